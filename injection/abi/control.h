@@ -1,0 +1,127 @@
+// The control block: what the daemon wants of the process. Rule, level, metric configurations and
+// at most 256 plan entries, under a sequence lock. One writer (the daemon), one or more readers in
+// the process, who copy it whole at a boundary when `generation` changed. A reader that finds
+// `sequence` odd three times keeps its old copy. A new daemon rewrites the whole block. Rules:
+// docs/iteration-rules.md. Layout: docs/shared-ring.md.
+#ifndef SEQPOINT_INJECTION_ABI_CONTROL_H_
+#define SEQPOINT_INJECTION_ABI_CONTROL_H_
+
+#include <stdint.h>
+
+#include "injection/abi/records.h"
+
+namespace seqpoint::abi {
+
+enum class Level : uint8_t {
+  kOff = 0,
+  kLearn = 1,
+  kMark = 2,
+  kTrace = 3,
+  kPaused = 4,
+  kReleased = 5
+};
+
+// One event of the stream, as the matcher sees it.
+enum PatternMatch : uint8_t {
+  kMatchName = 1,      // name_hash equal
+  kMatchPrevious = 2,  // the watched event before it on any thread has op previous_op and, where
+                       // not 0, name previous_name_hash
+  kMatchBytes = 4,         // bytes equal
+  kMatchStream = 8,        // stream equal
+  kMatchNotPrevious = 16,  // like kMatchPrevious, negated
+};
+struct EventPattern {
+  uint8_t op;  // Op; 0: no pattern
+  uint8_t match;
+  uint8_t previous_op;
+  uint8_t reserved;
+  uint32_t every;  // take each `every`-th occurrence (0 and 1: all)
+  uint32_t phase;  // ... starting with this one
+  uint32_t reserved2;
+  uint64_t name_hash;
+  uint64_t previous_name_hash;
+  uint64_t bytes;
+  uint64_t stream;
+};
+
+// Where a length is read.
+enum class LengthField : uint8_t {
+  kNone = 0,
+  kBytes = 1,
+  kGridX = 2,
+  kGridY = 3,
+  kGridZ = 4,
+  kNamePayload = 5,
+  kNameDigits = 6,
+  kCallCount = 7
+};
+enum class LengthFold : uint8_t { kFirst = 0, kSum = 1, kMax = 2, kLast = 3 };
+struct LengthSource {
+  EventPattern pattern;
+  uint8_t field;  // LengthField
+  uint8_t fold;   // over the micro-steps of an iteration
+  uint8_t lag;    // 0: read in its own iteration; 1: read in the iteration before (prefetch)
+  uint8_t reserved;
+  uint32_t ordinal;  // the n-th occurrence of the pattern after the candidate, from 0
+};
+
+// What makes an iteration. Evaluated by abi::Matcher (matcher.h), in the library on live calls and
+// in the daemon on learn records: the same code, so both agree.
+struct Rule {
+  uint32_t generation;   // 0: no rule
+  uint32_t watched_ops;  // bit (1 << Op) for each op that must reach the matcher
+  EventPattern boundary;
+  EventPattern confirm;  // op 0: none
+  EventPattern step;     // op 0: every candidate is an iteration
+  EventPattern clock;    // event whose activity record gives the GPU start; op 0: none
+  LengthSource length[2];
+  uint32_t length_count;
+  uint32_t micro_steps;  // decision after this many; 0 and 1: the first
+};
+
+// Measure iterations whose lengths lie in the box with configuration `config_id`, `quota` times.
+inline constexpr uint16_t kConfigNone = 0;
+inline constexpr uint16_t kConfigTrace = 1;  // full kernel trace instead of counters
+struct PlanEntry {
+  int64_t low[2];   // inclusive
+  int64_t high[2];  // inclusive; an unused dimension has low = INT64_MIN, high = INT64_MAX
+  uint16_t config_id;
+  uint16_t reserved;
+  uint32_t quota;     // the library counts it down itself
+  uint64_t entry_id;  // stable over generations: an entry that stays keeps its count
+};
+
+struct MetricConfig {
+  uint16_t config_id;  // from 2; 0: unused
+  uint16_t metric_count;
+  uint32_t text_bytes;
+  char names[1016];  // metric names separated by '\n'
+};
+
+inline constexpr uint32_t kMaxPlanEntries = 256;
+inline constexpr uint32_t kMaxConfigs = 12;
+
+struct Control {
+  uint32_t generation;  // raised with every rewrite
+  uint8_t level;        // Level wanted
+  uint8_t reserved[3];
+  uint32_t plan_count;
+  uint32_t config_count;
+  uint32_t flush_interval_ms;
+  uint32_t reserved2;
+  Rule rule;
+  MetricConfig config[kMaxConfigs];
+  PlanEntry plan[kMaxPlanEntries];
+};
+
+struct alignas(64) ControlBlock {
+  uint64_t sequence;    // odd while the daemon writes
+  uint32_t generation;  // copy of control.generation, readable without the lock
+  uint32_t reserved;
+  uint64_t heartbeat_ns;  // CLOCK_MONOTONIC of the daemon's last sign of life
+  alignas(64) Control control;
+};
+
+}  // namespace seqpoint::abi
+
+#endif  // SEQPOINT_INJECTION_ABI_CONTROL_H_

@@ -1,0 +1,305 @@
+// The records that travel through the ring. Data records are 64 bytes each and go into chunks;
+// event records have a payload of any size up to a few KiB and go through the event lane. Times are
+// nanoseconds of the process' CUPTI clock. Layout: docs/shared-ring.md.
+#ifndef SEQPOINT_INJECTION_ABI_RECORDS_H_
+#define SEQPOINT_INJECTION_ABI_RECORDS_H_
+
+#include <stdint.h>
+
+namespace seqpoint::abi {
+
+// What the application asked of CUDA. Values are stored and sent: never renumber.
+enum class Op : uint8_t {
+  kNone = 0,
+  kLaunch = 1,  // kernel launch, driver level
+  kCopyH2D = 2,
+  kCopyD2H = 3,
+  kCopyD2D = 4,
+  kCopyOther = 5,  // peer, host to host, or direction unknown (unified addressing)
+  kMemset = 6,
+  kGraphLaunch = 7,
+  kStreamSync = 8,    // host blocks
+  kEventSync = 9,     // host blocks
+  kContextSync = 10,  // host blocks
+  kEventRecord = 11,
+  kStreamWait = 12,
+  kNvtxPush = 13,  // name = range name
+  kNvtxPop = 14,
+  kNvtxMark = 15,
+  kMark = 16,  // seqpoint_iteration_begin(length): bytes = length
+  kCount
+};
+
+enum class DataType : uint16_t {
+  kNone = 0,
+  kCall = 1,
+  kKernel = 2,
+  kCopy = 3,
+  kMemset = 4,
+  kSync = 5,
+  kApi = 6,
+  kGraph = 7,
+  kOverhead = 8,
+  kCount
+};
+
+// Level *learn*: one call, in call order over all threads.
+struct CallRecord {
+  uint16_t type;      // DataType::kCall
+  uint8_t op;         // Op
+  uint8_t flags;      // CallFlags
+  uint32_t name_id;   // kernel, NVTX or graph name; 0: none. See NameEvent
+  uint64_t sequence;  // consecutive over all tried calls of the process: a gap is a known loss
+  uint64_t api_ns;    // call entered
+  uint32_t grid_x;
+  uint16_t grid_y;
+  uint16_t grid_z;
+  uint16_t block_x, block_y, block_z;
+  uint16_t context;  // small dense number of the CUDA context
+  uint64_t stream;   // handle value, opaque
+  uint64_t bytes;    // copy or memset size; NVTX or mark: payload; sync: nanoseconds blocked
+  uint32_t thread_id;
+  uint32_t correlation_id;  // of the driver callback; joins with activity records
+};
+enum CallFlags : uint8_t {
+  kCallHasPayload = 1,  // `bytes` of an NVTX call is valid
+};
+
+// Level *trace* (and the clock event at *mark*): one unit of GPU work, from a CUPTI activity
+// record.
+struct KernelRecord {
+  uint16_t type;  // DataType::kKernel
+  uint16_t device;
+  uint32_t name_id;
+  uint64_t start_ns, end_ns;
+  uint32_t correlation_id;
+  uint32_t stream;  // CUPTI stream id
+  uint32_t grid_x;
+  uint16_t grid_y, grid_z;
+  uint16_t block_x, block_y, block_z;
+  uint16_t registers_per_thread;
+  uint32_t context;
+  uint32_t graph_id;  // 0: not from a graph
+  uint32_t static_shared_bytes;
+  uint32_t dynamic_shared_bytes;
+};
+struct CopyRecord {  // also memset: `kind` is 0 there
+  uint16_t type;     // DataType::kCopy or kMemset
+  uint16_t device;
+  uint8_t kind;  // CUpti_ActivityMemcpyKind
+  uint8_t reserved[3];
+  uint64_t start_ns, end_ns;
+  uint64_t bytes;
+  uint32_t correlation_id;
+  uint32_t stream;
+  uint32_t context;
+  uint32_t graph_id;
+  uint64_t reserved2[2];
+};
+struct ApiRecord {  // RUNTIME/DRIVER kinds: the CPU side of a call
+  uint16_t type;    // DataType::kApi
+  uint16_t domain;  // CUpti_CallbackDomain
+  uint32_t cbid;
+  uint64_t start_ns, end_ns;
+  uint32_t correlation_id;
+  uint32_t thread_id;
+  uint32_t return_value;
+  uint32_t reserved[7];
+};
+struct SyncRecord {
+  uint16_t type;  // DataType::kSync
+  uint16_t kind;  // CUpti_ActivitySynchronizationType
+  uint32_t context;
+  uint64_t start_ns, end_ns;
+  uint32_t correlation_id;
+  uint32_t stream;
+  uint32_t event_id;
+  uint32_t reserved[7];
+};
+struct GraphRecord {  // GRAPH_TRACE: one graph launch
+  uint16_t type;      // DataType::kGraph
+  uint16_t device;
+  uint32_t graph_id;
+  uint64_t start_ns, end_ns;
+  uint32_t correlation_id;
+  uint32_t stream;
+  uint32_t context;
+  uint32_t reserved[7];
+};
+
+union DataRecord {
+  uint16_t type;
+  CallRecord call;
+  KernelRecord kernel;
+  CopyRecord copy;
+  ApiRecord api;
+  SyncRecord sync;
+  GraphRecord graph;
+  uint8_t bytes[64];
+};
+static_assert(sizeof(CallRecord) == 64 && sizeof(KernelRecord) == 64 && sizeof(CopyRecord) == 64);
+static_assert(sizeof(ApiRecord) == 64 && sizeof(SyncRecord) == 64 && sizeof(GraphRecord) == 64);
+static_assert(sizeof(DataRecord) == 64);
+
+enum class EventType : uint16_t {
+  kNone = 0,
+  kName = 1,       // NameEvent
+  kBoundary = 2,   // BoundaryEvent
+  kDecision = 3,   // DecisionEvent
+  kStep = 4,       // StepEvent
+  kClock = 5,      // ClockEvent
+  kCounters = 6,   // CountersEvent
+  kFeature = 7,    // FeatureEvent
+  kRule = 8,       // RuleEvent
+  kWindow = 9,     // WindowEvent
+  kTimePair = 10,  // TimePairEvent
+  kSync = 11,      // SyncEvent
+  kConfig = 12,    // ConfigEvent
+  kCount
+};
+
+// A name gets a dense id, from 1, the first time the process meets it; sent before its first use.
+struct NameEvent {
+  uint32_t name_id;
+  uint32_t length;     // bytes of text that follow; longer names are cut at 4,096
+  uint64_t name_hash;  // FNV-1a 64 of the whole name: the same in every process
+  // char text[length];
+};
+
+// A candidate for the begin of iteration `iteration` (0-based, counted by the matcher). Several may
+// carry the same number (an evaluation batch looks like a training batch until the step): the last
+// one before StepEvent{iteration} is the begin; the first one after it ends the iteration. A rule
+// without a step pattern confirms at once (kConfirmed).
+struct BoundaryEvent {
+  uint64_t iteration;
+  uint64_t api_ns;
+  uint64_t call_sequence;  // number of watched calls so far; at *learn*: CallRecord::sequence
+  uint32_t correlation_id;
+  uint32_t rule_generation;
+  uint8_t level;  // Level, after the boundary
+  uint8_t flags;  // BoundaryFlags
+  uint16_t reserved;
+  uint32_t stopped_ns;  // how long this library held the application since the last boundary
+};
+enum BoundaryFlags : uint8_t {
+  kConfirmed = 1,
+  kDistorted = 2,  // a window was switched at or inside the iteration before this boundary
+};
+
+// The lengths of an iteration are known. Repeated (last one counts) while micro-steps add up.
+struct DecisionEvent {
+  uint64_t iteration;
+  uint64_t api_ns;
+  int64_t length[2];
+  uint32_t valid;      // bit i: length[i] was read
+  uint16_t config_id;  // measurement taken for this iteration; 0: none
+  uint16_t reserved;
+};
+
+// The iteration's optimiser step was seen: it is a training iteration, its lengths are final.
+struct StepEvent {
+  uint64_t iteration;
+  uint64_t api_ns;
+  int64_t length[2];
+  uint32_t valid;
+  uint32_t micro_steps;  // confirmed candidates in this iteration
+};
+
+// The activity record with this correlation id carries the GPU start stamp of the iteration.
+struct ClockEvent {
+  uint64_t iteration;
+  uint64_t api_ns;
+  uint32_t correlation_id;
+  uint32_t reserved;
+};
+
+// Counters of one iteration, one one-pass configuration.
+struct CountersEvent {
+  uint64_t iteration;
+  int64_t length[2];
+  uint16_t config_id;
+  uint16_t count;       // values that follow, in the order of the configuration's metric list
+  uint32_t status;      // 0: complete; else CUptiResult or CountersStatus
+  uint64_t stopped_ns;  // how long collecting held the application
+  // double value[count];
+};
+enum CountersStatus : uint32_t {
+  kCountersOk = 0,
+  kCountersDiscarded = 10001,  // the length was not the wanted one
+  kCountersRangeDropped = 10002,
+  kCountersAborted = 10003,  // evaluation, exit or a new plan in the middle
+};
+
+// An optional feature and what became of it, with a sentence a person can act on.
+enum class Feature : uint16_t {
+  kNone = 0,
+  kCupti = 1,
+  kCallbacks = 2,
+  kActivity = 3,
+  kCounters = 4,
+  kNvtx = 5,
+  kRing = 6,
+  kMatcher = 7,
+  kFork = 8,
+  kExit = 9,
+  kCount
+};
+enum class FeatureState : uint16_t {
+  kNone = 0,
+  kPending = 1,
+  kReady = 2,
+  kFailed = 3,
+  kIgnored = 4
+};
+struct FeatureEvent {
+  uint16_t feature;
+  uint16_t state;
+  uint32_t code;    // CUptiResult, errno or 0
+  uint32_t length;  // bytes of text that follow
+  uint32_t reserved;
+  // char sentence[length];
+};
+
+// The library applied a rule or level of the control block.
+struct RuleEvent {
+  uint64_t api_ns;
+  uint64_t call_sequence;  // CallRecord::sequence at which learning ended or began
+  uint64_t next_iteration;
+  uint32_t rule_generation;
+  uint8_t level;
+  uint8_t reserved[3];
+};
+
+// Something held the application: a switch of activity kinds, a counter range. [begin, end) in API
+// time.
+struct WindowEvent {
+  uint64_t begin_ns, end_ns;
+  uint64_t iteration;
+  uint64_t stopped_ns;
+  uint8_t level;  // level of the window
+  uint8_t reserved[7];
+};
+
+struct TimePairEvent {  // taken together at most 1 us apart
+  uint64_t cupti_ns, real_ns, monotonic_ns;
+};
+
+struct SyncEvent {     // a call that blocked the host returned
+  uint64_t iteration;  // the open one
+  uint64_t begin_ns, end_ns;
+  uint8_t op;
+  uint8_t reserved[7];
+};
+
+// What became of a configuration of the control block.
+struct ConfigEvent {
+  uint16_t config_id;
+  uint16_t passes;  // as the host library counts; only 1 is accepted
+  uint32_t status;  // 0: ready; else CUptiResult
+  uint32_t length;  // bytes of the sentence that follows
+  uint32_t reserved;
+};
+
+}  // namespace seqpoint::abi
+
+#endif  // SEQPOINT_INJECTION_ABI_RECORDS_H_
