@@ -1,0 +1,208 @@
+// OnlineEngine: what a job knows about the cost of its iterations, and what it should measure.
+//
+// The daemon feeds it every iteration (key, time) and every measured one (counters, kernel times);
+// at any moment it answers: which keys to measure with which configuration, what the SeqPoints
+// are, and what the whole run costs, each figure with an interval.
+//
+//   OnlineEngine engine;
+//   engine.SetHorizon(Horizon::Iterations(5000));
+//   engine.AddIteration({.iteration = 0, .key = {37}, .time_ns = 41'000'000});
+//   ...
+//   Plan plan = engine.MakePlan({.sets = {0, 1, 2}});
+//   engine.AddMeasurement(/*set=*/1, /*iteration=*/812, {37}, values);
+//   Projection time = engine.ProjectTime(0.95);
+//   if (time.total) Print(time.total->value, time.total->low, time.total->high, time.basis);
+//
+// Method: docs/seqpoint-engine.md. After Pati, Aga, Sinclair, Jayasena: SeqPoint, ISPASS 2020.
+//
+// Threading: not thread-safe; const functions fill caches, so they need the same exclusion.
+// Ownership: owns all of its state, memory O(unique keys + measurements); iterations are not kept.
+// No I/O and no clock: the same calls give the same answers.
+#ifndef DAEMON_SEQPOINT_ENGINE_H_
+#define DAEMON_SEQPOINT_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "daemon/seqpoint/key.h"
+
+namespace seqpoint {
+
+enum class Phase : uint8_t {
+  kTrain,
+  kOther,  // evaluation, checkpoint, start-up: counted and summed apart, never projected
+};
+
+struct IterationSample {
+  uint64_t iteration = 0;  // number within the job, unique; need not arrive in order
+  Key key;
+  int64_t time_ns = 0;     // 0 = unknown
+  bool distorted = false;  // the time is that of our own doing (a window switch): not used
+  bool measured = false;   // ran under a counter or trace configuration: its time is not used
+  bool redone = false;     // repeated after a checkpoint: its time is used, it is not counted
+  Phase phase = Phase::kTrain;
+};
+
+struct KeyCount {
+  Key key;
+  int64_t count = 0;
+};
+
+// What is known of the rest of the run.
+struct Horizon {
+  enum class Kind : uint8_t {
+    kUnknown,
+    kIterations,    // only the number of iterations of the whole run
+    kHistogram,     // exactly how often each key occurs in the whole run
+    kDistribution,  // the expected number of each key (shuffled batches): keys are drawn from it
+  };
+  Kind kind = Kind::kUnknown;
+  int64_t iterations = 0;           // of the whole run; with a histogram its sum
+  std::vector<KeyCount> histogram;  // of the whole run
+
+  static Horizon Unknown() { return {}; }
+  static Horizon Iterations(int64_t iterations);
+  // `histogram` is that of one epoch and is taken `epochs` times.
+  static Horizon Histogram(std::vector<KeyCount> histogram, int64_t epochs = 1);
+  static Horizon Distribution(std::vector<KeyCount> histogram, int64_t epochs = 1);
+};
+
+struct PlanOptions {
+  // Cap on measured iterations, over all sets together and over the whole run.
+  int budget = 64;
+  // Measurements started under an earlier plan and not added yet; they count against the budget.
+  int in_flight = 0;
+  // Ids of the one-pass configurations to measure (as in AddMeasurement). Each gets its share.
+  std::vector<uint32_t> sets = {0};
+  // When positive, stop once a measured statistic is known to this relative half-width.
+  double target_error = 0;
+  double confidence = 0.95;
+  int max_entries = 256;
+};
+
+// "Measure `quota` iterations whose key lies in [low, high], in each dimension, with `set`."
+// With a one-dimensional key, low.second = high.second = 0.
+struct PlanEntry {
+  Key low;
+  Key high;
+  uint32_t set = 0;
+  int quota = 0;
+};
+
+struct Plan {
+  std::vector<PlanEntry> entries;  // the first one that matches and has quota left applies
+  int wanted = 0;                  // measurements this plan works towards, over the whole run
+  int measured = 0;                // usable measurements so far
+};
+
+struct SeqPointInfo {
+  Key key;            // always one that occurred (or, with a histogram, will occur)
+  double weight = 0;  // iterations that it stands for; weights sum to the run's iterations
+  int measured = 0;   // usable measurements taken for it, over all sets
+  int wanted = 0;
+};
+
+struct Estimate {
+  double value = 0;
+  double low = 0;
+  double high = 0;
+};
+
+struct Projection {
+  double confidence = 0;
+  int64_t iterations_so_far = 0;
+  int64_t iterations_total = 0;   // 0 = unknown
+  std::optional<Estimate> total;  // of the whole run; absent while the horizon is unknown
+  Estimate so_far;                // for times with nothing substituted, an exact sum
+  Estimate remaining;             // zero while the horizon is unknown
+  Estimate per_1000;              // cost of 1,000 iterations
+  std::string basis;              // one sentence: what the figure rests on, and what is amiss
+};
+
+// numerator / denominator, taken as independent (which widens the interval when they are not).
+// Absent where the denominator's interval touches zero.
+std::optional<Estimate> RatioOf(const Estimate& numerator, const Estimate& denominator);
+
+// Counts since the start. Everything that was left out of a figure is here.
+struct EngineTotals {
+  uint64_t iterations = 0;  // training iterations, redone ones counted once
+  uint64_t redone = 0;
+  uint64_t untimed = 0;  // time unknown
+  uint64_t distorted = 0;
+  uint64_t measured = 0;           // ran under a configuration
+  uint64_t first_occurrences = 0;  // of a length: in the total, not in the model
+  uint64_t outliers = 0;           // stalls: in the total, not in the model
+  uint64_t rejected = 0;           // negative key or time, or too many unique keys
+  uint64_t other_iterations = 0;   // evaluation and the like
+  double other_time_ns = 0;
+  double observed_time_ns = 0;  // sum of all training times as they were, distorted ones too
+  uint64_t unique_keys = 0;
+  uint64_t measurements_used = 0;
+  uint64_t measurements_refused = 0;  // on a first occurrence, or damaged
+};
+
+class OnlineEngine {
+ public:
+  OnlineEngine();
+  ~OnlineEngine();
+  OnlineEngine(OnlineEngine&&) noexcept;
+  OnlineEngine& operator=(OnlineEngine&&) noexcept;
+
+  // O(1) amortised. A negative key or time is counted as rejected and otherwise ignored.
+  void AddIteration(const IterationSample& sample);
+
+  // The statistics of one set (a counter configuration's values, the kernels' times) measured on
+  // one iteration, which was added before. A set's vectors may grow: what is missing at the end is
+  // zero. Errors: InvalidArgument for a value that is not finite; FailedPrecondition for a key
+  // that was never added and for a first occurrence, whose values stand for nothing else;
+  // ResourceExhausted beyond the limits in docs/seqpoint-engine.md. What is refused is counted.
+  absl::Status AddMeasurement(uint32_t set, uint64_t iteration, const Key& key,
+                              absl::Span<const double> values);
+
+  // InvalidArgument for negative counts or keys; the old horizon then stays.
+  absl::Status SetHorizon(Horizon horizon);
+
+  // What to measure next. Entries never sum to more than budget - measured - in_flight; cheap
+  // enough for every iteration, but meant for every change.
+  Plan MakePlan(const PlanOptions& options) const;
+
+  // The SeqPoints of the run as far as it is known, in key order; weights sum to the run's
+  // iterations (with an unknown horizon: those so far).
+  std::vector<SeqPointInfo> SeqPoints(const PlanOptions& options) const;
+
+  // Time of the training iterations, in ns. Past iterations count with the time they took; those
+  // that were distorted, measured or untimed with what their key normally takes.
+  Projection ProjectTime(double confidence) const;
+
+  // Sum of statistic `index` of `set` over the training iterations. FailedPrecondition while
+  // nothing was measured for the set; OutOfRange for an index no measurement had.
+  absl::StatusOr<Projection> ProjectStatistic(uint32_t set, int index, double confidence) const;
+
+  // How well the key explains time, on a bounded random sample of what was seen.
+  KeyFit Explained() const;
+
+  // The time a normal iteration with this key takes, in ns; 0 while nothing is known.
+  double PredictTime(const Key& key) const;
+
+  EngineTotals Totals() const;
+
+  // Versioned; a parsed engine gives the same answers. Parse trusts no byte: DataLoss or
+  // InvalidArgument, never more memory than the input justifies.
+  std::string Serialize() const;
+  static absl::StatusOr<OnlineEngine> Parse(std::string_view bytes);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_SEQPOINT_ENGINE_H_
