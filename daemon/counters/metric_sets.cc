@@ -53,13 +53,13 @@ const std::vector<MetricSet>& MetricSets() {
 }
 
 absl::StatusOr<const MetricSet*> FindMetricSet(std::string_view name) {
-  std::vector<std::string_view> names;
+  std::vector<std::string> names;
   for (const MetricSet& set : MetricSets()) {
     if (set.name == name) return &set;
-    names.push_back(set.name);
+    names.emplace_back(set.name);
   }
   return absl::NotFoundError(
-      absl::StrCat("no metric set \"", name, "\"; there are: ", absl::StrJoin(names, ", ")));
+      absl::StrCat("no metric set \"", std::string(name), "\"; there are: ", absl::StrJoin(names, ", ")));
 }
 
 }  // namespace seqpoint::counters

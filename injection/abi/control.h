@@ -26,8 +26,8 @@ enum PatternMatch : uint8_t {
   kMatchName = 1,      // name_hash equal
   kMatchPrevious = 2,  // the watched event before it on any thread has op previous_op and, where
                        // not 0, name previous_name_hash
-  kMatchBytes = 4,         // bytes equal
-  kMatchStream = 8,        // stream equal
+  kMatchBytes = 4,     // bytes equal
+  kMatchStream = 8,    // stream equal
   kMatchNotPrevious = 16,  // like kMatchPrevious, negated
 };
 struct EventPattern {
@@ -108,7 +108,9 @@ struct Control {
   uint32_t plan_count;
   uint32_t config_count;
   uint32_t flush_interval_ms;
-  uint32_t reserved2;
+  uint32_t
+      measurement_cap;  // over the process' life; at this count no measurement starts. The daemon
+                        // may be slow: the cap holds whatever plan the process still has
   Rule rule;
   MetricConfig config[kMaxConfigs];
   PlanEntry plan[kMaxPlanEntries];
