@@ -1,0 +1,231 @@
+// Store: everything the daemon must still know after it was killed, in one SQLite file.
+//
+//   auto store = Store::Open("/var/lib/seqpoint/seqpoint.db", {});
+//   WriteBatch batch;
+//   batch.iterations.push_back({.job_id = job, .number = 17, ...});
+//   batch.states.push_back({.job_id = job, .part = "engine", .version = 1, .bytes = ...});
+//   batch.cursors.push_back({.ring_id = id, .bytes = cursor});
+//   absl::Status status = (*store)->Write(batch);   // all of it or nothing
+//
+// A batch is plain data of the caller's; one that could not be written (disk full) is unchanged and
+// can be written later, with more added to it. Durable means: survives kill -9. Power loss may
+// cost the last second. Layout, versions and recovery: docs/store.md.
+//
+// Threading: thread-safe. Writes exclude each other; reads see the last committed state and never
+// wait for a write, nor a write for a read.
+// Ownership: owns the file, and a lock beside it: a second Open of the same path fails.
+//
+// Errors: ResourceExhausted (disk full: free space, then write again), DataLoss (the file is
+// damaged), FailedPrecondition (another daemon holds it, or a newer version wrote it),
+// PermissionDenied, Unavailable (I/O error). Every message names the file and the way out.
+#ifndef DAEMON_STORE_STORE_H_
+#define DAEMON_STORE_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace seqpoint {
+
+inline constexpr int kTraceRecordBytes = 64;
+
+// Rows. A row with the key of an existing one replaces it. Keys are named first in each.
+
+// key: job_id. (name, run_id) is unique too.
+struct JobRow {
+  int64_t job_id = 0;  // from Store::NewJobId
+  std::string name;
+  std::string run_id;
+  std::string host;
+  std::string command;
+  int32_t state = 0;     // v1.JobState
+  int64_t start_ns = 0;  // CLOCK_REALTIME
+  int64_t end_ns = 0;    // 0: live. Only ended jobs are ever pruned
+};
+
+// key: process_id
+struct ProcessRow {
+  int64_t process_id = 0;  // from Store::NewProcessId
+  int64_t job_id = 0;
+  int32_t rank = 0;
+  int32_t incarnation = 0;
+  int32_t pid = 0;
+  std::string host;
+  std::string ring_id;  // 16 bytes
+  std::string text;     // "key=value\n" lines of the process' Hello
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;  // 0: alive
+  bool lost = false;   // ended without goodbye
+};
+
+// key: job_id, part. A part of a job's serialised state ("learner", "engine", ...); what changes
+// at another pace belongs in another part.
+struct StateRow {
+  int64_t job_id = 0;
+  std::string part;
+  int32_t version = 0;  // of the part's format
+  std::string bytes;
+};
+
+// key: ring_id
+struct CursorRow {
+  std::string ring_id;  // 16 bytes
+  std::string bytes;    // empty: forget this ring
+};
+
+// key: process_id, name_id
+struct NameRow {
+  int64_t process_id = 0;
+  uint32_t name_id = 0;
+  uint64_t name_hash = 0;
+  std::string text;
+};
+
+enum IterationFlags : uint32_t {
+  kIterationDistorted = 1,  // its time is partly our own doing
+  kIterationRedone = 2,     // repeated after a checkpoint
+  kIterationFirst = 4,      // first occurrence of its length
+  kIterationOther = 8,      // not training; `phase` says what
+};
+
+// key: job_id, rank, number, incarnation
+struct IterationRow {
+  int64_t job_id = 0;
+  int32_t rank = 0;
+  int64_t number = 0;  // within the job, from 0
+  int32_t incarnation = 0;
+  int32_t length_count = 0;  // 0, 1 or 2
+  int64_t length[2] = {0, 0};
+  int64_t start_ns = 0;
+  int64_t duration_ns = 0;  // 0: unknown
+  int32_t level = 0;        // v1.Level
+  uint32_t flags = 0;       // IterationFlags
+  uint32_t config_id = 0;   // configuration it ran under; 0: none
+  int32_t phase = 0;        // 0: training
+};
+
+// key: job_id, config_id
+struct ConfigRow {
+  int64_t job_id = 0;
+  uint32_t config_id = 0;
+  std::string name;
+  std::vector<std::string> metrics;  // in the order of a measurement's values; no line breaks
+};
+
+// key: job_id, rank, number, incarnation, config_id
+struct MeasurementRow {
+  int64_t job_id = 0;
+  int32_t rank = 0;
+  int64_t number = 0;
+  int32_t incarnation = 0;
+  uint32_t config_id = 0;
+  bool complete = false;
+  std::vector<double> values;
+};
+
+// Trace records of one iteration, in the order they came. There may be several segments for one
+// iteration. No key: segments are only added.
+struct TraceSegmentRow {
+  int64_t job_id = 0;
+  int32_t rank = 0;
+  int64_t number = 0;
+  int64_t process_id = 0;  // whose name ids the records use
+  std::string records;     // a multiple of kTraceRecordBytes; compressed on the way to the file
+};
+
+struct WriteBatch {
+  std::vector<JobRow> jobs;
+  std::vector<ProcessRow> processes;
+  std::vector<StateRow> states;
+  std::vector<CursorRow> cursors;
+  std::vector<NameRow> names;
+  std::vector<IterationRow> iterations;
+  std::vector<ConfigRow> configs;
+  std::vector<MeasurementRow> measurements;
+  std::vector<TraceSegmentRow> trace_segments;
+
+  bool Empty() const;
+  void Clear();  // keeps the memory
+};
+
+struct StoreOptions {
+  // A damaged file is renamed to PATH.corrupt-N and an empty one made. Otherwise Open fails.
+  bool move_corrupt_aside = false;
+  // Name of a registered SQLite VFS: the one door to the operating system, which tests replace to
+  // fill the disk. Empty: the default.
+  std::string vfs;
+};
+
+struct PruneOptions {
+  int64_t max_bytes = 0;        // of the file; 0: no limit
+  int64_t ended_before_ns = 0;  // jobs that ended earlier go; 0: no limit by age
+};
+
+struct PruneResult {
+  std::vector<std::string> removed_jobs;    // "name@run_id", in this call
+  std::vector<std::string> removed_traces;  // jobs that lost their trace records only
+  int64_t bytes = 0;                        // of the file, now
+  bool more = false;                        // call again
+  bool over_limit = false;                  // still too large, and only live jobs are left
+};
+
+class Store {
+ public:
+  // Makes the file and its directory (mode 0700) when there is none.
+  static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& path,
+                                                     const StoreOptions& options);
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  // Never given twice, even after the job was pruned. From 1.
+  int64_t NewJobId();
+  int64_t NewProcessId();
+
+  // All of it or nothing. InvalidArgument when a row cannot be stored (a ring id that is not 16
+  // bytes, records that are not a multiple of 64).
+  absl::Status Write(const WriteBatch& batch);
+
+  absl::StatusOr<std::vector<JobRow>> ListJobs();                         // latest first
+  absl::StatusOr<std::vector<ProcessRow>> ListProcesses(int64_t job_id);  // by rank, incarnation
+  absl::StatusOr<std::vector<StateRow>> LoadStates(int64_t job_id);       // by part
+  absl::StatusOr<std::optional<std::string>> LoadCursor(std::string_view ring_id);
+  absl::StatusOr<std::optional<ProcessRow>> FindProcess(std::string_view ring_id);  // latest
+  absl::StatusOr<std::vector<NameRow>> ReadNames(int64_t process_id);               // by name_id
+  absl::StatusOr<std::vector<ConfigRow>> ReadConfigs(int64_t job_id);               // by config_id
+  absl::StatusOr<std::vector<MeasurementRow>> ReadMeasurements(int64_t job_id);
+  // At most `limit` iterations of a rank from `first_number` on, by number, then incarnation.
+  absl::StatusOr<std::vector<IterationRow>> ReadIterations(int64_t job_id, int32_t rank,
+                                                           int64_t first_number, int limit,
+                                                           bool measured_only = false);
+  absl::StatusOr<int64_t> CountIterations(int64_t job_id, int32_t rank);
+  absl::StatusOr<std::vector<int32_t>> ReadRanks(int64_t job_id);  // that have iterations
+  // Iterations that have trace records, as (rank, number), in order.
+  absl::StatusOr<std::vector<std::pair<int32_t, int64_t>>> ListTraces(int64_t job_id);
+  absl::StatusOr<std::vector<TraceSegmentRow>> ReadTrace(int64_t job_id, int32_t rank,
+                                                         int64_t number);
+
+  // Removes ended jobs beyond the age, then, oldest first, trace records and whole jobs until the
+  // file is small enough. One call is short (it may stop in the middle; what is half removed is
+  // already invisible); call again while `more`.
+  absl::StatusOr<PruneResult> Prune(const PruneOptions& options);
+
+  // Of the database file, without its write-ahead log.
+  absl::StatusOr<int64_t> Bytes();
+  const std::string& path() const;
+
+ private:
+  class Impl;
+  explicit Store(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_STORE_STORE_H_
