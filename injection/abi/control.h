@@ -23,20 +23,21 @@ enum class Level : uint8_t {
 
 // One event of the stream, as the matcher sees it.
 enum PatternMatch : uint8_t {
-  kMatchName = 1,      // name_hash equal
+  kMatchName = 1,      // name_hash equal: abi::NameHash, for NVTX calls NameShape::hash
   kMatchPrevious = 2,  // the watched event before it on any thread has op previous_op and, where
                        // not 0, name previous_name_hash
   kMatchBytes = 4,     // bytes equal
   kMatchStream = 8,    // stream equal
-  kMatchNotPrevious = 16,  // like kMatchPrevious, negated
+  kMatchNotPrevious = 16,   // like kMatchPrevious, negated
+  kMatchBytesAtLeast = 32,  // bytes equal or greater
 };
 struct EventPattern {
   uint8_t op;  // Op; 0: no pattern
   uint8_t match;
   uint8_t previous_op;
   uint8_t reserved;
-  uint32_t every;  // take each `every`-th occurrence (0 and 1: all)
-  uint32_t phase;  // ... starting with this one
+  uint32_t every;  // take each `every`-th occurrence (0 and 1: all); those of the boundary are
+  uint32_t phase;  // counted anew after each step. `phase`: which one, from 0
   uint32_t reserved2;
   uint64_t name_hash;
   uint64_t previous_name_hash;
@@ -53,16 +54,17 @@ enum class LengthField : uint8_t {
   kGridZ = 4,
   kNamePayload = 5,
   kNameDigits = 6,
-  kCallCount = 7
+  kCallCount = 7  // occurrences of the pattern in the iteration: known at the step, not before
 };
 enum class LengthFold : uint8_t { kFirst = 0, kSum = 1, kMax = 2, kLast = 3 };
 struct LengthSource {
   EventPattern pattern;
-  uint8_t field;  // LengthField
-  uint8_t fold;   // over the micro-steps of an iteration
-  uint8_t lag;    // 0: read in its own iteration; 1: read in the iteration before (prefetch)
-  uint8_t reserved;
-  uint32_t ordinal;  // the n-th occurrence of the pattern after the candidate, from 0
+  uint8_t field;      // LengthField
+  uint8_t fold;       // over the micro-steps of an iteration
+  uint8_t lag;        // 0: read in its own micro-step; 1: read in the one before (prefetch)
+  uint8_t digit_run;  // kNameDigits: which number of the name, from 0
+  uint32_t ordinal;   // the n-th occurrence of the pattern from the candidate on, from 0; the
+                      // candidate itself may be one
 };
 
 // What makes an iteration. Evaluated by abi::Matcher (matcher.h), in the library on live calls and

@@ -1,0 +1,379 @@
+// The rule matcher: says for each call whether it begins an iteration, tells its length, or ends
+// its optimiser step. The injected library runs it on live calls, the daemon on learn records: the
+// same code, so both agree. What a rule means, with examples: docs/iteration-rules.md.
+//
+//   Matcher matcher;
+//   matcher.SetRule(rule, /*next_iteration=*/0, /*inside=*/true);
+//   uint32_t flags = matcher.OnEvent(event);      // 0 for almost every call
+//   if (flags & kMatchedStep) Emit(StepEvent ... matcher.result());
+//   if (flags & kMatchedBoundary) Emit(BoundaryEvent ...);   // in the order of MatchedFlags
+//
+// Freestanding: no allocation, no exceptions, no library calls; trivially copyable, so a copy is a
+// snapshot. O(1) per event. Threading: none of its own; calls of several threads need one lock and
+// come in the order in which the lock was taken.
+#ifndef SEQPOINT_INJECTION_ABI_MATCHER_H_
+#define SEQPOINT_INJECTION_ABI_MATCHER_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "injection/abi/control.h"
+#include "injection/abi/records.h"
+
+namespace seqpoint::abi {
+
+inline constexpr uint32_t kMaxDigitRuns = 4;
+
+// FNV-1a 64 of a name, as in NameEvent::name_hash. Kernel and graph names are matched by it.
+constexpr uint64_t NameHash(const char* text, size_t length) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (size_t i = 0; i < length; ++i) {
+    hash = (hash ^ static_cast<uint8_t>(text[i])) * 0x100000001b3ull;
+  }
+  return hash;
+}
+
+// NVTX names often carry a number ("step 17, 320 tokens"). They are matched by their shape: FNV-1a
+// of the name with each run of digits replaced by one '#'; the numbers are kept apart.
+struct NameShape {
+  uint64_t hash;
+  uint32_t digit_runs;  // valid entries of digits; later runs are not kept
+  int64_t digits[kMaxDigitRuns];
+};
+constexpr NameShape ShapeOfName(const char* text, size_t length) {
+  NameShape shape{0xcbf29ce484222325ull, 0, {}};
+  for (size_t i = 0; i < length;) {
+    char c = text[i++];
+    if (c >= '0' && c <= '9') {
+      uint64_t value = static_cast<uint64_t>(c - '0');
+      while (i < length && text[i] >= '0' && text[i] <= '9') {
+        if (value < 100000000000000000ull)
+          value = value * 10 + static_cast<uint64_t>(text[i] - '0');
+        ++i;
+      }
+      if (shape.digit_runs < kMaxDigitRuns) {
+        shape.digits[shape.digit_runs++] = static_cast<int64_t>(value);
+      }
+      c = '#';
+    }
+    shape.hash = (shape.hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
+  }
+  return shape;
+}
+
+// One call, as the matcher sees it. Fields that an operation does not have are 0.
+struct MatchEvent {
+  uint8_t op;          // Op
+  bool has_payload;    // `bytes` of an NVTX call is its payload
+  uint8_t digit_runs;  // entries of `digits`
+  uint32_t grid_x, grid_y, grid_z;
+  uint64_t name_hash;     // NameHash; for NVTX calls NameShape::hash
+  uint64_t bytes;         // as CallRecord::bytes
+  uint64_t stream;        // as CallRecord::stream
+  const int64_t* digits;  // NVTX: NameShape::digits; need not outlive the call
+};
+
+// Bits of OnEvent's answer; several may come at once and are meant in this order.
+enum MatchedFlags : uint32_t {
+  kMatchedStep = 1,       // iteration `step_iteration` is a training iteration and has its lengths
+  kMatchedBoundary = 2,   // a candidate for the begin of `iteration`
+  kMatchedConfirmed = 4,  // with kMatchedBoundary: the rule has no step, the candidate is the begin
+  kMatchedMicroStep = 8,  // a further micro-step of `iteration` begins; no boundary
+  kMatchedDecision = 16,  // the lengths of `iteration` are known (anew)
+  kMatchedClock = 32,     // this event's activity record carries the GPU start of `iteration`
+};
+
+struct MatchResult {
+  uint64_t iteration;
+  int64_t length[2];  // with kMatchedDecision
+  uint32_t valid;     // bit i: length[i]
+  uint32_t step_micro_steps;
+  uint64_t step_iteration;  // these four with kMatchedStep
+  int64_t step_length[2];
+  uint32_t step_valid;
+};
+
+class Matcher {
+ public:
+  Matcher() : Matcher(Rule{}) {}
+  explicit Matcher(const Rule& rule) { SetRule(rule, 0, false); }
+
+  // Forgets the old rule and begins with `next_iteration`. `inside`: the rule comes in the middle
+  // of a running loop, so the first step may end an iteration whose begin this matcher never saw
+  // (it is then reported with micro_steps 0 and no lengths).
+  void SetRule(const Rule& rule, uint64_t next_iteration, bool inside);
+
+  // Answers MatchedFlags and, when it is not 0, fills result().
+  uint32_t OnEvent(const MatchEvent& event) {
+    if ((rule_.watched_ops >> (event.op & 31) & 1) == 0) return 0;
+    const uint32_t flags = (pattern_ops_ >> (event.op & 31) & 1) != 0 ? Evaluate(event) : 0;
+    previous_op_ = event.op;
+    previous_name_hash_ = event.name_hash;
+    return flags;
+  }
+
+  const MatchResult& result() const { return result_; }
+  const Rule& rule() const { return rule_; }
+  // Number of the iteration that is open, or of the next one when none is.
+  uint64_t iteration() const { return iteration_; }
+  // True from a candidate to its step (without a step pattern: from the first boundary on).
+  bool open() const { return phase_ == Phase::kCandidate || phase_ == Phase::kConfirmed; }
+  bool confirmed() const { return phase_ == Phase::kConfirmed; }
+
+ private:
+  enum class Phase : uint8_t {
+    kNone,       // nothing seen yet
+    kInside,     // nothing seen yet, but an iteration may have begun before the rule came
+    kCandidate,  // a candidate is open
+    kConfirmed,  // ... and it is training
+    kStepped,    // the optimiser step came; the next candidate ends the iteration
+  };
+  struct Reading {
+    uint32_t occurrences;  // of the pattern since the candidate
+    bool seen;             // `value` was read since the candidate
+    bool kept_valid;
+    bool folded_valid;
+    int64_t value;
+    int64_t kept;    // read in the last confirmed micro-step: what a source with lag gives next
+    int64_t folded;  // over the micro-steps of the open iteration
+  };
+
+  bool Matches(const EventPattern& pattern, const MatchEvent& event) const;
+  static bool Take(const EventPattern& pattern, uint32_t* count);
+  static bool Read(const LengthSource& source, const MatchEvent& event, int64_t* value);
+  static void Fold(uint8_t fold, int64_t value, Reading* reading);
+  uint32_t Evaluate(const MatchEvent& event);
+  uint32_t OnStep();
+  uint32_t OnCandidate();
+  bool ReadLengths(const MatchEvent& event);
+  uint32_t Lengths(int64_t length[2]) const;
+
+  Rule rule_;
+  uint32_t pattern_ops_;
+  uint32_t boundary_count_;  // occurrences since the last step
+  uint32_t confirm_count_, step_count_, clock_count_;
+  uint64_t iteration_;
+  uint64_t previous_name_hash_;
+  uint32_t micro_steps_;  // candidates of the open iteration
+  uint8_t previous_op_;
+  Phase phase_;
+  bool clocked_;  // since the last candidate or step
+  Reading reading_[2];
+  MatchResult result_;
+};
+
+inline void Matcher::SetRule(const Rule& rule, uint64_t next_iteration, bool inside) {
+  rule_ = rule;
+  if (rule_.length_count > 2) rule_.length_count = 2;
+  pattern_ops_ = 0;
+  const EventPattern* patterns[] = {
+      &rule_.boundary, &rule_.confirm,           &rule_.step,
+      &rule_.clock,    &rule_.length[0].pattern, &rule_.length[1].pattern};
+  for (const EventPattern* pattern : patterns) {
+    if (pattern->op != 0) pattern_ops_ |= 1u << (pattern->op & 31);
+  }
+  boundary_count_ = confirm_count_ = step_count_ = clock_count_ = 0;
+  iteration_ = next_iteration;
+  previous_name_hash_ = 0;
+  micro_steps_ = 0;
+  previous_op_ = 0;
+  phase_ = inside ? Phase::kInside : Phase::kNone;
+  clocked_ = false;
+  reading_[0] = reading_[1] = Reading{};
+  result_ = MatchResult{};
+}
+
+inline bool Matcher::Matches(const EventPattern& pattern, const MatchEvent& event) const {
+  if (pattern.op != event.op || event.op == 0) return false;
+  const uint8_t match = pattern.match;
+  if ((match & kMatchName) != 0 && pattern.name_hash != event.name_hash) return false;
+  if ((match & kMatchBytes) != 0 && pattern.bytes != event.bytes) return false;
+  if ((match & kMatchBytesAtLeast) != 0 && event.bytes < pattern.bytes) return false;
+  if ((match & kMatchStream) != 0 && pattern.stream != event.stream) return false;
+  if ((match & (kMatchPrevious | kMatchNotPrevious)) != 0) {
+    const bool previous =
+        previous_op_ == pattern.previous_op &&
+        (pattern.previous_name_hash == 0 || pattern.previous_name_hash == previous_name_hash_);
+    if (previous != ((match & kMatchPrevious) != 0)) return false;
+  }
+  return true;
+}
+
+inline bool Matcher::Take(const EventPattern& pattern, uint32_t* count) {
+  if (pattern.every <= 1) return true;
+  const uint32_t n = *count;
+  *count = n + 1 == pattern.every ? 0 : n + 1;
+  return n == pattern.phase;
+}
+
+inline uint32_t Matcher::Evaluate(const MatchEvent& event) {
+  uint32_t flags = 0;
+  if (Matches(rule_.step, event) && Take(rule_.step, &step_count_)) flags |= OnStep();
+  if (Matches(rule_.boundary, event) && Take(rule_.boundary, &boundary_count_)) {
+    flags |= OnCandidate();
+  }
+  if (phase_ == Phase::kCandidate && Matches(rule_.confirm, event) &&
+      Take(rule_.confirm, &confirm_count_)) {
+    phase_ = Phase::kConfirmed;
+  }
+  // Lengths with lag are known at the candidate, the others when their event comes.
+  const bool candidate = (flags & (kMatchedBoundary | kMatchedMicroStep)) != 0;
+  const bool read = ReadLengths(event);
+  if (open() && (candidate || read) && rule_.length_count > 0 &&
+      micro_steps_ >= rule_.micro_steps) {
+    const uint32_t all = (1u << rule_.length_count) - 1;
+    int64_t length[2];
+    if (Lengths(length) == all) {
+      result_.length[0] = length[0];
+      result_.length[1] = length[1];
+      result_.valid = all;
+      flags |= kMatchedDecision;
+    }
+  }
+  if (!clocked_ && phase_ != Phase::kNone && phase_ != Phase::kInside &&
+      Matches(rule_.clock, event) && Take(rule_.clock, &clock_count_)) {
+    clocked_ = true;
+    flags |= kMatchedClock;
+  }
+  result_.iteration = iteration_;
+  return flags;
+}
+
+// Ends the open iteration's step. Repeated step events (one kernel per tensor) find nothing open.
+inline uint32_t Matcher::OnStep() {
+  boundary_count_ = 0;
+  const bool unseen = phase_ == Phase::kInside;
+  const bool trained =
+      phase_ == Phase::kConfirmed || (phase_ == Phase::kCandidate && rule_.confirm.op == 0);
+  if (!trained && !unseen) return 0;
+  result_.step_iteration = iteration_;
+  result_.step_micro_steps = unseen ? 0 : micro_steps_;
+  result_.step_valid = Lengths(result_.step_length);
+  ++iteration_;
+  micro_steps_ = 0;
+  clocked_ = false;
+  phase_ = Phase::kStepped;
+  return kMatchedStep;
+}
+
+inline uint32_t Matcher::OnCandidate() {
+  uint32_t flags = kMatchedBoundary;
+  // Without a step pattern the next boundary is the end of the step.
+  if (rule_.step.op == 0) {
+    if (phase_ == Phase::kConfirmed) flags |= OnStep();
+    flags |= kMatchedConfirmed;
+  }
+  const bool micro_step = phase_ == Phase::kConfirmed;
+  const bool training = micro_step || phase_ == Phase::kStepped;
+  for (uint32_t i = 0; i < rule_.length_count; ++i) {
+    Reading& reading = reading_[i];
+    if (training) {  // what an evaluation batch copied is not the next training batch
+      reading.kept = reading.value;
+      reading.kept_valid = reading.seen;
+    }
+    reading.seen = false;
+    reading.occurrences = 0;
+    if (!micro_step) reading.folded_valid = false;
+    if (rule_.length[i].lag != 0 && reading.kept_valid) {
+      Fold(rule_.length[i].fold, reading.kept, &reading);
+    }
+  }
+  if (micro_step) {
+    ++micro_steps_;
+    phase_ = Phase::kConfirmed;
+    return kMatchedMicroStep;
+  }
+  micro_steps_ = 1;
+  clocked_ = false;
+  phase_ = rule_.step.op == 0 ? Phase::kConfirmed : Phase::kCandidate;
+  return flags;
+}
+
+inline bool Matcher::Read(const LengthSource& source, const MatchEvent& event, int64_t* value) {
+  uint64_t raw = 0;
+  switch (static_cast<LengthField>(source.field)) {
+    case LengthField::kBytes:
+      raw = event.bytes;
+      break;
+    case LengthField::kGridX:
+      raw = event.grid_x;
+      break;
+    case LengthField::kGridY:
+      raw = event.grid_y;
+      break;
+    case LengthField::kGridZ:
+      raw = event.grid_z;
+      break;
+    case LengthField::kNamePayload:
+      if (!event.has_payload) return false;
+      raw = event.bytes;
+      break;
+    case LengthField::kNameDigits:
+      if (source.digit_run >= event.digit_runs) return false;
+      raw = static_cast<uint64_t>(event.digits[source.digit_run]);
+      break;
+    default:
+      return false;
+  }
+  if (raw > static_cast<uint64_t>(INT64_MAX)) return false;
+  *value = static_cast<int64_t>(raw);
+  return true;
+}
+
+inline void Matcher::Fold(uint8_t fold, int64_t value, Reading* reading) {
+  if (!reading->folded_valid) {
+    reading->folded = value;
+    reading->folded_valid = true;
+    return;
+  }
+  switch (static_cast<LengthFold>(fold)) {
+    case LengthFold::kSum:
+      if (__builtin_add_overflow(reading->folded, value, &reading->folded)) {
+        reading->folded = INT64_MAX;
+      }
+      break;
+    case LengthFold::kMax:
+      if (value > reading->folded) reading->folded = value;
+      break;
+    case LengthFold::kLast:
+      reading->folded = value;
+      break;
+    default:
+      break;
+  }
+}
+
+// True when a length without lag changed.
+inline bool Matcher::ReadLengths(const MatchEvent& event) {
+  bool changed = false;
+  for (uint32_t i = 0; i < rule_.length_count; ++i) {
+    const LengthSource& source = rule_.length[i];
+    if (!Matches(source.pattern, event)) continue;
+    Reading& reading = reading_[i];
+    if (source.field == static_cast<uint8_t>(LengthField::kCallCount)) {
+      if (open()) Fold(static_cast<uint8_t>(LengthFold::kSum), 1, &reading);
+      continue;  // known at the step, not before
+    }
+    if (reading.occurrences++ != source.ordinal) continue;
+    reading.seen = Read(source, event, &reading.value);
+    if (reading.seen && source.lag == 0 && open()) {
+      Fold(source.fold, reading.value, &reading);
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+inline uint32_t Matcher::Lengths(int64_t length[2]) const {
+  uint32_t valid = 0;
+  for (uint32_t i = 0; i < 2; ++i) {
+    const bool known = i < rule_.length_count && reading_[i].folded_valid;
+    length[i] = known ? reading_[i].folded : 0;
+    if (known) valid |= 1u << i;
+  }
+  return valid;
+}
+
+}  // namespace seqpoint::abi
+
+#endif  // SEQPOINT_INJECTION_ABI_MATCHER_H_
