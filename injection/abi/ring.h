@@ -68,6 +68,7 @@ struct alignas(64) RingHeader {
   uint64_t invalid_timestamps;  // activity records with zero, reversed or absurd stamps
   uint64_t unknown_records;     // activity records of a kind or size we do not read
   uint64_t call_sequence;       // learn records tried so far: CallRecord::sequence
+  uint64_t call_dropped;        // those of data_dropped that were learn records
   uint32_t closed;              // 1: orderly exit, nothing more follows
   uint32_t clock_kind;          // ClockKind
 
