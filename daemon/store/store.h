@@ -200,12 +200,11 @@ class Store {
   absl::StatusOr<std::vector<NameRow>> ReadNames(int64_t process_id);               // by name_id
   absl::StatusOr<std::vector<ConfigRow>> ReadConfigs(int64_t job_id);               // by config_id
   absl::StatusOr<std::vector<MeasurementRow>> ReadMeasurements(int64_t job_id);
-  // At most `limit` iterations of a rank from `first_number` on, by number, then incarnation.
+  // About `limit` iterations of a rank from `first_number` on, by number, then incarnation; all
+  // incarnations of a number come together.
   absl::StatusOr<std::vector<IterationRow>> ReadIterations(int64_t job_id, int32_t rank,
                                                            int64_t first_number, int limit,
                                                            bool measured_only = false);
-  absl::StatusOr<int64_t> CountIterations(int64_t job_id, int32_t rank);
-  absl::StatusOr<std::vector<int32_t>> ReadRanks(int64_t job_id);  // that have iterations
   // Iterations that have trace records, as (rank, number), in order.
   absl::StatusOr<std::vector<std::pair<int32_t, int64_t>>> ListTraces(int64_t job_id);
   absl::StatusOr<std::vector<TraceSegmentRow>> ReadTrace(int64_t job_id, int32_t rank,

@@ -1,0 +1,88 @@
+// A thin layer over SQLite: statements that finalise themselves, and errors that say what to do.
+//
+// Threading: a Database and its statements belong to one thread at a time.
+// Ownership: a Database owns its connection; statements must not outlive it.
+#ifndef DAEMON_STORE_SQLITE_H_
+#define DAEMON_STORE_SQLITE_H_
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace seqpoint {
+
+class Database;
+
+// Bind in order, then Step until it is done:
+//   while (statement.Next()) ids.push_back(statement.Int());
+class Statement {
+ public:
+  Statement() = default;
+  // Steps a statement without a result to its end and resets it.
+  absl::Status Run();
+  // True while there is a row. False at the end or on an error, which status() then tells.
+  bool Next();
+  const absl::Status& status() const { return status_; }
+
+  // Begins anew: forgets bindings and the row. Text and blobs bound are not copied: they must live
+  // until the statement was run.
+  Statement& Reset();
+  Statement& Bind(int64_t value);
+  Statement& Bind(std::string_view text);
+  Statement& BindBlob(std::string_view bytes);
+
+  // Columns of the row, from left to right.
+  int64_t Int();
+  std::string Text();  // or blob
+
+ private:
+  friend class Database;
+  struct Finalize {
+    void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+  };
+
+  Database* database_ = nullptr;
+  std::unique_ptr<sqlite3_stmt, Finalize> statement_;
+  int next_parameter_ = 1;
+  int next_column_ = 0;
+  absl::Status status_;
+};
+
+class Database {
+ public:
+  // Makes an empty file when there is none.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path,
+                                                        const std::string& vfs);
+
+  // Statements without a result, separated by semicolons.
+  absl::Status Exec(const std::string& sql);
+  absl::StatusOr<Statement> Prepare(std::string_view sql);
+  absl::StatusOr<int64_t> Int(std::string_view sql);  // the first column of the first row
+  absl::StatusOr<std::string> Text(std::string_view sql);
+  // Ends an open transaction without its effects; does nothing when there is none.
+  void Rollback();
+
+  // The connection's last error as a status.
+  absl::Status Error(int code) const;
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Close {
+    void operator()(sqlite3* connection) const { sqlite3_close_v2(connection); }
+  };
+  explicit Database(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+  std::unique_ptr<sqlite3, Close> connection_;
+};
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_STORE_SQLITE_H_

@@ -1,0 +1,513 @@
+#include "daemon/store/store.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace seqpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+// The default VFS with a disk that can be full. Tests run one per process, so globals do.
+bool g_disk_full = false;
+int (*g_real_write)(sqlite3_file*, const void*, int, sqlite3_int64) = nullptr;
+
+int WriteUnlessFull(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) {
+  return g_disk_full ? SQLITE_FULL : g_real_write(file, data, size, offset);
+}
+
+int OpenWithFullDisk(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out) {
+  auto* real = static_cast<sqlite3_vfs*>(vfs->pAppData);
+  int code = real->xOpen(real, name, file, flags, out);
+  if (code != SQLITE_OK || file->pMethods == nullptr) return code;
+  static std::map<const sqlite3_io_methods*, sqlite3_io_methods> patched;
+  auto [it, is_new] = patched.try_emplace(file->pMethods, *file->pMethods);
+  if (is_new) {
+    g_real_write = it->second.xWrite;
+    it->second.xWrite = WriteUnlessFull;
+  }
+  file->pMethods = &it->second;
+  return code;
+}
+
+void RegisterFullDiskVfs() {
+  static sqlite3_vfs vfs = *sqlite3_vfs_find(nullptr);
+  vfs.pAppData = sqlite3_vfs_find(nullptr);
+  vfs.zName = "full-disk";
+  vfs.pNext = nullptr;
+  vfs.xOpen = OpenWithFullDisk;
+  ASSERT_EQ(sqlite3_vfs_register(&vfs, 0), SQLITE_OK);
+}
+
+class StoreTest : public ::testing::Test {
+ protected:
+  StoreTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "store_test.XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+    path_ = directory_ / "sub" / "seqpoint.db";
+  }
+  ~StoreTest() override { std::filesystem::remove_all(directory_); }
+
+  std::unique_ptr<Store> OpenStore(const StoreOptions& options = {}) {
+    absl::StatusOr<std::unique_ptr<Store>> store = Store::Open(path_, options);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  std::string OpenError(absl::StatusCode code, const StoreOptions& options = {}) {
+    absl::StatusOr<std::unique_ptr<Store>> store = Store::Open(path_, options);
+    EXPECT_EQ(store.status().code(), code) << store.status();
+    return std::string(store.status().message());
+  }
+
+  void Sql(const std::string& sql) {
+    sqlite3* connection = nullptr;
+    ASSERT_EQ(sqlite3_open(path_.c_str(), &connection), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(connection, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(connection);
+    sqlite3_close(connection);
+  }
+
+  std::filesystem::path directory_;
+  std::filesystem::path path_;
+};
+
+std::string RingId(char c) { return std::string(16, c); }
+
+std::string Records(int count, int seed) {
+  std::mt19937 random(seed);
+  std::string records(static_cast<size_t>(count) * kTraceRecordBytes, '\0');
+  for (char& byte : records) byte = static_cast<char>(random());
+  return records;
+}
+
+JobRow Job(Store& store, const std::string& name, int64_t start_ns, int64_t end_ns) {
+  JobRow row;
+  row.job_id = store.NewJobId();
+  row.name = name;
+  row.run_id = "1";
+  row.start_ns = start_ns;
+  row.end_ns = end_ns;
+  return row;
+}
+
+// A job with everything that can belong to one.
+WriteBatch FullJob(Store& store, const std::string& name, int64_t end_ns, char ring, int iterations,
+                   int trace_records) {
+  WriteBatch batch;
+  batch.jobs = {Job(store, name, end_ns - 1, end_ns)};
+  int64_t job_id = batch.jobs[0].job_id;
+  int64_t process_id = store.NewProcessId();
+  batch.processes = {{.process_id = process_id, .job_id = job_id, .ring_id = RingId(ring)}};
+  batch.states = {{.job_id = job_id, .part = "engine", .version = 1, .bytes = "e"}};
+  batch.cursors = {{.ring_id = RingId(ring), .bytes = "c"}};
+  batch.names = {{.process_id = process_id, .name_id = 1, .text = "k"}};
+  for (int i = 0; i < iterations; ++i) batch.iterations.push_back({.job_id = job_id, .number = i});
+  batch.configs = {{.job_id = job_id, .config_id = 2, .name = "n", .metrics = {"m"}}};
+  batch.measurements = {{.job_id = job_id, .number = 3, .config_id = 2, .values = {1.5}}};
+  if (trace_records > 0) {
+    batch.trace_segments = {{.job_id = job_id,
+                             .number = 3,
+                             .process_id = process_id,
+                             .records = Records(trace_records, ring)}};
+  }
+  return batch;
+}
+
+TEST_F(StoreTest, KeepsEveryRowOverARestart) {
+  WriteBatch batch;
+  int64_t job_id = 0;
+  int64_t process_id = 0;
+  {
+    std::unique_ptr<Store> store = OpenStore();
+    job_id = store->NewJobId();
+    process_id = store->NewProcessId();
+    batch.jobs.push_back({.job_id = job_id,
+                          .name = "gnmt",
+                          .run_id = "r1",
+                          .host = "node7",
+                          .command = "python3 train.py",
+                          .state = 3,
+                          .start_ns = 5,
+                          .end_ns = 0});
+    batch.processes.push_back({.process_id = process_id,
+                               .job_id = job_id,
+                               .rank = 1,
+                               .incarnation = 2,
+                               .pid = 4711,
+                               .host = "node7",
+                               .ring_id = std::string("\0\1ring-id-of-16-", 16),
+                               .text = "job=gnmt\n",
+                               .start_ns = 6,
+                               .end_ns = 7,
+                               .lost = true});
+    batch.states.push_back(
+        {.job_id = job_id, .part = "engine", .version = 3, .bytes = std::string("a\0b", 3)});
+    batch.cursors.push_back({.ring_id = batch.processes[0].ring_id, .bytes = "cursor"});
+    batch.names.push_back({.process_id = process_id,
+                           .name_id = 9,
+                           .name_hash = 0xFFFFFFFFFFFFFFF0ull,
+                           .text = "gemm"});
+    batch.iterations.push_back({.job_id = job_id,
+                                .rank = 1,
+                                .number = 12,
+                                .incarnation = 2,
+                                .length_count = 2,
+                                .length = {37, -1},
+                                .start_ns = 100,
+                                .duration_ns = 50,
+                                .level = 3,
+                                .flags = kIterationDistorted | kIterationFirst,
+                                .config_id = 2,
+                                .phase = 1});
+    batch.configs.push_back({.job_id = job_id,
+                             .config_id = 2,
+                             .name = "dram",
+                             .metrics = {"dram__bytes_read.sum", "dram__bytes_write.sum"}});
+    batch.measurements.push_back({.job_id = job_id,
+                                  .rank = 1,
+                                  .number = 12,
+                                  .incarnation = 2,
+                                  .config_id = 2,
+                                  .complete = true,
+                                  .values = {1.5, -2e300}});
+    batch.trace_segments.push_back({.job_id = job_id,
+                                    .rank = 1,
+                                    .number = 12,
+                                    .process_id = process_id,
+                                    .records = Records(100, 1)});
+    batch.trace_segments.push_back(
+        {.job_id = job_id, .rank = 1, .number = 12, .process_id = process_id, .records = ""});
+    ASSERT_TRUE(store->Write(batch).ok());
+  }
+  std::unique_ptr<Store> store = OpenStore();
+  std::vector<JobRow> jobs = *store->ListJobs();
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(jobs[0].job_id, job_id);
+  EXPECT_EQ(jobs[0].name, "gnmt");
+  EXPECT_EQ(jobs[0].run_id, "r1");
+  EXPECT_EQ(jobs[0].command, "python3 train.py");
+  EXPECT_EQ(jobs[0].state, 3);
+  std::vector<ProcessRow> processes = *store->ListProcesses(job_id);
+  ASSERT_EQ(processes.size(), 1u);
+  EXPECT_EQ(processes[0].ring_id, batch.processes[0].ring_id);
+  EXPECT_EQ(processes[0].pid, 4711);
+  EXPECT_TRUE(processes[0].lost);
+  std::optional<ProcessRow> found = *store->FindProcess(batch.processes[0].ring_id);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->process_id, process_id);
+  EXPECT_EQ(*store->FindProcess(RingId('x')), std::nullopt);
+  std::vector<StateRow> states = *store->LoadStates(job_id);
+  ASSERT_EQ(states.size(), 1u);
+  EXPECT_EQ(states[0].part, "engine");
+  EXPECT_EQ(states[0].version, 3);
+  EXPECT_EQ(states[0].bytes, std::string("a\0b", 3));
+  EXPECT_EQ(*store->LoadCursor(batch.processes[0].ring_id), "cursor");
+  std::vector<NameRow> names = *store->ReadNames(process_id);
+  ASSERT_EQ(names.size(), 1u);
+  EXPECT_EQ(names[0].name_hash, 0xFFFFFFFFFFFFFFF0ull);
+  EXPECT_EQ(names[0].text, "gemm");
+  std::vector<IterationRow> iterations = *store->ReadIterations(job_id, 1, 0, 10);
+  ASSERT_EQ(iterations.size(), 1u);
+  EXPECT_EQ(iterations[0].number, 12);
+  EXPECT_EQ(iterations[0].incarnation, 2);
+  EXPECT_EQ(iterations[0].length_count, 2);
+  EXPECT_EQ(iterations[0].length[0], 37);
+  EXPECT_EQ(iterations[0].length[1], -1);
+  EXPECT_EQ(iterations[0].duration_ns, 50);
+  EXPECT_EQ(iterations[0].flags, kIterationDistorted | kIterationFirst);
+  EXPECT_EQ(iterations[0].config_id, 2u);
+  EXPECT_EQ(iterations[0].phase, 1);
+  std::vector<ConfigRow> configs = *store->ReadConfigs(job_id);
+  ASSERT_EQ(configs.size(), 1u);
+  EXPECT_THAT(configs[0].metrics, ElementsAre("dram__bytes_read.sum", "dram__bytes_write.sum"));
+  std::vector<MeasurementRow> measurements = *store->ReadMeasurements(job_id);
+  ASSERT_EQ(measurements.size(), 1u);
+  EXPECT_THAT(measurements[0].values, ElementsAre(1.5, -2e300));
+  EXPECT_TRUE(measurements[0].complete);
+  EXPECT_THAT(*store->ListTraces(job_id), ElementsAre(std::pair<int32_t, int64_t>(1, 12)));
+  std::vector<TraceSegmentRow> trace = *store->ReadTrace(job_id, 1, 12);
+  ASSERT_EQ(trace.size(), 2u);
+  EXPECT_EQ(trace[0].records, Records(100, 1));
+  EXPECT_EQ(trace[0].process_id, process_id);
+  EXPECT_EQ(trace[1].records, "");
+}
+
+TEST_F(StoreTest, ARowWithTheSameKeyReplaces) {
+  std::unique_ptr<Store> store = OpenStore();
+  WriteBatch batch;
+  batch.jobs = {Job(*store, "a", 1, 0)};
+  int64_t job_id = batch.jobs[0].job_id;
+  batch.iterations = {{.job_id = job_id, .number = 0}, {.job_id = job_id, .number = 1}};
+  batch.cursors = {{.ring_id = RingId('r'), .bytes = "1"}};
+  ASSERT_TRUE(store->Write(batch).ok());
+  batch.jobs[0].end_ns = 9;
+  batch.iterations = {{.job_id = job_id, .number = 0, .duration_ns = 70},
+                      {.job_id = job_id, .number = 0, .incarnation = 1, .duration_ns = 71}};
+  batch.cursors = {{.ring_id = RingId('r'), .bytes = ""}};
+  ASSERT_TRUE(store->Write(batch).ok());
+
+  std::vector<JobRow> jobs = *store->ListJobs();
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(jobs[0].end_ns, 9);
+  EXPECT_EQ(*store->LoadCursor(RingId('r')), std::nullopt);
+  // Pages never cut between the incarnations of a number.
+  std::vector<IterationRow> page = *store->ReadIterations(job_id, 0, 0, 1);
+  ASSERT_EQ(page.size(), 2u);
+  EXPECT_EQ(page[0].duration_ns, 70);
+  EXPECT_EQ(page[1].duration_ns, 71);
+  page = *store->ReadIterations(job_id, 0, 1, 1);
+  ASSERT_EQ(page.size(), 1u);
+  EXPECT_EQ(page[0].number, 1);
+  EXPECT_THAT(*store->ReadIterations(job_id, 0, 2, 1), IsEmpty());
+}
+
+TEST_F(StoreTest, RefusesWhatItCannotStoreWhole) {
+  std::unique_ptr<Store> store = OpenStore();
+  JobRow job = Job(*store, "a", 1, 0);
+  ASSERT_TRUE(store->Write({.jobs = {job}}).ok());
+  JobRow twin = Job(*store, "a", 2, 0);  // same name and run id
+  absl::Status status =
+      store->Write({.jobs = {twin}, .states = {{.job_id = job.job_id, .part = "p"}}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(*store->LoadStates(job.job_id), IsEmpty());  // nothing of the batch
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(store->Write({.cursors = {{.ring_id = "short", .bytes = "x"}}})));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      store->Write({.trace_segments = {{.job_id = job.job_id, .records = "not 64 bytes"}}})));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      store->Write({.configs = {{.job_id = job.job_id, .metrics = {"a\nb"}}}})));
+}
+
+TEST_F(StoreTest, IdsAreNeverGivenTwice) {
+  int64_t last = 0;
+  {
+    std::unique_ptr<Store> store = OpenStore();
+    ASSERT_TRUE(store->Write(FullJob(*store, "a", 10, 'a', 1, 0)).ok());
+    JobRow job = Job(*store, "b", 1, 2);
+    last = job.job_id;
+    ASSERT_TRUE(store->Write({.jobs = {job}}).ok());
+    while (store->Prune({.ended_before_ns = 100})->more) {
+    }
+    EXPECT_THAT(*store->ListJobs(), IsEmpty());
+  }
+  EXPECT_GT(OpenStore()->NewJobId(), last);
+}
+
+TEST_F(StoreTest, KilledAtAnyMomentKeepsWholeBatchesOnly) {
+  // The child writes batches 0, 1, 2, ...: ten iterations, a state and a cursor in each, and
+  // reports each commit. Whatever the moment of its death: the three agree, and nothing that was
+  // reported is missing.
+  constexpr int kPerBatch = 10;
+  std::mt19937 random(7);
+  int64_t reported = -1;
+  for (int round = 0; round < 15; ++round) {
+    int fds[2];
+    ASSERT_EQ(pipe(fds), 0);
+    pid_t child = fork();
+    if (child == 0) {
+      close(fds[0]);
+      std::unique_ptr<Store> store = *Store::Open(path_, {});
+      std::optional<std::string> cursor = *store->LoadCursor(RingId('r'));
+      for (int64_t k = cursor.has_value() ? std::stoll(*cursor) + 1 : 0;; ++k) {
+        WriteBatch batch;
+        for (int i = 0; i < kPerBatch; ++i) {
+          batch.iterations.push_back({.job_id = 1, .number = k * kPerBatch + i});
+        }
+        batch.states = {{.job_id = 1, .part = "engine", .bytes = std::to_string(k)}};
+        batch.cursors = {{.ring_id = RingId('r'), .bytes = std::to_string(k)}};
+        batch.trace_segments = {{.job_id = 1, .number = k, .records = Records(500, 1)}};
+        if (!store->Write(batch).ok()) _exit(1);
+        if (write(fds[1], &k, sizeof(k)) != sizeof(k)) _exit(1);
+      }
+    }
+    close(fds[1]);
+    int64_t k = 0;
+    ASSERT_EQ(read(fds[0], &k, sizeof(k)), static_cast<ssize_t>(sizeof(k)));
+    reported = k;
+    usleep(random() % 40'000);
+    kill(child, SIGKILL);
+    int wait_status = 0;
+    ASSERT_EQ(waitpid(child, &wait_status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(wait_status));
+    while (read(fds[0], &k, sizeof(k)) == sizeof(k)) reported = k;
+    close(fds[0]);
+
+    std::unique_ptr<Store> store = OpenStore();
+    std::string cursor = (*store->LoadCursor(RingId('r'))).value_or("none");
+    EXPECT_EQ((*store->LoadStates(1))[0].bytes, cursor);
+    EXPECT_GE(std::stoll(cursor), reported);
+    std::vector<IterationRow> iterations = *store->ReadIterations(1, 0, 0, 1'000'000);
+    ASSERT_EQ(static_cast<int64_t>(iterations.size()), (std::stoll(cursor) + 1) * kPerBatch);
+    EXPECT_EQ(iterations.back().number, static_cast<int64_t>(iterations.size()) - 1);
+    EXPECT_EQ(store->ListTraces(1)->size(), iterations.size() / kPerBatch);
+  }
+}
+
+TEST_F(StoreTest, AFullDiskLosesNothingAndCanBeTriedAgain) {
+  RegisterFullDiskVfs();
+  std::unique_ptr<Store> store = OpenStore({.vfs = "full-disk"});
+  ASSERT_TRUE(store->Write(FullJob(*store, "before", 5, 'b', 3, 10)).ok());
+  WriteBatch batch = FullJob(*store, "during", 6, 'd', 50'000, 10'000);
+  int64_t job_id = batch.jobs[0].job_id;
+  g_disk_full = true;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    absl::Status status = store->Write(batch);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path_.string()));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("free space"));
+    EXPECT_EQ(store->ListJobs()->size(), 1u);  // reading goes on
+    EXPECT_THAT(*store->ReadIterations(job_id, 0, 0, 10), IsEmpty());
+  }
+  g_disk_full = false;
+  ASSERT_TRUE(store->Write(batch).ok());
+  EXPECT_EQ(store->ReadIterations(job_id, 0, 0, 100'000)->size(), 50'000u);
+  EXPECT_EQ((*store->ReadTrace(job_id, 0, 3))[0].records, Records(10'000, 'd'));
+}
+
+TEST_F(StoreTest, DamageIsNamedAndMovedAsideOnlyWhenAsked) {
+  ASSERT_TRUE(OpenStore()->Write({.states = {{.job_id = 1, .part = "p", .bytes = "old"}}}).ok());
+  {
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096);
+    file << std::string(8192, 'x');
+  }
+  std::string message = OpenError(absl::StatusCode::kDataLoss);
+  EXPECT_THAT(message, HasSubstr(path_.string()));
+  EXPECT_THAT(message, HasSubstr("--move-corrupt-store-aside"));
+  EXPECT_FALSE(std::filesystem::exists(path_.string() + ".corrupt-1"));
+  std::unique_ptr<Store> store = OpenStore({.move_corrupt_aside = true});
+  EXPECT_THAT(*store->LoadStates(1), IsEmpty());
+  EXPECT_TRUE(std::filesystem::exists(path_.string() + ".corrupt-1"));
+  EXPECT_TRUE(store->Write({.states = {{.job_id = 1, .part = "p", .bytes = "new"}}}).ok());
+}
+
+TEST_F(StoreTest, NotADatabaseIsDamage) {
+  std::filesystem::create_directories(path_.parent_path());
+  std::ofstream(path_) << "These are notes of a person, and no database at all. "
+                       << std::string(4096, '.');
+  EXPECT_THAT(OpenError(absl::StatusCode::kDataLoss), HasSubstr("not a database"));
+}
+
+TEST_F(StoreTest, AnotherProgramsDatabaseIsLeftAlone) {
+  std::filesystem::create_directories(path_.parent_path());
+  Sql("CREATE TABLE photos (id INTEGER)");
+  std::string message =
+      OpenError(absl::StatusCode::kFailedPrecondition, {.move_corrupt_aside = true});
+  EXPECT_THAT(message, HasSubstr("another program"));
+}
+
+TEST_F(StoreTest, ANewerSchemaIsRefusedWithBothVersions) {
+  OpenStore();
+  Sql("PRAGMA user_version=99");
+  std::string message =
+      OpenError(absl::StatusCode::kFailedPrecondition, {.move_corrupt_aside = true});
+  EXPECT_THAT(message, HasSubstr("version 99"));
+  EXPECT_THAT(message, HasSubstr("knows 1"));
+}
+
+TEST_F(StoreTest, ASecondDaemonIsKeptOut) {
+  std::unique_ptr<Store> store = OpenStore();
+  std::string message = OpenError(absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(message, HasSubstr("in use by process " + std::to_string(getpid())));
+  store.reset();
+  OpenStore();
+}
+
+TEST_F(StoreTest, OnlyItsOwnerCanReadTheFile) {
+  std::unique_ptr<Store> store = OpenStore();
+  ASSERT_TRUE(store->Write({.states = {{.job_id = 1, .part = "p"}}}).ok());
+  for (const auto& entry : std::filesystem::directory_iterator(path_.parent_path())) {
+    EXPECT_EQ(entry.status().permissions() & std::filesystem::perms(077),
+              std::filesystem::perms::none)
+        << entry.path();
+  }
+  EXPECT_EQ(std::filesystem::status(path_.parent_path()).permissions(),
+            std::filesystem::perms::owner_all);
+}
+
+TEST_F(StoreTest, PruneByAgeRemovesAllOfAJobAndNothingElse) {
+  std::unique_ptr<Store> store = OpenStore();
+  WriteBatch old_job = FullJob(*store, "old", 100, 'o', 60'000, 1'000);
+  WriteBatch new_job = FullJob(*store, "new", 300, 'n', 10, 10);
+  WriteBatch live_job = FullJob(*store, "live", 0, 'l', 10, 10);
+  for (const WriteBatch* batch : {&old_job, &new_job, &live_job}) {
+    ASSERT_TRUE(store->Write(*batch).ok());
+  }
+  int64_t bytes_before = *store->Bytes();
+  absl::StatusOr<PruneResult> first = store->Prune({.ended_before_ns = 200});
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_THAT(first->removed_jobs, ElementsAre("old@1"));
+  EXPECT_TRUE(first->more);                  // 60,000 rows take several short calls
+  EXPECT_EQ(store->ListJobs()->size(), 2u);  // but the job is gone at once
+  EXPECT_EQ(*store->FindProcess(RingId('o')), std::nullopt);
+  // Its name and run id are free again while its rows are still being removed.
+  JobRow again = Job(*store, "old", 400, 0);
+  EXPECT_TRUE(store->Write({.jobs = {again}}).ok());
+  int calls = 1;
+  while (store->Prune({.ended_before_ns = 200})->more) ASSERT_LT(++calls, 100);
+  EXPECT_LT(*store->Bytes(), bytes_before / 2);
+  EXPECT_EQ(store->ListJobs()->size(), 3u);
+  int64_t old_id = old_job.jobs[0].job_id;
+  EXPECT_THAT(*store->ReadIterations(old_id, 0, 0, 10), IsEmpty());
+  EXPECT_THAT(*store->ListTraces(old_id), IsEmpty());
+  EXPECT_THAT(*store->ReadNames(old_job.processes[0].process_id), IsEmpty());
+  EXPECT_THAT(*store->ListProcesses(old_id), IsEmpty());
+  EXPECT_EQ(*store->LoadCursor(RingId('o')), std::nullopt);
+  for (const WriteBatch* kept : {&new_job, &live_job}) {
+    EXPECT_EQ(store->ReadIterations(kept->jobs[0].job_id, 0, 0, 100)->size(), 10u);
+    EXPECT_EQ(store->ReadTrace(kept->jobs[0].job_id, 0, 3)->size(), 1u);
+    EXPECT_EQ(store->ReadNames(kept->processes[0].process_id)->size(), 1u);
+  }
+}
+
+TEST_F(StoreTest, PruneBySizeTakesTracesFirstThenOldJobsNeverLiveOnes) {
+  std::unique_ptr<Store> store = OpenStore();
+  WriteBatch old_job = FullJob(*store, "old", 100, 'o', 10'000, 20'000);
+  WriteBatch new_job = FullJob(*store, "new", 300, 'n', 10'000, 20'000);
+  WriteBatch live_job = FullJob(*store, "live", 0, 'l', 10'000, 20'000);
+  for (const WriteBatch* batch : {&old_job, &new_job, &live_job}) {
+    ASSERT_TRUE(store->Write(*batch).ok());
+  }
+  auto prune = [&](int64_t max_bytes) {
+    PruneResult all;
+    for (bool more = true; more;) {
+      PruneResult result = *store->Prune({.max_bytes = max_bytes});
+      for (std::string& name : result.removed_jobs) all.removed_jobs.push_back(name);
+      for (std::string& name : result.removed_traces) all.removed_traces.push_back(name);
+      all.over_limit = result.over_limit;
+      more = result.more;
+    }
+    return all;
+  };
+  int64_t bytes = *store->Bytes();
+  EXPECT_THAT(prune(bytes).removed_traces, IsEmpty());
+  PruneResult result = prune(bytes - 100'000);
+  EXPECT_THAT(result.removed_traces, ElementsAre("old@1"));
+  EXPECT_THAT(result.removed_jobs, IsEmpty());
+  EXPECT_FALSE(result.over_limit);
+  result = prune(1);
+  EXPECT_THAT(result.removed_traces, ElementsAre("new@1"));
+  EXPECT_THAT(result.removed_jobs, ElementsAre("old@1", "new@1"));
+  EXPECT_TRUE(result.over_limit);
+  EXPECT_EQ(store->ReadTrace(live_job.jobs[0].job_id, 0, 3)->size(), 1u);
+}
+
+}  // namespace
+}  // namespace seqpoint
