@@ -31,6 +31,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "daemon/seqpoint/interval.h"
 #include "daemon/seqpoint/key.h"
 
 namespace seqpoint {
@@ -94,6 +95,7 @@ struct PlanEntry {
   Key high;
   uint32_t set = 0;
   int quota = 0;
+  uint64_t id = 0;  // stays while the same measurements are wanted, changes when one was added
 };
 
 struct Plan {
@@ -107,12 +109,6 @@ struct SeqPointInfo {
   double weight = 0;  // iterations that it stands for; weights sum to the run's iterations
   int measured = 0;   // usable measurements taken for it, over all sets
   int wanted = 0;
-};
-
-struct Estimate {
-  double value = 0;
-  double low = 0;
-  double high = 0;
 };
 
 struct Projection {

@@ -1,0 +1,91 @@
+#include "daemon/seqpoint/cells.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace seqpoint {
+namespace {
+
+using Dimension = int64_t Key::*;
+
+class Cutter {
+ public:
+  Cutter(absl::Span<const Key> keys, absl::Span<const double> mass)
+      : keys_(keys), mass_(mass), order_(keys.size()), cell_(keys.size(), 0) {
+    std::iota(order_.begin(), order_.end(), 0);
+    unit_[0] = Spread(&Key::first, 0, order_.size());
+    unit_[1] = Spread(&Key::second, 0, order_.size());
+  }
+
+  std::vector<int> Cut(int max_cells) {
+    if (!keys_.empty()) Cut(0, order_.size(), std::max(max_cells, 1));
+    return std::move(cell_);
+  }
+
+ private:
+  double Spread(Dimension dimension, size_t begin, size_t end) const {
+    double weight = 0, mean = 0, m2 = 0;
+    for (size_t i = begin; i < end; ++i) {
+      // A key without mass still has a place to be cut at.
+      const double w = mass_[order_[i]] + 1e-12;
+      const double x = static_cast<double>(keys_[order_[i]].*dimension);
+      weight += w;
+      const double delta = x - mean;
+      mean += delta * w / weight;
+      m2 += w * delta * (x - mean);
+    }
+    return std::sqrt(std::max(0.0, m2 / weight));
+  }
+
+  void Cut(size_t begin, size_t end, int cells) {
+    const double first = unit_[0] > 0 ? Spread(&Key::first, begin, end) / unit_[0] : 0;
+    const double second = unit_[1] > 0 ? Spread(&Key::second, begin, end) / unit_[1] : 0;
+    if (cells == 1 || (first <= 0 && second <= 0)) {
+      for (size_t i = begin; i < end; ++i) cell_[order_[i]] = next_cell_;
+      ++next_cell_;
+      return;
+    }
+    const Dimension dimension = first >= second ? &Key::first : &Key::second;
+    std::sort(order_.begin() + begin, order_.begin() + end, [&](int a, int b) {
+      return std::pair(keys_[a].*dimension, keys_[a]) < std::pair(keys_[b].*dimension, keys_[b]);
+    });
+    double total = 0;
+    for (size_t i = begin; i < end; ++i) total += mass_[order_[i]];
+    const int left_cells = cells / 2;
+    const double target = total * left_cells / cells;
+    // The border between two different values that is nearest to the target.
+    size_t border = 0;
+    double border_miss = 0, border_mass = 0, mass = 0;
+    for (size_t i = begin; i + 1 < end; ++i) {
+      mass += mass_[order_[i]];
+      if (keys_[order_[i]].*dimension == keys_[order_[i + 1]].*dimension) continue;
+      const double miss = std::abs(mass - target);
+      if (border == 0 || miss < border_miss) {
+        border = i + 1;
+        border_miss = miss;
+        border_mass = mass;
+      }
+    }
+    const double share = total > 0 ? border_mass / total : 0.5;
+    const int left = std::clamp(static_cast<int>(std::lround(cells * share)), 1, cells - 1);
+    Cut(begin, border, left);
+    Cut(border, end, cells - left);
+  }
+
+  absl::Span<const Key> keys_;
+  absl::Span<const double> mass_;
+  std::vector<int> order_;
+  std::vector<int> cell_;
+  double unit_[2];
+  int next_cell_ = 0;
+};
+
+}  // namespace
+
+std::vector<int> CutIntoCells(absl::Span<const Key> keys, absl::Span<const double> mass,
+                              int max_cells) {
+  return Cutter(keys, mass).Cut(max_cells);
+}
+
+}  // namespace seqpoint

@@ -1,0 +1,341 @@
+#include "daemon/seqpoint/cost_curve.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace seqpoint {
+namespace {
+
+// How far the corrections go a priori, relative to the value, per unit of the key scale: wide
+// enough to leave all to the data from a handful of points on, and the reason why fewer points
+// give a wide interval. Order: factor, then QuadraticTerms.
+constexpr std::array<double, kTerms + 1> kPriorDeviation = {1, 1, 1, 0.5, 1, 0.5, 0.5};
+
+constexpr double kRoughness[] = {0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3};
+constexpr double kReach[] = {0.4, 1.5};
+constexpr double kNoiseLow = 0.0005;
+constexpr double kNoiseStep = 1.6;
+constexpr int kNoiseSteps = 14;
+
+// In place, lower triangle, row-major. False when the matrix is not positive definite.
+bool Cholesky(std::vector<double>& a, int n) {
+  for (int i = 0; i < n; ++i) {
+    double* row_i = &a[i * n];
+    for (int j = 0; j <= i; ++j) {
+      const double* row_j = &a[j * n];
+      double sum = row_i[j];
+      for (int k = 0; k < j; ++k) sum -= row_i[k] * row_j[k];
+      if (i != j) {
+        row_i[j] = sum / row_j[j];
+      } else if (!(sum > 0)) {
+        return false;
+      } else {
+        row_i[i] = std::sqrt(sum);
+      }
+    }
+  }
+  return true;
+}
+
+void SolveLower(const std::vector<double>& factor, int n, double* x) {
+  for (int i = 0; i < n; ++i) {
+    double sum = x[i];
+    for (int k = 0; k < i; ++k) sum -= factor[i * n + k] * x[k];
+    x[i] = sum / factor[i * n + i];
+  }
+}
+
+void SolveUpper(const std::vector<double>& factor, int n, double* x) {
+  for (int i = n - 1; i >= 0; --i) {
+    double sum = x[i];
+    for (int k = i + 1; k < n; ++k) sum -= factor[k * n + i] * x[k];
+    x[i] = sum / factor[i * n + i];
+  }
+}
+
+// Matérn 3/2: once differentiable, so a kink costs little and a line stays a line.
+double Correlation(const Point& a, const Point& b, double reach) {
+  const double d = std::sqrt(3.0) * std::hypot(a[0] - b[0], a[1] - b[1]) / reach;
+  return (1 + d) * std::exp(-d);
+}
+
+}  // namespace
+
+KeyScale KeyScale::Of(absl::Span<const Key> keys, absl::Span<const double> mass) {
+  KeyScale scale;
+  for (int d = 0; d < 2; ++d) {
+    double weight = 0, mean = 0, m2 = 0;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (!(mass[i] > 0)) continue;
+      const double x = static_cast<double>(d == 0 ? keys[i].first : keys[i].second);
+      weight += mass[i];
+      const double delta = x - mean;
+      mean += delta * mass[i] / weight;
+      m2 += mass[i] * delta * (x - mean);
+      if (d == 1 && x != 0) scale.two_dimensional = true;
+    }
+    scale.centre[d] = mean;
+    const double spread = weight > 0 ? std::sqrt(m2 / weight) : 0;
+    // Keys that hardly differ: other lengths are then many units away, and widely uncertain.
+    scale.unit[d] = std::max({spread, 0.01 * std::abs(mean), 1e-3});
+  }
+  return scale;
+}
+
+Point KeyScale::operator()(const Key& key) const {
+  return {(static_cast<double>(key.first) - centre[0]) / unit[0],
+          two_dimensional ? (static_cast<double>(key.second) - centre[1]) / unit[1] : 0};
+}
+
+Terms QuadraticTerms(const Point& p) {
+  return {1, p[0], p[0] * p[0], p[1], p[0] * p[1], p[1] * p[1]};
+}
+
+double Quadratic::operator()(const Key& key) const {
+  return std::max(floor, OfTerms(QuadraticTerms(scale(key))));
+}
+
+double Quadratic::OfTerms(const Terms& terms) const {
+  double sum = 0;
+  for (int t = 0; t < kTerms; ++t) sum += coefficients[t] * terms[t];
+  return sum;
+}
+
+Quadratic Quadratic::Fit(absl::Span<const Key> keys, absl::Span<const double> values,
+                         absl::Span<const double> counts) {
+  Quadratic fit;
+  fit.scale = KeyScale::Of(keys, counts);
+  double total = 0, count = 0, smallest = 0;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (!(counts[i] > 0)) continue;
+    total += counts[i] * values[i];
+    count += counts[i];
+    smallest = smallest == 0 ? values[i] : std::min(smallest, values[i]);
+  }
+  if (!(count > 0)) {
+    fit.coefficients = {1};
+    fit.floor = 1;
+    return fit;
+  }
+  const double mean = total / count;
+  fit.coefficients = {mean};
+  fit.floor = smallest / 2;
+  std::vector<Terms> terms(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) terms[i] = QuadraticTerms(fit.scale(keys[i]));
+  // Relative errors need the value that is being fitted: three rounds settle it.
+  for (int round = 0; round < 3; ++round) {
+    std::vector<double> normal(kTerms * kTerms, 0.0);
+    std::vector<double> right(kTerms, 0.0);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (!(counts[i] > 0)) continue;
+      const double expected = std::max(fit.floor, fit.OfTerms(terms[i]));
+      const double w = counts[i] * mean * mean / (expected * expected);
+      for (int a = 0; a < kTerms; ++a) {
+        right[a] += w * terms[i][a] * (values[i] - mean);
+        for (int b = 0; b <= a; ++b) normal[a * kTerms + b] += w * terms[i][a] * terms[i][b];
+      }
+    }
+    for (int a = 0; a < kTerms; ++a) normal[a * kTerms + a] += 1e-3;
+    if (!Cholesky(normal, kTerms)) break;
+    SolveLower(normal, kTerms, right.data());
+    SolveUpper(normal, kTerms, right.data());
+    std::copy(right.begin(), right.end(), fit.coefficients.begin());
+    fit.coefficients[0] += mean;
+  }
+  return fit;
+}
+
+CostCurve::Row CostCurve::RowOf(const Point& point, double scale) const {
+  const Terms terms = QuadraticTerms(point);
+  Row row;
+  row[0] = kPriorDeviation[0];
+  for (int t = 0; t < kTerms; ++t) {
+    row[t + 1] = kPriorDeviation[t + 1] * terms[t] * mean_scale_ / scale;
+  }
+  return row;
+}
+
+double CostCurve::Covariance(const Component& c, const Point& a, const Row& row_a, const Point& b,
+                             const Row& row_b) const {
+  double sum = c.roughness * c.roughness * Correlation(a, b, c.reach);
+  for (int k = 0; k < kColumns; ++k) sum += row_a[k] * row_b[k];
+  return sum;
+}
+
+CostCurve CostCurve::Fit(std::vector<CurvePoint> points, double noise) {
+  CostCurve curve;
+  curve.points_ = std::move(points);
+  const std::vector<CurvePoint>& data = curve.points_;
+  const int n = static_cast<int>(data.size());
+  double count = 0, scale = 0, value = 0, magnitude = 0;
+  for (const CurvePoint& p : data) {
+    count += p.count;
+    scale += p.count * p.scale;
+    value += p.count * p.value;
+    magnitude += p.count * std::abs(p.value);
+  }
+  if (n == 0) return curve;
+  curve.mean_scale_ = scale / count;
+  curve.ratio_ = value / scale;
+  curve.norm_ = magnitude / scale;
+  if (!(curve.norm_ > 0)) return curve;  // all zero: nothing deviates
+
+  std::vector<double> deviations(n);
+  for (int i = 0; i < n; ++i) {
+    curve.rows_.push_back(curve.RowOf(data[i].point, data[i].scale));
+    deviations[i] = (data[i].value / data[i].scale - curve.ratio_) / curve.norm_;
+  }
+  std::vector<double> noises;
+  if (noise >= 0) {
+    noises.push_back(noise / curve.norm_);
+  } else {
+    for (int i = 0; i < kNoiseSteps; ++i) noises.push_back(kNoiseLow * std::pow(kNoiseStep, i));
+  }
+
+  std::vector<double> linear(n * n);
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j <= i; ++j) {
+      double sum = 0;
+      for (int k = 0; k < kColumns; ++k) sum += curve.rows_[i][k] * curve.rows_[j][k];
+      linear[i * n + j] = sum;
+    }
+  }
+  double best = -INFINITY;
+  std::vector<double> log_likelihoods;
+  for (double reach : kReach) {
+    std::vector<double> correlation(n * n);
+    for (int i = 0; i < n; ++i) {
+      for (int j = 0; j <= i; ++j) {
+        correlation[i * n + j] = Correlation(data[i].point, data[j].point, reach);
+      }
+    }
+    for (double roughness : kRoughness) {
+      for (double sigma : noises) {
+        Component c{0, roughness, reach, sigma, std::vector<double>(n * n), deviations};
+        for (int i = 0; i < n; ++i) {
+          for (int j = 0; j <= i; ++j) {
+            c.factor[i * n + j] =
+                linear[i * n + j] + roughness * roughness * correlation[i * n + j];
+          }
+          // The last summand keeps equal keys apart where the noise is known to be nothing.
+          c.factor[i * n + i] += sigma * sigma / data[i].count + 1e-10;
+        }
+        if (!Cholesky(c.factor, n)) continue;
+        SolveLower(c.factor, n, c.weights.data());
+        double log_likelihood = 0;
+        for (int i = 0; i < n; ++i) {
+          log_likelihood -= 0.5 * c.weights[i] * c.weights[i] + std::log(c.factor[i * n + i]);
+        }
+        if (log_likelihood < best - 12) continue;
+        best = std::max(best, log_likelihood);
+        SolveUpper(c.factor, n, c.weights.data());
+        c.probability = log_likelihood;
+        curve.components_.push_back(std::move(c));
+      }
+    }
+  }
+  double total = 0;
+  for (Component& c : curve.components_) {
+    c.probability = std::exp(c.probability - best);
+    total += c.probability;
+  }
+  std::erase_if(curve.components_, [](const Component& c) { return c.probability < 1e-5; });
+  for (Component& c : curve.components_) c.probability /= total;
+  std::stable_sort(
+      curve.components_.begin(), curve.components_.end(),
+      [](const Component& a, const Component& b) { return a.probability > b.probability; });
+  return curve;
+}
+
+std::vector<Normal> CostCurve::Sum(absl::Span<const CurveTarget> targets) const {
+  // Σ w·s·(ratio + norm·h): the linear part of h needs Σ w·s·row, the process the mass and centre
+  // of each cell.
+  struct Cell {
+    double mass = 0;
+    Point centre = {0, 0};
+  };
+  std::vector<Cell> cells;
+  Row row_sum = {};
+  double mass = 0, square_mass = 0;
+  for (const CurveTarget& t : targets) {
+    const double m = t.weight * t.scale;
+    if (!(m > 0)) continue;
+    mass += m;
+    square_mass += m * t.scale;
+    const Row row = RowOf(t.point, t.scale);
+    for (int k = 0; k < kColumns; ++k) row_sum[k] += m * row[k];
+    if (t.cell >= static_cast<int>(cells.size())) cells.resize(t.cell + 1);
+    Cell& cell = cells[t.cell];
+    cell.mass += m;
+    for (int d = 0; d < 2; ++d) cell.centre[d] += m * t.point[d];
+  }
+  std::erase_if(cells, [](const Cell& cell) { return !(cell.mass > 0); });
+  for (Cell& cell : cells) {
+    for (int d = 0; d < 2; ++d) cell.centre[d] /= cell.mass;
+  }
+  const double expected = ratio_ * mass;
+  if (components_.empty()) return {{1, expected, 0}};
+
+  const int n = static_cast<int>(points_.size());
+  double linear_variance = 0;
+  for (int k = 0; k < kColumns; ++k) linear_variance += row_sum[k] * row_sum[k];
+  std::vector<Normal> mixture;
+  double reach = 0, self = 0;
+  std::vector<double> cross(n);
+  // Components of one reach share the costly sums.
+  for (double r : kReach) {
+    bool prepared = false;
+    for (const Component& c : components_) {
+      if (c.reach != r) continue;
+      if (!prepared) {
+        prepared = true;
+        reach = r;
+        self = 0;
+        for (size_t a = 0; a < cells.size(); ++a) {
+          for (size_t b = 0; b < a; ++b) {
+            self += 2 * cells[a].mass * cells[b].mass *
+                    Correlation(cells[a].centre, cells[b].centre, reach);
+          }
+          self += cells[a].mass * cells[a].mass;
+        }
+        for (int i = 0; i < n; ++i) {
+          cross[i] = 0;
+          for (const Cell& cell : cells) {
+            cross[i] += cell.mass * Correlation(points_[i].point, cell.centre, reach);
+          }
+        }
+      }
+      const double square = c.roughness * c.roughness;
+      std::vector<double> covariance(n);
+      double mean = 0;
+      for (int i = 0; i < n; ++i) {
+        covariance[i] = square * cross[i];
+        for (int k = 0; k < kColumns; ++k) covariance[i] += row_sum[k] * rows_[i][k];
+        mean += covariance[i] * c.weights[i];
+      }
+      SolveLower(c.factor, n, covariance.data());
+      double variance = linear_variance + square * self;
+      for (double x : covariance) variance -= x * x;
+      variance = std::max(variance, 0.0) + c.noise * c.noise * square_mass;
+      mixture.push_back({c.probability, expected + norm_ * mean, norm_ * norm_ * variance});
+    }
+  }
+  return mixture;
+}
+
+double CostCurve::ValueAt(const Point& point, double scale) const {
+  if (components_.empty()) return ratio_ * scale;
+  const Component& c = components_.front();
+  const Row row = RowOf(point, scale);
+  double h = 0;
+  for (size_t i = 0; i < points_.size(); ++i) {
+    h += c.weights[i] * Covariance(c, point, row, points_[i].point, rows_[i]);
+  }
+  return scale * (ratio_ + norm_ * h);
+}
+
+double CostCurve::noise() const {
+  return components_.empty() ? 0 : norm_ * components_.front().noise;
+}
+
+}  // namespace seqpoint

@@ -1,0 +1,112 @@
+// Curves over keys: a quadratic for the large shape, and a smooth deviation with its uncertainty.
+//
+// KeyScale puts keys on a common scale, Quadratic is the plain fit, CostCurve the full one:
+//
+//   value(key) = scale(key) * (ratio + quadratic corrections + Gaussian process), noise ~ scale
+//
+// How rough the process is and (where it is not given) how large the noise is, are not fixed: a
+// grid of both is weighed by the likelihood of the data, and sums over the curve come back as a
+// mixture of normals.
+//
+// Threading: values; const functions are safe from several threads.
+#ifndef DAEMON_SEQPOINT_COST_CURVE_H_
+#define DAEMON_SEQPOINT_COST_CURVE_H_
+
+#include <array>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/seqpoint/interval.h"
+#include "daemon/seqpoint/key.h"
+
+namespace seqpoint {
+
+using Point = std::array<double, 2>;
+
+// Keys shifted to their mean and divided by their spread, per dimension.
+struct KeyScale {
+  Point centre = {0, 0};
+  Point unit = {1, 1};
+  bool two_dimensional = false;
+
+  static KeyScale Of(absl::Span<const Key> keys, absl::Span<const double> mass);
+  Point operator()(const Key& key) const;
+};
+
+// 1, u, u^2, v, uv, v^2. The last three are zero in one dimension.
+inline constexpr int kTerms = 6;
+using Terms = std::array<double, kTerms>;
+Terms QuadraticTerms(const Point& point);
+
+struct Quadratic {
+  KeyScale scale;
+  Terms coefficients = {};
+  double floor = 0;  // values are never below: a cost is positive
+
+  double operator()(const Key& key) const;
+  // Of the sum of terms over several keys; the floor does not apply.
+  double OfTerms(const Terms& terms) const;
+
+  // Least squares of relative errors, lightly regularised. `counts` are weights; all values
+  // positive. With no data, a constant 1.
+  static Quadratic Fit(absl::Span<const Key> keys, absl::Span<const double> values,
+                       absl::Span<const double> counts);
+};
+
+struct CurvePoint {
+  Point point;
+  double scale = 1;  // the value expected here, up to a factor
+  double value = 0;  // mean of `count` observations
+  double count = 1;
+};
+
+// A sum over keys: Σ weight · value(key). `cell` groups neighbours for the smooth part only.
+struct CurveTarget {
+  Point point;
+  double scale = 1;
+  double weight = 0;
+  int cell = 0;
+};
+
+class CostCurve {
+ public:
+  // At most a few hundred points: O(points^3) for each cell of the grid. With `noise` >= 0 the
+  // noise of one observation relative to its scale is known, otherwise it is weighed too.
+  static CostCurve Fit(std::vector<CurvePoint> points, double noise);
+
+  // The distribution of the sum, noise of the single iterations included.
+  std::vector<Normal> Sum(absl::Span<const CurveTarget> targets) const;
+
+  // The expected value under the most probable curve.
+  double ValueAt(const Point& point, double scale) const;
+
+  // The most probable noise of one observation, relative to its scale.
+  double noise() const;
+
+ private:
+  static constexpr int kColumns = kTerms + 1;
+  using Row = std::array<double, kColumns>;
+  struct Component {
+    double probability;
+    double roughness;  // standard deviation of the process, relative to the scale
+    double reach;      // its correlation length, in units of the key scale
+    double noise;
+    std::vector<double> factor;   // Cholesky factor of the data's covariance, row-major
+    std::vector<double> weights;  // its inverse times the deviations
+  };
+
+  Row RowOf(const Point& point, double scale) const;
+  double Covariance(const Component& c, const Point& a, const Row& row_a, const Point& b,
+                    const Row& row_b) const;
+
+  std::vector<CurvePoint> points_;
+  std::vector<Row> rows_;
+  double mean_scale_ = 1;
+  double ratio_ = 1;                   // value / scale, overall
+  double norm_ = 1;                    // |value| / scale: the unit of deviations
+  std::vector<Component> components_;  // most probable first
+};
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_SEQPOINT_COST_CURVE_H_

@@ -1,0 +1,75 @@
+// What changes while the run goes on: times at equal length, and the lengths themselves.
+//
+// Real logs drift: time at equal length grows by 0.6 to 0.8 % within an epoch. The trace keeps sums
+// over at most 64 consecutive blocks of iterations; when they are full, neighbours merge. Sums of
+// the quadratic terms instead of expected times, because the curve is only known later.
+//
+// Differences between neighbouring halves of 2, 4, 8 ... blocks (Haar coefficients) tell how large
+// the movement is at each time scale; they are nearly independent for a random walk.
+//
+// Threading: values.
+#ifndef DAEMON_SEQPOINT_DRIFT_H_
+#define DAEMON_SEQPOINT_DRIFT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/seqpoint/cost_curve.h"
+#include "daemon/seqpoint/key.h"
+
+namespace seqpoint {
+
+class BlockTrace {
+ public:
+  static constexpr int kMaxBlocks = 64;
+  struct Block {
+    double count = 0;
+    double time_ns = 0;
+    Terms terms = {};  // sums of QuadraticTerms of (key - origin)
+  };
+
+  void Add(const Key& key, double time_ns);
+
+  absl::Span<const Block> blocks() const { return blocks_; }  // complete ones, oldest first
+  // Sum of `curve` over a block.
+  double Expected(const Block& block, const Quadratic& curve) const;
+
+  // For the engine's state.
+  const Key& origin() const { return origin_; }
+  const Block& open() const { return open_; }
+  double block_size() const { return block_size_; }
+  void Restore(const Key& origin, double block_size, const Block& open, std::vector<Block> blocks);
+
+ private:
+  Key origin_;  // the first key: differences to it keep the sums of squares exact
+  double block_size_ = 4;
+  Block open_;
+  std::vector<Block> blocks_;
+};
+
+// The variance per iteration of a random walk of the relative time at equal length.
+struct DriftRate {
+  double probability = 1;
+  double variance_per_iteration = 0;
+};
+
+// Weighs rates by the trace; `noise` is the relative standard deviation of one iteration (its
+// correlation with the next included), `run_iterations` the length of the whole run, over which a
+// drift of about 0.7 % is expected before anything is known.
+std::vector<DriftRate> WeighDrift(const BlockTrace& trace, const Quadratic& curve, double noise,
+                                  double run_iterations);
+
+struct Movement {
+  double inflation = 1;      // of the variance of a mean over iterations, against independence
+  double walk_variance = 0;  // per iteration, of a random walk of the expected time; 0 = steady
+  bool moving() const { return walk_variance > 0; }
+};
+
+// Whether the keys come in an order that has nothing to do with their cost. `variance` is that of
+// the expected time of one iteration.
+Movement KeyMovement(const BlockTrace& trace, const Quadratic& curve, double variance);
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_SEQPOINT_DRIFT_H_

@@ -1,0 +1,745 @@
+#include "daemon/seqpoint/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/seqpoint/cells.h"
+#include "daemon/seqpoint/engine_state.h"
+
+namespace seqpoint {
+namespace {
+
+constexpr size_t kFirstCurve = 64;  // times before stalls are told from others one by one
+constexpr size_t kSampleSize = 1024;
+constexpr int kTargetCells = 128;
+constexpr double kRegimeRate = 0.25;  // more stalls than that are no stalls
+constexpr double kRateMemory = 1.0 / 32;
+constexpr size_t kMaxRecentOutliers = 64;
+constexpr double kMaxCorrelation = 3;
+constexpr double kHistogramSlack = 0.02;
+
+bool IsValid(const Key& key) { return key.first >= 0 && key.second >= 0; }
+
+double SumOf(absl::Span<const CurveTarget> targets) {
+  double sum = 0;
+  for (const CurveTarget& t : targets) sum += t.weight;
+  return sum;
+}
+
+std::vector<Normal> Shifted(std::vector<Normal> mixture, double mean, double variance) {
+  for (Normal& n : mixture) {
+    n.mean += mean;
+    n.variance += variance;
+  }
+  return mixture;
+}
+
+Estimate Scaled(const Estimate& e, double factor) {
+  return {e.value * factor, e.low * factor, e.high * factor};
+}
+
+// The variance of a cost over the keys that occurred, on the scale of the cells.
+double SpreadOverCells(const CostCurve& cost, absl::Span<const CurveTarget> targets) {
+  std::vector<CurveTarget> cells;
+  for (const CurveTarget& t : targets) {
+    if (t.cell >= static_cast<int>(cells.size())) cells.resize(t.cell + 1, {{0, 0}, 0, 0, 0});
+    CurveTarget& cell = cells[t.cell];
+    for (int d = 0; d < 2; ++d) cell.point[d] += t.weight * t.point[d];
+    cell.scale += t.weight * t.scale;
+    cell.weight += t.weight;
+  }
+  double count = 0, mean = 0, m2 = 0;
+  for (const CurveTarget& c : cells) {
+    if (!(c.weight > 0)) continue;
+    const double value =
+        cost.ValueAt({c.point[0] / c.weight, c.point[1] / c.weight}, c.scale / c.weight);
+    count += c.weight;
+    const double delta = value - mean;
+    mean += delta * c.weight / count;
+    m2 += c.weight * delta * (value - mean);
+  }
+  return count > 0 ? m2 / count : 0;
+}
+
+// A cost is never negative, whatever the normal approximation says.
+Estimate NotBelow(double floor, Estimate e) {
+  return {std::max(e.value, floor), std::max(e.low, floor), std::max(e.high, floor)};
+}
+
+}  // namespace
+
+Horizon Horizon::Iterations(int64_t iterations) { return {Kind::kIterations, iterations, {}}; }
+
+Horizon Horizon::Histogram(std::vector<KeyCount> histogram, int64_t epochs) {
+  Horizon horizon{Kind::kHistogram, 0, std::move(histogram)};
+  for (KeyCount& k : horizon.histogram) {
+    // What overflows is refused by SetHorizon as negative.
+    if (__builtin_mul_overflow(k.count, epochs, &k.count)) k.count = -1;
+    if (__builtin_add_overflow(horizon.iterations, k.count, &horizon.iterations)) k.count = -1;
+  }
+  return horizon;
+}
+
+Horizon Horizon::Distribution(std::vector<KeyCount> histogram, int64_t epochs) {
+  Horizon horizon = Histogram(std::move(histogram), epochs);
+  horizon.kind = Kind::kDistribution;
+  return horizon;
+}
+
+std::optional<Estimate> RatioOf(const Estimate& numerator, const Estimate& denominator) {
+  if (!(denominator.low > 0)) return std::nullopt;
+  const double value = numerator.value / denominator.value;
+  // Half-widths relative to the value add in squares, on each side.
+  const auto reach = [&](double n, double d) {
+    return std::hypot((n - numerator.value) / denominator.value,
+                      value * (d - denominator.value) / denominator.value);
+  };
+  return Estimate{value, value - reach(numerator.low, denominator.high),
+                  value + reach(numerator.high, denominator.low)};
+}
+
+OnlineEngine::OnlineEngine() : state_(std::make_unique<State>()) {}
+OnlineEngine::~OnlineEngine() = default;
+OnlineEngine::OnlineEngine(OnlineEngine&&) noexcept = default;
+OnlineEngine& OnlineEngine::operator=(OnlineEngine&&) noexcept = default;
+
+void OnlineEngine::AddIteration(const IterationSample& sample) {
+  State& s = *state_;
+  if (!IsValid(sample.key) || sample.time_ns < 0 || sample.time_ns > kMaxTimeNs) {
+    ++s.totals.rejected;
+    return;
+  }
+  s.fit.reset();
+  s.explained.reset();
+  const double time = static_cast<double>(sample.time_ns);
+  if (sample.phase == Phase::kOther) {
+    ++s.totals.other_iterations;
+    s.totals.other_time_ns += time;
+    return;
+  }
+  const bool usable = sample.time_ns > 0 && !sample.distorted && !sample.measured;
+  s.totals.observed_time_ns += time;
+  s.totals.untimed += sample.time_ns == 0;
+  s.totals.distorted += sample.distorted;
+  s.totals.measured += sample.measured;
+  s.totals.redone += sample.redone;
+  const bool counted = !sample.redone;
+  if (counted) {
+    ++s.totals.iterations;
+    if (usable) s.exact_time_ns += time;
+  }
+  auto record = s.keys.find(sample.key);
+  if (record == s.keys.end()) {
+    if (s.keys.size() >= kMaxKeys) {
+      ++s.totals.rejected;
+      if (counted && !usable) ++s.overflow_untimed;
+      return;
+    }
+    record = s.keys.try_emplace(sample.key).first;
+    ++s.totals.unique_keys;
+  }
+  s.two_dimensional |= sample.key.second != 0;
+  KeyRecord& key = record->second;
+  if (counted) {
+    ++key.iterations;
+    if (!usable) ++key.untimed;
+  }
+  // A length is new when either dimension's value is: kernels of that shape never ran before.
+  bool first = s.first_seen[0].try_emplace(sample.key.first, sample.iteration).second;
+  first |= s.first_seen[1].try_emplace(sample.key.second, sample.iteration).second;
+  if (first) ++s.totals.first_occurrences;
+  if (!usable) return;
+  s.Sample({sample.key, time});
+  if (first) {
+    key.first_ns = time;
+  } else {
+    s.JudgeRepeated({sample.key, time});
+  }
+}
+
+void OnlineEngine::State::JudgeRepeated(const KeyTime& time) {
+  timed += 1;
+  if (!gate_curve.has_value()) {
+    pending.push_back(time);
+    if (pending.size() < kFirstCurve) return;
+    const std::vector<bool> outlier = FindOutliers(pending);
+    std::vector<KeyTime> waiting = std::move(pending);
+    pending.clear();
+    for (size_t i = 0; i < waiting.size(); ++i) {
+      if (!outlier[i]) Accept(waiting[i]);
+    }
+    RefreshCurve();
+    for (size_t i = 0; i < waiting.size(); ++i) {
+      if (!outlier[i]) continue;
+      const double excess = waiting[i].time_ns - (*gate_curve)(waiting[i].key);
+      ++totals.outliers;
+      outlier_excess_ns += excess;
+      outlier_excess_square += excess * excess;
+    }
+    return;
+  }
+  if (timed >= next_curve_at) RefreshCurve();
+  const double expected = (*gate_curve)(time.key);
+  const double residual = time.time_ns / expected - 1;
+  const bool outlier = std::abs(residual) > gate;
+  outlier_rate += kRateMemory * (static_cast<double>(outlier) - outlier_rate);
+  if (!outlier) {
+    Accept(time);
+    const double bounded = std::clamp(residual, -0.2, 0.2);
+    residual_square += bounded * bounded;
+    residual_product += bounded * previous_residual;
+    previous_residual = bounded;
+    if (outlier_rate < kRateMemory) recent_outliers.clear();
+    return;
+  }
+  const double excess = time.time_ns - expected;
+  ++totals.outliers;
+  outlier_excess_ns += excess;
+  outlier_excess_square += excess * excess;
+  if (recent_outliers.size() < kMaxRecentOutliers) recent_outliers.push_back(time);
+  if (outlier_rate < kRegimeRate) return;
+  // Too many to be stalls: this is how long iterations take now.
+  ++regime_changes;
+  for (const KeyTime& o : recent_outliers) {
+    const double was = o.time_ns - (*gate_curve)(o.key);
+    --totals.outliers;
+    outlier_excess_ns -= was;
+    outlier_excess_square = std::max(0.0, outlier_excess_square - was * was);
+    Accept(o);
+  }
+  recent_outliers.clear();
+  outlier_rate = 0;
+  RefreshCurve();
+  gate = std::max(gate, 2 * std::abs(residual));
+}
+
+void OnlineEngine::State::Accept(const KeyTime& time) {
+  KeyRecord& key = keys[time.key];
+  key.timed += 1;
+  const double delta = time.time_ns - key.mean_ns;
+  key.mean_ns += delta / key.timed;
+  key.m2 += delta * (time.time_ns - key.mean_ns);
+  trace.Add(time.key, time.time_ns);
+}
+
+// At every doubling, so that it costs O(1) per iteration.
+void OnlineEngine::State::RefreshCurve() {
+  std::vector<Key> all;
+  std::vector<double> means, counts;
+  for (const auto& [key, record] : keys) {
+    if (record.timed == 0) continue;
+    all.push_back(key);
+    means.push_back(record.mean_ns);
+    counts.push_back(record.timed);
+  }
+  gate_curve = Quadratic::Fit(all, means, counts);
+  std::vector<double> deviations;
+  for (const SampledTime& t : sample) {
+    deviations.push_back(std::abs(t.time_ns / (*gate_curve)(t.key) - 1));
+  }
+  double mad = 0;
+  if (!deviations.empty()) {
+    std::nth_element(deviations.begin(), deviations.begin() + deviations.size() / 2,
+                     deviations.end());
+    mad = deviations[deviations.size() / 2];
+  }
+  gate = std::max(kOutlierShare, kOutlierDeviations * mad);
+  next_curve_at = 2 * timed;
+}
+
+// Reservoir sampling; the generator is part of the state (splitmix64).
+void OnlineEngine::State::Sample(const KeyTime& time) {
+  ++sampled_from;
+  if (sample.size() < kSampleSize) {
+    sample.push_back({time.key, time.time_ns});
+    return;
+  }
+  uint64_t x = random_state += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  x ^= x >> 31;
+  const uint64_t place = x % sampled_from;
+  if (place < kSampleSize) sample[place] = {time.key, time.time_ns};
+}
+
+bool OnlineEngine::State::IsFirst(uint64_t iteration, const Key& key) const {
+  const auto first = first_seen[0].find(key.first);
+  const auto second = first_seen[1].find(key.second);
+  return (first != first_seen[0].end() && first->second == iteration) ||
+         (second != first_seen[1].end() && second->second == iteration);
+}
+
+absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, const Key& key,
+                                          absl::Span<const double> values) {
+  State& s = *state_;
+  const auto refuse = [&](absl::Status status) {
+    ++s.totals.measurements_refused;
+    return status;
+  };
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!(std::abs(values[i]) <= kMaxMagnitude)) {
+      return refuse(absl::InvalidArgumentError(
+          absl::StrCat("statistic ", i, " of set ", set, " in iteration ", iteration, " is ",
+                       values[i], ", not a finite number; drop the iteration's measurement")));
+    }
+  }
+  if (values.size() > kMaxValues) {
+    return refuse(absl::ResourceExhaustedError(absl::StrCat(
+        "set ", set, " has ", values.size(), " statistics; at most ", kMaxValues, " are kept")));
+  }
+  if (!s.keys.contains(key)) {
+    return refuse(absl::FailedPreconditionError(
+        absl::StrCat("iteration ", iteration, " was measured with key (", key.first, ", ",
+                     key.second, "), which never occurred; add the iteration first")));
+  }
+  if (s.IsFirst(iteration, key)) {
+    return refuse(absl::FailedPreconditionError(
+        absl::StrCat("iteration ", iteration, " is the first occurrence of its length (", key.first,
+                     ", ", key.second, ") and may hold algorithm search; it is not used")));
+  }
+  const auto found = s.sets.find(set);
+  if (found == s.sets.end() && s.sets.size() >= kMaxSets) {
+    return refuse(absl::ResourceExhaustedError(
+        absl::StrCat("set ", set, " is beyond the ", kMaxSets, " sets that are kept")));
+  }
+  std::vector<Measurement>& measurements = s.sets[set];
+  if (measurements.size() >= kMaxMeasurementsPerSet) {
+    return refuse(absl::ResourceExhaustedError(absl::StrCat(
+        "set ", set, " already has ", kMaxMeasurementsPerSet, " measurements; no more are kept")));
+  }
+  measurements.push_back({iteration, key, {values.begin(), values.end()}});
+  ++s.totals.measurements_used;
+  return absl::OkStatus();
+}
+
+absl::Status OnlineEngine::SetHorizon(Horizon horizon) {
+  if (horizon.iterations < 0 || horizon.iterations > kMaxIterations) {
+    return absl::InvalidArgumentError(absl::StrCat("a horizon of ", horizon.iterations,
+                                                   " iterations; give 1 to ", kMaxIterations));
+  }
+  if (horizon.histogram.size() > kMaxKeys) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a histogram of ", horizon.histogram.size(), " lengths; at most ", kMaxKeys,
+                     " are handled: round the lengths to a multiple"));
+  }
+  for (const KeyCount& k : horizon.histogram) {
+    if (!IsValid(k.key) || k.count < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("length (", k.key.first, ", ", k.key.second,
+                                                     ") with count ", k.count,
+                                                     ": neither may be negative or overflow"));
+    }
+  }
+  if (horizon.iterations == 0) horizon = Horizon::Unknown();
+  // One entry per key, in key order.
+  std::sort(horizon.histogram.begin(), horizon.histogram.end(),
+            [](const KeyCount& a, const KeyCount& b) { return a.key < b.key; });
+  std::vector<KeyCount> merged;
+  for (const KeyCount& k : horizon.histogram) {
+    if (k.count == 0) continue;
+    if (!merged.empty() && merged.back().key == k.key) {
+      merged.back().count += k.count;
+    } else {
+      merged.push_back(k);
+    }
+  }
+  horizon.histogram = std::move(merged);
+  state_->horizon = std::move(horizon);
+  ++state_->horizon_version;
+  state_->fit.reset();
+  return absl::OkStatus();
+}
+
+std::vector<KeyTimes> OnlineEngine::State::RegularTimes() const {
+  std::vector<KeyTimes> times;
+  for (const auto& [key, record] : keys) {
+    if (record.timed > 0) times.push_back({key, record.timed, record.mean_ns, record.m2});
+  }
+  const std::vector<bool> outlier = FindOutliers(pending);
+  for (size_t i = 0; i < pending.size(); ++i) {
+    if (!outlier[i]) times.push_back({pending[i].key, 1, pending[i].time_ns, 0});
+  }
+  // Hash maps have an order of their own; answers must not.
+  std::stable_sort(times.begin(), times.end(),
+                   [](const KeyTimes& a, const KeyTimes& b) { return a.key < b.key; });
+  return times;
+}
+
+std::vector<KeyTime> OnlineEngine::State::FirstTimes() const {
+  std::vector<KeyTime> times;
+  for (const auto& [key, record] : keys) {
+    if (record.first_ns > 0) times.push_back({key, record.first_ns});
+  }
+  std::sort(times.begin(), times.end(),
+            [](const KeyTime& a, const KeyTime& b) { return a.key < b.key; });
+  return times;
+}
+
+// By how much the mean of neighbouring iterations is less certain than that of independent ones.
+double OnlineEngine::State::Correlation() const {
+  if (!(residual_square > 0)) return 1;
+  const double lag1 = std::clamp(residual_product / residual_square, 0.0, 0.5);
+  return std::min((1 + lag1) / (1 - lag1), kMaxCorrelation);
+}
+
+const KeyFit& OnlineEngine::State::Explained() const {
+  if (!explained.has_value()) {
+    std::vector<Key> sampled_keys;
+    std::vector<double> times;
+    for (const SampledTime& t : sample) {
+      sampled_keys.push_back(t.key);
+      times.push_back(t.time_ns);
+    }
+    explained = FitKey(sampled_keys, times);
+  }
+  return *explained;
+}
+
+OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& curve) const {
+  Outlook outlook;
+  struct Row {
+    Key key;
+    double past = 0, untimed = 0, remaining = 0;
+  };
+  std::vector<Row> rows;
+  rows.reserve(keys.size() + horizon.histogram.size());
+  for (const auto& [key, record] : keys) {
+    rows.push_back(
+        {key, static_cast<double>(record.iterations), static_cast<double>(record.untimed), 0});
+  }
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.key < b.key; });
+
+  const double so_far = static_cast<double>(totals.iterations);
+  const double total = static_cast<double>(horizon.iterations);
+  outlook.iterations_total =
+      std::max<int64_t>(horizon.iterations, static_cast<int64_t>(totals.iterations));
+  outlook.overrun = horizon.kind != Horizon::Kind::kUnknown && so_far > total;
+  if (horizon.kind == Horizon::Kind::kUnknown) outlook.iterations_total = 0;
+  const double rest = std::max(0.0, total - so_far);
+
+  if (!horizon.histogram.empty() && rest > 0) {
+    // Both are in key order.
+    std::vector<Row> merged;
+    merged.reserve(rows.size() + horizon.histogram.size());
+    size_t r = 0;
+    for (const KeyCount& k : horizon.histogram) {
+      while (r < rows.size() && rows[r].key < k.key) merged.push_back(rows[r++]);
+      Row row{k.key};
+      if (r < rows.size() && rows[r].key == k.key) row = rows[r++];
+      row.remaining = static_cast<double>(k.count);
+      merged.push_back(row);
+    }
+    while (r < rows.size()) merged.push_back(rows[r++]);
+    rows = std::move(merged);
+    double surplus = 0, strangers = 0;
+    for (const Row& row : rows) {
+      surplus += std::max(0.0, row.past - row.remaining);
+      if (row.remaining == 0) strangers += row.past;
+    }
+    const bool exact = horizon.kind == Horizon::Kind::kHistogram;
+    outlook.mismatch = (exact ? surplus : strangers) > kHistogramSlack * so_far + 3;
+    outlook.sampled = !exact;
+    double sum = 0;
+    for (Row& row : rows) {
+      if (exact) row.remaining = std::max(0.0, row.remaining - row.past);
+      sum += row.remaining;
+    }
+    for (Row& row : rows) row.remaining *= sum > 0 ? rest / sum : 0;
+  }
+  if (horizon.kind == Horizon::Kind::kIterations || outlook.mismatch) {
+    outlook.sampled = true;
+    for (Row& row : rows) row.remaining = so_far > 0 ? row.past * rest / so_far : 0;
+  }
+
+  // First occurrences to come: of values that the horizon has and the past has not; with unknown
+  // lengths, of as many as the values that came once foretell (Good and Turing).
+  if (outlook.sampled && (horizon.histogram.empty() || outlook.mismatch)) {
+    for (int d = 0; d < 2; ++d) {
+      absl::flat_hash_map<int64_t, int64_t> occurred;
+      for (const auto& [key, record] : keys) {
+        occurred[d == 0 ? key.first : key.second] += record.iterations;
+      }
+      double once = 0;
+      for (const auto& [value, count] : occurred) once += count == 1;
+      if (so_far > 0) outlook.unseen_firsts += once * std::log1p(rest / so_far);
+    }
+  } else {
+    for (int d = 0; d < 2; ++d) {
+      absl::flat_hash_map<int64_t, double> unseen;
+      for (const Row& row : rows) {
+        const int64_t value = d == 0 ? row.key.first : row.key.second;
+        if (row.remaining > 0 && !first_seen[d].contains(value)) unseen[value] += row.remaining;
+      }
+      for (const auto& [value, expected] : unseen) {
+        outlook.unseen_firsts += outlook.sampled ? -std::expm1(-expected) : 1;
+      }
+    }
+  }
+
+  std::vector<Key> row_keys;
+  std::vector<double> mass;
+  for (const Row& row : rows) {
+    row_keys.push_back(row.key);
+    mass.push_back((row.past + row.remaining) * curve(row.key));
+  }
+  const std::vector<int> cells = CutIntoCells(row_keys, mass, kTargetCells);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CurveTarget target{curve.scale(rows[i].key), curve(rows[i].key), rows[i].past, cells[i]};
+    if (rows[i].past > 0) outlook.past.push_back(target);
+    target.weight = rows[i].untimed;
+    if (rows[i].untimed > 0) outlook.untimed.push_back(target);
+    target.weight = rows[i].remaining;
+    if (rows[i].remaining > 0) outlook.remaining.push_back(target);
+  }
+  return outlook;
+}
+
+const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
+  if (fit.has_value()) return *fit;
+  Fit fresh;
+  fresh.model = TimeModel::Fit(RegularTimes(), FirstTimes(), Correlation());
+  if (!fresh.model.known) {
+    // No time at all: keys still need a scale, and every iteration costs the same.
+    std::vector<Key> all;
+    for (const auto& [key, record] : keys) all.push_back(key);
+    std::sort(all.begin(), all.end());
+    fresh.model.curve.scale = KeyScale::Of(all, std::vector<double>(all.size(), 1.0));
+    fresh.model.curve.coefficients = {1};
+    fresh.model.curve.floor = 1;
+  }
+  fresh.outlook = MakeOutlook(fresh.model.curve);
+  fresh.explained = Explained();
+  double count = 0, mean = 0, m2 = 0;
+  for (const CurveTarget& t : fresh.outlook.past) {
+    count += t.weight;
+    const double delta = t.scale - mean;
+    mean += delta * t.weight / count;
+    m2 += t.weight * delta * (t.scale - mean);
+  }
+  fresh.variance = count > 0 ? m2 / count : 0;
+  // Before a handful of iterations their spread says little: half of the mean is assumed on top.
+  if (count > 0) fresh.variance += 0.25 * mean * mean / (count * count);
+  fresh.movement = KeyMovement(trace, fresh.model.curve, fresh.variance);
+  fit = std::move(fresh);
+  return *fit;
+}
+
+// What the drawing of `remaining` unknown keys adds, when the past is all that is known of them.
+double OnlineEngine::State::SamplingVariance(double remaining, double variance) const {
+  const double n = static_cast<double>(totals.iterations);
+  if (!(n > 0) || !(remaining > 0)) return 0;
+  const Movement& movement = Current().movement;
+  const bool known = horizon.kind == Horizon::Kind::kDistribution && !Current().outlook.mismatch;
+  // A given distribution is not estimated: only the draws from it vary.
+  double per_square = variance * (1 / remaining + (known ? 0 : movement.inflation / n));
+  if (!known) per_square += movement.walk_variance * (n + remaining) / 3;
+  return remaining * remaining * per_square;
+}
+
+std::string OnlineEngine::State::Basis(const Fit& f) const {
+  std::string basis =
+      absl::StrFormat("%d iterations, %d unique keys", totals.iterations, totals.unique_keys);
+  switch (f.explained.verdict) {
+    case KeyVerdict::kTooFew:
+      absl::StrAppend(&basis, "; too few to say what explains time");
+      break;
+    case KeyVerdict::kExplained:
+      absl::StrAppendFormat(&basis, "; the key explains %.1f %% of the variance of time",
+                            100 * f.explained.explained);
+      break;
+    case KeyVerdict::kNotExplained:
+      absl::StrAppendFormat(&basis,
+                            "; the key does not explain time (%.1f %% of its variance): "
+                            "iterations count as drawn at random",
+                            100 * f.explained.explained);
+      break;
+    case KeyVerdict::kTimeHardlyVaries:
+      absl::StrAppendFormat(&basis, "; time hardly varies (%.1f %%)",
+                            100 * f.explained.robust_variation);
+      break;
+  }
+  switch (horizon.kind) {
+    case Horizon::Kind::kUnknown:
+      absl::StrAppend(&basis, "; the length of the run is unknown, so there is no total");
+      break;
+    case Horizon::Kind::kIterations:
+      absl::StrAppend(&basis,
+                      "; the lengths of the rest are unknown and taken to be like the past");
+      break;
+    case Horizon::Kind::kHistogram:
+      if (!f.outlook.mismatch) absl::StrAppend(&basis, "; the lengths of the rest are known");
+      break;
+    case Horizon::Kind::kDistribution:
+      if (!f.outlook.mismatch) {
+        absl::StrAppend(&basis, "; the distribution of the lengths is known");
+      }
+      break;
+  }
+  if (f.outlook.mismatch) {
+    absl::StrAppend(&basis,
+                    "; the given lengths are not those that occur, so the rest is taken to be like "
+                    "the past");
+  }
+  if (f.outlook.overrun) {
+    absl::StrAppendFormat(&basis, "; the run is longer than the %d iterations it was said to have",
+                          horizon.iterations);
+  }
+  if (f.movement.moving()) {
+    absl::StrAppend(&basis, "; the distribution of lengths still moves");
+  }
+  if (f.model.firsts_differ) {
+    absl::StrAppendFormat(&basis, "; the first iteration of a length costs %.3g ms more",
+                          f.model.first_excess_ns * 1e-6);
+  }
+  if (totals.outliers > 0) {
+    absl::StrAppendFormat(&basis, "; %d stalls counted apart", totals.outliers);
+  }
+  if (regime_changes > 0) {
+    absl::StrAppendFormat(&basis, "; times at equal length changed their level %d times",
+                          regime_changes);
+  }
+  return basis;
+}
+
+Projection OnlineEngine::ProjectTime(double confidence) const {
+  const State& s = *state_;
+  const State::Fit& fit = s.Current();
+  const State::Outlook& outlook = fit.outlook;
+  Projection p;
+  p.confidence = confidence;
+  p.iterations_so_far = static_cast<int64_t>(s.totals.iterations);
+  p.iterations_total = outlook.iterations_total;
+  p.basis = s.Basis(fit);
+  const double n = static_cast<double>(s.totals.iterations);
+  if (!fit.model.known || n == 0) {
+    absl::StrAppend(&p.basis, "; no iteration has a usable time");
+    return p;
+  }
+
+  // The past: a sum, but for what was not timed.
+  std::vector<Normal> untimed = fit.model.smooth.Sum(outlook.untimed);
+  const double overflow = static_cast<double>(s.overflow_untimed) * s.exact_time_ns / n;
+  untimed = Shifted(std::move(untimed), overflow, overflow * overflow);
+  p.so_far = NotBelow(0, MixtureEstimate(untimed, confidence));
+  p.so_far = {p.so_far.value + s.exact_time_ns, p.so_far.low + s.exact_time_ns,
+              p.so_far.high + s.exact_time_ns};
+
+  // The rest; with an unknown horizon, as many iterations again, for the cost of 1,000.
+  const bool has_total = outlook.iterations_total > 0;
+  const double rest = has_total ? SumOf(outlook.remaining) : n;
+  const std::vector<CurveTarget>& targets = has_total ? outlook.remaining : outlook.past;
+  std::vector<CurveTarget> both = targets;
+  both.insert(both.end(), outlook.untimed.begin(), outlook.untimed.end());
+  const auto estimate = [&](const std::vector<CurveTarget>& over) {
+    std::vector<Normal> sum = fit.model.smooth.Sum(over);
+    const double expected = MixtureMean(sum);
+    double mean = 0, variance = 0;
+    if (outlook.sampled || !has_total) variance += s.SamplingVariance(rest, fit.variance);
+    if (fit.model.firsts_differ) {
+      const double count = outlook.unseen_firsts;
+      mean += count * fit.model.first_excess_ns;
+      variance += count * fit.model.first_excess_variance * (1 + count / fit.model.firsts);
+    }
+    // Stalls come as often as they did.
+    const double ratio = rest / n;
+    mean += ratio * s.outlier_excess_ns;
+    variance += (ratio + ratio * ratio) * s.outlier_excess_square;
+    std::vector<Normal> drift;
+    for (const DriftRate& rate : WeighDrift(s.trace, fit.model.curve, fit.model.noise, n + rest)) {
+      drift.push_back(
+          {rate.probability, mean,
+           variance + rate.variance_per_iteration * (n + rest) / 3 * expected * expected});
+    }
+    return AddIndependent(sum, drift);
+  };
+  if (!has_total) {
+    p.per_1000 = Scaled(NotBelow(0, MixtureEstimate(estimate(targets), confidence)), 1000 / n);
+    return p;
+  }
+  if (rest > 0) p.remaining = NotBelow(0, MixtureEstimate(estimate(targets), confidence));
+  Estimate total = p.so_far;
+  if (rest > 0) {
+    total = MixtureEstimate(Shifted(estimate(both), s.exact_time_ns + overflow, 0), confidence);
+    total = NotBelow(s.exact_time_ns, total);
+  }
+  p.total = total;
+  p.per_1000 = Scaled(total, 1000.0 / static_cast<double>(outlook.iterations_total));
+  return p;
+}
+
+absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int index,
+                                                          double confidence) const {
+  const State& s = *state_;
+  const auto found = s.sets.find(set);
+  if (found == s.sets.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nothing was measured with set ", set, " yet; let the run go on"));
+  }
+  size_t size = 0;
+  for (const Measurement& m : found->second) size = std::max(size, m.values.size());
+  if (index < 0 || static_cast<size_t>(index) >= size) {
+    return absl::OutOfRangeError(
+        absl::StrCat("set ", set, " has statistics 0 to ", size, " (exclusive), not ", index));
+  }
+  const State::Fit& fit = s.Current();
+  const Quadratic& curve = fit.model.curve;
+  std::vector<CurvePoint> points;
+  for (const Measurement& m : found->second) {
+    const double value = static_cast<size_t>(index) < m.values.size() ? m.values[index] : 0.0;
+    points.push_back({curve.scale(m.key), curve(m.key), value, 1});
+  }
+  const CostCurve cost = CostCurve::Fit(std::move(points), -1);
+  const State::Outlook& outlook = fit.outlook;
+
+  Projection p;
+  p.confidence = confidence;
+  p.iterations_so_far = static_cast<int64_t>(s.totals.iterations);
+  p.iterations_total = outlook.iterations_total;
+  p.basis = absl::StrCat(s.Basis(fit), "; from ", found->second.size(), " measured iterations");
+  const double n = static_cast<double>(s.totals.iterations);
+  // Statistics may be of either sign; only sums of non-negative ones stay so.
+  const auto bounded = [&](const Estimate& e) { return e.value >= 0 ? NotBelow(0, e) : e; };
+  p.so_far = bounded(MixtureEstimate(cost.Sum(outlook.past), confidence));
+
+  const bool has_total = outlook.iterations_total > 0;
+  const double rest = has_total ? SumOf(outlook.remaining) : n;
+  const std::vector<CurveTarget>& targets = has_total ? outlook.remaining : outlook.past;
+  double drawn = 0;
+  if (outlook.sampled || !has_total) {
+    const double variance = SpreadOverCells(cost, outlook.past);
+    drawn = s.SamplingVariance(rest, variance);
+    // The walk is in units of time.
+    if (fit.movement.moving() && fit.variance > 0) {
+      const double walk = fit.movement.walk_variance * (n + rest) / 3 * rest * rest;
+      drawn += walk * (variance / fit.variance - 1);
+    }
+  }
+  if (!has_total) {
+    p.per_1000 = Scaled(bounded(MixtureEstimate(Shifted(cost.Sum(targets), 0, drawn), confidence)),
+                        1000 / n);
+    return p;
+  }
+  if (rest > 0) {
+    p.remaining = bounded(MixtureEstimate(Shifted(cost.Sum(targets), 0, drawn), confidence));
+  }
+  std::vector<CurveTarget> all = outlook.past;
+  all.insert(all.end(), targets.begin(), targets.end());
+  p.total = bounded(MixtureEstimate(Shifted(cost.Sum(all), 0, drawn), confidence));
+  p.per_1000 = Scaled(*p.total, 1000.0 / static_cast<double>(outlook.iterations_total));
+  return p;
+}
+
+KeyFit OnlineEngine::Explained() const { return state_->Explained(); }
+
+double OnlineEngine::PredictTime(const Key& key) const {
+  const State::Fit& fit = state_->Current();
+  return fit.model.known && IsValid(key) ? std::max(0.0, fit.model.At(key)) : 0;
+}
+
+EngineTotals OnlineEngine::Totals() const { return state_->totals; }
+
+}  // namespace seqpoint

@@ -1,0 +1,340 @@
+// OnlineEngine: what to measure next, and the SeqPoints.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "daemon/seqpoint/engine.h"
+#include "daemon/seqpoint/engine_state.h"
+
+namespace seqpoint {
+namespace {
+
+constexpr int kPlanAtoms = 48;
+// The selection is made anew when the run grew by this share: a constant cost per iteration.
+constexpr double kRefreshGrowth = 1.0 / 8;
+// Measurements released so far: a few at once, then one for every second iteration.
+constexpr int kFirstMeasurements = 4;
+constexpr int kIterationsPerMeasurement = 2;
+// Share of the budget kept for strata that are not known yet, while the lengths of the rest are
+// unknown; given back until half of a run of known length, else slowly.
+constexpr double kReserve = 0.25;
+constexpr double kReserveUntil = 0.5;
+constexpr double kReserveIterations = 1000;
+// How much the first measurement of a stratum matters against its second.
+constexpr double kFirstOfStratum = 8;
+
+struct Box {
+  Key low, high;
+};
+
+// The values of one dimension, and which of them have occurred.
+class Axis {
+ public:
+  void AddSeen(int64_t value) { seen_.push_back(value); }
+  void AddExpected(int64_t value) { expected_.push_back(value); }
+
+  void Finish(bool all_known) {
+    for (std::vector<int64_t>* v : {&seen_, &expected_}) {
+      std::sort(v->begin(), v->end());
+      v->erase(std::unique(v->begin(), v->end()), v->end());
+    }
+    all_known_ = all_known;
+    for (size_t i = 1; i < seen_.size(); ++i) step_ = std::gcd(step_, seen_[i] - seen_[i - 1]);
+  }
+
+  // The widest range around `value` within [low, high] in which nothing new can occur.
+  std::pair<int64_t, int64_t> SeenAround(int64_t value, int64_t low, int64_t high) const {
+    auto left = std::lower_bound(seen_.begin(), seen_.end(), value);
+    auto right = left;
+    while (left != seen_.begin() && left[-1] >= low && Adjacent(left[-1], left[0])) --left;
+    while (right + 1 != seen_.end() && right[1] <= high && Adjacent(right[0], right[1])) ++right;
+    return {*left, *right};
+  }
+
+ private:
+  bool Adjacent(int64_t a, int64_t b) const {
+    const auto next = std::upper_bound(expected_.begin(), expected_.end(), a);
+    if (next != expected_.end() && *next < b) return false;
+    return all_known_ || b - a == step_;
+  }
+
+  std::vector<int64_t> seen_, expected_;
+  int64_t step_ = 0;
+  bool all_known_ = false;
+};
+
+uint64_t MixInto(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15;
+  return hash ^ (hash >> 29);
+}
+
+bool Contains(const PlanSlot& slot, const Key& key) {
+  return slot.low.first <= key.first && key.first <= slot.high.first &&
+         slot.low.second <= key.second && key.second <= slot.high.second;
+}
+
+}  // namespace
+
+double OnlineEngine::State::OrderOf(const PlanBasis& basis, const Key& key) const {
+  return basis.two_dimensional ? basis.curve(key) : static_cast<double>(key.first);
+}
+
+void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
+  const int sets = static_cast<int>(options.sets.size());
+  const int points = sets == 0 ? 0 : std::max(1, std::min(options.budget, 4096) / sets);
+  const int64_t n = static_cast<int64_t>(totals.iterations);
+  const bool same = plan.iterations >= 0 && plan.horizon_version == horizon_version &&
+                    plan.points == points && plan.sets == sets &&
+                    plan.target_error == options.target_error &&
+                    plan.confidence == options.confidence;
+  if (same && static_cast<double>(n - plan.iterations) <=
+                  kRefreshGrowth * static_cast<double>(plan.iterations)) {
+    return;
+  }
+  plan = {};
+  plan.iterations = n;
+  plan.horizon_version = horizon_version;
+  plan.points = points;
+  plan.sets = sets;
+  plan.target_error = options.target_error;
+  plan.confidence = options.confidence;
+  plan.two_dimensional = two_dimensional;
+  if (n == 0 || points == 0) return;
+
+  // The whole run by key, as far as it is known, and what of it is still to come.
+  const Fit& now = Current();
+  plan.curve = now.model.curve;
+  const bool lengths_known = !horizon.histogram.empty() && !now.outlook.mismatch;
+  const bool exact = lengths_known && horizon.kind == Horizon::Kind::kHistogram;
+  struct Member {
+    double seen = 0, expected = 0;
+  };
+  std::map<Key, Member> members;
+  for (const auto& [key, record] : keys) {
+    if (record.iterations > 0) members[key].seen = static_cast<double>(record.iterations);
+  }
+  if (lengths_known) {
+    for (const KeyCount& k : horizon.histogram) {
+      members[k.key].expected = static_cast<double>(k.count);
+    }
+  }
+  std::vector<KeyTimes> groups;
+  Axis axes[2];
+  for (const auto& [key, member] : members) {
+    const double expected = now.model.curve(key);
+    const double noise = expected * now.model.noise;
+    const double count = std::max(member.seen, member.expected);
+    groups.push_back({key, count, expected, count * noise * noise});
+    for (int d = 0; d < 2; ++d) {
+      const int64_t value = d == 0 ? key.first : key.second;
+      axes[d].AddExpected(value);
+      if (first_seen[d].contains(value)) axes[d].AddSeen(value);
+    }
+  }
+  for (Axis& axis : axes) axis.Finish(exact);
+  std::vector<int> atom_of;
+  const std::vector<Atom> atoms = BuildAtoms(groups, kPlanAtoms, &atom_of);
+  SlotSelection selection = SelectSlots(atoms, points);
+  if (options.target_error > 0) {
+    const double z = NormalQuantile(options.confidence);
+    for (size_t m = 0; m + 1 < selection.error_at.size(); ++m) {
+      if (z * selection.error_at[m] > options.target_error) continue;
+      selection = SelectSlots(atoms, static_cast<int>(m) + 1);
+      break;
+    }
+  }
+
+  // Each atom's box, and its key that will be met soonest.
+  struct Place {
+    Box box = {{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()}, {0, 0}};
+    Key seed;
+    double coming = 0;
+  };
+  std::vector<Place> places(atoms.size());
+  size_t i = 0;
+  for (const auto& [key, member] : members) {
+    Place& place = places[atom_of[i++]];
+    place.box.low = {std::min(place.box.low.first, key.first),
+                     std::min(place.box.low.second, key.second)};
+    place.box.high = {std::max(place.box.high.first, key.first),
+                      std::max(place.box.high.second, key.second)};
+    const double coming = exact ? member.expected - member.seen : member.seen;
+    const bool seen = first_seen[0].contains(key.first) && first_seen[1].contains(key.second);
+    if (seen && coming > place.coming) {
+      place.coming = coming;
+      place.seed = key;
+    }
+  }
+  const auto border = [&](int atom) {
+    if (atom == 0) return -kMaxMagnitude;
+    if (atom == static_cast<int>(atoms.size())) return kMaxMagnitude;
+    return plan.two_dimensional ? (atoms[atom - 1].cost + atoms[atom].cost) / 2
+                                : static_cast<double>(places[atom].box.low.first);
+  };
+  const double total = std::accumulate(groups.begin(), groups.end(), 0.0,
+                                       [](double sum, const KeyTimes& g) { return sum + g.count; });
+  plan.benefit = std::move(selection.benefit);
+  for (const Slot& s : selection.slots) {
+    PlanSlot slot;
+    slot.key = atoms[s.atom].key;
+    slot.weight = s.weight / total;
+    slot.stratum = static_cast<uint32_t>(s.stratum);
+    slot.begin = border(s.first_atom);
+    slot.end = border(s.last_atom + 1);
+    // The atom that stands for the slot if it can still be met, else the one met soonest.
+    int chosen = s.atom;
+    for (int a = s.first_atom; a <= s.last_atom; ++a) {
+      if (places[s.atom].coming == 0 && places[a].coming > places[chosen].coming) chosen = a;
+    }
+    slot.measurable = places[chosen].coming > 0;
+    if (slot.measurable) {
+      Box box = places[chosen].box;
+      if (!plan.two_dimensional) {
+        box = {places[s.first_atom].box.low, places[s.last_atom].box.high};
+      }
+      const Key seed = places[chosen].seed;
+      const auto [low0, high0] = axes[0].SeenAround(seed.first, box.low.first, box.high.first);
+      const auto [low1, high1] = axes[1].SeenAround(seed.second, box.low.second, box.high.second);
+      slot.low = {low0, low1};
+      slot.high = {high0, high1};
+    }
+    plan.slots.push_back(slot);
+  }
+}
+
+namespace {
+
+// Which slots each set has measured: an own measurement first, else a neighbour's in the stratum.
+std::vector<bool> FilledSlots(const PlanBasis& plan, absl::Span<const double> orders) {
+  std::vector<bool> filled(plan.slots.size(), false);
+  for (double order : orders) {
+    int choice = -1;
+    int stratum = -1;
+    for (size_t s = 0; s < plan.slots.size(); ++s) {
+      const PlanSlot& slot = plan.slots[s];
+      if (!(slot.begin <= order && order < slot.end)) continue;
+      stratum = static_cast<int>(slot.stratum);
+      if (!filled[s]) {
+        choice = static_cast<int>(s);
+        break;
+      }
+    }
+    for (size_t s = 0; choice < 0 && s < plan.slots.size(); ++s) {
+      if (!filled[s] && static_cast<int>(plan.slots[s].stratum) == stratum) {
+        choice = static_cast<int>(s);
+      }
+    }
+    if (choice >= 0) filled[choice] = true;
+  }
+  return filled;
+}
+
+}  // namespace
+
+Plan OnlineEngine::MakePlan(const PlanOptions& options) const {
+  const State& s = *state_;
+  s.RefreshPlan(options);
+  const PlanBasis& basis = s.plan;
+  Plan plan;
+  plan.measured = static_cast<int>(s.totals.measurements_used);
+  plan.wanted = static_cast<int>(basis.slots.size() * options.sets.size());
+
+  const double n = static_cast<double>(s.totals.iterations);
+  const double total = static_cast<double>(s.horizon.iterations);
+  double reserve = 0;
+  if (s.horizon.kind == Horizon::Kind::kUnknown) {
+    reserve = kReserve / (1 + n / kReserveIterations);
+  } else if (s.horizon.kind == Horizon::Kind::kIterations) {
+    reserve = kReserve * std::max(0.0, 1 - n / (kReserveUntil * total));
+  }
+  const double released = std::min(kFirstMeasurements + n / kIterationsPerMeasurement,
+                                   std::ceil(options.budget * (1 - reserve)));
+  // What was refused was measured all the same.
+  int64_t allowance = static_cast<int64_t>(released) - options.in_flight -
+                      static_cast<int64_t>(s.totals.measurements_used) -
+                      static_cast<int64_t>(s.totals.measurements_refused);
+
+  struct Candidate {
+    double benefit;
+    int slot;
+    int set;  // index in options.sets
+  };
+  std::vector<Candidate> candidates;
+  for (size_t set = 0; set < options.sets.size(); ++set) {
+    std::vector<double> orders;
+    if (const auto found = s.sets.find(options.sets[set]); found != s.sets.end()) {
+      for (const Measurement& m : found->second) orders.push_back(s.OrderOf(basis, m.key));
+    }
+    const std::vector<bool> filled = FilledSlots(basis, orders);
+    std::vector<int> in_stratum(basis.benefit.size(), 0);
+    for (size_t i = 0; i < filled.size(); ++i) in_stratum[basis.slots[i].stratum] += filled[i];
+    for (size_t i = 0; i < filled.size(); ++i) {
+      const PlanSlot& slot = basis.slots[i];
+      if (filled[i] || !slot.measurable) continue;
+      const double k = in_stratum[slot.stratum]++;
+      const double gain = k == 0 ? kFirstOfStratum : 1 / (k * (k + 1));
+      candidates.push_back(
+          {basis.benefit[slot.stratum] * gain, static_cast<int>(i), static_cast<int>(set)});
+    }
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.benefit > b.benefit; });
+  for (const Candidate& c : candidates) {
+    if (allowance <= 0) break;
+    const PlanSlot& slot = basis.slots[c.slot];
+    const uint32_t set = options.sets[c.set];
+    const auto same = std::find_if(plan.entries.begin(), plan.entries.end(), [&](const auto& e) {
+      return e.set == set && e.low == slot.low && e.high == slot.high;
+    });
+    if (same != plan.entries.end()) {
+      ++same->quota;
+      --allowance;
+      continue;
+    }
+    if (static_cast<int>(plan.entries.size()) >= options.max_entries) continue;
+    int64_t measured_here = 0;
+    if (const auto found = s.sets.find(set); found != s.sets.end()) {
+      for (const Measurement& m : found->second) measured_here += Contains(slot, m.key);
+    }
+    uint64_t id = 0;
+    for (int64_t part : {slot.low.first, slot.low.second, slot.high.first, slot.high.second,
+                         static_cast<int64_t>(set), measured_here}) {
+      id = MixInto(id, static_cast<uint64_t>(part));
+    }
+    plan.entries.push_back({slot.low, slot.high, set, 1, id});
+    --allowance;
+  }
+  return plan;
+}
+
+std::vector<SeqPointInfo> OnlineEngine::SeqPoints(const PlanOptions& options) const {
+  const State& s = *state_;
+  s.RefreshPlan(options);
+  const int64_t so_far = static_cast<int64_t>(s.totals.iterations);
+  const double total = static_cast<double>(std::max(so_far, s.horizon.iterations));
+  std::map<Key, SeqPointInfo> points;
+  std::vector<int> measured(s.plan.slots.size(), 0);
+  for (uint32_t set : options.sets) {
+    const auto found = s.sets.find(set);
+    if (found == s.sets.end()) continue;
+    std::vector<double> orders;
+    for (const Measurement& m : found->second) orders.push_back(s.OrderOf(s.plan, m.key));
+    const std::vector<bool> filled = FilledSlots(s.plan, orders);
+    for (size_t i = 0; i < filled.size(); ++i) measured[i] += filled[i];
+  }
+  for (size_t i = 0; i < s.plan.slots.size(); ++i) {
+    const PlanSlot& slot = s.plan.slots[i];
+    SeqPointInfo& point = points[slot.key];
+    point.key = slot.key;
+    point.weight += slot.weight * total;
+    point.measured += measured[i];
+    point.wanted += static_cast<int>(options.sets.size());
+  }
+  std::vector<SeqPointInfo> list;
+  for (const auto& [key, point] : points) list.push_back(point);
+  return list;
+}
+
+}  // namespace seqpoint

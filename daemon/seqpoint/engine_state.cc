@@ -1,0 +1,370 @@
+// OnlineEngine: the state as bytes. Format: docs/seqpoint-engine.md.
+#include "daemon/seqpoint/engine_state.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint {
+namespace {
+
+constexpr uint64_t kMagic = 0x31304e4745515053;  // "SPQEGN01", the last two the version
+
+bool IsTime(double ns) { return ns >= 1 && ns <= static_cast<double>(kMaxTimeNs); }
+
+// One description for both directions: Field(x) writes x, or reads and checks it.
+class Writer {
+ public:
+  static constexpr bool kReads = false;
+
+  void Field(uint64_t value) {
+    static_assert(std::endian::native == std::endian::little);
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void Field(int64_t value) { Field(static_cast<uint64_t>(value)); }
+  void Field(int value) { Field(static_cast<uint64_t>(value)); }
+  void Field(uint32_t value) { Field(static_cast<uint64_t>(value)); }
+  void Field(bool value) { Field(static_cast<uint64_t>(value)); }
+  void Field(double value) { Field(std::bit_cast<uint64_t>(value)); }
+
+  bool ok() const { return true; }
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+class Reader {
+ public:
+  static constexpr bool kReads = true;
+
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+
+  void Field(uint64_t& value) {
+    value = 0;
+    if (bytes_.size() < sizeof(value)) {
+      ok_ = false;
+      return;
+    }
+    memcpy(&value, bytes_.data(), sizeof(value));
+    bytes_.remove_prefix(sizeof(value));
+  }
+  // Counts, keys, times: never negative, and far from overflow.
+  void Field(int64_t& value) {
+    uint64_t raw;
+    Field(raw);
+    if (raw > static_cast<uint64_t>(INT64_MAX)) ok_ = false;
+    value = ok_ ? static_cast<int64_t>(raw) : 0;
+  }
+  void Field(int& value) { value = static_cast<int>(Bounded(INT32_MAX)); }
+  void Field(uint32_t& value) { value = static_cast<uint32_t>(Bounded(UINT32_MAX)); }
+  void Field(bool& value) { value = Bounded(1) != 0; }
+  void Field(double& value) {
+    uint64_t raw;
+    Field(raw);
+    value = std::bit_cast<double>(raw);
+    if (!(std::abs(value) <= kMaxMagnitude)) {
+      ok_ = false;
+      value = 0;
+    }
+  }
+
+  uint64_t Bounded(uint64_t limit) {
+    uint64_t raw;
+    Field(raw);
+    if (raw > limit) {
+      ok_ = false;
+      return 0;
+    }
+    return raw;
+  }
+  // The size of a list whose elements take at least `element_bytes`: never more than there are.
+  size_t Size(size_t limit, size_t element_bytes) {
+    return Bounded(std::min<uint64_t>(limit, bytes_.size() / element_bytes));
+  }
+
+  void Refuse() { ok_ = false; }
+  bool ok() const { return ok_; }
+  bool at_end() const { return bytes_.empty(); }
+
+ private:
+  std::string_view bytes_;
+  bool ok_ = true;
+};
+
+template <typename Stream, typename T>
+requires std::is_arithmetic_v<std::remove_cvref_t<T>>
+void Visit(Stream& s, T& value) { s.Field(value); }
+
+template <typename Stream>
+void Visit(Stream& s, Key& key) {
+  s.Field(key.first);
+  s.Field(key.second);
+}
+
+template <typename Stream, typename T, size_t kSize>
+void Visit(Stream& s, std::array<T, kSize>& values) {
+  for (T& v : values) s.Field(v);
+}
+
+template <typename Stream>
+void Visit(Stream& s, KeyTime& time) {
+  Visit(s, time.key);
+  s.Field(time.time_ns);
+}
+template <typename Stream>
+void Visit(Stream& s, SampledTime& time) {
+  Visit(s, time.key);
+  s.Field(time.time_ns);
+}
+template <typename Stream>
+void Visit(Stream& s, KeyCount& count) {
+  Visit(s, count.key);
+  s.Field(count.count);
+}
+template <typename Stream>
+void Visit(Stream& s, BlockTrace::Block& block) {
+  s.Field(block.count);
+  s.Field(block.time_ns);
+  Visit(s, block.terms);
+}
+
+// `element_bytes`: the least an element takes.
+template <typename Stream, typename T>
+void VisitList(Stream& s, std::vector<T>& list, size_t limit, size_t element_bytes) {
+  if constexpr (Stream::kReads) {
+    list.clear();
+    list.resize(s.Size(limit, element_bytes));
+  } else {
+    s.Field(static_cast<uint64_t>(list.size()));
+  }
+  for (T& element : list) Visit(s, element);
+}
+
+template <typename Stream>
+void Visit(Stream& s, Measurement& m) {
+  s.Field(m.iteration);
+  Visit(s, m.key);
+  VisitList(s, m.values, kMaxValues, 8);
+}
+
+template <typename Stream>
+void Visit(Stream& s, Quadratic& q) {
+  Visit(s, q.scale.centre);
+  Visit(s, q.scale.unit);
+  s.Field(q.scale.two_dimensional);
+  Visit(s, q.coefficients);
+  s.Field(q.floor);
+  if constexpr (Stream::kReads) {
+    // As KeyScale::Of and Quadratic::Fit leave them.
+    const bool sane = q.scale.unit[0] >= 1e-3 && q.scale.unit[1] >= 1e-3 && q.floor >= 0.5;
+    if (!sane) s.Refuse();
+  }
+}
+
+template <typename Stream>
+void Visit(Stream& s, PlanSlot& slot) {
+  Visit(s, slot.key);
+  s.Field(slot.weight);
+  s.Field(slot.stratum);
+  s.Field(slot.begin);
+  s.Field(slot.end);
+  s.Field(slot.measurable);
+  Visit(s, slot.low);
+  Visit(s, slot.high);
+}
+
+template <typename Stream>
+void Visit(Stream& s, EngineTotals& t) {
+  for (uint64_t* field : {&t.iterations, &t.redone, &t.untimed, &t.distorted, &t.measured,
+                          &t.first_occurrences, &t.outliers, &t.rejected, &t.other_iterations,
+                          &t.unique_keys, &t.measurements_used, &t.measurements_refused}) {
+    s.Field(*field);
+    if constexpr (Stream::kReads) {
+      if (*field > static_cast<uint64_t>(kMaxIterations)) s.Refuse();
+    }
+  }
+  s.Field(t.other_time_ns);
+  s.Field(t.observed_time_ns);
+}
+
+// A hash map as a list in key order: the same state gives the same bytes.
+template <typename K, typename V>
+std::vector<std::pair<K, V>> Sorted(const absl::flat_hash_map<K, V>& map) {
+  std::vector<std::pair<K, V>> list(map.begin(), map.end());
+  std::sort(list.begin(), list.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  return list;
+}
+
+template <typename Stream>
+void Visit(Stream& s, std::pair<Key, KeyRecord>& entry) {
+  Visit(s, entry.first);
+  KeyRecord& r = entry.second;
+  s.Field(r.iterations);
+  s.Field(r.untimed);
+  s.Field(r.timed);
+  s.Field(r.mean_ns);
+  s.Field(r.m2);
+  s.Field(r.first_ns);
+  if constexpr (Stream::kReads) {
+    const bool sane = r.iterations <= kMaxIterations && r.untimed <= r.iterations && r.timed >= 0 &&
+                      r.m2 >= 0 && (r.timed == 0 || r.mean_ns > 0) && r.first_ns >= 0;
+    if (!sane) s.Refuse();
+  }
+}
+
+template <typename Stream>
+void Visit(Stream& s, std::pair<int64_t, uint64_t>& entry) {
+  s.Field(entry.first);
+  s.Field(entry.second);
+}
+
+template <typename Stream, typename K, typename V>
+void VisitMap(Stream& s, absl::flat_hash_map<K, V>& map, size_t element_bytes) {
+  std::vector<std::pair<K, V>> list;
+  if constexpr (!Stream::kReads) list = Sorted(map);
+  VisitList(s, list, kMaxKeys, element_bytes);
+  if constexpr (Stream::kReads) {
+    map.clear();
+    map.reserve(list.size());
+    map.insert(list.begin(), list.end());
+  }
+}
+
+}  // namespace
+
+// Not in the anonymous namespace: State is private to OnlineEngine.
+template <typename Stream, typename State>
+void VisitState(Stream& s, State& state) {
+  Visit(s, state.totals);
+  s.Field(state.two_dimensional);
+  VisitMap(s, state.keys, 64);
+  VisitMap(s, state.first_seen[0], 16);
+  VisitMap(s, state.first_seen[1], 16);
+  s.Field(state.exact_time_ns);
+  s.Field(state.overflow_untimed);
+  VisitList(s, state.pending, 1024, 24);
+  s.Field(state.timed);
+  s.Field(state.next_curve_at);
+  bool has_curve = state.gate_curve.has_value();
+  s.Field(has_curve);
+  if (has_curve) {
+    if constexpr (Stream::kReads) state.gate_curve.emplace();
+    Visit(s, *state.gate_curve);
+  }
+  s.Field(state.gate);
+  VisitList(s, state.recent_outliers, 1024, 24);
+  s.Field(state.outlier_rate);
+  s.Field(state.outlier_excess_ns);
+  s.Field(state.outlier_excess_square);
+  s.Field(state.regime_changes);
+  s.Field(state.previous_residual);
+  s.Field(state.residual_square);
+  s.Field(state.residual_product);
+
+  Key origin = state.trace.origin();
+  double block_size = state.trace.block_size();
+  BlockTrace::Block open = state.trace.open();
+  std::vector<BlockTrace::Block> blocks(state.trace.blocks().begin(), state.trace.blocks().end());
+  Visit(s, origin);
+  s.Field(block_size);
+  Visit(s, open);
+  VisitList(s, blocks, BlockTrace::kMaxBlocks - 1, 64);
+  if constexpr (Stream::kReads) {
+    const bool sane = block_size >= 1 && std::all_of(blocks.begin(), blocks.end(), [](auto& b) {
+                        return b.count >= 1 && b.time_ns >= 0;
+                      });
+    if (!sane) s.Refuse();
+    state.trace.Restore(origin, block_size, open, std::move(blocks));
+  }
+
+  VisitList(s, state.sample, 1 << 16, 24);
+  s.Field(state.sampled_from);
+  s.Field(state.random_state);
+
+  int kind = static_cast<int>(state.horizon.kind);
+  s.Field(kind);
+  if constexpr (Stream::kReads) {
+    if (kind < 0 || kind > static_cast<int>(Horizon::Kind::kDistribution)) s.Refuse();
+    state.horizon.kind = static_cast<Horizon::Kind>(kind);
+  }
+  s.Field(state.horizon.iterations);
+  VisitList(s, state.horizon.histogram, kMaxKeys, 24);
+  s.Field(state.horizon_version);
+
+  std::vector<uint32_t> ids;
+  for (const auto& [id, unused] : state.sets) ids.push_back(id);
+  VisitList(s, ids, kMaxSets, 8);
+  for (uint32_t id : ids) VisitList(s, state.sets[id], kMaxMeasurementsPerSet, 32);
+
+  PlanBasis& plan = state.plan;
+  bool has_plan = plan.iterations >= 0;
+  s.Field(has_plan);
+  if (has_plan) {
+    s.Field(plan.iterations);
+    s.Field(plan.horizon_version);
+    s.Field(plan.points);
+    s.Field(plan.sets);
+    s.Field(plan.target_error);
+    s.Field(plan.confidence);
+    s.Field(plan.two_dimensional);
+    Visit(s, plan.curve);
+    VisitList(s, plan.slots, 1 << 16, 104);
+    VisitList(s, plan.benefit, 1 << 16, 8);
+  }
+  if constexpr (Stream::kReads) {
+    for (const PlanSlot& slot : plan.slots) {
+      if (slot.stratum >= plan.benefit.size()) s.Refuse();
+    }
+    const auto are_times = [](const auto& times) {
+      return std::all_of(times.begin(), times.end(), [](auto& t) { return IsTime(t.time_ns); });
+    };
+    if (!are_times(state.pending) || !are_times(state.sample) ||
+        !are_times(state.recent_outliers)) {
+      s.Refuse();
+    }
+    uint64_t iterations = 0;
+    for (const auto& [key, record] : state.keys) {
+      iterations += static_cast<uint64_t>(record.iterations);
+    }
+    const bool sane =
+        state.horizon.iterations <= kMaxIterations && iterations <= state.totals.iterations &&
+        state.overflow_untimed <= kMaxIterations && state.exact_time_ns >= 0 &&
+        state.outlier_excess_square >= 0 && state.totals.unique_keys == state.keys.size();
+    if (!sane) s.Refuse();
+    for (const KeyCount& k : state.horizon.histogram) {
+      if (k.count > kMaxIterations) s.Refuse();
+    }
+  }
+}
+
+std::string OnlineEngine::Serialize() const {
+  Writer writer;
+  writer.Field(kMagic);
+  VisitState(writer, *state_);
+  return writer.Take();
+}
+
+absl::StatusOr<OnlineEngine> OnlineEngine::Parse(std::string_view bytes) {
+  Reader reader(bytes);
+  uint64_t magic = 0;
+  reader.Field(magic);
+  if (!reader.ok() || magic != kMagic) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the engine state (", bytes.size(), " bytes) is not of this version; learn the job anew"));
+  }
+  OnlineEngine engine;
+  VisitState(reader, *engine.state_);
+  if (!reader.ok() || !reader.at_end()) {
+    return absl::DataLossError(
+        absl::StrCat("the engine state (", bytes.size(), " bytes) is damaged; learn the job anew"));
+  }
+  return engine;
+}
+
+}  // namespace seqpoint

@@ -1,0 +1,140 @@
+// What OnlineEngine keeps. Private to engine*.cc.
+#ifndef DAEMON_SEQPOINT_ENGINE_STATE_H_
+#define DAEMON_SEQPOINT_ENGINE_STATE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "daemon/seqpoint/drift.h"
+#include "daemon/seqpoint/engine.h"
+#include "daemon/seqpoint/selection.h"
+#include "daemon/seqpoint/time_model.h"
+
+namespace seqpoint {
+
+// Limits of the state; docs/seqpoint-engine.md names them.
+inline constexpr size_t kMaxKeys = 1 << 18;
+inline constexpr size_t kMaxSets = 256;
+inline constexpr size_t kMaxMeasurementsPerSet = 4096;
+inline constexpr size_t kMaxValues = 4096;
+inline constexpr int64_t kMaxTimeNs = int64_t{1} << 56;  // about two years
+// A statistic, or anything derived from it, whose square is still a number.
+inline constexpr double kMaxMagnitude = 1e100;
+inline constexpr int64_t kMaxIterations = int64_t{1} << 50;
+
+struct KeyRecord {
+  int64_t iterations = 0;  // counted ones
+  int64_t untimed = 0;     // of these, those whose time is not used
+  double timed = 0;        // repeated iterations with a usable time
+  double mean_ns = 0;
+  double m2 = 0;
+  double first_ns = 0;  // the first occurrence of a length, where its time is usable
+};
+
+struct Measurement {
+  uint64_t iteration = 0;
+  Key key;
+  std::vector<double> values;
+};
+
+struct SampledTime {
+  Key key;
+  double time_ns = 0;
+};
+
+// A slot of the selection, in terms of keys, so that it outlives the atoms it was made from.
+struct PlanSlot {
+  Key key;            // the SeqPoint
+  double weight = 0;  // share of the run
+  uint32_t stratum = 0;
+  double begin = 0;  // of the order in which strata are contiguous (OrderOf), inclusive
+  double end = 0;    // exclusive
+  bool measurable = false;
+  Key low, high;  // keys in it that have all occurred; only if measurable
+};
+
+struct PlanBasis {
+  int64_t iterations = -1;  // when it was made
+  uint64_t horizon_version = 0;
+  int points = 0;  // what it was made for
+  int sets = 0;
+  double target_error = 0;
+  double confidence = 0;
+  bool two_dimensional = false;
+  Quadratic curve;  // gives OrderOf in two dimensions
+  std::vector<PlanSlot> slots;
+  std::vector<double> benefit;  // per stratum
+};
+
+struct OnlineEngine::State {
+  // Persistent.
+  EngineTotals totals;
+  bool two_dimensional = false;
+  absl::flat_hash_map<Key, KeyRecord> keys;
+  // Iteration in which a value of either dimension first occurred.
+  absl::flat_hash_map<int64_t, uint64_t> first_seen[2];
+  double exact_time_ns = 0;      // of counted iterations with a usable time
+  int64_t overflow_untimed = 0;  // iterations whose key found no room, without a usable time
+  std::vector<KeyTime> pending;  // repeated iterations before there was a curve to judge them by
+  double timed = 0;              // usable repeated times, stalls included
+  double next_curve_at = 0;      // `timed` at which the curve below is made anew
+  std::optional<Quadratic> gate_curve;
+  double gate = 0;  // relative deviation beyond which a time is a stall
+  std::vector<KeyTime> recent_outliers;
+  double outlier_rate = 0;  // moving average: many of them are not stalls but a new regime
+  double outlier_excess_ns = 0, outlier_excess_square = 0;
+  uint64_t regime_changes = 0;
+  double previous_residual = 0, residual_square = 0, residual_product = 0;
+  BlockTrace trace;
+  std::vector<SampledTime> sample;  // uniform over what was seen
+  uint64_t sampled_from = 0;
+  uint64_t random_state = 1;
+  Horizon horizon;
+  uint64_t horizon_version = 0;
+  std::map<uint32_t, std::vector<Measurement>> sets;
+  mutable PlanBasis plan;
+
+  // Caches, emptied by every change.
+  struct Outlook {
+    std::vector<CurveTarget> past;       // every counted iteration
+    std::vector<CurveTarget> untimed;    // those whose time is estimated
+    std::vector<CurveTarget> remaining;  // what is to come; empty when unknown
+    int64_t iterations_total = 0;        // 0 = unknown
+    bool sampled = false;                // remaining keys are drawn, not known
+    bool mismatch = false;               // the histogram is not that of this run
+    bool overrun = false;                // more iterations than the horizon said
+    double unseen_firsts = 0;            // first occurrences to come
+  };
+  struct Fit {
+    TimeModel model;
+    Outlook outlook;
+    KeyFit explained;
+    double variance = 0;  // of the expected time over past iterations
+    Movement movement;
+  };
+  mutable std::optional<Fit> fit;
+  mutable std::optional<KeyFit> explained;
+
+  void Accept(const KeyTime& time);
+  void JudgeRepeated(const KeyTime& time);
+  void RefreshCurve();
+  void Sample(const KeyTime& time);
+  std::vector<KeyTimes> RegularTimes() const;
+  std::vector<KeyTime> FirstTimes() const;
+  double Correlation() const;
+  bool IsFirst(uint64_t iteration, const Key& key) const;
+  const KeyFit& Explained() const;
+  const Fit& Current() const;
+  Outlook MakeOutlook(const Quadratic& curve) const;
+  double SamplingVariance(double remaining, double variance) const;
+  std::string Basis(const Fit& fit) const;
+  double OrderOf(const PlanBasis& basis, const Key& key) const;
+  void RefreshPlan(const PlanOptions& options) const;
+};
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_SEQPOINT_ENGINE_STATE_H_

@@ -1,0 +1,219 @@
+#include "daemon/seqpoint/key.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "daemon/seqpoint/cells.h"
+#include "daemon/seqpoint/cost_curve.h"
+
+namespace seqpoint {
+namespace {
+
+constexpr size_t kMinIterations = 64;
+constexpr double kMinExplained = 0.5;
+constexpr double kHardlyVaries = 0.03;
+constexpr double kWinsorised = 0.02;
+constexpr int kFolds = 5;
+// A second dimension must explain this much more to be worth having; an earlier feature may
+// explain this much less.
+constexpr double kGainOfSecond = 0.015;
+constexpr double kNearlyEqual = 0.01;
+constexpr int kPairedFeatures = 6;
+
+// In 0..1 of the sorted values.
+double QuantileOf(std::vector<double> values, double share) {
+  const size_t at = std::min(values.size() - 1, static_cast<size_t>(share * values.size()));
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[at];
+}
+
+double RobustVariation(absl::Span<const double> times) {
+  std::vector<double> values(times.begin(), times.end());
+  const double median = QuantileOf(values, 0.5);
+  for (double& v : values) v = std::abs(v - median);
+  return 1.4826 * QuantileOf(std::move(values), 0.5) / median;
+}
+
+// Folds of equal size in an order that has nothing to do with time.
+std::vector<int> Folds(size_t n) {
+  std::vector<int> folds(n);
+  for (size_t i = 0; i < n; ++i) folds[i] = static_cast<int>(i % kFolds);
+  std::minstd_rand random(1);
+  std::shuffle(folds.begin(), folds.end(), random);
+  return folds;
+}
+
+// The cross-validated share of the variance of `times` that `keys` explain.
+double ExplainedShare(absl::Span<const Key> keys, absl::Span<const double> times) {
+  const size_t n = keys.size();
+  const int cell_count = std::clamp(static_cast<int>(std::lround(std::sqrt(n))), 4, 64);
+  const std::vector<double> ones(n, 1.0);
+  const std::vector<int> cells = CutIntoCells(keys, ones, cell_count);
+  const std::vector<int> folds = Folds(n);
+  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / n;
+  double error = 0, variance = 0;
+  for (int fold = 0; fold < kFolds; ++fold) {
+    std::vector<double> weights(n);
+    double low = INFINITY, high = 0;
+    for (size_t i = 0; i < n; ++i) {
+      weights[i] = folds[i] == fold ? 0 : 1;
+      if (folds[i] == fold) continue;
+      low = std::min(low, times[i]);
+      high = std::max(high, times[i]);
+    }
+    const Quadratic curve = Quadratic::Fit(keys, times, weights);
+    std::vector<double> sum(cell_count), count(cell_count);
+    double square = 0, total = 0;
+    for (size_t i = 0; i < n; ++i) {
+      if (folds[i] == fold) continue;
+      const double residual = times[i] - curve(keys[i]);
+      sum[cells[i]] += residual;
+      count[cells[i]] += 1;
+      square += residual * residual;
+      total += 1;
+    }
+    // Shrink the cells' means by how much they differ beyond chance (one-way random effects).
+    double between = 0;
+    int used = 0;
+    for (int c = 0; c < cell_count; ++c) {
+      if (count[c] == 0) continue;
+      between += sum[c] * sum[c] / count[c];
+      ++used;
+    }
+    const double within = (square - between) / std::max(1.0, total - used);
+    const double effect = std::max(0.0, (between - used * within) / total);
+    for (size_t i = 0; i < n; ++i) {
+      if (folds[i] != fold) continue;
+      const int c = cells[i];
+      const double shrunken = effect > 0 ? sum[c] / (count[c] + within / effect) : 0.0;
+      const double predicted = std::clamp(curve(keys[i]) + shrunken, low, high);
+      error += (times[i] - predicted) * (times[i] - predicted);
+      variance += (times[i] - mean) * (times[i] - mean);
+    }
+  }
+  return variance > 0 ? std::clamp(1 - error / variance, 0.0, 1.0) : 0.0;
+}
+
+std::vector<double> Winsorised(absl::Span<const double> times) {
+  std::vector<double> values(times.begin(), times.end());
+  const double low = QuantileOf(values, kWinsorised);
+  const double high = QuantileOf(values, 1 - kWinsorised);
+  for (double& v : values) v = std::clamp(v, low, high);
+  return values;
+}
+
+KeyVerdict Judge(size_t n, double explained, double robust_variation) {
+  if (n < kMinIterations) return KeyVerdict::kTooFew;
+  if (explained >= kMinExplained) return KeyVerdict::kExplained;
+  return robust_variation < kHardlyVaries ? KeyVerdict::kTimeHardlyVaries
+                                          : KeyVerdict::kNotExplained;
+}
+
+}  // namespace
+
+std::string_view KeyVerdictName(KeyVerdict verdict) {
+  switch (verdict) {
+    case KeyVerdict::kTooFew:
+      return "too few iterations";
+    case KeyVerdict::kExplained:
+      return "explained";
+    case KeyVerdict::kNotExplained:
+      return "not explained";
+    case KeyVerdict::kTimeHardlyVaries:
+      return "time hardly varies";
+  }
+  return "unknown";
+}
+
+KeyFit FitKey(absl::Span<const Key> keys, absl::Span<const double> times_ns) {
+  if (times_ns.size() < 2) return {};
+  KeyFit fit;
+  fit.robust_variation = RobustVariation(times_ns);
+  fit.explained = ExplainedShare(keys, Winsorised(times_ns));
+  fit.verdict = Judge(keys.size(), fit.explained, fit.robust_variation);
+  return fit;
+}
+
+KeyChoice ChooseKey(absl::Span<const int64_t> features, int feature_count,
+                    absl::Span<const double> times_ns) {
+  const size_t n = times_ns.size();
+  KeyChoice choice;
+  if (n < 2) return choice;
+  choice.fit.robust_variation = RobustVariation(times_ns);
+  const std::vector<double> times = Winsorised(times_ns);
+  const auto value = [&](size_t row, int feature) {
+    return features[row * feature_count + feature];
+  };
+  const auto share = [&](int first, int second) {
+    std::vector<Key> keys(n);
+    for (size_t i = 0; i < n; ++i) {
+      keys[i] = {value(i, first), second < 0 ? 0 : value(i, second)};
+    }
+    return ExplainedShare(keys, times);
+  };
+
+  struct Single {
+    int feature;
+    double explained;
+  };
+  std::vector<Single> singles;
+  for (int f = 0; f < feature_count; ++f) {
+    bool varies = false, negative = false;
+    for (size_t i = 0; i < n; ++i) {
+      varies |= value(i, f) != value(0, f);
+      negative |= value(i, f) < 0;
+    }
+    if (varies && !negative) singles.push_back({f, share(f, -1)});
+  }
+  if (singles.empty()) {
+    choice.fit.verdict = Judge(n, 0, choice.fit.robust_variation);
+    return choice;
+  }
+  double best_single = 0;
+  for (const Single& s : singles) best_single = std::max(best_single, s.explained);
+  for (const Single& s : singles) {
+    if (s.explained < best_single - kNearlyEqual) continue;
+    choice.features = {s.feature};
+    choice.fit.explained = s.explained;
+    break;
+  }
+
+  // A pair is looked for among the best alone, and between the chosen one and every other.
+  std::vector<Single> ranked = singles;
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const Single& a, const Single& b) { return a.explained > b.explained; });
+  ranked.resize(std::min<size_t>(ranked.size(), kPairedFeatures));
+  const auto is_ranked = [&](int feature) {
+    return std::any_of(ranked.begin(), ranked.end(),
+                       [&](const Single& s) { return s.feature == feature; });
+  };
+  const int chosen = choice.features[0];
+  struct Pair {
+    int first, second;
+    double explained;
+  };
+  std::vector<Pair> pairs;
+  double best_pair = 0;
+  for (size_t a = 0; a < singles.size(); ++a) {
+    for (size_t b = a + 1; b < singles.size(); ++b) {
+      const int first = singles[a].feature, second = singles[b].feature;
+      if (first != chosen && second != chosen && !(is_ranked(first) && is_ranked(second))) continue;
+      pairs.push_back({first, second, share(first, second)});
+      best_pair = std::max(best_pair, pairs.back().explained);
+    }
+  }
+  if (best_pair > best_single + kGainOfSecond) {
+    for (const Pair& p : pairs) {
+      if (p.explained < best_pair - kNearlyEqual / 2) continue;
+      choice.features = {p.first, p.second};
+      choice.fit.explained = p.explained;
+      break;
+    }
+  }
+  choice.fit.verdict = Judge(n, choice.fit.explained, choice.fit.robust_variation);
+  return choice;
+}
+
+}  // namespace seqpoint

@@ -1,0 +1,427 @@
+#include "daemon/seqpoint/selection.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "daemon/seqpoint/cells.h"
+#include "daemon/seqpoint/cost_curve.h"
+
+namespace seqpoint {
+namespace {
+
+constexpr int kMaxAtoms = 128;
+// An atom's noise leans on that of all atoms as on this many iterations.
+constexpr double kNoiseShrinkage = 8;
+// An atom's deviation from the quadratic leans on zero as on this many.
+constexpr double kCostShrinkage = 4;
+// How much a cost curve may change its shape between choosing and measuring, per power of the
+// standardised length. The first two are no ridge but (all but) constraints: the number of
+// iterations and the total cost of the run that was seen.
+constexpr double kShapeChange[] = {1e3, 1e2, 0.05, 0.02};
+constexpr int kShapes = 4;
+
+// Total, mean and within-variance of a run of atoms, from prefix sums.
+class AtomSums {
+ public:
+  explicit AtomSums(absl::Span<const Atom> atoms) {
+    count_.push_back(0);
+    cost_.push_back(0);
+    square_.push_back(0);
+    noise_.push_back(0);
+    double total = 0, total_cost = 0;
+    for (const Atom& a : atoms) {
+      total += a.count;
+      total_cost += a.count * a.cost;
+    }
+    const double mean = total > 0 ? total_cost / total : 0;
+    for (const Atom& a : atoms) {
+      const double cost = a.cost - mean;  // keeps the differences of squares exact enough
+      count_.push_back(count_.back() + a.count);
+      cost_.push_back(cost_.back() + a.count * cost);
+      square_.push_back(square_.back() + a.count * cost * cost);
+      noise_.push_back(noise_.back() + a.count * a.noise * a.noise);
+    }
+  }
+
+  double Count(int begin, int end) const { return count_[end] - count_[begin]; }
+
+  // Variance of the stratum's total, estimated from one measurement drawn at random.
+  double VarianceOfTotal(int begin, int end) const {
+    const double n = Count(begin, end);
+    if (!(n > 0)) return 0;
+    const double cost = cost_[end] - cost_[begin];
+    const double spread = std::max(0.0, square_[end] - square_[begin] - cost * cost / n);
+    return n * (spread + noise_[end] - noise_[begin]);
+  }
+
+ private:
+  std::vector<double> count_, cost_, square_, noise_;
+};
+
+struct Strata {
+  std::vector<int> ends;  // past the last atom of each
+  std::vector<int> sizes;
+  std::vector<double> error_at;  // squared, absolute
+};
+
+Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
+  const int n = static_cast<int>(atoms.size());
+  const AtomSums sums(atoms);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const int width = measurements + 1;
+  // best[j·width + m]: least variance of the first j atoms with exactly m measurements.
+  std::vector<double> best((n + 1) * width, infinity);
+  std::vector<int16_t> previous((n + 1) * width, 0);
+  std::vector<int16_t> size((n + 1) * width, 0);
+  best[0] = 0;
+  for (int end = 1; end <= n; ++end) {
+    double* to = &best[end * width];
+    for (int begin = 0; begin < end; ++begin) {
+      const double* from = &best[begin * width];
+      const double variance = sums.VarianceOfTotal(begin, end);
+      const double population = std::max(1.0, sums.Count(begin, end));
+      for (int h = 1; h <= measurements; ++h) {
+        const double cost = variance * std::max(0.0, 1.0 / h - 1 / population);
+        for (int m = 0; m + h <= measurements; ++m) {
+          if (from[m] + cost < to[m + h]) {
+            to[m + h] = from[m] + cost;
+            previous[end * width + m + h] = static_cast<int16_t>(begin);
+            size[end * width + m + h] = static_cast<int16_t>(h);
+          }
+        }
+        if (cost == 0) break;
+      }
+    }
+  }
+  Strata strata;
+  for (int m = 1; m <= measurements; ++m) {
+    const double exactly = best[n * width + m];
+    strata.error_at.push_back(strata.error_at.empty() ? exactly
+                                                      : std::min(exactly, strata.error_at.back()));
+  }
+  // Fewer measurements may do as well: keys that leave nothing to gain get no more.
+  int m = measurements;
+  while (m > 1 && best[n * width + m - 1] <= best[n * width + m]) --m;
+  for (int end = n; end > 0;) {
+    strata.ends.push_back(end);
+    strata.sizes.push_back(size[end * width + m]);
+    const int begin = previous[end * width + m];
+    m -= strata.sizes.back();
+    end = begin;
+  }
+  std::reverse(strata.ends.begin(), strata.ends.end());
+  std::reverse(strata.sizes.begin(), strata.sizes.end());
+  return strata;
+}
+
+// Solves the small system a·x = b by elimination with pivoting; x replaces b.
+void SolveSmall(double (&a)[kShapes][kShapes], double (&b)[kShapes]) {
+  for (int i = 0; i < kShapes; ++i) {
+    int pivot = i;
+    for (int r = i + 1; r < kShapes; ++r) {
+      if (std::abs(a[r][i]) > std::abs(a[pivot][i])) pivot = r;
+    }
+    std::swap(a[i], a[pivot]);
+    std::swap(b[i], b[pivot]);
+    for (int r = i + 1; r < kShapes; ++r) {
+      const double f = a[r][i] / a[i][i];
+      for (int c = i; c < kShapes; ++c) a[r][c] -= f * a[i][c];
+      b[r] -= f * b[i];
+    }
+  }
+  for (int i = kShapes - 1; i >= 0; --i) {
+    for (int c = i + 1; c < kShapes; ++c) b[i] -= a[i][c] * b[c];
+    b[i] /= a[i][i];
+  }
+}
+
+// Minimises Σ(w − w⁰)²σ²/w⁰ + Σ_k τ_k²·(misfit of f·z^k)². With A the rows τ_k·(f·z^k), the change
+// is −D⁻¹Aᵀ(I + A·D⁻¹·Aᵀ)⁻¹·(A·w⁰ − target).
+void AdjustWeights(absl::Span<const Atom> atoms, std::vector<Slot>& slots) {
+  double total = 0, cost = 0;
+  for (const Atom& a : atoms) {
+    total += a.count;
+    cost += a.count * a.cost;
+  }
+  if (!(total > 0) || !(cost > 0) || slots.size() < 2) return;
+  const double mean_cost = cost / total;
+  const bool two_dimensional =
+      std::any_of(atoms.begin(), atoms.end(), [](const Atom& a) { return a.key.second != 0; });
+  const auto length = [&](const Atom& a) {
+    return two_dimensional ? a.cost : static_cast<double>(a.key.first);
+  };
+  double mean = 0, m2 = 0;
+  for (const Atom& a : atoms) mean += a.count / total * length(a);
+  for (const Atom& a : atoms) m2 += a.count / total * std::pow(length(a) - mean, 2);
+  const double unit = m2 > 0 ? std::sqrt(m2) : 1;
+  const auto shape = [&](const Atom& a, int k) {
+    const double z = (length(a) - mean) / unit;
+    const double f = a.cost / mean_cost;
+    return kShapeChange[k] * (k == 0 ? 1 : k == 1 ? f : k == 2 ? f * z : f * z * z);
+  };
+
+  double misfit[kShapes] = {};
+  double system[kShapes][kShapes] = {};
+  for (int k = 0; k < kShapes; ++k) {
+    system[k][k] = 1;
+    for (const Atom& a : atoms) misfit[k] -= a.count / total * shape(a, k);
+  }
+  std::vector<double> slack(slots.size());  // D⁻¹
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Atom& a = atoms[slots[i].atom];
+    const double weight = slots[i].weight / total;
+    const double noise = std::max(a.noise / mean_cost, 1e-4);
+    slack[i] = weight / (noise * noise);
+    for (int k = 0; k < kShapes; ++k) {
+      misfit[k] += weight * shape(a, k);
+      for (int l = 0; l < kShapes; ++l) system[k][l] += shape(a, k) * slack[i] * shape(a, l);
+    }
+  }
+  SolveSmall(system, misfit);
+  // As much of the change as leaves every weight positive.
+  std::vector<double> change(slots.size());
+  double step = 1;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Atom& a = atoms[slots[i].atom];
+    for (int k = 0; k < kShapes; ++k) change[i] -= total * slack[i] * shape(a, k) * misfit[k];
+    if (!std::isfinite(change[i])) return;
+    if (change[i] < 0) step = std::min(step, -0.9 * slots[i].weight / change[i]);
+  }
+  double sum = 0;
+  for (size_t i = 0; i < slots.size(); ++i) sum += slots[i].weight += step * change[i];
+  for (Slot& s : slots) s.weight *= total / sum;
+}
+
+double Total(absl::Span<const KeyTimes> log) {
+  double total = 0;
+  for (const KeyTimes& g : log) total += g.count * g.mean;
+  return total;
+}
+
+Selection Finish(std::vector<SeqPoint> points) {
+  std::map<Key, SeqPoint> merged;
+  for (const SeqPoint& p : points) {
+    const auto [it, added] = merged.try_emplace(p.key, p);
+    if (added) continue;
+    it->second.weight += p.weight;
+    it->second.measurements += p.measurements;
+  }
+  Selection selection;
+  for (const auto& [key, point] : merged) selection.points.push_back(point);
+  return selection;
+}
+
+}  // namespace
+
+std::vector<KeyTimes> GroupByKey(absl::Span<const Key> keys, absl::Span<const double> times) {
+  std::map<Key, std::vector<double>> by_key;
+  for (size_t i = 0; i < keys.size(); ++i) by_key[keys[i]].push_back(times[i]);
+  std::vector<KeyTimes> log;
+  for (auto& [key, values] : by_key) {
+    // Summed in one order, so that a permuted log gives the same bits.
+    std::sort(values.begin(), values.end());
+    KeyTimes group{key, static_cast<double>(values.size()), 0, 0};
+    group.mean = std::accumulate(values.begin(), values.end(), 0.0) / group.count;
+    for (double v : values) group.m2 += (v - group.mean) * (v - group.mean);
+    log.push_back(group);
+  }
+  return log;
+}
+
+Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& options) {
+  if (log.empty()) return {};
+  std::vector<SeqPoint> points;
+  if (log.size() <= static_cast<size_t>(options.all_up_to)) {
+    for (const KeyTimes& g : log) points.push_back({g.key, g.count, 1});
+    Selection selection = Finish(std::move(points));
+    selection.bins = static_cast<int>(log.size());
+    return selection;
+  }
+  const auto [shortest, longest] = std::minmax_element(
+      log.begin(), log.end(),
+      [](const KeyTimes& a, const KeyTimes& b) { return a.key.first < b.key.first; });
+  const double low = static_cast<double>(shortest->key.first);
+  const double width = static_cast<double>(longest->key.first) - low;
+  const double total = Total(log);
+  double error = 0;
+  int bins = options.first_bins;
+  for (;; ++bins) {
+    struct Bin {
+      double count = 0, time = 0;
+      const KeyTimes* nearest = nullptr;
+    };
+    std::vector<Bin> bin(bins);
+    const auto bin_of = [&](const KeyTimes& g) {
+      const double place = (static_cast<double>(g.key.first) - low) / std::max(width, 1.0);
+      return &bin[std::min(bins - 1, static_cast<int>(place * bins))];
+    };
+    for (const KeyTimes& g : log) {
+      bin_of(g)->count += g.count;
+      bin_of(g)->time += g.count * g.mean;
+    }
+    for (const KeyTimes& g : log) {
+      Bin* b = bin_of(g);
+      const double mean = b->time / b->count;
+      if (b->nearest == nullptr || std::abs(g.mean - mean) < std::abs(b->nearest->mean - mean)) {
+        b->nearest = &g;
+      }
+    }
+    points.clear();
+    double projected = 0;
+    for (const Bin& b : bin) {
+      if (b.nearest == nullptr) continue;
+      points.push_back({b.nearest->key, b.count, 1});
+      projected += b.count * b.nearest->mean;
+    }
+    error = total > 0 ? std::abs(projected - total) / total : 0;
+    if (error <= options.max_error || bins >= options.max_bins) break;
+  }
+  Selection selection = Finish(std::move(points));
+  selection.bins = bins;
+  selection.error = error;
+  return selection;
+}
+
+std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
+                             std::vector<int>* atom_of) {
+  std::vector<Key> keys;
+  std::vector<double> means, counts, mass;
+  double count = 0;
+  const double total = Total(log);
+  for (const KeyTimes& g : log) count += g.count;
+  for (const KeyTimes& g : log) {
+    keys.push_back(g.key);
+    means.push_back(g.mean);
+    counts.push_back(g.count);
+    mass.push_back(total > 0 ? 0.5 * g.count / count + 0.5 * g.count * g.mean / total : 0);
+  }
+  const std::vector<int> cell = CutIntoCells(keys, mass, max_atoms);
+  const int cells = cell.empty() ? 0 : 1 + *std::max_element(cell.begin(), cell.end());
+  const Quadratic curve = Quadratic::Fit(keys, means, counts);
+
+  struct Sums {
+    double count = 0, expected = 0, time = 0, largest = -1;
+    Key key;
+    double squares = 0;
+  };
+  std::vector<Sums> sums(cells);
+  for (size_t i = 0; i < log.size(); ++i) {
+    Sums& s = sums[cell[i]];
+    s.count += counts[i];
+    s.expected += counts[i] * curve(keys[i]);
+    s.time += counts[i] * means[i];
+    if (counts[i] > s.largest) {
+      s.largest = counts[i];
+      s.key = keys[i];
+    }
+  }
+  // Relative residuals about the curve, corrected by the atom's own level.
+  double squares = 0;
+  const auto level = [&](const Sums& s) {
+    const double ratio = s.expected > 0 ? s.time / s.expected : 1;
+    return (s.count * ratio + kCostShrinkage) / (s.count + kCostShrinkage);
+  };
+  for (size_t i = 0; i < log.size(); ++i) {
+    Sums& s = sums[cell[i]];
+    const double expected = curve(keys[i]) * level(s);
+    const double miss = means[i] / expected - 1;
+    const double square = log[i].m2 / (expected * expected) + counts[i] * miss * miss;
+    s.squares += square;
+    squares += square;
+  }
+  const double pooled = count > 0 ? squares / count : 0;
+  std::vector<Atom> atoms(cells);
+  std::vector<int> order(cells);
+  for (int c = 0; c < cells; ++c) {
+    const Sums& s = sums[c];
+    order[c] = c;
+    atoms[c].key = s.key;
+    atoms[c].count = s.count;
+    atoms[c].cost = s.count > 0 ? s.expected * level(s) / s.count : curve(s.key);
+    atoms[c].noise = atoms[c].cost * std::sqrt((s.squares + kNoiseShrinkage * pooled) /
+                                               (s.count + kNoiseShrinkage));
+  }
+  if (curve.scale.two_dimensional) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return atoms[a].cost < atoms[b].cost; });
+  }
+  std::vector<Atom> sorted;
+  std::vector<int> place(cells);
+  for (int c : order) {
+    place[c] = static_cast<int>(sorted.size());
+    sorted.push_back(atoms[c]);
+  }
+  if (atom_of != nullptr) {
+    atom_of->clear();
+    for (int c : cell) atom_of->push_back(place[c]);
+  }
+  return sorted;
+}
+
+SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements) {
+  SlotSelection selection;
+  double total = 0, total_cost = 0;
+  for (const Atom& a : atoms) {
+    total += a.count;
+    total_cost += a.count * a.cost;
+  }
+  if (!(total > 0) || measurements < 1) return selection;
+  const Strata strata = OptimalStrata(atoms, measurements);
+  for (double variance : strata.error_at) {
+    selection.error_at.push_back(total_cost > 0 ? std::sqrt(variance) / total_cost : 0);
+  }
+  const AtomSums sums(atoms);
+  int begin = 0;
+  double carried = 0;  // what the slots so far stand for and their atoms do not cost
+  for (size_t h = 0; h < strata.ends.size(); ++h) {
+    const int end = strata.ends[h];
+    const int slots = strata.sizes[h];
+    selection.benefit.push_back(sums.VarianceOfTotal(begin, end));
+    const double mass = sums.Count(begin, end) / slots;
+    int atom = begin;
+    double left = atoms[atom].count;  // of this atom
+    for (int s = 0; s < slots; ++s) {
+      Slot slot{atom, atom, atom, static_cast<int>(h), mass};
+      double need = mass, cost = 0;
+      while (need > 0) {
+        const double taken = std::min(need, left);
+        cost += taken * atoms[atom].cost;
+        need -= taken;
+        left -= taken;
+        slot.last_atom = atom;
+        if (left > 1e-9 * mass) break;
+        if (atom + 1 == end) break;
+        left = atoms[++atom].count;
+        if (need <= 1e-9 * mass) break;
+      }
+      const double wanted = cost / mass + carried / mass;
+      for (int a = slot.first_atom; a <= slot.last_atom; ++a) {
+        if (atoms[a].count > 0 &&
+            std::abs(atoms[a].cost - wanted) < std::abs(atoms[slot.atom].cost - wanted)) {
+          slot.atom = a;
+        }
+      }
+      carried += cost - mass * atoms[slot.atom].cost;
+      selection.slots.push_back(slot);
+    }
+    begin = end;
+  }
+  AdjustWeights(atoms, selection.slots);
+  return selection;
+}
+
+Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements) {
+  const std::vector<Atom> atoms = BuildAtoms(log, kMaxAtoms);
+  const SlotSelection slots = SelectSlots(atoms, measurements);
+  std::vector<SeqPoint> points;
+  for (const Slot& s : slots.slots) points.push_back({atoms[s.atom].key, s.weight, 1});
+  Selection selection = Finish(std::move(points));
+  selection.bins = static_cast<int>(slots.benefit.size());
+  if (!slots.error_at.empty()) selection.error = slots.error_at.back();
+  return selection;
+}
+
+}  // namespace seqpoint

@@ -1,0 +1,99 @@
+// Which keys stand for a whole run: the paper's rule, and ours.
+//
+//   std::vector<KeyTimes> log = GroupByKey(keys, times_ns);
+//   Selection ours = SelectStratified(log, /*measurements=*/16);
+//   Selection paper = SelectPaper(log, {});
+//   double total = 0;
+//   for (const SeqPoint& p : ours.points) total += p.weight * MeasuredTime(p.key);
+//
+// Threading: free functions without state.
+#ifndef DAEMON_SEQPOINT_SELECTION_H_
+#define DAEMON_SEQPOINT_SELECTION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/seqpoint/key.h"
+
+namespace seqpoint {
+
+// All iterations with one key. Times may be in any unit.
+struct KeyTimes {
+  Key key;
+  double count = 0;
+  double mean = 0;
+  double m2 = 0;  // sum of squared differences from the mean
+};
+
+// In key order. The order of the input does not matter beyond rounding.
+std::vector<KeyTimes> GroupByKey(absl::Span<const Key> keys, absl::Span<const double> times);
+
+struct SeqPoint {
+  Key key;
+  double weight = 0;     // iterations it stands for
+  int measurements = 1;  // how often to measure it; its mean is taken
+};
+
+struct Selection {
+  std::vector<SeqPoint> points;  // in key order; weights sum to the number of iterations
+  int bins = 0;
+  // Of the total, relative: for the paper's rule the error on the log that chose the points, for
+  // ours the expected standard error of one measurement per point.
+  double error = 0;
+};
+
+// Pati et al., ISPASS 2020, section IV: each key its own SeqPoint up to `all_up_to` unique keys;
+// else bins of equal width, the key nearest to the bin's mean for each, one bin more until the
+// projected total is within `max_error` of the logged one.
+struct PaperOptions {
+  int all_up_to = 10;
+  int first_bins = 5;
+  int max_bins = 1000;
+  double max_error = 0.01;
+};
+// One-dimensional: bins are over key.first.
+Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& options);
+
+// Neighbouring keys taken together, with what selection needs to know of them.
+struct Atom {
+  Key key;           // its most frequent key
+  double count = 0;  // iterations
+  double cost = 0;   // expected time of one
+  double noise = 0;  // standard deviation of one about it
+};
+
+// At most `max_atoms`, cut where count and time are in balance, in the order in which strata are
+// contiguous: by key in one dimension, by expected cost in two. `atom_of`, when given, receives the
+// atom of each group.
+std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
+                             std::vector<int>* atom_of = nullptr);
+
+// A part of a stratum that gets one measurement.
+struct Slot {
+  int first_atom = 0;
+  int last_atom = 0;
+  int atom = 0;  // the one that stands for it
+  int stratum = 0;
+  double weight = 0;  // iterations
+};
+
+struct SlotSelection {
+  std::vector<Slot> slots;       // in atom order
+  std::vector<double> benefit;   // per stratum: variance of the total at one measurement
+  std::vector<double> error_at;  // [m]: relative standard error with m measurements, from 1
+};
+
+// Strata are contiguous in atoms; an exact dynamic program finds the borders and the number of
+// measurements in each that minimise the variance of the total (Neyman allocation with finite
+// population correction, integer), then each stratum is cut into slots of equal mass. Weights are
+// those that minimise variance plus the error of a cost curve that changed its shape.
+// O(atoms^2 · measurements^2).
+SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements);
+
+// Both of the above for a log. Needs no order and no randomness.
+Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements);
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_SEQPOINT_SELECTION_H_
