@@ -13,11 +13,11 @@ extern "C" {
 // Work of one kernel launch, summed over all its threads. The time model turns it into a duration
 // (roofline over the configured GPU); the counter model turns it into counter values.
 typedef struct SwgpuWork {
-  double flops;            // fp32 operations outside the tensor pipes
-  double tensor_flops;     // operations on the tensor pipes
+  double flops;         // fp32 operations outside the tensor pipes
+  double tensor_flops;  // operations on the tensor pipes
   double dram_read_bytes;
   double dram_write_bytes;
-  double instructions;     // warp instructions executed; 0: derived from flops and bytes
+  double instructions;  // warp instructions executed; 0: derived from flops and bytes
 } SwgpuWork;
 
 // Describes the next kernel launched by the calling thread, and that one only. Without it the model
@@ -34,12 +34,12 @@ __attribute__((weak)) uint64_t swgpu_now_ns(void);
 // Exact cumulative truth over all launches submitted so far by this process.
 typedef struct SwgpuTotals {
   uint64_t launches;
-  double kernel_time_ns;       // sum of kernel durations, noise included
+  double kernel_time_ns;  // sum of kernel durations, noise included
   double dram_read_bytes;
   double dram_write_bytes;
-  double instructions;         // sm__inst_executed.sum
-  double tensor_cycles;        // sm__pipe_tensor_cycles_active.sum
-  double sm_active_cycles;     // sm__cycles_active.sum
+  double instructions;      // sm__inst_executed.sum
+  double tensor_cycles;     // sm__pipe_tensor_cycles_active.sum
+  double sm_active_cycles;  // sm__cycles_active.sum
 } SwgpuTotals;
 __attribute__((weak)) void swgpu_totals(SwgpuTotals* totals);
 

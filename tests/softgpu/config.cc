@@ -1,0 +1,201 @@
+#include "tests/softgpu/config.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <variant>
+
+namespace seqpoint::softgpu {
+namespace {
+
+using Field =
+    std::variant<uint64_t Config::*, double Config::*, bool Config::*, std::string Config::*>;
+
+struct Key {
+  std::string_view name;
+  Field field;
+};
+
+const Key kKeys[] = {
+    {"clock.mode", &Config::clock_mode},
+    {"clock.speed_cap", &Config::speed_cap},
+    {"noise.seed", &Config::seed},
+    {"gpu.name", &Config::gpu_name},
+    {"gpu.chip", &Config::chip},
+    {"gpu.count", &Config::gpu_count},
+    {"gpu.compute_major", &Config::compute_major},
+    {"gpu.compute_minor", &Config::compute_minor},
+    {"gpu.sms", &Config::sms},
+    {"gpu.clock_mhz", &Config::clock_mhz},
+    {"gpu.memory_gb", &Config::memory_gb},
+    {"gpu.fp32_tflops", &Config::fp32_tflops},
+    {"gpu.tensor_tflops", &Config::tensor_tflops},
+    {"gpu.dram_gbps", &Config::dram_gbps},
+    {"gpu.efficiency", &Config::efficiency},
+    {"gpu.h2d_gbps", &Config::h2d_gbps},
+    {"gpu.d2h_gbps", &Config::d2h_gbps},
+    {"gpu.copy_latency_ns", &Config::copy_latency_ns},
+    {"gpu.launch_latency_ns", &Config::launch_latency_ns},
+    {"gpu.kernel_gap_ns", &Config::kernel_gap_ns},
+    {"gpu.kernel_min_ns", &Config::kernel_min_ns},
+    {"gpu.queue_depth", &Config::queue_depth},
+    {"gpu.default_flops_per_thread", &Config::default_flops_per_thread},
+    {"gpu.default_bytes_per_thread", &Config::default_bytes_per_thread},
+    {"cpu.launch_ns", &Config::cpu_launch_ns},
+    {"cpu.graph_launch_ns", &Config::cpu_graph_launch_ns},
+    {"cpu.copy_ns", &Config::cpu_copy_ns},
+    {"cpu.memset_ns", &Config::cpu_memset_ns},
+    {"cpu.sync_ns", &Config::cpu_sync_ns},
+    {"cpu.event_ns", &Config::cpu_event_ns},
+    {"cpu.alloc_ns", &Config::cpu_alloc_ns},
+    {"cpu.query_ns", &Config::cpu_query_ns},
+    {"cpu.runtime_ns", &Config::cpu_runtime_ns},
+    {"noise.kernel", &Config::noise_kernel},
+    {"noise.slow_share", &Config::noise_slow_share},
+    {"noise.slow_factor", &Config::noise_slow_factor},
+    {"noise.cpu", &Config::noise_cpu},
+    {"noise.drift", &Config::noise_drift},
+    {"noise.drift_period_s", &Config::noise_drift_period_s},
+    {"noise.counters", &Config::noise_counters},
+    {"noise.search_ns", &Config::search_ns},
+    {"cupti.callback_ns", &Config::cupti_callback_ns},
+    {"cupti.api_record_ns", &Config::cupti_api_record_ns},
+    {"cupti.operation_record_ns", &Config::cupti_operation_record_ns},
+    {"cupti.flush_ns", &Config::cupti_flush_ns},
+    {"cupti.range_ns", &Config::cupti_range_ns},
+    {"cupti.pass_ns", &Config::cupti_pass_ns},
+    {"cupti.version", &Config::cupti_version},
+    {"cupti.held_by", &Config::cupti_held_by},
+    {"cupti.subscribe_result", &Config::cupti_subscribe_result},
+    {"cupti.first_correlation_id", &Config::cupti_first_correlation_id},
+    {"cupti.zero_kernel_share", &Config::cupti_zero_kernel_share},
+    {"cupti.drop_share", &Config::cupti_drop_share},
+    {"cupti.timestamp_callback_bug", &Config::cupti_timestamp_callback_bug},
+    {"cupti.no_privileges", &Config::cupti_no_privileges},
+    {"cupti.hardware_busy", &Config::cupti_hardware_busy},
+    {"cupti.fatal_after", &Config::cupti_fatal_after},
+    {"cupti.range_limit", &Config::cupti_range_limit},
+};
+
+std::string Trim(const std::string& s) {
+  size_t begin = s.find_first_not_of(" \t\r");
+  if (begin == std::string::npos) return "";
+  return s.substr(begin, s.find_last_not_of(" \t\r") - begin + 1);
+}
+
+std::string Expected(const std::string& value, const char* what) {
+  return "\"" + value + "\" is not " + what;
+}
+
+struct Assign {
+  Config* config;
+  const std::string& value;
+
+  std::string operator()(std::string Config::*field) const {
+    config->*field = value;
+    return "";
+  }
+  std::string operator()(bool Config::*field) const {
+    if (value != "0" && value != "1") return Expected(value, "0 or 1");
+    config->*field = value == "1";
+    return "";
+  }
+  std::string operator()(uint64_t Config::*field) const {
+    char* end = nullptr;
+    errno = 0;
+    uint64_t parsed = strtoull(value.c_str(), &end, 10);
+    if (value.empty() || value[0] == '-' || *end != '\0' || errno != 0) {
+      return Expected(value, "a whole number from 0");
+    }
+    config->*field = parsed;
+    return "";
+  }
+  std::string operator()(double Config::*field) const {
+    char* end = nullptr;
+    double parsed = strtod(value.c_str(), &end);
+    if (value.empty() || *end != '\0' || !(parsed >= 0)) {
+      return Expected(value, "a number from 0");
+    }
+    config->*field = parsed;
+    return "";
+  }
+};
+
+std::string Set(const std::string& name, const std::string& value, Config* config) {
+  for (const Key& key : kKeys) {
+    if (key.name == name) return std::visit(Assign{config, value}, key.field);
+  }
+  return "unknown key \"" + name + "\" (docs/software-gpu.md lists them)";
+}
+
+std::string Check(const Config& c) {
+  if (c.clock_mode != "virtual" && c.clock_mode != "real") {
+    return "clock.mode: " + Expected(c.clock_mode, "virtual or real");
+  }
+  if (c.sms == 0 || c.clock_mhz == 0 || c.fp32_tflops == 0 || c.tensor_tflops == 0 ||
+      c.dram_gbps == 0 || c.h2d_gbps == 0 || c.d2h_gbps == 0 || c.efficiency == 0 ||
+      c.gpu_count == 0 || c.queue_depth == 0 || c.noise_drift_period_s == 0) {
+    return "gpu.count, sms, clock_mhz, *_tflops, *_gbps, efficiency, queue_depth and "
+           "noise.drift_period_s must be above 0";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string LoadConfig(const char* path, const char* overrides, Config* config) {
+  if (path != nullptr) {
+    std::ifstream file(path);
+    if (!file) return std::string("cannot read ") + path;
+    std::string line, section;
+    for (int number = 1; std::getline(file, line); ++number) {
+      line = Trim(line.substr(0, line.find('#')));
+      if (line.empty()) continue;
+      std::string where = std::string(path) + ":" + std::to_string(number) + ": ";
+      if (line.front() == '[' && line.back() == ']') {
+        section = line.substr(1, line.size() - 2) + ".";
+        continue;
+      }
+      size_t equals = line.find('=');
+      if (equals == std::string::npos) return where + Expected(line, "[section] or key = value");
+      std::string error =
+          Set(section + Trim(line.substr(0, equals)), Trim(line.substr(equals + 1)), config);
+      if (!error.empty()) return where + error;
+    }
+  }
+  std::string rest = overrides == nullptr ? "" : overrides;
+  while (!rest.empty()) {
+    size_t comma = rest.find(',');
+    std::string item = Trim(rest.substr(0, comma));
+    rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+    if (item.empty()) continue;
+    size_t equals = item.find('=');
+    if (equals == std::string::npos) return "SWGPU_SET: " + Expected(item, "key=value");
+    std::string error = Set(Trim(item.substr(0, equals)), Trim(item.substr(equals + 1)), config);
+    if (!error.empty()) return "SWGPU_SET: " + error;
+  }
+  return Check(*config);
+}
+
+const Config& ProcessConfig() {
+  static const Config* config = [] {
+    auto* loaded = new Config;
+    std::string error = LoadConfig(getenv("SWGPU_CONFIG"), getenv("SWGPU_SET"), loaded);
+    const char* seed = getenv("SWGPU_SEED");
+    if (error.empty() && seed != nullptr) error = Set("noise.seed", seed, loaded);
+    if (!error.empty()) {
+      fprintf(stderr, "softgpu: %s\n", error.c_str());
+      _exit(2);
+    }
+    if (const char* truth = getenv("SWGPU_TRUTH")) loaded->truth_file = truth;
+    return loaded;
+  }();
+  return *config;
+}
+
+}  // namespace seqpoint::softgpu

@@ -1,0 +1,704 @@
+// Streams, events, launches, copies and graphs of the software libcuda.
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "tests/softgpu/driver.h"
+
+namespace seqpoint::softgpu {
+namespace {
+
+// CUpti_ActivityMemoryKind values.
+constexpr uint8_t kMemoryPageable = 1;
+constexpr uint8_t kMemoryPinned = 2;
+constexpr uint8_t kMemoryDevice = 3;
+constexpr uint8_t kMemoryManaged = 5;
+
+// CUpti_ActivitySynchronizationType values.
+constexpr uint8_t kSyncEvent = 1;
+constexpr uint8_t kSyncStreamWait = 2;
+constexpr uint8_t kSyncStream = 3;
+constexpr uint8_t kSyncContext = 4;
+
+uint8_t ActivityMemoryKind(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kPinned:
+      return kMemoryPinned;
+    case MemoryKind::kDevice:
+      return kMemoryDevice;
+    case MemoryKind::kManaged:
+      return kMemoryManaged;
+    case MemoryKind::kPageable:
+      break;
+  }
+  return kMemoryPageable;
+}
+
+bool OnDevice(MemoryKind kind) {
+  return kind == MemoryKind::kDevice || kind == MemoryKind::kManaged;
+}
+
+// Host functions run one after another on a thread of their own, as with the real driver. The
+// virtual clock jumps to the time of the function: nobody else might ever move it there.
+class HostFunctions {
+ public:
+  explicit HostFunctions(Clock* clock) : clock_(clock) {
+    std::thread([this] { Loop(); }).detach();
+  }
+
+  void Run(uint64_t time_ns, void (*fn)(void*), void* data) {
+    std::lock_guard lock(mutex_);
+    queue_.push_back({time_ns, fn, data});
+    ready_.notify_one();
+  }
+
+  void WaitIdle() {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return queue_.empty() && !running_; });
+  }
+
+ private:
+  struct Item {
+    uint64_t time_ns;
+    void (*fn)(void*);
+    void* data;
+  };
+
+  void Loop() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      ready_.wait(lock, [this] { return !queue_.empty(); });
+      Item item = queue_.front();
+      queue_.pop_front();
+      running_ = true;
+      lock.unlock();
+      clock_->WaitUntil(item.time_ns);
+      item.fn(item.data);
+      lock.lock();
+      running_ = false;
+      idle_.notify_all();
+    }
+  }
+
+  Clock* const clock_;
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::condition_variable idle_;
+  std::deque<Item> queue_;
+  bool running_ = false;
+};
+
+std::atomic<HostFunctions*> g_host_functions{nullptr};
+
+void WaitForHostFunctions() {
+  if (HostFunctions* functions = g_host_functions.load()) functions->WaitIdle();
+}
+
+CUresult WaitForStream(Driver* driver, Stream* stream) {
+  if (stream->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  uint64_t start = driver->clock.NowNs();
+  Charge(driver, driver->config.cpu_sync_ns);
+  driver->clock.WaitUntil(driver->model.StreamTailNs(stream));
+  WaitForHostFunctions();
+  ReportSync(driver, stream, stream->context, kSyncStream, 0, start);
+  return CUDA_SUCCESS;
+}
+
+CUresult WaitForContext(Driver* driver, Context* context) {
+  uint64_t start = driver->clock.NowNs();
+  Charge(driver, driver->config.cpu_sync_ns);
+  driver->clock.WaitUntil(driver->model.ContextTailNs(context));
+  WaitForHostFunctions();
+  ReportSync(driver, nullptr, context, kSyncContext, 0, start);
+  return CUDA_SUCCESS;
+}
+
+CUresult WaitForEvent(Driver* driver, Event* event) {
+  uint64_t start = driver->clock.NowNs();
+  Charge(driver, driver->config.cpu_sync_ns);
+  if (event->recorded) driver->clock.WaitUntil(event->time_ns);
+  WaitForHostFunctions();
+  Context* context = event->stream == nullptr ? t_state.current : event->stream->context;
+  if (context != nullptr) {
+    ReportSync(driver, event->stream, context, kSyncEvent, event->id, start);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult StreamWait(Driver* driver, Stream* stream, Event* event) {
+  Charge(driver, driver->config.cpu_event_ns);
+  if (event->capture != nullptr) {
+    stream->capture = event->capture;
+    return CUDA_SUCCESS;
+  }
+  uint64_t start = driver->clock.NowNs();
+  driver->model.WaitEvent(stream, event);
+  ReportSync(driver, stream, stream->context, kSyncStreamWait, event->id, start);
+  return CUDA_SUCCESS;
+}
+
+CUresult RecordEvent(Driver* driver, Stream* stream, Event* event) {
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Charge(driver, driver->config.cpu_event_ns);
+  event->capture = stream->capture;
+  if (stream->capture != nullptr) return CUDA_SUCCESS;
+  driver->model.Record(stream, event);
+  if ((g_hooks.operations.load(std::memory_order_relaxed) >> static_cast<int>(OpKind::kEvent)) &
+      1) {
+    Operation op = NewOperation(*stream);
+    op.kind = OpKind::kEvent;
+    op.start_ns = op.end_ns = event->time_ns;
+    op.event_id = event->id;
+    Report(op);
+  }
+  return CUDA_SUCCESS;
+}
+
+// Runs `body(driver, context)` when the calling thread has a context.
+template <typename Body>
+CUresult WithContext(Body&& body) {
+  Driver* driver;
+  Context* context;
+  if (CUresult r = RequireContext(&driver, &context); r != CUDA_SUCCESS) [[unlikely]]
+    return r;
+  return body(driver, context);
+}
+
+CUresult LaunchOn(CUfunction function, const LaunchShape& shape, CUstream stream,
+                  bool per_thread_default) {
+  return WithContext([&](Driver* driver, Context* context) -> CUresult {
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    for (int i = 0; i < 3; ++i) {
+      if (shape.grid[i] == 0 || shape.block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (static_cast<uint64_t>(shape.block[0]) * shape.block[1] * shape.block[2] > 1024) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    Charge(driver, driver->config.cpu_launch_ns);
+    t_state.submits_work = true;
+    GraphNode node;
+    node.type = GraphNode::Type::kKernel;
+    node.kernel = reinterpret_cast<Kernel*>(function);
+    node.shape = shape;
+    node.work = t_state.has_work ? t_state.work : driver->model.DefaultWork(shape);
+    t_state.has_work = false;
+    return Submit(driver, ResolveStream(context, stream, per_thread_default), node);
+  });
+}
+
+CUresult CopyOn(void* dst, const void* src, uint64_t bytes, CopyKind kind, CUstream stream,
+                bool async, bool per_thread_default) {
+  return WithContext([&](Driver* driver, Context* context) -> CUresult {
+    if (bytes == 0) return CUDA_SUCCESS;
+    if (dst == nullptr || src == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Charge(driver, driver->config.cpu_copy_ns);
+    t_state.submits_work = true;
+    Stream* target = ResolveStream(context, stream, per_thread_default);
+    GraphNode node;
+    node.type = GraphNode::Type::kCopy;
+    node.dst = dst;
+    node.src = src;
+    node.bytes = bytes;
+    node.copy_kind = kind;
+    // A copy out to pageable memory returns when it is done, even an asynchronous one.
+    bool waits =
+        !async || (kind == CopyKind::kDtoH && KindOf(driver, dst) == MemoryKind::kPageable);
+    if (!async && target->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    CUresult result = Submit(driver, target, node);
+    if (result == CUDA_SUCCESS && waits && target->capture == nullptr) {
+      driver->clock.WaitUntil(driver->model.StreamTailNs(target));
+    }
+    return result;
+  });
+}
+
+CopyKind InferKind(Driver* driver, const void* dst, const void* src) {
+  bool to = OnDevice(KindOf(driver, dst));
+  bool from = OnDevice(KindOf(driver, src));
+  if (to) return from ? CopyKind::kDtoD : CopyKind::kHtoD;
+  return from ? CopyKind::kDtoH : CopyKind::kHtoH;
+}
+
+CUresult MemsetOn(void* dst, uint32_t value, uint32_t value_bytes, uint64_t count, CUstream stream,
+                  bool per_thread_default) {
+  return WithContext([&](Driver* driver, Context* context) -> CUresult {
+    if (count == 0) return CUDA_SUCCESS;
+    if (dst == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Charge(driver, driver->config.cpu_memset_ns);
+    t_state.submits_work = true;
+    GraphNode node;
+    node.type = GraphNode::Type::kMemset;
+    node.dst = dst;
+    node.value = value;
+    node.value_bytes = value_bytes;
+    node.bytes = count;
+    return Submit(driver, ResolveStream(context, stream, per_thread_default), node);
+  });
+}
+
+CUresult CreateStream(CUstream* out, unsigned int flags, int priority) {
+  return WithContext([&](Driver* driver, Context* context) -> CUresult {
+    if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Charge(driver, driver->config.cpu_alloc_ns);
+    auto* stream = new Stream;
+    driver->model.InitStream(stream, context, flags, priority,
+                             (flags & CU_STREAM_NON_BLOCKING) != 0 ? Stream::Sync::kNonBlocking
+                                                                   : Stream::Sync::kBlocking);
+    *out = reinterpret_cast<CUstream>(stream);
+    RaiseResource({.cbid = 3,  // STREAM_CREATED
+                   .context = reinterpret_cast<CUcontext>(context),
+                   .stream = *out});
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult ElapsedMs(float* ms, CUevent start, CUevent end) {
+  Driver* driver = GetDriver();
+  if (driver == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  auto* a = reinterpret_cast<Event*>(start);
+  auto* b = reinterpret_cast<Event*>(end);
+  if (a == nullptr || b == nullptr || !a->recorded || !b->recorded) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  uint64_t now = driver->clock.NowNs();
+  if (a->time_ns > now || b->time_ns > now) return CUDA_ERROR_NOT_READY;
+  *ms =
+      static_cast<float>(static_cast<double>(static_cast<int64_t>(b->time_ns - a->time_ns)) * 1e-6);
+  return CUDA_SUCCESS;
+}
+
+bool GraphTraceWanted() {
+  return (g_hooks.operations.load(std::memory_order_acquire) >> static_cast<int>(OpKind::kGraph)) &
+         1;
+}
+
+CUresult Instantiate(CUgraphExec* out, CUgraph graph) {
+  Driver* driver = GetDriver();
+  if (driver == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  if (out == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  auto* source = reinterpret_cast<Graph*>(graph);
+  Charge(driver, driver->config.cpu_alloc_ns + 500 * source->nodes.size());
+  auto* exec = new GraphExec;
+  exec->id = source->id;
+  exec->nodes = source->nodes;
+  exec->graph_records = GraphTraceWanted();
+  exec->node_records = g_hooks.operations.load(std::memory_order_acquire) != 0;
+  *out = reinterpret_cast<CUgraphExec>(exec);
+  RaiseResource({.cbid = 18,  // GRAPHEXEC_CREATED
+                 .context = reinterpret_cast<CUcontext>(t_state.current),
+                 .graph = graph,
+                 .graph_exec = *out});
+  return CUDA_SUCCESS;
+}
+
+CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, bool per_thread_default) {
+  return WithContext([&](Driver* driver, Context* context) -> CUresult {
+    auto* exec = reinterpret_cast<GraphExec*>(handle);
+    if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Charge(driver, driver->config.cpu_graph_launch_ns);
+    t_state.submits_work = true;
+    Stream* stream = ResolveStream(context, stream_handle, per_thread_default);
+    const bool whole = exec->graph_records && GraphTraceWanted();
+    uint64_t start = std::max(driver->clock.NowNs() + driver->config.launch_latency_ns,
+                              driver->model.StreamTailNs(stream));
+    for (const GraphNode& node : exec->nodes) {
+      Execute(driver, stream, node, exec->id, exec->node_records && !whole);
+    }
+    if (whole) {
+      Operation op = NewOperation(*stream);
+      op.kind = OpKind::kGraph;
+      op.start_ns = start;
+      op.end_ns = std::max(start, driver->model.StreamTailNs(stream));
+      op.graph_id = exec->id;
+      Report(op);
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace
+
+CUresult Submit(Driver* driver, Stream* stream, const GraphNode& node) {
+  if (stream->capture != nullptr) {
+    stream->capture->nodes.push_back(node);
+    stream->capture->nodes.back().id = driver->next_node_id.fetch_add(1);
+    return CUDA_SUCCESS;
+  }
+  Execute(driver, stream, node, 0, true);
+  return CUDA_SUCCESS;
+}
+
+void Execute(Driver* driver, Stream* stream, const GraphNode& node, uint32_t graph_id,
+             bool reported) {
+  Operation op = NewOperation(*stream);
+  op.graph_id = graph_id;
+  op.graph_node_id = node.id;
+  op.async = true;
+  switch (node.type) {
+    case GraphNode::Type::kKernel:
+      driver->model.Launch(stream, node.kernel, node.shape, node.work, &op);
+      break;
+    case GraphNode::Type::kCopy:
+      driver->model.Copy(stream, node.copy_kind, node.dst, node.src, node.bytes, &op);
+      if (g_hooks.operations.load(std::memory_order_relaxed) != 0) {
+        op.src_kind = ActivityMemoryKind(KindOf(driver, node.src));
+        op.dst_kind = ActivityMemoryKind(KindOf(driver, node.dst));
+      }
+      break;
+    case GraphNode::Type::kMemset:
+      driver->model.Memset(stream, node.dst, node.value, node.value_bytes, node.bytes, &op);
+      op.dst_kind = kMemoryDevice;
+      break;
+    case GraphNode::Type::kHost:
+      RunHostFunction(driver, stream, node.host, node.host_data);
+      return;
+    case GraphNode::Type::kEmpty:
+      return;
+  }
+  if (reported) Report(op);
+}
+
+void RunHostFunction(Driver* driver, Stream* stream, void (*fn)(void*), void* data) {
+  static std::once_flag once;
+  std::call_once(once, [driver] { g_host_functions = new HostFunctions(&driver->clock); });
+  g_host_functions.load()->Run(driver->model.StreamTailNs(stream), fn, data);
+}
+
+}  // namespace seqpoint::softgpu
+
+using namespace seqpoint::softgpu;
+
+DRIVER_API(cuStreamCreate, (CUstream * stream, unsigned int flags), (stream, flags),
+           { return CreateStream(stream, flags, 0); })
+
+DRIVER_API(cuStreamCreateWithPriority, (CUstream * stream, unsigned int flags, int priority),
+           (stream, flags, priority), { return CreateStream(stream, flags, priority); })
+
+DRIVER_API(cuStreamDestroy_v2, (CUstream stream), (stream), {
+  return WithContext([&](Driver* driver, Context* context) -> CUresult {
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    RaiseResource({.cbid = 4,  // STREAM_DESTROY_STARTING
+                   .context = reinterpret_cast<CUcontext>(context),
+                   .stream = stream});
+    auto* s = reinterpret_cast<Stream*>(stream);
+    driver->model.DestroyStream(s);
+    delete s;
+    return CUDA_SUCCESS;
+  });
+})
+
+DRIVER_API(cuStreamSynchronize, (CUstream stream), (stream), {
+  return WithContext([&](Driver* driver, Context* context) {
+    return WaitForStream(driver, ResolveStream(context, stream));
+  });
+})
+
+DRIVER_API(cuStreamQuery, (CUstream stream), (stream), {
+  return WithContext([&](Driver* driver, Context* context) {
+    Charge(driver, driver->config.cpu_query_ns);
+    uint64_t tail = driver->model.StreamTailNs(ResolveStream(context, stream));
+    return tail <= driver->clock.NowNs() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  });
+})
+
+DRIVER_API(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
+           (stream, event, flags), {
+             return WithContext([&](Driver* driver, Context* context) -> CUresult {
+               if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+               return StreamWait(driver, ResolveStream(context, stream),
+                                 reinterpret_cast<Event*>(event));
+             });
+           })
+
+DRIVER_API(cuStreamGetId, (CUstream stream, unsigned long long* id), (stream, id), {
+  return WithContext([&](Driver*, Context* context) {
+    *id = ResolveStream(context, stream)->id;
+    return CUDA_SUCCESS;
+  });
+})
+
+DRIVER_API(cuStreamGetPriority, (CUstream stream, int* priority), (stream, priority), {
+  return WithContext([&](Driver*, Context* context) {
+    *priority = ResolveStream(context, stream)->priority;
+    return CUDA_SUCCESS;
+  });
+})
+
+DRIVER_API(cuStreamGetFlags, (CUstream stream, unsigned int* flags), (stream, flags), {
+  return WithContext([&](Driver*, Context* context) {
+    *flags = ResolveStream(context, stream)->flags;
+    return CUDA_SUCCESS;
+  });
+})
+
+DRIVER_API(cuStreamGetCtx, (CUstream stream, CUcontext* out), (stream, out), {
+  return WithContext([&](Driver*, Context* context) {
+    *out = reinterpret_cast<CUcontext>(ResolveStream(context, stream)->context);
+    return CUDA_SUCCESS;
+  });
+})
+
+DRIVER_API(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status), (stream, status),
+           {
+             return WithContext([&](Driver*, Context* context) {
+               *status = ResolveStream(context, stream)->capture == nullptr
+                             ? CU_STREAM_CAPTURE_STATUS_NONE
+                             : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+               return CUDA_SUCCESS;
+             });
+           })
+
+DRIVER_API(cuEventCreate, (CUevent * event, unsigned int flags), (event, flags), {
+  return WithContext([&](Driver* driver, Context*) -> CUresult {
+    if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Charge(driver, driver->config.cpu_event_ns);
+    auto* e = new Event;
+    e->id = driver->next_event_id.fetch_add(1);
+    e->flags = flags;
+    *event = reinterpret_cast<CUevent>(e);
+    return CUDA_SUCCESS;
+  });
+})
+
+DRIVER_API(cuEventDestroy_v2, (CUevent event), (event), {
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  delete reinterpret_cast<Event*>(event);
+  return CUDA_SUCCESS;
+})
+
+DRIVER_API(cuEventRecord, (CUevent event, CUstream stream), (event, stream), {
+  return WithContext([&](Driver* driver, Context* context) {
+    return RecordEvent(driver, ResolveStream(context, stream), reinterpret_cast<Event*>(event));
+  });
+})
+
+DRIVER_API(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int flags),
+           (event, stream, flags), {
+             return WithContext([&](Driver* driver, Context* context) {
+               return RecordEvent(driver, ResolveStream(context, stream),
+                                  reinterpret_cast<Event*>(event));
+             });
+           })
+
+DRIVER_API(cuEventSynchronize, (CUevent event), (event), {
+  if (GetDriver() == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return WaitForEvent(GetDriver(), reinterpret_cast<Event*>(event));
+})
+
+DRIVER_API(cuEventQuery, (CUevent event), (event), {
+  Driver* driver = GetDriver();
+  if (driver == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Charge(driver, driver->config.cpu_query_ns);
+  auto* e = reinterpret_cast<Event*>(event);
+  return !e->recorded || e->time_ns <= driver->clock.NowNs() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+})
+
+DRIVER_API(cuEventElapsedTime, (float* ms, CUevent start, CUevent end), (ms, start, end),
+           { return ElapsedMs(ms, start, end); })
+
+DRIVER_API(cuEventElapsedTime_v2, (float* ms, CUevent start, CUevent end), (ms, start, end),
+           { return ElapsedMs(ms, start, end); })
+
+extern "C" CUresult CUDAAPI cuCtxSynchronize() {
+  return RunDriverApi(CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize, "cuCtxSynchronize", 0, nullptr,
+                      [] { return WithContext(WaitForContext); });
+}
+
+// Launches carry the kernel's name in the callback, so they are spelled out.
+extern "C" CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy,
+                                           unsigned int gz, unsigned int bx, unsigned int by,
+                                           unsigned int bz, unsigned int shared_bytes,
+                                           CUstream stream, void** args, void** extra) {
+  const cuLaunchKernel_params params{f, gx, gy, gz, bx, by, bz, shared_bytes, stream, args, extra};
+  const char* symbol = f == nullptr ? nullptr : reinterpret_cast<Kernel*>(f)->name.c_str();
+  return RunDriverApi(
+      CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel", params, symbol, [&] {
+        return LaunchOn(f, {{gx, gy, gz}, {bx, by, bz}, shared_bytes}, stream, false);
+      });
+}
+
+extern "C" CUresult CUDAAPI cuLaunchKernel_ptsz(CUfunction f, unsigned int gx, unsigned int gy,
+                                                unsigned int gz, unsigned int bx, unsigned int by,
+                                                unsigned int bz, unsigned int shared_bytes,
+                                                CUstream stream, void** args, void** extra) {
+  const cuLaunchKernel_ptsz_params params{f,  gx,           gy,     gz,   bx,   by,
+                                          bz, shared_bytes, stream, args, extra};
+  const char* symbol = f == nullptr ? nullptr : reinterpret_cast<Kernel*>(f)->name.c_str();
+  return RunDriverApi(
+      CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, "cuLaunchKernel_ptsz", params, symbol, [&] {
+        return LaunchOn(f, {{gx, gy, gz}, {bx, by, bz}, shared_bytes}, stream, true);
+      });
+}
+
+extern "C" CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gx,
+                                                      unsigned int gy, unsigned int gz,
+                                                      unsigned int bx, unsigned int by,
+                                                      unsigned int bz, unsigned int shared_bytes,
+                                                      CUstream stream, void** args) {
+  const cuLaunchCooperativeKernel_params params{f,  gx, gy,           gz,     bx,
+                                                by, bz, shared_bytes, stream, args};
+  const char* symbol = f == nullptr ? nullptr : reinterpret_cast<Kernel*>(f)->name.c_str();
+  return RunDriverApi(
+      CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", params,
+      symbol, [&] {
+        return LaunchOn(f, {{gx, gy, gz}, {bx, by, bz}, shared_bytes}, stream, false);
+      });
+}
+
+extern "C" CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f,
+                                             void** args, void** extra) {
+  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const cuLaunchKernelEx_params params{config, f, args, extra};
+  const char* symbol = f == nullptr ? nullptr : reinterpret_cast<Kernel*>(f)->name.c_str();
+  return RunDriverApi(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, "cuLaunchKernelEx", params, symbol,
+                      [&] {
+                        return LaunchOn(f,
+                                        {{config->gridDimX, config->gridDimY, config->gridDimZ},
+                                         {config->blockDimX, config->blockDimY, config->blockDimZ},
+                                         config->sharedMemBytes},
+                                        config->hStream, false);
+                      });
+}
+
+DRIVER_API(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void* data), (stream, fn, data), {
+  return WithContext([&](Driver* driver, Context* context) -> CUresult {
+    if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Charge(driver, driver->config.cpu_launch_ns);
+    GraphNode node;
+    node.type = GraphNode::Type::kHost;
+    node.host = fn;
+    node.host_data = data;
+    return Submit(driver, ResolveStream(context, stream), node);
+  });
+})
+
+#define DEVICE(p) reinterpret_cast<void*>(p)
+
+DRIVER_API(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void* src, size_t bytes), (dst, src, bytes),
+           { return CopyOn(DEVICE(dst), src, bytes, CopyKind::kHtoD, nullptr, false, false); })
+
+DRIVER_API(cuMemcpyDtoH_v2, (void* dst, CUdeviceptr src, size_t bytes), (dst, src, bytes),
+           { return CopyOn(dst, DEVICE(src), bytes, CopyKind::kDtoH, nullptr, false, false); })
+
+DRIVER_API(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes), {
+  return CopyOn(DEVICE(dst), DEVICE(src), bytes, CopyKind::kDtoD, nullptr, true, false);
+})
+
+DRIVER_API(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void* src, size_t bytes, CUstream stream),
+           (dst, src, bytes, stream),
+           { return CopyOn(DEVICE(dst), src, bytes, CopyKind::kHtoD, stream, true, false); })
+
+DRIVER_API(cuMemcpyDtoHAsync_v2, (void* dst, CUdeviceptr src, size_t bytes, CUstream stream),
+           (dst, src, bytes, stream),
+           { return CopyOn(dst, DEVICE(src), bytes, CopyKind::kDtoH, stream, true, false); })
+
+DRIVER_API(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
+           (dst, src, bytes, stream), {
+             return CopyOn(DEVICE(dst), DEVICE(src), bytes, CopyKind::kDtoD, stream, true, false);
+           })
+
+DRIVER_API(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes), {
+  if (GetDriver() == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  return CopyOn(DEVICE(dst), DEVICE(src), bytes, InferKind(GetDriver(), DEVICE(dst), DEVICE(src)),
+                nullptr, false, false);
+})
+
+DRIVER_API(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
+           (dst, src, bytes, stream), {
+             if (GetDriver() == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+             return CopyOn(DEVICE(dst), DEVICE(src), bytes,
+                           InferKind(GetDriver(), DEVICE(dst), DEVICE(src)), stream, true, false);
+           })
+
+DRIVER_API(cuMemcpyPeerAsync,
+           (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context,
+            size_t bytes, CUstream stream),
+           (dst, dst_context, src, src_context, bytes, stream), {
+             return CopyOn(DEVICE(dst), DEVICE(src), bytes, CopyKind::kPtoP, stream, true, false);
+           })
+
+DRIVER_API(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count),
+           { return MemsetOn(DEVICE(dst), value, 1, count, nullptr, false); })
+
+DRIVER_API(cuMemsetD32_v2, (CUdeviceptr dst, unsigned int value, size_t count), (dst, value, count),
+           { return MemsetOn(DEVICE(dst), value, 4, count, nullptr, false); })
+
+DRIVER_API(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream),
+           (dst, value, count, stream),
+           { return MemsetOn(DEVICE(dst), value, 1, count, stream, false); })
+
+DRIVER_API(cuMemsetD32Async, (CUdeviceptr dst, unsigned int value, size_t count, CUstream stream),
+           (dst, value, count, stream),
+           { return MemsetOn(DEVICE(dst), value, 4, count, stream, false); })
+
+DRIVER_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode), {
+  return WithContext([&](Driver* driver, Context* context) -> CUresult {
+    Stream* s = ResolveStream(context, stream);
+    if (s->sync == Stream::Sync::kLegacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (s->capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    auto* graph = new Graph;
+    graph->id = driver->next_graph_id.fetch_add(1);
+    graph->origin = s;
+    s->capture = graph;
+    return CUDA_SUCCESS;
+  });
+})
+
+DRIVER_API(cuStreamEndCapture, (CUstream stream, CUgraph* out), (stream, out), {
+  return WithContext([&](Driver* driver, Context* context) -> CUresult {
+    Stream* s = ResolveStream(context, stream);
+    Graph* graph = s->capture;
+    if (graph == nullptr || graph->origin != s) return CUDA_ERROR_ILLEGAL_STATE;
+    std::lock_guard lock(driver->model.mutex());
+    for (Stream* other : context->streams) {
+      if (other->capture == graph) other->capture = nullptr;
+    }
+    *out = reinterpret_cast<CUgraph>(graph);
+    return CUDA_SUCCESS;
+  });
+})
+
+DRIVER_API(cuGraphCreate, (CUgraph * out, unsigned int flags), (out, flags), {
+  Driver* driver = GetDriver();
+  if (driver == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
+  auto* graph = new Graph;
+  graph->id = driver->next_graph_id.fetch_add(1);
+  *out = reinterpret_cast<CUgraph>(graph);
+  return CUDA_SUCCESS;
+})
+
+DRIVER_API(cuGraphDestroy, (CUgraph graph), (graph), {
+  delete reinterpret_cast<Graph*>(graph);
+  return CUDA_SUCCESS;
+})
+
+DRIVER_API(cuGraphInstantiateWithFlags,
+           (CUgraphExec * out, CUgraph graph, unsigned long long flags), (out, graph, flags),
+           { return Instantiate(out, graph); })
+
+DRIVER_API(cuGraphExecDestroy, (CUgraphExec exec), (exec), {
+  delete reinterpret_cast<GraphExec*>(exec);
+  return CUDA_SUCCESS;
+})
+
+DRIVER_API(cuGraphGetNodes, (CUgraph graph, CUgraphNode* nodes, size_t* count),
+           (graph, nodes, count), {
+             if (graph == nullptr || count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+             auto* g = reinterpret_cast<Graph*>(graph);
+             for (size_t i = 0; nodes != nullptr && i < *count; ++i) {
+               nodes[i] =
+                   i < g->nodes.size() ? reinterpret_cast<CUgraphNode>(g->nodes[i].id) : nullptr;
+             }
+             *count = g->nodes.size();
+             return CUDA_SUCCESS;
+           })
+
+DRIVER_API(cuGraphUpload, (CUgraphExec exec, CUstream stream), (exec, stream),
+           { return CUDA_SUCCESS; })
+
+DRIVER_API(cuGraphLaunch, (CUgraphExec exec, CUstream stream), (exec, stream),
+           { return LaunchGraph(exec, stream, false); })

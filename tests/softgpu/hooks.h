@@ -1,0 +1,183 @@
+// The private table through which the software libcudart and libcupti reach the software libcuda.
+//
+// libcuda owns the one instance; the others find it with dlsym("swgpu_get_hooks"). libcupti writes
+// the interest fields and handlers, libcuda and libcudart read them on every API call, so an
+// interest field is a relaxed atomic: a process without a profiler pays one load per call.
+// The three libraries come from one build, hence plain C++ types may cross.
+#ifndef SEQPOINT_TESTS_SOFTGPU_HOOKS_H_
+#define SEQPOINT_TESTS_SOFTGPU_HOOKS_H_
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace seqpoint::softgpu {
+
+struct Config;
+
+enum Domain : uint32_t { kDriver = 1, kRuntime = 2 };  // CUpti_CallbackDomain values
+
+enum Interest : uint8_t { kInterestCallback = 1, kInterestRecord = 2 };
+
+inline constexpr uint32_t kMaxCallbackId = 1024;
+
+// One API call in progress; lives on the stack of the function that was called.
+struct ApiCall {
+  Domain domain;
+  uint32_t cbid;
+  const char* name;
+  const void* params;
+  const char* symbol;  // kernel name of a launch, else null
+  const void* return_value = nullptr;
+  uint8_t interest = 0;
+  uint32_t correlation_id = 0;
+  uint64_t correlation_data = 0;
+  uint64_t start_ns = 0;
+  CUcontext context = nullptr;
+  uint32_t context_id = 0;
+  ApiCall* parent = nullptr;
+};
+
+enum class OpKind : uint8_t { kKernel, kMemcpy, kMemcpyPeer, kMemset, kSync, kGraph, kEvent };
+
+// One piece of GPU work (or one wait), with the times the model gave it.
+struct Operation {
+  OpKind kind;
+  uint64_t start_ns = 0;
+  uint64_t end_ns = 0;
+  uint32_t device_id = 0;
+  uint32_t context_id = 0;
+  uint32_t stream_id = 0;
+  uint32_t correlation_id = 0;
+  uint32_t graph_id = 0;
+  uint64_t graph_node_id = 0;
+  uint64_t sequence = 0;  // launch number in this process
+  // Kernels.
+  const char* name = nullptr;
+  uint32_t grid[3] = {0, 0, 0};
+  uint32_t block[3] = {0, 0, 0};
+  uint32_t shared_bytes = 0;
+  uint16_t registers = 0;
+  // Copies and memsets.
+  uint64_t bytes = 0;
+  uint32_t value = 0;
+  uint8_t copy_kind = 0;  // CUpti_ActivityMemcpyKind
+  uint8_t src_kind = 0;   // CUpti_ActivityMemoryKind
+  uint8_t dst_kind = 0;
+  bool async = false;
+  // Waits and events.
+  uint8_t sync_type = 0;  // CUpti_ActivitySynchronizationType
+  uint32_t event_id = 0;
+  CUcontext context = nullptr;
+  CUstream stream = nullptr;
+};
+
+// Work done by a set of kernels, the base of every counter.
+struct Counters {
+  uint64_t launches = 0;
+  double time_ns = 0;
+  double flops = 0;
+  double tensor_flops = 0;
+  double dram_read_bytes = 0;
+  double dram_write_bytes = 0;
+  double instructions = 0;
+  double tensor_cycles = 0;
+  double sm_active_cycles = 0;
+  double warp_cycles = 0;
+
+  void Add(const Counters& o, double sign = 1);
+};
+
+inline void Counters::Add(const Counters& o, double sign) {
+  launches = sign > 0 ? launches + o.launches : launches - o.launches;
+  time_ns += sign * o.time_ns;
+  flops += sign * o.flops;
+  tensor_flops += sign * o.tensor_flops;
+  dram_read_bytes += sign * o.dram_read_bytes;
+  dram_write_bytes += sign * o.dram_write_bytes;
+  instructions += sign * o.instructions;
+  tensor_cycles += sign * o.tensor_cycles;
+  sm_active_cycles += sign * o.sm_active_cycles;
+  warp_cycles += sign * o.warp_cycles;
+}
+
+// One kernel inside a per-kernel counter session.
+struct KernelSample {
+  const char* name;
+  Counters counters;
+  uint64_t start_ns;
+  uint64_t end_ns;
+};
+
+// A resource event (cupti_callbacks.h, CUpti_CallbackIdResource).
+struct ResourceEvent {
+  uint32_t cbid;
+  CUcontext context = nullptr;
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphExec graph_exec = nullptr;
+  uint32_t module_id = 0;
+  const void* image = nullptr;
+  size_t image_bytes = 0;
+};
+
+struct Hooks {
+  const Config* config;
+
+  // Written by libcupti.
+  std::atomic<bool> armed{false};       // any API callback or API record wanted: calls get ids
+  std::atomic<uint32_t> operations{0};  // bit per OpKind
+  std::atomic<bool> resources{false};
+  std::atomic<uint8_t> driver[kMaxCallbackId];
+  std::atomic<uint8_t> runtime[kMaxCallbackId];
+  void (*enter)(ApiCall*) = nullptr;
+  void (*exit)(ApiCall*) = nullptr;
+  void (*operation)(const Operation&) = nullptr;
+  void (*resource)(const ResourceEvent&) = nullptr;
+
+  // Written by libcuda.
+  void (*begin)(ApiCall*) = nullptr;  // gives the call its id, runs `enter` when wanted
+  void (*end)(ApiCall*) = nullptr;
+  uint64_t (*now_ns)() = nullptr;
+  void (*charge_ns)(uint64_t) = nullptr;    // cost of an API call
+  void (*overhead_ns)(uint64_t) = nullptr;  // cost of CUPTI; free on threads that submit no work
+  uint32_t (*current_correlation_id)() = nullptr;
+  uint32_t (*context_id)(CUcontext) = nullptr;
+  uint32_t (*stream_id)(CUcontext, CUstream) = nullptr;
+  int (*context_device)(CUcontext) = nullptr;
+  void (*drain)(CUcontext) = nullptr;  // waits for all work of the context
+  // Cumulative counters of all launches submitted to a context so far.
+  Counters (*counters)(CUcontext) = nullptr;
+  // Starts (non-null) or ends per-kernel collection: kernels are serialised and appended.
+  void (*sample_kernels)(CUcontext, std::vector<KernelSample>*, uint32_t passes) = nullptr;
+  // Every context alive: for dumps of what existed before a profiler came.
+  void (*for_each_context)(void (*)(CUcontext, uint32_t id, int device, void*), void*) = nullptr;
+
+  std::atomic<uint8_t>& Wanted(Domain domain, uint32_t cbid) {
+    return domain == kDriver ? driver[cbid] : runtime[cbid];
+  }
+};
+
+// Runs `body` as the API function `cbid`, under callbacks and records when anybody wants them.
+template <typename Body>
+inline auto RunApi(Hooks& hooks, Domain domain, uint32_t cbid, const char* name, const void* params,
+                   const char* symbol, Body&& body) -> decltype(body()) {
+  if (!hooks.armed.load(std::memory_order_relaxed)) [[likely]] {
+    return body();
+  }
+  ApiCall call{domain, cbid, name, params, symbol};
+  hooks.begin(&call);
+  auto result = body();
+  call.return_value = &result;
+  hooks.end(&call);
+  return result;
+}
+
+}  // namespace seqpoint::softgpu
+
+extern "C" __attribute__((visibility("default"))) seqpoint::softgpu::Hooks* swgpu_get_hooks();
+
+#endif  // SEQPOINT_TESTS_SOFTGPU_HOOKS_H_

@@ -1,0 +1,381 @@
+#include "tests/softgpu/model.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace seqpoint::softgpu {
+namespace {
+
+constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+constexpr uint64_t kDriftPeriodNs = 50'000'000;  // how often the drift is looked at
+constexpr size_t kZeroPagesFrom = 64 * 1024;
+
+uint64_t SplitMix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+double NormalQuantile(double p) {
+  double low = -8, high = 8;
+  for (int i = 0; i < 60; ++i) {
+    double middle = (low + high) / 2;
+    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
+  }
+  return low;
+}
+
+// Zeroing whole pages gives them back to the system: a training program zeroes gradients of
+// gigabytes each iteration and never reads them, as no kernel runs.
+void ZeroBytes(void* dst, uint64_t bytes) {
+  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  auto begin = reinterpret_cast<uintptr_t>(dst);
+  uintptr_t first = (begin + page - 1) / page * page;
+  uintptr_t last = (begin + bytes) / page * page;
+  if (bytes < kZeroPagesFrom || last <= first ||
+      madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) {
+    memset(dst, 0, bytes);
+    return;
+  }
+  memset(dst, 0, first - begin);
+  memset(reinterpret_cast<void*>(last), 0, begin + bytes - last);
+}
+
+}  // namespace
+
+uint64_t Mix(uint64_t a, uint64_t b) { return SplitMix((a + kGolden) ^ (b * kGolden)); }
+
+uint64_t HashBytes(const void* data, uint64_t bytes) {
+  auto* p = static_cast<const unsigned char*>(data);
+  uint64_t lanes[4] = {bytes, kGolden, ~bytes, kGolden * 3};
+  uint64_t word[4];
+  for (; bytes >= sizeof(word); bytes -= sizeof(word), p += sizeof(word)) {
+    memcpy(word, p, sizeof(word));
+    for (int i = 0; i < 4; ++i) {
+      lanes[i] = (lanes[i] ^ word[i]) * 0xbf58476d1ce4e5b9;
+      lanes[i] ^= lanes[i] >> 29;
+    }
+  }
+  memset(word, 0, sizeof(word));
+  memcpy(word, p, bytes);
+  uint64_t hash = 0;
+  for (int i = 0; i < 4; ++i) hash = Mix(hash, lanes[i] ^ word[i]);
+  return hash;
+}
+
+std::vector<float> LogNormalFactors(double sigma) {
+  constexpr int kFactors = 4096;
+  std::vector<float> factors(kFactors);
+  double sum = 0;
+  for (int i = 0; i < kFactors; ++i) {
+    factors[i] = static_cast<float>(std::exp(sigma * NormalQuantile((i + 0.5) / kFactors)));
+    sum += factors[i];
+  }
+  for (float& factor : factors) factor = static_cast<float>(factor * kFactors / sum);
+  return factors;
+}
+
+Model::Model(const Config& config, Clock* clock)
+    : config_(config),
+      clock_(clock),
+      devices_(config.gpu_count),
+      noise_state_(SplitMix(config.seed * kGolden + 1)),
+      kernel_noise_(LogNormalFactors(config.noise_kernel)),
+      ns_per_flop_(1e-3 / (config.fp32_tflops * config.efficiency)),
+      ns_per_tensor_flop_(1e-3 / (config.tensor_tflops * config.efficiency)),
+      ns_per_byte_(1 / (config.dram_gbps * config.efficiency)),
+      tensor_flops_per_cycle_(config.tensor_tflops * 1e6 /
+                              (static_cast<double>(config.sms) * config.clock_mhz)) {}
+
+double Model::Noise(const std::vector<float>& factors) {
+  noise_state_ += kGolden;
+  return factors[SplitMix(noise_state_) % factors.size()];
+}
+
+void Model::UpdateDrift(uint64_t now_ns) {
+  if (now_ns < drift_due_ns_) return;
+  drift_due_ns_ = now_ns + kDriftPeriodNs;
+  double phase =
+      static_cast<double>(now_ns - clock_->start_ns()) * 1e-9 / config_.noise_drift_period_s +
+      static_cast<double>(config_.seed % 1000) / 1000;
+  drift_ = 1 + config_.noise_drift * std::sin(2 * M_PI * phase);
+}
+
+// The GPU does not know iterations. A copy from the host with kernels since the last one is where
+// an iteration plausibly begins, and a slow period lasts from one to the next.
+void Model::BeginStretch() {
+  if (!launched_in_stretch_) return;
+  launched_in_stretch_ = false;
+  noise_state_ += kGolden;
+  double uniform = static_cast<double>(SplitMix(noise_state_) >> 11) * 0x1p-53;
+  slow_factor_ = uniform < config_.noise_slow_share ? config_.noise_slow_factor : 1;
+}
+
+uint64_t Model::Ready(const Stream& stream) const {
+  switch (stream.sync) {
+    case Stream::Sync::kLegacy:
+      return std::max(stream.tail_ns, stream.context->blocking_tail_ns);
+    case Stream::Sync::kBlocking:
+      return std::max(stream.tail_ns, stream.context->legacy.tail_ns);
+    case Stream::Sync::kNonBlocking:
+      break;
+  }
+  return stream.tail_ns;
+}
+
+void Model::Finish(Stream* stream, uint64_t end_ns) {
+  Context* context = stream->context;
+  stream->tail_ns = end_ns;
+  context->tail_ns = std::max(context->tail_ns, end_ns);
+  if (stream->sync == Stream::Sync::kBlocking) {
+    context->blocking_tail_ns = std::max(context->blocking_tail_ns, end_ns);
+  }
+}
+
+SwgpuWork Model::DefaultWork(const LaunchShape& shape) const {
+  double threads = 1;
+  for (int i = 0; i < 3; ++i) threads *= static_cast<double>(shape.grid[i]) * shape.block[i];
+  SwgpuWork work{};
+  work.flops = threads * config_.default_flops_per_thread;
+  work.dram_read_bytes = threads * config_.default_bytes_per_thread / 2;
+  work.dram_write_bytes = threads * config_.default_bytes_per_thread / 2;
+  return work;
+}
+
+void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, const SwgpuWork& work,
+                   Operation* op) {
+  const double blocks = static_cast<double>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
+  const double threads_per_block =
+      static_cast<double>(shape.block[0]) * shape.block[1] * shape.block[2];
+  const double sms = static_cast<double>(config_.sms);
+  const double share = std::min(1.0, blocks / sms);
+
+  Counters c;
+  c.launches = 1;
+  c.flops = work.flops;
+  c.tensor_flops = work.tensor_flops;
+  c.dram_read_bytes = work.dram_read_bytes;
+  c.dram_write_bytes = work.dram_write_bytes;
+  const double bytes = work.dram_read_bytes + work.dram_write_bytes;
+  // A warp instruction does 64 operations (32 fused multiply-adds), a tensor one 8,192; 512 bytes
+  // are one vector load or store of a warp.
+  c.instructions = work.instructions > 0
+                       ? work.instructions
+                       : work.flops / 64 + work.tensor_flops / 8192 + bytes / 512 +
+                             blocks * std::ceil(threads_per_block / 32) * 16;
+  c.tensor_cycles = work.tensor_flops / tensor_flops_per_cycle_;
+  double ideal_ns =
+      std::max({work.flops * ns_per_flop_ / share, work.tensor_flops * ns_per_tensor_flop_ / share,
+                bytes * ns_per_byte_ / std::min(1.0, 2 * share),
+                static_cast<double>(config_.kernel_min_ns)});
+
+  uint64_t signature = kernel->name_hash;
+  for (int i = 0; i < 3; ++i) {
+    signature = Mix(signature, (static_cast<uint64_t>(shape.grid[i]) << 32) | shape.block[i]);
+  }
+  signature = Mix(signature, shape.shared_bytes);
+
+  std::unique_lock lock(mutex_);
+  if (stream->queue_ends_ns.empty()) stream->queue_ends_ns.assign(config_.queue_depth, 0);
+  uint64_t& slot = stream->queue_ends_ns[stream->queued++ % config_.queue_depth];
+  uint64_t now = clock_->NowNs();
+  if (slot > now) [[unlikely]] {
+    uint64_t free_at = slot;
+    lock.unlock();
+    clock_->WaitUntil(free_at);
+    lock.lock();
+    now = clock_->NowNs();
+  }
+  // A library tries its algorithms when it meets a matrix shape for the first time: the host waits
+  // for the GPU and measures.
+  if (work.tensor_flops > 0 && config_.search_ns > 0 && searched_.insert(signature).second) {
+    uint64_t idle_at = std::max(now, stream->tail_ns);
+    lock.unlock();
+    clock_->WaitUntil(idle_at + config_.search_ns);
+    lock.lock();
+    now = clock_->NowNs();
+  }
+  UpdateDrift(now);
+  launched_in_stretch_ = true;
+  double noise = Noise(kernel_noise_) * slow_factor_ * drift_;
+  auto duration = static_cast<uint64_t>(ideal_ns * noise);
+  c.time_ns = static_cast<double>(duration);
+  c.sm_active_cycles = c.time_ns * config_.clock_mhz * 1e-3 * sms * share;
+  c.warp_cycles = c.sm_active_cycles *
+                  std::min(64.0, std::ceil(threads_per_block / 32) * std::ceil(blocks / sms));
+
+  Device& device = devices_[stream->context->device];
+  uint64_t start =
+      std::max(now + config_.launch_latency_ns, Ready(*stream) + config_.kernel_gap_ns);
+  start = std::max(start, device.exclusive_end_ns);
+  const bool exclusive = share > 0.5;
+  if (exclusive) start = std::max(start, device.shared_end_ns);
+  const uint64_t end = start + duration;
+  (exclusive ? device.exclusive_end_ns : device.shared_end_ns) =
+      std::max(exclusive ? device.exclusive_end_ns : device.shared_end_ns, end);
+  Finish(stream, end);
+  slot = end;
+
+  stream->digest = Mix(stream->digest, signature);
+  kernel->truth.Add(c);
+  stream->context->counters.Add(c);
+  totals_.Add(c);
+  op->sequence = ++launches_;
+  std::vector<KernelSample>* samples = stream->context->samples;
+  uint64_t replay_end = end;
+  if (samples != nullptr) [[unlikely]] {
+    samples->push_back({kernel->name.c_str(), c, start, end});
+    replay_end += (stream->context->sample_passes - 1) * duration;
+    Finish(stream, replay_end);
+  }
+  lock.unlock();
+  if (samples != nullptr) [[unlikely]]
+    clock_->WaitUntil(replay_end);
+
+  op->kind = OpKind::kKernel;
+  op->start_ns = start;
+  op->end_ns = end;
+  op->name = kernel->name.c_str();
+  for (int i = 0; i < 3; ++i) {
+    op->grid[i] = shape.grid[i];
+    op->block[i] = shape.block[i];
+  }
+  op->shared_bytes = shape.shared_bytes;
+  op->registers = 32;
+}
+
+void Model::Copy(Stream* stream, CopyKind kind, void* dst, const void* src, uint64_t bytes,
+                 Operation* op) {
+  uint64_t signature = Mix(static_cast<uint64_t>(kind) + 1, HashBytes(src, bytes));
+  std::lock_guard lock(mutex_);
+  if (kind == CopyKind::kHtoD) BeginStretch();
+  uint64_t now = clock_->NowNs();
+  UpdateDrift(now);
+  Device& device = devices_[stream->context->device];
+  uint64_t start = std::max(now + config_.launch_latency_ns, Ready(*stream));
+  double ns_per_byte = 2 * ns_per_byte_;
+  uint64_t* engine = nullptr;
+  if (kind == CopyKind::kHtoD || kind == CopyKind::kDtoH) {
+    engine = &device.engine_end_ns[kind == CopyKind::kHtoD ? 0 : 1];
+    ns_per_byte = 1 / (kind == CopyKind::kHtoD ? config_.h2d_gbps : config_.d2h_gbps);
+    start = std::max(start, *engine);
+  }
+  auto duration = static_cast<uint64_t>(
+      (static_cast<double>(config_.copy_latency_ns) + static_cast<double>(bytes) * ns_per_byte) *
+      Noise(kernel_noise_));
+  if (engine != nullptr) *engine = start + duration;
+  Finish(stream, start + duration);
+  stream->digest = Mix(stream->digest, signature);
+  memmove(dst, src, bytes);
+
+  op->kind = kind == CopyKind::kPtoP ? OpKind::kMemcpyPeer : OpKind::kMemcpy;
+  op->start_ns = start;
+  op->end_ns = start + duration;
+  op->bytes = bytes;
+  op->copy_kind = static_cast<uint8_t>(kind);
+}
+
+void Model::Memset(Stream* stream, void* dst, uint32_t value, uint32_t value_bytes, uint64_t count,
+                   Operation* op) {
+  const uint64_t bytes = count * value_bytes;
+  std::lock_guard lock(mutex_);
+  uint64_t start = std::max(clock_->NowNs() + config_.launch_latency_ns, Ready(*stream));
+  auto duration = static_cast<uint64_t>(
+      (static_cast<double>(config_.kernel_min_ns) + static_cast<double>(bytes) * ns_per_byte_) *
+      Noise(kernel_noise_));
+  Finish(stream, start + duration);
+  stream->digest = Mix(Mix(stream->digest, value), bytes);
+  if (value == 0) {
+    ZeroBytes(dst, bytes);
+  } else if (value_bytes == 1) {
+    memset(dst, static_cast<int>(value), bytes);
+  } else {
+    auto* p = static_cast<unsigned char*>(dst);
+    for (uint64_t i = 0; i < count; ++i) memcpy(p + i * value_bytes, &value, value_bytes);
+  }
+
+  op->kind = OpKind::kMemset;
+  op->start_ns = start;
+  op->end_ns = start + duration;
+  op->bytes = bytes;
+  op->value = value;
+}
+
+void Model::Record(Stream* stream, Event* event) {
+  std::lock_guard lock(mutex_);
+  event->stream = stream;
+  event->recorded = true;
+  event->time_ns = std::max(clock_->NowNs() + config_.launch_latency_ns, Ready(*stream));
+  Finish(stream, event->time_ns);
+}
+
+void Model::WaitEvent(Stream* stream, const Event* event) {
+  std::lock_guard lock(mutex_);
+  if (event->recorded) Finish(stream, std::max(Ready(*stream), event->time_ns));
+}
+
+uint64_t Model::StreamTailNs(Stream* stream) {
+  std::lock_guard lock(mutex_);
+  return Ready(*stream);
+}
+
+uint64_t Model::ContextTailNs(Context* context) {
+  std::lock_guard lock(mutex_);
+  return context->tail_ns;
+}
+
+void Model::InitStream(Stream* stream, Context* context, uint32_t flags, int priority,
+                       Stream::Sync sync) {
+  std::lock_guard lock(mutex_);
+  stream->context = context;
+  stream->id = next_stream_id_;
+  next_stream_id_ += 6;  // ids are not dense on real devices either
+  stream->flags = flags;
+  stream->priority = priority;
+  stream->sync = sync;
+  context->streams.insert(stream);
+  streams_.insert(stream);
+}
+
+void Model::DestroyStream(Stream* stream) {
+  std::lock_guard lock(mutex_);
+  if (stream->digest != 0) digest_ += Mix(stream->id, stream->digest);
+  stream->context->streams.erase(stream);
+  streams_.erase(stream);
+}
+
+Counters Model::ContextCounters(Context* context) {
+  std::lock_guard lock(mutex_);
+  return context->counters;
+}
+
+void Model::SampleKernels(Context* context, std::vector<KernelSample>* samples, uint32_t passes) {
+  std::lock_guard lock(mutex_);
+  context->samples = samples;
+  context->sample_passes = std::max(passes, 1u);
+}
+
+Counters Model::Totals() {
+  std::lock_guard lock(mutex_);
+  return totals_;
+}
+
+uint64_t Model::Digest() {
+  std::lock_guard lock(mutex_);
+  uint64_t digest = digest_;
+  for (const Stream* stream : streams_) {
+    if (stream->digest != 0) digest += Mix(stream->id, stream->digest);
+  }
+  return digest;
+}
+
+void Model::AddDigest(uint64_t value) {
+  std::lock_guard lock(mutex_);
+  digest_ = Mix(digest_, value);
+}
+
+}  // namespace seqpoint::softgpu

@@ -1,0 +1,190 @@
+// The time and counter model of the software GPU.
+//
+// Every operation gets its start and end when it is submitted: streams are FIFO, submission order
+// is a valid order of all dependencies, so nothing has to be revised later and completion is a
+// comparison with the clock. A kernel that fills more than half of the SMs runs alone, smaller ones
+// run beside each other; H2D and D2H copies have an engine each; device-side copies and memsets
+// take DRAM bandwidth.
+//
+// One mutex guards the model. Handles (Stream, Event, Kernel, Context, Graph) are owned by the
+// driver layer and outlive every call made with them.
+#ifndef SEQPOINT_TESTS_SOFTGPU_MODEL_H_
+#define SEQPOINT_TESTS_SOFTGPU_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "tests/softgpu/clock.h"
+#include "tests/softgpu/config.h"
+#include "tests/softgpu/hooks.h"
+#include "tests/softgpu/swgpu.h"
+
+namespace seqpoint::softgpu {
+
+struct Context;
+struct Graph;
+
+struct Kernel {
+  std::string name;
+  uint64_t name_hash = 0;
+  uint32_t module_id = 0;
+  uint32_t max_dynamic_shared_bytes = 48 * 1024;
+  Counters truth;  // all launches, guarded by the model's mutex
+};
+
+struct Stream {
+  enum class Sync : uint8_t { kLegacy, kBlocking, kNonBlocking };
+
+  Context* context = nullptr;
+  uint32_t id = 0;
+  uint32_t flags = 0;
+  int priority = 0;
+  Sync sync = Sync::kBlocking;
+  // Guarded by the model's mutex.
+  uint64_t tail_ns = 0;
+  uint64_t digest = 0;
+  std::vector<uint64_t> queue_ends_ns;  // ends of the last `queue_depth` launches, a ring
+  uint64_t queued = 0;
+  Graph* capture = nullptr;
+};
+
+struct Event {
+  uint32_t id = 0;
+  uint32_t flags = 0;
+  bool recorded = false;
+  uint64_t time_ns = 0;
+  Stream* stream = nullptr;
+  Graph* capture = nullptr;
+};
+
+struct LaunchShape {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+};
+
+enum class CopyKind : uint8_t { kHtoD = 1, kDtoH = 2, kDtoD = 8, kHtoH = 9, kPtoP = 10 };
+
+// One node of a captured or built graph, in an order that respects its dependencies.
+struct GraphNode {
+  enum class Type : uint8_t { kKernel, kCopy, kMemset, kHost, kEmpty };
+  Type type = Type::kEmpty;
+  uint64_t id = 0;
+  Kernel* kernel = nullptr;
+  LaunchShape shape{};
+  SwgpuWork work{};
+  void* dst = nullptr;
+  const void* src = nullptr;
+  uint64_t bytes = 0;
+  CopyKind copy_kind = CopyKind::kDtoD;
+  uint32_t value = 0;
+  uint32_t value_bytes = 1;
+  void (*host)(void*) = nullptr;
+  void* host_data = nullptr;
+};
+
+struct Graph {
+  uint32_t id = 0;
+  Stream* origin = nullptr;
+  std::vector<GraphNode> nodes;
+};
+
+struct Context {
+  uint32_t id = 0;
+  int device = 0;
+  bool primary = false;
+  Stream legacy;
+  Stream per_thread;  // one per-thread default stream serves all threads
+  // Guarded by the model's mutex.
+  uint64_t blocking_tail_ns = 0;
+  uint64_t tail_ns = 0;
+  Counters counters;
+  std::vector<KernelSample>* samples = nullptr;
+  uint32_t sample_passes = 1;
+  std::unordered_set<Stream*> streams;
+};
+
+class Model {
+ public:
+  Model(const Config& config, Clock* clock);
+
+  // Each of these submits one operation to `stream` now and fills the times into `op`. A launch
+  // may block while the stream's queue is full.
+  void Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, const SwgpuWork& work,
+              Operation* op);
+  void Copy(Stream* stream, CopyKind kind, void* dst, const void* src, uint64_t bytes,
+            Operation* op);
+  void Memset(Stream* stream, void* dst, uint32_t value, uint32_t value_bytes, uint64_t count,
+              Operation* op);
+  void Record(Stream* stream, Event* event);
+  void WaitEvent(Stream* stream, const Event* event);
+
+  // Work of a launch whose program did not describe it.
+  SwgpuWork DefaultWork(const LaunchShape& shape) const;
+
+  uint64_t StreamTailNs(Stream* stream);
+  uint64_t ContextTailNs(Context* context);
+
+  void InitStream(Stream* stream, Context* context, uint32_t flags, int priority,
+                  Stream::Sync sync);
+  void DestroyStream(Stream* stream);
+
+  Counters ContextCounters(Context* context);
+  void SampleKernels(Context* context, std::vector<KernelSample>* samples, uint32_t passes);
+
+  Counters Totals();
+  uint64_t Digest();
+  void AddDigest(uint64_t value);
+
+  Clock& clock() { return *clock_; }
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  struct Device {
+    uint64_t exclusive_end_ns = 0;       // last kernel that runs alone
+    uint64_t shared_end_ns = 0;          // last kernel that shares
+    uint64_t engine_end_ns[2] = {0, 0};  // H2D, D2H
+  };
+
+  uint64_t Ready(const Stream& stream) const;
+  void Finish(Stream* stream, uint64_t end_ns);
+  double Noise(const std::vector<float>& factors);
+  void UpdateDrift(uint64_t now_ns);
+  void BeginStretch();
+
+  const Config& config_;
+  Clock* const clock_;
+
+  std::mutex mutex_;
+  std::vector<Device> devices_;
+  uint64_t launches_ = 0;
+  uint64_t noise_state_;
+  std::vector<float> kernel_noise_;  // log-normal factors, drawn by index
+  double slow_factor_ = 1;
+  double drift_ = 1;
+  uint64_t drift_due_ns_ = 0;
+  bool launched_in_stretch_ = false;
+  std::unordered_set<uint64_t> searched_;
+  Counters totals_;
+  uint64_t digest_ = 0;  // of destroyed streams and of work outside streams
+  uint32_t next_stream_id_ = 7;
+  std::unordered_set<Stream*> streams_;
+
+  const double ns_per_flop_;
+  const double ns_per_tensor_flop_;
+  const double ns_per_byte_;
+  const double tensor_flops_per_cycle_;
+};
+
+uint64_t Mix(uint64_t a, uint64_t b);
+uint64_t HashBytes(const void* data, uint64_t bytes);
+// Factors exp(sigma z) with mean 1 at the 4096 quantiles of a normal distribution.
+std::vector<float> LogNormalFactors(double sigma);
+
+}  // namespace seqpoint::softgpu
+
+#endif  // SEQPOINT_TESTS_SOFTGPU_MODEL_H_
