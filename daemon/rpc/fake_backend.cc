@@ -1,0 +1,407 @@
+#include "daemon/rpc/fake_backend.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint::rpc {
+namespace {
+
+constexpr double kIterationNs = 40e6;
+
+absl::Status NoSuchJob(const std::string& job) {
+  return absl::NotFoundError(absl::StrCat("no job \"", job, "\"; `seqpoint jobs` lists them"));
+}
+
+v1::Estimate Around(double value, double share) {
+  v1::Estimate estimate;
+  estimate.set_value(value);
+  estimate.set_low(value * (1 - share));
+  estimate.set_high(value * (1 + share));
+  return estimate;
+}
+
+int64_t TotalIterations(const v1::Horizon& horizon) {
+  if (horizon.kind() == v1::Horizon::KIND_ITERATIONS) return horizon.iterations();
+  int64_t total = 0;
+  for (const v1::LengthCount& entry : horizon.histogram()) total += entry.count();
+  return total * std::max<int64_t>(1, horizon.epochs());
+}
+
+v1::Projection Projected(const v1::Job& job, const v1::Horizon& horizon, double per_iteration,
+                         double confidence) {
+  v1::Projection projection;
+  projection.set_confidence(confidence);
+  projection.set_horizon_kind(horizon.kind());
+  projection.set_iterations_so_far(job.iterations());
+  projection.set_clock_kind(v1::CLOCK_KIND_REAL);
+  projection.set_basis(
+      absl::StrCat("length explains 99 % of time; ", job.iterations(), " iterations seen"));
+  *projection.mutable_so_far() = Around(per_iteration * job.iterations(), 0);
+  *projection.mutable_per_1000_iterations() = Around(per_iteration * 1000, 0.002);
+  if (int64_t total = TotalIterations(horizon); total > 0) {
+    projection.set_iterations_total(total);
+    *projection.mutable_total() = Around(per_iteration * total, 0.004);
+    *projection.mutable_remaining() = Around(per_iteration * (total - job.iterations()), 0.005);
+  }
+  return projection;
+}
+
+}  // namespace
+
+v1::Job FakeBackend::SampleJob() {
+  v1::Job job;
+  job.set_id("1");
+  job.set_name("gnmt");
+  job.set_run_id("r1");
+  job.set_host("node7");
+  job.set_state(v1::JOB_STATE_MARKING);
+  job.set_start_ns(1'767'348'900'000'000'000);
+  job.set_command("python3 train.py");
+  job.set_iterations(1'000);
+  job.set_unique_lengths(73);
+  job.set_iterations_duration_ns(static_cast<int64_t>(kIterationNs) * 1'000);
+  job.set_clock_kind(v1::CLOCK_KIND_REAL);
+  job.set_process_count(1);
+  job.set_live_processes(1);
+  v1::Rule* rule = job.mutable_rule();
+  rule->set_generation(1);
+  rule->set_boundary("host-to-device copy after kernel adam");
+  rule->set_length("bytes of the 2nd host-to-device copy / 512");
+  rule->set_confidence(0.998);
+  rule->set_explained_share(0.987);
+  rule->set_verdict(v1::VERDICT_EXPLAINED);
+  rule->set_launch_offset(0);
+  rule->set_length_dimensions(1);
+  v1::SeqPointsSummary* seqpoints = job.mutable_seqpoints();
+  seqpoints->set_seqpoints(8);
+  seqpoints->set_measured(8);
+  seqpoints->set_measurements(64);
+  seqpoints->set_measurements_wanted(64);
+  job.mutable_losses()->set_distorted_iterations(4);
+  v1::PhaseSummary* phase = job.add_phases();
+  phase->set_name("evaluation");
+  phase->set_iterations(50);
+  phase->set_duration_ns(800'000'000);
+  v1::Process* process = job.add_processes();
+  process->set_world_size(1);
+  process->set_pid(4711);
+  process->set_host("node7");
+  process->set_command("python3 train.py");
+  process->set_device("NVIDIA H200");
+  process->set_library_version("0.1.0");
+  process->set_cupti_version("13.0");
+  process->set_driver_version("13.0");
+  process->set_clock_kind(v1::CLOCK_KIND_REAL);
+  process->set_level(v1::LEVEL_MARK);
+  v1::Feature* feature = process->add_features();
+  feature->set_name("counters");
+  feature->set_state(v1::FEATURE_STATE_FAILED);
+  feature->set_code(35);
+  feature->set_sentence("no permission for GPU counters; see `seqpoint doctor`");
+  job.mutable_overhead()->set_budget_share(0.01);
+  job.mutable_overhead()->set_spent_share(0.0004);
+  return job;
+}
+
+FakeBackend::FakeBackend() { PutJob(SampleJob()); }
+
+void FakeBackend::PutJob(v1::Job job) {
+  absl::MutexLock lock(&mutex_);
+  v1::Job& slot = jobs_[job.id()];
+  int64_t generation = slot.generation() + 1;
+  slot = std::move(job);
+  slot.set_generation(generation);
+}
+
+v1::Job FakeBackend::JobNow(const std::string& id) {
+  absl::MutexLock lock(&mutex_);
+  return jobs_[id];
+}
+
+void FakeBackend::SetIterations(int64_t iterations) {
+  absl::MutexLock lock(&mutex_);
+  iterations_ = iterations;
+}
+
+void FakeBackend::SetTrouble(absl::Status status) {
+  absl::MutexLock lock(&mutex_);
+  trouble_ = std::move(status);
+}
+
+std::optional<v1::ControlRequest> FakeBackend::last_control() {
+  absl::MutexLock lock(&mutex_);
+  return last_control_;
+}
+
+v1::Job* FakeBackend::Find(const std::string& job) {
+  v1::Job* found = nullptr;
+  for (auto& [id, candidate] : jobs_) {
+    if (id == job || candidate.name() == job ||
+        absl::StrCat(candidate.name(), "@", candidate.run_id()) == job) {
+      found = &candidate;
+    }
+  }
+  return found;
+}
+
+absl::StatusOr<v1::Job*> FakeBackend::FindForFigures(const std::string& job) {
+  if (!trouble_.ok()) return trouble_;
+  v1::Job* found = Find(job);
+  if (found == nullptr) return NoSuchJob(job);
+  return found;
+}
+
+absl::StatusOr<v1::GetDaemonReply> FakeBackend::GetDaemon(const v1::GetDaemonRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  v1::GetDaemonReply reply;
+  reply.set_version("0.1.0");
+  reply.set_start_ns(1'767'348'000'000'000'000);
+  reply.set_pid(77);
+  reply.set_host("node7");
+  reply.set_inject_socket("/run/seqpoint/inject.sock");
+  reply.set_store_path("/var/lib/seqpoint/seqpoint.db");
+  reply.set_store_bytes(12'300'000);
+  reply.set_jobs(static_cast<int>(jobs_.size()));
+  reply.set_live_processes(1);
+  reply.set_abi_version(1);
+  return reply;
+}
+
+absl::StatusOr<v1::PrepareJobReply> FakeBackend::PrepareJob(const v1::PrepareJobRequest& request) {
+  v1::Job job = SampleJob();
+  {
+    absl::MutexLock lock(&mutex_);
+    job.set_id(absl::StrCat(jobs_.size() + 1));
+  }
+  job.set_name(request.name());
+  job.set_run_id(request.run_id());
+  job.set_command(request.command());
+  if (request.has_horizon()) *job.mutable_horizon() = request.horizon();
+  *job.mutable_time() = Projected(job, job.horizon(), kIterationNs, 0.95);
+  PutJob(job);
+  v1::PrepareJobReply reply;
+  *reply.mutable_job() = job;
+  return reply;
+}
+
+absl::StatusOr<v1::ListJobsReply> FakeBackend::ListJobs(const v1::ListJobsRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  v1::ListJobsReply reply;
+  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+    if (request.live_only() && it->second.end_ns() != 0) continue;
+    if (!request.name().empty() && it->second.name() != request.name()) continue;
+    *reply.add_jobs() = it->second;
+  }
+  return reply;
+}
+
+absl::StatusOr<v1::GetJobReply> FakeBackend::GetJob(const v1::GetJobRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  v1::Job* job = Find(request.job());
+  if (job == nullptr) return NoSuchJob(request.job());
+  v1::GetJobReply reply;
+  *reply.mutable_job() = *job;
+  return reply;
+}
+
+absl::StatusOr<v1::Job> FakeBackend::WaitForJob(const std::string& job, int64_t after_generation,
+                                                absl::Time deadline) {
+  absl::MutexLock lock(&mutex_);
+  if (Find(job) == nullptr) return NoSuchJob(job);
+  auto changed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return Find(job)->generation() > after_generation;
+  };
+  if (!mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline)) {
+    return absl::DeadlineExceededError("no change");
+  }
+  return *Find(job);
+}
+
+absl::StatusOr<v1::GetSeqPointsReply> FakeBackend::GetSeqPoints(
+    const v1::GetSeqPointsRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+  if (!job.ok()) return job.status();
+  v1::GetSeqPointsReply reply;
+  for (int i = 0; i < 8; ++i) {
+    v1::SeqPoint* seqpoint = reply.add_seqpoints();
+    seqpoint->add_lengths(5 + 7 * i);
+    seqpoint->set_weight(125);
+    seqpoint->set_share(0.125);
+    seqpoint->set_mean_duration_ns(20e6 + 5e6 * i);
+    seqpoint->set_measured(8);
+    seqpoint->set_wanted(8);
+    v1::ConfigCount* config = seqpoint->add_configs();
+    config->set_config("dram");
+    config->set_measured(8);
+    config->set_wanted(8);
+  }
+  *reply.mutable_rule() = (*job)->rule();
+  reply.set_unique_lengths((*job)->unique_lengths());
+  reply.set_iterations((*job)->iterations());
+  *reply.mutable_losses() = (*job)->losses();
+  reply.set_job_id((*job)->id());
+  return reply;
+}
+
+v1::Iteration FakeBackend::MakeIteration(int64_t number) const {
+  v1::Iteration iteration;
+  iteration.set_number(number);
+  iteration.add_lengths(5 + number % 73);
+  iteration.set_start_ns(1'767'348'900'000'000'000 + number * 40'000'000);
+  iteration.set_duration_ns(40'000'000);
+  iteration.set_level(v1::LEVEL_MARK);
+  if (number % 100 == 7) iteration.set_config("dram");
+  return iteration;
+}
+
+absl::StatusOr<v1::ListIterationsReply> FakeBackend::ListIterations(
+    const v1::ListIterationsRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+  if (!job.ok()) return job.status();
+  v1::ListIterationsReply reply;
+  reply.set_total(iterations_);
+  int64_t number = request.page_token().empty() ? 0 : std::stoll(request.page_token());
+  for (; number < iterations_ && reply.iterations_size() < request.page_size(); ++number) {
+    v1::Iteration iteration = MakeIteration(number);
+    if (!request.measured_only() || !iteration.config().empty()) {
+      *reply.add_iterations() = iteration;
+    }
+  }
+  if (number < iterations_) reply.set_next_page_token(absl::StrCat(number));
+  return reply;
+}
+
+absl::StatusOr<v1::ProjectReply> FakeBackend::Project(const v1::ProjectRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+  if (!job.ok()) return job.status();
+  const v1::Horizon& horizon = request.has_horizon() ? request.horizon() : (*job)->horizon();
+  v1::ProjectReply reply;
+  if (request.metric().empty() || request.metric() == "time") {
+    *reply.mutable_projection() = Projected(**job, horizon, kIterationNs, request.confidence());
+    reply.mutable_projection()->set_metric("time");
+    reply.mutable_projection()->set_unit("ns");
+  } else if (request.metric() == "dram__bytes.sum") {
+    *reply.mutable_projection() = Projected(**job, horizon, 3.2e9, request.confidence());
+    reply.mutable_projection()->set_metric(request.metric());
+    reply.mutable_projection()->set_unit("B");
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat("metric \"", request.metric(),
+                                                   "\" was not measured; `seqpoint counters ",
+                                                   request.job(), "` lists those that were"));
+  }
+  *reply.mutable_losses() = (*job)->losses();
+  reply.set_job_id((*job)->id());
+  return reply;
+}
+
+absl::StatusOr<v1::GetCountersReply> FakeBackend::GetCounters(
+    const v1::GetCountersRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+  if (!job.ok()) return job.status();
+  const v1::Horizon& horizon = request.has_horizon() ? request.horizon() : (*job)->horizon();
+  v1::GetCountersReply reply;
+  auto add = [&](const char* metric, const char* unit, double per_iteration) {
+    v1::Counter* counter = reply.add_counters();
+    counter->set_metric(metric);
+    counter->set_unit(unit);
+    *counter->mutable_projection() = Projected(**job, horizon, per_iteration, request.confidence());
+    counter->mutable_projection()->set_metric(metric);
+    counter->mutable_projection()->set_unit(unit);
+    *counter->mutable_per_iteration() = Around(per_iteration, 0.002);
+    counter->set_measured_iterations(32);
+    counter->set_complete(true);
+    return counter;
+  };
+  add("dram__bytes.sum", "B", 3.2e9);
+  v1::Counter* tensor = add("sm__inst_executed_pipe_tensor.sum", "1", 1.7e8);
+  tensor->set_complete(false);
+  tensor->set_sentence("2 of 3 configurations were measured");
+  reply.set_measured_iterations(64);
+  *reply.mutable_losses() = (*job)->losses();
+  reply.set_job_id((*job)->id());
+  return reply;
+}
+
+absl::StatusOr<v1::GetKernelsReply> FakeBackend::GetKernels(const v1::GetKernelsRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+  if (!job.ok()) return job.status();
+  v1::GetKernelsReply reply;
+  constexpr std::pair<const char*, double> kKernels[] = {
+      {"lstm_gemm_128x128_f32", 0.61}, {"attention_softmax", 0.22}, {"adam", 0.17}};
+  for (auto [name, share] : kKernels) {
+    if (request.limit() > 0 && reply.kernels_size() == request.limit()) break;
+    v1::Kernel* kernel = reply.add_kernels();
+    kernel->set_name(name);
+    kernel->set_launches(1e4);
+    kernel->set_share(share);
+    *kernel->mutable_duration_ns() = Around(share * kIterationNs * (*job)->iterations(), 0.003);
+  }
+  reply.set_kernel_names(3);
+  reply.set_measured_iterations(12);
+  reply.set_confidence(request.confidence());
+  reply.set_job_id((*job)->id());
+  return reply;
+}
+
+absl::Status FakeBackend::Export(const v1::ExportRequest& request,
+                                 absl::FunctionRef<bool(std::string_view)> write) {
+  int64_t iterations;
+  {
+    absl::MutexLock lock(&mutex_);
+    absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+    if (!job.ok()) return job.status();
+    iterations = iterations_;
+  }
+  std::string text = request.format() == v1::ExportRequest::FORMAT_CSV
+                         ? "iteration,length,duration_ns\n"
+                         : "{\"traceEvents\":[\n";
+  for (int64_t number = 0; number < iterations; ++number) {
+    v1::Iteration iteration = MakeIteration(number);
+    if (request.format() == v1::ExportRequest::FORMAT_CSV) {
+      absl::StrAppend(&text, number, ",", iteration.lengths(0), ",", iteration.duration_ns(), "\n");
+    } else {
+      absl::StrAppend(&text, number == 0 ? "" : ",\n", "{\"ph\":\"X\",\"name\":\"iteration ",
+                      number, "\",\"pid\":0,\"tid\":0,\"ts\":", number * 40'000, ",\"dur\":40000}");
+    }
+  }
+  if (request.format() == v1::ExportRequest::FORMAT_CHROME) text += "]}\n";
+  return write(text) ? absl::OkStatus() : absl::CancelledError("the client is gone");
+}
+
+absl::StatusOr<v1::SetHorizonReply> FakeBackend::SetHorizon(const v1::SetHorizonRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  v1::Job* job = Find(request.job());
+  if (job == nullptr) return NoSuchJob(request.job());
+  *job->mutable_horizon() = request.horizon();
+  *job->mutable_time() = Projected(*job, job->horizon(), kIterationNs, 0.95);
+  job->set_generation(job->generation() + 1);
+  v1::SetHorizonReply reply;
+  *reply.mutable_job() = *job;
+  return reply;
+}
+
+absl::StatusOr<v1::ControlReply> FakeBackend::Control(const v1::ControlRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  v1::Job* job = Find(request.job());
+  if (job == nullptr) return NoSuchJob(request.job());
+  last_control_ = request;
+  if (request.action() == v1::ControlRequest::ACTION_PAUSE) job->set_state(v1::JOB_STATE_PAUSED);
+  if (request.action() == v1::ControlRequest::ACTION_RESUME) {
+    job->set_state(v1::JOB_STATE_MARKING);
+  }
+  if (request.action() == v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET) {
+    job->mutable_overhead()->set_budget_share(request.overhead_budget_share());
+  }
+  job->set_generation(job->generation() + 1);
+  v1::ControlReply reply;
+  *reply.mutable_job() = *job;
+  return reply;
+}
+
+}  // namespace seqpoint::rpc

@@ -1,0 +1,149 @@
+#include "daemon/rpc/requests.h"
+
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint::rpc {
+namespace {
+
+// Beyond these nothing real is meant, and sums stay exact in a double.
+constexpr int64_t kMaxLength = int64_t{1} << 53;
+constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
+
+// Bytes of the UTF-8 character at the front of `text`; 0 when there is none (RFC 3629).
+size_t CharacterBytes(std::string_view text) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, beyond U+10FFFF.
+  if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
+      (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F)) {
+    return 0;
+  }
+  return size;
+}
+
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    size_t size = CharacterBytes(text);
+    if (size == 0) return false;
+    text.remove_prefix(size);
+  }
+  return true;
+}
+
+std::string ToUtf8(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    size_t size = CharacterBytes(text);
+    if (size == 0) {
+      result += "\xEF\xBF\xBD";
+      text.remove_prefix(1);
+    } else {
+      result += text.substr(0, size);
+      text.remove_prefix(size);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::Status CheckJobName(const std::string& job) {
+  if (!job.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("job is empty; give its id or name, as ListJobs shows them");
+}
+
+absl::Status CheckHorizon(const v1::Horizon& horizon) {
+  auto error = [](auto... parts) {
+    return absl::InvalidArgumentError(absl::StrCat("horizon: ", parts...));
+  };
+  if (!v1::Horizon::Kind_IsValid(horizon.kind())) {
+    return error("kind ", static_cast<int>(horizon.kind()), " is not known to this daemon");
+  }
+  if (horizon.iterations() < 0 || horizon.iterations() > kMaxIterations) {
+    return error("iterations = ", horizon.iterations(), " is not in 0 ... ", kMaxIterations);
+  }
+  if (horizon.epochs() < 0 || horizon.epochs() > kMaxIterations) {
+    return error("epochs = ", horizon.epochs(), " is not in 0 ... ", kMaxIterations);
+  }
+  if (horizon.kind() == v1::Horizon::KIND_ITERATIONS && horizon.iterations() == 0) {
+    return error("iterations is 0, but the kind is ITERATIONS");
+  }
+  bool wants_histogram = horizon.kind() == v1::Horizon::KIND_HISTOGRAM ||
+                         horizon.kind() == v1::Horizon::KIND_DISTRIBUTION;
+  if (wants_histogram == (horizon.histogram_size() == 0)) {
+    return wants_histogram ? error("the histogram is empty, but the kind needs one")
+                           : error("there is a histogram, but the kind takes none");
+  }
+  int64_t left = kMaxIterations / std::max<int64_t>(1, horizon.epochs());
+  for (int i = 0; i < horizon.histogram_size(); ++i) {
+    const v1::LengthCount& entry = horizon.histogram(i);
+    if (entry.lengths_size() < 1 || entry.lengths_size() > 2 ||
+        entry.lengths_size() != horizon.histogram(0).lengths_size()) {
+      return error("histogram[", i, "] has ", entry.lengths_size(),
+                   " lengths; all entries have one, or all have two");
+    }
+    for (int64_t length : entry.lengths()) {
+      if (length < 0 || length > kMaxLength) {
+        return error("histogram[", i, "]: length ", length, " is not in 0 ... ", kMaxLength);
+      }
+    }
+    if (entry.count() < 1 || entry.count() > left) {
+      return error("histogram[", i, "]: count ", entry.count(), " is not in 1 ... ", left,
+                   " (all epochs together have at most ", kMaxIterations, " iterations)");
+    }
+    left -= entry.count();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckShare(const char* field, double share) {
+  if (share >= 0 && share <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, " = ", share, " is not in [0, 1]"));
+}
+
+absl::Status SetConfidence(double confidence, double* result) {
+  *result = confidence == 0 ? 0.95 : confidence;
+  if (*result > 0 && *result < 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("confidence = ", confidence, " is not in (0, 1)"));
+}
+
+void MakeUtf8(google::protobuf::Message* message) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection* reflection = message->GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(*message, &fields);
+  std::string scratch;
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      if (field->is_repeated()) {
+        for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+          MakeUtf8(reflection->MutableRepeatedMessage(message, field, i));
+        }
+      } else {
+        MakeUtf8(reflection->MutableMessage(message, field));
+      }
+    } else if (field->type() == FieldDescriptor::TYPE_STRING) {
+      if (field->is_repeated()) {
+        for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+          const std::string& text =
+              reflection->GetRepeatedStringReference(*message, field, i, &scratch);
+          if (!IsUtf8(text)) reflection->SetRepeatedString(message, field, i, ToUtf8(text));
+        }
+      } else {
+        const std::string& text = reflection->GetStringReference(*message, field, &scratch);
+        if (!IsUtf8(text)) reflection->SetString(message, field, ToUtf8(text));
+      }
+    }
+  }
+}
+
+}  // namespace seqpoint::rpc

@@ -1,0 +1,27 @@
+// What every request and reply goes through: defaults, checks, and text made fit for protobuf.
+// Threading: pure functions.
+#ifndef DAEMON_RPC_REQUESTS_H_
+#define DAEMON_RPC_REQUESTS_H_
+
+#include <google/protobuf/message.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::rpc {
+
+// InvalidArgument names the field and its value.
+absl::Status CheckJobName(const std::string& job);
+absl::Status CheckHorizon(const v1::Horizon& horizon);
+absl::Status CheckShare(const char* field, double share);       // in [0, 1]
+absl::Status SetConfidence(double confidence, double* result);  // 0 becomes 0.95
+
+// Replaces bytes that are not UTF-8 in any string of the message by U+FFFD: names and command
+// lines come from strangers, and a client cannot parse a reply with a single bad byte.
+void MakeUtf8(google::protobuf::Message* message);
+
+}  // namespace seqpoint::rpc
+
+#endif  // DAEMON_RPC_REQUESTS_H_

@@ -1,0 +1,428 @@
+// The service as a client meets it: over real sockets, with a FakeBackend behind it.
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "daemon/rpc/fake_backend.h"
+#include "daemon/rpc/server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "seqpoint/v1/profiler.grpc.pb.h"
+
+namespace seqpoint::rpc {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RpcTest : public ::testing::Test {
+ protected:
+  RpcTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "rpc_test.XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+    options_.socket_path = directory_ / "api.sock";
+  }
+  ~RpcTest() override {
+    server_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  void Start() {
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options_, &backend_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    stub_ = NewStub();
+  }
+
+  std::unique_ptr<v1::Profiler::Stub> NewStub() {
+    // A channel of its own: channels to one address share a connection otherwise.
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetMaxReceiveMessageSize(-1);
+    return v1::Profiler::NewStub(grpc::CreateCustomChannel(
+        "unix:" + options_.socket_path, grpc::InsecureChannelCredentials(), arguments));
+  }
+
+  template <typename Request, typename Reply>
+  grpc::Status Ask(grpc::Status (v1::Profiler::Stub::*call)(grpc::ClientContext*, const Request&,
+                                                            Reply*),
+                   const Request& request, Reply* reply) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    return (stub_.get()->*call)(&context, request, reply);
+  }
+
+  int Watchers() {
+    v1::GetDaemonReply reply;
+    EXPECT_TRUE(Ask(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest(), &reply).ok());
+    return reply.watchers();
+  }
+  void WaitForWatchers(int count) {
+    for (int i = 0; i < 500 && Watchers() != count; ++i) absl::SleepFor(absl::Milliseconds(10));
+    EXPECT_EQ(Watchers(), count);
+  }
+
+  std::filesystem::path directory_;
+  ServerOptions options_;
+  FakeBackend backend_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<v1::Profiler::Stub> stub_;
+};
+
+v1::WatchJobRequest WatchRequest(const std::string& job) {
+  v1::WatchJobRequest request;
+  request.set_job(job);
+  request.set_min_interval_ms(1);
+  return request;
+}
+
+TEST_F(RpcTest, SocketIsForOwnerAndGroupOnly) {
+  Start();
+  struct stat file;
+  ASSERT_EQ(stat(options_.socket_path.c_str(), &file), 0);
+  EXPECT_TRUE(S_ISSOCK(file.st_mode));
+  EXPECT_EQ(file.st_mode & 0777, 0660u);
+}
+
+TEST_F(RpcTest, DaemonTellsItsLimits) {
+  options_.max_watchers = 3;
+  Start();
+  v1::GetDaemonReply reply;
+  ASSERT_TRUE(Ask(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest(), &reply).ok());
+  EXPECT_EQ(reply.version(), "0.1.0");
+  EXPECT_EQ(reply.api_socket(), options_.socket_path);
+  EXPECT_EQ(reply.limits().max_watchers(), 3);
+  EXPECT_EQ(reply.limits().max_page_size(), 10'000);
+}
+
+TEST_F(RpcTest, ErrorsOfTheBackendArriveWithTheirSentence) {
+  Start();
+  v1::GetJobRequest request;
+  v1::GetJobReply reply;
+  grpc::Status status = Ask(&v1::Profiler::Stub::GetJob, request, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("job is empty"));
+  request.set_job("nope");
+  status = Ask(&v1::Profiler::Stub::GetJob, request, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(status.error_message(), "no job \"nope\"; `seqpoint jobs` lists them");
+}
+
+TEST_F(RpcTest, StrangeBytesInNamesDoNotBreakAReply) {
+  v1::Job job = FakeBackend::SampleJob();
+  job.set_command("train \xE9");
+  backend_.PutJob(job);
+  Start();
+  v1::GetJobRequest request;
+  request.set_job("1");
+  v1::GetJobReply reply;
+  grpc::Status status = Ask(&v1::Profiler::Stub::GetJob, request, &reply);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(reply.job().command(), "train \xEF\xBF\xBD");
+}
+
+TEST_F(RpcTest, JobListsLeaveTheBulkOut) {
+  v1::Job job = FakeBackend::SampleJob();
+  job.mutable_horizon()->set_kind(v1::Horizon::KIND_HISTOGRAM);
+  job.mutable_horizon()->add_histogram()->set_count(5);
+  backend_.PutJob(job);
+  Start();
+  v1::ListJobsReply list;
+  ASSERT_TRUE(Ask(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest(), &list).ok());
+  ASSERT_EQ(list.jobs_size(), 1);
+  EXPECT_EQ(list.jobs(0).processes_size(), 0);
+  EXPECT_EQ(list.jobs(0).process_count(), 1);
+  EXPECT_EQ(list.jobs(0).horizon().kind(), v1::Horizon::KIND_HISTOGRAM);
+  EXPECT_EQ(list.jobs(0).horizon().histogram_size(), 0);
+  v1::GetJobRequest request;
+  request.set_job("gnmt@r1");
+  v1::GetJobReply one;
+  ASSERT_TRUE(Ask(&v1::Profiler::Stub::GetJob, request, &one).ok());
+  EXPECT_EQ(one.job().processes_size(), 1);
+  EXPECT_EQ(one.job().horizon().histogram_size(), 1);
+}
+
+TEST_F(RpcTest, PagesGoThroughAllIterationsAndAreBounded) {
+  options_.max_page_size = 400;
+  Start();
+  v1::ListIterationsRequest request;
+  request.set_job("1");
+  request.set_page_size(1'000'000);
+  int64_t next = 0;
+  do {
+    v1::ListIterationsReply reply;
+    ASSERT_TRUE(Ask(&v1::Profiler::Stub::ListIterations, request, &reply).ok());
+    EXPECT_LE(reply.iterations_size(), 400);
+    for (const v1::Iteration& iteration : reply.iterations()) {
+      EXPECT_EQ(iteration.number(), next++);
+    }
+    request.set_page_token(reply.next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_EQ(next, 2'500);
+  request.set_page_size(-1);
+  v1::ListIterationsReply reply;
+  EXPECT_EQ(Ask(&v1::Profiler::Stub::ListIterations, request, &reply).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(RpcTest, ConfidenceHasADefault) {
+  Start();
+  v1::ProjectRequest request;
+  request.set_job("1");
+  v1::ProjectReply reply;
+  ASSERT_TRUE(Ask(&v1::Profiler::Stub::Project, request, &reply).ok());
+  EXPECT_EQ(reply.projection().confidence(), 0.95);
+  EXPECT_FALSE(reply.projection().has_total());
+  request.set_confidence(1.5);
+  grpc::Status status = Ask(&v1::Profiler::Stub::Project, request, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("1.5"));
+}
+
+TEST_F(RpcTest, WatcherSeesTheJobAtOnceEachChangeAndTheEnd) {
+  Start();
+  grpc::ClientContext context;
+  auto reader = stub_->WatchJob(&context, WatchRequest("gnmt"));
+  v1::WatchJobReply reply;
+  ASSERT_TRUE(reader->Read(&reply));
+  EXPECT_EQ(reply.job().iterations(), 1'000);
+  v1::Job job = FakeBackend::SampleJob();
+  job.set_iterations(1'001);
+  backend_.PutJob(job);
+  ASSERT_TRUE(reader->Read(&reply));
+  EXPECT_EQ(reply.job().iterations(), 1'001);
+  // A later job of the same name is not what this watcher asked about.
+  v1::Job other = FakeBackend::SampleJob();
+  other.set_id("2");
+  backend_.PutJob(other);
+  job.set_state(v1::JOB_STATE_ENDED);
+  backend_.PutJob(job);
+  ASSERT_TRUE(reader->Read(&reply));
+  EXPECT_EQ(reply.job().id(), "1");
+  EXPECT_EQ(reply.job().state(), v1::JOB_STATE_ENDED);
+  EXPECT_FALSE(reader->Read(&reply));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(RpcTest, AQuickJobDoesNotFloodAWatcher) {
+  Start();
+  grpc::ClientContext context;
+  v1::WatchJobRequest request = WatchRequest("1");
+  request.set_min_interval_ms(300);
+  auto reader = stub_->WatchJob(&context, request);
+  std::thread changer([&] {
+    for (int i = 0; i < 100; ++i) {
+      v1::Job job = FakeBackend::SampleJob();
+      job.set_iterations(i);
+      if (i == 99) job.set_state(v1::JOB_STATE_ENDED);
+      backend_.PutJob(job);
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+  });
+  int messages = 0;
+  v1::WatchJobReply reply;
+  while (reader->Read(&reply)) ++messages;
+  changer.join();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(reply.job().iterations(), 99);  // the last state is never left out
+  EXPECT_LT(messages, 50);
+}
+
+TEST_F(RpcTest, TooManyWatchersAreRefusedAndPlacesComeFreeAgain) {
+  options_.max_watchers = 2;
+  Start();
+  auto first_context = std::make_unique<grpc::ClientContext>();
+  grpc::ClientContext second_context, third_context, fourth_context;
+  auto first = stub_->WatchJob(first_context.get(), WatchRequest("1"));
+  auto second = stub_->WatchJob(&second_context, WatchRequest("1"));
+  v1::WatchJobReply reply;
+  ASSERT_TRUE(first->Read(&reply));
+  ASSERT_TRUE(second->Read(&reply));
+  auto third = stub_->WatchJob(&third_context, WatchRequest("1"));
+  EXPECT_FALSE(third->Read(&reply));
+  grpc::Status status = third->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("2 watchers"));
+  first_context->TryCancel();
+  first->Finish();
+  WaitForWatchers(1);
+  auto fourth = stub_->WatchJob(&fourth_context, WatchRequest("1"));
+  EXPECT_TRUE(fourth->Read(&reply));
+  second_context.TryCancel();
+  fourth_context.TryCancel();
+}
+
+TEST_F(RpcTest, AWatchersDeadlineEndsItAndFreesItsPlace) {
+  Start();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
+  auto reader = stub_->WatchJob(&context, WatchRequest("1"));
+  v1::WatchJobReply reply;
+  ASSERT_TRUE(reader->Read(&reply));
+  EXPECT_FALSE(reader->Read(&reply));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  WaitForWatchers(0);
+}
+
+TEST_F(RpcTest, StopTellsWatchersWhy) {
+  Start();
+  grpc::ClientContext context;
+  auto reader = stub_->WatchJob(&context, WatchRequest("1"));
+  v1::WatchJobReply reply;
+  ASSERT_TRUE(reader->Read(&reply));
+  std::thread stopper([&] { server_->Stop(absl::Seconds(5)); });
+  EXPECT_FALSE(reader->Read(&reply));
+  grpc::Status status = reader->Finish();
+  stopper.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_message(), "the daemon is ending");
+}
+
+TEST_F(RpcTest, ExportArrivesWholeInPieces) {
+  backend_.SetIterations(50'000);
+  Start();
+  v1::ExportRequest request;
+  request.set_job("1");
+  request.set_format(v1::ExportRequest::FORMAT_CSV);
+  grpc::ClientContext context;
+  auto reader = stub_->Export(&context, request);
+  v1::ExportReply reply;
+  std::string text;
+  int pieces = 0;
+  while (reader->Read(&reply)) {
+    text += reply.data();
+    ++pieces;
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  EXPECT_GT(pieces, 2);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 50'001);
+  request.clear_format();
+  grpc::ClientContext second_context;
+  reader = stub_->Export(&second_context, request);
+  EXPECT_FALSE(reader->Read(&reply));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(RpcTest, TooLargeARequestIsRefused) {
+  options_.max_request_bytes = 10'000;
+  Start();
+  v1::GetJobRequest request;
+  request.set_job(std::string(20'000, 'x'));
+  v1::GetJobReply reply;
+  EXPECT_EQ(Ask(&v1::Profiler::Stub::GetJob, request, &reply).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  request.set_job("1");
+  EXPECT_TRUE(Ask(&v1::Profiler::Stub::GetJob, request, &reply).ok());
+}
+
+TEST_F(RpcTest, HealthAndReflectionAnswer) {
+  Start();
+  // Raw calls: the client side of both protocols is not part of this program.
+  grpc::GenericStub stub(
+      grpc::CreateChannel("unix:" + options_.socket_path, grpc::InsecureChannelCredentials()));
+  auto call = [&](const std::string& method, const std::string& bytes) -> std::string {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    grpc::CompletionQueue queue;
+    auto stream = stub.PrepareCall(&context, method, &queue);
+    void* tag = nullptr;
+    bool done = false;
+    grpc::Slice slice(bytes);
+    grpc::ByteBuffer reply;
+    stream->StartCall(nullptr);
+    queue.Next(&tag, &done);
+    stream->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+    queue.Next(&tag, &done);
+    stream->Read(&reply, nullptr);
+    queue.Next(&tag, &done);
+    grpc::Slice out;
+    return done && reply.DumpToSingleSlice(&out).ok() ? std::string(out.begin(), out.end())
+                                                      : "no reply";
+  };
+  // HealthCheckRequest{service} -> HealthCheckResponse{status: SERVING}
+  std::string name = "seqpoint.v1.Profiler";
+  std::string request = std::string("\x0a") + static_cast<char>(name.size()) + name;
+  EXPECT_EQ(call("/grpc.health.v1.Health/Check", request), std::string("\x08\x01"));
+  // ServerReflectionRequest{list_services: ""}: one message of the stream is enough.
+  EXPECT_THAT(call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                   std::string("\x3a\x00", 2)),
+              HasSubstr("seqpoint.v1.Profiler"));
+}
+
+TEST_F(RpcTest, ALivingDaemonsSocketIsNotTaken) {
+  Start();
+  FakeBackend other;
+  absl::StatusOr<std::unique_ptr<Server>> second = Server::Start(options_, &other);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists) << second.status();
+  EXPECT_EQ(Watchers(), 0);  // the first one still answers
+}
+
+TEST_F(RpcTest, AStaleSocketIsReplacedAnotherFileIsNot) {
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  strcpy(address.sun_path, options_.socket_path.c_str());
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  close(fd);  // nobody listens: what kill -9 leaves behind
+  Start();
+  EXPECT_EQ(Watchers(), 0);
+  server_.reset();
+  std::filesystem::remove(options_.socket_path);
+  std::ofstream(options_.socket_path) << "precious";
+  absl::Status status = Server::Start(options_, &backend_).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not a socket"));
+}
+
+TEST_F(RpcTest, AddressesThatCannotBeAreNamed) {
+  options_.socket_path = directory_ / std::string(200, 'x');
+  EXPECT_THAT(std::string(Server::Start(options_, &backend_).status().message()),
+              HasSubstr("the system allows 107"));
+  options_.socket_path = directory_ / "missing" / "api.sock";
+  EXPECT_THAT(std::string(Server::Start(options_, &backend_).status().message()),
+              HasSubstr("missing/api.sock"));
+  options_.socket_path.clear();
+  EXPECT_TRUE(absl::IsInvalidArgument(Server::Start(options_, &backend_).status()));
+}
+
+TEST_F(RpcTest, TcpIsOpenedWithTlsOnly) {
+  options_.tcp_address = "127.0.0.1:0";
+  absl::Status status = Server::Start(options_, &backend_).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("needs TLS"));
+  options_.tls_certificate_file = directory_ / "cert.pem";
+  options_.tls_key_file = directory_ / "key.pem";
+  status = Server::Start(options_, &backend_).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("key.pem"));
+
+  std::string make_key = absl::StrCat(
+      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj ",
+      "/CN=localhost -addext subjectAltName=DNS:localhost -keyout ", options_.tls_key_file,
+      " -out ", options_.tls_certificate_file, " 2>/dev/null");
+  if (system(make_key.c_str()) != 0) GTEST_SKIP() << "openssl is not installed";
+  Start();
+  ASSERT_GT(server_->tcp_port(), 0);
+  std::stringstream certificate;
+  certificate << std::ifstream(options_.tls_certificate_file).rdbuf();
+  grpc::SslCredentialsOptions trusted;
+  trusted.pem_root_certs = certificate.str();
+  std::string address = absl::StrCat("localhost:", server_->tcp_port());
+  for (auto [credentials, works] : {std::pair(grpc::SslCredentials(trusted), true),
+                                    std::pair(grpc::InsecureChannelCredentials(), false)}) {
+    stub_ = v1::Profiler::NewStub(grpc::CreateChannel(address, credentials));
+    v1::GetDaemonReply reply;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    EXPECT_EQ(stub_->GetDaemon(&context, v1::GetDaemonRequest(), &reply).ok(), works);
+  }
+}
+
+}  // namespace
+}  // namespace seqpoint::rpc

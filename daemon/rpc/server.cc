@@ -1,0 +1,412 @@
+#include "daemon/rpc/server.h"
+
+#include <errno.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "daemon/rpc/requests.h"
+#include "seqpoint/v1/profiler.grpc.pb.h"
+
+namespace seqpoint::rpc {
+namespace {
+
+// How soon a watcher that went away is noticed.
+constexpr absl::Duration kWatchSlice = absl::Milliseconds(250);
+constexpr absl::Duration kDefaultWatchInterval = absl::Milliseconds(200);
+constexpr int kDefaultPageSize = 1'000;
+// Pieces of an exported file: well below any client's default limit of 4 MiB for a message.
+constexpr size_t kExportPieceBytes = 256 << 10;
+// Threads for calls that are not watches.
+constexpr int kCallThreads = 32;
+
+#define SEQPOINT_RPC_CHECK(expression)                      \
+  if (absl::Status status_ = (expression); !status_.ok()) { \
+    return ToGrpc(status_);                                 \
+  }
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  // The codes have the same numbers in both.
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+template <typename Reply>
+grpc::Status Answer(absl::StatusOr<Reply> result, Reply* reply) {
+  if (!result.ok()) return ToGrpc(result.status());
+  *reply = *std::move(result);
+  MakeUtf8(reply);
+  return grpc::Status::OK;
+}
+
+bool IsOver(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_LOST;
+}
+
+void LeaveOutHistogram(v1::Job* job) {
+  if (job->has_horizon()) job->mutable_horizon()->clear_histogram();
+}
+
+absl::StatusOr<std::string> ReadFile(const char* what, const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file || text.str().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read ", what, " ", path, ": ", strerror(errno)));
+  }
+  return text.str();
+}
+
+// Makes sure that nobody listens at `path`: gRPC would take the path away from a living daemon.
+absl::Status FreeSocketPath(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("socket path ", path, " has ", path.size(), " bytes, the system allows ",
+                     sizeof(address.sun_path) - 1, "; set SEQPOINT_DIR to a shorter directory"));
+  }
+  memcpy(address.sun_path, path.data(), path.size());
+  struct stat file;
+  if (lstat(path.c_str(), &file) != 0) return absl::OkStatus();
+  if (!S_ISSOCK(file.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " exists and is not a socket; remove it or set SEQPOINT_DIR"));
+  }
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bool answered = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  close(fd);
+  if (answered) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("another daemon answers on ", path,
+                     "; use that one, stop it, or set SEQPOINT_DIR to another directory"));
+  }
+  if (unlink(path.c_str()) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("cannot remove the stale socket ", path, ": ", strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+class Service final : public v1::Profiler::Service {
+ public:
+  Service(const ServerOptions& options, Backend* backend) : options_(options), backend_(backend) {}
+
+  void Stop() {
+    if (!stopping_.HasBeenNotified()) stopping_.Notify();
+  }
+
+  grpc::Status GetDaemon(grpc::ServerContext* context, const v1::GetDaemonRequest* request,
+                         v1::GetDaemonReply* reply) override {
+    grpc::Status status = Answer(backend_->GetDaemon(*request), reply);
+    reply->set_api_socket(options_.socket_path);
+    reply->set_tcp_address(options_.tcp_address);
+    reply->set_watchers(watchers_);
+    v1::Limits* limits = reply->mutable_limits();
+    limits->set_max_request_bytes(options_.max_request_bytes);
+    limits->set_max_reply_bytes(options_.max_reply_bytes);
+    limits->set_max_watchers(options_.max_watchers);
+    limits->set_max_page_size(options_.max_page_size);
+    return status;
+  }
+
+  grpc::Status PrepareJob(grpc::ServerContext* context, const v1::PrepareJobRequest* request,
+                          v1::PrepareJobReply* reply) override {
+    SEQPOINT_RPC_CHECK(CheckJobName(request->name()));
+    if (request->name().find('@') != std::string::npos) {
+      return ToGrpc(absl::InvalidArgumentError(absl::StrCat(
+          "name = \"", request->name(), "\" contains \"@\", which parts name and run id")));
+    }
+    SEQPOINT_RPC_CHECK(CheckHorizon(request->horizon()));
+    SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
+    return Answer(backend_->PrepareJob(*request), reply);
+  }
+
+  grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
+                        v1::ListJobsReply* reply) override {
+    grpc::Status status = Answer(backend_->ListJobs(*request), reply);
+    for (v1::Job& job : *reply->mutable_jobs()) {
+      job.clear_processes();
+      LeaveOutHistogram(&job);
+    }
+    return status;
+  }
+
+  grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest* request,
+                      v1::GetJobReply* reply) override {
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    return Answer(backend_->GetJob(*request), reply);
+  }
+
+  grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
+                        grpc::ServerWriter<v1::WatchJobReply>* writer) override {
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    if (request->min_interval_ms() < 0) {
+      return ToGrpc(absl::InvalidArgumentError(
+          absl::StrCat("min_interval_ms = ", request->min_interval_ms(), " is negative")));
+    }
+    if (++watchers_ > options_.max_watchers) {
+      --watchers_;
+      return ToGrpc(absl::ResourceExhaustedError(
+          absl::StrCat(options_.max_watchers, " watchers are connected, as many as this daemon ",
+                       "allows; close one, or ask with GetJob from time to time")));
+    }
+    grpc::Status status = Watch(context, *request, writer);
+    --watchers_;
+    return status;
+  }
+
+  grpc::Status GetSeqPoints(grpc::ServerContext* context, const v1::GetSeqPointsRequest* request,
+                            v1::GetSeqPointsReply* reply) override {
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    return Answer(backend_->GetSeqPoints(*request), reply);
+  }
+
+  grpc::Status ListIterations(grpc::ServerContext* context,
+                              const v1::ListIterationsRequest* request,
+                              v1::ListIterationsReply* reply) override {
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    if (request->page_size() < 0) {
+      return ToGrpc(absl::InvalidArgumentError(
+          absl::StrCat("page_size = ", request->page_size(), " is negative")));
+    }
+    v1::ListIterationsRequest bounded = *request;
+    int page_size = request->page_size() == 0 ? kDefaultPageSize : request->page_size();
+    bounded.set_page_size(std::min(page_size, options_.max_page_size));
+    return Answer(backend_->ListIterations(bounded), reply);
+  }
+
+  grpc::Status Project(grpc::ServerContext* context, const v1::ProjectRequest* request,
+                       v1::ProjectReply* reply) override {
+    return AskWithConfidence(&Backend::Project, *request, reply);
+  }
+
+  grpc::Status GetCounters(grpc::ServerContext* context, const v1::GetCountersRequest* request,
+                           v1::GetCountersReply* reply) override {
+    return AskWithConfidence(&Backend::GetCounters, *request, reply);
+  }
+
+  grpc::Status GetKernels(grpc::ServerContext* context, const v1::GetKernelsRequest* request,
+                          v1::GetKernelsReply* reply) override {
+    if (request->limit() < 0) {
+      return ToGrpc(
+          absl::InvalidArgumentError(absl::StrCat("limit = ", request->limit(), " is negative")));
+    }
+    return AskWithConfidence(&Backend::GetKernels, *request, reply);
+  }
+
+  grpc::Status Export(grpc::ServerContext* context, const v1::ExportRequest* request,
+                      grpc::ServerWriter<v1::ExportReply>* writer) override {
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    if (request->format() != v1::ExportRequest::FORMAT_CHROME &&
+        request->format() != v1::ExportRequest::FORMAT_CSV) {
+      return ToGrpc(absl::InvalidArgumentError(
+          absl::StrCat("format = ", static_cast<int>(request->format()),
+                       " is not one that this daemon knows; use CHROME or CSV")));
+    }
+    v1::ExportReply reply;
+    return ToGrpc(backend_->Export(*request, [&](std::string_view data) {
+      for (; !data.empty(); data.remove_prefix(reply.data().size())) {
+        reply.set_data(std::string(data.substr(0, kExportPieceBytes)));
+        if (context->IsCancelled() || stopping_.HasBeenNotified() || !writer->Write(reply)) {
+          return false;
+        }
+      }
+      return true;
+    }));
+  }
+
+  grpc::Status SetHorizon(grpc::ServerContext* context, const v1::SetHorizonRequest* request,
+                          v1::SetHorizonReply* reply) override {
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    SEQPOINT_RPC_CHECK(CheckHorizon(request->horizon()));
+    return Answer(backend_->SetHorizon(*request), reply);
+  }
+
+  grpc::Status Control(grpc::ServerContext* context, const v1::ControlRequest* request,
+                       v1::ControlReply* reply) override {
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
+    if (!v1::ControlRequest::Action_IsValid(request->action()) ||
+        request->action() == v1::ControlRequest::ACTION_UNSPECIFIED) {
+      return ToGrpc(absl::InvalidArgumentError(absl::StrCat(
+          "action = ", static_cast<int>(request->action()), " is not one that this daemon knows")));
+    }
+    return Answer(backend_->Control(*request), reply);
+  }
+
+ private:
+  // The three questions whose answers carry intervals.
+  template <typename Request, typename Reply>
+  grpc::Status AskWithConfidence(absl::StatusOr<Reply> (Backend::*ask)(const Request&),
+                                 const Request& request, Reply* reply) {
+    SEQPOINT_RPC_CHECK(CheckJobName(request.job()));
+    SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
+    double confidence = 0;
+    SEQPOINT_RPC_CHECK(SetConfidence(request.confidence(), &confidence));
+    Request complete = request;
+    complete.set_confidence(confidence);
+    return Answer((backend_->*ask)(complete), reply);
+  }
+
+  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
+                     grpc::ServerWriter<v1::WatchJobReply>* writer) {
+    absl::Duration interval = request.min_interval_ms() == 0
+                                  ? kDefaultWatchInterval
+                                  : absl::Milliseconds(request.min_interval_ms());
+    // The first name may mean another job later ("the latest run of"): stay with the one found.
+    std::string id = request.job();
+    int64_t generation = -1;
+    absl::Time next_write = absl::InfinitePast();
+    while (!context->IsCancelled()) {
+      absl::Time slice_end = absl::Now() + kWatchSlice;
+      if (stopping_.WaitForNotificationWithDeadline(std::min(next_write, slice_end))) {
+        return ToGrpc(absl::UnavailableError("the daemon is ending"));
+      }
+      if (absl::Now() < next_write) continue;
+      absl::StatusOr<v1::Job> job = backend_->WaitForJob(id, generation, slice_end);
+      if (absl::IsDeadlineExceeded(job.status())) continue;
+      if (!job.ok()) return ToGrpc(job.status());
+      id = job->id();
+      generation = job->generation();
+      next_write = absl::Now() + interval;
+      v1::WatchJobReply reply;
+      *reply.mutable_job() = *std::move(job);
+      LeaveOutHistogram(reply.mutable_job());
+      MakeUtf8(&reply);
+      if (!writer->Write(reply)) break;
+      if (IsOver(reply.job())) return grpc::Status::OK;
+    }
+    return grpc::Status::CANCELLED;
+  }
+
+  const ServerOptions options_;
+  Backend* const backend_;
+  std::atomic<int> watchers_ = 0;
+  absl::Notification stopping_;
+};
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  Impl(const ServerOptions& options, Backend* backend) : service_(options, backend) {}
+
+  absl::Status Start(const ServerOptions& options) {
+    if (options.socket_path.empty() && options.tcp_address.empty()) {
+      return absl::InvalidArgumentError("neither a socket nor a TCP address to listen on");
+    }
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_request_bytes));
+    builder.SetMaxSendMessageSize(static_cast<int>(options.max_reply_bytes));
+    builder.SetResourceQuota(
+        grpc::ResourceQuota("rpc").SetMaxThreads(options.max_watchers + kCallThreads));
+    // Two daemons on one port would each get half of the calls.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.RegisterService(&service_);
+    int unix_port = 0;
+    if (!options.socket_path.empty()) {
+      if (absl::Status status = FreeSocketPath(options.socket_path); !status.ok()) return status;
+      builder.AddListeningPort("unix:" + options.socket_path, grpc::InsecureServerCredentials(),
+                               &unix_port);
+    }
+    if (!options.tcp_address.empty()) {
+      absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials =
+          TlsCredentials(options);
+      if (!credentials.ok()) return credentials.status();
+      builder.AddListeningPort(options.tcp_address, *credentials, &tcp_port_);
+    }
+    server_ = builder.BuildAndStart();
+    // gRPC tells in its own log why an address could not be bound; the usual reasons are few.
+    if (!options.socket_path.empty() && unix_port == 0) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("cannot listen on ", options.socket_path,
+                       "; its directory must exist and be writable (or set SEQPOINT_DIR)"));
+    }
+    if (!options.tcp_address.empty() && tcp_port_ == 0) {
+      return absl::UnavailableError(absl::StrCat(
+          "cannot listen on ", options.tcp_address,
+          "; the address must be this machine's and its port free, and certificate and key must "
+          "be a pair"));
+    }
+    if (!options.socket_path.empty() && chmod(options.socket_path.c_str(), 0660) != 0) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("cannot set the mode of ", options.socket_path, ": ", strerror(errno)));
+    }
+    server_->GetHealthCheckService()->SetServingStatus("seqpoint.v1.Profiler", true);
+    return absl::OkStatus();
+  }
+
+  void Stop(absl::Duration grace) {
+    if (server_ == nullptr) return;
+    service_.Stop();
+    server_->GetHealthCheckService()->Shutdown();
+    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    server_->Wait();
+    server_.reset();
+  }
+
+  int tcp_port() const { return tcp_port_; }
+
+ private:
+  static absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsCredentials(
+      const ServerOptions& options) {
+    if (options.tls_certificate_file.empty() || options.tls_key_file.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("TCP address ", options.tcp_address,
+                       " needs TLS: give a certificate and a key, or use the unix socket"));
+    }
+    grpc::SslServerCredentialsOptions tls(
+        options.tls_client_ca_file.empty()
+            ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+            : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    absl::StatusOr<std::string> key = ReadFile("TLS key", options.tls_key_file);
+    if (!key.ok()) return key.status();
+    absl::StatusOr<std::string> certificate =
+        ReadFile("TLS certificate", options.tls_certificate_file);
+    if (!certificate.ok()) return certificate.status();
+    tls.pem_key_cert_pairs.push_back({*key, *certificate});
+    if (!options.tls_client_ca_file.empty()) {
+      absl::StatusOr<std::string> ca = ReadFile("TLS client CA", options.tls_client_ca_file);
+      if (!ca.ok()) return ca.status();
+      tls.pem_root_certs = *ca;
+    }
+    return grpc::SslServerCredentials(tls);
+  }
+
+  Service service_;
+  std::unique_ptr<grpc::Server> server_;
+  int tcp_port_ = 0;
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() { Stop(absl::Seconds(1)); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
+                                                      Backend* backend) {
+  auto impl = std::make_unique<Impl>(options, backend);
+  if (absl::Status status = impl->Start(options); !status.ok()) return status;
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+void Server::Stop(absl::Duration grace) { impl_->Stop(grace); }
+int Server::tcp_port() const { return impl_->tcp_port(); }
+
+}  // namespace seqpoint::rpc

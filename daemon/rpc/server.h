@@ -1,0 +1,62 @@
+// Server: the Profiler service (proto/seqpoint/v1/profiler.proto) on a unix socket and, only with
+// TLS, on TCP; with gRPC's health and reflection services.
+//
+//   auto server = rpc::Server::Start({.socket_path = "/run/seqpoint/api.sock"}, &backend);
+//
+// It checks requests, fills in defaults, keeps the limits and watches for clients that went away;
+// everything else is the Backend's.
+//
+// Threading: Start and Stop from one thread; calls run on gRPC's threads.
+// Ownership: the backend must outlive the server. The destructor stops it.
+#ifndef DAEMON_RPC_SERVER_H_
+#define DAEMON_RPC_SERVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "daemon/rpc/backend.h"
+
+namespace seqpoint::rpc {
+
+struct ServerOptions {
+  std::string socket_path;  // file mode 0660; empty: none
+
+  // "host:port" (port 0: any free one); empty: none. Needs the two files below.
+  std::string tcp_address;
+  std::string tls_certificate_file;  // PEM, the chain
+  std::string tls_key_file;          // PEM
+  std::string tls_client_ca_file;    // PEM; when set, clients must show a certificate of this CA
+
+  int max_watchers = 64;
+  int max_page_size = 10'000;
+  int64_t max_request_bytes = 16 << 20;
+  int64_t max_reply_bytes = 64 << 20;
+};
+
+class Server {
+ public:
+  // Errors: AlreadyExists when another daemon answers on the socket, InvalidArgument for options
+  // that cannot be, PermissionDenied and Unavailable when an address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
+                                                       Backend* backend);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Ends watchers with UNAVAILABLE, lets other calls finish for `grace`, then cuts them off.
+  void Stop(absl::Duration grace);
+
+  int tcp_port() const;  // 0: not open
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace seqpoint::rpc
+
+#endif  // DAEMON_RPC_SERVER_H_
