@@ -1,0 +1,643 @@
+#include "daemon/daemon.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "daemon/export.h"
+#include "spdlog/spdlog.h"
+
+namespace seqpoint {
+namespace {
+
+constexpr absl::Duration kCommitInterval = absl::Milliseconds(50);
+constexpr absl::Duration kHeartbeatInterval = absl::Milliseconds(200);
+constexpr absl::Duration kPruneInterval = absl::Minutes(1);
+constexpr absl::Duration kRetryInterval = absl::Seconds(1);
+constexpr int kBusyPollMs = 1;
+constexpr int kIdlePollMs = 10;
+constexpr int kMaxPages = 100;
+// A process that does not come back this long after our own start, and is not running, is lost.
+constexpr int64_t kReconnectNs = 5'000'000'000;
+
+int64_t NowNs() { return absl::GetCurrentTimeNanos(); }
+
+uint64_t MonotonicNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+std::string HostName() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string Field(const std::map<std::string, std::string>& fields, const std::string& key) {
+  const auto it = fields.find(key);
+  return it == fields.end() ? "" : it->second;
+}
+
+int32_t NumberField(const std::map<std::string, std::string>& fields, const std::string& key) {
+  int32_t value = 0;
+  return absl::SimpleAtoi(Field(fields, key), &value) && value >= 0 ? value : 0;
+}
+
+}  // namespace
+
+// One process' ring, and the job it belongs to.
+struct Daemon::Connection final : public ingest::RingSink {
+  jobs::Job* job = nullptr;
+  int64_t process_id = 0;
+  uint64_t server_id = 0;  // as InjectServer counts it
+  std::unique_ptr<ingest::RingReader> reader;
+  std::unique_ptr<ingest::ControlWriter> control;
+  bool gone = false;
+  bool ended = false;  // drained; leaves after the commit
+
+  void OnEvent(uint64_t, abi::EventType type, absl::Span<const uint8_t> payload) override {
+    job->OnEvent(process_id, type, payload);
+  }
+  void OnData(absl::Span<const abi::DataRecord> records) override {
+    job->OnData(process_id, records);
+  }
+  void OnCallsMissing(uint64_t, uint64_t) override {}  // the reader counts them
+};
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
+  auto store = Store::Open(options.store_path, options.store);
+  if (!store.ok()) return store.status();
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), *std::move(store)));
+  if (const absl::Status status = daemon->Recover(); !status.ok()) return status;
+  auto server = ingest::InjectServer::Listen(daemon->options_.directory, {}, daemon.get());
+  if (!server.ok()) return server.status();
+  daemon->server_ = *std::move(server);
+  daemon->thread_ = std::thread([raw = daemon.get()] { raw->Run(); });
+  return daemon;
+}
+
+Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store)
+    : options_(std::move(options)), start_ns_(NowNs()), store_(std::move(store)) {}
+
+Daemon::~Daemon() { Stop(); }
+
+void Daemon::Stop() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status Daemon::Recover() {
+  const auto rows = store_->ListJobs();
+  if (!rows.ok()) return rows.status();
+  absl::MutexLock lock(&mutex_);
+  for (const JobRow& row : *rows) {
+    if (row.end_ns != 0) {
+      stored_jobs_.push_back(row);
+    } else if (const auto job = LoadJob(row); !job.ok()) {
+      return job.status();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<jobs::Job*> Daemon::LoadJob(const JobRow& row) {
+  const auto states = store_->LoadStates(row.job_id);
+  if (!states.ok()) return states.status();
+  const auto processes = store_->ListProcesses(row.job_id);
+  if (!processes.ok()) return processes.status();
+  std::vector<jobs::Job::StoredProcess> stored;
+  for (const ProcessRow& process : *processes) {
+    jobs::Job::StoredProcess& to = stored.emplace_back();
+    to.row = process;
+    if (process.end_ns != 0) continue;
+    auto names = store_->ReadNames(process.process_id);
+    if (!names.ok()) return names.status();
+    to.names = *std::move(names);
+    const auto log =
+        store_->ReadTrace(row.job_id, process.rank, jobs::Job::LearnLogNumber(process.process_id));
+    if (!log.ok()) return log.status();
+    for (const TraceSegmentRow& segment : *log) to.learn_log += segment.records;
+  }
+  auto job = std::make_unique<jobs::Job>(row, options_.job);
+  if (const absl::Status status = job->Restore(*states, stored); !status.ok()) {
+    spdlog::error("{}", std::string(status.message()));
+  }
+  return (jobs_[row.job_id] = std::move(job)).get();
+}
+
+jobs::Job* Daemon::AddJob(JobRow row) {
+  row.job_id = store_->NewJobId();
+  auto job = std::make_unique<jobs::Job>(row, options_.job);
+  return (jobs_[row.job_id] = std::move(job)).get();
+}
+
+// ------------------------------------------------------------------------------ ingest thread
+
+void Daemon::Run() {
+  absl::Time last_commit = absl::Now(), last_heartbeat, last_prune = absl::Now();
+  absl::Time last_busy = absl::Now();
+  int wait_ms = kIdlePollMs;
+  while (true) {
+    const bool stopping = stop_;
+    server_->RunOnce(stopping ? 0 : wait_ms);
+    const absl::Time now = absl::Now();
+    bool busy = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!batch_failed_) busy = PollRings();
+      if (now - last_heartbeat >= kHeartbeatInterval) {
+        for (const auto& connection : connections_) connection->control->Heartbeat(MonotonicNs());
+        FindVanished(NowNs());
+        last_heartbeat = now;
+      }
+      PublishControls();
+      if (!connections_.empty()) last_busy = now;
+    }
+    wait_ms = busy ? kBusyPollMs : kIdlePollMs;
+    const absl::Duration interval = batch_failed_ ? kRetryInterval : kCommitInterval;
+    if (now - last_commit >= interval || stopping) {
+      Commit();
+      last_commit = absl::Now();
+    }
+    if (now - last_prune >= kPruneInterval) {
+      Prune();
+      last_prune = now;
+    }
+    if (options_.end_when_idle > absl::ZeroDuration() && now - last_busy > options_.end_when_idle) {
+      idle_ = true;
+    }
+    if (stopping) return;
+  }
+}
+
+// The job a new process belongs to: by name and run id, ended or not, else a new one.
+absl::StatusOr<jobs::Job*> Daemon::JobOf(const ingest::AcceptedProcess& process) {
+  const std::string name = Field(process.fields, "job");
+  const std::string run_id = Field(process.fields, "run_id");
+  for (const auto& [id, job] : jobs_) {
+    if (job->row().name == name && job->row().run_id == run_id) return job.get();
+  }
+  for (auto it = stored_jobs_.begin(); it != stored_jobs_.end(); ++it) {
+    if (it->name != name || it->run_id != run_id) continue;
+    const JobRow row = *it;  // a resumed run
+    stored_jobs_.erase(it);
+    return LoadJob(row);
+  }
+  return AddJob({.name = name,
+                 .run_id = run_id,
+                 .host = Field(process.fields, "host"),
+                 .command = Field(process.fields, "command"),
+                 .state = v1::JOB_STATE_LEARNING,
+                 .start_ns = NowNs()});
+}
+
+absl::Status Daemon::OnProcess(ingest::AcceptedProcess process) {
+  absl::MutexLock lock(&mutex_);
+  const std::string ring_id = process.reader->ring_id();
+  auto connection = std::make_unique<Connection>();
+  const auto known = store_->FindProcess(ring_id);
+  if (!known.ok()) return known.status();
+  if (*known) {
+    // We were restarted: go on at the stored cursor.
+    const auto job = FindJob(absl::StrCat((*known)->job_id));
+    if (!job.ok()) return job.status();
+    connection->job = *job;
+    connection->process_id = (*known)->process_id;
+    const auto stored = store_->LoadCursor(ring_id);
+    if (!stored.ok()) return stored.status();
+    if (*stored) {
+      const auto cursor = ingest::Cursor::Parse(**stored);
+      if (!cursor.ok()) return cursor.status();
+      if (const absl::Status status = process.reader->Resume(*cursor); !status.ok()) return status;
+    }
+    connection->job->RepublishControl(connection->process_id);
+  } else {
+    const auto job = JobOf(process);
+    if (!job.ok()) return job.status();
+    connection->job = *job;
+    ProcessRow row{.process_id = store_->NewProcessId(),
+                   .job_id = connection->job->row().job_id,
+                   .rank = NumberField(process.fields, "rank"),
+                   .pid = static_cast<int32_t>(process.pid),
+                   .host = Field(process.fields, "host"),
+                   .ring_id = ring_id,
+                   .text = process.text,
+                   .start_ns = static_cast<int64_t>(process.reader->created_real_ns())};
+    row.incarnation = connection->job->NextIncarnation(row.rank);
+    connection->process_id = row.process_id;
+    connection->job->AddProcess(row);
+  }
+  connection->server_id = process.id;
+  connection->reader = std::move(process.reader);
+  connection->control =
+      std::make_unique<ingest::ControlWriter>(connection->reader->control_block());
+  connection->control->Heartbeat(MonotonicNs());
+  spdlog::info("process {} of job {}@{} connected", process.pid, connection->job->row().name,
+               connection->job->row().run_id);
+  connections_.push_back(std::move(connection));
+  return absl::OkStatus();
+}
+
+void Daemon::OnGone(uint64_t id) {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& connection : connections_) {
+    if (connection->server_id != id) continue;
+    connection->gone = true;
+    connection->reader->SetProcessGone();
+  }
+}
+
+bool Daemon::PollRings() {
+  bool busy = false;
+  std::set<jobs::Job*> touched;
+  for (const auto& connection : connections_) {
+    if (connection->ended) continue;
+    ingest::RingReader& reader = *connection->reader;
+    const ingest::PollResult result = reader.Poll(*connection, MonotonicNs());
+    if (result.events + result.records > 0 || connection->gone) {
+      busy = true;
+      touched.insert(connection->job);
+      const ingest::RingStats stats = reader.stats();
+      connection->job->OnLosses(connection->process_id,
+                                {.dropped = stats.events_dropped + stats.records_dropped,
+                                 .lost = stats.lost,
+                                 .rejected = stats.rejected + stats.unknown_records,
+                                 .cupti_dropped = stats.cupti_dropped,
+                                 .invalid_timestamps = stats.invalid_timestamps,
+                                 .clock_kind = static_cast<uint32_t>(stats.clock_kind)});
+      if (connection->gone && result.events + result.records == 0) {
+        connection->ended = true;
+        connection->job->OnProcessEnd(connection->process_id, stats.closed, NowNs());
+        spdlog::info("process of job {}@{} {}", connection->job->row().name,
+                     connection->job->row().run_id, stats.closed ? "ended" : "vanished");
+      }
+    }
+  }
+  for (jobs::Job* job : touched) job->Advance();
+  return busy;
+}
+
+void Daemon::PublishControls() {
+  for (const auto& connection : connections_) {
+    if (connection->ended) continue;
+    if (const abi::Control* control = connection->job->TakeControl(connection->process_id)) {
+      connection->control->Write(*control);
+    }
+  }
+}
+
+// A live process of a job that did not come back after our restart and no longer runs.
+void Daemon::FindVanished(int64_t now_ns) {
+  if (now_ns - start_ns_ < kReconnectNs) return;
+  for (const auto& [id, job] : jobs_) {
+    for (const auto& [process_id, pid] : job->LiveProcesses()) {
+      const bool connected =
+          std::any_of(connections_.begin(), connections_.end(),
+                      [&](const auto& c) { return c->process_id == process_id; });
+      if (!connected && kill(pid, 0) != 0 && errno == ESRCH) {
+        job->OnProcessEnd(process_id, /*orderly=*/false, now_ns);
+      }
+    }
+  }
+}
+
+void Daemon::Commit() {
+  if (!batch_failed_) {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, job] : jobs_) job->TakeRows(batch_);
+    batch_cursors_.clear();
+    for (const auto& connection : connections_) {
+      ingest::Cursor cursor = connection->reader->cursor();
+      const std::string ring_id = connection->reader->ring_id();
+      batch_.cursors.push_back(
+          {.ring_id = ring_id, .bytes = connection->ended ? "" : cursor.Serialize()});
+      batch_cursors_.emplace_back(ring_id, std::move(cursor));
+    }
+  }
+  const absl::Status status = batch_.Empty() ? absl::OkStatus() : store_->Write(batch_);
+  absl::MutexLock lock(&mutex_);
+  if (!status.ok()) {
+    // Keep the batch as it is and read no ring until it is written: cursors and results belong
+    // together.
+    if (!batch_failed_) spdlog::error("{}", std::string(status.message()));
+    batch_failed_ = true;
+    trouble_ = std::string(status.message());
+    return;
+  }
+  if (batch_failed_) spdlog::info("the store can be written again");
+  batch_failed_ = false;
+  trouble_.clear();
+  batch_.Clear();
+  for (const auto& connection : connections_) {
+    for (const auto& [ring_id, cursor] : batch_cursors_) {
+      if (connection->reader->ring_id() == ring_id) connection->reader->Release(cursor);
+    }
+  }
+  connections_.erase(std::remove_if(connections_.begin(), connections_.end(),
+                                    [&](const auto& connection) {
+                                      return connection->ended &&
+                                             std::any_of(batch_cursors_.begin(),
+                                                         batch_cursors_.end(), [&](const auto& c) {
+                                                           return c.first ==
+                                                                  connection->reader->ring_id();
+                                                         });
+                                    }),
+                     connections_.end());
+  batch_cursors_.clear();
+}
+
+void Daemon::Prune() {
+  PruneOptions options{.max_bytes = options_.max_store_bytes};
+  if (options_.max_job_age_s > 0) {
+    options.ended_before_ns = NowNs() - options_.max_job_age_s * 1'000'000'000;
+  }
+  const auto result = store_->Prune(options);
+  if (!result.ok()) {
+    spdlog::warn("{}", std::string(result.status().message()));
+    return;
+  }
+  for (const std::string& job : result->removed_jobs)
+    spdlog::info("removed job {}: retention", job);
+  absl::MutexLock lock(&mutex_);
+  const auto removed = [&](const JobRow& row) {
+    return std::find(result->removed_jobs.begin(), result->removed_jobs.end(),
+                     absl::StrCat(row.name, "@", row.run_id)) != result->removed_jobs.end();
+  };
+  stored_jobs_.erase(std::remove_if(stored_jobs_.begin(), stored_jobs_.end(), removed),
+                     stored_jobs_.end());
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    it = !it->second->live() && removed(it->second->row()) ? jobs_.erase(it) : std::next(it);
+  }
+}
+
+// ------------------------------------------------------------------------------------ answers
+
+absl::StatusOr<jobs::Job*> Daemon::FindJob(std::string_view name) {
+  const std::string wanted(name);
+  int64_t id = 0;
+  const bool by_id = absl::SimpleAtoi(wanted, &id);
+  const auto matches = [&](const JobRow& row) {
+    return (by_id && row.job_id == id) || row.name == wanted ||
+           absl::StrCat(row.name, "@", row.run_id) == wanted;
+  };
+  // The latest that matches; an id beats a name that looks like one.
+  const JobRow* best = nullptr;
+  const auto consider = [&](const JobRow& row) {
+    if (!matches(row)) return;
+    const bool better = best == nullptr || (by_id && row.job_id == id) ||
+                        (!(by_id && best->job_id == id) && row.job_id > best->job_id);
+    if (better) best = &row;
+  };
+  for (const auto& [job_id, job] : jobs_) consider(job->row());
+  for (const JobRow& row : stored_jobs_) consider(row);
+  if (best == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("no job \"", wanted, "\"; `seqpoint jobs` lists what there is"));
+  }
+  if (const auto it = jobs_.find(best->job_id); it != jobs_.end()) return it->second.get();
+  return LoadJob(*best);
+}
+
+absl::StatusOr<v1::GetDaemonReply> Daemon::GetDaemon(const v1::GetDaemonRequest&) {
+  v1::GetDaemonReply reply;
+  reply.set_version("0.1.0");
+  reply.set_start_ns(start_ns_);
+  reply.set_pid(getpid());
+  reply.set_host(HostName());
+  reply.set_inject_socket(options_.directory + "/inject.sock");
+  reply.set_store_path(options_.store_path);
+  if (const auto bytes = store_->Bytes(); bytes.ok()) reply.set_store_bytes(*bytes);
+  reply.set_private_daemon(options_.end_when_idle > absl::ZeroDuration());
+  reply.set_abi_version(abi::kAbiVersion);
+  reply.mutable_limits()->set_max_store_bytes(options_.max_store_bytes);
+  reply.mutable_limits()->set_max_job_age_s(options_.max_job_age_s);
+  reply.mutable_limits()->set_max_ring_bytes(static_cast<int32_t>(abi::kMaxRingBytes));
+  absl::MutexLock lock(&mutex_);
+  reply.set_jobs(static_cast<int32_t>(jobs_.size() + stored_jobs_.size()));
+  reply.set_live_processes(static_cast<int32_t>(connections_.size()));
+  reply.set_trouble(trouble_);
+  return reply;
+}
+
+absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobRequest& request) {
+  if (request.name().empty()) return absl::InvalidArgumentError("name: must not be empty");
+  absl::MutexLock lock(&mutex_);
+  jobs::Job* job = nullptr;
+  if (!request.run_id().empty()) {
+    const auto found = FindJob(absl::StrCat(request.name(), "@", request.run_id()));
+    if (found.ok()) job = *found;
+  }
+  if (job == nullptr) {
+    const std::string run_id =
+        request.run_id().empty()
+            ? absl::FormatTime("%Y%m%d-%H%M%E3S", absl::Now(), absl::LocalTimeZone())
+            : request.run_id();
+    job = AddJob({.name = request.name(),
+                  .run_id = run_id,
+                  .host = HostName(),
+                  .command = request.command(),
+                  .state = v1::JOB_STATE_WAITING,
+                  .start_ns = NowNs()});
+  }
+  if (request.has_horizon()) {
+    if (const absl::Status status = job->SetHorizon(request.horizon()); !status.ok()) return status;
+  }
+  if (request.overhead_budget_share() != 0) {
+    v1::ControlRequest budget;
+    budget.set_action(v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET);
+    budget.set_overhead_budget_share(request.overhead_budget_share());
+    if (const absl::Status status = job->Control(budget); !status.ok()) return status;
+  }
+  v1::PrepareJobReply reply;
+  *reply.mutable_job() = job->Describe(true);
+  return reply;
+}
+
+absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  std::map<int64_t, const JobRow*, std::greater<>> rows;
+  for (const auto& [id, job] : jobs_) rows[id] = &job->row();
+  for (const JobRow& row : stored_jobs_) rows.try_emplace(row.job_id, &row);
+  v1::ListJobsReply reply;
+  for (const auto& [id, row] : rows) {
+    if (!request.name().empty() && row->name != request.name()) continue;
+    auto it = jobs_.find(id);
+    if (request.live_only() && (it == jobs_.end() || !it->second->live())) continue;
+    if (it == jobs_.end()) {
+      if (const auto job = LoadJob(*row); !job.ok()) return job.status();
+      it = jobs_.find(id);
+    }
+    *reply.add_jobs() = it->second->Describe(false);
+  }
+  return reply;
+}
+
+absl::StatusOr<v1::GetJobReply> Daemon::GetJob(const v1::GetJobRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(request.job());
+  if (!job.ok()) return job.status();
+  v1::GetJobReply reply;
+  *reply.mutable_job() = (*job)->Describe(true);
+  return reply;
+}
+
+absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t after_generation,
+                                           absl::Time deadline) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(name);
+  if (!job.ok()) return job.status();
+  const auto changed = [&job, after_generation] { return (*job)->generation() > after_generation; };
+  if (!mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline)) {
+    return absl::DeadlineExceededError("the job did not change");
+  }
+  return (*job)->Describe(true);
+}
+
+absl::StatusOr<v1::GetSeqPointsReply> Daemon::GetSeqPoints(const v1::GetSeqPointsRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(request.job());
+  if (!job.ok()) return job.status();
+  return (*job)->GetSeqPoints();
+}
+
+absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
+    const v1::ListIterationsRequest& request) {
+  int64_t first = 0;
+  if (!request.page_token().empty() && !absl::SimpleAtoi(request.page_token(), &first)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page_token: \"", request.page_token(), "\" is not one of ours"));
+  }
+  int64_t job_id;
+  std::map<int32_t, int64_t> per_rank;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto job = FindJob(request.job());
+    if (!job.ok()) return job.status();
+    job_id = (*job)->row().job_id;
+    per_rank = (*job)->IterationsPerRank();
+  }
+  int32_t rank = request.rank();
+  if (!request.has_rank() && !per_rank.empty()) rank = per_rank.begin()->first;
+  const auto rows =
+      store_->ReadIterations(job_id, rank, first, request.page_size(), request.measured_only());
+  if (!rows.ok()) return rows.status();
+  v1::ListIterationsReply reply;
+  reply.set_total(per_rank[rank]);
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(absl::StrCat(job_id));
+  if (!job.ok()) return job.status();
+  for (const IterationRow& row : *rows) {
+    v1::Iteration& to = *reply.add_iterations();
+    to.set_number(row.number);
+    to.set_rank(row.rank);
+    to.set_incarnation(row.incarnation);
+    for (const int64_t length : (*job)->UserLengths(row.length, row.length_count)) {
+      to.add_lengths(length);
+    }
+    to.set_start_ns(row.start_ns);
+    to.set_duration_ns(row.duration_ns);
+    to.set_level(static_cast<v1::Level>(row.level));
+    to.set_distorted((row.flags & kIterationDistorted) != 0);
+    to.set_redone((row.flags & kIterationRedone) != 0);
+    to.set_first_occurrence((row.flags & kIterationFirst) != 0);
+    to.set_config((*job)->ConfigName(row.config_id));
+  }
+  if (static_cast<int>(rows->size()) >= request.page_size()) {
+    reply.set_next_page_token(absl::StrCat(rows->back().number + 1));
+  }
+  *reply.mutable_losses() = (*job)->Describe(false).losses();
+  return reply;
+}
+
+absl::StatusOr<v1::ProjectReply> Daemon::Project(const v1::ProjectRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(request.job());
+  if (!job.ok()) return job.status();
+  return (*job)->Project(request);
+}
+
+absl::StatusOr<v1::GetCountersReply> Daemon::GetCounters(const v1::GetCountersRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(request.job());
+  if (!job.ok()) return job.status();
+  return (*job)->GetCounters(request);
+}
+
+absl::StatusOr<v1::GetKernelsReply> Daemon::GetKernels(const v1::GetKernelsRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(request.job());
+  if (!job.ok()) return job.status();
+  return (*job)->GetKernels(request);
+}
+
+absl::Status Daemon::Export(const v1::ExportRequest& request,
+                            absl::FunctionRef<bool(std::string_view)> write) {
+  JobRow row;
+  ExportContext context;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto job = FindJob(request.job());
+    if (!job.ok()) return job.status();
+    row = (*job)->row();
+    for (const auto& [rank, iterations] : (*job)->IterationsPerRank()) {
+      context.ranks.push_back(rank);
+    }
+  }
+  const auto with_job = [&](const auto& ask) {
+    absl::MutexLock lock(&mutex_);
+    const auto job = FindJob(absl::StrCat(row.job_id));
+    return job.ok() ? ask(**job) : decltype(ask(**job)){};
+  };
+  context.lengths = [&](const IterationRow& iteration) {
+    return with_job([&](const jobs::Job& job) {
+      return job.UserLengths(iteration.length, iteration.length_count);
+    });
+  };
+  context.config_name = [&](uint32_t config_id) {
+    return with_job([&](const jobs::Job& job) { return job.ConfigName(config_id); });
+  };
+  switch (request.format()) {
+    case v1::ExportRequest::FORMAT_CHROME:
+      return ExportChrome(*store_, row, context, write);
+    case v1::ExportRequest::FORMAT_CSV:
+      return ExportCsv(*store_, row, context, write);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("format: ", static_cast<int>(request.format()), " is unknown"));
+  }
+}
+
+absl::StatusOr<v1::SetHorizonReply> Daemon::SetHorizon(const v1::SetHorizonRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(request.job());
+  if (!job.ok()) return job.status();
+  if (const absl::Status status = (*job)->SetHorizon(request.horizon()); !status.ok()) {
+    return status;
+  }
+  v1::SetHorizonReply reply;
+  *reply.mutable_job() = (*job)->Describe(true);
+  return reply;
+}
+
+absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(request.job());
+  if (!job.ok()) return job.status();
+  if (const absl::Status status = (*job)->Control(request); !status.ok()) return status;
+  v1::ControlReply reply;
+  *reply.mutable_job() = (*job)->Describe(true);
+  return reply;
+}
+
+}  // namespace seqpoint

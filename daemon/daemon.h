@@ -1,0 +1,122 @@
+// Daemon: rings in, jobs, store, answers out. Ties ingest/, jobs/, store/ and rpc/ together.
+//
+// One ingest thread drives inject.sock, every ring and every job: poll, advance, publish plans, and
+// at most 100 ms apart one transaction with the results, the jobs' states and the rings' cursors;
+// only then is ring space freed. gRPC threads ask under the same lock, for as long as an answer
+// takes to compute. While the store cannot write (disk full), rings are not read: they fill, drop
+// and count, and nothing that was there is lost.
+//
+// Threading: Start, Stop and the Backend functions from any thread. Ownership: owns its store, its
+// sockets and its thread.
+#ifndef DAEMON_DAEMON_H_
+#define DAEMON_DAEMON_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "daemon/ingest/control_writer.h"
+#include "daemon/ingest/inject_server.h"
+#include "daemon/ingest/ring_reader.h"
+#include "daemon/jobs/job.h"
+#include "daemon/rpc/backend.h"
+#include "daemon/store/store.h"
+
+namespace seqpoint {
+
+struct DaemonOptions {
+  std::string directory;  // of inject.sock
+  std::string store_path;
+  StoreOptions store;
+  jobs::JobOptions job;
+  int64_t max_store_bytes = 4ll << 30;
+  int64_t max_job_age_s = 30ll * 24 * 3600;
+  // A private daemon ends this long after its last process. Zero: never.
+  absl::Duration end_when_idle = absl::ZeroDuration();
+};
+
+class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
+ public:
+  // Opens the store and inject.sock, and recovers every job. Errors as Store::Open and
+  // InjectServer::Listen say.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(DaemonOptions options);
+  ~Daemon() override;
+
+  // Commits what is there and ends the ingest thread. Idempotent.
+  void Stop();
+  // True once a private daemon has had nothing to do for long enough.
+  bool idle() const { return idle_.load(std::memory_order_relaxed); }
+
+  absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest& request) override;
+  absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override;
+  absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override;
+  absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) override;
+  absl::StatusOr<v1::Job> WaitForJob(const std::string& job, int64_t after_generation,
+                                     absl::Time deadline) override;
+  absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(
+      const v1::GetSeqPointsRequest& request) override;
+  absl::StatusOr<v1::ListIterationsReply> ListIterations(
+      const v1::ListIterationsRequest& request) override;
+  absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) override;
+  absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) override;
+  absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) override;
+  absl::Status Export(const v1::ExportRequest& request,
+                      absl::FunctionRef<bool(std::string_view)> write) override;
+  absl::StatusOr<v1::SetHorizonReply> SetHorizon(const v1::SetHorizonRequest& request) override;
+  absl::StatusOr<v1::ControlReply> Control(const v1::ControlRequest& request) override;
+
+ private:
+  struct Connection;
+
+  Daemon(DaemonOptions options, std::unique_ptr<Store> store);
+  absl::Status Recover() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Run();
+  absl::Status OnProcess(ingest::AcceptedProcess process) override;  // on the ingest thread
+  void OnGone(uint64_t id) override;
+  absl::StatusOr<jobs::Job*> JobOf(const ingest::AcceptedProcess& process)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Reads every ring once; true when something came.
+  bool PollRings() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PublishControls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Commit();
+  void Prune();
+  void FindVanished(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  absl::StatusOr<jobs::Job*> FindJob(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<jobs::Job*> LoadJob(const JobRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  jobs::Job* AddJob(JobRow row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const DaemonOptions options_;
+  const int64_t start_ns_;
+  const std::unique_ptr<Store> store_;
+  std::unique_ptr<ingest::InjectServer> server_;  // of the ingest thread
+
+  absl::Mutex mutex_;
+  std::map<int64_t, std::unique_ptr<jobs::Job>> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<JobRow> stored_jobs_ ABSL_GUARDED_BY(mutex_);  // not loaded: ended before we began
+  std::vector<std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);
+
+  // Of the ingest thread.
+  WriteBatch batch_;
+  bool batch_failed_ = false;  // the store could not take batch_ yet
+  std::vector<std::pair<std::string, ingest::Cursor>> batch_cursors_;
+
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> idle_ = false;
+  std::thread thread_;
+};
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_DAEMON_H_

@@ -1,0 +1,180 @@
+#include "daemon/jobs/iteration_builder.h"
+
+#include <utility>
+
+namespace seqpoint::jobs {
+
+void IterationBuilder::OnBoundary(const abi::BoundaryEvent& event) {
+  State& s = state_;
+  if (s.has_number && event.iteration != s.number) {
+    // A step or boundary was lost with a full lane. The numbers still tell how many iterations
+    // passed; what lies in the gap has no begin or no end and is left out.
+    if (event.iteration > s.number) lost_iterations_ += event.iteration - s.number;
+    s.has_begin = false;
+    s.candidates = 0;
+    s.open = {};
+    if (!s.pending.empty() && !s.pending.back().has_end) {
+      s.pending.pop_back();
+      ++lost_iterations_;
+    }
+  }
+  s.has_number = true;
+  s.number = event.iteration;
+
+  // A clock event between the step and the first candidate stands for that candidate.
+  const Candidate candidate{.api_ns = event.api_ns,
+                            .call_sequence = event.call_sequence,
+                            .correlation_id = std::exchange(s.early_clock, 0)};
+  if (!s.pending.empty() && !s.pending.back().has_end) Close(candidate);
+  if (s.candidates == 0) s.other = candidate;
+  ++s.candidates;
+  s.begin = candidate;
+  s.has_begin = true;
+  if (event.flags & abi::kDistorted) s.open.iteration.distorted = true;
+}
+
+void IterationBuilder::OnDecision(const abi::DecisionEvent& event) {
+  State& s = state_;
+  if (!s.has_number || event.iteration != s.number) return;
+  FinishedIteration& open = s.open.iteration;
+  open.length[0] = event.length[0];
+  open.length[1] = event.length[1];
+  open.valid = event.valid;
+  if (event.config_id != 0) open.config_id = event.config_id;
+}
+
+void IterationBuilder::OnClock(const abi::ClockEvent& event) {
+  State& s = state_;
+  if (!s.has_number || event.iteration != s.number) return;
+  if (!s.has_begin) {
+    s.early_clock = event.correlation_id;
+    return;
+  }
+  if (s.begin.correlation_id != 0) return;
+  s.begin.correlation_id = event.correlation_id;
+  if (s.candidates == 1) s.other.correlation_id = event.correlation_id;
+  if (!s.pending.empty() && s.pending.back().has_end &&
+      s.pending.back().end.call_sequence == s.begin.call_sequence &&
+      s.pending.back().end.correlation_id == 0) {
+    s.pending.back().end.correlation_id = event.correlation_id;
+  }
+  Resolve(false);
+}
+
+void IterationBuilder::OnStep(const abi::StepEvent& event) {
+  State& s = state_;
+  if (!s.has_begin || event.iteration != s.number) {
+    if (s.has_number && event.iteration >= s.number) {
+      lost_iterations_ += event.iteration - s.number + 1;
+      s.number = event.iteration + 1;
+    }
+    s.has_begin = false;
+    s.candidates = 0;
+    s.open = {};
+    return;
+  }
+  Pending done = std::move(s.open);
+  FinishedIteration& iteration = done.iteration;
+  iteration.number = event.iteration;
+  iteration.length[0] = event.length[0];
+  iteration.length[1] = event.length[1];
+  iteration.valid = event.valid;
+  iteration.micro_steps = event.micro_steps;
+  iteration.call_sequence = s.begin.call_sequence;
+  done.begin = s.begin;
+  iteration.other_batches = s.candidates - 1;
+  if (s.candidates > 1) done.other = s.other;
+  done.synchronised = s.synced && s.synced_before;
+  s.synced_before = s.synced;
+  s.synced = false;
+  s.pending.push_back(std::move(done));
+  s.open = {};
+  s.has_begin = false;
+  s.candidates = 0;
+  s.number = event.iteration + 1;
+  Resolve(false);
+}
+
+void IterationBuilder::OnSync(const abi::SyncEvent&) { state_.synced = true; }
+
+void IterationBuilder::OnGpuStart(uint32_t correlation_id, uint64_t start_ns) {
+  if (correlation_id == 0 || start_ns == 0) return;
+  const auto [it, added] = stamps_.insert_or_assign(correlation_id, static_cast<int64_t>(start_ns));
+  if (!added) return;
+  stamp_order_.push_back(correlation_id);
+  if (stamp_order_.size() > kMaxStamps) {
+    stamps_.erase(stamp_order_.front());
+    stamp_order_.pop_front();
+  }
+  Resolve(false);
+}
+
+void IterationBuilder::Finish() { Resolve(true); }
+
+void IterationBuilder::Close(const Candidate& end) {
+  Pending& last = state_.pending.back();
+  last.end = end;
+  last.has_end = true;
+  Resolve(false);
+}
+
+int64_t IterationBuilder::StampOf(uint32_t correlation_id) const {
+  const auto it = stamps_.find(correlation_id);
+  return it == stamps_.end() ? 0 : it->second;
+}
+
+void IterationBuilder::Resolve(bool give_up) {
+  std::deque<Pending>& pending = state_.pending;
+  while (!pending.empty()) {
+    Pending& first = pending.front();
+    for (Candidate* candidate : {&first.begin, &first.end, &first.other}) {
+      if (candidate->gpu_ns == 0) candidate->gpu_ns = StampOf(candidate->correlation_id);
+    }
+    const bool complete = first.has_end && first.begin.gpu_ns != 0 && first.end.gpu_ns != 0;
+    // A stamp is late by a flush of CUPTI's buffers, not by many iterations.
+    const bool stamps_expected = first.begin.correlation_id != 0 && first.end.correlation_id != 0;
+    const size_t patience = stamps_expected ? kMaxPending : kMaxUnstamped;
+    if (!complete && !give_up && pending.size() <= patience) return;
+
+    FinishedIteration& iteration = first.iteration;
+    iteration.start_ns = first.begin.gpu_ns != 0 ? first.begin.gpu_ns : first.begin.api_ns;
+    if (complete) {
+      iteration.duration_ns = first.end.gpu_ns - first.begin.gpu_ns;
+      iteration.gpu_time = true;
+      if (first.other.gpu_ns != 0) {
+        iteration.other_duration_ns = first.begin.gpu_ns - first.other.gpu_ns;
+      }
+    } else if (first.has_end && first.synchronised) {
+      iteration.duration_ns = static_cast<int64_t>(first.end.api_ns - first.begin.api_ns);
+    }
+    if (iteration.duration_ns < 0) iteration.duration_ns = 0;  // reversed stamps: unknown
+    finished_.push_back(iteration);
+    pending.pop_front();
+  }
+}
+
+std::vector<FinishedIteration> IterationBuilder::TakeFinished() {
+  return std::exchange(finished_, {});
+}
+
+IterationBuilder::State IterationBuilder::SaveState() const {
+  State copy = state_;
+  copy.lost_iterations = lost_iterations_;
+  // Stamps that arrived are folded into the candidates, so that they need not be stored.
+  for (Pending& pending : copy.pending) {
+    for (Candidate* candidate : {&pending.begin, &pending.end, &pending.other}) {
+      if (candidate->gpu_ns == 0) candidate->gpu_ns = StampOf(candidate->correlation_id);
+    }
+  }
+  for (Candidate* candidate : {&copy.begin, &copy.other}) {
+    if (candidate->gpu_ns == 0) candidate->gpu_ns = StampOf(candidate->correlation_id);
+  }
+  return copy;
+}
+
+void IterationBuilder::LoadState(State state) {
+  lost_iterations_ = state.lost_iterations;
+  state_ = std::move(state);
+}
+
+}  // namespace seqpoint::jobs

@@ -1,0 +1,113 @@
+// IterationBuilder: turns the matcher's events of one process (boundary candidates, decisions,
+// steps, clock marks) and GPU stamps into finished iterations.
+//
+//   builder.OnBoundary(event); builder.OnClock(clock); builder.OnStep(step);   // in lane order
+//   builder.OnGpuStart(correlation_id, start_ns);                              // any time later
+//   for (const FinishedIteration& iteration : builder.TakeFinished()) ...
+//
+// An iteration lasts from its begin (the last candidate before its step) to the next candidate,
+// which may open an evaluation phase. Its time is the difference of the GPU stamps of the two,
+// since the CPU may run far ahead; where a stamp never comes, the difference of API stamps is used
+// if the host waited for the GPU in this iteration and in the one before, else the time stays
+// unknown.
+//
+// Threading: one thread. Ownership: values only. Memory: bounded by kMaxPending iterations and
+// kMaxStamps stamps, whatever arrives.
+#ifndef DAEMON_JOBS_ITERATION_BUILDER_H_
+#define DAEMON_JOBS_ITERATION_BUILDER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "injection/abi/records.h"
+
+namespace seqpoint::jobs {
+
+struct FinishedIteration {
+  uint64_t number = 0;  // as the matcher counted it
+  int64_t length[2] = {0, 0};
+  uint32_t valid = 0;  // bit i: length[i] is known
+  int64_t start_ns = 0;
+  int64_t duration_ns = 0;  // 0: unknown
+  uint64_t call_sequence = 0;
+  uint16_t config_id = 0;  // measurement taken
+  uint32_t micro_steps = 1;
+  bool distorted = false;
+  bool gpu_time = false;  // duration is from GPU stamps
+  // What ran between the end of the iteration before and this one's begin: an evaluation phase.
+  uint32_t other_batches = 0;
+  int64_t other_duration_ns = 0;
+};
+
+class IterationBuilder {
+ public:
+  void OnBoundary(const abi::BoundaryEvent& event);
+  void OnDecision(const abi::DecisionEvent& event);
+  void OnClock(const abi::ClockEvent& event);
+  void OnStep(const abi::StepEvent& event);
+  void OnSync(const abi::SyncEvent& event);
+  void OnGpuStart(uint32_t correlation_id, uint64_t start_ns);
+
+  // The process is gone: what waits for stamps is finished as it is.
+  void Finish();
+
+  // Finished since the last call, in order.
+  std::vector<FinishedIteration> TakeFinished();
+
+  // Iterations whose boundary or step was lost with the ring; counted, never guessed.
+  uint64_t lost_iterations() const { return lost_iterations_; }
+
+  // Everything above as plain values, for the store.
+  struct Candidate {
+    uint64_t api_ns = 0;
+    uint64_t call_sequence = 0;
+    uint32_t correlation_id = 0;
+    int64_t gpu_ns = 0;  // 0: not known yet
+  };
+  struct Pending {
+    FinishedIteration iteration;
+    Candidate begin;
+    Candidate end;
+    Candidate other;  // first candidate after the previous step, when it is not the begin
+    bool has_end = false;
+    bool synchronised = false;  // the host waited in this iteration and the one before
+  };
+  struct State {
+    bool has_number = false;
+    uint64_t number = 0;  // of the open iteration
+    bool has_begin = false;
+    Candidate begin;
+    Candidate other;
+    uint32_t candidates = 0;   // since the last step
+    uint32_t early_clock = 0;  // correlation id of a clock event between step and first candidate
+    Pending open;              // lengths, config and flags gathered for the open iteration
+    bool synced = false;
+    bool synced_before = false;
+    std::deque<Pending> pending;
+    uint64_t lost_iterations = 0;
+  };
+  State SaveState() const;
+  void LoadState(State state);
+
+  static constexpr size_t kMaxPending = 64;   // iterations that wait for stamps
+  static constexpr size_t kMaxUnstamped = 4;  // ... when no clock event came at all
+  static constexpr size_t kMaxStamps = 1 << 16;
+
+ private:
+  void Close(const Candidate& end);
+  void Resolve(bool give_up);
+  int64_t StampOf(uint32_t correlation_id) const;
+
+  State state_;
+  uint64_t lost_iterations_ = 0;
+  std::vector<FinishedIteration> finished_;
+  std::unordered_map<uint32_t, int64_t> stamps_;
+  std::deque<uint32_t> stamp_order_;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_ITERATION_BUILDER_H_

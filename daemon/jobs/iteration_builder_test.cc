@@ -1,0 +1,170 @@
+#include "daemon/jobs/iteration_builder.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+// A process that marks iterations of 100 ns on the CPU and, `lag_ns` later, 1000 ns on the GPU.
+class Script {
+ public:
+  explicit Script(IterationBuilder& builder) : builder_(builder) {}
+
+  void Candidate(uint64_t n, int64_t gpu_ns, bool clock = true) {
+    api_ns_ += 10;
+    builder_.OnBoundary({.iteration = n, .api_ns = api_ns_, .call_sequence = ++call_});
+    if (!clock) return;
+    ++correlation_;
+    builder_.OnClock({.iteration = n, .api_ns = api_ns_, .correlation_id = correlation_});
+    stamps_.emplace_back(correlation_, gpu_ns);
+  }
+  void Step(uint64_t n, int64_t length) {
+    api_ns_ += 90;
+    builder_.OnStep(
+        {.iteration = n, .api_ns = api_ns_, .length = {length, 0}, .valid = 1, .micro_steps = 1});
+  }
+  void SendStamps() {
+    for (const auto& [id, ns] : stamps_) builder_.OnGpuStart(id, static_cast<uint64_t>(ns));
+    stamps_.clear();
+  }
+  uint64_t api_ns() const { return api_ns_; }
+
+ private:
+  IterationBuilder& builder_;
+  uint64_t api_ns_ = 1000;
+  uint64_t call_ = 0;
+  uint32_t correlation_ = 100;
+  std::vector<std::pair<uint32_t, int64_t>> stamps_;
+};
+
+TEST(IterationBuilder, TimeIsTheDifferenceOfGpuStampsHoweverLateTheyCome) {
+  IterationBuilder builder;
+  Script script(builder);
+  for (uint64_t n = 0; n < 5; ++n) {
+    script.Candidate(n, 50'000 + static_cast<int64_t>(n) * 1000);
+    script.Step(n, 7);
+  }
+  EXPECT_TRUE(builder.TakeFinished().empty());
+  script.SendStamps();
+  const auto finished = builder.TakeFinished();
+  ASSERT_EQ(finished.size(), 4);  // the fifth has no end yet
+  for (uint64_t n = 0; n < 4; ++n) {
+    EXPECT_EQ(finished[n].number, n);
+    EXPECT_EQ(finished[n].duration_ns, 1000);
+    EXPECT_TRUE(finished[n].gpu_time);
+    EXPECT_EQ(finished[n].length[0], 7);
+  }
+  builder.Finish();
+  const auto last = builder.TakeFinished();
+  ASSERT_EQ(last.size(), 1);
+  EXPECT_EQ(last[0].duration_ns, 0);  // unknown, not guessed
+}
+
+TEST(IterationBuilder, AnEvaluationPhaseIsNotPartOfAnIteration) {
+  IterationBuilder builder;
+  Script script(builder);
+  script.Candidate(0, 1000);
+  script.Step(0, 7);
+  for (int batch = 0; batch < 3; ++batch) script.Candidate(1, 2000 + batch * 100);  // evaluation
+  script.Candidate(1, 2300);                                                        // training
+  script.Step(1, 7);
+  script.Candidate(2, 3300);
+  script.SendStamps();
+  const auto finished = builder.TakeFinished();
+  ASSERT_EQ(finished.size(), 2);
+  EXPECT_EQ(finished[0].duration_ns, 1000);
+  EXPECT_EQ(finished[1].duration_ns, 1000);
+  EXPECT_EQ(finished[1].other_batches, 3u);
+  EXPECT_EQ(finished[1].other_duration_ns, 300);
+}
+
+TEST(IterationBuilder, ALostStepCostsItsIterationsAndNoOthers) {
+  IterationBuilder builder;
+  Script script(builder);
+  script.Candidate(0, 1000);
+  script.Step(0, 7);
+  script.Candidate(1, 2000);
+  // Step 1, boundary 2 and step 2 were dropped.
+  script.Candidate(3, 5000);
+  script.Step(3, 7);
+  script.Candidate(4, 6000);
+  script.SendStamps();
+  const auto finished = builder.TakeFinished();
+  ASSERT_EQ(finished.size(), 2);
+  EXPECT_EQ(finished[0].number, 0u);
+  EXPECT_EQ(finished[0].duration_ns, 1000);
+  EXPECT_EQ(finished[1].number, 3u);
+  EXPECT_EQ(finished[1].duration_ns, 1000);
+  EXPECT_EQ(builder.lost_iterations(), 2u);
+}
+
+TEST(IterationBuilder, WithoutGpuStampsApiTimesCountOnlyWhereTheHostWaited) {
+  for (const bool waits : {true, false}) {
+    IterationBuilder builder;
+    Script script(builder);
+    for (uint64_t n = 0; n < 20; ++n) {
+      script.Candidate(n, 0, /*clock=*/false);
+      if (waits) builder.OnSync({.iteration = n});
+      script.Step(n, 7);
+    }
+    const auto finished = builder.TakeFinished();
+    ASSERT_GT(finished.size(), 10);
+    EXPECT_EQ(finished[5].duration_ns, waits ? 100 : 0);
+    EXPECT_FALSE(finished[5].gpu_time);
+  }
+}
+
+TEST(IterationBuilder, AClockEventRightAfterTheStepStandsForTheNextBegin) {
+  IterationBuilder builder;
+  uint64_t api_ns = 0;
+  for (uint64_t n = 0; n < 4; ++n) {
+    builder.OnClock(
+        {.iteration = n, .api_ns = ++api_ns, .correlation_id = static_cast<uint32_t>(n) + 1});
+    builder.OnBoundary({.iteration = n, .api_ns = ++api_ns, .call_sequence = n});
+    builder.OnStep({.iteration = n, .api_ns = ++api_ns, .valid = 0});
+    builder.OnGpuStart(static_cast<uint32_t>(n) + 1, 1000 * (n + 1));
+  }
+  builder.Finish();
+  const auto finished = builder.TakeFinished();
+  ASSERT_EQ(finished.size(), 4);
+  EXPECT_EQ(finished[0].duration_ns, 0);  // its clock came before anything was known
+  EXPECT_EQ(finished[1].duration_ns, 1000);
+  EXPECT_EQ(finished[2].duration_ns, 1000);
+}
+
+TEST(IterationBuilder, SavedStateGoesOnWithTheSameAnswers) {
+  IterationBuilder straight, before, after;
+  Script a(straight);
+  for (uint64_t n = 0; n < 6; ++n) {
+    a.Candidate(n, 1000 * static_cast<int64_t>(n + 1));
+    a.Step(n, 3);
+  }
+  a.SendStamps();
+  {
+    Script b(before);
+    for (uint64_t n = 0; n < 3; ++n) {
+      b.Candidate(n, 1000 * static_cast<int64_t>(n + 1));
+      b.Step(n, 3);
+    }
+    b.SendStamps();
+    after.LoadState(before.SaveState());
+    (void)before.TakeFinished();
+  }
+  for (uint64_t n = 3; n < 6; ++n) {
+    const uint32_t id = 500 + static_cast<uint32_t>(n);
+    after.OnBoundary({.iteration = n, .api_ns = 5000 + n, .call_sequence = 100 + n});
+    after.OnClock({.iteration = n, .api_ns = 5000 + n, .correlation_id = id});
+    after.OnGpuStart(id, 1000 * (n + 1));
+    after.OnStep({.iteration = n, .api_ns = 5000 + n, .length = {3, 0}, .valid = 1});
+  }
+  const auto want = straight.TakeFinished();
+  const auto got = after.TakeFinished();
+  ASSERT_FALSE(got.empty());
+  for (const FinishedIteration& iteration : got) {
+    EXPECT_EQ(iteration.duration_ns, want[iteration.number].duration_ns) << iteration.number;
+  }
+}
+
+}  // namespace
+}  // namespace seqpoint::jobs

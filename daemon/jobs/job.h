@@ -1,0 +1,189 @@
+// Job: the state machine of one training run. Records of its processes come in; iterations,
+// measurements, plans and answers go out.
+//
+//   learning   the learner listens to the launch stream of one process
+//   verifying  a rule was published; the library's boundaries and our own, from the same stream,
+//              must agree on a whole iteration before learning stops
+//   marking    only boundaries, lengths and times; a few iterations are measured
+//
+// The daemon feeds it batch by batch and then calls Advance() once:
+//
+//   job.OnEvent(process, type, payload); job.OnData(process, records); job.Advance();
+//   job.TakeRows(batch);                      // for the store, with the rings' cursors
+//   if (const abi::Control* control = job.TakeControl(process)) ...   // for the ring's control
+//   block
+//
+// Threading: one thread at a time; the daemon's lock excludes. Ownership: everything is its own.
+// No I/O: what must last is in the rows it hands out, and Restore() takes them back.
+#ifndef DAEMON_JOBS_JOB_H_
+#define DAEMON_JOBS_JOB_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "daemon/counters/metric_sets.h"
+#include "daemon/jobs/iteration_builder.h"
+#include "daemon/jobs/learning.h"
+#include "daemon/jobs/length_scale.h"
+#include "daemon/jobs/state.pb.h"
+#include "daemon/seqpoint/engine.h"
+#include "daemon/store/store.h"
+#include "injection/abi/control.h"
+#include "injection/abi/records.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::jobs {
+
+inline constexpr int32_t kJobStateVersion = 1;
+
+// Statistic sets of the engine beside the counter configurations, whose set is their config id.
+inline constexpr uint32_t kKernelTimeSet = abi::kConfigTrace;
+inline constexpr uint32_t kKernelLaunchSet = 0x10000 + abi::kConfigTrace;
+
+struct JobOptions {
+  int measurement_budget = 64;  // measured iterations over the whole run
+  double overhead_budget_share = 0.01;
+};
+
+// What the ring's reader counted for a process so far.
+struct RingLosses {
+  uint64_t dropped = 0;
+  uint64_t lost = 0;
+  uint64_t rejected = 0;
+  uint64_t cupti_dropped = 0;
+  uint64_t invalid_timestamps = 0;
+  uint32_t clock_kind = 0;
+};
+
+class Job {
+ public:
+  Job(JobRow row, JobOptions options);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // A process as the store knows it. The learn log is what its trace segments of number
+  // LearnLogNumber(process_id) hold, in order; only a live process needs it.
+  struct StoredProcess {
+    ProcessRow row;
+    std::vector<NameRow> names;
+    std::string learn_log;
+  };
+  static int64_t LearnLogNumber(int64_t process_id) { return -process_id; }
+
+  // Puts back what TakeRows() handed out. A state of another version, or a damaged one, is an
+  // error that names the job; the rows are then all there is.
+  absl::Status Restore(const std::vector<StateRow>& states,
+                       const std::vector<StoredProcess>& processes);
+
+  // A process of this job connected for the first time. Its id is `row.process_id`.
+  void AddProcess(const ProcessRow& row);
+  bool HasProcess(int64_t process_id) const { return processes_.contains(process_id); }
+  int32_t NextIncarnation(int32_t rank) const;
+  std::vector<std::pair<int64_t, int32_t>> LiveProcesses() const;  // id, pid
+
+  void OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload);
+  void OnData(int64_t process_id, absl::Span<const abi::DataRecord> records);
+  void OnLosses(int64_t process_id, const RingLosses& losses);
+  // The ring is drained and the process is gone.
+  void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns);
+
+  void Advance();
+
+  // The control block a process should see, if it changed since the last call for this process.
+  const abi::Control* TakeControl(int64_t process_id);
+  // Makes TakeControl answer again: a new daemon rewrites the whole block.
+  void RepublishControl(int64_t process_id);
+
+  // Appends everything that changed since the last call.
+  void TakeRows(WriteBatch& batch);
+
+  absl::Status SetHorizon(const v1::Horizon& horizon);
+  absl::Status Control(const v1::ControlRequest& request);
+
+  // Answers. `generation` grows with every change a watcher would see.
+  int64_t generation() const { return generation_; }
+  const JobRow& row() const { return row_; }
+  bool live() const;
+  v1::Job Describe(bool with_details) const;
+  absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) const;
+  absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints() const;
+  absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) const;
+  absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) const;
+  // Feature units -> the user's lengths.
+  std::vector<int64_t> UserLengths(const int64_t length[2], int count) const;
+  std::string ConfigName(uint32_t config_id) const;
+  // Finished iterations of each rank, over all incarnations.
+  std::map<int32_t, int64_t> IterationsPerRank() const;
+
+ private:
+  struct Process;
+
+  void OnFinished(Process& process, const FinishedIteration& iteration);
+  void OnMeasurement(Process& process, uint64_t number, uint32_t set, std::vector<double> values);
+  void OnRuleLearned(LearnedRule rule);
+  void ResolveWindows(Process& process);
+  void MatchLengths();
+  void UpdatePlan();
+  void BuildControl(Process& process);
+  abi::Level WantedLevel(const Process& process) const;
+  int KernelIndex(const std::string& name);
+  v1::Losses SumLosses() const;
+  v1::Rule DescribeRule() const;
+  v1::Projection ToProto(const Projection& projection, std::string_view metric,
+                         std::string_view unit) const;
+  // The engine's horizon for a horizon in the user's lengths; an error when the lengths cannot be
+  // mapped onto the learned feature.
+  absl::StatusOr<Horizon> EngineHorizon(const v1::Horizon& horizon) const;
+  // A copy of the engine with another horizon, for questions about another run.
+  absl::StatusOr<OnlineEngine> EngineFor(const v1::Horizon& horizon) const;
+  v1::ClockKind clock_kind() const;
+  PlanOptions MakePlanOptions() const;
+  JobState SaveState() const;
+  static void RestoreProcess(const ProcessState& saved, Process& process);
+  static void SetName(Process& process, const NameRow& name);
+
+  JobRow row_;
+  JobOptions options_;
+  OnlineEngine engine_;
+  std::map<int64_t, std::unique_ptr<Process>> processes_;
+  std::optional<LearnedRule> rule_;
+  std::string sentence_;
+  uint32_t rule_generation_ = 0;
+  uint32_t control_generation_ = 0;
+  const counters::MetricSet* metric_set_;
+  std::vector<PlanEntry> plan_;
+  std::vector<std::string> kernels_;
+  absl::flat_hash_map<std::string, int> kernel_index_;
+  v1::Horizon horizon_;
+  bool horizon_applied_ = false;
+  bool paused_ = false;
+  bool released_ = false;
+  v1::Level forced_level_ = v1::LEVEL_UNSPECIFIED;
+  Histogram1 observed_[2];
+  int64_t factor_[2] = {0, 0};
+  bool swapped_ = false;  // the user's first length is the feature's second
+  int64_t other_batches_ = 0;
+  int64_t other_duration_ns_ = 0;
+  int64_t next_number_ = 0;  // of the next iteration of a new incarnation
+  int64_t generation_ = 1;
+  bool plan_stale_ = false;
+  bool job_dirty_ = true;
+  bool state_dirty_ = true;
+  bool engine_dirty_ = true;
+  WriteBatch rows_;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_JOB_H_

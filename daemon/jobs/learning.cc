@@ -1,0 +1,237 @@
+#include "daemon/jobs/learning.h"
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+namespace seqpoint::jobs {
+namespace {
+
+template <typename T>
+std::vector<uint8_t> Bytes(const T& event) {
+  const auto* data = reinterpret_cast<const uint8_t*>(&event);
+  return {data, data + sizeof(T)};
+}
+
+template <typename T>
+bool Read(absl::Span<const uint8_t> payload, T& event) {
+  if (payload.size() < sizeof(T)) return false;
+  std::memcpy(&event, payload.data(), sizeof(T));
+  return true;
+}
+
+bool BlocksHost(uint8_t op) {
+  return op == static_cast<uint8_t>(abi::Op::kStreamSync) ||
+         op == static_cast<uint8_t>(abi::Op::kEventSync) ||
+         op == static_cast<uint8_t>(abi::Op::kContextSync);
+}
+
+bool IsNvtx(uint8_t op) {
+  return op >= static_cast<uint8_t>(abi::Op::kNvtxPush) &&
+         op <= static_cast<uint8_t>(abi::Op::kNvtxMark);
+}
+
+}  // namespace
+
+bool FeedBuilder(abi::EventType type, absl::Span<const uint8_t> payload, int64_t offset,
+                 IterationBuilder& builder) {
+  switch (type) {
+    case abi::EventType::kBoundary: {
+      abi::BoundaryEvent event;
+      if (!Read(payload, event)) return false;
+      event.iteration += offset;
+      builder.OnBoundary(event);
+      return true;
+    }
+    case abi::EventType::kDecision: {
+      abi::DecisionEvent event;
+      if (!Read(payload, event)) return false;
+      event.iteration += offset;
+      builder.OnDecision(event);
+      return true;
+    }
+    case abi::EventType::kStep: {
+      abi::StepEvent event;
+      if (!Read(payload, event)) return false;
+      event.iteration += offset;
+      builder.OnStep(event);
+      return true;
+    }
+    case abi::EventType::kClock: {
+      abi::ClockEvent event;
+      if (!Read(payload, event)) return false;
+      event.iteration += offset;
+      builder.OnClock(event);
+      return true;
+    }
+    case abi::EventType::kSync: {
+      abi::SyncEvent event;
+      if (!Read(payload, event)) return false;
+      event.iteration += offset;
+      builder.OnSync(event);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+Learning::Learning() : learner_(std::make_unique<Learner>()) {}
+
+void Learning::OnName(uint32_t name_id, uint64_t hash, std::string_view text) {
+  if (name_id >= names_.size()) names_.resize(name_id + 1);
+  names_[name_id] = {.hash = hash, .shape = abi::ShapeOfName(text.data(), text.size())};
+  learner_->OnName(name_id, hash, text);
+}
+
+void Learning::OnCall(const abi::CallRecord& call) {
+  if (gave_up_) return;
+  if (calls_.size() >= kMaxCalls) {
+    gave_up_ = true;
+    calls_ = {};
+    return;
+  }
+  calls_.push_back(call);
+  if (has_rule_) {
+    Segment(call);
+  } else {
+    learner_->OnCall(call);
+  }
+}
+
+void Learning::OnGpuTime(uint32_t correlation_id, uint64_t start_ns, uint64_t end_ns) {
+  if (!has_rule_) learner_->OnGpuTime(correlation_id, start_ns, end_ns);
+}
+
+void Learning::OnLibraryEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
+  library_.push_back({type, {payload.begin(), payload.end()}});
+}
+
+const LearnedRule* Learning::learned() const { return has_rule_ ? nullptr : learner_->learned(); }
+
+void Learning::SetRule(const abi::Rule& rule) {
+  has_rule_ = true;
+  matcher_.SetRule(rule, static_cast<uint64_t>(first_number_), /*inside=*/false);
+  ours_.clear();
+  library_.clear();  // events of an earlier rule
+  for (const abi::CallRecord& call : calls_) Segment(call);
+}
+
+// The events the library would have sent for this call.
+void Learning::Segment(const abi::CallRecord& call) {
+  abi::MatchEvent event = {};
+  event.op = call.op;
+  event.has_payload = (call.flags & abi::kCallHasPayload) != 0;
+  event.grid_x = call.grid_x;
+  event.grid_y = call.grid_y;
+  event.grid_z = call.grid_z;
+  event.bytes = call.bytes;
+  event.stream = call.stream;
+  if (call.name_id != 0 && call.name_id < names_.size()) {
+    const Name& name = names_[call.name_id];
+    event.name_hash = IsNvtx(call.op) ? name.shape.hash : name.hash;
+    if (IsNvtx(call.op)) {
+      event.digit_runs = static_cast<uint8_t>(name.shape.digit_runs);
+      event.digits = name.shape.digits;
+    }
+  }
+  const uint32_t flags = matcher_.OnEvent(event);
+  const abi::MatchResult& result = matcher_.result();
+  const uint64_t api_ns = call.api_ns;
+  if (flags & abi::kMatchedStep) {
+    ours_.push_back({abi::EventType::kStep,
+                     Bytes(abi::StepEvent{.iteration = result.step_iteration,
+                                          .api_ns = api_ns,
+                                          .length = {result.step_length[0], result.step_length[1]},
+                                          .valid = result.step_valid,
+                                          .micro_steps = result.step_micro_steps})});
+  }
+  if (flags & abi::kMatchedBoundary) {
+    ours_.push_back({abi::EventType::kBoundary,
+                     Bytes(abi::BoundaryEvent{.iteration = result.iteration,
+                                              .api_ns = api_ns,
+                                              .call_sequence = call.sequence,
+                                              .correlation_id = call.correlation_id})});
+  }
+  if (flags & abi::kMatchedDecision) {
+    ours_.push_back({abi::EventType::kDecision,
+                     Bytes(abi::DecisionEvent{.iteration = result.iteration,
+                                              .api_ns = api_ns,
+                                              .length = {result.length[0], result.length[1]},
+                                              .valid = result.valid})});
+  }
+  if (flags & abi::kMatchedClock) {
+    ours_.push_back(
+        {abi::EventType::kClock, Bytes(abi::ClockEvent{.iteration = result.iteration,
+                                                       .api_ns = api_ns,
+                                                       .correlation_id = call.correlation_id})});
+  }
+  if (BlocksHost(call.op)) {
+    ours_.push_back({abi::EventType::kSync, Bytes(abi::SyncEvent{.iteration = matcher_.iteration(),
+                                                                 .begin_ns = api_ns - call.bytes,
+                                                                 .end_ns = api_ns,
+                                                                 .op = call.op})});
+  }
+}
+
+std::optional<int64_t> Learning::Agree(IterationBuilder& builder) {
+  if (!has_rule_ || library_.empty()) return std::nullopt;
+  // The iterations our matcher saw whole: boundary call -> (number, position of the step).
+  std::map<uint64_t, std::pair<uint64_t, size_t>> steps;
+  uint64_t boundary_call = 0;
+  for (size_t i = 0; i < ours_.size(); ++i) {
+    if (ours_[i].type == abi::EventType::kBoundary) {
+      abi::BoundaryEvent event;
+      if (Read<abi::BoundaryEvent>(ours_[i].payload, event)) boundary_call = event.call_sequence;
+    } else if (ours_[i].type == abi::EventType::kStep) {
+      abi::StepEvent event;
+      if (Read<abi::StepEvent>(ours_[i].payload, event))
+        steps[boundary_call] = {event.iteration, i};
+    }
+  }
+  bool has_boundary = false;
+  for (size_t i = 0; i < library_.size(); ++i) {
+    if (library_[i].type == abi::EventType::kBoundary) {
+      abi::BoundaryEvent event;
+      if (!Read<abi::BoundaryEvent>(library_[i].payload, event)) continue;
+      boundary_call = event.call_sequence;
+      has_boundary = true;
+    }
+    if (library_[i].type != abi::EventType::kStep || !has_boundary) continue;
+    abi::StepEvent event;
+    if (!Read<abi::StepEvent>(library_[i].payload, event)) continue;
+    const auto it = steps.find(boundary_call);
+    if (it == steps.end()) continue;
+    const int64_t offset = static_cast<int64_t>(it->second.first - event.iteration);
+    for (size_t j = 0; j <= it->second.second; ++j) {
+      FeedBuilder(ours_[j].type, ours_[j].payload, 0, builder);
+    }
+    for (size_t j = i + 1; j < library_.size(); ++j) {
+      FeedBuilder(library_[j].type, library_[j].payload, offset, builder);
+    }
+    return offset;
+  }
+  return std::nullopt;
+}
+
+void Learning::Finish(IterationBuilder& builder) {
+  for (const Event& event : ours_) FeedBuilder(event.type, event.payload, 0, builder);
+}
+
+void Learning::SaveQueue(google::protobuf::RepeatedPtrField<LibraryEvent>* to) const {
+  for (const Event& event : library_) {
+    LibraryEvent& saved = *to->Add();
+    saved.set_type(static_cast<uint32_t>(event.type));
+    saved.set_payload(std::string(event.payload.begin(), event.payload.end()));
+  }
+}
+
+void Learning::LoadQueue(const google::protobuf::RepeatedPtrField<LibraryEvent>& from) {
+  library_.clear();
+  for (const LibraryEvent& saved : from) {
+    library_.push_back({static_cast<abi::EventType>(saved.type()),
+                        {saved.payload().begin(), saved.payload().end()}});
+  }
+}
+
+}  // namespace seqpoint::jobs

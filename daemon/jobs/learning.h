@@ -1,0 +1,101 @@
+// Learning: what one process' launch stream goes through until its library marks boundaries alone.
+//
+// The learner listens until it has a rule. The rule is published; the library now sends boundaries
+// and, still, its calls. The same matcher runs here over all calls since the start, which recovers
+// the iterations that passed before the rule was known. As soon as both have the same whole
+// iteration (same boundary call, same step), the library's numbers are known in the job's numbers,
+// and calls are no longer needed:
+//
+//   calls    |b0....s0|b1....s1|b2....s2|b3....s3|        our matcher, job numbers
+//   library                 rule ^   |b0'...s0'|b1'...     its matcher, numbers from 0
+//                                     same call => offset 3
+//
+// Threading: one thread. Ownership: keeps the calls (64 bytes each) until the end of learning, at
+// most kMaxCalls of them.
+#ifndef DAEMON_JOBS_LEARNING_H_
+#define DAEMON_JOBS_LEARNING_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/iterations/learner.h"
+#include "daemon/jobs/iteration_builder.h"
+#include "daemon/jobs/state.pb.h"
+#include "injection/abi/matcher.h"
+
+namespace seqpoint::jobs {
+
+// Hands one event of the lane to the builder, its iteration number raised by `offset`. False when
+// the payload is too short or the type is not the builder's.
+bool FeedBuilder(abi::EventType type, absl::Span<const uint8_t> payload, int64_t offset,
+                 IterationBuilder& builder);
+
+class Learning {
+ public:
+  Learning();
+
+  void OnName(uint32_t name_id, uint64_t hash, std::string_view text);
+  void OnCall(const abi::CallRecord& call);
+  void OnGpuTime(uint32_t correlation_id, uint64_t start_ns, uint64_t end_ns);
+  // Boundary, decision, step, clock or sync of the library; kept until both sides agree.
+  void OnLibraryEvent(abi::EventType type, absl::Span<const uint8_t> payload);
+
+  // The job's number of this process' first iteration. Before the first call.
+  void SetFirstNumber(int64_t number) { first_number_ = number; }
+
+  // The learner's rule, once it is sure enough; null before, and when the rule was given.
+  const LearnedRule* learned() const;
+
+  // The rule to verify: ours, or one that another process of the job learned.
+  void SetRule(const abi::Rule& rule);
+
+  // Once both sides agree: hands everything so far to `builder`, in the job's numbers, and returns
+  // the offset for the library's later events. This object is then done.
+  std::optional<int64_t> Agree(IterationBuilder& builder);
+
+  // The process ended before that: hands over what our own matcher saw.
+  void Finish(IterationBuilder& builder);
+
+  // False when learning was given up: no rule in kMaxCalls calls.
+  bool wants_calls() const { return !gave_up_; }
+  bool gave_up() const { return gave_up_; }
+  size_t calls() const { return calls_.size(); }
+
+  // The queued library events; the calls are in the store's learn log.
+  void SaveQueue(google::protobuf::RepeatedPtrField<LibraryEvent>* to) const;
+  void LoadQueue(const google::protobuf::RepeatedPtrField<LibraryEvent>& from);
+
+  static constexpr size_t kMaxCalls = 2'000'000;  // 128 MB
+
+ private:
+  struct Event {
+    abi::EventType type;
+    std::vector<uint8_t> payload;
+  };
+  struct Name {
+    uint64_t hash = 0;
+    abi::NameShape shape = {};
+  };
+
+  void Segment(const abi::CallRecord& call);
+
+  std::unique_ptr<Learner> learner_;
+  std::vector<Name> names_;
+  std::vector<abi::CallRecord> calls_;
+  bool has_rule_ = false;
+  bool gave_up_ = false;
+  int64_t first_number_ = 0;
+  abi::Matcher matcher_;
+  std::deque<Event> ours_;     // of our matcher, job numbers
+  std::deque<Event> library_;  // of the library's, its numbers
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_LEARNING_H_

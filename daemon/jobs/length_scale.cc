@@ -1,0 +1,69 @@
+#include "daemon/jobs/length_scale.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+namespace seqpoint::jobs {
+namespace {
+
+int64_t Total(const Histogram1& histogram) {
+  int64_t total = 0;
+  for (const auto& [value, count] : histogram) total += count;
+  return total;
+}
+
+double Distance(const Histogram1& observed, int64_t factor, const Histogram1& expected) {
+  const double observed_total = static_cast<double>(Total(observed));
+  const double expected_total = static_cast<double>(Total(expected));
+  double observed_sum = 0, expected_sum = 0, largest = 0;
+  auto it = observed.begin();
+  for (const auto& [length, count] : expected) {
+    for (; it != observed.end() && it->first <= length * factor; ++it) {
+      observed_sum += static_cast<double>(it->second);
+    }
+    expected_sum += static_cast<double>(count);
+    largest =
+        std::max(largest, std::abs(observed_sum / observed_total - expected_sum / expected_total));
+  }
+  return largest;
+}
+
+}  // namespace
+
+std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected,
+                                     double min_match) {
+  if (observed.empty() || expected.empty()) return std::nullopt;
+  const double total = static_cast<double>(Total(observed));
+
+  // The most frequent observed value is some expected length times the factor.
+  const auto top =
+      std::max_element(observed.begin(), observed.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  std::set<int64_t> factors;
+  for (const auto& [length, count] : expected) {
+    if (length > 0 && top->first > 0 && top->first % length == 0)
+      factors.insert(top->first / length);
+  }
+  std::optional<LengthScale> best;
+  for (const int64_t factor : factors) {
+    int64_t matched = 0;
+    for (const auto& [value, count] : observed) {
+      if (value % factor == 0 && expected.contains(value / factor)) matched += count;
+    }
+    LengthScale scale{.factor = factor, .match = static_cast<double>(matched) / total};
+    if (scale.match < min_match) continue;
+    scale.distance = Distance(observed, factor, expected);
+    if (!best || scale.distance < best->distance) best = scale;
+  }
+  return best;
+}
+
+int64_t NaturalUnit(const Histogram1& observed) {
+  int64_t unit = 0;
+  for (const auto& [value, count] : observed) unit = std::gcd(unit, value);
+  return std::max<int64_t>(unit, 1);
+}
+
+}  // namespace seqpoint::jobs

@@ -1,0 +1,39 @@
+// What a learned feature value means in the user's own lengths.
+//
+// The learner finds "bytes of the 2nd host-to-device copy"; the user's file says "37 tokens". Where
+// the feature is proportional to a length (bytes = 4 x batch x tokens), the factor follows from the
+// two sets of values alone. Grid dimensions that round up are not proportional; then there is no
+// match and the user's histogram cannot be used.
+//
+// Threading: free functions. Nothing is kept.
+#ifndef DAEMON_JOBS_LENGTH_SCALE_H_
+#define DAEMON_JOBS_LENGTH_SCALE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+namespace seqpoint::jobs {
+
+// value -> how often
+using Histogram1 = std::map<int64_t, int64_t>;
+
+struct LengthScale {
+  int64_t factor = 1;   // feature = factor * length
+  double match = 0;     // share of the observed iterations whose feature / factor is a known length
+  double distance = 0;  // between the two distributions of lengths (Kolmogorov-Smirnov), in [0, 1]
+};
+
+// The integer factor that maps the observed feature values onto the expected lengths, if at least
+// `min_match` of the observed iterations fall on expected lengths. Among several, the one whose
+// distribution is nearest to the expected one.
+std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected,
+                                     double min_match = 0.98);
+
+// Greatest common divisor of the observed values: the natural unit when nothing else is known. 1
+// for an empty histogram.
+int64_t NaturalUnit(const Histogram1& observed);
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_LENGTH_SCALE_H_

@@ -1,0 +1,59 @@
+#include "daemon/jobs/length_scale.h"
+
+#include "gtest/gtest.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+TEST(FindScale, BytesOfACopyBecomeTokens) {
+  const Histogram1 expected = {{10, 50}, {11, 80}, {12, 60}, {13, 10}};
+  Histogram1 observed;
+  for (const auto& [length, count] : expected) observed[length * 4 * 128] = count / 10;
+  const auto scale = FindScale(observed, expected);
+  ASSERT_TRUE(scale.has_value());
+  EXPECT_EQ(scale->factor, 512);
+  EXPECT_DOUBLE_EQ(scale->match, 1);
+}
+
+TEST(FindScale, AmongSeveralFactorsTheNearestDistributionWins) {
+  // Every multiple is a length, so 100 and 200 both map onto known lengths.
+  Histogram1 expected, observed;
+  for (int length = 1; length <= 100; ++length) expected[length] = 10;
+  for (int length = 2; length <= 50; ++length) observed[length * 200] = 1;
+  expected.erase(expected.upper_bound(50), expected.end());
+  const auto scale = FindScale(observed, expected);
+  ASSERT_TRUE(scale.has_value());
+  EXPECT_EQ(scale->factor, 200);
+}
+
+TEST(FindScale, ASmallLastBatchDoesNotPreventTheMatch) {
+  const Histogram1 expected = {{10, 500}, {11, 500}};
+  const Histogram1 observed = {{5120, 60}, {5632, 60}, {10 * 4 * 17, 1}};
+  const auto scale = FindScale(observed, expected);
+  ASSERT_TRUE(scale.has_value());
+  EXPECT_EQ(scale->factor, 512);
+}
+
+TEST(FindScale, RoundedGridsDoNotMatch) {
+  Histogram1 expected, observed;
+  for (int length = 10; length <= 60; ++length) {
+    expected[length] = 5;
+    observed[(length * 100 + 255) / 256] += 1;
+  }
+  EXPECT_FALSE(FindScale(observed, expected).has_value());
+}
+
+TEST(FindScale, NothingSeenOrExpectedGivesNothing) {
+  EXPECT_FALSE(FindScale({}, {{1, 1}}).has_value());
+  EXPECT_FALSE(FindScale({{1, 1}}, {}).has_value());
+  EXPECT_FALSE(FindScale({{0, 5}}, {{0, 5}}).has_value());
+}
+
+TEST(NaturalUnit, IsTheGreatestCommonDivisor) {
+  EXPECT_EQ(NaturalUnit({{5120, 1}, {5632, 1}}), 512);
+  EXPECT_EQ(NaturalUnit({}), 1);
+  EXPECT_EQ(NaturalUnit({{0, 3}}), 1);
+}
+
+}  // namespace
+}  // namespace seqpoint::jobs

@@ -1,0 +1,93 @@
+#include "daemon/jobs/state_codec.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+using Candidate = IterationBuilder::Candidate;
+using Pending = IterationBuilder::Pending;
+
+void Encode(const Candidate& from, CandidateState* to) {
+  to->set_api_ns(from.api_ns);
+  to->set_call_sequence(from.call_sequence);
+  to->set_correlation_id(from.correlation_id);
+  to->set_gpu_ns(from.gpu_ns);
+}
+
+Candidate Decode(const CandidateState& from) {
+  return {.api_ns = from.api_ns(),
+          .call_sequence = from.call_sequence(),
+          .correlation_id = from.correlation_id(),
+          .gpu_ns = from.gpu_ns()};
+}
+
+void Encode(const Pending& from, IterationState* to) {
+  const FinishedIteration& iteration = from.iteration;
+  to->set_number(iteration.number);
+  for (const int64_t length : iteration.length) to->add_length(length);
+  to->set_valid(iteration.valid);
+  to->set_call_sequence(iteration.call_sequence);
+  to->set_config_id(iteration.config_id);
+  to->set_micro_steps(iteration.micro_steps);
+  to->set_distorted(iteration.distorted);
+  to->set_other_batches(iteration.other_batches);
+  Encode(from.begin, to->mutable_begin());
+  Encode(from.end, to->mutable_end());
+  Encode(from.other, to->mutable_other());
+  to->set_ended(from.has_end);
+  to->set_synchronised(from.synchronised);
+}
+
+Pending Decode(const IterationState& from) {
+  Pending to;
+  FinishedIteration& iteration = to.iteration;
+  iteration.number = from.number();
+  for (int i = 0; i < 2 && i < from.length_size(); ++i) iteration.length[i] = from.length(i);
+  iteration.valid = from.valid();
+  iteration.call_sequence = from.call_sequence();
+  iteration.config_id = static_cast<uint16_t>(from.config_id());
+  iteration.micro_steps = from.micro_steps();
+  iteration.distorted = from.distorted();
+  iteration.other_batches = from.other_batches();
+  to.begin = Decode(from.begin());
+  to.end = Decode(from.end());
+  to.other = Decode(from.other());
+  to.has_end = from.ended();
+  to.synchronised = from.synchronised();
+  return to;
+}
+
+}  // namespace
+
+void EncodeBuilder(const IterationBuilder::State& from, BuilderState* to) {
+  to->set_has_number(from.has_number);
+  to->set_number(from.number);
+  to->set_begun(from.has_begin);
+  Encode(from.begin, to->mutable_begin());
+  Encode(from.other, to->mutable_other());
+  to->set_candidates(from.candidates);
+  Encode(from.open, to->mutable_open());
+  to->set_synced(from.synced);
+  to->set_synced_before(from.synced_before);
+  for (const Pending& pending : from.pending) Encode(pending, to->add_pending());
+  to->set_lost_iterations(from.lost_iterations);
+  to->set_early_clock(from.early_clock);
+}
+
+IterationBuilder::State DecodeBuilder(const BuilderState& from) {
+  IterationBuilder::State to;
+  to.has_number = from.has_number();
+  to.number = from.number();
+  to.has_begin = from.begun();
+  to.begin = Decode(from.begin());
+  to.other = Decode(from.other());
+  to.candidates = from.candidates();
+  to.open = Decode(from.open());
+  to.synced = from.synced();
+  to.synced_before = from.synced_before();
+  for (const IterationState& pending : from.pending()) to.pending.push_back(Decode(pending));
+  to.lost_iterations = from.lost_iterations();
+  to.early_clock = from.early_clock();
+  return to;
+}
+
+}  // namespace seqpoint::jobs

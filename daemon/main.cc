@@ -1,0 +1,122 @@
+// seqpointd: the daemon of one node.
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "daemon/daemon.h"
+#include "daemon/rpc/server.h"
+#include "spdlog/sinks/basic_file_sink.h"
+#include "spdlog/spdlog.h"
+
+namespace {
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Where the sockets are: $SEQPOINT_DIR, else $XDG_RUNTIME_DIR/seqpoint, else /run/seqpoint.
+std::string DefaultDirectory() {
+  if (const std::string own = Environment("SEQPOINT_DIR"); !own.empty()) return own;
+  if (const std::string runtime = Environment("XDG_RUNTIME_DIR"); !runtime.empty()) {
+    return runtime + "/seqpoint";
+  }
+  return "/run/seqpoint";
+}
+
+std::string DefaultStore() {
+  if (const std::string state = Environment("XDG_STATE_HOME"); !state.empty()) {
+    return state + "/seqpoint/seqpoint.db";
+  }
+  if (const std::string home = Environment("HOME"); !home.empty()) {
+    return home + "/.local/state/seqpoint/seqpoint.db";
+  }
+  return "/var/lib/seqpoint/seqpoint.db";
+}
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "seqpointd: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string directory = DefaultDirectory();
+  std::string store_path = DefaultStore();
+  std::string log_path;
+  bool private_daemon = false;
+  seqpoint::DaemonOptions options;
+  seqpoint::rpc::ServerOptions server_options;
+
+  CLI::App app{
+      "SeqPoint Profiler daemon: reads the rings of training processes, answers over gRPC"};
+  app.add_option("--dir", directory, "directory of inject.sock and api.sock")
+      ->capture_default_str();
+  app.add_option("--store", store_path, "SQLite file with everything that must last")
+      ->capture_default_str();
+  app.add_option("--log", log_path, "log file (default: standard error)");
+  app.add_option("--max-store-bytes", options.max_store_bytes,
+                 "remove the oldest ended jobs beyond this size; 0: no limit")
+      ->capture_default_str();
+  app.add_option("--max-job-age", options.max_job_age_s,
+                 "remove ended jobs older than this, in seconds; 0: no limit")
+      ->capture_default_str();
+  app.add_option("--measurements", options.job.measurement_budget,
+                 "iterations measured in detail per job")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--listen", server_options.tcp_address, "also answer on host:port, with TLS");
+  app.add_option("--tls-certificate", server_options.tls_certificate_file, "PEM chain");
+  app.add_option("--tls-key", server_options.tls_key_file, "PEM key");
+  app.add_option("--tls-client-ca", server_options.tls_client_ca_file,
+                 "PEM; clients must then show a certificate of this CA");
+  app.add_flag("--move-corrupt-aside", options.store.move_corrupt_aside,
+               "rename a damaged store and begin a new one");
+  app.add_flag("--private", private_daemon, "end 10 s after the last process");
+  CLI11_PARSE(app, argc, argv);
+
+  // Signals come through a descriptor; no thread is ever interrupted.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  if (!log_path.empty()) {
+    try {
+      spdlog::set_default_logger(spdlog::basic_logger_mt("seqpointd", log_path));
+      spdlog::flush_on(spdlog::level::info);
+    } catch (const spdlog::spdlog_ex& error) {
+      return Fail(absl::PermissionDeniedError(error.what()));
+    }
+  }
+
+  options.directory = directory;
+  options.store_path = store_path;
+  if (private_daemon) options.end_when_idle = absl::Seconds(10);
+  server_options.socket_path = directory + "/api.sock";
+
+  auto daemon = seqpoint::Daemon::Start(options);
+  if (!daemon.ok()) return Fail(daemon.status());
+  auto server = seqpoint::rpc::Server::Start(server_options, daemon->get());
+  if (!server.ok()) return Fail(server.status());
+  spdlog::info("ready: {}, store {}", server_options.socket_path, store_path);
+
+  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+  pollfd wait = {.fd = signal_fd, .events = POLLIN, .revents = 0};
+  while (poll(&wait, 1, 500) <= 0) {
+    if ((*daemon)->idle()) break;
+  }
+  (*server)->Stop(absl::Seconds(1));
+  (*daemon)->Stop();
+  return 0;
+}
