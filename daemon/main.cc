@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   app.add_option("--tls-key", server_options.tls_key_file, "PEM key");
   app.add_option("--tls-client-ca", server_options.tls_client_ca_file,
                  "PEM; clients must then show a certificate of this CA");
-  app.add_flag("--move-corrupt-aside", options.store.move_corrupt_aside,
+  app.add_flag("--move-corrupt-store-aside", options.store.move_corrupt_aside,
                "rename a damaged store and begin a new one");
   app.add_flag("--private", private_daemon, "end 10 s after the last process");
   CLI11_PARSE(app, argc, argv);

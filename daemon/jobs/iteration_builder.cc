@@ -137,6 +137,7 @@ void IterationBuilder::Resolve(bool give_up) {
     if (!complete && !give_up && pending.size() <= patience) return;
 
     FinishedIteration& iteration = first.iteration;
+    iteration.boundary_ns = static_cast<int64_t>(first.begin.api_ns);
     iteration.start_ns = first.begin.gpu_ns != 0 ? first.begin.gpu_ns : first.begin.api_ns;
     if (complete) {
       iteration.duration_ns = first.end.gpu_ns - first.begin.gpu_ns;

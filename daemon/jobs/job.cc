@@ -436,7 +436,8 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                    .start_ns = iteration.start_ns,
                    .duration_ns = iteration.duration_ns,
                    .level = process.learning ? v1::LEVEL_LEARN : v1::LEVEL_MARK,
-                   .config_id = iteration.config_id};
+                   .config_id = iteration.config_id,
+                   .boundary_ns = iteration.boundary_ns};
   if (iteration.config_id == abi::kConfigTrace) row.level = v1::LEVEL_TRACE;
   if (iteration.config_id > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
   if (iteration.distorted) row.flags |= kIterationDistorted;

@@ -38,6 +38,7 @@ CREATE TABLE iteration (
   length1 INTEGER NOT NULL, start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,
   level INTEGER NOT NULL, flags INTEGER NOT NULL, config_id INTEGER NOT NULL,
   phase INTEGER NOT NULL,
+  boundary_ns INTEGER NOT NULL,
   PRIMARY KEY (job_id, rank, number, incarnation)) WITHOUT ROWID;
 CREATE TABLE config (
   job_id INTEGER NOT NULL, config_id INTEGER NOT NULL, name TEXT NOT NULL, metrics TEXT NOT NULL,

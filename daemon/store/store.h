@@ -108,6 +108,7 @@ struct IterationRow {
   uint32_t flags = 0;       // IterationFlags
   uint32_t config_id = 0;   // configuration it ran under; 0: none
   int32_t phase = 0;        // 0: training
+  int64_t boundary_ns = 0;  // API time of the call that begins it
 };
 
 // key: job_id, config_id
