@@ -1,0 +1,322 @@
+#include "injection/activity.h"
+
+#include "injection/callback_ids.h"
+#include "injection/guest.h"
+
+namespace seqpoint::inject {
+namespace {
+
+using abi::DataType;
+
+constexpr size_t kDiscardBytes = 64 << 10;
+// A record that claims to last a day is absurd, whatever the clock.
+constexpr uint64_t kLongestRecordNs = 24ull * 3600 * 1'000'000'000;
+
+// The prefixes that are read: the newest struct of each kind, none of its fields appended after
+// CUPTI 12.0.
+using Kernel = CUpti_ActivityKernel10;
+using Copy = CUpti_ActivityMemcpy6;
+using PeerCopy = CUpti_ActivityMemcpyPtoP4;
+using Memset = CUpti_ActivityMemset4;
+using Sync = CUpti_ActivitySynchronization2;
+using Graph = CUpti_ActivityGraphTrace2;
+using Api = CUpti_ActivityAPI;
+
+uint16_t Clamp16(int32_t value) {
+  return value < 0 ? 0 : value < 0xFFFF ? static_cast<uint16_t>(value) : 0xFFFF;
+}
+
+struct KindOf {
+  uint32_t bit;
+  CUpti_ActivityKind kind;
+};
+constexpr KindOf kKindTable[] = {
+    {kKindKernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL},
+    {kKindCopy, CUPTI_ACTIVITY_KIND_MEMCPY},
+    {kKindPeerCopy, CUPTI_ACTIVITY_KIND_MEMCPY2},
+    {kKindMemset, CUPTI_ACTIVITY_KIND_MEMSET},
+    {kKindSync, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION},
+    {kKindGraph, CUPTI_ACTIVITY_KIND_GRAPH_TRACE},
+    {kKindApi, CUPTI_ACTIVITY_KIND_DRIVER},
+};
+
+}  // namespace
+
+bool Activity::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, Names* names,
+                    injection::RingWriter* ring, Features* features) {
+  cupti_ = cupti;
+  driver_ = driver;
+  names_ = names;
+  ring_ = ring;
+  features_ = features;
+  buffers_ = static_cast<uint8_t*>(pool->Take(kBuffers * kBufferBytes));
+  discard_ = static_cast<uint8_t*>(pool->Take(kDiscardBytes));
+  if (buffers_ == nullptr || discard_ == nullptr) return false;
+  free_buffers_.store((1u << kBuffers) - 1, std::memory_order_relaxed);
+  // So that the thread ids of records are those of the system.
+  if (cupti_->SetThreadIdType != nullptr) {
+    cupti_->SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+  }
+  const uint32_t result = cupti_->ActivityRegisterCallbacks(OnRequest, OnComplete);
+  if (result != CUPTI_SUCCESS) {
+    features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
+                      "cuptiActivityRegisterCallbacks gave %u (%s): GPU times cannot be had; "
+                      "iterations are timed by their calls",
+                      result, cupti_->ResultName(result));
+    return false;
+  }
+  ready_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+uint32_t Activity::Enable(uint32_t kind) {
+  if (kind != kKindApi) {
+    for (const KindOf& entry : kKindTable) {
+      if (entry.bit == kind) return cupti_->ActivityEnable(entry.kind);
+    }
+    return 0;
+  }
+  // Single calls: the whole kind would record thousands of queries that mean nothing to us.
+  if (cupti_->ActivityEnableDriverApi == nullptr) return 0;
+  for (uint32_t i = 0; i < kWatchedCallCount; ++i) {
+    if (kWatchedCalls[i].op != abi::Op::kNone) {
+      cupti_->ActivityEnableDriverApi(kWatchedCalls[i].cbid, 1);
+    }
+  }
+  return 0;
+}
+
+void Activity::Disable(uint32_t kind) {
+  if (kind != kKindApi) {
+    for (const KindOf& entry : kKindTable) {
+      if (entry.bit == kind) cupti_->ActivityDisable(entry.kind);
+    }
+    return;
+  }
+  if (cupti_->ActivityEnableDriverApi == nullptr) return;
+  for (uint32_t i = 0; i < kWatchedCallCount; ++i) {
+    if (kWatchedCalls[i].op != abi::Op::kNone) {
+      cupti_->ActivityEnableDriverApi(kWatchedCalls[i].cbid, 0);
+    }
+  }
+}
+
+bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
+  if (!ready()) return false;
+  const uint32_t on = kinds_.load(std::memory_order_relaxed);
+  if (kinds == on) return false;
+  InsideScope inside;
+  // Kernels in flight when tracing begins would be recorded without a start.
+  const bool kernels_change = ((kinds ^ on) & kKindKernel) != 0;
+  if (synchronize && driver_->CtxSynchronize != nullptr && ((on & ~kinds) != 0 || kernels_change)) {
+    driver_->CtxSynchronize();
+  }
+  if ((on & ~kinds) != 0) cupti_->ActivityFlushAll(0);
+  for (const KindOf& entry : kKindTable) {
+    if ((on & ~kinds & entry.bit) != 0) Disable(entry.bit);
+    if ((kinds & ~on & entry.bit) == 0) continue;
+    const uint32_t result = Enable(entry.bit);
+    if (result != CUPTI_SUCCESS) {
+      features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
+                        "cuptiActivityEnable(kind %u) gave %u (%s): this kind of GPU work is not "
+                        "recorded",
+                        static_cast<unsigned>(entry.kind), result, cupti_->ResultName(result));
+    }
+  }
+  kinds_.store(kinds, std::memory_order_relaxed);
+  return true;
+}
+
+void Activity::Flush(bool forced) {
+  if (!ready()) return;
+  InsideScope inside;
+  cupti_->ActivityFlushAll(forced ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
+}
+
+void Activity::OnRequest(uint8_t** buffer, size_t* size, size_t* max_records) {
+  *max_records = 0;
+  Guest* guest = g_guest;
+  if (guest != nullptr) {
+    guest->activity.Request(buffer, size);
+    return;
+  }
+  *buffer = nullptr;  // a forked child: CUPTI is of no use there
+  *size = 0;
+}
+
+void Activity::OnComplete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid_bytes) {
+  Guest* guest = g_guest;
+  if (guest != nullptr) guest->activity.Complete(buffer, valid_bytes);
+}
+
+void Activity::Request(uint8_t** buffer, size_t* size) {
+  uint32_t free = free_buffers_.load(std::memory_order_relaxed);
+  while (free != 0) {
+    const uint32_t index = static_cast<uint32_t>(__builtin_ctz(free));
+    if (free_buffers_.compare_exchange_weak(free, free & ~(1u << index),
+                                            std::memory_order_acquire)) {
+      *buffer = buffers_ + index * kBufferBytes;
+      *size = kBufferBytes;
+      return;
+    }
+  }
+  *buffer = discard_;
+  *size = kDiscardBytes;
+}
+
+void Activity::Complete(uint8_t* buffer, size_t valid_bytes) {
+  const bool discarded = buffer == discard_;
+  CUpti_Activity* record = nullptr;
+  uint64_t count = 0;
+  // Ends with MAX_LIMIT_REACHED, or with INVALID_KIND at the unfinished record of a forced flush.
+  while (valid_bytes > 0 &&
+         cupti_->ActivityGetNextRecord(buffer, valid_bytes, &record) == CUPTI_SUCCESS) {
+    ++count;
+    if (!discarded) Decode(record);
+  }
+  if (discarded) {
+    ring_->Count(injection::RingCounter::kCuptiDropped, count);
+  } else {
+    const uint32_t index = static_cast<uint32_t>((buffer - buffers_) / kBufferBytes);
+    free_buffers_.fetch_or(1u << index, std::memory_order_release);
+  }
+  size_t dropped = 0;
+  if (cupti_->ActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped > 0) {
+    ring_->Count(injection::RingCounter::kCuptiDropped, dropped);
+  }
+}
+
+bool Activity::Valid(uint64_t start_ns, uint64_t end_ns) {
+  if (start_ns != 0 && end_ns >= start_ns && end_ns - start_ns < kLongestRecordNs) return true;
+  ring_->Count(injection::RingCounter::kInvalidTimestamps, 1);
+  return false;
+}
+
+void Activity::Decode(const CUpti_Activity* record) {
+  abi::DataRecord data = {};
+  switch (record->kind) {
+    case CUPTI_ACTIVITY_KIND_KERNEL:
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
+      const Kernel* in = reinterpret_cast<const Kernel*>(record);
+      if (!Valid(in->start, in->end)) return;
+      abi::KernelRecord& out = data.kernel;
+      out.type = static_cast<uint16_t>(DataType::kKernel);
+      out.device = static_cast<uint16_t>(in->deviceId);
+      out.name_id = names_->Intern(in->name).id;
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.correlation_id = in->correlationId;
+      out.stream = in->streamId;
+      out.grid_x = static_cast<uint32_t>(in->gridX);
+      out.grid_y = Clamp16(in->gridY);
+      out.grid_z = Clamp16(in->gridZ);
+      out.block_x = Clamp16(in->blockX);
+      out.block_y = Clamp16(in->blockY);
+      out.block_z = Clamp16(in->blockZ);
+      out.registers_per_thread = in->registersPerThread;
+      out.context = in->contextId;
+      out.graph_id = in->graphId;
+      out.static_shared_bytes = static_cast<uint32_t>(in->staticSharedMemory);
+      out.dynamic_shared_bytes = static_cast<uint32_t>(in->dynamicSharedMemory);
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY: {
+      const Copy* in = reinterpret_cast<const Copy*>(record);
+      if (!Valid(in->start, in->end)) return;
+      abi::CopyRecord& out = data.copy;
+      out.type = static_cast<uint16_t>(DataType::kCopy);
+      out.device = static_cast<uint16_t>(in->deviceId);
+      out.kind = in->copyKind;
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.bytes = in->bytes;
+      out.correlation_id = in->correlationId;
+      out.stream = in->streamId;
+      out.context = in->contextId;
+      out.graph_id = in->graphId;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
+      const PeerCopy* in = reinterpret_cast<const PeerCopy*>(record);
+      if (!Valid(in->start, in->end)) return;
+      abi::CopyRecord& out = data.copy;
+      out.type = static_cast<uint16_t>(DataType::kCopy);
+      out.device = static_cast<uint16_t>(in->deviceId);
+      out.kind = in->copyKind;
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.bytes = in->bytes;
+      out.correlation_id = in->correlationId;
+      out.stream = in->streamId;
+      out.context = in->contextId;
+      out.graph_id = in->graphId;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMSET: {
+      const Memset* in = reinterpret_cast<const Memset*>(record);
+      if (!Valid(in->start, in->end)) return;
+      abi::CopyRecord& out = data.copy;
+      out.type = static_cast<uint16_t>(DataType::kMemset);
+      out.device = static_cast<uint16_t>(in->deviceId);
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.bytes = in->bytes;
+      out.correlation_id = in->correlationId;
+      out.stream = in->streamId;
+      out.context = in->contextId;
+      out.graph_id = in->graphId;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {
+      const Sync* in = reinterpret_cast<const Sync*>(record);
+      if (!Valid(in->start, in->end)) return;
+      abi::SyncRecord& out = data.sync;
+      out.type = static_cast<uint16_t>(DataType::kSync);
+      out.kind = static_cast<uint16_t>(in->type);
+      out.context = in->contextId;
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.correlation_id = in->correlationId;
+      out.stream = in->streamId;
+      out.event_id = in->cudaEventId;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: {
+      const Graph* in = reinterpret_cast<const Graph*>(record);
+      if (!Valid(in->start, in->end)) return;
+      abi::GraphRecord& out = data.graph;
+      out.type = static_cast<uint16_t>(DataType::kGraph);
+      out.device = static_cast<uint16_t>(in->deviceId);
+      out.graph_id = in->graphId;
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.correlation_id = in->correlationId;
+      out.stream = in->streamId;
+      out.context = in->contextId;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+    case CUPTI_ACTIVITY_KIND_RUNTIME: {
+      const Api* in = reinterpret_cast<const Api*>(record);
+      if (!Valid(in->start, in->end)) return;
+      abi::ApiRecord& out = data.api;
+      out.type = static_cast<uint16_t>(DataType::kApi);
+      out.domain = static_cast<uint16_t>(record->kind == CUPTI_ACTIVITY_KIND_DRIVER
+                                             ? CUPTI_CB_DOMAIN_DRIVER_API
+                                             : CUPTI_CB_DOMAIN_RUNTIME_API);
+      out.cbid = in->cbid;
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.correlation_id = in->correlationId;
+      out.thread_id = in->threadId;
+      out.return_value = in->returnValue;
+      break;
+    }
+    default:
+      ring_->Count(injection::RingCounter::kUnknownRecords, 1);
+      return;
+  }
+  ring_->WriteData(data);
+}
+
+}  // namespace seqpoint::inject

@@ -1,0 +1,84 @@
+// CUPTI activity records: buffers, decoding into ring records, and which kinds are on.
+//
+//   * Buffers come from a fixed pool; when CUPTI holds them all it gets a discard buffer whose
+//     records are counted as dropped. CUPTI is never given none, which older versions crash on.
+//   * A record is read up to the fields that every supported generation has (CUPTI 12.0 to 13.x):
+//     what was appended later is never touched, and cuptiActivityGetNextRecord knows the sizes.
+//   * A kind is disabled only after the GPU has been waited for and the buffers were flushed, or
+//     its last records would carry wrong ends.
+//
+// Threading: CUPTI calls back from its own threads or from the one that flushes. SetKinds is called
+// by one thread at a time.
+#ifndef SEQPOINT_INJECTION_ACTIVITY_H_
+#define SEQPOINT_INJECTION_ACTIVITY_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "injection/cupti_loader.h"
+#include "injection/features.h"
+#include "injection/names.h"
+#include "injection/pool.h"
+#include "injection/ring/writer.h"
+
+namespace seqpoint::inject {
+
+enum ActivityKinds : uint32_t {
+  kKindKernel = 1,
+  kKindCopy = 2,
+  kKindPeerCopy = 4,
+  kKindMemset = 8,
+  kKindSync = 16,
+  kKindGraph = 32,  // one record per graph launch; its kernels then have none
+  kKindApi = 64,    // the watched driver calls only
+};
+inline constexpr uint32_t kKindsOfLearn = kKindCopy | kKindMemset | kKindGraph;
+inline constexpr uint32_t kKindsOfTrace =
+    kKindKernel | kKindCopy | kKindPeerCopy | kKindMemset | kKindSync | kKindGraph | kKindApi;
+
+class Activity {
+ public:
+  static constexpr uint32_t kBuffers = 16;
+  static constexpr size_t kBufferBytes = 1 << 20;
+
+  // False: records cannot be had; the reason was reported.
+  bool Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, Names* names,
+            injection::RingWriter* ring, Features* features);
+  bool ready() const { return ready_.load(std::memory_order_relaxed); }
+
+  // Enables and disables until exactly `kinds` are on. `synchronize`: the calling thread is one of
+  // the application's and may wait for the GPU before a kind is disabled. True: something changed.
+  bool SetKinds(uint32_t kinds, bool synchronize);
+  // Hands over what is complete (`forced`: everything).
+  void Flush(bool forced);
+  bool any_kind_on() const { return kinds_.load(std::memory_order_relaxed) != 0; }
+
+ private:
+  static void OnRequest(uint8_t** buffer, size_t* size, size_t* max_records);
+  static void OnComplete(CUcontext context, uint32_t stream, uint8_t* buffer, size_t size,
+                         size_t valid_bytes);
+  void Request(uint8_t** buffer, size_t* size);
+  void Complete(uint8_t* buffer, size_t valid_bytes);
+  void Decode(const CUpti_Activity* record);
+  bool Valid(uint64_t start_ns, uint64_t end_ns);
+  uint32_t Enable(uint32_t kind);
+  void Disable(uint32_t kind);
+
+  const Cupti* cupti_ = nullptr;
+  const CudaDriver* driver_ = nullptr;
+  Names* names_ = nullptr;
+  injection::RingWriter* ring_ = nullptr;
+  Features* features_ = nullptr;
+  uint8_t* buffers_ = nullptr;
+  uint8_t* discard_ = nullptr;
+  std::atomic<uint32_t> free_buffers_{0};  // bit per buffer
+  std::atomic<uint32_t> kinds_{0};
+  std::atomic<bool> ready_{false};
+  std::atomic<uint64_t> last_completed_{0};
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_ACTIVITY_H_

@@ -1,0 +1,152 @@
+// The stream of the application's calls: learn records, the matcher, and what follows from it:
+// iteration events, the plan, and the switching of levels.
+//
+// Every watched call of any thread passes OnCall. Under one short lock it takes its number and goes
+// through the matcher; events of an iteration are written there, in order. What needs CUPTI (a
+// window, a counter range, a new level) is done after the lock is released, by the thread that met
+// the boundary, one thread at a time (`acting_`): the lock is never held across a CUDA or CUPTI
+// call, so no thread is ever kept from launching by another one that waits for the GPU.
+//
+// Cost: at *learn* a call takes one clock read, one ring record and two atomic exchanges; at *mark*
+// only the operations that the rule names get here at all.
+//
+// Threading: any thread. Ownership: refers to the Guest's other parts.
+#ifndef SEQPOINT_INJECTION_CALL_STREAM_H_
+#define SEQPOINT_INJECTION_CALL_STREAM_H_
+
+#include <cuda.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "injection/abi/control.h"
+#include "injection/abi/matcher.h"
+#include "injection/plan.h"
+#include "injection/ring/writer.h"
+#include "injection/system.h"
+
+namespace seqpoint::inject {
+
+// One call of the application.
+struct Call {
+  abi::Op op;
+  uint8_t flags;         // abi::CallFlags
+  uint16_t context_uid;  // CUPTI's number of the context; 0: not a CUDA call
+  uint32_t correlation_id;
+  const char* name;  // null: none
+  uint32_t grid_x, grid_y, grid_z;
+  uint32_t block_x, block_y, block_z;
+  uint64_t stream;
+  uint64_t bytes;
+  uint64_t begin_ns;  // 0: read the clock when it is needed
+  uint64_t end_ns;    // of a call that blocked the host; else 0
+  CUcontext context;  // null: not a CUDA call
+};
+
+class CallStream {
+ public:
+  explicit CallStream(const injection::RingWriter* ring) : control_(ring) {}
+
+  // Begins at level *learn*.
+  static constexpr uint32_t kDefaultFlushMs = 100;
+  void Start();
+
+  // Is this operation of interest now? One relaxed load: the price of a call that is not.
+  bool Watches(abi::Op op) const {
+    return (watched_.load(std::memory_order_relaxed) >> static_cast<uint32_t>(op) & 1) != 0;
+  }
+  bool learning() const { return learning_.load(std::memory_order_relaxed); }
+
+  void OnCall(const Call& call);
+  // A blocking copy, already reported by OnCall, returned.
+  void OnBlocked(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
+  void OnCaptureBegin();
+  void OnCaptureEnd();
+  // A context is about to go: ends an open measurement while that is still possible.
+  void OnContextDestroy();
+
+  // Called by the helper thread now and then: applies what the daemon wants when no boundary comes
+  // by, and falls back to *mark* while the daemon gives no sign of life.
+  void Tick();
+  // CUPTI was taken again after a release.
+  void Resume();
+  // Stops watching: orderly exit, forked child. Ends an open measurement as aborted.
+  void Stop();
+
+  uint32_t flush_interval_ms() const { return flush_interval_ms_.load(std::memory_order_relaxed); }
+  // The daemon wants CUPTI released; only the helper thread can do that.
+  bool release_wanted() const { return release_.load(std::memory_order_relaxed); }
+  // Copies the metric configurations of the control block; returns their generation.
+  uint32_t CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs]);
+
+ private:
+  enum class Kind : uint8_t { kNone, kTrace, kCounters };
+  struct Measurement {
+    Kind kind;
+    bool chosen;    // its lengths are known and wanted; false: opened ahead of the decision
+    bool stepped;   // its optimiser step was seen
+    bool unwanted;  // the lengths turned out not to be wanted
+    uint16_t config_id;
+    uint32_t valid;
+    uint64_t iteration;
+    uint64_t begin_ns;
+    uint64_t stopped_ns;
+    int64_t length[2];
+    abi::PlanEntry entry;
+  };
+  // What the thread that met an event does after it released the lock.
+  struct Todo {
+    bool close;
+    bool open;
+    bool poll;
+    bool any() const { return close || open || poll; }
+  };
+
+  void OnMatched(const Call& call, uint64_t sequence, uint32_t flags, Todo* todo);
+  void Decide(const abi::MatchResult& result, uint32_t flags, Todo* todo);
+  void EndMeasurement(Todo* todo);
+  void Act(const Call* call, const Todo& todo);
+  void Open(const Call* call);
+  void Close();
+  void ReportCounters(uint32_t status);
+  void ApplyControl(bool on_application_thread);
+  void SwitchWatching(bool on_application_thread);
+  abi::Level WantedLevel() const;
+
+  FutexLock lock_;
+  // Guarded by lock_.
+  abi::Matcher matcher_;
+  Plan plan_;
+  Measurement measurement_ = {};
+  bool acting_ = false;
+  bool distorted_ = false;       // something was switched in the open iteration
+  bool first_decision_ = false;  // the open candidate has none yet
+  bool stopped_ = false;
+  abi::Level level_ = abi::Level::kOff;
+  uint64_t calls_ = 0;
+  uint64_t held_ns_ = 0;  // how long we held the application since the last boundary
+  uint64_t boundary_monotonic_ns_ = 0;
+  uint32_t captures_ = 0;
+  bool orphaned_ = false;  // no sign of the daemon for 2 s
+
+  // Used only by the thread that has acting_.
+  injection::ControlReader control_;
+  Measurement closing_ = {};
+  abi::Control incoming_ = {};
+  abi::Control wanted_ = {};
+  uint32_t applied_kinds_ = 0;
+
+  FutexLock configs_lock_;
+  abi::MetricConfig configs_[abi::kMaxConfigs] = {};
+  uint32_t configs_generation_ = 0;
+
+  std::atomic<uint32_t> watched_{0};  // bit per Op
+  std::atomic<bool> learning_{false};
+  std::atomic<bool> release_{false};
+  std::atomic<uint32_t> flush_interval_ms_{kDefaultFlushMs};
+  uint64_t start_monotonic_ns_ = 0;
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_CALL_STREAM_H_

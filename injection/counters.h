@@ -1,0 +1,118 @@
+// Hardware counters of one iteration: CUPTI's range profiler with a user range and user replay, one
+// pass per configuration.
+//
+// The application's thread opens and closes the range (Open, Close); everything that may take long
+// (host configurations, decoding, evaluation) happens on the helper thread (Service):
+//
+//   idle ──Open──▶ open ──Close──▶ closed ──Decode──▶ decoding ──Service──▶ idle
+//     │                              └──Discard──▶ idle
+//     └──Service──▶ preparing ──▶ idle
+//
+// Only idle can be left by both sides, by compare-and-swap; while it is not idle, no measurement
+// begins. A configuration that needs more than one pass is refused. Without a successful
+// cuptiProfilerInitialize no range profiler function is ever called (it would crash).
+//
+// Threading: Ready from any thread; Open, Close, Decode, Discard from the one acting thread;
+// Service from the helper thread.
+#ifndef SEQPOINT_INJECTION_COUNTERS_H_
+#define SEQPOINT_INJECTION_COUNTERS_H_
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "injection/abi/control.h"
+#include "injection/cupti_loader.h"
+#include "injection/features.h"
+#include "injection/pool.h"
+#include "injection/ring/writer.h"
+
+namespace seqpoint::inject {
+
+// A measured iteration whose values are still to be decoded.
+struct Measured {
+  uint64_t iteration;
+  int64_t length[2];
+  uint16_t config_id;
+  uint64_t stopped_ns;
+};
+
+class Counters {
+ public:
+  static constexpr size_t kConfigImageBytes = 128 << 10;
+  static constexpr size_t kCounterImageBytes = 2 << 20;
+  static constexpr size_t kAvailabilityBytes = 256 << 10;
+  static constexpr uint32_t kMaxMetrics = 64;
+
+  bool Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, injection::RingWriter* ring,
+            Features* features);
+
+  bool Ready(uint16_t config_id) const;
+  // 0, or the CUptiResult that stopped it (reported); then nothing is open.
+  uint32_t Open(CUcontext context, uint16_t config_id);
+  uint32_t Close();
+  void Decode(const Measured& measured);
+  void Discard();
+  // Gives the range profiler of a context back before the context goes; waits for a decode that is
+  // under way, at most a second.
+  void ForgetContext(CUcontext context);
+
+  // Helper thread: builds wanted configurations, decodes, gives the profiler back when nothing
+  // wants it any more.
+  void Service(CUcontext any_context);
+  bool busy() const { return state_.load(std::memory_order_relaxed) != State::kIdle; }
+
+ private:
+  enum class State : uint32_t { kIdle, kPreparing, kOpen, kClosed, kDecoding };
+  struct Config {
+    std::atomic<uint16_t> ready_id;  // 0: not usable
+    abi::MetricConfig wanted;        // as the control block has it
+    char text[sizeof(abi::MetricConfig::names) + 1];
+    const char* names[kMaxMetrics];
+    uint32_t count;
+    size_t image_bytes;
+    size_t counter_bytes;  // of the counter data image; 0: not asked yet
+    uint8_t* image;
+    CUpti_Profiler_Host_Object* host;
+  };
+
+  bool Begin(State to);
+  void PrepareConfigs(CUcontext context);
+  uint32_t PrepareTarget(CUcontext context);
+  void PrepareConfig(Config* config);
+  uint32_t BuildConfig(Config* config, uint32_t* passes, Text<256>* sentence);
+  void FindRefusedMetric(const Config& config, Text<256>* sentence);
+  void DropHost(Config* config);
+  void DecodeNow();
+  uint32_t EnableFor(CUcontext context);
+  uint32_t StartRange(Config* config);
+  void Disable();
+  uint32_t Fail(const char* what, uint32_t result);
+  Config* Find(uint16_t config_id);
+
+  const Cupti* cupti_ = nullptr;
+  const CudaDriver* driver_ = nullptr;
+  injection::RingWriter* ring_ = nullptr;
+  Features* features_ = nullptr;
+  std::atomic<State> state_{State::kIdle};
+  std::atomic<bool> unavailable_{false};
+  bool initialized_ = false;  // cuptiProfilerInitialize succeeded
+  bool target_ready_ = false;
+  uint32_t configs_generation_ = 0;
+  uint32_t failures_ = 0;  // measurements that failed one after the other
+  char chip_[32] = {};
+  uint8_t* availability_ = nullptr;
+  bool has_availability_ = false;
+  uint8_t* counter_image_ = nullptr;
+  Config* configs_ = nullptr;
+  CUcontext context_ = nullptr;                   // whose profiler is enabled
+  CUpti_RangeProfiler_Object* object_ = nullptr;  // null: none enabled
+  Config* active_ = nullptr;                      // of the open range
+  Measured measured_ = {};
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_COUNTERS_H_

@@ -1,0 +1,163 @@
+#include "injection/cupti_loader.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+namespace seqpoint::inject {
+namespace {
+
+constexpr char kSoname[] = "libcupti.so.13";
+constexpr uint32_t kOldestVersion = 19;       // CUDA 12.0
+constexpr uint32_t kFirstUnknown = 140'000u;  // CUDA 14
+
+char g_detail[PATH_MAX + 128];
+
+const char* Basename(const char* path) {
+  const char* slash = strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
+
+// Walks the mapped objects for one whose file name begins with `prefix`.
+struct MappedSearch {
+  const char* prefix;
+  char path[PATH_MAX];
+};
+int FindMapped(dl_phdr_info* info, size_t, void* data) {
+  MappedSearch* search = static_cast<MappedSearch*>(data);
+  if (info->dlpi_name == nullptr) return 0;
+  if (strncmp(Basename(info->dlpi_name), search->prefix, strlen(search->prefix)) != 0) return 0;
+  snprintf(search->path, sizeof(search->path), "%s", info->dlpi_name);
+  return 1;
+}
+bool Mapped(const char* prefix, MappedSearch* search) {
+  search->prefix = prefix;
+  search->path[0] = '\0';
+  return dl_iterate_phdr(FindMapped, search) == 1;
+}
+
+void* OpenIn(const char* folder, size_t folder_length, const char* relative) {
+  char path[PATH_MAX];
+  const int length =
+      snprintf(path, sizeof(path), "%.*s/%s", static_cast<int>(folder_length), folder, relative);
+  if (length < 0 || static_cast<size_t>(length) >= sizeof(path)) return nullptr;
+  return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+void* OpenCupti() {
+  void* handle = dlopen(kSoname, RTLD_NOLOAD | RTLD_NOW);
+  if (handle != nullptr) return handle;
+  MappedSearch search;
+  if (Mapped("libcupti.so", &search)) {
+    handle = dlopen(search.path, RTLD_NOLOAD | RTLD_NOW);
+    if (handle != nullptr) return handle;
+  }
+  const char* named = getenv("SEQPOINT_CUPTI_LIB");
+  if (named != nullptr && named[0] != '\0') return dlopen(named, RTLD_NOW | RTLD_LOCAL);
+  if (Mapped("libcudart.so.13", &search)) {
+    const size_t folder = static_cast<size_t>(Basename(search.path) - search.path);
+    if (folder > 0) {
+      handle = OpenIn(search.path, folder - 1, kSoname);
+      if (handle != nullptr) return handle;
+      handle = OpenIn(search.path, folder - 1, "../../cuda_cupti/lib/libcupti.so.13");
+      if (handle != nullptr) return handle;
+    }
+  }
+  handle = dlopen(kSoname, RTLD_NOW | RTLD_LOCAL);
+  if (handle != nullptr) return handle;
+  const char* toolkits[] = {getenv("CUDA_HOME"), "/usr/local/cuda"};
+  for (const char* toolkit : toolkits) {
+    if (toolkit == nullptr || toolkit[0] == '\0') continue;
+    handle = OpenIn(toolkit, strlen(toolkit), "extras/CUPTI/lib64/libcupti.so.13");
+    if (handle != nullptr) return handle;
+    handle = OpenIn(toolkit, strlen(toolkit), "lib64/libcupti.so.13");
+    if (handle != nullptr) return handle;
+  }
+  return nullptr;
+}
+
+// CUPTI opens libnvperf_host.so by its bare name, which fails where its folder is not on the search
+// path (pip packages). Opened beforehand from CUPTI's own folder, the bare name finds it.
+void PreloadNvperf(void* any_cupti_function) {
+  Dl_info info;
+  if (dladdr(any_cupti_function, &info) == 0 || info.dli_fname == nullptr) return;
+  const size_t folder = static_cast<size_t>(Basename(info.dli_fname) - info.dli_fname);
+  if (folder == 0) return;
+  OpenIn(info.dli_fname, folder - 1, "libnvperf_host.so");
+  OpenIn(info.dli_fname, folder - 1, "libnvperf_target.so");
+}
+
+template <typename Function>
+bool Resolve(void* handle, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(handle, name));
+  return *function != nullptr;
+}
+
+LoadResult Result(LoadStatus status, const char* detail) {
+  snprintf(g_detail, sizeof(g_detail), "%s", detail == nullptr ? "" : detail);
+  return {status, g_detail};
+}
+
+}  // namespace
+
+const char* Cupti::ResultName(uint32_t result) const {
+  const char* name = nullptr;
+  if (GetResultString == nullptr ||
+      GetResultString(static_cast<CUptiResult>(result), &name) != CUPTI_SUCCESS ||
+      name == nullptr) {
+    return "unknown CUPTI result";
+  }
+  return name;
+}
+
+bool Cupti::CanProfileRanges() const {
+  return ProfilerInitialize != nullptr && ProfilerDeviceSupported != nullptr &&
+         ProfilerGetCounterAvailability != nullptr && DeviceGetChipName != nullptr &&
+         GetDeviceId != nullptr && ProfilerHostInitialize != nullptr &&
+         ProfilerHostDeinitialize != nullptr && ProfilerHostConfigAddMetrics != nullptr &&
+         ProfilerHostGetConfigImageSize != nullptr && ProfilerHostGetConfigImage != nullptr &&
+         ProfilerHostGetNumOfPasses != nullptr && ProfilerHostEvaluateToGpuValues != nullptr &&
+         RangeProfilerEnable != nullptr && RangeProfilerDisable != nullptr &&
+         RangeProfilerSetConfig != nullptr && RangeProfilerStart != nullptr &&
+         RangeProfilerStop != nullptr && RangeProfilerPushRange != nullptr &&
+         RangeProfilerPopRange != nullptr && RangeProfilerDecodeData != nullptr &&
+         RangeProfilerGetCounterDataSize != nullptr &&
+         RangeProfilerCounterDataImageInitialize != nullptr &&
+         RangeProfilerGetCounterDataInfo != nullptr;
+}
+
+LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver) {
+  void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW);
+  if (cuda != nullptr) {
+    Resolve(cuda, "cuCtxSynchronize", &driver->CtxSynchronize);
+    Resolve(cuda, "cuCtxGetCurrent", &driver->CtxGetCurrent);
+    Resolve(cuda, "cuCtxSetCurrent", &driver->CtxSetCurrent);
+    Resolve(cuda, "cuDriverGetVersion", &driver->DriverGetVersion);
+  }
+  void* handle = OpenCupti();
+  if (handle == nullptr) return Result(LoadStatus::kNotFound, dlerror());
+  const char* missing = nullptr;
+#define SEQPOINT_RESOLVE(name) \
+  if (!Resolve(handle, "cupti" #name, &cupti->name)) missing = "cupti" #name;
+  SEQPOINT_CUPTI_REQUIRED(SEQPOINT_RESOLVE)
+#undef SEQPOINT_RESOLVE
+  if (missing != nullptr) return Result(LoadStatus::kIncomplete, missing);
+#define SEQPOINT_RESOLVE(name) Resolve(handle, "cupti" #name, &cupti->name);
+  SEQPOINT_CUPTI_OPTIONAL(SEQPOINT_RESOLVE)
+#undef SEQPOINT_RESOLVE
+  uint32_t version = 0;
+  cupti->GetVersion(&version);
+  cupti->version = version;
+  PreloadNvperf(reinterpret_cast<void*>(cupti->GetVersion));
+  Dl_info info;
+  const bool known = dladdr(reinterpret_cast<void*>(cupti->GetVersion), &info) != 0;
+  const char* path = known ? info.dli_fname : kSoname;
+  if (version < kOldestVersion) return Result(LoadStatus::kVersionTooOld, path);
+  if (version >= kFirstUnknown) return Result(LoadStatus::kVersionUnknown, path);
+  return Result(LoadStatus::kReady, path);
+}
+
+}  // namespace seqpoint::inject

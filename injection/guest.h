@@ -1,0 +1,69 @@
+// Everything the library has in a process, in one object placed into the pool. There are no other
+// globals with state, so a process that never touches CUDA has nothing but a null pointer.
+// Threading: each part says its own. Ownership: never destroyed, because CUPTI may call back while
+// the process is being torn down; a forked child forgets it.
+#ifndef SEQPOINT_INJECTION_GUEST_H_
+#define SEQPOINT_INJECTION_GUEST_H_
+
+#include <cuda.h>
+#include <sys/types.h>
+
+#include "injection/activity.h"
+#include "injection/call_stream.h"
+#include "injection/callbacks.h"
+#include "injection/clock.h"
+#include "injection/counters.h"
+#include "injection/cupti_loader.h"
+#include "injection/features.h"
+#include "injection/graph_names.h"
+#include "injection/helper.h"
+#include "injection/identity.h"
+#include "injection/names.h"
+#include "injection/pool.h"
+#include "injection/ring/writer.h"
+#include "injection/system.h"
+
+namespace seqpoint::inject {
+
+struct Guest {
+  Pool pool;
+  injection::RingWriter ring;
+  Features features;
+  Names names;
+  GraphNames graphs;
+  Cupti cupti = {};
+  CudaDriver driver = {};
+  Clock clock;
+  Callbacks callbacks;
+  Activity activity;
+  Counters counters;
+  CallStream stream{&ring};
+  Helper helper;
+
+  HelloText hello_text;
+  char socket_path[128] = {};
+  pid_t owner = 0;
+  bool released = false;  // helper thread: CUPTI was given back
+
+  void AddContext(CUcontext context);
+  void RemoveContext(CUcontext context);
+  CUcontext AnyContext();
+  // `context`, else the calling thread's current one, else any.
+  CUcontext ContextOf(CUcontext context);
+
+ private:
+  static constexpr int kMaxContexts = 64;
+  FutexLock contexts_lock_;
+  CUcontext contexts_[kMaxContexts] = {};
+  int context_count_ = 0;
+};
+
+// Null until the process uses CUDA or NVTX, and in a forked child.
+extern Guest* g_guest;
+
+// Makes the guest; null when memory is short. Does not touch CUDA.
+Guest* EnsureGuest();
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_GUEST_H_

@@ -1,0 +1,134 @@
+#include "injection/helper.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "injection/guest.h"
+
+namespace seqpoint::inject {
+namespace {
+
+constexpr uint64_t kConnectEveryNs = 200'000'000;
+constexpr uint64_t kClockEveryNs = 1'000'000'000;
+constexpr uint64_t kTickNs = 100'000'000;
+constexpr int kWelcomeTimeoutMs = 500;
+constexpr size_t kStackBytes = 1 << 20;  // the counter host library builds configurations on it
+
+}  // namespace
+
+void Helper::Start() {
+  if (started_.exchange(true)) return;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  running_.store(true);
+  const int error = pthread_create(&thread, &attributes, Run, this);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) return;
+  running_.store(false);
+  g_guest->features.Report(abi::Feature::kRing, abi::FeatureState::kFailed,
+                           static_cast<uint32_t>(error),
+                           "the helper thread could not be started (error %d): nothing reaches the "
+                           "daemon; raise the limit on processes (ulimit -u)",
+                           error);
+}
+
+void* Helper::Run(void* self) {
+  Helper* helper = static_cast<Helper*>(self);
+  pthread_setname_np(pthread_self(), "seqpoint");
+  // Whatever this thread asks of CUDA is not the application's.
+  ++Thread()->inside;
+  helper->Loop();
+  helper->running_.store(false);
+  helper->done_.Wake();
+  return nullptr;
+}
+
+uint64_t Helper::IntervalNs() const {
+  const uint64_t flush_ns = uint64_t{g_guest->stream.flush_interval_ms()} * 1'000'000;
+  return flush_ns < kTickNs ? flush_ns : kTickNs;
+}
+
+void Helper::Loop() {
+  Guest* guest = g_guest;
+  uint32_t seen = 0;
+  while (!finish_.load(std::memory_order_acquire)) {
+    const uint64_t now_ns = MonotonicNs();
+    TalkToDaemon(now_ns);
+    guest->stream.Tick();
+    if (guest->stream.release_wanted()) {
+      Release();
+    } else if (guest->released && guest->callbacks.Subscribe()) {
+      guest->released = false;
+      guest->stream.Resume();
+    }
+    guest->counters.Service(guest->AnyContext());
+    if (now_ns >= next_flush_ns_ && guest->activity.any_kind_on()) {
+      guest->activity.Flush(false);
+      next_flush_ns_ = now_ns + uint64_t{guest->stream.flush_interval_ms()} * 1'000'000;
+    }
+    if (now_ns >= next_clock_ns_) {
+      guest->clock.Check();
+      next_clock_ns_ = now_ns + kClockEveryNs;
+    }
+    seen = wake_.Wait(seen, IntervalNs());
+  }
+  if (guest->AnyContext() != nullptr) {
+    guest->counters.Service(nullptr);
+    if (guest->activity.any_kind_on()) guest->activity.Flush(true);
+  }
+  guest->ring.CloseThreadChunk();
+}
+
+void Helper::TalkToDaemon(uint64_t now_ns) {
+  if (now_ns < next_connect_ns_) return;
+  next_connect_ns_ = now_ns + kConnectEveryNs;
+  if (connection_.Alive()) return;
+  Guest* guest = g_guest;
+  const injection::Status status =
+      connection_.Connect(guest->socket_path, guest->ring, guest->hello_text.c_str(),
+                          guest->hello_text.size(), kWelcomeTimeoutMs);
+  if (status.ok()) {
+    reported_refusal_ = false;
+    Log("connected to the daemon at %s", guest->socket_path);
+    return;
+  }
+  // No daemon yet is no news; a refusal is.
+  const bool absent = status.error == ENOENT || status.error == ECONNREFUSED;
+  if (!absent && !reported_refusal_) {
+    reported_refusal_ = true;
+    guest->features.Report(abi::Feature::kRing, abi::FeatureState::kFailed,
+                           static_cast<uint32_t>(status.error), "%s", status.message);
+  }
+}
+
+// Gives CUPTI back to the process, at the daemon's wish.
+void Helper::Release() {
+  Guest* guest = g_guest;
+  if (guest->released) return;
+  guest->released = true;
+  guest->callbacks.Unsubscribe();
+  guest->features.Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, 0,
+                         "CUPTI was released as asked; set another level to take it again");
+}
+
+bool Helper::Finish(uint64_t timeout_ns) {
+  finish_.store(true, std::memory_order_release);
+  wake_.Wake();
+  const uint64_t deadline_ns = MonotonicNs() + timeout_ns;
+  uint32_t seen = 0;
+  while (running_.load(std::memory_order_acquire)) {
+    const uint64_t now_ns = MonotonicNs();
+    if (now_ns >= deadline_ns) return false;
+    seen = done_.Wait(seen, deadline_ns - now_ns);
+  }
+  return true;
+}
+
+}  // namespace seqpoint::inject

@@ -1,0 +1,117 @@
+#include "injection/identity.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "injection/version.h"
+
+namespace seqpoint::inject {
+namespace {
+
+constexpr size_t kCommandBytes = 2048;
+
+const char* FirstOf(const char* const* variables) {
+  for (; *variables != nullptr; ++variables) {
+    const char* value = getenv(*variables);
+    if (value != nullptr && value[0] != '\0') return value;
+  }
+  return nullptr;
+}
+
+const char* Basename(const char* path) {
+  const char* slash = strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
+
+bool IsInterpreter(const char* program) { return strncmp(program, "python", 6) == 0; }
+
+// Control characters would end a line of the text too early.
+void Clean(char* text) {
+  for (; *text != '\0'; ++text) {
+    if (static_cast<unsigned char>(*text) < ' ') *text = ' ';
+  }
+}
+
+// Arguments of this process, one after the other, each ended by a zero byte.
+size_t ReadCommand(char* bytes, size_t capacity) {
+  const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t got = read(fd, bytes, capacity - 1);
+  close(fd);
+  if (got <= 0) return 0;
+  bytes[got] = '\0';
+  return static_cast<size_t>(got);
+}
+
+}  // namespace
+
+void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text) {
+  char command[kCommandBytes];
+  const size_t length = ReadCommand(command, sizeof(command));
+
+  char job[256] = "unnamed";
+  const char* named = getenv("SEQPOINT_JOB");
+  if (named != nullptr && named[0] != '\0') {
+    snprintf(job, sizeof(job), "%.255s", named);
+  } else if (length > 0) {
+    const char* program = Basename(command);
+    if (IsInterpreter(program)) {
+      // The first argument that is no option is the script (after -m: the module).
+      for (const char* at = command + strlen(command) + 1; at < command + length;
+           at += strlen(at) + 1) {
+        if (at[0] == '-') continue;
+        program = Basename(at);
+        break;
+      }
+    }
+    snprintf(job, sizeof(job), "%.255s", program);
+  }
+  Clean(job);
+  text->Append("job=%s\n", job);
+
+  const char* const kRunIds[] = {"SEQPOINT_RUN_ID", "TORCHELASTIC_RUN_ID", nullptr};
+  const char* const kSlurmJob[] = {"SLURM_JOB_ID", nullptr};
+  const char* run_id = FirstOf(kRunIds);
+  const char* slurm_job = FirstOf(kSlurmJob);
+  if (run_id != nullptr) {
+    text->Append("run_id=%s\n", run_id);
+  } else if (slurm_job != nullptr) {
+    const char* restart = getenv("SLURM_RESTART_COUNT");
+    text->Append("run_id=slurm-%s-%s\n", slurm_job, restart != nullptr ? restart : "0");
+  } else {
+    text->Append("run_id=%d-%llu\n", static_cast<int>(getpid()),
+                 static_cast<unsigned long long>(RealNs()));
+  }
+
+  const char* const kRanks[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", nullptr};
+  const char* const kLocalRanks[] = {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                     nullptr};
+  const char* const kWorldSizes[] = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", nullptr};
+  const char* rank = FirstOf(kRanks);
+  const char* local_rank = FirstOf(kLocalRanks);
+  const char* world_size = FirstOf(kWorldSizes);
+  text->Append("rank=%d\nlocal_rank=%d\nworld_size=%d\n", rank != nullptr ? atoi(rank) : 0,
+               local_rank != nullptr ? atoi(local_rank) : 0,
+               world_size != nullptr ? atoi(world_size) : 1);
+
+  for (size_t i = 0; i + 1 < length; ++i) {
+    if (command[i] == '\0') command[i] = ' ';
+  }
+  Clean(command);
+  if (length > 0) text->Append("command=%s\n", command);
+  char host[256] = {};
+  if (gethostname(host, sizeof(host) - 1) == 0) text->Append("host=%s\n", host);
+  char folder[PATH_MAX];
+  if (getcwd(folder, sizeof(folder)) != nullptr) {
+    Clean(folder);
+    text->Append("cwd=%s\n", folder);
+  }
+  text->Append("library_version=%s\ncupti_version=%u\ndriver_version=%d\n", kLibraryVersion,
+               cupti_version, driver_version);
+}
+
+}  // namespace seqpoint::inject

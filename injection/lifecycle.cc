@@ -1,0 +1,230 @@
+// Entry points, and the ways in which a process ends or splits.
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "injection/guest.h"
+#include "injection/nvtx.h"
+#include "injection/version.h"
+
+// Linked without the compiler's start files, so that nothing of the C++ runtime is referenced;
+// pthread_atfork wants this name for the object that registers.
+extern "C" {
+__attribute__((visibility("hidden"))) void* __dso_handle = &__dso_handle;
+__attribute__((visibility("default"))) int InitializeInjection(void);
+__attribute__((visibility("default"))) int InitializeInjectionNvtx2(
+    NvtxGetExportTableFunc_t get_export_table);
+}
+
+namespace seqpoint::inject {
+namespace {
+
+using abi::Feature;
+using abi::FeatureState;
+
+constexpr char kCudaVariable[] = "CUDA_INJECTION64_PATH";
+constexpr char kNvtxVariable[] = "NVTX_INJECTION64_PATH";
+constexpr char kOwnerVariable[] = "SEQPOINT_OWNER_PID";
+constexpr uint64_t kExitTimeoutNs = 1'000'000'000;
+
+bool g_disabled = false;     // SEQPOINT_DISABLE=1, or a forked child of a profiled process
+bool g_initialized = false;  // InitializeInjection ran
+
+bool DisabledByUser() {
+  const char* value = getenv("SEQPOINT_DISABLE");
+  return value != nullptr && strcmp(value, "1") == 0;
+}
+
+const char* OwnPath() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(InitializeInjection), &info) == 0) return nullptr;
+  return info.dli_fname;
+}
+
+// Only what is not set: a foreign value belongs to another tool.
+void SetUnlessSet(const char* variable, const char* value) {
+  if (value != nullptr && value[0] == '/') setenv(variable, value, 0);
+}
+
+void OnForkInChild() {
+  Guest* guest = g_guest;
+  if (!g_initialized || guest == nullptr) return;
+  // CUDA does not work in this child, the helper thread does not exist, locks may be held for ever.
+  g_disabled = true;
+  g_guest = nullptr;
+  guest->helper.ForgetInChild();
+  guest->ring.DisableInChild();
+}
+
+void OnExit(int, void*) {
+  Guest* guest = g_guest;
+  if (guest == nullptr || getpid() != guest->owner) return;
+  guest->stream.Stop();
+  if (!guest->helper.Finish(kExitTimeoutNs)) {
+    guest->features.Report(Feature::kExit, FeatureState::kFailed, 0,
+                           "the last records were not flushed: CUPTI did not answer within 1 s at "
+                           "exit");
+  }
+  guest->ring.Close();
+}
+
+// Runs when the library is loaded, in every program that a preloading shell starts: nothing but
+// two variables and a handler.
+__attribute__((constructor)) void OnLoad() {
+  if (DisabledByUser()) {
+    g_disabled = true;
+    return;
+  }
+  const char* path = OwnPath();
+  SetUnlessSet(kCudaVariable, path);
+  SetUnlessSet(kNvtxVariable, path);
+  pthread_atfork(nullptr, nullptr, OnForkInChild);
+}
+
+// A copy of the library's file is a second library with state of its own. The first one to get
+// here has the process.
+bool TakeProcess() {
+  char own[16] = {};
+  Text<16> pid;
+  pid.Append("%d", static_cast<int>(getpid()));
+  const char* owner = getenv(kOwnerVariable);
+  if (owner != nullptr) strncpy(own, owner, sizeof(own) - 1);
+  if (strcmp(own, pid.c_str()) == 0) return false;
+  setenv(kOwnerVariable, pid.c_str(), 1);
+  return true;
+}
+
+injection::RingOptions WantedRing() {
+  injection::RingOptions options;
+  const char* text = getenv("SEQPOINT_RING_BYTES");
+  if (text == nullptr) return options;
+  const unsigned long long bytes = strtoull(text, nullptr, 10);
+  if (bytes == 0) return options;
+  if (bytes <= 64 << 10) return injection::kSmallRing;
+  const unsigned long long chunks = bytes / options.chunk_bytes;
+  options.chunk_count = static_cast<uint32_t>(chunks == 0    ? 1
+                                              : chunks < 900 ? chunks
+                                                             : 900);  // 64 MiB with the lane
+  return options;
+}
+
+void ReportNvtx(Guest* guest) {
+  const char* path = OwnPath();
+  const char* nvtx = getenv(kNvtxVariable);
+  if (nvtx != nullptr && path != nullptr && strcmp(nvtx, path) == 0) {
+    guest->features.Report(Feature::kNvtx, FeatureState::kPending, 0,
+                           "NVTX ranges are watched as soon as the program uses one");
+  } else {
+    guest->features.Report(Feature::kNvtx, FeatureState::kIgnored, 0,
+                           "NVTX belongs to another tool (NVTX_INJECTION64_PATH=%s); ranges are "
+                           "not seen, iterations are found without them",
+                           nvtx == nullptr ? "" : nvtx);
+  }
+}
+
+// True: CUPTI is there and ours.
+bool TakeCupti(Guest* guest) {
+  const LoadResult load = LoadCupti(&guest->cupti, &guest->driver);
+  Features* features = &guest->features;
+  switch (load.status) {
+    case LoadStatus::kNotFound:
+      features->Report(Feature::kCupti, FeatureState::kFailed, 0,
+                       "libcupti.so.13 was not found (%s); install the CUPTI of your CUDA, or set "
+                       "SEQPOINT_CUPTI_LIB to its path",
+                       load.detail);
+      return false;
+    case LoadStatus::kIncomplete:
+      features->Report(Feature::kCupti, FeatureState::kFailed, 0,
+                       "libcupti lacks %s; install CUDA 12.0 or later", load.detail);
+      return false;
+    case LoadStatus::kVersionTooOld:
+      features->Report(Feature::kCupti, FeatureState::kFailed, guest->cupti.version,
+                       "CUPTI version %u in %s is older than CUDA 12.0; install a later one",
+                       guest->cupti.version, load.detail);
+      return false;
+    case LoadStatus::kVersionUnknown:
+    case LoadStatus::kReady:
+      break;
+  }
+  guest->callbacks.Init(&guest->cupti, features);
+  if (!guest->callbacks.Subscribe()) return false;
+  features->Report(Feature::kCupti, FeatureState::kReady, guest->cupti.version,
+                   "CUPTI version %u from %s", guest->cupti.version, load.detail);
+  if (load.status == LoadStatus::kVersionUnknown) {
+    features->Report(Feature::kActivity, FeatureState::kIgnored, guest->cupti.version,
+                     "CUPTI version %u is newer than this library knows: calls are watched, GPU "
+                     "records are not read; install a later SeqPoint",
+                     guest->cupti.version);
+  } else if (guest->activity.Init(&guest->cupti, &guest->driver, &guest->pool, &guest->names,
+                                  &guest->ring, features)) {
+    features->Report(Feature::kActivity, FeatureState::kReady, 0, "GPU work can be recorded");
+  }
+  guest->counters.Init(&guest->cupti, &guest->driver, &guest->pool, &guest->ring, features);
+  return true;
+}
+
+void Initialize() {
+  Guest* guest = EnsureGuest();
+  if (guest == nullptr) {
+    Log("no memory for the profiler; training goes on without it");
+    return;
+  }
+  guest->owner = getpid();
+  const injection::Status ring = guest->ring.Create(WantedRing());
+  if (!ring.ok()) {
+    Log("%s; training goes on without the profiler", ring.message);
+    return;
+  }
+  const injection::Status path =
+      injection::InjectSocketPath(guest->socket_path, sizeof(guest->socket_path));
+  if (!path.ok()) Log("%s", path.message);
+
+  const bool cupti = TakeCupti(guest);
+  guest->clock.Init(&guest->cupti, &guest->ring);
+  int driver_version = 0;
+  if (guest->driver.DriverGetVersion != nullptr) guest->driver.DriverGetVersion(&driver_version);
+  BuildHelloText(guest->cupti.version, driver_version, &guest->hello_text);
+  SetUnlessSet(kNvtxVariable, OwnPath());
+  ReportNvtx(guest);
+
+  guest->stream.Start();
+  if (!cupti) {
+    // No context will be announced; the reason must reach the daemon all the same.
+    guest->helper.Start();
+    return;
+  }
+  guest->callbacks.EnableOps(UINT32_MAX);
+  guest->activity.SetKinds(kKindsOfLearn, false);
+}
+
+}  // namespace
+}  // namespace seqpoint::inject
+
+using namespace seqpoint::inject;
+
+// The CUDA driver calls this inside cuInit, on the application's thread. Answers 1 whatever
+// happened: a 0 would help nobody.
+int InitializeInjection(void) {
+  if (g_disabled || __atomic_exchange_n(&g_initialized, true, __ATOMIC_ACQ_REL)) return 1;
+  const int saved_errno = errno;
+  if (DisabledByUser() || !TakeProcess()) {
+    Log("standing down: disabled, or another copy of the library has this process");
+  } else {
+    Initialize();
+    on_exit(OnExit, nullptr);
+    Log("version %s in process %d", kLibraryVersion, static_cast<int>(getpid()));
+  }
+  errno = saved_errno;
+  return 1;
+}
+
+// NVTX calls this once for every object that uses it.
+int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table) {
+  if (g_disabled || get_export_table == nullptr || EnsureGuest() == nullptr) return 0;
+  if (!PatchNvtx(get_export_table)) return 0;
+  g_guest->features.Report(Feature::kNvtx, FeatureState::kReady, 0, "NVTX ranges are watched");
+  return 1;
+}

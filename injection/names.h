@@ -1,0 +1,72 @@
+// Gives every kernel, NVTX and graph name a dense id and tells the daemon each name once, before
+// its first use.
+//
+// A name is looked up by the address of its text first: CUPTI hands out the same pointer for the
+// same kernel, so the common case is one probe and one comparison. The comparison is always made,
+// because an address may carry another text later (a module was unloaded, a program builds its NVTX
+// names in one buffer); nothing has to be forgotten then. Texts and entries are never freed.
+//
+// Threading: Intern from any thread; it locks only for a name that its address does not find.
+#ifndef SEQPOINT_INJECTION_NAMES_H_
+#define SEQPOINT_INJECTION_NAMES_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "injection/pool.h"
+#include "injection/ring/writer.h"
+#include "injection/system.h"
+
+namespace seqpoint::inject {
+
+struct NameRef {
+  uint32_t id;       // 0: no name, or the table is full
+  uint64_t hash;     // abi::NameHash of the whole name
+  const char* text;  // our own copy, cut at 4,096 bytes; lives for ever
+};
+
+class Names {
+ public:
+  static constexpr uint32_t kCapacity = 16 * 1024;
+
+  // False: the pool is too small.
+  bool Init(Pool* pool, injection::RingWriter* ring);
+  NameRef Intern(const char* text);
+  // Names that found the table full; they have id 0.
+  uint64_t overflows() const { return overflows_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr uint32_t kAddressSlots = 16 * 1024;
+  static constexpr uint32_t kHashSlots = 32 * 1024;
+  static constexpr size_t kTextBytes = 4 << 20;
+
+  struct Entry {
+    uint64_t hash;
+    const char* text;
+    uint32_t length;  // of the whole name
+    bool announced;   // the daemon was told
+  };
+  struct AddressSlot {
+    std::atomic<const char*> address;
+    std::atomic<uint32_t> id;
+  };
+
+  NameRef InternSlowly(const char* text, AddressSlot* slot);
+  bool Announce(uint32_t id);
+
+  injection::RingWriter* ring_ = nullptr;
+  AddressSlot* address_slots_ = nullptr;
+  uint32_t* hash_slots_ = nullptr;  // ids
+  Entry* entries_ = nullptr;        // by id
+  char* texts_ = nullptr;
+  size_t text_used_ = 0;
+  uint32_t count_ = 0;
+  FutexLock lock_;
+  std::atomic<uint64_t> overflows_{0};
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_NAMES_H_
