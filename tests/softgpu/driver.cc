@@ -240,6 +240,7 @@ extern "C" Hooks* swgpu_get_hooks() {
       auto* c = context == nullptr ? t_state.current : reinterpret_cast<Context*>(context);
       return c == nullptr ? -1 : c->device;
     };
+    g_hooks.current_context = [] { return reinterpret_cast<CUcontext>(t_state.current); };
     g_hooks.drain = [](CUcontext context) {
       Driver* driver = GetDriver();
       auto* c = context == nullptr ? t_state.current : reinterpret_cast<Context*>(context);

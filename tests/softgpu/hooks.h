@@ -148,7 +148,8 @@ struct Hooks {
   uint32_t (*context_id)(CUcontext) = nullptr;
   uint32_t (*stream_id)(CUcontext, CUstream) = nullptr;
   int (*context_device)(CUcontext) = nullptr;
-  void (*drain)(CUcontext) = nullptr;  // waits for all work of the context
+  CUcontext (*current_context)() = nullptr;  // of the calling thread
+  void (*drain)(CUcontext) = nullptr;        // waits for all work of the context
   // Cumulative counters of all launches submitted to a context so far.
   Counters (*counters)(CUcontext) = nullptr;
   // Starts (non-null) or ends per-kernel collection: kernels are serialised and appended.
