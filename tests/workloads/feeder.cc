@@ -1,0 +1,85 @@
+#include "tests/workloads/feeder.h"
+
+#include <cstring>
+
+namespace seqpoint::workload {
+
+Feeder::Feeder(Model* model, Stream compute, bool prefetch, uint64_t load_ns)
+    : model_(model), compute_(compute), prefetch_(prefetch), load_ns_(load_ns) {
+  buffers_[0] = MakeBuffers();
+  evaluation_ = MakeBuffers();
+  if (!prefetch) return;
+  copy_stream_ = CreateStream();
+  buffers_[1] = MakeBuffers();
+  for (Buffers& buffers : buffers_) {
+    buffers.copied = CreateEvent(/*timed=*/false);
+    buffers.released = CreateEvent(/*timed=*/false);
+  }
+}
+
+Feeder::Buffers Feeder::MakeBuffers() const {
+  Buffers buffers;
+  for (size_t bytes : model_->ArrayBytes()) buffers.arrays.push_back(DeviceAlloc(bytes));
+  return buffers;
+}
+
+void Feeder::Start(const std::vector<const Batch*>& batches) {
+  batches_ = batches;
+  if (prefetch_ && !batches_.empty()) Prefetch();
+}
+
+DeviceBatch Feeder::CopyInStep(const Batch& batch, const Buffers& to) {
+  HostWork(load_ns_);
+  const HostBatch host = model_->MakeBatch(batch.examples, batch.lengths);
+  for (size_t i = 0; i < host.arrays.size(); ++i) {
+    CopyToDevice(compute_, to.arrays[i], host.arrays[i].data, host.arrays[i].bytes);
+  }
+  return {host.size, host.lengths, host.max_labels, to.arrays};
+}
+
+Feeder::Staging* Feeder::FreeStaging() {
+  for (Staging& staging : staging_) {
+    if (EventDone(staging.copied)) return &staging;
+  }
+  Staging staging;
+  for (size_t bytes : model_->ArrayBytes()) staging.arrays.push_back(PinnedAlloc(bytes));
+  staging.copied = CreateEvent(/*timed=*/false);
+  staging_.push_back(staging);
+  return &staging_.back();
+}
+
+void Feeder::Prefetch() {
+  Buffers& to = buffers_[prefetched_ % 2];
+  HostWork(load_ns_);
+  const HostBatch host =
+      model_->MakeBatch(batches_[prefetched_]->examples, batches_[prefetched_]->lengths);
+  if (prefetched_ >= 2) WaitEvent(copy_stream_, to.released);
+  Staging* staging = FreeStaging();
+  for (size_t i = 0; i < host.arrays.size(); ++i) {
+    const void* from = host.arrays[i].data;
+    if (!host.arrays[i].pinned) {
+      std::memcpy(staging->arrays[i], from, host.arrays[i].bytes);
+      from = staging->arrays[i];
+    }
+    CopyToDevice(copy_stream_, to.arrays[i], from, host.arrays[i].bytes);
+  }
+  RecordEvent(staging->copied, copy_stream_);
+  RecordEvent(to.copied, copy_stream_);
+  ready_[prefetched_ % 2] = {host.size, host.lengths, host.max_labels, to.arrays};
+  ++prefetched_;
+}
+
+DeviceBatch Feeder::Next() {
+  const size_t current = next_++;
+  if (!prefetch_) return CopyInStep(*batches_[current], buffers_[0]);
+  // All work on the batch before has been submitted by now.
+  if (current > 0) RecordEvent(buffers_[(current - 1) % 2].released, compute_);
+  WaitEvent(compute_, buffers_[current % 2].copied);
+  const DeviceBatch batch = ready_[current % 2];
+  if (prefetched_ < batches_.size()) Prefetch();
+  return batch;
+}
+
+DeviceBatch Feeder::CopyNow(const Batch& batch) { return CopyInStep(batch, evaluation_); }
+
+}  // namespace seqpoint::workload

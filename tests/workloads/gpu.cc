@@ -1,0 +1,166 @@
+#include "tests/workloads/gpu.h"
+
+#include <cuda_runtime_api.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+namespace seqpoint::workload {
+namespace {
+
+std::atomic<uint64_t> g_launches{0};
+std::atomic<uint64_t> g_captured_launches{0};
+std::atomic<uint64_t> g_graph_launches{0};
+std::atomic<uint64_t> g_copies{0};
+std::atomic<uint64_t> g_memsets{0};
+std::atomic<bool> g_capturing{false};
+
+void Check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "seqpoint_workload: %s failed: %s (%s)\n", call, cudaGetErrorName(error),
+               cudaGetErrorString(error));
+  std::exit(1);
+}
+#define CUDA_CHECK(call) Check(call, #call)
+
+cudaStream_t Raw(Stream stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t RawEvent(Event event) { return static_cast<cudaEvent_t>(event); }
+
+uint64_t ClockNs(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+std::string OpenDevice() {
+  CUDA_CHECK(cudaSetDevice(0));
+  cudaDeviceProp properties;
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+  return properties.name;
+}
+
+Stream CreateStream() {
+  cudaStream_t stream;
+  CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+void Synchronize(Stream stream) { CUDA_CHECK(cudaStreamSynchronize(Raw(stream))); }
+
+void* DeviceAlloc(size_t bytes) {
+  void* data = nullptr;
+  CUDA_CHECK(cudaMalloc(&data, bytes));
+  return data;
+}
+
+void* PinnedAlloc(size_t bytes) {
+  void* data = nullptr;
+  CUDA_CHECK(cudaHostAlloc(&data, bytes, cudaHostAllocDefault));
+  return data;
+}
+
+void CopyToDevice(Stream stream, void* to, const void* from, size_t bytes) {
+  ++g_copies;
+  CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, Raw(stream)));
+}
+
+void CopyToHost(Stream stream, void* to, const void* from, size_t bytes) {
+  ++g_copies;
+  CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, Raw(stream)));
+}
+
+void MemsetZero(Stream stream, void* data, size_t bytes) {
+  ++g_memsets;
+  CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, Raw(stream)));
+}
+
+Event CreateEvent(bool timed) {
+  cudaEvent_t event;
+  CUDA_CHECK(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+  return event;
+}
+
+void RecordEvent(Event event, Stream stream) {
+  CUDA_CHECK(cudaEventRecord(RawEvent(event), Raw(stream)));
+}
+
+void WaitEvent(Stream stream, Event event) {
+  CUDA_CHECK(cudaStreamWaitEvent(Raw(stream), RawEvent(event), 0));
+}
+
+bool EventDone(Event event) {
+  cudaError_t error = cudaEventQuery(RawEvent(event));
+  if (error == cudaErrorNotReady) return false;
+  Check(error, "cudaEventQuery");
+  return true;
+}
+
+double ElapsedNs(Event from, Event to) {
+  float milliseconds = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, RawEvent(from), RawEvent(to)));
+  return static_cast<double>(milliseconds) * 1e6;
+}
+
+void BeginCapture(Stream stream) {
+  g_capturing = true;
+  // Relaxed: the activation memory may grow while a graph is being recorded.
+  CUDA_CHECK(cudaStreamBeginCapture(Raw(stream), cudaStreamCaptureModeRelaxed));
+}
+
+Graph EndCapture(Stream stream) {
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  CUDA_CHECK(cudaStreamEndCapture(Raw(stream), &graph));
+  CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  CUDA_CHECK(cudaGraphDestroy(graph));
+  g_capturing = false;
+  return executable;
+}
+
+void LaunchGraph(Graph graph, Stream stream) {
+  ++g_graph_launches;
+  CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), Raw(stream)));
+}
+
+void HostWork(uint64_t ns) {
+  if (ns == 0) return;
+  if (&swgpu_host_work != nullptr) {
+    swgpu_host_work(ns);
+    return;
+  }
+  const uint64_t end = ClockNs(CLOCK_MONOTONIC) + ns;
+  while (ClockNs(CLOCK_MONOTONIC) < end) {
+  }
+}
+
+uint64_t NowNs() { return &swgpu_now_ns != nullptr ? swgpu_now_ns() : ClockNs(CLOCK_REALTIME); }
+
+CallCounts Calls() {
+  return {g_launches, g_captured_launches, g_graph_launches, g_copies, g_memsets};
+}
+
+void BeforeLaunch(const Queue& queue, const SwgpuWork& work) {
+  HostWork(queue.host_ns_per_launch);
+  if (&swgpu_next_launch_work != nullptr) swgpu_next_launch_work(&work);
+  ++(g_capturing ? g_captured_launches : g_launches);
+}
+
+void AfterLaunch() { CUDA_CHECK(cudaGetLastError()); }
+
+std::optional<SwgpuTotals> SoftwareTotals() {
+  if (&swgpu_totals == nullptr) return std::nullopt;
+  SwgpuTotals totals;
+  swgpu_totals(&totals);
+  return totals;
+}
+
+std::optional<uint64_t> SoftwareDigest() {
+  if (&swgpu_digest == nullptr) return std::nullopt;
+  return swgpu_digest();
+}
+
+}  // namespace seqpoint::workload

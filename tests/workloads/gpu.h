@@ -1,0 +1,83 @@
+// The door between the training programs and the GPU: memory, streams, events, graphs, host work
+// and the account of every call made. `gpu.cc` implements it over the CUDA runtime; `gpu_on_cpu.cc`
+// implements it over plain memory, so that the models' arithmetic can be tested without a GPU.
+//
+// Threading: every function may be called from any thread. Errors: a failed CUDA call prints the
+// call, the error's name and its text, and ends the process with status 1: a training script could
+// not go on either. Memory and streams live until the process ends.
+#ifndef SEQPOINT_TESTS_WORKLOADS_GPU_H_
+#define SEQPOINT_TESTS_WORKLOADS_GPU_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tests/softgpu/swgpu.h"
+
+namespace seqpoint::workload {
+
+using Stream = void*;  // cudaStream_t
+using Event = void*;   // cudaEvent_t
+using Graph = void*;   // cudaGraphExec_t
+
+// GPU calls of this process so far, in API order. A kernel launch inside a stream capture runs
+// nothing yet: it is in `captured_launches` alone.
+struct CallCounts {
+  uint64_t launches = 0;
+  uint64_t captured_launches = 0;
+  uint64_t graph_launches = 0;
+  uint64_t copies = 0;
+  uint64_t memsets = 0;
+};
+
+// What a kernel launch needs besides its arguments. `workspace` serves split-K partial sums.
+struct Queue {
+  Stream stream = nullptr;
+  uint64_t host_ns_per_launch = 0;  // the framework's work before each launch
+  float* workspace = nullptr;
+  size_t workspace_floats = 0;
+};
+
+// Opens device 0 and returns its name.
+std::string OpenDevice();
+Stream CreateStream();
+void Synchronize(Stream stream);
+
+// Contents are undefined, as with cudaMalloc.
+void* DeviceAlloc(size_t bytes);
+void* PinnedAlloc(size_t bytes);
+
+// Asynchronous in stream order. A pageable source is staged before the call returns.
+void CopyToDevice(Stream stream, void* to, const void* from, size_t bytes);
+void CopyToHost(Stream stream, void* to, const void* from, size_t bytes);
+void MemsetZero(Stream stream, void* data, size_t bytes);
+
+Event CreateEvent(bool timed);
+void RecordEvent(Event event, Stream stream);
+void WaitEvent(Stream stream, Event event);
+bool EventDone(Event event);
+double ElapsedNs(Event from, Event to);
+
+// Calls between Begin and End are recorded, not run. End instantiates the graph.
+void BeginCapture(Stream stream);
+Graph EndCapture(Stream stream);
+void LaunchGraph(Graph graph, Stream stream);
+
+// `ns` nanoseconds of CPU work: told to the software GPU, spun on a real one.
+void HostWork(uint64_t ns);
+// The clock that a profiler would see: the software GPU's, else CLOCK_REALTIME.
+uint64_t NowNs();
+
+CallCounts Calls();
+// Host work, the work hint and the account of one kernel launch; check afterwards.
+void BeforeLaunch(const Queue& queue, const SwgpuWork& work);
+void AfterLaunch();
+
+// Empty on a real GPU.
+std::optional<SwgpuTotals> SoftwareTotals();
+std::optional<uint64_t> SoftwareDigest();
+
+}  // namespace seqpoint::workload
+
+#endif  // SEQPOINT_TESTS_WORKLOADS_GPU_H_

@@ -1,0 +1,21 @@
+// seqpoint_workload: the training programs that the profiler is tested and shown with.
+#include <cstdio>
+
+#include "tests/workloads/options.h"
+#include "tests/workloads/trainer.h"
+
+int main(int argc, char** argv) {
+  using namespace seqpoint::workload;
+  const auto parsed = ParseOptions(argc, argv);
+  if (const Usage* usage = std::get_if<Usage>(&parsed)) {
+    std::fputs(usage->text.c_str(), usage->code == 0 ? stdout : stderr);
+    return usage->code;
+  }
+  const Options& options = std::get<Options>(parsed);
+  const auto table = LoadLengths(options);
+  if (!table.ok()) {
+    std::fprintf(stderr, "seqpoint_workload: %s\n", std::string(table.status().message()).c_str());
+    return 2;
+  }
+  return Train(options, *table);
+}

@@ -1,0 +1,193 @@
+#include "tests/workloads/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tests/workloads/histograms.h"
+
+namespace seqpoint::workload {
+namespace {
+
+const std::map<std::string, Order> kOrders = {
+    {"shuffle", Order::kShuffle}, {"bucket", Order::kBucket}, {"sorted", Order::kSorted}};
+const std::map<std::string, ZeroGrad> kZeroGrads = {
+    {"memset", ZeroGrad::kMemset}, {"kernel", ZeroGrad::kKernel}, {"none", ZeroGrad::kNone}};
+
+template <typename T>
+std::string NameOf(const std::map<std::string, T>& names, T value) {
+  for (const auto& [name, named] : names) {
+    if (named == value) return name;
+  }
+  return "";
+}
+
+std::string DefaultHistogram(const std::string& model) {
+  if (model == "gnmt") return "multi30k";
+  if (model == "ds2") return "librispeech";
+  return "alpaca";
+}
+
+// The corpus behind a model's usual batch, so that an iteration takes 5 to 100 ms on a large GPU.
+int DefaultBatch(const std::string& model) { return model == "gnmt" ? 64 : 32; }
+
+}  // namespace
+
+std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
+  Options options;
+  CLI::App app{
+      "Trains a model whose iterations depend on the sequence length. Kernels compute on a real "
+      "GPU; "
+      "on the software GPU only their time passes.",
+      "seqpoint_workload"};
+  std::string model = "gnmt";
+  std::string readback = "1";
+  std::string order = "shuffle";
+  std::string zero_grad = "memset";
+  std::string optimizer = "fused";
+  int hidden = 0, layers = 0, vocabulary = 0, batch = 0, rnn_chunk = 0;
+  app.add_option("--model", model, "what to train")
+      ->check(CLI::IsMember({"gnmt", "ds2", "transformer", "fixed"}))
+      ->capture_default_str();
+  app.add_option("--hidden", hidden, "width of the layers")->check(CLI::Range(8, 4096));
+  app.add_option("--layers", layers, "layers (gnmt: of encoder and of decoder)")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--vocabulary", vocabulary, "words (not ds2)")->check(CLI::Range(16, 1 << 20));
+  app.add_option("--rnn-chunk", rnn_chunk, "ds2: time steps per recurrent launch")
+      ->check(CLI::Range(1, 10000));
+  auto* file = app.add_option("--lengths", options.lengths_file,
+                              "CSV with a header and one or two length columns per example");
+  app.add_option("--histogram", options.histogram, "built-in lengths of a real corpus")
+      ->check(CLI::IsMember(HistogramNames()))
+      ->excludes(file);
+  app.add_option("--examples", options.examples, "examples drawn from the histogram, per epoch")
+      ->check(CLI::Range(1, 100000000))
+      ->capture_default_str();
+  app.add_option("--max-length", options.max_example_length, "leaves longer examples out")
+      ->check(CLI::Range(1, kMaxLength));
+  app.add_option("--batch", batch, "examples per (micro-)batch")->check(CLI::Range(1, 65536));
+  app.add_option("--order", order, "order of the examples")
+      ->check(CLI::IsMember(kOrders))
+      ->capture_default_str();
+  app.add_option("--pad-multiple", options.pad_multiple, "rounds batch lengths up")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_flag("--drop-last", options.drop_last, "leaves an epoch's last, smaller batch out");
+  app.add_option("--epochs", options.epochs)->check(CLI::Range(1, 1000000))->capture_default_str();
+  app.add_option("--max-iterations", options.max_iterations, "stops early")
+      ->check(CLI::Range(1, 1000000000));
+  app.add_option("--seed", options.model.seed, "of lengths, order, contents and parameters")
+      ->capture_default_str();
+  app.add_option("--readback", readback, "reads the loss back every N iterations, or never")
+      ->check(CLI::Range(1, 1000000) | CLI::IsMember({"never"}))
+      ->capture_default_str();
+  app.add_flag("--prefetch", options.prefetch, "copies the next batch while this one trains");
+  app.add_option("--accumulate", options.accumulate, "micro-batches per iteration")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--eval-every", options.eval_every, "evaluates every N iterations")
+      ->check(CLI::Range(1, 1000000000));
+  app.add_option("--eval-batches", options.eval_batches)
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  app.add_flag("--backward-thread", options.backward_thread,
+               "launches the backward pass from a second thread");
+  app.add_flag("--nvtx,!--no-nvtx", options.nvtx,
+               "NVTX ranges iteration, forward, backward, optimizer");
+  app.add_flag("--fork-helper", options.fork_helper,
+               "forks a helper process once CUDA is up; it works a little and exits");
+  app.add_flag("--graphs", options.graphs, "transformer, fixed: one CUDA graph per batch shape");
+  app.add_option("--zero-grad", zero_grad)->check(CLI::IsMember(kZeroGrads))->capture_default_str();
+  app.add_option("--optimizer", optimizer, "one launch for all tensors, or one for each")
+      ->check(CLI::IsMember({"fused", "foreach"}))
+      ->capture_default_str();
+  app.add_option("--launch-us", options.launch_us, "framework time before each launch")
+      ->check(CLI::Range(0.0, 10000.0))
+      ->capture_default_str();
+  app.add_option("--load-us", options.load_us, "data loading time per batch")
+      ->check(CLI::Range(0.0, 10000000.0))
+      ->capture_default_str();
+  app.add_option("--learning-rate", options.learning_rate)
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
+  app.add_option("--truth", options.truth_file, "writes what really happened, as JSON lines");
+  app.add_flag("--quiet", options.quiet, "prints nothing");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream text;
+    const int code = app.exit(error, text, text);
+    return Usage{code == 0 ? 0 : 2, text.str()};
+  }
+
+  const uint64_t seed = options.model.seed;
+  options.model = DefaultConfig(model);
+  options.model.seed = seed;
+  options.model.batch = batch > 0 ? batch : DefaultBatch(model);
+  options.model.pinned_pool = options.prefetch;
+  if (hidden > 0) options.model.hidden = hidden;
+  if (layers > 0) options.model.layers = layers;
+  if (vocabulary > 0) options.model.vocabulary = vocabulary;
+  if (rnn_chunk > 0) options.model.rnn_chunk = rnn_chunk;
+  if (options.histogram.empty()) options.histogram = DefaultHistogram(model);
+  options.order = kOrders.at(order);
+  options.zero_grad = kZeroGrads.at(zero_grad);
+  options.foreach = optimizer == "foreach";
+  options.readback_every = readback == "never" ? 0 : std::stoi(readback);
+
+  const bool transformer = model == "transformer" || model == "fixed";
+  if (options.graphs && !transformer) {
+    return Usage{2, absl::StrCat("--graphs: ", model,
+                                 " launches per time step; only transformer and fixed can be "
+                                 "captured\n")};
+  }
+  if (transformer && options.model.hidden > 64 && options.model.hidden % 64 != 0) {
+    return Usage{2, absl::StrCat("--hidden: ", options.model.hidden,
+                                 " is not a multiple of 64, the width of an attention head\n")};
+  }
+  if (model == "ds2" && options.model.hidden > 1024) {
+    return Usage{2, absl::StrCat("--hidden: ", options.model.hidden,
+                                 " is above 1024, which the recurrent kernel can hold\n")};
+  }
+  return options;
+}
+
+absl::StatusOr<LengthTable> LoadLengths(const Options& options) {
+  Random random(options.model.seed);
+  absl::StatusOr<LengthTable> table =
+      options.lengths_file.empty() ? DrawLengths(options.histogram, options.examples, &random)
+                                   : ReadLengths(options.lengths_file);
+  if (!table.ok()) return table;
+  SetLengthCount(LengthsPerExample(options.model.name), &*table);
+  if (options.max_example_length > 0) {
+    std::erase_if(*table, [&](const std::vector<int>& row) {
+      return *std::max_element(row.begin(), row.end()) > options.max_example_length;
+    });
+  }
+  if (table->empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max-length: every example is longer than ", options.max_example_length));
+  }
+  return table;
+}
+
+std::string ToJson(const Options& o) {
+  auto flag = [](bool value) { return value ? "true" : "false"; };
+  return absl::StrFormat(
+      R"({"model":"%s","hidden":%d,"layers":%d,"vocabulary":%d,"batch":%d,"seed":%d,)"
+      R"("lengths":"%s","order":"%s","pad_multiple":%d,"epochs":%d,"readback_every":%d,)"
+      R"("prefetch":%s,"accumulate":%d,"eval_every":%d,"eval_batches":%d,"backward_thread":%s,)"
+      R"("nvtx":%s,"graphs":%s,"zero_grad":"%s","optimizer":"%s"})",
+      o.model.name, o.model.hidden, o.model.layers, o.model.vocabulary, o.model.batch, o.model.seed,
+      o.lengths_file.empty() ? absl::StrCat("histogram ", o.histogram) : "file",
+      NameOf(kOrders, o.order), o.pad_multiple, o.epochs, o.readback_every, flag(o.prefetch),
+      o.accumulate, o.eval_every, o.eval_batches, flag(o.backward_thread), flag(o.nvtx),
+      flag(o.graphs), NameOf(kZeroGrads, o.zero_grad), o.foreach ? "foreach" : "fused");
+}
+
+}  // namespace seqpoint::workload

@@ -1,0 +1,60 @@
+// The command line of seqpoint_workload. Pure; any thread.
+#ifndef SEQPOINT_TESTS_WORKLOADS_OPTIONS_H_
+#define SEQPOINT_TESTS_WORKLOADS_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "tests/workloads/batching.h"
+#include "tests/workloads/models.h"
+#include "tests/workloads/optimizer.h"
+
+namespace seqpoint::workload {
+
+struct Options {
+  ModelConfig model;
+  std::string lengths_file;  // empty: the histogram
+  std::string histogram;
+  int examples = 6400;
+  int max_example_length = 0;  // 0: no limit; longer examples are left out
+  Order order = Order::kShuffle;
+  int pad_multiple = 1;
+  bool drop_last = false;
+  int epochs = 1;
+  int max_iterations = 0;  // 0: all
+  int readback_every = 1;  // 0: never
+  bool prefetch = false;
+  int accumulate = 1;
+  int eval_every = 0;  // 0: never
+  int eval_batches = 8;
+  bool backward_thread = false;
+  bool nvtx = false;
+  bool fork_helper = false;
+  bool graphs = false;
+  ZeroGrad zero_grad = ZeroGrad::kMemset;
+  bool foreach = false;
+  double launch_us = 4;  // framework work before each launch
+  double load_us = 150;  // data loading per batch
+  double learning_rate = 1e-3;
+  std::string truth_file;
+  bool quiet = false;
+};
+
+// What to do instead of training: print `text` and exit with `code` (help: 0, bad usage: 2).
+struct Usage {
+  int code;
+  std::string text;
+};
+std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv);
+
+// The data set that the options describe: read or drawn, and cut at the longest example allowed.
+absl::StatusOr<LengthTable> LoadLengths(const Options& options);
+
+// The options as one JSON object, for the truth file.
+std::string ToJson(const Options& options);
+
+}  // namespace seqpoint::workload
+
+#endif  // SEQPOINT_TESTS_WORKLOADS_OPTIONS_H_

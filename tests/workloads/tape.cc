@@ -1,0 +1,524 @@
+#include "tests/workloads/tape.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/workloads/random.h"
+
+namespace seqpoint::workload {
+
+float* Arena::Floats(size_t count) {
+  const size_t bytes = (count * sizeof(float) + 255) / 256 * 256;
+  while (chunk_ < chunks_.size() && used_ + bytes > chunks_[chunk_].bytes) {
+    ++chunk_;
+    used_ = 0;
+  }
+  if (chunk_ == chunks_.size()) {
+    const size_t size = std::max(bytes, chunk_bytes_);
+    chunks_.push_back({static_cast<char*>(DeviceAlloc(size)), size});
+    used_ = 0;
+  }
+  float* data = reinterpret_cast<float*>(chunks_[chunk_].data + used_);
+  used_ += bytes;
+  return data;
+}
+
+void Arena::Reset() {
+  chunk_ = 0;
+  used_ = 0;
+}
+
+Tensor* Parameters::Declare(int rows, int columns, float scale, float constant) {
+  tensors_.push_back({.rows = rows, .columns = columns});
+  initial_.push_back({scale, constant});
+  count_ += tensors_.back().Count();
+  return &tensors_.back();
+}
+
+void Parameters::Allocate(Stream stream, uint64_t seed) {
+  const size_t bytes = count_ * sizeof(float);
+  for (float** buffer : {&values_, &gradients_, &m_, &v_}) {
+    *buffer = static_cast<float*>(DeviceAlloc(bytes));
+    MemsetZero(stream, *buffer, bytes);
+  }
+  Random random(seed);
+  std::vector<float> host;
+  size_t offset = 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    Tensor& tensor = tensors_[i];
+    tensor.value = values_ + offset;
+    tensor.grad = gradients_ + offset;
+    host.resize(tensor.Count());
+    for (float& value : host) {
+      value =
+          initial_[i].constant + initial_[i].scale * static_cast<float>(2 * random.Uniform() - 1);
+    }
+    CopyToDevice(stream, tensor.value, host.data(), host.size() * sizeof(float));
+    // The next tensor overwrites `host`.
+    Synchronize(stream);
+    offset += tensor.Count();
+  }
+}
+
+void Tape::Reset(bool training) {
+  training_ = training;
+  tensors_.clear();
+  backward_.clear();
+  arena_->Reset();
+}
+
+void Tape::Backward() {
+  for (size_t i = backward_.size(); i > 0; --i) backward_[i - 1]();
+}
+
+Tensor* Tape::New(int rows, int columns) {
+  tensors_.push_back({.rows = rows, .columns = columns});
+  tensors_.back().value = arena_->Floats(tensors_.back().Count());
+  return &tensors_.back();
+}
+
+Tensor* Tape::Input(float* value, int rows, int columns) {
+  tensors_.push_back({.value = value, .rows = rows, .columns = columns, .needs_grad = false});
+  return &tensors_.back();
+}
+
+void Tape::OnBackward(std::function<void()> step) {
+  if (training_) backward_.push_back(std::move(step));
+}
+
+bool Tape::Claim(Tensor* tensor) {
+  if (tensor->grad == nullptr) tensor->grad = arena_->Floats(tensor->Count());
+  return std::exchange(tensor->has_grad, true);
+}
+
+void Tape::AddGradient(Tensor* to, const float* grad) {
+  const bool accumulate = Claim(to);
+  CopyMatrix(queue_, grad, to->columns, to->grad, to->columns, to->rows, to->columns, accumulate);
+}
+
+Tensor* Tape::Embedding(const int* tokens, Tensor* table, Tensor* positions, int rows, int batch) {
+  Tensor* out = New(rows, table->columns);
+  EmbeddingGather(queue_, tokens, table->value, positions ? positions->value : nullptr, batch,
+                  out->value, rows, table->columns);
+  OnBackward([=, this] {
+    for (Tensor* parameter : {table, positions}) {
+      if (parameter != nullptr && !Claim(parameter)) {
+        MemsetZero(queue_.stream, parameter->grad, parameter->Count() * sizeof(float));
+      }
+    }
+    EmbeddingScatterAdd(queue_, tokens, out->grad, table->grad,
+                        positions ? positions->grad : nullptr, batch, rows, table->columns);
+  });
+  return out;
+}
+
+Tensor* Tape::Linear(Tensor* x, Tensor* weight) {
+  Tensor* out = New(x->rows, weight->columns);
+  GemmCall forward{.m = x->rows, .n = weight->columns, .k = x->columns};
+  forward.a = x->value;
+  forward.lda = x->columns;
+  forward.b = weight->value;
+  forward.ldb = weight->columns;
+  forward.c = out->value;
+  forward.ldc = out->columns;
+  Gemm(queue_, forward);
+  OnBackward([=, this] {
+    GemmCall weights{.transpose_a = true, .m = x->columns, .n = out->columns, .k = x->rows};
+    weights.a = x->value;
+    weights.lda = x->columns;
+    weights.b = out->grad;
+    weights.ldb = out->columns;
+    weights.accumulate = Claim(weight);
+    weights.c = weight->grad;
+    weights.ldc = weight->columns;
+    Gemm(queue_, weights);
+    GemmCall data{.transpose_b = true, .m = x->rows, .n = x->columns, .k = out->columns};
+    data.a = out->grad;
+    data.lda = out->columns;
+    data.b = weight->value;
+    data.ldb = weight->columns;
+    data.accumulate = Claim(x);
+    data.c = x->grad;
+    data.ldc = x->columns;
+    Gemm(queue_, data);
+  });
+  return out;
+}
+
+Tensor* Tape::BiasActivate(Tensor* x, Tensor* bias, Activation activation) {
+  // x stays as it is: the backward pass of an activation needs it.
+  Tensor* out = New(x->rows, x->columns);
+  BiasActivation(queue_, activation, x->value, bias->value, out->value, x->rows, x->columns);
+  OnBackward([=, this] {
+    if (!Claim(bias)) MemsetZero(queue_.stream, bias->grad, bias->Count() * sizeof(float));
+    if (activation == Activation::kNone) {
+      // The gradient passes through unchanged.
+      x->grad = out->grad;
+      x->has_grad = true;
+    } else {
+      Claim(x);
+      ActivationBackward(queue_, activation, x->value, bias->value, out->grad, x->grad, x->rows,
+                         x->columns);
+    }
+    ColumnSum(queue_, x->grad, bias->grad, x->rows, x->columns);
+  });
+  return out;
+}
+
+Tensor* Tape::Sum(Tensor* a, Tensor* b) {
+  Tensor* out = New(a->rows, a->columns);
+  Add(queue_, a->value, b->value, out->value, out->Count());
+  OnBackward([=, this] {
+    AddGradient(a, out->grad);
+    AddGradient(b, out->grad);
+  });
+  return out;
+}
+
+Tensor* Tape::Concat(Tensor* a, Tensor* b) {
+  Tensor* out = New(a->rows, a->columns + b->columns);
+  CopyMatrix(queue_, a->value, a->columns, out->value, out->columns, a->rows, a->columns, false);
+  CopyMatrix(queue_, b->value, b->columns, out->value + a->columns, out->columns, b->rows,
+             b->columns, false);
+  OnBackward([=, this] {
+    const float* grad = out->grad;
+    for (Tensor* part : {a, b}) {
+      const bool accumulate = Claim(part);
+      CopyMatrix(queue_, grad, out->columns, part->grad, part->columns, part->rows, part->columns,
+                 accumulate);
+      grad += part->columns;
+    }
+  });
+  return out;
+}
+
+Tensor* Tape::AddLayerNorm(Tensor* a, Tensor* b, Tensor* gamma, Tensor* beta) {
+  Tensor* out = New(a->rows, a->columns);
+  float* sum = arena_->Floats(a->Count());
+  float* stats = arena_->Floats(2 * static_cast<size_t>(a->rows));
+  LayerNorm(queue_, a->value, b ? b->value : nullptr, gamma->value, beta->value, sum, stats,
+            out->value, a->rows, a->columns);
+  OnBackward([=, this] {
+    for (Tensor* parameter : {gamma, beta}) {
+      if (!Claim(parameter)) {
+        MemsetZero(queue_.stream, parameter->grad, parameter->Count() * sizeof(float));
+      }
+    }
+    LayerNormParameters(queue_, sum, stats, out->grad, gamma->grad, beta->grad, a->rows,
+                        a->columns);
+    float* grad = arena_->Floats(a->Count());
+    LayerNormBackward(queue_, sum, stats, gamma->value, out->grad, grad, a->rows, a->columns);
+    AddGradient(a, grad);
+    if (b != nullptr) AddGradient(b, grad);
+  });
+  return out;
+}
+
+void Tape::Lstm(Tensor* x, const LstmParameters& parameters, int batch, bool reverse, Tensor* out,
+                int offset) {
+  const int hidden = parameters.recurrent->rows;
+  const int steps = x->rows / batch;
+  const size_t state = static_cast<size_t>(batch) * static_cast<size_t>(hidden);
+  float* gates = arena_->Floats(4 * state * static_cast<size_t>(steps));
+  float* cells = arena_->Floats(state * static_cast<size_t>(steps));
+
+  GemmCall input{.m = x->rows, .n = 4 * hidden, .k = x->columns};
+  input.a = x->value;
+  input.lda = x->columns;
+  input.b = parameters.input->value;
+  input.ldb = 4 * hidden;
+  input.c = gates;
+  input.ldc = 4 * hidden;
+  Gemm(queue_, input);
+
+  auto time = [=](int step) { return static_cast<size_t>(reverse ? steps - 1 - step : step); };
+  auto h = [=](int step) {
+    return out->value + time(step) * static_cast<size_t>(batch * out->columns) + offset;
+  };
+  for (int step = 0; step < steps; ++step) {
+    float* gate = gates + time(step) * 4 * state;
+    if (step > 0) {
+      GemmCall recurrent{.m = batch, .n = 4 * hidden, .k = hidden};
+      recurrent.a = h(step - 1);
+      recurrent.lda = out->columns;
+      recurrent.b = parameters.recurrent->value;
+      recurrent.ldb = 4 * hidden;
+      recurrent.c = gate;
+      recurrent.ldc = 4 * hidden;
+      recurrent.accumulate = true;
+      Gemm(queue_, recurrent);
+    }
+    LstmCellForward(queue_, gate, parameters.bias->value,
+                    step > 0 ? cells + time(step - 1) * state : nullptr, cells + time(step) * state,
+                    h(step), out->columns, batch, hidden);
+  }
+  OnBackward([=, this] { LstmBackward(x, parameters, batch, reverse, out, offset, gates, cells); });
+}
+
+void Tape::LstmBackward(Tensor* x, const LstmParameters& parameters, int batch, bool reverse,
+                        Tensor* out, int offset, float* gates, float* cells) {
+  const int hidden = parameters.recurrent->rows;
+  const int steps = x->rows / batch;
+  const size_t state = static_cast<size_t>(batch) * static_cast<size_t>(hidden);
+  const size_t out_step = static_cast<size_t>(batch) * static_cast<size_t>(out->columns);
+  float* d_c = arena_->Floats(state);
+  float* d_h = arena_->Floats(state);
+  auto time = [=](int step) { return static_cast<size_t>(reverse ? steps - 1 - step : step); };
+
+  for (int step = steps - 1; step >= 0; --step) {
+    float* gate = gates + time(step) * 4 * state;
+    const bool last = step == steps - 1;
+    LstmCellBackward(queue_, gate, step > 0 ? cells + time(step - 1) * state : nullptr,
+                     cells + time(step) * state, out->grad + time(step) * out_step + offset,
+                     out->columns, last ? nullptr : d_h, d_c, last, batch, hidden);
+    if (step == 0) break;
+    GemmCall recurrent{.transpose_b = true, .m = batch, .n = hidden, .k = 4 * hidden};
+    recurrent.a = gate;
+    recurrent.lda = 4 * hidden;
+    recurrent.b = parameters.recurrent->value;
+    recurrent.ldb = 4 * hidden;
+    recurrent.c = d_h;
+    recurrent.ldc = hidden;
+    Gemm(queue_, recurrent);
+  }
+
+  GemmCall input{.transpose_a = true, .m = x->columns, .n = 4 * hidden, .k = x->rows};
+  input.a = x->value;
+  input.lda = x->columns;
+  input.b = gates;
+  input.ldb = 4 * hidden;
+  input.accumulate = Claim(parameters.input);
+  input.c = parameters.input->grad;
+  input.ldc = 4 * hidden;
+  Gemm(queue_, input);
+
+  const bool recurrent_grad = Claim(parameters.recurrent);
+  if (steps > 1) {
+    // Step s takes h of step s - 1: the same rows, shifted by one time step.
+    GemmCall recurrent{.transpose_a = true, .m = hidden, .n = 4 * hidden, .k = (steps - 1) * batch};
+    recurrent.a = out->value + offset + (reverse ? out_step : 0);
+    recurrent.lda = out->columns;
+    recurrent.b = gates + (reverse ? 0 : 4 * state);
+    recurrent.ldb = 4 * hidden;
+    recurrent.accumulate = recurrent_grad;
+    recurrent.c = parameters.recurrent->grad;
+    recurrent.ldc = 4 * hidden;
+    Gemm(queue_, recurrent);
+  } else if (!recurrent_grad) {
+    MemsetZero(queue_.stream, parameters.recurrent->grad,
+               parameters.recurrent->Count() * sizeof(float));
+  }
+
+  if (!Claim(parameters.bias)) {
+    MemsetZero(queue_.stream, parameters.bias->grad, parameters.bias->Count() * sizeof(float));
+  }
+  ColumnSum(queue_, gates, parameters.bias->grad, x->rows, 4 * hidden);
+
+  GemmCall data{.transpose_b = true, .m = x->rows, .n = x->columns, .k = 4 * hidden};
+  data.a = gates;
+  data.lda = 4 * hidden;
+  data.b = parameters.input->value;
+  data.ldb = 4 * hidden;
+  data.accumulate = Claim(x);
+  data.c = x->grad;
+  data.ldc = x->columns;
+  Gemm(queue_, data);
+}
+
+Tensor* Tape::Rnn(Tensor* x, const RnnParameters& parameters, int batch, int chunk) {
+  const int hidden = parameters.recurrent->columns;
+  const int steps = x->rows / batch;
+  Tensor* gx = Linear(x, parameters.input);
+  Tensor* h = New(x->rows, 2 * hidden);
+  for (int from = 0; from < steps; from += chunk) {
+    RnnForward(queue_, gx->value, parameters.bias->value, parameters.recurrent->value, h->value,
+               steps, from, std::min(steps, from + chunk), batch, hidden);
+  }
+  OnBackward([=, this] {
+    const size_t square = static_cast<size_t>(hidden) * static_cast<size_t>(hidden);
+    const size_t step_floats = static_cast<size_t>(batch) * 2 * static_cast<size_t>(hidden);
+    float* transposed = arena_->Floats(2 * square);
+    for (size_t direction = 0; direction < 2; ++direction) {
+      Transpose(queue_, parameters.recurrent->value + direction * square,
+                transposed + direction * square, hidden, hidden);
+    }
+    Claim(gx);
+    for (int from = steps; from > 0; from -= chunk) {
+      RnnBackward(queue_, transposed, h->value, h->grad, gx->grad, steps, from,
+                  std::max(0, from - chunk), batch, hidden);
+    }
+    const bool accumulate = Claim(parameters.recurrent);
+    if (!accumulate && steps == 1) {
+      MemsetZero(queue_.stream, parameters.recurrent->grad,
+                 parameters.recurrent->Count() * sizeof(float));
+    }
+    for (size_t direction = 0; direction < 2 && steps > 1; ++direction) {
+      const size_t column = direction * static_cast<size_t>(hidden);
+      GemmCall call{.transpose_a = true, .m = hidden, .n = hidden, .k = (steps - 1) * batch};
+      call.a = h->value + column + (direction == 0 ? 0 : step_floats);
+      call.lda = 2 * hidden;
+      call.b = gx->grad + column + (direction == 0 ? step_floats : 0);
+      call.ldb = 2 * hidden;
+      call.accumulate = accumulate;
+      call.c = parameters.recurrent->grad + direction * square;
+      call.ldc = hidden;
+      Gemm(queue_, call);
+    }
+    if (!Claim(parameters.bias)) {
+      MemsetZero(queue_.stream, parameters.bias->grad, parameters.bias->Count() * sizeof(float));
+    }
+    ColumnSum(queue_, gx->grad, parameters.bias->grad, gx->rows, gx->columns);
+  });
+  return h;
+}
+
+void Tape::Attention(const AttentionShape& shape, HeadView q, HeadView k, HeadView v, Tensor* out) {
+  const AttentionShape s = shape;
+  const int rows = s.batch * s.queries;
+  const size_t scores = static_cast<size_t>(rows) * static_cast<size_t>(s.keys);
+  float* p = arena_->Floats(scores);
+
+  // [queries, keys] or [queries, width] products for every head.
+  GemmCall left{.m = s.queries, .k = s.width};
+  left.lda = s.q_ld;
+  left.stride_a = s.q_stride;
+  left.batch = s.batch;
+  if (s.keys <= kShortAttentionKeys) {
+    AttentionShort(queue_, s, q.tensor->value + q.offset, k.tensor->value + k.offset,
+                   v.tensor->value + v.offset, p, out->value);
+  } else {
+    GemmCall score = left;
+    score.transpose_b = true;
+    score.n = s.keys;
+    score.a = q.tensor->value + q.offset;
+    score.b = k.tensor->value + k.offset;
+    score.ldb = s.k_ld;
+    score.stride_b = s.k_stride;
+    score.c = p;
+    score.ldc = s.keys;
+    score.stride_c = static_cast<int64_t>(s.queries) * s.keys;
+    score.alpha = s.scale;
+    Gemm(queue_, score);
+    Softmax(queue_, p, rows, s.keys);
+    GemmCall context{.m = s.queries, .n = s.width, .k = s.keys};
+    context.a = p;
+    context.lda = s.keys;
+    context.stride_a = score.stride_c;
+    context.b = v.tensor->value + v.offset;
+    context.ldb = s.k_ld;
+    context.stride_b = s.k_stride;
+    context.c = out->value;
+    context.ldc = s.out_ld;
+    context.stride_c = s.out_stride;
+    context.batch = s.batch;
+    Gemm(queue_, context);
+  }
+  OnBackward([=, this] {
+    const int64_t score_stride = static_cast<int64_t>(s.queries) * s.keys;
+    float* d_p = arena_->Floats(scores);
+    GemmCall d_scores{.transpose_b = true, .m = s.queries, .n = s.keys, .k = s.width};
+    d_scores.a = out->grad;
+    d_scores.lda = s.out_ld;
+    d_scores.stride_a = s.out_stride;
+    d_scores.b = v.tensor->value + v.offset;
+    d_scores.ldb = s.k_ld;
+    d_scores.stride_b = s.k_stride;
+    d_scores.c = d_p;
+    d_scores.ldc = s.keys;
+    d_scores.stride_c = score_stride;
+    d_scores.batch = s.batch;
+    Gemm(queue_, d_scores);
+    SoftmaxBackward(queue_, p, d_p, rows, s.keys);
+
+    // Views of one tensor either are disjoint, and share its state before this operation, or are
+    // the same columns, and the second adds to the first.
+    const bool had_q = Claim(q.tensor);
+    const bool had_k = k.tensor == q.tensor ? had_q : Claim(k.tensor);
+    const bool had_v =
+        v.tensor != k.tensor ? Claim(v.tensor) : (v.offset == k.offset ? true : had_k);
+
+    GemmCall d_q{.m = s.queries, .n = s.width, .k = s.keys};
+    d_q.a = d_p;
+    d_q.lda = s.keys;
+    d_q.stride_a = score_stride;
+    d_q.b = k.tensor->value + k.offset;
+    d_q.ldb = s.k_ld;
+    d_q.stride_b = s.k_stride;
+    d_q.c = q.tensor->grad + q.offset;
+    d_q.ldc = s.q_ld;
+    d_q.stride_c = s.q_stride;
+    d_q.alpha = s.scale;
+    d_q.accumulate = had_q;
+    d_q.batch = s.batch;
+    Gemm(queue_, d_q);
+
+    GemmCall d_k{.transpose_a = true, .m = s.keys, .n = s.width, .k = s.queries};
+    d_k.a = d_p;
+    d_k.lda = s.keys;
+    d_k.stride_a = score_stride;
+    d_k.b = q.tensor->value + q.offset;
+    d_k.ldb = s.q_ld;
+    d_k.stride_b = s.q_stride;
+    d_k.c = k.tensor->grad + k.offset;
+    d_k.ldc = s.k_ld;
+    d_k.stride_c = s.k_stride;
+    d_k.alpha = s.scale;
+    d_k.accumulate = had_k;
+    d_k.batch = s.batch;
+    Gemm(queue_, d_k);
+
+    GemmCall d_v = d_k;
+    d_v.a = p;
+    d_v.b = out->grad;
+    d_v.ldb = s.out_ld;
+    d_v.stride_b = s.out_stride;
+    d_v.c = v.tensor->grad + v.offset;
+    d_v.alpha = 1;
+    d_v.accumulate = had_v;
+    Gemm(queue_, d_v);
+  });
+}
+
+Tensor* Tape::Convolution(const ConvShape& shape, Tensor* x, Tensor* filter) {
+  Tensor* out = New(shape.OutTime() * shape.batch, shape.out_channels * shape.OutFrequency());
+  Conv(queue_, shape, x->value, filter->value, out->value);
+  OnBackward([=, this] {
+    if (!Claim(filter)) MemsetZero(queue_.stream, filter->grad, filter->Count() * sizeof(float));
+    ConvFilterGradient(queue_, shape, x->value, out->grad, filter->grad);
+    if (!x->needs_grad) return;
+    Claim(x);
+    ConvDataGradient(queue_, shape, out->grad, filter->value, x->grad);
+  });
+  return out;
+}
+
+void Tape::CrossEntropyLoss(Tensor* logits, const int* labels, int micro_steps, float* loss,
+                            bool accumulate) {
+  const int rows = logits->rows;
+  const float scale = 1 / (static_cast<float>(rows) * static_cast<float>(micro_steps));
+  float* row_loss = arena_->Floats(static_cast<size_t>(rows));
+  float* lse = arena_->Floats(static_cast<size_t>(rows));
+  CrossEntropy(queue_, logits->value, labels, row_loss, lse, rows, logits->columns);
+  ReduceLoss(queue_, row_loss, rows, scale, loss, accumulate);
+  OnBackward([=, this] {
+    CrossEntropyBackward(queue_, logits->value, labels, lse, scale, rows, logits->columns);
+    logits->grad = logits->value;
+    logits->has_grad = true;
+  });
+}
+
+void Tape::CtcLoss(Tensor* logits, const int* labels, int batch, int max_labels, int micro_steps,
+                   float* loss, bool accumulate) {
+  const int steps = logits->rows / batch;
+  const float scale = 1 / (static_cast<float>(batch) * static_cast<float>(micro_steps));
+  float* alpha =
+      arena_->Floats(static_cast<size_t>(logits->rows) * (2 * static_cast<size_t>(max_labels) + 1));
+  float* row_loss = arena_->Floats(static_cast<size_t>(batch));
+  Claim(logits);
+  // Loss and gradient come from one kernel, as in warp-ctc.
+  Ctc(queue_, logits->value, labels, alpha, row_loss, logits->grad, scale, steps, batch,
+      logits->columns, max_labels);
+  ReduceLoss(queue_, row_loss, batch, scale, loss, accumulate);
+}
+
+}  // namespace seqpoint::workload

@@ -1,0 +1,153 @@
+// Tensors, parameters and a tape of operations: a model writes its forward pass, the tape keeps
+// what the backward pass needs and runs it in reverse, as an autograd engine does.
+//
+// Threading: one thread at a time (the backward pass may run on another thread than the forward
+// pass did). Ownership: the tape owns its tensors until Reset; device memory comes from an Arena
+// that never gives any back.
+#ifndef SEQPOINT_TESTS_WORKLOADS_TAPE_H_
+#define SEQPOINT_TESTS_WORKLOADS_TAPE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/workloads/kernels.h"
+
+namespace seqpoint::workload {
+
+// Row-major [rows, columns] on the device. `grad` appears when the backward pass first writes it.
+struct Tensor {
+  float* value = nullptr;
+  float* grad = nullptr;
+  int rows = 0;
+  int columns = 0;
+  bool has_grad = false;
+  bool needs_grad = true;
+  size_t Count() const { return static_cast<size_t>(rows) * static_cast<size_t>(columns); }
+};
+
+// Bump allocator over chunks of device memory; grows like a framework's caching allocator.
+class Arena {
+ public:
+  explicit Arena(size_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
+  float* Floats(size_t count);
+  void Reset();
+
+ private:
+  struct Chunk {
+    char* data;
+    size_t bytes;
+  };
+  size_t chunk_bytes_;
+  std::vector<Chunk> chunks_;
+  size_t chunk_ = 0;
+  size_t used_ = 0;
+};
+
+// All parameters of a model, each a view of one flat buffer; gradients and Adam's moments likewise.
+class Parameters {
+ public:
+  // Declares a parameter with values uniform in [-scale, scale], or all `constant` when scale is 0.
+  Tensor* Declare(int rows, int columns, float scale, float constant = 0);
+  // Allocates everything and uploads the initial values. Once, after the last Declare.
+  void Allocate(Stream stream, uint64_t seed);
+
+  const std::deque<Tensor>& tensors() const { return tensors_; }
+  std::deque<Tensor>& tensors() { return tensors_; }
+  size_t count() const { return count_; }
+  float* values() const { return values_; }
+  float* gradients() const { return gradients_; }
+  float* m() const { return m_; }
+  float* v() const { return v_; }
+
+ private:
+  struct Initial {
+    float scale;
+    float constant;
+  };
+  std::deque<Tensor> tensors_;
+  std::vector<Initial> initial_;
+  size_t count_ = 0;
+  float* values_ = nullptr;
+  float* gradients_ = nullptr;
+  float* m_ = nullptr;
+  float* v_ = nullptr;
+};
+
+struct LstmParameters {
+  Tensor* input;      // [in, 4 hidden]
+  Tensor* recurrent;  // [hidden, 4 hidden]
+  Tensor* bias;       // [1, 4 hidden]
+};
+
+struct RnnParameters {
+  Tensor* input;      // [in, 2 hidden]
+  Tensor* recurrent;  // [2 hidden, hidden]: both directions
+  Tensor* bias;       // [1, 2 hidden]
+};
+
+// A tensor's columns from `offset` on, as an operand of attention.
+struct HeadView {
+  Tensor* tensor;
+  int offset;
+};
+
+class Tape {
+ public:
+  Tape(const Queue& queue, Arena* arena) : queue_(queue), arena_(arena) {}
+
+  // Forgets all tensors; the arena starts again. `training`: whether a backward pass will follow.
+  void Reset(bool training);
+  void Backward();
+
+  Tensor* New(int rows, int columns);
+  // `positions` may be null; row r is position r / batch.
+  Tensor* Embedding(const int* tokens, Tensor* table, Tensor* positions, int rows, int batch);
+  Tensor* Linear(Tensor* x, Tensor* weight);
+  // x must have no other consumer.
+  Tensor* BiasActivate(Tensor* x, Tensor* bias, Activation activation);
+  Tensor* Sum(Tensor* a, Tensor* b);
+  Tensor* Concat(Tensor* a, Tensor* b);
+  Tensor* AddLayerNorm(Tensor* a, Tensor* b, Tensor* gamma, Tensor* beta);
+  // Time-major x [steps * batch, in]; writes columns [offset, offset + hidden) of out.
+  void Lstm(Tensor* x, const LstmParameters& parameters, int batch, bool reverse, Tensor* out,
+            int offset);
+  // Bidirectional; `chunk` time steps per launch. Returns [steps * batch, 2 hidden].
+  Tensor* Rnn(Tensor* x, const RnnParameters& parameters, int batch, int chunk);
+  // out is [queries * out_rows_per_query, ...]; see AttentionShape for the layout.
+  void Attention(const AttentionShape& shape, HeadView q, HeadView k, HeadView v, Tensor* out);
+  Tensor* Convolution(const ConvShape& shape, Tensor* x, Tensor* filter);
+  // loss[0] gets (or adds) the mean row loss divided by `micro_steps`.
+  void CrossEntropyLoss(Tensor* logits, const int* labels, int micro_steps, float* loss,
+                        bool accumulate);
+  void CtcLoss(Tensor* logits, const int* labels, int batch, int max_labels, int micro_steps,
+               float* loss, bool accumulate);
+  // Packed sequences to [length, batch] tokens and labels; see PadTokens.
+  void ExpandTokens(const int* packed, const int* offsets, int* tokens, int* labels, int length,
+                    int batch) {
+    PadTokens(queue_, packed, offsets, tokens, labels, length, batch);
+  }
+  // Data: gets no gradient.
+  Tensor* Input(float* value, int rows, int columns);
+
+ private:
+  void OnBackward(std::function<void()> step);
+  // Makes sure that `tensor` has a gradient buffer; says whether it already holds a gradient.
+  bool Claim(Tensor* tensor);
+  void LstmBackward(Tensor* x, const LstmParameters& parameters, int batch, bool reverse,
+                    Tensor* out, int offset, float* gates, float* cells);
+  void AddGradient(Tensor* to, const float* grad);
+
+  const Queue& queue_;
+  Arena* arena_;
+  bool training_ = false;
+  std::deque<Tensor> tensors_;
+  std::vector<std::function<void()>> backward_;
+};
+
+}  // namespace seqpoint::workload
+
+#endif  // SEQPOINT_TESTS_WORKLOADS_TAPE_H_
