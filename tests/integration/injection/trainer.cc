@@ -1,0 +1,196 @@
+// A small training program for the tests of the injected library: driver API only, so that every
+// call is known. One iteration is: [NVTX range or mark,] batch copy, memset, `layers` forward
+// kernels with the length in the grid, a loss kernel, the optimiser ("adam"), and now and then the
+// loss read back.
+//
+//   injection_trainer iterations=50 lengths=16,32,48 sync=1 nvtx=1 ...
+//
+// Prints "digest 0x..." at the end: the software GPU's digest of all work, which must be the same
+// with and without the profiler.
+#include <cuda.h>
+#include <dlfcn.h>
+#include <nvtx3/nvToolsExt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "injection/seqpoint.h"
+#include "tests/softgpu/swgpu.h"
+
+namespace {
+
+constexpr int kBytesPerStep = 64;
+
+std::map<std::string, std::string> g_options;
+
+long Option(const char* name, long fallback) {
+  const auto found = g_options.find(name);
+  return found == g_options.end() ? fallback : atol(found->second.c_str());
+}
+
+void Check(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  fprintf(stderr, "injection_trainer: %s gave %d\n", what, static_cast<int>(result));
+  exit(3);
+}
+
+struct Trainer {
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUstream stream = nullptr;
+  CUfunction forward = nullptr, loss = nullptr, adam = nullptr;
+  CUdeviceptr data = 0;
+  std::vector<char> host = std::vector<char>(1 << 20, 1);
+
+  explicit Trainer(CUdevice device) {
+    Check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    Check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    Check(cuModuleLoadData(&module, "image"), "cuModuleLoadData");
+    Check(cuModuleGetFunction(&forward, module, "forward_layer"), "cuModuleGetFunction");
+    Check(cuModuleGetFunction(&loss, module, "loss"), "cuModuleGetFunction");
+    Check(cuModuleGetFunction(&adam, module, "adam"), "cuModuleGetFunction");
+    Check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    Check(cuMemAlloc(&data, 1 << 20), "cuMemAlloc");
+  }
+
+  void Launch(CUfunction function, unsigned grid) {
+    void* arguments[] = {&data};
+    Check(cuLaunchKernel(function, grid, 1, 1, 128, 1, 1, 0, stream, arguments, nullptr),
+          "cuLaunchKernel");
+  }
+
+  void Iteration(long index, long length) {
+    if (Option("mark", 0) == 1 && seqpoint_iteration_begin) seqpoint_iteration_begin(length);
+    if (Option("mark", 0) == 2 && seqpoint_iteration_begin2) {
+      seqpoint_iteration_begin2(length, 2 * length);
+    }
+    if (Option("nvtx", 0) != 0) {
+      char name[64];
+      snprintf(name, sizeof(name), "step %ld, %ld tokens", index, length);
+      nvtxRangePushA(name);
+    }
+    Check(cuMemcpyHtoDAsync(data, host.data(), static_cast<size_t>(length * kBytesPerStep), stream),
+          "cuMemcpyHtoDAsync");
+    Check(cuMemsetD8Async(data, 0, 4096, stream), "cuMemsetD8Async");
+    for (long layer = 0; layer < Option("layers", 6); ++layer) {
+      Launch(forward, static_cast<unsigned>(length));
+    }
+    Launch(loss, 1);
+    Launch(adam, 64);
+    if (Option("sync", 0) > 0 && (index + 1) % Option("sync", 0) == 0) {
+      Check(cuMemcpyDtoHAsync(host.data(), data, 4, stream), "cuMemcpyDtoHAsync");
+      Check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+    }
+    if (Option("nvtx", 0) != 0) nvtxRangePop();
+    if (swgpu_host_work) swgpu_host_work(static_cast<uint64_t>(Option("host_ns", 200000)));
+    if (Option("sleep_us", 0) > 0) usleep(static_cast<useconds_t>(Option("sleep_us", 0)));
+  }
+
+  // An evaluation batch: the same but for the optimiser.
+  void Evaluation(long length) {
+    Check(cuMemcpyHtoDAsync(data, host.data(), static_cast<size_t>(length * kBytesPerStep), stream),
+          "cuMemcpyHtoDAsync");
+    for (long layer = 0; layer < Option("layers", 6); ++layer) {
+      Launch(forward, static_cast<unsigned>(length));
+    }
+    Launch(loss, 1);
+  }
+
+  // Captures one kernel into a graph; launches it.
+  void CaptureGraph() {
+    CUgraph graph;
+    CUgraphExec executable;
+    if (cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) != CUDA_SUCCESS) return;
+    Launch(forward, 7);
+    Check(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+    Check(cuGraphInstantiate(&executable, graph, 0), "cuGraphInstantiate");
+    Check(cuGraphLaunch(executable, stream), "cuGraphLaunch");
+  }
+};
+
+// A child forked while CUDA is up, like a data loader's worker: it must neither hang nor write.
+void ForkWorker() {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (seqpoint_iteration_begin) seqpoint_iteration_begin(1);
+    nvtxRangePushA("worker");
+    nvtxRangePop();
+    exit(0);  // runs the exit handlers of the parent's libraries
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  printf("worker %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const size_t equals = argument.find('=');
+    if (equals == std::string::npos) {
+      fprintf(stderr, "injection_trainer: %s is not key=value\n", argv[i]);
+      return 2;
+    }
+    g_options[argument.substr(0, equals)] = argument.substr(equals + 1);
+  }
+  std::vector<long> lengths;
+  for (const char* at = g_options.count("lengths") ? g_options["lengths"].c_str() : "16,32,48";;) {
+    char* end;
+    lengths.push_back(strtol(at, &end, 10));
+    if (*end != ',') break;
+    at = end + 1;
+  }
+
+  Check(cuInit(0), "cuInit");
+  CUdevice device;
+  Check(cuDeviceGet(&device, 0), "cuDeviceGet");
+  Trainer trainer(device);
+  const long iterations = Option("iterations", 50);
+
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (long i = 0; i < Option("threads", 0); ++i) {
+    others.emplace_back([&trainer, &stop] {
+      Check(cuCtxSetCurrent(trainer.context), "cuCtxSetCurrent");
+      CUstream own;
+      Check(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+      void* arguments[] = {&trainer.data};
+      while (!stop) {
+        Check(cuLaunchKernel(trainer.forward, 3, 1, 1, 64, 1, 1, 0, own, arguments, nullptr),
+              "cuLaunchKernel");
+        Check(cuStreamSynchronize(own), "cuStreamSynchronize");
+      }
+    });
+  }
+  for (long i = 0; i < iterations; ++i) {
+    if (Option("evaluate", 0) > 0 && i % Option("evaluate", 0) == 0) {
+      trainer.Evaluation(lengths[0]);
+      trainer.Evaluation(lengths[0]);
+    }
+    trainer.Iteration(i, lengths[static_cast<size_t>(i) % lengths.size()]);
+    if (Option("fork", -1) == i) ForkWorker();
+    if (Option("capture", -1) == i) trainer.CaptureGraph();
+    if (Option("kill", -1) == i) raise(SIGKILL);
+    if (Option("_exit", -1) == i) _exit(7);
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
+  Check(cuCtxSynchronize(), "cuCtxSynchronize");
+  if (swgpu_digest && Option("threads", 0) == 0) {
+    printf("digest 0x%llx\n", static_cast<unsigned long long>(swgpu_digest()));
+  }
+  fflush(stdout);
+  if (Option("destroy", 0) != 0) {
+    Check(cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
+  }
+  return static_cast<int>(Option("status", 0));
+}
