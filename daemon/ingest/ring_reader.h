@@ -46,7 +46,8 @@ class RingSink {
   // contradicts the order in which the process wrote.
   virtual void OnEvent(uint64_t number, abi::EventType type, absl::Span<const uint8_t> payload) = 0;
   // Records of known types. Calls come in the order of CallRecord::sequence over all threads;
-  // other records in the order of their own thread's chunk. The name of a record was delivered
+  // others in the order of their chunk, while those of a thread's next chunk may overtake them. The
+  // name of a record was delivered
   // before it, unless its event was dropped.
   virtual void OnData(absl::Span<const abi::DataRecord> records) = 0;
   // The calls [first, first + count) will not come: dropped, or lost with a killed thread.

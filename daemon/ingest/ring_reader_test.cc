@@ -354,7 +354,7 @@ TEST_F(RingReaderTest, NothingLostNothingTwiceOverRandomKills) {
       stored = sink_;
       committed_ = reader_->cursor().Serialize();
     };
-    for (int step = 0; step < 600; ++step) {
+    for (int step = 0; step < 2000; ++step) {
       const uint32_t thread = random() % kThreads;
       switch (random() % 12) {
         case 0:
