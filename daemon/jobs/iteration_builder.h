@@ -29,7 +29,7 @@ namespace seqpoint::jobs {
 struct FinishedIteration {
   uint64_t number = 0;  // as the matcher counted it
   int64_t length[2] = {0, 0};
-  uint32_t valid = 0;  // bit i: length[i] is known
+  uint32_t valid = 0;       // bit i: length[i] is known
   int64_t boundary_ns = 0;  // API time of the boundary
   int64_t start_ns = 0;     // GPU stamp where known
   int64_t duration_ns = 0;  // 0: unknown

@@ -84,19 +84,6 @@ void ToProto(const Estimate& from, v1::Estimate* to) {
   to->set_high(from.high);
 }
 
-v1::Horizon::Kind ToProto(Horizon::Kind kind) {
-  switch (kind) {
-    case Horizon::Kind::kIterations:
-      return v1::Horizon::KIND_ITERATIONS;
-    case Horizon::Kind::kHistogram:
-      return v1::Horizon::KIND_HISTOGRAM;
-    case Horizon::Kind::kDistribution:
-      return v1::Horizon::KIND_DISTRIBUTION;
-    default:
-      return v1::Horizon::KIND_UNKNOWN;
-  }
-}
-
 std::string HelloField(const ProcessRow& row, std::string_view key) {
   for (const absl::string_view line : absl::StrSplit(row.text, '\n')) {
     const std::pair<absl::string_view, absl::string_view> pair =
@@ -218,6 +205,9 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns) {
   process.row.lost = !orderly;
   if (process.learning) {
     // Too short a run to agree: what the learn stream alone shows is what there is.
+    if (!rule_) {
+      if (std::optional<LearnedRule> rule = process.learning->Analyse()) OnRuleLearned(*rule);
+    }
     process.learning->Finish(process.builder);
     process.learning.reset();
   }
@@ -363,10 +353,9 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
         const uint32_t correlation_id =
             graph ? record.graph.correlation_id : record.copy.correlation_id;
         const uint64_t start_ns = graph ? record.graph.start_ns : record.copy.start_ns;
-        const uint64_t end_ns = graph ? record.graph.end_ns : record.copy.end_ns;
         process.builder.OnGpuStart(correlation_id, start_ns);
         if (process.learning) {
-          process.learning->OnGpuTime(correlation_id, start_ns, end_ns);
+          process.learning->OnGpuStart(correlation_id, start_ns);
           process.learn_log.append(reinterpret_cast<const char*>(&record), sizeof(record));
         }
         [[fallthrough]];
@@ -1285,7 +1274,7 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
 void Job::SetName(Process& process, const NameRow& name) {
   if (name.name_id >= process.names.size()) process.names.resize(name.name_id + 1);
   process.names[name.name_id] = {.hash = name.name_hash, .text = name.text};
-  if (process.learning) process.learning->OnName(name.name_id, name.name_hash, name.text);
+  if (process.learning) process.learning->OnName(name.name_id, name.text);
 }
 
 absl::Status Job::Restore(const std::vector<StateRow>& states,

@@ -26,11 +26,6 @@ bool BlocksHost(uint8_t op) {
          op == static_cast<uint8_t>(abi::Op::kContextSync);
 }
 
-bool IsNvtx(uint8_t op) {
-  return op >= static_cast<uint8_t>(abi::Op::kNvtxPush) &&
-         op <= static_cast<uint8_t>(abi::Op::kNvtxMark);
-}
-
 }  // namespace
 
 bool FeedBuilder(abi::EventType type, absl::Span<const uint8_t> payload, int64_t offset,
@@ -76,12 +71,9 @@ bool FeedBuilder(abi::EventType type, absl::Span<const uint8_t> payload, int64_t
   }
 }
 
-Learning::Learning() : learner_(std::make_unique<Learner>()) {}
-
-void Learning::OnName(uint32_t name_id, uint64_t hash, std::string_view text) {
-  if (name_id >= names_.size()) names_.resize(name_id + 1);
-  names_[name_id] = {.hash = hash, .shape = abi::ShapeOfName(text.data(), text.size())};
-  learner_->OnName(name_id, hash, text);
+void Learning::OnName(uint32_t name_id, std::string_view text) {
+  names_.Add(name_id, text);
+  learner_.AddName(name_id, text);
 }
 
 void Learning::OnCall(const abi::CallRecord& call) {
@@ -95,19 +87,21 @@ void Learning::OnCall(const abi::CallRecord& call) {
   if (has_rule_) {
     Segment(call);
   } else {
-    learner_->OnCall(call);
+    learner_.AddCall(call);
   }
 }
 
-void Learning::OnGpuTime(uint32_t correlation_id, uint64_t start_ns, uint64_t end_ns) {
-  if (!has_rule_) learner_->OnGpuTime(correlation_id, start_ns, end_ns);
+void Learning::OnGpuStart(uint32_t correlation_id, uint64_t start_ns) {
+  if (!has_rule_) learner_.AddGpuStart(correlation_id, start_ns);
 }
 
 void Learning::OnLibraryEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
   library_.push_back({type, {payload.begin(), payload.end()}});
 }
 
-const LearnedRule* Learning::learned() const { return has_rule_ ? nullptr : learner_->learned(); }
+const LearnedRule* Learning::learned() const { return has_rule_ ? nullptr : learner_.rule(); }
+
+std::string Learning::Explanation() const { return has_rule_ ? "" : learner_.Explanation(); }
 
 void Learning::SetRule(const abi::Rule& rule) {
   has_rule_ = true;
@@ -119,23 +113,7 @@ void Learning::SetRule(const abi::Rule& rule) {
 
 // The events the library would have sent for this call.
 void Learning::Segment(const abi::CallRecord& call) {
-  abi::MatchEvent event = {};
-  event.op = call.op;
-  event.has_payload = (call.flags & abi::kCallHasPayload) != 0;
-  event.grid_x = call.grid_x;
-  event.grid_y = call.grid_y;
-  event.grid_z = call.grid_z;
-  event.bytes = call.bytes;
-  event.stream = call.stream;
-  if (call.name_id != 0 && call.name_id < names_.size()) {
-    const Name& name = names_[call.name_id];
-    event.name_hash = IsNvtx(call.op) ? name.shape.hash : name.hash;
-    if (IsNvtx(call.op)) {
-      event.digit_runs = static_cast<uint8_t>(name.shape.digit_runs);
-      event.digits = name.shape.digits;
-    }
-  }
-  const uint32_t flags = matcher_.OnEvent(event);
+  const uint32_t flags = matcher_.OnEvent(iterations::ToMatchEvent(call, names_));
   const abi::MatchResult& result = matcher_.result();
   const uint64_t api_ns = call.api_ns;
   if (flags & abi::kMatchedStep) {
@@ -216,6 +194,10 @@ std::optional<int64_t> Learning::Agree(IterationBuilder& builder) {
 
 void Learning::Finish(IterationBuilder& builder) {
   for (const Event& event : ours_) FeedBuilder(event.type, event.payload, 0, builder);
+}
+
+std::optional<LearnedRule> Learning::Analyse() const {
+  return has_rule_ ? std::nullopt : learner_.Analyse();
 }
 
 void Learning::SaveQueue(google::protobuf::RepeatedPtrField<LibraryEvent>* to) const {

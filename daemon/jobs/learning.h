@@ -24,12 +24,15 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "daemon/iterations/call_stream.h"
 #include "daemon/iterations/learner.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/state.pb.h"
 #include "injection/abi/matcher.h"
 
 namespace seqpoint::jobs {
+
+using iterations::LearnedRule;
 
 // Hands one event of the lane to the builder, its iteration number raised by `offset`. False when
 // the payload is too short or the type is not the builder's.
@@ -38,11 +41,9 @@ bool FeedBuilder(abi::EventType type, absl::Span<const uint8_t> payload, int64_t
 
 class Learning {
  public:
-  Learning();
-
-  void OnName(uint32_t name_id, uint64_t hash, std::string_view text);
+  void OnName(uint32_t name_id, std::string_view text);
   void OnCall(const abi::CallRecord& call);
-  void OnGpuTime(uint32_t correlation_id, uint64_t start_ns, uint64_t end_ns);
+  void OnGpuStart(uint32_t correlation_id, uint64_t start_ns);
   // Boundary, decision, step, clock or sync of the library; kept until both sides agree.
   void OnLibraryEvent(abi::EventType type, absl::Span<const uint8_t> payload);
 
@@ -62,10 +63,13 @@ class Learning {
   // The process ended before that: hands over what our own matcher saw.
   void Finish(IterationBuilder& builder);
 
+  // What the calls so far say, sure or not: for a run that ended before the learner was.
+  std::optional<LearnedRule> Analyse() const;
+
   // False when learning was given up: no rule in kMaxCalls calls.
   bool wants_calls() const { return !gave_up_; }
-  bool gave_up() const { return gave_up_; }
-  size_t calls() const { return calls_.size(); }
+  // Why there is no rule, in one sentence; empty when there is one.
+  std::string Explanation() const;
 
   // The queued library events; the calls are in the store's learn log.
   void SaveQueue(google::protobuf::RepeatedPtrField<LibraryEvent>* to) const;
@@ -78,15 +82,10 @@ class Learning {
     abi::EventType type;
     std::vector<uint8_t> payload;
   };
-  struct Name {
-    uint64_t hash = 0;
-    abi::NameShape shape = {};
-  };
-
   void Segment(const abi::CallRecord& call);
 
-  std::unique_ptr<Learner> learner_;
-  std::vector<Name> names_;
+  iterations::IterationLearner learner_;
+  iterations::NameTable names_;
   std::vector<abi::CallRecord> calls_;
   bool has_rule_ = false;
   bool gave_up_ = false;

@@ -1,0 +1,405 @@
+#include "daemon/jobs/job.h"
+
+#include <cmath>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "injection/abi/matcher.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+constexpr int64_t kBatch = 32;
+
+// A training process and the library in it, as far as the daemon can see them: it runs ahead on the
+// CPU, obeys the control block as the real library does, and knows the truth.
+class FakeProcess {
+ public:
+  explicit FakeProcess(uint32_t seed) : random_(seed) {}
+
+  struct Truth {
+    int64_t length;
+    int64_t time_ns;
+    double flops;
+  };
+
+  void Connect(Job& job, int64_t process_id) {
+    job_ = &job;
+    id_ = process_id;
+  }
+
+  // One iteration: batch copy, `length` recurrent steps, loss, backward, optimiser.
+  void Iterate() {
+    const int64_t length = std::uniform_int_distribution<int64_t>(10, 40)(random_);
+    const auto begin_gpu_ns = gpu_ns_;
+    measured_ = 0;
+    Call(abi::Op::kCopyH2D, "", length * kBatch * 4);
+    Call(abi::Op::kLaunch, "embedding", 0, static_cast<uint32_t>(length));
+    for (int64_t i = 0; i < length; ++i) Call(abi::Op::kLaunch, "lstm_forward", 0, 64);
+    Call(abi::Op::kLaunch, "loss", 0, 1);
+    Call(abi::Op::kLaunch, "loss_backward", 0, 1);
+    for (int64_t i = 0; i < length; ++i) Call(abi::Op::kLaunch, "lstm_backward", 0, 64);
+    Call(abi::Op::kLaunch, "embedding_backward", 0, static_cast<uint32_t>(length));
+    Call(abi::Op::kLaunch, "adam", 0, 512);
+    Call(abi::Op::kCopyD2H, "", 4);
+    Call(abi::Op::kStreamSync, "", 0);
+    const double noise = std::lognormal_distribution<double>(0, 0.003)(random_);
+    gpu_ns_ =
+        begin_gpu_ns + static_cast<int64_t>(noise * (2e5 + 1e5 * static_cast<double>(length)));
+    truth.push_back({length, gpu_ns_ - begin_gpu_ns, 1e6 * static_cast<double>(length * length)});
+    if (measured_ != 0) Report();
+    job_->Advance();
+    if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
+  }
+
+  std::vector<Truth> truth;
+  std::vector<uint64_t> measured_iterations;
+
+ private:
+  void Obey(const abi::Control& control) {
+    level_ = static_cast<abi::Level>(control.level);
+    if (control.rule.generation != matcher_.rule().generation) {
+      matcher_.SetRule(control.rule, 0, /*inside=*/true);
+    }
+    plan_.assign(control.plan, control.plan + control.plan_count);
+    cap_ = control.measurement_cap;
+  }
+
+  template <typename T>
+  void Send(abi::EventType type, const T& event, const std::string& tail = "") {
+    std::vector<uint8_t> bytes(sizeof(event) + tail.size());
+    std::memcpy(bytes.data(), &event, sizeof(event));
+    std::memcpy(bytes.data() + sizeof(event), tail.data(), tail.size());
+    job_->OnEvent(id_, type, bytes);
+  }
+
+  uint32_t NameId(const std::string& name) {
+    if (name.empty()) return 0;
+    const auto [it, added] = names_.try_emplace(name, static_cast<uint32_t>(names_.size()) + 1);
+    if (added) {
+      Send(abi::EventType::kName,
+           abi::NameEvent{.name_id = it->second,
+                          .length = static_cast<uint32_t>(name.size()),
+                          .name_hash = abi::NameHash(name.data(), name.size())},
+           name);
+    }
+    return it->second;
+  }
+
+  void Call(abi::Op op, const std::string& name, int64_t bytes, uint32_t grid = 0) {
+    api_ns_ += 3000;
+    gpu_ns_ += 1;
+    const abi::CallRecord call{.type = static_cast<uint16_t>(abi::DataType::kCall),
+                               .op = static_cast<uint8_t>(op),
+                               .name_id = NameId(name),
+                               .sequence = sequence_++,
+                               .api_ns = api_ns_,
+                               .grid_x = grid,
+                               .grid_y = 1,
+                               .grid_z = 1,
+                               .bytes = static_cast<uint64_t>(bytes),
+                               .correlation_id = ++correlation_};
+    if (level_ == abi::Level::kLearn) {
+      abi::DataRecord record;
+      record.call = call;
+      job_->OnData(id_, {&record, 1});
+    }
+    if (op == abi::Op::kCopyH2D || op == abi::Op::kCopyD2H) {
+      abi::DataRecord record = {};
+      record.copy = {.type = static_cast<uint16_t>(abi::DataType::kCopy),
+                     .start_ns = static_cast<uint64_t>(gpu_ns_),
+                     .end_ns = static_cast<uint64_t>(gpu_ns_) + 1,
+                     .correlation_id = correlation_};
+      job_->OnData(id_, {&record, 1});
+    }
+    Match(call, name);
+  }
+
+  void Match(const abi::CallRecord& call, const std::string& name) {
+    if (matcher_.rule().generation == 0) return;
+    const abi::MatchEvent event{.op = call.op,
+                                .grid_x = call.grid_x,
+                                .grid_y = call.grid_y,
+                                .grid_z = call.grid_z,
+                                .name_hash = abi::NameHash(name.data(), name.size()),
+                                .bytes = call.bytes};
+    const uint32_t flags = matcher_.OnEvent(event);
+    const abi::MatchResult& r = matcher_.result();
+    if (flags & abi::kMatchedStep) {
+      Send(abi::EventType::kStep, abi::StepEvent{.iteration = r.step_iteration,
+                                                 .api_ns = call.api_ns,
+                                                 .length = {r.step_length[0], r.step_length[1]},
+                                                 .valid = r.step_valid,
+                                                 .micro_steps = r.step_micro_steps});
+    }
+    if (flags & abi::kMatchedBoundary) {
+      Send(abi::EventType::kBoundary, abi::BoundaryEvent{.iteration = r.iteration,
+                                                         .api_ns = call.api_ns,
+                                                         .call_sequence = call.sequence,
+                                                         .correlation_id = call.correlation_id});
+    }
+    if (flags & abi::kMatchedDecision) {
+      for (abi::PlanEntry& entry : plan_) {
+        if (measured_ != 0 || entry.quota == 0 || started_ >= cap_) continue;
+        if (r.length[0] < entry.low[0] || r.length[0] > entry.high[0]) continue;
+        --entry.quota;
+        ++started_;
+        measured_ = entry.config_id;
+        measured_number_ = r.iteration;
+      }
+      Send(abi::EventType::kDecision, abi::DecisionEvent{.iteration = r.iteration,
+                                                         .api_ns = call.api_ns,
+                                                         .length = {r.length[0], r.length[1]},
+                                                         .valid = r.valid,
+                                                         .config_id = measured_});
+    }
+    if (flags & abi::kMatchedClock) {
+      Send(abi::EventType::kClock, abi::ClockEvent{.iteration = r.iteration,
+                                                   .api_ns = call.api_ns,
+                                                   .correlation_id = call.correlation_id});
+    }
+  }
+
+  void Report() {
+    measured_iterations.push_back(truth.size() - 1);
+    if (measured_ == abi::kConfigTrace) {
+      abi::DataRecord record = {};
+      record.kernel = {.type = static_cast<uint16_t>(abi::DataType::kKernel),
+                       .name_id = names_["lstm_forward"],
+                       .start_ns = static_cast<uint64_t>(gpu_ns_) - 1000,
+                       .end_ns = static_cast<uint64_t>(gpu_ns_) - 900};
+      job_->OnData(id_, {&record, 1});
+      Send(abi::EventType::kWindow,
+           abi::WindowEvent{.begin_ns = static_cast<uint64_t>(gpu_ns_) - 2000,
+                            .end_ns = static_cast<uint64_t>(gpu_ns_),
+                            .iteration = measured_number_,
+                            .level = static_cast<uint8_t>(abi::Level::kTrace)});
+      return;
+    }
+    std::string values;
+    for (int i = 0; i < 7; ++i) {
+      const double value = truth.back().flops;
+      values.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    }
+    Send(abi::EventType::kCounters,
+         abi::CountersEvent{.iteration = measured_number_, .config_id = measured_, .count = 7},
+         values);
+  }
+
+  std::mt19937 random_;
+  Job* job_ = nullptr;
+  int64_t id_ = 0;
+  abi::Level level_ = abi::Level::kLearn;
+  abi::Matcher matcher_;
+  std::vector<abi::PlanEntry> plan_;
+  std::map<std::string, uint32_t> names_;
+  uint64_t sequence_ = 0;
+  uint64_t api_ns_ = 1'000'000;
+  int64_t gpu_ns_ = 2'000'000;
+  uint32_t correlation_ = 0;
+  uint32_t started_ = 0, cap_ = 0;
+  uint16_t measured_ = 0;
+  uint64_t measured_number_ = 0;
+};
+
+JobRow Row() {
+  return {.job_id = 1, .name = "test", .run_id = "1", .state = v1::JOB_STATE_LEARNING};
+}
+ProcessRow Process() {
+  return {.process_id = 7, .job_id = 1, .ring_id = std::string(16, 'r'), .text = "rank=0\n"};
+}
+
+v1::ProjectRequest AskTime() {
+  v1::ProjectRequest request;
+  request.set_confidence(0.95);
+  return request;
+}
+
+// What the store would hold after every transaction so far.
+class FakeStore {
+ public:
+  void Take(Job& job) {
+    WriteBatch batch;
+    job.TakeRows(batch);
+    for (StateRow& row : batch.states) states_[row.part] = std::move(row);
+    for (NameRow& row : batch.names) names_.push_back(std::move(row));
+    for (TraceSegmentRow& row : batch.trace_segments) {
+      if (row.number == Job::LearnLogNumber(row.process_id)) log_ += row.records;
+    }
+    for (const IterationRow& row : batch.iterations) {
+      EXPECT_TRUE(iterations.emplace(row.number, row).second) << "twice: " << row.number;
+    }
+    for (const MeasurementRow& row : batch.measurements) ++measurements[row.number];
+  }
+  std::unique_ptr<Job> Restart() {
+    std::vector<StateRow> states;
+    for (const auto& [part, row] : states_) states.push_back(row);
+    auto job = std::make_unique<Job>(Row(), JobOptions{});
+    EXPECT_TRUE(job->Restore(states, {{Process(), names_, log_}}).ok());
+    job->RepublishControl(7);
+    return job;
+  }
+  std::map<int64_t, IterationRow> iterations;
+  std::map<int64_t, int> measurements;
+
+ private:
+  std::map<std::string, StateRow> states_;
+  std::vector<NameRow> names_;
+  std::string log_;
+};
+
+TEST(Job, FindsEveryIterationWithItsLengthAndTime) {
+  Job job(Row(), {});
+  FakeProcess process(1);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  FakeStore store;
+  for (int i = 0; i < 400; ++i) {
+    process.Iterate();
+    store.Take(job);
+  }
+  EXPECT_EQ(job.Describe(true).state(), v1::JOB_STATE_MARKING);
+  job.OnProcessEnd(7, true, 1);
+  store.Take(job);
+  EXPECT_EQ(job.Describe(true).state(), v1::JOB_STATE_ENDED);
+  ASSERT_EQ(store.iterations.size(), process.truth.size()) << job.Describe(true).rule().DebugString();
+  for (const auto& [number, row] : store.iterations) {
+    const auto& truth = process.truth[static_cast<size_t>(number)];
+    ASSERT_EQ(row.length_count, 1) << number;
+    EXPECT_EQ(job.UserLengths(row.length, 1)[0], truth.length) << number;
+    if (number + 1 < static_cast<int64_t>(process.truth.size())) {
+      EXPECT_NEAR(static_cast<double>(row.duration_ns), static_cast<double>(truth.time_ns), 10)
+          << number;
+    }
+  }
+}
+
+TEST(Job, MeasuresWithinItsCapAndProjectsCountersOfTheWholeRun) {
+  Job job(Row(), {});
+  FakeProcess process(2);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.set_iterations(1000);
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  double early = 0;
+  for (int i = 0; i < 1000; ++i) {
+    process.Iterate();
+    if (i == 250) early = job.Project(AskTime())->projection().total().value();
+  }
+  double time_ns = 0, flops = 0;
+  for (const auto& truth : process.truth) {
+    time_ns += static_cast<double>(truth.time_ns);
+    flops += truth.flops;
+  }
+  EXPECT_NEAR(early / time_ns, 1, 0.05);
+  EXPECT_NEAR(job.Project(AskTime())->projection().total().value() / time_ns, 1, 0.005);
+  EXPECT_LE(process.measured_iterations.size(), 64u);
+  EXPECT_GE(process.measured_iterations.size(), 16u);
+
+  v1::GetCountersRequest request;
+  request.set_confidence(0.999);
+  const auto counters = job.GetCounters(request);
+  ASSERT_TRUE(counters.ok());
+  const v1::Estimate& total = counters->counters(1).projection().total();
+  EXPECT_NEAR(total.value() / flops, 1, 0.02);
+  const auto kernels = job.GetKernels({});
+  ASSERT_TRUE(kernels.ok());
+  EXPECT_EQ(kernels->kernels(0).name(), "lstm_forward");
+}
+
+TEST(Job, ARestartAtAnyMomentLosesAndDoublesNothing) {
+  for (const int restart_every : {3, 17, 61}) {
+    auto job = std::make_unique<Job>(Row(), JobOptions{});
+    FakeProcess process(3);
+    job->AddProcess(Process());
+    process.Connect(*job, 7);
+    FakeStore store;
+    store.Take(*job);
+    for (int i = 0; i < 200; ++i) {
+      process.Iterate();
+      store.Take(*job);
+      if (i % restart_every == restart_every - 1) {
+        job = store.Restart();
+        process.Connect(*job, 7);
+      }
+    }
+    job->OnProcessEnd(7, true, 1);
+    store.Take(*job);
+    ASSERT_EQ(store.iterations.size(), process.truth.size()) << restart_every;
+    for (const auto& [number, row] : store.iterations) {
+      EXPECT_EQ(job->UserLengths(row.length, 1)[0],
+                process.truth[static_cast<size_t>(number)].length);
+    }
+    EXPECT_EQ(job->Describe(true).iterations(), 200);
+    EXPECT_LE(process.measured_iterations.size(), 64u);
+  }
+}
+
+TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {
+  Job job(Row(), {});
+  FakeProcess process(4);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
+  for (int length = 10; length <= 40; ++length) {
+    v1::LengthCount& entry = *horizon.add_histogram();
+    entry.add_lengths(length);
+    entry.set_count(40);
+  }
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  for (int i = 0; i < 200; ++i) process.Iterate();
+  const auto reply = job.Project(AskTime());
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->projection().iterations_total(), 40 * 31);
+  EXPECT_EQ(reply->projection().horizon_kind(), v1::Horizon::KIND_DISTRIBUTION);
+  // 200,000 + 100,000 x 25 on average
+  EXPECT_NEAR(reply->projection().total().value(), 40 * 31 * 2.7e6, 0.01 * 40 * 31 * 2.7e6);
+}
+
+TEST(Job, AShortRunIsStillCounted) {
+  Job job(Row(), {});
+  FakeProcess process(5);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 9; ++i) process.Iterate();
+  job.OnProcessEnd(7, /*orderly=*/false, 1);
+  const v1::Job described = job.Describe(true);
+  EXPECT_EQ(described.state(), v1::JOB_STATE_LOST);
+  EXPECT_GE(described.iterations(), 8);
+}
+
+TEST(Job, BadRequestsNameTheValueAndWhatThereIs) {
+  Job job(Row(), {});
+  EXPECT_EQ(job.Project(AskTime()).status().code(), absl::StatusCode::kFailedPrecondition);
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_HISTOGRAM);
+  horizon.add_histogram()->add_lengths(-3);
+  const absl::Status status = job.SetHorizon(horizon);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("-3"), std::string::npos);
+}
+
+TEST(Job, HostilePayloadsAreRejectedAndCounted) {
+  Job job(Row(), {});
+  job.AddProcess(Process());
+  std::mt19937 random(9);
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<uint8_t> payload(random() % 128);
+    for (uint8_t& byte : payload) byte = static_cast<uint8_t>(random());
+    job.OnEvent(7, static_cast<abi::EventType>(random() % 20), payload);
+    abi::DataRecord record;
+    for (uint8_t& byte : record.bytes) byte = static_cast<uint8_t>(random());
+    record.type = static_cast<uint16_t>(random() % 12);
+    job.OnData(7, {&record, 1});
+    if (i % 100 == 0) job.Advance();
+  }
+  job.OnProcessEnd(7, false, 1);
+  EXPECT_GT(job.Describe(true).losses().rejected(), 0);
+}
+
+}  // namespace
+}  // namespace seqpoint::jobs

@@ -1,0 +1,581 @@
+// The main job, end to end: trains one epoch of a workload under `seqpoint run`, asks the daemon
+// for projections on the way, and lays them beside the workload's own truth file, which the
+// profiler never sees. Ends non-zero when a figure of docs/demo.md is missed.
+//
+// Everything runs in a folder of its own (sockets, store, truth); nothing of the user's is touched.
+#include <fcntl.h>
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "seqpoint/v1/profiler.grpc.pb.h"
+#include "simdjson.h"
+#include "tests/workloads/histograms.h"
+
+namespace seqpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string workload = "gnmt";
+  std::string lengths;
+  int batch = 32;
+  std::string order = "shuffle";
+  std::string readback = "1";
+  bool nvtx = true;
+  bool prefetch = false;
+  int accumulate = 1;
+  int eval_every = 0;
+  bool backward_thread = false;
+  bool graphs = false;
+  std::string gpu;
+  int seed = 1;
+  int examples = 0;
+  std::string json;
+  bool real_gpu = false;
+  bool quiet = false;
+};
+
+struct TrueIteration {
+  int64_t begin_ns = 0;    // host clock of the software GPU (or CLOCK_REALTIME) at its first call
+  int64_t forward_ns = 0;  // ... before its first forward launch
+};
+
+struct Truth {
+  std::vector<TrueIteration> iterations;
+  double epoch_time_ns = 0;                   // training iterations; evaluation is apart
+  std::map<std::string, double> counters;     // CUPTI's metric name -> whole epoch
+  std::map<std::string, double> kernel_time;  // name -> ns, whole epoch
+};
+
+struct Asked {
+  double fraction = 0;  // as it was when the answer came
+  double value = 0, low = 0, high = 0;
+};
+
+// ------------------------------------------------------------------------------------- the run
+
+[[noreturn]] void Die(const std::string& sentence) {
+  std::fprintf(stderr, "demo: %s\n", sentence.c_str());
+  std::exit(1);
+}
+
+fs::path BinaryDirectory() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+// A CSV of example lengths, as a user has one for the data set.
+std::string WriteLengths(const Options& options, const fs::path& folder) {
+  const std::string histogram = options.workload == "gnmt"  ? "multi30k"
+                                : options.workload == "ds2" ? "librispeech"
+                                                            : "alpaca";
+  const int examples = options.examples > 0 ? options.examples : options.batch * 1600;
+  workload::Random random(static_cast<uint64_t>(options.seed));
+  const auto table = workload::DrawLengths(histogram, examples, &random);
+  if (!table.ok()) Die(std::string(table.status().message()));
+  const fs::path path = folder / "lengths.csv";
+  std::ofstream file(path);
+  file << (table->front().size() == 2 ? "len_source,len_target\n" : "len\n");
+  for (const auto& row : *table) file << absl::StrJoin(row, ",") << "\n";
+  return path;
+}
+
+pid_t Spawn(const std::vector<std::string>& command, const fs::path& folder) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  std::vector<char*> argv;
+  for (const std::string& part : command) argv.push_back(const_cast<char*>(part.c_str()));
+  argv.push_back(nullptr);
+  const int log = open((folder / "run.log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  dup2(log, 1);
+  dup2(log, 2);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+class Api {
+ public:
+  explicit Api(const fs::path& socket)
+      : stub_(v1::Profiler::NewStub(
+            grpc::CreateChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials()))) {}
+
+  template <typename Request, typename Reply>
+  std::optional<Reply> Call(grpc::Status (v1::Profiler::Stub::*method)(grpc::ClientContext*,
+                                                                       const Request&, Reply*),
+                            const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    Reply reply;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    if (!status.ok()) {
+      error_ = status.error_message();
+      return std::nullopt;
+    }
+    return reply;
+  }
+  const std::string& error() const { return error_; }
+
+ private:
+  std::unique_ptr<v1::Profiler::Stub> stub_;
+  std::string error_;
+};
+
+std::optional<Asked> AskTime(Api& api, const std::string& job, double iterations_total) {
+  v1::ProjectRequest request;
+  request.set_job(job);
+  request.set_confidence(0.95);
+  const auto reply = api.Call(&v1::Profiler::Stub::Project, request);
+  if (!reply || !reply->projection().has_total()) return std::nullopt;
+  const v1::Projection& p = reply->projection();
+  return Asked{.fraction = static_cast<double>(p.iterations_so_far()) / iterations_total,
+               .value = p.total().value(),
+               .low = p.total().low(),
+               .high = p.total().high()};
+}
+
+// ------------------------------------------------------------------------------------- the truth
+
+int64_t Number(simdjson::simdjson_result<simdjson::dom::element> element) {
+  int64_t value;
+  return element.get(value) ? 0 : value;
+}
+
+double Real(simdjson::simdjson_result<simdjson::dom::element> element) {
+  double value;
+  return element.get(value) ? 0 : value;
+}
+
+Truth ReadTruth(const fs::path& path, const fs::path& gpu_truth) {
+  Truth truth;
+  simdjson::dom::parser parser;
+  simdjson::dom::document_stream lines;
+  if (parser.load_many(path.string(), 64 << 20).get(lines)) {
+    Die(absl::StrCat("cannot read ", path.string()));
+  }
+  const std::map<std::string, std::string> metrics = {
+      {"dram_read_bytes", "dram__bytes_read.sum"},
+      {"dram_write_bytes", "dram__bytes_write.sum"},
+      {"instructions", "sm__inst_executed.sum"},
+      {"tensor_cycles", "sm__pipe_tensor_cycles_active.sum"},
+      {"sm_active_cycles", "sm__cycles_active.sum"}};
+  for (simdjson::dom::element line : lines) {
+    std::string_view kind;
+    if (line["kind"].get(kind)) continue;
+    if (kind == "iteration") {
+      TrueIteration& iteration = truth.iterations.emplace_back();
+      iteration.begin_ns = Number(line.at_pointer("/begin/host_ns"));
+      iteration.forward_ns = Number(line.at_pointer("/first_forward/host_ns"));
+      for (const auto& [key, metric] : metrics) {
+        truth.counters[metric] += Real(line.at_pointer("/counters/" + key));
+      }
+    } else if (kind == "totals") {
+      truth.epoch_time_ns = Real(line["train_gpu_time_ns"]);
+    }
+  }
+  simdjson::dom::element gpu;
+  simdjson::dom::object kernels;
+  if (!parser.load(gpu_truth.string()).get(gpu) && !gpu["kernels"].get(kernels)) {
+    for (const auto& [name, kernel] : kernels) {
+      double time_ns;
+      if (!kernel["time_ns"].get(time_ns)) truth.kernel_time[std::string(name)] = time_ns;
+    }
+  }
+  return truth;
+}
+
+// ------------------------------------------------------------------------------------- judging
+
+struct Figure {
+  std::string name;
+  std::string value;
+  std::string goal;
+  bool met;
+};
+
+class Judge {
+ public:
+  void Add(std::string name, std::string value, std::string goal, bool met) {
+    figures_.push_back({std::move(name), std::move(value), std::move(goal), met});
+  }
+  bool Print() const {
+    bool all = true;
+    std::printf("\n  %-46s %-34s %s\n", "figure", "measured", "to reach");
+    for (const Figure& figure : figures_) {
+      std::printf("%s %-46s %-34s %s\n", figure.met ? " " : "!", figure.name.c_str(),
+                  figure.value.c_str(), figure.goal.c_str());
+      all = all && figure.met;
+    }
+    return all;
+  }
+
+ private:
+  std::vector<Figure> figures_;
+};
+
+std::string Percent(double share) { return absl::StrFormat("%.3f %%", share * 100); }
+std::string Seconds(double ns) { return absl::StrFormat("%.3f s", ns / 1e9); }
+
+std::string Json(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+// Boundaries in the true iterations: exact where just one falls between an iteration's first call
+// and its first forward launch, and none elsewhere.
+struct Boundaries {
+  int64_t detected = 0;
+  double exact_share = 0;      // from iteration 31 on
+  double recovered_share = 0;  // of the first 30
+};
+
+Boundaries MatchBoundaries(const Truth& truth, const std::vector<v1::Iteration>& iterations) {
+  Boundaries result;
+  result.detected = static_cast<int64_t>(iterations.size());
+  std::vector<int> inside(truth.iterations.size(), 0), wrong(truth.iterations.size(), 0);
+  for (const v1::Iteration& iteration : iterations) {
+    const int64_t at = iteration.boundary_ns();
+    const auto next =
+        std::upper_bound(truth.iterations.begin(), truth.iterations.end(), at,
+                         [](int64_t ns, const TrueIteration& t) { return ns < t.begin_ns; });
+    if (next == truth.iterations.begin()) continue;
+    const size_t index = static_cast<size_t>(next - truth.iterations.begin()) - 1;
+    ++(at <= truth.iterations[index].forward_ns ? inside : wrong)[index];
+  }
+  int64_t exact = 0, first = 0, total = 0, first_total = 0;
+  for (size_t i = 0; i < truth.iterations.size(); ++i) {
+    const bool good = inside[i] == 1 && wrong[i] == 0;
+    (i < 30 ? first : exact) += good;
+    (i < 30 ? first_total : total) += 1;
+  }
+  result.exact_share = total > 0 ? static_cast<double>(exact) / static_cast<double>(total) : 0;
+  result.recovered_share =
+      first_total > 0 ? static_cast<double>(first) / static_cast<double>(first_total) : 0;
+  return result;
+}
+
+int Run(Options options) {
+  const auto started = std::chrono::steady_clock::now();
+  const fs::path bin = BinaryDirectory();
+  const fs::path build = bin.parent_path();
+  char pattern[] = "/tmp/seqpoint-demo-XXXXXX";
+  if (mkdtemp(pattern) == nullptr) Die("cannot make a folder in /tmp");
+  const fs::path folder = pattern;
+  const std::string lengths =
+      options.lengths.empty() ? WriteLengths(options, folder) : options.lengths;
+  if (!fs::exists(bin / "seqpoint_workload")) {
+    Die("the workloads were not built (no nvcc): install the CUDA Toolkit 13 or set CUDA_HOME");
+  }
+
+  setenv("SEQPOINT_DIR", (folder / "run").c_str(), 1);
+  setenv("XDG_STATE_HOME", (folder / "state").c_str(), 1);
+  if (!options.real_gpu) {
+    setenv("LD_LIBRARY_PATH", (build / "softgpu").c_str(), 1);
+    if (!options.gpu.empty()) setenv("SWGPU_CONFIG", options.gpu.c_str(), 1);
+    setenv("SWGPU_SEED", absl::StrCat(options.seed).c_str(), 1);
+    setenv("SWGPU_TRUTH", (folder / "gpu.json").c_str(), 1);
+  }
+  std::vector<std::string> command = {(bin / "seqpoint").string(),
+                                      "run",
+                                      "--job",
+                                      "demo",
+                                      "--run-id",
+                                      "demo",
+                                      "--lengths",
+                                      lengths,
+                                      "--batch",
+                                      absl::StrCat(options.batch),
+                                      "--epochs",
+                                      "1"};
+  if (options.order != "shuffle") {
+    command.insert(command.end(), {"--order", options.order});
+  }
+  command.insert(
+      command.end(),
+      {"--", (bin / "seqpoint_workload").string(), "--model", options.workload, "--lengths",
+       lengths, "--batch", absl::StrCat(options.batch), "--order", options.order, "--readback",
+       options.readback, "--seed", absl::StrCat(options.seed), "--truth",
+       (folder / "truth.jsonl").string(), "--quiet"});
+  if (options.nvtx) command.push_back("--nvtx");
+  if (options.prefetch) command.push_back("--prefetch");
+  if (options.backward_thread) command.push_back("--backward-thread");
+  if (options.graphs) command.push_back("--graphs");
+  if (options.accumulate > 1) {
+    command.insert(command.end(), {"--accumulate", absl::StrCat(options.accumulate)});
+  }
+  if (options.eval_every > 0) {
+    command.insert(command.end(), {"--eval-every", absl::StrCat(options.eval_every)});
+  }
+  const pid_t pid = Spawn(command, folder);
+
+  // While it trains: ask at 5 % and at 25 % of the epoch.
+  Api api(folder / "run" / "api.sock");
+  std::map<double, Asked> asked;
+  int status = 0;
+  bool running = true;
+  while (running) {
+    running = waitpid(pid, &status, WNOHANG) == 0;
+    v1::GetJobRequest request;
+    request.set_job("demo@demo");
+    const auto job = api.Call(&v1::Profiler::Stub::GetJob, request);
+    if (job && job->job().has_time() && job->job().time().iterations_total() > 0) {
+      const double total = static_cast<double>(job->job().time().iterations_total());
+      for (const double fraction : {0.05, 0.25}) {
+        if (asked.contains(fraction)) continue;
+        if (static_cast<double>(job->job().iterations()) < fraction * total) continue;
+        if (const auto answer = AskTime(api, "demo@demo", total)) asked[fraction] = *answer;
+      }
+      if (!options.quiet && isatty(2)) {
+        std::fprintf(stderr, "\r%ld iterations, %ld unique lengths, %d measured   ",
+                     static_cast<long>(job->job().iterations()),
+                     static_cast<long>(job->job().unique_lengths()),
+                     job->job().seqpoints().measurements());
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  if (!options.quiet && isatty(2)) std::fprintf(stderr, "\n");
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    std::ifstream log(folder / "run.log");
+    std::stringstream text;
+    text << log.rdbuf();
+    Die(absl::StrCat("the training run failed (", (folder / "run.log").string(), "):\n",
+                     text.str()));
+  }
+
+  // Afterwards: everything else.
+  v1::GetJobRequest job_request;
+  job_request.set_job("demo@demo");
+  std::optional<v1::GetJobReply> job;
+  for (int i = 0; i < 100; ++i) {
+    job = api.Call(&v1::Profiler::Stub::GetJob, job_request);
+    if (job && job->job().end_ns() != 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  if (!job) Die(absl::StrCat("the daemon does not answer: ", api.error()));
+  if (job->job().end_ns() == 0) Die("the daemon did not notice that the training ended");
+  const Truth truth = ReadTruth(folder / "truth.jsonl", folder / "gpu.json");
+  const double n_true = static_cast<double>(truth.iterations.size());
+  if (const auto answer = AskTime(api, "demo@demo", n_true)) asked[1.0] = *answer;
+
+  std::vector<v1::Iteration> iterations;
+  v1::ListIterationsRequest list;
+  list.set_job("demo@demo");
+  do {
+    const auto reply = api.Call(&v1::Profiler::Stub::ListIterations, list);
+    if (!reply) Die(absl::StrCat("no iterations: ", api.error()));
+    iterations.insert(iterations.end(), reply->iterations().begin(), reply->iterations().end());
+    list.set_page_token(reply->next_page_token());
+  } while (!list.page_token().empty());
+  const Boundaries boundaries = MatchBoundaries(truth, iterations);
+  int measured = 0;
+  for (const v1::Iteration& iteration : iterations) measured += !iteration.config().empty();
+
+  v1::GetSeqPointsRequest points_request;
+  points_request.set_job("demo@demo");
+  const auto points = api.Call(&v1::Profiler::Stub::GetSeqPoints, points_request);
+  v1::GetCountersRequest counters_request;
+  counters_request.set_job("demo@demo");
+  counters_request.set_confidence(0.999);
+  const auto counters = api.Call(&v1::Profiler::Stub::GetCounters, counters_request);
+  v1::GetKernelsRequest kernels_request;
+  kernels_request.set_job("demo@demo");
+  const auto kernels = api.Call(&v1::Profiler::Stub::GetKernels, kernels_request);
+
+  // Figures.
+  Judge judge;
+  const v1::Rule& rule = job->job().rule();
+  judge.Add("iterations (true, detected)",
+            absl::StrFormat("%d, %d", truth.iterations.size(), boundaries.detected),
+            "equal, but for the last",
+            std::abs(static_cast<double>(boundaries.detected) - n_true) <= 1);
+  judge.Add("boundaries exact from iteration 31 on", Percent(boundaries.exact_share), "100 %",
+            boundaries.exact_share == 1);
+  judge.Add("boundaries recovered, iterations 1-30", Percent(boundaries.recovered_share), "100 %",
+            boundaries.recovered_share == 1);
+  const bool independent = options.workload == "fixed";
+  judge.Add("length feature explains time", Percent(rule.explained_share()),
+            independent ? "said to be independent" : ">= 95 %",
+            independent ? rule.verdict() != v1::VERDICT_EXPLAINED : rule.explained_share() >= 0.95);
+  for (const auto& [fraction, answer] : asked) {
+    const double error = answer.value / truth.epoch_time_ns - 1;
+    const bool judged = fraction != 0.05 || options.order == "shuffle";
+    judge.Add(absl::StrFormat("epoch time asked at %.0f %%", fraction * 100),
+              absl::StrFormat("%s (%+.3f %%)", Seconds(answer.value), error * 100),
+              judged ? "within 1 %" : "-", !judged || fraction == 0.25 || std::abs(error) <= 0.01);
+  }
+  if (!asked.contains(0.05)) judge.Add("epoch time asked at 5 %", "no answer", "within 1 %", false);
+  std::string counters_json;
+  for (const auto& [metric, value] : truth.counters) {
+    const v1::Counter* found = nullptr;
+    if (counters) {
+      for (const v1::Counter& counter : counters->counters()) {
+        if (counter.metric() == metric) found = &counter;
+      }
+    }
+    if (found == nullptr || !found->complete()) {
+      judge.Add(metric, "not measured", "within 1 %", false);
+      continue;
+    }
+    const v1::Estimate& projected = found->projection().has_total() ? found->projection().total()
+                                                                    : found->projection().so_far();
+    const double error = value != 0 ? projected.value() / value - 1 : projected.value();
+    const bool covers = projected.low() <= value && value <= projected.high();
+    judge.Add(
+        metric,
+        absl::StrFormat("%+.3f %%, 99.9 %% interval %s", error * 100, covers ? "covers" : "MISSES"),
+        "within 1 %, covers", std::abs(error) <= 0.01 && covers);
+    absl::StrAppend(
+        &counters_json, counters_json.empty() ? "" : ",",
+        absl::StrFormat("{\"name\":%s,\"true\":%.17g,\"projected\":%.17g,\"low\":%.17g,"
+                        "\"high\":%.17g}",
+                        Json(metric), value, projected.value(), projected.low(), projected.high()));
+  }
+  judge.Add("iterations measured in detail", absl::StrCat(measured), "<= 64", measured <= 64);
+
+  // Share of each of the true ten longest kernels.
+  double kernel_total = 0, projected_total = 0, worst_kernel = 1;
+  for (const auto& [name, time_ns] : truth.kernel_time) kernel_total += time_ns;
+  if (kernels && kernel_total > 0) {
+    std::map<std::string, double> projected;
+    for (const v1::Kernel& kernel : kernels->kernels()) {
+      projected[kernel.name()] = kernel.duration_ns().value();
+      projected_total += kernel.duration_ns().value();
+    }
+    std::vector<std::pair<double, std::string>> top;
+    for (const auto& [name, time_ns] : truth.kernel_time) top.emplace_back(time_ns, name);
+    std::sort(top.rbegin(), top.rend());
+    worst_kernel = 0;
+    for (size_t i = 0; i < top.size() && i < 10; ++i) {
+      const double share = projected_total > 0 ? projected[top[i].second] / projected_total : 0;
+      worst_kernel = std::max(worst_kernel, std::abs(share - top[i].first / kernel_total));
+    }
+    judge.Add("top 10 kernels' share of time, worst error", Percent(worst_kernel), "<= 1 %",
+              worst_kernel <= 0.01);
+  } else if (kernel_total > 0) {
+    judge.Add("top 10 kernels' share of time", "not traced: " + api.error(), "<= 1 %", false);
+  }
+  const v1::Losses& losses = job->job().losses();
+  const int64_t lost = losses.ring_dropped() + losses.ring_lost() + losses.cupti_dropped() +
+                       losses.rejected() + losses.invalid_timestamps();
+  judge.Add("records dropped, lost or rejected", absl::StrCat(lost), "0", lost == 0);
+
+  std::printf("%s, %s order, readback %s%s%s, %s\n", options.workload.c_str(),
+              options.order.c_str(), options.readback.c_str(), options.prefetch ? ", prefetch" : "",
+              options.nvtx ? ", NVTX" : ", no NVTX",
+              options.real_gpu ? "real GPU" : "software GPU");
+  std::printf("boundary: %s\nlength:   %s\n%s\n", rule.boundary().c_str(), rule.length().c_str(),
+              rule.sentence().c_str());
+  const bool met = judge.Print();
+  const double wall_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+
+  if (!options.json.empty()) {
+    std::string asked_json, points_json;
+    for (const auto& [fraction, answer] : asked) {
+      absl::StrAppend(
+          &asked_json, asked_json.empty() ? "" : ",",
+          absl::StrFormat("{\"fraction\":%.4f,\"asked_at\":%.5f,\"value\":%.17g,"
+                          "\"low\":%.17g,\"high\":%.17g}",
+                          fraction, answer.fraction, answer.value, answer.low, answer.high));
+    }
+    if (points) {
+      for (const v1::SeqPoint& point : points->seqpoints()) {
+        absl::StrAppend(&points_json, points_json.empty() ? "" : ",", "{\"length\":[",
+                        absl::StrJoin(point.lengths(), ","),
+                        "],\"weight\":", absl::StrFormat("%.17g", point.weight()),
+                        ",\"measured\":", point.measured(), "}");
+      }
+    }
+    std::ofstream file(options.json);
+    file << "{\"workload\":" << Json(options.workload)
+         << ",\"iterations_true\":" << truth.iterations.size()
+         << ",\"iterations_detected\":" << boundaries.detected
+         << ",\"boundaries_exact\":" << boundaries.exact_share
+         << ",\"boundaries_recovered\":" << boundaries.recovered_share
+         << ",\"boundary_offset\":" << rule.launch_offset()
+         << ",\"key\":{\"feature\":" << Json(rule.length())
+         << ",\"explained\":" << rule.explained_share() << "}"
+         << ",\"unique_lengths\":" << job->job().unique_lengths() << ",\"seqpoints\":["
+         << points_json << "],\"measured_iterations\":" << measured
+         << ",\"epoch_time_true_ns\":" << absl::StrFormat("%.17g", truth.epoch_time_ns)
+         << ",\"epoch_time_projected_ns\":[" << asked_json << "],\"counters\":[" << counters_json
+         << "],\"kernels_time_error\":" << worst_kernel
+         << ",\"losses\":{\"ring_dropped\":" << losses.ring_dropped()
+         << ",\"cupti_dropped\":" << losses.cupti_dropped() << ",\"rejected\":" << losses.rejected()
+         << ",\"invalid_timestamps\":" << losses.invalid_timestamps()
+         << ",\"distorted\":" << losses.distorted_iterations() << "},\"wall_s\":" << wall_s
+         << ",\"all_met\":" << (met ? "true" : "false") << "}\n";
+    if (!file) Die(absl::StrCat("cannot write ", options.json));
+  }
+  std::printf("\n%s in %.1f s\n", met ? "every figure met" : "figures marked ! were missed",
+              wall_s);
+  if (met) {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+  } else {
+    std::printf("kept: %s\n", folder.c_str());
+  }
+  return met ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace seqpoint
+
+int main(int argc, char** argv) {
+  seqpoint::Options options;
+  CLI::App app{"Trains one epoch under the profiler and lays its projection beside the truth",
+               "./dev demo"};
+  bool no_nvtx = false;
+  app.add_option("--workload", options.workload, "training program")
+      ->check(CLI::IsMember({"gnmt", "ds2", "transformer", "fixed"}))
+      ->capture_default_str();
+  app.add_option("--lengths", options.lengths,
+                 "CSV with a header and one or two length columns per example")
+      ->check(CLI::ExistingFile);
+  app.add_option("--batch", options.batch)->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--order", options.order)
+      ->check(CLI::IsMember({"shuffle", "bucket", "sorted"}))
+      ->capture_default_str();
+  app.add_option("--readback", options.readback, "how often the loss is read back")
+      ->check(CLI::IsMember({"1", "50", "never"}))
+      ->capture_default_str();
+  app.add_flag("--no-nvtx", no_nvtx, "the program marks nothing");
+  app.add_flag("--prefetch", options.prefetch, "batches are copied one step ahead");
+  app.add_option("--accumulate", options.accumulate, "micro-steps per optimiser step")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--eval-every", options.eval_every, "an evaluation phase every N iterations");
+  app.add_flag("--backward-thread", options.backward_thread, "backward on a second thread");
+  app.add_flag("--graphs", options.graphs, "CUDA graphs per length bucket (transformer)");
+  app.add_option("--gpu", options.gpu, "software GPU configuration (tests/softgpu/config/*.ini)")
+      ->check(CLI::ExistingFile);
+  app.add_option("--examples", options.examples, "examples drawn when no --lengths is given");
+  app.add_option("--seed", options.seed)->capture_default_str();
+  app.add_option("--json", options.json, "write all figures here");
+  app.add_flag("--quiet", options.quiet);
+  CLI11_PARSE(app, argc, argv);
+  options.nvtx = !no_nvtx;
+  if (access("/dev/nvidiactl", F_OK) == 0) options.real_gpu = true;
+  return seqpoint::Run(std::move(options));
+}
