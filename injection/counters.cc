@@ -89,7 +89,7 @@ uint32_t Counters::Fail(const char* what, uint32_t result) {
 // --- Application's thread -----------------------------------------------------------------------
 
 uint32_t Counters::Open(CUcontext context, uint16_t config_id) {
-  if (!Begin(State::kOpen)) return CUPTI_ERROR_NOT_READY;
+  if (!Begin(State::kOpen)) return abi::kCountersAborted;  // the configurations just changed
   InsideScope inside;
   active_ = Find(config_id);
   uint32_t result = CUPTI_ERROR_INVALID_PARAMETER;
@@ -119,31 +119,30 @@ uint32_t Counters::EnableFor(CUcontext context) {
 }
 
 uint32_t Counters::StartRange(Config* config) {
-  if (config->counter_bytes == 0) {
-    CUpti_RangeProfiler_GetCounterDataSize_Params size = {};
-    size.structSize = CUpti_RangeProfiler_GetCounterDataSize_Params_STRUCT_SIZE;
-    size.pRangeProfilerObject = object_;
-    size.pMetricNames = config->names;
-    size.numMetrics = config->count;
-    size.maxNumOfRanges = 1;
-    size.maxNumRangeTreeNodes = 1;
-    const uint32_t result = cupti_->RangeProfilerGetCounterDataSize(&size);
-    if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerGetCounterDataSize", result);
-    if (size.counterDataSize > kCounterImageBytes) {
-      features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
-                        "configuration %u needs a counter data image of %zu bytes, more than %zu; "
-                        "split its metrics",
-                        config->wanted.config_id, size.counterDataSize, kCounterImageBytes);
-      return CUPTI_ERROR_OUT_OF_MEMORY;
-    }
-    config->counter_bytes = size.counterDataSize;
+  // The profiler remembers the metrics of the last question for a size; the image is made for them.
+  CUpti_RangeProfiler_GetCounterDataSize_Params size = {};
+  size.structSize = CUpti_RangeProfiler_GetCounterDataSize_Params_STRUCT_SIZE;
+  size.pRangeProfilerObject = object_;
+  size.pMetricNames = config->names;
+  size.numMetrics = config->count;
+  size.maxNumOfRanges = 1;
+  size.maxNumRangeTreeNodes = 1;
+  uint32_t result = cupti_->RangeProfilerGetCounterDataSize(&size);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerGetCounterDataSize", result);
+  if (size.counterDataSize > kCounterImageBytes) {
+    features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+                      "configuration %u needs a counter data image of %zu bytes, more than %zu; "
+                      "split its metrics",
+                      config->wanted.config_id, size.counterDataSize, kCounterImageBytes);
+    return CUPTI_ERROR_OUT_OF_MEMORY;
   }
+  config->counter_bytes = size.counterDataSize;
   CUpti_RangeProfiler_CounterDataImage_Initialize_Params image = {};
   image.structSize = CUpti_RangeProfiler_CounterDataImage_Initialize_Params_STRUCT_SIZE;
   image.pRangeProfilerObject = object_;
   image.counterDataSize = config->counter_bytes;
   image.pCounterData = counter_image_;
-  uint32_t result = cupti_->RangeProfilerCounterDataImageInitialize(&image);
+  result = cupti_->RangeProfilerCounterDataImageInitialize(&image);
   if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerCounterDataImageInitialize", result);
 
   CUpti_RangeProfiler_SetConfig_Params set = {};
@@ -238,9 +237,13 @@ void Counters::Service(CUcontext any_context) {
     DecodeNow();
     state_.store(State::kIdle, std::memory_order_release);
   }
-  if (any_context == nullptr || !Begin(State::kPreparing)) return;
+  if (any_context == nullptr) return;
+  abi::MetricConfig wanted[abi::kMaxConfigs];
+  const uint32_t generation = g_guest->stream.CopyConfigs(wanted);
+  if (generation == configs_generation_ || !Begin(State::kPreparing)) return;
+  configs_generation_ = generation;
   InsideScope inside;
-  PrepareConfigs(any_context);
+  PrepareConfigs(any_context, wanted);
   state_.store(State::kIdle, std::memory_order_release);
 }
 
@@ -298,11 +301,7 @@ void Counters::DecodeNow() {
   active_ = nullptr;
 }
 
-void Counters::PrepareConfigs(CUcontext context) {
-  abi::MetricConfig wanted[abi::kMaxConfigs];
-  const uint32_t generation = g_guest->stream.CopyConfigs(wanted);
-  if (generation == configs_generation_) return;
-  configs_generation_ = generation;
+void Counters::PrepareConfigs(CUcontext context, const abi::MetricConfig wanted[abi::kMaxConfigs]) {
   failures_ = 0;
   unavailable_.store(false, std::memory_order_relaxed);
   uint32_t target = 0;
@@ -399,7 +398,6 @@ uint32_t Counters::PrepareTarget(CUcontext context) {
 }
 
 void Counters::PrepareConfig(Config* config) {
-  config->counter_bytes = 0;
   Text<256> sentence;
   uint32_t passes = 0;
   const uint32_t result = BuildConfig(config, &passes, &sentence);

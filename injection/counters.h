@@ -50,7 +50,7 @@ class Counters {
             Features* features);
 
   bool Ready(uint16_t config_id) const;
-  // 0, or the CUptiResult that stopped it (reported); then nothing is open.
+  // 0, or the CUptiResult or CountersStatus that stopped it (reported); then nothing is open.
   uint32_t Open(CUcontext context, uint16_t config_id);
   uint32_t Close();
   void Decode(const Measured& measured);
@@ -73,13 +73,13 @@ class Counters {
     const char* names[kMaxMetrics];
     uint32_t count;
     size_t image_bytes;
-    size_t counter_bytes;  // of the counter data image; 0: not asked yet
+    size_t counter_bytes;  // of the counter data image
     uint8_t* image;
     CUpti_Profiler_Host_Object* host;
   };
 
   bool Begin(State to);
-  void PrepareConfigs(CUcontext context);
+  void PrepareConfigs(CUcontext context, const abi::MetricConfig wanted[abi::kMaxConfigs]);
   uint32_t PrepareTarget(CUcontext context);
   void PrepareConfig(Config* config);
   uint32_t BuildConfig(Config* config, uint32_t* passes, Text<256>* sentence);

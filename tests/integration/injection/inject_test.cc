@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <set>
@@ -20,7 +21,52 @@ using ::testing::HasSubstr;
 
 constexpr int kBytesPerStep = 64;  // of the trainer's batch
 
-[[maybe_unused]] uint32_t Bit(Op op) { return 1u << static_cast<uint32_t>(op); }
+uint32_t Bit(Op op) { return 1u << static_cast<uint32_t>(op); }
+
+// What the trainer's loop looks like to the matcher: an iteration begins with the batch copy, which
+// also gives its length and its GPU start, and ends with the optimiser.
+abi::Rule CopyRule(uint32_t generation) {
+  abi::Rule rule = {};
+  rule.generation = generation;
+  rule.watched_ops = Bit(Op::kCopyH2D) | Bit(Op::kLaunch) | Bit(Op::kStreamSync);
+  rule.boundary.op = static_cast<uint8_t>(Op::kCopyH2D);
+  rule.clock = rule.boundary;
+  rule.step.op = static_cast<uint8_t>(Op::kLaunch);
+  rule.step.match = abi::kMatchName;
+  rule.step.name_hash = abi::NameHash("adam", 4);
+  rule.length_count = 1;
+  rule.length[0].pattern = rule.boundary;
+  rule.length[0].field = static_cast<uint8_t>(abi::LengthField::kBytes);
+  return rule;
+}
+
+abi::Control MarkControl(const abi::Rule& rule) {
+  abi::Control control = {};
+  control.level = static_cast<uint8_t>(abi::Level::kMark);
+  control.flush_interval_ms = 20;
+  control.measurement_cap = 1000;
+  control.rule = rule;
+  return control;
+}
+
+void AddEntry(abi::Control* control, uint64_t entry_id, int64_t length, uint16_t config_id,
+              uint32_t quota) {
+  abi::PlanEntry& entry = control->plan[control->plan_count++];
+  entry.low[0] = entry.high[0] = length * kBytesPerStep;
+  entry.low[1] = INT64_MIN;
+  entry.high[1] = INT64_MAX;
+  entry.config_id = config_id;
+  entry.quota = quota;
+  entry.entry_id = entry_id;
+}
+
+void AddConfig(abi::Control* control, uint16_t config_id, const std::string& names) {
+  abi::MetricConfig& config = control->config[control->config_count++];
+  config.config_id = config_id;
+  config.metric_count = static_cast<uint16_t>(1 + std::count(names.begin(), names.end(), '\n'));
+  config.text_bytes = static_cast<uint32_t>(names.size());
+  memcpy(config.names, names.data(), names.size());
+}
 
 class InjectTest : public ::testing::Test {
  protected:
@@ -28,7 +74,7 @@ class InjectTest : public ::testing::Test {
     std::map<std::string, std::string> environment = {{"LD_LIBRARY_PATH", SEQPOINT_SOFTGPU_DIR},
                                                       {"SEQPOINT_DIR", directory_.path()},
                                                       {"SWGPU_SEED", "1"},
-                                                      {"SEQPOINT_LOG", ""},
+                                                      {"SEQPOINT_LOG", getenv("SEQPOINT_TEST_LOG") ? getenv("SEQPOINT_TEST_LOG") : ""},
                                                       {"CUDA_INJECTION64_PATH", ""},
                                                       {"NVTX_INJECTION64_PATH", ""},
                                                       {"LD_PRELOAD", ""}};
@@ -110,6 +156,178 @@ TEST_F(InjectTest, LearnsEveryCallInOrder) {
   EXPECT_EQ(process().CountRecords(abi::DataType::kCopy), 24u);
   EXPECT_EQ(process().CountRecords(abi::DataType::kMemset), 20u);
   EXPECT_TRUE(process().stats.closed);
+}
+
+TEST_F(InjectTest, MarksIterationsByItsRule) {
+  daemon_.OnCalls(60, [](PuppetProcess& p) { p.Send(MarkControl(CopyRule(7))); });
+  RunAndCompare({"iterations=300", "lengths=16,32,48", "sync=10", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+
+  // Learning ended at the call that the rule event names, and nothing was learned behind it.
+  ASSERT_EQ(process().rules.size(), 2u);
+  const abi::RuleEvent& rule = process().rules[1];
+  EXPECT_EQ(rule.rule_generation, 7u);
+  EXPECT_EQ(static_cast<abi::Level>(rule.level), abi::Level::kMark);
+  EXPECT_EQ(process().calls.size(), rule.call_sequence);
+
+  // The daemon's replay of the learned calls and the marks together make exactly 300 iterations.
+  uint64_t learned = 0;
+  for (const abi::CallRecord& call : process().calls) {
+    learned += process().names[call.name_id] == "adam";
+  }
+  ASSERT_GT(process().steps.size(), 200u);
+  EXPECT_EQ(learned + process().steps.size(), 300u);
+
+  // Every iteration has its begin, its length and its GPU start, in order.
+  std::map<uint64_t, abi::BoundaryEvent> begin;
+  for (const abi::BoundaryEvent& boundary : process().boundaries) {
+    EXPECT_TRUE(begin.emplace(boundary.iteration, boundary).second);
+    EXPECT_EQ(boundary.rule_generation, 7u);
+  }
+  std::map<uint32_t, uint64_t> gpu_start;
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type != static_cast<uint16_t>(abi::DataType::kCopy)) continue;
+    gpu_start[record.copy.correlation_id] = record.copy.start_ns;
+  }
+  uint64_t expected = 0;
+  for (const abi::StepEvent& step : process().steps) {
+    EXPECT_EQ(step.iteration, expected++);
+    if (begin.count(step.iteration) == 0) {
+      EXPECT_EQ(step.iteration, 0u);  // open when the rule came
+      continue;
+    }
+    EXPECT_EQ(step.valid, 1u);
+    EXPECT_EQ(step.length[0] % (16 * kBytesPerStep), 0);
+    EXPECT_GT(step.api_ns, begin[step.iteration].api_ns);
+  }
+  ASSERT_GE(process().clocks.size(), process().steps.size() - 1);
+  uint64_t last = 0;
+  for (const abi::ClockEvent& clock : process().clocks) {
+    ASSERT_EQ(gpu_start.count(clock.correlation_id), 1u);
+    EXPECT_GT(gpu_start[clock.correlation_id], last);
+    last = gpu_start[clock.correlation_id];
+  }
+  EXPECT_GT(process().syncs.size(), 15u);
+  for (const abi::SyncEvent& sync : process().syncs) EXPECT_GT(sync.end_ns, sync.begin_ns);
+}
+
+TEST_F(InjectTest, FindsIterationsByNvtxNamesWithNumbers) {
+  abi::Rule rule = {};
+  rule.generation = 1;
+  rule.watched_ops = Bit(Op::kNvtxPush);
+  rule.boundary.op = static_cast<uint8_t>(Op::kNvtxPush);
+  rule.boundary.match = abi::kMatchName;
+  rule.boundary.name_hash = abi::ShapeOfName("step 1, 2 tokens", 16).hash;
+  rule.length_count = 1;
+  rule.length[0].pattern = rule.boundary;
+  rule.length[0].field = static_cast<uint8_t>(abi::LengthField::kNameDigits);
+  rule.length[0].digit_run = 1;
+  daemon_.OnCalls(40, [rule](PuppetProcess& p) { p.Send(MarkControl(rule)); });
+  RunAndCompare({"iterations=200", "lengths=5,9", "nvtx=1", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  int learned = 0;
+  for (const abi::CallRecord& call : process().calls) {
+    if (static_cast<Op>(call.op) != Op::kNvtxPush) continue;
+    EXPECT_THAT(process().names[call.name_id],
+                HasSubstr("step " + std::to_string(learned++) + ", "));
+  }
+  EXPECT_EQ(learned + process().boundaries.size(), 200u);
+  ASSERT_EQ(process().decisions.size(), process().boundaries.size());
+  for (size_t i = 1; i < process().decisions.size(); ++i) {
+    // 5 and 9 in turn.
+    EXPECT_EQ(process().decisions[i].length[0] + process().decisions[i - 1].length[0], 14);
+  }
+  EXPECT_THAT(process().Sentence(abi::Feature::kNvtx), HasSubstr("watched"));
+}
+
+TEST_F(InjectTest, TakesMarksOfTheProgramWithTwoLengths) {
+  RunAndCompare({"iterations=30", "lengths=5", "mark=2"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  int marks = 0;
+  for (const abi::CallRecord& call : process().calls) {
+    if (static_cast<Op>(call.op) != Op::kMark) continue;
+    ++marks;
+    EXPECT_EQ(call.bytes, 5u);
+    EXPECT_EQ(call.grid_x, 10u);
+  }
+  EXPECT_EQ(marks, 30);
+}
+
+TEST_F(InjectTest, CollectsCountersOfWantedLengthsAndNoOthers) {
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "gpu__time_duration.sum\ndram__bytes_read.sum\nsm__inst_executed.sum");
+  AddConfig(&control, 3, "gpu__time_duration.sum\nsm__cycles_active.avg");
+  AddEntry(&control, 100, 32, 2, 3);
+  AddEntry(&control, 101, 48, 3, 2);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=300", "lengths=16,32,48", "sleep_us=1000"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  for (const ConfigResult& config : process().configs) {
+    EXPECT_EQ(config.event.status, 0u) << config.sentence;
+    EXPECT_EQ(config.event.passes, 1);
+  }
+  EXPECT_EQ(process().configs.size(), 2u);
+
+  std::map<int64_t, int> complete;
+  for (const CountersResult& result : process().counters) {
+    EXPECT_EQ(result.event.status, 0u);
+    ++complete[result.event.length[0]];
+    ASSERT_EQ(result.event.count, result.event.config_id == 2 ? 3 : 2);
+    for (const double value : result.values) EXPECT_GT(value, 0);
+    EXPECT_GT(result.event.stopped_ns, 0u);
+  }
+  EXPECT_EQ(complete, (std::map<int64_t, int>{{32 * kBytesPerStep, 3}, {48 * kBytesPerStep, 2}}));
+  std::set<uint64_t> measured;
+  for (const abi::DecisionEvent& decision : process().decisions) {
+    if (decision.config_id != 0) measured.insert(decision.iteration);
+  }
+  EXPECT_EQ(measured.size(), 5u);
+  // A measured iteration says so at its end.
+  for (const abi::BoundaryEvent& boundary : process().boundaries) {
+    if (measured.count(boundary.iteration - 1) != 0) {
+      EXPECT_NE(boundary.flags & abi::kDistorted, 0) << boundary.iteration;
+    }
+  }
+}
+
+TEST_F(InjectTest, TracesWantedIterationsInAWindow) {
+  abi::Control control = MarkControl(CopyRule(1));
+  AddEntry(&control, 100, 32, abi::kConfigTrace, 2);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=200", "lengths=16,32,48", "layers=5", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  std::map<std::string, int> kernels;
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type != static_cast<uint16_t>(abi::DataType::kKernel)) continue;
+    const std::string& name = process().names[record.kernel.name_id];
+    ++kernels[name];
+    EXPECT_LT(record.kernel.start_ns, record.kernel.end_ns);
+    if (name == "forward_layer") {
+      EXPECT_EQ(record.kernel.grid_x, 32u);
+    }
+  }
+  // Two iterations of length 32, whole and nothing else.
+  EXPECT_EQ(kernels, (std::map<std::string, int>{{"forward_layer", 10}, {"loss", 2}, {"adam", 2}}));
+  // The launches of these kernels, by correlation id.
+  std::set<uint32_t> launches;
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type == static_cast<uint16_t>(abi::DataType::kApi)) {
+      launches.insert(record.api.correlation_id);
+    }
+  }
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type == static_cast<uint16_t>(abi::DataType::kKernel)) {
+      EXPECT_EQ(launches.count(record.kernel.correlation_id), 1u);
+    }
+  }
+  int windows = 0;
+  for (const abi::WindowEvent& window : process().windows) {
+    if (static_cast<abi::Level>(window.level) != abi::Level::kTrace) continue;
+    ++windows;
+    EXPECT_GT(window.stopped_ns, 0u);
+    EXPECT_LT(window.begin_ns, window.end_ns);
+  }
+  EXPECT_EQ(windows, 2);
 }
 
 }  // namespace
