@@ -80,6 +80,7 @@ const Key kKeys[] = {
     {"cupti.hardware_busy", &Config::cupti_hardware_busy},
     {"cupti.fatal_after", &Config::cupti_fatal_after},
     {"cupti.range_limit", &Config::cupti_range_limit},
+    {"cupti.fork_hang", &Config::cupti_fork_hang},
 };
 
 std::string Trim(const std::string& s) {

@@ -73,6 +73,7 @@ struct Config {
   bool cupti_hardware_busy = false;
   uint64_t cupti_fatal_after = 0;
   uint64_t cupti_range_limit = 2000;
+  bool cupti_fork_hang = false;
 
   std::string truth_file;  // SWGPU_TRUTH
 

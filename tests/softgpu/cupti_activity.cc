@@ -604,6 +604,10 @@ CUptiResult CUPTIAPI cuptiActivityEnableDriverApi(CUpti_CallbackId cbid, uint8_t
 CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flag) {
   CuptiState* state = GetState();
   if (state == nullptr) return CUPTI_ERROR_UNKNOWN;
+  if (state->forked) {
+    while (state->config->cupti_fork_hang) pause();
+    return CUPTI_ERROR_UNKNOWN;
+  }
   state->hooks->overhead_ns(state->config->cupti_flush_ns);
   FlushBuffers((flag & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) != 0);
   return CUPTI_SUCCESS;

@@ -1,6 +1,7 @@
 // Callback API of the software libcupti: subscription, domains, API and resource callbacks.
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <time.h>
 
 #include <algorithm>
@@ -129,6 +130,7 @@ CuptiState* Attach() {
   state->hooks->exit = OnExit;
   state->hooks->operation = OnOperation;
   state->hooks->resource = OnResource;
+  pthread_atfork(nullptr, nullptr, [] { GetState()->forked = true; });
   return state;
 }
 

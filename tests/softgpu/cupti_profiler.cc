@@ -634,7 +634,10 @@ cuptiProfilerHostConfigAddMetrics(CUpti_Profiler_Host_ConfigAddMetrics_Params* p
       host->broken = true;
       return CUPTI_ERROR_INVALID_PARAMETER;
     }
-    metrics.push_back(params->ppMetricNames[i]);
+    // Naming a metric again changes nothing.
+    if (std::find(metrics.begin(), metrics.end(), params->ppMetricNames[i]) == metrics.end()) {
+      metrics.push_back(params->ppMetricNames[i]);
+    }
   }
   bool device_level = false;
   bool context_level = false;

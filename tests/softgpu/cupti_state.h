@@ -33,6 +33,7 @@ struct CuptiState {
   std::atomic<bool> resource[kSmallDomainIds]{};
   std::atomic<bool> synchronize[kSmallDomainIds]{};
   std::atomic<bool> state[kSmallDomainIds]{};
+  std::atomic<bool> forked{false};  // this is a child: no worker thread, unknown locks
   std::atomic<bool> failed{false};  // a fatal error was raised: nothing works any more
 
   std::atomic<uint64_t> kinds{0};  // bit per CUpti_ActivityKind

@@ -27,7 +27,9 @@ void Begin(ApiCall* call) {
   if (call->parent != nullptr && !t_state.in_callback) {
     call->correlation_id = call->parent->correlation_id;
   } else if (driver != nullptr) {
-    call->correlation_id = driver->next_correlation_id.fetch_add(1, std::memory_order_relaxed);
+    do {  // 0 means "no id", also after the ids wrapped
+      call->correlation_id = driver->next_correlation_id.fetch_add(1, std::memory_order_relaxed);
+    } while (call->correlation_id == 0);
   }
   if (call->interest == 0) return;
   call->context = reinterpret_cast<CUcontext>(t_state.current);
@@ -110,14 +112,13 @@ CUresult Initialize() {
   static std::mutex mutex;
   static bool injecting = false;
   std::unique_lock lock(mutex);
+  if (g_owner != 0 && getpid() != g_owner) return CUDA_ERROR_NOT_INITIALIZED;
   if (GetDriver() == nullptr) {
     g_owner = getpid();
     g_driver.store(new Driver, std::memory_order_release);
     // After a fork the GPU belongs to the parent alone.
     pthread_atfork(nullptr, nullptr, [] { g_driver.store(nullptr); });
     atexit(WriteTruth);
-  } else if (getpid() != g_owner) {
-    return CUDA_ERROR_NOT_INITIALIZED;
   }
   if (!injecting) {
     injecting = true;

@@ -109,6 +109,10 @@ void Execute(Driver* driver, Stream* stream, const GraphNode& node, uint32_t gra
              bool reported);
 void RunHostFunction(Driver* driver, Stream* stream, void (*fn)(void*), void* data);
 
+inline const char* KernelName(CUfunction function) {
+  return function == nullptr ? nullptr : reinterpret_cast<Kernel*>(function)->name.c_str();
+}
+
 void RaiseResource(const ResourceEvent& event);
 
 template <typename Params, typename Body>
@@ -118,14 +122,25 @@ inline CUresult RunDriverApi(uint32_t cbid, const char* name, const Params& para
 }
 
 // Defines one driver function: DRIVER_API(cuX, (T a, U b), (a, b), { body }). The parameter struct
-// of CUPTI's callbacks is filled from the third argument.
+// of CUPTI's callbacks is filled from the third argument. STREAM_API also defines cuX_ptsz, for
+// which a null stream is the thread's own; the body tells them apart by kPerThread. LAUNCH_API adds
+// the kernel `f` whose name the callback carries.
 #define SWGPU_UNPACK(...) __VA_ARGS__
-#define DRIVER_API(name, signature, args, ...)                                              \
+#define SWGPU_DRIVER_FUNCTION(name, per_thread, symbol, signature, args, ...)               \
   extern "C" CUresult CUDAAPI name signature {                                              \
+    [[maybe_unused]] constexpr bool kPerThread = per_thread;                                \
     const name##_params params{SWGPU_UNPACK args};                                          \
     return ::seqpoint::softgpu::RunDriverApi(CUPTI_DRIVER_TRACE_CBID_##name, #name, params, \
-                                             nullptr, [&]() -> CUresult __VA_ARGS__);       \
+                                             symbol, [&]() -> CUresult __VA_ARGS__);        \
   }
+#define DRIVER_API(name, signature, args, ...) \
+  SWGPU_DRIVER_FUNCTION(name, false, nullptr, signature, args, __VA_ARGS__)
+#define STREAM_API(name, signature, args, ...)                              \
+  SWGPU_DRIVER_FUNCTION(name, false, nullptr, signature, args, __VA_ARGS__) \
+  SWGPU_DRIVER_FUNCTION(name##_ptsz, true, nullptr, signature, args, __VA_ARGS__)
+#define LAUNCH_API(name, signature, args, ...)                                    \
+  SWGPU_DRIVER_FUNCTION(name, false, KernelName(f), signature, args, __VA_ARGS__) \
+  SWGPU_DRIVER_FUNCTION(name##_ptsz, true, KernelName(f), signature, args, __VA_ARGS__)
 
 }  // namespace seqpoint::softgpu
 

@@ -389,46 +389,46 @@ DRIVER_API(cuStreamDestroy_v2, (CUstream stream), (stream), {
   });
 })
 
-DRIVER_API(cuStreamSynchronize, (CUstream stream), (stream), {
+STREAM_API(cuStreamSynchronize, (CUstream stream), (stream), {
   return WithContext([&](Driver* driver, Context* context) {
-    return WaitForStream(driver, ResolveStream(context, stream));
+    return WaitForStream(driver, ResolveStream(context, stream, kPerThread));
   });
 })
 
-DRIVER_API(cuStreamQuery, (CUstream stream), (stream), {
+STREAM_API(cuStreamQuery, (CUstream stream), (stream), {
   return WithContext([&](Driver* driver, Context* context) {
     Charge(driver, driver->config.cpu_query_ns);
-    uint64_t tail = driver->model.StreamTailNs(ResolveStream(context, stream));
+    uint64_t tail = driver->model.StreamTailNs(ResolveStream(context, stream, kPerThread));
     return tail <= driver->clock.NowNs() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });
 })
 
-DRIVER_API(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
+STREAM_API(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
            (stream, event, flags), {
              return WithContext([&](Driver* driver, Context* context) -> CUresult {
                if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-               return StreamWait(driver, ResolveStream(context, stream),
+               return StreamWait(driver, ResolveStream(context, stream, kPerThread),
                                  reinterpret_cast<Event*>(event));
              });
            })
 
-DRIVER_API(cuStreamGetId, (CUstream stream, unsigned long long* id), (stream, id), {
+STREAM_API(cuStreamGetId, (CUstream stream, unsigned long long* id), (stream, id), {
   return WithContext([&](Driver*, Context* context) {
-    *id = ResolveStream(context, stream)->id;
+    *id = ResolveStream(context, stream, kPerThread)->id;
     return CUDA_SUCCESS;
   });
 })
 
-DRIVER_API(cuStreamGetPriority, (CUstream stream, int* priority), (stream, priority), {
+STREAM_API(cuStreamGetPriority, (CUstream stream, int* priority), (stream, priority), {
   return WithContext([&](Driver*, Context* context) {
-    *priority = ResolveStream(context, stream)->priority;
+    *priority = ResolveStream(context, stream, kPerThread)->priority;
     return CUDA_SUCCESS;
   });
 })
 
-DRIVER_API(cuStreamGetFlags, (CUstream stream, unsigned int* flags), (stream, flags), {
+STREAM_API(cuStreamGetFlags, (CUstream stream, unsigned int* flags), (stream, flags), {
   return WithContext([&](Driver*, Context* context) {
-    *flags = ResolveStream(context, stream)->flags;
+    *flags = ResolveStream(context, stream, kPerThread)->flags;
     return CUDA_SUCCESS;
   });
 })
@@ -440,10 +440,10 @@ DRIVER_API(cuStreamGetCtx, (CUstream stream, CUcontext* out), (stream, out), {
   });
 })
 
-DRIVER_API(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status), (stream, status),
+STREAM_API(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status), (stream, status),
            {
              return WithContext([&](Driver*, Context* context) {
-               *status = ResolveStream(context, stream)->capture == nullptr
+               *status = ResolveStream(context, stream, kPerThread)->capture == nullptr
                              ? CU_STREAM_CAPTURE_STATUS_NONE
                              : CU_STREAM_CAPTURE_STATUS_ACTIVE;
                return CUDA_SUCCESS;
@@ -468,16 +468,17 @@ DRIVER_API(cuEventDestroy_v2, (CUevent event), (event), {
   return CUDA_SUCCESS;
 })
 
-DRIVER_API(cuEventRecord, (CUevent event, CUstream stream), (event, stream), {
+STREAM_API(cuEventRecord, (CUevent event, CUstream stream), (event, stream), {
   return WithContext([&](Driver* driver, Context* context) {
-    return RecordEvent(driver, ResolveStream(context, stream), reinterpret_cast<Event*>(event));
+    return RecordEvent(driver, ResolveStream(context, stream, kPerThread),
+                       reinterpret_cast<Event*>(event));
   });
 })
 
-DRIVER_API(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int flags),
+STREAM_API(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int flags),
            (event, stream, flags), {
              return WithContext([&](Driver* driver, Context* context) {
-               return RecordEvent(driver, ResolveStream(context, stream),
+               return RecordEvent(driver, ResolveStream(context, stream, kPerThread),
                                   reinterpret_cast<Event*>(event));
              });
            })
@@ -508,63 +509,34 @@ extern "C" CUresult CUDAAPI cuCtxSynchronize() {
                       [] { return WithContext(WaitForContext); });
 }
 
-// Launches carry the kernel's name in the callback, so they are spelled out.
-extern "C" CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy,
-                                           unsigned int gz, unsigned int bx, unsigned int by,
-                                           unsigned int bz, unsigned int shared_bytes,
-                                           CUstream stream, void** args, void** extra) {
-  const cuLaunchKernel_params params{f, gx, gy, gz, bx, by, bz, shared_bytes, stream, args, extra};
-  const char* symbol = f == nullptr ? nullptr : reinterpret_cast<Kernel*>(f)->name.c_str();
-  return RunDriverApi(
-      CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel", params, symbol, [&] {
-        return LaunchOn(f, {{gx, gy, gz}, {bx, by, bz}, shared_bytes}, stream, false);
-      });
-}
+LAUNCH_API(cuLaunchKernel,
+           (CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+            unsigned int by, unsigned int bz, unsigned int shared_bytes, CUstream stream,
+            void** args, void** extra),
+           (f, gx, gy, gz, bx, by, bz, shared_bytes, stream, args, extra), {
+             return LaunchOn(f, {{gx, gy, gz}, {bx, by, bz}, shared_bytes}, stream, kPerThread);
+           })
 
-extern "C" CUresult CUDAAPI cuLaunchKernel_ptsz(CUfunction f, unsigned int gx, unsigned int gy,
-                                                unsigned int gz, unsigned int bx, unsigned int by,
-                                                unsigned int bz, unsigned int shared_bytes,
-                                                CUstream stream, void** args, void** extra) {
-  const cuLaunchKernel_ptsz_params params{f,  gx,           gy,     gz,   bx,   by,
-                                          bz, shared_bytes, stream, args, extra};
-  const char* symbol = f == nullptr ? nullptr : reinterpret_cast<Kernel*>(f)->name.c_str();
-  return RunDriverApi(
-      CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, "cuLaunchKernel_ptsz", params, symbol, [&] {
-        return LaunchOn(f, {{gx, gy, gz}, {bx, by, bz}, shared_bytes}, stream, true);
-      });
-}
+LAUNCH_API(cuLaunchCooperativeKernel,
+           (CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+            unsigned int by, unsigned int bz, unsigned int shared_bytes, CUstream stream,
+            void** args),
+           (f, gx, gy, gz, bx, by, bz, shared_bytes, stream, args), {
+             return LaunchOn(f, {{gx, gy, gz}, {bx, by, bz}, shared_bytes}, stream, kPerThread);
+           })
 
-extern "C" CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction f, unsigned int gx,
-                                                      unsigned int gy, unsigned int gz,
-                                                      unsigned int bx, unsigned int by,
-                                                      unsigned int bz, unsigned int shared_bytes,
-                                                      CUstream stream, void** args) {
-  const cuLaunchCooperativeKernel_params params{f,  gx, gy,           gz,     bx,
-                                                by, bz, shared_bytes, stream, args};
-  const char* symbol = f == nullptr ? nullptr : reinterpret_cast<Kernel*>(f)->name.c_str();
-  return RunDriverApi(
-      CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", params,
-      symbol, [&] {
-        return LaunchOn(f, {{gx, gy, gz}, {bx, by, bz}, shared_bytes}, stream, false);
-      });
-}
+LAUNCH_API(cuLaunchKernelEx,
+           (const CUlaunchConfig* config, CUfunction f, void** args, void** extra),
+           (config, f, args, extra), {
+             if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+             return LaunchOn(f,
+                             {{config->gridDimX, config->gridDimY, config->gridDimZ},
+                              {config->blockDimX, config->blockDimY, config->blockDimZ},
+                              config->sharedMemBytes},
+                             config->hStream, kPerThread);
+           })
 
-extern "C" CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f,
-                                             void** args, void** extra) {
-  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const cuLaunchKernelEx_params params{config, f, args, extra};
-  const char* symbol = f == nullptr ? nullptr : reinterpret_cast<Kernel*>(f)->name.c_str();
-  return RunDriverApi(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, "cuLaunchKernelEx", params, symbol,
-                      [&] {
-                        return LaunchOn(f,
-                                        {{config->gridDimX, config->gridDimY, config->gridDimZ},
-                                         {config->blockDimX, config->blockDimY, config->blockDimZ},
-                                         config->sharedMemBytes},
-                                        config->hStream, false);
-                      });
-}
-
-DRIVER_API(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void* data), (stream, fn, data), {
+STREAM_API(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void* data), (stream, fn, data), {
   return WithContext([&](Driver* driver, Context* context) -> CUresult {
     if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Charge(driver, driver->config.cpu_launch_ns);
@@ -572,7 +544,7 @@ DRIVER_API(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void* data), (stream
     node.type = GraphNode::Type::kHost;
     node.host = fn;
     node.host_data = data;
-    return Submit(driver, ResolveStream(context, stream), node);
+    return Submit(driver, ResolveStream(context, stream, kPerThread), node);
   });
 })
 
@@ -588,17 +560,18 @@ DRIVER_API(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (d
   return CopyOn(DEVICE(dst), DEVICE(src), bytes, CopyKind::kDtoD, nullptr, true, false);
 })
 
-DRIVER_API(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void* src, size_t bytes, CUstream stream),
+STREAM_API(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void* src, size_t bytes, CUstream stream),
            (dst, src, bytes, stream),
-           { return CopyOn(DEVICE(dst), src, bytes, CopyKind::kHtoD, stream, true, false); })
+           { return CopyOn(DEVICE(dst), src, bytes, CopyKind::kHtoD, stream, true, kPerThread); })
 
-DRIVER_API(cuMemcpyDtoHAsync_v2, (void* dst, CUdeviceptr src, size_t bytes, CUstream stream),
+STREAM_API(cuMemcpyDtoHAsync_v2, (void* dst, CUdeviceptr src, size_t bytes, CUstream stream),
            (dst, src, bytes, stream),
-           { return CopyOn(dst, DEVICE(src), bytes, CopyKind::kDtoH, stream, true, false); })
+           { return CopyOn(dst, DEVICE(src), bytes, CopyKind::kDtoH, stream, true, kPerThread); })
 
-DRIVER_API(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
+STREAM_API(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
            (dst, src, bytes, stream), {
-             return CopyOn(DEVICE(dst), DEVICE(src), bytes, CopyKind::kDtoD, stream, true, false);
+             return CopyOn(DEVICE(dst), DEVICE(src), bytes, CopyKind::kDtoD, stream, true,
+                           kPerThread);
            })
 
 DRIVER_API(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes), {
@@ -607,11 +580,12 @@ DRIVER_API(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src
                 nullptr, false, false);
 })
 
-DRIVER_API(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
+STREAM_API(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
            (dst, src, bytes, stream), {
              if (GetDriver() == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
              return CopyOn(DEVICE(dst), DEVICE(src), bytes,
-                           InferKind(GetDriver(), DEVICE(dst), DEVICE(src)), stream, true, false);
+                           InferKind(GetDriver(), DEVICE(dst), DEVICE(src)), stream, true,
+                           kPerThread);
            })
 
 DRIVER_API(cuMemcpyPeerAsync,
@@ -627,17 +601,17 @@ DRIVER_API(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count), 
 DRIVER_API(cuMemsetD32_v2, (CUdeviceptr dst, unsigned int value, size_t count), (dst, value, count),
            { return MemsetOn(DEVICE(dst), value, 4, count, nullptr, false); })
 
-DRIVER_API(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream),
+STREAM_API(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream),
            (dst, value, count, stream),
-           { return MemsetOn(DEVICE(dst), value, 1, count, stream, false); })
+           { return MemsetOn(DEVICE(dst), value, 1, count, stream, kPerThread); })
 
-DRIVER_API(cuMemsetD32Async, (CUdeviceptr dst, unsigned int value, size_t count, CUstream stream),
+STREAM_API(cuMemsetD32Async, (CUdeviceptr dst, unsigned int value, size_t count, CUstream stream),
            (dst, value, count, stream),
-           { return MemsetOn(DEVICE(dst), value, 4, count, stream, false); })
+           { return MemsetOn(DEVICE(dst), value, 4, count, stream, kPerThread); })
 
-DRIVER_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode), {
+STREAM_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode), {
   return WithContext([&](Driver* driver, Context* context) -> CUresult {
-    Stream* s = ResolveStream(context, stream);
+    Stream* s = ResolveStream(context, stream, kPerThread);
     if (s->sync == Stream::Sync::kLegacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (s->capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
     auto* graph = new Graph;
@@ -648,9 +622,9 @@ DRIVER_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode),
   });
 })
 
-DRIVER_API(cuStreamEndCapture, (CUstream stream, CUgraph* out), (stream, out), {
+STREAM_API(cuStreamEndCapture, (CUstream stream, CUgraph* out), (stream, out), {
   return WithContext([&](Driver* driver, Context* context) -> CUresult {
-    Stream* s = ResolveStream(context, stream);
+    Stream* s = ResolveStream(context, stream, kPerThread);
     Graph* graph = s->capture;
     if (graph == nullptr || graph->origin != s) return CUDA_ERROR_ILLEGAL_STATE;
     std::lock_guard lock(driver->model.mutex());
@@ -700,5 +674,5 @@ DRIVER_API(cuGraphGetNodes, (CUgraph graph, CUgraphNode* nodes, size_t* count),
 DRIVER_API(cuGraphUpload, (CUgraphExec exec, CUstream stream), (exec, stream),
            { return CUDA_SUCCESS; })
 
-DRIVER_API(cuGraphLaunch, (CUgraphExec exec, CUstream stream), (exec, stream),
-           { return LaunchGraph(exec, stream, false); })
+STREAM_API(cuGraphLaunch, (CUgraphExec exec, CUstream stream), (exec, stream),
+           { return LaunchGraph(exec, stream, kPerThread); })
