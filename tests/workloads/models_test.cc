@@ -17,6 +17,7 @@ namespace {
 
 struct Trial {
   const char* name;
+  int layers;
   std::vector<Example> examples;
   std::vector<int> max_lengths;
 };
@@ -27,7 +28,7 @@ class ModelsTest : public testing::TestWithParam<Trial> {
     const Trial& trial = GetParam();
     ModelConfig config = DefaultConfig(trial.name);
     config.hidden = 8;
-    config.layers = 3;
+    config.layers = trial.layers;
     config.vocabulary = 24;
     config.rnn_chunk = 3;
     config.channels = 2;
@@ -123,11 +124,11 @@ TEST_P(ModelsTest, TrainingLowersTheLoss) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllModels, ModelsTest,
-                         testing::Values(Trial{"gnmt", {{1, {3, 4}}, {2, {5, 2}}}, {5, 4}},
-                                         Trial{"ds2", {{1, {22}}, {2, {26}}}, {26}},
-                                         Trial{"transformer", {{1, {4}}, {2, {6}}}, {6}},
+                         testing::Values(Trial{"gnmt", 3, {{1, {3, 4}}, {2, {5, 2}}}, {5, 4}},
+                                         Trial{"ds2", 2, {{1, {22}}, {2, {26}}}, {26}},
+                                         Trial{"transformer", 2, {{1, {4}}, {2, {6}}}, {6}},
                                          // Longer than the fused attention kernel takes.
-                                         Trial{"fixed", {{1, {66}}}, {66}}),
+                                         Trial{"fixed", 1, {{1, {66}}}, {66}}),
                          [](const testing::TestParamInfo<Trial>& info) {
                            return std::string(info.param.name);
                          });
