@@ -337,7 +337,7 @@ TEST(CursorTest, RefusesWhatItDidNotWrite) {
 // Threads write, delay and die; the daemon polls, commits, releases and is killed, each at random.
 // What was committed must be what was written: all of it, once, calls in order.
 TEST_F(RingReaderTest, NothingLostNothingTwiceOverRandomKills) {
-  for (unsigned seed = 0; seed < 150; ++seed) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     ring_.Destroy();
@@ -354,7 +354,7 @@ TEST_F(RingReaderTest, NothingLostNothingTwiceOverRandomKills) {
       stored = sink_;
       committed_ = reader_->cursor().Serialize();
     };
-    for (int step = 0; step < 2000; ++step) {
+    for (int step = 0; step < 1500; ++step) {
       const uint32_t thread = random() % kThreads;
       switch (random() % 12) {
         case 0:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -104,7 +105,7 @@ TEST_F(RingStressTest, TheControlBlockIsNeverTorn) {
     for (abi::PlanEntry& entry : control->plan) entry.quota = i, entry.entry_id = i;
     writer.Write(*control);
     writer.Heartbeat(i);
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));  // readers need a gap to copy
   }
   stop = true;
   for (std::thread& reader : readers) reader.join();
