@@ -30,6 +30,7 @@ enum PatternMatch : uint8_t {
   kMatchStream = 8,    // stream equal
   kMatchNotPrevious = 16,   // like kMatchPrevious, negated
   kMatchBytesAtLeast = 32,  // bytes equal or greater
+  kMatchGrid = 64,          // of a launch: `bytes` is abi::PackGrid(x, y, z)
 };
 struct EventPattern {
   uint8_t op;  // Op; 0: no pattern

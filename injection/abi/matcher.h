@@ -61,6 +61,11 @@ constexpr NameShape ShapeOfName(const char* text, size_t length) {
   return shape;
 }
 
+// A grid as kMatchGrid compares it: CallRecord has 16 bits for y and z, too.
+constexpr uint64_t PackGrid(uint32_t x, uint32_t y, uint32_t z) {
+  return x | static_cast<uint64_t>(y & 0xffff) << 32 | static_cast<uint64_t>(z & 0xffff) << 48;
+}
+
 // One call, as the matcher sees it. Fields that an operation does not have are 0.
 struct MatchEvent {
   uint8_t op;          // Op
@@ -189,6 +194,10 @@ inline bool Matcher::Matches(const EventPattern& pattern, const MatchEvent& even
   if ((match & kMatchName) != 0 && pattern.name_hash != event.name_hash) return false;
   if ((match & kMatchBytes) != 0 && pattern.bytes != event.bytes) return false;
   if ((match & kMatchBytesAtLeast) != 0 && event.bytes < pattern.bytes) return false;
+  if ((match & kMatchGrid) != 0 &&
+      pattern.bytes != PackGrid(event.grid_x, event.grid_y, event.grid_z)) {
+    return false;
+  }
   if ((match & kMatchStream) != 0 && pattern.stream != event.stream) return false;
   if ((match & (kMatchPrevious | kMatchNotPrevious)) != 0) {
     const bool previous =

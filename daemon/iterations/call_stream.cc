@@ -1,0 +1,126 @@
+#include "daemon/iterations/call_stream.h"
+
+#include <algorithm>
+
+namespace seqpoint::iterations {
+namespace {
+
+// A job that makes new symbols for ever (a fresh NVTX name per step) must not grow the tables.
+constexpr uint32_t kMaxSymbols = 1 << 18;
+
+uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t x = (a ^ (b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2))) * 0xff51afd7ed558ccdull;
+  return x ^ (x >> 32);
+}
+
+bool IsNvtx(abi::Op op) {
+  return op == abi::Op::kNvtxPush || op == abi::Op::kNvtxPop || op == abi::Op::kNvtxMark;
+}
+
+}  // namespace
+
+void NameTable::Add(uint32_t id, std::string_view text) {
+  if (id == 0 || id >= kMaxNames) return;
+  if (id >= names_.size()) names_.resize(id + 1);
+  Name& name = names_[id];
+  name.text = std::string(text.substr(0, kMaxTextBytes));
+  name.hash = abi::NameHash(text.data(), text.size());
+  name.shape = abi::ShapeOfName(text.data(), text.size());
+}
+
+abi::MatchEvent ToMatchEvent(const abi::CallRecord& call, const NameTable& names) {
+  const Name& name = names.Get(call.name_id);
+  abi::MatchEvent event{};
+  event.op = call.op;
+  event.has_payload = (call.flags & abi::kCallHasPayload) != 0;
+  event.grid_x = call.grid_x;
+  event.grid_y = call.grid_y;
+  event.grid_z = call.grid_z;
+  event.name_hash = name.hash;
+  event.bytes = call.bytes;
+  event.stream = call.stream;
+  if (IsNvtx(static_cast<abi::Op>(call.op))) {
+    event.name_hash = name.shape.hash;
+    event.digit_runs = static_cast<uint8_t>(name.shape.digit_runs);
+    event.digits = name.shape.digits;
+  }
+  return event;
+}
+
+void CallStream::Add(const abi::CallRecord& call) {
+  if (!calls_.empty() && call.sequence != calls_.back().sequence + 1) {
+    holes_ +=
+        call.sequence > calls_.back().sequence + 1 ? call.sequence - calls_.back().sequence - 1 : 1;
+    after_hole_ = calls_.size();
+    last_launch_ = 0;
+  }
+  const auto op = static_cast<abi::Op>(call.op);
+  uint64_t name = 0;
+  if (op == abi::Op::kLaunch || op == abi::Op::kGraphLaunch) {
+    name = call.name_id;
+  } else if (IsNvtx(op)) {
+    name = names_.Get(call.name_id).shape.hash;
+  }
+  uint64_t size = 0;
+  bool sized = true;
+  switch (op) {
+    case abi::Op::kLaunch:
+      size = Mix(Mix(call.grid_x, static_cast<uint64_t>(call.grid_y) << 16 | call.grid_z),
+                 static_cast<uint64_t>(call.block_x) << 32 |
+                     static_cast<uint64_t>(call.block_y) << 16 | call.block_z);
+      break;
+    case abi::Op::kCopyH2D:
+    case abi::Op::kCopyD2H:
+    case abi::Op::kCopyD2D:
+    case abi::Op::kCopyOther:
+    case abi::Op::kMemset:
+      size = call.bytes;
+      break;
+    case abi::Op::kGraphLaunch:
+      break;
+    default:
+      sized = false;
+      break;
+  }
+  const uint64_t what_key = Mix(call.op, name);
+  Symbols symbols{};
+  const uint32_t what = Intern(Alphabet::kWhat, what_key);
+  symbols.of[0] = what;
+  if (sized) {
+    const uint64_t key = op == abi::Op::kGraphLaunch ? call.op : Mix(what_key, size);
+    symbols.of[1] = Intern(Alphabet::kSized, key);
+    symbols.of[2] = Intern(Alphabet::kPair, static_cast<uint64_t>(last_launch_) << 32 | what);
+  }
+  if (IsLaunch(call.op)) {
+    if (what != last_launch_) symbols.of[3] = last_launch_;
+    last_launch_ = what;
+    counts_[3] = counts_[0];
+  }
+  calls_.push_back(call);
+  symbols_.push_back(symbols);
+  if (calls_.size() >= max_calls_) DropOlderHalf();
+}
+
+uint32_t CallStream::Intern(Alphabet alphabet, uint64_t key) {
+  auto& ids = ids_[static_cast<size_t>(alphabet)];
+  uint32_t& count = counts_[static_cast<size_t>(alphabet)];
+  if (count >= kMaxSymbols) {
+    auto it = ids.find(key);
+    return it == ids.end() ? 0 : it->second;
+  }
+  auto [it, inserted] = ids.try_emplace(key, count);
+  if (inserted) ++count;
+  return it->second;
+}
+
+void CallStream::DropOlderHalf() {
+  const size_t half = calls_.size() / 2;
+  calls_.erase(calls_.begin(), calls_.begin() + static_cast<ptrdiff_t>(half));
+  symbols_.erase(symbols_.begin(), symbols_.begin() + static_cast<ptrdiff_t>(half));
+  after_hole_ = after_hole_ > half ? after_hole_ - half : 0;
+  dropped_ += half;
+}
+
+void CallStream::Clear() { *this = CallStream(max_calls_); }
+
+}  // namespace seqpoint::iterations

@@ -1,0 +1,106 @@
+#include "daemon/iterations/families.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace seqpoint::iterations {
+namespace {
+
+// Symbols that take turns with nothing make families of one; beyond this many per count the rest
+// is noise and would only cost time.
+constexpr size_t kMaxFamiliesPerCount = 96;
+
+uint32_t Weight(const Family& family) {
+  const uint32_t middle = static_cast<uint32_t>(family.count() / 2);
+  const uint32_t from = family.at()[middle];
+  absl::flat_hash_set<uint32_t> calls;
+  for (const Member& member : family.members) {
+    auto it = std::lower_bound(member.at.begin(), member.at.end(), from);
+    calls.insert(it == member.at.end() ? member.at.back() : *it);
+  }
+  return static_cast<uint32_t>(calls.size());
+}
+
+}  // namespace
+
+Occurrences::Occurrences(const CallStream& stream) {
+  const std::vector<Symbols>& symbols = stream.symbols();
+  for (size_t a = 0; a < kAlphabets; ++a) {
+    const uint32_t count = stream.symbol_count(static_cast<Alphabet>(a));
+    std::vector<uint32_t>& offsets = offsets_[a];
+    offsets.assign(count + 1, 0);
+    for (const Symbols& s : symbols) ++offsets[s.of[a] + 1];
+    offsets[1] = 0;  // symbol 0 is "none"
+    for (size_t i = 1; i < offsets.size(); ++i) offsets[i] += offsets[i - 1];
+    positions_[a].resize(offsets.back());
+    std::vector<uint32_t> next(offsets.begin(), offsets.end() - 1);
+    for (uint32_t i = 0; i < symbols.size(); ++i) {
+      const uint32_t symbol = symbols[i].of[a];
+      if (symbol != 0) positions_[a][next[symbol]++] = i;
+    }
+  }
+}
+
+absl::Span<const uint32_t> Occurrences::Of(Alphabet alphabet, uint32_t symbol, uint32_t begin,
+                                           uint32_t end) const {
+  const auto a = static_cast<size_t>(alphabet);
+  if (symbol == 0 || symbol + 1 >= offsets_[a].size()) return {};
+  const uint32_t* first = positions_[a].data() + offsets_[a][symbol];
+  const uint32_t* last = positions_[a].data() + offsets_[a][symbol + 1];
+  first = std::lower_bound(first, last, begin);
+  last = std::lower_bound(first, last, end);
+  return {first, static_cast<size_t>(last - first)};
+}
+
+bool Interleave(absl::Span<const uint32_t> a, absl::Span<const uint32_t> b) {
+  if (a.empty() || b.empty()) return false;
+  if (b[0] < a[0]) std::swap(a, b);
+  if (a.size() != b.size() && a.size() != b.size() + 1) return false;
+  for (size_t i = 0; i < b.size(); ++i) {
+    if (b[i] < a[i]) return false;
+    if (i + 1 < a.size() && b[i] >= a[i + 1]) return false;
+  }
+  return true;
+}
+
+std::vector<Family> FindFamilies(const CallStream& stream, const Occurrences& occurrences,
+                                 uint32_t begin, uint32_t end, size_t min_count) {
+  std::vector<Member> symbols;
+  for (int a = 0; a < kAlphabets; ++a) {
+    const auto alphabet = static_cast<Alphabet>(a);
+    for (uint32_t symbol = 1; symbol < stream.symbol_count(alphabet); ++symbol) {
+      const auto at = occurrences.Of(alphabet, symbol, begin, end);
+      if (at.size() >= min_count) symbols.push_back({alphabet, symbol, at});
+    }
+  }
+  std::stable_sort(symbols.begin(), symbols.end(),
+                   [](const Member& x, const Member& y) { return x.at.size() > y.at.size(); });
+
+  // Families of the counts n + 1 and n, while symbols of count n are looked at.
+  std::vector<Family> found;
+  size_t above_begin = 0, same_begin = 0;
+  size_t count = 0;
+  for (const Member& symbol : symbols) {
+    if (symbol.at.size() != count) {
+      above_begin = symbol.at.size() + 1 == count ? same_begin : found.size();
+      same_begin = found.size();
+      count = symbol.at.size();
+    }
+    bool placed = false;
+    for (size_t i = above_begin; i < found.size() && !placed; ++i) {
+      if (!Interleave(found[i].at(), symbol.at)) continue;
+      found[i].members.push_back(symbol);
+      placed = true;
+    }
+    if (!placed && found.size() - same_begin < kMaxFamiliesPerCount) {
+      found.push_back({{symbol}, 0});
+    }
+  }
+  for (Family& family : found) family.weight = Weight(family);
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Family& x, const Family& y) { return x.weight > y.weight; });
+  return found;
+}
+
+}  // namespace seqpoint::iterations

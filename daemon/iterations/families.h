@@ -1,0 +1,58 @@
+// Families of calls that take turns.
+//
+// Two symbols belong to one family when they interleave: between two occurrences of one there is
+// exactly one of the other. What happens once per iteration (embedding, loss, optimiser, the first
+// launch after the optimiser) forms a large family whose count is the number of iterations,
+// whatever the sequence length does to everything else.
+//
+// Threading: free functions over constant input.
+#ifndef DAEMON_ITERATIONS_FAMILIES_H_
+#define DAEMON_ITERATIONS_FAMILIES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/iterations/call_stream.h"
+
+namespace seqpoint::iterations {
+
+// Where each symbol occurs. Indices are those of CallStream::calls().
+class Occurrences {
+ public:
+  explicit Occurrences(const CallStream& stream);
+  // Occurrences in [begin, end), ascending.
+  absl::Span<const uint32_t> Of(Alphabet alphabet, uint32_t symbol, uint32_t begin,
+                                uint32_t end) const;
+
+ private:
+  std::vector<uint32_t> offsets_[kAlphabets];
+  std::vector<uint32_t> positions_[kAlphabets];
+};
+
+struct Member {
+  Alphabet alphabet;
+  uint32_t symbol;
+  absl::Span<const uint32_t> at;
+};
+struct Family {
+  std::vector<Member> members;  // the first one decided who else belongs
+  uint32_t weight = 0;          // different calls per turn
+  size_t count() const { return members[0].at.size(); }
+  absl::Span<const uint32_t> at() const { return members[0].at; }
+};
+
+// True when each occurrence of one is followed by exactly one of the other (equal positions are the
+// same call). O(n).
+bool Interleave(absl::Span<const uint32_t> a, absl::Span<const uint32_t> b);
+
+// All families in [begin, end) whose members occur at least `min_count` times, heaviest first.
+// O(calls), because a symbol is compared only with the families of its own count. `occurrences`
+// must outlive the answer.
+std::vector<Family> FindFamilies(const CallStream& stream, const Occurrences& occurrences,
+                                 uint32_t begin, uint32_t end, size_t min_count);
+
+}  // namespace seqpoint::iterations
+
+#endif  // DAEMON_ITERATIONS_FAMILIES_H_

@@ -1,0 +1,149 @@
+#include "daemon/iterations/learner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint::iterations {
+namespace {
+
+constexpr size_t kFirstAnalysis = 64;
+constexpr double kGrowth = 1.5;  // of the stream between analyses that found nothing
+
+bool SamePattern(const abi::EventPattern& a, const abi::EventPattern& b) {
+  return a.op == b.op && a.match == b.match && a.name_hash == b.name_hash && a.every == b.every;
+}
+
+bool SameRule(const abi::Rule& a, const abi::Rule& b) {
+  return SamePattern(a.boundary, b.boundary) && SamePattern(a.step, b.step) &&
+         a.micro_steps == b.micro_steps;
+}
+
+// More verified turns, a clear begin and a heavy family make it likelier that the next thousand
+// iterations will be found exactly.
+double Confidence(uint32_t verified, const Loop& loop) {
+  const double turns = 1 - std::exp(-static_cast<double>(verified) / 4);
+  const double begin = 0.85 + 0.15 * std::min(1.0, loop.begin_margin / 2);
+  const double family = loop.family_weight >= 4 ? 1 : 0.9;
+  return turns * begin * family;
+}
+
+}  // namespace
+
+IterationLearner::IterationLearner(LearnerOptions options)
+    : options_(options), stream_(options.max_calls), next_analysis_(kFirstAnalysis) {}
+
+bool IterationLearner::AddCall(const abi::CallRecord& call) {
+  stream_.Add(call);
+  if (published_) return false;
+  if (call.op == static_cast<uint8_t>(abi::Op::kMark) && ++marks_ == options_.min_marks) {
+    next_analysis_ = stream_.size();
+  }
+  if (!Due()) return false;
+  RunAnalysis();
+  return true;
+}
+
+void IterationLearner::AddGpuStart(uint32_t correlation_id, uint64_t start_ns) {
+  if (start_ns == 0 || published_) return;
+  if (gpu_starts_.size() < kMaxStamps) gpu_starts_.try_emplace(correlation_id, start_ns);
+}
+
+std::optional<LearnedRule> IterationLearner::Analyse() const { return AnalyseWith(2); }
+
+std::optional<LearnedRule> IterationLearner::AnalyseWith(size_t min_turns) const {
+  LearnedRule learned;
+  std::optional<ChosenRule> chosen;
+  if (marks_ >= 2) chosen = ChooseMarkRule(stream_, 2);
+  if (chosen) {
+    learned.confidence = 1;
+    learned.evidence = "the job tells its iterations itself";
+  } else {
+    const Occurrences occurrences(stream_);
+    const std::optional<Loop> loop = FindLoop(stream_, occurrences, min_turns);
+    if (!loop) return std::nullopt;
+    chosen = ChooseRule(stream_, occurrences, *loop);
+    if (!chosen) return std::nullopt;
+    learned.confidence = Confidence(chosen->verified_turns, *loop);
+    learned.evidence = loop->evidence;
+    learned.family_weight = loop->family_weight;
+    learned.runner_up_weight = loop->runner_up_weight;
+  }
+  learned.rule = chosen->rule;
+  learned.boundary_words = chosen->boundary_words;
+  learned.iterations = chosen->iterations.size();
+  learned.micro_steps = chosen->micro_steps;
+  learned.evaluation_seen = chosen->evaluation_seen;
+  learned.features = MakeFeatures(stream_, chosen->iterations, chosen->micro_steps, gpu_starts_);
+  learned.lengths = ChooseLengths(learned.features);
+  learned.length_words = learned.lengths.words;
+  learned.rule.length_count = static_cast<uint32_t>(learned.lengths.sources.size());
+  for (size_t i = 0; i < learned.lengths.sources.size(); ++i) {
+    learned.rule.length[i] = learned.features.sources[learned.lengths.sources[i]];
+  }
+  learned.rule.watched_ops = WatchedOps(learned.rule);
+  return learned;
+}
+
+void IterationLearner::RunAnalysis() {
+  ++analyses_;
+  std::optional<LearnedRule> found = AnalyseWith(3);
+  const size_t size = stream_.size();
+  if (!found) {
+    last_found_.reset();
+    last_iterations_ = 0;
+    next_analysis_ = static_cast<size_t>(static_cast<double>(size) * kGrowth) + 1;
+    return;
+  }
+  const auto op = static_cast<abi::Op>(found->rule.boundary.op);
+  const bool nvtx = op == abi::Op::kNvtxPush || op == abi::Op::kNvtxMark;
+  const size_t wanted = op == abi::Op::kMark ? options_.min_marks - 1
+                        : nvtx               ? options_.min_iterations_nvtx
+                                             : options_.min_iterations;
+  const bool agrees = op == abi::Op::kMark || (last_found_ && SameRule(*last_found_, found->rule) &&
+                                               found->iterations >= last_iterations_ + 2);
+  if (agrees && found->iterations >= wanted) {
+    published_ = std::move(found);
+    return;
+  }
+  // Again when about enough iterations are there; the second look follows two iterations later.
+  const double per_iteration =
+      static_cast<double>(size - stream_.after_hole()) / static_cast<double>(found->iterations + 1);
+  const double missing =
+      found->iterations < wanted ? static_cast<double>(wanted - found->iterations) + 0.5 : 2.5;
+  const double step = std::max(missing, 2.5) * per_iteration;
+  next_analysis_ = size + std::max<size_t>(16, static_cast<size_t>(step));
+  last_found_ = found->rule;
+  last_iterations_ = found->iterations;
+}
+
+std::string IterationLearner::Explanation() const {
+  if (published_) return "";
+  if (stream_.size() < kFirstAnalysis) {
+    return absl::StrCat("only ", stream_.size(), " calls were seen so far");
+  }
+  if (!last_found_) {
+    return absl::StrCat("no calls take turns regularly in the last ", stream_.size(),
+                        " calls: the training loop has not begun, or its iterations have nothing "
+                        "in common; mark them with seqpoint_iteration_begin or an NVTX range");
+  }
+  return absl::StrCat("a loop of ", last_iterations_, " iterations was found; ",
+                      options_.min_iterations, " that agree are needed");
+}
+
+void IterationLearner::Restart() {
+  NameTable names = stream_.names();
+  stream_.Clear();
+  for (uint32_t id = 1; id < names.size(); ++id) stream_.AddName(id, names.Get(id).text);
+  gpu_starts_.clear();
+  published_.reset();
+  last_found_.reset();
+  last_iterations_ = 0;
+  next_analysis_ = kFirstAnalysis;
+  marks_ = 0;
+}
+
+}  // namespace seqpoint::iterations

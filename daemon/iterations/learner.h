@@ -1,0 +1,109 @@
+// IterationLearner: learns from one process' launch stream where an iteration begins and which
+// early feature is its sequence length, and says so as a rule that the injected library can follow.
+//
+//   IterationLearner learner;
+//   learner.AddName(1, "embedding_forward");
+//   learner.AddCall(call);                       // in sequence order
+//   learner.AddGpuStart(correlation_id, start_ns);   // where stamps exist, any time
+//   if (const LearnedRule* rule = learner.rule()) Publish(rule->rule);
+//
+// A call costs a few table look-ups; now and then (in geometric steps of the stream's length) one
+// call also pays for an analysis of all that is buffered, so that the average stays low. A rule is
+// published when two analyses in a row agree on it. Method and limits: docs/iteration-rules.md.
+//
+// Threading: one thread. Ownership: values only. Memory: at most LearnerOptions::max_calls calls of
+// about 80 bytes, names and stamps bounded as well. No I/O and no clock: the same calls give the
+// same rule.
+#ifndef DAEMON_ITERATIONS_LEARNER_H_
+#define DAEMON_ITERATIONS_LEARNER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/length_choice.h"
+#include "daemon/iterations/loop.h"
+#include "daemon/iterations/rule_choice.h"
+#include "injection/abi/control.h"
+
+namespace seqpoint::iterations {
+
+struct LearnerOptions {
+  size_t max_calls = 1 << 19;
+  // Iterations that must have been seen before a rule is published.
+  size_t min_iterations = 12;
+  size_t min_iterations_nvtx = 8;  // when the boundary is an NVTX range or mark
+  size_t min_marks = 4;            // when the job tells its iterations itself
+};
+
+struct LearnedRule {
+  abi::Rule rule{};            // complete, lengths included; generation 1
+  double confidence = 0;       // in [0, 1]: that the boundaries are exact
+  std::string boundary_words;  // "host-to-device copy of the batch"
+  std::string evidence;        // why an iteration begins there
+  std::string length_words;    // "bytes of the 2nd host-to-device copy / 512"
+  LengthChoice lengths;
+  FeatureTable features;
+  uint64_t iterations = 0;   // complete ones in the buffered stream
+  uint32_t micro_steps = 1;  // per optimiser step
+  bool evaluation_seen = false;
+  uint32_t family_weight = 0;  // different calls that happen once per iteration
+  uint32_t runner_up_weight = 0;
+};
+
+class IterationLearner {
+ public:
+  explicit IterationLearner(LearnerOptions options = {});
+
+  void AddName(uint32_t id, std::string_view text) { stream_.AddName(id, text); }
+  // True when the call completed a rule, or an analysis that found none after all.
+  bool AddCall(const abi::CallRecord& call);
+  // `start_ns`: GPU start of the copy, memset or graph that the call with this correlation id
+  // caused. Unknown ids are kept for calls to come; at most kMaxStamps are kept.
+  void AddGpuStart(uint32_t correlation_id, uint64_t start_ns);
+
+  // The published rule; null until the learner is sure.
+  const LearnedRule* rule() const { return published_ ? &*published_ : nullptr; }
+  // What the buffered stream says now, sure or not; nothing when no loop is found. For the end of a
+  // short run, and to choose lengths anew after late stamps.
+  std::optional<LearnedRule> Analyse() const;
+
+  // Why there is no rule yet, in one sentence; empty when there is one.
+  std::string Explanation() const;
+
+  const CallStream& stream() const { return stream_; }
+  uint64_t analyses() const { return analyses_; }
+  // Forgets calls and rule, keeps the names: learning begins anew.
+  void Restart();
+
+  // The buffered calls, names and stamps, versioned. Large: meant for a daemon that shuts down or
+  // checkpoints rarely. A parsed learner publishes what the original would have. Parse trusts no
+  // byte: DataLoss or InvalidArgument.
+  std::string Serialize() const;
+  static absl::StatusOr<IterationLearner> Parse(std::string_view bytes,
+                                                LearnerOptions options = {});
+
+  static constexpr size_t kMaxStamps = 1 << 18;
+
+ private:
+  std::optional<LearnedRule> AnalyseWith(size_t min_turns) const;
+  bool Due() const { return stream_.size() >= next_analysis_; }
+  void RunAnalysis();
+
+  LearnerOptions options_;
+  CallStream stream_;
+  GpuStarts gpu_starts_;
+  std::optional<LearnedRule> published_;
+  std::optional<abi::Rule> last_found_;
+  uint64_t last_iterations_ = 0;
+  size_t next_analysis_;
+  size_t marks_ = 0;
+  uint64_t analyses_ = 0;
+};
+
+}  // namespace seqpoint::iterations
+
+#endif  // DAEMON_ITERATIONS_LEARNER_H_

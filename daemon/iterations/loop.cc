@@ -1,0 +1,670 @@
+#include "daemon/iterations/loop.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace seqpoint::iterations {
+namespace {
+
+using abi::CallRecord;
+using abi::Op;
+using Positions = absl::Span<const uint32_t>;
+
+// How many launches two turns are compared over.
+constexpr uint32_t kMaxWalk = 600;
+
+Op OpOf(const CallRecord& call) { return static_cast<Op>(call.op); }
+
+bool BlocksHost(Op op) {
+  return op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync;
+}
+
+double Threads(const CallRecord& call) {
+  return static_cast<double>(call.grid_x) * call.grid_y * call.grid_z * call.block_x *
+         call.block_y * call.block_z;
+}
+
+uint32_t CountIn(Positions at, uint32_t begin, uint32_t end) {
+  return static_cast<uint32_t>(std::lower_bound(at.begin(), at.end(), end) -
+                               std::lower_bound(at.begin(), at.end(), begin));
+}
+
+// The most frequent value and the share of entries that have it.
+std::pair<uint32_t, double> Mode(const std::vector<uint32_t>& values) {
+  absl::flat_hash_map<uint32_t, uint32_t> counts;
+  std::pair<uint32_t, uint32_t> best{0, 0};
+  for (uint32_t value : values) {
+    const uint32_t n = ++counts[value];
+    if (n > best.second) best = {value, n};
+  }
+  return {best.first, values.empty()
+                          ? 0
+                          : static_cast<double>(best.second) / static_cast<double>(values.size())};
+}
+
+class Finder {
+ public:
+  Finder(const CallStream& stream, const Occurrences& occurrences)
+      : stream_(stream), calls_(stream.calls()), occurrences_(occurrences) {}
+
+  std::optional<Loop> Find(size_t min_turns);
+
+ private:
+  struct Segment {
+    uint32_t begin, end;
+  };
+  // A fixed place of a turn: a launch at, or behind, a call that happens once in each.
+  struct Place {
+    Member member;              // symbol 0: the batch's copy
+    std::vector<uint32_t> at;   // one launch per turn between anchors
+    std::vector<uint32_t> all;  // those outside of complete turns, too
+  };
+  using Skeleton = std::vector<Place>;  // in cyclic order
+  struct Evidence {
+    double points = 0;
+    std::vector<std::string> words;
+  };
+
+  bool IsOwnLaunch(const Member& member) const;
+  const Family* Climb(const Family& from, const std::vector<Family>& families) const;
+  bool IsStepOf(const Family& step, const Family& inner) const;
+  std::vector<Segment> Segments(Positions at, Positions special, bool want_special) const;
+  absl::flat_hash_map<uint32_t, uint32_t> CountWhat(const Segment& segment) const;
+  uint32_t NextLaunch(uint32_t call) const;
+  std::vector<uint32_t> BatchCopies(Positions anchors) const;
+  Skeleton MakeSkeleton(const Family& family) const;
+  uint32_t Region(uint32_t launch) const;
+  void MarkIrregular(const std::vector<Family>& families, Loop* loop) const;
+  std::vector<Evidence> Judge(const Skeleton& skeleton, const Family& step,
+                              const Family& inner) const;
+  void JudgeFirstEver(const Skeleton& skeleton, std::vector<Evidence>* places) const;
+  void JudgePauses(const Skeleton& skeleton, std::vector<Evidence>* places) const;
+  void JudgeRareCalls(const Skeleton& skeleton, std::vector<Evidence>* places) const;
+  void JudgeGeometry(const Skeleton& skeleton, std::vector<Evidence>* places) const;
+  uint32_t CountLaunches(uint32_t begin, uint32_t end) const;
+  uint32_t SameLaunches(uint32_t a, uint32_t b, int direction) const;
+  void JudgeThreads(const Skeleton& skeleton, std::vector<Evidence>* places) const;
+  void JudgeStepCalls(const Skeleton& skeleton, const Family& step, const Family& inner,
+                      std::vector<Evidence>* places) const;
+
+  const CallStream& stream_;
+  const std::vector<CallRecord>& calls_;
+  const Occurrences& occurrences_;
+  uint32_t begin_ = 0, end_ = 0;  // calls that are looked at
+};
+
+bool Finder::IsOwnLaunch(const Member& member) const {
+  return IsLaunch(calls_[member.at[0]].op) &&
+         (member.alphabet == Alphabet::kWhat || member.alphabet == Alphabet::kSized);
+}
+
+// Stretches between consecutive occurrences, those that hold an occurrence of `special` or those
+// that hold none. A few suffice.
+std::vector<Finder::Segment> Finder::Segments(Positions at, Positions special,
+                                              bool want_special) const {
+  constexpr size_t kEnough = 8;
+  std::vector<Segment> segments;
+  for (size_t i = at.size() - 1; i-- > 0 && segments.size() < kEnough;) {
+    if ((CountIn(special, at[i], at[i + 1]) > 0) == want_special) {
+      segments.push_back({at[i], at[i + 1]});
+    }
+  }
+  return segments;
+}
+
+absl::flat_hash_map<uint32_t, uint32_t> Finder::CountWhat(const Segment& segment) const {
+  absl::flat_hash_map<uint32_t, uint32_t> counts;
+  for (uint32_t i = segment.begin; i < segment.end; ++i) {
+    if (IsLaunch(calls_[i].op)) ++counts[stream_.symbols()[i].of[0]];
+  }
+  return counts;
+}
+
+// Is `step` the loop of which `inner` is only a part?
+bool Finder::IsStepOf(const Family& step, const Family& inner) const {
+  if (step.count() >= inner.count()) return false;
+  const Positions at = step.at();
+  std::vector<uint32_t> inner_counts;
+  for (size_t i = 0; i + 1 < at.size(); ++i) {
+    inner_counts.push_back(CountIn(inner.at(), at[i], at[i + 1]));
+  }
+  if (inner_counts.size() < 2) return false;
+  if (std::none_of(step.members.begin(), step.members.end(),
+                   [this](const Member& m) { return IsOwnLaunch(m); })) {
+    return false;
+  }
+  const auto [mode, share] = Mode(inner_counts);
+  if (mode == 0) return false;
+
+  const std::vector<Segment> special = Segments(inner.at(), at, true);
+  const std::vector<Segment> plain = Segments(inner.at(), at, false);
+  if (special.size() < 2) return false;
+  std::vector<absl::flat_hash_map<uint32_t, uint32_t>> in_special, in_plain;
+  for (const Segment& segment : special) in_special.push_back(CountWhat(segment));
+  for (const Segment& segment : plain) in_plain.push_back(CountWhat(segment));
+
+  // What happens once in each plain stretch and again in each special one is an evaluation phase
+  // between iterations, not a step over several of them.
+  if (mode >= 2 && !in_plain.empty()) {
+    uint32_t again = 0;
+    for (const auto& [symbol, count] : in_plain[0]) {
+      if (count != 1) continue;
+      const auto once = [symbol = symbol](const auto& counts) {
+        auto it = counts.find(symbol);
+        return it != counts.end() && it->second == 1;
+      };
+      const auto twice = [symbol = symbol](const auto& counts) {
+        auto it = counts.find(symbol);
+        return it != counts.end() && it->second >= 2;
+      };
+      if (std::all_of(in_plain.begin(), in_plain.end(), once) &&
+          std::all_of(in_special.begin(), in_special.end(), twice)) {
+        ++again;
+      }
+    }
+    if (again >= std::max<uint32_t>(2, inner.weight / 5)) return false;
+  }
+
+  // Most of what is launched, is launched only around the step: `inner` repeats within a turn (time
+  // steps, layers).
+  absl::flat_hash_set<uint32_t> all, repeated;
+  for (const auto& counts : in_special) {
+    for (const auto& [symbol, count] : counts) all.insert(symbol);
+  }
+  for (const auto& counts : in_plain) {
+    for (const auto& [symbol, count] : counts) {
+      all.insert(symbol);
+      repeated.insert(symbol);
+    }
+  }
+  if (!plain.empty() && repeated.size() * 10 <= all.size() * 7) return true;
+
+  // Forward passes without a step: evaluation shares the forward calls of training. A kernel that
+  // is only picked for some lengths is absent now and then, too, but such families are light.
+  if (mode == 1) return share < 1 && step.weight * 2 >= inner.weight;
+
+  // Gradient accumulation, or several optimisers: the same number of inner turns each time, and
+  // launches over all parameters, which a loss that is logged every n-th iteration has not.
+  if (share < 0.8) return false;
+  std::vector<double> inner_threads;
+  for (const Member& member : inner.members) {
+    if (IsOwnLaunch(member)) inner_threads.push_back(Threads(calls_[member.at[0]]));
+  }
+  double median = 0;
+  if (!inner_threads.empty()) {
+    std::nth_element(inner_threads.begin(),
+                     inner_threads.begin() + static_cast<ptrdiff_t>(inner_threads.size() / 2),
+                     inner_threads.end());
+    median = inner_threads[inner_threads.size() / 2];
+  }
+  uint32_t own_launches = 0;
+  bool large = false;
+  for (const Member& member : step.members) {
+    if (!IsOwnLaunch(member)) continue;
+    if (member.alphabet == Alphabet::kSized) ++own_launches;
+    const CallRecord& call = calls_[member.at[0]];
+    large |= OpOf(call) == Op::kGraphLaunch || Threads(call) >= median;
+  }
+  return large || own_launches >= 8;
+}
+
+const Family* Finder::Climb(const Family& from, const std::vector<Family>& families) const {
+  const Family* best = nullptr;
+  for (const Family& family : families) {
+    if (&family == &from || family.count() < 3) continue;
+    // The least step up first: forward pass to training iteration, then micro-steps to steps.
+    if (best != nullptr && family.count() <= best->count()) continue;
+    if (IsStepOf(family, from)) best = &family;
+  }
+  return best;
+}
+
+// The launch that a place before, or at, this call belongs to; end_ when there is none.
+uint32_t Finder::NextLaunch(uint32_t call) const {
+  while (call < end_ && !IsLaunch(calls_[call].op)) ++call;
+  return call;
+}
+
+// The large host-to-device copies, each group of them once: the batch, where its bytes follow the
+// length and no symbol is the same twice.
+std::vector<uint32_t> Finder::BatchCopies(Positions anchors) const {
+  uint64_t threshold = UINT64_MAX;
+  for (size_t turn = 0; turn + 1 < anchors.size(); ++turn) {
+    uint64_t largest = 0;
+    for (uint32_t i = anchors[turn]; i < anchors[turn + 1]; ++i) {
+      if (OpOf(calls_[i]) == Op::kCopyH2D) largest = std::max(largest, calls_[i].bytes);
+    }
+    threshold = std::min(threshold, largest);
+  }
+  threshold /= 4;
+  std::vector<uint32_t> copies;
+  if (threshold == 0) return copies;
+  const uint32_t group =
+      (anchors.back() - anchors[0]) / static_cast<uint32_t>(anchors.size() - 1) / 20;
+  uint32_t last = 0;
+  for (uint32_t i = begin_; i < end_; ++i) {
+    if (OpOf(calls_[i]) != Op::kCopyH2D || calls_[i].bytes < threshold) continue;
+    if (copies.empty() || i - last > group) {
+      // Before the first anchor only the last one counts: others are evaluation's.
+      if (i <= anchors[0]) copies.clear();
+      copies.push_back(i);
+    }
+    last = i;
+  }
+  return copies;
+}
+
+Finder::Skeleton Finder::MakeSkeleton(const Family& family) const {
+  const Positions anchors = family.at();
+  const size_t turns = anchors.size() - 1;
+  Skeleton places;
+  const auto add = [&](const Member& member, Positions at) {
+    Place place{member, {}, {}};
+    for (uint32_t call : at) {
+      const uint32_t launch = NextLaunch(call);
+      if (launch < end_) place.all.push_back(launch);
+    }
+    size_t turn = 0;
+    for (uint32_t launch : place.all) {
+      if (launch < anchors[turn]) continue;
+      if (launch >= anchors[turn + 1]) return;
+      place.at.push_back(launch);
+      if (++turn == turns) break;
+    }
+    if (place.at.size() == turns) places.push_back(std::move(place));
+  };
+  for (const Member& member : family.members) add(member, member.at);
+  const std::vector<uint32_t> copies = BatchCopies(anchors);
+  if (Interleave(copies, anchors)) add(Member{Alphabet::kWhat, 0, {}}, copies);
+
+  const size_t middle = turns / 2;
+  std::stable_sort(places.begin(), places.end(), [middle](const Place& a, const Place& b) {
+    return a.at[middle] < b.at[middle];
+  });
+  Skeleton skeleton;
+  for (Place& place : places) {
+    if (!skeleton.empty()) {
+      // Another symbol of the same launch, or one whose order changes from turn to turn.
+      bool ascending = true;
+      for (size_t turn = 0; turn < turns; ++turn) {
+        ascending &= place.at[turn] > skeleton.back().at[turn];
+      }
+      if (!ascending) continue;
+    }
+    skeleton.push_back(std::move(place));
+  }
+  return skeleton;
+}
+
+uint32_t Finder::Region(uint32_t launch) const {
+  uint32_t region = launch;
+  while (region > begin_ && !IsLaunch(calls_[region - 1].op)) --region;
+  return region;
+}
+
+// The members' first launches ever, in order: the process itself began at the begin.
+void Finder::JudgeFirstEver(const Skeleton& skeleton, std::vector<Evidence>* places) const {
+  const size_t n = skeleton.size();
+  std::vector<std::pair<uint32_t, size_t>> first;
+  for (size_t i = 0; i < n; ++i) {
+    const Member& member = skeleton[i].member;
+    if (member.symbol == 0 || !IsLaunch(calls_[member.at[0]].op)) continue;
+    const Positions ever = occurrences_.Of(member.alphabet, member.symbol, 0, end_);
+    // A symbol that was also used while parameters were made says nothing.
+    if (ever.size() > member.at.size() + 1) continue;
+    first.push_back({ever[0], i});
+  }
+  if (first.size() < 2 || n < 2) return;
+  std::sort(first.begin(), first.end());
+  // In cyclic order the sequence descends exactly once, at the begin.
+  size_t descents = 0;
+  for (size_t i = 0; i + 1 < first.size(); ++i) descents += first[i + 1].second < first[i].second;
+  if (descents > 1 + first.size() / 10) return;
+  // A launch that is recognised by what came before it is missing from the first turn; if it was
+  // launched all the same, the loop began there.
+  size_t begin = first[0].second;
+  while (true) {
+    const size_t before = begin == 0 ? n - 1 : begin - 1;
+    const Member& member = skeleton[before].member;
+    if (member.alphabet != Alphabet::kPair && member.alphabet != Alphabet::kAfter) break;
+    const uint32_t what = stream_.symbols()[skeleton[before].at[0]].of[0];
+    const Positions ever = occurrences_.Of(Alphabet::kWhat, what, 0, end_);
+    if (ever.empty() || ever[0] >= first[0].first || before == first[0].second) break;
+    begin = before;
+  }
+  Evidence& place = (*places)[begin];
+  if (stream_.from_process_start()) {
+    place.points += 3;
+    place.words.push_back("the process' first launch of the loop");
+  } else {
+    place.points += 0.5;
+    place.words.push_back("first launch of the recorded stream");
+  }
+}
+
+// A gap that now and then holds far more calls than usual: evaluation runs between iterations.
+void Finder::JudgePauses(const Skeleton& skeleton, std::vector<Evidence>* places) const {
+  const size_t n = skeleton.size();
+  const size_t turns = skeleton[0].at.size();
+  if (turns < 4) return;
+  std::vector<uint32_t> lengths;
+  std::vector<std::vector<uint32_t>> gaps(n);
+  for (size_t turn = 0; turn + 1 < turns; ++turn) {
+    lengths.push_back(skeleton[0].at[turn + 1] - skeleton[0].at[turn]);
+    for (size_t i = 0; i < n; ++i) {
+      const uint32_t to = i == 0 ? skeleton[0].at[turn + 1] : skeleton[i].at[turn];
+      const uint32_t from = i == 0 ? skeleton[n - 1].at[turn] : skeleton[i - 1].at[turn];
+      gaps[i].push_back(to - from);
+    }
+  }
+  std::vector<uint32_t> sorted = lengths;
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2),
+                   sorted.end());
+  const double usual_length = sorted[sorted.size() / 2];
+  for (size_t i = 0; i < n; ++i) {
+    std::vector<uint32_t> g = gaps[i];
+    std::nth_element(g.begin(), g.begin() + static_cast<ptrdiff_t>(g.size() / 2), g.end());
+    const double usual = g[g.size() / 2];
+    size_t pauses = 0;
+    for (uint32_t gap : gaps[i]) pauses += gap > 4 * usual + 8 && gap > 0.25 * usual_length;
+    if (pauses == 0 || pauses * 2 > gaps[i].size()) continue;
+    // Of a gap that usually holds much (repeated layers), a long sequence is the likelier reason.
+    if (usual > 0.1 * usual_length) continue;
+    (*places)[i].points += 3;
+    (*places)[i].words.push_back("training pauses here for evaluation");
+  }
+}
+
+// What stands directly before the launch: the batch's copy, a wait for it, the host's long pause.
+void Finder::JudgeRareCalls(const Skeleton& skeleton, std::vector<Evidence>* places) const {
+  const size_t n = skeleton.size();
+  const size_t turns = skeleton[0].at.size();
+  struct Share {
+    double copied = 0, copied_turns = 0, batches = 0, waits = 0, syncs = 0, nvtx = 0, pauses = 0;
+  };
+  std::vector<Share> shares(n);
+  const size_t first_turn = turns > 24 ? turns - 24 : 0;
+  const std::vector<uint32_t> batches = BatchCopies(skeleton[0].at);
+  for (size_t turn = first_turn; turn < turns; ++turn) {
+    const uint32_t from = skeleton[0].at[turn];
+    const uint32_t to = turn + 1 < turns ? skeleton[0].at[turn + 1] : end_;
+    double bytes = 0;
+    uint64_t longest_pause = 0;
+    uint32_t longest_at = 0;
+    for (uint32_t i = from + 1; i <= to && i < end_; ++i) {
+      if (OpOf(calls_[i]) == Op::kCopyH2D) bytes += static_cast<double>(calls_[i].bytes);
+      uint64_t pause = calls_[i].api_ns - calls_[i - 1].api_ns;
+      if (calls_[i].api_ns < calls_[i - 1].api_ns) pause = 0;
+      if (BlocksHost(OpOf(calls_[i - 1]))) pause -= std::min(pause, calls_[i - 1].bytes);
+      if (pause > longest_pause) {
+        longest_pause = pause;
+        longest_at = i;
+      }
+    }
+    for (size_t i = 0; i < n; ++i) {
+      if (i == 0 && turn + 1 == turns) continue;
+      const uint32_t launch = i == 0 ? skeleton[0].at[turn + 1] : skeleton[i].at[turn];
+      const uint32_t region = Region(launch);
+      bool wait = false, sync = false, nvtx = false;
+      double copied = 0;
+      for (uint32_t c = region; c < launch; ++c) {
+        const Op op = OpOf(calls_[c]);
+        if (op == Op::kCopyH2D) copied += static_cast<double>(calls_[c].bytes);
+        wait |= op == Op::kStreamWait;
+        sync |= BlocksHost(op);
+        nvtx |= op == Op::kNvtxPush || op == Op::kNvtxMark || op == Op::kMark;
+      }
+      if (copied > 0) {
+        shares[i].copied += copied / bytes;
+        shares[i].copied_turns += 1;
+      }
+      shares[i].batches += CountIn(batches, region, launch) > 0;
+      shares[i].waits += wait;
+      shares[i].syncs += sync;
+      shares[i].nvtx += nvtx;
+      shares[i].pauses += longest_at >= region && longest_at <= launch;
+    }
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const double all = static_cast<double>(turns - first_turn) - (i == 0 ? 1 : 0);
+    if (all < 1) continue;
+    Evidence& place = (*places)[i];
+    const auto add = [&](double share, double points, std::string_view words) {
+      if (share < 0.2) return;
+      place.points += points * share;
+      place.words.push_back(std::string(words));
+    };
+    if (shares[i].copied_turns >= 0.8 * all) {
+      add(0.2 + 0.8 * shares[i].copied / all, 1, "host-to-device copy");
+    }
+    if (shares[i].batches >= 0.8 * all) add(1, 1.5, "the batch's copy");
+    add(shares[i].pauses / all, 1, "longest pause of the host");
+    add(shares[i].waits / all, 0.7, "a stream waits");
+    add(shares[i].syncs / all, 0.3, "the host waits for the GPU");
+    add(shares[i].nvtx / all, 0.3, "NVTX");
+  }
+}
+
+// Optimiser launches keep their geometry whatever the length; the forward pass follows the length.
+// How far do turns of different length agree, walking backwards from each place, and how far
+// forwards?
+void Finder::JudgeGeometry(const Skeleton& skeleton, std::vector<Evidence>* places) const {
+  constexpr size_t kMaxPairs = 6;
+  const size_t n = skeleton.size();
+  const size_t turns = skeleton[0].at.size();
+  std::vector<double> behind(n, 0), ahead(n, 0);
+  size_t pairs = 0;
+  size_t looked_at = 0;
+  for (size_t turn = turns - 1; turn >= 2 && pairs < kMaxPairs; --turn) {
+    ++looked_at;
+    // Turns of the same length agree everywhere and say nothing.
+    const uint32_t launches = CountLaunches(skeleton[0].at[turn - 1], skeleton[0].at[turn]);
+    if (SameLaunches(skeleton[0].at[turn - 1], skeleton[0].at[turn - 2], 1) >=
+        std::min(launches, kMaxWalk)) {
+      continue;
+    }
+    ++pairs;
+    for (size_t i = 0; i < n; ++i) {
+      behind[i] += SameLaunches(skeleton[i].at[turn - 1], skeleton[i].at[turn - 2], -1);
+      ahead[i] += SameLaunches(skeleton[i].at[turn - 1], skeleton[i].at[turn - 2], 1);
+    }
+  }
+  // A stray difference now and then is not the length's.
+  if (pairs * 2 < looked_at || pairs == 0) return;
+  const double most = *std::max_element(behind.begin(), behind.end());
+  if (most < static_cast<double>(pairs)) return;
+  for (size_t i = 0; i < n; ++i) {
+    const double share = behind[i] / most * (1 - std::min(1.0, ahead[i] / most));
+    if (share < 0.4) continue;
+    (*places)[i].points += 1.5 * share * std::min(1.0, static_cast<double>(pairs) / 4);
+    if (share > 0.8) (*places)[i].words.push_back("only launches after it follow the length");
+  }
+}
+
+uint32_t Finder::CountLaunches(uint32_t begin, uint32_t end) const {
+  uint32_t launches = 0;
+  for (uint32_t i = begin; i < end; ++i) launches += IsLaunch(calls_[i].op);
+  return launches;
+}
+
+// Number of launches, from two calls on (direction 1) or before them (-1), that agree in name and
+// geometry.
+uint32_t Finder::SameLaunches(uint32_t a, uint32_t b, int direction) const {
+  const auto next = [&](uint32_t* call) {
+    do {
+      *call += static_cast<uint32_t>(direction);
+    } while (*call<end_&& * call> begin_ && !IsLaunch(calls_[*call].op));
+  };
+  uint32_t same = 0;
+  if (direction < 0) {
+    next(&a);
+    next(&b);
+  }
+  while (same < kMaxWalk && a < end_ && b < end_ && a > begin_ && b > begin_ &&
+         stream_.symbols()[a].of[1] == stream_.symbols()[b].of[1]) {
+    ++same;
+    next(&a);
+    next(&b);
+  }
+  return same;
+}
+
+// Where launching goes over from one thread to another, the backward pass begins or ends; and a
+// thread that copies no batch and waits for nothing runs the backward pass alone.
+void Finder::JudgeThreads(const Skeleton& skeleton, std::vector<Evidence>* places) const {
+  const size_t turns = skeleton[0].at.size();
+  absl::flat_hash_map<uint32_t, uint32_t> hosts;
+  for (uint32_t i = skeleton[0].at[0]; i < skeleton[0].at[turns - 1]; ++i) {
+    const Op op = OpOf(calls_[i]);
+    if (op == Op::kCopyH2D || op == Op::kCopyD2H || BlocksHost(op)) ++hosts[calls_[i].thread_id];
+  }
+  for (size_t i = 0; i < skeleton.size(); ++i) {
+    uint32_t changes = 0, elsewhere = 0;
+    for (uint32_t launch : skeleton[i].at) {
+      const uint32_t region = Region(launch);
+      changes += region > begin_ && calls_[region - 1].thread_id != calls_[launch].thread_id;
+      elsewhere += !hosts.empty() && !hosts.contains(calls_[launch].thread_id);
+    }
+    if (changes * 2 > turns) (*places)[i].points -= 2;
+    if (elsewhere * 2 > turns) (*places)[i].points -= 1;
+  }
+}
+
+// With micro-steps the begin follows the launches that only the step has.
+void Finder::JudgeStepCalls(const Skeleton& skeleton, const Family& step, const Family& inner,
+                            std::vector<Evidence>* places) const {
+  if (&step == &inner) return;
+  absl::flat_hash_set<uint32_t> step_only;
+  for (const Member& member : step.members) {
+    if (member.alphabet == Alphabet::kWhat) step_only.insert(member.symbol);
+  }
+  const size_t turns = skeleton[0].at.size();
+  const size_t middle = turns / 2;
+  for (size_t i = 0; i < skeleton.size(); ++i) {
+    const uint32_t launch = skeleton[i].at[middle];
+    const uint32_t region = Region(launch);
+    if (region == 0) continue;
+    const auto what = [this](uint32_t call) { return stream_.symbols()[call].of[0]; };
+    const size_t of_launch = occurrences_.Of(Alphabet::kWhat, what(launch), begin_, end_).size();
+    const size_t of_before =
+        occurrences_.Of(Alphabet::kWhat, what(region - 1), begin_, end_).size();
+    const bool after_step = step_only.contains(what(region - 1)) ||
+                            (of_before >= step.count() && of_before < inner.count());
+    if (after_step && !step_only.contains(what(launch)) && of_launch + 2 >= inner.count()) {
+      (*places)[i].points += 3;
+      (*places)[i].words.push_back("follows what only the step launches");
+    }
+  }
+}
+
+std::vector<Finder::Evidence> Finder::Judge(const Skeleton& skeleton, const Family& step,
+                                            const Family& inner) const {
+  std::vector<Evidence> places(skeleton.size());
+  JudgeFirstEver(skeleton, &places);
+  JudgePauses(skeleton, &places);
+  JudgeRareCalls(skeleton, &places);
+  JudgeGeometry(skeleton, &places);
+  JudgeThreads(skeleton, &places);
+  JudgeStepCalls(skeleton, step, inner, &places);
+  return places;
+}
+
+// A turn in which something that usually happens the same number of times happens more often.
+void Finder::MarkIrregular(const std::vector<Family>& families, Loop* loop) const {
+  for (const Family& family : families) {
+    if (family.weight < 2 || family.weight * 10 < loop->family_weight) break;
+    std::vector<uint32_t> counts;
+    for (size_t turn = 0; turn < loop->turns.size(); ++turn) {
+      counts.push_back(CountIn(family.at(), loop->turns[turn].first_launch, loop->EndOf(turn)));
+    }
+    const auto [mode, share] = Mode(counts);
+    if (mode == 0 || share < 0.7) continue;
+    for (size_t turn = 0; turn < counts.size(); ++turn) {
+      loop->turns[turn].regular &= counts[turn] <= mode;
+    }
+  }
+}
+
+std::optional<Loop> Finder::Find(size_t min_turns) {
+  const auto size = static_cast<uint32_t>(stream_.size());
+  const auto hole = static_cast<uint32_t>(stream_.after_hole());
+  // Start-up and warm-up calls hide the families at the begin of the stream; drop as little of it
+  // as gives about the most.
+  std::vector<Family> families;
+  for (uint32_t part : {0u, 1u, 2u}) {
+    const uint32_t begin = hole + (size - hole) / 4 * part;
+    std::vector<Family> found =
+        FindFamilies(stream_, occurrences_, begin, size, std::max<size_t>(3, min_turns));
+    const uint32_t before = families.empty() ? 0 : families[0].weight;
+    if (found.empty() || found[0].weight * 3 < before * 4) continue;
+    if (found[0].weight == before) continue;
+    families = std::move(found);
+    begin_ = begin;
+  }
+  end_ = size;
+  if (families.empty()) return std::nullopt;
+
+  const Family* inner = &families[0];
+  const Family* step = inner;
+  const Family* finest = inner;
+  while (const Family* above = Climb(*step, families)) {
+    // The forward pass alone is not a loop inside the iteration, only its part.
+    finest = step;
+    step = above;
+  }
+  inner = finest;
+  const size_t turns = step->count() - 1;
+  if (turns < min_turns) return std::nullopt;
+
+  const Skeleton skeleton = MakeSkeleton(*step);
+  if (skeleton.empty()) return std::nullopt;
+  const std::vector<Evidence> places = Judge(skeleton, *step, *inner);
+  size_t best = 0;
+  for (size_t i = 1; i < places.size(); ++i) {
+    if (places[i].points > places[best].points) best = i;
+  }
+  Loop loop;
+  double second = 0;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (i != best) second = std::max(second, places[i].points);
+  }
+  loop.begin_evidence = places[best].points;
+  loop.begin_margin = places[best].points - second;
+  loop.evidence = absl::StrJoin(places[best].words, ", ");
+  loop.family_weight = step->weight;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i].points == 0) continue;
+    loop.places.push_back(
+        {skeleton[i].at.back(), places[i].points, absl::StrJoin(places[i].words, ", ")});
+  }
+  for (const Family& family : families) {
+    if (&family != step) loop.runner_up_weight = std::max(loop.runner_up_weight, family.weight);
+  }
+  const Positions inner_at = inner->at();
+  loop.nested = inner != step && inner_at.size() >= step->count() * 3 / 2;
+  for (uint32_t at : skeleton[best].all) loop.turns.push_back({at, Region(at), true});
+  // The last one opens an incomplete turn.
+  loop.end = loop.turns.back().first_launch;
+  loop.end_region = loop.turns.back().region;
+  loop.turns.pop_back();
+  if (loop.turns.size() < min_turns) return std::nullopt;
+  MarkIrregular(families, &loop);
+  return loop;
+}
+
+}  // namespace
+
+std::optional<Loop> FindLoop(const CallStream& stream, const Occurrences& occurrences,
+                             size_t min_turns) {
+  return Finder(stream, occurrences).Find(min_turns);
+}
+
+}  // namespace seqpoint::iterations

@@ -1,0 +1,65 @@
+// Finds the training loop in a launch stream: which calls happen once per iteration, and where in
+// their cyclic order an iteration begins.
+//
+// The heaviest family of calls that take turns is the loop or a part of it (a layer, a micro-step,
+// the forward pass that evaluation shares); FindLoop climbs from it to the optimiser step. A cyclic
+// order has no first member; the begin is the place with the most evidence: the family's first
+// launch ever, a pause of the training calls (evaluation), the end of the calls that only the
+// optimiser step has, the batch's copy, launches whose geometry never follows the length ending,
+// the host's longest pause.
+//
+// Threading: a free function over constant input.
+#ifndef DAEMON_ITERATIONS_LOOP_H_
+#define DAEMON_ITERATIONS_LOOP_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/families.h"
+
+namespace seqpoint::iterations {
+
+// One turn of the loop: from the first launch of an iteration to that of the next one.
+struct Turn {
+  uint32_t first_launch = 0;  // index of the call
+  uint32_t region = 0;        // index of the call behind the last launch before first_launch
+  bool regular = true;        // false: more happened in it than in most (evaluation, warm-up)
+};
+
+// A place at which the iteration could begin.
+struct BeginPlace {
+  uint32_t launch = 0;  // index of the call, in one of the last turns
+  double points = 0;
+  std::string evidence;
+};
+
+struct Loop {
+  std::vector<Turn> turns;  // complete ones; the last one's end is `end`
+  uint32_t end = 0;         // first_launch of the turn that is not complete
+  uint32_t end_region = 0;
+  uint32_t family_weight = 0;      // different calls that happen once per turn
+  uint32_t runner_up_weight = 0;   // of the heaviest family that was not chosen
+  bool nested = false;             // a finer loop runs inside (micro-steps, layers)
+  double begin_evidence = 0;       // points for the chosen begin
+  double begin_margin = 0;         // points more than the next best place
+  std::string evidence;            // in words
+  std::vector<BeginPlace> places;  // all with evidence for or against, in cyclic order
+
+  uint32_t EndOf(size_t turn) const {
+    return turn + 1 < turns.size() ? turns[turn + 1].first_launch : end;
+  }
+  uint32_t EndRegionOf(size_t turn) const {
+    return turn + 1 < turns.size() ? turns[turn + 1].region : end_region;
+  }
+};
+
+// Nothing when fewer than `min_turns` complete turns are found.
+std::optional<Loop> FindLoop(const CallStream& stream, const Occurrences& occurrences,
+                             size_t min_turns);
+
+}  // namespace seqpoint::iterations
+
+#endif  // DAEMON_ITERATIONS_LOOP_H_

@@ -1,0 +1,42 @@
+// Runs the matcher over a recorded stream and says which calls its iterations begin and end at.
+//
+// Threading: free functions over constant input.
+#ifndef DAEMON_ITERATIONS_REPLAY_H_
+#define DAEMON_ITERATIONS_REPLAY_H_
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "daemon/iterations/call_stream.h"
+#include "injection/abi/control.h"
+
+namespace seqpoint::iterations {
+
+inline constexpr uint32_t kNoCall = std::numeric_limits<uint32_t>::max();
+
+struct ReplayedIteration {
+  uint32_t begin = kNoCall;  // index of the call; the last candidate before the step
+  uint32_t step = kNoCall;   // without a step pattern: the next begin
+  uint32_t end = kNoCall;    // the first candidate after the step
+  uint32_t clock = kNoCall;  // whose GPU start is the iteration's
+  uint32_t end_clock = kNoCall;
+  // Begins of the micro-steps; the first is `begin`.
+  std::vector<uint32_t> micro_steps;
+  int64_t length[2] = {0, 0};
+  uint32_t valid = 0;
+};
+
+// Complete iterations of calls [from, stream.size()).
+std::vector<ReplayedIteration> Replay(const CallStream& stream, const abi::Rule& rule,
+                                      uint32_t from);
+
+// Calls at which the pattern of the boundary alone matches.
+std::vector<uint32_t> Candidates(const CallStream& stream, const abi::Rule& rule, uint32_t from);
+
+// Bits of Rule::watched_ops that its patterns need.
+uint32_t WatchedOps(const abi::Rule& rule);
+
+}  // namespace seqpoint::iterations
+
+#endif  // DAEMON_ITERATIONS_REPLAY_H_

@@ -1,0 +1,624 @@
+#include "daemon/iterations/rule_choice.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint::iterations {
+namespace {
+
+using abi::CallRecord;
+using abi::EventPattern;
+using abi::Op;
+using abi::Rule;
+
+// Forward and loss take less than this share of a training step's launches; what is first launched
+// later, evaluation does not launch.
+constexpr double kLate = 0.55;
+constexpr size_t kStudiedTurns = 16;
+
+EventPattern On(Op op) {
+  EventPattern pattern{};
+  pattern.op = static_cast<uint8_t>(op);
+  return pattern;
+}
+
+bool IsNvtxBegin(Op op) { return op == Op::kNvtxPush || op == Op::kNvtxMark; }
+
+struct BoundaryChoice {
+  EventPattern pattern;
+  std::string words;
+  bool first_in_region = false;  // it must be the first of its kind before the first launch
+  int launches_late = 0;         // launches between the turn's first launch and it
+};
+
+// How one kind of call lies within the turns of the loop.
+struct Usage {
+  uint32_t turns = 0;
+  uint32_t last_turn = kNoCall;
+  uint32_t most = 0;  // calls per turn
+  uint32_t in_turn = 0;
+  double earliest = 1;  // as a share of the turn's launches
+  double threads = 0;   // of all its launches in a turn
+  bool same_geometry = true;
+  uint64_t geometry = 0;  // order-free sum over the calls of the first turn
+  uint64_t geometry_in_turn = 0;
+  uint32_t example = 0;  // index of a call
+};
+
+class Chooser {
+ public:
+  Chooser(const CallStream& stream, const Occurrences& occurrences, const Loop& loop)
+      : stream_(stream), calls_(stream.calls()), occurrences_(occurrences), loop_(loop) {}
+
+  std::optional<ChosenRule> Choose();
+
+ private:
+  uint32_t What(uint32_t call) const { return stream_.symbols()[call].of[0]; }
+  Op OpAt(uint32_t call) const { return static_cast<Op>(calls_[call].op); }
+  std::vector<size_t> RegularTurns() const;
+  std::vector<BoundaryChoice> BoundaryChoices() const;
+  void AddCopyChoices(std::vector<BoundaryChoice>* choices) const;
+  void AddLaunch(uint32_t call, std::vector<BoundaryChoice>* choices) const;
+  void AddLaunchChoices(std::vector<BoundaryChoice>* choices) const;
+  // Kinds of calls that appear only late in each of the stretches, best mark of a step first.
+  struct Stretch {
+    uint32_t begin, end;
+  };
+  std::vector<Usage> LateCalls(const std::vector<Stretch>& stretches) const;
+  bool InEvaluation(const Usage& usage) const;
+  EventPattern PatternOf(uint32_t call) const;
+  std::vector<EventPattern> StepChoices(bool nvtx_only) const;
+  std::vector<EventPattern> ConfirmChoices(const std::vector<uint32_t>& candidates,
+                                           const EventPattern& step) const;
+  std::optional<ChosenRule> Try(const BoundaryChoice& boundary, const EventPattern& step) const;
+  std::optional<ChosenRule> Verify(const Rule& rule, uint32_t micro_steps, int launches_late) const;
+  uint32_t LaunchAfter(uint32_t launch, int n) const;
+  void ChooseClock(ChosenRule* chosen) const;
+  uint32_t Launches(uint32_t begin, uint32_t end) const;
+
+  const CallStream& stream_;
+  const std::vector<CallRecord>& calls_;
+  const Occurrences& occurrences_;
+  const Loop& loop_;
+};
+
+std::vector<size_t> Chooser::RegularTurns() const {
+  std::vector<size_t> turns;
+  for (size_t turn = loop_.turns.size(); turn-- > 0 && turns.size() < kStudiedTurns;) {
+    if (loop_.turns[turn].regular) turns.push_back(turn);
+  }
+  std::reverse(turns.begin(), turns.end());
+  return turns;
+}
+
+EventPattern Chooser::PatternOf(uint32_t call) const {
+  const abi::MatchEvent event = ToMatchEvent(calls_[call], stream_.names());
+  EventPattern pattern = On(OpAt(call));
+  if (event.name_hash != 0 && OpAt(call) != Op::kNvtxPop) {
+    pattern.match = abi::kMatchName;
+    pattern.name_hash = event.name_hash;
+  }
+  return pattern;
+}
+
+void Chooser::AddCopyChoices(std::vector<BoundaryChoice>* choices) const {
+  const EventPattern copy = On(Op::kCopyH2D);
+  choices->push_back({copy, "host-to-device copy of the batch", true});
+  EventPattern group = copy;
+  group.match = abi::kMatchNotPrevious;
+  group.previous_op = group.op;
+  choices->push_back({group, "first of a group of host-to-device copies", true});
+  // Small copies (a learning rate, a loss scale) lie elsewhere in the iteration.
+  uint64_t least = UINT64_MAX;
+  uint32_t per_turn = 0;
+  for (size_t turn : RegularTurns()) {
+    uint32_t copies = 0;
+    for (uint32_t i = loop_.turns[turn].region; i < loop_.EndRegionOf(turn); ++i) {
+      if (OpAt(i) != Op::kCopyH2D) continue;
+      if (i < loop_.turns[turn].first_launch && copies == 0) {
+        least = std::min(least, calls_[i].bytes);
+      }
+      ++copies;
+    }
+    per_turn = std::max(per_turn, copies);
+  }
+  if (least != UINT64_MAX && least > 1) {
+    EventPattern large = copy;
+    large.match = abi::kMatchBytesAtLeast;
+    large.bytes = std::max<uint64_t>(2, least / 4);
+    choices->push_back(
+        {large, absl::StrCat("host-to-device copy of at least ", large.bytes, " bytes"), true});
+    large.match |= abi::kMatchNotPrevious;
+    large.previous_op = large.op;
+    choices->push_back({large,
+                        absl::StrCat("first of a group of host-to-device copies, of at least ",
+                                     large.bytes, " bytes"),
+                        true});
+  }
+  if (per_turn > 1) {
+    EventPattern counted = copy;
+    counted.every = per_turn;
+    choices->push_back(
+        {counted, absl::StrCat("first of ", per_turn, " host-to-device copies"), true});
+  }
+}
+
+// By name, then by name and grid.
+void Chooser::AddLaunch(uint32_t call, std::vector<BoundaryChoice>* choices) const {
+  const std::string name = ShortName(stream_.names().Get(calls_[call].name_id).text);
+  EventPattern launch = PatternOf(call);
+  choices->push_back({launch, absl::StrCat("launch of ", name), false});
+  launch.match |= abi::kMatchGrid;
+  launch.bytes = abi::PackGrid(calls_[call].grid_x, calls_[call].grid_y, calls_[call].grid_z);
+  choices->push_back({launch,
+                      absl::StrCat("launch of ", name, " with grid ", calls_[call].grid_x, "x",
+                                   calls_[call].grid_y, "x", calls_[call].grid_z),
+                      false});
+}
+
+void Chooser::AddLaunchChoices(std::vector<BoundaryChoice>* choices) const {
+  const Turn& turn = loop_.turns.back();
+  const uint32_t first = turn.first_launch;
+  if (OpAt(first) == Op::kGraphLaunch) {
+    choices->push_back({On(Op::kGraphLaunch), "graph launch", false});
+    choices->push_back({PatternOf(first), "launch of one of the graphs", false});
+    return;
+  }
+  AddLaunch(first, choices);
+  // The forward pass launches it a fixed number of times: evaluation does, too.
+  const uint32_t end = loop_.EndOf(loop_.turns.size() - 1);
+  uint32_t times = 0, last = first;
+  for (uint32_t i = first; i < end; ++i) {
+    if (What(i) != What(first)) continue;
+    ++times;
+    last = i;
+  }
+  const std::string name = ShortName(stream_.names().Get(calls_[first].name_id).text);
+  if (times > 1 && times <= 8 && Launches(first, last) * 2 < Launches(first, end)) {
+    EventPattern counted = PatternOf(first);
+    counted.every = times;
+    choices->push_back({counted, absl::StrCat("first of ", times, " launches of ", name), false});
+  }
+  // A launch or two later, if that is what can be recognised.
+  uint32_t later = first;
+  for (int i = 0; i < 6 && later + 1 < end;) {
+    if (!IsLaunch(calls_[++later].op)) continue;
+    AddLaunch(later, choices);
+    choices->back().launches_late = (choices->end() - 2)->launches_late = ++i;
+  }
+  // The last resort: after an evaluation phase another call stands before it.
+  uint32_t before = first;
+  while (before > 0 && !IsLaunch(calls_[before - 1].op)) --before;
+  if (before == 0) return;
+  EventPattern after = PatternOf(first);
+  after.match |= abi::kMatchPrevious;
+  after.previous_op = calls_[before - 1].op;
+  after.previous_name_hash = PatternOf(before - 1).name_hash;
+  choices->push_back({after,
+                      absl::StrCat("launch of ", name, " after ",
+                                   ShortName(stream_.names().Get(calls_[before - 1].name_id).text)),
+                      false});
+}
+
+std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
+  // What is there before (almost) every first launch?
+  absl::flat_hash_map<uint32_t, uint32_t> present;  // kWhat symbol -> turns
+  std::vector<uint32_t> order;                      // in the order of the last turn
+  for (const Turn& turn : loop_.turns) {
+    std::vector<uint32_t> seen;
+    for (uint32_t i = turn.region; i < turn.first_launch; ++i) {
+      if (std::find(seen.begin(), seen.end(), What(i)) == seen.end()) seen.push_back(What(i));
+    }
+    for (uint32_t symbol : seen) ++present[symbol];
+    order = std::move(seen);
+  }
+  const auto always = [&](uint32_t symbol) {
+    return present[symbol] * 10 >= loop_.turns.size() * 9;
+  };
+
+  std::vector<BoundaryChoice> nvtx, copy, memset, wait, launch, record, sync, readback;
+  const Turn& last = loop_.turns.back();
+  for (uint32_t symbol : order) {
+    if (!always(symbol)) continue;
+    uint32_t call = last.region;
+    while (What(call) != symbol) ++call;
+    const std::string& text = stream_.names().Get(calls_[call].name_id).text;
+    switch (OpAt(call)) {
+      case Op::kNvtxPush:
+        nvtx.push_back({PatternOf(call), absl::StrCat("NVTX range \"", text, "\""), false});
+        break;
+      case Op::kNvtxMark:
+        nvtx.push_back({PatternOf(call), absl::StrCat("NVTX mark \"", text, "\""), false});
+        break;
+      case Op::kCopyH2D:
+        AddCopyChoices(&copy);
+        break;
+      case Op::kMemset: {
+        memset.push_back({On(Op::kMemset), "memset", false});
+        EventPattern sized = On(Op::kMemset);
+        sized.match = abi::kMatchBytes;
+        sized.bytes = calls_[call].bytes;
+        memset.push_back({sized, absl::StrCat("memset of ", sized.bytes, " bytes"), false});
+        break;
+      }
+      case Op::kStreamWait:
+        wait.push_back({On(Op::kStreamWait), "a stream waits for an event", false});
+        break;
+      case Op::kEventRecord:
+        record.push_back({On(Op::kEventRecord), "an event is recorded", false});
+        break;
+      case Op::kStreamSync:
+      case Op::kEventSync:
+      case Op::kContextSync:
+        sync.push_back({On(OpAt(call)), "the host waits for the GPU", false});
+        break;
+      case Op::kCopyD2H:
+        readback.push_back({On(Op::kCopyD2H), "device-to-host copy", false});
+        break;
+      default:
+        break;
+    }
+  }
+  AddLaunchChoices(&launch);
+  // A copy on a stream of its own is the next batch's: at the end of an epoch there is none, and an
+  // iteration would be missed.
+  bool prefetched = false;
+  for (uint32_t i = last.region; i < last.first_launch; ++i) {
+    prefetched |= OpAt(i) == Op::kCopyH2D && calls_[i].stream != calls_[last.first_launch].stream;
+  }
+  std::vector<BoundaryChoice> all;
+  const auto append = [&all](const std::vector<BoundaryChoice>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  append(nvtx);
+  if (!prefetched) append(copy);
+  append(memset);
+  append(wait);
+  append(launch);
+  if (prefetched) append(copy);
+  append(record);
+  append(sync);
+  append(readback);
+  return all;
+}
+
+std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches) const {
+  std::vector<Usage> usages(stream_.symbol_count(Alphabet::kWhat));
+  std::vector<uint32_t> touched;
+  for (uint32_t s = 0; s < stretches.size(); ++s) {
+    const auto [begin, end] = stretches[s];
+    const double launches = std::max(1u, Launches(begin, end));
+    uint32_t launched = 0;
+    const auto close = [&](Usage* usage) {
+      if (usage->turns == 1) {
+        usage->geometry = usage->geometry_in_turn;
+      } else {
+        usage->same_geometry &= usage->geometry == usage->geometry_in_turn;
+      }
+    };
+    for (uint32_t i = begin; i < end; ++i) {
+      const Op op = OpAt(i);
+      const bool launch = IsLaunch(calls_[i].op);
+      if (launch || IsNvtxBegin(op)) {
+        Usage& usage = usages[What(i)];
+        if (usage.last_turn != s) {
+          if (usage.turns > 0) close(&usage);
+          if (usage.turns++ == 0) touched.push_back(What(i));
+          usage.last_turn = s;
+          usage.in_turn = 0;
+          usage.geometry_in_turn = 0;
+          usage.threads = 0;
+        }
+        usage.most = std::max(usage.most, ++usage.in_turn);
+        usage.earliest = std::min(usage.earliest, launched / launches);
+        usage.geometry_in_turn += stream_.symbols()[i].of[1] * 0x9e3779b97f4a7c15ull;
+        const CallRecord& c = calls_[i];
+        usage.threads +=
+            static_cast<double>(c.grid_x) * c.grid_y * c.grid_z * c.block_x * c.block_y * c.block_z;
+        usage.example = i;
+      }
+      launched += launch;
+    }
+  }
+  std::vector<Usage> late;
+  for (uint32_t symbol : touched) {
+    Usage& usage = usages[symbol];
+    if (usage.turns != stretches.size() || usage.earliest < kLate) continue;
+    usage.same_geometry &= usage.turns == 1 || usage.geometry == usage.geometry_in_turn;
+    late.push_back(usage);
+  }
+  return late;
+}
+
+// Some turn holds more of it than any regular one: evaluation launches it, too.
+bool Chooser::InEvaluation(const Usage& usage) const {
+  for (size_t turn = 0; turn < loop_.turns.size(); ++turn) {
+    if (loop_.turns[turn].regular) continue;
+    const size_t count = occurrences_
+                             .Of(Alphabet::kWhat, What(usage.example),
+                                 loop_.turns[turn].first_launch, loop_.EndOf(turn))
+                             .size();
+    if (count > usage.most) return true;
+  }
+  return false;
+}
+
+// Optimiser launches come last, always with the same geometry, and cover all parameters.
+std::vector<EventPattern> Chooser::StepChoices(bool nvtx_only) const {
+  std::vector<Stretch> stretches;
+  for (size_t turn : RegularTurns()) {
+    stretches.push_back({loop_.turns[turn].first_launch, loop_.EndOf(turn)});
+  }
+  std::vector<Usage> late = LateCalls(stretches);
+  double most_threads = 0;
+  for (const Usage& usage : late) {
+    if (usage.same_geometry) most_threads = std::max(most_threads, usage.threads);
+  }
+  std::erase_if(late, [&](const Usage& usage) {
+    return IsNvtxBegin(OpAt(usage.example)) != nvtx_only || InEvaluation(usage);
+  });
+  const auto rank = [&](const Usage& usage) {
+    const bool optimiser = usage.same_geometry && usage.threads >= 0.1 * most_threads;
+    return (optimiser ? 2 : 0) + usage.earliest;
+  };
+  std::stable_sort(late.begin(), late.end(),
+                   [&](const Usage& a, const Usage& b) { return rank(a) > rank(b); });
+  std::vector<EventPattern> choices;
+  for (size_t i = 0; i < late.size() && i < 3; ++i) choices.push_back(PatternOf(late[i].example));
+  return choices;
+}
+
+// What each micro-step launches late (in its backward pass), before the step.
+std::vector<EventPattern> Chooser::ConfirmChoices(const std::vector<uint32_t>& candidates,
+                                                  const EventPattern& step) const {
+  std::vector<Stretch> stretches;
+  for (size_t turn : RegularTurns()) {
+    const uint32_t turn_end = loop_.EndRegionOf(turn);
+    auto it = std::lower_bound(candidates.begin(), candidates.end(), loop_.turns[turn].region);
+    for (; it != candidates.end() && *it < turn_end; ++it) {
+      uint32_t end = it + 1 != candidates.end() ? std::min(*(it + 1), turn_end) : turn_end;
+      // Up to the first call of the step.
+      for (uint32_t i = *it; i < end; ++i) {
+        if (calls_[i].op != step.op || PatternOf(i).name_hash != step.name_hash) continue;
+        end = i;
+        break;
+      }
+      stretches.push_back({*it, end});
+    }
+  }
+  std::vector<Usage> late = LateCalls(stretches);
+  std::erase_if(late, [&](const Usage& usage) {
+    return IsNvtxBegin(OpAt(usage.example)) != IsNvtxBegin(static_cast<Op>(step.op)) ||
+           InEvaluation(usage);
+  });
+  const auto rank = [](const Usage& usage) {
+    return (usage.same_geometry ? 1 : 0) + usage.earliest;
+  };
+  std::stable_sort(late.begin(), late.end(),
+                   [&](const Usage& a, const Usage& b) { return rank(a) > rank(b); });
+  std::vector<EventPattern> choices;
+  for (size_t i = 0; i < late.size() && i < 3; ++i) choices.push_back(PatternOf(late[i].example));
+  return choices;
+}
+
+uint32_t Chooser::LaunchAfter(uint32_t launch, int n) const {
+  while (n > 0 && launch + 1 < calls_.size()) n -= IsLaunch(calls_[++launch].op);
+  return launch;
+}
+
+uint32_t Chooser::Launches(uint32_t begin, uint32_t end) const {
+  uint32_t launches = 0;
+  for (uint32_t i = begin; i < end; ++i) launches += IsLaunch(calls_[i].op);
+  return launches;
+}
+
+// Each turn must hold exactly one iteration, with the same number of micro-steps, that begins
+// before the turn's first launch (after evaluation: somewhere in the turn). Only warm-up turns may
+// differ.
+std::optional<ChosenRule> Chooser::Verify(const Rule& rule, uint32_t micro_steps,
+                                          int launches_late) const {
+  ChosenRule chosen;
+  chosen.rule = rule;
+  chosen.iterations = Replay(stream_, rule, static_cast<uint32_t>(stream_.after_hole()));
+  chosen.micro_steps = micro_steps;
+  size_t next = 0;
+  const auto& found = chosen.iterations;
+  const bool has_step = rule.step.op != 0;
+  for (size_t turn = 0; turn < loop_.turns.size(); ++turn) {
+    const uint32_t from = loop_.turns[turn].region;
+    const uint32_t to = loop_.EndRegionOf(turn);
+    const auto place = [&](const ReplayedIteration& it) { return has_step ? it.step : it.begin; };
+    while (next < found.size() && place(found[next]) < from) ++next;
+    size_t here = 0;
+    bool exact = true;
+    for (; next < found.size() && place(found[next]) < to; ++next) {
+      ++here;
+      const ReplayedIteration& it = found[next];
+      const uint32_t latest = loop_.turns[turn].regular
+                                  ? LaunchAfter(loop_.turns[turn].first_launch, launches_late)
+                                  : to;
+      exact &= it.begin >= from && it.begin <= latest && it.micro_steps.size() == micro_steps;
+    }
+    // The last one has no end yet when the stream ends before the next candidate.
+    if (here == 0 && turn + 1 == loop_.turns.size() && !loop_.turns.empty()) break;
+    if (here == 1 && exact) {
+      ++chosen.verified_turns;
+    } else if (turn * 4 >= loop_.turns.size()) {
+      return std::nullopt;
+    }
+  }
+  if (chosen.verified_turns == 0) return std::nullopt;
+  return chosen;
+}
+
+std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary,
+                                       const EventPattern& step) const {
+  Rule rule{};
+  rule.generation = 1;
+  rule.boundary = boundary.pattern;
+  rule.step = step;
+  rule.watched_ops = WatchedOps(rule);
+  const auto from = static_cast<uint32_t>(stream_.after_hole());
+  const std::vector<uint32_t> candidates = Candidates(stream_, rule, from);
+  // How many per turn, and does the first one lie before the first launch?
+  uint32_t micro_steps = 0;
+  for (size_t turn : RegularTurns()) {
+    const auto first =
+        std::lower_bound(candidates.begin(), candidates.end(), loop_.turns[turn].region);
+    const auto last =
+        std::lower_bound(candidates.begin(), candidates.end(), loop_.EndRegionOf(turn));
+    const auto n = static_cast<uint32_t>(last - first);
+    if (n == 0 || *first > LaunchAfter(loop_.turns[turn].first_launch, boundary.launches_late)) {
+      return std::nullopt;
+    }
+    if (micro_steps != 0 && n != micro_steps) return std::nullopt;
+    micro_steps = n;
+    if (boundary.first_in_region) {
+      for (uint32_t i = loop_.turns[turn].region; i < *first; ++i) {
+        if (calls_[i].op == boundary.pattern.op) return std::nullopt;
+      }
+    }
+  }
+  if (micro_steps == 0 || micro_steps > 64) return std::nullopt;
+
+  std::vector<EventPattern> confirms;
+  if (step.op != 0) confirms = ConfirmChoices(candidates, step);
+  if (micro_steps == 1) confirms.push_back(EventPattern{});
+  for (const EventPattern& confirm : confirms) {
+    rule.confirm = confirm;
+    rule.watched_ops = WatchedOps(rule);
+    rule.micro_steps = micro_steps;
+    if (auto chosen = Verify(rule, micro_steps, boundary.launches_late)) {
+      chosen->boundary_words = boundary.words;
+      return chosen;
+    }
+  }
+  return std::nullopt;
+}
+
+// The GPU start of an iteration: a copy, memset or graph launch in compute order, close to the
+// begin, or between the step and the next begin.
+void Chooser::ChooseClock(ChosenRule* chosen) const {
+  const uint64_t stream = calls_[loop_.turns.back().first_launch].stream;
+  const auto stamped = [&](uint32_t i) {
+    const Op op = OpAt(i);
+    return (op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kCopyD2D || op == Op::kMemset ||
+            op == Op::kGraphLaunch) &&
+           calls_[i].stream == stream;
+  };
+  const std::vector<ReplayedIteration>& found = chosen->iterations;
+  if (found.size() < 2) return;
+  const ReplayedIteration& last = found[found.size() - 1];
+  const uint32_t near = std::max(2u, Launches(last.begin, last.end) / 20);
+  std::vector<EventPattern> choices;
+  const auto consider = [&](uint32_t call) {
+    EventPattern plain = On(OpAt(call));
+    EventPattern sized = plain;
+    sized.match = abi::kMatchBytes;
+    sized.bytes = calls_[call].bytes;
+    choices.push_back(plain);
+    if (OpAt(call) != Op::kGraphLaunch) choices.push_back(sized);
+  };
+  if (stamped(last.begin)) choices.push_back(chosen->rule.boundary);
+  uint32_t launched = 0;
+  for (uint32_t i = last.begin; i < last.end && launched <= near; ++i) {
+    if (stamped(i)) consider(i);
+    launched += IsLaunch(calls_[i].op);
+  }
+  launched = 0;
+  for (uint32_t i = last.end; i-- > last.step && launched <= near;) {
+    if (stamped(i)) consider(i);
+    launched += IsLaunch(calls_[i].op);
+  }
+  const size_t studied = std::min<size_t>(found.size(), kStudiedTurns);
+  if (choices.size() > 12) choices.resize(12);
+  for (const EventPattern& choice : choices) {
+    Rule rule = chosen->rule;
+    rule.clock = choice;
+    rule.watched_ops = WatchedOps(rule);
+    const std::vector<ReplayedIteration> timed =
+        Replay(stream_, rule, found[found.size() - studied].begin);
+    size_t good = 0;
+    for (const ReplayedIteration& it : timed) {
+      if (it.clock == kNoCall) continue;
+      const uint32_t distance =
+          it.clock >= it.begin ? Launches(it.begin, it.clock) : Launches(it.clock, it.begin);
+      good += distance <= near && calls_[it.clock].stream == stream;
+    }
+    // The first replayed iteration may lack a clock that precedes its begin.
+    if (timed.size() < 2 || good + 1 < timed.size()) continue;
+    chosen->rule = rule;
+    chosen->iterations = Replay(stream_, rule, static_cast<uint32_t>(stream_.after_hole()));
+    return;
+  }
+}
+
+std::optional<ChosenRule> Chooser::Choose() {
+  if (loop_.turns.empty() || RegularTurns().empty()) return std::nullopt;
+  const std::vector<EventPattern> steps = StepChoices(false);
+  const std::vector<EventPattern> nvtx_steps = StepChoices(true);
+  const bool evaluation_seen =
+      std::any_of(loop_.turns.begin(), loop_.turns.end(), [](const Turn& t) { return !t.regular; });
+  for (const BoundaryChoice& boundary : BoundaryChoices()) {
+    std::vector<EventPattern> tried;
+    const bool nvtx = IsNvtxBegin(static_cast<Op>(boundary.pattern.op));
+    // Seen to stay away from evaluation: nothing more is needed.
+    if (nvtx && evaluation_seen) tried.push_back(EventPattern{});
+    if (nvtx) tried.insert(tried.end(), nvtx_steps.begin(), nvtx_steps.end());
+    tried.insert(tried.end(), steps.begin(), steps.end());
+    if (steps.empty()) tried.push_back(EventPattern{});
+    for (const EventPattern& step : tried) {
+      std::optional<ChosenRule> chosen = Try(boundary, step);
+      if (!chosen) continue;
+      chosen->evaluation_seen = evaluation_seen;
+      ChooseClock(&*chosen);
+      return chosen;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ChosenRule> ChooseRule(const CallStream& stream, const Occurrences& occurrences,
+                                     const Loop& loop) {
+  return Chooser(stream, occurrences, loop).Choose();
+}
+
+std::optional<ChosenRule> ChooseMarkRule(const CallStream& stream, size_t min_marks) {
+  ChosenRule chosen;
+  chosen.rule.generation = 1;
+  chosen.rule.boundary = On(Op::kMark);
+  chosen.rule.micro_steps = 1;
+  chosen.rule.watched_ops = WatchedOps(chosen.rule);
+  chosen.boundary_words = "framework mark";
+  chosen.iterations = Replay(stream, chosen.rule, static_cast<uint32_t>(stream.after_hole()));
+  chosen.verified_turns = static_cast<uint32_t>(chosen.iterations.size());
+  if (chosen.iterations.size() + 1 < min_marks || chosen.iterations.empty()) return std::nullopt;
+  return chosen;
+}
+
+std::string ShortName(std::string_view name) {
+  if (name.empty()) return "an unnamed kernel";
+  if (name.substr(0, 5) == "void ") name.remove_prefix(5);
+  const size_t end = name.find_first_of("<(");
+  if (end != std::string_view::npos && end > 0) name = name.substr(0, end);
+  std::string text(name.substr(0, 80));
+  if (name.size() > 80) text.replace(77, 3, "...");
+  return text;
+}
+
+std::string Ordinal(uint32_t n) {
+  const uint32_t tens = n % 100;
+  const char* suffix = tens >= 11 && tens <= 13 ? "th"
+                       : n % 10 == 1            ? "st"
+                       : n % 10 == 2            ? "nd"
+                       : n % 10 == 3            ? "rd"
+                                                : "th";
+  return absl::StrCat(n, suffix);
+}
+
+}  // namespace seqpoint::iterations

@@ -1,0 +1,44 @@
+// Turns a found loop into a rule that the matcher can follow: the cheapest reliable event at the
+// begin of an iteration, and, because an evaluation phase that was never seen may copy the same
+// batches and run the same forward pass, events that only a training iteration has.
+//
+// Threading: free functions over constant input.
+#ifndef DAEMON_ITERATIONS_RULE_CHOICE_H_
+#define DAEMON_ITERATIONS_RULE_CHOICE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/loop.h"
+#include "daemon/iterations/replay.h"
+#include "injection/abi/control.h"
+
+namespace seqpoint::iterations {
+
+struct ChosenRule {
+  abi::Rule rule{};                           // without lengths
+  std::vector<ReplayedIteration> iterations;  // what it finds in the stream
+  uint32_t verified_turns = 0;  // turns of the loop in which it found exactly one iteration
+  uint32_t micro_steps = 1;
+  bool evaluation_seen = false;
+  std::string boundary_words;
+};
+
+// Nothing when no pattern finds each turn exactly once.
+std::optional<ChosenRule> ChooseRule(const CallStream& stream, const Occurrences& occurrences,
+                                     const Loop& loop);
+
+// The rule of a stream that tells its iterations by framework marks; nothing without at least
+// `min_marks`.
+std::optional<ChosenRule> ChooseMarkRule(const CallStream& stream, size_t min_marks);
+
+// A short form of a kernel's name: without template and call arguments.
+std::string ShortName(std::string_view name);
+// "1st", "2nd", ...
+std::string Ordinal(uint32_t n);
+
+}  // namespace seqpoint::iterations
+
+#endif  // DAEMON_ITERATIONS_RULE_CHOICE_H_
