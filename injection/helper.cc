@@ -80,7 +80,7 @@ void Helper::Loop() {
     seen = wake_.Wait(seen, IntervalNs());
   }
   // A program that ends within the first moments has perhaps not been introduced yet.
-  TalkToDaemon(next_connect_ns_);
+  if (next_connect_ns_ == 0) TalkToDaemon(1);
   if (guest->AnyContext() != nullptr) {
     guest->counters.Service(nullptr);
     if (guest->activity.any_kind_on()) guest->activity.Flush(true);

@@ -1,112 +1,20 @@
-// The injected library in a training process on the software GPU, with a scripted daemon.
+// The injected library in a training process on the software GPU, with a scripted daemon: what it
+// sees, marks, counts and traces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "injection/abi/matcher.h"
-#include "tests/integration/injection/puppet_daemon.h"
-#include "tests/integration/injection/run_program.h"
+#include "tests/integration/injection/inject_fixture.h"
 
 namespace seqpoint {
 namespace {
 
 using abi::Op;
 using ::testing::HasSubstr;
-
-constexpr int kBytesPerStep = 64;  // of the trainer's batch
-
-uint32_t Bit(Op op) { return 1u << static_cast<uint32_t>(op); }
-
-// What the trainer's loop looks like to the matcher: an iteration begins with the batch copy, which
-// also gives its length and its GPU start, and ends with the optimiser.
-abi::Rule CopyRule(uint32_t generation) {
-  abi::Rule rule = {};
-  rule.generation = generation;
-  rule.watched_ops = Bit(Op::kCopyH2D) | Bit(Op::kLaunch) | Bit(Op::kStreamSync);
-  rule.boundary.op = static_cast<uint8_t>(Op::kCopyH2D);
-  rule.clock = rule.boundary;
-  rule.step.op = static_cast<uint8_t>(Op::kLaunch);
-  rule.step.match = abi::kMatchName;
-  rule.step.name_hash = abi::NameHash("adam", 4);
-  rule.length_count = 1;
-  rule.length[0].pattern = rule.boundary;
-  rule.length[0].field = static_cast<uint8_t>(abi::LengthField::kBytes);
-  return rule;
-}
-
-abi::Control MarkControl(const abi::Rule& rule) {
-  abi::Control control = {};
-  control.level = static_cast<uint8_t>(abi::Level::kMark);
-  control.flush_interval_ms = 20;
-  control.measurement_cap = 1000;
-  control.rule = rule;
-  return control;
-}
-
-void AddEntry(abi::Control* control, uint64_t entry_id, int64_t length, uint16_t config_id,
-              uint32_t quota) {
-  abi::PlanEntry& entry = control->plan[control->plan_count++];
-  entry.low[0] = entry.high[0] = length * kBytesPerStep;
-  entry.low[1] = INT64_MIN;
-  entry.high[1] = INT64_MAX;
-  entry.config_id = config_id;
-  entry.quota = quota;
-  entry.entry_id = entry_id;
-}
-
-void AddConfig(abi::Control* control, uint16_t config_id, const std::string& names) {
-  abi::MetricConfig& config = control->config[control->config_count++];
-  config.config_id = config_id;
-  config.metric_count = static_cast<uint16_t>(1 + std::count(names.begin(), names.end(), '\n'));
-  config.text_bytes = static_cast<uint32_t>(names.size());
-  memcpy(config.names, names.data(), names.size());
-}
-
-class InjectTest : public ::testing::Test {
- protected:
-  std::map<std::string, std::string> Environment(bool profiled) const {
-    std::map<std::string, std::string> environment = {{"LD_LIBRARY_PATH", SEQPOINT_SOFTGPU_DIR},
-                                                      {"SEQPOINT_DIR", directory_.path()},
-                                                      {"SWGPU_SEED", "1"},
-                                                      {"SEQPOINT_LOG", getenv("SEQPOINT_TEST_LOG") ? getenv("SEQPOINT_TEST_LOG") : ""},
-                                                      {"CUDA_INJECTION64_PATH", ""},
-                                                      {"NVTX_INJECTION64_PATH", ""},
-                                                      {"LD_PRELOAD", ""}};
-    if (profiled) environment["LD_PRELOAD"] = SEQPOINT_INJECT_LIBRARY;
-    for (const auto& [key, value] : extra_) environment[key] = value;
-    return environment;
-  }
-
-  ProgramResult Run(std::vector<std::string> arguments, bool profiled = true) {
-    arguments.insert(arguments.begin(), SEQPOINT_INJECTION_TRAINER);
-    return RunProgram(arguments, Environment(profiled));
-  }
-
-  // Runs the trainer under the puppet, and once more alone: the work must be the same.
-  ProgramResult RunAndCompare(const std::vector<std::string>& arguments) {
-    daemon_.Start();
-    const ProgramResult profiled = Run(arguments);
-    daemon_.Stop();
-    const ProgramResult alone = Run(arguments, false);
-    EXPECT_EQ(profiled.exit_status, alone.exit_status) << profiled.output;
-    EXPECT_EQ(profiled.signal, alone.signal) << profiled.output;
-    EXPECT_EQ(profiled.Value("digest"), alone.Value("digest")) << profiled.output;
-    EXPECT_EQ(daemon_.process_count(), 1u) << profiled.output;
-    return profiled;
-  }
-
-  PuppetProcess& process() { return daemon_.process(0); }
-
-  TemporaryDirectory directory_;
-  std::map<std::string, std::string> extra_;
-  PuppetDaemon daemon_{directory_.path()};
-};
 
 TEST_F(InjectTest, LearnsEveryCallInOrder) {
   RunAndCompare({"iterations=20", "lengths=16,32", "sync=5", "layers=3"});
@@ -328,6 +236,107 @@ TEST_F(InjectTest, TracesWantedIterationsInAWindow) {
     EXPECT_LT(window.begin_ns, window.end_ns);
   }
   EXPECT_EQ(windows, 2);
+}
+
+TEST_F(InjectTest, LeavesEvaluationBatchesToTheRule) {
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "gpu__time_duration.sum");
+  AddEntry(&control, 100, 16, 2, 4);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=200", "lengths=16,32", "evaluate=10", "sleep_us=1000"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  // An evaluation batch looks like a training batch until no step comes: its measurement is
+  // aborted, and the entry still gets its four.
+  int complete = 0;
+  for (const CountersResult& result : process().counters) {
+    if (result.event.status == abi::kCountersOk) {
+      ++complete;
+    } else {
+      EXPECT_EQ(result.event.status, abi::kCountersAborted);
+    }
+  }
+  EXPECT_EQ(complete, 4);
+  uint64_t expected = 0;
+  for (const abi::StepEvent& step : process().steps) EXPECT_EQ(step.iteration, expected++);
+}
+
+TEST_F(InjectTest, SwitchesToLearningAndBackAtBoundaries) {
+  abi::Control mark = MarkControl(CopyRule(1));
+  abi::Control learn = mark;
+  learn.level = static_cast<uint8_t>(abi::Level::kLearn);
+  daemon_.OnCalls(60, [mark](PuppetProcess& p) { p.Send(mark); });
+  daemon_.When([](const PuppetProcess& p) { return p.steps.size() > 20; },
+               [learn](PuppetProcess& p) { p.Send(learn); });
+  daemon_.When([](const PuppetProcess& p) { return p.rules.size() == 3 && p.steps.size() > 60; },
+               [mark](PuppetProcess& p) { p.Send(mark); });
+  RunAndCompare({"iterations=400", "lengths=16,32", "layers=3", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().rules.size(), 4u);
+  EXPECT_EQ(process().calls_missing, 0u);
+  EXPECT_EQ(process().calls.size(), process().rules[3].call_sequence);
+  // While it learns again, the matcher keeps counting, and a replay of the calls finds the same.
+  abi::Matcher matcher;
+  matcher.SetRule(mark.rule, process().rules[2].next_iteration, true);
+  std::map<uint64_t, uint64_t> boundary_at;
+  for (const abi::CallRecord& call : process().calls) {
+    if (call.sequence < process().rules[2].call_sequence) continue;
+    const std::string& name = process().names[call.name_id];
+    abi::MatchEvent event = {};
+    event.op = call.op;
+    event.name_hash = abi::NameHash(name.data(), name.size());
+    event.bytes = call.bytes;
+    if ((matcher.OnEvent(event) & abi::kMatchedBoundary) != 0) {
+      boundary_at[call.sequence] = matcher.result().iteration;
+    }
+  }
+  EXPECT_GT(boundary_at.size(), 10u);
+  size_t learned = 0;
+  for (const abi::BoundaryEvent& boundary : process().boundaries) {
+    if (static_cast<abi::Level>(boundary.level) != abi::Level::kLearn) continue;
+    ++learned;
+    ASSERT_EQ(boundary_at.count(boundary.call_sequence), 1u) << boundary.call_sequence;
+    EXPECT_EQ(boundary_at[boundary.call_sequence], boundary.iteration);
+  }
+  EXPECT_EQ(learned, boundary_at.size());
+  uint64_t expected = 0;
+  for (const abi::StepEvent& step : process().steps) EXPECT_EQ(step.iteration, expected++);
+}
+
+TEST_F(InjectTest, PausesReleasesAndComesBack) {
+  abi::Control mark = MarkControl(CopyRule(1));
+  abi::Control paused = mark;
+  paused.level = static_cast<uint8_t>(abi::Level::kPaused);
+  abi::Control released = mark;
+  released.level = static_cast<uint8_t>(abi::Level::kReleased);
+  daemon_.OnCalls(60, [mark](PuppetProcess& p) { p.Send(mark); });
+  daemon_.When([](const PuppetProcess& p) { return p.steps.size() > 20; },
+               [paused](PuppetProcess& p) { p.Send(paused); });
+  daemon_.When([](const PuppetProcess& p) { return p.rules.size() == 3; },
+               [released](PuppetProcess& p) { p.Send(released); });
+  daemon_.When(
+      [](const PuppetProcess& p) {
+        return p.Sentence(abi::Feature::kCallbacks).find("released") != std::string::npos;
+      },
+      [mark](PuppetProcess& p) { p.Send(mark); });
+  RunAndCompare({"iterations=1500", "lengths=16,32", "sleep_us=1000"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().rules.size(), 5u);
+  EXPECT_EQ(static_cast<abi::Level>(process().rules[2].level), abi::Level::kPaused);
+  EXPECT_EQ(static_cast<abi::Level>(process().rules[3].level), abi::Level::kReleased);
+  EXPECT_EQ(static_cast<abi::Level>(process().rules[4].level), abi::Level::kMark);
+  size_t before = 0, between = 0, after = 0;
+  for (const abi::BoundaryEvent& boundary : process().boundaries) {
+    if (boundary.api_ns <= process().rules[2].api_ns) {
+      ++before;
+    } else if (boundary.api_ns < process().rules[4].api_ns) {
+      ++between;
+    } else {
+      ++after;
+    }
+  }
+  EXPECT_GT(before, 20u);
+  EXPECT_EQ(between, 0u);
+  EXPECT_GT(after, 20u);
 }
 
 }  // namespace

@@ -168,7 +168,7 @@ void PuppetDaemon::Serve() {
     bool all_gone = true;
     for (auto& process : processes_) {
       if (heartbeats_) process->writer_.Heartbeat(now_ns);
-      process->Poll(now_ns);
+      if (!read_late_ || process->gone) process->Poll(now_ns);
       all_gone = all_gone && process->gone;
     }
     while (!processes_.empty() && script_position_ < script_.size() &&

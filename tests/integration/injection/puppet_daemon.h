@@ -101,6 +101,9 @@ class PuppetDaemon : private ingest::InjectServer::Handler {
   // Heartbeats stop after this call, as if the daemon hung.
   void StopHeartbeats() { heartbeats_ = false; }
 
+  // Takes rings, but reads none before its process is gone. Before Start.
+  void ReadOnlyAfterTheEnd() { read_late_ = true; }
+
   void Start();
   // Serves until every process is gone and read, then stops.
   void Stop();
@@ -121,6 +124,7 @@ class PuppetDaemon : private ingest::InjectServer::Handler {
   std::vector<std::unique_ptr<PuppetProcess>> processes_;
   std::vector<Step> script_;
   size_t script_position_ = 0;
+  bool read_late_ = false;
   std::atomic<bool> heartbeats_{true};
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -1,0 +1,308 @@
+// What can go wrong around the injected library: training ends as it would without it, and the
+// daemon hears one sentence that says what happened and what to do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/integration/injection/inject_fixture.h"
+
+namespace seqpoint {
+namespace {
+
+using abi::Feature;
+using abi::FeatureState;
+using ::testing::HasSubstr;
+
+class FailureTest : public InjectTest {
+ protected:
+  abi::Control CounterControl() {
+    abi::Control control = MarkControl(CopyRule(1));
+    AddConfig(&control, 2, "gpu__time_duration.sum");
+    AddEntry(&control, 100, 16, 2, 3);
+    return control;
+  }
+  void SendAfterCalls(const abi::Control& control) {
+    daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  }
+};
+
+TEST_F(FailureTest, WithoutADaemonTrainingIsTheSame) {
+  extra_ = {{"SEQPOINT_DIR", "/nonexistent"}};
+  const ProgramResult profiled = Run({"iterations=100", "sync=10"});
+  const ProgramResult alone = Run({"iterations=100", "sync=10"}, false);
+  EXPECT_EQ(profiled.exit_status, 0) << profiled.output;
+  EXPECT_EQ(profiled.output, alone.output);
+}
+
+TEST_F(FailureTest, WithADaemonThatDoesNotAnswerTrainingIsTheSame) {
+  const ProgramResult profiled = Run({"iterations=100", "sync=10"});
+  const ProgramResult alone = Run({"iterations=100", "sync=10"}, false);
+  EXPECT_EQ(profiled.exit_status, 0) << profiled.output;
+  EXPECT_EQ(profiled.output, alone.output);
+}
+
+TEST_F(FailureTest, DisabledByTheUserItDoesNothing) {
+  extra_ = {{"SEQPOINT_DISABLE", "1"}};
+  daemon_.Start();
+  const ProgramResult result = Run({"iterations=20"});
+  daemon_.Stop();
+  EXPECT_EQ(result.exit_status, 0);
+  EXPECT_EQ(daemon_.process_count(), 0u);
+}
+
+TEST_F(FailureTest, CuptiHeldByAnotherTool) {
+  extra_ = {{"SWGPU_SET", "cupti.held_by=Nsight Systems"}};
+  RunAndCompare({"iterations=50", "nvtx=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kCallbacks),
+              testing::AllOf(HasSubstr("Nsight Systems"), HasSubstr("stop that tool")));
+  // NVTX needs no CUPTI: its ranges are still seen.
+  EXPECT_EQ(process().calls.size(), 100u);
+}
+
+TEST_F(FailureTest, NoCuptiAtAll) {
+  extra_ = {{"SEQPOINT_CUPTI_LIB", "/nonexistent/libcupti.so.13"}};
+  RunAndCompare({"iterations=50"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kCupti), HasSubstr("SEQPOINT_CUPTI_LIB"));
+}
+
+TEST_F(FailureTest, RealCuptiWithoutARealDriver) {
+  const char* real = "/usr/local/cuda/lib64/libcupti.so.13";
+  if (!std::filesystem::exists(real)) GTEST_SKIP() << real << " is not there: install CUDA 13";
+  extra_ = {{"SEQPOINT_CUPTI_LIB", real}};
+  RunAndCompare({"iterations=50"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("nvidia-smi"));
+}
+
+TEST_F(FailureTest, OldCuptiIsRefusedWithItsVersion) {
+  extra_ = {{"SWGPU_SET", "cupti.version=18"}};
+  RunAndCompare({"iterations=50"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kCupti), HasSubstr("version 18"));
+}
+
+TEST_F(FailureTest, OlderRecordGenerationsAreRead) {
+  extra_ = {{"SWGPU_SET", "cupti.version=22"}};
+  abi::Control control = MarkControl(CopyRule(1));
+  AddEntry(&control, 100, 16, abi::kConfigTrace, 1);
+  SendAfterCalls(control);
+  RunAndCompare({"iterations=200", "layers=6", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().CountRecords(abi::DataType::kKernel), 8u);
+  EXPECT_EQ(process().stats.invalid_timestamps, 0u);
+  EXPECT_EQ(process().stats.unknown_records, 0u);
+}
+
+TEST_F(FailureTest, NewerMajorVersionIsWatchedButNotRead) {
+  extra_ = {{"SWGPU_SET", "cupti.version=140000"}};
+  RunAndCompare({"iterations=50"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kActivity), HasSubstr("140000"));
+  EXPECT_GT(process().calls.size(), 400u);
+  EXPECT_EQ(process().records.size(), 0u);
+}
+
+TEST_F(FailureTest, CountersNeedAPermission) {
+  extra_ = {{"SWGPU_SET", "cupti.no_privileges=1"}};
+  SendAfterCalls(CounterControl());
+  RunAndCompare({"iterations=200", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kCounters),
+              testing::AllOf(HasSubstr("NVreg_RestrictProfilingToAdminUsers=0"),
+                             HasSubstr("CAP_SYS_ADMIN")));
+  ASSERT_EQ(process().configs.size(), 1u);
+  EXPECT_EQ(process().configs[0].event.status, 35u);
+  EXPECT_GT(process().steps.size(), 100u);  // marks go on
+}
+
+TEST_F(FailureTest, CountersUsedByAnotherTool) {
+  extra_ = {{"SWGPU_SET", "cupti.hardware_busy=1"}};
+  SendAfterCalls(CounterControl());
+  RunAndCompare({"iterations=200", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kCounters), HasSubstr("dcgmi"));
+  for (const CountersResult& result : process().counters) {
+    EXPECT_EQ(result.event.status, 26u);
+    EXPECT_TRUE(result.values.empty());
+  }
+}
+
+TEST_F(FailureTest, AMetricThatDoesNotExistAndOneThatNeedsPasses) {
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "gpu__time_duration.sum\nno__such_metric.sum");
+  AddConfig(&control, 3, "sm__throughput.avg.pct_of_peak_sustained_elapsed");
+  AddConfig(&control, 4, "gpu__time_duration.sum");
+  AddEntry(&control, 100, 16, 2, 1);
+  AddEntry(&control, 101, 16, 3, 1);
+  AddEntry(&control, 102, 16, 4, 1);
+  SendAfterCalls(control);
+  RunAndCompare({"iterations=200", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().configs.size(), 3u);
+  EXPECT_NE(process().configs[0].event.status, 0u);
+  EXPECT_THAT(process().configs[0].sentence, HasSubstr("\"no__such_metric.sum\""));
+  EXPECT_EQ(process().configs[1].event.passes, 8);
+  EXPECT_THAT(process().configs[1].sentence, HasSubstr("8 passes"));
+  EXPECT_EQ(process().configs[2].event.status, 0u);
+  ASSERT_EQ(process().counters.size(), 1u);
+  EXPECT_EQ(process().counters[0].event.config_id, 4);
+}
+
+TEST_F(FailureTest, LostAndInvalidRecordsAreCounted) {
+  extra_ = {{"SWGPU_SET", "cupti.zero_kernel_share=0.2,cupti.drop_share=0.1"}};
+  abi::Control control = MarkControl(CopyRule(1));
+  control.level = static_cast<uint8_t>(abi::Level::kTrace);
+  SendAfterCalls(control);
+  RunAndCompare({"iterations=300", "sleep_us=300"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_GT(process().stats.invalid_timestamps, 50u);
+  EXPECT_GT(process().stats.cupti_dropped, 50u);
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type == static_cast<uint16_t>(abi::DataType::kKernel)) {
+      EXPECT_NE(record.kernel.start_ns, 0u);
+    }
+  }
+}
+
+TEST_F(FailureTest, FatalErrorOfCupti) {
+  extra_ = {{"SWGPU_SET", "cupti.fatal_after=200"}};
+  RunAndCompare({"iterations=200"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kCupti), HasSubstr("fatal error"));
+}
+
+TEST_F(FailureTest, AFullRingDropsAndCounts) {
+  extra_ = {{"SEQPOINT_RING_BYTES", "65536"}};
+  daemon_.ReadOnlyAfterTheEnd();
+  RunAndCompare({"iterations=400", "layers=3"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  const size_t sent = 400 * (7 + 2) + 1;  // calls, and a record for each copy and memset
+  EXPECT_GT(process().stats.records_dropped, 1000u);
+  EXPECT_EQ(process().stats.records_received + process().stats.records_dropped, sent);
+  EXPECT_EQ(process().calls.size() + process().calls_missing, 400u * 7 + 1);
+  EXPECT_EQ(process().stats.lost, 0u);
+}
+
+TEST_F(FailureTest, KilledProcessLeavesEveryRecord) {
+  const ProgramResult result =
+      RunAndCompare({"iterations=200", "layers=3", "kill=99", "sleep_us=100"});
+  EXPECT_EQ(result.signal, SIGKILL);
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().calls.size(), 100u * 7);
+  EXPECT_EQ(process().calls_missing, 0u);
+  EXPECT_FALSE(process().stats.closed);
+}
+
+TEST_F(FailureTest, ExitWithoutHandlersLeavesEveryRecord) {
+  const ProgramResult result =
+      RunAndCompare({"iterations=200", "layers=3", "_exit=99", "sleep_us=100"});
+  EXPECT_EQ(result.exit_status, 7);
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().calls.size(), 100u * 7);
+  EXPECT_FALSE(process().stats.closed);
+}
+
+TEST_F(FailureTest, ExitStatusPassesThroughAndTheRingIsClosed) {
+  const ProgramResult result = RunAndCompare({"iterations=20", "status=5"});
+  EXPECT_EQ(result.exit_status, 5);
+  EXPECT_TRUE(process().stats.closed);
+}
+
+TEST_F(FailureTest, ADestroyedContextEndsTheMeasurement) {
+  SendAfterCalls(CounterControl());
+  RunAndCompare({"iterations=200", "lengths=16", "sleep_us=500", "destroy=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().counters.size(), 3u);
+  EXPECT_TRUE(process().stats.closed);
+}
+
+TEST_F(FailureTest, AForkedWorkerNeitherHangsNorWrites) {
+  const ProgramResult result = RunAndCompare({"iterations=100", "layers=3", "fork=50"});
+  EXPECT_EQ(result.Value("worker"), "0");
+  EXPECT_EQ(process().calls.size(), 100u * 7 + 1);
+  EXPECT_EQ(process().calls_missing, 0u);
+  EXPECT_EQ(process().stats.rejected, 0u);
+  EXPECT_EQ(process().CountRecords(abi::DataType::kCopy), 100u);
+}
+
+TEST_F(FailureTest, SeveralThreadsKeepOneOrder) {
+  daemon_.Start();
+  const ProgramResult result = Run({"iterations=500", "threads=3", "sync=5"});
+  daemon_.Stop();
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().calls_missing, 0u);
+  std::map<uint32_t, size_t> per_thread;
+  for (size_t i = 0; i < process().calls.size(); ++i) {
+    EXPECT_EQ(process().calls[i].sequence, i);
+    ++per_thread[process().calls[i].thread_id];
+  }
+  EXPECT_EQ(per_thread.size(), 4u);
+}
+
+TEST_F(FailureTest, MeasuresWhileOtherThreadsLaunch) {
+  abi::Control control = CounterControl();
+  AddEntry(&control, 101, 32, abi::kConfigTrace, 3);
+  SendAfterCalls(control);
+  daemon_.Start();
+  const ProgramResult result =
+      Run({"iterations=400", "lengths=16,32", "threads=2", "sleep_us=500"});
+  daemon_.Stop();
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().counters.size(), 3u);
+  EXPECT_GT(process().CountRecords(abi::DataType::kKernel), 24u);
+}
+
+TEST_F(FailureTest, WhatIsCapturedIntoAGraphIsNoCall) {
+  RunAndCompare({"iterations=20", "layers=3", "capture=10"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  size_t graphs = 0, launches = 0;
+  for (const abi::CallRecord& call : process().calls) {
+    const abi::Op op = static_cast<abi::Op>(call.op);
+    launches += op == abi::Op::kLaunch;
+    if (op != abi::Op::kGraphLaunch) continue;
+    ++graphs;
+    EXPECT_EQ(process().names[call.name_id], "graph#1");
+  }
+  if (graphs == 0) GTEST_SKIP() << "the software GPU captures no streams";
+  EXPECT_EQ(launches, 20u * 5);
+  EXPECT_EQ(process().CountRecords(abi::DataType::kGraph), 1u);
+}
+
+TEST_F(FailureTest, ADaemonThatHangsStopsTheLearning) {
+  daemon_.OnCalls(10, [this](PuppetProcess&) { daemon_.StopHeartbeats(); });
+  daemon_.Start();
+  EXPECT_EQ(Run({"iterations=2500", "sleep_us=1000"}).exit_status, 0);
+  daemon_.Stop();
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().rules.size(), 2u);
+  EXPECT_EQ(static_cast<abi::Level>(process().rules[1].level), abi::Level::kMark);
+  EXPECT_EQ(process().calls.size(), process().rules[1].call_sequence);
+}
+
+TEST_F(FailureTest, NvtxBelongsToAnotherTool) {
+  extra_ = {{"NVTX_INJECTION64_PATH", "/nonexistent/other_tool.so"}};
+  RunAndCompare({"iterations=20", "nvtx=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kNvtx), HasSubstr("/nonexistent/other_tool.so"));
+}
+
+TEST_F(FailureTest, ASecondCopyOfTheLibraryStandsDown) {
+  const std::string copy = directory_.path() + "/copy.so";
+  std::filesystem::copy_file(SEQPOINT_INJECT_LIBRARY, copy);
+  extra_ = {{"LD_PRELOAD", std::string(SEQPOINT_INJECT_LIBRARY) + ":" + copy},
+            {"CUDA_INJECTION64_PATH", copy}};
+  RunAndCompare({"iterations=20", "layers=3"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().calls.size(), 20u * 7 + 1);
+}
+
+}  // namespace
+}  // namespace seqpoint
