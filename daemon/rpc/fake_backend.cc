@@ -31,6 +31,8 @@ int64_t TotalIterations(const v1::Horizon& horizon) {
 v1::Projection Projected(const v1::Job& job, const v1::Horizon& horizon, double per_iteration,
                          double confidence) {
   v1::Projection projection;
+  projection.set_metric("time");
+  projection.set_unit("ns");
   projection.set_confidence(confidence);
   projection.set_horizon_kind(horizon.kind());
   projection.set_iterations_so_far(job.iterations());
@@ -116,7 +118,8 @@ void FakeBackend::PutJob(v1::Job job) {
 
 v1::Job FakeBackend::JobNow(const std::string& id) {
   absl::MutexLock lock(&mutex_);
-  return jobs_[id];
+  auto it = jobs_.find(id);
+  return it == jobs_.end() ? v1::Job() : it->second;
 }
 
 void FakeBackend::SetIterations(int64_t iterations) {
@@ -282,8 +285,6 @@ absl::StatusOr<v1::ProjectReply> FakeBackend::Project(const v1::ProjectRequest& 
   v1::ProjectReply reply;
   if (request.metric().empty() || request.metric() == "time") {
     *reply.mutable_projection() = Projected(**job, horizon, kIterationNs, request.confidence());
-    reply.mutable_projection()->set_metric("time");
-    reply.mutable_projection()->set_unit("ns");
   } else if (request.metric() == "dram__bytes.sum") {
     *reply.mutable_projection() = Projected(**job, horizon, 3.2e9, request.confidence());
     reply.mutable_projection()->set_metric(request.metric());

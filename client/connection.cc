@@ -1,0 +1,273 @@
+#include "client/connection.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr absl::Duration kStartTimeout = absl::Seconds(15);
+
+const char* NonEmptyEnv(const char* name) {
+  const char* value = getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+std::string FallbackDirectory() { return absl::StrCat("/tmp/seqpoint-", getuid()); }
+
+// In /tmp anybody could have made the folder first.
+bool IsOursAlone(const std::string& directory) {
+  struct stat info;
+  return lstat(directory.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == getuid() &&
+         (info.st_mode & 077) == 0;
+}
+
+// Where a private daemon of this user may put its sockets.
+absl::StatusOr<std::string> PrivateDirectory() {
+  std::string directory;
+  if (const char* own = NonEmptyEnv("SEQPOINT_DIR")) {
+    directory = own;
+  } else if (const char* runtime = NonEmptyEnv("XDG_RUNTIME_DIR")) {
+    directory = absl::StrCat(runtime, "/seqpoint");
+  } else {
+    directory = getuid() == 0 ? "/run/seqpoint" : FallbackDirectory();
+  }
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(directory).parent_path(), error);
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::UnavailableError(absl::StrCat("cannot make ", directory, ": ", strerror(errno),
+                                               "; set SEQPOINT_DIR to a folder of yours"));
+  }
+  if (directory == FallbackDirectory() && !IsOursAlone(directory)) {
+    return absl::UnavailableError(
+        absl::StrCat(directory, " is not a folder of yours alone; set SEQPOINT_DIR to one"));
+  }
+  return directory;
+}
+
+std::string LastLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line, last;
+  while (std::getline(file, line)) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+absl::StatusOr<std::string> ReadPem(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file || text.str().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
+  }
+  return text.str();
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
+    const ConnectOptions& options) {
+  grpc::SslCredentialsOptions tls;
+  const std::pair<const std::string*, std::string*> files[] = {
+      {&options.ca_file, &tls.pem_root_certs},
+      {&options.certificate_file, &tls.pem_cert_chain},
+      {&options.key_file, &tls.pem_private_key}};
+  for (auto [path, target] : files) {
+    if (path->empty()) continue;
+    absl::StatusOr<std::string> pem = ReadPem(*path);
+    if (!pem.ok()) return pem.status();
+    *target = *std::move(pem);
+  }
+  return grpc::SslCredentials(tls);
+}
+
+}  // namespace
+
+int ExitCodeFor(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kExitOk;
+    case absl::StatusCode::kInvalidArgument:
+      return kExitUsage;
+    case absl::StatusCode::kUnavailable:
+      return kExitNoDaemon;
+    case absl::StatusCode::kNotFound:
+      return kExitNoSuchJob;
+    case absl::StatusCode::kFailedPrecondition:
+      return kExitNotEnoughData;
+    default:
+      return kExitError;
+  }
+}
+
+absl::Status Connection::FromGrpc(const grpc::Status& status) {
+  std::string message = status.error_message();
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    message = absl::StrCat("the daemon does not know this question (", message,
+                           "); it is older than this program: restart it after an update");
+  } else if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    message = absl::StrCat("no answer from the daemon in ", kCallTimeout.count(),
+                           " s; is it stopped or its disk stuck? (", message, ")");
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
+}
+
+std::vector<std::string> SocketDirectories() {
+  if (const char* own = NonEmptyEnv("SEQPOINT_DIR")) return {own};
+  std::vector<std::string> directories;
+  if (const char* runtime = NonEmptyEnv("XDG_RUNTIME_DIR")) {
+    directories.push_back(absl::StrCat(runtime, "/seqpoint"));
+  }
+  directories.push_back("/run/seqpoint");
+  if (IsOursAlone(FallbackDirectory())) directories.push_back(FallbackDirectory());
+  return directories;
+}
+
+bool Answers(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  memcpy(address.sun_path, path.data(), path.size());
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bool answers = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  close(fd);
+  return answers;
+}
+
+std::string FindCompanion(const char* environment, const std::string& name) {
+  if (const char* path = NonEmptyEnv(environment)) return path;
+  std::error_code error;
+  std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* folder : {".", "../lib", "../lib/seqpoint", "../lib64", "../libexec"}) {
+    std::filesystem::path path = (here / folder / name).lexically_normal();
+    if (std::filesystem::is_regular_file(path, error)) return path;
+  }
+  return "";
+}
+
+std::string FindDaemonProgram() {
+  std::string beside = FindCompanion("SEQPOINT_DAEMON", "seqpointd");
+  if (!beside.empty()) return beside;
+  const char* path = getenv("PATH");
+  for (const std::string& folder :
+       std::vector<std::string>(absl::StrSplit(path == nullptr ? "" : path, ':'))) {
+    std::string program = folder + "/seqpointd";
+    if (!folder.empty() && access(program.c_str(), X_OK) == 0) return program;
+  }
+  return "";
+}
+
+absl::StatusOr<std::string> StartPrivateDaemon() {
+  absl::StatusOr<std::string> directory = PrivateDirectory();
+  if (!directory.ok()) return directory;
+  std::string program = FindDaemonProgram();
+  if (program.empty()) {
+    return absl::UnavailableError(
+        "seqpointd was found neither beside this program nor in PATH; install it, or set "
+        "SEQPOINT_DAEMON to its path");
+  }
+  std::string socket = *directory + "/api.sock";
+  std::string log = *directory + "/seqpointd.log";
+  // All that the child needs is made before the fork: gRPC's threads may hold any lock.
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    // The daemon must not be profiled, nor anything else be loaded into it.
+    std::string text = *entry;
+    if (text.rfind("SEQPOINT_DIR=", 0) != 0 && text.rfind("LD_PRELOAD=", 0) != 0) {
+      environment.push_back(text);
+    }
+  }
+  environment.push_back("SEQPOINT_DIR=" + *directory);
+  std::vector<char*> pointers;
+  for (std::string& entry : environment) pointers.push_back(entry.data());
+  pointers.push_back(nullptr);
+  pid_t child = fork();
+  if (child < 0) return absl::UnavailableError(absl::StrCat("fork: ", strerror(errno)));
+  if (child == 0) {
+    setsid();
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    int null = open("/dev/null", O_RDONLY);
+    int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(null, 0);
+    dup2(out < 0 ? null : out, 1);
+    dup2(out < 0 ? null : out, 2);
+    close_range(3, ~0u, 0);
+    execle(program.c_str(), "seqpointd", "--private", nullptr, pointers.data());
+    _exit(127);
+  }
+  absl::Time deadline = absl::Now() + kStartTimeout;
+  bool ended = false;
+  while (absl::Now() < deadline) {
+    if (Answers(socket)) return directory;
+    // Another one may have been started at the same moment and have won: then its socket answers
+    // soon although ours has ended.
+    if (!ended && waitpid(child, nullptr, WNOHANG) == child) {
+      ended = true;
+      deadline = std::min(deadline, absl::Now() + absl::Seconds(2));
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  std::string reason = LastLine(log);
+  return absl::UnavailableError(
+      absl::StrCat(program, ended ? " ended" : " does not answer", " after its start",
+                   reason.empty() ? "" : absl::StrCat(": ", reason), "; its log is ", log));
+}
+
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  if (!options.server.empty()) {
+    absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = TlsCredentials(options);
+    if (!credentials.ok()) return credentials.status();
+    return std::unique_ptr<Connection>(
+        new Connection(grpc::CreateCustomChannel(options.server, *credentials, arguments), ""));
+  }
+  std::vector<std::string> sockets;
+  if (!options.socket_path.empty()) {
+    sockets.push_back(options.socket_path);
+  } else {
+    for (const std::string& directory : SocketDirectories()) {
+      sockets.push_back(directory + "/api.sock");
+    }
+  }
+  std::string found;
+  for (const std::string& socket : sockets) {
+    if (found.empty() && Answers(socket)) found = socket;
+  }
+  if (found.empty() && options.start_private && options.socket_path.empty()) {
+    absl::StatusOr<std::string> directory = StartPrivateDaemon();
+    if (!directory.ok()) {
+      return absl::UnavailableError(
+          absl::StrCat("no daemon answers on ", absl::StrJoin(sockets, ", "),
+                       ", and none could be started: ", std::string(directory.status().message())));
+    }
+    found = *directory + "/api.sock";
+  }
+  if (found.empty()) {
+    return absl::UnavailableError(absl::StrCat("no daemon answers on ",
+                                               absl::StrJoin(sockets, ", "),
+                                               "; start seqpointd, or set SEQPOINT_DIR"));
+  }
+  return std::unique_ptr<Connection>(new Connection(
+      grpc::CreateCustomChannel("unix:" + found, grpc::InsecureChannelCredentials(), arguments),
+      std::filesystem::path(found).parent_path()));
+}
+
+}  // namespace seqpoint::client

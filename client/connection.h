@@ -1,0 +1,91 @@
+// Finding a daemon, starting a private one when none answers, and calling it.
+// Threading: a Connection may be used from several threads. Ownership: owns its channel.
+#ifndef CLIENT_CONNECTION_H_
+#define CLIENT_CONNECTION_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "seqpoint/v1/profiler.grpc.pb.h"
+
+namespace seqpoint::client {
+
+// Exit codes of `seqpoint`; documented in --help.
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitError = 1,
+  kExitUsage = 2,
+  kExitNoDaemon = 3,
+  kExitNoSuchJob = 4,
+  kExitNotEnoughData = 5,
+};
+int ExitCodeFor(const absl::Status& status);
+
+struct ConnectOptions {
+  std::string socket_path;       // empty: search
+  bool start_private = true;     // when no daemon answers
+  std::string server;            // host:port, with TLS; empty: the socket
+  std::string ca_file;           // PEM; empty: the system's
+  std::string certificate_file;  // PEM, with key_file: mutual TLS
+  std::string key_file;
+};
+
+class Connection {
+ public:
+  // Errors: Unavailable (exit code 3) with what was tried.
+  static absl::StatusOr<std::unique_ptr<Connection>> Open(const ConnectOptions& options);
+
+  v1::Profiler::Stub& stub() { return *stub_; }
+  // Folder of the daemon's sockets, for SEQPOINT_DIR; empty with --server.
+  const std::string& directory() const { return directory_; }
+
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(grpc::Status (v1::Profiler::Stub::*call)(grpc::ClientContext*,
+                                                                      const Request&, Reply*),
+                             const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+    Reply reply;
+    grpc::Status status = (stub_.get()->*call)(&context, request, &reply);
+    if (!status.ok()) return FromGrpc(status);
+    return reply;
+  }
+
+  static absl::Status FromGrpc(const grpc::Status& status);
+
+ private:
+  static constexpr std::chrono::seconds kCallTimeout{60};
+
+  Connection(std::shared_ptr<grpc::Channel> channel, std::string directory)
+      : stub_(v1::Profiler::NewStub(channel)), directory_(std::move(directory)) {}
+
+  std::unique_ptr<v1::Profiler::Stub> stub_;
+  std::string directory_;
+};
+
+// Folders in which a daemon's sockets may be, in the order of search: $SEQPOINT_DIR alone when it
+// is set; else $XDG_RUNTIME_DIR/seqpoint, /run/seqpoint and /tmp/seqpoint-UID.
+std::vector<std::string> SocketDirectories();
+
+// True when somebody accepts connections at `path`.
+bool Answers(const std::string& path);
+
+// Path of a file that is installed or built with this program: beside it, in ../lib, ../libexec,
+// or as `environment` says. Empty: not found.
+std::string FindCompanion(const char* environment, const std::string& name);
+
+// seqpointd beside this program, in PATH, or as SEQPOINT_DAEMON says. Empty: not found.
+std::string FindDaemonProgram();
+
+// Starts `seqpointd --private` and waits until it answers. Returns its folder.
+absl::StatusOr<std::string> StartPrivateDaemon();
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_CONNECTION_H_

@@ -1,0 +1,78 @@
+// Figures and tables for people: three to five digits, a unit, and an interval whose digits fit its
+// width. ASCII only, so that logs and any terminal can show it.
+// Threading: pure functions; a Table belongs to one thread.
+#ifndef CLIENT_FORMAT_H_
+#define CLIENT_FORMAT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::client {
+
+std::string FormatCount(int64_t count);    // 5,000
+std::string FormatShare(double share);     // 12.5 %
+std::string FormatTime(int64_t epoch_ns);  // 2026-01-02 10:15:00, local; "-" for 0
+
+// `unit` is a Projection's: "ns" becomes us ... d, "B" kB ... PB, "1" k ... P, others likewise.
+std::string FormatQuantity(double value, std::string_view unit);
+
+struct FormattedEstimate {
+  std::string value;      // 3.333 min
+  std::string interval;   // 3.320 to 3.347 min
+  std::string precision;  // +-0.40 %; empty for an exact value
+};
+FormattedEstimate FormatEstimate(const v1::Estimate& estimate, std::string_view unit);
+
+// "37" or "37 x 12"; "-" when there is none.
+template <typename Lengths>
+std::string FormatLengths(const Lengths& lengths) {
+  std::string text;
+  for (int64_t length : lengths) {
+    if (!text.empty()) text += " x ";
+    text += FormatCount(length);
+  }
+  return text.empty() ? "-" : text;
+}
+
+std::string JobStateName(v1::JobState state);  // "marking"
+std::string FeatureStateName(v1::FeatureState state);
+std::string LevelName(v1::Level level);
+std::string JobTitle(const v1::Job& job);  // gnmt@r1 (job 1)
+
+// What was left out, in words: "4 distorted iterations, 12 records dropped by the ring"; empty when
+// nothing was.
+std::string FormatLosses(const v1::Losses& losses);
+
+// One line on how a live job is doing, at most `width` characters.
+std::string ProgressLine(const v1::Job& job, int width);
+
+// A C++ symbol as it was written; other names as they are.
+std::string Demangle(const std::string& name);
+
+// Columns of equal width, two spaces apart, without trailing spaces.
+class Table {
+ public:
+  enum Align { kLeft, kRight };
+  struct Column {
+    std::string title;
+    Align align = kLeft;
+  };
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  void AddRow(std::vector<std::string> cells);  // as many as there are columns
+  bool empty() const { return rows_.empty(); }
+  // With `max_width` > 0 the last column is cut with "..." to fit.
+  std::string ToString(int max_width = 0) const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_FORMAT_H_

@@ -1,0 +1,75 @@
+#include "client/help.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr size_t kNameColumns = 30;
+constexpr size_t kLineColumns = 98;
+
+std::string Entry(const std::string& name, const std::string& description) {
+  std::string text = absl::StrCat("  ", name);
+  size_t column = text.size();
+  auto indent = [&] {
+    text.append(kNameColumns > column ? kNameColumns - column : 1, ' ');
+    column = std::max(kNameColumns, column + 1);
+  };
+  auto new_line = [&] {
+    text += '\n';
+    column = 0;
+    indent();
+  };
+  if (column >= kNameColumns) {
+    new_line();
+  } else {
+    indent();
+  }
+  bool first = true;
+  for (const std::string& word : std::vector<std::string>(absl::StrSplit(description, ' '))) {
+    if (!first && column + 1 + word.size() > kLineColumns) {
+      new_line();
+      first = true;
+    }
+    absl::StrAppend(&text, first ? "" : " ", word);
+    column += word.size() + (first ? 0 : 1);
+    first = false;
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string HelpFormatter::make_usage(const CLI::App* app, std::string name) const {
+  std::string usage = absl::StrCat("\nUsage: ", name);
+  for (const CLI::Option* option : app->get_options()) {
+    if (!option->get_positional()) continue;
+    absl::StrAppend(&usage, option->get_required() ? " " : " [", option->get_name(true),
+                    option->get_expected_max() > 1 ? " ..." : "",
+                    option->get_required() ? "" : "]");
+  }
+  usage += " [OPTIONS]";
+  if (app->get_prefix_command()) usage += " -- COMMAND [ARGUMENT ...]";
+  if (!app->get_subcommands([](const CLI::App*) { return true; }).empty()) usage += " COMMAND";
+  return usage + "\n";
+}
+
+std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
+  std::string name = option->get_name(is_positional, !is_positional);
+  std::string type = option->get_type_name();
+  // A check adds its own words to the type, behind a colon.
+  type = type.substr(0, type.find(':'));
+  if (!is_positional && option->get_type_size() > 0 && !type.empty()) {
+    absl::StrAppend(&name, " ", type);
+  }
+  return Entry(name, option->get_description());
+}
+
+std::string HelpFormatter::make_subcommand(const CLI::App* app) const {
+  return Entry(app->get_name(), app->get_description());
+}
+
+}  // namespace seqpoint::client

@@ -1,0 +1,309 @@
+#include "client/lengths.h"
+
+#include <errno.h>
+#include <string.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr int64_t kMaxLength = 1'000'000'000'000;
+constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
+constexpr int kShownBadRows = 5;
+constexpr size_t kBatchesPerWindow = 100;
+// Random orders that are averaged: more would not change a length's share by a visible amount.
+constexpr int64_t kSimulatedEpochs = 20;
+
+using Lengths = std::array<int64_t, 2>;  // the second is 0 when there is only one
+
+struct LengthRows {
+  std::vector<std::string> columns;  // one or two
+  std::vector<Lengths> rows;
+};
+
+// Lines of a plain or gzip file.
+class LineReader {
+ public:
+  explicit LineReader(const std::string& path) : file_(gzopen(path.c_str(), "rb"), &gzclose) {
+    if (file_ != nullptr) gzbuffer(file_.get(), 1 << 17);
+  }
+  bool ok() const { return file_ != nullptr; }
+
+  // False at the end or on an error, which Error() then tells.
+  bool Next(std::string* line) {
+    line->clear();
+    char buffer[4096];
+    while (gzgets(file_.get(), buffer, sizeof(buffer)) != nullptr) {
+      line->append(buffer);
+      if (!line->empty() && line->back() == '\n') break;
+    }
+    if (line->empty()) return false;
+    while (!line->empty() && (line->back() == '\n' || line->back() == '\r')) line->pop_back();
+    ++number_;
+    return true;
+  }
+  int64_t number() const { return number_; }
+  std::string Error() const {  // empty: none
+    int code = 0;
+    const char* text = gzerror(file_.get(), &code);
+    if (code == Z_OK || code == Z_STREAM_END) return "";
+    return code == Z_ERRNO ? strerror(errno) : text;
+  }
+
+ private:
+  std::unique_ptr<gzFile_s, decltype(&gzclose)> file_;
+  int64_t number_ = 0;
+};
+
+// Fields of a CSV line; quotes may hold commas, and doubled quotes.
+std::vector<std::string> SplitCsv(const std::string& line) {
+  std::vector<std::string> fields(1);
+  bool quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    char c = line[i];
+    if (c == '"') {
+      if (quoted && i + 1 < line.size() && line[i + 1] == '"') {
+        fields.back() += line[++i];
+      } else {
+        quoted = !quoted;
+      }
+    } else if (c == ',' && !quoted) {
+      fields.emplace_back();
+    } else {
+      fields.back() += c;
+    }
+  }
+  for (std::string& field : fields) absl::StripAsciiWhitespace(&field);
+  return fields;
+}
+
+absl::StatusOr<std::vector<size_t>> ChooseColumns(const LengthsOptions& options,
+                                                  const std::vector<std::string>& header) {
+  std::vector<size_t> chosen;
+  if (!options.columns.empty()) {
+    for (const std::string& name : options.columns) {
+      auto it = std::find(header.begin(), header.end(), name);
+      if (it == header.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            options.path, ": no column \"", name, "\"; there are ", absl::StrJoin(header, ", ")));
+      }
+      chosen.push_back(it - header.begin());
+    }
+    if (chosen.size() > 2) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(chosen.size(), " length columns are named; one or two are possible"));
+    }
+    return chosen;
+  }
+  auto total = std::find(header.begin(), header.end(), "len_total");
+  if (total != header.end()) return std::vector<size_t>{size_t(total - header.begin())};
+  for (size_t i = 0; i < header.size() && chosen.size() < 2; ++i) {
+    if (absl::StrContains(absl::AsciiStrToLower(header[i]), "len")) chosen.push_back(i);
+  }
+  if (chosen.empty() && header.size() <= 2) {
+    for (size_t i = 0; i < header.size(); ++i) chosen.push_back(i);
+  }
+  if (chosen.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.path, ": which column is the length? There are ",
+                     absl::StrJoin(header, ", "), "; name one or two with --length-column"));
+  }
+  return chosen;
+}
+
+absl::StatusOr<LengthRows> ReadRows(const LengthsOptions& options) {
+  LineReader reader(options.path);
+  if (!reader.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read ", options.path, ": ", strerror(errno)));
+  }
+  std::string line;
+  if (!reader.Next(&line)) {
+    std::string error = reader.Error();
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read ", options.path, ": ", error.empty() ? "it is empty" : error));
+  }
+  if (absl::StartsWith(line, "\xEF\xBB\xBF")) line.erase(0, 3);
+  std::vector<std::string> header = SplitCsv(line);
+  int64_t number = 0;
+  if (std::any_of(header.begin(), header.end(),
+                  [&](const std::string& name) { return absl::SimpleAtoi(name, &number); })) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.path, ":1: \"", line, "\" is not a header; the first line must name the columns"));
+  }
+  absl::StatusOr<std::vector<size_t>> chosen = ChooseColumns(options, header);
+  if (!chosen.ok()) return chosen.status();
+
+  LengthRows result;
+  for (size_t column : *chosen) result.columns.push_back(header[column]);
+  int64_t bad_rows = 0;
+  std::string bad;
+  while (reader.Next(&line)) {
+    if (absl::StripAsciiWhitespace(line).empty()) continue;
+    std::vector<std::string> fields = SplitCsv(line);
+    Lengths lengths = {};
+    std::string problem;
+    for (size_t i = 0; i < chosen->size() && problem.empty(); ++i) {
+      size_t column = (*chosen)[i];
+      if (column >= fields.size()) {
+        problem =
+            absl::StrCat("\"", line, "\" has ", fields.size(), " of ", header.size(), " columns");
+      } else if (!absl::SimpleAtoi(fields[column], &lengths[i]) || lengths[i] < 0 ||
+                 lengths[i] > kMaxLength) {
+        problem = absl::StrCat("\"", fields[column], "\" in column ", header[column],
+                               " is not a whole number from 0 to ", kMaxLength);
+      }
+    }
+    if (problem.empty()) {
+      for (int64_t& length : lengths) {
+        length = (length + options.pad_to - 1) / options.pad_to * options.pad_to;
+      }
+      result.rows.push_back(lengths);
+    } else if (++bad_rows <= kShownBadRows) {
+      absl::StrAppend(&bad, bad.empty() ? "" : "\n", options.path, ":", reader.number(), ": ",
+                      problem);
+    }
+  }
+  if (std::string error = reader.Error(); !error.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot read ", options.path, " beyond line ",
+                                                   reader.number(), ": ", error,
+                                                   "; is the file truncated?"));
+  }
+  if (bad_rows > kShownBadRows) {
+    absl::StrAppend(&bad, "\n... and ", bad_rows - kShownBadRows, " more");
+  }
+  if (bad_rows > 0) return absl::InvalidArgumentError(bad);
+  if (result.rows.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.path, ": there is a header, but no row below it"));
+  }
+  return result;
+}
+
+// Counts the padded lengths of one epoch's batches into `counts`; `random` shuffles.
+void CountBatches(const LengthRows& lengths, const LengthsOptions& options, std::mt19937_64* random,
+                  std::map<Lengths, int64_t>* counts) {
+  const auto batch = static_cast<size_t>(options.batch);
+  std::vector<size_t> order(lengths.rows.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  auto sort = [&](size_t begin, size_t end) {
+    std::stable_sort(order.begin() + begin, order.begin() + end, [&](size_t a, size_t b) {
+      return lengths.rows[a][0] + lengths.rows[a][1] < lengths.rows[b][0] + lengths.rows[b][1];
+    });
+  };
+  if (options.order == ExampleOrder::kShuffle || options.order == ExampleOrder::kBucket) {
+    std::shuffle(order.begin(), order.end(), *random);
+  }
+  if (options.order == ExampleOrder::kSorted) sort(0, order.size());
+  if (options.order == ExampleOrder::kBucket) {
+    // Windows longer than the file are one; the comparison avoids an overflow of huge batches.
+    size_t window = batch > order.size() ? order.size() : batch * kBatchesPerWindow;
+    for (size_t begin = 0; begin < order.size(); begin += window) {
+      sort(begin, std::min(order.size(), begin + window));
+    }
+  }
+  for (size_t begin = 0; begin < order.size();) {
+    size_t size = std::min(batch, order.size() - begin);
+    if (size < batch && options.drop_last) break;
+    Lengths longest = {};
+    for (size_t i = begin; i < begin + size; ++i) {
+      const Lengths& row = lengths.rows[order[i]];
+      longest = {std::max(longest[0], row[0]), std::max(longest[1], row[1])};
+    }
+    ++(*counts)[longest];
+    begin += size;
+  }
+}
+
+// Makes the counts sum to `total`, each within one of its share.
+void ScaleCounts(int64_t total, std::map<Lengths, int64_t>* counts) {
+  int64_t sum = 0;
+  for (const auto& [key, count] : *counts) sum += count;
+  // Rounding the running sum, not each count, keeps the sum exact.
+  double running = 0;
+  int64_t given = 0;
+  for (auto& [key, count] : *counts) {
+    running += static_cast<double>(count) / static_cast<double>(sum) * static_cast<double>(total);
+    count = std::llround(running) - given;
+    given += count;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
+  if (options.epochs < 1 || options.batch < 0 || options.pad_to < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("epochs = ", options.epochs, ", batch = ", options.batch,
+                     ", pad-to = ", options.pad_to, ": each must be positive"));
+  }
+  absl::StatusOr<LengthRows> lengths = ReadRows(options);
+  if (!lengths.ok()) return lengths.status();
+
+  v1::Horizon horizon;
+  std::string source =
+      absl::StrCat(options.path, " (", absl::StrJoin(lengths->columns, ", "), "), ", options.epochs,
+                   options.epochs == 1 ? " epoch" : " epochs");
+  std::map<Lengths, int64_t> counts;
+  bool random_order =
+      options.order == ExampleOrder::kShuffle || options.order == ExampleOrder::kBucket;
+  if (options.batch == 0) {
+    for (const Lengths& row : lengths->rows) ++counts[row];
+  } else {
+    // The same file always gives the same answer.
+    std::mt19937_64 random(1);
+    int64_t simulated = random_order ? std::min(options.epochs, kSimulatedEpochs) : 1;
+    for (int64_t epoch = 0; epoch < simulated; ++epoch) {
+      CountBatches(*lengths, options, &random, &counts);
+    }
+    absl::StrAppend(&source, ", batches of ", options.batch);
+    if (counts.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.path, ": ", lengths->rows.size(), " examples make no batch of ",
+                       options.batch, "; leave --drop-last out or choose a smaller --batch"));
+    }
+  }
+  int64_t sum = 0;
+  for (const auto& [key, count] : counts) sum += count;
+  bool scaled = random_order && options.batch > 0;
+  int64_t per_epoch =
+      scaled ? sum / std::min(options.epochs, kSimulatedEpochs) : sum;  // equal in every epoch
+  if (options.epochs > kMaxIterations / per_epoch) {
+    return absl::InvalidArgumentError(absl::StrCat("epochs = ", options.epochs, " of ", per_epoch,
+                                                   " iterations are more than ", kMaxIterations,
+                                                   " iterations"));
+  }
+  if (scaled) {
+    // Of the whole run, so that lengths that an epoch has rarely are not rounded away.
+    horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
+    horizon.set_epochs(1);
+    ScaleCounts(per_epoch * options.epochs, &counts);
+  } else {
+    horizon.set_kind(v1::Horizon::KIND_HISTOGRAM);
+    horizon.set_epochs(options.epochs);
+  }
+  horizon.set_iterations(per_epoch * options.epochs);
+  horizon.set_source(source);
+  for (const auto& [key, count] : counts) {
+    if (count == 0) continue;
+    v1::LengthCount* entry = horizon.add_histogram();
+    for (size_t i = 0; i < lengths->columns.size(); ++i) entry->add_lengths(key[i]);
+    entry->set_count(count);
+  }
+  return horizon;
+}
+
+}  // namespace seqpoint::client

@@ -1,0 +1,397 @@
+#include "client/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "client/format.h"
+#include "client/progress.h"
+#include "client/text.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr int kRedrawMs = 250;
+constexpr absl::Duration kReconnectPause = absl::Milliseconds(500);
+// After the program's end, for its last records to reach the answer.
+constexpr absl::Duration kSettleTimeout = absl::Seconds(10);
+constexpr absl::Duration kJoinTimeout = absl::Seconds(1);
+constexpr int kCannotExecute = 126;
+constexpr int kNotFound = 127;
+
+// Signals that go on to the program. The terminal sends its own to the whole process group.
+constexpr int kForwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM};
+
+void Say(const std::string& text) { fprintf(stderr, "seqpoint: %s\n", text.c_str()); }
+
+bool IsOver(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_LOST;
+}
+
+// Keeps the latest state of a job, for as long as it lives; connects again when the daemon was
+// restarted.
+class Watcher {
+ public:
+  Watcher(Connection* connection, const v1::Job& job)
+      : connection_(connection), id_(job.id()), job_(job), thread_([this] { Loop(); }) {}
+  ~Watcher() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stop_ = true;
+      if (context_ != nullptr) context_->TryCancel();
+    }
+    thread_.join();
+  }
+
+  v1::Job job() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return job_;
+  }
+  // Waits until the job is over; false when it is not after `timeout`.
+  bool WaitForEnd(absl::Duration timeout) { return over_.WaitForNotificationWithTimeout(timeout); }
+
+ private:
+  void Loop() {
+    while (true) {
+      grpc::ClientContext context;
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (stop_) return;
+        context_ = &context;
+      }
+      v1::WatchJobRequest request;
+      request.set_job(id_);
+      auto reader = connection_->stub().WatchJob(&context, request);
+      v1::WatchJobReply reply;
+      while (reader->Read(&reply)) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        job_ = reply.job();
+      }
+      reader->Finish().IgnoreError();
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        context_ = nullptr;
+        if (IsOver(job_)) {
+          over_.Notify();
+          return;
+        }
+        if (stop_) return;
+      }
+      absl::SleepFor(kReconnectPause);
+    }
+  }
+
+  Connection* const connection_;
+  const std::string id_;
+  std::mutex mutex_;
+  v1::Job job_;                             // under mutex_
+  grpc::ClientContext* context_ = nullptr;  // under mutex_
+  bool stop_ = false;                       // under mutex_
+  absl::Notification over_;
+  std::thread thread_;
+};
+
+// Runs in the child, between fork and exec: only what is safe there. Reports a failed exec through
+// the pipe.
+[[noreturn]] void Execute(char* const* arguments, char* const* environment, int error_pipe) {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execvpe(arguments[0], arguments, environment);
+  int error = errno;
+  if (write(error_pipe, &error, sizeof(error)) < 0) _exit(kNotFound);
+  _exit(error == ENOENT ? kNotFound : kCannotExecute);
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& text : strings) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Ends this process as the program ended.
+int EndLike(int wait_status) {
+  if (WIFEXITED(wait_status)) return WEXITSTATUS(wait_status);
+  int signal_number = WTERMSIG(wait_status);
+  // The program has dumped core if it wanted to; we must not overwrite that.
+  rlimit no_core = {0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  signal(signal_number, SIG_DFL);
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, signal_number);
+  raise(signal_number);
+  pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+  return 128 + signal_number;
+}
+
+class Supervisor {
+ public:
+  // Blocks the signals that it will read; call before any thread starts.
+  Supervisor() {
+    sigemptyset(&signals_);
+    for (int number : kForwarded) sigaddset(&signals_, number);
+    for (int number : {SIGCHLD, SIGTSTP, SIGCONT, SIGWINCH}) sigaddset(&signals_, number);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    fd_ = signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+
+  // Starts the program; an error number when it could not be executed.
+  int Start(std::vector<std::string> command, std::vector<std::string> environment) {
+    std::vector<char*> arguments = Pointers(command);
+    std::vector<char*> variables = Pointers(environment);
+    int error_pipe[2];
+    if (pipe2(error_pipe, O_CLOEXEC) != 0) return errno;
+    child_ = fork();
+    if (child_ == 0) Execute(arguments.data(), variables.data(), error_pipe[1]);
+    int error = child_ < 0 ? errno : 0;
+    close(error_pipe[1]);
+    if (child_ > 0 && read(error_pipe[0], &error, sizeof(error)) != sizeof(error)) error = 0;
+    close(error_pipe[0]);
+    if (error != 0 && child_ > 0) waitpid(child_, nullptr, 0);
+    return error;
+  }
+
+  // Until the program's end; `redraw` is called several times a second. Returns its wait status.
+  template <typename Redraw>
+  int Wait(Progress* progress, Redraw redraw) {
+    int status = 0;
+    while (true) {
+      pollfd waiting = {.fd = fd_, .events = POLLIN, .revents = 0};
+      poll(&waiting, 1, kRedrawMs);
+      signalfd_siginfo info;
+      while (read(fd_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+        Handle(info, progress);
+      }
+      if (waitpid(child_, &status, WNOHANG) == child_) return status;
+      redraw();
+    }
+  }
+
+ private:
+  void Handle(const signalfd_siginfo& info, Progress* progress) {
+    int number = static_cast<int>(info.ssi_signo);
+    switch (number) {
+      case SIGCHLD:
+        return;
+      case SIGWINCH:
+      case SIGCONT:
+        if (progress->visible()) {
+          progress->Hide();
+          progress->Show();
+        } else if (number == SIGCONT && was_visible_) {
+          progress->Show();
+        }
+        return;
+      case SIGTSTP:
+        was_visible_ = progress->visible();
+        progress->Hide();
+        raise(SIGSTOP);
+        return;
+      default:
+        // From the terminal (the kernel) the program got it too.
+        if (info.ssi_code != SI_KERNEL) kill(child_, number);
+    }
+  }
+
+  sigset_t signals_;
+  int fd_ = -1;
+  pid_t child_ = -1;
+  bool was_visible_ = false;
+};
+
+absl::StatusOr<v1::Job> Prepare(Connection* connection, const RunOptions& options,
+                                const std::string& name, const std::string& run_id) {
+  v1::PrepareJobRequest request;
+  request.set_name(name);
+  request.set_run_id(run_id);
+  if (options.horizon.kind() != v1::Horizon::KIND_UNKNOWN) {
+    *request.mutable_horizon() = options.horizon;
+  }
+  request.set_overhead_budget_share(options.overhead_budget_share);
+  std::string command;
+  for (const std::string& word : options.command) {
+    absl::StrAppend(&command, command.empty() ? "" : " ", word);
+  }
+  request.set_command(command);
+  for (const std::string& set : options.metric_sets) request.add_metric_sets(set);
+  absl::StatusOr<v1::PrepareJobReply> reply =
+      connection->Call(&v1::Profiler::Stub::PrepareJob, request);
+  if (!reply.ok()) return reply.status();
+  return reply->job();
+}
+
+}  // namespace
+
+std::string JobNameFor(const std::vector<std::string>& command) {
+  std::filesystem::path program(command.empty() ? "job" : command[0]);
+  for (const std::string& word : command) {
+    if (absl::EndsWith(word, ".py")) {
+      program = std::filesystem::path(word).replace_extension();
+      break;
+    }
+  }
+  std::string name = program.filename();
+  for (char& c : name) {
+    if (c == '@' || c == ' ') c = '_';
+  }
+  return name.empty() ? "job" : name;
+}
+
+std::string RunIdFromEnvironment() {
+  const char* torchrun = getenv("TORCHELASTIC_RUN_ID");
+  if (torchrun != nullptr && *torchrun != '\0' && strcmp(torchrun, "none") != 0) return torchrun;
+  if (const char* slurm = getenv("SLURM_JOB_ID"); slurm != nullptr && *slurm != '\0') {
+    return absl::StrCat("slurm-", slurm);
+  }
+  time_t now = time(nullptr);
+  tm local = {};
+  localtime_r(&now, &local);
+  char text[32];
+  strftime(text, sizeof(text), "%Y%m%d-%H%M%S", &local);
+  return absl::StrFormat("%s-%04x", text, std::random_device()() & 0xffff);
+}
+
+std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& directory,
+                                          const std::string& job, const std::string& run_id,
+                                          std::vector<std::string>* warnings) {
+  std::vector<std::pair<std::string, std::string>> own;
+  if (!directory.empty()) own.emplace_back("SEQPOINT_DIR", directory);
+  own.emplace_back("SEQPOINT_JOB", job);
+  own.emplace_back("SEQPOINT_RUN_ID", run_id);
+  if (!library.empty()) {
+    const char* preload = getenv("LD_PRELOAD");
+    own.emplace_back("LD_PRELOAD", preload == nullptr || *preload == '\0'
+                                       ? library
+                                       : absl::StrCat(library, ":", preload));
+    for (const char* name : {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"}) {
+      const char* present = getenv(name);
+      if (present != nullptr && *present != '\0' && library != present) {
+        warnings->push_back(absl::StrCat(
+            name, " is already set to ", present,
+            ": another profiler is there first and keeps its place; unset it to be profiled"));
+      } else {
+        own.emplace_back(name, library);
+      }
+    }
+  }
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::string text = *entry;
+    bool replaced = false;
+    for (const auto& [name, value] : own) {
+      replaced = replaced || absl::StartsWith(text, name + "=");
+    }
+    if (!replaced) environment.push_back(text);
+  }
+  for (const auto& [name, value] : own) environment.push_back(name + "=" + value);
+  return environment;
+}
+
+std::string RunSummary(const v1::Job& job) {
+  std::string text = absl::StrCat("\n", JobTitle(job), "\n");
+  if (job.process_count() == 0) {
+    absl::StrAppend(&text,
+                    "  no process with CUDA reported to the daemon; `seqpoint doctor` says why\n");
+    return text;
+  }
+  absl::StrAppend(&text, "  ", FormatCount(job.iterations()), " iterations, ",
+                  FormatCount(job.unique_lengths()), " unique lengths, ",
+                  job.seqpoints().seqpoints(), " SeqPoints, ",
+                  FormatCount(job.seqpoints().measurements()), " iterations measured\n");
+  if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), "  "));
+  if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
+    absl::StrAppend(&text, "  left out: ", losses, "\n");
+  }
+  if (!job.trouble().empty()) absl::StrAppend(&text, "  ", job.trouble(), "\n");
+  const std::string& id = job.id();
+  absl::StrAppend(&text, "  ask next: seqpoint project ", id, ", seqpoint counters ", id,
+                  ", seqpoint kernels ", id, ", seqpoint export ", id, " --chrome trace.json\n");
+  return text;
+}
+
+int Run(const RunOptions& options) {
+  Supervisor supervisor;  // before gRPC starts threads
+  std::string name = options.job.empty() ? JobNameFor(options.command) : options.job;
+  std::string run_id = options.run_id.empty() ? RunIdFromEnvironment() : options.run_id;
+  std::string library = FindCompanion("SEQPOINT_LIBRARY", "libseqpoint_inject.so");
+  if (library.empty()) {
+    Say("libseqpoint_inject.so was not found beside this program (set SEQPOINT_LIBRARY to its "
+        "path); the command runs without a profile");
+  }
+
+  std::unique_ptr<Connection> connection;
+  std::unique_ptr<Watcher> watcher;
+  std::string directory;
+  if (!library.empty()) {
+    absl::StatusOr<std::unique_ptr<Connection>> opened = Connection::Open(options.connect);
+    absl::StatusOr<v1::Job> job =
+        opened.ok() ? Prepare(opened->get(), options, name, run_id) : opened.status();
+    if (opened.ok()) {
+      connection = *std::move(opened);
+      directory = connection->directory();
+    }
+    if (job.ok()) {
+      watcher = std::make_unique<Watcher>(connection.get(), *job);
+    } else if (job.status().code() == absl::StatusCode::kInvalidArgument) {
+      Say(std::string(job.status().message()));
+      return kExitUsage;  // a mistake in what was asked: better now than after a day of training
+    } else {
+      Say(absl::StrCat(std::string(job.status().message()),
+                       "; the command runs without a profile"));
+    }
+  }
+
+  std::vector<std::string> warnings;
+  std::vector<std::string> environment =
+      ChildEnvironment(library, directory, name, run_id, &warnings);
+  for (const std::string& warning : warnings) Say(warning);
+  if (int error = supervisor.Start(options.command, std::move(environment)); error != 0) {
+    Say(absl::StrCat("cannot run ", options.command[0], ": ", strerror(error)));
+    return error == ENOENT ? kNotFound : kCannotExecute;
+  }
+
+  Progress progress(options.progress && !options.quiet && watcher != nullptr);
+  progress.Show();
+  int wait_status = supervisor.Wait(&progress, [&] {
+    if (progress.visible()) progress.Draw(ProgressLine(watcher->job(), progress.width()));
+  });
+  progress.Hide();
+
+  if (watcher != nullptr) {
+    // A job that no process joined does not end either.
+    bool joined = watcher->job().state() != v1::JOB_STATE_WAITING;
+    watcher->WaitForEnd(joined ? kSettleTimeout : kJoinTimeout);
+    v1::Job job = watcher->job();
+    if (options.json) {
+      printf("%s\n", ToJson(job, /*one_line=*/false).c_str());
+    } else if (!options.quiet) {
+      fputs(RunSummary(job).c_str(), stderr);
+    }
+    fflush(stdout);
+    watcher.reset();
+  }
+  return EndLike(wait_status);
+}
+
+}  // namespace seqpoint::client

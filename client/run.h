@@ -1,0 +1,50 @@
+// `seqpoint run`: starts a training program under the injected library and follows its job.
+//
+// The program keeps our terminal, process group, standard streams and exit status; signals sent to
+// us go on to it. Whatever fails on our side, it runs: then without a profile, and we say why.
+//
+// Threading: Run is called once, from main, before any thread was started.
+#ifndef CLIENT_RUN_H_
+#define CLIENT_RUN_H_
+
+#include <string>
+#include <vector>
+
+#include "client/connection.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::client {
+
+struct RunOptions {
+  ConnectOptions connect;
+  std::vector<std::string> command;
+  std::string job;     // empty: from the command
+  std::string run_id;  // empty: from torchrun or Slurm, else a new one
+  v1::Horizon horizon;
+  double overhead_budget_share = 0;  // 0: the daemon's default
+  std::vector<std::string> metric_sets;
+  bool progress = true;
+  bool quiet = false;  // no summary either
+  bool json = false;   // the summary is the Job as JSON, on standard output
+};
+
+// The program's exit status; when a signal killed it, ends this process by the same signal.
+int Run(const RunOptions& options);
+
+// "train" for {"python3", "-u", "src/train.py", "--lr", "1"}.
+std::string JobNameFor(const std::vector<std::string>& command);
+
+// The run id that torchrun or Slurm gave; else "20260102-101500-7f3a".
+std::string RunIdFromEnvironment();
+
+// This process' environment plus what brings the library into the program.
+std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& directory,
+                                          const std::string& job, const std::string& run_id,
+                                          std::vector<std::string>* warnings);
+
+// What `run` prints at the end.
+std::string RunSummary(const v1::Job& job);
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_RUN_H_
