@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/seqpoint/dense.h"
+
 namespace seqpoint {
 namespace {
 
@@ -17,41 +19,8 @@ constexpr double kNoiseLow = 0.0005;
 constexpr double kNoiseStep = 1.6;
 constexpr int kNoiseSteps = 14;
 
-// In place, lower triangle, row-major. False when the matrix is not positive definite.
-bool Cholesky(std::vector<double>& a, int n) {
-  for (int i = 0; i < n; ++i) {
-    double* row_i = &a[i * n];
-    for (int j = 0; j <= i; ++j) {
-      const double* row_j = &a[j * n];
-      double sum = row_i[j];
-      for (int k = 0; k < j; ++k) sum -= row_i[k] * row_j[k];
-      if (i != j) {
-        row_i[j] = sum / row_j[j];
-      } else if (!(sum > 0)) {
-        return false;
-      } else {
-        row_i[i] = std::sqrt(sum);
-      }
-    }
-  }
-  return true;
-}
-
-void SolveLower(const std::vector<double>& factor, int n, double* x) {
-  for (int i = 0; i < n; ++i) {
-    double sum = x[i];
-    for (int k = 0; k < i; ++k) sum -= factor[i * n + k] * x[k];
-    x[i] = sum / factor[i * n + i];
-  }
-}
-
-void SolveUpper(const std::vector<double>& factor, int n, double* x) {
-  for (int i = n - 1; i >= 0; --i) {
-    double sum = x[i];
-    for (int k = i + 1; k < n; ++k) sum -= factor[k * n + i] * x[k];
-    x[i] = sum / factor[i * n + i];
-  }
-}
+constexpr int kRounds = 6;
+constexpr double kHuber = 2;  // standard deviations beyond which a value loses weight
 
 // Matérn 3/2: once differentiable, so a kink costs little and a line stays a line.
 double Correlation(const Point& a, const Point& b, double reach) {
@@ -122,14 +91,16 @@ Quadratic Quadratic::Fit(absl::Span<const Key> keys, absl::Span<const double> va
   fit.floor = smallest / 2;
   std::vector<Terms> terms(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) terms[i] = QuadraticTerms(fit.scale(keys[i]));
-  // Relative errors need the value that is being fitted: three rounds settle it.
-  for (int round = 0; round < 3; ++round) {
+  // A relative error needs the value that is being fitted, and what is slow is only seen against a
+  // fit: a few rounds settle both (Huber's weights).
+  std::vector<double> trust(keys.size(), 1.0);
+  for (int round = 0; round < kRounds; ++round) {
     std::vector<double> normal(kTerms * kTerms, 0.0);
     std::vector<double> right(kTerms, 0.0);
     for (size_t i = 0; i < keys.size(); ++i) {
       if (!(counts[i] > 0)) continue;
       const double expected = std::max(fit.floor, fit.OfTerms(terms[i]));
-      const double w = counts[i] * mean * mean / (expected * expected);
+      const double w = trust[i] * counts[i] * mean * mean / (expected * expected);
       for (int a = 0; a < kTerms; ++a) {
         right[a] += w * terms[i][a] * (values[i] - mean);
         for (int b = 0; b <= a; ++b) normal[a * kTerms + b] += w * terms[i][a] * terms[i][b];
@@ -141,6 +112,21 @@ Quadratic Quadratic::Fit(absl::Span<const Key> keys, absl::Span<const double> va
     SolveUpper(normal, kTerms, right.data());
     std::copy(right.begin(), right.end(), fit.coefficients.begin());
     fit.coefficients[0] += mean;
+
+    std::vector<std::pair<double, double>> misses;  // and their counts
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const double expected = std::max(fit.floor, fit.OfTerms(terms[i]));
+      trust[i] = std::abs(values[i] / expected - 1);
+      if (counts[i] > 0) misses.push_back({trust[i], counts[i]});
+    }
+    std::sort(misses.begin(), misses.end());
+    double below = 0, spread = 0;
+    for (const auto& [miss, weight] : misses) {
+      spread = miss;
+      if ((below += weight) >= count / 2) break;
+    }
+    const double bound = kHuber * 1.4826 * spread + 1e-6;
+    for (double& t : trust) t = t > bound ? bound / t : 1;
   }
   return fit;
 }

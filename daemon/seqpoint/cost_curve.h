@@ -47,7 +47,7 @@ struct Quadratic {
   // Of the sum of terms over several keys; the floor does not apply.
   double OfTerms(const Terms& terms) const;
 
-  // Least squares of relative errors, lightly regularised. `counts` are weights; all values
+  // Robust least squares of relative errors, lightly regularised. `counts` are weights; all values
   // positive. With no data, a constant 1.
   static Quadratic Fit(absl::Span<const Key> keys, absl::Span<const double> values,
                        absl::Span<const double> counts);

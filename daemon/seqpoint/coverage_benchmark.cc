@@ -46,8 +46,8 @@ constexpr double kCounterNoise = 0.003;
 // DRAM bytes, instructions, tensor cycles of one iteration.
 double TrueCounter(int counter, const Key& key) {
   const double source = static_cast<double>(key.first), target = static_cast<double>(key.second);
-  // Tensor kernels work on whole tiles of 8 steps.
-  const double tiles = std::ceil(source / 8) * 8 + std::ceil(target / 8) * 8;
+  // Tensor kernels work on whole tiles: 128 rows are two steps of a batch of 64.
+  const double tiles = std::ceil(source / 2) * 2 + std::ceil(target / 2) * 2;
   switch (counter) {
     case 0:
       return 2.5e9 + 4.0e7 * source + 6.0e7 * target + 2.0e5 * source * target;

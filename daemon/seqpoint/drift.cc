@@ -4,15 +4,28 @@
 #include <cmath>
 #include <functional>
 
+#include "daemon/seqpoint/dense.h"
+
 namespace seqpoint {
 namespace {
 
-// A drift over the whole run as real logs have it, and how sure that is beforehand.
-constexpr double kUsualDrift = 0.007;
+// Standard deviations of a drift and how often real logs have them (0.6 to 0.8 % within an epoch,
+// up to 1.6 % over a run).
 constexpr struct {
-  double factor, probability;
-} kDriftPrior[] = {{1.0 / 16, 0.03}, {0.25, 0.12}, {1, 0.50},  {4, 0.20},
-                   {16, 0.10},       {64, 0.04},   {256, 0.01}};
+  double deviation, probability;
+} kSizes[] = {{0.002, 0.22},  {0.0035, 0.50}, {0.006, 0.22},
+              {0.012, 0.045}, {0.03, 0.012},  {0.1, 0.003}};
+// Correlation times, as shares of the run: what warms up, throttles or shares the machine is slow.
+constexpr struct { double share, probability; } kTimes[] = {{0.05, 0.1}, {0.2, 0.3}, {0.8, 0.6}};
+// However calm it was: a machine may start to throttle, a neighbour may come.
+constexpr double kFloor = 0.003;
+constexpr int kFuturePoints = 24;
+
+double TimeCorrelation(double distance, bool smooth) {
+  if (!smooth) return std::exp(-distance);
+  const double d = std::sqrt(3.0) * distance;
+  return (1 + d) * std::exp(-d);
+}
 
 struct Difference {
   double value;      // right half minus left half
@@ -99,31 +112,77 @@ void BlockTrace::Restore(const Key& origin, double block_size, const Block& open
   blocks_ = std::move(blocks);
 }
 
-std::vector<DriftRate> WeighDrift(const BlockTrace& trace, const Quadratic& curve, double noise,
-                                  double run_iterations) {
-  const auto scales = HaarDifferences(trace.blocks(), [&](const BlockTrace::Block& b) {
+std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve, double noise,
+                                 double past, double rest) {
+  if (!(past > 0) || !(rest > 0)) return {{1, 0, 0}};
+  // Times in shares of the run: first the blocks, then the points that stand for the rest.
+  const double run = past + rest;
+  std::vector<double> at, level;
+  double mean = 0;
+  for (const BlockTrace::Block& b : trace.blocks()) {
     const double expected = trace.Expected(b, curve);
-    return expected > 0 ? b.time_ns / expected : 1.0;
-  });
-  std::vector<DriftRate> rates;
+    level.push_back(expected > 0 ? b.time_ns / expected : 1.0);
+    mean += level.back();
+  }
+  const int n = static_cast<int>(level.size());
+  for (double& l : level) l -= mean / n;
+  const int past_points = std::max(n, 1);
+  for (int b = 0; b < past_points; ++b) at.push_back((b + 0.5) / past_points * past / run);
+  for (int i = 0; i < kFuturePoints; ++i) {
+    at.push_back((past + (i + 0.5) / kFuturePoints * rest) / run);
+  }
+  // The question: mean over the rest minus mean over the past.
+  std::vector<double> share(at.size(), -1.0 / past_points);
+  std::fill(share.begin() + past_points, share.end(), 1.0 / kFuturePoints);
+  const double block_noise = n > 0 ? noise * noise / trace.blocks()[0].count : 0;
+
+  std::vector<Normal> mixture;
   double best = -INFINITY;
-  for (const auto& [factor, probability] : kDriftPrior) {
-    const double rate = factor * kUsualDrift * kUsualDrift / std::max(run_iterations, 1.0);
-    double log_likelihood = std::log(probability);
-    for (const auto& scale : scales) {
-      for (const Difference& d : scale) {
-        const double variance = 2 * noise * noise / d.half_size + rate * d.half_size * 2 / 3;
-        log_likelihood -= 0.5 * (std::log(variance) + d.value * d.value / variance);
+  for (bool smooth : {false, true}) {
+    for (const auto& [time, time_probability] : kTimes) {
+      std::vector<double> correlation(at.size() * at.size());
+      std::vector<double> cross(at.size());  // of each point with the question
+      double self = 0;
+      for (size_t i = 0; i < at.size(); ++i) {
+        for (size_t j = 0; j < at.size(); ++j) {
+          const double c = TimeCorrelation(std::abs(at[i] - at[j]) / time, smooth);
+          correlation[i * at.size() + j] = c;
+          cross[i] += share[j] * c;
+        }
+        self += share[i] * cross[i];
+      }
+      for (const auto& [deviation, probability] : kSizes) {
+        const double square = deviation * deviation;
+        std::vector<double> factor(n * n);
+        for (int i = 0; i < n; ++i) {
+          // The overall level is the curve's business: here it may be anything.
+          for (int j = 0; j <= i; ++j)
+            factor[i * n + j] = 1 + square * correlation[i * at.size() + j];
+          factor[i * n + i] += block_noise + 1e-12;
+        }
+        if (!Cholesky(factor, n)) continue;
+        std::vector<double> residual = level;
+        std::vector<double> covariance(n);
+        for (int i = 0; i < n; ++i) covariance[i] = square * cross[i];
+        SolveLower(factor, n, residual.data());
+        SolveLower(factor, n, covariance.data());
+        Normal answer{std::log(probability * time_probability), 0, square * self};
+        for (int i = 0; i < n; ++i) {
+          answer.probability -= 0.5 * residual[i] * residual[i] + std::log(factor[i * n + i]);
+          answer.mean += covariance[i] * residual[i];
+          answer.variance -= covariance[i] * covariance[i];
+        }
+        answer.variance = std::max(answer.variance, kFloor * kFloor);
+        best = std::max(best, answer.probability);
+        mixture.push_back(answer);
       }
     }
-    best = std::max(best, log_likelihood);
-    rates.push_back({log_likelihood, rate});
   }
   double total = 0;
-  for (DriftRate& r : rates) total += r.probability = std::exp(r.probability - best);
-  for (DriftRate& r : rates) r.probability /= total;
-  std::erase_if(rates, [](const DriftRate& r) { return r.probability < 1e-6; });
-  return rates;
+  for (Normal& m : mixture) total += m.probability = std::exp(m.probability - best);
+  for (Normal& m : mixture) m.probability /= total;
+  std::erase_if(mixture, [](const Normal& m) { return m.probability < 1e-5; });
+  return mixture;
 }
 
 Movement KeyMovement(const BlockTrace& trace, const Quadratic& curve, double variance) {

@@ -4,9 +4,6 @@
 // over at most 64 consecutive blocks of iterations; when they are full, neighbours merge. Sums of
 // the quadratic terms instead of expected times, because the curve is only known later.
 //
-// Differences between neighbouring halves of 2, 4, 8 ... blocks (Haar coefficients) tell how large
-// the movement is at each time scale; they are nearly independent for a random walk.
-//
 // Threading: values.
 #ifndef DAEMON_SEQPOINT_DRIFT_H_
 #define DAEMON_SEQPOINT_DRIFT_H_
@@ -16,6 +13,7 @@
 
 #include "absl/types/span.h"
 #include "daemon/seqpoint/cost_curve.h"
+#include "daemon/seqpoint/interval.h"
 #include "daemon/seqpoint/key.h"
 
 namespace seqpoint {
@@ -48,17 +46,13 @@ class BlockTrace {
   std::vector<Block> blocks_;
 };
 
-// The variance per iteration of a random walk of the relative time at equal length.
-struct DriftRate {
-  double probability = 1;
-  double variance_per_iteration = 0;
-};
-
-// Weighs rates by the trace; `noise` is the relative standard deviation of one iteration (its
-// correlation with the next included), `run_iterations` the length of the whole run, over which a
-// drift of about 0.7 % is expected before anything is known.
-std::vector<DriftRate> WeighDrift(const BlockTrace& trace, const Quadratic& curve, double noise,
-                                  double run_iterations);
+// By how much the time at equal length will differ, in the mean over the next `rest` iterations,
+// from its mean over the `past` ones; relative. A Gaussian process in time, rough or smooth, its
+// size and correlation time weighed by the trace; before anything is seen, sizes as real logs have
+// them. `noise` is the relative standard deviation of one iteration, with what correlation between
+// neighbours adds.
+std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve, double noise,
+                                 double past, double rest);
 
 struct Movement {
   double inflation = 1;      // of the variance of a mean over iterations, against independence
@@ -66,8 +60,8 @@ struct Movement {
   bool moving() const { return walk_variance > 0; }
 };
 
-// Whether the keys come in an order that has nothing to do with their cost. `variance` is that of
-// the expected time of one iteration.
+// Whether the keys come in an order that has nothing to do with their cost, by differences between
+// neighbouring stretches of every length. `variance` is that of the expected time of one iteration.
 Movement KeyMovement(const BlockTrace& trace, const Quadratic& curve, double variance);
 
 }  // namespace seqpoint

@@ -14,13 +14,24 @@
 namespace seqpoint {
 namespace {
 
-constexpr size_t kFirstCurve = 64;  // times before stalls are told from others one by one
+constexpr size_t kFirstCurve = 32;  // times before stalls are told from others one by one
 constexpr size_t kSampleSize = 1024;
 constexpr int kTargetCells = 128;
 constexpr double kRegimeRate = 0.25;  // more stalls than that are no stalls
 constexpr double kRateMemory = 1.0 / 32;
 constexpr size_t kMaxRecentOutliers = 64;
 constexpr double kMaxCorrelation = 3;
+constexpr size_t kEnoughRepeated = 64;
+// Slow iterations that nobody has seen yet: as if half a one of 30 % had been.
+constexpr double kUnseenSlow = 0.5;
+constexpr double kUnseenSlowExcess = 0.3;
+// Beyond this an iteration is slow, and no measure of the common noise.
+constexpr double kCoreDeviations = 6;
+constexpr double kMinCore = 0.03;
+// A key's own deviation from the curve leans on none as on this many iterations.
+constexpr double kPeculiarShrinkage = 2;
+// A curve through few times is itself uncertain: its bounds are wider by this over their number.
+constexpr double kYoungCurve = 96;
 constexpr double kHistogramSlack = 0.02;
 
 bool IsValid(const Key& key) { return key.first >= 0 && key.second >= 0; }
@@ -64,6 +75,17 @@ double SpreadOverCells(const CostCurve& cost, absl::Span<const CurveTarget> targ
     m2 += c.weight * delta * (value - mean);
   }
   return count > 0 ? m2 / count : 0;
+}
+
+Quadratic CurveOf(absl::Span<const KeyTime> times, const std::vector<bool>& left_out) {
+  std::vector<Key> keys;
+  std::vector<double> values, counts;
+  for (size_t i = 0; i < times.size(); ++i) {
+    keys.push_back(times[i].key);
+    values.push_back(times[i].time_ns);
+    counts.push_back(left_out[i] ? 0 : 1);
+  }
+  return Quadratic::Fit(keys, values, counts);
 }
 
 // A cost is never negative, whatever the normal approximation says.
@@ -154,7 +176,7 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   first |= s.first_seen[1].try_emplace(sample.key.second, sample.iteration).second;
   if (first) ++s.totals.first_occurrences;
   if (!usable) return;
-  s.Sample({sample.key, time});
+  s.Sample({sample.key, time, first});
   if (first) {
     key.first_ns = time;
   } else {
@@ -170,61 +192,76 @@ void OnlineEngine::State::JudgeRepeated(const KeyTime& time) {
     const std::vector<bool> outlier = FindOutliers(pending);
     std::vector<KeyTime> waiting = std::move(pending);
     pending.clear();
+    gate_curve = CurveOf(waiting, outlier);
+    SetGates();
     for (size_t i = 0; i < waiting.size(); ++i) {
-      if (!outlier[i]) Accept(waiting[i]);
-    }
-    RefreshCurve();
-    for (size_t i = 0; i < waiting.size(); ++i) {
-      if (!outlier[i]) continue;
-      const double excess = waiting[i].time_ns - (*gate_curve)(waiting[i].key);
-      ++totals.outliers;
-      outlier_excess_ns += excess;
-      outlier_excess_square += excess * excess;
+      if (outlier[i]) {
+        SetApart(waiting[i], 1);
+      } else {
+        Accept(waiting[i]);
+      }
     }
     return;
   }
   if (timed >= next_curve_at) RefreshCurve();
-  const double expected = (*gate_curve)(time.key);
-  const double residual = time.time_ns / expected - 1;
+  const double residual = time.time_ns / (*gate_curve)(time.key) - 1;
   const bool outlier = std::abs(residual) > gate;
   outlier_rate += kRateMemory * (static_cast<double>(outlier) - outlier_rate);
   if (!outlier) {
     Accept(time);
-    const double bounded = std::clamp(residual, -0.2, 0.2);
-    residual_square += bounded * bounded;
-    residual_product += bounded * previous_residual;
-    previous_residual = bounded;
     if (outlier_rate < kRateMemory) recent_outliers.clear();
     return;
   }
-  const double excess = time.time_ns - expected;
-  ++totals.outliers;
-  outlier_excess_ns += excess;
-  outlier_excess_square += excess * excess;
+  SetApart(time, 1);
   if (recent_outliers.size() < kMaxRecentOutliers) recent_outliers.push_back(time);
   if (outlier_rate < kRegimeRate) return;
   // Too many to be stalls: this is how long iterations take now.
   ++regime_changes;
+  gate = core = std::max(gate, 2 * std::abs(residual));
   for (const KeyTime& o : recent_outliers) {
-    const double was = o.time_ns - (*gate_curve)(o.key);
-    --totals.outliers;
-    outlier_excess_ns -= was;
-    outlier_excess_square = std::max(0.0, outlier_excess_square - was * was);
+    SetApart(o, -1);
     Accept(o);
   }
   recent_outliers.clear();
   outlier_rate = 0;
+  const double widened = gate;
   RefreshCurve();
-  gate = std::max(gate, 2 * std::abs(residual));
+  gate = core = widened;
 }
 
+// Counts a stall, or with sign -1 takes it back.
+void OnlineEngine::State::SetApart(const KeyTime& time, int sign) {
+  const double excess = time.time_ns - (*gate_curve)(time.key);
+  totals.outliers += static_cast<uint64_t>(sign);
+  slow_excess_ns += sign * excess;
+  slow_excess_square = std::max(0.0, slow_excess_square + sign * excess * excess);
+}
+
+// An iteration that is no stall. What it takes beyond the common noise is cut off and summed apart:
+// one slow iteration in a hundred is larger than all other noise, and would bend the curve where it
+// happens to fall.
 void OnlineEngine::State::Accept(const KeyTime& time) {
+  const double expected = (*gate_curve)(time.key);
+  const double residual = std::clamp(time.time_ns / expected - 1, -core, core);
+  const double common = expected * (1 + residual);
+  slow_excess_ns += time.time_ns - common;
+  slow_excess_square += (time.time_ns - common) * (time.time_ns - common);
+
+  // For drift, less what is peculiar to the key: steps of the cost curve are no noise in time.
   KeyRecord& key = keys[time.key];
+  const double peculiar = (key.timed * key.mean_ns + kPeculiarShrinkage * expected) /
+                          ((key.timed + kPeculiarShrinkage) * expected);
+  const double rest = std::clamp((1 + residual) / peculiar - 1, -core / 3, core / 3);
+  residual_square += rest * rest;
+  residual_product += rest * previous_residual;
+  previous_residual = rest;
+  accepted += 1;
+  trace.Add(time.key, expected * (1 + rest));
+
   key.timed += 1;
-  const double delta = time.time_ns - key.mean_ns;
+  const double delta = common - key.mean_ns;
   key.mean_ns += delta / key.timed;
-  key.m2 += delta * (time.time_ns - key.mean_ns);
-  trace.Add(time.key, time.time_ns);
+  key.m2 += delta * (common - key.mean_ns);
 }
 
 // At every doubling, so that it costs O(1) per iteration.
@@ -238,9 +275,14 @@ void OnlineEngine::State::RefreshCurve() {
     counts.push_back(record.timed);
   }
   gate_curve = Quadratic::Fit(all, means, counts);
+  SetGates();
+}
+
+// By the sample: what is common noise, and what a stall.
+void OnlineEngine::State::SetGates() {
   std::vector<double> deviations;
   for (const SampledTime& t : sample) {
-    deviations.push_back(std::abs(t.time_ns / (*gate_curve)(t.key) - 1));
+    if (!t.first) deviations.push_back(std::abs(t.time_ns / (*gate_curve)(t.key) - 1));
   }
   double mad = 0;
   if (!deviations.empty()) {
@@ -249,14 +291,15 @@ void OnlineEngine::State::RefreshCurve() {
     mad = deviations[deviations.size() / 2];
   }
   gate = std::max(kOutlierShare, kOutlierDeviations * mad);
+  core = std::max(kMinCore, kCoreDeviations * mad) * (1 + kYoungCurve / timed);
   next_curve_at = 2 * timed;
 }
 
 // Reservoir sampling; the generator is part of the state (splitmix64).
-void OnlineEngine::State::Sample(const KeyTime& time) {
+void OnlineEngine::State::Sample(const SampledTime& time) {
   ++sampled_from;
   if (sample.size() < kSampleSize) {
-    sample.push_back({time.key, time.time_ns});
+    sample.push_back(time);
     return;
   }
   uint64_t x = random_state += 0x9e3779b97f4a7c15;
@@ -264,7 +307,7 @@ void OnlineEngine::State::Sample(const KeyTime& time) {
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
   x ^= x >> 31;
   const uint64_t place = x % sampled_from;
-  if (place < kSampleSize) sample[place] = {time.key, time.time_ns};
+  if (place < kSampleSize) sample[place] = time;
 }
 
 bool OnlineEngine::State::IsFirst(uint64_t iteration, const Key& key) const {
@@ -386,11 +429,19 @@ double OnlineEngine::State::Correlation() const {
   return std::min((1 + lag1) / (1 - lag1), kMaxCorrelation);
 }
 
+double OnlineEngine::State::CoreNoise() const {
+  return accepted > 0 ? std::sqrt(residual_square / accepted * Correlation()) : 0;
+}
+
 const KeyFit& OnlineEngine::State::Explained() const {
   if (!explained.has_value()) {
     std::vector<Key> sampled_keys;
     std::vector<double> times;
+    // First occurrences pay for other things than their length, as far as there is a choice.
+    const size_t repeated =
+        std::count_if(sample.begin(), sample.end(), [](const SampledTime& t) { return !t.first; });
     for (const SampledTime& t : sample) {
+      if (t.first && repeated >= kEnoughRepeated) continue;
       sampled_keys.push_back(t.key);
       times.push_back(t.time_ns);
     }
@@ -540,6 +591,16 @@ double OnlineEngine::State::SamplingVariance(double remaining, double variance) 
   return remaining * remaining * per_square;
 }
 
+// Slow iterations and stalls among `count` others, which normally take `expected_ns` altogether:
+// they come as often as they did (a compound Poisson process).
+Normal OnlineEngine::State::SlowExcess(double count, double expected_ns) const {
+  if (!(accepted > 0) || !(count > 0)) return {1, 0, 0};
+  const double ratio = count / (accepted + static_cast<double>(totals.outliers));
+  const double unseen = kUnseenSlowExcess * expected_ns / count;
+  return {1, ratio * slow_excess_ns,
+          (ratio + ratio * ratio) * (slow_excess_square + kUnseenSlow * unseen * unseen)};
+}
+
 std::string OnlineEngine::State::Basis(const Fit& f) const {
   std::string basis =
       absl::StrFormat("%d iterations, %d unique keys", totals.iterations, totals.unique_keys);
@@ -622,6 +683,8 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
 
   // The past: a sum, but for what was not timed.
   std::vector<Normal> untimed = fit.model.smooth.Sum(outlook.untimed);
+  const Normal slow = s.SlowExcess(SumOf(outlook.untimed), MixtureMean(untimed));
+  untimed = Shifted(std::move(untimed), slow.mean, slow.variance);
   const double overflow = static_cast<double>(s.overflow_untimed) * s.exact_time_ns / n;
   untimed = Shifted(std::move(untimed), overflow, overflow * overflow);
   p.so_far = NotBelow(0, MixtureEstimate(untimed, confidence));
@@ -644,15 +707,13 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
       mean += count * fit.model.first_excess_ns;
       variance += count * fit.model.first_excess_variance * (1 + count / fit.model.firsts);
     }
-    // Stalls come as often as they did.
-    const double ratio = rest / n;
-    mean += ratio * s.outlier_excess_ns;
-    variance += (ratio + ratio * ratio) * s.outlier_excess_square;
-    std::vector<Normal> drift;
-    for (const DriftRate& rate : WeighDrift(s.trace, fit.model.curve, fit.model.noise, n + rest)) {
-      drift.push_back(
-          {rate.probability, mean,
-           variance + rate.variance_per_iteration * (n + rest) / 3 * expected * expected});
+    const Normal slow = s.SlowExcess(SumOf(over), expected);
+    mean += slow.mean;
+    variance += slow.variance;
+    std::vector<Normal> drift = ProjectDrift(s.trace, fit.model.curve, s.CoreNoise(), n, rest);
+    for (Normal& d : drift) {
+      d.mean = mean + d.mean * expected;
+      d.variance = variance + d.variance * expected * expected;
     }
     return AddIndependent(sum, drift);
   };

@@ -120,6 +120,7 @@ template <typename Stream>
 void Visit(Stream& s, SampledTime& time) {
   Visit(s, time.key);
   s.Field(time.time_ns);
+  s.Field(time.first);
 }
 template <typename Stream>
 void Visit(Stream& s, KeyCount& count) {
@@ -258,11 +259,13 @@ void VisitState(Stream& s, State& state) {
     Visit(s, *state.gate_curve);
   }
   s.Field(state.gate);
+  s.Field(state.core);
   VisitList(s, state.recent_outliers, 1024, 24);
   s.Field(state.outlier_rate);
-  s.Field(state.outlier_excess_ns);
-  s.Field(state.outlier_excess_square);
+  s.Field(state.slow_excess_ns);
+  s.Field(state.slow_excess_square);
   s.Field(state.regime_changes);
+  s.Field(state.accepted);
   s.Field(state.previous_residual);
   s.Field(state.residual_square);
   s.Field(state.residual_product);
@@ -283,7 +286,7 @@ void VisitState(Stream& s, State& state) {
     state.trace.Restore(origin, block_size, open, std::move(blocks));
   }
 
-  VisitList(s, state.sample, 1 << 16, 24);
+  VisitList(s, state.sample, 1 << 16, 32);
   s.Field(state.sampled_from);
   s.Field(state.random_state);
 
@@ -335,7 +338,7 @@ void VisitState(Stream& s, State& state) {
     const bool sane =
         state.horizon.iterations <= kMaxIterations && iterations <= state.totals.iterations &&
         state.overflow_untimed <= kMaxIterations && state.exact_time_ns >= 0 &&
-        state.outlier_excess_square >= 0 && state.totals.unique_keys == state.keys.size();
+        state.slow_excess_square >= 0 && state.totals.unique_keys == state.keys.size();
     if (!sane) s.Refuse();
     for (const KeyCount& k : state.horizon.histogram) {
       if (k.count > kMaxIterations) s.Refuse();

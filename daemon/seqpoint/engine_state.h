@@ -29,7 +29,7 @@ struct KeyRecord {
   int64_t iterations = 0;  // counted ones
   int64_t untimed = 0;     // of these, those whose time is not used
   double timed = 0;        // repeated iterations with a usable time
-  double mean_ns = 0;
+  double mean_ns = 0;      // of these, slow ones cut off
   double m2 = 0;
   double first_ns = 0;  // the first occurrence of a length, where its time is usable
 };
@@ -43,6 +43,7 @@ struct Measurement {
 struct SampledTime {
   Key key;
   double time_ns = 0;
+  bool first = false;  // the first occurrence of its length
 };
 
 // A slot of the selection, in terms of keys, so that it outlives the atoms it was made from.
@@ -83,11 +84,13 @@ struct OnlineEngine::State {
   double next_curve_at = 0;      // `timed` at which the curve below is made anew
   std::optional<Quadratic> gate_curve;
   double gate = 0;  // relative deviation beyond which a time is a stall
+  double core = 0;  // ... beyond which it is slow: cut off and summed apart
   std::vector<KeyTime> recent_outliers;
   double outlier_rate = 0;  // moving average: many of them are not stalls but a new regime
-  double outlier_excess_ns = 0, outlier_excess_square = 0;
+  // What slow iterations and stalls took beyond the common noise.
+  double slow_excess_ns = 0, slow_excess_square = 0;
   uint64_t regime_changes = 0;
-  double previous_residual = 0, residual_square = 0, residual_product = 0;
+  double accepted = 0, previous_residual = 0, residual_square = 0, residual_product = 0;
   BlockTrace trace;
   std::vector<SampledTime> sample;  // uniform over what was seen
   uint64_t sampled_from = 0;
@@ -120,15 +123,19 @@ struct OnlineEngine::State {
 
   void Accept(const KeyTime& time);
   void JudgeRepeated(const KeyTime& time);
+  void SetApart(const KeyTime& time, int sign);
   void RefreshCurve();
-  void Sample(const KeyTime& time);
+  void SetGates();
+  void Sample(const SampledTime& time);
   std::vector<KeyTimes> RegularTimes() const;
   std::vector<KeyTime> FirstTimes() const;
   double Correlation() const;
+  double CoreNoise() const;
   bool IsFirst(uint64_t iteration, const Key& key) const;
   const KeyFit& Explained() const;
   const Fit& Current() const;
   Outlook MakeOutlook(const Quadratic& curve) const;
+  Normal SlowExcess(double count, double expected_ns) const;
   double SamplingVariance(double remaining, double variance) const;
   std::string Basis(const Fit& fit) const;
   double OrderOf(const PlanBasis& basis, const Key& key) const;

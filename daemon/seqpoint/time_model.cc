@@ -93,11 +93,52 @@ std::vector<bool> FindOutliers(absl::Span<const KeyTime> times) {
   return outliers;
 }
 
+// First occurrences are the only ones of the rarest lengths, so they are not thrown away: less what
+// they cost on top, and weighed down by how much that varies, they still hold the curve's ends.
+void TimeModel::TakeFirsts(absl::Span<const KeyTime> first, std::vector<KeyTimes>& regular) {
+  const Columns c = ColumnsOf(regular);
+  const Quadratic curve = Quadratic::Fit(c.keys, c.means, c.counts);
+  Key low = c.keys[0], high = c.keys[0];
+  for (const Key& key : c.keys) {
+    low = {std::min(low.first, key.first), std::min(low.second, key.second)};
+    high = {std::max(high.first, key.first), std::max(high.second, key.second)};
+  }
+  // The surcharge is read off where the curve does not extrapolate.
+  double sum = 0, squares = 0, noise = 0, repeated = 0;
+  for (const KeyTime& f : first) {
+    const bool inside = low.first <= f.key.first && f.key.first <= high.first &&
+                        low.second <= f.key.second && f.key.second <= high.second;
+    if (!inside) continue;
+    const double excess = f.time_ns - curve(f.key);
+    firsts += 1;
+    sum += excess;
+    squares += excess * excess;
+  }
+  if (firsts < 2) {
+    firsts_differ = false;
+    return;
+  }
+  first_excess_ns = sum / firsts;
+  first_excess_variance = std::max(0.0, squares - sum * sum / firsts) / (firsts - 1);
+  for (const KeyTimes& g : regular) {
+    noise += g.m2 + g.count * std::pow(g.mean - curve(g.key), 2);
+    repeated += g.count;
+  }
+  noise /= repeated;
+  const double weight = noise / (noise + first_excess_variance * (1 + 1 / firsts));
+  for (const KeyTime& f : first) {
+    const double time = f.time_ns - first_excess_ns;
+    if (time > 0 && weight > 1e-6) regular.push_back({f.key, weight, time, 0});
+  }
+}
+
 TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> first,
                          double correlation) {
   TimeModel model;
   model.firsts_differ = FirstsDiffer(regular, first);
-  if (!model.firsts_differ) {
+  if (model.firsts_differ) {
+    model.TakeFirsts(first, regular);
+  } else {
     const std::vector<bool> outlier = FindOutliers(first);
     for (size_t i = 0; i < first.size(); ++i) {
       if (!outlier[i]) regular.push_back({first[i].key, 1, first[i].time_ns, 0});
@@ -143,19 +184,6 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
                       cell.count});
   }
   model.smooth = CostCurve::Fit(std::move(points), model.noise);
-
-  if (model.firsts_differ) {
-    double sum = 0, squares = 0;
-    for (const KeyTime& f : first) {
-      const double excess = f.time_ns - model.At(f.key);
-      sum += excess;
-      squares += excess * excess;
-    }
-    model.firsts = static_cast<double>(first.size());
-    model.first_excess_ns = sum / model.firsts;
-    model.first_excess_variance =
-        std::max(0.0, squares - sum * sum / model.firsts) / std::max(1.0, model.firsts - 1);
-  }
   return model;
 }
 

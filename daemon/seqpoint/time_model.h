@@ -38,9 +38,13 @@ struct TimeModel {
   double first_excess_variance = 0;
   double firsts = 0;
 
-  // `regular` are times of keys that had occurred before. `correlation` >= 1 inflates the noise.
+  // `regular` are times of keys that had occurred before. `correlation` >= 1 inflates the
+  // noise's variance: the mean of neighbours is less certain than that of independent iterations.
   static TimeModel Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> first,
                        double correlation);
+
+  // Learns what first occurrences cost on top and adds the rest of them to `regular`.
+  void TakeFirsts(absl::Span<const KeyTime> first, std::vector<KeyTimes>& regular);
 
   double At(const Key& key) const { return smooth.ValueAt(curve.scale(key), curve(key)); }
 };
