@@ -10,6 +10,7 @@
 #include <cupti_target.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -31,7 +32,7 @@ constexpr uint64_t kCounterDataMagic = 0x31544144'55504753;   // "SGPUDAT1"
 constexpr uint64_t kAvailabilityMagic = 0x314c5641'55504753;  // "SGPUAVL1"
 constexpr size_t kNameBytes = 128;
 constexpr size_t kAvailabilityBytes = 64;
-constexpr size_t kMaxMetrics = 4096;
+constexpr size_t kMaxMetrics = 4096;  // an image that claims more is none
 
 struct Name {
   char text[kNameBytes];
@@ -40,22 +41,27 @@ struct Name {
 struct ConfigHeader {
   uint64_t magic;
   Name chip;
-  uint64_t metrics;  // followed by as many names
+  uint64_t metrics;  // followed by as many ConfigMetric
+};
+
+struct ConfigMetric {
+  Name name;
+  uint64_t group;  // which ConfigAddMetrics call brought it
 };
 
 struct CounterDataHeader {
   uint64_t magic;
-  Name chip;
   uint64_t metrics;
-  uint64_t passes;
   uint64_t max_ranges;
   uint64_t ranges;
-  // Followed by names of metrics, RangeEntry x max_ranges, PassData x max_ranges x passes.
+  // Followed by names of metrics, names of ranges, MetricSlot x max_ranges x metrics.
 };
 
-struct RangeEntry {
-  Name name;
-  uint64_t passes_done;  // a bit per pass
+// What one metric saw in one range: the mean over the passes that it needs.
+struct MetricSlot {
+  PassData data;
+  uint64_t passes_needed;
+  uint64_t passes_seen;
 };
 
 bool SetName(std::string_view text, Name* name) {
@@ -65,62 +71,65 @@ bool SetName(std::string_view text, Name* name) {
   return true;
 }
 
-// A view of a counter data image; null pointers when the bytes are none.
+// A view of a counter data image.
 struct CounterData {
   CounterDataHeader* header = nullptr;
   Name* metrics = nullptr;
-  RangeEntry* ranges = nullptr;
-  PassData* data = nullptr;
+  Name* ranges = nullptr;
+  MetricSlot* slots = nullptr;
 
-  static size_t Bytes(uint64_t metrics, uint64_t passes, uint64_t max_ranges) {
+  static size_t Bytes(uint64_t metrics, uint64_t max_ranges) {
     return sizeof(CounterDataHeader) + metrics * sizeof(Name) +
-           max_ranges * (sizeof(RangeEntry) + passes * sizeof(PassData));
+           max_ranges * (sizeof(Name) + metrics * sizeof(MetricSlot));
   }
 
   // False: the bytes are no (complete) image.
   bool Open(const uint8_t* image, size_t bytes) {
     if (image == nullptr || bytes < sizeof(CounterDataHeader)) return false;
     auto* h = reinterpret_cast<CounterDataHeader*>(const_cast<uint8_t*>(image));
-    if (h->magic != kCounterDataMagic || bytes < Bytes(h->metrics, h->passes, h->max_ranges)) {
-      return false;
-    }
+    if (h->magic != kCounterDataMagic || bytes < Bytes(h->metrics, h->max_ranges)) return false;
     header = h;
     metrics = reinterpret_cast<Name*>(header + 1);
-    ranges = reinterpret_cast<RangeEntry*>(metrics + header->metrics);
-    data = reinterpret_cast<PassData*>(ranges + header->max_ranges);
+    ranges = metrics + header->metrics;
+    slots = reinterpret_cast<MetricSlot*>(ranges + header->max_ranges);
     return true;
   }
 
-  PassData& At(uint64_t range, uint64_t pass) { return data[range * header->passes + pass]; }
+  // Index of the metric, or the number of metrics when the image was not made for it.
+  uint64_t Find(std::string_view metric) const {
+    uint64_t i = 0;
+    while (i < header->metrics && metrics[i].text != metric) ++i;
+    return i;
+  }
 
-  std::vector<std::string> MetricNames() const {
-    std::vector<std::string> names;
-    for (uint64_t i = 0; i < header->metrics; ++i) names.push_back(metrics[i].text);
-    return names;
+  MetricSlot& At(uint64_t range, uint64_t metric) {
+    return slots[range * header->metrics + metric];
   }
 };
 
 bool ReadConfig(const uint8_t* image, size_t bytes, std::string* chip,
-                std::vector<std::string>* metrics) {
+                std::vector<MetricGroup>* groups) {
   if (image == nullptr || bytes < sizeof(ConfigHeader)) return false;
   ConfigHeader header;
   memcpy(&header, image, sizeof(header));
   if (header.magic != kConfigMagic || header.metrics > kMaxMetrics ||
-      bytes < sizeof(header) + header.metrics * sizeof(Name)) {
+      bytes < sizeof(header) + header.metrics * sizeof(ConfigMetric)) {
     return false;
   }
   *chip = header.chip.text;
   for (uint64_t i = 0; i < header.metrics; ++i) {
-    Name name;
-    memcpy(&name, image + sizeof(header) + i * sizeof(Name), sizeof(name));
-    metrics->push_back(name.text);
+    ConfigMetric metric;
+    memcpy(&metric, image + sizeof(header) + i * sizeof(metric), sizeof(metric));
+    if (metric.group > i) return false;
+    if (metric.group >= groups->size()) groups->resize(metric.group + 1);
+    (*groups)[metric.group].push_back(metric.name.text);
   }
   return true;
 }
 
 struct HostObject {
   std::string chip;
-  std::vector<std::string> metrics;
+  std::vector<MetricGroup> groups;
   bool broken = false;  // an unknown metric was added
   // What Get* calls returned; the caller reads it until the object goes.
   std::vector<std::unique_ptr<std::vector<std::string>>> strings;
@@ -132,6 +141,19 @@ struct HostObject {
     for (const std::string& value : *strings.back()) list->push_back(value.c_str());
     lists.push_back(std::move(list));
     return lists.back()->data();
+  }
+
+  size_t MetricCount() const {
+    size_t count = 0;
+    for (const MetricGroup& group : groups) count += group.size();
+    return count;
+  }
+
+  bool Has(std::string_view metric) const {
+    for (const MetricGroup& group : groups) {
+      if (std::find(group.begin(), group.end(), metric) != group.end()) return true;
+    }
+    return false;
   }
 };
 
@@ -157,8 +179,8 @@ struct RangeProfiler {
   CUcontext context = nullptr;
   bool configured = false;
   bool started = false;
-  std::string chip;
-  std::vector<std::string> metrics;
+  std::vector<std::string> image_metrics;  // of the last GetCounterDataSize
+  std::vector<std::string> metrics;        // of the configuration
   Schedule schedule;
   uint8_t* image = nullptr;
   size_t image_bytes = 0;
@@ -309,19 +331,25 @@ CUptiResult CUPTIAPI cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_P
     return CUPTI_ERROR_INVALID_OPERATION;
   }
   std::string chip;
-  std::vector<std::string> metrics;
+  std::vector<MetricGroup> groups;
   CounterData image;
-  if (!ReadConfig(params->pConfig, params->configSize, &chip, &metrics) ||
+  if (!ReadConfig(params->pConfig, params->configSize, &chip, &groups) ||
       !image.Open(params->pCounterDataImage, params->counterDataImageSize) ||
-      image.MetricNames() != metrics || params->range <= CUPTI_Range_INVALID ||
-      params->range >= CUPTI_Range_COUNT || params->replayMode <= CUPTI_Replay_INVALID ||
-      params->replayMode >= CUPTI_Replay_COUNT || params->maxRangesPerPass == 0 ||
-      params->numNestingLevels == 0 || params->minNestingLevel == 0) {
+      params->range <= CUPTI_Range_INVALID || params->range >= CUPTI_Range_COUNT ||
+      params->replayMode <= CUPTI_Replay_INVALID || params->replayMode >= CUPTI_Replay_COUNT ||
+      params->maxRangesPerPass == 0 || params->numNestingLevels == 0 ||
+      params->minNestingLevel == 0) {
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
+  std::vector<std::string> metrics;
+  for (const MetricGroup& group : groups) {
+    metrics.insert(metrics.end(), group.begin(), group.end());
+  }
+  for (const std::string& metric : metrics) {
+    if (image.Find(metric) == image.header->metrics) return CUPTI_ERROR_INVALID_PARAMETER;
+  }
   profiler->configured = true;
-  profiler->schedule = PlanPasses(chip, metrics);
-  profiler->chip = chip;
+  profiler->schedule = PlanPasses(chip, groups);
   profiler->metrics = std::move(metrics);
   profiler->image = params->pCounterDataImage;
   profiler->image_bytes = params->counterDataImageSize;
@@ -450,24 +478,30 @@ CUptiResult CUPTIAPI cuptiRangeProfilerDecodeData(CUpti_RangeProfiler_DecodeData
   size_t dropped = profiler->dropped;
   for (const Collected& range : profiler->collected) {
     // The first pass names the ranges; a later pass must bring the same names in the same order.
+    size_t index = range.ordinal;
     if (range.pass == 0) {
-      if (image.header->ranges == image.header->max_ranges) {
+      index = image.header->ranges;
+      if (index == image.header->max_ranges) {
         ++dropped;
         continue;
       }
-      RangeEntry& entry = image.ranges[image.header->ranges];
-      SetName(range.name, &entry.name);
-      entry.passes_done = 1;
-      image.At(image.header->ranges++, 0) = range.data;
-      continue;
-    }
-    if (range.ordinal >= image.header->ranges ||
-        range.name != image.ranges[range.ordinal].name.text) {
+      SetName(range.name, &image.ranges[index]);
+      ++image.header->ranges;
+    } else if (index >= image.header->ranges || range.name != image.ranges[index].text) {
       ++dropped;
       continue;
     }
-    image.ranges[range.ordinal].passes_done |= 1ull << range.pass;
-    image.At(range.ordinal, range.pass) = range.data;
+    for (size_t i = 0; i < profiler->metrics.size(); ++i) {
+      const uint64_t bits = profiler->schedule.pass_bits[i];
+      if (((bits >> range.pass) & 1) == 0) continue;
+      MetricSlot& slot = image.At(index, image.Find(profiler->metrics[i]));
+      slot.passes_needed = static_cast<uint64_t>(std::popcount(bits));
+      slot.passes_seen += 1;
+      const double share = 1 / static_cast<double>(slot.passes_needed);
+      slot.data.counters.Add(range.data.counters, share);
+      slot.data.duration_ns += range.data.duration_ns * share;
+      slot.data.noise_seed = range.data.noise_seed;
+    }
   }
   profiler->collected.clear();
   profiler->dropped = 0;
@@ -485,12 +519,11 @@ cuptiRangeProfilerGetCounterDataSize(CUpti_RangeProfiler_GetCounterDataSize_Para
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
   const std::string& chip = GetState()->config->chip;
-  profiler->metrics.assign(params->pMetricNames, params->pMetricNames + params->numMetrics);
-  for (const std::string& name : profiler->metrics) {
+  profiler->image_metrics.assign(params->pMetricNames, params->pMetricNames + params->numMetrics);
+  for (const std::string& name : profiler->image_metrics) {
     if (FindMetric(chip, name) == nullptr) return CUPTI_ERROR_INVALID_METRIC_NAME;
   }
-  params->counterDataSize = CounterData::Bytes(
-      params->numMetrics, PlanPasses(chip, profiler->metrics).passes, params->maxNumOfRanges);
+  params->counterDataSize = CounterData::Bytes(params->numMetrics, params->maxNumOfRanges);
   return CUPTI_SUCCESS;
 }
 
@@ -499,18 +532,15 @@ CUptiResult CUPTIAPI cuptiRangeProfilerCounterDataImageInitialize(
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_CounterDataImage_Initialize_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
-  if (profiler == nullptr || params->pCounterData == nullptr || profiler->metrics.empty()) {
+  if (profiler == nullptr || params->pCounterData == nullptr || profiler->image_metrics.empty()) {
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
-  // The metrics are those of the last GetCounterDataSize (or SetConfig); the ranges fill the rest.
-  const std::string& chip = GetState()->config->chip;
+  // The metrics are those of the last GetCounterDataSize; as many ranges as fit the bytes.
   CounterDataHeader header{};
   header.magic = kCounterDataMagic;
-  SetName(chip, &header.chip);
-  header.metrics = profiler->metrics.size();
-  header.passes = PlanPasses(chip, profiler->metrics).passes;
-  const size_t base = CounterData::Bytes(header.metrics, header.passes, 0);
-  const size_t per_range = CounterData::Bytes(header.metrics, header.passes, 1) - base;
+  header.metrics = profiler->image_metrics.size();
+  const size_t base = CounterData::Bytes(header.metrics, 0);
+  const size_t per_range = CounterData::Bytes(header.metrics, 1) - base;
   if (params->counterDataSize < base + per_range) {
     return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
   }
@@ -519,8 +549,8 @@ CUptiResult CUPTIAPI cuptiRangeProfilerCounterDataImageInitialize(
   memcpy(params->pCounterData, &header, sizeof(header));
   CounterData image;
   image.Open(params->pCounterData, params->counterDataSize);
-  for (size_t i = 0; i < profiler->metrics.size(); ++i) {
-    if (!SetName(profiler->metrics[i], &image.metrics[i])) return CUPTI_ERROR_INVALID_PARAMETER;
+  for (size_t i = 0; i < profiler->image_metrics.size(); ++i) {
+    SetName(profiler->image_metrics[i], &image.metrics[i]);
   }
   return CUPTI_SUCCESS;
 }
@@ -544,7 +574,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerCounterDataGetRangeInfo(
     return CUPTI_ERROR_NOT_INITIALIZED;
   }
   if (params->rangeIndex >= image.header->ranges) return CUPTI_ERROR_INVALID_PARAMETER;
-  params->rangeName = image.ranges[params->rangeIndex].name.text;
+  params->rangeName = image.ranges[params->rangeIndex].text;
   return CUPTI_SUCCESS;
 }
 
@@ -627,26 +657,29 @@ cuptiProfilerHostConfigAddMetrics(CUpti_Profiler_Host_ConfigAddMetrics_Params* p
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_ConfigAddMetrics_Params_STRUCT_SIZE);
   HostObject* host = Host(params->pHostObject);
   if (host == nullptr || params->ppMetricNames == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  std::vector<std::string> metrics = host->metrics;
+  MetricGroup added;
   for (size_t i = 0; i < params->numMetrics; ++i) {
-    if (params->ppMetricNames[i] == nullptr ||
-        FindMetric(host->chip, params->ppMetricNames[i]) == nullptr) {
+    const char* name = params->ppMetricNames[i];
+    if (name == nullptr || FindMetric(host->chip, name) == nullptr) {
       host->broken = true;
       return CUPTI_ERROR_INVALID_PARAMETER;
     }
     // Naming a metric again changes nothing.
-    if (std::find(metrics.begin(), metrics.end(), params->ppMetricNames[i]) == metrics.end()) {
-      metrics.push_back(params->ppMetricNames[i]);
+    if (!host->Has(name) && std::find(added.begin(), added.end(), name) == added.end()) {
+      added.push_back(name);
     }
   }
   bool device_level = false;
   bool context_level = false;
-  for (const std::string& name : metrics) {
-    (FindMetric(host->chip, name)->device_level ? device_level : context_level) = true;
-  }
+  auto look_at = [&](const MetricGroup& group) {
+    for (const std::string& name : group) {
+      (FindMetric(host->chip, name)->device_level ? device_level : context_level) = true;
+    }
+  };
+  look_at(added);
+  for (const MetricGroup& group : host->groups) look_at(group);
   if (device_level && context_level) return CUPTI_ERROR_NOT_SUPPORTED;
-  if (metrics.size() > kMaxMetrics) return CUPTI_ERROR_OUT_OF_MEMORY;
-  host->metrics = std::move(metrics);
+  if (!added.empty()) host->groups.push_back(std::move(added));
   return CUPTI_SUCCESS;
 }
 
@@ -655,8 +688,8 @@ cuptiProfilerHostGetConfigImageSize(CUpti_Profiler_Host_GetConfigImageSize_Param
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_GetConfigImageSize_Params_STRUCT_SIZE);
   HostObject* host = Host(params->pHostObject);
   if (host == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  if (host->broken || host->metrics.empty()) return CUPTI_ERROR_UNKNOWN;
-  params->configImageSize = sizeof(ConfigHeader) + host->metrics.size() * sizeof(Name);
+  if (host->broken || host->groups.empty()) return CUPTI_ERROR_UNKNOWN;
+  params->configImageSize = sizeof(ConfigHeader) + host->MetricCount() * sizeof(ConfigMetric);
   return CUPTI_SUCCESS;
 }
 
@@ -665,19 +698,24 @@ cuptiProfilerHostGetConfigImage(CUpti_Profiler_Host_GetConfigImage_Params* param
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_GetConfigImage_Params_STRUCT_SIZE);
   HostObject* host = Host(params->pHostObject);
   if (host == nullptr || params->pConfigImage == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  if (host->broken || host->metrics.empty()) return CUPTI_ERROR_UNKNOWN;
-  if (params->configImageSize < sizeof(ConfigHeader) + host->metrics.size() * sizeof(Name)) {
+  if (host->broken || host->groups.empty()) return CUPTI_ERROR_UNKNOWN;
+  if (params->configImageSize < sizeof(ConfigHeader) + host->MetricCount() * sizeof(ConfigMetric)) {
     return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
   }
   ConfigHeader header{};
   header.magic = kConfigMagic;
   SetName(host->chip, &header.chip);
-  header.metrics = host->metrics.size();
+  header.metrics = host->MetricCount();
   memcpy(params->pConfigImage, &header, sizeof(header));
-  for (size_t i = 0; i < host->metrics.size(); ++i) {
-    Name name;
-    if (!SetName(host->metrics[i], &name)) return CUPTI_ERROR_INVALID_PARAMETER;
-    memcpy(params->pConfigImage + sizeof(header) + i * sizeof(name), &name, sizeof(name));
+  uint8_t* next = params->pConfigImage + sizeof(header);
+  for (size_t group = 0; group < host->groups.size(); ++group) {
+    for (const std::string& name : host->groups[group]) {
+      ConfigMetric metric{};
+      SetName(name, &metric.name);
+      metric.group = group;
+      memcpy(next, &metric, sizeof(metric));
+      next += sizeof(metric);
+    }
   }
   return CUPTI_SUCCESS;
 }
@@ -686,11 +724,11 @@ CUptiResult CUPTIAPI
 cuptiProfilerHostGetNumOfPasses(CUpti_Profiler_Host_GetNumOfPasses_Params* params) {
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_GetNumOfPasses_Params_STRUCT_SIZE);
   std::string chip;
-  std::vector<std::string> metrics;
-  if (!ReadConfig(params->pConfigImage, params->configImageSize, &chip, &metrics)) {
+  std::vector<MetricGroup> groups;
+  if (!ReadConfig(params->pConfigImage, params->configImageSize, &chip, &groups)) {
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
-  params->numOfPasses = PlanPasses(chip, metrics).passes;
+  params->numOfPasses = PlanPasses(chip, groups).passes;
   return CUPTI_SUCCESS;
 }
 
@@ -716,7 +754,7 @@ cuptiProfilerHostGetRangeName(CUpti_Profiler_Host_GetRangeName_Params* params) {
       params->rangeIndex >= image.header->ranges) {
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
-  params->pRangeName = image.ranges[params->rangeIndex].name.text;
+  params->pRangeName = image.ranges[params->rangeIndex].text;
   return CUPTI_SUCCESS;
 }
 
@@ -732,28 +770,14 @@ cuptiProfilerHostEvaluateToGpuValues(CUpti_Profiler_Host_EvaluateToGpuValues_Par
       params->rangeIndex >= image.header->ranges) {
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
-  const std::vector<std::string> names = image.MetricNames();
-  const Schedule schedule = PlanPasses(image.header->chip.text, names);
-  const uint64_t done = image.ranges[params->rangeIndex].passes_done;
   for (size_t i = 0; i < params->numMetrics; ++i) {
-    auto it = std::find(names.begin(), names.end(), params->ppMetricNames[i]);
-    if (it == names.end()) return CUPTI_ERROR_INVALID_METRIC_NAME;
-    uint64_t needed = schedule.pass_bits[static_cast<size_t>(it - names.begin())];
-    const bool any_pass = std::string_view(*it).substr(0, 18) == "gpu__time_duration";
-    if (any_pass) needed &= done;
-    if (needed == 0 || (needed & done) != needed) {
-      params->pMetricValues[i] = std::numeric_limits<double>::quiet_NaN();
-      continue;
-    }
-    // A metric of several passes mixes what each of them saw.
-    double sum = 0;
-    int passes = 0;
-    for (uint64_t pass = 0; pass < image.header->passes; ++pass) {
-      if (((needed >> pass) & 1) == 0) continue;
-      sum += Evaluate(*state->config, *it, image.At(params->rangeIndex, pass));
-      ++passes;
-    }
-    params->pMetricValues[i] = sum / passes;
+    const uint64_t metric = image.Find(params->ppMetricNames[i]);
+    if (metric == image.header->metrics) return CUPTI_ERROR_INVALID_METRIC_NAME;
+    const MetricSlot& slot = image.At(params->rangeIndex, metric);
+    const bool complete = slot.passes_needed > 0 && slot.passes_seen == slot.passes_needed;
+    params->pMetricValues[i] = complete
+                                   ? Evaluate(*state->config, params->ppMetricNames[i], slot.data)
+                                   : std::numeric_limits<double>::quiet_NaN();
   }
   return CUPTI_SUCCESS;
 }

@@ -19,20 +19,19 @@ constexpr BaseMetric kMetrics[] = {
     {"gr__cycles_active", kCounter, "cycle", 0.1, 1, false},
     {"sm__cycles_elapsed", kCounter, "cycle", 0.1, 1, false},
     {"sm__cycles_active", kCounter, "cycle", 0.1, 1, false},
-    {"smsp__cycles_active", kCounter, "cycle", 0.1, 1, false},
+    {"smsp__cycles_active", kCounter, "cycle", 0.2, 1, false},
     {"sm__inst_executed", kCounter, "inst", 0.1, 1, false},
     {"smsp__inst_executed", kCounter, "inst", 0.1, 1, false},
     {"sm__inst_executed_pipe_tensor", kCounter, "inst", 0.1, 1, false},
     {"sm__inst_executed_pipe_tensor_op_hmma", kCounter, "inst", 0.15, 1, false},
     {"sm__inst_executed_pipe_tensor_op_gmma", kCounter, "inst", 0.15, 1, false},
     {"sm__pipe_tensor_cycles_active", kCounter, "cycle", 0.1, 1, false},
-    {"sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32", kCounter, "op", 0.15, 1, false},
-    {"sm__ops_path_tensor_src_bf16_dst_fp32", kCounter, "op", 1, 1, false},
-    {"sm__ops_path_tensor_src_fp16_dst_fp32", kCounter, "op", 1, 1, false},
-    {"sm__ops_path_tensor_src_tf32_dst_fp32", kCounter, "op", 1, 1, false},
-    {"sm__ops_path_tensor_src_int8", kCounter, "op", 1, 1, false},
+    {"sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32", kCounter, "op", 0.1, 1, false},
+    {"sm__ops_path_tensor_src_bf16_dst_fp32", kCounter, "op", 0.95, 1, false},
+    {"sm__ops_path_tensor_src_tf32_dst_fp32", kCounter, "op", 0.95, 1, false},
+    {"sm__ops_path_tensor_src_fp8", kCounter, "op", 0.95, 1, false},
+    {"sm__ops_path_tensor_src_fp64", kCounter, "op", 0.15, 1, false},
     {"sm__warps_active", kCounter, "warp", 0.1, 1, false},
-    {"smsp__sass_thread_inst_executed_op_ffma_pred_on", kCounter, "inst", 0.3, 1, false},
     {"dram__bytes", kCounter, "byte", 0.1, 1, false},
     {"dram__bytes_read", kCounter, "byte", 0.1, 1, false},
     {"dram__bytes_write", kCounter, "byte", 0.1, 1, false},
@@ -55,11 +54,13 @@ constexpr BaseMetric kMetrics[] = {
     {"TriageCompute.sm__throughput", kThroughput, "%", 1.5, 2, false},
 };
 
-// Passes of sm__throughput where they differ from GH100's eight.
+// Passes of sm__throughput where they differ from GH100's eight, by the beginning of the chip's
+// name.
 constexpr struct {
-  std::string_view chip;
+  std::string_view chips;
   uint32_t passes;
-} kThroughputPasses[] = {{"GA100", 5}, {"AD102", 6}, {"GV100", 7}, {"TU102", 5}, {"GB10B", 9}};
+} kThroughputPasses[] = {{"GV100", 7}, {"TU", 5}, {"GA100", 5},
+                         {"GA10", 6},  {"AD", 6}, {"GB10B", 9}};
 
 constexpr std::string_view kRollups[] = {"sum", "avg", "min", "max"};
 constexpr std::string_view kCounterSuffixes[] = {"",
@@ -71,7 +72,9 @@ constexpr std::string_view kCounterSuffixes[] = {"",
                                                  "pct_of_peak_sustained_active"};
 constexpr std::string_view kRatioRollups[] = {"pct", "ratio"};
 
-bool HasDram(std::string_view chip) { return chip.substr(0, 4) != "GB20" && chip != "GB10B"; }
+bool HasDram(std::string_view chip) {
+  return chip.substr(0, 4) != "GB20" && chip.substr(chip.size() - 3) != "10B";
+}
 
 struct ParsedName {
   const BaseMetric* base = nullptr;
@@ -119,7 +122,7 @@ ParsedName Parse(std::string_view name) {
 uint32_t AlonePasses(const BaseMetric& base, std::string_view chip) {
   if (std::string_view(base.name) == "sm__throughput") {
     for (const auto& entry : kThroughputPasses) {
-      if (entry.chip == chip) return entry.passes;
+      if (chip.substr(0, entry.chips.size()) == entry.chips) return entry.passes;
     }
   }
   return base.alone_passes;
@@ -159,9 +162,6 @@ Amount AmountOf(const Config& config, std::string_view base, const PassData& dat
     return {c.tensor_flops, sms, config.tensor_tflops * 1e6 / (sms * config.clock_mhz)};
   }
   if (base == "sm__warps_active") return {c.warp_cycles, sms, 64};
-  if (base == "smsp__sass_thread_inst_executed_op_ffma_pred_on") {
-    return {c.flops / 2, sms * 4, 32};
-  }
   if (base == "dram__bytes") return {bytes, 1, dram_peak};
   if (base == "dram__bytes_read") return {c.dram_read_bytes, 1, dram_peak};
   if (base == "dram__bytes_write") return {c.dram_write_bytes, 1, dram_peak};
@@ -250,7 +250,9 @@ const std::vector<const char*>& Chips() {
 
 bool KnownChip(std::string_view chip) { return Contains(Chips(), chip); }
 
-Schedule PlanPasses(std::string_view chip, const std::vector<std::string>& names) {
+namespace {
+
+Schedule PlanGroup(std::string_view chip, const std::vector<std::string>& names) {
   constexpr double kRounding = 1e-9;
   Schedule schedule;
   std::vector<const BaseMetric*> seen;
@@ -274,7 +276,7 @@ Schedule PlanPasses(std::string_view chip, const std::vector<std::string>& names
     const BaseMetric* base = seen[base_of_name[i]];
     uint32_t alone = AlonePasses(*base, chip);
     if (base->weight == 0) {
-      schedule.pass_bits.push_back((1ull << schedule.passes) - 1);  // any pass will do
+      schedule.pass_bits.push_back(1);  // any pass would do
     } else if (alone > 1) {
       schedule.pass_bits.push_back((1ull << alone) - 1);
     } else {
@@ -283,6 +285,18 @@ Schedule PlanPasses(std::string_view chip, const std::vector<std::string>& names
     }
   }
   return schedule;
+}
+
+}  // namespace
+
+Schedule PlanPasses(std::string_view chip, const std::vector<MetricGroup>& groups) {
+  Schedule all;
+  for (const MetricGroup& group : groups) {
+    Schedule part = PlanGroup(chip, group);
+    for (uint64_t bits : part.pass_bits) all.pass_bits.push_back(bits << all.passes);
+    all.passes += part.passes;
+  }
+  return all;
 }
 
 double Evaluate(const Config& config, std::string_view name, const PassData& data) {

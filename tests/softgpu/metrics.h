@@ -44,12 +44,16 @@ std::vector<std::string> Submetrics(MetricKind kind);
 bool KnownChip(std::string_view chip);
 const std::vector<const char*>& Chips();
 
-// Passes that collecting `names` together takes, and the passes (as bits) that each metric needs.
+// Metrics that were added to a configuration by one call. Only these share passes.
+using MetricGroup = std::vector<std::string>;
+
+// Passes that collecting all groups takes, and the passes (as bits) that each metric needs, group
+// after group.
 struct Schedule {
   uint32_t passes = 0;
   std::vector<uint64_t> pass_bits;
 };
-Schedule PlanPasses(std::string_view chip, const std::vector<std::string>& names);
+Schedule PlanPasses(std::string_view chip, const std::vector<MetricGroup>& groups);
 
 // Value of `name` from what one pass measured, with the configured counter noise.
 double Evaluate(const Config& config, std::string_view name, const PassData& data);

@@ -1,0 +1,121 @@
+// The metric catalogue against the real host library, which needs no GPU: names, and passes on
+// GH100 of every metric alone and of the sets that docs/software-gpu.md lists. Skipped where the
+// library is not installed.
+
+#include <cupti_profiler_host.h>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/softgpu/metrics.h"
+
+namespace seqpoint::softgpu {
+namespace {
+
+class RealLibrary : public testing::Test {
+ protected:
+  void SetUp() override {
+    // CUPTI opens libnvperf_host.so by its bare name: have it loaded already.
+    dlopen(REAL_LIBRARY_DIR "/libnvperf_host.so", RTLD_NOW | RTLD_LOCAL);
+    library_ = dlopen(REAL_LIBRARY_DIR "/libcupti.so.13", RTLD_NOW | RTLD_LOCAL);
+    if (library_ == nullptr) GTEST_SKIP() << "no libcupti.so.13 in " REAL_LIBRARY_DIR;
+  }
+
+  template <typename Params>
+  CUptiResult Call(const char* function, Params* params) {
+    return reinterpret_cast<CUptiResult (*)(Params*)>(dlsym(library_, function))(params);
+  }
+
+  // Passes, or 0 when the library does not know a metric.
+  uint32_t Passes(const std::vector<MetricGroup>& groups, const char* chip = "GH100") {
+    CUpti_Profiler_Host_Initialize_Params init{CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE,
+                                               nullptr,
+                                               CUPTI_PROFILER_TYPE_RANGE_PROFILER,
+                                               chip,
+                                               nullptr,
+                                               nullptr};
+    EXPECT_EQ(Call("cuptiProfilerHostInitialize", &init), CUPTI_SUCCESS);
+    for (const MetricGroup& group : groups) {
+      std::vector<const char*> names;
+      for (const std::string& name : group) names.push_back(name.c_str());
+      CUpti_Profiler_Host_ConfigAddMetrics_Params add{
+          CUpti_Profiler_Host_ConfigAddMetrics_Params_STRUCT_SIZE, nullptr, init.pHostObject,
+          names.data(), names.size()};
+      if (Call("cuptiProfilerHostConfigAddMetrics", &add) != CUPTI_SUCCESS) return 0;
+    }
+    CUpti_Profiler_Host_GetConfigImageSize_Params size{
+        CUpti_Profiler_Host_GetConfigImageSize_Params_STRUCT_SIZE, nullptr, init.pHostObject, 0};
+    EXPECT_EQ(Call("cuptiProfilerHostGetConfigImageSize", &size), CUPTI_SUCCESS);
+    std::vector<uint8_t> image(size.configImageSize);
+    CUpti_Profiler_Host_GetConfigImage_Params get{
+        CUpti_Profiler_Host_GetConfigImage_Params_STRUCT_SIZE, nullptr, init.pHostObject,
+        image.size(), image.data()};
+    EXPECT_EQ(Call("cuptiProfilerHostGetConfigImage", &get), CUPTI_SUCCESS);
+    CUpti_Profiler_Host_GetNumOfPasses_Params passes{
+        CUpti_Profiler_Host_GetNumOfPasses_Params_STRUCT_SIZE, nullptr, image.size(), image.data(),
+        0};
+    EXPECT_EQ(Call("cuptiProfilerHostGetNumOfPasses", &passes), CUPTI_SUCCESS);
+    CUpti_Profiler_Host_Deinitialize_Params end{CUpti_Profiler_Host_Deinitialize_Params_STRUCT_SIZE,
+                                                nullptr, init.pHostObject};
+    Call("cuptiProfilerHostDeinitialize", &end);
+    return static_cast<uint32_t>(passes.numOfPasses);
+  }
+
+  void* library_ = nullptr;
+};
+
+TEST_F(RealLibrary, KnowsEveryMetricOfTheCatalogueInAsManyPasses) {
+  for (const BaseMetric* base : BaseMetrics("GH100")) {
+    for (const std::string& suffix : Submetrics(base->kind)) {
+      if (suffix.substr(0, 4) == ".min" || suffix.substr(0, 4) == ".max") continue;  // as .avg
+      std::string name = base->name + suffix;
+      EXPECT_EQ(Passes({{name}}), PlanPasses("GH100", {{name}}).passes) << name;
+    }
+  }
+}
+
+TEST_F(RealLibrary, SchedulesTheDocumentedSetsAlike) {
+  const MetricGroup a = {"gpu__time_duration.sum",
+                         "dram__bytes_read.sum",
+                         "dram__bytes_write.sum",
+                         "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
+                         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+                         "sm__warps_active.avg.pct_of_peak_sustained_active"};
+  MetricGroup b = a;
+  b.insert(b.end(), {"lts__t_sectors.sum", "sm__inst_executed.sum", "gr__cycles_active.avg"});
+  MetricGroup b_and_more = b;
+  b_and_more.insert(b_and_more.end(), {"sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum",
+                                       "gr__cycles_elapsed.avg.per_second"});
+  const std::vector<std::vector<MetricGroup>> sets = {
+      {a},
+      {b},
+      {b_and_more},
+      {{"sm__ops_path_tensor_src_bf16_dst_fp32.sum", "sm__ops_path_tensor_src_tf32_dst_fp32.sum",
+        "sm__ops_path_tensor_src_fp8.sum", "sm__ops_path_tensor_src_fp64.sum"}},
+      {{"lts__t_sectors.sum", "lts__t_sector_hit_rate.pct", "l1tex__t_sector_hit_rate.pct"}},
+      {{"sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"}},
+      {{"gpu__time_duration.sum", "lts__t_bytes.sum", "dram__bytes.sum"}},
+      {{"nvlrx__bytes.sum", "nvltx__bytes.sum"}},
+      {{"dram__bytes_read.sum"}, {"dram__bytes_write.sum"}},  // two calls, two passes
+  };
+  for (const auto& set : sets) {
+    EXPECT_EQ(Passes(set), PlanPasses("GH100", set).passes) << set[0].back();
+  }
+}
+
+TEST_F(RealLibrary, ChipsDifferAlike) {
+  const MetricGroup throughput = {"sm__throughput.avg.pct_of_peak_sustained_elapsed"};
+  for (const char* chip : Chips()) {
+    if (std::string(chip) == "GV11B") continue;  // in the real list, but not installed
+    EXPECT_EQ(Passes({throughput}, chip), PlanPasses(chip, {throughput}).passes) << chip;
+    EXPECT_EQ(Passes({{"dram__bytes_read.sum"}}, chip) > 0,
+              FindMetric(chip, "dram__bytes_read.sum") != nullptr)
+        << chip;
+  }
+}
+
+}  // namespace
+}  // namespace seqpoint::softgpu
