@@ -42,7 +42,7 @@ Feeder::Staging* Feeder::FreeStaging() {
     if (EventDone(staging.copied)) return &staging;
   }
   Staging staging;
-  for (size_t bytes : model_->ArrayBytes()) staging.arrays.push_back(PinnedAlloc(bytes));
+  staging.arrays.resize(model_->ArrayBytes().size());
   staging.copied = CreateEvent(/*timed=*/false);
   staging_.push_back(staging);
   return &staging_.back();
@@ -58,6 +58,9 @@ void Feeder::Prefetch() {
   for (size_t i = 0; i < host.arrays.size(); ++i) {
     const void* from = host.arrays[i].data;
     if (!host.arrays[i].pinned) {
+      if (staging->arrays[i] == nullptr) {
+        staging->arrays[i] = PinnedAlloc(model_->ArrayBytes()[i]);
+      }
       std::memcpy(staging->arrays[i], from, host.arrays[i].bytes);
       from = staging->arrays[i];
     }

@@ -13,9 +13,14 @@ namespace {
 std::atomic<uint64_t> g_launches{0};
 std::atomic<uint64_t> g_captured_launches{0};
 std::atomic<uint64_t> g_graph_launches{0};
+std::atomic<uint64_t> g_graph_kernels{0};
 std::atomic<uint64_t> g_copies{0};
 std::atomic<uint64_t> g_memsets{0};
 std::atomic<bool> g_capturing{false};
+uint64_t g_captured_before = 0;
+
+KernelAccount* g_account = nullptr;
+SwgpuTotals g_accounted{};
 
 void Check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
@@ -34,10 +39,32 @@ uint64_t ClockNs(clockid_t clock) {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// Whatever was submitted since the last call belongs to `kernel`.
+void Account(const char* kernel) {
+  if (g_account == nullptr) return;
+  SwgpuTotals now;
+  swgpu_totals(&now);
+  SwgpuTotals& sum = (*g_account)[kernel];
+  sum.launches += now.launches - g_accounted.launches;
+  sum.kernel_time_ns += now.kernel_time_ns - g_accounted.kernel_time_ns;
+  sum.dram_read_bytes += now.dram_read_bytes - g_accounted.dram_read_bytes;
+  sum.dram_write_bytes += now.dram_write_bytes - g_accounted.dram_write_bytes;
+  sum.instructions += now.instructions - g_accounted.instructions;
+  sum.tensor_cycles += now.tensor_cycles - g_accounted.tensor_cycles;
+  sum.sm_active_cycles += now.sm_active_cycles - g_accounted.sm_active_cycles;
+  g_accounted = now;
+}
+
 }  // namespace
 
 std::string OpenDevice() {
-  CUDA_CHECK(cudaSetDevice(0));
+  if (cudaError_t error = cudaSetDevice(0); error != cudaSuccess) {
+    std::fprintf(stderr,
+                 "seqpoint_workload: cannot open GPU 0: %s; on a machine without a GPU put the "
+                 "software GPU's libraries (softgpu/ in the build folder) on LD_LIBRARY_PATH\n",
+                 cudaGetErrorString(error));
+    std::exit(1);
+  }
   cudaDeviceProp properties;
   CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
   return properties.name;
@@ -107,6 +134,7 @@ double ElapsedNs(Event from, Event to) {
 
 void BeginCapture(Stream stream) {
   g_capturing = true;
+  g_captured_before = g_captured_launches;
   // Relaxed: the activation memory may grow while a graph is being recorded.
   CUDA_CHECK(cudaStreamBeginCapture(Raw(stream), cudaStreamCaptureModeRelaxed));
 }
@@ -118,12 +146,14 @@ Graph EndCapture(Stream stream) {
   CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
   CUDA_CHECK(cudaGraphDestroy(graph));
   g_capturing = false;
-  return executable;
+  return {executable, g_captured_launches - g_captured_before};
 }
 
-void LaunchGraph(Graph graph, Stream stream) {
+void LaunchGraph(const Graph& graph, Stream stream) {
   ++g_graph_launches;
-  CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), Raw(stream)));
+  g_graph_kernels += graph.kernels;
+  CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.executable), Raw(stream)));
+  Account(kGraphAccount);
 }
 
 void HostWork(uint64_t ns) {
@@ -140,7 +170,7 @@ void HostWork(uint64_t ns) {
 uint64_t NowNs() { return &swgpu_now_ns != nullptr ? swgpu_now_ns() : ClockNs(CLOCK_REALTIME); }
 
 CallCounts Calls() {
-  return {g_launches, g_captured_launches, g_graph_launches, g_copies, g_memsets};
+  return {g_launches, g_captured_launches, g_graph_launches, g_graph_kernels, g_copies, g_memsets};
 }
 
 void BeforeLaunch(const Queue& queue, const SwgpuWork& work) {
@@ -149,7 +179,16 @@ void BeforeLaunch(const Queue& queue, const SwgpuWork& work) {
   ++(g_capturing ? g_captured_launches : g_launches);
 }
 
-void AfterLaunch() { CUDA_CHECK(cudaGetLastError()); }
+void AfterLaunch(const char* kernel) {
+  CUDA_CHECK(cudaGetLastError());
+  if (!g_capturing) Account(kernel);
+}
+
+void AccountKernels(KernelAccount* account) {
+  if (&swgpu_totals == nullptr) return;
+  g_account = account;
+  swgpu_totals(&g_accounted);
+}
 
 std::optional<SwgpuTotals> SoftwareTotals() {
   if (&swgpu_totals == nullptr) return std::nullopt;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -19,7 +20,11 @@ namespace seqpoint::workload {
 
 using Stream = void*;  // cudaStream_t
 using Event = void*;   // cudaEvent_t
-using Graph = void*;   // cudaGraphExec_t
+
+struct Graph {
+  void* executable = nullptr;  // cudaGraphExec_t
+  uint64_t kernels = 0;
+};
 
 // GPU calls of this process so far, in API order. A kernel launch inside a stream capture runs
 // nothing yet: it is in `captured_launches` alone.
@@ -27,6 +32,7 @@ struct CallCounts {
   uint64_t launches = 0;
   uint64_t captured_launches = 0;
   uint64_t graph_launches = 0;
+  uint64_t graph_kernels = 0;  // in those graphs
   uint64_t copies = 0;
   uint64_t memsets = 0;
 };
@@ -62,7 +68,7 @@ double ElapsedNs(Event from, Event to);
 // Calls between Begin and End are recorded, not run. End instantiates the graph.
 void BeginCapture(Stream stream);
 Graph EndCapture(Stream stream);
-void LaunchGraph(Graph graph, Stream stream);
+void LaunchGraph(const Graph& graph, Stream stream);
 
 // `ns` nanoseconds of CPU work: told to the software GPU, spun on a real one.
 void HostWork(uint64_t ns);
@@ -70,13 +76,21 @@ void HostWork(uint64_t ns);
 uint64_t NowNs();
 
 CallCounts Calls();
-// Host work, the work hint and the account of one kernel launch; check afterwards.
+// Host work, the work hint and the count of one kernel launch; then its check and account.
 void BeforeLaunch(const Queue& queue, const SwgpuWork& work);
-void AfterLaunch();
+void AfterLaunch(const char* kernel);
 
 // Empty on a real GPU.
 std::optional<SwgpuTotals> SoftwareTotals();
 std::optional<uint64_t> SoftwareDigest();
+
+// By kernel name in the source; the kernels of graphs, which are submitted together, under
+// kGraphAccount.
+using KernelAccount = std::map<std::string, SwgpuTotals>;
+constexpr char kGraphAccount[] = "(graph)";
+// From now on the software GPU's totals are split by launch into `account`; null stops. Whoever
+// launches must be ordered with the caller.
+void AccountKernels(KernelAccount* account);
 
 }  // namespace seqpoint::workload
 

@@ -40,12 +40,13 @@ bool EventDone(Event) { return true; }
 double ElapsedNs(Event, Event) { return 0; }
 void BeginCapture(Stream) { std::abort(); }
 Graph EndCapture(Stream) { std::abort(); }
-void LaunchGraph(Graph, Stream) { std::abort(); }
+void LaunchGraph(const Graph&, Stream) { std::abort(); }
 void HostWork(uint64_t) {}
 uint64_t NowNs() { return 0; }
 CallCounts Calls() { return g_calls; }
 void BeforeLaunch(const Queue&, const SwgpuWork&) { ++g_calls.launches; }
-void AfterLaunch() {}
+void AfterLaunch(const char*) {}
+void AccountKernels(KernelAccount*) {}
 std::optional<SwgpuTotals> SoftwareTotals() { return std::nullopt; }
 std::optional<uint64_t> SoftwareDigest() { return std::nullopt; }
 

@@ -11,7 +11,7 @@
 #include "tests/workloads/gemm_variant.h"
 
 namespace seqpoint::workload {
-namespace {
+namespace kernels {
 
 constexpr int kThreads = 256;
 
@@ -26,8 +26,8 @@ SwgpuWork Work(double flops, double read, double written) {
 }
 
 template <typename... Parameters, typename... Arguments>
-void Launch(const Queue& queue, const SwgpuWork& work, void (*kernel)(Parameters...), dim3 grid,
-            dim3 block, Arguments... arguments) {
+void Launch(const Queue& queue, const SwgpuWork& work, const char* name,
+            void (*kernel)(Parameters...), dim3 grid, dim3 block, Arguments... arguments) {
   BeforeLaunch(queue, work);
 #ifdef __CUDACC__
   kernel<<<grid, block, 0, static_cast<cudaStream_t>(queue.stream)>>>(
@@ -35,8 +35,13 @@ void Launch(const Queue& queue, const SwgpuWork& work, void (*kernel)(Parameters
 #else
   RunOnCpu(grid, block, [&] { kernel(static_cast<Parameters>(arguments)...); });
 #endif
-  AfterLaunch();
+  AfterLaunch(name);
 }
+
+// A kernel and its name in the source: how Launch wants it.
+#define NAMED(kernel) #kernel, kernel
+// Kernels named as cuBLAS and cuDNN name theirs; the others have C++ names, as PyTorch's have.
+#define KERNEL_C extern "C" __global__ void
 
 // Sum or maximum over a block whose size is a power of two.
 template <bool kMax>
@@ -203,33 +208,27 @@ __device__ void SmallTile(const GemmArgs& g) {
 }
 
 // A kernel for each layout of the operands: nn, nt (B transposed), tn (A transposed).
-#define TENSOR_GEMM(name, rows, columns, warps_m, warps_n, split)                  \
-  __global__ void __launch_bounds__(warps_m* warps_n * 32) name##_nn(GemmArgs g) { \
-    TensorTile<rows, columns, warps_m, warps_n, false, false, split>(g);           \
-  }                                                                                \
-  __global__ void __launch_bounds__(warps_m* warps_n * 32) name##_nt(GemmArgs g) { \
-    TensorTile<rows, columns, warps_m, warps_n, false, true, split>(g);            \
-  }                                                                                \
-  __global__ void __launch_bounds__(warps_m* warps_n * 32) name##_tn(GemmArgs g) { \
-    TensorTile<rows, columns, warps_m, warps_n, true, false, split>(g);            \
+#define TENSOR_GEMM(name, rows, columns, warps_m, warps_n, split)           \
+  KERNEL_C __launch_bounds__(warps_m* warps_n * 32) name##_nn(GemmArgs g) { \
+    TensorTile<rows, columns, warps_m, warps_n, false, false, split>(g);    \
+  }                                                                         \
+  KERNEL_C __launch_bounds__(warps_m* warps_n * 32) name##_nt(GemmArgs g) { \
+    TensorTile<rows, columns, warps_m, warps_n, false, true, split>(g);     \
+  }                                                                         \
+  KERNEL_C __launch_bounds__(warps_m* warps_n * 32) name##_tn(GemmArgs g) { \
+    TensorTile<rows, columns, warps_m, warps_n, true, false, split>(g);     \
   }
 TENSOR_GEMM(gemm_tf32_64x64, 64, 64, 2, 2, false)
 TENSOR_GEMM(gemm_tf32_128x64, 128, 64, 4, 2, false)
 TENSOR_GEMM(gemm_tf32_128x128, 128, 128, 4, 4, false)
 TENSOR_GEMM(gemm_tf32_splitk_64x64, 64, 64, 2, 2, true)
 #undef TENSOR_GEMM
-__global__ void __launch_bounds__(kThreads) sgemm_32x32_nn(GemmArgs g) {
-  SmallTile<false, false>(g);
-}
-__global__ void __launch_bounds__(kThreads) sgemm_32x32_nt(GemmArgs g) {
-  SmallTile<false, true>(g);
-}
-__global__ void __launch_bounds__(kThreads) sgemm_32x32_tn(GemmArgs g) {
-  SmallTile<true, false>(g);
-}
+KERNEL_C __launch_bounds__(kThreads) sgemm_32x32_nn(GemmArgs g) { SmallTile<false, false>(g); }
+KERNEL_C __launch_bounds__(kThreads) sgemm_32x32_nt(GemmArgs g) { SmallTile<false, true>(g); }
+KERNEL_C __launch_bounds__(kThreads) sgemm_32x32_tn(GemmArgs g) { SmallTile<true, false>(g); }
 
-__global__ void splitk_reduce(const float* partial, int splits, size_t count, float* c, int n,
-                              int ldc, float beta) {
+KERNEL_C splitk_reduce(const float* partial, int splits, size_t count, float* c, int n, int ldc,
+                       float beta) {
   const size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= count) return;
   float sum = 0;
@@ -238,30 +237,37 @@ __global__ void splitk_reduce(const float* partial, int splits, size_t count, fl
   *out = beta == 0 ? sum : sum + beta * *out;
 }
 
-using GemmKernel = void (*)(GemmArgs);
+struct GemmKernel {
+  const char* name;
+  void (*kernel)(GemmArgs);
+};
 struct GemmFamily {
   GemmKernel nn, nt, tn;
   int rows, columns, threads;
 };
 
+#define GEMM_FAMILY(name, rows, columns, threads) \
+  GemmFamily { {NAMED(name##_nn)}, {NAMED(name##_nt)}, {NAMED(name##_tn)}, rows, columns, threads }
 GemmFamily Family(GemmTile tile) {
   switch (tile) {
     case GemmTile::k32x32:
-      return {sgemm_32x32_nn, sgemm_32x32_nt, sgemm_32x32_tn, 32, 32, kThreads};
+      return GEMM_FAMILY(sgemm_32x32, 32, 32, kThreads);
     case GemmTile::k64x64:
-      return {gemm_tf32_64x64_nn, gemm_tf32_64x64_nt, gemm_tf32_64x64_tn, 64, 64, 128};
+      return GEMM_FAMILY(gemm_tf32_64x64, 64, 64, 128);
     case GemmTile::k128x64:
-      return {gemm_tf32_128x64_nn, gemm_tf32_128x64_nt, gemm_tf32_128x64_tn, 128, 64, 256};
+      return GEMM_FAMILY(gemm_tf32_128x64, 128, 64, 256);
     case GemmTile::k128x128:
-      return {gemm_tf32_128x128_nn, gemm_tf32_128x128_nt, gemm_tf32_128x128_tn, 128, 128, 512};
+      return GEMM_FAMILY(gemm_tf32_128x128, 128, 128, 512);
     case GemmTile::kSplitK:
       break;
   }
-  return {
-      gemm_tf32_splitk_64x64_nn, gemm_tf32_splitk_64x64_nt, gemm_tf32_splitk_64x64_tn, 64, 64, 128};
+  return GEMM_FAMILY(gemm_tf32_splitk_64x64, 64, 64, 128);
 }
+#undef GEMM_FAMILY
 
-}  // namespace
+}  // namespace kernels
+
+using namespace kernels;
 
 void Gemm(const Queue& queue, const GemmCall& call) {
   const double m = call.m, n = call.n, k = call.k, batch = call.batch;
@@ -293,19 +299,20 @@ void Gemm(const Queue& queue, const GemmCall& call) {
   const dim3 grid(static_cast<unsigned>((call.n + family.columns - 1) / family.columns),
                   static_cast<unsigned>((call.m + family.rows - 1) / family.rows),
                   static_cast<unsigned>(split ? variant.splits : call.batch));
-  const GemmKernel kernel =
+  const GemmKernel& variant_kernel =
       call.transpose_a ? family.tn : (call.transpose_b ? family.nt : family.nn);
-  Launch(queue, work, kernel, grid, dim3(static_cast<unsigned>(family.threads)), args);
+  Launch(queue, work, variant_kernel.name, variant_kernel.kernel, grid,
+         dim3(static_cast<unsigned>(family.threads)), args);
   if (!split) return;
   Launch(queue, Work(m * n * variant.splits, m * n * (variant.splits + call.accumulate), m * n),
-         splitk_reduce, dim3(static_cast<unsigned>(Blocks(outputs, kThreads))), dim3(kThreads),
-         queue.workspace, variant.splits, outputs, call.c, call.n, call.ldc,
+         NAMED(splitk_reduce), dim3(static_cast<unsigned>(Blocks(outputs, kThreads))),
+         dim3(kThreads), queue.workspace, variant.splits, outputs, call.c, call.n, call.ldc,
          call.accumulate ? 1.0f : 0.0f);
 }
 
 // ----------------------------------------------------------------------- embedding, elementwise
 
-namespace {
+namespace kernels {
 
 __global__ void embedding_gather(const int* tokens, const float* table, const float* positions,
                                  int batch, float* out, int columns) {
@@ -436,12 +443,12 @@ size_t Count(int rows, int columns) {
   return static_cast<size_t>(rows) * static_cast<size_t>(columns);
 }
 
-}  // namespace
+}  // namespace kernels
 
 void EmbeddingGather(const Queue& queue, const int* tokens, const float* table,
                      const float* positions, int batch, float* out, int rows, int columns) {
   const double count = static_cast<double>(Count(rows, columns));
-  Launch(queue, Work(count, count + rows, count), embedding_gather,
+  Launch(queue, Work(count, count + rows, count), NAMED(embedding_gather),
          dim3(static_cast<unsigned>(rows)), dim3(128), tokens, table, positions, batch, out,
          columns);
 }
@@ -449,7 +456,7 @@ void EmbeddingGather(const Queue& queue, const int* tokens, const float* table,
 void EmbeddingScatterAdd(const Queue& queue, const int* tokens, const float* d_out, float* d_table,
                          float* d_positions, int batch, int rows, int columns) {
   const double count = static_cast<double>(Count(rows, columns));
-  Launch(queue, Work(count, 2 * count + rows, count), embedding_scatter_add,
+  Launch(queue, Work(count, 2 * count + rows, count), NAMED(embedding_scatter_add),
          dim3(static_cast<unsigned>(rows)), dim3(128), tokens, d_out, d_table, d_positions, batch,
          columns);
 }
@@ -459,7 +466,8 @@ void BiasActivation(const Queue& queue, Activation activation, const float* x, c
   const size_t count = Count(rows, columns);
   const double n = static_cast<double>(count);
   Launch(queue, Work(n * (activation == Activation::kGelu ? 20 : 3), n + columns, n),
-         bias_activation, Grid(count), dim3(kThreads), activation, x, bias, out, count, columns);
+         NAMED(bias_activation), Grid(count), dim3(kThreads), activation, x, bias, out, count,
+         columns);
 }
 
 void ActivationBackward(const Queue& queue, Activation activation, const float* x,
@@ -467,48 +475,49 @@ void ActivationBackward(const Queue& queue, Activation activation, const float* 
   const size_t count = Count(rows, columns);
   const double n = static_cast<double>(count);
   Launch(queue, Work(n * (activation == Activation::kGelu ? 30 : 4), 2 * n + columns, n),
-         activation_backward, Grid(count), dim3(kThreads), activation, x, bias, d_out, d_x, count,
-         columns);
+         NAMED(activation_backward), Grid(count), dim3(kThreads), activation, x, bias, d_out, d_x,
+         count, columns);
 }
 
 void ColumnSum(const Queue& queue, const float* x, float* out, int rows, int columns) {
   const double n = static_cast<double>(Count(rows, columns));
-  Launch(queue, Work(n, n + columns, columns), column_sum, TileGrid(rows, columns, kRowsPerSum),
-         dim3(32, 8), x, out, rows, columns);
+  Launch(queue, Work(n, n + columns, columns), NAMED(column_sum),
+         TileGrid(rows, columns, kRowsPerSum), dim3(32, 8), x, out, rows, columns);
 }
 
 void Add(const Queue& queue, const float* a, const float* b, float* out, size_t count) {
   const double n = static_cast<double>(count);
-  Launch(queue, Work(n, 2 * n, n), add_tensors, Grid(count), dim3(kThreads), a, b, out, count);
+  Launch(queue, Work(n, 2 * n, n), NAMED(add_tensors), Grid(count), dim3(kThreads), a, b, out,
+         count);
 }
 
 void CopyMatrix(const Queue& queue, const float* from, int from_ld, float* to, int to_ld, int rows,
                 int columns, bool accumulate) {
   const size_t count = Count(rows, columns);
   const double n = static_cast<double>(count);
-  Launch(queue, Work(accumulate ? n : 0, n * (1 + accumulate), n), copy_matrix, Grid(count),
+  Launch(queue, Work(accumulate ? n : 0, n * (1 + accumulate), n), NAMED(copy_matrix), Grid(count),
          dim3(kThreads), from, from_ld, to, to_ld, count, columns, accumulate);
 }
 
 void Transpose(const Queue& queue, const float* x, float* out, int rows, int columns) {
   const double n = static_cast<double>(Count(rows, columns));
-  Launch(queue, Work(0, n, n), transpose, TileGrid(rows, columns, 32), dim3(32, 8), x, out, rows,
-         columns);
+  Launch(queue, Work(0, n, n), NAMED(transpose), TileGrid(rows, columns, 32), dim3(32, 8), x, out,
+         rows, columns);
 }
 
 void FillZero(const Queue& queue, float* data, size_t count) {
-  Launch(queue, Work(0, 0, static_cast<double>(count)), fill_zero, Grid(count), dim3(kThreads),
-         data, count);
+  Launch(queue, Work(0, 0, static_cast<double>(count)), NAMED(fill_zero), Grid(count),
+         dim3(kThreads), data, count);
 }
 
 // ------------------------------------------------------------------------------------ recurrence
 
-namespace {
+namespace kernels {
 
 __device__ float Sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
-__global__ void lstm_cell_forward(float* gates, const float* bias, const float* c_prev, float* c,
-                                  float* h, int h_ld, int batch, int hidden) {
+KERNEL_C lstm_cell_forward(float* gates, const float* bias, const float* c_prev, float* c, float* h,
+                           int h_ld, int batch, int hidden) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= batch * hidden) return;
   const int row = i / hidden;
@@ -527,9 +536,9 @@ __global__ void lstm_cell_forward(float* gates, const float* bias, const float* 
   h[static_cast<size_t>(row) * h_ld + j] = out * tanhf(state);
 }
 
-__global__ void lstm_cell_backward(float* gates, const float* c_prev, const float* c,
-                                   const float* d_h, int d_h_ld, const float* d_h_next, float* d_c,
-                                   bool last, int batch, int hidden) {
+KERNEL_C lstm_cell_backward(float* gates, const float* c_prev, const float* c, const float* d_h,
+                            int d_h_ld, const float* d_h_next, float* d_c, bool last, int batch,
+                            int hidden) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= batch * hidden) return;
   const int row = i / hidden;
@@ -550,7 +559,7 @@ __global__ void lstm_cell_backward(float* gates, const float* c_prev, const floa
 constexpr int kMaxRnnHidden = 1024;
 
 // A block is one example in one direction; the recurrence never leaves it.
-__global__ void __launch_bounds__(kThreads)
+KERNEL_C __launch_bounds__(kThreads)
     rnn_tanh_forward(const float* gx, const float* bias, const float* u, float* h, int steps,
                      int from, int to, int batch, int hidden) {
   __shared__ float previous[kMaxRnnHidden];
@@ -581,7 +590,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
+KERNEL_C __launch_bounds__(kThreads)
     rnn_tanh_backward(const float* u_t, const float* h, const float* d_h, float* d_a, int steps,
                       int from, int to, int batch, int hidden) {
   __shared__ float next[kMaxRnnHidden];
@@ -613,13 +622,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace
+}  // namespace kernels
 
 void LstmCellForward(const Queue& queue, float* gates, const float* bias, const float* c_prev,
                      float* c, float* h, int h_ld, int batch, int hidden) {
   const size_t count = Count(batch, hidden);
   const double n = static_cast<double>(count);
-  Launch(queue, Work(50 * n, 5 * n + 4 * hidden, 6 * n), lstm_cell_forward, Grid(count),
+  Launch(queue, Work(50 * n, 5 * n + 4 * hidden, 6 * n), NAMED(lstm_cell_forward), Grid(count),
          dim3(kThreads), gates, bias, c_prev, c, h, h_ld, batch, hidden);
 }
 
@@ -628,36 +637,36 @@ void LstmCellBackward(const Queue& queue, float* gates, const float* c_prev, con
                       int batch, int hidden) {
   const size_t count = Count(batch, hidden);
   const double n = static_cast<double>(count);
-  Launch(queue, Work(40 * n, 9 * n, 5 * n), lstm_cell_backward, Grid(count), dim3(kThreads), gates,
-         c_prev, c, d_h, d_h_ld, d_h_next, d_c, last, batch, hidden);
+  Launch(queue, Work(40 * n, 9 * n, 5 * n), NAMED(lstm_cell_backward), Grid(count), dim3(kThreads),
+         gates, c_prev, c, d_h, d_h_ld, d_h_next, d_c, last, batch, hidden);
 }
 
-namespace {
+namespace kernels {
 
 SwgpuWork RnnWork(int steps, int batch, int hidden, int arrays) {
   const double outputs = 2.0 * steps * batch * hidden;
   return Work(outputs * (2.0 * hidden + 12), outputs * arrays + 2.0 * hidden * hidden, outputs);
 }
 
-}  // namespace
+}  // namespace kernels
 
 void RnnForward(const Queue& queue, const float* gx, const float* bias, const float* u, float* h,
                 int steps, int from, int to, int batch, int hidden) {
-  Launch(queue, RnnWork(to - from, batch, hidden, 1), rnn_tanh_forward,
+  Launch(queue, RnnWork(to - from, batch, hidden, 1), NAMED(rnn_tanh_forward),
          dim3(static_cast<unsigned>(batch), 2), dim3(kThreads), gx, bias, u, h, steps, from, to,
          batch, hidden);
 }
 
 void RnnBackward(const Queue& queue, const float* u_t, const float* h, const float* d_h, float* d_a,
                  int steps, int from, int to, int batch, int hidden) {
-  Launch(queue, RnnWork(from - to, batch, hidden, 2), rnn_tanh_backward,
+  Launch(queue, RnnWork(from - to, batch, hidden, 2), NAMED(rnn_tanh_backward),
          dim3(static_cast<unsigned>(batch), 2), dim3(kThreads), u_t, h, d_h, d_a, steps, from, to,
          batch, hidden);
 }
 
 // ---------------------------------------------------------------------------- softmax, attention
 
-namespace {
+namespace kernels {
 
 // Eight rows a block, 32 threads a row.
 template <bool kMax>
@@ -727,8 +736,8 @@ __global__ void softmax_backward_long(const float* p, float* d_p, int columns) {
 }
 
 // One block per query: thread i of the first `keys` owns score i.
-__global__ void attention_short(AttentionShape s, const float* q, const float* k, const float* v,
-                                float* p, float* out) {
+KERNEL_C attention_short(AttentionShape s, const float* q, const float* k, const float* v, float* p,
+                         float* out) {
   __shared__ float scores[128];
   const int query = blockIdx.x;
   const int head = blockIdx.y;
@@ -761,15 +770,15 @@ __global__ void attention_short(AttentionShape s, const float* q, const float* k
 // Up to here a row belongs to one warp's worth of threads.
 constexpr int kShortRow = 128;
 
-}  // namespace
+}  // namespace kernels
 
 void Softmax(const Queue& queue, float* x, int rows, int columns) {
   const double n = static_cast<double>(Count(rows, columns));
   if (columns <= kShortRow) {
-    Launch(queue, Work(12 * n, n, n), softmax_short, dim3(static_cast<unsigned>((rows + 7) / 8)),
-           dim3(32, 8), x, rows, columns);
+    Launch(queue, Work(12 * n, n, n), NAMED(softmax_short),
+           dim3(static_cast<unsigned>((rows + 7) / 8)), dim3(32, 8), x, rows, columns);
   } else {
-    Launch(queue, Work(12 * n, n, n), softmax_long, dim3(static_cast<unsigned>(rows)),
+    Launch(queue, Work(12 * n, n, n), NAMED(softmax_long), dim3(static_cast<unsigned>(rows)),
            dim3(kThreads), x, columns);
   }
 }
@@ -777,11 +786,11 @@ void Softmax(const Queue& queue, float* x, int rows, int columns) {
 void SoftmaxBackward(const Queue& queue, const float* p, float* d_p, int rows, int columns) {
   const double n = static_cast<double>(Count(rows, columns));
   if (columns <= kShortRow) {
-    Launch(queue, Work(4 * n, 2 * n, n), softmax_backward_short,
+    Launch(queue, Work(4 * n, 2 * n, n), NAMED(softmax_backward_short),
            dim3(static_cast<unsigned>((rows + 7) / 8)), dim3(32, 8), p, d_p, rows, columns);
   } else {
-    Launch(queue, Work(4 * n, 2 * n, n), softmax_backward_long, dim3(static_cast<unsigned>(rows)),
-           dim3(kThreads), p, d_p, columns);
+    Launch(queue, Work(4 * n, 2 * n, n), NAMED(softmax_backward_long),
+           dim3(static_cast<unsigned>(rows)), dim3(kThreads), p, d_p, columns);
   }
 }
 
@@ -792,13 +801,14 @@ void AttentionShort(const Queue& queue, const AttentionShape& s, const float* q,
   Launch(queue,
          Work(scores * (4.0 * s.width + 12), heads * (s.queries + 2.0 * s.keys),
               scores + heads * s.queries),
-         attention_short, dim3(static_cast<unsigned>(s.queries), static_cast<unsigned>(s.batch)),
-         dim3(128), s, q, k, v, p, out);
+         NAMED(attention_short),
+         dim3(static_cast<unsigned>(s.queries), static_cast<unsigned>(s.batch)), dim3(128), s, q, k,
+         v, p, out);
 }
 
 // -------------------------------------------------------------------------------- normalisation
 
-namespace {
+namespace kernels {
 
 __global__ void layernorm_forward(const float* a, const float* b, const float* gamma,
                                   const float* beta, float* sum, float* stats, float* out,
@@ -873,34 +883,34 @@ __global__ void layernorm_parameters(const float* sum, const float* stats, const
   atomicAdd(&d_beta[column], beta);
 }
 
-}  // namespace
+}  // namespace kernels
 
 void LayerNorm(const Queue& queue, const float* a, const float* b, const float* gamma,
                const float* beta, float* sum, float* stats, float* out, int rows, int columns) {
   const double n = static_cast<double>(Count(rows, columns));
   Launch(queue, Work(8 * n, (b == nullptr ? 1 : 2) * n + 2 * columns, 2 * n + 2 * rows),
-         layernorm_forward, dim3(static_cast<unsigned>(rows)), dim3(kThreads), a, b, gamma, beta,
-         sum, stats, out, columns);
+         NAMED(layernorm_forward), dim3(static_cast<unsigned>(rows)), dim3(kThreads), a, b, gamma,
+         beta, sum, stats, out, columns);
 }
 
 void LayerNormBackward(const Queue& queue, const float* sum, const float* stats, const float* gamma,
                        const float* d_out, float* d_x, int rows, int columns) {
   const double n = static_cast<double>(Count(rows, columns));
-  Launch(queue, Work(12 * n, 2 * n + 2 * rows + columns, n), layernorm_backward,
+  Launch(queue, Work(12 * n, 2 * n + 2 * rows + columns, n), NAMED(layernorm_backward),
          dim3(static_cast<unsigned>(rows)), dim3(kThreads), sum, stats, gamma, d_out, d_x, columns);
 }
 
 void LayerNormParameters(const Queue& queue, const float* sum, const float* stats,
                          const float* d_out, float* d_gamma, float* d_beta, int rows, int columns) {
   const double n = static_cast<double>(Count(rows, columns));
-  Launch(queue, Work(5 * n, 2 * n + 2 * rows, 2 * columns), layernorm_parameters,
+  Launch(queue, Work(5 * n, 2 * n + 2 * rows, 2 * columns), NAMED(layernorm_parameters),
          TileGrid(rows, columns, kRowsPerSum), dim3(32, 8), sum, stats, d_out, d_gamma, d_beta,
          rows, columns);
 }
 
 // ------------------------------------------------------------------------------------------ loss
 
-namespace {
+namespace kernels {
 
 __global__ void cross_entropy_forward(const float* logits, const int* labels, float* row_loss,
                                       float* lse, int columns) {
@@ -947,7 +957,7 @@ __device__ float LogAdd(float a, float b) {
 
 // One block per example. alpha holds the forward log-probabilities; the backward ones never leave
 // shared memory.
-__global__ void __launch_bounds__(kThreads)
+KERNEL_C __launch_bounds__(kThreads)
     ctc_loss(const float* logits, const int* labels, float* alpha, float* row_loss, float* d_logits,
              float scale, int steps, int batch, int symbols, int max_labels) {
   __shared__ int symbol[kMaxCtcStates];
@@ -1027,12 +1037,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace
+}  // namespace kernels
 
 void CrossEntropy(const Queue& queue, const float* logits, const int* labels, float* row_loss,
                   float* lse, int rows, int columns) {
   const double n = static_cast<double>(Count(rows, columns));
-  Launch(queue, Work(10 * n, n + rows, 2.0 * rows), cross_entropy_forward,
+  Launch(queue, Work(10 * n, n + rows, 2.0 * rows), NAMED(cross_entropy_forward),
          dim3(static_cast<unsigned>(rows)), dim3(kThreads), logits, labels, row_loss, lse, columns);
 }
 
@@ -1040,14 +1050,14 @@ void CrossEntropyBackward(const Queue& queue, float* logits, const int* labels, 
                           float scale, int rows, int columns) {
   const size_t count = Count(rows, columns);
   const double n = static_cast<double>(count);
-  Launch(queue, Work(10 * n, n + 2.0 * rows, n), cross_entropy_backward, Grid(count),
+  Launch(queue, Work(10 * n, n + 2.0 * rows, n), NAMED(cross_entropy_backward), Grid(count),
          dim3(kThreads), logits, labels, lse, scale, count, columns);
 }
 
 void ReduceLoss(const Queue& queue, const float* row_loss, int rows, float scale, float* loss,
                 bool accumulate) {
-  Launch(queue, Work(rows, rows, 1), reduce_loss, dim3(1), dim3(kThreads), row_loss, rows, scale,
-         loss, accumulate);
+  Launch(queue, Work(rows, rows, 1), NAMED(reduce_loss), dim3(1), dim3(kThreads), row_loss, rows,
+         scale, loss, accumulate);
 }
 
 void Ctc(const Queue& queue, const float* logits, const int* labels, float* alpha, float* row_loss,
@@ -1057,13 +1067,13 @@ void Ctc(const Queue& queue, const float* logits, const int* labels, float* alph
   Launch(queue,
          Work(60 * states + outputs * symbols * symbols * 8, states + 2 * outputs * symbols,
               states + outputs * symbols),
-         ctc_loss, dim3(static_cast<unsigned>(batch)), dim3(kThreads), logits, labels, alpha,
+         NAMED(ctc_loss), dim3(static_cast<unsigned>(batch)), dim3(kThreads), logits, labels, alpha,
          row_loss, d_logits, scale, steps, batch, symbols, max_labels);
 }
 
 // ----------------------------------------------------------------------------------- convolution
 
-namespace {
+namespace kernels {
 
 __device__ size_t At(int t, int batch, int b, int channels, int c, int width, int f) {
   return ((static_cast<size_t>(t) * batch + b) * channels + c) * width + f;
@@ -1096,18 +1106,18 @@ __device__ void ConvForwardBody(const ConvShape& s, const float* x, const float*
   out[At(t, s.batch, b, s.out_channels, channel, out_frequency, f)] = sum;
 }
 
-__global__ void conv2d_forward_narrow(ConvShape s, const float* x, const float* filter, float* out,
-                                      int out_time, int out_frequency) {
+KERNEL_C conv2d_forward_narrow(ConvShape s, const float* x, const float* filter, float* out,
+                               int out_time, int out_frequency) {
   ConvForwardBody<64>(s, x, filter, out, out_time, out_frequency);
 }
 
-__global__ void conv2d_forward_wide(ConvShape s, const float* x, const float* filter, float* out,
-                                    int out_time, int out_frequency) {
+KERNEL_C conv2d_forward_wide(ConvShape s, const float* x, const float* filter, float* out,
+                             int out_time, int out_frequency) {
   ConvForwardBody<256>(s, x, filter, out, out_time, out_frequency);
 }
 
-__global__ void conv2d_data_gradient(ConvShape s, const float* d_out, const float* filter,
-                                     float* d_x, int out_time, int out_frequency) {
+KERNEL_C conv2d_data_gradient(ConvShape s, const float* d_out, const float* filter, float* d_x,
+                              int out_time, int out_frequency) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   const int channel = blockIdx.y;
   const int b = blockIdx.z;
@@ -1135,8 +1145,8 @@ __global__ void conv2d_data_gradient(ConvShape s, const float* d_out, const floa
 }
 
 // A block per filter weight.
-__global__ void conv2d_filter_gradient(ConvShape s, const float* x, const float* d_out,
-                                       float* d_filter, int out_time, int out_frequency) {
+KERNEL_C conv2d_filter_gradient(ConvShape s, const float* x, const float* d_out, float* d_filter,
+                                int out_time, int out_frequency) {
   const int weight = blockIdx.x;
   const int kf = weight % s.kernel_frequency;
   const int kt = weight / s.kernel_frequency % s.kernel_time;
@@ -1171,7 +1181,7 @@ ConvSizes Sizes(const ConvShape& s) {
 // Outputs per channel from which the wide variant is worth its larger blocks.
 constexpr int kWideConv = 8192;
 
-}  // namespace
+}  // namespace kernels
 
 void Conv(const Queue& queue, const ConvShape& s, const float* x, const float* filter, float* out) {
   const ConvSizes sizes = Sizes(s);
@@ -1179,6 +1189,7 @@ void Conv(const Queue& queue, const ConvShape& s, const float* x, const float* f
   const bool wide = per_channel >= kWideConv;
   const int threads = wide ? 256 : 64;
   Launch(queue, Work(sizes.flops, sizes.x + sizes.filter, sizes.out),
+         wide ? "conv2d_forward_wide" : "conv2d_forward_narrow",
          wide ? conv2d_forward_wide : conv2d_forward_narrow,
          dim3(static_cast<unsigned>((per_channel + threads - 1) / threads),
               static_cast<unsigned>(s.out_channels), static_cast<unsigned>(s.batch)),
@@ -1188,7 +1199,7 @@ void Conv(const Queue& queue, const ConvShape& s, const float* x, const float* f
 void ConvDataGradient(const Queue& queue, const ConvShape& s, const float* d_out,
                       const float* filter, float* d_x) {
   const ConvSizes sizes = Sizes(s);
-  Launch(queue, Work(sizes.flops, sizes.out + sizes.filter, sizes.x), conv2d_data_gradient,
+  Launch(queue, Work(sizes.flops, sizes.out + sizes.filter, sizes.x), NAMED(conv2d_data_gradient),
          dim3(static_cast<unsigned>((s.in_time * s.in_frequency + kThreads - 1) / kThreads),
               static_cast<unsigned>(s.in_channels), static_cast<unsigned>(s.batch)),
          dim3(kThreads), s, d_out, filter, d_x, s.OutTime(), s.OutFrequency());
@@ -1199,13 +1210,13 @@ void ConvFilterGradient(const Queue& queue, const ConvShape& s, const float* x, 
   const ConvSizes sizes = Sizes(s);
   const int weights = s.out_channels * s.in_channels * s.kernel_time * s.kernel_frequency;
   Launch(queue, Work(sizes.flops, sizes.x + sizes.out + sizes.filter, sizes.filter),
-         conv2d_filter_gradient, dim3(static_cast<unsigned>(weights)), dim3(kThreads), s, x, d_out,
-         d_filter, s.OutTime(), s.OutFrequency());
+         NAMED(conv2d_filter_gradient), dim3(static_cast<unsigned>(weights)), dim3(kThreads), s, x,
+         d_out, d_filter, s.OutTime(), s.OutFrequency());
 }
 
 // -------------------------------------------------------------------------- padding, optimisation
 
-namespace {
+namespace kernels {
 
 __global__ void pad_tokens(const int* packed, const int* offsets, int* tokens, int* labels,
                            int length, int batch) {
@@ -1265,27 +1276,27 @@ __global__ void adam_tensor(float* parameter, const float* gradient, float* m, f
 // Blocks that fill a large GPU a few times over; a thread of a multi-tensor kernel loops.
 constexpr size_t kMultiTensorBlocks = 1056;
 
-}  // namespace
+}  // namespace kernels
 
 void PadTokens(const Queue& queue, const int* packed, const int* offsets, int* tokens, int* labels,
                int length, int batch) {
   const size_t count = Count(length, batch);
   const double n = static_cast<double>(count);
-  Launch(queue, Work(0, n + batch, 2 * n), pad_tokens, Grid(count), dim3(kThreads), packed, offsets,
-         tokens, labels, length, batch);
+  Launch(queue, Work(0, n + batch, 2 * n), NAMED(pad_tokens), Grid(count), dim3(kThreads), packed,
+         offsets, tokens, labels, length, batch);
 }
 
 void GradientNorm(const Queue& queue, const float* gradient, size_t count, float* partial) {
   const double n = static_cast<double>(count);
-  Launch(queue, Work(2 * n, n, kNormBlocks), gradient_norm, dim3(kNormBlocks), dim3(kThreads),
-         gradient, count, partial);
+  Launch(queue, Work(2 * n, n, kNormBlocks), NAMED(gradient_norm), dim3(kNormBlocks),
+         dim3(kThreads), gradient, count, partial);
 }
 
 void ClipFactor(const Queue& queue, const float* partial, float max_norm, float* factor,
                 int* step) {
   static_assert(kNormBlocks == kThreads);
-  Launch(queue, Work(kNormBlocks, kNormBlocks, 2), clip_factor, dim3(1), dim3(kThreads), partial,
-         max_norm, factor, step);
+  Launch(queue, Work(kNormBlocks, kNormBlocks, 2), NAMED(clip_factor), dim3(1), dim3(kThreads),
+         partial, max_norm, factor, step);
 }
 
 void Adam(const Queue& queue, bool foreach, float* parameter, const float* gradient, float* m,
@@ -1293,8 +1304,9 @@ void Adam(const Queue& queue, bool foreach, float* parameter, const float* gradi
   const double n = static_cast<double>(count);
   dim3 grid = Grid(count);
   if (!foreach && grid.x > kMultiTensorBlocks) grid.x = kMultiTensorBlocks;
-  Launch(queue, Work(40 * n, 4 * n, 3 * n), foreach ? adam_tensor : adam_multi_tensor, grid,
-         dim3(kThreads), parameter, gradient, m, v, count, learning_rate, factor, step);
+  Launch(queue, Work(40 * n, 4 * n, 3 * n), foreach ? "adam_tensor" : "adam_multi_tensor",
+         foreach ? adam_tensor : adam_multi_tensor, grid, dim3(kThreads), parameter, gradient, m, v,
+         count, learning_rate, factor, step);
 }
 
 }  // namespace seqpoint::workload

@@ -30,7 +30,7 @@ struct ModelConfig {
   int hidden = 0;
   int layers = 0;                  // gnmt: of the encoder and of the decoder
   int vocabulary = 0;              // gnmt, transformer, fixed
-  int rnn_chunk = 16;              // ds2: time steps per launch
+  int rnn_chunk = 4;               // ds2: time steps per launch
   int channels = 16;               // ds2: of both convolutions
   bool pinned_pool = false;        // ds2: features in pinned memory
   int batch = 0;                   // largest batch

@@ -94,6 +94,13 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   app.add_option("--eval-batches", options.eval_batches)
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
+  app.add_option("--checkpoint-every", options.checkpoint_every,
+                 "copies the model's state to the host every N iterations")
+      ->check(CLI::Range(1, 1000000000));
+  app.add_option(
+         "--resume-at", options.resume_at,
+         "leaves the first N iterations out, as a run does that continues after a checkpoint")
+      ->check(CLI::Range(0, 1000000000));
   app.add_flag("--backward-thread", options.backward_thread,
                "launches the backward pass from a second thread");
   app.add_flag("--nvtx,!--no-nvtx", options.nvtx,
@@ -181,13 +188,15 @@ std::string ToJson(const Options& o) {
   return absl::StrFormat(
       R"({"model":"%s","hidden":%d,"layers":%d,"vocabulary":%d,"batch":%d,"seed":%d,)"
       R"("lengths":"%s","order":"%s","pad_multiple":%d,"epochs":%d,"readback_every":%d,)"
-      R"("prefetch":%s,"accumulate":%d,"eval_every":%d,"eval_batches":%d,"backward_thread":%s,)"
+      R"("prefetch":%s,"accumulate":%d,"eval_every":%d,"eval_batches":%d,"checkpoint_every":%d,"resume_at":%d,)"
+      R"("backward_thread":%s,)"
       R"("nvtx":%s,"graphs":%s,"zero_grad":"%s","optimizer":"%s"})",
       o.model.name, o.model.hidden, o.model.layers, o.model.vocabulary, o.model.batch, o.model.seed,
       o.lengths_file.empty() ? absl::StrCat("histogram ", o.histogram) : "file",
       NameOf(kOrders, o.order), o.pad_multiple, o.epochs, o.readback_every, flag(o.prefetch),
-      o.accumulate, o.eval_every, o.eval_batches, flag(o.backward_thread), flag(o.nvtx),
-      flag(o.graphs), NameOf(kZeroGrads, o.zero_grad), o.foreach ? "foreach" : "fused");
+      o.accumulate, o.eval_every, o.eval_batches, o.checkpoint_every, o.resume_at,
+      flag(o.backward_thread), flag(o.nvtx), flag(o.graphs), NameOf(kZeroGrads, o.zero_grad),
+      o.foreach ? "foreach" : "fused");
 }
 
 }  // namespace seqpoint::workload

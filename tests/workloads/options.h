@@ -29,6 +29,8 @@ struct Options {
   int accumulate = 1;
   int eval_every = 0;  // 0: never
   int eval_batches = 8;
+  int checkpoint_every = 0;  // 0: never
+  int resume_at = 0;         // first iteration to run
   bool backward_thread = false;
   bool nvtx = false;
   bool fork_helper = false;

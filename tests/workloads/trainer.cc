@@ -28,6 +28,7 @@ namespace {
 
 constexpr size_t kActivationChunkBytes = size_t{256} << 20;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+constexpr uint64_t kCheckpointWriteNs = 5'000'000;
 constexpr uint64_t kEvaluationSeed = 0x65766121;
 // Examples of the evaluation set are other ones than those trained on.
 constexpr uint64_t kEvaluationIds = uint64_t{1} << 40;
@@ -166,11 +167,18 @@ class Trainer {
   // Returns the last training loss.
   float Run() {
     std::vector<const Batch*> batches;
-    for (const Batch& batch : schedule_.batches) batches.push_back(&batch);
+    const auto first = static_cast<size_t>(options_.resume_at);
+    for (size_t i = schedule_.iterations[first].first; i < schedule_.batches.size(); ++i) {
+      batches.push_back(&schedule_.batches[i]);
+    }
     feeder_.Start(batches);
-    for (size_t i = 0; i < schedule_.iterations.size(); ++i) {
+    for (size_t i = first; i < schedule_.iterations.size(); ++i) {
       Iteration(i);
       const size_t done = i + 1;
+      if (options_.checkpoint_every > 0 &&
+          done % static_cast<size_t>(options_.checkpoint_every) == 0) {
+        Checkpoint(done);
+      }
       if (options_.eval_every > 0 && done % static_cast<size_t>(options_.eval_every) == 0) {
         Evaluate(done);
       }
@@ -181,7 +189,8 @@ class Trainer {
  private:
   void Iteration(size_t number) {
     const Schedule::Iteration& iteration = schedule_.iterations[number];
-    BeginPhase(true, number, iteration);
+    BeginPhase(Phase::Kind::kIteration, number, &schedule_.batches[iteration.first],
+               iteration.count, iteration.epoch);
     NvtxRange range(options_.nvtx, "iteration");
     for (size_t micro = 0; micro < iteration.count; ++micro) {
       const DeviceBatch batch = feeder_.Next();
@@ -201,17 +210,14 @@ class Trainer {
     }
   }
 
-  void BeginPhase(bool training, size_t number, const Schedule::Iteration& iteration) {
+  void BeginPhase(Phase::Kind kind, size_t number, const Batch* batches, size_t count, int epoch) {
     Phase phase;
-    phase.training = training;
+    phase.kind = kind;
     phase.number = static_cast<int64_t>(number);
-    phase.epoch = iteration.epoch;
-    const Batch* batches =
-        training ? &schedule_.batches[iteration.first] : &schedule_.evaluation[0];
-    const size_t count = training ? iteration.count : schedule_.evaluation.size();
-    phase.lengths.resize(batches[0].lengths.size());
+    phase.epoch = epoch;
     for (size_t i = 0; i < count; ++i) {
       phase.batch += static_cast<int>(batches[i].examples.size());
+      phase.lengths.resize(batches[i].lengths.size());
       phase.micro_lengths.push_back(batches[i].lengths);
       for (size_t d = 0; d < phase.lengths.size(); ++d) phase.lengths[d] += batches[i].lengths[d];
     }
@@ -259,7 +265,8 @@ class Trainer {
   }
 
   void Evaluate(size_t iterations_done) {
-    BeginPhase(false, iterations_done, schedule_.iterations[iterations_done - 1]);
+    BeginPhase(Phase::Kind::kEvaluation, iterations_done, schedule_.evaluation.data(),
+               schedule_.evaluation.size(), schedule_.iterations[iterations_done - 1].epoch);
     float sum = 0;
     for (const Batch& batch : schedule_.evaluation) {
       const DeviceBatch on_device = feeder_.CopyNow(batch);
@@ -271,6 +278,19 @@ class Trainer {
     if (!options_.quiet) {
       std::printf("evaluation after %zu iterations, loss %.4f\n", iterations_done,
                   static_cast<double>(sum / static_cast<float>(schedule_.evaluation.size())));
+    }
+  }
+
+  // Brings parameters and optimiser state to the host and pretends to write them out.
+  void Checkpoint(size_t iterations_done) {
+    BeginPhase(Phase::Kind::kCheckpoint, iterations_done, nullptr, 0,
+               schedule_.iterations[iterations_done - 1].epoch);
+    const Parameters& parameters = model_->parameters();
+    checkpoint_.resize(parameters.count());
+    for (const float* state : {parameters.values(), parameters.m(), parameters.v()}) {
+      CopyToHost(queue_.stream, checkpoint_.data(), state, parameters.count() * sizeof(float));
+      Synchronize(queue_.stream);
+      HostWork(kCheckpointWriteNs);
     }
   }
 
@@ -292,6 +312,7 @@ class Trainer {
   std::unique_ptr<SecondThread> backward_thread_;
   std::map<std::tuple<std::vector<int>, int, std::vector<void*>, bool, bool, size_t>, Graph>
       graphs_;
+  std::vector<float> checkpoint_;
   float* loss_;
   float* host_loss_;
 };
@@ -307,6 +328,11 @@ int Train(const Options& options, const LengthTable& table) {
   queue.workspace_floats = kWorkspaceBytes / sizeof(float);
 
   const Schedule schedule = MakeSchedule(options, table);
+  if (static_cast<size_t>(options.resume_at) >= schedule.iterations.size()) {
+    std::fprintf(stderr, "seqpoint_workload: --resume-at: %d is past the last of %zu iterations\n",
+                 options.resume_at, schedule.iterations.size());
+    return 2;
+  }
   ModelConfig config = options.model;
   config.max_lengths = LongestLengths(table, options.pad_multiple);
   const std::unique_ptr<Model> model = MakeModel(config);
@@ -322,8 +348,9 @@ int Train(const Options& options, const LengthTable& table) {
   const float loss = trainer.Run();
   truth.Finish(queue.stream, loss);
   if (!options.quiet) {
-    if (SoftwareTotals().has_value()) {
-      std::printf("done; the software GPU computes no loss\n");
+    if (const auto digest = SoftwareDigest()) {
+      std::printf("done, digest of the GPU work %016llx; the software GPU computes no loss\n",
+                  static_cast<unsigned long long>(*digest));
     } else {
       std::printf("done, loss %.4f\n", static_cast<double>(loss));
     }

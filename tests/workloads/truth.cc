@@ -27,6 +27,18 @@ std::string CallsJson(const CallCounts& calls, uint64_t host_ns) {
       calls.memsets);
 }
 
+const char* Name(Phase::Kind kind) {
+  switch (kind) {
+    case Phase::Kind::kIteration:
+      return "iteration";
+    case Phase::Kind::kEvaluation:
+      return "evaluation";
+    case Phase::Kind::kCheckpoint:
+      break;
+  }
+  return "checkpoint";
+}
+
 std::string CountersJson(const SwgpuTotals& from, const SwgpuTotals& to) {
   return absl::StrFormat(
       R"({"launches":%d,"kernel_time_ns":%.3f,"dram_read_bytes":%.3f,"dram_write_bytes":%.3f,)"
@@ -79,8 +91,11 @@ void Truth::Begin(Phase phase, Stream stream) {
   Entry entry;
   entry.phase = std::move(phase);
   entry.begin = TakeMark(stream);
-  if (iterations_ + evaluations_ == 0) first_host_ns_ = entry.begin.host_ns;
-  ++(entry.phase.training ? iterations_ : evaluations_);
+  if (iterations_ == 0) first_host_ns_ = entry.begin.host_ns;
+  const Phase::Kind kind = entry.phase.kind;
+  const bool training = kind == Phase::Kind::kIteration;
+  ++(training ? iterations_ : kind == Phase::Kind::kEvaluation ? evaluations_ : checkpoints_);
+  AccountKernels(training ? &training_kernels_ : nullptr);
   open_.push_back(std::move(entry));
   if (open_.size() > kOpenPhases) WriteFinished();
 }
@@ -103,10 +118,10 @@ void Truth::Write(const Entry& entry, const Mark& end) {
   const Phase& phase = entry.phase;
   const double gpu_time_ns = ElapsedNs(entry.begin.event, end.event);
   const CallCounts& from = entry.begin.calls;
-  std::string line = absl::StrFormat(R"({"kind":"%s","%s":%d,"epoch":%d,"batch":%d,"lengths":%s)",
-                                     phase.training ? "iteration" : "evaluation",
-                                     phase.training ? "iteration" : "after_iterations",
-                                     phase.number, phase.epoch, phase.batch, List(phase.lengths));
+  std::string line = absl::StrFormat(
+      R"({"kind":"%s","%s":%d,"epoch":%d,"batch":%d,"lengths":%s)", Name(phase.kind),
+      phase.kind == Phase::Kind::kIteration ? "iteration" : "after_iterations", phase.number,
+      phase.epoch, phase.batch, List(phase.lengths));
   if (phase.micro_lengths.size() > 1) {
     absl::StrAppend(&line, R"(,"micro_lengths":[)",
                     absl::StrJoin(phase.micro_lengths, ",",
@@ -117,7 +132,8 @@ void Truth::Write(const Entry& entry, const Mark& end) {
   }
   absl::StrAppendFormat(
       &line, R"(,"gpu_start_ns":%.0f,"gpu_time_ns":%.0f,"kernels":%d,"graph_launches":%d)",
-      gpu_start_ns_, gpu_time_ns, end.calls.launches - from.launches,
+      gpu_start_ns_, gpu_time_ns,
+      end.calls.launches + end.calls.graph_kernels - from.launches - from.graph_kernels,
       end.calls.graph_launches - from.graph_launches);
   absl::StrAppend(&line, R"(,"begin":)", CallsJson(from, entry.begin.host_ns),
                   R"(,"first_forward":)", CallsJson(entry.forward_calls, entry.forward_host_ns));
@@ -128,7 +144,7 @@ void Truth::Write(const Entry& entry, const Mark& end) {
   std::fputs(line.c_str(), file_);
   std::fflush(file_);
   gpu_start_ns_ += gpu_time_ns;
-  if (phase.training) train_gpu_ns_ += gpu_time_ns;
+  if (phase.kind == Phase::Kind::kIteration) train_gpu_ns_ += gpu_time_ns;
 }
 
 void Truth::Finish(Stream stream, float final_loss) {
@@ -136,17 +152,25 @@ void Truth::Finish(Stream stream, float final_loss) {
   Entry end;
   end.begin = TakeMark(stream);
   const uint64_t submitted_ns = end.begin.host_ns;
+  AccountKernels(nullptr);
   open_.push_back(std::move(end));
   Synchronize(stream);
   WriteFinished();
   std::string line = absl::StrFormat(
-      R"({"kind":"totals","iterations":%d,"evaluations":%d,"gpu_time_ns":%.0f,)"
+      R"({"kind":"totals","iterations":%d,"evaluations":%d,"checkpoints":%d,"gpu_time_ns":%.0f,)"
       R"("train_gpu_time_ns":%.0f,"host_time_ns":%d,"wall_time_ns":%d,"final_loss":%.6g)",
-      iterations_, evaluations_, gpu_start_ns_, train_gpu_ns_, submitted_ns - first_host_ns_,
-      NowNs() - first_host_ns_, final_loss);
+      iterations_, evaluations_, checkpoints_, gpu_start_ns_, train_gpu_ns_,
+      submitted_ns - first_host_ns_, NowNs() - first_host_ns_, final_loss);
   if (software_) {
     absl::StrAppend(&line, R"(,"counters":)", CountersJson(SwgpuTotals{}, *SoftwareTotals()),
-                    absl::StrFormat(R"(,"digest":"%016x")", SoftwareDigest().value_or(0)));
+                    absl::StrFormat(R"(,"digest":"%016x")", SoftwareDigest().value_or(0)),
+                    R"(,"training_kernels":{)",
+                    absl::StrJoin(training_kernels_, ",",
+                                  [](std::string* out, const auto& kernel) {
+                                    absl::StrAppend(out, "\"", kernel.first, "\":",
+                                                    CountersJson(SwgpuTotals{}, kernel.second));
+                                  }),
+                    "}");
   }
   absl::StrAppend(&line, "}\n");
   std::fputs(line.c_str(), file_);

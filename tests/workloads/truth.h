@@ -1,10 +1,10 @@
 // What really happened, written beside the training for tests to compare a profiler's findings
 // with. The profiler never sees the file. docs/workloads.md gives the format with an example.
 //
-// The file is JSON lines: a header with the options, a line for each training iteration and each
-// evaluation in the order they ran, and a line of totals. GPU times come from one CUDA event per
-// line, recorded where the phase begins; they are resolved when they are long past, or at the end,
-// so that training is never made to wait.
+// The file is JSON lines: a header with the options, a line for each training iteration, evaluation
+// and checkpoint in the order they ran, and a line of totals. GPU times come from one CUDA event
+// per line, recorded where the phase begins; they are resolved when they are long past, or at the
+// end, so that training is never made to wait.
 //
 // Threading: one thread. Owns its events.
 #ifndef SEQPOINT_TESTS_WORKLOADS_TRUTH_H_
@@ -20,10 +20,10 @@
 
 namespace seqpoint::workload {
 
-// One training iteration or one evaluation.
 struct Phase {
-  bool training = true;
-  int64_t number = 0;  // iteration, or iterations done before the evaluation
+  enum class Kind { kIteration, kEvaluation, kCheckpoint };
+  Kind kind = Kind::kIteration;
+  int64_t number = 0;  // iteration, or iterations done before an evaluation or checkpoint
   int epoch = 0;
   int batch = 0;             // examples, over all micro-batches
   std::vector<int> lengths;  // summed over micro-batches
@@ -68,6 +68,7 @@ class Truth {
 
   FILE* file_ = nullptr;
   bool software_ = false;
+  KernelAccount training_kernels_;
   std::deque<Entry> open_;
   std::vector<Event> free_events_;
   uint64_t first_host_ns_ = 0;
@@ -75,6 +76,7 @@ class Truth {
   double train_gpu_ns_ = 0;
   int64_t iterations_ = 0;
   int64_t evaluations_ = 0;
+  int64_t checkpoints_ = 0;
 };
 
 }  // namespace seqpoint::workload

@@ -51,6 +51,7 @@ struct Result {
   std::string output;
   std::vector<std::string> iterations;
   std::vector<std::string> evaluations;
+  std::vector<std::string> checkpoints;
   std::string totals;
   std::string Digest() const { return Field(totals, "digest"); }
 };
@@ -80,6 +81,7 @@ class WorkloadTest : public testing::Test {
     for (std::string line; std::getline(file, line);) {
       if (line.find(R"({"kind":"iteration")") == 0) result.iterations.push_back(line);
       if (line.find(R"({"kind":"evaluation")") == 0) result.evaluations.push_back(line);
+      if (line.find(R"({"kind":"checkpoint")") == 0) result.checkpoints.push_back(line);
       if (line.find(R"({"kind":"totals")") == 0) result.totals = line;
     }
     return result;
@@ -148,27 +150,40 @@ TEST_P(ModelTest, TheSeedFixesTheWork) {
 TEST_P(ModelTest, TheTruthAddsUp) {
   const Result result =
       RunWell(std::string("--max-iterations 9 --eval-every 4 --eval-batches 2 --batch 8 --quiet "
-                          "--zero-grad kernel --model ") +
+                          "--checkpoint-every 3 --zero-grad kernel --model ") +
               GetParam().name);
   ASSERT_EQ(result.iterations.size(), 9u);
   ASSERT_EQ(result.evaluations.size(), 2u);
+  ASSERT_EQ(result.checkpoints.size(), 3u);
   EXPECT_EQ(Number(result.evaluations[0], "after_iterations"), 4);
   EXPECT_EQ(Number(result.evaluations[1], "after_iterations"), 8);
+  EXPECT_EQ(Number(result.checkpoints[0], "after_iterations"), 3);
   double gpu_time = 0, train_time = 0, launches = 0, bytes = 0;
-  for (const auto* lines : {&result.iterations, &result.evaluations}) {
+  double train_bytes = 0;
+  for (const auto* lines : {&result.iterations, &result.evaluations, &result.checkpoints}) {
     for (const std::string& line : *lines) {
       gpu_time += Number(line, "gpu_time_ns");
       launches += Number(line, "kernels");
       bytes += Number(line, "dram_read_bytes");
-      if (lines == &result.iterations) train_time += Number(line, "gpu_time_ns");
+      if (lines == &result.iterations) {
+        train_time += Number(line, "gpu_time_ns");
+        train_bytes += Number(line, "dram_read_bytes");
+      }
       EXPECT_EQ(Number(line, "kernels"), Number(line, "launches", "counters"));
     }
   }
   // Each time is rounded to a nanosecond in its line.
-  EXPECT_NEAR(gpu_time, Number(result.totals, "gpu_time_ns"), 12);
-  EXPECT_NEAR(train_time, Number(result.totals, "train_gpu_time_ns"), 12);
+  EXPECT_NEAR(gpu_time, Number(result.totals, "gpu_time_ns"), 15);
+  EXPECT_NEAR(train_time, Number(result.totals, "train_gpu_time_ns"), 15);
   EXPECT_EQ(launches, Number(result.totals, "launches", "counters"));
   EXPECT_NEAR(bytes, Number(result.totals, "dram_read_bytes", "counters"), 1);
+  double kernel_bytes = 0;
+  const std::string by_kernel = result.totals.substr(result.totals.find("\"training_kernels\":"));
+  const std::regex read("\"dram_read_bytes\":([0-9.]+)");
+  for (std::sregex_iterator it(by_kernel.begin(), by_kernel.end(), read), end; it != end; ++it) {
+    kernel_bytes += std::stod((*it)[1]);
+  }
+  EXPECT_NEAR(kernel_bytes, train_bytes, 1);
   for (const std::string& line : result.iterations) {
     // The kernel that clears the gradients comes before the first forward launch.
     EXPECT_EQ(Number(line, "launches", "first_forward") - Number(line, "launches", "begin"), 1);
@@ -241,6 +256,23 @@ TEST_F(WorkloadTest, AccumulationMakesOneIterationOfSeveralBatches) {
   }
 }
 
+TEST_F(WorkloadTest, AResumedRunGoesOnWhereTheOtherWas) {
+  const std::string base = "--model gnmt --batch 8 --max-iterations 8 --quiet ";
+  for (const char* option : {"", "--prefetch", "--accumulate 2"}) {
+    const Result whole = RunWell(base + option);
+    const Result rest = RunWell(base + option + " --resume-at 5");
+    ASSERT_EQ(rest.iterations.size(), 3u);
+    for (size_t i = 0; i < 3; ++i) {
+      for (const char* key : {"iteration", "epoch", "lengths", "kernels"}) {
+        EXPECT_EQ(Field(rest.iterations[i], key), Field(whole.iterations[5 + i], key));
+      }
+    }
+  }
+  const Result past = Run(base + "--resume-at 8");
+  EXPECT_EQ(past.status, 2);
+  EXPECT_THAT(past.output, HasSubstr("--resume-at: 8 is past the last of 8 iterations"));
+}
+
 TEST_F(WorkloadTest, GraphsAreRecordedOncePerShape) {
   const Result result = RunWell(
       "--model transformer --graphs --pad-multiple 64 --batch 4 --max-iterations 30 --drop-last "
@@ -248,7 +280,7 @@ TEST_F(WorkloadTest, GraphsAreRecordedOncePerShape) {
   std::set<std::vector<int>> shapes;
   for (const std::string& line : result.iterations) {
     EXPECT_EQ(Number(line, "graph_launches"), 1);
-    EXPECT_EQ(Number(line, "kernels"), 0);
+    EXPECT_EQ(Number(line, "kernels"), Number(line, "launches", "counters"));
     EXPECT_EQ(Lengths(line)[0] % 64, 0);
     EXPECT_GT(Number(line, "launches", "counters"), 100);
     shapes.insert(Lengths(line));
