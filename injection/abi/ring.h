@@ -103,7 +103,7 @@ static_assert(sizeof(ChunkState) == 64);
 static_assert(sizeof(RingHeader) % 64 == 0);
 
 inline constexpr uint32_t EventSlots(uint32_t payload_bytes) {
-  return payload_bytes <= 40 ? 1 : 1 + (payload_bytes - 40 + kSlotBytes - 1) / kSlotBytes;
+  return payload_bytes <= 40 ? 1 : 2 + (payload_bytes - 41) / kSlotBytes;  // no overflow at 2^32
 }
 
 }  // namespace seqpoint::abi
