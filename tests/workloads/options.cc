@@ -77,7 +77,9 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_flag("--drop-last", options.drop_last, "leaves an epoch's last, smaller batch out");
-  app.add_option("--epochs", options.epochs)->check(CLI::Range(1, 1000000))->capture_default_str();
+  app.add_option("--epochs", options.epochs, "passes over the examples")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
   app.add_option("--max-iterations", options.max_iterations, "stops early")
       ->check(CLI::Range(1, 1000000000));
   app.add_option("--seed", options.model.seed, "of lengths, order, contents and parameters")
@@ -91,7 +93,7 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--eval-every", options.eval_every, "evaluates every N iterations")
       ->check(CLI::Range(1, 1000000000));
-  app.add_option("--eval-batches", options.eval_batches)
+  app.add_option("--eval-batches", options.eval_batches, "batches per evaluation")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   app.add_option("--checkpoint-every", options.checkpoint_every,
@@ -108,7 +110,9 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   app.add_flag("--fork-helper", options.fork_helper,
                "forks a helper process once CUDA is up; it works a little and exits");
   app.add_flag("--graphs", options.graphs, "transformer, fixed: one CUDA graph per batch shape");
-  app.add_option("--zero-grad", zero_grad)->check(CLI::IsMember(kZeroGrads))->capture_default_str();
+  app.add_option("--zero-grad", zero_grad, "how gradients are cleared; none: overwritten")
+      ->check(CLI::IsMember(kZeroGrads))
+      ->capture_default_str();
   app.add_option("--optimizer", optimizer, "one launch for all tensors, or one for each")
       ->check(CLI::IsMember({"fused", "foreach"}))
       ->capture_default_str();
@@ -118,7 +122,7 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   app.add_option("--load-us", options.load_us, "data loading time per batch")
       ->check(CLI::Range(0.0, 10000000.0))
       ->capture_default_str();
-  app.add_option("--learning-rate", options.learning_rate)
+  app.add_option("--learning-rate", options.learning_rate, "of Adam")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
   app.add_option("--truth", options.truth_file, "writes what really happened, as JSON lines");
