@@ -88,6 +88,57 @@ Quadratic CurveOf(absl::Span<const KeyTime> times, const std::vector<bool>& left
   return Quadratic::Fit(keys, values, counts);
 }
 
+struct OutlookRow {
+  Key key;
+  double past = 0, untimed = 0, remaining = 0;  // iterations
+};
+
+// Whether the past cannot come from the given histogram (in `remaining`). An expected distribution
+// need not hold every pair of lengths, only their range.
+bool MatchesBadly(absl::Span<const OutlookRow> rows, bool expected_only, double so_far) {
+  Key low = {INT64_MAX, INT64_MAX}, high;
+  for (const OutlookRow& row : rows) {
+    if (row.remaining == 0) continue;
+    low = {std::min(low.first, row.key.first), std::min(low.second, row.key.second)};
+    high = {std::max(high.first, row.key.first), std::max(high.second, row.key.second)};
+  }
+  double strangers = 0;
+  for (const OutlookRow& row : rows) {
+    const bool within = low.first <= row.key.first && row.key.first <= high.first &&
+                        low.second <= row.key.second && row.key.second <= high.second;
+    if (!expected_only) {
+      strangers += std::max(0.0, row.past - row.remaining);
+    } else if (!within) {
+      strangers += row.past;
+    }
+  }
+  return strangers > kHistogramSlack * so_far + 3;
+}
+
+// What is left of the run's histogram, key by key, or where that is only expected, cell by cell.
+void TakeOffPast(std::vector<OutlookRow>& rows, bool expected_only, const Quadratic& curve) {
+  if (!expected_only) {
+    for (OutlookRow& row : rows) row.remaining = std::max(0.0, row.remaining - row.past);
+    return;
+  }
+  std::vector<Key> keys;
+  std::vector<double> mass;
+  for (const OutlookRow& row : rows) {
+    keys.push_back(row.key);
+    mass.push_back((row.past + row.remaining) * curve(row.key));
+  }
+  const std::vector<int> cells = CutIntoCells(keys, mass, kTargetCells);
+  std::vector<double> past(kTargetCells), whole(kTargetCells);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    past[cells[i]] += rows[i].past;
+    whole[cells[i]] += rows[i].remaining;
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const double share = whole[cells[i]] > 0 ? past[cells[i]] / whole[cells[i]] : 0;
+    rows[i].remaining *= std::max(0.0, 1 - share);
+  }
+}
+
 // A cost is never negative, whatever the normal approximation says.
 Estimate NotBelow(double floor, Estimate e) {
   return {std::max(e.value, floor), std::max(e.low, floor), std::max(e.high, floor)};
@@ -268,7 +319,7 @@ void OnlineEngine::State::Accept(const KeyTime& time) {
 void OnlineEngine::State::RefreshCurve() {
   std::vector<Key> all;
   std::vector<double> means, counts;
-  for (const auto& [key, record] : keys) {
+  for (const auto& [key, record] : SortedRecords()) {
     if (record.timed == 0) continue;
     all.push_back(key);
     means.push_back(record.mean_ns);
@@ -322,6 +373,7 @@ absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, cons
   State& s = *state_;
   const auto refuse = [&](absl::Status status) {
     ++s.totals.measurements_refused;
+    if (s.spent.size() < kMaxSpent) s.spent.insert(iteration);
     return status;
   };
   for (size_t i = 0; i < values.size(); ++i) {
@@ -357,6 +409,7 @@ absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, cons
   }
   measurements.push_back({iteration, key, {values.begin(), values.end()}});
   ++s.totals.measurements_used;
+  if (s.spent.size() < kMaxSpent) s.spent.insert(iteration);
   return absl::OkStatus();
 }
 
@@ -397,28 +450,31 @@ absl::Status OnlineEngine::SetHorizon(Horizon horizon) {
   return absl::OkStatus();
 }
 
+// In key order: hash maps have one of their own, which answers must not depend on.
+std::vector<std::pair<Key, KeyRecord>> OnlineEngine::State::SortedRecords() const {
+  std::vector<std::pair<Key, KeyRecord>> records(keys.begin(), keys.end());
+  std::sort(records.begin(), records.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  return records;
+}
+
 std::vector<KeyTimes> OnlineEngine::State::RegularTimes() const {
   std::vector<KeyTimes> times;
-  for (const auto& [key, record] : keys) {
+  for (const auto& [key, record] : SortedRecords()) {
     if (record.timed > 0) times.push_back({key, record.timed, record.mean_ns, record.m2});
   }
   const std::vector<bool> outlier = FindOutliers(pending);
   for (size_t i = 0; i < pending.size(); ++i) {
     if (!outlier[i]) times.push_back({pending[i].key, 1, pending[i].time_ns, 0});
   }
-  // Hash maps have an order of their own; answers must not.
-  std::stable_sort(times.begin(), times.end(),
-                   [](const KeyTimes& a, const KeyTimes& b) { return a.key < b.key; });
   return times;
 }
 
 std::vector<KeyTime> OnlineEngine::State::FirstTimes() const {
   std::vector<KeyTime> times;
-  for (const auto& [key, record] : keys) {
+  for (const auto& [key, record] : SortedRecords()) {
     if (record.first_ns > 0) times.push_back({key, record.first_ns});
   }
-  std::sort(times.begin(), times.end(),
-            [](const KeyTime& a, const KeyTime& b) { return a.key < b.key; });
   return times;
 }
 
@@ -450,19 +506,17 @@ const KeyFit& OnlineEngine::State::Explained() const {
   return *explained;
 }
 
-OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& curve) const {
+OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& curve,
+                                                              bool moving) const {
   Outlook outlook;
-  struct Row {
-    Key key;
-    double past = 0, untimed = 0, remaining = 0;
-  };
-  std::vector<Row> rows;
+  std::vector<OutlookRow> rows;
   rows.reserve(keys.size() + horizon.histogram.size());
   for (const auto& [key, record] : keys) {
     rows.push_back(
         {key, static_cast<double>(record.iterations), static_cast<double>(record.untimed), 0});
   }
-  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.key < b.key; });
+  std::sort(rows.begin(), rows.end(),
+            [](const OutlookRow& a, const OutlookRow& b) { return a.key < b.key; });
 
   const double so_far = static_cast<double>(totals.iterations);
   const double total = static_cast<double>(horizon.iterations);
@@ -474,36 +528,30 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
 
   if (!horizon.histogram.empty() && rest > 0) {
     // Both are in key order.
-    std::vector<Row> merged;
+    std::vector<OutlookRow> merged;
     merged.reserve(rows.size() + horizon.histogram.size());
     size_t r = 0;
     for (const KeyCount& k : horizon.histogram) {
       while (r < rows.size() && rows[r].key < k.key) merged.push_back(rows[r++]);
-      Row row{k.key};
+      OutlookRow row{k.key};
       if (r < rows.size() && rows[r].key == k.key) row = rows[r++];
       row.remaining = static_cast<double>(k.count);
       merged.push_back(row);
     }
     while (r < rows.size()) merged.push_back(rows[r++]);
     rows = std::move(merged);
-    double surplus = 0, strangers = 0;
-    for (const Row& row : rows) {
-      surplus += std::max(0.0, row.past - row.remaining);
-      if (row.remaining == 0) strangers += row.past;
+    outlook.sampled = horizon.kind == Horizon::Kind::kDistribution;
+    outlook.mismatch = MatchesBadly(rows, outlook.sampled, so_far);
+    if (!outlook.sampled || moving) {
+      TakeOffPast(rows, outlook.sampled, curve);
     }
-    const bool exact = horizon.kind == Horizon::Kind::kHistogram;
-    outlook.mismatch = (exact ? surplus : strangers) > kHistogramSlack * so_far + 3;
-    outlook.sampled = !exact;
     double sum = 0;
-    for (Row& row : rows) {
-      if (exact) row.remaining = std::max(0.0, row.remaining - row.past);
-      sum += row.remaining;
-    }
-    for (Row& row : rows) row.remaining *= sum > 0 ? rest / sum : 0;
+    for (const OutlookRow& row : rows) sum += row.remaining;
+    for (OutlookRow& row : rows) row.remaining *= sum > 0 ? rest / sum : 0;
   }
   if (horizon.kind == Horizon::Kind::kIterations || outlook.mismatch) {
     outlook.sampled = true;
-    for (Row& row : rows) row.remaining = so_far > 0 ? row.past * rest / so_far : 0;
+    for (OutlookRow& row : rows) row.remaining = so_far > 0 ? row.past * rest / so_far : 0;
   }
 
   // First occurrences to come: of values that the horizon has and the past has not; with unknown
@@ -521,7 +569,7 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
   } else {
     for (int d = 0; d < 2; ++d) {
       absl::flat_hash_map<int64_t, double> unseen;
-      for (const Row& row : rows) {
+      for (const OutlookRow& row : rows) {
         const int64_t value = d == 0 ? row.key.first : row.key.second;
         if (row.remaining > 0 && !first_seen[d].contains(value)) unseen[value] += row.remaining;
       }
@@ -533,7 +581,7 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
 
   std::vector<Key> row_keys;
   std::vector<double> mass;
-  for (const Row& row : rows) {
+  for (const OutlookRow& row : rows) {
     row_keys.push_back(row.key);
     mass.push_back((row.past + row.remaining) * curve(row.key));
   }
@@ -556,25 +604,27 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;
-    for (const auto& [key, record] : keys) all.push_back(key);
-    std::sort(all.begin(), all.end());
+    for (const auto& [key, record] : SortedRecords()) all.push_back(key);
     fresh.model.curve.scale = KeyScale::Of(all, std::vector<double>(all.size(), 1.0));
     fresh.model.curve.coefficients = {1};
     fresh.model.curve.floor = 1;
   }
-  fresh.outlook = MakeOutlook(fresh.model.curve);
   fresh.explained = Explained();
+  const std::vector<std::pair<Key, KeyRecord>> records = SortedRecords();
   double count = 0, mean = 0, m2 = 0;
-  for (const CurveTarget& t : fresh.outlook.past) {
-    count += t.weight;
-    const double delta = t.scale - mean;
-    mean += delta * t.weight / count;
-    m2 += t.weight * delta * (t.scale - mean);
+  for (const auto& [key, record] : records) {
+    if (record.iterations == 0) continue;
+    const double weight = static_cast<double>(record.iterations);
+    count += weight;
+    const double delta = fresh.model.curve(key) - mean;
+    mean += delta * weight / count;
+    m2 += weight * delta * (fresh.model.curve(key) - mean);
   }
   fresh.variance = count > 0 ? m2 / count : 0;
   // Before a handful of iterations their spread says little: half of the mean is assumed on top.
   if (count > 0) fresh.variance += 0.25 * mean * mean / (count * count);
   fresh.movement = KeyMovement(trace, fresh.model.curve, fresh.variance);
+  fresh.outlook = MakeOutlook(fresh.model.curve, fresh.movement.moving());
   fit = std::move(fresh);
   return *fit;
 }

@@ -238,7 +238,7 @@ Plan OnlineEngine::MakePlan(const PlanOptions& options) const {
   s.RefreshPlan(options);
   const PlanBasis& basis = s.plan;
   Plan plan;
-  plan.measured = static_cast<int>(s.totals.measurements_used);
+  plan.measured = static_cast<int>(s.spent.size());
   plan.wanted = static_cast<int>(basis.slots.size() * options.sets.size());
 
   const double n = static_cast<double>(s.totals.iterations);
@@ -251,10 +251,7 @@ Plan OnlineEngine::MakePlan(const PlanOptions& options) const {
   }
   const double released = std::min(kFirstMeasurements + n / kIterationsPerMeasurement,
                                    std::ceil(options.budget * (1 - reserve)));
-  // What was refused was measured all the same.
-  int64_t allowance = static_cast<int64_t>(released) - options.in_flight -
-                      static_cast<int64_t>(s.totals.measurements_used) -
-                      static_cast<int64_t>(s.totals.measurements_refused);
+  int64_t allowance = static_cast<int64_t>(released) - options.in_flight - plan.measured;
 
   struct Candidate {
     double benefit;

@@ -305,6 +305,11 @@ void VisitState(Stream& s, State& state) {
   VisitList(s, ids, kMaxSets, 8);
   for (uint32_t id : ids) VisitList(s, state.sets[id], kMaxMeasurementsPerSet, 32);
 
+  std::vector<uint64_t> spent(state.spent.begin(), state.spent.end());
+  std::sort(spent.begin(), spent.end());
+  VisitList(s, spent, kMaxSpent, 8);
+  if constexpr (Stream::kReads) state.spent.insert(spent.begin(), spent.end());
+
   PlanBasis& plan = state.plan;
   bool has_plan = plan.iterations >= 0;
   s.Field(has_plan);

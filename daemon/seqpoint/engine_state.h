@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "daemon/seqpoint/drift.h"
 #include "daemon/seqpoint/engine.h"
 #include "daemon/seqpoint/selection.h"
@@ -19,6 +20,7 @@ namespace seqpoint {
 inline constexpr size_t kMaxKeys = 1 << 18;
 inline constexpr size_t kMaxSets = 256;
 inline constexpr size_t kMaxMeasurementsPerSet = 4096;
+inline constexpr size_t kMaxSpent = 1 << 20;
 inline constexpr size_t kMaxValues = 4096;
 inline constexpr int64_t kMaxTimeNs = int64_t{1} << 56;  // about two years
 // A statistic, or anything derived from it, whose square is still a number.
@@ -98,6 +100,8 @@ struct OnlineEngine::State {
   Horizon horizon;
   uint64_t horizon_version = 0;
   std::map<uint32_t, std::vector<Measurement>> sets;
+  // Iterations that were measured, in one set or more, to use or not: what the budget was spent on.
+  absl::flat_hash_set<uint64_t> spent;
   mutable PlanBasis plan;
 
   // Caches, emptied by every change.
@@ -134,7 +138,8 @@ struct OnlineEngine::State {
   bool IsFirst(uint64_t iteration, const Key& key) const;
   const KeyFit& Explained() const;
   const Fit& Current() const;
-  Outlook MakeOutlook(const Quadratic& curve) const;
+  Outlook MakeOutlook(const Quadratic& curve, bool moving) const;
+  std::vector<std::pair<Key, KeyRecord>> SortedRecords() const;
   Normal SlowExcess(double count, double expected_ns) const;
   double SamplingVariance(double remaining, double variance) const;
   std::string Basis(const Fit& fit) const;
