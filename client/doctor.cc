@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -22,7 +23,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/format.h"
-#include "client/text.h"
 
 namespace seqpoint::client {
 namespace {
@@ -256,7 +256,6 @@ DoctorFacts CollectFacts(const std::string& root) {
       facts.foreign_injections.push_back(absl::StrCat(name, "=", value));
     }
   }
-  facts.socket_directories = SocketDirectories();
   facts.daemon_program = FindDaemonProgram();
   return facts;
 }
@@ -315,13 +314,18 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
         cupti.path.empty() ? "no libcupti found: " + cupti.error : cupti.error,
         "install the CUDA Toolkit or the nvidia-cuda-cupti package of the training's Python "
         "environment, or set SEQPOINT_CUPTI_LIB; a program that brings its own is fine");
-  } else if (absl::SimpleAtoi(cupti.detail, &cupti_error)) {
+  } else if (absl::SimpleAtoi(cupti.detail, &cupti_error) && !driver.error.empty()) {
+    add(Finding::kNote, "CUPTI",
+        absl::StrCat("API version ", cupti.version, " (", cupti.path,
+                     "); without a driver it cannot be tried"));
+  } else if (cupti_error == kCuptiMultipleSubscribers) {
+    add(Finding::kProblem, "CUPTI", absl::StrCat("another tool holds CUPTI (", cupti.path, ")"),
+        "end it (Nsight, a torch.profiler); until then iterations are found through NVTX and "
+        "marks only");
+  } else if (cupti_error != 0) {
     add(Finding::kProblem, "CUPTI",
-        cupti_error == kCuptiMultipleSubscribers
-            ? "another tool holds CUPTI"
-            : absl::StrCat("cuptiSubscribe fails with CUptiResult ", cupti_error),
-        "end the other tool (Nsight, a torch.profiler); until then iterations are found through "
-        "NVTX and marks only");
+        absl::StrCat(cupti.path, ": cuptiSubscribe fails with CUptiResult ", cupti_error),
+        "check that CUPTI is of the driver's CUDA version or older");
   } else {
     add(Finding::kOk, "CUPTI",
         absl::StrCat("API version ", cupti.version, " (", cupti.path, "), free to use"));
@@ -391,14 +395,11 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
     }
   } else if (facts.daemon_program.empty()) {
     add(Finding::kProblem, "daemon",
-        absl::StrCat(facts.daemon_error,
-                     "; seqpointd was found neither beside this program nor "
-                     "in PATH"),
+        "seqpointd is not running, and was found neither beside this program nor in PATH",
         "install seqpointd, or set SEQPOINT_DAEMON to its path");
   } else {
     add(Finding::kOk, "daemon",
-        absl::StrCat("none is running (looked in ", absl::StrJoin(facts.socket_directories, ", "),
-                     "); `seqpoint run` starts ", facts.daemon_program));
+        absl::StrCat(facts.daemon_error, " (`seqpoint run` starts ", facts.daemon_program, ")"));
   }
 
   for (const v1::Job& job : facts.live_jobs) {
@@ -460,7 +461,11 @@ std::string FindingsJson(const std::vector<Finding>& findings) {
     fields["sentence"].set_string_value(finding.sentence);
     fields["action"].set_string_value(finding.action);
   }
-  return ToJson(list, /*one_line=*/false);
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(list, &json, options).ok()) return "[]";
+  return json;
 }
 
 }  // namespace seqpoint::client

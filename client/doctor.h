@@ -37,8 +37,7 @@ struct DoctorFacts {
   std::string daemon_program;                   // path of seqpointd; empty: not found
   std::string daemon_error;                     // why none answers; empty: one does
   std::optional<v1::GetDaemonReply> daemon;
-  std::vector<std::string> socket_directories;  // where was looked
-  std::vector<v1::Job> live_jobs;               // with their processes
+  std::vector<v1::Job> live_jobs;  // with their processes
 };
 
 struct Finding {

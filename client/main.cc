@@ -533,6 +533,7 @@ class Cli {
         control_.set_action(action);
         command_ = [this] {
           control_.set_job(job_);
+          control_.set_overhead_budget_share(budget_share_);
           return Ask(&v1::Profiler::Stub::Control, control_,
                      [](const v1::ControlReply& reply) { return JobText(reply.job()); });
         };
@@ -559,8 +560,7 @@ class Cli {
     AddShare(add("budget", "What measuring may cost, as a share of the run's time.",
                  v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET),
              "SHARE", &budget_share_, "such as 0.5% or 0.005")
-        ->required()
-        ->each([this](const std::string&) { control_.set_overhead_budget_share(budget_share_); });
+        ->required();
     CLI::App* horizon = command->add_subcommand("horizon", "Say how long the run is.");
     horizon->fallthrough();
     horizon_.AddTo(horizon);

@@ -324,6 +324,7 @@ std::string RunSummary(const v1::Job& job) {
     absl::StrAppend(&text, "  left out: ", losses, "\n");
   }
   if (!job.trouble().empty()) absl::StrAppend(&text, "  ", job.trouble(), "\n");
+  if (!IsOver(job)) text += "  the daemon is still reading the last records: figures may change\n";
   const std::string& id = job.id();
   absl::StrAppend(&text, "  ask next: seqpoint project ", id, ", seqpoint counters ", id,
                   ", seqpoint kernels ", id, ", seqpoint export ", id, " --chrome trace.json\n");

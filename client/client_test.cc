@@ -1,0 +1,337 @@
+// The `seqpoint` binary as a person meets it, against a fake daemon on a real socket.
+// CLIENT_BINARY and DAEMON_BINARY are their paths.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "client/run.h"
+#include "daemon/rpc/fake_backend.h"
+#include "daemon/rpc/server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace seqpoint::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Result {
+  int code = 0;  // exit code; 1000 + signal
+  std::string out;
+  std::string err;
+};
+
+class ClientTest : public ::testing::Test {
+ protected:
+  ClientTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "client_test.XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+    setenv("SEQPOINT_DIR", directory_.c_str(), 1);
+    setenv("SEQPOINT_DAEMON", DAEMON_BINARY, 1);
+    // Any library that can be preloaded.
+    setenv("SEQPOINT_LIBRARY", "libm.so.6", 1);
+    setenv("FAKE_JOB_MS", "1", 1);
+    setenv("TZ", "UTC", 1);
+    for (const char* name : {"LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH",
+                             "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "FAKE_FAILURE"}) {
+      unsetenv(name);
+    }
+  }
+  ~ClientTest() override {
+    server_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  void StartServer() {
+    auto server = rpc::Server::Start({.socket_path = directory_ / "api.sock"}, &backend_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  pid_t Spawn(const std::vector<std::string>& arguments) {
+    std::vector<const char*> pointers = {"seqpoint"};
+    for (const std::string& argument : arguments) pointers.push_back(argument.c_str());
+    pointers.push_back(nullptr);
+    std::string out = directory_ / "out", err = directory_ / "err";
+    pid_t child = fork();
+    if (child == 0) {
+      dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
+      dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
+      execv(CLIENT_BINARY, const_cast<char* const*>(pointers.data()));
+      _exit(99);
+    }
+    return child;
+  }
+  static std::string ReadFile(const std::filesystem::path& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+  Result Wait(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
+            ReadFile(directory_ / "out"), ReadFile(directory_ / "err")};
+  }
+  Result Client(const std::vector<std::string>& arguments) { return Wait(Spawn(arguments)); }
+
+  std::filesystem::path directory_;
+  rpc::FakeBackend backend_;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
+  StartServer();
+  for (const auto& [words, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"jobs", " 1  gnmt  r1   marking  2026-01-02 10:15:00       1,000"},
+           {"jobs gnmt", "rank 0: counters failed: no permission for GPU counters"},
+           {"seqpoints gnmt@r1", "8 SeqPoints stand for 1,000 iterations"},
+           {"project 1 --iterations 5000", "whole run (5,000 iterations)"},
+           {"project 1 --iterations 50 --epochs 100 --confidence 99%", "99 % INTERVAL"},
+           {"counters 1", "incomplete: 2 of 3 configurations were measured"},
+           {"kernels 1 --limit 2", "1 more kernels"},
+           {"iterations 1 --measured", "dram"},
+           {"version", "seqpointd 0.1.0"},
+           {"completion bash", "complete -F _seqpoint seqpoint"},
+           {"complete-jobs", "gnmt@r1"}}) {
+    Result result = Client(absl::StrSplit(words, ' '));
+    EXPECT_EQ(result.code, 0) << words << "\n" << result.err;
+    EXPECT_THAT(result.out, HasSubstr(expected)) << words;
+    EXPECT_EQ(result.err, "") << words;
+  }
+}
+
+TEST_F(ClientTest, JsonIsTheReply) {
+  StartServer();
+  Result result = Client({"project", "1", "--json"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, AllOf(StartsWith("{"), HasSubstr("\"per_1000_iterations\": {"),
+                                HasSubstr("\"iterations_so_far\": \"1000\""),
+                                HasSubstr("\"ring_dropped\": \"0\"")));
+  result = Client({"--json", "jobs"});
+  EXPECT_THAT(result.out, HasSubstr("\"state\": \"JOB_STATE_MARKING\""));
+}
+
+TEST_F(ClientTest, WithoutAHorizonThereIsNoTotal) {
+  StartServer();
+  Result result = Client({"project", "1"});
+  EXPECT_THAT(result.out, AllOf(HasSubstr("per 1,000 iterations"), HasSubstr("so far"),
+                                HasSubstr("whole run: unknown; say how long it is")));
+  EXPECT_THAT(result.out, Not(HasSubstr("remaining")));
+  // Saying it once is enough for later questions.
+  EXPECT_EQ(Client({"control", "1", "horizon", "--iterations", "5000"}).code, 0);
+  EXPECT_THAT(Client({"project", "1"}).out, HasSubstr("whole run (5,000 iterations)"));
+}
+
+TEST_F(ClientTest, ALengthsFileSaysHowLongTheRunIs) {
+  StartServer();
+  std::string path = directory_ / "train.csv";
+  std::ofstream(path) << "length\n5\n6\n7\n";
+  Result result = Client({"project", "1", "--lengths", path, "--epochs", "1000"});
+  EXPECT_THAT(result.out, HasSubstr("whole run (3,000 iterations)"));
+  std::ofstream(path) << "length\n5\nabc\n";
+  result = Client({"project", "1", "--lengths", path});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("train.csv:3: \"abc\""));
+}
+
+TEST_F(ClientTest, ExitCodesTellWhatWentWrong) {
+  StartServer();
+  Result result = Client({"project", "nope"});
+  EXPECT_EQ(result.code, 4);
+  EXPECT_THAT(result.err, HasSubstr("no job \"nope\""));
+  EXPECT_EQ(Client({"project"}).code, 2);
+  EXPECT_EQ(Client({"frobnicate"}).code, 2);
+  EXPECT_EQ(Client({"project", "1", "--confidence", "2"}).code, 2);
+  EXPECT_EQ(Client({"control", "1", "level", "bogus"}).code, 2);
+  EXPECT_EQ(Client({"run"}).code, 2);
+  EXPECT_EQ(Client({"--help"}).code, 0);
+  backend_.SetTrouble(absl::FailedPreconditionError("3 of 64 iterations seen; ask again later"));
+  result = Client({"project", "1"});
+  EXPECT_EQ(result.code, 5);
+  EXPECT_EQ(result.err, "seqpoint: 3 of 64 iterations seen; ask again later\n");
+  backend_.SetTrouble(absl::DataLossError("the store is damaged"));
+  EXPECT_EQ(Client({"project", "1"}).code, 1);
+}
+
+TEST_F(ClientTest, NoDaemonIsSaidWithTheWayOut) {
+  Result result = Client({"jobs", "--no-start"});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, AllOf(HasSubstr(directory_ / "api.sock"), HasSubstr("start seqpointd")));
+  setenv("SEQPOINT_DAEMON", "/nonexistent/seqpointd", 1);
+  EXPECT_EQ(Client({"jobs"}).code, 3);
+  setenv("SEQPOINT_DAEMON", DAEMON_BINARY, 1);
+  setenv("FAKE_FAILURE", "store /x is in use by process 12", 1);
+  result = Client({"jobs"});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("store /x is in use by process 12"));
+}
+
+TEST_F(ClientTest, ControlReachesTheDaemon) {
+  StartServer();
+  Result result = Client({"control", "1", "pause"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("gnmt@r1 (job 1), paused"));
+  EXPECT_EQ(Client({"control", "1", "budget", "0.5%"}).code, 0);
+  EXPECT_DOUBLE_EQ(backend_.last_control()->overhead_budget_share(), 0.005);
+  EXPECT_EQ(Client({"control", "1", "level", "mark"}).code, 0);
+  EXPECT_EQ(backend_.last_control()->action(), v1::ControlRequest::ACTION_SET_LEVEL);
+  EXPECT_EQ(backend_.last_control()->level(), v1::LEVEL_MARK);
+  EXPECT_EQ(Client({"control", "1", "release"}).code, 0);
+  EXPECT_EQ(backend_.last_control()->action(), v1::ControlRequest::ACTION_RELEASE_CUPTI);
+}
+
+TEST_F(ClientTest, IterationsGoThroughAllPages) {
+  backend_.SetIterations(25'000);
+  StartServer();
+  Result result = Client({"iterations", "1", "--all"});
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 25'001);
+  result = Client({"iterations", "1", "--limit", "3"});
+  EXPECT_THAT(result.out, HasSubstr("25,000 iterations in all"));
+}
+
+TEST_F(ClientTest, ExportAppearsOnlyWhenItIsWhole) {
+  StartServer();
+  std::string path = directory_ / "trace.json";
+  Result result = Client({"export", "1", "--chrome", path});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(ReadFile(path), AllOf(StartsWith("{\"traceEvents\":["), ::testing::EndsWith("]}\n")));
+  result = Client({"export", "1", "--csv", "-"});
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 2'501);
+  std::filesystem::remove(path);
+  EXPECT_EQ(Client({"export", "nope", "--chrome", path}).code, 4);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+  EXPECT_EQ(Client({"export", "1", "--chrome", "/nonexistent/x"}).code, 1);
+  EXPECT_EQ(Client({"export", "1"}).code, 2);
+}
+
+TEST_F(ClientTest, WatchEndsWithTheJob) {
+  StartServer();
+  pid_t child = Spawn({"watch", "1", "--json"});
+  for (int i = 0; i < 500 && ReadFile(directory_ / "out").empty(); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  job.set_state(v1::JOB_STATE_ENDED);
+  backend_.PutJob(job);
+  Result result = Wait(child);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("JOB_STATE_MARKING"), HasSubstr("JOB_STATE_ENDED")));
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 2);  // one per message
+}
+
+TEST_F(ClientTest, RunStartsADaemonPassesTheStatusOnAndSumsUp) {
+  setenv("FAKE_JOB_MS", "300", 1);
+  Result result = Client({"run", "--iterations", "5000", "--job", "mine", "--", "sh", "-c",
+                          "echo out; echo err >&2; env | grep -E 'SEQPOINT_JOB|INJECTION|PRELOAD'; "
+                          "exit 7"});
+  EXPECT_EQ(result.code, 7);
+  EXPECT_THAT(result.out, AllOf(StartsWith("out\n"), HasSubstr("SEQPOINT_JOB=mine\n"),
+                                HasSubstr("LD_PRELOAD=libm.so.6\n"),
+                                HasSubstr("CUDA_INJECTION64_PATH=libm.so.6\n"),
+                                HasSubstr("NVTX_INJECTION64_PATH=libm.so.6\n")));
+  EXPECT_THAT(result.err, AllOf(StartsWith("err\n"), HasSubstr("whole run (5,000 iterations)"),
+                                HasSubstr("ask next: seqpoint project 2")));
+  EXPECT_THAT(result.err, Not(HasSubstr("\033")));  // no terminal, no progress line
+  // Its daemon answers the next question, without another one.
+  EXPECT_THAT(Client({"jobs", "--no-start"}).out, HasSubstr("mine"));
+}
+
+TEST_F(ClientTest, RunEndsByTheSignalThatEndedTheCommand) {
+  EXPECT_EQ(Client({"run", "--quiet", "--", "sh", "-c", "kill -9 $$"}).code, 1000 + SIGKILL);
+  EXPECT_EQ(Client({"run", "--quiet", "--", "sh", "-c", "kill -15 $$"}).code, 1000 + SIGTERM);
+}
+
+TEST_F(ClientTest, RunPassesSignalsOn) {
+  std::string ready = directory_ / "ready";
+  pid_t child =
+      Spawn({"run", "--", "sh", "-c",
+             "trap 'echo got it; exit 3' TERM; touch " + ready + "; while :; do sleep 0.05; done"});
+  for (int i = 0; i < 1000 && !std::filesystem::exists(ready); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  kill(child, SIGTERM);
+  Result result = Wait(child);
+  EXPECT_EQ(result.code, 3);
+  EXPECT_EQ(result.out, "got it\n");
+}
+
+TEST_F(ClientTest, RunRunsTheCommandWhateverFails) {
+  setenv("SEQPOINT_DAEMON", "/nonexistent/seqpointd", 1);
+  Result result = Client({"run", "--", "sh", "-c", "echo trained; exit 5"});
+  EXPECT_EQ(result.code, 5);
+  EXPECT_EQ(result.out, "trained\n");
+  EXPECT_THAT(result.err, HasSubstr("the command runs without a profile"));
+}
+
+TEST_F(ClientTest, RunRefusesAMistakeBeforeTheCommandRuns) {
+  Result result = Client({"run", "--lengths", "/nonexistent.csv", "--", "echo", "ran"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("/nonexistent.csv"));
+  EXPECT_EQ(Client({"run", "--job", "a@b", "--", "echo", "ran"}).code, 2);
+}
+
+TEST_F(ClientTest, RunSaysWhenTheCommandCannotBeRun) {
+  Result result = Client({"run", "--", "/nonexistent/train"});
+  EXPECT_EQ(result.code, 127);
+  EXPECT_THAT(result.err, HasSubstr("cannot run /nonexistent/train: No such file"));
+  EXPECT_EQ(Client({"run", "--", "/etc/passwd"}).code, 126);
+}
+
+TEST_F(ClientTest, DoctorEndsWithOneWhenThereIsAProblem) {
+  StartServer();
+  Result result = Client({"doctor"});
+  EXPECT_EQ(result.code, 1);  // at least: libm is not our library
+  EXPECT_THAT(result.out, AllOf(HasSubstr("not SeqPoint's library"), HasSubstr("answers on")));
+  EXPECT_THAT(Client({"doctor", "--json"}).out, HasSubstr("\"kind\": \"problem\""));
+}
+
+TEST(RunTest, JobsAreNamedAfterTheScript) {
+  EXPECT_EQ(JobNameFor({"python3", "-u", "src/train.py", "--lr", "1"}), "train");
+  EXPECT_EQ(JobNameFor({"./build/gnmt", "--x"}), "gnmt");
+  EXPECT_EQ(JobNameFor({"torchrun", "--nproc", "2", "a@b.py"}), "a_b");
+}
+
+TEST(RunTest, RunIdsComeFromTheLauncher) {
+  unsetenv("SLURM_JOB_ID");
+  setenv("TORCHELASTIC_RUN_ID", "none", 1);
+  EXPECT_THAT(RunIdFromEnvironment(), ::testing::MatchesRegex("[0-9]{8}-[0-9]{6}-[0-9a-f]{4}"));
+  setenv("SLURM_JOB_ID", "77", 1);
+  EXPECT_EQ(RunIdFromEnvironment(), "slurm-77");
+  setenv("TORCHELASTIC_RUN_ID", "abc", 1);
+  EXPECT_EQ(RunIdFromEnvironment(), "abc");
+}
+
+TEST(RunTest, AnotherProfilerKeepsItsPlace) {
+  setenv("LD_PRELOAD", "/lib/other.so", 1);
+  setenv("CUDA_INJECTION64_PATH", "/opt/nsys.so", 1);
+  unsetenv("NVTX_INJECTION64_PATH");
+  std::vector<std::string> warnings;
+  std::vector<std::string> environment =
+      ChildEnvironment("/lib/ours.so", "/run/seqpoint", "job", "run", &warnings);
+  EXPECT_THAT(environment, Contains("LD_PRELOAD=/lib/ours.so:/lib/other.so"));
+  EXPECT_THAT(environment, Contains("CUDA_INJECTION64_PATH=/opt/nsys.so"));
+  EXPECT_THAT(environment, Contains("NVTX_INJECTION64_PATH=/lib/ours.so"));
+  EXPECT_THAT(environment, Not(Contains("LD_PRELOAD=/lib/other.so")));
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("/opt/nsys.so"));
+  unsetenv("LD_PRELOAD");
+}
+
+}  // namespace
+}  // namespace seqpoint::client

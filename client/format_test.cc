@@ -1,0 +1,120 @@
+#include "client/format.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace seqpoint::client {
+namespace {
+
+v1::Estimate Estimate(double low, double value, double high) {
+  v1::Estimate estimate;
+  estimate.set_low(low);
+  estimate.set_value(value);
+  estimate.set_high(high);
+  return estimate;
+}
+
+TEST(FormatTest, CountsHaveThousandsSeparators) {
+  EXPECT_EQ(FormatCount(0), "0");
+  EXPECT_EQ(FormatCount(999), "999");
+  EXPECT_EQ(FormatCount(1'000), "1,000");
+  EXPECT_EQ(FormatCount(-1'234'567), "-1,234,567");
+  EXPECT_EQ(FormatCount(INT64_MIN), "-9,223,372,036,854,775,808");
+}
+
+TEST(FormatTest, QuantitiesHaveTheUnitThatFits) {
+  EXPECT_EQ(FormatQuantity(0, "ns"), "0 ns");
+  EXPECT_EQ(FormatQuantity(12.34, "ns"), "12.34 ns");
+  EXPECT_EQ(FormatQuantity(41'230'112, "ns"), "41.23 ms");
+  EXPECT_EQ(FormatQuantity(90e9, "ns"), "90 s");
+  EXPECT_EQ(FormatQuantity(150e9, "ns"), "2.500 min");
+  EXPECT_EQ(FormatQuantity(100 * 60e9, "ns"), "100 min");
+  EXPECT_EQ(FormatQuantity(3.5 * 3600e9, "ns"), "3.500 h");
+  EXPECT_EQ(FormatQuantity(72 * 3600e9, "ns"), "3 d");
+  EXPECT_EQ(FormatQuantity(512, "B"), "512 B");
+  EXPECT_EQ(FormatQuantity(3.2123e9, "B"), "3.212 GB");
+  EXPECT_EQ(FormatQuantity(1.7e8, "1"), "170 M");
+  EXPECT_EQ(FormatQuantity(7, "1"), "7");
+  EXPECT_EQ(FormatQuantity(2.5e12, "cycle"), "2.500 Tcycle");
+  EXPECT_EQ(FormatQuantity(-1.5e6, "ns"), "-1.500 ms");
+  EXPECT_EQ(FormatQuantity(5e23, "B"), "500000.0 EB");
+}
+
+TEST(FormatTest, AnIntervalDecidesHowManyDigitsAreShown) {
+  FormattedEstimate text = FormatEstimate(Estimate(199.2e9, 200e9, 200.8e9), "ns");
+  EXPECT_EQ(text.value, "3.333 min");
+  EXPECT_EQ(text.interval, "3.320 to 3.347 min");
+  EXPECT_EQ(text.precision, "+-0.40 %");
+  text = FormatEstimate(Estimate(10e9, 20e9, 30e9), "ns");
+  EXPECT_EQ(text.value, "20 s");
+  EXPECT_EQ(text.interval, "10 to 30 s");
+  EXPECT_EQ(text.precision, "+-50 %");
+  // One unit for all three, that of the value.
+  text = FormatEstimate(Estimate(0.9e9, 1.1e9, 1.3e9), "B");
+  EXPECT_EQ(text.value, "1.10 GB");
+  EXPECT_EQ(text.interval, "0.90 to 1.30 GB");
+}
+
+TEST(FormatTest, AnExactValueSaysSo) {
+  FormattedEstimate text = FormatEstimate(Estimate(40e9, 40e9, 40e9), "ns");
+  EXPECT_EQ(text.value, "40 s");
+  EXPECT_EQ(text.interval, "exact");
+  EXPECT_EQ(text.precision, "");
+}
+
+TEST(FormatTest, LossesAreNamedOnlyWhereThereAreAny) {
+  v1::Losses losses;
+  EXPECT_EQ(FormatLosses(losses), "");
+  losses.set_distorted_iterations(1);
+  losses.set_ring_dropped(12'000);
+  EXPECT_EQ(FormatLosses(losses), "1 distorted iteration, 12,000 records dropped by a full ring");
+}
+
+TEST(FormatTest, ProgressTellsWhatIsKnown) {
+  v1::Job job;
+  job.set_name("gnmt");
+  job.set_state(v1::JOB_STATE_WAITING);
+  EXPECT_EQ(ProgressLine(job, 80), "gnmt: waiting for the first CUDA call");
+  job.set_state(v1::JOB_STATE_LEARNING);
+  EXPECT_EQ(ProgressLine(job, 80), "gnmt: learning where an iteration begins");
+  job.set_state(v1::JOB_STATE_MARKING);
+  job.set_iterations(1'000);
+  job.set_unique_lengths(73);
+  job.mutable_seqpoints()->set_seqpoints(8);
+  job.mutable_seqpoints()->set_measured(3);
+  *job.mutable_time()->mutable_per_1000_iterations() = Estimate(39.9e9, 40e9, 40.1e9);
+  EXPECT_EQ(ProgressLine(job, 200),
+            "gnmt: 1,000 iterations, 73 lengths, 3/8 SeqPoints, per 1,000 iterations 40.00 s "
+            "+-0.25 %");
+  job.mutable_time()->set_iterations_total(5'000);
+  *job.mutable_time()->mutable_total() = Estimate(199.2e9, 200e9, 200.8e9);
+  EXPECT_EQ(ProgressLine(job, 200),
+            "gnmt: 1,000 of 5,000 iterations, 73 lengths, 3/8 SeqPoints, whole run 3.333 min "
+            "(3.320 to 3.347 min)");
+  EXPECT_EQ(ProgressLine(job, 20), "gnmt: 1,000 of 5,...");
+  job.set_trouble("the disk is full");
+  EXPECT_THAT(ProgressLine(job, 200), ::testing::EndsWith(" - the disk is full"));
+}
+
+TEST(FormatTest, TablesAlign) {
+  Table table({{"NAME"}, {"VALUE", Table::kRight}, {"NOTE"}});
+  table.AddRow({"a", "1", ""});
+  table.AddRow({"long name", "1,000", "something long enough to be cut"});
+  EXPECT_EQ(table.ToString(),
+            "NAME       VALUE  NOTE\n"
+            "a              1\n"
+            "long name  1,000  something long enough to be cut\n");
+  EXPECT_EQ(table.ToString(40),
+            "NAME       VALUE  NOTE\n"
+            "a              1\n"
+            "long name  1,000  something long enou...\n");
+}
+
+TEST(FormatTest, SymbolsAreDemangled) {
+  EXPECT_EQ(Demangle("_Z4axpyfPf"), "axpy(float, float*)");
+  EXPECT_EQ(Demangle("gemm_128x128"), "gemm_128x128");
+  EXPECT_EQ(Demangle("_Znonsense"), "_Znonsense");
+}
+
+}  // namespace
+}  // namespace seqpoint::client

@@ -1,0 +1,183 @@
+#include "client/lengths.h"
+
+#include <zlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace seqpoint::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class LengthsTest : public ::testing::Test {
+ protected:
+  LengthsTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lengths_test.XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+    options_.path = directory_ / "train.csv";
+  }
+  ~LengthsTest() override { std::filesystem::remove_all(directory_); }
+
+  void Write(const std::string& text) { std::ofstream(options_.path) << text; }
+
+  v1::Horizon Read() {
+    absl::StatusOr<v1::Horizon> horizon = ReadLengths(options_);
+    EXPECT_TRUE(horizon.ok()) << horizon.status();
+    return horizon.ok() ? *horizon : v1::Horizon();
+  }
+  std::string Error() {
+    absl::Status status = ReadLengths(options_).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  }
+  static std::map<std::vector<int64_t>, int64_t> Counts(const v1::Horizon& horizon) {
+    std::map<std::vector<int64_t>, int64_t> counts;
+    for (const v1::LengthCount& entry : horizon.histogram()) {
+      counts[{entry.lengths().begin(), entry.lengths().end()}] = entry.count();
+    }
+    return counts;
+  }
+  using Histogram = std::map<std::vector<int64_t>, int64_t>;
+
+  std::filesystem::path directory_;
+  LengthsOptions options_;
+};
+
+TEST_F(LengthsTest, ARowIsAnIteration) {
+  Write("length\n5\n7\n5\n");
+  options_.epochs = 3;
+  v1::Horizon horizon = Read();
+  EXPECT_EQ(horizon.kind(), v1::Horizon::KIND_HISTOGRAM);
+  EXPECT_EQ(horizon.epochs(), 3);
+  EXPECT_EQ(horizon.iterations(), 9);
+  EXPECT_EQ(Counts(horizon), (Histogram{{{5}, 2}, {{7}, 1}}));
+  EXPECT_THAT(horizon.source(), HasSubstr("train.csv (length), 3 epochs"));
+}
+
+TEST_F(LengthsTest, ColumnsAreFoundOrNamed) {
+  Write("id,len_en,name,len_de\n1,5,\"a, b\"\"c\",6\n2,7,x,8\n");
+  EXPECT_EQ(Counts(Read()), (Histogram{{{5, 6}, 1}, {{7, 8}, 1}}));
+  options_.columns = {"len_de"};
+  EXPECT_EQ(Counts(Read()), (Histogram{{{6}, 1}, {{8}, 1}}));
+  options_.columns = {"len_fr"};
+  EXPECT_THAT(Error(), HasSubstr("no column \"len_fr\"; there are id, len_en, name, len_de"));
+  options_.columns.clear();
+  Write("len_prompt,len_output,len_total\n1,2,3\n");
+  EXPECT_EQ(Counts(Read()), (Histogram{{{3}, 1}}));
+  Write("source,target\n1,2\n");
+  EXPECT_EQ(Counts(Read()), (Histogram{{{1, 2}, 1}}));
+  Write("a,b,c\n1,2,3\n");
+  EXPECT_THAT(Error(), HasSubstr("--length-column"));
+}
+
+TEST_F(LengthsTest, WindowsFilesAndMissingLastNewlineAreFine) {
+  Write("\xEF\xBB\xBFlength\r\n5\r\n\r\n7");
+  EXPECT_EQ(Counts(Read()), (Histogram{{{5}, 1}, {{7}, 1}}));
+}
+
+TEST_F(LengthsTest, BadRowsAreNamedWithLineAndValue) {
+  Write("length\n5\nabc\n-3\n1e9\n99999999999999999999\n\n7\n");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("train.csv:3: \"abc\""), HasSubstr("train.csv:4: \"-3\""),
+                             HasSubstr("train.csv:5: \"1e9\""),
+                             HasSubstr("train.csv:6: \"99999999999999999999\"")));
+  std::string many = "length\n";
+  for (int i = 0; i < 100; ++i) many += "x\n";
+  Write(many);
+  EXPECT_THAT(Error(), AllOf(HasSubstr("train.csv:6"), Not(HasSubstr("train.csv:7")),
+                             HasSubstr("and 95 more")));
+}
+
+TEST_F(LengthsTest, TruncatedFilesAreNoticed) {
+  Write("len_en,len_de\n5,6\n7");
+  EXPECT_THAT(Error(), HasSubstr("train.csv:3: \"7\" has 1 of 2 columns"));
+  Write("length\n");
+  EXPECT_THAT(Error(), HasSubstr("no row below"));
+  Write("");
+  EXPECT_THAT(Error(), HasSubstr("empty"));
+  Write("5\n6\n");
+  EXPECT_THAT(Error(), HasSubstr("not a header"));
+  options_.path = directory_ / "missing.csv";
+  EXPECT_THAT(Error(), HasSubstr("missing.csv: No such file"));
+}
+
+TEST_F(LengthsTest, GzipIsReadAndACutOneIsNoticed) {
+  options_.path = directory_ / "train.csv.gz";
+  gzFile file = gzopen(options_.path.c_str(), "wb");
+  std::string text = "length\n";
+  for (int i = 0; i < 20'000; ++i) text += std::to_string(i * 7919 % 1000) + "\n";
+  gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+  gzclose(file);
+  EXPECT_EQ(Read().iterations(), 20'000);
+  std::filesystem::resize_file(options_.path, std::filesystem::file_size(options_.path) / 2);
+  EXPECT_THAT(Error(), HasSubstr("truncated"));
+}
+
+TEST_F(LengthsTest, ExamplesInFileAndSortedOrderMakeExactIterations) {
+  Write("length\n9\n1\n5\n3\n7\n");
+  options_.batch = 2;
+  options_.order = ExampleOrder::kFile;
+  v1::Horizon horizon = Read();
+  EXPECT_EQ(horizon.kind(), v1::Horizon::KIND_HISTOGRAM);
+  EXPECT_EQ(Counts(horizon), (Histogram{{{9}, 1}, {{5}, 1}, {{7}, 1}}));
+  options_.order = ExampleOrder::kSorted;
+  EXPECT_EQ(Counts(Read()), (Histogram{{{3}, 1}, {{7}, 1}, {{9}, 1}}));
+  options_.drop_last = true;
+  EXPECT_EQ(Counts(Read()), (Histogram{{{3}, 1}, {{7}, 1}}));
+  options_.pad_to = 8;
+  EXPECT_EQ(Counts(Read()), (Histogram{{{8}, 2}}));
+  options_.batch = 10;
+  EXPECT_THAT(Error(), HasSubstr("5 examples make no batch of 10"));
+}
+
+TEST_F(LengthsTest, ShuffledExamplesMakeAnExpectedDistribution) {
+  // One long example in 100: of 50 batches of 2, one holds it, whatever the order.
+  std::string text = "length\n1000\n";
+  for (int i = 0; i < 99; ++i) text += "10\n";
+  Write(text);
+  options_.batch = 2;
+  options_.epochs = 1'000;
+  v1::Horizon horizon = Read();
+  EXPECT_EQ(horizon.kind(), v1::Horizon::KIND_DISTRIBUTION);
+  EXPECT_EQ(horizon.iterations(), 50'000);
+  EXPECT_EQ(Counts(horizon), (Histogram{{{10}, 49'000}, {{1000}, 1'000}}));
+}
+
+TEST_F(LengthsTest, BucketsPutSimilarLengthsTogether) {
+  std::string text = "length\n";
+  for (int i = 0; i < 4'000; ++i) text += std::to_string(1 + i % 100) + "\n";
+  Write(text);
+  options_.batch = 20;
+  auto mean = [&] {
+    double sum = 0;
+    v1::Horizon horizon = Read();
+    for (const v1::LengthCount& entry : horizon.histogram()) {
+      sum += static_cast<double>(entry.lengths(0) * entry.count());
+    }
+    return sum / static_cast<double>(horizon.iterations());
+  };
+  options_.order = ExampleOrder::kShuffle;
+  double shuffled = mean();
+  options_.order = ExampleOrder::kBucket;
+  double bucketed = mean();
+  options_.order = ExampleOrder::kSorted;
+  double sorted = mean();
+  EXPECT_GT(shuffled, 90);  // the longest of 20
+  EXPECT_LT(bucketed, 60);  // hardly any padding
+  EXPECT_LE(sorted, bucketed);
+}
+
+TEST_F(LengthsTest, TooManyIterationsAreRefused) {
+  Write("length\n5\n6\n");
+  options_.epochs = INT64_MAX;
+  EXPECT_THAT(Error(), HasSubstr("more than"));
+}
+
+}  // namespace
+}  // namespace seqpoint::client
