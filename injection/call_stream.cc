@@ -30,6 +30,35 @@ bool CanMeasure(uint16_t config_id) {
 
 bool IsNvtx(Op op) { return op == Op::kNvtxPush || op == Op::kNvtxPop || op == Op::kNvtxMark; }
 
+abi::NameShape ShapeOf(const char* name) {
+  return name == nullptr ? abi::NameShape{} : abi::ShapeOfName(name, strlen(name));
+}
+
+// The number of the next learn record. The caller's lock makes it a plain addition.
+uint64_t TakeSequence(abi::RingHeader* header) {
+  const uint64_t sequence = __atomic_load_n(&header->call_sequence, __ATOMIC_RELAXED);
+  __atomic_store_n(&header->call_sequence, sequence + 1, __ATOMIC_RELAXED);
+  return sequence;
+}
+
+abi::MatchEvent EventOf(const Call& call, uint64_t name_hash, const abi::NameShape* shape) {
+  abi::MatchEvent event = {};
+  event.op = static_cast<uint8_t>(call.op);
+  event.has_payload = (call.flags & abi::kCallHasPayload) != 0;
+  event.grid_x = call.grid_x;
+  event.grid_y = call.grid_y;
+  event.grid_z = call.grid_z;
+  event.name_hash = name_hash;
+  event.bytes = call.bytes;
+  event.stream = call.stream;
+  if (shape != nullptr) {
+    event.name_hash = shape->hash;
+    event.digits = shape->digits;
+    event.digit_runs = static_cast<uint8_t>(shape->digit_runs);
+  }
+  return event;
+}
+
 // Activity kinds that a level keeps on. At *mark* only the kind of the rule's clock event, if that
 // is a rare one: its GPU start is the time of the iteration.
 uint32_t KindsOfLevel(Level level, const abi::Rule& rule) {
@@ -84,22 +113,10 @@ void CallStream::OnCall(const Call& call) {
   if (!Watches(call.op)) return;
   Guest* guest = g_guest;
   const NameRef name = guest->names.Intern(call.name);
-  abi::MatchEvent event = {};
-  event.op = static_cast<uint8_t>(call.op);
-  event.has_payload = (call.flags & abi::kCallHasPayload) != 0;
-  event.grid_x = call.grid_x;
-  event.grid_y = call.grid_y;
-  event.grid_z = call.grid_z;
-  event.name_hash = name.hash;
-  event.bytes = call.bytes;
-  event.stream = call.stream;
+  // NVTX names are matched by their shape; that takes longer than anything that holds the lock.
   abi::NameShape shape;
-  if (IsNvtx(call.op) && call.name != nullptr) {
-    shape = abi::ShapeOfName(call.name, strlen(call.name));
-    event.name_hash = shape.hash;
-    event.digits = shape.digits;
-    event.digit_runs = static_cast<uint8_t>(shape.digit_runs);
-  }
+  bool shaped = IsNvtx(call.op) && matching_.load(std::memory_order_relaxed);
+  if (shaped) shape = ShapeOf(call.name);
 
   Todo todo = {};
   bool learn = false;
@@ -108,15 +125,15 @@ void CallStream::OnCall(const Call& call) {
     LockGuard lock(&lock_);
     if (stopped_) return;
     learn = level_ == Level::kLearn;
-    sequence = learn ? guest->ring.NextCallSequence() : calls_;
+    sequence = learn ? TakeSequence(guest->ring.header()) : calls_;
     ++calls_;
     if (matcher_.rule().generation != 0) {
-      if (call.end_ns != 0) {
-        const abi::SyncEvent sync = {
-            matcher_.iteration(), call.begin_ns, call.end_ns, static_cast<uint8_t>(call.op), {}};
-        guest->ring.WriteEvent(abi::EventType::kSync, &sync, sizeof(sync));
+      if (call.end_ns != 0) WriteSync(call.op, call.begin_ns, call.end_ns);
+      if (IsNvtx(call.op) && !shaped) {  // the rule came just now
+        shape = ShapeOf(call.name);
+        shaped = true;
       }
-      const uint32_t flags = matcher_.OnEvent(event);
+      const uint32_t flags = matcher_.OnEvent(EventOf(call, name.hash, shaped ? &shape : nullptr));
       if (flags != 0) OnMatched(call, sequence, flags, &todo);
     } else if ((calls_ & kPollMask) == 0 && !acting_) {
       todo.poll = control_.Changed();
@@ -152,6 +169,10 @@ void CallStream::OnBlocked(Op op, uint64_t begin_ns, uint64_t end_ns) {
   if (!Watches(op)) return;
   LockGuard lock(&lock_);
   if (stopped_ || matcher_.rule().generation == 0) return;
+  WriteSync(op, begin_ns, end_ns);
+}
+
+void CallStream::WriteSync(Op op, uint64_t begin_ns, uint64_t end_ns) {
   const abi::SyncEvent sync = {
       matcher_.iteration(), begin_ns, end_ns, static_cast<uint8_t>(op), {}};
   g_guest->ring.WriteEvent(abi::EventType::kSync, &sync, sizeof(sync));
@@ -423,6 +444,7 @@ void CallStream::ApplyControl(bool on_application_thread) {
       guest->ring.WriteEvent(abi::EventType::kRule, &event, sizeof(event));
     }
     learning_.store(level == Level::kLearn, std::memory_order_relaxed);
+    matching_.store(wanted_.rule.generation != 0, std::memory_order_relaxed);
     watched_.store(OpsOfLevel(level, wanted_.rule), std::memory_order_relaxed);
     release_.store(level == Level::kReleased, std::memory_order_relaxed);
   }

@@ -103,6 +103,7 @@ class CallStream {
   };
 
   void OnMatched(const Call& call, uint64_t sequence, uint32_t flags, Todo* todo);
+  void WriteSync(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
   void Decide(const abi::MatchResult& result, uint32_t flags, Todo* todo);
   void EndMeasurement(Todo* todo);
   void Act(const Call* call, const Todo& todo);
@@ -113,7 +114,7 @@ class CallStream {
   void SwitchWatching(bool on_application_thread);
   abi::Level WantedLevel() const;
 
-  FutexLock lock_;
+  SpinLock lock_;
   // Guarded by lock_.
   abi::Matcher matcher_;
   Plan plan_;
@@ -136,12 +137,13 @@ class CallStream {
   abi::Control wanted_ = {};
   uint32_t applied_kinds_ = 0;
 
-  FutexLock configs_lock_;
+  SpinLock configs_lock_;
   abi::MetricConfig configs_[abi::kMaxConfigs] = {};
   uint32_t configs_generation_ = 0;
 
   std::atomic<uint32_t> watched_{0};  // bit per Op
   std::atomic<bool> learning_{false};
+  std::atomic<bool> matching_{false};  // there is a rule
   std::atomic<bool> release_{false};
   std::atomic<uint32_t> flush_interval_ms_{kDefaultFlushMs};
   uint64_t start_monotonic_ns_ = 0;

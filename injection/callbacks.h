@@ -32,7 +32,7 @@ class Callbacks {
 
   const Cupti* cupti_ = nullptr;
   Features* features_ = nullptr;
-  FutexLock lock_;
+  SpinLock lock_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   uint32_t enabled_ops_ = 0;
   bool captures_watched_ = false;

@@ -20,7 +20,7 @@ class Features {
 
  private:
   injection::RingWriter* ring_ = nullptr;
-  FutexLock lock_;
+  SpinLock lock_;
   uint64_t last_hash_[static_cast<int>(abi::Feature::kCount)] = {};
 };
 

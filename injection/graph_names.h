@@ -28,7 +28,7 @@ class GraphNames {
   };
 
   Names* names_ = nullptr;
-  FutexLock lock_;
+  SpinLock lock_;
   Entry* entries_ = nullptr;
   uint32_t used_ = 0;   // entries that were ever taken
   uint32_t count_ = 0;  // graphs named so far

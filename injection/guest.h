@@ -53,7 +53,7 @@ struct Guest {
 
  private:
   static constexpr int kMaxContexts = 64;
-  FutexLock contexts_lock_;
+  SpinLock contexts_lock_;
   CUcontext contexts_[kMaxContexts] = {};
   int context_count_ = 0;
 };

@@ -4,19 +4,49 @@
 configure_file(${CMAKE_CURRENT_SOURCE_DIR}/version.h.in
                ${PROJECT_BINARY_DIR}/injection/version.h @ONLY)
 
+set(guest_options -O2 -fno-exceptions -fno-rtti -fno-threadsafe-statics
+  -fno-asynchronous-unwind-tables -fvisibility=hidden)
 add_library(injection_guest OBJECT
   activity.cc api.cc call_stream.cc callback_ids.cc callbacks.cc clock.cc counters.cc
-  cupti_loader.cc features.cc graph_names.cc guest.cc helper.cc identity.cc lifecycle.cc names.cc
-  nvtx.cc plan.cc pool.cc system.cc ring/connection.cc ring/writer.cc)
+  cupti_loader.cc features.cc graph_names.cc guest.cc helper.cc identity.cc names.cc nvtx.cc plan.cc
+  pool.cc system.cc ring/connection.cc ring/writer.cc)
 target_include_directories(injection_guest PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_link_libraries(injection_guest PRIVATE seqpoint_cuda_headers)
-target_compile_options(injection_guest PRIVATE -O2 -fno-exceptions -fno-rtti
-  -fno-threadsafe-statics -fno-asynchronous-unwind-tables -fvisibility=hidden)
+target_compile_options(injection_guest PRIVATE ${guest_options})
 
-add_library(seqpoint_inject SHARED $<TARGET_OBJECTS:injection_guest>)
+# A sanitizer's runtime cannot come into somebody's process: then the library is compiled anew
+# without, and only the unit tests are checked.
+if(SEQPOINT_SANITIZER)
+  set(guest_objects $<TARGET_PROPERTY:injection_guest,SOURCES>)
+  set(no_sanitizer -fno-sanitize=all)
+else()
+  set(guest_objects $<TARGET_OBJECTS:injection_guest>)
+endif()
+add_library(seqpoint_inject SHARED lifecycle.cc ${guest_objects})
+target_include_directories(seqpoint_inject PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+target_compile_options(seqpoint_inject PRIVATE ${guest_options} ${no_sanitizer})
 set_target_properties(seqpoint_inject PROPERTIES LINKER_LANGUAGE C
   LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/inject.version)
 # nodelete: CUPTI and NVTX keep pointers into the library.
-target_link_options(seqpoint_inject PRIVATE -nostartfiles -Wl,-z,defs -Wl,-z,now -Wl,-z,nodelete
-  -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/inject.version)
-target_link_libraries(seqpoint_inject PRIVATE ${CMAKE_DL_LIBS})
+target_link_options(seqpoint_inject PRIVATE ${no_sanitizer} -nostartfiles -Wl,-z,defs -Wl,-z,now
+  -Wl,-z,nodelete -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/inject.version)
+target_link_libraries(seqpoint_inject PRIVATE seqpoint_cuda_headers ${CMAKE_DL_LIBS})
+
+# Unit tests and the benchmark link the same objects.
+function(injection_unit_test name)
+  seqpoint_test(${name} SRCS ${name}.cc $<TARGET_OBJECTS:injection_guest>
+    DEPS seqpoint_cuda_headers ${CMAKE_DL_LIBS})
+endfunction()
+if(SEQPOINT_TESTS)
+  injection_unit_test(callback_ids_test)
+  injection_unit_test(names_test)
+  injection_unit_test(plan_test)
+endif()
+if(SEQPOINT_BENCHMARKS)
+  seqpoint_benchmark(inject_benchmark SRCS inject_benchmark.cc $<TARGET_OBJECTS:injection_guest>
+    DEPS seqpoint_cuda_headers ${CMAKE_DL_LIBS})
+  target_include_directories(inject_benchmark PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  target_compile_definitions(inject_benchmark PRIVATE
+    SEQPOINT_INJECT_LIBRARY="$<TARGET_FILE:seqpoint_inject>")
+  add_dependencies(inject_benchmark seqpoint_inject)
+endif()

@@ -63,7 +63,7 @@ class Names {
   char* texts_ = nullptr;
   size_t text_used_ = 0;
   uint32_t count_ = 0;
-  FutexLock lock_;
+  SpinLock lock_;
   std::atomic<uint64_t> overflows_{0};
 };
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,19 +43,25 @@ uint32_t ThreadId() {
   return state->tid;
 }
 
-void FutexLock::Lock() {
-  uint32_t free = 0;
-  if (word_.compare_exchange_strong(free, 1, std::memory_order_acquire)) return;
+void SpinLock::Wait() {
+  constexpr int kSpins = 200;
+  constexpr int kYields = 50;
   // errno belongs to the application: a callback must leave it as it was.
   const int saved_errno = errno;
-  while (word_.exchange(2, std::memory_order_acquire) != 0) FutexWait(&word_, 2, nullptr);
-  errno = saved_errno;
-}
-
-void FutexLock::Unlock() {
-  if (word_.exchange(0, std::memory_order_release) != 2) return;
-  const int saved_errno = errno;
-  FutexWake(&word_);
+  for (int i = 0;; ++i) {
+    if (word_.load(std::memory_order_relaxed) == 0 &&
+        word_.exchange(1, std::memory_order_acquire) == 0) {
+      break;
+    }
+    if (i < kSpins) {
+      __builtin_ia32_pause();
+    } else if (i < kSpins + kYields) {
+      sched_yield();
+    } else {  // its holder was preempted by us, whose priority is higher
+      const timespec pause = {0, 50'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
   errno = saved_errno;
 }
 

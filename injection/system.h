@@ -1,5 +1,5 @@
 // What the injected library needs of the operating system: clocks, a lock, thread state, text.
-// Threading: every function and FutexLock may be used from any thread; none allocates or throws.
+// Threading: every function and SpinLock may be used from any thread; none allocates or throws.
 #ifndef SEQPOINT_INJECTION_SYSTEM_H_
 #define SEQPOINT_INJECTION_SYSTEM_H_
 
@@ -15,28 +15,32 @@ uint64_t RealNs();       // CLOCK_REALTIME
 uint64_t MonotonicNs();  // CLOCK_MONOTONIC
 uint32_t ThreadId();     // gettid, remembered per thread
 
-// A mutex of one word, zero-initialised, so that it needs no constructor and a forked child may
-// simply forget it. Uncontended: one atomic exchange each way. Never held across a CUDA or CUPTI
-// call: a thread that waits for the GPU must not keep others from launching the work that the GPU
-// waits for.
-class FutexLock {
+// A lock of one word for sections of well under a microsecond, zero-initialised, so that it needs
+// no constructor and a forked child may simply forget it. One read-modify-write to take, a plain
+// store to give back. Never held across a CUDA or CUPTI call: a thread that waits for the GPU must
+// not keep others from launching the work that the GPU waits for.
+class SpinLock {
  public:
-  void Lock();
-  void Unlock();
+  void Lock() {
+    if (word_.exchange(1, std::memory_order_acquire) != 0) Wait();
+  }
+  void Unlock() { word_.store(0, std::memory_order_release); }
 
  private:
-  std::atomic<uint32_t> word_{0};  // 0 free, 1 held, 2 held and somebody waits
+  void Wait();
+
+  std::atomic<uint32_t> word_{0};
 };
 
 class LockGuard {
  public:
-  explicit LockGuard(FutexLock* lock) : lock_(lock) { lock_->Lock(); }
+  explicit LockGuard(SpinLock* lock) : lock_(lock) { lock_->Lock(); }
   ~LockGuard() { lock_->Unlock(); }
   LockGuard(const LockGuard&) = delete;
   LockGuard& operator=(const LockGuard&) = delete;
 
  private:
-  FutexLock* lock_;
+  SpinLock* lock_;
 };
 
 // A word that one thread waits on and others wake.

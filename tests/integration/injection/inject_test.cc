@@ -198,6 +198,24 @@ TEST_F(InjectTest, CollectsCountersOfWantedLengthsAndNoOthers) {
   }
 }
 
+TEST_F(InjectTest, CountersAreThoseOfTheWholeIteration) {
+  extra_ = {{"SWGPU_SET", "noise.counters=0"}};
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddEntry(&control, 100, 16, 2, 2);
+  AddEntry(&control, 101, 48, 2, 2);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  const ProgramResult result =
+      RunAndCompare({"iterations=200", "lengths=16,32,48", "sleep_us=500", "truth=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().counters.size(), 4u);
+  for (const CountersResult& counters : process().counters) {
+    const std::string key = "truth" + std::to_string(counters.event.length[0] / kBytesPerStep);
+    ASSERT_EQ(counters.values.size(), 1u);
+    EXPECT_NEAR(counters.values[0], std::stod(result.Value(key)), 1) << key;
+  }
+}
+
 TEST_F(InjectTest, TracesWantedIterationsInAWindow) {
   abi::Control control = MarkControl(CopyRule(1));
   AddEntry(&control, 100, 32, abi::kConfigTrace, 2);

@@ -5,6 +5,8 @@
 //
 //   injection_trainer iterations=50 lengths=16,32,48 sync=1 nvtx=1 ...
 //
+// truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
+//
 // Prints "digest 0x..." at the end: the software GPU's digest of all work, which must be the same
 // with and without the profiler.
 #include <cuda.h>
@@ -48,6 +50,7 @@ struct Trainer {
   CUstream stream = nullptr;
   CUfunction forward = nullptr, loss = nullptr, adam = nullptr;
   CUdeviceptr data = 0;
+  SwgpuTotals totals = {};
   std::vector<char> host = std::vector<char>(1 << 20, 1);
 
   explicit Trainer(CUdevice device) {
@@ -85,6 +88,12 @@ struct Trainer {
     }
     Launch(loss, 1);
     Launch(adam, 64);
+    if (Option("truth", 0) != 0 && swgpu_totals) {
+      SwgpuTotals now;
+      swgpu_totals(&now);
+      printf("truth%ld %.0f\n", length, now.dram_read_bytes - totals.dram_read_bytes);
+      totals = now;
+    }
     if (Option("sync", 0) > 0 && (index + 1) % Option("sync", 0) == 0) {
       Check(cuMemcpyDtoHAsync(host.data(), data, 4, stream), "cuMemcpyDtoHAsync");
       Check(cuStreamSynchronize(stream), "cuStreamSynchronize");
