@@ -489,6 +489,52 @@ TEST(Cupti, GraphsGiveNodeRecordsOrOneForTheWhole) {
   });
 }
 
+TEST(Cupti, GraphsAnnounceThemselves) {
+  InProcess("", [] {
+    Gpu gpu;
+    gpu.Open();
+    Recorder& recorder = Recorder::Get();
+    recorder.Subscribe();
+    CUPTI_OK(cuptiEnableDomain(1, recorder.handle, CUPTI_CB_DOMAIN_RESOURCE));
+    std::vector<CUgraphExec> execs;
+    recorder.also = [&](CUpti_CallbackDomain, uint32_t, const void* data) {
+      auto* resource = static_cast<const CUpti_ResourceData*>(data);
+      execs.push_back(static_cast<CUpti_GraphData*>(resource->resourceDescriptor)->graphExec);
+    };
+    CUgraphExec exec = CaptureTwoKernels(gpu);
+    CU_OK(cuGraphExecDestroy(exec));
+    std::vector<uint32_t> seen;
+    for (const auto& callback : recorder.callbacks) seen.push_back(callback.cbid);
+    EXPECT_EQ(seen, (std::vector<uint32_t>{CUPTI_CBID_RESOURCE_GRAPH_CREATED,
+                                           CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED,
+                                           CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING,
+                                           CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING}));
+    EXPECT_EQ(execs, (std::vector<CUgraphExec>{nullptr, exec, nullptr, exec}));
+  });
+}
+
+TEST(Cupti, WaitsRaiseSynchronizeCallbacks) {
+  InProcess("", [] {
+    Gpu gpu;
+    gpu.Open();
+    Recorder& recorder = Recorder::Get();
+    recorder.Subscribe();
+    CUPTI_OK(cuptiEnableDomain(1, recorder.handle, CUPTI_CB_DOMAIN_SYNCHRONIZE));
+    CUstream seen = nullptr;
+    recorder.also = [&](CUpti_CallbackDomain, uint32_t cbid, const void* data) {
+      if (cbid == CUPTI_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED) {
+        seen = static_cast<const CUpti_SynchronizeData*>(data)->stream;
+      }
+    };
+    CU_OK(cuStreamSynchronize(gpu.stream));
+    CU_OK(cuCtxSynchronize());
+    ASSERT_EQ(recorder.callbacks.size(), 2u);
+    EXPECT_EQ(seen, gpu.stream);
+    EXPECT_EQ(recorder.callbacks[1].cbid,
+              static_cast<uint32_t>(CUPTI_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED));
+  });
+}
+
 TEST(Cupti, CostsFallOnTheVirtualClockAndVanishWithTheProfiler) {
   InProcess(std::string(kNoNoise) + "cupti.callback_ns=1000,cupti.operation_record_ns=5000", [] {
     Gpu gpu;

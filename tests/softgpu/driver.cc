@@ -124,7 +124,8 @@ CUresult Initialize() {
     injecting = true;
     lock.unlock();
     LoadInjection();
-    if (g_hooks.resources.load(std::memory_order_relaxed)) RaiseResource({.cbid = 5});
+    if (g_hooks.resources.load(std::memory_order_relaxed))
+      RaiseResource({.cbid = CUPTI_CBID_RESOURCE_CU_INIT_FINISHED});
   }
   return CUDA_SUCCESS;
 }
@@ -208,6 +209,13 @@ void RaiseResource(const ResourceEvent& event) {
   t_state.in_callback = true;
   g_hooks.resource(event);
   t_state.in_callback = outer;
+}
+
+void RaiseGraph(uint32_t cbid, CUgraph graph, CUgraphExec exec) {
+  RaiseResource({.cbid = cbid,
+                 .context = reinterpret_cast<CUcontext>(t_state.current),
+                 .graph = graph,
+                 .graph_exec = exec});
 }
 
 }  // namespace seqpoint::softgpu

@@ -5,6 +5,7 @@
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
+#include <cupti_callbacks.h>
 #include <cupti_driver_cbid.h>
 #include <generated_cuda_meta.h>
 
@@ -34,6 +35,7 @@ struct Module {
 struct GraphExec {
   uint32_t id = 0;
   std::vector<GraphNode> nodes;
+  CUgraph source = nullptr;
   // Activity kinds must be on before a graph is instantiated, or its records do not exist.
   bool node_records = false;
   bool graph_records = false;
@@ -114,6 +116,8 @@ inline const char* KernelName(CUfunction function) {
 }
 
 void RaiseResource(const ResourceEvent& event);
+// A resource event of the calling thread's context about a graph.
+void RaiseGraph(uint32_t cbid, CUgraph graph, CUgraphExec exec);
 
 template <typename Params, typename Body>
 inline CUresult RunDriverApi(uint32_t cbid, const char* name, const Params& params,

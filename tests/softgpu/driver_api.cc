@@ -72,7 +72,7 @@ void RaiseContext(uint32_t cbid, Context* context) {
 }
 
 void DestroyContext(Driver* driver, Context* context) {
-  RaiseContext(2, context);  // CONTEXT_DESTROY_STARTING
+  RaiseContext(CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, context);
   driver->clock.WaitUntil(driver->model.ContextTailNs(context));
   if (t_state.current == context) t_state.current = nullptr;
   std::lock_guard lock(driver->mutex);
@@ -90,7 +90,7 @@ CUresult CreateContext(CUcontext* out, CUdevice device) {
   }
   t_state.current = context;
   *out = reinterpret_cast<CUcontext>(context);
-  RaiseContext(1, context);  // CONTEXT_CREATED
+  RaiseContext(CUPTI_CBID_RESOURCE_CONTEXT_CREATED, context);
   return CUDA_SUCCESS;
 }
 
@@ -154,7 +154,7 @@ Module* LoadModule(Driver* driver, const void* image) {
     std::lock_guard lock(driver->mutex);
     driver->modules.push_back(std::move(module));
   }
-  RaiseResource({.cbid = 6,  // MODULE_LOADED
+  RaiseResource({.cbid = CUPTI_CBID_RESOURCE_MODULE_LOADED,
                  .context = reinterpret_cast<CUcontext>(t_state.current),
                  .module_id = raw->id,
                  .image = image});
@@ -421,7 +421,7 @@ DRIVER_API(cuDevicePrimaryCtxRetain, (CUcontext * pctx, CUdevice dev), (pctx, de
   Context* context = primary;
   lock.unlock();
   *pctx = reinterpret_cast<CUcontext>(context);
-  if (created) RaiseContext(1, context);  // CONTEXT_CREATED
+  if (created) RaiseContext(CUPTI_CBID_RESOURCE_CONTEXT_CREATED, context);
   return CUDA_SUCCESS;
 })
 

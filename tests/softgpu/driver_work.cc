@@ -247,7 +247,7 @@ CUresult CreateStream(CUstream* out, unsigned int flags, int priority) {
                              (flags & CU_STREAM_NON_BLOCKING) != 0 ? Stream::Sync::kNonBlocking
                                                                    : Stream::Sync::kBlocking);
     *out = reinterpret_cast<CUstream>(stream);
-    RaiseResource({.cbid = 3,  // STREAM_CREATED
+    RaiseResource({.cbid = CUPTI_CBID_RESOURCE_STREAM_CREATED,
                    .context = reinterpret_cast<CUcontext>(context),
                    .stream = *out});
     return CUDA_SUCCESS;
@@ -282,14 +282,12 @@ CUresult Instantiate(CUgraphExec* out, CUgraph graph) {
   Charge(driver, driver->config.cpu_alloc_ns + 500 * source->nodes.size());
   auto* exec = new GraphExec;
   exec->id = source->id;
+  exec->source = graph;
   exec->nodes = source->nodes;
   exec->graph_records = GraphTraceWanted();
   exec->node_records = g_hooks.operations.load(std::memory_order_acquire) != 0;
   *out = reinterpret_cast<CUgraphExec>(exec);
-  RaiseResource({.cbid = 18,  // GRAPHEXEC_CREATED
-                 .context = reinterpret_cast<CUcontext>(t_state.current),
-                 .graph = graph,
-                 .graph_exec = *out});
+  RaiseGraph(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED, graph, *out);
   return CUDA_SUCCESS;
 }
 
@@ -379,7 +377,7 @@ DRIVER_API(cuStreamCreateWithPriority, (CUstream * stream, unsigned int flags, i
 DRIVER_API(cuStreamDestroy_v2, (CUstream stream), (stream), {
   return WithContext([&](Driver* driver, Context* context) -> CUresult {
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    RaiseResource({.cbid = 4,  // STREAM_DESTROY_STARTING
+    RaiseResource({.cbid = CUPTI_CBID_RESOURCE_STREAM_DESTROY_STARTING,
                    .context = reinterpret_cast<CUcontext>(context),
                    .stream = stream});
     auto* s = reinterpret_cast<Stream*>(stream);
@@ -618,6 +616,7 @@ STREAM_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode),
     graph->id = driver->next_graph_id.fetch_add(1);
     graph->origin = s;
     s->capture = graph;
+    RaiseGraph(CUPTI_CBID_RESOURCE_GRAPH_CREATED, reinterpret_cast<CUgraph>(graph), nullptr);
     return CUDA_SUCCESS;
   });
 })
@@ -642,10 +641,13 @@ DRIVER_API(cuGraphCreate, (CUgraph * out, unsigned int flags), (out, flags), {
   auto* graph = new Graph;
   graph->id = driver->next_graph_id.fetch_add(1);
   *out = reinterpret_cast<CUgraph>(graph);
+  RaiseGraph(CUPTI_CBID_RESOURCE_GRAPH_CREATED, *out, nullptr);
   return CUDA_SUCCESS;
 })
 
 DRIVER_API(cuGraphDestroy, (CUgraph graph), (graph), {
+  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  RaiseGraph(CUPTI_CBID_RESOURCE_GRAPH_DESTROY_STARTING, graph, nullptr);
   delete reinterpret_cast<Graph*>(graph);
   return CUDA_SUCCESS;
 })
@@ -655,7 +657,10 @@ DRIVER_API(cuGraphInstantiateWithFlags,
            { return Instantiate(out, graph); })
 
 DRIVER_API(cuGraphExecDestroy, (CUgraphExec exec), (exec), {
-  delete reinterpret_cast<GraphExec*>(exec);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  auto* e = reinterpret_cast<GraphExec*>(exec);
+  RaiseGraph(CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING, e->source, exec);
+  delete e;
   return CUDA_SUCCESS;
 })
 
