@@ -48,26 +48,24 @@ Registry& GetRegistry() {
   return *registry;
 }
 
+// What <<<>>> leaves for the stub function that it calls. uint3, as dim3 has a constructor and
+// thread-local objects shall have none.
 struct LaunchConfiguration {
-  dim3 grid;
-  dim3 block;
+  uint3 grid;
+  uint3 block;
   size_t shared_bytes;
   cudaStream_t stream;
 };
 
-thread_local constinit cudaError_t t_last_error __attribute__((tls_model("initial-exec"))) =
-    cudaSuccess;
-thread_local constinit bool t_has_context __attribute__((tls_model("initial-exec"))) = false;
-thread_local constinit int t_device __attribute__((tls_model("initial-exec"))) = 0;
-// Launch configurations nest only when a launch's arguments launch, hence few.
+// Configurations nest only when a launch's arguments launch, hence few.
 constexpr int kMaxPending = 8;
-alignas(16) thread_local constinit unsigned char t_pending_bytes[kMaxPending *
-                                                                 sizeof(LaunchConfiguration)] = {};
-thread_local constinit int t_pending = 0;
 
-LaunchConfiguration* Pending(int i) {
-  return reinterpret_cast<LaunchConfiguration*>(t_pending_bytes) + i;
-}
+#define SWGPU_THREAD_LOCAL thread_local constinit __attribute__((tls_model("initial-exec")))
+SWGPU_THREAD_LOCAL cudaError_t t_last_error = cudaSuccess;
+SWGPU_THREAD_LOCAL bool t_has_context = false;
+SWGPU_THREAD_LOCAL int t_device = 0;
+SWGPU_THREAD_LOCAL LaunchConfiguration t_pending[kMaxPending] = {};
+SWGPU_THREAD_LOCAL int t_pending_count = 0;
 
 cudaError_t Status(CUresult result) { return static_cast<cudaError_t>(result); }
 
@@ -118,13 +116,6 @@ cudaError_t GetKernel(const void* host_function, CUkernel* kernel) {
       cuLibraryGetKernel(&function.kernel, function.binary->library, function.name.c_str());
   *kernel = function.kernel;
   return Status(r);
-}
-
-// A kernel named by a host function or, as newer code does, by its handle.
-cudaError_t KernelOf(const void* function, CUkernel* kernel) {
-  cudaError_t e = GetKernel(function, kernel);
-  if (e == cudaErrorInvalidDeviceFunction && function == nullptr) return e;
-  return e;
 }
 
 const char* KernelName(CUkernel kernel) {
@@ -269,15 +260,15 @@ char CUDARTAPI __cudaInitModule(void**) { return 1; }
 
 unsigned CUDARTAPI __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes,
                                                CUstream_st* stream) {
-  if (t_pending == kMaxPending) return cudaErrorMissingConfiguration;
-  *Pending(t_pending++) = {grid, block, shared_bytes, stream};
+  if (t_pending_count == kMaxPending) return cudaErrorMissingConfiguration;
+  t_pending[t_pending_count++] = {grid, block, shared_bytes, stream};
   return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_bytes,
                                                  void* stream) {
-  if (t_pending == 0) return Keep(cudaErrorMissingConfiguration);
-  const LaunchConfiguration& c = *Pending(--t_pending);
+  if (t_pending_count == 0) return Keep(cudaErrorMissingConfiguration);
+  const LaunchConfiguration& c = t_pending[--t_pending_count];
   *grid = c.grid;
   *block = c.block;
   *shared_bytes = c.shared_bytes;
@@ -313,7 +304,7 @@ cudaError_t CUDARTAPI __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, di
 cudaError_t CUDARTAPI cudaLaunchKernel(const void* func, dim3 grid, dim3 block, void** args,
                                        size_t shared_bytes, cudaStream_t stream) {
   CUkernel kernel = nullptr;
-  if (cudaError_t e = KernelOf(func, &kernel); e != cudaSuccess) return Keep(e);
+  if (cudaError_t e = GetKernel(func, &kernel); e != cudaSuccess) return Keep(e);
   const cudaLaunchKernel_v7000_params params{func, grid, block, args, shared_bytes, stream};
   const char* symbol =
       GetHooks().armed.load(std::memory_order_relaxed) ? KernelName(kernel) : nullptr;
@@ -325,7 +316,7 @@ cudaError_t CUDARTAPI cudaLaunchKernel(const void* func, dim3 grid, dim3 block, 
 cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* func,
                                           void** args) {
   CUkernel kernel = nullptr;
-  if (cudaError_t e = KernelOf(func, &kernel); e != cudaSuccess) return Keep(e);
+  if (cudaError_t e = GetKernel(func, &kernel); e != cudaSuccess) return Keep(e);
   if (config == nullptr) return Keep(cudaErrorInvalidValue);
   const cudaLaunchKernelExC_v11060_params params{config, func, args};
   return RunRuntimeApi(CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060, "cudaLaunchKernelExC",
@@ -348,7 +339,7 @@ cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(const void* func, dim3 grid, d
                                                   void** args, size_t shared_bytes,
                                                   cudaStream_t stream) {
   CUkernel kernel = nullptr;
-  if (cudaError_t e = KernelOf(func, &kernel); e != cudaSuccess) return Keep(e);
+  if (cudaError_t e = GetKernel(func, &kernel); e != cudaSuccess) return Keep(e);
   const cudaLaunchCooperativeKernel_v9000_params params{func, grid,         block,
                                                         args, shared_bytes, stream};
   return RunRuntimeApi(CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_v9000,
@@ -668,7 +659,7 @@ RUNTIME_API(cudaEventElapsedTime, v12080, (float* ms, cudaEvent_t start, cudaEve
 RUNTIME_API(cudaFuncGetAttributes, v3020, (cudaFuncAttributes * attr, const void* func),
             (attr, func), {
               CUkernel kernel = nullptr;
-              if (cudaError_t e = KernelOf(func, &kernel); e != cudaSuccess) return e;
+              if (cudaError_t e = GetKernel(func, &kernel); e != cudaSuccess) return e;
               memset(attr, 0, sizeof(*attr));
               auto get = [kernel](CUfunction_attribute attribute) {
                 int value = 0;
@@ -687,7 +678,7 @@ RUNTIME_API(cudaFuncGetAttributes, v3020, (cudaFuncAttributes * attr, const void
 RUNTIME_API(cudaFuncSetAttribute, v9000, (const void* func, cudaFuncAttribute attr, int value),
             (func, attr, value), {
               CUkernel kernel = nullptr;
-              if (cudaError_t e = KernelOf(func, &kernel); e != cudaSuccess) return e;
+              if (cudaError_t e = GetKernel(func, &kernel); e != cudaSuccess) return e;
               return Status(cuFuncSetAttribute(reinterpret_cast<CUfunction>(kernel),
                                                static_cast<CUfunction_attribute>(attr), value));
             })
@@ -697,17 +688,17 @@ RUNTIME_API(cudaFuncSetCacheConfig, v3020, (const void* func, cudaFuncCache conf
 
 RUNTIME_API(cudaFuncGetName, v12030, (const char** name, const void* func), (name, func), {
   CUkernel kernel = nullptr;
-  if (cudaError_t e = KernelOf(func, &kernel); e != cudaSuccess) return e;
+  if (cudaError_t e = GetKernel(func, &kernel); e != cudaSuccess) return e;
   return Status(cuKernelGetName(name, kernel));
 })
 
 RUNTIME_API(cudaGetKernel, v12000, (cudaKernel_t * kernel, const void* func), (kernel, func),
-            { return KernelOf(func, kernel); })
+            { return GetKernel(func, kernel); })
 
 RUNTIME_API(cudaGetFuncBySymbol, v11000, (cudaFunction_t * function, const void* func),
             (function, func), {
               CUkernel kernel = nullptr;
-              cudaError_t e = KernelOf(func, &kernel);
+              cudaError_t e = GetKernel(func, &kernel);
               *function = reinterpret_cast<cudaFunction_t>(kernel);
               return e;
             })
@@ -716,7 +707,7 @@ RUNTIME_API(cudaOccupancyMaxActiveBlocksPerMultiprocessor, v6050,
             (int* blocks, const void* func, int block_size, size_t shared_bytes),
             (blocks, func, block_size, shared_bytes), {
               CUkernel kernel = nullptr;
-              if (cudaError_t e = KernelOf(func, &kernel); e != cudaSuccess) return e;
+              if (cudaError_t e = GetKernel(func, &kernel); e != cudaSuccess) return e;
               return Status(cuOccupancyMaxActiveBlocksPerMultiprocessor(
                   blocks, reinterpret_cast<CUfunction>(kernel), block_size, shared_bytes));
             })
@@ -726,7 +717,7 @@ RUNTIME_API(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, v7000,
              unsigned int flags),
             (blocks, func, block_size, shared_bytes, flags), {
               CUkernel kernel = nullptr;
-              if (cudaError_t e = KernelOf(func, &kernel); e != cudaSuccess) return e;
+              if (cudaError_t e = GetKernel(func, &kernel); e != cudaSuccess) return e;
               return Status(cuOccupancyMaxActiveBlocksPerMultiprocessor(
                   blocks, reinterpret_cast<CUfunction>(kernel), block_size, shared_bytes));
             })
