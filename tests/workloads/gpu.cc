@@ -1,6 +1,8 @@
 #include "tests/workloads/gpu.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <time.h>
 
 #include <atomic>
@@ -29,6 +31,24 @@ void Check(cudaError_t error, const char* call) {
   std::exit(1);
 }
 #define CUDA_CHECK(call) Check(call, #call)
+
+// The runtime has no call for contexts; the driver is loaded, as OpenDevice has been called.
+template <typename Function>
+Function* Driver(const char* name) {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  void* function = library == nullptr ? nullptr : dlsym(library, name);
+  if (function == nullptr) {
+    std::fprintf(stderr, "seqpoint_workload: the CUDA driver has no %s\n", name);
+    std::exit(1);
+  }
+  return reinterpret_cast<Function*>(function);
+}
+
+void CheckDriver(CUresult result, const char* call) {
+  if (result == CUDA_SUCCESS) return;
+  std::fprintf(stderr, "seqpoint_workload: %s failed with CUresult %d\n", call, result);
+  std::exit(1);
+}
 
 cudaStream_t Raw(Stream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t RawEvent(Event event) { return static_cast<cudaEvent_t>(event); }
@@ -68,6 +88,23 @@ std::string OpenDevice() {
   cudaDeviceProp properties;
   CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
   return properties.name;
+}
+
+Context CreateContext() {
+  const Context before = SwitchContext(nullptr);
+  CUcontext context;
+  CheckDriver(Driver<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(&context, 0, 0),
+              "cuCtxCreate");
+  SwitchContext(before);
+  return context;
+}
+
+Context SwitchContext(Context context) {
+  CUcontext before;
+  CheckDriver(Driver<CUresult(CUcontext*)>("cuCtxGetCurrent")(&before), "cuCtxGetCurrent");
+  CheckDriver(Driver<CUresult(CUcontext)>("cuCtxSetCurrent")(static_cast<CUcontext>(context)),
+              "cuCtxSetCurrent");
+  return before;
 }
 
 Stream CreateStream() {

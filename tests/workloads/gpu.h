@@ -18,8 +18,9 @@
 
 namespace seqpoint::workload {
 
-using Stream = void*;  // cudaStream_t
-using Event = void*;   // cudaEvent_t
+using Stream = void*;   // cudaStream_t
+using Event = void*;    // cudaEvent_t
+using Context = void*;  // CUcontext
 
 struct Graph {
   void* executable = nullptr;  // cudaGraphExec_t
@@ -47,6 +48,10 @@ struct Queue {
 
 // Opens device 0 and returns its name.
 std::string OpenDevice();
+// A context besides the one that OpenDevice made. It is not current afterwards.
+Context CreateContext();
+// Makes a context current to the calling thread and returns the one that was.
+Context SwitchContext(Context context);
 Stream CreateStream();
 void Synchronize(Stream stream);
 

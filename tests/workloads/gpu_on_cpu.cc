@@ -12,6 +12,8 @@ CallCounts g_calls;
 }  // namespace
 
 std::string OpenDevice() { return "CPU"; }
+Context CreateContext() { return nullptr; }
+Context SwitchContext(Context) { return nullptr; }
 Stream CreateStream() { return nullptr; }
 void Synchronize(Stream) {}
 // Filled with NaN patterns, so that a read before the first write shows.

@@ -106,8 +106,7 @@ absl::StatusOr<LengthTable> DrawLengths(const std::string& name, int count, Rand
            static_cast<int>(random->Below(static_cast<uint64_t>(histogram->bin_width)));
   };
   LengthTable table;
-  table.reserve(static_cast<size_t>(count));
-  for (int i = 0; i < count; ++i) {
+  for (int64_t left = count > 0 ? count : total; left > 0; --left) {
     const auto pick = static_cast<int64_t>(random->Below(static_cast<uint64_t>(total)));
     const int bin = static_cast<int>(std::upper_bound(cumulative.begin(), cumulative.end(), pick) -
                                      cumulative.begin());

@@ -15,8 +15,9 @@ namespace seqpoint::workload {
 // "multi30k", "newstest" (source and target), "librispeech", "alpaca" (one length).
 std::vector<std::string> HistogramNames();
 
-// `count` examples drawn from the named histogram: a bin by its count, then a length evenly within
-// the bin. An unknown name is an error that lists the known ones.
+// `count` examples (0: as many as the corpus has) drawn from the named histogram: a bin by its
+// count, then a length evenly within the bin. An unknown name is an error that lists the known
+// ones.
 absl::StatusOr<LengthTable> DrawLengths(const std::string& name, int count, Random* random);
 
 }  // namespace seqpoint::workload

@@ -64,9 +64,9 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   app.add_option("--histogram", options.histogram, "built-in lengths of a real corpus")
       ->check(CLI::IsMember(HistogramNames()))
       ->excludes(file);
-  app.add_option("--examples", options.examples, "examples drawn from the histogram, per epoch")
-      ->check(CLI::Range(1, 100000000))
-      ->capture_default_str();
+  app.add_option("--examples", options.examples,
+                 "examples drawn from the histogram; default: as many as its corpus has")
+      ->check(CLI::Range(1, 100000000));
   app.add_option("--max-length", options.max_example_length, "leaves longer examples out")
       ->check(CLI::Range(1, kMaxLength));
   app.add_option("--batch", batch, "examples per (micro-)batch")->check(CLI::Range(1, 65536));
@@ -109,6 +109,8 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
                "NVTX ranges iteration, forward, backward, optimizer");
   app.add_flag("--fork-helper", options.fork_helper,
                "forks a helper process once CUDA is up; it works a little and exits");
+  app.add_flag("--second-context", options.second_context,
+               "a small kernel in another context after each iteration");
   app.add_flag("--graphs", options.graphs, "transformer, fixed: one CUDA graph per batch shape");
   app.add_option("--zero-grad", zero_grad, "how gradients are cleared; none: overwritten")
       ->check(CLI::IsMember(kZeroGrads))
@@ -194,13 +196,13 @@ std::string ToJson(const Options& o) {
       R"("lengths":"%s","order":"%s","pad_multiple":%d,"epochs":%d,"readback_every":%d,)"
       R"("prefetch":%s,"accumulate":%d,"eval_every":%d,"eval_batches":%d,"checkpoint_every":%d,"resume_at":%d,)"
       R"("backward_thread":%s,)"
-      R"("nvtx":%s,"graphs":%s,"zero_grad":"%s","optimizer":"%s"})",
+      R"("nvtx":%s,"second_context":%s,"graphs":%s,"zero_grad":"%s","optimizer":"%s"})",
       o.model.name, o.model.hidden, o.model.layers, o.model.vocabulary, o.model.batch, o.model.seed,
       o.lengths_file.empty() ? absl::StrCat("histogram ", o.histogram) : "file",
       NameOf(kOrders, o.order), o.pad_multiple, o.epochs, o.readback_every, flag(o.prefetch),
       o.accumulate, o.eval_every, o.eval_batches, o.checkpoint_every, o.resume_at,
-      flag(o.backward_thread), flag(o.nvtx), flag(o.graphs), NameOf(kZeroGrads, o.zero_grad),
-      o.foreach ? "foreach" : "fused");
+      flag(o.backward_thread), flag(o.nvtx), flag(o.second_context), flag(o.graphs),
+      NameOf(kZeroGrads, o.zero_grad), o.foreach ? "foreach" : "fused");
 }
 
 }  // namespace seqpoint::workload

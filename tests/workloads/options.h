@@ -17,7 +17,7 @@ struct Options {
   ModelConfig model;
   std::string lengths_file;  // empty: the histogram
   std::string histogram;
-  int examples = 6400;
+  int examples = 0;            // 0: as many as the histogram's corpus has
   int max_example_length = 0;  // 0: no limit; longer examples are left out
   Order order = Order::kShuffle;
   int pad_multiple = 1;
@@ -34,6 +34,7 @@ struct Options {
   bool backward_thread = false;
   bool nvtx = false;
   bool fork_helper = false;
+  bool second_context = false;
   bool graphs = false;
   ZeroGrad zero_grad = ZeroGrad::kMemset;
   bool foreach = false;

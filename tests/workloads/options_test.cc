@@ -35,7 +35,7 @@ TEST(OptionsTest, EveryModelHasDefaultsThatFitIt) {
     EXPECT_GT(options.model.batch, 0);
     const auto table = LoadLengths(options);
     ASSERT_TRUE(table.ok()) << table.status();
-    EXPECT_EQ(table->size(), static_cast<size_t>(options.examples));
+    EXPECT_GT(table->size(), 16000u);
     EXPECT_EQ((*table)[0].size(), static_cast<size_t>(LengthsPerExample(model)));
   }
 }
@@ -70,9 +70,10 @@ TEST(OptionsTest, RefusesWhatCannotWorkAndSaysWhy) {
 }
 
 TEST(OptionsTest, LongExamplesCanBeLeftOut) {
-  const auto table = LoadLengths(Good({"--histogram", "newstest", "--max-length", "30"}));
+  const auto table =
+      LoadLengths(Good({"--histogram", "newstest", "--examples", "500", "--max-length", "30"}));
   ASSERT_TRUE(table.ok());
-  EXPECT_LT(table->size(), 6400u);
+  EXPECT_LT(table->size(), 500u);
   for (const auto& row : *table) {
     EXPECT_LE(row[0], 30);
     EXPECT_LE(row[1], 30);

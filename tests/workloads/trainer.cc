@@ -84,6 +84,30 @@ class SecondThread {
   std::thread thread_;
 };
 
+// A little work in a context of its own, such as a preprocessing library's.
+class SideContext {
+ public:
+  explicit SideContext(uint64_t host_ns_per_launch) : context_(CreateContext()) {
+    const Context training = SwitchContext(context_);
+    queue_.stream = CreateStream();
+    queue_.host_ns_per_launch = host_ns_per_launch;
+    data_ = static_cast<float*>(DeviceAlloc(kFloats * sizeof(float)));
+    SwitchContext(training);
+  }
+  void Step() {
+    const Context training = SwitchContext(context_);
+    FillZero(queue_, data_, kFloats);
+    Synchronize(queue_.stream);
+    SwitchContext(training);
+  }
+
+ private:
+  static constexpr size_t kFloats = 1 << 16;
+  Context context_;
+  Queue queue_;
+  float* data_;
+};
+
 // A process that does CPU work beside the training, as a data loader's worker does.
 pid_t ForkHelper() {
   std::fflush(nullptr);
@@ -158,6 +182,9 @@ class Trainer {
         feeder_(model, queue.stream, options.prefetch,
                 static_cast<uint64_t>(options.load_us * 1000)) {
     if (options.backward_thread) backward_thread_ = std::make_unique<SecondThread>();
+    if (options.second_context) {
+      side_context_ = std::make_unique<SideContext>(queue.host_ns_per_launch);
+    }
     loss_ = static_cast<float*>(DeviceAlloc(sizeof(float)));
     host_loss_ = static_cast<float*>(PinnedAlloc(sizeof(float)));
     MemsetZero(queue_.stream, loss_, sizeof(float));
@@ -200,6 +227,7 @@ class Trainer {
         MicroStep(batch, micro, iteration.count);
       }
     }
+    if (side_context_ != nullptr) side_context_->Step();
     const auto every = static_cast<size_t>(options_.readback_every);
     if (every > 0 && (number + 1) % every == 0) {
       const float loss = ReadLoss();
@@ -310,6 +338,7 @@ class Trainer {
   Optimizer optimizer_;
   Feeder feeder_;
   std::unique_ptr<SecondThread> backward_thread_;
+  std::unique_ptr<SideContext> side_context_;
   std::map<std::tuple<std::vector<int>, int, std::vector<void*>, bool, bool, size_t>, Graph>
       graphs_;
   std::vector<float> checkpoint_;

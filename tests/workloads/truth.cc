@@ -13,7 +13,7 @@ namespace seqpoint::workload {
 namespace {
 
 // Phases left open before the oldest are asked after.
-constexpr size_t kOpenPhases = 256;
+constexpr size_t kOpenPhases = 32;
 
 std::string List(const std::vector<int>& values) {
   return absl::StrCat("[", absl::StrJoin(values, ","), "]");

@@ -218,7 +218,8 @@ TEST_F(WorkloadTest, OptionsChangeTheWorkAsTheySay) {
     double more_kernels;
   } const options[] = {{"--prefetch", 0},         {"--readback never", 0},
                        {"--readback 2", 0},       {"--zero-grad none", 0},
-                       {"--zero-grad kernel", 1}, {"--optimizer foreach", 0}};
+                       {"--zero-grad kernel", 1}, {"--second-context", 1},
+                       {"--optimizer foreach", 0}};
   for (const auto& [option, more_kernels] : options) {
     const Result result = RunWell(base + option);
     ASSERT_EQ(result.iterations.size(), 5u) << option;
