@@ -133,6 +133,24 @@ void Activity::Flush(bool forced) {
   cupti_->ActivityFlushAll(forced ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
 }
 
+void Activity::CheckForTheft(uint64_t awaited) {
+  constexpr int kStarvedChecks = 3;
+  const uint64_t decoded = decoded_.load(std::memory_order_relaxed);
+  const bool starved = any_kind_on() && awaited > checked_awaited_ && decoded == checked_decoded_;
+  starved_checks_ = starved ? starved_checks_ + 1 : 0;
+  checked_awaited_ = awaited;
+  checked_decoded_ = decoded;
+  if (starved_checks_ < kStarvedChecks) return;
+  features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
+                    "another profiler in this process (torch.profiler?) took CUPTI's buffers: GPU "
+                    "times are lost until the process is restarted without it");
+}
+
+void Activity::GiveUp() {
+  ready_.store(false, std::memory_order_relaxed);
+  kinds_.store(0, std::memory_order_relaxed);
+}
+
 void Activity::OnRequest(uint8_t** buffer, size_t* size, size_t* max_records) {
   *max_records = 0;
   Guest* guest = g_guest;
@@ -174,6 +192,7 @@ void Activity::Complete(uint8_t* buffer, size_t valid_bytes) {
     ++count;
     if (!discarded) Decode(record);
   }
+  decoded_.fetch_add(count, std::memory_order_relaxed);
   if (discarded) {
     ring_->Count(injection::RingCounter::kCuptiDropped, count);
   } else {

@@ -53,6 +53,12 @@ class Activity {
   bool SetKinds(uint32_t kinds, bool synchronize);
   // Hands over what is complete (`forced`: everything).
   void Flush(bool forced);
+  // Called every second with the number of events so far whose records are awaited: when such
+  // events keep coming and records do not, another tool has registered its own buffers (the last
+  // one wins), and that is reported.
+  void CheckForTheft(uint64_t awaited);
+  // CUPTI is gone: nothing is called any more.
+  void GiveUp();
   bool any_kind_on() const { return kinds_.load(std::memory_order_relaxed) != 0; }
 
  private:
@@ -76,7 +82,10 @@ class Activity {
   std::atomic<uint32_t> free_buffers_{0};  // bit per buffer
   std::atomic<uint32_t> kinds_{0};
   std::atomic<bool> ready_{false};
-  std::atomic<uint64_t> last_completed_{0};
+  std::atomic<uint64_t> decoded_{0};  // records
+  uint64_t checked_decoded_ = 0;
+  uint64_t checked_awaited_ = 0;
+  int starved_checks_ = 0;
 };
 
 }  // namespace seqpoint::inject

@@ -252,6 +252,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
   if ((flags & abi::kMatchedClock) != 0) {
     const abi::ClockEvent event = {result.iteration, now_ns, call.correlation_id, 0};
     guest->ring.WriteEvent(abi::EventType::kClock, &event, sizeof(event));
+    clocked_.fetch_add(1, std::memory_order_relaxed);
   }
 }
 

@@ -73,6 +73,8 @@ class CallStream {
   // Stops watching: orderly exit, forked child. Ends an open measurement as aborted.
   void Stop();
 
+  // Events so far whose activity records the daemon waits for.
+  uint64_t clocked() const { return clocked_.load(std::memory_order_relaxed); }
   uint32_t flush_interval_ms() const { return flush_interval_ms_.load(std::memory_order_relaxed); }
   // The daemon wants CUPTI released; only the helper thread can do that.
   bool release_wanted() const { return release_.load(std::memory_order_relaxed); }
@@ -145,6 +147,7 @@ class CallStream {
   std::atomic<bool> learning_{false};
   std::atomic<bool> matching_{false};  // there is a rule
   std::atomic<bool> release_{false};
+  std::atomic<uint64_t> clocked_{0};
   std::atomic<uint32_t> flush_interval_ms_{kDefaultFlushMs};
   uint64_t start_monotonic_ns_ = 0;
 };

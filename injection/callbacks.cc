@@ -281,6 +281,8 @@ void OnCuptiCallback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, co
     if (Thread()->inside == 0) OnResource(id, *static_cast<const CUpti_ResourceData*>(data));
   } else if (domain == CUPTI_CB_DOMAIN_STATE && id == CUPTI_CBID_STATE_FATAL_ERROR) {
     g_guest->stream.Stop();
+    g_guest->activity.GiveUp();
+    g_guest->counters.GiveUp();
     g_guest->features.Report(
         abi::Feature::kCupti, abi::FeatureState::kFailed, 0,
         "CUPTI stopped after a fatal error of its own; training goes on, nothing more is recorded "

@@ -58,6 +58,7 @@ bool Counters::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool,
 }
 
 bool Counters::Begin(State to) {
+  if (gone_.load(std::memory_order_relaxed)) return false;
   State idle = State::kIdle;
   return state_.compare_exchange_strong(idle, to, std::memory_order_acq_rel);
 }
@@ -71,7 +72,7 @@ Counters::Config* Counters::Find(uint16_t config_id) {
 
 bool Counters::Ready(uint16_t config_id) const {
   if (state_.load(std::memory_order_relaxed) != State::kIdle ||
-      unavailable_.load(std::memory_order_relaxed)) {
+      gone_.load(std::memory_order_relaxed) || unavailable_.load(std::memory_order_relaxed)) {
     return false;
   }
   return config_id > abi::kConfigTrace && const_cast<Counters*>(this)->Find(config_id) != nullptr;
@@ -234,7 +235,7 @@ void Counters::ForgetContext(CUcontext context) {
 
 void Counters::Service(CUcontext any_context) {
   if (state_.load(std::memory_order_acquire) == State::kDecoding) {
-    DecodeNow();
+    if (!gone_.load(std::memory_order_relaxed)) DecodeNow();
     state_.store(State::kIdle, std::memory_order_release);
   }
   if (any_context == nullptr) return;

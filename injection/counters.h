@@ -59,6 +59,9 @@ class Counters {
   // under way, at most a second.
   void ForgetContext(CUcontext context);
 
+  // CUPTI is gone: nothing is called any more.
+  void GiveUp() { gone_.store(true, std::memory_order_relaxed); }
+
   // Helper thread: builds wanted configurations, decodes, gives the profiler back when nothing
   // wants it any more.
   void Service(CUcontext any_context);
@@ -97,8 +100,9 @@ class Counters {
   injection::RingWriter* ring_ = nullptr;
   Features* features_ = nullptr;
   std::atomic<State> state_{State::kIdle};
-  std::atomic<bool> unavailable_{false};
-  bool initialized_ = false;  // cuptiProfilerInitialize succeeded
+  std::atomic<bool> unavailable_{false};  // until the configurations change
+  std::atomic<bool> gone_{false};         // for ever
+  bool initialized_ = false;              // cuptiProfilerInitialize succeeded
   bool target_ready_ = false;
   uint32_t configs_generation_ = 0;
   uint32_t failures_ = 0;  // measurements that failed one after the other

@@ -75,6 +75,7 @@ void Helper::Loop() {
     }
     if (now_ns >= next_clock_ns_) {
       guest->clock.Check();
+      guest->activity.CheckForTheft(guest->stream.clocked());
       next_clock_ns_ = now_ns + kClockEveryNs;
     }
     seen = wake_.Wait(seen, IntervalNs());
@@ -93,6 +94,12 @@ void Helper::TalkToDaemon(uint64_t now_ns) {
   next_connect_ns_ = now_ns + kConnectEveryNs;
   if (connection_.Alive()) return;
   Guest* guest = g_guest;
+  if (guest->hello_text.size() == 0) {
+    // Not earlier: inside cuInit the driver must not be called.
+    int driver_version = 0;
+    if (guest->driver.DriverGetVersion != nullptr) guest->driver.DriverGetVersion(&driver_version);
+    BuildHelloText(guest->cupti.version, driver_version, &guest->hello_text);
+  }
   const injection::Status status =
       connection_.Connect(guest->socket_path, guest->ring, guest->hello_text.c_str(),
                           guest->hello_text.size(), kWelcomeTimeoutMs);

@@ -184,9 +184,6 @@ void Initialize() {
 
   const bool cupti = TakeCupti(guest);
   guest->clock.Init(&guest->cupti, &guest->ring);
-  int driver_version = 0;
-  if (guest->driver.DriverGetVersion != nullptr) guest->driver.DriverGetVersion(&driver_version);
-  BuildHelloText(guest->cupti.version, driver_version, &guest->hello_text);
   SetUnlessSet(kNvtxVariable, OwnPath());
   ReportNvtx(guest);
 

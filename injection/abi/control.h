@@ -62,7 +62,7 @@ struct LengthSource {
   EventPattern pattern;
   uint8_t field;      // LengthField
   uint8_t fold;       // over the micro-steps of an iteration
-  uint8_t lag;        // 0: read in its own micro-step; 1: read in the one before (prefetch)
+  uint8_t lag;        // 0: read in its own micro-step; 1, 2: so many before it (prefetch)
   uint8_t digit_run;  // kNameDigits: which number of the name, from 0
   uint32_t ordinal;   // the n-th occurrence of the pattern from the candidate on, from 0; the
                       // candidate itself may be one

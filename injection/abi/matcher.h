@@ -136,11 +136,11 @@ class Matcher {
   struct Reading {
     uint32_t occurrences;  // of the pattern since the candidate
     bool seen;             // `value` was read since the candidate
-    bool kept_valid;
+    bool kept_valid[2];
     bool folded_valid;
     int64_t value;
-    int64_t kept;    // read in the last confirmed micro-step: what a source with lag gives next
-    int64_t folded;  // over the micro-steps of the open iteration
+    int64_t kept[2];  // read in the last confirmed micro-step, and in the one before that
+    int64_t folded;   // over the micro-steps of the open iteration
   };
 
   bool Matches(const EventPattern& pattern, const MatchEvent& event) const;
@@ -170,6 +170,9 @@ class Matcher {
 inline void Matcher::SetRule(const Rule& rule, uint64_t next_iteration, bool inside) {
   rule_ = rule;
   if (rule_.length_count > 2) rule_.length_count = 2;
+  for (LengthSource& source : rule_.length) {
+    if (source.lag > 2) source.lag = 2;
+  }
   pattern_ops_ = 0;
   const EventPattern* patterns[] = {
       &rule_.boundary, &rule_.confirm,           &rule_.step,
@@ -277,14 +280,17 @@ inline uint32_t Matcher::OnCandidate() {
   for (uint32_t i = 0; i < rule_.length_count; ++i) {
     Reading& reading = reading_[i];
     if (training) {  // what an evaluation batch copied is not the next training batch
-      reading.kept = reading.value;
-      reading.kept_valid = reading.seen;
+      reading.kept[1] = reading.kept[0];
+      reading.kept_valid[1] = reading.kept_valid[0];
+      reading.kept[0] = reading.value;
+      reading.kept_valid[0] = reading.seen;
     }
     reading.seen = false;
     reading.occurrences = 0;
     if (!micro_step) reading.folded_valid = false;
-    if (rule_.length[i].lag != 0 && reading.kept_valid) {
-      Fold(rule_.length[i].fold, reading.kept, &reading);
+    const uint8_t lag = rule_.length[i].lag;
+    if (lag != 0 && reading.kept_valid[lag - 1]) {
+      Fold(rule_.length[i].fold, reading.kept[lag - 1], &reading);
     }
   }
   if (micro_step) {

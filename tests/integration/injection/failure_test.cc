@@ -294,6 +294,15 @@ TEST_F(FailureTest, NvtxBelongsToAnotherTool) {
   EXPECT_THAT(process().Sentence(Feature::kNvtx), HasSubstr("/nonexistent/other_tool.so"));
 }
 
+TEST_F(FailureTest, AnotherToolTakesTheBuffers) {
+  SendAfterCalls(MarkControl(CopyRule(1)));
+  daemon_.Start();
+  EXPECT_EQ(Run({"iterations=5000", "sleep_us=1000", "steal=200"}).exit_status, 0);
+  daemon_.Stop();
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kActivity), HasSubstr("torch.profiler"));
+}
+
 TEST_F(FailureTest, ASecondCopyOfTheLibraryStandsDown) {
   const std::string copy = directory_.path() + "/copy.so";
   std::filesystem::copy_file(SEQPOINT_INJECT_LIBRARY, copy);

@@ -216,6 +216,45 @@ TEST_F(InjectTest, CountersAreThoseOfTheWholeIteration) {
   }
 }
 
+TEST_F(InjectTest, MeasuresAllMicroStepsOfAnIteration) {
+  extra_ = {{"SWGPU_SET", "noise.counters=0"}};
+  // Four micro-batches make an iteration; its length is their sum, known with the last one. The
+  // range must be open before.
+  abi::Rule rule = CopyRule(1);
+  rule.confirm.op = static_cast<uint8_t>(Op::kLaunch);
+  rule.confirm.match = abi::kMatchName;
+  rule.confirm.name_hash = abi::NameHash("loss", 4);
+  rule.length[0].fold = static_cast<uint8_t>(abi::LengthFold::kSum);
+  rule.micro_steps = 4;
+  abi::Control control = MarkControl(rule);
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddEntry(&control, 100, 3 * 16 + 32, 2, 2);
+  AddEntry(&control, 101, 999, 2, 1);  // never comes
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  const ProgramResult result = RunAndCompare({"iterations=400", "accumulate=4", "sleep_us=500",
+                                              "truth=1", "lengths=16,16,16,32,16,16,16,48"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  int complete = 0, discarded = 0;
+  for (const CountersResult& counters : process().counters) {
+    if (counters.event.status == abi::kCountersDiscarded) {
+      ++discarded;
+      continue;
+    }
+    EXPECT_EQ(counters.event.status, 0u);
+    EXPECT_EQ(counters.event.length[0], (3 * 16 + 32) * kBytesPerStep);
+    ASSERT_EQ(counters.values.size(), 1u);
+    EXPECT_NEAR(counters.values[0], std::stod(result.Value("truth32")), 1);
+    ++complete;
+  }
+  EXPECT_EQ(complete, 2);
+  EXPECT_GT(discarded, 0);
+  for (const abi::StepEvent& step : process().steps) {
+    if (step.iteration > 0) {
+      EXPECT_EQ(step.micro_steps, 4u);
+    }
+  }
+}
+
 TEST_F(InjectTest, TracesWantedIterationsInAWindow) {
   abi::Control control = MarkControl(CopyRule(1));
   AddEntry(&control, 100, 32, abi::kConfigTrace, 2);

@@ -10,6 +10,7 @@
 // Prints "digest 0x..." at the end: the software GPU's digest of all work, which must be the same
 // with and without the profiler.
 #include <cuda.h>
+#include <cupti.h>
 #include <dlfcn.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
@@ -87,12 +88,15 @@ struct Trainer {
       Launch(forward, static_cast<unsigned>(length));
     }
     Launch(loss, 1);
-    Launch(adam, 64);
+    const long accumulate = Option("accumulate", 1);
+    if ((index + 1) % accumulate == 0) Launch(adam, 64);
     if (Option("truth", 0) != 0 && swgpu_totals) {
       SwgpuTotals now;
       swgpu_totals(&now);
-      printf("truth%ld %.0f\n", length, now.dram_read_bytes - totals.dram_read_bytes);
-      totals = now;
+      if ((index + 1) % accumulate == 0) {
+        printf("truth%ld %.0f\n", length, now.dram_read_bytes - totals.dram_read_bytes);
+        totals = now;
+      }
     }
     if (Option("sync", 0) > 0 && (index + 1) % Option("sync", 0) == 0) {
       Check(cuMemcpyDtoHAsync(host.data(), data, 4, stream), "cuMemcpyDtoHAsync");
@@ -124,6 +128,22 @@ struct Trainer {
     Check(cuGraphLaunch(executable, stream), "cuGraphLaunch");
   }
 };
+
+// Another tool in the same process takes CUPTI's buffers.
+void StealBuffers() {
+  void* cupti = dlopen("libcupti.so.13", RTLD_NOLOAD | RTLD_NOW);
+  if (cupti == nullptr) return;
+  const auto take = reinterpret_cast<decltype(&cuptiActivityRegisterCallbacks)>(
+      dlsym(cupti, "cuptiActivityRegisterCallbacks"));
+  static char buffer[1 << 16];
+  take(
+      [](uint8_t** bytes, size_t* size, size_t* records) {
+        *bytes = reinterpret_cast<uint8_t*>(buffer);
+        *size = sizeof(buffer);
+        *records = 0;
+      },
+      [](CUcontext, uint32_t, uint8_t*, size_t, size_t) {});
+}
 
 // A child forked while CUDA is up, like a data loader's worker: it must neither hang nor write.
 void ForkWorker() {
@@ -188,6 +208,7 @@ int main(int argc, char** argv) {
     }
     trainer.Iteration(i, lengths[static_cast<size_t>(i) % lengths.size()]);
     if (Option("fork", -1) == i) ForkWorker();
+    if (Option("steal", -1) == i) StealBuffers();
     if (Option("capture", -1) == i) trainer.CaptureGraph();
     if (Option("kill", -1) == i) raise(SIGKILL);
     if (Option("_exit", -1) == i) _exit(7);
