@@ -23,6 +23,8 @@ namespace seqpoint::client {
 namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Seconds(15);
+constexpr absl::Duration kRivalTimeout = absl::Seconds(1);
+constexpr int kExecFailed = 127;
 
 const char* NonEmptyEnv(const char* name) {
   const char* value = getenv(name);
@@ -210,7 +212,7 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
     dup2(out < 0 ? null : out, 2);
     close_range(3, ~0u, 0);
     execle(program.c_str(), "seqpointd", "--private", nullptr, pointers.data());
-    _exit(127);
+    _exit(kExecFailed);
   }
   absl::Time deadline = absl::Now() + kStartTimeout;
   bool ended = false;
@@ -218,9 +220,11 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
     if (Answers(socket)) return directory;
     // Another one may have been started at the same moment and have won: then its socket answers
     // soon although ours has ended.
-    if (!ended && waitpid(child, nullptr, WNOHANG) == child) {
+    int status = 0;
+    if (!ended && waitpid(child, &status, WNOHANG) == child) {
       ended = true;
-      deadline = std::min(deadline, absl::Now() + absl::Seconds(2));
+      bool ran = !WIFEXITED(status) || WEXITSTATUS(status) != kExecFailed;
+      deadline = std::min(deadline, absl::Now() + (ran ? kRivalTimeout : absl::ZeroDuration()));
     }
     absl::SleepFor(absl::Milliseconds(10));
   }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -25,16 +26,17 @@ int main(int argc, char** argv) {
     return 1;
   }
   const char* job_ms = getenv("FAKE_JOB_MS");
-  absl::Time end = absl::Now() + absl::Minutes(1);
-  absl::Time job_end = absl::InfiniteFuture();
-  while (absl::Now() < end) {
+  std::map<std::string, absl::Time> first_seen;
+  for (absl::Time end = absl::Now() + absl::Minutes(1); absl::Now() < end;) {
     absl::SleepFor(absl::Milliseconds(10));
-    seqpoint::v1::Job job = backend.JobNow("2");
-    if (job_ms == nullptr || job.id().empty() || job.state() == seqpoint::v1::JOB_STATE_ENDED) {
-      continue;
-    }
-    if (job_end == absl::InfiniteFuture()) job_end = absl::Now() + absl::Milliseconds(atoi(job_ms));
-    if (absl::Now() >= job_end) {
+    if (job_ms == nullptr) continue;
+    seqpoint::v1::ListJobsReply reply = *backend.ListJobs({});
+    for (seqpoint::v1::Job& job : *reply.mutable_jobs()) {
+      absl::Time seen = first_seen.try_emplace(job.id(), absl::Now()).first->second;
+      if (job.id() == "1" || job.state() == seqpoint::v1::JOB_STATE_ENDED ||
+          absl::Now() < seen + absl::Milliseconds(atoi(job_ms))) {
+        continue;
+      }
       job.set_state(seqpoint::v1::JOB_STATE_ENDED);
       backend.PutJob(job);
     }

@@ -345,12 +345,17 @@ int Run(const RunOptions& options) {
   std::unique_ptr<Watcher> watcher;
   std::string directory;
   if (!library.empty()) {
-    absl::StatusOr<std::unique_ptr<Connection>> opened = Connection::Open(options.connect);
-    absl::StatusOr<v1::Job> job =
-        opened.ok() ? Prepare(opened->get(), options, name, run_id) : opened.status();
-    if (opened.ok()) {
+    absl::StatusOr<v1::Job> job = absl::UnavailableError("");
+    // A private daemon that was about to end may answer once more and be gone: then start another.
+    for (int attempt = 0; attempt < 2 && absl::IsUnavailable(job.status()); ++attempt) {
+      absl::StatusOr<std::unique_ptr<Connection>> opened = Connection::Open(options.connect);
+      if (!opened.ok()) {
+        job = opened.status();
+        break;
+      }
       connection = *std::move(opened);
       directory = connection->directory();
+      job = Prepare(connection.get(), options, name, run_id);
     }
     if (job.ok()) {
       watcher = std::make_unique<Watcher>(connection.get(), *job);
