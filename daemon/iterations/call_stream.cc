@@ -121,6 +121,10 @@ void CallStream::DropOlderHalf() {
   dropped_ += half;
 }
 
-void CallStream::Clear() { *this = CallStream(max_calls_); }
+void CallStream::ClearCalls() {
+  CallStream empty(max_calls_);
+  empty.names_ = std::move(names_);
+  *this = std::move(empty);
+}
 
 }  // namespace seqpoint::iterations

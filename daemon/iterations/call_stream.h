@@ -71,7 +71,7 @@ class CallStream {
   void AddName(uint32_t id, std::string_view text) { names_.Add(id, text); }
   // Calls come in sequence order; a gap in `sequence` is a hole.
   void Add(const abi::CallRecord& call);
-  void Clear();
+  void ClearCalls();  // the names stay
 
   const NameTable& names() const { return names_; }
   const std::vector<abi::CallRecord>& calls() const { return calls_; }

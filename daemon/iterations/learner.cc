@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace seqpoint::iterations {
 namespace {
 
 constexpr size_t kFirstAnalysis = 64;
-constexpr double kGrowth = 1.5;  // of the stream between analyses that found nothing
+// Growth of the stream between analyses, between the two that must agree on a rule, and between
+// these for a loop that only launches.
+constexpr double kGrowth = 1.5;
+constexpr double kConfirmGrowth = 1.4;
+constexpr double kConfirmGrowthWithoutHost = 6;
 
 bool SamePattern(const abi::EventPattern& a, const abi::EventPattern& b) {
   return a.op == b.op && a.match == b.match && a.name_hash == b.name_hash && a.every == b.every;
@@ -71,6 +73,7 @@ std::optional<LearnedRule> IterationLearner::AnalyseWith(size_t min_turns) const
     learned.evidence = loop->evidence;
     learned.family_weight = loop->family_weight;
     learned.runner_up_weight = loop->runner_up_weight;
+    learned.host_share = loop->host_share;
   }
   learned.rule = chosen->rule;
   learned.boundary_words = chosen->boundary_words;
@@ -90,34 +93,49 @@ std::optional<LearnedRule> IterationLearner::AnalyseWith(size_t min_turns) const
 
 void IterationLearner::RunAnalysis() {
   ++analyses_;
-  std::optional<LearnedRule> found = AnalyseWith(3);
   const size_t size = stream_.size();
+  const auto grown = [size](double factor) {
+    return static_cast<size_t>(static_cast<double>(size) * factor) + 1;
+  };
+  std::optional<LearnedRule> found = AnalyseWith(3);
   if (!found) {
     last_found_.reset();
-    last_iterations_ = 0;
-    next_analysis_ = static_cast<size_t>(static_cast<double>(size) * kGrowth) + 1;
+    next_analysis_ = grown(kGrowth);
     return;
   }
   const auto op = static_cast<abi::Op>(found->rule.boundary.op);
   const bool nvtx = op == abi::Op::kNvtxPush || op == abi::Op::kNvtxMark;
-  const size_t wanted = op == abi::Op::kMark ? options_.min_marks - 1
-                        : nvtx               ? options_.min_iterations_nvtx
-                                             : options_.min_iterations;
-  const bool agrees = op == abi::Op::kMark || (last_found_ && SameRule(*last_found_, found->rule) &&
-                                               found->iterations >= last_iterations_ + 2);
+  const bool mark = op == abi::Op::kMark;
+  // Without a call of the host in each turn it may be a loop over time steps or layers, of which
+  // the first iteration alone has hundreds.
+  const bool host = mark || found->host_share >= 0.9;
+  const size_t wanted = mark    ? options_.min_marks - 1
+                        : !host ? 10 * options_.min_iterations
+                        : nvtx  ? options_.min_iterations_nvtx
+                                : options_.min_iterations;
+  const double growth = host ? kConfirmGrowth : kConfirmGrowthWithoutHost;
+  const bool agrees =
+      mark || (last_found_ && SameRule(last_found_->rule, found->rule) &&
+               static_cast<double>(size) >= growth * static_cast<double>(last_size_));
   if (agrees && found->iterations >= wanted) {
     published_ = std::move(found);
     return;
   }
-  // Again when about enough iterations are there; the second look follows two iterations later.
+  // Look again when there should be enough, and not before the stream has grown enough for the two
+  // looks to be different ones.
   const double per_iteration =
       static_cast<double>(size - stream_.after_hole()) / static_cast<double>(found->iterations + 1);
-  const double missing =
-      found->iterations < wanted ? static_cast<double>(wanted - found->iterations) + 0.5 : 2.5;
-  const double step = std::max(missing, 2.5) * per_iteration;
-  next_analysis_ = size + std::max<size_t>(16, static_cast<size_t>(step));
-  last_found_ = found->rule;
-  last_iterations_ = found->iterations;
+  const size_t missing =
+      found->iterations < wanted ? static_cast<size_t>(wanted - found->iterations) : 0;
+  const size_t enough =
+      host ? size + static_cast<size_t>(per_iteration * (static_cast<double>(missing) + 0.5))
+           : grown(kGrowth);
+  if (!last_found_ || !SameRule(last_found_->rule, found->rule)) {
+    last_size_ = size;
+    last_found_ = std::move(found);
+  }
+  const auto different = static_cast<size_t>(growth * static_cast<double>(last_size_)) + 1;
+  next_analysis_ = std::min(std::max(different, enough), grown(kGrowth));
 }
 
 std::string IterationLearner::Explanation() const {
@@ -130,18 +148,16 @@ std::string IterationLearner::Explanation() const {
                         " calls: the training loop has not begun, or its iterations have nothing "
                         "in common; mark them with seqpoint_iteration_begin or an NVTX range");
   }
-  return absl::StrCat("a loop of ", last_iterations_, " iterations was found; ",
-                      options_.min_iterations, " that agree are needed");
+  return absl::StrCat("a loop of ", last_found_->iterations, " iterations was found; at least ",
+                      options_.min_iterations, " are needed, in two looks that agree");
 }
 
 void IterationLearner::Restart() {
-  NameTable names = stream_.names();
-  stream_.Clear();
-  for (uint32_t id = 1; id < names.size(); ++id) stream_.AddName(id, names.Get(id).text);
+  stream_.ClearCalls();
   gpu_starts_.clear();
   published_.reset();
   last_found_.reset();
-  last_iterations_ = 0;
+  last_size_ = 0;
   next_analysis_ = kFirstAnalysis;
   marks_ = 0;
 }

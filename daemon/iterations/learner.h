@@ -11,6 +11,9 @@
 // call also pays for an analysis of all that is buffered, so that the average stays low. A rule is
 // published when two analyses in a row agree on it. Method and limits: docs/iteration-rules.md.
 //
+// The state is the calls themselves: whoever keeps them (the daemon's store does while learning)
+// restores a learner by feeding them again.
+//
 // Threading: one thread. Ownership: values only. Memory: at most LearnerOptions::max_calls calls of
 // about 80 bytes, names and stamps bounded as well. No I/O and no clock: the same calls give the
 // same rule.
@@ -22,7 +25,6 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/statusor.h"
 #include "daemon/iterations/call_stream.h"
 #include "daemon/iterations/length_choice.h"
 #include "daemon/iterations/loop.h"
@@ -47,6 +49,7 @@ struct LearnedRule {
   std::string length_words;    // "bytes of the 2nd host-to-device copy / 512"
   LengthChoice lengths;
   FeatureTable features;
+  double host_share = 1;     // Loop::host_share
   uint64_t iterations = 0;   // complete ones in the buffered stream
   uint32_t micro_steps = 1;  // per optimiser step
   bool evaluation_seen = false;
@@ -79,13 +82,6 @@ class IterationLearner {
   // Forgets calls and rule, keeps the names: learning begins anew.
   void Restart();
 
-  // The buffered calls, names and stamps, versioned. Large: meant for a daemon that shuts down or
-  // checkpoints rarely. A parsed learner publishes what the original would have. Parse trusts no
-  // byte: DataLoss or InvalidArgument.
-  std::string Serialize() const;
-  static absl::StatusOr<IterationLearner> Parse(std::string_view bytes,
-                                                LearnerOptions options = {});
-
   static constexpr size_t kMaxStamps = 1 << 18;
 
  private:
@@ -97,8 +93,8 @@ class IterationLearner {
   CallStream stream_;
   GpuStarts gpu_starts_;
   std::optional<LearnedRule> published_;
-  std::optional<abi::Rule> last_found_;
-  uint64_t last_iterations_ = 0;
+  std::optional<LearnedRule> last_found_;
+  size_t last_size_ = 0;  // of the stream, at last_found_
   size_t next_analysis_;
   size_t marks_ = 0;
   uint64_t analyses_ = 0;

@@ -19,10 +19,12 @@ using abi::LengthSource;
 using abi::Op;
 
 constexpr uint32_t kMaxCopies = 8;
+constexpr const char* kLagWords[] = {"", " of the iteration before", " two iterations before"};
 constexpr uint32_t kMaxLaunches = 24;
 constexpr uint32_t kMaxCounted = 6;
 constexpr size_t kMaxRows = 256;
 constexpr size_t kWarmUpRows = 2;
+constexpr size_t kManyRows = 64;        // as many times average out the noise of first occurrences
 constexpr double kHardlyVaries = 0.03;  // robust variation below which there is nothing to explain
 
 double Median(std::vector<double> values) {
@@ -117,7 +119,7 @@ class Proposer {
   void Propose() {
     Marks();
     Nvtx();
-    for (uint8_t lag : {0, 1}) Copies(lag);
+    for (uint8_t lag : {0, 1, 2}) Copies(lag);
     Grids();
     Counts();
   }
@@ -192,8 +194,7 @@ class Proposer {
       source.ordinal = i;
       source.lag = lag;
       const std::string which = copies == 1 ? "the" : absl::StrCat("the ", Ordinal(i + 1));
-      Add(source, absl::StrCat("bytes of ", which, " host-to-device copy",
-                               lag != 0 ? " of the iteration before" : ""));
+      Add(source, absl::StrCat("bytes of ", which, " host-to-device copy", kLagWords[lag]));
     }
   }
 
@@ -320,7 +321,8 @@ FeatureTable MakeFeatures(const CallStream& stream,
   const Reader reader(stream, table.sources);
   const size_t columns = table.sources.size();
   table.values.reserve(iterations.size() * columns);
-  std::vector<int64_t> before(columns, -1);
+  std::vector<int64_t> before[2] = {std::vector<int64_t>(columns, -1),
+                                    std::vector<int64_t>(columns, -1)};
   size_t next = 0;
   for (const ReplayedIteration& it : iterations) {
     std::vector<int64_t> folded(columns, -1);
@@ -328,7 +330,8 @@ FeatureTable MakeFeatures(const CallStream& stream,
       const MicroStep& micro_step = micro_steps[next++];
       std::vector<int64_t> now = reader.Read(micro_step.begin, micro_step.end, micro_step.step);
       for (size_t s = 0; s < columns; ++s) {
-        const int64_t value = table.sources[s].lag != 0 ? before[s] : now[s];
+        const uint8_t lag = table.sources[s].lag;
+        const int64_t value = lag == 0 ? now[s] : before[lag - 1][s];
         if (value < 0) continue;
         if (folded[s] < 0) {
           folded[s] = value;
@@ -336,24 +339,32 @@ FeatureTable MakeFeatures(const CallStream& stream,
           folded[s] += value;
         }
       }
-      before = std::move(now);
+      before[1] = std::move(before[0]);
+      before[0] = std::move(now);
     }
     table.values.insert(table.values.end(), folded.begin(), folded.end());
     double threads = 0;
+    uint32_t launches = 0;
     for (uint32_t i = it.begin; i < it.end; ++i) {
       const CallRecord& c = stream.calls()[i];
       if (c.op != static_cast<uint8_t>(Op::kLaunch)) continue;
+      ++launches;
       threads +=
           static_cast<double>(c.grid_x) * c.grid_y * c.grid_z * c.block_x * c.block_y * c.block_z;
     }
     table.launched_threads.push_back(threads);
+    table.launches.push_back(launches);
   }
   return table;
 }
 
-double ExplainedShare(const std::vector<std::vector<double>>& keys, const std::vector<double>& y) {
+namespace {
+
+// Share explained by a linear, or a quadratic, function of the keys.
+double ExplainedBy(const std::vector<std::vector<double>>& keys, const std::vector<double>& y,
+                   bool quadratic) {
   const size_t n = y.size();
-  // Basis: constant, each key, and with enough points its square and the product.
+  // Basis: constant, each key, and its square and the product.
   std::vector<std::vector<double>> basis(1, std::vector<double>(n, 1));
   std::vector<std::vector<double>> scaled;
   for (const std::vector<double>& key : keys) {
@@ -367,8 +378,7 @@ double ExplainedShare(const std::vector<std::vector<double>>& keys, const std::v
     scaled.push_back(std::move(column));
   }
   for (const auto& column : scaled) basis.push_back(column);
-  const size_t quadratic_terms = scaled.size() == 2 ? 3 : 1;
-  if (n >= 2 * (basis.size() + quadratic_terms) + 4) {
+  if (quadratic) {
     for (size_t a = 0; a < scaled.size(); ++a) {
       for (size_t b = a; b < scaled.size(); ++b) {
         std::vector<double> product(n);
@@ -428,56 +438,82 @@ double ExplainedShare(const std::vector<std::vector<double>>& keys, const std::v
   return total > 0 ? std::clamp(1 - residual / total, 0.0, 1.0) : 0;
 }
 
+}  // namespace
+
+double ExplainedShare(const std::vector<std::vector<double>>& keys, const std::vector<double>& y) {
+  return std::max(ExplainedBy(keys, y, false), ExplainedBy(keys, y, true));
+}
+
 namespace {
 
-struct Judged {
-  std::vector<size_t> sources;
-  double explained = 0;
+// What a length should explain, over some rows of the table.
+struct Target {
+  std::vector<size_t> rows;
+  std::vector<double> values;
 };
 
-// The smallest subset of at most two columns that explains `y`. Columns come in the order of
-// preference, which decides between near equals.
-Judged Judge(const FeatureTable& table, const std::vector<size_t>& columns,
-             const std::vector<size_t>& rows, const std::vector<double>& y) {
-  constexpr double kNear = 0.005;
-  const auto key = [&](size_t column) {
-    std::vector<double> values;
-    for (size_t row : rows) values.push_back(static_cast<double>(table.value(row, column)));
-    return values;
-  };
-  std::vector<std::vector<double>> keys;
-  std::vector<double> alone;
-  for (size_t column : columns) {
-    keys.push_back(key(column));
-    alone.push_back(ExplainedShare({keys.back()}, y));
+// Share that the columns leave unexplained, over all targets.
+double Unexplained(const FeatureTable& table, const std::vector<size_t>& columns,
+                   const std::vector<Target>& targets) {
+  double sum = 0;
+  for (const Target& target : targets) {
+    std::vector<std::vector<double>> keys(columns.size());
+    for (size_t k = 0; k < columns.size(); ++k) {
+      for (size_t row : target.rows) {
+        keys[k].push_back(static_cast<double>(table.value(row, columns[k])));
+      }
+    }
+    sum += 1 - ExplainedShare(keys, target.values);
   }
-  if (columns.empty()) return {};
-  const double best = *std::max_element(alone.begin(), alone.end());
-  size_t first = 0;
-  while (alone[first] < best - kNear) ++first;
-  Judged judged{{columns[first]}, alone[first]};
-  // A second one must take away most of what is left, and be worth it.
-  if (rows.size() < 10) return judged;
-  double pair_best = 0;
-  std::vector<std::array<double, 3>> pairs;  // explained, a, b
-  const size_t considered = std::min<size_t>(columns.size(), 24);
-  for (size_t a = 0; a < considered; ++a) {
-    for (size_t b = a + 1; b < considered; ++b) {
-      const double explained = ExplainedShare({keys[a], keys[b]}, y);
-      pairs.push_back({explained, static_cast<double>(a), static_cast<double>(b)});
-      pair_best = std::max(pair_best, explained);
+  return sum / static_cast<double>(targets.size());
+}
+
+// The smallest subset of at most two columns that explains the targets. Columns come in the order
+// of preference, which decides between near equals.
+std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t> columns,
+                                   const std::vector<Target>& targets) {
+  constexpr double kNear = 0.004;
+  constexpr size_t kMaxPairColumns = 12;
+  std::vector<std::pair<double, size_t>> alone;
+  for (size_t column : columns) {
+    alone.push_back({Unexplained(table, {column}, targets), column});
+  }
+  if (alone.empty()) return {};
+  double best = 1;
+  for (const auto& [unexplained, column] : alone) best = std::min(best, unexplained);
+  const auto first = std::find_if(alone.begin(), alone.end(),
+                                  [&](const auto& entry) { return entry.first <= best + kNear; });
+  const double single = first->first;
+  if (targets[0].rows.size() < 10) return {first->second};
+
+  // Pairs of the columns that come first and of those that explain most.
+  std::vector<size_t> paired;
+  for (size_t i = 0; i < alone.size() && paired.size() < kMaxPairColumns / 2; ++i) {
+    paired.push_back(alone[i].second);
+  }
+  std::stable_sort(alone.begin(), alone.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < alone.size() && paired.size() < kMaxPairColumns; ++i) {
+    if (std::find(paired.begin(), paired.end(), alone[i].second) == paired.end()) {
+      paired.push_back(alone[i].second);
     }
   }
-  if (pair_best - judged.explained < 0.003 || 1 - pair_best > 0.6 * (1 - judged.explained)) {
-    return judged;
+  std::sort(paired.begin(), paired.end());
+  double pair_best = 1;
+  std::vector<std::pair<double, std::vector<size_t>>> pairs;
+  for (size_t a = 0; a < paired.size(); ++a) {
+    for (size_t b = a + 1; b < paired.size(); ++b) {
+      const std::vector<size_t> pair = {paired[a], paired[b]};
+      pairs.push_back({Unexplained(table, pair, targets), pair});
+      pair_best = std::min(pair_best, pairs.back().first);
+    }
   }
-  for (const auto& [explained, a, b] : pairs) {
-    if (explained < pair_best - kNear / 5) continue;
-    judged.sources = {columns[static_cast<size_t>(a)], columns[static_cast<size_t>(b)]};
-    judged.explained = explained;
-    break;
+  // A second column must take away most of what is left, and be worth it.
+  if (single - pair_best < 0.004 || pair_best > 0.6 * single) return {first->second};
+  for (const auto& [unexplained, pair] : pairs) {
+    if (unexplained <= pair_best + kNear / 4) return pair;
   }
-  return judged;
+  return {first->second};
 }
 
 // A number that grows by the same amount each time counts iterations.
@@ -498,7 +534,7 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
   const size_t skip = table.rows() >= 12 ? kWarmUpRows : 0;
   // Usable: read in every row (a source with lag has nothing to read before the first).
   std::vector<size_t> usable, varying;
-  const size_t first_row = std::max<size_t>(skip, 1);
+  const size_t first_row = std::max<size_t>(skip, std::min<size_t>(2, table.rows() / 3));
   std::vector<size_t> rows;
   for (size_t row = first_row; row < table.rows(); ++row) rows.push_back(row);
   for (size_t column = 0; column < table.sources.size(); ++column) {
@@ -519,42 +555,54 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     if (!repeats) varying.push_back(column);
   }
 
-  std::vector<size_t> timed_rows;
-  std::vector<double> times, work;
+  Target time, threads{rows, {}}, launches{rows, {}};
   for (size_t row : rows) {
     if (table.time_ns[row] > 0) {
-      timed_rows.push_back(row);
-      times.push_back(table.time_ns[row]);
+      time.rows.push_back(row);
+      time.values.push_back(table.time_ns[row]);
     }
-    work.push_back(table.launched_threads[row]);
+    threads.values.push_back(table.launched_threads[row]);
+    launches.values.push_back(table.launches[row]);
   }
   // A stall is not the length's doing.
-  const double median = Median(times);
-  const double reach = 4 * std::max(MedianDeviation(times, median), 0.02 * median);
-  for (double& time : times) time = std::clamp(time, median - reach, median + reach);
+  const double median = Median(time.values);
+  const double reach = 4 * std::max(MedianDeviation(time.values, median), 0.02 * median);
+  for (double& value : time.values) value = std::clamp(value, median - reach, median + reach);
 
-  const bool times_known = times.size() >= 6;
-  const bool time_varies = times_known && RobustVariation(times) >= kHardlyVaries;
-  const bool work_varies = RobustVariation(work) >= kHardlyVaries;
-  if (!varying.empty() && time_varies) {
-    const Judged judged = Judge(table, varying, timed_rows, times);
-    choice.sources = judged.sources;
-    choice.explained = judged.explained;
-    choice.judged = true;
-    choice.depends = judged.explained >= 0.5;
-    choice.judged_by = table.time_source;
+  // First occurrences pay for algorithm search and blur the times of a short stream. What was
+  // launched is exact: a length that decides the time decides that, too.
+  const bool times_known = time.rows.size() >= 6;
+  const bool time_varies = times_known && RobustVariation(time.values) >= kHardlyVaries;
+  std::vector<Target> targets;
+  for (const Target* launched : {&threads, &launches}) {
+    if (RobustVariation(launched->values) >= kHardlyVaries) targets.push_back(*launched);
   }
-  // First occurrences pay for algorithm search and blur the times of a short stream; what was
-  // launched is exact.
-  if (!varying.empty() && work_varies && (!choice.judged || choice.explained < 0.97)) {
-    const Judged judged = Judge(table, varying, rows, work);
-    if (judged.explained > choice.explained && judged.explained >= 0.5) {
-      choice.sources = judged.sources;
-      choice.explained = judged.explained;
-      choice.judged = true;
-      choice.depends = true;
-      choice.judged_by = "launched threads";
+  const bool work_varies = !targets.empty();
+  if (!work_varies && time_varies) targets.push_back(time);
+  if (!varying.empty() && !targets.empty()) {
+    // Call counts come too late to choose what to measure, and explain what was launched by
+    // themselves.
+    std::vector<size_t> early = varying;
+    std::erase_if(early, [&](size_t column) {
+      return table.sources[column].field == static_cast<uint8_t>(LengthField::kCallCount);
+    });
+    choice.sources = SmallestSubset(table, early, targets);
+    if (choice.sources.empty() || Unexplained(table, choice.sources, targets) > 0.5) {
+      choice.sources = SmallestSubset(table, varying, targets);
     }
+    choice.judged = true;
+    const auto explained = [&](const Target& target) {
+      return 1 - Unexplained(table, choice.sources, {target});
+    };
+    if (time_varies) {
+      choice.explained = explained(time);
+      choice.judged_by = table.time_source;
+    }
+    if (work_varies && (!times_known || (choice.explained < 0.9 && time.rows.size() < kManyRows))) {
+      choice.explained = 1 - Unexplained(table, choice.sources, targets);
+      choice.judged_by = "what was launched";
+    }
+    choice.depends = choice.explained >= 0.5;
   }
   if (choice.sources.empty()) {
     // Nothing to judge by (sorted batches hardly vary at first): the batch's copies are the best

@@ -33,6 +33,7 @@ struct FeatureTable {
   std::vector<int64_t> values;             // row-major, rows() x sources.size(); -1: not read
   std::vector<double> time_ns;             // per row; 0: unknown
   std::vector<double> launched_threads;    // per row
+  std::vector<double> launches;            // per row
   std::string time_source;                 // "GPU stamps", "host waits" or empty
   size_t rows() const { return time_ns.size(); }
   int64_t value(size_t row, size_t source) const { return values[row * sources.size() + source]; }
@@ -48,8 +49,9 @@ struct LengthChoice {
   // False when the time of iterations is known and no candidate explains it: the job's time does
   // not depend on a length. The sources then are the likeliest guess.
   bool depends = false;
-  bool judged = false;        // false: nothing varied or no times, `sources` is a guess
-  std::string judged_by;      // "GPU stamps", "host waits", "launched threads" or empty
+  bool judged = false;  // false: nothing varied or no times, `sources` is a guess
+  // "GPU stamps", "host waits" or "what was launched", which `explained` refers to.
+  std::string judged_by;
   std::vector<int64_t> unit;  // greatest common divisor of each source's values
   std::string words;
 };

@@ -27,6 +27,12 @@ bool BlocksHost(Op op) {
   return op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync;
 }
 
+bool IsHostCall(const CallRecord& call) {
+  const Op op = OpOf(call);
+  return op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kGraphLaunch ||
+         op == Op::kNvtxPush || op == Op::kNvtxMark || op == Op::kMark || BlocksHost(op);
+}
+
 double Threads(const CallRecord& call) {
   return static_cast<double>(call.grid_x) * call.grid_y * call.grid_z * call.block_x *
          call.block_y * call.block_z;
@@ -73,6 +79,7 @@ class Finder {
     std::vector<std::string> words;
   };
 
+  double Coverage(Positions at, uint32_t end) const;
   bool IsOwnLaunch(const Member& member) const;
   const Family* Climb(const Family& from, const std::vector<Family>& families) const;
   bool IsStepOf(const Family& step, const Family& inner) const;
@@ -101,6 +108,24 @@ class Finder {
   uint32_t begin_ = 0, end_ = 0;  // calls that are looked at
 };
 
+// Share of the time, from the first occurrence to the end of the stream, during which occurrences
+// follow each other at a usual distance.
+double Finder::Coverage(Positions at, uint32_t end) const {
+  std::vector<uint64_t> distances;
+  for (size_t i = 0; i + 1 < at.size(); ++i) {
+    const uint64_t from = calls_[at[i]].api_ns, to = calls_[at[i + 1]].api_ns;
+    distances.push_back(to > from ? to - from : 0);
+  }
+  const uint64_t first = calls_[at.front()].api_ns, last = calls_[end - 1].api_ns;
+  if (distances.empty() || last <= first) return 0;
+  std::vector<uint64_t> sorted = distances;
+  const auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  uint64_t covered = 0;
+  for (uint64_t distance : distances) covered += distance <= 8 * *middle ? distance : *middle;
+  return static_cast<double>(covered) / static_cast<double>(last - first);
+}
+
 bool Finder::IsOwnLaunch(const Member& member) const {
   return IsLaunch(calls_[member.at[0]].op) &&
          (member.alphabet == Alphabet::kWhat || member.alphabet == Alphabet::kSized);
@@ -128,50 +153,38 @@ absl::flat_hash_map<uint32_t, uint32_t> Finder::CountWhat(const Segment& segment
   return counts;
 }
 
-// Is `step` the loop of which `inner` is only a part?
+// Is `step` the loop of which `inner` is only a part? Cheap questions first.
 bool Finder::IsStepOf(const Family& step, const Family& inner) const {
   if (step.count() >= inner.count()) return false;
+  if (std::none_of(step.members.begin(), step.members.end(),
+                   [this](const Member& m) { return IsOwnLaunch(m); })) {
+    return false;
+  }
   const Positions at = step.at();
+  // A kernel that is picked for some lengths only comes and goes; a loop spans its parts.
+  const size_t spanned = CountIn(inner.at(), at.front(), at.back());
+  if (spanned * 10 < inner.count() * 6) return false;
   std::vector<uint32_t> inner_counts;
   for (size_t i = 0; i + 1 < at.size(); ++i) {
     inner_counts.push_back(CountIn(inner.at(), at[i], at[i + 1]));
   }
   if (inner_counts.size() < 2) return false;
-  if (std::none_of(step.members.begin(), step.members.end(),
-                   [this](const Member& m) { return IsOwnLaunch(m); })) {
-    return false;
-  }
   const auto [mode, share] = Mode(inner_counts);
   if (mode == 0) return false;
 
+  // Forward passes without a step: evaluation shares the forward calls of training. A kernel that
+  // is only picked for some lengths is absent now and then, too, but such families are light.
+  if (mode == 1) return share < 1 && step.weight * 2 >= inner.weight;
+
+  const bool regular = share >= 0.8 && inner_counts.size() >= 3;
+  const bool comparable = step.weight * 4 >= inner.weight;
+  if (!regular && !comparable) return false;
   const std::vector<Segment> special = Segments(inner.at(), at, true);
   const std::vector<Segment> plain = Segments(inner.at(), at, false);
-  if (special.size() < 2) return false;
+  if (special.size() < 2 || plain.empty()) return false;
   std::vector<absl::flat_hash_map<uint32_t, uint32_t>> in_special, in_plain;
   for (const Segment& segment : special) in_special.push_back(CountWhat(segment));
   for (const Segment& segment : plain) in_plain.push_back(CountWhat(segment));
-
-  // What happens once in each plain stretch and again in each special one is an evaluation phase
-  // between iterations, not a step over several of them.
-  if (mode >= 2 && !in_plain.empty()) {
-    uint32_t again = 0;
-    for (const auto& [symbol, count] : in_plain[0]) {
-      if (count != 1) continue;
-      const auto once = [symbol = symbol](const auto& counts) {
-        auto it = counts.find(symbol);
-        return it != counts.end() && it->second == 1;
-      };
-      const auto twice = [symbol = symbol](const auto& counts) {
-        auto it = counts.find(symbol);
-        return it != counts.end() && it->second >= 2;
-      };
-      if (std::all_of(in_plain.begin(), in_plain.end(), once) &&
-          std::all_of(in_special.begin(), in_special.end(), twice)) {
-        ++again;
-      }
-    }
-    if (again >= std::max<uint32_t>(2, inner.weight / 5)) return false;
-  }
 
   // Most of what is launched, is launched only around the step: `inner` repeats within a turn (time
   // steps, layers).
@@ -185,15 +198,26 @@ bool Finder::IsStepOf(const Family& step, const Family& inner) const {
       repeated.insert(symbol);
     }
   }
-  if (!plain.empty() && repeated.size() * 10 <= all.size() * 7) return true;
+  if (comparable && repeated.size() * 10 <= all.size() * 7) return true;
 
-  // Forward passes without a step: evaluation shares the forward calls of training. A kernel that
-  // is only picked for some lengths is absent now and then, too, but such families are light.
-  if (mode == 1) return share < 1 && step.weight * 2 >= inner.weight;
+  // What happens once in each plain stretch and again in each special one is an evaluation phase
+  // between iterations, not a step over several of them.
+  if (!regular) return false;
+  uint32_t again = 0;
+  for (const auto& [symbol, count] : in_plain[0]) {
+    const auto happens = [symbol = symbol](const auto& counts) {
+      auto it = counts.find(symbol);
+      return it == counts.end() ? 0u : it->second;
+    };
+    again += std::all_of(in_plain.begin(), in_plain.end(),
+                         [&](const auto& counts) { return happens(counts) == 1; }) &&
+             std::all_of(in_special.begin(), in_special.end(),
+                         [&](const auto& counts) { return happens(counts) >= 2; });
+  }
+  if (again >= std::max<uint32_t>(2, inner.weight / 5)) return false;
 
-  // Gradient accumulation, or several optimisers: the same number of inner turns each time, and
-  // launches over all parameters, which a loss that is logged every n-th iteration has not.
-  if (share < 0.8) return false;
+  // Gradient accumulation, or several optimisers: launches over all parameters, which a loss that
+  // is logged every n-th iteration has not.
   std::vector<double> inner_threads;
   for (const Member& member : inner.members) {
     if (IsOwnLaunch(member)) inner_threads.push_back(Threads(calls_[member.at[0]]));
@@ -328,13 +352,13 @@ void Finder::JudgeFirstEver(const Skeleton& skeleton, std::vector<Evidence>* pla
   size_t descents = 0;
   for (size_t i = 0; i + 1 < first.size(); ++i) descents += first[i + 1].second < first[i].second;
   if (descents > 1 + first.size() / 10) return;
-  // A launch that is recognised by what came before it is missing from the first turn; if it was
-  // launched all the same, the loop began there.
+  // A place that is recognised by what came before it is missing from the first turn; if its
+  // launch was there all the same, the loop began with it.
   size_t begin = first[0].second;
   while (true) {
     const size_t before = begin == 0 ? n - 1 : begin - 1;
     const Member& member = skeleton[before].member;
-    if (member.alphabet != Alphabet::kPair && member.alphabet != Alphabet::kAfter) break;
+    if (member.symbol != 0 && IsOwnLaunch(member)) break;
     const uint32_t what = stream_.symbols()[skeleton[before].at[0]].of[0];
     const Positions ever = occurrences_.Of(Alphabet::kWhat, what, 0, end_);
     if (ever.empty() || ever[0] >= first[0].first || before == first[0].second) break;
@@ -596,6 +620,10 @@ void Finder::MarkIrregular(const std::vector<Family>& families, Loop* loop) cons
 std::optional<Loop> Finder::Find(size_t min_turns) {
   const auto size = static_cast<uint32_t>(stream_.size());
   const auto hole = static_cast<uint32_t>(stream_.after_hole());
+  // What only evaluation does takes turns as well, but not all the time.
+  const auto score = [this, size](const Family& family) {
+    return family.weight * Coverage(family.at(), size);
+  };
   // Start-up and warm-up calls hide the families at the begin of the stream; drop as little of it
   // as gives about the most.
   std::vector<Family> families;
@@ -603,9 +631,11 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
     const uint32_t begin = hole + (size - hole) / 4 * part;
     std::vector<Family> found =
         FindFamilies(stream_, occurrences_, begin, size, std::max<size_t>(3, min_turns));
-    const uint32_t before = families.empty() ? 0 : families[0].weight;
-    if (found.empty() || found[0].weight * 3 < before * 4) continue;
-    if (found[0].weight == before) continue;
+    std::stable_sort(found.begin(), found.end(),
+                     [&score](const Family& a, const Family& b) { return score(a) > score(b); });
+    if (found.empty() || (!families.empty() && score(found[0]) * 3 <= score(families[0]) * 4)) {
+      continue;
+    }
     families = std::move(found);
     begin_ = begin;
   }
@@ -657,6 +687,13 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   loop.turns.pop_back();
   if (loop.turns.size() < min_turns) return std::nullopt;
   MarkIrregular(families, &loop);
+  size_t with_host = 0;
+  for (size_t turn = 0; turn < loop.turns.size(); ++turn) {
+    const auto begin = calls_.begin() + loop.turns[turn].region;
+    const auto end = calls_.begin() + loop.EndRegionOf(turn);
+    with_host += std::any_of(begin, end, IsHostCall);
+  }
+  loop.host_share = static_cast<double>(with_host) / static_cast<double>(loop.turns.size());
   return loop;
 }
 

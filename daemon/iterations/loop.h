@@ -40,9 +40,12 @@ struct Loop {
   std::vector<Turn> turns;  // complete ones; the last one's end is `end`
   uint32_t end = 0;         // first_launch of the turn that is not complete
   uint32_t end_region = 0;
-  uint32_t family_weight = 0;      // different calls that happen once per turn
-  uint32_t runner_up_weight = 0;   // of the heaviest family that was not chosen
-  bool nested = false;             // a finer loop runs inside (micro-steps, layers)
+  uint32_t family_weight = 0;     // different calls that happen once per turn
+  uint32_t runner_up_weight = 0;  // of the heaviest family that was not chosen
+  bool nested = false;            // a finer loop runs inside (micro-steps, layers)
+  // Share of turns in which the host does more than launch: copies, waits, annotates, or launches a
+  // graph. Time steps and layers repeat as regularly as iterations, but without any of these.
+  double host_share = 0;
   double begin_evidence = 0;       // points for the chosen begin
   double begin_margin = 0;         // points more than the next best place
   std::string evidence;            // in words

@@ -45,11 +45,11 @@ std::vector<ReplayedIteration> Replay(const CallStream& stream, const abi::Rule&
 }
 
 std::vector<uint32_t> Candidates(const CallStream& stream, const abi::Rule& rule, uint32_t from) {
-  abi::Rule boundary_only = rule;
-  boundary_only.confirm = boundary_only.step = boundary_only.clock = {};
-  boundary_only.length_count = 0;
+  abi::Rule unconfirmed = rule;
+  unconfirmed.confirm = unconfirmed.clock = {};
+  unconfirmed.length_count = 0;
   std::vector<uint32_t> candidates;
-  abi::Matcher matcher(boundary_only);
+  abi::Matcher matcher(unconfirmed);
   const std::vector<abi::CallRecord>& calls = stream.calls();
   for (uint32_t i = from; i < calls.size(); ++i) {
     if ((rule.watched_ops >> (calls[i].op & 31) & 1) == 0) continue;
@@ -67,6 +67,11 @@ uint32_t WatchedOps(const abi::Rule& rule) {
     ops |= 1u << pattern.op;
     if ((pattern.match & (abi::kMatchPrevious | abi::kMatchNotPrevious)) != 0) {
       ops |= 1u << pattern.previous_op;
+    }
+    // Between the upload of the parameters and that of the first batch there is often nothing but a
+    // memset.
+    if ((pattern.match & abi::kMatchNotPrevious) != 0) {
+      ops |= 1u << static_cast<uint8_t>(abi::Op::kMemset);
     }
   };
   add(rule.boundary);

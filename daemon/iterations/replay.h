@@ -31,7 +31,7 @@ struct ReplayedIteration {
 std::vector<ReplayedIteration> Replay(const CallStream& stream, const abi::Rule& rule,
                                       uint32_t from);
 
-// Calls at which the pattern of the boundary alone matches.
+// Calls at which a candidate begins when nothing confirms one: one per micro-step.
 std::vector<uint32_t> Candidates(const CallStream& stream, const abi::Rule& rule, uint32_t from);
 
 // Bits of Rule::watched_ops that its patterns need.

@@ -41,7 +41,7 @@ struct Usage {
   uint32_t most = 0;  // calls per turn
   uint32_t in_turn = 0;
   double earliest = 1;  // as a share of the turn's launches
-  double threads = 0;   // of all its launches in a turn
+
   bool same_geometry = true;
   uint64_t geometry = 0;  // order-free sum over the calls of the first turn
   uint64_t geometry_in_turn = 0;
@@ -87,7 +87,9 @@ class Chooser {
 
 std::vector<size_t> Chooser::RegularTurns() const {
   std::vector<size_t> turns;
-  for (size_t turn = loop_.turns.size(); turn-- > 0 && turns.size() < kStudiedTurns;) {
+  // The first turn's begin lies among start-up calls.
+  const size_t first = loop_.turns.size() > 3 ? 1 : 0;
+  for (size_t turn = loop_.turns.size(); turn-- > first && turns.size() < kStudiedTurns;) {
     if (loop_.turns[turn].regular) turns.push_back(turn);
   }
   std::reverse(turns.begin(), turns.end());
@@ -114,6 +116,7 @@ void Chooser::AddCopyChoices(std::vector<BoundaryChoice>* choices) const {
   // Small copies (a learning rate, a loss scale) lie elsewhere in the iteration.
   uint64_t least = UINT64_MAX;
   uint32_t per_turn = 0;
+  bool same_number = true;
   for (size_t turn : RegularTurns()) {
     uint32_t copies = 0;
     for (uint32_t i = loop_.turns[turn].region; i < loop_.EndRegionOf(turn); ++i) {
@@ -123,7 +126,8 @@ void Chooser::AddCopyChoices(std::vector<BoundaryChoice>* choices) const {
       }
       ++copies;
     }
-    per_turn = std::max(per_turn, copies);
+    same_number &= per_turn == 0 || copies == per_turn;
+    per_turn = copies;
   }
   if (least != UINT64_MAX && least > 1) {
     EventPattern large = copy;
@@ -138,7 +142,7 @@ void Chooser::AddCopyChoices(std::vector<BoundaryChoice>* choices) const {
                                      large.bytes, " bytes"),
                         true});
   }
-  if (per_turn > 1) {
+  if (per_turn > 1 && same_number) {
     EventPattern counted = copy;
     counted.every = per_turn;
     choices->push_back(
@@ -310,14 +314,11 @@ std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches) con
           usage.last_turn = s;
           usage.in_turn = 0;
           usage.geometry_in_turn = 0;
-          usage.threads = 0;
         }
         usage.most = std::max(usage.most, ++usage.in_turn);
         usage.earliest = std::min(usage.earliest, launched / launches);
         usage.geometry_in_turn += stream_.symbols()[i].of[1] * 0x9e3779b97f4a7c15ull;
-        const CallRecord& c = calls_[i];
-        usage.threads +=
-            static_cast<double>(c.grid_x) * c.grid_y * c.grid_z * c.block_x * c.block_y * c.block_z;
+
         usage.example = i;
       }
       launched += launch;
@@ -346,23 +347,18 @@ bool Chooser::InEvaluation(const Usage& usage) const {
   return false;
 }
 
-// Optimiser launches come last, always with the same geometry, and cover all parameters.
+// Optimiser launches come last, and always with the same geometry.
 std::vector<EventPattern> Chooser::StepChoices(bool nvtx_only) const {
   std::vector<Stretch> stretches;
   for (size_t turn : RegularTurns()) {
-    stretches.push_back({loop_.turns[turn].first_launch, loop_.EndOf(turn)});
+    stretches.push_back({loop_.turns[turn].region, loop_.EndRegionOf(turn)});
   }
   std::vector<Usage> late = LateCalls(stretches);
-  double most_threads = 0;
-  for (const Usage& usage : late) {
-    if (usage.same_geometry) most_threads = std::max(most_threads, usage.threads);
-  }
   std::erase_if(late, [&](const Usage& usage) {
     return IsNvtxBegin(OpAt(usage.example)) != nvtx_only || InEvaluation(usage);
   });
-  const auto rank = [&](const Usage& usage) {
-    const bool optimiser = usage.same_geometry && usage.threads >= 0.1 * most_threads;
-    return (optimiser ? 2 : 0) + usage.earliest;
+  const auto rank = [](const Usage& usage) {
+    return (usage.same_geometry ? 1 : 0) + usage.earliest;
   };
   std::stable_sort(late.begin(), late.end(),
                    [&](const Usage& a, const Usage& b) { return rank(a) > rank(b); });
