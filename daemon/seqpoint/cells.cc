@@ -32,7 +32,7 @@ class Cutter {
       const double x = static_cast<double>(keys_[order_[i]].*dimension);
       weight += w;
       const double delta = x - mean;
-      mean += delta * w / weight;
+      mean += delta * (w / weight);  // exact for equal values, whose spread is then exactly 0
       m2 += w * delta * (x - mean);
     }
     return std::sqrt(std::max(0.0, m2 / weight));

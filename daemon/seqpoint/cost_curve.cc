@@ -39,7 +39,7 @@ KeyScale KeyScale::Of(absl::Span<const Key> keys, absl::Span<const double> mass)
       const double x = static_cast<double>(d == 0 ? keys[i].first : keys[i].second);
       weight += mass[i];
       const double delta = x - mean;
-      mean += delta * mass[i] / weight;
+      mean += delta * (mass[i] / weight);
       m2 += mass[i] * delta * (x - mean);
       if (d == 1 && x != 0) scale.two_dimensional = true;
     }
@@ -81,11 +81,7 @@ Quadratic Quadratic::Fit(absl::Span<const Key> keys, absl::Span<const double> va
     count += counts[i];
     smallest = smallest == 0 ? values[i] : std::min(smallest, values[i]);
   }
-  if (!(count > 0)) {
-    fit.coefficients = {1};
-    fit.floor = 1;
-    return fit;
-  }
+  if (!(count > 0)) return fit;
   const double mean = total / count;
   fit.coefficients = {mean};
   fit.floor = smallest / 2;

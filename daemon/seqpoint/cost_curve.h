@@ -40,8 +40,8 @@ Terms QuadraticTerms(const Point& point);
 
 struct Quadratic {
   KeyScale scale;
-  Terms coefficients = {};
-  double floor = 0;  // values are never below: a cost is positive
+  Terms coefficients = {1};
+  double floor = 1;  // values are never below: a cost is positive
 
   double operator()(const Key& key) const;
   // Of the sum of terms over several keys; the floor does not apply.

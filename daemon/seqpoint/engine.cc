@@ -606,8 +606,6 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
     std::vector<Key> all;
     for (const auto& [key, record] : SortedRecords()) all.push_back(key);
     fresh.model.curve.scale = KeyScale::Of(all, std::vector<double>(all.size(), 1.0));
-    fresh.model.curve.coefficients = {1};
-    fresh.model.curve.floor = 1;
   }
   fresh.explained = Explained();
   const std::vector<std::pair<Key, KeyRecord>> records = SortedRecords();

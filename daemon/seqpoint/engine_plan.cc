@@ -70,6 +70,13 @@ uint64_t MixInto(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
+uint32_t StratumOf(const PlanBasis& plan, double order) {
+  for (const PlanSlot& slot : plan.slots) {
+    if (slot.begin <= order && order < slot.end) return slot.stratum;
+  }
+  return UINT32_MAX;
+}
+
 bool Contains(const PlanSlot& slot, const Key& key) {
   return slot.low.first <= key.first && key.first <= slot.high.first &&
          slot.low.second <= key.second && key.second <= slot.high.second;
@@ -204,34 +211,31 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   }
 }
 
-namespace {
-
-// Which slots each set has measured: an own measurement first, else a neighbour's in the stratum.
-std::vector<bool> FilledSlots(const PlanBasis& plan, absl::Span<const double> orders) {
+// Which slots a set has measured: the one whose box holds the key, else the one it belongs to by
+// order, else another of that one's stratum; each at most once.
+std::vector<bool> OnlineEngine::State::FilledSlots(uint32_t set) const {
   std::vector<bool> filled(plan.slots.size(), false);
-  for (double order : orders) {
+  const auto found = sets.find(set);
+  if (found == sets.end()) return filled;
+  for (const Measurement& m : found->second) {
+    const double order = OrderOf(plan, m.key);
     int choice = -1;
-    int stratum = -1;
+    double best = 0;
     for (size_t s = 0; s < plan.slots.size(); ++s) {
       const PlanSlot& slot = plan.slots[s];
-      if (!(slot.begin <= order && order < slot.end)) continue;
-      stratum = static_cast<int>(slot.stratum);
-      if (!filled[s]) {
-        choice = static_cast<int>(s);
-        break;
-      }
-    }
-    for (size_t s = 0; choice < 0 && s < plan.slots.size(); ++s) {
-      if (!filled[s] && static_cast<int>(plan.slots[s].stratum) == stratum) {
-        choice = static_cast<int>(s);
-      }
+      if (filled[s]) continue;
+      double fit = 0;
+      if (slot.begin <= order && order < slot.end) fit = 2;
+      if (slot.measurable && Contains(slot, m.key)) fit = 3;
+      if (fit == 0 && slot.stratum == StratumOf(plan, order)) fit = 1;
+      if (fit <= best) continue;
+      best = fit;
+      choice = static_cast<int>(s);
     }
     if (choice >= 0) filled[choice] = true;
   }
   return filled;
 }
-
-}  // namespace
 
 Plan OnlineEngine::MakePlan(const PlanOptions& options) const {
   const State& s = *state_;
@@ -260,16 +264,17 @@ Plan OnlineEngine::MakePlan(const PlanOptions& options) const {
   };
   std::vector<Candidate> candidates;
   for (size_t set = 0; set < options.sets.size(); ++set) {
-    std::vector<double> orders;
-    if (const auto found = s.sets.find(options.sets[set]); found != s.sets.end()) {
-      for (const Measurement& m : found->second) orders.push_back(s.OrderOf(basis, m.key));
-    }
-    const std::vector<bool> filled = FilledSlots(basis, orders);
+    const std::vector<bool> filled = s.FilledSlots(options.sets[set]);
+    // A set whose measurements fell where none was wanted has used up its share all the same.
+    const auto found = s.sets.find(options.sets[set]);
+    int64_t share = basis.points;
+    if (found != s.sets.end()) share -= static_cast<int64_t>(found->second.size());
     std::vector<int> in_stratum(basis.benefit.size(), 0);
     for (size_t i = 0; i < filled.size(); ++i) in_stratum[basis.slots[i].stratum] += filled[i];
     for (size_t i = 0; i < filled.size(); ++i) {
       const PlanSlot& slot = basis.slots[i];
       if (filled[i] || !slot.measurable) continue;
+      if (share-- <= 0) break;
       const double k = in_stratum[slot.stratum]++;
       const double gain = k == 0 ? kFirstOfStratum : 1 / (k * (k + 1));
       candidates.push_back(
@@ -314,11 +319,7 @@ std::vector<SeqPointInfo> OnlineEngine::SeqPoints(const PlanOptions& options) co
   std::map<Key, SeqPointInfo> points;
   std::vector<int> measured(s.plan.slots.size(), 0);
   for (uint32_t set : options.sets) {
-    const auto found = s.sets.find(set);
-    if (found == s.sets.end()) continue;
-    std::vector<double> orders;
-    for (const Measurement& m : found->second) orders.push_back(s.OrderOf(s.plan, m.key));
-    const std::vector<bool> filled = FilledSlots(s.plan, orders);
+    const std::vector<bool> filled = s.FilledSlots(set);
     for (size_t i = 0; i < filled.size(); ++i) measured[i] += filled[i];
   }
   for (size_t i = 0; i < s.plan.slots.size(); ++i) {

@@ -322,7 +322,7 @@ void VisitState(Stream& s, State& state) {
     s.Field(plan.confidence);
     s.Field(plan.two_dimensional);
     Visit(s, plan.curve);
-    VisitList(s, plan.slots, 1 << 16, 104);
+    VisitList(s, plan.slots, 1 << 16, 88);
     VisitList(s, plan.benefit, 1 << 16, 8);
   }
   if constexpr (Stream::kReads) {

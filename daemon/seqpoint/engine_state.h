@@ -145,6 +145,7 @@ struct OnlineEngine::State {
   std::string Basis(const Fit& fit) const;
   double OrderOf(const PlanBasis& basis, const Key& key) const;
   void RefreshPlan(const PlanOptions& options) const;
+  std::vector<bool> FilledSlots(uint32_t set) const;
 };
 
 }  // namespace seqpoint

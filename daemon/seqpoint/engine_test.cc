@@ -1,0 +1,721 @@
+#include "daemon/seqpoint/engine.h"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace seqpoint {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+// A run with known truth: two lengths (or one), time linear in them.
+struct Epoch {
+  std::vector<Key> keys;
+  std::vector<int64_t> times_ns;
+
+  double Total(size_t begin = 0) const {
+    double sum = 0;
+    for (size_t i = begin; i < times_ns.size(); ++i) sum += static_cast<double>(times_ns[i]);
+    return sum;
+  }
+  std::vector<KeyCount> Histogram() const {
+    std::map<Key, int64_t> counts;
+    for (const Key& key : keys) ++counts[key];
+    std::vector<KeyCount> histogram;
+    for (const auto& [key, count] : counts) histogram.push_back({key, count});
+    return histogram;
+  }
+};
+
+int64_t NormalTime(const Key& key) {
+  return 5'000'000 + 200'000 * key.first + 300'000 * key.second;
+}
+
+Epoch MakeEpoch(int seed, int iterations, bool two_dimensional = false, double noise = 0.005) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int64_t> length(10, 49);
+  std::normal_distribution<double> normal;
+  Epoch run;
+  for (int i = 0; i < iterations; ++i) {
+    const Key key = {length(random), two_dimensional ? length(random) : 0};
+    run.keys.push_back(key);
+    run.times_ns.push_back(
+        std::llround(static_cast<double>(NormalTime(key)) * std::exp(noise * normal(random))));
+  }
+  return run;
+}
+
+void Feed(OnlineEngine& engine, const Epoch& run, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    engine.AddIteration({.iteration = i, .key = run.keys[i], .time_ns = run.times_ns[i]});
+  }
+}
+
+bool Covers(const Estimate& e, double truth) { return e.low <= truth && truth <= e.high; }
+
+bool Equal(const Estimate& a, const Estimate& b) {
+  return a.value == b.value && a.low == b.low && a.high == b.high;
+}
+
+// ------------------------------------------------------------------------------------- time
+
+TEST(ProjectTimeTest, PastIsASumAndTheRestIsProjected) {
+  const Epoch run = MakeEpoch(1, 2000);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  Feed(engine, run, 0, 500);
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_EQ(p.iterations_so_far, 500);
+  EXPECT_EQ(p.iterations_total, 2000);
+  const double past = run.Total() - run.Total(500);
+  EXPECT_DOUBLE_EQ(p.so_far.value, past);
+  EXPECT_DOUBLE_EQ(p.so_far.low, past);
+  EXPECT_DOUBLE_EQ(p.so_far.high, past);
+  ASSERT_TRUE(p.total.has_value());
+  EXPECT_NEAR(p.total->value / run.Total(), 1, 0.003);
+  EXPECT_TRUE(Covers(*p.total, run.Total()));
+  EXPECT_TRUE(Covers(p.remaining, run.Total(500)));
+  EXPECT_NEAR(p.so_far.value + p.remaining.value, p.total->value, 1e-3 * p.total->value);
+  EXPECT_NEAR(p.per_1000.value, p.total->value / 2, 1);
+  EXPECT_THAT(p.basis, HasSubstr("the key explains 9"));
+}
+
+TEST(ProjectTimeTest, TheEndIsExact) {
+  const Epoch run = MakeEpoch(2, 300);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(300)).ok());
+  Feed(engine, run, 0, 300);
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_DOUBLE_EQ(p.total->value, run.Total());
+  EXPECT_DOUBLE_EQ(p.total->high, p.total->low);
+  EXPECT_EQ(p.remaining.value, 0);
+}
+
+TEST(ProjectTimeTest, WithoutHorizonThereIsNoTotal) {
+  const Epoch run = MakeEpoch(3, 400);
+  OnlineEngine engine;
+  Feed(engine, run, 0, 400);
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_FALSE(p.total.has_value());
+  EXPECT_EQ(p.iterations_total, 0);
+  EXPECT_DOUBLE_EQ(p.so_far.value, run.Total());
+  EXPECT_TRUE(Covers(p.per_1000, run.Total() / 400 * 1000));
+  EXPECT_LT(p.per_1000.high - p.per_1000.low, 0.2 * p.per_1000.value);
+}
+
+TEST(ProjectTimeTest, IntervalsShrinkAsTheRunGoesOn) {
+  const Epoch run = MakeEpoch(4, 4000);
+  for (const Horizon& horizon : {Horizon::Iterations(4000), Horizon::Histogram(run.Histogram()),
+                                 Horizon::Distribution(run.Histogram())}) {
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(horizon).ok());
+    double width = INFINITY;
+    size_t at = 0;
+    for (size_t n : {40, 200, 1000, 3000}) {
+      Feed(engine, run, at, n);
+      at = n;
+      const Projection p = engine.ProjectTime(0.95);
+      EXPECT_LT(p.total->high - p.total->low, width) << n;
+      EXPECT_TRUE(Covers(*p.total, run.Total())) << n;
+      width = p.total->high - p.total->low;
+    }
+  }
+}
+
+TEST(ProjectTimeTest, KnownLengthsAreWorthKnowing) {
+  // The past holds the short ones only.
+  Epoch run = MakeEpoch(5, 2000);
+  std::stable_sort(run.keys.begin(), run.keys.end());
+  for (size_t i = 0; i < run.keys.size(); ++i) run.times_ns[i] = NormalTime(run.keys[i]) + i % 7;
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  Feed(engine, run, 0, 700);
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_TRUE(Covers(*p.total, run.Total()));
+  EXPECT_NEAR(p.total->value / run.Total(), 1, 0.1);
+  EXPECT_THAT(p.basis, HasSubstr("distribution of lengths still moves"));
+
+  // The expected distribution serves the same, less what has passed.
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Distribution(run.Histogram())).ok());
+  EXPECT_TRUE(Covers(*engine.ProjectTime(0.95).total, run.Total()));
+
+  // Lengths unknown: it cannot be known, and that is said.
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(2000)).ok());
+  const Projection blind = engine.ProjectTime(0.95);
+  EXPECT_GT(blind.total->high - blind.total->low, 5 * (p.total->high - p.total->low));
+  EXPECT_TRUE(Covers(*blind.total, run.Total()));
+}
+
+TEST(ProjectTimeTest, ScalingTimesScalesTheProjection) {
+  const Epoch run = MakeEpoch(6, 1000, /*two_dimensional=*/true);
+  OnlineEngine engine, scaled;
+  for (size_t i = 0; i < 500; ++i) {
+    engine.AddIteration({.iteration = i, .key = run.keys[i], .time_ns = run.times_ns[i]});
+    scaled.AddIteration({.iteration = i, .key = run.keys[i], .time_ns = 8 * run.times_ns[i]});
+  }
+  for (OnlineEngine* e : {&engine, &scaled}) {
+    ASSERT_TRUE(e->SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  }
+  const Projection a = engine.ProjectTime(0.95), b = scaled.ProjectTime(0.95);
+  EXPECT_NEAR(b.total->value / a.total->value, 8, 1e-6);
+  EXPECT_NEAR(b.total->low / a.total->low, 8, 1e-6);
+  EXPECT_NEAR(b.total->high / a.total->high, 8, 1e-6);
+}
+
+TEST(ProjectTimeTest, MeasuredDistortedAndUntimedIterationsCostWhatTheirKeyCosts) {
+  const Epoch run = MakeEpoch(7, 1000);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(1000)).ok());
+  double observed = 0;
+  for (size_t i = 0; i < 1000; ++i) {
+    IterationSample sample{.iteration = i, .key = run.keys[i], .time_ns = run.times_ns[i]};
+    if (i % 20 == 7) sample.measured = true, sample.time_ns *= 5;
+    if (i % 20 == 11) sample.distorted = true, sample.time_ns *= 3;
+    if (i % 20 == 13) sample.time_ns = 0;
+    observed += static_cast<double>(sample.time_ns);
+    engine.AddIteration(sample);
+  }
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_NEAR(p.so_far.value / run.Total(), 1, 0.001);
+  EXPECT_TRUE(Covers(p.so_far, run.Total()));
+  EXPECT_LT(p.so_far.low, p.so_far.high);
+  const EngineTotals totals = engine.Totals();
+  EXPECT_EQ(totals.measured, 50u);
+  EXPECT_EQ(totals.distorted, 50u);
+  EXPECT_EQ(totals.untimed, 50u);
+  EXPECT_DOUBLE_EQ(totals.observed_time_ns, observed);
+}
+
+TEST(ProjectTimeTest, FirstOccurrencesAreAStratumOfTheirOwn) {
+  Epoch run = MakeEpoch(8, 3000);
+  std::set<int64_t> seen;
+  for (size_t i = 0; i < run.keys.size(); ++i) {
+    if (seen.insert(run.keys[i].first).second) run.times_ns[i] += 40'000'000;
+  }
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  Feed(engine, run, 0, 300);
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_NEAR(p.total->value / run.Total(), 1, 0.004);
+  EXPECT_TRUE(Covers(*p.total, run.Total()));
+  EXPECT_THAT(p.basis, HasSubstr("the first iteration of a length costs"));
+  EXPECT_NEAR(engine.PredictTime({30}) / static_cast<double>(NormalTime({30})), 1, 0.01);
+}
+
+TEST(ProjectTimeTest, StallsAreCountedApart) {
+  Epoch run = MakeEpoch(9, 2000);
+  for (size_t i : {150, 200, 333, 350}) run.times_ns[i] *= 20;
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  Feed(engine, run, 0, 400);
+  EXPECT_EQ(engine.Totals().outliers, 4u);
+  EXPECT_NEAR(engine.PredictTime({30}) / static_cast<double>(NormalTime({30})), 1, 0.01);
+  // The past keeps them; the rest has them as often.
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_DOUBLE_EQ(p.so_far.value, run.Total() - run.Total(400));
+  EXPECT_GT(p.remaining.value, 1.1 * run.Total(400));
+  EXPECT_TRUE(Covers(p.remaining, run.Total(400)));
+  EXPECT_THAT(p.basis, HasSubstr("4 stalls"));
+}
+
+TEST(ProjectTimeTest, ANewRegimeIsNotAStall) {
+  Epoch run = MakeEpoch(10, 2000);
+  for (size_t i = 1000; i < 2000; ++i) run.times_ns[i] *= 2;
+  OnlineEngine engine;
+  Feed(engine, run, 0, 2000);
+  EXPECT_LT(engine.Totals().outliers, 20u);
+  EXPECT_THAT(engine.ProjectTime(0.95).basis, HasSubstr("changed their level"));
+  EXPECT_GT(engine.PredictTime({30}), 1.2 * static_cast<double>(NormalTime({30})));
+}
+
+TEST(ProjectTimeTest, RedoneIterationsCountOnce) {
+  const Epoch run = MakeEpoch(11, 300);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(300)).ok());
+  Feed(engine, run, 0, 200);
+  for (size_t i = 150; i < 200; ++i) {
+    engine.AddIteration(
+        {.iteration = i, .key = run.keys[i], .time_ns = run.times_ns[i], .redone = true});
+  }
+  Feed(engine, run, 200, 300);
+  EXPECT_DOUBLE_EQ(engine.ProjectTime(0.95).total->value, run.Total());
+  EXPECT_EQ(engine.Totals().iterations, 300u);
+  EXPECT_EQ(engine.Totals().redone, 50u);
+}
+
+TEST(ProjectTimeTest, OtherPhasesAreApart) {
+  const Epoch run = MakeEpoch(12, 100);
+  OnlineEngine engine;
+  Feed(engine, run, 0, 100);
+  engine.AddIteration(
+      {.iteration = 100, .key = {5}, .time_ns = 1'000'000'000, .phase = Phase::kOther});
+  EXPECT_DOUBLE_EQ(engine.ProjectTime(0.95).so_far.value, run.Total());
+  EXPECT_EQ(engine.Totals().other_iterations, 1u);
+  EXPECT_EQ(engine.Totals().other_time_ns, 1e9);
+}
+
+TEST(ProjectTimeTest, SaysWhenTheKeyDoesNotExplainTime) {
+  Epoch run = MakeEpoch(13, 3000);
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  for (int64_t& t : run.times_ns) {
+    t = std::llround(1e7 * std::exp(0.3 * normal(random)));
+  }
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  Feed(engine, run, 0, 600);
+  EXPECT_EQ(engine.Explained().verdict, KeyVerdict::kNotExplained);
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_THAT(p.basis, HasSubstr("does not explain time"));
+  EXPECT_TRUE(Covers(*p.total, run.Total()));
+  EXPECT_GT(p.total->high - p.total->low, 0.02 * p.total->value);
+}
+
+TEST(ProjectTimeTest, AHistogramOfAnotherRunIsNoticed) {
+  const Epoch run = MakeEpoch(14, 1000);
+  std::vector<KeyCount> wrong;
+  for (int64_t length = 100; length < 140; ++length) wrong.push_back({{length}, 25});
+  for (const Horizon& horizon : {Horizon::Histogram(wrong), Horizon::Distribution(wrong)}) {
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(horizon).ok());
+    Feed(engine, run, 0, 500);
+    const Projection p = engine.ProjectTime(0.95);
+    EXPECT_THAT(p.basis, HasSubstr("the given lengths are not those that occur"));
+    EXPECT_TRUE(Covers(*p.total, run.Total()));
+  }
+}
+
+TEST(ProjectTimeTest, ALongerRunThanAnnounced) {
+  const Epoch run = MakeEpoch(15, 300);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(200)).ok());
+  Feed(engine, run, 0, 300);
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_EQ(p.iterations_total, 300);
+  EXPECT_DOUBLE_EQ(p.total->value, run.Total());
+  EXPECT_THAT(p.basis, HasSubstr("longer than the 200"));
+}
+
+// -------------------------------------------------------------------------------- degenerate
+
+TEST(DegenerateTest, NothingYet) {
+  OnlineEngine engine;
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_FALSE(p.total.has_value());
+  EXPECT_EQ(p.so_far.value, 0);
+  EXPECT_THAT(engine.SeqPoints({}), IsEmpty());
+  EXPECT_THAT(engine.MakePlan({}).entries, IsEmpty());
+  EXPECT_EQ(engine.PredictTime({5}), 0);
+  EXPECT_EQ(engine.ProjectStatistic(0, 0, 0.95).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(100)).ok());
+  EXPECT_FALSE(engine.ProjectTime(0.95).total.has_value());
+}
+
+TEST(DegenerateTest, OneIteration) {
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(100)).ok());
+  engine.AddIteration({.iteration = 0, .key = {7}, .time_ns = 1000});
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_NEAR(p.total->value, 100'000, 1);
+  EXPECT_GT(p.total->high - p.total->low, 0.2 * p.total->value);
+  const std::vector<SeqPointInfo> points = engine.SeqPoints({});
+  ASSERT_EQ(points.size(), 1u);
+  EXPECT_EQ(points[0].key, Key{7});
+  EXPECT_NEAR(points[0].weight, 100, 1e-9);
+}
+
+TEST(DegenerateTest, OneLengthAndEqualTimes) {
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(1000)).ok());
+  for (uint64_t i = 0; i < 500; ++i) {
+    engine.AddIteration({.iteration = i, .key = {7}, .time_ns = 1'000'000});
+  }
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_NEAR(p.total->value, 1e9, 1);
+  EXPECT_THAT(p.basis, HasSubstr("time hardly varies"));
+  for (const PlanEntry& e : engine.MakePlan({}).entries) {
+    EXPECT_EQ(e.low, Key{7});
+    EXPECT_EQ(e.high, Key{7});
+  }
+}
+
+TEST(DegenerateTest, NoTimesButMeasurements) {
+  const Epoch run = MakeEpoch(16, 500);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  double truth = 0;
+  for (size_t i = 0; i < 500; ++i) {
+    engine.AddIteration({.iteration = i, .key = run.keys[i]});
+    truth += static_cast<double>(run.keys[i].first);
+  }
+  EXPECT_FALSE(engine.ProjectTime(0.95).total.has_value());
+  EXPECT_THAT(engine.ProjectTime(0.95).basis, HasSubstr("no iteration has a usable time"));
+  for (size_t i = 400; i < 430; ++i) {
+    const double value = static_cast<double>(run.keys[i].first);
+    ASSERT_TRUE(engine.AddMeasurement(1, i, run.keys[i], {&value, 1}).ok());
+  }
+  const auto p = engine.ProjectStatistic(1, 0, 0.95);
+  ASSERT_TRUE(p.ok());
+  EXPECT_NEAR(p->total->value / truth, 1, 0.01);
+}
+
+TEST(DegenerateTest, HugeAndRefusedInput) {
+  OnlineEngine engine;
+  engine.AddIteration({.iteration = 0, .key = {-1}, .time_ns = 10});
+  engine.AddIteration({.iteration = 1, .key = {1, -5}, .time_ns = 10});
+  engine.AddIteration({.iteration = 2, .key = {1}, .time_ns = -10});
+  EXPECT_EQ(engine.Totals().rejected, 3u);
+  EXPECT_EQ(engine.Totals().iterations, 0u);
+  for (uint64_t i = 0; i < 200; ++i) {
+    engine.AddIteration({.iteration = i,
+                         .key = {static_cast<int64_t>(1'000'000'000 + i % 9), INT64_MAX},
+                         .time_ns = static_cast<int64_t>(1'000'000 + i % 9)});
+  }
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_TRUE(std::isfinite(p.per_1000.low) && std::isfinite(p.per_1000.high));
+  EXPECT_NEAR(p.per_1000.value, 1e9, 1e6);
+  EXPECT_THAT(engine.MakePlan({}).entries, Not(IsEmpty()));
+
+  const double nan = NAN;
+  EXPECT_EQ(engine.AddMeasurement(0, 100, {1'000'000'000 + 1, INT64_MAX}, {&nan, 1}).code(),
+            absl::StatusCode::kInvalidArgument);
+  const double one = 1;
+  EXPECT_EQ(engine.AddMeasurement(0, 100, {12345}, {&one, 1}).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(engine.Totals().measurements_refused, 2u);
+
+  EXPECT_FALSE(engine.SetHorizon(Horizon::Iterations(-5)).ok());
+  EXPECT_FALSE(engine.SetHorizon(Horizon::Histogram({{{-3}, 10}})).ok());
+  EXPECT_FALSE(engine.SetHorizon(Horizon::Histogram({{{3}, -10}})).ok());
+  EXPECT_FALSE(engine.SetHorizon(Horizon::Histogram({{{3}, INT64_MAX}}, 100)).ok());
+}
+
+TEST(DegenerateTest, EveryIterationANewLength) {
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(4000)).ok());
+  double past = 0;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    const int64_t length = static_cast<int64_t>((i * 7919) % 100'003);
+    engine.AddIteration({.iteration = i, .key = {length}, .time_ns = 1'000'000 + 10 * length});
+    past += static_cast<double>(1'000'000 + 10 * length);
+  }
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_DOUBLE_EQ(p.so_far.value, past);
+  EXPECT_TRUE(Covers(*p.total, 4 * past));
+  EXPECT_GT(engine.Explained().explained, 0.99);
+}
+
+// ---------------------------------------------------------------------------- plan, SeqPoints
+
+struct Counters {
+  static double Bytes(const Key& k) {
+    return 1e9 + 1e7 * static_cast<double>(k.first) + 2e7 * static_cast<double>(k.second);
+  }
+  static double Instructions(const Key& k) {
+    return 1e8 + 1e5 * static_cast<double>(k.first * k.second + k.first * k.first);
+  }
+};
+
+class PlanRunTest : public ::testing::TestWithParam<std::tuple<bool, int>> {};
+
+// Carries plans out as the injected library does, through a whole run.
+TEST_P(PlanRunTest, MeasuresAtMostTheBudgetAndProjectsTheCounters) {
+  const auto [two_dimensional, kind] = GetParam();
+  const Epoch run = MakeEpoch(20 + kind, 3000, two_dimensional);
+  OnlineEngine engine;
+  const Horizon horizons[] = {Horizon::Unknown(), Horizon::Iterations(3000),
+                              Horizon::Histogram(run.Histogram()),
+                              Horizon::Distribution(run.Histogram())};
+  ASSERT_TRUE(engine.SetHorizon(horizons[kind]).ok());
+  std::mt19937 random(5);
+  std::normal_distribution<double> normal;
+  const PlanOptions options{.sets = {4, 9}};
+  std::vector<PlanEntry> entries;
+  std::set<int64_t> seen[2];
+  std::map<uint32_t, int> per_set;
+  int measured = 0, early = 0;
+  double bytes = 0, instructions = 0;
+  for (size_t i = 0; i < run.keys.size(); ++i) {
+    const Key& key = run.keys[i];
+    bytes += Counters::Bytes(key);
+    instructions += Counters::Instructions(key);
+    const bool first = seen[0].insert(key.first).second | seen[1].insert(key.second).second;
+    int set = -1;
+    for (PlanEntry& e : entries) {
+      if (e.quota == 0 || key.first < e.low.first || key.first > e.high.first ||
+          key.second < e.low.second || key.second > e.high.second) {
+        continue;
+      }
+      --e.quota;
+      set = static_cast<int>(e.set);
+      break;
+    }
+    engine.AddIteration(
+        {.iteration = i, .key = key, .time_ns = run.times_ns[i], .measured = set >= 0});
+    if (set >= 0) {
+      EXPECT_FALSE(first) << "iteration " << i;
+      const double value = (set == 4 ? Counters::Bytes(key) : Counters::Instructions(key)) *
+                           (1 + 0.003 * normal(random));
+      ASSERT_TRUE(engine.AddMeasurement(set, i, key, {&value, 1}).ok());
+      ++measured;
+      ++per_set[set];
+      if (i < 300) ++early;
+    }
+    const Plan plan = engine.MakePlan(options);
+    int asked = 0;
+    for (const PlanEntry& e : plan.entries) asked += e.quota;
+    ASSERT_LE(measured + asked, options.budget);
+    entries = plan.entries;
+  }
+  EXPECT_LE(measured, options.budget);
+  EXPECT_GE(measured, options.budget - 8);
+  EXPECT_GE(early, options.budget / 4);
+  EXPECT_NEAR(per_set[4], per_set[9], 6);
+
+  for (const auto& [set, truth] : std::map<uint32_t, double>{{4, bytes}, {9, instructions}}) {
+    const auto p = engine.ProjectStatistic(set, 0, 0.999);
+    ASSERT_TRUE(p.ok());
+    const Estimate total = p->total ? *p->total : p->so_far;
+    EXPECT_NEAR(total.value / truth, 1, 0.01);
+    EXPECT_TRUE(Covers(total, truth));
+  }
+
+  double weight = 0;
+  int wanted = 0;
+  for (const SeqPointInfo& point : engine.SeqPoints(options)) {
+    EXPECT_THAT(run.keys, ::testing::Contains(point.key));
+    EXPECT_LE(point.measured, point.wanted);
+    weight += point.weight;
+    wanted += point.wanted;
+  }
+  EXPECT_NEAR(weight, 3000, 1e-6);
+  EXPECT_LE(wanted, options.budget);
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, PlanRunTest,
+                         ::testing::Combine(::testing::Bool(), ::testing::Range(0, 4)));
+
+TEST(PlanTest, KeepsAReserveWhileTheRestIsUnknown) {
+  const Epoch run = MakeEpoch(30, 300);
+  OnlineEngine engine;
+  Feed(engine, run, 0, 300);
+  int asked = 0;
+  for (const PlanEntry& e : engine.MakePlan({}).entries) asked += e.quota;
+  EXPECT_LE(asked, 56);
+  EXPECT_GE(asked, 32);
+}
+
+TEST(PlanTest, WhatIsInFlightCounts) {
+  const Epoch run = MakeEpoch(31, 4000);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  Feed(engine, run, 0, 500);
+  const auto asked = [&](int in_flight) {
+    int sum = 0;
+    for (const PlanEntry& e : engine.MakePlan({.in_flight = in_flight}).entries) sum += e.quota;
+    return sum;
+  };
+  EXPECT_EQ(asked(0), 64);
+  EXPECT_EQ(asked(60), 4);
+  EXPECT_EQ(asked(64), 0);
+  EXPECT_EQ(asked(100), 0);
+}
+
+TEST(PlanTest, ATargetErrorAsksForNoMoreThanItNeeds) {
+  const Epoch run = MakeEpoch(32, 2000);
+  OnlineEngine engine;
+  Feed(engine, run, 0, 2000);
+  const Plan strict = engine.MakePlan({.target_error = 1e-6});
+  const Plan loose = engine.MakePlan({.target_error = 0.05});
+  EXPECT_EQ(strict.wanted, 64);
+  EXPECT_LT(loose.wanted, 16);
+  EXPECT_GE(loose.wanted, 1);
+}
+
+TEST(PlanTest, LimitsAndEmptySets) {
+  const Epoch run = MakeEpoch(33, 500, /*two_dimensional=*/true);
+  OnlineEngine engine;
+  Feed(engine, run, 0, 500);
+  EXPECT_LE(engine.MakePlan({.max_entries = 3}).entries.size(), 3u);
+  EXPECT_THAT(engine.MakePlan({.sets = {}}).entries, IsEmpty());
+  EXPECT_THAT(engine.MakePlan({.budget = 0}).entries, IsEmpty());
+  int asked = 0;
+  for (const PlanEntry& e : engine.MakePlan({.budget = 2, .sets = {1, 2, 3, 4, 5}}).entries) {
+    asked += e.quota;
+  }
+  EXPECT_LE(asked, 2);
+}
+
+TEST(PlanTest, OneIterationInTwoSetsIsOneMeasurement) {
+  const Epoch run = MakeEpoch(34, 500);
+  OnlineEngine engine;
+  Feed(engine, run, 0, 500);
+  const double values[] = {1, 2};
+  ASSERT_TRUE(engine.AddMeasurement(1, 400, run.keys[400], values).ok());
+  ASSERT_TRUE(engine.AddMeasurement(2, 400, run.keys[400], values).ok());
+  EXPECT_EQ(engine.MakePlan({}).measured, 1);
+}
+
+// -------------------------------------------------------------------------------- statistics
+
+TEST(ProjectStatisticTest, IntervalsShrinkWithMeasurements) {
+  const Epoch run = MakeEpoch(40, 2000, /*two_dimensional=*/true);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  Feed(engine, run, 0, 2000);
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  double truth = 0;
+  for (const Key& key : run.keys) truth += Counters::Bytes(key);
+  double width = INFINITY;
+  size_t at = 1000;
+  for (size_t m : {3, 12, 64}) {
+    for (; at < 1000 + m; ++at) {
+      const double value = Counters::Bytes(run.keys[at]) * (1 + 0.01 * normal(random));
+      ASSERT_TRUE(engine.AddMeasurement(3, at, run.keys[at], {&value, 1}).ok());
+    }
+    const auto p = engine.ProjectStatistic(3, 0, 0.95);
+    ASSERT_TRUE(p.ok());
+    EXPECT_LT(p->total->high - p->total->low, width) << m;
+    EXPECT_TRUE(Covers(*p->total, truth)) << m;
+    width = p->total->high - p->total->low;
+  }
+  EXPECT_LT(width, 0.02 * truth);
+}
+
+TEST(ProjectStatisticTest, VectorsMayGrow) {
+  const Epoch run = MakeEpoch(41, 600);
+  OnlineEngine engine;
+  Feed(engine, run, 0, 600);
+  const std::vector<double> two = {5, 7};
+  for (size_t i = 500; i < 510; ++i) {
+    ASSERT_TRUE(engine.AddMeasurement(0, i, run.keys[i], {two.data(), i < 505 ? 1u : 2u}).ok());
+  }
+  EXPECT_TRUE(engine.ProjectStatistic(0, 1, 0.95).ok());
+  EXPECT_EQ(engine.ProjectStatistic(0, 2, 0.95).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(engine.ProjectStatistic(0, -1, 0.95).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_NEAR(engine.ProjectStatistic(0, 0, 0.95)->so_far.value / (5 * 600), 1, 0.2);
+}
+
+TEST(ProjectStatisticTest, FirstOccurrencesAreNotMeasurements) {
+  OnlineEngine engine;
+  const double one = 1;
+  engine.AddIteration({.iteration = 0, .key = {5, 6}, .time_ns = 100});
+  engine.AddIteration({.iteration = 1, .key = {5, 7}, .time_ns = 100});
+  engine.AddIteration({.iteration = 2, .key = {5, 7}, .time_ns = 100});
+  EXPECT_EQ(engine.AddMeasurement(0, 0, {5, 6}, {&one, 1}).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(engine.AddMeasurement(0, 1, {5, 7}, {&one, 1}).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(engine.AddMeasurement(0, 2, {5, 7}, {&one, 1}).ok());
+  EXPECT_EQ(engine.Totals().measurements_used, 1u);
+  EXPECT_EQ(engine.Totals().measurements_refused, 2u);
+}
+
+TEST(RatioOfTest, WidensWithBoth) {
+  const auto ratio = RatioOf({50, 49, 51}, {100, 96, 104});
+  ASSERT_TRUE(ratio.has_value());
+  EXPECT_DOUBLE_EQ(ratio->value, 0.5);
+  EXPECT_NEAR(ratio->high, 0.5 + std::hypot(0.01, 0.02), 1e-12);
+  EXPECT_FALSE(RatioOf({50, 49, 51}, {1, -1, 3}).has_value());
+}
+
+// -------------------------------------------------------------------------------- the state
+
+OnlineEngine BusyEngine(int iterations, bool two_dimensional) {
+  Epoch run = MakeEpoch(50, iterations, two_dimensional);
+  for (size_t i = 100; i < run.times_ns.size(); i += 97) run.times_ns[i] *= 9;
+  OnlineEngine engine;
+  EXPECT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram(), 2)).ok());
+  Feed(engine, run, 0, run.keys.size());
+  const double values[] = {1e9, 3};
+  for (size_t i = run.keys.size() / 2; i < run.keys.size(); i += 50) {
+    engine.AddMeasurement(i % 2, i, run.keys[i], values).IgnoreError();
+  }
+  return engine;
+}
+
+class StateRunTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(StateRunTest, AParsedEngineGivesTheSameAnswers) {
+  OnlineEngine engine = BusyEngine(GetParam(), GetParam() % 2 == 0);
+  const PlanOptions options{.sets = {0, 1}};
+  engine.MakePlan(options);
+  auto parsed = OnlineEngine::Parse(engine.Serialize());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->Serialize(), engine.Serialize());
+
+  // And goes on alike.
+  const Epoch more = MakeEpoch(51, 700, GetParam() % 2 == 0);
+  for (OnlineEngine* e : {&engine, &*parsed}) {
+    for (size_t i = 0; i < more.keys.size(); ++i) {
+      e->AddIteration({.iteration = 100'000 + i, .key = more.keys[i], .time_ns = more.times_ns[i]});
+    }
+  }
+  const Projection a = engine.ProjectTime(0.95), b = parsed->ProjectTime(0.95);
+  EXPECT_TRUE(Equal(a.so_far, b.so_far));
+  EXPECT_TRUE(Equal(a.remaining, b.remaining));
+  EXPECT_EQ(a.basis, b.basis);
+  const Plan plan_a = engine.MakePlan(options), plan_b = parsed->MakePlan(options);
+  ASSERT_EQ(plan_a.entries.size(), plan_b.entries.size());
+  for (size_t i = 0; i < plan_a.entries.size(); ++i) {
+    EXPECT_EQ(plan_a.entries[i].id, plan_b.entries[i].id);
+  }
+  if (engine.Totals().measurements_used > 0) {
+    const auto x = engine.ProjectStatistic(0, 1, 0.9), y = parsed->ProjectStatistic(0, 1, 0.9);
+    ASSERT_EQ(x.ok(), y.ok());
+    EXPECT_TRUE(x.ok() && Equal(*x->total, *y->total));
+  }
+  EXPECT_EQ(parsed->Serialize(), engine.Serialize());
+}
+
+INSTANTIATE_TEST_SUITE_P(Iterations, StateRunTest, ::testing::Values(0, 1, 20, 101, 1000, 5001));
+
+TEST(StateTest, TruncatedAndExtended) {
+  const std::string bytes = BusyEngine(300, true).Serialize();
+  for (size_t size = 0; size < bytes.size(); size += 1 + bytes.size() / 500) {
+    EXPECT_FALSE(OnlineEngine::Parse(std::string_view(bytes).substr(0, size)).ok()) << size;
+  }
+  EXPECT_FALSE(OnlineEngine::Parse(bytes + "x").ok());
+  EXPECT_FALSE(OnlineEngine::Parse("nonsense").ok());
+}
+
+// Whatever the bytes are: refused, or an engine that answers.
+TEST(StateTest, HostileBytes) {
+  OnlineEngine busy = BusyEngine(400, true);
+  busy.MakePlan({.sets = {0, 1}});
+  const std::string bytes = busy.Serialize();
+  std::mt19937_64 random(1);
+  int accepted = 0;
+  for (int trial = 0; trial < 1500; ++trial) {
+    std::string damaged = bytes;
+    for (uint64_t flips = 1 + random() % 3; flips > 0; --flips) {
+      const size_t at = 8 * (1 + random() % (bytes.size() / 8 - 1));
+      uint64_t word = random() >> (random() % 64);
+      if (random() % 4 == 0) word = uint64_t{1} << (random() % 64);
+      memcpy(&damaged[at], &word, sizeof(word));
+    }
+    auto engine = OnlineEngine::Parse(damaged);
+    if (!engine.ok()) continue;
+    ++accepted;
+    engine->AddIteration({.iteration = 1, .key = {12, 13}, .time_ns = 1000});
+    if (trial % 5 != 0) continue;
+    engine->ProjectTime(0.95);
+    engine->ProjectStatistic(0, 0, 0.95).IgnoreError();
+    engine->MakePlan({.sets = {0, 1}});
+    engine->SeqPoints({.sets = {0, 1}});
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+}  // namespace
+}  // namespace seqpoint

@@ -1,0 +1,147 @@
+#include "daemon/seqpoint/key.h"
+
+#include <cmath>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace seqpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class Log {
+ public:
+  explicit Log(int seed) : random_(seed) {}
+  int64_t Length(int low, int high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+  double Noise(double deviation) {
+    return std::exp(deviation * std::normal_distribution<double>()(random_));
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+TEST(FitKeyTest, ExplainsTimeThatFollowsTheLength) {
+  Log log(1);
+  std::vector<Key> keys;
+  std::vector<double> times;
+  for (int i = 0; i < 400; ++i) {
+    keys.push_back({log.Length(5, 100)});
+    times.push_back((1e6 + 1e5 * static_cast<double>(keys[i].first)) * log.Noise(0.02));
+  }
+  const KeyFit fit = FitKey(keys, times);
+  EXPECT_EQ(fit.verdict, KeyVerdict::kExplained);
+  EXPECT_GT(fit.explained, 0.97);
+}
+
+TEST(FitKeyTest, RefusesTimeThatDoesNot) {
+  for (int seed = 0; seed < 50; ++seed) {
+    Log log(seed);
+    std::vector<Key> keys;
+    std::vector<double> times;
+    for (int i = 0; i < 64; ++i) {
+      keys.push_back({log.Length(5, 100)});
+      times.push_back(1e7 * log.Noise(0.3));
+    }
+    EXPECT_EQ(FitKey(keys, times).verdict, KeyVerdict::kNotExplained) << "seed " << seed;
+  }
+}
+
+TEST(FitKeyTest, SaysWhenTimeHardlyVaries) {
+  Log log(2);
+  std::vector<Key> keys;
+  std::vector<double> times;
+  for (int i = 0; i < 200; ++i) {
+    keys.push_back({log.Length(5, 100)});
+    times.push_back(1e7 * log.Noise(0.01));
+  }
+  EXPECT_EQ(FitKey(keys, times).verdict, KeyVerdict::kTimeHardlyVaries);
+}
+
+TEST(FitKeyTest, ClaimsNothingFromFewIterations) {
+  const std::vector<Key> keys = {{1}, {2}, {3}};
+  const std::vector<double> times = {1, 2, 3};
+  EXPECT_EQ(FitKey(keys, times).verdict, KeyVerdict::kTooFew);
+  EXPECT_EQ(FitKey({}, {}).verdict, KeyVerdict::kTooFew);
+}
+
+TEST(FitKeyTest, AllTimesEqual) {
+  std::vector<Key> keys;
+  for (int i = 0; i < 100; ++i) keys.push_back({i});
+  const KeyFit fit = FitKey(keys, std::vector<double>(100, 5.0));
+  EXPECT_EQ(fit.verdict, KeyVerdict::kTimeHardlyVaries);
+  EXPECT_EQ(fit.explained, 0);
+}
+
+TEST(FitKeyTest, HugeLengths) {
+  Log log(3);
+  std::vector<Key> keys;
+  std::vector<double> times;
+  for (int i = 0; i < 200; ++i) {
+    keys.push_back({1'000'000'000 + log.Length(0, 1000)});
+    times.push_back(static_cast<double>(keys[i].first - 999'999'000));
+  }
+  EXPECT_GT(FitKey(keys, times).explained, 0.99);
+}
+
+// Rows: batch size (constant), noise, target length, source length, twice the source length.
+TEST(ChooseKeyTest, TakesTheTwoLengthsThatMatter) {
+  Log log(4);
+  std::vector<int64_t> features;
+  std::vector<double> times;
+  for (int i = 0; i < 500; ++i) {
+    const int64_t source = log.Length(5, 50), target = log.Length(5, 50);
+    for (int64_t f : {int64_t{64}, log.Length(0, 1000), target, source, 2 * source}) {
+      features.push_back(f);
+    }
+    times.push_back((1e6 + 1e5 * static_cast<double>(source + 2 * target)) * log.Noise(0.01));
+  }
+  const KeyChoice choice = ChooseKey(features, 5, times);
+  EXPECT_THAT(choice.features, ElementsAre(2, 3));
+  EXPECT_GT(choice.fit.explained, 0.95);
+}
+
+TEST(ChooseKeyTest, OneLengthIsEnoughWhereOneExplains) {
+  Log log(5);
+  std::vector<int64_t> features;
+  std::vector<double> times;
+  for (int i = 0; i < 300; ++i) {
+    const int64_t length = log.Length(5, 200);
+    for (int64_t f : {log.Length(0, 9), length * 4096, length}) features.push_back(f);
+    times.push_back((1e6 + 300.0 * static_cast<double>(length * length)) * log.Noise(0.02));
+  }
+  const KeyChoice choice = ChooseKey(features, 3, times);
+  EXPECT_THAT(choice.features, ElementsAre(1));  // the earlier of two that say the same
+  EXPECT_EQ(choice.fit.verdict, KeyVerdict::kExplained);
+}
+
+TEST(ChooseKeyTest, NothingThatVaries) {
+  const std::vector<int64_t> features(200, 7);
+  std::vector<double> times;
+  Log log(6);
+  for (int i = 0; i < 100; ++i) times.push_back(log.Noise(0.5));
+  const KeyChoice choice = ChooseKey(features, 2, times);
+  EXPECT_THAT(choice.features, IsEmpty());
+  EXPECT_EQ(choice.fit.verdict, KeyVerdict::kNotExplained);
+}
+
+TEST(ChooseKeyTest, ThirtyTwoFeatures) {
+  Log log(7);
+  std::vector<int64_t> features;
+  std::vector<double> times;
+  for (int i = 0; i < 256; ++i) {
+    std::vector<int64_t> row;
+    for (int f = 0; f < 32; ++f) row.push_back(log.Length(0, 500));
+    features.insert(features.end(), row.begin(), row.end());
+    times.push_back(static_cast<double>(1000 + 3 * row[20] + row[9]) * log.Noise(0.01));
+  }
+  EXPECT_THAT(ChooseKey(features, 32, times).features, ElementsAre(9, 20));
+}
+
+}  // namespace
+}  // namespace seqpoint
