@@ -77,7 +77,7 @@ static_assert(CUpti_Profiler_Host_EvaluateToGpuValues_Params_STRUCT_SIZE == 72);
 static_assert(CUpti_Profiler_DeviceSupported_Params_STRUCT_SIZE == 52);
 
 TEST(Abi, CallbackIdsHaveTheNamesOfTheToolkit) {
-  const struct {
+  static constexpr struct {
     CUpti_CallbackDomain domain;
     uint32_t cbid;
     const char* name;

@@ -21,7 +21,7 @@ struct Key {
   Field field;
 };
 
-const Key kKeys[] = {
+constexpr Key kKeys[] = {
     {"clock.mode", &Config::clock_mode},
     {"clock.speed_cap", &Config::speed_cap},
     {"noise.seed", &Config::seed},

@@ -33,13 +33,13 @@ constexpr uint64_t kSupportedKinds =
     (1ull << CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) | (1ull << CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
 
 // First versions with the larger records of each kind (docs/software-gpu.md).
-constexpr uint64_t kVersion12_8 = 26;
+constexpr uint64_t kVersion12Point8 = 26;
 constexpr uint64_t kVersion13 = 130000;
 
 // Size of a record of `kind` in the record generation of `version`; 0: no such kind. Older records
 // are prefixes of newer ones.
 size_t RecordBytes(uint64_t version, uint32_t kind) {
-  const bool v12_8 = version >= kVersion12_8;
+  const bool v12_8 = version >= kVersion12Point8;
   const bool v13 = version >= kVersion13;
   switch (kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
@@ -138,8 +138,6 @@ class Buffers {
     request_ = request;
     complete_ = complete;
   }
-
-  bool registered() const { return request_.load() != nullptr; }
 
   // Copies `bytes` of the record; it is complete when the clock reaches `complete_ns`.
   void Append(const void* record, size_t bytes, uint64_t complete_ns) {
@@ -472,8 +470,12 @@ void RecordOperation(const Operation& op) {
       r.bytes = op.bytes;
       r.start = times.start_ns;
       r.end = times.end_ns;
-      r.deviceId = r.srcDeviceId = r.dstDeviceId = op.device_id;
-      r.contextId = r.srcContextId = r.dstContextId = op.context_id;
+      r.deviceId = op.device_id;
+      r.contextId = op.context_id;
+      r.srcDeviceId = op.src_device_id;
+      r.srcContextId = op.src_context_id;
+      r.dstDeviceId = op.dst_device_id;
+      r.dstContextId = op.dst_context_id;
       r.streamId = op.stream_id;
       r.correlationId = op.correlation_id;
       r.graphNodeId = op.graph_node_id;

@@ -19,10 +19,10 @@ struct CallbackName {
   const char* name;
 };
 
-const CallbackName kDriverNames[] = {
+constexpr CallbackName kDriverNames[] = {
 #include "driver_names.inc"
 };
-const CallbackName kRuntimeNames[] = {
+constexpr CallbackName kRuntimeNames[] = {
 #include "runtime_names.inc"
 };
 
@@ -408,7 +408,7 @@ CUptiResult CUPTIAPI cuptiFinalize() {
 }
 
 CUptiResult CUPTIAPI cuptiGetResultString(CUptiResult result, const char** string) {
-  static const struct {
+  static constexpr struct {
     CUptiResult code;
     const char* name;
   } kNames[] = {

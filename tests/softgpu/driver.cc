@@ -186,7 +186,7 @@ void Report(const Operation& op) {
   if ((wanted >> static_cast<uint32_t>(op.kind)) & 1) g_hooks.operation(op);
 }
 
-void ReportSync(Driver* driver, const Stream* stream, Context* context, uint8_t type,
+void ReportSync(Driver* driver, Context* context, uint32_t stream_id, CUstream stream, uint8_t type,
                 uint32_t event_id, uint64_t start_ns) {
   Operation op{};
   op.kind = OpKind::kSync;
@@ -194,12 +194,12 @@ void ReportSync(Driver* driver, const Stream* stream, Context* context, uint8_t 
   op.end_ns = driver->clock.NowNs();
   op.device_id = static_cast<uint32_t>(context->device);
   op.context_id = context->id;
-  op.stream_id = stream == nullptr ? UINT32_MAX : stream->id;
+  op.stream_id = stream_id;
   op.correlation_id = t_state.call == nullptr ? 0 : t_state.call->correlation_id;
   op.sync_type = type;
   op.event_id = event_id;
   op.context = reinterpret_cast<CUcontext>(context);
-  op.stream = reinterpret_cast<CUstream>(const_cast<Stream*>(stream));
+  op.stream = stream;
   Report(op);
 }
 
@@ -281,12 +281,12 @@ extern "C" Hooks* swgpu_get_hooks() {
   return hooks;
 }
 
-extern "C" CUresult CUDAAPI cuInit(unsigned int Flags) {
+extern "C" CUresult CUDAAPI cuInit(unsigned int flags) {
   swgpu_get_hooks();
   if (CUresult result = Initialize(); result != CUDA_SUCCESS) return result;
-  const cuInit_params params{Flags};
+  const cuInit_params params{flags};
   return RunDriverApi(CUPTI_DRIVER_TRACE_CBID_cuInit, "cuInit", params, nullptr,
-                      [&] { return Flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; });
+                      [&] { return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; });
 }
 
 extern "C" {

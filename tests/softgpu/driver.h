@@ -101,7 +101,8 @@ MemoryKind KindOf(Driver* driver, const void* pointer);
 // Starts an operation record for work submitted now, and hands a finished one to CUPTI.
 Operation NewOperation(const Stream& stream);
 void Report(const Operation& op);
-void ReportSync(Driver* driver, const Stream* stream, Context* context, uint8_t type,
+// A wait that began at `start_ns` and ends now; `stream` is its handle, or null.
+void ReportSync(Driver* driver, Context* context, uint32_t stream_id, CUstream stream, uint8_t type,
                 uint32_t event_id, uint64_t start_ns);
 
 // Submits the node, or appends it to the graph that `stream` captures into.

@@ -22,6 +22,9 @@ constexpr uint8_t kSyncStreamWait = 2;
 constexpr uint8_t kSyncStream = 3;
 constexpr uint8_t kSyncContext = 4;
 
+// CUPTI_SYNCHRONIZATION_INVALID_VALUE
+constexpr uint32_t kNoStream = UINT32_MAX;
+
 uint8_t ActivityMemoryKind(MemoryKind kind) {
   switch (kind) {
     case MemoryKind::kPinned:
@@ -102,7 +105,8 @@ CUresult WaitForStream(Driver* driver, Stream* stream) {
   Charge(driver, driver->config.cpu_sync_ns);
   driver->clock.WaitUntil(driver->model.StreamTailNs(stream));
   WaitForHostFunctions();
-  ReportSync(driver, stream, stream->context, kSyncStream, 0, start);
+  ReportSync(driver, stream->context, stream->id, reinterpret_cast<CUstream>(stream), kSyncStream,
+             0, start);
   return CUDA_SUCCESS;
 }
 
@@ -111,7 +115,7 @@ CUresult WaitForContext(Driver* driver, Context* context) {
   Charge(driver, driver->config.cpu_sync_ns);
   driver->clock.WaitUntil(driver->model.ContextTailNs(context));
   WaitForHostFunctions();
-  ReportSync(driver, nullptr, context, kSyncContext, 0, start);
+  ReportSync(driver, context, kNoStream, nullptr, kSyncContext, 0, start);
   return CUDA_SUCCESS;
 }
 
@@ -120,9 +124,9 @@ CUresult WaitForEvent(Driver* driver, Event* event) {
   Charge(driver, driver->config.cpu_sync_ns);
   if (event->recorded) driver->clock.WaitUntil(event->time_ns);
   WaitForHostFunctions();
-  Context* context = event->stream == nullptr ? t_state.current : event->stream->context;
+  Context* context = event->context == nullptr ? t_state.current : event->context;
   if (context != nullptr) {
-    ReportSync(driver, event->stream, context, kSyncEvent, event->id, start);
+    ReportSync(driver, context, event->stream_id, nullptr, kSyncEvent, event->id, start);
   }
   return CUDA_SUCCESS;
 }
@@ -135,7 +139,8 @@ CUresult StreamWait(Driver* driver, Stream* stream, Event* event) {
   }
   uint64_t start = driver->clock.NowNs();
   driver->model.WaitEvent(stream, event);
-  ReportSync(driver, stream, stream->context, kSyncStreamWait, event->id, start);
+  ReportSync(driver, stream->context, stream->id, reinterpret_cast<CUstream>(stream),
+             kSyncStreamWait, event->id, start);
   return CUDA_SUCCESS;
 }
 
@@ -340,6 +345,14 @@ void Execute(Driver* driver, Stream* stream, const GraphNode& node, uint32_t gra
       break;
     case GraphNode::Type::kCopy:
       driver->model.Copy(stream, node.copy_kind, node.dst, node.src, node.bytes, &op);
+      if (node.copy_kind == CopyKind::kPtoP) {
+        const Context& from = node.src_context != nullptr ? *node.src_context : *stream->context;
+        const Context& to = node.dst_context != nullptr ? *node.dst_context : *stream->context;
+        op.src_device_id = static_cast<uint32_t>(from.device);
+        op.src_context_id = from.id;
+        op.dst_device_id = static_cast<uint32_t>(to.device);
+        op.dst_context_id = to.id;
+      }
       if (g_hooks.operations.load(std::memory_order_relaxed) != 0) {
         op.src_kind = ActivityMemoryKind(KindOf(driver, node.src));
         op.dst_kind = ActivityMemoryKind(KindOf(driver, node.dst));
@@ -586,11 +599,24 @@ STREAM_API(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstr
                            kPerThread);
            })
 
-DRIVER_API(cuMemcpyPeerAsync,
+STREAM_API(cuMemcpyPeerAsync,
            (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context,
             size_t bytes, CUstream stream),
            (dst, dst_context, src, src_context, bytes, stream), {
-             return CopyOn(DEVICE(dst), DEVICE(src), bytes, CopyKind::kPtoP, stream, true, false);
+             return WithContext([&](Driver* driver, Context* context) -> CUresult {
+               if (dst == 0 || src == 0) return CUDA_ERROR_INVALID_VALUE;
+               Charge(driver, driver->config.cpu_copy_ns);
+               t_state.submits_work = true;
+               GraphNode node;
+               node.type = GraphNode::Type::kCopy;
+               node.dst = DEVICE(dst);
+               node.src = DEVICE(src);
+               node.bytes = bytes;
+               node.copy_kind = CopyKind::kPtoP;
+               node.src_context = reinterpret_cast<Context*>(src_context);
+               node.dst_context = reinterpret_cast<Context*>(dst_context);
+               return Submit(driver, ResolveStream(context, stream, kPerThread), node);
+             });
            })
 
 DRIVER_API(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count),

@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace seqpoint::softgpu {
@@ -68,6 +67,10 @@ struct Operation {
   uint8_t src_kind = 0;   // CUpti_ActivityMemoryKind
   uint8_t dst_kind = 0;
   bool async = false;
+  uint32_t src_device_id = 0;
+  uint32_t dst_device_id = 0;
+  uint32_t src_context_id = 0;
+  uint32_t dst_context_id = 0;
   // Waits and events.
   uint8_t sync_type = 0;  // CUpti_ActivitySynchronizationType
   uint32_t event_id = 0;

@@ -307,7 +307,8 @@ void Model::Memset(Stream* stream, void* dst, uint32_t value, uint32_t value_byt
 
 void Model::Record(Stream* stream, Event* event) {
   std::lock_guard lock(mutex_);
-  event->stream = stream;
+  event->context = stream->context;
+  event->stream_id = stream->id;
   event->recorded = true;
   event->time_ns = std::max(clock_->NowNs() + config_.launch_latency_ns, Ready(*stream));
   Finish(stream, event->time_ns);
@@ -371,11 +372,6 @@ uint64_t Model::Digest() {
     if (stream->digest != 0) digest += Mix(stream->id, stream->digest);
   }
   return digest;
-}
-
-void Model::AddDigest(uint64_t value) {
-  std::lock_guard lock(mutex_);
-  digest_ = Mix(digest_, value);
 }
 
 }  // namespace seqpoint::softgpu

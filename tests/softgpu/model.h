@@ -57,7 +57,8 @@ struct Event {
   uint32_t flags = 0;
   bool recorded = false;
   uint64_t time_ns = 0;
-  Stream* stream = nullptr;
+  Context* context = nullptr;  // of the last record, as the stream may be gone
+  uint32_t stream_id = 0;
   Graph* capture = nullptr;
 };
 
@@ -81,6 +82,8 @@ struct GraphNode {
   const void* src = nullptr;
   uint64_t bytes = 0;
   CopyKind copy_kind = CopyKind::kDtoD;
+  Context* src_context = nullptr;  // of a peer copy; null: the stream's
+  Context* dst_context = nullptr;
   uint32_t value = 0;
   uint32_t value_bytes = 1;
   void (*host)(void*) = nullptr;
@@ -138,7 +141,6 @@ class Model {
 
   Counters Totals();
   uint64_t Digest();
-  void AddDigest(uint64_t value);
 
   Clock& clock() { return *clock_; }
   std::mutex& mutex() { return mutex_; }
@@ -170,7 +172,7 @@ class Model {
   bool launched_in_stretch_ = false;
   std::unordered_set<uint64_t> searched_;
   Counters totals_;
-  uint64_t digest_ = 0;  // of destroyed streams and of work outside streams
+  uint64_t digest_ = 0;  // of destroyed streams
   uint32_t next_stream_id_ = 7;
   std::unordered_set<Stream*> streams_;
 

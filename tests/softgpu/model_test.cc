@@ -359,6 +359,45 @@ TEST(Model, TheFirstUseOfAMatrixShapePaysForASearch) {
   });
 }
 
+TEST(Model, DevicesWorkBesideEachOther) {
+  InProcess(std::string(kNoNoise) + "gpu.count=2", [] {
+    Gpu gpus[2];
+    Recorder& recorder = Recorder::Get();
+    recorder.Enable({CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY2});
+    CU_OK(cuInit(0));
+    SwgpuWork work = Work(1e10, 0);
+    for (int device = 0; device < 2; ++device) {
+      Gpu& gpu = gpus[device];
+      CU_OK(cuDevicePrimaryCtxRetain(&gpu.context, device));
+      CU_OK(cuCtxSetCurrent(gpu.context));
+      CU_OK(cuStreamCreate(&gpu.stream, CU_STREAM_NON_BLOCKING));
+      CU_OK(cuMemAlloc(&gpu.memory, 1000));
+      CUmodule module;
+      CU_OK(cuModuleLoadData(&module, "image"));
+      CU_OK(cuModuleGetFunction(&gpu.gemm, module, "gemm"));
+      swgpu_next_launch_work(&work);
+      gpu.Launch(gpu.gemm);
+    }
+    CU_OK(cuMemcpyPeerAsync(gpus[0].memory, gpus[0].context, gpus[1].memory, gpus[1].context, 1000,
+                            gpus[1].stream));
+    for (Gpu& gpu : gpus) {
+      CU_OK(cuCtxSetCurrent(gpu.context));
+      CU_OK(cuCtxSynchronize());
+    }
+    CUPTI_OK(cuptiActivityFlushAll(0));
+    auto kernels = recorder.Kernels();
+    ASSERT_EQ(kernels.size(), 2u);
+    EXPECT_EQ(kernels[0].deviceId, 0u);
+    EXPECT_EQ(kernels[1].deviceId, 1u);
+    EXPECT_LT(kernels[1].start, kernels[0].end);
+    auto copies = recorder.Records<CUpti_ActivityMemcpyPtoP4>(CUPTI_ACTIVITY_KIND_MEMCPY2);
+    ASSERT_EQ(copies.size(), 1u);
+    EXPECT_EQ(copies[0].srcDeviceId, 1u);
+    EXPECT_EQ(copies[0].dstDeviceId, 0u);
+    EXPECT_GE(copies[0].start, kernels[1].end);
+  });
+}
+
 TEST(Model, ErrorsAreTheDriversErrors) {
   InProcess("gpu.memory_gb=1", [] {
     CUdevice device;

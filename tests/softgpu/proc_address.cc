@@ -47,7 +47,7 @@ struct Entry {
 #define ENTRY_PTSZ(name, version) \
   { #name, version, reinterpret_cast < void*>(&name), reinterpret_cast < void*>(&name##_ptsz) }
 
-const Entry kEntries[] = {
+const Entry entries[] = {
     ENTRY(cuInit, 2000),
     ENTRY(cuDriverGetVersion, 2020),
     ENTRY(cuGetErrorName, 6000),
@@ -159,7 +159,7 @@ extern "C" CUresult CUDAAPI cuGetProcAddress_v2(const char* symbol, void** funct
   if (symbol == nullptr || function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Entry* best = nullptr;
   bool known = false;
-  for (const Entry& entry : kEntries) {
+  for (const Entry& entry : entries) {
     if (entry.name != symbol) continue;
     known = true;
     if (entry.version <= version && (best == nullptr || entry.version > best->version)) {

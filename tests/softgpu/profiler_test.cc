@@ -186,7 +186,7 @@ size_t PassesOf(const char* chip, const Names& names) {
   return passes.numOfPasses;
 }
 
-const Names kSetA = {"gpu__time_duration.sum",
+const Names set_a = {"gpu__time_duration.sum",
                      "dram__bytes_read.sum",
                      "dram__bytes_write.sum",
                      "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
@@ -202,8 +202,8 @@ Names Plus(Names names, const Names& more) {
 TEST(Profiler, SetsTakeThePassesOfTheRealLibrary) {
   InProcess("", [] {
     const Names set_b =
-        Plus(kSetA, {"lts__t_sectors.sum", "sm__inst_executed.sum", "gr__cycles_active.avg"});
-    EXPECT_EQ(PassesOf("GH100", kSetA), 1u);
+        Plus(set_a, {"lts__t_sectors.sum", "sm__inst_executed.sum", "gr__cycles_active.avg"});
+    EXPECT_EQ(PassesOf("GH100", set_a), 1u);
     EXPECT_EQ(PassesOf("GH100", set_b), 1u);
     EXPECT_EQ(PassesOf("GH100",
                        {"gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",

@@ -220,7 +220,8 @@ using namespace seqpoint::softgpu;
                          true, [&]() -> cudaError_t __VA_ARGS__);                        \
   }
 
-// What nvcc's generated code calls.
+// What nvcc's generated code calls, under its names.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 
 void** CUDARTAPI __cudaRegisterFatBinary(void* image) {
@@ -300,6 +301,8 @@ cudaError_t CUDARTAPI __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, di
                                              stream == nullptr ? cudaStreamPerThread : stream);
                        });
 }
+
+// NOLINTEND(readability-identifier-naming)
 
 cudaError_t CUDARTAPI cudaLaunchKernel(const void* func, dim3 grid, dim3 block, void** args,
                                        size_t shared_bytes, cudaStream_t stream) {
@@ -546,8 +549,13 @@ RUNTIME_API(cudaMemcpyPeerAsync, v4000,
             (void* dst, int dst_device, const void* src, int src_device, size_t count,
              cudaStream_t stream),
             (dst, dst_device, src, src_device, count, stream), {
-              return Status(cuMemcpyPeerAsync(reinterpret_cast<CUdeviceptr>(dst), nullptr,
-                                              reinterpret_cast<CUdeviceptr>(src), nullptr, count,
+              CUcontext to = nullptr;
+              CUcontext from = nullptr;
+              CUresult r = cuDevicePrimaryCtxRetain(&to, dst_device);
+              if (r == CUDA_SUCCESS) r = cuDevicePrimaryCtxRetain(&from, src_device);
+              if (r != CUDA_SUCCESS) return Status(r);
+              return Status(cuMemcpyPeerAsync(reinterpret_cast<CUdeviceptr>(dst), to,
+                                              reinterpret_cast<CUdeviceptr>(src), from, count,
                                               stream));
             })
 

@@ -54,7 +54,7 @@ void Initialize() {
 }
 
 // Arguments: callback, record.
-void BM_Launch(benchmark::State& state) {
+void LaunchKernels(benchmark::State& state) {
   cuCtxSetCurrent(g_context);
   CUstream stream;
   cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
@@ -74,13 +74,13 @@ void BM_Launch(benchmark::State& state) {
   cuStreamDestroy(stream);
   state.SetItemsProcessed(state.iterations());
 }
-BENCHMARK(BM_Launch)
+BENCHMARK(LaunchKernels)
     ->ArgNames({"callback", "record"})
     ->Args({0, 0})
     ->Args({1, 0})
     ->Args({0, 1})
     ->Args({1, 1});
-BENCHMARK(BM_Launch)->ArgNames({"callback", "record"})->Args({1, 1})->Threads(2);
+BENCHMARK(LaunchKernels)->ArgNames({"callback", "record"})->Args({1, 1})->Threads(2);
 
 }  // namespace
 
