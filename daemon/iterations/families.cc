@@ -11,15 +11,20 @@ namespace {
 // is noise and would only cost time.
 constexpr size_t kMaxFamiliesPerCount = 96;
 
-uint32_t Weight(const Family& family) {
-  const uint32_t middle = static_cast<uint32_t>(family.count() / 2);
-  const uint32_t from = family.at()[middle];
-  absl::flat_hash_set<uint32_t> calls;
-  for (const Member& member : family.members) {
+constexpr double kSizedOnly = 0.3;
+
+void Weigh(Family* family) {
+  const uint32_t from = family->at()[family->count() / 2];
+  absl::flat_hash_set<uint32_t> calls, sized;
+  for (const Member& member : family->members) {
     auto it = std::lower_bound(member.at.begin(), member.at.end(), from);
-    calls.insert(it == member.at.end() ? member.at.back() : *it);
+    const uint32_t call = it == member.at.end() ? member.at.back() : *it;
+    (member.alphabet == Alphabet::kSized ? sized : calls).insert(call);
   }
-  return static_cast<uint32_t>(calls.size());
+  for (uint32_t call : calls) sized.erase(call);
+  family->weight = static_cast<uint32_t>(calls.size() + sized.size());
+  family->strength =
+      static_cast<double>(calls.size()) + kSizedOnly * static_cast<double>(sized.size());
 }
 
 }  // namespace
@@ -94,10 +99,10 @@ std::vector<Family> FindFamilies(const CallStream& stream, const Occurrences& oc
       placed = true;
     }
     if (!placed && found.size() - same_begin < kMaxFamiliesPerCount) {
-      found.push_back({{symbol}, 0});
+      found.push_back({{symbol}, 0, 0});
     }
   }
-  for (Family& family : found) family.weight = Weight(family);
+  for (Family& family : found) Weigh(&family);
   std::stable_sort(found.begin(), found.end(),
                    [](const Family& x, const Family& y) { return x.weight > y.weight; });
   return found;

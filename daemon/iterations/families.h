@@ -39,6 +39,9 @@ struct Member {
 struct Family {
   std::vector<Member> members;  // the first one decided who else belongs
   uint32_t weight = 0;          // different calls per turn
+  // The same, with less for calls that only their geometry tells apart: at one particular length
+  // everything has a geometry of its own, and takes turns with everything else at that length.
+  double strength = 0;
   size_t count() const { return members[0].at.size(); }
   absl::Span<const uint32_t> at() const { return members[0].at; }
 };

@@ -14,6 +14,9 @@ constexpr size_t kFirstAnalysis = 64;
 constexpr double kGrowth = 1.5;
 constexpr double kConfirmGrowth = 1.4;
 constexpr double kConfirmGrowthWithoutHost = 6;
+// Optimiser steps after which accumulation is found for sure, and how long that is waited for.
+constexpr uint32_t kClearSteps = 5;
+constexpr uint64_t kMaxMicroSteps = 160;
 
 bool SamePattern(const abi::EventPattern& a, const abi::EventPattern& b) {
   return a.op == b.op && a.match == b.match && a.name_hash == b.name_hash && a.every == b.every;
@@ -74,6 +77,7 @@ std::optional<LearnedRule> IterationLearner::AnalyseWith(size_t min_turns) const
     learned.family_weight = loop->family_weight;
     learned.runner_up_weight = loop->runner_up_weight;
     learned.host_share = loop->host_share;
+    learned.rare_ends = loop->rare_ends;
   }
   learned.rule = chosen->rule;
   learned.boundary_words = chosen->boundary_words;
@@ -117,7 +121,9 @@ void IterationLearner::RunAnalysis() {
   const bool agrees =
       mark || (last_found_ && SameRule(last_found_->rule, found->rule) &&
                static_cast<double>(size) >= growth * static_cast<double>(last_size_));
-  if (agrees && found->iterations >= wanted) {
+  const bool may_be_micro_steps =
+      found->rare_ends > 0 && found->rare_ends < kClearSteps && found->iterations < kMaxMicroSteps;
+  if (agrees && found->iterations >= wanted && !may_be_micro_steps) {
     published_ = std::move(found);
     return;
   }

@@ -50,6 +50,7 @@ struct LearnedRule {
   LengthChoice lengths;
   FeatureTable features;
   double host_share = 1;     // Loop::host_share
+  uint32_t rare_ends = 0;    // Loop::rare_ends
   uint64_t iterations = 0;   // complete ones in the buffered stream
   uint32_t micro_steps = 1;  // per optimiser step
   bool evaluation_seen = false;

@@ -18,6 +18,8 @@ using abi::CallRecord;
 using abi::Op;
 using Positions = absl::Span<const uint32_t>;
 
+// A launch over all parameters of a model has at least as many.
+constexpr double kManyThreads = 16384;
 // How many launches two turns are compared over.
 constexpr uint32_t kMaxWalk = 600;
 
@@ -81,14 +83,18 @@ class Finder {
 
   double Coverage(Positions at, uint32_t end) const;
   bool IsOwnLaunch(const Member& member) const;
-  const Family* Climb(const Family& from, const std::vector<Family>& families) const;
-  bool IsStepOf(const Family& step, const Family& inner) const;
+  template <typename Score>
+  const Family* Base(const std::vector<Family>& families, const Score& score) const;
+  const Family* Climb(const Family& from, double strongest,
+                      const std::vector<Family>& families) const;
+  bool IsStepOf(const Family& step, const Family& inner, double strongest) const;
   std::vector<Segment> Segments(Positions at, Positions special, bool want_special) const;
   absl::flat_hash_map<uint32_t, uint32_t> CountWhat(const Segment& segment) const;
   uint32_t NextLaunch(uint32_t call) const;
   std::vector<uint32_t> BatchCopies(Positions anchors) const;
   Skeleton MakeSkeleton(const Family& family) const;
   uint32_t Region(uint32_t launch) const;
+  uint32_t RareEnds(const Loop& loop) const;
   void MarkIrregular(const std::vector<Family>& families, Loop* loop) const;
   std::vector<Evidence> Judge(const Skeleton& skeleton, const Family& step,
                               const Family& inner) const;
@@ -153,8 +159,9 @@ absl::flat_hash_map<uint32_t, uint32_t> Finder::CountWhat(const Segment& segment
   return counts;
 }
 
-// Is `step` the loop of which `inner` is only a part? Cheap questions first.
-bool Finder::IsStepOf(const Family& step, const Family& inner) const {
+// Is `step` the loop of which `inner` is only a part? `strongest`: the strength of the strongest
+// loop found within so far. Cheap questions first.
+bool Finder::IsStepOf(const Family& step, const Family& inner, double strongest) const {
   if (step.count() >= inner.count()) return false;
   if (std::none_of(step.members.begin(), step.members.end(),
                    [this](const Member& m) { return IsOwnLaunch(m); })) {
@@ -174,10 +181,10 @@ bool Finder::IsStepOf(const Family& step, const Family& inner) const {
 
   // Forward passes without a step: evaluation shares the forward calls of training. A kernel that
   // is only picked for some lengths is absent now and then, too, but such families are light.
-  if (mode == 1) return share < 1 && step.weight * 2 >= inner.weight;
+  if (mode == 1) return share < 1 && step.strength * 2 >= strongest;
 
   const bool regular = share >= 0.8 && inner_counts.size() >= 3;
-  const bool comparable = step.weight * 4 >= inner.weight;
+  const bool comparable = step.strength * 4 >= strongest;
   if (!regular && !comparable) return false;
   const std::vector<Segment> special = Segments(inner.at(), at, true);
   const std::vector<Segment> plain = Segments(inner.at(), at, false);
@@ -235,18 +242,39 @@ bool Finder::IsStepOf(const Family& step, const Family& inner) const {
     if (!IsOwnLaunch(member)) continue;
     if (member.alphabet == Alphabet::kSized) ++own_launches;
     const CallRecord& call = calls_[member.at[0]];
-    large |= OpOf(call) == Op::kGraphLaunch || Threads(call) >= median;
+    large |= OpOf(call) == Op::kGraphLaunch || Threads(call) >= std::min(median, kManyThreads);
   }
-  return large || own_launches >= 8;
+  return large || own_launches >= 3;
 }
 
-const Family* Finder::Climb(const Family& from, const std::vector<Family>& families) const {
+// The strongest family, unless it only comes and goes with some lengths while another one goes on:
+// then that one.
+template <typename Score>
+const Family* Finder::Base(const std::vector<Family>& families, const Score& score) const {
+  const Family* base = &families[0];
+  for (int i = 0; i < 4; ++i) {
+    const Family* finer = nullptr;
+    for (const Family& family : families) {
+      if (score(family) < 0.5 * score(*base)) break;
+      if (family.count() * 5 < base->count() * 6 || IsStepOf(*base, family, family.strength))
+        continue;
+      finer = &family;
+      break;
+    }
+    if (finer == nullptr) break;
+    base = finer;
+  }
+  return base;
+}
+
+const Family* Finder::Climb(const Family& from, double strongest,
+                            const std::vector<Family>& families) const {
   const Family* best = nullptr;
   for (const Family& family : families) {
     if (&family == &from || family.count() < 3) continue;
     // The least step up first: forward pass to training iteration, then micro-steps to steps.
     if (best != nullptr && family.count() <= best->count()) continue;
-    if (IsStepOf(family, from)) best = &family;
+    if (IsStepOf(family, from, strongest)) best = &family;
   }
   return best;
 }
@@ -617,12 +645,29 @@ void Finder::MarkIrregular(const std::vector<Family>& families, Loop* loop) cons
   }
 }
 
+// Turns that end with a launch that is made nowhere else and ends few turns: the optimiser step of
+// many micro-steps, of which too few were seen yet.
+uint32_t Finder::RareEnds(const Loop& loop) const {
+  absl::flat_hash_map<uint32_t, uint32_t> ends;  // what -> turns
+  for (size_t turn = 1; turn < loop.turns.size(); ++turn) {
+    const uint32_t region = loop.turns[turn].region;
+    if (region > begin_) ++ends[stream_.symbols()[region - 1].of[0]];
+  }
+  uint32_t rare = 0;
+  for (const auto& [what, turns] : ends) {
+    const size_t all =
+        occurrences_.Of(Alphabet::kWhat, what, loop.turns[1].region, loop.end).size();
+    if (turns * 2 < loop.turns.size() && all == turns) rare += turns;
+  }
+  return rare;
+}
+
 std::optional<Loop> Finder::Find(size_t min_turns) {
   const auto size = static_cast<uint32_t>(stream_.size());
   const auto hole = static_cast<uint32_t>(stream_.after_hole());
   // What only evaluation does takes turns as well, but not all the time.
   const auto score = [this, size](const Family& family) {
-    return family.weight * Coverage(family.at(), size);
+    return family.strength * Coverage(family.at(), size);
   };
   // Start-up and warm-up calls hide the families at the begin of the stream; drop as little of it
   // as gives about the most.
@@ -642,13 +687,15 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   end_ = size;
   if (families.empty()) return std::nullopt;
 
-  const Family* inner = &families[0];
+  const Family* inner = Base(families, score);
   const Family* step = inner;
   const Family* finest = inner;
-  while (const Family* above = Climb(*step, families)) {
+  double strongest = step->strength;
+  while (const Family* above = Climb(*step, strongest, families)) {
     // The forward pass alone is not a loop inside the iteration, only its part.
     finest = step;
     step = above;
+    strongest = std::max(strongest, step->strength);
   }
   inner = finest;
   const size_t turns = step->count() - 1;
@@ -693,6 +740,7 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
     const auto end = calls_.begin() + loop.EndRegionOf(turn);
     with_host += std::any_of(begin, end, IsHostCall);
   }
+  loop.rare_ends = RareEnds(loop);
   loop.host_share = static_cast<double>(with_host) / static_cast<double>(loop.turns.size());
   return loop;
 }

@@ -46,6 +46,8 @@ struct Loop {
   // Share of turns in which the host does more than launch: copies, waits, annotates, or launches a
   // graph. Time steps and layers repeat as regularly as iterations, but without any of these.
   double host_share = 0;
+  // Turns with an end of their own. A few mean that this may be a loop over micro-steps.
+  uint32_t rare_ends = 0;
   double begin_evidence = 0;       // points for the chosen begin
   double begin_margin = 0;         // points more than the next best place
   std::string evidence;            // in words
