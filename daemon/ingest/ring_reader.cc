@@ -238,42 +238,47 @@ PollResult RingReader::Poll(RingSink& sink, uint64_t now_ns) {
   return result;
 }
 
+// A thread's records keep their order: it closes a chunk before it takes the number of the next. So
+// only chunks whose number was taken before the scan are let in, and the latest is looked at first;
+// whoever sees records of the one then sees all of the one before.
 void RingReader::ScanDirectory() {
+  const uint64_t end = Load(header_->next_chunk_sequence);
   for (uint32_t index = 0; index < chunks_.size(); ++index) {
-    Chunk& chunk = chunks_[index];
-    if (chunk.bad) continue;
-    // State before count: of a closed chunk the count is final.
-    const uint64_t word = Load(directory_[index].state);
-    const uint32_t published = Load(directory_[index].published);
-    const uint64_t sequence = word >> 2;
-    const uint64_t phase = word & 3;
-    if (phase == abi::kFree || phase == abi::kClaimed) {
-      if (chunk.active) RejectChunk(chunk);  // only we free
-      continue;
-    }
-    if (!chunk.active) {
-      if (sequence <= chunk.sequence) {
-        RejectChunk(chunk);
-        continue;
-      }
-      const auto place = std::lower_bound(
-          order_.begin(), order_.end(), sequence,
-          [this](uint32_t a, uint64_t wanted) { return chunks_[a].sequence < wanted; });
-      if (place != order_.end() && chunks_[*place].sequence == sequence) {
-        RejectChunk(chunk);
-        continue;
-      }
-      order_.insert(place, index);
-      chunk = Chunk{.sequence = sequence, .active = true};
-    }
-    if (sequence != chunk.sequence || published > chunk_capacity_ || published < chunk.published ||
-        (chunk.closed && (phase != abi::kClosed || published != chunk.published))) {
-      RejectChunk(chunk);
-      continue;
-    }
-    chunk.published = published;
-    chunk.closed = phase == abi::kClosed;
+    if (!chunks_[index].active && !chunks_[index].bad) FindNewChunk(index, end);
   }
+  for (auto index = order_.rbegin(); index != order_.rend(); ++index) UpdateChunk(*index);
+}
+
+void RingReader::FindNewChunk(uint32_t index, uint64_t end) {
+  Chunk& chunk = chunks_[index];
+  const uint64_t word = Load(directory_[index].state);
+  const uint64_t sequence = word >> 2;
+  const uint64_t phase = word & 3;
+  if (phase == abi::kFree || phase == abi::kClaimed || sequence >= end) return;
+  const auto place = std::lower_bound(
+      order_.begin(), order_.end(), sequence,
+      [this](uint32_t a, uint64_t wanted) { return chunks_[a].sequence < wanted; });
+  const bool seen_elsewhere = place != order_.end() && chunks_[*place].sequence == sequence;
+  if (sequence <= chunk.sequence || seen_elsewhere) return RejectChunk(chunk);
+  order_.insert(place, index);
+  chunk = Chunk{.sequence = sequence, .active = true};
+}
+
+void RingReader::UpdateChunk(uint32_t index) {
+  Chunk& chunk = chunks_[index];
+  if (chunk.bad) return;
+  // State before count: of a closed chunk the count is final.
+  const uint64_t word = Load(directory_[index].state);
+  const uint32_t published = Load(directory_[index].published);
+  const uint64_t phase = word & 3;
+  const bool live = phase == abi::kOpen || phase == abi::kClosed;  // only we free
+  const bool reopened = chunk.closed && (phase != abi::kClosed || published != chunk.published);
+  if (!live || reopened || word >> 2 != chunk.sequence || published > chunk_capacity_ ||
+      published < chunk.published) {
+    return RejectChunk(chunk);
+  }
+  chunk.published = published;
+  chunk.closed = phase == abi::kClosed;
 }
 
 void RingReader::RejectChunk(Chunk& chunk) {

@@ -45,10 +45,10 @@ class RingSink {
   // the text or the values behind it are as long as the struct says. In lane order, which never
   // contradicts the order in which the process wrote.
   virtual void OnEvent(uint64_t number, abi::EventType type, absl::Span<const uint8_t> payload) = 0;
-  // Records of known types. Calls come in the order of CallRecord::sequence over all threads;
-  // others in the order of their chunk, while those of a thread's next chunk may overtake them. The
-  // name of a record was delivered
-  // before it, unless its event was dropped.
+  // Records of known types. Calls come in the order of CallRecord::sequence over all threads. The
+  // others of a thread come in the order it wrote them; only where a call has to wait do those
+  // behind it in its chunk wait too, while the thread's next chunk may overtake them. The name of a
+  // record was delivered before it, unless its event was dropped.
   virtual void OnData(absl::Span<const abi::DataRecord> records) = 0;
   // The calls [first, first + count) will not come: dropped, or lost with a killed thread.
   virtual void OnCallsMissing(uint64_t first, uint64_t count) = 0;
@@ -57,7 +57,7 @@ class RingSink {
 struct RingReaderOptions {
   // How long a call, or a half-written event, may hold up what lies behind it while the process
   // lives. A thread that is stopped for longer in the middle of a write loses that call's place.
-  uint64_t hole_wait_ns = 200'000'000;
+  uint64_t hole_wait_ns = 1'000'000'000;
 };
 
 // Since the ring was made, over all readers that resumed one another.
@@ -128,6 +128,8 @@ class RingReader {
   RingReader(uint8_t* memory, size_t bytes, bool mapped, const RingReaderOptions& options);
   absl::Status ReadHeader();
   void ScanDirectory();
+  void FindNewChunk(uint32_t index, uint64_t end);
+  void UpdateChunk(uint32_t index);
   void RejectChunk(Chunk& chunk);
   void ReadLane(RingSink& sink, uint64_t head);
   bool IsPublished(uint64_t position) const;

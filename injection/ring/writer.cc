@@ -187,7 +187,8 @@ bool RingWriter::ClaimChunk(ThreadChunk* chunk) {
     __atomic_store_n(&state->published, 0u, __ATOMIC_RELAXED);
     __atomic_store_n(&state->owner_tid, static_cast<uint32_t>(syscall(SYS_gettid)),
                      __ATOMIC_RELAXED);
-    chunk->sequence = __atomic_fetch_add(&header_->next_chunk_sequence, 1, __ATOMIC_RELAXED);
+    // Release: who sees this number taken sees the chunk that this thread closed before.
+    chunk->sequence = __atomic_fetch_add(&header_->next_chunk_sequence, 1, __ATOMIC_RELEASE);
     chunk->state = state;
     chunk->records =
         reinterpret_cast<abi::DataRecord*>(chunks_ + static_cast<size_t>(index) * chunk_bytes_);

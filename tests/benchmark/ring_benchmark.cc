@@ -115,7 +115,7 @@ const abi::DataRecord& Kernel(uint64_t i) {
 }
 
 // Into a buffer of a chunk's size per thread, again and again: the most that memcpy can do.
-void BM_Memcpy(benchmark::State& state) {
+void WriteMemcpy(benchmark::State& state) {
   constexpr size_t kRecords = abi::kDefaultChunkBytes / sizeof(abi::DataRecord);
   std::vector<std::vector<abi::DataRecord>> buffers(static_cast<size_t>(state.range(0)));
   for (auto& buffer : buffers) buffer.resize(kRecords);
@@ -166,7 +166,7 @@ bool IsDrained(const injection::RingWriter& ring) {
   return true;
 }
 
-void BM_Ring(benchmark::State& state) {
+void WriteRing(benchmark::State& state) {
   injection::RingWriter ring;
   if (!ring.Create(injection::RingOptions{}).ok()) return state.SkipWithError("no ring");
   RingReaderProcess reader(ring.fd());
@@ -182,7 +182,7 @@ void BM_Ring(benchmark::State& state) {
   ring.Destroy();
 }
 
-void BM_RingCalls(benchmark::State& state) {
+void WriteRingCalls(benchmark::State& state) {
   injection::RingWriter ring;
   if (!ring.Create(injection::RingOptions{}).ok()) return state.SkipWithError("no ring");
   RingReaderProcess reader(ring.fd());
@@ -217,8 +217,10 @@ void MeasureRival(benchmark::State& state, RivalStream::Encoding encoding) {
       [] { usleep(20'000); });
 }
 
-void BM_GrpcFields(benchmark::State& state) { MeasureRival(state, RivalStream::Encoding::kFields); }
-void BM_GrpcRaw(benchmark::State& state) { MeasureRival(state, RivalStream::Encoding::kRaw); }
+void WriteGrpcFields(benchmark::State& state) {
+  MeasureRival(state, RivalStream::Encoding::kFields);
+}
+void WriteGrpcRaw(benchmark::State& state) { MeasureRival(state, RivalStream::Encoding::kRaw); }
 #endif
 
 // The reader alone, on one core: a full ring, from Poll to Release.
@@ -247,10 +249,10 @@ void MeasureReader(benchmark::State& state, bool calls) {
   state.SetItemsProcessed(static_cast<int64_t>(sink.records));
   ring.Destroy();
 }
-void BM_ReadKernels(benchmark::State& state) { MeasureReader(state, false); }
-void BM_ReadCalls(benchmark::State& state) { MeasureReader(state, true); }
+void ReadKernels(benchmark::State& state) { MeasureReader(state, false); }
+void ReadCalls(benchmark::State& state) { MeasureReader(state, true); }
 
-void BM_RingEvent(benchmark::State& state) {
+void WriteRingEvent(benchmark::State& state) {
   injection::RingWriter ring;
   if (!ring.Create(injection::RingOptions{}).ok()) return state.SkipWithError("no ring");
   const abi::BoundaryEvent event = {};
@@ -261,16 +263,16 @@ void BM_RingEvent(benchmark::State& state) {
   ring.Destroy();
 }
 
-BENCHMARK(BM_Memcpy)->Arg(1)->Arg(4)->UseManualTime();
-BENCHMARK(BM_Ring)->Arg(1)->Arg(4)->UseManualTime();
-BENCHMARK(BM_RingCalls)->Arg(1)->Arg(4)->UseManualTime();
+BENCHMARK(WriteMemcpy)->Arg(1)->Arg(4)->UseManualTime();
+BENCHMARK(WriteRing)->Arg(1)->Arg(4)->UseManualTime();
+BENCHMARK(WriteRingCalls)->Arg(1)->Arg(4)->UseManualTime();
 #ifdef SEQPOINT_RING_RIVAL
-BENCHMARK(BM_GrpcFields)->Arg(1)->Arg(4)->UseManualTime();
-BENCHMARK(BM_GrpcRaw)->Arg(1)->Arg(4)->UseManualTime();
+BENCHMARK(WriteGrpcFields)->Arg(1)->Arg(4)->UseManualTime();
+BENCHMARK(WriteGrpcRaw)->Arg(1)->Arg(4)->UseManualTime();
 #endif
-BENCHMARK(BM_RingEvent);
-BENCHMARK(BM_ReadKernels)->Arg(1)->Arg(4);
-BENCHMARK(BM_ReadCalls)->Arg(1)->Arg(4);
+BENCHMARK(WriteRingEvent);
+BENCHMARK(ReadKernels)->Arg(1)->Arg(4);
+BENCHMARK(ReadCalls)->Arg(1)->Arg(4);
 
 }  // namespace
 }  // namespace seqpoint

@@ -118,6 +118,7 @@ class Session {
       static injection::RingWriter writer;
       Require(writer.Create(injection::kSmallRing).ok() && writer.bytes() == kRingBytes);
       writer.header()->lane_salt = 0;
+      writer.header()->next_chunk_sequence = 60;
       return reinterpret_cast<const uint8_t*>(writer.header());
     }();
     return ring;
