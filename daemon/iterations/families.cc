@@ -11,7 +11,7 @@ namespace {
 // is noise and would only cost time.
 constexpr size_t kMaxFamiliesPerCount = 96;
 
-constexpr double kSizedOnly = 0.3;
+constexpr double kSizedOnly = 0.2;
 
 void Weigh(Family* family) {
   const uint32_t from = family->at()[family->count() / 2];

@@ -89,6 +89,7 @@ class Finder {
                       const std::vector<Family>& families) const;
   bool IsStepOf(const Family& step, const Family& inner, double strongest) const;
   std::vector<Segment> Segments(Positions at, Positions special, bool want_special) const;
+  double MeanLaunches(const std::vector<Segment>& segments) const;
   absl::flat_hash_map<uint32_t, uint32_t> CountWhat(const Segment& segment) const;
   uint32_t NextLaunch(uint32_t call) const;
   std::vector<uint32_t> BatchCopies(Positions anchors) const;
@@ -151,6 +152,12 @@ std::vector<Finder::Segment> Finder::Segments(Positions at, Positions special,
   return segments;
 }
 
+double Finder::MeanLaunches(const std::vector<Segment>& segments) const {
+  double launches = 0;
+  for (const Segment& segment : segments) launches += CountLaunches(segment.begin, segment.end);
+  return launches / static_cast<double>(segments.size());
+}
+
 absl::flat_hash_map<uint32_t, uint32_t> Finder::CountWhat(const Segment& segment) const {
   absl::flat_hash_map<uint32_t, uint32_t> counts;
   for (uint32_t i = segment.begin; i < segment.end; ++i) {
@@ -179,16 +186,16 @@ bool Finder::IsStepOf(const Family& step, const Family& inner, double strongest)
   const auto [mode, share] = Mode(inner_counts);
   if (mode == 0) return false;
 
-  // Forward passes without a step: evaluation shares the forward calls of training. A kernel that
-  // is only picked for some lengths is absent now and then, too, but such families are light.
-  if (mode == 1) return share < 1 && step.strength * 2 >= strongest;
-
-  const bool regular = share >= 0.8 && inner_counts.size() >= 3;
-  const bool comparable = step.strength * 4 >= strongest;
+  const bool regular = mode > 1 && share >= 0.8 && inner_counts.size() >= 3;
+  const bool comparable = step.strength * (mode == 1 ? 2 : 4) >= strongest;
   if (!regular && !comparable) return false;
   const std::vector<Segment> special = Segments(inner.at(), at, true);
   const std::vector<Segment> plain = Segments(inner.at(), at, false);
   if (special.size() < 2 || plain.empty()) return false;
+  // Forward passes without a step: evaluation shares the forward calls of training, and is shorter.
+  // A kernel that is only picked for some lengths is absent now and then, too.
+  if (mode == 1) return MeanLaunches(plain) < 0.75 * MeanLaunches(special);
+
   std::vector<absl::flat_hash_map<uint32_t, uint32_t>> in_special, in_plain;
   for (const Segment& segment : special) in_special.push_back(CountWhat(segment));
   for (const Segment& segment : plain) in_plain.push_back(CountWhat(segment));
