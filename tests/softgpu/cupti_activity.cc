@@ -117,6 +117,8 @@ struct Slot {
   Buffer buffer;
 };
 
+thread_local constinit Slot* t_slot = nullptr;
+
 struct ExternalId {
   CUpti_ExternalCorrelationKind kind;
   uint64_t id;
@@ -181,18 +183,18 @@ class Buffers {
  private:
   Slot* ThisSlot() {
     if (!per_thread_.load(std::memory_order_relaxed)) return &shared_slot_;
-    thread_local constinit Slot* slot = nullptr;
-    if (slot == nullptr) [[unlikely]] {
-      slot = new Slot;
-      pthread_setspecific(key_, slot);
+    if (t_slot == nullptr) [[unlikely]] {
+      t_slot = new Slot;
+      pthread_setspecific(key_, t_slot);
       std::lock_guard lock(slots_mutex_);
-      slots_.push_back(slot);
+      slots_.push_back(t_slot);
     }
-    return slot;
+    return t_slot;
   }
 
-  // A thread ended: its buffer joins the full ones.
+  // A thread ends: its buffer joins the full ones. Later calls of the thread begin a new one.
   void Retire(Slot* slot) {
+    t_slot = nullptr;
     std::lock_guard lock(slots_mutex_);
     std::erase(slots_, slot);
     if (slot->buffer.used > 0) Close(slot->buffer);

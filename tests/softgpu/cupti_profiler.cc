@@ -165,7 +165,8 @@ HostObject* Host(CUpti_Profiler_Host_Object* object) {
 struct Collected {
   std::string name;
   uint32_t pass;
-  size_t ordinal;  // number of the range within its pass
+  uint32_t level;
+  size_t ordinal;  // number of the range within its pass and level
   PassData data;
 };
 
@@ -191,6 +192,7 @@ struct RangeProfiler {
   uint32_t min_level = 1;
   uint32_t round = 0;  // passes of the first nesting level, then of the next
   size_t ranges_in_pass = 0;
+  std::vector<size_t> first_range;  // in the image, of each nesting level
   size_t dropped = 0;
   std::vector<OpenRange> open;
   std::vector<KernelSample> samples;
@@ -217,8 +219,11 @@ void Collect(RangeProfiler* profiler, uint32_t pass, std::string name, const Cou
     return;
   }
   uint64_t seed = GetState()->config->seed * 0x9e3779b97f4a7c15 + ++g_ranges;
-  profiler->collected.push_back(
-      {std::move(name), pass, profiler->ranges_in_pass++, {counters, duration_ns, seed}});
+  profiler->collected.push_back({std::move(name),
+                                 pass,
+                                 profiler->level(),
+                                 profiler->ranges_in_pass++,
+                                 {counters, duration_ns, seed}});
 }
 
 }  // namespace
@@ -359,6 +364,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_P
   profiler->levels = params->numNestingLevels;
   profiler->min_level = params->minNestingLevel;
   profiler->round = 0;
+  profiler->first_range.assign(params->numNestingLevels, 0);
   if (params->replayMode == CUPTI_ApplicationReplay) {
     profiler->round = static_cast<uint32_t>(params->passIndex) % profiler->schedule.passes;
   }
@@ -478,9 +484,11 @@ CUptiResult CUPTIAPI cuptiRangeProfilerDecodeData(CUpti_RangeProfiler_DecodeData
   size_t dropped = profiler->dropped;
   for (const Collected& range : profiler->collected) {
     // The first pass names the ranges; a later pass must bring the same names in the same order.
-    size_t index = range.ordinal;
+    size_t& first = profiler->first_range[range.level - profiler->min_level];
+    size_t index = first + range.ordinal;
     if (range.pass == 0) {
       index = image.header->ranges;
+      if (range.ordinal == 0) first = index;
       if (index == image.header->max_ranges) {
         ++dropped;
         continue;

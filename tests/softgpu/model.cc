@@ -22,7 +22,7 @@ uint64_t SplitMix(uint64_t x) {
 
 double NormalQuantile(double p) {
   double low = -8, high = 8;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 40; ++i) {
     double middle = (low + high) / 2;
     (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
   }
@@ -68,12 +68,17 @@ uint64_t HashBytes(const void* data, uint64_t bytes) {
 }
 
 std::vector<float> LogNormalFactors(double sigma) {
-  constexpr int kFactors = 4096;
-  std::vector<float> factors(kFactors);
+  constexpr int kFactors = 1024;
+  static const std::vector<double> quantiles = [] {
+    std::vector<double> q(kFactors);
+    for (int i = 0; i < kFactors; ++i) q[i] = NormalQuantile((i + 0.5) / kFactors);
+    return q;
+  }();
+  std::vector<float> factors;
   double sum = 0;
-  for (int i = 0; i < kFactors; ++i) {
-    factors[i] = static_cast<float>(std::exp(sigma * NormalQuantile((i + 0.5) / kFactors)));
-    sum += factors[i];
+  for (double quantile : quantiles) {
+    factors.push_back(static_cast<float>(std::exp(sigma * quantile)));
+    sum += factors.back();
   }
   for (float& factor : factors) factor = static_cast<float>(factor * kFactors / sum);
   return factors;

@@ -184,7 +184,7 @@ class Model {
 
 uint64_t Mix(uint64_t a, uint64_t b);
 uint64_t HashBytes(const void* data, uint64_t bytes);
-// Factors exp(sigma z) with mean 1 at the 4096 quantiles of a normal distribution.
+// Factors exp(sigma z) with mean 1 at 1024 quantiles of a normal distribution.
 std::vector<float> LogNormalFactors(double sigma);
 
 }  // namespace seqpoint::softgpu

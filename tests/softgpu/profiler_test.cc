@@ -40,7 +40,7 @@ class Session {
 
   CUptiResult Configure(const Names& names, CUpti_ProfilerRange range,
                         CUpti_ProfilerReplayMode replay, size_t max_ranges = 8,
-                        size_t max_ranges_per_pass = 8) {
+                        size_t max_ranges_per_pass = 8, uint16_t levels = 1) {
     names_ = names;
     auto add = PARAMS(CUpti_Profiler_Host_ConfigAddMetrics_Params);
     add.pHostObject = host_;
@@ -78,7 +78,7 @@ class Session {
     set.range = range;
     set.replayMode = replay;
     set.maxRangesPerPass = max_ranges_per_pass;
-    set.numNestingLevels = 1;
+    set.numNestingLevels = levels;
     set.minNestingLevel = 1;
     set.targetNestingLevel = 1;
     return cuptiRangeProfilerSetConfig(&set);
@@ -369,6 +369,41 @@ TEST(Profiler, PassesAreSpreadOverRealIterations) {
     EXPECT_EQ(session.Ranges(), 1u);
     EXPECT_DOUBLE_EQ(session.Values(0)[0], 8192);  // from the first pass
     EXPECT_DOUBLE_EQ(session.Values(0)[3], 300);   // from the third
+  });
+}
+
+TEST(Profiler, EachNestingLevelTakesItsOwnRounds) {
+  InProcess("noise.counters=0", [] {
+    Gpu gpu;
+    gpu.Open();
+    Session session;
+    session.Initialize();
+    ASSERT_EQ(session.Configure({"lts__t_sector_hit_rate.pct", "dram__bytes_read.sum"},
+                                CUPTI_UserRange, CUPTI_UserReplay, 8, 8, 2),
+              CUPTI_SUCCESS);
+    const size_t passes = session.Passes();
+    ASSERT_EQ(passes, 2u);
+    SwgpuWork work{};
+    work.dram_read_bytes = 100;
+    for (size_t round = 0; round < 2 * passes; ++round) {
+      CUPTI_OK(session.Start());
+      CUPTI_OK(session.Push("outer"));
+      for (int i = 0; i < 2; ++i) {
+        CUPTI_OK(session.Push(i == 0 ? "first" : "second"));
+        swgpu_next_launch_work(&work);
+        gpu.Launch(gpu.gemm);
+        CUPTI_OK(session.Pop());
+      }
+      CUPTI_OK(session.Pop());
+      EXPECT_EQ(session.Stop(), round == 2 * passes - 1);
+    }
+    EXPECT_EQ(session.Decode(), 0u);
+    ASSERT_EQ(session.Ranges(), 3u);
+    EXPECT_EQ(session.RangeName(0), "outer");
+    EXPECT_EQ(session.RangeName(2), "outer/second");
+    EXPECT_DOUBLE_EQ(session.Values(0)[1], 200);
+    EXPECT_DOUBLE_EQ(session.Values(2)[1], 100);
+    EXPECT_DOUBLE_EQ(session.Values(2)[0], 60);
   });
 }
 
