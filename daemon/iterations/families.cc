@@ -99,7 +99,7 @@ std::vector<Family> FindFamilies(const CallStream& stream, const Occurrences& oc
       placed = true;
     }
     if (!placed && found.size() - same_begin < kMaxFamiliesPerCount) {
-      found.push_back({{symbol}, 0, 0});
+      found.push_back({{symbol}, 0, 0, 0});
     }
   }
   for (Family& family : found) Weigh(&family);

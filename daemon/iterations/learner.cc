@@ -57,9 +57,16 @@ void IterationLearner::AddGpuStart(uint32_t correlation_id, uint64_t start_ns) {
   if (gpu_starts_.size() < kMaxStamps) gpu_starts_.try_emplace(correlation_id, start_ns);
 }
 
-std::optional<LearnedRule> IterationLearner::Analyse() const { return AnalyseWith(2); }
+std::optional<LearnedRule> IterationLearner::Analyse() const {
+  std::vector<ReplayedIteration> iterations;
+  std::optional<LearnedRule> learned = FindRule(2, &iterations);
+  if (learned) AddLengths(iterations, &*learned);
+  return learned;
+}
 
-std::optional<LearnedRule> IterationLearner::AnalyseWith(size_t min_turns) const {
+// Everything but the lengths.
+std::optional<LearnedRule> IterationLearner::FindRule(
+    size_t min_turns, std::vector<ReplayedIteration>* iterations) const {
   LearnedRule learned;
   std::optional<ChosenRule> chosen;
   if (marks_ >= 2) chosen = ChooseMarkRule(stream_, 2);
@@ -84,15 +91,20 @@ std::optional<LearnedRule> IterationLearner::AnalyseWith(size_t min_turns) const
   learned.iterations = chosen->iterations.size();
   learned.micro_steps = chosen->micro_steps;
   learned.evaluation_seen = chosen->evaluation_seen;
-  learned.features = MakeFeatures(stream_, chosen->iterations, chosen->micro_steps, gpu_starts_);
-  learned.lengths = ChooseLengths(learned.features);
-  learned.length_words = learned.lengths.words;
-  learned.rule.length_count = static_cast<uint32_t>(learned.lengths.sources.size());
-  for (size_t i = 0; i < learned.lengths.sources.size(); ++i) {
-    learned.rule.length[i] = learned.features.sources[learned.lengths.sources[i]];
-  }
-  learned.rule.watched_ops = WatchedOps(learned.rule);
+  *iterations = std::move(chosen->iterations);
   return learned;
+}
+
+void IterationLearner::AddLengths(const std::vector<ReplayedIteration>& iterations,
+                                  LearnedRule* learned) const {
+  learned->features = MakeFeatures(stream_, iterations, learned->micro_steps, gpu_starts_);
+  learned->lengths = ChooseLengths(learned->features);
+  learned->length_words = learned->lengths.words;
+  learned->rule.length_count = static_cast<uint32_t>(learned->lengths.sources.size());
+  for (size_t i = 0; i < learned->lengths.sources.size(); ++i) {
+    learned->rule.length[i] = learned->features.sources[learned->lengths.sources[i]];
+  }
+  learned->rule.watched_ops = WatchedOps(learned->rule);
 }
 
 void IterationLearner::RunAnalysis() {
@@ -101,7 +113,8 @@ void IterationLearner::RunAnalysis() {
   const auto grown = [size](double factor) {
     return static_cast<size_t>(static_cast<double>(size) * factor) + 1;
   };
-  std::optional<LearnedRule> found = AnalyseWith(3);
+  std::vector<ReplayedIteration> iterations;
+  std::optional<LearnedRule> found = FindRule(3, &iterations);
   if (!found) {
     last_found_.reset();
     next_analysis_ = grown(kGrowth);
@@ -124,6 +137,7 @@ void IterationLearner::RunAnalysis() {
   const bool may_be_micro_steps =
       found->rare_ends > 0 && found->rare_ends < kClearSteps && found->iterations < kMaxMicroSteps;
   if (agrees && found->iterations >= wanted && !may_be_micro_steps) {
+    AddLengths(iterations, &*found);
     published_ = std::move(found);
     return;
   }

@@ -86,7 +86,9 @@ class IterationLearner {
   static constexpr size_t kMaxStamps = 1 << 18;
 
  private:
-  std::optional<LearnedRule> AnalyseWith(size_t min_turns) const;
+  std::optional<LearnedRule> FindRule(size_t min_turns,
+                                      std::vector<ReplayedIteration>* iterations) const;
+  void AddLengths(const std::vector<ReplayedIteration>& iterations, LearnedRule* learned) const;
   bool Due() const { return stream_.size() >= next_analysis_; }
   void RunAnalysis();
 

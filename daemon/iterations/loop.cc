@@ -83,8 +83,7 @@ class Finder {
 
   double Coverage(Positions at, uint32_t end) const;
   bool IsOwnLaunch(const Member& member) const;
-  template <typename Score>
-  const Family* Base(const std::vector<Family>& families, const Score& score) const;
+  const Family* Base(const std::vector<Family>& families) const;
   const Family* Climb(const Family& from, double strongest,
                       const std::vector<Family>& families) const;
   bool IsStepOf(const Family& step, const Family& inner, double strongest) const;
@@ -256,13 +255,12 @@ bool Finder::IsStepOf(const Family& step, const Family& inner, double strongest)
 
 // The strongest family, unless it only comes and goes with some lengths while another one goes on:
 // then that one.
-template <typename Score>
-const Family* Finder::Base(const std::vector<Family>& families, const Score& score) const {
+const Family* Finder::Base(const std::vector<Family>& families) const {
   const Family* base = &families[0];
   for (int i = 0; i < 4; ++i) {
     const Family* finer = nullptr;
     for (const Family& family : families) {
-      if (score(family) < 0.5 * score(*base)) break;
+      if (family.score < 0.5 * base->score) break;
       if (family.count() * 5 < base->count() * 6 || IsStepOf(*base, family, family.strength))
         continue;
       finer = &family;
@@ -672,10 +670,6 @@ uint32_t Finder::RareEnds(const Loop& loop) const {
 std::optional<Loop> Finder::Find(size_t min_turns) {
   const auto size = static_cast<uint32_t>(stream_.size());
   const auto hole = static_cast<uint32_t>(stream_.after_hole());
-  // What only evaluation does takes turns as well, but not all the time.
-  const auto score = [this, size](const Family& family) {
-    return family.strength * Coverage(family.at(), size);
-  };
   // Start-up and warm-up calls hide the families at the begin of the stream; drop as little of it
   // as gives about the most.
   std::vector<Family> families;
@@ -683,9 +677,11 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
     const uint32_t begin = hole + (size - hole) / 4 * part;
     std::vector<Family> found =
         FindFamilies(stream_, occurrences_, begin, size, std::max<size_t>(3, min_turns));
+    // What only evaluation does takes turns as well, but not all the time.
+    for (Family& family : found) family.score = family.strength * Coverage(family.at(), size);
     std::stable_sort(found.begin(), found.end(),
-                     [&score](const Family& a, const Family& b) { return score(a) > score(b); });
-    if (found.empty() || (!families.empty() && score(found[0]) * 3 <= score(families[0]) * 4)) {
+                     [](const Family& a, const Family& b) { return a.score > b.score; });
+    if (found.empty() || (!families.empty() && found[0].score * 3 <= families[0].score * 4)) {
       continue;
     }
     families = std::move(found);
@@ -694,7 +690,7 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   end_ = size;
   if (families.empty()) return std::nullopt;
 
-  const Family* inner = Base(families, score);
+  const Family* inner = Base(families);
   const Family* step = inner;
   const Family* finest = inner;
   double strongest = step->strength;
