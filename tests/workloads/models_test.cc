@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,6 +21,8 @@ struct Trial {
   std::vector<Example> examples;
   std::vector<int> max_lengths;
 };
+
+void PrintTo(const Trial& trial, std::ostream* out) { *out << trial.name; }
 
 class ModelsTest : public testing::TestWithParam<Trial> {
  protected:

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <fstream>
+#include <ostream>
 #include <regex>
 #include <set>
 #include <string>
@@ -102,6 +103,8 @@ struct ModelCase {
   const char* long_row;
   bool grows;
 };
+
+void PrintTo(const ModelCase& model, std::ostream* out) { *out << model.name; }
 
 class ModelTest : public WorkloadTest, public testing::WithParamInterface<ModelCase> {};
 
