@@ -62,6 +62,7 @@ struct Driver {
   std::unordered_set<Context*> contexts;
   std::map<uintptr_t, Allocation> allocations;
   std::vector<uint64_t> allocated_bytes;         // per device
+  std::unordered_set<const Graph*> captures;     // under way
   std::vector<std::unique_ptr<Module>> modules;  // never freed: records point at kernel names
   std::atomic<uint32_t> next_context_id{1};
   std::atomic<uint32_t> next_module_id{1};

@@ -1,8 +1,9 @@
 // Streams, events, launches, copies and graphs of the software libcuda.
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
-#include <deque>
-#include <memory>
+#include <map>
 #include <thread>
 
 #include "tests/softgpu/driver.h"
@@ -43,8 +44,7 @@ bool OnDevice(MemoryKind kind) {
   return kind == MemoryKind::kDevice || kind == MemoryKind::kManaged;
 }
 
-// Host functions run one after another on a thread of their own, as with the real driver. The
-// virtual clock jumps to the time of the function: nobody else might ever move it there.
+// Host functions run one after another on a thread of their own, as with the real driver.
 class HostFunctions {
  public:
   explicit HostFunctions(Clock* clock) : clock_(clock) {
@@ -53,58 +53,76 @@ class HostFunctions {
 
   void Run(uint64_t time_ns, void (*fn)(void*), void* data) {
     std::lock_guard lock(mutex_);
-    queue_.push_back({time_ns, fn, data});
-    ready_.notify_one();
+    queue_.emplace(time_ns, Item{fn, data});
+    changed_.notify_all();
   }
 
-  void WaitIdle() {
+  // Returns when every function due by `time_ns` has run.
+  void WaitFor(uint64_t time_ns) {
     std::unique_lock lock(mutex_);
-    idle_.wait(lock, [this] { return queue_.empty() && !running_; });
+    changed_.wait(lock, [&] {
+      return running_ns_ > time_ns && (queue_.empty() || queue_.begin()->first > time_ns);
+    });
   }
 
  private:
   struct Item {
-    uint64_t time_ns;
     void (*fn)(void*);
     void* data;
   };
+  static constexpr uint64_t kIdle = UINT64_MAX;
+  static constexpr auto kPoll = std::chrono::microseconds(100);
+  static constexpr int kStuckPolls = 20;
 
   void Loop() {
     std::unique_lock lock(mutex_);
+    uint64_t last_ns = 0;
+    int polls = 0;
     for (;;) {
-      ready_.wait(lock, [this] { return !queue_.empty(); });
-      Item item = queue_.front();
-      queue_.pop_front();
-      running_ = true;
+      changed_.wait(lock, [this] { return !queue_.empty(); });
+      auto next = queue_.begin();
+      uint64_t now = clock_->NowNs();
+      if (next->first > now) {
+        // Virtual time stands still while the program waits for this function by other means than
+        // CUDA's: then nobody but us can move it.
+        polls = now == last_ns ? polls + 1 : 0;
+        last_ns = now;
+        if (clock_->is_virtual() && polls >= kStuckPolls) clock_->WaitUntil(next->first);
+        changed_.wait_for(lock, kPoll);
+        continue;
+      }
+      polls = 0;
+      running_ns_ = next->first;
+      Item item = next->second;
+      queue_.erase(next);
       lock.unlock();
-      clock_->WaitUntil(item.time_ns);
       item.fn(item.data);
       lock.lock();
-      running_ = false;
-      idle_.notify_all();
+      running_ns_ = kIdle;
+      changed_.notify_all();
     }
   }
 
   Clock* const clock_;
   std::mutex mutex_;
-  std::condition_variable ready_;
-  std::condition_variable idle_;
-  std::deque<Item> queue_;
-  bool running_ = false;
+  std::condition_variable changed_;
+  std::multimap<uint64_t, Item> queue_;  // by the time at which they are due
+  uint64_t running_ns_ = kIdle;
 };
 
 std::atomic<HostFunctions*> g_host_functions{nullptr};
 
-void WaitForHostFunctions() {
-  if (HostFunctions* functions = g_host_functions.load()) functions->WaitIdle();
+// Waits until the GPU's work up to `time_ns` is done, host functions included.
+void WaitUntil(Driver* driver, uint64_t time_ns) {
+  driver->clock.WaitUntil(time_ns);
+  if (HostFunctions* functions = g_host_functions.load()) functions->WaitFor(time_ns);
 }
 
 CUresult WaitForStream(Driver* driver, Stream* stream) {
   if (stream->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   uint64_t start = driver->clock.NowNs();
   Charge(driver, driver->config.cpu_sync_ns);
-  driver->clock.WaitUntil(driver->model.StreamTailNs(stream));
-  WaitForHostFunctions();
+  WaitUntil(driver, driver->model.StreamTailNs(stream));
   ReportSync(driver, stream->context, stream->id, reinterpret_cast<CUstream>(stream), kSyncStream,
              0, start);
   return CUDA_SUCCESS;
@@ -113,8 +131,7 @@ CUresult WaitForStream(Driver* driver, Stream* stream) {
 CUresult WaitForContext(Driver* driver, Context* context) {
   uint64_t start = driver->clock.NowNs();
   Charge(driver, driver->config.cpu_sync_ns);
-  driver->clock.WaitUntil(driver->model.ContextTailNs(context));
-  WaitForHostFunctions();
+  WaitUntil(driver, driver->model.ContextTailNs(context));
   ReportSync(driver, context, kNoStream, nullptr, kSyncContext, 0, start);
   return CUDA_SUCCESS;
 }
@@ -122,8 +139,7 @@ CUresult WaitForContext(Driver* driver, Context* context) {
 CUresult WaitForEvent(Driver* driver, Event* event) {
   uint64_t start = driver->clock.NowNs();
   Charge(driver, driver->config.cpu_sync_ns);
-  if (event->recorded) driver->clock.WaitUntil(event->time_ns);
-  WaitForHostFunctions();
+  if (event->recorded) WaitUntil(driver, event->time_ns);
   Context* context = event->context == nullptr ? t_state.current : event->context;
   if (context != nullptr) {
     ReportSync(driver, context, event->stream_id, nullptr, kSyncEvent, event->id, start);
@@ -134,7 +150,9 @@ CUresult WaitForEvent(Driver* driver, Event* event) {
 CUresult StreamWait(Driver* driver, Stream* stream, Event* event) {
   Charge(driver, driver->config.cpu_event_ns);
   if (event->capture != nullptr) {
-    stream->capture = event->capture;
+    std::lock_guard lock(driver->mutex);
+    if (driver->captures.count(event->capture) == 0) return CUDA_ERROR_CAPTURED_EVENT;
+    stream->capture = event->capture;  // joins
     return CUDA_SUCCESS;
   }
   uint64_t start = driver->clock.NowNs();
@@ -642,6 +660,10 @@ STREAM_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode),
     graph->id = driver->next_graph_id.fetch_add(1);
     graph->origin = s;
     s->capture = graph;
+    {
+      std::lock_guard lock(driver->mutex);
+      driver->captures.insert(graph);
+    }
     RaiseGraph(CUPTI_CBID_RESOURCE_GRAPH_CREATED, reinterpret_cast<CUgraph>(graph), nullptr);
     return CUDA_SUCCESS;
   });
@@ -652,7 +674,8 @@ STREAM_API(cuStreamEndCapture, (CUstream stream, CUgraph* out), (stream, out), {
     Stream* s = ResolveStream(context, stream, kPerThread);
     Graph* graph = s->capture;
     if (graph == nullptr || graph->origin != s) return CUDA_ERROR_ILLEGAL_STATE;
-    std::lock_guard lock(driver->model.mutex());
+    std::scoped_lock lock(driver->mutex, driver->model.mutex());
+    driver->captures.erase(graph);
     for (Stream* other : context->streams) {
       if (other->capture == graph) other->capture = nullptr;
     }

@@ -1,5 +1,6 @@
 // What a CUDA program sees: order and times of work, bytes, digest, truth.
 
+#include <atomic>
 #include <cmath>
 
 #include "tests/softgpu/test_support.h"
@@ -210,6 +211,57 @@ TEST(Model, HostFunctionsRunInStreamOrder) {
     }
     CU_OK(cuStreamSynchronize(gpu.stream));
     EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  });
+}
+
+TEST(Model, WaitingForAHostFunctionByOtherMeansIsNoDeadlock) {
+  InProcess("", [] {
+    Gpu gpu;
+    gpu.Open();
+    static std::atomic<bool> ran{false};
+    SwgpuWork work = Work(1e12, 0);
+    swgpu_next_launch_work(&work);
+    gpu.Launch(gpu.gemm);
+    uint64_t before = swgpu_now_ns();
+    CU_OK(cuLaunchHostFunc(
+        gpu.stream, [](void*) { ran = true; }, nullptr));
+    while (!ran) usleep(100);
+    EXPECT_GT(swgpu_now_ns() - before, 1'000'000u) << "it ran after the kernel";
+  });
+}
+
+TEST(Model, CapturesJoinOverEvents) {
+  InProcess("", [] {
+    Gpu gpu;
+    gpu.Open();
+    CUstream other;
+    CUevent fork_event, join_event;
+    CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    CU_OK(cuEventCreate(&fork_event, 0));
+    CU_OK(cuEventCreate(&join_event, 0));
+    CU_OK(cuStreamBeginCapture(gpu.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    gpu.Launch(gpu.gemm);
+    CU_OK(cuEventRecord(fork_event, gpu.stream));
+    CU_OK(cuStreamWaitEvent(other, fork_event, 0));
+    gpu.Launch(gpu.relu, 1, other);
+    CU_OK(cuEventRecord(join_event, other));
+    CU_OK(cuStreamWaitEvent(gpu.stream, join_event, 0));
+    CUgraph graph;
+    CU_OK(cuStreamEndCapture(gpu.stream, &graph));
+    size_t nodes = 0;
+    CU_OK(cuGraphGetNodes(graph, nullptr, &nodes));
+    EXPECT_EQ(nodes, 2u);
+    CUstreamCaptureStatus status;
+    CU_OK(cuStreamIsCapturing(other, &status));
+    EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    EXPECT_EQ(cuStreamWaitEvent(other, fork_event, 0), CUDA_ERROR_CAPTURED_EVENT);
+    CUgraphExec exec;
+    CU_OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU_OK(cuGraphLaunch(exec, gpu.stream));
+    CU_OK(cuCtxSynchronize());
+    SwgpuTotals totals;
+    swgpu_totals(&totals);
+    EXPECT_EQ(totals.launches, 2u);
   });
 }
 
