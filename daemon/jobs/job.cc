@@ -40,6 +40,16 @@ std::string_view TextAfter(absl::Span<const uint8_t> payload, uint32_t length) {
           std::min<size_t>(length, available)};
 }
 
+// Text from a ring may hold anything; answers are UTF-8. What is not printable ASCII becomes '?':
+// names are mangled symbols, sentences are the library's own.
+std::string CleanText(std::string_view text) {
+  std::string clean(text);
+  for (char& c : clean) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return clean;
+}
+
 std::string_view FeatureName(uint16_t feature) {
   switch (static_cast<abi::Feature>(feature)) {
     case abi::Feature::kCupti:
@@ -245,11 +255,10 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     case abi::EventType::kName: {
       const auto event = Fixed<abi::NameEvent>(payload);
       if (!event || event->name_id == 0 || event->name_id > (1u << 22)) break;
-      rows_.names.push_back(
-          {.process_id = process_id,
-           .name_id = event->name_id,
-           .name_hash = event->name_hash,
-           .text = std::string(TextAfter<abi::NameEvent>(payload, event->length))});
+      rows_.names.push_back({.process_id = process_id,
+                             .name_id = event->name_id,
+                             .name_hash = event->name_hash,
+                             .text = CleanText(TextAfter<abi::NameEvent>(payload, event->length))});
       SetName(process, rows_.names.back());
       return;
     }
@@ -296,7 +305,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       feature.set_name(std::string(FeatureName(event->feature)));
       feature.set_state(static_cast<v1::FeatureState>(event->state + 1));
       feature.set_code(static_cast<int32_t>(event->code));
-      feature.set_sentence(std::string(TextAfter<abi::FeatureEvent>(payload, event->length)));
+      feature.set_sentence(CleanText(TextAfter<abi::FeatureEvent>(payload, event->length)));
       ++generation_;
       return;
     }
@@ -325,7 +334,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       if (!event) break;
       if (event->status != 0 || event->passes != 1) {
         sentence_ = absl::StrCat("configuration ", event->config_id, " cannot be collected: ",
-                                 std::string(TextAfter<abi::ConfigEvent>(payload, event->length)));
+                                 CleanText(TextAfter<abi::ConfigEvent>(payload, event->length)));
         ++generation_;
       }
       return;
@@ -914,6 +923,7 @@ v1::Job Job::Describe(bool with_details) const {
       }
     }
   }
+  if (!rule_ && job.trouble().empty()) job.set_trouble(sentence_);
   job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);
   job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
   if (totals.observed_time_ns > 0) {
@@ -1279,19 +1289,31 @@ void Job::SetName(Process& process, const NameRow& name) {
 
 absl::Status Job::Restore(const std::vector<StateRow>& states,
                           const std::vector<StoredProcess>& processes) {
-  const auto refuse = [&](std::string_view what) {
-    return absl::DataLossError(absl::StrCat("job \"", row_.name, "@", row_.run_id, "\": its ",
-                                            std::string(what),
-                                            " cannot be read by this version; its iterations and "
-                                            "measurements are still there (seqpoint iterations)"));
+  const auto refuse = [&](std::string_view what, std::string_view why) {
+    // What is stored stays as it is, for the version that can read it.
+    job_dirty_ = state_dirty_ = engine_dirty_ = false;
+    rows_.Clear();
+    sentence_ = absl::StrCat("the stored ", std::string(what), " state of job \"", row_.name, "@",
+                             row_.run_id, "\" cannot be read (", std::string(why),
+                             "); its iterations and measurements are still there: `seqpoint "
+                             "iterations`, `seqpoint export --csv`");
+    return absl::DataLossError(sentence_);
   };
   JobState state;
   for (const StateRow& row : states) {
-    if (row.version != kJobStateVersion) return refuse(row.part);
-    if (row.part == kJobPart && !state.ParseFromString(row.bytes)) return refuse(row.part);
+    if (row.version != kJobStateVersion) {
+      return refuse(row.part, absl::StrCat("version ", row.version, ", this daemon knows ",
+                                           kJobStateVersion));
+    }
+    if (row.part == kJobPart && !state.ParseFromString(row.bytes)) {
+      return refuse(row.part, "damaged");
+    }
     if (row.part == kEnginePart) {
       absl::StatusOr<OnlineEngine> engine = OnlineEngine::Parse(row.bytes);
-      if (!engine.ok()) return refuse(row.part);
+      if (!engine.ok()) {
+        return refuse(row.part, std::string_view(engine.status().message().data(),
+                                                 engine.status().message().size()));
+      }
       engine_ = *std::move(engine);
     }
   }

@@ -113,9 +113,17 @@ pid_t Spawn(const std::vector<std::string>& command, const fs::path& folder) {
 
 class Api {
  public:
-  explicit Api(const fs::path& socket)
-      : stub_(v1::Profiler::NewStub(
-            grpc::CreateChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials()))) {}
+  // The daemon comes up while we already ask: try again often.
+  explicit Api(const fs::path& socket) {
+    grpc::ChannelArguments arguments;
+    for (const char* name :
+         {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+          GRPC_ARG_MAX_RECONNECT_BACKOFF_MS}) {
+      arguments.SetInt(name, 50);
+    }
+    stub_ = v1::Profiler::NewStub(grpc::CreateCustomChannel(
+        "unix:" + socket.string(), grpc::InsecureChannelCredentials(), arguments));
+  }
 
   template <typename Request, typename Reply>
   std::optional<Reply> Call(grpc::Status (v1::Profiler::Stub::*method)(grpc::ClientContext*,
@@ -294,6 +302,9 @@ int Run(Options options) {
     setenv("LD_LIBRARY_PATH", (build / "softgpu").c_str(), 1);
     if (!options.gpu.empty()) setenv("SWGPU_CONFIG", options.gpu.c_str(), 1);
     setenv("SWGPU_SEED", absl::StrCat(options.seed).c_str(), 1);
+    // A model iteration lasts a few milliseconds; at four times that speed the daemon can follow,
+    // as it can on a real GPU.
+    setenv("SWGPU_SET", "clock.speed_cap=4", 0);
     setenv("SWGPU_TRUTH", (folder / "gpu.json").c_str(), 1);
   }
   std::vector<std::string> command = {(bin / "seqpoint").string(),
