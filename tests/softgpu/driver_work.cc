@@ -225,6 +225,7 @@ CUresult CopyOn(void* dst, const void* src, uint64_t bytes, CopyKind kind, CUstr
     node.src = src;
     node.bytes = bytes;
     node.copy_kind = kind;
+    node.async = async;
     // A copy out to pageable memory returns when it is done, even an asynchronous one.
     bool waits =
         !async || (kind == CopyKind::kDtoH && KindOf(driver, dst) == MemoryKind::kPageable);
@@ -356,7 +357,7 @@ void Execute(Driver* driver, Stream* stream, const GraphNode& node, uint32_t gra
   Operation op = NewOperation(*stream);
   op.graph_id = graph_id;
   op.graph_node_id = node.id;
-  op.async = true;
+  op.async = node.async;
   switch (node.type) {
     case GraphNode::Type::kKernel:
       driver->model.Launch(stream, node.kernel, node.shape, node.work, &op);

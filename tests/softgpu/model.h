@@ -82,6 +82,7 @@ struct GraphNode {
   const void* src = nullptr;
   uint64_t bytes = 0;
   CopyKind copy_kind = CopyKind::kDtoD;
+  bool async = true;
   Context* src_context = nullptr;  // of a peer copy; null: the stream's
   Context* dst_context = nullptr;
   uint32_t value = 0;
