@@ -1,7 +1,9 @@
 // The `seqpoint` binary as a person meets it, against a fake daemon on a real socket.
 // CLIENT_BINARY and DAEMON_BINARY are their paths.
 #include <fcntl.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -268,6 +270,66 @@ TEST_F(ClientTest, RunPassesSignalsOn) {
   Result result = Wait(child);
   EXPECT_EQ(result.code, 3);
   EXPECT_EQ(result.out, "got it\n");
+}
+
+// A command run in a terminal of 24 rows, with what a person types; returns what it showed.
+class TerminalTest : public ClientTest {
+ protected:
+  std::string RunInTerminal(const std::string& script, const std::string& wait_for,
+                            const std::string& keys, int* code) {
+    winsize size = {.ws_row = 24, .ws_col = 120, .ws_xpixel = 0, .ws_ypixel = 0};
+    int terminal = -1;
+    pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+    if (child == 0) {
+      setenv("TERM", "xterm", 1);
+      execl(CLIENT_BINARY, "seqpoint", "run", "--iterations", "5000", "--", "sh", "-c",
+            script.c_str(), nullptr);
+      _exit(99);
+    }
+    std::string shown;
+    bool typed = false;
+    char buffer[4096];
+    while (true) {
+      ssize_t count = read(terminal, buffer, sizeof(buffer));
+      if (count <= 0) break;  // the other side is closed
+      shown.append(buffer, count);
+      if (!typed && shown.find(wait_for) != std::string::npos) {
+        typed = true;
+        EXPECT_EQ(write(terminal, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+      }
+    }
+    close(terminal);
+    int status = 0;
+    waitpid(child, &status, 0);
+    *code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+    return shown;
+  }
+};
+
+TEST_F(TerminalTest, ProgressKeepsTheLastLineAndGivesItBack) {
+  int code = 0;
+  std::string shown = RunInTerminal("sleep 0.8; stty size", "SeqPoints", "", &code);
+  EXPECT_EQ(code, 0);
+  size_t taken = shown.find("\033[1;23r");
+  size_t drawn = shown.find("\033[24;1H");
+  size_t given_back = shown.find("\033[r");
+  size_t summary = shown.find("ask next");
+  EXPECT_LT(taken, drawn);
+  EXPECT_LT(drawn, given_back);
+  EXPECT_LT(given_back, summary);
+  EXPECT_NE(summary, std::string::npos);
+  EXPECT_THAT(shown, HasSubstr("1,000 of 5,000 iterations"));
+  EXPECT_THAT(shown, HasSubstr("24 120"));  // the command has the terminal
+}
+
+TEST_F(TerminalTest, InterruptReachesTheCommandOnceAndItsStatusIsKept) {
+  int code = 0;
+  std::string shown = RunInTerminal(
+      "trap 'n=$((n+1))' INT; echo ready; sleep 0.5; sleep 0.3; echo interrupted $n; exit 4",
+      "ready", "\x03", &code);
+  EXPECT_EQ(code, 4);
+  EXPECT_THAT(shown, HasSubstr("interrupted 1"));
+  EXPECT_THAT(shown, HasSubstr("ask next"));
 }
 
 TEST_F(ClientTest, RunRunsTheCommandWhateverFails) {

@@ -86,14 +86,15 @@ std::string Zsh(const std::vector<Command>& commands) {
   for (const Command& command : commands) {
     absl::StrAppend(&names, "    '", command.name, ":",
                     absl::StrReplaceAll(FirstSentence(command.description), {{"'", ""}}), "'\n");
-    absl::StrAppend(&cases, "    ", command.name, ") words=(", absl::StrJoin(command.words, " "),
+    absl::StrAppend(&cases, "    ", command.name, ") choices=(", absl::StrJoin(command.words, " "),
                     ") flags=(", absl::StrJoin(command.flags, " "),
                     ") jobs=", command.takes_job ? "yes" : "no", " ;;\n");
   }
   return absl::StrReplaceAll(R"sh(#compdef seqpoint
-# zsh completion for seqpoint; save it as _seqpoint in a folder of $fpath
+# zsh completion for seqpoint; save it as _seqpoint in a folder of $fpath, or source it
+compdef _seqpoint seqpoint
 _seqpoint() {
-  local -a commands words flags
+  local -a commands choices flags
   local jobs=no
   commands=(
 @NAMES@  )
@@ -101,21 +102,24 @@ _seqpoint() {
     _describe command commands
     return
   fi
-  if (( ${words[(I)--]} )); then
+  if (( ${words[(I)--]} && ${words[(I)--]} < CURRENT )); then
     _files
     return
   fi
-  case ${(Q)${(z)BUFFER}[2]} in
+  case $words[2] in
 @CASES@  esac
   if [[ $PREFIX == -* ]]; then
     compadd -- $flags
-  else
-    [[ $jobs == yes ]] && words+=($(seqpoint complete-jobs 2>/dev/null))
-    compadd -- $words
+  elif [[ $words[CURRENT-1] == --* ]]; then
     _files
+  else
+    [[ $jobs == yes ]] && choices+=($(seqpoint complete-jobs 2>/dev/null))
+    compadd -- $choices
   fi
 }
-compdef _seqpoint seqpoint
+if [[ $funcstack[1] == _seqpoint ]]; then
+  _seqpoint
+fi
 )sh",
                              {{"@NAMES@", names}, {"@CASES@", cases}});
 }
