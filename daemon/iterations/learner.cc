@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kFirstAnalysis = 64;
 // Growth of the stream between analyses, between the two that must agree on a rule, and between
 // these for a loop that only launches.
-constexpr double kGrowth = 1.5;
+constexpr double kGrowth = 1.6;
 constexpr double kConfirmGrowth = 1.4;
 constexpr double kConfirmGrowthWithoutHost = 6;
 // Optimiser steps after which accumulation is found for sure, and how long that is waited for.

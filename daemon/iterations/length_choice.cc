@@ -49,34 +49,44 @@ double RobustVariation(const std::vector<double>& values) {
 class Reader {
  public:
   Reader(const CallStream& stream, const std::vector<LengthSource>& sources)
-      : stream_(stream), sources_(sources) {}
+      : stream_(stream), sources_(sources) {
+    for (size_t s = 0; s < sources.size(); ++s) {
+      const bool count = sources[s].field == static_cast<uint8_t>(LengthField::kCallCount);
+      (count ? counted_ : read_).push_back(s);
+      ops_ |= 1u << sources[s].pattern.op;
+    }
+  }
 
   // Values of [begin, end), as the matcher reads them.
   std::vector<int64_t> Read(uint32_t begin, uint32_t end, uint32_t step) const {
     std::vector<int64_t> values(sources_.size(), -1);
     std::vector<uint32_t> occurrences(sources_.size(), 0);
-    for (size_t s = 0; s < sources_.size(); ++s) {
-      if (sources_[s].field == static_cast<uint8_t>(LengthField::kCallCount)) values[s] = 0;
-    }
+    for (size_t s : counted_) values[s] = 0;
+    uint32_t launches = 0;
     for (uint32_t i = begin; i < end; ++i) {
       const CallRecord& call = stream_.calls()[i];
       if ((ops_ >> (call.op & 31) & 1) == 0) continue;
+      const bool launch = call.op == static_cast<uint8_t>(Op::kLaunch);
+      // Almost all calls are launches behind those whose grids are read.
+      if (launch && launches++ >= kMaxLaunches && (counted_.empty() || i >= step)) continue;
       const abi::MatchEvent event = ToMatchEvent(call, stream_.names());
-      for (size_t s = 0; s < sources_.size(); ++s) {
-        const LengthSource& source = sources_[s];
-        if (source.pattern.op != event.op) continue;
-        if (source.pattern.match != 0 && source.pattern.name_hash != event.name_hash) continue;
-        if (source.field == static_cast<uint8_t>(LengthField::kCallCount)) {
-          if (i < step) ++values[s];
-          continue;
-        }
-        if (occurrences[s]++ == source.ordinal) values[s] = Field(source, event);
+      if (launch && i < step) {
+        for (size_t s : counted_) values[s] += Matches(sources_[s], event);
+      }
+      if (launch && launches > kMaxLaunches) continue;
+      for (size_t s : read_) {
+        if (!Matches(sources_[s], event)) continue;
+        if (occurrences[s]++ == sources_[s].ordinal) values[s] = Field(sources_[s], event);
       }
     }
     return values;
   }
 
  private:
+  static bool Matches(const LengthSource& source, const abi::MatchEvent& event) {
+    return source.pattern.op == event.op &&
+           (source.pattern.match == 0 || source.pattern.name_hash == event.name_hash);
+  }
   static int64_t Field(const LengthSource& source, const abi::MatchEvent& event) {
     switch (static_cast<LengthField>(source.field)) {
       case LengthField::kBytes:
@@ -98,11 +108,9 @@ class Reader {
 
   const CallStream& stream_;
   const std::vector<LengthSource>& sources_;
-  const uint32_t ops_ = [this] {
-    uint32_t ops = 0;
-    for (const LengthSource& source : sources_) ops |= 1u << source.pattern.op;
-    return ops;
-  }();
+  std::vector<size_t> counted_;  // sources that count launches
+  std::vector<size_t> read_;     // the others
+  uint32_t ops_ = 0;
 };
 
 struct MicroStep {

@@ -654,14 +654,13 @@ void Finder::MarkIrregular(const std::vector<Family>& families, Loop* loop) cons
 // many micro-steps, of which too few were seen yet.
 uint32_t Finder::RareEnds(const Loop& loop) const {
   absl::flat_hash_map<uint32_t, uint32_t> ends;  // what -> turns
-  for (size_t turn = 1; turn < loop.turns.size(); ++turn) {
-    const uint32_t region = loop.turns[turn].region;
-    if (region > begin_) ++ends[stream_.symbols()[region - 1].of[0]];
+  for (size_t turn = 0; turn < loop.turns.size(); ++turn) {
+    ++ends[stream_.symbols()[loop.EndRegionOf(turn) - 1].of[0]];
   }
   uint32_t rare = 0;
   for (const auto& [what, turns] : ends) {
     const size_t all =
-        occurrences_.Of(Alphabet::kWhat, what, loop.turns[1].region, loop.end).size();
+        occurrences_.Of(Alphabet::kWhat, what, loop.turns[0].first_launch, loop.end).size();
     if (turns * 2 < loop.turns.size() && all == turns) rare += turns;
   }
   return rare;
@@ -678,7 +677,12 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
     std::vector<Family> found =
         FindFamilies(stream_, occurrences_, begin, size, std::max<size_t>(3, min_turns));
     // What only evaluation does takes turns as well, but not all the time.
-    for (Family& family : found) family.score = family.strength * Coverage(family.at(), size);
+    double strongest = 0;
+    for (const Family& family : found) strongest = std::max(strongest, family.strength);
+    for (Family& family : found) {
+      if (family.strength < strongest / 8) continue;
+      family.score = family.strength * Coverage(family.at(), size);
+    }
     std::stable_sort(found.begin(), found.end(),
                      [](const Family& a, const Family& b) { return a.score > b.score; });
     if (found.empty() || (!families.empty() && found[0].score * 3 <= families[0].score * 4)) {
@@ -686,6 +690,8 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
     }
     families = std::move(found);
     begin_ = begin;
+    // Nothing hides much of a family like this.
+    if (families[0].strength >= 8 && families[0].score >= 0.8 * families[0].strength) break;
   }
   end_ = size;
   if (families.empty()) return std::nullopt;

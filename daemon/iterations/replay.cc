@@ -2,19 +2,70 @@
 
 namespace seqpoint::iterations {
 
+namespace {
+
+// Feeds a recorded stream to a matcher. Most launches match none of the rule's patterns; only those
+// that can, and what was watched directly before them, are handed over.
+class Feeder {
+ public:
+  Feeder(const CallStream& stream, const abi::Rule& rule)
+      : stream_(stream),
+        rule_(rule),
+        matcher_(rule),
+        kinds_(stream.symbol_count(Alphabet::kWhat)) {}
+
+  // Flags of OnEvent for the call; 0 when it was not handed over.
+  uint32_t Feed(uint32_t call) {
+    const abi::CallRecord& record = stream_.calls()[call];
+    if ((rule_.watched_ops >> (record.op & 31) & 1) == 0) return 0;
+    Kind& kind = kinds_[stream_.symbols()[call].of[0]];
+    if (kind == Kind::kUnknown) kind = CanMatch(record) ? Kind::kCanMatch : Kind::kCannot;
+    if (kind == Kind::kCannot) {
+      previous_ = call;
+      return 0;
+    }
+    if (previous_ != kNoCall) {
+      matcher_.OnEvent(ToMatchEvent(stream_.calls()[previous_], stream_.names()));
+      previous_ = kNoCall;
+    }
+    return matcher_.OnEvent(ToMatchEvent(record, stream_.names()));
+  }
+  const abi::MatchResult& result() const { return matcher_.result(); }
+
+ private:
+  enum class Kind : uint8_t { kUnknown, kCanMatch, kCannot };
+
+  bool CanMatch(const abi::CallRecord& record) const {
+    const abi::MatchEvent event = ToMatchEvent(record, stream_.names());
+    const auto can = [&event](const abi::EventPattern& pattern) {
+      return pattern.op == event.op &&
+             ((pattern.match & abi::kMatchName) == 0 || pattern.name_hash == event.name_hash);
+    };
+    bool any = can(rule_.boundary) || can(rule_.confirm) || can(rule_.step) || can(rule_.clock);
+    for (uint32_t i = 0; i < rule_.length_count; ++i) any |= can(rule_.length[i].pattern);
+    return any;
+  }
+
+  const CallStream& stream_;
+  const abi::Rule& rule_;
+  abi::Matcher matcher_;
+  std::vector<Kind> kinds_;  // by kWhat symbol
+  uint32_t previous_ = kNoCall;
+};
+
+}  // namespace
+
 std::vector<ReplayedIteration> Replay(const CallStream& stream, const abi::Rule& rule,
                                       uint32_t from) {
   std::vector<ReplayedIteration> done;
-  abi::Matcher matcher(rule);
+  Feeder feeder(stream, rule);
   ReplayedIteration open;
   bool ended = true;  // the last of `done` has its end
   bool end_timed = true;
-  const std::vector<abi::CallRecord>& calls = stream.calls();
-  for (uint32_t i = from; i < calls.size(); ++i) {
-    if ((rule.watched_ops >> (calls[i].op & 31) & 1) == 0) continue;
-    const uint32_t flags = matcher.OnEvent(ToMatchEvent(calls[i], stream.names()));
+  for (uint32_t i = from; i < stream.size(); ++i) {
+    const uint32_t flags = feeder.Feed(i);
     if (flags == 0) continue;
-    const abi::MatchResult& result = matcher.result();
+    const abi::MatchResult& result = feeder.result();
     if ((flags & abi::kMatchedStep) != 0) {
       open.step = i;
       open.length[0] = result.step_length[0];
@@ -49,13 +100,9 @@ std::vector<uint32_t> Candidates(const CallStream& stream, const abi::Rule& rule
   unconfirmed.confirm = unconfirmed.clock = {};
   unconfirmed.length_count = 0;
   std::vector<uint32_t> candidates;
-  abi::Matcher matcher(unconfirmed);
-  const std::vector<abi::CallRecord>& calls = stream.calls();
-  for (uint32_t i = from; i < calls.size(); ++i) {
-    if ((rule.watched_ops >> (calls[i].op & 31) & 1) == 0) continue;
-    if ((matcher.OnEvent(ToMatchEvent(calls[i], stream.names())) & abi::kMatchedBoundary) != 0) {
-      candidates.push_back(i);
-    }
+  Feeder feeder(stream, unconfirmed);
+  for (uint32_t i = from; i < stream.size(); ++i) {
+    if ((feeder.Feed(i) & abi::kMatchedBoundary) != 0) candidates.push_back(i);
   }
   return candidates;
 }

@@ -17,7 +17,7 @@ using abi::Rule;
 // Forward and loss take less than this share of a training step's launches; what is first launched
 // later, evaluation does not launch.
 constexpr double kLate = 0.55;
-constexpr size_t kStudiedTurns = 16;
+constexpr size_t kStudiedTurns = 10;
 
 EventPattern On(Op op) {
   EventPattern pattern{};
@@ -70,10 +70,13 @@ class Chooser {
   std::vector<Usage> LateCalls(const std::vector<Stretch>& stretches) const;
   bool InEvaluation(const Usage& usage) const;
   EventPattern PatternOf(uint32_t call) const;
-  std::vector<EventPattern> StepChoices(bool nvtx_only) const;
-  std::vector<EventPattern> ConfirmChoices(const std::vector<uint32_t>& candidates,
-                                           const EventPattern& step) const;
-  std::optional<ChosenRule> Try(const BoundaryChoice& boundary, const EventPattern& step) const;
+  static std::vector<uint32_t> BestOf(std::vector<Usage> late);
+  // Examples (indices of calls) of what only a step launches, or annotates.
+  std::vector<uint32_t> StepChoices(const std::vector<Usage>& late, bool nvtx) const;
+  // Examples of what each micro-step does late, before the step. `step`: an example, or kNoCall.
+  std::vector<uint32_t> ConfirmChoices(const std::vector<uint32_t>& candidates,
+                                       uint32_t step) const;
+  std::optional<ChosenRule> Try(const BoundaryChoice& boundary, uint32_t step) const;
   std::optional<ChosenRule> Verify(const Rule& rule, uint32_t micro_steps, int launches_late) const;
   uint32_t LaunchAfter(uint32_t launch, int n) const;
   void ChooseClock(ChosenRule* chosen) const;
@@ -348,56 +351,43 @@ bool Chooser::InEvaluation(const Usage& usage) const {
 }
 
 // Optimiser launches come last, and always with the same geometry.
-std::vector<EventPattern> Chooser::StepChoices(bool nvtx_only) const {
-  std::vector<Stretch> stretches;
-  for (size_t turn : RegularTurns()) {
-    stretches.push_back({loop_.turns[turn].region, loop_.EndRegionOf(turn)});
-  }
-  std::vector<Usage> late = LateCalls(stretches);
+std::vector<uint32_t> Chooser::StepChoices(const std::vector<Usage>& all, bool nvtx) const {
+  std::vector<Usage> late = all;
   std::erase_if(late, [&](const Usage& usage) {
-    return IsNvtxBegin(OpAt(usage.example)) != nvtx_only || InEvaluation(usage);
+    return IsNvtxBegin(OpAt(usage.example)) != nvtx || InEvaluation(usage);
   });
+  return BestOf(std::move(late));
+}
+
+std::vector<uint32_t> Chooser::BestOf(std::vector<Usage> late) {
   const auto rank = [](const Usage& usage) {
     return (usage.same_geometry ? 1 : 0) + usage.earliest;
   };
   std::stable_sort(late.begin(), late.end(),
                    [&](const Usage& a, const Usage& b) { return rank(a) > rank(b); });
-  std::vector<EventPattern> choices;
-  for (size_t i = 0; i < late.size() && i < 3; ++i) choices.push_back(PatternOf(late[i].example));
+  std::vector<uint32_t> choices;
+  for (size_t i = 0; i < late.size() && i < 3; ++i) choices.push_back(late[i].example);
   return choices;
 }
 
-// What each micro-step launches late (in its backward pass), before the step.
-std::vector<EventPattern> Chooser::ConfirmChoices(const std::vector<uint32_t>& candidates,
-                                                  const EventPattern& step) const {
+std::vector<uint32_t> Chooser::ConfirmChoices(const std::vector<uint32_t>& candidates,
+                                              uint32_t step) const {
   std::vector<Stretch> stretches;
   for (size_t turn : RegularTurns()) {
     const uint32_t turn_end = loop_.EndRegionOf(turn);
     auto it = std::lower_bound(candidates.begin(), candidates.end(), loop_.turns[turn].region);
     for (; it != candidates.end() && *it < turn_end; ++it) {
       uint32_t end = it + 1 != candidates.end() ? std::min(*(it + 1), turn_end) : turn_end;
-      // Up to the first call of the step.
-      for (uint32_t i = *it; i < end; ++i) {
-        if (calls_[i].op != step.op || PatternOf(i).name_hash != step.name_hash) continue;
-        end = i;
-        break;
-      }
+      const auto steps = occurrences_.Of(Alphabet::kWhat, What(step), *it, end);
+      if (!steps.empty()) end = steps[0];
       stretches.push_back({*it, end});
     }
   }
   std::vector<Usage> late = LateCalls(stretches);
   std::erase_if(late, [&](const Usage& usage) {
-    return IsNvtxBegin(OpAt(usage.example)) != IsNvtxBegin(static_cast<Op>(step.op)) ||
-           InEvaluation(usage);
+    return IsNvtxBegin(OpAt(usage.example)) != IsNvtxBegin(OpAt(step)) || InEvaluation(usage);
   });
-  const auto rank = [](const Usage& usage) {
-    return (usage.same_geometry ? 1 : 0) + usage.earliest;
-  };
-  std::stable_sort(late.begin(), late.end(),
-                   [&](const Usage& a, const Usage& b) { return rank(a) > rank(b); });
-  std::vector<EventPattern> choices;
-  for (size_t i = 0; i < late.size() && i < 3; ++i) choices.push_back(PatternOf(late[i].example));
-  return choices;
+  return BestOf(std::move(late));
 }
 
 uint32_t Chooser::LaunchAfter(uint32_t launch, int n) const {
@@ -450,12 +440,11 @@ std::optional<ChosenRule> Chooser::Verify(const Rule& rule, uint32_t micro_steps
   return chosen;
 }
 
-std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary,
-                                       const EventPattern& step) const {
+std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary, uint32_t step) const {
   Rule rule{};
   rule.generation = 1;
   rule.boundary = boundary.pattern;
-  rule.step = step;
+  if (step != kNoCall) rule.step = PatternOf(step);
   rule.watched_ops = WatchedOps(rule);
   const auto from = static_cast<uint32_t>(stream_.after_hole());
   const std::vector<uint32_t> candidates = Candidates(stream_, rule, from);
@@ -481,7 +470,11 @@ std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary,
   if (micro_steps == 0 || micro_steps > 64) return std::nullopt;
 
   std::vector<EventPattern> confirms;
-  if (step.op != 0) confirms = ConfirmChoices(candidates, step);
+  if (step != kNoCall) {
+    for (uint32_t example : ConfirmChoices(candidates, step)) {
+      confirms.push_back(PatternOf(example));
+    }
+  }
   if (micro_steps == 1) confirms.push_back(EventPattern{});
   for (const EventPattern& confirm : confirms) {
     rule.confirm = confirm;
@@ -554,19 +547,24 @@ void Chooser::ChooseClock(ChosenRule* chosen) const {
 
 std::optional<ChosenRule> Chooser::Choose() {
   if (loop_.turns.empty() || RegularTurns().empty()) return std::nullopt;
-  const std::vector<EventPattern> steps = StepChoices(false);
-  const std::vector<EventPattern> nvtx_steps = StepChoices(true);
+  std::vector<Stretch> stretches;
+  for (size_t turn : RegularTurns()) {
+    stretches.push_back({loop_.turns[turn].region, loop_.EndRegionOf(turn)});
+  }
+  const std::vector<Usage> late = LateCalls(stretches);
+  const std::vector<uint32_t> steps = StepChoices(late, false);
+  const std::vector<uint32_t> nvtx_steps = StepChoices(late, true);
   const bool evaluation_seen =
       std::any_of(loop_.turns.begin(), loop_.turns.end(), [](const Turn& t) { return !t.regular; });
   for (const BoundaryChoice& boundary : BoundaryChoices()) {
-    std::vector<EventPattern> tried;
+    std::vector<uint32_t> tried;
     const bool nvtx = IsNvtxBegin(static_cast<Op>(boundary.pattern.op));
     // Seen to stay away from evaluation: nothing more is needed.
-    if (nvtx && evaluation_seen) tried.push_back(EventPattern{});
+    if (nvtx && evaluation_seen) tried.push_back(kNoCall);
     if (nvtx) tried.insert(tried.end(), nvtx_steps.begin(), nvtx_steps.end());
     tried.insert(tried.end(), steps.begin(), steps.end());
-    if (steps.empty()) tried.push_back(EventPattern{});
-    for (const EventPattern& step : tried) {
+    if (steps.empty()) tried.push_back(kNoCall);
+    for (uint32_t step : tried) {
       std::optional<ChosenRule> chosen = Try(boundary, step);
       if (!chosen) continue;
       chosen->evaluation_seen = evaluation_seen;
