@@ -8,10 +8,13 @@
 namespace seqpoint {
 namespace {
 
-// How far the corrections go a priori, relative to the value, per unit of the key scale: wide
-// enough to leave all to the data from a handful of points on, and the reason why fewer points
-// give a wide interval. Order: factor, then QuadraticTerms.
-constexpr std::array<double, kTerms + 1> kPriorDeviation = {1, 1, 1, 0.5, 1, 0.5, 0.5};
+// How far the corrections go a priori, relative to the value: of a factor and a constant, per unit
+// of length, per unit squared. Wide enough to leave all to the data from a handful of points on,
+// and the reason why fewer points give a wide interval.
+constexpr double kFactorDeviation = 1, kLinearDeviation = 1, kSquareDeviation = 0.5;
+// A unit counts as at least this share of the length: where only a narrow range was seen, a curve
+// is still not expected to double within it.
+constexpr double kLeastUnit = 0.25;
 
 constexpr double kRoughness[] = {0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3};
 constexpr double kReach[] = {0.4, 1.5};
@@ -130,10 +133,8 @@ Quadratic Quadratic::Fit(absl::Span<const Key> keys, absl::Span<const double> va
 CostCurve::Row CostCurve::RowOf(const Point& point, double scale) const {
   const Terms terms = QuadraticTerms(point);
   Row row;
-  row[0] = kPriorDeviation[0];
-  for (int t = 0; t < kTerms; ++t) {
-    row[t + 1] = kPriorDeviation[t + 1] * terms[t] * mean_scale_ / scale;
-  }
+  row[0] = prior_[0];
+  for (int t = 0; t < kTerms; ++t) row[t + 1] = prior_[t + 1] * terms[t] * mean_scale_ / scale;
   return row;
 }
 
@@ -144,8 +145,19 @@ double CostCurve::Covariance(const Component& c, const Point& a, const Row& row_
   return sum;
 }
 
-CostCurve CostCurve::Fit(std::vector<CurvePoint> points, double noise) {
+CostCurve CostCurve::Fit(std::vector<CurvePoint> points, const KeyScale& key_scale, double noise) {
   CostCurve curve;
+  double narrow[2];
+  for (int d = 0; d < 2; ++d) {
+    narrow[d] = std::min(1.0, key_scale.unit[d] / (kLeastUnit * std::abs(key_scale.centre[d])));
+  }
+  curve.prior_ = {kFactorDeviation,
+                  kFactorDeviation,
+                  kLinearDeviation * narrow[0],
+                  kSquareDeviation * narrow[0] * narrow[0],
+                  kLinearDeviation * narrow[1],
+                  kSquareDeviation * narrow[0] * narrow[1],
+                  kSquareDeviation * narrow[1] * narrow[1]};
   curve.points_ = std::move(points);
   const std::vector<CurvePoint>& data = curve.points_;
   const int n = static_cast<int>(data.size());

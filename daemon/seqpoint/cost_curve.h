@@ -70,9 +70,10 @@ struct CurveTarget {
 
 class CostCurve {
  public:
-  // At most a few hundred points: O(points^3) for each cell of the grid. With `noise` >= 0 the
-  // noise of one observation relative to its scale is known, otherwise it is weighed too.
-  static CostCurve Fit(std::vector<CurvePoint> points, double noise);
+  // `scale` gave the points their places. At most a few hundred points: O(points^3) for each cell
+  // of the grid. With `noise` >= 0 the noise of one observation relative to its scale is known,
+  // otherwise it is weighed too.
+  static CostCurve Fit(std::vector<CurvePoint> points, const KeyScale& scale, double noise);
 
   // The distribution of the sum, noise of the single iterations included.
   std::vector<Normal> Sum(absl::Span<const CurveTarget> targets) const;
@@ -101,6 +102,7 @@ class CostCurve {
 
   std::vector<CurvePoint> points_;
   std::vector<Row> rows_;
+  Row prior_ = {};  // standard deviations of the coefficients, relative to the value
   double mean_scale_ = 1;
   double ratio_ = 1;                   // value / scale, overall
   double norm_ = 1;                    // |value| / scale: the unit of deviations

@@ -148,7 +148,7 @@ TEST_P(CurveCoverage, IntervalsCoverAsOftenAsTheySay) {
     }
     std::vector<CurveTarget> targets;
     for (int i = 0; i < 300; ++i) targets.push_back({scale(all[i]), 80, 1, i});
-    const Estimate e = MixtureEstimate(CostCurve::Fit(points, -1).Sum(targets), 0.95);
+    const Estimate e = MixtureEstimate(CostCurve::Fit(points, scale, -1).Sum(targets), 0.95);
     covered += e.low <= truth && truth <= e.high;
     narrowest = std::min(narrowest, (e.high - e.low) / truth);
     widest = std::max(widest, (e.high - e.low) / truth);
@@ -161,7 +161,7 @@ TEST_P(CurveCoverage, IntervalsCoverAsOftenAsTheySay) {
 INSTANTIATE_TEST_SUITE_P(Measurements, CurveCoverage, ::testing::Values(6, 16, 48));
 
 TEST(CostCurveTest, AllZeroStaysZero) {
-  const CostCurve curve = CostCurve::Fit({{{0, 0}, 1, 0, 1}, {{1, 0}, 1, 0, 1}}, -1);
+  const CostCurve curve = CostCurve::Fit({{{0, 0}, 1, 0, 1}, {{1, 0}, 1, 0, 1}}, {}, -1);
   const std::vector<CurveTarget> target = {{{2, 0}, 1, 10, 0}};
   EXPECT_EQ(MixtureMean(curve.Sum(target)), 0);
   EXPECT_EQ(curve.ValueAt({0, 0}, 1), 0);

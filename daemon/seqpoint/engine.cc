@@ -463,10 +463,6 @@ std::vector<KeyTimes> OnlineEngine::State::RegularTimes() const {
   for (const auto& [key, record] : SortedRecords()) {
     if (record.timed > 0) times.push_back({key, record.timed, record.mean_ns, record.m2});
   }
-  const std::vector<bool> outlier = FindOutliers(pending);
-  for (size_t i = 0; i < pending.size(); ++i) {
-    if (!outlier[i]) times.push_back({pending[i].key, 1, pending[i].time_ns, 0});
-  }
   return times;
 }
 
@@ -600,7 +596,7 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
 const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   if (fit.has_value()) return *fit;
   Fit fresh;
-  fresh.model = TimeModel::Fit(RegularTimes(), FirstTimes(), Correlation());
+  fresh.model = TimeModel::Fit(RegularTimes(), pending, FirstTimes(), Correlation());
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;
@@ -642,11 +638,14 @@ double OnlineEngine::State::SamplingVariance(double remaining, double variance) 
 // Slow iterations and stalls among `count` others, which normally take `expected_ns` altogether:
 // they come as often as they did (a compound Poisson process).
 Normal OnlineEngine::State::SlowExcess(double count, double expected_ns) const {
-  if (!(accepted > 0) || !(count > 0)) return {1, 0, 0};
-  const double ratio = count / (accepted + static_cast<double>(totals.outliers));
+  const TimeModel& model = Current().model;
+  const double looked_at = accepted + static_cast<double>(totals.outliers) + model.singles;
+  if (!(looked_at > 0) || !(count > 0)) return {1, 0, 0};
+  const double ratio = count / looked_at;
   const double unseen = kUnseenSlowExcess * expected_ns / count;
-  return {1, ratio * slow_excess_ns,
-          (ratio + ratio * ratio) * (slow_excess_square + kUnseenSlow * unseen * unseen)};
+  const double square =
+      slow_excess_square + model.stall_excess_square + kUnseenSlow * unseen * unseen;
+  return {1, ratio * (slow_excess_ns + model.stall_excess_ns), (ratio + ratio * ratio) * square};
 }
 
 std::string OnlineEngine::State::Basis(const Fit& f) const {
@@ -801,7 +800,7 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
     const double value = static_cast<size_t>(index) < m.values.size() ? m.values[index] : 0.0;
     points.push_back({curve.scale(m.key), curve(m.key), value, 1});
   }
-  const CostCurve cost = CostCurve::Fit(std::move(points), -1);
+  const CostCurve cost = CostCurve::Fit(std::move(points), curve.scale, -1);
   const State::Outlook& outlook = fit.outlook;
 
   Projection p;

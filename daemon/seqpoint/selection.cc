@@ -303,9 +303,9 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   const Quadratic curve = Quadratic::Fit(keys, means, counts);
 
   struct Sums {
-    double count = 0, expected = 0, time = 0, largest = -1;
+    double count = 0, expected = 0, time = 0, squares = 0;
+    double distance = std::numeric_limits<double>::infinity();
     Key key;
-    double squares = 0;
   };
   std::vector<Sums> sums(cells);
   for (size_t i = 0; i < log.size(); ++i) {
@@ -313,10 +313,13 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     s.count += counts[i];
     s.expected += counts[i] * curve(keys[i]);
     s.time += counts[i] * means[i];
-    if (counts[i] > s.largest) {
-      s.largest = counts[i];
-      s.key = keys[i];
-    }
+  }
+  for (size_t i = 0; i < log.size(); ++i) {
+    Sums& s = sums[cell[i]];
+    const double distance = std::abs(curve(keys[i]) - s.expected / s.count);
+    if (distance >= s.distance) continue;
+    s.distance = distance;
+    s.key = keys[i];
   }
   // Relative residuals about the curve, corrected by the atom's own level.
   double squares = 0;

@@ -57,15 +57,15 @@ Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& option
 
 // Neighbouring keys taken together, with what selection needs to know of them.
 struct Atom {
-  Key key;           // its most frequent key
+  Key key;           // the one whose expected time is nearest to the atom's mean
   double count = 0;  // iterations
   double cost = 0;   // expected time of one
   double noise = 0;  // standard deviation of one about it
 };
 
-// At most `max_atoms`, cut where count and time are in balance, in the order in which strata are
-// contiguous: by key in one dimension, by expected cost in two. `atom_of`, when given, receives the
-// atom of each group.
+// At most `max_atoms` of groups with positive counts, cut where count and time are in balance, in
+// the order in which strata are contiguous: by key in one dimension, by expected cost in two.
+// `atom_of`, when given, receives the atom of each group.
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
                              std::vector<int>* atom_of = nullptr);
 

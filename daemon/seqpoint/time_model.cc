@@ -132,18 +132,25 @@ void TimeModel::TakeFirsts(absl::Span<const KeyTime> first, std::vector<KeyTimes
   }
 }
 
-TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> first,
-                         double correlation) {
+TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, std::vector<KeyTime> single,
+                         absl::Span<const KeyTime> first, double correlation) {
   TimeModel model;
-  model.firsts_differ = FirstsDiffer(regular, first);
-  if (model.firsts_differ) {
-    model.TakeFirsts(first, regular);
-  } else {
-    const std::vector<bool> outlier = FindOutliers(first);
-    for (size_t i = 0; i < first.size(); ++i) {
-      if (!outlier[i]) regular.push_back({first[i].key, 1, first[i].time_ns, 0});
+  std::vector<KeyTimes> repeated = regular;
+  for (const KeyTime& t : single) repeated.push_back({t.key, 1, t.time_ns, 0});
+  model.firsts_differ = FirstsDiffer(repeated, first);
+  // Where first occurrences are nothing special they are times like any other.
+  if (!model.firsts_differ) single.insert(single.end(), first.begin(), first.end());
+  model.singles = static_cast<double>(single.size());
+  std::vector<KeyTime> stalls;
+  const std::vector<bool> outlier = FindOutliers(single);
+  for (size_t i = 0; i < single.size(); ++i) {
+    if (outlier[i]) {
+      stalls.push_back(single[i]);
+    } else {
+      regular.push_back({single[i].key, 1, single[i].time_ns, 0});
     }
   }
+  if (model.firsts_differ) model.TakeFirsts(first, regular);
   if (regular.empty()) return model;
   model.known = true;
   const Columns c = ColumnsOf(regular);
@@ -183,7 +190,12 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
                       cell.time / cell.count,
                       cell.count});
   }
-  model.smooth = CostCurve::Fit(std::move(points), model.noise);
+  model.smooth = CostCurve::Fit(std::move(points), model.curve.scale, model.noise);
+  for (const KeyTime& t : stalls) {
+    const double excess = t.time_ns - model.At(t.key);
+    model.stall_excess_ns += excess;
+    model.stall_excess_square += excess * excess;
+  }
   return model;
 }
 

@@ -38,10 +38,17 @@ struct TimeModel {
   double first_excess_variance = 0;
   double firsts = 0;
 
-  // `regular` are times of keys that had occurred before. `correlation` >= 1 inflates the
-  // noise's variance: the mean of neighbours is less certain than that of independent iterations.
-  static TimeModel Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> first,
-                       double correlation);
+  // Of the single times below: how many there were, and what those among them that were stalls took
+  // beyond the normal.
+  double singles = 0;
+  double stall_excess_ns = 0;
+  double stall_excess_square = 0;
+
+  // `regular` are times of keys that had occurred before, without stalls; `single` such times that
+  // nobody has looked at for stalls yet. `correlation` >= 1 inflates the noise's variance: the mean
+  // of neighbours is less certain than that of independent iterations.
+  static TimeModel Fit(std::vector<KeyTimes> regular, std::vector<KeyTime> single,
+                       absl::Span<const KeyTime> first, double correlation);
 
   // Learns what first occurrences cost on top and adds the rest of them to `regular`.
   void TakeFirsts(absl::Span<const KeyTime> first, std::vector<KeyTimes>& regular);
