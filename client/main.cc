@@ -2,6 +2,7 @@
 // in text.cc.
 #include <errno.h>
 #include <fcntl.h>
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <stdio.h>
 #include <string.h>
@@ -633,5 +634,7 @@ class Cli {
 int main(int argc, char** argv) {
   // What gRPC logs is said better by the status of the call.
   gpr_set_log_function([](gpr_log_func_args*) {});
+  // Never given back: gRPC's own clean-up may wait ten seconds for a poller.
+  grpc_init();
   return seqpoint::client::Cli().Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -1,6 +1,7 @@
 #include "daemon/rpc/server.h"
 
 #include <errno.h>
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -311,6 +312,10 @@ class Server::Impl {
     if (options.socket_path.empty() && options.tcp_address.empty()) {
       return absl::InvalidArgumentError("neither a socket nor a TCP address to listen on");
     }
+    // gRPC's own clean-up, after its last object is gone, may wait ten seconds for a poller. A
+    // reference that is never given back leaves it to the end of the process.
+    static const bool kept = (grpc_init(), true);
+    (void)kept;
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
