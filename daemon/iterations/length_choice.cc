@@ -127,7 +127,8 @@ class Proposer {
   void Propose() {
     Marks();
     Nvtx();
-    for (uint8_t lag : {0, 1, 2}) Copies(lag);
+    const uint8_t likely = LikelyLag();
+    for (int lag = 0; lag < 3; ++lag) Copies(static_cast<uint8_t>((likely + lag) % 3));
     Grids();
     Counts();
   }
@@ -193,6 +194,22 @@ class Proposer {
         }
       }
     }
+  }
+
+  // Copies behind the step belong to the micro-step before, as the matcher counts; copies on a
+  // stream of their own are the next batch's.
+  uint8_t LikelyLag() const {
+    const MicroStep& last = micro_steps_.back();
+    uint64_t compute = 0;
+    for (uint32_t i = last.begin; i < last.end; ++i) {
+      if (IsLaunch(stream_.calls()[i].op)) compute = stream_.calls()[i].stream;
+    }
+    for (uint32_t i = last.begin; i < last.end; ++i) {
+      const CallRecord& call = stream_.calls()[i];
+      if (call.op != static_cast<uint8_t>(Op::kCopyH2D)) continue;
+      return static_cast<uint8_t>((i > last.step ? 1 : 0) + (call.stream != compute ? 1 : 0));
+    }
+    return 0;
   }
 
   void Copies(uint8_t lag) {
@@ -454,6 +471,11 @@ double ExplainedShare(const std::vector<std::vector<double>>& keys, const std::v
 
 namespace {
 
+int Rank(const LengthSource& source) {
+  if (source.field == static_cast<uint8_t>(LengthField::kCallCount)) return 2;
+  return source.pattern.op == static_cast<uint8_t>(Op::kLaunch) ? 1 : 0;
+}
+
 // What a length should explain, over some rows of the table.
 struct Target {
   std::vector<size_t> rows;
@@ -588,17 +610,17 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
   const bool work_varies = !targets.empty();
   if (!work_varies && time_varies) targets.push_back(time);
   if (!varying.empty() && !targets.empty()) {
-    // Call counts come too late to choose what to measure, and explain what was launched by
-    // themselves.
-    std::vector<size_t> early = varying;
-    std::erase_if(early, [&](size_t column) {
-      return table.sources[column].field == static_cast<uint8_t>(LengthField::kCallCount);
-    });
-    choice.sources = SmallestSubset(table, early, targets);
-    if (choice.sources.empty() || Unexplained(table, choice.sources, targets) > 0.5) {
-      choice.sources = SmallestSubset(table, varying, targets);
+    // What is told or copied is exact; grids are rounded up, and explain what was launched by
+    // themselves; call counts do that, too, and come too late to choose what to measure.
+    constexpr double kEnough[] = {0.1, 0.5, 2};
+    for (int rank = 0; rank < 3; ++rank) {
+      std::vector<size_t> columns = varying;
+      std::erase_if(columns, [&](size_t column) { return Rank(table.sources[column]) > rank; });
+      if (columns.empty()) continue;
+      choice.sources = SmallestSubset(table, columns, targets);
+      if (Unexplained(table, choice.sources, targets) <= kEnough[rank]) break;
     }
-    choice.judged = true;
+    choice.judged = !choice.sources.empty();
     const auto explained = [&](const Target& target) {
       return 1 - Unexplained(table, choice.sources, {target});
     };
@@ -613,19 +635,28 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     choice.depends = choice.explained >= 0.5;
   }
   if (choice.sources.empty()) {
-    // Nothing to judge by (sorted batches hardly vary at first): the batch's copies are the best
-    // guess, those that vary before those that do not.
+    // Nothing to judge by (sorted batches hardly vary at first): what is told or copied is the best
+    // guess, that which varies before that which does not.
     for (const std::vector<size_t>* columns : {&varying, &usable}) {
       for (size_t column : *columns) {
-        const abi::LengthSource& source = table.sources[column];
-        const bool guess = source.pattern.op != static_cast<uint8_t>(Op::kLaunch);
-        if (guess && choice.sources.size() < (times_known ? 1 : 2)) {
-          choice.sources.push_back(column);
-        }
+        const LengthSource& source = table.sources[column];
+        if (Rank(source) != 0 || choice.sources.size() == 2) continue;
+        if (!choice.sources.empty() && source.lag != table.sources[choice.sources[0]].lag) continue;
+        choice.sources.push_back(column);
       }
       if (!choice.sources.empty()) break;
     }
-    if (times_known && !time_varies && !work_varies) choice.judged = true;
+    // Times that stay the same while what is copied varies.
+    const bool copies_vary = std::any_of(varying.begin(), varying.end(), [&](size_t column) {
+      int64_t least = INT64_MAX, most = 0;
+      for (size_t row : rows) {
+        least = std::min(least, table.value(row, column));
+        most = std::max(most, table.value(row, column));
+      }
+      return Rank(table.sources[column]) == 0 &&
+             static_cast<double>(most) >= 1.4 * static_cast<double>(least);
+    });
+    choice.judged = times_known && !time_varies && !work_varies && copies_vary;
   }
 
   std::vector<std::string> words;

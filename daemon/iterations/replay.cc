@@ -115,10 +115,11 @@ uint32_t WatchedOps(const abi::Rule& rule) {
     if ((pattern.match & (abi::kMatchPrevious | abi::kMatchNotPrevious)) != 0) {
       ops |= 1u << pattern.previous_op;
     }
-    // Between the upload of the parameters and that of the first batch there is often nothing but a
-    // memset.
+    // What ends a group: launches, and, between the upload of the parameters and that of the first
+    // batch, often nothing but a memset.
     if ((pattern.match & abi::kMatchNotPrevious) != 0) {
       ops |= 1u << static_cast<uint8_t>(abi::Op::kMemset);
+      ops |= 1u << static_cast<uint8_t>(abi::Op::kLaunch);
     }
   };
   add(rule.boundary);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
 namespace seqpoint::iterations {
@@ -18,6 +19,7 @@ using abi::Rule;
 // later, evaluation does not launch.
 constexpr double kLate = 0.55;
 constexpr size_t kStudiedTurns = 10;
+constexpr size_t kFewGraphs = 4;
 
 EventPattern On(Op op) {
   EventPattern pattern{};
@@ -51,7 +53,13 @@ struct Usage {
 class Chooser {
  public:
   Chooser(const CallStream& stream, const Occurrences& occurrences, const Loop& loop)
-      : stream_(stream), calls_(stream.calls()), occurrences_(occurrences), loop_(loop) {}
+      : stream_(stream), calls_(stream.calls()), occurrences_(occurrences), loop_(loop) {
+    absl::flat_hash_set<uint32_t> graphs;
+    for (uint32_t i = loop.turns.empty() ? 0 : loop.turns[0].region; i < loop.end; ++i) {
+      if (OpAt(i) == Op::kGraphLaunch) graphs.insert(What(i));
+    }
+    graphs_ = graphs.size();
+  }
 
   std::optional<ChosenRule> Choose();
 
@@ -86,6 +94,7 @@ class Chooser {
   const std::vector<CallRecord>& calls_;
   const Occurrences& occurrences_;
   const Loop& loop_;
+  size_t graphs_ = 0;  // different ones
 };
 
 std::vector<size_t> Chooser::RegularTurns() const {
@@ -102,6 +111,8 @@ std::vector<size_t> Chooser::RegularTurns() const {
 EventPattern Chooser::PatternOf(uint32_t call) const {
   const abi::MatchEvent event = ToMatchEvent(calls_[call], stream_.names());
   EventPattern pattern = On(OpAt(call));
+  // One graph per length: which one it is says nothing.
+  if (OpAt(call) == Op::kGraphLaunch && graphs_ > kFewGraphs) return pattern;
   if (event.name_hash != 0 && OpAt(call) != Op::kNvtxPop) {
     pattern.match = abi::kMatchName;
     pattern.name_hash = event.name_hash;
@@ -167,8 +178,8 @@ void Chooser::AddLaunch(uint32_t call, std::vector<BoundaryChoice>* choices) con
 }
 
 void Chooser::AddLaunchChoices(std::vector<BoundaryChoice>* choices) const {
-  const Turn& turn = loop_.turns.back();
-  const uint32_t first = turn.first_launch;
+  const size_t turn = RegularTurns().back();
+  const uint32_t first = loop_.turns[turn].first_launch;
   if (OpAt(first) == Op::kGraphLaunch) {
     choices->push_back({On(Op::kGraphLaunch), "graph launch", false});
     choices->push_back({PatternOf(first), "launch of one of the graphs", false});
@@ -176,7 +187,7 @@ void Chooser::AddLaunchChoices(std::vector<BoundaryChoice>* choices) const {
   }
   AddLaunch(first, choices);
   // The forward pass launches it a fixed number of times: evaluation does, too.
-  const uint32_t end = loop_.EndOf(loop_.turns.size() - 1);
+  const uint32_t end = loop_.EndOf(turn);
   uint32_t times = 0, last = first;
   for (uint32_t i = first; i < end; ++i) {
     if (What(i) != What(first)) continue;
@@ -220,14 +231,14 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
       if (std::find(seen.begin(), seen.end(), What(i)) == seen.end()) seen.push_back(What(i));
     }
     for (uint32_t symbol : seen) ++present[symbol];
-    order = std::move(seen);
+    if (turn.regular) order = std::move(seen);
   }
   const auto always = [&](uint32_t symbol) {
     return present[symbol] * 10 >= loop_.turns.size() * 9;
   };
 
   std::vector<BoundaryChoice> nvtx, copy, memset, wait, launch, record, sync, readback;
-  const Turn& last = loop_.turns.back();
+  const Turn& last = loop_.turns[RegularTurns().back()];
   for (uint32_t symbol : order) {
     if (!always(symbol)) continue;
     uint32_t call = last.region;
@@ -491,7 +502,7 @@ std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary, uint32_t 
 // The GPU start of an iteration: a copy, memset or graph launch in compute order, close to the
 // begin, or between the step and the next begin.
 void Chooser::ChooseClock(ChosenRule* chosen) const {
-  const uint64_t stream = calls_[loop_.turns.back().first_launch].stream;
+  const uint64_t stream = calls_[loop_.turns[RegularTurns().back()].first_launch].stream;
   const auto stamped = [&](uint32_t i) {
     const Op op = OpAt(i);
     return (op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kCopyD2D || op == Op::kMemset ||
@@ -563,6 +574,9 @@ std::optional<ChosenRule> Chooser::Choose() {
     if (nvtx && evaluation_seen) tried.push_back(kNoCall);
     if (nvtx) tried.insert(tried.end(), nvtx_steps.begin(), nvtx_steps.end());
     tried.insert(tried.end(), steps.begin(), steps.end());
+    // A graph that holds the whole iteration is its step as well.
+    const uint32_t first = loop_.turns[RegularTurns().back()].first_launch;
+    if (steps.empty() && OpAt(first) == Op::kGraphLaunch) tried.push_back(first);
     if (steps.empty()) tried.push_back(kNoCall);
     for (uint32_t step : tried) {
       std::optional<ChosenRule> chosen = Try(boundary, step);
