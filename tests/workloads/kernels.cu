@@ -276,12 +276,12 @@ void Gemm(const Queue& queue, const GemmCall& call) {
                                        static_cast<int>(queue.workspace_floats / outputs));
   const GemmFamily family = Family(variant.tile);
   const bool split = variant.splits > 1;
-  GemmArgs args{call.a,        call.b,
-                call.c,        call.m,
+  GemmArgs args{call.a.data,   call.b.data,
+                call.c.data,   call.m,
                 call.n,        call.k,
-                call.lda,      call.ldb,
-                call.ldc,      call.stride_a,
-                call.stride_b, call.stride_c,
+                call.a.ld,     call.b.ld,
+                call.c.ld,     call.a.stride,
+                call.b.stride, call.c.stride,
                 call.alpha,    call.accumulate ? 1.0f : 0.0f,
                 call.k};
   SwgpuWork work{};
@@ -300,13 +300,13 @@ void Gemm(const Queue& queue, const GemmCall& call) {
                   static_cast<unsigned>((call.m + family.rows - 1) / family.rows),
                   static_cast<unsigned>(split ? variant.splits : call.batch));
   const GemmKernel& variant_kernel =
-      call.transpose_a ? family.tn : (call.transpose_b ? family.nt : family.nn);
+      call.a.transposed ? family.tn : (call.b.transposed ? family.nt : family.nn);
   Launch(queue, work, variant_kernel.name, variant_kernel.kernel, grid,
          dim3(static_cast<unsigned>(family.threads)), args);
   if (!split) return;
   Launch(queue, Work(m * n * variant.splits, m * n * (variant.splits + call.accumulate), m * n),
          NAMED(splitk_reduce), dim3(static_cast<unsigned>(Blocks(outputs, kThreads))),
-         dim3(kThreads), queue.workspace, variant.splits, outputs, call.c, call.n, call.ldc,
+         dim3(kThreads), queue.workspace, variant.splits, outputs, call.c.data, call.n, call.c.ld,
          call.accumulate ? 1.0f : 0.0f);
 }
 

@@ -17,26 +17,29 @@
 
 namespace seqpoint::workload {
 
-// C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] (+ C if accumulate), `batch` times with the given
-// strides.
+// C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] (+ C if accumulate), `batch` times, `stride` floats
+// apart. Not both operands may be transposed.
+struct Operand {
+  const float* data = nullptr;
+  int ld = 0;
+  bool transposed = false;
+  int64_t stride = 0;
+};
+struct Output {
+  float* data = nullptr;
+  int ld = 0;
+  int64_t stride = 0;
+};
 struct GemmCall {
-  bool transpose_a = false;
-  bool transpose_b = false;
   int m = 0;
   int n = 0;
   int k = 0;
-  const float* a = nullptr;
-  int lda = 0;
-  const float* b = nullptr;
-  int ldb = 0;
-  float* c = nullptr;
-  int ldc = 0;
+  Operand a;
+  Operand b;
+  Output c;
   bool accumulate = false;
   float alpha = 1;
   int batch = 1;
-  int64_t stride_a = 0;
-  int64_t stride_b = 0;
-  int64_t stride_c = 0;
 };
 void Gemm(const Queue& queue, const GemmCall& call);
 

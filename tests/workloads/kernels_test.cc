@@ -56,24 +56,21 @@ TEST(GemmTest, EveryVariantAndLayoutMultiplies) {
   for (const auto& s : shapes) {
     ASSERT_EQ(PickGemm(s.m, s.n, s.k, s.batch, 8).tile, s.tile);
     for (int layout = 0; layout < 3; ++layout) {
-      GemmCall call{.transpose_a = layout == 2, .transpose_b = layout == 1, .m = s.m, .n = s.n};
-      call.k = s.k;
-      call.batch = s.batch;
-      call.stride_a = s.m * s.k;
-      call.stride_b = s.k * s.n;
-      call.stride_c = s.m * s.n;
       const auto a = Values(static_cast<size_t>(s.batch * s.m * s.k), 1);
       const auto b = Values(static_cast<size_t>(s.batch * s.k * s.n), 2);
       auto c = Values(static_cast<size_t>(s.batch * s.m * s.n), 3);
       const auto before = c;
-      call.a = a.data();
-      call.lda = call.transpose_a ? s.m : s.k;
-      call.b = b.data();
-      call.ldb = call.transpose_b ? s.k : s.n;
-      call.c = c.data();
-      call.ldc = s.n;
-      call.alpha = s.tile == GemmTile::kSplitK ? 1.0f : 0.5f;
-      call.accumulate = layout == 1;
+      const bool transpose_a = layout == 2;
+      const bool transpose_b = layout == 1;
+      const GemmCall call{.m = s.m,
+                          .n = s.n,
+                          .k = s.k,
+                          .a = {a.data(), transpose_a ? s.m : s.k, transpose_a, s.m * s.k},
+                          .b = {b.data(), transpose_b ? s.k : s.n, transpose_b, s.k * s.n},
+                          .c = {c.data(), s.n, s.m * s.n},
+                          .accumulate = layout == 1,
+                          .alpha = s.tile == GemmTile::kSplitK ? 1.0f : 0.5f,
+                          .batch = s.batch};
       Gemm(queue, call);
       float worst = 0;
       for (int z = 0; z < s.batch; ++z) {
@@ -81,8 +78,8 @@ TEST(GemmTest, EveryVariantAndLayoutMultiplies) {
           for (int j = 0; j < s.n; ++j) {
             double sum = 0;
             for (int k = 0; k < s.k; ++k) {
-              const int at_a = call.transpose_a ? k * s.m + i : i * s.k + k;
-              const int at_b = call.transpose_b ? j * s.k + k : k * s.n + j;
+              const int at_a = transpose_a ? k * s.m + i : i * s.k + k;
+              const int at_b = transpose_b ? j * s.k + k : k * s.n + j;
               sum += static_cast<double>(a[static_cast<size_t>(z * s.m * s.k + at_a)]) *
                      static_cast<double>(b[static_cast<size_t>(z * s.k * s.n + at_b)]);
             }

@@ -41,7 +41,7 @@ class Gnmt : public Model {
       decoder_.push_back(DeclareLstm(layer == 0 ? h : 2 * h));
     }
     query_ = parameters_.Declare(h, h, Scale(h));
-    keys_ = parameters_.Declare(config.layers == 1 ? 2 * h : h, h, Scale(h));
+    keys_ = parameters_.Declare(h, h, Scale(h));
     output_ = parameters_.Declare(h, config.vocabulary, Scale(h));
     output_bias_ = parameters_.Declare(1, config.vocabulary, 0);
   }

@@ -28,7 +28,7 @@ namespace seqpoint::workload {
 struct ModelConfig {
   std::string name;
   int hidden = 0;
-  int layers = 0;                  // gnmt: of the encoder and of the decoder
+  int layers = 0;                  // gnmt: of the encoder and of the decoder, at least 2
   int vocabulary = 0;              // gnmt, transformer, fixed
   int rnn_chunk = 4;               // ds2: time steps per launch
   int channels = 16;               // ds2: of both convolutions

@@ -154,6 +154,9 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   options.readback_every = readback == "never" ? 0 : std::stoi(readback);
 
   const bool transformer = model == "transformer" || model == "fixed";
+  if (model == "gnmt" && options.model.layers < 2) {
+    return Usage{2, "--layers: gnmt needs 2 or more: attention feeds the second decoder layer\n"};
+  }
   if (options.graphs && !transformer) {
     return Usage{2, absl::StrCat("--graphs: ", model,
                                  " launches per time step; only transformer and fixed can be "

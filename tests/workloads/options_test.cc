@@ -63,6 +63,7 @@ TEST(OptionsTest, RefusesWhatCannotWorkAndSaysWhy) {
   EXPECT_THAT(Bad({"--batch", "0"}).text, HasSubstr("--batch"));
   EXPECT_THAT(Bad({"--readback", "0"}).text, HasSubstr("--readback"));
   EXPECT_THAT(Bad({"--histogram", "alpaca", "--lengths", "x.csv"}).text, HasSubstr("excludes"));
+  EXPECT_THAT(Bad({"--layers", "1"}).text, HasSubstr("gnmt needs 2 or more"));
   EXPECT_THAT(Bad({"--graphs"}).text, HasSubstr("only transformer and fixed"));
   EXPECT_THAT(Bad({"--model", "transformer", "--hidden", "100"}).text,
               HasSubstr("100 is not a multiple of 64"));

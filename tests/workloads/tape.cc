@@ -91,6 +91,10 @@ bool Tape::Claim(Tensor* tensor) {
   return std::exchange(tensor->has_grad, true);
 }
 
+void Tape::ClaimZeroed(Tensor* tensor) {
+  if (!Claim(tensor)) MemsetZero(queue_.stream, tensor->grad, tensor->Count() * sizeof(float));
+}
+
 void Tape::AddGradient(Tensor* to, const float* grad) {
   const bool accumulate = Claim(to);
   CopyMatrix(queue_, grad, to->columns, to->grad, to->columns, to->rows, to->columns, accumulate);
@@ -102,9 +106,7 @@ Tensor* Tape::Embedding(const int* tokens, Tensor* table, Tensor* positions, int
                   out->value, rows, table->columns);
   OnBackward([=, this] {
     for (Tensor* parameter : {table, positions}) {
-      if (parameter != nullptr && !Claim(parameter)) {
-        MemsetZero(queue_.stream, parameter->grad, parameter->Count() * sizeof(float));
-      }
+      if (parameter != nullptr) ClaimZeroed(parameter);
     }
     EmbeddingScatterAdd(queue_, tokens, out->grad, table->grad,
                         positions ? positions->grad : nullptr, batch, rows, table->columns);
@@ -114,33 +116,29 @@ Tensor* Tape::Embedding(const int* tokens, Tensor* table, Tensor* positions, int
 
 Tensor* Tape::Linear(Tensor* x, Tensor* weight) {
   Tensor* out = New(x->rows, weight->columns);
-  GemmCall forward{.m = x->rows, .n = weight->columns, .k = x->columns};
-  forward.a = x->value;
-  forward.lda = x->columns;
-  forward.b = weight->value;
-  forward.ldb = weight->columns;
-  forward.c = out->value;
-  forward.ldc = out->columns;
-  Gemm(queue_, forward);
+  Gemm(queue_, {.m = x->rows,
+                .n = weight->columns,
+                .k = x->columns,
+                .a = {x->value, x->columns},
+                .b = {weight->value, weight->columns},
+                .c = {out->value, out->columns}});
   OnBackward([=, this] {
-    GemmCall weights{.transpose_a = true, .m = x->columns, .n = out->columns, .k = x->rows};
-    weights.a = x->value;
-    weights.lda = x->columns;
-    weights.b = out->grad;
-    weights.ldb = out->columns;
-    weights.accumulate = Claim(weight);
-    weights.c = weight->grad;
-    weights.ldc = weight->columns;
-    Gemm(queue_, weights);
-    GemmCall data{.transpose_b = true, .m = x->rows, .n = x->columns, .k = out->columns};
-    data.a = out->grad;
-    data.lda = out->columns;
-    data.b = weight->value;
-    data.ldb = weight->columns;
-    data.accumulate = Claim(x);
-    data.c = x->grad;
-    data.ldc = x->columns;
-    Gemm(queue_, data);
+    const bool weight_grad = Claim(weight);
+    Gemm(queue_, {.m = x->columns,
+                  .n = out->columns,
+                  .k = x->rows,
+                  .a = {x->value, x->columns, true},
+                  .b = {out->grad, out->columns},
+                  .c = {weight->grad, weight->columns},
+                  .accumulate = weight_grad});
+    const bool x_grad = Claim(x);
+    Gemm(queue_, {.m = x->rows,
+                  .n = x->columns,
+                  .k = out->columns,
+                  .a = {out->grad, out->columns},
+                  .b = {weight->value, weight->columns, true},
+                  .c = {x->grad, x->columns},
+                  .accumulate = x_grad});
   });
   return out;
 }
@@ -150,7 +148,7 @@ Tensor* Tape::BiasActivate(Tensor* x, Tensor* bias, Activation activation) {
   Tensor* out = New(x->rows, x->columns);
   BiasActivation(queue_, activation, x->value, bias->value, out->value, x->rows, x->columns);
   OnBackward([=, this] {
-    if (!Claim(bias)) MemsetZero(queue_.stream, bias->grad, bias->Count() * sizeof(float));
+    ClaimZeroed(bias);
     if (activation == Activation::kNone) {
       // The gradient passes through unchanged.
       x->grad = out->grad;
@@ -199,11 +197,8 @@ Tensor* Tape::AddLayerNorm(Tensor* a, Tensor* b, Tensor* gamma, Tensor* beta) {
   LayerNorm(queue_, a->value, b ? b->value : nullptr, gamma->value, beta->value, sum, stats,
             out->value, a->rows, a->columns);
   OnBackward([=, this] {
-    for (Tensor* parameter : {gamma, beta}) {
-      if (!Claim(parameter)) {
-        MemsetZero(queue_.stream, parameter->grad, parameter->Count() * sizeof(float));
-      }
-    }
+    ClaimZeroed(gamma);
+    ClaimZeroed(beta);
     LayerNormParameters(queue_, sum, stats, out->grad, gamma->grad, beta->grad, a->rows,
                         a->columns);
     float* grad = arena_->Floats(a->Count());
@@ -222,14 +217,13 @@ void Tape::Lstm(Tensor* x, const LstmParameters& parameters, int batch, bool rev
   float* gates = arena_->Floats(4 * state * static_cast<size_t>(steps));
   float* cells = arena_->Floats(state * static_cast<size_t>(steps));
 
-  GemmCall input{.m = x->rows, .n = 4 * hidden, .k = x->columns};
-  input.a = x->value;
-  input.lda = x->columns;
-  input.b = parameters.input->value;
-  input.ldb = 4 * hidden;
-  input.c = gates;
-  input.ldc = 4 * hidden;
-  Gemm(queue_, input);
+  const int wide = 4 * hidden;
+  Gemm(queue_, {.m = x->rows,
+                .n = wide,
+                .k = x->columns,
+                .a = {x->value, x->columns},
+                .b = {parameters.input->value, wide},
+                .c = {gates, wide}});
 
   auto time = [=](int step) { return static_cast<size_t>(reverse ? steps - 1 - step : step); };
   auto h = [=](int step) {
@@ -238,15 +232,13 @@ void Tape::Lstm(Tensor* x, const LstmParameters& parameters, int batch, bool rev
   for (int step = 0; step < steps; ++step) {
     float* gate = gates + time(step) * 4 * state;
     if (step > 0) {
-      GemmCall recurrent{.m = batch, .n = 4 * hidden, .k = hidden};
-      recurrent.a = h(step - 1);
-      recurrent.lda = out->columns;
-      recurrent.b = parameters.recurrent->value;
-      recurrent.ldb = 4 * hidden;
-      recurrent.c = gate;
-      recurrent.ldc = 4 * hidden;
-      recurrent.accumulate = true;
-      Gemm(queue_, recurrent);
+      Gemm(queue_, {.m = batch,
+                    .n = wide,
+                    .k = hidden,
+                    .a = {h(step - 1), out->columns},
+                    .b = {parameters.recurrent->value, wide},
+                    .c = {gate, wide},
+                    .accumulate = true});
     }
     LstmCellForward(queue_, gate, parameters.bias->value,
                     step > 0 ? cells + time(step - 1) * state : nullptr, cells + time(step) * state,
@@ -258,6 +250,7 @@ void Tape::Lstm(Tensor* x, const LstmParameters& parameters, int batch, bool rev
 void Tape::LstmBackward(Tensor* x, const LstmParameters& parameters, int batch, bool reverse,
                         Tensor* out, int offset, float* gates, float* cells) {
   const int hidden = parameters.recurrent->rows;
+  const int wide = 4 * hidden;
   const int steps = x->rows / batch;
   const size_t state = static_cast<size_t>(batch) * static_cast<size_t>(hidden);
   const size_t out_step = static_cast<size_t>(batch) * static_cast<size_t>(out->columns);
@@ -272,57 +265,45 @@ void Tape::LstmBackward(Tensor* x, const LstmParameters& parameters, int batch, 
                      cells + time(step) * state, out->grad + time(step) * out_step + offset,
                      out->columns, last ? nullptr : d_h, d_c, last, batch, hidden);
     if (step == 0) break;
-    GemmCall recurrent{.transpose_b = true, .m = batch, .n = hidden, .k = 4 * hidden};
-    recurrent.a = gate;
-    recurrent.lda = 4 * hidden;
-    recurrent.b = parameters.recurrent->value;
-    recurrent.ldb = 4 * hidden;
-    recurrent.c = d_h;
-    recurrent.ldc = hidden;
-    Gemm(queue_, recurrent);
+    Gemm(queue_, {.m = batch,
+                  .n = hidden,
+                  .k = wide,
+                  .a = {gate, wide},
+                  .b = {parameters.recurrent->value, wide, true},
+                  .c = {d_h, hidden}});
   }
 
-  GemmCall input{.transpose_a = true, .m = x->columns, .n = 4 * hidden, .k = x->rows};
-  input.a = x->value;
-  input.lda = x->columns;
-  input.b = gates;
-  input.ldb = 4 * hidden;
-  input.accumulate = Claim(parameters.input);
-  input.c = parameters.input->grad;
-  input.ldc = 4 * hidden;
-  Gemm(queue_, input);
+  const bool input_grad = Claim(parameters.input);
+  Gemm(queue_, {.m = x->columns,
+                .n = wide,
+                .k = x->rows,
+                .a = {x->value, x->columns, true},
+                .b = {gates, wide},
+                .c = {parameters.input->grad, wide},
+                .accumulate = input_grad});
 
+  // Step s takes h of step s - 1: the same rows, shifted by one time step. A single step leaves k =
+  // 0.
   const bool recurrent_grad = Claim(parameters.recurrent);
-  if (steps > 1) {
-    // Step s takes h of step s - 1: the same rows, shifted by one time step.
-    GemmCall recurrent{.transpose_a = true, .m = hidden, .n = 4 * hidden, .k = (steps - 1) * batch};
-    recurrent.a = out->value + offset + (reverse ? out_step : 0);
-    recurrent.lda = out->columns;
-    recurrent.b = gates + (reverse ? 0 : 4 * state);
-    recurrent.ldb = 4 * hidden;
-    recurrent.accumulate = recurrent_grad;
-    recurrent.c = parameters.recurrent->grad;
-    recurrent.ldc = 4 * hidden;
-    Gemm(queue_, recurrent);
-  } else if (!recurrent_grad) {
-    MemsetZero(queue_.stream, parameters.recurrent->grad,
-               parameters.recurrent->Count() * sizeof(float));
-  }
+  Gemm(queue_, {.m = hidden,
+                .n = wide,
+                .k = (steps - 1) * batch,
+                .a = {out->value + offset + (reverse ? out_step : 0), out->columns, true},
+                .b = {gates + (reverse ? 0 : 4 * state), wide},
+                .c = {parameters.recurrent->grad, wide},
+                .accumulate = recurrent_grad});
 
-  if (!Claim(parameters.bias)) {
-    MemsetZero(queue_.stream, parameters.bias->grad, parameters.bias->Count() * sizeof(float));
-  }
-  ColumnSum(queue_, gates, parameters.bias->grad, x->rows, 4 * hidden);
+  ClaimZeroed(parameters.bias);
+  ColumnSum(queue_, gates, parameters.bias->grad, x->rows, wide);
 
-  GemmCall data{.transpose_b = true, .m = x->rows, .n = x->columns, .k = 4 * hidden};
-  data.a = gates;
-  data.lda = 4 * hidden;
-  data.b = parameters.input->value;
-  data.ldb = 4 * hidden;
-  data.accumulate = Claim(x);
-  data.c = x->grad;
-  data.ldc = x->columns;
-  Gemm(queue_, data);
+  const bool x_grad = Claim(x);
+  Gemm(queue_, {.m = x->rows,
+                .n = x->columns,
+                .k = wide,
+                .a = {gates, wide},
+                .b = {parameters.input->value, wide, true},
+                .c = {x->grad, x->columns},
+                .accumulate = x_grad});
 }
 
 Tensor* Tape::Rnn(Tensor* x, const RnnParameters& parameters, int batch, int chunk) {
@@ -348,25 +329,17 @@ Tensor* Tape::Rnn(Tensor* x, const RnnParameters& parameters, int batch, int chu
                   std::max(0, from - chunk), batch, hidden);
     }
     const bool accumulate = Claim(parameters.recurrent);
-    if (!accumulate && steps == 1) {
-      MemsetZero(queue_.stream, parameters.recurrent->grad,
-                 parameters.recurrent->Count() * sizeof(float));
-    }
-    for (size_t direction = 0; direction < 2 && steps > 1; ++direction) {
+    for (size_t direction = 0; direction < 2; ++direction) {
       const size_t column = direction * static_cast<size_t>(hidden);
-      GemmCall call{.transpose_a = true, .m = hidden, .n = hidden, .k = (steps - 1) * batch};
-      call.a = h->value + column + (direction == 0 ? 0 : step_floats);
-      call.lda = 2 * hidden;
-      call.b = gx->grad + column + (direction == 0 ? step_floats : 0);
-      call.ldb = 2 * hidden;
-      call.accumulate = accumulate;
-      call.c = parameters.recurrent->grad + direction * square;
-      call.ldc = hidden;
-      Gemm(queue_, call);
+      Gemm(queue_, {.m = hidden,
+                    .n = hidden,
+                    .k = (steps - 1) * batch,
+                    .a = {h->value + column + (direction == 0 ? 0 : step_floats), 2 * hidden, true},
+                    .b = {gx->grad + column + (direction == 0 ? step_floats : 0), 2 * hidden},
+                    .c = {parameters.recurrent->grad + direction * square, hidden},
+                    .accumulate = accumulate});
     }
-    if (!Claim(parameters.bias)) {
-      MemsetZero(queue_.stream, parameters.bias->grad, parameters.bias->Count() * sizeof(float));
-    }
+    ClaimZeroed(parameters.bias);
     ColumnSum(queue_, gx->grad, parameters.bias->grad, gx->rows, gx->columns);
   });
   return h;
@@ -378,56 +351,40 @@ void Tape::Attention(const AttentionShape& shape, HeadView q, HeadView k, HeadVi
   const size_t scores = static_cast<size_t>(rows) * static_cast<size_t>(s.keys);
   float* p = arena_->Floats(scores);
 
-  // [queries, keys] or [queries, width] products for every head.
-  GemmCall left{.m = s.queries, .k = s.width};
-  left.lda = s.q_ld;
-  left.stride_a = s.q_stride;
-  left.batch = s.batch;
+  const int64_t p_stride = static_cast<int64_t>(s.queries) * s.keys;
+  const float* q_value = q.tensor->value + q.offset;
+  const float* k_value = k.tensor->value + k.offset;
+  const float* v_value = v.tensor->value + v.offset;
+
   if (s.keys <= kShortAttentionKeys) {
-    AttentionShort(queue_, s, q.tensor->value + q.offset, k.tensor->value + k.offset,
-                   v.tensor->value + v.offset, p, out->value);
+    AttentionShort(queue_, s, q_value, k_value, v_value, p, out->value);
   } else {
-    GemmCall score = left;
-    score.transpose_b = true;
-    score.n = s.keys;
-    score.a = q.tensor->value + q.offset;
-    score.b = k.tensor->value + k.offset;
-    score.ldb = s.k_ld;
-    score.stride_b = s.k_stride;
-    score.c = p;
-    score.ldc = s.keys;
-    score.stride_c = static_cast<int64_t>(s.queries) * s.keys;
-    score.alpha = s.scale;
-    Gemm(queue_, score);
+    Gemm(queue_, {.m = s.queries,
+                  .n = s.keys,
+                  .k = s.width,
+                  .a = {q_value, s.q_ld, false, s.q_stride},
+                  .b = {k_value, s.k_ld, true, s.k_stride},
+                  .c = {p, s.keys, p_stride},
+                  .alpha = s.scale,
+                  .batch = s.batch});
     Softmax(queue_, p, rows, s.keys);
-    GemmCall context{.m = s.queries, .n = s.width, .k = s.keys};
-    context.a = p;
-    context.lda = s.keys;
-    context.stride_a = score.stride_c;
-    context.b = v.tensor->value + v.offset;
-    context.ldb = s.k_ld;
-    context.stride_b = s.k_stride;
-    context.c = out->value;
-    context.ldc = s.out_ld;
-    context.stride_c = s.out_stride;
-    context.batch = s.batch;
-    Gemm(queue_, context);
+    Gemm(queue_, {.m = s.queries,
+                  .n = s.width,
+                  .k = s.keys,
+                  .a = {p, s.keys, false, p_stride},
+                  .b = {v_value, s.k_ld, false, s.k_stride},
+                  .c = {out->value, s.out_ld, s.out_stride},
+                  .batch = s.batch});
   }
   OnBackward([=, this] {
-    const int64_t score_stride = static_cast<int64_t>(s.queries) * s.keys;
     float* d_p = arena_->Floats(scores);
-    GemmCall d_scores{.transpose_b = true, .m = s.queries, .n = s.keys, .k = s.width};
-    d_scores.a = out->grad;
-    d_scores.lda = s.out_ld;
-    d_scores.stride_a = s.out_stride;
-    d_scores.b = v.tensor->value + v.offset;
-    d_scores.ldb = s.k_ld;
-    d_scores.stride_b = s.k_stride;
-    d_scores.c = d_p;
-    d_scores.ldc = s.keys;
-    d_scores.stride_c = score_stride;
-    d_scores.batch = s.batch;
-    Gemm(queue_, d_scores);
+    Gemm(queue_, {.m = s.queries,
+                  .n = s.keys,
+                  .k = s.width,
+                  .a = {out->grad, s.out_ld, false, s.out_stride},
+                  .b = {v_value, s.k_ld, true, s.k_stride},
+                  .c = {d_p, s.keys, p_stride},
+                  .batch = s.batch});
     SoftmaxBackward(queue_, p, d_p, rows, s.keys);
 
     // Views of one tensor either are disjoint, and share its state before this operation, or are
@@ -437,45 +394,32 @@ void Tape::Attention(const AttentionShape& shape, HeadView q, HeadView k, HeadVi
     const bool had_v =
         v.tensor != k.tensor ? Claim(v.tensor) : (v.offset == k.offset ? true : had_k);
 
-    GemmCall d_q{.m = s.queries, .n = s.width, .k = s.keys};
-    d_q.a = d_p;
-    d_q.lda = s.keys;
-    d_q.stride_a = score_stride;
-    d_q.b = k.tensor->value + k.offset;
-    d_q.ldb = s.k_ld;
-    d_q.stride_b = s.k_stride;
-    d_q.c = q.tensor->grad + q.offset;
-    d_q.ldc = s.q_ld;
-    d_q.stride_c = s.q_stride;
-    d_q.alpha = s.scale;
-    d_q.accumulate = had_q;
-    d_q.batch = s.batch;
-    Gemm(queue_, d_q);
-
-    GemmCall d_k{.transpose_a = true, .m = s.keys, .n = s.width, .k = s.queries};
-    d_k.a = d_p;
-    d_k.lda = s.keys;
-    d_k.stride_a = score_stride;
-    d_k.b = q.tensor->value + q.offset;
-    d_k.ldb = s.q_ld;
-    d_k.stride_b = s.q_stride;
-    d_k.c = k.tensor->grad + k.offset;
-    d_k.ldc = s.k_ld;
-    d_k.stride_c = s.k_stride;
-    d_k.alpha = s.scale;
-    d_k.accumulate = had_k;
-    d_k.batch = s.batch;
-    Gemm(queue_, d_k);
-
-    GemmCall d_v = d_k;
-    d_v.a = p;
-    d_v.b = out->grad;
-    d_v.ldb = s.out_ld;
-    d_v.stride_b = s.out_stride;
-    d_v.c = v.tensor->grad + v.offset;
-    d_v.alpha = 1;
-    d_v.accumulate = had_v;
-    Gemm(queue_, d_v);
+    Gemm(queue_, {.m = s.queries,
+                  .n = s.width,
+                  .k = s.keys,
+                  .a = {d_p, s.keys, false, p_stride},
+                  .b = {k_value, s.k_ld, false, s.k_stride},
+                  .c = {q.tensor->grad + q.offset, s.q_ld, s.q_stride},
+                  .accumulate = had_q,
+                  .alpha = s.scale,
+                  .batch = s.batch});
+    Gemm(queue_, {.m = s.keys,
+                  .n = s.width,
+                  .k = s.queries,
+                  .a = {d_p, s.keys, true, p_stride},
+                  .b = {q_value, s.q_ld, false, s.q_stride},
+                  .c = {k.tensor->grad + k.offset, s.k_ld, s.k_stride},
+                  .accumulate = had_k,
+                  .alpha = s.scale,
+                  .batch = s.batch});
+    Gemm(queue_, {.m = s.keys,
+                  .n = s.width,
+                  .k = s.queries,
+                  .a = {p, s.keys, true, p_stride},
+                  .b = {out->grad, s.out_ld, false, s.out_stride},
+                  .c = {v.tensor->grad + v.offset, s.k_ld, s.k_stride},
+                  .accumulate = had_v,
+                  .batch = s.batch});
   });
 }
 
@@ -483,7 +427,7 @@ Tensor* Tape::Convolution(const ConvShape& shape, Tensor* x, Tensor* filter) {
   Tensor* out = New(shape.OutTime() * shape.batch, shape.out_channels * shape.OutFrequency());
   Conv(queue_, shape, x->value, filter->value, out->value);
   OnBackward([=, this] {
-    if (!Claim(filter)) MemsetZero(queue_.stream, filter->grad, filter->Count() * sizeof(float));
+    ClaimZeroed(filter);
     ConvFilterGradient(queue_, shape, x->value, out->grad, filter->grad);
     if (!x->needs_grad) return;
     Claim(x);

@@ -137,6 +137,8 @@ class Tape {
   void OnBackward(std::function<void()> step);
   // Makes sure that `tensor` has a gradient buffer; says whether it already holds a gradient.
   bool Claim(Tensor* tensor);
+  // The same for operations that can only add: a buffer without a gradient is cleared.
+  void ClaimZeroed(Tensor* tensor);
   void LstmBackward(Tensor* x, const LstmParameters& parameters, int batch, bool reverse,
                     Tensor* out, int offset, float* gates, float* cells);
   void AddGradient(Tensor* to, const float* grad);
