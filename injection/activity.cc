@@ -221,7 +221,7 @@ void Activity::Decode(const CUpti_Activity* record) {
       abi::KernelRecord& out = data.kernel;
       out.type = static_cast<uint16_t>(DataType::kKernel);
       out.device = static_cast<uint16_t>(in->deviceId);
-      out.name_id = names_->Intern(in->name).id;
+      out.name_id = names_->InternKernel(in->name).id;
       out.start_ns = in->start;
       out.end_ns = in->end;
       out.correlation_id = in->correlationId;

@@ -30,5 +30,6 @@ extern "C" {
 
 void seqpoint_iteration_begin(int64_t length) { OnMark(length, 0); }
 void seqpoint_iteration_begin2(int64_t length0, int64_t length1) { OnMark(length0, length1); }
+int seqpoint_active(void) { return g_guest != nullptr && g_guest->ring.active() ? 1 : 0; }
 const char* seqpoint_version(void) { return seqpoint::inject::kLibraryVersion; }
 }

@@ -110,9 +110,11 @@ void CallStream::Start() {
 }
 
 void CallStream::OnCall(const Call& call) {
-  if (!Watches(call.op)) return;
   Guest* guest = g_guest;
-  const NameRef name = guest->names.Intern(call.name);
+  // The ring is not there in a child that was forked past every handler.
+  if (!Watches(call.op) || !guest->ring.active()) return;
+  const NameRef name = call.op == Op::kLaunch ? guest->names.InternKernel(call.name)
+                                              : guest->names.Intern(call.name);
   // NVTX names are matched by their shape; that takes longer than anything that holds the lock.
   abi::NameShape shape;
   bool shaped = IsNvtx(call.op) && matching_.load(std::memory_order_relaxed);

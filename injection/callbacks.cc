@@ -14,6 +14,7 @@ using abi::Op;
 constexpr CUpti_CallbackId kResources[] = {
     CUPTI_CBID_RESOURCE_CONTEXT_CREATED,
     CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING,
+    CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING,
     CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING,
 };
 
@@ -257,6 +258,9 @@ void OnResource(uint32_t cbid, const CUpti_ResourceData& data) {
       guest->RemoveContext(data.context);
       guest->helper.Wake();
       break;
+    case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
+      guest->names.ForgetAddresses();
+      break;
     case CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING:
       if (data.resourceDescriptor != nullptr) {
         guest->graphs.Forget(
@@ -329,6 +333,7 @@ bool Callbacks::Subscribe() {
     }
     return false;
   }
+  g_guest->names.ForgetAddresses();  // modules may have gone while nobody watched
   for (const CUpti_CallbackId id : kResources) {
     cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id);
   }

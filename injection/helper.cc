@@ -76,6 +76,12 @@ void Helper::Loop() {
     if (now_ns >= next_clock_ns_) {
       guest->clock.Check();
       guest->activity.CheckForTheft(guest->stream.clocked());
+      if (guest->names.overflows() != 0) {
+        guest->features.Report(abi::Feature::kMatcher, abi::FeatureState::kFailed, 0,
+                               "more than %u different names: later ones are recorded without a "
+                               "name; are there NVTX ranges with a number in each name?",
+                               Names::kCapacity);
+      }
       next_clock_ns_ = now_ns + kClockEveryNs;
     }
     seen = wake_.Wait(seen, IntervalNs());

@@ -27,9 +27,10 @@ target_include_directories(seqpoint_inject PRIVATE ${PROJECT_SOURCE_DIR} ${PROJE
 target_compile_options(seqpoint_inject PRIVATE ${guest_options} ${no_sanitizer})
 set_target_properties(seqpoint_inject PROPERTIES LINKER_LANGUAGE C
   LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/inject.version)
-# nodelete: CUPTI and NVTX keep pointers into the library.
+# nodelete: CUPTI and NVTX keep pointers into the library. Bsymbolic: a copy of the library in the
+# same process must mean itself by its own names.
 target_link_options(seqpoint_inject PRIVATE ${no_sanitizer} -nostartfiles -Wl,-z,defs -Wl,-z,now
-  -Wl,-z,nodelete -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/inject.version)
+  -Wl,-z,nodelete -Wl,-Bsymbolic -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/inject.version)
 target_link_libraries(seqpoint_inject PRIVATE seqpoint_cuda_headers ${CMAKE_DL_LIBS})
 
 # Unit tests and the benchmark link the same objects.

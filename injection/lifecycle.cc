@@ -1,13 +1,17 @@
 // Entry points, and the ways in which a process ends or splits.
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <link.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "injection/guest.h"
 #include "injection/nvtx.h"
+#include "injection/seqpoint.h"
 #include "injection/version.h"
 
 // Linked without the compiler's start files, so that nothing of the C++ runtime is referenced;
@@ -27,7 +31,6 @@ using abi::FeatureState;
 
 constexpr char kCudaVariable[] = "CUDA_INJECTION64_PATH";
 constexpr char kNvtxVariable[] = "NVTX_INJECTION64_PATH";
-constexpr char kOwnerVariable[] = "SEQPOINT_OWNER_PID";
 constexpr uint64_t kExitTimeoutNs = 1'000'000'000;
 
 bool g_disabled = false;     // SEQPOINT_DISABLE=1, or a forked child of a profiled process
@@ -82,19 +85,33 @@ __attribute__((constructor)) void OnLoad() {
   SetUnlessSet(kCudaVariable, path);
   SetUnlessSet(kNvtxVariable, path);
   pthread_atfork(nullptr, nullptr, OnForkInChild);
+  const char* cuda = getenv(kCudaVariable);
+  if (cuda != nullptr && path != nullptr && strcmp(cuda, path) != 0) {
+    Log("CUDA_INJECTION64_PATH=%s belongs to another tool: this process is not profiled", cuda);
+  }
 }
 
-// A copy of the library's file is a second library with state of its own. The first one to get
-// here has the process.
-bool TakeProcess() {
-  char own[16] = {};
-  Text<16> pid;
-  pid.Append("%d", static_cast<int>(getpid()));
-  const char* owner = getenv(kOwnerVariable);
-  if (owner != nullptr) strncpy(own, owner, sizeof(own) - 1);
-  if (strcmp(own, pid.c_str()) == 0) return false;
-  setenv(kOwnerVariable, pid.c_str(), 1);
-  return true;
+// A copy of the library's file is a second library with state of its own. The first one that the
+// driver called has the process.
+struct CopySearch {
+  const char* own_path;
+  char path[PATH_MAX];
+};
+int FindCopy(dl_phdr_info* info, size_t, void* data) {
+  CopySearch* search = static_cast<CopySearch*>(data);
+  const char* path = info->dlpi_name;
+  if (path == nullptr || strstr(path, "libseqpoint_inject") == nullptr) return 0;
+  if (search->own_path != nullptr && strcmp(path, search->own_path) == 0) return 0;
+  snprintf(search->path, sizeof(search->path), "%s", path);
+  return 1;
+}
+bool AnotherCopyIsActive() {
+  CopySearch search = {OwnPath(), {}};
+  if (dl_iterate_phdr(FindCopy, &search) == 0) return false;
+  void* copy = dlopen(search.path, RTLD_NOLOAD | RTLD_NOW);
+  if (copy == nullptr) return false;
+  const auto active = reinterpret_cast<decltype(&seqpoint_active)>(dlsym(copy, "seqpoint_active"));
+  return active != nullptr && active() != 0;
 }
 
 injection::RingOptions WantedRing() {
@@ -207,7 +224,7 @@ using namespace seqpoint::inject;
 int InitializeInjection(void) {
   if (g_disabled || __atomic_exchange_n(&g_initialized, true, __ATOMIC_ACQ_REL)) return 1;
   const int saved_errno = errno;
-  if (DisabledByUser() || !TakeProcess()) {
+  if (DisabledByUser() || AnotherCopyIsActive()) {
     Log("standing down: disabled, or another copy of the library has this process");
   } else {
     Initialize();

@@ -6,11 +6,6 @@
 #include "injection/abi/records.h"
 
 namespace seqpoint::inject {
-namespace {
-
-constexpr size_t kMaxText = 4096;
-
-}  // namespace
 
 bool Names::Init(Pool* pool, injection::RingWriter* ring) {
   if (entries_ != nullptr) return true;
@@ -23,7 +18,7 @@ bool Names::Init(Pool* pool, injection::RingWriter* ring) {
          entries_ != nullptr;
 }
 
-NameRef Names::Intern(const char* text) {
+NameRef Names::Lookup(const char* text, size_t compared) {
   if (text == nullptr || entries_ == nullptr) return {0, 0, nullptr};
   const uint64_t mixed = reinterpret_cast<uint64_t>(text) * 0x9E3779B97F4A7C15ull;
   AddressSlot* slot = &address_slots_[mixed >> 50];
@@ -31,7 +26,7 @@ NameRef Names::Intern(const char* text) {
   if (slot->address.load(std::memory_order_acquire) == text) {
     const uint32_t id = slot->id.load(std::memory_order_relaxed);
     const Entry& entry = entries_[id];
-    if (id != 0 && strcmp(entry.text, text) == 0) return {id, entry.hash, entry.text};
+    if (id != 0 && strncmp(entry.text, text, compared) == 0) return {id, entry.hash, entry.text};
   }
   return InternSlowly(text, slot);
 }
@@ -66,12 +61,19 @@ NameRef Names::InternSlowly(const char* text, AddressSlot* slot) {
   Entry* entry = &entries_[id];
   if (!entry->announced) entry->announced = Announce(id);
   // A name that the daemon was not told stays out of the fast path, so that it is told later.
-  // A cut name never equals its copy and stays out by itself.
-  if (entry->announced) {
+  // So does a name that was cut: its copy does not tell it from others.
+  if (entry->announced && length < kMaxText) {
     slot->id.store(id, std::memory_order_relaxed);
     slot->address.store(text, std::memory_order_release);
   }
   return {id, hash, entry->text};
+}
+
+void Names::ForgetAddresses() {
+  LockGuard guard(&lock_);
+  for (uint32_t i = 0; i < kAddressSlots; ++i) {
+    address_slots_[i].address.store(nullptr, std::memory_order_relaxed);
+  }
 }
 
 bool Names::Announce(uint32_t id) {

@@ -2,9 +2,10 @@
 // its first use.
 //
 // A name is looked up by the address of its text first: CUPTI hands out the same pointer for the
-// same kernel, so the common case is one probe and one comparison. The comparison is always made,
-// because an address may carry another text later (a module was unloaded, a program builds its NVTX
-// names in one buffer); nothing has to be forgotten then. Texts and entries are never freed.
+// same kernel, so the common case is one probe and one comparison. An address may carry another
+// text later. For kernels that happens only when a module is unloaded, which forgets all addresses,
+// and 64 bytes are compared; other names (a program builds its NVTX names in one buffer) are
+// compared whole. Texts and entries are never freed.
 //
 // Threading: Intern from any thread; it locks only for a name that its address does not find.
 #ifndef SEQPOINT_INJECTION_NAMES_H_
@@ -33,7 +34,10 @@ class Names {
 
   // False: the pool is too small.
   bool Init(Pool* pool, injection::RingWriter* ring);
-  NameRef Intern(const char* text);
+  NameRef Intern(const char* text) { return Lookup(text, kMaxText); }
+  NameRef InternKernel(const char* text) { return Lookup(text, kComparedOfKernels); }
+  // A module is being unloaded: its names' addresses may come back with other names.
+  void ForgetAddresses();
   // Names that found the table full; they have id 0.
   uint64_t overflows() const { return overflows_.load(std::memory_order_relaxed); }
 
@@ -41,6 +45,8 @@ class Names {
   static constexpr uint32_t kAddressSlots = 16 * 1024;
   static constexpr uint32_t kHashSlots = 32 * 1024;
   static constexpr size_t kTextBytes = 4 << 20;
+  static constexpr size_t kMaxText = 4096;
+  static constexpr size_t kComparedOfKernels = 64;
 
   struct Entry {
     uint64_t hash;
@@ -53,6 +59,7 @@ class Names {
     std::atomic<uint32_t> id;
   };
 
+  NameRef Lookup(const char* text, size_t compared);
   NameRef InternSlowly(const char* text, AddressSlot* slot);
   bool Announce(uint32_t id);
 

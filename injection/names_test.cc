@@ -51,6 +51,18 @@ TEST_F(NamesTest, AnAddressWithAnotherTextIsAnotherName) {
   EXPECT_EQ(Announced(), 100u);
 }
 
+TEST_F(NamesTest, AKernelsAddressIsTrustedUntilItsModuleIsUnloaded) {
+  const std::string prefix(80, 'k');
+  char buffer[128];
+  snprintf(buffer, sizeof(buffer), "%s_one", prefix.c_str());
+  const NameRef one = names_.InternKernel(buffer);
+  EXPECT_EQ(names_.InternKernel(buffer).id, one.id);
+  names_.ForgetAddresses();
+  snprintf(buffer, sizeof(buffer), "%s_two", prefix.c_str());
+  EXPECT_NE(names_.InternKernel(buffer).id, one.id);
+  EXPECT_EQ(names_.Intern((prefix + "_one").c_str()).id, one.id);
+}
+
 TEST_F(NamesTest, NoNameIsIdZero) { EXPECT_EQ(names_.Intern(nullptr).id, 0u); }
 
 TEST_F(NamesTest, LongNamesAreCutButToldApart) {

@@ -32,6 +32,10 @@ SEQPOINT_API void seqpoint_iteration_begin(int64_t length);
 /* The same for models with two lengths, such as source and target of a translation. */
 SEQPOINT_API void seqpoint_iteration_begin2(int64_t length0, int64_t length1);
 
+/* 1 while this library profiles the process, else 0 (before cuInit, in a forked child, disabled).
+ */
+SEQPOINT_API int seqpoint_active(void);
+
 /* Version of the library, "major.minor.patch". The text lives as long as the process. */
 SEQPOINT_API const char* seqpoint_version(void);
 

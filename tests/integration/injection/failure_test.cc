@@ -304,10 +304,18 @@ TEST_F(FailureTest, AnotherToolTakesTheBuffers) {
 }
 
 TEST_F(FailureTest, ASecondCopyOfTheLibraryStandsDown) {
-  const std::string copy = directory_.path() + "/copy.so";
+  const std::string copy = directory_.path() + "/libseqpoint_inject.copy.so";
   std::filesystem::copy_file(SEQPOINT_INJECT_LIBRARY, copy);
-  extra_ = {{"LD_PRELOAD", std::string(SEQPOINT_INJECT_LIBRARY) + ":" + copy},
-            {"CUDA_INJECTION64_PATH", copy}};
+  RunAndCompare({"iterations=20", "layers=3", "start_library=" + copy});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().calls.size(), 20u * 7 + 1);
+  EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("watching"));
+}
+
+TEST_F(FailureTest, EitherCopyCanHaveTheProcess) {
+  const std::string copy = directory_.path() + "/libseqpoint_inject.copy.so";
+  std::filesystem::copy_file(SEQPOINT_INJECT_LIBRARY, copy);
+  extra_ = {{"CUDA_INJECTION64_PATH", copy}};
   RunAndCompare({"iterations=20", "layers=3"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_EQ(process().calls.size(), 20u * 7 + 1);

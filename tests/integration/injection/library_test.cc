@@ -40,8 +40,8 @@ std::set<std::string> Symbols(const std::string& types) {
 TEST(LibraryTest, ExportsItsEntryPointsAndNothingElse) {
   EXPECT_EQ(Symbols("TtDdBbRrVvWwiu"),
             (std::set<std::string>{"InitializeInjection", "InitializeInjectionNvtx2",
-                                   "seqpoint_iteration_begin", "seqpoint_iteration_begin2",
-                                   "seqpoint_version"}));
+                                   "seqpoint_active", "seqpoint_iteration_begin",
+                                   "seqpoint_iteration_begin2", "seqpoint_version"}));
 }
 
 TEST(LibraryTest, BringsNoCxxRuntime) {

@@ -145,6 +145,14 @@ void StealBuffers() {
       [](CUcontext, uint32_t, uint8_t*, size_t, size_t) {});
 }
 
+// Another copy of the profiler's library comes into the process and is started too.
+void StartLibrary(const char* path) {
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) exit(4);
+  const auto start = reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection"));
+  if (start == nullptr || start() != 1) exit(5);
+}
+
 // A child forked while CUDA is up, like a data loader's worker: it must neither hang nor write.
 void ForkWorker() {
   const pid_t child = fork();
@@ -184,6 +192,7 @@ int main(int argc, char** argv) {
   Check(cuDeviceGet(&device, 0), "cuDeviceGet");
   Trainer trainer(device);
   const long iterations = Option("iterations", 50);
+  if (g_options.count("start_library")) StartLibrary(g_options["start_library"].c_str());
 
   std::atomic<bool> stop{false};
   std::vector<std::thread> others;
