@@ -58,6 +58,9 @@ class IterationBuilder {
   // Finished since the last call, in order.
   std::vector<FinishedIteration> TakeFinished();
 
+  // Number of the open iteration, or of the one to come.
+  int64_t next_number() const { return static_cast<int64_t>(state_.number); }
+
   // Iterations whose boundary or step was lost with the ring; counted, never guessed.
   uint64_t lost_iterations() const { return lost_iterations_; }
 

@@ -135,6 +135,7 @@ struct Job::Process {
   std::unique_ptr<Learning> learning;  // null once marking
   IterationBuilder builder;
   int64_t number_offset = 0;  // job's number - the library's number
+  int64_t marked_from = 0;    // first iteration that did not run at level learn
   absl::flat_hash_map<uint64_t, std::vector<WaitingMeasurement>> waiting;  // by job's number
   std::deque<abi::DataRecord> work;  // trace records whose window is not known yet
   std::deque<Window> windows;
@@ -387,6 +388,7 @@ void Job::Advance() {
       if (!rule_ && process->learning->learned()) OnRuleLearned(*process->learning->learned());
       if (const std::optional<int64_t> offset = process->learning->Agree(process->builder)) {
         process->number_offset = *offset;
+        process->marked_from = process->builder.next_number();
         process->learning.reset();
         process->control_stale = true;
         row_.state = v1::JOB_STATE_MARKING;
@@ -426,16 +428,17 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   });
   ++process.iterations;
 
-  IterationRow row{.job_id = row_.job_id,
-                   .rank = process.row.rank,
-                   .number = number,
-                   .incarnation = process.row.incarnation,
-                   .length_count = known ? dimensions : 0,
-                   .start_ns = iteration.start_ns,
-                   .duration_ns = iteration.duration_ns,
-                   .level = process.learning ? v1::LEVEL_LEARN : v1::LEVEL_MARK,
-                   .config_id = iteration.config_id,
-                   .boundary_ns = iteration.boundary_ns};
+  IterationRow row{
+      .job_id = row_.job_id,
+      .rank = process.row.rank,
+      .number = number,
+      .incarnation = process.row.incarnation,
+      .length_count = known ? dimensions : 0,
+      .start_ns = iteration.start_ns,
+      .duration_ns = iteration.duration_ns,
+      .level = process.learning || number < process.marked_from ? v1::LEVEL_LEARN : v1::LEVEL_MARK,
+      .config_id = iteration.config_id,
+      .boundary_ns = iteration.boundary_ns};
   if (iteration.config_id == abi::kConfigTrace) row.level = v1::LEVEL_TRACE;
   if (iteration.config_id > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
   if (iteration.distorted) row.flags |= kIterationDistorted;
@@ -1219,6 +1222,7 @@ JobState Job::SaveState() const {
     to.set_process_id(id);
     to.set_phase(process->learning ? 0 : 1);
     to.set_number_offset(process->number_offset);
+    to.set_marked_from(process->marked_from);
     EncodeBuilder(process->builder.SaveState(), to.mutable_builder());
     for (const auto& [number, measurements] : process->waiting) {
       for (const WaitingMeasurement& measurement : measurements) *to.add_waiting() = measurement;
@@ -1262,6 +1266,7 @@ JobState Job::SaveState() const {
 void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   if (saved.phase() == 1) process.learning.reset();
   process.number_offset = saved.number_offset();
+  process.marked_from = saved.marked_from();
   process.builder.LoadState(DecodeBuilder(saved.builder()));
   for (const WaitingMeasurement& measurement : saved.waiting()) {
     process.waiting[measurement.number()].push_back(measurement);

@@ -263,7 +263,8 @@ TEST(Job, FindsEveryIterationWithItsLengthAndTime) {
   job.OnProcessEnd(7, true, 1);
   store.Take(job);
   EXPECT_EQ(job.Describe(true).state(), v1::JOB_STATE_ENDED);
-  ASSERT_EQ(store.iterations.size(), process.truth.size()) << job.Describe(true).rule().DebugString();
+  ASSERT_EQ(store.iterations.size(), process.truth.size())
+      << job.Describe(true).rule().DebugString();
   for (const auto& [number, row] : store.iterations) {
     const auto& truth = process.truth[static_cast<size_t>(number)];
     ASSERT_EQ(row.length_count, 1) << number;

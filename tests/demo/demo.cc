@@ -71,6 +71,7 @@ struct Truth {
 struct Asked {
   double fraction = 0;  // as it was when the answer came
   double value = 0, low = 0, high = 0;
+  std::string basis;
 };
 
 // ------------------------------------------------------------------------------------- the run
@@ -113,23 +114,16 @@ pid_t Spawn(const std::vector<std::string>& command, const fs::path& folder) {
 
 class Api {
  public:
-  // The daemon comes up while we already ask: try again often.
-  explicit Api(const fs::path& socket) {
-    grpc::ChannelArguments arguments;
-    for (const char* name :
-         {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-          GRPC_ARG_MAX_RECONNECT_BACKOFF_MS}) {
-      arguments.SetInt(name, 50);
-    }
-    stub_ = v1::Profiler::NewStub(grpc::CreateCustomChannel(
-        "unix:" + socket.string(), grpc::InsecureChannelCredentials(), arguments));
-  }
+  explicit Api(const fs::path& socket)
+      : stub_(v1::Profiler::NewStub(
+            grpc::CreateChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials()))) {}
 
   template <typename Request, typename Reply>
   std::optional<Reply> Call(grpc::Status (v1::Profiler::Stub::*method)(grpc::ClientContext*,
                                                                        const Request&, Reply*),
                             const Request& request) {
     grpc::ClientContext context;
+    context.set_wait_for_ready(true);
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     Reply reply;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
@@ -156,7 +150,8 @@ std::optional<Asked> AskTime(Api& api, const std::string& job, double iterations
   return Asked{.fraction = static_cast<double>(p.iterations_so_far()) / iterations_total,
                .value = p.total().value(),
                .low = p.total().low(),
-               .high = p.total().high()};
+               .high = p.total().high(),
+               .basis = p.basis()};
 }
 
 // ------------------------------------------------------------------------------------- the truth
@@ -340,7 +335,10 @@ int Run(Options options) {
   }
   const pid_t pid = Spawn(command, folder);
 
-  // While it trains: ask at 5 % and at 25 % of the epoch.
+  // While it trains: ask at 5 % and at 25 % of the epoch. The daemon comes up first.
+  for (int i = 0; i < 1000 && !fs::exists(folder / "run" / "api.sock"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   Api api(folder / "run" / "api.sock");
   std::map<double, Asked> asked;
   int status = 0;
@@ -433,7 +431,8 @@ int Run(Options options) {
     const double error = answer.value / truth.epoch_time_ns - 1;
     const bool judged = fraction != 0.05 || options.order == "shuffle";
     judge.Add(absl::StrFormat("epoch time asked at %.0f %%", fraction * 100),
-              absl::StrFormat("%s (%+.3f %%)", Seconds(answer.value), error * 100),
+              absl::StrFormat("%s (%+.3f %%, +-%.2f %%)", Seconds(answer.value), error * 100,
+                              (answer.high - answer.low) / 2 / answer.value * 100),
               judged ? "within 1 %" : "-", !judged || fraction == 0.25 || std::abs(error) <= 0.01);
   }
   if (!asked.contains(0.05)) judge.Add("epoch time asked at 5 %", "no answer", "within 1 %", false);
@@ -498,6 +497,9 @@ int Run(Options options) {
               options.real_gpu ? "real GPU" : "software GPU");
   std::printf("boundary: %s\nlength:   %s\n%s\n", rule.boundary().c_str(), rule.length().c_str(),
               rule.sentence().c_str());
+  for (const auto& [fraction, answer] : asked) {
+    std::printf("asked at %.1f %%: %s\n", answer.fraction * 100, answer.basis.c_str());
+  }
   const bool met = judge.Print();
   const double wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
