@@ -90,7 +90,6 @@ void OnResource(const ResourceEvent& event) {
   if (!state->resource[event.cbid]) return;
   CUpti_ModuleResourceData module{};
   module.moduleId = event.module_id;
-  module.cubinSize = event.image_bytes;
   module.pCubin = static_cast<const char*>(event.image);
   CUpti_GraphData graph{};
   graph.graph = event.graph;

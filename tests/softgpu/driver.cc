@@ -235,9 +235,6 @@ extern "C" Hooks* swgpu_get_hooks() {
       Driver* driver = GetDriver();
       if (driver != nullptr && t_state.submits_work) driver->clock.Spend(ns);
     };
-    g_hooks.current_correlation_id = [] {
-      return t_state.call == nullptr ? 0u : t_state.call->correlation_id;
-    };
     g_hooks.context_id = [](CUcontext context) {
       return context == nullptr ? 0u : reinterpret_cast<Context*>(context)->id;
     };

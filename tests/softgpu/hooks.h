@@ -124,7 +124,6 @@ struct ResourceEvent {
   CUgraphExec graph_exec = nullptr;
   uint32_t module_id = 0;
   const void* image = nullptr;
-  size_t image_bytes = 0;
 };
 
 struct Hooks {
@@ -147,7 +146,6 @@ struct Hooks {
   uint64_t (*now_ns)() = nullptr;
   void (*charge_ns)(uint64_t) = nullptr;    // cost of an API call
   void (*overhead_ns)(uint64_t) = nullptr;  // cost of CUPTI; free on threads that submit no work
-  uint32_t (*current_correlation_id)() = nullptr;
   uint32_t (*context_id)(CUcontext) = nullptr;
   uint32_t (*stream_id)(CUcontext, CUstream) = nullptr;
   int (*context_device)(CUcontext) = nullptr;
