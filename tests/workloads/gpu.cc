@@ -117,7 +117,13 @@ void Synchronize(Stream stream) { CUDA_CHECK(cudaStreamSynchronize(Raw(stream)))
 
 void* DeviceAlloc(size_t bytes) {
   void* data = nullptr;
-  CUDA_CHECK(cudaMalloc(&data, bytes));
+  if (cudaError_t error = cudaMalloc(&data, bytes); error != cudaSuccess) {
+    std::fprintf(stderr,
+                 "seqpoint_workload: cannot allocate %zu MiB of GPU memory: %s; choose a smaller "
+                 "--batch, --max-length or --hidden\n",
+                 bytes >> 20, cudaGetErrorString(error));
+    std::exit(1);
+  }
   return data;
 }
 
