@@ -158,15 +158,14 @@ TEST(Model, WaitsJumpInVirtualTimeAndLastInRealTime) {
     InProcess(std::string(kNoNoise) + "clock.speed_cap=0,clock.mode=" + mode, [] {
       Gpu gpu;
       gpu.Open();
-      SwgpuWork work = Work(60e12 * 0.6 * 0.02, 0);  // 20 ms
+      SwgpuWork work = Work(60e12 * 0.6 * 0.2, 0);  // 200 ms
       uint64_t before = swgpu_now_ns();
       swgpu_next_launch_work(&work);
       gpu.Launch(gpu.gemm);
       EXPECT_EQ(cuStreamQuery(gpu.stream), CUDA_ERROR_NOT_READY);
-      EXPECT_LT(swgpu_now_ns() - before, 20'000'000u);
       CU_OK(cuStreamSynchronize(gpu.stream));
       EXPECT_EQ(cuStreamQuery(gpu.stream), CUDA_SUCCESS);
-      EXPECT_GE(swgpu_now_ns() - before, 20'000'000u);
+      EXPECT_GE(swgpu_now_ns() - before, 200'000'000u);
     });
   }
 }

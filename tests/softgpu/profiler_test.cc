@@ -372,6 +372,44 @@ TEST(Profiler, PassesAreSpreadOverRealIterations) {
   });
 }
 
+TEST(Profiler, DerivedMetricsAgreeWithTheirCounters) {
+  InProcess("noise.counters=0", [] {
+    Gpu gpu;
+    gpu.Open();
+    Session session;
+    session.Initialize();
+    ASSERT_EQ(session.Configure(
+                  {"gpu__time_duration.sum", "dram__bytes.sum", "dram__bytes.sum.per_second",
+                   "dram__throughput.avg.pct_of_peak_sustained_elapsed", "sm__cycles_active.sum",
+                   "sm__cycles_active.avg", "sm__cycles_elapsed.sum",
+                   "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
+                   "sm__warps_active.avg.pct_of_peak_sustained_active"},
+                  CUPTI_UserRange, CUPTI_UserReplay),
+              CUPTI_SUCCESS);
+    CUPTI_OK(session.Start());
+    CUPTI_OK(session.Push("r"));
+    for (int i = 0; i < 50; ++i) {
+      SwgpuWork work{};
+      work.dram_read_bytes = 1e8;
+      swgpu_next_launch_work(&work);
+      gpu.Launch(gpu.gemm, 1000);
+    }
+    CUPTI_OK(session.Pop());
+    session.Stop();
+    session.Decode();
+    std::vector<double> v = session.Values(0);
+    EXPECT_DOUBLE_EQ(v[1], 50 * 1e8);
+    EXPECT_NEAR(v[2], v[1] / (v[0] * 1e-9), 1e-6 * v[2]);
+    EXPECT_NEAR(v[3], 100 * v[2] / 4800e9, 1e-6 * v[3]);
+    EXPECT_GT(v[3], 30);
+    EXPECT_LT(v[3], 65) << "no more than the efficiency";
+    EXPECT_NEAR(v[5], v[4] / 132, 1e-6 * v[5]);
+    EXPECT_NEAR(v[7], 100 * v[4] / v[6], 1e-6 * v[7]);
+    EXPECT_LE(v[7], 100);
+    EXPECT_NEAR(v[8], 100 * 4 * 8 / 64.0, 1e-6) << "8 blocks of 4 warps, of 64 warps at most";
+  });
+}
+
 TEST(Profiler, EachNestingLevelTakesItsOwnRounds) {
   InProcess("noise.counters=0", [] {
     Gpu gpu;
