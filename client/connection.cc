@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grpc/grpc.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -235,6 +236,10 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOptions& options) {
+  // Never given back: gRPC's own clean-up may wait ten seconds for a poller. Not earlier: it starts
+  // threads.
+  static const bool kept = (grpc_init(), true);
+  (void)kept;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   if (!options.server.empty()) {

@@ -36,13 +36,18 @@ Scale ScaleFor(double value, std::string_view unit) {
       if (value >= from || candidate.ns == 1) return {candidate.ns, candidate.name};
     }
   }
-  std::string base = unit == "1" ? "" : std::string(unit);
+  std::string base(unit);
+  if (unit == "1") base = "";
+  if (unit == "bytes") base = "B";
+  if (unit == "%") return {1, "%"};
+  // Words ("instructions") stand apart from the prefix, symbols (B, Hz) do not.
+  if (base.size() > 3 && base.find('/') == std::string::npos) base.insert(0, " ");
   constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P", "E"};
   int power = 0;
   for (; power < 6 && value >= std::pow(1000.0, power + 1); ++power) {
   }
-  // Below a thousand of something countable there is no prefix.
-  return {std::pow(1000.0, power), kPrefixes[power] + base};
+  std::string name = kPrefixes[power] + base;
+  return {std::pow(1000.0, power), std::string(absl::StripLeadingAsciiWhitespace(name))};
 }
 
 // Digits after the point for about four significant digits.
@@ -189,25 +194,28 @@ std::string Demangle(const std::string& name) {
 void Table::AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
 std::string Table::ToString(int max_width) const {
-  std::vector<size_t> widths;
+  std::vector<size_t> shown;
+  std::vector<size_t> widths(columns_.size());
   for (size_t i = 0; i < columns_.size(); ++i) {
-    size_t width = columns_[i].title.size();
-    for (const auto& row : rows_) width = std::max(width, row[i].size());
-    widths.push_back(width);
+    for (const auto& row : rows_) widths[i] = std::max(widths[i], row[i].size());
+    if (widths[i] == 0 && !rows_.empty()) continue;
+    widths[i] = std::max(widths[i], columns_[i].title.size());
+    shown.push_back(i);
   }
-  if (max_width > 0) {
-    size_t before = 2 * (widths.size() - 1);
-    for (size_t i = 0; i + 1 < widths.size(); ++i) before += widths[i];
+  if (max_width > 0 && !shown.empty()) {
+    size_t before = 0;
+    for (size_t i : shown) before += i == shown.back() ? 0 : widths[i] + 2;
     size_t left = static_cast<size_t>(max_width) > before ? max_width - before : 0;
-    widths.back() = std::min(widths.back(), std::max<size_t>(left, 16));
+    size_t& last = widths[shown.back()];
+    last = std::min(last, std::max<size_t>(left, 16));
   }
   std::string text;
   auto add_line = [&](auto cell) {
     std::string line;
-    for (size_t i = 0; i < columns_.size(); ++i) {
+    for (size_t i : shown) {
       std::string content = Cut(cell(i), widths[i]);
       std::string fill(widths[i] - content.size(), ' ');
-      absl::StrAppend(&line, i == 0 ? "" : "  ",
+      absl::StrAppend(&line, line.empty() ? "" : "  ",
                       columns_[i].align == kRight ? fill + content : content + fill);
     }
     absl::StrAppend(&text, std::string(absl::StripTrailingAsciiWhitespace(line)), "\n");

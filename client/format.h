@@ -53,7 +53,8 @@ std::string ProgressLine(const v1::Job& job, int width);
 // A C++ symbol as it was written; other names as they are.
 std::string Demangle(const std::string& name);
 
-// Columns of equal width, two spaces apart, without trailing spaces.
+// Columns of equal width, two spaces apart, without trailing spaces. A column that is empty in
+// every row is left out.
 class Table {
  public:
   enum Align { kLeft, kRight };

@@ -35,7 +35,11 @@ TEST(FormatTest, QuantitiesHaveTheUnitThatFits) {
   EXPECT_EQ(FormatQuantity(3.2123e9, "B"), "3.212 GB");
   EXPECT_EQ(FormatQuantity(1.7e8, "1"), "170 M");
   EXPECT_EQ(FormatQuantity(7, "1"), "7");
-  EXPECT_EQ(FormatQuantity(2.5e12, "cycle"), "2.500 Tcycle");
+  EXPECT_EQ(FormatQuantity(3.2123e9, "bytes"), "3.212 GB");
+  EXPECT_EQ(FormatQuantity(69.08e9, "B/s"), "69.08 GB/s");
+  EXPECT_EQ(FormatQuantity(2.5e12, "cycles"), "2.500 T cycles");
+  EXPECT_EQ(FormatQuantity(12, "cycles"), "12 cycles");
+  EXPECT_EQ(FormatQuantity(0.25, "%"), "0.2500 %");
   EXPECT_EQ(FormatQuantity(-1.5e6, "ns"), "-1.500 ms");
   EXPECT_EQ(FormatQuantity(5e23, "B"), "500000.0 EB");
 }
@@ -108,6 +112,12 @@ TEST(FormatTest, TablesAlign) {
             "NAME       VALUE  NOTE\n"
             "a              1\n"
             "long name  1,000  something long enou...\n");
+}
+
+TEST(FormatTest, EmptyColumnsAreLeftOut) {
+  Table table({{"NAME"}, {"DEVICE"}, {"NOTE"}});
+  table.AddRow({"a", "", "x"});
+  EXPECT_EQ(table.ToString(), "NAME  NOTE\na     x\n");
 }
 
 TEST(FormatTest, SymbolsAreDemangled) {

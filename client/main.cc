@@ -2,7 +2,6 @@
 // in text.cc.
 #include <errno.h>
 #include <fcntl.h>
-#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <stdio.h>
 #include <string.h>
@@ -147,7 +146,9 @@ struct HorizonFlags {
       }
       horizon.set_iterations(iterations_of_run_);
       horizon.set_epochs(1);
-      horizon.set_source(absl::StrCat(iterations, " iterations x ", lengths.epochs, " epochs"));
+      if (lengths.epochs > 1) {
+        horizon.set_source(absl::StrCat(lengths.epochs, " epochs of ", FormatCount(iterations)));
+      }
     }
     return horizon;
   }
@@ -634,7 +635,5 @@ class Cli {
 int main(int argc, char** argv) {
   // What gRPC logs is said better by the status of the call.
   gpr_set_log_function([](gpr_log_func_args*) {});
-  // Never given back: gRPC's own clean-up may wait ten seconds for a poller.
-  grpc_init();
   return seqpoint::client::Cli().Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -106,8 +106,9 @@ std::string JobText(const v1::Job& job) {
                   " measured; ", seqpoints.measurements(), " of ", seqpoints.measurements_wanted(),
                   " measurements taken\n");
   for (const v1::PhaseSummary& phase : job.phases()) {
-    absl::StrAppend(&text, "apart:     ", FormatCount(phase.iterations()), " iterations of ",
-                    phase.name(), ", ", FormatQuantity(phase.duration_ns(), "ns"), "\n");
+    absl::StrAppend(&text, "apart:     ", FormatCount(phase.iterations()),
+                    phase.iterations() == 1 ? " iteration of " : " iterations of ", phase.name(),
+                    ", ", FormatQuantity(phase.duration_ns(), "ns"), "\n");
   }
   if (job.has_horizon() && job.horizon().kind() != v1::Horizon::KIND_UNKNOWN) {
     absl::StrAppend(&text, "horizon:   ",
@@ -210,7 +211,7 @@ std::string ProjectionText(const v1::Projection& projection, const std::string& 
   }
   add(absl::StrCat("so far (", FormatCount(projection.iterations_so_far()), " iterations)"),
       projection.so_far());
-  if (projection.has_remaining()) add("remaining", projection.remaining());
+  if (projection.remaining().value() > 0) add("remaining", projection.remaining());
   add("per 1,000 iterations", projection.per_1000_iterations());
   std::string text = table.ToString();
   if (!projection.has_total()) {
