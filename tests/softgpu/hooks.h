@@ -2,8 +2,8 @@
 //
 // libcuda owns the one instance; the others find it with dlsym("swgpu_get_hooks"). libcupti writes
 // the interest fields and handlers, libcuda and libcudart read them on every API call, so an
-// interest field is a relaxed atomic: a process without a profiler pays one load per call.
-// The three libraries come from one build, hence plain C++ types may cross.
+// interest field is an atomic that is read without a lock: a process without a profiler pays one
+// load per call. The three libraries come from one build, hence plain C++ types may cross.
 #ifndef SEQPOINT_TESTS_SOFTGPU_HOOKS_H_
 #define SEQPOINT_TESTS_SOFTGPU_HOOKS_H_
 
@@ -167,7 +167,7 @@ struct Hooks {
 template <typename Body>
 inline auto RunApi(Hooks& hooks, Domain domain, uint32_t cbid, const char* name, const void* params,
                    const char* symbol, Body&& body) -> decltype(body()) {
-  if (!hooks.armed.load(std::memory_order_relaxed)) [[likely]] {
+  if (!hooks.armed.load(std::memory_order_acquire)) [[likely]] {
     return body();
   }
   ApiCall call{domain, cbid, name, params, symbol};

@@ -3,6 +3,7 @@
 // correlation id, as with the real libraries. Thread-safe.
 
 #include <cuda.h>
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 #include <cupti_runtime_cbid.h>
 #include <generated_cuda_runtime_api_meta.h>
@@ -459,6 +460,25 @@ RUNTIME_API_NO_CONTEXT(
     })
 
 RUNTIME_API_NO_PARAMS(cudaDeviceSynchronize, v3020, { return Status(cuCtxSynchronize()); })
+
+RUNTIME_API_NO_PARAMS(cudaProfilerStart, v4000, { return cudaSuccess; })
+
+RUNTIME_API_NO_PARAMS(cudaProfilerStop, v4000, { return cudaSuccess; })
+
+RUNTIME_API_NO_CONTEXT(cudaDeviceGetPCIBusId, v4010, (char* id, int len, int device),
+                       (id, len, device), {
+                         if (CUresult r = cuInit(0); r != CUDA_SUCCESS) return Status(r);
+                         return Status(cuDeviceGetPCIBusId(id, len, device));
+                       })
+
+// Memory of all devices lies in one address space.
+RUNTIME_API(cudaDeviceCanAccessPeer, v4000, (int* can, int device, int peer), (can, device, peer), {
+  *can = device != peer;
+  return cudaSuccess;
+})
+
+RUNTIME_API(cudaDeviceEnablePeerAccess, v4000, (int peer, unsigned int flags), (peer, flags),
+            { return cudaSuccess; })
 
 RUNTIME_API_NO_PARAMS(cudaDeviceReset, v3020, {
   CUresult r = cuDevicePrimaryCtxReset(t_device);
