@@ -8,6 +8,8 @@
 namespace seqpoint::jobs {
 namespace {
 
+constexpr size_t kManyValues = 8;
+
 int64_t Total(const Histogram1& histogram) {
   int64_t total = 0;
   for (const auto& [value, count] : histogram) total += count;
@@ -55,7 +57,9 @@ std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram
     LengthScale scale{.factor = factor, .match = static_cast<double>(matched) / total};
     if (scale.match < min_match) continue;
     scale.distance = Distance(observed, factor, expected);
-    if (!best || scale.distance < best->distance) best = scale;
+    // With many different values only the true factor and its divisors fit; a sorted data set's
+    // first lengths say nothing about the distribution.
+    if (!best || observed.size() >= kManyValues || scale.distance < best->distance) best = scale;
   }
   return best;
 }

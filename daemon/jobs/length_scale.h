@@ -25,8 +25,9 @@ struct LengthScale {
 };
 
 // The integer factor that maps the observed feature values onto the expected lengths, if at least
-// `min_match` of the observed iterations fall on expected lengths. Among several, the one whose
-// distribution is nearest to the expected one.
+// `min_match` of the observed iterations fall on expected lengths. Among several, the largest;
+// while only a few different values were seen, the one whose distribution is nearest to the
+// expected one.
 std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected,
                                      double min_match = 0.98);
 

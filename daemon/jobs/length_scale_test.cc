@@ -34,6 +34,15 @@ TEST(FindScale, ASmallLastBatchDoesNotPreventTheMatch) {
   EXPECT_EQ(scale->factor, 512);
 }
 
+TEST(FindScale, TheFirstLengthsOfASortedDataSetAreNotStretchedOverAllOfIt) {
+  Histogram1 expected, observed;
+  for (int length = 1; length <= 100; ++length) expected[length] = 10;
+  for (int length = 5; length <= 20; ++length) observed[length * 128] = 10;
+  const auto scale = FindScale(observed, expected);
+  ASSERT_TRUE(scale.has_value());
+  EXPECT_EQ(scale->factor, 128);
+}
+
 TEST(FindScale, RoundedGridsDoNotMatch) {
   Histogram1 expected, observed;
   for (int length = 10; length <= 60; ++length) {

@@ -3,6 +3,7 @@
 // profiler never sees. Ends non-zero when a figure of docs/demo.md is missed.
 //
 // Everything runs in a folder of its own (sockets, store, truth); nothing of the user's is touched.
+#include <cxxabi.h>
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
@@ -59,6 +60,7 @@ struct Options {
 struct TrueIteration {
   int64_t begin_ns = 0;    // host clock of the software GPU (or CLOCK_REALTIME) at its first call
   int64_t forward_ns = 0;  // ... before its first forward launch
+  int64_t launches_before_forward = 0;
 };
 
 struct Truth {
@@ -66,6 +68,7 @@ struct Truth {
   double epoch_time_ns = 0;                   // training iterations; evaluation is apart
   std::map<std::string, double> counters;     // CUPTI's metric name -> whole epoch
   std::map<std::string, double> kernel_time;  // name -> ns, whole epoch
+  std::string digest;
 };
 
 struct Asked {
@@ -88,7 +91,8 @@ std::string WriteLengths(const Options& options, const fs::path& folder) {
   const std::string histogram = options.workload == "gnmt"  ? "multi30k"
                                 : options.workload == "ds2" ? "librispeech"
                                                             : "alpaca";
-  const int examples = options.examples > 0 ? options.examples : options.batch * 1600;
+  const int examples =
+      options.examples > 0 ? options.examples : options.batch * options.accumulate * 4000;
   workload::Random random(static_cast<uint64_t>(options.seed));
   const auto table = workload::DrawLengths(histogram, examples, &random);
   if (!table.ok()) Die(std::string(table.status().message()));
@@ -110,6 +114,42 @@ pid_t Spawn(const std::vector<std::string>& command, const fs::path& folder) {
   dup2(log, 2);
   execv(argv[0], argv.data());
   _exit(127);
+}
+
+[[noreturn]] void DieWithLog(const fs::path& folder, const std::string& sentence) {
+  std::ifstream log(folder / "run.log");
+  std::stringstream text;
+  text << log.rdbuf();
+  Die(absl::StrCat(sentence, " (", (folder / "run.log").string(), "):\n", text.str()));
+}
+
+std::vector<std::string> TrainingCommand(const Options& options, const fs::path& bin,
+                                         const std::string& lengths) {
+  std::vector<std::string> command = {(bin / "seqpoint_workload").string(),
+                                      "--model",
+                                      options.workload,
+                                      "--lengths",
+                                      lengths,
+                                      "--batch",
+                                      absl::StrCat(options.batch),
+                                      "--order",
+                                      options.order,
+                                      "--readback",
+                                      options.readback,
+                                      "--seed",
+                                      absl::StrCat(options.seed),
+                                      "--quiet"};
+  if (options.nvtx) command.push_back("--nvtx");
+  if (options.prefetch) command.push_back("--prefetch");
+  if (options.backward_thread) command.push_back("--backward-thread");
+  if (options.graphs) command.push_back("--graphs");
+  if (options.accumulate > 1) {
+    command.insert(command.end(), {"--accumulate", absl::StrCat(options.accumulate)});
+  }
+  if (options.eval_every > 0) {
+    command.insert(command.end(), {"--eval-every", absl::StrCat(options.eval_every)});
+  }
+  return command;
 }
 
 class Api {
@@ -166,7 +206,7 @@ double Real(simdjson::simdjson_result<simdjson::dom::element> element) {
   return element.get(value) ? 0 : value;
 }
 
-Truth ReadTruth(const fs::path& path, const fs::path& gpu_truth) {
+Truth ReadTruth(const fs::path& path) {
   Truth truth;
   simdjson::dom::parser parser;
   simdjson::dom::document_stream lines;
@@ -186,19 +226,21 @@ Truth ReadTruth(const fs::path& path, const fs::path& gpu_truth) {
       TrueIteration& iteration = truth.iterations.emplace_back();
       iteration.begin_ns = Number(line.at_pointer("/begin/host_ns"));
       iteration.forward_ns = Number(line.at_pointer("/first_forward/host_ns"));
+      iteration.launches_before_forward = Number(line.at_pointer("/first_forward/launches")) -
+                                          Number(line.at_pointer("/begin/launches"));
       for (const auto& [key, metric] : metrics) {
         truth.counters[metric] += Real(line.at_pointer("/counters/" + key));
       }
     } else if (kind == "totals") {
       truth.epoch_time_ns = Real(line["train_gpu_time_ns"]);
-    }
-  }
-  simdjson::dom::element gpu;
-  simdjson::dom::object kernels;
-  if (!parser.load(gpu_truth.string()).get(gpu) && !gpu["kernels"].get(kernels)) {
-    for (const auto& [name, kernel] : kernels) {
-      double time_ns;
-      if (!kernel["time_ns"].get(time_ns)) truth.kernel_time[std::string(name)] = time_ns;
+      std::string_view digest;
+      if (!line["digest"].get(digest)) truth.digest = std::string(digest);
+      simdjson::dom::object kernels;
+      if (!line["training_kernels"].get(kernels)) {
+        for (const auto& [name, kernel] : kernels) {
+          truth.kernel_time[std::string(name)] = Real(kernel["kernel_time_ns"]);
+        }
+      }
     }
   }
   return truth;
@@ -245,12 +287,27 @@ std::string Json(const std::string& text) {
   return out + "\"";
 }
 
+// "_ZN8seqpoint8workload7kernels4gemmILi64EEEvPKf" -> "gemm": the workload's own name of a kernel.
+std::string FunctionName(const std::string& symbol) {
+  int status = 0;
+  char* demangled = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? demangled : symbol;
+  std::free(demangled);
+  for (size_t at; (at = name.find("(anonymous namespace)::")) != std::string::npos;) {
+    name.erase(at, 23);
+  }
+  name = name.substr(0, name.find_first_of("(<"));
+  const size_t last = name.find_last_of(": ");
+  return last == std::string::npos ? name : name.substr(last + 1);
+}
+
 // Boundaries in the true iterations: exact where just one falls between an iteration's first call
 // and its first forward launch, and none elsewhere.
 struct Boundaries {
   int64_t detected = 0;
   double exact_share = 0;      // from iteration 31 on
   double recovered_share = 0;  // of the first 30
+  int64_t launch_offset = 0;   // at most; of the boundary behind the iteration's first call
 };
 
 Boundaries MatchBoundaries(const Truth& truth, const std::vector<v1::Iteration>& iterations) {
@@ -269,6 +326,8 @@ Boundaries MatchBoundaries(const Truth& truth, const std::vector<v1::Iteration>&
   int64_t exact = 0, first = 0, total = 0, first_total = 0;
   for (size_t i = 0; i < truth.iterations.size(); ++i) {
     const bool good = inside[i] == 1 && wrong[i] == 0;
+    result.launch_offset =
+        std::max(result.launch_offset, truth.iterations[i].launches_before_forward);
     (i < 30 ? first : exact) += good;
     (i < 30 ? first_total : total) += 1;
   }
@@ -297,11 +356,22 @@ int Run(Options options) {
     setenv("LD_LIBRARY_PATH", (build / "softgpu").c_str(), 1);
     if (!options.gpu.empty()) setenv("SWGPU_CONFIG", options.gpu.c_str(), 1);
     setenv("SWGPU_SEED", absl::StrCat(options.seed).c_str(), 1);
-    // A model iteration lasts a few milliseconds; at four times that speed the daemon can follow,
-    // as it can on a real GPU.
-    setenv("SWGPU_SET", "clock.speed_cap=4", 0);
-    setenv("SWGPU_TRUTH", (folder / "gpu.json").c_str(), 1);
   }
+  const std::vector<std::string> training = TrainingCommand(options, bin, lengths);
+  const auto with_truth = [&](std::vector<std::string> command, const char* name) {
+    command.insert(command.end(), {"--truth", (folder / name).string()});
+    return command;
+  };
+
+  // The same training without us: what the run costs, and what it does.
+  if (!options.real_gpu) setenv("SWGPU_SET", "clock.speed_cap=0", 1);
+  int status = 0;
+  waitpid(Spawn(with_truth(training, "alone.jsonl"), folder), &status, 0);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) DieWithLog(folder, "training alone failed");
+
+  // A model iteration lasts a few milliseconds; at four times that speed the daemon can follow, as
+  // it can on a real GPU.
+  if (!options.real_gpu) setenv("SWGPU_SET", "clock.speed_cap=4", 1);
   std::vector<std::string> command = {(bin / "seqpoint").string(),
                                       "run",
                                       "--job",
@@ -311,28 +381,13 @@ int Run(Options options) {
                                       "--lengths",
                                       lengths,
                                       "--batch",
-                                      absl::StrCat(options.batch),
+                                      absl::StrCat(options.batch * options.accumulate),
+                                      "--order",
+                                      options.order,
                                       "--epochs",
-                                      "1"};
-  if (options.order != "shuffle") {
-    command.insert(command.end(), {"--order", options.order});
-  }
-  command.insert(
-      command.end(),
-      {"--", (bin / "seqpoint_workload").string(), "--model", options.workload, "--lengths",
-       lengths, "--batch", absl::StrCat(options.batch), "--order", options.order, "--readback",
-       options.readback, "--seed", absl::StrCat(options.seed), "--truth",
-       (folder / "truth.jsonl").string(), "--quiet"});
-  if (options.nvtx) command.push_back("--nvtx");
-  if (options.prefetch) command.push_back("--prefetch");
-  if (options.backward_thread) command.push_back("--backward-thread");
-  if (options.graphs) command.push_back("--graphs");
-  if (options.accumulate > 1) {
-    command.insert(command.end(), {"--accumulate", absl::StrCat(options.accumulate)});
-  }
-  if (options.eval_every > 0) {
-    command.insert(command.end(), {"--eval-every", absl::StrCat(options.eval_every)});
-  }
+                                      "1",
+                                      "--"};
+  for (const std::string& part : with_truth(training, "truth.jsonl")) command.push_back(part);
   const pid_t pid = Spawn(command, folder);
 
   // While it trains: ask at 5 % and at 25 % of the epoch. The daemon comes up first.
@@ -341,7 +396,6 @@ int Run(Options options) {
   }
   Api api(folder / "run" / "api.sock");
   std::map<double, Asked> asked;
-  int status = 0;
   bool running = true;
   while (running) {
     running = waitpid(pid, &status, WNOHANG) == 0;
@@ -366,11 +420,7 @@ int Run(Options options) {
   }
   if (!options.quiet && isatty(2)) std::fprintf(stderr, "\n");
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    std::ifstream log(folder / "run.log");
-    std::stringstream text;
-    text << log.rdbuf();
-    Die(absl::StrCat("the training run failed (", (folder / "run.log").string(), "):\n",
-                     text.str()));
+    DieWithLog(folder, "the training run failed");
   }
 
   // Afterwards: everything else.
@@ -384,7 +434,8 @@ int Run(Options options) {
   }
   if (!job) Die(absl::StrCat("the daemon does not answer: ", api.error()));
   if (job->job().end_ns() == 0) Die("the daemon did not notice that the training ended");
-  const Truth truth = ReadTruth(folder / "truth.jsonl", folder / "gpu.json");
+  const Truth truth = ReadTruth(folder / "truth.jsonl");
+  const Truth alone = ReadTruth(folder / "alone.jsonl");
   const double n_true = static_cast<double>(truth.iterations.size());
   if (const auto answer = AskTime(api, "demo@demo", n_true)) asked[1.0] = *answer;
 
@@ -470,7 +521,7 @@ int Run(Options options) {
   if (kernels && kernel_total > 0) {
     std::map<std::string, double> projected;
     for (const v1::Kernel& kernel : kernels->kernels()) {
-      projected[kernel.name()] = kernel.duration_ns().value();
+      projected[FunctionName(kernel.name())] += kernel.duration_ns().value();
       projected_total += kernel.duration_ns().value();
     }
     std::vector<std::pair<double, std::string>> top;
@@ -489,6 +540,10 @@ int Run(Options options) {
   const v1::Losses& losses = job->job().losses();
   const int64_t lost = losses.ring_dropped() + losses.ring_lost() + losses.cupti_dropped() +
                        losses.rejected() + losses.invalid_timestamps();
+  judge.Add("GPU work the same as without us", truth.digest == alone.digest ? "yes" : "NO", "yes",
+            truth.digest == alone.digest);
+  judge.Add("epoch longer by being profiled",
+            Percent(truth.epoch_time_ns / alone.epoch_time_ns - 1), "-", true);
   judge.Add("records dropped, lost or rejected", absl::StrCat(lost), "0", lost == 0);
 
   std::printf("%s, %s order, readback %s%s%s, %s\n", options.workload.c_str(),
@@ -527,7 +582,7 @@ int Run(Options options) {
          << ",\"iterations_detected\":" << boundaries.detected
          << ",\"boundaries_exact\":" << boundaries.exact_share
          << ",\"boundaries_recovered\":" << boundaries.recovered_share
-         << ",\"boundary_offset\":" << rule.launch_offset()
+         << ",\"boundary_offset\":" << boundaries.launch_offset
          << ",\"key\":{\"feature\":" << Json(rule.length())
          << ",\"explained\":" << rule.explained_share() << "}"
          << ",\"unique_lengths\":" << job->job().unique_lengths() << ",\"seqpoints\":["
