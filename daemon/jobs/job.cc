@@ -558,10 +558,8 @@ void Job::UpdatePlan() {
     int started = 0;
     for (const auto& [id, process] : processes_) {
       started += static_cast<int>(process->measurements_started);
-      options.in_flight += static_cast<int>(process->in_flight.size());
     }
-    const int measured = engine_.MakePlan(options).measured;
-    options.budget = measured + options.in_flight + std::max(0, options.budget - started);
+    options.in_flight = std::max(0, started - engine_.MakePlan(options).measured);
     plan = engine_.MakePlan(options).entries;
   }
   if (SamePlan(plan, plan_)) return;
