@@ -125,7 +125,7 @@ void IterationLearner::RunAnalysis() {
   const bool mark = op == abi::Op::kMark;
   // Without a call of the host in each turn it may be a loop over time steps or layers, of which
   // the first iteration alone has hundreds.
-  const bool host = mark || found->host_share >= 0.9;
+  const bool host = mark || found->host_share >= 0.5;
   const size_t wanted = mark    ? options_.min_marks - 1
                         : !host ? 10 * options_.min_iterations
                         : nvtx  ? options_.min_iterations_nvtx

@@ -24,6 +24,7 @@ constexpr uint32_t kMaxLaunches = 24;
 constexpr uint32_t kMaxCounted = 6;
 constexpr size_t kMaxRows = 256;
 constexpr size_t kWarmUpRows = 2;
+constexpr size_t kFewRows = 5;          // fewer say nothing
 constexpr size_t kManyRows = 64;        // as many times average out the noise of first occurrences
 constexpr double kHardlyVaries = 0.03;  // robust variation below which there is nothing to explain
 
@@ -609,7 +610,7 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
   }
   const bool work_varies = !targets.empty();
   if (!work_varies && time_varies) targets.push_back(time);
-  if (!varying.empty() && !targets.empty()) {
+  if (!varying.empty() && !targets.empty() && rows.size() >= kFewRows) {
     // What is told or copied is exact; grids are rounded up, and explain what was launched by
     // themselves; call counts do that, too, and come too late to choose what to measure.
     constexpr double kEnough[] = {0.1, 0.5, 2};
@@ -656,7 +657,8 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
       return Rank(table.sources[column]) == 0 &&
              static_cast<double>(most) >= 1.4 * static_cast<double>(least);
     });
-    choice.judged = times_known && !time_varies && !work_varies && copies_vary;
+    choice.judged =
+        rows.size() >= kFewRows && times_known && !time_varies && !work_varies && copies_vary;
   }
 
   std::vector<std::string> words;

@@ -262,9 +262,20 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
         memset.push_back({sized, absl::StrCat("memset of ", sized.bytes, " bytes"), false});
         break;
       }
-      case Op::kStreamWait:
-        wait.push_back({On(Op::kStreamWait), "a stream waits for an event", false});
+      case Op::kStreamWait: {
+        wait.push_back({On(Op::kStreamWait), "a stream waits for an event", true});
+        const Turn& next = loop_.turns[RegularTurns().back()];
+        uint32_t waits = 0;
+        for (uint32_t i = next.region; i < loop_.EndRegionOf(RegularTurns().back()); ++i) {
+          waits += OpAt(i) == Op::kStreamWait;
+        }
+        if (waits < 2 || waits > 8) break;
+        EventPattern counted = On(Op::kStreamWait);
+        counted.every = waits;
+        wait.push_back(
+            {counted, absl::StrCat("first of ", waits, " waits of a stream for an event"), true});
         break;
+      }
       case Op::kEventRecord:
         record.push_back({On(Op::kEventRecord), "an event is recorded", false});
         break;
@@ -293,8 +304,10 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
   };
   append(nvtx);
   if (!prefetched) append(copy);
+  // Before the copies of the next batch, so that these belong to one iteration.
+  if (prefetched) append(wait);
   append(memset);
-  append(wait);
+  if (!prefetched) append(wait);
   append(launch);
   if (prefetched) append(copy);
   append(record);

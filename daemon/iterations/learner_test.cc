@@ -1,0 +1,244 @@
+#include "daemon/iterations/learner.h"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/iterations/rule_monitor.h"
+#include "daemon/iterations/synthetic_stream.h"
+
+namespace seqpoint::iterations {
+namespace {
+
+struct Found {
+  uint32_t begin = 0;
+  uint32_t step = 0;
+  uint32_t micro_steps = 0;
+  int64_t length[2] = {0, 0};
+  uint32_t valid = 0;
+};
+
+// Every iteration that the rule finds in the whole stream.
+std::vector<Found> Match(const SyntheticStream& stream, const abi::Rule& rule) {
+  NameTable names;
+  for (uint32_t id = 1; id < stream.names.size(); ++id) names.Add(id, stream.names[id]);
+  std::vector<Found> found;
+  abi::Matcher matcher(rule);
+  Found open;
+  for (uint32_t i = 0; i < stream.calls.size(); ++i) {
+    const uint32_t flags = matcher.OnEvent(ToMatchEvent(stream.calls[i], names));
+    if (flags & abi::kMatchedStep) {
+      open.step = i;
+      open.micro_steps = matcher.result().step_micro_steps;
+      for (int d = 0; d < 2; ++d) open.length[d] = matcher.result().step_length[d];
+      open.valid = matcher.result().step_valid;
+      found.push_back(open);
+    }
+    if (flags & abi::kMatchedBoundary) open.begin = i;
+  }
+  return found;
+}
+
+void Feed(const SyntheticStream& stream, IterationLearner* learner, size_t* published_at) {
+  for (uint32_t id = 1; id < stream.names.size(); ++id) learner->AddName(id, stream.names[id]);
+  for (const auto& [correlation, start] : stream.gpu_starts) {
+    learner->AddGpuStart(correlation, start);
+  }
+  for (size_t i = 0; i < stream.calls.size() && learner->rule() == nullptr; ++i) {
+    learner->AddCall(stream.calls[i]);
+    *published_at = i;
+  }
+}
+
+uint32_t Launches(const SyntheticStream& stream, uint32_t begin, uint32_t end) {
+  uint32_t launches = 0;
+  for (uint32_t i = begin; i < end; ++i) launches += IsLaunch(stream.calls[i].op);
+  return launches;
+}
+
+struct Case {
+  std::string name;
+  SyntheticOptions options;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class LearnerTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(LearnerTest, FindsEachIterationOnceAtTheSamePlace) {
+  const SyntheticOptions& options = GetParam().options;
+  const SyntheticStream stream = MakeSyntheticStream(options);
+  IterationLearner learner;
+  size_t published_at = 0;
+  Feed(stream, &learner, &published_at);
+  ASSERT_NE(learner.rule(), nullptr) << learner.Explanation();
+  const LearnedRule& learned = *learner.rule();
+  SCOPED_TRACE(learned.boundary_words + "; " + learned.evidence + "; " + learned.length_words);
+
+  size_t begun = 0;
+  while (begun < stream.iterations.size() && stream.iterations[begun].end <= published_at) ++begun;
+  EXPECT_LE(begun, 30u) << "the rule came late";
+
+  const std::vector<Found> found = Match(stream, learned.rule);
+  // The last one is complete only when the next begins, where the rule has no step.
+  ASSERT_GE(found.size(), stream.iterations.size() - 1);
+  ASSERT_LE(found.size(), stream.iterations.size());
+  std::set<int64_t> offsets;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const TrueIteration& truth = stream.iterations[i];
+    EXPECT_LE(found[i].begin, truth.first_forward) << "iteration " << i;
+    if (i > 0) {
+      EXPECT_GE(found[i].begin, truth.first_call) << "iteration " << i;
+      offsets.insert(Launches(stream, found[i].begin, truth.first_forward));
+    }
+    EXPECT_EQ(found[i].micro_steps, learned.micro_steps) << "iteration " << i;
+  }
+  EXPECT_EQ(offsets.size(), 1u) << "begins at different launch offsets";
+}
+
+TEST_P(LearnerTest, ReadsTheLength) {
+  const SyntheticOptions& options = GetParam().options;
+  if (options.fixed_work || options.graphs || (options.prefetch && options.micro_steps > 1)) {
+    GTEST_SKIP() << "no length to be found";
+  }
+  const SyntheticStream stream = MakeSyntheticStream(options);
+  IterationLearner learner;
+  size_t published_at = 0;
+  Feed(stream, &learner, &published_at);
+  ASSERT_NE(learner.rule(), nullptr) << learner.Explanation();
+  const LearnedRule& learned = *learner.rule();
+  SCOPED_TRACE(learned.boundary_words + "; " + learned.length_words);
+  if (!options.marks) {  // with marks the rule is there before anything can be judged
+    EXPECT_TRUE(learned.lengths.depends);
+    EXPECT_GE(learned.lengths.explained, 0.9);
+  }
+  ASSERT_EQ(learned.rule.length_count, static_cast<uint32_t>(options.lengths));
+  const std::vector<Found> found = Match(stream, learned.rule);
+  for (size_t i = 4; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].valid, (1u << options.lengths) - 1) << "iteration " << i;
+    for (int d = 0; d < options.lengths; ++d) {
+      EXPECT_EQ(found[i].length[d], stream.iterations[i].length[d] * kSyntheticBytesPerStep)
+          << "iteration " << i;
+    }
+  }
+}
+
+using ZeroGrad = SyntheticOptions::ZeroGrad;
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, LearnerTest,
+    ::testing::Values(
+        Case{"recurrent", {}}, Case{"two_lengths", {.lengths = 2}},
+        Case{"attention", {.recurrent = false}}, Case{"readback_never", {.readback_every = 0}},
+        Case{"readback_50", {.lengths = 2, .readback_every = 50}},
+        Case{"prefetch", {.prefetch = true}},
+        Case{"prefetch_without_memset",
+             {.lengths = 2, .zero_grad = ZeroGrad::kNone, .prefetch = true, .readback_every = 0}},
+        Case{"accumulation", {.iterations = 40, .micro_steps = 4}},
+        Case{"accumulation_evaluation", {.iterations = 60, .micro_steps = 2, .evaluate_every = 20}},
+        Case{"evaluation_while_learning", {.iterations = 80, .evaluate_every = 6}},
+        Case{"evaluation_never_seen_before", {.iterations = 90, .evaluate_every = 40}},
+        Case{"evaluation_never_seen_before_prefetch",
+             {.iterations = 90, .prefetch = true, .readback_every = 0, .evaluate_every = 40}},
+        Case{"evaluation_first", {.iterations = 60, .evaluate_every = 30, .evaluate_first = true}},
+        Case{"backward_thread", {.zero_grad = ZeroGrad::kKernel, .backward_thread = true}},
+        Case{"algorithm_search", {.algorithm_search = true}},
+        Case{"per_tensor_optimiser",
+             {.recurrent = false, .per_tensor_optimiser = true, .evaluate_every = 40}},
+        Case{"scalar_copy", {.iterations = 90, .scalar_copy = true, .evaluate_every = 40}},
+        Case{"nvtx", {.iterations = 70, .evaluate_every = 40, .nvtx = true}},
+        Case{"two_optimisers", {.recurrent = false, .two_optimisers = true}},
+        Case{"fixed_work", {.recurrent = false, .fixed_work = true}},
+        Case{"graphs", {.graphs = true}},
+        Case{"graphs_evaluation", {.iterations = 90, .graphs = true, .evaluate_every = 40}},
+        Case{"marks", {.marks = true}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(LearnerTest, FixedWorkIsSaid) {
+  const SyntheticStream stream =
+      MakeSyntheticStream({.recurrent = false, .fixed_work = true, .zero_grad = ZeroGrad::kMemset});
+  IterationLearner learner;
+  size_t published_at = 0;
+  Feed(stream, &learner, &published_at);
+  ASSERT_NE(learner.rule(), nullptr);
+  EXPECT_FALSE(learner.rule()->lengths.depends);
+  EXPECT_NE(learner.rule()->length_words.find("does not depend"), std::string::npos)
+      << learner.rule()->length_words;
+}
+
+TEST(LearnerTest, TimeStepsAndLayersAreNotIterations) {
+  // One endless forward pass: as regular as a loop, but nothing of an iteration.
+  IterationLearner learner;
+  learner.AddName(1, "cell_gemm");
+  learner.AddName(2, "cell");
+  for (uint32_t i = 0; i < 400; ++i) {
+    abi::CallRecord call{};
+    call.op = static_cast<uint8_t>(abi::Op::kLaunch);
+    call.sequence = i;
+    call.api_ns = 4000 * i;
+    call.name_id = 1 + i % 2;
+    call.grid_x = call.grid_y = call.grid_z = call.block_x = call.block_y = call.block_z = 1;
+    learner.AddCall(call);
+  }
+  EXPECT_EQ(learner.rule(), nullptr);
+  EXPECT_NE(learner.Explanation(), "");
+}
+
+TEST(LearnerTest, LearnsBehindAHole) {
+  SyntheticStream stream = MakeSyntheticStream({.iterations = 60});
+  // Calls 3000 to 3099 were lost.
+  stream.calls.erase(stream.calls.begin() + 3000, stream.calls.begin() + 3100);
+  IterationLearner learner;
+  size_t published_at = 0;
+  Feed(stream, &learner, &published_at);
+  ASSERT_NE(learner.rule(), nullptr) << learner.Explanation();
+  EXPECT_EQ(learner.stream().holes(), 100u);
+}
+
+TEST(LearnerTest, MemoryStaysBounded) {
+  const SyntheticStream stream = MakeSyntheticStream({.iterations = 40});
+  IterationLearner learner({.max_calls = 2000});
+  size_t published_at = 0;
+  Feed(stream, &learner, &published_at);
+  EXPECT_LT(learner.stream().size(), 2000u);
+}
+
+TEST(LearnerTest, RestartForgetsTheRuleAndKeepsNames) {
+  const SyntheticStream stream = MakeSyntheticStream({});
+  IterationLearner learner;
+  size_t published_at = 0;
+  Feed(stream, &learner, &published_at);
+  ASSERT_NE(learner.rule(), nullptr);
+  learner.Restart();
+  EXPECT_EQ(learner.rule(), nullptr);
+  EXPECT_EQ(learner.stream().size(), 0u);
+  EXPECT_EQ(learner.stream().names().Get(1).text, stream.names[1]);
+}
+
+TEST(RuleMonitorTest, AsksToLearnAnew) {
+  RuleMonitor monitor(1, 1);
+  uint64_t now_ns = 0;
+  abi::StepEvent step{};
+  step.valid = 1;
+  step.micro_steps = 1;
+  for (int i = 0; i < 100; ++i) {
+    step.api_ns = now_ns += 50'000'000;
+    monitor.OnStep(step);
+    EXPECT_FALSE(monitor.Check(now_ns).has_value());
+  }
+  EXPECT_FALSE(monitor.Check(now_ns + 5'000'000'000).has_value());
+  EXPECT_TRUE(monitor.Check(now_ns + 60'000'000'000).has_value());
+  step.micro_steps = 2;
+  for (int i = 0; i < 40; ++i) {
+    step.api_ns = now_ns += 50'000'000;
+    monitor.OnStep(step);
+  }
+  ASSERT_TRUE(monitor.Check(now_ns).has_value());
+  EXPECT_NE(monitor.Check(now_ns)->find("micro-steps"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace seqpoint::iterations

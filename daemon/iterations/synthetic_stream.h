@@ -1,0 +1,63 @@
+// Launch streams of made-up training jobs, with their true iterations, for tests and benchmarks.
+//
+// Threading: none. Ownership: values only. The same options give the same stream.
+#ifndef DAEMON_ITERATIONS_SYNTHETIC_STREAM_H_
+#define DAEMON_ITERATIONS_SYNTHETIC_STREAM_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "injection/abi/records.h"
+
+namespace seqpoint::iterations {
+
+struct SyntheticOptions {
+  int iterations = 60;
+  uint64_t seed = 1;
+  // Shape of the network.
+  int layers = 4;
+  bool recurrent = true;    // a launch per layer and time step; else geometry follows the length
+  bool fixed_work = false;  // batches are padded: nothing launched depends on the length
+  int lengths = 1;          // 1 or 2, each with a batch array of its own
+  bool graphs = false;      // one graph launch per micro-step instead of the launches
+  bool two_optimisers = false;  // a second network with a step of its own in each iteration
+  bool per_tensor_optimiser = false;
+  enum class ZeroGrad { kNone, kMemset, kKernel } zero_grad = ZeroGrad::kMemset;
+  // Data.
+  bool prefetch = false;     // the next batch, on a stream of its own
+  bool scalar_copy = false;  // a learning rate of 4 bytes before the optimiser
+  int readback_every = 1;    // 0: never
+  // Phases.
+  int micro_steps = 1;
+  int evaluate_every = 0;  // 0: never
+  int evaluation_batches = 4;
+  bool evaluate_first = false;    // before training
+  bool algorithm_search = false;  // a length's first occurrence launches more
+  bool backward_thread = false;
+  bool nvtx = false;
+  bool marks = false;
+};
+
+struct TrueIteration {
+  uint32_t first_call = 0;     // what came before belongs to the step or evaluation before
+  uint32_t first_forward = 0;  // the first forward launch
+  uint32_t end = 0;            // one behind its last call
+  int64_t length[2] = {0, 0};  // summed over micro-steps
+};
+
+struct SyntheticStream {
+  std::vector<std::string> names;  // by id, 0 empty
+  std::vector<abi::CallRecord> calls;
+  std::vector<std::pair<uint32_t, uint64_t>> gpu_starts;  // of copies, memsets and graphs
+  std::vector<TrueIteration> iterations;
+};
+
+inline constexpr int64_t kSyntheticBytesPerStep = 256;  // of a batch array
+
+SyntheticStream MakeSyntheticStream(const SyntheticOptions& options);
+
+}  // namespace seqpoint::iterations
+
+#endif  // DAEMON_ITERATIONS_SYNTHETIC_STREAM_H_
