@@ -12,19 +12,23 @@ namespace {
 constexpr size_t kMaxFamiliesPerCount = 96;
 
 constexpr double kSizedOnly = 0.2;
+constexpr double kGraphBonus = 6;  // a graph stands for many launches
 
-void Weigh(Family* family) {
+void Weigh(const CallStream& stream, Family* family) {
   const uint32_t from = family->at()[family->count() / 2];
-  absl::flat_hash_set<uint32_t> calls, sized;
+  absl::flat_hash_set<uint32_t> calls, sized, graphs;
   for (const Member& member : family->members) {
     auto it = std::lower_bound(member.at.begin(), member.at.end(), from);
     const uint32_t call = it == member.at.end() ? member.at.back() : *it;
-    (member.alphabet == Alphabet::kSized ? sized : calls).insert(call);
+    const bool graph = stream.calls()[call].op == static_cast<uint8_t>(abi::Op::kGraphLaunch);
+    if (graph) graphs.insert(call);
+    (member.alphabet == Alphabet::kSized && !graph ? sized : calls).insert(call);
   }
   for (uint32_t call : calls) sized.erase(call);
   family->weight = static_cast<uint32_t>(calls.size() + sized.size());
-  family->strength =
-      static_cast<double>(calls.size()) + kSizedOnly * static_cast<double>(sized.size());
+  family->strength = static_cast<double>(calls.size()) +
+                     kSizedOnly * static_cast<double>(sized.size()) +
+                     kGraphBonus * static_cast<double>(graphs.size());
 }
 
 }  // namespace
@@ -102,7 +106,7 @@ std::vector<Family> FindFamilies(const CallStream& stream, const Occurrences& oc
       found.push_back({{symbol}, 0, 0, 0});
     }
   }
-  for (Family& family : found) Weigh(&family);
+  for (Family& family : found) Weigh(stream, &family);
   std::stable_sort(found.begin(), found.end(),
                    [](const Family& x, const Family& y) { return x.weight > y.weight; });
   return found;

@@ -734,8 +734,14 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   for (const Family& family : families) {
     if (&family != step) loop.runner_up_weight = std::max(loop.runner_up_weight, family.weight);
   }
-  const Positions inner_at = inner->at();
-  loop.nested = inner != step && inner_at.size() >= step->count() * 3 / 2;
+  if (inner != step) {
+    std::vector<uint32_t> counts;
+    for (size_t i = 0; i + 1 < step->count(); ++i) {
+      counts.push_back(CountIn(inner->at(), step->at()[i], step->at()[i + 1]));
+    }
+    const auto [mode, share] = Mode(counts);
+    if (share >= 0.8) loop.inner_turns = std::max(1u, mode);
+  }
   for (uint32_t at : skeleton[best].all) loop.turns.push_back({at, Region(at), true});
   // The last one opens an incomplete turn.
   loop.end = loop.turns.back().first_launch;

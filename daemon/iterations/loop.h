@@ -42,7 +42,8 @@ struct Loop {
   uint32_t end_region = 0;
   uint32_t family_weight = 0;     // different calls that happen once per turn
   uint32_t runner_up_weight = 0;  // of the heaviest family that was not chosen
-  bool nested = false;            // a finer loop runs inside (micro-steps, layers)
+  uint32_t inner_turns =
+      1;  // of a finer loop inside (micro-steps, optimisers), when always as many
   // Share of turns in which the host does more than launch: copies, waits, annotates, or launches a
   // graph. Time steps and layers repeat as regularly as iterations, but without any of these.
   double host_share = 0;

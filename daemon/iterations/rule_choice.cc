@@ -1,7 +1,9 @@
 #include "daemon/iterations/rule_choice.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
-#include <cmath>
+#include <cstdlib>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -156,6 +158,7 @@ void Chooser::AddCopyChoices(std::vector<BoundaryChoice>* choices) const {
                                      large.bytes, " bytes"),
                         true});
   }
+  if (per_turn % loop_.inner_turns == 0) per_turn /= loop_.inner_turns;
   if (per_turn > 1 && same_number) {
     EventPattern counted = copy;
     counted.every = per_turn;
@@ -269,6 +272,8 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
         for (uint32_t i = next.region; i < loop_.EndRegionOf(RegularTurns().back()); ++i) {
           waits += OpAt(i) == Op::kStreamWait;
         }
+        // Per micro-step, where there are any.
+        if (waits % loop_.inner_turns == 0) waits /= loop_.inner_turns;
         if (waits < 2 || waits > 8) break;
         EventPattern counted = On(Op::kStreamWait);
         counted.every = waits;
@@ -580,7 +585,15 @@ std::optional<ChosenRule> Chooser::Choose() {
   const std::vector<uint32_t> nvtx_steps = StepChoices(late, true);
   const bool evaluation_seen =
       std::any_of(loop_.turns.begin(), loop_.turns.end(), [](const Turn& t) { return !t.regular; });
-  for (const BoundaryChoice& boundary : BoundaryChoices()) {
+  std::vector<BoundaryChoice> boundaries = BoundaryChoices();
+  // A boundary at each micro-step lets their lengths add up; at each step is second best.
+  const size_t choices = boundaries.size();
+  if (loop_.inner_turns > 1) {
+    for (size_t i = 0; i < choices; ++i) boundaries.push_back(boundaries[i]);
+  }
+  for (size_t i = 0; i < boundaries.size(); ++i) {
+    const BoundaryChoice& boundary = boundaries[i];
+    const bool each_micro_step = loop_.inner_turns > 1 && i < choices;
     std::vector<uint32_t> tried;
     const bool nvtx = IsNvtxBegin(static_cast<Op>(boundary.pattern.op));
     // Seen to stay away from evaluation: nothing more is needed.
@@ -593,7 +606,7 @@ std::optional<ChosenRule> Chooser::Choose() {
     if (steps.empty()) tried.push_back(kNoCall);
     for (uint32_t step : tried) {
       std::optional<ChosenRule> chosen = Try(boundary, step);
-      if (!chosen) continue;
+      if (!chosen || (each_micro_step && chosen->micro_steps != loop_.inner_turns)) continue;
       chosen->evaluation_seen = evaluation_seen;
       ChooseClock(&*chosen);
       return chosen;
@@ -624,6 +637,20 @@ std::optional<ChosenRule> ChooseMarkRule(const CallStream& stream, size_t min_ma
 
 std::string ShortName(std::string_view name) {
   if (name.empty()) return "an unnamed kernel";
+  if (name.substr(0, 2) == "_Z") {
+    int status = -1;
+    char* demangled = ::abi::__cxa_demangle(std::string(name).c_str(), nullptr, nullptr, &status);
+    if (status == 0) {
+      std::string text = demangled;
+      std::free(demangled);
+      const std::string anonymous = "(anonymous namespace)::";
+      for (size_t at; (at = text.find(anonymous)) != std::string::npos;) {
+        text.erase(at, anonymous.size());
+      }
+      return ShortName(text);
+    }
+    std::free(demangled);
+  }
   if (name.substr(0, 5) == "void ") name.remove_prefix(5);
   const size_t end = name.find_first_of("<(");
   if (end != std::string_view::npos && end > 0) name = name.substr(0, end);
