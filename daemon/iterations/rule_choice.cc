@@ -42,8 +42,7 @@ struct BoundaryChoice {
 struct Usage {
   uint32_t turns = 0;
   uint32_t last_turn = kNoCall;
-  uint32_t most = 0;  // calls per turn
-  uint32_t in_turn = 0;
+
   double earliest = 1;  // as a share of the turn's launches
 
   bool same_geometry = true;
@@ -228,17 +227,18 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
   // What is there before (almost) every first launch?
   absl::flat_hash_map<uint32_t, uint32_t> present;  // kWhat symbol -> turns
   std::vector<uint32_t> order;                      // in the order of the last turn
+  size_t regular = 0;
   for (const Turn& turn : loop_.turns) {
+    if (!turn.regular) continue;
+    ++regular;
     std::vector<uint32_t> seen;
     for (uint32_t i = turn.region; i < turn.first_launch; ++i) {
       if (std::find(seen.begin(), seen.end(), What(i)) == seen.end()) seen.push_back(What(i));
     }
     for (uint32_t symbol : seen) ++present[symbol];
-    if (turn.regular) order = std::move(seen);
+    order = std::move(seen);
   }
-  const auto always = [&](uint32_t symbol) {
-    return present[symbol] * 10 >= loop_.turns.size() * 9;
-  };
+  const auto always = [&](uint32_t symbol) { return present[symbol] * 10 >= regular * 9; };
 
   std::vector<BoundaryChoice> nvtx, copy, memset, wait, launch, record, sync, readback;
   const Turn& last = loop_.turns[RegularTurns().back()];
@@ -344,10 +344,8 @@ std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches) con
           if (usage.turns > 0) close(&usage);
           if (usage.turns++ == 0) touched.push_back(What(i));
           usage.last_turn = s;
-          usage.in_turn = 0;
           usage.geometry_in_turn = 0;
         }
-        usage.most = std::max(usage.most, ++usage.in_turn);
         usage.earliest = std::min(usage.earliest, launched / launches);
         usage.geometry_in_turn += stream_.symbols()[i].of[1] * 0x9e3779b97f4a7c15ull;
 
@@ -368,15 +366,16 @@ std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches) con
 
 // Some turn holds more of it than any regular one: evaluation launches it, too.
 bool Chooser::InEvaluation(const Usage& usage) const {
+  size_t most = 0, most_irregular = 0;
   for (size_t turn = 0; turn < loop_.turns.size(); ++turn) {
-    if (loop_.turns[turn].regular) continue;
     const size_t count = occurrences_
                              .Of(Alphabet::kWhat, What(usage.example),
                                  loop_.turns[turn].first_launch, loop_.EndOf(turn))
                              .size();
-    if (count > usage.most) return true;
+    size_t& so_far = loop_.turns[turn].regular ? most : most_irregular;
+    so_far = std::max(so_far, count);
   }
-  return false;
+  return most_irregular > most;
 }
 
 // Optimiser launches come last, and always with the same geometry.
