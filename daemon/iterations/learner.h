@@ -37,8 +37,8 @@ struct LearnerOptions {
   size_t max_calls = 1 << 19;
   // Iterations that must have been seen before a rule is published.
   size_t min_iterations = 12;
-  size_t min_iterations_nvtx = 8;  // when the boundary is an NVTX range or mark
-  size_t min_marks = 4;            // when the job tells its iterations itself
+  size_t min_iterations_nvtx = 10;  // when the boundary is an NVTX range or mark
+  size_t min_marks = 4;             // when the job tells its iterations itself
 };
 
 struct LearnedRule {

@@ -24,7 +24,8 @@ constexpr uint32_t kMaxLaunches = 24;
 constexpr uint32_t kMaxCounted = 6;
 constexpr size_t kMaxRows = 256;
 constexpr size_t kWarmUpRows = 2;
-constexpr size_t kFewRows = 5;          // fewer say nothing
+constexpr size_t kFewRows = 5;  // fewer say nothing
+constexpr size_t kRowsForPairs = 7;
 constexpr size_t kManyRows = 64;        // as many times average out the noise of first occurrences
 constexpr double kHardlyVaries = 0.03;  // robust variation below which there is nothing to explain
 
@@ -483,6 +484,18 @@ struct Target {
   std::vector<double> values;
 };
 
+void DropOutliers(Target* target) {
+  const double median = Median(target->values);
+  const double reach = 4 * std::max(MedianDeviation(target->values, median), 0.02 * median);
+  Target kept;
+  for (size_t i = 0; i < target->rows.size(); ++i) {
+    if (std::abs(target->values[i] - median) > reach) continue;
+    kept.rows.push_back(target->rows[i]);
+    kept.values.push_back(target->values[i]);
+  }
+  *target = std::move(kept);
+}
+
 // Share that the columns leave unexplained, over all targets.
 double Unexplained(const FeatureTable& table, const std::vector<size_t>& columns,
                    const std::vector<Target>& targets) {
@@ -515,7 +528,7 @@ std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t
   const auto first = std::find_if(alone.begin(), alone.end(),
                                   [&](const auto& entry) { return entry.first <= best + kNear; });
   const double single = first->first;
-  if (targets[0].rows.size() < 10) return {first->second};
+  if (targets[0].rows.size() < kRowsForPairs) return {first->second};
 
   // Pairs of the columns that come first and of those that explain most.
   std::vector<size_t> paired;
@@ -595,10 +608,8 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     threads.values.push_back(table.launched_threads[row]);
     launches.values.push_back(table.launches[row]);
   }
-  // A stall is not the length's doing.
-  const double median = Median(time.values);
-  const double reach = 4 * std::max(MedianDeviation(time.values, median), 0.02 * median);
-  for (double& value : time.values) value = std::clamp(value, median - reach, median + reach);
+  // A stall, or an evaluation phase at the end of an iteration, is not the length's doing.
+  for (Target* target : {&time, &threads, &launches}) DropOutliers(target);
 
   // First occurrences pay for algorithm search and blur the times of a short stream. What was
   // launched is exact: a length that decides the time decides that, too.
@@ -649,13 +660,11 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     }
     // Times that stay the same while what is copied varies.
     const bool copies_vary = std::any_of(varying.begin(), varying.end(), [&](size_t column) {
-      int64_t least = INT64_MAX, most = 0;
-      for (size_t row : rows) {
-        least = std::min(least, table.value(row, column));
-        most = std::max(most, table.value(row, column));
-      }
-      return Rank(table.sources[column]) == 0 &&
-             static_cast<double>(most) >= 1.4 * static_cast<double>(least);
+      std::vector<double> values;
+      for (size_t row : rows) values.push_back(static_cast<double>(table.value(row, column)));
+      const auto [least, most] = std::minmax_element(values.begin(), values.end());
+      return Rank(table.sources[column]) == 0 && *most >= 1.4 * *least &&
+             RobustVariation(values) >= 2 * kHardlyVaries;
     });
     choice.judged =
         rows.size() >= kFewRows && times_known && !time_varies && !work_varies && copies_vary;
