@@ -301,7 +301,8 @@ void Daemon::PublishControls() {
 void Daemon::FindVanished(int64_t now_ns) {
   if (now_ns - start_ns_ < kReconnectNs) return;
   for (const auto& [id, job] : jobs_) {
-    for (const auto& [process_id, pid] : job->LiveProcesses()) {
+    for (const auto& [live_id, pid] : job->LiveProcesses()) {
+      const int64_t process_id = live_id;
       const bool connected =
           std::any_of(connections_.begin(), connections_.end(),
                       [&](const auto& c) { return c->process_id == process_id; });
@@ -315,6 +316,7 @@ void Daemon::FindVanished(int64_t now_ns) {
 void Daemon::Commit() {
   if (!batch_failed_) {
     absl::MutexLock lock(&mutex_);
+    ++commits_begun_;
     for (const auto& [id, job] : jobs_) job->TakeRows(batch_);
     batch_cursors_.clear();
     for (const auto& connection : connections_) {
@@ -337,6 +339,7 @@ void Daemon::Commit() {
   }
   if (batch_failed_) spdlog::info("the store can be written again");
   batch_failed_ = false;
+  commits_done_ = commits_begun_;
   trouble_.clear();
   batch_.Clear();
   for (const auto& connection : connections_) {
@@ -355,6 +358,15 @@ void Daemon::Commit() {
                                     }),
                      connections_.end());
   batch_cursors_.clear();
+}
+
+void Daemon::AwaitCommit() {
+  const int64_t wanted = commits_begun_ + 1;
+  const auto done = [this, wanted] {
+    mutex_.AssertReaderHeld();
+    return commits_done_ >= wanted;
+  };
+  mutex_.AwaitWithTimeout(absl::Condition(&done), absl::Seconds(1));
 }
 
 void Daemon::Prune() {
@@ -525,6 +537,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
     const auto job = FindJob(request.job());
     if (!job.ok()) return job.status();
     job_id = (*job)->row().job_id;
+    AwaitCommit();
     per_rank = (*job)->IterationsPerRank();
   }
   int32_t rank = request.rank();
@@ -594,6 +607,7 @@ absl::Status Daemon::Export(const v1::ExportRequest& request,
     for (const auto& [rank, iterations] : (*job)->IterationsPerRank()) {
       context.ranks.push_back(rank);
     }
+    AwaitCommit();
   }
   const auto with_job = [&](const auto& ask) {
     absl::MutexLock lock(&mutex_);

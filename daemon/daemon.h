@@ -89,6 +89,8 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   bool PollRings() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PublishControls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Commit();
+  // Returns when everything that is in memory now is in the store too, or after a second.
+  void AwaitCommit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Prune();
   void FindVanished(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -106,6 +108,8 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   std::vector<JobRow> stored_jobs_ ABSL_GUARDED_BY(mutex_);  // not loaded: ended before we began
   std::vector<std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
+  int64_t commits_begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t commits_done_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // Of the ingest thread.
   WriteBatch batch_;

@@ -3,9 +3,6 @@
 // profiler never sees. Ends non-zero when a figure of docs/demo.md is missed.
 //
 // Everything runs in a folder of its own (sockets, store, truth); nothing of the user's is touched.
-#include <cxxabi.h>
-#include <fcntl.h>
-#include <grpcpp/grpcpp.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,8 +25,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "seqpoint/v1/profiler.grpc.pb.h"
-#include "simdjson.h"
+#include "tests/support/api.h"
+#include "tests/support/truth.h"
 #include "tests/workloads/histograms.h"
 
 namespace seqpoint {
@@ -57,20 +54,6 @@ struct Options {
   bool quiet = false;
 };
 
-struct TrueIteration {
-  int64_t begin_ns = 0;    // host clock of the software GPU (or CLOCK_REALTIME) at its first call
-  int64_t forward_ns = 0;  // ... before its first forward launch
-  int64_t launches_before_forward = 0;
-};
-
-struct Truth {
-  std::vector<TrueIteration> iterations;
-  double epoch_time_ns = 0;                   // training iterations; evaluation is apart
-  std::map<std::string, double> counters;     // CUPTI's metric name -> whole epoch
-  std::map<std::string, double> kernel_time;  // name -> ns, whole epoch
-  std::string digest;
-};
-
 struct Asked {
   double fraction = 0;  // as it was when the answer came
   double value = 0, low = 0, high = 0;
@@ -83,8 +66,6 @@ struct Asked {
   std::fprintf(stderr, "demo: %s\n", sentence.c_str());
   std::exit(1);
 }
-
-fs::path BinaryDirectory() { return fs::read_symlink("/proc/self/exe").parent_path(); }
 
 // A CSV of example lengths, as a user has one for the data set.
 std::string WriteLengths(const Options& options, const fs::path& folder) {
@@ -101,19 +82,6 @@ std::string WriteLengths(const Options& options, const fs::path& folder) {
   file << (table->front().size() == 2 ? "len_source,len_target\n" : "len\n");
   for (const auto& row : *table) file << absl::StrJoin(row, ",") << "\n";
   return path;
-}
-
-pid_t Spawn(const std::vector<std::string>& command, const fs::path& folder) {
-  const pid_t pid = fork();
-  if (pid != 0) return pid;
-  std::vector<char*> argv;
-  for (const std::string& part : command) argv.push_back(const_cast<char*>(part.c_str()));
-  argv.push_back(nullptr);
-  const int log = open((folder / "run.log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-  dup2(log, 1);
-  dup2(log, 2);
-  execv(argv[0], argv.data());
-  _exit(127);
 }
 
 [[noreturn]] void DieWithLog(const fs::path& folder, const std::string& sentence) {
@@ -152,33 +120,11 @@ std::vector<std::string> TrainingCommand(const Options& options, const fs::path&
   return command;
 }
 
-class Api {
- public:
-  explicit Api(const fs::path& socket)
-      : stub_(v1::Profiler::NewStub(
-            grpc::CreateChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials()))) {}
-
-  template <typename Request, typename Reply>
-  std::optional<Reply> Call(grpc::Status (v1::Profiler::Stub::*method)(grpc::ClientContext*,
-                                                                       const Request&, Reply*),
-                            const Request& request) {
-    grpc::ClientContext context;
-    context.set_wait_for_ready(true);
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-    Reply reply;
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
-    if (!status.ok()) {
-      error_ = status.error_message();
-      return std::nullopt;
-    }
-    return reply;
-  }
-  const std::string& error() const { return error_; }
-
- private:
-  std::unique_ptr<v1::Profiler::Stub> stub_;
-  std::string error_;
-};
+Truth MustReadTruth(const fs::path& path) {
+  std::optional<Truth> truth = ReadTruth(path);
+  if (!truth) Die(absl::StrCat("cannot read ", path.string()));
+  return *std::move(truth);
+}
 
 std::optional<Asked> AskTime(Api& api, const std::string& job, double iterations_total) {
   v1::ProjectRequest request;
@@ -192,58 +138,6 @@ std::optional<Asked> AskTime(Api& api, const std::string& job, double iterations
                .low = p.total().low(),
                .high = p.total().high(),
                .basis = p.basis()};
-}
-
-// ------------------------------------------------------------------------------------- the truth
-
-int64_t Number(simdjson::simdjson_result<simdjson::dom::element> element) {
-  int64_t value;
-  return element.get(value) ? 0 : value;
-}
-
-double Real(simdjson::simdjson_result<simdjson::dom::element> element) {
-  double value;
-  return element.get(value) ? 0 : value;
-}
-
-Truth ReadTruth(const fs::path& path) {
-  Truth truth;
-  simdjson::dom::parser parser;
-  simdjson::dom::document_stream lines;
-  if (parser.load_many(path.string(), 64 << 20).get(lines)) {
-    Die(absl::StrCat("cannot read ", path.string()));
-  }
-  const std::map<std::string, std::string> metrics = {
-      {"dram_read_bytes", "dram__bytes_read.sum"},
-      {"dram_write_bytes", "dram__bytes_write.sum"},
-      {"instructions", "sm__inst_executed.sum"},
-      {"tensor_cycles", "sm__pipe_tensor_cycles_active.sum"},
-      {"sm_active_cycles", "sm__cycles_active.sum"}};
-  for (simdjson::dom::element line : lines) {
-    std::string_view kind;
-    if (line["kind"].get(kind)) continue;
-    if (kind == "iteration") {
-      TrueIteration& iteration = truth.iterations.emplace_back();
-      iteration.begin_ns = Number(line.at_pointer("/begin/host_ns"));
-      iteration.forward_ns = Number(line.at_pointer("/first_forward/host_ns"));
-      iteration.launches_before_forward = Number(line.at_pointer("/first_forward/launches")) -
-                                          Number(line.at_pointer("/begin/launches"));
-      for (const auto& [key, metric] : metrics) {
-        truth.counters[metric] += Real(line.at_pointer("/counters/" + key));
-      }
-    } else if (kind == "totals") {
-      truth.epoch_time_ns = Real(line["train_gpu_time_ns"]);
-      std::string_view digest;
-      if (!line["digest"].get(digest)) truth.digest = std::string(digest);
-      simdjson::dom::object kernels;
-      if (!line["training_kernels"].get(kernels)) {
-        for (const auto& [name, kernel] : kernels) {
-          truth.kernel_time[std::string(name)] = Real(kernel["kernel_time_ns"]);
-        }
-      }
-    }
-  }
-  return truth;
 }
 
 // ------------------------------------------------------------------------------------- judging
@@ -287,56 +181,6 @@ std::string Json(const std::string& text) {
   return out + "\"";
 }
 
-// "_ZN8seqpoint8workload7kernels4gemmILi64EEEvPKf" -> "gemm": the workload's own name of a kernel.
-std::string FunctionName(const std::string& symbol) {
-  int status = 0;
-  char* demangled = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
-  std::string name = status == 0 ? demangled : symbol;
-  std::free(demangled);
-  for (size_t at; (at = name.find("(anonymous namespace)::")) != std::string::npos;) {
-    name.erase(at, 23);
-  }
-  name = name.substr(0, name.find_first_of("(<"));
-  const size_t last = name.find_last_of(": ");
-  return last == std::string::npos ? name : name.substr(last + 1);
-}
-
-// Boundaries in the true iterations: exact where just one falls between an iteration's first call
-// and its first forward launch, and none elsewhere.
-struct Boundaries {
-  int64_t detected = 0;
-  double exact_share = 0;      // from iteration 31 on
-  double recovered_share = 0;  // of the first 30
-  int64_t launch_offset = 0;   // at most; of the boundary behind the iteration's first call
-};
-
-Boundaries MatchBoundaries(const Truth& truth, const std::vector<v1::Iteration>& iterations) {
-  Boundaries result;
-  result.detected = static_cast<int64_t>(iterations.size());
-  std::vector<int> inside(truth.iterations.size(), 0), wrong(truth.iterations.size(), 0);
-  for (const v1::Iteration& iteration : iterations) {
-    const int64_t at = iteration.boundary_ns();
-    const auto next =
-        std::upper_bound(truth.iterations.begin(), truth.iterations.end(), at,
-                         [](int64_t ns, const TrueIteration& t) { return ns < t.begin_ns; });
-    if (next == truth.iterations.begin()) continue;
-    const size_t index = static_cast<size_t>(next - truth.iterations.begin()) - 1;
-    ++(at <= truth.iterations[index].forward_ns ? inside : wrong)[index];
-  }
-  int64_t exact = 0, first = 0, total = 0, first_total = 0;
-  for (size_t i = 0; i < truth.iterations.size(); ++i) {
-    const bool good = inside[i] == 1 && wrong[i] == 0;
-    result.launch_offset =
-        std::max(result.launch_offset, truth.iterations[i].launches_before_forward);
-    (i < 30 ? first : exact) += good;
-    (i < 30 ? first_total : total) += 1;
-  }
-  result.exact_share = total > 0 ? static_cast<double>(exact) / static_cast<double>(total) : 0;
-  result.recovered_share =
-      first_total > 0 ? static_cast<double>(first) / static_cast<double>(first_total) : 0;
-  return result;
-}
-
 int Run(Options options) {
   const auto started = std::chrono::steady_clock::now();
   const fs::path bin = BinaryDirectory();
@@ -366,7 +210,7 @@ int Run(Options options) {
   // The same training without us: what the run costs, and what it does.
   if (!options.real_gpu) setenv("SWGPU_SET", "clock.speed_cap=0", 1);
   int status = 0;
-  waitpid(Spawn(with_truth(training, "alone.jsonl"), folder), &status, 0);
+  waitpid(Spawn(with_truth(training, "alone.jsonl"), folder / "run.log"), &status, 0);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) DieWithLog(folder, "training alone failed");
 
   // A model iteration lasts a few milliseconds; at four times that speed the daemon can follow, as
@@ -388,7 +232,7 @@ int Run(Options options) {
                                       "1",
                                       "--"};
   for (const std::string& part : with_truth(training, "truth.jsonl")) command.push_back(part);
-  const pid_t pid = Spawn(command, folder);
+  const pid_t pid = Spawn(command, folder / "run.log");
 
   // While it trains: ask at 5 % and at 25 % of the epoch. The daemon comes up first.
   for (int i = 0; i < 1000 && !fs::exists(folder / "run" / "api.sock"); ++i) {
@@ -434,20 +278,14 @@ int Run(Options options) {
   }
   if (!job) Die(absl::StrCat("the daemon does not answer: ", api.error()));
   if (job->job().end_ns() == 0) Die("the daemon did not notice that the training ended");
-  const Truth truth = ReadTruth(folder / "truth.jsonl");
-  const Truth alone = ReadTruth(folder / "alone.jsonl");
+  const Truth truth = MustReadTruth(folder / "truth.jsonl");
+  const Truth alone = MustReadTruth(folder / "alone.jsonl");
   const double n_true = static_cast<double>(truth.iterations.size());
   if (const auto answer = AskTime(api, "demo@demo", n_true)) asked[1.0] = *answer;
 
-  std::vector<v1::Iteration> iterations;
-  v1::ListIterationsRequest list;
-  list.set_job("demo@demo");
-  do {
-    const auto reply = api.Call(&v1::Profiler::Stub::ListIterations, list);
-    if (!reply) Die(absl::StrCat("no iterations: ", api.error()));
-    iterations.insert(iterations.end(), reply->iterations().begin(), reply->iterations().end());
-    list.set_page_token(reply->next_page_token());
-  } while (!list.page_token().empty());
+  const auto listed = api.Iterations("demo@demo");
+  if (!listed) Die(absl::StrCat("no iterations: ", api.error()));
+  const std::vector<v1::Iteration>& iterations = *listed;
   const Boundaries boundaries = MatchBoundaries(truth, iterations);
   int measured = 0;
   for (const v1::Iteration& iteration : iterations) measured += !iteration.config().empty();

@@ -1,0 +1,264 @@
+// The main job with real processes: a training program with the injected library on the software
+// GPU, a daemon, and a gRPC client; and what must hold when one of them is killed.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "tests/support/api.h"
+#include "tests/support/truth.h"
+
+namespace seqpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+class MainJob : public testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/seqpoint-test-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    folder_ = pattern;
+    bin_ = BinaryDirectory();
+    setenv("SEQPOINT_DIR", (folder_ / "run").c_str(), 1);
+    setenv("SWGPU_SET", "clock.speed_cap=4", 1);
+  }
+  void TearDown() override {
+    StopDaemon(SIGKILL);
+    if (!HasFailure()) fs::remove_all(folder_);
+  }
+
+  void StartDaemon() {
+    daemon_ = Spawn({(bin_ / "seqpointd").string(), "--dir", (folder_ / "run").string(), "--store",
+                     (folder_ / "store.db").string()},
+                    folder_ / "daemon.log");
+  }
+  void StopDaemon(int signal) {
+    if (daemon_ == 0) return;
+    kill(daemon_, signal);
+    int status;
+    waitpid(daemon_, &status, 0);
+    daemon_ = 0;
+  }
+
+  // A training process; `environment` is added to it alone.
+  pid_t Train(const std::string& name, std::vector<std::string> options,
+              const std::map<std::string, std::string>& environment = {}, bool injected = true) {
+    std::vector<std::string> command = {
+        "/usr/bin/env", "LD_LIBRARY_PATH=" + (bin_.parent_path() / "softgpu").string(),
+        "SEQPOINT_JOB=" + name, "SEQPOINT_RUN_ID=1"};
+    if (injected) {
+      command.push_back("LD_PRELOAD=" +
+                        (bin_.parent_path() / "lib/libseqpoint_inject.so").string());
+    }
+    for (const auto& [key, value] : environment) command.push_back(key + "=" + value);
+    command.push_back((bin_ / "seqpoint_workload").string());
+    command.insert(command.end(), options.begin(), options.end());
+    command.insert(command.end(), {"--truth", (folder_ / (name + ".jsonl")).string(), "--quiet"});
+    return Spawn(command, folder_ / (name + ".log"));
+  }
+  int Wait(pid_t pid) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return status;
+  }
+  Truth TruthOf(const std::string& name) {
+    const auto truth = ReadTruth(folder_ / (name + ".jsonl"));
+    EXPECT_TRUE(truth.has_value()) << "no truth file of " << name;
+    return truth.value_or(Truth{});
+  }
+
+  // The job once it has ended; empty when it does not within 20 s.
+  v1::Job EndedJob(const std::string& name) {
+    Api api(folder_ / "run" / "api.sock");
+    v1::GetJobRequest request;
+    request.set_job(name);
+    for (int i = 0; i < 200; ++i) {
+      const auto reply = api.Call(&v1::Profiler::Stub::GetJob, request);
+      if (reply && reply->job().end_ns() != 0) return reply->job();
+      std::this_thread::sleep_for(milliseconds(100));
+    }
+    ADD_FAILURE() << "job " << name << " did not end: " << api.error();
+    return {};
+  }
+  std::vector<v1::Iteration> IterationsOf(const std::string& name) {
+    Api api(folder_ / "run" / "api.sock");
+    return api.Iterations(name).value_or(std::vector<v1::Iteration>{});
+  }
+
+  void ExpectExact(const std::string& name, size_t dimensions) {
+    const Truth truth = TruthOf(name);
+    const v1::Job job = EndedJob(name);
+    const std::vector<v1::Iteration> iterations = IterationsOf(name);
+    ASSERT_EQ(iterations.size(), truth.iterations.size()) << job.rule().DebugString();
+    const Boundaries boundaries = MatchBoundaries(truth, iterations);
+    EXPECT_EQ(boundaries.exact_share, 1) << job.rule().DebugString();
+    EXPECT_EQ(boundaries.recovered_share, 1) << job.rule().DebugString();
+    std::set<int64_t> numbers;
+    int measured = 0;
+    for (const v1::Iteration& iteration : iterations) {
+      EXPECT_TRUE(numbers.insert(iteration.number()).second) << iteration.number();
+      measured += !iteration.config().empty();
+      // A prefetched batch was copied before the first boundary: those lengths are not known.
+      if (iteration.number() < 3) continue;
+      ASSERT_EQ(static_cast<size_t>(iteration.lengths_size()), dimensions) << iteration.number();
+    }
+    EXPECT_LE(measured, 64);
+    EXPECT_EQ(job.losses().rejected(), 0);
+  }
+
+  fs::path folder_, bin_;
+  pid_t daemon_ = 0;
+};
+
+struct Variant {
+  const char* name;
+  std::vector<std::string> options;
+  size_t dimensions;
+};
+
+class Boundary : public MainJob, public testing::WithParamInterface<Variant> {};
+
+TEST_P(Boundary, EveryIterationIsFoundOnceAndTheWorkIsTheSame) {
+  StartDaemon();
+  std::vector<std::string> options = {"--batch", "32", "--max-iterations", "220"};
+  options.insert(options.end(), GetParam().options.begin(), GetParam().options.end());
+  ASSERT_EQ(Wait(Train("job", options)), 0);
+  ExpectExact("job", GetParam().dimensions);
+  ASSERT_EQ(Wait(Train("alone", options, {}, /*injected=*/false)), 0);
+  EXPECT_EQ(TruthOf("job").digest, TruthOf("alone").digest);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Variants, Boundary,
+    testing::Values(
+        Variant{"gnmt", {"--model", "gnmt"}, 2},
+        Variant{"gnmt_never", {"--model", "gnmt", "--readback", "never"}, 2},
+        Variant{"gnmt_prefetch", {"--model", "gnmt", "--readback", "never", "--prefetch"}, 2},
+        Variant{"gnmt_50", {"--model", "gnmt", "--readback", "50", "--order", "bucket"}, 2},
+        Variant{"gnmt_eval", {"--model", "gnmt", "--eval-every", "50", "--eval-batches", "4"}, 2},
+        Variant{"gnmt_backward_thread", {"--model", "gnmt", "--backward-thread"}, 2},
+        Variant{"gnmt_fork", {"--model", "gnmt", "--fork-helper"}, 2},
+        Variant{"gnmt_nvtx", {"--model", "gnmt", "--nvtx"}, 2},
+        Variant{"gnmt_sorted", {"--model", "gnmt", "--order", "sorted"}, 2},
+        Variant{"transformer", {"--model", "transformer"}, 1},
+        Variant{"transformer_never", {"--model", "transformer", "--readback", "never"}, 1}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(MainJob, AWorkloadWithoutDependenceIsSaidToHaveNone) {
+  StartDaemon();
+  ASSERT_EQ(Wait(Train("job", {"--model", "fixed", "--batch", "32", "--max-iterations", "250"})),
+            0);
+  EXPECT_NE(EndedJob("job").rule().verdict(), v1::VERDICT_EXPLAINED);
+}
+
+TEST_F(MainJob, KillingTheTrainingKeepsEveryPublishedRecord) {
+  StartDaemon();
+  const pid_t pid = Train("job", {"--model", "gnmt", "--batch", "32"});
+  std::this_thread::sleep_for(milliseconds(1500));
+  kill(pid, SIGKILL);
+  Wait(pid);
+  const v1::Job job = EndedJob("job");
+  EXPECT_EQ(job.state(), v1::JOB_STATE_LOST);
+  EXPECT_EQ(job.losses().ring_dropped() + job.losses().rejected(), 0);
+  const std::vector<v1::Iteration> iterations = IterationsOf("job");
+  ASSERT_GT(iterations.size(), 30u);
+  for (size_t i = 0; i < iterations.size(); ++i) {
+    EXPECT_EQ(iterations[i].number(), static_cast<int64_t>(i));
+  }
+}
+
+TEST_F(MainJob, KillingTheDaemonAgainAndAgainLosesAndDoublesNothing) {
+  StartDaemon();
+  const pid_t pid = Train("job", {"--model", "gnmt", "--batch", "32", "--max-iterations", "800"});
+  std::mt19937 random(1);
+  int status = 0, kills = 0;
+  while (waitpid(pid, &status, WNOHANG) == 0) {
+    std::this_thread::sleep_for(milliseconds(100 + random() % 500));
+    StopDaemon(SIGKILL);
+    ++kills;
+    std::this_thread::sleep_for(milliseconds(100));
+    StartDaemon();
+  }
+  EXPECT_EQ(status, 0);
+  EXPECT_GE(kills, 2);
+  // A daemon that is dead when the process ends never sees its last records; one that lives does.
+  Api api(folder_ / "run" / "api.sock");
+  const v1::Job job = EndedJob("job");
+  const std::vector<v1::Iteration> iterations = IterationsOf("job");
+  const Truth truth = TruthOf("job");
+  std::set<int64_t> numbers;
+  for (const v1::Iteration& iteration : iterations) {
+    EXPECT_TRUE(numbers.insert(iteration.number()).second) << "twice: " << iteration.number();
+  }
+  // Without a gap from the first on.
+  EXPECT_EQ(*numbers.rbegin() + 1, static_cast<int64_t>(numbers.size()));
+  EXPECT_EQ(job.iterations(), static_cast<int64_t>(iterations.size()));
+  std::vector<v1::Iteration> seen(iterations.begin(), iterations.end());
+  for (size_t i = 0; i < seen.size() && i < truth.iterations.size(); ++i) {
+    EXPECT_GE(seen[i].boundary_ns(), truth.iterations[i].begin_ns) << i;
+    EXPECT_LE(seen[i].boundary_ns(), truth.iterations[i].forward_ns) << i;
+  }
+}
+
+TEST_F(MainJob, AStoppedDaemonDoesNotHoldTheTraining) {
+  StartDaemon();
+  const pid_t pid =
+      Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "600"});
+  std::this_thread::sleep_for(milliseconds(700));
+  kill(daemon_, SIGSTOP);
+  EXPECT_EQ(Wait(pid), 0);
+  kill(daemon_, SIGCONT);
+  const v1::Job job = EndedJob("job");
+  EXPECT_GT(job.iterations(), 30);
+}
+
+TEST_F(MainJob, WithoutADaemonTheTrainingIsUntouched) {
+  ASSERT_EQ(
+      Wait(Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "50"})), 0);
+  ASSERT_EQ(
+      Wait(Train("alone", {"--model", "transformer", "--batch", "32", "--max-iterations", "50"}, {},
+                 false)),
+      0);
+  EXPECT_EQ(TruthOf("job").digest, TruthOf("alone").digest);
+}
+
+TEST_F(MainJob, SeveralRanksAreOneJob) {
+  StartDaemon();
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(Train("job",
+                          {"--model", "transformer", "--batch", "32", "--max-iterations", "120",
+                           "--seed", std::to_string(rank)},
+                          {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "3"}}));
+  }
+  for (const pid_t pid : ranks) EXPECT_EQ(Wait(pid), 0);
+  const v1::Job job = EndedJob("job");
+  EXPECT_EQ(job.processes_size(), 3);
+  EXPECT_EQ(job.iterations(), 120);
+}
+
+TEST_F(MainJob, AResumedRunIsTheSameJob) {
+  StartDaemon();
+  const std::vector<std::string> options = {"--model", "transformer",      "--batch",
+                                            "32",      "--max-iterations", "100"};
+  ASSERT_EQ(Wait(Train("job", options)), 0);
+  EXPECT_EQ(EndedJob("job").iterations(), 100);
+  ASSERT_EQ(Wait(Train("job", options)), 0);
+  std::this_thread::sleep_for(milliseconds(500));
+  const v1::Job job = EndedJob("job");
+  EXPECT_EQ(job.processes_size(), 2);
+  EXPECT_EQ(job.iterations(), 200);
+}
+
+}  // namespace
+}  // namespace seqpoint

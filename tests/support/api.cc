@@ -1,0 +1,42 @@
+#include "tests/support/api.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace seqpoint {
+
+std::filesystem::path BinaryDirectory() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path();
+}
+
+pid_t Spawn(const std::vector<std::string>& command, const std::filesystem::path& log) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  std::vector<char*> argv;
+  for (const std::string& part : command) argv.push_back(const_cast<char*>(part.c_str()));
+  argv.push_back(nullptr);
+  const int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  dup2(fd, 1);
+  dup2(fd, 2);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+Api::Api(const std::filesystem::path& socket)
+    : stub_(v1::Profiler::NewStub(
+          grpc::CreateChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials()))) {}
+
+std::optional<std::vector<v1::Iteration>> Api::Iterations(const std::string& job) {
+  std::vector<v1::Iteration> iterations;
+  v1::ListIterationsRequest request;
+  request.set_job(job);
+  do {
+    const auto reply = Call(&v1::Profiler::Stub::ListIterations, request);
+    if (!reply) return std::nullopt;
+    iterations.insert(iterations.end(), reply->iterations().begin(), reply->iterations().end());
+    request.set_page_token(reply->next_page_token());
+  } while (!request.page_token().empty());
+  return iterations;
+}
+
+}  // namespace seqpoint
