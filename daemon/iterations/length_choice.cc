@@ -23,6 +23,7 @@ constexpr const char* kLagWords[] = {"", " of the iteration before", " two itera
 constexpr uint32_t kMaxLaunches = 24;
 constexpr uint32_t kMaxCounted = 6;
 constexpr size_t kMaxRows = 256;
+constexpr double kExactVaries = 0.005;  // the same for what is known without noise
 constexpr size_t kWarmUpRows = 2;
 constexpr size_t kFewRows = 5;  // fewer say nothing
 constexpr size_t kRowsForPairs = 7;
@@ -478,16 +479,26 @@ int Rank(const LengthSource& source) {
   return source.pattern.op == static_cast<uint8_t>(Op::kLaunch) ? 1 : 0;
 }
 
+// MakeFeatures proposes copies with the likeliest lag first.
+uint8_t LikelyLag(const FeatureTable& table) {
+  for (const LengthSource& source : table.sources) {
+    if (source.pattern.op == static_cast<uint8_t>(Op::kCopyH2D)) return source.lag;
+  }
+  return 0;
+}
+
 // What a length should explain, over some rows of the table.
 struct Target {
   std::vector<size_t> rows;
   std::vector<double> values;
+  double weight = 1;
 };
 
 void DropOutliers(Target* target) {
   const double median = Median(target->values);
   const double reach = 4 * std::max(MedianDeviation(target->values, median), 0.02 * median);
   Target kept;
+  kept.weight = target->weight;
   for (size_t i = 0; i < target->rows.size(); ++i) {
     if (std::abs(target->values[i] - median) > reach) continue;
     kept.rows.push_back(target->rows[i]);
@@ -499,7 +510,7 @@ void DropOutliers(Target* target) {
 // Share that the columns leave unexplained, over all targets.
 double Unexplained(const FeatureTable& table, const std::vector<size_t>& columns,
                    const std::vector<Target>& targets) {
-  double sum = 0;
+  double sum = 0, weights = 0;
   for (const Target& target : targets) {
     std::vector<std::vector<double>> keys(columns.size());
     for (size_t k = 0; k < columns.size(); ++k) {
@@ -507,15 +518,17 @@ double Unexplained(const FeatureTable& table, const std::vector<size_t>& columns
         keys[k].push_back(static_cast<double>(table.value(row, columns[k])));
       }
     }
-    sum += 1 - ExplainedShare(keys, target.values);
+    sum += target.weight * (1 - ExplainedShare(keys, target.values));
+    weights += target.weight;
   }
-  return sum / static_cast<double>(targets.size());
+  return sum / weights;
 }
 
 // The smallest subset of at most two columns that explains the targets. Columns come in the order
 // of preference, which decides between near equals.
 std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t> columns,
                                    const std::vector<Target>& targets) {
+  constexpr double kNearAlone = 0.02;  // a label count follows the frames it was made from
   constexpr double kNear = 0.004;
   constexpr size_t kMaxPairColumns = 12;
   std::vector<std::pair<double, size_t>> alone;
@@ -525,8 +538,9 @@ std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t
   if (alone.empty()) return {};
   double best = 1;
   for (const auto& [unexplained, column] : alone) best = std::min(best, unexplained);
-  const auto first = std::find_if(alone.begin(), alone.end(),
-                                  [&](const auto& entry) { return entry.first <= best + kNear; });
+  const auto first = std::find_if(alone.begin(), alone.end(), [&](const auto& entry) {
+    return entry.first <= best + kNearAlone;
+  });
   const double single = first->first;
   if (targets[0].rows.size() < kRowsForPairs) return {first->second};
 
@@ -599,7 +613,7 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     if (!repeats) varying.push_back(column);
   }
 
-  Target time, threads{rows, {}}, launches{rows, {}};
+  Target time, threads{.rows = rows}, launches{.rows = rows};
   for (size_t row : rows) {
     if (table.time_ns[row] > 0) {
       time.rows.push_back(row);
@@ -617,17 +631,26 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
   const bool time_varies = times_known && RobustVariation(time.values) >= kHardlyVaries;
   std::vector<Target> targets;
   for (const Target* launched : {&threads, &launches}) {
-    if (RobustVariation(launched->values) >= kHardlyVaries) targets.push_back(*launched);
+    const double variation = RobustVariation(launched->values);
+    if (variation < kExactVaries) continue;
+    targets.push_back(*launched);
+    targets.back().weight = variation;
   }
   const bool work_varies = !targets.empty();
   if (!work_varies && time_varies) targets.push_back(time);
   if (!varying.empty() && !targets.empty() && rows.size() >= kFewRows) {
     // What is told or copied is exact; grids are rounded up, and explain what was launched by
     // themselves; call counts do that, too, and come too late to choose what to measure.
-    constexpr double kEnough[] = {0.1, 0.5, 2};
-    for (int rank = 0; rank < 3; ++rank) {
+    constexpr double kEnough[] = {0.1, 0.1, 0.5, 2};
+    for (int rank = 0; rank < 4; ++rank) {
       std::vector<size_t> columns = varying;
-      std::erase_if(columns, [&](size_t column) { return Rank(table.sources[column]) > rank; });
+      std::erase_if(columns, [&](size_t column) {
+        const LengthSource& source = table.sources[column];
+        // Sorted batches are like the ones before them: the likely lag first.
+        const bool copy = source.pattern.op == static_cast<uint8_t>(Op::kCopyH2D);
+        return rank == 0 ? Rank(source) > 0 || (copy && source.lag != LikelyLag(table))
+                         : Rank(source) >= rank;
+      });
       if (columns.empty()) continue;
       choice.sources = SmallestSubset(table, columns, targets);
       if (Unexplained(table, choice.sources, targets) <= kEnough[rank]) break;
