@@ -1,6 +1,7 @@
 # Build settings and the three functions every part uses:
 #   seqpoint_library(NAME SRCS ... [DEPS ...])   one folder, one static library
-#   seqpoint_test(NAME SRCS ... [DEPS ...] [TIMEOUT s] [LABELS ...])
+#   seqpoint_test(NAME SRCS ... [DEPS ...] [TIMEOUT s] [LABELS ...] [SERIAL])
+#                                                SERIAL: needs all cores, runs beside no other
 #   seqpoint_benchmark(NAME SRCS ... [DEPS ...])
 # Every test case runs in a process of its own, with a timeout.
 
@@ -66,7 +67,7 @@ function(seqpoint_library name)
 endfunction()
 
 function(seqpoint_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT SEQPOINT_TESTS)
     return()
   endif()
@@ -77,7 +78,7 @@ function(seqpoint_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main Threads::Threads)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX ${name}.
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" RUN_SERIAL ${ARG_SERIAL})
 endfunction()
 
 function(seqpoint_benchmark name)

@@ -58,8 +58,8 @@ absl::StatusOr<const MetricSet*> FindMetricSet(std::string_view name) {
     if (set.name == name) return &set;
     names.emplace_back(set.name);
   }
-  return absl::NotFoundError(
-      absl::StrCat("no metric set \"", std::string(name), "\"; there are: ", absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(absl::StrCat("no metric set \"", std::string(name),
+                                          "\"; there are: ", absl::StrJoin(names, ", ")));
 }
 
 }  // namespace seqpoint::counters

@@ -13,13 +13,13 @@ __global__ void Scale(float* data, int n, float factor) {
   if (i < n) data[i] *= factor;
 }
 
-#define CHECK(call)                                                                        \
-  do {                                                                                     \
-    cudaError_t error = (call);                                                            \
-    if (error != cudaSuccess) {                                                            \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(error));      \
-      return 1;                                                                            \
-    }                                                                                      \
+#define CHECK(call)                                                                  \
+  do {                                                                               \
+    cudaError_t error = (call);                                                      \
+    if (error != cudaSuccess) {                                                      \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(error)); \
+      return 1;                                                                      \
+    }                                                                                \
   } while (0)
 
 int main() {
@@ -34,8 +34,8 @@ int main() {
   cudaEvent_t begin, end;
   CHECK(cudaEventCreate(&begin));
   CHECK(cudaEventCreate(&end));
-  CHECK(cudaMemcpyAsync(device, host.data(), kCount * sizeof(float), cudaMemcpyHostToDevice,
-                        stream));
+  CHECK(
+      cudaMemcpyAsync(device, host.data(), kCount * sizeof(float), cudaMemcpyHostToDevice, stream));
   CHECK(cudaEventRecord(begin, stream));
   for (int i = 0; i < 10; ++i) {
     Scale<<<kCount / 256, 256, 0, stream>>>(device, kCount, 1.0f);
@@ -61,8 +61,8 @@ int main() {
   std::vector<float> back(kCount);
   CHECK(cudaMemcpy(back.data(), device, kCount * sizeof(float), cudaMemcpyDeviceToHost));
   Scale<<<1, 4096>>>(device, 1, 1.0f);  // too many threads
-  bool refused = cudaGetLastError() == cudaErrorInvalidValue ||
-                 cudaPeekAtLastError() == cudaSuccess;
+  bool refused =
+      cudaGetLastError() == cudaErrorInvalidValue || cudaPeekAtLastError() == cudaSuccess;
   CHECK(cudaDeviceSynchronize());
   printf("major %d, elapsed %s, table[5] %d, back %s, refused %d\n", prop.major,
          ms > 0 ? "yes" : "no", table[5], back == host ? "same" : "other", refused);
