@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "absl/container/flat_hash_set.h"
@@ -21,7 +22,6 @@ constexpr double kRegimeRate = 0.25;  // more stalls than that are no stalls
 constexpr double kRateMemory = 1.0 / 32;
 constexpr size_t kMaxRecentOutliers = 64;
 constexpr double kMaxCorrelation = 3;
-constexpr size_t kEnoughRepeated = 64;
 // Slow iterations that nobody has seen yet: as if half a one of 30 % had been.
 constexpr double kUnseenSlow = 0.5;
 constexpr double kUnseenSlowExcess = 0.3;
@@ -32,6 +32,10 @@ constexpr double kMinCore = 0.03;
 constexpr double kPeculiarShrinkage = 2;
 // A curve through few times is itself uncertain: its bounds are wider by this over their number.
 constexpr double kYoungCurve = 96;
+// While there are few but first occurrences, nobody knows by how much they are dearer than others.
+constexpr double kUnknownSurcharge = 0.1;
+// So often a length is expected that is known to come.
+constexpr double kCertain = 100;
 constexpr double kHistogramSlack = 0.02;
 
 bool IsValid(const Key& key) { return key.first >= 0 && key.second >= 0; }
@@ -188,7 +192,6 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
     return;
   }
   s.fit.reset();
-  s.explained.reset();
   const double time = static_cast<double>(sample.time_ns);
   if (sample.phase == Phase::kOther) {
     ++s.totals.other_iterations;
@@ -392,7 +395,7 @@ absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, cons
         absl::StrCat("iteration ", iteration, " was measured with key (", key.first, ", ",
                      key.second, "), which never occurred; add the iteration first")));
   }
-  if (s.IsFirst(iteration, key)) {
+  if (s.IsFirst(iteration, key) && s.Current().model.firsts != TimeModel::Firsts::kOrdinary) {
     return refuse(absl::FailedPreconditionError(
         absl::StrCat("iteration ", iteration, " is the first occurrence of its length (", key.first,
                      ", ", key.second, ") and may hold algorithm search; it is not used")));
@@ -466,10 +469,40 @@ std::vector<KeyTimes> OnlineEngine::State::RegularTimes() const {
   return times;
 }
 
-std::vector<KeyTime> OnlineEngine::State::FirstTimes() const {
-  std::vector<KeyTime> times;
+ValueHistory OnlineEngine::State::HistoryOf(int dimension) const {
+  std::vector<std::pair<uint64_t, int64_t>> order;
+  for (const auto& [value, iteration] : first_seen[dimension]) order.push_back({iteration, value});
+  std::sort(order.begin(), order.end());
+  std::vector<int64_t> values;
+  for (const auto& [iteration, value] : order) values.push_back(value);
+  return ValueHistory::Of(values);
+}
+
+std::vector<FirstTime> OnlineEngine::State::FirstTimes() const {
+  absl::flat_hash_map<int64_t, BucketCounts> opened[2];
+  for (int d = 0; d < 2; ++d) {
+    const ValueHistory history = HistoryOf(d);
+    opened[d].insert(history.opened.begin(), history.opened.end());
+  }
+  uint64_t start = UINT64_MAX;
+  for (const auto& [value, iteration] : first_seen[0]) start = std::min(start, iteration);
+  std::vector<FirstTime> times;
   for (const auto& [key, record] : SortedRecords()) {
-    if (record.first_ns > 0) times.push_back({key, record.first_ns});
+    if (!(record.first_ns > 0)) continue;
+    // The key's first occurrence is that of the younger of its values, or of both.
+    const auto first_value = first_seen[0].find(key.first);
+    const auto second_value = first_seen[1].find(key.second);
+    if (first_value == first_seen[0].end() || second_value == first_seen[1].end()) continue;
+    const uint64_t seen[2] = {first_value->second, second_value->second};
+    const uint64_t iteration = std::max(seen[0], seen[1]);
+    FirstTime first{{key, record.first_ns}};
+    first.of_run = iteration == start;
+    for (int d = 0; d < 2; ++d) {
+      if (seen[d] != iteration) continue;
+      const BucketCounts& counts = opened[d].at(d == 0 ? key.first : key.second);
+      for (int s = 0; s < kBucketSizes; ++s) first.opened[s] += counts[s];
+    }
+    times.push_back(first);
   }
   return times;
 }
@@ -485,21 +518,18 @@ double OnlineEngine::State::CoreNoise() const {
   return accepted > 0 ? std::sqrt(residual_square / accepted * Correlation()) : 0;
 }
 
-const KeyFit& OnlineEngine::State::Explained() const {
-  if (!explained.has_value()) {
-    std::vector<Key> sampled_keys;
-    std::vector<double> times;
-    // First occurrences pay for other things than their length, as far as there is a choice.
-    const size_t repeated =
-        std::count_if(sample.begin(), sample.end(), [](const SampledTime& t) { return !t.first; });
-    for (const SampledTime& t : sample) {
-      if (t.first && repeated >= kEnoughRepeated) continue;
-      sampled_keys.push_back(t.key);
-      times.push_back(t.time_ns);
-    }
-    explained = FitKey(sampled_keys, times);
+KeyFit OnlineEngine::State::Explained(const TimeModel& model) const {
+  std::vector<Key> sampled_keys;
+  std::vector<double> times;
+  for (const SampledTime& t : sample) {
+    // That pays for other things than its length.
+    const double expected = model.curve(t.key);
+    const bool differ = model.firsts == TimeModel::Firsts::kCostly;
+    if (t.first && differ && model.IsCostly(t.time_ns - expected, expected)) continue;
+    sampled_keys.push_back(t.key);
+    times.push_back(t.time_ns);
   }
-  return *explained;
+  return FitKey(sampled_keys, times);
 }
 
 OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& curve,
@@ -550,29 +580,37 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
     for (OutlookRow& row : rows) row.remaining = so_far > 0 ? row.past * rest / so_far : 0;
   }
 
-  // First occurrences to come: of values that the horizon has and the past has not; with unknown
-  // lengths, of as many as the values that came once foretell (Good and Turing).
-  if (outlook.sampled && (horizon.histogram.empty() || outlook.mismatch)) {
-    for (int d = 0; d < 2; ++d) {
-      absl::flat_hash_map<int64_t, int64_t> occurred;
-      for (const auto& [key, record] : keys) {
-        occurred[d == 0 ? key.first : key.second] += record.iterations;
-      }
-      double once = 0;
-      for (const auto& [value, count] : occurred) once += count == 1;
-      if (so_far > 0) outlook.unseen_firsts += once * std::log1p(rest / so_far);
+  // Buckets of lengths that the horizon has and the past has not; with unknown lengths, as many as
+  // those that occurred once foretell (Good and Turing).
+  const bool unknown = horizon.histogram.empty() || outlook.mismatch;
+  for (int d = 0; d < (two_dimensional ? 2 : 1); ++d) {
+    const ValueHistory history = HistoryOf(d);
+    std::map<int64_t, double> values;
+    for (const OutlookRow& row : rows) {
+      values[d == 0 ? row.key.first : row.key.second] += unknown ? row.past : row.remaining;
     }
-  } else {
-    for (int d = 0; d < 2; ++d) {
-      absl::flat_hash_map<int64_t, double> unseen;
-      for (const OutlookRow& row : rows) {
-        const int64_t value = d == 0 ? row.key.first : row.key.second;
-        if (row.remaining > 0 && !first_seen[d].contains(value)) unseen[value] += row.remaining;
+    BucketCounts to_open = {};
+    if (!unknown) {
+      std::vector<std::pair<int64_t, double>> coming;
+      for (const auto& [value, times] : values) {
+        if (!(times > 0) || first_seen[d].contains(value)) continue;
+        coming.push_back({value, outlook.sampled ? times : kCertain});
       }
-      for (const auto& [value, expected] : unseen) {
-        outlook.unseen_firsts += outlook.sampled ? -std::expm1(-expected) : 1;
+      to_open = history.StillToOpen(coming);
+    } else if (so_far > 0) {
+      double size = history.step;
+      for (double& count : to_open) {
+        std::map<int64_t, double> buckets;
+        for (const auto& [value, times] : values) {
+          buckets[static_cast<int64_t>(static_cast<double>(value) / size)] += times;
+        }
+        for (const auto& [bucket, times] : buckets) {
+          count += times == 1 ? std::log1p(rest / so_far) : 0;
+        }
+        size *= 2;
       }
     }
+    for (int s = 0; s < kBucketSizes; ++s) outlook.to_open[s] += to_open[s];
   }
 
   std::vector<Key> row_keys;
@@ -603,7 +641,7 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
     for (const auto& [key, record] : SortedRecords()) all.push_back(key);
     fresh.model.curve.scale = KeyScale::Of(all, std::vector<double>(all.size(), 1.0));
   }
-  fresh.explained = Explained();
+  fresh.explained = Explained(fresh.model);
   const std::vector<std::pair<Key, KeyRecord>> records = SortedRecords();
   double count = 0, mean = 0, m2 = 0;
   for (const auto& [key, record] : records) {
@@ -699,9 +737,9 @@ std::string OnlineEngine::State::Basis(const Fit& f) const {
   if (f.movement.moving()) {
     absl::StrAppend(&basis, "; the distribution of lengths still moves");
   }
-  if (f.model.firsts_differ) {
-    absl::StrAppendFormat(&basis, "; the first iteration of a length costs %.3g ms more",
-                          f.model.first_excess_ns * 1e-6);
+  if (f.model.firsts == TimeModel::Firsts::kCostly) {
+    absl::StrAppendFormat(&basis, "; the first iteration of a length costs %s%.3g ms more",
+                          f.model.costly_share < 1 ? "up to " : "", f.model.surcharge_ns * 1e-6);
   }
   if (totals.outliers > 0) {
     absl::StrAppendFormat(&basis, "; %d stalls counted apart", totals.outliers);
@@ -749,10 +787,11 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
     const double expected = MixtureMean(sum);
     double mean = 0, variance = 0;
     if (outlook.sampled || !has_total) variance += s.SamplingVariance(rest, fit.variance);
-    if (fit.model.firsts_differ) {
-      const double count = outlook.unseen_firsts;
-      mean += count * fit.model.first_excess_ns;
-      variance += count * fit.model.first_excess_variance * (1 + count / fit.model.firsts);
+    const Normal firsts = fit.model.Surcharge(outlook.to_open);
+    mean += firsts.mean;
+    variance += firsts.variance;
+    if (fit.model.firsts == TimeModel::Firsts::kUnknown) {
+      variance += std::pow(kUnknownSurcharge * expected, 2);
     }
     const Normal slow = s.SlowExcess(SumOf(over), expected);
     mean += slow.mean;
@@ -841,7 +880,7 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
   return p;
 }
 
-KeyFit OnlineEngine::Explained() const { return state_->Explained(); }
+KeyFit OnlineEngine::Explained() const { return state_->Current().explained; }
 
 double OnlineEngine::PredictTime(const Key& key) const {
   const State::Fit& fit = state_->Current();

@@ -133,7 +133,7 @@ struct EngineTotals {
   uint64_t untimed = 0;  // time unknown
   uint64_t distorted = 0;
   uint64_t measured = 0;           // ran under a configuration
-  uint64_t first_occurrences = 0;  // of a length: in the total, not in the model
+  uint64_t first_occurrences = 0;  // of a length: in the total, in the model less their surcharge
   uint64_t outliers = 0;           // stalls: in the total, not in the model
   uint64_t rejected = 0;           // negative key or time, or too many unique keys
   uint64_t other_iterations = 0;   // evaluation and the like
@@ -157,7 +157,8 @@ class OnlineEngine {
   // The statistics of one set (a counter configuration's values, the kernels' times) measured on
   // one iteration, which was added before. A set's vectors may grow: what is missing at the end is
   // zero. Errors: InvalidArgument for a value that is not finite; FailedPrecondition for a key
-  // that was never added and for a first occurrence, whose values stand for nothing else;
+  // that was never added and for a first occurrence, whose values stand for nothing else (unless
+  // first occurrences were found to be iterations like any other);
   // ResourceExhausted beyond the limits in docs/seqpoint-engine.md. What is refused is counted.
   absl::Status AddMeasurement(uint32_t set, uint64_t iteration, const Key& key,
                               absl::Span<const double> values);

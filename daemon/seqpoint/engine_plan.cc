@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "daemon/seqpoint/engine.h"
 #include "daemon/seqpoint/engine_state.h"
@@ -115,6 +116,7 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   plan.curve = now.model.curve;
   const bool lengths_known = !horizon.histogram.empty() && !now.outlook.mismatch;
   const bool exact = lengths_known && horizon.kind == Horizon::Kind::kHistogram;
+  const bool firsts_ordinary = now.model.firsts == TimeModel::Firsts::kOrdinary;
   struct Member {
     double seen = 0, expected = 0;
   };
@@ -168,7 +170,8 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
     place.box.high = {std::max(place.box.high.first, key.first),
                       std::max(place.box.high.second, key.second)};
     const double coming = exact ? member.expected - member.seen : member.seen;
-    const bool seen = first_seen[0].contains(key.first) && first_seen[1].contains(key.second);
+    const bool seen = firsts_ordinary ||
+                      (first_seen[0].contains(key.first) && first_seen[1].contains(key.second));
     if (seen && coming > place.coming) {
       place.coming = coming;
       place.seed = key;
@@ -202,10 +205,14 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
         box = {places[s.first_atom].box.low, places[s.last_atom].box.high};
       }
       const Key seed = places[chosen].seed;
-      const auto [low0, high0] = axes[0].SeenAround(seed.first, box.low.first, box.high.first);
-      const auto [low1, high1] = axes[1].SeenAround(seed.second, box.low.second, box.high.second);
-      slot.low = {low0, low1};
-      slot.high = {high0, high1};
+      if (!firsts_ordinary) {
+        std::tie(box.low.first, box.high.first) =
+            axes[0].SeenAround(seed.first, box.low.first, box.high.first);
+        std::tie(box.low.second, box.high.second) =
+            axes[1].SeenAround(seed.second, box.low.second, box.high.second);
+      }
+      slot.low = box.low;
+      slot.high = box.high;
     }
     plan.slots.push_back(slot);
   }

@@ -113,7 +113,7 @@ struct OnlineEngine::State {
     bool sampled = false;                // remaining keys are drawn, not known
     bool mismatch = false;               // the histogram is not that of this run
     bool overrun = false;                // more iterations than the horizon said
-    double unseen_firsts = 0;            // first occurrences to come
+    BucketCounts to_open = {};           // buckets of lengths that are new to the run
   };
   struct Fit {
     TimeModel model;
@@ -123,7 +123,6 @@ struct OnlineEngine::State {
     Movement movement;
   };
   mutable std::optional<Fit> fit;
-  mutable std::optional<KeyFit> explained;
 
   void Accept(const KeyTime& time);
   void JudgeRepeated(const KeyTime& time);
@@ -132,11 +131,12 @@ struct OnlineEngine::State {
   void SetGates();
   void Sample(const SampledTime& time);
   std::vector<KeyTimes> RegularTimes() const;
-  std::vector<KeyTime> FirstTimes() const;
+  std::vector<FirstTime> FirstTimes() const;
+  ValueHistory HistoryOf(int dimension) const;
   double Correlation() const;
   double CoreNoise() const;
   bool IsFirst(uint64_t iteration, const Key& key) const;
-  const KeyFit& Explained() const;
+  KeyFit Explained(const TimeModel& model) const;
   const Fit& Current() const;
   Outlook MakeOutlook(const Quadratic& curve, bool moving) const;
   std::vector<std::pair<Key, KeyRecord>> SortedRecords() const;

@@ -210,6 +210,63 @@ TEST(ProjectTimeTest, FirstOccurrencesAreAStratumOfTheirOwn) {
   EXPECT_NEAR(engine.PredictTime({30}) / static_cast<double>(NormalTime({30})), 1, 0.01);
 }
 
+// Lengths share kernels by whole tiles: only the first of each tile pays, and tiles get rare.
+TEST(ProjectTimeTest, FirstOccurrencesThatShareBucketsMostlyCostNothing) {
+  for (int seed = 0; seed < 10; ++seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal;
+    Epoch run;
+    std::set<int64_t> tiles[2];
+    for (int i = 0; i < 1600; ++i) {
+      const auto length = [&] {
+        return static_cast<int64_t>(64 * std::exp(0.25 * normal(random)));
+      };
+      const Key key = {length(), length()};
+      double time = 4e6 + 5e4 * static_cast<double>(key.first + key.second);
+      if (tiles[0].insert(key.first / 8).second) time += 4e6;
+      if (tiles[1].insert(key.second / 8).second) time += 4e6;
+      run.keys.push_back(key);
+      run.times_ns.push_back(std::llround(time * std::exp(0.003 * normal(random))));
+    }
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+    Feed(engine, run, 0, 80);
+    const Projection early = engine.ProjectTime(0.95);
+    EXPECT_NEAR(early.total->value / run.Total(), 1, 0.012) << seed;
+    EXPECT_TRUE(Covers(*early.total, run.Total())) << seed;
+    EXPECT_GT(engine.Explained().explained, 0.8) << seed;
+    Feed(engine, run, 80, 400);
+    EXPECT_NEAR(engine.ProjectTime(0.95).total->value / run.Total(), 1, 0.005) << seed;
+  }
+}
+
+// A long tail, of which only first occurrences are known, each with its surcharge.
+TEST(ProjectTimeTest, TheTailIsNotTakenForSteeperThanItIs) {
+  for (int seed = 0; seed < 10; ++seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal;
+    Epoch run;
+    std::set<int64_t> tiles;
+    for (int i = 0; i < 1600; ++i) {
+      const int64_t length = static_cast<int64_t>(250 * std::exp(0.3 * normal(random)));
+      const double l = static_cast<double>(length);
+      double time = 1e6 + 2e4 * l + 20 * l * l;
+      if (tiles.insert(length / 4).second) time += 2e6;
+      run.keys.push_back({length});
+      run.times_ns.push_back(std::llround(time * std::exp(0.004 * normal(random))));
+    }
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+    for (const auto& [begin, end] : {std::pair(0, 80), std::pair(80, 400)}) {
+      Feed(engine, run, begin, end);
+      const Projection p = engine.ProjectTime(0.95);
+      EXPECT_NEAR(p.total->value / run.Total(), 1, end == 80 ? 0.03 : 0.01) << seed;
+      EXPECT_TRUE(Covers(*p.total, run.Total())) << seed;
+      EXPECT_LT(p.total->high - p.total->low, (end == 80 ? 0.2 : 0.04) * run.Total()) << seed;
+    }
+  }
+}
+
 TEST(ProjectTimeTest, StallsAreCountedApart) {
   Epoch run = MakeEpoch(9, 2000);
   for (size_t i : {150, 200, 333, 350}) run.times_ns[i] *= 20;
@@ -459,8 +516,10 @@ TEST_P(PlanRunTest, MeasuresAtMostTheBudgetAndProjectsTheCounters) {
       set = static_cast<int>(e.set);
       break;
     }
-    engine.AddIteration(
-        {.iteration = i, .key = key, .time_ns = run.times_ns[i], .measured = set >= 0});
+    engine.AddIteration({.iteration = i,
+                         .key = key,
+                         .time_ns = run.times_ns[i] + (first ? 8'000'000 : 0),
+                         .measured = set >= 0});
     if (set >= 0) {
       EXPECT_FALSE(first) << "iteration " << i;
       const double value = (set == 4 ? Counters::Bytes(key) : Counters::Instructions(key)) *
@@ -503,6 +562,43 @@ TEST_P(PlanRunTest, MeasuresAtMostTheBudgetAndProjectsTheCounters) {
 
 INSTANTIATE_TEST_SUITE_P(Runs, PlanRunTest,
                          ::testing::Combine(::testing::Bool(), ::testing::Range(0, 4)));
+
+// Sums over several batches hardly ever repeat; where that costs nothing they are like any other.
+TEST(PlanTest, WhereFirstOccurrencesCostNothingTheyAreMeasured) {
+  Epoch run;
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal;
+  for (int i = 0; i < 400; ++i) {
+    const Key key = {std::llround(12'000 + 1000 * normal(random)),
+                     std::llround(12'000 + 1000 * normal(random))};
+    run.keys.push_back(key);
+    run.times_ns.push_back(
+        std::llround(static_cast<double>(NormalTime(key)) * std::exp(0.003 * normal(random))));
+  }
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Distribution(run.Histogram())).ok());
+  double truth = 0;
+  for (size_t i = 0; i < run.keys.size(); ++i) {
+    const Key& key = run.keys[i];
+    truth += Counters::Bytes(key);
+    bool measured = false;
+    for (const PlanEntry& e : engine.MakePlan({}).entries) {
+      measured |= e.quota > 0 && e.low.first <= key.first && key.first <= e.high.first &&
+                  e.low.second <= key.second && key.second <= e.high.second;
+    }
+    engine.AddIteration(
+        {.iteration = i, .key = key, .time_ns = run.times_ns[i], .measured = measured});
+    if (!measured) continue;
+    const double value = Counters::Bytes(key);
+    EXPECT_TRUE(engine.AddMeasurement(0, i, key, {&value, 1}).ok());
+  }
+  EXPECT_GE(engine.Totals().measurements_used, 48u);
+  EXPECT_GT(engine.Explained().explained, 0.95);
+  const auto p = engine.ProjectStatistic(0, 0, 0.999);
+  ASSERT_TRUE(p.ok());
+  EXPECT_NEAR(p->total->value / truth, 1, 0.005);
+  EXPECT_TRUE(Covers(*p->total, truth));
+}
 
 TEST(PlanTest, KeepsAReserveWhileTheRestIsUnknown) {
   const Epoch run = MakeEpoch(30, 300);

@@ -11,10 +11,21 @@ namespace {
 
 constexpr int kMaxCells = 48;
 constexpr int kNeighbours = 7;
-// Below this many repeated iterations first occurrences are all there is to go by.
-constexpr double kMinRepeated = 8;
-// A difference below this is not worth a stratum of its own.
-constexpr double kMinFirstEffect = 0.02;
+// Fewer repeated iterations are nothing to hold first occurrences against; as many first
+// occurrences as below, few of which stand out, are ordinary all the same.
+constexpr double kMinRepeated = 5;
+constexpr size_t kManyFirsts = 200;
+// What stands out: this many median absolute deviations, at least this share; more where the curve
+// itself rests on few times.
+constexpr double kCostlyDeviations = 6;
+constexpr double kMinCostly = 0.03;
+constexpr double kLeastMiss = 1e-3;
+constexpr double kYoungCurve = 16;
+// So many stand out by chance: slow iterations.
+constexpr double kSlowShare = 0.02;
+// A difference between ordinary ones that is worth a stratum of its own.
+constexpr double kMinFirstEffect = 0.01;
+constexpr int kJudgeRounds = 6;
 // What is assumed of the noise before anything is known, and the weight of that in iterations.
 constexpr double kPriorNoise = 0.02;
 constexpr double kPriorWeight = 6;
@@ -39,25 +50,25 @@ Columns ColumnsOf(absl::Span<const KeyTimes> groups) {
   return c;
 }
 
-bool FirstsDiffer(absl::Span<const KeyTimes> regular, absl::Span<const KeyTime> first) {
-  double repeated = 0;
-  for (const KeyTimes& g : regular) repeated += g.count;
-  if (repeated < kMinRepeated || first.size() < 2) return false;
-  const Columns c = ColumnsOf(regular);
-  const Quadratic curve = Quadratic::Fit(c.keys, c.means, c.counts);
-  double square = 0;
-  for (const KeyTimes& g : regular) {
-    const double expected = curve(g.key);
-    square += g.m2 / (expected * expected) + g.count * std::pow(g.mean / expected - 1, 2);
+// The median of |mean / curve - 1|, weighed by counts.
+double MedianMiss(absl::Span<const KeyTimes> groups, const Quadratic& curve) {
+  std::vector<std::pair<double, double>> misses;
+  double count = 0;
+  for (const KeyTimes& g : groups) {
+    misses.push_back({std::abs(g.mean / curve(g.key) - 1), g.count});
+    count += g.count;
   }
-  std::vector<double> ratios;
-  for (const KeyTime& f : first) ratios.push_back(f.time_ns / curve(f.key));
-  const double median = MedianOf(ratios);
-  for (double& r : ratios) r = std::abs(r - median);
-  const double spread = 1.4826 * MedianOf(std::move(ratios));
-  const double error = std::sqrt(1.57 * spread * spread / static_cast<double>(first.size()) +
-                                 square / repeated / repeated);
-  return std::abs(median - 1) > std::max(kMinFirstEffect, 3 * error);
+  std::sort(misses.begin(), misses.end());
+  for (const auto& [miss, weight] : misses) {
+    count -= 2 * weight;
+    if (count <= 0) return miss;
+  }
+  return 0;
+}
+
+Quadratic CurveOf(absl::Span<const KeyTimes> groups) {
+  const Columns c = ColumnsOf(groups);
+  return Quadratic::Fit(c.keys, c.means, c.counts);
 }
 
 }  // namespace
@@ -93,53 +104,182 @@ std::vector<bool> FindOutliers(absl::Span<const KeyTime> times) {
   return outliers;
 }
 
-// First occurrences are the only ones of the rarest lengths, so they are not thrown away: less what
-// they cost on top, and weighed down by how much that varies, they still hold the curve's ends.
-void TimeModel::TakeFirsts(absl::Span<const KeyTime> first, std::vector<KeyTimes>& regular) {
-  const Columns c = ColumnsOf(regular);
-  const Quadratic curve = Quadratic::Fit(c.keys, c.means, c.counts);
-  Key low = c.keys[0], high = c.keys[0];
-  for (const Key& key : c.keys) {
-    low = {std::min(low.first, key.first), std::min(low.second, key.second)};
-    high = {std::max(high.first, key.first), std::max(high.second, key.second)};
-  }
-  // The surcharge is read off where the curve does not extrapolate.
-  double sum = 0, squares = 0, noise = 0, repeated = 0;
-  for (const KeyTime& f : first) {
-    const bool inside = low.first <= f.key.first && f.key.first <= high.first &&
-                        low.second <= f.key.second && f.key.second <= high.second;
-    if (!inside) continue;
-    const double excess = f.time_ns - curve(f.key);
-    firsts += 1;
-    sum += excess;
-    squares += excess * excess;
-  }
-  if (firsts < 2) {
-    firsts_differ = false;
-    return;
-  }
-  first_excess_ns = sum / firsts;
-  first_excess_variance = std::max(0.0, squares - sum * sum / firsts) / (firsts - 1);
-  for (const KeyTimes& g : regular) {
-    noise += g.m2 + g.count * std::pow(g.mean - curve(g.key), 2);
-    repeated += g.count;
-  }
-  noise /= repeated;
-  const double weight = noise / (noise + first_excess_variance * (1 + 1 / firsts));
-  for (const KeyTime& f : first) {
-    const double time = f.time_ns - first_excess_ns;
-    if (time > 0 && weight > 1e-6) regular.push_back({f.key, weight, time, 0});
-  }
+// The likelier of two normal distributions.
+bool TimeModel::IsCostly(double excess_ns, double expected_ns) const {
+  if (!(costly_share > 0) || !(excess_ns > 0)) return false;
+  if (!(costly_share < 1)) return true;
+  const double ordinary = std::pow(spread * expected_ns, 2);
+  const double costly = ordinary + surcharge_variance;
+  const double for_costly = std::log(costly_share) - 0.5 * std::log(costly) -
+                            0.5 * std::pow(excess_ns - surcharge_ns, 2) / costly;
+  const double for_ordinary =
+      std::log1p(-costly_share) - 0.5 * std::log(ordinary) - 0.5 * excess_ns * excess_ns / ordinary;
+  return for_costly > for_ordinary;
 }
 
-TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, std::vector<KeyTime> single,
-                         absl::Span<const KeyTime> first, double correlation) {
+// First occurrences are the only ones of the rarest lengths, so none is thrown away. Those that
+// cost no more than others are times like any other; of the others the mean surcharge is taken off,
+// and they are weighed down by how much that varies.
+void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular,
+                            std::vector<KeyTime>& stalls) {
+  const size_t n = first.size();
+  double repeated = 0;
+  for (const KeyTimes& g : regular) repeated += g.count;
+  if (repeated < kMinRepeated && n < kManyFirsts) {
+    for (const FirstTime& f : first) regular.push_back({f.time.key, 1, f.time.time_ns, 0});
+    return;
+  }
+  Key low = {INT64_MAX, INT64_MAX}, high;
+  for (const KeyTimes& g : regular) {
+    low = {std::min(low.first, g.key.first), std::min(low.second, g.key.second)};
+    high = {std::max(high.first, g.key.first), std::max(high.second, g.key.second)};
+  }
+  // Where there is hardly anything else, the first curve is one through first occurrences, and its
+  // median tells the costly ones. Else they are judged first where the other times do not have to
+  // be extrapolated.
+  const bool alone = repeated < kMinRepeated;
+  std::vector<bool> inside(n, true);
+  for (size_t i = 0; i < n && !alone; ++i) {
+    const Key& key = first[i].time.key;
+    inside[i] = low.first <= key.first && key.first <= high.first && low.second <= key.second &&
+                key.second <= high.second;
+  }
+  std::vector<bool> costly(n, false);
+  std::vector<double> excess(n), surcharge(n, 0.0), weight(n, alone ? 1.0 : 0.0);
+  const auto with_firsts = [&] {
+    std::vector<KeyTimes> all = regular;
+    for (size_t i = 0; i < n; ++i) {
+      const double time = first[i].time.time_ns - surcharge[i];
+      if (weight[i] > 1e-6 && time > 0) all.push_back({first[i].time.key, weight[i], time, 0});
+    }
+    return all;
+  };
+  for (int round = 0; round < kJudgeRounds; ++round) {
+    const std::vector<KeyTimes> all = with_firsts();
+    const Quadratic fit = CurveOf(all);
+    const double miss = std::max(MedianMiss(all, fit), kLeastMiss);
+    const double young = 1 + kYoungCurve / std::max(repeated, static_cast<double>(n));
+    const double gate = std::max(kMinCostly, kCostlyDeviations * miss) * young;
+    spread = 2 * 1.4826 * miss * young;
+    double judged = 0, count = 0, sum = 0, squares = 0, scale = 0;
+    double ordinary = 0, ratio = 0, ratios = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const double expected = fit(first[i].time.key);
+      excess[i] = first[i].time.time_ns - expected;
+      costly[i] = round == 0 ? excess[i] > gate * expected : IsCostly(excess[i], expected);
+      if (first[i].of_run || (!inside[i] && round == 0)) continue;
+      judged += 1;
+      if (costly[i]) {
+        count += 1;
+        sum += excess[i];
+        squares += excess[i] * excess[i];
+        scale += expected;
+      } else if (inside[i] && !alone) {
+        ordinary += 1;
+        ratio += excess[i] / expected;
+        ratios += std::pow(excess[i] / expected, 2);
+      }
+    }
+    // Surcharges that the noise hides one by one show in the mean: then all of them are costly.
+    if (ordinary >= kMinRepeated) {
+      ratio /= ordinary;
+      const double error = std::sqrt(std::max(0.0, ratios / ordinary - ratio * ratio) / ordinary +
+                                     2.2 * miss * miss / repeated);
+      if (ratio > std::max(kMinFirstEffect, 3 * error)) {
+        count = judged = 0;
+        sum = squares = scale = 0;
+        for (size_t i = 0; i < n; ++i) {
+          if (first[i].of_run || !inside[i]) continue;
+          count = judged += 1;
+          sum += excess[i];
+          squares += excess[i] * excess[i];
+          scale += first[i].time.time_ns - excess[i];
+        }
+        costly.assign(n, true);
+      }
+    }
+    const double by_chance = kSlowShare * judged;
+    firsts = count > by_chance + 2 * std::sqrt(by_chance + 1) ? Firsts::kCostly : Firsts::kOrdinary;
+    costly_share = judged > 0 ? count / judged : 0;
+    surcharge_ns = count > 0 ? sum / count : 0;
+    const double square = surcharge_ns * surcharge_ns;
+    surcharge_variance = count > 1 ? std::max(1e-4 * square, squares / count - square) : square;
+    const double noise = count > 0 ? std::pow(miss * scale / count, 2) : 1;
+    for (size_t i = 0; i < n; ++i) {
+      if (!inside[i] && round == 0) {
+        surcharge[i] = costly_share * surcharge_ns;
+        weight[i] =
+            noise / (noise + costly_share * (surcharge_variance + (1 - costly_share) * square));
+      } else {
+        surcharge[i] = costly[i] ? surcharge_ns : 0;
+        weight[i] = costly[i] ? noise / (noise + surcharge_variance * (1 + 1 / count)) : 1;
+      }
+      // What the first iteration of a run takes has no like.
+      if (first[i].of_run && costly[i]) weight[i] = 0;
+    }
+  }
+  if (firsts == Firsts::kCostly) {
+    for (size_t i = 0; i < n; ++i) {
+      if (!costly[i]) excess[i] = 0;
+    }
+    PriceBuckets(first, excess);
+  } else {
+    singles += static_cast<double>(n);
+    for (size_t i = 0; i < n; ++i) {
+      if (costly[i] && !first[i].of_run) stalls.push_back(first[i].time);
+      if (costly[i]) weight[i] = 0;
+    }
+  }
+  regular = with_firsts();
+}
+
+// What opening a bucket costs, for each size that buckets may have, and how well that agrees with
+// what the first occurrences took.
+void TimeModel::PriceBuckets(absl::Span<const FirstTime> first,
+                             absl::Span<const double> excess_ns) {
+  double best = -INFINITY;
+  for (int s = 0; s < kBucketSizes; ++s) {
+    BucketCost& cost = bucket_costs_[s];
+    double n = 0, opened = 0, sum = 0, total = 0;
+    for (size_t i = 0; i < first.size(); ++i) {
+      if (first[i].of_run) continue;
+      n += 1;
+      opened += first[i].opened[s];
+      sum += excess_ns[i];
+      total += excess_ns[i] * excess_ns[i];
+    }
+    cost.opened = opened + 0.5;
+    cost.mean_ns = sum / cost.opened;
+    double square = 1e-4 * total;
+    for (size_t i = 0; i < first.size(); ++i) {
+      if (first[i].of_run) continue;
+      square += std::pow(excess_ns[i] - cost.mean_ns * first[i].opened[s], 2);
+    }
+    cost.variance = square / cost.opened;
+    cost.probability = -n / 2 * std::log(square + 1);
+    best = std::max(best, cost.probability);
+  }
+  double total = 0;
+  for (BucketCost& c : bucket_costs_) total += c.probability = std::exp(c.probability - best);
+  for (BucketCost& c : bucket_costs_) c.probability /= total;
+}
+
+Normal TimeModel::Surcharge(const BucketCounts& to_open) const {
+  if (firsts != Firsts::kCostly) return {1, 0, 0};
+  double mean = 0, square = 0;
+  for (int s = 0; s < kBucketSizes; ++s) {
+    const BucketCost& c = bucket_costs_[s];
+    const double expected = to_open[s] * c.mean_ns;
+    mean += c.probability * expected;
+    square += c.probability *
+              (expected * expected + to_open[s] * c.variance * (1 + to_open[s] / c.opened));
+  }
+  return {1, mean, std::max(0.0, square - mean * mean)};
+}
+
+TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
+                         absl::Span<const FirstTime> first, double correlation) {
   TimeModel model;
-  std::vector<KeyTimes> repeated = regular;
-  for (const KeyTime& t : single) repeated.push_back({t.key, 1, t.time_ns, 0});
-  model.firsts_differ = FirstsDiffer(repeated, first);
-  // Where first occurrences are nothing special they are times like any other.
-  if (!model.firsts_differ) single.insert(single.end(), first.begin(), first.end());
   model.singles = static_cast<double>(single.size());
   std::vector<KeyTime> stalls;
   const std::vector<bool> outlier = FindOutliers(single);
@@ -150,11 +290,11 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, std::vector<KeyTime> sin
       regular.push_back({single[i].key, 1, single[i].time_ns, 0});
     }
   }
-  if (model.firsts_differ) model.TakeFirsts(first, regular);
+  model.JudgeFirsts(first, regular, stalls);
   if (regular.empty()) return model;
   model.known = true;
+  model.curve = CurveOf(regular);
   const Columns c = ColumnsOf(regular);
-  model.curve = Quadratic::Fit(c.keys, c.means, c.counts);
 
   // Cells: their means are what the smooth curve sees, what remains within them is noise.
   const double count = std::accumulate(c.counts.begin(), c.counts.end(), 0.0);

@@ -4,11 +4,15 @@
 #ifndef DAEMON_SEQPOINT_TIME_MODEL_H_
 #define DAEMON_SEQPOINT_TIME_MODEL_H_
 
+#include <array>
+#include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "daemon/seqpoint/cost_curve.h"
+#include "daemon/seqpoint/interval.h"
 #include "daemon/seqpoint/key.h"
+#include "daemon/seqpoint/novelty.h"
 #include "daemon/seqpoint/selection.h"
 
 namespace seqpoint {
@@ -26,17 +30,28 @@ inline constexpr double kOutlierDeviations = 10;  // median absolute deviations
 // where there are fewer than 7.
 std::vector<bool> FindOutliers(absl::Span<const KeyTime> times);
 
+// A usable time of the first iteration of a length.
+struct FirstTime {
+  KeyTime time;
+  BucketCounts opened = {};  // the buckets of lengths that it opened
+  bool of_run = false;       // nothing ran before it: what it costs on top never comes again
+};
+
 struct TimeModel {
   bool known = false;  // at least one time
   Quadratic curve;
   CostCurve smooth;  // about the curve
   double noise = 0;  // standard deviation of one iteration, relative, correlation included
-  // First occurrences of a length, when they take another time than later ones (algorithm search,
-  // compilation): by how much, in ns. When not, they count as any other.
-  bool firsts_differ = false;
-  double first_excess_ns = 0;
-  double first_excess_variance = 0;
-  double firsts = 0;
+
+  // Whether first occurrences of a length cost more than later ones (algorithm search,
+  // compilation): all of them, or those that open a bucket of lengths. While unknown, they are not
+  // trusted. When kOrdinary, they count as any other.
+  enum class Firsts : uint8_t { kUnknown, kOrdinary, kCostly };
+  Firsts firsts = Firsts::kUnknown;
+  double costly_share = 0;  // of the first occurrences
+  double surcharge_ns = 0;  // mean and variance of what the costly ones take beyond the normal
+  double surcharge_variance = 0;
+  double spread = 0;  // relative, of ordinary times about the curve
 
   // Of the single times below: how many there were, and what those among them that were stalls took
   // beyond the normal.
@@ -47,13 +62,28 @@ struct TimeModel {
   // `regular` are times of keys that had occurred before, without stalls; `single` such times that
   // nobody has looked at for stalls yet. `correlation` >= 1 inflates the noise's variance: the mean
   // of neighbours is less certain than that of independent iterations.
-  static TimeModel Fit(std::vector<KeyTimes> regular, std::vector<KeyTime> single,
-                       absl::Span<const KeyTime> first, double correlation);
-
-  // Learns what first occurrences cost on top and adds the rest of them to `regular`.
-  void TakeFirsts(absl::Span<const KeyTime> first, std::vector<KeyTimes>& regular);
+  static TimeModel Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
+                       absl::Span<const FirstTime> first, double correlation);
 
   double At(const Key& key) const { return smooth.ValueAt(curve.scale(key), curve(key)); }
+  // Whether a first occurrence that took so much beyond the expected time is a costly one.
+  bool IsCostly(double excess_ns, double expected_ns) const;
+  // What first occurrences that open so many buckets will take beyond the normal.
+  Normal Surcharge(const BucketCounts& to_open) const;
+
+ private:
+  struct BucketCost {
+    double probability = 0;  // that buckets are of this size
+    double opened = 0;       // so far, in iterations with a usable time
+    double mean_ns = 0;      // per bucket
+    double variance = 0;     // of one bucket
+  };
+
+  void JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular,
+                   std::vector<KeyTime>& stalls);
+  void PriceBuckets(absl::Span<const FirstTime> first, absl::Span<const double> excess_ns);
+
+  std::array<BucketCost, kBucketSizes> bucket_costs_ = {};
 };
 
 }  // namespace seqpoint
