@@ -14,8 +14,9 @@ using abi::Op;
 constexpr uint64_t kOrphanedAfterNs = 2'000'000'000;
 // Without a boundary for so long, the helper thread applies what the daemon wants.
 constexpr uint64_t kIdleNs = 1'000'000'000;
-constexpr uint64_t kPollMask =
-    255;  // while learning, the control block is looked at every 256 calls
+// While learning, the control block is looked at every 256 calls, and once in so long.
+constexpr uint64_t kPollMask = 255;
+constexpr uint64_t kPollEveryNs = 100'000'000;
 constexpr uint32_t kAllOps = ((1u << static_cast<uint32_t>(Op::kCount)) - 1) & ~1u;
 
 constexpr uint32_t Bit(Op op) { return 1u << static_cast<uint32_t>(op); }
@@ -137,7 +138,9 @@ void CallStream::OnCall(const Call& call) {
       }
       const uint32_t flags = matcher_.OnEvent(EventOf(call, name.hash, shaped ? &shape : nullptr));
       if (flags != 0) OnMatched(call, sequence, flags, &todo);
-    } else if ((calls_ & kPollMask) == 0 && !acting_) {
+    } else if (!acting_ &&
+               ((calls_ & kPollMask) == 0 || call.begin_ns > polled_ns_ + kPollEveryNs)) {
+      polled_ns_ = call.begin_ns;
       todo.poll = control_.Changed();
     }
     if (todo.any()) acting_ = true;
@@ -211,7 +214,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     if (measurement_.kind != Kind::kNone) {
       // While another thread acts, or a stream is being captured (nothing may synchronise then),
       // the window stays open to the next boundary and is then worth nothing.
-      if (acting_ || captures_ != 0) {
+      if (acting_ || captures() != 0) {
         measurement_.unwanted = true;
       } else {
         EndMeasurement(todo);
@@ -237,7 +240,8 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     boundary_monotonic_ns_ = MonotonicNs();
     if (!acting_) todo->poll = control_.Changed();
   }
-  const bool measured = measurement_.kind != Kind::kNone && measurement_.chosen;
+  const bool measured = measurement_.kind != Kind::kNone && measurement_.chosen &&
+                        measurement_.iteration == result.iteration;
   if ((flags & abi::kMatchedDecision) != 0) {
     const abi::DecisionEvent event = {result.iteration,
                                       now_ns,
@@ -273,13 +277,13 @@ void CallStream::Decide(const abi::MatchResult& result, uint32_t flags, Todo* to
       measurement_.entry = *entry;
       measurement_.chosen = true;
       plan_.Take(entry->entry_id);
-    } else if (!acting_ && captures_ == 0) {
+    } else if (!acting_ && captures() == 0) {
       measurement_.unwanted = true;
       EndMeasurement(todo);
       return;
     }
   }
-  if (measurement_.kind != Kind::kNone || acting_ || captures_ != 0) return;
+  if (measurement_.kind != Kind::kNone || acting_ || captures() != 0) return;
 
   // Where the lengths come only after several micro-steps, the window must open before them, with
   // the configuration that waits first; it is given up at the decision if nobody wants the lengths.
@@ -463,8 +467,10 @@ void CallStream::SwitchWatching(bool on_application_thread) {
   applied_kinds_ = KindsOfLevel(level_, wanted_.rule);
   const bool tracing = measurement_.kind == Kind::kTrace;
   guest->callbacks.EnableOps(watched_.load(std::memory_order_relaxed));
-  const bool held = guest->activity.SetKinds(applied_kinds_ | (tracing ? kKindsOfTrace : 0),
-                                             on_application_thread);
+  // Waiting for the GPU would break a capture that is under way.
+  const bool may_wait = on_application_thread && captures() == 0;
+  const bool held =
+      guest->activity.SetKinds(applied_kinds_ | (tracing ? kKindsOfTrace : 0), may_wait);
   if (!held) return;
   const uint64_t end_ns = guest->clock.NowNs();
   const abi::WindowEvent window = {
@@ -472,16 +478,6 @@ void CallStream::SwitchWatching(bool on_application_thread) {
   guest->ring.WriteEvent(abi::EventType::kWindow, &window, sizeof(window));
   LockGuard lock(&lock_);
   if (on_application_thread) held_ns_ += end_ns - begin_ns;
-}
-
-void CallStream::OnCaptureBegin() {
-  LockGuard lock(&lock_);
-  ++captures_;
-}
-
-void CallStream::OnCaptureEnd() {
-  LockGuard lock(&lock_);
-  if (captures_ > 0) --captures_;
 }
 
 void CallStream::OnContextDestroy() {
@@ -503,8 +499,14 @@ void CallStream::Tick() {
   {
     LockGuard lock(&lock_);
     if (stopped_ || acting_) return;
-    const bool loop_runs = matcher_.rule().generation != 0 && level_ != Level::kPaused &&
-                           level_ != Level::kReleased && now_ns - boundary_monotonic_ns_ < kIdleNs;
+    // Without a rule every call counts as progress, else only a boundary: a rule that does not fit
+    // any more must not keep its successor out.
+    if (matcher_.rule().generation == 0 && calls_ != ticked_calls_) {
+      ticked_calls_ = calls_;
+      boundary_monotonic_ns_ = now_ns;
+    }
+    const bool watching = watched_.load(std::memory_order_relaxed) != 0;
+    const bool loop_runs = watching && now_ns - boundary_monotonic_ns_ < kIdleNs;
     if (orphaned == orphaned_ && (loop_runs || !control_.Changed())) return;
     orphaned_ = orphaned;
     acting_ = true;

@@ -60,8 +60,10 @@ class CallStream {
   void OnCall(const Call& call);
   // A blocking copy, already reported by OnCall, returned.
   void OnBlocked(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
-  void OnCaptureBegin();
-  void OnCaptureEnd();
+  // Stream captures under way in the process: nothing of ours may synchronise then.
+  void OnCaptureBegin() { captures_.fetch_add(1, std::memory_order_relaxed); }
+  void OnCaptureEnd() { captures_.fetch_sub(1, std::memory_order_relaxed); }
+  uint32_t captures() const { return captures_.load(std::memory_order_relaxed); }
   // A context is about to go: ends an open measurement while that is still possible.
   void OnContextDestroy();
 
@@ -129,7 +131,8 @@ class CallStream {
   uint64_t calls_ = 0;
   uint64_t held_ns_ = 0;  // how long we held the application since the last boundary
   uint64_t boundary_monotonic_ns_ = 0;
-  uint32_t captures_ = 0;
+  uint64_t ticked_calls_ = 0;
+  uint64_t polled_ns_ = 0;
   bool orphaned_ = false;  // no sign of the daemon for 2 s
 
   // Used only by the thread that has acting_.
@@ -146,6 +149,7 @@ class CallStream {
   std::atomic<uint32_t> watched_{0};  // bit per Op
   std::atomic<bool> learning_{false};
   std::atomic<bool> matching_{false};  // there is a rule
+  std::atomic<uint32_t> captures_{0};
   std::atomic<bool> release_{false};
   std::atomic<uint64_t> clocked_{0};
   std::atomic<uint32_t> flush_interval_ms_{kDefaultFlushMs};

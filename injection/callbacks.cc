@@ -189,20 +189,20 @@ bool IsSync(Op op) {
 }
 
 void OnCapture(const WatchedCall& watched, const CUpti_CallbackData& data, ThreadState* thread) {
-  if (watched.params == Params::kCaptureBegin) {
-    // From before the call, so that nothing of ours can fall into the capture.
-    if (data.callbackSite == CUPTI_API_ENTER) {
-      ++thread->capturing;
-      g_guest->stream.OnCaptureBegin();
-    } else if (data.functionReturnValue == nullptr ||
-               *static_cast<const CUresult*>(data.functionReturnValue) != CUDA_SUCCESS) {
-      if (thread->capturing > 0) --thread->capturing;
-      g_guest->stream.OnCaptureEnd();
-    }
-  } else if (data.callbackSite == CUPTI_API_EXIT) {
-    if (thread->capturing > 0) --thread->capturing;
-    g_guest->stream.OnCaptureEnd();
+  const bool enter = data.callbackSite == CUPTI_API_ENTER;
+  // A capture counts from before its first call to after its last, so that nothing of ours can fall
+  // into it.
+  if (watched.params == Params::kCaptureBegin && enter) {
+    ++thread->capturing;
+    g_guest->stream.OnCaptureBegin();
+    return;
   }
+  const bool failed_to_begin =
+      watched.params == Params::kCaptureBegin && data.functionReturnValue != nullptr &&
+      *static_cast<const CUresult*>(data.functionReturnValue) != CUDA_SUCCESS;
+  if (enter || (watched.params == Params::kCaptureBegin && !failed_to_begin)) return;
+  if (thread->capturing > 0) --thread->capturing;
+  if (g_guest->stream.captures() > 0) g_guest->stream.OnCaptureEnd();
 }
 
 void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
@@ -216,7 +216,10 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
     return;
   }
   // What is captured into a graph does not reach the GPU now.
-  if (thread->capturing != 0) return;
+  if (thread->capturing != 0) {
+    if (guest->stream.captures() != 0) return;
+    thread->capturing = 0;  // another thread ended the capture, as relaxed captures may
+  }
 
   const bool enter = data.callbackSite == CUPTI_API_ENTER;
   const bool sync = IsSync(watched->op);

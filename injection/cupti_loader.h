@@ -20,17 +20,17 @@
 namespace seqpoint::inject {
 
 // Functions without which the library stays passive.
-#define SEQPOINT_CUPTI_REQUIRED(X)                                                      \
-  X(GetVersion)                                                                         \
-  X(GetTimestamp)                                                                       \
-  X(GetResultString)                                                                    \
-  X(Subscribe)                                                                          \
-  X(Unsubscribe)                                                                        \
-  X(EnableCallback)                                                                     \
-  X(ActivityEnable)                                                                     \
-  X(ActivityDisable)                                                                    \
-  X(ActivityRegisterCallbacks) X(ActivityGetNextRecord) X(ActivityGetNumDroppedRecords) \
-      X(ActivityFlushAll)
+#define SEQPOINT_CUPTI_REQUIRED(X) \
+  X(GetVersion)                    \
+  X(GetTimestamp)                  \
+  X(GetResultString)               \
+  X(Subscribe)                     \
+  X(Unsubscribe)                   \
+  X(EnableCallback)                \
+  X(ActivityEnable)                \
+  X(ActivityDisable)               \
+  X(ActivityRegisterCallbacks)     \
+  X(ActivityGetNextRecord) X(ActivityGetNumDroppedRecords) X(ActivityFlushAll)
 // Functions whose absence takes one feature away.
 #define SEQPOINT_CUPTI_OPTIONAL(X)                                                              \
   X(Subscribe_v2)                                                                               \
@@ -41,15 +41,16 @@ namespace seqpoint::inject {
   X(ProfilerInitialize)                                                                         \
   X(ProfilerDeviceSupported)                                                                    \
   X(ProfilerGetCounterAvailability)                                                             \
-  X(DeviceGetChipName) X(ProfilerHostInitialize) X(ProfilerHostDeinitialize)                    \
-      X(ProfilerHostConfigAddMetrics) X(ProfilerHostGetConfigImageSize)                         \
-          X(ProfilerHostGetConfigImage) X(ProfilerHostGetNumOfPasses)                           \
-              X(ProfilerHostEvaluateToGpuValues) X(RangeProfilerEnable) X(RangeProfilerDisable) \
-                  X(RangeProfilerSetConfig) X(RangeProfilerStart) X(RangeProfilerStop)          \
-                      X(RangeProfilerPushRange) X(RangeProfilerPopRange)                        \
-                          X(RangeProfilerDecodeData) X(RangeProfilerGetCounterDataSize)         \
-                              X(RangeProfilerCounterDataImageInitialize)                        \
-                                  X(RangeProfilerGetCounterDataInfo)
+  X(DeviceGetChipName)                                                                          \
+  X(ProfilerHostInitialize)                                                                     \
+  X(ProfilerHostDeinitialize) X(ProfilerHostConfigAddMetrics) X(ProfilerHostGetConfigImageSize) \
+      X(ProfilerHostGetConfigImage) X(ProfilerHostGetNumOfPasses)                               \
+          X(ProfilerHostEvaluateToGpuValues) X(RangeProfilerEnable) X(RangeProfilerDisable)     \
+              X(RangeProfilerSetConfig) X(RangeProfilerStart) X(RangeProfilerStop)              \
+                  X(RangeProfilerPushRange) X(RangeProfilerPopRange) X(RangeProfilerDecodeData) \
+                      X(RangeProfilerGetCounterDataSize)                                        \
+                          X(RangeProfilerCounterDataImageInitialize)                            \
+                              X(RangeProfilerGetCounterDataInfo)
 
 struct Cupti {
 #define SEQPOINT_MEMBER(name) decltype(&::cupti##name) name;
