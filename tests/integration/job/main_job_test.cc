@@ -126,6 +126,8 @@ struct Variant {
   size_t dimensions;
 };
 
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
 class Boundary : public MainJob, public testing::WithParamInterface<Variant> {};
 
 TEST_P(Boundary, EveryIterationIsFoundOnceAndTheWorkIsTheSame) {
