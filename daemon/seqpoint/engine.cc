@@ -34,6 +34,11 @@ constexpr double kPeculiarShrinkage = 2;
 constexpr double kYoungCurve = 96;
 // While there are few but first occurrences, nobody knows by how much they are dearer than others.
 constexpr double kUnknownSurcharge = 0.1;
+// Measurements of slow iterations: found from so many on, and this few.
+constexpr size_t kMinMeasuredForSlow = 12;
+constexpr double kMostSlowMeasured = 0.1;
+constexpr double kMostBelowCore = 3;
+constexpr double kVisibleShare = 5e-4;
 // So often a length is expected that is known to come.
 constexpr double kCertain = 100;
 constexpr double kHistogramSlack = 0.02;
@@ -141,6 +146,35 @@ void TakeOffPast(std::vector<OutlookRow>& rows, bool expected_only, const Quadra
     const double share = whole[cells[i]] > 0 ? past[cells[i]] / whole[cells[i]] : 0;
     rows[i].remaining *= std::max(0.0, 1 - share);
   }
+}
+
+// Leaves out the few measurements that lie far above a robust curve through all of them: of slow
+// iterations, whose share of the run is known better than from so small a sample.
+void DropSlow(absl::Span<const Measurement> measurements, double core,
+              std::vector<CurvePoint>& points) {
+  if (points.size() < kMinMeasuredForSlow) return;
+  std::vector<Key> keys;
+  std::vector<double> values;
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (!(points[i].value > 0)) return;
+    keys.push_back(measurements[i].key);
+    values.push_back(points[i].value);
+  }
+  const Quadratic fit = Quadratic::Fit(keys, values, std::vector<double>(keys.size(), 1.0));
+  std::vector<double> excess, misses;
+  for (size_t i = 0; i < points.size(); ++i) {
+    excess.push_back(values[i] / fit(keys[i]) - 1);
+    misses.push_back(std::abs(excess.back()));
+  }
+  std::nth_element(misses.begin(), misses.begin() + misses.size() / 2, misses.end());
+  const double gate = std::max(core, kOutlierDeviations * misses[misses.size() / 2]);
+  const auto slow = std::count_if(excess.begin(), excess.end(), [&](double e) { return e > gate; });
+  if (static_cast<double>(slow) > kMostSlowMeasured * static_cast<double>(points.size())) return;
+  size_t kept = 0;
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (excess[i] <= gate) points[kept++] = points[i];
+  }
+  points.resize(kept);
 }
 
 // A cost is never negative, whatever the normal approximation says.
@@ -686,6 +720,26 @@ Normal OnlineEngine::State::SlowExcess(double count, double expected_ns) const {
   return {1, ratio * (slow_excess_ns + model.stall_excess_ns), (ratio + ratio * ratio) * square};
 }
 
+// What slow iterations and stalls add to the time of normal ones over the whole run, relative.
+Estimate OnlineEngine::State::SlowShare(double confidence) const {
+  const Outlook& outlook = Current().outlook;
+  const double normal = MixtureMean(Current().model.smooth.Sum(outlook.past));
+  const double rest = MixtureMean(Current().model.smooth.Sum(outlook.remaining));
+  if (!Current().model.known || !(normal > 0)) return {};
+  const double iterations = SumOf(outlook.past);
+  const Normal past = SlowExcess(iterations, normal);
+  const Normal coming = SlowExcess(SumOf(outlook.remaining), rest);
+  // What was cut off is only what exceeds the common noise, of slow iterations of this size.
+  const double seen = accepted + static_cast<double>(totals.outliers);
+  const double square = slow_excess_square * iterations / std::max(seen, 1.0);
+  const double below = past.mean > 0 ? core * normal / iterations * past.mean / square : 0;
+  const double whole = 1 + std::clamp(below, 0.0, kMostBelowCore);
+  const double share = whole * std::max(0.0, past.mean + coming.mean) / (normal + rest);
+  const double error =
+      whole * NormalQuantile(confidence) * std::sqrt(coming.variance) / (normal + rest);
+  return {share, std::max(0.0, share - error), std::min(1.0, share + error)};
+}
+
 std::string OnlineEngine::State::Basis(const Fit& f) const {
   std::string basis =
       absl::StrFormat("%d iterations, %d unique keys", totals.iterations, totals.unique_keys);
@@ -839,8 +893,11 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
     const double value = static_cast<size_t>(index) < m.values.size() ? m.values[index] : 0.0;
     points.push_back({curve.scale(m.key), curve(m.key), value, 1});
   }
-  const CostCurve cost = CostCurve::Fit(std::move(points), curve.scale, -1);
   const State::Outlook& outlook = fit.outlook;
+  const size_t measured = points.size();
+  DropSlow(found->second, s.core, points);
+  const bool scales = points.size() < measured;
+  const CostCurve cost = CostCurve::Fit(std::move(points), curve.scale, -1);
 
   Projection p;
   p.confidence = confidence;
@@ -848,8 +905,22 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
   p.iterations_total = outlook.iterations_total;
   p.basis = absl::StrCat(s.Basis(fit), "; from ", found->second.size(), " measured iterations");
   const double n = static_cast<double>(s.totals.iterations);
+  // Slow iterations take a known share of the time, but are too rare to be measured in proportion.
+  // A statistic grows with them as far as the measurements show it; else it may.
+  const Estimate slow = s.SlowShare(confidence);
+  if (slow.high > kVisibleShare) {
+    absl::StrAppendFormat(&p.basis, "; slow iterations, which take %.2g %% of the time, %s",
+                          100 * slow.value,
+                          scales ? "are counted in" : "may raise it and widen the interval");
+  }
   // Statistics may be of either sign; only sums of non-negative ones stay so.
-  const auto bounded = [&](const Estimate& e) { return e.value >= 0 ? NotBelow(0, e) : e; };
+  const auto bounded = [&](Estimate e) {
+    const double factor = 1 + (scales ? slow.value : 0);
+    (e.value >= 0 ? e.high : e.low) *= 1 + slow.high;
+    (e.value >= 0 ? e.low : e.high) *= scales ? 1 + slow.low : 1;
+    e.value *= factor;
+    return e.value >= 0 ? NotBelow(0, e) : e;
+  };
   p.so_far = bounded(MixtureEstimate(cost.Sum(outlook.past), confidence));
 
   const bool has_total = outlook.iterations_total > 0;

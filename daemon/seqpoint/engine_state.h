@@ -141,6 +141,7 @@ struct OnlineEngine::State {
   Outlook MakeOutlook(const Quadratic& curve, bool moving) const;
   std::vector<std::pair<Key, KeyRecord>> SortedRecords() const;
   Normal SlowExcess(double count, double expected_ns) const;
+  Estimate SlowShare(double confidence) const;
   double SamplingVariance(double remaining, double variance) const;
   std::string Basis(const Fit& fit) const;
   double OrderOf(const PlanBasis& basis, const Key& key) const;

@@ -688,6 +688,47 @@ TEST(ProjectStatisticTest, IntervalsShrinkWithMeasurements) {
   EXPECT_LT(width, 0.02 * truth);
 }
 
+// One iteration in a hundred is slow, and busy cycles grow with its time; bytes do not.
+TEST(ProjectStatisticTest, SlowIterationsWidenWhatTheyMayRaise) {
+  for (const bool measure_slow : {false, true}) {
+    Epoch run = MakeEpoch(42, 3000, /*two_dimensional=*/true);
+    std::mt19937 random(3);
+    double cycles = 0, bytes = 0;
+    std::vector<bool> slow;
+    for (size_t i = 0; i < run.keys.size(); ++i) {
+      slow.push_back(random() % 100 == 0);
+      if (slow[i]) run.times_ns[i] += run.times_ns[i] * 3 / 10;
+      cycles += static_cast<double>(NormalTime(run.keys[i])) * (slow[i] ? 1.3 : 1);
+      bytes += Counters::Bytes(run.keys[i]);
+    }
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+    int measured = 0, slow_measured = 0;
+    for (size_t i = 0; i < run.keys.size(); ++i) {
+      const bool wanted = measure_slow && slow[i] ? slow_measured < 1 : !slow[i] && i % 40 == 11;
+      const bool measure = i >= 300 && measured < 64 && wanted;
+      engine.AddIteration(
+          {.iteration = i, .key = run.keys[i], .time_ns = run.times_ns[i], .measured = measure});
+      if (!measure) continue;
+      ++measured;
+      slow_measured += slow[i];
+      const double values[] = {static_cast<double>(NormalTime(run.keys[i])) * (slow[i] ? 1.3 : 1),
+                               Counters::Bytes(run.keys[i])};
+      ASSERT_TRUE(engine.AddMeasurement(0, i, run.keys[i], values).ok());
+    }
+    ASSERT_EQ(slow_measured, measure_slow ? 1 : 0);
+    const auto p = engine.ProjectStatistic(0, 0, 0.999);
+    ASSERT_TRUE(p.ok());
+    EXPECT_TRUE(Covers(*p->total, cycles)) << measure_slow;
+    EXPECT_NEAR(p->total->value / cycles, 1, measure_slow ? 0.001 : 0.006);
+    EXPECT_LT(p->total->high - p->total->low, 0.02 * cycles);
+    EXPECT_THAT(p->basis, HasSubstr(measure_slow ? "are counted in" : "may raise it"));
+    const auto q = engine.ProjectStatistic(0, 1, 0.999);
+    EXPECT_NEAR(q->total->value / bytes, 1, 0.001);
+    EXPECT_TRUE(Covers(*q->total, bytes));
+  }
+}
+
 TEST(ProjectStatisticTest, VectorsMayGrow) {
   const Epoch run = MakeEpoch(41, 600);
   OnlineEngine engine;

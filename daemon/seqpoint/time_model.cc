@@ -22,7 +22,7 @@ constexpr double kMinCostly = 0.03;
 constexpr double kLeastMiss = 1e-3;
 constexpr double kYoungCurve = 16;
 // So many stand out by chance: slow iterations.
-constexpr double kSlowShare = 0.02;
+constexpr double kSlowShare = 0.05;
 // A difference between ordinary ones that is worth a stratum of its own.
 constexpr double kMinFirstEffect = 0.01;
 constexpr int kJudgeRounds = 6;
