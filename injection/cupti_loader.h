@@ -19,38 +19,51 @@
 
 namespace seqpoint::inject {
 
+// clang-format off
 // Functions without which the library stays passive.
 #define SEQPOINT_CUPTI_REQUIRED(X) \
-  X(GetVersion)                    \
-  X(GetTimestamp)                  \
-  X(GetResultString)               \
-  X(Subscribe)                     \
-  X(Unsubscribe)                   \
-  X(EnableCallback)                \
-  X(ActivityEnable)                \
-  X(ActivityDisable)               \
-  X(ActivityRegisterCallbacks)     \
-  X(ActivityGetNextRecord) X(ActivityGetNumDroppedRecords) X(ActivityFlushAll)
+  X(GetVersion) \
+  X(GetTimestamp) \
+  X(GetResultString) \
+  X(Subscribe) \
+  X(Unsubscribe) \
+  X(EnableCallback) \
+  X(ActivityEnable) \
+  X(ActivityDisable) \
+  X(ActivityRegisterCallbacks) \
+  X(ActivityGetNextRecord) \
+  X(ActivityGetNumDroppedRecords) \
+  X(ActivityFlushAll)
 // Functions whose absence takes one feature away.
-#define SEQPOINT_CUPTI_OPTIONAL(X)                                                              \
-  X(Subscribe_v2)                                                                               \
-  X(SetThreadIdType)                                                                            \
-  X(ActivityEnableDriverApi)                                                                    \
-  X(ActivitySetAttribute)                                                                       \
-  X(GetDeviceId)                                                                                \
-  X(ProfilerInitialize)                                                                         \
-  X(ProfilerDeviceSupported)                                                                    \
-  X(ProfilerGetCounterAvailability)                                                             \
-  X(DeviceGetChipName)                                                                          \
-  X(ProfilerHostInitialize)                                                                     \
-  X(ProfilerHostDeinitialize) X(ProfilerHostConfigAddMetrics) X(ProfilerHostGetConfigImageSize) \
-      X(ProfilerHostGetConfigImage) X(ProfilerHostGetNumOfPasses)                               \
-          X(ProfilerHostEvaluateToGpuValues) X(RangeProfilerEnable) X(RangeProfilerDisable)     \
-              X(RangeProfilerSetConfig) X(RangeProfilerStart) X(RangeProfilerStop)              \
-                  X(RangeProfilerPushRange) X(RangeProfilerPopRange) X(RangeProfilerDecodeData) \
-                      X(RangeProfilerGetCounterDataSize)                                        \
-                          X(RangeProfilerCounterDataImageInitialize)                            \
-                              X(RangeProfilerGetCounterDataInfo)
+#define SEQPOINT_CUPTI_OPTIONAL(X) \
+  X(Subscribe_v2) \
+  X(SetThreadIdType) \
+  X(ActivityEnableDriverApi) \
+  X(ActivitySetAttribute) \
+  X(GetDeviceId) \
+  X(ProfilerInitialize) \
+  X(ProfilerDeviceSupported) \
+  X(ProfilerGetCounterAvailability) \
+  X(DeviceGetChipName) \
+  X(ProfilerHostInitialize) \
+  X(ProfilerHostDeinitialize) \
+  X(ProfilerHostConfigAddMetrics) \
+  X(ProfilerHostGetConfigImageSize) \
+  X(ProfilerHostGetConfigImage) \
+  X(ProfilerHostGetNumOfPasses) \
+  X(ProfilerHostEvaluateToGpuValues) \
+  X(RangeProfilerEnable) \
+  X(RangeProfilerDisable) \
+  X(RangeProfilerSetConfig) \
+  X(RangeProfilerStart) \
+  X(RangeProfilerStop) \
+  X(RangeProfilerPushRange) \
+  X(RangeProfilerPopRange) \
+  X(RangeProfilerDecodeData) \
+  X(RangeProfilerGetCounterDataSize) \
+  X(RangeProfilerCounterDataImageInitialize) \
+  X(RangeProfilerGetCounterDataInfo)
+// clang-format on
 
 struct Cupti {
 #define SEQPOINT_MEMBER(name) decltype(&::cupti##name) name;
