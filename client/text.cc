@@ -9,7 +9,6 @@
 namespace seqpoint::client {
 namespace {
 
-constexpr Table::Align kLeft = Table::kLeft;
 constexpr Table::Align kRight = Table::kRight;
 
 std::string Confidence(double confidence) { return absl::StrFormat("%g %%", confidence * 100); }

@@ -26,7 +26,6 @@ constexpr absl::Duration kPruneInterval = absl::Minutes(1);
 constexpr absl::Duration kRetryInterval = absl::Seconds(1);
 constexpr int kBusyPollMs = 1;
 constexpr int kIdlePollMs = 10;
-constexpr int kMaxPages = 100;
 // A process that does not come back this long after our own start, and is not running, is lost.
 constexpr int64_t kReconnectNs = 5'000'000'000;
 

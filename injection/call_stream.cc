@@ -17,9 +17,9 @@ constexpr uint64_t kIdleNs = 1'000'000'000;
 // While learning, the control block is looked at every 256 calls, and once in so long.
 constexpr uint64_t kPollMask = 255;
 constexpr uint64_t kPollEveryNs = 100'000'000;
+// Iterations between two windows opened before the lengths were known, after several for nothing.
+constexpr uint32_t kMaxLateBackoff = 31;
 constexpr uint32_t kAllOps = ((1u << static_cast<uint32_t>(Op::kCount)) - 1) & ~1u;
-
-constexpr uint32_t Bit(Op op) { return 1u << static_cast<uint32_t>(op); }
 
 uint16_t Clamp16(uint32_t value) { return value < 0xFFFF ? static_cast<uint16_t>(value) : 0xFFFF; }
 
@@ -277,8 +277,11 @@ void CallStream::Decide(const abi::MatchResult& result, uint32_t flags, Todo* to
       measurement_.entry = *entry;
       measurement_.chosen = true;
       plan_.Take(entry->entry_id);
+      late_backoff_ = 0;
     } else if (!acting_ && captures() == 0) {
       measurement_.unwanted = true;
+      late_backoff_ = late_backoff_ < kMaxLateBackoff ? 2 * late_backoff_ + 1 : kMaxLateBackoff;
+      late_wait_ = late_backoff_;
       EndMeasurement(todo);
       return;
     }
@@ -295,6 +298,12 @@ void CallStream::Decide(const abi::MatchResult& result, uint32_t flags, Todo* to
     const int64_t none[2] = {0, 0};
     entry = plan_.Match(none, 0, 0, CanMeasure);
   } else if (boundary && late) {
+    // Each window disturbs its iteration; where wanted lengths are rare, most must stay
+    // undisturbed.
+    if (late_wait_ > 0) {
+      --late_wait_;
+      return;
+    }
     entry = plan_.Pending(CanMeasure);
   }
   if (entry == nullptr) return;

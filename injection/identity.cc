@@ -73,8 +73,8 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
   Clean(job);
   text->Append("job=%s\n", job);
 
-  const char* const kRunIds[] = {"SEQPOINT_RUN_ID", "TORCHELASTIC_RUN_ID", nullptr};
-  const char* const kSlurmJob[] = {"SLURM_JOB_ID", nullptr};
+  static constexpr const char* kRunIds[] = {"SEQPOINT_RUN_ID", "TORCHELASTIC_RUN_ID", nullptr};
+  static constexpr const char* kSlurmJob[] = {"SLURM_JOB_ID", nullptr};
   const char* run_id = FirstOf(kRunIds);
   const char* slurm_job = FirstOf(kSlurmJob);
   if (run_id != nullptr) {
@@ -87,10 +87,11 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
                  static_cast<unsigned long long>(RealNs()));
   }
 
-  const char* const kRanks[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", nullptr};
-  const char* const kLocalRanks[] = {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK",
-                                     nullptr};
-  const char* const kWorldSizes[] = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", nullptr};
+  static constexpr const char* kRanks[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", nullptr};
+  static constexpr const char* kLocalRanks[] = {"LOCAL_RANK", "SLURM_LOCALID",
+                                                "OMPI_COMM_WORLD_LOCAL_RANK", nullptr};
+  static constexpr const char* kWorldSizes[] = {"WORLD_SIZE", "SLURM_NTASKS",
+                                                "OMPI_COMM_WORLD_SIZE", nullptr};
   const char* rank = FirstOf(kRanks);
   const char* local_rank = FirstOf(kLocalRanks);
   const char* world_size = FirstOf(kWorldSizes);
