@@ -15,6 +15,8 @@ namespace {
 constexpr int kPlanAtoms = 48;
 // The selection is made anew when the run grew by this share: a constant cost per iteration.
 constexpr double kRefreshGrowth = 1.0 / 8;
+// ... or, where slots wait for lengths that have yet to occur, by this one.
+constexpr double kWaitingGrowth = 1.0 / 64;
 // Measurements released so far: a few at once, then one for every second iteration.
 constexpr int kFirstMeasurements = 4;
 constexpr int kIterationsPerMeasurement = 2;
@@ -97,8 +99,12 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
                     plan.points == points && plan.sets == sets &&
                     plan.target_error == options.target_error &&
                     plan.confidence == options.confidence;
-  if (same && static_cast<double>(n - plan.iterations) <=
-                  kRefreshGrowth * static_cast<double>(plan.iterations)) {
+  // Sorted lengths are met once and soon gone.
+  const bool waits = std::any_of(plan.slots.begin(), plan.slots.end(),
+                                 [](const PlanSlot& slot) { return slot.awaited; });
+  const double growth = waits ? kWaitingGrowth : kRefreshGrowth;
+  if (same &&
+      static_cast<double>(n - plan.iterations) <= growth * static_cast<double>(plan.iterations)) {
     return;
   }
   plan = {};
@@ -160,6 +166,7 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
     Box box = {{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()}, {0, 0}};
     Key seed;
     double coming = 0;
+    bool awaited = false;
   };
   std::vector<Place> places(atoms.size());
   size_t i = 0;
@@ -172,6 +179,7 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
     const double coming = exact ? member.expected - member.seen : member.seen;
     const bool seen = firsts_ordinary ||
                       (first_seen[0].contains(key.first) && first_seen[1].contains(key.second));
+    place.awaited |= exact && !seen;
     if (seen && coming > place.coming) {
       place.coming = coming;
       place.seed = key;
@@ -195,10 +203,13 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
     slot.end = border(s.last_atom + 1);
     // The atom that stands for the slot if it can still be met, else the one met soonest.
     int chosen = s.atom;
+    bool awaited = false;
+    for (int a = s.first_atom; a <= s.last_atom; ++a) awaited |= places[a].awaited;
     for (int a = s.first_atom; a <= s.last_atom; ++a) {
       if (places[s.atom].coming == 0 && places[a].coming > places[chosen].coming) chosen = a;
     }
     slot.measurable = places[chosen].coming > 0;
+    slot.awaited = !slot.measurable && awaited;
     if (slot.measurable) {
       Box box = places[chosen].box;
       if (!plan.two_dimensional) {
@@ -277,7 +288,10 @@ Plan OnlineEngine::MakePlan(const PlanOptions& options) const {
     int64_t share = basis.points;
     if (found != s.sets.end()) share -= static_cast<int64_t>(found->second.size());
     std::vector<int> in_stratum(basis.benefit.size(), 0);
-    for (size_t i = 0; i < filled.size(); ++i) in_stratum[basis.slots[i].stratum] += filled[i];
+    for (size_t i = 0; i < filled.size(); ++i) {
+      in_stratum[basis.slots[i].stratum] += filled[i];
+      share -= !filled[i] && basis.slots[i].awaited;
+    }
     for (size_t i = 0; i < filled.size(); ++i) {
       const PlanSlot& slot = basis.slots[i];
       if (filled[i] || !slot.measurable) continue;

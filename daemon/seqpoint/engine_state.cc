@@ -12,7 +12,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr uint64_t kMagic = 0x31304e4745515053;  // "SPQEGN01", the last two the version
+constexpr uint64_t kMagic = 0x32304e4745515053;  // "SPQEGN02", the last two the version
 
 bool IsTime(double ns) { return ns >= 1 && ns <= static_cast<double>(kMaxTimeNs); }
 
@@ -175,6 +175,7 @@ void Visit(Stream& s, PlanSlot& slot) {
   s.Field(slot.begin);
   s.Field(slot.end);
   s.Field(slot.measurable);
+  s.Field(slot.awaited);
   Visit(s, slot.low);
   Visit(s, slot.high);
 }
@@ -322,7 +323,7 @@ void VisitState(Stream& s, State& state) {
     s.Field(plan.confidence);
     s.Field(plan.two_dimensional);
     Visit(s, plan.curve);
-    VisitList(s, plan.slots, 1 << 16, 88);
+    VisitList(s, plan.slots, 1 << 16, 96);
     VisitList(s, plan.benefit, 1 << 16, 8);
   }
   if constexpr (Stream::kReads) {

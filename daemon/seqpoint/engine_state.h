@@ -56,7 +56,8 @@ struct PlanSlot {
   double begin = 0;  // of the order in which strata are contiguous (OrderOf), inclusive
   double end = 0;    // exclusive
   bool measurable = false;
-  Key low, high;  // keys in it that have all occurred; only if measurable
+  bool awaited = false;  // not measurable yet, but its lengths are known to come
+  Key low, high;         // keys in it that have all occurred; only if measurable
 };
 
 struct PlanBasis {

@@ -610,6 +610,59 @@ TEST(PlanTest, KeepsAReserveWhileTheRestIsUnknown) {
   EXPECT_GE(asked, 32);
 }
 
+// Sorted by length, each length is met once and soon gone: neither is all spent on the first ones,
+// nor are the later ones missed while their turn lasts.
+TEST(PlanTest, KnownLengthsInOrderAreMeasuredAllTheWay) {
+  for (const bool two_dimensional : {false, true}) {
+    Epoch run = MakeEpoch(35, 1600, two_dimensional);
+    std::stable_sort(run.keys.begin(), run.keys.end(), [](const Key& a, const Key& b) {
+      return a.first + a.second < b.first + b.second;
+    });
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+    std::set<int64_t> seen[2];
+    std::vector<PlanEntry> entries;
+    double truth = 0, done = 0, whole = 0;
+    int measured = 0;
+    for (const Key& key : run.keys) whole += static_cast<double>(NormalTime(key));
+    for (size_t i = 0; i < run.keys.size(); ++i) {
+      const Key& key = run.keys[i];
+      truth += Counters::Bytes(key);
+      done += static_cast<double>(NormalTime(key)) / whole;
+      const bool first = seen[0].insert(key.first).second | seen[1].insert(key.second).second;
+      bool measure = false;
+      for (PlanEntry& e : entries) {
+        measure = e.quota > 0 && e.low.first <= key.first && key.first <= e.high.first &&
+                  e.low.second <= key.second && key.second <= e.high.second;
+        if (!measure) continue;
+        --e.quota;
+        break;
+      }
+      engine.AddIteration({.iteration = i,
+                           .key = key,
+                           .time_ns = NormalTime(key) + (first ? 9'000'000 : 0) +
+                                      1000 * static_cast<int64_t>(i % 17),
+                           .measured = measure});
+      if (measure) {
+        ++measured;
+        const double value = Counters::Bytes(key) * (0.999 + 0.001 * static_cast<double>(i % 3));
+        EXPECT_TRUE(engine.AddMeasurement(0, i, key, {&value, 1}).ok());
+      }
+      if (i % 8 == 0 || measure) entries = engine.MakePlan({}).entries;
+      if (done > 0.2) {
+        EXPECT_GE(measured, 64 * (done - 0.2)) << i;
+        EXPECT_LE(measured, 64 * (done + 0.25)) << i;
+      }
+    }
+    EXPECT_GE(measured, 52);
+    EXPECT_LE(measured, 64);
+    const auto p = engine.ProjectStatistic(0, 0, 0.999);
+    ASSERT_TRUE(p.ok());
+    EXPECT_NEAR(p->total->value / truth, 1, 0.004);
+    EXPECT_TRUE(Covers(*p->total, truth));
+  }
+}
+
 TEST(PlanTest, WhatIsInFlightCounts) {
   const Epoch run = MakeEpoch(31, 4000);
   OnlineEngine engine;

@@ -38,22 +38,22 @@ ValueHistory ValueHistory::Of(absl::Span<const int64_t> in_order) {
 
 BucketCounts ValueHistory::StillToOpen(absl::Span<const std::pair<int64_t, double>> coming) const {
   BucketCounts counts = {};
+  if (coming.empty()) return counts;
   std::vector<double> times_before = {0};
-  for (const auto& [value, times] : coming) times_before.push_back(times_before.back() + times);
+  std::vector<double> values(sorted.begin(), sorted.end());
+  for (const auto& [value, times] : coming) {
+    times_before.push_back(times_before.back() + times);
+    values.push_back(static_cast<double>(value));
+  }
+  std::inplace_merge(values.begin(), values.begin() + static_cast<ptrdiff_t>(sorted.size()),
+                     values.end());
   double size = step;
   for (double& count : counts) {
     // A bucket that begins at x holds the values in [x, x + size): between two neighbouring places
     // where a value enters or leaves, its contents are the same.
-    std::vector<double> places;
-    for (const auto& [value, times] : coming) {
-      places.push_back(static_cast<double>(value) - size);
-      places.push_back(static_cast<double>(value));
-    }
-    for (int64_t value : sorted) {
-      places.push_back(static_cast<double>(value) - size);
-      places.push_back(static_cast<double>(value));
-    }
-    std::sort(places.begin(), places.end());
+    std::vector<double> entering, places(2 * values.size());
+    for (double value : values) entering.push_back(value - size);
+    std::merge(entering.begin(), entering.end(), values.begin(), values.end(), places.begin());
     size_t seen_begin = 0, seen_end = 0, begin = 0, end = 0;
     for (size_t i = 0; i + 1 < places.size(); ++i) {
       const double width = places[i + 1] - places[i];

@@ -161,6 +161,7 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
     const double young = 1 + kYoungCurve / std::max(repeated, static_cast<double>(n));
     const double gate = std::max(kMinCostly, kCostlyDeviations * miss) * young;
     spread = 2 * 1.4826 * miss * young;
+    const std::vector<bool> before = costly;
     double judged = 0, count = 0, sum = 0, squares = 0, scale = 0;
     double ordinary = 0, ratio = 0, ratios = 0;
     for (size_t i = 0; i < n; ++i) {
@@ -217,6 +218,7 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
       // What the first iteration of a run takes has no like.
       if (first[i].of_run && costly[i]) weight[i] = 0;
     }
+    if (round > 1 && costly == before) break;
   }
   if (firsts == Firsts::kCostly) {
     for (size_t i = 0; i < n; ++i) {
