@@ -26,6 +26,7 @@ constexpr double kSlowShare = 0.05;
 // A difference between ordinary ones that is worth a stratum of its own.
 constexpr double kMinFirstEffect = 0.01;
 constexpr int kJudgeRounds = 6;
+constexpr size_t kEnoughGroups = 4096;
 // What is assumed of the noise before anything is known, and the weight of that in iterations.
 constexpr double kPriorNoise = 0.02;
 constexpr double kPriorWeight = 6;
@@ -64,6 +65,15 @@ double MedianMiss(absl::Span<const KeyTimes> groups, const Quadratic& curve) {
     if (count <= 0) return miss;
   }
   return 0;
+}
+
+// Enough of them for a quadratic.
+std::vector<KeyTimes> Thinned(std::vector<KeyTimes> groups) {
+  const size_t step = 1 + groups.size() / kEnoughGroups;
+  size_t kept = 0;
+  for (size_t i = 0; i < groups.size(); i += step) groups[kept++] = groups[i];
+  groups.resize(kept);
+  return groups;
 }
 
 Quadratic CurveOf(absl::Span<const KeyTimes> groups) {
@@ -155,7 +165,7 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
     return all;
   };
   for (int round = 0; round < kJudgeRounds; ++round) {
-    const std::vector<KeyTimes> all = with_firsts();
+    const std::vector<KeyTimes> all = Thinned(with_firsts());
     const Quadratic fit = CurveOf(all);
     const double miss = std::max(MedianMiss(all, fit), kLeastMiss);
     const double young = 1 + kYoungCurve / std::max(repeated, static_cast<double>(n));
@@ -218,7 +228,7 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
       // What the first iteration of a run takes has no like.
       if (first[i].of_run && costly[i]) weight[i] = 0;
     }
-    if (round > 1 && costly == before) break;
+    if (round > 0 && costly == before) break;
   }
   if (firsts == Firsts::kCostly) {
     for (size_t i = 0; i < n; ++i) {
