@@ -51,6 +51,20 @@ Columns ColumnsOf(absl::Span<const KeyTimes> groups) {
   return c;
 }
 
+struct Moments {
+  double count = 0, sum = 0, squares = 0;
+
+  void Add(double value) {
+    count += 1;
+    sum += value;
+    squares += value * value;
+  }
+  double Mean() const { return count > 0 ? sum / count : 0; }
+  double Variance() const {
+    return count > 0 ? std::max(0.0, squares / count - Mean() * Mean()) : 0;
+  }
+};
+
 // The median of |mean / curve - 1|, weighed by counts.
 double MedianMiss(absl::Span<const KeyTimes> groups, const Quadratic& curve) {
   std::vector<std::pair<double, double>> misses;
@@ -172,8 +186,8 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
     const double gate = std::max(kMinCostly, kCostlyDeviations * miss) * young;
     spread = 2 * 1.4826 * miss * young;
     const std::vector<bool> before = costly;
-    double judged = 0, count = 0, sum = 0, squares = 0, scale = 0;
-    double ordinary = 0, ratio = 0, ratios = 0;
+    Moments costs, ordinary, expectations;
+    double judged = 0;
     for (size_t i = 0; i < n; ++i) {
       const double expected = fit(first[i].time.key);
       excess[i] = first[i].time.time_ns - expected;
@@ -181,41 +195,33 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
       if (first[i].of_run || (!inside[i] && round == 0)) continue;
       judged += 1;
       if (costly[i]) {
-        count += 1;
-        sum += excess[i];
-        squares += excess[i] * excess[i];
-        scale += expected;
+        costs.Add(excess[i]);
+        expectations.Add(expected);
       } else if (inside[i] && !alone) {
-        ordinary += 1;
-        ratio += excess[i] / expected;
-        ratios += std::pow(excess[i] / expected, 2);
+        ordinary.Add(excess[i] / expected);
       }
     }
     // Surcharges that the noise hides one by one show in the mean: then all of them are costly.
-    if (ordinary >= kMinRepeated) {
-      ratio /= ordinary;
-      const double error = std::sqrt(std::max(0.0, ratios / ordinary - ratio * ratio) / ordinary +
-                                     2.2 * miss * miss / repeated);
-      if (ratio > std::max(kMinFirstEffect, 3 * error)) {
-        count = judged = 0;
-        sum = squares = scale = 0;
-        for (size_t i = 0; i < n; ++i) {
-          if (first[i].of_run || !inside[i]) continue;
-          count = judged += 1;
-          sum += excess[i];
-          squares += excess[i] * excess[i];
-          scale += first[i].time.time_ns - excess[i];
-        }
-        costly.assign(n, true);
+    const double error = std::sqrt(ordinary.Variance() / std::max(ordinary.count, 1.0) +
+                                   2.2 * miss * miss / repeated);
+    if (ordinary.count >= kMinRepeated && ordinary.Mean() > std::max(kMinFirstEffect, 3 * error)) {
+      costs = expectations = {};
+      for (size_t i = 0; i < n; ++i) {
+        if (first[i].of_run || !inside[i]) continue;
+        costs.Add(excess[i]);
+        expectations.Add(first[i].time.time_ns - excess[i]);
       }
+      judged = costs.count;
+      costly.assign(n, true);
     }
     const double by_chance = kSlowShare * judged;
-    firsts = count > by_chance + 2 * std::sqrt(by_chance + 1) ? Firsts::kCostly : Firsts::kOrdinary;
-    costly_share = judged > 0 ? count / judged : 0;
-    surcharge_ns = count > 0 ? sum / count : 0;
+    firsts = costs.count > by_chance + 2 * std::sqrt(by_chance + 1) ? Firsts::kCostly
+                                                                    : Firsts::kOrdinary;
+    costly_share = judged > 0 ? costs.count / judged : 0;
+    surcharge_ns = costs.Mean();
     const double square = surcharge_ns * surcharge_ns;
-    surcharge_variance = count > 1 ? std::max(1e-4 * square, squares / count - square) : square;
-    const double noise = count > 0 ? std::pow(miss * scale / count, 2) : 1;
+    surcharge_variance = costs.count > 1 ? std::max(1e-4 * square, costs.Variance()) : square;
+    const double noise = costs.count > 0 ? std::pow(miss * expectations.Mean(), 2) : 1;
     for (size_t i = 0; i < n; ++i) {
       if (!inside[i] && round == 0) {
         surcharge[i] = costly_share * surcharge_ns;
@@ -223,7 +229,7 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
             noise / (noise + costly_share * (surcharge_variance + (1 - costly_share) * square));
       } else {
         surcharge[i] = costly[i] ? surcharge_ns : 0;
-        weight[i] = costly[i] ? noise / (noise + surcharge_variance * (1 + 1 / count)) : 1;
+        weight[i] = costly[i] ? noise / (noise + surcharge_variance * (1 + 1 / costs.count)) : 1;
       }
       // What the first iteration of a run takes has no like.
       if (first[i].of_run && costly[i]) weight[i] = 0;
