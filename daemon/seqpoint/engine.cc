@@ -267,7 +267,7 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   s.Sample({sample.key, time, first});
   if (first) {
     key.first_ns = time;
-  } else {
+  } else if (!s.LengthUnknown(sample.key)) {
     s.JudgeRepeated({sample.key, time});
   }
 }
@@ -276,6 +276,8 @@ void OnlineEngine::State::JudgeRepeated(const KeyTime& time) {
   timed += 1;
   if (!gate_curve.has_value()) {
     pending.push_back(time);
+    if (pending.size() < kFirstCurve) return;
+    std::erase_if(pending, [this](const KeyTime& t) { return LengthUnknown(t.key); });
     if (pending.size() < kFirstCurve) return;
     const std::vector<bool> outlier = FindOutliers(pending);
     std::vector<KeyTime> waiting = std::move(pending);
@@ -498,7 +500,9 @@ std::vector<std::pair<Key, KeyRecord>> OnlineEngine::State::SortedRecords() cons
 std::vector<KeyTimes> OnlineEngine::State::RegularTimes() const {
   std::vector<KeyTimes> times;
   for (const auto& [key, record] : SortedRecords()) {
-    if (record.timed > 0) times.push_back({key, record.timed, record.mean_ns, record.m2});
+    if (record.timed > 0 && !LengthUnknown(key)) {
+      times.push_back({key, record.timed, record.mean_ns, record.m2});
+    }
   }
   return times;
 }
@@ -522,7 +526,7 @@ std::vector<FirstTime> OnlineEngine::State::FirstTimes() const {
   for (const auto& [value, iteration] : first_seen[0]) start = std::min(start, iteration);
   std::vector<FirstTime> times;
   for (const auto& [key, record] : SortedRecords()) {
-    if (!(record.first_ns > 0)) continue;
+    if (!(record.first_ns > 0) || LengthUnknown(key)) continue;
     // The key's first occurrence is that of the younger of its values, or of both.
     const auto first_value = first_seen[0].find(key.first);
     const auto second_value = first_seen[1].find(key.second);
@@ -557,6 +561,7 @@ KeyFit OnlineEngine::State::Explained(const TimeModel& model) const {
   std::vector<double> times;
   for (const SampledTime& t : sample) {
     // That pays for other things than its length.
+    if (LengthUnknown(t.key)) continue;
     const double expected = model.curve(t.key);
     const bool differ = model.firsts == TimeModel::Firsts::kCostly;
     if (t.first && differ && model.IsCostly(t.time_ns - expected, expected)) continue;
@@ -668,7 +673,9 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
 const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   if (fit.has_value()) return *fit;
   Fit fresh;
-  fresh.model = TimeModel::Fit(RegularTimes(), pending, FirstTimes(), Correlation());
+  std::vector<KeyTime> waiting = pending;
+  std::erase_if(waiting, [this](const KeyTime& t) { return LengthUnknown(t.key); });
+  fresh.model = TimeModel::Fit(RegularTimes(), waiting, FirstTimes(), Correlation());
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;

@@ -136,6 +136,8 @@ struct OnlineEngine::State {
   ValueHistory HistoryOf(int dimension) const;
   double Correlation() const;
   double CoreNoise() const;
+  // Nothing has length 0, unless everything has.
+  bool LengthUnknown(const Key& key) const { return key == Key{} && keys.size() > 1; }
   bool IsFirst(uint64_t iteration, const Key& key) const;
   KeyFit Explained(const TimeModel& model) const;
   const Fit& Current() const;

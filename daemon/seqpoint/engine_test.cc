@@ -210,6 +210,21 @@ TEST(ProjectTimeTest, FirstOccurrencesAreAStratumOfTheirOwn) {
   EXPECT_NEAR(engine.PredictTime({30}) / static_cast<double>(NormalTime({30})), 1, 0.01);
 }
 
+TEST(ProjectTimeTest, IterationsWithoutALengthDoNotBendTheCurve) {
+  const Epoch run = MakeEpoch(36, 1600, /*two_dimensional=*/true);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Distribution(run.Histogram())).ok());
+  for (size_t i = 0; i < 400; ++i) {
+    engine.AddIteration(
+        {.iteration = i, .key = i < 10 ? Key{} : run.keys[i], .time_ns = run.times_ns[i]});
+  }
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_NEAR(p.total->value / run.Total(), 1, 0.02);
+  EXPECT_TRUE(Covers(*p.total, run.Total()));
+  EXPECT_GT(engine.Explained().explained, 0.95);
+  EXPECT_NEAR(engine.PredictTime({30, 30}) / static_cast<double>(NormalTime({30, 30})), 1, 0.01);
+}
+
 // Lengths share kernels by whole tiles: only the first of each tile pays, and tiles get rare.
 TEST(ProjectTimeTest, FirstOccurrencesThatShareBucketsMostlyCostNothing) {
   for (int seed = 0; seed < 10; ++seed) {
