@@ -164,6 +164,10 @@ void Daemon::Run() {
       if (!connections_.empty()) last_busy = now;
     }
     wait_ms = busy ? kBusyPollMs : kIdlePollMs;
+    if (stopping && options_.end_when_idle > absl::ZeroDuration()) {
+      absl::MutexLock lock(&mutex_);
+      for (const auto& [id, job] : jobs_) job->EndUnused(NowNs());
+    }
     const absl::Duration interval = batch_failed_ ? kRetryInterval : kCommitInterval;
     if (now - last_commit >= interval || stopping) {
       Commit();

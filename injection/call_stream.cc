@@ -281,7 +281,9 @@ void CallStream::Decide(const abi::MatchResult& result, uint32_t flags, Todo* to
     } else if (!acting_ && captures() == 0) {
       measurement_.unwanted = true;
       late_backoff_ = late_backoff_ < kMaxLateBackoff ? 2 * late_backoff_ + 1 : kMaxLateBackoff;
-      late_wait_ = late_backoff_;
+      // Drawn, not counted: lengths may come in a fixed rhythm.
+      late_random_ = late_random_ * 1664525 + 1013904223;
+      late_wait_ = (late_random_ >> 16) % (late_backoff_ + 1);
       EndMeasurement(todo);
       return;
     }

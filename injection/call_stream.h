@@ -133,8 +133,9 @@ class CallStream {
   uint64_t boundary_monotonic_ns_ = 0;
   uint64_t ticked_calls_ = 0;
   uint64_t polled_ns_ = 0;
-  uint32_t late_backoff_ = 0;  // iterations to wait after a window that nobody wanted
+  uint32_t late_backoff_ = 0;  // most iterations to wait after a window that nobody wanted
   uint32_t late_wait_ = 0;
+  uint32_t late_random_ = 1;
   bool orphaned_ = false;  // no sign of the daemon for 2 s
 
   // Used only by the thread that has acting_.

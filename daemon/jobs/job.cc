@@ -150,7 +150,6 @@ struct Job::Process {
   std::string learn_log;  // call records since the last commit
   abi::Control control = {};
   bool control_stale = true;
-  uint64_t traced = 0;  // iterations with stored trace records
 
   bool alive() const { return row.end_ns == 0; }
 };
@@ -231,6 +230,15 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns) {
                                   [](const auto& entry) { return entry.second->row.lost; });
     row_.state = lost ? v1::JOB_STATE_LOST : v1::JOB_STATE_ENDED;
   }
+  job_dirty_ = state_dirty_ = true;
+  ++generation_;
+}
+
+void Job::EndUnused(int64_t now_ns) {
+  if (!processes_.empty() || row_.end_ns != 0) return;
+  row_.end_ns = now_ns;
+  row_.state = v1::JOB_STATE_ENDED;
+  sentence_ = "no process of this job used CUDA under the library";
   job_dirty_ = state_dirty_ = true;
   ++generation_;
 }
@@ -468,8 +476,11 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     for (const WaitingMeasurement& measurement : it->second) {
       const std::vector<double> values(measurement.values().begin(), measurement.values().end());
       // A refusal (the length's first occurrence) is counted by the engine.
-      engine_.AddMeasurement(measurement.set(), static_cast<uint64_t>(number), sample.key, values)
-          .IgnoreError();
+      if (engine_
+              .AddMeasurement(measurement.set(), static_cast<uint64_t>(number), sample.key, values)
+              .ok()) {
+        ++measurements_[measurement.set()];
+      }
     }
     process.waiting.erase(it);
   }
@@ -529,7 +540,6 @@ void Job::ResolveWindows(Process& process) {
     process.in_flight.erase(window.number);
     if (segment.records.empty()) continue;
     rows_.trace_segments.push_back(std::move(segment));
-    ++process.traced;
     OnMeasurement(process, window.number, kKernelTimeSet, std::move(time_ns));
     OnMeasurement(process, window.number, kKernelLaunchSet, std::move(launches));
   }
@@ -925,6 +935,11 @@ v1::Job Job::Describe(bool with_details) const {
     }
   }
   if (!rule_ && job.trouble().empty()) job.set_trouble(sentence_);
+  for (const auto& [id, process] : processes_) {
+    if (job.trouble().empty() && process->learning && !process->learning->wants_calls()) {
+      job.set_trouble(process->learning->Explanation());
+    }
+  }
   job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);
   job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
   if (totals.observed_time_ns > 0) {
@@ -1009,6 +1024,11 @@ std::string Job::ConfigName(uint32_t config_id) const {
   return absl::StrCat("configuration ", config_id);
 }
 
+int32_t Job::MeasurementsOf(uint32_t set) const {
+  const auto it = measurements_.find(set);
+  return it == measurements_.end() ? 0 : it->second;
+}
+
 std::map<int32_t, int64_t> Job::IterationsPerRank() const {
   std::map<int32_t, int64_t> ranks;
   for (const auto& [id, process] : processes_) {
@@ -1085,6 +1105,7 @@ absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersReque
       jobs::ToProto(Estimate{projection->per_1000.value / 1000, projection->per_1000.low / 1000,
                              projection->per_1000.high / 1000},
                     counter.mutable_per_iteration());
+      counter.set_measured_iterations(MeasurementsOf(config.config_id));
       counter.set_complete(true);
     }
   }
@@ -1161,9 +1182,7 @@ absl::StatusOr<v1::GetKernelsReply> Job::GetKernels(const v1::GetKernelsRequest&
     *reply.add_kernels() = std::move(kernel);
   }
   reply.set_kernel_names(static_cast<int32_t>(kernels.size()));
-  int measured = 0;
-  for (const auto& [id, process] : processes_) measured += static_cast<int>(process->traced);
-  reply.set_measured_iterations(measured);
+  reply.set_measured_iterations(MeasurementsOf(kKernelTimeSet));
   reply.set_confidence(request.confidence());
   *reply.mutable_losses() = SumLosses();
   reply.set_job_id(absl::StrCat(row_.job_id));
@@ -1232,7 +1251,6 @@ JobState Job::SaveState() const {
     to.set_measurements_started(process->measurements_started);
     to.set_clock_kind(process->clock_kind);
     to.set_iterations(process->iterations);
-    to.set_traced(process->traced);
     if (process->learning) process->learning->SaveQueue(to.mutable_library_events());
   }
   for (const std::string& kernel : kernels_) state.add_kernels(kernel);
@@ -1258,6 +1276,7 @@ JobState Job::SaveState() const {
   state.set_sentence(sentence_);
   state.set_rule_generation(rule_generation_);
   state.set_control_generation(control_generation_);
+  for (const auto& [set, count] : measurements_) (*state.mutable_measurements())[set] = count;
   return state;
 }
 
@@ -1280,7 +1299,6 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.measurements_started = saved.measurements_started();
   process.clock_kind = saved.clock_kind();
   process.iterations = saved.iterations();
-  process.traced = saved.traced();
   if (process.learning) process.learning->LoadQueue(saved.library_events());
 }
 
@@ -1348,6 +1366,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   sentence_ = state.sentence();
   rule_generation_ = state.rule_generation();
   control_generation_ = state.control_generation();
+  for (const auto& [set, count] : state.measurements()) measurements_[set] = count;
   for (const StoredProcess& stored : processes) {
     const int64_t process_id = stored.row.process_id;
     Process& process = *(processes_[process_id] = std::make_unique<Process>(stored.row));

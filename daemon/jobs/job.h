@@ -98,6 +98,9 @@ class Job {
   // The ring is drained and the process is gone.
   void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns);
 
+  // A prepared job whose command never used a GPU.
+  void EndUnused(int64_t now_ns);
+
   void Advance();
 
   // The control block a process should see, if it changed since the last call for this process.
@@ -139,6 +142,7 @@ class Job {
   abi::Level WantedLevel(const Process& process) const;
   int KernelIndex(const std::string& name);
   v1::Losses SumLosses() const;
+  int32_t MeasurementsOf(uint32_t set) const;
   v1::Rule DescribeRule() const;
   v1::Projection ToProto(const Projection& projection, std::string_view metric,
                          std::string_view unit) const;
@@ -170,6 +174,7 @@ class Job {
   bool paused_ = false;
   bool released_ = false;
   v1::Level forced_level_ = v1::LEVEL_UNSPECIFIED;
+  absl::flat_hash_map<uint32_t, int32_t> measurements_;  // usable ones, by statistic set
   Histogram1 observed_[2];
   int64_t factor_[2] = {0, 0};
   bool swapped_ = false;  // the user's first length is the feature's second
