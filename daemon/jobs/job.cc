@@ -22,6 +22,7 @@ constexpr char kEnginePart[] = "engine";
 constexpr size_t kMaxBufferedWork = 1 << 21;  // trace records that wait for their window's event
 constexpr size_t kMaxWaiting = 4096;
 constexpr uint64_t kResultPatience = 1000;  // iterations
+constexpr int64_t kSumTolerance = 32;       // 1/32 of a length
 constexpr int64_t kScaleRetryIterations = 50;
 
 // The fixed part of an event payload; absent when the payload is too short.
@@ -101,6 +102,15 @@ std::string HelloField(const ProcessRow& row, std::string_view key) {
     if (pair.first == absl::string_view(key.data(), key.size())) return std::string(pair.second);
   }
   return "";
+}
+
+// Sums over micro-steps hardly ever come twice, and a window must open before they are known: what
+// is near the wanted length is as good, as the iteration counts with its own.
+void Widen(abi::PlanEntry& entry) {
+  entry.low[0] -= entry.low[0] / kSumTolerance;
+  entry.high[0] += entry.high[0] / kSumTolerance;
+  entry.low[1] = std::numeric_limits<int64_t>::min();
+  entry.high[1] = std::numeric_limits<int64_t>::max();
 }
 
 bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) {
@@ -614,6 +624,7 @@ void Job::BuildControl(Process& process) {
     to.high[0] = entry.high.first;
     to.low[1] = two ? entry.low.second : std::numeric_limits<int64_t>::min();
     to.high[1] = two ? entry.high.second : std::numeric_limits<int64_t>::max();
+    if (rule_->rule.micro_steps > 1) Widen(to);
     to.config_id = static_cast<uint16_t>(entry.set);
     to.quota = static_cast<uint32_t>(entry.quota);
     // A new generation is a new entry: its quota counts from now on.
@@ -654,6 +665,7 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
   }
   horizon_ = horizon;
   horizon_applied_ = false;
+  next_match_ = 0;
   factor_[0] = factor_[1] = 0;
   MatchLengths();
   plan_stale_ = true;
@@ -682,47 +694,57 @@ Histogram1 Marginal(const v1::Horizon& horizon, int dimension) {
 }  // namespace
 
 void Job::MatchLengths() {
-  if (horizon_applied_ || horizon_.kind() == v1::Horizon::KIND_UNKNOWN) return;
   const int64_t seen = static_cast<int64_t>(engine_.Totals().iterations);
-  if (horizon_.kind() != v1::Horizon::KIND_ITERATIONS) {
-    if (seen < kScaleRetryIterations || !rule_) return;
-    const int dimensions = static_cast<int>(rule_->rule.length_count);
-    const int given = horizon_.histogram_size() == 0 ? 0 : horizon_.histogram(0).lengths_size();
-    // Which of the user's lengths is which feature, and what one step of it is.
-    double best = 2;
-    for (const bool swapped : {false, true}) {
-      if (dimensions == 0 || given == 0 || (swapped && given < 2)) continue;
-      double distance = 0;
-      int64_t factor[2] = {0, 0};
-      bool matched = true;
-      for (int i = 0; i < dimensions && matched; ++i) {
-        const int column = given == 1 ? 0 : (swapped ? 1 - i : i);
-        const auto scale = FindScale(observed_[i], Marginal(horizon_, column));
-        matched = scale.has_value();
-        if (!matched) break;
-        factor[i] = scale->factor;
-        distance = std::max(distance, scale->distance);
-      }
-      if (matched && distance < best) {
-        best = distance;
-        swapped_ = swapped;
-        factor_[0] = factor[0];
-        factor_[1] = factor[1];
-      }
+  if (horizon_.kind() == v1::Horizon::KIND_UNKNOWN || seen < next_match_) return;
+  const bool by_length = horizon_.kind() != v1::Horizon::KIND_ITERATIONS;
+  if (by_length && (seen < kScaleRetryIterations || !rule_)) {
+    if (horizon_applied_) return;
+    // The number of iterations is good from the start.
+    engine_.SetHorizon(Horizon::Iterations(HorizonIterations(horizon_))).IgnoreError();
+    horizon_applied_ = plan_stale_ = engine_dirty_ = true;
+    return;
+  }
+  const bool known_before = factor_[0] > 0;
+  if (by_length) FindFactors();
+  absl::StatusOr<Horizon> horizon = EngineHorizon(horizon_);
+  // Looked at again and again: what fits the first lengths may not fit the later ones.
+  next_match_ = horizon.ok() ? std::max<int64_t>(2 * seen, 1) : seen + kScaleRetryIterations;
+  if (horizon.ok() || known_before || !horizon_applied_) {
+    engine_.SetHorizon(horizon.ok() ? *horizon : Horizon::Iterations(HorizonIterations(horizon_)))
+        .IgnoreError();
+    plan_stale_ = engine_dirty_ = true;
+  }
+  sentence_ = horizon.ok() ? "" : std::string(horizon.status().message());
+  horizon_applied_ = true;
+  ++generation_;
+}
+
+// Which of the user's lengths is which feature, and what one step of it is. Zero: no match.
+void Job::FindFactors() {
+  const int dimensions = static_cast<int>(rule_->rule.length_count);
+  const int given = horizon_.histogram_size() == 0 ? 0 : horizon_.histogram(0).lengths_size();
+  factor_[0] = factor_[1] = 0;
+  double best = 2;
+  for (const bool swapped : {false, true}) {
+    if (dimensions == 0 || given == 0 || (swapped && given < 2)) continue;
+    double distance = 0;
+    int64_t factor[2] = {0, 0};
+    bool matched = true;
+    for (int i = 0; i < dimensions && matched; ++i) {
+      const int column = given == 1 ? 0 : (swapped ? 1 - i : i);
+      const auto scale = FindScale(observed_[i], Marginal(horizon_, column));
+      matched = scale.has_value();
+      if (!matched) break;
+      factor[i] = scale->factor;
+      distance = std::max(distance, scale->distance);
+    }
+    if (matched && distance < best) {
+      best = distance;
+      swapped_ = swapped;
+      factor_[0] = factor[0];
+      factor_[1] = factor[1];
     }
   }
-  absl::StatusOr<Horizon> horizon = EngineHorizon(horizon_);
-  if (!horizon.ok()) {
-    // The number of iterations is still good; try the lengths again when more were seen.
-    sentence_ = std::string(horizon.status().message());
-    horizon = Horizon::Iterations(HorizonIterations(horizon_));
-    if (seen >= 1000) horizon_applied_ = true;
-  } else {
-    horizon_applied_ = true;
-  }
-  engine_.SetHorizon(*std::move(horizon)).IgnoreError();
-  plan_stale_ = engine_dirty_ = true;
-  ++generation_;
 }
 
 absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon) const {

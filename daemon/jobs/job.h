@@ -137,6 +137,7 @@ class Job {
   void OnRuleLearned(LearnedRule rule);
   void ResolveWindows(Process& process);
   void MatchLengths();
+  void FindFactors();
   void UpdatePlan();
   void BuildControl(Process& process);
   abi::Level WantedLevel(const Process& process) const;
@@ -171,6 +172,7 @@ class Job {
   absl::flat_hash_map<std::string, int> kernel_index_;
   v1::Horizon horizon_;
   bool horizon_applied_ = false;
+  int64_t next_match_ = 0;  // iterations at which the user's lengths are matched next
   bool paused_ = false;
   bool released_ = false;
   v1::Level forced_level_ = v1::LEVEL_UNSPECIFIED;

@@ -37,6 +37,8 @@ double Distance(const Histogram1& observed, int64_t factor, const Histogram1& ex
 std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected,
                                      double min_match) {
   if (observed.empty() || expected.empty()) return std::nullopt;
+  // Too few different values fit too many factors.
+  if (observed.size() < std::min(kManyValues, expected.size())) return std::nullopt;
   const double total = static_cast<double>(Total(observed));
 
   // The most frequent observed value is some expected length times the factor.
@@ -57,9 +59,9 @@ std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram
     LengthScale scale{.factor = factor, .match = static_cast<double>(matched) / total};
     if (scale.match < min_match) continue;
     scale.distance = Distance(observed, factor, expected);
-    // With many different values only the true factor and its divisors fit; a sorted data set's
-    // first lengths say nothing about the distribution.
-    if (!best || observed.size() >= kManyValues || scale.distance < best->distance) best = scale;
+    // Only the true factor and its divisors fit many different values; factors come in rising
+    // order. The distribution is no help: a sorted data set's first lengths are all short.
+    best = scale;
   }
   return best;
 }

@@ -15,15 +15,20 @@ TEST(FindScale, BytesOfACopyBecomeTokens) {
   EXPECT_DOUBLE_EQ(scale->match, 1);
 }
 
-TEST(FindScale, AmongSeveralFactorsTheNearestDistributionWins) {
+TEST(FindScale, AmongSeveralFactorsTheLargestWins) {
   // Every multiple is a length, so 100 and 200 both map onto known lengths.
   Histogram1 expected, observed;
-  for (int length = 1; length <= 100; ++length) expected[length] = 10;
-  for (int length = 2; length <= 50; ++length) observed[length * 200] = 1;
-  expected.erase(expected.upper_bound(50), expected.end());
+  for (int length = 1; length <= 50; ++length) expected[length] = 10;
+  for (int length = 2; length <= 25; ++length) observed[length * 200] = 1;
   const auto scale = FindScale(observed, expected);
   ASSERT_TRUE(scale.has_value());
   EXPECT_EQ(scale->factor, 200);
+}
+
+TEST(FindScale, AFewValuesAreNotEnough) {
+  Histogram1 expected;
+  for (int length = 1; length <= 50; ++length) expected[length] = 10;
+  EXPECT_FALSE(FindScale({{512, 40}, {1024, 10}}, expected).has_value());
 }
 
 TEST(FindScale, ASmallLastBatchDoesNotPreventTheMatch) {
