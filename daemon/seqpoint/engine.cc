@@ -639,9 +639,9 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
     } else if (so_far > 0) {
       double size = history.step;
       for (double& count : to_open) {
-        std::map<int64_t, double> buckets;
+        std::map<double, double> buckets;
         for (const auto& [value, times] : values) {
-          buckets[static_cast<int64_t>(static_cast<double>(value) / size)] += times;
+          buckets[std::floor(static_cast<double>(value) / size)] += times;
         }
         for (const auto& [bucket, times] : buckets) {
           count += times == 1 ? std::log1p(rest / so_far) : 0;

@@ -520,7 +520,9 @@ TEST_P(PlanRunTest, MeasuresAtMostTheBudgetAndProjectsTheCounters) {
     const Key& key = run.keys[i];
     bytes += Counters::Bytes(key);
     instructions += Counters::Instructions(key);
-    const bool first = seen[0].insert(key.first).second | seen[1].insert(key.second).second;
+    const bool new_first = seen[0].insert(key.first).second;
+    const bool new_second = seen[1].insert(key.second).second;
+    const bool first = new_first || new_second;
     int set = -1;
     for (PlanEntry& e : entries) {
       if (e.quota == 0 || key.first < e.low.first || key.first > e.high.first ||
@@ -644,7 +646,9 @@ TEST(PlanTest, KnownLengthsInOrderAreMeasuredAllTheWay) {
       const Key& key = run.keys[i];
       truth += Counters::Bytes(key);
       done += static_cast<double>(NormalTime(key)) / whole;
-      const bool first = seen[0].insert(key.first).second | seen[1].insert(key.second).second;
+      const bool new_first = seen[0].insert(key.first).second;
+      const bool new_second = seen[1].insert(key.second).second;
+      const bool first = new_first || new_second;
       bool measure = false;
       for (PlanEntry& e : entries) {
         measure = e.quota > 0 && e.low.first <= key.first && key.first <= e.high.first &&
