@@ -40,6 +40,19 @@ constexpr KindOf kKindTable[] = {
     {kKindApi, CUPTI_ACTIVITY_KIND_DRIVER},
 };
 
+// What copies, peer copies and memsets have in common.
+template <typename Activity>
+void FillCopy(const Activity& in, abi::CopyRecord* out) {
+  out->device = static_cast<uint16_t>(in.deviceId);
+  out->start_ns = in.start;
+  out->end_ns = in.end;
+  out->bytes = in.bytes;
+  out->correlation_id = in.correlationId;
+  out->stream = in.streamId;
+  out->context = in.contextId;
+  out->graph_id = in.graphId;
+}
+
 }  // namespace
 
 bool Activity::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, Names* names,
@@ -244,15 +257,8 @@ void Activity::Decode(const CUpti_Activity* record) {
       if (!Valid(in->start, in->end)) return;
       abi::CopyRecord& out = data.copy;
       out.type = static_cast<uint16_t>(DataType::kCopy);
-      out.device = static_cast<uint16_t>(in->deviceId);
+      FillCopy(*in, &out);
       out.kind = in->copyKind;
-      out.start_ns = in->start;
-      out.end_ns = in->end;
-      out.bytes = in->bytes;
-      out.correlation_id = in->correlationId;
-      out.stream = in->streamId;
-      out.context = in->contextId;
-      out.graph_id = in->graphId;
       break;
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY2: {
@@ -260,15 +266,8 @@ void Activity::Decode(const CUpti_Activity* record) {
       if (!Valid(in->start, in->end)) return;
       abi::CopyRecord& out = data.copy;
       out.type = static_cast<uint16_t>(DataType::kCopy);
-      out.device = static_cast<uint16_t>(in->deviceId);
+      FillCopy(*in, &out);
       out.kind = in->copyKind;
-      out.start_ns = in->start;
-      out.end_ns = in->end;
-      out.bytes = in->bytes;
-      out.correlation_id = in->correlationId;
-      out.stream = in->streamId;
-      out.context = in->contextId;
-      out.graph_id = in->graphId;
       break;
     }
     case CUPTI_ACTIVITY_KIND_MEMSET: {
@@ -276,14 +275,7 @@ void Activity::Decode(const CUpti_Activity* record) {
       if (!Valid(in->start, in->end)) return;
       abi::CopyRecord& out = data.copy;
       out.type = static_cast<uint16_t>(DataType::kMemset);
-      out.device = static_cast<uint16_t>(in->deviceId);
-      out.start_ns = in->start;
-      out.end_ns = in->end;
-      out.bytes = in->bytes;
-      out.correlation_id = in->correlationId;
-      out.stream = in->streamId;
-      out.context = in->contextId;
-      out.graph_id = in->graphId;
+      FillCopy(*in, &out);
       break;
     }
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {

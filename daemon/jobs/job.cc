@@ -779,13 +779,16 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon) const {
              : Horizon::Distribution(std::move(histogram), epochs);
 }
 
-absl::StatusOr<OnlineEngine> Job::EngineFor(const v1::Horizon& horizon) const {
+absl::StatusOr<const OnlineEngine*> Job::EngineFor(const v1::Horizon* horizon,
+                                                   std::optional<OnlineEngine>& other) const {
+  if (horizon == nullptr) return &engine_;
   absl::StatusOr<OnlineEngine> copy = OnlineEngine::Parse(engine_.Serialize());
   if (!copy.ok()) return copy.status();
-  absl::StatusOr<Horizon> wanted = EngineHorizon(horizon);
+  absl::StatusOr<Horizon> wanted = EngineHorizon(*horizon);
   if (!wanted.ok()) return wanted.status();
   if (const absl::Status status = copy->SetHorizon(*std::move(wanted)); !status.ok()) return status;
-  return copy;
+  other = *std::move(copy);
+  return &*other;
 }
 
 std::vector<int64_t> Job::UserLengths(const int64_t length[2], int count) const {
@@ -1001,12 +1004,9 @@ v1::Job Job::Describe(bool with_details) const {
 
 absl::StatusOr<v1::ProjectReply> Job::Project(const v1::ProjectRequest& request) const {
   std::optional<OnlineEngine> other;
-  if (request.has_horizon()) {
-    absl::StatusOr<OnlineEngine> engine = EngineFor(request.horizon());
-    if (!engine.ok()) return engine.status();
-    other = *std::move(engine);
-  }
-  const OnlineEngine& engine = other ? *other : engine_;
+  const auto found = EngineFor(request.has_horizon() ? &request.horizon() : nullptr, other);
+  if (!found.ok()) return found.status();
+  const OnlineEngine& engine = **found;
   if (engine.Totals().iterations == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("job \"", row_.name,
@@ -1090,12 +1090,9 @@ absl::StatusOr<v1::GetSeqPointsReply> Job::GetSeqPoints() const {
 
 absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersRequest& request) const {
   std::optional<OnlineEngine> other;
-  if (request.has_horizon()) {
-    absl::StatusOr<OnlineEngine> engine = EngineFor(request.horizon());
-    if (!engine.ok()) return engine.status();
-    other = *std::move(engine);
-  }
-  const OnlineEngine& engine = other ? *other : engine_;
+  const auto found = EngineFor(request.has_horizon() ? &request.horizon() : nullptr, other);
+  if (!found.ok()) return found.status();
+  const OnlineEngine& engine = **found;
   const auto wanted = [&](const std::string& name) {
     return request.metrics().empty() ||
            std::find(request.metrics().begin(), request.metrics().end(), name) !=
@@ -1164,12 +1161,9 @@ absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersReque
 
 absl::StatusOr<v1::GetKernelsReply> Job::GetKernels(const v1::GetKernelsRequest& request) const {
   std::optional<OnlineEngine> other;
-  if (request.has_horizon()) {
-    absl::StatusOr<OnlineEngine> engine = EngineFor(request.horizon());
-    if (!engine.ok()) return engine.status();
-    other = *std::move(engine);
-  }
-  const OnlineEngine& engine = other ? *other : engine_;
+  const auto found = EngineFor(request.has_horizon() ? &request.horizon() : nullptr, other);
+  if (!found.ok()) return found.status();
+  const OnlineEngine& engine = **found;
   v1::GetKernelsReply reply;
   double total_ns = 0;
   std::vector<v1::Kernel> kernels;

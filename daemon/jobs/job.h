@@ -150,8 +150,9 @@ class Job {
   // The engine's horizon for a horizon in the user's lengths; an error when the lengths cannot be
   // mapped onto the learned feature.
   absl::StatusOr<Horizon> EngineHorizon(const v1::Horizon& horizon) const;
-  // A copy of the engine with another horizon, for questions about another run.
-  absl::StatusOr<OnlineEngine> EngineFor(const v1::Horizon& horizon) const;
+  // The job's engine; for a question about another run, a copy in `other` with that horizon.
+  absl::StatusOr<const OnlineEngine*> EngineFor(const v1::Horizon* horizon,
+                                                std::optional<OnlineEngine>& other) const;
   v1::ClockKind clock_kind() const;
   PlanOptions MakePlanOptions() const;
   JobState SaveState() const;
