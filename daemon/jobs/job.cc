@@ -1,45 +1,22 @@
 #include "daemon/jobs/job.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <deque>
 #include <limits>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "daemon/jobs/state_codec.h"
+#include "daemon/jobs/job_process.h"
+#include "daemon/jobs/payload.h"
 
 namespace seqpoint::jobs {
 namespace {
 
-constexpr char kJobPart[] = "job";
-constexpr char kEnginePart[] = "engine";
 constexpr size_t kMaxBufferedWork = 1 << 21;  // trace records that wait for their window's event
 constexpr size_t kMaxWaiting = 4096;
 constexpr uint64_t kResultPatience = 1000;  // iterations
 constexpr int64_t kSumTolerance = 32;       // 1/32 of a length
-constexpr int64_t kScaleRetryIterations = 50;
-
-// The fixed part of an event payload; absent when the payload is too short.
-template <typename T>
-std::optional<T> Fixed(absl::Span<const uint8_t> payload) {
-  if (payload.size() < sizeof(T)) return std::nullopt;
-  T value;
-  std::memcpy(&value, payload.data(), sizeof(T));
-  return value;
-}
-
-template <typename T>
-std::string_view TextAfter(absl::Span<const uint8_t> payload, uint32_t length) {
-  const size_t available = payload.size() - sizeof(T);
-  return {reinterpret_cast<const char*>(payload.data()) + sizeof(T),
-          std::min<size_t>(length, available)};
-}
 
 // Text from a ring may hold anything; answers are UTF-8. What is not printable ASCII becomes '?':
 // names are mangled symbols, sentences are the library's own.
@@ -50,6 +27,24 @@ std::string CleanText(std::string_view text) {
   }
   return clean;
 }
+
+// Sums over micro-steps hardly ever come twice, and a window must open before they are known: what
+// is near the wanted length is as good, as the iteration counts with its own.
+void Widen(abi::PlanEntry& entry) {
+  entry.low[0] -= entry.low[0] / kSumTolerance;
+  entry.high[0] += entry.high[0] / kSumTolerance;
+  entry.low[1] = std::numeric_limits<int64_t>::min();
+  entry.high[1] = std::numeric_limits<int64_t>::max();
+}
+
+bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) {
+  return std::equal(
+      a.begin(), a.end(), b.begin(), b.end(), [](const PlanEntry& x, const PlanEntry& y) {
+        return x.low == y.low && x.high == y.high && x.set == y.set && x.quota == y.quota;
+      });
+}
+
+}  // namespace
 
 std::string_view FeatureName(uint16_t feature) {
   switch (static_cast<abi::Feature>(feature)) {
@@ -76,25 +71,6 @@ std::string_view FeatureName(uint16_t feature) {
   }
 }
 
-v1::Level ToProtoLevel(uint8_t level) {
-  switch (static_cast<abi::Level>(level)) {
-    case abi::Level::kLearn:
-      return v1::LEVEL_LEARN;
-    case abi::Level::kMark:
-      return v1::LEVEL_MARK;
-    case abi::Level::kTrace:
-      return v1::LEVEL_TRACE;
-    default:
-      return v1::LEVEL_OFF;
-  }
-}
-
-void ToProto(const Estimate& from, v1::Estimate* to) {
-  to->set_value(from.value);
-  to->set_low(from.low);
-  to->set_high(from.high);
-}
-
 std::string HelloField(const ProcessRow& row, std::string_view key) {
   for (const absl::string_view line : absl::StrSplit(row.text, '\n')) {
     const std::pair<absl::string_view, absl::string_view> pair =
@@ -103,66 +79,6 @@ std::string HelloField(const ProcessRow& row, std::string_view key) {
   }
   return "";
 }
-
-// Sums over micro-steps hardly ever come twice, and a window must open before they are known: what
-// is near the wanted length is as good, as the iteration counts with its own.
-void Widen(abi::PlanEntry& entry) {
-  entry.low[0] -= entry.low[0] / kSumTolerance;
-  entry.high[0] += entry.high[0] / kSumTolerance;
-  entry.low[1] = std::numeric_limits<int64_t>::min();
-  entry.high[1] = std::numeric_limits<int64_t>::max();
-}
-
-bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) {
-  return std::equal(
-      a.begin(), a.end(), b.begin(), b.end(), [](const PlanEntry& x, const PlanEntry& y) {
-        return x.low == y.low && x.high == y.high && x.set == y.set && x.quota == y.quota;
-      });
-}
-
-int HelloNumber(const ProcessRow& row, std::string_view key, int fallback) {
-  int value;
-  return absl::SimpleAtoi(HelloField(row, key), &value) ? value : fallback;
-}
-
-}  // namespace
-
-struct Job::Process {
-  explicit Process(ProcessRow row) : row(std::move(row)) {}
-
-  struct Name {
-    uint64_t hash = 0;
-    std::string text;
-    int kernel = -1;  // index in the kernel statistics
-  };
-  struct Window {
-    uint64_t number;
-    int64_t begin_ns, end_ns;
-  };
-
-  ProcessRow row;
-  std::vector<Name> names;             // by name id
-  std::unique_ptr<Learning> learning;  // null once marking
-  IterationBuilder builder;
-  int64_t number_offset = 0;  // job's number - the library's number
-  int64_t marked_from = 0;    // first iteration that did not run at level learn
-  absl::flat_hash_map<uint64_t, std::vector<WaitingMeasurement>> waiting;  // by job's number
-  std::deque<abi::DataRecord> work;  // trace records whose window is not known yet
-  std::deque<Window> windows;
-  v1::Losses losses;
-  std::map<uint16_t, v1::Feature> features;
-  int64_t stopped_ns = 0;
-  uint8_t level = static_cast<uint8_t>(abi::Level::kLearn);
-  uint64_t measurements_started = 0;
-  absl::flat_hash_set<uint64_t> in_flight;  // job's numbers of iterations being measured
-  uint64_t iterations = 0;
-  uint32_t clock_kind = 0;
-  std::string learn_log;  // call records since the last commit
-  abi::Control control = {};
-  bool control_stale = true;
-
-  bool alive() const { return row.end_ns == 0; }
-};
 
 Job::Job(JobRow row, JobOptions options)
     : row_(std::move(row)),
@@ -178,7 +94,7 @@ Job::Job(JobRow row, JobOptions options)
 
 Job::~Job() = default;
 
-// ---------------------------------------------------------------------------------- processes
+// --------------------------------------------------------------------------------------- processes
 
 void Job::AddProcess(const ProcessRow& row) {
   auto process = std::make_unique<Process>(row);
@@ -265,7 +181,7 @@ void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
   state_dirty_ = true;
 }
 
-// ---------------------------------------------------------------------------------- records
+// ----------------------------------------------------------------------------------------- records
 
 void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload) {
   Process& process = *processes_.at(process_id);
@@ -556,7 +472,7 @@ void Job::ResolveWindows(Process& process) {
   while (process.work.size() > kMaxBufferedWork) process.work.pop_front();
 }
 
-// ---------------------------------------------------------------------------------- the plan
+// ---------------------------------------------------------------------------------------- the plan
 
 PlanOptions Job::MakePlanOptions() const {
   PlanOptions plan{.budget = options_.measurement_budget};
@@ -642,165 +558,7 @@ const abi::Control* Job::TakeControl(int64_t process_id) {
 
 void Job::RepublishControl(int64_t process_id) { processes_.at(process_id)->control_stale = true; }
 
-// ---------------------------------------------------------------------------------- lengths
-
-absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
-  for (const v1::LengthCount& entry : horizon.histogram()) {
-    if (entry.lengths_size() < 1 || entry.lengths_size() > 2 || entry.count() < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("horizon.histogram: an entry needs one or two lengths and a count, not ",
-                       entry.lengths_size(), " and ", entry.count()));
-    }
-    for (const int64_t length : entry.lengths()) {
-      if (length < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("horizon.histogram: length ", length, " is negative"));
-      }
-    }
-  }
-  if (horizon.iterations() < 0 || horizon.epochs() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("horizon: iterations ", horizon.iterations(),
-                                                   " and epochs ", horizon.epochs(),
-                                                   " must not be negative"));
-  }
-  horizon_ = horizon;
-  horizon_applied_ = false;
-  next_match_ = 0;
-  factor_[0] = factor_[1] = 0;
-  MatchLengths();
-  plan_stale_ = true;
-  state_dirty_ = true;
-  ++generation_;
-  return absl::OkStatus();
-}
-
-namespace {
-
-int64_t HorizonIterations(const v1::Horizon& horizon) {
-  if (horizon.iterations() > 0) return horizon.iterations();
-  int64_t total = 0;
-  for (const v1::LengthCount& entry : horizon.histogram()) total += entry.count();
-  return total * std::max<int64_t>(horizon.epochs(), 1);
-}
-
-Histogram1 Marginal(const v1::Horizon& horizon, int dimension) {
-  Histogram1 histogram;
-  for (const v1::LengthCount& entry : horizon.histogram()) {
-    if (dimension < entry.lengths_size()) histogram[entry.lengths(dimension)] += entry.count();
-  }
-  return histogram;
-}
-
-}  // namespace
-
-void Job::MatchLengths() {
-  const int64_t seen = static_cast<int64_t>(engine_.Totals().iterations);
-  if (horizon_.kind() == v1::Horizon::KIND_UNKNOWN || seen < next_match_) return;
-  const bool by_length = horizon_.kind() != v1::Horizon::KIND_ITERATIONS;
-  if (by_length && (seen < kScaleRetryIterations || !rule_)) {
-    if (horizon_applied_) return;
-    // The number of iterations is good from the start.
-    engine_.SetHorizon(Horizon::Iterations(HorizonIterations(horizon_))).IgnoreError();
-    horizon_applied_ = plan_stale_ = engine_dirty_ = true;
-    return;
-  }
-  const bool known_before = factor_[0] > 0;
-  if (by_length) FindFactors();
-  absl::StatusOr<Horizon> horizon = EngineHorizon(horizon_);
-  // Looked at again and again: what fits the first lengths may not fit the later ones.
-  next_match_ = horizon.ok() ? std::max<int64_t>(2 * seen, 1) : seen + kScaleRetryIterations;
-  if (horizon.ok() || known_before || !horizon_applied_) {
-    engine_.SetHorizon(horizon.ok() ? *horizon : Horizon::Iterations(HorizonIterations(horizon_)))
-        .IgnoreError();
-    plan_stale_ = engine_dirty_ = true;
-  }
-  sentence_ = horizon.ok() ? "" : std::string(horizon.status().message());
-  horizon_applied_ = true;
-  ++generation_;
-}
-
-// Which of the user's lengths is which feature, and what one step of it is. Zero: no match.
-void Job::FindFactors() {
-  const int dimensions = static_cast<int>(rule_->rule.length_count);
-  const int given = horizon_.histogram_size() == 0 ? 0 : horizon_.histogram(0).lengths_size();
-  factor_[0] = factor_[1] = 0;
-  double best = 2;
-  for (const bool swapped : {false, true}) {
-    if (dimensions == 0 || given == 0 || (swapped && given < 2)) continue;
-    double distance = 0;
-    int64_t factor[2] = {0, 0};
-    bool matched = true;
-    for (int i = 0; i < dimensions && matched; ++i) {
-      const int column = given == 1 ? 0 : (swapped ? 1 - i : i);
-      const auto scale = FindScale(observed_[i], Marginal(horizon_, column));
-      matched = scale.has_value();
-      if (!matched) break;
-      factor[i] = scale->factor;
-      distance = std::max(distance, scale->distance);
-    }
-    if (matched && distance < best) {
-      best = distance;
-      swapped_ = swapped;
-      factor_[0] = factor[0];
-      factor_[1] = factor[1];
-    }
-  }
-}
-
-absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon) const {
-  switch (horizon.kind()) {
-    case v1::Horizon::KIND_UNKNOWN:
-      return Horizon::Unknown();
-    case v1::Horizon::KIND_ITERATIONS:
-      return Horizon::Iterations(horizon.iterations());
-    default:
-      break;
-  }
-  const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
-  if (dimensions == 0 || factor_[0] == 0) {
-    return absl::FailedPreconditionError(
-        "the given lengths do not match the length feature that was learned, so only the number of "
-        "iterations is used; check the column and the batch size");
-  }
-  std::map<Key, int64_t> counts;
-  for (const v1::LengthCount& entry : horizon.histogram()) {
-    const auto value = [&](int dimension) -> int64_t {
-      if (dimension >= dimensions) return 0;
-      const int column = entry.lengths_size() == 1 ? 0 : (swapped_ ? 1 - dimension : dimension);
-      return entry.lengths(column) * factor_[dimension];
-    };
-    counts[{value(0), value(1)}] += entry.count();
-  }
-  std::vector<KeyCount> histogram;
-  for (const auto& [key, count] : counts) histogram.push_back({key, count});
-  const int64_t epochs = std::max<int64_t>(horizon.epochs(), 1);
-  return horizon.kind() == v1::Horizon::KIND_HISTOGRAM
-             ? Horizon::Histogram(std::move(histogram), epochs)
-             : Horizon::Distribution(std::move(histogram), epochs);
-}
-
-absl::StatusOr<const OnlineEngine*> Job::EngineFor(const v1::Horizon* horizon,
-                                                   std::optional<OnlineEngine>& other) const {
-  if (horizon == nullptr) return &engine_;
-  absl::StatusOr<OnlineEngine> copy = OnlineEngine::Parse(engine_.Serialize());
-  if (!copy.ok()) return copy.status();
-  absl::StatusOr<Horizon> wanted = EngineHorizon(*horizon);
-  if (!wanted.ok()) return wanted.status();
-  if (const absl::Status status = copy->SetHorizon(*std::move(wanted)); !status.ok()) return status;
-  other = *std::move(copy);
-  return &*other;
-}
-
-std::vector<int64_t> Job::UserLengths(const int64_t length[2], int count) const {
-  std::vector<int64_t> lengths(count);
-  for (int i = 0; i < count; ++i) {
-    const int64_t unit = factor_[i] > 0 ? factor_[i] : NaturalUnit(observed_[i]);
-    lengths[swapped_ && count == 2 ? 1 - i : i] = length[i] / unit;
-  }
-  return lengths;
-}
-
-// ---------------------------------------------------------------------------------- control
+// ----------------------------------------------------------------------------------------- control
 
 absl::Status Job::Control(const v1::ControlRequest& request) {
   switch (request.action()) {
@@ -831,577 +589,6 @@ absl::Status Job::Control(const v1::ControlRequest& request) {
   for (auto& [id, process] : processes_) process->control_stale = true;
   state_dirty_ = true;
   ++generation_;
-  return absl::OkStatus();
-}
-
-// ---------------------------------------------------------------------------------- answers
-
-v1::ClockKind Job::clock_kind() const {
-  v1::ClockKind kind = v1::CLOCK_KIND_UNSPECIFIED;
-  for (const auto& [id, process] : processes_) {
-    const auto of_process = static_cast<v1::ClockKind>(std::min<uint32_t>(process->clock_kind, 2));
-    if (of_process != v1::CLOCK_KIND_UNSPECIFIED) kind = of_process;
-  }
-  return kind;
-}
-
-v1::Losses Job::SumLosses() const {
-  v1::Losses sum;
-  for (const auto& [id, process] : processes_) {
-    const v1::Losses& losses = process->losses;
-    sum.set_ring_dropped(sum.ring_dropped() + losses.ring_dropped());
-    sum.set_ring_lost(sum.ring_lost() + losses.ring_lost() +
-                      static_cast<int64_t>(process->builder.lost_iterations()));
-    sum.set_rejected(sum.rejected() + losses.rejected());
-    sum.set_cupti_dropped(sum.cupti_dropped() + losses.cupti_dropped());
-    sum.set_invalid_timestamps(sum.invalid_timestamps() + losses.invalid_timestamps());
-  }
-  const EngineTotals totals = engine_.Totals();
-  sum.set_distorted_iterations(static_cast<int64_t>(totals.distorted));
-  sum.set_redone_iterations(static_cast<int64_t>(totals.redone));
-  sum.set_untimed_iterations(static_cast<int64_t>(totals.untimed));
-  sum.set_refused_measurements(static_cast<int64_t>(totals.measurements_refused));
-  return sum;
-}
-
-v1::Rule Job::DescribeRule() const {
-  v1::Rule rule;
-  rule.set_generation(static_cast<int32_t>(rule_->rule.generation));
-  rule.set_boundary(rule_->boundary_words);
-  rule.set_length(rule_->length_words);
-  rule.set_confidence(rule_->confidence);
-  rule.set_length_dimensions(static_cast<int32_t>(rule_->rule.length_count));
-  const KeyFit fit = engine_.Explained();
-  rule.set_explained_share(fit.explained);
-  switch (fit.verdict) {
-    case KeyVerdict::kTooFew:
-      rule.set_verdict(v1::VERDICT_TOO_FEW);
-      break;
-    case KeyVerdict::kExplained:
-      rule.set_verdict(v1::VERDICT_EXPLAINED);
-      break;
-    case KeyVerdict::kNotExplained:
-      rule.set_verdict(v1::VERDICT_NOT_EXPLAINED);
-      break;
-    case KeyVerdict::kTimeHardlyVaries:
-      rule.set_verdict(v1::VERDICT_TIME_HARDLY_VARIES);
-      break;
-  }
-  rule.set_sentence(sentence_);
-  return rule;
-}
-
-v1::Projection Job::ToProto(const Projection& projection, std::string_view metric,
-                            std::string_view unit) const {
-  v1::Projection to;
-  to.set_metric(std::string(metric));
-  to.set_unit(std::string(unit));
-  to.set_confidence(projection.confidence);
-  if (projection.total) {
-    jobs::ToProto(*projection.total, to.mutable_total());
-    jobs::ToProto(projection.remaining, to.mutable_remaining());
-  }
-  jobs::ToProto(projection.so_far, to.mutable_so_far());
-  jobs::ToProto(projection.per_1000, to.mutable_per_1000_iterations());
-  to.set_horizon_kind(projection.total ? horizon_.kind() : v1::Horizon::KIND_UNKNOWN);
-  to.set_iterations_so_far(projection.iterations_so_far);
-  to.set_iterations_total(projection.iterations_total);
-  to.set_basis(projection.basis);
-  to.set_clock_kind(clock_kind());
-  return to;
-}
-
-v1::Job Job::Describe(bool with_details) const {
-  v1::Job job;
-  job.set_id(absl::StrCat(row_.job_id));
-  job.set_name(row_.name);
-  job.set_run_id(row_.run_id);
-  job.set_host(row_.host);
-  job.set_command(row_.command);
-  job.set_start_ns(row_.start_ns);
-  job.set_end_ns(row_.end_ns);
-  job.set_generation(generation_);
-  job.set_state(paused_ && live() ? v1::JOB_STATE_PAUSED : static_cast<v1::JobState>(row_.state));
-  if (rule_) *job.mutable_rule() = DescribeRule();
-  const EngineTotals totals = engine_.Totals();
-  job.set_iterations(static_cast<int64_t>(totals.iterations));
-  job.set_unique_lengths(static_cast<int64_t>(totals.unique_keys));
-  job.set_iterations_duration_ns(static_cast<int64_t>(totals.observed_time_ns));
-  *job.mutable_losses() = SumLosses();
-  if (totals.iterations > 0) {
-    *job.mutable_time() = ToProto(engine_.ProjectTime(0.95), "time", "ns");
-    const Plan plan = engine_.MakePlan(MakePlanOptions());
-    v1::SeqPointsSummary& summary = *job.mutable_seqpoints();
-    for (const SeqPointInfo& point : engine_.SeqPoints(MakePlanOptions())) {
-      summary.set_seqpoints(summary.seqpoints() + 1);
-      if (point.measured > 0 && point.measured >= point.wanted) {
-        summary.set_measured(summary.measured() + 1);
-      }
-    }
-    summary.set_measurements(plan.measured);
-    summary.set_measurements_wanted(plan.wanted);
-  }
-  if (other_batches_ > 0) {
-    v1::PhaseSummary& phase = *job.add_phases();
-    phase.set_name("evaluation");
-    phase.set_iterations(other_batches_);
-    phase.set_duration_ns(other_duration_ns_);
-  }
-  job.set_clock_kind(clock_kind());
-  job.set_process_count(static_cast<int32_t>(processes_.size()));
-  int64_t stopped_ns = 0;
-  for (const auto& [id, process] : processes_) {
-    stopped_ns += process->stopped_ns;
-    if (process->alive()) job.set_live_processes(job.live_processes() + 1);
-    for (const auto& [number, feature] : process->features) {
-      if (feature.state() == v1::FEATURE_STATE_FAILED && job.trouble().empty()) {
-        job.set_trouble(feature.sentence());
-      }
-    }
-  }
-  if (!rule_ && job.trouble().empty()) job.set_trouble(sentence_);
-  for (const auto& [id, process] : processes_) {
-    if (job.trouble().empty() && process->learning && !process->learning->wants_calls()) {
-      job.set_trouble(process->learning->Explanation());
-    }
-  }
-  job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);
-  job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
-  if (totals.observed_time_ns > 0) {
-    job.mutable_overhead()->set_spent_share(static_cast<double>(stopped_ns) /
-                                            totals.observed_time_ns);
-  }
-  *job.mutable_horizon() = horizon_;
-  if (!with_details) {
-    job.mutable_horizon()->clear_histogram();
-    return job;
-  }
-  for (const auto& [id, process] : processes_) {
-    v1::Process& to = *job.add_processes();
-    const ProcessRow& row = process->row;
-    to.set_rank(row.rank);
-    to.set_local_rank(HelloNumber(row, "local_rank", row.rank));
-    to.set_world_size(HelloNumber(row, "world_size", 1));
-    to.set_pid(row.pid);
-    to.set_incarnation(row.incarnation);
-    to.set_host(row.host);
-    to.set_command(HelloField(row, "command"));
-    to.set_working_directory(HelloField(row, "cwd"));
-    to.set_library_version(HelloField(row, "library_version"));
-    to.set_cupti_version(HelloField(row, "cupti_version"));
-    to.set_driver_version(HelloField(row, "driver_version"));
-    to.set_clock_kind(static_cast<v1::ClockKind>(std::min<uint32_t>(process->clock_kind, 2)));
-    to.set_start_ns(row.start_ns);
-    to.set_end_ns(row.end_ns);
-    to.set_lost(row.lost);
-    to.set_level(ToProtoLevel(process->level));
-    for (const auto& [number, feature] : process->features) *to.add_features() = feature;
-    *to.mutable_losses() = process->losses;
-    to.set_stopped_duration_ns(process->stopped_ns);
-  }
-  return job;
-}
-
-absl::StatusOr<v1::ProjectReply> Job::Project(const v1::ProjectRequest& request) const {
-  std::optional<OnlineEngine> other;
-  const auto found = EngineFor(request.has_horizon() ? &request.horizon() : nullptr, other);
-  if (!found.ok()) return found.status();
-  const OnlineEngine& engine = **found;
-  if (engine.Totals().iterations == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", row_.name,
-                     "\": no iteration was found yet; ask again when `seqpoint jobs` shows some"));
-  }
-  v1::ProjectReply reply;
-  reply.set_job_id(absl::StrCat(row_.job_id));
-  *reply.mutable_losses() = SumLosses();
-  const std::string metric = request.metric().empty() ? "time" : request.metric();
-  if (metric == "time") {
-    *reply.mutable_projection() = ToProto(engine.ProjectTime(request.confidence()), "time", "ns");
-    return reply;
-  }
-  std::vector<std::string> known = {"time"};
-  for (const counters::OnePassConfig& config : metric_set_->configs) {
-    for (size_t i = 0; i < config.metrics.size(); ++i) {
-      known.push_back(config.metrics[i].name);
-      if (config.metrics[i].name != metric) continue;
-      absl::StatusOr<Projection> projection =
-          engine.ProjectStatistic(config.config_id, static_cast<int>(i), request.confidence());
-      if (!projection.ok()) return projection.status();
-      *reply.mutable_projection() = ToProto(*projection, metric, config.metrics[i].unit);
-      return reply;
-    }
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("metric: \"", metric,
-                   "\" is not collected for this job; there are: ", absl::StrJoin(known, ", ")));
-}
-
-std::string Job::ConfigName(uint32_t config_id) const {
-  if (config_id == abi::kConfigNone) return "";
-  if (config_id == abi::kConfigTrace) return "trace";
-  for (const counters::OnePassConfig& config : metric_set_->configs) {
-    if (config.config_id == config_id) return metric_set_->name;
-  }
-  return absl::StrCat("configuration ", config_id);
-}
-
-int32_t Job::MeasurementsOf(uint32_t set) const {
-  const auto it = measurements_.find(set);
-  return it == measurements_.end() ? 0 : it->second;
-}
-
-std::map<int32_t, int64_t> Job::IterationsPerRank() const {
-  std::map<int32_t, int64_t> ranks;
-  for (const auto& [id, process] : processes_) {
-    ranks[process->row.rank] += static_cast<int64_t>(process->iterations);
-  }
-  return ranks;
-}
-
-absl::StatusOr<v1::GetSeqPointsReply> Job::GetSeqPoints() const {
-  v1::GetSeqPointsReply reply;
-  const EngineTotals totals = engine_.Totals();
-  if (totals.iterations == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", row_.name, "\": no iteration was found yet; SeqPoints need some"));
-  }
-  const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
-  const std::vector<SeqPointInfo> points = engine_.SeqPoints(MakePlanOptions());
-  double total_weight = 0;
-  for (const SeqPointInfo& point : points) total_weight += point.weight;
-  for (const SeqPointInfo& point : points) {
-    v1::SeqPoint& to = *reply.add_seqpoints();
-    const int64_t length[2] = {point.key.first, point.key.second};
-    for (const int64_t value : UserLengths(length, dimensions)) to.add_lengths(value);
-    to.set_weight(point.weight);
-    to.set_share(total_weight > 0 ? point.weight / total_weight : 0);
-    to.set_mean_duration_ns(engine_.PredictTime(point.key));
-    to.set_measured(point.measured);
-    to.set_wanted(point.wanted);
-  }
-  if (rule_) *reply.mutable_rule() = DescribeRule();
-  reply.set_unique_lengths(static_cast<int64_t>(totals.unique_keys));
-  reply.set_iterations(static_cast<int64_t>(totals.iterations));
-  *reply.mutable_losses() = SumLosses();
-  reply.set_job_id(absl::StrCat(row_.job_id));
-  return reply;
-}
-
-absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersRequest& request) const {
-  std::optional<OnlineEngine> other;
-  const auto found = EngineFor(request.has_horizon() ? &request.horizon() : nullptr, other);
-  if (!found.ok()) return found.status();
-  const OnlineEngine& engine = **found;
-  const auto wanted = [&](const std::string& name) {
-    return request.metrics().empty() ||
-           std::find(request.metrics().begin(), request.metrics().end(), name) !=
-               request.metrics().end();
-  };
-  v1::GetCountersReply reply;
-  std::map<std::string, Projection> projected;
-  std::string missing;
-  for (const counters::OnePassConfig& config : metric_set_->configs) {
-    for (size_t i = 0; i < config.metrics.size(); ++i) {
-      const counters::Metric& metric = config.metrics[i];
-      absl::StatusOr<Projection> projection =
-          engine.ProjectStatistic(config.config_id, static_cast<int>(i), request.confidence());
-      if (!projection.ok()) {
-        missing = std::string(projection.status().message());
-        if (!wanted(metric.name)) continue;
-        v1::Counter& counter = *reply.add_counters();
-        counter.set_metric(metric.name);
-        counter.set_unit(metric.unit);
-        counter.set_sentence(missing);
-        continue;
-      }
-      projected[metric.name] = *projection;
-      if (!wanted(metric.name)) continue;
-      v1::Counter& counter = *reply.add_counters();
-      counter.set_metric(metric.name);
-      counter.set_unit(metric.unit);
-      *counter.mutable_projection() = ToProto(*projection, metric.name, metric.unit);
-      jobs::ToProto(Estimate{projection->per_1000.value / 1000, projection->per_1000.low / 1000,
-                             projection->per_1000.high / 1000},
-                    counter.mutable_per_iteration());
-      counter.set_measured_iterations(MeasurementsOf(config.config_id));
-      counter.set_complete(true);
-    }
-  }
-  for (const counters::Ratio& ratio : metric_set_->ratios) {
-    if (!wanted(ratio.name)) continue;
-    const auto numerator = projected.find(ratio.numerator);
-    const auto denominator = projected.find(ratio.denominator);
-    v1::Counter& counter = *reply.add_counters();
-    counter.set_metric(ratio.name);
-    counter.set_unit(ratio.unit);
-    counter.set_ratio(true);
-    if (numerator == projected.end() || denominator == projected.end()) {
-      counter.set_sentence(missing);
-      continue;
-    }
-    const auto value = RatioOf(numerator->second.per_1000, denominator->second.per_1000);
-    if (!value) {
-      counter.set_sentence(absl::StrCat(ratio.denominator, " may be zero"));
-      continue;
-    }
-    jobs::ToProto(
-        Estimate{value->value * ratio.scale, value->low * ratio.scale, value->high * ratio.scale},
-        counter.mutable_per_iteration());
-    counter.set_complete(true);
-  }
-  if (projected.empty() && !missing.empty() && engine.Totals().iterations == 0) {
-    return absl::FailedPreconditionError(absl::StrCat("job \"", row_.name, "\": ", missing));
-  }
-  reply.set_measured_iterations(engine.MakePlan(MakePlanOptions()).measured);
-  *reply.mutable_losses() = SumLosses();
-  reply.set_job_id(absl::StrCat(row_.job_id));
-  return reply;
-}
-
-absl::StatusOr<v1::GetKernelsReply> Job::GetKernels(const v1::GetKernelsRequest& request) const {
-  std::optional<OnlineEngine> other;
-  const auto found = EngineFor(request.has_horizon() ? &request.horizon() : nullptr, other);
-  if (!found.ok()) return found.status();
-  const OnlineEngine& engine = **found;
-  v1::GetKernelsReply reply;
-  double total_ns = 0;
-  std::vector<v1::Kernel> kernels;
-  for (size_t i = 0; i < kernels_.size(); ++i) {
-    const int index = static_cast<int>(i);
-    const absl::StatusOr<Projection> time =
-        engine.ProjectStatistic(kKernelTimeSet, index, request.confidence());
-    if (!time.ok()) return time.status();
-    const absl::StatusOr<Projection> launches =
-        engine.ProjectStatistic(kKernelLaunchSet, index, request.confidence());
-    if (!launches.ok()) return launches.status();
-    v1::Kernel kernel;
-    kernel.set_name(kernels_[i]);
-    const Estimate& duration = time->total ? *time->total : time->so_far;
-    jobs::ToProto(duration, kernel.mutable_duration_ns());
-    kernel.set_launches(launches->total ? launches->total->value : launches->so_far.value);
-    total_ns += duration.value;
-    reply.set_horizon_kind(time->total ? horizon_.kind() : v1::Horizon::KIND_UNKNOWN);
-    kernels.push_back(std::move(kernel));
-  }
-  if (kernels.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job \"", row_.name, "\": no iteration was traced yet; kernels are known after the first"));
-  }
-  std::sort(kernels.begin(), kernels.end(), [](const v1::Kernel& a, const v1::Kernel& b) {
-    return a.duration_ns().value() > b.duration_ns().value();
-  });
-  const int limit = request.limit() > 0 ? request.limit() : static_cast<int>(kernels.size());
-  for (v1::Kernel& kernel : kernels) {
-    if (reply.kernels_size() == limit) break;
-    kernel.set_share(total_ns > 0 ? kernel.duration_ns().value() / total_ns : 0);
-    *reply.add_kernels() = std::move(kernel);
-  }
-  reply.set_kernel_names(static_cast<int32_t>(kernels.size()));
-  reply.set_measured_iterations(MeasurementsOf(kKernelTimeSet));
-  reply.set_confidence(request.confidence());
-  *reply.mutable_losses() = SumLosses();
-  reply.set_job_id(absl::StrCat(row_.job_id));
-  return reply;
-}
-
-// ---------------------------------------------------------------------------------- the store
-
-void Job::TakeRows(WriteBatch& batch) {
-  for (auto& [id, process] : processes_) {
-    if (process->learn_log.empty()) continue;
-    batch.trace_segments.push_back({.job_id = row_.job_id,
-                                    .rank = process->row.rank,
-                                    .number = LearnLogNumber(id),
-                                    .process_id = process->row.process_id,
-                                    .records = std::exchange(process->learn_log, {})});
-  }
-  if (job_dirty_) batch.jobs.push_back(row_);
-  const auto move = [](auto& from, auto& to) {
-    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
-    from.clear();
-  };
-  move(rows_.processes, batch.processes);
-  move(rows_.names, batch.names);
-  move(rows_.iterations, batch.iterations);
-  move(rows_.configs, batch.configs);
-  move(rows_.measurements, batch.measurements);
-  move(rows_.trace_segments, batch.trace_segments);
-  if (state_dirty_) {
-    batch.states.push_back({.job_id = row_.job_id,
-                            .part = kJobPart,
-                            .version = kJobStateVersion,
-                            .bytes = SaveState().SerializeAsString()});
-  }
-  if (engine_dirty_) {
-    batch.states.push_back({.job_id = row_.job_id,
-                            .part = kEnginePart,
-                            .version = kJobStateVersion,
-                            .bytes = engine_.Serialize()});
-  }
-  job_dirty_ = state_dirty_ = engine_dirty_ = false;
-}
-
-JobState Job::SaveState() const {
-  JobState state;
-  if (rule_) {
-    state.set_rule(std::string(reinterpret_cast<const char*>(&rule_->rule), sizeof(abi::Rule)));
-    state.set_boundary_words(rule_->boundary_words);
-    state.set_length_words(rule_->length_words);
-    state.set_confidence(rule_->confidence);
-  }
-  for (const auto& [id, process] : processes_) {
-    ProcessState& to = *state.add_processes();
-    to.set_process_id(id);
-    to.set_phase(process->learning ? 0 : 1);
-    to.set_number_offset(process->number_offset);
-    to.set_marked_from(process->marked_from);
-    EncodeBuilder(process->builder.SaveState(), to.mutable_builder());
-    for (const auto& [number, measurements] : process->waiting) {
-      for (const WaitingMeasurement& measurement : measurements) *to.add_waiting() = measurement;
-    }
-    *to.mutable_losses() = process->losses;
-    for (const auto& [number, feature] : process->features) *to.add_features() = feature;
-    to.set_stopped_duration_ns(process->stopped_ns);
-    to.set_level(process->level);
-    to.set_measurements_started(process->measurements_started);
-    to.set_clock_kind(process->clock_kind);
-    to.set_iterations(process->iterations);
-    if (process->learning) process->learning->SaveQueue(to.mutable_library_events());
-  }
-  for (const std::string& kernel : kernels_) state.add_kernels(kernel);
-  *state.mutable_horizon() = horizon_;
-  state.set_overhead_budget_share(options_.overhead_budget_share);
-  state.set_paused(paused_);
-  state.set_released(released_);
-  state.set_forced_level(forced_level_);
-  for (int i = 0; i < 2; ++i) {
-    state.add_factor(factor_[i]);
-    LengthHistogramState& histogram = *state.add_observed();
-    for (const auto& [value, count] : observed_[i]) {
-      LengthCountState& entry = *histogram.add_counts();
-      entry.set_value(value);
-      entry.set_count(count);
-    }
-  }
-  state.set_swapped(swapped_);
-  state.set_horizon_applied(horizon_applied_);
-  state.set_other_batches(other_batches_);
-  state.set_other_duration_ns(other_duration_ns_);
-  state.set_next_number(next_number_);
-  state.set_sentence(sentence_);
-  state.set_rule_generation(rule_generation_);
-  state.set_control_generation(control_generation_);
-  for (const auto& [set, count] : measurements_) (*state.mutable_measurements())[set] = count;
-  return state;
-}
-
-void Job::RestoreProcess(const ProcessState& saved, Process& process) {
-  if (saved.phase() == 1) process.learning.reset();
-  process.number_offset = saved.number_offset();
-  process.marked_from = saved.marked_from();
-  process.builder.LoadState(DecodeBuilder(saved.builder()));
-  for (const WaitingMeasurement& measurement : saved.waiting()) {
-    process.waiting[measurement.number()].push_back(measurement);
-  }
-  process.losses = saved.losses();
-  for (const v1::Feature& feature : saved.features()) {
-    for (uint16_t i = 1; i < static_cast<uint16_t>(abi::Feature::kCount); ++i) {
-      if (FeatureName(i) == feature.name()) process.features[i] = feature;
-    }
-  }
-  process.stopped_ns = saved.stopped_duration_ns();
-  process.level = static_cast<uint8_t>(saved.level());
-  process.measurements_started = saved.measurements_started();
-  process.clock_kind = saved.clock_kind();
-  process.iterations = saved.iterations();
-  if (process.learning) process.learning->LoadQueue(saved.library_events());
-}
-
-void Job::SetName(Process& process, const NameRow& name) {
-  if (name.name_id >= process.names.size()) process.names.resize(name.name_id + 1);
-  process.names[name.name_id] = {.hash = name.name_hash, .text = name.text};
-  if (process.learning) process.learning->OnName(name.name_id, name.text);
-}
-
-absl::Status Job::Restore(const std::vector<StateRow>& states,
-                          const std::vector<StoredProcess>& processes) {
-  const auto refuse = [&](std::string_view what, std::string_view why) {
-    // What is stored stays as it is, for the version that can read it.
-    job_dirty_ = state_dirty_ = engine_dirty_ = false;
-    rows_.Clear();
-    sentence_ = absl::StrCat("the stored ", std::string(what), " state of job \"", row_.name, "@",
-                             row_.run_id, "\" cannot be read (", std::string(why),
-                             "); its iterations and measurements are still there: `seqpoint "
-                             "iterations`, `seqpoint export --csv`");
-    return absl::DataLossError(sentence_);
-  };
-  JobState state;
-  for (const StateRow& row : states) {
-    if (row.version != kJobStateVersion) {
-      return refuse(row.part, absl::StrCat("version ", row.version, ", this daemon knows ",
-                                           kJobStateVersion));
-    }
-    if (row.part == kJobPart && !state.ParseFromString(row.bytes)) {
-      return refuse(row.part, "damaged");
-    }
-    if (row.part == kEnginePart) {
-      absl::StatusOr<OnlineEngine> engine = OnlineEngine::Parse(row.bytes);
-      if (!engine.ok()) {
-        return refuse(row.part, std::string_view(engine.status().message().data(),
-                                                 engine.status().message().size()));
-      }
-      engine_ = *std::move(engine);
-    }
-  }
-  if (state.rule().size() == sizeof(abi::Rule)) {
-    LearnedRule rule;
-    std::memcpy(&rule.rule, state.rule().data(), sizeof(abi::Rule));
-    rule.boundary_words = state.boundary_words();
-    rule.length_words = state.length_words();
-    rule.confidence = state.confidence();
-    rule_ = std::move(rule);
-  }
-  for (const std::string& kernel : state.kernels()) KernelIndex(kernel);
-  horizon_ = state.horizon();
-  horizon_applied_ = state.horizon_applied();
-  options_.overhead_budget_share = state.overhead_budget_share();
-  paused_ = state.paused();
-  released_ = state.released();
-  forced_level_ = static_cast<v1::Level>(state.forced_level());
-  for (int i = 0; i < 2 && i < state.factor_size(); ++i) factor_[i] = state.factor(i);
-  for (int i = 0; i < 2 && i < state.observed_size(); ++i) {
-    for (const LengthCountState& entry : state.observed(i).counts()) {
-      observed_[i][entry.value()] = entry.count();
-    }
-  }
-  swapped_ = state.swapped();
-  other_batches_ = state.other_batches();
-  other_duration_ns_ = state.other_duration_ns();
-  next_number_ = static_cast<int64_t>(state.next_number());
-  sentence_ = state.sentence();
-  rule_generation_ = state.rule_generation();
-  control_generation_ = state.control_generation();
-  for (const auto& [set, count] : state.measurements()) measurements_[set] = count;
-  for (const StoredProcess& stored : processes) {
-    const int64_t process_id = stored.row.process_id;
-    Process& process = *(processes_[process_id] = std::make_unique<Process>(stored.row));
-    process.learning = std::make_unique<Learning>();
-    process.learning->SetFirstNumber(next_number_);
-    if (rule_) process.learning->SetRule(rule_->rule);
-    for (const NameRow& name : stored.names) SetName(process, name);
-    for (const ProcessState& saved : state.processes()) {
-      if (saved.process_id() == process_id) RestoreProcess(saved, process);
-    }
-    if (!process.learning) continue;
-    std::vector<abi::DataRecord> log(stored.learn_log.size() / sizeof(abi::DataRecord));
-    std::memcpy(log.data(), stored.learn_log.data(), log.size() * sizeof(abi::DataRecord));
-    OnData(process_id, log);
-    process.learn_log.clear();
-  }
-  plan_stale_ = true;
-  job_dirty_ = state_dirty_ = engine_dirty_ = false;
-  rows_.Clear();
   return absl::OkStatus();
 }
 

@@ -1,8 +1,9 @@
 #include "daemon/jobs/learning.h"
 
-#include <cstring>
 #include <map>
 #include <utility>
+
+#include "daemon/jobs/payload.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -11,13 +12,6 @@ template <typename T>
 std::vector<uint8_t> Bytes(const T& event) {
   const auto* data = reinterpret_cast<const uint8_t*>(&event);
   return {data, data + sizeof(T)};
-}
-
-template <typename T>
-bool Read(absl::Span<const uint8_t> payload, T& event) {
-  if (payload.size() < sizeof(T)) return false;
-  std::memcpy(&event, payload.data(), sizeof(T));
-  return true;
 }
 
 bool BlocksHost(uint8_t op) {
@@ -30,42 +24,24 @@ bool BlocksHost(uint8_t op) {
 
 bool FeedBuilder(abi::EventType type, absl::Span<const uint8_t> payload, int64_t offset,
                  IterationBuilder& builder) {
+  const auto feed = [&]<typename Event>(void (IterationBuilder::*take)(const Event&)) {
+    std::optional<Event> event = Fixed<Event>(payload);
+    if (!event) return false;
+    event->iteration += offset;
+    (builder.*take)(*event);
+    return true;
+  };
   switch (type) {
-    case abi::EventType::kBoundary: {
-      abi::BoundaryEvent event;
-      if (!Read(payload, event)) return false;
-      event.iteration += offset;
-      builder.OnBoundary(event);
-      return true;
-    }
-    case abi::EventType::kDecision: {
-      abi::DecisionEvent event;
-      if (!Read(payload, event)) return false;
-      event.iteration += offset;
-      builder.OnDecision(event);
-      return true;
-    }
-    case abi::EventType::kStep: {
-      abi::StepEvent event;
-      if (!Read(payload, event)) return false;
-      event.iteration += offset;
-      builder.OnStep(event);
-      return true;
-    }
-    case abi::EventType::kClock: {
-      abi::ClockEvent event;
-      if (!Read(payload, event)) return false;
-      event.iteration += offset;
-      builder.OnClock(event);
-      return true;
-    }
-    case abi::EventType::kSync: {
-      abi::SyncEvent event;
-      if (!Read(payload, event)) return false;
-      event.iteration += offset;
-      builder.OnSync(event);
-      return true;
-    }
+    case abi::EventType::kBoundary:
+      return feed(&IterationBuilder::OnBoundary);
+    case abi::EventType::kDecision:
+      return feed(&IterationBuilder::OnDecision);
+    case abi::EventType::kStep:
+      return feed(&IterationBuilder::OnStep);
+    case abi::EventType::kClock:
+      return feed(&IterationBuilder::OnClock);
+    case abi::EventType::kSync:
+      return feed(&IterationBuilder::OnSync);
     default:
       return false;
   }
@@ -159,28 +135,25 @@ std::optional<int64_t> Learning::Agree(IterationBuilder& builder) {
   uint64_t boundary_call = 0;
   for (size_t i = 0; i < ours_.size(); ++i) {
     if (ours_[i].type == abi::EventType::kBoundary) {
-      abi::BoundaryEvent event;
-      if (Read<abi::BoundaryEvent>(ours_[i].payload, event)) boundary_call = event.call_sequence;
+      boundary_call = Fixed<abi::BoundaryEvent>(ours_[i].payload)->call_sequence;
     } else if (ours_[i].type == abi::EventType::kStep) {
-      abi::StepEvent event;
-      if (Read<abi::StepEvent>(ours_[i].payload, event))
-        steps[boundary_call] = {event.iteration, i};
+      steps[boundary_call] = {Fixed<abi::StepEvent>(ours_[i].payload)->iteration, i};
     }
   }
   bool has_boundary = false;
   for (size_t i = 0; i < library_.size(); ++i) {
     if (library_[i].type == abi::EventType::kBoundary) {
-      abi::BoundaryEvent event;
-      if (!Read<abi::BoundaryEvent>(library_[i].payload, event)) continue;
-      boundary_call = event.call_sequence;
+      const auto event = Fixed<abi::BoundaryEvent>(library_[i].payload);
+      if (!event) continue;
+      boundary_call = event->call_sequence;
       has_boundary = true;
     }
     if (library_[i].type != abi::EventType::kStep || !has_boundary) continue;
-    abi::StepEvent event;
-    if (!Read<abi::StepEvent>(library_[i].payload, event)) continue;
+    const auto event = Fixed<abi::StepEvent>(library_[i].payload);
+    if (!event) continue;
     const auto it = steps.find(boundary_call);
     if (it == steps.end()) continue;
-    const int64_t offset = static_cast<int64_t>(it->second.first - event.iteration);
+    const int64_t offset = static_cast<int64_t>(it->second.first - event->iteration);
     for (size_t j = 0; j <= it->second.second; ++j) {
       FeedBuilder(ours_[j].type, ours_[j].payload, 0, builder);
     }

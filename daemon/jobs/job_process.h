@@ -1,0 +1,71 @@
+// Internal to Job: what it keeps of one process.
+#ifndef DAEMON_JOBS_JOB_PROCESS_H_
+#define DAEMON_JOBS_JOB_PROCESS_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "daemon/jobs/iteration_builder.h"
+#include "daemon/jobs/job.h"
+#include "daemon/jobs/learning.h"
+#include "daemon/jobs/state.pb.h"
+#include "daemon/store/store.h"
+#include "injection/abi/control.h"
+#include "injection/abi/records.h"
+
+namespace seqpoint::jobs {
+
+struct Job::Process {
+  explicit Process(ProcessRow row) : row(std::move(row)) {}
+
+  struct Name {
+    uint64_t hash = 0;
+    std::string text;
+    int kernel = -1;  // index in the kernel statistics
+  };
+  struct Window {
+    uint64_t number;
+    int64_t begin_ns, end_ns;
+  };
+
+  ProcessRow row;
+  std::vector<Name> names;             // by name id
+  std::unique_ptr<Learning> learning;  // null once marking
+  IterationBuilder builder;
+  int64_t number_offset = 0;  // job's number - the library's number
+  int64_t marked_from = 0;    // first iteration that did not run at level learn
+  absl::flat_hash_map<uint64_t, std::vector<WaitingMeasurement>> waiting;  // by job's number
+  std::deque<abi::DataRecord> work;  // trace records whose window is not known yet
+  std::deque<Window> windows;
+  v1::Losses losses;
+  std::map<uint16_t, v1::Feature> features;
+  int64_t stopped_ns = 0;
+  uint8_t level = static_cast<uint8_t>(abi::Level::kLearn);
+  uint64_t measurements_started = 0;
+  absl::flat_hash_set<uint64_t> in_flight;  // job's numbers of iterations being measured
+  uint64_t iterations = 0;
+  uint32_t clock_kind = 0;
+  std::string learn_log;  // call records since the last commit
+  abi::Control control = {};
+  bool control_stale = true;
+
+  bool alive() const { return row.end_ns == 0; }
+};
+
+// Of abi::Feature, as the API spells it; empty for an unknown one.
+std::string_view FeatureName(uint16_t feature);
+
+// The value of a "key=value" line of the process' Hello; empty when there is none.
+std::string HelloField(const ProcessRow& row, std::string_view key);
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_JOB_PROCESS_H_

@@ -1,0 +1,217 @@
+// What of a job lasts: rows for the store, and back.
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/jobs/job.h"
+#include "daemon/jobs/job_process.h"
+#include "daemon/jobs/state_codec.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+constexpr char kJobPart[] = "job";
+constexpr char kEnginePart[] = "engine";
+
+}  // namespace
+
+void Job::TakeRows(WriteBatch& batch) {
+  for (auto& [id, process] : processes_) {
+    if (process->learn_log.empty()) continue;
+    batch.trace_segments.push_back({.job_id = row_.job_id,
+                                    .rank = process->row.rank,
+                                    .number = LearnLogNumber(id),
+                                    .process_id = process->row.process_id,
+                                    .records = std::exchange(process->learn_log, {})});
+  }
+  if (job_dirty_) batch.jobs.push_back(row_);
+  const auto move = [](auto& from, auto& to) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+    from.clear();
+  };
+  move(rows_.processes, batch.processes);
+  move(rows_.names, batch.names);
+  move(rows_.iterations, batch.iterations);
+  move(rows_.configs, batch.configs);
+  move(rows_.measurements, batch.measurements);
+  move(rows_.trace_segments, batch.trace_segments);
+  if (state_dirty_) {
+    batch.states.push_back({.job_id = row_.job_id,
+                            .part = kJobPart,
+                            .version = kJobStateVersion,
+                            .bytes = SaveState().SerializeAsString()});
+  }
+  if (engine_dirty_) {
+    batch.states.push_back({.job_id = row_.job_id,
+                            .part = kEnginePart,
+                            .version = kJobStateVersion,
+                            .bytes = engine_.Serialize()});
+  }
+  job_dirty_ = state_dirty_ = engine_dirty_ = false;
+}
+
+JobState Job::SaveState() const {
+  JobState state;
+  if (rule_) {
+    state.set_rule(std::string(reinterpret_cast<const char*>(&rule_->rule), sizeof(abi::Rule)));
+    state.set_boundary_words(rule_->boundary_words);
+    state.set_length_words(rule_->length_words);
+    state.set_confidence(rule_->confidence);
+  }
+  for (const auto& [id, process] : processes_) {
+    ProcessState& to = *state.add_processes();
+    to.set_process_id(id);
+    to.set_phase(process->learning ? 0 : 1);
+    to.set_number_offset(process->number_offset);
+    to.set_marked_from(process->marked_from);
+    EncodeBuilder(process->builder.SaveState(), to.mutable_builder());
+    for (const auto& [number, measurements] : process->waiting) {
+      for (const WaitingMeasurement& measurement : measurements) *to.add_waiting() = measurement;
+    }
+    *to.mutable_losses() = process->losses;
+    for (const auto& [number, feature] : process->features) *to.add_features() = feature;
+    to.set_stopped_duration_ns(process->stopped_ns);
+    to.set_level(process->level);
+    to.set_measurements_started(process->measurements_started);
+    to.set_clock_kind(process->clock_kind);
+    to.set_iterations(process->iterations);
+    if (process->learning) process->learning->SaveQueue(to.mutable_library_events());
+  }
+  for (const std::string& kernel : kernels_) state.add_kernels(kernel);
+  *state.mutable_horizon() = horizon_;
+  state.set_overhead_budget_share(options_.overhead_budget_share);
+  state.set_paused(paused_);
+  state.set_released(released_);
+  state.set_forced_level(forced_level_);
+  for (int i = 0; i < 2; ++i) {
+    state.add_factor(factor_[i]);
+    LengthHistogramState& histogram = *state.add_observed();
+    for (const auto& [value, count] : observed_[i]) {
+      LengthCountState& entry = *histogram.add_counts();
+      entry.set_value(value);
+      entry.set_count(count);
+    }
+  }
+  state.set_swapped(swapped_);
+  state.set_horizon_applied(horizon_applied_);
+  state.set_other_batches(other_batches_);
+  state.set_other_duration_ns(other_duration_ns_);
+  state.set_next_number(next_number_);
+  state.set_sentence(sentence_);
+  state.set_rule_generation(rule_generation_);
+  state.set_control_generation(control_generation_);
+  for (const auto& [set, count] : measurements_) (*state.mutable_measurements())[set] = count;
+  return state;
+}
+
+void Job::RestoreProcess(const ProcessState& saved, Process& process) {
+  if (saved.phase() == 1) process.learning.reset();
+  process.number_offset = saved.number_offset();
+  process.marked_from = saved.marked_from();
+  process.builder.LoadState(DecodeBuilder(saved.builder()));
+  for (const WaitingMeasurement& measurement : saved.waiting()) {
+    process.waiting[measurement.number()].push_back(measurement);
+  }
+  process.losses = saved.losses();
+  for (const v1::Feature& feature : saved.features()) {
+    for (uint16_t i = 1; i < static_cast<uint16_t>(abi::Feature::kCount); ++i) {
+      if (FeatureName(i) == feature.name()) process.features[i] = feature;
+    }
+  }
+  process.stopped_ns = saved.stopped_duration_ns();
+  process.level = static_cast<uint8_t>(saved.level());
+  process.measurements_started = saved.measurements_started();
+  process.clock_kind = saved.clock_kind();
+  process.iterations = saved.iterations();
+  if (process.learning) process.learning->LoadQueue(saved.library_events());
+}
+
+void Job::SetName(Process& process, const NameRow& name) {
+  if (name.name_id >= process.names.size()) process.names.resize(name.name_id + 1);
+  process.names[name.name_id] = {.hash = name.name_hash, .text = name.text};
+  if (process.learning) process.learning->OnName(name.name_id, name.text);
+}
+
+absl::Status Job::Restore(const std::vector<StateRow>& states,
+                          const std::vector<StoredProcess>& processes) {
+  const auto refuse = [&](std::string_view what, std::string_view why) {
+    // What is stored stays as it is, for the version that can read it.
+    job_dirty_ = state_dirty_ = engine_dirty_ = false;
+    rows_.Clear();
+    sentence_ = absl::StrCat("the stored ", std::string(what), " state of job \"", row_.name, "@",
+                             row_.run_id, "\" cannot be read (", std::string(why),
+                             "); its iterations and measurements are still there: `seqpoint "
+                             "iterations`, `seqpoint export --csv`");
+    return absl::DataLossError(sentence_);
+  };
+  JobState state;
+  for (const StateRow& row : states) {
+    if (row.version != kJobStateVersion) {
+      return refuse(row.part, absl::StrCat("version ", row.version, ", this daemon knows ",
+                                           kJobStateVersion));
+    }
+    if (row.part == kJobPart && !state.ParseFromString(row.bytes)) {
+      return refuse(row.part, "damaged");
+    }
+    if (row.part == kEnginePart) {
+      absl::StatusOr<OnlineEngine> engine = OnlineEngine::Parse(row.bytes);
+      if (!engine.ok()) {
+        return refuse(row.part, std::string_view(engine.status().message().data(),
+                                                 engine.status().message().size()));
+      }
+      engine_ = *std::move(engine);
+    }
+  }
+  if (state.rule().size() == sizeof(abi::Rule)) {
+    LearnedRule rule;
+    std::memcpy(&rule.rule, state.rule().data(), sizeof(abi::Rule));
+    rule.boundary_words = state.boundary_words();
+    rule.length_words = state.length_words();
+    rule.confidence = state.confidence();
+    rule_ = std::move(rule);
+  }
+  for (const std::string& kernel : state.kernels()) KernelIndex(kernel);
+  horizon_ = state.horizon();
+  horizon_applied_ = state.horizon_applied();
+  options_.overhead_budget_share = state.overhead_budget_share();
+  paused_ = state.paused();
+  released_ = state.released();
+  forced_level_ = static_cast<v1::Level>(state.forced_level());
+  for (int i = 0; i < 2 && i < state.factor_size(); ++i) factor_[i] = state.factor(i);
+  for (int i = 0; i < 2 && i < state.observed_size(); ++i) {
+    for (const LengthCountState& entry : state.observed(i).counts()) {
+      observed_[i][entry.value()] = entry.count();
+    }
+  }
+  swapped_ = state.swapped();
+  other_batches_ = state.other_batches();
+  other_duration_ns_ = state.other_duration_ns();
+  next_number_ = static_cast<int64_t>(state.next_number());
+  sentence_ = state.sentence();
+  rule_generation_ = state.rule_generation();
+  control_generation_ = state.control_generation();
+  for (const auto& [set, count] : state.measurements()) measurements_[set] = count;
+  for (const StoredProcess& stored : processes) {
+    const int64_t process_id = stored.row.process_id;
+    Process& process = *(processes_[process_id] = std::make_unique<Process>(stored.row));
+    process.learning = std::make_unique<Learning>();
+    process.learning->SetFirstNumber(next_number_);
+    if (rule_) process.learning->SetRule(rule_->rule);
+    for (const NameRow& name : stored.names) SetName(process, name);
+    for (const ProcessState& saved : state.processes()) {
+      if (saved.process_id() == process_id) RestoreProcess(saved, process);
+    }
+    if (!process.learning) continue;
+    std::vector<abi::DataRecord> log(stored.learn_log.size() / sizeof(abi::DataRecord));
+    std::memcpy(log.data(), stored.learn_log.data(), log.size() * sizeof(abi::DataRecord));
+    OnData(process_id, log);
+    process.learn_log.clear();
+  }
+  plan_stale_ = true;
+  job_dirty_ = state_dirty_ = engine_dirty_ = false;
+  rows_.Clear();
+  return absl::OkStatus();
+}
+
+}  // namespace seqpoint::jobs
