@@ -208,7 +208,7 @@ void Activity::Complete(uint8_t* buffer, size_t valid_bytes) {
   decoded_.fetch_add(count, std::memory_order_relaxed);
   if (discarded) {
     ring_->Count(injection::RingCounter::kCuptiDropped, count);
-  } else {
+  } else if (buffer >= buffers_ && buffer < buffers_ + kBuffers * kBufferBytes) {
     const uint32_t index = static_cast<uint32_t>((buffer - buffers_) / kBufferBytes);
     free_buffers_.fetch_or(1u << index, std::memory_order_release);
   }

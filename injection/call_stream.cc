@@ -17,8 +17,19 @@ constexpr uint64_t kIdleNs = 1'000'000'000;
 // While learning, the control block is looked at every 256 calls, and once in so long.
 constexpr uint64_t kPollMask = 255;
 constexpr uint64_t kPollEveryNs = 100'000'000;
-// Iterations between two windows opened before the lengths were known, after several for nothing.
-constexpr uint32_t kMaxLateBackoff = 31;
+constexpr uint32_t kShortestFlushMs = 10;
+constexpr uint64_t kStopPatienceNs = 100'000'000;
+// Windows opened before the lengths are known. After several for nothing in a row so many
+// iterations may pass to the next, and always at least so many times what the last one cost.
+constexpr uint32_t kMaxAheadBackoff = 31;
+constexpr uint64_t kAheadCostFactor = 200;
+// After so many iterations without work between begin and decision, windows open at the decision.
+constexpr uint32_t kDecidedProbes = 4;
+// What a GPU's counters see. Copies to and from the host are left out: they are what begins an
+// iteration, run on engines of their own, and move next to nothing compared with the kernels.
+constexpr uint32_t kWorkOps =
+    1u << static_cast<uint32_t>(Op::kLaunch) | 1u << static_cast<uint32_t>(Op::kGraphLaunch) |
+    1u << static_cast<uint32_t>(Op::kMemset) | 1u << static_cast<uint32_t>(Op::kCopyD2D);
 constexpr uint32_t kAllOps = ((1u << static_cast<uint32_t>(Op::kCount)) - 1) & ~1u;
 
 uint16_t Clamp16(uint32_t value) { return value < 0xFFFF ? static_cast<uint16_t>(value) : 0xFFFF; }
@@ -29,6 +40,7 @@ bool CanMeasure(uint16_t config_id) {
                                         : g_guest->counters.Ready(config_id);
 }
 
+bool IsWork(Op op) { return (kWorkOps >> static_cast<uint32_t>(op) & 1) != 0; }
 bool IsNvtx(Op op) { return op == Op::kNvtxPush || op == Op::kNvtxPop || op == Op::kNvtxMark; }
 
 abi::NameShape ShapeOf(const char* name) {
@@ -87,10 +99,12 @@ uint32_t KindsOfLevel(Level level, const abi::Rule& rule) {
   }
 }
 
-uint32_t OpsOfLevel(Level level, const abi::Rule& rule) {
-  if (level == Level::kLearn) return kAllOps;
-  if (level != Level::kMark && level != Level::kTrace) return 0;
-  return rule.generation == 0 ? 0 : rule.watched_ops & kAllOps;
+// Lengths that are known only with the last micro-step or with the step itself.
+bool DecidesLate(const abi::Rule& rule) {
+  for (uint32_t i = 0; i < rule.length_count && i < 2; ++i) {
+    if (rule.length[i].field == static_cast<uint8_t>(abi::LengthField::kCallCount)) return true;
+  }
+  return rule.micro_steps > 1;
 }
 
 }  // namespace
@@ -138,7 +152,8 @@ void CallStream::OnCall(const Call& call) {
       }
       const uint32_t flags = matcher_.OnEvent(EventOf(call, name.hash, shaped ? &shape : nullptr));
       if (flags != 0) OnMatched(call, sequence, flags, &todo);
-    } else if (!acting_ &&
+      if (IsWork(call.op)) worked_ = true;
+    } else if (!acting_ && captures() == 0 &&
                ((calls_ & kPollMask) == 0 || call.begin_ns > polled_ns_ + kPollEveryNs)) {
       polled_ns_ = call.begin_ns;
       todo.poll = control_.Changed();
@@ -191,6 +206,14 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
 
   if ((flags & abi::kMatchedStep) != 0) {
     if (measurement_.kind != Kind::kNone && measurement_.iteration == result.step_iteration) {
+      // Lengths that only the step tells.
+      if (!measurement_.chosen && ChooseAhead(result.step_length, result.step_valid)) {
+        abi::MatchResult step = result;
+        step.iteration = result.step_iteration;
+        step.valid = result.step_valid;
+        memcpy(step.length, result.step_length, sizeof(step.length));
+        WriteDecision(step, now_ns, measurement_.config_id);
+      }
       measurement_.stepped = true;
       measurement_.length[0] = result.step_length[0];
       measurement_.length[1] = result.step_length[1];
@@ -209,8 +232,10 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
   }
 
   const bool boundary = (flags & abi::kMatchedBoundary) != 0;
+  const bool decision = (flags & abi::kMatchedDecision) != 0;
   if (boundary) {
     first_decision_ = true;
+    worked_ = false;
     if (measurement_.kind != Kind::kNone) {
       // While another thread acts, or a stream is being captured (nothing may synchronise then),
       // the window stays open to the next boundary and is then worth nothing.
@@ -221,7 +246,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
       }
     }
   }
-  if (boundary || (flags & abi::kMatchedDecision) != 0) Decide(result, flags, todo);
+  if (boundary || decision) Decide(result, flags, todo);
 
   if (boundary) {
     abi::BoundaryEvent event = {};
@@ -238,28 +263,76 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     held_ns_ = 0;
     distorted_ = todo->close || measurement_.kind != Kind::kNone;
     boundary_monotonic_ns_ = MonotonicNs();
-    if (!acting_) todo->poll = control_.Changed();
+    // What else must be watched, or need not be any more, is switched here, too.
+    if (!acting_ && captures() == 0) {
+      todo->poll = control_.Changed() || WantedOps() != watched_.load(std::memory_order_relaxed);
+    }
   }
   const bool measured = measurement_.kind != Kind::kNone && measurement_.chosen &&
                         measurement_.iteration == result.iteration;
-  if ((flags & abi::kMatchedDecision) != 0) {
-    const abi::DecisionEvent event = {result.iteration,
-                                      now_ns,
-                                      {result.length[0], result.length[1]},
-                                      result.valid,
-                                      measured ? measurement_.config_id : abi::kConfigNone,
-                                      0};
-    guest->ring.WriteEvent(abi::EventType::kDecision, &event, sizeof(event));
+  if (decision) {
+    WriteDecision(result, now_ns, measured ? measurement_.config_id : abi::kConfigNone);
   } else if (todo->open && measured) {  // a rule without lengths
-    const abi::DecisionEvent event = {result.iteration,       now_ns, {0, 0}, 0,
-                                      measurement_.config_id, 0};
-    guest->ring.WriteEvent(abi::EventType::kDecision, &event, sizeof(event));
+    abi::MatchResult none = {};
+    none.iteration = result.iteration;
+    WriteDecision(none, now_ns, measurement_.config_id);
   }
   if ((flags & abi::kMatchedClock) != 0) {
     const abi::ClockEvent event = {result.iteration, now_ns, call.correlation_id, 0};
     guest->ring.WriteEvent(abi::EventType::kClock, &event, sizeof(event));
     clocked_.fetch_add(1, std::memory_order_relaxed);
   }
+}
+
+void CallStream::WriteDecision(const abi::MatchResult& result, uint64_t now_ns,
+                               uint16_t config_id) {
+  const abi::DecisionEvent event = {
+      result.iteration, now_ns, {result.length[0], result.length[1]}, result.valid, config_id, 0};
+  g_guest->ring.WriteEvent(abi::EventType::kDecision, &event, sizeof(event));
+}
+
+// A rule's lengths may be known at its boundary, before the first kernel (the batch's copy after an
+// NVTX range), or only behind kernels. In the last case a window that opened at the decision would
+// miss them. Called at the first decision of a candidate. Holds lock_.
+void CallStream::LearnWhenDecided(bool boundary) {
+  if (worked_ && !boundary) {
+    decided_ = Decided::kAfterWork;
+  } else if (decided_ == Decided::kUnknown && ++decided_probes_ == kDecidedProbes) {
+    decided_ = Decided::kBeforeWork;
+  }
+}
+
+// The lengths of an iteration whose window opened ahead of them: does an entry want them? Holds
+// lock_.
+bool CallStream::ChooseAhead(const int64_t length[2], uint32_t valid) {
+  const abi::PlanEntry* entry = plan_.Match(length, valid, measurement_.config_id, AlwaysReady);
+  if (entry == nullptr) {
+    ahead_backoff_ = ahead_backoff_ < kMaxAheadBackoff ? 2 * ahead_backoff_ + 1 : kMaxAheadBackoff;
+    // Drawn, not counted: lengths may come in a fixed rhythm.
+    ahead_wait_ = NextRandom() % (ahead_backoff_ + 1);
+    return false;
+  }
+  measurement_.entry = *entry;
+  measurement_.chosen = true;
+  plan_.Take(entry->entry_id);
+  ahead_backoff_ = 0;
+  return true;
+}
+
+// The entry for which a window may open although the lengths are not known yet. Each such window
+// disturbs its iteration, and where wanted lengths are rare, most must stay undisturbed.
+const abi::PlanEntry* CallStream::EntryAhead() {
+  if (ahead_wait_ > 0) {
+    --ahead_wait_;
+    return nullptr;
+  }
+  if (g_guest->clock.NowNs() < ahead_not_before_ns_) return nullptr;
+  return plan_.Pending(CanMeasure, NextRandom());
+}
+
+uint32_t CallStream::NextRandom() {
+  random_ = random_ * 1664525 + 1013904223;
+  return random_ >> 16;
 }
 
 // Takes, keeps or refuses a measurement for the iteration. Holds lock_.
@@ -269,54 +342,39 @@ void CallStream::Decide(const abi::MatchResult& result, uint32_t flags, Todo* to
   const bool decision = (flags & abi::kMatchedDecision) != 0;
   const bool first = decision && first_decision_;
   if (decision) first_decision_ = false;
+  if (first) LearnWhenDecided(boundary);
+  const bool may_act = !acting_ && captures() == 0;
 
-  if (measurement_.kind != Kind::kNone && !measurement_.chosen && decision) {
-    const abi::PlanEntry* entry =
-        plan_.Match(result.length, result.valid, measurement_.config_id, AlwaysReady);
-    if (entry != nullptr) {
-      measurement_.entry = *entry;
-      measurement_.chosen = true;
-      plan_.Take(entry->entry_id);
-      late_backoff_ = 0;
-    } else if (!acting_ && captures() == 0) {
-      measurement_.unwanted = true;
-      late_backoff_ = late_backoff_ < kMaxLateBackoff ? 2 * late_backoff_ + 1 : kMaxLateBackoff;
-      // Drawn, not counted: lengths may come in a fixed rhythm.
-      late_random_ = late_random_ * 1664525 + 1013904223;
-      late_wait_ = (late_random_ >> 16) % (late_backoff_ + 1);
-      EndMeasurement(todo);
-      return;
-    }
+  if (measurement_.kind != Kind::kNone && !measurement_.chosen && decision &&
+      !ChooseAhead(result.length, result.valid) && may_act) {
+    measurement_.unwanted = true;
+    EndMeasurement(todo);
+    return;
   }
-  if (measurement_.kind != Kind::kNone || acting_ || captures() != 0) return;
+  if (measurement_.kind != Kind::kNone || !may_act) return;
 
-  // Where the lengths come only after several micro-steps, the window must open before them, with
-  // the configuration that waits first; it is given up at the decision if nobody wants the lengths.
-  const bool late = rule.micro_steps > 1;
+  // A window must hold all the iteration's work: it opens at the boundary, at a decision that comes
+  // before any work, or ahead of the decision, and is then given up if nobody wants the lengths.
   const abi::PlanEntry* entry = nullptr;
-  if (first && (!late || boundary)) {
+  bool ahead = false;
+  if (first && (boundary || (decided_ == Decided::kBeforeWork && !worked_))) {
     entry = plan_.Match(result.length, result.valid, 0, CanMeasure);
   } else if (boundary && rule.length_count == 0) {
     const int64_t none[2] = {0, 0};
     entry = plan_.Match(none, 0, 0, CanMeasure);
-  } else if (boundary && late) {
-    // Each window disturbs its iteration; where wanted lengths are rare, most must stay
-    // undisturbed.
-    if (late_wait_ > 0) {
-      --late_wait_;
-      return;
-    }
-    entry = plan_.Pending(CanMeasure);
+  } else if (boundary && decided_ == Decided::kAfterWork) {
+    entry = EntryAhead();
+    ahead = true;
   }
   if (entry == nullptr) return;
-  const bool chosen = decision || rule.length_count == 0;
   measurement_ = {};
   measurement_.kind = entry->config_id == abi::kConfigTrace ? Kind::kTrace : Kind::kCounters;
-  measurement_.chosen = chosen;
+  measurement_.ahead = ahead;
+  measurement_.chosen = !ahead;
   measurement_.config_id = entry->config_id;
   measurement_.iteration = result.iteration;
   measurement_.entry = *entry;
-  if (chosen) {
+  if (!ahead) {
     plan_.Take(entry->entry_id);
     measurement_.length[0] = result.length[0];
     measurement_.length[1] = result.length[1];
@@ -339,8 +397,7 @@ void CallStream::Act(const Call* call, const Todo& todo) {
   if (todo.close) Close();
   if (todo.open) Open(call);
   if (todo.poll) ApplyControl(true);
-  LockGuard lock(&lock_);
-  acting_ = false;
+  EndActing();
 }
 
 void CallStream::Open(const Call* call) {
@@ -357,12 +414,12 @@ void CallStream::Open(const Call* call) {
   measurement_.begin_ns = begin_ns;
   measurement_.stopped_ns = end_ns - begin_ns;
   held_ns_ += end_ns - begin_ns;
-  if (status != 0) {
-    plan_.GiveBack(measurement_.entry.entry_id);
-    closing_ = measurement_;
-    measurement_ = {};
-    ReportCounters(status);
-  }
+  if (status == 0) return;
+  if (measurement_.chosen) plan_.GiveBack(measurement_.entry.entry_id);
+  closing_ = measurement_;
+  measurement_ = {};
+  ReportFailure(status);
+  WriteWindow(closing_, end_ns, status);
 }
 
 void CallStream::Close() {
@@ -388,24 +445,31 @@ void CallStream::Close() {
                               closing_.stopped_ns});
     } else {
       guest->counters.Discard();
-      ReportCounters(status);
+      ReportFailure(status);
     }
   }
-  const abi::WindowEvent window = {
-      closing_.begin_ns,
-      end_ns,
-      closing_.iteration,
-      closing_.stopped_ns,
-      static_cast<uint8_t>(closing_.kind == Kind::kTrace ? Level::kTrace : Level::kMark),
-      {}};
-  guest->ring.WriteEvent(abi::EventType::kWindow, &window, sizeof(window));
+  WriteWindow(closing_, end_ns, status);
   LockGuard lock(&lock_);
   held_ns_ += end_ns - begin_ns;
-  if (status != abi::kCountersOk && closing_.chosen) plan_.GiveBack(closing_.entry.entry_id);
+  if (status == abi::kCountersOk) return;
+  if (closing_.chosen) plan_.GiveBack(closing_.entry.entry_id);
+  if (closing_.ahead) ahead_not_before_ns_ = end_ns + kAheadCostFactor * closing_.stopped_ns;
+}
+
+void CallStream::WriteWindow(const Measurement& measurement, uint64_t end_ns, uint32_t status) {
+  const bool trace = measurement.kind == Kind::kTrace;
+  abi::WindowEvent window = {};
+  window.begin_ns = measurement.begin_ns;
+  window.end_ns = end_ns;
+  window.iteration = measurement.iteration;
+  window.stopped_ns = measurement.stopped_ns;
+  window.level = static_cast<uint8_t>(trace ? Level::kTrace : Level::kMark);
+  if (status != abi::kCountersOk) window.flags = abi::kWindowGivenUp;
+  g_guest->ring.WriteEvent(abi::EventType::kWindow, &window, sizeof(window));
 }
 
 // A counter measurement, the one in closing_, that came to nothing.
-void CallStream::ReportCounters(uint32_t status) {
+void CallStream::ReportFailure(uint32_t status) {
   if (closing_.kind != Kind::kCounters) return;
   const abi::CountersEvent event = {
       closing_.iteration, {closing_.length[0], closing_.length[1]}, closing_.config_id, 0, status,
@@ -415,19 +479,46 @@ void CallStream::ReportCounters(uint32_t status) {
 
 Level CallStream::WantedLevel() const {
   const Level level = static_cast<Level>(wanted_.level);
-  // Nobody reads what learning and tracing write.
-  if (orphaned_ && (level == Level::kLearn || level == Level::kTrace)) return Level::kMark;
-  return level == Level::kOff ? Level::kPaused : level;
+  switch (level) {
+    case Level::kLearn:
+    case Level::kTrace:
+      return orphaned_ ? Level::kMark : level;  // nobody reads what they write
+    case Level::kMark:
+    case Level::kReleased:
+      return level;
+    default:
+      return Level::kPaused;
+  }
+}
+
+// The operations that must reach OnCall. Holds lock_.
+uint32_t CallStream::WantedOps() const {
+  if (level_ == Level::kLearn) return kAllOps;
+  const abi::Rule& rule = matcher_.rule();
+  if ((level_ != Level::kMark && level_ != Level::kTrace) || rule.generation == 0) return 0;
+  // Until it is known whether work comes before the lengths, work is watched, too; the matcher
+  // looks only at what the rule names.
+  const bool probing = decided_ == Decided::kUnknown && rule.length_count > 0;
+  return (rule.watched_ops | (probing ? kWorkOps : 0)) & kAllOps;
+}
+
+// The rule comes in the middle of a running loop. Holds lock_.
+void CallStream::BeginRule(const abi::Rule& rule) {
+  matcher_.SetRule(rule, matcher_.iteration(), true);
+  decided_ = DecidesLate(rule) ? Decided::kAfterWork : Decided::kUnknown;
+  decided_probes_ = 0;
+  ahead_backoff_ = ahead_wait_ = 0;
+  ahead_not_before_ns_ = 0;
 }
 
 void CallStream::ApplyControl(bool on_application_thread) {
   Guest* guest = g_guest;
-  if (control_.Changed()) {
-    // A torn copy is not used; the daemon is writing and the next boundary comes soon.
-    if (!control_.Copy(&incoming_)) return;
+  // A torn copy is not used: the daemon is writing, or was killed while it did. What was wanted
+  // before still holds.
+  if (control_.Changed() && control_.Copy(&incoming_)) {
     memcpy(&wanted_, &incoming_, sizeof(wanted_));
     flush_interval_ms_.store(
-        wanted_.flush_interval_ms >= 10 ? wanted_.flush_interval_ms : kDefaultFlushMs,
+        wanted_.flush_interval_ms >= kShortestFlushMs ? wanted_.flush_interval_ms : kDefaultFlushMs,
         std::memory_order_relaxed);
     LockGuard lock(&configs_lock_);
     if (memcmp(configs_, wanted_.config, sizeof(configs_)) != 0) {
@@ -444,11 +535,9 @@ void CallStream::ApplyControl(bool on_application_thread) {
     const bool watching = level != Level::kPaused && level != Level::kReleased;
     if (measurement_.kind != Kind::kNone && (new_rule || !watching)) {
       measurement_.unwanted = true;
-      // A counter range can only be ended by a thread of the application: at the next boundary.
-      if (on_application_thread || measurement_.kind == Kind::kTrace) EndMeasurement(&todo);
+      EndMeasurement(&todo);
     }
-    // The rule comes in the middle of a running loop.
-    if (new_rule) matcher_.SetRule(wanted_.rule, matcher_.iteration(), true);
+    if (new_rule) BeginRule(wanted_.rule);
     plan_.Apply(wanted_);
     if (new_rule || level != level_) {
       level_ = level;
@@ -463,7 +552,7 @@ void CallStream::ApplyControl(bool on_application_thread) {
     }
     learning_.store(level == Level::kLearn, std::memory_order_relaxed);
     matching_.store(wanted_.rule.generation != 0, std::memory_order_relaxed);
-    watched_.store(OpsOfLevel(level, wanted_.rule), std::memory_order_relaxed);
+    watched_.store(WantedOps(), std::memory_order_relaxed);
     release_.store(level == Level::kReleased, std::memory_order_relaxed);
   }
   if (todo.close) Close();
@@ -475,20 +564,25 @@ void CallStream::ApplyControl(bool on_application_thread) {
 void CallStream::SwitchWatching(bool on_application_thread) {
   Guest* guest = g_guest;
   const uint64_t begin_ns = guest->clock.NowNs();
-  applied_kinds_ = KindsOfLevel(level_, wanted_.rule);
-  const bool tracing = measurement_.kind == Kind::kTrace;
+  uint32_t kinds = 0;
+  abi::WindowEvent window = {};
+  {
+    LockGuard lock(&lock_);
+    applied_kinds_ = KindsOfLevel(level_, wanted_.rule);
+    kinds = applied_kinds_ | (measurement_.kind == Kind::kTrace ? kKindsOfTrace : 0);
+    window.iteration = matcher_.iteration();
+    window.level = static_cast<uint8_t>(level_);
+  }
   guest->callbacks.EnableOps(watched_.load(std::memory_order_relaxed));
   // Waiting for the GPU would break a capture that is under way.
   const bool may_wait = on_application_thread && captures() == 0;
-  const bool held =
-      guest->activity.SetKinds(applied_kinds_ | (tracing ? kKindsOfTrace : 0), may_wait);
-  if (!held) return;
-  const uint64_t end_ns = guest->clock.NowNs();
-  const abi::WindowEvent window = {
-      begin_ns, end_ns, matcher_.iteration(), end_ns - begin_ns, static_cast<uint8_t>(level_), {}};
+  if (!guest->activity.SetKinds(kinds, may_wait)) return;
+  window.begin_ns = begin_ns;
+  window.end_ns = guest->clock.NowNs();
+  window.stopped_ns = on_application_thread ? window.end_ns - begin_ns : 0;
   guest->ring.WriteEvent(abi::EventType::kWindow, &window, sizeof(window));
   LockGuard lock(&lock_);
-  if (on_application_thread) held_ns_ += end_ns - begin_ns;
+  held_ns_ += window.stopped_ns;
 }
 
 void CallStream::OnContextDestroy() {
@@ -509,7 +603,8 @@ void CallStream::Tick() {
                         now_ns - start_monotonic_ns_ > kOrphanedAfterNs;
   {
     LockGuard lock(&lock_);
-    if (stopped_ || acting_) return;
+    // What would have to wait for the GPU has time until a capture is over.
+    if (stopped_ || acting_ || captures() != 0) return;
     // Without a rule every call counts as progress, else only a boundary: a rule that does not fit
     // any more must not keep its successor out.
     if (matcher_.rule().generation == 0 && calls_ != ticked_calls_) {
@@ -523,29 +618,48 @@ void CallStream::Tick() {
     acting_ = true;
   }
   ApplyControl(false);
+  EndActing();
+}
+
+bool CallStream::BeginActing() {
+  LockGuard lock(&lock_);
+  if (stopped_ || acting_) return false;
+  acting_ = true;
+  return true;
+}
+
+void CallStream::EndActing() {
   LockGuard lock(&lock_);
   acting_ = false;
 }
 
-void CallStream::Resume() {
-  {
-    LockGuard lock(&lock_);
-    if (stopped_ || acting_) return;  // whoever acts switches everything on
-    acting_ = true;
-  }
-  SwitchWatching(false);
-  LockGuard lock(&lock_);
-  acting_ = false;
+bool CallStream::ReleaseCupti() {
+  if (!BeginActing()) return false;
+  g_guest->callbacks.Unsubscribe();
+  EndActing();
+  return true;
+}
+
+bool CallStream::TakeCupti() {
+  if (!BeginActing()) return false;
+  const bool taken = g_guest->callbacks.Subscribe();
+  if (taken) SwitchWatching(false);
+  EndActing();
+  return taken;
 }
 
 void CallStream::Stop() {
   watched_.store(0, std::memory_order_relaxed);
-  LockGuard lock(&lock_);
+  // A program may call exit() in a signal handler that interrupted this very thread while it held
+  // the lock; the process must end all the same.
+  if (!lock_.TryLock(kStopPatienceNs)) return;
   stopped_ = true;
-  if (measurement_.kind == Kind::kNone || acting_) return;
-  closing_ = measurement_;
-  measurement_ = {};
-  ReportCounters(abi::kCountersAborted);
+  if (measurement_.kind != Kind::kNone && !acting_) {
+    closing_ = measurement_;
+    measurement_ = {};
+    ReportFailure(abi::kCountersAborted);
+  }
+  lock_.Unlock();
 }
 
 uint32_t CallStream::CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs]) {

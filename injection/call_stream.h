@@ -70,9 +70,11 @@ class CallStream {
   // Called by the helper thread now and then: applies what the daemon wants when no boundary comes
   // by, and falls back to *mark* while the daemon gives no sign of life.
   void Tick();
-  // CUPTI was taken again after a release.
-  void Resume();
-  // Stops watching: orderly exit, forked child. Ends an open measurement as aborted.
+  // Gives CUPTI back to the process; takes it again. False: another thread is acting, or (Take)
+  // another tool has CUPTI now; try again later. For the helper thread.
+  bool ReleaseCupti();
+  bool TakeCupti();
+  // Stops watching, for good: orderly exit, end of CUPTI. Ends an open measurement as aborted.
   void Stop();
 
   // Events so far whose activity records the daemon waits for.
@@ -85,9 +87,12 @@ class CallStream {
 
  private:
   enum class Kind : uint8_t { kNone, kTrace, kCounters };
+  // When the lengths of an iteration are known, seen from the work of the GPU.
+  enum class Decided : uint8_t { kUnknown, kBeforeWork, kAfterWork };
   struct Measurement {
     Kind kind;
-    bool chosen;    // its lengths are known and wanted; false: opened ahead of the decision
+    bool ahead;     // opened before the lengths were known
+    bool chosen;    // its lengths are known and wanted
     bool stepped;   // its optimiser step was seen
     bool unwanted;  // the lengths turned out not to be wanted
     uint16_t config_id;
@@ -109,11 +114,21 @@ class CallStream {
   void OnMatched(const Call& call, uint64_t sequence, uint32_t flags, Todo* todo);
   void WriteSync(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
   void Decide(const abi::MatchResult& result, uint32_t flags, Todo* todo);
+  void LearnWhenDecided(bool boundary);
+  bool ChooseAhead(const int64_t length[2], uint32_t valid);
+  const abi::PlanEntry* EntryAhead();
+  void BeginRule(const abi::Rule& rule);
   void EndMeasurement(Todo* todo);
+  void WriteDecision(const abi::MatchResult& result, uint64_t now_ns, uint16_t config_id);
+  void WriteWindow(const Measurement& measurement, uint64_t end_ns, uint32_t status);
   void Act(const Call* call, const Todo& todo);
   void Open(const Call* call);
   void Close();
-  void ReportCounters(uint32_t status);
+  void ReportFailure(uint32_t status);
+  uint32_t NextRandom();
+  uint32_t WantedOps() const;
+  bool BeginActing();
+  void EndActing();
   void ApplyControl(bool on_application_thread);
   void SwitchWatching(bool on_application_thread);
   abi::Level WantedLevel() const;
@@ -133,9 +148,13 @@ class CallStream {
   uint64_t boundary_monotonic_ns_ = 0;
   uint64_t ticked_calls_ = 0;
   uint64_t polled_ns_ = 0;
-  uint32_t late_backoff_ = 0;  // most iterations to wait after a window that nobody wanted
-  uint32_t late_wait_ = 0;
-  uint32_t late_random_ = 1;
+  Decided decided_ = Decided::kUnknown;
+  uint32_t decided_probes_ = 0;  // iterations decided before any work, since the rule came
+  bool worked_ = false;          // work reached the GPU since the candidate
+  uint32_t ahead_backoff_ = 0;   // most iterations to wait after a window that nobody wanted
+  uint32_t ahead_wait_ = 0;
+  uint64_t ahead_not_before_ns_ = 0;
+  uint32_t random_ = 1;
   bool orphaned_ = false;  // no sign of the daemon for 2 s
 
   // Used only by the thread that has acting_.

@@ -38,6 +38,27 @@ const char* WayOut(uint32_t result) {
   }
 }
 
+// Makes a context current on this thread for a scope. A boundary may be met by a thread that has
+// another one or none (an NVTX range, a mark, one of several GPUs).
+class CurrentContext {
+ public:
+  CurrentContext(const CudaDriver* driver, CUcontext context) : driver_(driver) {
+    if (driver->CtxGetCurrent == nullptr || driver->CtxSetCurrent == nullptr) return;
+    if (driver->CtxGetCurrent(&before_) != CUDA_SUCCESS || before_ == context) return;
+    changed_ = driver->CtxSetCurrent(context) == CUDA_SUCCESS;
+  }
+  ~CurrentContext() {
+    if (changed_) driver_->CtxSetCurrent(before_);
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+ private:
+  const CudaDriver* driver_;
+  CUcontext before_ = nullptr;
+  bool changed_ = false;
+};
+
 }  // namespace
 
 bool Counters::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool,
@@ -92,6 +113,7 @@ uint32_t Counters::Fail(const char* what, uint32_t result) {
 uint32_t Counters::Open(CUcontext context, uint16_t config_id) {
   if (!Begin(State::kOpen)) return abi::kCountersAborted;  // the configurations just changed
   InsideScope inside;
+  const CurrentContext current(driver_, context);
   active_ = Find(config_id);
   uint32_t result = CUPTI_ERROR_INVALID_PARAMETER;
   if (active_ != nullptr && context != nullptr) result = EnableFor(context);
@@ -179,7 +201,9 @@ uint32_t Counters::StartRange(Config* config) {
 }
 
 uint32_t Counters::Close() {
+  if (gone_.load(std::memory_order_relaxed)) return abi::kCountersAborted;
   InsideScope inside;
+  const CurrentContext current(driver_, context_);
   CUpti_RangeProfiler_PopRange_Params pop = {};
   pop.structSize = CUpti_RangeProfiler_PopRange_Params_STRUCT_SIZE;
   pop.pRangeProfilerObject = object_;
@@ -203,6 +227,15 @@ void Counters::Decode(const Measured& measured) {
 void Counters::Discard() {
   active_ = nullptr;
   state_.store(State::kIdle, std::memory_order_release);
+}
+
+bool Counters::Rest() {
+  if (!Begin(State::kPreparing)) return gone_.load(std::memory_order_relaxed);
+  InsideScope inside;
+  const CurrentContext current(driver_, context_);
+  Disable();
+  state_.store(State::kIdle, std::memory_order_release);
+  return true;
 }
 
 void Counters::Disable() {
@@ -250,7 +283,7 @@ void Counters::Service(CUcontext any_context) {
 
 void Counters::DecodeNow() {
   InsideScope inside;
-  if (driver_->CtxSetCurrent != nullptr) driver_->CtxSetCurrent(context_);
+  const CurrentContext current(driver_, context_);
   double values[kMaxMetrics] = {};
   uint32_t status = abi::kCountersOk;
   CUpti_RangeProfiler_DecodeData_Params decode = {};
@@ -335,7 +368,7 @@ uint32_t Counters::PrepareTarget(CUcontext context) {
                       cupti_->version);
     return CUPTI_ERROR_NOT_SUPPORTED;
   }
-  if (driver_->CtxSetCurrent != nullptr) driver_->CtxSetCurrent(context);
+  const CurrentContext current(driver_, context);
   if (!initialized_) {
     CUpti_Profiler_Initialize_Params initialize = {};
     initialize.structSize = CUpti_Profiler_Initialize_Params_STRUCT_SIZE;

@@ -12,8 +12,9 @@
 // begins. A configuration that needs more than one pass is refused. Without a successful
 // cuptiProfilerInitialize no range profiler function is ever called (it would crash).
 //
-// Threading: Ready from any thread; Open, Close, Decode, Discard from the one acting thread;
-// Service from the helper thread.
+// Threading: Ready from any thread; Open, Close, Decode, Discard from the one acting thread (CUPTI
+// wants the range's context current there, and it is made so); Service and Rest from the helper
+// thread.
 #ifndef SEQPOINT_INJECTION_COUNTERS_H_
 #define SEQPOINT_INJECTION_COUNTERS_H_
 
@@ -59,11 +60,14 @@ class Counters {
   // under way, at most a second.
   void ForgetContext(CUcontext context);
 
+  // Gives the range profiler back until the next Open. False: not now, a range is open or being
+  // decoded.
+  bool Rest();
+
   // CUPTI is gone: nothing is called any more.
   void GiveUp() { gone_.store(true, std::memory_order_relaxed); }
 
-  // Helper thread: builds wanted configurations, decodes, gives the profiler back when nothing
-  // wants it any more.
+  // Helper thread: builds wanted configurations, decodes.
   void Service(CUcontext any_context);
   bool busy() const { return state_.load(std::memory_order_relaxed) != State::kIdle; }
 

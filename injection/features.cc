@@ -23,7 +23,9 @@ void Features::Report(abi::Feature feature, abi::FeatureState state, uint32_t co
   Log("%s", sentence);
   const abi::FeatureEvent event = {static_cast<uint16_t>(feature), static_cast<uint16_t>(state),
                                    code, static_cast<uint32_t>(length), 0};
-  ring_->WriteEvent(abi::EventType::kFeature, &event, sizeof(event), sentence, length);
+  if (ring_->WriteEvent(abi::EventType::kFeature, &event, sizeof(event), sentence, length)) return;
+  LockGuard guard(&lock_);  // the next report of the same sentence is not a repetition
+  last_hash_[static_cast<int>(feature)] = 0;
 }
 
 }  // namespace seqpoint::inject

@@ -9,11 +9,15 @@ namespace {
 // used cost nothing.
 constexpr size_t kPoolBytes = 26 << 20;
 
+SpinLock g_making;
+
 }  // namespace
 
 Guest* g_guest = nullptr;
 
 Guest* EnsureGuest() {
+  // NVTX may call on one thread while another is inside cuInit.
+  LockGuard guard(&g_making);
   if (g_guest != nullptr) return g_guest;
   Pool pool;
   if (!pool.Create(kPoolBytes)) return nullptr;

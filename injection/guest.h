@@ -8,6 +8,8 @@
 #include <cuda.h>
 #include <sys/types.h>
 
+#include <atomic>
+
 #include "injection/activity.h"
 #include "injection/call_stream.h"
 #include "injection/callbacks.h"
@@ -44,6 +46,7 @@ struct Guest {
   char socket_path[128] = {};
   pid_t owner = 0;
   bool released = false;  // helper thread: CUPTI was given back
+  std::atomic<bool> nvtx_patched{false};
 
   void AddContext(CUcontext context);
   void RemoveContext(CUcontext context);

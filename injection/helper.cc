@@ -64,9 +64,8 @@ void Helper::Loop() {
     guest->stream.Tick();
     if (guest->stream.release_wanted()) {
       Release();
-    } else if (guest->released && guest->callbacks.Subscribe()) {
+    } else if (guest->released && guest->stream.TakeCupti()) {
       guest->released = false;
-      guest->stream.Resume();
     }
     guest->counters.Service(guest->AnyContext());
     if (now_ns >= next_flush_ns_ && guest->activity.any_kind_on()) {
@@ -126,9 +125,8 @@ void Helper::TalkToDaemon(uint64_t now_ns) {
 // Gives CUPTI back to the process, at the daemon's wish.
 void Helper::Release() {
   Guest* guest = g_guest;
-  if (guest->released) return;
+  if (guest->released || !guest->counters.Rest() || !guest->stream.ReleaseCupti()) return;
   guest->released = true;
-  guest->callbacks.Unsubscribe();
   guest->features.Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, 0,
                          "CUPTI was released as asked; set another level to take it again");
 }

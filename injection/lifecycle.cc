@@ -129,6 +129,10 @@ injection::RingOptions WantedRing() {
 }
 
 void ReportNvtx(Guest* guest) {
+  if (guest->nvtx_patched.load()) {
+    guest->features.Report(Feature::kNvtx, FeatureState::kReady, 0, "NVTX ranges are watched");
+    return;
+  }
   const char* path = OwnPath();
   const char* nvtx = getenv(kNvtxVariable);
   if (nvtx != nullptr && path != nullptr && strcmp(nvtx, path) == 0) {
@@ -239,6 +243,7 @@ int InitializeInjection(void) {
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table) {
   if (g_disabled || get_export_table == nullptr || EnsureGuest() == nullptr) return 0;
   if (!PatchNvtx(get_export_table)) return 0;
-  g_guest->features.Report(Feature::kNvtx, FeatureState::kReady, 0, "NVTX ranges are watched");
+  g_guest->nvtx_patched.store(true);
+  if (g_guest->ring.active()) ReportNvtx(g_guest);
   return 1;
 }

@@ -23,10 +23,11 @@ NameRef Names::Lookup(const char* text, size_t compared) {
   const uint64_t mixed = reinterpret_cast<uint64_t>(text) * 0x9E3779B97F4A7C15ull;
   AddressSlot* slot = &address_slots_[mixed >> 50];
   static_assert(kAddressSlots == 1u << (64 - 50));
-  if (slot->address.load(std::memory_order_acquire) == text) {
-    const uint32_t id = slot->id.load(std::memory_order_relaxed);
+  const uint64_t word = slot->load(std::memory_order_acquire);
+  if (word >> kIdBits == reinterpret_cast<uint64_t>(text)) {
+    const uint32_t id = word & ((1u << kIdBits) - 1);
     const Entry& entry = entries_[id];
-    if (id != 0 && strncmp(entry.text, text, compared) == 0) return {id, entry.hash, entry.text};
+    if (strncmp(entry.text, text, compared) == 0) return {id, entry.hash, entry.text};
   }
   return InternSlowly(text, slot);
 }
@@ -63,8 +64,7 @@ NameRef Names::InternSlowly(const char* text, AddressSlot* slot) {
   // A name that the daemon was not told stays out of the fast path, so that it is told later.
   // So does a name that was cut: its copy does not tell it from others.
   if (entry->announced && length < kMaxText) {
-    slot->id.store(id, std::memory_order_relaxed);
-    slot->address.store(text, std::memory_order_release);
+    slot->store(reinterpret_cast<uint64_t>(text) << kIdBits | id, std::memory_order_release);
   }
   return {id, hash, entry->text};
 }
@@ -72,7 +72,7 @@ NameRef Names::InternSlowly(const char* text, AddressSlot* slot) {
 void Names::ForgetAddresses() {
   LockGuard guard(&lock_);
   for (uint32_t i = 0; i < kAddressSlots; ++i) {
-    address_slots_[i].address.store(nullptr, std::memory_order_relaxed);
+    address_slots_[i].store(0, std::memory_order_relaxed);
   }
 }
 

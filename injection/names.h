@@ -54,10 +54,12 @@ class Names {
     uint32_t length;  // of the whole name
     bool announced;   // the daemon was told
   };
-  struct AddressSlot {
-    std::atomic<const char*> address;
-    std::atomic<uint32_t> id;
-  };
+  // Address and id in one word, so that no reader ever joins the address of one name with the id of
+  // another: address << 16 | id. Addresses of user space have 47 bits; a longer one is never found
+  // here.
+  using AddressSlot = std::atomic<uint64_t>;
+  static constexpr int kIdBits = 16;
+  static_assert(kCapacity < 1u << kIdBits);
 
   NameRef Lookup(const char* text, size_t compared);
   NameRef InternSlowly(const char* text, AddressSlot* slot);

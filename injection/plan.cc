@@ -54,9 +54,10 @@ const abi::PlanEntry* Plan::Match(const int64_t length[2], uint32_t valid, uint1
   return nullptr;
 }
 
-const abi::PlanEntry* Plan::Pending(ConfigReady ready) const {
+const abi::PlanEntry* Plan::Pending(ConfigReady ready, uint32_t random) const {
   for (uint32_t i = 0; i < entry_count_; ++i) {
-    if (Open(i) && ready(entries_[i].config_id)) return &entries_[i];
+    const uint32_t at = (random + i) % entry_count_;
+    if (Open(at) && ready(entries_[at].config_id)) return &entries_[at];
   }
   return nullptr;
 }
@@ -79,13 +80,6 @@ void Plan::GiveBack(uint64_t entry_id) {
   if (index < 0 || counts_[index].taken == 0 || counts_[index].given_back == kFreeFailures) return;
   --counts_[index].taken;
   ++counts_[index].given_back;
-}
-
-bool Plan::WantsCounters() const {
-  for (uint32_t i = 0; i < entry_count_; ++i) {
-    if (Open(i) && entries_[i].config_id > abi::kConfigTrace) return true;
-  }
-  return false;
 }
 
 }  // namespace seqpoint::inject

@@ -22,15 +22,14 @@ class Plan {
   // `config_id` other than 0 restricts it to that configuration. Null: none.
   const abi::PlanEntry* Match(const int64_t length[2], uint32_t valid, uint16_t config_id,
                               ConfigReady ready) const;
-  // The first entry with quota left and a ready configuration. Null: none.
-  const abi::PlanEntry* Pending(ConfigReady ready) const;
+  // One of the entries with quota left and a ready configuration, by lot: entries of one
+  // configuration whose lengths never come must not keep the others waiting. Null: none.
+  const abi::PlanEntry* Pending(ConfigReady ready, uint32_t random) const;
 
   // Counts a measurement that begins. It counts even when it comes to nothing, or an entry that
   // always fails would be measured for ever; GiveBack takes a bounded number of these back.
   void Take(uint64_t entry_id);
   void GiveBack(uint64_t entry_id);
-  // Some entry wants counters (not a trace) and has quota left.
-  bool WantsCounters() const;
 
   static bool Holds(const abi::PlanEntry& entry, const int64_t length[2], uint32_t valid);
 

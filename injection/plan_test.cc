@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 
 namespace seqpoint::inject {
 namespace {
@@ -89,7 +90,19 @@ TEST_F(PlanTest, TheCapHoldsWhateverThePlanSays) {
   plan_->Take(1);
   plan_->Take(1);
   EXPECT_EQ(Match(15), nullptr);
-  EXPECT_EQ(plan_->Pending(Always), nullptr);
+  EXPECT_EQ(plan_->Pending(Always, 0), nullptr);
+}
+
+TEST_F(PlanTest, EveryPendingEntryHasItsTurn) {
+  Add(Entry(1, 10, 20, 2, 1));
+  Add(Entry(2, 30, 40, 3, 0));
+  Add(Entry(3, 50, 60, 4, 1));
+  plan_->Apply(*control_);
+  std::set<uint64_t> found;
+  for (uint32_t random : {0u, 1u, 2u, UINT32_MAX}) {
+    found.insert(plan_->Pending(Always, random)->entry_id);
+  }
+  EXPECT_EQ(found, (std::set<uint64_t>{1, 3}));
 }
 
 TEST_F(PlanTest, FailuresAreGivenBackButNotForEver) {

@@ -43,16 +43,19 @@ uint32_t ThreadId() {
   return state->tid;
 }
 
-void SpinLock::Wait() {
+void SpinLock::Wait() { TryLock(UINT64_MAX); }
+
+bool SpinLock::TryLock(uint64_t timeout_ns) {
   constexpr int kSpins = 200;
   constexpr int kYields = 50;
   // errno belongs to the application: a callback must leave it as it was.
   const int saved_errno = errno;
-  for (int i = 0;; ++i) {
-    if (word_.load(std::memory_order_relaxed) == 0 &&
-        word_.exchange(1, std::memory_order_acquire) == 0) {
-      break;
-    }
+  uint64_t waited_ns = 0;
+  bool taken = false;
+  for (int i = 0; !taken && waited_ns < timeout_ns; ++i) {
+    taken = word_.load(std::memory_order_relaxed) == 0 &&
+            word_.exchange(1, std::memory_order_acquire) == 0;
+    if (taken) break;
     if (i < kSpins) {
       __builtin_ia32_pause();
     } else if (i < kSpins + kYields) {
@@ -60,9 +63,11 @@ void SpinLock::Wait() {
     } else {  // its holder was preempted by us, whose priority is higher
       const timespec pause = {0, 50'000};
       nanosleep(&pause, nullptr);
+      waited_ns += 50'000;
     }
   }
   errno = saved_errno;
+  return taken;
 }
 
 void WakeWord::Wake() {

@@ -24,6 +24,8 @@ class SpinLock {
   void Lock() {
     if (word_.exchange(1, std::memory_order_acquire) != 0) Wait();
   }
+  // False: not had within `timeout_ns`.
+  bool TryLock(uint64_t timeout_ns);
   void Unlock() { word_.store(0, std::memory_order_release); }
 
  private:

@@ -58,6 +58,8 @@ bool IsEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
       return Holds<abi::FeatureEvent>(payload, length);
     case abi::EventType::kConfig:
       return Holds<abi::ConfigEvent>(payload, length);
+    case abi::EventType::kDevice:
+      return Holds<abi::DeviceEvent>(payload, length);
     case abi::EventType::kCounters:
       return Holds<abi::CountersEvent>(
           payload, [](const auto& event) { return event.count * sizeof(double); });

@@ -155,6 +155,7 @@ enum class EventType : uint16_t {
   kTimePair = 10,  // TimePairEvent
   kSync = 11,      // SyncEvent
   kConfig = 12,    // ConfigEvent
+  kDevice = 13,    // DeviceEvent
   kCount
 };
 
@@ -220,7 +221,7 @@ struct CountersEvent {
   uint16_t config_id;
   uint16_t count;       // values that follow, in the order of the configuration's metric list
   uint32_t status;      // 0: complete; else CUptiResult or CountersStatus
-  uint64_t stopped_ns;  // how long collecting held the application
+  uint64_t stopped_ns;  // how long collecting held the application; its WindowEvent has it, too
   // double value[count];
 };
 enum CountersStatus : uint32_t {
@@ -270,14 +271,18 @@ struct RuleEvent {
   uint8_t reserved[3];
 };
 
-// Something held the application: a switch of activity kinds, a counter range. [begin, end) in API
-// time.
+// Something held the application: a switch of activity kinds, a trace window, a counter range.
+// [begin, end) in API time. Every stop is in exactly one of these.
 struct WindowEvent {
   uint64_t begin_ns, end_ns;
   uint64_t iteration;
   uint64_t stopped_ns;
   uint8_t level;  // level of the window
-  uint8_t reserved[7];
+  uint8_t flags;  // WindowFlags
+  uint8_t reserved[6];
+};
+enum WindowFlags : uint8_t {
+  kWindowGivenUp = 1,  // a measurement that came to nothing: what it recorded is not an iteration
 };
 
 struct TimePairEvent {  // taken together at most 1 us apart
@@ -298,6 +303,18 @@ struct ConfigEvent {
   uint32_t status;  // 0: ready; else CUptiResult
   uint32_t length;  // bytes of the sentence that follows
   uint32_t reserved;
+};
+
+// A GPU on which the process has a context. Sent again when more is known; the last one counts.
+struct DeviceEvent {
+  uint16_t device;  // the driver's ordinal
+  uint16_t compute_major, compute_minor;
+  uint16_t reserved;
+  uint32_t multiprocessors;
+  uint32_t length;  // bytes of the name that follows
+  uint64_t memory_bytes;
+  char chip[16];  // as the counters' library calls it ("GH100"), padded with 0; empty: not known
+  // char name[length];
 };
 
 }  // namespace seqpoint::abi

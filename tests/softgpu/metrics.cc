@@ -225,16 +225,17 @@ std::vector<const BaseMetric*> BaseMetrics(std::string_view chip) {
 }
 
 std::vector<std::string> Submetrics(MetricKind kind) {
+  const auto dotted = [](std::string_view rollup) { return std::string(1, '.').append(rollup); };
   std::vector<std::string> names;
   if (kind == MetricKind::kRatio) {
-    for (std::string_view rollup : kRatioRollups) names.push_back("." + std::string(rollup));
+    for (std::string_view rollup : kRatioRollups) names.push_back(dotted(rollup));
     return names;
   }
   for (std::string_view rollup : kRollups) {
     for (std::string_view suffix : kCounterSuffixes) {
       if (kind == MetricKind::kThroughput && suffix.substr(0, 4) != "pct_") continue;
-      names.push_back("." + std::string(rollup) + (suffix.empty() ? "" : ".") +
-                      std::string(suffix));
+      names.push_back(dotted(rollup));
+      if (!suffix.empty()) names.back().append(1, '.').append(suffix);
     }
   }
   return names;

@@ -47,10 +47,22 @@ inline abi::Control MarkControl(const abi::Rule& rule) {
   return control;
 }
 
+// The same loop, but its length is known only with the fifth forward kernel.
+inline abi::Rule FifthKernelRule(uint32_t generation) {
+  abi::Rule rule = CopyRule(generation);
+  rule.length[0].pattern.op = static_cast<uint8_t>(abi::Op::kLaunch);
+  rule.length[0].pattern.match = abi::kMatchName;
+  rule.length[0].pattern.name_hash = abi::NameHash("forward_layer", 13);
+  rule.length[0].field = static_cast<uint8_t>(abi::LengthField::kGridX);
+  rule.length[0].ordinal = 4;
+  return rule;
+}
+
+// `unit`: what the rule's length counts in, for each step of the trainer's lengths.
 inline void AddEntry(abi::Control* control, uint64_t entry_id, int64_t length, uint16_t config_id,
-                     uint32_t quota) {
+                     uint32_t quota, int64_t unit = kBytesPerStep) {
   abi::PlanEntry& entry = control->plan[control->plan_count++];
-  entry.low[0] = entry.high[0] = length * kBytesPerStep;
+  entry.low[0] = entry.high[0] = length * unit;
   entry.low[1] = INT64_MIN;
   entry.high[1] = INT64_MAX;
   entry.config_id = config_id;

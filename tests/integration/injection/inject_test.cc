@@ -231,8 +231,9 @@ TEST_F(InjectTest, MeasuresAllMicroStepsOfAnIteration) {
   AddEntry(&control, 100, 3 * 16 + 32, 2, 2);
   AddEntry(&control, 101, 999, 2, 1);  // never comes
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
-  const ProgramResult result = RunAndCompare({"iterations=400", "accumulate=4", "sleep_us=500",
-                                              "truth=1", "lengths=16,16,16,32,16,16,16,48"});
+  const ProgramResult result =
+      RunAndCompare({"iterations=400", "accumulate=4", "sleep_us=500", "host_ns=20000000",
+                     "truth=1", "lengths=16,16,16,32,16,16,16,48"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   int complete = 0, discarded = 0;
   for (const CountersResult& counters : process().counters) {
@@ -253,6 +254,153 @@ TEST_F(InjectTest, MeasuresAllMicroStepsOfAnIteration) {
       EXPECT_EQ(step.micro_steps, 4u);
     }
   }
+}
+
+// The stops of measurements that came to nothing, and how many there were.
+struct GivenUp {
+  size_t windows = 0;
+  uint64_t stopped_ns = 0;
+};
+GivenUp CountGivenUp(const PuppetProcess& process) {
+  GivenUp result;
+  for (const abi::WindowEvent& window : process.windows) {
+    if ((window.flags & abi::kWindowGivenUp) == 0) continue;
+    ++result.windows;
+    result.stopped_ns += window.stopped_ns;
+    EXPECT_GT(window.stopped_ns, 0u);
+  }
+  return result;
+}
+
+TEST_F(InjectTest, CountersAreWholeWhereTheLengthIsKnownOnlyBehindKernels) {
+  extra_ = {{"SWGPU_SET", "noise.counters=0"}};
+  abi::Control control = MarkControl(FifthKernelRule(1));
+  AddConfig(&control, 2, "dram__bytes_read.sum\nsm__inst_executed.sum");
+  AddConfig(&control, 3, "dram__bytes_read.sum");
+  AddEntry(&control, 100, 32, 2, 3, 1);
+  AddEntry(&control, 101, 48, 3, 2, 1);
+  AddEntry(&control, 102, 999, 2, 1, 1);  // never comes, and must not keep the others waiting
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  const ProgramResult result = RunAndCompare(
+      {"iterations=600", "lengths=16,32,48,16,16", "sleep_us=300", "host_ns=20000000", "truth=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  std::map<int64_t, int> complete;
+  size_t discarded = 0;
+  for (const CountersResult& counters : process().counters) {
+    if (counters.event.status == abi::kCountersDiscarded) {
+      EXPECT_TRUE(counters.values.empty());
+      ++discarded;
+      continue;
+    }
+    EXPECT_EQ(counters.event.status, 0u);
+    ++complete[counters.event.length[0]];
+    const std::string key = "truth" + std::to_string(counters.event.length[0]);
+    ASSERT_FALSE(counters.values.empty());
+    EXPECT_NEAR(counters.values[0], std::stod(result.Value(key)), 1) << key;
+  }
+  EXPECT_EQ(complete, (std::map<int64_t, int>{{32, 3}, {48, 2}}));
+  // Windows for nothing are counted and charged, and most iterations stay undisturbed.
+  EXPECT_GT(discarded, 0u);
+  EXPECT_EQ(CountGivenUp(process()).windows, discarded);
+  EXPECT_LT(discarded, process().steps.size() / 8);
+  size_t disturbed = 0;
+  for (const abi::BoundaryEvent& boundary : process().boundaries) {
+    disturbed += (boundary.flags & abi::kDistorted) != 0;
+  }
+  EXPECT_LE(disturbed, 2 * (discarded + 5) + 4);
+  // Only what was measured says so.
+  size_t measured = 0;
+  for (const abi::DecisionEvent& decision : process().decisions) {
+    measured += decision.config_id != 0;
+  }
+  EXPECT_EQ(measured, 5u);
+}
+
+TEST_F(InjectTest, VainWindowsCostAtMostAShareOfTheTime) {
+  // A wanted length that never comes, and iterations so short that windows by lot would cost a few
+  // per cent.
+  abi::Control control = MarkControl(FifthKernelRule(1));
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddEntry(&control, 100, 999, 2, 100, 1);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=3000", "lengths=16,32", "sleep_us=100", "host_ns=500000"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  const GivenUp vain = CountGivenUp(process());
+  ASSERT_GT(vain.windows, 2u);
+  const uint64_t time_ns = process().steps.back().api_ns - process().steps.front().api_ns;
+  EXPECT_LT(vain.stopped_ns, time_ns / 100);
+}
+
+TEST_F(InjectTest, ALengthBeforeTheFirstKernelNeedsNoWindowAhead) {
+  extra_ = {{"SWGPU_SET", "noise.counters=0"}};
+  // The range begins the iteration, its copy tells the length; nothing has run in between.
+  abi::Rule rule = CopyRule(1);
+  rule.boundary = {};
+  rule.boundary.op = static_cast<uint8_t>(Op::kNvtxPush);
+  rule.watched_ops = Bit(Op::kCopyH2D) | Bit(Op::kNvtxPush);
+  rule.step = {};
+  abi::Control control = MarkControl(rule);
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddEntry(&control, 100, 48, 2, 3);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  const ProgramResult result =
+      RunAndCompare({"iterations=200", "lengths=16,32,48", "nvtx=1", "sleep_us=500", "truth=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().counters.size(), 3u);
+  for (const CountersResult& counters : process().counters) {
+    EXPECT_EQ(counters.event.status, 0u);
+    ASSERT_EQ(counters.values.size(), 1u);
+    EXPECT_NEAR(counters.values[0], std::stod(result.Value("truth48")), 1);
+  }
+  EXPECT_EQ(CountGivenUp(process()).windows, 0u);
+}
+
+TEST_F(InjectTest, MeasuresWhereOnlyTheStepTellsTheLength) {
+  extra_ = {{"SWGPU_SET", "noise.counters=0"}};
+  // The length is the number of forward kernels, complete with the optimiser.
+  abi::Rule rule = FifthKernelRule(1);
+  rule.length[0].field = static_cast<uint8_t>(abi::LengthField::kCallCount);
+  abi::Control control = MarkControl(rule);
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddEntry(&control, 100, 6, 2, 2, 1);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  const ProgramResult result =
+      RunAndCompare({"iterations=200", "lengths=16", "layers=6", "sleep_us=500", "truth=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().counters.size(), 2u);
+  for (const CountersResult& counters : process().counters) {
+    EXPECT_EQ(counters.event.status, 0u);
+    EXPECT_EQ(counters.event.length[0], 6);
+    ASSERT_EQ(counters.values.size(), 1u);
+    EXPECT_NEAR(counters.values[0], std::stod(result.Value("truth16")), 1);
+  }
+  size_t measured = 0;
+  for (const abi::DecisionEvent& decision : process().decisions) {
+    measured += decision.config_id == 2;
+  }
+  EXPECT_EQ(measured, 2u);
+}
+
+TEST_F(InjectTest, TracesAreWholeWhereTheLengthIsKnownOnlyBehindKernels) {
+  abi::Control control = MarkControl(FifthKernelRule(1));
+  AddEntry(&control, 100, 32, abi::kConfigTrace, 2, 1);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=300", "lengths=16,32,48", "layers=5", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  std::map<std::string, int> kernels;
+  int whole = 0;
+  for (const abi::WindowEvent& window : process().windows) {
+    if (static_cast<abi::Level>(window.level) != abi::Level::kTrace || window.flags != 0) continue;
+    ++whole;
+    for (const abi::DataRecord& record : process().records) {
+      if (record.type != static_cast<uint16_t>(abi::DataType::kKernel)) continue;
+      if (record.kernel.start_ns < window.begin_ns) continue;
+      if (record.kernel.start_ns > window.end_ns) continue;
+      ++kernels[process().names[record.kernel.name_id]];
+    }
+  }
+  EXPECT_EQ(whole, 2);
+  EXPECT_EQ(kernels, (std::map<std::string, int>{{"forward_layer", 10}, {"loss", 2}, {"adam", 2}}));
 }
 
 TEST_F(InjectTest, TracesWantedIterationsInAWindow) {
