@@ -413,6 +413,7 @@ uint32_t Counters::PrepareTarget(CUcontext context) {
     return Fail("cuptiDeviceGetChipName", result);
   }
   strncpy(chip_, chip.pChipName, sizeof(chip_) - 1);
+  g_guest->ReportDevice(device, chip_);
 
   CUpti_Profiler_GetCounterAvailability_Params available = {};
   available.structSize = CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE;

@@ -136,6 +136,9 @@ LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver) {
     Resolve(cuda, "cuCtxGetCurrent", &driver->CtxGetCurrent);
     Resolve(cuda, "cuCtxSetCurrent", &driver->CtxSetCurrent);
     Resolve(cuda, "cuDriverGetVersion", &driver->DriverGetVersion);
+    Resolve(cuda, "cuDeviceGetName", &driver->DeviceGetName);
+    Resolve(cuda, "cuDeviceGetAttribute", &driver->DeviceGetAttribute);
+    Resolve(cuda, "cuDeviceTotalMem_v2", &driver->DeviceTotalMem);
   }
   void* handle = OpenCupti();
   if (handle == nullptr) return Result(LoadStatus::kNotFound, dlerror());

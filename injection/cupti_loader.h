@@ -83,6 +83,9 @@ struct CudaDriver {
   decltype(&::cuCtxGetCurrent) CtxGetCurrent;
   decltype(&::cuCtxSetCurrent) CtxSetCurrent;
   decltype(&::cuDriverGetVersion) DriverGetVersion;
+  decltype(&::cuDeviceGetName) DeviceGetName;
+  decltype(&::cuDeviceGetAttribute) DeviceGetAttribute;
+  decltype(&::cuDeviceTotalMem) DeviceTotalMem;
 };
 
 enum class LoadStatus {

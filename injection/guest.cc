@@ -1,5 +1,7 @@
 #include "injection/guest.h"
 
+#include <string.h>
+
 #include <new>
 
 namespace seqpoint::inject {
@@ -35,7 +37,9 @@ void Guest::AddContext(CUcontext context) {
   for (int i = 0; i < context_count_; ++i) {
     if (contexts_[i] == context) return;
   }
-  if (context != nullptr && context_count_ < kMaxContexts) contexts_[context_count_++] = context;
+  if (context == nullptr || context_count_ == kMaxContexts) return;
+  contexts_[context_count_++] = context;
+  ++contexts_seen_;
 }
 
 void Guest::RemoveContext(CUcontext context) {
@@ -51,6 +55,51 @@ void Guest::RemoveContext(CUcontext context) {
 CUcontext Guest::AnyContext() {
   LockGuard guard(&contexts_lock_);
   return context_count_ > 0 ? contexts_[0] : nullptr;
+}
+
+void Guest::ReportDevice(uint32_t device, const char* chip) {
+  if (driver.DeviceGetName == nullptr || driver.DeviceGetAttribute == nullptr) return;
+  const CUdevice id = static_cast<CUdevice>(device);
+  char name[256] = {};
+  if (driver.DeviceGetName(name, sizeof(name) - 1, id) != CUDA_SUCCESS) return;
+  const auto attribute = [&](CUdevice_attribute which) {
+    int value = 0;
+    driver.DeviceGetAttribute(&value, which, id);
+    return value;
+  };
+  abi::DeviceEvent event = {};
+  event.device = static_cast<uint16_t>(device);
+  event.compute_major =
+      static_cast<uint16_t>(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
+  event.compute_minor =
+      static_cast<uint16_t>(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+  event.multiprocessors =
+      static_cast<uint32_t>(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  size_t memory_bytes = 0;
+  if (driver.DeviceTotalMem != nullptr) driver.DeviceTotalMem(&memory_bytes, id);
+  event.memory_bytes = memory_bytes;
+  if (chip != nullptr) strncpy(event.chip, chip, sizeof(event.chip) - 1);
+  event.length = static_cast<uint32_t>(strlen(name));
+  ring.WriteEvent(abi::EventType::kDevice, &event, sizeof(event), name, event.length);
+}
+
+void Guest::ReportNewDevices() {
+  CUcontext contexts[kMaxContexts];
+  int count = 0;
+  {
+    LockGuard guard(&contexts_lock_);
+    if (contexts_seen_ == reported_contexts_) return;
+    reported_contexts_ = contexts_seen_;
+    count = context_count_;
+    memcpy(contexts, contexts_, sizeof(contexts));
+  }
+  for (int i = 0; i < count && cupti.GetDeviceId != nullptr; ++i) {
+    uint32_t device = 0;
+    if (cupti.GetDeviceId(contexts[i], &device) != CUPTI_SUCCESS || device >= 64) continue;
+    if ((reported_devices_ >> device & 1) != 0) continue;
+    reported_devices_ |= 1ull << device;
+    ReportDevice(device, nullptr);
+  }
 }
 
 CUcontext Guest::ContextOf(CUcontext context) {

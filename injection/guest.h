@@ -53,12 +53,19 @@ struct Guest {
   CUcontext AnyContext();
   // `context`, else the calling thread's current one, else any.
   CUcontext ContextOf(CUcontext context);
+  // Tells the daemon which GPU `device` is; `chip` may be null. For the helper thread.
+  void ReportDevice(uint32_t device, const char* chip);
+  // The same, once for each device that has a context.
+  void ReportNewDevices();
 
  private:
   static constexpr int kMaxContexts = 64;
   SpinLock contexts_lock_;
   CUcontext contexts_[kMaxContexts] = {};
   int context_count_ = 0;
+  int contexts_seen_ = 0;          // contexts that ever were
+  int reported_contexts_ = 0;      // helper thread: value of contexts_seen_ at the last look
+  uint64_t reported_devices_ = 0;  // helper thread: bit per device
 };
 
 // Null until the process uses CUDA or NVTX, and in a forked child.

@@ -67,6 +67,7 @@ void Helper::Loop() {
     } else if (guest->released && guest->stream.TakeCupti()) {
       guest->released = false;
     }
+    guest->ReportNewDevices();
     guest->counters.Service(guest->AnyContext());
     if (now_ns >= next_flush_ns_ && guest->activity.any_kind_on()) {
       guest->activity.Flush(false);

@@ -255,8 +255,12 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       const auto event = Fixed<abi::WindowEvent>(payload);
       if (!event) break;
       process.stopped_ns += static_cast<int64_t>(event->stopped_ns);
-      if (event->level == static_cast<uint8_t>(abi::Level::kTrace)) {
-        process.windows.push_back({.number = event->iteration + process.number_offset,
+      const uint64_t number = event->iteration + process.number_offset;
+      if ((event->flags & abi::kWindowGivenUp) != 0) {
+        ++process.given_up_windows;
+        process.in_flight.erase(number);
+      } else if (event->level == static_cast<uint8_t>(abi::Level::kTrace)) {
+        process.windows.push_back({.number = number,
                                    .begin_ns = static_cast<int64_t>(event->begin_ns),
                                    .end_ns = static_cast<int64_t>(event->end_ns)});
       }
@@ -264,6 +268,15 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     }
     case abi::EventType::kTimePair:
       return;
+    case abi::EventType::kDevice: {
+      const auto event = Fixed<abi::DeviceEvent>(payload);
+      if (!event) break;
+      process.device = CleanText(TextAfter<abi::DeviceEvent>(payload, event->length));
+      process.chip = CleanText(std::string(event->chip, strnlen(event->chip, sizeof(event->chip))));
+      process.compute_capability = absl::StrCat(event->compute_major, ".", event->compute_minor);
+      ++generation_;
+      return;
+    }
     case abi::EventType::kConfig: {
       const auto event = Fixed<abi::ConfigEvent>(payload);
       if (!event) break;

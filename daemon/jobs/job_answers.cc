@@ -199,6 +199,10 @@ v1::Job Job::Describe(bool with_details) const {
     for (const auto& [number, feature] : process->features) *to.add_features() = feature;
     *to.mutable_losses() = process->losses;
     to.set_stopped_duration_ns(process->stopped_ns);
+    to.set_given_up_windows(process->given_up_windows);
+    to.set_device(process->device);
+    to.set_chip(process->chip);
+    to.set_compute_capability(process->compute_capability);
   }
   return job;
 }

@@ -48,6 +48,8 @@ struct Job::Process {
   v1::Losses losses;
   std::map<uint16_t, v1::Feature> features;
   int64_t stopped_ns = 0;
+  int64_t given_up_windows = 0;
+  std::string device, chip, compute_capability;  // of the last context
   uint8_t level = static_cast<uint8_t>(abi::Level::kLearn);
   uint64_t measurements_started = 0;
   absl::flat_hash_set<uint64_t> in_flight;  // job's numbers of iterations being measured

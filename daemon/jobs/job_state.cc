@@ -72,6 +72,10 @@ JobState Job::SaveState() const {
     *to.mutable_losses() = process->losses;
     for (const auto& [number, feature] : process->features) *to.add_features() = feature;
     to.set_stopped_duration_ns(process->stopped_ns);
+    to.set_given_up_windows(process->given_up_windows);
+    to.set_device(process->device);
+    to.set_chip(process->chip);
+    to.set_compute_capability(process->compute_capability);
     to.set_level(process->level);
     to.set_measurements_started(process->measurements_started);
     to.set_clock_kind(process->clock_kind);
@@ -120,6 +124,10 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
     }
   }
   process.stopped_ns = saved.stopped_duration_ns();
+  process.given_up_windows = saved.given_up_windows();
+  process.device = saved.device();
+  process.chip = saved.chip();
+  process.compute_capability = saved.compute_capability();
   process.level = static_cast<uint8_t>(saved.level());
   process.measurements_started = saved.measurements_started();
   process.clock_kind = saved.clock_kind();

@@ -161,6 +161,27 @@ TEST_F(InjectTest, TakesMarksOfTheProgramWithTwoLengths) {
   EXPECT_EQ(marks, 30);
 }
 
+TEST_F(InjectTest, TellsWhichGpuItIs) {
+  extra_ = {{"SWGPU_SET", "gpu.name=Test GPU,gpu.compute_major=8,gpu.compute_minor=6"}};
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "gpu__time_duration.sum");
+  AddEntry(&control, 100, 16, 2, 1);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=200", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  // First as the driver knows it, then, when counters are wanted, with its chip.
+  ASSERT_EQ(process().devices.size(), 2u);
+  for (const DeviceResult& device : process().devices) {
+    EXPECT_EQ(device.name, "Test GPU");
+    EXPECT_EQ(device.event.compute_major, 8);
+    EXPECT_EQ(device.event.compute_minor, 6);
+    EXPECT_GT(device.event.multiprocessors, 0u);
+    EXPECT_GT(device.event.memory_bytes, 0u);
+  }
+  EXPECT_STREQ(process().devices[0].event.chip, "");
+  EXPECT_STREQ(process().devices[1].event.chip, "GH100");
+}
+
 TEST_F(InjectTest, CollectsCountersOfWantedLengthsAndNoOthers) {
   abi::Control control = MarkControl(CopyRule(1));
   AddConfig(&control, 2, "gpu__time_duration.sum\ndram__bytes_read.sum\nsm__inst_executed.sum");

@@ -97,6 +97,9 @@ void PuppetProcess::OnEvent(uint64_t number, abi::EventType type,
     case abi::EventType::kConfig:
       configs.push_back({As<abi::ConfigEvent>(payload), TextBehind<abi::ConfigEvent>(payload)});
       break;
+    case abi::EventType::kDevice:
+      devices.push_back({As<abi::DeviceEvent>(payload), TextBehind<abi::DeviceEvent>(payload)});
+      break;
     case abi::EventType::kFeature: {
       const auto event = As<abi::FeatureEvent>(payload);
       features.push_back({static_cast<abi::Feature>(event.feature),

@@ -44,6 +44,11 @@ struct FeatureResult {
   std::string sentence;
 };
 
+struct DeviceResult {
+  abi::DeviceEvent event;
+  std::string name;
+};
+
 // What one profiled process sent.
 class PuppetProcess : public ingest::RingSink {
  public:
@@ -67,6 +72,7 @@ class PuppetProcess : public ingest::RingSink {
   std::vector<CountersResult> counters;
   std::vector<ConfigResult> configs;
   std::vector<FeatureResult> features;
+  std::vector<DeviceResult> devices;
   uint64_t calls_missing = 0;
   bool gone = false;
   ingest::RingStats stats;
