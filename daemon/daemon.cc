@@ -132,6 +132,17 @@ absl::StatusOr<jobs::Job*> Daemon::LoadJob(const JobRow& row) {
   if (const absl::Status status = job->Restore(*states, stored); !status.ok()) {
     spdlog::error("{}", std::string(status.message()));
   }
+  for (const ProcessRow& process : *processes) {
+    if (process.end_ns != 0 || !job->HasProcess(process.process_id)) continue;
+    for (const int64_t number : job->OpenTraces(process.process_id)) {
+      const auto trace = store_->ReadTrace(row.job_id, process.rank, number);
+      if (!trace.ok()) return trace.status();
+      for (const TraceSegmentRow& segment : *trace) {
+        if (segment.process_id != process.process_id) continue;
+        job->RestoreTrace(process.process_id, segment.records);
+      }
+    }
+  }
   return (jobs_[row.job_id] = std::move(job)).get();
 }
 
@@ -361,6 +372,30 @@ void Daemon::Commit() {
                                     }),
                      connections_.end());
   batch_cursors_.clear();
+  for (const auto& [id, job] : jobs_) GiveLogs(*job);
+}
+
+// A resumed run is laid beside what its earlier incarnations left in the store.
+void Daemon::GiveLogs(jobs::Job& job) {
+  constexpr int kPage = 10'000;
+  for (const jobs::Job::WantedLog& wanted : job.WantedLogs()) {
+    std::vector<jobs::KnownLengths> log(static_cast<size_t>(wanted.end - wanted.begin));
+    int64_t next = wanted.begin;
+    while (next < wanted.end) {
+      const auto rows = store_->ReadIterations(job.row().job_id, wanted.rank, next, kPage);
+      if (!rows.ok()) {
+        spdlog::warn("{}", std::string(rows.status().message()));
+        break;
+      }
+      if (rows->empty()) break;
+      for (const IterationRow& row : *rows) {
+        if (row.length_count == 0 || row.number >= wanted.end) continue;
+        log[static_cast<size_t>(row.number - wanted.begin)].emplace(row.length[0], row.length[1]);
+      }
+      next = rows->back().number + 1;
+    }
+    job.SetLog(wanted.process_id, wanted.begin, std::move(log));
+  }
 }
 
 void Daemon::AwaitCommit() {

@@ -89,6 +89,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   bool PollRings() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PublishControls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Commit();
+  void GiveLogs(jobs::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns when everything that is in memory now is in the store too, or after a second.
   void AwaitCommit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Prune();

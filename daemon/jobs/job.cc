@@ -13,8 +13,10 @@
 namespace seqpoint::jobs {
 namespace {
 
-constexpr size_t kMaxBufferedWork = 1 << 21;  // trace records that wait for their window's event
+constexpr size_t kMaxOpenWork = 1 << 21;   // trace records of an open window
+constexpr size_t kMaxStrayWork = 1 << 16;  // others, whose window may not have been heard of yet
 constexpr size_t kMaxWaiting = 4096;
+constexpr int64_t kMaxRepeated = 200'000;   // iterations that a resumed run may do again
 constexpr uint64_t kResultPatience = 1000;  // iterations
 constexpr int64_t kSumTolerance = 32;       // 1/32 of a length
 
@@ -104,13 +106,36 @@ void Job::AddProcess(const ProcessRow& row) {
   row_.end_ns = 0;
   row_.state = rule_ ? v1::JOB_STATE_MARKING : v1::JOB_STATE_LEARNING;
   process->learning = std::make_unique<Learning>();
-  // A new incarnation goes on counting where the job is.
-  process->learning->SetFirstNumber(next_number_);
+  // A new incarnation goes on counting where its rank was, until we know what it repeats. One that
+  // runs beside another of its rank is no resumed run.
+  process->first_number = NextNumber(row.rank);
+  process->learning->SetFirstNumber(process->first_number);
+  process->aligning = process->first_number > 0;
   if (rule_) process->learning->SetRule(rule_->rule);
   rows_.processes.push_back(row);
   processes_[row.process_id] = std::move(process);
   job_dirty_ = state_dirty_ = true;
   ++generation_;
+}
+
+int64_t Job::NextNumber(int32_t rank) const {
+  const auto it = next_number_.find(rank);
+  return it == next_number_.end() ? 0 : it->second;
+}
+
+bool Job::HasLivePredecessor(const Process& process) const {
+  return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    const Process& other = *entry.second;
+    return entry.first < process.row.process_id && other.row.rank == process.row.rank &&
+           other.alive() && other.iterations > 0;
+  });
+}
+
+bool Job::Speaks(const Process& process) const {
+  const bool lowest = std::all_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    return process.row.rank <= entry.second->row.rank;
+  });
+  return lowest && !HasLivePredecessor(process);
 }
 
 bool Job::live() const {
@@ -149,6 +174,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns) {
   }
   process.builder.Finish();
   Advance();
+  EndAlignment(process);
   rows_.processes.push_back(process.row);
   if (!live()) {
     row_.end_ns = now_ns;
@@ -205,7 +231,9 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       if (type == abi::EventType::kDecision) {
         if (const auto event = Fixed<abi::DecisionEvent>(payload); event && event->config_id != 0) {
           ++process.measurements_started;
-          process.in_flight.insert(event->iteration + process.number_offset);
+          if (event->config_id == abi::kConfigTrace) {
+            process.open_traces.insert(event->iteration + process.number_offset);
+          }
         }
       }
       if (process.learning) {
@@ -220,12 +248,11 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       process.stopped_ns += static_cast<int64_t>(event->stopped_ns);
       const uint64_t number = event->iteration + process.number_offset;
       const bool complete = event->status == abi::kCountersOk;
-      process.in_flight.erase(number);
       std::vector<double> values(event->count);
       std::memcpy(values.data(), payload.data() + sizeof(*event), event->count * sizeof(double));
       rows_.measurements.push_back({.job_id = row_.job_id,
                                     .rank = process.row.rank,
-                                    .number = static_cast<int64_t>(number),
+                                    .number = static_cast<int64_t>(number) - process.repeated,
                                     .incarnation = process.row.incarnation,
                                     .config_id = event->config_id,
                                     .complete = complete,
@@ -247,6 +274,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     case abi::EventType::kRule: {
       const auto event = Fixed<abi::RuleEvent>(payload);
       if (!event) break;
+      if (process.level == static_cast<uint8_t>(abi::Level::kTrace)) process.was_tracing = true;
       process.level = event->level;
       ++generation_;
       return;
@@ -258,7 +286,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       const uint64_t number = event->iteration + process.number_offset;
       if ((event->flags & abi::kWindowGivenUp) != 0) {
         ++process.given_up_windows;
-        process.in_flight.erase(number);
+        process.open_traces.erase(number);
       } else if (event->level == static_cast<uint8_t>(abi::Level::kTrace)) {
         process.windows.push_back({.number = number,
                                    .begin_ns = static_cast<int64_t>(event->begin_ns),
@@ -343,8 +371,8 @@ void Job::Advance() {
         ++generation_;
       }
     }
-    for (FinishedIteration& iteration : process->builder.TakeFinished()) {
-      OnFinished(*process, iteration);
+    for (const FinishedIteration& iteration : process->builder.TakeFinished()) {
+      Align(*process, iteration);
     }
     ResolveWindows(*process);
   }
@@ -363,16 +391,71 @@ void Job::OnRuleLearned(LearnedRule rule) {
   ++generation_;
 }
 
+std::vector<Job::WantedLog> Job::WantedLogs() const {
+  std::vector<WantedLog> wanted;
+  for (const auto& [id, process] : processes_) {
+    if (!process->aligning || process->aligner || HasLivePredecessor(*process)) continue;
+    const int64_t end = process->first_number;
+    wanted.push_back({id, process->row.rank, std::max<int64_t>(end - kMaxRepeated, 0), end});
+  }
+  return wanted;
+}
+
+void Job::SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> log) {
+  Process& process = *processes_.at(process_id);
+  if (!process.aligning) return;
+  process.aligner.emplace(begin, std::move(log));
+  for (const FinishedIteration& iteration : std::exchange(process.held, {})) {
+    Align(process, iteration);
+  }
+}
+
+void Job::Align(Process& process, const FinishedIteration& iteration) {
+  if (!process.aligning) return OnFinished(process, iteration);
+  state_dirty_ = true;
+  const uint64_t first = process.held.empty() ? iteration.number : process.held.back().number + 1;
+  process.held.push_back(iteration);
+  if (process.aligner) {
+    for (uint64_t lost = first; lost < iteration.number && !process.aligner->decided(); ++lost) {
+      process.aligner->Add(std::nullopt);
+    }
+    const uint32_t wanted = rule_ ? (1u << rule_->rule.length_count) - 1 : 0;
+    KnownLengths lengths;
+    if (wanted != 0 && (iteration.valid & wanted) == wanted) {
+      lengths.emplace(iteration.length[0], wanted > 1 ? iteration.length[1] : 0);
+    }
+    process.aligner->Add(lengths);
+  }
+  const bool decided = process.aligner && process.aligner->decided();
+  if (decided || process.held.size() >= ResumeAligner::kMaxIterations) EndAlignment(process);
+}
+
+void Job::EndAlignment(Process& process) {
+  if (!process.aligning) return;
+  process.aligning = false;
+  process.control_stale = true;
+  if (process.aligner && !process.held.empty()) {
+    if (const std::optional<int64_t> number = process.aligner->first_number()) {
+      process.repeated = static_cast<int64_t>(process.held.front().number) - *number;
+    }
+  }
+  process.aligner.reset();
+  for (const FinishedIteration& iteration : std::exchange(process.held, {})) {
+    OnFinished(process, iteration);
+  }
+}
+
 void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
-  const int64_t number = static_cast<int64_t>(iteration.number);
+  const int64_t number = static_cast<int64_t>(iteration.number) - process.repeated;
+  const bool redone = number < process.first_number;
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   const uint32_t wanted = (1u << dimensions) - 1;
   const bool known = (iteration.valid & wanted) == wanted;
-  next_number_ = std::max(next_number_, number + 1);
-  // Its result is lost: results come within a few iterations.
-  absl::erase_if(process.in_flight, [&](uint64_t started) {
-    return started + kResultPatience < static_cast<uint64_t>(number);
-  });
+  int64_t& next_number = next_number_[process.row.rank];
+  next_number = std::max(next_number, number + 1);
+  // A window whose event is lost: they come within a few iterations.
+  absl::erase_if(process.open_traces,
+                 [&](uint64_t started) { return started + kResultPatience < iteration.number; });
   ++process.iterations;
 
   IterationRow row{
@@ -383,35 +466,40 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
       .length_count = known ? dimensions : 0,
       .start_ns = iteration.start_ns,
       .duration_ns = iteration.duration_ns,
-      .level = process.learning || number < process.marked_from ? v1::LEVEL_LEARN : v1::LEVEL_MARK,
+      .level = process.learning || static_cast<int64_t>(iteration.number) < process.marked_from
+                   ? v1::LEVEL_LEARN
+                   : v1::LEVEL_MARK,
       .config_id = iteration.config_id,
       .boundary_ns = iteration.boundary_ns};
   if (iteration.config_id == abi::kConfigTrace) row.level = v1::LEVEL_TRACE;
   if (iteration.config_id > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
   if (iteration.distorted) row.flags |= kIterationDistorted;
-  for (int i = 0; i < dimensions; ++i) row.length[i] = iteration.length[i];
+  if (redone) row.flags |= kIterationRedone;
+  for (int i = 0; i < row.length_count; ++i) {
+    row.length[i] = iteration.length[i];
+    if (process.seen[i].insert(iteration.length[i]).second) row.flags |= kIterationFirst;
+  }
   rows_.iterations.push_back(row);
   ++generation_;
 
   other_batches_ += iteration.other_batches;
   other_duration_ns_ += iteration.other_duration_ns;
 
-  // One rank speaks for the job; the others are in the log.
-  if (process.row.rank != processes_.begin()->second->row.rank) return;
+  if (!Speaks(process)) return;
   IterationSample sample{.iteration = static_cast<uint64_t>(number),
                          .time_ns = iteration.duration_ns,
                          .distorted = iteration.distorted,
-                         .measured = iteration.config_id != 0};
+                         .measured = iteration.config_id != 0,
+                         .redone = redone};
   if (known && dimensions > 0) sample.key.first = iteration.length[0];
   if (known && dimensions > 1) sample.key.second = iteration.length[1];
   engine_.AddIteration(sample);
   engine_dirty_ = true;
   plan_stale_ = true;
-  if (known) {
+  if (known && !redone) {
     for (int i = 0; i < dimensions; ++i) ++observed_[i][iteration.length[i]];
   }
-  if (const auto it = process.waiting.find(static_cast<uint64_t>(number));
-      it != process.waiting.end()) {
+  if (const auto it = process.waiting.find(iteration.number); it != process.waiting.end()) {
     for (const WaitingMeasurement& measurement : it->second) {
       const std::vector<double> values(measurement.values().begin(), measurement.values().end());
       // A refusal (the length's first occurrence) is counted by the engine.
@@ -447,18 +535,30 @@ void Job::ResolveWindows(Process& process) {
   while (!process.windows.empty()) {
     const Process::Window window = process.windows.front();
     process.windows.pop_front();
+    process.open_traces.erase(window.number);
     std::vector<double> time_ns(kernels_.size()), launches(kernels_.size());
     TraceSegmentRow segment{.job_id = row_.job_id,
                             .rank = process.row.rank,
-                            .number = static_cast<int64_t>(window.number),
+                            .number = static_cast<int64_t>(window.number) - process.repeated,
                             .process_id = process.row.process_id};
-    std::deque<abi::DataRecord> later;
-    for (const abi::DataRecord& record : process.work) {
+    std::vector<abi::DataRecord> rest;
+    size_t rest_filed = 0;
+    bool any = false;
+    for (size_t i = 0; i < process.work.size(); ++i) {
+      const abi::DataRecord& record = process.work[i];
       // Every trace record has its start at the same place.
       const int64_t start_ns = static_cast<int64_t>(record.kernel.start_ns);
-      if (start_ns > window.end_ns) later.push_back(record);
-      if (start_ns < window.begin_ns || start_ns > window.end_ns) continue;
-      segment.records.append(reinterpret_cast<const char*>(&record), sizeof(record));
+      if (start_ns < window.begin_ns || start_ns > window.end_ns) {
+        if (start_ns > window.end_ns || process.tracing()) {
+          rest.push_back(record);
+          if (i < process.filed) ++rest_filed;
+        }
+        continue;
+      }
+      any = true;
+      if (i >= process.filed) {
+        segment.records.append(reinterpret_cast<const char*>(&record), sizeof(record));
+      }
       if (record.type != static_cast<uint16_t>(abi::DataType::kKernel)) continue;
       const uint32_t name_id = record.kernel.name_id;
       if (name_id >= process.names.size() || process.names[name_id].text.empty()) {
@@ -475,14 +575,57 @@ void Job::ResolveWindows(Process& process) {
           static_cast<double>(record.kernel.end_ns) - static_cast<double>(record.kernel.start_ns);
       launches[name.kernel] += 1;
     }
-    process.work = std::move(later);
-    process.in_flight.erase(window.number);
-    if (segment.records.empty()) continue;
-    rows_.trace_segments.push_back(std::move(segment));
+    process.work = std::move(rest);
+    process.filed = rest_filed;
+    if (!any) continue;
+    if (!segment.records.empty()) rows_.trace_segments.push_back(std::move(segment));
     OnMeasurement(process, window.number, kKernelTimeSet, std::move(time_ns));
     OnMeasurement(process, window.number, kKernelLaunchSet, std::move(launches));
   }
-  while (process.work.size() > kMaxBufferedWork) process.work.pop_front();
+}
+
+// Before a commit, which moves the ring's cursor past these records: what must not be lost goes
+// into the store. Of an open window it comes back after a restart; while everything is traced it is
+// kept under the iteration that was open when it arrived.
+void Job::FileTrace(Process& process) {
+  std::vector<abi::DataRecord>& work = process.work;
+  if (process.filed < work.size() && (process.tracing() || !process.open_traces.empty())) {
+    const int64_t number = process.open_traces.empty()
+                               ? process.builder.next_number()
+                               : static_cast<int64_t>(*process.open_traces.begin());
+    rows_.trace_segments.push_back(
+        {.job_id = row_.job_id,
+         .rank = process.row.rank,
+         .number = number - process.repeated,
+         .process_id = process.row.process_id,
+         .records = std::string(reinterpret_cast<const char*>(work.data() + process.filed),
+                                (work.size() - process.filed) * sizeof(abi::DataRecord))});
+    process.filed = work.size();
+  }
+  process.was_tracing = false;
+  const size_t limit = process.open_traces.empty() ? kMaxStrayWork : kMaxOpenWork;
+  if (work.size() <= 2 * limit) return;
+  const size_t surplus = work.size() - limit;
+  work.erase(work.begin(), work.begin() + static_cast<ptrdiff_t>(surplus));
+  process.filed -= std::min(process.filed, surplus);
+}
+
+std::vector<int64_t> Job::OpenTraces(int64_t process_id) const {
+  const Process& process = *processes_.at(process_id);
+  std::vector<int64_t> numbers;
+  for (const uint64_t number : process.open_traces) {
+    numbers.push_back(static_cast<int64_t>(number) - process.repeated);
+  }
+  return numbers;
+}
+
+void Job::RestoreTrace(int64_t process_id, std::string_view records) {
+  Process& process = *processes_.at(process_id);
+  const size_t count = records.size() / sizeof(abi::DataRecord);
+  const size_t before = process.work.size();
+  process.work.resize(before + count);
+  std::memcpy(process.work.data() + before, records.data(), count * sizeof(abi::DataRecord));
+  process.filed = process.work.size();
 }
 
 // ---------------------------------------------------------------------------------------- the plan
@@ -543,8 +686,8 @@ void Job::BuildControl(Process& process) {
     to.text_bytes = static_cast<uint32_t>(std::min(names.size(), sizeof(to.names)));
     std::memcpy(to.names, names.data(), to.text_bytes);
   }
-  // Only the rank that speaks for the job measures.
-  if (process.learning || process.row.rank != processes_.begin()->second->row.rank) return;
+  // Only the process that speaks for the job measures.
+  if (process.learning || process.aligning || !Speaks(process)) return;
   const bool two = rule_ && rule_->rule.length_count > 1;
   for (const PlanEntry& entry : plan_) {
     if (control.plan_count == abi::kMaxPlanEntries) break;

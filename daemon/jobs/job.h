@@ -35,6 +35,7 @@
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/length_scale.h"
+#include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/seqpoint/engine.h"
 #include "daemon/store/store.h"
@@ -44,7 +45,7 @@
 
 namespace seqpoint::jobs {
 
-inline constexpr int32_t kJobStateVersion = 1;
+inline constexpr int32_t kJobStateVersion = 2;
 
 // Statistic sets of the engine beside the counter configurations, whose set is their config id.
 inline constexpr uint32_t kKernelTimeSet = abi::kConfigTrace;
@@ -95,6 +96,20 @@ class Job {
   void OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload);
   void OnData(int64_t process_id, absl::Span<const abi::DataRecord> records);
   void OnLosses(int64_t process_id, const RingLosses& losses);
+  // What a new incarnation repeats is found in the log of the earlier ones. Asked after each
+  // commit: who waits for the lengths of its rank, which are those of the iterations [begin, end).
+  struct WantedLog {
+    int64_t process_id;
+    int32_t rank;
+    int64_t begin, end;
+  };
+  std::vector<WantedLog> WantedLogs() const;
+  void SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> log);
+
+  // After a restart: the iterations that were being traced, and the records that are stored of one.
+  std::vector<int64_t> OpenTraces(int64_t process_id) const;
+  void RestoreTrace(int64_t process_id, std::string_view records);
+
   // The ring is drained and the process is gone.
   void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns);
 
@@ -133,9 +148,18 @@ class Job {
   struct Process;
 
   void OnFinished(Process& process, const FinishedIteration& iteration);
+  // Holds the iteration back while it is not known whether it is a repetition.
+  void Align(Process& process, const FinishedIteration& iteration);
+  void EndAlignment(Process& process);
+  // A process of the same rank that started earlier, still runs and has had iterations.
+  bool HasLivePredecessor(const Process& process) const;
+  // One process speaks for the job; the others are in the log.
+  bool Speaks(const Process& process) const;
+  int64_t NextNumber(int32_t rank) const;
   void OnMeasurement(Process& process, uint64_t number, uint32_t set, std::vector<double> values);
   void OnRuleLearned(LearnedRule rule);
   void ResolveWindows(Process& process);
+  void FileTrace(Process& process);
   void MatchLengths();
   void FindFactors();
   void UpdatePlan();
@@ -183,7 +207,7 @@ class Job {
   bool swapped_ = false;  // the user's first length is the feature's second
   int64_t other_batches_ = 0;
   int64_t other_duration_ns_ = 0;
-  int64_t next_number_ = 0;  // of the next iteration of a new incarnation
+  std::map<int32_t, int64_t> next_number_;  // by rank, of the next iteration of an incarnation
   int64_t generation_ = 1;
   bool plan_stale_ = false;
   bool job_dirty_ = true;

@@ -6,16 +6,19 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/learning.h"
+#include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/store/store.h"
 #include "injection/abi/control.h"
@@ -40,10 +43,22 @@ struct Job::Process {
   std::vector<Name> names;             // by name id
   std::unique_ptr<Learning> learning;  // null once marking
   IterationBuilder builder;
-  int64_t number_offset = 0;  // job's number - the library's number
-  int64_t marked_from = 0;    // first iteration that did not run at level learn
-  absl::flat_hash_map<uint64_t, std::vector<WaitingMeasurement>> waiting;  // by job's number
-  std::deque<abi::DataRecord> work;  // trace records whose window is not known yet
+  int64_t number_offset = 0;  // our number - the library's number
+  int64_t first_number = 0;   // ours, of its first iteration
+  // Iterations that this incarnation did again: the job's number is ours less these.
+  int64_t repeated = 0;
+  // While it is not known what is repeated, iterations are held back.
+  bool aligning = false;
+  std::optional<ResumeAligner> aligner;  // once the log is there
+  std::vector<FinishedIteration> held;
+  absl::flat_hash_set<int64_t> seen[2];  // lengths
+  int64_t marked_from = 0;               // first iteration that did not run at level learn
+  absl::flat_hash_map<uint64_t, std::vector<WaitingMeasurement>> waiting;  // by our number
+  // Trace records whose window is not known yet; the first `filed` of them are in the store.
+  std::vector<abi::DataRecord> work;
+  size_t filed = 0;
+  absl::btree_set<uint64_t> open_traces;  // iterations that are being traced
+  bool was_tracing = false;               // since the last commit
   std::deque<Window> windows;
   v1::Losses losses;
   std::map<uint16_t, v1::Feature> features;
@@ -52,7 +67,6 @@ struct Job::Process {
   std::string device, chip, compute_capability;  // of the last context
   uint8_t level = static_cast<uint8_t>(abi::Level::kLearn);
   uint64_t measurements_started = 0;
-  absl::flat_hash_set<uint64_t> in_flight;  // job's numbers of iterations being measured
   uint64_t iterations = 0;
   uint32_t clock_kind = 0;
   std::string learn_log;  // call records since the last commit
@@ -60,6 +74,8 @@ struct Job::Process {
   bool control_stale = true;
 
   bool alive() const { return row.end_ns == 0; }
+  // Everything is traced, or was until a moment ago.
+  bool tracing() const { return was_tracing || level == static_cast<uint8_t>(abi::Level::kTrace); }
 };
 
 // Of abi::Feature, as the API spells it; empty for an unknown one.

@@ -1,4 +1,5 @@
 // What of a job lasts: rows for the store, and back.
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -18,6 +19,7 @@ constexpr char kEnginePart[] = "engine";
 
 void Job::TakeRows(WriteBatch& batch) {
   for (auto& [id, process] : processes_) {
+    FileTrace(*process);
     if (process->learn_log.empty()) continue;
     batch.trace_segments.push_back({.job_id = row_.job_id,
                                     .rank = process->row.rank,
@@ -80,6 +82,11 @@ JobState Job::SaveState() const {
     to.set_measurements_started(process->measurements_started);
     to.set_clock_kind(process->clock_kind);
     to.set_iterations(process->iterations);
+    to.set_first_number(process->first_number);
+    to.set_repeated(process->repeated);
+    to.set_aligning(process->aligning);
+    for (const FinishedIteration& iteration : process->held) Encode(iteration, to.add_held());
+    to.mutable_open_traces()->Add(process->open_traces.begin(), process->open_traces.end());
     if (process->learning) process->learning->SaveQueue(to.mutable_library_events());
   }
   for (const std::string& kernel : kernels_) state.add_kernels(kernel);
@@ -101,7 +108,7 @@ JobState Job::SaveState() const {
   state.set_horizon_applied(horizon_applied_);
   state.set_other_batches(other_batches_);
   state.set_other_duration_ns(other_duration_ns_);
-  state.set_next_number(next_number_);
+  for (const auto& [rank, number] : next_number_) (*state.mutable_next_number())[rank] = number;
   state.set_sentence(sentence_);
   state.set_rule_generation(rule_generation_);
   state.set_control_generation(control_generation_);
@@ -132,7 +139,11 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.measurements_started = saved.measurements_started();
   process.clock_kind = saved.clock_kind();
   process.iterations = saved.iterations();
-  if (process.learning) process.learning->LoadQueue(saved.library_events());
+  process.first_number = saved.first_number();
+  process.repeated = saved.repeated();
+  process.aligning = saved.aligning();
+  for (const FinishedState& iteration : saved.held()) process.held.push_back(Decode(iteration));
+  process.open_traces.insert(saved.open_traces().begin(), saved.open_traces().end());
 }
 
 void Job::SetName(Process& process, const NameRow& name) {
@@ -195,7 +206,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   swapped_ = state.swapped();
   other_batches_ = state.other_batches();
   other_duration_ns_ = state.other_duration_ns();
-  next_number_ = static_cast<int64_t>(state.next_number());
+  for (const auto& [rank, number] : state.next_number()) next_number_[rank] = number;
   sentence_ = state.sentence();
   rule_generation_ = state.rule_generation();
   control_generation_ = state.control_generation();
@@ -204,13 +215,19 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     const int64_t process_id = stored.row.process_id;
     Process& process = *(processes_[process_id] = std::make_unique<Process>(stored.row));
     process.learning = std::make_unique<Learning>();
-    process.learning->SetFirstNumber(next_number_);
-    if (rule_) process.learning->SetRule(rule_->rule);
     for (const NameRow& name : stored.names) SetName(process, name);
-    for (const ProcessState& saved : state.processes()) {
-      if (saved.process_id() == process_id) RestoreProcess(saved, process);
+    const auto saved = std::find_if(
+        state.processes().begin(), state.processes().end(),
+        [&](const ProcessState& candidate) { return candidate.process_id() == process_id; });
+    const bool found = saved != state.processes().end();
+    if (found) RestoreProcess(*saved, process);
+    for (int i = 0; i < 2; ++i) {
+      for (const auto& [length, count] : observed_[i]) process.seen[i].insert(length);
     }
     if (!process.learning) continue;
+    process.learning->SetFirstNumber(process.first_number);
+    if (rule_) process.learning->SetRule(rule_->rule);
+    if (found) process.learning->LoadQueue(saved->library_events());
     std::vector<abi::DataRecord> log(stored.learn_log.size() / sizeof(abi::DataRecord));
     std::memcpy(log.data(), stored.learn_log.data(), log.size() * sizeof(abi::DataRecord));
     OnData(process_id, log);

@@ -90,4 +90,36 @@ IterationBuilder::State DecodeBuilder(const BuilderState& from) {
   return to;
 }
 
+void Encode(const FinishedIteration& from, FinishedState* to) {
+  to->set_number(from.number);
+  for (const int64_t length : from.length) to->add_length(length);
+  to->set_valid(from.valid);
+  to->set_boundary_ns(from.boundary_ns);
+  to->set_start_ns(from.start_ns);
+  to->set_duration_ns(from.duration_ns);
+  to->set_config_id(from.config_id);
+  to->set_micro_steps(from.micro_steps);
+  to->set_distorted(from.distorted);
+  to->set_gpu_time(from.gpu_time);
+  to->set_other_batches(from.other_batches);
+  to->set_other_duration_ns(from.other_duration_ns);
+}
+
+FinishedIteration Decode(const FinishedState& from) {
+  FinishedIteration to;
+  to.number = from.number();
+  for (int i = 0; i < 2 && i < from.length_size(); ++i) to.length[i] = from.length(i);
+  to.valid = from.valid();
+  to.boundary_ns = from.boundary_ns();
+  to.start_ns = from.start_ns();
+  to.duration_ns = from.duration_ns();
+  to.config_id = static_cast<uint16_t>(from.config_id());
+  to.micro_steps = from.micro_steps();
+  to.distorted = from.distorted();
+  to.gpu_time = from.gpu_time();
+  to.other_batches = from.other_batches();
+  to.other_duration_ns = from.other_duration_ns();
+  return to;
+}
+
 }  // namespace seqpoint::jobs

@@ -1,4 +1,4 @@
-// IterationBuilder's state to and from its protobuf form, for the store.
+// Finished iterations and IterationBuilder's state, to and from its protobuf form, for the store.
 // Threading: free functions.
 #ifndef DAEMON_JOBS_STATE_CODEC_H_
 #define DAEMON_JOBS_STATE_CODEC_H_
@@ -10,6 +10,9 @@ namespace seqpoint::jobs {
 
 void EncodeBuilder(const IterationBuilder::State& from, BuilderState* to);
 IterationBuilder::State DecodeBuilder(const BuilderState& from);
+
+void Encode(const FinishedIteration& from, FinishedState* to);
+FinishedIteration Decode(const FinishedState& from);
 
 }  // namespace seqpoint::jobs
 

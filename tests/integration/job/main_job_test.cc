@@ -249,17 +249,56 @@ TEST_F(MainJob, SeveralRanksAreOneJob) {
   EXPECT_EQ(job.iterations(), 120);
 }
 
-TEST_F(MainJob, AResumedRunIsTheSameJob) {
+TEST_F(MainJob, AResumedRunGoesOnWhereItsOrderOfLengthsSays) {
+  StartDaemon();
+  const std::vector<std::string> options = {"--model", "transformer",      "--batch",
+                                            "32",      "--max-iterations", "1200"};
+  const pid_t pid = Train("job", options);
+  Api api(folder_ / "run" / "api.sock");
+  v1::GetJobRequest request;
+  request.set_job("job");
+  while (true) {
+    const auto reply = api.Call(&v1::Profiler::Stub::GetJob, request);
+    if (reply && reply->job().iterations() > 120) break;
+    ASSERT_EQ(kill(pid, 0), 0) << "ended before it could be killed";
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  kill(pid, SIGKILL);
+  Wait(pid);
+  const int64_t before = EndedJob("job").iterations();
+  ASSERT_LT(before, 1200);
+  std::vector<std::string> resumed = options;
+  resumed.insert(resumed.end(), {"--resume-at", "100"});
+  ASSERT_EQ(Wait(Train("job", resumed)), 0);
+  std::this_thread::sleep_for(milliseconds(500));
+  const v1::Job job = EndedJob("job");
+  const int64_t after = static_cast<int64_t>(TruthOf("job").iterations.size());
+  EXPECT_EQ(job.processes_size(), 2);
+  EXPECT_EQ(job.iterations(), 100 + after);
+  EXPECT_EQ(job.losses().redone_iterations(), before - 100);
+  std::set<int64_t> counted;
+  for (const v1::Iteration& iteration : IterationsOf("job")) {
+    EXPECT_EQ(iteration.redone(), iteration.incarnation() == 1 && iteration.number() < before);
+    if (iteration.redone()) continue;
+    EXPECT_TRUE(counted.insert(iteration.number()).second);
+  }
+  EXPECT_EQ(static_cast<int64_t>(counted.size()), 100 + after);
+}
+
+TEST_F(MainJob, ARunWithTheSameIdAndAnotherOrderGoesOnCounting) {
   StartDaemon();
   const std::vector<std::string> options = {"--model", "transformer",      "--batch",
                                             "32",      "--max-iterations", "100"};
   ASSERT_EQ(Wait(Train("job", options)), 0);
   EXPECT_EQ(EndedJob("job").iterations(), 100);
-  ASSERT_EQ(Wait(Train("job", options)), 0);
+  std::vector<std::string> other = options;
+  other.insert(other.end(), {"--seed", "77"});
+  ASSERT_EQ(Wait(Train("job", other)), 0);
   std::this_thread::sleep_for(milliseconds(500));
   const v1::Job job = EndedJob("job");
   EXPECT_EQ(job.processes_size(), 2);
   EXPECT_EQ(job.iterations(), 200);
+  EXPECT_EQ(job.losses().redone_iterations(), 0);
 }
 
 }  // namespace

@@ -1,0 +1,64 @@
+// ResumeAligner: where in the job does a new incarnation go on?
+//
+// A run that is started again from a checkpoint repeats the iterations since that checkpoint, and
+// nobody says so. But the data order is the same, so the lengths of its first iterations are found
+// again in the log of the earlier incarnations:
+//
+//   log            12 40 33  7 25 61 18 | killed here
+//   new                       7 25 61 18 90 ...      => its first iteration is number 3, again
+//
+// A place counts when so many lengths in a row would hardly agree by chance (expected number of
+// such places below 1 in 1,000, from how often each length occurs). Of several places (the same
+// order in each epoch) the last is taken: checkpoints are recent. Without a place the incarnation
+// goes on where the log ends.
+//
+// Threading: one thread. Ownership: keeps the log until it is destroyed.
+#ifndef DAEMON_JOBS_RESUME_ALIGNER_H_
+#define DAEMON_JOBS_RESUME_ALIGNER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace seqpoint::jobs {
+
+// One iteration's lengths; absent when they are not known.
+using KnownLengths = std::optional<std::pair<int64_t, int64_t>>;
+
+class ResumeAligner {
+ public:
+  // The lengths of the iterations [begin, begin + log.size()).
+  ResumeAligner(int64_t begin, std::vector<KnownLengths> log);
+
+  // The next iteration of the new incarnation.
+  void Add(const KnownLengths& lengths);
+
+  bool decided() const { return decided_; }
+  // Once decided: the number of the first iteration that was added; nothing: no repetition.
+  std::optional<int64_t> first_number() const { return first_number_; }
+
+  // After so many iterations it is decided, whatever they were.
+  static constexpr size_t kMaxIterations = 64;
+
+ private:
+  struct Place {
+    size_t index;  // in the log, of the first iteration, if it is here
+    double log_chance = 0;
+  };
+  void Decide(std::optional<int64_t> first_number);
+
+  int64_t begin_;
+  std::vector<KnownLengths> log_;
+  std::map<std::pair<int64_t, int64_t>, double> log_share_;  // of a length, among the known ones
+  std::vector<Place> places_;
+  size_t added_ = 0;
+  bool decided_ = false;
+  std::optional<int64_t> first_number_;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_RESUME_ALIGNER_H_
