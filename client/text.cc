@@ -120,6 +120,9 @@ std::string JobText(const v1::Job& job) {
     absl::StrAppend(&text, "overhead:  ", FormatShare(job.overhead().spent_share()),
                     " of the run's time, of ", FormatShare(job.overhead().budget_share()),
                     " allowed\n");
+    if (!job.overhead().sentence().empty()) {
+      absl::StrAppend(&text, "           ", job.overhead().sentence(), "\n");
+    }
   }
   if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
     absl::StrAppend(&text, "left out:  ", losses, "\n");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "daemon/jobs/job_process.h"
 #include "daemon/jobs/payload.h"
@@ -16,9 +17,10 @@ namespace {
 constexpr size_t kMaxOpenWork = 1 << 21;   // trace records of an open window
 constexpr size_t kMaxStrayWork = 1 << 16;  // others, whose window may not have been heard of yet
 constexpr size_t kMaxWaiting = 4096;
-constexpr int64_t kMaxRepeated = 200'000;   // iterations that a resumed run may do again
-constexpr uint64_t kResultPatience = 1000;  // iterations
-constexpr int64_t kSumTolerance = 32;       // 1/32 of a length
+constexpr int64_t kUnpricedMeasurements = 2;  // before the first has told its price
+constexpr int64_t kMaxRepeated = 200'000;     // iterations that a resumed run may do again
+constexpr uint64_t kResultPatience = 1000;    // iterations
+constexpr int64_t kSumTolerance = 32;         // 1/32 of a length
 
 // Text from a ring may hold anything; answers are UTF-8. What is not printable ASCII becomes '?':
 // names are mangled symbols, sentences are the library's own.
@@ -246,6 +248,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       const auto event = Fixed<abi::CountersEvent>(payload);
       if (!event || payload.size() < sizeof(*event) + event->count * sizeof(double)) break;
       process.stopped_ns += static_cast<int64_t>(event->stopped_ns);
+      ++process.stops;
       const uint64_t number = event->iteration + process.number_offset;
       const bool complete = event->status == abi::kCountersOk;
       std::vector<double> values(event->count);
@@ -284,6 +287,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       if (!event) break;
       process.stopped_ns += static_cast<int64_t>(event->stopped_ns);
       const uint64_t number = event->iteration + process.number_offset;
+      process.stops += static_cast<int64_t>(process.open_traces.count(number));
       if ((event->flags & abi::kWindowGivenUp) != 0) {
         ++process.given_up_windows;
         process.open_traces.erase(number);
@@ -644,6 +648,7 @@ PlanOptions Job::MakePlanOptions() const {
 void Job::UpdatePlan() {
   plan_stale_ = false;
   std::vector<PlanEntry> plan;
+  waits_ = "";
   if (!paused_ && !released_ && rule_) {
     // A measurement that failed is spent all the same: the cap is on iterations disturbed.
     PlanOptions options = MakePlanOptions();
@@ -653,10 +658,47 @@ void Job::UpdatePlan() {
     }
     options.in_flight = std::max(0, started - engine_.MakePlan(options).measured);
     plan = engine_.MakePlan(options).entries;
+    if (!plan.empty()) KeepWithinOverhead(plan);
   }
   if (SamePlan(plan, plan_)) return;
   plan_ = std::move(plan);
   for (auto& [id, process] : processes_) process->control_stale = true;
+}
+
+// A measurement stops the process for a moment. What the budget still pays for, at the price that
+// was measured so far, stays in the plan; its entries come in the order of their benefit.
+void Job::KeepWithinOverhead(std::vector<PlanEntry>& plan) {
+  int64_t stopped_ns = 0, stops = 0, started = 0;
+  for (const auto& [id, process] : processes_) {
+    stopped_ns += process->stopped_ns;
+    stops += process->stops;
+    started += static_cast<int64_t>(process->measurements_started);
+  }
+  const double budget = options_.overhead_budget_share;
+  int64_t affordable = budget > 0 ? kUnpricedMeasurements : 0;
+  if (stops > 0) {
+    const Projection& time = RecentTime();
+    const double run_ns = time.total ? time.total->value : time.so_far.value;
+    const double price_ns = std::max(1.0, static_cast<double>(stopped_ns) / stops);
+    affordable =
+        static_cast<int64_t>((budget * run_ns - static_cast<double>(stopped_ns)) / price_ns);
+  }
+  affordable -= std::max<int64_t>(0, started - stops);
+  bool trimmed = false;
+  for (PlanEntry& entry : plan) {
+    const int quota = static_cast<int>(std::clamp<int64_t>(affordable, 0, entry.quota));
+    trimmed |= quota < entry.quota;
+    affordable -= quota;
+    entry.quota = quota;
+  }
+  std::erase_if(plan, [](const PlanEntry& entry) { return entry.quota == 0; });
+  if (trimmed && stops > 0 && plan.empty()) {
+    waits_ = absl::StrFormat(
+        "measurements wait: one stops the process for %.2g ms, and the overhead budget is %.3g %% "
+        "of "
+        "the run's time (seqpoint control --overhead-budget)",
+        static_cast<double>(stopped_ns) / static_cast<double>(stops) / 1e6, 100 * budget);
+  }
 }
 
 abi::Level Job::WantedLevel(const Process& process) const {

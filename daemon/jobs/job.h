@@ -18,6 +18,7 @@
 #ifndef DAEMON_JOBS_JOB_H_
 #define DAEMON_JOBS_JOB_H_
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -163,7 +164,18 @@ class Job {
   void MatchLengths();
   void FindFactors();
   void UpdatePlan();
+  void KeepWithinOverhead(std::vector<PlanEntry>& plan);
   void BuildControl(Process& process);
+  // The projection of time and the SeqPoints in short, as of a moment ago: while the job lives they
+  // are made anew only so often that it takes a twentieth of the time.
+  struct Summary {
+    Projection time;
+    v1::SeqPointsSummary seqpoints;
+    int64_t generation = 0;  // of the job, when it was made
+    std::chrono::steady_clock::time_point next;
+  };
+  const Summary& RecentSummary() const;
+  const Projection& RecentTime() const { return RecentSummary().time; }
   abi::Level WantedLevel(const Process& process) const;
   int KernelIndex(const std::string& name);
   v1::Losses SumLosses() const;
@@ -193,6 +205,7 @@ class Job {
   uint32_t control_generation_ = 0;
   const counters::MetricSet* metric_set_;
   std::vector<PlanEntry> plan_;
+  std::string waits_;  // why measurements wait
   std::vector<std::string> kernels_;
   absl::flat_hash_map<std::string, int> kernel_index_;
   v1::Horizon horizon_;
@@ -209,6 +222,7 @@ class Job {
   int64_t other_duration_ns_ = 0;
   std::map<int32_t, int64_t> next_number_;  // by rank, of the next iteration of an incarnation
   int64_t generation_ = 1;
+  mutable Summary summary_;
   bool plan_stale_ = false;
   bool job_dirty_ = true;
   bool state_dirty_ = true;

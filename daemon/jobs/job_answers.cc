@@ -112,6 +112,27 @@ v1::Projection Job::ToProto(const Projection& projection, std::string_view metri
   return to;
 }
 
+const Job::Summary& Job::RecentSummary() const {
+  constexpr int kShare = 20;
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  if (summary_.generation == generation_ || (live() && begin < summary_.next)) return summary_;
+  summary_ = {.time = engine_.ProjectTime(0.95), .generation = generation_};
+  const Plan plan = engine_.MakePlan(MakePlanOptions());
+  for (const SeqPointInfo& point : engine_.SeqPoints(MakePlanOptions())) {
+    v1::SeqPointsSummary& summary = summary_.seqpoints;
+    summary.set_seqpoints(summary.seqpoints() + 1);
+    if (point.measured > 0 && point.measured >= point.wanted) {
+      summary.set_measured(summary.measured() + 1);
+    }
+  }
+  summary_.seqpoints.set_measurements(plan.measured);
+  summary_.seqpoints.set_measurements_wanted(plan.wanted);
+  const Clock::time_point end = Clock::now();
+  summary_.next = end + kShare * (end - begin);
+  return summary_;
+}
+
 v1::Job Job::Describe(bool with_details) const {
   v1::Job job;
   job.set_id(absl::StrCat(row_.job_id));
@@ -130,17 +151,8 @@ v1::Job Job::Describe(bool with_details) const {
   job.set_iterations_duration_ns(static_cast<int64_t>(totals.observed_time_ns));
   *job.mutable_losses() = SumLosses();
   if (totals.iterations > 0) {
-    *job.mutable_time() = ToProto(engine_.ProjectTime(0.95), "time", "ns");
-    const Plan plan = engine_.MakePlan(MakePlanOptions());
-    v1::SeqPointsSummary& summary = *job.mutable_seqpoints();
-    for (const SeqPointInfo& point : engine_.SeqPoints(MakePlanOptions())) {
-      summary.set_seqpoints(summary.seqpoints() + 1);
-      if (point.measured > 0 && point.measured >= point.wanted) {
-        summary.set_measured(summary.measured() + 1);
-      }
-    }
-    summary.set_measurements(plan.measured);
-    summary.set_measurements_wanted(plan.wanted);
+    *job.mutable_time() = ToProto(RecentTime(), "time", "ns");
+    *job.mutable_seqpoints() = RecentSummary().seqpoints;
   }
   if (other_batches_ > 0) {
     v1::PhaseSummary& phase = *job.add_phases();
@@ -168,6 +180,7 @@ v1::Job Job::Describe(bool with_details) const {
   }
   job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);
   job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
+  job.mutable_overhead()->set_sentence(waits_);
   if (totals.observed_time_ns > 0) {
     job.mutable_overhead()->set_spent_share(static_cast<double>(stopped_ns) /
                                             totals.observed_time_ns);

@@ -67,6 +67,7 @@ struct Job::Process {
   std::string device, chip, compute_capability;  // of the last context
   uint8_t level = static_cast<uint8_t>(abi::Level::kLearn);
   uint64_t measurements_started = 0;
+  int64_t stops = 0;  // measurements that are over
   uint64_t iterations = 0;
   uint32_t clock_kind = 0;
   std::string learn_log;  // call records since the last commit

@@ -82,6 +82,7 @@ JobState Job::SaveState() const {
     to.set_measurements_started(process->measurements_started);
     to.set_clock_kind(process->clock_kind);
     to.set_iterations(process->iterations);
+    to.set_stops(process->stops);
     to.set_first_number(process->first_number);
     to.set_repeated(process->repeated);
     to.set_aligning(process->aligning);
@@ -139,6 +140,7 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.measurements_started = saved.measurements_started();
   process.clock_kind = saved.clock_kind();
   process.iterations = saved.iterations();
+  process.stops = saved.stops();
   process.first_number = saved.first_number();
   process.repeated = saved.repeated();
   process.aligning = saved.aligning();
