@@ -124,7 +124,7 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
   if (synchronize && driver_->CtxSynchronize != nullptr && ((on & ~kinds) != 0 || kernels_change)) {
     driver_->CtxSynchronize();
   }
-  if ((on & ~kinds) != 0) cupti_->ActivityFlushAll(0);
+  if ((on & ~kinds) != 0) FlushNow(0);
   for (const KindOf& entry : kKindTable) {
     if ((on & ~kinds & entry.bit) != 0) Disable(entry.bit);
     if ((kinds & ~on & entry.bit) == 0) continue;
@@ -143,12 +143,30 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
 void Activity::Flush(bool forced) {
   if (!ready()) return;
   InsideScope inside;
-  cupti_->ActivityFlushAll(forced ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
+  FlushNow(forced ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
 }
 
-void Activity::CheckForTheft(uint64_t awaited) {
+void Activity::FlushNow(uint32_t flag) {
+  const uint32_t result = cupti_->ActivityFlushAll(flag);
+  if (result == CUPTI_SUCCESS || !ready()) return;
+  features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
+                    "cuptiActivityFlushAll gave %u (%s): GPU times come late or never", result,
+                    cupti_->ResultName(result));
+}
+
+void Activity::Check(uint64_t awaited) {
   constexpr int kStarvedChecks = 3;
   const uint64_t decoded = decoded_.load(std::memory_order_relaxed);
+  const uint64_t kernels = kernels_.load(std::memory_order_relaxed);
+  const uint64_t untimed = untimed_kernels_.load(std::memory_order_relaxed);
+  if (2 * (untimed - checked_untimed_) > kernels - checked_kernels_) {
+    features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
+                      "CUPTI delivers kernels without times; it does so from CUDA 12.6 to 13.0 "
+                      "when another profiler (torch.profiler) sets its clock: stop that profiler, "
+                      "or use a later CUDA");
+  }
+  checked_kernels_ = kernels;
+  checked_untimed_ = untimed;
   const bool starved = any_kind_on() && awaited > checked_awaited_ && decoded == checked_decoded_;
   starved_checks_ = starved ? starved_checks_ + 1 : 0;
   checked_awaited_ = awaited;
@@ -230,7 +248,11 @@ void Activity::Decode(const CUpti_Activity* record) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const Kernel* in = reinterpret_cast<const Kernel*>(record);
-      if (!Valid(in->start, in->end)) return;
+      kernels_.fetch_add(1, std::memory_order_relaxed);
+      if (!Valid(in->start, in->end)) {
+        untimed_kernels_.fetch_add(1, std::memory_order_relaxed);
+        return;
+      }
       abi::KernelRecord& out = data.kernel;
       out.type = static_cast<uint16_t>(DataType::kKernel);
       out.device = static_cast<uint16_t>(in->deviceId);

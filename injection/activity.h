@@ -53,10 +53,11 @@ class Activity {
   bool SetKinds(uint32_t kinds, bool synchronize);
   // Hands over what is complete (`forced`: everything).
   void Flush(bool forced);
-  // Called every second with the number of events so far whose records are awaited: when such
+  // Called every second with the number of events so far whose records are awaited. When such
   // events keep coming and records do not, another tool has registered its own buffers (the last
-  // one wins), and that is reported.
-  void CheckForTheft(uint64_t awaited);
+  // one wins); when most kernels have no times, another tool has set CUPTI's clock. Both are
+  // reported.
+  void Check(uint64_t awaited);
   // CUPTI is gone: nothing is called any more.
   void GiveUp();
   bool any_kind_on() const { return kinds_.load(std::memory_order_relaxed) != 0; }
@@ -69,6 +70,7 @@ class Activity {
   void Complete(uint8_t* buffer, size_t valid_bytes);
   void Decode(const CUpti_Activity* record);
   bool Valid(uint64_t start_ns, uint64_t end_ns);
+  void FlushNow(uint32_t flag);
   uint32_t Enable(uint32_t kind);
   void Disable(uint32_t kind);
 
@@ -83,7 +85,11 @@ class Activity {
   std::atomic<uint32_t> kinds_{0};
   std::atomic<bool> ready_{false};
   std::atomic<uint64_t> decoded_{0};  // records
+  std::atomic<uint64_t> kernels_{0};
+  std::atomic<uint64_t> untimed_kernels_{0};
   uint64_t checked_decoded_ = 0;
+  uint64_t checked_kernels_ = 0;
+  uint64_t checked_untimed_ = 0;
   uint64_t checked_awaited_ = 0;
   int starved_checks_ = 0;
 };

@@ -338,7 +338,15 @@ bool Callbacks::Subscribe() {
   }
   g_guest->names.ForgetAddresses();  // modules may have gone while nobody watched
   for (const CUpti_CallbackId id : kResources) {
-    cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id);
+    const uint32_t enabled = cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id);
+    // Without news of contexts nothing else works; an id that only this CUPTI lacks is no loss.
+    if (enabled == CUPTI_SUCCESS || id != CUPTI_CBID_RESOURCE_CONTEXT_CREATED) continue;
+    features_->Report(abi::Feature::kCallbacks, abi::FeatureState::kFailed, enabled,
+                      "cuptiEnableCallback gave %u (%s): the program's calls are not seen; its "
+                      "iterations can be found by NVTX ranges or marks only",
+                      enabled, cupti_->ResultName(enabled));
+    Unsubscribe();
+    return false;
   }
   cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);
   enabled_ops_ = 0;

@@ -119,9 +119,7 @@ uint32_t Counters::Open(CUcontext context, uint16_t config_id) {
   if (active_ != nullptr && context != nullptr) result = EnableFor(context);
   if (result == CUPTI_SUCCESS) result = StartRange(active_);
   if (result == CUPTI_SUCCESS) return 0;
-  if (++failures_ >= kMaxFailures || result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) {
-    unavailable_.store(true, std::memory_order_relaxed);
-  }
+  CountFailure(result);
   Disable();
   active_ = nullptr;
   state_.store(State::kIdle, std::memory_order_release);
@@ -212,10 +210,24 @@ uint32_t Counters::Close() {
   stop.structSize = CUpti_RangeProfiler_Stop_Params_STRUCT_SIZE;
   stop.pRangeProfilerObject = object_;
   const uint32_t stopped = cupti_->RangeProfilerStop(&stop);
+  uint32_t result = 0;
+  if (popped != CUPTI_SUCCESS) {
+    result = Fail("cuptiRangeProfilerPopRange", popped);
+  } else if (stopped != CUPTI_SUCCESS) {
+    result = Fail("cuptiRangeProfilerStop", stopped);
+  }
+  if (result != 0) {
+    Disable();  // the next range begins with a profiler that is not half open
+    CountFailure(result);
+  }
   state_.store(State::kClosed, std::memory_order_release);
-  if (popped != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerPopRange", popped);
-  if (stopped != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerStop", stopped);
-  return 0;
+  return result;
+}
+
+void Counters::CountFailure(uint32_t result) {
+  if (++failures_ >= kMaxFailures || result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) {
+    unavailable_.store(true, std::memory_order_relaxed);
+  }
 }
 
 void Counters::Decode(const Measured& measured) {
@@ -293,7 +305,7 @@ void Counters::DecodeNow() {
   if (result != CUPTI_SUCCESS) {
     status = Fail("cuptiRangeProfilerDecodeData", result);
   } else if (decode.numOfRangeDropped != 0) {
-    status = abi::kCountersRangeDropped;
+    status = RangeLost();
   }
   if (status == abi::kCountersOk) {
     CUpti_RangeProfiler_GetCounterDataInfo_Params info = {};
@@ -304,7 +316,7 @@ void Counters::DecodeNow() {
     if (result != CUPTI_SUCCESS) {
       status = Fail("cuptiRangeProfilerGetCounterDataInfo", result);
     } else if (info.numTotalRanges != 1) {
-      status = abi::kCountersRangeDropped;
+      status = RangeLost();
     }
   }
   if (status == abi::kCountersOk) {
@@ -330,9 +342,18 @@ void Counters::DecodeNow() {
   event.stopped_ns = measured_.stopped_ns;
   ring_->WriteEvent(abi::EventType::kCounters, &event, sizeof(event), values,
                     event.count * sizeof(double));
-  failures_ = status == abi::kCountersOk ? 0 : failures_ + 1;
-  if (failures_ >= kMaxFailures) unavailable_.store(true, std::memory_order_relaxed);
+  if (status == abi::kCountersOk) {
+    failures_ = 0;
+  } else {
+    CountFailure(status);
+  }
   active_ = nullptr;
+}
+
+uint32_t Counters::RangeLost() {
+  features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+                    "CUPTI lost the range of a measured iteration; its counters are missing");
+  return abi::kCountersRangeDropped;
 }
 
 void Counters::PrepareConfigs(CUcontext context, const abi::MetricConfig wanted[abi::kMaxConfigs]) {
@@ -353,8 +374,13 @@ void Counters::PrepareConfigs(CUcontext context, const abi::MetricConfig wanted[
     if (target_ready_) {
       PrepareConfig(config);
     } else {
-      const abi::ConfigEvent event = {wanted[i].config_id, 0, target, 0, 0};
-      ring_->WriteEvent(abi::EventType::kConfig, &event, sizeof(event));
+      Text<128> sentence;
+      sentence.Append("no counters can be collected (%s); the feature \"counters\" says why",
+                      cupti_->ResultName(target));
+      const abi::ConfigEvent event = {wanted[i].config_id, 0, target,
+                                      static_cast<uint32_t>(sentence.size()), 0};
+      ring_->WriteEvent(abi::EventType::kConfig, &event, sizeof(event), sentence.c_str(),
+                        sentence.size());
     }
   }
 }

@@ -97,6 +97,8 @@ class Counters {
   uint32_t StartRange(Config* config);
   void Disable();
   uint32_t Fail(const char* what, uint32_t result);
+  uint32_t RangeLost();
+  void CountFailure(uint32_t result);
   Config* Find(uint16_t config_id);
 
   const Cupti* cupti_ = nullptr;

@@ -75,7 +75,7 @@ void Helper::Loop() {
     }
     if (now_ns >= next_clock_ns_) {
       guest->clock.Check();
-      guest->activity.CheckForTheft(guest->stream.clocked());
+      guest->activity.Check(guest->stream.clocked());
       if (guest->names.overflows() != 0) {
         guest->features.Report(abi::Feature::kMatcher, abi::FeatureState::kFailed, 0,
                                "more than %u different names: later ones are recorded without a "

@@ -81,6 +81,10 @@ constexpr Key kKeys[] = {
     {"cupti.fatal_after", &Config::cupti_fatal_after},
     {"cupti.range_limit", &Config::cupti_range_limit},
     {"cupti.fork_hang", &Config::cupti_fork_hang},
+    {"cupti.drop_ranges", &Config::cupti_drop_ranges},
+    {"cupti.fail", &Config::cupti_fail},
+    {"cupti.fail_result", &Config::cupti_fail_result},
+    {"cupti.fail_after", &Config::cupti_fail_after},
 };
 
 std::string Trim(const std::string& s) {

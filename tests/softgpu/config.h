@@ -74,6 +74,10 @@ struct Config {
   uint64_t cupti_fatal_after = 0;
   uint64_t cupti_range_limit = 2000;
   bool cupti_fork_hang = false;
+  bool cupti_drop_ranges = false;
+  std::string cupti_fail;
+  uint64_t cupti_fail_result = 999;
+  uint64_t cupti_fail_after = 0;
 
   std::string truth_file;  // SWGPU_TRUTH
 

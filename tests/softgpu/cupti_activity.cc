@@ -560,15 +560,20 @@ extern "C" {
 
 CUptiResult CUPTIAPI cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
                                                     CUpti_BuffersCallbackCompleteFunc complete) {
+  SWGPU_MAY_FAIL();
   if (request == nullptr || complete == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   if (GetState() == nullptr) return CUPTI_SUCCESS;  // so does the real one without a driver
   Buffers::Get().Register(request, complete);
   return CUPTI_SUCCESS;
 }
 
-CUptiResult CUPTIAPI cuptiActivityEnable(CUpti_ActivityKind kind) { return ChangeKind(kind, true); }
+CUptiResult CUPTIAPI cuptiActivityEnable(CUpti_ActivityKind kind) {
+  SWGPU_MAY_FAIL();
+  return ChangeKind(kind, true);
+}
 
 CUptiResult CUPTIAPI cuptiActivityDisable(CUpti_ActivityKind kind) {
+  SWGPU_MAY_FAIL();
   return ChangeKind(kind, false);
 }
 
@@ -602,10 +607,12 @@ CUptiResult CUPTIAPI cuptiActivityEnableRuntimeApi(CUpti_CallbackId cbid, uint8_
 }
 
 CUptiResult CUPTIAPI cuptiActivityEnableDriverApi(CUpti_CallbackId cbid, uint8_t enable) {
+  SWGPU_MAY_FAIL();
   return FilterApi(kDriver, cbid, CUPTI_DRIVER_TRACE_CBID_SIZE, enable != 0);
 }
 
 CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flag) {
+  SWGPU_MAY_FAIL();
   CuptiState* state = GetState();
   if (state == nullptr) return CUPTI_ERROR_UNKNOWN;
   if (state->forked) {
@@ -624,6 +631,7 @@ CUptiResult CUPTIAPI cuptiActivityFlushPeriod(uint32_t) {
 
 CUptiResult CUPTIAPI cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid_bytes,
                                                 CUpti_Activity** record) {
+  SWGPU_MAY_FAIL();
   if (buffer == nullptr || record == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   CuptiState* state = GetState();
   const uint64_t version = state == nullptr ? CUPTI_API_VERSION : state->config->cupti_version;
@@ -640,6 +648,7 @@ CUptiResult CUPTIAPI cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid_by
 }
 
 CUptiResult CUPTIAPI cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, size_t* dropped) {
+  SWGPU_MAY_FAIL();
   if (dropped == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   *dropped = GetState() == nullptr ? 0 : Buffers::Get().TakeDropped();
   return CUPTI_SUCCESS;
@@ -709,6 +718,7 @@ CUptiResult CUPTIAPI cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrela
 }
 
 CUptiResult CUPTIAPI cuptiSetThreadIdType(CUpti_ActivityThreadIdType type) {
+  SWGPU_MAY_FAIL();
   CuptiState* state = GetState();
   if (state == nullptr) return CUPTI_ERROR_UNKNOWN;
   if (type >= CUPTI_ACTIVITY_THREAD_ID_TYPE_SIZE) return CUPTI_ERROR_INVALID_PARAMETER;
@@ -732,6 +742,7 @@ CUptiResult CUPTIAPI cuptiGetContextId(CUcontext context, uint32_t* id) {
 }
 
 CUptiResult CUPTIAPI cuptiGetDeviceId(CUcontext context, uint32_t* id) {
+  SWGPU_MAY_FAIL();
   if (GetState() == nullptr) return CUPTI_ERROR_UNKNOWN;
   int device = GetState()->hooks->context_device(context);
   if (device < 0) return CUPTI_ERROR_INVALID_CONTEXT;

@@ -237,6 +237,15 @@ CuptiState* GetState() {
   return state;
 }
 
+CUptiResult PlayedFailure(const char* function) {
+  if (GetState() == nullptr) return CUPTI_SUCCESS;
+  const Config& config = *GetState()->config;
+  if (config.cupti_fail.empty() || config.cupti_fail != function) return CUPTI_SUCCESS;
+  static std::atomic<uint64_t> calls{0};
+  if (calls.fetch_add(1) < config.cupti_fail_after) return CUPTI_SUCCESS;
+  return static_cast<CUptiResult>(config.cupti_fail_result);
+}
+
 void UpdateInterest(CuptiState* state) {
   Hooks* hooks = state->hooks;
   bool armed = false;
@@ -280,6 +289,7 @@ CUptiResult CUPTIAPI cuptiGetVersion(uint32_t* version) {
 }
 
 CUptiResult CUPTIAPI cuptiGetTimestamp(uint64_t* timestamp) {
+  SWGPU_MAY_FAIL();
   if (timestamp == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   CuptiState* state = GetState();
   *timestamp = state == nullptr ? RealtimeNs() : state->NowNs();
@@ -299,16 +309,19 @@ CUptiResult CUPTIAPI cuptiSupportedDomains(size_t* count, CUpti_DomainTable* tab
 
 CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc callback,
                                     void* userdata) {
+  SWGPU_MAY_FAIL();
   return Subscribe(subscriber, callback, userdata, nullptr);
 }
 
 CUptiResult CUPTIAPI cuptiSubscribe_v2(CUpti_SubscriberHandle* subscriber,
                                        CUpti_CallbackFunc callback, void* userdata,
                                        CUpti_SubscriberParams* params) {
+  SWGPU_MAY_FAIL();
   return Subscribe(subscriber, callback, userdata, params);
 }
 
 CUptiResult CUPTIAPI cuptiUnsubscribe(CUpti_SubscriberHandle handle) {
+  SWGPU_MAY_FAIL();
   CuptiState* state = GetState();
   if (CUptiResult r = CheckSubscriber(state, handle); r != CUPTI_SUCCESS) return r;
   std::lock_guard lock(state->mutex);
@@ -326,6 +339,7 @@ CUptiResult CUPTIAPI cuptiUnsubscribe(CUpti_SubscriberHandle handle) {
 
 CUptiResult CUPTIAPI cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle handle,
                                          CUpti_CallbackDomain domain, CUpti_CallbackId cbid) {
+  SWGPU_MAY_FAIL();
   CuptiState* state = GetState();
   if (CUptiResult r = CheckSubscriber(state, handle); r != CUPTI_SUCCESS) return r;
   if (!KnownDomain(state, domain) || cbid == 0 || cbid >= LastCallbackId(domain)) {

@@ -231,6 +231,7 @@ void Collect(RangeProfiler* profiler, uint32_t pass, std::string name, const Cou
 extern "C" {
 
 CUptiResult CUPTIAPI cuptiProfilerInitialize(CUpti_Profiler_Initialize_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Initialize_Params_STRUCT_SIZE);
   CuptiState* state = GetState();
   if (state == nullptr || state->failed) return CUPTI_ERROR_UNKNOWN;
@@ -248,6 +249,7 @@ CUptiResult CUPTIAPI cuptiProfilerDeInitialize(CUpti_Profiler_DeInitialize_Param
 }
 
 CUptiResult CUPTIAPI cuptiProfilerDeviceSupported(CUpti_Profiler_DeviceSupported_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_DeviceSupported_Params_STRUCT_SIZE);
   CuptiState* state = GetState();
   if (state == nullptr) return CUPTI_ERROR_UNKNOWN;
@@ -262,6 +264,7 @@ CUptiResult CUPTIAPI cuptiProfilerDeviceSupported(CUpti_Profiler_DeviceSupported
 }
 
 CUptiResult CUPTIAPI cuptiDeviceGetChipName(CUpti_Device_GetChipName_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Device_GetChipName_Params_STRUCT_SIZE);
   CuptiState* state = GetState();
   if (state == nullptr) return CUPTI_ERROR_UNKNOWN;
@@ -272,6 +275,7 @@ CUptiResult CUPTIAPI cuptiDeviceGetChipName(CUpti_Device_GetChipName_Params* par
 
 CUptiResult CUPTIAPI
 cuptiProfilerGetCounterAvailability(CUpti_Profiler_GetCounterAvailability_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE);
   CuptiState* state = GetState();
   if (state == nullptr) return CUPTI_ERROR_UNKNOWN;
@@ -291,6 +295,7 @@ cuptiProfilerGetCounterAvailability(CUpti_Profiler_GetCounterAvailability_Params
 // --- Target side ---------------------------------------------------------------------------------
 
 CUptiResult CUPTIAPI cuptiRangeProfilerEnable(CUpti_RangeProfiler_Enable_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_Enable_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   if (g_initialized == 0) {
@@ -313,6 +318,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerEnable(CUpti_RangeProfiler_Enable_Params*
 }
 
 CUptiResult CUPTIAPI cuptiRangeProfilerDisable(CUpti_RangeProfiler_Disable_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_Disable_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
@@ -324,6 +330,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerDisable(CUpti_RangeProfiler_Disable_Param
 }
 
 CUptiResult CUPTIAPI cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_SetConfig_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
@@ -374,6 +381,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_P
 }
 
 CUptiResult CUPTIAPI cuptiRangeProfilerStart(CUpti_RangeProfiler_Start_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_Start_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
@@ -397,6 +405,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerStart(CUpti_RangeProfiler_Start_Params* p
 }
 
 CUptiResult CUPTIAPI cuptiRangeProfilerStop(CUpti_RangeProfiler_Stop_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_Stop_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
@@ -430,6 +439,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerStop(CUpti_RangeProfiler_Stop_Params* par
 }
 
 CUptiResult CUPTIAPI cuptiRangeProfilerPushRange(CUpti_RangeProfiler_PushRange_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_PushRange_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
@@ -451,6 +461,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerPushRange(CUpti_RangeProfiler_PushRange_P
 }
 
 CUptiResult CUPTIAPI cuptiRangeProfilerPopRange(CUpti_RangeProfiler_PopRange_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_PopRange_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
@@ -474,6 +485,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerPopRange(CUpti_RangeProfiler_PopRange_Par
 }
 
 CUptiResult CUPTIAPI cuptiRangeProfilerDecodeData(CUpti_RangeProfiler_DecodeData_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_DecodeData_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
@@ -489,7 +501,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerDecodeData(CUpti_RangeProfiler_DecodeData
     if (range.pass == 0) {
       index = image.header->ranges;
       if (range.ordinal == 0) first = index;
-      if (index == image.header->max_ranges) {
+      if (index == image.header->max_ranges || GetState()->config->cupti_drop_ranges) {
         ++dropped;
         continue;
       }
@@ -519,6 +531,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerDecodeData(CUpti_RangeProfiler_DecodeData
 
 CUptiResult CUPTIAPI
 cuptiRangeProfilerGetCounterDataSize(CUpti_RangeProfiler_GetCounterDataSize_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_GetCounterDataSize_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
@@ -537,6 +550,7 @@ cuptiRangeProfilerGetCounterDataSize(CUpti_RangeProfiler_GetCounterDataSize_Para
 
 CUptiResult CUPTIAPI cuptiRangeProfilerCounterDataImageInitialize(
     CUpti_RangeProfiler_CounterDataImage_Initialize_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_CounterDataImage_Initialize_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
@@ -565,6 +579,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerCounterDataImageInitialize(
 
 CUptiResult CUPTIAPI
 cuptiRangeProfilerGetCounterDataInfo(CUpti_RangeProfiler_GetCounterDataInfo_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_GetCounterDataInfo_Params_STRUCT_SIZE);
   CounterData image;
   if (!image.Open(params->pCounterDataImage, params->counterDataImageSize)) {
@@ -597,6 +612,7 @@ cuptiProfilerHostGetSupportedChips(CUpti_Profiler_Host_GetSupportedChips_Params*
 }
 
 CUptiResult CUPTIAPI cuptiProfilerHostInitialize(CUpti_Profiler_Host_Initialize_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE);
   if (params->pChipName == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   if (params->profilerType != CUPTI_PROFILER_TYPE_RANGE_PROFILER) return CUPTI_ERROR_NOT_SUPPORTED;
@@ -609,6 +625,7 @@ CUptiResult CUPTIAPI cuptiProfilerHostInitialize(CUpti_Profiler_Host_Initialize_
 
 CUptiResult CUPTIAPI
 cuptiProfilerHostDeinitialize(CUpti_Profiler_Host_Deinitialize_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_Deinitialize_Params_STRUCT_SIZE);
   delete Host(params->pHostObject);
   params->pHostObject = nullptr;
@@ -662,6 +679,7 @@ cuptiProfilerHostGetMetricProperties(CUpti_Profiler_Host_GetMetricProperties_Par
 
 CUptiResult CUPTIAPI
 cuptiProfilerHostConfigAddMetrics(CUpti_Profiler_Host_ConfigAddMetrics_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_ConfigAddMetrics_Params_STRUCT_SIZE);
   HostObject* host = Host(params->pHostObject);
   if (host == nullptr || params->ppMetricNames == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
@@ -693,6 +711,7 @@ cuptiProfilerHostConfigAddMetrics(CUpti_Profiler_Host_ConfigAddMetrics_Params* p
 
 CUptiResult CUPTIAPI
 cuptiProfilerHostGetConfigImageSize(CUpti_Profiler_Host_GetConfigImageSize_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_GetConfigImageSize_Params_STRUCT_SIZE);
   HostObject* host = Host(params->pHostObject);
   if (host == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
@@ -703,6 +722,7 @@ cuptiProfilerHostGetConfigImageSize(CUpti_Profiler_Host_GetConfigImageSize_Param
 
 CUptiResult CUPTIAPI
 cuptiProfilerHostGetConfigImage(CUpti_Profiler_Host_GetConfigImage_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_GetConfigImage_Params_STRUCT_SIZE);
   HostObject* host = Host(params->pHostObject);
   if (host == nullptr || params->pConfigImage == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
@@ -730,6 +750,7 @@ cuptiProfilerHostGetConfigImage(CUpti_Profiler_Host_GetConfigImage_Params* param
 
 CUptiResult CUPTIAPI
 cuptiProfilerHostGetNumOfPasses(CUpti_Profiler_Host_GetNumOfPasses_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_GetNumOfPasses_Params_STRUCT_SIZE);
   std::string chip;
   std::vector<MetricGroup> groups;
@@ -768,6 +789,7 @@ cuptiProfilerHostGetRangeName(CUpti_Profiler_Host_GetRangeName_Params* params) {
 
 CUptiResult CUPTIAPI
 cuptiProfilerHostEvaluateToGpuValues(CUpti_Profiler_Host_EvaluateToGpuValues_Params* params) {
+  SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_EvaluateToGpuValues_Params_STRUCT_SIZE);
   CounterData image;
   CuptiState* state = GetState();

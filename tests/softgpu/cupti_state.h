@@ -61,6 +61,14 @@ void RecordOperation(const Operation& op);
 void FlushBuffers(bool forced);
 void DisableAllActivity(CuptiState* state);
 
+// The result that the settings want of this call of `function`: cupti.fail.
+CUptiResult PlayedFailure(const char* function);
+#define SWGPU_MAY_FAIL()                                \
+  do {                                                  \
+    const CUptiResult played = PlayedFailure(__func__); \
+    if (played != CUPTI_SUCCESS) return played;         \
+  } while (false)
+
 // structSize ladders: a structure of another size than ours is refused, as the real library does.
 #define SWGPU_CHECK_PARAMS(params, size)                         \
   do {                                                           \

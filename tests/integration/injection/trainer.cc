@@ -5,6 +5,9 @@
 //
 //   injection_trainer iterations=50 lengths=16,32,48 sync=1 nvtx=1 ...
 //
+// Ways to end after iteration N: kill=N, _exit=N, abort=N, throw=N, term=N (SIGTERM, not handled),
+// reset=N (the context first).
+//
 // truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
 //
 // Prints "digest 0x..." at the end: the software GPU's digest of all work, which must be the same
@@ -13,6 +16,7 @@
 #include <cupti.h>
 #include <dlfcn.h>
 #include <nvtx3/nvToolsExt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +25,7 @@
 
 #include <atomic>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -145,6 +150,30 @@ void StealBuffers() {
       [](CUcontext, uint32_t, uint8_t*, size_t, size_t) {});
 }
 
+// Another tool in the same process sets CUPTI's clock.
+void SetTimestamps() {
+  void* cupti = dlopen("libcupti.so.13", RTLD_NOLOAD | RTLD_NOW);
+  if (cupti == nullptr) return;
+  const auto set = reinterpret_cast<decltype(&cuptiActivityRegisterTimestampCallback)>(
+      dlsym(cupti, "cuptiActivityRegisterTimestampCallback"));
+  set([]() -> uint64_t {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+  });
+}
+
+// A program that ends by exit() in a signal handler, as many do, sends itself signals from another
+// thread until one hits.
+void ExitOnSignal() {
+  signal(SIGTERM, [](int) { exit(9); });
+  const pthread_t main_thread = pthread_self();
+  std::thread([main_thread] {
+    usleep(static_cast<useconds_t>(Option("exit_on_signal_us", 0)));
+    pthread_kill(main_thread, SIGTERM);
+  }).detach();
+}
+
 // Another copy of the profiler's library comes into the process and is started too.
 void StartLibrary(const char* path) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -194,6 +223,8 @@ int main(int argc, char** argv) {
   const long iterations = Option("iterations", 50);
   if (g_options.count("start_library")) StartLibrary(g_options["start_library"].c_str());
 
+  if (Option("exit_on_signal_us", 0) > 0) ExitOnSignal();
+
   std::atomic<bool> stop{false};
   std::vector<std::thread> others;
   for (long i = 0; i < Option("threads", 0); ++i) {
@@ -221,10 +252,18 @@ int main(int argc, char** argv) {
     if (Option("capture", -1) == i) trainer.CaptureGraph();
     if (Option("kill", -1) == i) raise(SIGKILL);
     if (Option("_exit", -1) == i) _exit(7);
+    if (Option("timestamps", -1) == i) SetTimestamps();
+    if (Option("abort", -1) == i) abort();
+    if (Option("throw", -1) == i) throw std::runtime_error("uncaught");
+    if (Option("term", -1) == i) raise(SIGTERM);
+    if (Option("reset", -1) == i) {
+      Check(cuDevicePrimaryCtxReset(device), "cuDevicePrimaryCtxReset");
+      trainer = Trainer(device);
+    }
   }
   stop = true;
   for (std::thread& other : others) other.join();
-  Check(cuCtxSynchronize(), "cuCtxSynchronize");
+  if (Option("final_sync", 1) != 0) Check(cuCtxSynchronize(), "cuCtxSynchronize");
   if (swgpu_digest && Option("threads", 0) == 0) {
     printf("digest 0x%llx\n", static_cast<unsigned long long>(swgpu_digest()));
   }
