@@ -131,9 +131,10 @@ void IterationBuilder::Resolve(bool give_up) {
       if (candidate->gpu_ns == 0) candidate->gpu_ns = StampOf(candidate->correlation_id);
     }
     const bool complete = first.has_end && first.begin.gpu_ns != 0 && first.end.gpu_ns != 0;
-    // A stamp is late by a flush of CUPTI's buffers, not by many iterations.
+    // A stamp is late by a flush of CUPTI's buffers, which may be many short iterations.
     const bool stamps_expected = first.begin.correlation_id != 0 && first.end.correlation_id != 0;
-    const size_t patience = stamps_expected ? kMaxPending : kMaxUnstamped;
+    const bool overdue = pending.back().begin.api_ns > first.begin.api_ns + kPatienceNs;
+    const size_t patience = !stamps_expected ? kMaxUnstamped : overdue ? kMinPending : kMaxPending;
     if (!complete && !give_up && pending.size() <= patience) return;
 
     FinishedIteration& iteration = first.iteration;

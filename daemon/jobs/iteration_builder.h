@@ -96,8 +96,11 @@ class IterationBuilder {
   State SaveState() const;
   void LoadState(State state);
 
-  static constexpr size_t kMaxPending = 64;   // iterations that wait for stamps
-  static constexpr size_t kMaxUnstamped = 4;  // ... when no clock event came at all
+  // Iterations that wait for stamps: at least so many and so long, and never more than the last.
+  static constexpr size_t kMinPending = 64;
+  static constexpr uint64_t kPatienceNs = 5'000'000'000;
+  static constexpr size_t kMaxPending = 1 << 14;
+  static constexpr size_t kMaxUnstamped = 4;  // when no clock event came at all
   static constexpr size_t kMaxStamps = 1 << 16;
 
  private:
