@@ -9,6 +9,7 @@ namespace seqpoint::inject {
 namespace {
 
 constexpr uint64_t kConnectEveryNs = 200'000'000;
+constexpr uint64_t kRefusedEveryNs = 2'000'000'000;
 constexpr uint64_t kClockEveryNs = 1'000'000'000;
 constexpr uint64_t kTickNs = 100'000'000;
 constexpr int kWelcomeTimeoutMs = 500;
@@ -114,12 +115,19 @@ void Helper::TalkToDaemon(uint64_t now_ns) {
     Log("connected to the daemon at %s", guest->socket_path);
     return;
   }
-  // No daemon yet is no news; a refusal is.
+  // No daemon yet is no news; a refusal is, and it is not asked again at once.
   const bool absent = status.error == ENOENT || status.error == ECONNREFUSED;
-  if (!absent && !reported_refusal_) {
-    reported_refusal_ = true;
+  if (!absent) next_connect_ns_ = MonotonicNs() + kRefusedEveryNs;
+  if (reported_refusal_) return;
+  reported_refusal_ = true;
+  if (absent) {
+    Log("%s: no daemon is there; training goes on, and what the ring holds waits for one (start "
+        "seqpointd, or train under `seqpoint run`)",
+        status.message);
+  } else {
     guest->features.Report(abi::Feature::kRing, abi::FeatureState::kFailed,
-                           static_cast<uint32_t>(status.error), "%s", status.message);
+                           static_cast<uint32_t>(status.error),
+                           "%s; training goes on, and nothing reaches a daemon", status.message);
   }
 }
 

@@ -43,7 +43,7 @@ class Helper {
   uint64_t next_connect_ns_ = 0;
   uint64_t next_flush_ns_ = 0;
   uint64_t next_clock_ns_ = 0;
-  bool reported_refusal_ = false;
+  bool reported_refusal_ = false;  // since the last connection
 };
 
 }  // namespace seqpoint::inject

@@ -31,6 +31,8 @@ enum PatternMatch : uint8_t {
   kMatchNotPrevious = 16,   // like kMatchPrevious, negated
   kMatchBytesAtLeast = 32,  // bytes equal or greater
   kMatchGrid = 64,          // of a launch: `bytes` is abi::PackGrid(x, y, z)
+  kMatchAnchored = 128,  // of a step with `every`: previous_name_hash, bytes and stream are names
+                         // (0: none) whose occurrences are known to be numbered `phase`
 };
 struct EventPattern {
   uint8_t op;  // Op; 0: no pattern
@@ -39,7 +41,7 @@ struct EventPattern {
   uint8_t reserved;
   uint32_t every;  // take each `every`-th occurrence (0 and 1: all); those of the boundary are
   uint32_t phase;  // counted anew after each step. `phase`: which one, from 0
-  uint32_t reserved2;
+  uint32_t start;  // kMatchAnchored: the number of the process' first occurrence
   uint64_t name_hash;
   uint64_t previous_name_hash;
   uint64_t bytes;

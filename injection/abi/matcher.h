@@ -144,7 +144,8 @@ class Matcher {
   };
 
   bool Matches(const EventPattern& pattern, const MatchEvent& event) const;
-  static bool Take(const EventPattern& pattern, uint32_t* count);
+  static constexpr uint32_t kUncounted = ~0u;
+  static bool Take(const EventPattern& pattern, const MatchEvent& event, uint32_t* count);
   static bool Read(const LengthSource& source, const MatchEvent& event, int64_t* value);
   static void Fold(uint8_t fold, int64_t value, Reading* reading);
   uint32_t Evaluate(const MatchEvent& event);
@@ -181,6 +182,9 @@ inline void Matcher::SetRule(const Rule& rule, uint64_t next_iteration, bool ins
     if (pattern->op != 0) pattern_ops_ |= 1u << (pattern->op & 31);
   }
   boundary_count_ = confirm_count_ = step_count_ = clock_count_ = 0;
+  if ((rule_.step.match & kMatchAnchored) != 0) {
+    step_count_ = inside || rule_.step.start >= rule_.step.every ? kUncounted : rule_.step.start;
+  }
   iteration_ = next_iteration;
   previous_name_hash_ = 0;
   micro_steps_ = 0;
@@ -211,8 +215,16 @@ inline bool Matcher::Matches(const EventPattern& pattern, const MatchEvent& even
   return true;
 }
 
-inline bool Matcher::Take(const EventPattern& pattern, uint32_t* count) {
+inline bool Matcher::Take(const EventPattern& pattern, const MatchEvent& event, uint32_t* count) {
   if (pattern.every <= 1) return true;
+  if ((pattern.match & kMatchAnchored) != 0) {
+    const uint64_t name = event.name_hash;
+    if (name != 0 &&
+        (name == pattern.previous_name_hash || name == pattern.bytes || name == pattern.stream)) {
+      *count = pattern.phase;
+    }
+    if (*count == kUncounted) return false;
+  }
   const uint32_t n = *count;
   *count = n + 1 == pattern.every ? 0 : n + 1;
   return n == pattern.phase;
@@ -220,12 +232,14 @@ inline bool Matcher::Take(const EventPattern& pattern, uint32_t* count) {
 
 inline uint32_t Matcher::Evaluate(const MatchEvent& event) {
   uint32_t flags = 0;
-  if (Matches(rule_.step, event) && Take(rule_.step, &step_count_)) flags |= OnStep();
-  if (Matches(rule_.boundary, event) && Take(rule_.boundary, &boundary_count_)) {
+  if (Matches(rule_.step, event) && Take(rule_.step, event, &step_count_)) flags |= OnStep();
+  // Before it is known where a counted step lies, no begin means anything.
+  if (step_count_ != kUncounted && Matches(rule_.boundary, event) &&
+      Take(rule_.boundary, event, &boundary_count_)) {
     flags |= OnCandidate();
   }
   if (phase_ == Phase::kCandidate && Matches(rule_.confirm, event) &&
-      Take(rule_.confirm, &confirm_count_)) {
+      Take(rule_.confirm, event, &confirm_count_)) {
     phase_ = Phase::kConfirmed;
   }
   // Lengths with lag are known at the candidate, the others when their event comes.
@@ -243,7 +257,7 @@ inline uint32_t Matcher::Evaluate(const MatchEvent& event) {
     }
   }
   if (!clocked_ && phase_ != Phase::kNone && phase_ != Phase::kInside &&
-      Matches(rule_.clock, event) && Take(rule_.clock, &clock_count_)) {
+      Matches(rule_.clock, event) && Take(rule_.clock, event, &clock_count_)) {
     clocked_ = true;
     flags |= kMatchedClock;
   }

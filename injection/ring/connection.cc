@@ -64,7 +64,13 @@ Status Connection::Exchange(const char* path, const RingWriter& ring, const char
   }
   strcpy(address.sun_path, path);
   fd_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd_ < 0 || connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+  if (fd_ < 0) return Fail(errno, path, strerror(errno));
+  if (connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    // Its backlog is full: it does not answer.
+    if (errno == EAGAIN) return Fail(ETIMEDOUT, path, "takes no connection; is it stopped?");
+    if (errno == EPROTOTYPE) {
+      return Fail(errno, path, "another kind of socket; is this another program's?");
+    }
     return Fail(errno, path, strerror(errno));
   }
 

@@ -532,6 +532,25 @@ TEST_F(FailureTest, ASecondCopyOfTheLibraryStandsDown) {
   EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("watching"));
 }
 
+TEST_F(FailureTest, TheSameFileTwiceIsOneLibrary) {
+  // Preloaded, named for the driver, and opened once more under another name.
+  const std::string link = directory_.path() + "/libseqpoint_inject.so";
+  std::filesystem::create_symlink(SEQPOINT_INJECT_LIBRARY, link);
+  extra_ = {{"CUDA_INJECTION64_PATH", SEQPOINT_INJECT_LIBRARY}};
+  for (const std::string& path : {std::string(SEQPOINT_INJECT_LIBRARY), link}) {
+    const TemporaryDirectory directory;
+    extra_["SEQPOINT_DIR"] = directory.path();
+    PuppetDaemon daemon(directory.path());
+    daemon.Start();
+    const ProgramResult result = Run({"iterations=20", "layers=3", "start_library=" + path});
+    daemon.Stop();
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    ASSERT_EQ(daemon.process_count(), 1u);
+    EXPECT_EQ(daemon.process(0).calls.size(), 20u * 7 + 1);
+    EXPECT_EQ(daemon.process(0).calls_missing, 0u);
+  }
+}
+
 TEST_F(FailureTest, EitherCopyCanHaveTheProcess) {
   const std::string copy = directory_.path() + "/libseqpoint_inject.copy.so";
   std::filesystem::copy_file(SEQPOINT_INJECT_LIBRARY, copy);

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -165,24 +166,38 @@ void PuppetDaemon::Start() {
 void PuppetDaemon::Serve() {
   constexpr uint64_t kDrainNs = 2'000'000'000;
   uint64_t stop_since_ns = 0;
-  while (server_ != nullptr) {
+  while (server_ != nullptr && !abandoned_) {
     server_->RunOnce(1);
     const uint64_t now_ns = NowNs();
     bool all_gone = true;
+    size_t progress = 0;
     for (auto& process : processes_) {
       if (heartbeats_) process->writer_.Heartbeat(now_ns);
       if (!read_late_ || process->gone) process->Poll(now_ns);
       all_gone = all_gone && process->gone;
+      progress += process->calls.size() + process->steps.size();
     }
+    progress_ = progress;
     while (!processes_.empty() && script_position_ < script_.size() &&
            script_[script_position_].condition(*processes_[0])) {
       script_[script_position_++].action(*processes_[0]);
     }
+    if (always_ && !processes_.empty() && !processes_[0]->gone) always_(*processes_[0]);
     if (!stop_) continue;
     if (all_gone) break;
     if (stop_since_ns == 0) stop_since_ns = now_ns;
     if (now_ns - stop_since_ns > kDrainNs) break;
   }
+}
+
+void PuppetDaemon::Stall(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+void PuppetDaemon::Abandon() {
+  abandoned_ = true;
+  Stop();
+  server_.reset();
 }
 
 void PuppetDaemon::Stop() {

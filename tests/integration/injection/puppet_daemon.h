@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "daemon/ingest/control_writer.h"
@@ -56,6 +57,8 @@ class PuppetProcess : public ingest::RingSink {
 
   // Writes the control block; the generation is set here.
   void Send(const abi::Control& control) { writer_.Write(control); }
+  // For a daemon that goes mad: the process' own memory.
+  abi::ControlBlock* control_block() { return reader_->control_block(); }
 
   std::map<std::string, std::string> fields;  // of Hello
   std::map<uint32_t, std::string> names;
@@ -100,6 +103,8 @@ class PuppetDaemon : private ingest::InjectServer::Handler {
   explicit PuppetDaemon(const std::string& directory);
   ~PuppetDaemon() override;
 
+  // Runs `action` in the daemon's thread again and again while there is a process. Before Start.
+  void Always(Action action) { always_ = std::move(action); }
   // Runs `action` for the first process as soon as `condition` holds; actions run in the order in
   // which they were added, each once. Before Start.
   void When(std::function<bool(const PuppetProcess&)> condition, Action action);
@@ -107,13 +112,20 @@ class PuppetDaemon : private ingest::InjectServer::Handler {
   // Heartbeats stop after this call, as if the daemon hung.
   void StopHeartbeats() { heartbeats_ = false; }
 
+  // From the daemon's thread: does nothing for a while, as if it was stopped.
+  void Stall(int milliseconds);
+
   // Takes rings, but reads none before its process is gone. Before Start.
   void ReadOnlyAfterTheEnd() { read_late_ = true; }
 
   void Start();
+  // Is gone at once, as if killed; what was read stays.
+  void Abandon();
   // Serves until every process is gone and read, then stops.
   void Stop();
 
+  // Calls and events read so far, of all processes; from any thread.
+  size_t progress() const { return progress_; }
   size_t process_count() const { return processes_.size(); }
   PuppetProcess& process(size_t index) { return *processes_[index]; }
 
@@ -130,9 +142,12 @@ class PuppetDaemon : private ingest::InjectServer::Handler {
   std::vector<std::unique_ptr<PuppetProcess>> processes_;
   std::vector<Step> script_;
   size_t script_position_ = 0;
+  Action always_;
   bool read_late_ = false;
   std::atomic<bool> heartbeats_{true};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> abandoned_{false};
+  std::atomic<size_t> progress_{0};
   std::thread thread_;
 };
 
