@@ -316,12 +316,15 @@ int Run(Options options) {
   judge.Add("length feature explains time", Percent(rule.explained_share()),
             independent ? "said to be independent" : ">= 95 %",
             independent ? rule.verdict() != v1::VERDICT_EXPLAINED : rule.explained_share() >= 0.95);
+  const double undisturbed_ns = UndisturbedTimeNs(truth, alone, iterations);
   for (const auto& [fraction, answer] : asked) {
-    const double error = answer.value / truth.epoch_time_ns - 1;
+    const double error = answer.value / undisturbed_ns - 1;
+    const bool covers = answer.low <= undisturbed_ns && undisturbed_ns <= answer.high;
     const bool judged = fraction != 0.05 || options.order == "shuffle";
     judge.Add(absl::StrFormat("epoch time asked at %.0f %%", fraction * 100),
-              absl::StrFormat("%s (%+.3f %%, +-%.2f %%)", Seconds(answer.value), error * 100,
-                              (answer.high - answer.low) / 2 / answer.value * 100),
+              absl::StrFormat("%s (%+.3f %%, +-%.2f %% %s)", Seconds(answer.value), error * 100,
+                              (answer.high - answer.low) / 2 / answer.value * 100,
+                              covers ? "covers" : "misses"),
               judged ? "within 1 %" : "-", !judged || fraction == 0.25 || std::abs(error) <= 0.01);
   }
   if (!asked.contains(0.05)) judge.Add("epoch time asked at 5 %", "no answer", "within 1 %", false);
@@ -384,6 +387,8 @@ int Run(Options options) {
             truth.digest == alone.digest);
   judge.Add("epoch longer by being profiled",
             Percent(truth.epoch_time_ns / alone.epoch_time_ns - 1), "-", true);
+  judge.Add("  of that, stops for measuring (not projected)",
+            Percent((truth.epoch_time_ns - undisturbed_ns) / alone.epoch_time_ns), "-", true);
   judge.Add("records dropped, lost or rejected", absl::StrCat(lost), "0", lost == 0);
 
   std::printf("%s, %s order, readback %s%s%s, %s\n", options.workload.c_str(),
@@ -428,6 +433,7 @@ int Run(Options options) {
          << ",\"unique_lengths\":" << job->job().unique_lengths() << ",\"seqpoints\":["
          << points_json << "],\"measured_iterations\":" << measured
          << ",\"epoch_time_true_ns\":" << absl::StrFormat("%.17g", truth.epoch_time_ns)
+         << ",\"epoch_time_undisturbed_ns\":" << absl::StrFormat("%.17g", undisturbed_ns)
          << ",\"epoch_time_projected_ns\":[" << asked_json << "],\"counters\":[" << counters_json
          << "],\"kernels_time_error\":" << worst_kernel
          << ",\"losses\":{\"ring_dropped\":" << losses.ring_dropped()

@@ -50,6 +50,7 @@ std::optional<Truth> ReadTruth(const std::filesystem::path& path) {
       iteration.forward_ns = Number(line.at_pointer("/first_forward/host_ns"));
       iteration.launches_before_forward = Number(line.at_pointer("/first_forward/launches")) -
                                           Number(line.at_pointer("/begin/launches"));
+      iteration.gpu_time_ns = Real(line["gpu_time_ns"]);
       for (const auto& [key, metric] : metrics) {
         truth.counters[metric] += Real(line.at_pointer("/counters/" + key));
       }
@@ -94,6 +95,27 @@ Boundaries MatchBoundaries(const Truth& truth, const std::vector<v1::Iteration>&
   result.recovered_share =
       first_total > 0 ? static_cast<double>(first) / static_cast<double>(first_total) : 0;
   return result;
+}
+
+double UndisturbedTimeNs(const Truth& truth, const Truth& alone,
+                         const std::vector<v1::Iteration>& iterations) {
+  std::vector<bool> disturbed(truth.iterations.size());
+  for (const v1::Iteration& iteration : iterations) {
+    if (iteration.config().empty()) continue;
+    for (int64_t i = iteration.number() - 1; i <= iteration.number() + 1; ++i) {
+      if (i >= 0 && i < static_cast<int64_t>(disturbed.size())) disturbed[i] = true;
+    }
+  }
+  double ours = 0, theirs = 0, replaced = 0;
+  for (size_t i = 0; i < std::min(truth.iterations.size(), alone.iterations.size()); ++i) {
+    if (disturbed[i]) {
+      replaced += alone.iterations[i].gpu_time_ns;
+    } else {
+      ours += truth.iterations[i].gpu_time_ns;
+      theirs += alone.iterations[i].gpu_time_ns;
+    }
+  }
+  return theirs > 0 ? ours + replaced * ours / theirs : truth.epoch_time_ns;
 }
 
 std::string FunctionName(const std::string& symbol) {

@@ -19,6 +19,7 @@ struct TrueIteration {
   int64_t begin_ns = 0;    // host clock of the software GPU (or CLOCK_REALTIME) at its first call
   int64_t forward_ns = 0;  // ... before its first forward launch
   int64_t launches_before_forward = 0;
+  double gpu_time_ns = 0;
 };
 
 // What `seqpoint_workload --truth` wrote (docs/workloads.md).
@@ -32,6 +33,12 @@ struct Truth {
 
 // Nothing when the file cannot be read or has no iteration.
 std::optional<Truth> ReadTruth(const std::filesystem::path& path);
+
+// The epoch's time without the stops that measuring makes, which no projection holds: iterations
+// that were measured, and those beside them, count with their time in the run without us, scaled as
+// the others differ between the two runs.
+double UndisturbedTimeNs(const Truth& truth, const Truth& alone,
+                         const std::vector<v1::Iteration>& iterations);
 
 // Boundaries in the true iterations: exact where just one falls between an iteration's first call
 // and its first forward launch, and none elsewhere.
