@@ -128,9 +128,15 @@ void CallStream::OnCall(const Call& call) {
   Guest* guest = g_guest;
   // The ring is not there in a child that was forked past every handler.
   if (!Watches(call.op) || !guest->ring.active()) return;
-  const NameRef name = call.op == Op::kLaunch ? guest->names.InternKernel(call.name)
-                                              : guest->names.Intern(call.name);
-  // NVTX names are matched by their shape; that takes longer than anything that holds the lock.
+  // NVTX names are matched by their shape, and need a number only where calls are recorded: a
+  // program that numbers its iterations would fill the table. Shaping takes longer than anything
+  // that holds the lock.
+  NameRef name = {};
+  if (call.op == Op::kLaunch) {
+    name = guest->names.InternKernel(call.name);
+  } else if (!IsNvtx(call.op) || learning()) {
+    name = guest->names.Intern(call.name);
+  }
   abi::NameShape shape;
   bool shaped = IsNvtx(call.op) && matching_.load(std::memory_order_relaxed);
   if (shaped) shape = ShapeOf(call.name);
@@ -394,7 +400,7 @@ void CallStream::EndMeasurement(Todo* todo) {
 
 // What an event asked for, outside the lock, by the one thread that has acting_.
 void CallStream::Act(const Call* call, const Todo& todo) {
-  if (todo.close) Close();
+  if (todo.close) Close(call->context);
   if (todo.open) Open(call);
   if (todo.poll) ApplyControl(true);
   EndActing();
@@ -407,7 +413,8 @@ void CallStream::Open(const Call* call) {
   if (measurement_.kind == Kind::kTrace) {
     guest->activity.SetKinds(applied_kinds_ | kKindsOfTrace, true);
   } else {
-    status = guest->counters.Open(guest->ContextOf(call->context), measurement_.config_id);
+    status = guest->counters.Open(guest->ContextOf(call->context), call->context,
+                                  measurement_.config_id);
   }
   const uint64_t end_ns = guest->clock.NowNs();
   LockGuard lock(&lock_);
@@ -422,7 +429,7 @@ void CallStream::Open(const Call* call) {
   WriteWindow(closing_, end_ns, status);
 }
 
-void CallStream::Close() {
+void CallStream::Close(CUcontext known) {
   Guest* guest = g_guest;
   const uint64_t begin_ns = guest->clock.NowNs();
   uint32_t status = abi::kCountersOk;
@@ -432,7 +439,7 @@ void CallStream::Close() {
   if (closing_.kind == Kind::kTrace) {
     guest->activity.SetKinds(applied_kinds_, true);
   } else {
-    closed = guest->counters.Close();
+    closed = guest->counters.Close(known);
   }
   const uint64_t end_ns = guest->clock.NowNs();
   closing_.stopped_ns += end_ns - begin_ns;
@@ -535,7 +542,7 @@ void CallStream::ApplyControl(bool on_application_thread) {
     const bool watching = level != Level::kPaused && level != Level::kReleased;
     if (measurement_.kind != Kind::kNone && (new_rule || !watching)) {
       measurement_.unwanted = true;
-      EndMeasurement(&todo);
+      if (captures() == 0) EndMeasurement(&todo);  // else at the next boundary, or by Tick
     }
     if (new_rule) BeginRule(wanted_.rule);
     plan_.Apply(wanted_);
@@ -555,7 +562,7 @@ void CallStream::ApplyControl(bool on_application_thread) {
     watched_.store(WantedOps(), std::memory_order_relaxed);
     release_.store(level == Level::kReleased, std::memory_order_relaxed);
   }
-  if (todo.close) Close();
+  if (todo.close) Close(nullptr);
   SwitchWatching(on_application_thread);
   guest->helper.Wake();
 }
@@ -585,7 +592,13 @@ void CallStream::SwitchWatching(bool on_application_thread) {
   held_ns_ += window.stopped_ns;
 }
 
-void CallStream::OnContextDestroy() {
+void CallStream::OnCaptureEnd() {
+  uint32_t count = captures();
+  while (count > 0 && !captures_.compare_exchange_weak(count, count - 1)) {
+  }
+}
+
+void CallStream::OnContextDestroy(CUcontext context) {
   Todo todo = {};
   {
     LockGuard lock(&lock_);
@@ -594,7 +607,9 @@ void CallStream::OnContextDestroy() {
     EndMeasurement(&todo);
     acting_ = true;
   }
-  Act(nullptr, todo);
+  Call call = {};
+  call.context = context;
+  Act(&call, todo);
 }
 
 void CallStream::Tick() {
@@ -603,8 +618,7 @@ void CallStream::Tick() {
                         now_ns - start_monotonic_ns_ > kOrphanedAfterNs;
   {
     LockGuard lock(&lock_);
-    // What would have to wait for the GPU has time until a capture is over.
-    if (stopped_ || acting_ || captures() != 0) return;
+    if (stopped_ || acting_) return;
     // Without a rule every call counts as progress, else only a boundary: a rule that does not fit
     // any more must not keep its successor out.
     if (matcher_.rule().generation == 0 && calls_ != ticked_calls_) {
@@ -613,7 +627,9 @@ void CallStream::Tick() {
     }
     const bool watching = watched_.load(std::memory_order_relaxed) != 0;
     const bool loop_runs = watching && now_ns - boundary_monotonic_ns_ < kIdleNs;
-    if (orphaned == orphaned_ && (loop_runs || !control_.Changed())) return;
+    // A range that could not be closed when the watching ended.
+    const bool left_open = !watching && measurement_.kind != Kind::kNone && captures() == 0;
+    if (orphaned == orphaned_ && !left_open && (loop_runs || !control_.Changed())) return;
     orphaned_ = orphaned;
     acting_ = true;
   }

@@ -62,10 +62,10 @@ class CallStream {
   void OnBlocked(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
   // Stream captures under way in the process: nothing of ours may synchronise then.
   void OnCaptureBegin() { captures_.fetch_add(1, std::memory_order_relaxed); }
-  void OnCaptureEnd() { captures_.fetch_sub(1, std::memory_order_relaxed); }
+  void OnCaptureEnd();
   uint32_t captures() const { return captures_.load(std::memory_order_relaxed); }
   // A context is about to go: ends an open measurement while that is still possible.
-  void OnContextDestroy();
+  void OnContextDestroy(CUcontext context);
 
   // Called by the helper thread now and then: applies what the daemon wants when no boundary comes
   // by, and falls back to *mark* while the daemon gives no sign of life.
@@ -123,7 +123,7 @@ class CallStream {
   void WriteWindow(const Measurement& measurement, uint64_t end_ns, uint32_t status);
   void Act(const Call* call, const Todo& todo);
   void Open(const Call* call);
-  void Close();
+  void Close(CUcontext known);
   void ReportFailure(uint32_t status);
   uint32_t NextRandom();
   uint32_t WantedOps() const;

@@ -197,12 +197,17 @@ void OnCapture(const WatchedCall& watched, const CUpti_CallbackData& data, Threa
     g_guest->stream.OnCaptureBegin();
     return;
   }
-  const bool failed_to_begin =
-      watched.params == Params::kCaptureBegin && data.functionReturnValue != nullptr &&
-      *static_cast<const CUresult*>(data.functionReturnValue) != CUDA_SUCCESS;
-  if (enter || (watched.params == Params::kCaptureBegin && !failed_to_begin)) return;
+  if (enter) return;
+  // An end that was refused because nothing is captured there ends nothing; any other error of an
+  // end leaves no capture behind.
+  const CUresult result = data.functionReturnValue == nullptr
+                              ? CUDA_SUCCESS
+                              : *static_cast<const CUresult*>(data.functionReturnValue);
+  const bool began = watched.params == Params::kCaptureBegin && result == CUDA_SUCCESS;
+  const bool no_end = watched.params == Params::kCaptureEnd && result == CUDA_ERROR_ILLEGAL_STATE;
+  if (began || no_end) return;
   if (thread->capturing > 0) --thread->capturing;
-  if (g_guest->stream.captures() > 0) g_guest->stream.OnCaptureEnd();
+  g_guest->stream.OnCaptureEnd();
 }
 
 void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
@@ -256,7 +261,7 @@ void OnResource(uint32_t cbid, const CUpti_ResourceData& data) {
       guest->helper.Start();
       break;
     case CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING:
-      guest->stream.OnContextDestroy();
+      guest->stream.OnContextDestroy(data.context);
       guest->counters.ForgetContext(data.context);
       guest->RemoveContext(data.context);
       guest->helper.Wake();

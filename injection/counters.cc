@@ -42,7 +42,10 @@ const char* WayOut(uint32_t result) {
 // another one or none (an NVTX range, a mark, one of several GPUs).
 class CurrentContext {
  public:
-  CurrentContext(const CudaDriver* driver, CUcontext context) : driver_(driver) {
+  // `known`: what is current, where CUPTI said so: in its callbacks the driver is better not asked.
+  CurrentContext(const CudaDriver* driver, CUcontext context, CUcontext known = nullptr)
+      : driver_(driver) {
+    if (context == known) return;
     if (driver->CtxGetCurrent == nullptr || driver->CtxSetCurrent == nullptr) return;
     if (driver->CtxGetCurrent(&before_) != CUDA_SUCCESS || before_ == context) return;
     changed_ = driver->CtxSetCurrent(context) == CUDA_SUCCESS;
@@ -110,10 +113,10 @@ uint32_t Counters::Fail(const char* what, uint32_t result) {
 
 // --- Application's thread -----------------------------------------------------------------------
 
-uint32_t Counters::Open(CUcontext context, uint16_t config_id) {
+uint32_t Counters::Open(CUcontext context, CUcontext known, uint16_t config_id) {
   if (!Begin(State::kOpen)) return abi::kCountersAborted;  // the configurations just changed
   InsideScope inside;
-  const CurrentContext current(driver_, context);
+  const CurrentContext current(driver_, context, known);
   active_ = Find(config_id);
   uint32_t result = CUPTI_ERROR_INVALID_PARAMETER;
   if (active_ != nullptr && context != nullptr) result = EnableFor(context);
@@ -198,10 +201,10 @@ uint32_t Counters::StartRange(Config* config) {
   return CUPTI_SUCCESS;
 }
 
-uint32_t Counters::Close() {
+uint32_t Counters::Close(CUcontext known) {
   if (gone_.load(std::memory_order_relaxed)) return abi::kCountersAborted;
   InsideScope inside;
-  const CurrentContext current(driver_, context_);
+  const CurrentContext current(driver_, context_, known);
   CUpti_RangeProfiler_PopRange_Params pop = {};
   pop.structSize = CUpti_RangeProfiler_PopRange_Params_STRUCT_SIZE;
   pop.pRangeProfilerObject = object_;
@@ -263,6 +266,7 @@ void Counters::Disable() {
 void Counters::ForgetContext(CUcontext context) {
   constexpr int kAttempts = 100;
   for (int i = 0; i < kAttempts; ++i) {
+    if (gone_.load(std::memory_order_relaxed)) return;
     if (Begin(State::kPreparing)) {
       InsideScope inside;
       if (context_ == context) Disable();
@@ -273,7 +277,10 @@ void Counters::ForgetContext(CUcontext context) {
     nanosleep(&pause, nullptr);
   }
   // The decode is stuck; using its context afterwards would be worse than no more counters.
-  unavailable_.store(true, std::memory_order_relaxed);
+  GiveUp();
+  features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+                    "a context was destroyed while its counters were being decoded; no more are "
+                    "collected in this process");
 }
 
 // --- Helper thread ------------------------------------------------------------------------------
@@ -489,6 +496,11 @@ uint32_t Counters::BuildConfig(Config* config, uint32_t* passes, Text<256>* sent
   }
   if (config->count == 0) {
     sentence->Append("configuration %u names no metric", wanted.config_id);
+    return CUPTI_ERROR_INVALID_PARAMETER;
+  }
+  if (wanted.metric_count != config->count) {
+    sentence->Append("configuration %u announces %u metrics and names %u; at most %u can be read",
+                     wanted.config_id, wanted.metric_count, config->count, kMaxMetrics);
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
 

@@ -52,8 +52,9 @@ class Counters {
 
   bool Ready(uint16_t config_id) const;
   // 0, or the CUptiResult or CountersStatus that stopped it (reported); then nothing is open.
-  uint32_t Open(CUcontext context, uint16_t config_id);
-  uint32_t Close();
+  // `known`: the calling thread's current context where CUPTI told it, else null.
+  uint32_t Open(CUcontext context, CUcontext known, uint16_t config_id);
+  uint32_t Close(CUcontext known);
   void Decode(const Measured& measured);
   void Discard();
   // Gives the range profiler of a context back before the context goes; waits for a decode that is

@@ -16,6 +16,7 @@ const char* GraphNames::Name(CUgraphExec graph) {
     if (entries_[i].graph == graph) return entries_[i].name;
     if (entries_[i].graph == nullptr && free == nullptr) free = &entries_[i];
   }
+  if (count_ == kMaxNames) return nullptr;
   if (free == nullptr) {
     if (used_ == kCapacity) return nullptr;
     free = &entries_[used_++];

@@ -15,13 +15,15 @@ namespace seqpoint::inject {
 class GraphNames {
  public:
   bool Init(Pool* pool, Names* names);
-  // Null when more graphs are alive than the table holds.
+  // Null when more graphs are alive than the table holds, or a program that makes graphs all the
+  // time has used up the names.
   const char* Name(CUgraphExec graph);
   // The graph is being destroyed; its handle may come back as another graph.
   void Forget(CUgraphExec graph);
 
  private:
   static constexpr uint32_t kCapacity = 1024;
+  static constexpr uint32_t kMaxNames = 4096;
   struct Entry {
     CUgraphExec graph;  // null: free
     const char* name;

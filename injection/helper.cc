@@ -81,7 +81,7 @@ void Helper::Loop() {
         guest->features.Report(abi::Feature::kMatcher, abi::FeatureState::kFailed, 0,
                                "more than %u different names: later ones are recorded without a "
                                "name; are there NVTX ranges with a number in each name?",
-                               Names::kCapacity);
+                               Names::kCapacity / 2);
       }
       next_clock_ns_ = now_ns + kClockEveryNs;
     }
@@ -116,7 +116,8 @@ void Helper::TalkToDaemon(uint64_t now_ns) {
     return;
   }
   // No daemon yet is no news; a refusal is, and it is not asked again at once.
-  const bool absent = status.error == ENOENT || status.error == ECONNREFUSED;
+  const bool absent =
+      status.error == ENOENT || status.error == ECONNREFUSED || status.error == EINTR;
   if (!absent) next_connect_ns_ = MonotonicNs() + kRefusedEveryNs;
   if (reported_refusal_) return;
   reported_refusal_ = true;

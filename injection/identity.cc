@@ -75,13 +75,15 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
 
   static constexpr const char* kRunIds[] = {"SEQPOINT_RUN_ID", "TORCHELASTIC_RUN_ID", nullptr};
   static constexpr const char* kSlurmJob[] = {"SLURM_JOB_ID", nullptr};
-  const char* run_id = FirstOf(kRunIds);
+  char run_id[256] = {};
+  if (const char* value = FirstOf(kRunIds)) snprintf(run_id, sizeof(run_id), "%.255s", value);
+  Clean(run_id);
   const char* slurm_job = FirstOf(kSlurmJob);
-  if (run_id != nullptr) {
+  if (run_id[0] != '\0') {
     text->Append("run_id=%s\n", run_id);
   } else if (slurm_job != nullptr) {
     const char* restart = getenv("SLURM_RESTART_COUNT");
-    text->Append("run_id=slurm-%s-%s\n", slurm_job, restart != nullptr ? restart : "0");
+    text->Append("run_id=slurm-%.64s-%.64s\n", slurm_job, restart != nullptr ? restart : "0");
   } else {
     text->Append("run_id=%d-%llu\n", static_cast<int>(getpid()),
                  static_cast<unsigned long long>(RealNs()));

@@ -18,7 +18,7 @@ bool Names::Init(Pool* pool, injection::RingWriter* ring) {
          entries_ != nullptr;
 }
 
-NameRef Names::Lookup(const char* text, size_t compared) {
+NameRef Names::Lookup(const char* text, size_t compared, uint32_t capacity) {
   if (text == nullptr || entries_ == nullptr) return {0, 0, nullptr};
   const uint64_t mixed = reinterpret_cast<uint64_t>(text) * 0x9E3779B97F4A7C15ull;
   AddressSlot* slot = &address_slots_[mixed >> 50];
@@ -29,10 +29,10 @@ NameRef Names::Lookup(const char* text, size_t compared) {
     const Entry& entry = entries_[id];
     if (strncmp(entry.text, text, compared) == 0) return {id, entry.hash, entry.text};
   }
-  return InternSlowly(text, slot);
+  return InternSlowly(text, capacity, slot);
 }
 
-NameRef Names::InternSlowly(const char* text, AddressSlot* slot) {
+NameRef Names::InternSlowly(const char* text, uint32_t capacity, AddressSlot* slot) {
   const size_t length = strlen(text);
   const uint64_t hash = abi::NameHash(text, length);
   LockGuard guard(&lock_);
@@ -47,7 +47,7 @@ NameRef Names::InternSlowly(const char* text, AddressSlot* slot) {
   uint32_t id = hash_slots_[probe];
   if (id == 0) {
     const size_t kept = length < kMaxText ? length : kMaxText;
-    if (count_ == kCapacity || text_used_ + kept + 1 > kTextBytes) {
+    if (count_ >= capacity || text_used_ + kept + 1 > kTextBytes) {
       overflows_.fetch_add(1, std::memory_order_relaxed);
       return {0, hash, nullptr};
     }

@@ -34,8 +34,9 @@ class Names {
 
   // False: the pool is too small.
   bool Init(Pool* pool, injection::RingWriter* ring);
-  NameRef Intern(const char* text) { return Lookup(text, kMaxText); }
-  NameRef InternKernel(const char* text) { return Lookup(text, kComparedOfKernels); }
+  // Names of kernels may fill the table, others half of it.
+  NameRef Intern(const char* text) { return Lookup(text, kMaxText, kCapacity / 2); }
+  NameRef InternKernel(const char* text) { return Lookup(text, kComparedOfKernels, kCapacity); }
   // A module is being unloaded: its names' addresses may come back with other names.
   void ForgetAddresses();
   // Names that found the table full; they have id 0.
@@ -61,8 +62,8 @@ class Names {
   static constexpr int kIdBits = 16;
   static_assert(kCapacity < 1u << kIdBits);
 
-  NameRef Lookup(const char* text, size_t compared);
-  NameRef InternSlowly(const char* text, AddressSlot* slot);
+  NameRef Lookup(const char* text, size_t compared, uint32_t capacity);
+  NameRef InternSlowly(const char* text, uint32_t capacity, AddressSlot* slot);
   bool Announce(uint32_t id);
 
   injection::RingWriter* ring_ = nullptr;

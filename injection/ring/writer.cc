@@ -314,6 +314,9 @@ bool ControlReader::Copy(abi::Control* out) {
   const abi::ControlBlock* block = ring_->control_block();
   static_assert(sizeof(abi::Control) % sizeof(uint64_t) == 0);
   const uint64_t* from = reinterpret_cast<const uint64_t*>(&block->control);
+  // Changed() compares with the word outside the lock, so that is what is remembered: a daemon gone
+  // mad, whose two generations differ, would have us copy at every boundary.
+  const uint32_t generation = __atomic_load_n(&block->generation, __ATOMIC_ACQUIRE);
   for (int attempt = 0; attempt < 3; ++attempt) {
     const uint64_t before = __atomic_load_n(&block->sequence, __ATOMIC_ACQUIRE);
     if (before % 2 != 0) continue;
@@ -323,7 +326,7 @@ bool ControlReader::Copy(abi::Control* out) {
       memcpy(reinterpret_cast<uint8_t*>(out) + i * sizeof word, &word, sizeof word);
     }
     if (__atomic_load_n(&block->sequence, __ATOMIC_RELAXED) == before) {
-      generation_ = out->generation;
+      generation_ = generation;
       return true;
     }
   }
