@@ -123,10 +123,6 @@ absl::StatusOr<jobs::Job*> Daemon::LoadJob(const JobRow& row) {
     auto names = store_->ReadNames(process.process_id);
     if (!names.ok()) return names.status();
     to.names = *std::move(names);
-    const auto log =
-        store_->ReadTrace(row.job_id, process.rank, jobs::Job::LearnLogNumber(process.process_id));
-    if (!log.ok()) return log.status();
-    for (const TraceSegmentRow& segment : *log) to.learn_log += segment.records;
   }
   auto job = std::make_unique<jobs::Job>(row, options_.job);
   if (const absl::Status status = job->Restore(*states, stored); !status.ok()) {
@@ -134,13 +130,24 @@ absl::StatusOr<jobs::Job*> Daemon::LoadJob(const JobRow& row) {
   }
   for (const ProcessRow& process : *processes) {
     if (process.end_ns != 0 || !job->HasProcess(process.process_id)) continue;
-    for (const int64_t number : job->OpenTraces(process.process_id)) {
+    const auto read = [&](int64_t number) -> absl::StatusOr<std::string> {
       const auto trace = store_->ReadTrace(row.job_id, process.rank, number);
       if (!trace.ok()) return trace.status();
+      std::string records;
       for (const TraceSegmentRow& segment : *trace) {
-        if (segment.process_id != process.process_id) continue;
-        job->RestoreTrace(process.process_id, segment.records);
+        if (segment.process_id == process.process_id) records += segment.records;
       }
+      return records;
+    };
+    if (const std::optional<int64_t> number = job->LearnLog(process.process_id)) {
+      const auto records = read(*number);
+      if (!records.ok()) return records.status();
+      job->RestoreLearnLog(process.process_id, *records);
+    }
+    for (const int64_t number : job->OpenTraces(process.process_id)) {
+      const auto records = read(number);
+      if (!records.ok()) return records.status();
+      job->RestoreTrace(process.process_id, *records);
     }
   }
   return (jobs_[row.job_id] = std::move(job)).get();
@@ -169,6 +176,7 @@ void Daemon::Run() {
       if (now - last_heartbeat >= kHeartbeatInterval) {
         for (const auto& connection : connections_) connection->control->Heartbeat(MonotonicNs());
         FindVanished(NowNs());
+        for (const auto& [id, job] : jobs_) job->CheckRules(NowNs());
         last_heartbeat = now;
       }
       PublishControls();
@@ -226,6 +234,12 @@ absl::Status Daemon::OnProcess(ingest::AcceptedProcess process) {
     // We were restarted: go on at the stored cursor.
     const auto job = FindJob(absl::StrCat((*known)->job_id));
     if (!job.ok()) return job.status();
+    if (!(*job)->HasProcess((*known)->process_id)) {
+      return absl::DataLossError(
+          absl::StrCat("process ", process.pid, " belongs to job ", (*job)->row().name, "@",
+                       (*job)->row().run_id,
+                       ", whose stored state cannot be read; start it under another run id"));
+    }
     connection->job = *job;
     connection->process_id = (*known)->process_id;
     const auto stored = store_->LoadCursor(ring_id);

@@ -54,6 +54,8 @@ class IterationBuilder {
 
   // The process is gone: what waits for stamps is finished as it is.
   void Finish();
+  // Another matcher's events come from here on.
+  void Reset() { state_ = {}; }
 
   // Finished since the last call, in order.
   std::vector<FinishedIteration> TakeFinished();

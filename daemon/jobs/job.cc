@@ -239,9 +239,14 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
         }
       }
       if (process.learning) {
-        process.learning->OnLibraryEvent(type, payload);
+        // Events of an earlier rule say nothing about this one.
+        if (rule_ && process.library_rule == rule_->rule.generation) {
+          process.learning->OnLibraryEvent(type, payload);
+        }
       } else if (!FeedBuilder(type, payload, process.number_offset, process.builder)) {
         break;
+      } else if (type == abi::EventType::kStep && process.monitor) {
+        process.monitor->OnStep(*Fixed<abi::StepEvent>(payload));
       }
       return;
     case abi::EventType::kCounters: {
@@ -279,6 +284,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       if (!event) break;
       if (process.level == static_cast<uint8_t>(abi::Level::kTrace)) process.was_tracing = true;
       process.level = event->level;
+      process.library_rule = event->rule_generation;
       ++generation_;
       return;
     }
@@ -369,6 +375,7 @@ void Job::Advance() {
         process->number_offset = *offset;
         process->marked_from = process->builder.next_number();
         process->learning.reset();
+        process->monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count);
         process->control_stale = true;
         row_.state = v1::JOB_STATE_MARKING;
         plan_stale_ = true;
@@ -384,7 +391,58 @@ void Job::Advance() {
   if (plan_stale_) UpdatePlan();
 }
 
+void Job::CheckRules(int64_t now_ns) {
+  for (auto& [id, process] : processes_) {
+    if (!process->alive() || !process->monitor) continue;
+    const std::optional<std::string> why = process->monitor->Check(static_cast<uint64_t>(now_ns));
+    if (why) return Relearn(*why);
+  }
+}
+
+void Job::Relearn(std::string_view why) {
+  relearned_ = absl::StrCat("the rule was learned anew at iteration ", engine_.Totals().iterations,
+                            ": ", std::string(why));
+  for (auto& [id, process] : processes_) {
+    if (!process->alive() || process->learning) continue;
+    process->builder.Finish();
+    for (const FinishedIteration& iteration : process->builder.TakeFinished()) {
+      Align(*process, iteration);
+    }
+    EndAlignment(*process);
+    const int64_t next_number = process->builder.next_number();
+    process->builder.Reset();
+    process->monitor.reset();
+    process->number_offset = 0;
+    ++process->learn_round;
+    process->learning = std::make_unique<Learning>();
+    process->learning->SetFirstNumber(next_number);
+    for (size_t i = 0; i < process->names.size(); ++i) {
+      if (process->names[i].text.empty()) continue;
+      process->learning->OnName(static_cast<uint32_t>(i), process->names[i].text);
+    }
+  }
+  former_rule_ = std::exchange(rule_, std::nullopt);
+  for (auto& [id, process] : processes_) process->control_stale = true;
+  row_.state = v1::JOB_STATE_LEARNING;
+  plan_.clear();
+  job_dirty_ = state_dirty_ = true;
+  ++generation_;
+}
+
 void Job::OnRuleLearned(LearnedRule rule) {
+  if (former_rule_) {
+    // The same rule once more: the loop only paused. Another one has other lengths.
+    rule.rule.generation = former_rule_->rule.generation;
+    if (std::memcmp(&rule.rule, &former_rule_->rule, sizeof(abi::Rule)) != 0) {
+      engine_.Close();
+      for (Histogram1& observed : observed_) observed.clear();
+      factor_[0] = factor_[1] = 0;
+      next_match_ = 0;
+      horizon_applied_ = false;
+      engine_dirty_ = true;
+    }
+    former_rule_.reset();
+  }
   rule.rule.generation = ++rule_generation_;
   rule_ = std::move(rule);
   for (auto& [id, process] : processes_) {
@@ -497,7 +555,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                          .redone = redone};
   if (known && dimensions > 0) sample.key.first = iteration.length[0];
   if (known && dimensions > 1) sample.key.second = iteration.length[1];
-  engine_.AddIteration(sample);
+  engine_.current().AddIteration(sample);
   engine_dirty_ = true;
   plan_stale_ = true;
   if (known && !redone) {
@@ -507,7 +565,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     for (const WaitingMeasurement& measurement : it->second) {
       const std::vector<double> values(measurement.values().begin(), measurement.values().end());
       // A refusal (the length's first occurrence) is counted by the engine.
-      if (engine_
+      if (engine_.current()
               .AddMeasurement(measurement.set(), static_cast<uint64_t>(number), sample.key, values)
               .ok()) {
         ++measurements_[measurement.set()];
@@ -652,12 +710,12 @@ void Job::UpdatePlan() {
   if (!paused_ && !released_ && rule_) {
     // A measurement that failed is spent all the same: the cap is on iterations disturbed.
     PlanOptions options = MakePlanOptions();
-    int started = 0;
+    int started = -options_.measurement_budget * engine_.closed();
     for (const auto& [id, process] : processes_) {
       started += static_cast<int>(process->measurements_started);
     }
-    options.in_flight = std::max(0, started - engine_.MakePlan(options).measured);
-    plan = engine_.MakePlan(options).entries;
+    options.in_flight = std::max(0, started - engine_.current().MakePlan(options).measured);
+    plan = engine_.current().MakePlan(options).entries;
     if (!plan.empty()) KeepWithinOverhead(plan);
   }
   if (SamePlan(plan, plan_)) return;
@@ -715,7 +773,9 @@ void Job::BuildControl(Process& process) {
   control.generation = ++control_generation_;
   control.level = static_cast<uint8_t>(WantedLevel(process));
   control.flush_interval_ms = 100;
-  control.measurement_cap = static_cast<uint32_t>(options_.measurement_budget);
+  // Each rule has lengths of its own to measure.
+  control.measurement_cap =
+      static_cast<uint32_t>(options_.measurement_budget * (1 + engine_.closed()));
   if (rule_) control.rule = rule_->rule;
   for (const counters::OnePassConfig& config : metric_set_->configs) {
     if (control.config_count == abi::kMaxConfigs) break;

@@ -37,6 +37,7 @@
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/length_scale.h"
 #include "daemon/jobs/resume_aligner.h"
+#include "daemon/jobs/run_engine.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/seqpoint/engine.h"
 #include "daemon/store/store.h"
@@ -74,14 +75,11 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // A process as the store knows it. The learn log is what its trace segments of number
-  // LearnLogNumber(process_id) hold, in order; only a live process needs it.
+  // A process as the store knows it; only a live one needs its names.
   struct StoredProcess {
     ProcessRow row;
     std::vector<NameRow> names;
-    std::string learn_log;
   };
-  static int64_t LearnLogNumber(int64_t process_id) { return -process_id; }
 
   // Puts back what TakeRows() handed out. A state of another version, or a damaged one, is an
   // error that names the job; the rows are then all there is.
@@ -107,7 +105,11 @@ class Job {
   std::vector<WantedLog> WantedLogs() const;
   void SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> log);
 
-  // After a restart: the iterations that were being traced, and the records that are stored of one.
+  // After Restore, of a live process: the number under which its trace segments hold the calls it
+  // is being learned from, nothing when it is not; and those calls.
+  std::optional<int64_t> LearnLog(int64_t process_id) const;
+  void RestoreLearnLog(int64_t process_id, std::string_view records);
+  // ... the iterations that were being traced, and the records that are stored of one.
   std::vector<int64_t> OpenTraces(int64_t process_id) const;
   void RestoreTrace(int64_t process_id, std::string_view records);
 
@@ -118,6 +120,8 @@ class Job {
   void EndUnused(int64_t now_ns);
 
   void Advance();
+  // Time of the wall clock, now and then: a rule that found nothing for long is noticed.
+  void CheckRules(int64_t now_ns);
 
   // The control block a process should see, if it changed since the last call for this process.
   const abi::Control* TakeControl(int64_t process_id);
@@ -159,6 +163,8 @@ class Job {
   int64_t NextNumber(int32_t rank) const;
   void OnMeasurement(Process& process, uint64_t number, uint32_t set, std::vector<double> values);
   void OnRuleLearned(LearnedRule rule);
+  // The rule does not fit any more, for the reason in `why`: all processes go back to learning.
+  void Relearn(std::string_view why);
   void ResolveWindows(Process& process);
   void FileTrace(Process& process);
   void MatchLengths();
@@ -187,8 +193,8 @@ class Job {
   // mapped onto the learned feature.
   absl::StatusOr<Horizon> EngineHorizon(const v1::Horizon& horizon) const;
   // The job's engine; for a question about another run, a copy in `other` with that horizon.
-  absl::StatusOr<const OnlineEngine*> EngineFor(const v1::Horizon* horizon,
-                                                std::optional<OnlineEngine>& other) const;
+  absl::StatusOr<const RunEngine*> EngineFor(const v1::Horizon* horizon,
+                                             std::optional<RunEngine>& other) const;
   v1::ClockKind clock_kind() const;
   PlanOptions MakePlanOptions() const;
   JobState SaveState() const;
@@ -197,9 +203,11 @@ class Job {
 
   JobRow row_;
   JobOptions options_;
-  OnlineEngine engine_;
+  RunEngine engine_;
   std::map<int64_t, std::unique_ptr<Process>> processes_;
   std::optional<LearnedRule> rule_;
+  std::optional<LearnedRule> former_rule_;  // while it is learned anew
+  std::string relearned_;                   // why it was, in a sentence
   std::string sentence_;
   uint32_t rule_generation_ = 0;
   uint32_t control_generation_ = 0;
@@ -227,6 +235,7 @@ class Job {
   bool job_dirty_ = true;
   bool state_dirty_ = true;
   bool engine_dirty_ = true;
+  int closed_stored_ = 0;  // closed engines that are in the store
   WriteBatch rows_;
 };
 

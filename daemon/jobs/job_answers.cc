@@ -72,7 +72,7 @@ v1::Rule Job::DescribeRule() const {
   rule.set_length(rule_->length_words);
   rule.set_confidence(rule_->confidence);
   rule.set_length_dimensions(static_cast<int32_t>(rule_->rule.length_count));
-  const KeyFit fit = engine_.Explained();
+  const KeyFit fit = engine_.current().Explained();
   rule.set_explained_share(fit.explained);
   switch (fit.verdict) {
     case KeyVerdict::kTooFew:
@@ -88,7 +88,7 @@ v1::Rule Job::DescribeRule() const {
       rule.set_verdict(v1::VERDICT_TIME_HARDLY_VARIES);
       break;
   }
-  rule.set_sentence(sentence_);
+  rule.set_sentence(sentence_.empty() ? relearned_ : sentence_);
   return rule;
 }
 
@@ -118,8 +118,8 @@ const Job::Summary& Job::RecentSummary() const {
   const Clock::time_point begin = Clock::now();
   if (summary_.generation == generation_ || (live() && begin < summary_.next)) return summary_;
   summary_ = {.time = engine_.ProjectTime(0.95), .generation = generation_};
-  const Plan plan = engine_.MakePlan(MakePlanOptions());
-  for (const SeqPointInfo& point : engine_.SeqPoints(MakePlanOptions())) {
+  const Plan plan = engine_.current().MakePlan(MakePlanOptions());
+  for (const SeqPointInfo& point : engine_.current().SeqPoints(MakePlanOptions())) {
     v1::SeqPointsSummary& summary = summary_.seqpoints;
     summary.set_seqpoints(summary.seqpoints() + 1);
     if (point.measured > 0 && point.measured >= point.wanted) {
@@ -172,7 +172,9 @@ v1::Job Job::Describe(bool with_details) const {
       }
     }
   }
-  if (!rule_ && job.trouble().empty()) job.set_trouble(sentence_);
+  if (!rule_ && job.trouble().empty()) {
+    job.set_trouble(former_rule_ ? relearned_ : sentence_);
+  }
   for (const auto& [id, process] : processes_) {
     if (job.trouble().empty() && process->learning && !process->learning->wants_calls()) {
       job.set_trouble(process->learning->Explanation());
@@ -221,10 +223,10 @@ v1::Job Job::Describe(bool with_details) const {
 }
 
 absl::StatusOr<v1::ProjectReply> Job::Project(const v1::ProjectRequest& request) const {
-  std::optional<OnlineEngine> other;
+  std::optional<RunEngine> other;
   const auto found = EngineFor(request.has_horizon() ? &request.horizon() : nullptr, other);
   if (!found.ok()) return found.status();
-  const OnlineEngine& engine = **found;
+  const RunEngine& engine = **found;
   if (engine.Totals().iterations == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("job \"", row_.name,
@@ -285,7 +287,7 @@ absl::StatusOr<v1::GetSeqPointsReply> Job::GetSeqPoints() const {
         absl::StrCat("job \"", row_.name, "\": no iteration was found yet; SeqPoints need some"));
   }
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
-  const std::vector<SeqPointInfo> points = engine_.SeqPoints(MakePlanOptions());
+  const std::vector<SeqPointInfo> points = engine_.current().SeqPoints(MakePlanOptions());
   double total_weight = 0;
   for (const SeqPointInfo& point : points) total_weight += point.weight;
   for (const SeqPointInfo& point : points) {
@@ -294,7 +296,7 @@ absl::StatusOr<v1::GetSeqPointsReply> Job::GetSeqPoints() const {
     for (const int64_t value : UserLengths(length, dimensions)) to.add_lengths(value);
     to.set_weight(point.weight);
     to.set_share(total_weight > 0 ? point.weight / total_weight : 0);
-    to.set_mean_duration_ns(engine_.PredictTime(point.key));
+    to.set_mean_duration_ns(engine_.current().PredictTime(point.key));
     to.set_measured(point.measured);
     to.set_wanted(point.wanted);
   }
@@ -307,10 +309,10 @@ absl::StatusOr<v1::GetSeqPointsReply> Job::GetSeqPoints() const {
 }
 
 absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersRequest& request) const {
-  std::optional<OnlineEngine> other;
+  std::optional<RunEngine> other;
   const auto found = EngineFor(request.has_horizon() ? &request.horizon() : nullptr, other);
   if (!found.ok()) return found.status();
-  const OnlineEngine& engine = **found;
+  const RunEngine& engine = **found;
   const auto wanted = [&](const std::string& name) {
     return request.metrics().empty() ||
            std::find(request.metrics().begin(), request.metrics().end(), name) !=
@@ -371,17 +373,17 @@ absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersReque
   if (projected.empty() && !missing.empty() && engine.Totals().iterations == 0) {
     return absl::FailedPreconditionError(absl::StrCat("job \"", row_.name, "\": ", missing));
   }
-  reply.set_measured_iterations(engine.MakePlan(MakePlanOptions()).measured);
+  reply.set_measured_iterations(engine.current().MakePlan(MakePlanOptions()).measured);
   *reply.mutable_losses() = SumLosses();
   reply.set_job_id(absl::StrCat(row_.job_id));
   return reply;
 }
 
 absl::StatusOr<v1::GetKernelsReply> Job::GetKernels(const v1::GetKernelsRequest& request) const {
-  std::optional<OnlineEngine> other;
+  std::optional<RunEngine> other;
   const auto found = EngineFor(request.has_horizon() ? &request.horizon() : nullptr, other);
   if (!found.ok()) return found.status();
-  const OnlineEngine& engine = **found;
+  const RunEngine& engine = **found;
   v1::GetKernelsReply reply;
   double total_ns = 0;
   std::vector<v1::Kernel> kernels;

@@ -59,7 +59,7 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
 }
 
 void Job::MatchLengths() {
-  const int64_t seen = static_cast<int64_t>(engine_.Totals().iterations);
+  const int64_t seen = static_cast<int64_t>(engine_.current().Totals().iterations);
   if (horizon_.kind() == v1::Horizon::KIND_UNKNOWN || seen < next_match_) return;
   const bool by_length = horizon_.kind() != v1::Horizon::KIND_ITERATIONS;
   if (by_length && (seen < kScaleRetryIterations || !rule_)) {
@@ -144,10 +144,10 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon) const {
              : Horizon::Distribution(std::move(histogram), epochs);
 }
 
-absl::StatusOr<const OnlineEngine*> Job::EngineFor(const v1::Horizon* horizon,
-                                                   std::optional<OnlineEngine>& other) const {
+absl::StatusOr<const RunEngine*> Job::EngineFor(const v1::Horizon* horizon,
+                                                std::optional<RunEngine>& other) const {
   if (horizon == nullptr) return &engine_;
-  absl::StatusOr<OnlineEngine> copy = OnlineEngine::Parse(engine_.Serialize());
+  absl::StatusOr<RunEngine> copy = engine_.Copy();
   if (!copy.ok()) return copy.status();
   absl::StatusOr<Horizon> wanted = EngineHorizon(*horizon);
   if (!wanted.ok()) return wanted.status();

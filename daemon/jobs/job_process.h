@@ -15,6 +15,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "daemon/iterations/rule_monitor.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/learning.h"
@@ -70,7 +71,12 @@ struct Job::Process {
   int64_t stops = 0;  // measurements that are over
   uint64_t iterations = 0;
   uint32_t clock_kind = 0;
-  std::string learn_log;  // call records since the last commit
+  std::string learn_log;                           // call records since the last commit
+  int64_t learn_round = 0;                         // how often it was learned anew
+  uint32_t library_rule = 0;                       // generation of the rule that its events are of
+  std::optional<iterations::RuleMonitor> monitor;  // while marking
+
+  int64_t LearnLogNumber() const { return -(row.process_id + (learn_round << 40)); }
   abi::Control control = {};
   bool control_stale = true;
 

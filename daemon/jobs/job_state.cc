@@ -4,7 +4,9 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
 #include "daemon/jobs/state_codec.h"
@@ -14,6 +16,24 @@ namespace {
 
 constexpr char kJobPart[] = "job";
 constexpr char kEnginePart[] = "engine";
+constexpr char kClosedPart[] = "engine-";  // and its index
+
+void EncodeRule(const LearnedRule& from, RuleState* to) {
+  to->set_rule(std::string(reinterpret_cast<const char*>(&from.rule), sizeof(abi::Rule)));
+  to->set_boundary_words(from.boundary_words);
+  to->set_length_words(from.length_words);
+  to->set_confidence(from.confidence);
+}
+
+std::optional<LearnedRule> DecodeRule(const RuleState& from) {
+  if (from.rule().size() != sizeof(abi::Rule)) return std::nullopt;
+  LearnedRule to;
+  std::memcpy(&to.rule, from.rule().data(), sizeof(abi::Rule));
+  to.boundary_words = from.boundary_words();
+  to.length_words = from.length_words();
+  to.confidence = from.confidence();
+  return to;
+}
 
 }  // namespace
 
@@ -23,7 +43,7 @@ void Job::TakeRows(WriteBatch& batch) {
     if (process->learn_log.empty()) continue;
     batch.trace_segments.push_back({.job_id = row_.job_id,
                                     .rank = process->row.rank,
-                                    .number = LearnLogNumber(id),
+                                    .number = process->LearnLogNumber(),
                                     .process_id = process->row.process_id,
                                     .records = std::exchange(process->learn_log, {})});
   }
@@ -50,17 +70,20 @@ void Job::TakeRows(WriteBatch& batch) {
                             .version = kJobStateVersion,
                             .bytes = engine_.Serialize()});
   }
+  for (; closed_stored_ < engine_.closed(); ++closed_stored_) {
+    batch.states.push_back({.job_id = row_.job_id,
+                            .part = absl::StrFormat("%s%06d", kClosedPart, closed_stored_),
+                            .version = kJobStateVersion,
+                            .bytes = engine_.SerializeClosed(closed_stored_)});
+  }
   job_dirty_ = state_dirty_ = engine_dirty_ = false;
 }
 
 JobState Job::SaveState() const {
   JobState state;
-  if (rule_) {
-    state.set_rule(std::string(reinterpret_cast<const char*>(&rule_->rule), sizeof(abi::Rule)));
-    state.set_boundary_words(rule_->boundary_words);
-    state.set_length_words(rule_->length_words);
-    state.set_confidence(rule_->confidence);
-  }
+  if (rule_) EncodeRule(*rule_, state.mutable_rule());
+  if (former_rule_) EncodeRule(*former_rule_, state.mutable_former_rule());
+  state.set_relearned(relearned_);
   for (const auto& [id, process] : processes_) {
     ProcessState& to = *state.add_processes();
     to.set_process_id(id);
@@ -83,12 +106,17 @@ JobState Job::SaveState() const {
     to.set_clock_kind(process->clock_kind);
     to.set_iterations(process->iterations);
     to.set_stops(process->stops);
+    to.set_learn_round(process->learn_round);
+    to.set_library_rule(process->library_rule);
     to.set_first_number(process->first_number);
     to.set_repeated(process->repeated);
     to.set_aligning(process->aligning);
     for (const FinishedIteration& iteration : process->held) Encode(iteration, to.add_held());
     to.mutable_open_traces()->Add(process->open_traces.begin(), process->open_traces.end());
-    if (process->learning) process->learning->SaveQueue(to.mutable_library_events());
+    if (process->learning) {
+      to.set_learning_from(process->learning->first_number());
+      process->learning->SaveQueue(to.mutable_library_events());
+    }
   }
   for (const std::string& kernel : kernels_) state.add_kernels(kernel);
   *state.mutable_horizon() = horizon_;
@@ -141,6 +169,8 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.clock_kind = saved.clock_kind();
   process.iterations = saved.iterations();
   process.stops = saved.stops();
+  process.learn_round = saved.learn_round();
+  process.library_rule = saved.library_rule();
   process.first_number = saved.first_number();
   process.repeated = saved.repeated();
   process.aligning = saved.aligning();
@@ -175,23 +205,17 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     if (row.part == kJobPart && !state.ParseFromString(row.bytes)) {
       return refuse(row.part, "damaged");
     }
-    if (row.part == kEnginePart) {
-      absl::StatusOr<OnlineEngine> engine = OnlineEngine::Parse(row.bytes);
-      if (!engine.ok()) {
-        return refuse(row.part, std::string_view(engine.status().message().data(),
-                                                 engine.status().message().size()));
-      }
-      engine_ = *std::move(engine);
-    }
+    // By part, and so closed engines in their order, after the current one.
+    const bool closed = absl::StartsWith(row.part, kClosedPart);
+    if (row.part != kEnginePart && !closed) continue;
+    const absl::Status status =
+        closed ? engine_.RestoreClosed(row.bytes) : engine_.Restore(row.bytes);
+    if (!status.ok()) return refuse(row.part, std::string(status.message()));
   }
-  if (state.rule().size() == sizeof(abi::Rule)) {
-    LearnedRule rule;
-    std::memcpy(&rule.rule, state.rule().data(), sizeof(abi::Rule));
-    rule.boundary_words = state.boundary_words();
-    rule.length_words = state.length_words();
-    rule.confidence = state.confidence();
-    rule_ = std::move(rule);
-  }
+  closed_stored_ = engine_.closed();
+  rule_ = DecodeRule(state.rule());
+  former_rule_ = DecodeRule(state.former_rule());
+  relearned_ = state.relearned();
   for (const std::string& kernel : state.kernels()) KernelIndex(kernel);
   horizon_ = state.horizon();
   horizon_applied_ = state.horizon_applied();
@@ -226,19 +250,31 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     for (int i = 0; i < 2; ++i) {
       for (const auto& [length, count] : observed_[i]) process.seen[i].insert(length);
     }
-    if (!process.learning) continue;
-    process.learning->SetFirstNumber(process.first_number);
+    if (!process.learning) {
+      if (rule_) process.monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count);
+      continue;
+    }
+    process.learning->SetFirstNumber(found ? saved->learning_from() : process.first_number);
     if (rule_) process.learning->SetRule(rule_->rule);
     if (found) process.learning->LoadQueue(saved->library_events());
-    std::vector<abi::DataRecord> log(stored.learn_log.size() / sizeof(abi::DataRecord));
-    std::memcpy(log.data(), stored.learn_log.data(), log.size() * sizeof(abi::DataRecord));
-    OnData(process_id, log);
-    process.learn_log.clear();
   }
   plan_stale_ = true;
   job_dirty_ = state_dirty_ = engine_dirty_ = false;
   rows_.Clear();
   return absl::OkStatus();
+}
+
+std::optional<int64_t> Job::LearnLog(int64_t process_id) const {
+  const Process& process = *processes_.at(process_id);
+  if (!process.learning) return std::nullopt;
+  return process.LearnLogNumber();
+}
+
+void Job::RestoreLearnLog(int64_t process_id, std::string_view records) {
+  std::vector<abi::DataRecord> log(records.size() / sizeof(abi::DataRecord));
+  std::memcpy(log.data(), records.data(), log.size() * sizeof(abi::DataRecord));
+  OnData(process_id, log);
+  processes_.at(process_id)->learn_log.clear();  // it is in the store
 }
 
 }  // namespace seqpoint::jobs

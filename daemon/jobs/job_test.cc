@@ -53,6 +53,41 @@ class FakeProcess {
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
 
+  // Another training loop: another model, whose length shows elsewhere.
+  void IterateOther() {
+    const int64_t length = std::uniform_int_distribution<int64_t>(10, 40)(random_);
+    const auto begin_gpu_ns = gpu_ns_;
+    measured_ = 0;
+    Call(abi::Op::kMemset, "", 4096);
+    Call(abi::Op::kCopyH2D, "", length * 8);
+    Call(abi::Op::kCopyH2D, "", 640);
+    for (int i = 0; i < 6; ++i) {
+      Call(abi::Op::kLaunch, "attention_scores", 0, static_cast<uint32_t>(length));
+      Call(abi::Op::kLaunch, "feed_forward", 0, 256);
+    }
+    Call(abi::Op::kLaunch, "cross_entropy", 0, 8);
+    for (int i = 0; i < 6; ++i) {
+      Call(abi::Op::kLaunch, "feed_forward_backward", 0, 256);
+      Call(abi::Op::kLaunch, "attention_backward", 0, static_cast<uint32_t>(length));
+    }
+    Call(abi::Op::kLaunch, "sgd", 0, 64);
+    Call(abi::Op::kCopyD2H, "", 4);
+    Call(abi::Op::kStreamSync, "", 0);
+    gpu_ns_ = begin_gpu_ns + 50'000 * length;
+    truth.push_back({length, gpu_ns_ - begin_gpu_ns, 1e6 * static_cast<double>(length)});
+    if (measured_ != 0) Report();
+    job_->Advance();
+    if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
+  }
+
+  // What the daemon does between records.
+  void PassTime(int64_t duration_ns) {
+    api_ns_ += static_cast<uint64_t>(duration_ns);
+    job_->CheckRules(static_cast<int64_t>(api_ns_));
+    job_->Advance();
+    if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
+  }
+
   std::vector<Truth> truth;
   std::vector<uint64_t> measured_iterations;
 
@@ -60,8 +95,13 @@ class FakeProcess {
   void Obey(const abi::Control& control) {
     level_ = static_cast<abi::Level>(control.level);
     if (control.rule.generation != matcher_.rule().generation) {
-      matcher_.SetRule(control.rule, 0, /*inside=*/true);
+      matcher_.SetRule(control.rule, matcher_.iteration(), /*inside=*/true);
     }
+    Send(abi::EventType::kRule, abi::RuleEvent{.api_ns = api_ns_,
+                                               .call_sequence = sequence_,
+                                               .next_iteration = matcher_.iteration(),
+                                               .rule_generation = control.rule.generation,
+                                               .level = control.level});
     plan_.assign(control.plan, control.plan + control.plan_count);
     cap_ = control.measurement_cap;
   }
@@ -225,7 +265,7 @@ class FakeStore {
     for (StateRow& row : batch.states) states_[row.part] = std::move(row);
     for (NameRow& row : batch.names) names_.push_back(std::move(row));
     for (TraceSegmentRow& row : batch.trace_segments) {
-      if (row.number == Job::LearnLogNumber(row.process_id)) log_ += row.records;
+      traces_[row.number] += row.records;
     }
     for (const IterationRow& row : batch.iterations) {
       EXPECT_TRUE(iterations.emplace(row.number, row).second) << "twice: " << row.number;
@@ -236,7 +276,9 @@ class FakeStore {
     std::vector<StateRow> states;
     for (const auto& [part, row] : states_) states.push_back(row);
     auto job = std::make_unique<Job>(Row(), JobOptions{});
-    EXPECT_TRUE(job->Restore(states, {{Process(), names_, log_}}).ok());
+    EXPECT_TRUE(job->Restore(states, {{Process(), names_}}).ok());
+    if (const auto number = job->LearnLog(7)) job->RestoreLearnLog(7, traces_[*number]);
+    for (const int64_t number : job->OpenTraces(7)) job->RestoreTrace(7, traces_[number]);
     job->RepublishControl(7);
     return job;
   }
@@ -246,7 +288,7 @@ class FakeStore {
  private:
   std::map<std::string, StateRow> states_;
   std::vector<NameRow> names_;
-  std::string log_;
+  std::map<int64_t, std::string> traces_;
 };
 
 TEST(Job, FindsEveryIterationWithItsLengthAndTime) {
@@ -336,6 +378,49 @@ TEST(Job, ARestartAtAnyMomentLosesAndDoublesNothing) {
     }
     EXPECT_EQ(job->Describe(true).iterations(), 200);
     EXPECT_LE(process.measured_iterations.size(), 64u);
+  }
+}
+
+TEST(Job, ALoopThatChangesIsLearnedAnew) {
+  for (const bool restart : {false, true}) {
+    auto job = std::make_unique<Job>(Row(), JobOptions{});
+    FakeProcess process(6);
+    job->AddProcess(Process());
+    process.Connect(*job, 7);
+    v1::Horizon horizon;
+    horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+    horizon.set_iterations(800);
+    ASSERT_TRUE(job->SetHorizon(horizon).ok());
+    FakeStore store;
+    for (int i = 0; i < 200; ++i) process.Iterate();
+    // Nothing that the rule knows comes any more.
+    for (int i = 0; i < 20; ++i) process.IterateOther();
+    EXPECT_EQ(job->Describe(true).state(), v1::JOB_STATE_MARKING);
+    process.truth.resize(200);  // these are lost
+    process.PassTime(600'000'000'000);
+    EXPECT_EQ(job->Describe(true).state(), v1::JOB_STATE_LEARNING);
+    EXPECT_FALSE(job->Describe(true).trouble().empty());
+    store.Take(*job);
+    for (int i = 0; i < 400; ++i) {
+      process.IterateOther();
+      store.Take(*job);
+      if (restart && i % 50 == 49) {
+        job = store.Restart();
+        process.Connect(*job, 7);
+      }
+    }
+    job->OnProcessEnd(7, true, 1);
+    store.Take(*job);
+    const v1::Job described = job->Describe(true);
+    EXPECT_NE(described.rule().sentence().find("learned anew"), std::string::npos);
+    EXPECT_EQ(described.iterations(), 600) << described.DebugString();
+    double time_ns = 0;
+    for (const auto& truth : process.truth) time_ns += static_cast<double>(truth.time_ns);
+    const auto reply = job->Project(AskTime());
+    ASSERT_TRUE(reply.ok());
+    EXPECT_EQ(reply->projection().iterations_total(), 800);
+    EXPECT_NEAR(reply->projection().so_far().value() / time_ns, 1, 0.01);
+    EXPECT_TRUE(job->GetCounters({}).ok());
   }
 }
 

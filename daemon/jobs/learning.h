@@ -49,6 +49,7 @@ class Learning {
 
   // The job's number of this process' first iteration. Before the first call.
   void SetFirstNumber(int64_t number) { first_number_ = number; }
+  int64_t first_number() const { return first_number_; }
 
   // The learner's rule, once it is sure enough; null before, and when the rule was given.
   const LearnedRule* learned() const;

@@ -1,0 +1,122 @@
+#include "daemon/jobs/run_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+// The sum of two independent estimates.
+Estimate Sum(const Estimate& a, const Estimate& b) {
+  const double value = a.value + b.value;
+  return {value, value - std::hypot(a.value - a.low, b.value - b.low),
+          value + std::hypot(a.high - a.value, b.high - b.value)};
+}
+
+}  // namespace
+
+void RunEngine::Close() {
+  closed_iterations_ += static_cast<int64_t>(current_.Totals().iterations);
+  closed_.push_back(std::exchange(current_, OnlineEngine()));
+}
+
+absl::Status RunEngine::SetHorizon(Horizon horizon) {
+  if (closed_iterations_ == 0 || horizon.kind == Horizon::Kind::kUnknown) {
+    return current_.SetHorizon(std::move(horizon));
+  }
+  const int64_t left = std::max<int64_t>(horizon.iterations - closed_iterations_, 0);
+  if (horizon.kind == Horizon::Kind::kIterations) {
+    return current_.SetHorizon(Horizon::Iterations(left));
+  }
+  // Which lengths the closed engines had is not known in today's keys: as many of each as come on
+  // average are left.
+  const double share = static_cast<double>(left) / static_cast<double>(horizon.iterations);
+  for (KeyCount& entry : horizon.histogram) {
+    entry.count = std::llround(static_cast<double>(entry.count) * share);
+  }
+  return current_.SetHorizon(Horizon::Distribution(std::move(horizon.histogram)));
+}
+
+EngineTotals RunEngine::Totals() const {
+  EngineTotals sum = current_.Totals();
+  for (const OnlineEngine& engine : closed_) {
+    const EngineTotals part = engine.Totals();
+    sum.iterations += part.iterations;
+    sum.redone += part.redone;
+    sum.untimed += part.untimed;
+    sum.distorted += part.distorted;
+    sum.measured += part.measured;
+    sum.rejected += part.rejected;
+    sum.observed_time_ns += part.observed_time_ns;
+    sum.measurements_used += part.measurements_used;
+    sum.measurements_refused += part.measurements_refused;
+  }
+  return sum;
+}
+
+void RunEngine::AddClosed(Projection& sum, const Projection& part) const {
+  sum.iterations_so_far += part.iterations_so_far;
+  sum.so_far = Sum(sum.so_far, part.so_far);
+  if (sum.total) {
+    sum.total = Sum(*sum.total, part.so_far);
+    sum.iterations_total += part.iterations_so_far;
+  }
+}
+
+Projection RunEngine::ProjectTime(double confidence) const {
+  Projection sum = current_.ProjectTime(confidence);
+  for (const OnlineEngine& engine : closed_) AddClosed(sum, engine.ProjectTime(confidence));
+  if (closed_iterations_ > 0) {
+    absl::StrAppend(&sum.basis, "; ", closed_iterations_,
+                    " iterations before them ran under an earlier rule");
+  }
+  return sum;
+}
+
+absl::StatusOr<Projection> RunEngine::ProjectStatistic(uint32_t set, int index,
+                                                       double confidence) const {
+  absl::StatusOr<Projection> sum = current_.ProjectStatistic(set, index, confidence);
+  for (const OnlineEngine& engine : closed_) {
+    if (!sum.ok()) break;
+    if (engine.Totals().iterations == 0) continue;
+    const absl::StatusOr<Projection> part = engine.ProjectStatistic(set, index, confidence);
+    if (!part.ok()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the rule was learned anew, and of the ", engine.Totals().iterations,
+          " iterations before that none was measured for this: ", part.status().message()));
+    }
+    AddClosed(*sum, *part);
+  }
+  return sum;
+}
+
+absl::StatusOr<RunEngine> RunEngine::Copy() const {
+  RunEngine copy;
+  for (const OnlineEngine& engine : closed_) {
+    if (const absl::Status status = copy.RestoreClosed(engine.Serialize()); !status.ok()) {
+      return status;
+    }
+  }
+  if (const absl::Status status = copy.Restore(Serialize()); !status.ok()) return status;
+  return copy;
+}
+
+absl::Status RunEngine::Restore(std::string_view state) {
+  absl::StatusOr<OnlineEngine> engine = OnlineEngine::Parse(state);
+  if (!engine.ok()) return engine.status();
+  current_ = *std::move(engine);
+  return absl::OkStatus();
+}
+
+absl::Status RunEngine::RestoreClosed(std::string_view state) {
+  absl::StatusOr<OnlineEngine> engine = OnlineEngine::Parse(state);
+  if (!engine.ok()) return engine.status();
+  closed_iterations_ += static_cast<int64_t>(engine->Totals().iterations);
+  closed_.push_back(*std::move(engine));
+  return absl::OkStatus();
+}
+
+}  // namespace seqpoint::jobs

@@ -1,0 +1,60 @@
+// RunEngine: the engine of a job whose rule may be learned anew.
+//
+// An engine's keys mean something under one rule only. When another rule takes over, the engine of
+// the first is closed: its iterations are facts of the run so far, and a new engine, with keys of
+// its own, projects the rest. Totals and sums are over all of them, with independent errors; what
+// one iteration costs, the SeqPoints and the plan are the current one's.
+//
+// Threading: one thread at a time. Ownership: its engines.
+#ifndef DAEMON_JOBS_RUN_ENGINE_H_
+#define DAEMON_JOBS_RUN_ENGINE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/seqpoint/engine.h"
+
+namespace seqpoint::jobs {
+
+class RunEngine {
+ public:
+  OnlineEngine& current() { return current_; }
+  const OnlineEngine& current() const { return current_; }
+
+  // Another rule from here on. The horizon must be set again.
+  void Close();
+  int closed() const { return static_cast<int>(closed_.size()); }
+  int64_t closed_iterations() const { return closed_iterations_; }
+
+  // Of the whole run; the current engine is given what is left of it.
+  absl::Status SetHorizon(Horizon horizon);
+
+  EngineTotals Totals() const;  // unique keys: of the current rule
+  Projection ProjectTime(double confidence) const;
+  // FailedPrecondition also when a closed engine has no measurement of it.
+  absl::StatusOr<Projection> ProjectStatistic(uint32_t set, int index, double confidence) const;
+
+  absl::StatusOr<RunEngine> Copy() const;
+
+  // The state of the current engine, and of closed engine `index`, which never changes.
+  std::string Serialize() const { return current_.Serialize(); }
+  std::string SerializeClosed(int index) const { return closed_[index].Serialize(); }
+  // In order: the closed engines, then the current one.
+  absl::Status Restore(std::string_view state);
+  absl::Status RestoreClosed(std::string_view state);
+
+ private:
+  void AddClosed(Projection& sum, const Projection& part) const;
+
+  OnlineEngine current_;
+  std::vector<OnlineEngine> closed_;
+  int64_t closed_iterations_ = 0;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_RUN_ENGINE_H_
