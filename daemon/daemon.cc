@@ -64,6 +64,10 @@ struct Daemon::Connection final : public ingest::RingSink {
   std::unique_ptr<ingest::ControlWriter> control;
   bool gone = false;
   bool ended = false;  // drained; leaves after the commit
+  // What the process is to be told next; the rule and level that it was told last.
+  std::optional<abi::Control> staged;
+  uint32_t rule_generation = 0;
+  uint8_t level = 0;
 
   void OnEvent(uint64_t, abi::EventType type, absl::Span<const uint8_t> payload) override {
     job->OnEvent(process_id, type, payload);
@@ -169,7 +173,7 @@ void Daemon::Run() {
     const bool stopping = stop_;
     server_->RunOnce(stopping ? 0 : wait_ms);
     const absl::Time now = absl::Now();
-    bool busy = false;
+    bool busy = false, commit_first = false;
     {
       absl::MutexLock lock(&mutex_);
       if (!batch_failed_) busy = PollRings();
@@ -179,7 +183,7 @@ void Daemon::Run() {
         for (const auto& [id, job] : jobs_) job->CheckRules(NowNs());
         last_heartbeat = now;
       }
-      PublishControls();
+      commit_first = StageControls();
       if (!connections_.empty()) last_busy = now;
     }
     wait_ms = busy ? kBusyPollMs : kIdlePollMs;
@@ -188,9 +192,16 @@ void Daemon::Run() {
       for (const auto& [id, job] : jobs_) job->EndUnused(NowNs());
     }
     const absl::Duration interval = batch_failed_ ? kRetryInterval : kCommitInterval;
-    if (now - last_commit >= interval || stopping) {
+    if (now - last_commit >= interval || stopping || (commit_first && !batch_failed_)) {
       Commit();
       last_commit = absl::Now();
+      commit_first = false;
+    }
+    // A process that follows a rule which a killed daemon forgot would number its iterations in a
+    // way that nobody knows: rules and levels are published once they are in the store.
+    if (!commit_first && !batch_failed_) {
+      absl::MutexLock lock(&mutex_);
+      PublishControls();
     }
     if (now - last_prune >= kPruneInterval) {
       Prune();
@@ -316,12 +327,27 @@ bool Daemon::PollRings() {
   return busy;
 }
 
-void Daemon::PublishControls() {
+bool Daemon::StageControls() {
+  bool commit_first = false;
   for (const auto& connection : connections_) {
     if (connection->ended) continue;
     if (const abi::Control* control = connection->job->TakeControl(connection->process_id)) {
-      connection->control->Write(*control);
+      connection->staged = *control;
     }
+    if (!connection->staged) continue;
+    commit_first |= connection->staged->rule.generation != connection->rule_generation ||
+                    connection->staged->level != connection->level;
+  }
+  return commit_first;
+}
+
+void Daemon::PublishControls() {
+  for (const auto& connection : connections_) {
+    if (!connection->staged || connection->ended) continue;
+    connection->control->Write(*connection->staged);
+    connection->rule_generation = connection->staged->rule.generation;
+    connection->level = connection->staged->level;
+    connection->staged.reset();
   }
 }
 

@@ -87,6 +87,8 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Reads every ring once; true when something came.
   bool PollRings() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes what the processes are to be told; true when that must be in the store first.
+  bool StageControls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PublishControls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Commit();
   void GiveLogs(jobs::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
