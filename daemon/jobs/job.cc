@@ -382,10 +382,12 @@ void Job::Advance() {
         ++generation_;
       }
     }
+    // First the windows: a measurement waits for its iteration, not the other way round. Both may
+    // come in one reading when the machine is busy.
+    ResolveWindows(*process);
     for (const FinishedIteration& iteration : process->builder.TakeFinished()) {
       Align(*process, iteration);
     }
-    ResolveWindows(*process);
   }
   MatchLengths();
   if (plan_stale_) UpdatePlan();
