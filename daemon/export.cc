@@ -1,11 +1,17 @@
 #include "daemon/export.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "injection/abi/control.h"
 #include "injection/abi/records.h"
 
 namespace seqpoint {
@@ -116,6 +122,58 @@ std::string TraceEvent(const abi::DataRecord& record, int64_t iteration,
   }
 }
 
+// Which iteration of a rank a piece of GPU work belongs to. A measured iteration has its records
+// filed under its number; where everything was traced they are filed as they came, and time tells.
+class IterationsByTime {
+ public:
+  // Iterations near [first, last].
+  static absl::StatusOr<IterationsByTime> Read(Store& store, int64_t job_id, int32_t rank,
+                                               int64_t first, int64_t last) {
+    IterationsByTime result(rank);
+    int64_t next = std::max<int64_t>(first - kNear, 0);
+    while (next <= last + kNear) {
+      const auto rows = store.ReadIterations(job_id, rank, next, kPageRows);
+      if (!rows.ok()) return rows.status();
+      if (rows->empty()) break;
+      next = rows->back().number + 1;
+      for (const IterationRow& row : *rows) {
+        if (row.start_ns > 0 && row.duration_ns > 0) result.by_start_.emplace(row.start_ns, row);
+        if (row.config_id == abi::kConfigTrace) result.traced_.insert(row.number);
+      }
+    }
+    for (const auto& [start_ns, row] : result.by_start_) result.unshown_[row.number] = &row;
+    return result;
+  }
+  int32_t rank() const { return rank_; }
+
+  // `filed`: the number that it is stored under.
+  int64_t Find(int64_t start_ns, int64_t filed) const {
+    if (traced_.count(filed) != 0) return filed;
+    auto next = by_start_.upper_bound(start_ns);
+    if (next == by_start_.begin()) return filed;
+    const IterationRow& row = std::prev(next)->second;
+    return start_ns < row.start_ns + row.duration_ns ? row.number : filed;
+  }
+
+  // The row of an iteration with known time, once.
+  const IterationRow* TakeUnshown(int64_t number) {
+    const auto it = unshown_.find(number);
+    if (it == unshown_.end()) return nullptr;
+    const IterationRow* row = it->second;
+    unshown_.erase(it);
+    return row;
+  }
+
+ private:
+  static constexpr int64_t kNear = 1000;
+  explicit IterationsByTime(int32_t rank) : rank_(rank) {}
+
+  int32_t rank_;
+  std::map<int64_t, IterationRow> by_start_;
+  std::map<int64_t, const IterationRow*> unshown_;
+  std::set<int64_t> traced_;
+};
+
 }  // namespace
 
 absl::Status ExportChrome(Store& store, const JobRow& job, const ExportContext& context,
@@ -136,19 +194,19 @@ absl::Status ExportChrome(Store& store, const JobRow& job, const ExportContext& 
              "\"args\":{\"name\":",
              JsonString(job.command), "}}");
   std::map<int64_t, std::map<uint32_t, std::string>> names;  // process -> id -> text
+  std::optional<IterationsByTime> iterations;                // of a rank
   for (const auto& [rank, number] : *traces) {
     if (number < 0) continue;  // a learn log
     const auto segments = store.ReadTrace(job.job_id, rank, number);
     if (!segments.ok()) return segments.status();
-    const auto rows = store.ReadIterations(job.job_id, rank, number, 1);
-    if (!rows.ok()) return rows.status();
-    if (!rows->empty() && (*rows)[0].number == number && (*rows)[0].start_ns > 0) {
-      const IterationRow& row = (*rows)[0];
-      pieces.Add(",\n{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#", number,
-                 "\",\"pid\":", 1000000 + rank,
-                 ",\"tid\":0,\"ts\":", Micros(static_cast<uint64_t>(row.start_ns)),
-                 ",\"dur\":", Micros(static_cast<uint64_t>(row.duration_ns)),
-                 ",\"args\":{\"lengths\":[", absl::StrJoin(context.lengths(row), ","), "]}}");
+    if (!iterations || iterations->rank() != rank) {
+      int64_t last = number;
+      for (const auto& [of_rank, traced] : *traces) {
+        if (of_rank == rank) last = std::max(last, traced);
+      }
+      auto read = IterationsByTime::Read(store, job.job_id, rank, number, last);
+      if (!read.ok()) return read.status();
+      iterations = *std::move(read);
     }
     for (const TraceSegmentRow& segment : *segments) {
       auto& known = names[segment.process_id];
@@ -161,7 +219,15 @@ absl::Status ExportChrome(Store& store, const JobRow& job, const ExportContext& 
            at += sizeof(abi::DataRecord)) {
         abi::DataRecord record;
         std::memcpy(&record, segment.records.data() + at, sizeof(record));
-        if (!pieces.Add(TraceEvent(record, number, known))) return Gone();
+        const int64_t of = iterations->Find(static_cast<int64_t>(record.kernel.start_ns), number);
+        if (const IterationRow* row = iterations->TakeUnshown(of)) {
+          pieces.Add(",\n{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#", of,
+                     "\",\"pid\":", 1000000 + rank,
+                     ",\"tid\":0,\"ts\":", Micros(static_cast<uint64_t>(row->start_ns)),
+                     ",\"dur\":", Micros(static_cast<uint64_t>(row->duration_ns)),
+                     ",\"args\":{\"lengths\":[", absl::StrJoin(context.lengths(*row), ","), "]}}");
+        }
+        if (!pieces.Add(TraceEvent(record, of, known))) return Gone();
       }
     }
   }

@@ -755,8 +755,7 @@ void Job::KeepWithinOverhead(std::vector<PlanEntry>& plan) {
   if (trimmed && stops > 0 && plan.empty()) {
     waits_ = absl::StrFormat(
         "measurements wait: one stops the process for %.2g ms, and the overhead budget is %.3g %% "
-        "of "
-        "the run's time (seqpoint control --overhead-budget)",
+        "of the run's time (seqpoint control JOB budget SHARE)",
         static_cast<double>(stopped_ns) / static_cast<double>(stops) / 1e6, 100 * budget);
   }
 }
