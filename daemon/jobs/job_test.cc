@@ -88,6 +88,7 @@ class FakeProcess {
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
 
+  uint32_t stop_ns = 0;  // what one measurement costs
   std::vector<Truth> truth;
   std::vector<uint64_t> measured_iterations;
 
@@ -214,6 +215,7 @@ class FakeProcess {
            abi::WindowEvent{.begin_ns = static_cast<uint64_t>(gpu_ns_) - 2000,
                             .end_ns = static_cast<uint64_t>(gpu_ns_),
                             .iteration = measured_number_,
+                            .stopped_ns = stop_ns,
                             .level = static_cast<uint8_t>(abi::Level::kTrace)});
       return;
     }
@@ -223,7 +225,10 @@ class FakeProcess {
       values.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
     Send(abi::EventType::kCounters,
-         abi::CountersEvent{.iteration = measured_number_, .config_id = measured_, .count = 7},
+         abi::CountersEvent{.iteration = measured_number_,
+                            .config_id = measured_,
+                            .count = 7,
+                            .stopped_ns = stop_ns},
          values);
   }
 
@@ -379,6 +384,28 @@ TEST(Job, ARestartAtAnyMomentLosesAndDoublesNothing) {
     EXPECT_EQ(job->Describe(true).iterations(), 200);
     EXPECT_LE(process.measured_iterations.size(), 64u);
   }
+}
+
+TEST(Job, MeasuresNoMoreThanTheOverheadBudgetPaysFor) {
+  Job job(Row(), {});
+  FakeProcess process(8);
+  process.stop_ns = 10'000'000;
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 1000; ++i) process.Iterate();
+  // 1,000 iterations of 2.7 ms: 1 % pays for two stops of 10 ms, and two are taken without a price.
+  EXPECT_GE(process.measured_iterations.size(), 1u);
+  EXPECT_LE(process.measured_iterations.size(), 4u);
+  v1::Job described = job.Describe(false);
+  EXPECT_NE(described.overhead().sentence().find("measurements wait"), std::string::npos);
+
+  v1::ControlRequest request;
+  request.set_action(v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET);
+  request.set_overhead_budget_share(0.5);
+  ASSERT_TRUE(job.Control(request).ok());
+  for (int i = 0; i < 500; ++i) process.Iterate();
+  EXPECT_GT(process.measured_iterations.size(), 20u);
+  EXPECT_EQ(job.Describe(false).overhead().sentence(), "");
 }
 
 TEST(Job, ALoopThatChangesIsLearnedAnew) {
