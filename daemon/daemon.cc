@@ -318,8 +318,10 @@ bool Daemon::PollRings() {
       if (connection->gone && result.events + result.records == 0) {
         connection->ended = true;
         connection->job->OnProcessEnd(connection->process_id, stats.closed, NowNs());
-        spdlog::info("process of job {}@{} {}", connection->job->row().name,
-                     connection->job->row().run_id, stats.closed ? "ended" : "vanished");
+        spdlog::info("process of job {}@{} {}: {} events and {} records read",
+                     connection->job->row().name, connection->job->row().run_id,
+                     stats.closed ? "ended" : "vanished", stats.events_received,
+                     stats.records_received);
       }
     }
   }

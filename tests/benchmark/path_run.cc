@@ -1,10 +1,7 @@
 #include "tests/benchmark/path_run.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sqlite3.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,6 +23,7 @@
 #include "injection/abi/records.h"
 #include "injection/abi/ring.h"
 #include "tests/support/api.h"
+#include "tests/support/ring_view.h"
 
 namespace seqpoint {
 namespace {
@@ -41,79 +39,6 @@ double NowS(clockid_t clock) {
   clock_gettime(clock, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
-
-// The ring of a process, mapped to be looked at.
-class RingView {
- public:
-  static std::unique_ptr<RingView> Of(pid_t pid) {
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(absl::StrCat("/proc/", pid, "/fd"), ignored)) {
-      const std::string target = fs::read_symlink(entry.path(), ignored).string();
-      if (target.find("memfd:seqpoint-ring") == std::string::npos) continue;
-      const int fd = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
-      struct stat file = {};
-      if (fd < 0 || fstat(fd, &file) != 0) return nullptr;
-      void* memory = mmap(nullptr, static_cast<size_t>(file.st_size), PROT_READ, MAP_SHARED, fd, 0);
-      close(fd);
-      if (memory == MAP_FAILED) return nullptr;
-      return std::unique_ptr<RingView>(new RingView(memory, static_cast<size_t>(file.st_size)));
-    }
-    return nullptr;
-  }
-  ~RingView() { munmap(memory_, bytes_); }
-
-  abi::RingHeader Header() const { return *static_cast<const abi::RingHeader*>(memory_); }
-
-  // Data records published since the ring was made. Right as long as no chunk is emptied and filled
-  // anew between two calls.
-  uint64_t Published() {
-    for (size_t i = 0; i < seen_.size(); ++i) {
-      const uint64_t state = __atomic_load_n(&directory_[i].state, __ATOMIC_ACQUIRE);
-      const uint32_t published = __atomic_load_n(&directory_[i].published, __ATOMIC_ACQUIRE);
-      if ((state & 3) == abi::kClaimed) continue;
-      const uint64_t sequence = state >> 2;
-      if (sequence == seen_[i].sequence && published < seen_[i].published) continue;  // begun anew
-      published_ += published - (sequence == seen_[i].sequence ? seen_[i].published : 0);
-      seen_[i] = {sequence, published};
-    }
-    return published_;
-  }
-
-  RingView(void* memory, size_t bytes) : memory_(memory), bytes_(bytes) {
-    const auto* header = static_cast<const abi::RingHeader*>(memory);
-    directory_ = reinterpret_cast<const abi::ChunkState*>(static_cast<const char*>(memory) +
-                                                          header->directory_offset);
-    seen_.resize(header->chunk_count);
-    published_ = Published() + Overwritten();
-  }
-
-  // The same, counted afresh.
-  uint64_t Count() const {
-    uint64_t sum = Overwritten();
-    for (const Seen& seen : seen_) sum += seen.published;
-    return sum;
-  }
-
- private:
-  // Chunks that were filled anew were full, as only a thread's end closes others.
-  uint64_t Overwritten() const {
-    const abi::RingHeader header = Header();
-    const auto known = static_cast<uint64_t>(std::count_if(
-        seen_.begin(), seen_.end(), [](const Seen& seen) { return seen.sequence != 0; }));
-    const uint64_t begun = header.next_chunk_sequence - 1;
-    return begun > known ? (begun - known) * (header.chunk_bytes / abi::kSlotBytes) : 0;
-  }
-
-  struct Seen {
-    uint64_t sequence = 0;
-    uint32_t published = 0;
-  };
-  void* const memory_;
-  const size_t bytes_;
-  const abi::ChunkState* directory_;
-  std::vector<Seen> seen_;
-  uint64_t published_ = 0;
-};
 
 // The database, through a connection of its own.
 class StoreView {

@@ -51,8 +51,10 @@ std::optional<Truth> ReadTruth(const std::filesystem::path& path) {
       iteration.launches_before_forward = Number(line.at_pointer("/first_forward/launches")) -
                                           Number(line.at_pointer("/begin/launches"));
       iteration.gpu_time_ns = Real(line["gpu_time_ns"]);
+      iteration.kernels = Number(line["kernels"]);
       for (const auto& [key, metric] : metrics) {
-        truth.counters[metric] += Real(line.at_pointer("/counters/" + key));
+        iteration.counters[metric] = Real(line.at_pointer("/counters/" + key));
+        truth.counters[metric] += iteration.counters[metric];
       }
     } else if (kind == "totals") {
       truth.epoch_time_ns = Real(line["train_gpu_time_ns"]);

@@ -19,6 +19,8 @@ struct TrueIteration {
   int64_t begin_ns = 0;    // host clock of the software GPU (or CLOCK_REALTIME) at its first call
   int64_t forward_ns = 0;  // ... before its first forward launch
   int64_t launches_before_forward = 0;
+  int64_t kernels = 0;                     // run, those in graphs included
+  std::map<std::string, double> counters;  // CUPTI's metric name -> value
   double gpu_time_ns = 0;
 };
 
