@@ -23,7 +23,8 @@ constexpr uint64_t kStopPatienceNs = 100'000'000;
 // iterations may pass to the next, and always at least so many times what the last one cost.
 constexpr uint32_t kMaxAheadBackoff = 31;
 constexpr uint64_t kAheadCostFactor = 200;
-// After so many iterations without work between begin and decision, windows open at the decision.
+// So many iterations in a row that were decided before, or behind, their first work tell how it is;
+// fewer may be another thread that launched just then.
 constexpr uint32_t kDecidedProbes = 4;
 // What a GPU's counters see. Copies to and from the host are left out: they are what begins an
 // iteration, run on engines of their own, and move next to nothing compared with the kernels.
@@ -301,11 +302,11 @@ void CallStream::WriteDecision(const abi::MatchResult& result, uint64_t now_ns,
 // NVTX range), or only behind kernels. In the last case a window that opened at the decision would
 // miss them. Called at the first decision of a candidate. Holds lock_.
 void CallStream::LearnWhenDecided(bool boundary) {
-  if (worked_ && !boundary) {
-    decided_ = Decided::kAfterWork;
-  } else if (decided_ == Decided::kUnknown && ++decided_probes_ == kDecidedProbes) {
-    decided_ = Decided::kBeforeWork;
-  }
+  if (decided_ == Decided::kAfterWork) return;
+  const Decided now = worked_ && !boundary ? Decided::kAfterWork : Decided::kBeforeWork;
+  decided_probes_ = now == probed_ ? decided_probes_ + 1 : 1;
+  probed_ = now;
+  if (decided_probes_ >= kDecidedProbes) decided_ = now;
 }
 
 // The lengths of an iteration whose window opened ahead of them: does an entry want them? Holds
@@ -363,7 +364,7 @@ void CallStream::Decide(const abi::MatchResult& result, uint32_t flags, Todo* to
   // before any work, or ahead of the decision, and is then given up if nobody wants the lengths.
   const abi::PlanEntry* entry = nullptr;
   bool ahead = false;
-  if (first && (boundary || (decided_ == Decided::kBeforeWork && !worked_))) {
+  if (first && (boundary || (decided_ != Decided::kAfterWork && !worked_))) {
     entry = plan_.Match(result.length, result.valid, 0, CanMeasure);
   } else if (boundary && rule.length_count == 0) {
     const int64_t none[2] = {0, 0};
@@ -514,6 +515,7 @@ void CallStream::BeginRule(const abi::Rule& rule) {
   matcher_.SetRule(rule, matcher_.iteration(), true);
   decided_ = DecidesLate(rule) ? Decided::kAfterWork : Decided::kUnknown;
   decided_probes_ = 0;
+  probed_ = Decided::kUnknown;
   ahead_backoff_ = ahead_wait_ = 0;
   ahead_not_before_ns_ = 0;
 }

@@ -149,9 +149,10 @@ class CallStream {
   uint64_t ticked_calls_ = 0;
   uint64_t polled_ns_ = 0;
   Decided decided_ = Decided::kUnknown;
-  uint32_t decided_probes_ = 0;  // iterations decided before any work, since the rule came
-  bool worked_ = false;          // work reached the GPU since the candidate
-  uint32_t ahead_backoff_ = 0;   // most iterations to wait after a window that nobody wanted
+  Decided probed_ = Decided::kUnknown;  // of the last iteration
+  uint32_t decided_probes_ = 0;         // iterations in a row that were like it
+  bool worked_ = false;                 // work reached the GPU since the candidate
+  uint32_t ahead_backoff_ = 0;          // most iterations to wait after a window that nobody wanted
   uint32_t ahead_wait_ = 0;
   uint64_t ahead_not_before_ns_ = 0;
   uint32_t random_ = 1;
