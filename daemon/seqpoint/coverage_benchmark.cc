@@ -2,14 +2,19 @@
 // how often the interval holds the truth.
 //
 //   seqpoint_coverage [--seeds N] [--fraction F]... [--lengths exact|distribution|unknown]
-//                     [--drift sine|walk|line|none] [--counters] [--json]
+//                     [--drift none|line|sine|walk|warmup|step|mixed]... [--amplitude A]
+//                     [--counters] [--json]
 //
-// The simulated job has two lengths (2,000 to 10,000 iterations of padded batches) and this noise:
-// 0.3 % per iteration (2 % per kernel, averaged over a few dozen), correlated from one iteration to
-// the next; 1 % of iterations take 30 % longer; host jitter; a drift within the run of up to 0.5 %
-// either way; the first occurrence of a length pays for algorithm search. With --counters it
-// measures at most 64 iterations in three one-pass configurations, as the plan says, with 0.3 %
-// noise, and projects the epoch's totals.
+// The simulated job has 2,000 to 10,000 iterations of padded batches, with one or two lengths, and
+// this noise: 0.3 % per iteration (2 % per kernel, averaged over a few dozen), correlated from one
+// iteration to the next; 1 % of iterations take 30 % longer; host jitter; the first occurrence of a
+// length pays for algorithm search; and times at equal length drift. Each shape of drift with its
+// usual amplitude is a line of the result, or the amplitude given; "mixed" draws shape and
+// amplitude (0.2 to 1.6 %, evenly in its logarithm) for each seed. Without --drift: all of them.
+//
+// With --counters it measures at most 64 iterations in four one-pass configurations, as the plan
+// says, with 0.3 % noise, and projects the epoch's totals. The fourth follows the iteration's time,
+// its slowness and drift included.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -29,7 +34,8 @@ struct Flags {
   int seeds = 1000;
   std::vector<double> fractions;
   std::string lengths = "exact";
-  std::string drift = "sine";
+  std::vector<std::string> drifts;
+  double amplitude = 0;  // 0 = the shape's usual one
   bool counters = false;
   bool json = false;
 };
@@ -37,14 +43,16 @@ struct Flags {
 struct Epoch {
   std::vector<Key> keys;
   std::vector<double> times_ns;
+  std::vector<double> device_ns;  // without host jitter and first occurrences
   std::vector<KeyCount> histogram;
 };
 
-constexpr int kCounters = 3;
+constexpr int kCounters = 4;
 constexpr double kCounterNoise = 0.003;
 
-// DRAM bytes, instructions, tensor cycles of one iteration.
-double TrueCounter(int counter, const Key& key) {
+// DRAM bytes, instructions, tensor cycles, active cycles of one iteration.
+double TrueCounter(int counter, const Epoch& epoch, size_t iteration) {
+  const Key& key = epoch.keys[iteration];
   const double source = static_cast<double>(key.first), target = static_cast<double>(key.second);
   // Tensor kernels work on whole tiles: 128 rows are two steps of a batch of 64.
   const double tiles = std::ceil(source / 2) * 2 + std::ceil(target / 2) * 2;
@@ -53,8 +61,10 @@ double TrueCounter(int counter, const Key& key) {
       return 2.5e9 + 4.0e7 * source + 6.0e7 * target + 2.0e5 * source * target;
     case 1:
       return 1e8 + 8e7 * (source + target) + 9e5 * source * target;
-    default:
+    case 2:
       return 3e5 * tiles + 1e3 * source * target;
+    default:
+      return 1.7 * epoch.device_ns[iteration];
   }
 }
 
@@ -64,32 +74,67 @@ double TrueTime(const Key& key) {
                 0.004 * source * target);
 }
 
-Epoch Simulate(std::mt19937_64& random, const std::string& drift) {
+struct Shape {
+  const char* name;
+  double amplitude;
+};
+constexpr Shape kShapes[] = {{"none", 0},     {"line", 0.007},   {"sine", 0.01},
+                             {"walk", 0.007}, {"warmup", 0.007}, {"step", 0.007}};
+
+// Factors on the times of `n` iterations. The amplitude is from end to end for a line, a warm-up
+// (downwards) and a step, from peak to peak for a sine, a walk's standard deviation at the end.
+std::vector<double> DriftOf(std::mt19937_64& random, std::string shape, double amplitude, int n) {
+  std::uniform_real_distribution<double> uniform;
+  std::normal_distribution<double> normal;
+  if (shape == "mixed") {
+    shape = kShapes[static_cast<size_t>(uniform(random) * std::size(kShapes))].name;
+    amplitude = 0.002 * std::pow(8.0, uniform(random));
+  } else if (amplitude == 0) {
+    for (const Shape& s : kShapes) {
+      if (shape == s.name) amplitude = s.amplitude;
+    }
+  }
+  const double period = 0.5 + 1.5 * uniform(random);
+  const double phase = 2 * M_PI * uniform(random);
+  const double warm_up = 0.02 * std::pow(15.0, uniform(random));
+  const double step_at = uniform(random);
+  const double sign = uniform(random) < 0.5 ? -1 : 1;
+  double walk = 0;
+  std::vector<double> level(n, 1.0);
+  for (int i = 0; i < n; ++i) {
+    const double t = (i + 0.5) / n;
+    walk += normal(random) / std::sqrt(n);
+    if (shape == "line") level[i] += amplitude * t;
+    if (shape == "sine") level[i] += amplitude / 2 * std::sin(2 * M_PI * t / period + phase);
+    if (shape == "walk") level[i] += amplitude * walk;
+    if (shape == "warmup") level[i] += amplitude * std::exp(-t / warm_up);
+    if (shape == "step") level[i] += t > step_at ? sign * amplitude : 0;
+  }
+  return level;
+}
+
+Epoch Simulate(std::mt19937_64& random, const std::string& drift, double amplitude) {
   std::uniform_real_distribution<double> uniform;
   std::normal_distribution<double> normal;
   Epoch epoch;
   const int iterations = 2000 + static_cast<int>(uniform(random) * 8000);
+  const bool two_lengths = uniform(random) < 0.5;
   // Batches of similar lengths: the centre is that of the bucket, the padded lengths scatter.
   for (int i = 0; i < iterations; ++i) {
     const double centre = 24 * std::exp(0.45 * normal(random));
     const auto length = [&](double mean) {
       return std::clamp<int64_t>(std::llround(mean * (1 + 0.06 * normal(random)) + 1), 3, 100);
     };
-    epoch.keys.push_back({length(centre), length(1.05 * centre)});
+    epoch.keys.push_back({length(centre), two_lengths ? length(1.05 * centre) : 0});
   }
-  const double period = iterations * (0.5 + 1.5 * uniform(random));
-  const double phase = 2 * M_PI * uniform(random);
-  double walk = 0, correlated = 0;
+  const std::vector<double> level = DriftOf(random, drift, amplitude, iterations);
+  double correlated = 0;
   std::set<int64_t> sources, targets;
   for (int i = 0; i < iterations; ++i) {
-    walk += 0.007 / std::sqrt(iterations) * normal(random);
-    double level = 1;
-    if (drift == "sine") level += 0.005 * std::sin(2 * M_PI * i / period + phase);
-    if (drift == "walk") level += walk;
-    if (drift == "line") level += 0.007 * i / iterations;
     correlated = 0.3 * correlated + std::sqrt(1 - 0.09) * normal(random);
-    double time = TrueTime(epoch.keys[i]) * level * std::exp(0.003 * correlated);
+    double time = TrueTime(epoch.keys[i]) * level[i] * std::exp(0.003 * correlated);
     if (uniform(random) < 0.01) time *= 1.3;
+    epoch.device_ns.push_back(time);
     time += -3e4 * std::log1p(-uniform(random));
     const bool new_source = sources.insert(epoch.keys[i].first).second;
     const bool new_target = targets.insert(epoch.keys[i].second).second;
@@ -144,7 +189,7 @@ class Measurer {
     }
     return -1;
   }
-  void Update(const OnlineEngine& engine) { plan_ = engine.MakePlan({.sets = {0, 1, 2}}); }
+  void Update(const OnlineEngine& engine) { plan_ = engine.MakePlan({.sets = {0, 1, 2, 3}}); }
 
  private:
   Plan plan_;
@@ -156,8 +201,8 @@ Horizon HorizonOf(const Epoch& epoch, const std::string& lengths) {
   return Horizon::Iterations(static_cast<int64_t>(epoch.keys.size()));
 }
 
-void Print(const Flags& flags, double fraction, const std::string& what, double confidence,
-           const Tally& tally, bool first) {
+void Print(const Flags& flags, const std::string& drift, double fraction, const std::string& what,
+           double confidence, const Tally& tally, bool first) {
   const int n = static_cast<int>(tally.errors.size());
   const double coverage = static_cast<double>(tally.covered) / n;
   const double half_width = QuantileOf(tally.half_widths, 0.5);
@@ -170,37 +215,37 @@ void Print(const Flags& flags, double fraction, const std::string& what, double 
         "\"lengths\":\"%s\",\"drift\":\"%s\",\"coverage\":%.4f,\"median_half_width\":%.6f,"
         "\"mean_error\":%.6f,\"p95_error\":%.6f,\"max_error\":%.6f,\"bias\":%.6f}",
         first ? "" : ",\n ", what.c_str(), fraction, confidence, n, flags.lengths.c_str(),
-        flags.drift.c_str(), coverage, half_width, mean_error, p95, QuantileOf(tally.errors, 1),
-        bias);
+        drift.c_str(), coverage, half_width, mean_error, p95, QuantileOf(tally.errors, 1), bias);
   } else {
     printf(
-        "%-14s at %5.1f %%: %.1f %% interval covers %5.1f %%, median half-width %.3f %%, "
+        "%-13s %-6s at %4.1f %%: %.1f %% interval covers %5.1f %%, median half-width %.3f %%, "
         "error mean %.3f %%, p95 %.3f %%, max %.3f %%, bias %+.3f %%\n",
-        what.c_str(), 100 * fraction, 100 * confidence, 100 * coverage, 100 * half_width,
-        100 * mean_error, 100 * p95, 100 * QuantileOf(tally.errors, 1), 100 * bias);
+        what.c_str(), drift.c_str(), 100 * fraction, 100 * confidence, 100 * coverage,
+        100 * half_width, 100 * mean_error, 100 * p95, 100 * QuantileOf(tally.errors, 1),
+        100 * bias);
   }
 }
 
-int Run(const Flags& flags) {
+int Run(const Flags& flags, const std::string& drift, bool& first) {
   const size_t asked = flags.fractions.size();
   std::vector<std::vector<Tally>> tallies(asked, std::vector<Tally>(kCounters));
   int most_measured = 0, refused = 0;
   for (int seed = 0; seed < flags.seeds; ++seed) {
     std::mt19937_64 random(seed + 1);
     std::normal_distribution<double> normal;
-    const Epoch epoch = Simulate(random, flags.drift);
+    const Epoch epoch = Simulate(random, drift, flags.amplitude);
     const size_t n = epoch.keys.size();
     double true_time = 0, true_counters[kCounters] = {};
     for (size_t i = 0; i < n; ++i) {
       true_time += epoch.times_ns[i];
-      for (int c = 0; c < kCounters; ++c) true_counters[c] += TrueCounter(c, epoch.keys[i]);
+      for (int c = 0; c < kCounters; ++c) true_counters[c] += TrueCounter(c, epoch, i);
     }
     OnlineEngine engine;
     if (!engine.SetHorizon(HorizonOf(epoch, flags.lengths)).ok()) return 1;
     Measurer measurer;
     int measured = 0;
     size_t next = 0;
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < n && next < asked; ++i) {
       const int set = flags.counters ? measurer.Match(epoch.keys[i]) : -1;
       engine.AddIteration({.iteration = i,
                            .key = epoch.keys[i],
@@ -208,7 +253,7 @@ int Run(const Flags& flags) {
                            .measured = set >= 0});
       if (set >= 0) {
         ++measured;
-        const double value = TrueCounter(set, epoch.keys[i]) * (1 + kCounterNoise * normal(random));
+        const double value = TrueCounter(set, epoch, i) * (1 + kCounterNoise * normal(random));
         // Refused on a first occurrence that the plan took for an ordinary one.
         refused += !engine.AddMeasurement(set, i, epoch.keys[i], {&value, 1}).ok();
       }
@@ -227,18 +272,16 @@ int Run(const Flags& flags) {
     }
     most_measured = std::max(most_measured, measured);
   }
-  if (flags.json) printf("[");
-  bool first = true;
   for (size_t f = 0; f < asked; ++f) {
     for (int c = 0; c < (flags.counters ? kCounters : 1); ++c) {
-      constexpr const char* kNames[] = {"dram_bytes", "instructions", "tensor_cycles"};
+      constexpr const char* kNames[] = {"dram_bytes", "instructions", "tensor_cycles",
+                                        "active_cycles"};
       if (tallies[f][c].errors.empty()) continue;
-      Print(flags, flags.fractions[f], flags.counters ? kNames[c] : "epoch_time",
+      Print(flags, drift, flags.fractions[f], flags.counters ? kNames[c] : "epoch_time",
             flags.counters ? 0.999 : 0.95, tallies[f][c], first);
       first = false;
     }
   }
-  if (flags.json) printf("]\n");
   if (flags.counters && !flags.json) {
     printf("at most %d measured iterations, %d refused in %d runs\n", most_measured, refused,
            flags.seeds);
@@ -249,7 +292,8 @@ int Run(const Flags& flags) {
 int Usage(std::string_view problem) {
   fprintf(stderr,
           "%.*s\nusage: seqpoint_coverage [--seeds N] [--fraction F]... "
-          "[--lengths exact|distribution|unknown] [--drift sine|walk|line|none] [--counters] "
+          "[--lengths exact|distribution|unknown] "
+          "[--drift none|line|sine|walk|warmup|step|mixed]... [--amplitude A] [--counters] "
           "[--json]\n",
           static_cast<int>(problem.size()), problem.data());
   return 2;
@@ -285,9 +329,14 @@ int Main(int argc, char** argv) {
         return Usage("--lengths " + value + " is not one of the three");
       }
     } else if (flag == "--drift") {
-      flags.drift = value;
-      if (value != "sine" && value != "walk" && value != "line" && value != "none") {
-        return Usage("--drift " + value + " is not one of the four");
+      const bool known = value == "mixed" || std::any_of(std::begin(kShapes), std::end(kShapes),
+                                                         [&](auto& s) { return value == s.name; });
+      if (!known) return Usage("--drift " + value + " is not one of the seven");
+      flags.drifts.push_back(value);
+    } else if (flag == "--amplitude") {
+      flags.amplitude = atof(value.c_str());
+      if (!(flags.amplitude > 0 && flags.amplitude < 1)) {
+        return Usage("--amplitude " + value + " is not in (0, 1)");
       }
     } else {
       return Usage("no such flag: " + std::string(flag));
@@ -295,7 +344,17 @@ int Main(int argc, char** argv) {
   }
   if (flags.fractions.empty()) flags.fractions = {0.05, 0.25};
   std::sort(flags.fractions.begin(), flags.fractions.end());
-  return Run(flags);
+  if (flags.drifts.empty()) {
+    for (const Shape& shape : kShapes) flags.drifts.push_back(shape.name);
+    flags.drifts.push_back("mixed");
+  }
+  if (flags.json) printf("[");
+  bool first = true;
+  for (const std::string& drift : flags.drifts) {
+    if (const int status = Run(flags, drift, first); status != 0) return status;
+  }
+  if (flags.json) printf("]\n");
+  return 0;
 }
 
 }  // namespace seqpoint

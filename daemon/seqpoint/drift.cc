@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 
 #include "daemon/seqpoint/dense.h"
@@ -9,22 +10,67 @@
 namespace seqpoint {
 namespace {
 
-// Standard deviations of a drift and how often real logs have them (0.6 to 0.8 % within an epoch,
-// up to 1.6 % over a run).
+// What times at equal length may do over a run, and how often that is expected. Real logs grow by
+// 0.6 to 0.8 % within an epoch, up to 1.6 % over a run; devices warm up, throttle and share their
+// machine. `time` is a share of the run.
+enum class Drift : uint8_t { kNone, kLine, kWarmUp, kWalk, kRough, kSmooth };
+constexpr struct {
+  Drift kind;
+  double time, probability;
+} kDrifts[] = {{Drift::kNone, 0, 0.30},      {Drift::kLine, 0, 0.08},
+               {Drift::kWarmUp, 0.03, 0.06}, {Drift::kWalk, 0, 0.26},
+               {Drift::kRough, 0.3, 0.08},   {Drift::kSmooth, 0.1, 0.06},
+               {Drift::kSmooth, 0.3, 0.06},  {Drift::kSmooth, 0.8, 0.10}};
+// Its standard deviation over the run's iterations, and how often.
 constexpr struct {
   double deviation, probability;
-} kSizes[] = {{0.002, 0.22},  {0.0035, 0.50}, {0.006, 0.22},
-              {0.012, 0.045}, {0.03, 0.012},  {0.1, 0.003}};
-// Correlation times, as shares of the run: what warms up, throttles or shares the machine is slow.
-constexpr struct { double share, probability; } kTimes[] = {{0.05, 0.1}, {0.2, 0.3}, {0.8, 0.6}};
-// However calm it was: a machine may start to throttle, a neighbour may come.
-constexpr double kFloor = 0.003;
+} kSizes[] = {{0.0005, 0.12}, {0.001, 0.25}, {0.002, 0.29}, {0.004, 0.22},
+              {0.008, 0.09},  {0.02, 0.02},  {0.06, 0.007}, {0.2, 0.003}};
+// A line may bend: variance of the change of its slope over the run, in units of that of the slope.
+constexpr double kBend = 4;
+// However calm it was: a machine may start to throttle, a neighbour may come. So often within a
+// run, and what the mean over the rest then changes by.
+constexpr double kSurpriseRate = 0.35;
+constexpr struct { double deviation, probability; } kSurprises[] = {{0.003, 0.8}, {0.008, 0.2}};
+constexpr double kLeastProbability = 3e-4;
 constexpr int kFuturePoints = 24;
+constexpr size_t kMostBlocks = 32;  // as many are enough to tell one drift from another
 
-double TimeCorrelation(double distance, bool smooth) {
-  if (!smooth) return std::exp(-distance);
+// Covariance of the drift at two times, up to a factor and a constant.
+double DriftCovariance(Drift kind, double time, double a, double b) {
+  const double distance = std::abs(a - b) / time;
   const double d = std::sqrt(3.0) * distance;
-  return (1 + d) * std::exp(-d);
+  switch (kind) {
+    case Drift::kNone:
+      return 0;
+    case Drift::kLine: {
+      // Integrated random walk on top of a slope.
+      const double low = std::min(a, b), high = std::max(a, b);
+      return a * b + kBend * low * low * (3 * high - low) / 6;
+    }
+    case Drift::kWarmUp:
+      return std::exp(-(a + b) / time);
+    case Drift::kWalk:
+      return std::min(a, b);
+    case Drift::kRough:
+      return std::exp(-distance);
+    case Drift::kSmooth:
+      return (1 + d) * std::exp(-d);
+  }
+  return 0;
+}
+
+// Its variance over the times of one run.
+double VarianceWithinRun(Drift kind, double time) {
+  constexpr int kGrid = 24;
+  double variance = 0;
+  for (int i = 0; i < kGrid; ++i) {
+    for (int j = 0; j < kGrid; ++j) {
+      const double a = (i + 0.5) / kGrid, b = (j + 0.5) / kGrid;
+      variance += DriftCovariance(kind, time, a, a) - DriftCovariance(kind, time, a, b);
+    }
+  }
+  return variance / (kGrid * kGrid);
 }
 
 struct Difference {
@@ -118,10 +164,17 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
   // Times in shares of the run: first the blocks, then the points that stand for the rest.
   const double run = past + rest;
   std::vector<double> at, level;
-  double mean = 0;
-  for (const BlockTrace::Block& b : trace.blocks()) {
-    const double expected = trace.Expected(b, curve);
-    level.push_back(expected > 0 ? b.time_ns / expected : 1.0);
+  double mean = 0, block_size = 1;
+  const size_t together = trace.blocks().size() > kMostBlocks ? 2 : 1;
+  for (size_t b = 0; b + together <= trace.blocks().size(); b += together) {
+    double expected = 0, time = 0;
+    block_size = 0;
+    for (const BlockTrace::Block& block : trace.blocks().subspan(b, together)) {
+      expected += trace.Expected(block, curve);
+      time += block.time_ns;
+      block_size += block.count;
+    }
+    level.push_back(expected > 0 ? time / expected : 1.0);
     mean += level.back();
   }
   const int n = static_cast<int>(level.size());
@@ -134,55 +187,64 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
   // The question: mean over the rest minus mean over the past.
   std::vector<double> share(at.size(), -1.0 / past_points);
   std::fill(share.begin() + past_points, share.end(), 1.0 / kFuturePoints);
-  const double block_noise = n > 0 ? noise * noise / trace.blocks()[0].count : 0;
+  const double block_noise = noise * noise / block_size;
 
   std::vector<Normal> mixture;
   double best = -INFINITY;
-  for (bool smooth : {false, true}) {
-    for (const auto& [time, time_probability] : kTimes) {
-      std::vector<double> correlation(at.size() * at.size());
-      std::vector<double> cross(at.size());  // of each point with the question
-      double self = 0;
-      for (size_t i = 0; i < at.size(); ++i) {
-        for (size_t j = 0; j < at.size(); ++j) {
-          const double c = TimeCorrelation(std::abs(at[i] - at[j]) / time, smooth);
-          correlation[i * at.size() + j] = c;
-          cross[i] += share[j] * c;
-        }
-        self += share[i] * cross[i];
+  for (const auto& [kind, time, drift_probability] : kDrifts) {
+    std::vector<double> covariances(at.size() * at.size());
+    std::vector<double> cross(at.size());  // of each point with the question
+    double self = 0;
+    const double unit = kind == Drift::kNone ? 1 : VarianceWithinRun(kind, time);
+    for (size_t i = 0; i < at.size(); ++i) {
+      for (size_t j = 0; j < at.size(); ++j) {
+        const double c = DriftCovariance(kind, time, at[i], at[j]) / unit;
+        covariances[i * at.size() + j] = c;
+        cross[i] += share[j] * c;
       }
-      for (const auto& [deviation, probability] : kSizes) {
-        const double square = deviation * deviation;
-        std::vector<double> factor(n * n);
-        for (int i = 0; i < n; ++i) {
-          // The overall level is the curve's business: here it may be anything.
-          for (int j = 0; j <= i; ++j)
-            factor[i * n + j] = 1 + square * correlation[i * at.size() + j];
-          factor[i * n + i] += block_noise + 1e-12;
-        }
-        if (!Cholesky(factor, n)) continue;
-        std::vector<double> residual = level;
-        std::vector<double> covariance(n);
-        for (int i = 0; i < n; ++i) covariance[i] = square * cross[i];
-        SolveLower(factor, n, residual.data());
-        SolveLower(factor, n, covariance.data());
-        Normal answer{std::log(probability * time_probability), 0, square * self};
-        for (int i = 0; i < n; ++i) {
-          answer.probability -= 0.5 * residual[i] * residual[i] + std::log(factor[i * n + i]);
-          answer.mean += covariance[i] * residual[i];
-          answer.variance -= covariance[i] * covariance[i];
-        }
-        answer.variance = std::max(answer.variance, kFloor * kFloor);
-        best = std::max(best, answer.probability);
-        mixture.push_back(answer);
+      self += share[i] * cross[i];
+    }
+    for (const auto& [deviation, size_probability] : kSizes) {
+      const bool none = kind == Drift::kNone;
+      const double square = none ? 0 : deviation * deviation;
+      std::vector<double> factor(n * n);
+      for (int i = 0; i < n; ++i) {
+        // The overall level is the curve's business: here it may be anything.
+        for (int j = 0; j <= i; ++j)
+          factor[i * n + j] = 1 + square * covariances[i * at.size() + j];
+        factor[i * n + i] += block_noise + 1e-12;
       }
+      if (!Cholesky(factor, n)) continue;
+      std::vector<double> residual = level;
+      std::vector<double> covariance(n);
+      for (int i = 0; i < n; ++i) covariance[i] = square * cross[i];
+      SolveLower(factor, n, residual.data());
+      SolveLower(factor, n, covariance.data());
+      const double prior = drift_probability * (none ? 1 : size_probability);
+      Normal answer{std::log(prior), 0, square * self};
+      for (int i = 0; i < n; ++i) {
+        answer.probability -= 0.5 * residual[i] * residual[i] + std::log(factor[i * n + i]);
+        answer.mean += covariance[i] * residual[i];
+        answer.variance -= covariance[i] * covariance[i];
+      }
+      answer.variance = std::max(answer.variance, 0.0);
+      best = std::max(best, answer.probability);
+      mixture.push_back(answer);
+      if (none) break;
     }
   }
+  std::erase_if(mixture, [best](const Normal& m) {
+    return m.probability < best + std::log(kLeastProbability);
+  });
   double total = 0;
   for (Normal& m : mixture) total += m.probability = std::exp(m.probability - best);
   for (Normal& m : mixture) m.probability /= total;
-  std::erase_if(mixture, [](const Normal& m) { return m.probability < 1e-5; });
-  return mixture;
+  const double surprised = kSurpriseRate * rest / run;
+  std::vector<Normal> surprise = {{1 - surprised, 0, 0}};
+  for (const auto& [deviation, probability] : kSurprises) {
+    surprise.push_back({surprised * probability, 0, deviation * deviation});
+  }
+  return AddIndependent(mixture, surprise);
 }
 
 Movement KeyMovement(const BlockTrace& trace, const Quadratic& curve, double variance) {

@@ -184,7 +184,8 @@ KeyChoice ChooseKey(absl::Span<const int64_t> features, int feature_count,
   std::vector<Single> ranked = singles;
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const Single& a, const Single& b) { return a.explained > b.explained; });
-  ranked.resize(std::min<size_t>(ranked.size(), kPairedFeatures));
+  ranked.erase(ranked.begin() + std::min<ptrdiff_t>(std::ssize(ranked), kPairedFeatures),
+               ranked.end());
   const auto is_ranked = [&](int feature) {
     return std::any_of(ranked.begin(), ranked.end(),
                        [&](const Single& s) { return s.feature == feature; });
