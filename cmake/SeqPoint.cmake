@@ -20,7 +20,7 @@ option(SEQPOINT_FUZZERS "build libFuzzer targets (needs clang)" OFF)
 option(SEQPOINT_WITH_RPC "build the gRPC daemon and client" ON)
 set(SEQPOINT_SANITIZER "" CACHE STRING "address, thread or empty")
 
-add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Werror)
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
 if(SEQPOINT_SANITIZER STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)

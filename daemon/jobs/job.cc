@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "daemon/jobs/job_process.h"
 #include "daemon/jobs/payload.h"
+#include "injection/abi/ring.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -396,7 +397,10 @@ void Job::Advance() {
 void Job::CheckRules(int64_t now_ns) {
   for (auto& [id, process] : processes_) {
     if (!process->alive() || !process->monitor) continue;
-    const std::optional<std::string> why = process->monitor->Check(static_cast<uint64_t>(now_ns));
+    // How long ago an event of a clock of its own was, the wall clock does not tell.
+    const bool foreign = process->clock_kind == static_cast<uint32_t>(abi::ClockKind::kForeign);
+    const std::optional<std::string> why =
+        process->monitor->Check(foreign ? 0 : static_cast<uint64_t>(now_ns));
     if (why) return Relearn(*why);
   }
 }
@@ -437,6 +441,11 @@ void Job::OnRuleLearned(LearnedRule rule) {
     rule.rule.generation = former_rule_->rule.generation;
     if (std::memcmp(&rule.rule, &former_rule_->rule, sizeof(abi::Rule)) != 0) {
       engine_.Close();
+      summary_.generation = 0;
+      for (auto& [id, process] : processes_) {
+        process->awaited.clear();
+        process->waiting.clear();
+      }
       for (Histogram1& observed : observed_) observed.clear();
       factor_[0] = factor_[1] = 0;
       next_match_ = 0;
@@ -563,17 +572,27 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (known && !redone) {
     for (int i = 0; i < dimensions; ++i) ++observed_[i][iteration.length[i]];
   }
+  if (iteration.config_id == abi::kConfigNone) return;
+  absl::erase_if(process.awaited, [&](const auto& entry) {
+    return entry.first + kResultPatience < iteration.number;
+  });
+  process.awaited[iteration.number] = sample.key;
   if (const auto it = process.waiting.find(iteration.number); it != process.waiting.end()) {
     for (const WaitingMeasurement& measurement : it->second) {
-      const std::vector<double> values(measurement.values().begin(), measurement.values().end());
-      // A refusal (the length's first occurrence) is counted by the engine.
-      if (engine_.current()
-              .AddMeasurement(measurement.set(), static_cast<uint64_t>(number), sample.key, values)
-              .ok()) {
-        ++measurements_[measurement.set()];
-      }
+      UseMeasurement(process, sample.key, measurement);
     }
     process.waiting.erase(it);
+  }
+}
+
+void Job::UseMeasurement(Process& process, const Key& key, const WaitingMeasurement& measurement) {
+  const uint64_t number = measurement.number() - static_cast<uint64_t>(process.repeated);
+  const std::vector<double> values(measurement.values().begin(), measurement.values().end());
+  engine_dirty_ = plan_stale_ = true;
+  // A refusal (the length's first occurrence) is counted by the engine.
+  if (engine_.current().AddMeasurement(measurement.set(), number, key, values).ok()) {
+    ++measurements_[measurement.set()];
+    summary_.generation = 0;
   }
 }
 
@@ -584,7 +603,11 @@ void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
   measurement.set_number(number);
   measurement.set_set(set);
   measurement.mutable_values()->Add(values.begin(), values.end());
-  process.waiting[number].push_back(std::move(measurement));
+  if (const auto it = process.awaited.find(number); it != process.awaited.end()) {
+    UseMeasurement(process, it->second, measurement);
+  } else {
+    process.waiting[number].push_back(std::move(measurement));
+  }
 }
 
 int Job::KernelIndex(const std::string& name) {

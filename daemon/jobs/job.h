@@ -18,7 +18,6 @@
 #ifndef DAEMON_JOBS_JOB_H_
 #define DAEMON_JOBS_JOB_H_
 
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -165,6 +164,7 @@ class Job {
   void OnRuleLearned(LearnedRule rule);
   // The rule does not fit any more, for the reason in `why`: all processes go back to learning.
   void Relearn(std::string_view why);
+  void UseMeasurement(Process& process, const Key& key, const WaitingMeasurement& measurement);
   void ResolveWindows(Process& process);
   void FileTrace(Process& process);
   void MatchLengths();
@@ -172,13 +172,13 @@ class Job {
   void UpdatePlan();
   void KeepWithinOverhead(std::vector<PlanEntry>& plan);
   void BuildControl(Process& process);
-  // The projection of time and the SeqPoints in short, as of a moment ago: while the job lives they
-  // are made anew only so often that it takes a twentieth of the time.
+  // The projection of time and the SeqPoints in short. While the job lives they are made anew when
+  // it has grown by a 256th: with many lengths they are expensive.
   struct Summary {
     Projection time;
     v1::SeqPointsSummary seqpoints;
-    int64_t generation = 0;  // of the job, when it was made
-    std::chrono::steady_clock::time_point next;
+    int64_t generation = 0;   // of the job, when it was made; 0: must be made anew
+    uint64_t iterations = 0;  // then
   };
   const Summary& RecentSummary() const;
   const Projection& RecentTime() const { return RecentSummary().time; }

@@ -113,11 +113,13 @@ v1::Projection Job::ToProto(const Projection& projection, std::string_view metri
 }
 
 const Job::Summary& Job::RecentSummary() const {
-  constexpr int kShare = 20;
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
-  if (summary_.generation == generation_ || (live() && begin < summary_.next)) return summary_;
-  summary_ = {.time = engine_.ProjectTime(0.95), .generation = generation_};
+  const uint64_t iterations = engine_.Totals().iterations;
+  const bool recent = iterations <= summary_.iterations + summary_.iterations / 256;
+  if (summary_.generation == generation_ || (summary_.generation != 0 && live() && recent)) {
+    return summary_;
+  }
+  summary_ = {
+      .time = engine_.ProjectTime(0.95), .generation = generation_, .iterations = iterations};
   const Plan plan = engine_.current().MakePlan(MakePlanOptions());
   for (const SeqPointInfo& point : engine_.current().SeqPoints(MakePlanOptions())) {
     v1::SeqPointsSummary& summary = summary_.seqpoints;
@@ -128,8 +130,6 @@ const Job::Summary& Job::RecentSummary() const {
   }
   summary_.seqpoints.set_measurements(plan.measured);
   summary_.seqpoints.set_measurements_wanted(plan.wanted);
-  const Clock::time_point end = Clock::now();
-  summary_.next = end + kShare * (end - begin);
   return summary_;
 }
 

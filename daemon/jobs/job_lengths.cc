@@ -67,6 +67,7 @@ void Job::MatchLengths() {
     // The number of iterations is good from the start.
     engine_.SetHorizon(Horizon::Iterations(HorizonIterations(horizon_))).IgnoreError();
     horizon_applied_ = plan_stale_ = engine_dirty_ = true;
+    summary_.generation = 0;
     return;
   }
   const bool known_before = factor_[0] > 0;
@@ -78,6 +79,7 @@ void Job::MatchLengths() {
     engine_.SetHorizon(horizon.ok() ? *horizon : Horizon::Iterations(HorizonIterations(horizon_)))
         .IgnoreError();
     plan_stale_ = engine_dirty_ = true;
+    summary_.generation = 0;
   }
   sentence_ = horizon.ok() ? "" : std::string(horizon.status().message());
   horizon_applied_ = true;

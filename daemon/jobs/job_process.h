@@ -55,6 +55,8 @@ struct Job::Process {
   absl::flat_hash_set<int64_t> seen[2];  // lengths
   int64_t marked_from = 0;               // first iteration that did not run at level learn
   absl::flat_hash_map<uint64_t, std::vector<WaitingMeasurement>> waiting;  // by our number
+  // Keys of finished iterations whose measurement is still to come, by our number.
+  absl::flat_hash_map<uint64_t, Key> awaited;
   // Trace records whose window is not known yet; the first `filed` of them are in the store.
   std::vector<abi::DataRecord> work;
   size_t filed = 0;

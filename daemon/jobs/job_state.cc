@@ -105,6 +105,12 @@ JobState Job::SaveState() const {
     to.set_measurements_started(process->measurements_started);
     to.set_clock_kind(process->clock_kind);
     to.set_iterations(process->iterations);
+    for (const auto& [number, key] : process->awaited) {
+      AwaitedState& awaited = *to.add_awaited();
+      awaited.set_number(number);
+      awaited.set_first(key.first);
+      awaited.set_second(key.second);
+    }
     to.set_stops(process->stops);
     to.set_learn_round(process->learn_round);
     to.set_library_rule(process->library_rule);
@@ -168,6 +174,9 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.measurements_started = saved.measurements_started();
   process.clock_kind = saved.clock_kind();
   process.iterations = saved.iterations();
+  for (const AwaitedState& awaited : saved.awaited()) {
+    process.awaited[awaited.number()] = {awaited.first(), awaited.second()};
+  }
   process.stops = saved.stops();
   process.learn_round = saved.learn_round();
   process.library_rule = saved.library_rule();

@@ -1,6 +1,8 @@
 #include "daemon/jobs/job.h"
 
 #include <cmath>
+#include <deque>
+#include <map>
 #include <random>
 
 #include "gmock/gmock.h"
@@ -48,7 +50,14 @@ class FakeProcess {
     gpu_ns_ =
         begin_gpu_ns + static_cast<int64_t>(noise * (2e5 + 1e5 * static_cast<double>(length)));
     truth.push_back({length, gpu_ns_ - begin_gpu_ns, 1e6 * static_cast<double>(length * length)});
-    if (measured_ != 0) Report();
+    if (measured_ != 0) {
+      late_.push_back(
+          {static_cast<uint16_t>(measured_), measured_number_, truth.size() - 1, gpu_ns_});
+    }
+    while (!late_.empty() && late_.front().index + late_results < truth.size()) {
+      Report(late_.front());
+      late_.pop_front();
+    }
     job_->Advance();
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
@@ -75,7 +84,7 @@ class FakeProcess {
     Call(abi::Op::kStreamSync, "", 0);
     gpu_ns_ = begin_gpu_ns + 50'000 * length;
     truth.push_back({length, gpu_ns_ - begin_gpu_ns, 1e6 * static_cast<double>(length)});
-    if (measured_ != 0) Report();
+    if (measured_ != 0) Report({measured_, measured_number_, truth.size() - 1, gpu_ns_});
     job_->Advance();
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
@@ -88,7 +97,8 @@ class FakeProcess {
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
 
-  uint32_t stop_ns = 0;  // what one measurement costs
+  uint32_t stop_ns = 0;     // what one measurement costs
+  size_t late_results = 0;  // iterations that a result takes
   std::vector<Truth> truth;
   std::vector<uint64_t> measured_iterations;
 
@@ -202,36 +212,44 @@ class FakeProcess {
     }
   }
 
-  void Report() {
-    measured_iterations.push_back(truth.size() - 1);
-    if (measured_ == abi::kConfigTrace) {
+  struct Result {
+    uint16_t config_id;
+    uint64_t number;
+    size_t index;  // in truth
+    int64_t end_ns;
+  };
+  void Report(const Result& result) {
+    measured_iterations.push_back(result.index);
+    const uint64_t end_ns = static_cast<uint64_t>(result.end_ns);
+    if (result.config_id == abi::kConfigTrace) {
       abi::DataRecord record = {};
       record.kernel = {.type = static_cast<uint16_t>(abi::DataType::kKernel),
                        .name_id = names_["lstm_forward"],
-                       .start_ns = static_cast<uint64_t>(gpu_ns_) - 1000,
-                       .end_ns = static_cast<uint64_t>(gpu_ns_) - 900};
+                       .start_ns = end_ns - 1000,
+                       .end_ns = end_ns - 900};
       job_->OnData(id_, {&record, 1});
       Send(abi::EventType::kWindow,
-           abi::WindowEvent{.begin_ns = static_cast<uint64_t>(gpu_ns_) - 2000,
-                            .end_ns = static_cast<uint64_t>(gpu_ns_),
-                            .iteration = measured_number_,
+           abi::WindowEvent{.begin_ns = end_ns - 2000,
+                            .end_ns = end_ns,
+                            .iteration = result.number,
                             .stopped_ns = stop_ns,
                             .level = static_cast<uint8_t>(abi::Level::kTrace)});
       return;
     }
     std::string values;
     for (int i = 0; i < 7; ++i) {
-      const double value = truth.back().flops;
+      const double value = truth[result.index].flops;
       values.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
     Send(abi::EventType::kCounters,
-         abi::CountersEvent{.iteration = measured_number_,
-                            .config_id = measured_,
+         abi::CountersEvent{.iteration = result.number,
+                            .config_id = result.config_id,
                             .count = 7,
                             .stopped_ns = stop_ns},
          values);
   }
 
+  std::deque<Result> late_;
   std::mt19937 random_;
   Job* job_ = nullptr;
   int64_t id_ = 0;
@@ -384,6 +402,20 @@ TEST(Job, ARestartAtAnyMomentLosesAndDoublesNothing) {
     EXPECT_EQ(job->Describe(true).iterations(), 200);
     EXPECT_LE(process.measured_iterations.size(), 64u);
   }
+}
+
+TEST(Job, ResultsThatComeAfterTheirIterationCountAllTheSame) {
+  Job job(Row(), {});
+  FakeProcess process(2);
+  process.late_results = 3;
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 600; ++i) process.Iterate();
+  const v1::Job described = job.Describe(false);
+  EXPECT_GE(process.measured_iterations.size(), 20u);
+  EXPECT_EQ(described.seqpoints().measurements() +
+                static_cast<int>(described.losses().refused_measurements()),
+            static_cast<int>(process.measured_iterations.size()));
 }
 
 TEST(Job, MeasuresNoMoreThanTheOverheadBudgetPaysFor) {
