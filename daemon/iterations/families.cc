@@ -11,6 +11,10 @@ namespace {
 // is noise and would only cost time.
 constexpr size_t kMaxFamiliesPerCount = 96;
 
+// More graphs than this are one per batch shape. They come back so seldom that some take turns by
+// accident.
+constexpr size_t kManyGraphs = 16;
+
 constexpr double kSizedOnly = 0.2;
 constexpr double kGraphBonus = 6;  // a graph stands for many launches
 
@@ -29,6 +33,28 @@ void Weigh(const CallStream& stream, Family* family) {
   family->strength = static_cast<double>(calls.size()) +
                      kSizedOnly * static_cast<double>(sized.size()) +
                      kGraphBonus * static_cast<double>(graphs.size());
+  family->graphs = !graphs.empty();
+}
+
+bool IsGraph(const abi::CallRecord& call) {
+  return call.op == static_cast<uint8_t>(abi::Op::kGraphLaunch);
+}
+
+bool HasManyGraphs(const CallStream& stream, uint32_t begin, uint32_t end) {
+  absl::flat_hash_set<uint32_t> graphs;
+  for (uint32_t i = begin; i < end && graphs.size() <= kManyGraphs; ++i) {
+    if (IsGraph(stream.calls()[i])) graphs.insert(stream.symbols()[i].of[0]);
+  }
+  return graphs.size() > kManyGraphs;
+}
+
+// Does the symbol stand for one particular graph, or for what follows it?
+bool NamesGraph(const CallStream& stream, Alphabet alphabet, uint32_t call) {
+  if (alphabet == Alphabet::kSized) return false;
+  if (alphabet != Alphabet::kAfter && IsGraph(stream.calls()[call])) return true;
+  if (alphabet == Alphabet::kWhat) return false;
+  while (call > 0 && !IsLaunch(stream.calls()[call - 1].op)) --call;
+  return call > 0 && IsGraph(stream.calls()[call - 1]);
 }
 
 }  // namespace
@@ -75,12 +101,15 @@ bool Interleave(absl::Span<const uint32_t> a, absl::Span<const uint32_t> b) {
 
 std::vector<Family> FindFamilies(const CallStream& stream, const Occurrences& occurrences,
                                  uint32_t begin, uint32_t end, size_t min_count) {
+  const bool many_graphs = HasManyGraphs(stream, begin, end);
   std::vector<Member> symbols;
   for (int a = 0; a < kAlphabets; ++a) {
     const auto alphabet = static_cast<Alphabet>(a);
     for (uint32_t symbol = 1; symbol < stream.symbol_count(alphabet); ++symbol) {
       const auto at = occurrences.Of(alphabet, symbol, begin, end);
-      if (at.size() >= min_count) symbols.push_back({alphabet, symbol, at});
+      if (at.size() < min_count) continue;
+      if (!many_graphs || !NamesGraph(stream, alphabet, at[0]))
+        symbols.push_back({alphabet, symbol, at});
     }
   }
   std::stable_sort(symbols.begin(), symbols.end(),
@@ -103,7 +132,7 @@ std::vector<Family> FindFamilies(const CallStream& stream, const Occurrences& oc
       placed = true;
     }
     if (!placed && found.size() - same_begin < kMaxFamiliesPerCount) {
-      found.push_back({{symbol}, 0, 0, 0});
+      found.push_back({.members = {symbol}});
     }
   }
   for (Family& family : found) Weigh(stream, &family);

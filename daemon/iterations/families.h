@@ -42,7 +42,8 @@ struct Family {
   // The same, with less for calls that only their geometry tells apart: at one particular length
   // everything has a geometry of its own, and takes turns with everything else at that length.
   double strength = 0;
-  double score = 0;  // the caller's
+  bool graphs = false;  // holds graph launches
+  double score = 0;     // the caller's
   size_t count() const { return members[0].at.size(); }
   absl::Span<const uint32_t> at() const { return members[0].at; }
 };

@@ -12,19 +12,22 @@ constexpr size_t kFirstAnalysis = 64;
 // Growth of the stream between analyses, between the two that must agree on a rule, and between
 // these for a loop that only launches.
 constexpr double kGrowth = 1.6;
+constexpr double kWaitGrowth = 1.25;  // while it is waited for micro-steps to show
 constexpr double kConfirmGrowth = 1.4;
 constexpr double kConfirmGrowthWithoutHost = 6;
-// Optimiser steps after which accumulation is found for sure, and how long that is waited for.
+// Optimiser steps after which accumulation is found for sure, and iterations after which a loop
+// without any, or without so many, is none of micro-steps.
 constexpr uint32_t kClearSteps = 5;
-constexpr uint64_t kMaxMicroSteps = 160;
+constexpr uint64_t kMaxMicroSteps = 72;
 
-bool SamePattern(const abi::EventPattern& a, const abi::EventPattern& b) {
-  return a.op == b.op && a.match == b.match && a.name_hash == b.name_hash && a.every == b.every;
-}
-
-bool SameRule(const abi::Rule& a, const abi::Rule& b) {
-  return SamePattern(a.boundary, b.boundary) && SamePattern(a.step, b.step) &&
-         a.micro_steps == b.micro_steps;
+// May these iterations be micro-steps, whose steps were not seen often enough?
+bool MayBeMicroSteps(const LearnedRule& learned) {
+  if (learned.micro_steps > 1) return false;
+  if (learned.graph_period_unsure) return true;
+  if (learned.rare_ends > 0) {
+    return learned.rare_ends < kClearSteps && learned.iterations < kClearSteps * kMaxMicroSteps;
+  }
+  return learned.first_differs && learned.iterations < kMaxMicroSteps;
 }
 
 // More verified turns, a clear begin and a heavy family make it likelier that the next thousand
@@ -85,6 +88,9 @@ std::optional<LearnedRule> IterationLearner::FindRule(
     learned.runner_up_weight = loop->runner_up_weight;
     learned.host_share = loop->host_share;
     learned.rare_ends = loop->rare_ends;
+    learned.first_differs = loop->first_differs;
+    learned.graph_period = loop->graph_period;
+    learned.graph_period_unsure = loop->graph_period_unsure;
   }
   learned.rule = chosen->rule;
   learned.boundary_words = chosen->boundary_words;
@@ -105,6 +111,24 @@ void IterationLearner::AddLengths(const std::vector<ReplayedIteration>& iteratio
     learned->rule.length[i] = learned->features.sources[learned->lengths.sources[i]];
   }
   learned->rule.watched_ops = WatchedOps(learned->rule);
+}
+
+// Does this rule find what the last one found: the same end of a step, and one begin in each of
+// its iterations? The event at the begin may be another one.
+bool IterationLearner::SameIterations(const abi::Rule& rule,
+                                      const std::vector<ReplayedIteration>& iterations) const {
+  if (!last_found_ || last_begins_.size() < 3) return false;
+  const abi::EventPattern& step = last_found_->rule.step;
+  if (step.op != rule.step.op || step.name_hash != rule.step.name_hash) return false;
+  auto it = iterations.begin();
+  const auto begin = [&] { return stream_.calls()[it->begin].sequence; };
+  while (it != iterations.end() && begin() <= last_begins_[0]) ++it;
+  for (size_t i = 1; i + 1 < last_begins_.size(); ++i) {
+    size_t inside = 0;
+    for (; it != iterations.end() && begin() <= last_begins_[i]; ++it) ++inside;
+    if (inside != 1) return false;
+  }
+  return true;
 }
 
 void IterationLearner::RunAnalysis() {
@@ -131,12 +155,11 @@ void IterationLearner::RunAnalysis() {
                         : nvtx  ? options_.min_iterations_nvtx
                                 : options_.min_iterations;
   const double growth = host ? kConfirmGrowth : kConfirmGrowthWithoutHost;
-  const bool agrees =
-      mark || (last_found_ && SameRule(last_found_->rule, found->rule) &&
-               static_cast<double>(size) >= growth * static_cast<double>(last_size_));
-  const bool may_be_micro_steps =
-      found->rare_ends > 0 && found->rare_ends < kClearSteps && found->iterations < kMaxMicroSteps;
-  if (agrees && found->iterations >= wanted && !may_be_micro_steps) {
+  const bool agrees = mark || found->graph_period > 1 ||
+                      (SameIterations(found->rule, iterations) &&
+                       static_cast<double>(size) >= growth * static_cast<double>(last_size_));
+  const bool waits = MayBeMicroSteps(*found);
+  if (agrees && found->iterations >= wanted && !waits) {
     AddLengths(iterations, &*found);
     published_ = std::move(found);
     return;
@@ -150,12 +173,17 @@ void IterationLearner::RunAnalysis() {
   const size_t enough =
       host ? size + static_cast<size_t>(per_iteration * (static_cast<double>(missing) + 0.5))
            : grown(kGrowth);
-  if (!last_found_ || !SameRule(last_found_->rule, found->rule)) {
+  if (!SameIterations(found->rule, iterations)) {
+    last_begins_.clear();
+    for (const ReplayedIteration& it : iterations) {
+      last_begins_.push_back(stream_.calls()[it.begin].sequence);
+    }
     last_size_ = size;
     last_found_ = std::move(found);
   }
   const auto different = static_cast<size_t>(growth * static_cast<double>(last_size_)) + 1;
-  next_analysis_ = std::min(std::max(different, enough), grown(kGrowth));
+  next_analysis_ =
+      waits ? grown(kWaitGrowth) : std::min(std::max(different, enough), grown(kGrowth));
 }
 
 std::string IterationLearner::Explanation() const {

@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/iterations/call_stream.h"
 #include "daemon/iterations/length_choice.h"
@@ -49,10 +50,13 @@ struct LearnedRule {
   std::string length_words;    // "bytes of the 2nd host-to-device copy / 512"
   LengthChoice lengths;
   FeatureTable features;
-  double host_share = 1;     // Loop::host_share
-  uint32_t rare_ends = 0;    // Loop::rare_ends
-  uint64_t iterations = 0;   // complete ones in the buffered stream
-  uint32_t micro_steps = 1;  // per optimiser step
+  double host_share = 1;             // Loop::host_share
+  uint32_t rare_ends = 0;            // Loop::rare_ends
+  bool first_differs = false;        // Loop::first_differs
+  uint32_t graph_period = 0;         // Loop::graph_period
+  bool graph_period_unsure = false;  // Loop::graph_period_unsure
+  uint64_t iterations = 0;           // complete ones in the buffered stream
+  uint32_t micro_steps = 1;          // per optimiser step
   bool evaluation_seen = false;
   uint32_t family_weight = 0;  // different calls that happen once per iteration
   uint32_t runner_up_weight = 0;
@@ -89,6 +93,8 @@ class IterationLearner {
   std::optional<LearnedRule> FindRule(size_t min_turns,
                                       std::vector<ReplayedIteration>* iterations) const;
   void AddLengths(const std::vector<ReplayedIteration>& iterations, LearnedRule* learned) const;
+  bool SameIterations(const abi::Rule& rule,
+                      const std::vector<ReplayedIteration>& iterations) const;
   bool Due() const { return stream_.size() >= next_analysis_; }
   void RunAnalysis();
 
@@ -97,7 +103,8 @@ class IterationLearner {
   GpuStarts gpu_starts_;
   std::optional<LearnedRule> published_;
   std::optional<LearnedRule> last_found_;
-  size_t last_size_ = 0;  // of the stream, at last_found_
+  std::vector<uint64_t> last_begins_;  // sequence numbers of last_found_'s iterations
+  size_t last_size_ = 0;               // of the stream, at last_found_
   size_t next_analysis_;
   size_t marks_ = 0;
   uint64_t analyses_ = 0;

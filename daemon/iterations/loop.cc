@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/iterations/graph_period.h"
 
 namespace seqpoint::iterations {
 namespace {
@@ -22,6 +23,7 @@ using Positions = absl::Span<const uint32_t>;
 constexpr double kManyThreads = 16384;
 // How many launches two turns are compared over.
 constexpr uint32_t kMaxWalk = 600;
+constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
 
 Op OpOf(const CallRecord& call) { return static_cast<Op>(call.op); }
 
@@ -33,6 +35,11 @@ bool IsHostCall(const CallRecord& call) {
   const Op op = OpOf(call);
   return op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kGraphLaunch ||
          op == Op::kNvtxPush || op == Op::kNvtxMark || op == Op::kMark || BlocksHost(op);
+}
+
+// Brings a batch, or waits for one.
+bool IsFeed(const CallRecord& call) {
+  return OpOf(call) == Op::kCopyH2D || OpOf(call) == Op::kStreamWait;
 }
 
 double Threads(const CallRecord& call) {
@@ -81,7 +88,10 @@ class Finder {
     std::vector<std::string> words;
   };
 
+  uint64_t TimeBetween(uint32_t from, uint32_t to) const;
   double Coverage(Positions at, uint32_t end) const;
+  double GraphShare(uint32_t begin, uint32_t end) const;
+  double BatchCopiesIn(const std::vector<Segment>& segments, uint64_t least_bytes) const;
   bool IsOwnLaunch(const Member& member) const;
   const Family* Base(const std::vector<Family>& families) const;
   const Family* Climb(const Family& from, double strongest,
@@ -95,6 +105,9 @@ class Finder {
   Skeleton MakeSkeleton(const Family& family) const;
   uint32_t Region(uint32_t launch) const;
   uint32_t RareEnds(const Loop& loop) const;
+  bool FirstTurnDiffers(const Loop& loop) const;
+  Positions GraphsFrom(uint32_t begin) const;
+  bool FindGraphTurns(const Family& family, Loop* loop);
   void MarkIrregular(const std::vector<Family>& families, Loop* loop) const;
   std::vector<Evidence> Judge(const Skeleton& skeleton, const Family& step,
                               const Family& inner) const;
@@ -114,22 +127,49 @@ class Finder {
   uint32_t begin_ = 0, end_ = 0;  // calls that are looked at
 };
 
-// Share of the time, from the first occurrence to the end of the stream, during which occurrences
-// follow each other at a usual distance.
+uint64_t Finder::TimeBetween(uint32_t from, uint32_t to) const {
+  return calls_[to].api_ns > calls_[from].api_ns ? calls_[to].api_ns - calls_[from].api_ns : 0;
+}
+
+// Share of what follows the first occurrence, to the end of the stream, during which occurrences
+// follow each other at a usual distance. In time, or in calls: a host that runs ahead of the GPU is
+// fast at first and then waits at each launch.
 double Finder::Coverage(Positions at, uint32_t end) const {
-  std::vector<uint64_t> distances;
-  for (size_t i = 0; i + 1 < at.size(); ++i) {
-    const uint64_t from = calls_[at[i]].api_ns, to = calls_[at[i + 1]].api_ns;
-    distances.push_back(to > from ? to - from : 0);
+  if (at.size() < 2) return 0;
+  std::vector<uint64_t> distances(at.size() - 1), sorted;
+  const auto covered = [&](uint64_t all) {
+    sorted = distances;
+    const auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
+    std::nth_element(sorted.begin(), middle, sorted.end());
+    uint64_t sum = 0;
+    for (uint64_t distance : distances) sum += distance <= 8 * *middle ? distance : *middle;
+    return all > 0 ? static_cast<double>(sum) / static_cast<double>(all) : 0;
+  };
+  for (size_t i = 0; i < distances.size(); ++i) distances[i] = TimeBetween(at[i], at[i + 1]);
+  const double in_time = covered(TimeBetween(at.front(), end - 1));
+  for (size_t i = 0; i < distances.size(); ++i) distances[i] = at[i + 1] - at[i];
+  return std::max(in_time, covered(end - 1 - at.front()));
+}
+
+// Share of the time, from the first graph launch to the last, between two of them with no other
+// launch in between.
+double Finder::GraphShare(uint32_t begin, uint32_t end) const {
+  uint64_t share = 0;
+  uint32_t first = end, graph = end;
+  bool other = false;
+  for (uint32_t i = begin; i < end; ++i) {
+    if (!IsLaunch(calls_[i].op)) continue;
+    if (OpOf(calls_[i]) != Op::kGraphLaunch) {
+      other = true;
+      continue;
+    }
+    if (first == end) first = i;
+    if (graph != end && !other) share += TimeBetween(graph, i);
+    graph = i;
+    other = false;
   }
-  const uint64_t first = calls_[at.front()].api_ns, last = calls_[end - 1].api_ns;
-  if (distances.empty() || last <= first) return 0;
-  std::vector<uint64_t> sorted = distances;
-  const auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  uint64_t covered = 0;
-  for (uint64_t distance : distances) covered += distance <= 8 * *middle ? distance : *middle;
-  return static_cast<double>(covered) / static_cast<double>(last - first);
+  const uint64_t all = first == end ? 0 : TimeBetween(first, graph);
+  return all == 0 ? 0 : static_cast<double>(share) / static_cast<double>(all);
 }
 
 bool Finder::IsOwnLaunch(const Member& member) const {
@@ -155,6 +195,17 @@ double Finder::MeanLaunches(const std::vector<Segment>& segments) const {
   double launches = 0;
   for (const Segment& segment : segments) launches += CountLaunches(segment.begin, segment.end);
   return launches / static_cast<double>(segments.size());
+}
+
+// Host-to-device copies of at least so many bytes, in the mean.
+double Finder::BatchCopiesIn(const std::vector<Segment>& segments, uint64_t least_bytes) const {
+  double copies = 0;
+  for (const Segment& segment : segments) {
+    for (uint32_t i = segment.begin; i < segment.end; ++i) {
+      copies += OpOf(calls_[i]) == Op::kCopyH2D && calls_[i].bytes >= least_bytes;
+    }
+  }
+  return copies / static_cast<double>(segments.size());
 }
 
 absl::flat_hash_map<uint32_t, uint32_t> Finder::CountWhat(const Segment& segment) const {
@@ -194,6 +245,16 @@ bool Finder::IsStepOf(const Family& step, const Family& inner, double strongest)
   // Forward passes without a step: evaluation shares the forward calls of training, and is shorter.
   // A kernel that is only picked for some lengths is absent now and then, too.
   if (mode == 1) return MeanLaunches(plain) < 0.75 * MeanLaunches(special);
+
+  // Batches are copied in an evaluation phase between iterations, and not for a step.
+  uint64_t batch_bytes = 0;
+  for (const Segment& segment : plain) {
+    for (uint32_t i = segment.begin; i < segment.end; ++i) {
+      if (OpOf(calls_[i]) == Op::kCopyH2D) batch_bytes = std::max(batch_bytes, calls_[i].bytes);
+    }
+  }
+  const double copies = BatchCopiesIn(plain, batch_bytes / 4);
+  if (copies > 0 && BatchCopiesIn(special, batch_bytes / 4) >= 2 * copies) return false;
 
   std::vector<absl::flat_hash_map<uint32_t, uint32_t>> in_special, in_plain;
   for (const Segment& segment : special) in_special.push_back(CountWhat(segment));
@@ -603,22 +664,35 @@ void Finder::JudgeStepCalls(const Skeleton& skeleton, const Family& step, const 
   for (const Member& member : step.members) {
     if (member.alphabet == Alphabet::kWhat) step_only.insert(member.symbol);
   }
-  const size_t turns = skeleton[0].at.size();
-  const size_t middle = turns / 2;
+  const auto what = [this](uint32_t call) { return stream_.symbols()[call].of[0]; };
+  const auto times = [&](uint32_t call) {
+    return occurrences_.Of(Alphabet::kWhat, what(call), begin_, end_).size();
+  };
+  // The launch before `region` belongs to the step.
+  const auto after_step = [&](uint32_t region) {
+    if (region == 0) return false;
+    const size_t n = times(region - 1);
+    return step_only.contains(what(region - 1)) || (n >= step.count() && n < inner.count());
+  };
+  const size_t middle = skeleton[0].at.size() / 2;
   for (size_t i = 0; i < skeleton.size(); ++i) {
     const uint32_t launch = skeleton[i].at[middle];
-    const uint32_t region = Region(launch);
-    if (region == 0) continue;
-    const auto what = [this](uint32_t call) { return stream_.symbols()[call].of[0]; };
-    const size_t of_launch = occurrences_.Of(Alphabet::kWhat, what(launch), begin_, end_).size();
-    const size_t of_before =
-        occurrences_.Of(Alphabet::kWhat, what(region - 1), begin_, end_).size();
-    const bool after_step = step_only.contains(what(region - 1)) ||
-                            (of_before >= step.count() && of_before < inner.count());
-    if (after_step && !step_only.contains(what(launch)) && of_launch + 2 >= inner.count()) {
-      (*places)[i].points += 3;
-      (*places)[i].words.push_back("follows what only the step launches");
+    if (step_only.contains(what(launch)) || times(launch) + 2 < inner.count() ||
+        !after_step(Region(launch))) {
+      continue;
     }
+    // What only the step launches behind the batch's copy clears the gradients: the begin lies
+    // before it.
+    size_t place = i;
+    for (size_t before = i; before > 0 && place == i; --before) {
+      const uint32_t clears = skeleton[before - 1].at[middle];
+      if (!step_only.contains(what(clears))) break;
+      const uint32_t region = Region(clears);
+      const bool fed = std::any_of(calls_.begin() + region, calls_.begin() + clears, IsFeed);
+      if (fed && after_step(region)) place = before - 1;
+    }
+    (*places)[place].points += 3;
+    (*places)[place].words.push_back("follows what only the step launches");
   }
 }
 
@@ -650,20 +724,153 @@ void Finder::MarkIrregular(const std::vector<Family>& families, Loop* loop) cons
   }
 }
 
-// Turns that end with a launch that is made nowhere else and ends few turns: the optimiser step of
-// many micro-steps, of which too few were seen yet.
+// Turns that end with a launch that only such turns make, and few: the optimiser step of many
+// micro-steps, of which too few were seen yet.
 uint32_t Finder::RareEnds(const Loop& loop) const {
   absl::flat_hash_map<uint32_t, uint32_t> ends;  // what -> turns
   for (size_t turn = 0; turn < loop.turns.size(); ++turn) {
-    ++ends[stream_.symbols()[loop.EndRegionOf(turn) - 1].of[0]];
+    const uint32_t end = loop.EndRegionOf(turn) - 1;
+    if (OpOf(calls_[end]) != Op::kGraphLaunch) ++ends[stream_.symbols()[end].of[0]];
   }
   uint32_t rare = 0;
   for (const auto& [what, turns] : ends) {
-    const size_t all =
-        occurrences_.Of(Alphabet::kWhat, what, loop.turns[0].first_launch, loop.end).size();
-    if (turns * 2 < loop.turns.size() && all == turns) rare += turns;
+    if (turns * 2 >= loop.turns.size()) continue;
+    uint32_t holding = 0;
+    for (size_t turn = 0; turn < loop.turns.size(); ++turn) {
+      holding +=
+          !occurrences_.Of(Alphabet::kWhat, what, loop.turns[turn].first_launch, loop.EndOf(turn))
+               .empty();
+    }
+    if (holding == turns) rare += turns;
   }
   return rare;
+}
+
+// The first of several micro-steps differs from the others: gradients are cleared before it, or it
+// writes them where the others add to them. In doubt it differs; that only costs time.
+bool Finder::FirstTurnDiffers(const Loop& loop) const {
+  constexpr size_t kEnoughTurns = 64;
+  constexpr uint64_t kManyBytes = 65536;  // a memset of more than counters and scalars
+  if (begin_ != 0 || !stream_.from_process_start() || loop.turns.size() < 2) return true;
+  const auto what = [this](uint32_t call) { return stream_.symbols()[call].of[0]; };
+  size_t turns = std::min(loop.turns.size(), kEnoughTurns);
+  Turn first = loop.turns[0];
+  uint32_t first_end = loop.EndRegionOf(0);
+  uint32_t later = 1;  // index of the first of the other turns
+  // What ends a turn stands before the first one: that one began before, and was not recognised.
+  if (first.region > 0 && what(first.region - 1) == what(loop.turns[turns - 1].region - 1)) {
+    const Positions same =
+        occurrences_.Of(Alphabet::kWhat, what(first.first_launch), 0, first.region);
+    if (same.empty()) return true;
+    first_end = first.region;
+    first = {same[0], Region(same[0]), true};
+    later = 0;
+    const uint32_t usual =
+        (loop.end_region - loop.turns[0].region) / static_cast<uint32_t>(loop.turns.size());
+    const uint32_t length = first_end - first.first_launch;
+    if (length * 3 < usual || length > usual * 3) return true;
+  }
+  struct Presence {
+    uint32_t turns = 0;    // of the later ones
+    uint32_t regions = 0;  // before their first launches
+    uint32_t last_turn = kNever, last_region = kNever;
+    bool in_first = false, in_first_region = false;
+  };
+  std::vector<Presence> presence(stream_.symbol_count(Alphabet::kWhat));
+  for (uint32_t i = first.region; i < first_end; ++i) {
+    presence[what(i)].in_first = true;
+    presence[what(i)].in_first_region |= i < first.first_launch;
+  }
+  for (uint32_t turn = later; turn < turns; ++turn) {
+    for (uint32_t i = loop.turns[turn].region; i < loop.EndRegionOf(turn); ++i) {
+      Presence& here = presence[what(i)];
+      here.turns += here.last_turn != turn;
+      here.last_turn = turn;
+      if (i >= loop.turns[turn].first_launch) continue;
+      here.regions += here.last_region != turn;
+      here.last_region = turn;
+    }
+  }
+  turns -= later;
+  const auto always = [turns](uint32_t n) { return n * 10 >= turns * 9; };
+  const auto hardly = [turns](uint32_t n) { return n * 10 <= turns; };
+  for (uint32_t i = first.region; i < first_end; ++i) {
+    const Op op = OpOf(calls_[i]);
+    const bool nvtx = op == Op::kNvtxPush || op == Op::kNvtxMark;
+    if (!nvtx && op != Op::kMemset) continue;
+    const bool in_region = i < first.first_launch;
+    if (hardly(in_region ? presence[what(i)].regions : presence[what(i)].turns) &&
+        (nvtx || !in_region || calls_[i].bytes > kManyBytes)) {
+      return true;
+    }
+  }
+  // What initialises parameters on the GPU looks like what clears gradients.
+  if (first.region > 0 && presence[what(first.region - 1)].turns == 0) return true;
+  const size_t last = turns + later - 1;
+  for (uint32_t i = loop.turns[last].region; i < loop.EndRegionOf(last); ++i) {
+    const Op op = OpOf(calls_[i]);
+    const Presence& here = presence[what(i)];
+    const bool launches = IsLaunch(calls_[i].op) || op == Op::kMemset || op == Op::kCopyD2D;
+    if (launches && always(here.turns) && !here.in_first) return true;
+    if (IsFeed(calls_[i]) && always(here.regions) && !here.in_first_region) return true;
+  }
+  return false;
+}
+
+Positions Finder::GraphsFrom(uint32_t begin) const {
+  for (uint32_t i = end_; i-- > begin;) {
+    if (OpOf(calls_[i]) != Op::kGraphLaunch) continue;
+    return occurrences_.Of(Alphabet::kSized, stream_.symbols()[i].of[1], begin, end_);
+  }
+  return {};
+}
+
+// Where each turn of `family` is one graph launch: are these micro-steps? True with their turns in
+// `loop`.
+bool Finder::FindGraphTurns(const Family& family, Loop* loop) {
+  const Positions anchors = family.at();
+  Positions at = GraphsFrom(begin_);
+  if (at.size() * 10 < anchors.size() * 9 || at.size() * 9 > anchors.size() * 10) return false;
+  uint32_t single = 0;
+  for (size_t i = 0; i + 1 < anchors.size(); ++i) {
+    single += CountIn(at, anchors[i], anchors[i + 1]) == 1;
+  }
+  if (single * 10 < (anchors.size() - 1) * 9) return false;
+  at = GraphsFrom(static_cast<uint32_t>(stream_.after_hole()));
+  GraphLaunches launches;
+  launches.from_start = stream_.from_process_start() && stream_.after_hole() == 0;
+  for (uint32_t i = 0; i < at.size(); ++i) {
+    launches.graphs.push_back(stream_.symbols()[at[i]].of[0]);
+    for (uint32_t call = i == 0 ? at[0] : at[i - 1] + 1; call < at[i]; ++call) {
+      const Op op = OpOf(calls_[call]);
+      launches.prefetched |= op == Op::kCopyH2D && calls_[call].stream != calls_[at[i]].stream;
+      if (!BlocksHost(op) && op != Op::kCopyD2H && !IsLaunch(calls_[call].op)) continue;
+      if (launches.waits.empty() || launches.waits.back() != i) launches.waits.push_back(i);
+    }
+  }
+  const GraphPeriod period = FindGraphPeriod(launches);
+  const uint32_t n = loop->graph_period = period.period;
+  if (n == 1) {
+    // A job that waits for each of them waits for its iterations.
+    loop->graph_period_unsure =
+        period.unsure && launches.waits.size() * 10 < (launches.graphs.size() - 1) * 9;
+    return false;
+  }
+  const auto best = std::max_element(period.begin_points.begin(), period.begin_points.end());
+  loop->begin_evidence = *best;
+  loop->begin_margin = *best;
+  for (auto it = period.begin_points.begin(); it != period.begin_points.end(); ++it) {
+    if (it != best) loop->begin_margin = std::min(loop->begin_margin, *best - *it);
+  }
+  begin_ = static_cast<uint32_t>(stream_.after_hole());
+  loop->evidence = absl::StrCat("of ", n,
+                                " graph launches the last, or the first, has graphs of "
+                                "its own");
+  for (size_t i = static_cast<size_t>(best - period.begin_points.begin()); i < at.size(); i += n) {
+    loop->turns.push_back({at[i], Region(at[i]), true});
+  }
+  loop->inner_turns = n;
+  return true;
 }
 
 std::optional<Loop> Finder::Find(size_t min_turns) {
@@ -679,6 +886,11 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
     // What only evaluation does takes turns as well, but not all the time.
     double strongest = 0;
     for (const Family& family : found) strongest = std::max(strongest, family.strength);
+    // Nor is it more than what the graphs hold that training launches.
+    if (GraphShare(begin, size) >= 0.3) {
+      for (Family& family : found) family.strength += family.graphs ? strongest : 0;
+      strongest *= 2;
+    }
     for (Family& family : found) {
       if (family.strength < strongest / 8) continue;
       family.score = family.strength * Coverage(family.at(), size);
@@ -710,39 +922,42 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   const size_t turns = step->count() - 1;
   if (turns < min_turns) return std::nullopt;
 
-  const Skeleton skeleton = MakeSkeleton(*step);
-  if (skeleton.empty()) return std::nullopt;
-  const std::vector<Evidence> places = Judge(skeleton, *step, *inner);
-  size_t best = 0;
-  for (size_t i = 1; i < places.size(); ++i) {
-    if (places[i].points > places[best].points) best = i;
-  }
   Loop loop;
-  double second = 0;
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (i != best) second = std::max(second, places[i].points);
-  }
-  loop.begin_evidence = places[best].points;
-  loop.begin_margin = places[best].points - second;
-  loop.evidence = absl::StrJoin(places[best].words, ", ");
   loop.family_weight = step->weight;
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i].points == 0) continue;
-    loop.places.push_back(
-        {skeleton[i].at.back(), places[i].points, absl::StrJoin(places[i].words, ", ")});
-  }
   for (const Family& family : families) {
     if (&family != step) loop.runner_up_weight = std::max(loop.runner_up_weight, family.weight);
   }
-  if (inner != step) {
-    std::vector<uint32_t> counts;
-    for (size_t i = 0; i + 1 < step->count(); ++i) {
-      counts.push_back(CountIn(inner->at(), step->at()[i], step->at()[i + 1]));
+  if (!FindGraphTurns(*step, &loop)) {
+    const Skeleton skeleton = MakeSkeleton(*step);
+    if (skeleton.empty()) return std::nullopt;
+    const std::vector<Evidence> places = Judge(skeleton, *step, *inner);
+    size_t best = 0;
+    for (size_t i = 1; i < places.size(); ++i) {
+      if (places[i].points > places[best].points) best = i;
     }
-    const auto [mode, share] = Mode(counts);
-    if (share >= 0.8) loop.inner_turns = std::max(1u, mode);
+    double second = 0;
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (i != best) second = std::max(second, places[i].points);
+    }
+    loop.begin_evidence = places[best].points;
+    loop.begin_margin = places[best].points - second;
+    loop.evidence = absl::StrJoin(places[best].words, ", ");
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (places[i].points == 0) continue;
+      loop.places.push_back(
+          {skeleton[i].at.back(), places[i].points, absl::StrJoin(places[i].words, ", ")});
+    }
+    if (inner != step) {
+      std::vector<uint32_t> counts;
+      for (size_t i = 0; i + 1 < step->count(); ++i) {
+        counts.push_back(CountIn(inner->at(), step->at()[i], step->at()[i + 1]));
+      }
+      const auto [mode, share] = Mode(counts);
+      if (share >= 0.8) loop.inner_turns = std::max(1u, mode);
+    }
+    for (uint32_t at : skeleton[best].all) loop.turns.push_back({at, Region(at), true});
   }
-  for (uint32_t at : skeleton[best].all) loop.turns.push_back({at, Region(at), true});
+  if (loop.turns.size() < 2) return std::nullopt;
   // The last one opens an incomplete turn.
   loop.end = loop.turns.back().first_launch;
   loop.end_region = loop.turns.back().region;
@@ -756,6 +971,7 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
     with_host += std::any_of(begin, end, IsHostCall);
   }
   loop.rare_ends = RareEnds(loop);
+  loop.first_differs = loop.graph_period == 0 && FirstTurnDiffers(loop);
   loop.host_share = static_cast<double>(with_host) / static_cast<double>(loop.turns.size());
   return loop;
 }

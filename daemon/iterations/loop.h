@@ -49,6 +49,13 @@ struct Loop {
   double host_share = 0;
   // Turns with an end of their own. A few mean that this may be a loop over micro-steps.
   uint32_t rare_ends = 0;
+  // The process' first turn was not seen, or differs from the others as the first of several
+  // micro-steps does. Without a rare end it may be that none was reached yet.
+  bool first_differs = false;
+  // Graph launches per turn, where turns are made of them alone: more than 1 when they are
+  // micro-steps and their graphs show it (graph_period.h). 0: turns hold other launches.
+  uint32_t graph_period = 0;
+  bool graph_period_unsure = false;
   double begin_evidence = 0;       // points for the chosen begin
   double begin_margin = 0;         // points more than the next best place
   std::string evidence;            // in words

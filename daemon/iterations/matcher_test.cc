@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace seqpoint::abi {
@@ -60,6 +62,15 @@ class MatcherTest : public ::testing::Test {
     return said;
   }
   std::string Copy(uint64_t bytes) { return Feed(Op::kCopyH2D, 0, bytes); }
+  // Of each micro-step the bytes of its copy and the name of its graph.
+  std::string MicroSteps(std::initializer_list<std::pair<uint64_t, uint64_t>> micro_steps) {
+    std::string said;
+    for (const auto& [bytes, graph] : micro_steps) {
+      said += Copy(bytes);
+      said += Feed(Op::kGraphLaunch, graph);
+    }
+    return said;
+  }
   std::string Forward() { return Feed(Op::kLaunch, 1); }
   std::string Backward() { return Feed(Op::kLaunch, 2); }
   std::string Optimiser() { return Feed(Op::kLaunch, 3); }
@@ -210,6 +221,35 @@ TEST(NameShapeTest, NumbersAreKeptApart) {
   EXPECT_NE(shape("step").hash, a.hash);
   EXPECT_EQ(shape("1 2 3 4 5").digit_runs, kMaxDigitRuns);
   EXPECT_GT(shape(std::string(300, '9')).digits[0], 0);
+}
+
+Rule CountedRule() {
+  Rule rule = CopyRule();
+  rule.confirm = On(Op::kGraphLaunch);
+  rule.step = On(Op::kGraphLaunch);
+  rule.step.match = kMatchAnchored;
+  rule.step.every = 3;
+  rule.step.phase = 2;
+  rule.step.previous_name_hash = 77;
+  rule.micro_steps = 3;
+  return rule;
+}
+
+TEST_F(MatcherTest, CountedStepsFromTheStart) {
+  matcher_.SetRule(CountedRule(), 0, /*inside=*/false);
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B0CMMD6S0(6x3)");
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B1CMMD6S1(6x3)");
+}
+
+TEST_F(MatcherTest, CountedStepsWaitForAKnownGraph) {
+  matcher_.SetRule(CountedRule(), 0, /*inside=*/true);
+  // The rule came between two micro-steps, and nobody knows which.
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 5}}), "");
+  EXPECT_EQ(MicroSteps({{4, 77}}), "S0(?x0)");
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B1CMMD6S1(6x3)");
+  // An epoch's last iteration has two micro-steps; the next known graph puts the count right.
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 77}}), "B2CMS2(3x2)");
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B3CMMD6S3(6x3)");
 }
 
 }  // namespace

@@ -42,13 +42,22 @@ struct BoundaryChoice {
 struct Usage {
   uint32_t turns = 0;
   uint32_t last_turn = kNoCall;
-
   double earliest = 1;  // as a share of the turn's launches
-
   bool same_geometry = true;
   uint64_t geometry = 0;  // order-free sum over the calls of the first turn
   uint64_t geometry_in_turn = 0;
+  uint32_t count = 0;  // calls in the first turn
+  uint32_t count_in_turn = 0;
+  bool same_count = true;
+  uint64_t last_geometry = 0;
+  uint32_t changes = 0;  // turns with another geometry than the turn before
   uint32_t example = 0;  // index of a call
+};
+
+// What ends an iteration, or a micro-step.
+struct EndChoice {
+  EventPattern pattern;
+  uint32_t example = kNoCall;  // index of such a call; without one there is no pattern
 };
 
 class Chooser {
@@ -60,6 +69,15 @@ class Chooser {
       if (OpAt(i) == Op::kGraphLaunch) graphs.insert(What(i));
     }
     graphs_ = graphs.size();
+    // Several optimisers that share a batch are not micro-steps.
+    inner_turns_ = loop.inner_turns;
+    uint32_t copies = 0;  // groups of them
+    for (size_t turn : RegularTurns()) {
+      for (uint32_t i = loop.turns[turn].region; i < loop.EndRegionOf(turn); ++i) {
+        copies += OpAt(i) == Op::kCopyH2D && (i == 0 || OpAt(i - 1) != Op::kCopyH2D);
+      }
+    }
+    if (copies > 0 && copies < inner_turns_ * RegularTurns().size()) inner_turns_ = 1;
   }
 
   std::optional<ChosenRule> Choose();
@@ -79,13 +97,15 @@ class Chooser {
   std::vector<Usage> LateCalls(const std::vector<Stretch>& stretches) const;
   bool InEvaluation(const Usage& usage) const;
   EventPattern PatternOf(uint32_t call) const;
-  static std::vector<uint32_t> BestOf(std::vector<Usage> late);
-  // Examples (indices of calls) of what only a step launches, or annotates.
-  std::vector<uint32_t> StepChoices(const std::vector<Usage>& late, bool nvtx) const;
-  // Examples of what each micro-step does late, before the step. `step`: an example, or kNoCall.
-  std::vector<uint32_t> ConfirmChoices(const std::vector<uint32_t>& candidates,
-                                       uint32_t step) const;
-  std::optional<ChosenRule> Try(const BoundaryChoice& boundary, uint32_t step) const;
+  std::vector<EndChoice> BestOf(std::vector<Usage> late, double (*rank)(const Usage&)) const;
+  // What only a step launches, or annotates.
+  std::vector<EndChoice> StepChoices(const std::vector<Usage>& late, bool nvtx) const;
+  // The end of a step of graphs that only their number tells apart.
+  std::vector<EndChoice> GraphStepChoices() const;
+  // What each micro-step does late, before the step.
+  std::vector<EndChoice> ConfirmChoices(const std::vector<uint32_t>& candidates,
+                                        const EndChoice& step) const;
+  std::optional<ChosenRule> Try(const BoundaryChoice& boundary, const EndChoice& step) const;
   std::optional<ChosenRule> Verify(const Rule& rule, uint32_t micro_steps, int launches_late) const;
   uint32_t LaunchAfter(uint32_t launch, int n) const;
   void ChooseClock(ChosenRule* chosen) const;
@@ -95,7 +115,8 @@ class Chooser {
   const std::vector<CallRecord>& calls_;
   const Occurrences& occurrences_;
   const Loop& loop_;
-  size_t graphs_ = 0;  // different ones
+  size_t graphs_ = 0;         // different ones
+  uint32_t inner_turns_ = 1;  // micro-steps
 };
 
 std::vector<size_t> Chooser::RegularTurns() const {
@@ -157,7 +178,7 @@ void Chooser::AddCopyChoices(std::vector<BoundaryChoice>* choices) const {
                                      large.bytes, " bytes"),
                         true});
   }
-  if (per_turn % loop_.inner_turns == 0) per_turn /= loop_.inner_turns;
+  if (per_turn % inner_turns_ == 0) per_turn /= inner_turns_;
   if (per_turn > 1 && same_number) {
     EventPattern counted = copy;
     counted.every = per_turn;
@@ -273,7 +294,7 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
           waits += OpAt(i) == Op::kStreamWait;
         }
         // Per micro-step, where there are any.
-        if (waits % loop_.inner_turns == 0) waits /= loop_.inner_turns;
+        if (waits % inner_turns_ == 0) waits /= inner_turns_;
         if (waits < 2 || waits > 8) break;
         EventPattern counted = On(Op::kStreamWait);
         counted.every = waits;
@@ -324,17 +345,21 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
 std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches) const {
   std::vector<Usage> usages(stream_.symbol_count(Alphabet::kWhat));
   std::vector<uint32_t> touched;
+  const auto close = [](Usage* usage) {
+    if (usage->turns == 1) {
+      usage->geometry = usage->geometry_in_turn;
+      usage->count = usage->count_in_turn;
+    } else {
+      usage->same_geometry &= usage->geometry == usage->geometry_in_turn;
+      usage->same_count &= usage->count == usage->count_in_turn;
+      usage->changes += usage->last_geometry != usage->geometry_in_turn;
+    }
+    usage->last_geometry = usage->geometry_in_turn;
+  };
   for (uint32_t s = 0; s < stretches.size(); ++s) {
     const auto [begin, end] = stretches[s];
     const double launches = std::max(1u, Launches(begin, end));
     uint32_t launched = 0;
-    const auto close = [&](Usage* usage) {
-      if (usage->turns == 1) {
-        usage->geometry = usage->geometry_in_turn;
-      } else {
-        usage->same_geometry &= usage->geometry == usage->geometry_in_turn;
-      }
-    };
     for (uint32_t i = begin; i < end; ++i) {
       const Op op = OpAt(i);
       const bool launch = IsLaunch(calls_[i].op);
@@ -345,10 +370,11 @@ std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches) con
           if (usage.turns++ == 0) touched.push_back(What(i));
           usage.last_turn = s;
           usage.geometry_in_turn = 0;
+          usage.count_in_turn = 0;
         }
         usage.earliest = std::min(usage.earliest, launched / launches);
         usage.geometry_in_turn += stream_.symbols()[i].of[1] * 0x9e3779b97f4a7c15ull;
-
+        ++usage.count_in_turn;
         usage.example = i;
       }
       launched += launch;
@@ -358,7 +384,7 @@ std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches) con
   for (uint32_t symbol : touched) {
     Usage& usage = usages[symbol];
     if (usage.turns != stretches.size() || usage.earliest < kLate) continue;
-    usage.same_geometry &= usage.turns == 1 || usage.geometry == usage.geometry_in_turn;
+    close(&usage);
     late.push_back(usage);
   }
   return late;
@@ -379,43 +405,87 @@ bool Chooser::InEvaluation(const Usage& usage) const {
 }
 
 // Optimiser launches come last, and always with the same geometry.
-std::vector<uint32_t> Chooser::StepChoices(const std::vector<Usage>& all, bool nvtx) const {
+std::vector<EndChoice> Chooser::StepChoices(const std::vector<Usage>& all, bool nvtx) const {
   std::vector<Usage> late = all;
   std::erase_if(late, [&](const Usage& usage) {
     return IsNvtxBegin(OpAt(usage.example)) != nvtx || InEvaluation(usage);
   });
-  return BestOf(std::move(late));
+  return BestOf(std::move(late),
+                [](const Usage& usage) { return (usage.same_geometry ? 1 : 0) + usage.earliest; });
 }
 
-std::vector<uint32_t> Chooser::BestOf(std::vector<Usage> late) {
-  const auto rank = [](const Usage& usage) {
-    return (usage.same_geometry ? 1 : 0) + usage.earliest;
-  };
+std::vector<EndChoice> Chooser::BestOf(std::vector<Usage> late,
+                                       double (*rank)(const Usage&)) const {
   std::stable_sort(late.begin(), late.end(),
                    [&](const Usage& a, const Usage& b) { return rank(a) > rank(b); });
-  std::vector<uint32_t> choices;
-  for (size_t i = 0; i < late.size() && i < 3; ++i) choices.push_back(late[i].example);
+  std::vector<EndChoice> choices;
+  for (size_t i = 0; i < late.size() && i < 3; ++i) {
+    choices.push_back({PatternOf(late[i].example), late[i].example});
+  }
   return choices;
 }
 
-std::vector<uint32_t> Chooser::ConfirmChoices(const std::vector<uint32_t>& candidates,
-                                              uint32_t step) const {
+std::vector<EndChoice> Chooser::GraphStepChoices() const {
+  const uint32_t period = loop_.graph_period;
+  std::vector<EndChoice> choices;
+  // The loss is read back behind each step: that needs no counting.
+  const size_t last = RegularTurns().back();
+  for (uint32_t i = loop_.EndRegionOf(last); i < loop_.EndOf(last); ++i) {
+    if (OpAt(i) == Op::kCopyD2H) choices.push_back({On(Op::kCopyD2H), i});
+  }
+  if (choices.size() > 1) choices.clear();
+  // Else the launches are counted, from the process' start or from a graph that is known to be the
+  // last of its step.
+  EndChoice counted{On(Op::kGraphLaunch), loop_.turns[last].first_launch};
+  counted.pattern.match = abi::kMatchAnchored;
+  counted.pattern.every = period;
+  counted.pattern.phase = period - 1;
+  absl::flat_hash_map<uint64_t, uint32_t> ends, others;
+  uint32_t number = 0;
+  for (uint32_t i = loop_.turns[0].first_launch; i < loop_.end; ++i) {
+    if (OpAt(i) != Op::kGraphLaunch) continue;
+    const uint64_t name = ToMatchEvent(calls_[i], stream_.names()).name_hash;
+    ++(number++ % period == period - 1 ? ends : others)[name];
+  }
+  std::vector<std::pair<uint32_t, uint64_t>> anchors;
+  for (const auto& [name, times] : ends) {
+    if (times > 1 && name != 0 && !others.contains(name)) anchors.push_back({times, name});
+  }
+  std::sort(anchors.rbegin(), anchors.rend());
+  uint64_t* const names[] = {&counted.pattern.previous_name_hash, &counted.pattern.bytes,
+                             &counted.pattern.stream};
+  for (size_t i = 0; i < anchors.size() && i < 3; ++i) *names[i] = anchors[i].second;
+  uint32_t before = 0;
+  for (uint32_t i = 0; i < loop_.turns[0].first_launch; ++i) before += OpAt(i) == Op::kGraphLaunch;
+  counted.pattern.start =
+      stream_.from_process_start() ? (period - before % period) % period : period;
+  choices.push_back(counted);
+  return choices;
+}
+
+// Best is what runs the same number of times with geometries that follow the length: libraries do
+// not pick it by the length.
+std::vector<EndChoice> Chooser::ConfirmChoices(const std::vector<uint32_t>& candidates,
+                                               const EndChoice& step) const {
   std::vector<Stretch> stretches;
   for (size_t turn : RegularTurns()) {
     const uint32_t turn_end = loop_.EndRegionOf(turn);
     auto it = std::lower_bound(candidates.begin(), candidates.end(), loop_.turns[turn].region);
     for (; it != candidates.end() && *it < turn_end; ++it) {
       uint32_t end = it + 1 != candidates.end() ? std::min(*(it + 1), turn_end) : turn_end;
-      const auto steps = occurrences_.Of(Alphabet::kWhat, What(step), *it, end);
+      const auto steps = occurrences_.Of(Alphabet::kWhat, What(step.example), *it, end);
       if (!steps.empty()) end = steps[0];
       stretches.push_back({*it, end});
     }
   }
   std::vector<Usage> late = LateCalls(stretches);
   std::erase_if(late, [&](const Usage& usage) {
-    return IsNvtxBegin(OpAt(usage.example)) != IsNvtxBegin(OpAt(step)) || InEvaluation(usage);
+    return IsNvtxBegin(OpAt(usage.example)) != IsNvtxBegin(OpAt(step.example)) ||
+           InEvaluation(usage);
   });
-  return BestOf(std::move(late));
+  return BestOf(std::move(late), [](const Usage& usage) {
+    return (usage.same_count ? 1 : 0) + (usage.changes >= 3 ? 1 : 0) + usage.earliest;
+  });
 }
 
 uint32_t Chooser::LaunchAfter(uint32_t launch, int n) const {
@@ -468,11 +538,12 @@ std::optional<ChosenRule> Chooser::Verify(const Rule& rule, uint32_t micro_steps
   return chosen;
 }
 
-std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary, uint32_t step) const {
+std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary,
+                                       const EndChoice& step) const {
   Rule rule{};
   rule.generation = 1;
   rule.boundary = boundary.pattern;
-  if (step != kNoCall) rule.step = PatternOf(step);
+  rule.step = step.pattern;
   rule.watched_ops = WatchedOps(rule);
   const auto from = static_cast<uint32_t>(stream_.after_hole());
   const std::vector<uint32_t> candidates = Candidates(stream_, rule, from);
@@ -498,9 +569,11 @@ std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary, uint32_t 
   if (micro_steps == 0 || micro_steps > 64) return std::nullopt;
 
   std::vector<EventPattern> confirms;
-  if (step != kNoCall) {
-    for (uint32_t example : ConfirmChoices(candidates, step)) {
-      confirms.push_back(PatternOf(example));
+  if (loop_.graph_period > 1) {
+    confirms.push_back(On(Op::kGraphLaunch));
+  } else if (step.example != kNoCall) {
+    for (const EndChoice& confirm : ConfirmChoices(candidates, step)) {
+      confirms.push_back(confirm.pattern);
     }
   }
   if (micro_steps == 1) confirms.push_back(EventPattern{});
@@ -580,32 +653,34 @@ std::optional<ChosenRule> Chooser::Choose() {
     stretches.push_back({loop_.turns[turn].region, loop_.EndRegionOf(turn)});
   }
   const std::vector<Usage> late = LateCalls(stretches);
-  const std::vector<uint32_t> steps = StepChoices(late, false);
-  const std::vector<uint32_t> nvtx_steps = StepChoices(late, true);
+  const std::vector<EndChoice> steps =
+      loop_.graph_period > 1 ? GraphStepChoices() : StepChoices(late, false);
+  const std::vector<EndChoice> nvtx_steps = StepChoices(late, true);
   const bool evaluation_seen =
       std::any_of(loop_.turns.begin(), loop_.turns.end(), [](const Turn& t) { return !t.regular; });
   std::vector<BoundaryChoice> boundaries = BoundaryChoices();
   // A boundary at each micro-step lets their lengths add up; at each step is second best.
   const size_t choices = boundaries.size();
-  if (loop_.inner_turns > 1) {
+  if (inner_turns_ > 1) {
     for (size_t i = 0; i < choices; ++i) boundaries.push_back(boundaries[i]);
   }
   for (size_t i = 0; i < boundaries.size(); ++i) {
     const BoundaryChoice& boundary = boundaries[i];
-    const bool each_micro_step = loop_.inner_turns > 1 && i < choices;
-    std::vector<uint32_t> tried;
+    const bool each_micro_step = inner_turns_ > 1 && i < choices;
+    std::vector<EndChoice> tried;
     const bool nvtx = IsNvtxBegin(static_cast<Op>(boundary.pattern.op));
     // Seen to stay away from evaluation: nothing more is needed.
-    if (nvtx && evaluation_seen) tried.push_back(kNoCall);
+    if (nvtx && evaluation_seen) tried.push_back({});
     if (nvtx) tried.insert(tried.end(), nvtx_steps.begin(), nvtx_steps.end());
     tried.insert(tried.end(), steps.begin(), steps.end());
     // A graph that holds the whole iteration is its step as well.
     const uint32_t first = loop_.turns[RegularTurns().back()].first_launch;
-    if (steps.empty() && OpAt(first) == Op::kGraphLaunch) tried.push_back(first);
-    if (steps.empty()) tried.push_back(kNoCall);
-    for (uint32_t step : tried) {
+    if (steps.empty() && OpAt(first) == Op::kGraphLaunch)
+      tried.push_back({PatternOf(first), first});
+    if (steps.empty()) tried.push_back({});
+    for (const EndChoice& step : tried) {
       std::optional<ChosenRule> chosen = Try(boundary, step);
-      if (!chosen || (each_micro_step && chosen->micro_steps != loop_.inner_turns)) continue;
+      if (!chosen || (each_micro_step && chosen->micro_steps != inner_turns_)) continue;
       chosen->evaluation_seen = evaluation_seen;
       ChooseClock(&*chosen);
       return chosen;

@@ -48,7 +48,7 @@ class Job {
         }
         if (micro == 0) ZeroGradients();
         if (micro == 0) iteration.first_forward = Size();
-        Train(batch, micro + 1 == options_.micro_steps);
+        Train(batch, micro);
       }
       if (options_.readback_every > 0 && (i + 1) % options_.readback_every == 0) ReadBack();
       if (options_.nvtx) Annotate(Op::kNvtxPop, "", 0);
@@ -188,10 +188,12 @@ class Job {
       Launch("adam" + network, options_.per_tensor_optimiser ? 8 << (i % 3) : 512);
   }
 
-  void Train(const Batch& batch, bool last) {
+  void Train(const Batch& batch, int micro) {
+    const bool last = micro + 1 == options_.micro_steps;
     if (options_.graphs) {
       CallRecord& call = Add(Op::kGraphLaunch, kCompute);
-      call.name_id = NameId(absl::StrCat("graph#", batch.length[0] / 4));
+      call.name_id = NameId(absl::StrCat("graph#", batch.length[0] / 4, micro == 0 ? "first" : "",
+                                         last ? "last" : ""));
       stream_.gpu_starts.push_back({call.correlation_id, Queue(40'000.0 * Steps(batch, 0))});
       return;
     }

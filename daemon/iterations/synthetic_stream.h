@@ -21,7 +21,9 @@ struct SyntheticOptions {
   bool recurrent = true;    // a launch per layer and time step; else geometry follows the length
   bool fixed_work = false;  // batches are padded: nothing launched depends on the length
   int lengths = 1;          // 1 or 2, each with a batch array of its own
-  bool graphs = false;      // one graph launch per micro-step instead of the launches
+  // One graph launch per micro-step instead of the launches: a graph for each bucket of four
+  // lengths; the first and the last micro-step have graphs of their own.
+  bool graphs = false;
   bool two_optimisers = false;  // a second network with a step of its own in each iteration
   bool per_tensor_optimiser = false;
   enum class ZeroGrad { kNone, kMemset, kKernel } zero_grad = ZeroGrad::kMemset;
