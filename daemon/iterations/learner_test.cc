@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "daemon/iterations/rule_monitor.h"
 #include "daemon/iterations/synthetic_stream.h"
 
 namespace seqpoint::iterations {
@@ -244,28 +243,6 @@ TEST(LearnerTest, RestartForgetsTheRuleAndKeepsNames) {
   EXPECT_EQ(learner.rule(), nullptr);
   EXPECT_EQ(learner.stream().size(), 0u);
   EXPECT_EQ(learner.stream().names().Get(1).text, stream.names[1]);
-}
-
-TEST(RuleMonitorTest, AsksToLearnAnew) {
-  RuleMonitor monitor(1, 1);
-  uint64_t now_ns = 0;
-  abi::StepEvent step{};
-  step.valid = 1;
-  step.micro_steps = 1;
-  for (int i = 0; i < 100; ++i) {
-    step.api_ns = now_ns += 50'000'000;
-    monitor.OnStep(step);
-    EXPECT_FALSE(monitor.Check(now_ns).has_value());
-  }
-  EXPECT_FALSE(monitor.Check(now_ns + 5'000'000'000).has_value());
-  EXPECT_TRUE(monitor.Check(now_ns + 60'000'000'000).has_value());
-  step.micro_steps = 2;
-  for (int i = 0; i < 40; ++i) {
-    step.api_ns = now_ns += 50'000'000;
-    monitor.OnStep(step);
-  }
-  ASSERT_TRUE(monitor.Check(now_ns).has_value());
-  EXPECT_NE(monitor.Check(now_ns)->find("micro-steps"), std::string::npos);
 }
 
 }  // namespace

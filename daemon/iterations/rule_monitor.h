@@ -1,20 +1,37 @@
-// RuleMonitor: does the published rule still fit? It sees what the rule reports and asks, in a
-// sentence, to learn anew.
+// RuleMonitor: does the published rule still fit? At level *mark* it sees only what the rule
+// reports, and asks, in a sentence, to learn anew.
 //
-//   RuleMonitor monitor(learned.micro_steps);
-//   monitor.OnStep(event);
-//   if (auto why = monitor.Check(now_ns)) Relearn(*why);
+//   RuleMonitor monitor(learned.rule);
+//   monitor.OnStep(event, gpu_duration_ns);      // of whole iterations; 0: not known
+//   monitor.OnCandidate(event.api_ns);           // boundary events, also those that come to
+//   nothing if (auto why = monitor.Check(now_ns)) Relearn(*why);
 //
-// Threading: one thread. Ownership: values only; O(1) memory.
+// What it looks for, and what it takes for ordinary:
+//
+//   the program now ...            shows as                              not to be confused with
+//   accumulates otherwise          other micro-steps, in half of 32      an epoch's last iteration
+//   feeds its batches otherwise    lengths missing, in half of 32        the first after a start
+//   repeats an event (or drops it) GPU time at the same lengths twice    a slow GPU: it is not just
+//                                  (half) as long, all of 64             twice as slow, and uneven
+//   has another optimiser step     candidates without a step             evaluation: no longer than
+//                                                                        several times all training
+//   does something else            nothing any more                      checkpoint, debugger: an
+//   hour
+//
+// It does not look at the time of day but for the last. A sentence is repeated until a new monitor
+// takes over. Threading: one thread. Ownership: values only; at most kMaxLengths lengths are kept.
 #ifndef DAEMON_ITERATIONS_RULE_MONITOR_H_
 #define DAEMON_ITERATIONS_RULE_MONITOR_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "injection/abi/records.h"
 
 namespace seqpoint::iterations {
@@ -23,25 +40,42 @@ class RuleMonitor {
  public:
   // What was learned: micro-steps per iteration and lengths that the rule reads.
   RuleMonitor(uint32_t micro_steps, uint32_t length_count)
-      : micro_steps_(micro_steps), all_lengths_((1u << length_count) - 1) {}
+      : micro_steps_(std::max(1u, micro_steps)), all_lengths_((1u << length_count) - 1) {}
 
   void OnStep(const abi::StepEvent& step);
+  void OnCandidate(uint64_t api_ns);
+  // GPU time, by stamps of its own, of an iteration that no measurement disturbed; any order.
+  void OnTime(const int64_t (&length)[2], uint64_t gpu_duration_ns);
 
-  // Times in ns of the clock of the events. Nothing while all is well.
+  // `now_ns` of the clock of the events. Nothing while all is well.
   std::optional<std::string> Check(uint64_t now_ns) const;
+
+  static constexpr size_t kMaxLengths = 4096;
 
  private:
   static constexpr size_t kWindow = 32;
-  static constexpr uint64_t kPatienceNs = 10'000'000'000;
-  static constexpr uint64_t kPatienceIterations = 50;
+  static constexpr size_t kTimedWindow = 64;
+
+  // Of iterations with the same lengths.
+  struct Usual {
+    uint32_t count = 0;
+    double log_ns = 0;  // mean
+  };
+
+  std::optional<std::string> CheckTimes() const;
 
   uint32_t micro_steps_;
   uint32_t all_lengths_;
   uint64_t steps_ = 0;
-  uint64_t last_ns_ = 0;
-  uint64_t longest_ns_ = 0;  // between steps, so far
+  uint64_t candidates_ = 0;       // since the last step
+  uint64_t most_candidates_ = 0;  // between two steps, so far
+  uint64_t last_ns_ = 0;          // of the last step or candidate
+  uint64_t longest_ns_ = 0;       // between two of them, so far
   std::array<bool, kWindow> other_micro_steps_{};
   std::array<bool, kWindow> lengths_missing_{};
+  absl::flat_hash_map<std::pair<int64_t, int64_t>, Usual> usual_;
+  std::array<double, kTimedWindow> log_ratios_{};  // of GPU time to the usual one
+  uint64_t timed_ = 0;
 };
 
 }  // namespace seqpoint::iterations
