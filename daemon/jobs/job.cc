@@ -248,6 +248,8 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
         break;
       } else if (type == abi::EventType::kStep && process.monitor) {
         process.monitor->OnStep(*Fixed<abi::StepEvent>(payload));
+      } else if (type == abi::EventType::kBoundary && process.monitor) {
+        process.monitor->OnCandidate(Fixed<abi::BoundaryEvent>(payload)->api_ns);
       }
       return;
     case abi::EventType::kCounters: {
@@ -420,6 +422,7 @@ void Job::Relearn(std::string_view why) {
     process->monitor.reset();
     process->number_offset = 0;
     ++process->learn_round;
+    process->learn_log.clear();  // of the round before
     process->learning = std::make_unique<Learning>();
     process->learning->SetFirstNumber(next_number);
     for (size_t i = 0; i < process->names.size(); ++i) {
@@ -554,6 +557,10 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   }
   rows_.iterations.push_back(row);
   ++generation_;
+  const bool disturbed = iteration.distorted || iteration.config_id != abi::kConfigNone;
+  if (process.monitor && known && iteration.gpu_time && !disturbed) {
+    process.monitor->OnTime(iteration.length, static_cast<uint64_t>(iteration.duration_ns));
+  }
 
   other_batches_ += iteration.other_batches;
   other_duration_ns_ += iteration.other_duration_ns;
@@ -760,8 +767,10 @@ void Job::KeepWithinOverhead(std::vector<PlanEntry>& plan) {
   const double budget = options_.overhead_budget_share;
   int64_t affordable = budget > 0 ? kUnpricedMeasurements : 0;
   if (stops > 0) {
-    const Projection& time = RecentTime();
-    const double run_ns = time.total ? time.total->value : time.so_far.value;
+    const EngineTotals totals = engine_.Totals();
+    const double iterations = static_cast<double>(totals.iterations);
+    const double run_ns = totals.observed_time_ns / std::max(iterations, 1.0) *
+                          std::max(iterations, static_cast<double>(HorizonIterations(horizon_)));
     const double price_ns = std::max(1.0, static_cast<double>(stopped_ns) / stops);
     affordable =
         static_cast<int64_t>((budget * run_ns - static_cast<double>(stopped_ns)) / price_ns);

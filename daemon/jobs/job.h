@@ -181,7 +181,6 @@ class Job {
     uint64_t iterations = 0;  // then
   };
   const Summary& RecentSummary() const;
-  const Projection& RecentTime() const { return RecentSummary().time; }
   abi::Level WantedLevel(const Process& process) const;
   int KernelIndex(const std::string& name);
   v1::Losses SumLosses() const;

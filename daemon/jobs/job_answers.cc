@@ -151,7 +151,7 @@ v1::Job Job::Describe(bool with_details) const {
   job.set_iterations_duration_ns(static_cast<int64_t>(totals.observed_time_ns));
   *job.mutable_losses() = SumLosses();
   if (totals.iterations > 0) {
-    *job.mutable_time() = ToProto(RecentTime(), "time", "ns");
+    *job.mutable_time() = ToProto(RecentSummary().time, "time", "ns");
     *job.mutable_seqpoints() = RecentSummary().seqpoints;
   }
   if (other_batches_ > 0) {

@@ -5,18 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/job.h"
+#include "daemon/jobs/job_process.h"
 
 namespace seqpoint::jobs {
 namespace {
 
 constexpr int64_t kScaleRetryIterations = 50;
-
-int64_t HorizonIterations(const v1::Horizon& horizon) {
-  if (horizon.iterations() > 0) return horizon.iterations();
-  int64_t total = 0;
-  for (const v1::LengthCount& entry : horizon.histogram()) total += entry.count();
-  return total * std::max<int64_t>(horizon.epochs(), 1);
-}
 
 Histogram1 Marginal(const v1::Horizon& horizon, int dimension) {
   Histogram1 histogram;
@@ -27,6 +21,13 @@ Histogram1 Marginal(const v1::Horizon& horizon, int dimension) {
 }
 
 }  // namespace
+
+int64_t HorizonIterations(const v1::Horizon& horizon) {
+  if (horizon.iterations() > 0) return horizon.iterations();
+  int64_t total = 0;
+  for (const v1::LengthCount& entry : horizon.histogram()) total += entry.count();
+  return total * std::max<int64_t>(horizon.epochs(), 1);
+}
 
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
   for (const v1::LengthCount& entry : horizon.histogram()) {

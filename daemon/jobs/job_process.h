@@ -93,6 +93,9 @@ std::string_view FeatureName(uint16_t feature);
 // The value of a "key=value" line of the process' Hello; empty when there is none.
 std::string HelloField(const ProcessRow& row, std::string_view key);
 
+// Of the whole run; 0: unknown.
+int64_t HorizonIterations(const v1::Horizon& horizon);
+
 }  // namespace seqpoint::jobs
 
 #endif  // DAEMON_JOBS_JOB_PROCESS_H_

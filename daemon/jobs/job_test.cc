@@ -456,7 +456,7 @@ TEST(Job, ALoopThatChangesIsLearnedAnew) {
     for (int i = 0; i < 20; ++i) process.IterateOther();
     EXPECT_EQ(job->Describe(true).state(), v1::JOB_STATE_MARKING);
     process.truth.resize(200);  // these are lost
-    process.PassTime(600'000'000'000);
+    process.PassTime(7200'000'000'000);
     EXPECT_EQ(job->Describe(true).state(), v1::JOB_STATE_LEARNING);
     EXPECT_FALSE(job->Describe(true).trouble().empty());
     store.Take(*job);
