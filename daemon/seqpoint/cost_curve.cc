@@ -233,6 +233,7 @@ CostCurve CostCurve::Fit(std::vector<CurvePoint> points, const KeyScale& key_sca
     c.probability = std::exp(c.probability - best);
     total += c.probability;
   }
+  if (total > 0) curve.log_evidence_ = best + std::log(total);
   std::erase_if(curve.components_, [](const Component& c) { return c.probability < 1e-5; });
   for (Component& c : curve.components_) c.probability /= total;
   std::stable_sort(

@@ -81,6 +81,9 @@ class CostCurve {
   // The expected value under the most probable curve.
   double ValueAt(const Point& point, double scale) const;
 
+  // Logarithm of the probability of the data, up to a constant for the same number of points.
+  double log_evidence() const { return log_evidence_; }
+
   // The most probable noise of one observation, relative to its scale.
   double noise() const;
 
@@ -104,7 +107,8 @@ class CostCurve {
   std::vector<Row> rows_;
   Row prior_ = {};  // standard deviations of the coefficients, relative to the value
   double mean_scale_ = 1;
-  double ratio_ = 1;                   // value / scale, overall
+  double ratio_ = 1;  // value / scale, overall
+  double log_evidence_ = 0;
   double norm_ = 1;                    // |value| / scale: the unit of deviations
   std::vector<Component> components_;  // most probable first
 };

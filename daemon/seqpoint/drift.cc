@@ -110,13 +110,14 @@ double SignificantRatio(size_t n) {
 
 }  // namespace
 
-void BlockTrace::Add(const Key& key, double time_ns) {
+void BlockTrace::Add(uint64_t iteration, const Key& key, double time_ns) {
   if (open_.count == 0 && blocks_.empty()) origin_ = key;
   const double x = static_cast<double>(key.first) - static_cast<double>(origin_.first);
   const double y = static_cast<double>(key.second) - static_cast<double>(origin_.second);
   const Terms terms = QuadraticTerms({x, y});
   open_.count += 1;
   open_.time_ns += time_ns;
+  open_.last = std::max(open_.last, iteration);
   for (int t = 0; t < kTerms; ++t) open_.terms[t] += terms[t];
   if (open_.count < block_size_) return;
   blocks_.push_back(open_);
@@ -127,6 +128,7 @@ void BlockTrace::Add(const Key& key, double time_ns) {
     const Block& other = blocks_[2 * b + 1];
     merged.count += other.count;
     merged.time_ns += other.time_ns;
+    merged.last = std::max(merged.last, other.last);
     for (int t = 0; t < kTerms; ++t) merged.terms[t] += other.terms[t];
     blocks_[b] = merged;
   }
@@ -244,7 +246,22 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
   for (const auto& [deviation, probability] : kSurprises) {
     surprise.push_back({surprised * probability, 0, deviation * deviation});
   }
-  return AddIndependent(mixture, surprise);
+  return AddIndependent(Condensed(mixture), surprise);
+}
+
+Level DriftAt(const BlockTrace& trace, const Quadratic& curve, uint64_t iteration) {
+  const auto blocks = trace.blocks();
+  if (blocks.empty()) return {};
+  double time = 0, expected = 0;
+  for (const BlockTrace::Block& b : blocks) {
+    time += b.time_ns;
+    expected += trace.Expected(b, curve);
+  }
+  size_t at = 0;
+  while (at + 1 < blocks.size() && blocks[at].last < iteration) ++at;
+  const double here = trace.Expected(blocks[at], curve);
+  if (!(expected > 0) || !(here > 0)) return {};
+  return {blocks[at].time_ns / here * expected / time - 1, blocks[at].count};
 }
 
 Movement KeyMovement(const BlockTrace& trace, const Quadratic& curve, double variance) {

@@ -24,10 +24,11 @@ class BlockTrace {
   struct Block {
     double count = 0;
     double time_ns = 0;
-    Terms terms = {};  // sums of QuadraticTerms of (key - origin)
+    uint64_t last = 0;  // its last iteration
+    Terms terms = {};   // sums of QuadraticTerms of (key - origin)
   };
 
-  void Add(const Key& key, double time_ns);
+  void Add(uint64_t iteration, const Key& key, double time_ns);
 
   absl::Span<const Block> blocks() const { return blocks_; }  // complete ones, oldest first
   // Sum of `curve` over a block.
@@ -47,12 +48,21 @@ class BlockTrace {
 };
 
 // By how much the time at equal length will differ, in the mean over the next `rest` iterations,
-// from its mean over the `past` ones; relative. A Gaussian process in time, rough or smooth, its
-// size and correlation time weighed by the trace; before anything is seen, sizes as real logs have
-// them. `noise` is the relative standard deviation of one iteration, with what correlation between
+// from its mean over the `past` ones; relative. Kinds of
+// drift, none among them, and their sizes are weighed by the trace; a surprise may always come.
+// `noise` is the relative standard deviation of one iteration, with what correlation between
 // neighbours adds.
 std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve, double noise,
                                  double past, double rest);
+
+struct Level {
+  double value = 0;
+  double iterations = 0;  // that it is the mean of
+};
+
+// The time at equal length at a past iteration: by how much, relative to its mean over the past, it
+// differs from that.
+Level DriftAt(const BlockTrace& trace, const Quadratic& curve, uint64_t iteration);
 
 struct Movement {
   double inflation = 1;      // of the variance of a mean over iterations, against independence

@@ -30,6 +30,8 @@ constexpr double kCoreDeviations = 6;
 constexpr double kMinCore = 0.03;
 // A key's own deviation from the curve leans on none as on this many iterations.
 constexpr double kPeculiarShrinkage = 2;
+// The level of times is a moving average over about as many iterations.
+constexpr double kLevelMemory = 1.0 / 32;
 // A curve through few times is itself uncertain: its bounds are wider by this over their number.
 constexpr double kYoungCurve = 96;
 // While there are few but first occurrences, nobody knows by how much they are dearer than others.
@@ -39,6 +41,12 @@ constexpr size_t kMinMeasuredForSlow = 12;
 constexpr double kMostSlowMeasured = 0.1;
 constexpr double kMostBelowCore = 3;
 constexpr double kVisibleShare = 5e-4;
+// A statistic is proportional to time when the two differ by less than this over the lengths; so
+// probable it is then to follow time at equal length as well, and so improbable otherwise.
+constexpr double kProportional = 0.02;
+constexpr double kProportionalFollows = 0.8;
+constexpr double kSeenSlow = 0.98;
+constexpr double kMostEvidence = 5;
 // So often a length is expected that is known to come.
 constexpr double kCertain = 100;
 constexpr double kHistogramSlack = 0.02;
@@ -239,6 +247,7 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   s.totals.measured += sample.measured;
   s.totals.redone += sample.redone;
   const bool counted = !sample.redone;
+  s.newest = std::max(s.newest, sample.iteration);
   if (counted) {
     ++s.totals.iterations;
     if (usable) s.exact_time_ns += time;
@@ -331,7 +340,9 @@ void OnlineEngine::State::SetApart(const KeyTime& time, int sign) {
 // one slow iteration in a hundred is larger than all other noise, and would bend the curve where it
 // happens to fall.
 void OnlineEngine::State::Accept(const KeyTime& time) {
-  const double expected = (*gate_curve)(time.key);
+  // Drift is followed at some distance, so that neither a cut nor a key's own mean hides it.
+  const double base = (*gate_curve)(time.key) / gate_level;
+  const double expected = base * level;
   const double residual = std::clamp(time.time_ns / expected - 1, -core, core);
   const double common = expected * (1 + residual);
   slow_excess_ns += time.time_ns - common;
@@ -339,19 +350,22 @@ void OnlineEngine::State::Accept(const KeyTime& time) {
 
   // For drift, less what is peculiar to the key: steps of the cost curve are no noise in time.
   KeyRecord& key = keys[time.key];
-  const double peculiar = (key.timed * key.mean_ns + kPeculiarShrinkage * expected) /
-                          ((key.timed + kPeculiarShrinkage) * expected);
-  const double rest = std::clamp((1 + residual) / peculiar - 1, -core / 3, core / 3);
+  const double own = key.timed > 0 ? key.timed * key.mean_ns / key.level : 0;
+  const double peculiar = (own + kPeculiarShrinkage * base) / (key.timed + kPeculiarShrinkage);
+  const double rest = std::clamp(common / (peculiar * level) - 1, -core / 3, core / 3);
   residual_square += rest * rest;
   residual_product += rest * previous_residual;
   previous_residual = rest;
   accepted += 1;
-  trace.Add(time.key, expected * (1 + rest));
+  trace.Add(newest, time.key, expected * (1 + rest));
 
   key.timed += 1;
+  key.level += (level - key.level) / key.timed;
   const double delta = common - key.mean_ns;
   key.mean_ns += delta / key.timed;
   key.m2 += delta * (common - key.mean_ns);
+  level *= 1 + kLevelMemory * rest;
+  level_sum += level;
 }
 
 // At every doubling, so that it costs O(1) per iteration.
@@ -365,6 +379,7 @@ void OnlineEngine::State::RefreshCurve() {
     counts.push_back(record.timed);
   }
   gate_curve = Quadratic::Fit(all, means, counts);
+  gate_level = level_sum / accepted;
   SetGates();
 }
 
@@ -728,11 +743,11 @@ Normal OnlineEngine::State::SlowExcess(double count, double expected_ns) const {
 }
 
 // What slow iterations and stalls add to the time of normal ones over the whole run, relative.
-Estimate OnlineEngine::State::SlowShare(double confidence) const {
+Normal OnlineEngine::State::SlowShare() const {
   const Outlook& outlook = Current().outlook;
   const double normal = MixtureMean(Current().model.smooth.Sum(outlook.past));
   const double rest = MixtureMean(Current().model.smooth.Sum(outlook.remaining));
-  if (!Current().model.known || !(normal > 0)) return {};
+  if (!Current().model.known || !(normal > 0)) return {1, 0, 0};
   const double iterations = SumOf(outlook.past);
   const Normal past = SlowExcess(iterations, normal);
   const Normal coming = SlowExcess(SumOf(outlook.remaining), rest);
@@ -740,11 +755,68 @@ Estimate OnlineEngine::State::SlowShare(double confidence) const {
   const double seen = accepted + static_cast<double>(totals.outliers);
   const double square = slow_excess_square * iterations / std::max(seen, 1.0);
   const double below = past.mean > 0 ? core * normal / iterations * past.mean / square : 0;
-  const double whole = 1 + std::clamp(below, 0.0, kMostBelowCore);
-  const double share = whole * std::max(0.0, past.mean + coming.mean) / (normal + rest);
-  const double error =
-      whole * NormalQuantile(confidence) * std::sqrt(coming.variance) / (normal + rest);
-  return {share, std::max(0.0, share - error), std::min(1.0, share + error)};
+  const double whole = (1 + std::clamp(below, 0.0, kMostBelowCore)) / (normal + rest);
+  return {1, whole * std::max(0.0, past.mean + coming.mean), whole * whole * coming.variance};
+}
+
+// A statistic may follow the time of an iteration, at equal length, or not: whether it follows the
+// drift, the measurements tell by how well they agree with the drift's level when they were taken;
+// whether it follows slow iterations, only one that was measured can tell. What is proportional to
+// time over the lengths is likelier to do both.
+std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels(
+    absl::Span<const Measurement> measurements, int index, const Normal& slow) const {
+  const Quadratic& curve = Current().model.curve;
+  std::vector<Level> levels;
+  double mean = 0, square = 0, error = 0;
+  for (const Measurement& m : measurements) {
+    levels.push_back(DriftAt(trace, curve, m.iteration));
+    const double share = 1.0 / static_cast<double>(measurements.size());
+    mean += share * levels.back().value;
+    square += share * levels.back().value * levels.back().value;
+    error += share * std::pow(CoreNoise(), 2) / std::max(levels.back().iterations, 1.0);
+  }
+  // Levels that vary by no more than their noise are one: else they would speak against following.
+  const double variance = square - mean * mean;
+  const double reliable = variance > error ? 1 - error / variance : 0;
+  std::vector<CurvePoint> points[2];
+  for (size_t i = 0; i < measurements.size(); ++i) {
+    const Measurement& m = measurements[i];
+    const double value = static_cast<size_t>(index) < m.values.size() ? m.values[index] : 0.0;
+    const double level = mean + reliable * (levels[i].value - mean);
+    const double expected = curve(m.key);
+    points[0].push_back({curve.scale(m.key), expected, value, 1});
+    points[1].push_back({curve.scale(m.key), expected * (1 + level), value, 1});
+  }
+  double spread = 0, ratio = 0;
+  for (const CurvePoint& p : points[0]) ratio += p.value / p.scale / points[0].size();
+  for (const CurvePoint& p : points[0]) {
+    spread += std::pow(p.value / p.scale / ratio - 1, 2) / points[0].size();
+  }
+  const bool proportional = ratio != 0 && spread < kProportional * kProportional;
+  for (auto& p : points) DropSlow(measurements, core, p);
+  const bool seen_slow = points[0].size() < measurements.size();
+
+  CostCurve cost[2];
+  for (int f : {0, 1}) cost[f] = CostCurve::Fit(std::move(points[f]), curve.scale, -1);
+  const double prior = proportional ? kProportionalFollows : 1 - kProportionalFollows;
+  const double odds = prior / (1 - prior) *
+                      std::exp(std::clamp(cost[1].log_evidence() - cost[0].log_evidence(),
+                                          -kMostEvidence, kMostEvidence));
+  std::vector<Statistic> models;
+  for (bool drift : {false, true}) {
+    const double drift_probability = drift ? odds / (1 + odds) : 1 / (1 + odds);
+    const double slow_probability =
+        seen_slow ? kSeenSlow : (proportional ? kProportionalFollows : 1 - kProportionalFollows);
+    for (bool follows_slow : {false, true}) {
+      if (follows_slow && !(slow.mean > 0)) continue;
+      const double p = follows_slow ? slow_probability : 1 - slow_probability;
+      models.push_back({drift_probability * p, drift, follows_slow, cost[drift ? 1 : 0]});
+    }
+  }
+  double total = 0;
+  for (const Statistic& m : models) total += m.probability;
+  for (Statistic& m : models) m.probability /= total;
+  return models;
 }
 
 std::string OnlineEngine::State::Basis(const Fit& f) const {
@@ -894,17 +966,12 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
         absl::StrCat("set ", set, " has statistics 0 to ", size, " (exclusive), not ", index));
   }
   const State::Fit& fit = s.Current();
-  const Quadratic& curve = fit.model.curve;
-  std::vector<CurvePoint> points;
-  for (const Measurement& m : found->second) {
-    const double value = static_cast<size_t>(index) < m.values.size() ? m.values[index] : 0.0;
-    points.push_back({curve.scale(m.key), curve(m.key), value, 1});
-  }
   const State::Outlook& outlook = fit.outlook;
-  const size_t measured = points.size();
-  DropSlow(found->second, s.core, points);
-  const bool scales = points.size() < measured;
-  const CostCurve cost = CostCurve::Fit(std::move(points), curve.scale, -1);
+  const Normal slow = s.SlowShare();
+  const std::vector<State::Statistic> models = s.StatisticModels(found->second, index, slow);
+  const State::Statistic& likeliest =
+      *std::max_element(models.begin(), models.end(),
+                        [](const auto& a, const auto& b) { return a.probability < b.probability; });
 
   Projection p;
   p.confidence = confidence;
@@ -912,30 +979,18 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
   p.iterations_total = outlook.iterations_total;
   p.basis = absl::StrCat(s.Basis(fit), "; from ", found->second.size(), " measured iterations");
   const double n = static_cast<double>(s.totals.iterations);
-  // Slow iterations take a known share of the time, but are too rare to be measured in proportion.
-  // A statistic grows with them as far as the measurements show it; else it may.
-  const Estimate slow = s.SlowShare(confidence);
-  if (slow.high > kVisibleShare) {
-    absl::StrAppendFormat(&p.basis, "; slow iterations, which take %.2g %% of the time, %s",
-                          100 * slow.value,
-                          scales ? "are counted in" : "may raise it and widen the interval");
+  if (slow.mean > kVisibleShare) {
+    absl::StrAppendFormat(
+        &p.basis, "; slow iterations, which take %.2g %% of the time, %s", 100 * slow.mean,
+        likeliest.follows_slow ? "are counted in" : "may raise it and widen the interval");
   }
-  // Statistics may be of either sign; only sums of non-negative ones stay so.
-  const auto bounded = [&](Estimate e) {
-    const double factor = 1 + (scales ? slow.value : 0);
-    (e.value >= 0 ? e.high : e.low) *= 1 + slow.high;
-    (e.value >= 0 ? e.low : e.high) *= scales ? 1 + slow.low : 1;
-    e.value *= factor;
-    return e.value >= 0 ? NotBelow(0, e) : e;
-  };
-  p.so_far = bounded(MixtureEstimate(cost.Sum(outlook.past), confidence));
-
+  if (likeliest.follows_drift) absl::StrAppend(&p.basis, "; it follows the drift of times");
   const bool has_total = outlook.iterations_total > 0;
   const double rest = has_total ? SumOf(outlook.remaining) : n;
   const std::vector<CurveTarget>& targets = has_total ? outlook.remaining : outlook.past;
   double drawn = 0;
   if (outlook.sampled || !has_total) {
-    const double variance = SpreadOverCells(cost, outlook.past);
+    const double variance = SpreadOverCells(likeliest.cost, outlook.past);
     drawn = s.SamplingVariance(rest, variance);
     // The walk is in units of time.
     if (fit.movement.moving() && fit.variance > 0) {
@@ -943,17 +998,43 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
       drawn += walk * (variance / fit.variance - 1);
     }
   }
+  const std::vector<Normal> drift =
+      Condensed(ProjectDrift(s.trace, fit.model.curve, s.CoreNoise(), n, rest));
+  // The sum over the past, the rest, or both: what drifts is the rest.
+  const auto estimate = [&](const std::vector<CurveTarget>& past,
+                            const std::vector<CurveTarget>& coming) {
+    std::vector<CurveTarget> all = past;
+    all.insert(all.end(), coming.begin(), coming.end());
+    std::vector<Normal> mixture;
+    for (const State::Statistic& model : models) {
+      std::vector<Normal> sum = Condensed(model.cost.Sum(all));
+      const double expected = MixtureMean(sum);
+      const double moving = coming.empty() ? 0 : MixtureMean(model.cost.Sum(coming));
+      for (Normal& x : sum) {
+        x.probability *= model.probability;
+        if (!coming.empty()) x.variance += drawn;
+        if (!model.follows_slow) continue;
+        x.mean += slow.mean * expected;
+        x.variance += slow.variance * expected * expected;
+      }
+      if (model.follows_drift && moving != 0) {
+        std::vector<Normal> drifts = drift;
+        for (Normal& d : drifts) d = {d.probability, d.mean * moving, d.variance * moving * moving};
+        sum = AddIndependent(sum, drifts);
+      }
+      mixture.insert(mixture.end(), sum.begin(), sum.end());
+    }
+    const Estimate e = MixtureEstimate(mixture, confidence);
+    // Statistics may be of either sign; only sums of non-negative ones stay so.
+    return e.value >= 0 ? NotBelow(0, e) : e;
+  };
+  p.so_far = estimate(outlook.past, {});
   if (!has_total) {
-    p.per_1000 = Scaled(bounded(MixtureEstimate(Shifted(cost.Sum(targets), 0, drawn), confidence)),
-                        1000 / n);
+    p.per_1000 = Scaled(estimate({}, targets), 1000 / n);
     return p;
   }
-  if (rest > 0) {
-    p.remaining = bounded(MixtureEstimate(Shifted(cost.Sum(targets), 0, drawn), confidence));
-  }
-  std::vector<CurveTarget> all = outlook.past;
-  all.insert(all.end(), targets.begin(), targets.end());
-  p.total = bounded(MixtureEstimate(Shifted(cost.Sum(all), 0, drawn), confidence));
+  if (rest > 0) p.remaining = estimate({}, targets);
+  p.total = estimate(outlook.past, targets);
   p.per_1000 = Scaled(*p.total, 1000.0 / static_cast<double>(outlook.iterations_total));
   return p;
 }

@@ -12,7 +12,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr uint64_t kMagic = 0x32304e4745515053;  // "SPQEGN02", the last two the version
+constexpr uint64_t kMagic = 0x33304e4745515053;  // "SPQEGN03", the last two the version
 
 bool IsTime(double ns) { return ns >= 1 && ns <= static_cast<double>(kMaxTimeNs); }
 
@@ -131,6 +131,7 @@ template <typename Stream>
 void Visit(Stream& s, BlockTrace::Block& block) {
   s.Field(block.count);
   s.Field(block.time_ns);
+  s.Field(block.last);
   Visit(s, block.terms);
 }
 
@@ -212,10 +213,12 @@ void Visit(Stream& s, std::pair<Key, KeyRecord>& entry) {
   s.Field(r.timed);
   s.Field(r.mean_ns);
   s.Field(r.m2);
+  s.Field(r.level);
   s.Field(r.first_ns);
   if constexpr (Stream::kReads) {
     const bool sane = r.iterations <= kMaxIterations && r.untimed <= r.iterations && r.timed >= 0 &&
-                      r.m2 >= 0 && (r.timed == 0 || r.mean_ns > 0) && r.first_ns >= 0;
+                      r.m2 >= 0 && (r.timed == 0 || (r.mean_ns > 0 && r.level > 0)) &&
+                      r.first_ns >= 0;
     if (!sane) s.Refuse();
   }
 }
@@ -244,8 +247,9 @@ void VisitMap(Stream& s, absl::flat_hash_map<K, V>& map, size_t element_bytes) {
 template <typename Stream, typename State>
 void VisitState(Stream& s, State& state) {
   Visit(s, state.totals);
+  s.Field(state.newest);
   s.Field(state.two_dimensional);
-  VisitMap(s, state.keys, 64);
+  VisitMap(s, state.keys, 72);
   VisitMap(s, state.first_seen[0], 16);
   VisitMap(s, state.first_seen[1], 16);
   s.Field(state.exact_time_ns);
@@ -266,6 +270,9 @@ void VisitState(Stream& s, State& state) {
   s.Field(state.slow_excess_ns);
   s.Field(state.slow_excess_square);
   s.Field(state.regime_changes);
+  s.Field(state.level);
+  s.Field(state.level_sum);
+  s.Field(state.gate_level);
   s.Field(state.accepted);
   s.Field(state.previous_residual);
   s.Field(state.residual_square);
@@ -278,7 +285,7 @@ void VisitState(Stream& s, State& state) {
   Visit(s, origin);
   s.Field(block_size);
   Visit(s, open);
-  VisitList(s, blocks, BlockTrace::kMaxBlocks - 1, 64);
+  VisitList(s, blocks, BlockTrace::kMaxBlocks - 1, 72);
   if constexpr (Stream::kReads) {
     const bool sane = block_size >= 1 && std::all_of(blocks.begin(), blocks.end(), [](auto& b) {
                         return b.count >= 1 && b.time_ns >= 0;
@@ -341,10 +348,11 @@ void VisitState(Stream& s, State& state) {
     for (const auto& [key, record] : state.keys) {
       iterations += static_cast<uint64_t>(record.iterations);
     }
-    const bool sane =
-        state.horizon.iterations <= kMaxIterations && iterations <= state.totals.iterations &&
-        state.overflow_untimed <= kMaxIterations && state.exact_time_ns >= 0 &&
-        state.slow_excess_square >= 0 && state.totals.unique_keys == state.keys.size();
+    const bool sane = state.horizon.iterations <= kMaxIterations &&
+                      iterations <= state.totals.iterations &&
+                      state.overflow_untimed <= kMaxIterations && state.exact_time_ns >= 0 &&
+                      state.slow_excess_square >= 0 && state.level > 0 && state.gate_level > 0 &&
+                      state.totals.unique_keys == state.keys.size();
     if (!sane) s.Refuse();
     for (const KeyCount& k : state.horizon.histogram) {
       if (k.count > kMaxIterations) s.Refuse();

@@ -33,6 +33,7 @@ struct KeyRecord {
   double timed = 0;        // repeated iterations with a usable time
   double mean_ns = 0;      // of these, slow ones cut off
   double m2 = 0;
+  double level = 0;     // of these, mean of State::level when they ran
   double first_ns = 0;  // the first occurrence of a length, where its time is usable
 };
 
@@ -76,6 +77,7 @@ struct PlanBasis {
 struct OnlineEngine::State {
   // Persistent.
   EngineTotals totals;
+  uint64_t newest = 0;  // the highest number of an iteration
   bool two_dimensional = false;
   absl::flat_hash_map<Key, KeyRecord> keys;
   // Iteration in which a value of either dimension first occurred.
@@ -93,6 +95,9 @@ struct OnlineEngine::State {
   // What slow iterations and stalls took beyond the common noise.
   double slow_excess_ns = 0, slow_excess_square = 0;
   uint64_t regime_changes = 0;
+  // Time at equal length now, against the start of the run, and its sum over accepted iterations;
+  // what it was in the mean when the curve above was made.
+  double level = 1, level_sum = 0, gate_level = 1;
   double accepted = 0, previous_residual = 0, residual_square = 0, residual_product = 0;
   BlockTrace trace;
   std::vector<SampledTime> sample;  // uniform over what was seen
@@ -125,6 +130,14 @@ struct OnlineEngine::State {
   };
   mutable std::optional<Fit> fit;
 
+  // One way in which a statistic may depend on an iteration's time at equal length.
+  struct Statistic {
+    double probability = 0;
+    bool follows_drift = false;
+    bool follows_slow = false;
+    CostCurve cost;
+  };
+
   void Accept(const KeyTime& time);
   void JudgeRepeated(const KeyTime& time);
   void SetApart(const KeyTime& time, int sign);
@@ -144,7 +157,9 @@ struct OnlineEngine::State {
   Outlook MakeOutlook(const Quadratic& curve, bool moving) const;
   std::vector<std::pair<Key, KeyRecord>> SortedRecords() const;
   Normal SlowExcess(double count, double expected_ns) const;
-  Estimate SlowShare(double confidence) const;
+  Normal SlowShare() const;
+  std::vector<Statistic> StatisticModels(absl::Span<const Measurement> measurements, int index,
+                                         const Normal& slow) const;
   double SamplingVariance(double remaining, double variance) const;
   std::string Basis(const Fit& fit) const;
   double OrderOf(const PlanBasis& basis, const Key& key) const;

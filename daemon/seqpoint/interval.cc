@@ -1,7 +1,10 @@
 #include "daemon/seqpoint/interval.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
+#include <map>
+#include <utility>
 
 namespace seqpoint {
 namespace {
@@ -46,6 +49,24 @@ std::vector<Normal> AddIndependent(absl::Span<const Normal> a, absl::Span<const 
     }
   }
   return sum;
+}
+
+std::vector<Normal> Condensed(absl::Span<const Normal> mixture) {
+  std::map<int, std::vector<Normal>> similar;  // by the binary exponent of the variance
+  for (const Normal& n : mixture) {
+    similar[n.variance > 0 ? std::ilogb(n.variance) : INT_MIN].push_back(n);
+  }
+  std::vector<Normal> condensed;
+  for (std::pair<const int, std::vector<Normal>>& group : similar) {
+    Normal merged{0, 0, 0};
+    for (const Normal& n : group.second) merged.probability += n.probability;
+    if (!(merged.probability > 0)) continue;
+    for (Normal& n : group.second) n.probability /= merged.probability;
+    merged.mean = MixtureMean(group.second);
+    merged.variance = MixtureVariance(group.second);
+    condensed.push_back(merged);
+  }
+  return condensed;
 }
 
 double MixtureMean(absl::Span<const Normal> mixture) {

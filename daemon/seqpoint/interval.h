@@ -31,6 +31,9 @@ struct Normal {
 // Every pair of a component of `a` and one of `b`, added: the sum of two independent quantities.
 std::vector<Normal> AddIndependent(absl::Span<const Normal> a, absl::Span<const Normal> b);
 
+// Few components with nearly the same distribution: those of similar spread become one.
+std::vector<Normal> Condensed(absl::Span<const Normal> mixture);
+
 double MixtureMean(absl::Span<const Normal> mixture);
 double MixtureVariance(absl::Span<const Normal> mixture);
 
