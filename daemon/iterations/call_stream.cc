@@ -1,6 +1,7 @@
 #include "daemon/iterations/call_stream.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace seqpoint::iterations {
 namespace {
@@ -8,9 +9,11 @@ namespace {
 // A job that makes new symbols for ever (a fresh NVTX name per step) must not grow the tables.
 constexpr uint32_t kMaxSymbols = 1 << 18;
 
+// Both are often small and close together: 8 and 0, 7 and 65 must not meet.
 uint64_t Mix(uint64_t a, uint64_t b) {
-  uint64_t x = (a ^ (b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2))) * 0xff51afd7ed558ccdull;
-  return x ^ (x >> 32);
+  uint64_t x = a * 0x9e3779b97f4a7c15ull ^ std::rotl(b * 0xc2b2ae3d27d4eb4full, 31);
+  x = (x ^ x >> 32) * 0xff51afd7ed558ccdull;
+  return x ^ x >> 29;
 }
 
 bool IsNvtx(abi::Op op) {
@@ -111,6 +114,13 @@ uint32_t CallStream::Intern(Alphabet alphabet, uint64_t key) {
   auto [it, inserted] = ids.try_emplace(key, count);
   if (inserted) ++count;
   return it->second;
+}
+
+uint32_t CallStream::SymbolOf(Alphabet alphabet, abi::Op op) const {
+  const auto& ids = ids_[static_cast<size_t>(alphabet)];
+  const auto key = static_cast<uint64_t>(op);
+  const auto it = ids.find(alphabet == Alphabet::kSized ? key : Mix(key, 0));
+  return it == ids.end() ? 0 : it->second;
 }
 
 void CallStream::DropOlderHalf() {

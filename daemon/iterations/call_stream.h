@@ -77,6 +77,9 @@ class CallStream {
   const std::vector<abi::CallRecord>& calls() const { return calls_; }
   const std::vector<Symbols>& symbols() const { return symbols_; }
   size_t size() const { return calls_.size(); }
+  // The symbol of an operation that has no name, or (kSized) of all graph launches; 0 when there
+  // was no such call.
+  uint32_t SymbolOf(Alphabet alphabet, abi::Op op) const;
   uint32_t symbol_count(Alphabet alphabet) const { return counts_[static_cast<size_t>(alphabet)]; }
   // Index of the first call behind the last hole; 0 without holes.
   size_t after_hole() const { return after_hole_; }

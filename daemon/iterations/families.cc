@@ -41,6 +41,7 @@ bool IsGraph(const abi::CallRecord& call) {
 }
 
 bool HasManyGraphs(const CallStream& stream, uint32_t begin, uint32_t end) {
+  if (stream.SymbolOf(Alphabet::kSized, abi::Op::kGraphLaunch) == 0) return false;
   absl::flat_hash_set<uint32_t> graphs;
   for (uint32_t i = begin; i < end && graphs.size() <= kManyGraphs; ++i) {
     if (IsGraph(stream.calls()[i])) graphs.insert(stream.symbols()[i].of[0]);

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kFirstAnalysis = 64;
 // Growth of the stream between analyses, between the two that must agree on a rule, and between
 // these for a loop that only launches.
-constexpr double kGrowth = 1.6;
+constexpr double kGrowth = 2;
 constexpr double kWaitGrowth = 1.25;  // while it is waited for micro-steps to show
 constexpr double kConfirmGrowth = 1.4;
 constexpr double kConfirmGrowthWithoutHost = 6;
@@ -48,7 +48,7 @@ bool IterationLearner::AddCall(const abi::CallRecord& call) {
   stream_.Add(call);
   if (published_) return false;
   if (call.op == static_cast<uint8_t>(abi::Op::kMark) && ++marks_ == options_.min_marks) {
-    next_analysis_ = stream_.size();
+    next_analysis_ = Seen();
   }
   if (!Due()) return false;
   RunAnalysis();
@@ -122,8 +122,13 @@ bool IterationLearner::SameIterations(const abi::Rule& rule,
   if (step.op != rule.step.op || step.name_hash != rule.step.name_hash) return false;
   auto it = iterations.begin();
   const auto begin = [&] { return stream_.calls()[it->begin].sequence; };
-  while (it != iterations.end() && begin() <= last_begins_[0]) ++it;
-  for (size_t i = 1; i + 1 < last_begins_.size(); ++i) {
+  if (it == iterations.end()) return false;
+  // The older ones may have been dropped from the stream.
+  const auto known = std::upper_bound(last_begins_.begin(), last_begins_.end(), begin());
+  auto i = static_cast<size_t>(known - last_begins_.begin());
+  if (i + 2 > last_begins_.size()) return false;
+  while (it != iterations.end() && begin() <= last_begins_[i]) ++it;
+  for (++i; i + 1 < last_begins_.size(); ++i) {
     size_t inside = 0;
     for (; it != iterations.end() && begin() <= last_begins_[i]; ++it) ++inside;
     if (inside != 1) return false;
@@ -134,8 +139,13 @@ bool IterationLearner::SameIterations(const abi::Rule& rule,
 void IterationLearner::RunAnalysis() {
   ++analyses_;
   const size_t size = stream_.size();
-  const auto grown = [size](double factor) {
-    return static_cast<size_t>(static_cast<double>(size) * factor) + 1;
+  const uint64_t seen = Seen();
+  // Calls to be seen until the stream has grown by `factor`, or, once it is full, a good deal of it
+  // is new.
+  const auto grown = [&](double factor) {
+    const double more = std::min((factor - 1) * static_cast<double>(size),
+                                 static_cast<double>(options_.max_calls) / 4);
+    return seen + static_cast<uint64_t>(more) + 1;
   };
   std::vector<ReplayedIteration> iterations;
   std::optional<LearnedRule> found = FindRule(3, &iterations);
@@ -155,35 +165,44 @@ void IterationLearner::RunAnalysis() {
                         : nvtx  ? options_.min_iterations_nvtx
                                 : options_.min_iterations;
   const double growth = host ? kConfirmGrowth : kConfirmGrowthWithoutHost;
-  const bool agrees = mark || found->graph_period > 1 ||
-                      (SameIterations(found->rule, iterations) &&
-                       static_cast<double>(size) >= growth * static_cast<double>(last_size_));
+  const bool same = SameIterations(found->rule, iterations);
+  // What shows the period of graphs is no accident the first time either.
+  const bool agrees = mark || found->graph_period > 1 || (same && seen >= confirm_at_);
   const bool waits = MayBeMicroSteps(*found);
+  const bool graphs = found->graph_period > 0;
+  const uint64_t its = found->iterations;
   if (agrees && found->iterations >= wanted && !waits) {
     AddLengths(iterations, &*found);
     published_ = std::move(found);
     return;
   }
   // Look again when there should be enough, and not before the stream has grown enough for the two
-  // looks to be different ones.
+  // looks to be different ones. Streams of graphs are short.
   const double per_iteration =
       static_cast<double>(size - stream_.after_hole()) / static_cast<double>(found->iterations + 1);
-  const size_t missing =
-      found->iterations < wanted ? static_cast<size_t>(wanted - found->iterations) : 0;
-  const size_t enough =
-      host ? size + static_cast<size_t>(per_iteration * (static_cast<double>(missing) + 0.5))
+  const size_t missing = wanted - std::min<size_t>(found->iterations, wanted);
+  const uint64_t enough =
+      host ? seen + static_cast<uint64_t>(per_iteration * (static_cast<double>(missing) + 0.5))
            : grown(kGrowth);
-  if (!SameIterations(found->rule, iterations)) {
+  if (!same) {
     last_begins_.clear();
     for (const ReplayedIteration& it : iterations) {
       last_begins_.push_back(stream_.calls()[it.begin].sequence);
     }
-    last_size_ = size;
+    confirm_at_ = grown(growth);
     last_found_ = std::move(found);
   }
-  const auto different = static_cast<size_t>(growth * static_cast<double>(last_size_)) + 1;
-  next_analysis_ =
-      waits ? grown(kWaitGrowth) : std::min(std::max(different, enough), grown(kGrowth));
+  if (waits && graphs) {
+    next_analysis_ = grown(kWaitGrowth);
+  } else if (waits) {
+    const double more = static_cast<double>(kMaxMicroSteps) - static_cast<double>(its) + 0.5;
+    next_analysis_ = grown(kGrowth);
+    if (more > 0) {
+      next_analysis_ = std::min(next_analysis_, seen + static_cast<uint64_t>(per_iteration * more));
+    }
+  } else {
+    next_analysis_ = std::min(std::max(confirm_at_, enough), grown(kGrowth));
+  }
 }
 
 std::string IterationLearner::Explanation() const {
@@ -205,7 +224,8 @@ void IterationLearner::Restart() {
   gpu_starts_.clear();
   published_.reset();
   last_found_.reset();
-  last_size_ = 0;
+  last_begins_.clear();
+  confirm_at_ = 0;
   next_analysis_ = kFirstAnalysis;
   marks_ = 0;
 }

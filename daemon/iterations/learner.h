@@ -95,7 +95,8 @@ class IterationLearner {
   void AddLengths(const std::vector<ReplayedIteration>& iterations, LearnedRule* learned) const;
   bool SameIterations(const abi::Rule& rule,
                       const std::vector<ReplayedIteration>& iterations) const;
-  bool Due() const { return stream_.size() >= next_analysis_; }
+  uint64_t Seen() const { return stream_.size() + stream_.dropped(); }
+  bool Due() const { return Seen() >= next_analysis_; }
   void RunAnalysis();
 
   LearnerOptions options_;
@@ -104,8 +105,9 @@ class IterationLearner {
   std::optional<LearnedRule> published_;
   std::optional<LearnedRule> last_found_;
   std::vector<uint64_t> last_begins_;  // sequence numbers of last_found_'s iterations
-  size_t last_size_ = 0;               // of the stream, at last_found_
-  size_t next_analysis_;
+  // Calls that must have been seen: for another look to confirm last_found_, and for the next look.
+  uint64_t confirm_at_ = 0;
+  uint64_t next_analysis_;
   size_t marks_ = 0;
   uint64_t analyses_ = 0;
 };

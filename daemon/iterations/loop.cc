@@ -136,9 +136,12 @@ uint64_t Finder::TimeBetween(uint32_t from, uint32_t to) const {
 // fast at first and then waits at each launch.
 double Finder::Coverage(Positions at, uint32_t end) const {
   if (at.size() < 2) return 0;
+  constexpr size_t kSample = 128;  // gives the median well enough
   std::vector<uint64_t> distances(at.size() - 1), sorted;
   const auto covered = [&](uint64_t all) {
-    sorted = distances;
+    sorted.clear();
+    const size_t stride = distances.size() / kSample + 1;
+    for (size_t i = 0; i < distances.size(); i += stride) sorted.push_back(distances[i]);
     const auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
     std::nth_element(sorted.begin(), middle, sorted.end());
     uint64_t sum = 0;
@@ -151,25 +154,13 @@ double Finder::Coverage(Positions at, uint32_t end) const {
   return std::max(in_time, covered(end - 1 - at.front()));
 }
 
-// Share of the time, from the first graph launch to the last, between two of them with no other
-// launch in between.
+// Share of graph launches that follow one another with no other launch in between.
 double Finder::GraphShare(uint32_t begin, uint32_t end) const {
-  uint64_t share = 0;
-  uint32_t first = end, graph = end;
-  bool other = false;
-  for (uint32_t i = begin; i < end; ++i) {
-    if (!IsLaunch(calls_[i].op)) continue;
-    if (OpOf(calls_[i]) != Op::kGraphLaunch) {
-      other = true;
-      continue;
-    }
-    if (first == end) first = i;
-    if (graph != end && !other) share += TimeBetween(graph, i);
-    graph = i;
-    other = false;
-  }
-  const uint64_t all = first == end ? 0 : TimeBetween(first, graph);
-  return all == 0 ? 0 : static_cast<double>(share) / static_cast<double>(all);
+  const Positions at = occurrences_.Of(
+      Alphabet::kSized, stream_.SymbolOf(Alphabet::kSized, Op::kGraphLaunch), begin, end);
+  uint32_t alone = 0;
+  for (size_t i = 1; i < at.size(); ++i) alone += CountLaunches(at[i - 1], at[i]) == 1;
+  return at.size() < 2 ? 0 : static_cast<double>(alone) / static_cast<double>(at.size() - 1);
 }
 
 bool Finder::IsOwnLaunch(const Member& member) const {
@@ -354,11 +345,14 @@ uint32_t Finder::NextLaunch(uint32_t call) const {
 // The large host-to-device copies, each group of them once: the batch, where its bytes follow the
 // length and no symbol is the same twice.
 std::vector<uint32_t> Finder::BatchCopies(Positions anchors) const {
+  const Positions all = occurrences_.Of(
+      Alphabet::kWhat, stream_.SymbolOf(Alphabet::kWhat, Op::kCopyH2D), begin_, end_);
   uint64_t threshold = UINT64_MAX;
+  auto next = std::lower_bound(all.begin(), all.end(), anchors[0]);
   for (size_t turn = 0; turn + 1 < anchors.size(); ++turn) {
     uint64_t largest = 0;
-    for (uint32_t i = anchors[turn]; i < anchors[turn + 1]; ++i) {
-      if (OpOf(calls_[i]) == Op::kCopyH2D) largest = std::max(largest, calls_[i].bytes);
+    for (; next != all.end() && *next < anchors[turn + 1]; ++next) {
+      largest = std::max(largest, calls_[*next].bytes);
     }
     threshold = std::min(threshold, largest);
   }
@@ -368,8 +362,8 @@ std::vector<uint32_t> Finder::BatchCopies(Positions anchors) const {
   const uint32_t group =
       (anchors.back() - anchors[0]) / static_cast<uint32_t>(anchors.size() - 1) / 20;
   uint32_t last = 0;
-  for (uint32_t i = begin_; i < end_; ++i) {
-    if (OpOf(calls_[i]) != Op::kCopyH2D || calls_[i].bytes < threshold) continue;
+  for (uint32_t i : all) {
+    if (calls_[i].bytes < threshold) continue;
     if (copies.empty() || i - last > group) {
       // Before the first anchor only the last one counts: others are evaluation's.
       if (i <= anchors[0]) copies.clear();
@@ -674,11 +668,22 @@ void Finder::JudgeStepCalls(const Skeleton& skeleton, const Family& step, const 
     const size_t n = times(region - 1);
     return step_only.contains(what(region - 1)) || (n >= step.count() && n < inner.count());
   };
+  // Launched in (almost) every turn of `inner`, not many times in each step.
+  const auto in_each = [&](uint32_t call) {
+    const Positions at = occurrences_.Of(Alphabet::kWhat, what(call), begin_, end_);
+    const Positions turns = inner.at();
+    size_t holding = 0;
+    for (auto it = at.begin(); it != at.end();) {
+      const auto end = std::upper_bound(turns.begin(), turns.end(), *it);
+      ++holding;
+      it = end == turns.end() ? at.end() : std::lower_bound(it, at.end(), *end);
+    }
+    return holding + 2 >= turns.size();
+  };
   const size_t middle = skeleton[0].at.size() / 2;
   for (size_t i = 0; i < skeleton.size(); ++i) {
     const uint32_t launch = skeleton[i].at[middle];
-    if (step_only.contains(what(launch)) || times(launch) + 2 < inner.count() ||
-        !after_step(Region(launch))) {
+    if (step_only.contains(what(launch)) || !after_step(Region(launch)) || !in_each(launch)) {
       continue;
     }
     // What only the step launches behind the batch's copy clears the gradients: the begin lies
@@ -818,11 +823,8 @@ bool Finder::FirstTurnDiffers(const Loop& loop) const {
 }
 
 Positions Finder::GraphsFrom(uint32_t begin) const {
-  for (uint32_t i = end_; i-- > begin;) {
-    if (OpOf(calls_[i]) != Op::kGraphLaunch) continue;
-    return occurrences_.Of(Alphabet::kSized, stream_.symbols()[i].of[1], begin, end_);
-  }
-  return {};
+  return occurrences_.Of(Alphabet::kSized, stream_.SymbolOf(Alphabet::kSized, Op::kGraphLaunch),
+                         begin, end_);
 }
 
 // Where each turn of `family` is one graph launch: are these micro-steps? True with their turns in
@@ -887,7 +889,7 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
     double strongest = 0;
     for (const Family& family : found) strongest = std::max(strongest, family.strength);
     // Nor is it more than what the graphs hold that training launches.
-    if (GraphShare(begin, size) >= 0.3) {
+    if (GraphShare(begin, size) >= 0.6) {
       for (Family& family : found) family.strength += family.graphs ? strongest : 0;
       strongest *= 2;
     }

@@ -1,41 +1,60 @@
 #include "daemon/iterations/replay.h"
 
+#include <algorithm>
+
 namespace seqpoint::iterations {
 
 namespace {
 
-// Feeds a recorded stream to a matcher. Most launches match none of the rule's patterns; only those
+// Feeds a recorded stream to a matcher. Most calls match none of the rule's patterns; only those
 // that can, and what was watched directly before them, are handed over.
 class Feeder {
  public:
-  Feeder(const CallStream& stream, const abi::Rule& rule)
-      : stream_(stream),
-        rule_(rule),
-        matcher_(rule),
-        kinds_(stream.symbol_count(Alphabet::kWhat)) {}
+  Feeder(const CallStream& stream, const Occurrences& occurrences, const abi::Rule& rule,
+         uint32_t from)
+      : stream_(stream), rule_(rule), matcher_(rule), next_(from) {
+    const auto size = static_cast<uint32_t>(stream_.size());
+    for (uint32_t symbol = 1; symbol < stream_.symbol_count(Alphabet::kWhat); ++symbol) {
+      const auto at = occurrences.Of(Alphabet::kWhat, symbol, from, size);
+      if (!at.empty() && CanMatch(stream_.calls()[at[0]])) {
+        calls_.insert(calls_.end(), at.begin(), at.end());
+      }
+    }
+    std::sort(calls_.begin(), calls_.end());
+    const auto looks_back = [](const abi::EventPattern& pattern) {
+      return (pattern.match & (abi::kMatchPrevious | abi::kMatchNotPrevious)) != 0;
+    };
+    looks_back_ = looks_back(rule.boundary) || looks_back(rule.confirm) || looks_back(rule.step) ||
+                  looks_back(rule.clock);
+    for (uint32_t i = 0; i < rule.length_count; ++i)
+      looks_back_ |= looks_back(rule.length[i].pattern);
+  }
 
-  // Flags of OnEvent for the call; 0 when it was not handed over.
+  // From `from` on those that can match, ascending.
+  const std::vector<uint32_t>& calls() const { return calls_; }
+
+  // Flags of OnEvent for the call.
   uint32_t Feed(uint32_t call) {
-    const abi::CallRecord& record = stream_.calls()[call];
-    if ((rule_.watched_ops >> (record.op & 31) & 1) == 0) return 0;
-    Kind& kind = kinds_[stream_.symbols()[call].of[0]];
-    if (kind == Kind::kUnknown) kind = CanMatch(record) ? Kind::kCanMatch : Kind::kCannot;
-    if (kind == Kind::kCannot) {
-      previous_ = call;
-      return 0;
+    if (looks_back_) {
+      uint32_t previous = call;
+      while (previous > next_ && !Watched(previous - 1)) --previous;
+      if (previous > next_) Hand(previous - 1);
+      next_ = call + 1;
     }
-    if (previous_ != kNoCall) {
-      matcher_.OnEvent(ToMatchEvent(stream_.calls()[previous_], stream_.names()));
-      previous_ = kNoCall;
-    }
-    return matcher_.OnEvent(ToMatchEvent(record, stream_.names()));
+    return Hand(call);
   }
   const abi::MatchResult& result() const { return matcher_.result(); }
 
  private:
-  enum class Kind : uint8_t { kUnknown, kCanMatch, kCannot };
-
+  bool Watched(uint32_t call) const {
+    return (rule_.watched_ops >> (stream_.calls()[call].op & 31) & 1) != 0;
+  }
+  uint32_t Hand(uint32_t call) {
+    return matcher_.OnEvent(ToMatchEvent(stream_.calls()[call], stream_.names()));
+  }
+  // As far as operation and name go, which one symbol's calls share.
   bool CanMatch(const abi::CallRecord& record) const {
+    if ((rule_.watched_ops >> (record.op & 31) & 1) == 0) return false;
     const abi::MatchEvent event = ToMatchEvent(record, stream_.names());
     const auto can = [&event](const abi::EventPattern& pattern) {
       return pattern.op == event.op &&
@@ -49,20 +68,21 @@ class Feeder {
   const CallStream& stream_;
   const abi::Rule& rule_;
   abi::Matcher matcher_;
-  std::vector<Kind> kinds_;  // by kWhat symbol
-  uint32_t previous_ = kNoCall;
+  std::vector<uint32_t> calls_;
+  bool looks_back_ = false;
+  uint32_t next_;  // what comes before it was handed over, or passed by
 };
 
 }  // namespace
 
-std::vector<ReplayedIteration> Replay(const CallStream& stream, const abi::Rule& rule,
-                                      uint32_t from) {
+std::vector<ReplayedIteration> Replay(const CallStream& stream, const Occurrences& occurrences,
+                                      const abi::Rule& rule, uint32_t from) {
   std::vector<ReplayedIteration> done;
-  Feeder feeder(stream, rule);
+  Feeder feeder(stream, occurrences, rule, from);
   ReplayedIteration open;
   bool ended = true;  // the last of `done` has its end
   bool end_timed = true;
-  for (uint32_t i = from; i < stream.size(); ++i) {
+  for (uint32_t i : feeder.calls()) {
     const uint32_t flags = feeder.Feed(i);
     if (flags == 0) continue;
     const abi::MatchResult& result = feeder.result();
@@ -95,13 +115,14 @@ std::vector<ReplayedIteration> Replay(const CallStream& stream, const abi::Rule&
   return done;
 }
 
-std::vector<uint32_t> Candidates(const CallStream& stream, const abi::Rule& rule, uint32_t from) {
+std::vector<uint32_t> Candidates(const CallStream& stream, const Occurrences& occurrences,
+                                 const abi::Rule& rule, uint32_t from) {
   abi::Rule unconfirmed = rule;
   unconfirmed.confirm = unconfirmed.clock = {};
   unconfirmed.length_count = 0;
   std::vector<uint32_t> candidates;
-  Feeder feeder(stream, unconfirmed);
-  for (uint32_t i = from; i < stream.size(); ++i) {
+  Feeder feeder(stream, occurrences, unconfirmed, from);
+  for (uint32_t i : feeder.calls()) {
     if ((feeder.Feed(i) & abi::kMatchedBoundary) != 0) candidates.push_back(i);
   }
   return candidates;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/families.h"
 #include "injection/abi/control.h"
 
 namespace seqpoint::iterations {
@@ -27,12 +28,14 @@ struct ReplayedIteration {
   uint32_t valid = 0;
 };
 
-// Complete iterations of calls [from, stream.size()).
-std::vector<ReplayedIteration> Replay(const CallStream& stream, const abi::Rule& rule,
-                                      uint32_t from);
+// Complete iterations of calls [from, stream.size()). Looks only at calls that can match:
+// O(those * log), whatever the stream's length.
+std::vector<ReplayedIteration> Replay(const CallStream& stream, const Occurrences& occurrences,
+                                      const abi::Rule& rule, uint32_t from);
 
 // Calls at which a candidate begins when nothing confirms one: one per micro-step.
-std::vector<uint32_t> Candidates(const CallStream& stream, const abi::Rule& rule, uint32_t from);
+std::vector<uint32_t> Candidates(const CallStream& stream, const Occurrences& occurrences,
+                                 const abi::Rule& rule, uint32_t from);
 
 // Bits of Rule::watched_ops that its patterns need.
 uint32_t WatchedOps(const abi::Rule& rule);

@@ -506,7 +506,8 @@ std::optional<ChosenRule> Chooser::Verify(const Rule& rule, uint32_t micro_steps
                                           int launches_late) const {
   ChosenRule chosen;
   chosen.rule = rule;
-  chosen.iterations = Replay(stream_, rule, static_cast<uint32_t>(stream_.after_hole()));
+  chosen.iterations =
+      Replay(stream_, occurrences_, rule, static_cast<uint32_t>(stream_.after_hole()));
   chosen.micro_steps = micro_steps;
   size_t next = 0;
   const auto& found = chosen.iterations;
@@ -546,7 +547,7 @@ std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary,
   rule.step = step.pattern;
   rule.watched_ops = WatchedOps(rule);
   const auto from = static_cast<uint32_t>(stream_.after_hole());
-  const std::vector<uint32_t> candidates = Candidates(stream_, rule, from);
+  const std::vector<uint32_t> candidates = Candidates(stream_, occurrences_, rule, from);
   // How many per turn, and does the first one lie before the first launch?
   uint32_t micro_steps = 0;
   for (size_t turn : RegularTurns()) {
@@ -630,7 +631,7 @@ void Chooser::ChooseClock(ChosenRule* chosen) const {
     rule.clock = choice;
     rule.watched_ops = WatchedOps(rule);
     const std::vector<ReplayedIteration> timed =
-        Replay(stream_, rule, found[found.size() - studied].begin);
+        Replay(stream_, occurrences_, rule, found[found.size() - studied].begin);
     size_t good = 0;
     for (const ReplayedIteration& it : timed) {
       if (it.clock == kNoCall) continue;
@@ -641,7 +642,8 @@ void Chooser::ChooseClock(ChosenRule* chosen) const {
     // The first replayed iteration may lack a clock that precedes its begin.
     if (timed.size() < 2 || good + 1 < timed.size()) continue;
     chosen->rule = rule;
-    chosen->iterations = Replay(stream_, rule, static_cast<uint32_t>(stream_.after_hole()));
+    chosen->iterations =
+        Replay(stream_, occurrences_, rule, static_cast<uint32_t>(stream_.after_hole()));
     return;
   }
 }
@@ -703,7 +705,8 @@ std::optional<ChosenRule> ChooseMarkRule(const CallStream& stream, size_t min_ma
   chosen.rule.micro_steps = 1;
   chosen.rule.watched_ops = WatchedOps(chosen.rule);
   chosen.boundary_words = "framework mark";
-  chosen.iterations = Replay(stream, chosen.rule, static_cast<uint32_t>(stream.after_hole()));
+  chosen.iterations =
+      Replay(stream, Occurrences(stream), chosen.rule, static_cast<uint32_t>(stream.after_hole()));
   chosen.verified_turns = static_cast<uint32_t>(chosen.iterations.size());
   if (chosen.iterations.size() + 1 < min_marks || chosen.iterations.empty()) return std::nullopt;
   return chosen;
