@@ -359,6 +359,8 @@ void Soak::KillTrainings(int rounds) {
       ring = RingView::Of(pid);
     }
     Expect(ring != nullptr, "the program has a ring");
+    // What a program wrote before its ring was handed over dies with it.
+    for (int i = 0; i < 1000 && !GetJob(name); ++i) std::this_thread::sleep_for(milliseconds(10));
     bool tracing = false;
     for (int i = 0; traced && i < 300 && !tracing; ++i) {
       std::this_thread::sleep_for(milliseconds(100));

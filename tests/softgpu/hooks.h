@@ -167,7 +167,14 @@ struct Hooks {
 template <typename Body>
 inline auto RunApi(Hooks& hooks, Domain domain, uint32_t cbid, const char* name, const void* params,
                    const char* symbol, Body&& body) -> decltype(body()) {
-  if (!hooks.armed.load(std::memory_order_acquire)) [[likely]] {
+  // Interest is asked for by function, as in the real library: a launch that nobody watches and
+  // that leaves no record needs no id.
+  const auto unseen_launch = [&] {
+    return symbol != nullptr && hooks.Wanted(domain, cbid).load(std::memory_order_relaxed) == 0 &&
+           (hooks.operations.load(std::memory_order_relaxed) &
+            1u << static_cast<uint32_t>(OpKind::kKernel)) == 0;
+  };
+  if (!hooks.armed.load(std::memory_order_acquire) || unseen_launch()) [[likely]] {
     return body();
   }
   ApiCall call{domain, cbid, name, params, symbol};
