@@ -3,7 +3,7 @@
 //
 //   seqpoint_coverage [--seeds N] [--fraction F]... [--lengths exact|distribution|unknown]
 //                     [--drift none|line|sine|walk|warmup|step|mixed]... [--amplitude A]
-//                     [--counters] [--json]
+//                     [--sorted] [--counters] [--json]
 //
 // The simulated job has 2,000 to 10,000 iterations of padded batches, with one or two lengths, and
 // this noise: 0.3 % per iteration (2 % per kernel, averaged over a few dozen), correlated from one
@@ -11,6 +11,8 @@
 // length pays for algorithm search; and times at equal length drift. Each shape of drift with its
 // usual amplitude is a line of the result, or the amplitude given; "mixed" draws shape and
 // amplitude (0.2 to 1.6 %, evenly in its logarithm) for each seed. Without --drift: all of them.
+//
+// --sorted: the shortest batches come first.
 //
 // With --counters it measures at most 64 iterations in four one-pass configurations, as the plan
 // says, with 0.3 % noise, and projects the epoch's totals. The fourth follows the iteration's time,
@@ -36,6 +38,7 @@ struct Flags {
   std::string lengths = "exact";
   std::vector<std::string> drifts;
   double amplitude = 0;  // 0 = the shape's usual one
+  bool sorted = false;
   bool counters = false;
   bool json = false;
 };
@@ -113,7 +116,7 @@ std::vector<double> DriftOf(std::mt19937_64& random, std::string shape, double a
   return level;
 }
 
-Epoch Simulate(std::mt19937_64& random, const std::string& drift, double amplitude) {
+Epoch Simulate(std::mt19937_64& random, const Flags& flags, const std::string& drift) {
   std::uniform_real_distribution<double> uniform;
   std::normal_distribution<double> normal;
   Epoch epoch;
@@ -127,7 +130,8 @@ Epoch Simulate(std::mt19937_64& random, const std::string& drift, double amplitu
     };
     epoch.keys.push_back({length(centre), two_lengths ? length(1.05 * centre) : 0});
   }
-  const std::vector<double> level = DriftOf(random, drift, amplitude, iterations);
+  if (flags.sorted) std::sort(epoch.keys.begin(), epoch.keys.end());
+  const std::vector<double> level = DriftOf(random, drift, flags.amplitude, iterations);
   double correlated = 0;
   std::set<int64_t> sources, targets;
   for (int i = 0; i < iterations; ++i) {
@@ -233,7 +237,7 @@ int Run(const Flags& flags, const std::string& drift, bool& first) {
   for (int seed = 0; seed < flags.seeds; ++seed) {
     std::mt19937_64 random(seed + 1);
     std::normal_distribution<double> normal;
-    const Epoch epoch = Simulate(random, drift, flags.amplitude);
+    const Epoch epoch = Simulate(random, flags, drift);
     const size_t n = epoch.keys.size();
     double true_time = 0, true_counters[kCounters] = {};
     for (size_t i = 0; i < n; ++i) {
@@ -293,8 +297,8 @@ int Usage(std::string_view problem) {
   fprintf(stderr,
           "%.*s\nusage: seqpoint_coverage [--seeds N] [--fraction F]... "
           "[--lengths exact|distribution|unknown] "
-          "[--drift none|line|sine|walk|warmup|step|mixed]... [--amplitude A] [--counters] "
-          "[--json]\n",
+          "[--drift none|line|sine|walk|warmup|step|mixed]... [--amplitude A] [--sorted] "
+          "[--counters] [--json]\n",
           static_cast<int>(problem.size()), problem.data());
   return 2;
 }
@@ -307,6 +311,10 @@ int Main(int argc, char** argv) {
     const std::string_view flag = argv[i];
     if (flag == "--counters") {
       flags.counters = true;
+      continue;
+    }
+    if (flag == "--sorted") {
+      flags.sorted = true;
       continue;
     }
     if (flag == "--json") {
