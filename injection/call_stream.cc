@@ -20,9 +20,11 @@ constexpr uint64_t kPollEveryNs = 100'000'000;
 constexpr uint32_t kShortestFlushMs = 10;
 constexpr uint64_t kStopPatienceNs = 100'000'000;
 // Windows opened before the lengths are known. After several for nothing in a row so many
-// iterations may pass to the next, and always at least so many times what the last one cost.
+// iterations may pass to the next, and always so long that they stay within half of the overhead
+// budget.
 constexpr uint32_t kMaxAheadBackoff = 31;
-constexpr uint64_t kAheadCostFactor = 200;
+constexpr uint64_t kAheadCostFactor = 2 * 1000;
+constexpr uint64_t kDefaultOverheadPermille = 10;
 // So many iterations in a row that were decided before, or behind, their first work tell how it is;
 // fewer may be another thread that launched just then.
 constexpr uint32_t kDecidedProbes = 4;
@@ -461,7 +463,10 @@ void CallStream::Close(CUcontext known) {
   held_ns_ += end_ns - begin_ns;
   if (status == abi::kCountersOk) return;
   if (closing_.chosen) plan_.GiveBack(closing_.entry.entry_id);
-  if (closing_.ahead) ahead_not_before_ns_ = end_ns + kAheadCostFactor * closing_.stopped_ns;
+  if (!closing_.ahead) return;
+  const uint64_t permille =
+      wanted_.overhead_permille > 0 ? wanted_.overhead_permille : kDefaultOverheadPermille;
+  ahead_not_before_ns_ = end_ns + closing_.stopped_ns * kAheadCostFactor / permille;
 }
 
 void CallStream::WriteWindow(const Measurement& measurement, uint64_t end_ns, uint32_t status) {

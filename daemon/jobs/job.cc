@@ -1,6 +1,7 @@
 #include "daemon/jobs/job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -748,48 +749,51 @@ void Job::UpdatePlan() {
     }
     options.in_flight = std::max(0, started - engine_.current().MakePlan(options).measured);
     plan = engine_.current().MakePlan(options).entries;
-    if (!plan.empty()) KeepWithinOverhead(plan);
   }
-  if (SamePlan(plan, plan_)) return;
+  const int64_t affordable = AffordableMeasurements();
+  if (affordable <= 0 && !plan.empty()) {
+    plan.clear();
+    waits_ = absl::StrFormat(
+        "measurements wait: they took %.2g ms so far, and the overhead budget is %.3g %% of the "
+        "run's time (seqpoint control JOB budget SHARE)",
+        static_cast<double>(StoppedNs()) / 1e6, 100 * options_.overhead_budget_share);
+  }
+  int64_t total = affordable;
+  for (const auto& [id, process] : processes_) {
+    total += static_cast<int64_t>(process->measurements_started);
+  }
+  const bool same_total = total == std::exchange(affordable_total_, total);
+  if (same_total && SamePlan(plan, plan_)) return;
   plan_ = std::move(plan);
   for (auto& [id, process] : processes_) process->control_stale = true;
 }
 
-// A measurement stops the process for a moment. What the budget still pays for, at the price that
-// was measured so far, stays in the plan; its entries come in the order of their benefit.
-void Job::KeepWithinOverhead(std::vector<PlanEntry>& plan) {
-  int64_t stopped_ns = 0, stops = 0, started = 0;
+int64_t Job::StoppedNs() const {
+  int64_t stopped_ns = 0;
+  for (const auto& [id, process] : processes_) stopped_ns += process->stopped_ns;
+  return stopped_ns;
+}
+
+// A measurement stops the process for a moment: how many the budget still pays for, at the price
+// that was measured so far.
+int64_t Job::AffordableMeasurements() const {
+  const int64_t stopped_ns = StoppedNs();
+  int64_t stops = 0, started = 0;
   for (const auto& [id, process] : processes_) {
-    stopped_ns += process->stopped_ns;
     stops += process->stops;
     started += static_cast<int64_t>(process->measurements_started);
   }
-  const double budget = options_.overhead_budget_share;
-  int64_t affordable = budget > 0 ? kUnpricedMeasurements : 0;
-  if (stops > 0) {
-    const EngineTotals totals = engine_.Totals();
-    const double iterations = static_cast<double>(totals.iterations);
-    const double run_ns = totals.observed_time_ns / std::max(iterations, 1.0) *
-                          std::max(iterations, static_cast<double>(HorizonIterations(horizon_)));
-    const double price_ns = std::max(1.0, static_cast<double>(stopped_ns) / stops);
-    affordable =
-        static_cast<int64_t>((budget * run_ns - static_cast<double>(stopped_ns)) / price_ns);
-  }
-  affordable -= std::max<int64_t>(0, started - stops);
-  bool trimmed = false;
-  for (PlanEntry& entry : plan) {
-    const int quota = static_cast<int>(std::clamp<int64_t>(affordable, 0, entry.quota));
-    trimmed |= quota < entry.quota;
-    affordable -= quota;
-    entry.quota = quota;
-  }
-  std::erase_if(plan, [](const PlanEntry& entry) { return entry.quota == 0; });
-  if (trimmed && stops > 0 && plan.empty()) {
-    waits_ = absl::StrFormat(
-        "measurements wait: one stops the process for %.2g ms, and the overhead budget is %.3g %% "
-        "of the run's time (seqpoint control JOB budget SHARE)",
-        static_cast<double>(stopped_ns) / static_cast<double>(stops) / 1e6, 100 * budget);
-  }
+  const EngineTotals totals = engine_.Totals();
+  const double iterations = static_cast<double>(totals.iterations);
+  const double run_ns = totals.observed_time_ns / std::max(iterations, 1.0) *
+                        std::max(iterations, static_cast<double>(HorizonIterations(horizon_)));
+  const double budget_ns = options_.overhead_budget_share * run_ns;
+  const double left_ns = budget_ns - static_cast<double>(stopped_ns);
+  if (left_ns <= 0) return 0;
+  if (stops == 0) return kUnpricedMeasurements;
+  const double price_ns = std::max(1.0, static_cast<double>(stopped_ns) / stops);
+  const double affordable = std::min<double>(left_ns / price_ns, options_.measurement_budget);
+  return static_cast<int64_t>(affordable) - std::max<int64_t>(0, started - stops);
 }
 
 abi::Level Job::WantedLevel(const Process& process) const {
@@ -806,9 +810,17 @@ void Job::BuildControl(Process& process) {
   control.generation = ++control_generation_;
   control.level = static_cast<uint8_t>(WantedLevel(process));
   control.flush_interval_ms = 100;
-  // Each rule has lengths of its own to measure.
+  control.overhead_permille =
+      static_cast<uint16_t>(std::lround(1000 * options_.overhead_budget_share));
+  // What is affordable, and never more than the budget of measurements; each rule has lengths of
+  // its own to measure.
+  int64_t others = 0;
+  for (const auto& [id, other] : processes_) {
+    if (other.get() != &process) others += static_cast<int64_t>(other->measurements_started);
+  }
+  const int64_t cap = options_.measurement_budget * (1 + engine_.closed());
   control.measurement_cap =
-      static_cast<uint32_t>(options_.measurement_budget * (1 + engine_.closed()));
+      static_cast<uint32_t>(std::max<int64_t>(0, std::min(cap, affordable_total_) - others));
   if (rule_) control.rule = rule_->rule;
   for (const counters::OnePassConfig& config : metric_set_->configs) {
     if (control.config_count == abi::kMaxConfigs) break;

@@ -170,7 +170,8 @@ class Job {
   void MatchLengths();
   void FindFactors();
   void UpdatePlan();
-  void KeepWithinOverhead(std::vector<PlanEntry>& plan);
+  int64_t StoppedNs() const;  // all processes, by measurements
+  int64_t AffordableMeasurements() const;
   void BuildControl(Process& process);
   // The projection of time and the SeqPoints in short. While the job lives they are made anew when
   // it has grown by a 256th: with many lengths they are expensive.
@@ -212,7 +213,8 @@ class Job {
   uint32_t control_generation_ = 0;
   const counters::MetricSet* metric_set_;
   std::vector<PlanEntry> plan_;
-  std::string waits_;  // why measurements wait
+  std::string waits_;             // why measurements wait
+  int64_t affordable_total_ = 0;  // measurements, those that were started included
   std::vector<std::string> kernels_;
   absl::flat_hash_map<std::string, int> kernel_index_;
   v1::Horizon horizon_;

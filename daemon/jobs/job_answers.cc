@@ -162,9 +162,8 @@ v1::Job Job::Describe(bool with_details) const {
   }
   job.set_clock_kind(clock_kind());
   job.set_process_count(static_cast<int32_t>(processes_.size()));
-  int64_t stopped_ns = 0;
+  const int64_t stopped_ns = StoppedNs();
   for (const auto& [id, process] : processes_) {
-    stopped_ns += process->stopped_ns;
     if (process->alive()) job.set_live_processes(job.live_processes() + 1);
     for (const auto& [number, feature] : process->features) {
       if (feature.state() == v1::FEATURE_STATE_FAILED && job.trouble().empty()) {

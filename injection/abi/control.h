@@ -109,7 +109,8 @@ inline constexpr uint32_t kMaxConfigs = 12;
 struct Control {
   uint32_t generation;  // raised with every rewrite
   uint8_t level;        // Level wanted
-  uint8_t reserved[3];
+  uint8_t reserved;
+  uint16_t overhead_permille;  // of the time that stops may take; 0: 10
   uint32_t plan_count;
   uint32_t config_count;
   uint32_t flush_interval_ms;
