@@ -304,6 +304,9 @@ bool Daemon::PollRings() {
     if (connection->ended) continue;
     ingest::RingReader& reader = *connection->reader;
     const ingest::PollResult result = reader.Poll(*connection, MonotonicNs());
+    if (connection->job->OnRead(connection->process_id, !result.waiting)) {
+      touched.insert(connection->job);
+    }
     if (result.events + result.records > 0 || connection->gone) {
       busy = true;
       touched.insert(connection->job);

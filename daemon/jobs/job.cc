@@ -304,7 +304,8 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       } else if (event->level == static_cast<uint8_t>(abi::Level::kTrace)) {
         process.windows.push_back({.number = number,
                                    .begin_ns = static_cast<int64_t>(event->begin_ns),
-                                   .end_ns = static_cast<int64_t>(event->end_ns)});
+                                   .end_ns = static_cast<int64_t>(event->end_ns),
+                                   .resolved_at = process.readings + 2});
       }
       return;
     }
@@ -369,6 +370,12 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
     }
   }
   state_dirty_ = true;
+}
+
+bool Job::OnRead(int64_t process_id, bool complete) {
+  Process& process = *processes_.at(process_id);
+  process.readings += complete;
+  return !process.windows.empty() && process.windows.front().resolved_at <= process.readings;
 }
 
 void Job::Advance() {
@@ -625,10 +632,13 @@ int Job::KernelIndex(const std::string& name) {
 }
 
 // Which traced work belongs to which iteration: a window opens and closes with the GPU idle, so
-// its work lies between its two stamps.
+// its work lies between its two stamps. Its records were published before its event, but the
+// reading that saw the event may have looked for records a moment earlier; the next one has them
+// all.
 void Job::ResolveWindows(Process& process) {
   while (!process.windows.empty()) {
     const Process::Window window = process.windows.front();
+    if (process.alive() && window.resolved_at > process.readings) return;
     process.windows.pop_front();
     process.open_traces.erase(window.number);
     std::vector<double> time_ns(kernels_.size()), launches(kernels_.size());

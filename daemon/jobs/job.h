@@ -118,6 +118,9 @@ class Job {
   // A prepared job whose command never used a GPU.
   void EndUnused(int64_t now_ns);
 
+  // The process' ring was read once more; `complete`: no record was left behind for a hole before
+  // it. True when Advance has something to do.
+  bool OnRead(int64_t process_id, bool complete);
   void Advance();
   // Time of the wall clock, now and then: a rule that found nothing for long is noticed.
   void CheckRules(int64_t now_ns);

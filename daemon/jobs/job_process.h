@@ -38,6 +38,7 @@ struct Job::Process {
   struct Window {
     uint64_t number;
     int64_t begin_ns, end_ns;
+    int64_t resolved_at;  // in `readings`
   };
 
   ProcessRow row;
@@ -63,6 +64,7 @@ struct Job::Process {
   absl::btree_set<uint64_t> open_traces;  // iterations that are being traced
   bool was_tracing = false;               // since the last commit
   std::deque<Window> windows;
+  int64_t readings = 0;  // of the ring, that left nothing behind
   v1::Losses losses;
   std::map<uint16_t, v1::Feature> features;
   int64_t stopped_ns = 0;

@@ -111,6 +111,12 @@ JobState Job::SaveState() const {
       awaited.set_first(key.first);
       awaited.set_second(key.second);
     }
+    for (const Process::Window& window : process->windows) {
+      WindowState& saved = *to.add_windows();
+      saved.set_number(window.number);
+      saved.set_begin_ns(window.begin_ns);
+      saved.set_end_ns(window.end_ns);
+    }
     to.set_stops(process->stops);
     to.set_learn_round(process->learn_round);
     to.set_library_rule(process->library_rule);
@@ -176,6 +182,12 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.iterations = saved.iterations();
   for (const AwaitedState& awaited : saved.awaited()) {
     process.awaited[awaited.number()] = {awaited.first(), awaited.second()};
+  }
+  for (const WindowState& window : saved.windows()) {
+    process.windows.push_back({.number = window.number(),
+                               .begin_ns = window.begin_ns(),
+                               .end_ns = window.end_ns(),
+                               .resolved_at = 2});
   }
   process.stops = saved.stops();
   process.learn_round = saved.learn_round();

@@ -58,6 +58,7 @@ class FakeProcess {
       Report(late_.front());
       late_.pop_front();
     }
+    job_->OnRead(id_, true);
     job_->Advance();
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
@@ -85,6 +86,7 @@ class FakeProcess {
     gpu_ns_ = begin_gpu_ns + 50'000 * length;
     truth.push_back({length, gpu_ns_ - begin_gpu_ns, 1e6 * static_cast<double>(length)});
     if (measured_ != 0) Report({measured_, measured_number_, truth.size() - 1, gpu_ns_});
+    job_->OnRead(id_, true);
     job_->Advance();
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
@@ -93,6 +95,7 @@ class FakeProcess {
   void PassTime(int64_t duration_ns) {
     api_ns_ += static_cast<uint64_t>(duration_ns);
     job_->CheckRules(static_cast<int64_t>(api_ns_));
+    job_->OnRead(id_, true);
     job_->Advance();
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }

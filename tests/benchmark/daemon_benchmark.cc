@@ -92,6 +92,7 @@ class Ingest final : public ingest::RingSink {
     job_.OnLosses(kProcessId, {.dropped = stats.events_dropped + stats.records_dropped,
                                .lost = stats.lost,
                                .rejected = stats.rejected});
+    job_.OnRead(kProcessId, !result.waiting);
     job_.Advance();
   }
   void Commit() {
