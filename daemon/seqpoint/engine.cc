@@ -44,7 +44,7 @@ constexpr double kVisibleShare = 5e-4;
 // A statistic is proportional to time when the two differ by less than this over the lengths; so
 // probable it is then to follow time at equal length as well, and so improbable otherwise.
 constexpr double kProportional = 0.02;
-constexpr double kProportionalFollows = 0.8;
+constexpr double kProportionalFollows = 0.7;
 constexpr double kSeenSlow = 0.98;
 constexpr double kMostEvidence = 5;
 // So often a length is expected that is known to come.
@@ -742,12 +742,13 @@ Normal OnlineEngine::State::SlowExcess(double count, double expected_ns) const {
   return {1, ratio * (slow_excess_ns + model.stall_excess_ns), (ratio + ratio * ratio) * square};
 }
 
-// What slow iterations and stalls add to the time of normal ones over the whole run, relative.
-Normal OnlineEngine::State::SlowShare() const {
+// What slow iterations and stalls, and first occurrences, add to the time of normal ones over the
+// whole run, relative.
+OnlineEngine::State::Extra OnlineEngine::State::ExtraShares() const {
   const Outlook& outlook = Current().outlook;
   const double normal = MixtureMean(Current().model.smooth.Sum(outlook.past));
   const double rest = MixtureMean(Current().model.smooth.Sum(outlook.remaining));
-  if (!Current().model.known || !(normal > 0)) return {1, 0, 0};
+  if (!Current().model.known || !(normal > 0)) return {};
   const double iterations = SumOf(outlook.past);
   const Normal past = SlowExcess(iterations, normal);
   const Normal coming = SlowExcess(SumOf(outlook.remaining), rest);
@@ -756,15 +757,20 @@ Normal OnlineEngine::State::SlowShare() const {
   const double square = slow_excess_square * iterations / std::max(seen, 1.0);
   const double below = past.mean > 0 ? core * normal / iterations * past.mean / square : 0;
   const double whole = (1 + std::clamp(below, 0.0, kMostBelowCore)) / (normal + rest);
-  return {1, whole * std::max(0.0, past.mean + coming.mean), whole * whole * coming.variance};
+  const Normal firsts = Current().model.Surcharge(outlook.to_open);
+  const double unit = 1 / (normal + rest);
+  return {{1, whole * std::max(0.0, past.mean + coming.mean), whole * whole * coming.variance},
+          {1, unit * std::max(0.0, Current().model.surcharges_ns + firsts.mean),
+           unit * unit * firsts.variance}};
 }
 
 // A statistic may follow the time of an iteration, at equal length, or not: whether it follows the
 // drift, the measurements tell by how well they agree with the drift's level when they were taken;
-// whether it follows slow iterations, only one that was measured can tell. What is proportional to
-// time over the lengths is likelier to do both.
+// whether it follows slow iterations, only one that was measured can tell; whether it follows first
+// occurrences, which are never measured, nothing can. What is proportional to time over the lengths
+// is likelier to do each of them.
 std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels(
-    absl::Span<const Measurement> measurements, int index, const Normal& slow) const {
+    absl::Span<const Measurement> measurements, int index) const {
   const Quadratic& curve = Current().model.curve;
   std::vector<Level> levels;
   double mean = 0, square = 0, error = 0;
@@ -805,17 +811,13 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   std::vector<Statistic> models;
   for (bool drift : {false, true}) {
     const double drift_probability = drift ? odds / (1 + odds) : 1 / (1 + odds);
-    const double slow_probability =
-        seen_slow ? kSeenSlow : (proportional ? kProportionalFollows : 1 - kProportionalFollows);
-    for (bool follows_slow : {false, true}) {
-      if (follows_slow && !(slow.mean > 0)) continue;
-      const double p = follows_slow ? slow_probability : 1 - slow_probability;
-      models.push_back({drift_probability * p, drift, follows_slow, cost[drift ? 1 : 0]});
-    }
+    const double follows = proportional ? kProportionalFollows : 1 - kProportionalFollows;
+    const double follows_slow = seen_slow ? kSeenSlow : follows;
+    models.push_back({drift_probability * (1 - follows_slow), drift, false, false, cost[drift]});
+    models.push_back(
+        {drift_probability * follows_slow * (1 - follows), drift, true, false, cost[drift]});
+    models.push_back({drift_probability * follows_slow * follows, drift, true, true, cost[drift]});
   }
-  double total = 0;
-  for (const Statistic& m : models) total += m.probability;
-  for (Statistic& m : models) m.probability /= total;
   return models;
 }
 
@@ -967,8 +969,8 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
   }
   const State::Fit& fit = s.Current();
   const State::Outlook& outlook = fit.outlook;
-  const Normal slow = s.SlowShare();
-  const std::vector<State::Statistic> models = s.StatisticModels(found->second, index, slow);
+  const State::Extra extra = s.ExtraShares();
+  const std::vector<State::Statistic> models = s.StatisticModels(found->second, index);
   const State::Statistic& likeliest =
       *std::max_element(models.begin(), models.end(),
                         [](const auto& a, const auto& b) { return a.probability < b.probability; });
@@ -979,9 +981,9 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
   p.iterations_total = outlook.iterations_total;
   p.basis = absl::StrCat(s.Basis(fit), "; from ", found->second.size(), " measured iterations");
   const double n = static_cast<double>(s.totals.iterations);
-  if (slow.mean > kVisibleShare) {
+  if (extra.slow.mean > kVisibleShare) {
     absl::StrAppendFormat(
-        &p.basis, "; slow iterations, which take %.2g %% of the time, %s", 100 * slow.mean,
+        &p.basis, "; slow iterations, which take %.2g %% of the time, %s", 100 * extra.slow.mean,
         likeliest.follows_slow ? "are counted in" : "may raise it and widen the interval");
   }
   if (likeliest.follows_drift) absl::StrAppend(&p.basis, "; it follows the drift of times");
@@ -1013,9 +1015,10 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
       for (Normal& x : sum) {
         x.probability *= model.probability;
         if (!coming.empty()) x.variance += drawn;
-        if (!model.follows_slow) continue;
-        x.mean += slow.mean * expected;
-        x.variance += slow.variance * expected * expected;
+        const double slow = model.follows_slow ? 1 : 0, firsts = model.follows_firsts ? 1 : 0;
+        x.mean += (slow * extra.slow.mean + firsts * extra.firsts.mean) * expected;
+        x.variance +=
+            (slow * extra.slow.variance + firsts * extra.firsts.variance) * expected * expected;
       }
       if (model.follows_drift && moving != 0) {
         std::vector<Normal> drifts = drift;

@@ -134,7 +134,8 @@ struct OnlineEngine::State {
   struct Statistic {
     double probability = 0;
     bool follows_drift = false;
-    bool follows_slow = false;
+    bool follows_slow = false;    // takes more in slow iterations, as they take more time
+    bool follows_firsts = false;  // and in first occurrences
     CostCurve cost;
   };
 
@@ -157,9 +158,12 @@ struct OnlineEngine::State {
   Outlook MakeOutlook(const Quadratic& curve, bool moving) const;
   std::vector<std::pair<Key, KeyRecord>> SortedRecords() const;
   Normal SlowExcess(double count, double expected_ns) const;
-  Normal SlowShare() const;
-  std::vector<Statistic> StatisticModels(absl::Span<const Measurement> measurements, int index,
-                                         const Normal& slow) const;
+  struct Extra {
+    Normal slow, firsts;
+  };
+  Extra ExtraShares() const;
+  std::vector<Statistic> StatisticModels(absl::Span<const Measurement> measurements,
+                                         int index) const;
   double SamplingVariance(double remaining, double variance) const;
   std::string Basis(const Fit& fit) const;
   double OrderOf(const PlanBasis& basis, const Key& key) const;

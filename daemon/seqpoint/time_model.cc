@@ -239,6 +239,7 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
   if (firsts == Firsts::kCostly) {
     for (size_t i = 0; i < n; ++i) {
       if (!costly[i]) excess[i] = 0;
+      surcharges_ns += excess[i];
     }
     PriceBuckets(first, excess);
   } else {

@@ -51,7 +51,8 @@ struct TimeModel {
   double costly_share = 0;  // of the first occurrences
   double surcharge_ns = 0;  // mean and variance of what the costly ones take beyond the normal
   double surcharge_variance = 0;
-  double spread = 0;  // relative, of ordinary times about the curve
+  double surcharges_ns = 0;  // what all first occurrences so far took beyond the normal
+  double spread = 0;         // relative, of ordinary times about the curve
 
   // Of the single times below: how many there were, and what those among them that were stalls took
   // beyond the normal.
