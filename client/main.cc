@@ -102,7 +102,9 @@ struct HorizonFlags {
         ->check(CLI::PositiveNumber)
         ->type_name("E")
         ->group(group);
-    app->add_option("--batch", lengths.batch, "examples per iteration (of one rank)")
+    app->add_option("--batch", lengths.batch,
+                    "examples in a forward pass (of one rank); with gradient accumulation several "
+                    "of them are one iteration")
         ->check(CLI::PositiveNumber)
         ->type_name("N")
         ->needs(file)

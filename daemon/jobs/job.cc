@@ -465,6 +465,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
     }
     former_rule_.reset();
   }
+  horizon_applied_ = false;  // micro-steps change what a batch of the user's is
   rule.rule.generation = ++rule_generation_;
   rule_ = std::move(rule);
   for (auto& [id, process] : processes_) {
@@ -578,7 +579,8 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                          .time_ns = iteration.duration_ns,
                          .distorted = iteration.distorted,
                          .measured = iteration.config_id != 0,
-                         .redone = redone};
+                         .redone = redone,
+                         .combined = rule_ && SumsLengths(rule_->rule)};
   if (known && dimensions > 0) sample.key.first = iteration.length[0];
   if (known && dimensions > 1) sample.key.second = iteration.length[1];
   engine_.current().AddIteration(sample);
@@ -796,7 +798,7 @@ int64_t Job::AffordableMeasurements() const {
   const EngineTotals totals = engine_.Totals();
   const double iterations = static_cast<double>(totals.iterations);
   const double run_ns = totals.observed_time_ns / std::max(iterations, 1.0) *
-                        std::max(iterations, static_cast<double>(HorizonIterations(horizon_)));
+                        std::max(iterations, static_cast<double>(RunIterations(horizon_)));
   const double budget_ns = options_.overhead_budget_share * run_ns;
   const double left_ns = budget_ns - static_cast<double>(stopped_ns);
   if (left_ns <= 0) return 0;

@@ -171,6 +171,8 @@ class Job {
   void ResolveWindows(Process& process);
   void FileTrace(Process& process);
   void MatchLengths();
+  // Iterations of the run that `horizon` tells of; 0: unknown.
+  int64_t RunIterations(const v1::Horizon& horizon) const;
   void FindFactors();
   void UpdatePlan();
   int64_t StoppedNs() const;  // all processes, by measurements

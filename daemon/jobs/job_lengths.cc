@@ -1,7 +1,11 @@
 // The user's lengths: matched to the learned feature, made the engine's horizon.
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <map>
+#include <random>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/job.h"
@@ -12,21 +16,68 @@ namespace {
 
 constexpr int64_t kScaleRetryIterations = 50;
 
-Histogram1 Marginal(const v1::Horizon& horizon, int dimension) {
-  Histogram1 histogram;
+using Lengths = std::array<int64_t, 2>;
+
+// How often each pair of lengths comes in an epoch's iterations. The user's batches are forward
+// passes: with gradient accumulation `micro_steps` of them, put together at random (by the same
+// draws each time), are an iteration.
+std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, uint32_t micro_steps) {
+  constexpr int64_t kMostDrawn = 1 << 18;
+  std::map<Lengths, int64_t> counts;
+  int64_t total = 0;
   for (const v1::LengthCount& entry : horizon.histogram()) {
-    if (dimension < entry.lengths_size()) histogram[entry.lengths(dimension)] += entry.count();
+    const int64_t second = entry.lengths_size() > 1 ? entry.lengths(1) : 0;
+    counts[{entry.lengths(0), second}] += entry.count();
+    total += entry.count();
   }
+  if (micro_steps <= 1) return counts;
+  const double share = std::min(1.0, static_cast<double>(kMostDrawn) / std::max<int64_t>(total, 1));
+  std::vector<Lengths> batches;
+  for (const auto& [lengths, count] : counts) {
+    const auto drawn = static_cast<size_t>(std::ceil(static_cast<double>(count) * share));
+    batches.insert(batches.end(), drawn, lengths);
+  }
+  std::mt19937_64 random(1);
+  std::shuffle(batches.begin(), batches.end(), random);
+  std::map<Lengths, int64_t> sums;
+  int64_t drawn = 0;
+  for (size_t i = 0; i + micro_steps <= batches.size(); i += micro_steps, ++drawn) {
+    Lengths sum = {0, 0};
+    for (size_t j = i; j < i + micro_steps; ++j) {
+      sum[0] += batches[j][0];
+      sum[1] += batches[j][1];
+    }
+    ++sums[sum];
+  }
+  const int64_t wanted = total / micro_steps;
+  for (auto& [sum, count] : sums)
+    count = std::max<int64_t>(1, count * wanted / std::max<int64_t>(drawn, 1));
+  return sums;
+}
+
+Histogram1 Marginal(const std::map<Lengths, int64_t>& lengths, int dimension) {
+  Histogram1 histogram;
+  for (const auto& [pair, count] : lengths) histogram[pair[dimension]] += count;
   return histogram;
 }
 
 }  // namespace
 
-int64_t HorizonIterations(const v1::Horizon& horizon) {
-  if (horizon.iterations() > 0) return horizon.iterations();
-  int64_t total = 0;
-  for (const v1::LengthCount& entry : horizon.histogram()) total += entry.count();
-  return total * std::max<int64_t>(horizon.epochs(), 1);
+bool SumsLengths(const abi::Rule& rule) {
+  if (rule.micro_steps <= 1 || rule.length_count == 0) return false;
+  for (uint32_t i = 0; i < rule.length_count; ++i) {
+    if (rule.length[i].fold != static_cast<uint8_t>(abi::LengthFold::kSum)) return false;
+  }
+  return true;
+}
+
+int64_t Job::RunIterations(const v1::Horizon& horizon) const {
+  if (horizon.kind() == v1::Horizon::KIND_UNKNOWN) return 0;
+  if (horizon.kind() == v1::Horizon::KIND_ITERATIONS) return horizon.iterations();
+  int64_t batches = 0;
+  for (const v1::LengthCount& entry : horizon.histogram()) batches += entry.count();
+  const int64_t micro_steps = rule_ ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
+  return batches / micro_steps * std::max<int64_t>(horizon.epochs(), 1);
 }
 
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
@@ -63,10 +114,11 @@ void Job::MatchLengths() {
   const int64_t seen = static_cast<int64_t>(engine_.current().Totals().iterations);
   if (horizon_.kind() == v1::Horizon::KIND_UNKNOWN || seen < next_match_) return;
   const bool by_length = horizon_.kind() != v1::Horizon::KIND_ITERATIONS;
-  if (by_length && (seen < kScaleRetryIterations || !rule_)) {
+  const int64_t micro_steps = rule_ ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
+  if (by_length && (seen * micro_steps < kScaleRetryIterations || !rule_)) {
     if (horizon_applied_) return;
     // The number of iterations is good from the start.
-    engine_.SetHorizon(Horizon::Iterations(HorizonIterations(horizon_))).IgnoreError();
+    engine_.SetHorizon(Horizon::Iterations(RunIterations(horizon_))).IgnoreError();
     horizon_applied_ = plan_stale_ = engine_dirty_ = true;
     summary_.generation = 0;
     return;
@@ -77,7 +129,7 @@ void Job::MatchLengths() {
   // Looked at again and again: what fits the first lengths may not fit the later ones.
   next_match_ = horizon.ok() ? std::max<int64_t>(2 * seen, 1) : seen + kScaleRetryIterations;
   if (horizon.ok() || known_before || !horizon_applied_) {
-    engine_.SetHorizon(horizon.ok() ? *horizon : Horizon::Iterations(HorizonIterations(horizon_)))
+    engine_.SetHorizon(horizon.ok() ? *horizon : Horizon::Iterations(RunIterations(horizon_)))
         .IgnoreError();
     plan_stale_ = engine_dirty_ = true;
     summary_.generation = 0;
@@ -91,6 +143,9 @@ void Job::MatchLengths() {
 void Job::FindFactors() {
   const int dimensions = static_cast<int>(rule_->rule.length_count);
   const int given = horizon_.histogram_size() == 0 ? 0 : horizon_.histogram(0).lengths_size();
+  const bool sums = SumsLengths(rule_->rule);
+  const std::map<Lengths, int64_t> lengths =
+      IterationLengths(horizon_, sums ? rule_->rule.micro_steps : 1);
   factor_[0] = factor_[1] = 0;
   double best = 2;
   for (const bool swapped : {false, true}) {
@@ -100,7 +155,9 @@ void Job::FindFactors() {
     bool matched = true;
     for (int i = 0; i < dimensions && matched; ++i) {
       const int column = given == 1 ? 0 : (swapped ? 1 - i : i);
-      const auto scale = FindScale(observed_[i], Marginal(horizon_, column));
+      const Histogram1 expected = Marginal(lengths, column);
+      const auto scale =
+          sums ? FindScaleOfSums(observed_[i], expected) : FindScale(observed_[i], expected);
       matched = scale.has_value();
       if (!matched) break;
       factor[i] = scale->factor;
@@ -130,19 +187,22 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon) const {
         "the given lengths do not match the length feature that was learned, so only the number of "
         "iterations is used; check the column and the batch size");
   }
+  const bool two = horizon.histogram_size() > 0 && horizon.histogram(0).lengths_size() > 1;
+  const bool sums = SumsLengths(rule_->rule);
   std::map<Key, int64_t> counts;
-  for (const v1::LengthCount& entry : horizon.histogram()) {
-    const auto value = [&](int dimension) -> int64_t {
+  for (const auto& [lengths, count] :
+       IterationLengths(horizon, sums ? rule_->rule.micro_steps : 1)) {
+    const auto value = [&, &lengths = lengths](int dimension) -> int64_t {
       if (dimension >= dimensions) return 0;
-      const int column = entry.lengths_size() == 1 ? 0 : (swapped_ ? 1 - dimension : dimension);
-      return entry.lengths(column) * factor_[dimension];
+      const int column = !two ? 0 : (swapped_ ? 1 - dimension : dimension);
+      return lengths[column] * factor_[dimension];
     };
-    counts[{value(0), value(1)}] += entry.count();
+    counts[{value(0), value(1)}] += count;
   }
   std::vector<KeyCount> histogram;
   for (const auto& [key, count] : counts) histogram.push_back({key, count});
   const int64_t epochs = std::max<int64_t>(horizon.epochs(), 1);
-  return horizon.kind() == v1::Horizon::KIND_HISTOGRAM
+  return horizon.kind() == v1::Horizon::KIND_HISTOGRAM && !sums
              ? Horizon::Histogram(std::move(histogram), epochs)
              : Horizon::Distribution(std::move(histogram), epochs);
 }

@@ -95,8 +95,8 @@ std::string_view FeatureName(uint16_t feature);
 // The value of a "key=value" line of the process' Hello; empty when there is none.
 std::string HelloField(const ProcessRow& row, std::string_view key);
 
-// Of the whole run; 0: unknown.
-int64_t HorizonIterations(const v1::Horizon& horizon);
+// With gradient accumulation the lengths of an iteration are sums over its micro-steps.
+bool SumsLengths(const abi::Rule& rule);
 
 }  // namespace seqpoint::jobs
 

@@ -66,6 +66,33 @@ std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram
   return best;
 }
 
+std::optional<LengthScale> FindScaleOfSums(const Histogram1& observed, const Histogram1& expected) {
+  constexpr double kMostOff = 0.1;
+  constexpr int64_t kMostTried = 1 << 20;  // a hostile process has any unit
+  const auto mean = [](const Histogram1& histogram) {
+    double sum = 0;
+    for (const auto& [value, count] : histogram) {
+      sum += static_cast<double>(value) * static_cast<double>(count);
+    }
+    return sum / static_cast<double>(Total(histogram));
+  };
+  if (observed.size() < kManyValues || expected.empty() || !(mean(expected) > 0)) {
+    return std::nullopt;
+  }
+  const double ratio = mean(observed) / mean(expected);
+  const int64_t unit = NaturalUnit(observed);
+  std::optional<LengthScale> best;
+  for (int64_t divisor = 1; divisor <= unit / divisor && divisor < kMostTried; ++divisor) {
+    if (unit % divisor != 0) continue;
+    for (const int64_t factor : {divisor, unit / divisor}) {
+      const double off = std::abs(ratio / static_cast<double>(factor) - 1);
+      if (off > kMostOff || (best && off >= best->distance)) continue;
+      best = LengthScale{.factor = factor, .match = 1, .distance = off};
+    }
+  }
+  return best;
+}
+
 int64_t NaturalUnit(const Histogram1& observed) {
   int64_t unit = 0;
   for (const auto& [value, count] : observed) unit = std::gcd(unit, value);

@@ -1,5 +1,7 @@
 #include "daemon/jobs/length_scale.h"
 
+#include <random>
+
 #include "gtest/gtest.h"
 
 namespace seqpoint::jobs {
@@ -61,6 +63,28 @@ TEST(FindScale, NothingSeenOrExpectedGivesNothing) {
   EXPECT_FALSE(FindScale({}, {{1, 1}}).has_value());
   EXPECT_FALSE(FindScale({{1, 1}}, {}).has_value());
   EXPECT_FALSE(FindScale({{0, 5}}, {{0, 5}}).has_value());
+}
+
+TEST(FindScaleOfSums, FindsTheUnitOfSumsThatNeverComeTwice) {
+  std::mt19937 random(1);
+  Histogram1 observed, expected;
+  const auto sum = [&] {
+    int64_t total = 0;
+    for (int i = 0; i < 4; ++i) total += 20 + static_cast<int64_t>(random() % 60);
+    return total;
+  };
+  for (int i = 0; i < 40; ++i) ++observed[128 * sum()];
+  for (int i = 0; i < 4000; ++i) ++expected[sum()];
+  const auto scale = FindScaleOfSums(observed, expected);
+  ASSERT_TRUE(scale.has_value());
+  EXPECT_EQ(scale->factor, 128);
+}
+
+TEST(FindScaleOfSums, ASortedStartGivesNone) {
+  Histogram1 observed, expected;
+  for (int i = 0; i < 20; ++i) ++observed[128 * (80 + i)];
+  for (int i = 0; i < 1000; ++i) ++expected[80 + i];
+  EXPECT_FALSE(FindScaleOfSums(observed, expected).has_value());
 }
 
 TEST(NaturalUnit, IsTheGreatestCommonDivisor) {

@@ -271,6 +271,7 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   // A length is new when either dimension's value is: kernels of that shape never ran before.
   bool first = s.first_seen[0].try_emplace(sample.key.first, sample.iteration).second;
   first |= s.first_seen[1].try_emplace(sample.key.second, sample.iteration).second;
+  first = first && !sample.combined;
   if (first) ++s.totals.first_occurrences;
   if (!usable) return;
   s.Sample({sample.key, time, first});

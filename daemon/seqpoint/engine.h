@@ -48,6 +48,7 @@ struct IterationSample {
   bool distorted = false;  // the time is that of our own doing (a window switch): not used
   bool measured = false;   // ran under a counter or trace configuration: its time is not used
   bool redone = false;     // repeated after a checkpoint: its time is used, it is not counted
+  bool combined = false;   // the key is a sum over micro-steps: that it is new says nothing
   Phase phase = Phase::kTrain;
 };
 

@@ -216,12 +216,11 @@ int Run(Options options) {
   // A model iteration lasts a few milliseconds; at four times that speed the daemon can follow, as
   // it can on a real GPU.
   if (!options.real_gpu) setenv("SWGPU_SET", "clock.speed_cap=4", 1);
-  std::vector<std::string> command = {(bin / "seqpoint").string(), "run", "--job", "demo",
-                                      "--run-id", "demo", "--lengths", lengths, "--batch",
-                                      absl::StrCat(options.batch * options.accumulate), "--order",
-                                      options.order, "--epochs", "1",
-                                      // Half a minute of training must pay for all measurements.
-                                      "--overhead-budget", "10%", "--"};
+  std::vector<std::string> command = {
+      (bin / "seqpoint").string(), "run", "--job", "demo", "--run-id", "demo", "--lengths", lengths,
+      "--batch", absl::StrCat(options.batch), "--order", options.order, "--epochs", "1",
+      // Half a minute of training must pay for all measurements.
+      "--overhead-budget", "10%", "--"};
   for (const std::string& part : with_truth(training, "truth.jsonl")) command.push_back(part);
   const pid_t pid = Spawn(command, folder / "run.log");
 
