@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
+#include <ctime>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "daemon/counters/metric_sets.h"
 #include "daemon/export.h"
 #include "spdlog/spdlog.h"
 
@@ -28,6 +31,8 @@ constexpr int kBusyPollMs = 1;
 constexpr int kIdlePollMs = 10;
 // A process that does not come back this long after our own start, and is not running, is lost.
 constexpr int64_t kReconnectNs = 5'000'000'000;
+// A prepared job that no process came for is ended after so long; one that comes later opens it.
+constexpr int64_t kWaitNs = 24ll * 3600 * 1'000'000'000;
 
 int64_t NowNs() { return absl::GetCurrentTimeNanos(); }
 
@@ -35,6 +40,29 @@ uint64_t MonotonicNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Whether the process `pid` that ran at `since_ns` still does: a number may be given anew, also
+// after the machine was started again.
+bool Runs(int32_t pid, int64_t since_ns) {
+  if (pid <= 0) return true;  // of another namespace: nobody knows
+  struct stat status;
+  const std::string path = absl::StrCat("/proc/", pid);
+  if (stat(path.c_str(), &status) != 0) return false;
+  std::ifstream file(path + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  // Field 22 is the start in ticks since boot; the name in field 2 may hold anything but ends with
+  // the last bracket.
+  const std::vector<std::string> fields =
+      absl::StrSplit(text.substr(std::min(text.size(), text.rfind(')') + 2)), ' ');
+  int64_t ticks = 0;
+  if (fields.size() < 20 || !absl::SimpleAtoi(fields[19], &ticks)) return true;
+  timespec boot;
+  clock_gettime(CLOCK_BOOTTIME, &boot);
+  const int64_t boot_ns = NowNs() - (int64_t{boot.tv_sec} * 1'000'000'000 + boot.tv_nsec);
+  const int64_t start_ns = boot_ns + ticks * (1'000'000'000 / sysconf(_SC_CLK_TCK));
+  constexpr int64_t kClockSlackNs = 60'000'000'000;  // the wall clock may have been set
+  return start_ns < since_ns + kClockSlackNs;
 }
 
 std::string HostName() {
@@ -204,6 +232,14 @@ void Daemon::Run() {
       PublishControls();
     }
     if (now - last_prune >= kPruneInterval) {
+      {
+        absl::MutexLock lock(&mutex_);
+        for (const auto& [id, job] : jobs_) {
+          if (NowNs() - job->row().start_ns > kWaitNs && !job->HasProcesses()) {
+            job->EndUnused(NowNs());
+          }
+        }
+      }
       Prune();
       last_prune = now;
     }
@@ -264,6 +300,7 @@ absl::Status Daemon::OnProcess(ingest::AcceptedProcess process) {
   } else {
     const auto job = JobOf(process);
     if (!job.ok()) return job.status();
+    if (!(*job)->refused().empty()) return absl::DataLossError((*job)->refused());
     connection->job = *job;
     ProcessRow row{.process_id = store_->NewProcessId(),
                    .job_id = connection->job->row().job_id,
@@ -365,7 +402,7 @@ void Daemon::FindVanished(int64_t now_ns) {
       const bool connected =
           std::any_of(connections_.begin(), connections_.end(),
                       [&](const auto& c) { return c->process_id == process_id; });
-      if (!connected && kill(pid, 0) != 0 && errno == ESRCH) {
+      if (!connected && !Runs(pid, job->StartNs(process_id))) {
         job->OnProcessEnd(process_id, /*orderly=*/false, now_ns);
       }
     }
@@ -455,7 +492,8 @@ void Daemon::AwaitCommit() {
 void Daemon::Prune() {
   PruneOptions options{.max_bytes = options_.max_store_bytes};
   if (options_.max_job_age_s > 0) {
-    options.ended_before_ns = NowNs() - options_.max_job_age_s * 1'000'000'000;
+    const int64_t most_s = NowNs() / 1'000'000'000;
+    options.ended_before_ns = NowNs() - std::min(options_.max_job_age_s, most_s) * 1'000'000'000;
   }
   const auto result = store_->Prune(options);
   if (!result.ok()) {
@@ -501,7 +539,8 @@ absl::StatusOr<jobs::Job*> Daemon::FindJob(std::string_view name) {
         absl::StrCat("no job \"", wanted, "\"; `seqpoint jobs` lists what there is"));
   }
   if (const auto it = jobs_.find(best->job_id); it != jobs_.end()) return it->second.get();
-  return LoadJob(*best);
+  const JobRow row = *best;
+  return LoadJob(row);
 }
 
 absl::StatusOr<v1::GetDaemonReply> Daemon::GetDaemon(const v1::GetDaemonRequest&) {
@@ -519,19 +558,54 @@ absl::StatusOr<v1::GetDaemonReply> Daemon::GetDaemon(const v1::GetDaemonRequest&
   reply.mutable_limits()->set_max_job_age_s(options_.max_job_age_s);
   reply.mutable_limits()->set_max_ring_bytes(static_cast<int32_t>(abi::kMaxRingBytes));
   absl::MutexLock lock(&mutex_);
-  reply.set_jobs(static_cast<int32_t>(jobs_.size() + stored_jobs_.size()));
+  reply.set_jobs(static_cast<int32_t>(
+      jobs_.size() + static_cast<size_t>(std::count_if(
+                         stored_jobs_.begin(), stored_jobs_.end(),
+                         [&](const JobRow& row) { return jobs_.count(row.job_id) == 0; }))));
   reply.set_live_processes(static_cast<int32_t>(connections_.size()));
   reply.set_trouble(trouble_);
   return reply;
 }
 
+namespace {
+
+// As the injected library takes it from the environment: longer or other text would be another job.
+absl::Status CheckJobText(std::string_view field, const std::string& text) {
+  constexpr size_t kMostBytes = 255;
+  if (text.size() > kMostBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(field), ": ", text.size(), " bytes, more than ", kMostBytes));
+  }
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(std::string(field), ": holds a control character"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobRequest& request) {
   if (request.name().empty()) return absl::InvalidArgumentError("name: must not be empty");
+  for (const auto& [field, text] :
+       {std::pair("name", request.name()), std::pair("run_id", request.run_id())}) {
+    if (const absl::Status status = CheckJobText(field, text); !status.ok()) return status;
+  }
+  for (const std::string& set : request.metric_sets()) {
+    if (set == counters::kDefaultMetricSet) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("metric_sets: there is no set \"", set,
+                     "\"; there is: ", std::string(counters::kDefaultMetricSet)));
+  }
   absl::MutexLock lock(&mutex_);
   jobs::Job* job = nullptr;
   if (!request.run_id().empty()) {
     const auto found = FindJob(absl::StrCat(request.name(), "@", request.run_id()));
     if (found.ok()) job = *found;
+    if (job != nullptr && !job->refused().empty()) return absl::DataLossError(job->refused());
+    if (job != nullptr) job->Reopen();
   }
   if (job == nullptr) {
     const std::string run_id =
@@ -573,7 +647,7 @@ absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& re
       if (const auto job = LoadJob(*row); !job.ok()) return job.status();
       it = jobs_.find(id);
     }
-    *reply.add_jobs() = it->second->Describe(false);
+    *reply.add_jobs() = Describe(*it->second, false);
   }
   return reply;
 }
@@ -583,8 +657,15 @@ absl::StatusOr<v1::GetJobReply> Daemon::GetJob(const v1::GetJobRequest& request)
   const auto job = FindJob(request.job());
   if (!job.ok()) return job.status();
   v1::GetJobReply reply;
-  *reply.mutable_job() = (*job)->Describe(true);
+  *reply.mutable_job() = Describe(**job);
   return reply;
+}
+
+// What is wrong with the store is wrong with every live job.
+v1::Job Daemon::Describe(const jobs::Job& job, bool with_details) {
+  v1::Job description = job.Describe(with_details);
+  if (job.live() && !trouble_.empty()) description.set_trouble(trouble_);
+  return description;
 }
 
 absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t after_generation,
@@ -592,11 +673,20 @@ absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t afte
   absl::MutexLock lock(&mutex_);
   const auto job = FindJob(name);
   if (!job.ok()) return job.status();
-  const auto changed = [&job, after_generation] { return (*job)->generation() > after_generation; };
+  const int64_t id = (*job)->row().job_id;
+  const auto changed = [this, id, after_generation] {
+    mutex_.AssertReaderHeld();
+    const auto it = jobs_.find(id);  // it may be pruned meanwhile
+    return it == jobs_.end() || it->second->generation() > after_generation;
+  };
   if (!mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline)) {
     return absl::DeadlineExceededError("the job did not change");
   }
-  return (*job)->Describe(true);
+  const auto it = jobs_.find(id);
+  if (it == jobs_.end()) {
+    return absl::NotFoundError(absl::StrCat("job ", id, " was removed: retention"));
+  }
+  return Describe(*it->second);
 }
 
 absl::StatusOr<v1::GetSeqPointsReply> Daemon::GetSeqPoints(const v1::GetSeqPointsRequest& request) {
@@ -620,8 +710,8 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
     const auto job = FindJob(request.job());
     if (!job.ok()) return job.status();
     job_id = (*job)->row().job_id;
-    AwaitCommit();
     per_rank = (*job)->IterationsPerRank();
+    AwaitCommit();
   }
   int32_t rank = request.rank();
   if (!request.has_rank() && !per_rank.empty()) rank = per_rank.begin()->first;

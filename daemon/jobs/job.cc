@@ -163,6 +163,8 @@ std::vector<std::pair<int64_t, int32_t>> Job::LiveProcesses() const {
   return live;
 }
 
+int64_t Job::StartNs(int64_t process_id) const { return processes_.at(process_id)->row.start_ns; }
+
 void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns) {
   Process& process = *processes_.at(process_id);
   if (!process.alive()) return;
@@ -190,11 +192,19 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns) {
   ++generation_;
 }
 
+void Job::Reopen() {
+  if (live()) return;
+  row_.end_ns = 0;
+  row_.state = v1::JOB_STATE_WAITING;
+  job_dirty_ = true;
+  ++generation_;
+}
+
 void Job::EndUnused(int64_t now_ns) {
-  if (!processes_.empty() || row_.end_ns != 0) return;
+  if (live() || row_.end_ns != 0 || !refused_.empty()) return;
   row_.end_ns = now_ns;
   row_.state = v1::JOB_STATE_ENDED;
-  sentence_ = "no process of this job used CUDA under the library";
+  if (processes_.empty()) sentence_ = "no process of this job used CUDA under the library";
   job_dirty_ = state_dirty_ = true;
   ++generation_;
 }
@@ -256,8 +266,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     case abi::EventType::kCounters: {
       const auto event = Fixed<abi::CountersEvent>(payload);
       if (!event || payload.size() < sizeof(*event) + event->count * sizeof(double)) break;
-      process.stopped_ns += static_cast<int64_t>(event->stopped_ns);
-      ++process.stops;
+      ++process.stops;  // its WindowEvent has what it took
       const uint64_t number = event->iteration + process.number_offset;
       const bool complete = event->status == abi::kCountersOk;
       std::vector<double> values(event->count);
@@ -324,8 +333,9 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       const auto event = Fixed<abi::ConfigEvent>(payload);
       if (!event) break;
       if (event->status != 0 || event->passes != 1) {
-        sentence_ = absl::StrCat("configuration ", event->config_id, " cannot be collected: ",
-                                 CleanText(TextAfter<abi::ConfigEvent>(payload, event->length)));
+        config_trouble_ =
+            absl::StrCat("configuration ", event->config_id, " cannot be collected: ",
+                         CleanText(TextAfter<abi::ConfigEvent>(payload, event->length)));
         ++generation_;
       }
       return;
@@ -389,6 +399,7 @@ void Job::Advance() {
         process->monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count);
         process->control_stale = true;
         row_.state = v1::JOB_STATE_MARKING;
+        job_dirty_ = true;
         plan_stale_ = true;
         ++generation_;
       }
@@ -419,7 +430,8 @@ void Job::Relearn(std::string_view why) {
   relearned_ = absl::StrCat("the rule was learned anew at iteration ", engine_.Totals().iterations,
                             ": ", std::string(why));
   for (auto& [id, process] : processes_) {
-    if (!process->alive() || process->learning) continue;
+    if (!process->alive()) continue;
+    if (process->learning) process->learning->Finish(process->builder);
     process->builder.Finish();
     for (const FinishedIteration& iteration : process->builder.TakeFinished()) {
       Align(*process, iteration);
@@ -456,6 +468,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
       for (auto& [id, process] : processes_) {
         process->awaited.clear();
         process->waiting.clear();
+        for (auto& seen : process->seen) seen.clear();
       }
       for (Histogram1& observed : observed_) observed.clear();
       factor_[0] = factor_[1] = 0;
@@ -752,7 +765,7 @@ void Job::UpdatePlan() {
   plan_stale_ = false;
   std::vector<PlanEntry> plan;
   waits_ = "";
-  if (!paused_ && !released_ && rule_) {
+  if (!paused_ && !released_ && forced_level_ != v1::LEVEL_MARK && rule_) {
     // A measurement that failed is spent all the same: the cap is on iterations disturbed.
     PlanOptions options = MakePlanOptions();
     int started = -options_.measurement_budget * engine_.closed();
@@ -793,7 +806,9 @@ int64_t Job::AffordableMeasurements() const {
   int64_t stops = 0, started = 0;
   for (const auto& [id, process] : processes_) {
     stops += process->stops;
-    started += static_cast<int64_t>(process->measurements_started);
+    // What a process that is gone had under way never comes.
+    started +=
+        process->alive() ? static_cast<int64_t>(process->measurements_started) : process->stops;
   }
   const EngineTotals totals = engine_.Totals();
   const double iterations = static_cast<double>(totals.iterations);
@@ -810,9 +825,8 @@ int64_t Job::AffordableMeasurements() const {
 
 abi::Level Job::WantedLevel(const Process& process) const {
   if (released_) return abi::Level::kReleased;
-  if (paused_) return abi::Level::kPaused;
   if (process.learning && process.learning->wants_calls()) return abi::Level::kLearn;
-  if (forced_level_ == v1::LEVEL_TRACE) return abi::Level::kTrace;
+  if (forced_level_ == v1::LEVEL_TRACE && !paused_) return abi::Level::kTrace;
   return abi::Level::kMark;
 }
 
@@ -876,17 +890,30 @@ void Job::RepublishControl(int64_t process_id) { processes_.at(process_id)->cont
 // ----------------------------------------------------------------------------------------- control
 
 absl::Status Job::Control(const v1::ControlRequest& request) {
+  if (!refused_.empty()) return absl::DataLossError(refused_);
   switch (request.action()) {
     case v1::ControlRequest::ACTION_PAUSE:
       paused_ = true;
       break;
     case v1::ControlRequest::ACTION_RESUME:
+      if (released_) {
+        gap_ = absl::StrCat("CUPTI was released for a while around iteration ",
+                            engine_.Totals().iterations,
+                            ": the iterations of that time were not seen and are in no figure");
+      }
       paused_ = released_ = false;
       break;
     case v1::ControlRequest::ACTION_RELEASE_CUPTI:
       released_ = true;
       break;
     case v1::ControlRequest::ACTION_SET_LEVEL:
+      if (request.level() != v1::LEVEL_UNSPECIFIED && request.level() != v1::LEVEL_MARK &&
+          request.level() != v1::LEVEL_TRACE) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "level: ", static_cast<int>(request.level()),
+            " cannot be kept; there are MARK (nothing is measured), TRACE (all GPU work is "
+            "recorded) and UNSPECIFIED (the daemon chooses)"));
+      }
       forced_level_ = request.level();
       break;
     case v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET:

@@ -84,12 +84,16 @@ class Job {
   // error that names the job; the rows are then all there is.
   absl::Status Restore(const std::vector<StateRow>& states,
                        const std::vector<StoredProcess>& processes);
+  // Then why, in a sentence; such a job takes no process and no order, and hands out no rows.
+  const std::string& refused() const { return refused_; }
 
   // A process of this job connected for the first time. Its id is `row.process_id`.
   void AddProcess(const ProcessRow& row);
+  bool HasProcesses() const { return !processes_.empty(); }
   bool HasProcess(int64_t process_id) const { return processes_.contains(process_id); }
   int32_t NextIncarnation(int32_t rank) const;
   std::vector<std::pair<int64_t, int32_t>> LiveProcesses() const;  // id, pid
+  int64_t StartNs(int64_t process_id) const;
 
   void OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload);
   void OnData(int64_t process_id, absl::Span<const abi::DataRecord> records);
@@ -115,6 +119,8 @@ class Job {
   // The ring is drained and the process is gone.
   void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns);
 
+  // A run is about to go on: until its process comes, the job waits.
+  void Reopen();
   // A prepared job whose command never used a GPU.
   void EndUnused(int64_t now_ns);
 
@@ -213,7 +219,10 @@ class Job {
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while it is learned anew
   std::string relearned_;                   // why it was, in a sentence
-  std::string sentence_;
+  std::string gap_;                         // what was not seen, in a sentence
+  std::string refused_;
+  std::string sentence_;        // about the lengths
+  std::string config_trouble_;  // a configuration that cannot be collected
   uint32_t rule_generation_ = 0;
   uint32_t control_generation_ = 0;
   const counters::MetricSet* metric_set_;

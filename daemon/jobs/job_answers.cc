@@ -88,7 +88,7 @@ v1::Rule Job::DescribeRule() const {
       rule.set_verdict(v1::VERDICT_TIME_HARDLY_VARIES);
       break;
   }
-  rule.set_sentence(sentence_.empty() ? relearned_ : sentence_);
+  rule.set_sentence(!sentence_.empty() ? sentence_ : !relearned_.empty() ? relearned_ : gap_);
   return rule;
 }
 
@@ -171,6 +171,7 @@ v1::Job Job::Describe(bool with_details) const {
       }
     }
   }
+  if (job.trouble().empty()) job.set_trouble(refused_.empty() ? config_trouble_ : refused_);
   if (!rule_ && job.trouble().empty()) {
     job.set_trouble(former_rule_ ? relearned_ : sentence_);
   }
@@ -390,9 +391,11 @@ absl::StatusOr<v1::GetKernelsReply> Job::GetKernels(const v1::GetKernelsRequest&
     const int index = static_cast<int>(i);
     const absl::StatusOr<Projection> time =
         engine.ProjectStatistic(kKernelTimeSet, index, request.confidence());
-    if (!time.ok()) return time.status();
     const absl::StatusOr<Projection> launches =
         engine.ProjectStatistic(kKernelLaunchSet, index, request.confidence());
+    // A kernel that only refused measurements had.
+    if (absl::IsOutOfRange(time.status()) || absl::IsOutOfRange(launches.status())) continue;
+    if (!time.ok()) return time.status();
     if (!launches.ok()) return launches.status();
     v1::Kernel kernel;
     kernel.set_name(kernels_[i]);

@@ -81,6 +81,13 @@ int64_t Job::RunIterations(const v1::Horizon& horizon) const {
 }
 
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
+  constexpr int kMostLengths = 1 << 18;  // what an engine can tell apart
+  if (!refused_.empty()) return absl::DataLossError(refused_);
+  if (horizon.histogram_size() > kMostLengths) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "horizon.histogram: ", horizon.histogram_size(), " different lengths, more than ",
+        kMostLengths, "; pad them to a multiple (--pad-to), or give the number of iterations"));
+  }
   for (const v1::LengthCount& entry : horizon.histogram()) {
     if (entry.lengths_size() < 1 || entry.lengths_size() > 2 || entry.count() < 0) {
       return absl::InvalidArgumentError(
@@ -112,7 +119,14 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
 
 void Job::MatchLengths() {
   const int64_t seen = static_cast<int64_t>(engine_.current().Totals().iterations);
-  if (horizon_.kind() == v1::Horizon::KIND_UNKNOWN || seen < next_match_) return;
+  if (horizon_.kind() == v1::Horizon::KIND_UNKNOWN) {
+    if (horizon_applied_) return;
+    engine_.SetHorizon(Horizon::Unknown()).IgnoreError();
+    horizon_applied_ = plan_stale_ = engine_dirty_ = true;
+    summary_.generation = 0;
+    return;
+  }
+  if (seen < next_match_) return;
   const bool by_length = horizon_.kind() != v1::Horizon::KIND_ITERATIONS;
   const int64_t micro_steps = rule_ ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
   if (by_length && (seen * micro_steps < kScaleRetryIterations || !rule_)) {

@@ -38,6 +38,7 @@ std::optional<LearnedRule> DecodeRule(const RuleState& from) {
 }  // namespace
 
 void Job::TakeRows(WriteBatch& batch) {
+  if (!refused_.empty()) return;
   for (auto& [id, process] : processes_) {
     FileTrace(*process);
     if (process->learn_log.empty()) continue;
@@ -84,6 +85,7 @@ JobState Job::SaveState() const {
   if (rule_) EncodeRule(*rule_, state.mutable_rule());
   if (former_rule_) EncodeRule(*former_rule_, state.mutable_former_rule());
   state.set_relearned(relearned_);
+  state.set_gap(gap_);
   for (const auto& [id, process] : processes_) {
     ProcessState& to = *state.add_processes();
     to.set_process_id(id);
@@ -209,13 +211,12 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
                           const std::vector<StoredProcess>& processes) {
   const auto refuse = [&](std::string_view what, std::string_view why) {
     // What is stored stays as it is, for the version that can read it.
-    job_dirty_ = state_dirty_ = engine_dirty_ = false;
-    rows_.Clear();
-    sentence_ = absl::StrCat("the stored ", std::string(what), " state of job \"", row_.name, "@",
-                             row_.run_id, "\" cannot be read (", std::string(why),
-                             "); its iterations and measurements are still there: `seqpoint "
-                             "iterations`, `seqpoint export --csv`");
-    return absl::DataLossError(sentence_);
+    processes_.clear();
+    refused_ = absl::StrCat("the stored ", std::string(what), " state of job \"", row_.name, "@",
+                            row_.run_id, "\" cannot be read (", std::string(why),
+                            "); its iterations and measurements are still there: `seqpoint "
+                            "iterations`, `seqpoint export --csv`");
+    return absl::DataLossError(refused_);
   };
   JobState state;
   for (const StateRow& row : states) {
@@ -237,6 +238,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   rule_ = DecodeRule(state.rule());
   former_rule_ = DecodeRule(state.former_rule());
   relearned_ = state.relearned();
+  gap_ = state.gap();
   for (const std::string& kernel : state.kernels()) KernelIndex(kernel);
   horizon_ = state.horizon();
   horizon_applied_ = state.horizon_applied();

@@ -250,6 +250,12 @@ class FakeProcess {
                             .count = 7,
                             .stopped_ns = stop_ns},
          values);
+    Send(abi::EventType::kWindow,
+         abi::WindowEvent{.begin_ns = end_ns - 2000,
+                          .end_ns = end_ns,
+                          .iteration = result.number,
+                          .stopped_ns = stop_ns,
+                          .level = static_cast<uint8_t>(abi::Level::kMark)});
   }
 
   std::deque<Result> late_;
@@ -484,6 +490,26 @@ TEST(Job, ALoopThatChangesIsLearnedAnew) {
     EXPECT_NEAR(reply->projection().so_far().value() / time_ns, 1, 0.01);
     EXPECT_TRUE(job->GetCounters({}).ok());
   }
+}
+
+TEST(Job, AStateThatCannotBeReadStaysAsItIs) {
+  Job job(Row(), {});
+  const std::vector<StateRow> states = {
+      {.job_id = 1, .part = "job", .version = kJobStateVersion + 1, .bytes = "of another version"}};
+  EXPECT_FALSE(job.Restore(states, {{Process(), {}}}).ok());
+  EXPECT_NE(job.refused().find("version"), std::string::npos);
+  v1::ControlRequest request;
+  request.set_action(v1::ControlRequest::ACTION_PAUSE);
+  EXPECT_FALSE(job.Control(request).ok());
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.set_iterations(5);
+  EXPECT_FALSE(job.SetHorizon(horizon).ok());
+  job.EndUnused(1);
+  WriteBatch batch;
+  job.TakeRows(batch);
+  EXPECT_TRUE(batch.Empty());
+  EXPECT_EQ(job.Describe(true).trouble(), job.refused());
 }
 
 TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {

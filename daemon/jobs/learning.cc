@@ -72,6 +72,8 @@ void Learning::OnGpuStart(uint32_t correlation_id, uint64_t start_ns) {
 }
 
 void Learning::OnLibraryEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
+  // Only the latest can still agree with calls that come.
+  if (library_.size() >= kMaxLibraryEvents) library_.pop_front();
   library_.push_back({type, {payload.begin(), payload.end()}});
 }
 

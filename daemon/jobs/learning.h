@@ -77,6 +77,7 @@ class Learning {
   void LoadQueue(const google::protobuf::RepeatedPtrField<LibraryEvent>& from);
 
   static constexpr size_t kMaxCalls = 2'000'000;  // 128 MB
+  static constexpr size_t kMaxLibraryEvents = 1 << 14;
 
  private:
   struct Event {

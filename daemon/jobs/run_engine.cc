@@ -34,9 +34,16 @@ absl::Status RunEngine::SetHorizon(Horizon horizon) {
   // Which lengths the closed engines had is not known in today's keys: as many of each as come on
   // average are left.
   const double share = static_cast<double>(left) / static_cast<double>(horizon.iterations);
+  double exact = 0;
+  int64_t given = 0;
   for (KeyCount& entry : horizon.histogram) {
-    entry.count = std::llround(static_cast<double>(entry.count) * share);
+    // The sum is rounded, not each: many lengths come once.
+    exact += static_cast<double>(entry.count) * share;
+    entry.count = std::llround(exact) - given;
+    given += entry.count;
   }
+  std::erase_if(horizon.histogram, [](const KeyCount& entry) { return entry.count == 0; });
+  if (horizon.histogram.empty()) return current_.SetHorizon(Horizon::Iterations(left));
   return current_.SetHorizon(Horizon::Distribution(std::move(horizon.histogram)));
 }
 
@@ -83,6 +90,8 @@ absl::StatusOr<Projection> RunEngine::ProjectStatistic(uint32_t set, int index,
     if (!sum.ok()) break;
     if (engine.Totals().iterations == 0) continue;
     const absl::StatusOr<Projection> part = engine.ProjectStatistic(set, index, confidence);
+    // Measured then, and there was none of it.
+    if (absl::IsOutOfRange(part.status())) continue;
     if (!part.ok()) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the rule was learned anew, and of the ", engine.Totals().iterations,
