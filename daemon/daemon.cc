@@ -657,13 +657,13 @@ absl::StatusOr<v1::GetJobReply> Daemon::GetJob(const v1::GetJobRequest& request)
   const auto job = FindJob(request.job());
   if (!job.ok()) return job.status();
   v1::GetJobReply reply;
-  *reply.mutable_job() = Describe(**job);
+  *reply.mutable_job() = Describe(**job, /*with_details=*/true, /*with_histogram=*/true);
   return reply;
 }
 
 // What is wrong with the store is wrong with every live job.
-v1::Job Daemon::Describe(const jobs::Job& job, bool with_details) {
-  v1::Job description = job.Describe(with_details);
+v1::Job Daemon::Describe(const jobs::Job& job, bool with_details, bool with_histogram) {
+  v1::Job description = job.Describe(with_details, with_histogram);
   if (job.live() && !trouble_.empty()) description.set_trouble(trouble_);
   return description;
 }

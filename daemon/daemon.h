@@ -97,7 +97,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void Prune();
   void FindVanished(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  v1::Job Describe(const jobs::Job& job, bool with_details = true)
+  v1::Job Describe(const jobs::Job& job, bool with_details = true, bool with_histogram = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<jobs::Job*> FindJob(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<jobs::Job*> LoadJob(const JobRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

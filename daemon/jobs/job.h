@@ -46,7 +46,7 @@
 
 namespace seqpoint::jobs {
 
-inline constexpr int32_t kJobStateVersion = 2;
+inline constexpr int32_t kJobStateVersion = 3;
 
 // Statistic sets of the engine beside the counter configurations, whose set is their config id.
 inline constexpr uint32_t kKernelTimeSet = abi::kConfigTrace;
@@ -146,7 +146,7 @@ class Job {
   int64_t generation() const { return generation_; }
   const JobRow& row() const { return row_; }
   bool live() const;
-  v1::Job Describe(bool with_details) const;
+  v1::Job Describe(bool with_details, bool with_histogram = false) const;
   absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) const;
   absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints() const;
   absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) const;
@@ -250,7 +250,8 @@ class Job {
   bool job_dirty_ = true;
   bool state_dirty_ = true;
   bool engine_dirty_ = true;
-  int closed_stored_ = 0;  // closed engines that are in the store
+  bool horizon_dirty_ = false;  // a state part of its own: it may be large and hardly ever changes
+  int closed_stored_ = 0;       // closed engines that are in the store
   WriteBatch rows_;
 };
 

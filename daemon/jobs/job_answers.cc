@@ -133,7 +133,7 @@ const Job::Summary& Job::RecentSummary() const {
   return summary_;
 }
 
-v1::Job Job::Describe(bool with_details) const {
+v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   v1::Job job;
   job.set_id(absl::StrCat(row_.job_id));
   job.set_name(row_.name);
@@ -187,11 +187,16 @@ v1::Job Job::Describe(bool with_details) const {
     job.mutable_overhead()->set_spent_share(static_cast<double>(stopped_ns) /
                                             totals.observed_time_ns);
   }
-  *job.mutable_horizon() = horizon_;
-  if (!with_details) {
-    job.mutable_horizon()->clear_histogram();
-    return job;
+  v1::Horizon& horizon = *job.mutable_horizon();
+  if (with_histogram) {
+    horizon = horizon_;
+  } else {
+    horizon.set_kind(horizon_.kind());
+    horizon.set_iterations(horizon_.iterations());
+    horizon.set_epochs(horizon_.epochs());
+    horizon.set_source(horizon_.source());
   }
+  if (!with_details) return job;
   for (const auto& [id, process] : processes_) {
     v1::Process& to = *job.add_processes();
     const ProcessRow& row = process->row;

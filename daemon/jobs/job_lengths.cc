@@ -107,6 +107,7 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
                                                    " must not be negative"));
   }
   horizon_ = horizon;
+  horizon_dirty_ = true;
   horizon_applied_ = false;
   next_match_ = 0;
   factor_[0] = factor_[1] = 0;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr char kJobPart[] = "job";
 constexpr char kEnginePart[] = "engine";
+constexpr char kHorizonPart[] = "horizon";
 constexpr char kClosedPart[] = "engine-";  // and its index
 
 void EncodeRule(const LearnedRule& from, RuleState* to) {
@@ -77,7 +78,13 @@ void Job::TakeRows(WriteBatch& batch) {
                             .version = kJobStateVersion,
                             .bytes = engine_.SerializeClosed(closed_stored_)});
   }
-  job_dirty_ = state_dirty_ = engine_dirty_ = false;
+  if (horizon_dirty_) {
+    batch.states.push_back({.job_id = row_.job_id,
+                            .part = kHorizonPart,
+                            .version = kJobStateVersion,
+                            .bytes = horizon_.SerializeAsString()});
+  }
+  job_dirty_ = state_dirty_ = engine_dirty_ = horizon_dirty_ = false;
 }
 
 JobState Job::SaveState() const {
@@ -133,7 +140,6 @@ JobState Job::SaveState() const {
     }
   }
   for (const std::string& kernel : kernels_) state.add_kernels(kernel);
-  *state.mutable_horizon() = horizon_;
   state.set_overhead_budget_share(options_.overhead_budget_share);
   state.set_paused(paused_);
   state.set_released(released_);
@@ -227,6 +233,9 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     if (row.part == kJobPart && !state.ParseFromString(row.bytes)) {
       return refuse(row.part, "damaged");
     }
+    if (row.part == kHorizonPart && !horizon_.ParseFromString(row.bytes)) {
+      return refuse(row.part, "damaged");
+    }
     // By part, and so closed engines in their order, after the current one.
     const bool closed = absl::StartsWith(row.part, kClosedPart);
     if (row.part != kEnginePart && !closed) continue;
@@ -240,7 +249,6 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   relearned_ = state.relearned();
   gap_ = state.gap();
   for (const std::string& kernel : state.kernels()) KernelIndex(kernel);
-  horizon_ = state.horizon();
   horizon_applied_ = state.horizon_applied();
   options_.overhead_budget_share = state.overhead_budget_share();
   paused_ = state.paused();
