@@ -705,22 +705,40 @@ void Job::ResolveWindows(Process& process) {
 }
 
 // Before a commit, which moves the ring's cursor past these records: what must not be lost goes
-// into the store. Of an open window it comes back after a restart; while everything is traced it is
-// kept under the iteration that was open when it arrived.
+// into the store. Of a window that is open, or not resolved yet, it comes back after a restart;
+// while everything is traced it is kept under the iteration that was open when it arrived.
 void Job::FileTrace(Process& process) {
   std::vector<abi::DataRecord>& work = process.work;
+  std::map<uint64_t, std::string> files;  // by our number
   if (process.filed < work.size() && (process.tracing() || !process.open_traces.empty())) {
-    const int64_t number = process.open_traces.empty()
-                               ? process.builder.next_number()
-                               : static_cast<int64_t>(*process.open_traces.begin());
-    rows_.trace_segments.push_back(
-        {.job_id = row_.job_id,
-         .rank = process.row.rank,
-         .number = number - process.repeated,
-         .process_id = process.row.process_id,
-         .records = std::string(reinterpret_cast<const char*>(work.data() + process.filed),
-                                (work.size() - process.filed) * sizeof(abi::DataRecord))});
-    process.filed = work.size();
+    // The window that is open: its event is not here yet.
+    std::optional<uint64_t> open;
+    for (const uint64_t number : process.open_traces) {
+      const bool closed = std::any_of(process.windows.begin(), process.windows.end(),
+                                      [&](const auto& window) { return window.number == number; });
+      if (!closed && !open) open = number;
+    }
+    if (!open && process.tracing()) open = static_cast<uint64_t>(process.builder.next_number());
+    const auto stray = std::stable_partition(
+        work.begin() + static_cast<ptrdiff_t>(process.filed), work.end(),
+        [&](const abi::DataRecord& record) {
+          const int64_t start_ns = static_cast<int64_t>(record.kernel.start_ns);
+          const auto window = std::find_if(
+              process.windows.begin(), process.windows.end(),
+              [&](const auto& w) { return w.begin_ns <= start_ns && start_ns <= w.end_ns; });
+          if (window == process.windows.end() && !open) return false;
+          const uint64_t number = window != process.windows.end() ? window->number : *open;
+          files[number].append(reinterpret_cast<const char*>(&record), sizeof(record));
+          return true;
+        });
+    process.filed = static_cast<size_t>(stray - work.begin());
+  }
+  for (auto& [number, records] : files) {
+    rows_.trace_segments.push_back({.job_id = row_.job_id,
+                                    .rank = process.row.rank,
+                                    .number = static_cast<int64_t>(number) - process.repeated,
+                                    .process_id = process.row.process_id,
+                                    .records = std::move(records)});
   }
   process.was_tracing = false;
   const size_t limit = process.open_traces.empty() ? kMaxStrayWork : kMaxOpenWork;
