@@ -87,6 +87,8 @@ std::optional<LearnedRule> IterationLearner::FindRule(
     learned.family_weight = loop->family_weight;
     learned.runner_up_weight = loop->runner_up_weight;
     learned.host_share = loop->host_share;
+    learned.sizes_vary = loop->sizes_vary;
+    learned.others_pending = loop->others_pending;
     learned.rare_ends = loop->rare_ends;
     learned.first_differs = loop->first_differs;
     learned.graph_period = loop->graph_period;
@@ -158,8 +160,11 @@ void IterationLearner::RunAnalysis() {
   const bool nvtx = op == abi::Op::kNvtxPush || op == abi::Op::kNvtxMark;
   const bool mark = op == abi::Op::kMark;
   // Without a call of the host in each turn it may be a loop over time steps or layers, of which
-  // the first iteration alone has hundreds.
+  // the first iteration alone may have thousands: no number of equal turns tells, nor does growth.
   const bool host = mark || found->host_share >= 0.5;
+  const uint64_t patience = host || found->sizes_vary ? 0
+                            : found->others_pending   ? options_.min_launch_only_calls_unsure
+                                                      : options_.min_launch_only_calls;
   const size_t wanted = mark    ? options_.min_marks - 1
                         : !host ? 10 * options_.min_iterations
                         : nvtx  ? options_.min_iterations_nvtx
@@ -167,7 +172,8 @@ void IterationLearner::RunAnalysis() {
   const double growth = host ? kConfirmGrowth : kConfirmGrowthWithoutHost;
   const bool same = SameIterations(found->rule, iterations);
   // What shows the period of graphs is no accident the first time either.
-  const bool agrees = mark || found->graph_period > 1 || (same && seen >= confirm_at_);
+  const bool agrees =
+      mark || found->graph_period > 1 || (same && seen >= confirm_at_ && seen >= patience);
   const bool waits = MayBeMicroSteps(*found);
   const bool graphs = found->graph_period > 0;
   const uint64_t its = found->iterations;

@@ -40,6 +40,11 @@ struct LearnerOptions {
   size_t min_iterations = 12;
   size_t min_iterations_nvtx = 10;  // when the boundary is an NVTX range or mark
   size_t min_marks = 4;             // when the job tells its iterations itself
+  // Calls before a loop that only launches, always the same, is taken for more than the time steps
+  // of a long first iteration: with nothing else going on, and with something else that was seen
+  // too few times to tell.
+  uint64_t min_launch_only_calls = 1 << 18;
+  uint64_t min_launch_only_calls_unsure = 1'500'000;
 };
 
 struct LearnedRule {
@@ -51,6 +56,8 @@ struct LearnedRule {
   LengthChoice lengths;
   FeatureTable features;
   double host_share = 1;             // Loop::host_share
+  bool sizes_vary = false;           // Loop::sizes_vary
+  bool others_pending = false;       // Loop::others_pending
   uint32_t rare_ends = 0;            // Loop::rare_ends
   bool first_differs = false;        // Loop::first_differs
   uint32_t graph_period = 0;         // Loop::graph_period

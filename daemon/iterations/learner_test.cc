@@ -12,6 +12,8 @@
 namespace seqpoint::iterations {
 namespace {
 
+using ZeroGrad = SyntheticOptions::ZeroGrad;
+
 struct Found {
   uint32_t begin = 0;
   uint32_t step = 0;
@@ -126,8 +128,6 @@ TEST_P(LearnerTest, ReadsTheLength) {
   }
 }
 
-using ZeroGrad = SyntheticOptions::ZeroGrad;
-
 INSTANTIATE_TEST_SUITE_P(
     Jobs, LearnerTest,
     ::testing::Values(
@@ -179,6 +179,29 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"graphs_accumulation_32",
              {.graphs = true, .readback_every = 50, .micro_steps = 32},
              60},
+        Case{"long_recurrent", {.iterations = 45, .shortest = 20, .longest = 340}, 40},
+        Case{"long_recurrent_nvtx",
+             {.iterations = 45, .shortest = 20, .longest = 340, .nvtx = true},
+             40},
+        Case{"long_recurrent_first",
+             {.iterations = 45, .layers = 2, .shortest = 300, .longest = 340},
+             40},
+        Case{"long_recurrent_kernel_zero_never_read_back",
+             {.iterations = 45,
+              .layers = 8,
+              .shortest = 20,
+              .longest = 340,
+              .lengths = 2,
+              .zero_grad = ZeroGrad::kKernel,
+              .prefetch = true,
+              .readback_every = 0},
+             40},
+        Case{"long_recurrent_accumulation",
+             {.iterations = 24, .shortest = 20, .longest = 340, .micro_steps = 4},
+             20},
+        Case{"long_recurrent_evaluation",
+             {.iterations = 60, .shortest = 20, .longest = 340, .evaluate_every = 10},
+             40},
         Case{"marks", {.marks = true}}),
     [](const auto& info) { return info.param.name; });
 
@@ -210,6 +233,63 @@ TEST(LearnerTest, TimeStepsAndLayersAreNotIterations) {
   }
   EXPECT_EQ(learner.rule(), nullptr);
   EXPECT_NE(learner.Explanation(), "");
+}
+
+// `turns` time steps of three launches, or iterations of a loop that does nothing but launch;
+// something else in each of `others`.
+const LearnedRule* FeedLaunches(int turns, const std::set<int>& others, IterationLearner* learner) {
+  const char* names[] = {"gemm", "gates", "cell", "optimiser"};
+  for (uint32_t i = 0; i < 4; ++i) learner->AddName(i + 1, names[i]);
+  uint32_t sequence = 0;
+  const auto add = [&](uint32_t name_id) {
+    abi::CallRecord call{};
+    call.op = static_cast<uint8_t>(abi::Op::kLaunch);
+    call.sequence = sequence++;
+    call.api_ns = 4000 * call.sequence;
+    call.name_id = name_id;
+    call.grid_x = call.grid_y = call.grid_z = call.block_x = call.block_y = call.block_z = 64;
+    learner->AddCall(call);
+  };
+  for (int turn = 0; turn < turns && learner->rule() == nullptr; ++turn) {
+    for (uint32_t name = 1; name <= 3; ++name) add(name);
+    if (others.contains(turn)) add(4);
+  }
+  return learner->rule();
+}
+
+TEST(LearnerTest, ALoopOfEqualLaunchesIsLearnedLate) {
+  IterationLearner few, many;
+  EXPECT_EQ(FeedLaunches(50'000, {}, &few), nullptr);
+  const LearnedRule* learned = FeedLaunches(200'000, {}, &many);
+  ASSERT_NE(learned, nullptr) << many.Explanation();
+  EXPECT_EQ(learned->micro_steps, 1u);
+  EXPECT_GE(learned->iterations, 80'000u);
+}
+
+TEST(LearnerTest, LaunchesWithSomethingRareAroundThemAreLearnedLater) {
+  const LearnerOptions options{.min_launch_only_calls = 1 << 14,
+                               .min_launch_only_calls_unsure = 100'000};
+  IterationLearner sure(options), few(options), many(options);
+  EXPECT_NE(FeedLaunches(30'000, {}, &sure), nullptr) << sure.Explanation();
+  EXPECT_EQ(FeedLaunches(30'000, {2'000, 12'000}, &few), nullptr);
+  EXPECT_NE(FeedLaunches(80'000, {2'000, 12'000}, &many), nullptr) << many.Explanation();
+}
+
+TEST(LearnerTest, IterationsOnResidentDataAreLearnedByTheirLengths) {
+  for (const bool nvtx : {false, true}) {
+    const SyntheticStream stream = MakeSyntheticStream({.iterations = 400,
+                                                        .longest = 80,
+                                                        .zero_grad = ZeroGrad::kNone,
+                                                        .resident = true,
+                                                        .readback_every = 0,
+                                                        .nvtx = nvtx});
+    IterationLearner learner;
+    size_t published_at = 0;
+    Feed(stream, &learner, &published_at);
+    ASSERT_NE(learner.rule(), nullptr) << learner.Explanation();
+    // The last one may be complete only when the next begins.
+    EXPECT_NEAR(Match(stream, learner.rule()->rule).size(), stream.iterations.size(), 1);
+  }
 }
 
 TEST(LearnerTest, LearnsBehindAHole) {

@@ -23,6 +23,10 @@ using Positions = absl::Span<const uint32_t>;
 constexpr double kManyThreads = 16384;
 // How many launches two turns are compared over.
 constexpr uint32_t kMaxWalk = 600;
+// Different sizes of turns that time steps do not have, and turns after which something that
+// happens around them would have been recognised.
+constexpr size_t kManySizes = 8;
+constexpr uint32_t kOftenEnough = 12;
 constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
 
 Op OpOf(const CallRecord& call) { return static_cast<Op>(call.op); }
@@ -33,8 +37,8 @@ bool BlocksHost(Op op) {
 
 bool IsHostCall(const CallRecord& call) {
   const Op op = OpOf(call);
-  return op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kGraphLaunch ||
-         op == Op::kNvtxPush || op == Op::kNvtxMark || op == Op::kMark || BlocksHost(op);
+  return op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kGraphLaunch || op == Op::kMark ||
+         BlocksHost(op);
 }
 
 // Brings a batch, or waits for one.
@@ -106,6 +110,8 @@ class Finder {
   uint32_t Region(uint32_t launch) const;
   uint32_t RareEnds(const Loop& loop) const;
   bool FirstTurnDiffers(const Loop& loop) const;
+  bool SizesVary(const Loop& loop) const;
+  bool OthersPending(const Loop& loop) const;
   Positions GraphsFrom(uint32_t begin) const;
   bool FindGraphTurns(const Family& family, Loop* loop);
   void MarkIrregular(const std::vector<Family>& families, Loop* loop) const;
@@ -822,6 +828,45 @@ bool Finder::FirstTurnDiffers(const Loop& loop) const {
   return false;
 }
 
+bool Finder::SizesVary(const Loop& loop) const {
+  absl::flat_hash_set<double> sizes;
+  size_t reversals = 0;
+  double last = 0;
+  int direction = 0;  // of the last change
+  for (size_t turn = 0; turn < loop.turns.size(); ++turn) {
+    double size = 0;
+    for (uint32_t i = loop.turns[turn].first_launch; i < loop.EndOf(turn); ++i) {
+      if (IsLaunch(calls_[i].op)) size += Threads(calls_[i]);
+    }
+    sizes.insert(size);
+    const int change = (size > last) - (size < last);
+    if (turn > 0 && change != 0) {
+      reversals += change == -direction;
+      direction = change;
+    }
+    last = size;
+  }
+  return sizes.size() >= kManySizes && reversals * 4 >= loop.turns.size();
+}
+
+bool Finder::OthersPending(const Loop& loop) const {
+  std::vector<uint32_t> turns(stream_.symbol_count(Alphabet::kWhat));
+  std::vector<size_t> last(turns.size(), SIZE_MAX);
+  for (size_t turn = 0; turn <= loop.turns.size(); ++turn) {
+    const bool complete = turn < loop.turns.size();
+    const uint32_t begin = complete ? loop.turns[turn].first_launch : loop.end;
+    const uint32_t end = complete ? loop.EndOf(turn) : end_;
+    for (uint32_t i = begin; i < end; ++i) {
+      const uint32_t what = stream_.symbols()[i].of[0];
+      turns[what] += last[what] != turn;
+      last[what] = turn;
+    }
+  }
+  const uint32_t often = std::min(kOftenEnough, static_cast<uint32_t>(loop.turns.size()));
+  return std::any_of(turns.begin(), turns.end(),
+                     [often](uint32_t n) { return n > 0 && n < often; });
+}
+
 Positions Finder::GraphsFrom(uint32_t begin) const {
   return occurrences_.Of(Alphabet::kSized, stream_.SymbolOf(Alphabet::kSized, Op::kGraphLaunch),
                          begin, end_);
@@ -975,6 +1020,8 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   loop.rare_ends = RareEnds(loop);
   loop.first_differs = loop.graph_period == 0 && FirstTurnDiffers(loop);
   loop.host_share = static_cast<double>(with_host) / static_cast<double>(loop.turns.size());
+  loop.sizes_vary = SizesVary(loop);
+  loop.others_pending = OthersPending(loop);
   return loop;
 }
 

@@ -44,9 +44,15 @@ struct Loop {
   uint32_t runner_up_weight = 0;  // of the heaviest family that was not chosen
   uint32_t inner_turns =
       1;  // of a finer loop inside (micro-steps, optimisers), when always as many
-  // Share of turns in which the host does more than launch: copies, waits, annotates, or launches a
-  // graph. Time steps and layers repeat as regularly as iterations, but without any of these.
+  // Share of turns in which the host does more than launch and annotate: copies, waits, or launches
+  // a graph. Time steps and layers repeat as regularly as iterations, but without any of these.
   double host_share = 0;
+  // Turns of many sizes in no order, as batches of different lengths give. Time steps are equal, or
+  // grow or shrink one after the other.
+  bool sizes_vary = false;
+  // Something else happened in one or a few of the turns: an iteration around them may have just
+  // begun, or may have been seen too few times to tell.
+  bool others_pending = false;
   // Turns with an end of their own. A few mean that this may be a loop over micro-steps.
   uint32_t rare_ends = 0;
   // The process' first turn was not seen, or differs from the others as the first of several

@@ -65,7 +65,8 @@ class Job {
   Batch Draw() {
     Batch batch{};
     for (int d = 0; d < options_.lengths; ++d) {
-      batch.length[d] = 8 + static_cast<int>(random_() % 40);
+      const auto lengths = static_cast<uint64_t>(options_.longest - options_.shortest + 1);
+      batch.length[d] = options_.shortest + static_cast<int>(random_() % lengths);
     }
     return batch;
   }
@@ -131,6 +132,7 @@ class Job {
   }
 
   void CopyBatch(const Batch& batch) {
+    if (options_.resident) return;
     api_ns_ += 100'000;
     const uint64_t stream = options_.prefetch ? 2 : kCompute;
     for (int d = 0; d < options_.lengths; ++d) {

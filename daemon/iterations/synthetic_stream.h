@@ -20,7 +20,8 @@ struct SyntheticOptions {
   int layers = 4;
   bool recurrent = true;    // a launch per layer and time step; else geometry follows the length
   bool fixed_work = false;  // batches are padded: nothing launched depends on the length
-  int lengths = 1;          // 1 or 2, each with a batch array of its own
+  int shortest = 8, longest = 47;  // lengths
+  int lengths = 1;                 // 1 or 2, each with a batch array of its own
   // One graph launch per micro-step instead of the launches: a graph for each bucket of four
   // lengths; the first and the last micro-step have graphs of their own.
   bool graphs = false;
@@ -29,6 +30,7 @@ struct SyntheticOptions {
   enum class ZeroGrad { kNone, kMemset, kKernel } zero_grad = ZeroGrad::kMemset;
   // Data.
   bool prefetch = false;     // the next batch, on a stream of its own
+  bool resident = false;     // on the GPU from the begin: no batch is copied
   bool scalar_copy = false;  // a learning rate of 4 bytes before the optimiser
   int readback_every = 1;    // 0: never
   // Phases.
