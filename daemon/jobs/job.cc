@@ -471,7 +471,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
         for (auto& seen : process->seen) seen.clear();
       }
       for (Histogram1& observed : observed_) observed.clear();
-      factor_[0] = factor_[1] = 0;
+      map_ = {};
       next_match_ = 0;
       horizon_applied_ = false;
       engine_dirty_ = true;
@@ -909,6 +909,10 @@ void Job::RepublishControl(int64_t process_id) { processes_.at(process_id)->cont
 
 absl::Status Job::Control(const v1::ControlRequest& request) {
   if (!refused_.empty()) return absl::DataLossError(refused_);
+  if (row_.end_ns != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", row_.name, "@", row_.run_id,
+                                                      "\" has ended; there is nothing to control"));
+  }
   switch (request.action()) {
     case v1::ControlRequest::ACTION_PAUSE:
       paused_ = true;

@@ -179,7 +179,12 @@ class Job {
   void MatchLengths();
   // Iterations of the run that `horizon` tells of; 0: unknown.
   int64_t RunIterations(const v1::Horizon& horizon) const;
-  void FindFactors();
+  // Which of the user's lengths is which feature, and what one step of it is.
+  struct LengthMap {
+    int64_t factor[2] = {0, 0};  // 0: no match
+    bool swapped = false;        // the user's first length is the feature's second
+  };
+  LengthMap FindFactors(const v1::Horizon& horizon) const;
   void UpdatePlan();
   int64_t StoppedNs() const;  // all processes, by measurements
   int64_t AffordableMeasurements() const;
@@ -202,7 +207,7 @@ class Job {
                          std::string_view unit) const;
   // The engine's horizon for a horizon in the user's lengths; an error when the lengths cannot be
   // mapped onto the learned feature.
-  absl::StatusOr<Horizon> EngineHorizon(const v1::Horizon& horizon) const;
+  absl::StatusOr<Horizon> EngineHorizon(const v1::Horizon& horizon, const LengthMap& map) const;
   // The job's engine; for a question about another run, a copy in `other` with that horizon.
   absl::StatusOr<const RunEngine*> EngineFor(const v1::Horizon* horizon,
                                              std::optional<RunEngine>& other) const;
@@ -239,8 +244,7 @@ class Job {
   v1::Level forced_level_ = v1::LEVEL_UNSPECIFIED;
   absl::flat_hash_map<uint32_t, int32_t> measurements_;  // usable ones, by statistic set
   Histogram1 observed_[2];
-  int64_t factor_[2] = {0, 0};
-  bool swapped_ = false;  // the user's first length is the feature's second
+  LengthMap map_;  // of the job's own horizon
   int64_t other_batches_ = 0;
   int64_t other_duration_ns_ = 0;
   std::map<int32_t, int64_t> next_number_;  // by rank, of the next iteration of an incarnation

@@ -323,6 +323,17 @@ absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersReque
            std::find(request.metrics().begin(), request.metrics().end(), name) !=
                request.metrics().end();
   };
+  std::vector<std::string> known;
+  for (const counters::OnePassConfig& config : metric_set_->configs) {
+    for (const counters::Metric& metric : config.metrics) known.push_back(metric.name);
+  }
+  for (const counters::Ratio& ratio : metric_set_->ratios) known.push_back(ratio.name);
+  for (const std::string& metric : request.metrics()) {
+    if (std::find(known.begin(), known.end(), metric) != known.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("metrics: \"", metric.substr(0, 100),
+                     "\" is not collected for this job; there are: ", absl::StrJoin(known, ", ")));
+  }
   v1::GetCountersReply reply;
   std::map<std::string, Projection> projected;
   std::string missing;

@@ -110,7 +110,7 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
   horizon_dirty_ = true;
   horizon_applied_ = false;
   next_match_ = 0;
-  factor_[0] = factor_[1] = 0;
+  map_ = {};
   MatchLengths();
   plan_stale_ = true;
   state_dirty_ = true;
@@ -138,9 +138,9 @@ void Job::MatchLengths() {
     summary_.generation = 0;
     return;
   }
-  const bool known_before = factor_[0] > 0;
-  if (by_length) FindFactors();
-  absl::StatusOr<Horizon> horizon = EngineHorizon(horizon_);
+  const bool known_before = map_.factor[0] > 0;
+  if (by_length) map_ = FindFactors(horizon_);
+  absl::StatusOr<Horizon> horizon = EngineHorizon(horizon_, map_);
   // Looked at again and again: what fits the first lengths may not fit the later ones.
   next_match_ = horizon.ok() ? std::max<int64_t>(2 * seen, 1) : seen + kScaleRetryIterations;
   if (horizon.ok() || known_before || !horizon_applied_) {
@@ -149,19 +149,21 @@ void Job::MatchLengths() {
     plan_stale_ = engine_dirty_ = true;
     summary_.generation = 0;
   }
-  sentence_ = horizon.ok() ? "" : std::string(horizon.status().message());
+  sentence_ = horizon.ok() ? ""
+                           : absl::StrCat(horizon.status().message(),
+                                          "; until then only the number of iterations is used");
   horizon_applied_ = true;
   ++generation_;
 }
 
-// Which of the user's lengths is which feature, and what one step of it is. Zero: no match.
-void Job::FindFactors() {
+Job::LengthMap Job::FindFactors(const v1::Horizon& horizon) const {
+  LengthMap map;
+  if (!rule_) return map;
   const int dimensions = static_cast<int>(rule_->rule.length_count);
-  const int given = horizon_.histogram_size() == 0 ? 0 : horizon_.histogram(0).lengths_size();
+  const int given = horizon.histogram_size() == 0 ? 0 : horizon.histogram(0).lengths_size();
   const bool sums = SumsLengths(rule_->rule);
   const std::map<Lengths, int64_t> lengths =
-      IterationLengths(horizon_, sums ? rule_->rule.micro_steps : 1);
-  factor_[0] = factor_[1] = 0;
+      IterationLengths(horizon, sums ? rule_->rule.micro_steps : 1);
   double best = 2;
   for (const bool swapped : {false, true}) {
     if (dimensions == 0 || given == 0 || (swapped && given < 2)) continue;
@@ -180,14 +182,13 @@ void Job::FindFactors() {
     }
     if (matched && distance < best) {
       best = distance;
-      swapped_ = swapped;
-      factor_[0] = factor[0];
-      factor_[1] = factor[1];
+      map = {.factor = {factor[0], factor[1]}, .swapped = swapped};
     }
   }
+  return map;
 }
 
-absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon) const {
+absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon, const LengthMap& map) const {
   switch (horizon.kind()) {
     case v1::Horizon::KIND_UNKNOWN:
       return Horizon::Unknown();
@@ -197,10 +198,10 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon) const {
       break;
   }
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
-  if (dimensions == 0 || factor_[0] == 0) {
+  if (dimensions == 0 || map.factor[0] == 0) {
     return absl::FailedPreconditionError(
-        "the given lengths do not match the length feature that was learned, so only the number of "
-        "iterations is used; check the column and the batch size");
+        "the given lengths do not match the length feature that was learned; check the column and "
+        "the batch size");
   }
   const bool two = horizon.histogram_size() > 0 && horizon.histogram(0).lengths_size() > 1;
   const bool sums = SumsLengths(rule_->rule);
@@ -209,8 +210,8 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon) const {
        IterationLengths(horizon, sums ? rule_->rule.micro_steps : 1)) {
     const auto value = [&, &lengths = lengths](int dimension) -> int64_t {
       if (dimension >= dimensions) return 0;
-      const int column = !two ? 0 : (swapped_ ? 1 - dimension : dimension);
-      return lengths[column] * factor_[dimension];
+      const int column = !two ? 0 : (map.swapped ? 1 - dimension : dimension);
+      return lengths[column] * map.factor[dimension];
     };
     counts[{value(0), value(1)}] += count;
   }
@@ -227,7 +228,7 @@ absl::StatusOr<const RunEngine*> Job::EngineFor(const v1::Horizon* horizon,
   if (horizon == nullptr) return &engine_;
   absl::StatusOr<RunEngine> copy = engine_.Copy();
   if (!copy.ok()) return copy.status();
-  absl::StatusOr<Horizon> wanted = EngineHorizon(*horizon);
+  absl::StatusOr<Horizon> wanted = EngineHorizon(*horizon, FindFactors(*horizon));
   if (!wanted.ok()) return wanted.status();
   if (const absl::Status status = copy->SetHorizon(*std::move(wanted)); !status.ok()) return status;
   other = *std::move(copy);
@@ -237,8 +238,8 @@ absl::StatusOr<const RunEngine*> Job::EngineFor(const v1::Horizon* horizon,
 std::vector<int64_t> Job::UserLengths(const int64_t length[2], int count) const {
   std::vector<int64_t> lengths(count);
   for (int i = 0; i < count; ++i) {
-    const int64_t unit = factor_[i] > 0 ? factor_[i] : NaturalUnit(observed_[i]);
-    lengths[swapped_ && count == 2 ? 1 - i : i] = length[i] / unit;
+    const int64_t unit = map_.factor[i] > 0 ? map_.factor[i] : NaturalUnit(observed_[i]);
+    lengths[map_.swapped && count == 2 ? 1 - i : i] = length[i] / unit;
   }
   return lengths;
 }

@@ -145,7 +145,7 @@ JobState Job::SaveState() const {
   state.set_released(released_);
   state.set_forced_level(forced_level_);
   for (int i = 0; i < 2; ++i) {
-    state.add_factor(factor_[i]);
+    state.add_factor(map_.factor[i]);
     LengthHistogramState& histogram = *state.add_observed();
     for (const auto& [value, count] : observed_[i]) {
       LengthCountState& entry = *histogram.add_counts();
@@ -153,7 +153,7 @@ JobState Job::SaveState() const {
       entry.set_count(count);
     }
   }
-  state.set_swapped(swapped_);
+  state.set_swapped(map_.swapped);
   state.set_horizon_applied(horizon_applied_);
   state.set_other_batches(other_batches_);
   state.set_other_duration_ns(other_duration_ns_);
@@ -254,13 +254,13 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   paused_ = state.paused();
   released_ = state.released();
   forced_level_ = static_cast<v1::Level>(state.forced_level());
-  for (int i = 0; i < 2 && i < state.factor_size(); ++i) factor_[i] = state.factor(i);
+  for (int i = 0; i < 2 && i < state.factor_size(); ++i) map_.factor[i] = state.factor(i);
   for (int i = 0; i < 2 && i < state.observed_size(); ++i) {
     for (const LengthCountState& entry : state.observed(i).counts()) {
       observed_[i][entry.value()] = entry.count();
     }
   }
-  swapped_ = state.swapped();
+  map_.swapped = state.swapped();
   other_batches_ = state.other_batches();
   other_duration_ns_ = state.other_duration_ns();
   for (const auto& [rank, number] : state.next_number()) next_number_[rank] = number;
