@@ -15,6 +15,7 @@ constexpr double kGrowth = 2;
 constexpr double kWaitGrowth = 1.25;  // while it is waited for micro-steps to show
 constexpr double kConfirmGrowth = 1.4;
 constexpr double kConfirmGrowthWithoutHost = 6;
+constexpr size_t kTimesWithoutHost = 10;  // as many iterations
 // Optimiser steps after which accumulation is found for sure, and iterations after which a loop
 // without any, or without so many, is none of micro-steps.
 constexpr uint32_t kClearSteps = 5;
@@ -63,7 +64,13 @@ void IterationLearner::AddGpuStart(uint32_t correlation_id, uint64_t start_ns) {
 std::optional<LearnedRule> IterationLearner::Analyse() const {
   std::vector<ReplayedIteration> iterations;
   std::optional<LearnedRule> learned = FindRule(2, &iterations);
-  if (learned) AddLengths(iterations, &*learned);
+  if (!learned) return std::nullopt;
+  // A few turns, unsure as they are, do no harm; thousands do.
+  if (learned->iterations >= kTimesWithoutHost * options_.min_iterations &&
+      MayBeTimeSteps(*learned)) {
+    return std::nullopt;
+  }
+  AddLengths(iterations, &*learned);
   return learned;
 }
 
@@ -138,6 +145,14 @@ bool IterationLearner::SameIterations(const abi::Rule& rule,
   return true;
 }
 
+// Without a call of the host in each turn it may be a loop over time steps or layers, of which the
+// first iteration alone may have thousands: no number of equal turns tells, nor does growth.
+bool IterationLearner::MayBeTimeSteps(const LearnedRule& learned) const {
+  if (learned.host_share >= 0.5 || learned.sizes_vary) return false;
+  return Seen() < (learned.others_pending ? options_.min_launch_only_calls_unsure
+                                          : options_.min_launch_only_calls);
+}
+
 void IterationLearner::RunAnalysis() {
   ++analyses_;
   const size_t size = stream_.size();
@@ -159,21 +174,16 @@ void IterationLearner::RunAnalysis() {
   const auto op = static_cast<abi::Op>(found->rule.boundary.op);
   const bool nvtx = op == abi::Op::kNvtxPush || op == abi::Op::kNvtxMark;
   const bool mark = op == abi::Op::kMark;
-  // Without a call of the host in each turn it may be a loop over time steps or layers, of which
-  // the first iteration alone may have thousands: no number of equal turns tells, nor does growth.
   const bool host = mark || found->host_share >= 0.5;
-  const uint64_t patience = host || found->sizes_vary ? 0
-                            : found->others_pending   ? options_.min_launch_only_calls_unsure
-                                                      : options_.min_launch_only_calls;
   const size_t wanted = mark    ? options_.min_marks - 1
-                        : !host ? 10 * options_.min_iterations
+                        : !host ? kTimesWithoutHost * options_.min_iterations
                         : nvtx  ? options_.min_iterations_nvtx
                                 : options_.min_iterations;
   const double growth = host ? kConfirmGrowth : kConfirmGrowthWithoutHost;
   const bool same = SameIterations(found->rule, iterations);
   // What shows the period of graphs is no accident the first time either.
   const bool agrees =
-      mark || found->graph_period > 1 || (same && seen >= confirm_at_ && seen >= patience);
+      mark || found->graph_period > 1 || (same && seen >= confirm_at_ && !MayBeTimeSteps(*found));
   const bool waits = MayBeMicroSteps(*found);
   const bool graphs = found->graph_period > 0;
   const uint64_t its = found->iterations;
@@ -220,6 +230,14 @@ std::string IterationLearner::Explanation() const {
     return absl::StrCat("no calls take turns regularly in the last ", stream_.size(),
                         " calls: the training loop has not begun, or its iterations have nothing "
                         "in common; mark them with seqpoint_iteration_begin or an NVTX range");
+  }
+  if (MayBeTimeSteps(*last_found_)) {
+    return absl::StrCat("what repeats ", last_found_->iterations,
+                        " times launches alone and may be the time steps of one long iteration; "
+                        "it is taken for iterations after ",
+                        last_found_->others_pending ? options_.min_launch_only_calls_unsure
+                                                    : options_.min_launch_only_calls,
+                        " calls; mark iterations with seqpoint_iteration_begin to have them now");
   }
   return absl::StrCat("a loop of ", last_found_->iterations, " iterations was found; at least ",
                       options_.min_iterations, " are needed, in two looks that agree");

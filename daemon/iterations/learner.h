@@ -82,8 +82,9 @@ class IterationLearner {
 
   // The published rule; null until the learner is sure.
   const LearnedRule* rule() const { return published_ ? &*published_ : nullptr; }
-  // What the buffered stream says now, sure or not; nothing when no loop is found. For the end of a
-  // short run, and to choose lengths anew after late stamps.
+  // What the buffered stream says now, sure or not; nothing when no loop is found, or one of many
+  // turns that may be the time steps of a single iteration. For the end of a short run, and to
+  // choose lengths anew after late stamps.
   std::optional<LearnedRule> Analyse() const;
 
   // Why there is no rule yet, in one sentence; empty when there is one.
@@ -103,6 +104,7 @@ class IterationLearner {
   bool SameIterations(const abi::Rule& rule,
                       const std::vector<ReplayedIteration>& iterations) const;
   uint64_t Seen() const { return stream_.size() + stream_.dropped(); }
+  bool MayBeTimeSteps(const LearnedRule& learned) const;
   bool Due() const { return Seen() >= next_analysis_; }
   void RunAnalysis();
 

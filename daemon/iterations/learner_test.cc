@@ -260,6 +260,8 @@ const LearnedRule* FeedLaunches(int turns, const std::set<int>& others, Iteratio
 TEST(LearnerTest, ALoopOfEqualLaunchesIsLearnedLate) {
   IterationLearner few, many;
   EXPECT_EQ(FeedLaunches(50'000, {}, &few), nullptr);
+  EXPECT_FALSE(few.Analyse().has_value());
+  EXPECT_NE(few.Explanation().find("time steps"), std::string::npos) << few.Explanation();
   const LearnedRule* learned = FeedLaunches(200'000, {}, &many);
   ASSERT_NE(learned, nullptr) << many.Explanation();
   EXPECT_EQ(learned->micro_steps, 1u);

@@ -1020,8 +1020,10 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   loop.rare_ends = RareEnds(loop);
   loop.first_differs = loop.graph_period == 0 && FirstTurnDiffers(loop);
   loop.host_share = static_cast<double>(with_host) / static_cast<double>(loop.turns.size());
-  loop.sizes_vary = SizesVary(loop);
-  loop.others_pending = OthersPending(loop);
+  if (loop.host_share < 0.5) {
+    loop.sizes_vary = SizesVary(loop);
+    loop.others_pending = OthersPending(loop);
+  }
   return loop;
 }
 

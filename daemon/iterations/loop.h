@@ -47,6 +47,8 @@ struct Loop {
   // Share of turns in which the host does more than launch and annotate: copies, waits, or launches
   // a graph. Time steps and layers repeat as regularly as iterations, but without any of these.
   double host_share = 0;
+  // Both are judged where host_share is below 1/2.
+  //
   // Turns of many sizes in no order, as batches of different lengths give. Time steps are equal, or
   // grow or shrink one after the other.
   bool sizes_vary = false;
