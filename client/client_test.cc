@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/run.h"
+#include "client/text.h"
 #include "daemon/rpc/fake_backend.h"
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
@@ -108,7 +109,8 @@ TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
            {"iterations 1 --measured", "dram"},
            {"version", "seqpointd 0.1.0"},
            {"completion bash", "complete -F _seqpoint seqpoint"},
-           {"complete-jobs", "gnmt@r1"}}) {
+           {"help control level", "seqpoint control JOB level LEVEL"},
+           {"complete -- --json project gn", "gnmt@r1"}}) {
     Result result = Client(absl::StrSplit(words, ' '));
     EXPECT_EQ(result.code, 0) << words << "\n" << result.err;
     EXPECT_THAT(result.out, HasSubstr(expected)) << words;
@@ -123,6 +125,12 @@ TEST_F(ClientTest, JsonIsTheReply) {
   EXPECT_THAT(result.out, AllOf(StartsWith("{"), HasSubstr("\"per_1000_iterations\": {"),
                                 HasSubstr("\"iterations_so_far\": \"1000\""),
                                 HasSubstr("\"ring_dropped\": \"0\"")));
+  EXPECT_THAT(Client({"export", "1", "--csv", directory_ / "x.csv", "--json"}).out,
+              HasSubstr("\"bytes\": "));
+  result = Client({"project", "nope", "--json"});
+  EXPECT_EQ(result.code, 4);
+  EXPECT_THAT(result.out, AllOf(StartsWith("{\n \"error\""), HasSubstr("\"NOT_FOUND\"")));
+  EXPECT_THAT(Client({"project", "--json"}).out, HasSubstr("\"INVALID_ARGUMENT\""));
   result = Client({"--json", "jobs"});
   EXPECT_THAT(result.out, HasSubstr("\"state\": \"JOB_STATE_MARKING\""));
 }
@@ -155,10 +163,6 @@ TEST_F(ClientTest, ExitCodesTellWhatWentWrong) {
   Result result = Client({"project", "nope"});
   EXPECT_EQ(result.code, 4);
   EXPECT_THAT(result.err, HasSubstr("no job \"nope\""));
-  EXPECT_EQ(Client({"project"}).code, 2);
-  EXPECT_EQ(Client({"frobnicate"}).code, 2);
-  EXPECT_EQ(Client({"project", "1", "--confidence", "2"}).code, 2);
-  EXPECT_EQ(Client({"control", "1", "level", "bogus"}).code, 2);
   EXPECT_EQ(Client({"run"}).code, 2);
   EXPECT_EQ(Client({"--help"}).code, 0);
   backend_.SetTrouble(absl::FailedPreconditionError("3 of 64 iterations seen; ask again later"));
@@ -169,12 +173,62 @@ TEST_F(ClientTest, ExitCodesTellWhatWentWrong) {
   EXPECT_EQ(Client({"project", "1"}).code, 1);
 }
 
+TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
+  StartServer();
+  const std::string huge(309, '9');
+  for (const auto& [words, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"project", "JOB is missing; see seqpoint project --help"},
+           {"frobnicate", "there is no command \"frobnicate\"; there are run, jobs"},
+           {"help frobnicate", "there is no command \"frobnicate\""},
+           {"project 1 2 3", "\"2\" is one argument too many"},
+           {"project 1 --frob", "there is no option \"--frob\""},
+           {"project 1 --confidence 2", "--confidence: \"2\" is not a share above 0 and below 1"},
+           {"project 1 --iterations " + huge, "...\" is not a whole number from 1 to 1,000,000"},
+           {"project 1 --metric " + huge, "...\" is longer than 256 characters"},
+           {"project 1 --metric", "--metric needs a value"},
+           {"project 1 --lengths x --order up", "\"up\" is none of shuffle, bucket, sorted, file"},
+           {"control 1 level bogus", "LEVEL: \"bogus\" is none of auto, off"},
+           {"jobs ", "JOB: it is empty"},
+           {"run --frob -- ls", "there is no option \"--frob\""},
+           {"export 1", "give either --chrome FILE or --csv FILE"},
+           {"export 1 --csv /tmp", "cannot write /tmp: it is a folder"}}) {
+    Result result = Client(absl::StrSplit(words, ' '));
+    EXPECT_EQ(result.code, 2) << words;
+    EXPECT_THAT(result.err, HasSubstr(expected)) << words;
+    EXPECT_EQ(result.out, "") << words;
+    EXPECT_LT(result.err.size(), 400u) << words;
+  }
+}
+
+TEST_F(ClientTest, CompletionKnowsCommandsOptionsValuesAndJobs) {
+  StartServer();
+  for (const auto& [words, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"ker", "kernels\tKernels by their share of kernel time\n"},
+           {"--socket /x ker", "kernels\tKernels by their share of kernel time\n"},
+           {"project 1 --conf", "--confidence\tthat the interval holds the truth; default 95%\n"},
+           {"project 1 --order b", "bucket\n"},
+           {"control gnmt@r1 level t", "trace\n"},
+           {"run --lengths x", ":files\n"},
+           {"run -- x", ":files\n"},
+           {"--json project g", "gnmt@r1\n"},
+           {"watch ", "1\ngnmt@r1\n"}}) {
+    std::vector<std::string> arguments = {"complete", "--"};
+    for (absl::string_view word : absl::StrSplit(words, ' ')) arguments.emplace_back(word);
+    EXPECT_EQ(Client(arguments).out, expected) << words;
+  }
+}
+
 TEST_F(ClientTest, NoDaemonIsSaidWithTheWayOut) {
   Result result = Client({"jobs", "--no-start"});
   EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err, AllOf(HasSubstr(directory_ / "api.sock"), HasSubstr("start seqpointd")));
   setenv("SEQPOINT_DAEMON", "/nonexistent/seqpointd", 1);
-  EXPECT_EQ(Client({"jobs"}).code, 3);
+  result = Client({"jobs"});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("SEQPOINT_DAEMON=/nonexistent/seqpointd: No such file"));
+  result = Client({"jobs", "--server", "localhost:1"});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("no daemon answers on localhost:1 over TLS"));
   setenv("SEQPOINT_DAEMON", DAEMON_BINARY, 1);
   setenv("FAKE_FAILURE", "store /x is in use by process 12", 1);
   result = Client({"jobs"});
@@ -203,6 +257,11 @@ TEST_F(ClientTest, IterationsGoThroughAllPages) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 25'001);
   result = Client({"iterations", "1", "--limit", "3"});
   EXPECT_THAT(result.out, HasSubstr("25,000 iterations in all"));
+  backend_.SetIterations(0);
+  EXPECT_EQ(Client({"iterations", "1"}).code, 5);
+  result = Client({"iterations", "1", "--rank", "7"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("has no rank 7; there are 0"));
 }
 
 TEST_F(ClientTest, ExportAppearsOnlyWhenItIsWhole) {
@@ -246,8 +305,9 @@ TEST_F(ClientTest, RunStartsADaemonPassesTheStatusOnAndSumsUp) {
                                 HasSubstr("LD_PRELOAD=libm.so.6\n"),
                                 HasSubstr("CUDA_INJECTION64_PATH=libm.so.6\n"),
                                 HasSubstr("NVTX_INJECTION64_PATH=libm.so.6\n")));
-  EXPECT_THAT(result.err, AllOf(StartsWith("err\n"), HasSubstr("whole run (5,000 iterations)"),
-                                HasSubstr("ask next: seqpoint project 2")));
+  EXPECT_THAT(result.err,
+              AllOf(StartsWith("err\n"), HasSubstr("whole run, had it gone on (5,000 iterations)"),
+                    HasSubstr("ask next: seqpoint project 2")));
   EXPECT_THAT(result.err, Not(HasSubstr("\033")));  // no terminal, no progress line
   // Its daemon answers the next question, without another one.
   EXPECT_THAT(Client({"jobs", "--no-start"}).out, HasSubstr("mine"));
@@ -255,7 +315,9 @@ TEST_F(ClientTest, RunStartsADaemonPassesTheStatusOnAndSumsUp) {
 
 TEST_F(ClientTest, RunEndsByTheSignalThatEndedTheCommand) {
   EXPECT_EQ(Client({"run", "--quiet", "--", "sh", "-c", "kill -9 $$"}).code, 1000 + SIGKILL);
-  EXPECT_EQ(Client({"run", "--quiet", "--", "sh", "-c", "kill -15 $$"}).code, 1000 + SIGTERM);
+  Result result = Client({"run", "--", "sh", "-c", "kill -2 $$"});
+  EXPECT_EQ(result.code, 1000 + SIGINT);
+  EXPECT_THAT(result.err, HasSubstr("interrupted by Ctrl-C"));
 }
 
 TEST_F(ClientTest, RunPassesSignalsOn) {
@@ -340,6 +402,13 @@ TEST_F(ClientTest, RunRunsTheCommandWhateverFails) {
   EXPECT_THAT(result.err, HasSubstr("the command runs without a profile"));
 }
 
+TEST_F(ClientTest, RunSaysWhereItsLibraryIsMissing) {
+  setenv("SEQPOINT_LIBRARY", "/nonexistent.so", 1);
+  Result result = Client({"run", "--", "echo", "trained"});
+  EXPECT_EQ(result.out, "trained\n");
+  EXPECT_THAT(result.err, HasSubstr("SEQPOINT_LIBRARY=/nonexistent.so: No such file"));
+}
+
 TEST_F(ClientTest, RunRefusesAMistakeBeforeTheCommandRuns) {
   Result result = Client({"run", "--lengths", "/nonexistent.csv", "--", "echo", "ran"});
   EXPECT_EQ(result.code, 2);
@@ -361,6 +430,38 @@ TEST_F(ClientTest, DoctorEndsWithOneWhenThereIsAProblem) {
   EXPECT_EQ(result.code, 1);  // at least: libm is not our library
   EXPECT_THAT(result.out, AllOf(HasSubstr("not SeqPoint's library"), HasSubstr("answers on")));
   EXPECT_THAT(Client({"doctor", "--json"}).out, HasSubstr("\"kind\": \"problem\""));
+}
+
+TEST(RunTest, TheSummarySaysWhatToKnowOfTheFigures) {
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  job.set_state(v1::JOB_STATE_ENDED);
+  job.mutable_time()->set_iterations_total(5'000);
+  job.mutable_time()->mutable_total()->set_value(200e9);
+  job.mutable_time()->mutable_remaining()->set_value(160e9);
+  job.mutable_rule()->set_sentence("the given lengths do not match");
+  std::string text = RunSummary(job, 0);
+  EXPECT_THAT(text, AllOf(HasSubstr("note: the run ended after 1,000 of 5,000 iterations"),
+                          HasSubstr("note: the given lengths do not match"),
+                          HasSubstr("whole run, had it gone on (5,000 iterations)"),
+                          Not(HasSubstr("remaining"))));
+}
+
+TEST(TextTest, CountersThatWereNotMeasuredHaveNoFigure) {
+  v1::GetCountersReply reply;
+  v1::Counter* counter = reply.add_counters();
+  counter->set_metric("dram__bytes.sum");
+  counter->set_sentence("0 iterations were measured");
+  EXPECT_EQ(NothingMeasured(reply), "no counter was measured: 0 iterations were measured");
+  counter = reply.add_counters();
+  counter->set_metric("tensor_share");
+  counter->set_ratio(true);
+  counter->set_complete(true);
+  counter->set_unit("%");
+  counter->mutable_per_iteration()->set_value(25);
+  EXPECT_EQ(NothingMeasured(reply), "");
+  EXPECT_THAT(CountersText(reply, v1::Job(), 0),
+              AllOf(HasSubstr("not measured: 0 iterations were measured"), HasSubstr("derived"),
+                    Not(HasSubstr("0 ns"))));
 }
 
 TEST(RunTest, JobsAreNamedAfterTheScript) {

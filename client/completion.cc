@@ -1,159 +1,149 @@
 #include "client/completion.h"
 
-#include <vector>
-
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/options.h"
 
 namespace seqpoint::client {
 namespace {
 
-struct Command {
-  std::string name;
-  std::string description;
-  std::vector<std::string> flags;  // "--json"
-  std::vector<std::string> words;  // subcommands, and fixed values of positionals
-  bool takes_job = false;
-};
+constexpr const char* kFiles = ":files\n";
 
-// Commands without a description are for the scripts themselves and stay out.
-std::vector<Command> Commands(const CLI::App& app) {
-  std::vector<std::string> global;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) global.push_back("--" + name);
-  }
-  std::vector<Command> commands;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (sub->get_description().empty()) continue;
-    Command command{sub->get_name(), sub->get_description(), global, {}, false};
-    for (const CLI::Option* option : sub->get_options()) {
-      for (const std::string& name : option->get_lnames()) command.flags.push_back("--" + name);
-      command.takes_job = command.takes_job || option->get_name() == "JOB";
-    }
-    for (const CLI::App* inner : sub->get_subcommands([](const CLI::App*) { return true; })) {
-      command.words.push_back(inner->get_name());
-    }
-    commands.push_back(command);
-  }
-  return commands;
-}
-
-std::string FirstSentence(const std::string& text) { return text.substr(0, text.find('.')); }
-
-std::string Bash(const std::vector<Command>& commands) {
-  std::string cases;
-  std::vector<std::string> names;
-  for (const Command& command : commands) {
-    names.push_back(command.name);
-    absl::StrAppend(&cases, "    ", command.name, ") words=\"", absl::StrJoin(command.words, " "),
-                    "\" flags=\"", absl::StrJoin(command.flags, " "),
-                    "\" jobs=", command.takes_job ? "yes" : "no", " ;;\n");
-  }
-  return absl::StrReplaceAll(R"sh(# bash completion for seqpoint; source it, or save it as
+constexpr const char* kBash = R"sh(# bash completion for seqpoint; source it, or save it as
 # ~/.local/share/bash-completion/completions/seqpoint
 _seqpoint() {
-  local current=${COMP_WORDS[COMP_CWORD]} i words="" flags="" jobs=no
-  COMPREPLY=()
-  if [[ $COMP_CWORD -eq 1 ]]; then
-    COMPREPLY=($(compgen -W "@NAMES@" -- "$current"))
-    return
-  fi
-  for ((i = 2; i < COMP_CWORD; i++)); do
-    if [[ ${COMP_WORDS[i]} == -- ]]; then
-      compopt -o default
-      return
-    fi
-  done
-  case ${COMP_WORDS[1]} in
-@CASES@  esac
-  if [[ $current == -* ]]; then
-    COMPREPLY=($(compgen -W "$flags" -- "$current"))
-  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == --* ]]; then
+  local IFS=$'\n'
+  COMPREPLY=($(seqpoint complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f 1))
+  if [[ ${COMPREPLY[0]} == :files ]]; then
+    COMPREPLY=()
     compopt -o default
-  else
-    [[ $jobs == yes ]] && words="$words $(seqpoint complete-jobs 2>/dev/null)"
-    COMPREPLY=($(compgen -W "$words" -- "$current"))
   fi
 }
 complete -F _seqpoint seqpoint
-)sh",
-                             {{"@NAMES@", absl::StrJoin(names, " ")}, {"@CASES@", cases}});
-}
+)sh";
 
-std::string Zsh(const std::vector<Command>& commands) {
-  std::string names, cases;
-  for (const Command& command : commands) {
-    absl::StrAppend(&names, "    '", command.name, ":",
-                    absl::StrReplaceAll(FirstSentence(command.description), {{"'", ""}}), "'\n");
-    absl::StrAppend(&cases, "    ", command.name, ") choices=(", absl::StrJoin(command.words, " "),
-                    ") flags=(", absl::StrJoin(command.flags, " "),
-                    ") jobs=", command.takes_job ? "yes" : "no", " ;;\n");
-  }
-  return absl::StrReplaceAll(R"sh(#compdef seqpoint
+constexpr const char* kZsh = R"sh(#compdef seqpoint
 # zsh completion for seqpoint; save it as _seqpoint in a folder of $fpath, or source it
-compdef _seqpoint seqpoint
 _seqpoint() {
-  local -a commands choices flags
-  local jobs=no
-  commands=(
-@NAMES@  )
-  if (( CURRENT == 2 )); then
-    _describe command commands
-    return
-  fi
-  if (( ${words[(I)--]} && ${words[(I)--]} < CURRENT )); then
+  local -a lines
+  lines=("${(@f)$(seqpoint complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ $lines[1] == :files ]]; then
     _files
-    return
-  fi
-  case $words[2] in
-@CASES@  esac
-  if [[ $PREFIX == -* ]]; then
-    compadd -- $flags
-  elif [[ $words[CURRENT-1] == --* ]]; then
-    _files
-  else
-    [[ $jobs == yes ]] && choices+=($(seqpoint complete-jobs 2>/dev/null))
-    compadd -- $choices
+  elif [[ -n $lines[1] ]]; then
+    lines=("${(@)lines//:/\\:}")
+    lines=("${(@)lines/$'\t'/:}")
+    _describe seqpoint lines
   fi
 }
-if [[ $funcstack[1] == _seqpoint ]]; then
-  _seqpoint
-fi
-)sh",
-                             {{"@NAMES@", names}, {"@CASES@", cases}});
+compdef _seqpoint seqpoint
+)sh";
+
+constexpr const char* kFish = R"sh(# fish completion for seqpoint; save it as
+# ~/.config/fish/completions/seqpoint.fish
+function __seqpoint_complete
+  set -l words (commandline -opc) (commandline -ct)
+  set -l lines (seqpoint complete -- $words[2..-1] 2>/dev/null)
+  if test "$lines[1]" = :files
+    __fish_complete_path (commandline -ct)
+  else
+    printf '%s\n' $lines
+  end
+end
+complete -c seqpoint -f -a '(__seqpoint_complete)'
+)sh";
+
+// The option of `app`, or of those above it, that is called `name`; null: none.
+const CLI::Option* FindOption(const CLI::App* app, const std::string& name) {
+  for (; app != nullptr; app = app->get_parent()) {
+    if (const CLI::Option* option = app->get_option_no_throw(name)) return option;
+  }
+  return nullptr;
 }
 
-std::string Fish(const std::vector<Command>& commands) {
-  std::string text =
-      "# fish completion for seqpoint; save it as\n"
-      "# ~/.config/fish/completions/seqpoint.fish\n";
-  for (const Command& command : commands) {
-    absl::StrAppend(&text, "complete -c seqpoint -n __fish_use_subcommand -f -a ", command.name,
-                    " -d '", absl::StrReplaceAll(FirstSentence(command.description), {{"'", ""}}),
-                    "'\n");
-    std::string here =
-        absl::StrCat("complete -c seqpoint -n '__fish_seen_subcommand_from ", command.name, "' ");
-    for (const std::string& flag : command.flags) {
-      absl::StrAppend(&text, here, "-l ", flag.substr(2), "\n");
-    }
-    if (!command.words.empty()) {
-      absl::StrAppend(&text, here, "-f -a '", absl::StrJoin(command.words, " "), "'\n");
-    }
-    if (command.takes_job) {
-      absl::StrAppend(&text, here, "-f -a '(seqpoint complete-jobs 2>/dev/null)'\n");
+std::vector<const CLI::Option*> Positionals(const CLI::App* app) {
+  return app->get_options([](const CLI::Option* option) { return option->get_positional(); });
+}
+
+// Values of an option or a positional.
+std::string Values(const CLI::Option* option,
+                   const std::function<std::vector<std::string>()>& jobs) {
+  std::string type = option->get_type_name();
+  if (option->get_name() == "JOB") {
+    std::string text;
+    for (const std::string& job : jobs()) absl::StrAppend(&text, job, "\n");
+    return text;
+  }
+  if (type == "FILE" || type == "PATH") return kFiles;
+  std::string text;
+  if (absl::StrContains(type, "|")) {
+    for (absl::string_view word : absl::StrSplit(type, '|')) {
+      absl::StrAppend(&text, word, "\n");
     }
   }
   return text;
 }
 
+std::string FirstSentence(const std::string& text) { return text.substr(0, text.find('.')); }
+
+std::string Candidates(const CLI::App& app, const std::vector<std::string>& words,
+                       const std::function<std::vector<std::string>()>& jobs) {
+  const CLI::App* command = &app;
+  size_t positional = 0;
+  const CLI::Option* awaiting = nullptr;  // the option whose value comes next
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (awaiting != nullptr) {
+      awaiting = nullptr;
+    } else if (word == "--") {
+      return kFiles;
+    } else if (absl::StartsWith(word, "-")) {
+      awaiting = FindOption(command, word);
+      if (awaiting != nullptr && awaiting->get_expected_max() == 0) awaiting = nullptr;
+    } else if (const CLI::App* sub = FindCommand(*command, word)) {
+      command = sub;
+      positional = 0;
+    } else if (command->get_prefix_command()) {
+      return kFiles;
+    } else {
+      ++positional;
+    }
+  }
+  if (awaiting != nullptr) return Values(awaiting, jobs);
+  std::string text;
+  if (!words.empty() && absl::StartsWith(words.back(), "-")) {
+    for (const CLI::App* of = command; of != nullptr; of = of->get_parent()) {
+      for (const CLI::Option* option : of->get_options()) {
+        for (const std::string& name : option->get_lnames()) {
+          absl::StrAppend(&text, "--", name, "\t", option->get_description(), "\n");
+        }
+      }
+    }
+    return text;
+  }
+  std::vector<const CLI::Option*> positionals = Positionals(command);
+  if (positional < positionals.size()) return Values(positionals[positional], jobs);
+  for (const CLI::App* sub : Commands(*command)) {
+    absl::StrAppend(&text, sub->get_name(), "\t", FirstSentence(sub->get_description()), "\n");
+  }
+  return text.empty() && command->get_prefix_command() ? kFiles : text;
+}
+
 }  // namespace
 
-std::string CompletionScript(const CLI::App& app, const std::string& shell) {
-  std::vector<Command> commands = Commands(app);
-  if (shell == "bash") return Bash(commands);
-  if (shell == "zsh") return Zsh(commands);
-  return Fish(commands);
+std::string CompletionScript(const std::string& shell) {
+  return shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish;
+}
+
+std::string Complete(const CLI::App& app, const std::vector<std::string>& words,
+                     const std::function<std::vector<std::string>()>& jobs) {
+  std::string candidates = Candidates(app, words, jobs);
+  if (candidates == kFiles || words.empty()) return candidates;
+  std::string fitting;
+  for (absl::string_view line : absl::StrSplit(candidates, '\n', absl::SkipEmpty())) {
+    if (absl::StartsWith(line, words.back())) absl::StrAppend(&fitting, line, "\n");
+  }
+  return fitting;
 }
 
 }  // namespace seqpoint::client

@@ -25,6 +25,7 @@ namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Seconds(15);
 constexpr absl::Duration kRivalTimeout = absl::Seconds(1);
+constexpr std::chrono::seconds kServerTimeout{10};
 constexpr int kExecFailed = 127;
 
 const char* NonEmptyEnv(const char* name) {
@@ -101,6 +102,45 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
 
 }  // namespace
 
+namespace {
+
+// A file that belongs to this program: as the variable `environment` says, or in its folders.
+absl::StatusOr<std::string> FindCompanion(const char* environment, const std::string& name,
+                                          int wanted_access) {
+  if (const char* path = NonEmptyEnv(environment)) {
+    // The dynamic loader finds a library without a folder.
+    bool for_loader = wanted_access == R_OK && strchr(path, '/') == nullptr;
+    if (for_loader || access(path, wanted_access) == 0) return path;
+    return absl::UnavailableError(absl::StrCat(environment, "=", path, ": ", strerror(errno),
+                                               "; set it to the path of ", name, ", or unset it"));
+  }
+  std::error_code error;
+  std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* folder : {".", "../lib", "../lib/seqpoint", "../lib64", "../libexec"}) {
+    std::filesystem::path path = (here / folder / name).lexically_normal();
+    if (std::filesystem::is_regular_file(path, error)) return path;
+  }
+  return absl::UnavailableError(
+      absl::StrCat(name, " was not found beside this program; install it, or set ", environment,
+                   " to its path"));
+}
+
+// Tries until the server was reached or refused.
+absl::Status Reach(grpc::Channel& channel, const std::string& address) {
+  auto deadline = std::chrono::system_clock::now() + kServerTimeout;
+  grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+  while (state != GRPC_CHANNEL_READY && state != GRPC_CHANNEL_TRANSIENT_FAILURE &&
+         channel.WaitForStateChange(state, deadline)) {
+    state = channel.GetState(/*try_to_connect=*/true);
+  }
+  if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "no daemon answers on ", address, " over TLS; look at name and port, at --listen and ",
+      "--tls-certificate of seqpointd there, and at --ca, --cert and --key here"));
+}
+
+}  // namespace
+
 int ExitCodeFor(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -152,38 +192,27 @@ bool Answers(const std::string& path) {
   return answers;
 }
 
-std::string FindCompanion(const char* environment, const std::string& name) {
-  if (const char* path = NonEmptyEnv(environment)) return path;
-  std::error_code error;
-  std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (const char* folder : {".", "../lib", "../lib/seqpoint", "../lib64", "../libexec"}) {
-    std::filesystem::path path = (here / folder / name).lexically_normal();
-    if (std::filesystem::is_regular_file(path, error)) return path;
-  }
-  return "";
+absl::StatusOr<std::string> FindLibrary() {
+  return FindCompanion("SEQPOINT_LIBRARY", "libseqpoint_inject.so", R_OK);
 }
 
-std::string FindDaemonProgram() {
-  std::string beside = FindCompanion("SEQPOINT_DAEMON", "seqpointd");
-  if (!beside.empty()) return beside;
+absl::StatusOr<std::string> FindDaemonProgram() {
+  absl::StatusOr<std::string> found = FindCompanion("SEQPOINT_DAEMON", "seqpointd", X_OK);
   const char* path = getenv("PATH");
-  for (const std::string& folder :
-       std::vector<std::string>(absl::StrSplit(path == nullptr ? "" : path, ':'))) {
+  if (found.ok() || NonEmptyEnv("SEQPOINT_DAEMON") != nullptr || path == nullptr) return found;
+  for (const std::string& folder : std::vector<std::string>(absl::StrSplit(path, ':'))) {
     std::string program = folder + "/seqpointd";
     if (!folder.empty() && access(program.c_str(), X_OK) == 0) return program;
   }
-  return "";
+  return found;
 }
 
 absl::StatusOr<std::string> StartPrivateDaemon() {
   absl::StatusOr<std::string> directory = PrivateDirectory();
   if (!directory.ok()) return directory;
-  std::string program = FindDaemonProgram();
-  if (program.empty()) {
-    return absl::UnavailableError(
-        "seqpointd was found neither beside this program nor in PATH; install it, or set "
-        "SEQPOINT_DAEMON to its path");
-  }
+  absl::StatusOr<std::string> found = FindDaemonProgram();
+  if (!found.ok()) return found;
+  const std::string& program = *found;
   std::string socket = *directory + "/api.sock";
   std::string log = *directory + "/seqpointd.log";
   // All that the child needs is made before the fork: gRPC's threads may hold any lock.
@@ -245,8 +274,10 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
   if (!options.server.empty()) {
     absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = TlsCredentials(options);
     if (!credentials.ok()) return credentials.status();
-    return std::unique_ptr<Connection>(
-        new Connection(grpc::CreateCustomChannel(options.server, *credentials, arguments), ""));
+    std::shared_ptr<grpc::Channel> channel =
+        grpc::CreateCustomChannel(options.server, *credentials, arguments);
+    if (absl::Status reached = Reach(*channel, options.server); !reached.ok()) return reached;
+    return std::unique_ptr<Connection>(new Connection(channel, ""));
   }
   std::vector<std::string> sockets;
   if (!options.socket_path.empty()) {

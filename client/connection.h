@@ -76,12 +76,10 @@ std::vector<std::string> SocketDirectories();
 // True when somebody accepts connections at `path`.
 bool Answers(const std::string& path);
 
-// Path of a file that is installed or built with this program: beside it, in ../lib, ../libexec,
-// or as `environment` says. Empty: not found.
-std::string FindCompanion(const char* environment, const std::string& name);
-
-// seqpointd beside this program, in PATH, or as SEQPOINT_DAEMON says. Empty: not found.
-std::string FindDaemonProgram();
+// What SEQPOINT_LIBRARY and SEQPOINT_DAEMON say, or what is installed or built with this program:
+// beside it, in ../lib, ../libexec (and seqpointd in PATH). Errors: Unavailable, with the way out.
+absl::StatusOr<std::string> FindLibrary();
+absl::StatusOr<std::string> FindDaemonProgram();
 
 // Starts `seqpointd --private` and waits until it answers. Returns its folder.
 absl::StatusOr<std::string> StartPrivateDaemon();

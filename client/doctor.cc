@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <google/protobuf/struct.pb.h>
-#include <google/protobuf/util/json_util.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -23,6 +22,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/format.h"
+#include "client/text.h"
 
 namespace seqpoint::client {
 namespace {
@@ -240,11 +240,13 @@ DoctorFacts CollectFacts(const std::string& root) {
   DoctorFacts facts;
   facts.driver = ProbeInChild("libcuda.so.1", ProbeDriver);
   facts.cupti = ProbeInChild("CUPTI", ProbeCupti);
-  std::string library = FindCompanion("SEQPOINT_LIBRARY", "libseqpoint_inject.so");
-  if (!library.empty()) {
+  absl::StatusOr<std::string> library = FindLibrary();
+  if (library.ok()) {
     facts.inject =
-        ProbeInChild("libseqpoint_inject.so", [&](FILE* out) { ProbeInject(library, out); });
-    facts.inject.path = library;
+        ProbeInChild("libseqpoint_inject.so", [&](FILE* out) { ProbeInject(*library, out); });
+    facts.inject.path = *library;
+  } else {
+    facts.inject.error = std::string(library.status().message());
   }
   facts.kernel_driver = FirstLine(root + "/proc/driver/nvidia/version");
   facts.admin_only = ReadAdminOnly(root);
@@ -252,11 +254,13 @@ DoctorFacts CollectFacts(const std::string& root) {
   facts.other_tools = FindOtherTools(root);
   for (const char* name : {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"}) {
     const char* value = getenv(name);
-    if (value != nullptr && *value != '\0' && library != value) {
+    if (value != nullptr && *value != '\0' && facts.inject.path != value) {
       facts.foreign_injections.push_back(absl::StrCat(name, "=", value));
     }
   }
-  facts.daemon_program = FindDaemonProgram();
+  absl::StatusOr<std::string> daemon = FindDaemonProgram();
+  if (daemon.ok()) facts.daemon_program = *daemon;
+  if (!daemon.ok()) facts.daemon_program_error = std::string(daemon.status().message());
   return facts;
 }
 
@@ -352,8 +356,7 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
 
   const LibraryFacts& inject = facts.inject;
   if (inject.path.empty()) {
-    add(Finding::kProblem, "library", "libseqpoint_inject.so was not found beside this program",
-        "install it, or set SEQPOINT_LIBRARY to its path");
+    add(Finding::kProblem, "library", inject.error);
   } else if (!inject.error.empty()) {
     add(Finding::kProblem, "library", absl::StrCat(inject.path, ": ", inject.error),
         "install the same version of all parts");
@@ -394,9 +397,7 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
       add(Finding::kProblem, "store", absl::StrCat(store, ": ", daemon.trouble()));
     }
   } else if (facts.daemon_program.empty()) {
-    add(Finding::kProblem, "daemon",
-        "seqpointd is not running, and was found neither beside this program nor in PATH",
-        "install seqpointd, or set SEQPOINT_DAEMON to its path");
+    add(Finding::kProblem, "daemon", "none is running, and " + facts.daemon_program_error);
   } else {
     add(Finding::kOk, "daemon",
         absl::StrCat(facts.daemon_error, " (`seqpoint run` starts ", facts.daemon_program, ")"));
@@ -453,19 +454,16 @@ std::string FindingsText(const std::vector<Finding>& findings) {
 }
 
 std::string FindingsJson(const std::vector<Finding>& findings) {
-  google::protobuf::ListValue list;
+  google::protobuf::Struct object;
+  auto* list = (*object.mutable_fields())["findings"].mutable_list_value();
   for (const Finding& finding : findings) {
-    auto& fields = *list.add_values()->mutable_struct_value()->mutable_fields();
+    auto& fields = *list->add_values()->mutable_struct_value()->mutable_fields();
     fields["kind"].set_string_value(KindName(finding.kind));
     fields["subject"].set_string_value(finding.subject);
     fields["sentence"].set_string_value(finding.sentence);
     fields["action"].set_string_value(finding.action);
   }
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  std::string json;
-  if (!google::protobuf::util::MessageToJsonString(list, &json, options).ok()) return "[]";
-  return json;
+  return ToJson(object, /*one_line=*/false);
 }
 
 }  // namespace seqpoint::client

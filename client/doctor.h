@@ -35,6 +35,7 @@ struct DoctorFacts {
   std::vector<std::string> other_tools;  // running: "nv-hostengine (process 812)"
   std::vector<std::string> foreign_injections;  // "CUDA_INJECTION64_PATH=/opt/nsys/..."
   std::string daemon_program;                   // path of seqpointd; empty: not found
+  std::string daemon_program_error;             // why it was not found
   std::string daemon_error;                     // why none answers; empty: one does
   std::optional<v1::GetDaemonReply> daemon;
   std::vector<v1::Job> live_jobs;  // with their processes
@@ -55,6 +56,7 @@ void AskDaemon(const ConnectOptions& options, DoctorFacts* facts);
 std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& client_version);
 
 std::string FindingsText(const std::vector<Finding>& findings);
+// {"findings": [{"kind": "ok|note|problem", "subject", "sentence", "action"}, ...]}
 std::string FindingsJson(const std::vector<Finding>& findings);
 
 }  // namespace seqpoint::client

@@ -11,9 +11,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace seqpoint::client {
 namespace {
+
+constexpr size_t kQuotedBytes = 60;
 
 struct Scale {
   double factor;
@@ -24,17 +27,10 @@ struct Scale {
 Scale ScaleFor(double value, std::string_view unit) {
   value = std::abs(value);
   if (unit == "ns") {
-    struct TimeUnit {
-      double ns;
-      const char* name;
-    };
-    constexpr TimeUnit kUnits[] = {{86'400e9, "d"}, {3'600e9, "h"}, {60e9, "min"}, {1e9, "s"},
-                                   {1e6, "ms"},     {1e3, "us"},    {1, "ns"}};
-    for (const TimeUnit& candidate : kUnits) {
-      // From two minutes, hours and days on: "90 s" says more than "1.5 min".
-      double from = candidate.ns * (candidate.ns >= 60e9 ? 2 : 1);
-      if (value >= from || candidate.ns == 1) return {candidate.ns, candidate.name};
+    for (auto [ns, name] : {std::pair(1e9, "s"), {1e6, "ms"}, {1e3, "us"}}) {
+      if (value >= ns) return {ns, name};
     }
+    return {1, "ns"};
   }
   std::string base(unit);
   if (unit == "1") base = "";
@@ -62,6 +58,32 @@ std::string WithUnit(double value, const Scale& scale, int decimals) {
   return scale.name.empty() ? number : absl::StrCat(number, " ", scale.name);
 }
 
+constexpr double kMinuteNs = 60e9;
+
+// "3 min 20.0 s", "2 h 15 min", "3 d 4 h": what is smaller than `resolution_ns` is left out.
+std::string LongDuration(double ns, double resolution_ns) {
+  constexpr double kMostMs = 9e18;
+  int64_t step_ms = 1;
+  for (int64_t step : {10, 100, 1'000, 60'000, 3'600'000}) {
+    if (resolution_ns >= static_cast<double>(step) * 1e6) step_ms = step;
+  }
+  double steps = std::round(std::min(std::abs(ns) * 1e-6, kMostMs) / static_cast<double>(step_ms));
+  int64_t left_ms = static_cast<int64_t>(steps) * step_ms;
+  std::string text;
+  for (auto [ms, name] : {std::pair(86'400'000, "d"), {3'600'000, "h"}, {60'000, "min"}}) {
+    if (ms < step_ms || (text.empty() && left_ms < ms)) continue;
+    absl::StrAppend(&text, text.empty() ? "" : " ", left_ms / ms, " ", name);
+    left_ms %= ms;
+  }
+  if (step_ms <= 1'000) {
+    int decimals = step_ms == 1'000 ? 0 : step_ms == 100 ? 1 : step_ms == 10 ? 2 : 3;
+    absl::StrAppendFormat(&text, "%s%.*f s", text.empty() ? "" : " ", decimals,
+                          static_cast<double>(left_ms) * 1e-3);
+  }
+  if (text.empty()) text = "0 min";
+  return absl::StrCat(ns < 0 ? "-" : "", text);
+}
+
 std::string Cut(const std::string& text, size_t width) {
   if (text.size() <= width) return text;
   if (width <= 3) return text.substr(0, width);
@@ -87,6 +109,7 @@ std::string FormatCount(int64_t count) {
 
 std::string FormatShare(double share) {
   double percent = share * 100;
+  if (percent > 0 && percent < 0.01) return "< 0.01 %";
   int decimals = std::abs(percent) >= 10 || percent == 0 ? 1 : 2;
   return absl::StrFormat("%.*f %%", decimals, percent);
 }
@@ -102,6 +125,9 @@ std::string FormatTime(int64_t epoch_ns) {
 }
 
 std::string FormatQuantity(double value, std::string_view unit) {
+  if (unit == "ns" && std::abs(value) >= 2 * kMinuteNs) {
+    return LongDuration(value, std::abs(value) / 2'000);  // three to four digits
+  }
   Scale scale = ScaleFor(value, unit);
   return WithUnit(value, scale, Decimals(value / scale.factor));
 }
@@ -109,22 +135,31 @@ std::string FormatQuantity(double value, std::string_view unit) {
 FormattedEstimate FormatEstimate(const v1::Estimate& estimate, std::string_view unit) {
   double half = (estimate.high() - estimate.low()) / 2;
   if (!(half > 0)) return {FormatQuantity(estimate.value(), unit), "exact", ""};
-  Scale scale = ScaleFor(estimate.value(), unit);
-  // Two significant digits of the half-width, at most six decimals.
-  int decimals = static_cast<int>(1 - std::floor(std::log10(half / scale.factor)));
-  decimals = std::clamp(decimals, 0, 6);
   FormattedEstimate result;
-  result.value = WithUnit(estimate.value(), scale, decimals);
-  result.interval = absl::StrFormat("%.*f to %s", decimals, estimate.low() / scale.factor,
-                                    WithUnit(estimate.high(), scale, decimals));
+  if (unit == "ns" && std::abs(estimate.value()) >= 2 * kMinuteNs) {
+    // Two significant digits of the half-width.
+    double resolution_ns = std::pow(10, std::floor(std::log10(half)) - 1);
+    result.value = LongDuration(estimate.value(), resolution_ns);
+    result.interval = absl::StrCat(LongDuration(estimate.low(), resolution_ns), " to ",
+                                   LongDuration(estimate.high(), resolution_ns));
+  } else {
+    Scale scale = ScaleFor(estimate.value(), unit);
+    int decimals = static_cast<int>(1 - std::floor(std::log10(half / scale.factor)));
+    decimals = std::clamp(decimals, 0, 6);
+    result.value = WithUnit(estimate.value(), scale, decimals);
+    result.interval = absl::StrFormat("%.*f to %s", decimals, estimate.low() / scale.factor,
+                                      WithUnit(estimate.high(), scale, decimals));
+  }
   if (estimate.value() != 0) {
     double percent = half / std::abs(estimate.value()) * 100;
-    result.precision = absl::StrFormat("+-%.*f %%", percent < 10 ? 2 : 0, percent);
+    result.precision =
+        percent < 0.01 ? "+-<0.01 %" : absl::StrFormat("+-%.*f %%", percent < 10 ? 2 : 0, percent);
   }
   return result;
 }
 
 std::string JobStateName(v1::JobState state) {
+  if (state == v1::JOB_STATE_LOST) return "interrupted";
   return EnumWord(v1::JobState_Name(state), "JOB_STATE_");
 }
 std::string FeatureStateName(v1::FeatureState state) {
@@ -178,9 +213,83 @@ std::string ProgressLine(const v1::Job& job, int width) {
   }
   if (job.state() == v1::JOB_STATE_PAUSED) text += ", paused";
   if (job.state() == v1::JOB_STATE_ENDED) text += ", ended";
-  if (job.state() == v1::JOB_STATE_LOST) text += ", lost";
+  if (job.state() == v1::JOB_STATE_LOST) text += ", interrupted";
   if (!job.trouble().empty()) absl::StrAppend(&text, " - ", job.trouble());
   return Cut(text, static_cast<size_t>(std::max(width, 1)));
+}
+
+int64_t EndedBefore(const v1::Job& job) {
+  if (job.state() != v1::JOB_STATE_ENDED && job.state() != v1::JOB_STATE_LOST) return 0;
+  int64_t wanted = job.time().iterations_total();
+  if (wanted == 0 && job.horizon().kind() == v1::Horizon::KIND_ITERATIONS) {
+    wanted = job.horizon().iterations();
+  }
+  return wanted > job.iterations() ? wanted : 0;
+}
+
+std::string EndedBeforeText(const v1::Job& job) {
+  int64_t wanted = EndedBefore(job);
+  if (wanted == 0) return "";
+  return absl::StrCat("the run ended after ", FormatCount(job.iterations()), " of ",
+                      FormatCount(wanted), " iterations");
+}
+
+std::string Printable(const std::string& text) {
+  std::string result;
+  for (char c : text) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\n') {
+      absl::StrAppendFormat(&result, "\\x%02x", static_cast<unsigned char>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+void MakePrintable(google::protobuf::Message* message) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection* reflection = message->GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(*message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    bool text = field->type() == FieldDescriptor::TYPE_STRING;
+    if (!text && field->type() != FieldDescriptor::TYPE_MESSAGE) continue;
+    if (!field->is_repeated()) {
+      if (text) {
+        reflection->SetString(message, field, Printable(reflection->GetString(*message, field)));
+      } else {
+        MakePrintable(reflection->MutableMessage(message, field));
+      }
+      continue;
+    }
+    for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+      if (text) {
+        reflection->SetRepeatedString(message, field, i,
+                                      Printable(reflection->GetRepeatedString(*message, field, i)));
+      } else {
+        MakePrintable(reflection->MutableRepeatedMessage(message, field, i));
+      }
+    }
+  }
+}
+
+std::string Quote(const std::string& text) {
+  return absl::StrCat("\"", Cut(Printable(text), kQuotedBytes), "\"");
+}
+
+std::string Wrap(const std::string& first, const std::string& text, int width) {
+  std::string result, line = first;
+  bool begun = false;
+  for (const std::string& word : std::vector<std::string>(absl::StrSplit(text, ' '))) {
+    if (begun && width > 0 && line.size() + 1 + word.size() > static_cast<size_t>(width)) {
+      absl::StrAppend(&result, line, "\n");
+      line = std::string(first.size(), ' ');
+      begun = false;
+    }
+    absl::StrAppend(&line, begun ? " " : "", word);
+    begun = true;
+  }
+  return absl::StrCat(result, line, "\n");
 }
 
 std::string Demangle(const std::string& name) {

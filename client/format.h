@@ -4,6 +4,8 @@
 #ifndef CLIENT_FORMAT_H_
 #define CLIENT_FORMAT_H_
 
+#include <google/protobuf/message.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,15 +16,16 @@
 namespace seqpoint::client {
 
 std::string FormatCount(int64_t count);    // 5,000
-std::string FormatShare(double share);     // 12.5 %
+std::string FormatShare(double share);     // 12.5 %; "< 0.01 %" for less
 std::string FormatTime(int64_t epoch_ns);  // 2026-01-02 10:15:00, local; "-" for 0
 
-// `unit` is a Projection's: "ns" becomes us ... d, "B" kB ... PB, "1" k ... P, others likewise.
+// `unit` is a Projection's: "B" becomes kB ... PB, "1" k ... P, others likewise; "ns" becomes us
+// ... s, and from two minutes on "3 min 20.0 s", "2 h 15 min", "3 d 4 h".
 std::string FormatQuantity(double value, std::string_view unit);
 
 struct FormattedEstimate {
-  std::string value;      // 3.333 min
-  std::string interval;   // 3.320 to 3.347 min
+  std::string value;      // 20.00 s
+  std::string interval;   // 19.92 to 20.08 s
   std::string precision;  // +-0.40 %; empty for an exact value
 };
 FormattedEstimate FormatEstimate(const v1::Estimate& estimate, std::string_view unit);
@@ -38,7 +41,7 @@ std::string FormatLengths(const Lengths& lengths) {
   return text.empty() ? "-" : text;
 }
 
-std::string JobStateName(v1::JobState state);  // "marking"
+std::string JobStateName(v1::JobState state);  // "marking"; LOST is "interrupted"
 std::string FeatureStateName(v1::FeatureState state);
 std::string LevelName(v1::Level level);
 std::string JobTitle(const v1::Job& job);  // gnmt@r1 (job 1)
@@ -49,6 +52,21 @@ std::string FormatLosses(const v1::Losses& losses);
 
 // One line on how a live job is doing, at most `width` characters.
 std::string ProgressLine(const v1::Job& job, int width);
+
+// How many iterations the job that is over should have had, when it ended before them; else 0.
+int64_t EndedBefore(const v1::Job& job);
+// "the run ended after 1,000 of 5,000 iterations"; empty when EndedBefore is 0.
+std::string EndedBeforeText(const v1::Job& job);
+
+// Control characters as \xNN, so that no name can move the cursor; line ends stay.
+std::string Printable(const std::string& text);
+// The same for every string field of a message.
+void MakePrintable(google::protobuf::Message* message);
+// Printable, in quotes, and not longer than a person reads.
+std::string Quote(const std::string& text);
+// Lines of at most `width` columns (0: unlimited) that begin with `first`, then with as many
+// spaces.
+std::string Wrap(const std::string& first, const std::string& text, int width);
 
 // A C++ symbol as it was written; other names as they are.
 std::string Demangle(const std::string& name);

@@ -27,10 +27,10 @@ TEST(FormatTest, QuantitiesHaveTheUnitThatFits) {
   EXPECT_EQ(FormatQuantity(12.34, "ns"), "12.34 ns");
   EXPECT_EQ(FormatQuantity(41'230'112, "ns"), "41.23 ms");
   EXPECT_EQ(FormatQuantity(90e9, "ns"), "90 s");
-  EXPECT_EQ(FormatQuantity(150e9, "ns"), "2.500 min");
-  EXPECT_EQ(FormatQuantity(100 * 60e9, "ns"), "100 min");
-  EXPECT_EQ(FormatQuantity(3.5 * 3600e9, "ns"), "3.500 h");
-  EXPECT_EQ(FormatQuantity(72 * 3600e9, "ns"), "3 d");
+  EXPECT_EQ(FormatQuantity(150e9, "ns"), "2 min 30.00 s");
+  EXPECT_EQ(FormatQuantity(100 * 60e9, "ns"), "1 h 40 min 0 s");
+  EXPECT_EQ(FormatQuantity(3.5 * 3600e9, "ns"), "3 h 30 min 0 s");
+  EXPECT_EQ(FormatQuantity(76 * 3600e9, "ns"), "3 d 4 h 0 min");
   EXPECT_EQ(FormatQuantity(512, "B"), "512 B");
   EXPECT_EQ(FormatQuantity(3.2123e9, "B"), "3.212 GB");
   EXPECT_EQ(FormatQuantity(1.7e8, "1"), "170 M");
@@ -46,13 +46,20 @@ TEST(FormatTest, QuantitiesHaveTheUnitThatFits) {
 
 TEST(FormatTest, AnIntervalDecidesHowManyDigitsAreShown) {
   FormattedEstimate text = FormatEstimate(Estimate(199.2e9, 200e9, 200.8e9), "ns");
-  EXPECT_EQ(text.value, "3.333 min");
-  EXPECT_EQ(text.interval, "3.320 to 3.347 min");
+  EXPECT_EQ(text.value, "3 min 20.00 s");
+  EXPECT_EQ(text.interval, "3 min 19.20 s to 3 min 20.80 s");
   EXPECT_EQ(text.precision, "+-0.40 %");
   text = FormatEstimate(Estimate(10e9, 20e9, 30e9), "ns");
   EXPECT_EQ(text.value, "20 s");
   EXPECT_EQ(text.interval, "10 to 30 s");
   EXPECT_EQ(text.precision, "+-50 %");
+  text = FormatEstimate(Estimate(9.9e12, 10e12, 10.1e12), "ns");  // 1.7 minutes each way
+  EXPECT_EQ(text.value, "2 h 46 min 40 s");
+  EXPECT_EQ(text.interval, "2 h 45 min 0 s to 2 h 48 min 20 s");
+  text = FormatEstimate(Estimate(0, 600e12, 1200e12), "ns");  // next to nothing is known
+  EXPECT_EQ(text.value, "6 d 23 h");
+  EXPECT_EQ(text.interval, "0 min to 13 d 21 h");
+  EXPECT_EQ(FormatEstimate(Estimate(99.999, 100, 100.001), "B").precision, "+-<0.01 %");
   // One unit for all three, that of the value.
   text = FormatEstimate(Estimate(0.9e9, 1.1e9, 1.3e9), "B");
   EXPECT_EQ(text.value, "1.10 GB");
@@ -93,8 +100,8 @@ TEST(FormatTest, ProgressTellsWhatIsKnown) {
   job.mutable_time()->set_iterations_total(5'000);
   *job.mutable_time()->mutable_total() = Estimate(199.2e9, 200e9, 200.8e9);
   EXPECT_EQ(ProgressLine(job, 200),
-            "gnmt: 1,000 of 5,000 iterations, 73 lengths, 3/8 SeqPoints, whole run 3.333 min "
-            "(3.320 to 3.347 min)");
+            "gnmt: 1,000 of 5,000 iterations, 73 lengths, 3/8 SeqPoints, whole run 3 min 20.00 s "
+            "(3 min 19.20 s to 3 min 20.80 s)");
   EXPECT_EQ(ProgressLine(job, 20), "gnmt: 1,000 of 5,...");
   job.set_trouble("the disk is full");
   EXPECT_THAT(ProgressLine(job, 200), ::testing::EndsWith(" - the disk is full"));
@@ -118,6 +125,39 @@ TEST(FormatTest, EmptyColumnsAreLeftOut) {
   Table table({{"NAME"}, {"DEVICE"}, {"NOTE"}});
   table.AddRow({"a", "", "x"});
   EXPECT_EQ(table.ToString(), "NAME  NOTE\na     x\n");
+}
+
+TEST(FormatTest, NamesCannotMoveTheCursor) {
+  EXPECT_EQ(Printable("a\033[2Jb\tc\nd"), "a\\x1b[2Jb\\x09c\nd");
+  EXPECT_EQ(Quote(std::string(500, 'x')).size(), 62u);
+  v1::GetJobReply reply;
+  reply.mutable_job()->set_name("\033]0;x");
+  reply.mutable_job()->add_processes()->add_features()->set_sentence("a\rb");
+  MakePrintable(&reply);
+  EXPECT_EQ(reply.job().name(), "\\x1b]0;x");
+  EXPECT_EQ(reply.job().processes(0).features(0).sentence(), "a\\x0db");
+}
+
+TEST(FormatTest, LongLinesAreWrapped) {
+  EXPECT_EQ(Wrap("basis: ", "one two three four", 17), "basis: one two\n       three four\n");
+  EXPECT_EQ(Wrap("basis: ", "one two three four", 0), "basis: one two three four\n");
+}
+
+TEST(FormatTest, SmallSharesAreNotZero) {
+  EXPECT_EQ(FormatShare(0.00001), "< 0.01 %");
+  EXPECT_EQ(FormatShare(0), "0.0 %");
+}
+
+TEST(FormatTest, ARunThatEndedEarlySaysSo) {
+  v1::Job job;
+  job.set_iterations(1'000);
+  job.mutable_time()->set_iterations_total(5'000);
+  job.set_state(v1::JOB_STATE_MARKING);
+  EXPECT_EQ(EndedBeforeText(job), "");
+  job.set_state(v1::JOB_STATE_LOST);
+  EXPECT_EQ(EndedBeforeText(job), "the run ended after 1,000 of 5,000 iterations");
+  job.set_iterations(5'000);
+  EXPECT_EQ(EndedBeforeText(job), "");
 }
 
 TEST(FormatTest, SymbolsAreDemangled) {

@@ -2,8 +2,11 @@
 
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/options.h"
 
 namespace seqpoint::client {
 namespace {
@@ -43,17 +46,29 @@ std::string Entry(const std::string& name, const std::string& description) {
 
 }  // namespace
 
+std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
+                                     CLI::AppFormatMode mode) const {
+  std::string text = CLI::Formatter::make_help(app, name, mode);
+  text = absl::StrReplaceAll(text, {{"\n\n\n", "\n\n"}});
+  return std::string(absl::StripTrailingAsciiWhitespace(text)) + "\n";
+}
+
 std::string HelpFormatter::make_usage(const CLI::App* app, std::string name) const {
-  std::string usage = absl::StrCat("\nUsage: ", name);
-  for (const CLI::Option* option : app->get_options()) {
-    if (!option->get_positional()) continue;
-    absl::StrAppend(&usage, option->get_required() ? " " : " [", option->get_name(true),
-                    option->get_expected_max() > 1 ? " ..." : "",
-                    option->get_required() ? "" : "]");
+  std::string arguments;
+  for (const CLI::App* of = app; of->get_parent() != nullptr; of = of->get_parent()) {
+    std::string own = of->get_name();
+    for (const CLI::Option* option : of->get_options()) {
+      if (!option->get_positional()) continue;
+      absl::StrAppend(&own, option->get_required() ? " " : " [", option->get_name(true),
+                      option->get_expected_max() > 1 ? " ..." : "",
+                      option->get_required() ? "" : "]");
+    }
+    arguments = absl::StrCat(" ", own, arguments);
   }
+  std::string usage = absl::StrCat("\nUsage: seqpoint", arguments);
+  if (!Commands(*app).empty()) usage += " COMMAND";
   usage += " [OPTIONS]";
   if (app->get_prefix_command()) usage += " -- COMMAND [ARGUMENT ...]";
-  if (!app->get_subcommands([](const CLI::App*) { return true; }).empty()) usage += " COMMAND";
   return usage + "\n";
 }
 

@@ -10,6 +10,9 @@ namespace seqpoint::client {
 
 class HelpFormatter : public CLI::Formatter {
  public:
+  HelpFormatter() { label("Positionals", "Arguments"); }
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
   std::string make_usage(const CLI::App* app, std::string name) const override;
   std::string make_option(const CLI::Option* option, bool is_positional) const override;
   std::string make_subcommand(const CLI::App* app) const override;

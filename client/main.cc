@@ -10,10 +10,10 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <functional>
-#include <map>
+#include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/completion.h"
@@ -22,12 +22,17 @@
 #include "client/format.h"
 #include "client/help.h"
 #include "client/lengths.h"
+#include "client/options.h"
 #include "client/progress.h"
 #include "client/run.h"
 #include "client/text.h"
 
 namespace seqpoint::client {
 namespace {
+
+constexpr int64_t kMaxCount = 1'000'000'000'000'000;
+constexpr const char* kCommands = "Commands";
+constexpr int64_t kMaxRows = 1'000'000'000;
 
 constexpr const char* kDescription =
     "What a whole training run costs and why, from the few iterations that represent all others.";
@@ -42,44 +47,10 @@ Environment: SEQPOINT_DIR (folder of the daemon's sockets; default $XDG_RUNTIME_
 /run/seqpoint), SEQPOINT_DAEMON (path of seqpointd), SEQPOINT_LIBRARY (path of
 libseqpoint_inject.so), SEQPOINT_CUPTI_LIB (path of libcupti).)";
 
-int Fail(const absl::Status& status) {
-  fprintf(stderr, "seqpoint: %s\n", std::string(status.message()).c_str());
-  return ExitCodeFor(status);
-}
-
-// "0.95" or "95%"; std::nullopt: neither.
-std::optional<double> ParseShare(std::string text) {
-  double scale = 1;
-  if (absl::EndsWith(text, "%")) {
-    text.pop_back();
-    scale = 0.01;
-  }
-  double value = 0;
-  if (!absl::SimpleAtod(text, &value)) return std::nullopt;
-  return value * scale;
-}
-
-// An option that takes a share.
-CLI::Option* AddShare(CLI::App* app, const std::string& name, double* target,
-                      const std::string& help) {
-  return app
-      ->add_option_function<std::string>(
-          name,
-          [name, target](const std::string& text) {
-            std::optional<double> share = ParseShare(text);
-            if (!share.has_value() || !(*share > 0 && *share < 1)) {
-              throw CLI::ValidationError(
-                  name, absl::StrCat("\"", text, "\" is not a share such as 0.5% or 0.005"));
-            }
-            *target = *share;
-          },
-          help)
-      ->type_name("SHARE");
-}
-
 // How long the run is: the same options wherever it can be said.
 struct HorizonFlags {
   LengthsOptions lengths;
+  std::string order = "shuffle";
   int64_t iterations = 0;
 
   void AddTo(CLI::App* app) {
@@ -99,28 +70,23 @@ struct HorizonFlags {
         ->needs(file)
         ->group(group);
     app->add_option("--epochs", lengths.epochs, "how often the data is gone through")
-        ->check(CLI::PositiveNumber)
+        ->transform(WholeNumber(1, kMaxCount))
         ->type_name("E")
         ->group(group);
     app->add_option("--batch", lengths.batch,
                     "examples in a forward pass (of one rank); with gradient accumulation several "
                     "of them are one iteration")
-        ->check(CLI::PositiveNumber)
+        ->transform(WholeNumber(1, kMaxCount))
         ->type_name("N")
         ->needs(file)
         ->group(group);
-    app->add_option("--order", lengths.order,
-                    "shuffle (default), bucket (sorted within 100 random batches), sorted, file")
-        ->transform(CLI::CheckedTransformer(
-            std::map<std::string, ExampleOrder>{{"shuffle", ExampleOrder::kShuffle},
-                                                {"bucket", ExampleOrder::kBucket},
-                                                {"sorted", ExampleOrder::kSorted},
-                                                {"file", ExampleOrder::kFile}}))
-        ->type_name("ORDER")
+    AddChoice(app, "--order", &order, {"shuffle", "bucket", "sorted", "file"},
+              "in which examples come: shuffle (default), bucket (sorted within 100 random "
+              "batches), sorted, file (as they stand there)")
         ->needs(file)
         ->group(group);
     app->add_option("--pad-to", lengths.pad_to, "lengths are padded to a multiple of N")
-        ->check(CLI::PositiveNumber)
+        ->transform(WholeNumber(1, kMaxCount))
         ->type_name("N")
         ->needs(file)
         ->group(group);
@@ -129,7 +95,7 @@ struct HorizonFlags {
         ->group(group);
     app->add_option("--iterations", iterations,
                     "iterations of the run (of one epoch, with --epochs), lengths unknown")
-        ->check(CLI::PositiveNumber)
+        ->transform(WholeNumber(1, kMaxCount))
         ->type_name("N")
         ->excludes(file)
         ->group(group);
@@ -137,26 +103,28 @@ struct HorizonFlags {
 
   bool given() const { return iterations > 0 || !lengths.path.empty(); }
 
-  absl::StatusOr<v1::Horizon> Read() const {
+  absl::StatusOr<v1::Horizon> Read() {
+    lengths.order = order == "bucket"   ? ExampleOrder::kBucket
+                    : order == "sorted" ? ExampleOrder::kSorted
+                    : order == "file"   ? ExampleOrder::kFile
+                                        : ExampleOrder::kShuffle;
     if (!lengths.path.empty()) return ReadLengths(lengths);
     v1::Horizon horizon;
-    if (iterations > 0) {
-      horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
-      if (__builtin_mul_overflow(iterations, lengths.epochs, &iterations_of_run_)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(iterations, " iterations x ", lengths.epochs, " epochs are too many"));
-      }
-      horizon.set_iterations(iterations_of_run_);
-      horizon.set_epochs(1);
-      if (lengths.epochs > 1) {
-        horizon.set_source(absl::StrCat(lengths.epochs, " epochs of ", FormatCount(iterations)));
-      }
+    if (iterations == 0) return horizon;
+    if (iterations > kMaxCount / lengths.epochs) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(FormatCount(iterations), " iterations x ", FormatCount(lengths.epochs),
+                       " epochs are more than ", FormatCount(kMaxCount), " iterations"));
+    }
+    horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+    horizon.set_iterations(iterations * lengths.epochs);
+    horizon.set_epochs(1);
+    if (lengths.epochs > 1) {
+      horizon.set_source(
+          absl::StrCat(FormatCount(lengths.epochs), " epochs of ", FormatCount(iterations)));
     }
     return horizon;
   }
-
- private:
-  mutable int64_t iterations_of_run_ = 0;
 };
 
 class Cli {
@@ -164,6 +132,7 @@ class Cli {
   Cli() : app_(kDescription, "seqpoint") {
     app_.require_subcommand(1);
     app_.formatter(std::make_shared<HelpFormatter>());
+    app_.set_help_flag("-h,--help", "print this help");
     app_.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
     app_.add_flag("--json", json_, "print the reply as protobuf JSON");
     app_.add_option("--socket", connect_.socket_path, "the daemon's api.sock")->type_name("PATH");
@@ -197,42 +166,78 @@ class Cli {
   }
 
   int Main(std::vector<std::string> arguments) {
-    // What follows "--" is the command of `run`, whatever it looks like.
-    if (!arguments.empty() && arguments[0] == "run") {
-      auto separator = std::find(arguments.begin(), arguments.end(), "--");
-      if (separator != arguments.end()) {
-        run_.command.assign(separator + 1, arguments.end());
-        arguments.erase(separator, arguments.end());
-      }
+    if (arguments.size() > 1 && arguments[0] == "complete" && arguments[1] == "--") {
+      arguments.erase(arguments.begin(), arguments.begin() + 2);
+      Print(Complete(app_, arguments, [this] { return Jobs(); }));
+      return kExitOk;
     }
+    if (!arguments.empty() && arguments[0] == "help") {
+      arguments.erase(arguments.begin());
+      return Help(arguments);
+    }
+    // What follows "--" is the command of `run`, whatever it looks like.
+    auto separator = std::find(arguments.begin(), arguments.end(), "--");
+    if (std::find(arguments.begin(), separator, "run") != separator &&
+        separator != arguments.end()) {
+      run_.command.assign(separator + 1, arguments.end());
+      arguments.erase(separator, arguments.end());
+    }
+    const bool wants_json =
+        std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     try {
       app_.parse(arguments);
     } catch (const CLI::ParseError& error) {
       if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
-      fprintf(stderr, "seqpoint: %s\nseqpoint: see seqpoint %s--help\n", error.what(),
-              CurrentCommand().c_str());
-      return kExitUsage;
+      json_ = wants_json;
+      return FailUsage(UsageSentence(app_, error));
     }
     return command_();
   }
 
  private:
-  std::string CurrentCommand() const {
+  int Help(const std::vector<std::string>& words) {
+    const CLI::App* command = &app_;
+    std::string name = "seqpoint";
+    for (const std::string& word : words) {
+      command = FindCommand(*command, word);
+      if (command == nullptr) return FailUsage(absl::StrCat("there is no command ", Quote(word)));
+      absl::StrAppend(&name, " ", word);
+    }
+    Print(app_.get_formatter()->make_help(command, name, CLI::AppFormatMode::Normal));
+    return kExitOk;
+  }
+
+  // The sentence for a person and, where JSON was asked for, the object for a program.
+  int Fail(const absl::Status& status) {
+    fprintf(stderr, "seqpoint: %s\n", Printable(std::string(status.message())).c_str());
+    if (json_) Print(ErrorJson(status) + "\n");
+    return ExitCodeFor(status);
+  }
+
+  int FailUsage(const std::string& sentence) {
     std::vector<CLI::App*> parsed = app_.get_subcommands();
-    return parsed.empty() ? "" : parsed[0]->get_name() + " ";
+    std::string command = parsed.empty() ? "" : parsed[0]->get_name() + " ";
+    return Fail(
+        absl::InvalidArgumentError(absl::StrCat(sentence, "; see seqpoint ", command, "--help")));
   }
 
   CLI::App* Add(const std::string& name, const std::string& help, std::function<int()> run) {
     CLI::App* command = app_.add_subcommand(name, help);
     command->fallthrough();
+    command->group(kCommands);
     command->callback([this, run = std::move(run)] { command_ = run; });
     return command;
   }
 
+  CLI::Option* AddJobName(CLI::App* command) {
+    return command->add_option("JOB", job_, "its id, name@run_id or name (the latest run)")
+        ->check(Name());
+  }
+
   CLI::App* AddForJob(const std::string& name, const std::string& help, std::function<int()> run) {
     CLI::App* command = Add(name, help, std::move(run));
-    command->add_option("JOB", job_, "id, name@run_id or name")->required();
+    AddJobName(command)->required();
     return command;
   }
 
@@ -246,8 +251,18 @@ class Cli {
     if (!connection.ok()) return Fail(connection.status());
     absl::StatusOr<Reply> reply = (*connection)->Call(call, request);
     if (!reply.ok()) return Fail(reply.status());
-    Print(json_ ? ToJson(*reply, /*one_line=*/false) + "\n" : to_text(*reply));
+    PrintReply(&*reply, to_text);
     return kExitOk;
+  }
+
+  template <typename Reply, typename ToText>
+  void PrintReply(Reply* reply, ToText to_text) {
+    if (json_) {
+      Print(ToJson(*reply, /*one_line=*/false) + "\n");
+    } else {
+      MakePrintable(reply);
+      Print(to_text(*reply));
+    }
   }
 
   static void Print(const std::string& text) { fwrite(text.data(), 1, text.size(), stdout); }
@@ -261,16 +276,22 @@ class Cli {
             [this] { return RunCommand(); });
     command->prefix_command();
     command->add_option("--job", run_.job, "name of the job; default: the program's")
+        ->check(Name())
         ->type_name("NAME");
     command
         ->add_option("--run-id", run_.run_id,
                      "ranks and resumed runs with the same id are one job; default: that of "
                      "torchrun or Slurm, else a new one")
+        ->check(Name())
         ->type_name("ID");
-    AddShare(command, "--overhead-budget", &run_.overhead_budget_share,
-             "what measuring may cost, as a share of the run's time; default 1%");
+    command
+        ->add_option("--overhead-budget", run_.overhead_budget_share,
+                     "what measuring may cost, as a share of the run's time; default 1%")
+        ->transform(Share())
+        ->type_name("SHARE");
     command->add_option("--metrics", run_.metric_sets, "metric sets to collect")
         ->delimiter(',')
+        ->check(Name())
         ->type_name("SET[,SET]");
     command->add_flag_callback(
         "--no-progress", [this] { run_.progress = false; }, "no progress line on the terminal");
@@ -279,17 +300,18 @@ class Cli {
   }
 
   int RunCommand() {
-    if (run_.command.empty()) {
-      run_.command = app_.get_subcommand("run")->remaining();
+    // CLI11 leaves here what it does not know, with or without a "--" behind it.
+    std::vector<std::string> words = app_.get_subcommand("run")->remaining();
+    if (!words.empty() && (absl::StartsWith(words[0], "-") || !run_.command.empty())) {
+      return FailUsage(absl::StartsWith(words[0], "-")
+                           ? absl::StrCat("there is no option ", Quote(words[0]))
+                           : absl::StrCat(Quote(words[0]), " stands before the --"));
     }
-    if (run_.command.empty()) {
-      fprintf(stderr, "seqpoint: there is no command to run\nseqpoint: see seqpoint run --help\n");
-      return kExitUsage;
-    }
+    if (run_.command.empty()) run_.command = words;
+    if (run_.command.empty()) return FailUsage("there is no command to run");
     if (absl::StrContains(run_.job, "@")) {
-      fprintf(stderr, "seqpoint: job name \"%s\" contains \"@\", which parts name and run id\n",
-              run_.job.c_str());
-      return kExitUsage;
+      return FailUsage(
+          absl::StrCat("--job: ", Quote(run_.job), " contains \"@\", which parts name and run id"));
     }
     absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
     if (!horizon.ok()) return Fail(horizon.status());
@@ -311,20 +333,8 @@ class Cli {
       request.set_live_only(live_);
       return Ask(&v1::Profiler::Stub::ListJobs, request, JobsText);
     });
-    command->add_option("JOB", job_, "id, name@run_id or name; none: all jobs");
+    AddJobName(command);
     command->add_flag("--live", live_, "only those that run");
-    // For the completion scripts: without a description it is listed nowhere.
-    Add("complete-jobs", "", [this] {
-      connect_.start_private = false;
-      return Ask(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest(),
-                 [](const v1::ListJobsReply& reply) {
-                   std::string words;
-                   for (const v1::Job& job : reply.jobs()) {
-                     absl::StrAppend(&words, job.id(), "\n", job.name(), "@", job.run_id(), "\n");
-                   }
-                   return words;
-                 });
-    })->group("");
   }
 
   void AddWatch() {
@@ -342,6 +352,7 @@ class Cli {
     auto reader = (*connection)->stub().WatchJob(&context, request);
     v1::WatchJobReply reply;
     while (reader->Read(&reply)) {
+      if (!json_) MakePrintable(&reply);
       if (json_) {
         Print(ToJson(reply, /*one_line=*/true) + "\n");
       } else if (in_place) {
@@ -359,20 +370,35 @@ class Cli {
   }
 
   void AddSeqPoints() {
-    AddForJob("seqpoints", "The iterations that represent all others, and their weights.", [this] {
-      v1::GetSeqPointsRequest request;
-      request.set_job(job_);
-      return Ask(&v1::Profiler::Stub::GetSeqPoints, request, SeqPointsText);
-    });
+    AddForJob("seqpoints", "The iterations that represent all others, and their weights.",
+              [this]() -> int {
+                v1::GetSeqPointsRequest request;
+                request.set_job(job_);
+                absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+                if (!connection.ok()) return Fail(connection.status());
+                absl::StatusOr<v1::GetSeqPointsReply> reply =
+                    (*connection)->Call(&v1::Profiler::Stub::GetSeqPoints, request);
+                if (!reply.ok()) return Fail(reply.status());
+                if (reply->seqpoints_size() == 0) {
+                  return Fail(absl::FailedPreconditionError(
+                      absl::StrCat("no SeqPoints yet: ", FormatCount(reply->iterations()),
+                                   " iterations so far; ask again later")));
+                }
+                PrintReply(&*reply, SeqPointsText);
+                return kExitOk;
+              });
   }
 
   void AddProject() {
-    CLI::App* command = AddForJob("project", "What the whole run costs, with an interval.", [this] {
-      v1::ProjectRequest request;
-      request.set_metric(metric_);
-      return AskFigures(&v1::Profiler::Stub::Project, request, ProjectText);
-    });
+    CLI::App* command = AddForJob(
+        "project", "What the whole run costs, with an interval: without the stops for measuring.",
+        [this] {
+          v1::ProjectRequest request;
+          request.set_metric(metric_);
+          return AskFigures(&v1::Profiler::Stub::Project, request, ProjectText);
+        });
     command->add_option("--metric", metric_, "a counter of `seqpoint counters`; default: time")
+        ->check(Name())
         ->type_name("METRIC");
     AddFigureFlags(command);
   }
@@ -382,21 +408,23 @@ class Cli {
         AddForJob("counters", "Hardware counters of the whole run, with intervals.", [this] {
           v1::GetCountersRequest request;
           for (const std::string& metric : metrics_) request.add_metrics(metric);
-          return AskFigures(
-              &v1::Profiler::Stub::GetCounters, request,
-              [](const v1::GetCountersReply& reply) { return CountersText(reply, Width()); });
+          return AskFigures(&v1::Profiler::Stub::GetCounters, request,
+                            [](const v1::GetCountersReply& reply, const v1::Job& job) {
+                              return CountersText(reply, job, Width());
+                            });
         });
-    command->add_option("METRIC", metrics_, "only these");
+    command->add_option("METRIC", metrics_, "only these")->check(Name());
     AddFigureFlags(command);
   }
 
   void AddKernels() {
-    CLI::App* command = AddForJob("kernels", "Kernels by their share of the time.", [this] {
+    CLI::App* command = AddForJob("kernels", "Kernels by their share of kernel time.", [this] {
       v1::GetKernelsRequest request;
       request.set_limit(all_ ? 0 : limit_);
-      return AskFigures(
-          &v1::Profiler::Stub::GetKernels, request,
-          [](const v1::GetKernelsReply& reply) { return KernelsText(reply, Width()); });
+      return AskFigures(&v1::Profiler::Stub::GetKernels, request,
+                        [](const v1::GetKernelsReply& reply, const v1::Job& job) {
+                          return KernelsText(reply, job, Width());
+                        });
     });
     AddLimit(command);
     AddFigureFlags(command);
@@ -404,15 +432,25 @@ class Cli {
 
   void AddLimit(CLI::App* command) {
     command->add_option("--limit", limit_, "how many rows; default 20")
-        ->check(CLI::PositiveNumber)
+        ->transform(WholeNumber(1, kMaxRows))
         ->type_name("N");
     command->add_flag("--all", all_, "all rows");
   }
 
   void AddFigureFlags(CLI::App* command) {
-    AddShare(command, "--confidence", &confidence_,
-             "that the interval holds the truth; default 95%");
+    command
+        ->add_option("--confidence", confidence_, "that the interval holds the truth; default 95%")
+        ->transform(Share())
+        ->type_name("SHARE");
     horizon_.AddTo(command);
+  }
+
+  static std::string WhyNothing(const v1::GetCountersReply& reply) {
+    return NothingMeasured(reply);
+  }
+  template <typename Reply>
+  static std::string WhyNothing(const Reply&) {
+    return "";
   }
 
   template <typename Request, typename Reply, typename ToText>
@@ -426,14 +464,37 @@ class Cli {
       if (!horizon.ok()) return Fail(horizon.status());
       *request.mutable_horizon() = *std::move(horizon);
     }
-    return Ask(call, request, to_text);
+    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+    if (!connection.ok()) return Fail(connection.status());
+    absl::StatusOr<Reply> reply = (*connection)->Call(call, request);
+    if (!reply.ok()) return Fail(reply.status());
+    // What one must know of the job beside its figures.
+    v1::GetJobRequest job_request;
+    job_request.set_job(reply->job_id());
+    absl::StatusOr<v1::GetJobReply> job =
+        (*connection)->Call(&v1::Profiler::Stub::GetJob, job_request);
+    if (!job.ok()) return Fail(job.status());
+    if (std::string why = WhyNothing(*reply); !why.empty()) {
+      const std::string& reason =
+          job->job().trouble().empty() ? job->job().overhead().sentence() : job->job().trouble();
+      return Fail(absl::FailedPreconditionError(
+          absl::StrCat(why, reason.empty() ? "" : "; ", reason,
+                       "; `seqpoint doctor` says what stands in the way")));
+    }
+    // The notes are of the run as it is, not of another one that was asked about.
+    if (horizon_.given()) job->Clear();
+    MakePrintable(&*job);
+    PrintReply(&*reply, [&](const Reply& shown) { return to_text(shown, job->job()); });
+    return kExitOk;
   }
 
   void AddIterations() {
     CLI::App* command =
         AddForJob("iterations", "The log of iterations.", [this] { return Iterations(); });
     command->add_flag("--measured", measured_, "only those that were measured");
-    command->add_option("--rank", rank_, "of this rank; default: the lowest")->type_name("R");
+    command->add_option("--rank", rank_, "of this rank; default: the lowest")
+        ->transform(WholeNumber(0, INT32_MAX))
+        ->type_name("R");
     AddLimit(command);
   }
 
@@ -456,34 +517,60 @@ class Cli {
       all.MergeFrom(*page);
     } while (left > 0 && !request.page_token().empty());
     all.set_next_page_token(request.page_token());
-    if (json_) {
-      Print(ToJson(all, /*one_line=*/false) + "\n");
-      return kExitOk;
+    if (all.iterations_size() == 0) {
+      absl::StatusOr<std::string> why = WhyNoIterations(connection->get(), all.total());
+      return Fail(why.ok() ? absl::FailedPreconditionError(*why) : why.status());
     }
-    Print(IterationsText(all.iterations()));
-    if (!request.page_token().empty()) {
-      Print(absl::StrCat("\n", FormatCount(all.total()), " iterations in all; --all shows them, ",
-                         "`seqpoint export ", job_, " --csv FILE` writes them\n"));
-    }
+    PrintReply(&all, [&](const v1::ListIterationsReply& reply) {
+      std::string text = IterationsText(reply.iterations());
+      if (reply.next_page_token().empty()) return text;
+      return absl::StrCat(text, "\nthere are more", measured_ ? " that were measured" : "", "; of ",
+                          FormatCount(reply.total()), " iterations in all; --all shows them, ",
+                          "`seqpoint export ", job_, " --csv FILE` writes them\n");
+    });
     return kExitOk;
   }
 
+  // A sentence; InvalidArgument when the job has no such rank.
+  absl::StatusOr<std::string> WhyNoIterations(Connection* connection, int64_t total) {
+    v1::GetJobRequest request;
+    request.set_job(job_);
+    absl::StatusOr<v1::GetJobReply> reply = connection->Call(&v1::Profiler::Stub::GetJob, request);
+    if (!reply.ok()) return reply.status();
+    std::set<int> ranks;
+    for (const v1::Process& process : reply->job().processes()) ranks.insert(process.rank());
+    if (rank_.has_value() && !ranks.empty() && ranks.count(*rank_) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--rank: job ", Quote(job_), " has no rank ",
+                                                     *rank_, "; there are ",
+                                                     absl::StrJoin(ranks, ", ")));
+    }
+    if (measured_ && total > 0) {
+      return absl::StrCat("none of ", FormatCount(total), " iterations was measured yet");
+    }
+    const std::string& trouble = reply->job().trouble();
+    return absl::StrCat("no iteration was found yet", trouble.empty() ? "" : ": ", trouble);
+  }
+
   void AddExport() {
-    CLI::App* command = AddForJob("export", "Write a job to a file.", [this] { return Export(); });
-    auto* format = command->add_option_group("format");
-    format
+    CLI::App* command = AddForJob("export", "Write a job to a file, in one of two formats.",
+                                  [this] { return Export(); });
+    command
         ->add_option("--chrome", chrome_path_,
-                     "trace events in JSON, for Perfetto, HTA and TensorBoard; \"-\": standard "
-                     "output")
+                     "traced iterations as trace events in JSON, for Perfetto, HTA and "
+                     "TensorBoard; \"-\": standard output")
         ->type_name("FILE");
-    format->add_option("--csv", csv_path_, "one row per iteration; \"-\": standard output")
+    command->add_option("--csv", csv_path_, "one row per iteration; \"-\": standard output")
         ->type_name("FILE");
-    format->require_option(1);
   }
 
   int Export() {
     bool csv = !csv_path_.empty();
+    if (csv == !chrome_path_.empty()) return FailUsage("give either --chrome FILE or --csv FILE");
     std::string path = csv ? csv_path_ : chrome_path_;
+    if (std::error_code error; std::filesystem::is_directory(path, error)) {
+      return Fail(absl::InvalidArgumentError(
+          absl::StrCat("cannot write ", path, ": it is a folder; name a file in it")));
+    }
     absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
     if (!connection.ok()) return Fail(connection.status());
     v1::ExportRequest request;
@@ -512,14 +599,21 @@ class Cli {
     }
     absl::Status status = Connection::FromGrpc(reader->Finish());
     if (fflush(file) != 0) return fail("write");
-    if (part.empty()) return status.ok() ? kExitOk : Fail(status);
+    if (part.empty()) {
+      json_ = false;  // standard output is the file
+      return status.ok() ? kExitOk : Fail(status);
+    }
     fclose(file);
     if (!status.ok()) {
       unlink(part.c_str());
       return Fail(status);
     }
     if (rename(part.c_str(), path.c_str()) != 0) return fail("rename to");
-    fprintf(stderr, "%s: %s\n", path.c_str(), FormatQuantity(double(bytes), "B").c_str());
+    if (json_) {
+      Print(FieldsJson({{"path", path}, {"bytes", absl::StrCat(bytes)}}) + "\n");
+    } else {
+      fprintf(stderr, "%s: %s\n", path.c_str(), FormatQuantity(double(bytes), "B").c_str());
+    }
     return kExitOk;
   }
 
@@ -527,17 +621,24 @@ class Cli {
     // Its subcommands are what runs; a callback of its own would come after theirs.
     CLI::App* command = app_.add_subcommand("control", "Change what is measured in a running job.");
     command->fallthrough();
-    command->add_option("JOB", job_, "id, name@run_id or name")->required();
+    command->group(kCommands);
+    AddJobName(command)->required();
     command->require_subcommand(1);
     auto add = [&](const std::string& name, const std::string& help,
                    v1::ControlRequest::Action action) {
       CLI::App* sub = command->add_subcommand(name, help);
       sub->fallthrough();
+      sub->group(kCommands);
       sub->callback([this, action] {
         control_.set_action(action);
-        command_ = [this] {
+        command_ = [this, action] {
           control_.set_job(job_);
           control_.set_overhead_budget_share(budget_share_);
+          if (action == v1::ControlRequest::ACTION_SET_LEVEL && level_ != "auto") {
+            v1::Level level = v1::LEVEL_UNSPECIFIED;
+            v1::Level_Parse("LEVEL_" + absl::AsciiStrToUpper(level_), &level);
+            control_.set_level(level);
+          }
           return Ask(&v1::Profiler::Stub::Control, control_,
                      [](const v1::ControlReply& reply) { return JobText(reply.job()); });
         };
@@ -548,25 +649,20 @@ class Cli {
         v1::ControlRequest::ACTION_PAUSE);
     add("resume", "Go on after pause or release.", v1::ControlRequest::ACTION_RESUME);
     add("release", "Leave CUPTI to another tool.", v1::ControlRequest::ACTION_RELEASE_CUPTI);
-    add("level", "Keep one level of measuring.", v1::ControlRequest::ACTION_SET_LEVEL)
-        ->add_option_function<std::string>(
-            "LEVEL",
-            [this](const std::string& name) {
-              const std::map<std::string, v1::Level> levels = {
-                  {"auto", v1::LEVEL_UNSPECIFIED}, {"off", v1::LEVEL_OFF},
-                  {"learn", v1::LEVEL_LEARN},      {"mark", v1::LEVEL_MARK},
-                  {"trace", v1::LEVEL_TRACE},      {"counters", v1::LEVEL_COUNTERS}};
-              control_.set_level(levels.at(name));
-            },
-            "auto (the daemon chooses), off, learn, mark, trace or counters")
-        ->check(CLI::IsMember({"auto", "off", "learn", "mark", "trace", "counters"}))
+    CLI::App* level =
+        add("level", "Keep one level of measuring.", v1::ControlRequest::ACTION_SET_LEVEL);
+    AddChoice(level, "LEVEL", &level_, {"auto", "off", "learn", "mark", "trace", "counters"},
+              "auto: the daemon chooses; off; learn: where iterations begin; mark: boundaries, "
+              "lengths and times; trace: all GPU work; counters")
         ->required();
-    AddShare(add("budget", "What measuring may cost, as a share of the run's time.",
-                 v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET),
-             "SHARE", &budget_share_, "such as 0.5% or 0.005")
+    add("budget", "What measuring may cost, as a share of the run's time.",
+        v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET)
+        ->add_option("SHARE", budget_share_, "such as 0.5% or 0.005")
+        ->transform(Share())
         ->required();
     CLI::App* horizon = command->add_subcommand("horizon", "Say how long the run is.");
     horizon->fallthrough();
+    horizon->group(kCommands);
     horizon_.AddTo(horizon);
     horizon->callback([this] {
       command_ = [this]() -> int {
@@ -596,24 +692,50 @@ class Cli {
 
   void AddCompletion() {
     CLI::App* command = Add("completion", "Print a completion script for a shell.", [this] {
-      Print(CompletionScript(app_, shell_));
+      std::string script = CompletionScript(shell_);
+      Print(json_ ? FieldsJson({{"shell", shell_}, {"script", script}}) + "\n" : script);
       return kExitOk;
     });
-    command->add_option("SHELL", shell_, "bash, zsh or fish")
-        ->required()
-        ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+    AddChoice(command, "SHELL", &shell_, {"bash", "zsh", "fish"}, "bash, zsh or fish")->required();
+  }
+
+  // Of the daemon that runs, if any: ids, and names with run ids.
+  std::vector<std::string> Jobs() {
+    connect_.start_private = false;
+    std::vector<std::string> words;
+    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+    if (!connection.ok()) return words;
+    absl::StatusOr<v1::ListJobsReply> reply =
+        (*connection)->Call(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest());
+    if (!reply.ok()) return words;
+    for (const v1::Job& job : reply->jobs()) {
+      words.push_back(job.id());
+      words.push_back(absl::StrCat(job.name(), "@", job.run_id()));
+    }
+    return words;
   }
 
   void AddVersion() {
     Add("version", "Print the versions of this program and of the daemon.", [this]() -> int {
-      if (!json_) Print("seqpoint  " SEQPOINT_VERSION "\n");
       connect_.start_private = false;
+      v1::GetDaemonReply daemon;
       absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
-      if (!connection.ok() && !json_) {
-        Print("seqpointd none is running\n");
+      if (connection.ok()) {
+        absl::StatusOr<v1::GetDaemonReply> reply =
+            (*connection)->Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
+        if (!reply.ok()) return Fail(reply.status());
+        daemon = *std::move(reply);
+      }
+      if (json_) {
+        std::string text = ToJson(daemon, /*one_line=*/true);
+        Print(absl::StrCat("{\"client_version\": \"" SEQPOINT_VERSION "\", \"daemon\": ",
+                           connection.ok() ? text : "null", "}\n"));
         return kExitOk;
       }
-      return Ask(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest(), DaemonText);
+      Print("seqpoint  " SEQPOINT_VERSION "\n");
+      MakePrintable(&daemon);
+      Print(connection.ok() ? DaemonText(daemon) : "seqpointd none is running\n");
+      return kExitOk;
     });
   }
 
@@ -623,7 +745,7 @@ class Cli {
   RunOptions run_;
   HorizonFlags horizon_;
   v1::ControlRequest control_;
-  std::string job_, metric_, shell_, chrome_path_, csv_path_;
+  std::string job_, metric_, shell_, level_, chrome_path_, csv_path_;
   std::vector<std::string> metrics_;
   std::optional<int> rank_;
   double confidence_ = 0, budget_share_ = 0;

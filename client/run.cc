@@ -21,6 +21,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/format.h"
@@ -41,7 +42,7 @@ constexpr int kNotFound = 127;
 // Signals that go on to the program. The terminal sends its own to the whole process group.
 constexpr int kForwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM};
 
-void Say(const std::string& text) { fprintf(stderr, "seqpoint: %s\n", text.c_str()); }
+void Say(const std::string& text) { fprintf(stderr, "seqpoint: %s\n", Printable(text).c_str()); }
 
 bool IsOver(const v1::Job& job) {
   return job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_LOST;
@@ -308,38 +309,51 @@ std::vector<std::string> ChildEnvironment(const std::string& library, const std:
   return environment;
 }
 
-std::string RunSummary(const v1::Job& job) {
-  std::string text = absl::StrCat("\n", JobTitle(job), "\n");
+std::string RunSummary(const v1::Job& job, int wait_status) {
+  std::string text = JobTitle(job);
+  if (WIFSIGNALED(wait_status)) {
+    int number = WTERMSIG(wait_status);
+    absl::StrAppend(&text, ", interrupted by ",
+                    number == SIGINT ? "Ctrl-C" : absl::StrCat("signal ", number), " (",
+                    strsignal(number), ")");
+  }
+  absl::StrAppend(&text, "\n");
   if (job.process_count() == 0) {
-    absl::StrAppend(&text,
-                    "  no process with CUDA reported to the daemon; `seqpoint doctor` says why\n");
-    return text;
+    absl::StrAppend(&text, "no process with CUDA reported to the daemon; `seqpoint doctor` says ",
+                    "what stands in the way\n");
+  } else {
+    absl::StrAppend(&text, FormatCount(job.iterations()), " iterations of ",
+                    FormatCount(job.unique_lengths()), " lengths, ",
+                    FormatCount(job.seqpoints().seqpoints()), " SeqPoints, ",
+                    FormatCount(job.seqpoints().measurements()), " iterations measured\n");
+    if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), EndedBefore(job) > 0));
+    text += FigureNotes(job);
+    if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
+      absl::StrAppend(&text, "left out: ", losses, "\n");
+    }
+    if (!job.trouble().empty()) absl::StrAppend(&text, "trouble: ", job.trouble(), "\n");
+    if (!IsOver(job)) text += "the daemon is still reading the last records: figures may change\n";
+    const std::string& id = job.id();
+    absl::StrAppend(&text, "ask next: seqpoint project ", id, ", seqpoint counters ", id,
+                    ", seqpoint kernels ", id, ", seqpoint export ", id, " --chrome trace.json\n");
   }
-  absl::StrAppend(&text, "  ", FormatCount(job.iterations()), " iterations, ",
-                  FormatCount(job.unique_lengths()), " unique lengths, ",
-                  job.seqpoints().seqpoints(), " SeqPoints, ",
-                  FormatCount(job.seqpoints().measurements()), " iterations measured\n");
-  if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), "  "));
-  if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
-    absl::StrAppend(&text, "  left out: ", losses, "\n");
+  std::string indented = "\n";
+  for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&indented, indented.size() == 1 ? "" : "  ", line, "\n");
   }
-  if (!job.trouble().empty()) absl::StrAppend(&text, "  ", job.trouble(), "\n");
-  if (!IsOver(job)) text += "  the daemon is still reading the last records: figures may change\n";
-  const std::string& id = job.id();
-  absl::StrAppend(&text, "  ask next: seqpoint project ", id, ", seqpoint counters ", id,
-                  ", seqpoint kernels ", id, ", seqpoint export ", id, " --chrome trace.json\n");
-  return text;
+  return indented;
 }
 
 int Run(const RunOptions& options) {
   Supervisor supervisor;  // before gRPC starts threads
   std::string name = options.job.empty() ? JobNameFor(options.command) : options.job;
   std::string run_id = options.run_id.empty() ? RunIdFromEnvironment() : options.run_id;
-  std::string library = FindCompanion("SEQPOINT_LIBRARY", "libseqpoint_inject.so");
-  if (library.empty()) {
-    Say("libseqpoint_inject.so was not found beside this program (set SEQPOINT_LIBRARY to its "
-        "path); the command runs without a profile");
+  absl::StatusOr<std::string> found = FindLibrary();
+  if (!found.ok()) {
+    Say(absl::StrCat(std::string(found.status().message()),
+                     "; the command runs without a profile"));
   }
+  std::string library = found.value_or("");
 
   std::unique_ptr<Connection> connection;
   std::unique_ptr<Watcher> watcher;
@@ -380,7 +394,10 @@ int Run(const RunOptions& options) {
   Progress progress(options.progress && !options.quiet && watcher != nullptr);
   progress.Show();
   int wait_status = supervisor.Wait(&progress, [&] {
-    if (progress.visible()) progress.Draw(ProgressLine(watcher->job(), progress.width()));
+    if (!progress.visible()) return;
+    v1::Job job = watcher->job();
+    MakePrintable(&job);
+    progress.Draw(ProgressLine(job, progress.width()));
   });
   progress.Hide();
 
@@ -390,9 +407,12 @@ int Run(const RunOptions& options) {
     watcher->WaitForEnd(joined ? kSettleTimeout : kJoinTimeout);
     v1::Job job = watcher->job();
     if (options.json) {
-      printf("%s\n", ToJson(job, /*one_line=*/false).c_str());
+      v1::GetJobReply reply;
+      *reply.mutable_job() = job;
+      printf("%s\n", ToJson(reply, /*one_line=*/false).c_str());
     } else if (!options.quiet) {
-      fputs(RunSummary(job).c_str(), stderr);
+      MakePrintable(&job);
+      fputs(RunSummary(job, wait_status).c_str(), stderr);
     }
     fflush(stdout);
     watcher.reset();

@@ -25,7 +25,7 @@ struct RunOptions {
   std::vector<std::string> metric_sets;
   bool progress = true;
   bool quiet = false;  // no summary either
-  bool json = false;   // the summary is the Job as JSON, on standard output
+  bool json = false;   // the summary is a GetJobReply as JSON, on standard output
 };
 
 // The program's exit status; when a signal killed it, ends this process by the same signal.
@@ -42,8 +42,8 @@ std::vector<std::string> ChildEnvironment(const std::string& library, const std:
                                           const std::string& job, const std::string& run_id,
                                           std::vector<std::string>* warnings);
 
-// What `run` prints at the end.
-std::string RunSummary(const v1::Job& job);
+// What `run` prints at the end. `wait_status`: how the program ended, as waitpid tells it.
+std::string RunSummary(const v1::Job& job, int wait_status);
 
 }  // namespace seqpoint::client
 

@@ -1,6 +1,9 @@
 #include "client/text.h"
 
+#include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
+
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -11,11 +14,18 @@ namespace {
 
 constexpr Table::Align kRight = Table::kRight;
 
+constexpr int kTextColumns = 98;
+
 std::string Confidence(double confidence) { return absl::StrFormat("%g %%", confidence * 100); }
 
 std::string LossesLine(const v1::Losses& losses) {
   std::string text = FormatLosses(losses);
   return text.empty() ? "" : absl::StrCat("left out: ", text, "\n");
+}
+
+int64_t IterationsSoFar(const v1::Job& job) {
+  // The figures may be a moment older than the job.
+  return job.has_time() ? job.time().iterations_so_far() : job.iterations();
 }
 
 std::string VerdictText(const v1::Rule& rule) {
@@ -38,7 +48,7 @@ std::string RuleText(const v1::Rule& rule) {
       "iteration: begins at ", rule.boundary(), " (confidence ", FormatShare(rule.confidence()),
       ")\n", "length:    ", rule.length().empty() ? "none found" : rule.length(), "; ",
       VerdictText(rule), "\n");
-  if (!rule.sentence().empty()) absl::StrAppend(&text, "           ", rule.sentence(), "\n");
+  if (!rule.sentence().empty()) text += Wrap("           ", rule.sentence(), kTextColumns);
   return text;
 }
 
@@ -63,6 +73,22 @@ std::string ToJson(const google::protobuf::Message& message, bool one_line) {
   return json;
 }
 
+std::string FieldsJson(const std::map<std::string, std::string>& fields) {
+  google::protobuf::Struct object;
+  for (const auto& [name, value] : fields) {
+    (*object.mutable_fields())[name].set_string_value(value);
+  }
+  return ToJson(object, /*one_line=*/false);
+}
+
+std::string ErrorJson(const absl::Status& status) {
+  google::protobuf::Struct object;
+  auto* error = (*object.mutable_fields())["error"].mutable_struct_value()->mutable_fields();
+  (*error)["code"].set_string_value(absl::StatusCodeToString(status.code()));
+  (*error)["message"].set_string_value(std::string(status.message()));
+  return ToJson(object, /*one_line=*/false);
+}
+
 std::string JobsText(const v1::ListJobsReply& reply) {
   if (reply.jobs_size() == 0) return "no jobs yet; `seqpoint run -- COMMAND` makes one\n";
   Table table({{"ID", kRight},
@@ -77,13 +103,17 @@ std::string JobsText(const v1::ListJobsReply& reply) {
                {""}});
   for (const v1::Job& job : reply.jobs()) {
     bool whole = job.time().has_total();
-    FormattedEstimate time = FormatEstimate(whole ? job.time().total() : job.time().so_far(), "ns");
+    bool early = EndedBefore(job) > 0;
+    FormattedEstimate time =
+        FormatEstimate(whole && !early ? job.time().total() : job.time().so_far(), "ns");
     table.AddRow({job.id(), job.name(), job.run_id(), JobStateName(job.state()),
                   FormatTime(job.start_ns()), FormatCount(job.iterations()),
                   FormatCount(job.unique_lengths()),
-                  absl::StrCat(job.seqpoints().measured(), "/", job.seqpoints().seqpoints()),
+                  absl::StrCat(FormatCount(job.seqpoints().measured()), "/",
+                               FormatCount(job.seqpoints().seqpoints())),
                   job.has_time() ? time.value : "-",
                   !job.has_time() ? ""
+                  : early         ? "ended early"
                   : whole         ? "whole run " + time.precision
                                   : "so far"});
   }
@@ -96,14 +126,15 @@ std::string JobText(const v1::Job& job) {
                   "started:   ", FormatTime(job.start_ns()),
                   job.host().empty() ? "" : " on " + job.host(), "\n");
   if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
-  absl::StrAppend(&text, "seen:      ", FormatCount(job.iterations()), " iterations, ",
-                  FormatCount(job.unique_lengths()), " unique lengths, ",
-                  FormatQuantity(job.iterations_duration_ns(), "ns"), "\n");
+  absl::StrAppend(&text, "so far:    ", FormatCount(IterationsSoFar(job)), " iterations of ",
+                  FormatCount(job.unique_lengths()), " lengths\n");
+  if (EndedBefore(job) > 0) absl::StrAppend(&text, "note:      ", EndedBeforeText(job), "\n");
   if (job.has_rule()) text += RuleText(job.rule());
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
-  absl::StrAppend(&text, "SeqPoints: ", seqpoints.seqpoints(), ", ", seqpoints.measured(),
-                  " measured; ", seqpoints.measurements(), " of ", seqpoints.measurements_wanted(),
-                  " measurements taken\n");
+  absl::StrAppend(&text, "SeqPoints: ", FormatCount(seqpoints.seqpoints()), ", ",
+                  FormatCount(seqpoints.measured()), " measured; ",
+                  FormatCount(seqpoints.measurements()), " of ",
+                  FormatCount(seqpoints.measurements_wanted()), " measurements taken\n");
   for (const v1::PhaseSummary& phase : job.phases()) {
     absl::StrAppend(&text, "apart:     ", FormatCount(phase.iterations()),
                     phase.iterations() == 1 ? " iteration of " : " iterations of ", phase.name(),
@@ -121,15 +152,18 @@ std::string JobText(const v1::Job& job) {
                     " of the run's time, of ", FormatShare(job.overhead().budget_share()),
                     " allowed\n");
     if (!job.overhead().sentence().empty()) {
-      absl::StrAppend(&text, "           ", job.overhead().sentence(), "\n");
+      text += Wrap("           ", job.overhead().sentence(), kTextColumns);
     }
   }
   if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
     absl::StrAppend(&text, "left out:  ", losses, "\n");
   }
-  if (!job.trouble().empty()) absl::StrAppend(&text, "trouble:   ", job.trouble(), "\n");
-  text += ClockNote(job.clock_kind());
-  if (job.has_time()) absl::StrAppend(&text, "\n", ProjectionText(job.time(), ""));
+  if (!job.trouble().empty()) text += Wrap("trouble:   ", job.trouble(), kTextColumns);
+  if (job.has_time()) {
+    absl::StrAppend(&text, "\n", ProjectionText(job.time(), EndedBefore(job) > 0));
+  } else {
+    text += ClockNote(job.clock_kind());
+  }
   if (job.processes_size() > 0) {
     Table table({{"RANK", kRight},
                  {"PID", kRight},
@@ -164,16 +198,12 @@ std::string JobText(const v1::Job& job) {
 }
 
 std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
-  if (reply.seqpoints_size() == 0) {
-    return absl::StrCat("no SeqPoints yet: ", FormatCount(reply.iterations()),
-                        " iterations seen\n");
-  }
   Table table({{"LENGTH", kRight},
                {"STANDS FOR", kRight},
                {"SHARE", kRight},
                {"MEAN TIME", kRight},
                {"MEASURED", kRight},
-               {"CONFIGURATIONS"}});
+               {"BY CONFIGURATION"}});
   double weight = 0;
   for (const v1::SeqPoint& seqpoint : reply.seqpoints()) {
     weight += seqpoint.weight();
@@ -183,63 +213,79 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
                       config.measured(), "/", config.wanted());
     }
     table.AddRow(
-        {FormatLengths(seqpoint.lengths()), absl::StrFormat("%.1f", seqpoint.weight()),
+        {FormatLengths(seqpoint.lengths()), FormatCount(std::llround(seqpoint.weight())),
          FormatShare(seqpoint.share()),
          seqpoint.mean_duration_ns() > 0 ? FormatQuantity(seqpoint.mean_duration_ns(), "ns") : "-",
          absl::StrCat(seqpoint.measured(), "/", seqpoint.wanted()), configs});
   }
-  return absl::StrCat(table.ToString(), "\n", reply.seqpoints_size(), " SeqPoints stand for ",
-                      FormatCount(static_cast<int64_t>(weight + 0.5)), " iterations; ",
-                      FormatCount(reply.iterations()), " iterations of ",
-                      FormatCount(reply.unique_lengths()), " lengths seen so far\n",
+  return absl::StrCat(table.ToString(), "\n", FormatCount(reply.seqpoints_size()),
+                      " SeqPoints stand for ", FormatCount(std::llround(weight)),
+                      " iterations; so far ", FormatCount(reply.iterations()), " iterations of ",
+                      FormatCount(reply.unique_lengths()), " lengths\n",
                       reply.has_rule() ? RuleText(reply.rule()) : "", LossesLine(reply.losses()));
 }
 
-std::string ProjectionText(const v1::Projection& projection, const std::string& indent) {
+std::string ProjectionText(const v1::Projection& projection, bool ended_early) {
   Table table({{projection.metric().empty() ? "time" : projection.metric()},
                {"VALUE", kRight},
                {Confidence(projection.confidence()) + " INTERVAL"},
                {""}});
-  auto add = [&](const std::string& name, const v1::Estimate& estimate) {
+  auto add = [&](const std::string& name, int64_t iterations, const v1::Estimate& estimate) {
     FormattedEstimate text = FormatEstimate(estimate, projection.unit());
-    table.AddRow({name, text.value, text.interval, text.precision});
+    table.AddRow(
+        {iterations > 0 ? absl::StrCat(name, " (", FormatCount(iterations), " iterations)") : name,
+         text.value, text.interval, text.precision});
   };
   if (projection.has_total()) {
-    add(projection.iterations_total() > 0
-            ? absl::StrCat("whole run (", FormatCount(projection.iterations_total()),
-                           " iterations)")
-            : "whole run",
+    add(ended_early ? "whole run, had it gone on" : "whole run", projection.iterations_total(),
         projection.total());
   }
-  add(absl::StrCat("so far (", FormatCount(projection.iterations_so_far()), " iterations)"),
+  add(ended_early ? "until its end" : "so far", projection.iterations_so_far(),
       projection.so_far());
-  if (projection.remaining().value() > 0) add("remaining", projection.remaining());
-  add("per 1,000 iterations", projection.per_1000_iterations());
+  if (!ended_early && projection.remaining().value() > 0) {
+    add("remaining", 0, projection.remaining());
+  }
+  add("per 1,000 iterations", 0, projection.per_1000_iterations());
   std::string text = table.ToString();
   if (!projection.has_total()) {
     text +=
         "whole run: unknown; say how long it is with --iterations N or --lengths FILE "
         "--epochs E\n";
   }
-  if (!projection.basis().empty()) absl::StrAppend(&text, "basis: ", projection.basis(), "\n");
-  text += ClockNote(projection.clock_kind());
-  std::string indented;
-  for (size_t begin = 0; begin < text.size();) {
-    size_t end = text.find('\n', begin) + 1;
-    absl::StrAppend(&indented, indent, text.substr(begin, end - begin));
-    begin = end;
+  if (!projection.basis().empty()) text += Wrap("basis: ", projection.basis(), kTextColumns);
+  return text + ClockNote(projection.clock_kind());
+}
+
+std::string FigureNotes(const v1::Job& job) {
+  std::string text;
+  for (const std::string& note : {EndedBeforeText(job), job.rule().sentence()}) {
+    if (!note.empty()) text += Wrap("note: ", note, kTextColumns);
   }
-  return indented;
+  return text;
 }
 
-std::string ProjectText(const v1::ProjectReply& reply) {
-  return ProjectionText(reply.projection(), "") + LossesLine(reply.losses());
+std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job) {
+  return absl::StrCat(ProjectionText(reply.projection(), EndedBefore(job) > 0), FigureNotes(job),
+                      LossesLine(reply.losses()));
 }
 
-std::string CountersText(const v1::GetCountersReply& reply, int width) {
-  if (reply.counters_size() == 0) return "no counters were measured; `seqpoint doctor` says why\n";
-  bool whole = reply.counters(0).projection().has_total();
-  double confidence = reply.counters(0).projection().confidence();
+std::string NothingMeasured(const v1::GetCountersReply& reply) {
+  std::string why;
+  for (const v1::Counter& counter : reply.counters()) {
+    if (counter.has_per_iteration()) return "";
+    if (why.empty()) why = counter.sentence();
+  }
+  return absl::StrCat("no counter was measured", why.empty() ? "" : ": ", why);
+}
+
+std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, int width) {
+  bool whole = false;
+  double confidence = 0;
+  for (const v1::Counter& counter : reply.counters()) {
+    if (!counter.has_projection()) continue;
+    whole = counter.projection().has_total();
+    confidence = counter.projection().confidence();
+  }
   Table table({{"METRIC"},
                {whole ? "WHOLE RUN" : "SO FAR", kRight},
                {Confidence(confidence) + " INTERVAL"},
@@ -248,25 +294,30 @@ std::string CountersText(const v1::GetCountersReply& reply, int width) {
                {"MEASURED", kRight},
                {"NOTE"}});
   for (const v1::Counter& counter : reply.counters()) {
+    if (!counter.has_per_iteration()) {
+      table.AddRow(
+          {counter.metric(), "-", "-", "", "-", "-", "not measured: " + counter.sentence()});
+      continue;
+    }
     const v1::Projection& projection = counter.projection();
-    FormattedEstimate total = FormatEstimate(
-        projection.has_total() ? projection.total() : projection.so_far(), counter.unit());
-    std::string per_iteration = FormatQuantity(counter.per_iteration().value(), counter.unit());
-    table.AddRow({counter.metric(), counter.ratio() ? "-" : total.value,
-                  counter.ratio() ? FormatEstimate(counter.per_iteration(), counter.unit()).interval
-                                  : total.interval,
-                  counter.ratio() ? "" : total.precision, per_iteration,
-                  absl::StrCat(counter.measured_iterations()),
-                  counter.complete() ? "" : absl::StrCat("incomplete: ", counter.sentence())});
+    // A ratio has no total; its interval is that of the value per iteration.
+    FormattedEstimate shown =
+        counter.ratio()
+            ? FormatEstimate(counter.per_iteration(), counter.unit())
+            : FormatEstimate(projection.has_total() ? projection.total() : projection.so_far(),
+                             counter.unit());
+    table.AddRow({counter.metric(), counter.ratio() ? "-" : shown.value, shown.interval,
+                  shown.precision, FormatQuantity(counter.per_iteration().value(), counter.unit()),
+                  counter.ratio() ? "derived" : FormatCount(counter.measured_iterations()),
+                  counter.complete() ? "" : "incomplete: " + counter.sentence()});
   }
   return absl::StrCat(table.ToString(width), "\n", FormatCount(reply.measured_iterations()),
-                      " iterations measured\n", LossesLine(reply.losses()));
+                      " iterations measured\n", FigureNotes(job), LossesLine(reply.losses()));
 }
 
-std::string KernelsText(const v1::GetKernelsReply& reply, int width) {
-  if (reply.kernels_size() == 0) return "no iteration was traced yet\n";
+std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width) {
   bool so_far = reply.horizon_kind() == v1::Horizon::KIND_UNKNOWN;
-  Table table({{"SHARE", kRight},
+  Table table({{"OF KERNEL TIME", kRight},
                {so_far ? "TIME SO FAR" : "TIME, WHOLE RUN", kRight},
                {Confidence(reply.confidence()) + " INTERVAL"},
                {"LAUNCHES", kRight},
@@ -278,11 +329,11 @@ std::string KernelsText(const v1::GetKernelsReply& reply, int width) {
   }
   std::string more;
   if (reply.kernel_names() > reply.kernels_size()) {
-    more = absl::StrCat(reply.kernel_names() - reply.kernels_size(),
+    more = absl::StrCat(FormatCount(reply.kernel_names() - reply.kernels_size()),
                         " more kernels; --all shows them\n");
   }
   return absl::StrCat(table.ToString(width), more, "\n", FormatCount(reply.measured_iterations()),
-                      " iterations traced\n", LossesLine(reply.losses()));
+                      " iterations traced\n", FigureNotes(job), LossesLine(reply.losses()));
 }
 
 std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations) {
@@ -311,11 +362,11 @@ std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteratio
 }
 
 std::string DaemonText(const v1::GetDaemonReply& reply) {
-  std::string text =
-      absl::StrCat("seqpointd ", reply.version(), ", process ", reply.pid(), " on ", reply.host(),
-                   ", since ", FormatTime(reply.start_ns()),
-                   reply.private_daemon() ? ", private" : "", "\n", "store  ", reply.store_path(),
-                   ", ", FormatQuantity(reply.store_bytes(), "B"), ", ", reply.jobs(), " jobs\n");
+  std::string text = absl::StrCat(
+      "seqpointd ", reply.version(), ", process ", reply.pid(), " on ", reply.host(), ", since ",
+      FormatTime(reply.start_ns()), reply.private_daemon() ? ", private" : "", "\n", "store  ",
+      reply.store_path(), ", ", FormatQuantity(reply.store_bytes(), "B"), ", ",
+      FormatCount(reply.jobs()), reply.jobs() == 1 ? " job\n" : " jobs\n");
   if (!reply.trouble().empty()) absl::StrAppend(&text, "trouble: ", reply.trouble(), "\n");
   return text;
 }

@@ -5,8 +5,10 @@
 
 #include <google/protobuf/message.h>
 
+#include <map>
 #include <string>
 
+#include "absl/status/status.h"
 #include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::client {
@@ -14,16 +16,26 @@ namespace seqpoint::client {
 // The protobuf JSON of a reply, with the field names of the .proto file and with zeros.
 std::string ToJson(const google::protobuf::Message& message, bool one_line);
 
-// `width`: of the terminal; 0: unlimited.
+// An object of strings, where there is no reply that could be shown.
+std::string FieldsJson(const std::map<std::string, std::string>& fields);
+// {"error": {"code": "NOT_FOUND", "message": "no job ..."}}
+std::string ErrorJson(const absl::Status& status);
+
+// `width`: of the terminal; 0: unlimited. `job`: whose figures they are, for its notes; an empty
+// one has none.
 std::string JobsText(const v1::ListJobsReply& reply);
 std::string JobText(const v1::Job& job);  // everything about one
 std::string SeqPointsText(const v1::GetSeqPointsReply& reply);
 // Total, so far, remaining, per 1,000 iterations, basis. Without a horizon there is no total, and a
-// line that says how to get one.
-std::string ProjectionText(const v1::Projection& projection, const std::string& indent);
-std::string ProjectText(const v1::ProjectReply& reply);
-std::string CountersText(const v1::GetCountersReply& reply, int width);
-std::string KernelsText(const v1::GetKernelsReply& reply, int width);
+// line that says how to get one. `ended_early`: the run ended before its horizon.
+std::string ProjectionText(const v1::Projection& projection, bool ended_early);
+// What one must know of a job to read its figures, a line each.
+std::string FigureNotes(const v1::Job& job);
+std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job);
+// Why there is nothing to show; empty when there is something.
+std::string NothingMeasured(const v1::GetCountersReply& reply);
+std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, int width);
+std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width);
 std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations);
 std::string DaemonText(const v1::GetDaemonReply& reply);
 

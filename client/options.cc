@@ -1,0 +1,118 @@
+#include "client/options.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/format.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;
+
+// `check` changes its argument, and returns what is wrong with it.
+CLI::Validator Check(std::function<std::string(std::string&)> check) {
+  return CLI::Validator(std::move(check), /*validator_desc=*/"");
+}
+
+}  // namespace
+
+CLI::Validator WholeNumber(int64_t least, int64_t most) {
+  return Check([=](std::string& text) {
+    int64_t value = 0;
+    if (!absl::SimpleAtoi(text, &value) || value < least || value > most) {
+      return absl::StrCat(Quote(text), " is not a whole number from ", FormatCount(least), " to ",
+                          FormatCount(most));
+    }
+    text = absl::StrCat(value);
+    return std::string();
+  });
+}
+
+CLI::Validator Share() {
+  return Check([](std::string& text) {
+    std::string number = text;
+    double scale = 1;
+    if (absl::EndsWith(number, "%")) {
+      number.pop_back();
+      scale = 0.01;
+    }
+    double value = 0;
+    if (!absl::SimpleAtod(number, &value) || !(value * scale > 0 && value * scale < 1)) {
+      return absl::StrCat(Quote(text), " is not a share above 0 and below 1, such as 5% or 0.05");
+    }
+    text = absl::StrFormat("%.17g", value * scale);
+    return std::string();
+  });
+}
+
+CLI::Validator Name() {
+  return Check([](std::string& text) {
+    if (text.empty()) return std::string("it is empty");
+    if (text.size() <= kMaxNameBytes) return std::string();
+    return absl::StrCat(Quote(text), " is longer than ", kMaxNameBytes, " characters");
+  });
+}
+
+CLI::Option* AddChoice(CLI::App* app, const std::string& name, std::string* target,
+                       const std::vector<std::string>& words, const std::string& help) {
+  return app->add_option(name, *target, help)
+      ->check(Check([words](std::string& text) {
+        if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
+        return absl::StrCat(Quote(text), " is none of ", absl::StrJoin(words, ", "));
+      }))
+      ->type_name(absl::StrJoin(words, "|"));
+}
+
+std::vector<const CLI::App*> Commands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+const CLI::App* FindCommand(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : Commands(app)) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
+
+std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error) {
+  // The command that was reached, and what was left over.
+  const CLI::App* reached = &app;
+  while (!reached->get_subcommands().empty()) reached = reached->get_subcommands().back();
+  std::vector<std::string> extra = app.remaining(/*recurse=*/true);
+  for (const std::string& word : extra) {
+    if (absl::StartsWith(word, "-")) return absl::StrCat("there is no option ", Quote(word));
+  }
+  std::vector<const CLI::App*> commands = Commands(*reached);
+  bool lacks_command = !commands.empty() && reached->get_require_subcommand_min() > 0;
+  if (lacks_command) {
+    std::string names =
+        absl::StrJoin(commands, ", ", [](std::string* out, const CLI::App* command) {
+          absl::StrAppend(out, command->get_name());
+        });
+    if (!extra.empty()) {
+      return absl::StrCat("there is no command ", Quote(extra[0]), "; there are ", names);
+    }
+    if (typeid(error) == typeid(CLI::RequiredError) && reached == &app) {
+      return absl::StrCat("name a command: ", names);
+    }
+  }
+  if (!extra.empty()) return absl::StrCat(Quote(extra[0]), " is one argument too many");
+  std::string text = Printable(error.what());
+  std::string name = text.substr(0, text.find_first_of(": "));
+  if (typeid(error) == typeid(CLI::RequiredError)) {
+    return absl::StartsWith(text, "A subcommand") ? "name what to change"
+                                                  : absl::StrCat(name, " is missing");
+  }
+  if (typeid(error) == typeid(CLI::ArgumentMismatch)) {
+    return absl::StrCat(
+        name, absl::StrContains(text, "missing") ? " needs a value" : " may be given once only");
+  }
+  return text;
+}
+
+}  // namespace seqpoint::client

@@ -1,0 +1,31 @@
+// What options take, and what is said of those that are wrong: the option, the value, the way out.
+// Threading: pure functions.
+#ifndef CLIENT_OPTIONS_H_
+#define CLIENT_OPTIONS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace seqpoint::client {
+
+// For CLI::Option::transform: the value is checked, and given on in a form that CLI11 reads.
+CLI::Validator WholeNumber(int64_t least, int64_t most);
+CLI::Validator Share();  // "0.5%" or "0.005", above 0 and below 1
+// For CLI::Option::check.
+CLI::Validator Name();  // neither empty nor too long for a name
+
+// An option or a positional that takes one of `words`; help and completion show them.
+CLI::Option* AddChoice(CLI::App* app, const std::string& name, std::string* target,
+                       const std::vector<std::string>& words, const std::string& help);
+
+// The sentence for what `app` could not parse.
+std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error);
+
+std::vector<const CLI::App*> Commands(const CLI::App& app);
+const CLI::App* FindCommand(const CLI::App& app, const std::string& name);  // null: none
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_OPTIONS_H_
