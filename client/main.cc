@@ -289,7 +289,10 @@ class Cli {
                      "what measuring may cost, as a share of the run's time; default 1%")
         ->transform(Share())
         ->type_name("SHARE");
-    command->add_option("--metrics", run_.metric_sets, "metric sets to collect")
+    command
+        ->add_option("--metrics", run_.metric_sets,
+                     "metric sets to collect: utilisation (default), cache, or both, which then "
+                     "share the measurements")
         ->delimiter(',')
         ->check(Name())
         ->type_name("SET[,SET]");

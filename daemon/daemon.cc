@@ -593,11 +593,10 @@ absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobReque
        {std::pair("name", request.name()), std::pair("run_id", request.run_id())}) {
     if (const absl::Status status = CheckJobText(field, text); !status.ok()) return status;
   }
-  for (const std::string& set : request.metric_sets()) {
-    if (set == counters::kDefaultMetricSet) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("metric_sets: there is no set \"", set,
-                     "\"; there is: ", std::string(counters::kDefaultMetricSet)));
+  const std::vector<std::string> metric_sets(request.metric_sets().begin(),
+                                             request.metric_sets().end());
+  if (const auto sets = counters::CombineMetricSets(metric_sets); !sets.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("metric_sets: ", sets.status().message()));
   }
   absl::MutexLock lock(&mutex_);
   jobs::Job* job = nullptr;
@@ -618,6 +617,9 @@ absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobReque
                   .command = request.command(),
                   .state = v1::JOB_STATE_WAITING,
                   .start_ns = NowNs()});
+  }
+  if (!metric_sets.empty()) {
+    if (const absl::Status status = job->SetMetricSets(metric_sets); !status.ok()) return status;
   }
   if (request.has_horizon()) {
     if (const absl::Status status = job->SetHorizon(request.horizon()); !status.ok()) return status;

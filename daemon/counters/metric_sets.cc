@@ -1,5 +1,7 @@
 #include "daemon/counters/metric_sets.h"
 
+#include <set>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -60,6 +62,21 @@ absl::StatusOr<const MetricSet*> FindMetricSet(std::string_view name) {
   }
   return absl::NotFoundError(absl::StrCat("no metric set \"", std::string(name),
                                           "\"; there are: ", absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<MetricSet> CombineMetricSets(const std::vector<std::string>& names) {
+  MetricSet all;
+  std::set<std::string> taken;
+  for (const std::string& name : names) {
+    const absl::StatusOr<const MetricSet*> set = FindMetricSet(name);
+    if (!set.ok()) return set.status();
+    if (!taken.insert(name).second) continue;
+    absl::StrAppend(&all.name, all.name.empty() ? "" : ",", name);
+    absl::StrAppend(&all.sentence, all.sentence.empty() ? "" : "; ", (*set)->sentence);
+    all.configs.insert(all.configs.end(), (*set)->configs.begin(), (*set)->configs.end());
+    all.ratios.insert(all.ratios.end(), (*set)->ratios.begin(), (*set)->ratios.end());
+  }
+  return all;
 }
 
 }  // namespace seqpoint::counters

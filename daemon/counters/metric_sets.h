@@ -53,6 +53,10 @@ absl::StatusOr<const MetricSet*> FindMetricSet(std::string_view name);
 
 inline constexpr std::string_view kDefaultMetricSet = "utilisation";
 
+// What a job that wants all of these collects: their configurations one after the other, each
+// ratio once. Error: NotFound, as above.
+absl::StatusOr<MetricSet> CombineMetricSets(const std::vector<std::string>& names);
+
 }  // namespace seqpoint::counters
 
 #endif  // DAEMON_COUNTERS_METRIC_SETS_H_

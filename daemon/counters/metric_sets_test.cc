@@ -31,5 +31,15 @@ TEST(MetricSets, ConfigIdsAreUniqueAndRatiosHaveTheirParts) {
   }
 }
 
+TEST(MetricSets, SeveralTogetherKeepTheirConfigurations) {
+  const auto both = CombineMetricSets({"cache", "utilisation", "cache"});
+  ASSERT_TRUE(both.ok());
+  EXPECT_EQ(both->name, "cache,utilisation");
+  ASSERT_EQ(both->configs.size(), 2u);
+  EXPECT_EQ(both->configs[0].config_id, (*FindMetricSet("cache"))->configs[0].config_id);
+  const absl::Status status = CombineMetricSets({"cache", "everything"}).status();
+  EXPECT_NE(status.message().find("\"everything\""), std::string::npos);
+}
+
 }  // namespace
 }  // namespace seqpoint::counters

@@ -89,13 +89,38 @@ std::string HelloField(const ProcessRow& row, std::string_view key) {
 Job::Job(JobRow row, JobOptions options)
     : row_(std::move(row)),
       options_(options),
-      metric_set_(*counters::FindMetricSet(counters::kDefaultMetricSet)) {
-  for (const counters::OnePassConfig& config : metric_set_->configs) {
+      metric_set_(*counters::CombineMetricSets({std::string(counters::kDefaultMetricSet)})) {
+  StoreConfigs();
+}
+
+void Job::StoreConfigs() {
+  rows_.configs.clear();
+  for (const counters::OnePassConfig& config : metric_set_.configs) {
     ConfigRow config_row{
-        .job_id = row_.job_id, .config_id = config.config_id, .name = metric_set_->name};
+        .job_id = row_.job_id, .config_id = config.config_id, .name = ConfigName(config.config_id)};
     for (const counters::Metric& metric : config.metrics) config_row.metrics.push_back(metric.name);
     rows_.configs.push_back(std::move(config_row));
   }
+}
+
+absl::Status Job::SetMetricSets(const std::vector<std::string>& names) {
+  if (!refused_.empty()) return absl::DataLossError(refused_);
+  absl::StatusOr<counters::MetricSet> wanted = counters::CombineMetricSets(names);
+  if (!wanted.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("metric_sets: ", wanted.status().message()));
+  }
+  if (wanted->name == metric_set_.name) return absl::OkStatus();
+  // What is measured of one set says nothing about another's metrics.
+  if (!processes_.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "metric_sets: job \"", row_.name, "@", row_.run_id, "\" collects ", metric_set_.name,
+        " and cannot change to ", wanted->name, "; use another run id, or the same sets"));
+  }
+  metric_set_ = *std::move(wanted);
+  StoreConfigs();
+  plan_stale_ = state_dirty_ = true;
+  ++generation_;
+  return absl::OkStatus();
 }
 
 Job::~Job() = default;
@@ -643,7 +668,7 @@ void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
 int Job::KernelIndex(const std::string& name) {
   const auto [it, added] = kernel_index_.try_emplace(name, static_cast<int>(kernels_.size()));
   if (added) kernels_.push_back(name);
-  return it->second;
+  return std::min(it->second, kOtherKernels);
 }
 
 // Which traced work belongs to which iteration: a window opens and closes with the GPU idle, so
@@ -656,7 +681,8 @@ void Job::ResolveWindows(Process& process) {
     if (process.alive() && window.resolved_at > process.readings) return;
     process.windows.pop_front();
     process.open_traces.erase(window.number);
-    std::vector<double> time_ns(kernels_.size()), launches(kernels_.size());
+    std::vector<double> time_ns(std::min(kernels_.size(), kMaxValues));
+    std::vector<double> launches(time_ns.size());
     TraceSegmentRow segment{.job_id = row_.job_id,
                             .rank = process.row.rank,
                             .number = static_cast<int64_t>(window.number) - process.repeated,
@@ -771,7 +797,7 @@ void Job::RestoreTrace(int64_t process_id, std::string_view records) {
 PlanOptions Job::MakePlanOptions() const {
   PlanOptions plan{.budget = options_.measurement_budget};
   plan.sets.clear();
-  for (const counters::OnePassConfig& config : metric_set_->configs) {
+  for (const counters::OnePassConfig& config : metric_set_.configs) {
     plan.sets.push_back(config.config_id);
   }
   plan.sets.push_back(kKernelTimeSet);
@@ -866,7 +892,7 @@ void Job::BuildControl(Process& process) {
   control.measurement_cap =
       static_cast<uint32_t>(std::max<int64_t>(0, std::min(cap, affordable_total_) - others));
   if (rule_) control.rule = rule_->rule;
-  for (const counters::OnePassConfig& config : metric_set_->configs) {
+  for (const counters::OnePassConfig& config : metric_set_.configs) {
     if (control.config_count == abi::kMaxConfigs) break;
     abi::MetricConfig& to = control.config[control.config_count++];
     std::string names;

@@ -52,6 +52,9 @@ inline constexpr int32_t kJobStateVersion = 3;
 inline constexpr uint32_t kKernelTimeSet = abi::kConfigTrace;
 inline constexpr uint32_t kKernelLaunchSet = 0x10000 + abi::kConfigTrace;
 
+// Kernels that find no place of their own in these sets share the last one.
+inline constexpr int kOtherKernels = static_cast<int>(kMaxValues) - 1;
+
 struct JobOptions {
   int measurement_budget = 64;  // measured iterations over the whole run
   double overhead_budget_share = 0.01;
@@ -140,6 +143,8 @@ class Job {
   void TakeRows(WriteBatch& batch);
 
   absl::Status SetHorizon(const v1::Horizon& horizon);
+  // What is collected, before the first process. InvalidArgument, naming the sets there are.
+  absl::Status SetMetricSets(const std::vector<std::string>& names);
   absl::Status Control(const v1::ControlRequest& request);
 
   // Answers. `generation` grows with every change a watcher would see.
@@ -189,6 +194,7 @@ class Job {
   int64_t StoppedNs() const;  // all processes, by measurements
   int64_t AffordableMeasurements() const;
   void BuildControl(Process& process);
+  void StoreConfigs();
   // The projection of time and the SeqPoints in short. While the job lives they are made anew when
   // it has grown by a 256th: with many lengths they are expensive.
   struct Summary {
@@ -199,7 +205,7 @@ class Job {
   };
   const Summary& RecentSummary() const;
   abi::Level WantedLevel(const Process& process) const;
-  int KernelIndex(const std::string& name);
+  int KernelIndex(const std::string& name);  // in the kernel statistics
   v1::Losses SumLosses() const;
   int32_t MeasurementsOf(uint32_t set) const;
   v1::Rule DescribeRule() const;
@@ -230,11 +236,11 @@ class Job {
   std::string config_trouble_;  // a configuration that cannot be collected
   uint32_t rule_generation_ = 0;
   uint32_t control_generation_ = 0;
-  const counters::MetricSet* metric_set_;
+  counters::MetricSet metric_set_;  // several may be one here
   std::vector<PlanEntry> plan_;
-  std::string waits_;             // why measurements wait
-  int64_t affordable_total_ = 0;  // measurements, those that were started included
-  std::vector<std::string> kernels_;
+  std::string waits_;                 // why measurements wait
+  int64_t affordable_total_ = 0;      // measurements, those that were started included
+  std::vector<std::string> kernels_;  // in the order they were met
   absl::flat_hash_map<std::string, int> kernel_index_;
   v1::Horizon horizon_;
   bool horizon_applied_ = false;

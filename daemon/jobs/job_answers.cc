@@ -24,6 +24,10 @@ v1::Level ToProtoLevel(uint8_t level) {
   }
 }
 
+// Each projected kernel takes a millisecond or two.
+constexpr int kMostKernels = 256;
+constexpr int kSpareKernels = 16;
+
 void ToProto(const Estimate& from, v1::Estimate* to) {
   to->set_value(from.value);
   to->set_low(from.low);
@@ -245,18 +249,26 @@ absl::StatusOr<v1::ProjectReply> Job::Project(const v1::ProjectRequest& request)
     *reply.mutable_projection() = ToProto(engine.ProjectTime(request.confidence()), "time", "ns");
     return reply;
   }
+  // A metric may be in several configurations: any that was measured answers.
+  absl::Status missing;
   std::vector<std::string> known = {"time"};
-  for (const counters::OnePassConfig& config : metric_set_->configs) {
+  for (const counters::OnePassConfig& config : metric_set_.configs) {
     for (size_t i = 0; i < config.metrics.size(); ++i) {
-      known.push_back(config.metrics[i].name);
+      if (std::find(known.begin(), known.end(), config.metrics[i].name) == known.end()) {
+        known.push_back(config.metrics[i].name);
+      }
       if (config.metrics[i].name != metric) continue;
       absl::StatusOr<Projection> projection =
           engine.ProjectStatistic(config.config_id, static_cast<int>(i), request.confidence());
-      if (!projection.ok()) return projection.status();
+      if (!projection.ok()) {
+        missing = projection.status();
+        continue;
+      }
       *reply.mutable_projection() = ToProto(*projection, metric, config.metrics[i].unit);
       return reply;
     }
   }
+  if (!missing.ok()) return missing;
   return absl::InvalidArgumentError(
       absl::StrCat("metric: \"", metric,
                    "\" is not collected for this job; there are: ", absl::StrJoin(known, ", ")));
@@ -265,8 +277,10 @@ absl::StatusOr<v1::ProjectReply> Job::Project(const v1::ProjectRequest& request)
 std::string Job::ConfigName(uint32_t config_id) const {
   if (config_id == abi::kConfigNone) return "";
   if (config_id == abi::kConfigTrace) return "trace";
-  for (const counters::OnePassConfig& config : metric_set_->configs) {
-    if (config.config_id == config_id) return metric_set_->name;
+  for (const counters::MetricSet& set : counters::MetricSets()) {
+    for (const counters::OnePassConfig& config : set.configs) {
+      if (config.config_id == config_id) return set.name;
+    }
   }
   return absl::StrCat("configuration ", config_id);
 }
@@ -324,10 +338,10 @@ absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersReque
                request.metrics().end();
   };
   std::vector<std::string> known;
-  for (const counters::OnePassConfig& config : metric_set_->configs) {
+  for (const counters::OnePassConfig& config : metric_set_.configs) {
     for (const counters::Metric& metric : config.metrics) known.push_back(metric.name);
   }
-  for (const counters::Ratio& ratio : metric_set_->ratios) known.push_back(ratio.name);
+  for (const counters::Ratio& ratio : metric_set_.ratios) known.push_back(ratio.name);
   for (const std::string& metric : request.metrics()) {
     if (std::find(known.begin(), known.end(), metric) != known.end()) continue;
     return absl::InvalidArgumentError(
@@ -336,26 +350,32 @@ absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersReque
   }
   v1::GetCountersReply reply;
   std::map<std::string, Projection> projected;
+  const auto counter_of = [&](const counters::Metric& metric) -> v1::Counter& {
+    for (v1::Counter& counter : *reply.mutable_counters()) {
+      if (counter.metric() == metric.name) return counter;
+    }
+    v1::Counter& counter = *reply.add_counters();
+    counter.set_metric(metric.name);
+    counter.set_unit(metric.unit);
+    return counter;
+  };
   std::string missing;
-  for (const counters::OnePassConfig& config : metric_set_->configs) {
+  for (const counters::OnePassConfig& config : metric_set_.configs) {
     for (size_t i = 0; i < config.metrics.size(); ++i) {
       const counters::Metric& metric = config.metrics[i];
+      if (projected.contains(metric.name)) continue;  // by another configuration
       absl::StatusOr<Projection> projection =
           engine.ProjectStatistic(config.config_id, static_cast<int>(i), request.confidence());
       if (!projection.ok()) {
         missing = std::string(projection.status().message());
         if (!wanted(metric.name)) continue;
-        v1::Counter& counter = *reply.add_counters();
-        counter.set_metric(metric.name);
-        counter.set_unit(metric.unit);
-        counter.set_sentence(missing);
+        counter_of(metric).set_sentence(missing);
         continue;
       }
       projected[metric.name] = *projection;
       if (!wanted(metric.name)) continue;
-      v1::Counter& counter = *reply.add_counters();
-      counter.set_metric(metric.name);
-      counter.set_unit(metric.unit);
+      v1::Counter& counter = counter_of(metric);
+      counter.clear_sentence();
       *counter.mutable_projection() = ToProto(*projection, metric.name, metric.unit);
       jobs::ToProto(Estimate{projection->per_1000.value / 1000, projection->per_1000.low / 1000,
                              projection->per_1000.high / 1000},
@@ -364,7 +384,7 @@ absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersReque
       counter.set_complete(true);
     }
   }
-  for (const counters::Ratio& ratio : metric_set_->ratios) {
+  for (const counters::Ratio& ratio : metric_set_.ratios) {
     if (!wanted(ratio.name)) continue;
     const auto numerator = projected.find(ratio.numerator);
     const auto denominator = projected.find(ratio.denominator);
@@ -401,26 +421,42 @@ absl::StatusOr<v1::GetKernelsReply> Job::GetKernels(const v1::GetKernelsRequest&
   if (!found.ok()) return found.status();
   const RunEngine& engine = **found;
   v1::GetKernelsReply reply;
+  // The longest ones of what was measured, some more than are wanted as their order may be another;
+  // the others as one.
+  const std::vector<double> measured = engine.MeasuredSums(kKernelTimeSet);
+  std::vector<int> order, rest;
+  for (size_t i = 0; i < measured.size(); ++i) {
+    const bool named = kernels_.size() <= kMaxValues || static_cast<int>(i) != kOtherKernels;
+    (named ? order : rest).push_back(static_cast<int>(i));
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return measured[a] > measured[b]; });
+  const bool all = request.limit() <= 0 || request.limit() > kMostKernels;
+  const size_t wanted = all ? kMostKernels : static_cast<size_t>(request.limit());
+  const size_t leading = std::min(order.size(), wanted + (all ? 0 : kSpareKernels));
+  rest.insert(rest.end(), order.begin() + static_cast<ptrdiff_t>(leading), order.end());
   double total_ns = 0;
   std::vector<v1::Kernel> kernels;
-  for (size_t i = 0; i < kernels_.size(); ++i) {
-    const int index = static_cast<int>(i);
+  const auto project = [&](absl::Span<const int> indices, const std::string& name) -> absl::Status {
     const absl::StatusOr<Projection> time =
-        engine.ProjectStatistic(kKernelTimeSet, index, request.confidence());
+        engine.ProjectStatistics(kKernelTimeSet, indices, request.confidence());
     const absl::StatusOr<Projection> launches =
-        engine.ProjectStatistic(kKernelLaunchSet, index, request.confidence());
-    // A kernel that only refused measurements had.
-    if (absl::IsOutOfRange(time.status()) || absl::IsOutOfRange(launches.status())) continue;
+        engine.ProjectStatistics(kKernelLaunchSet, indices, request.confidence());
     if (!time.ok()) return time.status();
     if (!launches.ok()) return launches.status();
-    v1::Kernel kernel;
-    kernel.set_name(kernels_[i]);
+    v1::Kernel& kernel = kernels.emplace_back();
+    kernel.set_name(name);
     const Estimate& duration = time->total ? *time->total : time->so_far;
     jobs::ToProto(duration, kernel.mutable_duration_ns());
     kernel.set_launches(launches->total ? launches->total->value : launches->so_far.value);
     total_ns += duration.value;
     reply.set_horizon_kind(time->total ? horizon_.kind() : v1::Horizon::KIND_UNKNOWN);
-    kernels.push_back(std::move(kernel));
+    return absl::OkStatus();
+  };
+  for (size_t i = 0; i < leading; ++i) {
+    const absl::Status status = project({&order[i], 1}, kernels_[order[i]]);
+    // A kernel that only refused measurements had.
+    if (!status.ok() && !absl::IsOutOfRange(status)) return status;
   }
   if (kernels.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -429,13 +465,17 @@ absl::StatusOr<v1::GetKernelsReply> Job::GetKernels(const v1::GetKernelsRequest&
   std::sort(kernels.begin(), kernels.end(), [](const v1::Kernel& a, const v1::Kernel& b) {
     return a.duration_ns().value() > b.duration_ns().value();
   });
-  const int limit = request.limit() > 0 ? request.limit() : static_cast<int>(kernels.size());
+  if (!rest.empty()) {
+    const absl::Status status = project(rest, "(others)");
+    if (!status.ok() && !absl::IsOutOfRange(status)) return status;
+  }
   for (v1::Kernel& kernel : kernels) {
-    if (reply.kernels_size() == limit) break;
+    if (!all && reply.kernels_size() == request.limit()) break;
     kernel.set_share(total_ns > 0 ? kernel.duration_ns().value() / total_ns : 0);
     *reply.add_kernels() = std::move(kernel);
   }
-  reply.set_kernel_names(static_cast<int32_t>(kernels.size()));
+  reply.set_kernel_names(
+      static_cast<int32_t>(kernels_.size() > kMaxValues ? kernels_.size() : measured.size()));
   reply.set_measured_iterations(MeasurementsOf(kKernelTimeSet));
   reply.set_confidence(request.confidence());
   *reply.mutable_losses() = SumLosses();

@@ -15,6 +15,7 @@ namespace seqpoint::jobs {
 namespace {
 
 constexpr int64_t kScaleRetryIterations = 50;
+constexpr int64_t kMostIterations = int64_t{1} << 50;  // what an engine can count
 
 using Lengths = std::array<int64_t, 2>;
 
@@ -44,14 +45,16 @@ std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, uint32_t
   for (size_t i = 0; i + micro_steps <= batches.size(); i += micro_steps, ++drawn) {
     Lengths sum = {0, 0};
     for (size_t j = i; j < i + micro_steps; ++j) {
-      sum[0] += batches[j][0];
-      sum[1] += batches[j][1];
+      for (int d = 0; d < 2; ++d) sum[d] = std::min(sum[d] + batches[j][d], kMaxLength + 1);
     }
     ++sums[sum];
   }
   const int64_t wanted = total / micro_steps;
-  for (auto& [sum, count] : sums)
-    count = std::max<int64_t>(1, count * wanted / std::max<int64_t>(drawn, 1));
+  const double times =
+      static_cast<double>(wanted) / static_cast<double>(std::max<int64_t>(drawn, 1));
+  for (auto& [sum, count] : sums) {
+    count = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(count) * times));
+  }
   return sums;
 }
 
@@ -59,6 +62,51 @@ Histogram1 Marginal(const std::map<Lengths, int64_t>& lengths, int dimension) {
   Histogram1 histogram;
   for (const auto& [pair, count] : lengths) histogram[pair[dimension]] += count;
   return histogram;
+}
+
+absl::Status CheckHorizon(const v1::Horizon& horizon) {
+  constexpr int kMostLengths = 1 << 18;  // what an engine can tell apart
+  if (horizon.histogram_size() > kMostLengths) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "horizon.histogram: ", horizon.histogram_size(), " different lengths, more than ",
+        kMostLengths, "; pad them to a multiple (--pad-to), or give the number of iterations"));
+  }
+  const int64_t epochs = std::max<int64_t>(horizon.epochs(), 1);
+  int64_t batches = 0;
+  for (const v1::LengthCount& entry : horizon.histogram()) {
+    if (entry.lengths_size() < 1 || entry.lengths_size() > 2 || entry.count() < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("horizon.histogram: an entry needs one or two lengths and a count, not ",
+                       entry.lengths_size(), " and ", entry.count()));
+    }
+    for (const int64_t length : entry.lengths()) {
+      if (length < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("horizon.histogram: length ", length, " is negative"));
+      }
+      if (length > kMaxLength) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("horizon.histogram: length ", length, " is more than ", kMaxLength,
+                         "; give lengths in tokens, frames or pixels"));
+      }
+    }
+    if (entry.count() > kMostIterations / epochs - batches) {
+      return absl::InvalidArgumentError(absl::StrCat("horizon: the counts and ", epochs,
+                                                     " epochs make more than ", kMostIterations,
+                                                     " iterations; check the counts"));
+    }
+    batches += entry.count();
+  }
+  if (horizon.iterations() < 0 || horizon.epochs() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("horizon: iterations ", horizon.iterations(),
+                                                   " and epochs ", horizon.epochs(),
+                                                   " must not be negative"));
+  }
+  if (horizon.iterations() > kMostIterations) {
+    return absl::InvalidArgumentError(absl::StrCat("horizon: ", horizon.iterations(),
+                                                   " iterations, more than ", kMostIterations));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -81,31 +129,8 @@ int64_t Job::RunIterations(const v1::Horizon& horizon) const {
 }
 
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
-  constexpr int kMostLengths = 1 << 18;  // what an engine can tell apart
   if (!refused_.empty()) return absl::DataLossError(refused_);
-  if (horizon.histogram_size() > kMostLengths) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "horizon.histogram: ", horizon.histogram_size(), " different lengths, more than ",
-        kMostLengths, "; pad them to a multiple (--pad-to), or give the number of iterations"));
-  }
-  for (const v1::LengthCount& entry : horizon.histogram()) {
-    if (entry.lengths_size() < 1 || entry.lengths_size() > 2 || entry.count() < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("horizon.histogram: an entry needs one or two lengths and a count, not ",
-                       entry.lengths_size(), " and ", entry.count()));
-    }
-    for (const int64_t length : entry.lengths()) {
-      if (length < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("horizon.histogram: length ", length, " is negative"));
-      }
-    }
-  }
-  if (horizon.iterations() < 0 || horizon.epochs() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("horizon: iterations ", horizon.iterations(),
-                                                   " and epochs ", horizon.epochs(),
-                                                   " must not be negative"));
-  }
+  if (const absl::Status status = CheckHorizon(horizon); !status.ok()) return status;
   horizon_ = horizon;
   horizon_dirty_ = true;
   horizon_applied_ = false;
@@ -208,12 +233,19 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon, const Len
   std::map<Key, int64_t> counts;
   for (const auto& [lengths, count] :
        IterationLengths(horizon, sums ? rule_->rule.micro_steps : 1)) {
-    const auto value = [&, &lengths = lengths](int dimension) -> int64_t {
-      if (dimension >= dimensions) return 0;
-      const int column = !two ? 0 : (map.swapped ? 1 - dimension : dimension);
-      return lengths[column] * map.factor[dimension];
-    };
-    counts[{value(0), value(1)}] += count;
+    int64_t value[2] = {0, 0};
+    for (int i = 0; i < dimensions; ++i) {
+      const int64_t length = lengths[!two ? 0 : (map.swapped ? 1 - i : i)];
+      const std::optional<int64_t> scaled = ScaledLength(length, map.factor[i]);
+      if (!scaled) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("the given length ", length, " is ", map.factor[i],
+                         " times as much in the length feature that was learned, more than ",
+                         kMaxLength, "; check the longest lengths"));
+      }
+      value[i] = *scaled;
+    }
+    counts[{value[0], value[1]}] += count;
   }
   std::vector<KeyCount> histogram;
   for (const auto& [key, count] : counts) histogram.push_back({key, count});
@@ -226,6 +258,7 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon, const Len
 absl::StatusOr<const RunEngine*> Job::EngineFor(const v1::Horizon* horizon,
                                                 std::optional<RunEngine>& other) const {
   if (horizon == nullptr) return &engine_;
+  if (const absl::Status status = CheckHorizon(*horizon); !status.ok()) return status;
   absl::StatusOr<RunEngine> copy = engine_.Copy();
   if (!copy.ok()) return copy.status();
   absl::StatusOr<Horizon> wanted = EngineHorizon(*horizon, FindFactors(*horizon));

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
 #include "daemon/jobs/state_codec.h"
@@ -140,6 +141,9 @@ JobState Job::SaveState() const {
     }
   }
   for (const std::string& kernel : kernels_) state.add_kernels(kernel);
+  for (const absl::string_view set : absl::StrSplit(metric_set_.name, ',')) {
+    state.add_metric_sets(std::string(set));
+  }
   state.set_overhead_budget_share(options_.overhead_budget_share);
   state.set_paused(paused_);
   state.set_released(released_);
@@ -242,6 +246,12 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     const absl::Status status =
         closed ? engine_.RestoreClosed(row.bytes) : engine_.Restore(row.bytes);
     if (!status.ok()) return refuse(row.part, std::string(status.message()));
+  }
+  if (state.metric_sets_size() > 0) {
+    auto metric_set =
+        counters::CombineMetricSets({state.metric_sets().begin(), state.metric_sets().end()});
+    if (!metric_set.ok()) return refuse(kJobPart, std::string(metric_set.status().message()));
+    metric_set_ = *std::move(metric_set);
   }
   closed_stored_ = engine_.closed();
   rule_ = DecodeRule(state.rule());

@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "injection/abi/matcher.h"
@@ -102,6 +103,7 @@ class FakeProcess {
 
   uint32_t stop_ns = 0;     // what one measurement costs
   size_t late_results = 0;  // iterations that a result takes
+  int kernel_names = 0;     // different ones that a trace shows; 0: one
   std::vector<Truth> truth;
   std::vector<uint64_t> measured_iterations;
 
@@ -225,12 +227,14 @@ class FakeProcess {
     measured_iterations.push_back(result.index);
     const uint64_t end_ns = static_cast<uint64_t>(result.end_ns);
     if (result.config_id == abi::kConfigTrace) {
-      abi::DataRecord record = {};
-      record.kernel = {.type = static_cast<uint16_t>(abi::DataType::kKernel),
-                       .name_id = names_["lstm_forward"],
-                       .start_ns = end_ns - 1000,
-                       .end_ns = end_ns - 900};
-      job_->OnData(id_, {&record, 1});
+      for (int k = 0; k < std::max(kernel_names, 1); ++k) {
+        abi::DataRecord record = {};
+        record.kernel = {.type = static_cast<uint16_t>(abi::DataType::kKernel),
+                         .name_id = NameId(kernel_names == 0 ? "lstm_forward" : absl::StrCat(k)),
+                         .start_ns = end_ns - 1000,
+                         .end_ns = end_ns - 900};
+        job_->OnData(id_, {&record, 1});
+      }
       Send(abi::EventType::kWindow,
            abi::WindowEvent{.begin_ns = end_ns - 2000,
                             .end_ns = end_ns,
@@ -555,6 +559,90 @@ TEST(Job, BadRequestsNameTheValueAndWhatThereIs) {
   const absl::Status status = job.SetHorizon(horizon);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("-3"), std::string::npos);
+}
+
+TEST(Job, LengthsAndCountsThatOverflowAreRefused) {
+  Job job(Row(), {});
+  FakeProcess process(4);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 200; ++i) process.Iterate();
+  const auto ask = [&](int64_t length, int64_t count, int64_t epochs) {
+    v1::ProjectRequest request = AskTime();
+    request.mutable_horizon()->set_kind(v1::Horizon::KIND_HISTOGRAM);
+    request.mutable_horizon()->set_epochs(epochs);
+    for (const int64_t value : {int64_t{20}, length}) {
+      v1::LengthCount& entry = *request.mutable_horizon()->add_histogram();
+      entry.add_lengths(value);
+      entry.set_count(count);
+    }
+    const absl::Status asked = job.Project(request).status();
+    EXPECT_EQ(job.SetHorizon(request.horizon()).ok(),
+              asked.code() != absl::StatusCode::kInvalidArgument);
+    return std::string(asked.message());
+  };
+  EXPECT_THAT(ask(INT64_MAX, 1, 1), testing::HasSubstr("9223372036854775807 is more than"));
+  EXPECT_THAT(ask(30, INT64_MAX, 1), testing::HasSubstr("check the counts"));
+  EXPECT_THAT(ask(30, 1 << 20, INT64_MAX), testing::HasSubstr("check the counts"));
+  // A length that is none in the feature's units: bytes of a copy, 128 of each.
+  EXPECT_NE(ask(kMaxLength, 1, 1), "");
+}
+
+TEST(Job, MoreKernelsThanFitAreOneEntryAndNoTimeIsLost) {
+  for (const bool restart : {false, true}) {
+    auto job = std::make_unique<Job>(Row(), JobOptions{.measurement_budget = 2});
+    FakeProcess process(2);
+    process.kernel_names = 5000;
+    job->AddProcess(Process());
+    process.Connect(*job, 7);
+    FakeStore store;
+    for (int i = 0; i < 100; ++i) process.Iterate();
+    if (restart) {
+      store.Take(*job);
+      job = store.Restart();
+    }
+    const auto kernels = job->GetKernels({});
+    ASSERT_TRUE(kernels.ok()) << kernels.status();
+    EXPECT_EQ(kernels->kernels_size(), 256 + 1);
+    EXPECT_EQ(kernels->kernel_names(), 5000);
+    const v1::Kernel& others = kernels->kernels(256);
+    EXPECT_EQ(others.name(), "(others)");
+    // Every kernel takes the same.
+    EXPECT_NEAR(others.share(), (5000.0 - 256) / 5000, 1e-6);
+    v1::GetKernelsRequest few;
+    few.set_limit(3);
+    const auto three = job->GetKernels(few);
+    ASSERT_TRUE(three.ok()) << three.status();
+    ASSERT_EQ(three->kernels_size(), 3);
+    EXPECT_NEAR(three->kernels(0).share(), 1.0 / 5000, 1e-6);
+  }
+}
+
+TEST(Job, MetricSetsAreChosenBeforeTheFirstProcess) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  EXPECT_THAT(std::string(job->SetMetricSets({"everything"}).message()),
+              testing::HasSubstr("\"everything\"; there are: utilisation, cache"));
+  ASSERT_TRUE(job->SetMetricSets({"cache", "utilisation"}).ok());
+  FakeProcess process(2);
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  EXPECT_EQ(job->SetMetricSets({"cache"}).code(), absl::StatusCode::kFailedPrecondition);
+  FakeStore store;
+  for (int i = 0; i < 600; ++i) {
+    process.Iterate();
+    store.Take(*job);
+  }
+  job = store.Restart();
+  EXPECT_TRUE(job->SetMetricSets({"cache", "utilisation"}).ok());
+  const auto counters = job->GetCounters({});
+  ASSERT_TRUE(counters.ok());
+  std::map<std::string, bool> complete;
+  for (const v1::Counter& counter : counters->counters()) {
+    EXPECT_TRUE(complete.emplace(counter.metric(), counter.complete()).second) << counter.metric();
+  }
+  EXPECT_TRUE(complete["lts__t_bytes.sum"]);
+  EXPECT_TRUE(complete["sm__inst_executed.sum"]);
+  EXPECT_TRUE(complete["L2 traffic"]);
 }
 
 TEST(Job, HostilePayloadsAreRejectedAndCounted) {

@@ -22,7 +22,8 @@ double Distance(const Histogram1& observed, int64_t factor, const Histogram1& ex
   double observed_sum = 0, expected_sum = 0, largest = 0;
   auto it = observed.begin();
   for (const auto& [length, count] : expected) {
-    for (; it != observed.end() && it->first <= length * factor; ++it) {
+    const int64_t scaled = ScaledLength(length, factor).value_or(kMaxLength);
+    for (; it != observed.end() && it->first <= scaled; ++it) {
       observed_sum += static_cast<double>(it->second);
     }
     expected_sum += static_cast<double>(count);
@@ -33,6 +34,12 @@ double Distance(const Histogram1& observed, int64_t factor, const Histogram1& ex
 }
 
 }  // namespace
+
+std::optional<int64_t> ScaledLength(int64_t length, int64_t factor) {
+  if (length < 0 || factor < 0) return std::nullopt;
+  if (factor > 0 && length > kMaxLength / factor) return std::nullopt;
+  return length * factor;
+}
 
 std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected,
                                      double min_match) {
@@ -52,6 +59,7 @@ std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram
   }
   std::optional<LengthScale> best;
   for (const int64_t factor : factors) {
+    if (!ScaledLength(expected.rbegin()->first, factor)) continue;
     int64_t matched = 0;
     for (const auto& [value, count] : observed) {
       if (value % factor == 0 && expected.contains(value / factor)) matched += count;
@@ -85,6 +93,7 @@ std::optional<LengthScale> FindScaleOfSums(const Histogram1& observed, const His
   for (int64_t divisor = 1; divisor <= unit / divisor && divisor < kMostTried; ++divisor) {
     if (unit % divisor != 0) continue;
     for (const int64_t factor : {divisor, unit / divisor}) {
+      if (!ScaledLength(expected.rbegin()->first, factor)) continue;
       const double off = std::abs(ratio / static_cast<double>(factor) - 1);
       if (off > kMostOff || (best && off >= best->distance)) continue;
       best = LengthScale{.factor = factor, .match = 1, .distance = off};
@@ -95,7 +104,8 @@ std::optional<LengthScale> FindScaleOfSums(const Histogram1& observed, const His
 
 int64_t NaturalUnit(const Histogram1& observed) {
   int64_t unit = 0;
-  for (const auto& [value, count] : observed) unit = std::gcd(unit, value);
+  // A damaged feature may have any value; of the smallest number there is no divisor.
+  for (const auto& [value, count] : observed) unit = std::gcd(unit, std::max<int64_t>(value, 0));
   return std::max<int64_t>(unit, 1);
 }
 

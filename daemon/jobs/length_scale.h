@@ -15,6 +15,9 @@
 
 namespace seqpoint::jobs {
 
+// Beyond it, a length is not told apart from its neighbours: figures are doubles.
+inline constexpr int64_t kMaxLength = int64_t{1} << 53;
+
 // value -> how often
 using Histogram1 = std::map<int64_t, int64_t>;
 
@@ -24,10 +27,13 @@ struct LengthScale {
   double distance = 0;  // between the two distributions of lengths (Kolmogorov-Smirnov), in [0, 1]
 };
 
+// factor * length, neither negative; nothing beyond kMaxLength.
+std::optional<int64_t> ScaledLength(int64_t length, int64_t factor);
+
 // The integer factor that maps the observed feature values onto the expected lengths, if at least
 // `min_match` of the observed iterations fall on expected lengths. Among several, the largest;
 // while only a few different values were seen, the one whose distribution is nearest to the
-// expected one.
+// expected one. A factor that makes a length exceed kMaxLength is none.
 std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected,
                                      double min_match = 0.98);
 

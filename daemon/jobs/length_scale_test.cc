@@ -93,5 +93,22 @@ TEST(NaturalUnit, IsTheGreatestCommonDivisor) {
   EXPECT_EQ(NaturalUnit({{0, 3}}), 1);
 }
 
+TEST(FindScale, NoFactorMakesALengthOverflow) {
+  constexpr int64_t kHuge = int64_t{1} << 52;
+  EXPECT_EQ(ScaledLength(kHuge, 2), kMaxLength);
+  EXPECT_FALSE(ScaledLength(kHuge, 3).has_value());
+  EXPECT_FALSE(ScaledLength(-1, 3).has_value());
+  EXPECT_EQ(ScaledLength(kHuge, 0), 0);
+  // 512 maps all lengths but the longest, which then is none.
+  Histogram1 expected = {{10, 50}, {11, 50}}, observed = {{5120, 60}, {5632, 60}};
+  ASSERT_TRUE(FindScale(observed, expected).has_value());
+  expected[kHuge] = 1;
+  EXPECT_FALSE(FindScale(observed, expected).has_value());
+}
+
+TEST(NaturalUnit, ValuesThatNoLengthHasAreLeftOut) {
+  EXPECT_EQ(NaturalUnit({{INT64_MIN, 1}, {-7, 3}, {0, 1}, {12, 1}, {18, 1}}), 6);
+}
+
 }  // namespace
 }  // namespace seqpoint::jobs

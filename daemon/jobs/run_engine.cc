@@ -85,11 +85,26 @@ Projection RunEngine::ProjectTime(double confidence) const {
 
 absl::StatusOr<Projection> RunEngine::ProjectStatistic(uint32_t set, int index,
                                                        double confidence) const {
-  absl::StatusOr<Projection> sum = current_.ProjectStatistic(set, index, confidence);
+  return ProjectStatistics(set, {&index, 1}, confidence);
+}
+
+std::vector<double> RunEngine::MeasuredSums(uint32_t set) const {
+  std::vector<double> sums = current_.MeasuredSums(set);
+  for (const OnlineEngine& engine : closed_) {
+    const std::vector<double> part = engine.MeasuredSums(set);
+    sums.resize(std::max(sums.size(), part.size()));
+    for (size_t i = 0; i < part.size(); ++i) sums[i] += part[i];
+  }
+  return sums;
+}
+
+absl::StatusOr<Projection> RunEngine::ProjectStatistics(uint32_t set, absl::Span<const int> indices,
+                                                        double confidence) const {
+  absl::StatusOr<Projection> sum = current_.ProjectStatistics(set, indices, confidence);
   for (const OnlineEngine& engine : closed_) {
     if (!sum.ok()) break;
     if (engine.Totals().iterations == 0) continue;
-    const absl::StatusOr<Projection> part = engine.ProjectStatistic(set, index, confidence);
+    const absl::StatusOr<Projection> part = engine.ProjectStatistics(set, indices, confidence);
     // Measured then, and there was none of it.
     if (absl::IsOutOfRange(part.status())) continue;
     if (!part.ok()) {

@@ -37,6 +37,9 @@ class RunEngine {
   Projection ProjectTime(double confidence) const;
   // FailedPrecondition also when a closed engine has no measurement of it.
   absl::StatusOr<Projection> ProjectStatistic(uint32_t set, int index, double confidence) const;
+  absl::StatusOr<Projection> ProjectStatistics(uint32_t set, absl::Span<const int> indices,
+                                               double confidence) const;
+  std::vector<double> MeasuredSums(uint32_t set) const;
 
   absl::StatusOr<RunEngine> Copy() const;
 

@@ -9,6 +9,7 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "daemon/seqpoint/cells.h"
 #include "daemon/seqpoint/engine_state.h"
 
@@ -771,7 +772,7 @@ OnlineEngine::State::Extra OnlineEngine::State::ExtraShares() const {
 // occurrences, which are never measured, nothing can. What is proportional to time over the lengths
 // is likelier to do each of them.
 std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels(
-    absl::Span<const Measurement> measurements, int index) const {
+    absl::Span<const Measurement> measurements, absl::Span<const double> values) const {
   const Quadratic& curve = Current().model.curve;
   std::vector<Level> levels;
   double mean = 0, square = 0, error = 0;
@@ -788,7 +789,7 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   std::vector<CurvePoint> points[2];
   for (size_t i = 0; i < measurements.size(); ++i) {
     const Measurement& m = measurements[i];
-    const double value = static_cast<size_t>(index) < m.values.size() ? m.values[index] : 0.0;
+    const double value = values[i];
     const double level = mean + reliable * (levels[i].value - mean);
     const double expected = curve(m.key);
     points[0].push_back({curve.scale(m.key), expected, value, 1});
@@ -954,8 +955,25 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
   return p;
 }
 
+std::vector<double> OnlineEngine::MeasuredSums(uint32_t set) const {
+  std::vector<double> sums;
+  const auto found = state_->sets.find(set);
+  if (found == state_->sets.end()) return sums;
+  for (const Measurement& m : found->second) {
+    sums.resize(std::max(sums.size(), m.values.size()));
+    for (size_t i = 0; i < m.values.size(); ++i) sums[i] += m.values[i];
+  }
+  return sums;
+}
+
 absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int index,
                                                           double confidence) const {
+  return ProjectStatistics(set, {&index, 1}, confidence);
+}
+
+absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
+                                                           absl::Span<const int> indices,
+                                                           double confidence) const {
   const State& s = *state_;
   const auto found = s.sets.find(set);
   if (found == s.sets.end()) {
@@ -963,15 +981,25 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int inde
         absl::StrCat("nothing was measured with set ", set, " yet; let the run go on"));
   }
   size_t size = 0;
-  for (const Measurement& m : found->second) size = std::max(size, m.values.size());
-  if (index < 0 || static_cast<size_t>(index) >= size) {
-    return absl::OutOfRangeError(
-        absl::StrCat("set ", set, " has statistics 0 to ", size, " (exclusive), not ", index));
+  bool known = false;
+  std::vector<double> values;
+  for (const Measurement& m : found->second) {
+    size = std::max(size, m.values.size());
+    double& value = values.emplace_back(0);
+    for (const int index : indices) {
+      if (index < 0 || static_cast<size_t>(index) >= m.values.size()) continue;
+      value += m.values[index];
+      known = true;
+    }
+  }
+  if (!known) {
+    return absl::OutOfRangeError(absl::StrCat("set ", set, " has statistics 0 to ", size,
+                                              " (exclusive), not ", absl::StrJoin(indices, ", ")));
   }
   const State::Fit& fit = s.Current();
   const State::Outlook& outlook = fit.outlook;
   const State::Extra extra = s.ExtraShares();
-  const std::vector<State::Statistic> models = s.StatisticModels(found->second, index);
+  const std::vector<State::Statistic> models = s.StatisticModels(found->second, values);
   const State::Statistic& likeliest =
       *std::max_element(models.begin(), models.end(),
                         [](const auto& a, const auto& b) { return a.probability < b.probability; });

@@ -145,6 +145,9 @@ struct EngineTotals {
   uint64_t measurements_refused = 0;  // on a first occurrence, or damaged
 };
 
+// Most statistics of one set.
+inline constexpr size_t kMaxValues = 4096;
+
 class OnlineEngine {
  public:
   OnlineEngine();
@@ -182,6 +185,11 @@ class OnlineEngine {
   // Sum of statistic `index` of `set` over the training iterations. FailedPrecondition while
   // nothing was measured for the set; OutOfRange for an index no measurement had.
   absl::StatusOr<Projection> ProjectStatistic(uint32_t set, int index, double confidence) const;
+  // The same of the sum of several; an index that no measurement had adds nothing.
+  absl::StatusOr<Projection> ProjectStatistics(uint32_t set, absl::Span<const int> indices,
+                                               double confidence) const;
+  // Of each statistic of the set, the sum over its measurements: which ones are worth projecting.
+  std::vector<double> MeasuredSums(uint32_t set) const;
 
   // How well the key explains time, on a bounded random sample of what was seen.
   KeyFit Explained() const;

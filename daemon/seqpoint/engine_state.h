@@ -21,7 +21,6 @@ inline constexpr size_t kMaxKeys = 1 << 18;
 inline constexpr size_t kMaxSets = 256;
 inline constexpr size_t kMaxMeasurementsPerSet = 4096;
 inline constexpr size_t kMaxSpent = 1 << 20;
-inline constexpr size_t kMaxValues = 4096;
 inline constexpr int64_t kMaxTimeNs = int64_t{1} << 56;  // about two years
 // A statistic, or anything derived from it, whose square is still a number.
 inline constexpr double kMaxMagnitude = 1e100;
@@ -162,8 +161,9 @@ struct OnlineEngine::State {
     Normal slow, firsts;
   };
   Extra ExtraShares() const;
+  // `values`: of the statistic, one for each measurement.
   std::vector<Statistic> StatisticModels(absl::Span<const Measurement> measurements,
-                                         int index) const;
+                                         absl::Span<const double> values) const;
   double SamplingVariance(double remaining, double variance) const;
   std::string Basis(const Fit& fit) const;
   double OrderOf(const PlanBasis& basis, const Key& key) const;
