@@ -824,7 +824,15 @@ absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& reque
   absl::MutexLock lock(&mutex_);
   const auto job = FindJob(request.job());
   if (!job.ok()) return job.status();
-  if (const absl::Status status = (*job)->Control(request); !status.ok()) return status;
+  if (request.action() == v1::ControlRequest::ACTION_END_WAITING) {
+    if ((*job)->live()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job \"", request.job(), "\" has live processes; it ends when they do"));
+    }
+    (*job)->EndUnused(NowNs());
+  } else if (const absl::Status status = (*job)->Control(request); !status.ok()) {
+    return status;
+  }
   v1::ControlReply reply;
   *reply.mutable_job() = (*job)->Describe(true);
   return reply;

@@ -609,8 +609,9 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     process.monitor->OnTime(iteration.length, static_cast<uint64_t>(iteration.duration_ns));
   }
 
-  other_batches_ += iteration.other_batches;
-  other_duration_ns_ += iteration.other_duration_ns;
+  OtherBatches& others = process.iterations == 1 ? startup_ : evaluation_;
+  others.count += iteration.other_batches;
+  others.duration_ns += iteration.other_duration_ns;
 
   if (!Speaks(process)) return;
   IterationSample sample{.iteration = static_cast<uint64_t>(number),

@@ -124,7 +124,7 @@ class Job {
 
   // A run is about to go on: until its process comes, the job waits.
   void Reopen();
-  // A prepared job whose command never used a GPU.
+  // A prepared job whose command never used a GPU: it waits no longer.
   void EndUnused(int64_t now_ns);
 
   // The process' ring was read once more; `complete`: no record was left behind for a hole before
@@ -251,8 +251,13 @@ class Job {
   absl::flat_hash_map<uint32_t, int32_t> measurements_;  // usable ones, by statistic set
   Histogram1 observed_[2];
   LengthMap map_;  // of the job's own horizon
-  int64_t other_batches_ = 0;
-  int64_t other_duration_ns_ = 0;
+  // Candidates that began no training iteration, and their time: before a process' first iteration,
+  // and later.
+  struct OtherBatches {
+    int64_t count = 0;
+    int64_t duration_ns = 0;
+  };
+  OtherBatches startup_, evaluation_;
   std::map<int32_t, int64_t> next_number_;  // by rank, of the next iteration of an incarnation
   int64_t generation_ = 1;
   mutable Summary summary_;

@@ -112,6 +112,11 @@ v1::Projection Job::ToProto(const Projection& projection, std::string_view metri
   to.set_iterations_so_far(projection.iterations_so_far);
   to.set_iterations_total(projection.iterations_total);
   to.set_basis(projection.basis);
+  const int64_t missing = projection.iterations_total - projection.iterations_so_far;
+  if (projection.total && row_.end_ns != 0 && missing > 0) {
+    to.set_basis(absl::StrCat("the run has ended after ", to.iterations_so_far(),
+                              " iterations, the other ", missing, " are projected; ", to.basis()));
+  }
   to.set_clock_kind(clock_kind());
   return to;
 }
@@ -147,7 +152,9 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   job.set_start_ns(row_.start_ns);
   job.set_end_ns(row_.end_ns);
   job.set_generation(generation_);
-  job.set_state(paused_ && live() ? v1::JOB_STATE_PAUSED : static_cast<v1::JobState>(row_.state));
+  job.set_state(live() && released_ ? v1::JOB_STATE_RELEASED
+                : live() && paused_ ? v1::JOB_STATE_PAUSED
+                                    : static_cast<v1::JobState>(row_.state));
   if (rule_) *job.mutable_rule() = DescribeRule();
   const EngineTotals totals = engine_.Totals();
   job.set_iterations(static_cast<int64_t>(totals.iterations));
@@ -158,11 +165,13 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     *job.mutable_time() = ToProto(RecentSummary().time, "time", "ns");
     *job.mutable_seqpoints() = RecentSummary().seqpoints;
   }
-  if (other_batches_ > 0) {
+  for (const auto& [name, others] :
+       {std::pair("start-up", startup_), std::pair("evaluation", evaluation_)}) {
+    if (others.count == 0) continue;
     v1::PhaseSummary& phase = *job.add_phases();
-    phase.set_name("evaluation");
-    phase.set_iterations(other_batches_);
-    phase.set_duration_ns(other_duration_ns_);
+    phase.set_name(name);
+    phase.set_iterations(others.count);
+    phase.set_duration_ns(others.duration_ns);
   }
   job.set_clock_kind(clock_kind());
   job.set_process_count(static_cast<int32_t>(processes_.size()));
@@ -183,6 +192,13 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     if (job.trouble().empty() && process->learning && !process->learning->wants_calls()) {
       job.set_trouble(process->learning->Explanation());
     }
+  }
+  if (const int64_t dropped = job.losses().ring_dropped(); dropped > 0 && job.trouble().empty()) {
+    job.set_trouble(absl::StrCat(
+        dropped, " records were dropped: the daemon did not keep up. Give it processor time, or a ",
+        "larger ring to the program (SEQPOINT_RING_BYTES)",
+        forced_level_ == v1::LEVEL_TRACE ? ", or do not trace everything (control JOB level auto)"
+                                         : ""));
   }
   job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);
   job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);

@@ -159,8 +159,10 @@ JobState Job::SaveState() const {
   }
   state.set_swapped(map_.swapped);
   state.set_horizon_applied(horizon_applied_);
-  state.set_other_batches(other_batches_);
-  state.set_other_duration_ns(other_duration_ns_);
+  state.set_other_batches(evaluation_.count);
+  state.set_other_duration_ns(evaluation_.duration_ns);
+  state.set_startup_batches(startup_.count);
+  state.set_startup_duration_ns(startup_.duration_ns);
   for (const auto& [rank, number] : next_number_) (*state.mutable_next_number())[rank] = number;
   state.set_sentence(sentence_);
   state.set_rule_generation(rule_generation_);
@@ -271,8 +273,8 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     }
   }
   map_.swapped = state.swapped();
-  other_batches_ = state.other_batches();
-  other_duration_ns_ = state.other_duration_ns();
+  evaluation_ = {state.other_batches(), state.other_duration_ns()};
+  startup_ = {state.startup_batches(), state.startup_duration_ns()};
   for (const auto& [rank, number] : state.next_number()) next_number_[rank] = number;
   sentence_ = state.sentence();
   rule_generation_ = state.rule_generation();

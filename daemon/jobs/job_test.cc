@@ -550,6 +550,38 @@ TEST(Job, AShortRunIsStillCounted) {
   EXPECT_GE(described.iterations(), 8);
 }
 
+TEST(Job, ARunThatEndsEarlySaysSoWithItsProjection) {
+  Job job(Row(), {});
+  FakeProcess process(6);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.set_iterations(1000);
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  EXPECT_THAT(job.Project(AskTime())->projection().basis(),
+              testing::Not(testing::HasSubstr("has ended")));
+  job.OnProcessEnd(7, /*orderly=*/true, 1);
+  EXPECT_THAT(
+      job.Project(AskTime())->projection().basis(),
+      testing::HasSubstr("the run has ended after 300 iterations, the other 700 are projected"));
+}
+
+TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
+  Job job(Row(), {});
+  FakeProcess process(7);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  v1::ControlRequest request;
+  request.set_action(v1::ControlRequest::ACTION_RELEASE_CUPTI);
+  ASSERT_TRUE(job.Control(request).ok());
+  EXPECT_EQ(job.Describe(false).state(), v1::JOB_STATE_RELEASED);
+  request.set_action(v1::ControlRequest::ACTION_RESUME);
+  ASSERT_TRUE(job.Control(request).ok());
+  EXPECT_EQ(job.Describe(false).state(), v1::JOB_STATE_LEARNING);
+}
+
 TEST(Job, BadRequestsNameTheValueAndWhatThereIs) {
   Job job(Row(), {});
   EXPECT_EQ(job.Project(AskTime()).status().code(), absl::StatusCode::kFailedPrecondition);
