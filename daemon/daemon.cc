@@ -134,15 +134,28 @@ absl::Status Daemon::Recover() {
   absl::MutexLock lock(&mutex_);
   for (const JobRow& row : *rows) {
     if (row.end_ns != 0) {
-      stored_jobs_.push_back(row);
+      stored_jobs_[row.job_id].row = row;
     } else if (const auto job = LoadJob(row); !job.ok()) {
       return job.status();
     }
   }
+  EndRefused();
   return absl::OkStatus();
 }
 
 absl::StatusOr<jobs::Job*> Daemon::LoadJob(const JobRow& row) {
+  const int64_t id = row.job_id;
+  auto job = ReadJob(row);
+  if (!job.ok()) return job.status();
+  if (const auto it = stored_jobs_.find(id); it != stored_jobs_.end()) {
+    (*job)->SetGeneration(it->second.generation);
+    stored_jobs_.erase(it);
+  }
+  asked_[id] = ++questions_;
+  return (jobs_[id] = *std::move(job)).get();
+}
+
+absl::StatusOr<std::unique_ptr<jobs::Job>> Daemon::ReadJob(const JobRow& row) {
   const auto states = store_->LoadStates(row.job_id);
   if (!states.ok()) return states.status();
   const auto processes = store_->ListProcesses(row.job_id);
@@ -182,7 +195,53 @@ absl::StatusOr<jobs::Job*> Daemon::LoadJob(const JobRow& row) {
       job->RestoreTrace(process.process_id, *records);
     }
   }
-  return (jobs_[row.job_id] = std::move(job)).get();
+  return job;
+}
+
+size_t Daemon::loaded_jobs() const {
+  absl::MutexLock lock(&mutex_);
+  return jobs_.size();
+}
+
+void Daemon::LetGo() {
+  std::vector<std::pair<int64_t, int64_t>> ended;  // when asked for last, id
+  for (const auto& [id, job] : jobs_) {
+    const bool used = std::any_of(
+        connections_.begin(), connections_.end(),
+        [&, raw = job.get()](const auto& connection) { return connection->job == raw; });
+    const bool over = job->row().end_ns != 0 && !job->live() && job->stored();
+    if (over && !used) ended.emplace_back(asked_[id], id);
+  }
+  if (ended.size() <= kEndedJobsKept) return;
+  std::sort(ended.begin(), ended.end());
+  ended.resize(ended.size() - kEndedJobsKept);
+  for (const auto& [asked, id] : ended) {
+    const jobs::Job& job = *jobs_.at(id);
+    stored_jobs_[id] = {job.row(), job.generation()};
+    jobs_.erase(id);
+    asked_.erase(id);
+  }
+}
+
+void Daemon::EndRefused() {
+  const int64_t now_ns = NowNs();
+  for (const auto& [id, job] : jobs_) {
+    if (job->refused().empty() || job->row().end_ns != 0) continue;
+    const auto processes = store_->ListProcesses(id);
+    if (!processes.ok()) continue;
+    const bool runs =
+        std::any_of(processes->begin(), processes->end(), [&](const ProcessRow& process) {
+          if (process.end_ns != 0) return false;
+          if (process.pid <= 0) return now_ns - process.start_ns < kWaitNs;
+          return Runs(process.pid, process.start_ns);
+        });
+    if (!runs) job->EndRefused(now_ns);
+  }
+}
+
+absl::StatusOr<std::map<int32_t, int64_t>> Daemon::IterationsPerRank(const jobs::Job& job) {
+  if (job.refused().empty()) return job.IterationsPerRank();
+  return store_->CountIterations(job.row().job_id);
 }
 
 jobs::Job* Daemon::AddJob(JobRow row) {
@@ -239,6 +298,7 @@ void Daemon::Run() {
             job->EndUnused(NowNs());
           }
         }
+        EndRefused();
       }
       Prune();
       last_prune = now;
@@ -257,11 +317,9 @@ absl::StatusOr<jobs::Job*> Daemon::JobOf(const ingest::AcceptedProcess& process)
   for (const auto& [id, job] : jobs_) {
     if (job->row().name == name && job->row().run_id == run_id) return job.get();
   }
-  for (auto it = stored_jobs_.begin(); it != stored_jobs_.end(); ++it) {
-    if (it->name != name || it->run_id != run_id) continue;
-    const JobRow row = *it;  // a resumed run
-    stored_jobs_.erase(it);
-    return LoadJob(row);
+  for (const auto& [id, stored] : stored_jobs_) {
+    if (stored.row.name != name || stored.row.run_id != run_id) continue;
+    return LoadJob(JobRow(stored.row));  // a resumed run
   }
   return AddJob({.name = name,
                  .run_id = run_id,
@@ -455,6 +513,7 @@ void Daemon::Commit() {
                      connections_.end());
   batch_cursors_.clear();
   for (const auto& [id, job] : jobs_) GiveLogs(*job);
+  LetGo();
 }
 
 // A resumed run is laid beside what its earlier incarnations left in the store.
@@ -507,10 +566,11 @@ void Daemon::Prune() {
     return std::find(result->removed_jobs.begin(), result->removed_jobs.end(),
                      absl::StrCat(row.name, "@", row.run_id)) != result->removed_jobs.end();
   };
-  stored_jobs_.erase(std::remove_if(stored_jobs_.begin(), stored_jobs_.end(), removed),
-                     stored_jobs_.end());
+  std::erase_if(stored_jobs_, [&](const auto& entry) { return removed(entry.second.row); });
   for (auto it = jobs_.begin(); it != jobs_.end();) {
-    it = !it->second->live() && removed(it->second->row()) ? jobs_.erase(it) : std::next(it);
+    const bool gone = !it->second->live() && removed(it->second->row());
+    if (gone) asked_.erase(it->first);
+    it = gone ? jobs_.erase(it) : std::next(it);
   }
 }
 
@@ -533,14 +593,16 @@ absl::StatusOr<jobs::Job*> Daemon::FindJob(std::string_view name) {
     if (better) best = &row;
   };
   for (const auto& [job_id, job] : jobs_) consider(job->row());
-  for (const JobRow& row : stored_jobs_) consider(row);
+  for (const auto& [job_id, stored] : stored_jobs_) consider(stored.row);
   if (best == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("no job \"", wanted, "\"; `seqpoint jobs` lists what there is"));
   }
-  if (const auto it = jobs_.find(best->job_id); it != jobs_.end()) return it->second.get();
-  const JobRow row = *best;
-  return LoadJob(row);
+  if (const auto it = jobs_.find(best->job_id); it != jobs_.end()) {
+    asked_[best->job_id] = ++questions_;
+    return it->second.get();
+  }
+  return LoadJob(JobRow(*best));
 }
 
 absl::StatusOr<v1::GetDaemonReply> Daemon::GetDaemon(const v1::GetDaemonRequest&) {
@@ -558,10 +620,7 @@ absl::StatusOr<v1::GetDaemonReply> Daemon::GetDaemon(const v1::GetDaemonRequest&
   reply.mutable_limits()->set_max_job_age_s(options_.max_job_age_s);
   reply.mutable_limits()->set_max_ring_bytes(static_cast<int32_t>(abi::kMaxRingBytes));
   absl::MutexLock lock(&mutex_);
-  reply.set_jobs(static_cast<int32_t>(
-      jobs_.size() + static_cast<size_t>(std::count_if(
-                         stored_jobs_.begin(), stored_jobs_.end(),
-                         [&](const JobRow& row) { return jobs_.count(row.job_id) == 0; }))));
+  reply.set_jobs(static_cast<int32_t>(jobs_.size() + stored_jobs_.size()));
   reply.set_live_processes(static_cast<int32_t>(connections_.size()));
   reply.set_trouble(trouble_);
   return reply;
@@ -637,20 +696,33 @@ absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobReque
 
 absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& request) {
   absl::MutexLock lock(&mutex_);
-  std::map<int64_t, const JobRow*, std::greater<>> rows;
-  for (const auto& [id, job] : jobs_) rows[id] = &job->row();
-  for (const JobRow& row : stored_jobs_) rows.try_emplace(row.job_id, &row);
   v1::ListJobsReply reply;
-  for (const auto& [id, row] : rows) {
-    if (!request.name().empty() && row->name != request.name()) continue;
-    auto it = jobs_.find(id);
-    if (request.live_only() && (it == jobs_.end() || !it->second->live())) continue;
-    if (it == jobs_.end()) {
-      if (const auto job = LoadJob(*row); !job.ok()) return job.status();
-      it = jobs_.find(id);
-    }
-    *reply.add_jobs() = Describe(*it->second, false);
+  std::map<int64_t, v1::Job, std::greater<>> jobs;
+  const auto wanted = [&](const JobRow& row) {
+    return request.name().empty() || row.name == request.name();
+  };
+  for (const auto& [id, job] : jobs_) {
+    if (!wanted(job->row()) || (request.live_only() && !job->live())) continue;
+    jobs[id] = Describe(*job, false);
   }
+  if (!request.live_only()) {
+    const auto summaries = store_->LoadPart(jobs::kSummaryPart);
+    if (!summaries.ok()) return summaries.status();
+    for (const StateRow& row : *summaries) {
+      const auto stored = stored_jobs_.find(row.job_id);
+      if (stored == stored_jobs_.end() || !wanted(stored->second.row)) continue;
+      v1::Job summary;
+      const bool ours = row.version == jobs::kJobStateVersion;
+      if (ours && summary.ParseFromString(row.bytes)) jobs[row.job_id] = std::move(summary);
+    }
+    for (const auto& [id, stored] : stored_jobs_) {
+      if (!wanted(stored.row) || jobs.contains(id)) continue;
+      const auto job = ReadJob(stored.row);  // of another version
+      if (!job.ok()) return job.status();
+      jobs[id] = Describe(**job, false);
+    }
+  }
+  for (auto& [id, job] : jobs) *reply.add_jobs() = std::move(job);
   return reply;
 }
 
@@ -678,8 +750,9 @@ absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t afte
   const int64_t id = (*job)->row().job_id;
   const auto changed = [this, id, after_generation] {
     mutex_.AssertReaderHeld();
-    const auto it = jobs_.find(id);  // it may be pruned meanwhile
-    return it == jobs_.end() || it->second->generation() > after_generation;
+    const auto it = jobs_.find(id);
+    if (it == jobs_.end()) return !stored_jobs_.contains(id);  // pruned meanwhile
+    return it->second->generation() > after_generation;
   };
   if (!mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline)) {
     return absl::DeadlineExceededError("the job did not change");
@@ -712,7 +785,9 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
     const auto job = FindJob(request.job());
     if (!job.ok()) return job.status();
     job_id = (*job)->row().job_id;
-    per_rank = (*job)->IterationsPerRank();
+    auto ranks = IterationsPerRank(**job);
+    if (!ranks.ok()) return ranks.status();
+    per_rank = *std::move(ranks);
     AwaitCommit();
   }
   int32_t rank = request.rank();
@@ -779,9 +854,9 @@ absl::Status Daemon::Export(const v1::ExportRequest& request,
     const auto job = FindJob(request.job());
     if (!job.ok()) return job.status();
     row = (*job)->row();
-    for (const auto& [rank, iterations] : (*job)->IterationsPerRank()) {
-      context.ranks.push_back(rank);
-    }
+    const auto per_rank = IterationsPerRank(**job);
+    if (!per_rank.ok()) return per_rank.status();
+    for (const auto& [rank, iterations] : *per_rank) context.ranks.push_back(rank);
     AwaitCommit();
   }
   const auto with_job = [&](const auto& ask) {

@@ -56,6 +56,9 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void Stop();
   // True once a private daemon has had nothing to do for long enough.
   bool idle() const { return idle_.load(std::memory_order_relaxed); }
+  // Jobs in memory: those that live, and a few that ended.
+  size_t loaded_jobs() const;
+  static constexpr size_t kEndedJobsKept = 8;
 
   absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest& request) override;
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override;
@@ -100,7 +103,13 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   v1::Job Describe(const jobs::Job& job, bool with_details = true, bool with_histogram = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<jobs::Job*> FindJob(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::unique_ptr<jobs::Job>> ReadJob(const JobRow& row);
   absl::StatusOr<jobs::Job*> LoadJob(const JobRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ended jobs that nobody asked for lately leave memory.
+  void LetGo() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Jobs whose state cannot be read end with the last of their processes.
+  void EndRefused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::map<int32_t, int64_t>> IterationsPerRank(const jobs::Job& job);
   jobs::Job* AddJob(JobRow row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const DaemonOptions options_;
@@ -108,9 +117,16 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   const std::unique_ptr<Store> store_;
   std::unique_ptr<ingest::InjectServer> server_;  // of the ingest thread
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::map<int64_t, std::unique_ptr<jobs::Job>> jobs_ ABSL_GUARDED_BY(mutex_);
-  std::vector<JobRow> stored_jobs_ ABSL_GUARDED_BY(mutex_);  // not loaded: ended before we began
+  // Ended and not in memory; their generation, so that it goes on from there.
+  struct StoredJob {
+    JobRow row;
+    int64_t generation = 1;
+  };
+  std::map<int64_t, StoredJob> stored_jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, int64_t> asked_ ABSL_GUARDED_BY(mutex_);  // jobs_, by their id: when last
+  int64_t questions_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
   int64_t commits_begun_ ABSL_GUARDED_BY(mutex_) = 0;

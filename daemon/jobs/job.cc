@@ -234,6 +234,13 @@ void Job::EndUnused(int64_t now_ns) {
   ++generation_;
 }
 
+void Job::EndRefused(int64_t now_ns) {
+  row_.end_ns = now_ns;
+  row_.state = v1::JOB_STATE_LOST;
+  job_dirty_ = true;
+  ++generation_;
+}
+
 void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
   Process& process = *processes_.at(process_id);
   v1::Losses& to = process.losses;

@@ -47,6 +47,7 @@
 namespace seqpoint::jobs {
 
 inline constexpr int32_t kJobStateVersion = 3;
+inline constexpr char kSummaryPart[] = "summary";
 
 // Statistic sets of the engine beside the counter configurations, whose set is their config id.
 inline constexpr uint32_t kKernelTimeSet = abi::kConfigTrace;
@@ -89,6 +90,8 @@ class Job {
                        const std::vector<StoredProcess>& processes);
   // Then why, in a sentence; such a job takes no process and no order, and hands out no rows.
   const std::string& refused() const { return refused_; }
+  // None of its processes runs any more, as the daemon found out: retention takes it in its turn.
+  void EndRefused(int64_t now_ns);
 
   // A process of this job connected for the first time. Its id is `row.process_id`.
   void AddProcess(const ProcessRow& row);
@@ -139,8 +142,11 @@ class Job {
   // Makes TakeControl answer again: a new daemon rewrites the whole block.
   void RepublishControl(int64_t process_id);
 
-  // Appends everything that changed since the last call.
+  // Appends everything that changed since the last call. Of a job that has ended, also what a list
+  // of jobs says of it: Describe(false) as the state part kSummaryPart.
   void TakeRows(WriteBatch& batch);
+  // Nothing would be appended: what the store has is all.
+  bool stored() const;
 
   absl::Status SetHorizon(const v1::Horizon& horizon);
   // What is collected, before the first process. InvalidArgument, naming the sets there are.
@@ -149,6 +155,8 @@ class Job {
 
   // Answers. `generation` grows with every change a watcher would see.
   int64_t generation() const { return generation_; }
+  // It was there before: watchers wait for what is later.
+  void SetGeneration(int64_t generation) { generation_ = generation; }
   const JobRow& row() const { return row_; }
   bool live() const;
   v1::Job Describe(bool with_details, bool with_histogram = false) const;

@@ -40,7 +40,16 @@ std::optional<LearnedRule> DecodeRule(const RuleState& from) {
 }  // namespace
 
 void Job::TakeRows(WriteBatch& batch) {
-  if (!refused_.empty()) return;
+  if (!refused_.empty()) {
+    if (std::exchange(job_dirty_, false)) batch.jobs.push_back(row_);
+    return;
+  }
+  if (row_.end_ns != 0 && !stored()) {
+    batch.states.push_back({.job_id = row_.job_id,
+                            .part = kSummaryPart,
+                            .version = kJobStateVersion,
+                            .bytes = Describe(false).SerializeAsString()});
+  }
   for (auto& [id, process] : processes_) {
     FileTrace(*process);
     if (process->learn_log.empty()) continue;
@@ -86,6 +95,10 @@ void Job::TakeRows(WriteBatch& batch) {
                             .bytes = horizon_.SerializeAsString()});
   }
   job_dirty_ = state_dirty_ = engine_dirty_ = horizon_dirty_ = false;
+}
+
+bool Job::stored() const {
+  return !job_dirty_ && !state_dirty_ && !engine_dirty_ && !horizon_dirty_ && rows_.Empty();
 }
 
 JobState Job::SaveState() const {
@@ -224,6 +237,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   const auto refuse = [&](std::string_view what, std::string_view why) {
     // What is stored stays as it is, for the version that can read it.
     processes_.clear();
+    job_dirty_ = false;
     refused_ = absl::StrCat("the stored ", std::string(what), " state of job \"", row_.name, "@",
                             row_.run_id, "\" cannot be read (", std::string(why),
                             "); its iterations and measurements are still there: `seqpoint "

@@ -514,6 +514,11 @@ TEST(Job, AStateThatCannotBeReadStaysAsItIs) {
   job.TakeRows(batch);
   EXPECT_TRUE(batch.Empty());
   EXPECT_EQ(job.Describe(true).trouble(), job.refused());
+  job.EndRefused(5);
+  job.TakeRows(batch);
+  ASSERT_EQ(batch.jobs.size(), 1u);
+  EXPECT_EQ(batch.jobs[0].end_ns, 5);
+  EXPECT_TRUE(batch.states.empty());
 }
 
 TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {

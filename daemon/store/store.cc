@@ -655,6 +655,34 @@ absl::StatusOr<std::vector<StateRow>> Store::LoadStates(int64_t job_id) {
   return rows;
 }
 
+absl::StatusOr<std::vector<StateRow>> Store::LoadPart(std::string_view part) {
+  std::vector<StateRow> rows;
+  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+      "SELECT job_id, version, bytes FROM job JOIN state USING (job_id) WHERE part=? "
+      "ORDER BY job_id",
+      [&](Statement& s) { s.Bind(part); },
+      [&](Statement& s) {
+        StateRow& row = rows.emplace_back();
+        row.job_id = s.Int();
+        row.part = std::string(part);
+        row.version = static_cast<int32_t>(s.Int());
+        row.bytes = s.Text();
+      }));
+  return rows;
+}
+
+absl::StatusOr<std::map<int32_t, int64_t>> Store::CountIterations(int64_t job_id) {
+  std::map<int32_t, int64_t> ranks;
+  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+      "SELECT rank, count(*) FROM iteration WHERE job_id=? GROUP BY rank",
+      [&](Statement& s) { s.Bind(job_id); },
+      [&](Statement& s) {
+        const auto rank = static_cast<int32_t>(s.Int());
+        ranks[rank] = s.Int();
+      }));
+  return ranks;
+}
+
 absl::StatusOr<std::optional<std::string>> Store::LoadCursor(std::string_view ring_id) {
   std::optional<std::string> bytes;
   SEQPOINT_RETURN_IF_ERROR(impl_->Query(

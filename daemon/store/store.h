@@ -22,6 +22,7 @@
 #define DAEMON_STORE_STORE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -196,6 +197,10 @@ class Store {
   absl::StatusOr<std::vector<JobRow>> ListJobs();                         // latest first
   absl::StatusOr<std::vector<ProcessRow>> ListProcesses(int64_t job_id);  // by rank, incarnation
   absl::StatusOr<std::vector<StateRow>> LoadStates(int64_t job_id);       // by part
+  absl::StatusOr<std::vector<StateRow>> LoadPart(
+      std::string_view part);  // of all jobs that have it
+  // Finished iterations of each rank, over all incarnations. Reads every row's key.
+  absl::StatusOr<std::map<int32_t, int64_t>> CountIterations(int64_t job_id);
   absl::StatusOr<std::optional<std::string>> LoadCursor(std::string_view ring_id);
   absl::StatusOr<std::optional<ProcessRow>> FindProcess(std::string_view ring_id);  // latest
   absl::StatusOr<std::vector<NameRow>> ReadNames(int64_t process_id);               // by name_id

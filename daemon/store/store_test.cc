@@ -509,5 +509,28 @@ TEST_F(StoreTest, PruneBySizeTakesTracesFirstThenOldJobsNeverLiveOnes) {
   EXPECT_EQ(store->ReadTrace(live_job.jobs[0].job_id, 0, 3)->size(), 1u);
 }
 
+TEST_F(StoreTest, APartOfAllJobsAndTheIterationsOfEachRank) {
+  auto store = OpenStore();
+  WriteBatch batch;
+  for (const int64_t job : {1, 2}) {
+    batch.jobs.push_back({.job_id = job, .name = "n", .run_id = std::to_string(job)});
+    batch.states.push_back({.job_id = job, .part = "summary", .version = 4, .bytes = "short"});
+    batch.states.push_back({.job_id = job, .part = "engine", .bytes = "long"});
+  }
+  for (const int32_t rank : {0, 0, 5}) {
+    batch.iterations.push_back(
+        {.job_id = 2, .rank = rank, .number = static_cast<int64_t>(batch.iterations.size())});
+  }
+  ASSERT_TRUE(store->Write(batch).ok());
+  const auto rows = store->LoadPart("summary");
+  ASSERT_TRUE(rows.ok());
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_EQ((*rows)[1].job_id, 2);
+  EXPECT_EQ((*rows)[1].version, 4);
+  EXPECT_EQ((*rows)[1].bytes, "short");
+  EXPECT_THAT(*store->CountIterations(2), ElementsAre(std::pair(0, 2), std::pair(5, 1)));
+  EXPECT_THAT(*store->CountIterations(1), IsEmpty());
+}
+
 }  // namespace
 }  // namespace seqpoint
