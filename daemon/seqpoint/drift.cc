@@ -264,6 +264,22 @@ Level DriftAt(const BlockTrace& trace, const Quadratic& curve, uint64_t iteratio
   return {blocks[at].time_ns / here * expected / time - 1, blocks[at].count};
 }
 
+double DriftVariance(const BlockTrace& trace, const Quadratic& curve, double noise) {
+  double count = 0, time = 0, expected = 0, square = 0;
+  for (const BlockTrace::Block& b : trace.blocks()) {
+    time += b.time_ns;
+    expected += trace.Expected(b, curve);
+  }
+  if (!(expected > 0)) return 0;
+  for (const BlockTrace::Block& b : trace.blocks()) {
+    const double here = trace.Expected(b, curve);
+    if (!(here > 0)) continue;
+    count += b.count;
+    square += b.count * std::pow(b.time_ns / here * expected / time - 1, 2) - noise * noise;
+  }
+  return count > 0 ? std::max(0.0, square / count) : 0;
+}
+
 Movement KeyMovement(const BlockTrace& trace, const Quadratic& curve, double variance) {
   Movement movement;
   if (!(variance > 0)) return movement;

@@ -64,6 +64,9 @@ struct Level {
 // differs from that.
 Level DriftAt(const BlockTrace& trace, const Quadratic& curve, uint64_t iteration);
 
+// The variance of that over the past, beyond what `noise` makes of it (as in ProjectDrift).
+double DriftVariance(const BlockTrace& trace, const Quadratic& curve, double noise);
+
 struct Movement {
   double inflation = 1;      // of the variance of a mean over iterations, against independence
   double walk_variance = 0;  // per iteration, of a random walk of the expected time; 0 = steady

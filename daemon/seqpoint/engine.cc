@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kFirstCurve = 32;  // times before stalls are told from others one by one
 constexpr size_t kSampleSize = 1024;
 constexpr int kTargetCells = 128;
+// With so many others, first occurrences say nothing about what the key explains.
+constexpr ptrdiff_t kEnoughRepeated = 256;
 constexpr double kRegimeRate = 0.25;  // more stalls than that are no stalls
 constexpr double kRateMemory = 1.0 / 32;
 constexpr size_t kMaxRecentOutliers = 64;
@@ -533,15 +535,16 @@ ValueHistory OnlineEngine::State::HistoryOf(int dimension) const {
   return ValueHistory::Of(values);
 }
 
-std::vector<FirstTime> OnlineEngine::State::FirstTimes() const {
+OnlineEngine::State::FirstOccurrences OnlineEngine::State::Firsts() const {
+  const ValueHistory histories[2] = {HistoryOf(0), HistoryOf(1)};
   absl::flat_hash_map<int64_t, BucketCounts> opened[2];
   for (int d = 0; d < 2; ++d) {
-    const ValueHistory history = HistoryOf(d);
-    opened[d].insert(history.opened.begin(), history.opened.end());
+    opened[d].insert(histories[d].opened.begin(), histories[d].opened.end());
   }
   uint64_t start = UINT64_MAX;
   for (const auto& [value, iteration] : first_seen[0]) start = std::min(start, iteration);
-  std::vector<FirstTime> times;
+  FirstOccurrences firsts;
+  absl::flat_hash_set<uint64_t> timed_ones;
   for (const auto& [key, record] : SortedRecords()) {
     if (!(record.first_ns > 0) || LengthUnknown(key)) continue;
     // The key's first occurrence is that of the younger of its values, or of both.
@@ -550,6 +553,7 @@ std::vector<FirstTime> OnlineEngine::State::FirstTimes() const {
     if (first_value == first_seen[0].end() || second_value == first_seen[1].end()) continue;
     const uint64_t seen[2] = {first_value->second, second_value->second};
     const uint64_t iteration = std::max(seen[0], seen[1]);
+    timed_ones.insert(iteration);
     FirstTime first{{key, record.first_ns}};
     first.of_run = iteration == start;
     for (int d = 0; d < 2; ++d) {
@@ -557,9 +561,16 @@ std::vector<FirstTime> OnlineEngine::State::FirstTimes() const {
       const BucketCounts& counts = opened[d].at(d == 0 ? key.first : key.second);
       for (int s = 0; s < kBucketSizes; ++s) first.opened[s] += counts[s];
     }
-    times.push_back(first);
+    firsts.times.push_back(first);
   }
-  return times;
+  // The others beside a measurement, mostly.
+  for (int d = 0; d < 2; ++d) {
+    for (const auto& [value, counts] : histories[d].opened) {
+      if (timed_ones.contains(first_seen[d].at(value)) || LengthUnknown({value, 0})) continue;
+      for (int s = 0; s < kBucketSizes; ++s) firsts.untimed[s] += counts[s];
+    }
+  }
+  return firsts;
 }
 
 // By how much the mean of neighbouring iterations is less certain than that of independent ones.
@@ -574,14 +585,18 @@ double OnlineEngine::State::CoreNoise() const {
 }
 
 KeyFit OnlineEngine::State::Explained(const TimeModel& model) const {
+  // First occurrences pay for other things than their length. They are left out for being first,
+  // not for their time, except where hardly anything would be left.
+  const auto repeated =
+      std::count_if(sample.begin(), sample.end(), [](const SampledTime& t) { return !t.first; });
   std::vector<Key> sampled_keys;
   std::vector<double> times;
   for (const SampledTime& t : sample) {
-    // That pays for other things than its length.
     if (LengthUnknown(t.key)) continue;
-    const double expected = model.curve(t.key);
-    const bool differ = model.firsts == TimeModel::Firsts::kCostly;
-    if (t.first && differ && model.IsCostly(t.time_ns - expected, expected)) continue;
+    if (t.first && model.firsts == TimeModel::Firsts::kCostly) {
+      const double expected = model.curve(t.key);
+      if (repeated >= kEnoughRepeated || model.IsCostly(t.time_ns - expected, expected)) continue;
+    }
     sampled_keys.push_back(t.key);
     times.push_back(t.time_ns);
   }
@@ -692,7 +707,8 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   Fit fresh;
   std::vector<KeyTime> waiting = pending;
   std::erase_if(waiting, [this](const KeyTime& t) { return LengthUnknown(t.key); });
-  fresh.model = TimeModel::Fit(RegularTimes(), waiting, FirstTimes(), Correlation());
+  const FirstOccurrences firsts = Firsts();
+  fresh.model = TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation());
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;
@@ -715,6 +731,7 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   if (count > 0) fresh.variance += 0.25 * mean * mean / (count * count);
   fresh.movement = KeyMovement(trace, fresh.model.curve, fresh.variance);
   fresh.outlook = MakeOutlook(fresh.model.curve, fresh.movement.moving());
+  fresh.outlook.opened_untimed = firsts.untimed;
   fit = std::move(fresh);
   return *fit;
 }
@@ -759,7 +776,9 @@ OnlineEngine::State::Extra OnlineEngine::State::ExtraShares() const {
   const double square = slow_excess_square * iterations / std::max(seen, 1.0);
   const double below = past.mean > 0 ? core * normal / iterations * past.mean / square : 0;
   const double whole = (1 + std::clamp(below, 0.0, kMostBelowCore)) / (normal + rest);
-  const Normal firsts = Current().model.Surcharge(outlook.to_open);
+  BucketCounts opened = outlook.to_open;
+  for (int i = 0; i < kBucketSizes; ++i) opened[i] += outlook.opened_untimed[i];
+  const Normal firsts = Current().model.Surcharge(opened);
   const double unit = 1 / (normal + rest);
   return {{1, whole * std::max(0.0, past.mean + coming.mean), whole * whole * coming.variance},
           {1, unit * std::max(0.0, Current().model.surcharges_ns + firsts.mean),
@@ -907,6 +926,12 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
   std::vector<Normal> untimed = fit.model.smooth.Sum(outlook.untimed);
   const Normal slow = s.SlowExcess(SumOf(outlook.untimed), MixtureMean(untimed));
   untimed = Shifted(std::move(untimed), slow.mean, slow.variance);
+  const Normal firsts = fit.model.Surcharge(outlook.opened_untimed);
+  untimed = Shifted(std::move(untimed), firsts.mean, firsts.variance);
+  // They may all have run when times were off their mean.
+  const double level_variance =
+      DriftVariance(s.trace, fit.model.curve, s.CoreNoise()) * std::pow(MixtureMean(untimed), 2);
+  untimed = Shifted(std::move(untimed), 0, level_variance);
   const double overflow = static_cast<double>(s.overflow_untimed) * s.exact_time_ns / n;
   untimed = Shifted(std::move(untimed), overflow, overflow * overflow);
   p.so_far = NotBelow(0, MixtureEstimate(untimed, confidence));
@@ -919,12 +944,14 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
   const std::vector<CurveTarget>& targets = has_total ? outlook.remaining : outlook.past;
   std::vector<CurveTarget> both = targets;
   both.insert(both.end(), outlook.untimed.begin(), outlook.untimed.end());
-  const auto estimate = [&](const std::vector<CurveTarget>& over) {
+  BucketCounts all_opened = outlook.to_open;
+  for (int i = 0; i < kBucketSizes; ++i) all_opened[i] += outlook.opened_untimed[i];
+  const auto estimate = [&](const std::vector<CurveTarget>& over, const BucketCounts& opened) {
     std::vector<Normal> sum = fit.model.smooth.Sum(over);
     const double expected = MixtureMean(sum);
     double mean = 0, variance = 0;
     if (outlook.sampled || !has_total) variance += s.SamplingVariance(rest, fit.variance);
-    const Normal firsts = fit.model.Surcharge(outlook.to_open);
+    const Normal firsts = fit.model.Surcharge(opened);
     mean += firsts.mean;
     variance += firsts.variance;
     if (fit.model.firsts == TimeModel::Firsts::kUnknown) {
@@ -941,13 +968,17 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
     return AddIndependent(sum, drift);
   };
   if (!has_total) {
-    p.per_1000 = Scaled(NotBelow(0, MixtureEstimate(estimate(targets), confidence)), 1000 / n);
+    p.per_1000 = Scaled(
+        NotBelow(0, MixtureEstimate(estimate(targets, outlook.to_open), confidence)), 1000 / n);
     return p;
   }
-  if (rest > 0) p.remaining = NotBelow(0, MixtureEstimate(estimate(targets), confidence));
+  if (rest > 0)
+    p.remaining = NotBelow(0, MixtureEstimate(estimate(targets, outlook.to_open), confidence));
   Estimate total = p.so_far;
   if (rest > 0) {
-    total = MixtureEstimate(Shifted(estimate(both), s.exact_time_ns + overflow, 0), confidence);
+    total = MixtureEstimate(
+        Shifted(estimate(both, all_opened), s.exact_time_ns + overflow, level_variance),
+        confidence);
     total = NotBelow(s.exact_time_ns, total);
   }
   p.total = total;

@@ -119,6 +119,7 @@ struct OnlineEngine::State {
     bool mismatch = false;               // the histogram is not that of this run
     bool overrun = false;                // more iterations than the horizon said
     BucketCounts to_open = {};           // buckets of lengths that are new to the run
+    BucketCounts opened_untimed = {};    // ... that were opened by iterations without a usable time
   };
   struct Fit {
     TimeModel model;
@@ -145,7 +146,11 @@ struct OnlineEngine::State {
   void SetGates();
   void Sample(const SampledTime& time);
   std::vector<KeyTimes> RegularTimes() const;
-  std::vector<FirstTime> FirstTimes() const;
+  struct FirstOccurrences {
+    std::vector<FirstTime> times;
+    BucketCounts untimed = {};  // buckets of lengths opened by iterations without a usable time
+  };
+  FirstOccurrences Firsts() const;
   ValueHistory HistoryOf(int dimension) const;
   double Correlation() const;
   double CoreNoise() const;

@@ -210,6 +210,45 @@ TEST(ProjectTimeTest, FirstOccurrencesAreAStratumOfTheirOwn) {
   EXPECT_NEAR(engine.PredictTime({30}) / static_cast<double>(NormalTime({30})), 1, 0.01);
 }
 
+// What a window hides of them is not free.
+TEST(ProjectTimeTest, FirstOccurrencesBesideAMeasurementAreChargedToo) {
+  int covered = 0;
+  for (int seed = 0; seed < 20; ++seed) {
+    Epoch run = MakeEpoch(seed, 3000, /*two_dimensional=*/true);
+    std::set<int64_t> seen[2];
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+    for (size_t i = 0; i < run.keys.size(); ++i) {
+      bool first = seen[0].insert(run.keys[i].first).second;
+      first |= seen[1].insert(run.keys[i].second).second;
+      if (first) run.times_ns[i] += 20'000'000;
+      engine.AddIteration({.iteration = i,
+                           .key = run.keys[i],
+                           .time_ns = run.times_ns[i],
+                           .distorted = i > 3 && i % 3 == 0});
+    }
+    const Projection p = engine.ProjectTime(0.95);
+    EXPECT_NEAR(p.total->value / run.Total(), 1, 0.002) << seed;
+    covered += Covers(*p.total, run.Total());
+  }
+  EXPECT_GE(covered, 17);
+}
+
+// Times drift, and the iterations whose time is not used all lie where they are shortest.
+TEST(ProjectTimeTest, UntimedIterationsMayHaveRunAtAnotherLevel) {
+  Epoch run = MakeEpoch(3, 3000);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  for (size_t i = 0; i < run.keys.size(); ++i) {
+    run.times_ns[i] += run.times_ns[i] / 50 * static_cast<int64_t>(i) / 3000;
+    engine.AddIteration({.iteration = i,
+                         .key = run.keys[i],
+                         .time_ns = run.times_ns[i],
+                         .distorted = i >= 50 && i < 250});
+  }
+  EXPECT_TRUE(Covers(*engine.ProjectTime(0.95).total, run.Total()));
+}
+
 TEST(ProjectTimeTest, IterationsWithoutALengthDoNotBendTheCurve) {
   const Epoch run = MakeEpoch(36, 1600, /*two_dimensional=*/true);
   OnlineEngine engine;

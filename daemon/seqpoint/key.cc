@@ -14,8 +14,11 @@ namespace {
 constexpr size_t kMinIterations = 64;
 constexpr double kMinExplained = 0.5;
 constexpr double kHardlyVaries = 0.03;
-constexpr double kWinsorised = 0.02;
+constexpr double kCut = 0.02;
+constexpr double kCutDeviations = 4;
 constexpr int kFolds = 5;
+constexpr double kPerCell = 8;
+constexpr int kMaxCells = 128;
 // A second dimension must explain this much more to be worth having; an earlier feature may
 // explain this much less.
 constexpr double kGainOfSecond = 0.015;
@@ -45,63 +48,93 @@ std::vector<int> Folds(size_t n) {
   return folds;
 }
 
-// The cross-validated share of the variance of `times` that `keys` explain.
-double ExplainedShare(absl::Span<const Key> keys, absl::Span<const double> times) {
-  const size_t n = keys.size();
-  const int cell_count = std::clamp(static_cast<int>(std::lround(std::sqrt(n))), 4, 64);
-  const std::vector<double> ones(n, 1.0);
-  const std::vector<int> cells = CutIntoCells(keys, ones, cell_count);
-  const std::vector<int> folds = Folds(n);
-  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / n;
-  double error = 0, variance = 0;
-  for (int fold = 0; fold < kFolds; ++fold) {
-    std::vector<double> weights(n);
-    double low = INFINITY, high = 0;
-    for (size_t i = 0; i < n; ++i) {
-      weights[i] = folds[i] == fold ? 0 : 1;
-      if (folds[i] == fold) continue;
-      low = std::min(low, times[i]);
-      high = std::max(high, times[i]);
+// Where absolute deviations are cut: beyond four of their robust standard deviations, but never
+// more than the largest 2 %. Normal noise is thus not cut at all.
+double BoundOf(const std::vector<double>& deviations) {
+  return std::max(QuantileOf(deviations, 1 - kCut),
+                  kCutDeviations * 1.4826 * QuantileOf(deviations, 0.5));
+}
+
+// What the iterations with positive weights take, by key: a robust quadratic plus means of cells,
+// shrunken by how much they differ beyond chance (one-way random effects).
+class Predictor {
+ public:
+  Predictor(absl::Span<const Key> keys, absl::Span<const double> times,
+            absl::Span<const double> weights, absl::Span<const int> cells)
+      : curve_(Quadratic::Fit(keys, times, weights)), effects_(kMaxCells, 0.0) {
+    std::vector<double> residuals(keys.size()), misses;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (weights[i] == 0) continue;
+      low_ = std::min(low_, times[i]);
+      high_ = std::max(high_, times[i]);
+      residuals[i] = times[i] / curve_(keys[i]) - 1;
+      misses.push_back(std::abs(residuals[i]));
     }
-    const Quadratic curve = Quadratic::Fit(keys, times, weights);
-    std::vector<double> sum(cell_count), count(cell_count);
+    const double bound = BoundOf(misses);
+    std::vector<double> sum(kMaxCells), count(kMaxCells);
     double square = 0, total = 0;
-    for (size_t i = 0; i < n; ++i) {
-      if (folds[i] == fold) continue;
-      const double residual = times[i] - curve(keys[i]);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (weights[i] == 0) continue;
+      const double residual = std::clamp(residuals[i], -bound, bound);
       sum[cells[i]] += residual;
       count[cells[i]] += 1;
       square += residual * residual;
       total += 1;
     }
-    // Shrink the cells' means by how much they differ beyond chance (one-way random effects).
     double between = 0;
     int used = 0;
-    for (int c = 0; c < cell_count; ++c) {
+    for (int c = 0; c < kMaxCells; ++c) {
       if (count[c] == 0) continue;
       between += sum[c] * sum[c] / count[c];
       ++used;
     }
     const double within = (square - between) / std::max(1.0, total - used);
     const double effect = std::max(0.0, (between - used * within) / total);
+    if (!(effect > 0)) return;
+    for (int c = 0; c < kMaxCells; ++c) effects_[c] = sum[c] / (count[c] + within / effect);
+  }
+
+  double operator()(const Key& key, int cell) const {
+    return std::clamp(curve_(key) * (1 + effects_[cell]), low_, high_);
+  }
+
+ private:
+  Quadratic curve_;
+  std::vector<double> effects_;  // relative, by cell
+  double low_ = INFINITY, high_ = 0;
+};
+
+// The cross-validated share of the variance of `times` that `keys` explain. The largest deviations
+// from what the other folds predict are cut, in the error as in the variance.
+double ExplainedShare(absl::Span<const Key> keys, absl::Span<const double> times) {
+  const size_t n = keys.size();
+  const int cell_count =
+      std::clamp(static_cast<int>(static_cast<double>(n) / kPerCell), 4, kMaxCells);
+  const std::vector<double> ones(n, 1.0);
+  const std::vector<int> cells = CutIntoCells(keys, ones, cell_count);
+  const std::vector<int> folds = Folds(n);
+  std::vector<double> predicted(n), deviations(n);
+  for (int fold = 0; fold < kFolds; ++fold) {
+    std::vector<double> weights(n);
+    for (size_t i = 0; i < n; ++i) weights[i] = folds[i] == fold ? 0 : 1;
+    if (std::count(weights.begin(), weights.end(), 1.0) == 0) return 0;
+    const Predictor predictor(keys, times, weights, cells);
     for (size_t i = 0; i < n; ++i) {
       if (folds[i] != fold) continue;
-      const int c = cells[i];
-      const double shrunken = effect > 0 ? sum[c] / (count[c] + within / effect) : 0.0;
-      const double predicted = std::clamp(curve(keys[i]) + shrunken, low, high);
-      error += (times[i] - predicted) * (times[i] - predicted);
-      variance += (times[i] - mean) * (times[i] - mean);
+      predicted[i] = predictor(keys[i], cells[i]);
+      deviations[i] = std::abs(times[i] / predicted[i] - 1);
     }
   }
+  const double bound = BoundOf(deviations);
+  double error = 0, mean = 0, variance = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const double time = predicted[i] * (1 + std::clamp(times[i] / predicted[i] - 1, -bound, bound));
+    error += (time - predicted[i]) * (time - predicted[i]);
+    const double delta = time - mean;
+    mean += delta / static_cast<double>(i + 1);
+    variance += delta * (time - mean);
+  }
   return variance > 0 ? std::clamp(1 - error / variance, 0.0, 1.0) : 0.0;
-}
-
-std::vector<double> Winsorised(absl::Span<const double> times) {
-  std::vector<double> values(times.begin(), times.end());
-  const double low = QuantileOf(values, kWinsorised);
-  const double high = QuantileOf(values, 1 - kWinsorised);
-  for (double& v : values) v = std::clamp(v, low, high);
-  return values;
 }
 
 KeyVerdict Judge(size_t n, double explained, double robust_variation) {
@@ -131,7 +164,7 @@ KeyFit FitKey(absl::Span<const Key> keys, absl::Span<const double> times_ns) {
   if (times_ns.size() < 2) return {};
   KeyFit fit;
   fit.robust_variation = RobustVariation(times_ns);
-  fit.explained = ExplainedShare(keys, Winsorised(times_ns));
+  fit.explained = ExplainedShare(keys, times_ns);
   fit.verdict = Judge(keys.size(), fit.explained, fit.robust_variation);
   return fit;
 }
@@ -142,7 +175,6 @@ KeyChoice ChooseKey(absl::Span<const int64_t> features, int feature_count,
   KeyChoice choice;
   if (n < 2) return choice;
   choice.fit.robust_variation = RobustVariation(times_ns);
-  const std::vector<double> times = Winsorised(times_ns);
   const auto value = [&](size_t row, int feature) {
     return features[row * feature_count + feature];
   };
@@ -151,7 +183,7 @@ KeyChoice ChooseKey(absl::Span<const int64_t> features, int feature_count,
     for (size_t i = 0; i < n; ++i) {
       keys[i] = {value(i, first), second < 0 ? 0 : value(i, second)};
     }
-    return ExplainedShare(keys, times);
+    return ExplainedShare(keys, times_ns);
   };
 
   struct Single {

@@ -47,9 +47,11 @@ struct KeyFit {
   double robust_variation = 0;  // 1.4826 x median absolute deviation / median
 };
 
-// The share of the variance of `times_ns` that `keys` explain on data that was not fitted: times
-// winsorised at 2 %, a quadratic in the key plus shrunken means of equal-mass cells, five folds.
-// The spans have equal size; times must be positive and finite.
+// The share of the variance of `times_ns` that `keys` explain on data that was not fitted: a robust
+// quadratic in the key plus shrunken means of equal-mass cells, five folds. Deviations from what
+// the other folds predict are cut beyond four of their robust standard deviations, at most the
+// largest 2 %, in the error as in the variance. The spans have equal size; times must be positive
+// and finite.
 KeyFit FitKey(absl::Span<const Key> keys, absl::Span<const double> times_ns);
 
 struct KeyChoice {

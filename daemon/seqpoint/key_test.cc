@@ -39,6 +39,39 @@ TEST(FitKeyTest, ExplainsTimeThatFollowsTheLength) {
   EXPECT_GT(fit.explained, 0.97);
 }
 
+// As much as the curve that made the times explains; normal noise is not cut.
+TEST(FitKeyTest, TellsTheTrueShare) {
+  for (const double noise : {0.05, 0.1, 0.3}) {
+    Log log(7);
+    std::vector<Key> keys;
+    std::vector<double> times, made;
+    for (int i = 0; i < 1000; ++i) {
+      keys.push_back({log.Length(40, 80)});
+      made.push_back(1e5 * static_cast<double>(keys[i].first));
+      times.push_back(made[i] + 6e6 * std::log(log.Noise(noise)));
+    }
+    double mean = 0, error = 0, variance = 0;
+    for (double t : times) mean += t / 1000;
+    for (int i = 0; i < 1000; ++i) {
+      error += std::pow(times[i] - made[i], 2);
+      variance += std::pow(times[i] - mean, 2);
+    }
+    EXPECT_NEAR(FitKey(keys, times).explained, 1 - error / variance, 0.015) << noise;
+  }
+}
+
+TEST(FitKeyTest, RareSlowIterationsDoNotHideWhatTheLengthExplains) {
+  Log log(8);
+  std::vector<Key> keys;
+  std::vector<double> times;
+  for (int i = 0; i < 1000; ++i) {
+    keys.push_back({log.Length(1500, 1700)});
+    times.push_back(1e4 * static_cast<double>(keys[i].first) * log.Noise(0.003));
+    if (i % 100 == 50) times[i] *= 1.3;
+  }
+  EXPECT_GT(FitKey(keys, times).explained, 0.97);
+}
+
 TEST(FitKeyTest, RefusesTimeThatDoesNot) {
   for (int seed = 0; seed < 50; ++seed) {
     Log log(seed);
