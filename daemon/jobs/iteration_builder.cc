@@ -25,12 +25,15 @@ void IterationBuilder::OnBoundary(const abi::BoundaryEvent& event) {
   const Candidate candidate{.api_ns = event.api_ns,
                             .call_sequence = event.call_sequence,
                             .correlation_id = std::exchange(s.early_clock, 0)};
-  if (!s.pending.empty() && !s.pending.back().has_end) Close(candidate);
+  if (!s.pending.empty() && !s.pending.back().has_end) {
+    // The flag speaks of the iteration before the boundary.
+    if (event.flags & abi::kDistorted) s.pending.back().iteration.distorted = true;
+    Close(candidate);
+  }
   if (s.candidates == 0) s.other = candidate;
   ++s.candidates;
   s.begin = candidate;
   s.has_begin = true;
-  if (event.flags & abi::kDistorted) s.open.iteration.distorted = true;
 }
 
 void IterationBuilder::OnDecision(const abi::DecisionEvent& event) {

@@ -11,9 +11,10 @@ class Script {
  public:
   explicit Script(IterationBuilder& builder) : builder_(builder) {}
 
-  void Candidate(uint64_t n, int64_t gpu_ns, bool clock = true) {
+  void Candidate(uint64_t n, int64_t gpu_ns, bool clock = true, uint8_t flags = 0) {
     api_ns_ += 10;
-    builder_.OnBoundary({.iteration = n, .api_ns = api_ns_, .call_sequence = ++call_});
+    builder_.OnBoundary(
+        {.iteration = n, .api_ns = api_ns_, .call_sequence = ++call_, .flags = flags});
     if (!clock) return;
     ++correlation_;
     builder_.OnClock({.iteration = n, .api_ns = api_ns_, .correlation_id = correlation_});
@@ -37,6 +38,22 @@ class Script {
   uint32_t correlation_ = 100;
   std::vector<std::pair<uint32_t, int64_t>> stamps_;
 };
+
+TEST(IterationBuilder, ABoundarySaysThatTheIterationBeforeItWasDistorted) {
+  IterationBuilder builder;
+  Script script(builder);
+  for (uint64_t n = 0; n < 5; ++n) {
+    script.Candidate(n, static_cast<int64_t>(n) * 1000 + 1000, /*clock=*/true,
+                     n == 2 ? abi::kDistorted : 0);
+    script.Step(n, 7);
+  }
+  script.SendStamps();
+  const auto finished = builder.TakeFinished();
+  ASSERT_EQ(finished.size(), 4);
+  for (const FinishedIteration& iteration : finished) {
+    EXPECT_EQ(iteration.distorted, iteration.number == 1) << iteration.number;
+  }
+}
 
 TEST(IterationBuilder, TimeIsTheDifferenceOfGpuStampsHoweverLateTheyCome) {
   IterationBuilder builder;
