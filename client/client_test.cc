@@ -440,7 +440,7 @@ TEST(RunTest, TheSummarySaysWhatToKnowOfTheFigures) {
   job.mutable_time()->mutable_remaining()->set_value(160e9);
   job.mutable_rule()->set_sentence("the given lengths do not match");
   std::string text = RunSummary(job, 0);
-  EXPECT_THAT(text, AllOf(HasSubstr("note: the run ended after 1,000 of 5,000 iterations"),
+  EXPECT_THAT(text, AllOf(HasSubstr("the run ended after 1,000 of 5,000 iterations, 73 lengths"),
                           HasSubstr("note: the given lengths do not match"),
                           HasSubstr("whole run, had it gone on (5,000 iterations)"),
                           Not(HasSubstr("remaining"))));

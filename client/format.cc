@@ -37,12 +37,12 @@ Scale ScaleFor(double value, std::string_view unit) {
   if (unit == "bytes") base = "B";
   if (unit == "%") return {1, "%"};
   // Words ("instructions") stand apart from the prefix, symbols (B, Hz) do not.
-  if (base.size() > 3 && base.find('/') == std::string::npos) base.insert(0, " ");
+  if (base.size() > 3 && base.find('/') == std::string::npos) base = absl::StrCat(" ", base);
   constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P", "E"};
   int power = 0;
   for (; power < 6 && value >= std::pow(1000.0, power + 1); ++power) {
   }
-  std::string name = kPrefixes[power] + base;
+  std::string name = absl::StrCat(kPrefixes[power], base);
   return {std::pow(1000.0, power), std::string(absl::StripLeadingAsciiWhitespace(name))};
 }
 
@@ -105,6 +105,10 @@ std::string FormatCount(int64_t count) {
     text += digits[i];
   }
   return text;
+}
+
+std::string FormatCount(int64_t count, const std::string& noun) {
+  return absl::StrCat(FormatCount(count), " ", noun, count == 1 ? "" : "s");
 }
 
 std::string FormatShare(double share) {
@@ -211,15 +215,19 @@ std::string ProgressLine(const v1::Job& job, int width) {
       absl::StrAppend(&text, ", per 1,000 iterations ", per_1000.value, " ", per_1000.precision);
     }
   }
-  if (job.state() == v1::JOB_STATE_PAUSED) text += ", paused";
-  if (job.state() == v1::JOB_STATE_ENDED) text += ", ended";
-  if (job.state() == v1::JOB_STATE_LOST) text += ", interrupted";
+  if (job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_RELEASED || IsOver(job)) {
+    absl::StrAppend(&text, ", ", JobStateName(job.state()));
+  }
   if (!job.trouble().empty()) absl::StrAppend(&text, " - ", job.trouble());
   return Cut(text, static_cast<size_t>(std::max(width, 1)));
 }
 
+bool IsOver(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_LOST;
+}
+
 int64_t EndedBefore(const v1::Job& job) {
-  if (job.state() != v1::JOB_STATE_ENDED && job.state() != v1::JOB_STATE_LOST) return 0;
+  if (!IsOver(job)) return 0;
   int64_t wanted = job.time().iterations_total();
   if (wanted == 0 && job.horizon().kind() == v1::Horizon::KIND_ITERATIONS) {
     wanted = job.horizon().iterations();

@@ -15,8 +15,9 @@
 
 namespace seqpoint::client {
 
-std::string FormatCount(int64_t count);    // 5,000
-std::string FormatShare(double share);     // 12.5 %; "< 0.01 %" for less
+std::string FormatCount(int64_t count);                           // 5,000
+std::string FormatCount(int64_t count, const std::string& noun);  // 1 iteration, 5,000 iterations
+std::string FormatShare(double share);                            // 12.5 %; "< 0.01 %" for less
 std::string FormatTime(int64_t epoch_ns);  // 2026-01-02 10:15:00, local; "-" for 0
 
 // `unit` is a Projection's: "B" becomes kB ... PB, "1" k ... P, others likewise; "ns" becomes us
@@ -53,6 +54,7 @@ std::string FormatLosses(const v1::Losses& losses);
 // One line on how a live job is doing, at most `width` characters.
 std::string ProgressLine(const v1::Job& job, int width);
 
+bool IsOver(const v1::Job& job);  // ended or interrupted
 // How many iterations the job that is over should have had, when it ended before them; else 0.
 int64_t EndedBefore(const v1::Job& job);
 // "the run ended after 1,000 of 5,000 iterations"; empty when EndedBefore is 0.

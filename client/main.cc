@@ -37,11 +37,52 @@ constexpr int64_t kMaxRows = 1'000'000'000;
 constexpr const char* kDescription =
     "What a whole training run costs and why, from the few iterations that represent all others.";
 
-constexpr const char* kFooter = R"(
-A JOB is its id, "name@run_id", or "name" (its latest run).
+constexpr const char* kStates =
+    "\nSTATE      waiting: no process has come yet; learning: where an iteration begins is not "
+    "known\n           yet; marking: iterations are found, a few of them are measured; paused, "
+    "released: "
+    "by control;\n           ended; interrupted: the last process vanished (Ctrl-C, a kill, a "
+    "crash)\n"
+    "LENGTHS    different sequence lengths so far\n"
+    "SEQPOINTS  with all the measurements they want / in all\n"
+    "TIME       of the whole run where its length is known, else so far\n"
+    "LEVEL      what the library listens to: learn, mark (boundaries, lengths, times), trace "
+    "(all GPU\n           work), counters, off";
+constexpr const char* kSeqPointColumns =
+    "\nLENGTH      sequence length, or two\n"
+    "STANDS FOR  iterations of the whole run (so far, where its length is unknown)\n"
+    "SHARE       of the run's iterations\n"
+    "MEAN TIME   of an iteration of this length, by the model of all iterations\n"
+    "MEASURED    measurements taken / wanted";
+constexpr const char* kProjectRows =
+    "\nwhole run, remaining    only where the length of the run is known\n"
+    "so far, until its end   what was seen\n"
+    "INTERVAL                holds the truth with the given confidence; \"exact\": nothing is "
+    "estimated\n"
+    "+-                      half of the interval, as a share of the value\n"
+    "Times leave out the stops for measuring, and what a measurement disturbed.";
+constexpr const char* kCounterColumns =
+    "\nWHOLE RUN, SO FAR  sum over the run where its length is known, else so far\n"
+    "PER ITERATION      mean\n"
+    "MEASURED           iterations; derived: built from two counters, without a sum of its own";
+constexpr const char* kKernelColumns =
+    "\nOF KERNEL TIME  share of the time of all kernels together (copies and gaps left out)\n"
+    "LAUNCHES        of the whole run, else so far";
+constexpr const char* kIterationColumns =
+    "\nTIME      \"-\": unknown\n"
+    "LEVEL     what the library listened to: learn, mark, trace, counters\n"
+    "MEASURED  with what\n"
+    "NOTE      first of its length: pays for algorithm search and the like; distorted: its time is "
+    "partly\n          ours and is replaced by its length's mean; redone: repeated after a "
+    "checkpoint,\n          counted once; another phase's name: not a training iteration";
 
-Exit codes: 0 ok; 1 error; 2 wrong usage; 3 no daemon; 4 no such job; 5 not enough data yet.
-`run` ends as its command ended (127: not found, 126: cannot be run).
+constexpr const char* kFooter = R"(
+A JOB is its id, "name@run_id", or "name" (its latest run). `seqpoint help COMMAND` explains what
+a command prints.
+
+Exit codes: 0 ok; 1 error; 2 wrong usage; 3 no daemon; 4 no such job; 5 no answer yet.
+`run` ends as its command ended (127: not found, 126: cannot be run). `doctor` ends with 1 when
+there is a problem. With --json an error is also an object on standard output.
 
 Environment: SEQPOINT_DIR (folder of the daemon's sockets; default $XDG_RUNTIME_DIR/seqpoint, then
 /run/seqpoint), SEQPOINT_DAEMON (path of seqpointd), SEQPOINT_LIBRARY (path of
@@ -336,6 +377,7 @@ class Cli {
       request.set_live_only(live_);
       return Ask(&v1::Profiler::Stub::ListJobs, request, JobsText);
     });
+    command->footer(kStates);
     AddJobName(command);
     command->add_flag("--live", live_, "only those that run");
   }
@@ -389,7 +431,8 @@ class Cli {
                 }
                 PrintReply(&*reply, SeqPointsText);
                 return kExitOk;
-              });
+              })
+        ->footer(kSeqPointColumns);
   }
 
   void AddProject() {
@@ -400,6 +443,7 @@ class Cli {
           request.set_metric(metric_);
           return AskFigures(&v1::Profiler::Stub::Project, request, ProjectText);
         });
+    command->footer(kProjectRows);
     command->add_option("--metric", metric_, "a counter of `seqpoint counters`; default: time")
         ->check(Name())
         ->type_name("METRIC");
@@ -416,6 +460,7 @@ class Cli {
                               return CountersText(reply, job, Width());
                             });
         });
+    command->footer(kCounterColumns);
     command->add_option("METRIC", metrics_, "only these")->check(Name());
     AddFigureFlags(command);
   }
@@ -429,6 +474,7 @@ class Cli {
                           return KernelsText(reply, job, Width());
                         });
     });
+    command->footer(kKernelColumns);
     AddLimit(command);
     AddFigureFlags(command);
   }
@@ -494,6 +540,7 @@ class Cli {
   void AddIterations() {
     CLI::App* command =
         AddForJob("iterations", "The log of iterations.", [this] { return Iterations(); });
+    command->footer(kIterationColumns);
     command->add_flag("--measured", measured_, "only those that were measured");
     command->add_option("--rank", rank_, "of this rank; default: the lowest")
         ->transform(WholeNumber(0, INT32_MAX))

@@ -44,10 +44,6 @@ constexpr int kForwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2
 
 void Say(const std::string& text) { fprintf(stderr, "seqpoint: %s\n", Printable(text).c_str()); }
 
-bool IsOver(const v1::Job& job) {
-  return job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_LOST;
-}
-
 // Keeps the latest state of a job, for as long as it lives; connects again when the daemon was
 // restarted.
 class Watcher {
@@ -322,16 +318,17 @@ std::string RunSummary(const v1::Job& job, int wait_status) {
     absl::StrAppend(&text, "no process with CUDA reported to the daemon; `seqpoint doctor` says ",
                     "what stands in the way\n");
   } else {
-    absl::StrAppend(&text, FormatCount(job.iterations()), " iterations of ",
-                    FormatCount(job.unique_lengths()), " lengths, ",
-                    FormatCount(job.seqpoints().seqpoints()), " SeqPoints, ",
-                    FormatCount(job.seqpoints().measurements()), " iterations measured\n");
-    if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), EndedBefore(job) > 0));
-    text += FigureNotes(job);
+    std::string early = EndedBeforeText(job);
+    absl::StrAppend(&text, early.empty() ? FormatCount(job.iterations(), "iteration") : early,
+                    ", ", FormatCount(job.unique_lengths(), "length"), ", ",
+                    FormatCount(job.seqpoints().seqpoints(), "SeqPoint"), ", ",
+                    FormatCount(job.seqpoints().measurements(), "iteration"), " measured\n");
+    if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), job));
+    text += Note(job.rule().sentence());
     if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
       absl::StrAppend(&text, "left out: ", losses, "\n");
     }
-    if (!job.trouble().empty()) absl::StrAppend(&text, "trouble: ", job.trouble(), "\n");
+    if (!job.trouble().empty()) text += Wrap("trouble: ", job.trouble(), kTextColumns);
     if (!IsOver(job)) text += "the daemon is still reading the last records: figures may change\n";
     const std::string& id = job.id();
     absl::StrAppend(&text, "ask next: seqpoint project ", id, ", seqpoint counters ", id,
@@ -404,7 +401,13 @@ int Run(const RunOptions& options) {
   if (watcher != nullptr) {
     // A job that no process joined does not end either.
     bool joined = watcher->job().state() != v1::JOB_STATE_WAITING;
-    watcher->WaitForEnd(joined ? kSettleTimeout : kJoinTimeout);
+    if (!watcher->WaitForEnd(joined ? kSettleTimeout : kJoinTimeout) && !joined) {
+      v1::ControlRequest request;
+      request.set_job(watcher->job().id());
+      request.set_action(v1::ControlRequest::ACTION_END_WAITING);
+      // A daemon that is gone, or a process that came at last: then there is nothing to end.
+      connection->Call(&v1::Profiler::Stub::Control, request).IgnoreError();
+    }
     v1::Job job = watcher->job();
     if (options.json) {
       v1::GetJobReply reply;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Table::Align kRight = Table::kRight;
 
-constexpr int kTextColumns = 98;
+constexpr const char* kOtherKernels = "(others)";  // the daemon's name for many in one
 
 std::string Confidence(double confidence) { return absl::StrFormat("%g %%", confidence * 100); }
 
@@ -44,11 +44,15 @@ std::string VerdictText(const v1::Rule& rule) {
 }
 
 std::string RuleText(const v1::Rule& rule) {
-  std::string text = absl::StrCat(
-      "iteration: begins at ", rule.boundary(), " (confidence ", FormatShare(rule.confidence()),
-      ")\n", "length:    ", rule.length().empty() ? "none found" : rule.length(), "; ",
-      VerdictText(rule), "\n");
-  if (!rule.sentence().empty()) text += Wrap("           ", rule.sentence(), kTextColumns);
+  std::string text = Wrap("iteration: ",
+                          absl::StrCat("begins at ", rule.boundary(), " (confidence ",
+                                       FormatShare(rule.confidence()), ")"),
+                          kTextColumns);
+  text += Wrap(
+      "length:    ",
+      absl::StrCat(rule.length().empty() ? "none found" : rule.length(), "; ", VerdictText(rule)),
+      kTextColumns);
+  if (!rule.sentence().empty()) text += Wrap("note:      ", rule.sentence(), kTextColumns);
   return text;
 }
 
@@ -115,20 +119,22 @@ std::string JobsText(const v1::ListJobsReply& reply) {
                   !job.has_time() ? ""
                   : early         ? "ended early"
                   : whole         ? "whole run " + time.precision
+                  : IsOver(job)   ? "until its end"
                                   : "so far"});
   }
   return table.ToString();
 }
 
 std::string JobText(const v1::Job& job) {
-  std::string text = absl::StrCat(JobTitle(job), ", ", JobStateName(job.state()), "\n");
+  std::string early = EndedBeforeText(job);
+  std::string text = absl::StrCat(JobTitle(job), ", ", JobStateName(job.state()),
+                                  early.empty() ? "" : ": ", early, "\n");
   absl::StrAppend(&text, "command:   ", job.command(), "\n",
                   "started:   ", FormatTime(job.start_ns()),
                   job.host().empty() ? "" : " on " + job.host(), "\n");
   if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
-  absl::StrAppend(&text, "so far:    ", FormatCount(IterationsSoFar(job)), " iterations of ",
-                  FormatCount(job.unique_lengths()), " lengths\n");
-  if (EndedBefore(job) > 0) absl::StrAppend(&text, "note:      ", EndedBeforeText(job), "\n");
+  absl::StrAppend(&text, "so far:    ", FormatCount(IterationsSoFar(job), "iteration"), " of ",
+                  FormatCount(job.unique_lengths(), "length"), "\n");
   if (job.has_rule()) text += RuleText(job.rule());
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
   absl::StrAppend(&text, "SeqPoints: ", FormatCount(seqpoints.seqpoints()), ", ",
@@ -136,9 +142,8 @@ std::string JobText(const v1::Job& job) {
                   FormatCount(seqpoints.measurements()), " of ",
                   FormatCount(seqpoints.measurements_wanted()), " measurements taken\n");
   for (const v1::PhaseSummary& phase : job.phases()) {
-    absl::StrAppend(&text, "apart:     ", FormatCount(phase.iterations()),
-                    phase.iterations() == 1 ? " iteration of " : " iterations of ", phase.name(),
-                    ", ", FormatQuantity(phase.duration_ns(), "ns"), "\n");
+    absl::StrAppend(&text, "apart:     ", FormatCount(phase.iterations(), "iteration"), " of ",
+                    phase.name(), ", ", FormatQuantity(phase.duration_ns(), "ns"), "\n");
   }
   if (job.has_horizon() && job.horizon().kind() != v1::Horizon::KIND_UNKNOWN) {
     absl::StrAppend(&text, "horizon:   ",
@@ -160,7 +165,7 @@ std::string JobText(const v1::Job& job) {
   }
   if (!job.trouble().empty()) text += Wrap("trouble:   ", job.trouble(), kTextColumns);
   if (job.has_time()) {
-    absl::StrAppend(&text, "\n", ProjectionText(job.time(), EndedBefore(job) > 0));
+    absl::StrAppend(&text, "\n", ProjectionText(job.time(), job));
   } else {
     text += ClockNote(job.clock_kind());
   }
@@ -225,47 +230,46 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
                       reply.has_rule() ? RuleText(reply.rule()) : "", LossesLine(reply.losses()));
 }
 
-std::string ProjectionText(const v1::Projection& projection, bool ended_early) {
+std::string ProjectionText(const v1::Projection& projection, const v1::Job& job) {
+  const bool over = IsOver(job);
+  const bool early = EndedBefore(job) > 0;
   Table table({{projection.metric().empty() ? "time" : projection.metric()},
                {"VALUE", kRight},
                {Confidence(projection.confidence()) + " INTERVAL"},
                {""}});
   auto add = [&](const std::string& name, int64_t iterations, const v1::Estimate& estimate) {
     FormattedEstimate text = FormatEstimate(estimate, projection.unit());
-    table.AddRow(
-        {iterations > 0 ? absl::StrCat(name, " (", FormatCount(iterations), " iterations)") : name,
-         text.value, text.interval, text.precision});
+    table.AddRow({iterations > 0
+                      ? absl::StrCat(name, " (", FormatCount(iterations, "iteration"), ")")
+                      : name,
+                  text.value, text.interval, text.precision});
   };
   if (projection.has_total()) {
-    add(ended_early ? "whole run, had it gone on" : "whole run", projection.iterations_total(),
+    add(early ? "whole run, had it gone on" : "whole run", projection.iterations_total(),
         projection.total());
   }
-  add(ended_early ? "until its end" : "so far", projection.iterations_so_far(),
-      projection.so_far());
-  if (!ended_early && projection.remaining().value() > 0) {
-    add("remaining", 0, projection.remaining());
+  // Of a run that went to its end it would be the same once more.
+  if (!over || early || !projection.has_total()) {
+    add(over ? "until its end" : "so far", projection.iterations_so_far(), projection.so_far());
   }
+  if (!over && projection.remaining().value() > 0) add("remaining", 0, projection.remaining());
   add("per 1,000 iterations", 0, projection.per_1000_iterations());
   std::string text = table.ToString();
-  if (!projection.has_total()) {
+  if (!projection.has_total() && !over) {
     text +=
         "whole run: unknown; say how long it is with --iterations N or --lengths FILE "
         "--epochs E\n";
   }
   if (!projection.basis().empty()) text += Wrap("basis: ", projection.basis(), kTextColumns);
-  return text + ClockNote(projection.clock_kind());
+  return text + (projection.unit() == "ns" ? ClockNote(projection.clock_kind()) : "");
 }
 
-std::string FigureNotes(const v1::Job& job) {
-  std::string text;
-  for (const std::string& note : {EndedBeforeText(job), job.rule().sentence()}) {
-    if (!note.empty()) text += Wrap("note: ", note, kTextColumns);
-  }
-  return text;
+std::string Note(const std::string& text) {
+  return text.empty() ? "" : Wrap("note: ", text, kTextColumns);
 }
 
 std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job) {
-  return absl::StrCat(ProjectionText(reply.projection(), EndedBefore(job) > 0), FigureNotes(job),
+  return absl::StrCat(ProjectionText(reply.projection(), job), Note(job.rule().sentence()),
                       LossesLine(reply.losses()));
 }
 
@@ -311,8 +315,10 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
                   counter.ratio() ? "derived" : FormatCount(counter.measured_iterations()),
                   counter.complete() ? "" : "incomplete: " + counter.sentence()});
   }
-  return absl::StrCat(table.ToString(width), "\n", FormatCount(reply.measured_iterations()),
-                      " iterations measured\n", FigureNotes(job), LossesLine(reply.losses()));
+  return absl::StrCat(table.ToString(width), "\n",
+                      FormatCount(reply.measured_iterations(), "iteration"), " measured\n",
+                      Note(EndedBeforeText(job)), Note(job.rule().sentence()),
+                      LossesLine(reply.losses()));
 }
 
 std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width) {
@@ -328,12 +334,15 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
                   FormatQuantity(kernel.launches(), "1"), Demangle(kernel.name())});
   }
   std::string more;
-  if (reply.kernel_names() > reply.kernels_size()) {
+  const bool all = reply.kernels(reply.kernels_size() - 1).name() == kOtherKernels;
+  if (!all && reply.kernel_names() > reply.kernels_size()) {
     more = absl::StrCat(FormatCount(reply.kernel_names() - reply.kernels_size()),
                         " more kernels; --all shows them\n");
   }
-  return absl::StrCat(table.ToString(width), more, "\n", FormatCount(reply.measured_iterations()),
-                      " iterations traced\n", FigureNotes(job), LossesLine(reply.losses()));
+  return absl::StrCat(table.ToString(width), more, "\n",
+                      FormatCount(reply.measured_iterations(), "iteration"), " traced\n",
+                      Note(EndedBeforeText(job)), Note(job.rule().sentence()),
+                      LossesLine(reply.losses()));
 }
 
 std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations) {
@@ -366,7 +375,7 @@ std::string DaemonText(const v1::GetDaemonReply& reply) {
       "seqpointd ", reply.version(), ", process ", reply.pid(), " on ", reply.host(), ", since ",
       FormatTime(reply.start_ns()), reply.private_daemon() ? ", private" : "", "\n", "store  ",
       reply.store_path(), ", ", FormatQuantity(reply.store_bytes(), "B"), ", ",
-      FormatCount(reply.jobs()), reply.jobs() == 1 ? " job\n" : " jobs\n");
+      FormatCount(reply.jobs(), "job"), "\n");
   if (!reply.trouble().empty()) absl::StrAppend(&text, "trouble: ", reply.trouble(), "\n");
   return text;
 }

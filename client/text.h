@@ -13,6 +13,8 @@
 
 namespace seqpoint::client {
 
+constexpr int kTextColumns = 98;  // sentences are wrapped there
+
 // The protobuf JSON of a reply, with the field names of the .proto file and with zeros.
 std::string ToJson(const google::protobuf::Message& message, bool one_line);
 
@@ -27,10 +29,10 @@ std::string JobsText(const v1::ListJobsReply& reply);
 std::string JobText(const v1::Job& job);  // everything about one
 std::string SeqPointsText(const v1::GetSeqPointsReply& reply);
 // Total, so far, remaining, per 1,000 iterations, basis. Without a horizon there is no total, and a
-// line that says how to get one. `ended_early`: the run ended before its horizon.
-std::string ProjectionText(const v1::Projection& projection, bool ended_early);
-// What one must know of a job to read its figures, a line each.
-std::string FigureNotes(const v1::Job& job);
+// line that says how to get one.
+std::string ProjectionText(const v1::Projection& projection, const v1::Job& job);
+// "note: ..." in lines; empty for an empty text.
+std::string Note(const std::string& text);
 std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job);
 // Why there is nothing to show; empty when there is something.
 std::string NothingMeasured(const v1::GetCountersReply& reply);

@@ -1,13 +1,18 @@
 #include "daemon/export.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -56,6 +61,15 @@ std::string JsonString(std::string_view text) {
     }
   }
   return out + '"';
+}
+
+// A C++ symbol as it was written; other names as they are.
+std::string Demangle(const std::string& name) {
+  if (!absl::StartsWith(name, "_Z")) return name;
+  int status = 0;
+  std::unique_ptr<char, decltype(&free)> plain(
+      ::abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), &free);
+  return status == 0 ? plain.get() : name;
 }
 
 std::string_view CopyName(uint8_t kind) {
@@ -213,7 +227,7 @@ absl::Status ExportChrome(Store& store, const JobRow& job, const ExportContext& 
       if (known.empty()) {
         const auto read = store.ReadNames(segment.process_id);
         if (!read.ok()) return read.status();
-        for (const NameRow& name : *read) known[name.name_id] = name.text;
+        for (const NameRow& name : *read) known[name.name_id] = Demangle(name.text);
       }
       for (size_t at = 0; at + sizeof(abi::DataRecord) <= segment.records.size();
            at += sizeof(abi::DataRecord)) {

@@ -9,6 +9,8 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "daemon/daemon.h"
 #include "daemon/rpc/server.h"
 #include "spdlog/sinks/basic_file_sink.h"
@@ -40,6 +42,23 @@ std::string DefaultStore() {
   return "/var/lib/seqpoint/seqpoint.db";
 }
 
+constexpr int kUsage = 2;
+constexpr int64_t kMost = 1'000'000'000'000'000'000;
+
+CLI::Validator WholeNumber(int64_t most) {
+  return CLI::Validator(
+      [most](std::string& text) {
+        int64_t value = 0;
+        if (!absl::SimpleAtoi(text, &value) || value < 0 || value > most) {
+          return absl::StrCat("\"", text.substr(0, 60), "\" is not a whole number from 0 to ",
+                              most);
+        }
+        text = absl::StrCat(value);  // CLI11 would read 010 as 8
+        return std::string();
+      },
+      /*validator_desc=*/"");
+}
+
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "seqpointd: %s\n", std::string(status.message()).c_str());
   return 1;
@@ -57,6 +76,7 @@ int main(int argc, char** argv) {
 
   CLI::App app{
       "SeqPoint Profiler daemon: reads the rings of training processes, answers over gRPC"};
+  app.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
   app.add_option("--dir", directory, "directory of inject.sock and api.sock")
       ->capture_default_str();
   app.add_option("--store", store_path, "SQLite file with everything that must last")
@@ -64,14 +84,16 @@ int main(int argc, char** argv) {
   app.add_option("--log", log_path, "log file (default: standard error)");
   app.add_option("--max-store-bytes", options.max_store_bytes,
                  "remove the oldest ended jobs beyond this size; 0: no limit")
+      ->transform(WholeNumber(kMost))
       ->capture_default_str();
   app.add_option("--max-job-age", options.max_job_age_s,
                  "remove ended jobs older than this, in seconds; 0: no limit")
+      ->transform(WholeNumber(kMost))
       ->capture_default_str();
   app.add_option("--measurements", options.job.measurement_budget,
                  "iterations measured in detail per job")
       ->capture_default_str()
-      ->check(CLI::Range(0, 4096));
+      ->transform(WholeNumber(4096));
   app.add_option("--listen", server_options.tcp_address, "also answer on host:port, with TLS");
   app.add_option("--tls-certificate", server_options.tls_certificate_file, "PEM chain");
   app.add_option("--tls-key", server_options.tls_key_file, "PEM key");
@@ -80,7 +102,13 @@ int main(int argc, char** argv) {
   app.add_flag("--move-corrupt-store-aside", options.store.move_corrupt_aside,
                "rename a damaged store and begin a new one");
   app.add_flag("--private", private_daemon, "end 10 s after the last process");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::fprintf(stderr, "seqpointd: %s; see seqpointd --help\n", error.what());
+    return kUsage;
+  }
 
   // Signals come through a descriptor; no thread is ever interrupted.
   sigset_t signals;
