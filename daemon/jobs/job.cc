@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -502,7 +503,13 @@ void Job::OnRuleLearned(LearnedRule rule) {
         process->waiting.clear();
         for (auto& seen : process->seen) seen.clear();
       }
-      for (Histogram1& observed : observed_) observed.clear();
+      for (int i = 0; i < 2; ++i) {
+        observed_[i].clear();
+        unit_[i] = 0;
+      }
+      observed_added_.Clear();
+      observed_log_.Restart();
+      engine_log_.Restart();
       map_ = {};
       next_match_ = 0;
       horizon_applied_ = false;
@@ -633,7 +640,13 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   engine_dirty_ = true;
   plan_stale_ = true;
   if (known && !redone) {
-    for (int i = 0; i < dimensions; ++i) ++observed_[i][iteration.length[i]];
+    for (int i = 0; i < dimensions; ++i) {
+      Observe(i, iteration.length[i], 1);
+      LengthCountState& added =
+          *(i == 0 ? observed_added_.add_first() : observed_added_.add_second());
+      added.set_value(iteration.length[i]);
+      added.set_count(1);
+    }
   }
   if (iteration.config_id == abi::kConfigNone) return;
   absl::erase_if(process.awaited, [&](const auto& entry) {
@@ -673,9 +686,17 @@ void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
   }
 }
 
+void Job::Observe(int dimension, int64_t length, int64_t count) {
+  observed_[dimension][length] += count;
+  unit_[dimension] = std::gcd(unit_[dimension], std::max<int64_t>(length, 0));
+}
+
 int Job::KernelIndex(const std::string& name) {
   const auto [it, added] = kernel_index_.try_emplace(name, static_cast<int>(kernels_.size()));
-  if (added) kernels_.push_back(name);
+  if (added) {
+    kernels_.push_back(name);
+    kernels_added_.add_names(name);
+  }
   return std::min(it->second, kOtherKernels);
 }
 

@@ -39,6 +39,7 @@
 #include "daemon/jobs/run_engine.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/seqpoint/engine.h"
+#include "daemon/store/part_log.h"
 #include "daemon/store/store.h"
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
@@ -46,7 +47,7 @@
 
 namespace seqpoint::jobs {
 
-inline constexpr int32_t kJobStateVersion = 3;
+inline constexpr int32_t kJobStateVersion = 4;
 inline constexpr char kSummaryPart[] = "summary";
 
 // Statistic sets of the engine beside the counter configurations, whose set is their config id.
@@ -213,6 +214,7 @@ class Job {
   };
   const Summary& RecentSummary() const;
   abi::Level WantedLevel(const Process& process) const;
+  void Observe(int dimension, int64_t length, int64_t count);
   int KernelIndex(const std::string& name);  // in the kernel statistics
   v1::Losses SumLosses() const;
   int32_t MeasurementsOf(uint32_t set) const;
@@ -228,6 +230,7 @@ class Job {
   v1::ClockKind clock_kind() const;
   PlanOptions MakePlanOptions() const;
   JobState SaveState() const;
+  ObservedState SaveObserved() const;
   static void RestoreProcess(const ProcessState& saved, Process& process);
   static void SetName(Process& process, const NameRow& name);
 
@@ -258,7 +261,8 @@ class Job {
   v1::Level forced_level_ = v1::LEVEL_UNSPECIFIED;
   absl::flat_hash_map<uint32_t, int32_t> measurements_;  // usable ones, by statistic set
   Histogram1 observed_[2];
-  LengthMap map_;  // of the job's own horizon
+  int64_t unit_[2] = {0, 0};  // NaturalUnit of it; 0: of nothing
+  LengthMap map_;             // of the job's own horizon
   // Candidates that began no training iteration, and their time: before a process' first iteration,
   // and later.
   struct OtherBatches {
@@ -275,6 +279,10 @@ class Job {
   bool engine_dirty_ = true;
   bool horizon_dirty_ = false;  // a state part of its own: it may be large and hardly ever changes
   int closed_stored_ = 0;       // closed engines that are in the store
+  // What grows with the run is stored as it grows, not anew each time.
+  PartLog engine_log_{"engine"}, observed_log_{"observed"}, kernels_log_{"kernels"};
+  ObservedState observed_added_;  // since it was stored
+  KernelsState kernels_added_;
   WriteBatch rows_;
 };
 

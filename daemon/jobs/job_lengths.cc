@@ -271,7 +271,7 @@ absl::StatusOr<const RunEngine*> Job::EngineFor(const v1::Horizon* horizon,
 std::vector<int64_t> Job::UserLengths(const int64_t length[2], int count) const {
   std::vector<int64_t> lengths(count);
   for (int i = 0; i < count; ++i) {
-    const int64_t unit = map_.factor[i] > 0 ? map_.factor[i] : NaturalUnit(observed_[i]);
+    const int64_t unit = map_.factor[i] > 0 ? map_.factor[i] : std::max<int64_t>(unit_[i], 1);
     lengths[map_.swapped && count == 2 ? 1 - i : i] = length[i] / unit;
   }
   return lengths;

@@ -16,9 +16,8 @@ namespace seqpoint::jobs {
 namespace {
 
 constexpr char kJobPart[] = "job";
-constexpr char kEnginePart[] = "engine";
 constexpr char kHorizonPart[] = "horizon";
-constexpr char kClosedPart[] = "engine-";  // and its index
+constexpr char kClosedPart[] = "engine-";  // and its index; the current one is a PartLog
 
 void EncodeRule(const LearnedRule& from, RuleState* to) {
   to->set_rule(std::string(reinterpret_cast<const char*>(&from.rule), sizeof(abi::Rule)));
@@ -77,11 +76,23 @@ void Job::TakeRows(WriteBatch& batch) {
                             .bytes = SaveState().SerializeAsString()});
   }
   if (engine_dirty_) {
-    batch.states.push_back({.job_id = row_.job_id,
-                            .part = kEnginePart,
-                            .version = kJobStateVersion,
-                            .bytes = engine_.Serialize()});
+    engine_log_.Write(
+        row_.job_id, kJobStateVersion, engine_.current().TakeLog(),
+        [&] { return engine_.Serialize(); }, batch.states);
   }
+  observed_log_.Write(
+      row_.job_id, kJobStateVersion, observed_added_.SerializeAsString(),
+      [&] { return SaveObserved().SerializeAsString(); }, batch.states);
+  observed_added_.Clear();
+  kernels_log_.Write(
+      row_.job_id, kJobStateVersion, kernels_added_.SerializeAsString(),
+      [&] {
+        KernelsState all;
+        for (const std::string& kernel : kernels_) all.add_names(kernel);
+        return all.SerializeAsString();
+      },
+      batch.states);
+  kernels_added_.Clear();
   for (; closed_stored_ < engine_.closed(); ++closed_stored_) {
     batch.states.push_back({.job_id = row_.job_id,
                             .part = absl::StrFormat("%s%06d", kClosedPart, closed_stored_),
@@ -99,6 +110,18 @@ void Job::TakeRows(WriteBatch& batch) {
 
 bool Job::stored() const {
   return !job_dirty_ && !state_dirty_ && !engine_dirty_ && !horizon_dirty_ && rows_.Empty();
+}
+
+ObservedState Job::SaveObserved() const {
+  ObservedState state;
+  for (int i = 0; i < 2; ++i) {
+    for (const auto& [value, count] : observed_[i]) {
+      LengthCountState& entry = *(i == 0 ? state.add_first() : state.add_second());
+      entry.set_value(value);
+      entry.set_count(count);
+    }
+  }
+  return state;
 }
 
 JobState Job::SaveState() const {
@@ -153,7 +176,6 @@ JobState Job::SaveState() const {
       process->learning->SaveQueue(to.mutable_library_events());
     }
   }
-  for (const std::string& kernel : kernels_) state.add_kernels(kernel);
   for (const absl::string_view set : absl::StrSplit(metric_set_.name, ',')) {
     state.add_metric_sets(std::string(set));
   }
@@ -163,12 +185,6 @@ JobState Job::SaveState() const {
   state.set_forced_level(forced_level_);
   for (int i = 0; i < 2; ++i) {
     state.add_factor(map_.factor[i]);
-    LengthHistogramState& histogram = *state.add_observed();
-    for (const auto& [value, count] : observed_[i]) {
-      LengthCountState& entry = *histogram.add_counts();
-      entry.set_value(value);
-      entry.set_count(count);
-    }
   }
   state.set_swapped(map_.swapped);
   state.set_horizon_applied(horizon_applied_);
@@ -256,12 +272,25 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     if (row.part == kHorizonPart && !horizon_.ParseFromString(row.bytes)) {
       return refuse(row.part, "damaged");
     }
-    // By part, and so closed engines in their order, after the current one.
-    const bool closed = absl::StartsWith(row.part, kClosedPart);
-    if (row.part != kEnginePart && !closed) continue;
-    const absl::Status status =
-        closed ? engine_.RestoreClosed(row.bytes) : engine_.Restore(row.bytes);
+    // By part, and so in their order.
+    if (!absl::StartsWith(row.part, kClosedPart)) continue;
+    const absl::Status status = engine_.RestoreClosed(row.bytes);
     if (!status.ok()) return refuse(row.part, std::string(status.message()));
+  }
+  const PartLog::Content engine = engine_log_.Load(states);
+  absl::Status status = engine.base.empty() ? absl::OkStatus() : engine_.Restore(engine.base);
+  if (status.ok()) status = engine_.current().Replay(engine.added);
+  if (!status.ok()) return refuse("engine", std::string(status.message()));
+  engine_.current().KeepLog();
+  const PartLog::Content observed_bytes = observed_log_.Load(states);
+  ObservedState observed;
+  if (!observed.ParseFromString(observed_bytes.base + observed_bytes.added)) {
+    return refuse("observed", "damaged");
+  }
+  const PartLog::Content kernel_bytes = kernels_log_.Load(states);
+  KernelsState kernels;
+  if (!kernels.ParseFromString(kernel_bytes.base + kernel_bytes.added)) {
+    return refuse("kernels", "damaged");
   }
   if (state.metric_sets_size() > 0) {
     auto metric_set =
@@ -274,18 +303,16 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   former_rule_ = DecodeRule(state.former_rule());
   relearned_ = state.relearned();
   gap_ = state.gap();
-  for (const std::string& kernel : state.kernels()) KernelIndex(kernel);
+  for (const std::string& kernel : kernels.names()) KernelIndex(kernel);
+  kernels_added_.Clear();
   horizon_applied_ = state.horizon_applied();
   options_.overhead_budget_share = state.overhead_budget_share();
   paused_ = state.paused();
   released_ = state.released();
   forced_level_ = static_cast<v1::Level>(state.forced_level());
   for (int i = 0; i < 2 && i < state.factor_size(); ++i) map_.factor[i] = state.factor(i);
-  for (int i = 0; i < 2 && i < state.observed_size(); ++i) {
-    for (const LengthCountState& entry : state.observed(i).counts()) {
-      observed_[i][entry.value()] = entry.count();
-    }
-  }
+  for (const LengthCountState& entry : observed.first()) Observe(0, entry.value(), entry.count());
+  for (const LengthCountState& entry : observed.second()) Observe(1, entry.value(), entry.count());
   map_.swapped = state.swapped();
   evaluation_ = {state.other_batches(), state.other_duration_ns()};
   startup_ = {state.startup_batches(), state.startup_duration_ns()};

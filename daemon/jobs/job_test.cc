@@ -298,7 +298,13 @@ class FakeStore {
   void Take(Job& job) {
     WriteBatch batch;
     job.TakeRows(batch);
-    for (StateRow& row : batch.states) states_[row.part] = std::move(row);
+    for (StateRow& row : batch.states) {
+      if (row.bytes.empty()) {
+        states_.erase(row.part);
+      } else {
+        states_[row.part] = std::move(row);
+      }
+    }
     for (NameRow& row : batch.names) names_.push_back(std::move(row));
     for (TraceSegmentRow& row : batch.trace_segments) {
       traces_[row.number] += row.records;
@@ -318,6 +324,7 @@ class FakeStore {
     job->RepublishControl(7);
     return job;
   }
+  bool HasPart(const std::string& part) const { return states_.count(part) > 0; }
   std::map<int64_t, IterationRow> iterations;
   std::map<int64_t, int> measurements;
 
@@ -415,6 +422,37 @@ TEST(Job, ARestartAtAnyMomentLosesAndDoublesNothing) {
     EXPECT_EQ(job->Describe(true).iterations(), 200);
     EXPECT_LE(process.measured_iterations.size(), 64u);
   }
+}
+
+TEST(Job, ARestartedJobAnswersAsItDidBefore) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeProcess process(12);
+  process.kernel_names = 200;
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  FakeStore store;
+  const auto answers = [&] {
+    v1::GetKernelsRequest kernels;
+    kernels.set_limit(2);
+    // The summary in Describe may be a little old before a restart.
+    v1::Job described = job->Describe(false);
+    return absl::StrCat(described.rule().DebugString(), described.losses().DebugString(),
+                        job->Project(AskTime())->DebugString(),
+                        job->GetKernels(kernels)->DebugString(),
+                        job->GetCounters({})->DebugString(), job->GetSeqPoints()->DebugString());
+  };
+  for (int i = 0; i < 2500; ++i) {
+    process.Iterate();
+    if (i % 3 == 0) store.Take(*job);
+    if (i % 400 != 399) continue;
+    store.Take(*job);
+    const std::string before = answers();
+    store.Take(*job);  // the questions may have made the plan anew
+    job = store.Restart();
+    process.Connect(*job, 7);
+    ASSERT_EQ(answers(), before) << i;
+  }
+  EXPECT_TRUE(store.HasPart("engine"));  // the log was folded into it
 }
 
 TEST(Job, ResultsThatComeAfterTheirIterationCountAllTheSame) {

@@ -21,6 +21,7 @@ Estimate Sum(const Estimate& a, const Estimate& b) {
 void RunEngine::Close() {
   closed_iterations_ += static_cast<int64_t>(current_.Totals().iterations);
   closed_.push_back(std::exchange(current_, OnlineEngine()));
+  current_.KeepLog();
 }
 
 absl::Status RunEngine::SetHorizon(Horizon horizon) {

@@ -22,6 +22,9 @@ namespace seqpoint::jobs {
 
 class RunEngine {
  public:
+  // The current engine keeps a log (OnlineEngine::TakeLog) from its beginning.
+  RunEngine() { current_.KeepLog(); }
+
   OnlineEngine& current() { return current_; }
   const OnlineEngine& current() const { return current_; }
 
@@ -46,7 +49,7 @@ class RunEngine {
   // The state of the current engine, and of closed engine `index`, which never changes.
   std::string Serialize() const { return current_.Serialize(); }
   std::string SerializeClosed(int index) const { return closed_[index].Serialize(); }
-  // In order: the closed engines, then the current one.
+  // In order: the closed engines, then the current one, which keeps no log from there.
   absl::Status Restore(std::string_view state);
   absl::Status RestoreClosed(std::string_view state);
 

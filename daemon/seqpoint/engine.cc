@@ -232,6 +232,7 @@ OnlineEngine& OnlineEngine::operator=(OnlineEngine&&) noexcept = default;
 
 void OnlineEngine::AddIteration(const IterationSample& sample) {
   State& s = *state_;
+  if (log_) log_->Add(sample);
   if (!IsValid(sample.key) || sample.time_ns < 0 || sample.time_ns > kMaxTimeNs) {
     ++s.totals.rejected;
     return;
@@ -429,6 +430,7 @@ bool OnlineEngine::State::IsFirst(uint64_t iteration, const Key& key) const {
 absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, const Key& key,
                                           absl::Span<const double> values) {
   State& s = *state_;
+  if (log_) log_->Add(set, iteration, key, values);
   const auto refuse = [&](absl::Status status) {
     ++s.totals.measurements_refused;
     if (s.spent.size() < kMaxSpent) s.spent.insert(iteration);
@@ -502,6 +504,7 @@ absl::Status OnlineEngine::SetHorizon(Horizon horizon) {
     }
   }
   horizon.histogram = std::move(merged);
+  if (log_) log_->Add(horizon);
   state_->horizon = std::move(horizon);
   ++state_->horizon_version;
   state_->fit.reset();

@@ -204,9 +204,19 @@ class OnlineEngine {
   std::string Serialize() const;
   static absl::StatusOr<OnlineEngine> Parse(std::string_view bytes);
 
+  // For a caller that stores the state often: from KeepLog() on, every change is noted. TakeLog()
+  // gives what was noted since the last call; the state at KeepLog() and all logs since, replayed
+  // in order, are this engine, bit for bit.
+  void KeepLog();
+  std::string TakeLog();
+  // Trusts no byte: DataLoss, and the engine is then of no use.
+  absl::Status Replay(std::string_view log);
+
  private:
   struct State;
+  struct Log;
   std::unique_ptr<State> state_;
+  std::unique_ptr<Log> log_;  // null: not kept
 };
 
 }  // namespace seqpoint

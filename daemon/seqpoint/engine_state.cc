@@ -182,6 +182,47 @@ void Visit(Stream& s, PlanSlot& slot) {
 }
 
 template <typename Stream>
+void Visit(Stream& s, Horizon& horizon) {
+  int kind = static_cast<int>(horizon.kind);
+  s.Field(kind);
+  if constexpr (Stream::kReads) {
+    if (kind < 0 || kind > static_cast<int>(Horizon::Kind::kDistribution)) s.Refuse();
+    horizon.kind = static_cast<Horizon::Kind>(kind);
+  }
+  s.Field(horizon.iterations);
+  VisitList(s, horizon.histogram, kMaxKeys, 24);
+  if constexpr (Stream::kReads) {
+    if (horizon.iterations > kMaxIterations) s.Refuse();
+    for (const KeyCount& k : horizon.histogram) {
+      if (k.count > kMaxIterations) s.Refuse();
+    }
+  }
+}
+
+template <typename Stream>
+void Visit(Stream& s, PlanBasis& plan) {
+  bool has_plan = plan.iterations >= 0;
+  s.Field(has_plan);
+  if (has_plan) {
+    s.Field(plan.iterations);
+    s.Field(plan.horizon_version);
+    s.Field(plan.points);
+    s.Field(plan.sets);
+    s.Field(plan.target_error);
+    s.Field(plan.confidence);
+    s.Field(plan.two_dimensional);
+    Visit(s, plan.curve);
+    VisitList(s, plan.slots, 1 << 16, 96);
+    VisitList(s, plan.benefit, 1 << 16, 8);
+  }
+  if constexpr (Stream::kReads) {
+    for (const PlanSlot& slot : plan.slots) {
+      if (slot.stratum >= plan.benefit.size()) s.Refuse();
+    }
+  }
+}
+
+template <typename Stream>
 void Visit(Stream& s, EngineTotals& t) {
   for (uint64_t* field : {&t.iterations, &t.redone, &t.untimed, &t.distorted, &t.measured,
                           &t.first_occurrences, &t.outliers, &t.rejected, &t.other_iterations,
@@ -298,14 +339,7 @@ void VisitState(Stream& s, State& state) {
   s.Field(state.sampled_from);
   s.Field(state.random_state);
 
-  int kind = static_cast<int>(state.horizon.kind);
-  s.Field(kind);
-  if constexpr (Stream::kReads) {
-    if (kind < 0 || kind > static_cast<int>(Horizon::Kind::kDistribution)) s.Refuse();
-    state.horizon.kind = static_cast<Horizon::Kind>(kind);
-  }
-  s.Field(state.horizon.iterations);
-  VisitList(s, state.horizon.histogram, kMaxKeys, 24);
+  Visit(s, state.horizon);
   s.Field(state.horizon_version);
 
   std::vector<uint32_t> ids;
@@ -318,25 +352,8 @@ void VisitState(Stream& s, State& state) {
   VisitList(s, spent, kMaxSpent, 8);
   if constexpr (Stream::kReads) state.spent.insert(spent.begin(), spent.end());
 
-  PlanBasis& plan = state.plan;
-  bool has_plan = plan.iterations >= 0;
-  s.Field(has_plan);
-  if (has_plan) {
-    s.Field(plan.iterations);
-    s.Field(plan.horizon_version);
-    s.Field(plan.points);
-    s.Field(plan.sets);
-    s.Field(plan.target_error);
-    s.Field(plan.confidence);
-    s.Field(plan.two_dimensional);
-    Visit(s, plan.curve);
-    VisitList(s, plan.slots, 1 << 16, 96);
-    VisitList(s, plan.benefit, 1 << 16, 8);
-  }
+  Visit(s, state.plan);
   if constexpr (Stream::kReads) {
-    for (const PlanSlot& slot : plan.slots) {
-      if (slot.stratum >= plan.benefit.size()) s.Refuse();
-    }
     const auto are_times = [](const auto& times) {
       return std::all_of(times.begin(), times.end(), [](auto& t) { return IsTime(t.time_ns); });
     };
@@ -348,15 +365,11 @@ void VisitState(Stream& s, State& state) {
     for (const auto& [key, record] : state.keys) {
       iterations += static_cast<uint64_t>(record.iterations);
     }
-    const bool sane = state.horizon.iterations <= kMaxIterations &&
-                      iterations <= state.totals.iterations &&
+    const bool sane = iterations <= state.totals.iterations &&
                       state.overflow_untimed <= kMaxIterations && state.exact_time_ns >= 0 &&
                       state.slow_excess_square >= 0 && state.level > 0 && state.gate_level > 0 &&
                       state.totals.unique_keys == state.keys.size();
     if (!sane) s.Refuse();
-    for (const KeyCount& k : state.horizon.histogram) {
-      if (k.count > kMaxIterations) s.Refuse();
-    }
   }
 }
 
@@ -382,6 +395,148 @@ absl::StatusOr<OnlineEngine> OnlineEngine::Parse(std::string_view bytes) {
         absl::StrCat("the engine state (", bytes.size(), " bytes) is damaged; learn the job anew"));
   }
   return engine;
+}
+
+namespace {
+
+// An entry of the log is a word with its kind in the lowest byte, then what the call was given, as
+// it was: also what the call refuses.
+enum class LogEntry : uint8_t { kIteration = 1, kMeasurement = 2, kHorizon = 3, kPlan = 4 };
+
+uint64_t Head(LogEntry entry, uint64_t rest = 0) {
+  return static_cast<uint64_t>(entry) | rest << 8;
+}
+
+void WriteKey(Writer& writer, const Key& key) {
+  writer.Field(static_cast<uint64_t>(key.first));
+  writer.Field(static_cast<uint64_t>(key.second));
+}
+
+int64_t ReadAny(Reader& reader) {
+  uint64_t raw;
+  reader.Field(raw);
+  return static_cast<int64_t>(raw);
+}
+
+Key ReadKey(Reader& reader) {
+  Key key;
+  key.first = ReadAny(reader);
+  key.second = ReadAny(reader);
+  return key;
+}
+
+std::string PlanBytes(PlanBasis plan) {
+  Writer writer;
+  Visit(writer, plan);
+  return writer.Take();
+}
+
+}  // namespace
+
+void OnlineEngine::Log::Add(const IterationSample& sample) {
+  const uint64_t flags = uint64_t{sample.distorted} | uint64_t{sample.measured} << 1 |
+                         uint64_t{sample.redone} << 2 | uint64_t{sample.combined} << 3 |
+                         static_cast<uint64_t>(sample.phase) << 4;
+  Writer writer;
+  writer.Field(Head(LogEntry::kIteration, flags));
+  writer.Field(sample.iteration);
+  WriteKey(writer, sample.key);
+  writer.Field(static_cast<uint64_t>(sample.time_ns));
+  bytes += writer.Take();
+}
+
+void OnlineEngine::Log::Add(uint32_t set, uint64_t iteration, const Key& key,
+                            absl::Span<const double> values) {
+  // One more than is taken is refused as more are.
+  values = values.subspan(0, kMaxValues + 1);
+  Writer writer;
+  writer.Field(Head(LogEntry::kMeasurement, set));
+  writer.Field(iteration);
+  WriteKey(writer, key);
+  writer.Field(static_cast<uint64_t>(values.size()));
+  for (const double value : values) writer.Field(value);
+  bytes += writer.Take();
+}
+
+void OnlineEngine::Log::Add(const Horizon& horizon) {
+  Writer writer;
+  writer.Field(Head(LogEntry::kHorizon));
+  Horizon copy = horizon;
+  Visit(writer, copy);
+  bytes += writer.Take();
+}
+
+void OnlineEngine::KeepLog() {
+  log_ = std::make_unique<Log>();
+  log_->plan = PlanBytes(state_->plan);
+}
+
+std::string OnlineEngine::TakeLog() {
+  if (!log_) return "";
+  // Plans are made when somebody asks; what they rest on is kept, so that the same is measured on.
+  if (std::string plan = PlanBytes(state_->plan); plan != log_->plan) {
+    Writer writer;
+    writer.Field(Head(LogEntry::kPlan));
+    log_->bytes += writer.Take() + plan;
+    log_->plan = std::move(plan);
+  }
+  return std::exchange(log_->bytes, {});
+}
+
+absl::Status OnlineEngine::Replay(std::string_view log) {
+  Reader reader(log);
+  while (reader.ok() && !reader.at_end()) {
+    uint64_t head;
+    reader.Field(head);
+    const uint64_t rest = head >> 8;
+    switch (static_cast<LogEntry>(head & 0xff)) {
+      case LogEntry::kIteration: {
+        IterationSample sample{.distorted = (rest & 1) != 0,
+                               .measured = (rest & 2) != 0,
+                               .redone = (rest & 4) != 0,
+                               .combined = (rest & 8) != 0,
+                               .phase = (rest & 16) != 0 ? Phase::kOther : Phase::kTrain};
+        reader.Field(sample.iteration);
+        sample.key = ReadKey(reader);
+        sample.time_ns = ReadAny(reader);
+        if (reader.ok()) AddIteration(sample);
+        break;
+      }
+      case LogEntry::kMeasurement: {
+        uint64_t iteration;
+        reader.Field(iteration);
+        const Key key = ReadKey(reader);
+        std::vector<double> values(reader.Size(kMaxValues + 1, 8));
+        for (double& value : values) {
+          value = std::bit_cast<double>(static_cast<uint64_t>(ReadAny(reader)));
+        }
+        // One that was refused is refused again, and counted.
+        if (reader.ok()) {
+          AddMeasurement(static_cast<uint32_t>(rest), iteration, key, values).IgnoreError();
+        }
+        break;
+      }
+      case LogEntry::kHorizon: {
+        Horizon horizon;
+        Visit(reader, horizon);
+        if (reader.ok() && !SetHorizon(std::move(horizon)).ok()) reader.Refuse();
+        break;
+      }
+      case LogEntry::kPlan: {
+        PlanBasis plan;
+        Visit(reader, plan);
+        if (reader.ok()) state_->plan = std::move(plan);
+        break;
+      }
+      default:
+        reader.Refuse();
+    }
+  }
+  if (!reader.ok()) {
+    return absl::DataLossError(absl::StrCat("the log of the engine's state (", log.size(),
+                                            " bytes) is damaged; learn the job anew"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace seqpoint

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -174,6 +175,16 @@ struct OnlineEngine::State {
   double OrderOf(const PlanBasis& basis, const Key& key) const;
   void RefreshPlan(const PlanOptions& options) const;
   std::vector<bool> FilledSlots(uint32_t set) const;
+};
+
+// What was done since the last TakeLog().
+struct OnlineEngine::Log {
+  std::string bytes;
+  std::string plan;  // as it was then
+
+  void Add(const IterationSample& sample);
+  void Add(uint32_t set, uint64_t iteration, const Key& key, absl::Span<const double> values);
+  void Add(const Horizon& horizon);
 };
 
 }  // namespace seqpoint

@@ -996,5 +996,92 @@ TEST(StateTest, HostileBytes) {
   EXPECT_GT(accepted, 0);
 }
 
+// A run with everything that changes an engine, some of it refused.
+class LoggedRun {
+ public:
+  void Step(OnlineEngine& engine) {
+    const int64_t length = 1 + static_cast<int64_t>(random_() % 50);
+    const Key key = {length, random_() % 8 == 0 ? 3 : 0};
+    const bool slow = random_() % 100 == 0;
+    IterationSample sample{
+        .iteration = iteration_,
+        .key = key,
+        .time_ns = static_cast<int64_t>((1e6 + 1e5 * static_cast<double>(length)) * (slow ? 9 : 1) +
+                                        static_cast<double>(random_() % 20'000)),
+        .distorted = random_() % 40 == 0,
+        .measured = random_() % 30 == 0,
+        .redone = random_() % 60 == 0,
+        .combined = random_() % 70 == 0};
+    if (random_() % 90 == 0) sample.phase = Phase::kOther;
+    if (random_() % 80 == 0) sample.time_ns = -5;
+    if (random_() % 80 == 0) sample.key.first = -length;
+    engine.AddIteration(sample);
+    if (sample.measured) {
+      std::vector<double> values(1 + random_() % 4, 1e3 * static_cast<double>(length));
+      if (random_() % 5 == 0) values[0] = NAN;
+      if (random_() % 9 == 0) values.resize(kMaxValues + 7);
+      engine.AddMeasurement(1 + random_() % 2, iteration_, sample.key, values).IgnoreError();
+    }
+    if (random_() % 100 == 0) {
+      std::vector<KeyCount> histogram;
+      for (int64_t k = 50; k >= 1; --k) histogram.push_back({{k}, 1 + k % 7});
+      engine.SetHorizon(Horizon::Distribution(histogram, 20)).IgnoreError();
+      engine.SetHorizon(Horizon::Iterations(-1)).IgnoreError();
+    }
+    if (random_() % 10 == 0) engine.MakePlan({.budget = 16, .sets = {1, 2}});
+    ++iteration_;
+  }
+
+ private:
+  std::mt19937 random_{5};
+  uint64_t iteration_ = 0;
+};
+
+TEST(OnlineEngine, ItsStateAndTheLogSinceAreTheSameEngine) {
+  OnlineEngine engine;
+  engine.KeepLog();
+  LoggedRun run;
+  std::string base = engine.Serialize(), log;
+  for (int i = 0; i < 3000; ++i) {
+    run.Step(engine);
+    if (i % 7 == 0) log += engine.TakeLog();
+    if (i % 500 == 250) {
+      engine.TakeLog();  // is in the base
+      base = engine.Serialize();
+      log.clear();
+    }
+    if (i % 100 != 99) continue;
+    log += engine.TakeLog();
+    absl::StatusOr<OnlineEngine> copy = OnlineEngine::Parse(base);
+    ASSERT_TRUE(copy.ok());
+    ASSERT_TRUE(copy->Replay(log).ok());
+    ASSERT_EQ(copy->Serialize(), engine.Serialize()) << i;
+    if (i % 200 == 99) {  // a restart
+      engine = *std::move(copy);
+      engine.KeepLog();
+    }
+  }
+  EXPECT_EQ(engine.TakeLog(), "");
+}
+
+TEST(OnlineEngine, ADamagedLogIsRefused) {
+  OnlineEngine engine;
+  engine.KeepLog();
+  LoggedRun run;
+  for (int i = 0; i < 300; ++i) run.Step(engine);
+  const std::string log = engine.TakeLog();
+  std::mt19937 random(3);
+  int refused = 0;
+  for (int i = 0; i < 300; ++i) {
+    std::string damaged = log.substr(0, random() % log.size());
+    for (int k = 0; k < 3 && !damaged.empty(); ++k) {
+      damaged[random() % damaged.size()] = static_cast<char>(random());
+    }
+    OnlineEngine other;
+    refused += !other.Replay(damaged).ok();
+  }
+  EXPECT_GT(refused, 200);
+}
+
 }  // namespace
 }  // namespace seqpoint

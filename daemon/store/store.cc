@@ -237,6 +237,7 @@ class Store::Impl {
          "end_ns=excluded.end_ns"},
         {&put_process_, "INSERT OR REPLACE INTO process VALUES (?,?,?,?,?,?,?,?,?,?,?)"},
         {&put_state_, "INSERT OR REPLACE INTO state VALUES (?,?,?,?)"},
+        {&delete_state_, "DELETE FROM state WHERE job_id=? AND part=?"},
         {&put_cursor_, "INSERT OR REPLACE INTO ring_cursor VALUES (?,?)"},
         {&delete_cursor_, "DELETE FROM ring_cursor WHERE ring_id=?"},
         {&put_name_, "INSERT OR REPLACE INTO name VALUES (?,?,?,?)"},
@@ -295,8 +296,8 @@ class Store::Impl {
   absl::Mutex reader_mutex_;
   const std::unique_ptr<Database> reader_;
 
-  Statement begin_, commit_, put_job_, put_process_, put_state_, put_cursor_, delete_cursor_,
-      put_name_, put_iteration_, put_config_, put_measurement_, put_trace_segment_;
+  Statement begin_, commit_, put_job_, put_process_, put_state_, delete_state_, put_cursor_,
+      delete_cursor_, put_name_, put_iteration_, put_config_, put_measurement_, put_trace_segment_;
   ZSTD_CCtx* const zstd_;
   std::string compressed_;
   std::atomic<int64_t> next_job_id_{1};
@@ -350,6 +351,10 @@ absl::Status Store::Impl::Apply(const WriteBatch& batch) {
                                  .Run());
   }
   for (const StateRow& row : batch.states) {
+    if (row.bytes.empty()) {
+      SEQPOINT_RETURN_IF_ERROR(delete_state_.Reset().Bind(row.job_id).Bind(row.part).Run());
+      continue;
+    }
     SEQPOINT_RETURN_IF_ERROR(put_state_.Reset()
                                  .Bind(row.job_id)
                                  .Bind(row.part)

@@ -71,7 +71,7 @@ struct StateRow {
   int64_t job_id = 0;
   std::string part;
   int32_t version = 0;  // of the part's format
-  std::string bytes;
+  std::string bytes;    // empty: forget this part
 };
 
 // key: ring_id

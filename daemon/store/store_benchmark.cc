@@ -1,13 +1,16 @@
-// Rates of the store: iterations, states and trace records to the commit, and how long one commit
-// takes at most. Runs in the directory that TMPDIR names.
+// Rates of the store: iterations, states and trace records to the commit, how long one commit takes
+// at most, and what an engine's state costs in bytes. Runs in the directory that TMPDIR names.
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "benchmark/benchmark.h"
+#include "daemon/seqpoint/engine.h"
+#include "daemon/store/part_log.h"
 #include "daemon/store/store.h"
 #include "injection/abi/records.h"
 
@@ -112,6 +115,97 @@ void BM_StateAndCursor(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_StateAndCursor)->Arg(16 << 10)->Arg(1 << 20)->UseRealTime();
+
+// Bytes that this process gave to write(2) so far.
+double WrittenBytes() {
+  std::ifstream file("/proc/self/io");
+  std::string name;
+  double value = 0;
+  while (file >> name >> value) {
+    if (name == "wchar:") return value;
+  }
+  return 0;
+}
+
+// What a live job's engine of so many lengths writes for ten iterations, ten times a second: with a
+// log, or whole each time.
+void BM_EngineCommit(benchmark::State& state) {
+  TempStore store;
+  const int64_t lengths = state.range(0);
+  const bool whole = state.range(1) != 0;
+  OnlineEngine engine;
+  PartLog log("engine");
+  uint64_t iteration = 0;
+  const auto add = [&] {
+    const int64_t length = 1 + static_cast<int64_t>(iteration * 7919 % lengths);
+    engine.AddIteration({.iteration = iteration,
+                         .key = {length},
+                         .time_ns = 10'000'000 + length * 400 +
+                                    static_cast<int64_t>(iteration * 104'729 % 200'000)});
+    ++iteration;
+  };
+  while (iteration < static_cast<uint64_t>(5 * lengths)) add();
+  engine.KeepLog();
+  log.Restart();
+  double row_bytes = 0;
+  WriteBatch batch;
+  const auto commit = [&] {
+    batch.Clear();
+    if (whole) {
+      batch.states = {{.job_id = 1, .part = "engine", .bytes = engine.Serialize()}};
+    } else {
+      log.Write(
+          1, 0, engine.TakeLog(), [&] { return engine.Serialize(); }, batch.states);
+    }
+    for (const StateRow& row : batch.states) row_bytes += static_cast<double>(row.bytes.size());
+    benchmark::DoNotOptimize((*store).Write(batch));
+  };
+  commit();
+  row_bytes = 0;
+  const double before = WrittenBytes();
+  for (auto _ : state) {
+    for (int i = 0; i < 10; ++i) add();
+    commit();
+  }
+  const auto commits = static_cast<double>(state.iterations());
+  state.counters["row_bytes"] = row_bytes / commits;
+  state.counters["written_bytes"] = (WrittenBytes() - before) / commits;
+}
+BENCHMARK(BM_EngineCommit)
+    ->ArgNames({"lengths", "whole"})
+    ->Args({1'000, 1})
+    ->Args({1'000, 0})
+    ->Args({100'000, 1})
+    ->Args({100'000, 0})
+    ->UseRealTime();
+
+// The daemon starts again just before the base is due: it reads the base and does the log again.
+void BM_EngineRecovery(benchmark::State& state) {
+  OnlineEngine engine;
+  PartLog log("engine");
+  uint64_t iteration = 0;
+  const int64_t lengths = state.range(0);
+  const auto add = [&] {
+    const int64_t length = 1 + static_cast<int64_t>(iteration * 7919 % lengths);
+    engine.AddIteration(
+        {.iteration = iteration++, .key = {length}, .time_ns = 10'000'000 + length * 400});
+  };
+  while (iteration < static_cast<uint64_t>(5 * lengths)) add();
+  const std::string base = engine.Serialize();
+  engine.KeepLog();
+  std::string added;
+  while (added.size() < base.size()) {
+    for (int i = 0; i < 100; ++i) add();
+    added += engine.TakeLog();
+  }
+  for (auto _ : state) {
+    auto restored = OnlineEngine::Parse(base);
+    if (!restored.ok() || !restored->Replay(added).ok()) state.SkipWithError("damaged");
+    benchmark::DoNotOptimize(restored);
+  }
+  state.counters["iterations"] = static_cast<double>(added.size()) / 40;
+}
+BENCHMARK(BM_EngineRecovery)->Arg(1'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace seqpoint
