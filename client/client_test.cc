@@ -189,6 +189,8 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
            {"project 1 --lengths x --order up", "\"up\" is none of shuffle, bucket, sorted, file"},
            {"control 1 level bogus", "LEVEL: \"bogus\" is none of auto, off"},
            {"jobs ", "JOB: it is empty"},
+           {"project 1 --epochs 3", "--epochs needs --lengths FILE or --iterations N"},
+           {"control 1 horizon", "say --iterations N or --lengths FILE"},
            {"run --frob -- ls", "there is no option \"--frob\""},
            {"export 1", "give either --chrome FILE or --csv FILE"},
            {"export 1 --csv /tmp", "cannot write /tmp: it is a folder"}}) {
@@ -451,14 +453,14 @@ TEST(TextTest, CountersThatWereNotMeasuredHaveNoFigure) {
   v1::Counter* counter = reply.add_counters();
   counter->set_metric("dram__bytes.sum");
   counter->set_sentence("0 iterations were measured");
-  EXPECT_EQ(NothingMeasured(reply), "no counter was measured: 0 iterations were measured");
+  EXPECT_EQ(NothingIn(reply), "no counter was measured: 0 iterations were measured");
   counter = reply.add_counters();
   counter->set_metric("tensor_share");
   counter->set_ratio(true);
   counter->set_complete(true);
   counter->set_unit("%");
   counter->mutable_per_iteration()->set_value(25);
-  EXPECT_EQ(NothingMeasured(reply), "");
+  EXPECT_EQ(NothingIn(reply), "");
   EXPECT_THAT(CountersText(reply, v1::Job(), 0),
               AllOf(HasSubstr("not measured: 0 iterations were measured"), HasSubstr("derived"),
                     Not(HasSubstr("0 ns"))));

@@ -41,7 +41,7 @@ std::string Entry(const std::string& name, const std::string& description) {
     column += word.size() + (first ? 0 : 1);
     first = false;
   }
-  return text + "\n";
+  return absl::StrCat(text, "\n");
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
                                      CLI::AppFormatMode mode) const {
   std::string text = CLI::Formatter::make_help(app, name, mode);
   text = absl::StrReplaceAll(text, {{"\n\n\n", "\n\n"}});
-  return std::string(absl::StripTrailingAsciiWhitespace(text)) + "\n";
+  return absl::StrCat(absl::StripTrailingAsciiWhitespace(text), "\n");
 }
 
 std::string HelpFormatter::make_usage(const CLI::App* app, std::string name) const {
@@ -69,7 +69,7 @@ std::string HelpFormatter::make_usage(const CLI::App* app, std::string name) con
   if (!Commands(*app).empty()) usage += " COMMAND";
   usage += " [OPTIONS]";
   if (app->get_prefix_command()) usage += " -- COMMAND [ARGUMENT ...]";
-  return usage + "\n";
+  return absl::StrCat(usage, "\n");
 }
 
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {

@@ -18,6 +18,54 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_subcommand(const CLI::App* app) const override;
 };
 
+// What stands below the options of a command: what it prints.
+inline constexpr const char* kJobsHelp = R"(
+STATE      waiting: no process has come yet; learning: where an iteration begins is not known yet;
+           marking: iterations are found, a few of them are measured; paused, released: by control;
+           ended; interrupted: the last process vanished (Ctrl-C, a kill, a crash)
+LENGTHS    different sequence lengths so far
+SEQPOINTS  with all the measurements they want / in all
+TIME       of the whole run where its length is known, else so far
+LEVEL      what the library listens to: learn, mark (boundaries, lengths, times), trace (all GPU
+           work), counters, off)";
+inline constexpr const char* kSeqPointsHelp = R"(
+LENGTH      sequence length, or two
+STANDS FOR  iterations of the whole run (so far, where its length is unknown)
+SHARE       of the run's iterations
+MEAN TIME   of an iteration of this length, by the model of all iterations
+MEASURED    measurements taken / wanted)";
+inline constexpr const char* kProjectHelp = R"(
+whole run, remaining   only where the length of the run is known
+so far, until its end  what was seen
+INTERVAL               holds the truth with the given confidence; exact: nothing is estimated
++-                     half of the interval, as a share of the value
+Times leave out the stops for measuring, and what a measurement disturbed.)";
+inline constexpr const char* kCountersHelp = R"(
+WHOLE RUN, SO FAR  sum over the run where its length is known, else so far
+PER ITERATION      mean
+MEASURED           iterations; derived: made of two counters, without a sum of its own)";
+inline constexpr const char* kKernelsHelp = R"(
+OF KERNEL TIME  share of the time of all kernels together; copies and gaps are not in it
+LAUNCHES        of the whole run, else so far)";
+inline constexpr const char* kIterationsHelp = R"(
+TIME      "-": unknown
+LEVEL     what the library listened to: learn, mark, trace, counters
+MEASURED  with what
+NOTE      first of its length: pays for algorithm search and the like; distorted: its time is partly
+          our doing, its length's mean counts instead; redone: repeated after a checkpoint, counted
+          once; the name of another phase: no training iteration)";
+inline constexpr const char* kSeqpointHelp = R"(
+A JOB is its id, "name@run_id", or "name" (its latest run). The options above belong to every
+command. `seqpoint help COMMAND` explains what a command prints.
+
+Exit codes: 0 ok; 1 error; 2 wrong usage; 3 no daemon; 4 no such job; 5 no answer yet.
+`run` ends as its command ended (127: not found, 126: cannot be run). `doctor` ends with 1 when
+there is a problem. With --json an error is also an object on standard output.
+
+Environment: SEQPOINT_DIR (folder of the daemon's sockets; default $XDG_RUNTIME_DIR/seqpoint, then
+/run/seqpoint), SEQPOINT_DAEMON (path of seqpointd), SEQPOINT_LIBRARY (path of
+libseqpoint_inject.so), SEQPOINT_CUPTI_LIB (path of libcupti).)";
+
 }  // namespace seqpoint::client
 
 #endif  // CLIENT_HELP_H_

@@ -31,62 +31,11 @@ namespace seqpoint::client {
 namespace {
 
 constexpr int64_t kMaxCount = 1'000'000'000'000'000;
-constexpr const char* kCommands = "Commands";
 constexpr int64_t kMaxRows = 1'000'000'000;
+constexpr const char* kCommands = "Commands";
 
 constexpr const char* kDescription =
     "What a whole training run costs and why, from the few iterations that represent all others.";
-
-constexpr const char* kStates =
-    "\nSTATE      waiting: no process has come yet; learning: where an iteration begins is not "
-    "known\n           yet; marking: iterations are found, a few of them are measured; paused, "
-    "released: "
-    "by control;\n           ended; interrupted: the last process vanished (Ctrl-C, a kill, a "
-    "crash)\n"
-    "LENGTHS    different sequence lengths so far\n"
-    "SEQPOINTS  with all the measurements they want / in all\n"
-    "TIME       of the whole run where its length is known, else so far\n"
-    "LEVEL      what the library listens to: learn, mark (boundaries, lengths, times), trace "
-    "(all GPU\n           work), counters, off";
-constexpr const char* kSeqPointColumns =
-    "\nLENGTH      sequence length, or two\n"
-    "STANDS FOR  iterations of the whole run (so far, where its length is unknown)\n"
-    "SHARE       of the run's iterations\n"
-    "MEAN TIME   of an iteration of this length, by the model of all iterations\n"
-    "MEASURED    measurements taken / wanted";
-constexpr const char* kProjectRows =
-    "\nwhole run, remaining    only where the length of the run is known\n"
-    "so far, until its end   what was seen\n"
-    "INTERVAL                holds the truth with the given confidence; \"exact\": nothing is "
-    "estimated\n"
-    "+-                      half of the interval, as a share of the value\n"
-    "Times leave out the stops for measuring, and what a measurement disturbed.";
-constexpr const char* kCounterColumns =
-    "\nWHOLE RUN, SO FAR  sum over the run where its length is known, else so far\n"
-    "PER ITERATION      mean\n"
-    "MEASURED           iterations; derived: built from two counters, without a sum of its own";
-constexpr const char* kKernelColumns =
-    "\nOF KERNEL TIME  share of the time of all kernels together (copies and gaps left out)\n"
-    "LAUNCHES        of the whole run, else so far";
-constexpr const char* kIterationColumns =
-    "\nTIME      \"-\": unknown\n"
-    "LEVEL     what the library listened to: learn, mark, trace, counters\n"
-    "MEASURED  with what\n"
-    "NOTE      first of its length: pays for algorithm search and the like; distorted: its time is "
-    "partly\n          ours and is replaced by its length's mean; redone: repeated after a "
-    "checkpoint,\n          counted once; another phase's name: not a training iteration";
-
-constexpr const char* kFooter = R"(
-A JOB is its id, "name@run_id", or "name" (its latest run). `seqpoint help COMMAND` explains what
-a command prints.
-
-Exit codes: 0 ok; 1 error; 2 wrong usage; 3 no daemon; 4 no such job; 5 no answer yet.
-`run` ends as its command ended (127: not found, 126: cannot be run). `doctor` ends with 1 when
-there is a problem. With --json an error is also an object on standard output.
-
-Environment: SEQPOINT_DIR (folder of the daemon's sockets; default $XDG_RUNTIME_DIR/seqpoint, then
-/run/seqpoint), SEQPOINT_DAEMON (path of seqpointd), SEQPOINT_LIBRARY (path of
-libseqpoint_inject.so), SEQPOINT_CUPTI_LIB (path of libcupti).)";
 
 // How long the run is: the same options wherever it can be said.
 struct HorizonFlags {
@@ -151,7 +100,10 @@ struct HorizonFlags {
                                         : ExampleOrder::kShuffle;
     if (!lengths.path.empty()) return ReadLengths(lengths);
     v1::Horizon horizon;
-    if (iterations == 0) return horizon;
+    if (iterations == 0) {
+      if (lengths.epochs == 1) return horizon;
+      return absl::InvalidArgumentError("--epochs needs --lengths FILE or --iterations N");
+    }
     if (iterations > kMaxCount / lengths.epochs) {
       return absl::InvalidArgumentError(
           absl::StrCat(FormatCount(iterations), " iterations x ", FormatCount(lengths.epochs),
@@ -203,7 +155,7 @@ class Cli {
     AddDoctor();
     AddCompletion();
     AddVersion();
-    app_.footer(kFooter);  // last: commands would inherit it
+    app_.footer(kSeqpointHelp);  // last: commands would inherit it
   }
 
   int Main(std::vector<std::string> arguments) {
@@ -292,6 +244,9 @@ class Cli {
     if (!connection.ok()) return Fail(connection.status());
     absl::StatusOr<Reply> reply = (*connection)->Call(call, request);
     if (!reply.ok()) return Fail(reply.status());
+    if (std::string why = NothingIn(*reply); !why.empty()) {
+      return Fail(absl::FailedPreconditionError(why));
+    }
     PrintReply(&*reply, to_text);
     return kExitOk;
   }
@@ -377,7 +332,7 @@ class Cli {
       request.set_live_only(live_);
       return Ask(&v1::Profiler::Stub::ListJobs, request, JobsText);
     });
-    command->footer(kStates);
+    command->footer(kJobsHelp);
     AddJobName(command);
     command->add_flag("--live", live_, "only those that run");
   }
@@ -415,24 +370,11 @@ class Cli {
   }
 
   void AddSeqPoints() {
-    AddForJob("seqpoints", "The iterations that represent all others, and their weights.",
-              [this]() -> int {
-                v1::GetSeqPointsRequest request;
-                request.set_job(job_);
-                absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
-                if (!connection.ok()) return Fail(connection.status());
-                absl::StatusOr<v1::GetSeqPointsReply> reply =
-                    (*connection)->Call(&v1::Profiler::Stub::GetSeqPoints, request);
-                if (!reply.ok()) return Fail(reply.status());
-                if (reply->seqpoints_size() == 0) {
-                  return Fail(absl::FailedPreconditionError(
-                      absl::StrCat("no SeqPoints yet: ", FormatCount(reply->iterations()),
-                                   " iterations so far; ask again later")));
-                }
-                PrintReply(&*reply, SeqPointsText);
-                return kExitOk;
-              })
-        ->footer(kSeqPointColumns);
+    AddForJob("seqpoints", "The iterations that represent all others, and their weights.", [this] {
+      v1::GetSeqPointsRequest request;
+      request.set_job(job_);
+      return Ask(&v1::Profiler::Stub::GetSeqPoints, request, SeqPointsText);
+    })->footer(kSeqPointsHelp);
   }
 
   void AddProject() {
@@ -443,7 +385,7 @@ class Cli {
           request.set_metric(metric_);
           return AskFigures(&v1::Profiler::Stub::Project, request, ProjectText);
         });
-    command->footer(kProjectRows);
+    command->footer(kProjectHelp);
     command->add_option("--metric", metric_, "a counter of `seqpoint counters`; default: time")
         ->check(Name())
         ->type_name("METRIC");
@@ -460,7 +402,7 @@ class Cli {
                               return CountersText(reply, job, Width());
                             });
         });
-    command->footer(kCounterColumns);
+    command->footer(kCountersHelp);
     command->add_option("METRIC", metrics_, "only these")->check(Name());
     AddFigureFlags(command);
   }
@@ -474,7 +416,7 @@ class Cli {
                           return KernelsText(reply, job, Width());
                         });
     });
-    command->footer(kKernelColumns);
+    command->footer(kKernelsHelp);
     AddLimit(command);
     AddFigureFlags(command);
   }
@@ -494,25 +436,15 @@ class Cli {
     horizon_.AddTo(command);
   }
 
-  static std::string WhyNothing(const v1::GetCountersReply& reply) {
-    return NothingMeasured(reply);
-  }
-  template <typename Reply>
-  static std::string WhyNothing(const Reply&) {
-    return "";
-  }
-
   template <typename Request, typename Reply, typename ToText>
   int AskFigures(grpc::Status (v1::Profiler::Stub::*call)(grpc::ClientContext*, const Request&,
                                                           Reply*),
                  Request request, ToText to_text) {
     request.set_job(job_);
     request.set_confidence(confidence_);
-    if (horizon_.given()) {
-      absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
-      if (!horizon.ok()) return Fail(horizon.status());
-      *request.mutable_horizon() = *std::move(horizon);
-    }
+    absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
+    if (!horizon.ok()) return Fail(horizon.status());
+    if (horizon_.given()) *request.mutable_horizon() = *std::move(horizon);
     absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
     if (!connection.ok()) return Fail(connection.status());
     absl::StatusOr<Reply> reply = (*connection)->Call(call, request);
@@ -523,7 +455,7 @@ class Cli {
     absl::StatusOr<v1::GetJobReply> job =
         (*connection)->Call(&v1::Profiler::Stub::GetJob, job_request);
     if (!job.ok()) return Fail(job.status());
-    if (std::string why = WhyNothing(*reply); !why.empty()) {
+    if (std::string why = NothingIn(*reply); !why.empty()) {
       const std::string& reason =
           job->job().trouble().empty() ? job->job().overhead().sentence() : job->job().trouble();
       return Fail(absl::FailedPreconditionError(
@@ -540,7 +472,7 @@ class Cli {
   void AddIterations() {
     CLI::App* command =
         AddForJob("iterations", "The log of iterations.", [this] { return Iterations(); });
-    command->footer(kIterationColumns);
+    command->footer(kIterationsHelp);
     command->add_flag("--measured", measured_, "only those that were measured");
     command->add_option("--rank", rank_, "of this rank; default: the lowest")
         ->transform(WholeNumber(0, INT32_MAX))
@@ -698,6 +630,8 @@ class Cli {
     add("pause", "Measure nothing more; iterations are still found.",
         v1::ControlRequest::ACTION_PAUSE);
     add("resume", "Go on after pause or release.", v1::ControlRequest::ACTION_RESUME);
+    add("end", "End a job that waits for a program that will not come.",
+        v1::ControlRequest::ACTION_END_WAITING);
     add("release", "Leave CUPTI to another tool.", v1::ControlRequest::ACTION_RELEASE_CUPTI);
     CLI::App* level =
         add("level", "Keep one level of measuring.", v1::ControlRequest::ACTION_SET_LEVEL);
@@ -716,6 +650,7 @@ class Cli {
     horizon_.AddTo(horizon);
     horizon->callback([this] {
       command_ = [this]() -> int {
+        if (!horizon_.given()) return FailUsage("say --iterations N or --lengths FILE");
         absl::StatusOr<v1::Horizon> read = horizon_.Read();
         if (!read.ok()) return Fail(read.status());
         v1::SetHorizonRequest request;

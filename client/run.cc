@@ -319,8 +319,8 @@ std::string RunSummary(const v1::Job& job, int wait_status) {
                     "what stands in the way\n");
   } else {
     std::string early = EndedBeforeText(job);
-    absl::StrAppend(&text, early.empty() ? FormatCount(job.iterations(), "iteration") : early,
-                    ", ", FormatCount(job.unique_lengths(), "length"), ", ",
+    absl::StrAppend(&text, early.empty() ? FormatCount(job.iterations(), "iteration") : early, ", ",
+                    FormatCount(job.unique_lengths(), "length"), ", ",
                     FormatCount(job.seqpoints().seqpoints(), "SeqPoint"), ", ",
                     FormatCount(job.seqpoints().measurements(), "iteration"), " measured\n");
     if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), job));

@@ -137,10 +137,11 @@ std::string JobText(const v1::Job& job) {
                   FormatCount(job.unique_lengths(), "length"), "\n");
   if (job.has_rule()) text += RuleText(job.rule());
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
-  absl::StrAppend(&text, "SeqPoints: ", FormatCount(seqpoints.seqpoints()), ", ",
-                  FormatCount(seqpoints.measured()), " measured; ",
-                  FormatCount(seqpoints.measurements()), " of ",
-                  FormatCount(seqpoints.measurements_wanted()), " measurements taken\n");
+  if (seqpoints.seqpoints() > 0)
+    absl::StrAppend(&text, "SeqPoints: ", FormatCount(seqpoints.seqpoints()), ", ",
+                    FormatCount(seqpoints.measured()), " measured; ",
+                    FormatCount(seqpoints.measurements()), " of ",
+                    FormatCount(seqpoints.measurements_wanted()), " measurements taken\n");
   for (const v1::PhaseSummary& phase : job.phases()) {
     absl::StrAppend(&text, "apart:     ", FormatCount(phase.iterations(), "iteration"), " of ",
                     phase.name(), ", ", FormatQuantity(phase.duration_ns(), "ns"), "\n");
@@ -152,7 +153,7 @@ std::string JobText(const v1::Job& job) {
                         : "",
                     job.horizon().source().empty() ? "" : " from " + job.horizon().source(), "\n");
   }
-  if (job.has_overhead()) {
+  if (job.has_overhead() && job.iterations() > 0) {
     absl::StrAppend(&text, "overhead:  ", FormatShare(job.overhead().spent_share()),
                     " of the run's time, of ", FormatShare(job.overhead().budget_share()),
                     " allowed\n");
@@ -273,7 +274,13 @@ std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job) {
                       LossesLine(reply.losses()));
 }
 
-std::string NothingMeasured(const v1::GetCountersReply& reply) {
+std::string NothingIn(const v1::GetSeqPointsReply& reply) {
+  if (reply.seqpoints_size() > 0) return "";
+  return absl::StrCat("no SeqPoints yet: ", FormatCount(reply.iterations(), "iteration"),
+                      " so far; ask again later");
+}
+
+std::string NothingIn(const v1::GetCountersReply& reply) {
   std::string why;
   for (const v1::Counter& counter : reply.counters()) {
     if (counter.has_per_iteration()) return "";

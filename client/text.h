@@ -35,7 +35,9 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job)
 std::string Note(const std::string& text);
 std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job);
 // Why there is nothing to show; empty when there is something.
-std::string NothingMeasured(const v1::GetCountersReply& reply);
+std::string NothingIn(const v1::GetSeqPointsReply& reply);
+std::string NothingIn(const v1::GetCountersReply& reply);
+inline std::string NothingIn(const google::protobuf::Message&) { return ""; }
 std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, int width);
 std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width);
 std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations);
