@@ -409,6 +409,7 @@ TEST_F(ClientTest, RunSaysWhereItsLibraryIsMissing) {
   Result result = Client({"run", "--", "echo", "trained"});
   EXPECT_EQ(result.out, "trained\n");
   EXPECT_THAT(result.err, HasSubstr("SEQPOINT_LIBRARY=/nonexistent.so: No such file"));
+  EXPECT_THAT(Client({"run", "--json", "--", "true"}).out, HasSubstr("\"UNAVAILABLE\""));
 }
 
 TEST_F(ClientTest, RunRefusesAMistakeBeforeTheCommandRuns) {

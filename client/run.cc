@@ -238,6 +238,15 @@ absl::StatusOr<v1::Job> Prepare(Connection* connection, const RunOptions& option
   return reply->job();
 }
 
+// For a program that will not come. A daemon that is gone, or a process that came at last, refuses:
+// then there is nothing to end.
+void EndWaiting(Connection* connection, const v1::Job& job) {
+  v1::ControlRequest request;
+  request.set_job(job.id());
+  request.set_action(v1::ControlRequest::ACTION_END_WAITING);
+  connection->Call(&v1::Profiler::Stub::Control, request).IgnoreError();
+}
+
 }  // namespace
 
 std::string JobNameFor(const std::vector<std::string>& command) {
@@ -346,11 +355,8 @@ int Run(const RunOptions& options) {
   std::string name = options.job.empty() ? JobNameFor(options.command) : options.job;
   std::string run_id = options.run_id.empty() ? RunIdFromEnvironment() : options.run_id;
   absl::StatusOr<std::string> found = FindLibrary();
-  if (!found.ok()) {
-    Say(absl::StrCat(std::string(found.status().message()),
-                     "; the command runs without a profile"));
-  }
   std::string library = found.value_or("");
+  absl::Status trouble = found.status();  // why there is no profile
 
   std::unique_ptr<Connection> connection;
   std::unique_ptr<Watcher> watcher;
@@ -368,15 +374,17 @@ int Run(const RunOptions& options) {
       directory = connection->directory();
       job = Prepare(connection.get(), options, name, run_id);
     }
-    if (job.ok()) {
-      watcher = std::make_unique<Watcher>(connection.get(), *job);
-    } else if (job.status().code() == absl::StatusCode::kInvalidArgument) {
-      Say(std::string(job.status().message()));
-      return kExitUsage;  // a mistake in what was asked: better now than after a day of training
-    } else {
-      Say(absl::StrCat(std::string(job.status().message()),
-                       "; the command runs without a profile"));
-    }
+    trouble = job.status();
+    if (job.ok()) watcher = std::make_unique<Watcher>(connection.get(), *job);
+  }
+  if (absl::IsInvalidArgument(trouble)) {
+    // A mistake in what was asked: better now than after a day of training.
+    Say(std::string(trouble.message()));
+    if (options.json) printf("%s\n", ErrorJson(trouble).c_str());
+    return kExitUsage;
+  }
+  if (!trouble.ok()) {
+    Say(absl::StrCat(std::string(trouble.message()), "; the command runs without a profile"));
   }
 
   std::vector<std::string> warnings;
@@ -385,6 +393,7 @@ int Run(const RunOptions& options) {
   for (const std::string& warning : warnings) Say(warning);
   if (int error = supervisor.Start(options.command, std::move(environment)); error != 0) {
     Say(absl::StrCat("cannot run ", options.command[0], ": ", strerror(error)));
+    if (watcher != nullptr) EndWaiting(connection.get(), watcher->job());
     return error == ENOENT ? kNotFound : kCannotExecute;
   }
 
@@ -399,14 +408,11 @@ int Run(const RunOptions& options) {
   progress.Hide();
 
   if (watcher != nullptr) {
-    // A job that no process joined does not end either.
+    // A job that no process joined does not end by itself.
     bool joined = watcher->job().state() != v1::JOB_STATE_WAITING;
     if (!watcher->WaitForEnd(joined ? kSettleTimeout : kJoinTimeout) && !joined) {
-      v1::ControlRequest request;
-      request.set_job(watcher->job().id());
-      request.set_action(v1::ControlRequest::ACTION_END_WAITING);
-      // A daemon that is gone, or a process that came at last: then there is nothing to end.
-      connection->Call(&v1::Profiler::Stub::Control, request).IgnoreError();
+      EndWaiting(connection.get(), watcher->job());
+      watcher->WaitForEnd(kJoinTimeout);
     }
     v1::Job job = watcher->job();
     if (options.json) {
@@ -417,9 +423,11 @@ int Run(const RunOptions& options) {
       MakePrintable(&job);
       fputs(RunSummary(job, wait_status).c_str(), stderr);
     }
-    fflush(stdout);
     watcher.reset();
+  } else if (options.json) {
+    printf("%s\n", ErrorJson(trouble).c_str());
   }
+  fflush(stdout);
   return EndLike(wait_status);
 }
 

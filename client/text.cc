@@ -137,11 +137,12 @@ std::string JobText(const v1::Job& job) {
                   FormatCount(job.unique_lengths(), "length"), "\n");
   if (job.has_rule()) text += RuleText(job.rule());
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
-  if (seqpoints.seqpoints() > 0)
+  if (seqpoints.seqpoints() > 0) {
     absl::StrAppend(&text, "SeqPoints: ", FormatCount(seqpoints.seqpoints()), ", ",
                     FormatCount(seqpoints.measured()), " measured; ",
                     FormatCount(seqpoints.measurements()), " of ",
                     FormatCount(seqpoints.measurements_wanted()), " measurements taken\n");
+  }
   for (const v1::PhaseSummary& phase : job.phases()) {
     absl::StrAppend(&text, "apart:     ", FormatCount(phase.iterations(), "iteration"), " of ",
                     phase.name(), ", ", FormatQuantity(phase.duration_ns(), "ns"), "\n");
@@ -185,7 +186,7 @@ std::string JobText(const v1::Job& job) {
                     process.device(), LevelName(process.level()), process.cupti_version(),
                     process.driver_version(),
                     process.end_ns() == 0 ? "alive"
-                    : process.lost()      ? "lost"
+                    : process.lost()      ? "interrupted"
                                           : "ended"});
       for (const v1::Feature& feature : process.features()) {
         if (feature.state() != v1::FEATURE_STATE_FAILED &&
