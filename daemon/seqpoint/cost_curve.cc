@@ -17,7 +17,9 @@ constexpr double kFactorDeviation = 1, kLinearDeviation = 1, kSquareDeviation = 
 constexpr double kLeastUnit = 0.25;
 
 constexpr double kRoughness[] = {0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3};
-constexpr double kReach[] = {0.4, 1.5};
+// In units of length. The longest is what the curve may do beyond the lengths seen, where a bend of
+// those must not go on as a parabola for certain.
+constexpr double kReach[] = {0.4, 5};
 constexpr double kNoiseLow = 0.0005;
 constexpr double kNoiseStep = 1.6;
 constexpr int kNoiseSteps = 14;

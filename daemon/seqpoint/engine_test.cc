@@ -1,5 +1,6 @@
 #include "daemon/seqpoint/engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -291,6 +292,34 @@ TEST(ProjectTimeTest, FirstOccurrencesThatShareBucketsMostlyCostNothing) {
     EXPECT_GT(engine.Explained().explained, 0.8) << seed;
     Feed(engine, run, 80, 400);
     EXPECT_NEAR(engine.ProjectTime(0.95).total->value / run.Total(), 1, 0.005) << seed;
+  }
+}
+
+// In sorted order the rest is longer than all that was seen, and the curve bends among the latter.
+TEST(ProjectTimeTest, ABendDoesNotGoOnForCertain) {
+  for (const double bend : {0.1, 0.2}) {
+    int covered = 0;
+    for (int seed = 0; seed < 20; ++seed) {
+      std::mt19937 random(seed);
+      std::normal_distribution<double> normal;
+      Epoch run;
+      for (int i = 0; i < 3000; ++i) {
+        run.keys.push_back({std::llround(64 * std::exp(0.4 * normal(random)))});
+      }
+      std::sort(run.keys.begin(), run.keys.end());
+      for (const Key& key : run.keys) {
+        const double length = static_cast<double>(key.first);
+        const double time = 5e6 + 2e5 * (length - bend * std::min(length, 36.0));
+        run.times_ns.push_back(std::llround(time * std::exp(0.003 * normal(random))));
+      }
+      OnlineEngine engine;
+      ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+      Feed(engine, run, 0, 750);
+      covered += Covers(*engine.ProjectTime(0.95).total, run.Total());
+      Feed(engine, run, 750, 1500);
+      covered += Covers(*engine.ProjectTime(0.95).total, run.Total());
+    }
+    EXPECT_GE(covered, 36) << bend;
   }
 }
 
