@@ -80,6 +80,25 @@ uint32_t StratumOf(const PlanBasis& plan, double order) {
   return UINT32_MAX;
 }
 
+// For each place, the nearest that holds something, or itself where none does.
+std::vector<size_t> NearestWith(const std::vector<int>& counts) {
+  std::vector<size_t> nearest(counts.size());
+  for (size_t i = 0; i < counts.size(); ++i) {
+    nearest[i] = i;
+    for (size_t distance = 0; distance < counts.size(); ++distance) {
+      if (i >= distance && counts[i - distance] > 0) {
+        nearest[i] = i - distance;
+        break;
+      }
+      if (i + distance < counts.size() && counts[i + distance] > 0) {
+        nearest[i] = i + distance;
+        break;
+      }
+    }
+  }
+  return nearest;
+}
+
 bool Contains(const PlanSlot& slot, const Key& key) {
   return slot.low.first <= key.first && key.first <= slot.high.first &&
          slot.low.second <= key.second && key.second <= slot.high.second;
@@ -95,16 +114,21 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   const int sets = static_cast<int>(options.sets.size());
   const int points = sets == 0 ? 0 : std::max(1, std::min(options.budget, 4096) / sets);
   const int64_t n = static_cast<int64_t>(totals.iterations);
-  const bool same = plan.iterations >= 0 && plan.horizon_version == horizon_version &&
-                    plan.points == points && plan.sets == sets &&
-                    plan.target_error == options.target_error &&
-                    plan.confidence == options.confidence;
+  const bool same_options = plan.iterations >= 0 && plan.points == points && plan.sets == sets &&
+                            plan.target_error == options.target_error &&
+                            plan.confidence == options.confidence &&
+                            plan.two_dimensional == two_dimensional;
   // Sorted lengths are met once and soon gone.
   const bool waits = std::any_of(plan.slots.begin(), plan.slots.end(),
                                  [](const PlanSlot& slot) { return slot.awaited; });
   const double growth = waits ? kWaitingGrowth : kRefreshGrowth;
-  if (same &&
+  if (same_options && plan.horizon_version == horizon_version &&
       static_cast<double>(n - plan.iterations) <= growth * static_cast<double>(plan.iterations)) {
+    return;
+  }
+  // What was measured for other SeqPoints cannot be taken back: they stay.
+  if (same_options && !plan.slots.empty() && BudgetIsSpent(options)) {
+    WeighSlots();
     return;
   }
   plan = {};
@@ -229,6 +253,39 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   }
 }
 
+bool OnlineEngine::State::BudgetIsSpent(const PlanOptions& options) const {
+  return static_cast<int64_t>(spent.size()) >= options.budget;
+}
+
+// The slots as they are, with the iterations that the run has in them now.
+void OnlineEngine::State::WeighSlots() const {
+  const bool lengths_known = !horizon.histogram.empty() && !Current().outlook.mismatch;
+  const bool same_run = plan.horizon_version == horizon_version;
+  plan.iterations = static_cast<int64_t>(totals.iterations);
+  plan.horizon_version = horizon_version;
+  if (lengths_known && same_run) return;
+  std::vector<double> weights(plan.slots.size());
+  const auto add = [&](const Key& key, int64_t count) {
+    // A key with many iterations may be in several slots.
+    const double order = OrderOf(plan, key);
+    const auto holds = [&](const PlanSlot& s) { return s.begin <= order && order < s.end; };
+    double shared = 0;
+    for (const PlanSlot& slot : plan.slots) shared += holds(slot) ? slot.weight : 0;
+    for (size_t s = 0; s < plan.slots.size() && shared > 0; ++s) {
+      if (!holds(plan.slots[s])) continue;
+      weights[s] += static_cast<double>(count) * plan.slots[s].weight / shared;
+    }
+  };
+  if (lengths_known) {
+    for (const KeyCount& k : horizon.histogram) add(k.key, k.count);
+  } else {
+    for (const auto& [key, record] : SortedRecords()) add(key, record.iterations);
+  }
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  if (!(total > 0)) return;
+  for (size_t s = 0; s < plan.slots.size(); ++s) plan.slots[s].weight = weights[s] / total;
+}
+
 // Which slots a set has measured: the one whose box holds the key, else the one it belongs to by
 // order, else another of that one's stratum; each at most once.
 std::vector<bool> OnlineEngine::State::FilledSlots(uint32_t set) const {
@@ -343,10 +400,15 @@ std::vector<SeqPointInfo> OnlineEngine::SeqPoints(const PlanOptions& options) co
     const std::vector<bool> filled = s.FilledSlots(set);
     for (size_t i = 0; i < filled.size(); ++i) measured[i] += filled[i];
   }
+  // Once the budget is spent, those that were not measured are stood for by their neighbours, whose
+  // `wanted` says so.
+  const std::vector<int> all(measured.size(), 1);
+  const std::vector<size_t> stands_in = NearestWith(s.BudgetIsSpent(options) ? measured : all);
   for (size_t i = 0; i < s.plan.slots.size(); ++i) {
     const PlanSlot& slot = s.plan.slots[i];
-    SeqPointInfo& point = points[slot.key];
-    point.key = slot.key;
+    const Key key = s.plan.slots[stands_in[i]].key;
+    SeqPointInfo& point = points[key];
+    point.key = key;
     point.weight += slot.weight * total;
     point.measured += measured[i];
     point.wanted += static_cast<int>(options.sets.size());

@@ -174,6 +174,8 @@ struct OnlineEngine::State {
   std::string Basis(const Fit& fit) const;
   double OrderOf(const PlanBasis& basis, const Key& key) const;
   void RefreshPlan(const PlanOptions& options) const;
+  bool BudgetIsSpent(const PlanOptions& options) const;
+  void WeighSlots() const;
   std::vector<bool> FilledSlots(uint32_t set) const;
 };
 

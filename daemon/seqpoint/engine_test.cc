@@ -649,6 +649,53 @@ INSTANTIATE_TEST_SUITE_P(Runs, PlanRunTest,
                          ::testing::Combine(::testing::Bool(), ::testing::Range(0, 4)));
 
 // Sums over several batches hardly ever repeat; where that costs nothing they are like any other.
+// The run goes on and changes, and the list stays what was measured.
+TEST(PlanTest, WhatWasMeasuredStaysOnceTheBudgetIsSpent) {
+  for (const bool known : {false, true}) {
+    Epoch run = MakeEpoch(9, 4000);
+    for (size_t i = 1500; i < run.keys.size(); ++i) run.keys[i].first += 30;
+    OnlineEngine engine;
+    ASSERT_TRUE(
+        engine.SetHorizon(known ? Horizon::Histogram(run.Histogram()) : Horizon::Iterations(4000))
+            .ok());
+    const PlanOptions options{.budget = 24, .sets = {1, 2}};
+    std::vector<Key> chosen;
+    size_t spent_at = 0;
+    for (size_t i = 0; i < run.keys.size(); ++i) {
+      const Plan plan = engine.MakePlan(options);
+      uint32_t set = 0;
+      for (const PlanEntry& e : plan.entries) {
+        if (e.low <= run.keys[i] && run.keys[i] <= e.high) set = e.set;
+      }
+      engine.AddIteration({.iteration = i,
+                           .key = run.keys[i],
+                           .time_ns = NormalTime(run.keys[i]),
+                           .measured = set != 0});
+      const double value = 1;
+      if (set != 0) ASSERT_TRUE(engine.AddMeasurement(set, i, run.keys[i], {&value, 1}).ok());
+      if (engine.MakePlan(options).measured < options.budget) continue;
+      double weight = 0;
+      int wanted = 0;
+      std::vector<Key> keys;
+      for (const SeqPointInfo& point : engine.SeqPoints(options)) {
+        keys.push_back(point.key);
+        EXPECT_GT(point.measured, 0);
+        weight += point.weight;
+        wanted += point.wanted;
+      }
+      if (spent_at == 0) {
+        spent_at = i;
+        chosen = keys;
+      }
+      ASSERT_EQ(keys, chosen) << i;
+      EXPECT_NEAR(weight, 4000, 1e-6);
+      EXPECT_EQ(wanted, engine.MakePlan(options).wanted);
+    }
+    EXPECT_GT(spent_at, 0u);
+    EXPECT_LT(spent_at, 3500u);
+  }
+}
+
 TEST(PlanTest, WhereFirstOccurrencesCostNothingTheyAreMeasured) {
   Epoch run;
   std::mt19937 random(7);
