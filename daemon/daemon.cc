@@ -607,7 +607,7 @@ absl::StatusOr<jobs::Job*> Daemon::FindJob(std::string_view name) {
 
 absl::StatusOr<v1::GetDaemonReply> Daemon::GetDaemon(const v1::GetDaemonRequest&) {
   v1::GetDaemonReply reply;
-  reply.set_version("0.1.0");
+  reply.set_version(SEQPOINT_VERSION);
   reply.set_start_ns(start_ns_);
   reply.set_pid(getpid());
   reply.set_host(HostName());

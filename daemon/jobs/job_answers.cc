@@ -112,11 +112,6 @@ v1::Projection Job::ToProto(const Projection& projection, std::string_view metri
   to.set_iterations_so_far(projection.iterations_so_far);
   to.set_iterations_total(projection.iterations_total);
   to.set_basis(projection.basis);
-  const int64_t missing = projection.iterations_total - projection.iterations_so_far;
-  if (projection.total && row_.end_ns != 0 && missing > 0) {
-    to.set_basis(absl::StrCat("the run has ended after ", to.iterations_so_far(),
-                              " iterations, the other ", missing, " are projected; ", to.basis()));
-  }
   to.set_clock_kind(clock_kind());
   return to;
 }

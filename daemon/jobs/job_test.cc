@@ -593,24 +593,6 @@ TEST(Job, AShortRunIsStillCounted) {
   EXPECT_GE(described.iterations(), 8);
 }
 
-TEST(Job, ARunThatEndsEarlySaysSoWithItsProjection) {
-  Job job(Row(), {});
-  FakeProcess process(6);
-  job.AddProcess(Process());
-  process.Connect(job, 7);
-  v1::Horizon horizon;
-  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
-  horizon.set_iterations(1000);
-  ASSERT_TRUE(job.SetHorizon(horizon).ok());
-  for (int i = 0; i < 300; ++i) process.Iterate();
-  EXPECT_THAT(job.Project(AskTime())->projection().basis(),
-              testing::Not(testing::HasSubstr("has ended")));
-  job.OnProcessEnd(7, /*orderly=*/true, 1);
-  EXPECT_THAT(
-      job.Project(AskTime())->projection().basis(),
-      testing::HasSubstr("the run has ended after 300 iterations, the other 700 are projected"));
-}
-
 TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
   Job job(Row(), {});
   FakeProcess process(7);

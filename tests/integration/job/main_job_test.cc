@@ -215,8 +215,15 @@ TEST_F(MainJob, KillingTheDaemonAgainAndAgainLosesAndDoublesNothing) {
 TEST_F(MainJob, AStoppedDaemonDoesNotHoldTheTraining) {
   StartDaemon();
   const pid_t pid =
-      Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "600"});
-  std::this_thread::sleep_for(milliseconds(700));
+      Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "1500"});
+  Api api(folder_ / "run" / "api.sock");
+  v1::GetJobRequest request;
+  request.set_job("job");
+  for (int i = 0; i < 1000; ++i) {
+    const auto reply = api.Call(&v1::Profiler::Stub::GetJob, request);
+    if (reply && reply->job().iterations() > 30) break;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
   kill(daemon_, SIGSTOP);
   EXPECT_EQ(Wait(pid), 0);
   kill(daemon_, SIGCONT);
@@ -232,6 +239,21 @@ TEST_F(MainJob, WithoutADaemonTheTrainingIsUntouched) {
                  false)),
       0);
   EXPECT_EQ(TruthOf("job").digest, TruthOf("alone").digest);
+}
+
+TEST_F(MainJob, AProgramThatNeverUsesAGpuLeavesNoJobWaiting) {
+  StartDaemon();
+  const auto run = [&](const std::string& job, const std::string& program) {
+    return Wait(Spawn({(bin_ / "seqpoint").string(), "run", "--job", job, "--", program},
+                      folder_ / (job + ".log")));
+  };
+  EXPECT_EQ(WEXITSTATUS(run("missing", "/nonexistent/program")), 127);
+  EXPECT_EQ(WEXITSTATUS(run("plain", "/bin/true")), 0);
+  for (const char* job : {"missing", "plain"}) {
+    const v1::Job ended = EndedJob(job);
+    EXPECT_EQ(ended.state(), v1::JOB_STATE_ENDED);
+    EXPECT_NE(ended.trouble(), "");
+  }
 }
 
 TEST_F(MainJob, SeveralRanksAreOneJob) {
