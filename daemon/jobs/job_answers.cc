@@ -39,6 +39,11 @@ int HelloNumber(const ProcessRow& row, std::string_view key, int fallback) {
   return absl::SimpleAtoi(HelloField(row, key), &value) ? value : fallback;
 }
 
+StatisticKind KindOf(const counters::Metric& metric) {
+  return metric.unit == "bytes" || metric.unit == "instructions" ? StatisticKind::kAmount
+                                                                 : StatisticKind::kTimeLike;
+}
+
 }  // namespace
 
 v1::ClockKind Job::clock_kind() const {
@@ -269,8 +274,8 @@ absl::StatusOr<v1::ProjectReply> Job::Project(const v1::ProjectRequest& request)
         known.push_back(config.metrics[i].name);
       }
       if (config.metrics[i].name != metric) continue;
-      absl::StatusOr<Projection> projection =
-          engine.ProjectStatistic(config.config_id, static_cast<int>(i), request.confidence());
+      absl::StatusOr<Projection> projection = engine.ProjectStatistic(
+          config.config_id, static_cast<int>(i), request.confidence(), KindOf(config.metrics[i]));
       if (!projection.ok()) {
         missing = projection.status();
         continue;
@@ -375,8 +380,8 @@ absl::StatusOr<v1::GetCountersReply> Job::GetCounters(const v1::GetCountersReque
     for (size_t i = 0; i < config.metrics.size(); ++i) {
       const counters::Metric& metric = config.metrics[i];
       if (projected.contains(metric.name)) continue;  // by another configuration
-      absl::StatusOr<Projection> projection =
-          engine.ProjectStatistic(config.config_id, static_cast<int>(i), request.confidence());
+      absl::StatusOr<Projection> projection = engine.ProjectStatistic(
+          config.config_id, static_cast<int>(i), request.confidence(), KindOf(config.metrics[i]));
       if (!projection.ok()) {
         missing = std::string(projection.status().message());
         if (!wanted(metric.name)) continue;
@@ -451,8 +456,8 @@ absl::StatusOr<v1::GetKernelsReply> Job::GetKernels(const v1::GetKernelsRequest&
   const auto project = [&](absl::Span<const int> indices, const std::string& name) -> absl::Status {
     const absl::StatusOr<Projection> time =
         engine.ProjectStatistics(kKernelTimeSet, indices, request.confidence());
-    const absl::StatusOr<Projection> launches =
-        engine.ProjectStatistics(kKernelLaunchSet, indices, request.confidence());
+    const absl::StatusOr<Projection> launches = engine.ProjectStatistics(
+        kKernelLaunchSet, indices, request.confidence(), StatisticKind::kAmount);
     if (!time.ok()) return time.status();
     if (!launches.ok()) return launches.status();
     v1::Kernel& kernel = kernels.emplace_back();

@@ -84,9 +84,9 @@ Projection RunEngine::ProjectTime(double confidence) const {
   return sum;
 }
 
-absl::StatusOr<Projection> RunEngine::ProjectStatistic(uint32_t set, int index,
-                                                       double confidence) const {
-  return ProjectStatistics(set, {&index, 1}, confidence);
+absl::StatusOr<Projection> RunEngine::ProjectStatistic(uint32_t set, int index, double confidence,
+                                                       StatisticKind kind) const {
+  return ProjectStatistics(set, {&index, 1}, confidence, kind);
 }
 
 std::vector<double> RunEngine::MeasuredSums(uint32_t set) const {
@@ -100,12 +100,14 @@ std::vector<double> RunEngine::MeasuredSums(uint32_t set) const {
 }
 
 absl::StatusOr<Projection> RunEngine::ProjectStatistics(uint32_t set, absl::Span<const int> indices,
-                                                        double confidence) const {
-  absl::StatusOr<Projection> sum = current_.ProjectStatistics(set, indices, confidence);
+                                                        double confidence,
+                                                        StatisticKind kind) const {
+  absl::StatusOr<Projection> sum = current_.ProjectStatistics(set, indices, confidence, kind);
   for (const OnlineEngine& engine : closed_) {
     if (!sum.ok()) break;
     if (engine.Totals().iterations == 0) continue;
-    const absl::StatusOr<Projection> part = engine.ProjectStatistics(set, indices, confidence);
+    const absl::StatusOr<Projection> part =
+        engine.ProjectStatistics(set, indices, confidence, kind);
     // Measured then, and there was none of it.
     if (absl::IsOutOfRange(part.status())) continue;
     if (!part.ok()) {

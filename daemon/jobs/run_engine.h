@@ -39,9 +39,11 @@ class RunEngine {
   EngineTotals Totals() const;  // unique keys: of the current rule
   Projection ProjectTime(double confidence) const;
   // FailedPrecondition also when a closed engine has no measurement of it.
-  absl::StatusOr<Projection> ProjectStatistic(uint32_t set, int index, double confidence) const;
+  absl::StatusOr<Projection> ProjectStatistic(uint32_t set, int index, double confidence,
+                                              StatisticKind kind = StatisticKind::kTimeLike) const;
   absl::StatusOr<Projection> ProjectStatistics(uint32_t set, absl::Span<const int> indices,
-                                               double confidence) const;
+                                               double confidence,
+                                               StatisticKind kind = StatisticKind::kTimeLike) const;
   std::vector<double> MeasuredSums(uint32_t set) const;
 
   absl::StatusOr<RunEngine> Copy() const;

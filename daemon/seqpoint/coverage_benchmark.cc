@@ -71,6 +71,10 @@ double TrueCounter(int counter, const Epoch& epoch, size_t iteration) {
   }
 }
 
+StatisticKind KindOf(int counter) {
+  return counter < 2 ? StatisticKind::kAmount : StatisticKind::kTimeLike;
+}
+
 double TrueTime(const Key& key) {
   const double source = static_cast<double>(key.first), target = static_cast<double>(key.second);
   return 1e6 * (8 + 0.9 * source + 1.2 * target + 0.15 * std::ceil(target / 8) * 8 +
@@ -265,7 +269,7 @@ int Run(const Flags& flags, const std::string& drift, bool& first) {
       while (next < asked && i + 1 >= static_cast<size_t>(flags.fractions[next] * n)) {
         if (flags.counters) {
           for (int c = 0; c < kCounters; ++c) {
-            const auto p = engine.ProjectStatistic(c, 0, 0.999);
+            const auto p = engine.ProjectStatistic(c, 0, 0.999, KindOf(c));
             if (p.ok() && p->total) tallies[next][c].Add(*p->total, true_counters[c]);
           }
         } else {

@@ -794,7 +794,8 @@ OnlineEngine::State::Extra OnlineEngine::State::ExtraShares() const {
 // occurrences, which are never measured, nothing can. What is proportional to time over the lengths
 // is likelier to do each of them.
 std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels(
-    absl::Span<const Measurement> measurements, absl::Span<const double> values) const {
+    absl::Span<const Measurement> measurements, absl::Span<const double> values,
+    StatisticKind kind) const {
   const Quadratic& curve = Current().model.curve;
   std::vector<Level> levels;
   double mean = 0, square = 0, error = 0;
@@ -823,16 +824,25 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
     spread += std::pow(p.value / p.scale / ratio - 1, 2) / points[0].size();
   }
   const bool proportional = ratio != 0 && spread < kProportional * kProportional;
-  for (auto& p : points) DropSlow(measurements, core, p);
+  if (kind != StatisticKind::kAmount) {
+    for (auto& p : points) DropSlow(measurements, core, p);
+  }
   const bool seen_slow = points[0].size() < measurements.size();
 
   CostCurve cost[2];
   for (int f : {0, 1}) cost[f] = CostCurve::Fit(std::move(points[f]), curve.scale, -1);
+  std::vector<Statistic> models;
+  if (kind == StatisticKind::kAmount) {
+    // Algorithm search is work, too.
+    const double firsts = 1 - kProportionalFollows;
+    models.push_back({1 - firsts, false, false, false, cost[0]});
+    models.push_back({firsts, false, false, true, cost[0]});
+    return models;
+  }
   const double prior = proportional ? kProportionalFollows : 1 - kProportionalFollows;
   const double odds = prior / (1 - prior) *
                       std::exp(std::clamp(cost[1].log_evidence() - cost[0].log_evidence(),
                                           -kMostEvidence, kMostEvidence));
-  std::vector<Statistic> models;
   for (bool drift : {false, true}) {
     const double drift_probability = drift ? odds / (1 + odds) : 1 / (1 + odds);
     const double follows = proportional ? kProportionalFollows : 1 - kProportionalFollows;
@@ -1001,13 +1011,15 @@ std::vector<double> OnlineEngine::MeasuredSums(uint32_t set) const {
 }
 
 absl::StatusOr<Projection> OnlineEngine::ProjectStatistic(uint32_t set, int index,
-                                                          double confidence) const {
-  return ProjectStatistics(set, {&index, 1}, confidence);
+                                                          double confidence,
+                                                          StatisticKind kind) const {
+  return ProjectStatistics(set, {&index, 1}, confidence, kind);
 }
 
 absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
                                                            absl::Span<const int> indices,
-                                                           double confidence) const {
+                                                           double confidence,
+                                                           StatisticKind kind) const {
   const State& s = *state_;
   const auto found = s.sets.find(set);
   if (found == s.sets.end()) {
@@ -1033,7 +1045,7 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
   const State::Fit& fit = s.Current();
   const State::Outlook& outlook = fit.outlook;
   const State::Extra extra = s.ExtraShares();
-  const std::vector<State::Statistic> models = s.StatisticModels(found->second, values);
+  const std::vector<State::Statistic> models = s.StatisticModels(found->second, values, kind);
   const State::Statistic& likeliest =
       *std::max_element(models.begin(), models.end(),
                         [](const auto& a, const auto& b) { return a.probability < b.probability; });
@@ -1045,9 +1057,12 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
   p.basis = absl::StrCat(s.Basis(fit), "; from ", found->second.size(), " measured iterations");
   const double n = static_cast<double>(s.totals.iterations);
   if (extra.slow.mean > kVisibleShare) {
-    absl::StrAppendFormat(
-        &p.basis, "; slow iterations, which take %.2g %% of the time, %s", 100 * extra.slow.mean,
-        likeliest.follows_slow ? "are counted in" : "may raise it and widen the interval");
+    const bool never = kind == StatisticKind::kAmount;
+    absl::StrAppendFormat(&p.basis, "; slow iterations, which take %.2g %% of the time, %s",
+                          100 * extra.slow.mean,
+                          likeliest.follows_slow ? "are counted in"
+                          : never                ? "do not raise it"
+                                                 : "may raise it and widen the interval");
   }
   if (likeliest.follows_drift) absl::StrAppend(&p.basis, "; it follows the drift of times");
   const bool has_total = outlook.iterations_total > 0;

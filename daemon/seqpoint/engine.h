@@ -105,6 +105,12 @@ struct Plan {
   int measured = 0;                // usable measurements so far
 };
 
+// Slow iterations and drift change how long work takes, not how much it is.
+enum class StatisticKind : uint8_t {
+  kTimeLike,  // times and cycles: may follow the time of an iteration at equal length, or not
+  kAmount,    // instructions, bytes, launches: never
+};
+
 struct SeqPointInfo {
   Key key;            // always one that occurred (or, with a histogram, will occur)
   double weight = 0;  // iterations that it stands for; weights sum to the run's iterations
@@ -186,10 +192,12 @@ class OnlineEngine {
 
   // Sum of statistic `index` of `set` over the training iterations. FailedPrecondition while
   // nothing was measured for the set; OutOfRange for an index no measurement had.
-  absl::StatusOr<Projection> ProjectStatistic(uint32_t set, int index, double confidence) const;
+  absl::StatusOr<Projection> ProjectStatistic(uint32_t set, int index, double confidence,
+                                              StatisticKind kind = StatisticKind::kTimeLike) const;
   // The same of the sum of several; an index that no measurement had adds nothing.
   absl::StatusOr<Projection> ProjectStatistics(uint32_t set, absl::Span<const int> indices,
-                                               double confidence) const;
+                                               double confidence,
+                                               StatisticKind kind = StatisticKind::kTimeLike) const;
   // Of each statistic of the set, the sum over its measurements: which ones are worth projecting.
   std::vector<double> MeasuredSums(uint32_t set) const;
 

@@ -169,7 +169,7 @@ struct OnlineEngine::State {
   Extra ExtraShares() const;
   // `values`: of the statistic, one for each measurement.
   std::vector<Statistic> StatisticModels(absl::Span<const Measurement> measurements,
-                                         absl::Span<const double> values) const;
+                                         absl::Span<const double> values, StatisticKind kind) const;
   double SamplingVariance(double remaining, double variance) const;
   std::string Basis(const Fit& fit) const;
   double OrderOf(const PlanBasis& basis, const Key& key) const;

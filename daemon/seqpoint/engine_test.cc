@@ -672,7 +672,9 @@ TEST(PlanTest, WhatWasMeasuredStaysOnceTheBudgetIsSpent) {
                            .time_ns = NormalTime(run.keys[i]),
                            .measured = set != 0});
       const double value = 1;
-      if (set != 0) ASSERT_TRUE(engine.AddMeasurement(set, i, run.keys[i], {&value, 1}).ok());
+      if (set != 0) {
+        ASSERT_TRUE(engine.AddMeasurement(set, i, run.keys[i], {&value, 1}).ok());
+      }
       if (engine.MakePlan(options).measured < options.budget) continue;
       double weight = 0;
       int wanted = 0;
@@ -945,6 +947,31 @@ TEST(ProjectStatisticTest, WhatFollowsTimeFollowsItsDrift) {
   const auto q = engine.ProjectStatistic(0, 1, 0.999);
   EXPECT_NEAR(q->total->value / bytes, 1, 0.006);
   EXPECT_TRUE(Covers(*q->total, bytes));
+}
+
+// Slow iterations and drift are no more instructions, even where these are proportional to time.
+TEST(ProjectStatisticTest, AnAmountDoesNotFollowTime) {
+  Epoch run = MakeEpoch(14, 3000);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  double truth = 0;
+  for (size_t i = 0; i < run.keys.size(); ++i) {
+    const double amount = static_cast<double>(NormalTime(run.keys[i]));
+    truth += amount;
+    int64_t time = run.times_ns[i] + run.times_ns[i] / 50 * static_cast<int64_t>(i) / 3000;
+    if (i % 50 == 25) time += time / 3;
+    engine.AddIteration({.iteration = i, .key = run.keys[i], .time_ns = time});
+    if (i > 100 && i % 40 == 0) {
+      ASSERT_TRUE(engine.AddMeasurement(1, i, run.keys[i], {&amount, 1}).ok());
+    }
+  }
+  const auto marked = engine.ProjectStatistic(1, 0, 0.999, StatisticKind::kAmount);
+  const auto unmarked = engine.ProjectStatistic(1, 0, 0.999);
+  ASSERT_TRUE(marked.ok() && unmarked.ok());
+  EXPECT_NEAR(marked->total->value / truth, 1, 2e-4);
+  EXPECT_TRUE(Covers(*marked->total, truth));
+  EXPECT_GT(unmarked->total->value / truth, 1.001);
+  EXPECT_LT(marked->total->high - marked->total->low, unmarked->total->high - unmarked->total->low);
 }
 
 TEST(ProjectStatisticTest, VectorsMayGrow) {
