@@ -690,7 +690,9 @@ absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobReque
     if (const absl::Status status = job->Control(budget); !status.ok()) return status;
   }
   v1::PrepareJobReply reply;
-  *reply.mutable_job() = job->Describe(true);
+  auto description = DescribeAnew(job->row().job_id, true, false);
+  if (!description.ok()) return description.status();
+  *reply.mutable_job() = *std::move(description);
   return reply;
 }
 
@@ -701,9 +703,13 @@ absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& re
   const auto wanted = [&](const JobRow& row) {
     return request.name().empty() || row.name == request.name();
   };
+  std::vector<int64_t> loaded;
   for (const auto& [id, job] : jobs_) {
-    if (!wanted(job->row()) || (request.live_only() && !job->live())) continue;
-    jobs[id] = Describe(*job, false);
+    if (wanted(job->row()) && (!request.live_only() || job->live())) loaded.push_back(id);
+  }
+  for (const int64_t id : loaded) {
+    auto job = DescribeAnew(id, /*with_details=*/false, /*with_histogram=*/false);
+    if (job.ok()) jobs[id] = *std::move(job);  // else it was pruned a moment ago
   }
   if (!request.live_only()) {
     const auto summaries = store_->LoadPart(jobs::kSummaryPart);
@@ -731,7 +737,10 @@ absl::StatusOr<v1::GetJobReply> Daemon::GetJob(const v1::GetJobRequest& request)
   const auto job = FindJob(request.job());
   if (!job.ok()) return job.status();
   v1::GetJobReply reply;
-  *reply.mutable_job() = Describe(**job, /*with_details=*/true, /*with_histogram=*/true);
+  auto description = DescribeAnew((*job)->row().job_id, /*with_details=*/true,
+                                  /*with_histogram=*/true);
+  if (!description.ok()) return description.status();
+  *reply.mutable_job() = *std::move(description);
   return reply;
 }
 
@@ -740,6 +749,32 @@ v1::Job Daemon::Describe(const jobs::Job& job, bool with_details, bool with_hist
   v1::Job description = job.Describe(with_details, with_histogram);
   if (job.live() && !trouble_.empty()) description.set_trouble(trouble_);
   return description;
+}
+
+absl::StatusOr<v1::Job> Daemon::DescribeAnew(int64_t id, bool with_details, bool with_histogram) {
+  const auto find = [&]() -> absl::StatusOr<jobs::Job*> {
+    mutex_.AssertHeld();
+    return FindJob(absl::StrCat(id));
+  };
+  absl::StatusOr<jobs::Job*> job = find();
+  if (!job.ok()) return job.status();
+  if (const std::shared_ptr<const jobs::Answers> answers = (*job)->TakeDueSummary()) {
+    mutex_.Unlock();
+    const jobs::Answers::Summary summary = answers->Summarise();
+    mutex_.Lock();
+    job = find();  // it may have left memory, or the store
+    if (!job.ok()) return job.status();
+    (*job)->SetSummary(summary);
+  }
+  return Describe(**job, with_details, with_histogram);
+}
+
+absl::StatusOr<std::shared_ptr<const jobs::Answers>> Daemon::Ask(std::string_view name,
+                                                                 const v1::Horizon* horizon) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(name);
+  if (!job.ok()) return job.status();
+  return (*job)->Ask(horizon);
 }
 
 absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t after_generation,
@@ -757,18 +792,16 @@ absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t afte
   if (!mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline)) {
     return absl::DeadlineExceededError("the job did not change");
   }
-  const auto it = jobs_.find(id);
-  if (it == jobs_.end()) {
+  if (!jobs_.contains(id)) {
     return absl::NotFoundError(absl::StrCat("job ", id, " was removed: retention"));
   }
-  return Describe(*it->second);
+  return DescribeAnew(id, /*with_details=*/true, /*with_histogram=*/false);
 }
 
 absl::StatusOr<v1::GetSeqPointsReply> Daemon::GetSeqPoints(const v1::GetSeqPointsRequest& request) {
-  absl::MutexLock lock(&mutex_);
-  const auto job = FindJob(request.job());
-  if (!job.ok()) return job.status();
-  return (*job)->GetSeqPoints();
+  const auto answers = Ask(request.job(), nullptr);
+  if (!answers.ok()) return answers.status();
+  return (*answers)->GetSeqPoints();
 }
 
 absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
@@ -820,29 +853,26 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
   if (static_cast<int>(rows->size()) >= request.page_size()) {
     reply.set_next_page_token(absl::StrCat(rows->back().number + 1));
   }
-  *reply.mutable_losses() = (*job)->Describe(false).losses();
+  *reply.mutable_losses() = (*job)->SumLosses();
   return reply;
 }
 
 absl::StatusOr<v1::ProjectReply> Daemon::Project(const v1::ProjectRequest& request) {
-  absl::MutexLock lock(&mutex_);
-  const auto job = FindJob(request.job());
-  if (!job.ok()) return job.status();
-  return (*job)->Project(request);
+  const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  if (!answers.ok()) return answers.status();
+  return (*answers)->Project(request);
 }
 
 absl::StatusOr<v1::GetCountersReply> Daemon::GetCounters(const v1::GetCountersRequest& request) {
-  absl::MutexLock lock(&mutex_);
-  const auto job = FindJob(request.job());
-  if (!job.ok()) return job.status();
-  return (*job)->GetCounters(request);
+  const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  if (!answers.ok()) return answers.status();
+  return (*answers)->GetCounters(request);
 }
 
 absl::StatusOr<v1::GetKernelsReply> Daemon::GetKernels(const v1::GetKernelsRequest& request) {
-  absl::MutexLock lock(&mutex_);
-  const auto job = FindJob(request.job());
-  if (!job.ok()) return job.status();
-  return (*job)->GetKernels(request);
+  const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  if (!answers.ok()) return answers.status();
+  return (*answers)->GetKernels(request);
 }
 
 absl::Status Daemon::Export(const v1::ExportRequest& request,
@@ -891,7 +921,9 @@ absl::StatusOr<v1::SetHorizonReply> Daemon::SetHorizon(const v1::SetHorizonReque
     return status;
   }
   v1::SetHorizonReply reply;
-  *reply.mutable_job() = (*job)->Describe(true);
+  auto description = DescribeAnew((*job)->row().job_id, true, false);
+  if (!description.ok()) return description.status();
+  *reply.mutable_job() = *std::move(description);
   return reply;
 }
 
@@ -909,7 +941,9 @@ absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& reque
     return status;
   }
   v1::ControlReply reply;
-  *reply.mutable_job() = (*job)->Describe(true);
+  auto description = DescribeAnew((*job)->row().job_id, true, false);
+  if (!description.ok()) return description.status();
+  *reply.mutable_job() = *std::move(description);
   return reply;
 }
 

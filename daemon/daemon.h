@@ -2,9 +2,9 @@
 //
 // One ingest thread drives inject.sock, every ring and every job: poll, advance, publish plans, and
 // at most 100 ms apart one transaction with the results, the jobs' states and the rings' cursors;
-// only then is ring space freed. gRPC threads ask under the same lock, for as long as an answer
-// takes to compute. While the store cannot write (disk full), rings are not read: they fill, drop
-// and count, and nothing that was there is lost.
+// only then is ring space freed. gRPC threads ask under the same lock; what takes long to compute
+// they compute from a copy, without it. While the store cannot write (disk full), rings are not
+// read: they fill, drop and count, and nothing that was there is lost.
 //
 // Threading: Start, Stop and the Backend functions from any thread. Ownership: owns its store, its
 // sockets and its thread.
@@ -100,8 +100,15 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void Prune();
   void FindVanished(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  v1::Job Describe(const jobs::Job& job, bool with_details = true, bool with_histogram = false)
+  v1::Job Describe(const jobs::Job& job, bool with_details, bool with_histogram = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // With a summary that is not too old, which is made without the lock.
+  absl::StatusOr<v1::Job> DescribeAnew(int64_t id, bool with_details, bool with_histogram)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What takes long is asked of a copy of the job, without the lock.
+  absl::StatusOr<std::shared_ptr<const jobs::Answers>> Ask(std::string_view name,
+                                                           const v1::Horizon* horizon)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<jobs::Job*> FindJob(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::unique_ptr<jobs::Job>> ReadJob(const JobRow& row);
   absl::StatusOr<jobs::Job*> LoadJob(const JobRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

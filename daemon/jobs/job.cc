@@ -246,11 +246,13 @@ void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
   Process& process = *processes_.at(process_id);
   v1::Losses& to = process.losses;
   process.clock_kind = losses.clock_kind;
+  const std::string before = to.SerializeAsString();
   to.set_ring_dropped(static_cast<int64_t>(losses.dropped));
   to.set_ring_lost(static_cast<int64_t>(losses.lost));
   to.set_rejected(static_cast<int64_t>(losses.rejected));
   to.set_cupti_dropped(static_cast<int64_t>(losses.cupti_dropped));
   to.set_invalid_timestamps(static_cast<int64_t>(losses.invalid_timestamps));
+  if (to.SerializeAsString() != before) answers_.reset();
   state_dirty_ = true;
 }
 
@@ -497,7 +499,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
     rule.rule.generation = former_rule_->rule.generation;
     if (std::memcmp(&rule.rule, &former_rule_->rule, sizeof(abi::Rule)) != 0) {
       engine_.Close();
-      summary_.generation = 0;
+      ForgetAnswers();
       for (auto& [id, process] : processes_) {
         process->awaited.clear();
         process->waiting.clear();
@@ -668,7 +670,7 @@ void Job::UseMeasurement(Process& process, const Key& key, const WaitingMeasurem
   // A refusal (the length's first occurrence) is counted by the engine.
   if (engine_.current().AddMeasurement(measurement.set(), number, key, values).ok()) {
     ++measurements_[measurement.set()];
-    summary_.generation = 0;
+    ForgetAnswers();
   }
 }
 

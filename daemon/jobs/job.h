@@ -32,6 +32,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "daemon/counters/metric_sets.h"
+#include "daemon/jobs/answers.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/length_scale.h"
@@ -161,10 +162,15 @@ class Job {
   const JobRow& row() const { return row_; }
   bool live() const;
   v1::Job Describe(bool with_details, bool with_histogram = false) const;
-  absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) const;
-  absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints() const;
-  absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) const;
-  absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) const;
+  // What is known now, for questions that take long; for another run, with that horizon. Errors:
+  // InvalidArgument, FailedPrecondition for lengths that cannot be mapped onto the learned feature.
+  absl::StatusOr<std::shared_ptr<const Answers>> Ask(const v1::Horizon* horizon = nullptr) const;
+  // What is expensive in Describe is made anew when the job has grown by a 256th. Whoever is given
+  // something here summarises it, without the daemon's lock, and hands it back; meanwhile Describe
+  // has the one before.
+  std::shared_ptr<const Answers> TakeDueSummary();
+  void SetSummary(const Answers::Summary& summary);
+  v1::Losses SumLosses() const;
   // Feature units -> the user's lengths.
   std::vector<int64_t> UserLengths(const int64_t length[2], int count) const;
   std::string ConfigName(uint32_t config_id) const;
@@ -204,29 +210,19 @@ class Job {
   int64_t AffordableMeasurements() const;
   void BuildControl(Process& process);
   void StoreConfigs();
-  // The projection of time and the SeqPoints in short. While the job lives they are made anew when
-  // it has grown by a 256th: with many lengths they are expensive.
-  struct Summary {
-    Projection time;
-    v1::SeqPointsSummary seqpoints;
-    int64_t generation = 0;   // of the job, when it was made; 0: must be made anew
-    uint64_t iterations = 0;  // then
-  };
-  const Summary& RecentSummary() const;
+  bool SummaryDue() const;
+  const Answers::Summary& RecentSummary() const;
+  void ForgetAnswers();  // what they rest on is another
   abi::Level WantedLevel(const Process& process) const;
   void Observe(int dimension, int64_t length, int64_t count);
   int KernelIndex(const std::string& name);  // in the kernel statistics
-  v1::Losses SumLosses() const;
-  int32_t MeasurementsOf(uint32_t set) const;
   v1::Rule DescribeRule() const;
-  v1::Projection ToProto(const Projection& projection, std::string_view metric,
-                         std::string_view unit) const;
   // The engine's horizon for a horizon in the user's lengths; an error when the lengths cannot be
   // mapped onto the learned feature.
   absl::StatusOr<Horizon> EngineHorizon(const v1::Horizon& horizon, const LengthMap& map) const;
-  // The job's engine; for a question about another run, a copy in `other` with that horizon.
-  absl::StatusOr<const RunEngine*> EngineFor(const v1::Horizon* horizon,
-                                             std::optional<RunEngine>& other) const;
+  // Makes `engine` that of a run with this horizon.
+  absl::Status SetOther(const v1::Horizon& horizon, RunEngine& engine) const;
+  LengthUnits Units() const;
   v1::ClockKind clock_kind() const;
   PlanOptions MakePlanOptions() const;
   JobState SaveState() const;
@@ -272,7 +268,11 @@ class Job {
   OtherBatches startup_, evaluation_;
   std::map<int32_t, int64_t> next_number_;  // by rank, of the next iteration of an incarnation
   int64_t generation_ = 1;
-  mutable Summary summary_;
+  mutable Answers::Summary summary_;  // generation 0: must be made anew
+  bool summary_under_way_ = false;
+  bool summary_void_ = false;  // what is under way comes too late
+  mutable std::shared_ptr<const Answers> answers_;
+  mutable int64_t answers_generation_ = 0;
   bool plan_stale_ = false;
   bool job_dirty_ = true;
   bool state_dirty_ = true;

@@ -149,7 +149,7 @@ void Job::MatchLengths() {
     if (horizon_applied_) return;
     engine_.SetHorizon(Horizon::Unknown()).IgnoreError();
     horizon_applied_ = plan_stale_ = engine_dirty_ = true;
-    summary_.generation = 0;
+    ForgetAnswers();
     return;
   }
   if (seen < next_match_) return;
@@ -160,7 +160,7 @@ void Job::MatchLengths() {
     // The number of iterations is good from the start.
     engine_.SetHorizon(Horizon::Iterations(RunIterations(horizon_))).IgnoreError();
     horizon_applied_ = plan_stale_ = engine_dirty_ = true;
-    summary_.generation = 0;
+    ForgetAnswers();
     return;
   }
   const bool known_before = map_.factor[0] > 0;
@@ -172,7 +172,7 @@ void Job::MatchLengths() {
     engine_.SetHorizon(horizon.ok() ? *horizon : Horizon::Iterations(RunIterations(horizon_)))
         .IgnoreError();
     plan_stale_ = engine_dirty_ = true;
-    summary_.generation = 0;
+    ForgetAnswers();
   }
   sentence_ = horizon.ok() ? ""
                            : absl::StrCat(horizon.status().message(),
@@ -255,26 +255,24 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon, const Len
              : Horizon::Distribution(std::move(histogram), epochs);
 }
 
-absl::StatusOr<const RunEngine*> Job::EngineFor(const v1::Horizon* horizon,
-                                                std::optional<RunEngine>& other) const {
-  if (horizon == nullptr) return &engine_;
-  if (const absl::Status status = CheckHorizon(*horizon); !status.ok()) return status;
-  absl::StatusOr<RunEngine> copy = engine_.Copy();
-  if (!copy.ok()) return copy.status();
-  absl::StatusOr<Horizon> wanted = EngineHorizon(*horizon, FindFactors(*horizon));
+absl::Status Job::SetOther(const v1::Horizon& horizon, RunEngine& engine) const {
+  if (const absl::Status status = CheckHorizon(horizon); !status.ok()) return status;
+  absl::StatusOr<Horizon> wanted = EngineHorizon(horizon, FindFactors(horizon));
   if (!wanted.ok()) return wanted.status();
-  if (const absl::Status status = copy->SetHorizon(*std::move(wanted)); !status.ok()) return status;
-  other = *std::move(copy);
-  return &*other;
+  return engine.SetHorizon(*std::move(wanted));
+}
+
+LengthUnits Job::Units() const {
+  LengthUnits units;
+  for (int i = 0; i < 2; ++i) {
+    units.unit[i] = map_.factor[i] > 0 ? map_.factor[i] : std::max<int64_t>(unit_[i], 1);
+  }
+  units.swapped = map_.swapped;
+  return units;
 }
 
 std::vector<int64_t> Job::UserLengths(const int64_t length[2], int count) const {
-  std::vector<int64_t> lengths(count);
-  for (int i = 0; i < count; ++i) {
-    const int64_t unit = map_.factor[i] > 0 ? map_.factor[i] : std::max<int64_t>(unit_[i], 1);
-    lengths[map_.swapped && count == 2 ? 1 - i : i] = length[i] / unit;
-  }
-  return lengths;
+  return Units().Of(length, count);
 }
 
 }  // namespace seqpoint::jobs

@@ -286,6 +286,32 @@ ProcessRow Process() {
   return {.process_id = 7, .job_id = 1, .ring_id = std::string(16, 'r'), .text = "rank=0\n"};
 }
 
+// As the daemon asks.
+template <typename Request>
+auto AskFor(const Job& job, const Request& request) {
+  return job.Ask(request.has_horizon() ? &request.horizon() : nullptr);
+}
+absl::StatusOr<v1::ProjectReply> Project(const Job& job, const v1::ProjectRequest& request) {
+  const auto answers = AskFor(job, request);
+  if (!answers.ok()) return answers.status();
+  return (*answers)->Project(request);
+}
+absl::StatusOr<v1::GetKernelsReply> GetKernels(const Job& job,
+                                               const v1::GetKernelsRequest& request) {
+  const auto answers = AskFor(job, request);
+  if (!answers.ok()) return answers.status();
+  return (*answers)->GetKernels(request);
+}
+absl::StatusOr<v1::GetCountersReply> GetCounters(const Job& job,
+                                                 const v1::GetCountersRequest& request) {
+  const auto answers = AskFor(job, request);
+  if (!answers.ok()) return answers.status();
+  return (*answers)->GetCounters(request);
+}
+absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(const Job& job) {
+  return (*job.Ask())->GetSeqPoints();
+}
+
 v1::ProjectRequest AskTime() {
   v1::ProjectRequest request;
   request.set_confidence(0.95);
@@ -373,7 +399,7 @@ TEST(Job, MeasuresWithinItsCapAndProjectsCountersOfTheWholeRun) {
   double early = 0;
   for (int i = 0; i < 1000; ++i) {
     process.Iterate();
-    if (i == 250) early = job.Project(AskTime())->projection().total().value();
+    if (i == 250) early = Project(job, AskTime())->projection().total().value();
   }
   double time_ns = 0, flops = 0;
   for (const auto& truth : process.truth) {
@@ -381,17 +407,17 @@ TEST(Job, MeasuresWithinItsCapAndProjectsCountersOfTheWholeRun) {
     flops += truth.flops;
   }
   EXPECT_NEAR(early / time_ns, 1, 0.05);
-  EXPECT_NEAR(job.Project(AskTime())->projection().total().value() / time_ns, 1, 0.005);
+  EXPECT_NEAR(Project(job, AskTime())->projection().total().value() / time_ns, 1, 0.005);
   EXPECT_LE(process.measured_iterations.size(), 64u);
   EXPECT_GE(process.measured_iterations.size(), 16u);
 
   v1::GetCountersRequest request;
   request.set_confidence(0.999);
-  const auto counters = job.GetCounters(request);
+  const auto counters = GetCounters(job, request);
   ASSERT_TRUE(counters.ok());
   const v1::Estimate& total = counters->counters(1).projection().total();
   EXPECT_NEAR(total.value() / flops, 1, 0.02);
-  const auto kernels = job.GetKernels({});
+  const auto kernels = GetKernels(job, {});
   ASSERT_TRUE(kernels.ok());
   EXPECT_EQ(kernels->kernels(0).name(), "lstm_forward");
 }
@@ -437,9 +463,9 @@ TEST(Job, ARestartedJobAnswersAsItDidBefore) {
     // The summary in Describe may be a little old before a restart.
     v1::Job described = job->Describe(false);
     return absl::StrCat(described.rule().DebugString(), described.losses().DebugString(),
-                        job->Project(AskTime())->DebugString(),
-                        job->GetKernels(kernels)->DebugString(),
-                        job->GetCounters({})->DebugString(), job->GetSeqPoints()->DebugString());
+                        Project(*job, AskTime())->DebugString(),
+                        GetKernels(*job, kernels)->DebugString(),
+                        GetCounters(*job, {})->DebugString(), GetSeqPoints(*job)->DebugString());
   };
   for (int i = 0; i < 2500; ++i) {
     process.Iterate();
@@ -453,6 +479,52 @@ TEST(Job, ARestartedJobAnswersAsItDidBefore) {
     ASSERT_EQ(answers(), before) << i;
   }
   EXPECT_TRUE(store.HasPart("engine"));  // the log was folded into it
+}
+
+TEST(Job, AnswersAreOfTheMomentOfTheQuestionAndSharedUntilItChanges) {
+  Job job(Row(), {});
+  FakeProcess process(13);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 200; ++i) process.Iterate();
+  const auto answers = *job.Ask();
+  EXPECT_EQ(*job.Ask(), answers);
+  const std::string before = answers->Project(AskTime())->DebugString();
+  for (int i = 0; i < 200; ++i) process.Iterate();
+  EXPECT_EQ(answers->Project(AskTime())->DebugString(), before);
+  EXPECT_NE(*job.Ask(), answers);
+  EXPECT_EQ((*job.Ask())->Project(AskTime())->projection().iterations_so_far(),
+            job.Describe(false).iterations());
+}
+
+TEST(Job, ASummaryThatIsMadeElsewhereIsDescribedOnceItIsThere) {
+  Job job(Row(), {});
+  FakeProcess process(14);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 200; ++i) process.Iterate();
+  const auto so_far = [&] { return job.Describe(false).time().iterations_so_far(); };
+  const int64_t first = so_far();
+  for (int i = 0; i < 100; ++i) process.Iterate();
+  job.Describe(false);  // measurements make the summary void
+  for (int i = 0; i < 100; ++i) process.Iterate();
+  const auto due = job.TakeDueSummary();
+  ASSERT_NE(due, nullptr);
+  EXPECT_EQ(job.TakeDueSummary(), nullptr);  // under way
+  job.SetSummary(due->Summarise());
+  EXPECT_GE(so_far(), first + 200);
+  EXPECT_EQ(job.TakeDueSummary(), nullptr);
+
+  // One that was begun before the horizon changed is not taken.
+  for (int i = 0; i < 100; ++i) process.Iterate();
+  const auto late = job.TakeDueSummary();
+  ASSERT_NE(late, nullptr);
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.set_iterations(1000);
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  job.SetSummary(late->Summarise());
+  EXPECT_EQ(job.Describe(false).time().iterations_total(), 1000);
 }
 
 TEST(Job, ResultsThatComeAfterTheirIterationCountAllTheSame) {
@@ -526,11 +598,11 @@ TEST(Job, ALoopThatChangesIsLearnedAnew) {
     EXPECT_EQ(described.iterations(), 600) << described.DebugString();
     double time_ns = 0;
     for (const auto& truth : process.truth) time_ns += static_cast<double>(truth.time_ns);
-    const auto reply = job->Project(AskTime());
+    const auto reply = Project(*job, AskTime());
     ASSERT_TRUE(reply.ok());
     EXPECT_EQ(reply->projection().iterations_total(), 800);
     EXPECT_NEAR(reply->projection().so_far().value() / time_ns, 1, 0.01);
-    EXPECT_TRUE(job->GetCounters({}).ok());
+    EXPECT_TRUE(GetCounters(*job, {}).ok());
   }
 }
 
@@ -573,7 +645,7 @@ TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {
   }
   ASSERT_TRUE(job.SetHorizon(horizon).ok());
   for (int i = 0; i < 200; ++i) process.Iterate();
-  const auto reply = job.Project(AskTime());
+  const auto reply = Project(job, AskTime());
   ASSERT_TRUE(reply.ok());
   EXPECT_EQ(reply->projection().iterations_total(), 40 * 31);
   EXPECT_EQ(reply->projection().horizon_kind(), v1::Horizon::KIND_DISTRIBUTION);
@@ -609,7 +681,7 @@ TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
 
 TEST(Job, BadRequestsNameTheValueAndWhatThereIs) {
   Job job(Row(), {});
-  EXPECT_EQ(job.Project(AskTime()).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Project(job, AskTime()).status().code(), absl::StatusCode::kFailedPrecondition);
   v1::Horizon horizon;
   horizon.set_kind(v1::Horizon::KIND_HISTOGRAM);
   horizon.add_histogram()->add_lengths(-3);
@@ -633,7 +705,7 @@ TEST(Job, LengthsAndCountsThatOverflowAreRefused) {
       entry.add_lengths(value);
       entry.set_count(count);
     }
-    const absl::Status asked = job.Project(request).status();
+    const absl::Status asked = Project(job, request).status();
     EXPECT_EQ(job.SetHorizon(request.horizon()).ok(),
               asked.code() != absl::StatusCode::kInvalidArgument);
     return std::string(asked.message());
@@ -658,7 +730,7 @@ TEST(Job, MoreKernelsThanFitAreOneEntryAndNoTimeIsLost) {
       store.Take(*job);
       job = store.Restart();
     }
-    const auto kernels = job->GetKernels({});
+    const auto kernels = GetKernels(*job, {});
     ASSERT_TRUE(kernels.ok()) << kernels.status();
     EXPECT_EQ(kernels->kernels_size(), 256 + 1);
     EXPECT_EQ(kernels->kernel_names(), 5000);
@@ -668,7 +740,7 @@ TEST(Job, MoreKernelsThanFitAreOneEntryAndNoTimeIsLost) {
     EXPECT_NEAR(others.share(), (5000.0 - 256) / 5000, 1e-6);
     v1::GetKernelsRequest few;
     few.set_limit(3);
-    const auto three = job->GetKernels(few);
+    const auto three = GetKernels(*job, few);
     ASSERT_TRUE(three.ok()) << three.status();
     ASSERT_EQ(three->kernels_size(), 3);
     EXPECT_NEAR(three->kernels(0).share(), 1.0 / 5000, 1e-6);
@@ -691,7 +763,7 @@ TEST(Job, MetricSetsAreChosenBeforeTheFirstProcess) {
   }
   job = store.Restart();
   EXPECT_TRUE(job->SetMetricSets({"cache", "utilisation"}).ok());
-  const auto counters = job->GetCounters({});
+  const auto counters = GetCounters(*job, {});
   ASSERT_TRUE(counters.ok());
   std::map<std::string, bool> complete;
   for (const v1::Counter& counter : counters->counters()) {

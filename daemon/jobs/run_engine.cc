@@ -120,14 +120,11 @@ absl::StatusOr<Projection> RunEngine::ProjectStatistics(uint32_t set, absl::Span
   return sum;
 }
 
-absl::StatusOr<RunEngine> RunEngine::Copy() const {
+RunEngine RunEngine::Copy() const {
   RunEngine copy;
-  for (const OnlineEngine& engine : closed_) {
-    if (const absl::Status status = copy.RestoreClosed(engine.Serialize()); !status.ok()) {
-      return status;
-    }
-  }
-  if (const absl::Status status = copy.Restore(Serialize()); !status.ok()) return status;
+  copy.current_ = current_.Copy();
+  for (const OnlineEngine& engine : closed_) copy.closed_.push_back(engine.Copy());
+  copy.closed_iterations_ = closed_iterations_;
   return copy;
 }
 

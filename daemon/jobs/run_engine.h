@@ -46,7 +46,7 @@ class RunEngine {
                                                StatisticKind kind = StatisticKind::kTimeLike) const;
   std::vector<double> MeasuredSums(uint32_t set) const;
 
-  absl::StatusOr<RunEngine> Copy() const;
+  RunEngine Copy() const;  // to be asked; it keeps no log
 
   // The state of the current engine, and of closed engine `index`, which never changes.
   std::string Serialize() const { return current_.Serialize(); }

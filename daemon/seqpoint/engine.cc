@@ -230,6 +230,12 @@ OnlineEngine::~OnlineEngine() = default;
 OnlineEngine::OnlineEngine(OnlineEngine&&) noexcept = default;
 OnlineEngine& OnlineEngine::operator=(OnlineEngine&&) noexcept = default;
 
+OnlineEngine OnlineEngine::Copy() const {
+  OnlineEngine copy;
+  *copy.state_ = *state_;
+  return copy;
+}
+
 void OnlineEngine::AddIteration(const IterationSample& sample) {
   State& s = *state_;
   if (log_) log_->Add(sample);

@@ -160,6 +160,8 @@ class OnlineEngine {
   ~OnlineEngine();
   OnlineEngine(OnlineEngine&&) noexcept;
   OnlineEngine& operator=(OnlineEngine&&) noexcept;
+  // An engine of its own that gives the same answers; it keeps no log.
+  OnlineEngine Copy() const;
 
   // O(1) amortised. A negative key or time is counted as rejected and otherwise ignored.
   void AddIteration(const IterationSample& sample);

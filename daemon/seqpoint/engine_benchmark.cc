@@ -69,6 +69,13 @@ void BM_ProjectTime(benchmark::State& state) {
 }
 BENCHMARK(BM_ProjectTime)->Arg(10)->Arg(1000)->Arg(100000)->Unit(benchmark::kMillisecond);
 
+// What a question costs those who feed the engine: the answer is computed from the copy.
+void BM_Copy(benchmark::State& state) {
+  const OnlineEngine engine = Filled(state.range(0));
+  for (auto _ : state) benchmark::DoNotOptimize(engine.Copy());
+}
+BENCHMARK(BM_Copy)->Arg(10)->Arg(1000)->Arg(100000)->Unit(benchmark::kMillisecond);
+
 void BM_ProjectStatistic(benchmark::State& state) {
   OnlineEngine engine = Filled(1000);
   for (int m = 0; m < state.range(0); ++m) {

@@ -1,0 +1,330 @@
+#include "daemon/jobs/answers.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/jobs/job.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+// Each projected kernel takes a millisecond or two.
+constexpr int kMostKernels = 256;
+constexpr int kSpareKernels = 16;
+
+void ToProto(const Estimate& from, v1::Estimate* to) {
+  to->set_value(from.value);
+  to->set_low(from.low);
+  to->set_high(from.high);
+}
+
+StatisticKind KindOf(const counters::Metric& metric) {
+  return metric.unit == "bytes" || metric.unit == "instructions" ? StatisticKind::kAmount
+                                                                 : StatisticKind::kTimeLike;
+}
+
+}  // namespace
+
+std::vector<int64_t> LengthUnits::Of(const int64_t length[2], int count) const {
+  std::vector<int64_t> lengths(count);
+  for (int i = 0; i < count; ++i) lengths[swapped && count == 2 ? 1 - i : i] = length[i] / unit[i];
+  return lengths;
+}
+
+void SetFit(const KeyFit& fit, v1::Rule* rule) {
+  rule->set_explained_share(fit.explained);
+  switch (fit.verdict) {
+    case KeyVerdict::kTooFew:
+      rule->set_verdict(v1::VERDICT_TOO_FEW);
+      break;
+    case KeyVerdict::kExplained:
+      rule->set_verdict(v1::VERDICT_EXPLAINED);
+      break;
+    case KeyVerdict::kNotExplained:
+      rule->set_verdict(v1::VERDICT_NOT_EXPLAINED);
+      break;
+    case KeyVerdict::kTimeHardlyVaries:
+      rule->set_verdict(v1::VERDICT_TIME_HARDLY_VARIES);
+      break;
+  }
+}
+
+v1::Projection Answers::ToProto(const Projection& projection, std::string_view metric,
+                                std::string_view unit) const {
+  v1::Projection to;
+  to.set_metric(std::string(metric));
+  to.set_unit(std::string(unit));
+  to.set_confidence(projection.confidence);
+  if (projection.total) {
+    jobs::ToProto(*projection.total, to.mutable_total());
+    jobs::ToProto(projection.remaining, to.mutable_remaining());
+  }
+  jobs::ToProto(projection.so_far, to.mutable_so_far());
+  jobs::ToProto(projection.per_1000, to.mutable_per_1000_iterations());
+  to.set_horizon_kind(projection.total ? facts_.horizon_kind : v1::Horizon::KIND_UNKNOWN);
+  to.set_iterations_so_far(projection.iterations_so_far);
+  to.set_iterations_total(projection.iterations_total);
+  to.set_basis(projection.basis);
+  to.set_clock_kind(facts_.clock_kind);
+  return to;
+}
+
+int32_t Answers::MeasurementsOf(uint32_t set) const {
+  const auto it = facts_.measurements.find(set);
+  return it == facts_.measurements.end() ? 0 : it->second;
+}
+
+Answers::Summary Answers::Summarise() const {
+  absl::MutexLock lock(&mutex_);
+  if (summary_) return *summary_;
+  const RunEngine& engine = facts_.engine;
+  Summary& summary = summary_.emplace();
+  summary.time = ToProto(engine.ProjectTime(0.95), "time", "ns");
+  summary.fit = engine.current().Explained();
+  summary.generation = facts_.generation;
+  summary.iterations = engine.Totals().iterations;
+  const Plan plan = engine.current().MakePlan(facts_.plan);
+  for (const SeqPointInfo& point : engine.current().SeqPoints(facts_.plan)) {
+    summary.seqpoints.set_seqpoints(summary.seqpoints.seqpoints() + 1);
+    if (point.measured > 0 && point.measured >= point.wanted) {
+      summary.seqpoints.set_measured(summary.seqpoints.measured() + 1);
+    }
+  }
+  summary.seqpoints.set_measurements(plan.measured);
+  summary.seqpoints.set_measurements_wanted(plan.wanted);
+  return summary;
+}
+
+absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& request) const {
+  absl::MutexLock lock(&mutex_);
+  const RunEngine& engine = facts_.engine;
+  if (engine.Totals().iterations == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job \"", facts_.name,
+                     "\": no iteration was found yet; ask again when `seqpoint jobs` shows some"));
+  }
+  v1::ProjectReply reply;
+  reply.set_job_id(absl::StrCat(facts_.job_id));
+  *reply.mutable_losses() = facts_.losses;
+  const std::string metric = request.metric().empty() ? "time" : request.metric();
+  if (metric == "time") {
+    *reply.mutable_projection() = ToProto(engine.ProjectTime(request.confidence()), "time", "ns");
+    return reply;
+  }
+  // A metric may be in several configurations: any that was measured answers.
+  absl::Status missing;
+  std::vector<std::string> known = {"time"};
+  for (const counters::OnePassConfig& config : facts_.metric_set.configs) {
+    for (size_t i = 0; i < config.metrics.size(); ++i) {
+      if (std::find(known.begin(), known.end(), config.metrics[i].name) == known.end()) {
+        known.push_back(config.metrics[i].name);
+      }
+      if (config.metrics[i].name != metric) continue;
+      absl::StatusOr<Projection> projection = engine.ProjectStatistic(
+          config.config_id, static_cast<int>(i), request.confidence(), KindOf(config.metrics[i]));
+      if (!projection.ok()) {
+        missing = projection.status();
+        continue;
+      }
+      *reply.mutable_projection() = ToProto(*projection, metric, config.metrics[i].unit);
+      return reply;
+    }
+  }
+  if (!missing.ok()) return missing;
+  return absl::InvalidArgumentError(
+      absl::StrCat("metric: \"", metric,
+                   "\" is not collected for this job; there are: ", absl::StrJoin(known, ", ")));
+}
+
+absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
+  v1::GetSeqPointsReply reply;
+  absl::MutexLock lock(&mutex_);
+  const RunEngine& engine = facts_.engine;
+  const EngineTotals totals = engine.Totals();
+  if (totals.iterations == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job \"", facts_.name, "\": no iteration was found yet; SeqPoints need some"));
+  }
+  const std::vector<SeqPointInfo> points = engine.current().SeqPoints(facts_.plan);
+  double total_weight = 0;
+  for (const SeqPointInfo& point : points) total_weight += point.weight;
+  for (const SeqPointInfo& point : points) {
+    v1::SeqPoint& to = *reply.add_seqpoints();
+    const int64_t length[2] = {point.key.first, point.key.second};
+    for (const int64_t value : facts_.units.Of(length, facts_.dimensions)) to.add_lengths(value);
+    to.set_weight(point.weight);
+    to.set_share(total_weight > 0 ? point.weight / total_weight : 0);
+    to.set_mean_duration_ns(engine.current().PredictTime(point.key));
+    to.set_measured(point.measured);
+    to.set_wanted(point.wanted);
+  }
+  if (facts_.rule) {
+    *reply.mutable_rule() = *facts_.rule;
+    SetFit(engine.current().Explained(), reply.mutable_rule());
+  }
+  reply.set_unique_lengths(static_cast<int64_t>(totals.unique_keys));
+  reply.set_iterations(static_cast<int64_t>(totals.iterations));
+  *reply.mutable_losses() = facts_.losses;
+  reply.set_job_id(absl::StrCat(facts_.job_id));
+  return reply;
+}
+
+absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
+    const v1::GetCountersRequest& request) const {
+  absl::MutexLock lock(&mutex_);
+  const RunEngine& engine = facts_.engine;
+  const auto wanted = [&](const std::string& name) {
+    return request.metrics().empty() ||
+           std::find(request.metrics().begin(), request.metrics().end(), name) !=
+               request.metrics().end();
+  };
+  std::vector<std::string> known;
+  for (const counters::OnePassConfig& config : facts_.metric_set.configs) {
+    for (const counters::Metric& metric : config.metrics) known.push_back(metric.name);
+  }
+  for (const counters::Ratio& ratio : facts_.metric_set.ratios) known.push_back(ratio.name);
+  for (const std::string& metric : request.metrics()) {
+    if (std::find(known.begin(), known.end(), metric) != known.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("metrics: \"", metric.substr(0, 100),
+                     "\" is not collected for this job; there are: ", absl::StrJoin(known, ", ")));
+  }
+  v1::GetCountersReply reply;
+  std::map<std::string, Projection> projected;
+  const auto counter_of = [&](const counters::Metric& metric) -> v1::Counter& {
+    for (v1::Counter& counter : *reply.mutable_counters()) {
+      if (counter.metric() == metric.name) return counter;
+    }
+    v1::Counter& counter = *reply.add_counters();
+    counter.set_metric(metric.name);
+    counter.set_unit(metric.unit);
+    return counter;
+  };
+  std::string missing;
+  for (const counters::OnePassConfig& config : facts_.metric_set.configs) {
+    for (size_t i = 0; i < config.metrics.size(); ++i) {
+      const counters::Metric& metric = config.metrics[i];
+      if (projected.contains(metric.name)) continue;  // by another configuration
+      absl::StatusOr<Projection> projection = engine.ProjectStatistic(
+          config.config_id, static_cast<int>(i), request.confidence(), KindOf(config.metrics[i]));
+      if (!projection.ok()) {
+        missing = std::string(projection.status().message());
+        if (!wanted(metric.name)) continue;
+        counter_of(metric).set_sentence(missing);
+        continue;
+      }
+      projected[metric.name] = *projection;
+      if (!wanted(metric.name)) continue;
+      v1::Counter& counter = counter_of(metric);
+      counter.clear_sentence();
+      *counter.mutable_projection() = ToProto(*projection, metric.name, metric.unit);
+      jobs::ToProto(Estimate{projection->per_1000.value / 1000, projection->per_1000.low / 1000,
+                             projection->per_1000.high / 1000},
+                    counter.mutable_per_iteration());
+      counter.set_measured_iterations(MeasurementsOf(config.config_id));
+      counter.set_complete(true);
+    }
+  }
+  for (const counters::Ratio& ratio : facts_.metric_set.ratios) {
+    if (!wanted(ratio.name)) continue;
+    const auto numerator = projected.find(ratio.numerator);
+    const auto denominator = projected.find(ratio.denominator);
+    v1::Counter& counter = *reply.add_counters();
+    counter.set_metric(ratio.name);
+    counter.set_unit(ratio.unit);
+    counter.set_ratio(true);
+    if (numerator == projected.end() || denominator == projected.end()) {
+      counter.set_sentence(missing);
+      continue;
+    }
+    const auto value = RatioOf(numerator->second.per_1000, denominator->second.per_1000);
+    if (!value) {
+      counter.set_sentence(absl::StrCat(ratio.denominator, " may be zero"));
+      continue;
+    }
+    jobs::ToProto(
+        Estimate{value->value * ratio.scale, value->low * ratio.scale, value->high * ratio.scale},
+        counter.mutable_per_iteration());
+    counter.set_complete(true);
+  }
+  if (projected.empty() && !missing.empty() && engine.Totals().iterations == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", facts_.name, "\": ", missing));
+  }
+  reply.set_measured_iterations(engine.current().MakePlan(facts_.plan).measured);
+  *reply.mutable_losses() = facts_.losses;
+  reply.set_job_id(absl::StrCat(facts_.job_id));
+  return reply;
+}
+
+absl::StatusOr<v1::GetKernelsReply> Answers::GetKernels(
+    const v1::GetKernelsRequest& request) const {
+  absl::MutexLock lock(&mutex_);
+  const RunEngine& engine = facts_.engine;
+  v1::GetKernelsReply reply;
+  // The longest ones of what was measured, some more than are wanted as their order may be another;
+  // the others as one.
+  const std::vector<double> measured = engine.MeasuredSums(kKernelTimeSet);
+  std::vector<int> order, rest;
+  for (size_t i = 0; i < measured.size(); ++i) {
+    const bool named = facts_.kernels.size() <= kMaxValues || static_cast<int>(i) != kOtherKernels;
+    (named ? order : rest).push_back(static_cast<int>(i));
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return measured[a] > measured[b]; });
+  const bool all = request.limit() <= 0 || request.limit() > kMostKernels;
+  const size_t wanted = all ? kMostKernels : static_cast<size_t>(request.limit());
+  const size_t leading = std::min(order.size(), wanted + (all ? 0 : kSpareKernels));
+  rest.insert(rest.end(), order.begin() + static_cast<ptrdiff_t>(leading), order.end());
+  double total_ns = 0;
+  std::vector<v1::Kernel> kernels;
+  const auto project = [&](absl::Span<const int> indices, const std::string& name) -> absl::Status {
+    const absl::StatusOr<Projection> time =
+        engine.ProjectStatistics(kKernelTimeSet, indices, request.confidence());
+    const absl::StatusOr<Projection> launches = engine.ProjectStatistics(
+        kKernelLaunchSet, indices, request.confidence(), StatisticKind::kAmount);
+    if (!time.ok()) return time.status();
+    if (!launches.ok()) return launches.status();
+    v1::Kernel& kernel = kernels.emplace_back();
+    kernel.set_name(name);
+    const Estimate& duration = time->total ? *time->total : time->so_far;
+    jobs::ToProto(duration, kernel.mutable_duration_ns());
+    kernel.set_launches(launches->total ? launches->total->value : launches->so_far.value);
+    total_ns += duration.value;
+    reply.set_horizon_kind(time->total ? facts_.horizon_kind : v1::Horizon::KIND_UNKNOWN);
+    return absl::OkStatus();
+  };
+  for (size_t i = 0; i < leading; ++i) {
+    const absl::Status status = project({&order[i], 1}, facts_.kernels[order[i]]);
+    // A kernel that only refused measurements had.
+    if (!status.ok() && !absl::IsOutOfRange(status)) return status;
+  }
+  if (kernels.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job \"", facts_.name,
+                     "\": no iteration was traced yet; kernels are known after the first"));
+  }
+  std::sort(kernels.begin(), kernels.end(), [](const v1::Kernel& a, const v1::Kernel& b) {
+    return a.duration_ns().value() > b.duration_ns().value();
+  });
+  if (!rest.empty()) {
+    const absl::Status status = project(rest, "(others)");
+    if (!status.ok() && !absl::IsOutOfRange(status)) return status;
+  }
+  for (v1::Kernel& kernel : kernels) {
+    if (!all && reply.kernels_size() == request.limit()) break;
+    kernel.set_share(total_ns > 0 ? kernel.duration_ns().value() / total_ns : 0);
+    *reply.add_kernels() = std::move(kernel);
+  }
+  reply.set_kernel_names(static_cast<int32_t>(
+      facts_.kernels.size() > kMaxValues ? facts_.kernels.size() : measured.size()));
+  reply.set_measured_iterations(MeasurementsOf(kKernelTimeSet));
+  reply.set_confidence(request.confidence());
+  *reply.mutable_losses() = facts_.losses;
+  reply.set_job_id(absl::StrCat(facts_.job_id));
+  return reply;
+}
+
+}  // namespace seqpoint::jobs

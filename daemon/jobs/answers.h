@@ -1,0 +1,87 @@
+// Answers: what a job says of its run, asked of a copy of what it knows. Answers may take long
+// (half a second with 100,000 lengths); the job goes on meanwhile.
+//
+//   std::shared_ptr<const Answers> answers = *job.Ask();                   // under the daemon's
+//   lock absl::StatusOr<v1::ProjectReply> reply = answers->Project(request);    // without
+//
+// Threading: thread-safe; those who ask at the same time wait for each other, as they share what
+// was computed. Ownership: everything is its own.
+#ifndef DAEMON_JOBS_ANSWERS_H_
+#define DAEMON_JOBS_ANSWERS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "daemon/counters/metric_sets.h"
+#include "daemon/jobs/run_engine.h"
+#include "daemon/seqpoint/engine.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::jobs {
+
+// Feature units -> the user's lengths.
+struct LengthUnits {
+  int64_t unit[2] = {1, 1};
+  bool swapped = false;  // the user's first length is the feature's second
+  std::vector<int64_t> Of(const int64_t length[2], int count) const;
+};
+
+// How well the lengths explain time, as the API says it.
+void SetFit(const KeyFit& fit, v1::Rule* rule);
+
+class Answers {
+ public:
+  struct Facts {
+    int64_t job_id = 0;
+    std::string name;
+    int64_t generation = 0;
+    v1::Horizon::Kind horizon_kind = v1::Horizon::KIND_UNKNOWN;
+    v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;
+    v1::Losses losses;
+    std::optional<v1::Rule> rule;  // without its fit
+    int dimensions = 0;
+    LengthUnits units;
+    counters::MetricSet metric_set;
+    PlanOptions plan;
+    absl::flat_hash_map<uint32_t, int32_t> measurements;  // usable ones, by statistic set
+    std::vector<std::string> kernels;                     // as Job keeps them
+    RunEngine engine;
+  };
+  explicit Answers(Facts facts) : facts_(std::move(facts)) {}
+
+  absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) const;
+  absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints() const;
+  absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) const;
+  absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) const;
+
+  // What a description of the job has of this: computed once, however many ask.
+  struct Summary {
+    v1::Projection time;
+    v1::SeqPointsSummary seqpoints;
+    KeyFit fit;
+    int64_t generation = 0;   // of the job, then
+    uint64_t iterations = 0;  // then
+  };
+  Summary Summarise() const;
+
+ private:
+  v1::Projection ToProto(const Projection& projection, std::string_view metric,
+                         std::string_view unit) const;
+  int32_t MeasurementsOf(uint32_t set) const;
+
+  mutable absl::Mutex mutex_;  // the engine's answers fill its caches
+  const Facts facts_;
+  mutable std::optional<Summary> summary_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_ANSWERS_H_
