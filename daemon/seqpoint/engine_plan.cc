@@ -400,10 +400,12 @@ std::vector<SeqPointInfo> OnlineEngine::SeqPoints(const PlanOptions& options) co
     const std::vector<bool> filled = s.FilledSlots(set);
     for (size_t i = 0; i < filled.size(); ++i) measured[i] += filled[i];
   }
-  // Once the budget is spent, those that were not measured are stood for by their neighbours, whose
+  // Once nothing more is measured, slots that were not are stood for by their neighbours, whose
   // `wanted` says so.
+  const bool ended = s.horizon.iterations > 0 && so_far >= s.horizon.iterations;
   const std::vector<int> all(measured.size(), 1);
-  const std::vector<size_t> stands_in = NearestWith(s.BudgetIsSpent(options) ? measured : all);
+  const std::vector<size_t> stands_in =
+      NearestWith(ended || s.BudgetIsSpent(options) ? measured : all);
   for (size_t i = 0; i < s.plan.slots.size(); ++i) {
     const PlanSlot& slot = s.plan.slots[i];
     const Key key = s.plan.slots[stands_in[i]].key;
