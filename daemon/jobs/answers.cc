@@ -81,7 +81,7 @@ Answers::Summary Answers::Summarise() const {
   absl::MutexLock lock(&mutex_);
   if (summary_) return *summary_;
   const RunEngine& engine = facts_.engine;
-  Summary& summary = summary_.emplace();
+  Summary summary;
   summary.time = ToProto(engine.ProjectTime(0.95), "time", "ns");
   summary.fit = engine.current().Explained();
   summary.generation = facts_.generation;
@@ -95,7 +95,8 @@ Answers::Summary Answers::Summarise() const {
   }
   summary.seqpoints.set_measurements(plan.measured);
   summary.seqpoints.set_measurements_wanted(plan.wanted);
-  return summary;
+  summary_ = std::move(summary);
+  return *summary_;
 }
 
 absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& request) const {
