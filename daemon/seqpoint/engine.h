@@ -184,8 +184,8 @@ class OnlineEngine {
 
   // The SeqPoints of the run as far as it is known, in key order; weights sum to the run's
   // iterations (with an unknown horizon: those so far). Once the budget is spent or the run has
-  // ended they are those that were measured, and no others; what was not measured adds to the weight
-  // and the `wanted` of its neighbour.
+  // ended they are those that were measured, and no others; what was not measured adds to the
+  // weight and the `wanted` of its neighbour.
   std::vector<SeqPointInfo> SeqPoints(const PlanOptions& options) const;
 
   // Time of the training iterations, in ns. Past iterations count with the time they took; those
