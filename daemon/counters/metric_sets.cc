@@ -9,7 +9,7 @@
 namespace seqpoint::counters {
 namespace {
 
-const Metric kDuration = {"gpu__time_duration.sum", "ns", "time between range start and end"};
+const Metric kDuration = {"gpu__time_duration.sum", "ns", "time between range start and end", true};
 const Metric kDramRead = {"dram__bytes_read.sum", "bytes", "bytes read from device memory"};
 const Metric kDramWrite = {"dram__bytes_write.sum", "bytes", "bytes written to device memory"};
 
@@ -25,8 +25,9 @@ std::vector<MetricSet> BuildMetricSets() {
                      {"sm__pipe_tensor_cycles_active.sum", "cycles",
                       "cycles with a tensor pipe active, summed over multiprocessors"},
                      {"sm__cycles_active.sum", "cycles",
-                      "cycles with a warp resident, summed over multiprocessors"},
-                     {"sm__cycles_elapsed.sum", "cycles", "cycles, summed over multiprocessors"}}}},
+                      "cycles with a warp resident, summed over multiprocessors", true},
+                     {"sm__cycles_elapsed.sum", "cycles", "cycles, summed over multiprocessors",
+                      true}}}},
        .ratios =
            {{"tensor pipes active", "%", "sm__pipe_tensor_cycles_active.sum",
              "sm__cycles_elapsed.sum", 100},

@@ -23,6 +23,9 @@ struct Metric {
   std::string name;         // as CUPTI spells it
   std::string unit;         // bytes, instructions, cycles, ns
   std::string description;  // one sentence
+  // It lasts as long as the iteration: a stall or a slower clock raises it. Others are amounts of
+  // work.
+  bool follows_time = false;
 };
 
 struct OnePassConfig {

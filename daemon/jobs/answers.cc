@@ -22,8 +22,7 @@ void ToProto(const Estimate& from, v1::Estimate* to) {
 }
 
 StatisticKind KindOf(const counters::Metric& metric) {
-  return metric.unit == "bytes" || metric.unit == "instructions" ? StatisticKind::kAmount
-                                                                 : StatisticKind::kTimeLike;
+  return metric.follows_time ? StatisticKind::kTimeLike : StatisticKind::kAmount;
 }
 
 }  // namespace

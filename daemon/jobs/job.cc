@@ -162,10 +162,12 @@ bool Job::HasLivePredecessor(const Process& process) const {
 }
 
 bool Job::Speaks(const Process& process) const {
-  const bool lowest = std::all_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
-    return process.row.rank <= entry.second->row.rank;
-  });
-  return lowest && !HasLivePredecessor(process);
+  const bool chosen =
+      speaker_rank_ ? process.row.rank == *speaker_rank_
+                    : std::all_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+                        return process.row.rank <= entry.second->row.rank;
+                      });
+  return chosen && !HasLivePredecessor(process);
 }
 
 bool Job::live() const {
@@ -630,6 +632,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   others.duration_ns += iteration.other_duration_ns;
 
   if (!Speaks(process)) return;
+  speaker_rank_ = process.row.rank;
   IterationSample sample{.iteration = static_cast<uint64_t>(number),
                          .time_ns = iteration.duration_ns,
                          .distorted = iteration.distorted,

@@ -266,6 +266,9 @@ class Job {
     int64_t duration_ns = 0;
   };
   OtherBatches startup_, evaluation_;
+  // Whose iterations are counted: the lowest rank that was there when the first one was. Ranks that
+  // come later do not take its place, or iterations would count twice.
+  std::optional<int32_t> speaker_rank_;
   std::map<int32_t, int64_t> next_number_;  // by rank, of the next iteration of an incarnation
   int64_t generation_ = 1;
   mutable Answers::Summary summary_;  // generation 0: must be made anew

@@ -192,6 +192,7 @@ JobState Job::SaveState() const {
   state.set_other_duration_ns(evaluation_.duration_ns);
   state.set_startup_batches(startup_.count);
   state.set_startup_duration_ns(startup_.duration_ns);
+  if (speaker_rank_) state.set_speaker_rank(*speaker_rank_);
   for (const auto& [rank, number] : next_number_) (*state.mutable_next_number())[rank] = number;
   state.set_sentence(sentence_);
   state.set_rule_generation(rule_generation_);
@@ -316,6 +317,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   map_.swapped = state.swapped();
   evaluation_ = {state.other_batches(), state.other_duration_ns()};
   startup_ = {state.startup_batches(), state.startup_duration_ns()};
+  if (state.has_speaker_rank()) speaker_rank_ = state.speaker_rank();
   for (const auto& [rank, number] : state.next_number()) next_number_[rank] = number;
   sentence_ = state.sentence();
   rule_generation_ = state.rule_generation();

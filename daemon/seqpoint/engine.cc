@@ -193,6 +193,12 @@ Estimate NotBelow(double floor, Estimate e) {
   return {std::max(e.value, floor), std::max(e.low, floor), std::max(e.high, floor)};
 }
 
+// 1234567 -> "1,234,567".
+std::string Grouped(uint64_t count) {
+  if (count < 1000) return absl::StrCat(count);
+  return absl::StrFormat("%s,%03d", Grouped(count / 1000), count % 1000);
+}
+
 }  // namespace
 
 Horizon Horizon::Iterations(int64_t iterations) { return {Kind::kIterations, iterations, {}}; }
@@ -862,19 +868,19 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
 }
 
 std::string OnlineEngine::State::Basis(const Fit& f) const {
-  std::string basis =
-      absl::StrFormat("%d iterations, %d unique keys", totals.iterations, totals.unique_keys);
+  std::string basis = absl::StrCat(Grouped(totals.iterations), " iterations of ",
+                                   Grouped(totals.unique_keys), " lengths");
   switch (f.explained.verdict) {
     case KeyVerdict::kTooFew:
       absl::StrAppend(&basis, "; too few to say what explains time");
       break;
     case KeyVerdict::kExplained:
-      absl::StrAppendFormat(&basis, "; the key explains %.1f %% of the variance of time",
+      absl::StrAppendFormat(&basis, "; the length explains %.1f %% of the variance of time",
                             100 * f.explained.explained);
       break;
     case KeyVerdict::kNotExplained:
       absl::StrAppendFormat(&basis,
-                            "; the key does not explain time (%.1f %% of its variance): "
+                            "; the length does not explain time (%.1f %% of its variance): "
                             "iterations count as drawn at random",
                             100 * f.explained.explained);
       break;
@@ -906,8 +912,9 @@ std::string OnlineEngine::State::Basis(const Fit& f) const {
                     "the past");
   }
   if (f.outlook.overrun) {
-    absl::StrAppendFormat(&basis, "; the run is longer than the %d iterations it was said to have",
-                          horizon.iterations);
+    absl::StrAppend(&basis, "; the run is longer than the ",
+                    Grouped(static_cast<uint64_t>(horizon.iterations)),
+                    " iterations it was said to have");
   }
   if (f.movement.moving()) {
     absl::StrAppend(&basis, "; the distribution of lengths still moves");
@@ -917,7 +924,8 @@ std::string OnlineEngine::State::Basis(const Fit& f) const {
                           f.model.costly_share < 1 ? "up to " : "", f.model.surcharge_ns * 1e-6);
   }
   if (totals.outliers > 0) {
-    absl::StrAppendFormat(&basis, "; %d stalls counted apart", totals.outliers);
+    absl::StrAppend(&basis, "; ", Grouped(totals.outliers),
+                    totals.outliers == 1 ? " stall" : " stalls", " counted apart");
   }
   if (regime_changes > 0) {
     absl::StrAppendFormat(&basis, "; times at equal length changed their level %d times",
@@ -1030,7 +1038,7 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
   const auto found = s.sets.find(set);
   if (found == s.sets.end()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("nothing was measured with set ", set, " yet; let the run go on"));
+        "nothing was measured for it yet; it takes some iterations after the rule is known");
   }
   size_t size = 0;
   bool known = false;

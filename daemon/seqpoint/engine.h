@@ -108,7 +108,7 @@ struct Plan {
 // Slow iterations and drift change how long work takes, not how much it is.
 enum class StatisticKind : uint8_t {
   kTimeLike,  // times and cycles: may follow the time of an iteration at equal length, or not
-  kAmount,    // instructions, bytes, launches: never
+  kAmount,    // instructions, bytes, launches, cycles of one pipe: never
 };
 
 struct SeqPointInfo {

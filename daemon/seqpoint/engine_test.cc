@@ -86,7 +86,7 @@ TEST(ProjectTimeTest, PastIsASumAndTheRestIsProjected) {
   EXPECT_TRUE(Covers(p.remaining, run.Total(500)));
   EXPECT_NEAR(p.so_far.value + p.remaining.value, p.total->value, 1e-3 * p.total->value);
   EXPECT_NEAR(p.per_1000.value, p.total->value / 2, 1);
-  EXPECT_THAT(p.basis, HasSubstr("the key explains 9"));
+  EXPECT_THAT(p.basis, HasSubstr("the length explains 9"));
 }
 
 TEST(ProjectTimeTest, TheEndIsExact) {

@@ -90,6 +90,18 @@ class MainJob : public testing::Test {
     ADD_FAILURE() << "job " << name << " did not end: " << api.error();
     return {};
   }
+  // Until the job has had more than `count` iterations, for at most 10 s.
+  void AwaitIterations(const std::string& name, int64_t count) {
+    Api api(folder_ / "run" / "api.sock");
+    v1::GetJobRequest request;
+    request.set_job(name);
+    for (int i = 0; i < 1000; ++i) {
+      const auto reply = api.Call(&v1::Profiler::Stub::GetJob, request);
+      if (reply && reply->job().iterations() > count) return;
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    ADD_FAILURE() << "job " << name << " had not " << count << " iterations after 10 s";
+  }
   std::vector<v1::Iteration> IterationsOf(const std::string& name) {
     Api api(folder_ / "run" / "api.sock");
     return api.Iterations(name).value_or(std::vector<v1::Iteration>{});
@@ -166,7 +178,7 @@ TEST_F(MainJob, AWorkloadWithoutDependenceIsSaidToHaveNone) {
 TEST_F(MainJob, KillingTheTrainingKeepsEveryPublishedRecord) {
   StartDaemon();
   const pid_t pid = Train("job", {"--model", "gnmt", "--batch", "32"});
-  std::this_thread::sleep_for(milliseconds(1500));
+  AwaitIterations("job", 60);
   kill(pid, SIGKILL);
   Wait(pid);
   const v1::Job job = EndedJob("job");
@@ -216,14 +228,7 @@ TEST_F(MainJob, AStoppedDaemonDoesNotHoldTheTraining) {
   StartDaemon();
   const pid_t pid =
       Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "1500"});
-  Api api(folder_ / "run" / "api.sock");
-  v1::GetJobRequest request;
-  request.set_job("job");
-  for (int i = 0; i < 1000; ++i) {
-    const auto reply = api.Call(&v1::Profiler::Stub::GetJob, request);
-    if (reply && reply->job().iterations() > 30) break;
-    std::this_thread::sleep_for(milliseconds(10));
-  }
+  AwaitIterations("job", 30);
   kill(daemon_, SIGSTOP);
   EXPECT_EQ(Wait(pid), 0);
   kill(daemon_, SIGCONT);
@@ -276,15 +281,8 @@ TEST_F(MainJob, AResumedRunGoesOnWhereItsOrderOfLengthsSays) {
   const std::vector<std::string> options = {"--model", "transformer",      "--batch",
                                             "32",      "--max-iterations", "1200"};
   const pid_t pid = Train("job", options);
-  Api api(folder_ / "run" / "api.sock");
-  v1::GetJobRequest request;
-  request.set_job("job");
-  while (true) {
-    const auto reply = api.Call(&v1::Profiler::Stub::GetJob, request);
-    if (reply && reply->job().iterations() > 120) break;
-    ASSERT_EQ(kill(pid, 0), 0) << "ended before it could be killed";
-    std::this_thread::sleep_for(milliseconds(5));
-  }
+  AwaitIterations("job", 120);
+  ASSERT_EQ(waitpid(pid, nullptr, WNOHANG), 0) << "ended before it could be killed";
   kill(pid, SIGKILL);
   Wait(pid);
   const int64_t before = EndedJob("job").iterations();
