@@ -72,7 +72,7 @@ double TrueCounter(int counter, const Epoch& epoch, size_t iteration) {
 }
 
 StatisticKind KindOf(int counter) {
-  return counter < 2 ? StatisticKind::kAmount : StatisticKind::kTimeLike;
+  return counter < 3 ? StatisticKind::kAmount : StatisticKind::kTimeLike;
 }
 
 double TrueTime(const Key& key) {

@@ -44,10 +44,9 @@ constexpr size_t kMinMeasuredForSlow = 12;
 constexpr double kMostSlowMeasured = 0.1;
 constexpr double kMostBelowCore = 3;
 constexpr double kVisibleShare = 5e-4;
-// A statistic is proportional to time when the two differ by less than this over the lengths; so
-// probable it is then to follow time at equal length as well, and so improbable otherwise.
-constexpr double kProportional = 0.02;
-constexpr double kProportionalFollows = 0.7;
+// How likely a statistic that may follow time grows in slow iterations, and with the drift, before
+// anything was measured; and how likely any statistic grows in first occurrences.
+constexpr double kFollows = 0.7, kFollowsFirsts = 0.15;
 constexpr double kSeenSlow = 0.98;
 constexpr double kMostEvidence = 5;
 // So often a length is expected that is known to come.
@@ -800,11 +799,10 @@ OnlineEngine::State::Extra OnlineEngine::State::ExtraShares() const {
            unit * unit * firsts.variance}};
 }
 
-// A statistic may follow the time of an iteration, at equal length, or not: whether it follows the
-// drift, the measurements tell by how well they agree with the drift's level when they were taken;
-// whether it follows slow iterations, only one that was measured can tell; whether it follows first
-// occurrences, which are never measured, nothing can. What is proportional to time over the lengths
-// is likelier to do each of them.
+// A statistic of kind kTimeLike may follow the time of an iteration, at equal length, or not:
+// whether it follows the drift, the measurements tell by how well they agree with the drift's level
+// when they were taken; whether it follows slow iterations, only one that was measured can tell;
+// whether it follows first occurrences, which are never measured, nothing can.
 std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels(
     absl::Span<const Measurement> measurements, absl::Span<const double> values,
     StatisticKind kind) const {
@@ -830,12 +828,6 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
     points[0].push_back({curve.scale(m.key), expected, value, 1});
     points[1].push_back({curve.scale(m.key), expected * (1 + level), value, 1});
   }
-  double spread = 0, ratio = 0;
-  for (const CurvePoint& p : points[0]) ratio += p.value / p.scale / points[0].size();
-  for (const CurvePoint& p : points[0]) {
-    spread += std::pow(p.value / p.scale / ratio - 1, 2) / points[0].size();
-  }
-  const bool proportional = ratio != 0 && spread < kProportional * kProportional;
   if (kind != StatisticKind::kAmount) {
     for (auto& p : points) DropSlow(measurements, core, p);
   }
@@ -846,23 +838,21 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   std::vector<Statistic> models;
   if (kind == StatisticKind::kAmount) {
     // Algorithm search is work, too.
-    const double firsts = 1 - kProportionalFollows;
-    models.push_back({1 - firsts, false, false, false, cost[0]});
-    models.push_back({firsts, false, false, true, cost[0]});
+    models.push_back({1 - kFollowsFirsts, false, false, false, cost[0]});
+    models.push_back({kFollowsFirsts, false, false, true, cost[0]});
     return models;
   }
-  const double prior = proportional ? kProportionalFollows : 1 - kProportionalFollows;
-  const double odds = prior / (1 - prior) *
+  const double odds = kFollows / (1 - kFollows) *
                       std::exp(std::clamp(cost[1].log_evidence() - cost[0].log_evidence(),
                                           -kMostEvidence, kMostEvidence));
   for (bool drift : {false, true}) {
     const double drift_probability = drift ? odds / (1 + odds) : 1 / (1 + odds);
-    const double follows = proportional ? kProportionalFollows : 1 - kProportionalFollows;
-    const double follows_slow = seen_slow ? kSeenSlow : follows;
+    const double follows_slow = seen_slow ? kSeenSlow : kFollows;
     models.push_back({drift_probability * (1 - follows_slow), drift, false, false, cost[drift]});
     models.push_back(
-        {drift_probability * follows_slow * (1 - follows), drift, true, false, cost[drift]});
-    models.push_back({drift_probability * follows_slow * follows, drift, true, true, cost[drift]});
+        {drift_probability * follows_slow * (1 - kFollowsFirsts), drift, true, false, cost[drift]});
+    models.push_back(
+        {drift_probability * follows_slow * kFollowsFirsts, drift, true, true, cost[drift]});
   }
   return models;
 }
