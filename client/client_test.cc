@@ -110,6 +110,10 @@ TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
            {"version", "seqpointd 0.1.0"},
            {"completion bash", "complete -F _seqpoint seqpoint"},
            {"help control level", "seqpoint control JOB level LEVEL"},
+           {"help run --json", "Usage: seqpoint run"},
+           {"help --json", "Usage: seqpoint COMMAND"},
+           {"jobs gnmt",
+            "measuring: stops took 0.04 % of the run's time, of 1.00 % allowed (what "},
            {"complete -- --json project gn", "gnmt@r1"}}) {
     Result result = Client(absl::StrSplit(words, ' '));
     EXPECT_EQ(result.code, 0) << words << "\n" << result.err;
@@ -250,6 +254,13 @@ TEST_F(ClientTest, ControlReachesTheDaemon) {
   EXPECT_EQ(backend_.last_control()->level(), v1::LEVEL_MARK);
   EXPECT_EQ(Client({"control", "1", "release"}).code, 0);
   EXPECT_EQ(backend_.last_control()->action(), v1::ControlRequest::ACTION_RELEASE_CUPTI);
+  EXPECT_EQ(Client({"control", "1", "end"}).err, "");
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  job.set_state(v1::JOB_STATE_ENDED);
+  backend_.PutJob(job);
+  result = Client({"control", "1", "end"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("gnmt@r1 (job 1) has ended already"));
 }
 
 TEST_F(ClientTest, IterationsGoThroughAllPages) {
@@ -309,7 +320,8 @@ TEST_F(ClientTest, RunStartsADaemonPassesTheStatusOnAndSumsUp) {
                                 HasSubstr("NVTX_INJECTION64_PATH=libm.so.6\n")));
   EXPECT_THAT(result.err,
               AllOf(StartsWith("err\n"), HasSubstr("whole run, had it gone on (5,000 iterations)"),
-                    HasSubstr("ask next: seqpoint project 2")));
+                    HasSubstr("ask next: seqpoint jobs 2, seqpoint project 2, seqpoint counters 2, "
+                              "seqpoint kernels 2, seqpoint export 2 --chrome trace.json")));
   EXPECT_THAT(result.err, Not(HasSubstr("\033")));  // no terminal, no progress line
   // Its daemon answers the next question, without another one.
   EXPECT_THAT(Client({"jobs", "--no-start"}).out, HasSubstr("mine"));
@@ -442,11 +454,32 @@ TEST(RunTest, TheSummarySaysWhatToKnowOfTheFigures) {
   job.mutable_time()->mutable_total()->set_value(200e9);
   job.mutable_time()->mutable_remaining()->set_value(160e9);
   job.mutable_rule()->set_sentence("the given lengths do not match");
-  std::string text = RunSummary(job, 0);
+  std::string text = RunSummary(job, {}, 0);
   EXPECT_THAT(text, AllOf(HasSubstr("the run ended after 1,000 of 5,000 iterations, 73 lengths"),
                           HasSubstr("note: the given lengths do not match"),
                           HasSubstr("whole run, had it gone on (5,000 iterations)"),
                           Not(HasSubstr("remaining"))));
+  // Only what can be answered.
+  EXPECT_THAT(text, HasSubstr("ask next: seqpoint jobs 1, seqpoint project 1\n"));
+  EXPECT_THAT(RunSummary(job, {.counters = true}, 0),
+              HasSubstr("project 1, seqpoint counters 1\n"));
+  job.clear_time();
+  EXPECT_THAT(RunSummary(job, {.kernels = true}, 0),
+              HasSubstr("jobs 1, seqpoint kernels 1, seqpoint export 1 --chrome trace.json\n"));
+}
+
+TEST(TextTest, LaunchesAreWholeNumbers) {
+  v1::GetKernelsReply reply;
+  EXPECT_NE(NothingIn(reply), "");
+  for (const double launches : {0.3, 940.3, 12345.6, 23.456e6}) {
+    v1::Kernel* kernel = reply.add_kernels();
+    kernel->set_name("gemm");
+    kernel->set_launches(launches);
+  }
+  EXPECT_EQ(NothingIn(reply), "");
+  EXPECT_THAT(KernelsText(reply, v1::Job(), 0),
+              AllOf(HasSubstr(" 1  gemm"), HasSubstr(" 940  gemm"), HasSubstr(" 12,346  gemm"),
+                    HasSubstr(" 23.46 M  gemm")));
 }
 
 TEST(TextTest, CountersThatWereNotMeasuredHaveNoFigure) {

@@ -113,13 +113,10 @@ absl::StatusOr<std::vector<size_t>> ChooseColumns(const LengthsOptions& options,
   for (size_t i = 0; i < header.size() && chosen.size() < 2; ++i) {
     if (absl::StrContains(absl::AsciiStrToLower(header[i]), "len")) chosen.push_back(i);
   }
-  if (chosen.empty() && header.size() <= 2) {
-    for (size_t i = 0; i < header.size(); ++i) chosen.push_back(i);
-  }
   if (chosen.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.path, ": which column is the length? There are ",
-                     absl::StrJoin(header, ", "), "; name one or two with --length-column"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.path, ": there is no length column (one with \"len\" in its name) ", "among ",
+        absl::StrJoin(header, ", "), "; name one or two with --length-column"));
   }
   return chosen;
 }

@@ -193,6 +193,7 @@ class Cli {
     const CLI::App* command = &app_;
     std::string name = "seqpoint";
     for (const std::string& word : words) {
+      if (word == "--json") continue;  // help is text for people
       command = FindCommand(*command, word);
       if (command == nullptr) return FailUsage(absl::StrCat("there is no command ", Quote(word)));
       absl::StrAppend(&name, " ", word);
@@ -621,6 +622,7 @@ class Cli {
             v1::Level_Parse("LEVEL_" + absl::AsciiStrToUpper(level_), &level);
             control_.set_level(level);
           }
+          if (action == v1::ControlRequest::ACTION_END_WAITING) SayIfOver();
           return Ask(&v1::Profiler::Stub::Control, control_,
                      [](const v1::ControlReply& reply) { return JobText(reply.job()); });
         };
@@ -660,6 +662,19 @@ class Cli {
                    [](const v1::SetHorizonReply& reply) { return JobText(reply.job()); });
       };
     });
+  }
+
+  // Ending a job twice is no error, but no news either.
+  void SayIfOver() {
+    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+    if (!connection.ok()) return;  // the question itself will say so
+    v1::GetJobRequest request;
+    request.set_job(job_);
+    absl::StatusOr<v1::GetJobReply> reply =
+        (*connection)->Call(&v1::Profiler::Stub::GetJob, request);
+    if (!reply.ok() || !IsOver(reply->job())) return;
+    MakePrintable(&*reply);
+    fprintf(stderr, "seqpoint: %s has ended already\n", JobTitle(reply->job()).c_str());
   }
 
   void AddDoctor() {

@@ -314,7 +314,7 @@ std::vector<std::string> ChildEnvironment(const std::string& library, const std:
   return environment;
 }
 
-std::string RunSummary(const v1::Job& job, int wait_status) {
+std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status) {
   std::string text = JobTitle(job);
   if (WIFSIGNALED(wait_status)) {
     int number = WTERMSIG(wait_status);
@@ -340,8 +340,14 @@ std::string RunSummary(const v1::Job& job, int wait_status) {
     if (!job.trouble().empty()) text += Wrap("trouble: ", job.trouble(), kTextColumns);
     if (!IsOver(job)) text += "the daemon is still reading the last records: figures may change\n";
     const std::string& id = job.id();
-    absl::StrAppend(&text, "ask next: seqpoint project ", id, ", seqpoint counters ", id,
-                    ", seqpoint kernels ", id, ", seqpoint export ", id, " --chrome trace.json\n");
+    absl::StrAppend(&text, "ask next: seqpoint jobs ", id);
+    if (job.has_time()) absl::StrAppend(&text, ", seqpoint project ", id);
+    if (answers.counters) absl::StrAppend(&text, ", seqpoint counters ", id);
+    if (answers.kernels) {
+      absl::StrAppend(&text, ", seqpoint kernels ", id, ", seqpoint export ", id,
+                      " --chrome trace.json");
+    }
+    text += "\n";
   }
   std::string indented = "\n";
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
@@ -349,6 +355,22 @@ std::string RunSummary(const v1::Job& job, int wait_status) {
   }
   return indented;
 }
+
+namespace {
+
+Answerable AskAnswers(Connection* connection, const std::string& job_id) {
+  v1::GetCountersRequest counters_request;
+  counters_request.set_job(job_id);
+  const auto counters = connection->Call(&v1::Profiler::Stub::GetCounters, counters_request);
+  v1::GetKernelsRequest kernels_request;
+  kernels_request.set_job(job_id);
+  kernels_request.set_limit(1);
+  const auto kernels = connection->Call(&v1::Profiler::Stub::GetKernels, kernels_request);
+  return {.counters = counters.ok() && NothingIn(*counters).empty(),
+          .kernels = kernels.ok() && NothingIn(*kernels).empty()};
+}
+
+}  // namespace
 
 int Run(const RunOptions& options) {
   Supervisor supervisor;  // before gRPC starts threads
@@ -421,7 +443,7 @@ int Run(const RunOptions& options) {
       printf("%s\n", ToJson(reply, /*one_line=*/false).c_str());
     } else if (!options.quiet) {
       MakePrintable(&job);
-      fputs(RunSummary(job, wait_status).c_str(), stderr);
+      fputs(RunSummary(job, AskAnswers(connection.get(), job.id()), wait_status).c_str(), stderr);
     }
     watcher.reset();
   } else if (options.json) {

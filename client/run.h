@@ -42,8 +42,14 @@ std::vector<std::string> ChildEnvironment(const std::string& library, const std:
                                           const std::string& job, const std::string& run_id,
                                           std::vector<std::string>* warnings);
 
+// What the daemon can answer of a job beside its time.
+struct Answerable {
+  bool counters = false;
+  bool kernels = false;  // and a trace
+};
+
 // What `run` prints at the end. `wait_status`: how the program ended, as waitpid tells it.
-std::string RunSummary(const v1::Job& job, int wait_status);
+std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status);
 
 }  // namespace seqpoint::client
 

@@ -3,6 +3,7 @@
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -54,6 +55,13 @@ std::string RuleText(const v1::Rule& rule) {
       kTextColumns);
   if (!rule.sentence().empty()) text += Wrap("note:      ", rule.sentence(), kTextColumns);
   return text;
+}
+
+// A whole number, though a projection is none: what was seen was launched at least once.
+std::string FormatLaunches(double launches) {
+  if (launches <= 0) return "0";
+  const double whole = std::max(std::round(launches), 1.0);
+  return whole < 1e6 ? FormatCount(std::llround(whole)) : FormatQuantity(whole, "1");
 }
 
 std::string ClockNote(v1::ClockKind kind) {
@@ -155,9 +163,11 @@ std::string JobText(const v1::Job& job) {
                     job.horizon().source().empty() ? "" : " from " + job.horizon().source(), "\n");
   }
   if (job.has_overhead() && job.iterations() > 0) {
-    absl::StrAppend(&text, "overhead:  ", FormatShare(job.overhead().spent_share()),
-                    " of the run's time, of ", FormatShare(job.overhead().budget_share()),
-                    " allowed\n");
+    text += Wrap("measuring: ",
+                 absl::StrCat("stops took ", FormatShare(job.overhead().spent_share()),
+                              " of the run's time, of ", FormatShare(job.overhead().budget_share()),
+                              " allowed (what watching costs is not in it)"),
+                 kTextColumns);
     if (!job.overhead().sentence().empty()) {
       text += Wrap("           ", job.overhead().sentence(), kTextColumns);
     }
@@ -290,6 +300,10 @@ std::string NothingIn(const v1::GetCountersReply& reply) {
   return absl::StrCat("no counter was measured", why.empty() ? "" : ": ", why);
 }
 
+std::string NothingIn(const v1::GetKernelsReply& reply) {
+  return reply.kernels_size() > 0 ? "" : "no iteration was traced";
+}
+
 std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, int width) {
   bool whole = false;
   double confidence = 0;
@@ -339,7 +353,7 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
   for (const v1::Kernel& kernel : reply.kernels()) {
     FormattedEstimate time = FormatEstimate(kernel.duration_ns(), "ns");
     table.AddRow({FormatShare(kernel.share()), time.value, time.interval,
-                  FormatQuantity(kernel.launches(), "1"), Demangle(kernel.name())});
+                  FormatLaunches(kernel.launches()), Demangle(kernel.name())});
   }
   std::string more;
   const bool all = reply.kernels(reply.kernels_size() - 1).name() == kOtherKernels;

@@ -37,6 +37,7 @@ std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job);
 // Why there is nothing to show; empty when there is something.
 std::string NothingIn(const v1::GetSeqPointsReply& reply);
 std::string NothingIn(const v1::GetCountersReply& reply);
+std::string NothingIn(const v1::GetKernelsReply& reply);
 inline std::string NothingIn(const google::protobuf::Message&) { return ""; }
 std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, int width);
 std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width);
