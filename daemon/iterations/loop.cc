@@ -104,7 +104,6 @@ class Finder {
   std::vector<Segment> Segments(Positions at, Positions special, bool want_special) const;
   double MeanLaunches(const std::vector<Segment>& segments) const;
   absl::flat_hash_map<uint32_t, uint32_t> CountWhat(const Segment& segment) const;
-  uint32_t NextLaunch(uint32_t call) const;
   std::vector<uint32_t> BatchCopies(Positions anchors) const;
   Skeleton MakeSkeleton(const Family& family) const;
   uint32_t Region(uint32_t launch) const;
@@ -342,12 +341,6 @@ const Family* Finder::Climb(const Family& from, double strongest,
   return best;
 }
 
-// The launch that a place before, or at, this call belongs to; end_ when there is none.
-uint32_t Finder::NextLaunch(uint32_t call) const {
-  while (call < end_ && !IsLaunch(calls_[call].op)) ++call;
-  return call;
-}
-
 // The large host-to-device copies, each group of them once: the batch, where its bytes follow the
 // length and no symbol is the same twice.
 std::vector<uint32_t> Finder::BatchCopies(Positions anchors) const {
@@ -386,9 +379,14 @@ Finder::Skeleton Finder::MakeSkeleton(const Family& family) const {
   Skeleton places;
   const auto add = [&](const Member& member, Positions at) {
     Place place{member, {}, {}};
+    // The launch that a place before, or at, a call belongs to. In rising order: each call is
+    // looked at once.
+    uint32_t next = begin_;
     for (uint32_t call : at) {
-      const uint32_t launch = NextLaunch(call);
-      if (launch < end_) place.all.push_back(launch);
+      next = std::max(next, call);
+      while (next < end_ && !IsLaunch(calls_[next].op)) ++next;
+      if (next == end_) break;
+      place.all.push_back(next);
     }
     size_t turn = 0;
     for (uint32_t launch : place.all) {

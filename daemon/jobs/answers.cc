@@ -29,7 +29,8 @@ StatisticKind KindOf(const counters::Metric& metric) {
 
 std::vector<int64_t> LengthUnits::Of(const int64_t length[2], int count) const {
   std::vector<int64_t> lengths(count);
-  for (int i = 0; i < count; ++i) lengths[swapped && count == 2 ? 1 - i : i] = length[i] / unit[i];
+  for (int i = 0; i < count; ++i)
+    lengths[swapped && count == 2 ? 1 - i : i] = (length[i] + unit[i] / 2) / unit[i];
   return lengths;
 }
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +22,7 @@ constexpr size_t kMaxWaiting = 4096;
 constexpr int64_t kUnpricedMeasurements = 2;  // before the first has told its price
 constexpr int64_t kMaxRepeated = 200'000;     // iterations that a resumed run may do again
 constexpr uint64_t kResultPatience = 1000;    // iterations
+constexpr int64_t kMostLost = 1 << 20;        // in one hole; more is a damaged number
 constexpr int64_t kSumTolerance = 32;         // 1/32 of a length
 
 // Text from a ring may hold anything; answers are UTF-8. What is not printable ASCII becomes '?':
@@ -212,8 +212,10 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns) {
   rows_.processes.push_back(process.row);
   if (!live()) {
     row_.end_ns = now_ns;
-    const bool lost = std::any_of(processes_.begin(), processes_.end(),
-                                  [](const auto& entry) { return entry.second->row.lost; });
+    std::map<int32_t, bool> last_was_lost;  // by rank; earlier incarnations were resumed
+    for (const auto& [id, other] : processes_) last_was_lost[other->row.rank] = other->row.lost;
+    const bool lost = std::any_of(last_was_lost.begin(), last_was_lost.end(),
+                                  [](const auto& entry) { return entry.second; });
     row_.state = lost ? v1::JOB_STATE_LOST : v1::JOB_STATE_ENDED;
   }
   job_dirty_ = state_dirty_ = true;
@@ -509,7 +511,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
       }
       for (int i = 0; i < 2; ++i) {
         observed_[i].clear();
-        unit_[i] = 0;
+        observed_count_[i] = unit_count_[i] = 0;
       }
       observed_added_.Clear();
       observed_log_.Restart();
@@ -593,6 +595,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   const uint32_t wanted = (1u << dimensions) - 1;
   const bool known = (iteration.valid & wanted) == wanted;
   int64_t& next_number = next_number_[process.row.rank];
+  const int64_t first_lost = process.iterations > 0 ? next_number : number;
   next_number = std::max(next_number, number + 1);
   // A window whose event is lost: they come within a few iterations.
   absl::erase_if(process.open_traces,
@@ -633,6 +636,10 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
 
   if (!Speaks(process)) return;
   speaker_rank_ = process.row.rank;
+  // Iterations whose records were lost happened all the same.
+  for (int64_t lost = std::max(first_lost, number - kMostLost); lost < number; ++lost) {
+    engine_.current().AddIteration({.iteration = static_cast<uint64_t>(lost)});
+  }
   IterationSample sample{.iteration = static_cast<uint64_t>(number),
                          .time_ns = iteration.duration_ns,
                          .distorted = iteration.distorted,
@@ -693,7 +700,7 @@ void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
 
 void Job::Observe(int dimension, int64_t length, int64_t count) {
   observed_[dimension][length] += count;
-  unit_[dimension] = std::gcd(unit_[dimension], std::max<int64_t>(length, 0));
+  observed_count_[dimension] += count;
 }
 
 int Job::KernelIndex(const std::string& name) {
@@ -997,6 +1004,12 @@ absl::Status Job::Control(const v1::ControlRequest& request) {
             "recorded) and UNSPECIFIED (the daemon chooses)"));
       }
       forced_level_ = request.level();
+      if (forced_level_ == v1::LEVEL_TRACE) {
+        gap_ = absl::StrCat("all GPU work is traced by request, from iteration ",
+                            engine_.Totals().iterations,
+                            " on: iterations take longer for it, and the figures hold them as they "
+                            "are (seqpoint control JOB level auto)");
+      }
       break;
     case v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET:
       if (!(request.overhead_budget_share() >= 0 && request.overhead_budget_share() <= 1)) {

@@ -257,8 +257,10 @@ class Job {
   v1::Level forced_level_ = v1::LEVEL_UNSPECIFIED;
   absl::flat_hash_map<uint32_t, int32_t> measurements_;  // usable ones, by statistic set
   Histogram1 observed_[2];
-  int64_t unit_[2] = {0, 0};  // NaturalUnit of it; 0: of nothing
-  LengthMap map_;             // of the job's own horizon
+  int64_t observed_count_[2] = {0, 0};
+  // NaturalUnit of the lengths when there were `unit_count_` of them.
+  mutable int64_t unit_[2] = {1, 1}, unit_count_[2] = {0, 0};
+  LengthMap map_;  // of the job's own horizon
   // Candidates that began no training iteration, and their time: before a process' first iteration,
   // and later.
   struct OtherBatches {

@@ -152,10 +152,11 @@ void Job::MatchLengths() {
     ForgetAnswers();
     return;
   }
-  if (seen < next_match_) return;
+  const bool over = row_.end_ns != 0;
+  if (seen < next_match_ && !over) return;
   const bool by_length = horizon_.kind() != v1::Horizon::KIND_ITERATIONS;
   const int64_t micro_steps = rule_ ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
-  if (by_length && (seen * micro_steps < kScaleRetryIterations || !rule_)) {
+  if (by_length && ((seen * micro_steps < kScaleRetryIterations && !over) || !rule_)) {
     if (horizon_applied_) return;
     // The number of iterations is good from the start.
     engine_.SetHorizon(Horizon::Iterations(RunIterations(horizon_))).IgnoreError();
@@ -265,7 +266,11 @@ absl::Status Job::SetOther(const v1::Horizon& horizon, RunEngine& engine) const 
 LengthUnits Job::Units() const {
   LengthUnits units;
   for (int i = 0; i < 2; ++i) {
-    units.unit[i] = map_.factor[i] > 0 ? map_.factor[i] : std::max<int64_t>(unit_[i], 1);
+    if (observed_count_[i] > unit_count_[i] + unit_count_[i] / 64) {
+      unit_[i] = NaturalUnit(observed_[i]);
+      unit_count_[i] = observed_count_[i];
+    }
+    units.unit[i] = map_.factor[i] > 0 ? map_.factor[i] : unit_[i];
   }
   units.swapped = map_.swapped;
   return units;

@@ -103,6 +103,7 @@ class FakeProcess {
 
   uint32_t stop_ns = 0;     // what one measurement costs
   size_t late_results = 0;  // iterations that a result takes
+  bool deaf = false;        // nothing that it sends arrives
   int kernel_names = 0;     // different ones that a trace shows; 0: one
   std::vector<Truth> truth;
   std::vector<uint64_t> measured_iterations;
@@ -127,7 +128,7 @@ class FakeProcess {
     std::vector<uint8_t> bytes(sizeof(event) + tail.size());
     std::memcpy(bytes.data(), &event, sizeof(event));
     std::memcpy(bytes.data() + sizeof(event), tail.data(), tail.size());
-    job_->OnEvent(id_, type, bytes);
+    if (!deaf) job_->OnEvent(id_, type, bytes);
   }
 
   uint32_t NameId(const std::string& name) {
@@ -159,7 +160,7 @@ class FakeProcess {
     if (level_ == abi::Level::kLearn) {
       abi::DataRecord record;
       record.call = call;
-      job_->OnData(id_, {&record, 1});
+      if (!deaf) job_->OnData(id_, {&record, 1});
     }
     if (op == abi::Op::kCopyH2D || op == abi::Op::kCopyD2H) {
       abi::DataRecord record = {};
@@ -167,7 +168,7 @@ class FakeProcess {
                      .start_ns = static_cast<uint64_t>(gpu_ns_),
                      .end_ns = static_cast<uint64_t>(gpu_ns_) + 1,
                      .correlation_id = correlation_};
-      job_->OnData(id_, {&record, 1});
+      if (!deaf) job_->OnData(id_, {&record, 1});
     }
     Match(call, name);
   }
@@ -233,7 +234,7 @@ class FakeProcess {
                          .name_id = NameId(kernel_names == 0 ? "lstm_forward" : absl::StrCat(k)),
                          .start_ns = end_ns - 1000,
                          .end_ns = end_ns - 900};
-        job_->OnData(id_, {&record, 1});
+        if (!deaf) job_->OnData(id_, {&record, 1});
       }
       Send(abi::EventType::kWindow,
            abi::WindowEvent{.begin_ns = end_ns - 2000,
@@ -663,6 +664,28 @@ TEST(Job, AShortRunIsStillCounted) {
   const v1::Job described = job.Describe(true);
   EXPECT_EQ(described.state(), v1::JOB_STATE_LOST);
   EXPECT_GE(described.iterations(), 8);
+}
+
+TEST(Job, IterationsWhoseRecordsWereLostAreCounted) {
+  Job job(Row(), {});
+  FakeProcess process(8);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  process.deaf = true;  // the ring is full
+  for (int i = 0; i < 100; ++i) process.Iterate();
+  process.deaf = false;
+  for (int i = 0; i < 100; ++i) process.Iterate();
+  job.OnProcessEnd(7, /*orderly=*/true, 1);
+  const v1::Job described = job.Describe(false);
+  EXPECT_EQ(described.iterations(), 500);
+  EXPECT_GE(described.losses().ring_lost(), 99);
+  EXPECT_GE(described.losses().untimed_iterations(), 99);
+  double truth = 0;
+  for (const auto& iteration : process.truth) truth += static_cast<double>(iteration.time_ns);
+  const v1::Projection time = Project(job, AskTime())->projection();
+  EXPECT_LE(time.so_far().low(), truth);
+  EXPECT_GE(time.so_far().high(), truth);
 }
 
 TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {

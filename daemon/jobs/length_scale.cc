@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <numeric>
 #include <set>
 
@@ -9,6 +11,10 @@ namespace seqpoint::jobs {
 namespace {
 
 constexpr size_t kManyValues = 8;
+constexpr size_t kMostUnits = 64;
+
+// Of `total` iterations, so many may be smaller batches.
+int64_t MostOthers(int64_t total) { return total < 20 ? 0 : std::max<int64_t>(1, total / 50); }
 
 int64_t Total(const Histogram1& histogram) {
   int64_t total = 0;
@@ -65,7 +71,8 @@ std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram
       if (value % factor == 0 && expected.contains(value / factor)) matched += count;
     }
     LengthScale scale{.factor = factor, .match = static_cast<double>(matched) / total};
-    if (scale.match < min_match) continue;
+    if (scale.match < min_match && matched + MostOthers(Total(observed)) < Total(observed))
+      continue;
     scale.distance = Distance(observed, factor, expected);
     // Only the true factor and its divisors fit many different values; factors come in rising
     // order. The distribution is no help: a sorted data set's first lengths are all short.
@@ -103,10 +110,23 @@ std::optional<LengthScale> FindScaleOfSums(const Histogram1& observed, const His
 }
 
 int64_t NaturalUnit(const Histogram1& observed) {
-  int64_t unit = 0;
   // A damaged feature may have any value; of the smallest number there is no divisor.
-  for (const auto& [value, count] : observed) unit = std::gcd(unit, std::max<int64_t>(value, 0));
-  return std::max<int64_t>(unit, 1);
+  const auto value_of = [](const auto& entry) { return std::max<int64_t>(entry.first, 0); };
+  int64_t exact = 0;
+  std::set<int64_t, std::greater<>> units;  // of neighbours: nearly all pairs have the true one
+  for (auto it = observed.begin(); it != observed.end(); ++it) {
+    exact = std::gcd(exact, value_of(*it));
+    if (it == observed.begin() || units.size() == kMostUnits) continue;
+    units.insert(std::gcd(value_of(*std::prev(it)), value_of(*it)));
+  }
+  const int64_t total = Total(observed);
+  for (const int64_t unit : units) {
+    if (unit <= exact) break;
+    int64_t others = 0;
+    for (const auto& entry : observed) others += value_of(entry) % unit == 0 ? 0 : entry.second;
+    if (others <= MostOthers(total)) return unit;
+  }
+  return std::max<int64_t>(exact, 1);
 }
 
 }  // namespace seqpoint::jobs

@@ -42,7 +42,8 @@ std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram
 // more than a tenth (a sorted data set's first lengths are all short).
 std::optional<LengthScale> FindScaleOfSums(const Histogram1& observed, const Histogram1& expected);
 
-// Greatest common divisor of the observed values: the natural unit when nothing else is known. 1
+// The natural unit when nothing else is known: the greatest common divisor of the observed values,
+// but for a few that are no multiples of what all others are (an epoch's last, smaller batch). 1
 // for an empty histogram.
 int64_t NaturalUnit(const Histogram1& observed);
 

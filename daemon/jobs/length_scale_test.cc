@@ -106,6 +106,16 @@ TEST(FindScale, NoFactorMakesALengthOverflow) {
   EXPECT_FALSE(FindScale(observed, expected).has_value());
 }
 
+TEST(NaturalUnit, ASmallLastBatchIsLeftOut) {
+  Histogram1 observed;
+  for (int length = 20; length < 60; ++length) observed[length * 256] = 1 + length % 3;
+  observed[57 * 4 * 8] = 1;
+  EXPECT_EQ(NaturalUnit(observed), 256);
+  // Too many to be that.
+  for (int length = 20; length < 30; ++length) observed[length * 128 + 8] = 5;
+  EXPECT_EQ(NaturalUnit(observed), 8);
+}
+
 TEST(NaturalUnit, ValuesThatNoLengthHasAreLeftOut) {
   EXPECT_EQ(NaturalUnit({{INT64_MIN, 1}, {-7, 3}, {0, 1}, {12, 1}, {18, 1}}), 6);
 }

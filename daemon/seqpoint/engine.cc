@@ -628,6 +628,19 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
   }
   std::sort(rows.begin(), rows.end(),
             [](const OutlookRow& a, const OutlookRow& b) { return a.key < b.key; });
+  // Iterations whose length is not known (their records were lost) are like the others.
+  if (!rows.empty() && LengthUnknown(rows.front().key)) {
+    const OutlookRow unknown = rows.front();
+    rows.erase(rows.begin());
+    double known = 0;
+    for (const OutlookRow& row : rows) known += row.past;
+    for (OutlookRow& row : rows) {
+      const double share = known > 0 ? row.past / known : 0;
+      row.past += share * unknown.past;
+      row.untimed += share * unknown.untimed;
+    }
+    outlook.untimed_unknown = unknown.untimed;
+  }
 
   const double so_far = static_cast<double>(totals.iterations);
   const double total = static_cast<double>(horizon.iterations);
@@ -945,6 +958,7 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
   untimed = Shifted(std::move(untimed), slow.mean, slow.variance);
   const Normal firsts = fit.model.Surcharge(outlook.opened_untimed);
   untimed = Shifted(std::move(untimed), firsts.mean, firsts.variance);
+  untimed = Shifted(std::move(untimed), 0, outlook.untimed_unknown * fit.variance);
   // They may all have run when times were off their mean.
   const double level_variance =
       DriftVariance(s.trace, fit.model.curve, s.CoreNoise()) * std::pow(MixtureMean(untimed), 2);

@@ -114,6 +114,7 @@ struct OnlineEngine::State {
   struct Outlook {
     std::vector<CurveTarget> past;       // every counted iteration
     std::vector<CurveTarget> untimed;    // those whose time is estimated
+    double untimed_unknown = 0;          // ... and whose length is not known either
     std::vector<CurveTarget> remaining;  // what is to come; empty when unknown
     int64_t iterations_total = 0;        // 0 = unknown
     bool sampled = false;                // remaining keys are drawn, not known
