@@ -1,16 +1,21 @@
 #include "daemon/daemon.h"
 
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "injection/abi/control.h"
+#include "injection/abi/records.h"
 
 namespace seqpoint {
 namespace {
@@ -163,6 +168,92 @@ TEST_F(DaemonTest, WhatAnotherVersionWroteLivesAsLongAsItsProcess) {
   AddRefusedJob(*OpenStore(), getpid());
   Start().reset();
   EXPECT_EQ((*OpenStore()->ListJobs())[0].end_ns, 0);
+}
+
+TEST_F(DaemonTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
+  constexpr int64_t kJobStartNs = 1'767'348'900'123'456'789;
+  constexpr int64_t kStepStartNs = kJobStartNs + 2'000'000'001;
+  {
+    auto store = OpenStore();
+    WriteBatch batch;
+    const int64_t job_id = store->NewJobId();
+    const int64_t process_id = store->NewProcessId();
+    for (const char* name : {"traced", "not traced"}) {
+      batch.jobs.push_back({.job_id = name[0] == 't' ? job_id : store->NewJobId(),
+                            .name = name,
+                            .run_id = "1",
+                            .command = "train \"x\"",
+                            .state = v1::JOB_STATE_ENDED,
+                            .start_ns = kJobStartNs,
+                            .end_ns = kJobStartNs + 9'000'000'000});
+    }
+    batch.names = {{.process_id = process_id, .name_id = 5, .text = "_Z4axpyfPf"}};
+    batch.iterations = {{.job_id = job_id,
+                         .number = 40,
+                         .length_count = 1,
+                         .length = {37, 0},
+                         .start_ns = kStepStartNs,
+                         .duration_ns = 1'000'000,
+                         .config_id = abi::kConfigTrace}};
+    std::string records;
+    for (const uint32_t stream : {7, 7, 20}) {
+      abi::DataRecord record = {};
+      record.kernel.type = static_cast<uint16_t>(abi::DataType::kKernel);
+      record.kernel.name_id = 5;
+      record.kernel.start_ns = kStepStartNs + records.size() + 1;
+      record.kernel.end_ns = record.kernel.start_ns + 333;
+      record.kernel.stream = stream;
+      records.append(reinterpret_cast<const char*>(&record), sizeof(record));
+    }
+    batch.trace_segments = {
+        {.job_id = job_id, .number = 40, .process_id = process_id, .records = records}};
+    ASSERT_TRUE(store->Write(batch).ok());
+  }
+  auto daemon = Start();
+  std::string text;
+  v1::ExportRequest request;
+  request.set_format(v1::ExportRequest::FORMAT_CHROME);
+  const auto export_job = [&](const char* name) {
+    request.set_job(name);
+    return daemon->Export(request, [&](std::string_view piece) {
+      text += piece;
+      return true;
+    });
+  };
+  // An ended job has nothing to wait for.
+  EXPECT_THAT(
+      std::string(export_job("not traced").message()),
+      testing::AllOf(HasSubstr("no iteration was traced"), testing::Not(HasSubstr("wait"))));
+  EXPECT_EQ(text, "");
+  ASSERT_TRUE(export_job("traced").ok());
+
+  google::protobuf::Struct trace;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(text, &trace).ok()) << text;
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("\"baseTimeNanoseconds\":", kJobStartNs)));
+  std::map<std::pair<double, double>, std::string> threads;  // (pid, tid) -> name
+  std::map<double, std::string> processes;
+  std::vector<double> times_us;
+  for (const auto& value : trace.fields().at("traceEvents").list_value().values()) {
+    const auto& event = value.struct_value().fields();
+    const double pid = event.at("pid").number_value(), tid = event.at("tid").number_value();
+    if (event.at("ph").string_value() == "M") {
+      const auto& arguments = event.at("args").struct_value().fields();
+      const std::string& what = event.at("name").string_value();
+      if (what == "process_name") processes[pid] = arguments.at("name").string_value();
+      if (what == "thread_name") threads[{pid, tid}] = arguments.at("name").string_value();
+      continue;
+    }
+    // Every event lies in a row that has a name by then.
+    EXPECT_EQ(processes.count(pid), 1u) << event.at("name").string_value();
+    EXPECT_EQ(threads.count({pid, tid}), 1u) << event.at("name").string_value();
+    times_us.push_back(event.at("ts").number_value());
+  }
+  EXPECT_THAT(processes, testing::ElementsAre(testing::Pair(0, "GPU 0"),
+                                              testing::Pair(1e6, "train \"x\", rank 0")));
+  EXPECT_EQ((threads[{0, 20}]), "stream 20");
+  EXPECT_EQ(threads.size(), 3u);
+  EXPECT_THAT(times_us,
+              testing::ElementsAre(2'000'000.001, 2'000'000.002, 2'000'000.066, 2'000'000.130));
 }
 
 }  // namespace

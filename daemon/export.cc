@@ -90,16 +90,66 @@ std::string_view CopyName(uint8_t kind) {
 }
 
 // Microseconds with three digits, as the format has it.
-std::string Micros(uint64_t ns) { return absl::StrFormat("%d.%03d", ns / 1000, ns % 1000); }
+std::string Micros(int64_t ns) {
+  const auto size = static_cast<uint64_t>(std::abs(ns));
+  return absl::StrFormat("%s%d.%03d", ns < 0 ? "-" : "", size / 1000, size % 1000);
+}
 
+constexpr int64_t kRankProcess = 1'000'000;  // plus the rank: the row of its iterations
+
+std::string Metadata(const std::string& what, int64_t process, int64_t thread,
+                     const std::string& argument, const std::string& value) {
+  return absl::StrCat(",\n{\"ph\":\"M\",\"name\":\"", what, "\",\"pid\":", process,
+                      ",\"tid\":", thread, ",\"args\":{\"", argument, "\":", value, "}}");
+}
+
+// Names and order of the rows, each before its first event.
+class Rows {
+ public:
+  explicit Rows(const JobRow& job) : job_(job) {}
+
+  std::string ForRank(int32_t rank) {
+    const int64_t process = kRankProcess + rank;
+    if (!known_.emplace(process, 0).second) return "";
+    return absl::StrCat(Process(process, absl::StrCat(job_.command, ", rank ", rank), rank),
+                        Metadata("thread_name", process, 0, "name", "\"iterations\""));
+  }
+  std::string ForStream(uint16_t device, uint32_t stream) {
+    std::string text;
+    if (devices_.insert(device).second) {
+      text = Process(device, absl::StrCat("GPU ", device), kRankProcess + device);
+    }
+    if (!known_.emplace(device, stream).second) return text;
+    return absl::StrCat(
+        text,
+        Metadata("thread_name", device, stream, "name",
+                 JsonString(absl::StrCat("stream ", stream))),
+        Metadata("thread_sort_index", device, stream, "sort_index", absl::StrCat(stream)));
+  }
+
+ private:
+  static std::string Process(int64_t process, const std::string& name, int64_t place) {
+    return absl::StrCat(
+        Metadata("process_name", process, 0, "name", JsonString(name)),
+        Metadata("process_sort_index", process, 0, "sort_index", absl::StrCat(place)));
+  }
+
+  const JobRow& job_;
+  std::set<uint16_t> devices_;
+  std::set<std::pair<int64_t, int64_t>> known_;
+};
+
+// Times are written relative to `base_ns`: readers hold microseconds in a double, which from 1970
+// on would leave steps of a quarter of one.
 std::string TraceEvent(const abi::DataRecord& record, int64_t iteration,
-                       const std::map<uint32_t, std::string>& names) {
-  const auto head = [](std::string_view category, std::string_view name, uint64_t start_ns,
-                       uint64_t end_ns, uint32_t process, uint32_t thread) {
-    return absl::StrCat(",\n{\"ph\":\"X\",\"cat\":\"", std::string(category),
-                        "\",\"name\":", JsonString(name), ",\"pid\":", process, ",\"tid\":", thread,
-                        ",\"ts\":", Micros(start_ns), ",\"dur\":", Micros(end_ns - start_ns),
-                        ",\"args\":{\"iteration\":");
+                       const std::map<uint32_t, std::string>& names, int64_t base_ns, Rows& rows) {
+  const auto head = [&](std::string_view category, std::string_view name, uint64_t start_ns,
+                        uint64_t end_ns, uint16_t device, uint32_t stream) {
+    return absl::StrCat(
+        rows.ForStream(device, stream), ",\n{\"ph\":\"X\",\"cat\":\"", std::string(category),
+        "\",\"name\":", JsonString(name), ",\"pid\":", device, ",\"tid\":", stream,
+        ",\"ts\":", Micros(static_cast<int64_t>(start_ns) - base_ns),
+        ",\"dur\":", Micros(static_cast<int64_t>(end_ns - start_ns)), ",\"args\":{\"iteration\":");
   };
   switch (static_cast<abi::DataType>(record.type)) {
     case abi::DataType::kKernel: {
@@ -194,19 +244,22 @@ absl::Status ExportChrome(Store& store, const JobRow& job, const ExportContext& 
                           WriteFunction write) {
   const auto traces = store.ListTraces(job.job_id);
   if (!traces.ok()) return traces.status();
-  bool any = false;
-  for (const auto& [rank, number] : *traces) any = any || number >= 0;
-  if (!any) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job.name, "@", job.run_id,
-                     "\": no iteration was traced yet; wait for the first, or export --csv"));
+  const auto first = std::find_if(traces->begin(), traces->end(),
+                                  [](const auto& trace) { return trace.second >= 0; });
+  if (first == traces->end()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", job.name, "@", job.run_id,
+        job.end_ns == 0 ? "\": no iteration was traced yet; wait for the first, or export --csv"
+                        : "\": no iteration was traced before it ended; export --csv has a row of "
+                          "each iteration"));
   }
+  const int64_t base_ns = job.start_ns;
+  Rows rows(job);
   Pieces pieces(write);
   pieces.Add("{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"traceName\":",
              JsonString(absl::StrCat(job.name, "@", job.run_id)),
-             ",\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":0,\"tid\":0,"
-             "\"args\":{\"name\":",
-             JsonString(job.command), "}}");
+             ",\"baseTimeNanoseconds\":", base_ns, ",\"traceEvents\":[",
+             rows.ForRank(first->first).substr(1));          // without the comma of all others
   std::map<int64_t, std::map<uint32_t, std::string>> names;  // process -> id -> text
   std::optional<IterationsByTime> iterations;                // of a rank
   for (const auto& [rank, number] : *traces) {
@@ -235,13 +288,14 @@ absl::Status ExportChrome(Store& store, const JobRow& job, const ExportContext& 
         std::memcpy(&record, segment.records.data() + at, sizeof(record));
         const int64_t of = iterations->Find(static_cast<int64_t>(record.kernel.start_ns), number);
         if (const IterationRow* row = iterations->TakeUnshown(of)) {
-          pieces.Add(",\n{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#", of,
-                     "\",\"pid\":", 1000000 + rank,
-                     ",\"tid\":0,\"ts\":", Micros(static_cast<uint64_t>(row->start_ns)),
-                     ",\"dur\":", Micros(static_cast<uint64_t>(row->duration_ns)),
-                     ",\"args\":{\"lengths\":[", absl::StrJoin(context.lengths(*row), ","), "]}}");
+          pieces.Add(rows.ForRank(rank),
+                     ",\n{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#", of,
+                     "\",\"pid\":", kRankProcess + rank,
+                     ",\"tid\":0,\"ts\":", Micros(row->start_ns - base_ns),
+                     ",\"dur\":", Micros(row->duration_ns), ",\"args\":{\"lengths\":[",
+                     absl::StrJoin(context.lengths(*row), ","), "]}}");
         }
-        if (!pieces.Add(TraceEvent(record, of, known))) return Gone();
+        if (!pieces.Add(TraceEvent(record, of, known, base_ns, rows))) return Gone();
       }
     }
   }
