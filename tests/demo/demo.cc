@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -54,6 +55,10 @@ struct Options {
   bool quiet = false;
 };
 
+// Fewer say nothing of a projection: asked at 5 %, and in the whole epoch.
+constexpr double kLeastIterationsAt5Percent = 150;
+constexpr double kLeastIterations = 64;
+
 struct Asked {
   double fraction = 0;  // as it was when the answer came
   double value = 0, low = 0, high = 0;
@@ -62,10 +67,12 @@ struct Asked {
 
 // ------------------------------------------------------------------------------------- the run
 
-[[noreturn]] void Die(const std::string& sentence) {
+[[noreturn]] void Die(const std::string& sentence, int status = 1) {
   std::fprintf(stderr, "demo: %s\n", sentence.c_str());
-  std::exit(1);
+  std::exit(status);
 }
+
+constexpr int kUsage = 2;
 
 // A CSV of example lengths, as a user has one for the data set.
 std::string WriteLengths(const Options& options, const fs::path& folder) {
@@ -271,6 +278,7 @@ int Run(Options options) {
   const Truth truth = MustReadTruth(folder / "truth.jsonl");
   const Truth alone = MustReadTruth(folder / "alone.jsonl");
   const double n_true = static_cast<double>(truth.iterations.size());
+  if (n_true == 0) Die("the training made no iteration; give it more --examples", kUsage);
   if (const auto answer = AskTime(api, "demo@demo", n_true)) asked[1.0] = *answer;
 
   const auto listed = api.Iterations("demo@demo");
@@ -310,14 +318,22 @@ int Run(Options options) {
   for (const auto& [fraction, answer] : asked) {
     const double error = answer.value / undisturbed_ns - 1;
     const bool covers = answer.low <= undisturbed_ns && undisturbed_ns <= answer.high;
-    const bool judged = fraction != 0.05 || options.order == "shuffle";
+    const bool few = fraction == 0.05 && answer.fraction * n_true < kLeastIterationsAt5Percent;
+    const bool judged = fraction != 0.05 || (options.order == "shuffle" && !few);
     judge.Add(absl::StrFormat("epoch time asked at %.0f %%", fraction * 100),
               absl::StrFormat("%s (%+.3f %%, +-%.2f %% %s)", Seconds(answer.value), error * 100,
                               (answer.high - answer.low) / 2 / answer.value * 100,
                               covers ? "covers" : "misses"),
-              judged ? "within 1 %" : "-", !judged || fraction == 0.25 || std::abs(error) <= 0.01);
+              few      ? "not judged: too few iterations"
+              : judged ? "within 1 %"
+                       : "-",
+              !judged || fraction == 0.25 || std::abs(error) <= 0.01);
   }
-  if (!asked.contains(0.05)) judge.Add("epoch time asked at 5 %", "no answer", "within 1 %", false);
+  if (!asked.contains(0.05)) {
+    const bool few = 0.05 * n_true < kLeastIterationsAt5Percent;
+    judge.Add("epoch time asked at 5 %", "no answer",
+              few ? "not judged: too few iterations" : "within 1 %", few);
+  }
   std::string counters_json;
   for (const auto& [metric, value] : truth.counters) {
     const v1::Counter* found = nullptr;
@@ -440,6 +456,12 @@ int Run(Options options) {
   }
   std::printf("\n%s in %.1f s\n", met ? "every figure met" : "figures marked ! were missed",
               wall_s);
+  if (n_true < kLeastIterations) {
+    std::printf(
+        "the epoch of %.0f iterations is too short to judge the tool: it needs %.0f at least, and "
+        "%.0f for all figures\n",
+        n_true, kLeastIterations, kLeastIterationsAt5Percent / 0.05);
+  }
   if (met) {
     std::error_code ignored;
     fs::remove_all(folder, ignored);
@@ -474,16 +496,28 @@ int main(int argc, char** argv) {
   app.add_flag("--prefetch", options.prefetch, "batches are copied one step ahead");
   app.add_option("--accumulate", options.accumulate, "micro-steps per optimiser step")
       ->check(CLI::Range(1, 64));
-  app.add_option("--eval-every", options.eval_every, "an evaluation phase every N iterations");
+  app.add_option("--eval-every", options.eval_every, "an evaluation phase every N iterations")
+      ->check(CLI::Range(1, 1'000'000));
   app.add_flag("--backward-thread", options.backward_thread, "backward on a second thread");
   app.add_flag("--graphs", options.graphs, "CUDA graphs per length bucket (transformer)");
   app.add_option("--gpu", options.gpu, "software GPU configuration (tests/softgpu/config/*.ini)")
       ->check(CLI::ExistingFile);
-  app.add_option("--examples", options.examples, "examples drawn when no --lengths is given");
-  app.add_option("--seed", options.seed)->capture_default_str();
+  app.add_option("--examples", options.examples, "examples drawn when no --lengths is given")
+      ->check(CLI::Range(1, 100'000'000));
+  app.add_option("--seed", options.seed)
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
+      ->capture_default_str();
   app.add_option("--json", options.json, "write all figures here");
   app.add_flag("--quiet", options.quiet);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : seqpoint::kUsage;  // --help is no mistake
+  }
+  if (options.graphs && options.workload != "transformer") {
+    seqpoint::Die("--graphs: only --workload transformer has CUDA graphs, not " + options.workload,
+                  seqpoint::kUsage);
+  }
   options.nvtx = !no_nvtx;
   if (access("/dev/nvidiactl", F_OK) == 0) options.real_gpu = true;
   return seqpoint::Run(std::move(options));
