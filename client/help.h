@@ -39,7 +39,8 @@ whole run, remaining   only where the length of the run is known
 so far, until its end  what was seen
 INTERVAL               holds the truth with the given confidence; exact: nothing is estimated
 +-                     half of the interval, as a share of the value
-Times leave out the stops for measuring, and what a measurement disturbed.)";
+Times leave out the stops for measuring, and what a measurement disturbed. What watching the
+program costs is in them.)";
 inline constexpr const char* kCountersHelp = R"(
 WHOLE RUN, SO FAR  sum over the run where its length is known, else so far
 PER ITERATION      mean

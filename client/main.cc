@@ -282,8 +282,9 @@ class Cli {
         ->check(Name())
         ->type_name("ID");
     command
-        ->add_option("--overhead-budget", run_.overhead_budget_share,
-                     "what measuring may cost, as a share of the run's time; default 1%")
+        ->add_option(
+            "--overhead-budget", run_.overhead_budget_share,
+            "what the stops for measuring may take, as a share of the run's time; default 1%")
         ->transform(Share())
         ->type_name("SHARE");
     command
@@ -641,7 +642,7 @@ class Cli {
               "auto: the daemon chooses; off; learn: where iterations begin; mark: boundaries, "
               "lengths and times; trace: all GPU work; counters")
         ->required();
-    add("budget", "What measuring may cost, as a share of the run's time.",
+    add("budget", "What the stops for measuring may take, as a share of the run's time.",
         v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET)
         ->add_option("SHARE", budget_share_, "such as 0.5% or 0.005")
         ->transform(Share())
