@@ -167,7 +167,7 @@ bool Job::Speaks(const Process& process) const {
                     : std::all_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
                         return process.row.rank <= entry.second->row.rank;
                       });
-  return chosen && !HasLivePredecessor(process);
+  return chosen && !process.beside && !HasLivePredecessor(process);
 }
 
 bool Job::live() const {
@@ -634,6 +634,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   others.count += iteration.other_batches;
   others.duration_ns += iteration.other_duration_ns;
 
+  process.beside |= HasLivePredecessor(process);
   if (!Speaks(process)) return;
   speaker_rank_ = process.row.rank;
   // Iterations whose records were lost happened all the same.

@@ -182,7 +182,9 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   }
   if (const int64_t dropped = job.losses().ring_dropped(); dropped > 0 && job.trouble().empty()) {
     job.set_trouble(absl::StrCat(
-        dropped, " records were dropped: the daemon did not keep up. Give it processor time, or a ",
+        dropped,
+        " records were dropped: the daemon did not keep up, and iterations at the end may be ",
+        "missing from every figure. Give it processor time, or a ",
         "larger ring to the program (SEQPOINT_RING_BYTES)",
         forced_level_ == v1::LEVEL_TRACE ? ", or do not trace everything (control JOB level auto)"
                                          : ""));

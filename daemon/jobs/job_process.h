@@ -49,6 +49,7 @@ struct Job::Process {
   int64_t first_number = 0;   // ours, of its first iteration
   // Iterations that this incarnation did again: the job's number is ours less these.
   int64_t repeated = 0;
+  bool beside = false;  // ran beside an earlier process of its rank: it never speaks
   // While it is not known what is repeated, iterations are held back.
   bool aligning = false;
   std::optional<ResumeAligner> aligner;  // once the log is there

@@ -144,6 +144,7 @@ JobState Job::SaveState() const {
     for (const auto& [number, feature] : process->features) *to.add_features() = feature;
     to.set_stopped_duration_ns(process->stopped_ns);
     to.set_given_up_windows(process->given_up_windows);
+    to.set_beside(process->beside);
     to.set_device(process->device);
     to.set_chip(process->chip);
     to.set_compute_capability(process->compute_capability);
@@ -217,6 +218,7 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   }
   process.stopped_ns = saved.stopped_duration_ns();
   process.given_up_windows = saved.given_up_windows();
+  process.beside = saved.beside();
   process.device = saved.device();
   process.chip = saved.chip();
   process.compute_capability = saved.compute_capability();
