@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "daemon/counters/metric_sets.h"
 #include "daemon/export.h"
 #include "spdlog/spdlog.h"
 
@@ -25,7 +24,6 @@ namespace {
 
 constexpr absl::Duration kCommitInterval = absl::Milliseconds(50);
 constexpr absl::Duration kHeartbeatInterval = absl::Milliseconds(200);
-constexpr absl::Duration kPruneInterval = absl::Minutes(1);
 constexpr absl::Duration kRetryInterval = absl::Seconds(1);
 constexpr int kBusyPollMs = 1;
 constexpr int kIdlePollMs = 10;
@@ -203,14 +201,16 @@ size_t Daemon::loaded_jobs() const {
   return jobs_.size();
 }
 
+bool Daemon::Over(const jobs::Job& job) const {
+  const bool used = std::any_of(connections_.begin(), connections_.end(),
+                                [&](const auto& connection) { return connection->job == &job; });
+  return job.row().end_ns != 0 && !job.live() && job.stored() && !used;
+}
+
 void Daemon::LetGo() {
   std::vector<std::pair<int64_t, int64_t>> ended;  // when asked for last, id
   for (const auto& [id, job] : jobs_) {
-    const bool used = std::any_of(
-        connections_.begin(), connections_.end(),
-        [&, raw = job.get()](const auto& connection) { return connection->job == raw; });
-    const bool over = job->row().end_ns != 0 && !job->live() && job->stored();
-    if (over && !used) ended.emplace_back(asked_[id], id);
+    if (Over(*job)) ended.emplace_back(asked_[id], id);
   }
   if (ended.size() <= kEndedJobsKept) return;
   std::sort(ended.begin(), ended.end());
@@ -290,13 +290,14 @@ void Daemon::Run() {
       absl::MutexLock lock(&mutex_);
       PublishControls();
     }
-    if (now - last_prune >= kPruneInterval) {
+    if (now - last_prune >= options_.prune_interval) {
       {
         absl::MutexLock lock(&mutex_);
         for (const auto& [id, job] : jobs_) {
-          if (NowNs() - job->row().start_ns > kWaitNs && !job->HasProcesses()) {
-            job->EndUnused(NowNs());
-          }
+          // When a job was reopened is not stored: then it waits from our start on.
+          const int64_t since_ns =
+              std::max(job->waiting_since_ns(), job->HasProcesses() ? start_ns_ : 0);
+          if (NowNs() - since_ns > kWaitNs) job->EndUnused(NowNs());
         }
         EndRefused();
       }
@@ -314,13 +315,8 @@ void Daemon::Run() {
 absl::StatusOr<jobs::Job*> Daemon::JobOf(const ingest::AcceptedProcess& process) {
   const std::string name = Field(process.fields, "job");
   const std::string run_id = Field(process.fields, "run_id");
-  for (const auto& [id, job] : jobs_) {
-    if (job->row().name == name && job->row().run_id == run_id) return job.get();
-  }
-  for (const auto& [id, stored] : stored_jobs_) {
-    if (stored.row.name != name || stored.row.run_id != run_id) continue;
-    return LoadJob(JobRow(stored.row));  // a resumed run
-  }
+  const auto found = FindRun(name, run_id);
+  if (!found.ok() || *found != nullptr) return found;
   return AddJob({.name = name,
                  .run_id = run_id,
                  .host = Field(process.fields, "host"),
@@ -549,28 +545,35 @@ void Daemon::AwaitCommit() {
 }
 
 void Daemon::Prune() {
+  Commit();
   PruneOptions options{.max_bytes = options_.max_store_bytes};
   if (options_.max_job_age_s > 0) {
     const int64_t most_s = NowNs() / 1'000'000'000;
     options.ended_before_ns = NowNs() - std::min(options_.max_job_age_s, most_s) * 1'000'000'000;
   }
+  {
+    absl::MutexLock lock(&mutex_);
+    pruning_ = true;
+    // The store may still have the end of a job that goes on; a batch that could not be written
+    // would bring back parts of a job that was removed.
+    for (const auto& [id, job] : jobs_) {
+      if (batch_failed_ || !Over(*job)) options.keep.push_back(id);
+    }
+  }
   const auto result = store_->Prune(options);
+  absl::MutexLock lock(&mutex_);
+  pruning_ = false;
   if (!result.ok()) {
     spdlog::warn("{}", std::string(result.status().message()));
     return;
   }
-  for (const std::string& job : result->removed_jobs)
-    spdlog::info("removed job {}: retention", job);
-  absl::MutexLock lock(&mutex_);
-  const auto removed = [&](const JobRow& row) {
-    return std::find(result->removed_jobs.begin(), result->removed_jobs.end(),
-                     absl::StrCat(row.name, "@", row.run_id)) != result->removed_jobs.end();
-  };
-  std::erase_if(stored_jobs_, [&](const auto& entry) { return removed(entry.second.row); });
-  for (auto it = jobs_.begin(); it != jobs_.end();) {
-    const bool gone = !it->second->live() && removed(it->second->row());
-    if (gone) asked_.erase(it->first);
-    it = gone ? jobs_.erase(it) : std::next(it);
+  for (const int64_t id : result->removed_jobs) {
+    const auto it = jobs_.find(id);
+    const JobRow& row = it != jobs_.end() ? it->second->row() : stored_jobs_[id].row;
+    spdlog::info("removed job {} ({}@{}): retention", id, row.name, row.run_id);
+    if (it != jobs_.end()) jobs_.erase(it);
+    stored_jobs_.erase(id);
+    asked_.erase(id);
   }
 }
 
@@ -603,6 +606,19 @@ absl::StatusOr<jobs::Job*> Daemon::FindJob(std::string_view name) {
     return it->second.get();
   }
   return LoadJob(JobRow(*best));
+}
+
+absl::StatusOr<jobs::Job*> Daemon::FindRun(std::string_view name, std::string_view run_id) {
+  for (const auto& [id, job] : jobs_) {
+    if (job->row().name == name && job->row().run_id == run_id) {
+      asked_[id] = ++questions_;
+      return job.get();
+    }
+  }
+  for (const auto& [id, stored] : stored_jobs_) {
+    if (stored.row.name == name && stored.row.run_id == run_id) return LoadJob(JobRow(stored.row));
+  }
+  return nullptr;
 }
 
 absl::StatusOr<v1::GetDaemonReply> Daemon::GetDaemon(const v1::GetDaemonRequest&) {
@@ -644,6 +660,24 @@ absl::Status CheckJobText(std::string_view field, const std::string& text) {
   return absl::OkStatus();
 }
 
+// Sets what the request asks for and makes the job wait. Only the metric sets may be refused for
+// what the job has done before; all else depends on the request alone.
+absl::Status SetUp(const v1::PrepareJobRequest& request, jobs::Job& job) {
+  if (request.metric_sets_size() > 0) {
+    const std::vector<std::string> sets(request.metric_sets().begin(), request.metric_sets().end());
+    if (const absl::Status status = job.SetMetricSets(sets); !status.ok()) return status;
+  }
+  job.Reopen(NowNs());
+  if (request.has_horizon()) {
+    if (const absl::Status status = job.SetHorizon(request.horizon()); !status.ok()) return status;
+  }
+  if (request.overhead_budget_share() == 0) return absl::OkStatus();
+  v1::ControlRequest budget;
+  budget.set_action(v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET);
+  budget.set_overhead_budget_share(request.overhead_budget_share());
+  return job.Control(budget);
+}
+
 }  // namespace
 
 absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobRequest& request) {
@@ -652,43 +686,33 @@ absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobReque
        {std::pair("name", request.name()), std::pair("run_id", request.run_id())}) {
     if (const absl::Status status = CheckJobText(field, text); !status.ok()) return status;
   }
-  const std::vector<std::string> metric_sets(request.metric_sets().begin(),
-                                             request.metric_sets().end());
-  if (const auto sets = counters::CombineMetricSets(metric_sets); !sets.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("metric_sets: ", sets.status().message()));
-  }
+  JobRow row{.name = request.name(),
+             .run_id = request.run_id(),
+             .host = HostName(),
+             .command = request.command(),
+             .state = v1::JOB_STATE_WAITING,
+             .start_ns = NowNs()};
+  // What is refused leaves nothing behind: it is tried with a job that nobody sees.
+  jobs::Job trial(row, options_.job);
+  if (const absl::Status status = SetUp(request, trial); !status.ok()) return status;
+
   absl::MutexLock lock(&mutex_);
-  jobs::Job* job = nullptr;
-  if (!request.run_id().empty()) {
-    const auto found = FindJob(absl::StrCat(request.name(), "@", request.run_id()));
-    if (found.ok()) job = *found;
-    if (job != nullptr && !job->refused().empty()) return absl::DataLossError(job->refused());
-    if (job != nullptr) job->Reopen();
+  const auto may_open = [this] {
+    mutex_.AssertReaderHeld();
+    return !pruning_;
+  };
+  mutex_.Await(absl::Condition(&may_open));
+  auto found = FindRun(row.name, row.run_id);
+  if (request.run_id().empty()) {
+    do {
+      row.run_id = absl::FormatTime("%Y%m%d-%H%M%E3S", absl::Now(), absl::LocalTimeZone());
+      found = FindRun(row.name, row.run_id);
+    } while (found.ok() && *found != nullptr);
   }
-  if (job == nullptr) {
-    const std::string run_id =
-        request.run_id().empty()
-            ? absl::FormatTime("%Y%m%d-%H%M%E3S", absl::Now(), absl::LocalTimeZone())
-            : request.run_id();
-    job = AddJob({.name = request.name(),
-                  .run_id = run_id,
-                  .host = HostName(),
-                  .command = request.command(),
-                  .state = v1::JOB_STATE_WAITING,
-                  .start_ns = NowNs()});
-  }
-  if (!metric_sets.empty()) {
-    if (const absl::Status status = job->SetMetricSets(metric_sets); !status.ok()) return status;
-  }
-  if (request.has_horizon()) {
-    if (const absl::Status status = job->SetHorizon(request.horizon()); !status.ok()) return status;
-  }
-  if (request.overhead_budget_share() != 0) {
-    v1::ControlRequest budget;
-    budget.set_action(v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET);
-    budget.set_overhead_budget_share(request.overhead_budget_share());
-    if (const absl::Status status = job->Control(budget); !status.ok()) return status;
-  }
+  if (!found.ok()) return found.status();
+  jobs::Job* const job = *found != nullptr ? *found : AddJob(row);
+  if (!job->refused().empty()) return absl::DataLossError(job->refused());
+  if (const absl::Status status = SetUp(request, *job); !status.ok()) return status;
   v1::PrepareJobReply reply;
   auto description = DescribeAnew(job->row().job_id, true, false);
   if (!description.ok()) return description.status();
@@ -703,11 +727,19 @@ absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& re
   const auto wanted = [&](const JobRow& row) {
     return request.name().empty() || row.name == request.name();
   };
-  std::vector<int64_t> loaded;
-  for (const auto& [id, job] : jobs_) {
-    if (wanted(job->row()) && (!request.live_only() || job->live())) loaded.push_back(id);
-  }
-  for (const int64_t id : loaded) {
+  // A stored job may be loaded while the lock is dropped: until none is left, and then no more.
+  std::set<int64_t> seen;
+  const auto next = [&] {
+    mutex_.AssertHeld();
+    return std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+      const jobs::Job& job = *entry.second;
+      return !seen.contains(entry.first) && wanted(job.row()) &&
+             (!request.live_only() || job.live());
+    });
+  };
+  for (auto it = next(); it != jobs_.end(); it = next()) {
+    const int64_t id = it->first;
+    seen.insert(id);
     auto job = DescribeAnew(id, /*with_details=*/false, /*with_histogram=*/false);
     if (job.ok()) jobs[id] = *std::move(job);  // else it was pruned a moment ago
   }
@@ -717,6 +749,7 @@ absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& re
     for (const StateRow& row : *summaries) {
       const auto stored = stored_jobs_.find(row.job_id);
       if (stored == stored_jobs_.end() || !wanted(stored->second.row)) continue;
+      if (jobs.contains(row.job_id)) continue;  // it left memory meanwhile
       v1::Job summary;
       const bool ours = row.version == jobs::kJobStateVersion;
       if (ours && summary.ParseFromString(row.bytes)) jobs[row.job_id] = std::move(summary);

@@ -41,6 +41,7 @@ struct DaemonOptions {
   jobs::JobOptions job;
   int64_t max_store_bytes = 4ll << 30;
   int64_t max_job_age_s = 30ll * 24 * 3600;
+  absl::Duration prune_interval = absl::Minutes(1);
   // A private daemon ends this long after its last process. Zero: never.
   absl::Duration end_when_idle = absl::ZeroDuration();
 };
@@ -97,7 +98,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void GiveLogs(jobs::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns when everything that is in memory now is in the store too, or after a second.
   void AwaitCommit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Prune();
+  void Prune() ABSL_LOCKS_EXCLUDED(mutex_);
   void FindVanished(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   v1::Job Describe(const jobs::Job& job, bool with_details, bool with_histogram = false)
@@ -110,6 +111,11 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
                                                            const v1::Horizon* horizon)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<jobs::Job*> FindJob(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The job of this name and run id, null when there is none. Both may hold an "@".
+  absl::StatusOr<jobs::Job*> FindRun(std::string_view name, std::string_view run_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Has ended, is in the store, and no ring is read for it: memory can do without it.
+  bool Over(const jobs::Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::unique_ptr<jobs::Job>> ReadJob(const JobRow& row);
   absl::StatusOr<jobs::Job*> LoadJob(const JobRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ended jobs that nobody asked for lately leave memory.
@@ -136,6 +142,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   int64_t questions_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
+  bool pruning_ ABSL_GUARDED_BY(mutex_) = false;  // no ended job may be opened again meanwhile
   int64_t commits_begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t commits_done_ ABSL_GUARDED_BY(mutex_) = 0;
 

@@ -39,8 +39,8 @@ class DaemonTest : public ::testing::Test {
     return *std::move(daemon);
   }
 
-  // What the store has of a job whose only process said goodbye.
-  static void AddEndedJob(Store& store, WriteBatch& batch) {
+  // What the store has of a job whose only process said goodbye, or did not.
+  static void AddEndedJob(Store& store, WriteBatch& batch, bool orderly = true) {
     JobRow row{.job_id = store.NewJobId(), .name = "test", .state = v1::JOB_STATE_LEARNING};
     row.run_id = absl::StrCat(row.job_id);
     jobs::Job job(row, {});
@@ -49,7 +49,7 @@ class DaemonTest : public ::testing::Test {
                     .job_id = row.job_id,
                     .ring_id = std::string(16, 'r'),
                     .start_ns = 1});
-    job.OnProcessEnd(process_id, /*orderly=*/true, 1'700'000'000'000'000'000 + row.job_id);
+    job.OnProcessEnd(process_id, orderly, 1'700'000'000'000'000'000 + row.job_id);
     job.TakeRows(batch);
   }
 
@@ -161,13 +161,137 @@ TEST_F(DaemonTest, WhatAnotherVersionWroteCanBeExportedAndIsRemovedInItsTurn) {
   EXPECT_EQ((*store->LoadStates(1))[0].bytes, "of another version");
   const auto pruned = store->Prune({.ended_before_ns = INT64_MAX});
   ASSERT_TRUE(pruned.ok());
-  EXPECT_THAT(pruned->removed_jobs, testing::ElementsAre("other@1"));
+  EXPECT_THAT(pruned->removed_jobs, testing::ElementsAre(1));
 }
 
 TEST_F(DaemonTest, WhatAnotherVersionWroteLivesAsLongAsItsProcess) {
   AddRefusedJob(*OpenStore(), getpid());
   Start().reset();
   EXPECT_EQ((*OpenStore()->ListJobs())[0].end_ns, 0);
+}
+
+TEST_F(DaemonTest, ARefusedPrepareJobLeavesNothingBehind) {
+  int64_t end_ns = 0;
+  {
+    auto store = OpenStore();
+    WriteBatch batch;
+    AddEndedJob(*store, batch);
+    end_ns = batch.jobs[0].end_ns;
+    ASSERT_TRUE(store->Write(batch).ok());
+  }
+  auto daemon = Start();
+  v1::PrepareJobRequest metrics, horizon, budget;
+  metrics.add_metric_sets("cache");  // it collected others
+  horizon.mutable_horizon()->set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.mutable_horizon()->set_iterations(INT64_MAX);
+  budget.set_overhead_budget_share(7);
+  for (v1::PrepareJobRequest request : {metrics, horizon, budget}) {
+    request.set_name("test");
+    request.set_run_id("1");
+    EXPECT_FALSE(daemon->PrepareJob(request).ok()) << request.ShortDebugString();
+  }
+  for (v1::PrepareJobRequest request : {horizon, budget}) {
+    for (const char* run_id : {"", "new"}) {
+      request.set_name("other");
+      request.set_run_id(run_id);
+      EXPECT_FALSE(daemon->PrepareJob(request).ok()) << request.ShortDebugString();
+    }
+  }
+  const auto list = daemon->ListJobs({});
+  ASSERT_TRUE(list.ok()) << list.status();
+  ASSERT_EQ(list->jobs_size(), 1);
+  EXPECT_EQ(list->jobs(0).state(), v1::JOB_STATE_ENDED);
+  EXPECT_EQ(list->jobs(0).end_ns(), end_ns);
+}
+
+TEST_F(DaemonTest, AJobWhoseProgramDoesNotComeAgainIsWhatItWasBefore) {
+  int64_t end_ns = 0;
+  {
+    auto store = OpenStore();
+    WriteBatch batch;
+    AddEndedJob(*store, batch, /*orderly=*/false);
+    end_ns = batch.jobs[0].end_ns;
+    ASSERT_TRUE(store->Write(batch).ok());
+  }
+  v1::PrepareJobRequest request;
+  request.set_name("test");
+  request.set_run_id("1");
+  const auto waiting = Start()->PrepareJob(request);
+  ASSERT_TRUE(waiting.ok()) << waiting.status();
+  EXPECT_EQ(waiting->job().state(), v1::JOB_STATE_WAITING);
+  auto daemon = Start();  // also when the daemon was stopped meanwhile
+  v1::ControlRequest end;
+  end.set_job("test@1");
+  end.set_action(v1::ControlRequest::ACTION_END_WAITING);
+  const auto ended = daemon->Control(end);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(ended->job().state(), v1::JOB_STATE_LOST);
+  EXPECT_EQ(ended->job().end_ns(), end_ns);
+}
+
+TEST_F(DaemonTest, ANameWithAnAtSignIsNoOtherJobsNameAndRun) {
+  int64_t mixed_up = 0;
+  {
+    auto store = OpenStore();
+    WriteBatch batch;
+    batch.jobs = {{.job_id = mixed_up = store->NewJobId(),
+                   .name = "a@b",
+                   .run_id = "c",
+                   .state = v1::JOB_STATE_ENDED,
+                   .start_ns = 1,
+                   .end_ns = 2}};
+    ASSERT_TRUE(store->Write(batch).ok());
+  }
+  auto daemon = Start();
+  v1::PrepareJobRequest request;
+  request.set_name("a");
+  request.set_run_id("b@c");
+  const auto reply = daemon->PrepareJob(request);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->job().name(), "a");
+  EXPECT_NE(reply->job().id(), absl::StrCat(mixed_up));
+  const auto again = daemon->PrepareJob(request);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->job().id(), reply->job().id());
+}
+
+TEST_F(DaemonTest, RetentionTakesTheEndedJobAndNotTheOneThatIsOpenedAgain) {
+  const int64_t now_ns = absl::GetCurrentTimeNanos();
+  {
+    auto store = OpenStore();
+    WriteBatch batch;
+    // Texts that look the same; and one that is too young until it is opened again.
+    batch.jobs = {{.job_id = store->NewJobId(), .name = "a@b", .run_id = "c", .end_ns = 1},
+                  {.job_id = store->NewJobId(),
+                   .name = "a",
+                   .run_id = "b@c",
+                   .start_ns = now_ns,
+                   .end_ns = now_ns},
+                  {.job_id = store->NewJobId(),
+                   .name = "next",
+                   .run_id = "1",
+                   .start_ns = now_ns,
+                   .end_ns = now_ns}};
+    ASSERT_TRUE(store->Write(batch).ok());
+  }
+  options_.max_job_age_s = 3'600;
+  options_.prune_interval = absl::ZeroDuration();
+  {
+    auto daemon = Start();
+    while (daemon->GetDaemon({})->jobs() > 2) absl::SleepFor(absl::Milliseconds(5));
+    v1::PrepareJobRequest request;
+    request.set_name("a");
+    request.set_run_id("b@c");
+    EXPECT_EQ(daemon->PrepareJob(request)->job().id(), "2");
+  }
+  options_.max_job_age_s = 0;
+  options_.max_store_bytes = 1;
+  auto daemon = Start();
+  while (daemon->GetDaemon({})->jobs() > 1) absl::SleepFor(absl::Milliseconds(5));
+  const auto list = daemon->ListJobs({});
+  ASSERT_EQ(list->jobs_size(), 1);
+  EXPECT_EQ(list->jobs(0).id(), "2");
+  EXPECT_EQ(list->jobs(0).state(), v1::JOB_STATE_WAITING);
 }
 
 TEST_F(DaemonTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {

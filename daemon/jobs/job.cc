@@ -89,6 +89,7 @@ std::string HelloField(const ProcessRow& row, std::string_view key) {
 
 Job::Job(JobRow row, JobOptions options)
     : row_(std::move(row)),
+      waiting_since_ns_(row_.start_ns),
       options_(options),
       metric_set_(*counters::CombineMetricSets({std::string(counters::kDefaultMetricSet)})) {
   StoreConfigs();
@@ -212,18 +213,25 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns) {
   rows_.processes.push_back(process.row);
   if (!live()) {
     row_.end_ns = now_ns;
-    std::map<int32_t, bool> last_was_lost;  // by rank; earlier incarnations were resumed
-    for (const auto& [id, other] : processes_) last_was_lost[other->row.rank] = other->row.lost;
-    const bool lost = std::any_of(last_was_lost.begin(), last_was_lost.end(),
-                                  [](const auto& entry) { return entry.second; });
-    row_.state = lost ? v1::JOB_STATE_LOST : v1::JOB_STATE_ENDED;
+    row_.state = EndState();
   }
   job_dirty_ = state_dirty_ = true;
   ++generation_;
 }
 
-void Job::Reopen() {
+v1::JobState Job::EndState() const {
+  std::map<int32_t, bool> last_was_lost;  // by rank; earlier incarnations were resumed
+  for (const auto& [id, process] : processes_) {
+    last_was_lost[process->row.rank] = process->row.lost;
+  }
+  const bool lost = std::any_of(last_was_lost.begin(), last_was_lost.end(),
+                                [](const auto& entry) { return entry.second; });
+  return lost ? v1::JOB_STATE_LOST : v1::JOB_STATE_ENDED;
+}
+
+void Job::Reopen(int64_t now_ns) {
   if (live()) return;
+  waiting_since_ns_ = now_ns;
   row_.end_ns = 0;
   row_.state = v1::JOB_STATE_WAITING;
   job_dirty_ = true;
@@ -232,9 +240,14 @@ void Job::Reopen() {
 
 void Job::EndUnused(int64_t now_ns) {
   if (live() || row_.end_ns != 0 || !refused_.empty()) return;
-  row_.end_ns = now_ns;
-  row_.state = v1::JOB_STATE_ENDED;
-  if (processes_.empty()) sentence_ = "no process of this job used CUDA under the library";
+  row_.state = EndState();
+  for (const auto& [id, process] : processes_) {
+    row_.end_ns = std::max(row_.end_ns, process->row.end_ns);
+  }
+  if (processes_.empty()) {
+    row_.end_ns = now_ns;
+    sentence_ = "no process of this job used CUDA under the library";
+  }
   job_dirty_ = state_dirty_ = true;
   ++generation_;
 }

@@ -128,8 +128,12 @@ class Job {
   void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns);
 
   // A run is about to go on: until its process comes, the job waits.
-  void Reopen();
-  // A prepared job whose command never used a GPU: it waits no longer.
+  void Reopen(int64_t now_ns);
+  // When a job without a live process began to wait for one; when it was made, if that was before
+  // it was read from the store.
+  int64_t waiting_since_ns() const { return waiting_since_ns_; }
+  // A prepared job whose command never used a GPU: it waits no longer. One that had processes is
+  // again what it was before it was reopened.
   void EndUnused(int64_t now_ns);
 
   // The process' ring was read once more; `complete`: no record was left behind for a hole before
@@ -180,6 +184,7 @@ class Job {
  private:
   struct Process;
 
+  v1::JobState EndState() const;  // of its processes, all of which have ended
   void OnFinished(Process& process, const FinishedIteration& iteration);
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);
@@ -231,6 +236,7 @@ class Job {
   static void SetName(Process& process, const NameRow& name);
 
   JobRow row_;
+  int64_t waiting_since_ns_;
   JobOptions options_;
   RunEngine engine_;
   std::map<int64_t, std::unique_ptr<Process>> processes_;

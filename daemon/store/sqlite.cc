@@ -1,8 +1,28 @@
 #include "daemon/store/sqlite.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include "absl/strings/str_cat.h"
 
 namespace seqpoint {
+namespace {
+
+// Why the file or its log could not be written: SQLite tells only one kind of full disk from other
+// errors, and sqlite3_system_errno() knows nothing of commits.
+int WriteErrno(sqlite3* connection) {
+  for (const int which : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
+    sqlite3_file* file = nullptr;
+    sqlite3_file_control(connection, "main", which, &file);
+    int error = 0;
+    if (file == nullptr || file->pMethods == nullptr) continue;
+    file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &error);
+    if (error == EFBIG || error == EDQUOT) return error;
+  }
+  return 0;
+}
+
+}  // namespace
 
 absl::Status Statement::Run() {
   while (Next()) {
@@ -113,6 +133,13 @@ absl::Status Database::Error(int code) const {
   std::string what =
       connection_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(connection_.get());
   std::string thing = absl::StrCat("store ", path_, ": ", what, " (SQLite ", code, ")");
+  const int cause = (code & 0xff) == SQLITE_IOERR ? WriteErrno(connection_.get()) : 0;
+  if (cause != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(thing, ": ", strerror(cause),
+                     "; raise the limit on file sizes (ulimit -f) or the quota of its owner, or "
+                     "lower the store's limit; it is tried again"));
+  }
   switch (code & 0xff) {
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(absl::StrCat(

@@ -10,11 +10,15 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/store/schema.h"
@@ -51,31 +55,53 @@ absl::Status FileError(const char* what, const std::string& path, int error) {
   }
 }
 
-// The lock that keeps a second daemon out. SQLite's own locks would let two daemons take turns,
-// each with its own idea of the jobs.
+// The process that holds the flock on a file, as the kernel lists it.
+std::string OwnerOf(const struct stat& file) {
+  std::ifstream locks("/proc/locks");
+  const std::string inode = absl::StrCat(":", file.st_ino);
+  for (std::string line; std::getline(locks, line);) {
+    // "1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234567 0 EOF"
+    const std::vector<std::string> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (fields.size() > 5 && fields[1] == "FLOCK" && absl::EndsWith(fields[5], inode)) {
+      return absl::StrCat("process ", fields[4]);
+    }
+  }
+  return "another process";
+}
+
+// The lock that keeps a second daemon out, on the database file itself, so that it holds under all
+// of the file's names. SQLite's own locks would let two daemons take turns, each with its own idea
+// of the jobs; they are of another kind (fcntl) and do not meet this one. But any close() of the
+// file ends them: this lock is taken before SQLite opens the file and left after it has closed it.
 class FileLock {
  public:
-  static absl::StatusOr<FileLock> Take(const std::string& store_path) {
-    std::string path = store_path + ".lock";
-    int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return FileError("open", path, errno);
-    FileLock lock(fd);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      char owner[32] = {};
-      ssize_t size = pread(fd, owner, sizeof(owner) - 1, 0);
-      return absl::FailedPreconditionError(absl::StrCat(
-          "store ", store_path, " is in use by process ", std::string(owner, size > 0 ? size : 0),
-          "; use that daemon, stop it, or choose another file with --store"));
+  // Makes an empty file when there is none: SQLite would make it readable by everyone.
+  static absl::StatusOr<FileLock> Take(const std::string& path) {
+    struct stat named;
+    if (stat(path.c_str(), &named) == 0 && !S_ISREG(named.st_mode)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("store ", path, " is not a regular file; choose another file with --store"));
     }
-    std::string pid = absl::StrCat(getpid());
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) {
-      // Only the message of the second daemon needs it: a full disk must not keep us from reading.
+    FileLock lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (lock.fd_ < 0) return FileError("open", path, errno);
+    struct stat locked;
+    if (fstat(lock.fd_, &locked) != 0) return FileError("read", path, errno);
+    // A file that has another name by now was moved aside by the daemon that has the new one.
+    if (flock(lock.fd_, LOCK_EX | LOCK_NB) != 0 || stat(path.c_str(), &named) != 0 ||
+        named.st_ino != locked.st_ino || named.st_dev != locked.st_dev) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("store ", path, " is in use by ", OwnerOf(locked),
+                       "; use that daemon, stop it, or choose another file with --store"));
     }
     return lock;
   }
 
   explicit FileLock(int fd) : fd_(fd) {}
   FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileLock& operator=(FileLock&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
   ~FileLock() {
     if (fd_ >= 0) close(fd_);
   }
@@ -133,7 +159,7 @@ absl::StatusOr<std::unique_ptr<Database>> OpenChecked(const std::string& path,
     if (!check.ok()) return check.status();
     if (*check != "ok") {
       return absl::DataLossError(
-          absl::StrCat("store ", path, " is damaged: ", *check,
+          absl::StrCat("store ", path, " is damaged: ", absl::StrReplaceAll(*check, {{"\n", "; "}}),
                        "; restore it from a copy, or start with --move-corrupt-store-aside"));
     }
   }
@@ -468,16 +494,11 @@ absl::StatusOr<PruneResult> Store::Impl::Prune(const PruneOptions& options) {
         "FROM pragma_page_count, pragma_freelist_count, pragma_page_size");
   };
   // An ended job, oldest first; `condition` narrows. Job id 0: there is none.
-  auto oldest_ended = [&](const std::string& condition,
-                          std::string* name) -> absl::StatusOr<int64_t> {
-    absl::StatusOr<Statement> statement = writer_->Prepare(
-        absl::StrCat("SELECT job_id, name || '@' || run_id FROM job WHERE end_ns > 0 AND ",
-                     condition, " ORDER BY end_ns, job_id LIMIT 1"));
-    if (!statement.ok()) return statement.status();
-    int64_t job_id = statement->Next() ? statement->Int() : 0;
-    if (job_id != 0) *name = statement->Text();
-    if (!statement->status().ok()) return statement->status();
-    return job_id;
+  const std::string keep = absl::StrJoin(options.keep, ",");
+  auto oldest_ended = [&](const std::string& condition) {
+    return writer_->Int(absl::StrCat("SELECT job_id FROM job WHERE end_ns > 0 AND job_id NOT IN (",
+                                     keep, ") AND ", condition,
+                                     " ORDER BY end_ns, job_id LIMIT 1"));
   };
 
   int64_t rows_left = kPruneRows;
@@ -489,20 +510,18 @@ absl::StatusOr<PruneResult> Store::Impl::Prune(const PruneOptions& options) {
         SEQPOINT_RETURN_IF_ERROR(RemoveDoomed(*doomed, &rows_left));
         continue;
       }
-      std::string name;
       absl::StatusOr<int64_t> old =
-          oldest_ended(absl::StrCat("end_ns < ", options.ended_before_ns), &name);
+          oldest_ended(absl::StrCat("end_ns < ", options.ended_before_ns));
       if (!old.ok()) return old.status();
       if (*old != 0) {
         SEQPOINT_RETURN_IF_ERROR(DoomJob(*old));
-        result.removed_jobs.push_back(name);
+        result.removed_jobs.push_back(*old);
         continue;
       }
       absl::StatusOr<int64_t> bytes = used_bytes();
       if (!bytes.ok()) return bytes.status();
       if (options.max_bytes <= 0 || *bytes <= options.max_bytes) return absl::OkStatus();
-      absl::StatusOr<int64_t> traced =
-          oldest_ended("job_id IN (SELECT job_id FROM trace_segment)", &name);
+      absl::StatusOr<int64_t> traced = oldest_ended("job_id IN (SELECT job_id FROM trace_segment)");
       if (!traced.ok()) return traced.status();
       if (*traced != 0) {
         SEQPOINT_RETURN_IF_ERROR(
@@ -510,17 +529,17 @@ absl::StatusOr<PruneResult> Store::Impl::Prune(const PruneOptions& options) {
         absl::StatusOr<int64_t> removed = writer_->Int("SELECT changes()");
         if (!removed.ok()) return removed.status();
         rows_left -= *removed;
-        result.removed_traces.push_back(name);
+        result.removed_traces.push_back(*traced);
         continue;
       }
-      absl::StatusOr<int64_t> next = oldest_ended("true", &name);
+      absl::StatusOr<int64_t> next = oldest_ended("true");
       if (!next.ok()) return next.status();
       if (*next == 0) {
         result.over_limit = true;
         return absl::OkStatus();
       }
       SEQPOINT_RETURN_IF_ERROR(DoomJob(*next));
-      result.removed_jobs.push_back(name);
+      result.removed_jobs.push_back(*next);
     }
     result.more = true;
     return absl::OkStatus();
@@ -543,24 +562,26 @@ absl::StatusOr<PruneResult> Store::Impl::Prune(const PruneOptions& options) {
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Store::~Store() = default;
 
-absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& path,
+absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& given_path,
                                                    const StoreOptions& options) {
-  std::filesystem::path directory = std::filesystem::path(path).parent_path();
+  std::filesystem::path directory = std::filesystem::path(given_path).parent_path();
   std::error_code error;
   if (!directory.empty() && std::filesystem::create_directories(directory, error)) {
     std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
   }
   if (error) return FileError("make directory", directory, error.value());
-  absl::StatusOr<FileLock> lock = FileLock::Take(path);
+  absl::StatusOr<FileLock> lock = FileLock::Take(given_path);
   if (!lock.ok()) return lock.status();
-
-  // SQLite would make the file readable by everyone.
-  int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return FileError("open", path, errno);
-  close(fd);
+  // The log is beside the file, not beside a symbolic link to it; so is what is moved aside.
+  std::string path = given_path;
+  if (std::filesystem::is_symlink(path, error)) path = std::filesystem::canonical(path, error);
+  if (error) return FileError("resolve", given_path, error.value());
   absl::StatusOr<std::unique_ptr<Database>> writer = OpenChecked(path, options.vfs);
   if (absl::IsDataLoss(writer.status()) && options.move_corrupt_aside) {
     SEQPOINT_RETURN_IF_ERROR(MoveAside(path));
+    absl::StatusOr<FileLock> new_lock = FileLock::Take(path);
+    if (!new_lock.ok()) return new_lock.status();
+    *lock = *std::move(new_lock);
     writer = OpenChecked(path, options.vfs);
   }
   if (!writer.ok()) return writer.status();

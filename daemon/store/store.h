@@ -13,7 +13,7 @@
 //
 // Threading: thread-safe. Writes exclude each other; reads see the last committed state and never
 // wait for a write, nor a write for a read.
-// Ownership: owns the file, and a lock beside it: a second Open of the same path fails.
+// Ownership: owns the file and holds a lock on it: a second Open fails, also by another path.
 //
 // Errors: ResourceExhausted (disk full: free space, then write again), DataLoss (the file is
 // damaged), FailedPrecondition (another daemon holds it, or a newer version wrote it),
@@ -167,14 +167,15 @@ struct StoreOptions {
 struct PruneOptions {
   int64_t max_bytes = 0;        // of the file; 0: no limit
   int64_t ended_before_ns = 0;  // jobs that ended earlier go; 0: no limit by age
+  std::vector<int64_t> keep;    // jobs that stay, ended or not
 };
 
 struct PruneResult {
-  std::vector<std::string> removed_jobs;    // "name@run_id", in this call
-  std::vector<std::string> removed_traces;  // jobs that lost their trace records only
-  int64_t bytes = 0;                        // of the file, now
-  bool more = false;                        // call again
-  bool over_limit = false;                  // still too large, and only live jobs are left
+  std::vector<int64_t> removed_jobs;    // ids, in this call
+  std::vector<int64_t> removed_traces;  // jobs that lost their trace records only
+  int64_t bytes = 0;                    // of the file, now
+  bool more = false;                    // call again
+  bool over_limit = false;              // still too large, and only jobs that stay are left
 };
 
 class Store {

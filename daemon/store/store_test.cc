@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sqlite3.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -381,6 +382,22 @@ TEST_F(StoreTest, AFullDiskLosesNothingAndCanBeTriedAgain) {
   EXPECT_EQ((*store->ReadTrace(job_id, 0, 3))[0].records, Records(10'000, 'd'));
 }
 
+TEST_F(StoreTest, AFileSizeLimitIsAFullDisk) {
+  signal(SIGXFSZ, SIG_IGN);  // as the daemon does
+  std::unique_ptr<Store> store = OpenStore();
+  WriteBatch batch = FullJob(*store, "large", 6, 'd', 50'000, 10'000);
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small = {.rlim_cur = 500'000, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  absl::Status status = store->Write(batch);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ulimit -f"));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  ASSERT_TRUE(store->Write(batch).ok());
+  EXPECT_EQ(store->ReadIterations(batch.jobs[0].job_id, 0, 0, 100'000)->size(), 50'000u);
+}
+
 TEST_F(StoreTest, DamageIsNamedAndMovedAsideOnlyWhenAsked) {
   ASSERT_TRUE(OpenStore()->Write({.states = {{.job_id = 1, .part = "p", .bytes = "old"}}}).ok());
   {
@@ -391,6 +408,7 @@ TEST_F(StoreTest, DamageIsNamedAndMovedAsideOnlyWhenAsked) {
   std::string message = OpenError(absl::StatusCode::kDataLoss);
   EXPECT_THAT(message, HasSubstr(path_.string()));
   EXPECT_THAT(message, HasSubstr("--move-corrupt-store-aside"));
+  EXPECT_THAT(message, Not(HasSubstr("\n")));
   EXPECT_FALSE(std::filesystem::exists(path_.string() + ".corrupt-1"));
   std::unique_ptr<Store> store = OpenStore({.move_corrupt_aside = true});
   EXPECT_THAT(*store->LoadStates(1), IsEmpty());
@@ -430,6 +448,53 @@ TEST_F(StoreTest, ASecondDaemonIsKeptOut) {
   OpenStore();
 }
 
+TEST_F(StoreTest, ASecondDaemonIsKeptOutByAnyNameOfTheFile) {
+  const std::filesystem::path real = path_;
+  const std::filesystem::path elsewhere = directory_ / "elsewhere";
+  std::filesystem::create_directory(elsewhere);
+  std::unique_ptr<Store> store = OpenStore();
+  std::filesystem::create_symlink(real, elsewhere / "symbolic.db");
+  std::filesystem::create_hard_link(real, elsewhere / "hard.db");
+  for (const char* name : {"symbolic.db", "hard.db"}) {
+    path_ = elsewhere / name;
+    std::string message = OpenError(absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(message, HasSubstr("in use by process " + std::to_string(getpid()))) << name;
+  }
+  store.reset();
+
+  // The one that opens it by the link works on the same file, and keeps the others out, too.
+  path_ = elsewhere / "symbolic.db";
+  store = OpenStore();
+  ASSERT_TRUE(store->Write({.states = {{.job_id = 1, .part = "p", .bytes = "x"}}}).ok());
+  EXPECT_FALSE(std::filesystem::exists(path_.string() + "-wal"));
+  path_ = real;
+  OpenError(absl::StatusCode::kFailedPrecondition);
+  store.reset();
+  EXPECT_EQ(OpenStore()->LoadStates(1)->size(), 1u);
+}
+
+TEST_F(StoreTest, ADamagedFileThatWasMovedAsideIsLockedNoMoreButTheNewOneIs) {
+  std::filesystem::create_directories(path_.parent_path());
+  std::ofstream(path_) << std::string(8192, '.');
+  std::unique_ptr<Store> store = OpenStore({.move_corrupt_aside = true});
+  OpenError(absl::StatusCode::kFailedPrecondition, {.move_corrupt_aside = true});
+  EXPECT_FALSE(std::filesystem::exists(path_.string() + ".corrupt-2"));
+  path_ += ".corrupt-1";
+  OpenError(absl::StatusCode::kDataLoss);
+}
+
+TEST_F(StoreTest, WhatIsNoRegularFileIsRefusedAndLeftAlone) {
+  const std::filesystem::path folder = directory_ / "folder", fifo = directory_ / "fifo";
+  std::filesystem::create_directory(folder);
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::filesystem::path& path : {folder, fifo, std::filesystem::path("/dev/null")}) {
+    path_ = path;
+    EXPECT_THAT(OpenError(absl::StatusCode::kFailedPrecondition, {.move_corrupt_aside = true}),
+                HasSubstr(path.string() + " is not a regular file"));
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 2);
+}
+
 TEST_F(StoreTest, OnlyItsOwnerCanReadTheFile) {
   std::unique_ptr<Store> store = OpenStore();
   ASSERT_TRUE(store->Write({.states = {{.job_id = 1, .part = "p"}}}).ok());
@@ -453,7 +518,7 @@ TEST_F(StoreTest, PruneByAgeRemovesAllOfAJobAndNothingElse) {
   int64_t bytes_before = *store->Bytes();
   absl::StatusOr<PruneResult> first = store->Prune({.ended_before_ns = 200});
   ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_THAT(first->removed_jobs, ElementsAre("old@1"));
+  EXPECT_THAT(first->removed_jobs, ElementsAre(old_job.jobs[0].job_id));
   EXPECT_TRUE(first->more);                  // 60,000 rows take several short calls
   EXPECT_EQ(store->ListJobs()->size(), 2u);  // but the job is gone at once
   EXPECT_EQ(*store->FindProcess(RingId('o')), std::nullopt);
@@ -489,24 +554,44 @@ TEST_F(StoreTest, PruneBySizeTakesTracesFirstThenOldJobsNeverLiveOnes) {
     PruneResult all;
     for (bool more = true; more;) {
       PruneResult result = *store->Prune({.max_bytes = max_bytes});
-      for (std::string& name : result.removed_jobs) all.removed_jobs.push_back(name);
-      for (std::string& name : result.removed_traces) all.removed_traces.push_back(name);
+      for (int64_t id : result.removed_jobs) all.removed_jobs.push_back(id);
+      for (int64_t id : result.removed_traces) all.removed_traces.push_back(id);
       all.over_limit = result.over_limit;
       more = result.more;
     }
     return all;
   };
+  const int64_t old_id = old_job.jobs[0].job_id, new_id = new_job.jobs[0].job_id;
   int64_t bytes = *store->Bytes();
   EXPECT_THAT(prune(bytes).removed_traces, IsEmpty());
   PruneResult result = prune(bytes - 100'000);
-  EXPECT_THAT(result.removed_traces, ElementsAre("old@1"));
+  EXPECT_THAT(result.removed_traces, ElementsAre(old_id));
   EXPECT_THAT(result.removed_jobs, IsEmpty());
   EXPECT_FALSE(result.over_limit);
   result = prune(1);
-  EXPECT_THAT(result.removed_traces, ElementsAre("new@1"));
-  EXPECT_THAT(result.removed_jobs, ElementsAre("old@1", "new@1"));
+  EXPECT_THAT(result.removed_traces, ElementsAre(new_id));
+  EXPECT_THAT(result.removed_jobs, ElementsAre(old_id, new_id));
   EXPECT_TRUE(result.over_limit);
   EXPECT_EQ(store->ReadTrace(live_job.jobs[0].job_id, 0, 3)->size(), 1u);
+}
+
+TEST_F(StoreTest, PruneKeepsWhatItIsToldTo) {
+  std::unique_ptr<Store> store = OpenStore();
+  WriteBatch reopened = FullJob(*store, "reopened", 100, 'r', 100, 100);
+  WriteBatch other = FullJob(*store, "other", 200, 'o', 100, 100);
+  ASSERT_TRUE(store->Write(reopened).ok());
+  ASSERT_TRUE(store->Write(other).ok());
+  const int64_t kept = reopened.jobs[0].job_id;
+  const auto by_age = store->Prune({.ended_before_ns = 150, .keep = {kept}});
+  ASSERT_TRUE(by_age.ok()) << by_age.status();
+  EXPECT_THAT(by_age->removed_jobs, IsEmpty());
+  const auto by_size = store->Prune({.max_bytes = 1, .keep = {kept, 4711}});
+  ASSERT_TRUE(by_size.ok()) << by_size.status();
+  EXPECT_THAT(by_size->removed_jobs, ElementsAre(other.jobs[0].job_id));
+  EXPECT_TRUE(by_size->over_limit);
+  EXPECT_EQ(store->ReadIterations(kept, 0, 0, 1'000)->size(), 100u);
+  EXPECT_EQ(store->ReadTrace(kept, 0, 3)->size(), 1u);
+  EXPECT_NE(*store->LoadCursor(RingId('r')), std::nullopt);
 }
 
 TEST_F(StoreTest, APartOfAllJobsAndTheIterationsOfEachRank) {
