@@ -24,6 +24,9 @@ constexpr double kNoiseLow = 0.0005;
 constexpr double kNoiseStep = 1.6;
 constexpr int kNoiseSteps = 14;
 
+// Only so far below the lowest key seen is anything assumed.
+constexpr double kFarBelow = 0.5;
+
 constexpr int kRounds = 6;
 constexpr double kHuber = 2;  // standard deviations beyond which a value loses weight
 
@@ -132,6 +135,34 @@ Quadratic Quadratic::Fit(absl::Span<const Key> keys, absl::Span<const double> va
   return fit;
 }
 
+double LeastShareBelow(const Key& lowest, const Key& key) {
+  double ratio = 1;
+  const auto shorten = [&](int64_t low, int64_t value) {
+    if (value < low) ratio = std::min(ratio, static_cast<double>(value) / static_cast<double>(low));
+  };
+  shorten(lowest.first, key.first);
+  shorten(lowest.second, key.second);
+  return ratio * ratio;
+}
+
+double BoundedBelow(const Quadratic& curve, const Key& lowest, const Key& key) {
+  const double share = LeastShareBelow(lowest, key);
+  if (share == 1) return curve(key);
+  const double most =
+      curve({std::max(lowest.first, key.first), std::max(lowest.second, key.second)});
+  return std::clamp(curve(key), share * most, most);
+}
+
+std::optional<CurvePoint> ExpectedBelow(const Quadratic& curve, const Key& lowest, const Key& key,
+                                        double scale, double ratio, double doubts) {
+  const double share = LeastShareBelow(lowest, key);
+  if (share > kFarBelow) return std::nullopt;
+  const double most =
+      ratio * curve({std::max(lowest.first, key.first), std::max(lowest.second, key.second)});
+  const double deviation = doubts * (1 - share) / std::sqrt(12.0) * std::abs(most);
+  return CurvePoint{curve.scale(key), scale, most * (1 + share) / 2, 1, deviation / scale};
+}
+
 CostCurve::Row CostCurve::RowOf(const Point& point, double scale) const {
   const Terms terms = QuadraticTerms(point);
   Row row;
@@ -165,12 +196,13 @@ CostCurve CostCurve::Fit(std::vector<CurvePoint> points, const KeyScale& key_sca
   const int n = static_cast<int>(data.size());
   double count = 0, scale = 0, value = 0, magnitude = 0;
   for (const CurvePoint& p : data) {
+    if (p.doubt > 0) continue;
     count += p.count;
     scale += p.count * p.scale;
     value += p.count * p.value;
     magnitude += p.count * std::abs(p.value);
   }
-  if (n == 0) return curve;
+  if (!(count > 0)) return curve;
   curve.mean_scale_ = scale / count;
   curve.ratio_ = value / scale;
   curve.norm_ = magnitude / scale;
@@ -214,7 +246,8 @@ CostCurve CostCurve::Fit(std::vector<CurvePoint> points, const KeyScale& key_sca
                 linear[i * n + j] + roughness * roughness * correlation[i * n + j];
           }
           // The last summand keeps equal keys apart where the noise is known to be nothing.
-          c.factor[i * n + i] += sigma * sigma / data[i].count + 1e-10;
+          const double doubt = data[i].doubt / curve.norm_;
+          c.factor[i * n + i] += sigma * sigma / data[i].count + doubt * doubt + 1e-10;
         }
         if (!Cholesky(c.factor, n)) continue;
         SolveLower(c.factor, n, c.weights.data());

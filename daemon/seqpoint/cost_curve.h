@@ -13,6 +13,7 @@
 #define DAEMON_SEQPOINT_COST_CURVE_H_
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -58,7 +59,19 @@ struct CurvePoint {
   double scale = 1;  // the value expected here, up to a factor
   double value = 0;  // mean of `count` observations
   double count = 1;
+  double doubt = 0;  // standard deviation, relative to the scale, of a value nobody observed
 };
+
+// Below the lowest key that was seen, in each dimension, a parabola through the others is no guide.
+// A shorter iteration costs at most what the lowest does, and hardly less than falls with the
+// square of its length: that share of it, 1 where `key` is not below.
+double LeastShareBelow(const Key& lowest, const Key& key);
+// The curve, within these bounds.
+double BoundedBelow(const Quadratic& curve, const Key& lowest, const Key& key);
+// Where `key` is far below: a value evenly between these bounds, `doubts` times as uncertain, for a
+// statistic that is `ratio` times the curve.
+std::optional<CurvePoint> ExpectedBelow(const Quadratic& curve, const Key& lowest, const Key& key,
+                                        double scale, double ratio, double doubts);
 
 // A sum over keys: Σ weight · value(key). `cell` groups neighbours for the smooth part only.
 struct CurveTarget {

@@ -48,6 +48,7 @@ constexpr double kVisibleShare = 5e-4;
 // anything was measured; and how likely any statistic grows in first occurrences.
 constexpr double kFollows = 0.7, kFollowsFirsts = 0.15;
 constexpr double kSeenSlow = 0.98;
+constexpr double kDoubtBelow = 2;
 constexpr double kMostEvidence = 5;
 // So often a length is expected that is known to come.
 constexpr double kCertain = 100;
@@ -617,7 +618,7 @@ KeyFit OnlineEngine::State::Explained(const TimeModel& model) const {
   return FitKey(sampled_keys, times);
 }
 
-OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& curve,
+OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& model,
                                                               bool moving) const {
   Outlook outlook;
   std::vector<OutlookRow> rows;
@@ -667,7 +668,7 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
     outlook.sampled = horizon.kind == Horizon::Kind::kDistribution;
     outlook.mismatch = MatchesBadly(rows, outlook.sampled, so_far);
     if (!outlook.sampled || moving) {
-      TakeOffPast(rows, outlook.sampled, curve);
+      TakeOffPast(rows, outlook.sampled, model.curve);
     }
     double sum = 0;
     for (const OutlookRow& row : rows) sum += row.remaining;
@@ -715,11 +716,12 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
   std::vector<double> mass;
   for (const OutlookRow& row : rows) {
     row_keys.push_back(row.key);
-    mass.push_back((row.past + row.remaining) * curve(row.key));
+    mass.push_back((row.past + row.remaining) * model.Expected(row.key));
   }
   const std::vector<int> cells = CutIntoCells(row_keys, mass, kTargetCells);
   for (size_t i = 0; i < rows.size(); ++i) {
-    CurveTarget target{curve.scale(rows[i].key), curve(rows[i].key), rows[i].past, cells[i]};
+    CurveTarget target{model.curve.scale(rows[i].key), model.Expected(rows[i].key), rows[i].past,
+                       cells[i]};
     if (rows[i].past > 0) outlook.past.push_back(target);
     target.weight = rows[i].untimed;
     if (rows[i].untimed > 0) outlook.untimed.push_back(target);
@@ -729,13 +731,27 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const Quadratic& c
   return outlook;
 }
 
+Key OnlineEngine::State::ShortestKey() const {
+  Key shortest = {INT64_MAX, INT64_MAX};
+  const auto add = [&](const Key& key) {
+    shortest = {std::min(shortest.first, key.first), std::min(shortest.second, key.second)};
+  };
+  for (const auto& [key, record] : keys) {
+    if (!LengthUnknown(key)) add(key);
+  }
+  for (const KeyCount& k : horizon.histogram) add(k.key);
+  return shortest;
+}
+
 const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   if (fit.has_value()) return *fit;
   Fit fresh;
   std::vector<KeyTime> waiting = pending;
   std::erase_if(waiting, [this](const KeyTime& t) { return LengthUnknown(t.key); });
   const FirstOccurrences firsts = Firsts();
-  fresh.model = TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation());
+  fresh.shortest = ShortestKey();
+  fresh.model =
+      TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(), fresh.shortest);
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;
@@ -749,15 +765,16 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
     if (record.iterations == 0) continue;
     const double weight = static_cast<double>(record.iterations);
     count += weight;
-    const double delta = fresh.model.curve(key) - mean;
+    const double expected = fresh.model.Expected(key);
+    const double delta = expected - mean;
     mean += delta * weight / count;
-    m2 += weight * delta * (fresh.model.curve(key) - mean);
+    m2 += weight * delta * (expected - mean);
   }
   fresh.variance = count > 0 ? m2 / count : 0;
   // Before a handful of iterations their spread says little: half of the mean is assumed on top.
   if (count > 0) fresh.variance += 0.25 * mean * mean / (count * count);
   fresh.movement = KeyMovement(trace, fresh.model.curve, fresh.variance);
-  fresh.outlook = MakeOutlook(fresh.model.curve, fresh.movement.moving());
+  fresh.outlook = MakeOutlook(fresh.model, fresh.movement.moving());
   fresh.outlook.opened_untimed = firsts.untimed;
   fit = std::move(fresh);
   return *fit;
@@ -833,11 +850,16 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   const double variance = square - mean * mean;
   const double reliable = variance > error ? 1 - error / variance : 0;
   std::vector<CurvePoint> points[2];
+  Key lowest = {INT64_MAX, INT64_MAX};
+  double whole_value = 0, whole_expected = 0;
   for (size_t i = 0; i < measurements.size(); ++i) {
     const Measurement& m = measurements[i];
     const double value = values[i];
     const double level = mean + reliable * (levels[i].value - mean);
-    const double expected = curve(m.key);
+    const double expected = Current().model.Expected(m.key);
+    lowest = {std::min(lowest.first, m.key.first), std::min(lowest.second, m.key.second)};
+    whole_value += value;
+    whole_expected += expected;
     points[0].push_back({curve.scale(m.key), expected, value, 1});
     points[1].push_back({curve.scale(m.key), expected * (1 + level), value, 1});
   }
@@ -846,6 +868,14 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   }
   const bool seen_slow = points[0].size() < measurements.size();
 
+  // Shorter iterations may run kernels of their own: what they take is less certain than their
+  // time.
+  const Key& shortest = Current().shortest;
+  const auto below = ExpectedBelow(curve, lowest, shortest, Current().model.Expected(shortest),
+                                   whole_value / whole_expected, kDoubtBelow);
+  if (below.has_value()) {
+    for (auto& p : points) p.push_back(*below);
+  }
   CostCurve cost[2];
   for (int f : {0, 1}) cost[f] = CostCurve::Fit(std::move(points[f]), curve.scale, -1);
   std::vector<Statistic> models;

@@ -125,6 +125,7 @@ struct OnlineEngine::State {
   };
   struct Fit {
     TimeModel model;
+    Key shortest;  // of the run, as far as it is known, in each dimension
     Outlook outlook;
     KeyFit explained;
     double variance = 0;  // of the expected time over past iterations
@@ -161,7 +162,8 @@ struct OnlineEngine::State {
   bool IsFirst(uint64_t iteration, const Key& key) const;
   KeyFit Explained(const TimeModel& model) const;
   const Fit& Current() const;
-  Outlook MakeOutlook(const Quadratic& curve, bool moving) const;
+  Outlook MakeOutlook(const TimeModel& model, bool moving) const;
+  Key ShortestKey() const;
   std::vector<std::pair<Key, KeyRecord>> SortedRecords() const;
   Normal SlowExcess(double count, double expected_ns) const;
   struct Extra {

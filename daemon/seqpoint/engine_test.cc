@@ -68,6 +68,45 @@ bool Equal(const Estimate& a, const Estimate& b) {
 
 // ------------------------------------------------------------------------------------- time
 
+// The last batch of an epoch is smaller: its length is far below the others, its time not known.
+TEST(ProjectTimeTest, AnIterationFarBelowAllOthersCostsNoMoreThanTheShortest) {
+  for (int seed = 1; seed <= 10; ++seed) {
+    std::mt19937 random(seed);
+    std::uniform_int_distribution<int64_t> length(456, 480);
+    std::normal_distribution<double> normal;
+    OnlineEngine engine;
+    double others = 0, shortest = INFINITY, instructions = 0;
+    for (uint64_t i = 0; i < 28; ++i) {
+      const Key key = {length(random)};
+      const int64_t time =
+          std::llround(100'000 * static_cast<double>(key.first) * std::exp(0.01 * normal(random)));
+      engine.AddIteration({.iteration = i, .key = key, .time_ns = time});
+      others += static_cast<double>(time);
+      shortest = std::min(shortest, static_cast<double>(time));
+      instructions += 1e6 * static_cast<double>(key.first);
+      if (i % 3 == 2) {
+        const double value =
+            1e6 * static_cast<double>(key.first) * std::exp(0.003 * normal(random));
+        engine.AddMeasurement(0, i, key, {value}).IgnoreError();
+      }
+    }
+    engine.AddIteration({.iteration = 28, .key = {53}});
+    ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(29)).ok());
+    const Projection p = engine.ProjectTime(0.95);
+    ASSERT_TRUE(p.total.has_value());
+    EXPECT_GE(p.total->value, others);
+    EXPECT_LE(p.total->value, others + 1.02 * shortest);
+    EXPECT_LE(p.total->high, others + 1.5 * shortest);
+    EXPECT_TRUE(Covers(*p.total, others + 0.2 * shortest)) << seed;
+    EXPECT_TRUE(Covers(*p.total, others + 0.9 * shortest)) << seed;
+    EXPECT_LE(engine.PredictTime({53}), 1.02 * shortest);
+    const auto statistic = engine.ProjectStatistic(0, 0, 0.95, StatisticKind::kAmount);
+    ASSERT_TRUE(statistic.ok()) << statistic.status();
+    EXPECT_TRUE(Covers(*statistic->total, instructions + 53e6)) << seed;
+    EXPECT_NEAR(statistic->total->value / instructions, 1.02, 0.03) << seed;
+  }
+}
+
 TEST(ProjectTimeTest, PastIsASumAndTheRestIsProjected) {
   const Epoch run = MakeEpoch(1, 2000);
   OnlineEngine engine;

@@ -297,7 +297,8 @@ Normal TimeModel::Surcharge(const BucketCounts& to_open) const {
 }
 
 TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
-                         absl::Span<const FirstTime> first, double correlation) {
+                         absl::Span<const FirstTime> first, double correlation,
+                         const Key& shortest) {
   TimeModel model;
   model.singles = static_cast<double>(single.size());
   std::vector<KeyTime> stalls;
@@ -349,6 +350,14 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
                       cell.time / cell.count,
                       cell.count});
   }
+  model.lowest = c.keys.front();
+  for (const Key& key : c.keys) {
+    model.lowest = {std::min(model.lowest.first, key.first),
+                    std::min(model.lowest.second, key.second)};
+  }
+  const auto below =
+      ExpectedBelow(model.curve, model.lowest, shortest, model.Expected(shortest), 1, 1);
+  if (below.has_value()) points.push_back(*below);
   model.smooth = CostCurve::Fit(std::move(points), model.curve.scale, model.noise);
   for (const KeyTime& t : stalls) {
     const double excess = t.time_ns - model.At(t.key);

@@ -40,6 +40,7 @@ struct FirstTime {
 struct TimeModel {
   bool known = false;  // at least one time
   Quadratic curve;
+  Key lowest;        // that has a time, in each dimension
   CostCurve smooth;  // about the curve
   double noise = 0;  // standard deviation of one iteration, relative, correlation included
 
@@ -62,11 +63,14 @@ struct TimeModel {
 
   // `regular` are times of keys that had occurred before, without stalls; `single` such times that
   // nobody has looked at for stalls yet. `correlation` >= 1 inflates the noise's variance: the mean
-  // of neighbours is less certain than that of independent iterations.
+  // of neighbours is less certain than that of independent iterations. `shortest`: the lowest key
+  // that the model will be asked for, in each dimension.
   static TimeModel Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
-                       absl::Span<const FirstTime> first, double correlation);
+                       absl::Span<const FirstTime> first, double correlation, const Key& shortest);
 
-  double At(const Key& key) const { return smooth.ValueAt(curve.scale(key), curve(key)); }
+  // The curve, kept within bounds below the keys that have a time.
+  double Expected(const Key& key) const { return BoundedBelow(curve, lowest, key); }
+  double At(const Key& key) const { return smooth.ValueAt(curve.scale(key), Expected(key)); }
   // Whether a first occurrence that took so much beyond the expected time is a costly one.
   bool IsCostly(double excess_ns, double expected_ns) const;
   // What first occurrences that open so many buckets will take beyond the normal.
