@@ -49,11 +49,6 @@ constexpr double kVisibleShare = 5e-4;
 constexpr double kFollows = 0.7, kFollowsFirsts = 0.15;
 constexpr double kSeenSlow = 0.98;
 constexpr double kDoubtBelow = 2;
-// Iterations far below all others, by this ratio and so many standard deviations of the lengths,
-// and what their kernels may do: take so many times the work of a common iteration on top, or
-// not.
-constexpr double kStrangerRatio = 0.85, kStrangerGap = 0.5, kMostStrangers = 0.01;
-constexpr double kStrangersDiffer = 0.08, kStrangerWork = 4, kStrangerDeviation = 2;
 constexpr double kMostEvidence = 5;
 // So often a length is expected that is known to come.
 constexpr double kCertain = 100;
@@ -162,29 +157,6 @@ void TakeOffPast(std::vector<OutlookRow>& rows, bool expected_only, const Quadra
     const double share = whole[cells[i]] > 0 ? past[cells[i]] / whole[cells[i]] : 0;
     rows[i].remaining *= std::max(0.0, 1 - share);
   }
-}
-
-// Rows are in key order. The highest gap that has few iterations below it and is no mere step of
-// the lengths parts strangers from the others.
-Strangers FindStrangers(absl::Span<const OutlookRow> rows, double unit) {
-  double count = 0;
-  for (const OutlookRow& row : rows) count += row.past + row.remaining;
-  Strangers found, below;
-  double last = 0;
-  for (const OutlookRow& row : rows) {
-    if (row.past + row.remaining == 0) continue;
-    const double length = static_cast<double>(row.key.first);
-    if (below.past + below.remaining > 0 && last < kStrangerRatio * length &&
-        length - last > kStrangerGap * unit) {
-      found = below;
-      found.below = row.key.first;
-    }
-    below.past += row.past;
-    below.remaining += row.remaining;
-    if (below.past + below.remaining > kMostStrangers * count) break;
-    last = length;
-  }
-  return found;
 }
 
 // Leaves out the few measurements that lie far above a robust curve through all of them: of slow
@@ -740,8 +712,6 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
     for (int s = 0; s < kBucketSizes; ++s) outlook.to_open[s] += to_open[s];
   }
 
-  outlook.strangers = FindStrangers(rows, model.curve.scale.unit[0]);
-
   std::vector<Key> row_keys;
   std::vector<double> mass;
   for (const OutlookRow& row : rows) {
@@ -1156,17 +1126,6 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
       drawn += walk * (variance / fit.variance - 1);
     }
   }
-  // Kernels are chosen by shape: a small batch may run others, with a multiple of the instructions.
-  bool strange = kind == StatisticKind::kAmount && outlook.strangers.below > 0;
-  for (const Measurement& m : found->second) {
-    strange = strange && m.key.first >= outlook.strangers.below;
-  }
-  if (strange) {
-    absl::StrAppendFormat(&p.basis,
-                          "; %.3g iterations are far shorter than all that were measured and may "
-                          "run other kernels, which widens the interval",
-                          outlook.strangers.past + outlook.strangers.remaining);
-  }
   const std::vector<Normal> drift =
       Condensed(ProjectDrift(s.trace, fit.model.curve, s.CoreNoise(), n, rest));
   // The sum over the past, the rest, or both: what drifts is the rest.
@@ -1191,14 +1150,6 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
         std::vector<Normal> drifts = drift;
         for (Normal& d : drifts) d = {d.probability, d.mean * moving, d.variance * moving * moving};
         sum = AddIndependent(sum, drifts);
-      }
-      if (strange) {
-        const double strangers = (past.empty() ? 0 : outlook.strangers.past) +
-                                 (coming.empty() ? 0 : outlook.strangers.remaining);
-        const double work = strangers * expected / std::max(1.0, SumOf(all));
-        sum = AddIndependent(sum, {{1 - kStrangersDiffer, 0, 0},
-                                   {kStrangersDiffer, kStrangerWork * work,
-                                    std::pow(kStrangerDeviation * work, 2)}});
       }
       mixture.insert(mixture.end(), sum.begin(), sum.end());
     }

@@ -74,12 +74,6 @@ struct PlanBasis {
   std::vector<double> benefit;  // per stratum
 };
 
-// Few iterations far below all others: the small last batches of epochs.
-struct Strangers {
-  int64_t below = 0;  // their first dimension is; 0 = there are none
-  double past = 0, remaining = 0;
-};
-
 struct OnlineEngine::State {
   // Persistent.
   EngineTotals totals;
@@ -126,9 +120,8 @@ struct OnlineEngine::State {
     bool sampled = false;                // remaining keys are drawn, not known
     bool mismatch = false;               // the histogram is not that of this run
     bool overrun = false;                // more iterations than the horizon said
-    Strangers strangers;
-    BucketCounts to_open = {};         // buckets of lengths that are new to the run
-    BucketCounts opened_untimed = {};  // ... that were opened by iterations without a usable time
+    BucketCounts to_open = {};           // buckets of lengths that are new to the run
+    BucketCounts opened_untimed = {};    // ... that were opened by iterations without a usable time
   };
   struct Fit {
     TimeModel model;

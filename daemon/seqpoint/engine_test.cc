@@ -66,36 +66,6 @@ bool Equal(const Estimate& a, const Estimate& b) {
   return a.value == b.value && a.low == b.low && a.high == b.high;
 }
 
-// A batch of half the size runs other kernels; no measurement says so.
-TEST(ProjectStatisticTest, FewIterationsFarBelowAllMeasuredWidenTheIntervalOfWork) {
-  for (const bool partial : {false, true}) {
-    std::mt19937 random(5);
-    std::uniform_int_distribution<int64_t> length(500, 1500);
-    OnlineEngine engine;
-    double truth = 0;
-    for (uint64_t i = 0; i < 900; ++i) {
-      const bool last = partial && i % 300 == 299;
-      const Key key = {last ? 300 + static_cast<int64_t>(i / 300) : length(random)};
-      const double work = 1e6 * static_cast<double>(key.first);
-      truth += last ? 10 * work : work;
-      engine.AddIteration({.iteration = i, .key = key, .time_ns = 50'000 * key.first});
-      if (i >= 40 && i % 25 == 0) engine.AddMeasurement(0, i, key, {work, work}).IgnoreError();
-    }
-    ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(900)).ok());
-    const auto amount = engine.ProjectStatistic(0, 0, 0.95, StatisticKind::kAmount);
-    ASSERT_TRUE(amount.ok()) << amount.status();
-    EXPECT_TRUE(Covers(*amount->total, truth));
-    EXPECT_NEAR(amount->total->value / truth, 1, partial ? 0.01 : 0.002);
-    EXPECT_GT(amount->total->low / truth, 0.98);
-    if (partial) {
-      EXPECT_THAT(amount->basis, HasSubstr("; 3 iterations are far shorter than all that were"));
-    } else {
-      EXPECT_LT(amount->total->high / truth, 1.005);
-      EXPECT_THAT(amount->basis, Not(HasSubstr("far shorter")));
-    }
-  }
-}
-
 // ------------------------------------------------------------------------------------- time
 
 // The last batch of an epoch is smaller: its length is far below the others, its time not known.
