@@ -15,6 +15,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -26,6 +27,7 @@ namespace {
 constexpr absl::Duration kStartTimeout = absl::Seconds(15);
 constexpr absl::Duration kRivalTimeout = absl::Seconds(1);
 constexpr std::chrono::seconds kServerTimeout{10};
+constexpr int kConnectTimeoutMs = 2000;
 constexpr int kExecFailed = 127;
 
 const char* NonEmptyEnv(const char* name) {
@@ -163,6 +165,9 @@ absl::Status Connection::FromGrpc(const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
     message = absl::StrCat("the daemon does not know this question (", message,
                            "); it is older than this program: restart it after an update");
+  } else if (absl::StrContains(message, "timed out before receiving SETTINGS")) {
+    return absl::DeadlineExceededError(
+        "a daemon is there, but it does not answer; is it stopped (kill -CONT) or its disk stuck?");
   } else if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     message = absl::StrCat("no answer from the daemon in ", kCallTimeout.count(),
                            " s; is it stopped or its disk stuck? (", message, ")");
@@ -271,6 +276,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
   (void)kept;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
+  // Also the time that one attempt to connect may take: a daemon that hangs must not hold `run` up.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   if (!options.server.empty()) {
     absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = TlsCredentials(options);
     if (!credentials.ok()) return credentials.status();

@@ -276,6 +276,7 @@ void AskDaemon(const ConnectOptions& options, DoctorFacts* facts) {
       (*connection)->Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
   if (!daemon.ok()) {
     facts->daemon_error = std::string(daemon.status().message());
+    facts->daemon_hangs = true;
     return;
   }
   facts->daemon = *std::move(daemon);
@@ -396,6 +397,8 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
     } else {
       add(Finding::kProblem, "store", absl::StrCat(store, ": ", daemon.trouble()));
     }
+  } else if (facts.daemon_hangs) {
+    add(Finding::kProblem, "daemon", facts.daemon_error);
   } else if (facts.daemon_program.empty()) {
     add(Finding::kProblem, "daemon", "none is running, and " + facts.daemon_program_error);
   } else {

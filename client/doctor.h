@@ -37,6 +37,7 @@ struct DoctorFacts {
   std::string daemon_program;                   // path of seqpointd; empty: not found
   std::string daemon_program_error;             // why it was not found
   std::string daemon_error;                     // why none answers; empty: one does
+  bool daemon_hangs = false;                    // one is there and does not answer
   std::optional<v1::GetDaemonReply> daemon;
   std::vector<v1::Job> live_jobs;  // with their processes
 };

@@ -33,6 +33,7 @@ namespace {
 
 constexpr int kRedrawMs = 250;
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(500);
+constexpr absl::Duration kRestartPause = absl::Seconds(20);
 // After the program's end, for its last records to reach the answer.
 constexpr absl::Duration kSettleTimeout = absl::Seconds(10);
 constexpr absl::Duration kJoinTimeout = absl::Seconds(1);
@@ -48,8 +49,13 @@ void Say(const std::string& text) { fprintf(stderr, "seqpoint: %s\n", Printable(
 // restarted.
 class Watcher {
  public:
-  Watcher(Connection* connection, const v1::Job& job)
-      : connection_(connection), id_(job.id()), job_(job), thread_([this] { Loop(); }) {}
+  // `private_daemon`: it was this program's to start, and is again when it is gone.
+  Watcher(Connection* connection, bool private_daemon, const v1::Job& job)
+      : private_daemon_(private_daemon),
+        connection_(connection),
+        id_(job.id()),
+        job_(job),
+        thread_([this] { Loop(); }) {}
   ~Watcher() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -94,9 +100,23 @@ class Watcher {
         if (stop_) return;
       }
       absl::SleepFor(kReconnectPause);
+      RestartDaemon();
     }
   }
 
+  // The library holds the records that no daemon takes, but not for long.
+  void RestartDaemon() {
+    const std::string socket = connection_->directory() + "/api.sock";
+    if (!private_daemon_ || absl::Now() < next_start_ || Answers(socket)) return;
+    next_start_ = absl::Now() + kRestartPause;
+    if (const auto started = StartPrivateDaemon(); !started.ok()) {
+      Say(absl::StrCat("the daemon is gone, and none could be started: ",
+                       std::string(started.status().message())));
+    }
+  }
+
+  const bool private_daemon_;
+  absl::Time next_start_ = absl::InfinitePast();
   Connection* const connection_;
   const std::string id_;
   std::mutex mutex_;
@@ -338,7 +358,7 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
       absl::StrAppend(&text, "left out: ", losses, "\n");
     }
     if (!job.trouble().empty()) text += Wrap("trouble: ", job.trouble(), kTextColumns);
-    if (!IsOver(job)) text += "the daemon is still reading the last records: figures may change\n";
+    if (!IsOver(job)) text += "the last records are not in these figures yet: ask again\n";
     const std::string& id = job.id();
     absl::StrAppend(&text, "ask next: seqpoint jobs ", id);
     if (job.has_time()) absl::StrAppend(&text, ", seqpoint project ", id);
@@ -397,7 +417,12 @@ int Run(const RunOptions& options) {
       job = Prepare(connection.get(), options, name, run_id);
     }
     trouble = job.status();
-    if (job.ok()) watcher = std::make_unique<Watcher>(connection.get(), *job);
+    if (job.ok()) {
+      const auto daemon = connection->Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
+      const bool private_daemon =
+          options.connect.start_private && daemon.ok() && daemon->private_daemon();
+      watcher = std::make_unique<Watcher>(connection.get(), private_daemon, *job);
+    }
   }
   if (absl::IsInvalidArgument(trouble)) {
     // A mistake in what was asked: better now than after a day of training.
