@@ -451,6 +451,7 @@ TEST(RunTest, TheSummarySaysWhatToKnowOfTheFigures) {
   v1::Job job = rpc::FakeBackend::SampleJob();
   job.set_state(v1::JOB_STATE_ENDED);
   job.mutable_time()->set_iterations_total(5'000);
+  job.mutable_time()->set_iterations_so_far(1'000);
   job.mutable_time()->mutable_total()->set_value(200e9);
   job.mutable_time()->mutable_remaining()->set_value(160e9);
   job.mutable_rule()->set_sentence("the given lengths do not match");

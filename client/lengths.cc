@@ -25,6 +25,7 @@ constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
 constexpr int kShownBadRows = 5;
 constexpr size_t kBatchesPerWindow = 100;
 // Random orders that are averaged: more would not change a length's share by a visible amount.
+constexpr size_t kMostLengths = 1 << 18;  // what a daemon tells apart
 constexpr int64_t kSimulatedEpochs = 20;
 
 using Lengths = std::array<int64_t, 2>;  // the second is 0 when there is only one
@@ -112,6 +113,9 @@ absl::StatusOr<std::vector<size_t>> ChooseColumns(const LengthsOptions& options,
   if (total != header.end()) return std::vector<size_t>{size_t(total - header.begin())};
   for (size_t i = 0; i < header.size() && chosen.size() < 2; ++i) {
     if (absl::StrContains(absl::AsciiStrToLower(header[i]), "len")) chosen.push_back(i);
+  }
+  if (chosen.empty() && header.size() <= 2) {
+    for (size_t i = 0; i < header.size(); ++i) chosen.push_back(i);
   }
   if (chosen.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -272,6 +276,11 @@ absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
           absl::StrCat(options.path, ": ", lengths->rows.size(), " examples make no batch of ",
                        options.batch, "; leave --drop-last out or choose a smaller --batch"));
     }
+  }
+  if (counts.size() > kMostLengths) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.path, ": iterations of ", counts.size(), " different lengths, more than ",
+        kMostLengths, "; pad them (--pad-to N), or give only --iterations"));
   }
   int64_t sum = 0;
   for (const auto& [key, count] : counts) sum += count;

@@ -71,11 +71,11 @@ TEST_F(LengthsTest, ColumnsAreFoundOrNamed) {
   options_.columns.clear();
   Write("len_prompt,len_output,len_total\n1,2,3\n");
   EXPECT_EQ(Counts(Read()), (Histogram{{{3}, 1}}));
-  for (const char* header : {"id", "source,target", "a,b,c"}) {
-    Write(std::string(header) + "\n1,2,3\n");
-    EXPECT_THAT(Error(), AllOf(HasSubstr("no length column"), HasSubstr("--length-column")));
-  }
-  EXPECT_THAT(Error(), HasSubstr("among a, b, c;"));
+  Write("source,target\n1,2\n");
+  EXPECT_EQ(Counts(Read()), (Histogram{{{1, 2}, 1}}));
+  Write("a,b,c\n1,2,3\n");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("no length column"), HasSubstr("among a, b, c;"),
+                             HasSubstr("--length-column")));
   options_.columns = {"c", "a"};
   EXPECT_EQ(Counts(Read()), (Histogram{{{3, 1}, 1}}));
 }

@@ -244,6 +244,7 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
 
 std::string ProjectionText(const v1::Projection& projection, const v1::Job& job) {
   const bool over = IsOver(job);
+  const bool another = projection.has_total() && projection.iterations_so_far() == 0;
   const bool early = EndedBefore(job) > 0;
   Table table({{projection.metric().empty() ? "time" : projection.metric()},
                {"VALUE", kRight},
@@ -257,11 +258,13 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job)
                   text.value, text.interval, text.precision});
   };
   if (projection.has_total()) {
-    add(early ? "whole run, had it gone on" : "whole run", projection.iterations_total(),
-        projection.total());
+    add(another ? "another run"
+        : early ? "whole run, had it gone on"
+                : "whole run",
+        projection.iterations_total(), projection.total());
   }
   // Of a run that went to its end it would be the same once more.
-  if (!over || early || !projection.has_total()) {
+  if (!another && (!over || early || !projection.has_total())) {
     add(over ? "until its end" : "so far", projection.iterations_so_far(), projection.so_far());
   }
   if (!over && projection.remaining().value() > 0) add("remaining", 0, projection.remaining());

@@ -60,12 +60,12 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
   to.set_confidence(projection.confidence);
   if (projection.total) {
     jobs::ToProto(*projection.total, to.mutable_total());
-    jobs::ToProto(projection.remaining, to.mutable_remaining());
+    if (!facts_.another) jobs::ToProto(projection.remaining, to.mutable_remaining());
   }
-  jobs::ToProto(projection.so_far, to.mutable_so_far());
+  if (!facts_.another) jobs::ToProto(projection.so_far, to.mutable_so_far());
   jobs::ToProto(projection.per_1000, to.mutable_per_1000_iterations());
   to.set_horizon_kind(projection.total ? facts_.horizon_kind : v1::Horizon::KIND_UNKNOWN);
-  to.set_iterations_so_far(projection.iterations_so_far);
+  to.set_iterations_so_far(facts_.another ? 0 : projection.iterations_so_far);
   to.set_iterations_total(projection.iterations_total);
   to.set_basis(projection.basis);
   to.set_clock_kind(facts_.clock_kind);

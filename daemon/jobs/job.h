@@ -226,6 +226,7 @@ class Job {
   // mapped onto the learned feature.
   absl::StatusOr<Horizon> EngineHorizon(const v1::Horizon& horizon, const LengthMap& map) const;
   // Makes `engine` that of a run with this horizon.
+  bool AreAlike(const v1::Horizon& horizon) const;
   absl::Status SetOther(const v1::Horizon& horizon, RunEngine& engine) const;
   LengthUnits Units() const;
   v1::ClockKind clock_kind() const;

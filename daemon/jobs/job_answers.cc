@@ -88,6 +88,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
   if (horizon != nullptr) {
     if (const absl::Status status = SetOther(*horizon, facts.engine); !status.ok()) return status;
     facts.horizon_kind = horizon->kind();
+    facts.another = true;
     return std::make_shared<const Answers>(std::move(facts));
   }
   answers_ = std::make_shared<const Answers>(std::move(facts));

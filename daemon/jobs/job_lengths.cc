@@ -256,10 +256,39 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon, const Len
              : Horizon::Distribution(std::move(histogram), epochs);
 }
 
+// Whether most of the user's lengths lie between half the shortest and twice the longest that ran.
+bool Job::AreAlike(const v1::Horizon& horizon) const {
+  const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
+  const LengthUnits units = Units();
+  int64_t alike = 0, all = 0;
+  for (const auto& [lengths, count] :
+       IterationLengths(horizon, rule_ && SumsLengths(rule_->rule) ? rule_->rule.micro_steps : 1)) {
+    bool within = dimensions > 0;
+    for (int i = 0; i < dimensions && within; ++i) {
+      const int64_t length = lengths[units.swapped ? 1 - i : i];
+      if (observed_[i].empty()) return false;
+      const int64_t unit = units.unit[i];
+      within = length >= observed_[i].begin()->first / unit / 2 &&
+               length <= observed_[i].rbegin()->first / unit * 2;
+    }
+    all += count;
+    alike += within ? count : 0;
+  }
+  return all > 0 && alike >= all - all / 10;
+}
+
 absl::Status Job::SetOther(const v1::Horizon& horizon, RunEngine& engine) const {
   if (const absl::Status status = CheckHorizon(horizon); !status.ok()) return status;
-  absl::StatusOr<Horizon> wanted = EngineHorizon(horizon, FindFactors(horizon));
+  // Of the same data the factors are found as ever. Other data has them from the job's own, where
+  // its lengths are at all like those.
+  LengthMap map = FindFactors(horizon);
+  if (map.factor[0] == 0 && AreAlike(horizon)) {
+    const LengthUnits units = Units();
+    map = {.factor = {units.unit[0], units.unit[1]}, .swapped = units.swapped};
+  }
+  absl::StatusOr<Horizon> wanted = EngineHorizon(horizon, map);
   if (!wanted.ok()) return wanted.status();
+  wanted->another = true;
   return engine.SetHorizon(*std::move(wanted));
 }
 

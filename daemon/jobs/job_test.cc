@@ -654,6 +654,32 @@ TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {
   EXPECT_NEAR(reply->projection().total().value(), 40 * 31 * 2.7e6, 0.01 * 40 * 31 * 2.7e6);
 }
 
+TEST(Job, AQuestionAboutAnotherRunIsAboutAllOfIt) {
+  Job job(Row(), {});
+  FakeProcess process(4);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 400; ++i) process.Iterate();
+  job.OnProcessEnd(7, /*orderly=*/true, 1);
+  v1::ProjectRequest request = AskTime();
+  request.mutable_horizon()->set_kind(v1::Horizon::KIND_HISTOGRAM);
+  for (int length = 10; length <= 30; ++length) {  // shorter ones, and fewer than have run
+    v1::LengthCount& entry = *request.mutable_horizon()->add_histogram();
+    entry.add_lengths(length);
+    entry.set_count(5);
+  }
+  const auto reply = Project(job, request);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->projection().iterations_total(), 105);
+  EXPECT_NEAR(reply->projection().total().value(), 105 * 2.2e6, 0.01 * 105 * 2.2e6);
+  EXPECT_FALSE(reply->projection().has_so_far());
+  request.clear_horizon();
+  request.mutable_horizon()->set_kind(v1::Horizon::KIND_ITERATIONS);
+  request.mutable_horizon()->set_iterations(10'000);
+  EXPECT_NEAR(Project(job, request)->projection().total().value(), 10'000 * 2.7e6,
+              0.05 * 10'000 * 2.7e6);
+}
+
 TEST(Job, AShortRunIsStillCounted) {
   Job job(Row(), {});
   FakeProcess process(5);

@@ -25,7 +25,8 @@ void RunEngine::Close() {
 }
 
 absl::Status RunEngine::SetHorizon(Horizon horizon) {
-  if (closed_iterations_ == 0 || horizon.kind == Horizon::Kind::kUnknown) {
+  another_ = horizon.another;
+  if (closed_iterations_ == 0 || another_ || horizon.kind == Horizon::Kind::kUnknown) {
     return current_.SetHorizon(std::move(horizon));
   }
   const int64_t left = std::max<int64_t>(horizon.iterations - closed_iterations_, 0);
@@ -68,7 +69,7 @@ EngineTotals RunEngine::Totals() const {
 void RunEngine::AddClosed(Projection& sum, const Projection& part) const {
   sum.iterations_so_far += part.iterations_so_far;
   sum.so_far = Sum(sum.so_far, part.so_far);
-  if (sum.total) {
+  if (sum.total && !another_) {
     sum.total = Sum(*sum.total, part.so_far);
     sum.iterations_total += part.iterations_so_far;
   }

@@ -61,6 +61,7 @@ class RunEngine {
   OnlineEngine current_;
   std::vector<OnlineEngine> closed_;
   int64_t closed_iterations_ = 0;
+  bool another_ = false;  // the horizon is of another run
 };
 
 }  // namespace seqpoint::jobs

@@ -644,12 +644,12 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
   }
 
   const double so_far = static_cast<double>(totals.iterations);
+  const double done = horizon.another ? 0 : so_far;  // of the run that is asked about
   const double total = static_cast<double>(horizon.iterations);
-  outlook.iterations_total =
-      std::max<int64_t>(horizon.iterations, static_cast<int64_t>(totals.iterations));
-  outlook.overrun = horizon.kind != Horizon::Kind::kUnknown && so_far > total;
+  outlook.iterations_total = std::max<int64_t>(horizon.iterations, static_cast<int64_t>(done));
+  outlook.overrun = horizon.kind != Horizon::Kind::kUnknown && done > total;
   if (horizon.kind == Horizon::Kind::kUnknown) outlook.iterations_total = 0;
-  const double rest = std::max(0.0, total - so_far);
+  const double rest = std::max(0.0, total - done);
 
   if (!horizon.histogram.empty() && rest > 0) {
     // Both are in key order.
@@ -666,8 +666,8 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
     while (r < rows.size()) merged.push_back(rows[r++]);
     rows = std::move(merged);
     outlook.sampled = horizon.kind == Horizon::Kind::kDistribution;
-    outlook.mismatch = MatchesBadly(rows, outlook.sampled, so_far);
-    if (!outlook.sampled || moving) {
+    outlook.mismatch = !horizon.another && MatchesBadly(rows, outlook.sampled, so_far);
+    if (!horizon.another && (!outlook.sampled || moving)) {
       TakeOffPast(rows, outlook.sampled, model.curve);
     }
     double sum = 0;
@@ -683,7 +683,8 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
   // those that occurred once foretell (Good and Turing).
   const bool unknown = horizon.histogram.empty() || outlook.mismatch;
   for (int d = 0; d < (two_dimensional ? 2 : 1); ++d) {
-    const ValueHistory history = HistoryOf(d);
+    ValueHistory history = HistoryOf(d);
+    if (horizon.another) history.sorted.clear();
     std::map<int64_t, double> values;
     for (const OutlookRow& row : rows) {
       values[d == 0 ? row.key.first : row.key.second] += unknown ? row.past : row.remaining;
@@ -692,7 +693,7 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
     if (!unknown) {
       std::vector<std::pair<int64_t, double>> coming;
       for (const auto& [value, times] : values) {
-        if (!(times > 0) || first_seen[d].contains(value)) continue;
+        if (!(times > 0) || (!horizon.another && first_seen[d].contains(value))) continue;
         coming.push_back({value, outlook.sampled ? times : kCertain});
       }
       to_open = history.StillToOpen(coming);
@@ -704,7 +705,9 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
           buckets[std::floor(static_cast<double>(value) / size)] += times;
         }
         for (const auto& [bucket, times] : buckets) {
-          count += times == 1 ? std::log1p(rest / so_far) : 0;
+          count += horizon.another ? 1 - std::pow(1 - times / so_far, rest)
+                   : times == 1    ? std::log1p(rest / so_far)
+                                   : 0;
         }
         size *= 2;
       }
@@ -1035,8 +1038,9 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
   }
   if (rest > 0)
     p.remaining = NotBelow(0, MixtureEstimate(estimate(targets, outlook.to_open), confidence));
-  Estimate total = p.so_far;
-  if (rest > 0) {
+  const bool another = s.horizon.another;
+  Estimate total = another ? p.remaining : p.so_far;
+  if (rest > 0 && !another) {
     total = MixtureEstimate(
         Shifted(estimate(both, all_opened), s.exact_time_ns + overflow, level_variance),
         confidence);
@@ -1163,7 +1167,7 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
     return p;
   }
   if (rest > 0) p.remaining = estimate({}, targets);
-  p.total = estimate(outlook.past, targets);
+  p.total = s.horizon.another ? p.remaining : estimate(outlook.past, targets);
   p.per_1000 = Scaled(*p.total, 1000.0 / static_cast<double>(outlook.iterations_total));
   return p;
 }

@@ -68,6 +68,8 @@ struct Horizon {
   Kind kind = Kind::kUnknown;
   int64_t iterations = 0;           // of the whole run; with a histogram its sum
   std::vector<KeyCount> histogram;  // of the whole run
+  // A question about another run, of which nothing has run: what ran only teaches. Not stored.
+  bool another = false;
 
   static Horizon Unknown() { return {}; }
   static Horizon Iterations(int64_t iterations);
