@@ -442,12 +442,11 @@ void MeasureIterations(uint64_t iterations) {
     ingest.Commit();
     if (i % print_every != 0) continue;
     const v1::Job job = ingest.job().Describe(false);
-    std::printf("iterations  %9lld: %.0f MB resident, states",
-                static_cast<long long>(job.iterations()), ResidentMb());
-    for (const auto& [part, bytes] : ingest.state_bytes()) {
-      std::printf(" %s %zu B", part.c_str(), bytes);
-    }
-    std::printf("; %.0f iterations/s of CPU\n",
+    size_t state_bytes = 0;
+    for (const auto& [part, bytes] : ingest.state_bytes()) state_bytes += bytes;
+    std::printf("iterations  %9lld: %.0f MB resident, states %.0f kB; %.0f iterations/s of CPU\n",
+                static_cast<long long>(job.iterations()), ResidentMb(),
+                static_cast<double>(state_bytes) / 1e3,
                 static_cast<double>(print_every) / (ingest.cpu_s() - cpu_s));
     std::fflush(stdout);
     cpu_s = ingest.cpu_s();
