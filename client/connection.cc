@@ -102,10 +102,6 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
   return grpc::SslCredentials(tls);
 }
 
-}  // namespace
-
-namespace {
-
 // A file that belongs to this program: as the variable `environment` says, or in its folders.
 absl::StatusOr<std::string> FindCompanion(const char* environment, const std::string& name,
                                           int wanted_access) {

@@ -660,6 +660,15 @@ absl::Status CheckJobText(std::string_view field, const std::string& text) {
   return absl::OkStatus();
 }
 
+// A reply whose only content is the job.
+template <typename Reply>
+absl::StatusOr<Reply> ReplyWith(absl::StatusOr<v1::Job> job) {
+  if (!job.ok()) return job.status();
+  Reply reply;
+  *reply.mutable_job() = *std::move(job);
+  return reply;
+}
+
 // Sets what the request asks for and makes the job wait. Only the metric sets may be refused for
 // what the job has done before; all else depends on the request alone.
 absl::Status SetUp(const v1::PrepareJobRequest& request, jobs::Job& job) {
@@ -713,11 +722,7 @@ absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobReque
   jobs::Job* const job = *found != nullptr ? *found : AddJob(row);
   if (!job->refused().empty()) return absl::DataLossError(job->refused());
   if (const absl::Status status = SetUp(request, *job); !status.ok()) return status;
-  v1::PrepareJobReply reply;
-  auto description = DescribeAnew(job->row().job_id, true, false);
-  if (!description.ok()) return description.status();
-  *reply.mutable_job() = *std::move(description);
-  return reply;
+  return ReplyWith<v1::PrepareJobReply>(DescribeAnew(job->row().job_id, /*with_details=*/true));
 }
 
 absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& request) {
@@ -740,7 +745,7 @@ absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& re
   for (auto it = next(); it != jobs_.end(); it = next()) {
     const int64_t id = it->first;
     seen.insert(id);
-    auto job = DescribeAnew(id, /*with_details=*/false, /*with_histogram=*/false);
+    auto job = DescribeAnew(id, /*with_details=*/false);
     if (job.ok()) jobs[id] = *std::move(job);  // else it was pruned a moment ago
   }
   if (!request.live_only()) {
@@ -769,12 +774,8 @@ absl::StatusOr<v1::GetJobReply> Daemon::GetJob(const v1::GetJobRequest& request)
   absl::MutexLock lock(&mutex_);
   const auto job = FindJob(request.job());
   if (!job.ok()) return job.status();
-  v1::GetJobReply reply;
-  auto description = DescribeAnew((*job)->row().job_id, /*with_details=*/true,
-                                  /*with_histogram=*/true);
-  if (!description.ok()) return description.status();
-  *reply.mutable_job() = *std::move(description);
-  return reply;
+  return ReplyWith<v1::GetJobReply>(
+      DescribeAnew((*job)->row().job_id, /*with_details=*/true, /*with_histogram=*/true));
 }
 
 // What is wrong with the store is wrong with every live job.
@@ -828,7 +829,7 @@ absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t afte
   if (!jobs_.contains(id)) {
     return absl::NotFoundError(absl::StrCat("job ", id, " was removed: retention"));
   }
-  return DescribeAnew(id, /*with_details=*/true, /*with_histogram=*/false);
+  return DescribeAnew(id, /*with_details=*/true);
 }
 
 absl::StatusOr<v1::GetSeqPointsReply> Daemon::GetSeqPoints(const v1::GetSeqPointsRequest& request) {
@@ -953,11 +954,7 @@ absl::StatusOr<v1::SetHorizonReply> Daemon::SetHorizon(const v1::SetHorizonReque
   if (const absl::Status status = (*job)->SetHorizon(request.horizon()); !status.ok()) {
     return status;
   }
-  v1::SetHorizonReply reply;
-  auto description = DescribeAnew((*job)->row().job_id, true, false);
-  if (!description.ok()) return description.status();
-  *reply.mutable_job() = *std::move(description);
-  return reply;
+  return ReplyWith<v1::SetHorizonReply>(DescribeAnew((*job)->row().job_id, /*with_details=*/true));
 }
 
 absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& request) {
@@ -973,11 +970,7 @@ absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& reque
   } else if (const absl::Status status = (*job)->Control(request); !status.ok()) {
     return status;
   }
-  v1::ControlReply reply;
-  auto description = DescribeAnew((*job)->row().job_id, true, false);
-  if (!description.ok()) return description.status();
-  *reply.mutable_job() = *std::move(description);
-  return reply;
+  return ReplyWith<v1::ControlReply>(DescribeAnew((*job)->row().job_id, /*with_details=*/true));
 }
 
 }  // namespace seqpoint

@@ -104,7 +104,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   v1::Job Describe(const jobs::Job& job, bool with_details, bool with_histogram = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // With a summary that is not too old, which is made without the lock.
-  absl::StatusOr<v1::Job> DescribeAnew(int64_t id, bool with_details, bool with_histogram)
+  absl::StatusOr<v1::Job> DescribeAnew(int64_t id, bool with_details, bool with_histogram = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What takes long is asked of a copy of the job, without the lock.
   absl::StatusOr<std::shared_ptr<const jobs::Answers>> Ask(std::string_view name,

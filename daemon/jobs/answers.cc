@@ -210,7 +210,7 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
       const counters::Metric& metric = config.metrics[i];
       if (projected.contains(metric.name)) continue;  // by another configuration
       absl::StatusOr<Projection> projection = engine.ProjectStatistic(
-          config.config_id, static_cast<int>(i), request.confidence(), KindOf(config.metrics[i]));
+          config.config_id, static_cast<int>(i), request.confidence(), KindOf(metric));
       if (!projection.ok()) {
         missing = std::string(projection.status().message());
         if (!wanted(metric.name)) continue;

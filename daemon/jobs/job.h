@@ -226,6 +226,8 @@ class Job {
   // mapped onto the learned feature.
   absl::StatusOr<Horizon> EngineHorizon(const v1::Horizon& horizon, const LengthMap& map) const;
   // Makes `engine` that of a run with this horizon.
+  // Micro-steps whose lengths an iteration's is the sum of.
+  uint32_t SummedSteps() const;
   bool AreAlike(const v1::Horizon& horizon) const;
   absl::Status SetOther(const v1::Horizon& horizon, RunEngine& engine) const;
   LengthUnits Units() const;

@@ -119,6 +119,10 @@ bool SumsLengths(const abi::Rule& rule) {
   return true;
 }
 
+uint32_t Job::SummedSteps() const {
+  return rule_ && SumsLengths(rule_->rule) ? rule_->rule.micro_steps : 1;
+}
+
 int64_t Job::RunIterations(const v1::Horizon& horizon) const {
   if (horizon.kind() == v1::Horizon::KIND_UNKNOWN) return 0;
   if (horizon.kind() == v1::Horizon::KIND_ITERATIONS) return horizon.iterations();
@@ -188,8 +192,7 @@ Job::LengthMap Job::FindFactors(const v1::Horizon& horizon) const {
   const int dimensions = static_cast<int>(rule_->rule.length_count);
   const int given = horizon.histogram_size() == 0 ? 0 : horizon.histogram(0).lengths_size();
   const bool sums = SumsLengths(rule_->rule);
-  const std::map<Lengths, int64_t> lengths =
-      IterationLengths(horizon, sums ? rule_->rule.micro_steps : 1);
+  const std::map<Lengths, int64_t> lengths = IterationLengths(horizon, SummedSteps());
   double best = 2;
   for (const bool swapped : {false, true}) {
     if (dimensions == 0 || given == 0 || (swapped && given < 2)) continue;
@@ -232,8 +235,7 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon, const Len
   const bool two = horizon.histogram_size() > 0 && horizon.histogram(0).lengths_size() > 1;
   const bool sums = SumsLengths(rule_->rule);
   std::map<Key, int64_t> counts;
-  for (const auto& [lengths, count] :
-       IterationLengths(horizon, sums ? rule_->rule.micro_steps : 1)) {
+  for (const auto& [lengths, count] : IterationLengths(horizon, SummedSteps())) {
     int64_t value[2] = {0, 0};
     for (int i = 0; i < dimensions; ++i) {
       const int64_t length = lengths[!two ? 0 : (map.swapped ? 1 - i : i)];
@@ -261,8 +263,7 @@ bool Job::AreAlike(const v1::Horizon& horizon) const {
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   const LengthUnits units = Units();
   int64_t alike = 0, all = 0;
-  for (const auto& [lengths, count] :
-       IterationLengths(horizon, rule_ && SumsLengths(rule_->rule) ? rule_->rule.micro_steps : 1)) {
+  for (const auto& [lengths, count] : IterationLengths(horizon, SummedSteps())) {
     bool within = dimensions > 0;
     for (int i = 0; i < dimensions && within; ++i) {
       const int64_t length = lengths[units.swapped ? 1 - i : i];

@@ -47,12 +47,11 @@ std::optional<int64_t> ScaledLength(int64_t length, int64_t factor) {
   return length * factor;
 }
 
-std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected,
-                                     double min_match) {
+std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected) {
   if (observed.empty() || expected.empty()) return std::nullopt;
   // Too few different values fit too many factors.
   if (observed.size() < std::min(kManyValues, expected.size())) return std::nullopt;
-  const double total = static_cast<double>(Total(observed));
+  const int64_t total = Total(observed);
 
   // The most frequent observed value is some expected length times the factor.
   const auto top =
@@ -70,10 +69,10 @@ std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram
     for (const auto& [value, count] : observed) {
       if (value % factor == 0 && expected.contains(value / factor)) matched += count;
     }
-    LengthScale scale{.factor = factor, .match = static_cast<double>(matched) / total};
-    if (scale.match < min_match && matched + MostOthers(Total(observed)) < Total(observed))
-      continue;
-    scale.distance = Distance(observed, factor, expected);
+    if (total - matched > MostOthers(total)) continue;
+    const LengthScale scale{.factor = factor,
+                            .match = static_cast<double>(matched) / static_cast<double>(total),
+                            .distance = Distance(observed, factor, expected)};
     // Only the true factor and its divisors fit many different values; factors come in rising
     // order. The distribution is no help: a sorted data set's first lengths are all short.
     best = scale;

@@ -30,12 +30,11 @@ struct LengthScale {
 // factor * length, neither negative; nothing beyond kMaxLength.
 std::optional<int64_t> ScaledLength(int64_t length, int64_t factor);
 
-// The integer factor that maps the observed feature values onto the expected lengths, if at least
-// `min_match` of the observed iterations fall on expected lengths. Among several, the largest;
-// while only a few different values were seen, the one whose distribution is nearest to the
-// expected one. A factor that makes a length exceed kMaxLength is none.
-std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected,
-                                     double min_match = 0.98);
+// The integer factor that maps the observed feature values onto the expected lengths, if all
+// observed iterations but a fiftieth (of 20 or more, but one) fall on expected lengths. Among
+// several, the largest; while only a few different values were seen, the one whose distribution is
+// nearest to the expected one. A factor that makes a length exceed kMaxLength is none.
+std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected);
 
 // The same for sums over micro-steps, which hardly ever come twice: the divisor of the observed
 // values' natural unit that is nearest to the ratio of the two means. Nothing when that is off by
