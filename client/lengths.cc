@@ -1,13 +1,8 @@
 #include "client/lengths.h"
 
-#include <errno.h>
-#include <string.h>
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <random>
 
@@ -16,13 +11,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/csv.h"
 
 namespace seqpoint::client {
 namespace {
 
 constexpr int64_t kMaxLength = 1'000'000'000'000;
 constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
-constexpr int kShownBadRows = 5;
 constexpr size_t kBatchesPerWindow = 100;
 // Random orders that are averaged: more would not change a length's share by a visible amount.
 constexpr size_t kMostLengths = 1 << 18;  // what a daemon tells apart
@@ -35,79 +30,16 @@ struct LengthRows {
   std::vector<Lengths> rows;
 };
 
-// Lines of a plain or gzip file.
-class LineReader {
- public:
-  explicit LineReader(const std::string& path) : file_(gzopen(path.c_str(), "rb"), &gzclose) {
-    if (file_ != nullptr) gzbuffer(file_.get(), 1 << 17);
-  }
-  bool ok() const { return file_ != nullptr; }
-
-  // False at the end or on an error, which Error() then tells.
-  bool Next(std::string* line) {
-    line->clear();
-    char buffer[4096];
-    while (gzgets(file_.get(), buffer, sizeof(buffer)) != nullptr) {
-      line->append(buffer);
-      if (!line->empty() && line->back() == '\n') break;
-    }
-    if (line->empty()) return false;
-    while (!line->empty() && (line->back() == '\n' || line->back() == '\r')) line->pop_back();
-    ++number_;
-    return true;
-  }
-  int64_t number() const { return number_; }
-  std::string Error() const {  // empty: none
-    int code = 0;
-    const char* text = gzerror(file_.get(), &code);
-    if (code == Z_OK || code == Z_STREAM_END) return "";
-    return code == Z_ERRNO ? strerror(errno) : text;
-  }
-
- private:
-  std::unique_ptr<gzFile_s, decltype(&gzclose)> file_;
-  int64_t number_ = 0;
-};
-
-// Fields of a CSV line; quotes may hold commas, and doubled quotes.
-std::vector<std::string> SplitCsv(const std::string& line) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    char c = line[i];
-    if (c == '"') {
-      if (quoted && i + 1 < line.size() && line[i + 1] == '"') {
-        fields.back() += line[++i];
-      } else {
-        quoted = !quoted;
-      }
-    } else if (c == ',' && !quoted) {
-      fields.emplace_back();
-    } else {
-      fields.back() += c;
-    }
-  }
-  for (std::string& field : fields) absl::StripAsciiWhitespace(&field);
-  return fields;
-}
-
 absl::StatusOr<std::vector<size_t>> ChooseColumns(const LengthsOptions& options,
-                                                  const std::vector<std::string>& header) {
+                                                  const CsvReader& csv) {
+  const std::vector<std::string>& header = csv.header();
   std::vector<size_t> chosen;
   if (!options.columns.empty()) {
-    for (const std::string& name : options.columns) {
-      auto it = std::find(header.begin(), header.end(), name);
-      if (it == header.end()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            options.path, ": no column \"", name, "\"; there are ", absl::StrJoin(header, ", ")));
-      }
-      chosen.push_back(it - header.begin());
+    if (options.columns.size() > 2) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          options.columns.size(), " length columns are named; one or two are possible"));
     }
-    if (chosen.size() > 2) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(chosen.size(), " length columns are named; one or two are possible"));
-    }
-    return chosen;
+    return csv.Find(options.columns);
   }
   auto total = std::find(header.begin(), header.end(), "len_total");
   if (total != header.end()) return std::vector<size_t>{size_t(total - header.begin())};
@@ -126,45 +58,26 @@ absl::StatusOr<std::vector<size_t>> ChooseColumns(const LengthsOptions& options,
 }
 
 absl::StatusOr<LengthRows> ReadRows(const LengthsOptions& options) {
-  LineReader reader(options.path);
-  if (!reader.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot read ", options.path, ": ", strerror(errno)));
-  }
-  std::string line;
-  if (!reader.Next(&line)) {
-    std::string error = reader.Error();
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot read ", options.path, ": ", error.empty() ? "it is empty" : error));
-  }
-  if (absl::StartsWith(line, "\xEF\xBB\xBF")) line.erase(0, 3);
-  std::vector<std::string> header = SplitCsv(line);
-  int64_t number = 0;
-  if (std::any_of(header.begin(), header.end(),
-                  [&](const std::string& name) { return absl::SimpleAtoi(name, &number); })) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.path, ":1: \"", line, "\" is not a header; the first line must name the columns"));
-  }
-  absl::StatusOr<std::vector<size_t>> chosen = ChooseColumns(options, header);
+  absl::StatusOr<CsvReader> csv = CsvReader::Open(options.path);
+  if (!csv.ok()) return csv.status();
+  absl::StatusOr<std::vector<size_t>> chosen = ChooseColumns(options, *csv);
   if (!chosen.ok()) return chosen.status();
 
   LengthRows result;
-  for (size_t column : *chosen) result.columns.push_back(header[column]);
-  int64_t bad_rows = 0;
-  std::string bad;
-  while (reader.Next(&line)) {
-    if (absl::StripAsciiWhitespace(line).empty()) continue;
-    std::vector<std::string> fields = SplitCsv(line);
+  for (size_t column : *chosen) result.columns.push_back(csv->header()[column]);
+  BadRows bad;
+  std::vector<std::string> fields;
+  while (csv->Next(&fields)) {
     Lengths lengths = {};
     std::string problem;
     for (size_t i = 0; i < chosen->size() && problem.empty(); ++i) {
       size_t column = (*chosen)[i];
       if (column >= fields.size()) {
-        problem =
-            absl::StrCat("\"", line, "\" has ", fields.size(), " of ", header.size(), " columns");
+        problem = absl::StrCat("\"", csv->line(), "\" has ", fields.size(), " of ",
+                               csv->header().size(), " columns");
       } else if (!absl::SimpleAtoi(fields[column], &lengths[i]) || lengths[i] < 0 ||
                  lengths[i] > kMaxLength) {
-        problem = absl::StrCat("\"", fields[column], "\" in column ", header[column],
+        problem = absl::StrCat("\"", fields[column], "\" in column ", csv->header()[column],
                                " is not a whole number from 0 to ", kMaxLength);
       }
     }
@@ -173,20 +86,12 @@ absl::StatusOr<LengthRows> ReadRows(const LengthsOptions& options) {
         length = (length + options.pad_to - 1) / options.pad_to * options.pad_to;
       }
       result.rows.push_back(lengths);
-    } else if (++bad_rows <= kShownBadRows) {
-      absl::StrAppend(&bad, bad.empty() ? "" : "\n", options.path, ":", reader.number(), ": ",
-                      problem);
+    } else {
+      bad.Add(options.path, csv->number(), problem);
     }
   }
-  if (std::string error = reader.Error(); !error.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read ", options.path, " beyond line ",
-                                                   reader.number(), ": ", error,
-                                                   "; is the file truncated?"));
-  }
-  if (bad_rows > kShownBadRows) {
-    absl::StrAppend(&bad, "\n... and ", bad_rows - kShownBadRows, " more");
-  }
-  if (bad_rows > 0) return absl::InvalidArgumentError(bad);
+  if (absl::Status status = csv->status(); !status.ok()) return status;
+  if (bad.count() > 0) return absl::InvalidArgumentError(bad.text());
   if (result.rows.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.path, ": there is a header, but no row below it"));

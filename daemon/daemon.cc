@@ -973,4 +973,21 @@ absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& reque
   return ReplyWith<v1::ControlReply>(DescribeAnew((*job)->row().job_id, /*with_details=*/true));
 }
 
+absl::StatusOr<v1::AnalyzeReply> Daemon::Analyze(const v1::AnalyzeRequest& request) {
+  return absl::UnimplementedError("Analyze");
+}
+
+absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest& request) {
+  return absl::UnimplementedError("ImportJob");
+}
+
+absl::StatusOr<v1::GetPlaylistReply> Daemon::GetPlaylist(const v1::GetPlaylistRequest& request) {
+  return absl::UnimplementedError("GetPlaylist");
+}
+
+absl::StatusOr<v1::ProjectPlaylistReply> Daemon::ProjectPlaylist(
+    const v1::ProjectPlaylistRequest& request) {
+  return absl::UnimplementedError("ProjectPlaylist");
+}
+
 }  // namespace seqpoint

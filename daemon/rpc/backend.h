@@ -2,7 +2,7 @@
 // proto/seqpoint/v1/profiler.proto, where requests, replies and errors are specified.
 //
 // Threading: called from many gRPC threads at once; implementations are thread-safe. Every call
-// but WaitForJob and Export should return within milliseconds.
+// but WaitForJob, Export, Analyze and ImportJob should return within milliseconds.
 // Ownership: the server keeps a pointer; the backend outlives it.
 //
 // An absl::Status reaches the client with its code and message as they are: a message names the
@@ -57,6 +57,14 @@ class Backend {
 
   virtual absl::StatusOr<v1::SetHorizonReply> SetHorizon(const v1::SetHorizonRequest& request) = 0;
   virtual absl::StatusOr<v1::ControlReply> Control(const v1::ControlRequest& request) = 0;
+
+  // The pieces of a log are put together here, its columns checked; confidence is set.
+  virtual absl::StatusOr<v1::AnalyzeReply> Analyze(const v1::AnalyzeRequest& request) = 0;
+  virtual absl::StatusOr<v1::ImportJobReply> ImportJob(const v1::ImportJobRequest& request) = 0;
+  virtual absl::StatusOr<v1::GetPlaylistReply> GetPlaylist(
+      const v1::GetPlaylistRequest& request) = 0;
+  virtual absl::StatusOr<v1::ProjectPlaylistReply> ProjectPlaylist(
+      const v1::ProjectPlaylistRequest& request) = 0;
 };
 
 }  // namespace seqpoint::rpc

@@ -405,4 +405,22 @@ absl::StatusOr<v1::ControlReply> FakeBackend::Control(const v1::ControlRequest& 
   return reply;
 }
 
+absl::StatusOr<v1::AnalyzeReply> FakeBackend::Analyze(const v1::AnalyzeRequest& request) {
+  return absl::UnimplementedError("Analyze");
+}
+
+absl::StatusOr<v1::ImportJobReply> FakeBackend::ImportJob(const v1::ImportJobRequest& request) {
+  return absl::UnimplementedError("ImportJob");
+}
+
+absl::StatusOr<v1::GetPlaylistReply> FakeBackend::GetPlaylist(
+    const v1::GetPlaylistRequest& request) {
+  return absl::UnimplementedError("GetPlaylist");
+}
+
+absl::StatusOr<v1::ProjectPlaylistReply> FakeBackend::ProjectPlaylist(
+    const v1::ProjectPlaylistRequest& request) {
+  return absl::UnimplementedError("ProjectPlaylist");
+}
+
 }  // namespace seqpoint::rpc

@@ -46,6 +46,11 @@ class FakeBackend : public Backend {
                       absl::FunctionRef<bool(std::string_view)> write) override;
   absl::StatusOr<v1::SetHorizonReply> SetHorizon(const v1::SetHorizonRequest& request) override;
   absl::StatusOr<v1::ControlReply> Control(const v1::ControlRequest& request) override;
+  absl::StatusOr<v1::AnalyzeReply> Analyze(const v1::AnalyzeRequest& request) override;
+  absl::StatusOr<v1::ImportJobReply> ImportJob(const v1::ImportJobRequest& request) override;
+  absl::StatusOr<v1::GetPlaylistReply> GetPlaylist(const v1::GetPlaylistRequest& request) override;
+  absl::StatusOr<v1::ProjectPlaylistReply> ProjectPlaylist(
+      const v1::ProjectPlaylistRequest& request) override;
 
  private:
   // By id, "name@run_id" or name; null: none.

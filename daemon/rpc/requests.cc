@@ -1,5 +1,6 @@
 #include "daemon/rpc/requests.h"
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +12,8 @@ namespace {
 // Beyond these nothing real is meant, and sums stay exact in a double.
 constexpr int64_t kMaxLength = int64_t{1} << 53;
 constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
+constexpr double kMaxDuration = 1e18;
+constexpr int kMaxLogRows = 1 << 22;
 
 // Bytes of the UTF-8 character at the front of `text`; 0 when there is none (RFC 3629).
 size_t CharacterBytes(std::string_view text) {
@@ -59,6 +62,50 @@ std::string ToUtf8(std::string_view text) {
 absl::Status CheckJobName(const std::string& job) {
   if (!job.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError("job is empty; give its id or name, as ListJobs shows them");
+}
+
+absl::Status CheckNewJobName(const std::string& name) {
+  if (absl::Status status = CheckJobName(name); !status.ok()) return status;
+  if (name.find('@') == std::string::npos) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("name = \"", name, "\" contains \"@\", which parts name and run id"));
+}
+
+absl::Status CheckLogSize(const v1::IterationLog& log) {
+  if (std::max(log.lengths_size(), log.durations_size()) <= kMaxLogRows) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the log has more than ", kMaxLogRows,
+                   " iterations, which is as many as this daemon takes; send a part of it"));
+}
+
+absl::Status CheckLog(const char* field, const v1::IterationLog& log) {
+  const int rows = log.lengths_size();
+  const auto error = [&](auto... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": ", parts...));
+  };
+  if (rows == 0) return error("it has no iteration");
+  if (log.durations_size() != rows ||
+      (log.second_lengths_size() != 0 && log.second_lengths_size() != rows) ||
+      (log.groups_size() != 0 && log.groups_size() != rows)) {
+    return error("lengths, second_lengths, durations and groups have ", rows, ", ",
+                 log.second_lengths_size(), ", ", log.durations_size(), " and ", log.groups_size(),
+                 " entries; all that are not empty must have the same");
+  }
+  for (int i = 0; i < rows; ++i) {
+    const auto bad = [](int64_t length) { return length < 0 || length > kMaxLength; };
+    if (bad(log.lengths(i))) return error("lengths[", i, "] = ", log.lengths(i), " is no length");
+    if (log.second_lengths_size() > 0 && bad(log.second_lengths(i))) {
+      return error("second_lengths[", i, "] = ", log.second_lengths(i), " is no length");
+    }
+    if (!(log.durations(i) > 0 && log.durations(i) <= kMaxDuration)) {
+      return error("durations[", i, "] = ", log.durations(i), " is not a positive number up to ",
+                   kMaxDuration);
+    }
+    if (log.groups_size() > 0 && (log.groups(i) < 0 || log.groups(i) >= rows)) {
+      return error("groups[", i, "] = ", log.groups(i), " is not in 0 ... ", rows - 1);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckHorizon(const v1::Horizon& horizon) {

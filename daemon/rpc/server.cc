@@ -128,11 +128,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status PrepareJob(grpc::ServerContext* context, const v1::PrepareJobRequest* request,
                           v1::PrepareJobReply* reply) override {
-    SEQPOINT_RPC_CHECK(CheckJobName(request->name()));
-    if (request->name().find('@') != std::string::npos) {
-      return ToGrpc(absl::InvalidArgumentError(absl::StrCat(
-          "name = \"", request->name(), "\" contains \"@\", which parts name and run id")));
-    }
+    SEQPOINT_RPC_CHECK(CheckNewJobName(request->name()));
     SEQPOINT_RPC_CHECK(CheckHorizon(request->horizon()));
     SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
     return Answer(backend_->PrepareJob(*request), reply);
@@ -251,7 +247,61 @@ class Service final : public v1::Profiler::Service {
     return Answer(backend_->Control(*request), reply);
   }
 
+  grpc::Status Analyze(grpc::ServerContext* context, grpc::ServerReader<v1::AnalyzeRequest>* reader,
+                       v1::AnalyzeReply* reply) override {
+    v1::AnalyzeRequest request;
+    SEQPOINT_RPC_CHECK(Gather(reader, &request));
+    SEQPOINT_RPC_CHECK(CheckLogSize(request.against()));
+    SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
+    SEQPOINT_RPC_CHECK(CheckShare("target_error", request.target_error()));
+    SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
+    if (request.has_against()) SEQPOINT_RPC_CHECK(CheckLog("against", request.against()));
+    double confidence = 0;
+    SEQPOINT_RPC_CHECK(SetConfidence(request.confidence(), &confidence));
+    request.set_confidence(confidence);
+    return Answer(backend_->Analyze(request), reply);
+  }
+
+  grpc::Status ImportJob(grpc::ServerContext* context,
+                         grpc::ServerReader<v1::ImportJobRequest>* reader,
+                         v1::ImportJobReply* reply) override {
+    v1::ImportJobRequest request;
+    SEQPOINT_RPC_CHECK(Gather(reader, &request));
+    SEQPOINT_RPC_CHECK(CheckNewJobName(request.name()));
+    SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
+    return Answer(backend_->ImportJob(request), reply);
+  }
+
+  grpc::Status GetPlaylist(grpc::ServerContext* context, const v1::GetPlaylistRequest* request,
+                           v1::GetPlaylistReply* reply) override {
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    return Answer(backend_->GetPlaylist(*request), reply);
+  }
+
+  grpc::Status ProjectPlaylist(grpc::ServerContext* context,
+                               const v1::ProjectPlaylistRequest* request,
+                               v1::ProjectPlaylistReply* reply) override {
+    v1::ProjectPlaylistRequest complete = *request;
+    double confidence = 0;
+    SEQPOINT_RPC_CHECK(SetConfidence(request->confidence(), &confidence));
+    complete.set_confidence(confidence);
+    return Answer(backend_->ProjectPlaylist(complete), reply);
+  }
+
  private:
+  // The pieces of a log, as one request.
+  template <typename Request>
+  static absl::Status Gather(grpc::ServerReader<Request>* reader, Request* request) {
+    Request piece;
+    if (!reader->Read(request)) return absl::InvalidArgumentError("the log is empty");
+    while (reader->Read(&piece)) {
+      request->MergeFrom(piece);
+      absl::Status status = CheckLogSize(request->log());
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
   // The three questions whose answers carry intervals.
   template <typename Request, typename Reply>
   grpc::Status AskWithConfidence(absl::StatusOr<Reply> (Backend::*ask)(const Request&),

@@ -15,8 +15,8 @@ namespace {
 constexpr int kMaxAtoms = 128;
 // An atom's noise leans on that of all atoms as on this many iterations.
 constexpr double kNoiseShrinkage = 8;
-// An atom's deviation from the quadratic leans on zero as on this many.
-constexpr double kCostShrinkage = 4;
+// An atom with fewer iterations has no level of its own.
+constexpr double kRare = 8;
 // How much a cost curve may change its shape between choosing and measuring, per power of the
 // standardised length. The first two are no ridge but (all but) constraints: the number of
 // iterations and the total cost of the run that was seen.
@@ -60,6 +60,10 @@ class AtomSums {
  private:
   std::vector<double> count_, cost_, square_, noise_;
 };
+
+double Distance(const Key& a, const Key& b) {
+  return std::abs(static_cast<double>(a.first) - static_cast<double>(b.first));
+}
 
 struct Strata {
   std::vector<int> ends;  // past the last atom of each
@@ -298,7 +302,12 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     counts.push_back(g.count);
     mass.push_back(total > 0 ? 0.5 * g.count / count + 0.5 * g.count * g.mean / total : 0);
   }
-  const std::vector<int> cell = CutIntoCells(keys, mass, max_atoms);
+  std::vector<int> cell(log.size());
+  if (log.size() <= static_cast<size_t>(max_atoms)) {
+    std::iota(cell.begin(), cell.end(), 0);
+  } else {
+    cell = CutIntoCells(keys, mass, max_atoms);
+  }
   const int cells = cell.empty() ? 0 : 1 + *std::max_element(cell.begin(), cell.end());
   const Quadratic curve = Quadratic::Fit(keys, means, counts);
 
@@ -321,15 +330,49 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     s.distance = distance;
     s.key = keys[i];
   }
+  // An atom's deviation from the curve leans on zero by as much as noise explains of the deviations
+  // of all: where the curve fits, by much, where it does not, hardly.
+  double within = 0, freedom = 0, deviations = 0;
+  for (size_t i = 0; i < log.size(); ++i) {
+    within += log[i].m2 / (means[i] * means[i]);
+    freedom += std::max(0.0, counts[i] - 1);
+  }
+  const double noise = freedom > 0 ? within / freedom : 0;
+  double seen = 0;
+  for (const Sums& s : sums) {
+    if (!(s.expected > 0)) continue;
+    deviations += s.count * std::pow(s.time / s.expected - 1, 2) - noise;
+    seen += s.count;
+  }
+  const double peculiar = seen > 0 ? std::max(0.0, deviations / seen) : 0;
+  const double shrinkage = peculiar > 0 ? noise / peculiar : 1e9;
+  const auto level = [&](const Sums& s) {
+    if (!(s.expected > 0)) return 1.0;
+    double count = s.count, time = s.time, expected = s.expected;
+    // A rare atom goes with the nearest that is not.
+    const Sums* nearest = nullptr;
+    if (count < kRare && !curve.scale.two_dimensional) {
+      for (const Sums& other : sums) {
+        if (other.count >= kRare &&
+            (nearest == nullptr || Distance(other.key, s.key) < Distance(nearest->key, s.key))) {
+          nearest = &other;
+        }
+      }
+    }
+    if (nearest != nullptr) {
+      count += nearest->count;
+      time += nearest->time;
+      expected += nearest->expected;
+    }
+    return (count * time / expected + shrinkage) / (count + shrinkage);
+  };
+  std::vector<double> levels;
+  for (const Sums& s : sums) levels.push_back(level(s));
   // Relative residuals about the curve, corrected by the atom's own level.
   double squares = 0;
-  const auto level = [&](const Sums& s) {
-    const double ratio = s.expected > 0 ? s.time / s.expected : 1;
-    return (s.count * ratio + kCostShrinkage) / (s.count + kCostShrinkage);
-  };
   for (size_t i = 0; i < log.size(); ++i) {
     Sums& s = sums[cell[i]];
-    const double expected = curve(keys[i]) * level(s);
+    const double expected = curve(keys[i]) * levels[cell[i]];
     const double miss = means[i] / expected - 1;
     const double square = log[i].m2 / (expected * expected) + counts[i] * miss * miss;
     s.squares += square;
@@ -343,7 +386,7 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     order[c] = c;
     atoms[c].key = s.key;
     atoms[c].count = s.count;
-    atoms[c].cost = s.count > 0 ? s.expected * level(s) / s.count : curve(s.key);
+    atoms[c].cost = s.count > 0 ? s.expected * levels[c] / s.count : curve(s.key);
     atoms[c].noise = atoms[c].cost * std::sqrt((s.squares + kNoiseShrinkage * pooled) /
                                                (s.count + kNoiseShrinkage));
   }
@@ -420,7 +463,10 @@ Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements) {
   const std::vector<Atom> atoms = BuildAtoms(log, kMaxAtoms);
   const SlotSelection slots = SelectSlots(atoms, measurements);
   std::vector<SeqPoint> points;
-  for (const Slot& s : slots.slots) points.push_back({atoms[s.atom].key, s.weight, 1});
+  for (const Slot& s : slots.slots) {
+    const Atom& atom = atoms[s.atom];
+    points.push_back({atom.key, s.weight, 1, atom.cost, atom.noise});
+  }
   Selection selection = Finish(std::move(points));
   selection.bins = static_cast<int>(slots.benefit.size());
   if (!slots.error_at.empty()) selection.error = slots.error_at.back();

@@ -33,6 +33,8 @@ struct SeqPoint {
   Key key;
   double weight = 0;     // iterations it stands for
   int measurements = 1;  // how often to measure it; its mean is taken
+  double cost = 0;       // expected time of one iteration; 0 where the rule has no notion of it
+  double noise = 0;      // standard deviation of one about it; likewise
 };
 
 struct Selection {

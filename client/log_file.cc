@@ -1,0 +1,179 @@
+#include "client/log_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr double kMaxLength = 1e12;
+constexpr double kMaxTime = 1e15;
+// Fractions are rounded where the lengths still spread over so many whole numbers.
+constexpr double kEnoughSteps = 16;
+
+constexpr struct {
+  const char* suffix;
+  double unit_ns;
+} kUnits[] = {{"_ns", 1}, {"_us", 1e3}, {"_ms", 1e6}, {"_s", 1e9}, {"_sec", 1e9}};
+
+// What logs call the length and the time of an iteration, the most telling first.
+constexpr const char* kKeyNames[] = {"length",      "seq_len",    "sequence_length",
+                                     "lenpair_est", "max_frames", "rnn_timesteps",
+                                     "num_tokens",  "len_total"};
+constexpr const char* kTimeNames[] = {"duration_ns", "time_ns", "time_us", "time_ms", "time_s",
+                                      "dt_us",       "dt_ms",   "span_ms", "time",    "duration"};
+
+bool Has(const std::vector<std::string>& header, const std::string& name) {
+  return std::find(header.begin(), header.end(), name) != header.end();
+}
+
+absl::StatusOr<std::vector<std::string>> KeyColumns(const LogOptions& options,
+                                                    const std::vector<std::string>& header) {
+  if (options.key_columns.size() > 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.key_columns.size(), " length columns are named; one or two are possible"));
+  }
+  if (!options.key_columns.empty()) return options.key_columns;
+  for (const char* name : kKeyNames) {
+    if (!Has(header, name)) continue;
+    const std::string second = absl::StrCat(name, "_2");
+    if (Has(header, second)) return std::vector<std::string>{name, second};
+    return std::vector<std::string>{name};
+  }
+  std::vector<std::string> found;
+  for (const std::string& name : header) {
+    if (absl::StartsWith(name, "len_") && found.size() < 2) found.push_back(name);
+  }
+  if (!found.empty()) return found;
+  return absl::InvalidArgumentError(
+      absl::StrCat(options.path, ": which column is the length? Name one or two of ",
+                   absl::StrJoin(header, ", "), " with --key"));
+}
+
+absl::StatusOr<std::string> TimeColumn(const LogOptions& options,
+                                       const std::vector<std::string>& header) {
+  if (!options.time_column.empty()) return options.time_column;
+  for (const char* name : kTimeNames) {
+    if (Has(header, name)) return std::string(name);
+  }
+  if (options.lengths_only) return std::string();
+  return absl::InvalidArgumentError(
+      absl::StrCat(options.path, ": which column is the time of an iteration? Name one of ",
+                   absl::StrJoin(header, ", "), " with --time"));
+}
+
+// A number in [0, most]; else what is wrong with it.
+std::string ParseNumber(const std::string& text, const std::string& column, double most,
+                        bool positive, double* value) {
+  const char* wanted = positive ? "a positive number" : "a number from 0";
+  if (text.empty()) return absl::StrCat(column, " is empty");
+  if (!absl::SimpleAtod(text, value)) {
+    return absl::StrCat("\"", text, "\" in column ", column, " is not ", wanted);
+  }
+  if (!(*value >= 0 && *value <= most) || (positive && *value == 0)) {
+    return absl::StrCat("\"", text, "\" in column ", column, " is not ", wanted, " up to ", most);
+  }
+  return "";
+}
+
+// The step in which fractional lengths are counted.
+double StepOf(const std::vector<std::array<double, 2>>& rows, int dimension, bool* fractions) {
+  double low = INFINITY, high = -INFINITY;
+  bool whole = true;
+  for (const auto& row : rows) {
+    low = std::min(low, row[dimension]);
+    high = std::max(high, row[dimension]);
+    whole = whole && row[dimension] == std::floor(row[dimension]);
+  }
+  *fractions = !whole;
+  double step = 1;
+  while (!whole && high > low && (high - low) / step < kEnoughSteps) step /= 10;
+  return step;
+}
+
+}  // namespace
+
+absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
+  absl::StatusOr<CsvReader> csv = CsvReader::Open(options.path);
+  if (!csv.ok()) return csv.status();
+  LogFile log;
+  absl::StatusOr<std::vector<std::string>> keys = KeyColumns(options, csv->header());
+  if (!keys.ok()) return keys.status();
+  log.key_columns = *keys;
+  absl::StatusOr<std::string> time = TimeColumn(options, csv->header());
+  if (!time.ok()) return time.status();
+  log.time_column = *time;
+  for (const auto& unit : kUnits) {
+    if (absl::EndsWith(log.time_column, unit.suffix)) log.time_unit_ns = unit.unit_ns;
+  }
+  std::vector<std::string> names = log.key_columns;
+  if (!log.time_column.empty()) names.push_back(log.time_column);
+  names.insert(names.end(), options.group_columns.begin(), options.group_columns.end());
+  absl::StatusOr<std::vector<size_t>> columns = csv->Find(names);
+  if (!columns.ok()) return columns.status();
+
+  const size_t dimensions = log.key_columns.size();
+  const size_t first_group = dimensions + (log.time_column.empty() ? 0 : 1);
+  std::vector<std::array<double, 2>> rows;
+  std::map<std::vector<std::string>, int32_t> groups;
+  std::vector<std::string> fields;
+  while (csv->Next(&fields)) {
+    std::array<double, 2> row = {};
+    double duration = 0;
+    std::string problem;
+    std::vector<std::string> group;
+    for (size_t i = 0; i < columns->size() && problem.empty(); ++i) {
+      const size_t column = (*columns)[i];
+      if (column >= fields.size()) {
+        problem = absl::StrCat("\"", csv->line(), "\" has ", fields.size(), " of ",
+                               csv->header().size(), " columns");
+      } else if (i < dimensions) {
+        problem = ParseNumber(fields[column], names[i], kMaxLength, false, &row[i]);
+      } else if (i < first_group) {
+        problem = ParseNumber(fields[column], names[i], kMaxTime, true, &duration);
+      } else {
+        group.push_back(fields[column]);
+      }
+    }
+    if (!problem.empty()) {
+      log.bad.Add(options.path, csv->number(), problem);
+      continue;
+    }
+    const auto [it, added] = groups.try_emplace(group, static_cast<int32_t>(groups.size()));
+    log.groups_scattered |= !added && it->second != log.groups.back();
+    rows.push_back(row);
+    log.groups.push_back(it->second);
+    if (!log.time_column.empty()) log.times.push_back(duration);
+  }
+  if (absl::Status status = csv->status(); !status.ok()) return status;
+  if (rows.empty() && log.bad.count() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.path, ": there is a header, but no row below it"));
+  }
+  if (log.bad.count() > static_cast<int64_t>(rows.size())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        log.bad.text(), "\nonly ", rows.size(), " of ",
+        log.bad.count() + static_cast<int64_t>(rows.size()), " rows can be used; is ",
+        absl::StrJoin(log.key_columns, ", "), " the length and ", log.time_column, " the time?"));
+  }
+  for (int d = 0; d < static_cast<int>(dimensions); ++d) {
+    bool fractions = false;
+    log.length_step[d] = StepOf(rows, d, &fractions);
+    log.rounded |= fractions;
+  }
+  for (const auto& row : rows) {
+    log.lengths.push_back(
+        {std::llround(row[0] / log.length_step[0]), std::llround(row[1] / log.length_step[1])});
+  }
+  return log;
+}
+
+}  // namespace seqpoint::client

@@ -1,0 +1,49 @@
+// A log of iterations as CSV, plain or gzip, becomes lengths and times.
+//
+// Threading: pure but for reading the file. Errors name file, line, value and the way out.
+#ifndef CLIENT_LOG_FILE_H_
+#define CLIENT_LOG_FILE_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/csv.h"
+
+namespace seqpoint::client {
+
+struct LogOptions {
+  std::string path;
+  // One or two columns with the iteration's length. Empty: those a log commonly has.
+  std::vector<std::string> key_columns;
+  std::string time_column;                 // empty: likewise
+  std::vector<std::string> group_columns;  // rows that agree in them are one group (run, epoch)
+  // Without a time column that was named, one need not be there: `times` is then empty.
+  bool lengths_only = false;
+};
+
+struct LogFile {
+  std::vector<std::string> key_columns;
+  std::string time_column;
+  // Of each row that can be used, in the order of the file. A length is in steps of `length_step`;
+  // the second is 0 when there is only one.
+  std::vector<std::array<int64_t, 2>> lengths;
+  std::vector<double> times;    // > 0, in units of `time_unit_ns`
+  std::vector<int32_t> groups;  // numbered in the order in which they first occur
+  // 1, and fractions are rounded; less where whole numbers would tell too few lengths apart.
+  std::array<double, 2> length_step = {1, 1};
+  bool rounded = false;
+  double time_unit_ns = 0;        // as the column's name ends: _ns, _us, _ms, _s; 0: not known
+  bool groups_scattered = false;  // rows of one group do not stand together
+  // Left out: no, a negative or an absurd length; no time, zero, negative or not a number.
+  BadRows bad;
+};
+
+// InvalidArgument where the file or a column is missing, and where more rows are bad than good.
+absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options);
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_LOG_FILE_H_

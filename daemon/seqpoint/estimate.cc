@@ -1,0 +1,97 @@
+#include "daemon/seqpoint/estimate.h"
+
+#include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
+
+namespace seqpoint {
+namespace {
+
+constexpr size_t kFewestForNoise = 4;
+constexpr size_t kEnoughForDifferences = 16;
+constexpr double kBent = 1.5;  // the line misses by so much more than neighbours differ
+
+double Total(absl::Span<const MeasuredPoint> points) {
+  double total = 0;
+  for (const MeasuredPoint& p : points) total += p.point.weight * p.value;
+  return total;
+}
+
+// Of the sum of the run's iterations, some of which were measured, for noise 1 where the profile
+// says `noise`: those that were measured are part of the sum.
+double Variance(absl::Span<const MeasuredPoint> points) {
+  double variance = 0;
+  for (const MeasuredPoint& p : points) {
+    const double n = p.point.measurements;
+    const double one = p.point.noise * p.point.noise;
+    variance += one * std::max(0.0, p.point.weight * (p.point.weight / n - 1));
+  }
+  return variance;
+}
+
+Estimate Around(double value, double half_width) {
+  return {value, value - half_width, value + half_width};
+}
+
+}  // namespace
+
+Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence) {
+  return Around(Total(points), NormalQuantile(confidence) * std::sqrt(Variance(points)));
+}
+
+Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence) {
+  const double total = Total(points);
+  double expected = 0;
+  for (const MeasuredPoint& p : points) expected += p.point.weight * p.point.cost;
+  const double scale = expected > 0 ? total / expected : 1;
+  if (points.size() < kFewestForNoise) {
+    return Around(total, scale * NormalQuantile(confidence) * std::sqrt(Variance(points)));
+  }
+  std::vector<MeasuredPoint> sorted(points.begin(), points.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.point.cost < b.point.cost; });
+  // Weighted least squares of value on (1, cost), each row divided by the noise of its mean.
+  const auto row_noise = [](const MeasuredPoint& p) {
+    return std::max(p.point.noise, 1e-9 * p.point.cost) / std::sqrt(p.point.measurements);
+  };
+  double s = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+  for (const MeasuredPoint& p : sorted) {
+    const double w = std::pow(row_noise(p), -2);
+    s += w;
+    sx += w * p.point.cost;
+    sy += w * p.value;
+    sxx += w * p.point.cost * p.point.cost;
+    sxy += w * p.point.cost * p.value;
+  }
+  const double determinant = s * sxx - sx * sx;
+  const bool level = !(determinant > 1e-12 * s * sxx);
+  const double slope = level ? 0 : (s * sxy - sx * sy) / determinant;
+  const double base = (sy - slope * sx) / s;
+  double square = 0, difference = 0, previous = 0;
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    const MeasuredPoint& p = sorted[i];
+    const double residual = (p.value - base - slope * p.point.cost) / row_noise(p);
+    square += residual * residual;
+    if (i > 0) difference += (residual - previous) * (residual - previous);
+    previous = residual;
+  }
+  const auto m = static_cast<double>(sorted.size());
+  double freedom = m - (level ? 1 : 2);
+  double noise = square / freedom;
+  const double of_neighbours = difference / (2 * (m - 1));
+  if (sorted.size() >= kEnoughForDifferences && noise > kBent * of_neighbours) {
+    noise = of_neighbours;
+    freedom = 2 * (m - 1) * (m - 1) / (3 * (m - 1) - 1);
+  }
+  const double t = boost::math::quantile(boost::math::students_t(freedom), 0.5 + confidence / 2);
+  return Around(total, t * std::sqrt(noise * Variance(points)));
+}
+
+Estimate QuotientOf(const Estimate& numerator, const Estimate& denominator) {
+  const double value = numerator.value / denominator.value;
+  const auto share = [](const Estimate& e) { return (e.high - e.low) / 2 / e.value; };
+  const double reach = std::hypot(share(numerator), share(denominator));
+  return {value, value * std::exp(-reach), value * std::exp(reach)};
+}
+
+}  // namespace seqpoint

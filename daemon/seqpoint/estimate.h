@@ -1,0 +1,40 @@
+// The total of a run from single measurements of its SeqPoints, with an interval.
+//
+//   std::vector<MeasuredPoint> points = ...;  // of SelectStratified, each measured once
+//   Estimate total = EstimateSame(points, run, 0.95);      // the statistic whose noise is known
+//   Estimate other = EstimateOther(points, run, 0.95);     // another machine's time, a counter
+//
+// Threading: free functions without state.
+#ifndef DAEMON_SEQPOINT_ESTIMATE_H_
+#define DAEMON_SEQPOINT_ESTIMATE_H_
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/seqpoint/interval.h"
+#include "daemon/seqpoint/selection.h"
+
+namespace seqpoint {
+
+// A SeqPoint and the mean of its measurements.
+struct MeasuredPoint {
+  SeqPoint point;  // with its cost and noise
+  double value = 0;
+};
+
+// Of an iteration: a normal distribution with the noise profile of the times that chose the points.
+// Less for a run that is hardly longer than what was measured of it (finite population).
+Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence);
+
+// The noise is that of the measurements about their regression on (1, cost), weighted by 1 / noise:
+// Student's interval. Where the curve bends away from the line (from 16 points on) the noise is
+// taken from differences of neighbouring residuals instead. With fewer than 4 points nothing is
+// known of the noise, and the interval is that of EstimateSame, as if it were in proportion.
+Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence);
+
+// numerator / denominator of independent estimates, as their logarithms vary.
+Estimate QuotientOf(const Estimate& numerator, const Estimate& denominator);
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_SEQPOINT_ESTIMATE_H_
