@@ -96,11 +96,12 @@ void AddSentences(const LogAnalysis& a, const AnalysisOptions& options, v1::Anal
     case KeyVerdict::kExplained:
       break;
   }
-  if (a.stationarity.drift > kMuchDrift) {
+  const bool explained = a.fit.verdict != KeyVerdict::kNotExplained;
+  if (a.stationarity.drift > (explained ? kMuchDrift : kWorthSaying)) {
     say(
-        absl::StrFormat("not stationary: consecutive parts of the log differ by %.1f %% at equal "
-                        "length, which is in no interval here",
-                        100 * a.stationarity.drift));
+        absl::StrFormat("not stationary: consecutive parts of the log differ by %.1f %%%s, which "
+                        "is in no interval here",
+                        100 * a.stationarity.drift, explained ? " at equal length" : ""));
   } else if (a.stationarity.drift > kWorthSaying) {
     say(
         absl::StrFormat("the time at equal length drifts by %.1f %% (standard deviation of parts "
