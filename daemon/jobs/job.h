@@ -48,7 +48,7 @@
 
 namespace seqpoint::jobs {
 
-inline constexpr int32_t kJobStateVersion = 4;
+inline constexpr int32_t kJobStateVersion = 5;
 inline constexpr char kSummaryPart[] = "summary";
 
 // Statistic sets of the engine beside the counter configurations, whose set is their config id.

@@ -108,6 +108,27 @@ double SignificantRatio(size_t n) {
   return std::pow(1 - c + 2.326 * std::sqrt(c), 3);
 }
 
+Movement MovementOf(absl::Span<const BlockTrace::Block> blocks,
+                    const std::function<double(const BlockTrace::Block&)>& level, double variance) {
+  Movement movement;
+  if (!(variance > 0)) return movement;
+  for (const auto& scale : HaarDifferences(blocks, level)) {
+    double square = 0;
+    for (const Difference& d : scale) square += d.value * d.value;
+    square /= static_cast<double>(scale.size());
+    const double half = scale.front().half_size;
+    const double independent = 2 * variance / half;
+    if (square < SignificantRatio(scale.size()) * independent) continue;
+    if (scale.front().coarse) {
+      movement.walk_variance =
+          std::max(movement.walk_variance, (square - independent) / (half * 2 / 3));
+    } else {
+      movement.inflation = std::max(movement.inflation, square / independent);
+    }
+  }
+  return movement;
+}
+
 }  // namespace
 
 void BlockTrace::Add(uint64_t iteration, const Key& key, double time_ns) {
@@ -281,26 +302,14 @@ double DriftVariance(const BlockTrace& trace, const Quadratic& curve, double noi
 }
 
 Movement KeyMovement(const BlockTrace& trace, const Quadratic& curve, double variance) {
-  Movement movement;
-  if (!(variance > 0)) return movement;
-  const auto scales = HaarDifferences(trace.blocks(), [&](const BlockTrace::Block& b) {
-    return trace.Expected(b, curve) / b.count;
-  });
-  for (const auto& scale : scales) {
-    double square = 0;
-    for (const Difference& d : scale) square += d.value * d.value;
-    square /= static_cast<double>(scale.size());
-    const double half = scale.front().half_size;
-    const double independent = 2 * variance / half;
-    if (square < SignificantRatio(scale.size()) * independent) continue;
-    if (scale.front().coarse) {
-      movement.walk_variance =
-          std::max(movement.walk_variance, (square - independent) / (half * 2 / 3));
-    } else {
-      movement.inflation = std::max(movement.inflation, square / independent);
-    }
-  }
-  return movement;
+  return MovementOf(
+      trace.blocks(),
+      [&](const BlockTrace::Block& b) { return trace.Expected(b, curve) / b.count; }, variance);
+}
+
+Movement TimeMovement(const BlockTrace& trace, double variance) {
+  return MovementOf(
+      trace.blocks(), [](const BlockTrace::Block& b) { return b.time_ns / b.count; }, variance);
 }
 
 }  // namespace seqpoint

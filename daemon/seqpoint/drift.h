@@ -76,6 +76,8 @@ struct Movement {
 // Whether the keys come in an order that has nothing to do with their cost, by differences between
 // neighbouring stretches of every length. `variance` is that of the expected time of one iteration.
 Movement KeyMovement(const BlockTrace& trace, const Quadratic& curve, double variance);
+// The same of times themselves, whatever the keys. `variance` is that of one time.
+Movement TimeMovement(const BlockTrace& trace, double variance);
 
 }  // namespace seqpoint
 

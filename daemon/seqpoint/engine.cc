@@ -268,6 +268,12 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
     ++s.totals.iterations;
     if (usable) s.exact_time_ns += time;
   }
+  if (usable) {
+    s.plain.Add(sample.iteration, {}, time);
+    s.plain_count += 1;
+    s.plain_sum += time;
+    s.plain_square += time * time;
+  }
   auto record = s.keys.find(sample.key);
   if (record == s.keys.end()) {
     if (s.keys.size() >= kMaxKeys) {
@@ -970,6 +976,49 @@ std::string OnlineEngine::State::Basis(const Fit& f) const {
   return basis;
 }
 
+// Lengths say nothing: every iteration that was not timed is expected to take the mean of those
+// that were, drift and all.
+void OnlineEngine::State::ProjectPlain(Projection& p) const {
+  const double mean = plain_sum / plain_count;
+  const double variance =
+      std::max(0.0, plain_square - plain_sum * mean) / std::max(1.0, plain_count - 1);
+  Quadratic constant;
+  constant.coefficients = {mean};
+  // Times that run together (sorted sessions) tell less than independent ones, and those that
+  // wander tell less of what is far.
+  const Movement movement = TimeMovement(plain, variance);
+  const double together = movement.inflation;
+  if (movement.moving() || together > 1) {
+    absl::StrAppend(&p.basis, "; not stationary: times of consecutive parts differ");
+  }
+  const auto estimate = [&](double known, double count) {
+    if (!(count > 0)) return Estimate{known, known, known};
+    const double expected = count * mean;
+    std::vector<Normal> sum =
+        ProjectDrift(plain, constant, std::sqrt(variance * together) / mean, plain_count, count);
+    for (Normal& n : sum) {
+      n.mean = known + expected * (1 + n.mean);
+      n.variance = expected * expected * n.variance +
+                   count * count *
+                       (variance * (1 / count + together / plain_count) +
+                        movement.walk_variance * (plain_count + count) / 3);
+    }
+    return NotBelow(known, MixtureEstimate(sum, p.confidence));
+  };
+  const auto so_far = static_cast<double>(totals.iterations);
+  auto untimed = static_cast<double>(overflow_untimed);
+  for (const auto& [key, record] : keys) untimed += static_cast<double>(record.untimed);
+  const double rest = static_cast<double>(p.iterations_total) - (horizon.another ? 0 : so_far);
+  p.so_far = estimate(exact_time_ns, untimed);
+  if (p.iterations_total == 0) {
+    p.per_1000 = estimate(0, 1000);
+    return;
+  }
+  if (rest > 0) p.remaining = estimate(0, rest);
+  p.total = horizon.another ? p.remaining : estimate(exact_time_ns, untimed + std::max(0.0, rest));
+  p.per_1000 = Scaled(*p.total, 1000.0 / static_cast<double>(p.iterations_total));
+}
+
 Projection OnlineEngine::ProjectTime(double confidence) const {
   const State& s = *state_;
   const State::Fit& fit = s.Current();
@@ -982,6 +1031,11 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
   const double n = static_cast<double>(s.totals.iterations);
   if (!fit.model.known || n == 0) {
     absl::StrAppend(&p.basis, "; no iteration has a usable time");
+    return p;
+  }
+
+  if (fit.explained.verdict == KeyVerdict::kNotExplained) {
+    s.ProjectPlain(p);
     return p;
   }
 

@@ -12,7 +12,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr uint64_t kMagic = 0x33304e4745515053;  // "SPQEGN03", the last two the version
+constexpr uint64_t kMagic = 0x34304e4745515053;  // "SPQEGN04", the last two the version
 
 bool IsTime(double ns) { return ns >= 1 && ns <= static_cast<double>(kMaxTimeNs); }
 
@@ -236,6 +236,25 @@ void Visit(Stream& s, EngineTotals& t) {
   s.Field(t.observed_time_ns);
 }
 
+template <typename Stream>
+void Visit(Stream& s, BlockTrace& trace) {
+  Key origin = trace.origin();
+  double block_size = trace.block_size();
+  BlockTrace::Block open = trace.open();
+  std::vector<BlockTrace::Block> blocks(trace.blocks().begin(), trace.blocks().end());
+  Visit(s, origin);
+  s.Field(block_size);
+  Visit(s, open);
+  VisitList(s, blocks, BlockTrace::kMaxBlocks - 1, 72);
+  if constexpr (Stream::kReads) {
+    const bool sane = block_size >= 1 && std::all_of(blocks.begin(), blocks.end(), [](auto& b) {
+                        return b.count >= 1 && b.time_ns >= 0;
+                      });
+    if (!sane) s.Refuse();
+    trace.Restore(origin, block_size, open, std::move(blocks));
+  }
+}
+
 // A hash map as a list in key order: the same state gives the same bytes.
 template <typename K, typename V>
 std::vector<std::pair<K, V>> Sorted(const absl::flat_hash_map<K, V>& map) {
@@ -319,21 +338,11 @@ void VisitState(Stream& s, State& state) {
   s.Field(state.residual_square);
   s.Field(state.residual_product);
 
-  Key origin = state.trace.origin();
-  double block_size = state.trace.block_size();
-  BlockTrace::Block open = state.trace.open();
-  std::vector<BlockTrace::Block> blocks(state.trace.blocks().begin(), state.trace.blocks().end());
-  Visit(s, origin);
-  s.Field(block_size);
-  Visit(s, open);
-  VisitList(s, blocks, BlockTrace::kMaxBlocks - 1, 72);
-  if constexpr (Stream::kReads) {
-    const bool sane = block_size >= 1 && std::all_of(blocks.begin(), blocks.end(), [](auto& b) {
-                        return b.count >= 1 && b.time_ns >= 0;
-                      });
-    if (!sane) s.Refuse();
-    state.trace.Restore(origin, block_size, open, std::move(blocks));
-  }
+  Visit(s, state.trace);
+  Visit(s, state.plain);
+  s.Field(state.plain_count);
+  s.Field(state.plain_sum);
+  s.Field(state.plain_square);
 
   VisitList(s, state.sample, 1 << 16, 32);
   s.Field(state.sampled_from);

@@ -100,6 +100,9 @@ struct OnlineEngine::State {
   double level = 1, level_sum = 0, gate_level = 1;
   double accepted = 0, previous_residual = 0, residual_square = 0, residual_product = 0;
   BlockTrace trace;
+  // Every usable time as it was, for a run whose lengths do not explain its times.
+  BlockTrace plain;
+  double plain_count = 0, plain_sum = 0, plain_square = 0;
   std::vector<SampledTime> sample;  // uniform over what was seen
   uint64_t sampled_from = 0;
   uint64_t random_state = 1;
@@ -175,6 +178,7 @@ struct OnlineEngine::State {
                                          absl::Span<const double> values, StatisticKind kind) const;
   double SamplingVariance(double remaining, double variance) const;
   std::string Basis(const Fit& fit) const;
+  void ProjectPlain(Projection& projection) const;
   double OrderOf(const PlanBasis& basis, const Key& key) const;
   void RefreshPlan(const PlanOptions& options) const;
   bool BudgetIsSpent(const PlanOptions& options) const;

@@ -1,0 +1,235 @@
+// ./dev bench accuracy: how well chosen iterations tell what the run costs, ours and others.
+#include <stdio.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/accuracy/data_set.h"
+#include "tests/accuracy/gpus.h"
+#include "tests/accuracy/picture.h"
+#include "tests/accuracy/protocols.h"
+#include "tests/accuracy/walls.h"
+
+namespace seqpoint::accuracy {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Flags {
+  std::vector<std::string> files;
+  std::vector<std::string> key, group;
+  std::string time, against, json, svg;
+  int seeds = 200;
+  bool gpus = true, files_only = false;
+};
+
+using Task = std::function<std::vector<Result>()>;
+
+std::vector<Result> RunAll(const std::vector<Task>& tasks) {
+  std::vector<std::vector<Result>> results(tasks.size());
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < std::max(1u, std::thread::hardware_concurrency()); ++t) {
+    threads.emplace_back([&] {
+      for (size_t i = next++; i < tasks.size(); i = next++) results[i] = tasks[i]();
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  std::vector<Result> all;
+  for (auto& r : results) all.insert(all.end(), r.begin(), r.end());
+  return all;
+}
+
+void AddMeasured(const std::shared_ptr<DataSet>& data, int seeds, std::vector<Task>& tasks) {
+  tasks.push_back([=] { return JudgePaper(*data, seeds); });
+  tasks.push_back([=] { return JudgeSampled(*data, seeds); });
+  tasks.push_back([=] { return JudgeOnline(*data, seeds, "shuffled"); });
+  tasks.push_back([=] { return JudgeOnline(*data, seeds, "real"); });
+  tasks.push_back([=] { return JudgeExplained(*data, seeds); });
+}
+
+// Which columns a file of the shared data has, by the prefix of its name.
+client::LogOptions OptionsFor(const std::string& path, const Flags& flags) {
+  client::LogOptions options{.path = path,
+                             .key_columns = flags.key,
+                             .time_column = flags.time,
+                             .group_columns = flags.group};
+  const std::string name = fs::path(path).filename();
+  absl::StatusOr<client::CsvReader> csv = client::CsvReader::Open(path);
+  if (!csv.ok()) return options;
+  const auto has = [&](const std::string& column) { return csv->Find({column}).ok(); };
+  if (options.group_columns.empty()) {
+    for (const char* column : {"run", "epoch", "model", "set", "session"}) {
+      if (has(column)) options.group_columns.push_back(column);
+    }
+  }
+  // A log without any length: nothing but the position could explain time.
+  if (options.key_columns.empty() && has("global_step")) options.key_columns = {"global_step"};
+  return options;
+}
+
+// Every file of the folder; what cannot be judged is said.
+std::vector<std::string> SharedFiles() {
+  std::vector<std::string> files;
+  for (const fs::path& folder : {fs::path("../shared/data/seqlen"),
+                                 fs::path(SEQPOINT_SOURCE_DIR) / "../shared/data/seqlen"}) {
+    std::error_code error;
+    for (const auto& file : fs::directory_iterator(folder, error)) {
+      if (absl::StrContains(file.path().filename().string(), ".csv")) files.push_back(file.path());
+    }
+    if (!files.empty()) break;
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool IsLengthsOnly(const std::string& path) {
+  absl::StatusOr<client::CsvReader> csv = client::CsvReader::Open(path);
+  if (!csv.ok()) return false;
+  return std::any_of(csv->header().begin(), csv->header().end(),
+                     [](const std::string& c) { return absl::StartsWith(c, "len_"); });
+}
+
+int Judge(const Flags& flags) {
+  std::vector<Task> tasks;
+  std::vector<std::shared_ptr<DataSet>> measured;
+  const auto read = [&](const std::string& path) -> std::shared_ptr<DataSet> {
+    absl::StatusOr<DataSet> data = ReadDataSet(OptionsFor(path, flags));
+    if (!data.ok()) {
+      fprintf(stderr, "%s\n", std::string(data.status().message()).c_str());
+      return nullptr;
+    }
+    return std::make_shared<DataSet>(*std::move(data));
+  };
+  const bool shared = flags.files.empty();
+  const std::vector<std::string> files = shared ? SharedFiles() : flags.files;
+  if (shared && files.empty()) {
+    fprintf(stderr, "../shared/data/seqlen is not there: only the software GPU is judged\n");
+  }
+  for (const std::string& path : files) {
+    const std::string name = fs::path(path).filename();
+    if (shared && absl::StrContains(name, "_epochs")) continue;
+    if (shared && absl::StartsWith(name, "optime_")) {
+      fprintf(stderr, "%s: times of operators, not of iterations: left out\n", name.c_str());
+      continue;
+    }
+    if (flags.time.empty() && IsLengthsOnly(path)) {
+      for (workload::Order order : {workload::Order::kShuffle, workload::Order::kBucket}) {
+        absl::StatusOr<DataSet> made = MadeFromLengths(path, order);
+        if (!made.ok()) {
+          fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
+          break;
+        }
+        auto data = std::make_shared<DataSet>(*std::move(made));
+        tasks.push_back([=] { return JudgeSampled(*data, flags.seeds); });
+        tasks.push_back([=] { return JudgeExplained(*data, flags.seeds); });
+        if (order == workload::Order::kShuffle) {
+          tasks.push_back([=] { return JudgeOnline(*data, flags.seeds, "shuffled"); });
+        }
+      }
+      absl::StatusOr<DataSet> sorted = MadeFromLengths(path, workload::Order::kSorted);
+      if (sorted.ok() && absl::StartsWith(name, "speech_")) {
+        auto data = std::make_shared<DataSet>(*std::move(sorted));
+        tasks.push_back([=] { return JudgeOnline(*data, flags.seeds, "sorted"); });
+      }
+      continue;
+    }
+    std::shared_ptr<DataSet> data = read(path);
+    if (data == nullptr) {
+      if (!shared) return 1;
+      continue;
+    }
+    fprintf(stderr, "%s: %zu iterations of %zu lengths, %d left out as start-up\n",
+            data->name.c_str(), data->size(), data->log.size(), static_cast<int>(data->start_up));
+    if (data->size() < 64) {
+      fprintf(stderr, "%s: %zu iterations are too few to judge anything by\n", data->name.c_str(),
+              data->size());
+      continue;
+    }
+    AddMeasured(data, flags.seeds, tasks);
+    tasks.push_back([=] { return JudgeWalls(path); });
+    measured.push_back(data);
+    constexpr double kPaperError = 0.0053;
+    tasks.push_back([=] {
+      if (data->fit.verdict != KeyVerdict::kExplained) return std::vector<Result>();
+      if (const int m = MeasurementsFor(*data, kPaperError, flags.seeds); m > 0) {
+        fprintf(stderr,
+                "%s: a mean error of 0.53 %% with %d measurements: 1/%.0f of an epoch of %.0f\n",
+                data->name.c_str(), m, data->epoch_iterations / m, data->epoch_iterations);
+      }
+      return std::vector<Result>();
+    });
+  }
+  const auto compare = [&](const std::shared_ptr<DataSet>& base,
+                           const std::shared_ptr<DataSet>& target) {
+    tasks.push_back([=] { return JudgeSpeedup(*base, *target, flags.seeds); });
+  };
+  if (!flags.against.empty()) {
+    std::shared_ptr<DataSet> target = read(flags.against);
+    if (target == nullptr || measured.empty()) return 1;
+    for (const auto& base : measured) compare(base, target);
+  } else if (shared) {
+    // The same work before and after a change.
+    for (const auto& base : measured) {
+      for (const auto& target : measured) {
+        if (absl::StartsWith(base->name, "gold_gnmt_mlperf06") &&
+            absl::StartsWith(target->name, "gold_gnmt_mlperf07")) {
+          compare(base, target);
+        }
+      }
+    }
+  }
+  if (shared && flags.gpus) {
+    absl::StatusOr<std::vector<GpuPair>> pairs = RunWorkloads();
+    if (!pairs.ok()) {
+      fprintf(stderr, "software GPU left out: %s\n", std::string(pairs.status().message()).c_str());
+    } else {
+      for (const GpuPair& pair : *pairs) {
+        compare(std::make_shared<DataSet>(pair.base), std::make_shared<DataSet>(pair.target));
+      }
+    }
+  }
+  const std::vector<Result> results = RunAll(tasks);
+  printf("%s", ToTables(results).c_str());
+  const auto write = [](const std::string& path, const std::string& text) {
+    if (path.empty()) return true;
+    std::ofstream file(path);
+    file << text;
+    file.flush();
+    if (file) return true;
+    fprintf(stderr, "cannot write %s\n", path.c_str());
+    return false;
+  };
+  return write(flags.json, ToJson(results)) && write(flags.svg, ErrorPicture(results)) ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace seqpoint::accuracy
+
+int main(int argc, char** argv) {
+  seqpoint::accuracy::Flags flags;
+  CLI::App app(
+      "How well a few chosen iterations tell what a run costs: ours, SeqPoint's rule and "
+      "other baselines, on the same draws.");
+  app.add_option("FILE", flags.files,
+                 "logs of iterations, or lengths of examples (columns len_*); default: "
+                 "../shared/data/seqlen and the software GPU");
+  app.add_option("--key", flags.key, "length column, or two")->delimiter(',')->expected(1, 2);
+  app.add_option("--time", flags.time, "time column");
+  app.add_option("--group", flags.group, "columns that tell runs and epochs apart")
+      ->delimiter(',')
+      ->expected(1, 8);
+  app.add_option("--against", flags.against, "log of the same work elsewhere: the speedup");
+  app.add_option("--seeds", flags.seeds, "draws; default 200")->check(CLI::Range(1, 100000));
+  app.add_option("--json", flags.json, "write all results there");
+  app.add_option("--svg", flags.svg, "write the picture there");
+  app.add_flag("!--no-gpus", flags.gpus, "without the software GPU");
+  CLI11_PARSE(app, argc, argv);
+  return seqpoint::accuracy::Judge(flags);
+}

@@ -1,0 +1,90 @@
+#include "tests/accuracy/gpus.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "tests/support/api.h"
+#include "tests/support/truth.h"
+
+namespace seqpoint::accuracy {
+namespace {
+
+constexpr const char* kGpus[] = {"h200", "a100", "small"};  // the first one chooses
+constexpr const char* kCounters[] = {"dram__bytes_read.sum", "sm__inst_executed.sum"};
+struct Workload {
+  const char* model;
+  const char* batch;
+  const char* max_length;  // what the smallest GPU's memory holds
+};
+constexpr Workload kWorkloads[] = {
+    {"gnmt", "64", "100"}, {"ds2", "32", "2500"}, {"transformer", "64", "192"}};
+
+absl::StatusOr<Truth> Run(const Workload& workload, const std::string& gpu) {
+  const std::filesystem::path binaries = BinaryDirectory();
+  const std::filesystem::path program = binaries / "seqpoint_workload";
+  if (!std::filesystem::exists(program)) {
+    return absl::UnavailableError(
+        absl::StrCat(program.string(), " was not built (it needs the CUDA toolkit)"));
+  }
+  std::string folder = (std::filesystem::temp_directory_path() / "accuracy.XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) return absl::InternalError("no temporary folder");
+  const std::filesystem::path truth = std::filesystem::path(folder) / "truth.jsonl";
+  setenv("LD_LIBRARY_PATH", (binaries.parent_path() / "softgpu").c_str(), 1);
+  setenv("SWGPU_CONFIG", (std::filesystem::path(SEQPOINT_GPU_CONFIGS) / (gpu + ".ini")).c_str(), 1);
+  setenv("SWGPU_SET", "clock.speed_cap=0", 1);
+  const pid_t pid =
+      Spawn({program.string(), "--model", workload.model, "--batch", workload.batch, "--max-length",
+             workload.max_length, "--epochs", "1", "--truth", truth.string()},
+            std::filesystem::path(folder) / "log.txt");
+  int status = 0;
+  waitpid(pid, &status, 0);
+  std::optional<Truth> read = ReadTruth(truth);
+  std::error_code ignored;
+  if (status != 0 || !read) {
+    return absl::InternalError(absl::StrCat(workload.model, " on ", gpu, " ended with status ",
+                                            status, "; see ", folder, "/log.txt"));
+  }
+  std::filesystem::remove_all(folder, ignored);
+  return *std::move(read);
+}
+
+// As a log: `counter` empty means times.
+DataSet DataOf(const std::string& name, const Truth& truth, const std::string& counter) {
+  RunLog run;
+  for (const TrueIteration& i : truth.iterations) {
+    run.keys.push_back({i.lengths[0], i.lengths.size() > 1 ? i.lengths[1] : 0});
+    run.times.push_back(counter.empty() ? i.gpu_time_ns : i.counters.at(counter));
+  }
+  return MakeDataSet(name, "software GPU", run);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<GpuPair>> RunWorkloads() {
+  std::vector<GpuPair> pairs;
+  for (const Workload& workload : kWorkloads) {
+    DataSet base;
+    for (const char* gpu : kGpus) {
+      absl::StatusOr<Truth> truth = Run(workload, gpu);
+      if (!truth.ok()) return truth.status();
+      const std::string name = absl::StrCat(workload.model, "@", gpu);
+      DataSet times = DataOf(name, *truth, "");
+      if (gpu == kGpus[0]) {
+        base = std::move(times);
+      } else {
+        pairs.push_back({base, std::move(times), false});
+      }
+      for (const char* counter : kCounters) {
+        if (!truth->iterations[0].counters.contains(counter)) continue;
+        pairs.push_back({base, DataOf(absl::StrCat(name, " ", counter), *truth, counter), true});
+      }
+    }
+  }
+  return pairs;
+}
+
+}  // namespace seqpoint::accuracy
