@@ -328,8 +328,9 @@ class Store::Impl {
   absl::Mutex reader_mutex_;
   const std::unique_ptr<Database> reader_;
 
-  Statement begin_, commit_, put_job_, spare_job_, put_process_, put_state_, delete_state_, put_cursor_,
-      delete_cursor_, put_name_, put_iteration_, put_config_, put_measurement_, put_trace_segment_;
+  Statement begin_, commit_, put_job_, spare_job_, put_process_, put_state_, delete_state_,
+      put_cursor_, delete_cursor_, put_name_, put_iteration_, put_config_, put_measurement_,
+      put_trace_segment_;
   ZSTD_CCtx* const zstd_;
   std::string compressed_;
   std::atomic<int64_t> next_job_id_{1};
@@ -511,8 +512,8 @@ absl::StatusOr<PruneResult> Store::Impl::Prune(const PruneOptions& options) {
   int64_t rows_left = kPruneRows;
   absl::Status status = Transact([&]() -> absl::Status {
     while (rows_left > 0) {
-      absl::StatusOr<int64_t> doomed = writer_->Int(absl::StrCat(
-          "SELECT job_id FROM doomed_job WHERE job_id NOT IN (", keep, ") LIMIT 1"));
+      absl::StatusOr<int64_t> doomed = writer_->Int(
+          absl::StrCat("SELECT job_id FROM doomed_job WHERE job_id NOT IN (", keep, ") LIMIT 1"));
       if (!doomed.ok()) return doomed.status();
       if (*doomed != 0) {
         SEQPOINT_RETURN_IF_ERROR(RemoveDoomed(*doomed, &rows_left));
