@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/analyze.h"
 #include "client/completion.h"
 #include "client/connection.h"
 #include "client/doctor.h"
@@ -32,6 +33,7 @@ namespace {
 
 constexpr int64_t kMaxCount = 1'000'000'000'000'000;
 constexpr int64_t kMaxRows = 1'000'000'000;
+constexpr int64_t kMaxPoints = 1'000'000;
 constexpr const char* kCommands = "Commands";
 
 constexpr const char* kDescription =
@@ -151,6 +153,7 @@ class Cli {
     AddKernels();
     AddIterations();
     AddExport();
+    AddAnalyze();
     AddControl();
     AddDoctor();
     AddCompletion();
@@ -601,6 +604,67 @@ class Cli {
     return kExitOk;
   }
 
+  void AddAnalyze() {
+    CLI::App* command = Add(
+        "analyze",
+        "What a log of iterations, written by any tool, says: the lengths that stand for all "
+        "others, and how well.",
+        [this]() -> int {
+          absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
+          if (!horizon.ok()) return Fail(horizon.status());
+          analyze_.horizon = *std::move(horizon);
+          absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+          if (!connection.ok()) return Fail(connection.status());
+          absl::StatusOr<Analysis> analysis = Analyze(connection->get(), analyze_);
+          if (!analysis.ok()) return Fail(analysis.status());
+          fprintf(stderr, "%s", Printable(analysis->notes).c_str());
+          PrintReply(&analysis->reply,
+                     [&](const v1::AnalyzeReply&) { return AnalysisText(*analysis, analyze_); });
+          return kExitOk;
+        });
+    AddLog(command, &analyze_.log);
+    auto* points = command->add_option("--points", analyze_.points, "measurements to choose; 16")
+                       ->transform(WholeNumber(1, kMaxPoints))
+                       ->type_name("K");
+    command
+        ->add_option("--target-error", analyze_.target_error,
+                     "as many measurements as give the total to +-E, such as 0.5%")
+        ->transform(Share())
+        ->excludes(points)
+        ->type_name("E");
+    command->add_option("--confidence", analyze_.confidence, "of the intervals; default 95%")
+        ->transform(Share())
+        ->type_name("C");
+    command
+        ->add_option("--against", analyze_.against,
+                     "the same work on another machine, with the same columns: the speedup")
+        ->type_name("FILE");
+    horizon_.AddTo(command);
+  }
+
+  // A log that another tool wrote.
+  static void AddLog(CLI::App* command, LogOptions* log) {
+    command->add_option("LOG", log->path, "CSV (or .gz) with a header; a row is an iteration")
+        ->required();
+    command
+        ->add_option("--key", log->key_columns,
+                     "column of the iteration's length, or two; default: what logs call it")
+        ->delimiter(',')
+        ->expected(1, 2)
+        ->type_name("COL[,COL]");
+    command
+        ->add_option("--time", log->time_column,
+                     "column of its time; _ns, _us, _ms or _s at the end is the unit")
+        ->type_name("COL");
+    command
+        ->add_option("--group", log->group_columns,
+                     "columns that tell runs and epochs apart; their first iterations may be "
+                     "start-up")
+        ->delimiter(',')
+        ->expected(1, 8)
+        ->type_name("COL[,COL]");
+  }
+
   void AddControl() {
     // Its subcommands are what runs; a callback of its own would come after theirs.
     CLI::App* command = app_.add_subcommand("control", "Change what is measured in a running job.");
@@ -744,6 +808,7 @@ class Cli {
   std::function<int()> command_;
   ConnectOptions connect_;
   RunOptions run_;
+  AnalyzeOptions analyze_;
   HorizonFlags horizon_;
   v1::ControlRequest control_;
   std::string job_, metric_, shell_, level_, chrome_path_, csv_path_;

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "daemon/export.h"
 #include "daemon/jobs/import.h"
+#include "daemon/jobs/log_analysis.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint {
@@ -992,7 +993,7 @@ absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& reque
 }
 
 absl::StatusOr<v1::AnalyzeReply> Daemon::Analyze(const v1::AnalyzeRequest& request) {
-  return absl::UnimplementedError("Analyze");
+  return jobs::AnalyzeLogs(request);
 }
 
 absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest& request) {

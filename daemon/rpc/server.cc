@@ -33,6 +33,7 @@ constexpr absl::Duration kDefaultWatchInterval = absl::Milliseconds(200);
 constexpr int kDefaultPageSize = 1'000;
 // Pieces of an exported file: well below any client's default limit of 4 MiB for a message.
 constexpr size_t kExportPieceBytes = 256 << 10;
+constexpr int kMaxPoints = 1'000'000;
 // Threads for calls that are not watches.
 constexpr int kCallThreads = 32;
 
@@ -254,6 +255,10 @@ class Service final : public v1::Profiler::Service {
     SEQPOINT_RPC_CHECK(CheckLogSize(request.against()));
     SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
     SEQPOINT_RPC_CHECK(CheckShare("target_error", request.target_error()));
+    if (request.points() < 0 || request.points() > kMaxPoints) {
+      return ToGrpc(absl::InvalidArgumentError(
+          absl::StrCat("points = ", request.points(), " is not in 0 ... ", kMaxPoints)));
+    }
     SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
     if (request.has_against()) SEQPOINT_RPC_CHECK(CheckLog("against", request.against()));
     double confidence = 0;

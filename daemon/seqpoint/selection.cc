@@ -15,6 +15,9 @@ namespace {
 constexpr int kMaxAtoms = 128;
 // An atom's noise leans on that of all atoms as on this many iterations.
 constexpr double kNoiseShrinkage = 8;
+// What is assumed of that before anything is known, and its weight in iterations.
+constexpr double kPriorNoise = 0.02;
+constexpr double kPriorWeight = 6;
 // An atom with fewer iterations has no level of its own.
 constexpr double kRare = 8;
 // How much a cost curve may change its shape between choosing and measuring, per power of the
@@ -378,7 +381,8 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     s.squares += square;
     squares += square;
   }
-  const double pooled = count > 0 ? squares / count : 0;
+  const double pooled =
+      (squares + kPriorWeight * kPriorNoise * kPriorNoise) / (count + kPriorWeight);
   std::vector<Atom> atoms(cells);
   std::vector<int> order(cells);
   for (int c = 0; c < cells; ++c) {

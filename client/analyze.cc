@@ -1,0 +1,200 @@
+#include "client/analyze.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/format.h"
+#include "client/text.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr std::chrono::minutes kTimeout{10};
+
+// The file's unit, where its column has none.
+std::string UnitOf(const LogFile& log) { return log.time_unit_ns > 0 ? "ns" : ""; }
+
+std::string Precision(const v1::Estimate& e) {
+  return absl::StrFormat("+-%.2g %%", 50 * (e.high() - e.low()) / e.value());
+}
+
+std::string SpeedupText(const v1::Estimate& e) {
+  const double reach = (e.high() - e.low()) / 2;
+  const int digits = std::clamp(static_cast<int>(1 - std::floor(std::log10(reach))), 2, 6);
+  return absl::StrFormat("%.*fx (%.*f to %.*f)", digits, e.value(), digits, e.low(), digits,
+                         e.high());
+}
+
+// One way in which the run's cost can be known, and how well.
+std::string PointsText(const v1::AnalyzeReply& reply, const std::string& unit) {
+  Table table({{"LENGTH", Table::kRight},
+               {"MEASURE", Table::kRight},
+               {"ITERATIONS", Table::kRight},
+               {"SHARE", Table::kRight},
+               {"TIME", Table::kRight},
+               {"NOISE", Table::kRight}});
+  for (const v1::AnalyzedPoint& p : reply.points()) {
+    table.AddRow({FormatLengths(p.lengths()), absl::StrCat(p.measurements(), "x"),
+                  absl::StrFormat("%.1f", p.weight()),
+                  FormatShare(p.weight() / static_cast<double>(reply.iterations())),
+                  FormatQuantity(p.expected(), unit), FormatShare(p.noise() / p.expected())});
+  }
+  return table.ToString();
+}
+
+}  // namespace
+
+void FillLog(const LogFile& log, size_t begin, size_t count, v1::IterationLog* piece) {
+  const double unit = log.time_unit_ns > 0 ? log.time_unit_ns : 1;
+  const size_t end = std::min(log.lengths.size(), begin + count);
+  for (size_t i = begin; i < end; ++i) {
+    piece->add_lengths(log.lengths[i][0]);
+    if (log.key_columns.size() == 2) piece->add_second_lengths(log.lengths[i][1]);
+    piece->add_durations(log.times[i] * unit);
+    piece->add_groups(log.groups[i]);
+  }
+}
+
+std::string ReadingNotes(const std::string& path, const LogFile& log) {
+  std::string notes;
+  if (log.bad.count() > 0) {
+    absl::StrAppend(&notes, log.bad.text(), "\n", path, ": ", FormatCount(log.bad.count(), "row"),
+                    " left out, ", FormatCount(static_cast<int64_t>(log.lengths.size())),
+                    " can be used\n");
+  }
+  if (log.rounded) {
+    const double step = std::min(log.length_step[0], log.length_step[1]);
+    absl::StrAppend(&notes, path, ": fractions in ", absl::StrJoin(log.key_columns, ", "), " are ",
+                    step < 1 ? absl::StrCat("counted in steps of ", step)
+                             : std::string("rounded to whole lengths"),
+                    "\n");
+  }
+  if (log.groups_scattered) {
+    absl::StrAppend(&notes, path,
+                    ": the rows of a group do not stand together; they count in the order of the "
+                    "file\n");
+  }
+  return notes;
+}
+
+absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& options) {
+  Analysis analysis;
+  absl::StatusOr<LogFile> log = ReadLogFile(options.log);
+  if (!log.ok()) return log.status();
+  analysis.notes = ReadingNotes(options.log.path, *log);
+  LogFile against;
+  if (!options.against.empty()) {
+    LogOptions same = options.log;
+    same.path = options.against;
+    same.key_columns = log->key_columns;
+    same.time_column = log->time_column;
+    absl::StatusOr<LogFile> other = ReadLogFile(same);
+    if (!other.ok()) return other.status();
+    absl::StrAppend(&analysis.notes, ReadingNotes(options.against, *other));
+    // Both count lengths in the same steps.
+    for (auto& lengths : other->lengths) {
+      for (int d = 0; d < 2; ++d) {
+        lengths[d] = std::llround(static_cast<double>(lengths[d]) * other->length_step[d] /
+                                  log->length_step[d]);
+      }
+    }
+    against = *std::move(other);
+  }
+
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  auto writer = connection->stub().Analyze(&context, &analysis.reply);
+  v1::AnalyzeRequest piece;
+  piece.set_points(options.points);
+  piece.set_target_error(options.target_error);
+  piece.set_confidence(options.confidence);
+  *piece.mutable_horizon() = options.horizon;
+  for (v1::LengthCount& entry : *piece.mutable_horizon()->mutable_histogram()) {
+    for (int d = 0; d < entry.lengths_size(); ++d) {
+      entry.set_lengths(d, std::llround(static_cast<double>(entry.lengths(d)) /
+                                        log->length_step[std::min(d, 1)]));
+    }
+  }
+  const size_t rows = std::max(log->lengths.size(), against.lengths.size());
+  for (size_t at = 0; at < rows; at += kRowsPerPiece) {
+    FillLog(*log, at, kRowsPerPiece, piece.mutable_log());
+    if (at < against.lengths.size()) {
+      FillLog(against, at, kRowsPerPiece, piece.mutable_against());
+    }
+    if (!writer->Write(piece)) break;  // Finish() says why
+    piece.Clear();
+  }
+  writer->WritesDone();
+  if (grpc::Status status = writer->Finish(); !status.ok()) return Connection::FromGrpc(status);
+  log->lengths = {};
+  log->times = {};
+  log->groups = {};
+  analysis.log = *std::move(log);
+  return analysis;
+}
+
+std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options) {
+  const v1::AnalyzeReply& reply = analysis.reply;
+  const std::string unit = UnitOf(analysis.log);
+  std::string text = absl::StrCat(
+      options.log.path, ": ", FormatCount(reply.iterations(), "iteration"), " of ",
+      FormatCount(reply.unique_lengths(), "length"), " (",
+      absl::StrJoin(analysis.log.key_columns, " x "), "), ", FormatQuantity(reply.total(), unit),
+      unit.empty() ? absl::StrCat(" ", analysis.log.time_column) : "", " in all\n");
+  if (reply.start_up_iterations() > 0) {
+    absl::StrAppend(
+        &text, "start-up:   ", FormatCount(reply.start_up_iterations(), "first iteration"),
+        " left out, which took ", FormatQuantity(reply.start_up_duration(), unit), "\n");
+  }
+  if (reply.verdict() == v1::VERDICT_EXPLAINED) {
+    absl::StrAppend(&text, "length:     explains ", FormatShare(reply.explained_share()),
+                    " of the variance of time\n");
+  }
+  for (const std::string& sentence : reply.sentences()) {
+    text += Wrap("note:       ", sentence, kTextColumns);
+  }
+  if (reply.points_size() > 0) {
+    int measurements = 0;
+    for (const v1::AnalyzedPoint& p : reply.points()) measurements += p.measurements();
+    absl::StrAppend(
+        &text, "\n", FormatCount(reply.points_size(), "SeqPoint"), ", ",
+        FormatCount(measurements, "measurement"), ": the total to ", Precision(reply.projection()),
+        " (", absl::StrFormat("%g", 100 * reply.confidence()), " % interval), 1/",
+        FormatCount(std::max<int64_t>(1, reply.iterations() / std::max(1, measurements))),
+        " of the iterations\n", PointsText(reply, unit));
+    absl::StrAppend(&text, "as many iterations at random: ", Precision(reply.random()),
+                    "; by the paper's rule: ", FormatCount(reply.paper_points_size(), "length"),
+                    ", ", absl::StrFormat("%.2g %%", 100 * reply.paper_error()),
+                    " off on the log that chose them\n");
+  }
+  if (reply.has_horizon_projection()) {
+    const FormattedEstimate e = FormatEstimate(reply.horizon_projection(), unit);
+    absl::StrAppend(&text, "\n", options.horizon.source(), ": ",
+                    FormatCount(reply.horizon_iterations(), "iteration"), ", ", e.value, ", ",
+                    e.interval, " ", e.precision, "\n");
+  }
+  if (reply.has_speedup_all()) {
+    absl::StrAppend(&text, "\n", options.against, ": ",
+                    FormatCount(reply.against_iterations(), "iteration"), ", ",
+                    FormatQuantity(reply.against_total(), unit), "\n");
+    if (reply.has_speedup()) {
+      absl::StrAppend(&text, "speedup:    ", SpeedupText(reply.speedup()),
+                      " from the SeqPoints alone\n");
+    }
+    absl::StrAppend(&text, "            ", SpeedupText(reply.speedup_all()),
+                    " from all iterations, at equal lengths\n            ",
+                    absl::StrFormat("%.4gx", reply.speedup_means()),
+                    " is the quotient of the mean times, whatever their lengths\n");
+    if (reply.against_unknown_lengths() > 0) {
+      absl::StrAppend(&text, "            ", FormatCount(reply.against_unknown_lengths(), "length"),
+                      " not in the other log: taken to change as the nearest does\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace seqpoint::client

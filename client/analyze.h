@@ -1,0 +1,43 @@
+// `seqpoint analyze`: what a log of iterations, written by any tool, says about its lengths.
+// Threading: one call per process. Ownership: keeps nothing.
+#ifndef CLIENT_ANALYZE_H_
+#define CLIENT_ANALYZE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/connection.h"
+#include "client/log_file.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::client {
+
+struct AnalyzeOptions {
+  LogOptions log;
+  std::string against;  // another log with the same columns; empty: none
+  int points = 0;
+  double target_error = 0;
+  double confidence = 0;
+  v1::Horizon horizon;  // its lengths are those of the file
+};
+
+struct Analysis {
+  v1::AnalyzeReply reply;  // durations in ns where the file names their unit
+  LogFile log;             // the file's own words; without its rows
+  std::string notes;       // lines for standard error: rows left out, and the like
+};
+
+// Errors: as ReadLogFile, Connection and the daemon give them.
+absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& options);
+
+std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options);
+
+// Rows [begin, begin + count) as a message; durations in ns where the unit is known.
+void FillLog(const LogFile& log, size_t begin, size_t count, v1::IterationLog* piece);
+inline constexpr size_t kRowsPerPiece = 32 << 10;
+// What a person should know of how the file was read, in lines; empty when there is nothing.
+std::string ReadingNotes(const std::string& path, const LogFile& log);
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_ANALYZE_H_

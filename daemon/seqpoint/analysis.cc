@@ -1,0 +1,317 @@
+#include "daemon/seqpoint/analysis.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "daemon/seqpoint/drift.h"
+#include "daemon/seqpoint/time_model.h"
+
+namespace seqpoint {
+namespace {
+
+constexpr int kDefaultPoints = 16;
+constexpr size_t kEnoughForFit = 1 << 16;
+// A key's own mean leans on the curve as on so many iterations.
+constexpr double kPeculiarShrinkage = 2;
+constexpr double kMostResidual = 0.5;
+// More of them than that are no stalls but the noise of this log.
+constexpr double kMostStalls = 0.05;
+
+// The entry of this key, or else of the next longer one, or else the last.
+size_t EntryOf(absl::Span<const KeyTimes> log, const Key& key) {
+  const auto at = std::lower_bound(log.begin(), log.end(), key,
+                                   [](const KeyTimes& g, const Key& k) { return g.key < k; });
+  return std::min(static_cast<size_t>(at - log.begin()), log.size() - 1);
+}
+
+// What an iteration of each key takes in `log`: its mean there, or where the log lacks it, what the
+// base takes times the ratio of the nearest keys that both have.
+class TimesOf {
+ public:
+  TimesOf(absl::Span<const KeyTimes> base, absl::Span<const KeyTimes> log) {
+    for (const KeyTimes& g : log) times_[g.key] = g;
+    for (const KeyTimes& g : base) {
+      const auto it = times_.find(g.key);
+      if (it != times_.end()) shared_.push_back({g.key, it->second.mean / g.mean});
+    }
+  }
+
+  // Null where the key is not in the log.
+  const KeyTimes* Find(const Key& key) const {
+    const auto it = times_.find(key);
+    return it == times_.end() ? nullptr : &it->second;
+  }
+  double Foretell(const KeyTimes& base) const {
+    double best = INFINITY, ratio = 1;
+    for (const auto& [key, r] : shared_) {
+      const double distance = std::abs(static_cast<double>(key.first - base.key.first)) +
+                              std::abs(static_cast<double>(key.second - base.key.second));
+      if (distance < best) {
+        best = distance;
+        ratio = r;
+      }
+    }
+    return base.mean * ratio;
+  }
+  bool any_shared() const { return !shared_.empty(); }
+
+ private:
+  std::map<Key, KeyTimes> times_;
+  std::vector<std::pair<Key, double>> shared_;
+};
+
+// Relative standard deviation of one iteration at equal key, over all keys.
+double PooledNoise(absl::Span<const KeyTimes> log) {
+  double squares = 0, freedom = 0;
+  for (const KeyTimes& g : log) {
+    squares += g.m2 / (g.mean * g.mean);
+    freedom += g.count - 1;
+  }
+  return freedom > 0 ? std::sqrt(squares / freedom) : 0;
+}
+
+std::optional<Speedup> CompareLogs(const LogAnalysis& base, const CleanLog& other,
+                                   double confidence) {
+  const TimesOf there(base.clean.by_key, other.by_key);
+  if (!there.any_shared()) return std::nullopt;
+  Speedup speedup;
+  speedup.iterations = static_cast<int64_t>(other.log.size());
+  speedup.total = other.total;
+  speedup.means = base.clean.total / static_cast<double>(base.clean.log.size()) /
+                  (other.total / static_cast<double>(other.log.size()));
+  // Both sums leave stalls out: they are no matter of length.
+  double here = 0, all = 0, variance = 0;
+  const double noise = PooledNoise(other.by_key);
+  for (const KeyTimes& g : base.clean.by_key) {
+    here += g.count * g.mean;
+    if (const KeyTimes* same = there.Find(g.key); same != nullptr) {
+      all += g.count * same->mean;
+      variance += std::pow(g.count * same->mean * noise, 2) / same->count;
+    } else {
+      ++speedup.unknown_keys;
+      all += g.count * there.Foretell(g);
+    }
+  }
+  const Estimate known = {here, here, here};
+  const double reach = NormalQuantile(confidence) * std::sqrt(variance);
+  speedup.all = QuotientOf(known, {all, all - reach, all + reach});
+
+  std::vector<MeasuredPoint> points;
+  for (SeqPoint p : base.selection.points) {
+    const KeyTimes* same = there.Find(p.key);
+    const double value = same != nullptr ? same->mean : there.Foretell({p.key, 1, p.cost, 0});
+    p.measurements = same != nullptr ? static_cast<int>(same->count) : 1;
+    points.push_back({p, value});
+  }
+  if (!points.empty()) speedup.from_points = QuotientOf(known, EstimateOther(points, confidence));
+  return speedup;
+}
+
+std::optional<Projection> ProjectOther(const CleanLog& clean, const AnalysisOptions& options) {
+  OnlineEngine engine;
+  Horizon horizon = options.horizon;
+  horizon.another = true;
+  // The engine's times are whole nanoseconds; the log's unit is unknown, its digits few.
+  const double mean = clean.total / static_cast<double>(clean.log.size());
+  const double scale = 1e9 / mean;
+  for (size_t i = 0; i < clean.log.size(); ++i) {
+    engine.AddIteration(
+        {.iteration = i,
+         .key = clean.log.keys[i],
+         .time_ns = std::max<int64_t>(1, std::llround(clean.log.times[i] * scale))});
+  }
+  if (!engine.SetHorizon(std::move(horizon)).ok()) return std::nullopt;
+  Projection projection = engine.ProjectTime(options.confidence);
+  for (Estimate* e : {&projection.so_far, &projection.remaining, &projection.per_1000}) {
+    *e = {e->value / scale, e->low / scale, e->high / scale};
+  }
+  if (projection.total) {
+    Estimate& e = *projection.total;
+    e = {e.value / scale, e.low / scale, e.high / scale};
+  }
+  return projection;
+}
+
+}  // namespace
+
+CleanLog CleanUp(const RunLog& log) {
+  std::vector<KeyTime> times;
+  times.reserve(log.size());
+  for (size_t i = 0; i < log.size(); ++i) times.push_back({log.keys[i], log.times[i]});
+  const std::vector<bool> outlier = FindOutliers(times);
+  const bool common = static_cast<double>(std::count(outlier.begin(), outlier.end(), true)) >
+                      kMostStalls * static_cast<double>(log.size());
+  std::vector<bool> seen;  // by group
+  CleanLog clean;
+  for (size_t i = 0; i < log.size(); ++i) {
+    const size_t group = log.groups.empty() ? 0 : static_cast<size_t>(log.groups[i]);
+    if (group >= seen.size()) seen.resize(group + 1);
+    const bool first = !seen[group];
+    seen[group] = true;
+    if (first && outlier[i]) {
+      ++clean.start_up;
+      clean.start_up_time += log.times[i];
+      continue;
+    }
+    clean.log.keys.push_back(log.keys[i]);
+    clean.log.times.push_back(log.times[i]);
+    if (!log.groups.empty()) clean.log.groups.push_back(log.groups[i]);
+    clean.slow.push_back(outlier[i] && !common);
+    clean.slow_count += clean.slow.back();
+    clean.total += log.times[i];
+  }
+  std::vector<Key> keys;
+  std::vector<double> normal;
+  for (size_t i = 0; i < clean.log.size(); ++i) {
+    if (clean.slow[i]) continue;
+    keys.push_back(clean.log.keys[i]);
+    normal.push_back(clean.log.times[i]);
+  }
+  clean.by_key = GroupByKey(keys, normal);
+  if (clean.slow_count == 0) return clean;
+  // A stall's iteration counts with what its key, or the nearest, normally takes.
+  for (size_t i = 0; i < clean.log.size(); ++i) {
+    if (!clean.slow[i]) continue;
+    const Key& key = clean.log.keys[i];
+    KeyTimes& at = clean.by_key[EntryOf(clean.by_key, key)];
+    at.count += 1;  // the mean stays
+    clean.slow_excess += clean.log.times[i] - at.mean;
+  }
+  return clean;
+}
+
+Selection SelectPoints(absl::Span<const KeyTimes> log, int measurements) {
+  const int repeats = (measurements + kMostPoints - 1) / kMostPoints;
+  Selection selection = SelectStratified(log, (measurements + repeats - 1) / repeats);
+  for (SeqPoint& p : selection.points) p.measurements *= repeats;
+  selection.error /= std::sqrt(repeats);
+  return selection;
+}
+
+Selection SelectForError(absl::Span<const KeyTimes> log, double target_error, double confidence) {
+  double iterations = 0;
+  for (const KeyTimes& g : log) iterations += g.count;
+  const auto within = [&](const Selection& selection) {
+    std::vector<MeasuredPoint> points;
+    for (const SeqPoint& p : selection.points) points.push_back({p, p.cost});
+    const Estimate e = EstimateSame(points, confidence);
+    return e.high - e.value <= target_error * e.value;
+  };
+  // By doubling, then by halving what lies between.
+  int enough = 1;
+  while (enough < iterations && !within(SelectPoints(log, enough))) enough *= 2;
+  int least = enough / 2 + 1;
+  while (least < enough) {
+    const int middle = (least + enough) / 2;
+    if (within(SelectPoints(log, middle))) {
+      enough = middle;
+    } else {
+      least = middle + 1;
+    }
+  }
+  return SelectPoints(log, std::max(1, std::min(enough, static_cast<int>(iterations))));
+}
+
+Stationarity CheckStationarity(const RunLog& log, absl::Span<const KeyTimes> by_key,
+                               bool explained) {
+  Stationarity result;
+  if (!explained) {
+    // Lengths have nothing to do with it: as if all were one.
+    RunLog one{std::vector<Key>(log.size()), log.times, {}};
+    return CheckStationarity(one, GroupByKey(one.keys, one.times), true);
+  }
+  std::vector<Key> keys;
+  std::vector<double> means, counts;
+  for (const KeyTimes& g : by_key) {
+    keys.push_back(g.key);
+    means.push_back(g.mean);
+    counts.push_back(g.count);
+  }
+  const Quadratic curve = Quadratic::Fit(keys, means, counts);
+  BlockTrace trace;
+  double square = 0, mean = 0, m2 = 0;
+  for (size_t i = 0; i < log.size(); ++i) {
+    const double expected = curve(log.keys[i]);
+    // What is peculiar to a length is no drift.
+    const KeyTimes& own = by_key[EntryOf(by_key, log.keys[i])];
+    const double normal =
+        (own.count * own.mean + kPeculiarShrinkage * expected) / (own.count + kPeculiarShrinkage);
+    const double residual = std::clamp(log.times[i] / normal - 1, -kMostResidual, kMostResidual);
+    trace.Add(i, log.keys[i], expected * (1 + residual));
+    square += residual * residual;
+    const double delta = expected - mean;
+    mean += delta / static_cast<double>(i + 1);
+    m2 += delta * (expected - mean);
+  }
+  const auto n = static_cast<double>(log.size());
+  result.drift = std::sqrt(DriftVariance(trace, curve, std::sqrt(square / n)));
+  result.moving = KeyMovement(trace, curve, m2 / n).moving();
+  return result;
+}
+
+LogAnalysis AnalyzeLog(const RunLog& log, const RunLog* against, const AnalysisOptions& options) {
+  LogAnalysis analysis;
+  analysis.clean = CleanUp(log);
+  const CleanLog& clean = analysis.clean;
+  const RunLog& rows = clean.log;
+  if (rows.size() == 0) return analysis;
+
+  const size_t stride = 1 + rows.size() / kEnoughForFit;
+  std::vector<Key> keys;
+  std::vector<double> times;
+  for (size_t i = 0; i < rows.size(); i += stride) {
+    keys.push_back(rows.keys[i]);
+    times.push_back(rows.times[i]);
+  }
+  analysis.fit = FitKey(keys, times);
+  const bool explained = analysis.fit.verdict != KeyVerdict::kNotExplained;
+  analysis.stationarity = CheckStationarity(rows, clean.by_key, explained);
+
+  const auto n = static_cast<double>(rows.size());
+  if (explained) {
+    if (options.points == 0 && options.target_error > 0) {
+      analysis.selection = SelectForError(clean.by_key, options.target_error, options.confidence);
+    } else {
+      const int wanted = options.points > 0 ? options.points : kDefaultPoints;
+      analysis.selection =
+          SelectPoints(clean.by_key, std::min(wanted, static_cast<int>(std::min(n, 1e9))));
+    }
+    std::vector<MeasuredPoint> points;
+    for (const SeqPoint& p : analysis.selection.points) {
+      points.push_back({p, clean.by_key[EntryOf(clean.by_key, p.key)].mean});
+    }
+    analysis.projection = EstimateSame(points, options.confidence);
+    for (double* v :
+         {&analysis.projection.value, &analysis.projection.low, &analysis.projection.high}) {
+      *v += clean.slow_excess;
+    }
+  }
+  // What as many iterations drawn at random would tell.
+  int draws = 0;
+  for (const SeqPoint& p : analysis.selection.points) draws += p.measurements;
+  if (draws == 0) draws = options.points > 0 ? options.points : kDefaultPoints;
+  double m2 = 0;
+  for (double t : rows.times) m2 += std::pow(t - clean.total / n, 2);
+  if (options.target_error > 0 && options.points == 0 && analysis.selection.points.empty()) {
+    const double z = NormalQuantile(options.confidence);
+    const double single = z * std::sqrt(m2 / n) / (clean.total / n) / options.target_error;
+    draws = static_cast<int>(std::min(n, std::ceil(single * single / (1 + single * single / n))));
+  }
+  draws = std::clamp(draws, 1, static_cast<int>(std::min(n, 1e9)));
+  const double reach = NormalQuantile(options.confidence) * n *
+                       std::sqrt(m2 / n / draws * std::max(0.0, 1 - draws / n));
+  analysis.random_measurements = draws;
+  analysis.random = {clean.total, clean.total - reach, clean.total + reach};
+
+  analysis.paper = SelectPaper(clean.by_key, {});
+  if (options.horizon.kind != Horizon::Kind::kUnknown) {
+    analysis.other_run = ProjectOther(clean, options);
+  }
+  if (against != nullptr) {
+    analysis.speedup = CompareLogs(analysis, CleanUp(*against), options.confidence);
+  }
+  return analysis;
+}
+
+}  // namespace seqpoint

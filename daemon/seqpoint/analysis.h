@@ -1,0 +1,101 @@
+// What the log of a whole run says: how well lengths explain its times, which lengths stand for it,
+// what measuring those alone would tell, here, on another machine and of another run.
+//
+//   LogAnalysis analysis = AnalyzeLog(log, {.points = 16});
+//   for (const SeqPoint& p : analysis.selection.points) Measure(p.key, p.measurements);
+//
+// Threading: free functions without state. Times may be in any unit.
+#ifndef DAEMON_SEQPOINT_ANALYSIS_H_
+#define DAEMON_SEQPOINT_ANALYSIS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/seqpoint/engine.h"
+#include "daemon/seqpoint/estimate.h"
+#include "daemon/seqpoint/interval.h"
+#include "daemon/seqpoint/key.h"
+#include "daemon/seqpoint/selection.h"
+
+namespace seqpoint {
+
+// Iterations in the order in which they ran. `groups` (runs, epochs) is empty or as long.
+struct RunLog {
+  std::vector<Key> keys;
+  std::vector<double> times;  // positive and finite
+  std::vector<int> groups;
+
+  size_t size() const { return keys.size(); }
+};
+
+// A log that is fit to choose from: the first iteration of a group is taken out where it is a stall
+// (FindOutliers), as it pays for starting up.
+struct CleanLog {
+  RunLog log;
+  int64_t start_up = 0;
+  double start_up_time = 0;
+  std::vector<bool> slow;  // of each iteration: a stall, in the total, and in nothing else
+  int64_t slow_count = 0;
+  double slow_excess = 0;        // what stalls took beyond what iterations of their lengths take
+  std::vector<KeyTimes> by_key;  // without stalls
+  double total = 0;              // of `log`
+};
+CleanLog CleanUp(const RunLog& log);
+
+// Selections for more measurements than this repeat its points.
+inline constexpr int kMostPoints = 128;
+
+// SelectStratified for any number of measurements.
+Selection SelectPoints(absl::Span<const KeyTimes> log, int measurements);
+// The fewest measurements whose interval of `confidence` is within `target_error` (relative) to
+// both sides of the total; at most the number of iterations.
+Selection SelectForError(absl::Span<const KeyTimes> log, double target_error, double confidence);
+
+// How times at equal length, and lengths, change in the course of a log.
+struct Stationarity {
+  double drift = 0;     // standard deviation of the level of consecutive parts, beyond noise
+  bool moving = false;  // lengths come in an order that has to do with their cost
+};
+// `explained`: whether lengths explain times; otherwise they are not looked at.
+Stationarity CheckStationarity(const RunLog& log, absl::Span<const KeyTimes> by_key,
+                               bool explained);
+
+struct Speedup {
+  int64_t iterations = 0;  // of the other log, start-up left out
+  double total = 0;
+  int64_t unknown_keys = 0;  // keys of the log that the other one lacks
+  // How many times faster the same iterations are there.
+  Estimate from_points;  // the base known, the points measured there as often as the log allows
+  Estimate all;          // from every iteration of both, at equal lengths
+  double means = 0;      // quotient of the mean times, whatever the lengths
+};
+
+struct AnalysisOptions {
+  int points = 0;           // measurements; 0: what target_error needs, else 16
+  double target_error = 0;  // relative; 0: none
+  double confidence = 0.95;
+  Horizon horizon = Horizon::Unknown();  // of another run
+};
+
+struct LogAnalysis {
+  CleanLog clean;
+  KeyFit fit;
+  Stationarity stationarity;
+  Selection selection;          // empty where the key does not explain time
+  Estimate projection;          // of the total, from the points each measured once
+  int random_measurements = 0;  // as many iterations drawn at random ...
+  Estimate random;              // ... give this
+  Selection paper;
+  std::optional<Projection> other_run;  // with a horizon
+  std::optional<Speedup> speedup;
+};
+
+// `against` may be null.
+LogAnalysis AnalyzeLog(const RunLog& log, const RunLog* against, const AnalysisOptions& options);
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_SEQPOINT_ANALYSIS_H_
