@@ -37,6 +37,7 @@ IterationRow RowOf(const ImportedIteration& iteration, int64_t job_id, int64_t n
                    .length = {iteration.key.first, iteration.key.second},
                    .start_ns = iteration.start_ns,
                    .duration_ns = iteration.duration_ns,
+                   .level = v1::LEVEL_MARK,
                    .boundary_ns = iteration.start_ns};
   if (iteration.first) row.flags |= kIterationFirst;
   if (iteration.start_up) {

@@ -75,6 +75,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
                        .name = row_.name,
                        .generation = generation_,
                        .horizon_kind = horizon_.kind(),
+                       .imported = imported_,
                        .clock_kind = clock_kind(),
                        .losses = SumLosses(),
                        .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
