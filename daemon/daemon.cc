@@ -901,7 +901,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
     to.set_redone((row.flags & kIterationRedone) != 0);
     to.set_first_occurrence((row.flags & kIterationFirst) != 0);
     to.set_config((*job)->ConfigName(row.config_id));
-    if (row.phase == jobs::kStartUpPhase) to.set_phase("start-up");
+    to.set_phase(jobs::PhaseName(row.phase));
   }
   if (static_cast<int>(rows->size()) >= request.page_size()) {
     reply.set_next_page_token(absl::StrCat(rows->back().number + 1));

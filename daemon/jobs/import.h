@@ -24,6 +24,8 @@ namespace seqpoint::jobs {
 
 // IterationRow::phase of an iteration that is not training.
 inline constexpr int32_t kStartUpPhase = 1;
+// In words; empty for training.
+inline const char* PhaseName(int32_t phase) { return phase == kStartUpPhase ? "start-up" : ""; }
 
 struct ImportedIteration {
   Key key;
