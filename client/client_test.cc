@@ -311,7 +311,7 @@ TEST_F(ClientTest, AnImportedLogIsAJob) {
                                 HasSubstr("1 row left out, 3 can be used")));
   for (const char* expected :
        {"steps@r7 (job 2), ended", "steps.csv, lengths in length, times in took",
-        "so far:    3 iterations of 2 lengths", "whole run (3 iterations)  7.00 ms",
+        "so far:    3 iterations of 2 lengths", "whole run (3 iterations)  7.000 ms",
         "ask next: seqpoint project 2"}) {
     EXPECT_THAT(result.out, HasSubstr(expected));
   }

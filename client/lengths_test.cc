@@ -95,9 +95,9 @@ TEST_F(LengthsTest, WindowsFilesAndMissingLastNewlineAreFine) {
 }
 
 TEST_F(LengthsTest, BadRowsAreNamedWithLineAndValue) {
-  Write("length\n5\nabc\n-3\n1e9\n99999999999999999999\n\n7\n");
+  Write("length\n5\nabc\n-3\n1e13\n99999999999999999999\n\n7\n");
   EXPECT_THAT(Error(), AllOf(HasSubstr("train.csv:3: \"abc\""), HasSubstr("train.csv:4: \"-3\""),
-                             HasSubstr("train.csv:5: \"1e9\""),
+                             HasSubstr("train.csv:5: \"1e13\""),
                              HasSubstr("train.csv:6: \"99999999999999999999\"")));
   std::string many = "length\n";
   for (int i = 0; i < 100; ++i) many += "x\n";
