@@ -293,6 +293,50 @@ TEST_F(ClientTest, ExportAppearsOnlyWhenItIsWhole) {
   EXPECT_EQ(Client({"export", "1"}).code, 2);
 }
 
+TEST_F(ClientTest, AnImportedLogIsAJob) {
+  StartServer();
+  const std::string path = directory_ / "steps.csv";
+  std::ofstream(path) << "epoch,length,took\n1,5,2\n1,7,3\n1,x,3\n2,5,2\n";
+  Result result = Client({"import", path});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("which column is the time"));
+  result = Client({"import", path, "--time", "took"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("does not end in a unit"), HasSubstr("--time-unit")));
+  const std::vector<std::string> import = {"import", path,          "--time", "took",     "--group",
+                                           "epoch",  "--time-unit", "ms",     "--run-id", "r7"};
+  result = Client(import);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("steps.csv:4: \"x\" in column length is not a number"),
+                                HasSubstr("1 row left out, 3 can be used")));
+  for (const char* expected :
+       {"steps@r7 (job 2), ended", "steps.csv, lengths in length, times in took",
+        "so far:    3 iterations of 2 lengths", "whole run (3 iterations)  7.000 ms",
+        "ask next: seqpoint project 2"}) {
+    EXPECT_THAT(result.out, HasSubstr(expected));
+  }
+  result = Client(import);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("there is a job \"steps@r7\" already"));
+  result = Client({"import", path, "--time", "took", "--time-unit", "s", "--name", "x", "--json"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\"iterations_duration_ns\": \"7000000000\""));
+  EXPECT_EQ(Client({"import", path, "--time", "took", "--time-unit", "h"}).code, 2);
+  EXPECT_EQ(Client({"import", path, "--name", "a@b"}).code, 2);
+}
+
+TEST_F(ClientTest, AnImportedLogMayBeLong) {
+  StartServer();
+  const std::string path = directory_ / "long.csv";
+  std::ofstream file(path);
+  file << "length,time_us\n";
+  for (int i = 0; i < 100'000; ++i) file << i % 50 << ",1\n";  // several messages
+  file.close();
+  const Result result = Client({"import", path});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("100,000 iterations of 50 lengths"));
+}
+
 TEST_F(ClientTest, WatchEndsWithTheJob) {
   StartServer();
   pid_t child = Spawn({"watch", "1", "--json"});

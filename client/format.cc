@@ -206,7 +206,10 @@ std::string ProgressLine(const v1::Job& job, int width) {
       absl::StrAppend(&text, " of ", FormatCount(job.time().iterations_total()));
     }
     absl::StrAppend(&text, " iterations, ", FormatCount(job.unique_lengths()), " lengths, ",
-                    job.seqpoints().measured(), "/", job.seqpoints().seqpoints(), " SeqPoints");
+                    job.seqpoints().measurements_wanted() > 0 || !IsOver(job)
+                        ? absl::StrCat(job.seqpoints().measured(), "/")
+                        : std::string(),
+                    job.seqpoints().seqpoints(), " SeqPoints");
     if (job.time().has_total()) {
       FormattedEstimate total = FormatEstimate(job.time().total(), "ns");
       absl::StrAppend(&text, ", whole run ", total.value, " (", total.interval, ")");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <random>
@@ -19,6 +20,8 @@ namespace {
 constexpr int64_t kMaxLength = 1'000'000'000'000;
 constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
 constexpr size_t kBatchesPerWindow = 100;
+// Fractions are rounded where the lengths still spread over so many whole numbers.
+constexpr double kEnoughSteps = 16;
 // Random orders that are averaged: more would not change a length's share by a visible amount.
 constexpr size_t kMostLengths = 1 << 18;  // what a daemon tells apart
 constexpr int64_t kSimulatedEpochs = 20;
@@ -28,6 +31,7 @@ using Lengths = std::array<int64_t, 2>;  // the second is 0 when there is only o
 struct LengthRows {
   std::vector<std::string> columns;  // one or two
   std::vector<Lengths> rows;
+  bool rounded = false;
 };
 
 absl::StatusOr<std::vector<size_t>> ChooseColumns(const LengthsOptions& options,
@@ -66,6 +70,7 @@ absl::StatusOr<LengthRows> ReadRows(const LengthsOptions& options) {
   LengthRows result;
   for (size_t column : *chosen) result.columns.push_back(csv->header()[column]);
   BadRows bad;
+  double low[2] = {INFINITY, INFINITY}, high[2] = {0, 0};
   std::vector<std::string> fields;
   while (csv->Next(&fields)) {
     Lengths lengths = {};
@@ -75,10 +80,15 @@ absl::StatusOr<LengthRows> ReadRows(const LengthsOptions& options) {
       if (column >= fields.size()) {
         problem = absl::StrCat("\"", csv->line(), "\" has ", fields.size(), " of ",
                                csv->header().size(), " columns");
-      } else if (!absl::SimpleAtoi(fields[column], &lengths[i]) || lengths[i] < 0 ||
-                 lengths[i] > kMaxLength) {
+      } else if (double value = 0; !absl::SimpleAtod(fields[column], &value) ||
+                                   !(value >= 0 && value <= double{kMaxLength})) {
         problem = absl::StrCat("\"", fields[column], "\" in column ", csv->header()[column],
-                               " is not a whole number from 0 to ", kMaxLength);
+                               " is not a number from 0 to ", kMaxLength);
+      } else {
+        lengths[i] = std::llround(value);
+        result.rounded |= static_cast<double>(lengths[i]) != value;
+        low[i] = std::min(low[i], value);
+        high[i] = std::max(high[i], value);
       }
     }
     if (problem.empty()) {
@@ -95,6 +105,13 @@ absl::StatusOr<LengthRows> ReadRows(const LengthsOptions& options) {
   if (result.rows.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.path, ": there is a header, but no row below it"));
+  }
+  for (size_t i = 0; result.rounded && i < result.columns.size(); ++i) {
+    if (high[i] == low[i] || high[i] - low[i] >= kEnoughSteps) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.path, ": column ", result.columns[i], " has fractions, and between ", low[i],
+        " and ", high[i],
+        " whole numbers would tell too few lengths apart; give lengths in a smaller unit"));
   }
   return result;
 }
@@ -162,7 +179,8 @@ absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
   v1::Horizon horizon;
   std::string source =
       absl::StrCat(options.path, " (", absl::StrJoin(lengths->columns, ", "), "), ", options.epochs,
-                   options.epochs == 1 ? " epoch" : " epochs");
+                   options.epochs == 1 ? " epoch" : " epochs",
+                   lengths->rounded ? ", lengths rounded to whole numbers" : "");
   std::map<Lengths, int64_t> counts;
   bool random_order =
       options.order == ExampleOrder::kShuffle || options.order == ExampleOrder::kBucket;

@@ -2,7 +2,7 @@
 //
 // The file is CSV, plain or gzip, with a header. A row is an iteration, or, with `batch` > 0, an
 // example; then iterations are put together as training does it: examples in `order`, cut into
-// batches, each padded to its longest example.
+// batches, each padded to its longest example. Lengths with fractions are rounded.
 //
 // Threading: pure but for reading the file. Errors name file, line, value and the way out.
 #ifndef CLIENT_LENGTHS_H_

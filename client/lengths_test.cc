@@ -50,6 +50,15 @@ class LengthsTest : public ::testing::Test {
   LengthsOptions options_;
 };
 
+TEST_F(LengthsTest, FractionsAreRoundedWhereWholeNumbersTellLengthsApart) {
+  Write("length\n5.2\n40.7\n5\n");
+  const v1::Horizon horizon = Read();
+  EXPECT_EQ(Counts(horizon), (Histogram{{{5}, 2}, {{41}, 1}}));
+  EXPECT_THAT(horizon.source(), HasSubstr("rounded"));
+  Write("length\n0.5\n1.5\n");
+  EXPECT_THAT(Error(), HasSubstr("column length has fractions, and between 0.5 and 1.5"));
+}
+
 TEST_F(LengthsTest, ARowIsAnIteration) {
   Write("length\n5\n7\n5\n");
   options_.epochs = 3;
@@ -86,9 +95,9 @@ TEST_F(LengthsTest, WindowsFilesAndMissingLastNewlineAreFine) {
 }
 
 TEST_F(LengthsTest, BadRowsAreNamedWithLineAndValue) {
-  Write("length\n5\nabc\n-3\n1e9\n99999999999999999999\n\n7\n");
+  Write("length\n5\nabc\n-3\n1e13\n99999999999999999999\n\n7\n");
   EXPECT_THAT(Error(), AllOf(HasSubstr("train.csv:3: \"abc\""), HasSubstr("train.csv:4: \"-3\""),
-                             HasSubstr("train.csv:5: \"1e9\""),
+                             HasSubstr("train.csv:5: \"1e13\""),
                              HasSubstr("train.csv:6: \"99999999999999999999\"")));
   std::string many = "length\n";
   for (int i = 0; i < 100; ++i) many += "x\n";

@@ -22,6 +22,7 @@
 #include "client/doctor.h"
 #include "client/format.h"
 #include "client/help.h"
+#include "client/import.h"
 #include "client/lengths.h"
 #include "client/options.h"
 #include "client/progress.h"
@@ -154,6 +155,7 @@ class Cli {
     AddIterations();
     AddExport();
     AddAnalyze();
+    AddImport();
     AddControl();
     AddDoctor();
     AddCompletion();
@@ -642,10 +644,43 @@ class Cli {
     horizon_.AddTo(command);
   }
 
+  void AddImport() {
+    CLI::App* command = Add(
+        "import",
+        "Make a job of a log of iterations, written by any tool, so that all other commands know "
+        "it.",
+        [this]() -> int {
+          if (absl::StrContains(import_.name, "@")) {
+            return FailUsage(absl::StrCat("--name: ", Quote(import_.name),
+                                          " contains \"@\", which parts name and run id"));
+          }
+          std::string notes;
+          absl::StatusOr<LogFile> log = ReadLogToImport(import_, &notes);
+          fprintf(stderr, "%s", Printable(notes).c_str());
+          if (!log.ok()) return Fail(log.status());
+          absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+          if (!connection.ok()) return Fail(connection.status());
+          absl::StatusOr<v1::ImportJobReply> reply = Import(connection->get(), import_, *log);
+          if (!reply.ok()) return Fail(reply.status());
+          PrintReply(&*reply, ImportText);
+          return kExitOk;
+        });
+    AddLog(command, &import_.log);
+    AddChoice(command, "--time-unit", &import_.time_unit, {"ns", "us", "ms", "s"},
+              "of the time column; needed where its name does not end in one");
+    command->add_option("--name", import_.name, "of the job; default: the file's")
+        ->check(Name())
+        ->type_name("NAME");
+    command->add_option("--run-id", import_.run_id, "of the job; default: a new one")
+        ->check(Name())
+        ->type_name("ID");
+  }
+
   // A log that another tool wrote.
   static void AddLog(CLI::App* command, LogOptions* log) {
     command->add_option("LOG", log->path, "CSV (or .gz) with a header; a row is an iteration")
-        ->required();
+        ->required()
+        ->type_name("FILE");
     command
         ->add_option("--key", log->key_columns,
                      "column of the iteration's length, or two; default: what logs call it")
@@ -809,6 +844,7 @@ class Cli {
   ConnectOptions connect_;
   RunOptions run_;
   AnalyzeOptions analyze_;
+  ImportOptions import_;
   HorizonFlags horizon_;
   v1::ControlRequest control_;
   std::string job_, metric_, shell_, level_, chrome_path_, csv_path_;

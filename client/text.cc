@@ -121,7 +121,10 @@ std::string JobsText(const v1::ListJobsReply& reply) {
     table.AddRow({job.id(), job.name(), job.run_id(), JobStateName(job.state()),
                   FormatTime(job.start_ns()), FormatCount(job.iterations()),
                   FormatCount(job.unique_lengths()),
-                  absl::StrCat(FormatCount(job.seqpoints().measured()), "/",
+                  // Of an imported job none is to be measured.
+                  absl::StrCat(job.seqpoints().measurements_wanted() > 0 || !IsOver(job)
+                                   ? FormatCount(job.seqpoints().measured()) + "/"
+                                   : "",
                                FormatCount(job.seqpoints().seqpoints())),
                   job.has_time() ? time.value : "-",
                   !job.has_time() ? ""
@@ -146,10 +149,13 @@ std::string JobText(const v1::Job& job) {
   if (job.has_rule()) text += RuleText(job.rule());
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
   if (seqpoints.seqpoints() > 0) {
-    absl::StrAppend(&text, "SeqPoints: ", FormatCount(seqpoints.seqpoints()), ", ",
-                    FormatCount(seqpoints.measured()), " measured; ",
-                    FormatCount(seqpoints.measurements()), " of ",
-                    FormatCount(seqpoints.measurements_wanted()), " measurements taken\n");
+    absl::StrAppend(&text, "SeqPoints: ", FormatCount(seqpoints.seqpoints()));
+    if (seqpoints.measurements_wanted() > 0) {
+      absl::StrAppend(&text, ", ", FormatCount(seqpoints.measured()), " measured; ",
+                      FormatCount(seqpoints.measurements()), " of ",
+                      FormatCount(seqpoints.measurements_wanted()), " measurements taken");
+    }
+    text += "\n";
   }
   for (const v1::PhaseSummary& phase : job.phases()) {
     absl::StrAppend(&text, "apart:     ", FormatCount(phase.iterations(), "iteration"), " of ",
@@ -192,6 +198,7 @@ std::string JobText(const v1::Job& job) {
                  {"STATE"}});
     std::string features;
     for (const v1::Process& process : job.processes()) {
+      if (process.library_version().empty() && process.pid() == 0) continue;  // of a log
       table.AddRow({absl::StrCat(process.rank()), absl::StrCat(process.pid()), process.host(),
                     process.device(), LevelName(process.level()), process.cupti_version(),
                     process.driver_version(),
@@ -209,7 +216,7 @@ std::string JobText(const v1::Job& job) {
                         "\n");
       }
     }
-    absl::StrAppend(&text, "\n", table.ToString(), features);
+    if (!table.empty()) absl::StrAppend(&text, "\n", table.ToString(), features);
   }
   return text;
 }
@@ -233,7 +240,10 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
         {FormatLengths(seqpoint.lengths()), FormatCount(std::llround(seqpoint.weight())),
          FormatShare(seqpoint.share()),
          seqpoint.mean_duration_ns() > 0 ? FormatQuantity(seqpoint.mean_duration_ns(), "ns") : "-",
-         absl::StrCat(seqpoint.measured(), "/", seqpoint.wanted()), configs});
+         seqpoint.measured() + seqpoint.wanted() > 0
+             ? absl::StrCat(seqpoint.measured(), "/", seqpoint.wanted())
+             : "",
+         configs});
   }
   return absl::StrCat(table.ToString(), "\n", FormatCount(reply.seqpoints_size()),
                       " SeqPoints stand for ", FormatCount(std::llround(weight)),

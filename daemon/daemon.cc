@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "daemon/export.h"
+#include "daemon/jobs/import.h"
 #include "daemon/jobs/log_analysis.h"
 #include "spdlog/spdlog.h"
 
@@ -272,7 +273,7 @@ void Daemon::Run() {
         last_heartbeat = now;
       }
       commit_first = StageControls();
-      if (!connections_.empty()) last_busy = now;
+      if (!connections_.empty() || !importing_.empty()) last_busy = now;
     }
     wait_ms = busy ? kBusyPollMs : kIdlePollMs;
     if (stopping && options_.end_when_idle > absl::ZeroDuration()) {
@@ -355,7 +356,7 @@ absl::Status Daemon::OnProcess(ingest::AcceptedProcess process) {
   } else {
     const auto job = JobOf(process);
     if (!job.ok()) return job.status();
-    if (!(*job)->refused().empty()) return absl::DataLossError((*job)->refused());
+    if (const absl::Status status = (*job)->MayGoOn(); !status.ok()) return status;
     connection->job = *job;
     ProcessRow row{.process_id = store_->NewProcessId(),
                    .job_id = connection->job->row().job_id,
@@ -545,6 +546,14 @@ void Daemon::AwaitCommit() {
   mutex_.AwaitWithTimeout(absl::Condition(&done), absl::Seconds(1));
 }
 
+void Daemon::AwaitPruned() {
+  const auto pruned = [this] {
+    mutex_.AssertReaderHeld();
+    return !pruning_;
+  };
+  mutex_.Await(absl::Condition(&pruned));
+}
+
 void Daemon::Prune() {
   Commit();
   PruneOptions options{.max_bytes = options_.max_store_bytes};
@@ -560,6 +569,7 @@ void Daemon::Prune() {
     for (const auto& [id, job] : jobs_) {
       if (batch_failed_ || !Over(*job)) options.keep.push_back(id);
     }
+    for (const auto& [run, id] : importing_) options.keep.push_back(id);
   }
   const auto result = store_->Prune(options);
   absl::MutexLock lock(&mutex_);
@@ -619,7 +629,21 @@ absl::StatusOr<jobs::Job*> Daemon::FindRun(std::string_view name, std::string_vi
   for (const auto& [id, stored] : stored_jobs_) {
     if (stored.row.name == name && stored.row.run_id == run_id) return LoadJob(JobRow(stored.row));
   }
+  if (importing_.contains({std::string(name), std::string(run_id)})) {
+    return absl::AlreadyExistsError(absl::StrCat("job \"", std::string(name), "@",
+                                                 std::string(run_id),
+                                                 "\" is being imported; use another run id"));
+  }
   return nullptr;
+}
+
+absl::StatusOr<jobs::Job*> Daemon::FindOrName(JobRow& row) {
+  if (!row.run_id.empty()) return FindRun(row.name, row.run_id);
+  while (true) {
+    row.run_id = absl::FormatTime("%Y%m%d-%H%M%E3S", absl::Now(), absl::LocalTimeZone());
+    const auto found = FindRun(row.name, row.run_id);
+    if (found.ok() ? *found == nullptr : !absl::IsAlreadyExists(found.status())) return found;
+  }
 }
 
 absl::StatusOr<v1::GetDaemonReply> Daemon::GetDaemon(const v1::GetDaemonRequest&) {
@@ -661,6 +685,13 @@ absl::Status CheckJobText(std::string_view field, const std::string& text) {
   return absl::OkStatus();
 }
 
+template <typename Request>
+absl::Status CheckNewJob(const Request& request) {
+  if (request.name().empty()) return absl::InvalidArgumentError("name: must not be empty");
+  const absl::Status status = CheckJobText("name", request.name());
+  return status.ok() ? CheckJobText("run_id", request.run_id()) : status;
+}
+
 // A reply whose only content is the job.
 template <typename Reply>
 absl::StatusOr<Reply> ReplyWith(absl::StatusOr<v1::Job> job) {
@@ -691,11 +722,7 @@ absl::Status SetUp(const v1::PrepareJobRequest& request, jobs::Job& job) {
 }  // namespace
 
 absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobRequest& request) {
-  if (request.name().empty()) return absl::InvalidArgumentError("name: must not be empty");
-  for (const auto& [field, text] :
-       {std::pair("name", request.name()), std::pair("run_id", request.run_id())}) {
-    if (const absl::Status status = CheckJobText(field, text); !status.ok()) return status;
-  }
+  if (const absl::Status status = CheckNewJob(request); !status.ok()) return status;
   JobRow row{.name = request.name(),
              .run_id = request.run_id(),
              .host = HostName(),
@@ -707,21 +734,11 @@ absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobReque
   if (const absl::Status status = SetUp(request, trial); !status.ok()) return status;
 
   absl::MutexLock lock(&mutex_);
-  const auto may_open = [this] {
-    mutex_.AssertReaderHeld();
-    return !pruning_;
-  };
-  mutex_.Await(absl::Condition(&may_open));
-  auto found = FindRun(row.name, row.run_id);
-  if (request.run_id().empty()) {
-    do {
-      row.run_id = absl::FormatTime("%Y%m%d-%H%M%E3S", absl::Now(), absl::LocalTimeZone());
-      found = FindRun(row.name, row.run_id);
-    } while (found.ok() && *found != nullptr);
-  }
+  AwaitPruned();
+  const auto found = FindOrName(row);
   if (!found.ok()) return found.status();
   jobs::Job* const job = *found != nullptr ? *found : AddJob(row);
-  if (!job->refused().empty()) return absl::DataLossError(job->refused());
+  if (const absl::Status status = job->MayGoOn(); !status.ok()) return status;
   if (const absl::Status status = SetUp(request, *job); !status.ok()) return status;
   return ReplyWith<v1::PrepareJobReply>(DescribeAnew(job->row().job_id, /*with_details=*/true));
 }
@@ -884,6 +901,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
     to.set_redone((row.flags & kIterationRedone) != 0);
     to.set_first_occurrence((row.flags & kIterationFirst) != 0);
     to.set_config((*job)->ConfigName(row.config_id));
+    to.set_phase(jobs::PhaseName(row.phase));
   }
   if (static_cast<int>(rows->size()) >= request.page_size()) {
     reply.set_next_page_token(absl::StrCat(rows->back().number + 1));
@@ -979,7 +997,31 @@ absl::StatusOr<v1::AnalyzeReply> Daemon::Analyze(const v1::AnalyzeRequest& reque
 }
 
 absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest& request) {
-  return absl::UnimplementedError("ImportJob");
+  if (const absl::Status status = CheckNewJob(request); !status.ok()) return status;
+  const auto run = jobs::ReadImport(request, NowNs());
+  if (!run.ok()) return run.status();
+  JobRow row{.name = request.name(), .run_id = request.run_id()};
+  {
+    absl::MutexLock lock(&mutex_);
+    AwaitPruned();  // it must know what to keep
+    const auto found = FindOrName(row);
+    if (!found.ok()) return found.status();
+    if (*found != nullptr) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "there is a job \"", row.name, "@", row.run_id,
+          "\" already; import under another run id (--run-id), or another name (--name)"));
+    }
+    row.job_id = store_->NewJobId();
+    importing_[{row.name, row.run_id}] = row.job_id;
+  }
+  auto job = jobs::StoreImport(*store_, row, *run, options_.job);
+  absl::MutexLock lock(&mutex_);
+  importing_.erase({row.name, row.run_id});
+  if (!job.ok()) return job.status();
+  spdlog::info("job {}@{} imported: {} iterations", row.name, row.run_id, run->iterations.size());
+  jobs_[row.job_id] = *std::move(job);
+  asked_[row.job_id] = ++questions_;
+  return ReplyWith<v1::ImportJobReply>(DescribeAnew(row.job_id, /*with_details=*/true));
 }
 
 absl::StatusOr<v1::GetPlaylistReply> Daemon::GetPlaylist(const v1::GetPlaylistRequest& request) {

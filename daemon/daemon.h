@@ -103,6 +103,8 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void GiveLogs(jobs::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns when everything that is in memory now is in the store too, or after a second.
   void AwaitCommit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns when no pruning is under way.
+  void AwaitPruned() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Prune() ABSL_LOCKS_EXCLUDED(mutex_);
   void FindVanished(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -116,9 +118,12 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
                                                            const v1::Horizon* horizon)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<jobs::Job*> FindJob(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The job of this name and run id, null when there is none. Both may hold an "@".
+  // The job of this name and run id, null when there is none. Both may hold an "@". AlreadyExists
+  // while it is being imported.
   absl::StatusOr<jobs::Job*> FindRun(std::string_view name, std::string_view run_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null, and in `row` a new run id where there is none, when there is no such job yet.
+  absl::StatusOr<jobs::Job*> FindOrName(JobRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has ended, is in the store, and no ring is read for it: memory can do without it.
   bool Over(const jobs::Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::unique_ptr<jobs::Job>> ReadJob(const JobRow& row);
@@ -146,6 +151,8 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   std::map<int64_t, int64_t> asked_ ABSL_GUARDED_BY(mutex_);  // jobs_, by their id: when last
   int64_t questions_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
+  // Logs that are being made jobs, which nobody sees yet: name and run id, and their id.
+  std::map<std::pair<std::string, std::string>, int64_t> importing_ ABSL_GUARDED_BY(mutex_);
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
   bool pruning_ ABSL_GUARDED_BY(mutex_) = false;  // no ended job may be opened again meanwhile
   int64_t commits_begun_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -2,6 +2,8 @@
 
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -378,6 +380,218 @@ TEST_F(DaemonTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
   EXPECT_EQ(threads.size(), 3u);
   EXPECT_THAT(times_us,
               testing::ElementsAre(2'000'000.001, 2'000'000.002, 2'000'000.066, 2'000'000.130));
+}
+
+// Two epochs of 100 iterations, 1 ms per unit of length; the second epoch begins with a wait.
+v1::ImportJobRequest ImportRequest() {
+  v1::ImportJobRequest request;
+  request.set_name("log");
+  request.set_run_id("1");
+  request.set_source("log.csv, lengths in len, times in time_ms");
+  for (int i = 0; i < 200; ++i) {
+    const int64_t length = 8 * (1 + i % 7);  // no other unit may be made of the common factor
+    request.mutable_log()->add_lengths(length);
+    const double noise = 1 + 0.01 * (i % 5 - 2);
+    request.mutable_log()->add_durations(1e6 * static_cast<double>(length) *
+                                         (i == 100 ? 20 : noise));
+    request.mutable_log()->add_groups(i / 100);
+  }
+  return request;
+}
+
+TEST_F(DaemonTest, AnImportedLogIsAJobThatAnswersAlsoAfterARestart) {
+  const v1::ImportJobRequest request = ImportRequest();
+  double training_ns = 0, start_up_ns = 0;
+  for (int i = 0; i < 200; ++i) {
+    (i == 100 ? start_up_ns : training_ns) += request.log().durations(i);
+  }
+  for (const bool restarted : {false, true}) {
+    SCOPED_TRACE(restarted);
+    auto daemon = Start();
+    if (!restarted) {
+      const auto reply = daemon->ImportJob(request);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      EXPECT_EQ(reply->job().processes_size(), 1);
+    }
+    v1::GetJobRequest get;
+    get.set_job("log");
+    const auto got = daemon->GetJob(get);
+    ASSERT_TRUE(got.ok()) << got.status();
+    const v1::Job& job = got->job();
+    EXPECT_EQ(job.state(), v1::JOB_STATE_ENDED);
+    EXPECT_EQ(job.command(), request.source());
+    EXPECT_EQ(job.iterations(), 199);
+    EXPECT_EQ(job.unique_lengths(), 7);
+    EXPECT_EQ(job.rule().length(), request.source());
+    EXPECT_EQ(job.rule().verdict(), v1::VERDICT_EXPLAINED);
+    EXPECT_GT(job.rule().explained_share(), 0.99);
+    ASSERT_EQ(job.phases_size(), 1);
+    EXPECT_EQ(job.phases(0).name(), "start-up");
+    EXPECT_EQ(job.phases(0).iterations(), 1);
+    EXPECT_EQ(static_cast<double>(job.phases(0).duration_ns()), start_up_ns);
+    EXPECT_FALSE(job.has_overhead());
+    EXPECT_EQ(job.end_ns() - job.start_ns(), static_cast<int64_t>(training_ns + start_up_ns));
+
+    v1::ProjectRequest project;
+    project.set_job("log@1");
+    project.set_confidence(0.95);
+    const auto itself = daemon->Project(project);
+    ASSERT_TRUE(itself.ok()) << itself.status();
+    const v1::Estimate& total = itself->projection().total();
+    EXPECT_EQ(total.value(), training_ns);
+    EXPECT_EQ(total.low(), total.high());
+
+    // Another run, of other lengths: 60 was never seen, the factor is 1 all the same.
+    v1::Horizon& horizon = *project.mutable_horizon();
+    horizon.set_kind(v1::Horizon::KIND_HISTOGRAM);
+    horizon.set_epochs(3);
+    for (const int64_t length : {16, 60}) {
+      v1::LengthCount& entry = *horizon.add_histogram();
+      entry.add_lengths(length);
+      entry.set_count(100);
+    }
+    const auto other = daemon->Project(project);
+    ASSERT_TRUE(other.ok()) << other.status();
+    const v1::Estimate& answer = other->projection().total();
+    EXPECT_EQ(other->projection().iterations_total(), 600);
+    EXPECT_NEAR(answer.value(), 300 * 76e6, 0.02 * 300 * 76e6);
+    EXPECT_LT(answer.low(), answer.value());
+    EXPECT_GT(answer.high(), answer.value());
+    for (v1::LengthCount& entry : *horizon.mutable_histogram()) entry.set_lengths(0, 100'000);
+    EXPECT_THAT(std::string(daemon->Project(project).status().message()),
+                testing::AllOf(HasSubstr("8 to 56"), HasSubstr("same column and unit")));
+    for (v1::LengthCount& entry : *horizon.mutable_histogram()) entry.add_lengths(1);
+    EXPECT_THAT(std::string(daemon->Project(project).status().message()),
+                HasSubstr("an iteration has 2 lengths in what is given and 1 in the job"));
+
+    v1::GetSeqPointsRequest ask_points;
+    ask_points.set_job("log");
+    const auto points = daemon->GetSeqPoints(ask_points);
+    ASSERT_TRUE(points.ok()) << points.status();
+    double weight = 0;
+    for (const v1::SeqPoint& point : points->seqpoints()) {
+      weight += point.weight();
+      EXPECT_EQ(point.lengths(0) % 8, 0);
+      EXPECT_EQ(point.wanted(), 0);
+    }
+    EXPECT_NEAR(weight, 199, 1e-6);
+    v1::GetCountersRequest counters;
+    counters.set_job("log");
+    counters.set_confidence(0.95);
+    EXPECT_THAT(std::string(daemon->GetCounters(counters).status().message()),
+                HasSubstr("another tool's log"));
+
+    v1::ListIterationsRequest list;
+    list.set_job("log");
+    list.set_page_size(1'000);
+    const auto iterations = daemon->ListIterations(list);
+    ASSERT_TRUE(iterations.ok()) << iterations.status();
+    ASSERT_EQ(iterations->iterations_size(), 200);
+    EXPECT_EQ(iterations->total(), 200);
+    int64_t next_ns = job.start_ns();
+    for (int i = 0; i < 200; ++i) {
+      const v1::Iteration& iteration = iterations->iterations(i);
+      EXPECT_EQ(iteration.start_ns(), next_ns);
+      EXPECT_EQ(iteration.lengths(0), request.log().lengths(i));
+      EXPECT_EQ(iteration.phase(), i == 100 ? "start-up" : "");
+      EXPECT_EQ(iteration.first_occurrence(), i < 7);
+      next_ns += iteration.duration_ns();
+    }
+    std::string text;
+    v1::ExportRequest csv;
+    csv.set_job("log");
+    csv.set_format(v1::ExportRequest::FORMAT_CSV);
+    ASSERT_TRUE(daemon
+                    ->Export(csv,
+                             [&](std::string_view piece) {
+                               text += piece;
+                               return true;
+                             })
+                    .ok());
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 201);
+    EXPECT_THAT(text, HasSubstr("\n0,100,0,24,,"));
+    EXPECT_THAT(text, HasSubstr(",start-up\n"));
+    EXPECT_EQ(daemon->WaitForJob("log", -1, absl::Now())->state(), v1::JOB_STATE_ENDED);
+  }
+}
+
+TEST_F(DaemonTest, AnImportedJobIsNeitherImportedAgainNorGoneOnWith) {
+  auto daemon = Start();
+  v1::ImportJobRequest request = ImportRequest();
+  ASSERT_TRUE(daemon->ImportJob(request).ok());
+  const absl::Status again = daemon->ImportJob(request).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(again)) << again;
+  EXPECT_THAT(std::string(again.message()), HasSubstr("--run-id"));
+  v1::PrepareJobRequest prepare;
+  prepare.set_name("log");
+  prepare.set_run_id("1");
+  EXPECT_TRUE(absl::IsFailedPrecondition(daemon->PrepareJob(prepare).status()));
+  request.clear_run_id();
+  EXPECT_TRUE(daemon->ImportJob(request).ok());
+  EXPECT_TRUE(daemon->ImportJob(request).ok());
+  EXPECT_EQ(daemon->ListJobs({})->jobs_size(), 3);
+  request.set_name("");
+  EXPECT_TRUE(absl::IsInvalidArgument(daemon->ImportJob(request).status()));
+}
+
+TEST_F(DaemonTest, OddLogsHaveAnswers) {
+  auto daemon = Start();
+  const auto import = [&](const std::vector<int64_t>& lengths, double duration) {
+    v1::ImportJobRequest request;
+    request.set_name("odd");
+    for (const int64_t length : lengths) {
+      request.mutable_log()->add_lengths(length);
+      request.mutable_log()->add_durations(duration);
+    }
+    return daemon->ImportJob(request);
+  };
+  const auto one = import({0}, 0.2);  // less than a nanosecond
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->job().time().total().value(), 1);
+  const auto equal = import(std::vector<int64_t>(500, int64_t{1} << 53), 1e6);
+  ASSERT_TRUE(equal.ok()) << equal.status();
+  EXPECT_EQ(equal->job().unique_lengths(), 1);
+  EXPECT_EQ(equal->job().time().total().value(), 500e6);
+  EXPECT_EQ(equal->job().rule().verdict(), v1::VERDICT_TIME_HARDLY_VARIES);
+  // More lengths than are told apart: all of them are in the sum.
+  std::vector<int64_t> many((1 << 18) + 1'000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int64_t>(i);
+  const auto unique = import(many, 1e6);
+  ASSERT_TRUE(unique.ok()) << unique.status();
+  EXPECT_EQ(unique->job().time().total().value(), 1e6 * static_cast<double>(many.size()));
+  EXPECT_THAT(unique->job().rule().sentence(), HasSubstr("only the first 262144"));
+  for (const auto& [rows, duration] : {std::pair(1, 1e18), {100, 5e16}}) {
+    const absl::Status status = import(std::vector<int64_t>(rows, 5), duration).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is the unit of time right?"));
+  }
+}
+
+TEST_F(DaemonTest, AnImportThatTheStoreCannotTakeLeavesNoJob) {
+  auto daemon = Start();
+  v1::ImportJobRequest request = ImportRequest();
+  for (int i = 0; i < 200'000; ++i) {
+    request.mutable_log()->add_lengths(8);
+    request.mutable_log()->add_durations(8e6);
+    request.mutable_log()->add_groups(0);
+  }
+  // As on a full disk: no file may grow beyond 1 MiB.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const absl::Status status = daemon->ImportJob(request).status();
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(daemon->ListJobs({})->jobs_size(), 0);
+  EXPECT_TRUE(daemon->ImportJob(request).ok());
+  daemon.reset();
+  auto store = OpenStore();
+  ASSERT_EQ(store->ListJobs()->size(), 1u);
+  while (store->Prune({})->more) continue;
+  EXPECT_EQ(store->CountIterations(1)->size(), 0u);
+  EXPECT_EQ(store->CountIterations(2)->at(0), 200'200);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/jobs/import.h"
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
 
@@ -307,7 +308,8 @@ absl::Status ExportCsv(Store& store, const JobRow& job, const ExportContext& con
                        WriteFunction write) {
   Pieces pieces(write);
   pieces.Add(
-      "rank,iteration,incarnation,length,length2,start_ns,duration_ns,config,distorted,redone\n");
+      "rank,iteration,incarnation,length,length2,start_ns,duration_ns,config,distorted,redone,"
+      "phase\n");
   for (const int32_t rank : context.ranks) {
     int64_t next = 0;
     while (true) {
@@ -323,7 +325,8 @@ absl::Status ExportCsv(Store& store, const JobRow& job, const ExportContext& con
                         ",", row.start_ns, ",", row.duration_ns, ",",
                         context.config_name(row.config_id), ",",
                         (row.flags & kIterationDistorted) != 0 ? 1 : 0, ",",
-                        (row.flags & kIterationRedone) != 0 ? 1 : 0, "\n")) {
+                        (row.flags & kIterationRedone) != 0 ? 1 : 0, ",",
+                        jobs::PhaseName(row.phase), "\n")) {
           return Gone();
         }
       }

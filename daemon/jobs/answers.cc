@@ -77,6 +77,14 @@ int32_t Answers::MeasurementsOf(uint32_t set) const {
   return it == facts_.measurements.end() ? 0 : it->second;
 }
 
+absl::Status Answers::CheckMeasurable() const {
+  if (!facts_.imported) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", facts_.name,
+                   "\" was made of another tool's log, which has times alone; `seqpoint run` "
+                   "measures counters and kernels"));
+}
+
 Answers::Summary Answers::Summarise() const {
   absl::MutexLock lock(&mutex_);
   if (summary_) return *summary_;
@@ -94,7 +102,7 @@ Answers::Summary Answers::Summarise() const {
     }
   }
   summary.seqpoints.set_measurements(plan.measured);
-  summary.seqpoints.set_measurements_wanted(plan.wanted);
+  if (!facts_.imported) summary.seqpoints.set_measurements_wanted(plan.wanted);
   summary_ = std::move(summary);
   return *summary_;
 }
@@ -115,6 +123,7 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
     *reply.mutable_projection() = ToProto(engine.ProjectTime(request.confidence()), "time", "ns");
     return reply;
   }
+  if (absl::Status status = CheckMeasurable(); !status.ok()) return status;
   // A metric may be in several configurations: any that was measured answers.
   absl::Status missing;
   std::vector<std::string> known = {"time"};
@@ -160,7 +169,7 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
     to.set_share(total_weight > 0 ? point.weight / total_weight : 0);
     to.set_mean_duration_ns(engine.current().PredictTime(point.key));
     to.set_measured(point.measured);
-    to.set_wanted(point.wanted);
+    if (!facts_.imported) to.set_wanted(point.wanted);
   }
   if (facts_.rule) {
     *reply.mutable_rule() = *facts_.rule;
@@ -175,6 +184,7 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
 
 absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     const v1::GetCountersRequest& request) const {
+  if (absl::Status status = CheckMeasurable(); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   const RunEngine& engine = facts_.engine;
   const auto wanted = [&](const std::string& name) {
@@ -262,6 +272,7 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
 
 absl::StatusOr<v1::GetKernelsReply> Answers::GetKernels(
     const v1::GetKernelsRequest& request) const {
+  if (absl::Status status = CheckMeasurable(); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   const RunEngine& engine = facts_.engine;
   v1::GetKernelsReply reply;

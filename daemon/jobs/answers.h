@@ -44,7 +44,8 @@ class Answers {
     std::string name;
     int64_t generation = 0;
     v1::Horizon::Kind horizon_kind = v1::Horizon::KIND_UNKNOWN;
-    bool another = false;  // the question is about another run
+    bool another = false;   // the question is about another run
+    bool imported = false;  // from a log: nothing is measured
     v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;
     v1::Losses losses;
     std::optional<v1::Rule> rule;  // without its fit
@@ -77,6 +78,7 @@ class Answers {
   v1::Projection ToProto(const Projection& projection, std::string_view metric,
                          std::string_view unit) const;
   int32_t MeasurementsOf(uint32_t set) const;
+  absl::Status CheckMeasurable() const;
 
   mutable absl::Mutex mutex_;  // the engine's answers fill its caches
   const Facts facts_;

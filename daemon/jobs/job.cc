@@ -129,6 +129,14 @@ Job::~Job() = default;
 
 // --------------------------------------------------------------------------------------- processes
 
+absl::Status Job::MayGoOn() const {
+  if (!refused_.empty()) return absl::DataLossError(refused_);
+  if (!imported_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", row_.name, "@", row_.run_id,
+                   "\" was made of another tool's log; run under another name or run id"));
+}
+
 void Job::AddProcess(const ProcessRow& row) {
   auto process = std::make_unique<Process>(row);
   if (processes_.empty() && row_.start_ns == 0) row_.start_ns = row.start_ns;

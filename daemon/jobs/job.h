@@ -48,6 +48,8 @@
 
 namespace seqpoint::jobs {
 
+struct ImportedRun;
+
 inline constexpr int32_t kJobStateVersion = 5;
 inline constexpr char kSummaryPart[] = "summary";
 
@@ -94,6 +96,12 @@ class Job {
   const std::string& refused() const { return refused_; }
   // None of its processes runs any more, as the daemon found out: retention takes it in its turn.
   void EndRefused(int64_t now_ns);
+
+  // A new job becomes one of a run that is over and was logged elsewhere (import.h). The rows of
+  // its iterations are not handed out.
+  void Import(const ImportedRun& run, int64_t process_id);
+  // Whether a process may join: FailedPrecondition and DataLoss, with the way out, when none may.
+  absl::Status MayGoOn() const;
 
   // A process of this job connected for the first time. Its id is `row.process_id`.
   void AddProcess(const ProcessRow& row);
@@ -229,6 +237,7 @@ class Job {
   // Micro-steps whose lengths an iteration's is the sum of.
   uint32_t SummedSteps() const;
   bool AreAlike(const v1::Horizon& horizon) const;
+  absl::Status CheckLikeLog(const v1::Horizon& horizon) const;
   absl::Status SetOther(const v1::Horizon& horizon, RunEngine& engine) const;
   LengthUnits Units() const;
   v1::ClockKind clock_kind() const;
@@ -248,6 +257,7 @@ class Job {
   std::string relearned_;                   // why it was, in a sentence
   std::string gap_;                         // what was not seen, in a sentence
   std::string refused_;
+  bool imported_ = false;       // its lengths are the user's own
   std::string sentence_;        // about the lengths
   std::string config_trouble_;  // a configuration that cannot be collected
   uint32_t rule_generation_ = 0;

@@ -75,6 +75,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
                        .name = row_.name,
                        .generation = generation_,
                        .horizon_kind = horizon_.kind(),
+                       .imported = imported_,
                        .clock_kind = clock_kind(),
                        .losses = SumLosses(),
                        .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
@@ -190,12 +191,14 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
         forced_level_ == v1::LEVEL_TRACE ? ", or do not trace everything (control JOB level auto)"
                                          : ""));
   }
-  job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);
-  job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
-  job.mutable_overhead()->set_sentence(waits_);
-  if (totals.observed_time_ns > 0) {
-    job.mutable_overhead()->set_spent_share(static_cast<double>(stopped_ns) /
-                                            totals.observed_time_ns);
+  if (!imported_) {
+    job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);
+    job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
+    job.mutable_overhead()->set_sentence(waits_);
+    if (totals.observed_time_ns > 0) {
+      job.mutable_overhead()->set_spent_share(static_cast<double>(stopped_ns) /
+                                              totals.observed_time_ns);
+    }
   }
   v1::Horizon& horizon = *job.mutable_horizon();
   if (with_histogram) {

@@ -191,6 +191,10 @@ Job::LengthMap Job::FindFactors(const v1::Horizon& horizon) const {
   if (!rule_) return map;
   const int dimensions = static_cast<int>(rule_->rule.length_count);
   const int given = horizon.histogram_size() == 0 ? 0 : horizon.histogram(0).lengths_size();
+  if (imported_) {
+    if (given == dimensions) map.factor[0] = map.factor[1] = 1;
+    return map;
+  }
   const bool sums = SumsLengths(rule_->rule);
   const std::map<Lengths, int64_t> lengths = IterationLengths(horizon, SummedSteps());
   double best = 2;
@@ -278,8 +282,33 @@ bool Job::AreAlike(const v1::Horizon& horizon) const {
   return all > 0 && alike >= all - all / 10;
 }
 
+// Lengths in another unit, or of another column, would be taken for very long or short ones.
+absl::Status Job::CheckLikeLog(const v1::Horizon& horizon) const {
+  if (horizon.histogram_size() == 0) return absl::OkStatus();
+  const int dimensions = static_cast<int>(rule_->rule.length_count);
+  const int given = horizon.histogram(0).lengths_size();
+  if (given != dimensions) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "an iteration has ", given, given == 1 ? " length" : " lengths", " in what is given and ",
+        dimensions, " in the job (", rule_->length_words, "); name as many columns"));
+  }
+  if (AreAlike(horizon)) return absl::OkStatus();
+  std::string ranges;
+  for (int i = 0; i < dimensions; ++i) {
+    absl::StrAppend(&ranges, i == 0 ? "" : " x ", observed_[i].begin()->first, " to ",
+                    observed_[i].rbegin()->first);
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("more than a tenth of the given lengths are beyond twice or half of what the "
+                   "job has seen (",
+                   ranges, ": ", rule_->length_words, "); is it the same column and unit?"));
+}
+
 absl::Status Job::SetOther(const v1::Horizon& horizon, RunEngine& engine) const {
   if (const absl::Status status = CheckHorizon(horizon); !status.ok()) return status;
+  if (imported_) {
+    if (const absl::Status status = CheckLikeLog(horizon); !status.ok()) return status;
+  }
   // Of the same data the factors are found as ever. Other data has them from the job's own, where
   // its lengths are at all like those.
   LengthMap map = FindFactors(horizon);

@@ -198,6 +198,7 @@ JobState Job::SaveState() const {
   state.set_sentence(sentence_);
   state.set_rule_generation(rule_generation_);
   state.set_control_generation(control_generation_);
+  state.set_imported(imported_);
   for (const auto& [set, count] : measurements_) (*state.mutable_measurements())[set] = count;
   return state;
 }
@@ -324,6 +325,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   sentence_ = state.sentence();
   rule_generation_ = state.rule_generation();
   control_generation_ = state.control_generation();
+  imported_ = state.imported();
   for (const auto& [set, count] : state.measurements()) measurements_[set] = count;
   for (const StoredProcess& stored : processes) {
     const int64_t process_id = stored.row.process_id;

@@ -1,5 +1,6 @@
 #include "daemon/rpc/fake_backend.h"
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -410,7 +411,43 @@ absl::StatusOr<v1::AnalyzeReply> FakeBackend::Analyze(const v1::AnalyzeRequest& 
 }
 
 absl::StatusOr<v1::ImportJobReply> FakeBackend::ImportJob(const v1::ImportJobRequest& request) {
-  return absl::UnimplementedError("ImportJob");
+  v1::Job job = SampleJob();
+  const v1::IterationLog& log = request.log();
+  double duration_ns = 0;
+  for (const double duration : log.durations()) duration_ns += duration;
+  job.set_name(request.name());
+  job.set_run_id(request.run_id().empty() ? "imported" : request.run_id());
+  job.set_command(request.source());
+  job.set_state(v1::JOB_STATE_ENDED);
+  job.set_end_ns(job.start_ns() + static_cast<int64_t>(duration_ns));
+  job.set_iterations(log.lengths_size());
+  job.set_unique_lengths(
+      static_cast<int64_t>(std::set<int64_t>(log.lengths().begin(), log.lengths().end()).size()));
+  job.set_iterations_duration_ns(static_cast<int64_t>(duration_ns));
+  job.set_live_processes(0);
+  job.mutable_rule()->set_boundary("each row of the imported log");
+  job.mutable_rule()->set_length(request.source());
+  job.mutable_rule()->set_length_dimensions(log.second_lengths_size() > 0 ? 2 : 1);
+  job.mutable_rule()->set_confidence(1);
+  job.clear_seqpoints();
+  job.clear_losses();
+  job.clear_phases();
+  job.clear_processes();
+  job.clear_overhead();
+  job.mutable_horizon()->set_kind(v1::Horizon::KIND_ITERATIONS);
+  job.mutable_horizon()->set_iterations(log.lengths_size());
+  job.mutable_horizon()->set_source("the imported log");
+  v1::ImportJobReply reply;
+  absl::MutexLock lock(&mutex_);
+  if (Find(absl::StrCat(job.name(), "@", job.run_id())) != nullptr) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("there is a job \"", job.name(), "@", job.run_id(), "\" already"));
+  }
+  job.set_id(absl::StrCat(jobs_.size() + 1));
+  *job.mutable_time() =
+      Projected(job, job.horizon(), duration_ns / static_cast<double>(log.lengths_size()), 0.95);
+  *reply.mutable_job() = jobs_[job.id()] = job;
+  return reply;
 }
 
 absl::StatusOr<v1::GetPlaylistReply> FakeBackend::GetPlaylist(

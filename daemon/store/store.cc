@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -261,6 +262,7 @@ class Store::Impl {
          "name=excluded.name, run_id=excluded.run_id, host=excluded.host, "
          "command=excluded.command, state=excluded.state, start_ns=excluded.start_ns, "
          "end_ns=excluded.end_ns"},
+        {&spare_job_, "DELETE FROM doomed_job WHERE job_id=?"},
         {&put_process_, "INSERT OR REPLACE INTO process VALUES (?,?,?,?,?,?,?,?,?,?,?)"},
         {&put_state_, "INSERT OR REPLACE INTO state VALUES (?,?,?,?)"},
         {&delete_state_, "DELETE FROM state WHERE job_id=? AND part=?"},
@@ -283,6 +285,10 @@ class Store::Impl {
       if (!last.ok()) return last.status();
       *next = *last + 1;
     }
+    // A job that never became whole still has rows under its id.
+    absl::StatusOr<int64_t> begun = writer_->Int("SELECT max(job_id) FROM doomed_job");
+    if (!begun.ok()) return begun.status();
+    next_job_id_ = std::max<int64_t>(next_job_id_, *begun + 1);
     return absl::OkStatus();
   }
 
@@ -322,8 +328,9 @@ class Store::Impl {
   absl::Mutex reader_mutex_;
   const std::unique_ptr<Database> reader_;
 
-  Statement begin_, commit_, put_job_, put_process_, put_state_, delete_state_, put_cursor_,
-      delete_cursor_, put_name_, put_iteration_, put_config_, put_measurement_, put_trace_segment_;
+  Statement begin_, commit_, put_job_, spare_job_, put_process_, put_state_, delete_state_,
+      put_cursor_, delete_cursor_, put_name_, put_iteration_, put_config_, put_measurement_,
+      put_trace_segment_;
   ZSTD_CCtx* const zstd_;
   std::string compressed_;
   std::atomic<int64_t> next_job_id_{1};
@@ -360,6 +367,7 @@ absl::Status Store::Impl::Apply(const WriteBatch& batch) {
                                  .Bind(row.start_ns)
                                  .Bind(row.end_ns)
                                  .Run());
+    SEQPOINT_RETURN_IF_ERROR(spare_job_.Reset().Bind(row.job_id).Run());
   }
   for (const ProcessRow& row : batch.processes) {
     SEQPOINT_RETURN_IF_ERROR(put_process_.Reset()
@@ -504,7 +512,8 @@ absl::StatusOr<PruneResult> Store::Impl::Prune(const PruneOptions& options) {
   int64_t rows_left = kPruneRows;
   absl::Status status = Transact([&]() -> absl::Status {
     while (rows_left > 0) {
-      absl::StatusOr<int64_t> doomed = writer_->Int("SELECT job_id FROM doomed_job LIMIT 1");
+      absl::StatusOr<int64_t> doomed = writer_->Int(
+          absl::StrCat("SELECT job_id FROM doomed_job WHERE job_id NOT IN (", keep, ") LIMIT 1"));
       if (!doomed.ok()) return doomed.status();
       if (*doomed != 0) {
         SEQPOINT_RETURN_IF_ERROR(RemoveDoomed(*doomed, &rows_left));
@@ -601,6 +610,11 @@ absl::Status Store::Write(const WriteBatch& batch) {
   SEQPOINT_RETURN_IF_ERROR(Check(batch));
   absl::MutexLock guard(&impl_->writer_mutex_);
   return impl_->Transact([&] { return impl_->Apply(batch); });
+}
+
+absl::Status Store::BeginJob(int64_t job_id) {
+  absl::MutexLock guard(&impl_->writer_mutex_);
+  return impl_->writer_->Exec(absl::StrCat("INSERT INTO doomed_job VALUES (", job_id, ")"));
 }
 
 absl::StatusOr<std::vector<JobRow>> Store::ListJobs() {

@@ -167,7 +167,7 @@ struct StoreOptions {
 struct PruneOptions {
   int64_t max_bytes = 0;        // of the file; 0: no limit
   int64_t ended_before_ns = 0;  // jobs that ended earlier go; 0: no limit by age
-  std::vector<int64_t> keep;    // jobs that stay, ended or not
+  std::vector<int64_t> keep;    // jobs that stay, ended or not, or not whole yet
 };
 
 struct PruneResult {
@@ -194,6 +194,11 @@ class Store {
   // All of it or nothing. InvalidArgument when a row cannot be stored (a ring id that is not 16
   // bytes, records that are not a multiple of 64).
   absl::Status Write(const WriteBatch& batch);
+
+  // For a job with more rows than one batch should have: they are written before its own row, which
+  // then makes it visible. Until that is written the job is doomed: Prune removes what is there
+  // unless the job is one of those that stay.
+  absl::Status BeginJob(int64_t job_id);
 
   absl::StatusOr<std::vector<JobRow>> ListJobs();                         // latest first
   absl::StatusOr<std::vector<ProcessRow>> ListProcesses(int64_t job_id);  // by rank, incarnation

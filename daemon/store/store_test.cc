@@ -594,6 +594,34 @@ TEST_F(StoreTest, PruneKeepsWhatItIsToldTo) {
   EXPECT_NE(*store->LoadCursor(RingId('r')), std::nullopt);
 }
 
+TEST_F(StoreTest, AJobWhoseRowsComeFirstIsThereOnceItIsWhole) {
+  WriteBatch rows, job;
+  int64_t whole = 0, half = 0;
+  {
+    auto store = OpenStore();
+    for (int64_t* id : {&whole, &half}) {
+      *id = store->NewJobId();
+      ASSERT_TRUE(store->BeginJob(*id).ok());
+      rows.iterations.assign(100, {.job_id = *id});
+      for (size_t i = 0; i < rows.iterations.size(); ++i) {
+        rows.iterations[i].number = static_cast<int64_t>(i);
+      }
+      ASSERT_TRUE(store->Write(rows).ok());
+    }
+    EXPECT_THAT(*store->ListJobs(), IsEmpty());
+    ASSERT_TRUE(store->Prune({.keep = {whole, half}}).ok());
+    job.jobs = {{.job_id = whole, .name = "whole", .run_id = "1", .end_ns = 5}};
+    ASSERT_TRUE(store->Write(job).ok());
+  }
+  auto store = OpenStore();  // as after a kill
+  EXPECT_GT(store->NewJobId(), half);
+  ASSERT_EQ(store->ListJobs()->size(), 1u);
+  EXPECT_FALSE(store->ReadIterations(half, 0, 0, 1'000)->empty());
+  ASSERT_TRUE(store->Prune({}).ok());
+  EXPECT_TRUE(store->ReadIterations(half, 0, 0, 1'000)->empty());
+  EXPECT_EQ(store->ReadIterations(whole, 0, 0, 1'000)->size(), 100u);
+}
+
 TEST_F(StoreTest, APartOfAllJobsAndTheIterationsOfEachRank) {
   auto store = OpenStore();
   WriteBatch batch;

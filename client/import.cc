@@ -1,0 +1,85 @@
+#include "client/import.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "client/analyze.h"
+#include "client/format.h"
+#include "client/text.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr std::chrono::minutes kTimeout{10};
+
+double UnitNs(const std::string& unit) {
+  return unit == "ns" ? 1 : unit == "us" ? 1e3 : unit == "ms" ? 1e6 : 1e9;
+}
+
+// "log.csv, lengths in lenpair_est, times in time_ms"
+std::string Source(const ImportOptions& options, const LogFile& log) {
+  std::string text = absl::StrCat(std::filesystem::path(options.log.path).filename().string(),
+                                  ", lengths in ", absl::StrJoin(log.key_columns, " and "));
+  const size_t dimensions = log.key_columns.size();
+  for (size_t d = 0; d < dimensions; ++d) {
+    if (log.length_step[d] == 1) continue;
+    absl::StrAppend(&text, " (",
+                    dimensions > 1 ? absl::StrCat(log.key_columns[d], " ") : std::string(),
+                    "in steps of ", log.length_step[d], ")");
+  }
+  return absl::StrCat(text, ", times in ", log.time_column);
+}
+
+}  // namespace
+
+std::string JobNameOfLog(const std::string& path) {
+  const std::string file = std::filesystem::path(path).filename().string();
+  std::string name(absl::StripSuffix(absl::StripSuffix(file, ".gz"), ".csv"));
+  std::replace(name.begin(), name.end(), '@', '_');  // it parts name and run id
+  return name.empty() ? "log" : name;
+}
+
+absl::StatusOr<LogFile> ReadLogToImport(const ImportOptions& options, std::string* notes) {
+  absl::StatusOr<LogFile> log = ReadLogFile(options.log);
+  if (!log.ok()) return log.status();
+  *notes = ReadingNotes(options.log.path, *log);
+  if (!options.time_unit.empty()) log->time_unit_ns = UnitNs(options.time_unit);
+  if (log->time_unit_ns > 0) return log;
+  return absl::InvalidArgumentError(
+      absl::StrCat(options.log.path, ": the name of column ", log->time_column,
+                   " does not end in a unit (_ns, _us, _ms, _s); say it with --time-unit"));
+}
+
+absl::StatusOr<v1::ImportJobReply> Import(Connection* connection, const ImportOptions& options,
+                                          const LogFile& log) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  v1::ImportJobReply reply;
+  auto writer = connection->stub().ImportJob(&context, &reply);
+  v1::ImportJobRequest piece;
+  piece.set_name(options.name.empty() ? JobNameOfLog(options.log.path) : options.name);
+  piece.set_run_id(options.run_id);
+  piece.set_source(Source(options, log));
+  for (size_t at = 0; at < log.lengths.size(); at += kRowsPerPiece) {
+    FillLog(log, at, kRowsPerPiece, piece.mutable_log());
+    if (!writer->Write(piece)) break;  // Finish() says why
+    piece.Clear();
+  }
+  writer->WritesDone();
+  if (grpc::Status status = writer->Finish(); !status.ok()) return Connection::FromGrpc(status);
+  return reply;
+}
+
+std::string ImportText(const v1::ImportJobReply& reply) {
+  const std::string& id = reply.job().id();
+  return absl::StrCat(JobText(reply.job()), "\nask next: seqpoint project ", id,
+                      ", seqpoint seqpoints ", id, ", seqpoint iterations ", id,
+                      "\nof a run with other data: seqpoint project ", id,
+                      " --lengths FILE --epochs N\n");
+}
+
+}  // namespace seqpoint::client

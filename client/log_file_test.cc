@@ -1,0 +1,136 @@
+#include "client/log_file.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "client/analyze.h"
+#include "client/import.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace seqpoint::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class LogFileTest : public ::testing::Test {
+ protected:
+  LogFileTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "log_test.XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+    options_.path = directory_ / "log.csv";
+  }
+  ~LogFileTest() override { std::filesystem::remove_all(directory_); }
+
+  void Write(const std::string& text) { std::ofstream(options_.path) << text; }
+  LogFile Read() {
+    absl::StatusOr<LogFile> log = ReadLogFile(options_);
+    EXPECT_TRUE(log.ok()) << log.status();
+    return log.ok() ? *std::move(log) : LogFile();
+  }
+  std::string Error() {
+    const absl::Status status = ReadLogFile(options_).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  }
+
+  std::filesystem::path directory_;
+  LogOptions options_;
+};
+
+TEST_F(LogFileTest, ColumnsUnitAndGroups) {
+  Write("epoch,len_src,len_tgt,step_ms\n1,10,7,1.5\n1,20,9,2\n2,10,7,3e0\n");
+  options_.time_column = "step_ms";
+  options_.group_columns = {"epoch"};
+  const LogFile log = Read();
+  EXPECT_THAT(log.key_columns, ElementsAre("len_src", "len_tgt"));
+  EXPECT_EQ(log.time_unit_ns, 1e6);
+  EXPECT_EQ(log.lengths[1], (std::array<int64_t, 2>{20, 9}));
+  EXPECT_THAT(log.times, ElementsAre(1.5, 2, 3));
+  EXPECT_THAT(log.groups, ElementsAre(0, 0, 1));
+  EXPECT_FALSE(log.groups_scattered);
+  EXPECT_EQ(ReadingNotes("log.csv", log), "");
+}
+
+TEST_F(LogFileTest, RowsThatCannotBeUsedAreNamedAndLeftOut) {
+  Write(
+      "length,time_us\n5,1\nnan,1\n,1\n-3,1\n1e30,1\n5,0\n6,nan\n7,-2\n8,inf\n9,\n10\nx,1\n"
+      "0,1\n1000000000,2\n5,3\n6,3\n7,3\n8,3\n9,3\n10,3\n11,3\n12,3\n");
+  const LogFile log = Read();
+  EXPECT_EQ(log.bad.count(), 11);
+  EXPECT_EQ(log.lengths.size(), 11u);
+  EXPECT_EQ(log.lengths[1][0], 0);
+  EXPECT_EQ(log.lengths[2][0], 1'000'000'000);
+  const std::string notes = ReadingNotes(options_.path, log);
+  for (const char* expected :
+       {":3: \"nan\" in column length is not a number from 0", ":4: length is empty",
+        ":5: \"-3\" in column length", ":6: \"1e30\" in column length is not a number from 0 up to",
+        ":7: \"0\" in column time_us is not a positive number", "... and 6 more",
+        "11 rows left out, 11 can be used"}) {
+    EXPECT_THAT(notes, HasSubstr(expected));
+  }
+}
+
+TEST_F(LogFileTest, MoreBadRowsThanGoodIsTheWrongColumn) {
+  Write("length,time_us\nx,1\ny,2\n5,3\n");
+  EXPECT_THAT(Error(), AllOf(HasSubstr(":2: \"x\" in column length"),
+                             HasSubstr("only 1 of 3 rows can be used; is length the length")));
+  Write("length,time_us\nx,1\ny,2\n");
+  EXPECT_THAT(Error(), HasSubstr("only 0 of 2 rows can be used"));
+  Write("length,time_us\n");
+  EXPECT_THAT(Error(), HasSubstr("there is a header, but no row below it"));
+}
+
+TEST_F(LogFileTest, AColumnThatIsNotThere) {
+  Write("a,b\n1,2\n");
+  EXPECT_THAT(Error(), HasSubstr("which column is the length? Name one or two of a, b with --key"));
+  options_.key_columns = {"a"};
+  EXPECT_THAT(Error(), HasSubstr("which column is the time"));
+  options_.time_column = "c";
+  EXPECT_THAT(Error(), HasSubstr("no column \"c\"; there are a, b"));
+  options_.key_columns = {"a", "b", "a"};
+  EXPECT_THAT(Error(), HasSubstr("3 length columns are named"));
+}
+
+TEST_F(LogFileTest, FractionsAreRoundedOrCountedInSmallerSteps) {
+  Write("length,time_us\n10.4,1\n99.6,1\n20,1\n");
+  LogFile log = Read();
+  EXPECT_TRUE(log.rounded);
+  EXPECT_EQ(log.lengths[0][0], 10);
+  EXPECT_EQ(log.lengths[1][0], 100);
+  EXPECT_THAT(ReadingNotes("l", log), HasSubstr("fractions in length are rounded to whole"));
+  Write("length,time_us\n0.25,1\n1.5,1\n2,1\n");  // 1.75 in tenths is 17.5 steps
+  log = Read();
+  EXPECT_EQ(log.length_step[0], 0.1);
+  EXPECT_EQ(log.lengths[1][0], 15);
+  EXPECT_THAT(ReadingNotes("l", log), HasSubstr("counted in steps of 0.1"));
+}
+
+TEST_F(LogFileTest, ScatteredGroupsAreSaid) {
+  Write("rank,length,time_us\n0,1,1\n1,1,1\n0,2,1\n1,2,1\n");
+  options_.group_columns = {"rank"};
+  const LogFile log = Read();
+  EXPECT_TRUE(log.groups_scattered);
+  EXPECT_THAT(log.groups, ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(ReadingNotes("l", log), HasSubstr("do not stand together"));
+}
+
+TEST_F(LogFileTest, ToImportTheUnitMustBeKnown) {
+  EXPECT_EQ(JobNameOfLog("/data/steps.csv.gz"), "steps");
+  EXPECT_EQ(JobNameOfLog("a@b.csv"), "a_b");
+  EXPECT_EQ(JobNameOfLog("steps.log"), "steps.log");
+  EXPECT_EQ(JobNameOfLog(".csv"), "log");
+  Write("length,time\n5,2\n");
+  ImportOptions options;
+  options.log = options_;
+  std::string notes;
+  EXPECT_THAT(std::string(ReadLogToImport(options, &notes).status().message()),
+              AllOf(HasSubstr("column time does not end in a unit"), HasSubstr("--time-unit")));
+  options.time_unit = "s";
+  EXPECT_EQ(ReadLogToImport(options, &notes)->time_unit_ns, 1e9);
+}
+
+}  // namespace
+}  // namespace seqpoint::client
