@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "daemon/export.h"
+#include "daemon/playlist.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint {
@@ -982,12 +983,20 @@ absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest&
 }
 
 absl::StatusOr<v1::GetPlaylistReply> Daemon::GetPlaylist(const v1::GetPlaylistRequest& request) {
-  return absl::UnimplementedError("GetPlaylist");
+  const auto answers = Ask(request.job(), nullptr);
+  if (!answers.ok()) return answers.status();
+  const auto playlist = (*answers)->MakePlaylist(request.points());
+  if (!playlist.ok()) return playlist.status();
+  {
+    absl::MutexLock lock(&mutex_);
+    AwaitCommit();
+  }
+  return WithIterations(*playlist, *store_);
 }
 
 absl::StatusOr<v1::ProjectPlaylistReply> Daemon::ProjectPlaylist(
     const v1::ProjectPlaylistRequest& request) {
-  return absl::UnimplementedError("ProjectPlaylist");
+  return seqpoint::ProjectPlaylist(request);
 }
 
 }  // namespace seqpoint
