@@ -396,6 +396,7 @@ class Cli {
               return AskFigures(&v1::Profiler::Stub::Project, request, ProjectText);
             });
     command->footer(kProjectHelp);
+    AddJobName(command);
     command->add_option("--metric", metric_, "a counter of `seqpoint counters`; default: time")
         ->check(Name())
         ->type_name("METRIC");

@@ -197,8 +197,11 @@ absl::StatusOr<Playlist> Answers::MakePlaylist(int measurements) const {
   Playlist playlist{.job_id = facts_.job_id,
                     .rank = facts_.rank,
                     .first_number = facts_.engine.closed_iterations()};
+  const std::vector<KeyTimes> times = engine.OrdinaryTimes();
+  double ordinary_ns = 0;
+  for (const KeyTimes& t : times) ordinary_ns += t.count * t.mean;
   const Selection selection =
-      SelectStratified(engine.OrdinaryTimes(), measurements > 0 ? measurements : kPlaylistPoints);
+      SelectStratified(times, measurements > 0 ? measurements : kPlaylistPoints);
   const double scale =
       static_cast<double>(totals.iterations) / static_cast<double>(engine.Totals().iterations);
   // While a rule is learned anew there is none to ask.
@@ -209,9 +212,7 @@ absl::StatusOr<Playlist> Answers::MakePlaylist(int measurements) const {
   // Features that round to the same length are one point.
   std::map<std::vector<int64_t>, SeqPoint> points;
   std::map<Key, std::vector<int64_t>> lengths_of;
-  double ordinary_ns = 0;
   for (const SeqPoint& point : selection.points) {
-    ordinary_ns += point.weight * point.cost;
     const int64_t length[2] = {point.key.first, point.key.second};
     const std::vector<int64_t> lengths = facts_.units.Of(length, dimensions);
     lengths_of[point.key] = lengths;
