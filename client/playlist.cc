@@ -36,10 +36,11 @@ constexpr struct {
   double ns;
 } kUnits[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
 
-// The shortest text that is read as the same number.
+// The shortest decimal that is read as the same number.
 std::string Exactly(double value) {
-  char text[32];
-  return std::string(text, std::to_chars(text, std::end(text), value).ptr);
+  char text[400];  // the smallest and the largest double have as many digits
+  return std::string(text,
+                     std::to_chars(text, std::end(text), value, std::chars_format::fixed).ptr);
 }
 
 int Find(const CsvReader& csv, const std::string& name) {  // -1: there is none
