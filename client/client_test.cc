@@ -162,6 +162,44 @@ TEST_F(ClientTest, ALengthsFileSaysHowLongTheRunIs) {
   EXPECT_THAT(result.err, HasSubstr("train.csv:3: \"abc\""));
 }
 
+TEST_F(ClientTest, APlaylistAndItsTimesElsewhereGiveTheRunThere) {
+  StartServer();
+  const std::string playlist = directory_ / "gnmt.csv", times = directory_ / "times.csv";
+  Result result = Client({"playlist", "gnmt", "--points", "5"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, StartsWith("iteration,length,weight,measurements,expected_ns,noise_ns\n"
+                                     "100,10,200,1,8000000,400000\n"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("5 measurements of 5 lengths for 1,000 iterations"),
+                                HasSubstr("note: what first iterations took on top")));
+  result = Client({"playlist", "gnmt", "--output", playlist});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "");
+  EXPECT_FALSE(std::filesystem::exists(playlist + ".part"));
+  EXPECT_THAT(Client({"playlist", "gnmt", "--json"}).out,
+              AllOf(StartsWith("{"), HasSubstr("\"expected_duration_ns\": 1")));
+
+  std::ofstream(times) << "length,time_ms\n10,5\n15,10\n20,16\n20,14\n25,20\n11,1\n";
+  result = Client({"project", "--playlist", playlist, "--measured", times});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("whole run there (1,000 iterations)  12.500 s  12.450 to 12.550 s"),
+                    HasSubstr("speedup"), HasSubstr("2.0000 x"), HasSubstr("95 % INTERVAL")));
+  EXPECT_THAT(result.err, HasSubstr("times.csv:7: length 11 is not in the playlist; left out"));
+  EXPECT_THAT(Client({"project", "--playlist", playlist, "--measured", times, "--time", "time_ms",
+                      "--time-unit", "s", "--confidence", "99%", "--json"})
+                  .out,
+              AllOf(HasSubstr("\"value\": 12500000000000"), HasSubstr("\"confidence\": 0.99")));
+  std::ofstream(times) << "length,time_ms\n10,5\n15,nan\n";
+  result = Client({"project", "--playlist", playlist, "--measured", times});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("times.csv:3: \"nan\" in column time_ms"));
+  std::ofstream(times) << "length,time_ms\n10,5\n";
+  result = Client({"project", "--playlist", playlist, "--measured", times});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("nobody measured length 15"));
+  EXPECT_EQ(Client({"playlist", "nope"}).code, 4);
+}
+
 TEST_F(ClientTest, ExitCodesTellWhatWentWrong) {
   StartServer();
   Result result = Client({"project", "nope"});
@@ -181,7 +219,16 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
   StartServer();
   const std::string huge(309, '9');
   for (const auto& [words, expected] : std::vector<std::pair<std::string, std::string>>{
-           {"project", "JOB is missing; see seqpoint project --help"},
+           {"project", "JOB is missing, or --playlist FILE; see seqpoint project --help"},
+           {"project 1 --playlist x --measured y", "give JOB or --playlist FILE, not both"},
+           {"project --playlist x", "--playlist FILE needs --measured FILE"},
+           {"project --measured x", "--measured FILE needs --playlist FILE"},
+           {"project 1 --time-unit ms", "--time and --time-unit are of --measured FILE"},
+           {"project --playlist x --measured y --time-unit h", "\"h\" is none of ns, us, ms, s"},
+           {"project --playlist x --measured y --iterations 5", "neither --metric nor how long"},
+           {"project --playlist /nonexistent --measured y", "cannot read /nonexistent: No such"},
+           {"playlist", "JOB is missing; see seqpoint playlist --help"},
+           {"playlist 1 --points 0", "\"0\" is not a whole number from 1 to 256"},
            {"frobnicate", "there is no command \"frobnicate\"; there are run, jobs"},
            {"help frobnicate", "there is no command \"frobnicate\""},
            {"project 1 2 3", "\"2\" is one argument too many"},

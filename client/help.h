@@ -41,6 +41,10 @@ INTERVAL               holds the truth with the given confidence; exact: nothing
 +-                     half of the interval, as a share of the value
 Times leave out the stops for measuring, and what a measurement disturbed. What watching the
 program costs is in them.)";
+inline constexpr const char* kPlaylistHelp = R"(
+A CSV: a row is an iteration's length, the weight with which its time counts, how often to measure
+it, and what it took here with its standard deviation. The whole run takes the sum of weight x mean
+time; `seqpoint project --playlist FILE --measured TIMES.csv` computes it, with an interval.)";
 inline constexpr const char* kCountersHelp = R"(
 WHOLE RUN, SO FAR  sum over the run where its length is known, else so far
 PER ITERATION      mean

@@ -25,6 +25,7 @@
 #include "client/import.h"
 #include "client/lengths.h"
 #include "client/options.h"
+#include "client/playlist.h"
 #include "client/progress.h"
 #include "client/run.h"
 #include "client/text.h"
@@ -150,6 +151,7 @@ class Cli {
     AddWatch();
     AddSeqPoints();
     AddProject();
+    AddPlaylist();
     AddCounters();
     AddKernels();
     AddIterations();
@@ -385,18 +387,100 @@ class Cli {
   }
 
   void AddProject() {
-    CLI::App* command = AddForJob(
-        "project", "What the whole run costs, with an interval: without the stops for measuring.",
-        [this] {
-          v1::ProjectRequest request;
-          request.set_metric(metric_);
-          return AskFigures(&v1::Profiler::Stub::Project, request, ProjectText);
-        });
+    CLI::App* command =
+        Add("project",
+            "What the whole run costs, with an interval: without the stops for measuring.", [this] {
+              if (!playlist_path_.empty() || !measured_times_.path.empty())
+                return ProjectPlaylist();
+              if (!measured_times_.time_column.empty() || !measured_times_.time_unit.empty()) {
+                return FailUsage("--time and --time-unit are of --measured FILE");
+              }
+              if (job_.empty()) return FailUsage("JOB is missing, or --playlist FILE");
+              v1::ProjectRequest request;
+              request.set_metric(metric_);
+              return AskFigures(&v1::Profiler::Stub::Project, request, ProjectText);
+            });
     command->footer(kProjectHelp);
+    AddJobName(command);
     command->add_option("--metric", metric_, "a counter of `seqpoint counters`; default: time")
         ->check(Name())
         ->type_name("METRIC");
     AddFigureFlags(command);
+    const std::string group = "The run on another machine (without JOB)";
+    command
+        ->add_option("--playlist", playlist_path_,
+                     "what `seqpoint playlist` wrote; needs --measured")
+        ->type_name("FILE")
+        ->group(group);
+    command
+        ->add_option("--measured", measured_times_.path,
+                     "CSV (or .gz) with a header: a row is the time of one iteration there; its "
+                     "columns are length (and length_2), or iteration, and a time")
+        ->type_name("FILE")
+        ->group(group);
+    command
+        ->add_option("--time", measured_times_.time_column,
+                     "its time column; default: the one whose name ends in _ns, _us, _ms or _s")
+        ->check(Name())
+        ->type_name("NAME")
+        ->group(group);
+    AddChoice(command, "--time-unit", &measured_times_.time_unit, {"ns", "us", "ms", "s"},
+              "of the times; default: as the column's name ends")
+        ->group(group);
+  }
+
+  // What another machine took for the iterations of a playlist.
+  int ProjectPlaylist() {
+    if (!job_.empty()) return FailUsage("give JOB or --playlist FILE, not both");
+    if (playlist_path_.empty()) return FailUsage("--measured FILE needs --playlist FILE");
+    if (measured_times_.path.empty()) return FailUsage("--playlist FILE needs --measured FILE");
+    if (!metric_.empty() || horizon_.given() || horizon_.lengths.epochs != 1) {
+      return FailUsage("--playlist goes with neither --metric nor how long the run is");
+    }
+    absl::StatusOr<v1::ProjectPlaylistRequest> request = ReadPlaylist(playlist_path_);
+    if (!request.ok()) return Fail(request.status());
+    absl::StatusOr<std::string> notes = ReadMeasured(measured_times_, &*request);
+    if (!notes.ok()) return Fail(notes.status());
+    if (!notes->empty()) fprintf(stderr, "%s\n", Printable(*notes).c_str());
+    request->set_confidence(confidence_);
+    return Ask(&v1::Profiler::Stub::ProjectPlaylist, *request, PlaylistProjectionText);
+  }
+
+  void AddPlaylist() {
+    CLI::App* command = AddForJob(
+        "playlist", "The iterations that stand for all others, for another machine to run.",
+        [this] { return Playlist(); });
+    command->footer(kPlaylistHelp);
+    command->add_option("--points", points_, "how many iterations to measure; default 16")
+        ->transform(WholeNumber(1, 256))
+        ->type_name("K");
+    command->add_option("--output", output_path_, "where to write it; default: standard output")
+        ->type_name("FILE");
+  }
+
+  int Playlist() {
+    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+    if (!connection.ok()) return Fail(connection.status());
+    v1::GetPlaylistRequest request;
+    request.set_job(job_);
+    request.set_points(points_);
+    absl::StatusOr<v1::GetPlaylistReply> reply =
+        (*connection)->Call(&v1::Profiler::Stub::GetPlaylist, request);
+    if (!reply.ok()) return Fail(reply.status());
+    const bool to_file = !output_path_.empty() && output_path_ != "-";
+    if (to_file) {
+      absl::Status status = WriteWhole(output_path_, PlaylistCsv(*reply));
+      if (!status.ok()) return Fail(status);
+    }
+    if (json_) {
+      PrintReply(&*reply, PlaylistCsv);
+      return kExitOk;
+    }
+    if (!to_file) Print(PlaylistCsv(*reply));
+    // Not on standard output, which may be the file.
+    MakePrintable(&*reply);
+    fputs(PlaylistNotes(*reply).c_str(), stderr);
+    return kExitOk;
   }
 
   void AddCounters() {
@@ -847,11 +931,12 @@ class Cli {
   ImportOptions import_;
   HorizonFlags horizon_;
   v1::ControlRequest control_;
-  std::string job_, metric_, shell_, level_, chrome_path_, csv_path_;
+  MeasuredOptions measured_times_;
+  std::string job_, metric_, shell_, level_, chrome_path_, csv_path_, playlist_path_, output_path_;
   std::vector<std::string> metrics_;
   std::optional<int> rank_;
   double confidence_ = 0, budget_share_ = 0;
-  int limit_ = 20;
+  int limit_ = 20, points_ = 0;
   bool json_ = false, live_ = false, all_ = false, measured_ = false;
 };
 

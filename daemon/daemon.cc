@@ -19,6 +19,7 @@
 #include "daemon/export.h"
 #include "daemon/jobs/import.h"
 #include "daemon/jobs/log_analysis.h"
+#include "daemon/playlist.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint {
@@ -1025,12 +1026,20 @@ absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest&
 }
 
 absl::StatusOr<v1::GetPlaylistReply> Daemon::GetPlaylist(const v1::GetPlaylistRequest& request) {
-  return absl::UnimplementedError("GetPlaylist");
+  const auto answers = Ask(request.job(), nullptr);
+  if (!answers.ok()) return answers.status();
+  const auto playlist = (*answers)->MakePlaylist(request.points());
+  if (!playlist.ok()) return playlist.status();
+  {
+    absl::MutexLock lock(&mutex_);
+    AwaitCommit();
+  }
+  return WithIterations(*playlist, *store_);
 }
 
 absl::StatusOr<v1::ProjectPlaylistReply> Daemon::ProjectPlaylist(
     const v1::ProjectPlaylistRequest& request) {
-  return absl::UnimplementedError("ProjectPlaylist");
+  return seqpoint::ProjectPlaylist(request);
 }
 
 }  // namespace seqpoint

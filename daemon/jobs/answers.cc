@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/jobs/job.h"
+#include "daemon/seqpoint/selection.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -14,6 +16,10 @@ namespace {
 // Each projected kernel takes a millisecond or two.
 constexpr int kMostKernels = 256;
 constexpr int kSpareKernels = 16;
+// Selecting more takes seconds.
+constexpr int kMostPlaylistPoints = 256;
+constexpr int kPlaylistPoints = 16;
+constexpr double kToldShare = 0.005;  // of the run's time, that a playlist leaves out
 
 void ToProto(const Estimate& from, v1::Estimate* to) {
   to->set_value(from.value);
@@ -180,6 +186,94 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
   *reply.mutable_losses() = facts_.losses;
   reply.set_job_id(absl::StrCat(facts_.job_id));
   return reply;
+}
+
+absl::StatusOr<Playlist> Answers::MakePlaylist(int measurements) const {
+  if (measurements < 0 || measurements > kMostPlaylistPoints) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("points = ", measurements, " is not in 1 ... ", kMostPlaylistPoints));
+  }
+  absl::MutexLock lock(&mutex_);
+  const OnlineEngine& engine = facts_.engine.current();
+  const EngineTotals totals = facts_.engine.Totals();
+  const KeyFit fit = engine.Explained();
+  if (fit.verdict == KeyVerdict::kTooFew) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job \"", facts_.name, "\": of ", engine.Totals().iterations,
+                     " iterations too few have a usable time to tell what a length costs; a "
+                     "playlist needs 64"));
+  }
+  Playlist playlist{.job_id = facts_.job_id,
+                    .rank = facts_.rank,
+                    .first_number = facts_.engine.closed_iterations()};
+  const std::vector<KeyTimes> times = engine.OrdinaryTimes();
+  double ordinary_ns = 0;
+  for (const KeyTimes& t : times) ordinary_ns += t.count * t.mean;
+  const Selection selection =
+      SelectStratified(times, measurements > 0 ? measurements : kPlaylistPoints);
+  const double scale =
+      static_cast<double>(totals.iterations) / static_cast<double>(engine.Totals().iterations);
+  // While a rule is learned anew there is none to ask.
+  int dimensions = facts_.dimensions;
+  for (const SeqPoint& point : selection.points) {
+    dimensions = std::max(dimensions, point.key.second > 0 ? 2 : point.key.first > 0 ? 1 : 0);
+  }
+  // Features that round to the same length are one point.
+  std::map<std::vector<int64_t>, SeqPoint> points;
+  std::map<Key, std::vector<int64_t>> lengths_of;
+  for (const SeqPoint& point : selection.points) {
+    const int64_t length[2] = {point.key.first, point.key.second};
+    const std::vector<int64_t> lengths = facts_.units.Of(length, dimensions);
+    lengths_of[point.key] = lengths;
+    const auto [it, added] = points.try_emplace(lengths, point);
+    if (added) continue;
+    SeqPoint& sum = it->second;
+    const double share = point.weight / (sum.weight + point.weight);
+    sum.cost += share * (point.cost - sum.cost);
+    sum.noise += share * (point.noise - sum.noise);
+    sum.weight += point.weight;
+    sum.measurements += point.measurements;
+  }
+  v1::GetPlaylistReply& reply = playlist.reply;
+  for (const auto& [lengths, point] : points) {
+    for (const auto& [key, of_key] : lengths_of) {
+      if (of_key == lengths) playlist.point_of[key] = reply.points_size();
+    }
+    v1::PlaylistPoint& to = *reply.add_points();
+    for (const int64_t length : lengths) to.add_lengths(length);
+    to.set_iteration(-1);
+    to.set_weight(scale * point.weight);
+    to.set_measurements(point.measurements);
+    to.set_expected_duration_ns(point.cost);
+    to.set_noise_duration_ns(point.noise);
+  }
+  reply.set_iterations(static_cast<int64_t>(totals.iterations));
+  v1::Rule rule;
+  SetFit(fit, &rule);
+  reply.set_verdict(rule.verdict());
+  reply.set_job_id(absl::StrCat(facts_.job_id));
+
+  std::vector<std::string> sentences;
+  if (fit.verdict == KeyVerdict::kNotExplained) {
+    sentences.push_back(absl::StrFormat(
+        "the length does not explain time (%.1f %% of its variance), so these iterations stand "
+        "for the others no better than any would",
+        100 * fit.explained));
+  }
+  if (facts_.engine.closed_iterations() > 0) {
+    sentences.push_back(absl::StrCat(facts_.engine.closed_iterations(),
+                                     " iterations before the rule was learned anew are taken to "
+                                     "be like the later ones"));
+  }
+  const double all_ns = engine.ProjectTime(0.95).so_far.value;
+  if (all_ns - ordinary_ns >= kToldShare * all_ns) {
+    sentences.push_back(absl::StrFormat(
+        "what first iterations of a length, slow ones and stalls took on top is left out, %.1f %% "
+        "of the run's time",
+        100 * (1 - ordinary_ns / all_ns)));
+  }
+  reply.set_sentence(absl::StrJoin(sentences, "; "));
+  return playlist;
 }
 
 absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(

@@ -34,6 +34,15 @@ struct LengthUnits {
   std::vector<int64_t> Of(const int64_t length[2], int count) const;
 };
 
+// A playlist without the numbers of its iterations, which are in the store.
+struct Playlist {
+  v1::GetPlaylistReply reply;
+  absl::flat_hash_map<Key, int> point_of;  // feature values, as rows have them -> reply.points()
+  int64_t job_id = 0;
+  int32_t rank = 0;          // whose rows they are
+  int64_t first_number = 0;  // those before it are of another rule, which has other features
+};
+
 // How well the lengths explain time, as the API says it.
 void SetFit(const KeyFit& fit, v1::Rule* rule);
 
@@ -50,6 +59,7 @@ class Answers {
     v1::Losses losses;
     std::optional<v1::Rule> rule;  // without its fit
     int dimensions = 0;
+    int32_t rank = 0;  // that speaks for the job
     LengthUnits units;
     counters::MetricSet metric_set;
     PlanOptions plan;
@@ -61,6 +71,8 @@ class Answers {
 
   absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) const;
   absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints() const;
+  // With so many measurements in all; 0: 16. docs/playlist.md
+  absl::StatusOr<Playlist> MakePlaylist(int measurements) const;
   absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) const;
   absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) const;
 

@@ -79,6 +79,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
                        .clock_kind = clock_kind(),
                        .losses = SumLosses(),
                        .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
+                       .rank = speaker_rank_.value_or(0),
                        .units = Units(),
                        .metric_set = metric_set_,
                        .plan = MakePlanOptions(),

@@ -654,6 +654,33 @@ TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {
   EXPECT_NEAR(reply->projection().total().value(), 40 * 31 * 2.7e6, 0.01 * 40 * 31 * 2.7e6);
 }
 
+TEST(Job, APlaylistHasTheUsersLengthsAndTheIterationsOfTheRankThatSpeaks) {
+  Job job(Row(), {});
+  FakeProcess process(4);
+  ProcessRow row = Process();
+  row.rank = 3;
+  job.AddProcess(row);
+  process.Connect(job, 7);
+  for (int i = 0; i < 30; ++i) process.Iterate();
+  EXPECT_EQ((*job.Ask())->MakePlaylist(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  for (int i = 0; i < 270; ++i) process.Iterate();
+  const auto playlist = (*job.Ask())->MakePlaylist(8);
+  ASSERT_TRUE(playlist.ok()) << playlist.status();
+  EXPECT_EQ(playlist->rank, 3);
+  double weight = 0;
+  for (const v1::PlaylistPoint& point : playlist->reply.points()) {
+    weight += point.weight();
+    ASSERT_EQ(point.lengths_size(), 1);
+    const int64_t length = point.lengths(0);
+    EXPECT_TRUE(std::any_of(process.truth.begin(), process.truth.end(), [&](const auto& truth) {
+      return truth.length == length;
+    })) << length;
+    // 200,000 + 100,000 x length
+    EXPECT_NEAR(point.expected_duration_ns() / (2e5 + 1e5 * static_cast<double>(length)), 1, 0.01);
+  }
+  EXPECT_NEAR(weight, static_cast<double>(job.Describe(false).iterations()), 1e-6);
+}
+
 TEST(Job, AQuestionAboutAnotherRunIsAboutAllOfIt) {
   Job job(Row(), {});
   FakeProcess process(4);

@@ -1,5 +1,6 @@
 #include "daemon/rpc/fake_backend.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -452,12 +453,52 @@ absl::StatusOr<v1::ImportJobReply> FakeBackend::ImportJob(const v1::ImportJobReq
 
 absl::StatusOr<v1::GetPlaylistReply> FakeBackend::GetPlaylist(
     const v1::GetPlaylistRequest& request) {
-  return absl::UnimplementedError("GetPlaylist");
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+  if (!job.ok()) return job.status();
+  v1::GetPlaylistReply reply;
+  const int points = request.points() > 0 ? std::min(request.points(), 16) : 4;
+  for (int i = 0; i < points; ++i) {
+    v1::PlaylistPoint& point = *reply.add_points();
+    point.add_lengths(10 + 5 * i);
+    point.set_iteration(100 + i);
+    point.set_weight(static_cast<double>((*job)->iterations()) / points);
+    point.set_measurements(1);
+    point.set_expected_duration_ns(kIterationNs * (i + 1) / points);
+    point.set_noise_duration_ns(0.01 * kIterationNs);
+  }
+  reply.set_iterations((*job)->iterations());
+  reply.set_verdict((*job)->rule().verdict());
+  reply.set_sentence("what first iterations took on top is left out, 2.0 % of the run's time");
+  reply.set_job_id((*job)->id());
+  return reply;
 }
 
 absl::StatusOr<v1::ProjectPlaylistReply> FakeBackend::ProjectPlaylist(
     const v1::ProjectPlaylistRequest& request) {
-  return absl::UnimplementedError("ProjectPlaylist");
+  absl::MutexLock lock(&mutex_);
+  if (!trouble_.ok()) return trouble_;
+  double total = 0, expected = 0, iterations = 0;
+  for (int i = 0; i < request.points_size(); ++i) {
+    const v1::PlaylistPoint& point = request.points(i);
+    if (request.measured(i) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("nobody measured length ", point.lengths(0)));
+    }
+    iterations += point.weight();
+    total += point.weight() * request.durations_ns(i);
+    expected += point.weight() * point.expected_duration_ns();
+  }
+  v1::ProjectPlaylistReply reply;
+  v1::Projection& projection = *reply.mutable_projection();
+  projection.set_metric("time");
+  projection.set_unit("ns");
+  projection.set_confidence(request.confidence());
+  projection.set_iterations_total(static_cast<int64_t>(iterations + 0.5));
+  *projection.mutable_total() = Around(total, 0.004);
+  *projection.mutable_per_1000_iterations() = Around(total / iterations * 1000, 0.004);
+  projection.set_basis(absl::StrCat(request.points_size(), " points"));
+  *reply.mutable_speedup() = Around(expected / total, 0.004);
+  return reply;
 }
 
 }  // namespace seqpoint::rpc

@@ -1228,6 +1228,29 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
 
 KeyFit OnlineEngine::Explained() const { return state_->Current().explained; }
 
+std::vector<KeyTimes> OnlineEngine::OrdinaryTimes() const {
+  const State& s = *state_;
+  const State::Fit& fit = s.Current();
+  std::vector<KeyTimes> times;
+  if (!fit.model.known) return times;
+  double known = 0;
+  for (const auto& [key, record] : s.SortedRecords()) {
+    if (record.iterations == 0 || s.LengthUnknown(key)) continue;
+    const auto count = static_cast<double>(record.iterations);
+    const double mean = record.timed > 0 ? record.mean_ns : std::max(1.0, PredictTime(key));
+    const double variance =
+        record.timed > 1 ? record.m2 / (record.timed - 1) : std::pow(fit.model.noise * mean, 2);
+    times.push_back({key, count, mean, variance * (count - 1)});
+    known += count;
+  }
+  const double scale = static_cast<double>(s.totals.iterations) / known;
+  for (KeyTimes& t : times) {
+    t.count *= scale;
+    t.m2 *= scale;
+  }
+  return times;
+}
+
 double OnlineEngine::PredictTime(const Key& key) const {
   const State::Fit& fit = state_->Current();
   return fit.model.known && IsValid(key) ? std::max(0.0, fit.model.At(key)) : 0;

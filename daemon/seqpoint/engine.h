@@ -33,6 +33,7 @@
 #include "absl/types/span.h"
 #include "daemon/seqpoint/interval.h"
 #include "daemon/seqpoint/key.h"
+#include "daemon/seqpoint/selection.h"
 
 namespace seqpoint {
 
@@ -207,6 +208,13 @@ class OnlineEngine {
 
   // How well the key explains time, on a bounded random sample of what was seen.
   KeyFit Explained() const;
+
+  // The iterations so far as SelectStratified takes them, in key order: how many there were of each
+  // key, those of unknown keys shared out, so that counts sum to Totals().iterations; mean and
+  // spread of ordinary ones, in ns. What first occurrences, slow iterations and stalls take on top
+  // is cut off; times that drift are at the level of when the key's iterations ran. A key without a
+  // usable time of a repeated iteration has what the model says. Empty while no time is known.
+  std::vector<KeyTimes> OrdinaryTimes() const;
 
   // The time a normal iteration with this key takes, in ns; 0 while nothing is known.
   double PredictTime(const Key& key) const;

@@ -66,6 +66,42 @@ bool Equal(const Estimate& a, const Estimate& b) {
   return a.value == b.value && a.low == b.low && a.high == b.high;
 }
 
+// -------------------------------------------------------------------------- ordinary times
+
+TEST(OrdinaryTimesTest, CountsAreAllIterationsAndMeansThoseOfOrdinaryOnes) {
+  const Epoch run = MakeEpoch(1, 4'000);
+  OnlineEngine engine;
+  EXPECT_THAT(engine.OrdinaryTimes(), IsEmpty());
+  std::set<Key> seen;
+  for (size_t i = 0; i < run.keys.size(); ++i) {
+    IterationSample sample{.iteration = i, .key = run.keys[i], .time_ns = run.times_ns[i]};
+    if (seen.insert(sample.key).second) sample.time_ns += 20'000'000;  // algorithm search
+    if (i % 500 == 499) sample.time_ns *= 10;                          // a stall
+    if (i % 7 == 3) sample.time_ns = 0;                                // unknown
+    if (i % 7 == 4) sample.distorted = true, sample.time_ns *= 2;
+    if (i % 100 == 50) sample.key = {}, sample.time_ns = 0;  // its records were lost
+    engine.AddIteration(sample);
+  }
+  // Of this length no repeated iteration has a time.
+  engine.AddIteration({.iteration = 4'000, .key = {30, 0}, .redone = true});
+  engine.AddIteration({.iteration = 4'001, .key = {55, 0}});
+  double count = 0;
+  Key before = {-1, 0};
+  for (const KeyTimes& times : engine.OrdinaryTimes()) {
+    count += times.count;
+    EXPECT_LT(before, times.key);
+    before = times.key;
+    const double normal = static_cast<double>(NormalTime(times.key));
+    EXPECT_NEAR(times.mean / normal, 1, times.key.first == 55 ? 0.01 : 0.003) << times.key.first;
+    if (times.count < 2) continue;
+    const double deviation = std::sqrt(times.m2 / (times.count - 1)) / normal;
+    EXPECT_GT(deviation, 0.003);
+    EXPECT_LT(deviation, 0.007);
+  }
+  EXPECT_EQ(before, (Key{55, 0}));
+  EXPECT_NEAR(count, 4'001, 1e-6);
+}
+
 // ------------------------------------------------------------------------------------- time
 
 // The last batch of an epoch is smaller: its length is far below the others, its time not known.

@@ -15,9 +15,11 @@ namespace {
 constexpr int kMaxAtoms = 128;
 // An atom's noise leans on that of all atoms as on this many iterations.
 constexpr double kNoiseShrinkage = 8;
-// What is assumed of that before anything is known, and its weight in iterations.
+// What is assumed of that before anything is known, its weight in iterations, and when the log
+// itself knows enough.
 constexpr double kPriorNoise = 0.02;
 constexpr double kPriorWeight = 6;
+constexpr double kEnoughForNoise = 64;
 // An atom with fewer iterations has no level of its own.
 constexpr double kRare = 8;
 // How much a cost curve may change its shape between choosing and measuring, per power of the
@@ -381,8 +383,8 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     s.squares += square;
     squares += square;
   }
-  const double pooled =
-      (squares + kPriorWeight * kPriorNoise * kPriorNoise) / (count + kPriorWeight);
+  const double prior = kPriorWeight * std::max(0.0, 1 - count / kEnoughForNoise);
+  const double pooled = (squares + prior * kPriorNoise * kPriorNoise) / (count + prior);
   std::vector<Atom> atoms(cells);
   std::vector<int> order(cells);
   for (int c = 0; c < cells; ++c) {
