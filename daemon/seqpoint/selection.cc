@@ -450,11 +450,11 @@ SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements) {
         if (need <= 1e-9 * mass) break;
       }
       const double wanted = cost / mass + carried / mass;
+      const auto squared_error = [&](int a) {
+        return std::pow(atoms[a].cost - wanted, 2) + std::pow(atoms[a].noise, 2);
+      };
       for (int a = slot.first_atom; a <= slot.last_atom; ++a) {
-        if (atoms[a].count > 0 &&
-            std::abs(atoms[a].cost - wanted) < std::abs(atoms[slot.atom].cost - wanted)) {
-          slot.atom = a;
-        }
+        if (atoms[a].count > 0 && squared_error(a) < squared_error(slot.atom)) slot.atom = a;
       }
       carried += cost - mass * atoms[slot.atom].cost;
       selection.slots.push_back(slot);
@@ -465,8 +465,11 @@ SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements) {
   return selection;
 }
 
-Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements) {
-  const std::vector<Atom> atoms = BuildAtoms(log, kMaxAtoms);
+Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements, Measuring measuring) {
+  std::vector<Atom> atoms = BuildAtoms(log, kMaxAtoms);
+  if (measuring == Measuring::kWhole) {
+    for (Atom& a : atoms) a.noise /= std::sqrt(std::max(1.0, a.count));
+  }
   const SlotSelection slots = SelectSlots(atoms, measurements);
   std::vector<SeqPoint> points;
   for (const Slot& s : slots.slots) {

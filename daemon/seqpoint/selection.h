@@ -88,13 +88,19 @@ struct SlotSelection {
 
 // Strata are contiguous in atoms; an exact dynamic program finds the borders and the number of
 // measurements in each that minimise the variance of the total (Neyman allocation with finite
-// population correction, integer), then each stratum is cut into slots of equal mass. Weights are
-// those that minimise variance plus the error of a cost curve that changed its shape.
-// O(atoms^2 · measurements^2).
+// population correction, integer), then each stratum is cut into slots of equal mass, for each of
+// which the atom stands that is expected to miss its mean least, noise included. Weights are those
+// that minimise variance plus the error of a cost curve that changed its shape. O(atoms^2 ·
+// measurements^2).
 SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements);
 
+// How a SeqPoint will be measured: so many single iterations, or all that have its length. Then
+// lengths that occur often are known better, and stand for others rather.
+enum class Measuring : uint8_t { kSingle, kWhole };
+
 // Both of the above for a log. Needs no order and no randomness.
-Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements);
+Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements,
+                           Measuring measuring = Measuring::kSingle);
 
 }  // namespace seqpoint
 

@@ -21,7 +21,7 @@ struct Workload {
   const char* max_length;  // what the smallest GPU's memory holds
 };
 constexpr Workload kWorkloads[] = {
-    {"gnmt", "64", "100"}, {"ds2", "32", "2500"}, {"transformer", "64", "192"}};
+    {"gnmt", "64", "100"}, {"ds2", "32", "2500"}, {"transformer", "32", "192"}};
 
 absl::StatusOr<Truth> Run(const Workload& workload, const std::string& gpu) {
   const std::filesystem::path binaries = BinaryDirectory();

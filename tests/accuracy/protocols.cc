@@ -181,6 +181,9 @@ std::vector<Result> JudgePaper(const DataSet& data, int seeds) {
     for (const char* method : kMethods) {
       if (std::string(method) == "stem") continue;  // draws single iterations
       Choice choice = Choose(method, chosen, kPaperPoints);
+      if (std::string(method) == "ours" && !choice.selection.points.empty()) {
+        choice.selection = SelectStratified(chosen.log, kPaperPoints, Measuring::kWhole);
+      }
       if (std::string(method) == "seqpoint") {
         choice.selection = SelectPaperWithin(chosen.log, kPaperPoints);
       }
