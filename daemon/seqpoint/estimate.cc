@@ -17,14 +17,13 @@ double Total(absl::Span<const MeasuredPoint> points) {
   return total;
 }
 
-// Of the sum of the run's iterations, some of which were measured, for noise 1 where the profile
-// says `noise`: those that were measured are part of the sum.
+// Of the sum of a run's iterations, for noise 1 where the profile says `noise`.
 double Variance(absl::Span<const MeasuredPoint> points) {
   double variance = 0;
   for (const MeasuredPoint& p : points) {
-    const double n = p.point.measurements;
     const double one = p.point.noise * p.point.noise;
-    variance += one * std::max(0.0, p.point.weight * (p.point.weight / n - 1));
+    const double per_square = 1.0 / p.point.measurements + 1 / p.point.known_from;
+    variance += one * p.point.weight * (p.point.weight * per_square + 1);
   }
   return variance;
 }

@@ -22,8 +22,9 @@ struct MeasuredPoint {
   double value = 0;
 };
 
-// Of an iteration: a normal distribution with the noise profile of the times that chose the points.
-// Less for a run that is hardly longer than what was measured of it (finite population).
+// Of a run like the one that chose the points: normal, with the noise profile of its times. The
+// measured iterations are none of the run's, whose own noise is in the interval, as is what the
+// choice does not know of its points' costs.
 Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence);
 
 // The noise is that of the measurements about their regression on (1, cost), weighted by 1 / noise:

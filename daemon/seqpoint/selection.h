@@ -10,6 +10,8 @@
 #ifndef DAEMON_SEQPOINT_SELECTION_H_
 #define DAEMON_SEQPOINT_SELECTION_H_
 
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -35,6 +37,7 @@ struct SeqPoint {
   int measurements = 1;  // how often to measure it; its mean is taken
   double cost = 0;       // expected time of one iteration; 0 where the rule has no notion of it
   double noise = 0;      // standard deviation of one about it; likewise
+  double known_from = INFINITY;  // iterations that `cost` rests on
 };
 
 struct Selection {
@@ -59,10 +62,12 @@ Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& option
 
 // Neighbouring keys taken together, with what selection needs to know of them.
 struct Atom {
-  Key key;           // the one whose expected time is nearest to the atom's mean
-  double count = 0;  // iterations
-  double cost = 0;   // expected time of one
-  double noise = 0;  // standard deviation of one about it
+  Key key;                       // the one whose expected time is nearest to the atom's mean
+  double count = 0;              // iterations
+  double cost = 0;               // expected time of one
+  double noise = 0;              // standard deviation of one about it
+  double known_from = INFINITY;  // iterations that `cost` rests on
+  std::array<double, 2> offset = {0, 0};  // of the mean of its iterations' keys from `key`
 };
 
 // At most `max_atoms` of groups with positive counts, cut where count and time are in balance, in
