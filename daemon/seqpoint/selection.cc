@@ -84,25 +84,24 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
   const AtomSums sums(atoms);
   const double infinity = std::numeric_limits<double>::infinity();
   const int width = measurements + 1;
-  // best[j·width + m]: least variance of the first j atoms with exactly m measurements.
+  // best[j·width + m]: least variance of the first j atoms with exactly m measurements. What led
+  // there is found again on the way back, which leaves a loop that vectorises.
   std::vector<double> best((n + 1) * width, infinity);
-  std::vector<int16_t> previous((n + 1) * width, 0);
-  std::vector<int16_t> size((n + 1) * width, 0);
   best[0] = 0;
+  const auto cost_of = [&](int begin, int end, int h) {
+    const double population = std::max(1.0, sums.Count(begin, end));
+    return sums.VarianceOfTotal(begin, end) * std::max(0.0, 1.0 / h - 1 / population);
+  };
   for (int end = 1; end <= n; ++end) {
     double* to = &best[end * width];
     for (int begin = 0; begin < end; ++begin) {
       const double* from = &best[begin * width];
-      const double variance = sums.VarianceOfTotal(begin, end);
-      const double population = std::max(1.0, sums.Count(begin, end));
       for (int h = 1; h <= measurements; ++h) {
-        const double cost = variance * std::max(0.0, 1.0 / h - 1 / population);
-        for (int m = 0; m + h <= measurements; ++m) {
-          if (from[m] + cost < to[m + h]) {
-            to[m + h] = from[m] + cost;
-            previous[end * width + m + h] = static_cast<int16_t>(begin);
-            size[end * width + m + h] = static_cast<int16_t>(h);
-          }
+        const double cost = cost_of(begin, end, h);
+        double* const shifted = to + h;
+        for (int m = 0; m <= measurements - h; ++m) {
+          const double sum = from[m] + cost;
+          shifted[m] = sum < shifted[m] ? sum : shifted[m];
         }
         if (cost == 0) break;
       }
@@ -118,11 +117,21 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
   int m = measurements;
   while (m > 1 && best[n * width + m - 1] <= best[n * width + m]) --m;
   for (int end = n; end > 0;) {
+    int from = 0, size = 0;
+    for (int begin = 0; begin < end && size == 0; ++begin) {
+      for (int h = 1; h <= m && size == 0; ++h) {
+        const double cost = cost_of(begin, end, h);
+        if (best[begin * width + m - h] + cost == best[end * width + m]) {
+          from = begin;
+          size = h;
+        }
+        if (cost == 0) break;
+      }
+    }
     strata.ends.push_back(end);
-    strata.sizes.push_back(size[end * width + m]);
-    const int begin = previous[end * width + m];
+    strata.sizes.push_back(std::max(size, 1));
     m -= strata.sizes.back();
-    end = begin;
+    end = from;
   }
   std::reverse(strata.ends.begin(), strata.ends.end());
   std::reverse(strata.sizes.begin(), strata.sizes.end());
@@ -285,7 +294,7 @@ Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& option
 }
 
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
-                             std::vector<int>* atom_of) {
+                             std::vector<int>* atom_of, const Quadratic* known) {
   std::vector<Key> keys;
   std::vector<double> means, counts, mass;
   double count = 0;
@@ -304,7 +313,7 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     cell = CutIntoCells(keys, mass, max_atoms);
   }
   const int cells = cell.empty() ? 0 : 1 + *std::max_element(cell.begin(), cell.end());
-  const Quadratic curve = Quadratic::Fit(keys, means, counts);
+  const Quadratic curve = known != nullptr ? *known : Quadratic::Fit(keys, means, counts);
 
   struct Sums {
     double count = 0, expected = 0, time = 0, squares = 0;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "daemon/seqpoint/cost_curve.h"
 #include "daemon/seqpoint/key.h"
 
 namespace seqpoint {
@@ -72,9 +73,10 @@ struct Atom {
 
 // At most `max_atoms` of groups with positive counts, cut where count and time are in balance, in
 // the order in which strata are contiguous: by key in one dimension, by expected cost in two.
-// `atom_of`, when given, receives the atom of each group.
+// `atom_of`, when given, receives the atom of each group. `known`: the curve of the means, where it
+// need not be fitted.
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
-                             std::vector<int>* atom_of = nullptr);
+                             std::vector<int>* atom_of = nullptr, const Quadratic* known = nullptr);
 
 // A part of a stratum that gets one measurement.
 struct Slot {
