@@ -105,7 +105,9 @@ std::optional<Speedup> CompareLogs(const LogAnalysis& base, const CleanLog& othe
     p.measurements = same != nullptr ? static_cast<int>(same->count) : 1;
     points.push_back({p, value});
   }
-  if (!points.empty()) speedup.from_points = QuotientOf(known, EstimateOther(points, confidence));
+  if (!points.empty())
+    speedup.from_points =
+        QuotientOf(known, EstimateOther(points, confidence, base.selection.tails));
   return speedup;
 }
 

@@ -102,6 +102,9 @@ std::vector<std::vector<Difference>> HaarDifferences(
   return scales;
 }
 
+constexpr size_t kStretches = 8;
+constexpr double kOneWay = 0.95;
+
 // 99 % quantile of chi²/n, by Wilson and Hilferty.
 double SignificantRatio(size_t n) {
   const double c = 2.0 / (9.0 * static_cast<double>(n));
@@ -112,7 +115,8 @@ Movement MovementOf(absl::Span<const BlockTrace::Block> blocks,
                     const std::function<double(const BlockTrace::Block&)>& level, double variance) {
   Movement movement;
   if (!(variance > 0)) return movement;
-  for (const auto& scale : HaarDifferences(blocks, level)) {
+  const auto scales = HaarDifferences(blocks, level);
+  for (const auto& scale : scales) {
     double square = 0;
     for (const Difference& d : scale) square += d.value * d.value;
     square /= static_cast<double>(scale.size());
@@ -125,6 +129,16 @@ Movement MovementOf(absl::Span<const BlockTrace::Block> blocks,
     } else {
       movement.inflation = std::max(movement.inflation, square / independent);
     }
+  }
+  // One way all the time: nearly all of at least 8 stretches differ from their neighbour alike.
+  if (!movement.moving()) return movement;
+  for (const auto& scale : scales) {
+    if (scale.size() < kStretches / 2 || scale.size() >= kStretches) continue;
+    double sum = 0, same = 0;
+    for (const Difference& d : scale) sum += d.value;
+    for (const Difference& d : scale) same += d.value * sum > 0;
+    if (same < kOneWay * static_cast<double>(scale.size())) continue;
+    movement.trend = sum / static_cast<double>(scale.size()) / scale.front().half_size;
   }
   return movement;
 }

@@ -70,6 +70,7 @@ double DriftVariance(const BlockTrace& trace, const Quadratic& curve, double noi
 struct Movement {
   double inflation = 1;      // of the variance of a mean over iterations, against independence
   double walk_variance = 0;  // per iteration, of a random walk of the expected time; 0 = steady
+  double trend = 0;          // per iteration, where it goes one way all the time: a sorted epoch
   bool moving() const { return walk_variance > 0; }
 };
 

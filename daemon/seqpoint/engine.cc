@@ -269,7 +269,7 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
     if (usable) s.exact_time_ns += time;
   }
   if (usable) {
-    s.plain.Add(sample.iteration, {}, time);
+    if (!s.LengthUnknown(sample.key)) s.plain.Add(sample.iteration, sample.key, time);
     s.plain_count += 1;
     s.plain_sum += time;
     s.plain_square += time * time;
@@ -782,7 +782,7 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   fresh.variance = count > 0 ? m2 / count : 0;
   // Before a handful of iterations their spread says little: half of the mean is assumed on top.
   if (count > 0) fresh.variance += 0.25 * mean * mean / (count * count);
-  fresh.movement = KeyMovement(trace, fresh.model.curve, fresh.variance);
+  fresh.movement = KeyMovement(plain, fresh.model.curve, fresh.variance);
   fresh.outlook = MakeOutlook(fresh.model, fresh.movement.moving());
   fresh.outlook.opened_untimed = firsts.untimed;
   fit = std::move(fresh);
@@ -797,7 +797,10 @@ double OnlineEngine::State::SamplingVariance(double remaining, double variance) 
   const bool known = horizon.kind == Horizon::Kind::kDistribution && !Current().outlook.mismatch;
   // A given distribution is not estimated: only the draws from it vary.
   double per_square = variance * (1 / remaining + (known ? 0 : movement.inflation / n));
-  if (!known) per_square += movement.walk_variance * (n + remaining) / 3;
+  if (!known) {
+    per_square += movement.walk_variance * (n + remaining) / 3;
+    per_square += std::pow(movement.trend * (n + remaining) / 2, 2);
+  }
   return remaining * remaining * per_square;
 }
 

@@ -100,7 +100,8 @@ struct OnlineEngine::State {
   double level = 1, level_sum = 0, gate_level = 1;
   double accepted = 0, previous_residual = 0, residual_square = 0, residual_product = 0;
   BlockTrace trace;
-  // Every usable time as it was, for a run whose lengths do not explain its times.
+  // Every usable time as it was: for a run whose lengths do not explain its times, and for whether
+  // lengths come at random.
   BlockTrace plain;
   double plain_count = 0, plain_sum = 0, plain_square = 0;
   std::vector<SampledTime> sample;  // uniform over what was seen

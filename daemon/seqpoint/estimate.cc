@@ -9,6 +9,8 @@ namespace {
 
 constexpr size_t kFewestForNoise = 4;
 constexpr size_t kEnoughForDifferences = 16;
+// With so little of the expected variance it is another kind of statistic.
+constexpr double kOtherKind = 0.05;
 constexpr double kBent = 1.5;  // the line misses by so much more than neighbours differ
 
 double Total(absl::Span<const MeasuredPoint> points) {
@@ -38,7 +40,7 @@ Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence)
   return Around(Total(points), NormalQuantile(confidence) * std::sqrt(Variance(points)));
 }
 
-Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence) {
+Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence, double tails) {
   const double total = Total(points);
   double expected = 0;
   for (const MeasuredPoint& p : points) expected += p.point.weight * p.point.cost;
@@ -81,6 +83,12 @@ Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence
   if (sorted.size() >= kEnoughForDifferences && noise > kBent * of_neighbours) {
     noise = of_neighbours;
     freedom = 2 * (m - 1) * (m - 1) / (3 * (m - 1) - 1);
+  }
+  // In units of the noise that is expected in proportion to time.
+  const double share = noise / (scale * scale);
+  const double least = std::max(kOtherKind, 1 - 2 * std::sqrt(2 * tails / m));
+  if (share < 1 && share > least) {
+    return Around(total, scale * NormalQuantile(confidence) * std::sqrt(Variance(points)));
   }
   const double t = boost::math::quantile(boost::math::students_t(freedom), 0.5 + confidence / 2);
   return Around(total, t * std::sqrt(noise * Variance(points)));

@@ -30,8 +30,10 @@ Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence)
 // The noise is that of the measurements about their regression on (1, cost), weighted by 1 / noise:
 // Student's interval. Where the curve bends away from the line (from 16 points on) the noise is
 // taken from differences of neighbouring residuals instead. With fewer than 4 points nothing is
-// known of the noise, and the interval is that of EstimateSame, as if it were in proportion.
-Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence);
+// known of the noise, and the interval is that of EstimateSame, as if it were in proportion. So it
+// is where the measurements show less noise, but not so much less that chance, with these `tails`
+// (Selection), could not have left the slow iterations out.
+Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence, double tails = 1);
 
 // numerator / denominator of independent estimates, as their logarithms vary.
 Estimate QuotientOf(const Estimate& numerator, const Estimate& denominator);

@@ -294,7 +294,7 @@ Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& option
 }
 
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
-                             std::vector<int>* atom_of, const Quadratic* known) {
+                             std::vector<int>* atom_of, const Quadratic* known, double* tails) {
   std::vector<Key> keys;
   std::vector<double> means, counts, mass;
   double count = 0;
@@ -396,7 +396,9 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     differences += std::pow(a.squares / a.count - b.squares / b.count, 2);
     normal += 2 * pooled * pooled * (1 / a.count + 1 / b.count);
   }
-  const double leaning = kNoiseShrinkage * (normal > 0 ? std::max(1.0, differences / normal) : 1.0);
+  const double heaviness = normal > 0 ? std::max(1.0, differences / normal) : 1.0;
+  if (tails != nullptr) *tails = heaviness;
+  const double leaning = kNoiseShrinkage * heaviness;
   std::vector<Atom> atoms(cells);
   std::vector<int> order(cells);
   for (int c = 0; c < cells; ++c) {
@@ -483,7 +485,8 @@ SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements) {
 }
 
 Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements, Measuring measuring) {
-  std::vector<Atom> atoms = BuildAtoms(log, kMaxAtoms);
+  double tails = 1;
+  std::vector<Atom> atoms = BuildAtoms(log, kMaxAtoms, nullptr, nullptr, &tails);
   if (measuring == Measuring::kWhole) {
     for (Atom& a : atoms) a.noise /= std::sqrt(std::max(1.0, a.count));
   }
@@ -495,6 +498,7 @@ Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements, Mea
   }
   Selection selection = Finish(std::move(points));
   selection.bins = static_cast<int>(slots.benefit.size());
+  selection.tails = tails;
   if (!slots.error_at.empty()) selection.error = slots.error_at.back();
   return selection;
 }

@@ -47,6 +47,9 @@ struct Selection {
   // Of the total, relative: for the paper's rule the error on the log that chose the points, for
   // ours the expected standard error of one measurement per point.
   double error = 0;
+  // By how much the variance of noise varies more between few iterations than that of normal noise:
+  // 1, and more where some iterations are far slower than others.
+  double tails = 1;
 };
 
 // Pati et al., ISPASS 2020, section IV: each key its own SeqPoint up to `all_up_to` unique keys;
@@ -74,9 +77,10 @@ struct Atom {
 // At most `max_atoms` of groups with positive counts, cut where count and time are in balance, in
 // the order in which strata are contiguous: by key in one dimension, by expected cost in two.
 // `atom_of`, when given, receives the atom of each group. `known`: the curve of the means, where it
-// need not be fitted.
+// need not be fitted. `tails`: see Selection.
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
-                             std::vector<int>* atom_of = nullptr, const Quadratic* known = nullptr);
+                             std::vector<int>* atom_of = nullptr, const Quadratic* known = nullptr,
+                             double* tails = nullptr);
 
 // A part of a stratum that gets one measurement.
 struct Slot {

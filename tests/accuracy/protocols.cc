@@ -275,7 +275,7 @@ std::vector<Result> JudgeSpeedup(const DataSet& base, const DataSet& target, int
           measured.Add(own / total / truth - 1);
           continue;
         }
-        const Estimate other = EstimateOther(points_there, kConfidence);
+        const Estimate other = EstimateOther(points_there, kConfidence, choice.selection.tails);
         const Estimate a = QuotientOf({base.total, base.total, base.total}, other);
         const Estimate b = QuotientOf(EstimateSame(points_here, kConfidence), other);
         known.Add(a.value / truth - 1, a.low / truth - 1, a.high / truth - 1);
