@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <queue>
 
 #include "daemon/seqpoint/drift.h"
 #include "daemon/seqpoint/time_model.h"
@@ -44,13 +46,22 @@ class TimesOf {
   }
   double Foretell(const KeyTimes& base) const {
     double best = INFINITY, ratio = 1;
-    for (const auto& [key, r] : shared_) {
-      const double distance = std::abs(static_cast<double>(key.first - base.key.first)) +
-                              std::abs(static_cast<double>(key.second - base.key.second));
+    const auto is_near = [&](const std::pair<Key, double>& shared) {
+      const auto apart = [](int64_t a, int64_t b) { return std::abs(static_cast<double>(a - b)); };
+      const double first = apart(shared.first.first, base.key.first);
+      const double distance = first + apart(shared.first.second, base.key.second);
       if (distance < best) {
         best = distance;
-        ratio = r;
+        ratio = shared.second;
       }
+      return first < best;
+    };
+    // Outwards from where the key would stand, as far as the first dimension allows a nearer one.
+    const auto at = std::lower_bound(shared_.begin(), shared_.end(), base.key,
+                                     [](const auto& s, const Key& k) { return s.first < k; });
+    for (auto up = at; up != shared_.end() && is_near(*up); ++up) {
+    }
+    for (auto down = at; down != shared_.begin() && is_near(*std::prev(down)); --down) {
     }
     return base.mean * ratio;
   }
@@ -58,7 +69,7 @@ class TimesOf {
 
  private:
   std::map<Key, KeyTimes> times_;
-  std::vector<std::pair<Key, double>> shared_;
+  std::vector<std::pair<Key, double>> shared_;  // in key order
 };
 
 // Relative standard deviation of one iteration at equal key, over all keys.
@@ -182,10 +193,26 @@ CleanLog CleanUp(const RunLog& log) {
 }
 
 Selection SelectPoints(absl::Span<const KeyTimes> log, int measurements) {
-  const int repeats = (measurements + kMostPoints - 1) / kMostPoints;
-  Selection selection = SelectStratified(log, (measurements + repeats - 1) / repeats);
-  for (SeqPoint& p : selection.points) p.measurements *= repeats;
-  selection.error /= std::sqrt(repeats);
+  Selection selection = SelectStratified(log, std::min(measurements, kMostPoints));
+  // More than that repeat points, always where it lowers the variance of the total most.
+  struct Next {
+    double gain;
+    size_t point;
+    bool operator<(const Next& other) const { return gain < other.gain; }
+  };
+  const auto next = [&](size_t i) {
+    const SeqPoint& p = selection.points[i];
+    const double n = p.measurements;
+    return Next{std::pow(p.weight * p.noise, 2) / (n * (n + 1)), i};
+  };
+  std::priority_queue<Next> queue;
+  for (size_t i = 0; i < selection.points.size(); ++i) queue.push(next(i));
+  for (int m = kMostPoints; m < measurements && !queue.empty() && queue.top().gain > 0; ++m) {
+    const size_t best = queue.top().point;
+    queue.pop();
+    ++selection.points[best].measurements;
+    queue.push(next(best));
+  }
   return selection;
 }
 

@@ -48,7 +48,8 @@ CleanLog CleanUp(const RunLog& log);
 // Selections for more measurements than this repeat its points.
 inline constexpr int kMostPoints = 128;
 
-// SelectStratified for any number of measurements.
+// SelectStratified for any number of measurements. Fewer come back where more would tell nothing;
+// `error` is that of at most kMostPoints.
 Selection SelectPoints(absl::Span<const KeyTimes> log, int measurements);
 // The fewest measurements whose interval of `confidence` is within `target_error` (relative) to
 // both sides of the total; at most the number of iterations.

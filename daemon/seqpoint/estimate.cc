@@ -17,14 +17,13 @@ double Total(absl::Span<const MeasuredPoint> points) {
   return total;
 }
 
-// Of the sum of the run's iterations, some of which were measured, for noise 1 where the profile
-// says `noise`: those that were measured are part of the sum.
-double Variance(absl::Span<const MeasuredPoint> points) {
+// Of the sum of the run's iterations. `part_of_run`: those that were measured are part of the sum.
+double Variance(absl::Span<const MeasuredPoint> points, bool part_of_run) {
   double variance = 0;
   for (const MeasuredPoint& p : points) {
-    const double n = p.point.measurements;
+    const double w = p.point.weight;
     const double one = p.point.noise * p.point.noise;
-    variance += one * std::max(0.0, p.point.weight * (p.point.weight / n - 1));
+    variance += one * std::max(0.0, w * (w / p.point.measurements - (part_of_run ? 1 : 0)));
   }
   return variance;
 }
@@ -36,7 +35,7 @@ Estimate Around(double value, double half_width) {
 }  // namespace
 
 Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence) {
-  return Around(Total(points), NormalQuantile(confidence) * std::sqrt(Variance(points)));
+  return Around(Total(points), NormalQuantile(confidence) * std::sqrt(Variance(points, true)));
 }
 
 Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence) {
@@ -45,14 +44,16 @@ Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence
   for (const MeasuredPoint& p : points) expected += p.point.weight * p.point.cost;
   const double scale = expected > 0 ? total / expected : 1;
   if (points.size() < kFewestForNoise) {
-    return Around(total, scale * NormalQuantile(confidence) * std::sqrt(Variance(points)));
+    return Around(total, scale * NormalQuantile(confidence) * std::sqrt(Variance(points, false)));
   }
   std::vector<MeasuredPoint> sorted(points.begin(), points.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.point.cost < b.point.cost; });
+  // A log whose times do not vary (a simulator's) says nothing of how they vary elsewhere.
+  for (MeasuredPoint& p : sorted) p.point.noise = std::max(p.point.noise, 1e-9 * p.point.cost);
   // Weighted least squares of value on (1, cost), each row divided by the noise of its mean.
   const auto row_noise = [](const MeasuredPoint& p) {
-    return std::max(p.point.noise, 1e-9 * p.point.cost) / std::sqrt(p.point.measurements);
+    return p.point.noise / std::sqrt(p.point.measurements);
   };
   double s = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
   for (const MeasuredPoint& p : sorted) {
@@ -83,8 +84,10 @@ Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence
     noise = of_neighbours;
     freedom = 2 * (m - 1) * (m - 1) / (3 * (m - 1) - 1);
   }
-  const double t = boost::math::quantile(boost::math::students_t(freedom), 0.5 + confidence / 2);
-  return Around(total, t * std::sqrt(noise * Variance(points)));
+  const double tail = (1 - std::clamp(confidence, 1e-6, 1 - 1e-9)) / 2;  // as NormalQuantile
+  const double t =
+      boost::math::quantile(boost::math::complement(boost::math::students_t(freedom), tail));
+  return Around(total, t * std::sqrt(noise * Variance(sorted, false)));
 }
 
 Estimate QuotientOf(const Estimate& numerator, const Estimate& denominator) {

@@ -1,8 +1,8 @@
 // The total of a run from single measurements of its SeqPoints, with an interval.
 //
-//   std::vector<MeasuredPoint> points = ...;  // of SelectStratified, each measured once
-//   Estimate total = EstimateSame(points, run, 0.95);      // the statistic whose noise is known
-//   Estimate other = EstimateOther(points, run, 0.95);     // another machine's time, a counter
+//   std::vector<MeasuredPoint> points = ...;       // of SelectStratified, each measured once
+//   Estimate total = EstimateSame(points, 0.95);   // the statistic whose noise is known
+//   Estimate other = EstimateOther(points, 0.95);  // another machine's time, a counter
 //
 // Threading: free functions without state.
 #ifndef DAEMON_SEQPOINT_ESTIMATE_H_
@@ -29,7 +29,8 @@ Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence)
 // The noise is that of the measurements about their regression on (1, cost), weighted by 1 / noise:
 // Student's interval. Where the curve bends away from the line (from 16 points on) the noise is
 // taken from differences of neighbouring residuals instead. With fewer than 4 points nothing is
-// known of the noise, and the interval is that of EstimateSame, as if it were in proportion.
+// known of the noise, and it is taken to be the profile's, in proportion. What was measured is no
+// part of the sum, so that no number of measurements makes it exact.
 Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence);
 
 // numerator / denominator of independent estimates, as their logarithms vary.
