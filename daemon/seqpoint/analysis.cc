@@ -20,6 +20,9 @@ constexpr double kMostResidual = 0.5;
 // More of them than that are no stalls but the noise of this log.
 constexpr double kMostStalls = 0.05;
 
+// Standard deviations from which on a difference of parts is not taken for chance.
+constexpr double kBeyondChance = 3;
+
 // The entry of this key, or else of the next longer one, or else the last.
 size_t EntryOf(absl::Span<const KeyTimes> log, const Key& key) {
   const auto at = std::lower_bound(log.begin(), log.end(), key,
@@ -216,14 +219,18 @@ Selection SelectPoints(absl::Span<const KeyTimes> log, int measurements) {
   return selection;
 }
 
+double ReachOf(const Selection& selection, double confidence) {
+  std::vector<MeasuredPoint> points;
+  for (const SeqPoint& p : selection.points) points.push_back({p, p.cost});
+  const Estimate e = EstimateSame(points, confidence);
+  return (e.high - e.value) / e.value;
+}
+
 Selection SelectForError(absl::Span<const KeyTimes> log, double target_error, double confidence) {
   double iterations = 0;
   for (const KeyTimes& g : log) iterations += g.count;
   const auto within = [&](const Selection& selection) {
-    std::vector<MeasuredPoint> points;
-    for (const SeqPoint& p : selection.points) points.push_back({p, p.cost});
-    const Estimate e = EstimateSame(points, confidence);
-    return e.high - e.value <= target_error * e.value;
+    return ReachOf(selection, confidence) <= target_error;
   };
   // By doubling, then by halving what lies between.
   int enough = 1;
@@ -272,7 +279,11 @@ Stationarity CheckStationarity(const RunLog& log, absl::Span<const KeyTimes> by_
     m2 += delta * (expected - mean);
   }
   const auto n = static_cast<double>(log.size());
-  result.drift = std::sqrt(DriftVariance(trace, curve, std::sqrt(square / n)));
+  // The variance of the level of parts that differ by chance alone is estimated with an error, too:
+  // a chi-square of as many degrees of freedom as there are blocks.
+  const double variance = DriftVariance(trace, curve, std::sqrt(square / n));
+  const double chance = square / n * std::sqrt(2 * static_cast<double>(trace.blocks().size())) / n;
+  result.drift = variance > kBeyondChance * chance ? std::sqrt(variance) : 0;
   result.moving = KeyMovement(trace, curve, m2 / n).moving();
   return result;
 }

@@ -61,14 +61,6 @@ int Measurements(const Selection& selection) {
 
 double HalfWidth(const Estimate& e) { return (e.high - e.low) / 2; }
 
-// Of the total, relative, when each point is measured as often as it says.
-double Reach(const Selection& selection, double confidence = 0.95) {
-  std::vector<MeasuredPoint> points;
-  for (const SeqPoint& p : selection.points) points.push_back({p, p.cost});
-  const Estimate e = EstimateSame(points, confidence);
-  return HalfWidth(e) / e.value;
-}
-
 bool Same(const Selection& a, const Selection& b) {
   return std::equal(a.points.begin(), a.points.end(), b.points.begin(), b.points.end(),
                     [](const SeqPoint& x, const SeqPoint& y) {
@@ -191,8 +183,8 @@ TEST_P(AnalyzeLogTest, MoreMeasurementsMakeIntervalsNarrower) {
     const Selection selection = SelectPoints(groups, m);
     EXPECT_EQ(Measurements(selection), m);
     EXPECT_NEAR(Weights(selection), 3'000, 1e-6);
-    EXPECT_LT(Reach(selection), before) << m;
-    before = Reach(selection);
+    EXPECT_LT(ReachOf(selection, 0.95), before) << m;
+    before = ReachOf(selection, 0.95);
   }
 }
 
@@ -200,9 +192,9 @@ TEST_P(AnalyzeLogTest, TheFewestMeasurementsThatMeetTheTarget) {
   const std::vector<KeyTimes> groups = Grouped(MakeLog(GetParam()));
   for (const double target : {0.02, 0.01, 0.005, 0.004}) {
     const Selection selection = SelectForError(groups, target, 0.95);
-    EXPECT_LE(Reach(selection), target);
+    EXPECT_LE(ReachOf(selection, 0.95), target);
     for (int fewer = 1; fewer < Measurements(selection); ++fewer) {
-      EXPECT_GT(Reach(SelectPoints(groups, fewer)), target) << fewer;
+      EXPECT_GT(ReachOf(SelectPoints(groups, fewer), 0.95), target) << fewer;
     }
   }
 }
@@ -326,7 +318,7 @@ TEST(StationarityTest, DriftAndOrderAreNoticed) {
   const Shape shape{.iterations = 4'000};
   RunLog log = MakeLog(21, shape);
   const Stationarity steady = CheckStationarity(log, Grouped(log), true);
-  EXPECT_LT(steady.drift, 0.002);
+  EXPECT_EQ(steady.drift, 0);
   EXPECT_FALSE(steady.moving);
 
   RunLog drifting = log;
@@ -353,6 +345,20 @@ TEST(StationarityTest, WhereLengthsSayNothingLevelsOfTimeAreLookedAt) {
   EXPECT_LT(CheckStationarity(log, Grouped(log), false).drift, 0.01);
   for (size_t i = 0; i < log.size(); ++i) log.times[i] *= i < 2'000 ? 1 : 1.3;
   EXPECT_NEAR(CheckStationarity(log, Grouped(log), false).drift, 0.13, 0.02);
+}
+
+TEST(StationarityTest, ChanceIsNoDrift) {
+  for (const double noise : {0.02, 0.3}) {
+    for (const int iterations : {100, 1'000}) {
+      int said = 0;
+      for (int seed = 1; seed <= 50; ++seed) {
+        const RunLog log = MakeLog(seed, {.iterations = iterations, .noise = noise});
+        said += CheckStationarity(log, Grouped(log), true).drift > 0;
+        said += CheckStationarity(log, Grouped(log), false).drift > 0;
+      }
+      EXPECT_LE(said, 3) << noise << " " << iterations;
+    }
+  }
 }
 
 // -------------------------------------------------------------------------------- verdicts
@@ -494,7 +500,7 @@ TEST(SelectPaperTest, ALengthOnABorderBeginsABin) {
 
 TEST(SpeedupTest, CoversTheTruth) {
   const Shape here{.iterations = 600, .lengths = 40};
-  constexpr int kPairs = 300;
+  constexpr int kPairs = 200;
   int all = 0, from_points = 0;
   double error = 0;
   for (int pair = 0; pair < kPairs; ++pair) {
@@ -520,7 +526,7 @@ TEST(SpeedupTest, CoversTheTruth) {
   EXPECT_LT(error, 0.002);
   EXPECT_GE(all, 0.92 * kPairs);
   EXPECT_LE(all, 0.99 * kPairs);
-  EXPECT_GE(from_points, 0.92 * kPairs);
+  EXPECT_GE(from_points, 0.9 * kPairs);
 }
 
 TEST(SpeedupTest, LengthsThatTheOtherLogLacksChangeAsTheNearestDoes) {
