@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/format.h"
+#include "client/send_log.h"
 #include "client/text.h"
 
 namespace seqpoint::client {
@@ -24,7 +25,9 @@ std::string Precision(const v1::Estimate& e) {
 
 std::string SpeedupText(const v1::Estimate& e) {
   const double reach = (e.high() - e.low()) / 2;
-  const int digits = std::clamp(static_cast<int>(1 - std::floor(std::log10(reach))), 2, 6);
+  // As many as tell the interval's ends apart; an exact one has none.
+  const int digits =
+      reach > 0 ? static_cast<int>(std::clamp(1 - std::floor(std::log10(reach)), 2.0, 6.0)) : 4;
   return absl::StrFormat("%.*fx (%.*f to %.*f)", digits, e.value(), digits, e.low(), digits,
                          e.high());
 }
@@ -47,39 +50,6 @@ std::string PointsText(const v1::AnalyzeReply& reply, const std::string& unit) {
 }
 
 }  // namespace
-
-void FillLog(const LogFile& log, size_t begin, size_t count, v1::IterationLog* piece) {
-  const double unit = log.time_unit_ns > 0 ? log.time_unit_ns : 1;
-  const size_t end = std::min(log.lengths.size(), begin + count);
-  for (size_t i = begin; i < end; ++i) {
-    piece->add_lengths(log.lengths[i][0]);
-    if (log.key_columns.size() == 2) piece->add_second_lengths(log.lengths[i][1]);
-    piece->add_durations(log.times[i] * unit);
-    piece->add_groups(log.groups[i]);
-  }
-}
-
-std::string ReadingNotes(const std::string& path, const LogFile& log) {
-  std::string notes;
-  if (log.bad.count() > 0) {
-    absl::StrAppend(&notes, log.bad.text(), "\n", path, ": ", FormatCount(log.bad.count(), "row"),
-                    " left out, ", FormatCount(static_cast<int64_t>(log.lengths.size())),
-                    " can be used\n");
-  }
-  if (log.rounded) {
-    const double step = std::min(log.length_step[0], log.length_step[1]);
-    absl::StrAppend(&notes, path, ": fractions in ", absl::StrJoin(log.key_columns, ", "), " are ",
-                    step < 1 ? absl::StrCat("counted in steps of ", step)
-                             : std::string("rounded to whole lengths"),
-                    "\n");
-  }
-  if (log.groups_scattered) {
-    absl::StrAppend(&notes, path,
-                    ": the rows of a group do not stand together; they count in the order of the "
-                    "file\n");
-  }
-  return notes;
-}
 
 absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& options) {
   Analysis analysis;
@@ -107,29 +77,21 @@ absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& o
 
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kTimeout);
-  auto writer = connection->stub().Analyze(&context, &analysis.reply);
-  v1::AnalyzeRequest piece;
-  piece.set_points(options.points);
-  piece.set_target_error(options.target_error);
-  piece.set_confidence(options.confidence);
-  *piece.mutable_horizon() = options.horizon;
-  for (v1::LengthCount& entry : *piece.mutable_horizon()->mutable_histogram()) {
+  v1::AnalyzeRequest question;
+  question.set_points(options.points);
+  question.set_target_error(options.target_error);
+  question.set_confidence(options.confidence);
+  *question.mutable_horizon() = options.horizon;
+  for (v1::LengthCount& entry : *question.mutable_horizon()->mutable_histogram()) {
     for (int d = 0; d < entry.lengths_size(); ++d) {
       entry.set_lengths(d, std::llround(static_cast<double>(entry.lengths(d)) /
                                         log->length_step[std::min(d, 1)]));
     }
   }
-  const size_t rows = std::max(log->lengths.size(), against.lengths.size());
-  for (size_t at = 0; at < rows; at += kRowsPerPiece) {
-    FillLog(*log, at, kRowsPerPiece, piece.mutable_log());
-    if (at < against.lengths.size()) {
-      FillLog(against, at, kRowsPerPiece, piece.mutable_against());
-    }
-    if (!writer->Write(piece)) break;  // Finish() says why
-    piece.Clear();
-  }
-  writer->WritesDone();
-  if (grpc::Status status = writer->Finish(); !status.ok()) return Connection::FromGrpc(status);
+  absl::Status status =
+      SendLog(connection->stub().Analyze(&context, &analysis.reply), std::move(question), *log,
+              options.against.empty() ? nullptr : &against);
+  if (!status.ok()) return status;
   log->lengths = {};
   log->times = {};
   log->groups = {};
@@ -181,11 +143,12 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
     absl::StrAppend(&text, "\n", options.against, ": ",
                     FormatCount(reply.against_iterations(), "iteration"), ", ",
                     FormatQuantity(reply.against_total(), unit), "\n");
+    text += "speedup:    ";
     if (reply.has_speedup()) {
-      absl::StrAppend(&text, "speedup:    ", SpeedupText(reply.speedup()),
-                      " from the SeqPoints alone\n");
+      absl::StrAppend(&text, SpeedupText(reply.speedup()),
+                      " from the SeqPoints alone\n            ");
     }
-    absl::StrAppend(&text, "            ", SpeedupText(reply.speedup_all()),
+    absl::StrAppend(&text, SpeedupText(reply.speedup_all()),
                     " from all iterations, at equal lengths\n            ",
                     absl::StrFormat("%.4gx", reply.speedup_means()),
                     " is the quotient of the mean times, whatever their lengths\n");

@@ -32,12 +32,6 @@ absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& o
 
 std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options);
 
-// Rows [begin, begin + count) as a message; durations in ns where the unit is known.
-void FillLog(const LogFile& log, size_t begin, size_t count, v1::IterationLog* piece);
-inline constexpr size_t kRowsPerPiece = 32 << 10;
-// What a person should know of how the file was read, in lines; empty when there is nothing.
-std::string ReadingNotes(const std::string& path, const LogFile& log);
-
 }  // namespace seqpoint::client
 
 #endif  // CLIENT_ANALYZE_H_

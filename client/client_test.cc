@@ -384,6 +384,103 @@ TEST_F(ClientTest, AnImportedLogMayBeLong) {
   EXPECT_THAT(result.out, HasSubstr("100,000 iterations of 50 lengths"));
 }
 
+TEST_F(ClientTest, ALogIsAnalyzed) {
+  StartServer();
+  const std::string path = directory_ / "steps.csv", other = directory_ / "new.csv";
+  std::ofstream(path) << "epoch,length,time_ms\n1,5,20\n1,7,30\n1,x,3\n2,5,20\n2,7,30\n";
+  std::ofstream(other) << "epoch,length,time_ms\n1,7,15\n1,5,10\n1,5,10\n";
+  Result result = Client({"analyze", path, "--group", "epoch", "--points", "2"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("steps.csv:4: \"x\" in column length is not a number"),
+                                HasSubstr("1 row left out, 4 can be used")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("steps.csv: 4 iterations of 2 lengths (length), 100 ms"),
+                                HasSubstr("2 SeqPoints, 2 measurements: the total to +-1 %"),
+                                HasSubstr("     5       1x         2.0  50.0 %  20 ms  2.00 %")));
+  const v1::AnalyzeRequest request = backend_.last_analysis();
+  EXPECT_EQ(request.points(), 2);
+  EXPECT_FALSE(request.has_against());
+  EXPECT_THAT(request.log().lengths(), ::testing::ElementsAre(5, 7, 5, 7));
+  EXPECT_THAT(request.log().durations(), ::testing::ElementsAre(20e6, 30e6, 20e6, 30e6));
+  EXPECT_THAT(request.log().groups(), ::testing::ElementsAre(0, 0, 1, 1));
+  EXPECT_EQ(request.log().second_lengths_size(), 0);
+
+  result = Client(
+      {"analyze", path, "--against", other, "--target-error", "0.5%", "--confidence", "99%"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("(99 % interval)"), HasSubstr("new.csv: 3 iterations"),
+                                HasSubstr("speedup:    2.000x (1.980 to 2.020)")));
+  EXPECT_EQ(backend_.last_analysis().target_error(), 0.005);
+  EXPECT_THAT(backend_.last_analysis().against().lengths(), ::testing::ElementsAre(7, 5, 5));
+
+  const std::string lengths = directory_ / "lengths.csv";
+  std::ofstream(lengths) << "length\n5\n5\n7\n";
+  result = Client({"analyze", path, "--lengths", lengths, "--epochs", "2"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(": 6 iterations, 150"));
+}
+
+TEST_F(ClientTest, AnAnalysisAsJsonIsTheReply) {
+  StartServer();
+  const std::string path = directory_ / "steps.csv";
+  std::ofstream(path) << "src,dst,took\n5,1,20\n7,2,30\n";
+  const Result result = Client({"analyze", path, "--key", "src,dst", "--time", "took", "--json"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(StartsWith("{"), HasSubstr("\"verdict\": \"VERDICT_EXPLAINED\""),
+                                HasSubstr("\"total\": 50"), HasSubstr("\"explained_share\": 0.987"),
+                                HasSubstr("\"slow_iterations\": \"0\"")));
+  EXPECT_THAT(backend_.last_analysis().log().second_lengths(), ::testing::ElementsAre(1, 2));
+}
+
+TEST_F(ClientTest, AnAnalyzedLogMayBeLongerThanTheOther) {
+  StartServer();
+  const std::string path = directory_ / "long.csv", other = directory_ / "short.csv";
+  for (const auto& [name, rows] : {std::pair(path, 100'000), {other, 40'000}}) {
+    std::ofstream file(name);
+    file << "length,time_us\n";
+    for (int i = 0; i < rows; ++i) file << i % 50 << "," << 1 + i << "\n";
+  }
+  for (const auto& [log, against] : {std::pair(path, other), {other, path}}) {
+    const Result result = Client({"analyze", log, "--against", against});
+    EXPECT_EQ(result.code, 0) << result.err;
+    const v1::AnalyzeRequest request = backend_.last_analysis();
+    for (const v1::IterationLog* sent : {&request.log(), &request.against()}) {
+      EXPECT_EQ(sent->lengths_size(), (sent == &request.log()) == (log == path) ? 100'000 : 40'000);
+      int wrong = 0;
+      for (int i = 0; i < sent->lengths_size(); ++i) {
+        wrong += sent->lengths(i) != i % 50 || sent->durations(i) != 1e3 * (1 + i);
+      }
+      EXPECT_EQ(wrong, 0);
+    }
+  }
+}
+
+TEST_F(ClientTest, AnalyzeNamesAMistake) {
+  StartServer();
+  const std::string path = directory_ / "steps.csv";
+  std::ofstream(path) << "length,time_ms\n5,20\n7,30\n";
+  EXPECT_EQ(Client({"analyze", directory_ / "nope.csv"}).code, 2);
+  EXPECT_EQ(Client({"analyze", path, "--points", "0"}).code, 2);
+  EXPECT_EQ(Client({"analyze", path, "--points", "3", "--target-error", "1%"}).code, 2);
+  Result result = Client({"analyze", path, "--key", "size"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("size"));
+  const std::string other = directory_ / "other.csv";
+  std::ofstream(other) << "len,time_ms\n5,20\n";
+  result = Client({"analyze", path, "--against", other});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("other.csv"), HasSubstr("length")));
+  backend_.SetTrouble(absl::InvalidArgumentError("log: the backend's sentence"));
+  result = Client({"analyze", path});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("log: the backend's sentence"));
+  // No name can move the cursor.
+  backend_.SetTrouble(absl::OkStatus());
+  std::ofstream(path) << "len\x1b[2J,time_ms\n5,20\n7,30\n";
+  result = Client({"analyze", path, "--key", "len\x1b[2J"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("(len\\x1b[2J)"), Not(HasSubstr("\x1b"))));
+}
+
 TEST_F(ClientTest, WatchEndsWithTheJob) {
   StartServer();
   pid_t child = Spawn({"watch", "1", "--json"});

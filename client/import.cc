@@ -7,18 +7,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "client/analyze.h"
 #include "client/format.h"
+#include "client/send_log.h"
 #include "client/text.h"
+#include "client/time_unit.h"
 
 namespace seqpoint::client {
 namespace {
 
 constexpr std::chrono::minutes kTimeout{10};
-
-double UnitNs(const std::string& unit) {
-  return unit == "ns" ? 1 : unit == "us" ? 1e3 : unit == "ms" ? 1e6 : 1e9;
-}
 
 // "log.csv, lengths in lenpair_est, times in time_ms"
 std::string Source(const ImportOptions& options, const LogFile& log) {
@@ -47,7 +44,7 @@ absl::StatusOr<LogFile> ReadLogToImport(const ImportOptions& options, std::strin
   absl::StatusOr<LogFile> log = ReadLogFile(options.log);
   if (!log.ok()) return log.status();
   *notes = ReadingNotes(options.log.path, *log);
-  if (!options.time_unit.empty()) log->time_unit_ns = UnitNs(options.time_unit);
+  if (!options.time_unit.empty()) log->time_unit_ns = TimeUnitNs(options.time_unit);
   if (log->time_unit_ns > 0) return log;
   return absl::InvalidArgumentError(
       absl::StrCat(options.log.path, ": the name of column ", log->time_column,
@@ -59,18 +56,13 @@ absl::StatusOr<v1::ImportJobReply> Import(Connection* connection, const ImportOp
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kTimeout);
   v1::ImportJobReply reply;
-  auto writer = connection->stub().ImportJob(&context, &reply);
-  v1::ImportJobRequest piece;
-  piece.set_name(options.name.empty() ? JobNameOfLog(options.log.path) : options.name);
-  piece.set_run_id(options.run_id);
-  piece.set_source(Source(options, log));
-  for (size_t at = 0; at < log.lengths.size(); at += kRowsPerPiece) {
-    FillLog(log, at, kRowsPerPiece, piece.mutable_log());
-    if (!writer->Write(piece)) break;  // Finish() says why
-    piece.Clear();
-  }
-  writer->WritesDone();
-  if (grpc::Status status = writer->Finish(); !status.ok()) return Connection::FromGrpc(status);
+  v1::ImportJobRequest question;
+  question.set_name(options.name.empty() ? JobNameOfLog(options.log.path) : options.name);
+  question.set_run_id(options.run_id);
+  question.set_source(Source(options, log));
+  absl::Status status = SendLog(connection->stub().ImportJob(&context, &reply), std::move(question),
+                                log, /*against=*/nullptr);
+  if (!status.ok()) return status;
   return reply;
 }
 

@@ -10,19 +10,17 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/format.h"
+#include "client/time_unit.h"
 
 namespace seqpoint::client {
 namespace {
 
 constexpr double kMaxLength = 1e12;
 constexpr double kMaxTime = 1e15;
+constexpr double kMaxTimeNs = 1e18;
 // Fractions are rounded where the lengths still spread over so many whole numbers.
 constexpr double kEnoughSteps = 16;
-
-constexpr struct {
-  const char* suffix;
-  double unit_ns;
-} kUnits[] = {{"_ns", 1}, {"_us", 1e3}, {"_ms", 1e6}, {"_s", 1e9}, {"_sec", 1e9}};
 
 // What logs call the length and the time of an iteration, the most telling first.
 constexpr const char* kKeyNames[] = {"length",      "seq_len",    "sequence_length",
@@ -111,9 +109,8 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   absl::StatusOr<std::string> time = TimeColumn(options, csv->header());
   if (!time.ok()) return time.status();
   log.time_column = *time;
-  for (const auto& unit : kUnits) {
-    if (absl::EndsWith(log.time_column, unit.suffix)) log.time_unit_ns = unit.unit_ns;
-  }
+  log.time_unit_ns = TimeUnitOfColumn(log.time_column);
+  const double most = log.time_unit_ns > 0 ? kMaxTimeNs / log.time_unit_ns : kMaxTime;
   std::vector<std::string> names = log.key_columns;
   if (!log.time_column.empty()) names.push_back(log.time_column);
   names.insert(names.end(), options.group_columns.begin(), options.group_columns.end());
@@ -138,7 +135,7 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
       } else if (i < dimensions) {
         problem = ParseNumber(fields[column], names[i], kMaxLength, false, &row[i]);
       } else if (i < first_group) {
-        problem = ParseNumber(fields[column], names[i], kMaxTime, true, &duration);
+        problem = ParseNumber(fields[column], names[i], most, true, &duration);
       } else {
         group.push_back(fields[column]);
       }
@@ -174,6 +171,28 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
         {std::llround(row[0] / log.length_step[0]), std::llround(row[1] / log.length_step[1])});
   }
   return log;
+}
+
+std::string ReadingNotes(const std::string& path, const LogFile& log) {
+  std::string notes;
+  if (log.bad.count() > 0) {
+    absl::StrAppend(&notes, log.bad.text(), "\n", path, ": ", FormatCount(log.bad.count(), "row"),
+                    " left out, ", FormatCount(static_cast<int64_t>(log.lengths.size())),
+                    " can be used\n");
+  }
+  if (log.rounded) {
+    const double step = std::min(log.length_step[0], log.length_step[1]);
+    absl::StrAppend(&notes, path, ": fractions in ", absl::StrJoin(log.key_columns, ", "), " are ",
+                    step < 1 ? absl::StrCat("counted in steps of ", step)
+                             : std::string("rounded to whole lengths"),
+                    "\n");
+  }
+  if (log.groups_scattered) {
+    absl::StrAppend(&notes, path,
+                    ": the rows of a group do not stand together; they count in the order of the "
+                    "file\n");
+  }
+  return notes;
 }
 
 }  // namespace seqpoint::client

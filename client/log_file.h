@@ -44,6 +44,9 @@ struct LogFile {
 // InvalidArgument where the file or a column is missing, and where more rows are bad than good.
 absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options);
 
+// What a person should know of how the file was read, in lines; empty when there is nothing.
+std::string ReadingNotes(const std::string& path, const LogFile& log);
+
 }  // namespace seqpoint::client
 
 #endif  // CLIENT_LOG_FILE_H_

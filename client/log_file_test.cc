@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "client/analyze.h"
 #include "client/import.h"
+#include "client/time_unit.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -115,6 +115,27 @@ TEST_F(LogFileTest, ScatteredGroupsAreSaid) {
   EXPECT_TRUE(log.groups_scattered);
   EXPECT_THAT(log.groups, ElementsAre(0, 1, 0, 1));
   EXPECT_THAT(ReadingNotes("l", log), HasSubstr("do not stand together"));
+}
+
+TEST(TimeUnitTest, AsColumnsAndOptionsNameThem) {
+  EXPECT_EQ(TimeUnitOfColumn("time_ns"), 1);
+  EXPECT_EQ(TimeUnitOfColumn("dt_us"), 1e3);
+  EXPECT_EQ(TimeUnitOfColumn("a_b_ms"), 1e6);
+  EXPECT_EQ(TimeUnitOfColumn("t_s"), 1e9);
+  EXPECT_EQ(TimeUnitOfColumn("t_sec"), 1e9);
+  for (const char* name : {"", "time", "_", "ns", "times", "t_", "ns_x", "tsec"}) {
+    EXPECT_EQ(TimeUnitOfColumn(name), 0) << name;
+  }
+  EXPECT_EQ(TimeUnitNs("ms"), 1e6);
+  EXPECT_EQ(TimeUnitNs("sec"), 0);
+}
+
+TEST_F(LogFileTest, TimesBeyondWhatADaemonTakesAreBadRows) {
+  Write("length,time_s\n5,2\n6,3\n7,1e12\n");
+  const LogFile log = Read();
+  EXPECT_EQ(log.times.size(), 2u);
+  EXPECT_THAT(log.bad.text(),
+              HasSubstr("\"1e12\" in column time_s is not a positive number up to 1e+09"));
 }
 
 TEST_F(LogFileTest, ToImportTheUnitMustBeKnown) {

@@ -29,6 +29,7 @@
 #include "client/progress.h"
 #include "client/run.h"
 #include "client/text.h"
+#include "client/whole_file.h"
 
 namespace seqpoint::client {
 namespace {
@@ -649,39 +650,26 @@ class Cli {
     v1::ExportRequest request;
     request.set_job(job_);
     request.set_format(csv ? v1::ExportRequest::FORMAT_CSV : v1::ExportRequest::FORMAT_CHROME);
-    // The file appears under its name only when it is whole.
-    std::string part = path == "-" ? "" : path + ".part";
-    FILE* file = path == "-" ? stdout : fopen(part.c_str(), "w");
-    auto fail = [&](const char* what) {
-      int error = errno;
-      if (!part.empty()) unlink(part.c_str());
-      return Fail(
-          absl::InternalError(absl::StrCat("cannot ", what, " ", path, ": ", strerror(error))));
-    };
-    if (file == nullptr) return fail("write");
+    absl::StatusOr<WholeFile> file = WholeFile::Open(path);
+    if (!file.ok()) return Fail(file.status());
     grpc::ClientContext context;
     auto reader = (*connection)->stub().Export(&context, request);
     v1::ExportReply reply;
     int64_t bytes = 0;
     while (reader->Read(&reply)) {
       bytes += static_cast<int64_t>(reply.data().size());
-      if (fwrite(reply.data().data(), 1, reply.data().size(), file) != reply.data().size()) {
+      if (absl::Status status = file->Write(reply.data()); !status.ok()) {
         context.TryCancel();
-        return fail("write");
+        return Fail(status);
       }
     }
-    absl::Status status = Connection::FromGrpc(reader->Finish());
-    if (fflush(file) != 0) return fail("write");
-    if (part.empty()) {
-      json_ = false;  // standard output is the file
-      return status.ok() ? kExitOk : Fail(status);
-    }
-    fclose(file);
-    if (!status.ok()) {
-      unlink(part.c_str());
+    const bool to_file = path != "-";
+    if (!to_file) json_ = false;  // standard output is the file
+    if (absl::Status status = Connection::FromGrpc(reader->Finish()); !status.ok()) {
       return Fail(status);
     }
-    if (rename(part.c_str(), path.c_str()) != 0) return fail("rename to");
+    if (absl::Status status = file->Close(); !status.ok()) return Fail(status);
+    if (!to_file) return kExitOk;
     if (json_) {
       Print(FieldsJson({{"path", path}, {"bytes", absl::StrCat(bytes)}}) + "\n");
     } else {
@@ -691,23 +679,24 @@ class Cli {
   }
 
   void AddAnalyze() {
-    CLI::App* command = Add(
-        "analyze",
-        "What a log of iterations, written by any tool, says: the lengths that stand for all "
-        "others, and how well.",
-        [this]() -> int {
-          absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
-          if (!horizon.ok()) return Fail(horizon.status());
-          analyze_.horizon = *std::move(horizon);
-          absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
-          if (!connection.ok()) return Fail(connection.status());
-          absl::StatusOr<Analysis> analysis = Analyze(connection->get(), analyze_);
-          if (!analysis.ok()) return Fail(analysis.status());
-          fprintf(stderr, "%s", Printable(analysis->notes).c_str());
-          PrintReply(&analysis->reply,
-                     [&](const v1::AnalyzeReply&) { return AnalysisText(*analysis, analyze_); });
-          return kExitOk;
-        });
+    CLI::App* command =
+        Add("analyze",
+            "What a log of iterations, written by any tool, says: the lengths that stand for all "
+            "others, and how well.",
+            [this]() -> int {
+              absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
+              if (!horizon.ok()) return Fail(horizon.status());
+              analyze_.horizon = *std::move(horizon);
+              absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+              if (!connection.ok()) return Fail(connection.status());
+              absl::StatusOr<Analysis> analysis = Analyze(connection->get(), analyze_);
+              if (!analysis.ok()) return Fail(analysis.status());
+              fprintf(stderr, "%s", Printable(analysis->notes).c_str());
+              PrintReply(&analysis->reply, [&](const v1::AnalyzeReply&) {
+                return Printable(AnalysisText(*analysis, analyze_));
+              });
+              return kExitOk;
+            });
     AddLog(command, &analyze_.log);
     auto* points = command->add_option("--points", analyze_.points, "measurements to choose; 16")
                        ->transform(WholeNumber(1, kMaxPoints))

@@ -1,10 +1,5 @@
 #include "client/playlist.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -12,7 +7,6 @@
 #include <set>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,6 +14,7 @@
 #include "client/csv.h"
 #include "client/format.h"
 #include "client/text.h"
+#include "client/time_unit.h"
 
 namespace seqpoint::client {
 namespace {
@@ -30,11 +25,6 @@ constexpr double kMost = 1e18;
 constexpr const char* kIteration = "iteration";
 constexpr const char* kLengths[] = {"length", "length_2"};
 constexpr const char* kFigures[] = {"weight", "measurements", "expected_ns", "noise_ns"};
-
-constexpr struct {
-  const char* unit;
-  double ns;
-} kUnits[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
 
 // The shortest decimal that is read as the same number.
 std::string Exactly(double value) {
@@ -121,10 +111,7 @@ absl::StatusOr<int> TimeColumn(const MeasuredOptions& options, const CsvReader& 
   for (size_t i = 0; i < csv.header().size(); ++i) {
     const std::string& name = csv.header()[i];
     if (std::find(std::begin(kFigures), std::end(kFigures), name) != std::end(kFigures)) continue;
-    const bool is_time = std::any_of(std::begin(kUnits), std::end(kUnits), [&](const auto& unit) {
-      return absl::EndsWith(name, absl::StrCat("_", unit.unit));
-    });
-    if (is_time) columns.push_back(static_cast<int>(i));
+    if (TimeUnitOfColumn(name) > 0) columns.push_back(static_cast<int>(i));
   }
   if (columns.size() == 1) return columns[0];
   return Error(options.path,
@@ -134,12 +121,9 @@ absl::StatusOr<int> TimeColumn(const MeasuredOptions& options, const CsvReader& 
 }
 
 absl::StatusOr<double> UnitNs(const MeasuredOptions& options, const std::string& column) {
-  for (const auto& unit : kUnits) {
-    if (options.time_unit.empty() ? absl::EndsWith(column, absl::StrCat("_", unit.unit))
-                                  : options.time_unit == unit.unit) {
-      return unit.ns;
-    }
-  }
+  const double ns =
+      options.time_unit.empty() ? TimeUnitOfColumn(column) : TimeUnitNs(options.time_unit);
+  if (ns > 0) return ns;
   return Error(options.path,
                absl::StrCat("column ", Quote(column),
                             " does not say its unit; give --time-unit ns, us, ms or s"));
@@ -304,21 +288,6 @@ std::string PlaylistProjectionText(const v1::ProjectPlaylistReply& reply) {
   add("per 1,000 iterations", projection.per_1000_iterations(), projection.unit());
   if (reply.has_speedup()) add("speedup", reply.speedup(), "x");
   return table.ToString() + Wrap("basis: ", projection.basis(), kTextColumns);
-}
-
-absl::Status WriteWhole(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  FILE* file = fopen(part.c_str(), "w");
-  bool written = file != nullptr && fwrite(text.data(), 1, text.size(), file) == text.size();
-  int error = errno;
-  if (file != nullptr && fclose(file) != 0 && written) {
-    written = false;
-    error = errno;
-  }
-  if (written && rename(part.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  if (written) error = errno;
-  if (file != nullptr) unlink(part.c_str());
-  return absl::InternalError(absl::StrCat("cannot write ", path, ": ", strerror(error)));
 }
 
 }  // namespace seqpoint::client

@@ -1,6 +1,6 @@
 // Playlists and the times that were measured for them, as CSV files. docs/playlist.md
 //
-//   WriteWhole("gnmt.csv", PlaylistCsv(reply));
+//   absl::Status written = WriteWhole("gnmt.csv", PlaylistCsv(reply));
 //   absl::StatusOr<v1::ProjectPlaylistRequest> request = ReadPlaylist("gnmt.csv");
 //   absl::StatusOr<std::string> notes = ReadMeasured({.path = "times.csv"}, &*request);
 //
@@ -35,9 +35,6 @@ absl::StatusOr<std::string> ReadMeasured(const MeasuredOptions& options,
                                          v1::ProjectPlaylistRequest* request);
 
 std::string PlaylistProjectionText(const v1::ProjectPlaylistReply& reply);
-
-// The file appears under its name only when it is whole. Internal, with the reason.
-absl::Status WriteWhole(const std::string& path, const std::string& text);
 
 }  // namespace seqpoint::client
 

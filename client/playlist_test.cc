@@ -215,15 +215,5 @@ TEST_F(PlaylistTest, TheProjectionHasTheSpeedupWhereThereIsOne) {
   EXPECT_THAT(PlaylistProjectionText(reply), HasSubstr("1.4925 to 1.5075 x"));
 }
 
-TEST_F(PlaylistTest, AFileThatCannotBeWrittenLeavesNothing) {
-  EXPECT_TRUE(WriteWhole(directory_ / "a", "text").ok());
-  EXPECT_EQ(std::filesystem::file_size(directory_ / "a"), 4u);
-  EXPECT_THAT(std::string(WriteWhole("/nonexistent/a", "text").message()),
-              HasSubstr("cannot write /nonexistent/a: No such file"));
-  std::filesystem::create_directory(directory_ / "folder");
-  EXPECT_FALSE(WriteWhole(directory_ / "folder", "text").ok());
-  EXPECT_FALSE(std::filesystem::exists(directory_ / "folder.part"));
-}
-
 }  // namespace
 }  // namespace seqpoint::client

@@ -72,22 +72,27 @@ absl::StatusOr<Horizon> HorizonOf(const v1::Horizon& horizon, int dimensions) {
              : Horizon::Distribution(std::move(histogram), epochs);
 }
 
+std::string Iterations(int64_t count, const char* singular, const char* plural) {
+  return absl::StrCat(count, count == 1 ? " iteration" : " iterations",
+                      count == 1 ? singular : plural);
+}
+
 void AddSentences(const LogAnalysis& a, const AnalysisOptions& options, v1::AnalyzeReply* reply) {
   const auto say = [&](std::string sentence) { reply->add_sentences(std::move(sentence)); };
   const double share = 100 * a.fit.explained;
   switch (a.fit.verdict) {
     case KeyVerdict::kTooFew:
-      say(
-          absl::StrFormat("%d iterations are too few to say whether the length explains their "
-                          "time; 64 are needed",
-                          a.clean.log.size()));
+      say(absl::StrCat(Iterations(static_cast<int64_t>(a.clean.log.size()), " is", " are"),
+                       " too few to say whether the length explains the time; 64 are needed"));
       break;
     case KeyVerdict::kNotExplained:
       say(absl::StrFormat(
           "the length does not explain the time of an iteration (%.1f %% of its variance, 50 %% "
-          "are needed): no length can stand for others, so there are no SeqPoints; %d iterations "
-          "drawn at random give the total to +-%.2g %%",
-          share, a.random_measurements, 100 * (a.random.high / a.random.value - 1)));
+          "are needed): no length can stand for others, so there are no SeqPoints; %s the "
+          "total to +-%.2g %%",
+          share,
+          Iterations(a.random_measurements, " drawn at random gives", " drawn at random give"),
+          100 * (a.random.high / a.random.value - 1)));
       break;
     case KeyVerdict::kTimeHardlyVaries:
       say(absl::StrFormat("time hardly varies (%.1f %%): any iteration stands for all others",
@@ -113,14 +118,14 @@ void AddSentences(const LogAnalysis& a, const AnalysisOptions& options, v1::Anal
         "curriculum), so a part of this log says little about the rest");
   }
   if (a.clean.slow_count > 0) {
-    say(
-        absl::StrFormat("%d iterations took far more or less than their length does; they are in "
-                        "the total, and in nothing else",
-                        a.clean.slow_count));
+    say(absl::StrCat(
+        Iterations(a.clean.slow_count, "", ""), " took far more or less than ",
+        a.clean.slow_count == 1 ? "its length does; it is" : "their lengths do; they are",
+        " in the total, and in nothing else"));
   }
   if (a.clean.by_key.size() == 1) say("all iterations have one length");
   if (options.points == 0 && options.target_error > 0 && !a.selection.points.empty()) {
-    const double reached = a.projection.high / a.projection.value - 1;
+    const double reached = ReachOf(a.selection, options.confidence);
     if (reached > options.target_error) {
       say(
           absl::StrFormat("+-%.3g %% are out of reach: even all iterations, each measured once, "

@@ -1,6 +1,7 @@
 #include "daemon/rpc/fake_backend.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -132,6 +133,16 @@ void FakeBackend::SetIterations(int64_t iterations) {
 void FakeBackend::SetTrouble(absl::Status status) {
   absl::MutexLock lock(&mutex_);
   trouble_ = std::move(status);
+}
+
+v1::AnalyzeRequest FakeBackend::last_analysis() {
+  absl::MutexLock lock(&mutex_);
+  return last_analysis_;
+}
+
+v1::ImportJobRequest FakeBackend::last_import() {
+  absl::MutexLock lock(&mutex_);
+  return last_import_;
 }
 
 std::optional<v1::ControlRequest> FakeBackend::last_control() {
@@ -407,8 +418,73 @@ absl::StatusOr<v1::ControlReply> FakeBackend::Control(const v1::ControlRequest& 
   return reply;
 }
 
+// Each length is measured once; the interval is 1 %, that of a random draw ten times as wide.
 absl::StatusOr<v1::AnalyzeReply> FakeBackend::Analyze(const v1::AnalyzeRequest& request) {
-  return absl::UnimplementedError("Analyze");
+  absl::MutexLock lock(&mutex_);
+  last_analysis_ = request;
+  if (!trouble_.ok()) return trouble_;
+  struct Sum {
+    double count = 0, duration = 0;
+  };
+  const auto sums_of = [](const v1::IterationLog& log) {
+    std::map<std::pair<int64_t, int64_t>, Sum> sums;
+    for (int i = 0; i < log.lengths_size(); ++i) {
+      const int64_t second = log.second_lengths_size() > 0 ? log.second_lengths(i) : 0;
+      Sum& sum = sums[{log.lengths(i), second}];
+      sum.count += 1;
+      sum.duration += log.durations(i);
+    }
+    return sums;
+  };
+  const v1::IterationLog& log = request.log();
+  v1::AnalyzeReply reply;
+  for (const double duration : log.durations()) reply.set_total(reply.total() + duration);
+  for (const auto& [length, sum] : sums_of(log)) {
+    v1::AnalyzedPoint& point = *reply.add_points();
+    point.add_lengths(length.first);
+    if (log.second_lengths_size() > 0) point.add_lengths(length.second);
+    point.set_weight(sum.count);
+    point.set_measurements(1);
+    point.set_expected(sum.duration / sum.count);
+    point.set_noise(0.02 * point.expected());
+    *reply.add_paper_points() = point;
+  }
+  reply.set_iterations(log.lengths_size());
+  reply.set_unique_lengths(reply.points_size());
+  reply.set_verdict(v1::VERDICT_EXPLAINED);
+  reply.set_explained_share(0.987);
+  reply.set_confidence(request.confidence());
+  *reply.mutable_projection() = Around(reply.total(), 0.01);
+  reply.set_paper_error(0.004);
+  reply.set_random_measurements(reply.points_size());
+  *reply.mutable_random() = Around(reply.total(), 0.1);
+  if (const int64_t iterations = TotalIterations(request.horizon()); iterations > 0) {
+    reply.set_horizon_iterations(iterations);
+    *reply.mutable_horizon_projection() =
+        Around(reply.total() / log.lengths_size() * static_cast<double>(iterations), 0.01);
+  }
+  if (request.has_against()) {
+    const auto there = sums_of(request.against());
+    double here_total = 0, there_total = 0;
+    for (const auto& [length, sum] : sums_of(log)) {
+      const auto it = there.find(length);
+      if (it == there.end()) {
+        reply.set_against_unknown_lengths(reply.against_unknown_lengths() + 1);
+        continue;
+      }
+      here_total += sum.duration;
+      there_total += sum.count * it->second.duration / it->second.count;
+    }
+    reply.set_against_iterations(request.against().lengths_size());
+    for (const double d : request.against().durations()) {
+      reply.set_against_total(reply.against_total() + d);
+    }
+    *reply.mutable_speedup() = Around(here_total / there_total, 0.01);
+    *reply.mutable_speedup_all() = Around(here_total / there_total, 0.002);
+    reply.set_speedup_means(reply.total() / log.lengths_size() /
+                            (reply.against_total() / request.against().lengths_size()));
+  }
+  return reply;
 }
 
 absl::StatusOr<v1::ImportJobReply> FakeBackend::ImportJob(const v1::ImportJobRequest& request) {
@@ -440,6 +516,7 @@ absl::StatusOr<v1::ImportJobReply> FakeBackend::ImportJob(const v1::ImportJobReq
   job.mutable_horizon()->set_source("the imported log");
   v1::ImportJobReply reply;
   absl::MutexLock lock(&mutex_);
+  last_import_ = request;
   if (Find(absl::StrCat(job.name(), "@", job.run_id())) != nullptr) {
     return absl::AlreadyExistsError(
         absl::StrCat("there is a job \"", job.name(), "@", job.run_id(), "\" already"));

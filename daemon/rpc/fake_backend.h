@@ -28,6 +28,8 @@ class FakeBackend : public Backend {
   // Every question about figures fails with this from now on.
   void SetTrouble(absl::Status status);
   std::optional<v1::ControlRequest> last_control();
+  v1::AnalyzeRequest last_analysis();  // empty: none
+  v1::ImportJobRequest last_import();
 
   absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest& request) override;
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override;
@@ -64,6 +66,8 @@ class FakeBackend : public Backend {
   int64_t iterations_ ABSL_GUARDED_BY(mutex_) = 2'500;
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ControlRequest> last_control_ ABSL_GUARDED_BY(mutex_);
+  v1::AnalyzeRequest last_analysis_ ABSL_GUARDED_BY(mutex_);
+  v1::ImportJobRequest last_import_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace seqpoint::rpc

@@ -12,6 +12,7 @@ namespace {
 // Beyond these nothing real is meant, and sums stay exact in a double.
 constexpr int64_t kMaxLength = int64_t{1} << 53;
 constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
+constexpr double kMinDuration = 1e-18;  // squares of shorter ones vanish
 constexpr double kMaxDuration = 1e18;
 constexpr int kMaxLogRows = 1 << 22;
 
@@ -57,6 +58,16 @@ std::string ToUtf8(std::string_view text) {
   return result;
 }
 
+absl::Status CheckLogSize(const v1::IterationLog& log) {
+  if (std::max({log.lengths_size(), log.second_lengths_size(), log.durations_size(),
+                log.groups_size()}) <= kMaxLogRows) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the log has more than ", kMaxLogRows,
+                   " iterations, which is as many as this daemon takes; send a part of it"));
+}
+
 }  // namespace
 
 absl::Status CheckJobName(const std::string& job) {
@@ -65,17 +76,10 @@ absl::Status CheckJobName(const std::string& job) {
 }
 
 absl::Status CheckNewJobName(const std::string& name) {
-  if (absl::Status status = CheckJobName(name); !status.ok()) return status;
+  if (name.empty()) return absl::InvalidArgumentError("name is empty; a job needs one");
   if (name.find('@') == std::string::npos) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("name = \"", name, "\" contains \"@\", which parts name and run id"));
-}
-
-absl::Status CheckLogSize(const v1::IterationLog& log) {
-  if (std::max(log.lengths_size(), log.durations_size()) <= kMaxLogRows) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the log has more than ", kMaxLogRows,
-                   " iterations, which is as many as this daemon takes; send a part of it"));
 }
 
 absl::Status CheckLog(const char* field, const v1::IterationLog& log) {
@@ -97,9 +101,9 @@ absl::Status CheckLog(const char* field, const v1::IterationLog& log) {
     if (log.second_lengths_size() > 0 && bad(log.second_lengths(i))) {
       return error("second_lengths[", i, "] = ", log.second_lengths(i), " is no length");
     }
-    if (!(log.durations(i) > 0 && log.durations(i) <= kMaxDuration)) {
-      return error("durations[", i, "] = ", log.durations(i), " is not a positive number up to ",
-                   kMaxDuration);
+    if (!(log.durations(i) >= kMinDuration && log.durations(i) <= kMaxDuration)) {
+      return error("durations[", i, "] = ", log.durations(i), " is not a positive number in ",
+                   kMinDuration, " ... ", kMaxDuration);
     }
     if (log.groups_size() > 0 && (log.groups(i) < 0 || log.groups(i) >= rows)) {
       return error("groups[", i, "] = ", log.groups(i), " is not in 0 ... ", rows - 1);
@@ -107,6 +111,17 @@ absl::Status CheckLog(const char* field, const v1::IterationLog& log) {
   }
   return absl::OkStatus();
 }
+
+absl::Status CheckSize(const v1::AnalyzeRequest& request) {
+  if (absl::Status status = CheckLogSize(request.log()); !status.ok()) return status;
+  if (absl::Status status = CheckLogSize(request.against()); !status.ok()) return status;
+  if (request.horizon().histogram_size() <= kMaxLogRows) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("horizon: the histogram has more than ", kMaxLogRows,
+                   " entries, which is as many as this daemon takes"));
+}
+
+absl::Status CheckSize(const v1::ImportJobRequest& request) { return CheckLogSize(request.log()); }
 
 absl::Status CheckHorizon(const v1::Horizon& horizon) {
   auto error = [](auto... parts) {

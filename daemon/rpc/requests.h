@@ -17,7 +17,9 @@ absl::Status CheckJobName(const std::string& job);
 absl::Status CheckNewJobName(const std::string& name);
 // Columns of equal size, at least one row, every number in its range.
 absl::Status CheckLog(const char* field, const v1::IterationLog& log);
-absl::Status CheckLogSize(const v1::IterationLog& log);  // not too large to keep
+// Of what came in pieces: not too large to keep. ResourceExhausted.
+absl::Status CheckSize(const v1::AnalyzeRequest& request);
+absl::Status CheckSize(const v1::ImportJobRequest& request);
 absl::Status CheckHorizon(const v1::Horizon& horizon);
 absl::Status CheckShare(const char* field, double share);       // in [0, 1]
 absl::Status SetConfidence(double confidence, double* result);  // 0 becomes 0.95

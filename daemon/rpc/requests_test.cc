@@ -58,6 +58,15 @@ TEST(RequestsTest, OtherHorizonsAreRefusedWithFieldAndValue) {
   EXPECT_THAT(HorizonError(unknown_with_histogram), HasSubstr("takes none"));
 }
 
+TEST(RequestsTest, AHistogramInPiecesHasAnEnd) {
+  v1::AnalyzeRequest request;
+  v1::Horizon& horizon = *request.mutable_horizon();
+  for (int i = 0; i < 1 << 22; ++i) horizon.add_histogram();
+  EXPECT_TRUE(CheckSize(request).ok());
+  horizon.add_histogram();
+  EXPECT_THAT(std::string(CheckSize(request).message()), HasSubstr("horizon: the histogram"));
+}
+
 TEST(RequestsTest, ConfidenceHasADefaultAndBounds) {
   double result = 0;
   EXPECT_TRUE(SetConfidence(0, &result).ok());

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -21,7 +22,9 @@
 namespace seqpoint::rpc {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class RpcTest : public ::testing::Test {
  protected:
@@ -309,6 +312,189 @@ TEST_F(RpcTest, ExportArrivesWholeInPieces) {
   reader = stub_->Export(&second_context, request);
   EXPECT_FALSE(reader->Read(&reply));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+// Sends the pieces of a log and returns what the service says.
+template <typename Request, typename Reply>
+grpc::Status Send(std::unique_ptr<grpc::ClientWriter<Request>> writer,
+                  const std::vector<Request>& pieces) {
+  for (const Request& piece : pieces) {
+    if (!writer->Write(piece)) break;  // refused already; Finish() says why
+  }
+  writer->WritesDone();
+  return writer->Finish();
+}
+
+class LogTest : public RpcTest {
+ protected:
+  grpc::Status Analyze(const std::vector<v1::AnalyzeRequest>& pieces) {
+    grpc::ClientContext context;
+    return Send<v1::AnalyzeRequest, v1::AnalyzeReply>(stub_->Analyze(&context, &analyzed_), pieces);
+  }
+  grpc::Status Import(const std::vector<v1::ImportJobRequest>& pieces) {
+    grpc::ClientContext context;
+    return Send<v1::ImportJobRequest, v1::ImportJobReply>(stub_->ImportJob(&context, &imported_),
+                                                          pieces);
+  }
+  // Both calls refuse the log for the same reason.
+  void ExpectRefused(const v1::IterationLog& log, const std::string& reason) {
+    v1::AnalyzeRequest analyze;
+    *analyze.mutable_log() = log;
+    v1::ImportJobRequest import;
+    import.set_name("log");
+    *import.mutable_log() = log;
+    for (const grpc::Status& status : {Analyze({analyze}), Import({import})}) {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << reason;
+      EXPECT_THAT(status.error_message(), AllOf(StartsWith("log: "), HasSubstr(reason)));
+    }
+    // The other machine's log is looked at as closely.
+    *analyze.mutable_log() = Rows(0, 5);
+    *analyze.mutable_against() = log;
+    const grpc::Status status = Analyze({analyze});
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << reason;
+    EXPECT_THAT(status.error_message(), AllOf(StartsWith("against: "), HasSubstr(reason)));
+  }
+  static v1::IterationLog Rows(int begin, int end) {
+    v1::IterationLog log;
+    for (int i = begin; i < end; ++i) {
+      log.add_lengths(10 + i % 3);
+      log.add_second_lengths(i);
+      log.add_durations(1e6 + i);
+      log.add_groups(i / 100);
+    }
+    return log;
+  }
+
+  v1::AnalyzeReply analyzed_;
+  v1::ImportJobReply imported_;
+};
+
+TEST_F(LogTest, ThePiecesOfALogAreOne) {
+  Start();
+  std::vector<v1::AnalyzeRequest> pieces(3);
+  pieces[0].set_points(7);
+  pieces[0].set_target_error(0.25);
+  pieces[0].mutable_horizon()->set_kind(v1::Horizon::KIND_ITERATIONS);
+  pieces[0].mutable_horizon()->set_iterations(2'000);
+  *pieces[0].mutable_log() = Rows(0, 400);
+  *pieces[0].mutable_against() = Rows(0, 100);
+  *pieces[1].mutable_against() = Rows(100, 150);  // the other log goes on alone
+  *pieces[2].mutable_log() = Rows(400, 1'000);
+  grpc::Status status = Analyze(pieces);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::AnalyzeRequest request = backend_.last_analysis();
+  EXPECT_EQ(request.log().SerializeAsString(), Rows(0, 1'000).SerializeAsString());
+  EXPECT_EQ(request.against().SerializeAsString(), Rows(0, 150).SerializeAsString());
+  EXPECT_EQ(request.points(), 7);
+  EXPECT_EQ(request.target_error(), 0.25);
+  EXPECT_EQ(request.horizon().iterations(), 2'000);
+  EXPECT_EQ(request.confidence(), 0.95);
+  EXPECT_EQ(analyzed_.iterations(), 1'000);
+  EXPECT_EQ(analyzed_.against_iterations(), 150);
+
+  std::vector<v1::ImportJobRequest> import(2);
+  import[0].set_name("steps");
+  import[0].set_source("steps.csv");
+  *import[0].mutable_log() = Rows(0, 400);
+  *import[1].mutable_log() = Rows(400, 1'000);
+  status = Import(import);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(backend_.last_import().log().SerializeAsString(), Rows(0, 1'000).SerializeAsString());
+  EXPECT_EQ(imported_.job().name(), "steps");
+  EXPECT_EQ(imported_.job().iterations(), 1'000);
+}
+
+TEST_F(LogTest, ALogThatCannotBeIsRefusedWithFieldRowAndValue) {
+  Start();
+  ExpectRefused({}, "it has no iteration");
+  v1::IterationLog log = Rows(0, 10);
+  log.add_lengths(3);
+  ExpectRefused(log, "have 11, 10, 10 and 10 entries");
+  log = Rows(0, 10);
+  log.mutable_durations()->RemoveLast();
+  ExpectRefused(log, "lengths, second_lengths, durations and groups have 10, 10, 9 and 10 entries");
+  log = Rows(0, 10);
+  log.add_groups(0);
+  ExpectRefused(log, "have 10, 10, 10 and 11 entries");
+  log = Rows(0, 10);
+  log.mutable_second_lengths()->RemoveLast();
+  ExpectRefused(log, "have 10, 9, 10 and 10 entries");
+  log = Rows(0, 10);
+  log.set_lengths(4, -5);
+  ExpectRefused(log, "lengths[4] = -5");
+  log.set_lengths(4, (int64_t{1} << 53) + 1);
+  ExpectRefused(log, "lengths[4] = 9007199254740993");
+  log = Rows(0, 10);
+  log.set_second_lengths(9, -1);
+  ExpectRefused(log, "second_lengths[9] = -1");
+  for (const auto& [value, text] : {std::pair(0.0, "0"),
+                                    {-3.5, "-3.5"},
+                                    {NAN, "nan"},
+                                    {INFINITY, "inf"},
+                                    {1e19, "1e+19"},
+                                    {1e-200, "1e-200"}}) {
+    log = Rows(0, 10);
+    log.set_durations(7, value);
+    ExpectRefused(log, absl::StrCat("durations[7] = ", text, " is not a positive number"));
+  }
+  log = Rows(0, 10);
+  log.set_groups(2, -1);
+  ExpectRefused(log, "groups[2] = -1 is not in 0 ... 9");
+  log.set_groups(2, 10);
+  ExpectRefused(log, "groups[2] = 10 is not in 0 ... 9");
+  EXPECT_EQ(backend_.last_analysis().log().lengths_size(), 0);
+  EXPECT_EQ(backend_.last_import().log().lengths_size(), 0);
+}
+
+TEST_F(LogTest, WithoutAPieceThereIsNothingToAnswer) {
+  Start();
+  for (const grpc::Status& status : {Analyze({}), Import({})}) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(status.error_message(), "log: it has no iteration");
+  }
+}
+
+TEST_F(LogTest, WhatIsAskedOfALogIsCheckedToo) {
+  Start();
+  v1::AnalyzeRequest good;
+  *good.mutable_log() = Rows(0, 10);
+  const auto refused = [&](const std::string& field, auto change) {
+    v1::AnalyzeRequest bad = good;
+    change(bad);
+    const grpc::Status status = Analyze({bad});
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << field;
+    EXPECT_THAT(status.error_message(), HasSubstr(field));
+  };
+  refused("points = -1", [](auto& r) { r.set_points(-1); });
+  refused("points = 1000001", [](auto& r) { r.set_points(1'000'001); });
+  refused("target_error = 1.5", [](auto& r) { r.set_target_error(1.5); });
+  refused("target_error = nan", [](auto& r) { r.set_target_error(NAN); });
+  refused("confidence = 1", [](auto& r) { r.set_confidence(1); });
+  refused("confidence = nan", [](auto& r) { r.set_confidence(NAN); });
+  refused("horizon: iterations is 0",
+          [](auto& r) { r.mutable_horizon()->set_kind(v1::Horizon::KIND_ITERATIONS); });
+  EXPECT_TRUE(Analyze({good}).ok());
+  v1::ImportJobRequest import;
+  *import.mutable_log() = Rows(0, 10);
+  EXPECT_THAT(Import({import}).error_message(), HasSubstr("name is empty"));
+  import.set_name("a@b");
+  EXPECT_THAT(Import({import}).error_message(), HasSubstr("contains \"@\""));
+}
+
+// No column may be sent without end, whether it is ever used or not.
+TEST_F(LogTest, EndlessColumnsAreRefused) {
+  Start();
+  v1::IterationLog groups, lengths;
+  groups.mutable_groups()->Resize(1 << 20, 0);
+  lengths.mutable_second_lengths()->Resize(1 << 20, 0);
+  v1::AnalyzeRequest first, second;
+  *first.mutable_log() = groups;
+  *second.mutable_against() = lengths;
+  for (const v1::AnalyzeRequest& piece : {first, second}) {
+    const grpc::Status status = Analyze(std::vector<v1::AnalyzeRequest>(5, piece));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("has more than 4194304 "));
+  }
 }
 
 TEST_F(RpcTest, TooLargeARequestIsRefused) {

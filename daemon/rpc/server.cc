@@ -252,7 +252,6 @@ class Service final : public v1::Profiler::Service {
                        v1::AnalyzeReply* reply) override {
     v1::AnalyzeRequest request;
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
-    SEQPOINT_RPC_CHECK(CheckLogSize(request.against()));
     SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
     SEQPOINT_RPC_CHECK(CheckShare("target_error", request.target_error()));
     if (request.points() < 0 || request.points() > kMaxPoints) {
@@ -298,10 +297,10 @@ class Service final : public v1::Profiler::Service {
   template <typename Request>
   static absl::Status Gather(grpc::ServerReader<Request>* reader, Request* request) {
     Request piece;
-    if (!reader->Read(request)) return absl::InvalidArgumentError("the log is empty");
+    if (!reader->Read(request)) return absl::InvalidArgumentError("log: it has no iteration");
     while (reader->Read(&piece)) {
       request->MergeFrom(piece);
-      absl::Status status = CheckLogSize(request->log());
+      absl::Status status = CheckSize(*request);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();

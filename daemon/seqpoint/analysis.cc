@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <queue>
 
 #include "daemon/seqpoint/drift.h"
 #include "daemon/seqpoint/start_up.h"
@@ -18,6 +20,9 @@ constexpr double kPeculiarShrinkage = 2;
 constexpr double kMostResidual = 0.5;
 // More of them than that are no stalls but the noise of this log.
 constexpr double kMostStalls = 0.05;
+
+// Standard deviations from which on a difference of parts is not taken for chance.
+constexpr double kBeyondChance = 3;
 
 // The entry of this key, or else of the next longer one, or else the last.
 size_t EntryOf(absl::Span<const KeyTimes> log, const Key& key) {
@@ -45,13 +50,22 @@ class TimesOf {
   }
   double Foretell(const KeyTimes& base) const {
     double best = INFINITY, ratio = 1;
-    for (const auto& [key, r] : shared_) {
-      const double distance = std::abs(static_cast<double>(key.first - base.key.first)) +
-                              std::abs(static_cast<double>(key.second - base.key.second));
+    const auto is_near = [&](const std::pair<Key, double>& shared) {
+      const auto apart = [](int64_t a, int64_t b) { return std::abs(static_cast<double>(a - b)); };
+      const double first = apart(shared.first.first, base.key.first);
+      const double distance = first + apart(shared.first.second, base.key.second);
       if (distance < best) {
         best = distance;
-        ratio = r;
+        ratio = shared.second;
       }
+      return first < best;
+    };
+    // Outwards from where the key would stand, as far as the first dimension allows a nearer one.
+    const auto at = std::lower_bound(shared_.begin(), shared_.end(), base.key,
+                                     [](const auto& s, const Key& k) { return s.first < k; });
+    for (auto up = at; up != shared_.end() && is_near(*up); ++up) {
+    }
+    for (auto down = at; down != shared_.begin() && is_near(*std::prev(down)); --down) {
     }
     return base.mean * ratio;
   }
@@ -59,7 +73,7 @@ class TimesOf {
 
  private:
   std::map<Key, KeyTimes> times_;
-  std::vector<std::pair<Key, double>> shared_;
+  std::vector<std::pair<Key, double>> shared_;  // in key order
 };
 
 // Relative standard deviation of one iteration at equal key, over all keys.
@@ -185,21 +199,41 @@ CleanLog CleanUp(const RunLog& log) {
 }
 
 Selection SelectPoints(absl::Span<const KeyTimes> log, int measurements) {
-  const int repeats = (measurements + kMostPoints - 1) / kMostPoints;
-  Selection selection = SelectStratified(log, (measurements + repeats - 1) / repeats);
-  for (SeqPoint& p : selection.points) p.measurements *= repeats;
-  selection.error /= std::sqrt(repeats);
+  Selection selection = SelectStratified(log, std::min(measurements, kMostPoints));
+  // More than that repeat points, always where it lowers the variance of the total most.
+  struct Next {
+    double gain;
+    size_t point;
+    bool operator<(const Next& other) const { return gain < other.gain; }
+  };
+  const auto next = [&](size_t i) {
+    const SeqPoint& p = selection.points[i];
+    const double n = p.measurements;
+    return Next{std::pow(p.weight * p.noise, 2) / (n * (n + 1)), i};
+  };
+  std::priority_queue<Next> queue;
+  for (size_t i = 0; i < selection.points.size(); ++i) queue.push(next(i));
+  for (int m = kMostPoints; m < measurements && !queue.empty() && queue.top().gain > 0; ++m) {
+    const size_t best = queue.top().point;
+    queue.pop();
+    ++selection.points[best].measurements;
+    queue.push(next(best));
+  }
   return selection;
+}
+
+double ReachOf(const Selection& selection, double confidence) {
+  std::vector<MeasuredPoint> points;
+  for (const SeqPoint& p : selection.points) points.push_back({p, p.cost});
+  const Estimate e = EstimateSame(points, confidence);
+  return (e.high - e.value) / e.value;
 }
 
 Selection SelectForError(absl::Span<const KeyTimes> log, double target_error, double confidence) {
   double iterations = 0;
   for (const KeyTimes& g : log) iterations += g.count;
   const auto within = [&](const Selection& selection) {
-    std::vector<MeasuredPoint> points;
-    for (const SeqPoint& p : selection.points) points.push_back({p, p.cost});
-    const Estimate e = EstimateSame(points, confidence);
-    return e.high - e.value <= target_error * e.value;
+    return ReachOf(selection, confidence) <= target_error;
   };
   // By doubling, then by halving what lies between.
   int enough = 1;
@@ -248,7 +282,11 @@ Stationarity CheckStationarity(const RunLog& log, absl::Span<const KeyTimes> by_
     m2 += delta * (expected - mean);
   }
   const auto n = static_cast<double>(log.size());
-  result.drift = std::sqrt(DriftVariance(trace, curve, std::sqrt(square / n)));
+  // The variance of the level of parts that differ by chance alone is estimated with an error, too:
+  // a chi-square of as many degrees of freedom as there are blocks.
+  const double variance = DriftVariance(trace, curve, std::sqrt(square / n));
+  const double chance = square / n * std::sqrt(2 * static_cast<double>(trace.blocks().size())) / n;
+  result.drift = variance > kBeyondChance * chance ? std::sqrt(variance) : 0;
   result.moving = KeyMovement(trace, curve, m2 / n).moving();
   return result;
 }

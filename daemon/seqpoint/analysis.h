@@ -49,15 +49,20 @@ CleanLog CleanUp(const RunLog& log);
 // Selections for more measurements than this repeat its points.
 inline constexpr int kMostPoints = 128;
 
-// SelectStratified for any number of measurements.
+// SelectStratified for any number of measurements. Fewer come back where more would tell nothing;
+// `error` is that of at most kMostPoints.
 Selection SelectPoints(absl::Span<const KeyTimes> log, int measurements);
+// Half-width of the interval of the total, relative, when each point is measured as often as it
+// says.
+double ReachOf(const Selection& selection, double confidence);
 // The fewest measurements whose interval of `confidence` is within `target_error` (relative) to
 // both sides of the total; at most the number of iterations.
 Selection SelectForError(absl::Span<const KeyTimes> log, double target_error, double confidence);
 
 // How times at equal length, and lengths, change in the course of a log.
 struct Stationarity {
-  double drift = 0;     // standard deviation of the level of consecutive parts, beyond noise
+  // Standard deviation of the level of consecutive parts, beyond noise; 0 where it may be chance.
+  double drift = 0;
   bool moving = false;  // lengths come in an order that has to do with their cost
 };
 // `explained`: whether lengths explain times; otherwise they are not looked at.

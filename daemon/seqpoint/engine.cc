@@ -980,7 +980,7 @@ std::string OnlineEngine::State::Basis(const Fit& f) const {
 }
 
 // Lengths say nothing: every iteration that was not timed is expected to take the mean of those
-// that were, drift and all.
+// that were, moved by the drift that these show, if any.
 void OnlineEngine::State::ProjectPlain(Projection& p) const {
   const double mean = plain_sum / plain_count;
   const double variance =

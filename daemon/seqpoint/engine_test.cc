@@ -494,6 +494,132 @@ TEST(ProjectTimeTest, SaysWhenTheKeyDoesNotExplainTime) {
   EXPECT_GT(p.total->high - p.total->low, 0.02 * p.total->value);
 }
 
+// Lengths that have nothing to do with times.
+Epoch UnexplainedEpoch(int seed, int iterations) {
+  Epoch run = MakeEpoch(seed, iterations);
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  for (int64_t& t : run.times_ns) t = std::llround(1e7 * std::exp(0.3 * normal(random)));
+  return run;
+}
+
+// `value` is so many means; next to the interval it does not matter that drift is never quite ruled
+// out.
+void ExpectMeans(const Estimate& e, double means, double mean) {
+  EXPECT_NEAR(e.value, means * mean, 0.05 * (e.high - e.low));
+  EXPECT_NEAR(e.value / (means * mean), 1, 0.001);
+}
+
+TEST(ProjectTimeTest, UnexplainedTheRestIsTheMean) {
+  const Epoch run = UnexplainedEpoch(21, 600);
+  OnlineEngine engine;
+  Feed(engine, run, 0, 600);
+  const double mean = run.Total() / 600;
+  // No horizon: no total, and 1,000 iterations cost 1,000 means.
+  Projection p = engine.ProjectTime(0.95);
+  EXPECT_FALSE(p.total);
+  EXPECT_EQ(p.remaining.value, 0);
+  EXPECT_EQ(p.so_far.value, run.Total());
+  ExpectMeans(p.per_1000, 1'000, mean);
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(5'000)).ok());
+  p = engine.ProjectTime(0.95);
+  ExpectMeans(p.remaining, 4'400, mean);
+  ExpectMeans(*p.total, 5'000, mean);
+  ExpectMeans(p.per_1000, 1'000, mean);
+  EXPECT_NEAR(p.total->value, p.so_far.value + p.remaining.value, 1);
+  EXPECT_EQ(p.so_far.low, p.so_far.high);
+  EXPECT_THAT(p.basis, HasSubstr("count as drawn at random"));
+  EXPECT_THAT(p.basis, Not(HasSubstr("not stationary")));
+  // Another run of as many iterations has no past.
+  Horizon another = Horizon::Iterations(5'000);
+  another.another = true;
+  ASSERT_TRUE(engine.SetHorizon(std::move(another)).ok());
+  ExpectMeans(*engine.ProjectTime(0.95).total, 5'000, mean);
+  // Known lengths change nothing, and at the end all is exact.
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram(), 2)).ok());
+  ExpectMeans(*engine.ProjectTime(0.95).total, 1'200, mean);
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(600)).ok());
+  p = engine.ProjectTime(0.95);
+  EXPECT_EQ(p.total->value, run.Total());
+  EXPECT_EQ(p.total->low, p.total->high);
+}
+
+TEST(ProjectTimeTest, UnexplainedTimesThatGrowGoOnSo) {
+  double with_drift = 0, mean_alone = 0;
+  for (int seed = 1; seed <= 20; ++seed) {
+    Epoch run = UnexplainedEpoch(seed, 4'000);
+    for (size_t i = 0; i < run.times_ns.size(); ++i) {
+      run.times_ns[i] += run.times_ns[i] * static_cast<int64_t>(i) / 10'000;
+    }
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(4'000)).ok());
+    Feed(engine, run, 0, 2'000);
+    const double seen = run.Total() - run.Total(2'000);
+    with_drift += std::abs(engine.ProjectTime(0.95).total->value / run.Total() - 1);
+    mean_alone += std::abs(2 * seen / run.Total() - 1);
+  }
+  EXPECT_LT(with_drift, 0.7 * mean_alone);
+}
+
+TEST(ProjectTimeTest, UnexplainedIterationsWithoutATimeCostTheMean) {
+  const Epoch run = UnexplainedEpoch(22, 600);
+  OnlineEngine engine;
+  double known = 0;
+  for (size_t i = 0; i < 600; ++i) {
+    const bool timed = i % 4 != 0;
+    known += timed ? static_cast<double>(run.times_ns[i]) : 0;
+    engine.AddIteration(
+        {.iteration = i, .key = run.keys[i], .time_ns = timed ? run.times_ns[i] : 0});
+  }
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_THAT(p.basis, HasSubstr("does not explain time"));
+  ExpectMeans(p.so_far, 600, known / 450);
+  EXPECT_TRUE(Covers(p.so_far, run.Total()));
+  EXPECT_GT(p.so_far.low, known);
+}
+
+TEST(ProjectTimeTest, UnexplainedIntervalsCover) {
+  for (const size_t seen : {100, 600, 1'800}) {
+    int covered = 0;
+    double width = 0;
+    for (int seed = 1; seed <= 100; ++seed) {
+      const Epoch run = UnexplainedEpoch(seed, 2'000);
+      OnlineEngine engine;
+      ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(2'000)).ok());
+      Feed(engine, run, 0, seen);
+      const Projection p = engine.ProjectTime(0.95);
+      covered += Covers(*p.total, run.Total());
+      width += (p.total->high - p.total->low) / p.total->value / 100;
+    }
+    EXPECT_GE(covered, 92) << seen;
+    // No more than twice what the textbook gives for times that are drawn at random.
+    const auto n = static_cast<double>(seen);
+    EXPECT_LT(width, 2 * 2 * 1.96 * 0.31 * std::sqrt((1 - n / 2'000) / n)) << seen;
+  }
+}
+
+TEST(ProjectTimeTest, UnexplainedTimesWhoseLevelWandersAreSaidToBeNotStationary) {
+  for (int seed = 1; seed <= 20; ++seed) {
+    Epoch run = UnexplainedEpoch(seed, 4'000);
+    const Epoch steady = run;
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal;
+    double level = 1;
+    for (size_t i = 0; i < run.times_ns.size(); ++i) {
+      if (i % 100 == 0) level *= std::exp(0.15 * normal(random));
+      run.times_ns[i] = std::llround(level * static_cast<double>(run.times_ns[i]));
+    }
+    OnlineEngine engine, other;
+    ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(4'000)).ok());
+    ASSERT_TRUE(other.SetHorizon(Horizon::Iterations(4'000)).ok());
+    Feed(engine, run, 0, 2'000);
+    Feed(other, steady, 0, 2'000);
+    const Projection p = engine.ProjectTime(0.95), q = other.ProjectTime(0.95);
+    EXPECT_THAT(p.basis, HasSubstr("not stationary")) << seed;
+    EXPECT_GT(p.total->high - p.total->low, 2 * (q.total->high - q.total->low));
+  }
+}
+
 TEST(ProjectTimeTest, AHistogramOfAnotherRunIsNoticed) {
   const Epoch run = MakeEpoch(14, 1000);
   std::vector<KeyCount> wrong;

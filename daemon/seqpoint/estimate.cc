@@ -51,9 +51,11 @@ Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence
   std::vector<MeasuredPoint> sorted(points.begin(), points.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.point.cost < b.point.cost; });
+  // A log whose times do not vary (a simulator's) says nothing of how they vary elsewhere.
+  for (MeasuredPoint& p : sorted) p.point.noise = std::max(p.point.noise, 1e-9 * p.point.cost);
   // Weighted least squares of value on (1, cost), each row divided by the noise of its mean.
   const auto row_noise = [](const MeasuredPoint& p) {
-    return std::max(p.point.noise, 1e-9 * p.point.cost) / std::sqrt(p.point.measurements);
+    return p.point.noise / std::sqrt(p.point.measurements);
   };
   double s = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
   for (const MeasuredPoint& p : sorted) {
@@ -90,8 +92,10 @@ Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence
   if (share < 1 && share > least) {
     return Around(total, scale * NormalQuantile(confidence) * std::sqrt(Variance(points)));
   }
-  const double t = boost::math::quantile(boost::math::students_t(freedom), 0.5 + confidence / 2);
-  return Around(total, t * std::sqrt(noise * Variance(points)));
+  const double tail = (1 - std::clamp(confidence, 1e-6, 1 - 1e-9)) / 2;  // as NormalQuantile
+  const double t =
+      boost::math::quantile(boost::math::complement(boost::math::students_t(freedom), tail));
+  return Around(total, t * std::sqrt(noise * Variance(sorted)));
 }
 
 Estimate QuotientOf(const Estimate& numerator, const Estimate& denominator) {

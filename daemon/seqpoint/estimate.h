@@ -1,8 +1,8 @@
 // The total of a run from single measurements of its SeqPoints, with an interval.
 //
-//   std::vector<MeasuredPoint> points = ...;  // of SelectStratified, each measured once
-//   Estimate total = EstimateSame(points, run, 0.95);      // the statistic whose noise is known
-//   Estimate other = EstimateOther(points, run, 0.95);     // another machine's time, a counter
+//   std::vector<MeasuredPoint> points = ...;       // of SelectStratified, each measured once
+//   Estimate total = EstimateSame(points, 0.95);   // the statistic whose noise is known
+//   Estimate other = EstimateOther(points, 0.95);  // another machine's time, a counter
 //
 // Threading: free functions without state.
 #ifndef DAEMON_SEQPOINT_ESTIMATE_H_

@@ -263,8 +263,9 @@ Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& option
     };
     std::vector<Bin> bin(bins);
     const auto bin_of = [&](const KeyTimes& g) {
-      const double place = (static_cast<double>(g.key.first) - low) / std::max(width, 1.0);
-      return &bin[std::min(bins - 1, static_cast<int>(place * bins))];
+      // Multiplied first: a length on a border then is on its right side, whatever the rounding.
+      const double place = (static_cast<double>(g.key.first) - low) * bins / std::max(width, 1.0);
+      return &bin[std::min(bins - 1, static_cast<int>(place))];
     };
     for (const KeyTimes& g : log) {
       bin_of(g)->count += g.count;

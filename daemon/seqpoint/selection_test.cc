@@ -220,6 +220,22 @@ TEST(SelectStratifiedTest, MoreMeasurementsMeanLessError) {
   }
 }
 
+// From a log to its SeqPoints nothing is lost: the error is the least that any strata give.
+TEST(SelectStratifiedTest, NoOtherStrataAreBetter) {
+  for (int seed = 1; seed <= 10; ++seed) {
+    const Log log = RandomLog(seed, 80, 6);
+    const std::vector<KeyTimes> groups = GroupByKey(log.keys, log.times);
+    const std::vector<Atom> atoms = BuildAtoms(groups, 128);
+    ASSERT_EQ(atoms.size(), groups.size());
+    double total = 0;
+    for (const Atom& a : atoms) total += a.count * a.cost;
+    for (int m = 1; m <= 5; ++m) {
+      EXPECT_NEAR(SelectStratified(groups, m).error, std::sqrt(BestByTrying(atoms, 0, m)) / total,
+                  1e-9);
+    }
+  }
+}
+
 // A single measurement per point has 2 % noise; sixteen of them leave a quarter of it.
 TEST(SelectStratifiedTest, ProjectsFromSingleMeasurements) {
   double square = 0;

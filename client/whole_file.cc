@@ -1,0 +1,55 @@
+#include "client/whole_file.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint::client {
+namespace {
+
+absl::Status Failed(const std::string& path) {
+  return absl::InternalError(absl::StrCat("cannot write ", path, ": ", strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<WholeFile> WholeFile::Open(const std::string& path) {
+  if (path == "-") return WholeFile("standard output", "", File(stdout, &Keep));
+  std::string part = path + ".part";
+  File file(fopen(part.c_str(), "w"), &fclose);
+  if (file == nullptr) return Failed(path);
+  return WholeFile(path, std::move(part), std::move(file));
+}
+
+WholeFile::~WholeFile() {
+  if (file_ != nullptr && !part_.empty()) unlink(part_.c_str());
+}
+
+absl::Status WholeFile::Write(std::string_view data) {
+  if (fwrite(data.data(), 1, data.size(), file_.get()) == data.size()) return absl::OkStatus();
+  return Failed(path_);
+}
+
+absl::Status WholeFile::Close() {
+  if (fflush(file_.get()) != 0) return Failed(path_);
+  if (part_.empty()) return absl::OkStatus();
+  if (fclose(file_.release()) == 0 && rename(part_.c_str(), path_.c_str()) == 0) {
+    return absl::OkStatus();
+  }
+  const absl::Status status = Failed(path_);
+  unlink(part_.c_str());
+  return status;
+}
+
+absl::Status WriteWhole(const std::string& path, std::string_view text) {
+  absl::StatusOr<WholeFile> file = WholeFile::Open(path);
+  if (!file.ok()) return file.status();
+  if (absl::Status status = file->Write(text); !status.ok()) return status;
+  return file->Close();
+}
+
+}  // namespace seqpoint::client

@@ -1,0 +1,48 @@
+// A file that appears under its name only when it is whole.
+//
+//   absl::StatusOr<WholeFile> file = WholeFile::Open("trace.json");
+//   for (...) if (absl::Status status = file->Write(piece); !status.ok()) return status;
+//   return file->Close();
+//
+// Threading: one thread at a time. Ownership: owns its file, and removes what was written unless
+// Close() came to its end. Errors are Internal and name the file and the reason.
+#ifndef CLIENT_WHOLE_FILE_H_
+#define CLIENT_WHOLE_FILE_H_
+
+#include <stdio.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace seqpoint::client {
+
+class WholeFile {
+ public:
+  // "-" is standard output, which shows every piece at once.
+  static absl::StatusOr<WholeFile> Open(const std::string& path);
+  WholeFile(WholeFile&&) = default;
+  ~WholeFile();
+
+  absl::Status Write(std::string_view data);
+  absl::Status Close();
+
+ private:
+  static int Keep(FILE*) { return 0; }  // standard output stays open
+  using File = std::unique_ptr<FILE, int (*)(FILE*)>;
+  WholeFile(std::string path, std::string part, File file)
+      : path_(std::move(path)), part_(std::move(part)), file_(std::move(file)) {}
+
+  std::string path_;
+  std::string part_;  // where it grows; empty: standard output
+  File file_;         // null: closed
+};
+
+absl::Status WriteWhole(const std::string& path, std::string_view text);
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_WHOLE_FILE_H_
