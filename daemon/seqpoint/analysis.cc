@@ -7,6 +7,7 @@
 #include <queue>
 
 #include "daemon/seqpoint/drift.h"
+#include "daemon/seqpoint/start_up.h"
 #include "daemon/seqpoint/time_model.h"
 
 namespace seqpoint {
@@ -153,27 +154,27 @@ CleanLog CleanUp(const RunLog& log) {
   std::vector<KeyTime> times;
   times.reserve(log.size());
   for (size_t i = 0; i < log.size(); ++i) times.push_back({log.keys[i], log.times[i]});
-  const std::vector<bool> outlier = FindOutliers(times);
-  const bool common = static_cast<double>(std::count(outlier.begin(), outlier.end(), true)) >
-                      kMostStalls * static_cast<double>(log.size());
-  std::vector<bool> seen;  // by group
+  const std::vector<bool> start_up = FindStartUp(times, log.groups);
   CleanLog clean;
+  size_t kept = 0;
   for (size_t i = 0; i < log.size(); ++i) {
-    const size_t group = log.groups.empty() ? 0 : static_cast<size_t>(log.groups[i]);
-    if (group >= seen.size()) seen.resize(group + 1);
-    const bool first = !seen[group];
-    seen[group] = true;
-    if (first && outlier[i]) {
+    if (start_up[i]) {
       ++clean.start_up;
       clean.start_up_time += log.times[i];
       continue;
     }
+    times[kept++] = times[i];
     clean.log.keys.push_back(log.keys[i]);
     clean.log.times.push_back(log.times[i]);
     if (!log.groups.empty()) clean.log.groups.push_back(log.groups[i]);
-    clean.slow.push_back(outlier[i] && !common);
-    clean.slow_count += clean.slow.back();
     clean.total += log.times[i];
+  }
+  times.resize(kept);
+  clean.slow = FindOutliers(times);
+  clean.slow_count = std::count(clean.slow.begin(), clean.slow.end(), true);
+  if (static_cast<double>(clean.slow_count) > kMostStalls * static_cast<double>(kept)) {
+    clean.slow.assign(kept, false);
+    clean.slow_count = 0;
   }
   std::vector<Key> keys;
   std::vector<double> normal;

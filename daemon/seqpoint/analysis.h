@@ -31,13 +31,14 @@ struct RunLog {
   size_t size() const { return keys.size(); }
 };
 
-// A log that is fit to choose from: the first iteration of a group is taken out where it is a stall
-// (FindOutliers), as it pays for starting up.
+// A log that is fit to choose from, without start-up (FindStartUp).
 struct CleanLog {
   RunLog log;
   int64_t start_up = 0;
   double start_up_time = 0;
-  std::vector<bool> slow;  // of each iteration: a stall, in the total, and in nothing else
+  // Of each iteration: a stall (FindOutliers), in the total and in nothing else. None where there
+  // are so many that they are this log's noise.
+  std::vector<bool> slow;
   int64_t slow_count = 0;
   double slow_excess = 0;        // what stalls took beyond what iterations of their lengths take
   std::vector<KeyTimes> by_key;  // without stalls

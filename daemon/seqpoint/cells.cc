@@ -47,9 +47,12 @@ class Cutter {
       return;
     }
     const Dimension dimension = first >= second ? &Key::first : &Key::second;
-    std::sort(order_.begin() + begin, order_.begin() + end, [&](int a, int b) {
+    const auto before = [&](int a, int b) {
       return std::pair(keys_[a].*dimension, keys_[a]) < std::pair(keys_[b].*dimension, keys_[b]);
-    });
+    };
+    if (!std::is_sorted(order_.begin() + begin, order_.begin() + end, before)) {
+      std::sort(order_.begin() + begin, order_.begin() + end, before);
+    }
     double total = 0;
     for (size_t i = begin; i < end; ++i) total += mass_[order_[i]];
     const int left_cells = cells / 2;

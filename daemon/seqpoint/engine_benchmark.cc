@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
+#include "daemon/seqpoint/analysis.h"
 #include "daemon/seqpoint/engine.h"
 
 namespace seqpoint {
@@ -59,6 +60,21 @@ void BM_IterationAndPlan(benchmark::State& state) {
 }
 BENCHMARK(BM_IterationAndPlan)->Arg(10)->Arg(1000);
 
+// The plan alone, made wholly anew each time.
+void BM_PlanAnew(benchmark::State& state) {
+  OnlineEngine engine = Filled(state.range(0));
+  int64_t iterations = 1 << 30;
+  for (auto _ : state) {
+    state.PauseTiming();
+    engine.SetHorizon(Horizon::Iterations(++iterations)).IgnoreError();
+    // What a question would need too is not the plan's.
+    benchmark::DoNotOptimize(engine.Explained());
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(engine.MakePlan({.sets = {0, 1, 2}}));
+  }
+}
+BENCHMARK(BM_PlanAnew)->Arg(10)->Arg(1000)->Arg(100000)->Unit(benchmark::kMicrosecond);
+
 void BM_ProjectTime(benchmark::State& state) {
   OnlineEngine engine = Filled(state.range(0));
   uint64_t iteration = 1 << 30;
@@ -97,6 +113,30 @@ void BM_SerializeAndParse(benchmark::State& state) {
   state.counters["bytes"] = static_cast<double>(bytes);
 }
 BENCHMARK(BM_SerializeAndParse)->Arg(10)->Arg(1000)->Arg(100000)->Unit(benchmark::kMillisecond);
+
+void BM_SelectOffline(benchmark::State& state) {
+  std::vector<Key> keys;
+  std::vector<double> times;
+  for (const IterationSample& s : Samples(1000, 100'000)) {
+    keys.push_back(s.key);
+    times.push_back(static_cast<double>(s.time_ns));
+  }
+  const std::vector<KeyTimes> log = GroupByKey(keys, times);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(SelectStratified(log, static_cast<int>(state.range(0))));
+  }
+}
+BENCHMARK(BM_SelectOffline)->Arg(16)->Arg(64)->Unit(benchmark::kMillisecond);
+
+void BM_AnalyzeLog(benchmark::State& state) {
+  RunLog log;
+  for (const IterationSample& s : Samples(1000, static_cast<int>(state.range(0)))) {
+    log.keys.push_back(s.key);
+    log.times.push_back(static_cast<double>(s.time_ns));
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(AnalyzeLog(log, nullptr, {.points = 16}));
+}
+BENCHMARK(BM_AnalyzeLog)->Arg(10'000)->Arg(1'000'000)->Unit(benchmark::kMillisecond);
 
 void BM_ChooseKey(benchmark::State& state) {
   std::mt19937 random(1);

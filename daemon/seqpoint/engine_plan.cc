@@ -174,7 +174,7 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   }
   for (Axis& axis : axes) axis.Finish(exact);
   std::vector<int> atom_of;
-  const std::vector<Atom> atoms = BuildAtoms(groups, kPlanAtoms, &atom_of);
+  const std::vector<Atom> atoms = BuildAtoms(groups, kPlanAtoms, &atom_of, &now.model.curve);
   SlotSelection selection = SelectSlots(atoms, points);
   if (options.target_error > 0) {
     const double z = NormalQuantile(options.confidence);

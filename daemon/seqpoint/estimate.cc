@@ -17,13 +17,13 @@ double Total(absl::Span<const MeasuredPoint> points) {
   return total;
 }
 
-// Of the sum of the run's iterations. `part_of_run`: those that were measured are part of the sum.
-double Variance(absl::Span<const MeasuredPoint> points, bool part_of_run) {
+// Of the sum of a run's iterations, for noise 1 where the profile says `noise`.
+double Variance(absl::Span<const MeasuredPoint> points) {
   double variance = 0;
   for (const MeasuredPoint& p : points) {
-    const double w = p.point.weight;
     const double one = p.point.noise * p.point.noise;
-    variance += one * std::max(0.0, w * (w / p.point.measurements - (part_of_run ? 1 : 0)));
+    const double per_square = 1.0 / p.point.measurements + 1 / p.point.known_from;
+    variance += one * p.point.weight * (p.point.weight * per_square + 1);
   }
   return variance;
 }
@@ -35,7 +35,7 @@ Estimate Around(double value, double half_width) {
 }  // namespace
 
 Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence) {
-  return Around(Total(points), NormalQuantile(confidence) * std::sqrt(Variance(points, true)));
+  return Around(Total(points), NormalQuantile(confidence) * std::sqrt(Variance(points)));
 }
 
 Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence) {
@@ -44,7 +44,7 @@ Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence
   for (const MeasuredPoint& p : points) expected += p.point.weight * p.point.cost;
   const double scale = expected > 0 ? total / expected : 1;
   if (points.size() < kFewestForNoise) {
-    return Around(total, scale * NormalQuantile(confidence) * std::sqrt(Variance(points, false)));
+    return Around(total, scale * NormalQuantile(confidence) * std::sqrt(Variance(points)));
   }
   std::vector<MeasuredPoint> sorted(points.begin(), points.end());
   std::stable_sort(sorted.begin(), sorted.end(),
@@ -87,7 +87,7 @@ Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence
   const double tail = (1 - std::clamp(confidence, 1e-6, 1 - 1e-9)) / 2;  // as NormalQuantile
   const double t =
       boost::math::quantile(boost::math::complement(boost::math::students_t(freedom), tail));
-  return Around(total, t * std::sqrt(noise * Variance(sorted, false)));
+  return Around(total, t * std::sqrt(noise * Variance(sorted)));
 }
 
 Estimate QuotientOf(const Estimate& numerator, const Estimate& denominator) {

@@ -22,15 +22,15 @@ struct MeasuredPoint {
   double value = 0;
 };
 
-// Of an iteration: a normal distribution with the noise profile of the times that chose the points.
-// Less for a run that is hardly longer than what was measured of it (finite population).
+// Of a run like the one that chose the points: normal, with the noise profile of its times. The
+// measured iterations are none of the run's, whose own noise is in the interval, as is what the
+// choice does not know of its points' costs.
 Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence);
 
 // The noise is that of the measurements about their regression on (1, cost), weighted by 1 / noise:
 // Student's interval. Where the curve bends away from the line (from 16 points on) the noise is
 // taken from differences of neighbouring residuals instead. With fewer than 4 points nothing is
-// known of the noise, and it is taken to be the profile's, in proportion. What was measured is no
-// part of the sum, so that no number of measurements makes it exact.
+// known of the noise, and it is taken to be the profile's, in proportion.
 Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence);
 
 // numerator / denominator of independent estimates, as their logarithms vary.

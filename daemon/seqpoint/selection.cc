@@ -1,6 +1,7 @@
 #include "daemon/seqpoint/selection.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "daemon/seqpoint/cells.h"
 #include "daemon/seqpoint/cost_curve.h"
+#include "daemon/seqpoint/dense.h"
 
 namespace seqpoint {
 namespace {
@@ -15,6 +17,7 @@ namespace {
 constexpr int kMaxAtoms = 128;
 // An atom's noise leans on that of all atoms as on this many iterations.
 constexpr double kNoiseShrinkage = 8;
+constexpr double kFewForNoise = 3;
 // What is assumed of that before anything is known, its weight in iterations, and when the log
 // itself knows enough.
 constexpr double kPriorNoise = 0.02;
@@ -22,11 +25,11 @@ constexpr double kPriorWeight = 6;
 constexpr double kEnoughForNoise = 64;
 // An atom with fewer iterations has no level of its own.
 constexpr double kRare = 8;
-// How much a cost curve may change its shape between choosing and measuring, per power of the
-// standardised length. The first two are no ridge but (all but) constraints: the number of
-// iterations and the total cost of the run that was seen.
-constexpr double kShapeChange[] = {1e3, 1e2, 0.05, 0.02};
-constexpr int kShapes = 4;
+// How much a cost curve may change its shape between choosing and measuring: for 1, then for the
+// cost times each of QuadraticTerms. The first two are no ridge but (all but) constraints: the
+// number of iterations and the total cost of the run that was seen.
+constexpr double kShapeChange[] = {1e3, 1e2, 0.05, 0.02, 0.05, 0.02, 0.02};
+constexpr int kShapes = kTerms + 1;
 
 // Total, mean and within-variance of a run of atoms, from prefix sums.
 class AtomSums {
@@ -81,25 +84,24 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
   const AtomSums sums(atoms);
   const double infinity = std::numeric_limits<double>::infinity();
   const int width = measurements + 1;
-  // best[j·width + m]: least variance of the first j atoms with exactly m measurements.
+  // best[j·width + m]: least variance of the first j atoms with exactly m measurements. What led
+  // there is found again on the way back, which leaves a loop that vectorises.
   std::vector<double> best((n + 1) * width, infinity);
-  std::vector<int16_t> previous((n + 1) * width, 0);
-  std::vector<int16_t> size((n + 1) * width, 0);
   best[0] = 0;
+  const auto cost_of = [&](int begin, int end, int h) {
+    const double population = std::max(1.0, sums.Count(begin, end));
+    return sums.VarianceOfTotal(begin, end) * std::max(0.0, 1.0 / h - 1 / population);
+  };
   for (int end = 1; end <= n; ++end) {
     double* to = &best[end * width];
     for (int begin = 0; begin < end; ++begin) {
       const double* from = &best[begin * width];
-      const double variance = sums.VarianceOfTotal(begin, end);
-      const double population = std::max(1.0, sums.Count(begin, end));
       for (int h = 1; h <= measurements; ++h) {
-        const double cost = variance * std::max(0.0, 1.0 / h - 1 / population);
-        for (int m = 0; m + h <= measurements; ++m) {
-          if (from[m] + cost < to[m + h]) {
-            to[m + h] = from[m] + cost;
-            previous[end * width + m + h] = static_cast<int16_t>(begin);
-            size[end * width + m + h] = static_cast<int16_t>(h);
-          }
+        const double cost = cost_of(begin, end, h);
+        double* const shifted = to + h;
+        for (int m = 0; m <= measurements - h; ++m) {
+          const double sum = from[m] + cost;
+          shifted[m] = sum < shifted[m] ? sum : shifted[m];
         }
         if (cost == 0) break;
       }
@@ -115,87 +117,84 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
   int m = measurements;
   while (m > 1 && best[n * width + m - 1] <= best[n * width + m]) --m;
   for (int end = n; end > 0;) {
+    int from = 0, size = 0;
+    for (int begin = 0; begin < end && size == 0; ++begin) {
+      for (int h = 1; h <= m && size == 0; ++h) {
+        const double cost = cost_of(begin, end, h);
+        if (best[begin * width + m - h] + cost == best[end * width + m]) {
+          from = begin;
+          size = h;
+        }
+        if (cost == 0) break;
+      }
+    }
     strata.ends.push_back(end);
-    strata.sizes.push_back(size[end * width + m]);
-    const int begin = previous[end * width + m];
+    strata.sizes.push_back(std::max(size, 1));
     m -= strata.sizes.back();
-    end = begin;
+    end = from;
   }
   std::reverse(strata.ends.begin(), strata.ends.end());
   std::reverse(strata.sizes.begin(), strata.sizes.end());
   return strata;
 }
 
-// Solves the small system a·x = b by elimination with pivoting; x replaces b.
-void SolveSmall(double (&a)[kShapes][kShapes], double (&b)[kShapes]) {
-  for (int i = 0; i < kShapes; ++i) {
-    int pivot = i;
-    for (int r = i + 1; r < kShapes; ++r) {
-      if (std::abs(a[r][i]) > std::abs(a[pivot][i])) pivot = r;
-    }
-    std::swap(a[i], a[pivot]);
-    std::swap(b[i], b[pivot]);
-    for (int r = i + 1; r < kShapes; ++r) {
-      const double f = a[r][i] / a[i][i];
-      for (int c = i; c < kShapes; ++c) a[r][c] -= f * a[i][c];
-      b[r] -= f * b[i];
-    }
-  }
-  for (int i = kShapes - 1; i >= 0; --i) {
-    for (int c = i + 1; c < kShapes; ++c) b[i] -= a[i][c] * b[c];
-    b[i] /= a[i][i];
-  }
-}
-
-// Minimises Σ(w − w⁰)²σ²/w⁰ + Σ_k τ_k²·(misfit of f·z^k)². With A the rows τ_k·(f·z^k), the change
+// Minimises Σ(w − w⁰)²σ²/w⁰ + Σ_k τ_k²·(misfit of shape k)². With A the rows τ_k·shape, the change
 // is −D⁻¹Aᵀ(I + A·D⁻¹·Aᵀ)⁻¹·(A·w⁰ − target).
 void AdjustWeights(absl::Span<const Atom> atoms, std::vector<Slot>& slots) {
   double total = 0, cost = 0;
+  std::vector<Key> keys;
+  std::vector<double> counts;
   for (const Atom& a : atoms) {
     total += a.count;
     cost += a.count * a.cost;
+    keys.push_back(a.key);
+    counts.push_back(a.count);
   }
   if (!(total > 0) || !(cost > 0) || slots.size() < 2) return;
   const double mean_cost = cost / total;
-  const bool two_dimensional =
-      std::any_of(atoms.begin(), atoms.end(), [](const Atom& a) { return a.key.second != 0; });
-  const auto length = [&](const Atom& a) {
-    return two_dimensional ? a.cost : static_cast<double>(a.key.first);
-  };
-  double mean = 0, m2 = 0;
-  for (const Atom& a : atoms) mean += a.count / total * length(a);
-  for (const Atom& a : atoms) m2 += a.count / total * std::pow(length(a) - mean, 2);
-  const double unit = m2 > 0 ? std::sqrt(m2) : 1;
-  const auto shape = [&](const Atom& a, int k) {
-    const double z = (length(a) - mean) / unit;
-    const double f = a.cost / mean_cost;
-    return kShapeChange[k] * (k == 0 ? 1 : k == 1 ? f : k == 2 ? f * z : f * z * z);
+  const KeyScale scale = KeyScale::Of(keys, counts);
+  using Shape = std::array<double, kShapes>;
+  const auto shape = [&](const Atom& a, bool whole) {
+    Point point = scale(a.key);
+    for (int d = 0; d < 2 && whole; ++d) point[d] += a.offset[d] / scale.unit[d];
+    const Terms terms = QuadraticTerms(point);
+    Shape values = {kShapeChange[0]};
+    for (int k = 1; k < kShapes; ++k) {
+      values[k] = kShapeChange[k] * a.cost / mean_cost * terms[k - 1];
+    }
+    return values;
   };
 
-  double misfit[kShapes] = {};
-  double system[kShapes][kShapes] = {};
-  for (int k = 0; k < kShapes; ++k) {
-    system[k][k] = 1;
-    for (const Atom& a : atoms) misfit[k] -= a.count / total * shape(a, k);
+  Shape misfit = {};
+  std::vector<double> system(kShapes * kShapes);
+  for (const Atom& a : atoms) {
+    const Shape target = shape(a, /*whole=*/true);
+    for (int k = 0; k < kShapes; ++k) misfit[k] -= a.count / total * target[k];
   }
+  for (int k = 0; k < kShapes; ++k) system[k * kShapes + k] = 1;
   std::vector<double> slack(slots.size());  // D⁻¹
+  std::vector<Shape> shapes;
   for (size_t i = 0; i < slots.size(); ++i) {
     const Atom& a = atoms[slots[i].atom];
     const double weight = slots[i].weight / total;
     const double noise = std::max(a.noise / mean_cost, 1e-4);
     slack[i] = weight / (noise * noise);
+    shapes.push_back(shape(a, /*whole=*/false));
     for (int k = 0; k < kShapes; ++k) {
-      misfit[k] += weight * shape(a, k);
-      for (int l = 0; l < kShapes; ++l) system[k][l] += shape(a, k) * slack[i] * shape(a, l);
+      misfit[k] += weight * shapes[i][k];
+      for (int l = 0; l <= k; ++l) {
+        system[k * kShapes + l] += shapes[i][k] * slack[i] * shapes[i][l];
+      }
     }
   }
-  SolveSmall(system, misfit);
+  if (!Cholesky(system, kShapes)) return;
+  SolveLower(system, kShapes, misfit.data());
+  SolveUpper(system, kShapes, misfit.data());
   // As much of the change as leaves every weight positive.
   std::vector<double> change(slots.size());
   double step = 1;
   for (size_t i = 0; i < slots.size(); ++i) {
-    const Atom& a = atoms[slots[i].atom];
-    for (int k = 0; k < kShapes; ++k) change[i] -= total * slack[i] * shape(a, k) * misfit[k];
+    for (int k = 0; k < kShapes; ++k) change[i] -= total * slack[i] * shapes[i][k] * misfit[k];
     if (!std::isfinite(change[i])) return;
     if (change[i] < 0) step = std::min(step, -0.9 * slots[i].weight / change[i]);
   }
@@ -296,7 +295,7 @@ Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& option
 }
 
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
-                             std::vector<int>* atom_of) {
+                             std::vector<int>* atom_of, const Quadratic* known) {
   std::vector<Key> keys;
   std::vector<double> means, counts, mass;
   double count = 0;
@@ -315,10 +314,11 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     cell = CutIntoCells(keys, mass, max_atoms);
   }
   const int cells = cell.empty() ? 0 : 1 + *std::max_element(cell.begin(), cell.end());
-  const Quadratic curve = Quadratic::Fit(keys, means, counts);
+  const Quadratic curve = known != nullptr ? *known : Quadratic::Fit(keys, means, counts);
 
   struct Sums {
     double count = 0, expected = 0, time = 0, squares = 0;
+    Point sum = {0, 0};  // of the keys
     double distance = std::numeric_limits<double>::infinity();
     Key key;
   };
@@ -328,6 +328,8 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     s.count += counts[i];
     s.expected += counts[i] * curve(keys[i]);
     s.time += counts[i] * means[i];
+    s.sum[0] += counts[i] * static_cast<double>(keys[i].first);
+    s.sum[1] += counts[i] * static_cast<double>(keys[i].second);
   }
   for (size_t i = 0; i < log.size(); ++i) {
     Sums& s = sums[cell[i]];
@@ -386,6 +388,16 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   }
   const double prior = kPriorWeight * std::max(0.0, 1 - count / kEnoughForNoise);
   const double pooled = (squares + prior * kPriorNoise * kPriorNoise) / (count + prior);
+  // Where neighbours differ by more than normal noise makes them differ, tails are heavy, and an
+  // atom's own noise says little: whether one of its few iterations was a slow one.
+  double differences = 0, normal = 0;
+  for (int c = 0; c + 1 < cells; ++c) {
+    const Sums &a = sums[c], &b = sums[c + 1];
+    if (a.count < kFewForNoise || b.count < kFewForNoise) continue;
+    differences += std::pow(a.squares / a.count - b.squares / b.count, 2);
+    normal += 2 * pooled * pooled * (1 / a.count + 1 / b.count);
+  }
+  const double leaning = kNoiseShrinkage * (normal > 0 ? std::max(1.0, differences / normal) : 1.0);
   std::vector<Atom> atoms(cells);
   std::vector<int> order(cells);
   for (int c = 0; c < cells; ++c) {
@@ -394,8 +406,13 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     atoms[c].key = s.key;
     atoms[c].count = s.count;
     atoms[c].cost = s.count > 0 ? s.expected * levels[c] / s.count : curve(s.key);
-    atoms[c].noise = atoms[c].cost * std::sqrt((s.squares + kNoiseShrinkage * pooled) /
-                                               (s.count + kNoiseShrinkage));
+    atoms[c].known_from = s.count + shrinkage;
+    if (s.count > 0) {
+      atoms[c].offset = {s.sum[0] / s.count - static_cast<double>(s.key.first),
+                         s.sum[1] / s.count - static_cast<double>(s.key.second)};
+    }
+    atoms[c].noise =
+        atoms[c].cost * std::sqrt((s.squares + leaning * pooled) / (s.count + leaning));
   }
   if (curve.scale.two_dimensional) {
     std::stable_sort(order.begin(), order.end(),
@@ -451,11 +468,11 @@ SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements) {
         if (need <= 1e-9 * mass) break;
       }
       const double wanted = cost / mass + carried / mass;
+      const auto squared_error = [&](int a) {
+        return std::pow(atoms[a].cost - wanted, 2) + std::pow(atoms[a].noise, 2);
+      };
       for (int a = slot.first_atom; a <= slot.last_atom; ++a) {
-        if (atoms[a].count > 0 &&
-            std::abs(atoms[a].cost - wanted) < std::abs(atoms[slot.atom].cost - wanted)) {
-          slot.atom = a;
-        }
+        if (atoms[a].count > 0 && squared_error(a) < squared_error(slot.atom)) slot.atom = a;
       }
       carried += cost - mass * atoms[slot.atom].cost;
       selection.slots.push_back(slot);
@@ -466,13 +483,16 @@ SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements) {
   return selection;
 }
 
-Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements) {
-  const std::vector<Atom> atoms = BuildAtoms(log, kMaxAtoms);
+Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements, Measuring measuring) {
+  std::vector<Atom> atoms = BuildAtoms(log, kMaxAtoms);
+  if (measuring == Measuring::kWhole) {
+    for (Atom& a : atoms) a.noise /= std::sqrt(std::max(1.0, a.count));
+  }
   const SlotSelection slots = SelectSlots(atoms, measurements);
   std::vector<SeqPoint> points;
   for (const Slot& s : slots.slots) {
     const Atom& atom = atoms[s.atom];
-    points.push_back({atom.key, s.weight, 1, atom.cost, atom.noise});
+    points.push_back({atom.key, s.weight, 1, atom.cost, atom.noise, atom.known_from});
   }
   Selection selection = Finish(std::move(points));
   selection.bins = static_cast<int>(slots.benefit.size());

@@ -10,10 +10,13 @@
 #ifndef DAEMON_SEQPOINT_SELECTION_H_
 #define DAEMON_SEQPOINT_SELECTION_H_
 
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "daemon/seqpoint/cost_curve.h"
 #include "daemon/seqpoint/key.h"
 
 namespace seqpoint {
@@ -35,6 +38,7 @@ struct SeqPoint {
   int measurements = 1;  // how often to measure it; its mean is taken
   double cost = 0;       // expected time of one iteration; 0 where the rule has no notion of it
   double noise = 0;      // standard deviation of one about it; likewise
+  double known_from = INFINITY;  // iterations that `cost` rests on
 };
 
 struct Selection {
@@ -59,17 +63,20 @@ Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& option
 
 // Neighbouring keys taken together, with what selection needs to know of them.
 struct Atom {
-  Key key;           // the one whose expected time is nearest to the atom's mean
-  double count = 0;  // iterations
-  double cost = 0;   // expected time of one
-  double noise = 0;  // standard deviation of one about it
+  Key key;                       // the one whose expected time is nearest to the atom's mean
+  double count = 0;              // iterations
+  double cost = 0;               // expected time of one
+  double noise = 0;              // standard deviation of one about it
+  double known_from = INFINITY;  // iterations that `cost` rests on
+  std::array<double, 2> offset = {0, 0};  // of the mean of its iterations' keys from `key`
 };
 
 // At most `max_atoms` of groups with positive counts, cut where count and time are in balance, in
 // the order in which strata are contiguous: by key in one dimension, by expected cost in two.
-// `atom_of`, when given, receives the atom of each group.
+// `atom_of`, when given, receives the atom of each group. `known`: the curve of the means, where it
+// need not be fitted.
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
-                             std::vector<int>* atom_of = nullptr);
+                             std::vector<int>* atom_of = nullptr, const Quadratic* known = nullptr);
 
 // A part of a stratum that gets one measurement.
 struct Slot {
@@ -88,13 +95,19 @@ struct SlotSelection {
 
 // Strata are contiguous in atoms; an exact dynamic program finds the borders and the number of
 // measurements in each that minimise the variance of the total (Neyman allocation with finite
-// population correction, integer), then each stratum is cut into slots of equal mass. Weights are
-// those that minimise variance plus the error of a cost curve that changed its shape.
-// O(atoms^2 · measurements^2).
+// population correction, integer), then each stratum is cut into slots of equal mass, for each of
+// which the atom stands that is expected to miss its mean least, noise included. Weights are those
+// that minimise variance plus the error of a cost curve that changed its shape. O(atoms^2 ·
+// measurements^2).
 SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements);
 
+// How a SeqPoint will be measured: so many single iterations, or all that have its length. Then
+// lengths that occur often are known better, and stand for others rather.
+enum class Measuring : uint8_t { kSingle, kWhole };
+
 // Both of the above for a log. Needs no order and no randomness.
-Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements);
+Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements,
+                           Measuring measuring = Measuring::kSingle);
 
 }  // namespace seqpoint
 

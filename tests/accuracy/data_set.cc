@@ -42,6 +42,12 @@ void Index(DataSet& data) {
   data.epoch_iterations = static_cast<double>(data.size());
 }
 
+double MadeNoise(std::mt19937_64& random) {
+  const double noise = std::exp(kNoise * std::normal_distribution<double>()(random));
+  const bool slow = std::uniform_real_distribution<double>()(random) < kSlowShare;
+  return noise * (slow ? kSlowFactor : 1);
+}
+
 std::string NameOf(const std::string& path) {
   const std::string name = path.substr(path.find_last_of('/') + 1);
   return name.substr(0, name.find(".csv"));
@@ -112,7 +118,6 @@ absl::StatusOr<DataSet> ReadDataSet(const client::LogOptions& options) {
   run.times = std::move(file->times);
   run.groups.assign(file->groups.begin(), file->groups.end());
   DataSet data = MakeDataSet(NameOf(options.path), "measured", run);
-  data.heavy_tails = false;
   // A log of every tenth iteration may say how long the epoch was.
   absl::StatusOr<client::CsvReader> csv = client::CsvReader::Open(options.path);
   absl::StatusOr<std::vector<size_t>> column = csv->Find({"iters_in_epoch"});
@@ -144,27 +149,36 @@ absl::StatusOr<DataSet> MadeFromLengths(const std::string& path, workload::Order
       mean[d] += b.lengths[d] / static_cast<double>(batches.size());
     }
   }
+  const auto cost = [&](const Key& key) {
+    const auto steps = [&](int64_t length, int d) {
+      const double step = mean[d] < kStep * kStep ? 1 : kStep;
+      return std::ceil(static_cast<double>(length) / step) * step / mean[d];
+    };
+    const double x = steps(key.first, 0), y = two ? steps(key.second, 1) : x;
+    return (0.15 + 0.35 * x + 0.35 * y + 0.15 * x * y) * 1e8;
+  };
   std::mt19937_64 random(1);
-  std::normal_distribution<double> normal;
-  std::uniform_real_distribution<double> uniform;
   RunLog run;
   for (const workload::Batch& b : batches) {
-    const auto steps = [&](size_t d) {
-      return d < b.lengths.size() ? std::ceil(b.lengths[d] / double{kStep}) * kStep / mean[d] : 0;
-    };
-    const double x = steps(0), y = two ? steps(1) : x;
-    double time = (0.15 + 0.35 * x + 0.35 * y + 0.15 * x * y) * 1e8;
-    time *= std::exp(kNoise * normal(random));
-    if (uniform(random) < kSlowShare) time *= kSlowFactor;
     run.keys.push_back({b.lengths[0], two ? b.lengths[1] : 0});
-    run.times.push_back(time);
+    run.times.push_back(cost(run.keys.back()) * MadeNoise(random));
   }
   const char* how = order == workload::Order::kShuffle  ? "shuffled"
                     : order == workload::Order::kBucket ? "bucketed"
                                                         : "sorted";
   DataSet data = MakeDataSet(absl::StrCat(NameOf(path), "/", how), "made from lengths", run);
-  data.heavy_tails = true;
+  for (const KeyTimes& g : data.log) data.cost.push_back(cost(g.key));
   return data;
+}
+
+DataSet Redrawn(const DataSet& data, uint64_t seed) {
+  DataSet fresh = data;
+  std::mt19937_64 random(seed);
+  for (size_t i = 0; i < data.size(); ++i) {
+    fresh.run.times[i] = data.cost[data.entry[i]] * MadeNoise(random);
+  }
+  Index(fresh);
+  return fresh;
 }
 
 Draws::Draws(const DataSet& data, uint64_t seed)
@@ -186,8 +200,16 @@ int Draws::Draw(int entry) {
 
 double Draws::Mean(int entry, int count) {
   double sum = 0;
-  for (int i = 0; i < count; ++i) sum += data_.run.times[Draw(entry)];
+  for (int i = 0; i < count; ++i) {
+    sum +=
+        data_.cost.empty() ? data_.run.times[Draw(entry)] : data_.cost[entry] * MadeNoise(random_);
+  }
   return sum / count;
+}
+
+double Draws::TimeOf(int iteration) {
+  return data_.cost.empty() ? data_.run.times[iteration]
+                            : data_.cost[data_.entry[iteration]] * MadeNoise(random_);
 }
 
 }  // namespace seqpoint::accuracy

@@ -20,8 +20,7 @@ namespace seqpoint::accuracy {
 
 struct DataSet {
   std::string name;
-  std::string origin;  // what its times are: "measured", or how they were made
-  bool heavy_tails = false;
+  std::string origin;                    // what its times are: "measured", or how they were made
   RunLog run;                            // start-up left out
   std::vector<KeyTimes> log;             // of it, by key
   std::vector<std::vector<int>> of_key;  // iterations of each entry of `log`
@@ -29,6 +28,9 @@ struct DataSet {
   double total = 0;
   double noise = 0;  // pooled standard deviation at equal length / mean time
   KeyFit fit;
+  // Of made times: what an iteration of each entry takes without noise. Measurements are then drawn
+  // with noise of their own, as most lengths occur once and have no other iteration to draw.
+  std::vector<double> cost;
   int64_t start_up = 0;
   double epoch_iterations = 0;  // of a whole epoch, where the log has only a part; else its size
 
@@ -48,9 +50,12 @@ std::vector<int> Starts(const DataSet& data);
 absl::StatusOr<DataSet> ReadDataSet(const client::LogOptions& options);
 
 // One epoch over a file of examples' lengths, in batches of 32. Times are made: an affine cost of
-// both lengths and their product, in steps of 8 tokens, 1.5 % log-normal noise, and one iteration
-// in a hundred 30 % slower. Deterministic.
+// both lengths and their product (long ones in steps of 8 tokens), 1.5 % log-normal noise, and one
+// iteration in a hundred 30 % slower. Deterministic.
 absl::StatusOr<DataSet> MadeFromLengths(const std::string& path, workload::Order order);
+
+// The same iterations with noise drawn anew; only of made times.
+DataSet Redrawn(const DataSet& data, uint64_t seed);
 
 // A random order of measuring, the same for every method: the k-th measurement of a length is the
 // k-th iteration that has it in that order (again from the start when there are no more).
@@ -58,10 +63,12 @@ class Draws {
  public:
   Draws(const DataSet& data, uint64_t seed);
   double Mean(int entry, int count);  // time, over so many iterations of this entry of the log
-  int Draw(int entry);                // one iteration
+  double TimeOf(int iteration);       // of an iteration that was chosen otherwise
   std::mt19937_64& random() { return random_; }
 
  private:
+  int Draw(int entry);  // one iteration
+
   const DataSet& data_;
   const uint64_t seed_;
   std::mt19937_64 random_;

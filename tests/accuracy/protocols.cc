@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -97,19 +98,19 @@ double Project(const Choice& choice, const DataSet& base, const DataSet& target,
     const std::vector<int> starts = Starts(target);
     const size_t count = std::min<size_t>(kPriorIterations, target.size());
     const size_t begin = starts[any(starts.size())] + kWarmUp;
-    for (size_t i = 0; i < count; ++i) total += target.run.times[(begin + i) % target.size()];
+    for (size_t i = 0; i < count; ++i) {
+      total += draws.TimeOf(static_cast<int>((begin + i) % target.size()));
+    }
     return total * n / static_cast<double>(count);
   }
   // At random; also ours where lengths do not explain time.
-  double square = 0;
   const int m = std::min(choice.m, static_cast<int>(n));
   std::set<size_t> drawn;
   while (static_cast<int>(drawn.size()) < m) drawn.insert(any(base.size()));
   for (size_t i : drawn) {
     const double time =
-        same ? target.run.times[i] : target.run.times[draws.Draw(target.EntryOf(base.run.keys[i]))];
+        same ? draws.TimeOf(static_cast<int>(i)) : draws.Mean(target.EntryOf(base.run.keys[i]), 1);
     total += time;
-    square += time * time;
   }
   if (points != nullptr) {
     // One stratum with the noise of all times, which past times tell.
@@ -181,6 +182,9 @@ std::vector<Result> JudgePaper(const DataSet& data, int seeds) {
     for (const char* method : kMethods) {
       if (std::string(method) == "stem") continue;  // draws single iterations
       Choice choice = Choose(method, chosen, kPaperPoints);
+      if (std::string(method) == "ours" && !choice.selection.points.empty()) {
+        choice.selection = SelectStratified(chosen.log, kPaperPoints, Measuring::kWhole);
+      }
       if (std::string(method) == "seqpoint") {
         choice.selection = SelectPaperWithin(chosen.log, kPaperPoints);
       }
@@ -203,31 +207,45 @@ std::vector<Result> JudgePaper(const DataSet& data, int seeds) {
 }
 
 std::vector<Result> JudgeSampled(const DataSet& data, int seeds) {
-  std::vector<Result> results;
-  for (int m : kMeasurements) {
-    if (static_cast<size_t>(m) > data.size()) continue;
-    for (const char* method : kMethods) {
-      const Choice choice = Choose(method, data, m);
-      const bool ours = std::string(method) == "ours";
-      Tally tally;
-      for (int seed = 0; seed < seeds; ++seed) {
-        Draws draws(data, seed + 1);
-        std::vector<MeasuredPoint> points;
-        const double total = Project(choice, data, data, false, draws, ours ? &points : nullptr);
-        if (ours) {
-          const Estimate e = EstimateSame(points, kConfidence);
-          tally.Add(total / data.total - 1, e.low / data.total - 1, e.high / data.total - 1);
-        } else {
-          tally.Add(total / data.total - 1);
+  // A log that was made is made anew for each draw, and chosen from anew.
+  const bool made = !data.cost.empty();
+  std::map<std::pair<int, std::string>, Tally> tallies;
+  for (int seed = 0; seed < (made ? seeds : 1); ++seed) {
+    const DataSet fresh = made ? Redrawn(data, seed + 1) : DataSet();
+    const DataSet& log = made ? fresh : data;
+    for (int m : kMeasurements) {
+      if (static_cast<size_t>(m) > data.size()) continue;
+      for (const char* method : kMethods) {
+        const Choice choice = Choose(method, log, m);
+        const bool ours = std::string(method) == "ours";
+        Tally& tally = tallies[{m, method}];
+        for (int draw = 0; draw < (made ? 1 : seeds); ++draw) {
+          Draws draws(log, static_cast<uint64_t>(seed) * 1'000'003 + draw + 1);
+          std::vector<MeasuredPoint> points;
+          const double total = Project(choice, log, log, false, draws, ours ? &points : nullptr);
+          if (ours) {
+            const Estimate e = EstimateSame(points, kConfidence);
+            tally.Add(total / log.total - 1, e.low / log.total - 1, e.high / log.total - 1);
+          } else {
+            tally.Add(total / log.total - 1);
+          }
         }
       }
+    }
+  }
+  std::vector<Result> results;
+  for (int m : kMeasurements) {
+    for (const char* method : kMethods) {
+      const auto it = tallies.find({m, method});
+      if (it == tallies.end()) continue;
       Result result = Describe(data, "sampled", method);
       result.statistic = "same";
       result.m = m;
       result.noise_floor = data.noise / std::sqrt(m);
-      tally.Fill(&result);
+      result.note = made ? "made times" : "";
+      it->second.Fill(&result);
       results.push_back(result);
-      if (!ours) continue;
+      if (std::string(method) != "ours") continue;
       result.protocol = "coverage";
       results.push_back(result);
     }

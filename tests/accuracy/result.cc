@@ -160,7 +160,7 @@ void Tally::Fill(Result* result) const {
   const double deviation = std::sqrt(square / n);
   result->coverage = covered_ / intervals_;
   result->half_width = width_ / intervals_;
-  if (deviation > 0 && n > 1) {
+  if (deviation > 1e-9 && n > 1) {
     result->width_ratio = result->half_width / (NormalQuantile(0.95) * deviation);
   }
 }
