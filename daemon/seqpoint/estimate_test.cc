@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <random>
 
 #include "gtest/gtest.h"
@@ -29,8 +28,6 @@ struct Machine {
 
 struct Job {
   std::vector<KeyTimes> log;
-  std::map<Key, std::vector<double>> times;
-  double total = 0;
 };
 
 Job MakeRun(const Machine& machine, int iterations, std::mt19937& random) {
@@ -41,11 +38,20 @@ Job MakeRun(const Machine& machine, int iterations, std::mt19937& random) {
   for (int i = 0; i < iterations; ++i) {
     keys.push_back({10 + std::llround(length(random))});
     times.push_back(machine.Draw(keys.back(), random));
-    run.times[keys.back()].push_back(times.back());
-    run.total += times.back();
   }
   run.log = GroupByKey(keys, times);
   return run;
+}
+
+// Of another run of the same lengths.
+double TotalOf(const Job& run, const Machine& machine, std::mt19937& random) {
+  double total = 0;
+  for (const KeyTimes& g : run.log) {
+    total += g.count * machine.Mean(g.key);
+    total += std::sqrt(g.count) * machine.noise * machine.Mean(g.key) *
+             std::normal_distribution<double>()(random);
+  }
+  return total;
 }
 
 std::vector<MeasuredPoint> RandomPoints(int seed, int count) {
@@ -64,26 +70,23 @@ std::vector<MeasuredPoint> RandomPoints(int seed, int count) {
 
 // ---------------------------------------------------------------------------- EstimateSame
 
-TEST(EstimateSameTest, IsTheTextbookSumOfStrata) {
-  const std::vector<MeasuredPoint> points = {{{{1}, 100, 4, 10, 2}, 11}, {{{2}, 50, 1, 20, 3}, 19}};
+TEST(EstimateSameTest, IsTheSumOfIndependentErrors) {
+  std::vector<MeasuredPoint> points = {{{{1}, 100, 4, 10, 2}, 11}, {{{2}, 50, 1, 20, 3}, 19}};
   const Estimate e = EstimateSame(points, 0.95);
   EXPECT_DOUBLE_EQ(e.value, 100 * 11 + 50 * 19);
-  // Cochran, 3rd edition, (5.7): sum of N^2 s^2 / n; then the noise of the run itself, N s^2.
-  // 1.959964 is the normal quantile.
-  const double variance = 100 * 100 * 4.0 / 4 + 50 * 50 * 9.0 + 100 * 4 + 50 * 9;
+  // The mean of 4 (of 1) stands for 100 (50) others, each of which varies; 1.959964 is the normal
+  // quantile.
+  const double variance = 100 * 100 * 4 / 4.0 + 100 * 4 + 50 * 50 * 9 + 50 * 9;
   EXPECT_NEAR(HalfWidth(e), 1.959964 * std::sqrt(variance), 1e-3);
-}
-
-TEST(EstimateSameTest, WhatIsNotKnownOfACostIsInTheInterval) {
-  std::vector<MeasuredPoint> points = {{{{1}, 100, 4, 10, 2}, 11}};
-  const double before = HalfWidth(EstimateSame(points, 0.95));
-  points[0].point.known_from = 4;  // doubles what the measurements leave open
-  const double after = HalfWidth(EstimateSame(points, 0.95));
-  EXPECT_NEAR(after * after - before * before, 1.959964 * 1.959964 * 100 * 100 * 4 / 4, 1);
+  // What the choice knows of the second cost from 25 iterations only.
+  points[1].point.known_from = 25;
+  EXPECT_NEAR(HalfWidth(EstimateSame(points, 0.95)),
+              1.959964 * std::sqrt(variance + 50 * 50 * 9 / 25.0), 1e-3);
 }
 
 TEST(EstimateSameTest, CoversTheTotal) {
   std::mt19937 random(1);
+  const Machine machine;
   constexpr int kRuns = 100, kDraws = 20;
   for (const int m : {8, 16}) {
     int covered = 0;
@@ -93,13 +96,11 @@ TEST(EstimateSameTest, CoversTheTotal) {
       for (int draw = 0; draw < kDraws; ++draw) {
         std::vector<MeasuredPoint> points;
         for (const SeqPoint& p : selection.points) {
-          std::vector<double> times = run.times.at(p.key);
-          std::shuffle(times.begin(), times.end(), random);
           double sum = 0;
-          for (int k = 0; k < p.measurements; ++k) sum += times[k % times.size()];
+          for (int k = 0; k < p.measurements; ++k) sum += machine.Draw(p.key, random);
           points.push_back({p, sum / p.measurements});
         }
-        covered += Covers(EstimateSame(points, 0.95), run.total);
+        covered += Covers(EstimateSame(points, 0.95), TotalOf(run, machine, random));
       }
     }
     EXPECT_GE(covered, 0.92 * kRuns * kDraws) << m;
@@ -149,8 +150,8 @@ Line FitLine(std::vector<MeasuredPoint> points) {
 double SumOfSquares(const std::vector<MeasuredPoint>& points) {
   double sum = 0;
   for (const MeasuredPoint& p : points) {
-    sum += p.point.noise * p.point.noise *
-           (p.point.weight * p.point.weight / p.point.measurements + p.point.weight);
+    sum += std::pow(p.point.weight * p.point.noise, 2) / p.point.measurements +
+           p.point.weight * std::pow(p.point.noise, 2);
   }
   return sum;
 }
@@ -212,8 +213,6 @@ TEST(EstimateOtherTest, CoversTheTotalThere) {
       for (int i = 0; i < kRuns; ++i) {
         const Job run = MakeRun({}, 800, random);
         const Selection selection = SelectStratified(run.log, m);
-        double truth = 0;
-        for (const KeyTimes& g : run.log) truth += g.count * other.Mean(g.key);
         for (int draw = 0; draw < kDraws; ++draw) {
           std::vector<MeasuredPoint> points;
           for (const SeqPoint& p : selection.points) {
@@ -221,7 +220,7 @@ TEST(EstimateOtherTest, CoversTheTotalThere) {
             for (int k = 0; k < p.measurements; ++k) sum += other.Draw(p.key, random);
             points.push_back({p, sum / p.measurements});
           }
-          covered += Covers(EstimateOther(points, 0.95), truth);
+          covered += Covers(EstimateOther(points, 0.95), TotalOf(run, other, random));
         }
       }
       EXPECT_GE(covered, 0.92 * kRuns * kDraws) << m << " " << other.bend;
@@ -286,7 +285,7 @@ TEST(EstimateOtherTest, OneLengthHasNoSlope) {
   const Estimate e = EstimateOther(points, 0.95);
   EXPECT_NEAR(e.value, 60 * 6.025, 1e-9);
   // The standard deviation of 0 ... 5 is sqrt(3.5); 2.570582 is Student's quantile for 5.
-  EXPECT_NEAR(HalfWidth(e), 2.570582 * 0.01 * std::sqrt(3.5) * std::sqrt(6 * (100 + 10)), 1e-5);
+  EXPECT_NEAR(HalfWidth(e), 2.570582 * 0.01 * std::sqrt(3.5) * std::sqrt(6 * (10 * 10 + 10)), 1e-5);
 }
 
 // ------------------------------------------------------------------------------ QuotientOf
