@@ -225,7 +225,7 @@ Selection SelectPoints(absl::Span<const KeyTimes> log, int measurements) {
 double ReachOf(const Selection& selection, double confidence) {
   std::vector<MeasuredPoint> points;
   for (const SeqPoint& p : selection.points) points.push_back({p, p.cost});
-  const Estimate e = EstimateSame(points, confidence);
+  const Estimate e = EstimateSame(points, confidence, selection.tails);
   return (e.high - e.value) / e.value;
 }
 
@@ -322,7 +322,7 @@ LogAnalysis AnalyzeLog(const RunLog& log, const RunLog* against, const AnalysisO
     for (const SeqPoint& p : analysis.selection.points) {
       points.push_back({p, clean.by_key[EntryOf(clean.by_key, p.key)].mean});
     }
-    analysis.projection = EstimateSame(points, options.confidence);
+    analysis.projection = EstimateSame(points, options.confidence, analysis.selection.tails);
     for (double* v :
          {&analysis.projection.value, &analysis.projection.low, &analysis.projection.high}) {
       *v += clean.slow_excess;

@@ -11,6 +11,7 @@ constexpr size_t kFewestForNoise = 4;
 constexpr size_t kEnoughForDifferences = 16;
 // With so little of the expected variance it is another kind of statistic.
 constexpr double kOtherKind = 0.05;
+constexpr double kLeastFreedom = 3;
 constexpr double kBent = 1.5;  // the line misses by so much more than neighbours differ
 
 double Total(absl::Span<const MeasuredPoint> points) {
@@ -34,10 +35,19 @@ Estimate Around(double value, double half_width) {
   return {value, value - half_width, value + half_width};
 }
 
+// Two-sided.
+double StudentQuantile(double confidence, double freedom) {
+  const double tail = (1 - std::clamp(confidence, 1e-6, 1 - 1e-9)) / 2;  // as NormalQuantile
+  return boost::math::quantile(boost::math::complement(boost::math::students_t(freedom), tail));
+}
+
 }  // namespace
 
-Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence) {
-  return Around(Total(points), NormalQuantile(confidence) * std::sqrt(Variance(points)));
+Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence, double tails) {
+  double iterations = 0;
+  for (const MeasuredPoint& p : points) iterations += p.point.weight;
+  const double freedom = std::max(kLeastFreedom, iterations / tails);
+  return Around(Total(points), StudentQuantile(confidence, freedom) * std::sqrt(Variance(points)));
 }
 
 Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence, double tails) {
@@ -92,9 +102,7 @@ Estimate EstimateOther(absl::Span<const MeasuredPoint> points, double confidence
   if (share < 1 && share > least) {
     return Around(total, scale * NormalQuantile(confidence) * std::sqrt(Variance(points)));
   }
-  const double tail = (1 - std::clamp(confidence, 1e-6, 1 - 1e-9)) / 2;  // as NormalQuantile
-  const double t =
-      boost::math::quantile(boost::math::complement(boost::math::students_t(freedom), tail));
+  const double t = StudentQuantile(confidence, freedom);
   return Around(total, t * std::sqrt(noise * Variance(sorted)));
 }
 

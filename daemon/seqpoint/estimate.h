@@ -24,8 +24,9 @@ struct MeasuredPoint {
 
 // Of a run like the one that chose the points: normal, with the noise profile of its times. The
 // measured iterations are none of the run's, whose own noise is in the interval, as is what the
-// choice does not know of its points' costs.
-Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence);
+// choice does not know of its points' costs. What is known of the noise is little where the run is
+// short and its tails (Selection) are heavy: Student's quantile.
+Estimate EstimateSame(absl::Span<const MeasuredPoint> points, double confidence, double tails = 1);
 
 // The noise is that of the measurements about their regression on (1, cost), weighted by 1 / noise:
 // Student's interval. Where the curve bends away from the line (from 16 points on) the noise is

@@ -74,14 +74,17 @@ TEST(EstimateSameTest, IsTheSumOfIndependentErrors) {
   std::vector<MeasuredPoint> points = {{{{1}, 100, 4, 10, 2}, 11}, {{{2}, 50, 1, 20, 3}, 19}};
   const Estimate e = EstimateSame(points, 0.95);
   EXPECT_DOUBLE_EQ(e.value, 100 * 11 + 50 * 19);
-  // The mean of 4 (of 1) stands for 100 (50) others, each of which varies; 1.959964 is the normal
-  // quantile.
+  // The mean of 4 (of 1) stands for 100 (50) others, each of which varies. Their noise is that of
+  // 150 iterations, for which 1.975905 is Student's quantile.
   const double variance = 100 * 100 * 4 / 4.0 + 100 * 4 + 50 * 50 * 9 + 50 * 9;
-  EXPECT_NEAR(HalfWidth(e), 1.959964 * std::sqrt(variance), 1e-3);
+  EXPECT_NEAR(HalfWidth(e), 1.975905 * std::sqrt(variance), 1e-3);
   // What the choice knows of the second cost from 25 iterations only.
   points[1].point.known_from = 25;
   EXPECT_NEAR(HalfWidth(EstimateSame(points, 0.95)),
-              1.959964 * std::sqrt(variance + 50 * 50 * 9 / 25.0), 1e-3);
+              1.975905 * std::sqrt(variance + 50 * 50 * 9 / 25.0), 1e-3);
+  // With heavy tails as that of fewer: 10, 2.228139.
+  points[1].point.known_from = INFINITY;
+  EXPECT_NEAR(HalfWidth(EstimateSame(points, 0.95, 15)), 2.228139 * std::sqrt(variance), 1e-3);
 }
 
 TEST(EstimateSameTest, CoversTheTotal) {

@@ -18,6 +18,7 @@ constexpr int kPaperPoints = 10;
 constexpr int kPriorIterations = 50;
 constexpr int kWarmUp = 20;
 constexpr double kConfidence = 0.95;
+constexpr int kMoreDraws = 10;
 constexpr const char* kMethods[] = {"ours",  "seqpoint", "frequent",   "median", "worst",
                                     "prior", "random",   "equal_mass", "stem"};
 
@@ -219,12 +220,13 @@ std::vector<Result> JudgeSampled(const DataSet& data, int seeds) {
         const Choice choice = Choose(method, log, m);
         const bool ours = std::string(method) == "ours";
         Tally& tally = tallies[{m, method}];
-        for (int draw = 0; draw < (made ? 1 : seeds); ++draw) {
+        // Draws from a log that stays are cheap, and coverage needs many.
+        for (int draw = 0; draw < (made ? 1 : kMoreDraws * seeds); ++draw) {
           Draws draws(log, static_cast<uint64_t>(seed) * 1'000'003 + draw + 1);
           std::vector<MeasuredPoint> points;
           const double total = Project(choice, log, log, false, draws, ours ? &points : nullptr);
           if (ours) {
-            const Estimate e = EstimateSame(points, kConfidence);
+            const Estimate e = EstimateSame(points, kConfidence, choice.selection.tails);
             tally.Add(total / log.total - 1, e.low / log.total - 1, e.high / log.total - 1);
           } else {
             tally.Add(total / log.total - 1);
@@ -264,8 +266,8 @@ std::vector<Result> JudgeSpeedup(const DataSet& base, const DataSet& target, int
       const Choice choice = Choose(method, base, m);
       const bool ours = std::string(method) == "ours";
       Tally known, measured;
-      for (int seed = 0; seed < seeds; ++seed) {
-        Draws there(target, seed + 1), here(base, seed + 1 + seeds);
+      for (int seed = 0; seed < kMoreDraws * seeds; ++seed) {
+        Draws there(target, seed + 1), here(base, seed + 1 + kMoreDraws * seeds);
         std::vector<MeasuredPoint> points_there, points_here;
         const double total =
             Project(choice, base, target, false, there, ours ? &points_there : nullptr);
@@ -277,7 +279,8 @@ std::vector<Result> JudgeSpeedup(const DataSet& base, const DataSet& target, int
         }
         const Estimate other = EstimateOther(points_there, kConfidence, choice.selection.tails);
         const Estimate a = QuotientOf({base.total, base.total, base.total}, other);
-        const Estimate b = QuotientOf(EstimateSame(points_here, kConfidence), other);
+        const Estimate b =
+            QuotientOf(EstimateSame(points_here, kConfidence, choice.selection.tails), other);
         known.Add(a.value / truth - 1, a.low / truth - 1, a.high / truth - 1);
         measured.Add(b.value / truth - 1, b.low / truth - 1, b.high / truth - 1);
       }
