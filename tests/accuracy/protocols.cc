@@ -405,6 +405,10 @@ std::vector<Result> JudgeExplained(const DataSet& data, int seeds) {
       result.order = order;
       result.explained = explained;
       result.refused = static_cast<double>(refused) / draws;
+      result.note = "explained in " + std::to_string(verdicts[KeyVerdict::kExplained]) +
+                    ", hardly varies in " +
+                    std::to_string(verdicts[KeyVerdict::kTimeHardlyVaries]) + " of " +
+                    std::to_string(draws);
       result.verdict = std::string(
           KeyVerdictName(std::max_element(verdicts.begin(), verdicts.end(), [](auto& a, auto& b) {
                            return a.second < b.second;
