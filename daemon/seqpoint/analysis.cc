@@ -6,6 +6,7 @@
 #include <map>
 #include <queue>
 
+#include "absl/container/flat_hash_set.h"
 #include "daemon/seqpoint/drift.h"
 #include "daemon/seqpoint/start_up.h"
 #include "daemon/seqpoint/time_model.h"
@@ -20,6 +21,11 @@ constexpr double kPeculiarShrinkage = 2;
 constexpr double kMostResidual = 0.5;
 // More of them than that are no stalls but the noise of this log.
 constexpr double kMostStalls = 0.05;
+// First iterations of a length are apart where they take so much more, beyond chance.
+constexpr double kCostlyFirst = 0.02;
+constexpr double kCostlyDeviations = 4;
+constexpr double kFewestFirsts = 8;
+constexpr double kFewestOthers = 64;
 
 // Standard deviations from which on a difference of parts is not taken for chance.
 constexpr double kBeyondChance = 3;
@@ -150,6 +156,100 @@ std::optional<Projection> ProjectOther(const CleanLog& clean, const AnalysisOpti
   return projection;
 }
 
+// The entries of iterations that are not apart.
+std::vector<KeyTimes> OthersOf(const CleanLog& clean, const std::vector<bool>& apart) {
+  std::vector<Key> keys;
+  std::vector<double> times;
+  for (size_t i = 0; i < clean.log.size(); ++i) {
+    if (apart[i]) continue;
+    keys.push_back(clean.log.keys[i]);
+    times.push_back(clean.log.times[i]);
+  }
+  return GroupByKey(keys, times);
+}
+
+Quadratic CurveOf(absl::Span<const KeyTimes> log) {
+  std::vector<Key> keys;
+  std::vector<double> means, counts;
+  for (const KeyTimes& g : log) {
+    keys.push_back(g.key);
+    means.push_back(g.mean);
+    counts.push_back(g.count);
+  }
+  return Quadratic::Fit(keys, means, counts);
+}
+
+// The first iterations with a length pay for algorithm search, compilation and the like. In a part
+// of a log, or one of every tenth iteration, they are as others, and stay.
+void SetFirstsApart(CleanLog& clean) {
+  const size_t n = clean.log.size();
+  absl::flat_hash_set<int64_t> seen[2];
+  std::vector<bool> first(n), left_out = clean.apart;
+  for (size_t i = 0; i < n; ++i) {
+    const Key& key = clean.log.keys[i];
+    const bool new_first = seen[0].insert(key.first).second;
+    first[i] = seen[1].insert(key.second).second || new_first;
+    if (first[i]) left_out[i] = true;
+  }
+  const std::vector<KeyTimes> others = OthersOf(clean, left_out);
+  if (others.empty()) return;
+  const Quadratic curve = CurveOf(others);
+  struct Moments {
+    double count = 0, sum = 0, squares = 0;
+    double mean() const { return sum / count; }
+    double error_square() const { return std::max(0.0, squares / count - mean() * mean()) / count; }
+  } moments[2];
+  for (size_t i = 0; i < n; ++i) {
+    if (clean.apart[i]) continue;
+    const double residual = clean.log.times[i] / curve(clean.log.keys[i]) - 1;
+    Moments& m = moments[first[i]];
+    m.count += 1;
+    m.sum += residual;
+    m.squares += residual * residual;
+  }
+  if (moments[1].count < kFewestFirsts || moments[0].count < kFewestOthers) return;
+  const double more = moments[1].mean() - moments[0].mean();
+  const double chance = std::sqrt(moments[0].error_square() + moments[1].error_square());
+  if (more < std::max(kCostlyFirst, kCostlyDeviations * chance)) return;
+  clean.first_share = more;
+  for (size_t i = 0; i < n; ++i) {
+    if (!first[i] || clean.apart[i]) continue;
+    clean.apart[i] = true;
+    ++clean.first_count;
+  }
+}
+
+// Iterations that are apart count with what their length takes in others, or by the curve.
+void GroupOthers(CleanLog& clean) {
+  std::vector<KeyTimes> others = OthersOf(clean, clean.apart);
+  const double noise = PooledNoise(others);
+  const Quadratic curve = CurveOf(others);
+  std::map<Key, double> count;
+  for (size_t i = 0; i < clean.log.size(); ++i) {
+    if (clean.apart[i]) count[clean.log.keys[i]] += 1;
+  }
+  size_t at = 0;
+  const auto take = [&](const Key& below) {
+    while (at < others.size() && others[at].key < below) clean.by_key.push_back(others[at++]);
+  };
+  for (const auto& [key, apart] : count) {
+    take(key);
+    const bool known = at < others.size() && others[at].key == key;
+    KeyTimes entry = known ? others[at++] : KeyTimes{key, 0, curve(key), 0};
+    // The mean stays, and so does the noise of one.
+    entry.m2 = entry.count > 0 ? entry.m2 * (entry.count + apart) / entry.count
+                               : apart * std::pow(noise * entry.mean, 2);
+    entry.count += apart;
+    clean.excess -= apart * entry.mean;
+    clean.by_key.push_back(entry);
+  }
+  clean.by_key.insert(clean.by_key.end(), others.begin() + static_cast<ptrdiff_t>(at),
+                      others.end());
+  for (size_t i = 0; i < clean.log.size(); ++i) {
+    if (clean.apart[i]) clean.excess += clean.log.times[i];
+  }
+}
+
 }  // namespace
 
 CleanLog CleanUp(const RunLog& log) {
@@ -172,29 +272,14 @@ CleanLog CleanUp(const RunLog& log) {
     clean.total += log.times[i];
   }
   times.resize(kept);
-  clean.slow = FindOutliers(times);
-  clean.slow_count = std::count(clean.slow.begin(), clean.slow.end(), true);
+  clean.apart = FindOutliers(times);
+  clean.slow_count = std::count(clean.apart.begin(), clean.apart.end(), true);
   if (static_cast<double>(clean.slow_count) > kMostStalls * static_cast<double>(kept)) {
-    clean.slow.assign(kept, false);
+    clean.apart.assign(kept, false);
     clean.slow_count = 0;
   }
-  std::vector<Key> keys;
-  std::vector<double> normal;
-  for (size_t i = 0; i < clean.log.size(); ++i) {
-    if (clean.slow[i]) continue;
-    keys.push_back(clean.log.keys[i]);
-    normal.push_back(clean.log.times[i]);
-  }
-  clean.by_key = GroupByKey(keys, normal);
-  if (clean.slow_count == 0) return clean;
-  // A stall's iteration counts with what its key, or the nearest, normally takes.
-  for (size_t i = 0; i < clean.log.size(); ++i) {
-    if (!clean.slow[i]) continue;
-    const Key& key = clean.log.keys[i];
-    KeyTimes& at = clean.by_key[EntryOf(clean.by_key, key)];
-    at.count += 1;  // the mean stays
-    clean.slow_excess += clean.log.times[i] - at.mean;
-  }
+  SetFirstsApart(clean);
+  GroupOthers(clean);
   return clean;
 }
 
@@ -325,7 +410,7 @@ LogAnalysis AnalyzeLog(const RunLog& log, const RunLog* against, const AnalysisO
     analysis.projection = EstimateSame(points, options.confidence, analysis.selection.tails);
     for (double* v :
          {&analysis.projection.value, &analysis.projection.low, &analysis.projection.high}) {
-      *v += clean.slow_excess;
+      *v += clean.excess;
     }
   }
   // What as many iterations drawn at random would tell.

@@ -36,12 +36,15 @@ struct CleanLog {
   RunLog log;
   int64_t start_up = 0;
   double start_up_time = 0;
-  // Of each iteration: a stall (FindOutliers), in the total and in nothing else. None where there
-  // are so many that they are this log's noise.
-  std::vector<bool> slow;
+  // Of each iteration, whether it is apart: in the total and in nothing else. Stalls (FindOutliers)
+  // are, unless there are so many that they are this log's noise; and the first iterations with a
+  // length (a new value of either), where these take more than others.
+  std::vector<bool> apart;
   int64_t slow_count = 0;
-  double slow_excess = 0;        // what stalls took beyond what iterations of their lengths take
-  std::vector<KeyTimes> by_key;  // without stalls
+  int64_t first_count = 0;
+  double first_share = 0;        // what a first one takes beyond others, relative, mean
+  double excess = 0;             // what all these took beyond what iterations of their lengths take
+  std::vector<KeyTimes> by_key;  // of the others; those apart count with their length's mean
   double total = 0;              // of `log`
 };
 CleanLog CleanUp(const RunLog& log);

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -248,7 +249,7 @@ TEST(CleanUpTest, WithoutGroupsOnlyTheFirstIterationIsStartUp) {
   const CleanLog clean = CleanUp(log);
   EXPECT_EQ(clean.start_up, 1);
   EXPECT_EQ(clean.slow_count, 1);
-  EXPECT_TRUE(clean.slow[399]);
+  EXPECT_TRUE(clean.apart[399]);
 }
 
 TEST(CleanUpTest, FewIterationsHaveNoStartUp) {
@@ -298,7 +299,7 @@ TEST(CleanUpTest, ManyStallsAreTheNoiseOfTheLog) {
   for (size_t i = 5; i < log.size(); i += 10) log.times[i] *= 10;
   const CleanLog clean = CleanUp(log);
   EXPECT_EQ(clean.slow_count, 0);
-  EXPECT_EQ(clean.slow_excess, 0);
+  EXPECT_EQ(clean.excess, 0);
   EXPECT_NEAR(clean.total, Sum(log.times), 1e-6);
 }
 
@@ -616,6 +617,46 @@ TEST(OtherRunTest, AHistogramOfLengthsIsEnough) {
     covered += a.other_run->total->low <= truth && truth <= a.other_run->total->high;
   }
   EXPECT_GE(covered, 0.9 * kLogs);
+}
+
+// --------------------------------------------------------------------- first occurrences
+
+RunLog WithCostlyFirsts(double surcharge) {
+  std::mt19937 random(5);
+  std::uniform_int_distribution<int64_t> length(10, 129);
+  std::normal_distribution<double> normal;
+  RunLog log;
+  std::set<int64_t> seen;
+  for (int i = 0; i < 1500; ++i) {
+    const int64_t l = length(random);
+    double time = (50 + 2.0 * static_cast<double>(l)) * std::exp(0.01 * normal(random));
+    if (seen.insert(l).second) time += surcharge;
+    log.keys.push_back({l});
+    log.times.push_back(time);
+  }
+  return log;
+}
+
+TEST(FirstOccurrencesTest, CostlyOnesAreInTheTotalAndInNoPoint) {
+  const LogAnalysis with = AnalyzeLog(WithCostlyFirsts(60), nullptr, {.points = 16});
+  EXPECT_EQ(with.clean.first_count + with.clean.slow_count, 120);  // the shortest as stalls
+  EXPECT_GT(with.clean.first_share, 0.2);
+  double total = 0, count = 0;
+  for (const KeyTimes& g : with.clean.by_key) {
+    total += g.count * g.mean;
+    count += g.count;
+    // 1,380 others at 1 % noise, 6 to 20 of each length.
+    EXPECT_NEAR(g.mean / (50 + 2.0 * static_cast<double>(g.key.first)), 1, 0.03);
+  }
+  EXPECT_EQ(count, 1500);
+  EXPECT_NEAR((total + with.clean.excess) / with.clean.total, 1, 1e-9);
+  EXPECT_NEAR(with.projection.value / with.clean.total, 1, 2e-3);
+}
+
+TEST(FirstOccurrencesTest, OrdinaryOnesStay) {
+  const LogAnalysis without = AnalyzeLog(WithCostlyFirsts(0), nullptr, {.points = 16});
+  EXPECT_EQ(without.clean.first_count, 0);
+  EXPECT_EQ(without.clean.excess, 0);
 }
 
 }  // namespace
