@@ -13,6 +13,7 @@ double TimeUnitNs(std::string_view unit) {
 double TimeUnitOfColumn(std::string_view name) {
   const size_t at = name.rfind('_');
   if (at == std::string_view::npos) return 0;
+  if (name.substr(0, at).ends_with("_per")) return 0;
   const std::string_view unit = name.substr(at + 1);
   return TimeUnitNs(unit == "sec" ? "s" : unit);
 }

@@ -9,7 +9,8 @@ namespace seqpoint::client {
 
 // "ns", "us", "ms" or "s"; 0 for anything else.
 double TimeUnitNs(std::string_view unit);
-// As the column's name ends: _ns, _us, _ms, _s or _sec; 0 when it ends in none.
+// As the column's name ends: _ns, _us, _ms, _s or _sec; 0 when it ends in none,
+// or is a rate (tokens_per_s).
 double TimeUnitOfColumn(std::string_view name);
 
 }  // namespace seqpoint::client
