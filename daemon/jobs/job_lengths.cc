@@ -288,7 +288,7 @@ absl::Status Job::CheckLikeLog(const v1::Horizon& horizon) const {
   const int dimensions = static_cast<int>(rule_->rule.length_count);
   const int given = horizon.histogram(0).lengths_size();
   if (given != dimensions) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::InvalidArgumentError(absl::StrCat(
         "an iteration has ", given, given == 1 ? " length" : " lengths", " in what is given and ",
         dimensions, " in the job (", rule_->length_words, "); name as many columns"));
   }
@@ -298,7 +298,7 @@ absl::Status Job::CheckLikeLog(const v1::Horizon& horizon) const {
     absl::StrAppend(&ranges, i == 0 ? "" : " x ", observed_[i].begin()->first, " to ",
                     observed_[i].rbegin()->first);
   }
-  return absl::FailedPreconditionError(
+  return absl::InvalidArgumentError(
       absl::StrCat("more than a tenth of the given lengths are beyond twice or half of what the "
                    "job has seen (",
                    ranges, ": ", rule_->length_words, "); is it the same column and unit?"));
