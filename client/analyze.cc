@@ -28,7 +28,7 @@ std::string SpeedupText(const v1::Estimate& e) {
   // As many as tell the interval's ends apart; an exact one has none.
   const int digits =
       reach > 0 ? static_cast<int>(std::clamp(1 - std::floor(std::log10(reach)), 2.0, 6.0)) : 4;
-  return absl::StrFormat("%.*fx (%.*f to %.*f)", digits, e.value(), digits, e.low(), digits,
+  return absl::StrFormat("%.*f x (%.*f to %.*f)", digits, e.value(), digits, e.low(), digits,
                          e.high());
 }
 
@@ -128,16 +128,22 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
         " (", absl::StrFormat("%g", 100 * reply.confidence()), " % interval), 1/",
         FormatCount(std::max<int64_t>(1, reply.iterations() / std::max(1, measurements))),
         " of the iterations\n", PointsText(reply, unit));
-    absl::StrAppend(&text, "as many iterations at random: ", Precision(reply.random()),
-                    "; by the paper's rule: ", FormatCount(reply.paper_points_size(), "length"),
-                    ", ", absl::StrFormat("%.2g %%", 100 * reply.paper_error()),
-                    " off on the log that chose them\n");
+    // All iterations, drawn at random, are the log itself: nothing to compare with.
+    if (measurements < reply.iterations()) {
+      absl::StrAppend(&text, "as many iterations at random: ", Precision(reply.random()),
+                      "; by the paper's rule: ", FormatCount(reply.paper_points_size(), "length"),
+                      ", ", absl::StrFormat("%.2g %%", 100 * reply.paper_error()),
+                      " off on the log that chose them\n");
+    }
   }
   if (reply.has_horizon_projection()) {
     const FormattedEstimate e = FormatEstimate(reply.horizon_projection(), unit);
-    absl::StrAppend(&text, "\n", options.horizon.source(), ": ",
-                    FormatCount(reply.horizon_iterations(), "iteration"), ", ", e.value, ", ",
-                    e.interval, " ", e.precision, "\n");
+    absl::StrAppend(&text, "\n",
+                    options.horizon.source().empty() ? "another run" : options.horizon.source(),
+                    ": ", FormatCount(reply.horizon_iterations(), "iteration"), ", ", e.value,
+                    e.precision.empty() ? absl::StrCat(", ", e.interval)
+                                        : absl::StrCat(" (", e.interval, ", ", e.precision, ")"),
+                    "\n");
   }
   if (reply.has_speedup_all()) {
     absl::StrAppend(&text, "\n", options.against, ": ",
@@ -150,7 +156,7 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
     }
     absl::StrAppend(&text, SpeedupText(reply.speedup_all()),
                     " from all iterations, at equal lengths\n            ",
-                    absl::StrFormat("%.4gx", reply.speedup_means()),
+                    absl::StrFormat("%.4g x", reply.speedup_means()),
                     " is the quotient of the mean times, whatever their lengths\n");
     if (reply.against_unknown_lengths() > 0) {
       absl::StrAppend(&text, "            ", FormatCount(reply.against_unknown_lengths(), "length"),

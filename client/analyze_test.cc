@@ -113,21 +113,21 @@ TEST_F(AnalysisTextTest, Speedup) {
   Set(reply.mutable_speedup_all(), 1.5123, 0.0004);
   EXPECT_THAT(Text(), ::testing::EndsWith(R"(
 new.csv: 4,000 iterations, 100 s
-speedup:    1.500x (1.485 to 1.515) from the SeqPoints alone
-            1.51230x (1.51170 to 1.51290) from all iterations, at equal lengths
-            1.618x is the quotient of the mean times, whatever their lengths
+speedup:    1.500 x (1.485 to 1.515) from the SeqPoints alone
+            1.51230 x (1.51170 to 1.51290) from all iterations, at equal lengths
+            1.618 x is the quotient of the mean times, whatever their lengths
 )"));
   reply.set_against_unknown_lengths(3);
   EXPECT_THAT(Text(), HasSubstr("3 lengths not in the other log: taken to change as the nearest"));
   // Without SeqPoints there is no figure of theirs, but still a heading.
   reply.clear_speedup();
-  EXPECT_THAT(Text(), AllOf(HasSubstr("speedup:    1.51230x"), Not(HasSubstr("alone"))));
+  EXPECT_THAT(Text(), AllOf(HasSubstr("speedup:    1.51230 x"), Not(HasSubstr("alone"))));
 }
 
 TEST_F(AnalysisTextTest, AnExactSpeedupHasDigitsToo) {
   options_.against = "new.csv";
   Set(analysis_.reply.mutable_speedup_all(), 2, 0);
-  EXPECT_THAT(Text(), HasSubstr("2.0000x (2.0000 to 2.0000) from all"));
+  EXPECT_THAT(Text(), HasSubstr("2.0000 x (2.0000 to 2.0000) from all"));
 }
 
 TEST_F(AnalysisTextTest, AnotherRun) {
@@ -136,7 +136,9 @@ TEST_F(AnalysisTextTest, AnotherRun) {
   Set(analysis_.reply.mutable_horizon_projection(), 480e9, 0.005);
   EXPECT_THAT(
       Text(),
-      HasSubstr("\nlengths.csv, 3 epochs: 12,000 iterations, 8 min 0.0 s, 7 min 57.6 s to "));
+      HasSubstr("\nlengths.csv, 3 epochs: 12,000 iterations, 8 min 0.0 s (7 min 57.6 s to "));
+  options_.horizon.clear_source();
+  EXPECT_THAT(Text(), HasSubstr("\nanother run: 12,000 iterations, "));
 }
 
 }  // namespace

@@ -45,6 +45,15 @@ inline constexpr const char* kPlaylistHelp = R"(
 A CSV: a row is an iteration's length, the weight with which its time counts, how often to measure
 it, and what it took here with its standard deviation. The whole run takes the sum of weight x mean
 time; `seqpoint project --playlist FILE --measured TIMES.csv` computes it, with an interval.)";
+inline constexpr const char* kAnalyzeHelp = R"(
+MEASURE     how often to measure an iteration of this length
+ITERATIONS  those of the log that it stands for, its mean time's weight in the total
+SHARE       of the log's iterations
+TIME        mean of ordinary iterations of this length
+NOISE       standard deviation of one iteration about it
++-          half of an interval that holds the truth with the given confidence, as a share
+Nothing is kept. For a run on another machine, `seqpoint import LOG` makes a job, and `seqpoint
+playlist JOB --points K` writes as many measurements, chosen alike, as a CSV.)";
 inline constexpr const char* kCountersHelp = R"(
 WHOLE RUN, SO FAR  sum over the run where its length is known, else so far
 PER ITERATION      mean

@@ -698,12 +698,12 @@ class Cli {
               return kExitOk;
             });
     AddLog(command, &analyze_.log);
-    auto* points = command->add_option("--points", analyze_.points, "measurements to choose; 16")
+    auto* points = command->add_option("--points", analyze_.points, "how many iterations to measure; default 16")
                        ->transform(WholeNumber(1, kMaxPoints))
                        ->type_name("K");
     command
         ->add_option("--target-error", analyze_.target_error,
-                     "as many measurements as give the total to +-E, such as 0.5%")
+                     "as many measurements as give the total to +-E: 0.5% or 0.005")
         ->transform(Share())
         ->excludes(points)
         ->type_name("E");
@@ -715,6 +715,7 @@ class Cli {
                      "the same work on another machine, with the same columns: the speedup")
         ->type_name("FILE");
     horizon_.AddTo(command);
+    command->footer(kAnalyzeHelp);
   }
 
   void AddImport() {
