@@ -123,7 +123,8 @@ TEST(TimeUnitTest, AsColumnsAndOptionsNameThem) {
   EXPECT_EQ(TimeUnitOfColumn("a_b_ms"), 1e6);
   EXPECT_EQ(TimeUnitOfColumn("t_s"), 1e9);
   EXPECT_EQ(TimeUnitOfColumn("t_sec"), 1e9);
-  for (const char* name : {"", "time", "_", "ns", "times", "t_", "ns_x", "tsec", "tok_per_s", "kernels_per_ms"}) {
+  for (const char* name :
+       {"", "time", "_", "ns", "times", "t_", "ns_x", "tsec", "tok_per_s", "kernels_per_ms"}) {
     EXPECT_EQ(TimeUnitOfColumn(name), 0) << name;
   }
   EXPECT_EQ(TimeUnitNs("ms"), 1e6);

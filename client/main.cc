@@ -698,9 +698,11 @@ class Cli {
               return kExitOk;
             });
     AddLog(command, &analyze_.log);
-    auto* points = command->add_option("--points", analyze_.points, "how many iterations to measure; default 16")
-                       ->transform(WholeNumber(1, kMaxPoints))
-                       ->type_name("K");
+    auto* points =
+        command
+            ->add_option("--points", analyze_.points, "how many iterations to measure; default 16")
+            ->transform(WholeNumber(1, kMaxPoints))
+            ->type_name("K");
     command
         ->add_option("--target-error", analyze_.target_error,
                      "as many measurements as give the total to +-E: 0.5% or 0.005")
