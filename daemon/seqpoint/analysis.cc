@@ -6,6 +6,7 @@
 #include <map>
 #include <queue>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "daemon/seqpoint/drift.h"
 #include "daemon/seqpoint/start_up.h"
@@ -118,16 +119,29 @@ std::optional<Speedup> CompareLogs(const LogAnalysis& base, const CleanLog& othe
   const double reach = NormalQuantile(confidence) * std::sqrt(variance);
   speedup.all = QuotientOf(known, {all, all - reach, all + reach});
 
+  // As measuring would: of each point's length the first iterations of the other log.
+  absl::flat_hash_map<Key, std::pair<int, double>>
+      measured;  // how many are left, sum of their times
+  for (const SeqPoint& p : base.selection.points) measured[p.key] = {p.measurements, 0};
+  for (size_t i = 0; i < other.log.size(); ++i) {
+    if (other.apart[i]) continue;
+    const auto it = measured.find(other.log.keys[i]);
+    if (it == measured.end() || it->second.first == 0) continue;
+    --it->second.first;
+    it->second.second += other.log.times[i];
+  }
   std::vector<MeasuredPoint> points;
   for (SeqPoint p : base.selection.points) {
-    const KeyTimes* same = there.Find(p.key);
-    const double value = same != nullptr ? same->mean : there.Foretell({p.key, 1, p.cost, 0});
-    p.measurements = same != nullptr ? static_cast<int>(same->count) : 1;
+    const auto& [left, sum] = measured[p.key];
+    const int times = p.measurements - left;
+    const double value = times > 0 ? sum / times : there.Foretell({p.key, 1, p.cost, 0});
+    p.measurements = std::max(1, times);
     points.push_back({p, value});
   }
-  if (!points.empty())
+  if (!points.empty()) {
     speedup.from_points =
         QuotientOf(known, EstimateOther(points, confidence, base.selection.tails));
+  }
   return speedup;
 }
 
