@@ -404,6 +404,29 @@ TEST_F(LogTest, ThePiecesOfALogAreOne) {
   EXPECT_EQ(imported_.job().iterations(), 1'000);
 }
 
+// A daemon that ends when nobody needs it must know.
+TEST_F(LogTest, AQuestionLastsUntilItsAnswer) {
+  Start();
+  const absl::Time before = absl::Now();
+  EXPECT_LT(server_->last_question(), before);
+  grpc::ClientContext context;
+  auto writer = stub_->Analyze(&context, &analyzed_);
+  v1::AnalyzeRequest piece;
+  *piece.mutable_log() = Rows(0, 10);
+  ASSERT_TRUE(writer->Write(piece));
+  for (int i = 0; i < 500 && server_->last_question() < absl::InfiniteFuture(); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(server_->last_question(), absl::InfiniteFuture());
+  writer->WritesDone();
+  EXPECT_TRUE(writer->Finish().ok());
+  for (int i = 0; i < 500 && server_->last_question() > absl::Now(); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_GT(server_->last_question(), before);
+  EXPECT_LE(server_->last_question(), absl::Now());
+}
+
 TEST_F(LogTest, ALogThatCannotBeIsRefusedWithFieldRowAndValue) {
   Start();
   ExpectRefused({}, "it has no iteration");

@@ -113,8 +113,13 @@ class Service final : public v1::Profiler::Service {
     if (!stopping_.HasBeenNotified()) stopping_.Notify();
   }
 
+  absl::Time last_question() const {
+    return questions_ > 0 ? absl::InfiniteFuture() : absl::FromUnixNanos(last_question_ns_);
+  }
+
   grpc::Status GetDaemon(grpc::ServerContext* context, const v1::GetDaemonRequest* request,
                          v1::GetDaemonReply* reply) override {
+    const Question question(this);
     grpc::Status status = Answer(backend_->GetDaemon(*request), reply);
     reply->set_api_socket(options_.socket_path);
     reply->set_tcp_address(options_.tcp_address);
@@ -129,6 +134,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status PrepareJob(grpc::ServerContext* context, const v1::PrepareJobRequest* request,
                           v1::PrepareJobReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckNewJobName(request->name()));
     SEQPOINT_RPC_CHECK(CheckHorizon(request->horizon()));
     SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
@@ -137,6 +143,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
                         v1::ListJobsReply* reply) override {
+    const Question question(this);
     grpc::Status status = Answer(backend_->ListJobs(*request), reply);
     for (v1::Job& job : *reply->mutable_jobs()) {
       job.clear_processes();
@@ -147,6 +154,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest* request,
                       v1::GetJobReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     return Answer(backend_->GetJob(*request), reply);
   }
@@ -171,6 +179,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status GetSeqPoints(grpc::ServerContext* context, const v1::GetSeqPointsRequest* request,
                             v1::GetSeqPointsReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     return Answer(backend_->GetSeqPoints(*request), reply);
   }
@@ -178,6 +187,7 @@ class Service final : public v1::Profiler::Service {
   grpc::Status ListIterations(grpc::ServerContext* context,
                               const v1::ListIterationsRequest* request,
                               v1::ListIterationsReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     if (request->page_size() < 0) {
       return ToGrpc(absl::InvalidArgumentError(
@@ -191,16 +201,19 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status Project(grpc::ServerContext* context, const v1::ProjectRequest* request,
                        v1::ProjectReply* reply) override {
+    const Question question(this);
     return AskWithConfidence(&Backend::Project, *request, reply);
   }
 
   grpc::Status GetCounters(grpc::ServerContext* context, const v1::GetCountersRequest* request,
                            v1::GetCountersReply* reply) override {
+    const Question question(this);
     return AskWithConfidence(&Backend::GetCounters, *request, reply);
   }
 
   grpc::Status GetKernels(grpc::ServerContext* context, const v1::GetKernelsRequest* request,
                           v1::GetKernelsReply* reply) override {
+    const Question question(this);
     if (request->limit() < 0) {
       return ToGrpc(
           absl::InvalidArgumentError(absl::StrCat("limit = ", request->limit(), " is negative")));
@@ -210,6 +223,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status Export(grpc::ServerContext* context, const v1::ExportRequest* request,
                       grpc::ServerWriter<v1::ExportReply>* writer) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     if (request->format() != v1::ExportRequest::FORMAT_CHROME &&
         request->format() != v1::ExportRequest::FORMAT_CSV) {
@@ -231,6 +245,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status SetHorizon(grpc::ServerContext* context, const v1::SetHorizonRequest* request,
                           v1::SetHorizonReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     SEQPOINT_RPC_CHECK(CheckHorizon(request->horizon()));
     return Answer(backend_->SetHorizon(*request), reply);
@@ -238,6 +253,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status Control(grpc::ServerContext* context, const v1::ControlRequest* request,
                        v1::ControlReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
     if (!v1::ControlRequest::Action_IsValid(request->action()) ||
@@ -250,6 +266,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status Analyze(grpc::ServerContext* context, grpc::ServerReader<v1::AnalyzeRequest>* reader,
                        v1::AnalyzeReply* reply) override {
+    const Question question(this);
     v1::AnalyzeRequest request;
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
@@ -269,6 +286,7 @@ class Service final : public v1::Profiler::Service {
   grpc::Status ImportJob(grpc::ServerContext* context,
                          grpc::ServerReader<v1::ImportJobRequest>* reader,
                          v1::ImportJobReply* reply) override {
+    const Question question(this);
     v1::ImportJobRequest request;
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckNewJobName(request.name()));
@@ -278,6 +296,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status GetPlaylist(grpc::ServerContext* context, const v1::GetPlaylistRequest* request,
                            v1::GetPlaylistReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     return Answer(backend_->GetPlaylist(*request), reply);
   }
@@ -285,6 +304,7 @@ class Service final : public v1::Profiler::Service {
   grpc::Status ProjectPlaylist(grpc::ServerContext* context,
                                const v1::ProjectPlaylistRequest* request,
                                v1::ProjectPlaylistReply* reply) override {
+    const Question question(this);
     v1::ProjectPlaylistRequest complete = *request;
     double confidence = 0;
     SEQPOINT_RPC_CHECK(SetConfidence(request->confidence(), &confidence));
@@ -293,6 +313,21 @@ class Service final : public v1::Profiler::Service {
   }
 
  private:
+  // Lives while one is answered.
+  class Question {
+   public:
+    explicit Question(Service* service) : service_(service) { ++service_->questions_; }
+    ~Question() {
+      service_->last_question_ns_ = absl::GetCurrentTimeNanos();
+      --service_->questions_;
+    }
+    Question(const Question&) = delete;
+    Question& operator=(const Question&) = delete;
+
+   private:
+    Service* const service_;
+  };
+
   // The pieces of a log, as one request.
   template <typename Request>
   static absl::Status Gather(grpc::ServerReader<Request>* reader, Request* request) {
@@ -353,6 +388,8 @@ class Service final : public v1::Profiler::Service {
   const ServerOptions options_;
   Backend* const backend_;
   std::atomic<int> watchers_ = 0;
+  std::atomic<int> questions_ = 0;
+  std::atomic<int64_t> last_question_ns_ = 0;
   absl::Notification stopping_;
 };
 
@@ -423,6 +460,7 @@ class Server::Impl {
   }
 
   int tcp_port() const { return tcp_port_; }
+  absl::Time last_question() const { return service_.last_question(); }
 
  private:
   static absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsCredentials(
@@ -467,5 +505,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 void Server::Stop(absl::Duration grace) { impl_->Stop(grace); }
 int Server::tcp_port() const { return impl_->tcp_port(); }
+absl::Time Server::last_question() const { return impl_->last_question(); }
 
 }  // namespace seqpoint::rpc
