@@ -427,6 +427,34 @@ TEST_F(LogTest, AQuestionLastsUntilItsAnswer) {
   EXPECT_LE(server_->last_question(), absl::Now());
 }
 
+TEST_F(LogTest, HalfALogIsNone) {
+  Start();
+  const auto send_half = [&](v1::Profiler::Stub& stub, grpc::ClientContext* context) {
+    std::unique_ptr<grpc::ClientWriter<v1::ImportJobRequest>> writer =
+        stub.ImportJob(context, &imported_);
+    v1::ImportJobRequest piece;
+    piece.set_name("half");
+    *piece.mutable_log() = Rows(0, 1'000);
+    EXPECT_TRUE(writer->Write(piece));
+    EXPECT_TRUE(writer->Write(piece));
+    return writer;
+  };
+  // The sender goes away.
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    auto writer = send_half(*NewStub(), &context);
+    absl::SleepFor(absl::Milliseconds(5));  // until the pieces are there
+    context.TryCancel();
+    EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  // The daemon ends meanwhile.
+  grpc::ClientContext context;
+  auto writer = send_half(*stub_, &context);
+  server_.reset();
+  EXPECT_FALSE(writer->Finish().ok());
+  EXPECT_EQ(backend_.last_import().log().lengths_size(), 0);
+}
+
 TEST_F(LogTest, ALogThatCannotBeIsRefusedWithFieldRowAndValue) {
   Start();
   ExpectRefused({}, "it has no iteration");

@@ -277,6 +277,7 @@ class Service final : public v1::Profiler::Service {
     }
     SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
     if (request.has_against()) SEQPOINT_RPC_CHECK(CheckLog("against", request.against()));
+    SEQPOINT_RPC_CHECK(CheckWhole(*context));
     double confidence = 0;
     SEQPOINT_RPC_CHECK(SetConfidence(request.confidence(), &confidence));
     request.set_confidence(confidence);
@@ -291,6 +292,7 @@ class Service final : public v1::Profiler::Service {
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckNewJobName(request.name()));
     SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
+    SEQPOINT_RPC_CHECK(CheckWhole(*context));
     return Answer(backend_->ImportJob(request), reply);
   }
 
@@ -339,6 +341,13 @@ class Service final : public v1::Profiler::Service {
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
+  }
+
+  // The stream of a client that went away ends as that of one that has sent everything. Asked some
+  // time after the last Read(), because the news of the former may come later than the end.
+  static absl::Status CheckWhole(const grpc::ServerContext& context) {
+    if (!context.IsCancelled()) return absl::OkStatus();
+    return absl::CancelledError("log: its sender went away before its end");
   }
 
   // The three questions whose answers carry intervals.
