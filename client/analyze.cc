@@ -20,7 +20,9 @@ constexpr std::chrono::minutes kTimeout{10};
 std::string UnitOf(const LogFile& log) { return log.time_unit_ns > 0 ? "ns" : ""; }
 
 std::string Precision(const v1::Estimate& e) {
-  return absl::StrFormat("+-%.2g %%", 50 * (e.high() - e.low()) / e.value());
+  // The upper half: the lower one ends at zero. What is left by rounding is nothing.
+  const double percent = 100 * (e.high() / e.value() - 1);
+  return absl::StrFormat("+-%.2g %%", percent < 1e-9 ? 0 : percent);
 }
 
 std::string SpeedupText(const v1::Estimate& e) {
@@ -135,7 +137,8 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
   }
   if (reply.has_horizon_projection()) {
     const FormattedEstimate e = FormatEstimate(reply.horizon_projection(), unit);
-    absl::StrAppend(&text, "\n", options.horizon.source(), ": ",
+    const std::string& source = options.horizon.source();  // none of a number of iterations
+    absl::StrAppend(&text, "\n", source.empty() ? "another run" : source, ": ",
                     FormatCount(reply.horizon_iterations(), "iteration"), ", ", e.value, ", ",
                     e.interval, " ", e.precision, "\n");
   }

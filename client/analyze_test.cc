@@ -69,6 +69,14 @@ as many iterations at random: +-8 %; by the paper's rule: 1 length, 0.31 % off o
 )");
 }
 
+TEST_F(AnalysisTextTest, PrecisionBeyondTheValueAndOfNothing) {
+  v1::Estimate& random = *analysis_.reply.mutable_random();
+  random.set_low(0);
+  random.set_high(3.5 * random.value());
+  Set(analysis_.reply.mutable_projection(), 200e9, 1e-16);
+  EXPECT_THAT(Text(), AllOf(HasSubstr("at random: +-2.5e+02 %;"), HasSubstr("total to +-0 % (")));
+}
+
 TEST_F(AnalysisTextTest, ATimeColumnWithoutAUnitHasNone) {
   analysis_.log.time_column = "took";
   analysis_.log.time_unit_ns = 0;
@@ -137,6 +145,8 @@ TEST_F(AnalysisTextTest, AnotherRun) {
   EXPECT_THAT(
       Text(),
       HasSubstr("\nlengths.csv, 3 epochs: 12,000 iterations, 8 min 0.0 s, 7 min 57.6 s to "));
+  options_.horizon.clear_source();
+  EXPECT_THAT(Text(), HasSubstr("\nanother run: 12,000 iterations, "));
 }
 
 }  // namespace

@@ -119,9 +119,10 @@ std::optional<Speedup> CompareLogs(const LogAnalysis& base, const CleanLog& othe
     p.measurements = same != nullptr ? static_cast<int>(same->count) : 1;
     points.push_back({p, value});
   }
-  if (!points.empty())
-    speedup.from_points =
-        QuotientOf(known, EstimateOther(points, confidence, base.selection.tails));
+  if (!points.empty()) {
+    const Estimate total = EstimateOther(points, confidence, base.selection.tails);
+    if (total.low > 0) speedup.from_points = QuotientOf(known, total);
+  }
   return speedup;
 }
 
