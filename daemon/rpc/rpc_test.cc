@@ -404,6 +404,42 @@ TEST_F(LogTest, ThePiecesOfALogAreOne) {
   EXPECT_EQ(imported_.job().iterations(), 1'000);
 }
 
+TEST_F(LogTest, SendersWhoNeverEndKeepNobodyElseWaiting) {
+  Start();
+  v1::AnalyzeRequest piece;
+  *piece.mutable_log() = Rows(0, 10);
+  {
+    constexpr int kSenders = 200;  // more than there are threads
+    std::vector<grpc::ClientContext> contexts(kSenders);
+    std::vector<std::unique_ptr<grpc::ClientWriter<v1::AnalyzeRequest>>> writers;
+    for (grpc::ClientContext& context : contexts) {
+      writers.push_back(stub_->Analyze(&context, &analyzed_));
+      writers.back()->Write(piece);
+    }
+    const auto exhausted = [&] { return Analyze({piece}).error_code(); };
+    for (int i = 0; i < 500 && exhausted() != grpc::StatusCode::RESOURCE_EXHAUSTED; ++i) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    EXPECT_EQ(exhausted(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    v1::ListJobsReply reply;
+    grpc::Status status;
+    for (int i = 0; i < 500; ++i) {  // until those that are refused have left
+      status = Ask(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest(), &reply);
+      if (status.ok()) break;
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    for (grpc::ClientContext& context : contexts) context.TryCancel();
+    for (auto& writer : writers) writer->Finish();
+  }
+  // Their places come free again.
+  grpc::Status status;
+  for (int i = 0; i < 500 && !(status = Analyze({piece})).ok(); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
 // A daemon that ends when nobody needs it must know.
 TEST_F(LogTest, AQuestionLastsUntilItsAnswer) {
   Start();

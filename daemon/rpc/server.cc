@@ -36,6 +36,9 @@ constexpr size_t kExportPieceBytes = 256 << 10;
 constexpr int kMaxPoints = 1'000'000;
 // Threads for calls that are not watches.
 constexpr int kCallThreads = 32;
+// Logs that are sent and answered at a time: a sender who never ends holds a thread, and its rows
+// memory.
+constexpr int kMaxLogs = 16;
 
 #define SEQPOINT_RPC_CHECK(expression)                      \
   if (absl::Status status_ = (expression); !status_.ok()) { \
@@ -268,6 +271,8 @@ class Service final : public v1::Profiler::Service {
                        v1::AnalyzeReply* reply) override {
     const Question question(this);
     v1::AnalyzeRequest request;
+    const Counted log(&logs_);
+    SEQPOINT_RPC_CHECK(CheckLogs());
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
     SEQPOINT_RPC_CHECK(CheckShare("target_error", request.target_error()));
@@ -289,6 +294,8 @@ class Service final : public v1::Profiler::Service {
                          v1::ImportJobReply* reply) override {
     const Question question(this);
     v1::ImportJobRequest request;
+    const Counted log(&logs_);
+    SEQPOINT_RPC_CHECK(CheckLogs());
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckNewJobName(request.name()));
     SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
@@ -315,6 +322,25 @@ class Service final : public v1::Profiler::Service {
   }
 
  private:
+  class Counted {
+   public:
+    explicit Counted(std::atomic<int>* count) : count_(count) { ++*count_; }
+    ~Counted() { --*count_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+   private:
+    std::atomic<int>* const count_;
+  };
+
+  absl::Status CheckLogs() const {
+    if (logs_ <= kMaxLogs) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMaxLogs,
+                     " logs are being sent, as many as this daemon takes at a time; "
+                     "try again when one of them has ended"));
+  }
+
   // Lives while one is answered.
   class Question {
    public:
@@ -398,6 +424,7 @@ class Service final : public v1::Profiler::Service {
   Backend* const backend_;
   std::atomic<int> watchers_ = 0;
   std::atomic<int> questions_ = 0;
+  std::atomic<int> logs_ = 0;
   std::atomic<int64_t> last_question_ns_ = 0;
   absl::Notification stopping_;
 };
