@@ -20,7 +20,9 @@ constexpr std::chrono::minutes kTimeout{10};
 std::string UnitOf(const LogFile& log) { return log.time_unit_ns > 0 ? "ns" : ""; }
 
 std::string Precision(const v1::Estimate& e) {
-  return absl::StrFormat("+-%.2g %%", 50 * (e.high() - e.low()) / e.value());
+  // The upper half: the lower one ends at zero. What is left by rounding is nothing.
+  const double percent = 100 * (e.high() / e.value() - 1);
+  return absl::StrFormat("+-%.2g %%", percent < 1e-9 ? 0 : percent);
 }
 
 std::string SpeedupText(const v1::Estimate& e) {

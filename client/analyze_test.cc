@@ -69,6 +69,14 @@ as many iterations at random: +-8 %; by the paper's rule: 1 length, 0.31 % off o
 )");
 }
 
+TEST_F(AnalysisTextTest, PrecisionBeyondTheValueAndOfNothing) {
+  v1::Estimate& random = *analysis_.reply.mutable_random();
+  random.set_low(0);
+  random.set_high(3.5 * random.value());
+  Set(analysis_.reply.mutable_projection(), 200e9, 1e-16);
+  EXPECT_THAT(Text(), AllOf(HasSubstr("at random: +-2.5e+02 %;"), HasSubstr("total to +-0 % (")));
+}
+
 TEST_F(AnalysisTextTest, ATimeColumnWithoutAUnitHasNone) {
   analysis_.log.time_column = "took";
   analysis_.log.time_unit_ns = 0;

@@ -83,10 +83,10 @@ absl::StatusOr<std::vector<size_t>> CsvReader::Find(const std::vector<std::strin
 
 bool CsvReader::NextLine() {
   line_.clear();
-  char buffer[4096];
-  while (gzgets(file_.get(), buffer, sizeof(buffer)) != nullptr) {
-    line_.append(buffer);
-    if (!line_.empty() && line_.back() == '\n') break;
+  // Not gzgets(), which loses a line with a null byte: a crash leaves blocks of them.
+  for (int c = gzgetc(file_.get()); c != -1; c = gzgetc(file_.get())) {
+    line_.push_back(static_cast<char>(c));
+    if (c == '\n') break;
   }
   if (line_.empty()) return false;
   while (!line_.empty() && (line_.back() == '\n' || line_.back() == '\r')) line_.pop_back();

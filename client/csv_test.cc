@@ -44,6 +44,16 @@ class CsvTest : public ::testing::Test {
   std::string path_;
 };
 
+// As a crash leaves them in a log that was being written.
+TEST_F(CsvTest, NullBytesHideNoRow) {
+  Write(std::string("len,time\n5,6\n\0\0\0\0007,8\n9,10\n", 26));
+  absl::Status status;
+  EXPECT_THAT(Rows(&status),
+              ElementsAre(ElementsAre("5", "6"), ElementsAre(std::string("\0\0\0\0007", 5), "8"),
+                          ElementsAre("9", "10")));
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(CsvTest, QuotesSpacesBlankLinesAndBothLineEnds) {
   Write("\xEF\xBB\xBFlen, \"time, ms\"\r\n 5 ,\"1,5\"\r\n\r\n   \n\"say \"\"7\"\"\",2");
   absl::StatusOr<CsvReader> csv = CsvReader::Open(path_);

@@ -129,6 +129,11 @@ TEST(FormatTest, EmptyColumnsAreLeftOut) {
 
 TEST(FormatTest, NamesCannotMoveTheCursor) {
   EXPECT_EQ(Printable("a\033[2Jb\tc\nd"), "a\\x1b[2Jb\\x09c\nd");
+  // So are bytes that are not UTF-8, as old encodings leave them.
+  EXPECT_EQ(Printable("L\xC3\xA4nge \xE2\x82\xAC \xF0\x9F\x98\x80"), "Länge € 😀");
+  EXPECT_EQ(Printable("l\xE4nge"), "l\\xe4nge");
+  EXPECT_EQ(Printable("\xC0\xAF \xED\xA0\x80 \xF4\x90\x80\x80 \xE2\x82"),
+            "\\xc0\\xaf \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80 \\xe2\\x82");
   EXPECT_EQ(Quote(std::string(500, 'x')).size(), 62u);
   v1::GetJobReply reply;
   reply.mutable_job()->set_name("\033]0;x");

@@ -37,7 +37,7 @@ std::string JobNameOfLog(const std::string& path) {
   const std::string file = std::filesystem::path(path).filename().string();
   std::string name(absl::StripSuffix(absl::StripSuffix(file, ".gz"), ".csv"));
   std::replace(name.begin(), name.end(), '@', '_');  // it parts name and run id
-  return name.empty() ? "log" : name;
+  return name.empty() ? "log" : Printable(name);
 }
 
 absl::StatusOr<LogFile> ReadLogToImport(const ImportOptions& options, std::string* notes) {
@@ -59,7 +59,7 @@ absl::StatusOr<v1::ImportJobReply> Import(Connection* connection, const ImportOp
   v1::ImportJobRequest question;
   question.set_name(options.name.empty() ? JobNameOfLog(options.log.path) : options.name);
   question.set_run_id(options.run_id);
-  question.set_source(Source(options, log));
+  question.set_source(Printable(Source(options, log)));
   absl::Status status = SendLog(connection->stub().ImportJob(&context, &reply), std::move(question),
                                 log, /*against=*/nullptr);
   if (!status.ok()) return status;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/csv.h"
+#include "client/format.h"
 
 namespace seqpoint::client {
 namespace {
@@ -225,7 +226,7 @@ absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
     horizon.set_epochs(options.epochs);
   }
   horizon.set_iterations(per_epoch * options.epochs);
-  horizon.set_source(source);
+  horizon.set_source(Printable(source));
   for (const auto& [key, count] : counts) {
     if (count == 0) continue;
     v1::LengthCount* entry = horizon.add_histogram();

@@ -144,6 +144,7 @@ TEST_F(LogFileTest, ToImportTheUnitMustBeKnown) {
   EXPECT_EQ(JobNameOfLog("a@b.csv"), "a_b");
   EXPECT_EQ(JobNameOfLog("steps.log"), "steps.log");
   EXPECT_EQ(JobNameOfLog(".csv"), "log");
+  EXPECT_EQ(JobNameOfLog("l\xE4nge.csv"), "l\\xe4nge");
   Write("length,time\n5,2\n");
   ImportOptions options;
   options.log = options_;

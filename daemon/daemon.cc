@@ -307,9 +307,8 @@ void Daemon::Run() {
       Prune();
       last_prune = now;
     }
-    if (options_.end_when_idle > absl::ZeroDuration() && now - last_busy > options_.end_when_idle) {
-      idle_ = true;
-    }
+    idle_ =
+        options_.end_when_idle > absl::ZeroDuration() && now - last_busy > options_.end_when_idle;
     if (stopping) return;
   }
 }

@@ -55,7 +55,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
 
   // Commits what is there and ends the ingest thread. Idempotent.
   void Stop();
-  // True once a private daemon has had nothing to do for long enough.
+  // True while a private daemon has had no process for long enough. It knows of no questions.
   bool idle() const { return idle_.load(std::memory_order_relaxed); }
   // Jobs in memory: those that live, and a few that ended.
   size_t loaded_jobs() const;

@@ -11,6 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/rpc/server.h"
 #include "spdlog/sinks/basic_file_sink.h"
@@ -143,7 +144,8 @@ int main(int argc, char** argv) {
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
   pollfd wait = {.fd = signal_fd, .events = POLLIN, .revents = 0};
   while (poll(&wait, 1, 500) <= 0) {
-    if ((*daemon)->idle()) break;
+    const bool asked = absl::Now() - (*server)->last_question() <= options.end_when_idle;
+    if ((*daemon)->idle() && !asked) break;
   }
   (*server)->Stop(absl::Seconds(1));
   (*daemon)->Stop();

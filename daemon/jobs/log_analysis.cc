@@ -1,5 +1,6 @@
 #include "daemon/jobs/log_analysis.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,7 @@ constexpr double kMuchDrift = 0.03;
 
 void SetEstimate(const Estimate& from, v1::Estimate* to) {
   to->set_value(from.value);
-  to->set_low(from.low);
+  to->set_low(std::max(0.0, from.low));  // no time is less
   to->set_high(from.high);
 }
 
@@ -201,7 +202,13 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
     reply.set_against_iterations(a.speedup->iterations);
     reply.set_against_total(a.speedup->total);
     reply.set_against_unknown_lengths(a.speedup->unknown_keys);
-    if (!a.selection.points.empty()) SetEstimate(a.speedup->from_points, reply.mutable_speedup());
+    if (a.speedup->from_points) {
+      SetEstimate(*a.speedup->from_points, reply.mutable_speedup());
+    } else if (!a.selection.points.empty()) {
+      reply.add_sentences(
+          "times of the SeqPoints in the other log scatter too much to tell a speedup from them "
+          "alone");
+    }
     SetEstimate(a.speedup->all, reply.mutable_speedup_all());
     reply.set_speedup_means(a.speedup->means);
   }

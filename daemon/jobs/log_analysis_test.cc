@@ -250,6 +250,17 @@ TEST(AnalyzeLogsTest, AnotherLogGivesTheSpeedup) {
   EXPECT_THAT(Sentences(reply), HasSubstr("no length in common"));
 }
 
+TEST(AnalyzeLogsTest, PointsThatScatterTooMuchElsewhereTellNoSpeedup) {
+  v1::AnalyzeRequest request = Request(MakeLog(31));
+  *request.mutable_against() = MakeLog(32, {.noise = 1.5});
+  request.set_points(4);
+  request.set_confidence(1 - 1e-9);
+  const v1::AnalyzeReply reply = Answer(request);
+  EXPECT_FALSE(reply.has_speedup());
+  EXPECT_TRUE(reply.has_speedup_all());
+  EXPECT_THAT(Sentences(reply), HasSubstr("scatter too much to tell a speedup"));
+}
+
 TEST(AnalyzeLogsTest, BothLogsHaveAsManyDimensions) {
   v1::AnalyzeRequest request = Request(MakeLog(14));
   *request.mutable_against() = MakeLog(14, {.two_dimensional = true});
@@ -319,6 +330,8 @@ TEST(AnalyzeLogsTest, NoFigureIsEverNotANumber) {
         request.mutable_horizon()->set_iterations(1'000);
         const v1::AnalyzeReply reply = Answer(request);
         EXPECT_NEAR(reply.speedup_all().value(), 1, 1e-6);
+        EXPECT_GE(reply.projection().low(), 0);
+        EXPECT_GE(reply.random().low(), 0);
       }
     }
   }

@@ -404,6 +404,93 @@ TEST_F(LogTest, ThePiecesOfALogAreOne) {
   EXPECT_EQ(imported_.job().iterations(), 1'000);
 }
 
+TEST_F(LogTest, SendersWhoNeverEndKeepNobodyElseWaiting) {
+  Start();
+  v1::AnalyzeRequest piece;
+  *piece.mutable_log() = Rows(0, 10);
+  {
+    constexpr int kSenders = 200;  // more than there are threads
+    std::vector<grpc::ClientContext> contexts(kSenders);
+    std::vector<std::unique_ptr<grpc::ClientWriter<v1::AnalyzeRequest>>> writers;
+    for (grpc::ClientContext& context : contexts) {
+      writers.push_back(stub_->Analyze(&context, &analyzed_));
+      writers.back()->Write(piece);
+    }
+    const auto exhausted = [&] { return Analyze({piece}).error_code(); };
+    for (int i = 0; i < 500 && exhausted() != grpc::StatusCode::RESOURCE_EXHAUSTED; ++i) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    EXPECT_EQ(exhausted(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    v1::ListJobsReply reply;
+    grpc::Status status;
+    for (int i = 0; i < 500; ++i) {  // until those that are refused have left
+      status = Ask(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest(), &reply);
+      if (status.ok()) break;
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    for (grpc::ClientContext& context : contexts) context.TryCancel();
+    for (auto& writer : writers) writer->Finish();
+  }
+  // Their places come free again.
+  grpc::Status status;
+  for (int i = 0; i < 500 && !(status = Analyze({piece})).ok(); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+// A daemon that ends when nobody needs it must know.
+TEST_F(LogTest, AQuestionLastsUntilItsAnswer) {
+  Start();
+  const absl::Time before = absl::Now();
+  EXPECT_LT(server_->last_question(), before);
+  grpc::ClientContext context;
+  auto writer = stub_->Analyze(&context, &analyzed_);
+  v1::AnalyzeRequest piece;
+  *piece.mutable_log() = Rows(0, 10);
+  ASSERT_TRUE(writer->Write(piece));
+  for (int i = 0; i < 500 && server_->last_question() < absl::InfiniteFuture(); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(server_->last_question(), absl::InfiniteFuture());
+  writer->WritesDone();
+  EXPECT_TRUE(writer->Finish().ok());
+  for (int i = 0; i < 500 && server_->last_question() > absl::Now(); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_GT(server_->last_question(), before);
+  EXPECT_LE(server_->last_question(), absl::Now());
+}
+
+TEST_F(LogTest, HalfALogIsNone) {
+  Start();
+  const auto send_half = [&](v1::Profiler::Stub& stub, grpc::ClientContext* context) {
+    std::unique_ptr<grpc::ClientWriter<v1::ImportJobRequest>> writer =
+        stub.ImportJob(context, &imported_);
+    v1::ImportJobRequest piece;
+    piece.set_name("half");
+    *piece.mutable_log() = Rows(0, 1'000);
+    EXPECT_TRUE(writer->Write(piece));
+    EXPECT_TRUE(writer->Write(piece));
+    return writer;
+  };
+  // The sender goes away.
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    auto writer = send_half(*NewStub(), &context);
+    absl::SleepFor(absl::Milliseconds(5));  // until the pieces are there
+    context.TryCancel();
+    EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  // The daemon ends meanwhile.
+  grpc::ClientContext context;
+  auto writer = send_half(*stub_, &context);
+  server_.reset();
+  EXPECT_FALSE(writer->Finish().ok());
+  EXPECT_EQ(backend_.last_import().log().lengths_size(), 0);
+}
+
 TEST_F(LogTest, ALogThatCannotBeIsRefusedWithFieldRowAndValue) {
   Start();
   ExpectRefused({}, "it has no iteration");

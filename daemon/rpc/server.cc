@@ -36,6 +36,9 @@ constexpr size_t kExportPieceBytes = 256 << 10;
 constexpr int kMaxPoints = 1'000'000;
 // Threads for calls that are not watches.
 constexpr int kCallThreads = 32;
+// Logs that are sent and answered at a time: a sender who never ends holds a thread, and its rows
+// memory.
+constexpr int kMaxLogs = 16;
 
 #define SEQPOINT_RPC_CHECK(expression)                      \
   if (absl::Status status_ = (expression); !status_.ok()) { \
@@ -113,8 +116,13 @@ class Service final : public v1::Profiler::Service {
     if (!stopping_.HasBeenNotified()) stopping_.Notify();
   }
 
+  absl::Time last_question() const {
+    return questions_ > 0 ? absl::InfiniteFuture() : absl::FromUnixNanos(last_question_ns_);
+  }
+
   grpc::Status GetDaemon(grpc::ServerContext* context, const v1::GetDaemonRequest* request,
                          v1::GetDaemonReply* reply) override {
+    const Question question(this);
     grpc::Status status = Answer(backend_->GetDaemon(*request), reply);
     reply->set_api_socket(options_.socket_path);
     reply->set_tcp_address(options_.tcp_address);
@@ -129,6 +137,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status PrepareJob(grpc::ServerContext* context, const v1::PrepareJobRequest* request,
                           v1::PrepareJobReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckNewJobName(request->name()));
     SEQPOINT_RPC_CHECK(CheckHorizon(request->horizon()));
     SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
@@ -137,6 +146,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
                         v1::ListJobsReply* reply) override {
+    const Question question(this);
     grpc::Status status = Answer(backend_->ListJobs(*request), reply);
     for (v1::Job& job : *reply->mutable_jobs()) {
       job.clear_processes();
@@ -147,6 +157,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest* request,
                       v1::GetJobReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     return Answer(backend_->GetJob(*request), reply);
   }
@@ -171,6 +182,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status GetSeqPoints(grpc::ServerContext* context, const v1::GetSeqPointsRequest* request,
                             v1::GetSeqPointsReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     return Answer(backend_->GetSeqPoints(*request), reply);
   }
@@ -178,6 +190,7 @@ class Service final : public v1::Profiler::Service {
   grpc::Status ListIterations(grpc::ServerContext* context,
                               const v1::ListIterationsRequest* request,
                               v1::ListIterationsReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     if (request->page_size() < 0) {
       return ToGrpc(absl::InvalidArgumentError(
@@ -191,16 +204,19 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status Project(grpc::ServerContext* context, const v1::ProjectRequest* request,
                        v1::ProjectReply* reply) override {
+    const Question question(this);
     return AskWithConfidence(&Backend::Project, *request, reply);
   }
 
   grpc::Status GetCounters(grpc::ServerContext* context, const v1::GetCountersRequest* request,
                            v1::GetCountersReply* reply) override {
+    const Question question(this);
     return AskWithConfidence(&Backend::GetCounters, *request, reply);
   }
 
   grpc::Status GetKernels(grpc::ServerContext* context, const v1::GetKernelsRequest* request,
                           v1::GetKernelsReply* reply) override {
+    const Question question(this);
     if (request->limit() < 0) {
       return ToGrpc(
           absl::InvalidArgumentError(absl::StrCat("limit = ", request->limit(), " is negative")));
@@ -210,6 +226,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status Export(grpc::ServerContext* context, const v1::ExportRequest* request,
                       grpc::ServerWriter<v1::ExportReply>* writer) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     if (request->format() != v1::ExportRequest::FORMAT_CHROME &&
         request->format() != v1::ExportRequest::FORMAT_CSV) {
@@ -231,6 +248,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status SetHorizon(grpc::ServerContext* context, const v1::SetHorizonRequest* request,
                           v1::SetHorizonReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     SEQPOINT_RPC_CHECK(CheckHorizon(request->horizon()));
     return Answer(backend_->SetHorizon(*request), reply);
@@ -238,6 +256,7 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status Control(grpc::ServerContext* context, const v1::ControlRequest* request,
                        v1::ControlReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
     if (!v1::ControlRequest::Action_IsValid(request->action()) ||
@@ -250,7 +269,10 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status Analyze(grpc::ServerContext* context, grpc::ServerReader<v1::AnalyzeRequest>* reader,
                        v1::AnalyzeReply* reply) override {
+    const Question question(this);
     v1::AnalyzeRequest request;
+    const Counted log(&logs_);
+    SEQPOINT_RPC_CHECK(CheckLogs());
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
     SEQPOINT_RPC_CHECK(CheckShare("target_error", request.target_error()));
@@ -260,6 +282,7 @@ class Service final : public v1::Profiler::Service {
     }
     SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
     if (request.has_against()) SEQPOINT_RPC_CHECK(CheckLog("against", request.against()));
+    SEQPOINT_RPC_CHECK(CheckWhole(*context));
     double confidence = 0;
     SEQPOINT_RPC_CHECK(SetConfidence(request.confidence(), &confidence));
     request.set_confidence(confidence);
@@ -269,15 +292,20 @@ class Service final : public v1::Profiler::Service {
   grpc::Status ImportJob(grpc::ServerContext* context,
                          grpc::ServerReader<v1::ImportJobRequest>* reader,
                          v1::ImportJobReply* reply) override {
+    const Question question(this);
     v1::ImportJobRequest request;
+    const Counted log(&logs_);
+    SEQPOINT_RPC_CHECK(CheckLogs());
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckNewJobName(request.name()));
     SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
+    SEQPOINT_RPC_CHECK(CheckWhole(*context));
     return Answer(backend_->ImportJob(request), reply);
   }
 
   grpc::Status GetPlaylist(grpc::ServerContext* context, const v1::GetPlaylistRequest* request,
                            v1::GetPlaylistReply* reply) override {
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     return Answer(backend_->GetPlaylist(*request), reply);
   }
@@ -285,6 +313,7 @@ class Service final : public v1::Profiler::Service {
   grpc::Status ProjectPlaylist(grpc::ServerContext* context,
                                const v1::ProjectPlaylistRequest* request,
                                v1::ProjectPlaylistReply* reply) override {
+    const Question question(this);
     v1::ProjectPlaylistRequest complete = *request;
     double confidence = 0;
     SEQPOINT_RPC_CHECK(SetConfidence(request->confidence(), &confidence));
@@ -293,6 +322,40 @@ class Service final : public v1::Profiler::Service {
   }
 
  private:
+  class Counted {
+   public:
+    explicit Counted(std::atomic<int>* count) : count_(count) { ++*count_; }
+    ~Counted() { --*count_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+   private:
+    std::atomic<int>* const count_;
+  };
+
+  absl::Status CheckLogs() const {
+    if (logs_ <= kMaxLogs) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMaxLogs,
+                     " logs are being sent, as many as this daemon takes at a time; "
+                     "try again when one of them has ended"));
+  }
+
+  // Lives while one is answered.
+  class Question {
+   public:
+    explicit Question(Service* service) : service_(service) { ++service_->questions_; }
+    ~Question() {
+      service_->last_question_ns_ = absl::GetCurrentTimeNanos();
+      --service_->questions_;
+    }
+    Question(const Question&) = delete;
+    Question& operator=(const Question&) = delete;
+
+   private:
+    Service* const service_;
+  };
+
   // The pieces of a log, as one request.
   template <typename Request>
   static absl::Status Gather(grpc::ServerReader<Request>* reader, Request* request) {
@@ -304,6 +367,13 @@ class Service final : public v1::Profiler::Service {
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
+  }
+
+  // The stream of a client that went away ends as that of one that has sent everything. Asked some
+  // time after the last Read(), because the news of the former may come later than the end.
+  static absl::Status CheckWhole(const grpc::ServerContext& context) {
+    if (!context.IsCancelled()) return absl::OkStatus();
+    return absl::CancelledError("log: its sender went away before its end");
   }
 
   // The three questions whose answers carry intervals.
@@ -353,6 +423,9 @@ class Service final : public v1::Profiler::Service {
   const ServerOptions options_;
   Backend* const backend_;
   std::atomic<int> watchers_ = 0;
+  std::atomic<int> questions_ = 0;
+  std::atomic<int> logs_ = 0;
+  std::atomic<int64_t> last_question_ns_ = 0;
   absl::Notification stopping_;
 };
 
@@ -423,6 +496,7 @@ class Server::Impl {
   }
 
   int tcp_port() const { return tcp_port_; }
+  absl::Time last_question() const { return service_.last_question(); }
 
  private:
   static absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsCredentials(
@@ -467,5 +541,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 void Server::Stop(absl::Duration grace) { impl_->Stop(grace); }
 int Server::tcp_port() const { return impl_->tcp_port(); }
+absl::Time Server::last_question() const { return impl_->last_question(); }
 
 }  // namespace seqpoint::rpc

@@ -51,6 +51,9 @@ class Server {
 
   int tcp_port() const;  // 0: not open
 
+  // When the last one was answered; in the infinite future while one is. Watching is none.
+  absl::Time last_question() const;
+
  private:
   class Impl;
   explicit Server(std::unique_ptr<Impl> impl);

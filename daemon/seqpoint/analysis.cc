@@ -139,8 +139,8 @@ std::optional<Speedup> CompareLogs(const LogAnalysis& base, const CleanLog& othe
     points.push_back({p, value});
   }
   if (!points.empty()) {
-    speedup.from_points =
-        QuotientOf(known, EstimateOther(points, confidence, base.selection.tails));
+    const Estimate total = EstimateOther(points, confidence, base.selection.tails);
+    if (total.low > 0) speedup.from_points = QuotientOf(known, total);
   }
   return speedup;
 }

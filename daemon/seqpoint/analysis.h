@@ -77,9 +77,11 @@ struct Speedup {
   double total = 0;
   int64_t unknown_keys = 0;  // keys of the log that the other one lacks
   // How many times faster the same iterations are there.
-  Estimate from_points;  // the base known, the points measured there, in its first iterations
-  Estimate all;          // from every iteration of both, at equal lengths
-  double means = 0;      // quotient of the mean times, whatever the lengths
+  // The base known, the points measured there, in its first iterations. None where these scatter
+  // so much that the interval of their total reaches zero.
+  std::optional<Estimate> from_points;
+  Estimate all;      // from every iteration of both, at equal lengths
+  double means = 0;  // quotient of the mean times, whatever the lengths
 };
 
 struct AnalysisOptions {

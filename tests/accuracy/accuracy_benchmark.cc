@@ -89,10 +89,11 @@ std::vector<std::string> SharedFiles() {
   return files;
 }
 
+// A file with times is a log, whatever its lengths are called.
 bool IsLengthsOnly(const std::string& path) {
-  absl::StatusOr<client::CsvReader> csv = client::CsvReader::Open(path);
-  if (!csv.ok()) return false;
-  return std::any_of(csv->header().begin(), csv->header().end(),
+  absl::StatusOr<client::LogFile> file = client::ReadLogFile({.path = path, .lengths_only = true});
+  return file.ok() && file->time_column.empty() &&
+         std::all_of(file->key_columns.begin(), file->key_columns.end(),
                      [](const std::string& c) { return absl::StartsWith(c, "len_"); });
 }
 
