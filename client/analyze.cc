@@ -127,15 +127,17 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
     absl::StrAppend(
         &text, "\n", FormatCount(reply.points_size(), "SeqPoint"), ", ",
         FormatCount(measurements, "measurement"), ": the total to ", Precision(reply.projection()),
-        " (", absl::StrFormat("%g", 100 * reply.confidence()), " % interval), 1/",
-        FormatCount(std::max<int64_t>(1, reply.iterations() / std::max(1, measurements))),
+        " (", absl::StrFormat("%g", 100 * reply.confidence()), " % interval",
+        options.target_error > 0
+            ? absl::StrFormat(", asked for +-%g %%", 100 * options.target_error)
+            : "",
+        "), 1/", FormatCount(std::max<int64_t>(1, reply.iterations() / std::max(1, measurements))),
         " of the iterations\n", PointsText(reply, unit));
     // All iterations, drawn at random, are the log itself: nothing to compare with.
     if (measurements < reply.iterations()) {
       absl::StrAppend(&text, "as many iterations at random: ", Precision(reply.random()),
-                      "; by the paper's rule: ", FormatCount(reply.paper_points_size(), "length"),
-                      ", ", absl::StrFormat("%.2g %%", 100 * reply.paper_error()),
-                      " off on the log that chose them\n");
+                      "; the paper's rule would choose ",
+                      FormatCount(reply.paper_points_size(), "length"), "\n");
     }
   }
   if (reply.has_horizon_projection()) {

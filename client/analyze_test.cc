@@ -65,7 +65,7 @@ length:     explains 98.7 % of the variance of time
 LENGTH  MEASURE  ITERATIONS   SHARE   TIME   NOISE
     12       1x      3000.2  60.0 %  30 ms  2.00 %
  1,037       3x      1999.8  40.0 %  55 ms  2.00 %
-as many iterations at random: +-8 %; by the paper's rule: 1 length, 0.31 % off on the log that chose them
+as many iterations at random: +-8 %; the paper's rule would choose 1 length
 )");
 }
 

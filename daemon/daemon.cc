@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -24,6 +25,9 @@
 
 namespace seqpoint {
 namespace {
+
+// Of an imported one, in the database and in its log.
+constexpr uint64_t kStoredBytesPerIteration = 250;
 
 constexpr absl::Duration kCommitInterval = absl::Milliseconds(50);
 constexpr absl::Duration kHeartbeatInterval = absl::Milliseconds(200);
@@ -80,6 +84,17 @@ std::string Field(const std::map<std::string, std::string>& fields, const std::s
 int32_t NumberField(const std::map<std::string, std::string>& fields, const std::string& key) {
   int32_t value = 0;
   return absl::SimpleAtoi(Field(fields, key), &value) && value >= 0 ? value : 0;
+}
+
+// A store that is full cannot even be emptied: what does not fit is not begun.
+absl::Status CheckRoom(const std::string& store_path, size_t iterations) {
+  std::error_code error;
+  const auto space = std::filesystem::space(std::filesystem::path(store_path).parent_path(), error);
+  const uint64_t needed = iterations * kStoredBytesPerIteration;
+  if (error || needed <= space.available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      iterations, " iterations need about ", needed >> 20, " MiB beside ", store_path, ", where ",
+      space.available >> 20, " MiB are free; make room, or import a part of the log"));
 }
 
 }  // namespace
@@ -1000,6 +1015,9 @@ absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest&
   if (const absl::Status status = CheckNewJob(request); !status.ok()) return status;
   const auto run = jobs::ReadImport(request, NowNs());
   if (!run.ok()) return run.status();
+  if (absl::Status room = CheckRoom(options_.store_path, run->iterations.size()); !room.ok()) {
+    return room;
+  }
   JobRow row{.name = request.name(), .run_id = request.run_id()};
   {
     absl::MutexLock lock(&mutex_);
