@@ -407,7 +407,8 @@ TEST_F(ClientTest, ALogIsAnalyzed) {
   result = Client(
       {"analyze", path, "--against", other, "--target-error", "0.5%", "--confidence", "99%"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("(99 % interval, asked for +-0.5 %)"), HasSubstr("new.csv: 3 iterations"),
+  EXPECT_THAT(result.out, AllOf(HasSubstr("(99 % interval, asked for +-0.5 %)"),
+                                HasSubstr("new.csv: 3 iterations"),
                                 HasSubstr("speedup:    2.000 x (1.980 to 2.020)")));
   EXPECT_EQ(backend_.last_analysis().target_error(), 0.005);
   EXPECT_THAT(backend_.last_analysis().against().lengths(), ::testing::ElementsAre(7, 5, 5));

@@ -26,7 +26,7 @@ struct Flags {
   std::vector<std::string> key, group;
   std::string time, against, json, svg;
   int seeds = 200;
-  bool gpus = true, files_only = false;
+  bool gpus = true;
 };
 
 using Task = std::function<std::vector<Result>()>;

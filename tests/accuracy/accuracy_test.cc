@@ -29,7 +29,7 @@ DataSet MakeLog(bool explained) {
     run.times.push_back(cost * std::exp((explained ? kNoise : 0.2) * normal(random)));
     run.groups.push_back(i / 500);
   }
-  return MakeDataSet("log", "made", run);
+  return MakeDataSet("log", run);
 }
 
 const Result& Find(const std::vector<Result>& results, const std::string& method, int m) {
@@ -62,7 +62,7 @@ TEST(JudgeTest, TheSpeedupOfAMachineTwiceAsFastIsTwo) {
   const DataSet base = MakeLog(true);
   RunLog fast = base.run;
   for (double& t : fast.times) t /= 2;
-  const std::vector<Result> results = JudgeSpeedup(base, MakeDataSet("fast", "made", fast), 20);
+  const std::vector<Result> results = JudgeSpeedup(base, MakeDataSet("fast", fast), 20);
   EXPECT_LT(Find(results, "ours", 64).mean_error, 0.005);
   EXPECT_EQ(Find(results, "ours", 64).file, "log -> fast");
 }

@@ -70,11 +70,10 @@ int DataSet::EntryOf(const Key& key) const {
                           log.begin());
 }
 
-DataSet MakeDataSet(std::string name, std::string origin, const RunLog& run) {
+DataSet MakeDataSet(std::string name, const RunLog& run) {
   CleanLog clean = CleanUp(run);
   DataSet data;
   data.name = std::move(name);
-  data.origin = std::move(origin);
   data.start_up = clean.start_up;
   data.run = std::move(clean.log);
   if (data.run.groups.empty()) data.run.groups.assign(data.run.size(), 0);
@@ -85,7 +84,6 @@ DataSet MakeDataSet(std::string name, std::string origin, const RunLog& run) {
 DataSet PartOf(const DataSet& whole, absl::Span<const int> iterations) {
   DataSet part;
   part.name = whole.name;
-  part.origin = whole.origin;
   for (int i : iterations) {
     part.run.keys.push_back(whole.run.keys[i]);
     part.run.times.push_back(whole.run.times[i]);
@@ -117,7 +115,7 @@ absl::StatusOr<DataSet> ReadDataSet(const client::LogOptions& options) {
   for (const auto& lengths : file->lengths) run.keys.push_back({lengths[0], lengths[1]});
   run.times = std::move(file->times);
   run.groups.assign(file->groups.begin(), file->groups.end());
-  DataSet data = MakeDataSet(NameOf(options.path), "measured", run);
+  DataSet data = MakeDataSet(NameOf(options.path), run);
   // A log of every tenth iteration may say how long the epoch was.
   absl::StatusOr<client::CsvReader> csv = client::CsvReader::Open(options.path);
   absl::StatusOr<std::vector<size_t>> column = csv->Find({"iters_in_epoch"});
@@ -166,7 +164,7 @@ absl::StatusOr<DataSet> MadeFromLengths(const std::string& path, workload::Order
   const char* how = order == workload::Order::kShuffle  ? "shuffled"
                     : order == workload::Order::kBucket ? "bucketed"
                                                         : "sorted";
-  DataSet data = MakeDataSet(absl::StrCat(NameOf(path), "/", how), "made from lengths", run);
+  DataSet data = MakeDataSet(absl::StrCat(NameOf(path), "/", how), run);
   for (const KeyTimes& g : data.log) data.cost.push_back(cost(g.key));
   return data;
 }

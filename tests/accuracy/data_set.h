@@ -20,7 +20,6 @@ namespace seqpoint::accuracy {
 
 struct DataSet {
   std::string name;
-  std::string origin;                    // what its times are: "measured", or how they were made
   RunLog run;                            // start-up left out
   std::vector<KeyTimes> log;             // of it, by key
   std::vector<std::vector<int>> of_key;  // iterations of each entry of `log`
@@ -41,7 +40,7 @@ struct DataSet {
 };
 
 // Takes start-up out and makes everything else.
-DataSet MakeDataSet(std::string name, std::string origin, const RunLog& run);
+DataSet MakeDataSet(std::string name, const RunLog& run);
 // Those iterations of `whole`, in this order.
 DataSet PartOf(const DataSet& whole, absl::Span<const int> iterations);
 // Iterations in which each group begins, or, where there are few groups, that cut it into 30.

@@ -72,7 +72,7 @@ DataSet DataOf(const std::string& name, const std::vector<Truth>& runs,
       log.groups.push_back(static_cast<int>(r));
     }
   }
-  return MakeDataSet(name, "software GPU", log);
+  return MakeDataSet(name, log);
 }
 
 }  // namespace
@@ -93,11 +93,11 @@ absl::StatusOr<std::vector<GpuPair>> RunWorkloads() {
       if (gpu == kGpus[0]) {
         base = std::move(times);
       } else {
-        pairs.push_back({base, std::move(times), false});
+        pairs.push_back({base, std::move(times)});
       }
       if (gpu != kGpus[0]) continue;  // a counter is the same on all of them
       for (const char* counter : kCounters) {
-        pairs.push_back({base, DataOf(absl::StrCat(name, " ", counter), runs, counter), true});
+        pairs.push_back({base, DataOf(absl::StrCat(name, " ", counter), runs, counter)});
       }
     }
   }

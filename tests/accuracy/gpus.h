@@ -14,7 +14,6 @@ namespace seqpoint::accuracy {
 struct GpuPair {
   DataSet base;    // times on the GPU that chose
   DataSet target;  // the same iterations: times on another, or a counter
-  bool counter = false;
 };
 
 // Runs `seqpoint_workload` beside this program, without the profiler. Unavailable where it was not
