@@ -35,6 +35,7 @@ namespace seqpoint::client {
 namespace {
 
 constexpr int64_t kMaxCount = 1'000'000'000'000'000;
+constexpr int64_t kMaxRanks = 1 << 16;
 constexpr int64_t kMaxRows = 1'000'000'000;
 constexpr int64_t kMaxPoints = 1'000'000;
 constexpr const char* kCommands = "Commands";
@@ -45,6 +46,7 @@ constexpr const char* kDescription =
 // How long the run is: the same options wherever it can be said.
 struct HorizonFlags {
   LengthsOptions lengths;
+  int32_t data_parallel = 0;
   std::string order = "shuffle";
   int64_t iterations = 0;
 
@@ -72,6 +74,13 @@ struct HorizonFlags {
                     "examples in a forward pass (of one rank); with gradient accumulation several "
                     "of them are one iteration")
         ->transform(WholeNumber(1, kMaxCount))
+        ->type_name("N")
+        ->needs(file)
+        ->group(group);
+    app->add_option("--data-parallel", data_parallel,
+                    "ranks with batches of their own, which share the forward passes out; default: "
+                    "all ranks of the run")
+        ->transform(WholeNumber(1, kMaxRanks))
         ->type_name("N")
         ->needs(file)
         ->group(group);
@@ -103,8 +112,12 @@ struct HorizonFlags {
                     : order == "sorted" ? ExampleOrder::kSorted
                     : order == "file"   ? ExampleOrder::kFile
                                         : ExampleOrder::kShuffle;
-    if (!lengths.path.empty()) return ReadLengths(lengths);
     v1::Horizon horizon;
+    if (!lengths.path.empty()) {
+      absl::StatusOr<v1::Horizon> read = ReadLengths(lengths);
+      if (read.ok()) read->set_data_parallel(data_parallel);
+      return read;
+    }
     if (iterations == 0) {
       if (lengths.epochs == 1) return horizon;
       return absl::InvalidArgumentError("--epochs needs --lengths FILE or --iterations N");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +17,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr int kPageRows = 4096;
+constexpr size_t kPageRows = 4096;
 constexpr double kOrdinaryDeviations = 1;  // an iteration so near to what is expected will do
 constexpr double kMostMissing = 0.01;      // of the iterations, that nobody measured
 constexpr size_t kNamedPoints = 5;
@@ -112,6 +114,54 @@ void ToProto(const Estimate& from, double scale, v1::Estimate* to) {
   to->set_high(scale * from.high);
 }
 
+// The rows of a run's steps, in order and a page at a time. Of several ranks a step has the largest
+// lengths and times, and what is amiss with any; steps that not every rank has are left out.
+class StepRows {
+ public:
+  StepRows(const jobs::Playlist& playlist, Store& store)
+      : playlist_(playlist), store_(store), next_(playlist.first_number) {}
+
+  // False at the end.
+  absl::StatusOr<bool> Read(std::vector<IterationRow>& steps) {
+    steps.clear();
+    if (done_) return false;
+    std::map<int64_t, IterationRow> rows;
+    std::map<int64_t, size_t> ranks;
+    int64_t last = std::numeric_limits<int64_t>::max();  // that every rank's page has
+    for (const int32_t rank : playlist_.ranks) {
+      const auto page = store_.ReadIterations(playlist_.job_id, rank, next_, kPageRows);
+      if (!page.ok()) return page.status();
+      if (page->size() >= kPageRows) last = std::min(last, page->back().number);
+      int64_t before = -1;
+      for (const IterationRow& row : *page) {
+        ranks[row.number] += std::exchange(before, row.number) != row.number ? 1 : 0;
+        const auto [it, added] = rows.try_emplace(row.number, row);
+        if (!added) Widen(row, it->second);
+      }
+    }
+    for (const auto& [number, row] : rows) {
+      if (number <= last && ranks[number] == playlist_.ranks.size()) steps.push_back(row);
+    }
+    done_ = last == std::numeric_limits<int64_t>::max();
+    next_ = last + (done_ ? 0 : 1);
+    return true;
+  }
+
+ private:
+  static void Widen(const IterationRow& row, IterationRow& step) {
+    for (int i = 0; i < 2; ++i) step.length[i] = std::max(step.length[i], row.length[i]);
+    step.duration_ns = std::max(step.duration_ns, row.duration_ns);
+    step.config_id = std::max(step.config_id, row.config_id);
+    step.flags |= row.flags;
+    step.phase = std::max(step.phase, row.phase);
+  }
+
+  const jobs::Playlist& playlist_;
+  Store& store_;
+  int64_t next_;
+  bool done_ = false;
+};
+
 }  // namespace
 
 absl::StatusOr<v1::GetPlaylistReply> WithIterations(const jobs::Playlist& playlist, Store& store) {
@@ -120,11 +170,13 @@ absl::StatusOr<v1::GetPlaylistReply> WithIterations(const jobs::Playlist& playli
   const auto settled = [](const Strangeness& s) {
     return s.reasons == 0 && s.deviation <= kOrdinaryDeviations;
   };
-  int64_t next = playlist.first_number;
+  StepRows reader(playlist, store);
+  std::vector<IterationRow> steps;
   while (!std::all_of(best.begin(), best.end(), settled)) {
-    const auto rows = store.ReadIterations(playlist.job_id, playlist.rank, next, kPageRows);
-    if (!rows.ok()) return rows.status();
-    for (const IterationRow& row : *rows) {
+    const absl::StatusOr<bool> more = reader.Read(steps);
+    if (!more.ok()) return more.status();
+    if (!*more) break;
+    for (const IterationRow& row : steps) {
       if (row.phase != 0 || (row.flags & kIterationOther) != 0) continue;
       const auto point = playlist.point_of.find(Key{row.length[0], row.length[1]});
       if (point == playlist.point_of.end() || settled(best[point->second])) continue;
@@ -134,8 +186,6 @@ absl::StatusOr<v1::GetPlaylistReply> WithIterations(const jobs::Playlist& playli
       best[point->second] = strangeness;
       to.set_iteration(row.number);
     }
-    if (rows->size() < kPageRows) break;
-    next = rows->back().number + 1;
   }
   return reply;
 }

@@ -240,6 +240,13 @@ class PlaylistDaemonTest : public ::testing::Test {
     job.TakeRows(batch);
     std::erase_if(batch.states,
                   [](const StateRow& part) { return absl::StartsWith(part.part, "engine"); });
+    for (StateRow& part : batch.states) {
+      if (part.part != "job") continue;
+      jobs::JobState state;
+      ASSERT_TRUE(state.ParseFromString(part.bytes));
+      (*state.mutable_next_number())[0] = static_cast<int64_t>(run.keys.size());
+      part.bytes = state.SerializeAsString();
+    }
     batch.states.push_back({.job_id = row.job_id,
                             .part = "engine",
                             .version = jobs::kJobStateVersion,
@@ -390,6 +397,47 @@ TEST(MakePlaylistTest, FeaturesThatAreTheSameLengthAreOnePoint) {
   }
   EXPECT_NEAR(weight, 2'000, 1e-6);
   EXPECT_GT(playlist->point_of.size(), lengths.size());
+}
+
+TEST(WithIterationsTest, AStepOfSeveralRanksIsFoundByTheLongestLengthOfAll) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "playlist.XXXXXX").string();
+  const std::filesystem::path folder = mkdtemp(pattern.data());
+  auto store = Store::Open(folder / "store.db", {});
+  ASSERT_TRUE(store.ok()) << store.status();
+  WriteBatch batch;
+  batch.jobs.push_back({.job_id = 1, .name = "test", .run_id = "1"});
+  for (const int32_t rank : {0, 1}) {
+    // More than a page; the step of length 99 has it on the second rank.
+    for (int64_t number = 0; number < 6'000; ++number) {
+      if (rank == 1 && number == 5'500) continue;  // its record was lost
+      const int64_t length = rank == 1 && number == 5'700  ? 99
+                             : rank == 0 && number < 5'600 ? 20
+                                                           : 10;
+      batch.iterations.push_back({.job_id = 1,
+                                  .rank = rank,
+                                  .number = number,
+                                  .length_count = 1,
+                                  .length = {length, 0},
+                                  .duration_ns = 1000 * (length + rank)});
+    }
+  }
+  ASSERT_TRUE((*store)->Write(batch).ok());
+  jobs::Playlist playlist{.job_id = 1, .ranks = {0, 1}};
+  for (const int64_t length : {10, 20, 99}) {
+    playlist.point_of[Key{length, 0}] = playlist.reply.points_size();
+    v1::PlaylistPoint& point = *playlist.reply.add_points();
+    point.add_lengths(length);
+    point.set_iteration(-1);
+    point.set_expected_duration_ns(static_cast<double>(1000 * (length + 1)));
+  }
+  playlist.reply.mutable_points(1)->set_expected_duration_ns(20'000);
+  const auto reply = WithIterations(playlist, **store);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->points(0).iteration(), 5'600);
+  EXPECT_EQ(reply->points(1).iteration(), 0);
+  EXPECT_EQ(reply->points(2).iteration(), 5'700);
+  store->reset();
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

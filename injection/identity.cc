@@ -92,7 +92,8 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
   static constexpr const char* kRanks[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", nullptr};
   static constexpr const char* kLocalRanks[] = {"LOCAL_RANK", "SLURM_LOCALID",
                                                 "OMPI_COMM_WORLD_LOCAL_RANK", nullptr};
-  static constexpr const char* kWorldSizes[] = {"WORLD_SIZE", "SLURM_NTASKS",
+  // Not SLURM_NTASKS, which a batch script has, too, when it starts one process only.
+  static constexpr const char* kWorldSizes[] = {"WORLD_SIZE", "SLURM_STEP_NUM_TASKS",
                                                 "OMPI_COMM_WORLD_SIZE", nullptr};
   const char* rank = FirstOf(kRanks);
   const char* local_rank = FirstOf(kLocalRanks);

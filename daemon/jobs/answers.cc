@@ -78,6 +78,10 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
   return to;
 }
 
+std::string Answers::RanksInWords(absl::string_view before) const {
+  return facts_.work ? absl::StrCat(before, facts_.ranks.size(), " ranks") : "";
+}
+
 int32_t Answers::MeasurementsOf(uint32_t set) const {
   const auto it = facts_.measurements.find(set);
   return it == facts_.measurements.end() ? 0 : it->second;
@@ -100,8 +104,8 @@ Answers::Summary Answers::Summarise() const {
   summary.fit = engine.current().Explained();
   summary.generation = facts_.generation;
   summary.iterations = engine.Totals().iterations;
-  const Plan plan = engine.current().MakePlan(facts_.plan);
-  for (const SeqPointInfo& point : engine.current().SeqPoints(facts_.plan)) {
+  const Plan plan = Work().current().MakePlan(facts_.plan);
+  for (const SeqPointInfo& point : Work().current().SeqPoints(facts_.plan)) {
     summary.seqpoints.set_seqpoints(summary.seqpoints.seqpoints() + 1);
     if (point.measured > 0 && point.measured >= point.wanted) {
       summary.seqpoints.set_measured(summary.seqpoints.measured() + 1);
@@ -127,6 +131,8 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
   const std::string metric = request.metric().empty() ? "time" : request.metric();
   if (metric == "time") {
     *reply.mutable_projection() = ToProto(engine.ProjectTime(request.confidence()), "time", "ns");
+    *reply.mutable_projection()->mutable_basis() +=
+        RanksInWords("; a step is as long as the slowest of ");
     return reply;
   }
   if (absl::Status status = CheckMeasurable(); !status.ok()) return status;
@@ -139,13 +145,14 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
         known.push_back(config.metrics[i].name);
       }
       if (config.metrics[i].name != metric) continue;
-      absl::StatusOr<Projection> projection = engine.ProjectStatistic(
+      absl::StatusOr<Projection> projection = Work().ProjectStatistic(
           config.config_id, static_cast<int>(i), request.confidence(), KindOf(config.metrics[i]));
       if (!projection.ok()) {
         missing = projection.status();
         continue;
       }
       *reply.mutable_projection() = ToProto(*projection, metric, config.metrics[i].unit);
+      *reply.mutable_projection()->mutable_basis() += RanksInWords("; the sum over ");
       return reply;
     }
   }
@@ -158,7 +165,7 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
 absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
   v1::GetSeqPointsReply reply;
   absl::MutexLock lock(&mutex_);
-  const RunEngine& engine = facts_.engine;
+  const RunEngine& engine = Work();
   const EngineTotals totals = engine.Totals();
   if (totals.iterations == 0) {
     return absl::FailedPreconditionError(
@@ -204,7 +211,7 @@ absl::StatusOr<Playlist> Answers::MakePlaylist(int measurements) const {
                      "playlist needs 64"));
   }
   Playlist playlist{.job_id = facts_.job_id,
-                    .rank = facts_.rank,
+                    .ranks = facts_.ranks,
                     .first_number = facts_.engine.closed_iterations()};
   const std::vector<KeyTimes> times = engine.OrdinaryTimes();
   double ordinary_ns = 0;
@@ -280,7 +287,7 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     const v1::GetCountersRequest& request) const {
   if (absl::Status status = CheckMeasurable(); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
-  const RunEngine& engine = facts_.engine;
+  const RunEngine& engine = Work();
   const auto wanted = [&](const std::string& name) {
     return request.metrics().empty() ||
            std::find(request.metrics().begin(), request.metrics().end(), name) !=
@@ -326,6 +333,7 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
       v1::Counter& counter = counter_of(metric);
       counter.clear_sentence();
       *counter.mutable_projection() = ToProto(*projection, metric.name, metric.unit);
+      *counter.mutable_projection()->mutable_basis() += RanksInWords("; the sum over ");
       jobs::ToProto(Estimate{projection->per_1000.value / 1000, projection->per_1000.low / 1000,
                              projection->per_1000.high / 1000},
                     counter.mutable_per_iteration());
@@ -368,7 +376,7 @@ absl::StatusOr<v1::GetKernelsReply> Answers::GetKernels(
     const v1::GetKernelsRequest& request) const {
   if (absl::Status status = CheckMeasurable(); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
-  const RunEngine& engine = facts_.engine;
+  const RunEngine& engine = Work();
   v1::GetKernelsReply reply;
   // The longest ones of what was measured, some more than are wanted as their order may be another;
   // the others as one.

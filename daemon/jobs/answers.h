@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/counters/metric_sets.h"
 #include "daemon/jobs/run_engine.h"
@@ -39,8 +40,8 @@ struct Playlist {
   v1::GetPlaylistReply reply;
   absl::flat_hash_map<Key, int> point_of;  // feature values, as rows have them -> reply.points()
   int64_t job_id = 0;
-  int32_t rank = 0;          // whose rows they are
-  int64_t first_number = 0;  // those before it are of another rule, which has other features
+  std::vector<int32_t> ranks;  // whose rows are the steps'
+  int64_t first_number = 0;    // those before it are of another rule, which has other features
 };
 
 // How well the lengths explain time, as the API says it.
@@ -59,13 +60,14 @@ class Answers {
     v1::Losses losses;
     std::optional<v1::Rule> rule;  // without its fit
     int dimensions = 0;
-    int32_t rank = 0;  // that speaks for the job
+    std::vector<int32_t> ranks;  // that had iterations
     LengthUnits units;
     counters::MetricSet metric_set;
     PlanOptions plan;
     absl::flat_hash_map<uint32_t, int32_t> measurements;  // usable ones, by statistic set
     std::vector<std::string> kernels;                     // as Job keeps them
-    RunEngine engine;
+    RunEngine engine;                                     // of the job's steps
+    std::optional<RunEngine> work;  // of the ranks' iterations, when there are several
   };
   explicit Answers(Facts facts) : facts_(std::move(facts)) {}
 
@@ -90,6 +92,10 @@ class Answers {
   v1::Projection ToProto(const Projection& projection, std::string_view metric,
                          std::string_view unit) const;
   int32_t MeasurementsOf(uint32_t set) const;
+  // Of what is measured.
+  const RunEngine& Work() const { return facts_.work ? *facts_.work : facts_.engine; }
+  // With the number of ranks; nothing when there is one.
+  std::string RanksInWords(absl::string_view before) const;
   absl::Status CheckMeasurable() const;
 
   mutable absl::Mutex mutex_;  // the engine's answers fill its caches

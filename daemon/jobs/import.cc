@@ -115,7 +115,6 @@ void Job::Import(const ImportedRun& run, int64_t process_id) {
   process->level = static_cast<uint8_t>(abi::Level::kMark);
   rows_.processes.push_back(process->row);
   processes_[process_id] = std::move(process);
-  speaker_rank_ = 0;
   next_number_[0] = rows;
   rule_.emplace();
   rule_->rule.generation = ++rule_generation_;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -22,7 +23,6 @@ constexpr size_t kMaxWaiting = 4096;
 constexpr int64_t kUnpricedMeasurements = 2;  // before the first has told its price
 constexpr int64_t kMaxRepeated = 200'000;     // iterations that a resumed run may do again
 constexpr uint64_t kResultPatience = 1000;    // iterations
-constexpr int64_t kMostLost = 1 << 20;        // in one hole; more is a damaged number
 constexpr int64_t kSumTolerance = 32;         // 1/32 of a length
 
 // Text from a ring may hold anything; answers are UTF-8. What is not printable ASCII becomes '?':
@@ -42,6 +42,18 @@ void Widen(abi::PlanEntry& entry) {
   entry.high[0] += entry.high[0] / kSumTolerance;
   entry.low[1] = std::numeric_limits<int64_t>::min();
   entry.high[1] = std::numeric_limits<int64_t>::max();
+}
+
+// Measurements are shared between the ranks: of one length each configuration goes to another rank,
+// and the measurements of one configuration go round. How many are rank `place`'s, of `ranks`.
+int ShareOf(const PlanEntry& entry, uint64_t place, uint64_t ranks) {
+  // Lengths are multiples of something: mixed, they are spread over all ranks.
+  const uint64_t length =
+      static_cast<uint64_t>(entry.low.first) * 31 + static_cast<uint64_t>(entry.low.second);
+  const uint64_t first = (length * 0x9e3779b97f4a7c15ull >> 32) + entry.set;
+  const uint64_t before = (place + ranks - first % ranks) % ranks;  // measurements of other ranks
+  const auto quota = static_cast<uint64_t>(entry.quota);
+  return quota > before ? static_cast<int>((quota - before - 1) / ranks + 1) : 0;
 }
 
 bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) {
@@ -85,6 +97,11 @@ std::string HelloField(const ProcessRow& row, std::string_view key) {
     if (pair.first == absl::string_view(key.data(), key.size())) return std::string(pair.second);
   }
   return "";
+}
+
+int HelloNumber(const ProcessRow& row, std::string_view key, int fallback) {
+  int value;
+  return absl::SimpleAtoi(HelloField(row, key), &value) ? value : fallback;
 }
 
 Job::Job(JobRow row, JobOptions options)
@@ -147,19 +164,75 @@ void Job::AddProcess(const ProcessRow& row) {
   process->learning = std::make_unique<Learning>();
   // A new incarnation goes on counting where its rank was, until we know what it repeats. One that
   // runs beside another of its rank is no resumed run.
-  process->first_number = NextNumber(row.rank);
+  process->first_number = FirstNumber(row.rank);
   process->learning->SetFirstNumber(process->first_number);
   process->aligning = process->first_number > 0;
   if (rule_) process->learning->SetRule(rule_->rule);
   rows_.processes.push_back(row);
   processes_[row.process_id] = std::move(process);
+  const bool alone = std::all_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    return entry.second->row.rank == row.rank;
+  });
+  world_size_ = std::max<int64_t>(world_size_, HelloNumber(row, "world_size", 1));
+  if (!alone && !work_) SplitRanks();
+  RebuildControls();
   job_dirty_ = state_dirty_ = true;
   ++generation_;
 }
 
-int64_t Job::NextNumber(int32_t rank) const {
-  const auto it = next_number_.find(rank);
-  return it == next_number_.end() ? 0 : it->second;
+// Ranks that start together have the same first number, also when one of them had come further
+// than another before they were all started again.
+int64_t Job::FirstNumber(int32_t rank) const {
+  int64_t of_run = 0, of_rank = 0;
+  for (const auto& [other, next] : next_number_) {
+    of_run = std::max(of_run, next);
+    if (other == rank) of_rank = next;
+  }
+  std::optional<int64_t> of_others;
+  for (const auto& [id, process] : processes_) {
+    if (!process->alive() || process->row.rank == rank) continue;
+    of_others = std::max(of_others.value_or(0), process->first_number);
+  }
+  return std::max(of_rank, of_others.value_or(of_run));
+}
+
+void Job::SplitRanks() {
+  work_ = engine_.Copy();
+  work_->current().KeepLog();
+  work_log_.Restart();
+  steps_ = StepBuilder(next_number_);
+  for (const auto& [rank, next] : next_number_) {
+    next_sample_ = std::max(next_sample_, static_cast<uint64_t>(next));
+  }
+  horizon_applied_ = false;
+  next_match_ = 0;
+  engine_dirty_ = true;
+  ForgetAnswers();
+}
+
+std::set<int32_t> Job::LiveRanks() const {
+  std::set<int32_t> ranks;
+  for (const auto& [id, process] : processes_) {
+    if (process->alive() && TakesPart(*process)) ranks.insert(process->row.rank);
+  }
+  return ranks;
+}
+
+void Job::AddSteps(const std::set<int32_t>& live_ranks) {
+  for (const Step& step : steps_.TakeSteps(live_ranks)) {
+    engine_.current().AddIteration({.iteration = static_cast<uint64_t>(step.number),
+                                    .key = step.key,
+                                    .time_ns = step.duration_ns,
+                                    .distorted = step.distorted,
+                                    .measured = step.measured,
+                                    .combined = rule_ && SumsLengths(rule_->rule)});
+    engine_dirty_ = true;
+    ++generation_;
+  }
+}
+
+void Job::RebuildControls() {
+  for (auto& [id, process] : processes_) process->control_stale = true;
 }
 
 bool Job::HasLivePredecessor(const Process& process) const {
@@ -170,13 +243,8 @@ bool Job::HasLivePredecessor(const Process& process) const {
   });
 }
 
-bool Job::Speaks(const Process& process) const {
-  const bool chosen =
-      speaker_rank_ ? process.row.rank == *speaker_rank_
-                    : std::all_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
-                        return process.row.rank <= entry.second->row.rank;
-                      });
-  return chosen && !process.beside && !HasLivePredecessor(process);
+bool Job::TakesPart(const Process& process) const {
+  return !process.beside && !HasLivePredecessor(process);
 }
 
 bool Job::live() const {
@@ -218,6 +286,8 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns) {
   process.builder.Finish();
   Advance();
   EndAlignment(process);
+  AddSteps(LiveRanks());
+  RebuildControls();
   rows_.processes.push_back(process.row);
   if (!live()) {
     row_.end_ns = now_ns;
@@ -457,7 +527,7 @@ void Job::Advance() {
         process->marked_from = process->builder.next_number();
         process->learning.reset();
         process->monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count);
-        process->control_stale = true;
+        RebuildControls();
         row_.state = v1::JOB_STATE_MARKING;
         job_dirty_ = true;
         plan_stale_ = true;
@@ -471,6 +541,7 @@ void Job::Advance() {
       Align(*process, iteration);
     }
   }
+  AddSteps(LiveRanks());
   MatchLengths();
   if (plan_stale_) UpdatePlan();
 }
@@ -510,8 +581,9 @@ void Job::Relearn(std::string_view why) {
       process->learning->OnName(static_cast<uint32_t>(i), process->names[i].text);
     }
   }
+  AddSteps({});  // their keys are those of the old rule
   former_rule_ = std::exchange(rule_, std::nullopt);
-  for (auto& [id, process] : processes_) process->control_stale = true;
+  RebuildControls();
   row_.state = v1::JOB_STATE_LEARNING;
   plan_.clear();
   job_dirty_ = state_dirty_ = true;
@@ -524,6 +596,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
     rule.rule.generation = former_rule_->rule.generation;
     if (std::memcmp(&rule.rule, &former_rule_->rule, sizeof(abi::Rule)) != 0) {
       engine_.Close();
+      if (work_) work_->Close();
       ForgetAnswers();
       for (auto& [id, process] : processes_) {
         process->awaited.clear();
@@ -537,6 +610,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
       observed_added_.Clear();
       observed_log_.Restart();
       engine_log_.Restart();
+      work_log_.Restart();
       map_ = {};
       next_match_ = 0;
       horizon_applied_ = false;
@@ -597,7 +671,7 @@ void Job::Align(Process& process, const FinishedIteration& iteration) {
 void Job::EndAlignment(Process& process) {
   if (!process.aligning) return;
   process.aligning = false;
-  process.control_stale = true;
+  RebuildControls();
   if (process.aligner && !process.held.empty()) {
     if (const std::optional<int64_t> number = process.aligner->first_number()) {
       process.repeated = static_cast<int64_t>(process.held.front().number) - *number;
@@ -656,13 +730,17 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   others.duration_ns += iteration.other_duration_ns;
 
   process.beside |= HasLivePredecessor(process);
-  if (!Speaks(process)) return;
-  speaker_rank_ = process.row.rank;
+  if (!TakesPart(process)) return;
   // Iterations whose records were lost happened all the same.
-  for (int64_t lost = std::max(first_lost, number - kMostLost); lost < number; ++lost) {
-    engine_.current().AddIteration({.iteration = static_cast<uint64_t>(lost)});
+  OnlineEngine& engine = work().current();
+  const auto next_sample = [&](int64_t of) {
+    return work_ ? next_sample_++ : static_cast<uint64_t>(of);
+  };
+  for (int64_t lost = std::max(first_lost, number - StepBuilder::kMostLost); lost < number;
+       ++lost) {
+    engine.AddIteration({.iteration = next_sample(lost)});
   }
-  IterationSample sample{.iteration = static_cast<uint64_t>(number),
+  IterationSample sample{.iteration = next_sample(number),
                          .time_ns = iteration.duration_ns,
                          .distorted = iteration.distorted,
                          .measured = iteration.config_id != 0,
@@ -670,7 +748,16 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                          .combined = rule_ && SumsLengths(rule_->rule)};
   if (known && dimensions > 0) sample.key.first = iteration.length[0];
   if (known && dimensions > 1) sample.key.second = iteration.length[1];
-  engine_.current().AddIteration(sample);
+  engine.AddIteration(sample);
+  if (work_ && !redone) {
+    steps_.Add(process.row.rank, {.number = number,
+                                  .key = sample.key,
+                                  .key_known = known,
+                                  .duration_ns = sample.time_ns,
+                                  .distorted = sample.distorted,
+                                  .measured = sample.measured,
+                                  .boundary_ns = iteration.boundary_ns});
+  }
   engine_dirty_ = true;
   plan_stale_ = true;
   if (known && !redone) {
@@ -686,21 +773,23 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   absl::erase_if(process.awaited, [&](const auto& entry) {
     return entry.first + kResultPatience < iteration.number;
   });
-  process.awaited[iteration.number] = sample.key;
+  const Awaited& awaited = process.awaited[iteration.number] = {sample.key, sample.iteration};
   if (const auto it = process.waiting.find(iteration.number); it != process.waiting.end()) {
     for (const WaitingMeasurement& measurement : it->second) {
-      UseMeasurement(process, sample.key, measurement);
+      UseMeasurement(awaited, measurement);
     }
     process.waiting.erase(it);
   }
 }
 
-void Job::UseMeasurement(Process& process, const Key& key, const WaitingMeasurement& measurement) {
-  const uint64_t number = measurement.number() - static_cast<uint64_t>(process.repeated);
+void Job::UseMeasurement(const Awaited& iteration, const WaitingMeasurement& measurement) {
   const std::vector<double> values(measurement.values().begin(), measurement.values().end());
   engine_dirty_ = plan_stale_ = true;
   // A refusal (the length's first occurrence) is counted by the engine.
-  if (engine_.current().AddMeasurement(measurement.set(), number, key, values).ok()) {
+  if (work()
+          .current()
+          .AddMeasurement(measurement.set(), iteration.sample, iteration.key, values)
+          .ok()) {
     ++measurements_[measurement.set()];
     ForgetAnswers();
   }
@@ -714,7 +803,7 @@ void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
   measurement.set_set(set);
   measurement.mutable_values()->Add(values.begin(), values.end());
   if (const auto it = process.awaited.find(number); it != process.awaited.end()) {
-    UseMeasurement(process, it->second, measurement);
+    UseMeasurement(it->second, measurement);
   } else {
     process.waiting[number].push_back(std::move(measurement));
   }
@@ -879,8 +968,8 @@ void Job::UpdatePlan() {
     for (const auto& [id, process] : processes_) {
       started += static_cast<int>(process->measurements_started);
     }
-    options.in_flight = std::max(0, started - engine_.current().MakePlan(options).measured);
-    plan = engine_.current().MakePlan(options).entries;
+    options.in_flight = std::max(0, started - work().current().MakePlan(options).measured);
+    plan = work().current().MakePlan(options).entries;
   }
   const int64_t affordable = AffordableMeasurements();
   if (affordable <= 0 && !plan.empty()) {
@@ -897,7 +986,7 @@ void Job::UpdatePlan() {
   const bool same_total = total == std::exchange(affordable_total_, total);
   if (same_total && SamePlan(plan, plan_)) return;
   plan_ = std::move(plan);
-  for (auto& [id, process] : processes_) process->control_stale = true;
+  RebuildControls();
 }
 
 int64_t Job::StoppedNs() const {
@@ -937,6 +1026,10 @@ abi::Level Job::WantedLevel(const Process& process) const {
   return abi::Level::kMark;
 }
 
+bool Job::Measures(const Process& process) const {
+  return process.alive() && !process.learning && !process.aligning && TakesPart(process);
+}
+
 void Job::BuildControl(Process& process) {
   abi::Control& control = process.control;
   control = {};
@@ -966,11 +1059,18 @@ void Job::BuildControl(Process& process) {
     to.text_bytes = static_cast<uint32_t>(std::min(names.size(), sizeof(to.names)));
     std::memcpy(to.names, names.data(), to.text_bytes);
   }
-  // Only the process that speaks for the job measures.
-  if (process.learning || process.aligning || !Speaks(process)) return;
+  if (!Measures(process)) return;
+  uint64_t measuring = 0, place = 0;
+  for (const auto& [id, other] : processes_) {
+    if (!Measures(*other)) continue;
+    if (other->row.rank < process.row.rank) ++place;
+    ++measuring;
+  }
   const bool two = rule_ && rule_->rule.length_count > 1;
   for (const PlanEntry& entry : plan_) {
     if (control.plan_count == abi::kMaxPlanEntries) break;
+    const int quota = ShareOf(entry, place, measuring);
+    if (quota == 0) continue;
     abi::PlanEntry& to = control.plan[control.plan_count++];
     to.low[0] = entry.low.first;
     to.high[0] = entry.high.first;
@@ -978,7 +1078,7 @@ void Job::BuildControl(Process& process) {
     to.high[1] = two ? entry.high.second : std::numeric_limits<int64_t>::max();
     if (rule_->rule.micro_steps > 1) Widen(to);
     to.config_id = static_cast<uint16_t>(entry.set);
-    to.quota = static_cast<uint32_t>(entry.quota);
+    to.quota = static_cast<uint32_t>(quota);
     // A new generation is a new entry: its quota counts from now on.
     to.entry_id = (static_cast<uint64_t>(control.generation) << 16) | control.plan_count;
   }
@@ -1045,7 +1145,7 @@ absl::Status Job::Control(const v1::ControlRequest& request) {
           absl::StrCat("action: ", static_cast<int>(request.action()), " is unknown"));
   }
   UpdatePlan();
-  for (auto& [id, process] : processes_) process->control_stale = true;
+  RebuildControls();
   state_dirty_ = true;
   ++generation_;
   return absl::OkStatus();

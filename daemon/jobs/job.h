@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,7 @@
 #include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/run_engine.h"
 #include "daemon/jobs/state.pb.h"
+#include "daemon/jobs/step_builder.h"
 #include "daemon/seqpoint/engine.h"
 #include "daemon/store/part_log.h"
 #include "daemon/store/store.h"
@@ -50,7 +52,7 @@ namespace seqpoint::jobs {
 
 struct ImportedRun;
 
-inline constexpr int32_t kJobStateVersion = 5;
+inline constexpr int32_t kJobStateVersion = 6;
 inline constexpr char kSummaryPart[] = "summary";
 
 // Statistic sets of the engine beside the counter configurations, whose set is their config id.
@@ -191,6 +193,11 @@ class Job {
 
  private:
   struct Process;
+  // A finished iteration whose measurement is still to come.
+  struct Awaited {
+    Key key;
+    uint64_t sample = 0;  // its number in the engine
+  };
 
   v1::JobState EndState() const;  // of its processes, all of which have ended
   void OnFinished(Process& process, const FinishedIteration& iteration);
@@ -199,18 +206,30 @@ class Job {
   void EndAlignment(Process& process);
   // A process of the same rank that started earlier, still runs and has had iterations.
   bool HasLivePredecessor(const Process& process) const;
-  // One process speaks for the job; the others are in the log.
-  bool Speaks(const Process& process) const;
-  int64_t NextNumber(int32_t rank) const;
+  // It is counted and measured; a process beside another of its rank is in the log alone.
+  bool TakesPart(const Process& process) const;
+  // Of the first iteration of a process that comes now.
+  int64_t FirstNumber(int32_t rank) const;
+  // A second rank came: the job's steps and the ranks' iterations are two things from now on.
+  void SplitRanks();
+  std::set<int32_t> LiveRanks() const;
+  void AddSteps(const std::set<int32_t>& live_ranks);
+  void RebuildControls();
+  // The engine of what is measured: its iterations are those of single ranks.
+  RunEngine& work() { return work_ ? *work_ : engine_; }
+  const RunEngine& work() const { return work_ ? *work_ : engine_; }
   void OnMeasurement(Process& process, uint64_t number, uint32_t set, std::vector<double> values);
   void OnRuleLearned(LearnedRule rule);
   // The rule does not fit any more, for the reason in `why`: all processes go back to learning.
   void Relearn(std::string_view why);
-  void UseMeasurement(Process& process, const Key& key, const WaitingMeasurement& measurement);
+  void UseMeasurement(const Awaited& iteration, const WaitingMeasurement& measurement);
   void ResolveWindows(Process& process);
   void FileTrace(Process& process);
   void MatchLengths();
-  // Iterations of the run that `horizon` tells of; 0: unknown.
+  // Different batches in a step: ranks that have data of their own.
+  int64_t DataParallel(const v1::Horizon& horizon) const;
+  int64_t WorldSize() const;
+  // Steps of the run that `horizon` tells of; 0: unknown.
   int64_t RunIterations(const v1::Horizon& horizon) const;
   // Which of the user's lengths is which feature, and what one step of it is.
   struct LengthMap {
@@ -221,6 +240,7 @@ class Job {
   void UpdatePlan();
   int64_t StoppedNs() const;  // all processes, by measurements
   int64_t AffordableMeasurements() const;
+  bool Measures(const Process& process) const;
   void BuildControl(Process& process);
   void StoreConfigs();
   bool SummaryDue() const;
@@ -230,19 +250,31 @@ class Job {
   void Observe(int dimension, int64_t length, int64_t count);
   int KernelIndex(const std::string& name);  // in the kernel statistics
   v1::Rule DescribeRule() const;
-  // The engine's horizon for a horizon in the user's lengths; an error when the lengths cannot be
-  // mapped onto the learned feature.
-  absl::StatusOr<Horizon> EngineHorizon(const v1::Horizon& horizon, const LengthMap& map) const;
-  // Makes `engine` that of a run with this horizon.
+  // The horizon, in the user's lengths, of the two engines.
+  struct EngineHorizons {
+    Horizon steps;
+    Horizon work;  // of the ranks that are here
+  };
+  // An error when the lengths cannot be mapped onto the learned feature.
+  absl::StatusOr<EngineHorizons> EngineHorizon(const v1::Horizon& horizon,
+                                               const LengthMap& map) const;
+  // With the lengths of `share` of the batches, the largest of `data_parallel` at a time.
+  absl::StatusOr<Horizon> EngineHorizonOf(const v1::Horizon& horizon, const LengthMap& map,
+                                          int64_t data_parallel, double share) const;
+  EngineHorizons Counted(int64_t steps) const;  // of which the number alone is known
+  void Apply(EngineHorizons horizons);
   // Micro-steps whose lengths an iteration's is the sum of.
   uint32_t SummedSteps() const;
   bool AreAlike(const v1::Horizon& horizon) const;
   absl::Status CheckLikeLog(const v1::Horizon& horizon) const;
-  absl::Status SetOther(const v1::Horizon& horizon, RunEngine& engine) const;
+  // Makes the engines those of a run with this horizon.
+  absl::Status SetOther(const v1::Horizon& horizon, RunEngine& steps, RunEngine* work) const;
   LengthUnits Units() const;
   v1::ClockKind clock_kind() const;
   PlanOptions MakePlanOptions() const;
   JobState SaveState() const;
+  void StoreClosed(const RunEngine& engine, std::string_view part, int& stored,
+                   WriteBatch& batch) const;
   ObservedState SaveObserved() const;
   static void RestoreProcess(const ProcessState& saved, Process& process);
   static void SetName(Process& process, const NameRow& name);
@@ -250,7 +282,11 @@ class Job {
   JobRow row_;
   int64_t waiting_since_ns_;
   JobOptions options_;
-  RunEngine engine_;
+  RunEngine engine_;  // of the job's steps
+  // Of what each rank does, once there are several: its keys are a rank's own, not the slowest's.
+  std::optional<RunEngine> work_;
+  StepBuilder steps_;         // likewise
+  uint64_t next_sample_ = 0;  // likewise: the number of an iteration in `work_`
   std::map<int64_t, std::unique_ptr<Process>> processes_;
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while it is learned anew
@@ -270,6 +306,8 @@ class Job {
   absl::flat_hash_map<std::string, int> kernel_index_;
   v1::Horizon horizon_;
   bool horizon_applied_ = false;
+  int64_t world_size_ = 1;                     // as the processes say
+  std::pair<int64_t, int64_t> applied_world_;  // ranks with iterations, world size, at that time
   int64_t next_match_ = 0;  // iterations at which the user's lengths are matched next
   bool paused_ = false;
   bool released_ = false;
@@ -287,9 +325,6 @@ class Job {
     int64_t duration_ns = 0;
   };
   OtherBatches startup_, evaluation_;
-  // Whose iterations are counted: the lowest rank that was there when the first one was. Ranks that
-  // come later do not take its place, or iterations would count twice.
-  std::optional<int32_t> speaker_rank_;
   std::map<int32_t, int64_t> next_number_;  // by rank, of the next iteration of an incarnation
   int64_t generation_ = 1;
   mutable Answers::Summary summary_;  // generation 0: must be made anew
@@ -302,9 +337,11 @@ class Job {
   bool state_dirty_ = true;
   bool engine_dirty_ = true;
   bool horizon_dirty_ = false;  // a state part of its own: it may be large and hardly ever changes
-  int closed_stored_ = 0;       // closed engines that are in the store
+  // Closed engines that are in the store.
+  int closed_stored_ = 0, closed_work_stored_ = 0;
   // What grows with the run is stored as it grows, not anew each time.
-  PartLog engine_log_{"engine"}, observed_log_{"observed"}, kernels_log_{"kernels"};
+  PartLog engine_log_{"engine"}, work_log_{"work"};
+  PartLog observed_log_{"observed"}, kernels_log_{"kernels"};
   ObservedState observed_added_;  // since it was stored
   KernelsState kernels_added_;
   WriteBatch rows_;

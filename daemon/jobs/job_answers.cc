@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
@@ -21,11 +20,6 @@ v1::Level ToProtoLevel(uint8_t level) {
     default:
       return v1::LEVEL_OFF;
   }
-}
-
-int HelloNumber(const ProcessRow& row, std::string_view key, int fallback) {
-  int value;
-  return absl::SimpleAtoi(HelloField(row, key), &value) ? value : fallback;
 }
 
 }  // namespace
@@ -50,7 +44,7 @@ v1::Losses Job::SumLosses() const {
     sum.set_cupti_dropped(sum.cupti_dropped() + losses.cupti_dropped());
     sum.set_invalid_timestamps(sum.invalid_timestamps() + losses.invalid_timestamps());
   }
-  const EngineTotals totals = engine_.Totals();
+  const EngineTotals totals = work().Totals();
   sum.set_distorted_iterations(static_cast<int64_t>(totals.distorted));
   sum.set_redone_iterations(static_cast<int64_t>(totals.redone));
   sum.set_untimed_iterations(static_cast<int64_t>(totals.untimed));
@@ -79,16 +73,19 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
                        .clock_kind = clock_kind(),
                        .losses = SumLosses(),
                        .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
-                       .rank = speaker_rank_.value_or(0),
                        .units = Units(),
                        .metric_set = metric_set_,
                        .plan = MakePlanOptions(),
                        .measurements = measurements_,
                        .kernels = kernels_,
                        .engine = engine_.Copy()};
+  for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
+  if (work_) facts.work = work_->Copy();
   if (rule_) facts.rule = DescribeRule();
   if (horizon != nullptr) {
-    if (const absl::Status status = SetOther(*horizon, facts.engine); !status.ok()) return status;
+    RunEngine* const work = facts.work ? &*facts.work : nullptr;
+    const absl::Status status = SetOther(*horizon, facts.engine, work);
+    if (!status.ok()) return status;
     facts.horizon_kind = horizon->kind();
     facts.another = true;
     return std::make_shared<const Answers>(std::move(facts));

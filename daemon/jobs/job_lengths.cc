@@ -16,13 +16,22 @@ namespace {
 
 constexpr int64_t kScaleRetryIterations = 50;
 constexpr int64_t kMostIterations = int64_t{1} << 50;  // what an engine can count
+constexpr int64_t kMostRanks = 1 << 16;                // more is a mistake
 
 using Lengths = std::array<int64_t, 2>;
 
-// How often each pair of lengths comes in an epoch's iterations. The user's batches are forward
-// passes: with gradient accumulation `micro_steps` of them, put together at random (by the same
-// draws each time), are an iteration.
-std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, uint32_t micro_steps) {
+// Steps of an epoch of so many forward passes.
+int64_t StepsOf(int64_t batches, int64_t micro_steps, int64_t data_parallel) {
+  // The usual samplers give every rank as many batches, some of them twice.
+  return (batches + data_parallel - 1) / data_parallel / micro_steps;
+}
+
+// How often each pair of lengths comes in an epoch's steps. The user's batches are forward passes:
+// with gradient accumulation a rank's lengths are sums over `micro_steps` of them, and a step's
+// lengths are the largest of `data_parallel` ranks. Batches are put together at random (by the same
+// draws each time), or in order of length where those of a step are alike.
+std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, int64_t micro_steps,
+                                            int64_t data_parallel) {
   constexpr int64_t kMostDrawn = 1 << 18;
   std::map<Lengths, int64_t> counts;
   int64_t total = 0;
@@ -31,7 +40,8 @@ std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, uint32_t
     counts[{entry.lengths(0), second}] += entry.count();
     total += entry.count();
   }
-  if (micro_steps <= 1) return counts;
+  const int64_t group = micro_steps * data_parallel;
+  if (group <= 1) return counts;
   const double share = std::min(1.0, static_cast<double>(kMostDrawn) / std::max<int64_t>(total, 1));
   std::vector<Lengths> batches;
   for (const auto& [lengths, count] : counts) {
@@ -39,23 +49,27 @@ std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, uint32_t
     batches.insert(batches.end(), drawn, lengths);
   }
   std::mt19937_64 random(1);
-  std::shuffle(batches.begin(), batches.end(), random);
-  std::map<Lengths, int64_t> sums;
+  if (!horizon.alike()) std::shuffle(batches.begin(), batches.end(), random);
+  std::map<Lengths, int64_t> steps;
   int64_t drawn = 0;
-  for (size_t i = 0; i + micro_steps <= batches.size(); i += micro_steps, ++drawn) {
-    Lengths sum = {0, 0};
-    for (size_t j = i; j < i + micro_steps; ++j) {
-      for (int d = 0; d < 2; ++d) sum[d] = std::min(sum[d] + batches[j][d], kMaxLength + 1);
+  for (size_t i = 0; i + static_cast<size_t>(group) <= batches.size(); ++drawn) {
+    Lengths most = {0, 0};
+    for (int64_t rank = 0; rank < data_parallel; ++rank) {
+      Lengths sum = {0, 0};
+      for (int64_t step = 0; step < micro_steps; ++step, ++i) {
+        for (int d = 0; d < 2; ++d) sum[d] = std::min(sum[d] + batches[i][d], kMaxLength + 1);
+      }
+      for (int d = 0; d < 2; ++d) most[d] = std::max(most[d], sum[d]);
     }
-    ++sums[sum];
+    ++steps[most];
   }
-  const int64_t wanted = total / micro_steps;
+  const int64_t wanted = StepsOf(total, micro_steps, data_parallel);
   const double times =
       static_cast<double>(wanted) / static_cast<double>(std::max<int64_t>(drawn, 1));
-  for (auto& [sum, count] : sums) {
+  for (auto& [lengths, count] : steps) {
     count = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(count) * times));
   }
-  return sums;
+  return steps;
 }
 
 Histogram1 Marginal(const std::map<Lengths, int64_t>& lengths, int dimension) {
@@ -102,6 +116,10 @@ absl::Status CheckHorizon(const v1::Horizon& horizon) {
                                                    " and epochs ", horizon.epochs(),
                                                    " must not be negative"));
   }
+  if (horizon.data_parallel() < 0 || horizon.data_parallel() > kMostRanks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "horizon.data_parallel: ", horizon.data_parallel(), " is not in 0 ... ", kMostRanks));
+  }
   if (horizon.iterations() > kMostIterations) {
     return absl::InvalidArgumentError(absl::StrCat("horizon: ", horizon.iterations(),
                                                    " iterations, more than ", kMostIterations));
@@ -129,7 +147,31 @@ int64_t Job::RunIterations(const v1::Horizon& horizon) const {
   int64_t batches = 0;
   for (const v1::LengthCount& entry : horizon.histogram()) batches += entry.count();
   const int64_t micro_steps = rule_ ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
-  return batches / micro_steps * std::max<int64_t>(horizon.epochs(), 1);
+  return StepsOf(batches, micro_steps, DataParallel(horizon)) *
+         std::max<int64_t>(horizon.epochs(), 1);
+}
+
+int64_t Job::WorldSize() const {
+  const int64_t ranks = static_cast<int64_t>(next_number_.size());
+  return std::min(std::max({world_size_, ranks, int64_t{1}}), kMostRanks);
+}
+
+int64_t Job::DataParallel(const v1::Horizon& horizon) const {
+  if (horizon.data_parallel() > 0) return horizon.data_parallel();
+  return imported_ ? 1 : WorldSize();
+}
+
+Job::EngineHorizons Job::Counted(int64_t steps) const {
+  const int64_t ranks = std::max<int64_t>(static_cast<int64_t>(next_number_.size()), 1);
+  return {Horizon::Iterations(steps), Horizon::Iterations(steps * ranks)};
+}
+
+void Job::Apply(EngineHorizons horizons) {
+  engine_.SetHorizon(std::move(horizons.steps)).IgnoreError();
+  if (work_) work_->SetHorizon(std::move(horizons.work)).IgnoreError();
+  applied_world_ = {static_cast<int64_t>(next_number_.size()), WorldSize()};
+  horizon_applied_ = plan_stale_ = engine_dirty_ = true;
+  ForgetAnswers();
 }
 
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
@@ -149,11 +191,12 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
 
 void Job::MatchLengths() {
   const int64_t seen = static_cast<int64_t>(engine_.current().Totals().iterations);
+  if (applied_world_ != std::pair(static_cast<int64_t>(next_number_.size()), WorldSize())) {
+    horizon_applied_ = false;
+    next_match_ = 0;
+  }
   if (horizon_.kind() == v1::Horizon::KIND_UNKNOWN) {
-    if (horizon_applied_) return;
-    engine_.SetHorizon(Horizon::Unknown()).IgnoreError();
-    horizon_applied_ = plan_stale_ = engine_dirty_ = true;
-    ForgetAnswers();
+    if (!horizon_applied_) Apply({Horizon::Unknown(), Horizon::Unknown()});
     return;
   }
   const bool over = row_.end_ns != 0;
@@ -163,25 +206,26 @@ void Job::MatchLengths() {
   if (by_length && ((seen * micro_steps < kScaleRetryIterations && !over) || !rule_)) {
     if (horizon_applied_) return;
     // The number of iterations is good from the start.
-    engine_.SetHorizon(Horizon::Iterations(RunIterations(horizon_))).IgnoreError();
-    horizon_applied_ = plan_stale_ = engine_dirty_ = true;
-    ForgetAnswers();
-    return;
+    return Apply(Counted(RunIterations(horizon_)));
   }
   const bool known_before = map_.factor[0] > 0;
   if (by_length) map_ = FindFactors(horizon_);
-  absl::StatusOr<Horizon> horizon = EngineHorizon(horizon_, map_);
+  absl::StatusOr<EngineHorizons> horizon = EngineHorizon(horizon_, map_);
   // Looked at again and again: what fits the first lengths may not fit the later ones.
   next_match_ = horizon.ok() ? std::max<int64_t>(2 * seen, 1) : seen + kScaleRetryIterations;
   if (horizon.ok() || known_before || !horizon_applied_) {
-    engine_.SetHorizon(horizon.ok() ? *horizon : Horizon::Iterations(RunIterations(horizon_)))
-        .IgnoreError();
-    plan_stale_ = engine_dirty_ = true;
-    ForgetAnswers();
+    Apply(horizon.ok() ? *horizon : Counted(RunIterations(horizon_)));
   }
   sentence_ = horizon.ok() ? ""
                            : absl::StrCat(horizon.status().message(),
                                           "; until then only the number of iterations is used");
+  if (horizon.ok() && by_length && DataParallel(horizon_) > 1 && horizon_.data_parallel() == 0 &&
+      steps_.same_lengths()) {
+    sentence_ =
+        "all ranks have the same lengths in every step; when they work on parts of the same "
+        "batches (tensor or pipeline parallel), say how many have batches of their own: seqpoint "
+        "control JOB horizon --lengths FILE --data-parallel N";
+  }
   horizon_applied_ = true;
   ++generation_;
 }
@@ -196,7 +240,7 @@ Job::LengthMap Job::FindFactors(const v1::Horizon& horizon) const {
     return map;
   }
   const bool sums = SumsLengths(rule_->rule);
-  const std::map<Lengths, int64_t> lengths = IterationLengths(horizon, SummedSteps());
+  const std::map<Lengths, int64_t> lengths = IterationLengths(horizon, SummedSteps(), 1);
   double best = 2;
   for (const bool swapped : {false, true}) {
     if (dimensions == 0 || given == 0 || (swapped && given < 2)) continue;
@@ -221,15 +265,33 @@ Job::LengthMap Job::FindFactors(const v1::Horizon& horizon) const {
   return map;
 }
 
-absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon, const LengthMap& map) const {
+absl::StatusOr<Job::EngineHorizons> Job::EngineHorizon(const v1::Horizon& horizon,
+                                                       const LengthMap& map) const {
   switch (horizon.kind()) {
     case v1::Horizon::KIND_UNKNOWN:
-      return Horizon::Unknown();
+      return EngineHorizons{Horizon::Unknown(), Horizon::Unknown()};
     case v1::Horizon::KIND_ITERATIONS:
-      return Horizon::Iterations(horizon.iterations());
+      return Counted(horizon.iterations());
     default:
       break;
   }
+  const int64_t data_parallel = DataParallel(horizon);
+  EngineHorizons horizons;
+  absl::StatusOr<Horizon> of = EngineHorizonOf(horizon, map, data_parallel, 1);
+  if (!of.ok()) return of.status();
+  horizons.steps = *std::move(of);
+  if (work_) {
+    const double share =
+        static_cast<double>(next_number_.size()) / static_cast<double>(data_parallel);
+    of = EngineHorizonOf(horizon, map, 1, share);
+    if (!of.ok()) return of.status();
+    horizons.work = *std::move(of);
+  }
+  return horizons;
+}
+
+absl::StatusOr<Horizon> Job::EngineHorizonOf(const v1::Horizon& horizon, const LengthMap& map,
+                                             int64_t data_parallel, double share) const {
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   if (dimensions == 0 || map.factor[0] == 0) {
     return absl::FailedPreconditionError(
@@ -239,7 +301,7 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon, const Len
   const bool two = horizon.histogram_size() > 0 && horizon.histogram(0).lengths_size() > 1;
   const bool sums = SumsLengths(rule_->rule);
   std::map<Key, int64_t> counts;
-  for (const auto& [lengths, count] : IterationLengths(horizon, SummedSteps())) {
+  for (const auto& [lengths, count] : IterationLengths(horizon, SummedSteps(), data_parallel)) {
     int64_t value[2] = {0, 0};
     for (int i = 0; i < dimensions; ++i) {
       const int64_t length = lengths[!two ? 0 : (map.swapped ? 1 - i : i)];
@@ -255,9 +317,18 @@ absl::StatusOr<Horizon> Job::EngineHorizon(const v1::Horizon& horizon, const Len
     counts[{value[0], value[1]}] += count;
   }
   std::vector<KeyCount> histogram;
-  for (const auto& [key, count] : counts) histogram.push_back({key, count});
+  double exact = 0;
+  int64_t given = 0;
+  for (const auto& [key, count] : counts) {
+    // The sum is rounded, not each: many lengths come once.
+    exact += share * static_cast<double>(count);
+    const int64_t here = std::llround(exact) - given;
+    if (here > 0) histogram.push_back({key, here});
+    given += here;
+  }
   const int64_t epochs = std::max<int64_t>(horizon.epochs(), 1);
-  return horizon.kind() == v1::Horizon::KIND_HISTOGRAM && !sums
+  const bool as_given = data_parallel == 1 && share == 1 && !sums;
+  return horizon.kind() == v1::Horizon::KIND_HISTOGRAM && as_given
              ? Horizon::Histogram(std::move(histogram), epochs)
              : Horizon::Distribution(std::move(histogram), epochs);
 }
@@ -267,7 +338,7 @@ bool Job::AreAlike(const v1::Horizon& horizon) const {
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   const LengthUnits units = Units();
   int64_t alike = 0, all = 0;
-  for (const auto& [lengths, count] : IterationLengths(horizon, SummedSteps())) {
+  for (const auto& [lengths, count] : IterationLengths(horizon, SummedSteps(), 1)) {
     bool within = dimensions > 0;
     for (int i = 0; i < dimensions && within; ++i) {
       const int64_t length = lengths[units.swapped ? 1 - i : i];
@@ -304,7 +375,7 @@ absl::Status Job::CheckLikeLog(const v1::Horizon& horizon) const {
                    ranges, ": ", rule_->length_words, "); is it the same column and unit?"));
 }
 
-absl::Status Job::SetOther(const v1::Horizon& horizon, RunEngine& engine) const {
+absl::Status Job::SetOther(const v1::Horizon& horizon, RunEngine& steps, RunEngine* work) const {
   if (const absl::Status status = CheckHorizon(horizon); !status.ok()) return status;
   if (imported_) {
     if (const absl::Status status = CheckLikeLog(horizon); !status.ok()) return status;
@@ -316,10 +387,12 @@ absl::Status Job::SetOther(const v1::Horizon& horizon, RunEngine& engine) const 
     const LengthUnits units = Units();
     map = {.factor = {units.unit[0], units.unit[1]}, .swapped = units.swapped};
   }
-  absl::StatusOr<Horizon> wanted = EngineHorizon(horizon, map);
+  absl::StatusOr<EngineHorizons> wanted = EngineHorizon(horizon, map);
   if (!wanted.ok()) return wanted.status();
-  wanted->another = true;
-  return engine.SetHorizon(*std::move(wanted));
+  wanted->steps.another = wanted->work.another = true;
+  const absl::Status status = steps.SetHorizon(std::move(wanted->steps));
+  if (!status.ok() || work == nullptr) return status;
+  return work->SetHorizon(std::move(wanted->work));
 }
 
 LengthUnits Job::Units() const {

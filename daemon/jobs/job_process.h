@@ -57,8 +57,7 @@ struct Job::Process {
   absl::flat_hash_set<int64_t> seen[2];  // lengths
   int64_t marked_from = 0;               // first iteration that did not run at level learn
   absl::flat_hash_map<uint64_t, std::vector<WaitingMeasurement>> waiting;  // by our number
-  // Keys of finished iterations whose measurement is still to come, by our number.
-  absl::flat_hash_map<uint64_t, Key> awaited;
+  absl::flat_hash_map<uint64_t, Awaited> awaited;                          // by our number
   // Trace records whose window is not known yet; the first `filed` of them are in the store.
   std::vector<abi::DataRecord> work;
   size_t filed = 0;
@@ -95,6 +94,7 @@ std::string_view FeatureName(uint16_t feature);
 
 // The value of a "key=value" line of the process' Hello; empty when there is none.
 std::string HelloField(const ProcessRow& row, std::string_view key);
+int HelloNumber(const ProcessRow& row, std::string_view key, int fallback);
 
 // With gradient accumulation the lengths of an iteration are sums over its micro-steps.
 bool SumsLengths(const abi::Rule& rule);

@@ -17,7 +17,9 @@ namespace {
 
 constexpr char kJobPart[] = "job";
 constexpr char kHorizonPart[] = "horizon";
-constexpr char kClosedPart[] = "engine-";  // and its index; the current one is a PartLog
+// And the index of a closed engine; the current ones are PartLogs.
+constexpr char kClosedPart[] = "engine-";
+constexpr char kClosedWorkPart[] = "work-";
 
 void EncodeRule(const LearnedRule& from, RuleState* to) {
   to->set_rule(std::string(reinterpret_cast<const char*>(&from.rule), sizeof(abi::Rule)));
@@ -79,6 +81,11 @@ void Job::TakeRows(WriteBatch& batch) {
     engine_log_.Write(
         row_.job_id, kJobStateVersion, engine_.current().TakeLog(),
         [&] { return engine_.Serialize(); }, batch.states);
+    if (work_) {
+      work_log_.Write(
+          row_.job_id, kJobStateVersion, work_->current().TakeLog(),
+          [&] { return work_->Serialize(); }, batch.states);
+    }
   }
   observed_log_.Write(
       row_.job_id, kJobStateVersion, observed_added_.SerializeAsString(),
@@ -93,12 +100,8 @@ void Job::TakeRows(WriteBatch& batch) {
       },
       batch.states);
   kernels_added_.Clear();
-  for (; closed_stored_ < engine_.closed(); ++closed_stored_) {
-    batch.states.push_back({.job_id = row_.job_id,
-                            .part = absl::StrFormat("%s%06d", kClosedPart, closed_stored_),
-                            .version = kJobStateVersion,
-                            .bytes = engine_.SerializeClosed(closed_stored_)});
-  }
+  StoreClosed(engine_, kClosedPart, closed_stored_, batch);
+  if (work_) StoreClosed(*work_, kClosedWorkPart, closed_work_stored_, batch);
   if (horizon_dirty_) {
     batch.states.push_back({.job_id = row_.job_id,
                             .part = kHorizonPart,
@@ -106,6 +109,16 @@ void Job::TakeRows(WriteBatch& batch) {
                             .bytes = horizon_.SerializeAsString()});
   }
   job_dirty_ = state_dirty_ = engine_dirty_ = horizon_dirty_ = false;
+}
+
+void Job::StoreClosed(const RunEngine& engine, std::string_view part, int& stored,
+                      WriteBatch& batch) const {
+  for (; stored < engine.closed(); ++stored) {
+    batch.states.push_back({.job_id = row_.job_id,
+                            .part = absl::StrFormat("%s%06d", part, stored),
+                            .version = kJobStateVersion,
+                            .bytes = engine.SerializeClosed(stored)});
+  }
 }
 
 bool Job::stored() const {
@@ -152,11 +165,12 @@ JobState Job::SaveState() const {
     to.set_measurements_started(process->measurements_started);
     to.set_clock_kind(process->clock_kind);
     to.set_iterations(process->iterations);
-    for (const auto& [number, key] : process->awaited) {
+    for (const auto& [number, iteration] : process->awaited) {
       AwaitedState& awaited = *to.add_awaited();
       awaited.set_number(number);
-      awaited.set_first(key.first);
-      awaited.set_second(key.second);
+      awaited.set_first(iteration.key.first);
+      awaited.set_second(iteration.key.second);
+      awaited.set_sample(iteration.sample);
     }
     for (const Process::Window& window : process->windows) {
       WindowState& saved = *to.add_windows();
@@ -193,12 +207,15 @@ JobState Job::SaveState() const {
   state.set_other_duration_ns(evaluation_.duration_ns);
   state.set_startup_batches(startup_.count);
   state.set_startup_duration_ns(startup_.duration_ns);
-  if (speaker_rank_) state.set_speaker_rank(*speaker_rank_);
   for (const auto& [rank, number] : next_number_) (*state.mutable_next_number())[rank] = number;
   state.set_sentence(sentence_);
   state.set_rule_generation(rule_generation_);
   state.set_control_generation(control_generation_);
   state.set_imported(imported_);
+  if (work_) {
+    *state.mutable_steps() = steps_.Save();
+    state.set_next_sample(next_sample_);
+  }
   for (const auto& [set, count] : measurements_) (*state.mutable_measurements())[set] = count;
   return state;
 }
@@ -228,7 +245,7 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.clock_kind = saved.clock_kind();
   process.iterations = saved.iterations();
   for (const AwaitedState& awaited : saved.awaited()) {
-    process.awaited[awaited.number()] = {awaited.first(), awaited.second()};
+    process.awaited[awaited.number()] = {{awaited.first(), awaited.second()}, awaited.sample()};
   }
   for (const WindowState& window : saved.windows()) {
     process.windows.push_back({.number = window.number(),
@@ -277,15 +294,28 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
       return refuse(row.part, "damaged");
     }
     // By part, and so in their order.
-    if (!absl::StartsWith(row.part, kClosedPart)) continue;
-    const absl::Status status = engine_.RestoreClosed(row.bytes);
+    const bool of_work = absl::StartsWith(row.part, kClosedWorkPart);
+    if (!of_work && !absl::StartsWith(row.part, kClosedPart)) continue;
+    if (of_work && !work_) work_.emplace();
+    const absl::Status status = (of_work ? *work_ : engine_).RestoreClosed(row.bytes);
     if (!status.ok()) return refuse(row.part, std::string(status.message()));
   }
-  const PartLog::Content engine = engine_log_.Load(states);
-  absl::Status status = engine.base.empty() ? absl::OkStatus() : engine_.Restore(engine.base);
-  if (status.ok()) status = engine_.current().Replay(engine.added);
+  const auto restore = [](const PartLog::Content& content, RunEngine& engine) {
+    absl::Status status = content.base.empty() ? absl::OkStatus() : engine.Restore(content.base);
+    if (status.ok()) status = engine.current().Replay(content.added);
+    if (status.ok()) engine.current().KeepLog();
+    return status;
+  };
+  absl::Status status = restore(engine_log_.Load(states), engine_);
   if (!status.ok()) return refuse("engine", std::string(status.message()));
-  engine_.current().KeepLog();
+  if (state.has_steps()) {
+    if (!work_) work_.emplace();
+    status = restore(work_log_.Load(states), *work_);
+    if (!status.ok()) return refuse("work", std::string(status.message()));
+    steps_.Load(state.steps());
+    next_sample_ = state.next_sample();
+    closed_work_stored_ = work_->closed();
+  }
   const PartLog::Content observed_bytes = observed_log_.Load(states);
   ObservedState observed;
   if (!observed.ParseFromString(observed_bytes.base + observed_bytes.added)) {
@@ -320,7 +350,6 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   map_.swapped = state.swapped();
   evaluation_ = {state.other_batches(), state.other_duration_ns()};
   startup_ = {state.startup_batches(), state.startup_duration_ns()};
-  if (state.has_speaker_rank()) speaker_rank_ = state.speaker_rank();
   for (const auto& [rank, number] : state.next_number()) next_number_[rank] = number;
   sentence_ = state.sentence();
   rule_generation_ = state.rule_generation();
@@ -330,6 +359,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   for (const StoredProcess& stored : processes) {
     const int64_t process_id = stored.row.process_id;
     Process& process = *(processes_[process_id] = std::make_unique<Process>(stored.row));
+    world_size_ = std::max<int64_t>(world_size_, HelloNumber(stored.row, "world_size", 1));
     process.learning = std::make_unique<Learning>();
     for (const NameRow& name : stored.names) SetName(process, name);
     const auto saved = std::find_if(

@@ -34,7 +34,15 @@ class FakeProcess {
 
   // One iteration: batch copy, `length` recurrent steps, loss, backward, optimiser.
   void Iterate() {
-    const int64_t length = std::uniform_int_distribution<int64_t>(10, 40)(random_);
+    const int64_t length = DrawLength();
+    Iterate(length, TimeOf(length));
+  }
+  int64_t DrawLength() { return std::uniform_int_distribution<int64_t>(10, 40)(random_); }
+  int64_t TimeOf(int64_t length) {
+    const double noise = std::lognormal_distribution<double>(0, 0.003)(random_);
+    return static_cast<int64_t>(noise * (2e5 + 1e5 * static_cast<double>(length)));
+  }
+  void Iterate(int64_t length, int64_t time_ns) {
     const auto begin_gpu_ns = gpu_ns_;
     measured_ = 0;
     Call(abi::Op::kCopyH2D, "", length * kBatch * 4);
@@ -47,9 +55,7 @@ class FakeProcess {
     Call(abi::Op::kLaunch, "adam", 0, 512);
     Call(abi::Op::kCopyD2H, "", 4);
     Call(abi::Op::kStreamSync, "", 0);
-    const double noise = std::lognormal_distribution<double>(0, 0.003)(random_);
-    gpu_ns_ =
-        begin_gpu_ns + static_cast<int64_t>(noise * (2e5 + 1e5 * static_cast<double>(length)));
+    gpu_ns_ = begin_gpu_ns + time_ns;
     truth.push_back({length, gpu_ns_ - begin_gpu_ns, 1e6 * static_cast<double>(length * length)});
     if (measured_ != 0) {
       late_.push_back(
@@ -334,31 +340,43 @@ class FakeStore {
     }
     for (NameRow& row : batch.names) names_.push_back(std::move(row));
     for (TraceSegmentRow& row : batch.trace_segments) {
-      traces_[row.number] += row.records;
+      traces_[{row.process_id, row.number}] += row.records;
     }
     for (const IterationRow& row : batch.iterations) {
-      EXPECT_TRUE(iterations.emplace(row.number, row).second) << "twice: " << row.number;
+      EXPECT_TRUE(iterations.emplace(row.number + kRankStride * row.rank, row).second)
+          << "twice: " << row.number;
     }
     for (const MeasurementRow& row : batch.measurements) ++measurements[row.number];
   }
-  std::unique_ptr<Job> Restart() {
+  std::unique_ptr<Job> Restart(const std::vector<ProcessRow>& processes = {Process()}) {
     std::vector<StateRow> states;
     for (const auto& [part, row] : states_) states.push_back(row);
     auto job = std::make_unique<Job>(Row(), JobOptions{});
-    EXPECT_TRUE(job->Restore(states, {{Process(), names_}}).ok());
-    if (const auto number = job->LearnLog(7)) job->RestoreLearnLog(7, traces_[*number]);
-    for (const int64_t number : job->OpenTraces(7)) job->RestoreTrace(7, traces_[number]);
-    job->RepublishControl(7);
+    std::vector<Job::StoredProcess> stored;
+    for (const ProcessRow& row : processes) {
+      stored.push_back({row, {}});
+      for (const NameRow& name : names_) {
+        if (name.process_id == row.process_id) stored.back().names.push_back(name);
+      }
+    }
+    EXPECT_TRUE(job->Restore(states, stored).ok());
+    for (const ProcessRow& row : processes) {
+      const int64_t id = row.process_id;
+      if (const auto number = job->LearnLog(id)) job->RestoreLearnLog(id, traces_[{id, *number}]);
+      for (const int64_t number : job->OpenTraces(id)) job->RestoreTrace(id, traces_[{id, number}]);
+      job->RepublishControl(id);
+    }
     return job;
   }
   bool HasPart(const std::string& part) const { return states_.count(part) > 0; }
-  std::map<int64_t, IterationRow> iterations;
+  static constexpr int64_t kRankStride = 1'000'000'000;
+  std::map<int64_t, IterationRow> iterations;  // by number, ranks one after the other
   std::map<int64_t, int> measurements;
 
  private:
   std::map<std::string, StateRow> states_;
   std::vector<NameRow> names_;
-  std::map<int64_t, std::string> traces_;
+  std::map<std::pair<int64_t, int64_t>, std::string> traces_;
 };
 
 TEST(Job, FindsEveryIterationWithItsLengthAndTime) {
@@ -654,7 +672,195 @@ TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {
   EXPECT_NEAR(reply->projection().total().value(), 40 * 31 * 2.7e6, 0.01 * 40 * 31 * 2.7e6);
 }
 
-TEST(Job, APlaylistHasTheUsersLengthsAndTheIterationsOfTheRankThatSpeaks) {
+// Ranks of one synchronous training: each has a batch of its own, all wait for the longest.
+class Ranks {
+ public:
+  explicit Ranks(int count) {
+    for (int rank = 0; rank < count; ++rank) processes_.emplace_back(10 + rank);
+  }
+
+  std::vector<ProcessRow> Rows() const {
+    std::vector<ProcessRow> rows;
+    for (size_t rank = 0; rank < processes_.size(); ++rank) {
+      ProcessRow row = Process();
+      row.process_id = first_id + static_cast<int64_t>(rank);
+      row.rank = static_cast<int32_t>(rank);
+      row.text = absl::StrCat("rank=", rank, "\nworld_size=", processes_.size(), "\n");
+      rows.push_back(row);
+    }
+    return rows;
+  }
+  void Join(Job& job) {
+    for (const ProcessRow& row : Rows()) job.AddProcess(row);
+    Connect(job);
+  }
+  void Connect(Job& job) {
+    for (size_t rank = 0; rank < processes_.size(); ++rank) {
+      processes_[rank].Connect(job, first_id + static_cast<int64_t>(rank));
+    }
+  }
+  void Step(size_t last_rank = 1000) {
+    std::vector<int64_t> lengths;
+    for (FakeProcess& process : processes_) lengths.push_back(process.DrawLength());
+    Step(lengths, last_rank);
+  }
+  // Of the ranks up to `last_rank`; the others are killed.
+  void Step(const std::vector<int64_t>& lengths, size_t last_rank = 1000) {
+    const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    const int64_t time_ns = processes_[0].TimeOf(longest);
+    time_all_ns += static_cast<double>(time_ns);
+    for (size_t rank = 0; rank < processes_.size() && rank <= last_rank; ++rank) {
+      processes_[rank].Iterate(lengths[rank], time_ns);
+      flops += processes_[rank].truth.back().flops;
+    }
+  }
+  void End(Job& job, bool orderly = true) {
+    for (const ProcessRow& row : Rows()) job.OnProcessEnd(row.process_id, orderly, 1);
+  }
+
+  FakeProcess& process(size_t rank) { return processes_[rank]; }
+  int64_t first_id = 20;
+  double time_all_ns = 0, flops = 0;
+
+ private:
+  std::deque<FakeProcess> processes_;
+};
+
+TEST(Job, AStepOfSeveralRanksIsAsLongAsItsSlowestAndCountersAreOfAll) {
+  Job job(Row(), {});
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.set_iterations(600);
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  Ranks ranks(4);
+  ranks.Join(job);
+  for (int i = 0; i < 600; ++i) ranks.Step();
+  ranks.End(job);
+  EXPECT_EQ(job.Describe(true).iterations(), 600);
+  EXPECT_EQ(job.Describe(true).rule().verdict(), v1::VERDICT_EXPLAINED);
+  EXPECT_GT(job.Describe(true).rule().explained_share(), 0.97);
+  const auto time = Project(job, AskTime());
+  ASSERT_TRUE(time.ok()) << time.status();
+  EXPECT_NEAR(time->projection().total().value() / ranks.time_all_ns, 1, 0.002);
+  EXPECT_THAT(time->projection().basis(), testing::HasSubstr("the slowest of 4 ranks"));
+
+  v1::GetCountersRequest request;
+  request.set_confidence(0.999);
+  const auto counters = GetCounters(job, request);
+  ASSERT_TRUE(counters.ok());
+  const v1::Projection& instructions = counters->counters(1).projection();
+  EXPECT_NEAR(instructions.total().value() / ranks.flops, 1, 0.02);
+  EXPECT_LE(instructions.total().low(), ranks.flops);
+  EXPECT_GE(instructions.total().high(), ranks.flops);
+  EXPECT_THAT(instructions.basis(), testing::HasSubstr("the sum over 4 ranks"));
+  // Each takes a share of what is measured.
+  size_t measured = 0;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_GE(ranks.process(rank).measured_iterations.size(), 8u) << rank;
+    measured += ranks.process(rank).measured_iterations.size();
+  }
+  EXPECT_LE(measured, 64u);
+  const auto seqpoints = GetSeqPoints(job);
+  ASSERT_TRUE(seqpoints.ok());
+  double weight = 0;
+  for (const v1::SeqPoint& point : seqpoints->seqpoints()) weight += point.weight();
+  EXPECT_NEAR(weight, 4 * 600, 1e-6);
+}
+
+TEST(Job, BatchesOfTheUsersAreSharedOutBetweenRanks) {
+  Job job(Row(), {});
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
+  for (int length = 10; length <= 40; ++length) {
+    v1::LengthCount& entry = *horizon.add_histogram();
+    entry.add_lengths(length);
+    entry.set_count(80);
+  }
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  Ranks ranks(4);
+  ranks.Join(job);
+  for (int i = 0; i < 150; ++i) ranks.Step();
+  auto reply = Project(job, AskTime());
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->projection().iterations_total(), 80 * 31 / 4);
+  EXPECT_EQ(reply->projection().horizon_kind(), v1::Horizon::KIND_DISTRIBUTION);
+  // The longest of four: 40 - sum over k of (k / 31)^4.
+  double longest = 40;
+  for (int k = 1; k <= 30; ++k) longest -= std::pow(k / 31.0, 4);
+  const double expected = 620 * (2e5 + 1e5 * longest);
+  EXPECT_NEAR(reply->projection().total().value() / expected, 1, 0.01);
+  EXPECT_LE(reply->projection().total().low(), expected);
+  EXPECT_GE(reply->projection().total().high(), expected);
+
+  // Two of them work on the same batches: twice as many steps.
+  horizon.set_data_parallel(2);
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  reply = Project(job, AskTime());
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(reply->projection().iterations_total(), 80 * 31 / 2);
+}
+
+TEST(Job, RanksThatWereKilledAtDifferentStepsAreInStepAgainWhenResumed) {
+  Job job(Row(), {});
+  Ranks ranks(3);
+  ranks.Join(job);
+  for (int i = 0; i < 150; ++i) ranks.Step();
+  ranks.Step(/*last_rank=*/0);
+  ranks.End(job, /*orderly=*/false);
+  EXPECT_EQ(job.Describe(true).iterations(), 151);
+  Ranks resumed(3);
+  resumed.first_id = 40;
+  for (int i = 0; i < 1000; ++i) resumed.process(0).DrawLength();  // another order
+  resumed.Join(job);
+  for (int i = 0; i < 200; ++i) resumed.Step();
+  resumed.End(job);
+  EXPECT_EQ(job.Describe(true).iterations(), 351);
+  EXPECT_GT(job.Describe(true).rule().explained_share(), 0.97);
+}
+
+TEST(Job, ARestartedDaemonKnowsWhereEachRankWas) {
+  const auto run = [](bool restarts) {
+    auto job = std::make_unique<Job>(Row(), JobOptions{});
+    FakeStore store;
+    Ranks ranks(3);
+    ranks.Join(*job);
+    for (int i = 0; i < 300; ++i) {
+      // Half a step is under way when the daemon is killed.
+      ranks.Step();
+      if (i % 7 == 0) ranks.process(0).Iterate();
+      if (i % 7 == 3) {
+        ranks.process(1).Iterate();
+        ranks.process(2).Iterate();
+      }
+      store.Take(*job);
+      if (restarts && i % 25 == 24) {
+        job = store.Restart(ranks.Rows());
+        ranks.Connect(*job);
+      }
+    }
+    ranks.End(*job);
+    store.Take(*job);
+    const v1::Job end = job->Describe(false);
+    return std::tuple(end.iterations(), end.iterations_duration_ns(), end.unique_lengths());
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+TEST(Job, ARankWithoutIterationsHoldsNobodyUp) {
+  Job job(Row(), {});
+  Ranks ranks(2);
+  ranks.Join(job);
+  const int64_t second = 1'000'000'000;
+  for (int i = 0; i < 200; ++i) {
+    ranks.process(0).Iterate();
+    ranks.process(0).PassTime(second / 4);
+  }
+  EXPECT_GT(job.Describe(true).iterations(), 100);
+  ranks.End(job);
+  EXPECT_EQ(job.Describe(true).iterations(), 200);
+}
+
+TEST(Job, APlaylistHasTheUsersLengthsAndTheIterationsOfTheRanks) {
   Job job(Row(), {});
   FakeProcess process(4);
   ProcessRow row = Process();
@@ -666,7 +872,7 @@ TEST(Job, APlaylistHasTheUsersLengthsAndTheIterationsOfTheRankThatSpeaks) {
   for (int i = 0; i < 270; ++i) process.Iterate();
   const auto playlist = (*job.Ask())->MakePlaylist(8);
   ASSERT_TRUE(playlist.ok()) << playlist.status();
-  EXPECT_EQ(playlist->rank, 3);
+  EXPECT_EQ(playlist->ranks, std::vector<int32_t>{3});
   double weight = 0;
   for (const v1::PlaylistPoint& point : playlist->reply.points()) {
     weight += point.weight();
