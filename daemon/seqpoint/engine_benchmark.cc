@@ -71,6 +71,26 @@ void BM_PlanAnew(benchmark::State& state) {
 }
 BENCHMARK(BM_PlanAnew)->Arg(10)->Arg(1000)->Arg(100000)->Unit(benchmark::kMicrosecond);
 
+// ... after an iteration, which changes what times the plan goes by.
+void BM_IterationAndPlanAnew(benchmark::State& state) {
+  const std::vector<IterationSample> samples = Samples(state.range(0), 1 << 16);
+  OnlineEngine engine = Filled(state.range(0));
+  uint64_t iteration = 1 << 30;
+  int budget = 64;
+  for (auto _ : state) {
+    IterationSample sample = samples[iteration & 0xffff];
+    sample.iteration = iteration++;
+    engine.AddIteration(sample);
+    budget = 124 - budget;
+    benchmark::DoNotOptimize(engine.MakePlan({.budget = budget, .sets = {0, 1, 2}}));
+  }
+}
+BENCHMARK(BM_IterationAndPlanAnew)
+    ->Arg(10)
+    ->Arg(1000)
+    ->Arg(100000)
+    ->Unit(benchmark::kMicrosecond);
+
 void BM_ProjectTime(benchmark::State& state) {
   OnlineEngine engine = Filled(state.range(0));
   uint64_t iteration = 1 << 30;

@@ -83,29 +83,76 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
   const int n = static_cast<int>(atoms.size());
   const AtomSums sums(atoms);
   const double infinity = std::numeric_limits<double>::infinity();
-  const int width = measurements + 1;
+  std::vector<double> share(measurements + 1);  // of the variance, that so many leave
+  for (int h = 1; h <= measurements; ++h) share[h] = 1.0 / h;
+  // Variance of the stratum's total, by the number of measurements: the more the less.
+  struct Costs {
+    double variance, exhausted;
+    const double* share;
+    double operator()(int h) const { return variance * std::max(0.0, share[h] - exhausted); }
+  };
+  const auto costs_of = [&](int begin, int end) {
+    return Costs{sums.VarianceOfTotal(begin, end), 1 / std::max(1.0, sums.Count(begin, end)),
+                 share.data()};
+  };
   // best[j·width + m]: least variance of the first j atoms with exactly m measurements. What led
-  // there is found again on the way back, which leaves a loop that vectorises.
+  // there is found again on the way back. Four at a time, so that they vectorise: what falls beyond
+  // the last is not used.
+  constexpr int kBlock = 4;
+  const int width = measurements + kBlock;
   std::vector<double> best((n + 1) * width, infinity);
   best[0] = 0;
-  const auto cost_of = [&](int begin, int end, int h) {
-    const double population = std::max(1.0, sums.Count(begin, end));
-    return sums.VarianceOfTotal(begin, end) * std::max(0.0, 1.0 / h - 1 / population);
-  };
+  std::vector<double> least((n + 1) * width, infinity);  // of best, with at most m measurements
+  std::fill_n(least.begin(), width, 0.0);
+  std::vector<double> greatest(width);  // of `to`, with at least m, now or a while ago
   for (int end = 1; end <= n; ++end) {
-    double* to = &best[end * width];
-    for (int begin = 0; begin < end; ++begin) {
-      const double* from = &best[begin * width];
-      for (int h = 1; h <= measurements; ++h) {
-        const double cost = cost_of(begin, end, h);
-        double* const shifted = to + h;
-        for (int m = 0; m <= measurements - h; ++m) {
-          const double sum = from[m] + cost;
-          shifted[m] = sum < shifted[m] ? sum : shifted[m];
+    double* const to = &best[end * width];
+    std::fill(greatest.begin(), greatest.end(), infinity);
+    // Narrow strata first: good ones are among them, which leaves little to try of wide ones.
+    Costs narrower = {0, 1, nullptr};
+    int top = measurements, reach_at_top = measurements;
+    for (int begin = end - 1; begin >= 0; --begin) {
+      const double* const from = &best[begin * width];
+      const double* const from_least = &least[begin * width];
+      const Costs cost_of = costs_of(begin, end);
+      // What costs more alone than all did so far is no better, nor is it with more atoms (but for
+      // rounding).
+      if (cost_of.variance < narrower.variance) top = reach_at_top = measurements;
+      narrower = cost_of;
+      int h = top, reach = reach_at_top;
+      if (sums.Count(begin, end) < measurements || !(cost_of.variance > 0)) {
+        // More than there are, or several where all are the same, are no better either.
+        const double enough = cost_of.variance > 0 ? std::ceil(sums.Count(begin, end)) : 1;
+        h = std::clamp(static_cast<int>(enough), 1, measurements);
+        reach = measurements;
+      } else {
+        for (;;) {
+          const double cost = cost_of(h);
+          while (reach >= 1 && to[reach] <= cost) --reach;
+          if (reach >= h || h == 1) break;
+          h = std::max(reach, 1);
         }
-        if (cost == 0) break;
+        top = h;
+        reach_at_top = reach;
       }
+      for (; h >= 1; --h) {
+        if (reach < h || from_least[reach - h] >= greatest[h]) continue;
+        const double cost = cost_of(h);
+        while (reach >= h && to[reach] <= cost) --reach;
+        for (int m = 0; m <= reach - h; m += kBlock) {
+          double sum[kBlock];
+          for (int i = 0; i < kBlock; ++i) sum[i] = from[m + i] + cost;
+          for (int i = 0; i < kBlock; ++i) to[m + h + i] = std::min(to[m + h + i], sum[i]);
+        }
+      }
+      const int wide = end - begin;
+      if ((wide & (wide - 1)) != 0) continue;
+      greatest[measurements] = to[measurements];
+      for (int m = measurements - 1; m >= 0; --m) greatest[m] = std::max(greatest[m + 1], to[m]);
     }
+    double* const to_least = &least[end * width];
+    to_least[0] = to[0];
+    for (int m = 1; m <= measurements; ++m) to_least[m] = std::min(to_least[m - 1], to[m]);
   }
   Strata strata;
   for (int m = 1; m <= measurements; ++m) {
@@ -119,8 +166,10 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
   for (int end = n; end > 0;) {
     int from = 0, size = 0;
     for (int begin = 0; begin < end && size == 0; ++begin) {
+      const Costs cost_of = costs_of(begin, end);
+      if (m > 0 && cost_of(m) > best[end * width + m]) continue;
       for (int h = 1; h <= m && size == 0; ++h) {
-        const double cost = cost_of(begin, end, h);
+        const double cost = cost_of(h);
         if (best[begin * width + m - h] + cost == best[end * width + m]) {
           from = begin;
           size = h;
