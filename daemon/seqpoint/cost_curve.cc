@@ -59,25 +59,6 @@ KeyScale KeyScale::Of(absl::Span<const Key> keys, absl::Span<const double> mass)
   return scale;
 }
 
-Point KeyScale::operator()(const Key& key) const {
-  return {(static_cast<double>(key.first) - centre[0]) / unit[0],
-          two_dimensional ? (static_cast<double>(key.second) - centre[1]) / unit[1] : 0};
-}
-
-Terms QuadraticTerms(const Point& p) {
-  return {1, p[0], p[0] * p[0], p[1], p[0] * p[1], p[1] * p[1]};
-}
-
-double Quadratic::operator()(const Key& key) const {
-  return std::max(floor, OfTerms(QuadraticTerms(scale(key))));
-}
-
-double Quadratic::OfTerms(const Terms& terms) const {
-  double sum = 0;
-  for (int t = 0; t < kTerms; ++t) sum += coefficients[t] * terms[t];
-  return sum;
-}
-
 Quadratic Quadratic::Fit(absl::Span<const Key> keys, absl::Span<const double> values,
                          absl::Span<const double> counts) {
   Quadratic fit;

@@ -349,6 +349,8 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   std::vector<double> means, counts, mass;
   double count = 0;
   const double total = Total(log);
+  for (std::vector<double>* v : {&means, &counts, &mass}) v->reserve(log.size());
+  keys.reserve(log.size());
   for (const KeyTimes& g : log) count += g.count;
   for (const KeyTimes& g : log) {
     keys.push_back(g.key);
@@ -364,6 +366,13 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   }
   const int cells = cell.empty() ? 0 : 1 + *std::max_element(cell.begin(), cell.end());
   const Quadratic curve = known != nullptr ? *known : Quadratic::Fit(keys, means, counts);
+  std::vector<double> curve_at;
+  if (known == nullptr) {
+    curve_at.reserve(log.size());
+    for (const Key& key : keys) curve_at.push_back(curve(key));
+  } else {
+    curve_at = means;
+  }
 
   struct Sums {
     double count = 0, expected = 0, time = 0, squares = 0;
@@ -375,14 +384,14 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   for (size_t i = 0; i < log.size(); ++i) {
     Sums& s = sums[cell[i]];
     s.count += counts[i];
-    s.expected += counts[i] * curve(keys[i]);
+    s.expected += counts[i] * curve_at[i];
     s.time += counts[i] * means[i];
     s.sum[0] += counts[i] * static_cast<double>(keys[i].first);
     s.sum[1] += counts[i] * static_cast<double>(keys[i].second);
   }
   for (size_t i = 0; i < log.size(); ++i) {
     Sums& s = sums[cell[i]];
-    const double distance = std::abs(curve(keys[i]) - s.expected / s.count);
+    const double distance = std::abs(curve_at[i] - s.expected / s.count);
     if (distance >= s.distance) continue;
     s.distance = distance;
     s.key = keys[i];
@@ -429,7 +438,7 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   double squares = 0;
   for (size_t i = 0; i < log.size(); ++i) {
     Sums& s = sums[cell[i]];
-    const double expected = curve(keys[i]) * levels[cell[i]];
+    const double expected = curve_at[i] * levels[cell[i]];
     const double miss = means[i] / expected - 1;
     const double square = log[i].m2 / (expected * expected) + counts[i] * miss * miss;
     s.squares += square;

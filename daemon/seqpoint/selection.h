@@ -76,8 +76,8 @@ struct Atom {
 
 // At most `max_atoms` of groups with positive counts, cut where count and time are in balance, in
 // the order in which strata are contiguous: by key in one dimension, by expected cost in two.
-// `atom_of`, when given, receives the atom of each group. `known`: the curve of the means, where it
-// need not be fitted. `tails`: see Selection.
+// `atom_of`, when given, receives the atom of each group. `known`: the curve whose values the means
+// are, where they are not measured. `tails`: see Selection.
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
                              std::vector<int>* atom_of = nullptr, const Quadratic* known = nullptr,
                              double* tails = nullptr);
