@@ -15,9 +15,8 @@ class Cutter {
       : keys_(keys), mass_(mass), order_(keys.size()), cell_(keys.size(), 0) {
     std::iota(order_.begin(), order_.end(), 0);
     const auto varies = [&](Dimension dimension) {
-      return std::any_of(keys.begin(), keys.end(), [&](const Key& key) {
-        return key.*dimension != keys.front().*dimension;
-      });
+      return std::any_of(keys.begin(), keys.end(),
+                         [&](const Key& key) { return key.*dimension != keys.front().*dimension; });
     };
     two_dimensional_ = varies(&Key::first) && varies(&Key::second);
     if (two_dimensional_) {

@@ -85,11 +85,7 @@ void BM_IterationAndPlanAnew(benchmark::State& state) {
     benchmark::DoNotOptimize(engine.MakePlan({.budget = budget, .sets = {0, 1, 2}}));
   }
 }
-BENCHMARK(BM_IterationAndPlanAnew)
-    ->Arg(10)
-    ->Arg(1000)
-    ->Arg(100000)
-    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_IterationAndPlanAnew)->Arg(10)->Arg(1000)->Arg(100000)->Unit(benchmark::kMicrosecond);
 
 void BM_ProjectTime(benchmark::State& state) {
   OnlineEngine engine = Filled(state.range(0));

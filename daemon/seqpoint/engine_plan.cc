@@ -180,7 +180,6 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   std::vector<KeyTimes> groups;
   groups.reserve(members.size());
   Axis axes[2];
-  const Member* previous = nullptr;
   for (Member& member : members) {
     const Key& key = member.key;
     const double expected = now.model.curve(key);
@@ -188,15 +187,10 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
     const double count = std::max(member.seen, member.expected);
     groups.push_back({key, count, expected, count * noise * noise});
     for (int d = 0; d < 2; ++d) {
-      const int64_t Key::*dimension = d == 0 ? &Key::first : &Key::second;
-      const int64_t value = key.*dimension;
-      // Neighbours often share a value.
-      member.occurred[d] = previous != nullptr && previous->key.*dimension == value
-                               ? previous->occurred[d]
-                               : first_seen[d].contains(value);
+      const int64_t value = d == 0 ? key.first : key.second;
+      member.occurred[d] = member.seen > 0 || first_seen[d].contains(value);
       axes[d].Add(value, member.occurred[d]);
     }
-    previous = &member;
   }
   for (Axis& axis : axes) axis.Finish(exact);
   std::vector<int> atom_of;

@@ -96,81 +96,70 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
                  share.data()};
   };
   // best[j·width + m]: least variance of the first j atoms with exactly m measurements. What led
-  // there is found again on the way back. Four at a time, so that they vectorise: what falls beyond
-  // the last is not used.
+  // there is found again on the way back. Four numbers of measurements at a time, which vectorises;
+  // those below 0 are impossible, those above `measurements` lead nowhere.
   constexpr int kBlock = 4;
-  const int width = measurements + kBlock;
+  const int blocks = (measurements + kBlock - 1) / kBlock;
+  const int width = kBlock * (blocks + 2);
+  const auto row = [&](std::vector<double>& rows, int j) { return &rows[j * width + kBlock]; };
   std::vector<double> best((n + 1) * width, infinity);
-  best[0] = 0;
+  row(best, 0)[0] = 0;
   std::vector<double> least((n + 1) * width, infinity);  // of best, with at most m measurements
-  std::fill_n(least.begin(), width, 0.0);
-  std::vector<double> greatest(width);  // of `to`, with at least m, now or a while ago
+  std::fill_n(row(least, 0), width - kBlock, 0.0);
+  std::vector<double> bounds(blocks);  // the greatest of a block so far
   for (int end = 1; end <= n; ++end) {
-    double* const to = &best[end * width];
-    std::fill(greatest.begin(), greatest.end(), infinity);
+    double* const to = row(best, end);
+    std::fill(bounds.begin(), bounds.end(), infinity);
     // Narrow strata first: good ones are among them, which leaves little to try of wide ones.
-    Costs narrower = {0, 1, nullptr};
-    int top = measurements, reach_at_top = measurements;
     for (int begin = end - 1; begin >= 0; --begin) {
-      const double* const from = &best[begin * width];
-      const double* const from_least = &least[begin * width];
+      const double* const from = row(best, begin);
+      const double* const from_least = row(least, begin);
       const Costs cost_of = costs_of(begin, end);
-      // What costs more alone than all did so far is no better, nor is it with more atoms (but for
-      // rounding).
-      if (cost_of.variance < narrower.variance) top = reach_at_top = measurements;
-      narrower = cost_of;
-      int h = top, reach = reach_at_top;
-      if (sums.Count(begin, end) < measurements || !(cost_of.variance > 0)) {
-        // More than there are, or several where all are the same, are no better either.
-        const double enough = cost_of.variance > 0 ? std::ceil(sums.Count(begin, end)) : 1;
-        h = std::clamp(static_cast<int>(enough), 1, measurements);
-        reach = measurements;
-      } else {
-        for (;;) {
-          const double cost = cost_of(h);
-          while (reach >= 1 && to[reach] <= cost) --reach;
-          if (reach >= h || h == 1) break;
-          h = std::max(reach, 1);
-        }
-        top = h;
-        reach_at_top = reach;
-      }
-      for (; h >= 1; --h) {
-        if (reach < h || from_least[reach - h] >= greatest[h]) continue;
-        const double cost = cost_of(h);
-        while (reach >= h && to[reach] <= cost) --reach;
-        for (int m = 0; m <= reach - h; m += kBlock) {
+      // More than there are, or several where all are the same, are no better.
+      const double enough = cost_of.variance > 0 ? std::ceil(sums.Count(begin, end)) : 1;
+      const int most = static_cast<int>(std::clamp<double>(enough, 1, measurements));
+      for (int block = 0; block < blocks; ++block) {
+        const int first = block * kBlock + 1, last = first + kBlock - 1;
+        const double bound = bounds[block];
+        int h = std::min(most, last);
+        double cost = cost_of(h);  // the fewer the more
+        while (cost < bound && h > 1 && from_least[last - h] >= bound) cost = cost_of(--h);
+        if (!(cost < bound)) continue;
+        double sums_of[kBlock];
+        std::copy_n(to + first, kBlock, sums_of);
+        do {
           double sum[kBlock];
-          for (int i = 0; i < kBlock; ++i) sum[i] = from[m + i] + cost;
-          for (int i = 0; i < kBlock; ++i) to[m + h + i] = std::min(to[m + h + i], sum[i]);
-        }
+          for (int i = 0; i < kBlock; ++i) sum[i] = from[first + i - h] + cost;
+          for (int i = 0; i < kBlock; ++i) sums_of[i] = std::min(sums_of[i], sum[i]);
+          if (--h == 0) break;
+          cost = cost_of(h);
+        } while (cost < bound);
+        std::copy_n(sums_of, kBlock, to + first);
+        bounds[block] = *std::max_element(sums_of, sums_of + kBlock);
       }
-      const int wide = end - begin;
-      if ((wide & (wide - 1)) != 0) continue;
-      greatest[measurements] = to[measurements];
-      for (int m = measurements - 1; m >= 0; --m) greatest[m] = std::max(greatest[m + 1], to[m]);
     }
-    double* const to_least = &least[end * width];
+    double* const to_least = row(least, end);
     to_least[0] = to[0];
-    for (int m = 1; m <= measurements; ++m) to_least[m] = std::min(to_least[m - 1], to[m]);
+    for (int m = 1; m <= blocks * kBlock; ++m) to_least[m] = std::min(to_least[m - 1], to[m]);
   }
   Strata strata;
+  const double* const whole = row(best, n);
   for (int m = 1; m <= measurements; ++m) {
-    const double exactly = best[n * width + m];
+    const double exactly = whole[m];
     strata.error_at.push_back(strata.error_at.empty() ? exactly
                                                       : std::min(exactly, strata.error_at.back()));
   }
   // Fewer measurements may do as well: keys that leave nothing to gain get no more.
   int m = measurements;
-  while (m > 1 && best[n * width + m - 1] <= best[n * width + m]) --m;
+  while (m > 1 && whole[m - 1] <= whole[m]) --m;
   for (int end = n; end > 0;) {
     int from = 0, size = 0;
     for (int begin = 0; begin < end && size == 0; ++begin) {
       const Costs cost_of = costs_of(begin, end);
-      if (m > 0 && cost_of(m) > best[end * width + m]) continue;
+      if (m > 0 && cost_of(m) > row(best, end)[m]) continue;
       for (int h = 1; h <= m && size == 0; ++h) {
         const double cost = cost_of(h);
-        if (best[begin * width + m - h] + cost == best[end * width + m]) {
+        if (row(best, begin)[m - h] + cost == row(best, end)[m]) {
           from = begin;
           size = h;
         }
