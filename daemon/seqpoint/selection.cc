@@ -118,24 +118,30 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
       // More than there are, or several where all are the same, are no better.
       const double enough = cost_of.variance > 0 ? std::ceil(sums.Count(begin, end)) : 1;
       const int most = static_cast<int>(std::clamp<double>(enough, 1, measurements));
+      int few = 0;  // so many leave too much to `from`, whatever the stratum costs
+      double previous = infinity;
       for (int block = 0; block < blocks; ++block) {
         const int first = block * kBlock + 1, last = first + kBlock - 1;
         const double bound = bounds[block];
-        int h = std::min(most, last);
-        double cost = cost_of(h);  // the fewer the more
-        while (cost < bound && h > 1 && from_least[last - h] >= bound) cost = cost_of(--h);
+        if (bound > previous) few = 0;
+        previous = bound;
+        while (few < last && from_least[few] >= bound) ++few;
+        // The fewer measurements of the stratum the more it costs: until that alone is too much.
+        int h = std::min(most, last - few);
+        if (h == 0) continue;
+        double cost = cost_of(h);
         if (!(cost < bound)) continue;
-        double sums_of[kBlock];
-        std::copy_n(to + first, kBlock, sums_of);
+        double best_of[kBlock];
+        std::copy_n(to + first, kBlock, best_of);
         do {
           double sum[kBlock];
           for (int i = 0; i < kBlock; ++i) sum[i] = from[first + i - h] + cost;
-          for (int i = 0; i < kBlock; ++i) sums_of[i] = std::min(sums_of[i], sum[i]);
+          for (int i = 0; i < kBlock; ++i) best_of[i] = std::min(best_of[i], sum[i]);
           if (--h == 0) break;
           cost = cost_of(h);
         } while (cost < bound);
-        std::copy_n(sums_of, kBlock, to + first);
-        bounds[block] = *std::max_element(sums_of, sums_of + kBlock);
+        std::copy_n(best_of, kBlock, to + first);
+        bounds[block] = *std::max_element(best_of, best_of + kBlock);
       }
     }
     double* const to_least = row(least, end);
