@@ -55,9 +55,9 @@ struct Quadratic {
   }
   // Of the sum of terms over several keys; the floor does not apply.
   double OfTerms(const Terms& terms) const {
-    double sum = 0;
-    for (int t = 0; t < kTerms; ++t) sum += coefficients[t] * terms[t];
-    return sum;
+    const Terms& c = coefficients;
+    return c[0] * terms[0] + c[1] * terms[1] + c[2] * terms[2] + c[3] * terms[3] + c[4] * terms[4] +
+           c[5] * terms[5];
   }
 
   // Robust least squares of relative errors, lightly regularised. `counts` are weights; all values

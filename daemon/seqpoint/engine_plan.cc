@@ -72,6 +72,38 @@ class Axis {
   std::vector<char> adjacent_;  // whether nothing new can occur between it and the next
 };
 
+// Some of the whole run's iterations.
+struct Member {
+  Key key;
+  double seen = 0, expected = 0;
+  bool occurred[2] = {false, false};  // the value of either dimension
+};
+
+// Puts them in key order. Spread over as many places by their first value before, which leaves
+// little to sort.
+void SortByKey(std::vector<Member>& members) {
+  const auto before = [](const Member& a, const Member& b) { return a.key < b.key; };
+  if (members.empty()) return;
+  const auto [low, high] = std::minmax_element(
+      members.begin(), members.end(),
+      [](const Member& a, const Member& b) { return a.key.first < b.key.first; });
+  const int64_t lowest = low->key.first;
+  const double scale = static_cast<double>(members.size() - 1) /
+                       std::max(1.0, static_cast<double>(high->key.first - lowest));
+  const auto place = [&](const Member& m) {
+    return static_cast<size_t>(static_cast<double>(m.key.first - lowest) * scale);
+  };
+  std::vector<uint32_t> ends(members.size() + 1);
+  for (const Member& m : members) ++ends[place(m) + 1];
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  std::vector<Member> spread(members.size());
+  for (const Member& m : members) spread[ends[place(m)]++] = m;
+  members = std::move(spread);
+  if (!std::is_sorted(members.begin(), members.end(), before)) {
+    std::sort(members.begin(), members.end(), before);
+  }
+}
+
 uint64_t MixInto(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15;
   return hash ^ (hash >> 29);
@@ -151,18 +183,12 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   const bool lengths_known = !horizon.histogram.empty() && !now.outlook.mismatch;
   const bool exact = lengths_known && horizon.kind == Horizon::Kind::kHistogram;
   const bool firsts_ordinary = now.model.firsts == TimeModel::Firsts::kOrdinary;
-  struct Member {
-    Key key;
-    double seen = 0, expected = 0;
-    bool occurred[2] = {false, false};  // the value of either dimension
-  };
   std::vector<Member> members;
   members.reserve(keys.size() + horizon.histogram.size());
   for (const auto& [key, record] : keys) {
     if (record.iterations > 0) members.push_back({key, static_cast<double>(record.iterations)});
   }
-  std::sort(members.begin(), members.end(),
-            [](const Member& a, const Member& b) { return a.key < b.key; });
+  SortByKey(members);
   if (lengths_known) {
     const size_t met = members.size();
     size_t m = 0;
