@@ -95,33 +95,41 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
     return Costs{sums.VarianceOfTotal(begin, end), 1 / std::max(1.0, sums.Count(begin, end)),
                  share.data()};
   };
+  // More than there are, or several where all are the same, are no better.
+  const auto most_of = [&](const Costs& costs, double count) {
+    if (!(costs.variance > 0)) return 1;
+    return count < measurements ? std::max(1, static_cast<int>(std::ceil(count))) : measurements;
+  };
   // best[j·width + m]: least variance of the first j atoms with exactly m measurements. What led
-  // there is found again on the way back. Four numbers of measurements at a time, which vectorises;
-  // those below 0 are impossible, those above `measurements` lead nowhere.
+  // there is found again on the way back. From 2 on four numbers of measurements at a time, which
+  // vectorises; those below 0 are impossible, those above `measurements` lead nowhere.
   constexpr int kBlock = 4;
-  const int blocks = (measurements + kBlock - 1) / kBlock;
-  const int width = kBlock * (blocks + 2);
+  const int blocks = (measurements + kBlock - 2) / kBlock;
+  const int width = kBlock * (blocks + 1) + 2;
   const auto row = [&](std::vector<double>& rows, int j) { return &rows[j * width + kBlock]; };
   std::vector<double> best((n + 1) * width, infinity);
   row(best, 0)[0] = 0;
   std::vector<double> least((n + 1) * width, infinity);  // of best, with at most m measurements
-  std::fill_n(row(least, 0), width - kBlock, 0.0);
-  std::vector<double> bounds(blocks);  // the greatest of a block so far
+  std::vector<double> bounds(blocks);                    // the greatest of a block so far
   for (int end = 1; end <= n; ++end) {
     double* const to = row(best, end);
-    std::fill(bounds.begin(), bounds.end(), infinity);
+    const Costs cost_of_all = costs_of(0, end);
+    const int most_of_all = most_of(cost_of_all, sums.Count(0, end));
+    for (int h = 1; h <= most_of_all; ++h) to[h] = cost_of_all(h);
+    for (int block = 0; block < blocks; ++block) {
+      const double* const first = to + 2 + block * kBlock;
+      bounds[block] = *std::max_element(first, first + kBlock);
+    }
     // Narrow strata first: good ones are among them, which leaves little to try of wide ones.
-    for (int begin = end - 1; begin >= 0; --begin) {
+    for (int begin = end - 1; begin > 0; --begin) {
       const double* const from = row(best, begin);
       const double* const from_least = row(least, begin);
       const Costs cost_of = costs_of(begin, end);
-      // More than there are, or several where all are the same, are no better.
-      const double enough = cost_of.variance > 0 ? std::ceil(sums.Count(begin, end)) : 1;
-      const int most = static_cast<int>(std::clamp<double>(enough, 1, measurements));
+      const int most = most_of(cost_of, sums.Count(begin, end));
       int few = 0;  // so many leave too much to `from`, whatever the stratum costs
       double previous = infinity;
       for (int block = 0; block < blocks; ++block) {
-        const int first = block * kBlock + 1, last = first + kBlock - 1;
+        const int first = 2 + block * kBlock, last = first + kBlock - 1;
         const double bound = bounds[block];
         if (bound > previous) few = 0;
         previous = bound;
@@ -146,7 +154,7 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
     }
     double* const to_least = row(least, end);
     to_least[0] = to[0];
-    for (int m = 1; m <= blocks * kBlock; ++m) to_least[m] = std::min(to_least[m - 1], to[m]);
+    for (int m = 1; m <= measurements; ++m) to_least[m] = std::min(to_least[m - 1], to[m]);
   }
   Strata strata;
   const double* const whole = row(best, n);
