@@ -183,14 +183,14 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   const bool lengths_known = !horizon.histogram.empty() && !now.outlook.mismatch;
   const bool exact = lengths_known && horizon.kind == Horizon::Kind::kHistogram;
   const bool firsts_ordinary = now.model.firsts == TimeModel::Firsts::kOrdinary;
-  std::vector<Member> members;
-  members.reserve(keys.size() + horizon.histogram.size());
+  std::vector<Member> members(keys.size());
+  size_t met = 0;
   for (const auto& [key, record] : keys) {
-    if (record.iterations > 0) members.push_back({key, static_cast<double>(record.iterations)});
+    if (record.iterations > 0) members[met++] = {key, static_cast<double>(record.iterations)};
   }
+  members.resize(met);
   SortByKey(members);
   if (lengths_known) {
-    const size_t met = members.size();
     size_t m = 0;
     for (const KeyCount& k : horizon.histogram) {  // in key order, too
       while (m < met && members[m].key < k.key) ++m;

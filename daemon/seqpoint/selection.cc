@@ -348,18 +348,18 @@ Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& option
 
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
                              std::vector<int>* atom_of, const Quadratic* known, double* tails) {
-  std::vector<Key> keys;
-  std::vector<double> means, counts, mass;
+  const size_t n = log.size();
+  std::vector<Key> keys(n);
+  std::vector<double> means(n), counts(n), mass(n), curve_at(n);
   double count = 0;
   const double total = Total(log);
-  for (std::vector<double>* v : {&means, &counts, &mass}) v->reserve(log.size());
-  keys.reserve(log.size());
   for (const KeyTimes& g : log) count += g.count;
-  for (const KeyTimes& g : log) {
-    keys.push_back(g.key);
-    means.push_back(g.mean);
-    counts.push_back(g.count);
-    mass.push_back(total > 0 ? 0.5 * g.count / count + 0.5 * g.count * g.mean / total : 0);
+  for (size_t i = 0; i < n; ++i) {
+    const KeyTimes& g = log[i];
+    keys[i] = g.key;
+    means[i] = g.mean;
+    counts[i] = g.count;
+    mass[i] = total > 0 ? 0.5 * g.count / count + 0.5 * g.count * g.mean / total : 0;
   }
   std::vector<int> cell(log.size());
   if (log.size() <= static_cast<size_t>(max_atoms)) {
@@ -369,13 +369,7 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   }
   const int cells = cell.empty() ? 0 : 1 + *std::max_element(cell.begin(), cell.end());
   const Quadratic curve = known != nullptr ? *known : Quadratic::Fit(keys, means, counts);
-  std::vector<double> curve_at;
-  if (known == nullptr) {
-    curve_at.reserve(log.size());
-    for (const Key& key : keys) curve_at.push_back(curve(key));
-  } else {
-    curve_at = means;
-  }
+  for (size_t i = 0; i < n; ++i) curve_at[i] = known != nullptr ? means[i] : curve(keys[i]);
 
   struct Sums {
     double count = 0, expected = 0, time = 0, squares = 0;
