@@ -101,8 +101,8 @@ struct SlotSelection {
 // measurements in each that minimise the variance of the total (Neyman allocation with finite
 // population correction, integer), then each stratum is cut into slots of equal mass, for each of
 // which the atom stands that is expected to miss its mean least, noise included. Weights are those
-// that minimise variance plus the error of a cost curve that changed its shape. O(atoms^2 ·
-// measurements^2).
+// that minimise variance plus the error of a cost curve that changed its shape. At worst O(atoms^2
+// · measurements^2); strata that cost more than a whole that was found are passed over.
 SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements);
 
 // How a SeqPoint will be measured: so many single iterations, or all that have its length. Then
