@@ -14,8 +14,17 @@ class Cutter {
   Cutter(absl::Span<const Key> keys, absl::Span<const double> mass)
       : keys_(keys), mass_(mass), order_(keys.size()), cell_(keys.size(), 0) {
     std::iota(order_.begin(), order_.end(), 0);
-    unit_[0] = Spread(&Key::first, 0, order_.size());
-    unit_[1] = Spread(&Key::second, 0, order_.size());
+    const auto varies = [&](Dimension dimension) {
+      return std::any_of(keys.begin(), keys.end(),
+                         [&](const Key& key) { return key.*dimension != keys.front().*dimension; });
+    };
+    two_dimensional_ = varies(&Key::first) && varies(&Key::second);
+    if (two_dimensional_) {
+      unit_[0] = Spread(&Key::first, 0, order_.size());
+      unit_[1] = Spread(&Key::second, 0, order_.size());
+    } else {
+      Sort(&Key::first, 0, order_.size());
+    }
   }
 
   std::vector<int> Cut(int max_cells) {
@@ -24,6 +33,15 @@ class Cutter {
   }
 
  private:
+  void Sort(Dimension dimension, size_t begin, size_t end) {
+    const auto before = [&](int a, int b) {
+      return std::pair(keys_[a].*dimension, keys_[a]) < std::pair(keys_[b].*dimension, keys_[b]);
+    };
+    if (!std::is_sorted(order_.begin() + begin, order_.begin() + end, before)) {
+      std::sort(order_.begin() + begin, order_.begin() + end, before);
+    }
+  }
+
   double Spread(Dimension dimension, size_t begin, size_t end) const {
     double weight = 0, mean = 0, m2 = 0;
     for (size_t i = begin; i < end; ++i) {
@@ -38,20 +56,27 @@ class Cutter {
     return std::sqrt(std::max(0.0, m2 / weight));
   }
 
+  // Puts the range into order along the dimension to be cut; none where all keys are equal.
+  Dimension WiderSide(size_t begin, size_t end) {
+    if (!two_dimensional_) {
+      const Key &low = keys_[order_[begin]], &high = keys_[order_[end - 1]];
+      if (low.first != high.first) return &Key::first;
+      return low.second != high.second ? &Key::second : nullptr;
+    }
+    const double first = Spread(&Key::first, begin, end) / unit_[0];
+    const double second = Spread(&Key::second, begin, end) / unit_[1];
+    if (first <= 0 && second <= 0) return nullptr;
+    const Dimension wider = first >= second ? &Key::first : &Key::second;
+    Sort(wider, begin, end);
+    return wider;
+  }
+
   void Cut(size_t begin, size_t end, int cells) {
-    const double first = unit_[0] > 0 ? Spread(&Key::first, begin, end) / unit_[0] : 0;
-    const double second = unit_[1] > 0 ? Spread(&Key::second, begin, end) / unit_[1] : 0;
-    if (cells == 1 || (first <= 0 && second <= 0)) {
+    const Dimension dimension = cells > 1 ? WiderSide(begin, end) : nullptr;
+    if (dimension == nullptr) {
       for (size_t i = begin; i < end; ++i) cell_[order_[i]] = next_cell_;
       ++next_cell_;
       return;
-    }
-    const Dimension dimension = first >= second ? &Key::first : &Key::second;
-    const auto before = [&](int a, int b) {
-      return std::pair(keys_[a].*dimension, keys_[a]) < std::pair(keys_[b].*dimension, keys_[b]);
-    };
-    if (!std::is_sorted(order_.begin() + begin, order_.begin() + end, before)) {
-      std::sort(order_.begin() + begin, order_.begin() + end, before);
     }
     double total = 0;
     for (size_t i = begin; i < end; ++i) total += mass_[order_[i]];
@@ -68,6 +93,8 @@ class Cutter {
         border = i + 1;
         border_miss = miss;
         border_mass = mass;
+      } else if (mass > target) {
+        break;
       }
     }
     const double share = total > 0 ? border_mass / total : 0.5;
@@ -80,7 +107,8 @@ class Cutter {
   absl::Span<const double> mass_;
   std::vector<int> order_;
   std::vector<int> cell_;
-  double unit_[2];
+  bool two_dimensional_ = false;
+  double unit_[2];  // in two dimensions
   int next_cell_ = 0;
 };
 

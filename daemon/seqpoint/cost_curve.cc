@@ -36,6 +36,26 @@ double Correlation(const Point& a, const Point& b, double reach) {
   return (1 + d) * std::exp(-d);
 }
 
+// The least value up to which at least half of `total` weight is, of pairs of value and weight. As
+// a sort would find it, in linear time.
+double WeightedMedian(std::vector<std::pair<double, double>>& values, double total) {
+  auto begin = values.begin(), end = values.end();
+  double below = 0;  // weight before `begin`
+  while (end - begin > 1) {
+    const auto middle = begin + (end - begin) / 2;
+    std::nth_element(begin, middle, end);
+    double weight = 0;
+    for (auto i = begin; i != middle; ++i) weight += i->second;
+    if (below + weight >= total / 2) {
+      end = middle;
+    } else {
+      below += weight;
+      begin = middle;
+    }
+  }
+  return begin != end ? begin->first : 0;
+}
+
 }  // namespace
 
 KeyScale KeyScale::Of(absl::Span<const Key> keys, absl::Span<const double> mass) {
@@ -59,25 +79,6 @@ KeyScale KeyScale::Of(absl::Span<const Key> keys, absl::Span<const double> mass)
   return scale;
 }
 
-Point KeyScale::operator()(const Key& key) const {
-  return {(static_cast<double>(key.first) - centre[0]) / unit[0],
-          two_dimensional ? (static_cast<double>(key.second) - centre[1]) / unit[1] : 0};
-}
-
-Terms QuadraticTerms(const Point& p) {
-  return {1, p[0], p[0] * p[0], p[1], p[0] * p[1], p[1] * p[1]};
-}
-
-double Quadratic::operator()(const Key& key) const {
-  return std::max(floor, OfTerms(QuadraticTerms(scale(key))));
-}
-
-double Quadratic::OfTerms(const Terms& terms) const {
-  double sum = 0;
-  for (int t = 0; t < kTerms; ++t) sum += coefficients[t] * terms[t];
-  return sum;
-}
-
 Quadratic Quadratic::Fit(absl::Span<const Key> keys, absl::Span<const double> values,
                          absl::Span<const double> counts) {
   Quadratic fit;
@@ -95,40 +96,38 @@ Quadratic Quadratic::Fit(absl::Span<const Key> keys, absl::Span<const double> va
   fit.floor = smallest / 2;
   std::vector<Terms> terms(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) terms[i] = QuadraticTerms(fit.scale(keys[i]));
+  const int used = fit.scale.two_dimensional ? kTerms : kTerms / 2;  // the others are 0
   // A relative error needs the value that is being fitted, and what is slow is only seen against a
   // fit: a few rounds settle both (Huber's weights).
   std::vector<double> trust(keys.size(), 1.0);
+  std::vector<std::pair<double, double>> misses;  // and their counts
+  misses.reserve(keys.size());
   for (int round = 0; round < kRounds; ++round) {
-    std::vector<double> normal(kTerms * kTerms, 0.0);
-    std::vector<double> right(kTerms, 0.0);
+    std::vector<double> normal(used * used, 0.0);
+    std::vector<double> right(used, 0.0);
     for (size_t i = 0; i < keys.size(); ++i) {
       if (!(counts[i] > 0)) continue;
       const double expected = std::max(fit.floor, fit.OfTerms(terms[i]));
       const double w = trust[i] * counts[i] * mean * mean / (expected * expected);
-      for (int a = 0; a < kTerms; ++a) {
+      for (int a = 0; a < used; ++a) {
         right[a] += w * terms[i][a] * (values[i] - mean);
-        for (int b = 0; b <= a; ++b) normal[a * kTerms + b] += w * terms[i][a] * terms[i][b];
+        for (int b = 0; b <= a; ++b) normal[a * used + b] += w * terms[i][a] * terms[i][b];
       }
     }
-    for (int a = 0; a < kTerms; ++a) normal[a * kTerms + a] += 1e-3;
-    if (!Cholesky(normal, kTerms)) break;
-    SolveLower(normal, kTerms, right.data());
-    SolveUpper(normal, kTerms, right.data());
+    for (int a = 0; a < used; ++a) normal[a * used + a] += 1e-3;
+    if (!Cholesky(normal, used)) break;
+    SolveLower(normal, used, right.data());
+    SolveUpper(normal, used, right.data());
     std::copy(right.begin(), right.end(), fit.coefficients.begin());
     fit.coefficients[0] += mean;
 
-    std::vector<std::pair<double, double>> misses;  // and their counts
+    misses.clear();
     for (size_t i = 0; i < keys.size(); ++i) {
       const double expected = std::max(fit.floor, fit.OfTerms(terms[i]));
       trust[i] = std::abs(values[i] / expected - 1);
       if (counts[i] > 0) misses.push_back({trust[i], counts[i]});
     }
-    std::sort(misses.begin(), misses.end());
-    double below = 0, spread = 0;
-    for (const auto& [miss, weight] : misses) {
-      spread = miss;
-      if ((below += weight) >= count / 2) break;
-    }
+    const double spread = WeightedMedian(misses, count);
     const double bound = kHuber * 1.4826 * spread + 1e-6;
     for (double& t : trust) t = t > bound ? bound / t : 1;
   }

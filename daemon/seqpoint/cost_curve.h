@@ -12,6 +12,7 @@
 #ifndef DAEMON_SEQPOINT_COST_CURVE_H_
 #define DAEMON_SEQPOINT_COST_CURVE_H_
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <vector>
@@ -31,22 +32,33 @@ struct KeyScale {
   bool two_dimensional = false;
 
   static KeyScale Of(absl::Span<const Key> keys, absl::Span<const double> mass);
-  Point operator()(const Key& key) const;
+  Point operator()(const Key& key) const {
+    return {(static_cast<double>(key.first) - centre[0]) / unit[0],
+            two_dimensional ? (static_cast<double>(key.second) - centre[1]) / unit[1] : 0};
+  }
 };
 
 // 1, u, u^2, v, uv, v^2. The last three are zero in one dimension.
 inline constexpr int kTerms = 6;
 using Terms = std::array<double, kTerms>;
-Terms QuadraticTerms(const Point& point);
+inline Terms QuadraticTerms(const Point& p) {
+  return {1, p[0], p[0] * p[0], p[1], p[0] * p[1], p[1] * p[1]};
+}
 
 struct Quadratic {
   KeyScale scale;
   Terms coefficients = {1};
   double floor = 1;  // values are never below: a cost is positive
 
-  double operator()(const Key& key) const;
+  double operator()(const Key& key) const {
+    return std::max(floor, OfTerms(QuadraticTerms(scale(key))));
+  }
   // Of the sum of terms over several keys; the floor does not apply.
-  double OfTerms(const Terms& terms) const;
+  double OfTerms(const Terms& terms) const {
+    const Terms& c = coefficients;
+    return c[0] * terms[0] + c[1] * terms[1] + c[2] * terms[2] + c[3] * terms[3] + c[4] * terms[4] +
+           c[5] * terms[5];
+  }
 
   // Robust least squares of relative errors, lightly regularised. `counts` are weights; all values
   // positive. With no data, a constant 1.

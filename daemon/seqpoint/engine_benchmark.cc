@@ -60,16 +60,33 @@ void BM_IterationAndPlan(benchmark::State& state) {
 }
 BENCHMARK(BM_IterationAndPlan)->Arg(10)->Arg(1000);
 
-// The plan alone, made wholly anew each time, as its budget changes.
+// The plan alone, made wholly anew each time, as its budget changes; times are the same.
 void BM_PlanAnew(benchmark::State& state) {
   OnlineEngine engine = Filled(state.range(0));
   int budget = 64;
+  engine.MakePlan({.budget = budget, .sets = {0, 1, 2}});  // what times it goes by, once
   for (auto _ : state) {
     budget = 124 - budget;
     benchmark::DoNotOptimize(engine.MakePlan({.budget = budget, .sets = {0, 1, 2}}));
   }
 }
 BENCHMARK(BM_PlanAnew)->Arg(10)->Arg(1000)->Arg(100000)->Unit(benchmark::kMicrosecond);
+
+// ... after an iteration, so that the times it goes by are fitted anew, too.
+void BM_IterationAndPlanAnew(benchmark::State& state) {
+  const std::vector<IterationSample> samples = Samples(state.range(0), 1 << 16);
+  OnlineEngine engine = Filled(state.range(0));
+  uint64_t iteration = 1 << 30;
+  int budget = 64;
+  for (auto _ : state) {
+    IterationSample sample = samples[iteration & 0xffff];
+    sample.iteration = iteration++;
+    engine.AddIteration(sample);
+    budget = 124 - budget;
+    benchmark::DoNotOptimize(engine.MakePlan({.budget = budget, .sets = {0, 1, 2}}));
+  }
+}
+BENCHMARK(BM_IterationAndPlanAnew)->Arg(10)->Arg(1000)->Arg(100000)->Unit(benchmark::kMicrosecond);
 
 void BM_ProjectTime(benchmark::State& state) {
   OnlineEngine engine = Filled(state.range(0));

@@ -35,38 +35,74 @@ struct Box {
 // The values of one dimension, and which of them have occurred.
 class Axis {
  public:
-  void AddSeen(int64_t value) { seen_.push_back(value); }
-  void AddExpected(int64_t value) { expected_.push_back(value); }
+  // Once or several times; quick where they come in order.
+  void Add(int64_t value, bool seen) {
+    if (expected_.empty() || expected_.back() != value) expected_.push_back(value);
+    if (seen && (seen_.empty() || seen_.back() != value)) seen_.push_back(value);
+  }
 
   void Finish(bool all_known) {
     for (std::vector<int64_t>* v : {&seen_, &expected_}) {
-      std::sort(v->begin(), v->end());
+      if (!std::is_sorted(v->begin(), v->end())) std::sort(v->begin(), v->end());
       v->erase(std::unique(v->begin(), v->end()), v->end());
     }
-    all_known_ = all_known;
-    for (size_t i = 1; i < seen_.size(); ++i) step_ = std::gcd(step_, seen_[i] - seen_[i - 1]);
+    int64_t step = 0;
+    for (size_t i = 1; i < seen_.size() && step != 1; ++i) {
+      step = std::gcd(step, seen_[i] - seen_[i - 1]);
+    }
+    auto next = expected_.begin();
+    for (size_t i = 1; i < seen_.size(); ++i) {
+      while (next != expected_.end() && *next <= seen_[i - 1]) ++next;
+      const bool between = next != expected_.end() && *next < seen_[i];
+      adjacent_.push_back(!between && (all_known || seen_[i] - seen_[i - 1] == step));
+    }
   }
 
   // The widest range around `value` within [low, high] in which nothing new can occur.
   std::pair<int64_t, int64_t> SeenAround(int64_t value, int64_t low, int64_t high) const {
-    auto left = std::lower_bound(seen_.begin(), seen_.end(), value);
-    auto right = left;
-    while (left != seen_.begin() && left[-1] >= low && Adjacent(left[-1], left[0])) --left;
-    while (right + 1 != seen_.end() && right[1] <= high && Adjacent(right[0], right[1])) ++right;
-    return {*left, *right};
+    size_t left = std::lower_bound(seen_.begin(), seen_.end(), value) - seen_.begin();
+    size_t right = left;
+    while (left > 0 && seen_[left - 1] >= low && adjacent_[left - 1]) --left;
+    while (right + 1 < seen_.size() && seen_[right + 1] <= high && adjacent_[right]) ++right;
+    return {seen_[left], seen_[right]};
   }
 
  private:
-  bool Adjacent(int64_t a, int64_t b) const {
-    const auto next = std::upper_bound(expected_.begin(), expected_.end(), a);
-    if (next != expected_.end() && *next < b) return false;
-    return all_known_ || b - a == step_;
-  }
-
   std::vector<int64_t> seen_, expected_;
-  int64_t step_ = 0;
-  bool all_known_ = false;
+  std::vector<char> adjacent_;  // whether nothing new can occur between it and the next
 };
+
+// Some of the whole run's iterations.
+struct Member {
+  Key key;
+  double seen = 0, expected = 0;
+  bool occurred[2] = {false, false};  // the value of either dimension
+};
+
+// Puts them in key order. Spread over as many places by their first value before, which leaves
+// little to sort.
+void SortByKey(std::vector<Member>& members) {
+  const auto before = [](const Member& a, const Member& b) { return a.key < b.key; };
+  if (members.empty()) return;
+  const auto [low, high] = std::minmax_element(
+      members.begin(), members.end(),
+      [](const Member& a, const Member& b) { return a.key.first < b.key.first; });
+  const int64_t lowest = low->key.first;
+  const double scale = static_cast<double>(members.size() - 1) /
+                       std::max(1.0, static_cast<double>(high->key.first - lowest));
+  const auto place = [&](const Member& m) {
+    return static_cast<size_t>(static_cast<double>(m.key.first - lowest) * scale);
+  };
+  std::vector<uint32_t> ends(members.size() + 1);
+  for (const Member& m : members) ++ends[place(m) + 1];
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  std::vector<Member> spread(members.size());
+  for (const Member& m : members) spread[ends[place(m)]++] = m;
+  members = std::move(spread);
+  if (!std::is_sorted(members.begin(), members.end(), before)) {
+    std::sort(members.begin(), members.end(), before);
+  }
+}
 
 uint64_t MixInto(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15;
@@ -147,29 +183,39 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   const bool lengths_known = !horizon.histogram.empty() && !now.outlook.mismatch;
   const bool exact = lengths_known && horizon.kind == Horizon::Kind::kHistogram;
   const bool firsts_ordinary = now.model.firsts == TimeModel::Firsts::kOrdinary;
-  struct Member {
-    double seen = 0, expected = 0;
-  };
-  std::map<Key, Member> members;
+  std::vector<Member> members(keys.size());
+  size_t met = 0;
   for (const auto& [key, record] : keys) {
-    if (record.iterations > 0) members[key].seen = static_cast<double>(record.iterations);
+    if (record.iterations > 0) members[met++] = {key, static_cast<double>(record.iterations)};
   }
+  members.resize(met);
+  SortByKey(members);
   if (lengths_known) {
-    for (const KeyCount& k : horizon.histogram) {
-      members[k.key].expected = static_cast<double>(k.count);
+    size_t m = 0;
+    for (const KeyCount& k : horizon.histogram) {  // in key order, too
+      while (m < met && members[m].key < k.key) ++m;
+      if (m < met && members[m].key == k.key) {
+        members[m].expected = static_cast<double>(k.count);
+      } else {
+        members.push_back({k.key, 0, static_cast<double>(k.count)});
+      }
     }
+    std::inplace_merge(members.begin(), members.begin() + met, members.end(),
+                       [](const Member& a, const Member& b) { return a.key < b.key; });
   }
   std::vector<KeyTimes> groups;
+  groups.reserve(members.size());
   Axis axes[2];
-  for (const auto& [key, member] : members) {
+  for (Member& member : members) {
+    const Key& key = member.key;
     const double expected = now.model.curve(key);
     const double noise = expected * now.model.noise;
     const double count = std::max(member.seen, member.expected);
     groups.push_back({key, count, expected, count * noise * noise});
     for (int d = 0; d < 2; ++d) {
       const int64_t value = d == 0 ? key.first : key.second;
-      axes[d].AddExpected(value);
-      if (first_seen[d].contains(value)) axes[d].AddSeen(value);
+      member.occurred[d] = member.seen > 0 || first_seen[d].contains(value);
+      axes[d].Add(value, member.occurred[d]);
     }
   }
   for (Axis& axis : axes) axis.Finish(exact);
@@ -194,15 +240,15 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   };
   std::vector<Place> places(atoms.size());
   size_t i = 0;
-  for (const auto& [key, member] : members) {
+  for (const Member& member : members) {
+    const Key& key = member.key;
     Place& place = places[atom_of[i++]];
     place.box.low = {std::min(place.box.low.first, key.first),
                      std::min(place.box.low.second, key.second)};
     place.box.high = {std::max(place.box.high.first, key.first),
                       std::max(place.box.high.second, key.second)};
     const double coming = exact ? member.expected - member.seen : member.seen;
-    const bool seen = firsts_ordinary ||
-                      (first_seen[0].contains(key.first) && first_seen[1].contains(key.second));
+    const bool seen = firsts_ordinary || (member.occurred[0] && member.occurred[1]);
     place.awaited |= exact && !seen;
     if (seen && coming > place.coming) {
       place.coming = coming;

@@ -83,45 +83,97 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
   const int n = static_cast<int>(atoms.size());
   const AtomSums sums(atoms);
   const double infinity = std::numeric_limits<double>::infinity();
-  const int width = measurements + 1;
-  // best[j·width + m]: least variance of the first j atoms with exactly m measurements. What led
-  // there is found again on the way back, which leaves a loop that vectorises.
-  std::vector<double> best((n + 1) * width, infinity);
-  best[0] = 0;
-  const auto cost_of = [&](int begin, int end, int h) {
-    const double population = std::max(1.0, sums.Count(begin, end));
-    return sums.VarianceOfTotal(begin, end) * std::max(0.0, 1.0 / h - 1 / population);
+  std::vector<double> share(measurements + 1);  // of the variance, that so many leave
+  for (int h = 1; h <= measurements; ++h) share[h] = 1.0 / h;
+  // Variance of the stratum's total, by the number of measurements: the more the less.
+  struct Costs {
+    double variance, exhausted;
+    const double* share;
+    double operator()(int h) const { return variance * std::max(0.0, share[h] - exhausted); }
   };
+  const auto costs_of = [&](int begin, int end) {
+    return Costs{sums.VarianceOfTotal(begin, end), 1 / std::max(1.0, sums.Count(begin, end)),
+                 share.data()};
+  };
+  // More than there are, or several where all are the same, are no better.
+  const auto most_of = [&](const Costs& costs, double count) {
+    if (!(costs.variance > 0)) return 1;
+    return count < measurements ? std::max(1, static_cast<int>(std::ceil(count))) : measurements;
+  };
+  // best[j·width + m]: least variance of the first j atoms with exactly m measurements. What led
+  // there is found again on the way back. From 2 on four numbers of measurements at a time, which
+  // vectorises; those below 0 are impossible, those above `measurements` lead nowhere.
+  constexpr int kBlock = 4;
+  const int blocks = (measurements + kBlock - 2) / kBlock;
+  const int width = kBlock * (blocks + 1) + 2;
+  const auto row = [&](std::vector<double>& rows, int j) { return &rows[j * width + kBlock]; };
+  std::vector<double> best((n + 1) * width, infinity);
+  row(best, 0)[0] = 0;
+  std::vector<double> least((n + 1) * width, infinity);  // of best, with at most m measurements
+  std::vector<double> bounds(blocks);                    // the greatest of a block so far
   for (int end = 1; end <= n; ++end) {
-    double* to = &best[end * width];
-    for (int begin = 0; begin < end; ++begin) {
-      const double* from = &best[begin * width];
-      for (int h = 1; h <= measurements; ++h) {
-        const double cost = cost_of(begin, end, h);
-        double* const shifted = to + h;
-        for (int m = 0; m <= measurements - h; ++m) {
-          const double sum = from[m] + cost;
-          shifted[m] = sum < shifted[m] ? sum : shifted[m];
-        }
-        if (cost == 0) break;
+    double* const to = row(best, end);
+    const Costs cost_of_all = costs_of(0, end);
+    const int most_of_all = most_of(cost_of_all, sums.Count(0, end));
+    for (int h = 1; h <= most_of_all; ++h) to[h] = cost_of_all(h);
+    for (int block = 0; block < blocks; ++block) {
+      const double* const first = to + 2 + block * kBlock;
+      bounds[block] = *std::max_element(first, first + kBlock);
+    }
+    // Narrow strata first: good ones are among them, which leaves little to try of wide ones.
+    for (int begin = end - 1; begin > 0; --begin) {
+      const double* const from = row(best, begin);
+      const double* const from_least = row(least, begin);
+      const Costs cost_of = costs_of(begin, end);
+      const int most = most_of(cost_of, sums.Count(begin, end));
+      int few = 0;  // so many leave too much to `from`, whatever the stratum costs
+      double previous = infinity;
+      for (int block = 0; block < blocks; ++block) {
+        const int first = 2 + block * kBlock, last = first + kBlock - 1;
+        const double bound = bounds[block];
+        if (bound > previous) few = 0;
+        previous = bound;
+        while (few < last && from_least[few] >= bound) ++few;
+        // The fewer measurements of the stratum the more it costs: until that alone is too much.
+        int h = std::min(most, last - few);
+        if (h == 0) continue;
+        double cost = cost_of(h);
+        if (!(cost < bound)) continue;
+        double best_of[kBlock];
+        std::copy_n(to + first, kBlock, best_of);
+        do {
+          double sum[kBlock];
+          for (int i = 0; i < kBlock; ++i) sum[i] = from[first + i - h] + cost;
+          for (int i = 0; i < kBlock; ++i) best_of[i] = std::min(best_of[i], sum[i]);
+          if (--h == 0) break;
+          cost = cost_of(h);
+        } while (cost < bound);
+        std::copy_n(best_of, kBlock, to + first);
+        bounds[block] = *std::max_element(best_of, best_of + kBlock);
       }
     }
+    double* const to_least = row(least, end);
+    to_least[0] = to[0];
+    for (int m = 1; m <= measurements; ++m) to_least[m] = std::min(to_least[m - 1], to[m]);
   }
   Strata strata;
+  const double* const whole = row(best, n);
   for (int m = 1; m <= measurements; ++m) {
-    const double exactly = best[n * width + m];
+    const double exactly = whole[m];
     strata.error_at.push_back(strata.error_at.empty() ? exactly
                                                       : std::min(exactly, strata.error_at.back()));
   }
   // Fewer measurements may do as well: keys that leave nothing to gain get no more.
   int m = measurements;
-  while (m > 1 && best[n * width + m - 1] <= best[n * width + m]) --m;
+  while (m > 1 && whole[m - 1] <= whole[m]) --m;
   for (int end = n; end > 0;) {
     int from = 0, size = 0;
     for (int begin = 0; begin < end && size == 0; ++begin) {
+      const Costs cost_of = costs_of(begin, end);
+      if (m > 0 && cost_of(m) > row(best, end)[m]) continue;
       for (int h = 1; h <= m && size == 0; ++h) {
-        const double cost = cost_of(begin, end, h);
-        if (best[begin * width + m - h] + cost == best[end * width + m]) {
+        const double cost = cost_of(h);
+        if (row(best, begin)[m - h] + cost == row(best, end)[m]) {
           from = begin;
           size = h;
         }
@@ -296,16 +348,18 @@ Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& option
 
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
                              std::vector<int>* atom_of, const Quadratic* known, double* tails) {
-  std::vector<Key> keys;
-  std::vector<double> means, counts, mass;
+  const size_t n = log.size();
+  std::vector<Key> keys(n);
+  std::vector<double> means(n), counts(n), mass(n), curve_at(n);
   double count = 0;
   const double total = Total(log);
   for (const KeyTimes& g : log) count += g.count;
-  for (const KeyTimes& g : log) {
-    keys.push_back(g.key);
-    means.push_back(g.mean);
-    counts.push_back(g.count);
-    mass.push_back(total > 0 ? 0.5 * g.count / count + 0.5 * g.count * g.mean / total : 0);
+  for (size_t i = 0; i < n; ++i) {
+    const KeyTimes& g = log[i];
+    keys[i] = g.key;
+    means[i] = g.mean;
+    counts[i] = g.count;
+    mass[i] = total > 0 ? 0.5 * g.count / count + 0.5 * g.count * g.mean / total : 0;
   }
   std::vector<int> cell(log.size());
   if (log.size() <= static_cast<size_t>(max_atoms)) {
@@ -315,6 +369,7 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   }
   const int cells = cell.empty() ? 0 : 1 + *std::max_element(cell.begin(), cell.end());
   const Quadratic curve = known != nullptr ? *known : Quadratic::Fit(keys, means, counts);
+  for (size_t i = 0; i < n; ++i) curve_at[i] = known != nullptr ? means[i] : curve(keys[i]);
 
   struct Sums {
     double count = 0, expected = 0, time = 0, squares = 0;
@@ -326,14 +381,14 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   for (size_t i = 0; i < log.size(); ++i) {
     Sums& s = sums[cell[i]];
     s.count += counts[i];
-    s.expected += counts[i] * curve(keys[i]);
+    s.expected += counts[i] * curve_at[i];
     s.time += counts[i] * means[i];
     s.sum[0] += counts[i] * static_cast<double>(keys[i].first);
     s.sum[1] += counts[i] * static_cast<double>(keys[i].second);
   }
   for (size_t i = 0; i < log.size(); ++i) {
     Sums& s = sums[cell[i]];
-    const double distance = std::abs(curve(keys[i]) - s.expected / s.count);
+    const double distance = std::abs(curve_at[i] - s.expected / s.count);
     if (distance >= s.distance) continue;
     s.distance = distance;
     s.key = keys[i];
@@ -380,7 +435,7 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   double squares = 0;
   for (size_t i = 0; i < log.size(); ++i) {
     Sums& s = sums[cell[i]];
-    const double expected = curve(keys[i]) * levels[cell[i]];
+    const double expected = curve_at[i] * levels[cell[i]];
     const double miss = means[i] / expected - 1;
     const double square = log[i].m2 / (expected * expected) + counts[i] * miss * miss;
     s.squares += square;

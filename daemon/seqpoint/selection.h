@@ -76,8 +76,8 @@ struct Atom {
 
 // At most `max_atoms` of groups with positive counts, cut where count and time are in balance, in
 // the order in which strata are contiguous: by key in one dimension, by expected cost in two.
-// `atom_of`, when given, receives the atom of each group. `known`: the curve of the means, where it
-// need not be fitted. `tails`: see Selection.
+// `atom_of`, when given, receives the atom of each group. `known`: the curve whose values the means
+// are, where they are not measured. `tails`: see Selection.
 std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
                              std::vector<int>* atom_of = nullptr, const Quadratic* known = nullptr,
                              double* tails = nullptr);
@@ -101,8 +101,8 @@ struct SlotSelection {
 // measurements in each that minimise the variance of the total (Neyman allocation with finite
 // population correction, integer), then each stratum is cut into slots of equal mass, for each of
 // which the atom stands that is expected to miss its mean least, noise included. Weights are those
-// that minimise variance plus the error of a cost curve that changed its shape. O(atoms^2 ·
-// measurements^2).
+// that minimise variance plus the error of a cost curve that changed its shape. At worst O(atoms^2
+// · measurements^2); strata that cost more than a whole that was found are passed over.
 SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements);
 
 // How a SeqPoint will be measured: so many single iterations, or all that have its length. Then
