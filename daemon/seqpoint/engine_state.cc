@@ -12,7 +12,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr uint64_t kMagic = 0x34304e4745515053;  // "SPQEGN04", the last two the version
+constexpr uint64_t kMagic = 0x35304e4745515053;  // "SPQEGN05", the last two the version
 
 bool IsTime(double ns) { return ns >= 1 && ns <= static_cast<double>(kMaxTimeNs); }
 
@@ -275,10 +275,27 @@ void Visit(Stream& s, std::pair<Key, KeyRecord>& entry) {
   s.Field(r.m2);
   s.Field(r.level);
   s.Field(r.first_ns);
+  s.Field(r.own);
   if constexpr (Stream::kReads) {
     const bool sane = r.iterations <= kMaxIterations && r.untimed <= r.iterations && r.timed >= 0 &&
                       r.m2 >= 0 && (r.timed == 0 || (r.mean_ns > 0 && r.level > 0)) &&
-                      r.first_ns >= 0;
+                      r.first_ns >= 0 && (!r.own || r.timed > 0);
+    if (!sane) s.Refuse();
+  }
+}
+
+template <typename Stream>
+void Visit(Stream& s, std::pair<Key, CutTimes>& entry) {
+  Visit(s, entry.first);
+  CutTimes& t = entry.second;
+  for (double* field :
+       {&t.count, &t.mean_ns, &t.m2, &t.level, &t.against, &t.accepted, &t.accepted_ns,
+        &t.excess_ns, &t.excess_square, &t.timed_before, &t.cut_before}) {
+    s.Field(*field);
+  }
+  if constexpr (Stream::kReads) {
+    const bool sane = t.count >= 1 && t.mean_ns > 0 && t.m2 >= 0 && t.level > 0 &&
+                      t.accepted >= 0 && t.accepted <= t.count;
     if (!sane) s.Refuse();
   }
 }
@@ -309,7 +326,7 @@ void VisitState(Stream& s, State& state) {
   Visit(s, state.totals);
   s.Field(state.newest);
   s.Field(state.two_dimensional);
-  VisitMap(s, state.keys, 72);
+  VisitMap(s, state.keys, 80);
   VisitMap(s, state.first_seen[0], 16);
   VisitMap(s, state.first_seen[1], 16);
   s.Field(state.exact_time_ns);
@@ -325,6 +342,8 @@ void VisitState(Stream& s, State& state) {
   }
   s.Field(state.gate);
   s.Field(state.core);
+  s.Field(state.cut);
+  VisitMap(s, state.cut_times, 104);
   VisitList(s, state.recent_outliers, 1024, 24);
   s.Field(state.outlier_rate);
   s.Field(state.slow_excess_ns);
