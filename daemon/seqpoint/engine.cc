@@ -166,7 +166,7 @@ void TakeOffPast(std::vector<OutlookRow>& rows, bool expected_only, const Quadra
 
 // Leaves out the few measurements that lie far above a robust curve through all of them: of slow
 // iterations, whose share of the run is known better than from so small a sample.
-void DropSlow(absl::Span<const Measurement> measurements, double core,
+void DropSlow(absl::Span<const Measurement> measurements, const TimeModel& model, double core,
               std::vector<CurvePoint>& points) {
   if (points.size() < kMinMeasuredForSlow) return;
   std::vector<Key> keys;
@@ -175,6 +175,9 @@ void DropSlow(absl::Span<const Measurement> measurements, double core,
     if (!(points[i].value > 0)) return;
     keys.push_back(measurements[i].key);
     values.push_back(points[i].value);
+    // A key that the curve of times misses may be missed alike here, and is not slow for that.
+    const double expected = model.Expected(keys[i]), own = model.At(keys[i]);
+    if (model.OwnCell(keys[i]).has_value() && own > 0) values.back() *= expected / own;
   }
   const Quadratic fit = Quadratic::Fit(keys, values, std::vector<double>(keys.size(), 1.0));
   std::vector<double> excess, misses;
@@ -470,20 +473,19 @@ void OnlineEngine::State::TakeBack(const Key& key, const CutTimes& t, KeyRecord&
   slow_excess_ns -= t.excess_ns;
   slow_excess_square = std::max(0.0, slow_excess_square - t.excess_square);
   std::erase_if(recent_outliers, [&](const KeyTime& o) { return o.key == key; });
+  outlier_rate = std::max(0.0, outlier_rate - kRateMemory * stalls);
 
   // The fewer others are ordinary where they agree with them; else it is they that are cut.
   const double others = std::max(0.0, record.timed - t.accepted);
-  double mean = t.mean_ns;
+  double off = 0;  // by how much
   if (others > 0) {
-    mean = std::max(1.0, (record.timed * record.mean_ns - t.accepted_ns) / others);
-    const double off = mean - t.mean_ns;
+    off = std::max(1.0, (record.timed * record.mean_ns - t.accepted_ns) / others) - t.mean_ns;
     if (std::abs(off) > Agreement() * t.mean_ns) {
       slow_excess_ns += others * off;
       slow_excess_square += others * off * off;
-      mean = t.mean_ns;
+      off = 0;
     }
   }
-  const double off = mean - t.mean_ns;
   const double timed_now = t.count + others;
   record.m2 = t.m2 * timed_now / t.count + t.count * others / timed_now * off * off;
   record.mean_ns = t.mean_ns + others / timed_now * off;
@@ -841,10 +843,8 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
   }
   std::vector<int> cells = CutIntoCells(row_keys, mass, kTargetCells);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const auto own = std::lower_bound(model.own.begin(), model.own.end(), rows[i].key);
-    if (own != model.own.end() && *own == rows[i].key) {
-      cells[i] = kTargetCells + static_cast<int>(own - model.own.begin());
-    }
+    const auto own = model.OwnCell(rows[i].key);
+    if (own.has_value()) cells[i] = kTargetCells + *own;
     CurveTarget target{model.curve.scale(rows[i].key), model.Expected(rows[i].key), rows[i].past,
                        cells[i]};
     if (rows[i].past > 0) outlook.past.push_back(target);
@@ -992,7 +992,7 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
     points[1].push_back({curve.scale(m.key), expected * (1 + level), value, 1});
   }
   if (kind != StatisticKind::kAmount) {
-    for (auto& p : points) DropSlow(measurements, core, p);
+    for (auto& p : points) DropSlow(measurements, Current().model, core, p);
   }
   const bool seen_slow = points[0].size() < measurements.size();
 

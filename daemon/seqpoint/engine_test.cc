@@ -453,21 +453,20 @@ double OrdinaryTime(const OnlineEngine& engine, const Key& key) {
 // The times of one length are others than the curve's: beyond what counts as a stall, and as slow.
 TEST(OwnLevelTest, ALengthThatTheCurveMissesHasItsOwnTime) {
   for (const double factor : {1.6, 1.15, 0.45, 0.85}) {
-    for (const bool rare : {false, true}) {
+    for (const double share : {0.006, 0.025, 0.3}) {
       Epoch run = MakeEpoch(60, 3000);
-      int odd = 0;
+      std::mt19937 random(1);
+      std::uniform_real_distribution<double> uniform;
       for (size_t i = 0; i < run.keys.size(); ++i) {
-        if (run.keys[i].first != 30) continue;
-        if (rare && ++odd % 4 != 0) {
-          run.keys[i] = {17};
-          run.times_ns[i] = NormalTime({17});
-          continue;
-        }
-        run.times_ns[i] = std::llround(factor * static_cast<double>(run.times_ns[i]));
+        const bool odd = uniform(random) < share;
+        if (!odd && run.keys[i].first != 30) continue;
+        const double noise = static_cast<double>(run.times_ns[i]) / NormalTime(run.keys[i]);
+        run.keys[i] = {odd ? 30 : 17};
+        run.times_ns[i] = std::llround(noise * (odd ? factor : 1) * NormalTime(run.keys[i]));
       }
       OnlineEngine engine;
       Feed(engine, run, 0, run.keys.size());
-      SCOPED_TRACE(testing::Message() << factor << (rare ? " rare" : ""));
+      SCOPED_TRACE(testing::Message() << factor << ", share " << share);
       EXPECT_LE(engine.Totals().outliers, 3u);
       double ordinary = 0;
       for (const KeyTimes& times : engine.OrdinaryTimes()) {
@@ -489,24 +488,51 @@ TEST(OwnLevelTest, ALengthThatTheCurveMissesHasItsOwnTime) {
       const Projection p = engine.ProjectTime(0.95);
       EXPECT_NEAR(p.remaining.value / run.Total(), 1, 0.003);
       EXPECT_TRUE(Covers(p.remaining, run.Total()));
+      EXPECT_THAT(p.basis, Not(HasSubstr("changed their level")));
     }
   }
 }
 
-// Short lengths cost more than the parabola through the others says, all the way down.
+// Cycles follow time there, instructions do not.
+TEST(OwnLevelTest, StatisticsOfALengthThatTheCurveMisses) {
+  Epoch run = MakeEpoch(66, 3000);
+  double cycles = 0, instructions = 0;
+  OnlineEngine engine;
+  for (size_t i = 0; i < run.keys.size(); ++i) {
+    if (run.keys[i].first == 30) run.times_ns[i] = run.times_ns[i] * 8 / 5;
+    const double values[] = {static_cast<double>(run.times_ns[i]) * 1.5,
+                             static_cast<double>(NormalTime(run.keys[i]))};
+    cycles += values[0];
+    instructions += values[1];
+    engine.AddIteration({.iteration = i, .key = run.keys[i], .time_ns = run.times_ns[i]});
+    if (i % 40 == 30) engine.AddMeasurement(0, i, run.keys[i], values).IgnoreError();
+    if (i == 700 || run.keys[i].first != 30 || i % 3 != 0) continue;
+    engine.AddMeasurement(0, i, run.keys[i], values).IgnoreError();
+  }
+  const auto a = engine.ProjectStatistic(0, 0, 0.95, StatisticKind::kTimeLike);
+  const auto b = engine.ProjectStatistic(0, 1, 0.95, StatisticKind::kAmount);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_NEAR(a->so_far.value / cycles, 1, 0.003);
+  EXPECT_TRUE(Covers(a->so_far, cycles));
+  EXPECT_NEAR(b->so_far.value / instructions, 1, 0.003);
+  EXPECT_TRUE(Covers(b->so_far, instructions));
+}
+
+// Short lengths cost no less than others, all the way down.
 TEST(OwnLevelTest, ABendThatTheCurveMissesIsNoStall) {
   Epoch run = MakeEpoch(61, 4000);
   const auto truth = [](const Key& key) {
-    return 2e6 + 3e5 * static_cast<double>(std::max<int64_t>(key.first, 14));
+    return 3e5 * static_cast<double>(std::max<int64_t>(key.first, 14));
   };
   std::mt19937 random(1);
   std::normal_distribution<double> normal;
   for (size_t i = 0; i < run.keys.size(); ++i) {
-    if (run.keys[i].first < 14) run.keys[i].first -= 6;
+    if (run.keys[i].first < 12) run.keys[i].first -= 7;
     run.times_ns[i] = std::llround(truth(run.keys[i]) * std::exp(0.005 * normal(random)));
   }
   OnlineEngine engine;
   Feed(engine, run, 0, run.keys.size());
+  EXPECT_LE(engine.Totals().outliers, 5u);
   for (const KeyTimes& times : engine.OrdinaryTimes()) {
     EXPECT_NEAR(times.mean / truth(times.key), 1, 0.01) << times.key.first;
     EXPECT_NEAR(engine.PredictTime(times.key) / truth(times.key), 1, 0.02) << times.key.first;

@@ -321,6 +321,12 @@ std::vector<Key> TimeModel::MostMissed(absl::Span<const KeyTimes> regular,
   return most;
 }
 
+std::optional<int> TimeModel::OwnCell(const Key& key) const {
+  const auto place = std::lower_bound(own.begin(), own.end(), key);
+  if (place == own.end() || *place != key) return std::nullopt;
+  return static_cast<int>(place - own.begin());
+}
+
 TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
                          absl::Span<const FirstTime> first, double correlation, const Key& shortest,
                          absl::Span<const Key> own) {
@@ -345,17 +351,17 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
   const double count = std::accumulate(c.counts.begin(), c.counts.end(), 0.0);
   const int max_cells = std::clamp(static_cast<int>(count / 4), 1, kMaxCells);
   std::vector<int> cell_of = CutIntoCells(c.keys, c.counts, max_cells);
+  const int shared_cells = 1 + *std::max_element(cell_of.begin(), cell_of.end());
   model.own = model.MostMissed(regular, own);
   for (size_t i = 0; i < regular.size(); ++i) {
-    const auto place = std::lower_bound(model.own.begin(), model.own.end(), c.keys[i]);
-    if (place == model.own.end() || *place != c.keys[i]) continue;
-    cell_of[i] = max_cells + static_cast<int>(place - model.own.begin());
+    const auto place = model.OwnCell(c.keys[i]);
+    if (place.has_value()) cell_of[i] = shared_cells + *place;
   }
   struct Cell {
     double count = 0, time = 0, expected = 0;
     Point centre = {0, 0};
   };
-  std::vector<Cell> cells(1 + *std::max_element(cell_of.begin(), cell_of.end()));
+  std::vector<Cell> cells(shared_cells + model.own.size());
   for (size_t i = 0; i < regular.size(); ++i) {
     Cell& cell = cells[cell_of[i]];
     const Point p = model.curve.scale(c.keys[i]);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -42,7 +43,7 @@ struct TimeModel {
   Quadratic curve;
   Key lowest;            // that has a time, in each dimension
   CostCurve smooth;      // about the curve
-  std::vector<Key> own;  // keys with a place of their own in it, in order
+  std::vector<Key> own;  // keys with a cell of their own in it, in order
   double noise = 0;      // standard deviation of one iteration, relative, correlation included
 
   // Whether first occurrences of a length cost more than later ones (algorithm search,
@@ -74,6 +75,8 @@ struct TimeModel {
   // The curve, kept within bounds below the keys that have a time.
   double Expected(const Key& key) const { return BoundedBelow(curve, lowest, key); }
   double At(const Key& key) const { return smooth.ValueAt(curve.scale(key), Expected(key)); }
+  // Which of `own` it is.
+  std::optional<int> OwnCell(const Key& key) const;
   // Whether a first occurrence that took so much beyond the expected time is a costly one.
   bool IsCostly(double excess_ns, double expected_ns) const;
   // What first occurrences that open so many buckets will take beyond the normal.
