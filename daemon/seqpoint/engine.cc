@@ -496,15 +496,7 @@ void OnlineEngine::State::TakeBack(const Key& key, const CutTimes& t, KeyRecord&
 
 // At every doubling, so that it costs O(1) per iteration.
 void OnlineEngine::State::RefreshCurve() {
-  std::vector<Key> all;
-  std::vector<double> means, counts;
-  for (const auto& [key, record] : SortedRecords()) {
-    if (record.timed == 0) continue;
-    all.push_back(key);
-    means.push_back(record.mean_ns);
-    counts.push_back(record.timed);
-  }
-  gate_curve = Quadratic::Fit(all, means, counts);
+  gate_curve = CurveOfOthers(RegularTimes(), OwnKeys());
   gate_level = level_sum / accepted;
   SetGates();
 }

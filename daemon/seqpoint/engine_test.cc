@@ -486,7 +486,8 @@ TEST(OwnLevelTest, ALengthThatTheCurveMissesHasItsOwnTime) {
       // And what is to come costs what it did.
       ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram(), 2)).ok());
       const Projection p = engine.ProjectTime(0.95);
-      EXPECT_NEAR(p.remaining.value / run.Total(), 1, 0.003);
+      // Of many that are far off, the time before that was known looks like a drift.
+      EXPECT_NEAR(p.remaining.value / run.Total(), 1, share > 0.1 ? 0.015 : 0.003);
       EXPECT_TRUE(Covers(p.remaining, run.Total()));
       EXPECT_THAT(p.basis, Not(HasSubstr("changed their level")));
     }

@@ -130,6 +130,18 @@ std::vector<bool> FindOutliers(absl::Span<const KeyTime> times) {
   return outliers;
 }
 
+Quadratic CurveOfOthers(absl::Span<const KeyTimes> times, absl::Span<const Key> own) {
+  std::vector<KeyTimes> others;
+  double all = 0, kept = 0;
+  for (const KeyTimes& t : times) {
+    all += t.count;
+    if (std::binary_search(own.begin(), own.end(), t.key)) continue;
+    kept += t.count;
+    others.push_back(t);
+  }
+  return CurveOf(2 * kept < all ? times : others);
+}
+
 // The likelier of two normal distributions.
 bool TimeModel::IsCostly(double excess_ns, double expected_ns) const {
   if (!(costly_share > 0) || !(excess_ns > 0)) return false;
@@ -344,7 +356,7 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
   model.JudgeFirsts(first, regular, own, stalls);
   if (regular.empty()) return model;
   model.known = true;
-  model.curve = CurveOf(regular);
+  model.curve = CurveOfOthers(regular, own);
   const Columns c = ColumnsOf(regular);
 
   // Cells: their means are what the smooth curve sees, what remains within them is noise.

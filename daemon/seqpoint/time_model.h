@@ -31,6 +31,9 @@ inline constexpr double kOutlierDeviations = 10;  // median absolute deviations
 // where there are fewer than 7.
 std::vector<bool> FindOutliers(absl::Span<const KeyTime> times);
 
+// The quadratic without the keys that it is known to miss (in order), unless they are the most.
+Quadratic CurveOfOthers(absl::Span<const KeyTimes> times, absl::Span<const Key> own);
+
 // A usable time of the first iteration of a length.
 struct FirstTime {
   KeyTime time;
