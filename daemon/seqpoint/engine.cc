@@ -647,7 +647,7 @@ std::vector<KeyTimes> OnlineEngine::State::RegularTimes() const {
 std::vector<Key> OnlineEngine::State::OwnKeys() const {
   std::vector<Key> own;
   for (const auto& [key, record] : keys) {
-    if (record.own && !LengthUnknown(key)) own.push_back(key);
+    if (record.own) own.push_back(key);
   }
   std::sort(own.begin(), own.end());
   return own;

@@ -275,11 +275,10 @@ void Visit(Stream& s, std::pair<Key, KeyRecord>& entry) {
   s.Field(r.m2);
   s.Field(r.level);
   s.Field(r.first_ns);
-  s.Field(r.own);
   if constexpr (Stream::kReads) {
     const bool sane = r.iterations <= kMaxIterations && r.untimed <= r.iterations && r.timed >= 0 &&
                       r.m2 >= 0 && (r.timed == 0 || (r.mean_ns > 0 && r.level > 0)) &&
-                      r.first_ns >= 0 && (!r.own || r.timed > 0);
+                      r.first_ns >= 0;
     if (!sane) s.Refuse();
   }
 }
@@ -326,7 +325,7 @@ void VisitState(Stream& s, State& state) {
   Visit(s, state.totals);
   s.Field(state.newest);
   s.Field(state.two_dimensional);
-  VisitMap(s, state.keys, 80);
+  VisitMap(s, state.keys, 72);
   VisitMap(s, state.first_seen[0], 16);
   VisitMap(s, state.first_seen[1], 16);
   s.Field(state.exact_time_ns);
@@ -344,6 +343,19 @@ void VisitState(Stream& s, State& state) {
   s.Field(state.core);
   s.Field(state.cut);
   VisitMap(s, state.cut_times, 104);
+  // Few keys have a level of their own.
+  std::vector<Key> own = state.OwnKeys();
+  VisitList(s, own, kMaxKeys, 16);
+  if constexpr (Stream::kReads) {
+    for (const Key& key : own) {
+      const auto record = state.keys.find(key);
+      if (record == state.keys.end() || record->second.timed == 0) {
+        s.Refuse();
+      } else {
+        record->second.own = true;
+      }
+    }
+  }
   VisitList(s, state.recent_outliers, 1024, 24);
   s.Field(state.outlier_rate);
   s.Field(state.slow_excess_ns);
