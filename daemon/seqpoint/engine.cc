@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/hash/hash.h"
@@ -33,6 +34,10 @@ constexpr double kCoreDeviations = 6;
 constexpr double kMinCore = 0.03;
 // A key's own deviation from the curve leans on none as on this many iterations.
 constexpr double kPeculiarShrinkage = 2;
+// So many iterations of a key that were cut and agree may be its ordinary ones, where at least as
+// many of other keys ran between them.
+constexpr double kLeastAgreeing = 3;
+constexpr double kAgreeingDeviations = 4, kMostAgreement = 0.25;
 // The level of times is a moving average over about as many iterations.
 constexpr double kLevelMemory = 1.0 / 32;
 // A curve through few times is itself uncertain: its bounds are wider by this over their number.
@@ -161,7 +166,7 @@ void TakeOffPast(std::vector<OutlookRow>& rows, bool expected_only, const Quadra
 
 // Leaves out the few measurements that lie far above a robust curve through all of them: of slow
 // iterations, whose share of the run is known better than from so small a sample.
-void DropSlow(absl::Span<const Measurement> measurements, double core,
+void DropSlow(absl::Span<const Measurement> measurements, const TimeModel& model, double core,
               std::vector<CurvePoint>& points) {
   if (points.size() < kMinMeasuredForSlow) return;
   std::vector<Key> keys;
@@ -170,6 +175,9 @@ void DropSlow(absl::Span<const Measurement> measurements, double core,
     if (!(points[i].value > 0)) return;
     keys.push_back(measurements[i].key);
     values.push_back(points[i].value);
+    // A key that the curve of times misses may be missed alike here, and is not slow for that.
+    const double expected = model.Expected(keys[i]), own = model.At(keys[i]);
+    if (model.OwnCell(keys[i]).has_value() && own > 0) values.back() *= expected / own;
   }
   const Quadratic fit = Quadratic::Fit(keys, values, std::vector<double>(keys.size(), 1.0));
   std::vector<double> excess, misses;
@@ -300,11 +308,11 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   if (first) {
     key.first_ns = time;
   } else if (!s.LengthUnknown(sample.key)) {
-    s.JudgeRepeated({sample.key, time});
+    s.JudgeRepeated({sample.key, time}, key);
   }
 }
 
-void OnlineEngine::State::JudgeRepeated(const KeyTime& time) {
+void OnlineEngine::State::JudgeRepeated(const KeyTime& time, KeyRecord& record) {
   timed += 1;
   if (!gate_curve.has_value()) {
     pending.push_back(time);
@@ -317,62 +325,70 @@ void OnlineEngine::State::JudgeRepeated(const KeyTime& time) {
     gate_curve = CurveOf(waiting, outlier);
     SetGates();
     for (size_t i = 0; i < waiting.size(); ++i) {
+      KeyRecord& its = keys[waiting[i].key];
       if (outlier[i]) {
-        SetApart(waiting[i], 1);
+        NoteCut(waiting[i], 0, SetApart(waiting[i], its, 1), its);
       } else {
-        Accept(waiting[i]);
+        Accept(waiting[i], its);
       }
     }
     return;
   }
   if (timed >= next_curve_at) RefreshCurve();
-  const double residual = time.time_ns / (*gate_curve)(time.key) - 1;
+  const double residual = time.time_ns / NormalTime(time.key, record) - 1;
   const bool outlier = std::abs(residual) > gate;
   outlier_rate += kRateMemory * (static_cast<double>(outlier) - outlier_rate);
   if (!outlier) {
-    Accept(time);
+    Accept(time, record);
     if (outlier_rate < kRateMemory) recent_outliers.clear();
     return;
   }
-  SetApart(time, 1);
   if (recent_outliers.size() < kMaxRecentOutliers) recent_outliers.push_back(time);
+  NoteCut(time, 0, SetApart(time, record, 1), record);
   if (outlier_rate < kRegimeRate) return;
   // Too many to be stalls: this is how long iterations take now.
   ++regime_changes;
   gate = core = std::max(gate, 2 * std::abs(residual));
-  for (const KeyTime& o : recent_outliers) {
-    SetApart(o, -1);
-    Accept(o);
+  cut_times.clear();
+  for (const KeyTime& o : std::exchange(recent_outliers, {})) {
+    KeyRecord& its = keys[o.key];
+    SetApart(o, its, -1);
+    Accept(o, its);
   }
-  recent_outliers.clear();
   outlier_rate = 0;
   const double widened = gate;
   RefreshCurve();
   gate = core = widened;
 }
 
-// Counts a stall, or with sign -1 takes it back.
-void OnlineEngine::State::SetApart(const KeyTime& time, int sign) {
-  const double excess = time.time_ns - (*gate_curve)(time.key);
+// What deviations are judged by.
+double OnlineEngine::State::NormalTime(const Key& key, const KeyRecord& record) const {
+  return record.own ? record.mean_ns / record.level * level : (*gate_curve)(key);
+}
+
+// Counts a stall, or with sign -1 takes it back. Returns what it took beyond the normal.
+double OnlineEngine::State::SetApart(const KeyTime& time, const KeyRecord& record, int sign) {
+  const double excess = time.time_ns - NormalTime(time.key, record);
   totals.outliers += static_cast<uint64_t>(sign);
   slow_excess_ns += sign * excess;
   slow_excess_square = std::max(0.0, slow_excess_square + sign * excess * excess);
+  return excess;
 }
 
 // An iteration that is no stall. What it takes beyond the common noise is cut off and summed apart:
 // one slow iteration in a hundred is larger than all other noise, and would bend the curve where it
 // happens to fall.
-void OnlineEngine::State::Accept(const KeyTime& time) {
+void OnlineEngine::State::Accept(const KeyTime& time, KeyRecord& key) {
   // Drift is followed at some distance, so that neither a cut nor a key's own mean hides it.
-  const double base = (*gate_curve)(time.key) / gate_level;
+  const double curve = (*gate_curve)(time.key) / gate_level;
+  const double base = key.own ? key.mean_ns / key.level : curve;
   const double expected = base * level;
-  const double residual = std::clamp(time.time_ns / expected - 1, -core, core);
-  const double common = expected * (1 + residual);
+  const double deviation = time.time_ns / expected - 1;
+  const double common = expected * (1 + std::clamp(deviation, -core, core));
   slow_excess_ns += time.time_ns - common;
   slow_excess_square += (time.time_ns - common) * (time.time_ns - common);
 
   // For drift, less what is peculiar to the key: steps of the cost curve are no noise in time.
-  KeyRecord& key = keys[time.key];
   const double own = key.timed > 0 ? key.timed * key.mean_ns / key.level : 0;
   const double peculiar = (own + kPeculiarShrinkage * base) / (key.timed + kPeculiarShrinkage);
   const double rest = std::clamp(common / (peculiar * level) - 1, -core / 3, core / 3);
@@ -380,28 +396,107 @@ void OnlineEngine::State::Accept(const KeyTime& time) {
   residual_product += rest * previous_residual;
   previous_residual = rest;
   accepted += 1;
-  trace.Add(newest, time.key, expected * (1 + rest));
+  trace.Add(newest, time.key, curve * level * (1 + rest));
 
   key.timed += 1;
   key.level += (level - key.level) / key.timed;
   const double delta = common - key.mean_ns;
   key.mean_ns += delta / key.timed;
   key.m2 += delta * (common - key.mean_ns);
+  if (std::abs(deviation) > core) {
+    NoteCut(time, common, time.time_ns - common, key);
+  } else if (!cut_times.empty()) {
+    NoteUncut(time.key);
+  }
   level *= 1 + kLevelMemory * rest;
   level_sum += level;
 }
 
+// How far times of one key that agree may differ.
+double OnlineEngine::State::Agreement() const {
+  const double noise = accepted > 0 ? std::sqrt(residual_square / accepted) : 0;
+  return std::clamp(kAgreeingDeviations * noise, kMinCore, kMostAgreement);
+}
+
+// Where the curve misses a length, its ordinary iterations look slow, or too fast. They differ from
+// slow ones in that they agree, and that they are most of their key's. The candidate is what a
+// majority vote leaves. `accepted_ns`: what the time was cut to, 0 for a stall.
+void OnlineEngine::State::NoteCut(const KeyTime& time, double accepted_ns, double excess_ns,
+                                  KeyRecord& record) {
+  cut += 1;
+  CutTimes& t = cut_times[time.key];
+  if (t.count > 0 && std::abs(time.time_ns / level / (t.mean_ns / t.level) - 1) > Agreement()) {
+    t.against += 1;
+    if (t.against < t.count) return;
+    t = {};
+  }
+  if (t.count == 0) {
+    t.timed_before = timed - 1;
+    t.cut_before = cut - 1;
+  }
+  t.count += 1;
+  const double delta = time.time_ns - t.mean_ns;
+  t.mean_ns += delta / t.count;
+  t.m2 += delta * (time.time_ns - t.mean_ns);
+  t.level += (level - t.level) / t.count;
+  t.accepted += accepted_ns > 0;
+  t.accepted_ns += accepted_ns;
+  t.excess_ns += excess_ns;
+  t.excess_square += excess_ns * excess_ns;
+  if (!IsOwnLevel(t, record)) return;
+  TakeBack(time.key, t, record);
+  cut_times.erase(time.key);
+}
+
+void OnlineEngine::State::NoteUncut(const Key& key) {
+  const auto found = cut_times.find(key);
+  if (found == cut_times.end()) return;
+  found->second.against += 1;
+  if (found->second.against >= found->second.count) cut_times.erase(found);
+}
+
+bool OnlineEngine::State::IsOwnLevel(const CutTimes& t, const KeyRecord& record) const {
+  if (t.count < kLeastAgreeing || t.count <= record.timed - t.accepted) return false;
+  // Where other keys are cut as well, all iterations take longer now, and for how long is not said.
+  const double elsewhere = timed - t.timed_before - t.count - t.against;
+  const double cut_elsewhere = cut - t.cut_before - t.count;
+  return elsewhere >= kLeastAgreeing && 2 * cut_elsewhere <= elsewhere;
+}
+
+// These are the key's ordinary times.
+void OnlineEngine::State::TakeBack(const Key& key, const CutTimes& t, KeyRecord& record) {
+  const double stalls = t.count - t.accepted;
+  totals.outliers -= std::min(totals.outliers, static_cast<uint64_t>(stalls));
+  accepted += stalls;
+  level_sum += stalls * t.level;
+  residual_square += stalls * t.m2 / t.count / (t.mean_ns * t.mean_ns);
+  slow_excess_ns -= t.excess_ns;
+  slow_excess_square = std::max(0.0, slow_excess_square - t.excess_square);
+  std::erase_if(recent_outliers, [&](const KeyTime& o) { return o.key == key; });
+  outlier_rate = std::max(0.0, outlier_rate - kRateMemory * stalls);
+
+  // The fewer others are ordinary where they agree with them; else it is they that are cut.
+  const double others = std::max(0.0, record.timed - t.accepted);
+  double off = 0;  // by how much
+  if (others > 0) {
+    off = std::max(1.0, (record.timed * record.mean_ns - t.accepted_ns) / others) - t.mean_ns;
+    if (std::abs(off) > Agreement() * t.mean_ns) {
+      slow_excess_ns += others * off;
+      slow_excess_square += others * off * off;
+      off = 0;
+    }
+  }
+  const double timed_now = t.count + others;
+  record.m2 = t.m2 * timed_now / t.count + t.count * others / timed_now * off * off;
+  record.mean_ns = t.mean_ns + others / timed_now * off;
+  record.level = (t.count * t.level + others * record.level) / timed_now;
+  record.timed = timed_now;
+  record.own = true;
+}
+
 // At every doubling, so that it costs O(1) per iteration.
 void OnlineEngine::State::RefreshCurve() {
-  std::vector<Key> all;
-  std::vector<double> means, counts;
-  for (const auto& [key, record] : SortedRecords()) {
-    if (record.timed == 0) continue;
-    all.push_back(key);
-    means.push_back(record.mean_ns);
-    counts.push_back(record.timed);
-  }
-  gate_curve = Quadratic::Fit(all, means, counts);
+  gate_curve = CurveOfOthers(RegularTimes(), OwnKeys());
   gate_level = level_sum / accepted;
   SetGates();
 }
@@ -410,7 +505,9 @@ void OnlineEngine::State::RefreshCurve() {
 void OnlineEngine::State::SetGates() {
   std::vector<double> deviations;
   for (const SampledTime& t : sample) {
-    if (!t.first) deviations.push_back(std::abs(t.time_ns / (*gate_curve)(t.key) - 1));
+    const auto record = keys.find(t.key);
+    if (t.first || record == keys.end()) continue;
+    deviations.push_back(std::abs(t.time_ns / NormalTime(t.key, record->second) - 1));
   }
   double mad = 0;
   if (!deviations.empty()) {
@@ -545,6 +642,15 @@ std::vector<KeyTimes> OnlineEngine::State::RegularTimes() const {
     }
   }
   return times;
+}
+
+std::vector<Key> OnlineEngine::State::OwnKeys() const {
+  std::vector<Key> own;
+  for (const auto& [key, record] : keys) {
+    if (record.own) own.push_back(key);
+  }
+  std::sort(own.begin(), own.end());
+  return own;
 }
 
 ValueHistory OnlineEngine::State::HistoryOf(int dimension) const {
@@ -727,8 +833,10 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
     row_keys.push_back(row.key);
     mass.push_back((row.past + row.remaining) * model.Expected(row.key));
   }
-  const std::vector<int> cells = CutIntoCells(row_keys, mass, kTargetCells);
+  std::vector<int> cells = CutIntoCells(row_keys, mass, kTargetCells);
   for (size_t i = 0; i < rows.size(); ++i) {
+    const auto own = model.OwnCell(rows[i].key);
+    if (own.has_value()) cells[i] = kTargetCells + *own;
     CurveTarget target{model.curve.scale(rows[i].key), model.Expected(rows[i].key), rows[i].past,
                        cells[i]};
     if (rows[i].past > 0) outlook.past.push_back(target);
@@ -759,8 +867,8 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   std::erase_if(waiting, [this](const KeyTime& t) { return LengthUnknown(t.key); });
   const FirstOccurrences firsts = Firsts();
   fresh.shortest = ShortestKey();
-  fresh.model =
-      TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(), fresh.shortest);
+  fresh.model = TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(), fresh.shortest,
+                               OwnKeys());
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;
@@ -876,7 +984,7 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
     points[1].push_back({curve.scale(m.key), expected * (1 + level), value, 1});
   }
   if (kind != StatisticKind::kAmount) {
-    for (auto& p : points) DropSlow(measurements, core, p);
+    for (auto& p : points) DropSlow(measurements, Current().model, core, p);
   }
   const bool seen_slow = points[0].size() < measurements.size();
 

@@ -12,7 +12,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr uint64_t kMagic = 0x34304e4745515053;  // "SPQEGN04", the last two the version
+constexpr uint64_t kMagic = 0x35304e4745515053;  // "SPQEGN05", the last two the version
 
 bool IsTime(double ns) { return ns >= 1 && ns <= static_cast<double>(kMaxTimeNs); }
 
@@ -284,6 +284,22 @@ void Visit(Stream& s, std::pair<Key, KeyRecord>& entry) {
 }
 
 template <typename Stream>
+void Visit(Stream& s, std::pair<Key, CutTimes>& entry) {
+  Visit(s, entry.first);
+  CutTimes& t = entry.second;
+  for (double* field :
+       {&t.count, &t.mean_ns, &t.m2, &t.level, &t.against, &t.accepted, &t.accepted_ns,
+        &t.excess_ns, &t.excess_square, &t.timed_before, &t.cut_before}) {
+    s.Field(*field);
+  }
+  if constexpr (Stream::kReads) {
+    const bool sane = t.count >= 1 && t.mean_ns > 0 && t.m2 >= 0 && t.level > 0 &&
+                      t.accepted >= 0 && t.accepted <= t.count;
+    if (!sane) s.Refuse();
+  }
+}
+
+template <typename Stream>
 void Visit(Stream& s, std::pair<int64_t, uint64_t>& entry) {
   s.Field(entry.first);
   s.Field(entry.second);
@@ -325,6 +341,21 @@ void VisitState(Stream& s, State& state) {
   }
   s.Field(state.gate);
   s.Field(state.core);
+  s.Field(state.cut);
+  VisitMap(s, state.cut_times, 104);
+  // Few keys have a level of their own.
+  std::vector<Key> own = state.OwnKeys();
+  VisitList(s, own, kMaxKeys, 16);
+  if constexpr (Stream::kReads) {
+    for (const Key& key : own) {
+      const auto record = state.keys.find(key);
+      if (record == state.keys.end() || record->second.timed == 0) {
+        s.Refuse();
+      } else {
+        record->second.own = true;
+      }
+    }
+  }
   VisitList(s, state.recent_outliers, 1024, 24);
   s.Field(state.outlier_rate);
   s.Field(state.slow_excess_ns);

@@ -35,6 +35,19 @@ struct KeyRecord {
   double m2 = 0;
   double level = 0;     // of these, mean of State::level when they ran
   double first_ns = 0;  // the first occurrence of a length, where its time is usable
+  bool own = false;     // its ordinary time is not what the curve says, but the mean above
+};
+
+// Repeated iterations of a key that were cut or set apart, but agree among each other.
+struct CutTimes {
+  double count = 0;
+  double mean_ns = 0;
+  double m2 = 0;
+  double level = 0;                         // mean of State::level when they ran
+  double against = 0;                       // the key's iterations since that do not agree
+  double accepted = 0, accepted_ns = 0;     // those that were cut: in KeyRecord with so much
+  double excess_ns = 0, excess_square = 0;  // what they added to State's
+  double timed_before = 0, cut_before = 0;  // State's counts before the first of them
 };
 
 struct Measurement {
@@ -90,6 +103,8 @@ struct OnlineEngine::State {
   std::optional<Quadratic> gate_curve;
   double gate = 0;  // relative deviation beyond which a time is a stall
   double core = 0;  // ... beyond which it is slow: cut off and summed apart
+  double cut = 0;   // iterations beyond either, also those that were taken back
+  absl::flat_hash_map<Key, CutTimes> cut_times;
   std::vector<KeyTime> recent_outliers;
   double outlier_rate = 0;  // moving average: many of them are not stalls but a new regime
   // What slow iterations and stalls took beyond the common noise.
@@ -146,13 +161,20 @@ struct OnlineEngine::State {
     CostCurve cost;
   };
 
-  void Accept(const KeyTime& time);
-  void JudgeRepeated(const KeyTime& time);
-  void SetApart(const KeyTime& time, int sign);
+  double NormalTime(const Key& key, const KeyRecord& record) const;
+  void Accept(const KeyTime& time, KeyRecord& record);
+  void JudgeRepeated(const KeyTime& time, KeyRecord& record);
+  double SetApart(const KeyTime& time, const KeyRecord& record, int sign);
+  void NoteCut(const KeyTime& time, double accepted_ns, double excess_ns, KeyRecord& record);
+  void NoteUncut(const Key& key);
+  bool IsOwnLevel(const CutTimes& times, const KeyRecord& record) const;
+  void TakeBack(const Key& key, const CutTimes& times, KeyRecord& record);
+  double Agreement() const;
   void RefreshCurve();
   void SetGates();
   void Sample(const SampledTime& time);
   std::vector<KeyTimes> RegularTimes() const;
+  std::vector<Key> OwnKeys() const;
   struct FirstOccurrences {
     std::vector<FirstTime> times;
     BucketCounts untimed = {};  // buckets of lengths opened by iterations without a usable time

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "daemon/seqpoint/cells.h"
@@ -10,6 +11,7 @@ namespace seqpoint {
 namespace {
 
 constexpr int kMaxCells = 48;
+constexpr size_t kMaxOwnCells = 16;  // of keys that the curve misses
 constexpr int kNeighbours = 7;
 // Fewer repeated iterations are nothing to hold first occurrences against; as many first
 // occurrences as below, few of which stand out, are ordinary all the same.
@@ -128,6 +130,18 @@ std::vector<bool> FindOutliers(absl::Span<const KeyTime> times) {
   return outliers;
 }
 
+Quadratic CurveOfOthers(absl::Span<const KeyTimes> times, absl::Span<const Key> own) {
+  std::vector<KeyTimes> others;
+  double all = 0, kept = 0;
+  for (const KeyTimes& t : times) {
+    all += t.count;
+    if (std::binary_search(own.begin(), own.end(), t.key)) continue;
+    kept += t.count;
+    others.push_back(t);
+  }
+  return CurveOf(2 * kept < all ? times : others);
+}
+
 // The likelier of two normal distributions.
 bool TimeModel::IsCostly(double excess_ns, double expected_ns) const {
   if (!(costly_share > 0) || !(excess_ns > 0)) return false;
@@ -145,8 +159,12 @@ bool TimeModel::IsCostly(double excess_ns, double expected_ns) const {
 // cost no more than others are times like any other; of the others the mean surcharge is taken off,
 // and they are weighed down by how much that varies.
 void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular,
-                            std::vector<KeyTime>& stalls) {
+                            absl::Span<const Key> own, std::vector<KeyTime>& stalls) {
   const size_t n = first.size();
+  std::map<Key, double> own_ns;
+  for (const KeyTimes& g : regular) {
+    if (std::binary_search(own.begin(), own.end(), g.key)) own_ns[g.key] = g.mean;
+  }
   double repeated = 0;
   for (const KeyTimes& g : regular) repeated += g.count;
   if (repeated < kMinRepeated && n < kManyFirsts) {
@@ -189,7 +207,8 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
     Moments costs, ordinary, expectations;
     double judged = 0;
     for (size_t i = 0; i < n; ++i) {
-      const double expected = fit(first[i].time.key);
+      const auto its_own = own_ns.find(first[i].time.key);
+      const double expected = its_own != own_ns.end() ? its_own->second : fit(first[i].time.key);
       excess[i] = first[i].time.time_ns - expected;
       costly[i] = round == 0 ? excess[i] > gate * expected : IsCostly(excess[i], expected);
       if (first[i].of_run || (!inside[i] && round == 0)) continue;
@@ -296,9 +315,33 @@ Normal TimeModel::Surcharge(const BucketCounts& to_open) const {
   return {1, mean, std::max(0.0, square - mean * mean)};
 }
 
+// Those of `own` that cost most beyond the curve or below, in order.
+std::vector<Key> TimeModel::MostMissed(absl::Span<const KeyTimes> regular,
+                                       absl::Span<const Key> own) const {
+  std::vector<std::pair<double, Key>> misses;
+  for (const KeyTimes& g : regular) {
+    if (!std::binary_search(own.begin(), own.end(), g.key)) continue;
+    misses.push_back({-g.count * std::abs(g.mean - curve(g.key)), g.key});
+  }
+  std::sort(misses.begin(), misses.end());
+  std::vector<Key> most;
+  for (const auto& [miss, key] : misses) {
+    if (most.size() == kMaxOwnCells) break;
+    if (std::find(most.begin(), most.end(), key) == most.end()) most.push_back(key);
+  }
+  std::sort(most.begin(), most.end());
+  return most;
+}
+
+std::optional<int> TimeModel::OwnCell(const Key& key) const {
+  const auto place = std::lower_bound(own.begin(), own.end(), key);
+  if (place == own.end() || *place != key) return std::nullopt;
+  return static_cast<int>(place - own.begin());
+}
+
 TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
-                         absl::Span<const FirstTime> first, double correlation,
-                         const Key& shortest) {
+                         absl::Span<const FirstTime> first, double correlation, const Key& shortest,
+                         absl::Span<const Key> own) {
   TimeModel model;
   model.singles = static_cast<double>(single.size());
   std::vector<KeyTime> stalls;
@@ -310,21 +353,27 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
       regular.push_back({single[i].key, 1, single[i].time_ns, 0});
     }
   }
-  model.JudgeFirsts(first, regular, stalls);
+  model.JudgeFirsts(first, regular, own, stalls);
   if (regular.empty()) return model;
   model.known = true;
-  model.curve = CurveOf(regular);
+  model.curve = CurveOfOthers(regular, own);
   const Columns c = ColumnsOf(regular);
 
   // Cells: their means are what the smooth curve sees, what remains within them is noise.
   const double count = std::accumulate(c.counts.begin(), c.counts.end(), 0.0);
   const int max_cells = std::clamp(static_cast<int>(count / 4), 1, kMaxCells);
-  const std::vector<int> cell_of = CutIntoCells(c.keys, c.counts, max_cells);
+  std::vector<int> cell_of = CutIntoCells(c.keys, c.counts, max_cells);
+  const int shared_cells = 1 + *std::max_element(cell_of.begin(), cell_of.end());
+  model.own = model.MostMissed(regular, own);
+  for (size_t i = 0; i < regular.size(); ++i) {
+    const auto place = model.OwnCell(c.keys[i]);
+    if (place.has_value()) cell_of[i] = shared_cells + *place;
+  }
   struct Cell {
     double count = 0, time = 0, expected = 0;
     Point centre = {0, 0};
   };
-  std::vector<Cell> cells(1 + *std::max_element(cell_of.begin(), cell_of.end()));
+  std::vector<Cell> cells(shared_cells + model.own.size());
   for (size_t i = 0; i < regular.size(); ++i) {
     Cell& cell = cells[cell_of[i]];
     const Point p = model.curve.scale(c.keys[i]);
@@ -345,6 +394,7 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
 
   std::vector<CurvePoint> points;
   for (const Cell& cell : cells) {
+    if (!(cell.count > 0)) continue;
     points.push_back({{cell.centre[0] / cell.count, cell.centre[1] / cell.count},
                       cell.expected / cell.count,
                       cell.time / cell.count,

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -30,6 +31,9 @@ inline constexpr double kOutlierDeviations = 10;  // median absolute deviations
 // where there are fewer than 7.
 std::vector<bool> FindOutliers(absl::Span<const KeyTime> times);
 
+// The quadratic without the keys that it is known to miss (in order), unless they are the most.
+Quadratic CurveOfOthers(absl::Span<const KeyTimes> times, absl::Span<const Key> own);
+
 // A usable time of the first iteration of a length.
 struct FirstTime {
   KeyTime time;
@@ -40,9 +44,10 @@ struct FirstTime {
 struct TimeModel {
   bool known = false;  // at least one time
   Quadratic curve;
-  Key lowest;        // that has a time, in each dimension
-  CostCurve smooth;  // about the curve
-  double noise = 0;  // standard deviation of one iteration, relative, correlation included
+  Key lowest;            // that has a time, in each dimension
+  CostCurve smooth;      // about the curve
+  std::vector<Key> own;  // keys with a cell of their own in it, in order
+  double noise = 0;      // standard deviation of one iteration, relative, correlation included
 
   // Whether first occurrences of a length cost more than later ones (algorithm search,
   // compilation): all of them, or those that open a bucket of lengths. While unknown, they are not
@@ -64,13 +69,17 @@ struct TimeModel {
   // `regular` are times of keys that had occurred before, without stalls; `single` such times that
   // nobody has looked at for stalls yet. `correlation` >= 1 inflates the noise's variance: the mean
   // of neighbours is less certain than that of independent iterations. `shortest`: the lowest key
-  // that the model will be asked for, in each dimension.
+  // that the model will be asked for, in each dimension. `own`: keys, in order, whose time is known
+  // not to be what the curve says.
   static TimeModel Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
-                       absl::Span<const FirstTime> first, double correlation, const Key& shortest);
+                       absl::Span<const FirstTime> first, double correlation, const Key& shortest,
+                       absl::Span<const Key> own = {});
 
   // The curve, kept within bounds below the keys that have a time.
   double Expected(const Key& key) const { return BoundedBelow(curve, lowest, key); }
   double At(const Key& key) const { return smooth.ValueAt(curve.scale(key), Expected(key)); }
+  // Which of `own` it is.
+  std::optional<int> OwnCell(const Key& key) const;
   // Whether a first occurrence that took so much beyond the expected time is a costly one.
   bool IsCostly(double excess_ns, double expected_ns) const;
   // What first occurrences that open so many buckets will take beyond the normal.
@@ -85,7 +94,8 @@ struct TimeModel {
   };
 
   void JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular,
-                   std::vector<KeyTime>& stalls);
+                   absl::Span<const Key> own, std::vector<KeyTime>& stalls);
+  std::vector<Key> MostMissed(absl::Span<const KeyTimes> regular, absl::Span<const Key> own) const;
   void PriceBuckets(absl::Span<const FirstTime> first, absl::Span<const double> excess_ns);
 
   std::array<BucketCost, kBucketSizes> bucket_costs_ = {};
