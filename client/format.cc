@@ -222,11 +222,11 @@ std::string ProgressLine(const v1::Job& job, int width) {
     if (job.time().iterations_total() > 0) {
       absl::StrAppend(&text, " of ", FormatCount(job.time().iterations_total()));
     }
-    absl::StrAppend(&text, " iterations, ", FormatCount(job.unique_lengths()), " lengths, ",
-                    job.seqpoints().measurements_wanted() > 0 || !IsOver(job)
-                        ? absl::StrCat(job.seqpoints().measured(), "/")
-                        : std::string(),
-                    job.seqpoints().seqpoints(), " SeqPoints");
+    absl::StrAppend(&text, " iterations, ", FormatCount(job.unique_lengths()), " lengths");
+    if (!job.imported()) {
+      absl::StrAppend(&text, ", ", job.seqpoints().measured(), "/", job.seqpoints().seqpoints(),
+                      " SeqPoints");
+    }
     if (job.time().has_total()) {
       FormattedEstimate total = FormatEstimate(job.time().total(), "ns");
       absl::StrAppend(&text, ", whole run ", total.value, " (", total.interval, ")");

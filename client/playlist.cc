@@ -150,9 +150,14 @@ std::string PlaylistCsv(const v1::GetPlaylistReply& reply) {
 std::string PlaylistNotes(const v1::GetPlaylistReply& reply) {
   int64_t measurements = 0;
   for (const v1::PlaylistPoint& point : reply.points()) measurements += point.measurements();
-  return absl::StrCat(FormatCount(measurements, "measurement"), " of ",
-                      FormatCount(reply.points_size(), "length"), " for ",
-                      FormatCount(reply.iterations(), "iteration"), "\n", Note(reply.sentence()));
+  return absl::StrCat(
+      FormatCount(measurements, "measurement"), " of ", FormatCount(reply.points_size(), "length"),
+      " for ", FormatCount(reply.iterations(), "iteration"),
+      reply.reach() > 0 ? absl::StrFormat("; on a run like this one they give the total to "
+                                          "+-%.2g %% (%g %% interval)",
+                                          100 * reply.reach(), 100 * reply.confidence())
+                        : "",
+      "\n", Note(reply.sentence()));
 }
 
 absl::StatusOr<v1::ProjectPlaylistRequest> ReadPlaylist(const std::string& path) {

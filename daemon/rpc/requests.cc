@@ -15,6 +15,7 @@ constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
 constexpr double kMinDuration = 1e-18;  // squares of shorter ones vanish
 constexpr double kMaxDuration = 1e18;
 constexpr int kMaxLogRows = 1 << 22;
+constexpr int kMaxPoints = 1'000'000;
 
 // Bytes of the UTF-8 character at the front of `text`; 0 when there is none (RFC 3629).
 size_t CharacterBytes(std::string_view text) {
@@ -170,6 +171,12 @@ absl::Status CheckHorizon(const v1::Horizon& horizon) {
 absl::Status CheckShare(const char* field, double share) {
   if (share >= 0 && share <= 1) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, " = ", share, " is not in [0, 1]"));
+}
+
+absl::Status CheckPoints(int points) {
+  if (points >= 0 && points <= kMaxPoints) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("points = ", points, " is not in 0 ... ", kMaxPoints));
 }
 
 absl::Status SetConfidence(double confidence, double* result) {
