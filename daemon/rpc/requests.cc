@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/utf8.h"
 
 namespace seqpoint::rpc {
 namespace {
@@ -16,33 +17,6 @@ constexpr double kMinDuration = 1e-18;  // squares of shorter ones vanish
 constexpr double kMaxDuration = 1e18;
 constexpr int kMaxLogRows = 1 << 22;
 constexpr int kMaxPoints = 1'000'000;
-
-// Bytes of the UTF-8 character at the front of `text`; 0 when there is none (RFC 3629).
-size_t CharacterBytes(std::string_view text) {
-  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < size) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates, beyond U+10FFFF.
-  if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
-      (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F)) {
-    return 0;
-  }
-  return size;
-}
-
-bool IsUtf8(std::string_view text) {
-  while (!text.empty()) {
-    size_t size = CharacterBytes(text);
-    if (size == 0) return false;
-    text.remove_prefix(size);
-  }
-  return true;
-}
 
 std::string ToUtf8(std::string_view text) {
   std::string result;
