@@ -67,11 +67,10 @@ absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& o
     same.path = options.against;
     same.key_columns = log->key_columns;
     same.time_column = log->time_column;
+    same.length_step = log->length_step;
     absl::StatusOr<LogFile> other = ReadLogFile(same);
     if (!other.ok()) return other.status();
     absl::StrAppend(&analysis.notes, ReadingNotes(options.against, *other));
-    // Both count lengths in the same steps.
-    CountInSteps(log->length_step, &*other);
     against = *std::move(other);
   }
 

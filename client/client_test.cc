@@ -457,6 +457,15 @@ TEST_F(ClientTest, ALogIsAnalyzed) {
   EXPECT_EQ(backend_.last_analysis().target_error(), 0.005);
   EXPECT_THAT(backend_.last_analysis().against().lengths(), ::testing::ElementsAre(7, 5, 5));
 
+  // Fractions of both logs are in the steps of the first, though the other could do with whole
+  // ones.
+  std::ofstream(path) << "length,time_ms\n0.5,20\n1.7,30\n";
+  std::ofstream(other) << "length,time_ms\n1.7,15\n0.5,10\n90.2,15\n";
+  EXPECT_EQ(Client({"analyze", path, "--against", other}).code, 0);
+  EXPECT_THAT(backend_.last_analysis().log().lengths(), ::testing::ElementsAre(50, 170));
+  EXPECT_THAT(backend_.last_analysis().against().lengths(), ::testing::ElementsAre(170, 50, 9'020));
+  std::ofstream(path) << "epoch,length,time_ms\n1,5,20\n1,7,30\n1,x,3\n2,5,20\n2,7,30\n";
+
   const std::string lengths = directory_ / "lengths.csv";
   std::ofstream(lengths) << "length\n5\n5\n7\n";
   result = Client({"analyze", path, "--lengths", lengths, "--epochs", "2"});

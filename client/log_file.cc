@@ -241,6 +241,7 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   for (int d = 0; d < static_cast<int>(dimensions); ++d) {
     bool fractions = false;
     log.length_step[d] = StepOf(rows, d, &fractions);
+    if (options.length_step[d] > 0) log.length_step[d] = options.length_step[d];
     log.rounded |= fractions;
   }
   for (const auto& row : rows) {
@@ -255,15 +256,6 @@ absl::Status CheckTimeUnit(const std::string& path, const LogFile& log) {
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": the name of column ", log.time_column,
                    " does not end in a unit (_ns, _us, _ms, _s); say it with --time-unit"));
-}
-
-void CountInSteps(const std::array<double, 2>& step, LogFile* log) {
-  for (auto& lengths : log->lengths) {
-    for (int d = 0; d < 2; ++d) {
-      lengths[d] = std::llround(static_cast<double>(lengths[d]) * log->length_step[d] / step[d]);
-    }
-  }
-  log->length_step = step;
 }
 
 std::string ReadingNotes(const std::string& path, const LogFile& log) {

@@ -21,6 +21,9 @@ struct LogOptions {
   std::string time_column;                 // empty: likewise
   std::string time_unit;                   // "ns", "us", "ms" or "s"; empty: as its name ends
   std::vector<std::string> group_columns;  // rows that agree in them are one group (run, epoch)
+  // In which lengths are counted: that of a log that this one is compared with. 0: as fits the
+  // file.
+  std::array<double, 2> length_step = {0, 0};
   // Without a time column that was named, one need not be there: `times` is then empty.
   bool lengths_only = false;
 };
@@ -48,9 +51,6 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options);
 
 // InvalidArgument where the unit of the times is not known.
 absl::Status CheckTimeUnit(const std::string& path, const LogFile& log);
-
-// The same lengths, counted in other steps: those of a log that it is compared with.
-void CountInSteps(const std::array<double, 2>& step, LogFile* log);
 
 // What a person should know of how the file was read, in lines; empty when there is nothing.
 std::string ReadingNotes(const std::string& path, const LogFile& log);

@@ -136,11 +136,12 @@ TEST_F(LogFileTest, LengthsAreCountedInTheStepsOfAnotherLog) {
   const LogFile log = Read();
   EXPECT_EQ(log.length_step[0], 0.1);
   Write("length,time_us\n0.2,1\n1.5,1\n200,1\n");
-  LogFile other = Read();
-  EXPECT_EQ(other.length_step[0], 1);
-  CountInSteps(log.length_step, &other);
-  EXPECT_EQ(other.lengths[2][0], 2'000);
+  EXPECT_EQ(Read().length_step[0], 1);
+  options_.length_step = log.length_step;
+  const LogFile other = Read();
   EXPECT_EQ(other.length_step, log.length_step);
+  EXPECT_EQ(other.lengths[1], log.lengths[1]);
+  EXPECT_EQ(other.lengths[2][0], 2'000);
 }
 
 TEST(TimeUnitTest, AsColumnsAndOptionsNameThem) {

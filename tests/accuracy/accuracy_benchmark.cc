@@ -284,7 +284,8 @@ int main(int argc, char** argv) {
       ->type_name("N");
   app.add_option("--json", flags.json, "write all results there")->type_name("FILE");
   app.add_option("--svg", flags.svg, "write the picture there")->type_name("FILE");
-  app.add_flag("!--no-gpus", flags.gpus, "without the software GPU");
+  app.add_flag_callback(
+      "--no-gpus", [&] { flags.gpus = false; }, "without the software GPU");
   CLI11_PARSE(app, argc, argv);
   return seqpoint::accuracy::Judge(flags);
 }

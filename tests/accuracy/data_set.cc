@@ -109,10 +109,12 @@ std::vector<int> Starts(const DataSet& data) {
 }
 
 absl::StatusOr<DataSet> ReadDataSet(client::LogOptions options, const DataSet* base) {
-  if (base != nullptr) options.key_columns = base->key_columns;
+  if (base != nullptr) {
+    options.key_columns = base->key_columns;
+    options.length_step = base->length_step;
+  }
   absl::StatusOr<client::LogFile> file = client::ReadLogFile(options);
   if (!file.ok()) return file.status();
-  if (base != nullptr) client::CountInSteps(base->length_step, &*file);
   RunLog run;
   for (const auto& lengths : file->lengths) run.keys.push_back({lengths[0], lengths[1]});
   run.times = std::move(file->times);
