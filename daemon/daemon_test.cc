@@ -547,7 +547,7 @@ v1::IterationLog BusyLog(bool two_dimensional) {
     if (seen.insert(l).second) ms += 4;
     if (i % 97 == 50) ms *= 3;
     if (i % 1'000 == 0) ms *= 30;
-    log.add_durations(std::round(1e6 * ms));
+    log.add_durations(1e6 * ms);
     log.add_groups(i / 1'000);
   }
   return log;

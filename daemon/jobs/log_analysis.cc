@@ -1,6 +1,7 @@
 #include "daemon/jobs/log_analysis.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -160,7 +161,11 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
   absl::StatusOr<Horizon> horizon = HorizonOf(request.horizon(), two_dimensional ? 2 : 1);
   if (!horizon.ok()) return horizon.status();
   options.horizon = *std::move(horizon);
-  const RunLog log = ReadLog(request.log());
+  RunLog log = ReadLog(request.log());
+  if (request.playlist()) {
+    // Whole ones, as an import has them: then both choose the same, to the last digit.
+    for (double& ns : log.times) ns = std::max(std::round(ns), 1.0);
+  }
   RunLog against;
   if (request.has_against()) {
     if ((request.against().second_lengths_size() > 0) != two_dimensional) {
