@@ -70,7 +70,7 @@ class Answers {
   };
   explicit Answers(Facts facts) : facts_(std::move(facts)) {}
 
-  // Which job it is, where its log has the answer rather than what was made of it.
+  // Which job it is, for those who ask its log. Not its engine, which is for the answers here.
   const Facts& facts() const { return facts_; }
 
   absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) const;

@@ -65,8 +65,7 @@ std::string NotExplained(const KeyFit& fit);
 // Empty where that share of the run's time is next to nothing.
 std::string LeftOut(double share);
 
-// Whether so few iterations have a time that nobody knows what a length costs. FailedPrecondition
-// for a playlist of `what` then.
+// FailedPrecondition, of `what`, where too few iterations have a time to know what a length costs.
 absl::Status CheckEnough(const std::string& what, int64_t iterations, KeyVerdict verdict);
 
 // Times are in ns. Its iterations are numbered as in the log, start-up too.
