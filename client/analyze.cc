@@ -58,22 +58,19 @@ absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& o
   absl::StatusOr<LogFile> log = ReadLogFile(options.log);
   if (!log.ok()) return log.status();
   analysis.notes = ReadingNotes(options.log.path, *log);
+  if (options.playlist) {
+    if (absl::Status status = CheckTimeUnit(options.log.path, *log); !status.ok()) return status;
+  }
   LogFile against;
   if (!options.against.empty()) {
     LogOptions same = options.log;
     same.path = options.against;
     same.key_columns = log->key_columns;
     same.time_column = log->time_column;
+    same.length_step = log->length_step;
     absl::StatusOr<LogFile> other = ReadLogFile(same);
     if (!other.ok()) return other.status();
     absl::StrAppend(&analysis.notes, ReadingNotes(options.against, *other));
-    // Both count lengths in the same steps.
-    for (auto& lengths : other->lengths) {
-      for (int d = 0; d < 2; ++d) {
-        lengths[d] = std::llround(static_cast<double>(lengths[d]) * other->length_step[d] /
-                                  log->length_step[d]);
-      }
-    }
     against = *std::move(other);
   }
 
@@ -83,6 +80,7 @@ absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& o
   question.set_points(options.points);
   question.set_target_error(options.target_error);
   question.set_confidence(options.confidence);
+  question.set_playlist(options.playlist);
   *question.mutable_horizon() = options.horizon;
   for (v1::LengthCount& entry : *question.mutable_horizon()->mutable_histogram()) {
     for (int d = 0; d < entry.lengths_size(); ++d) {

@@ -18,7 +18,8 @@ struct AnalyzeOptions {
   int points = 0;
   double target_error = 0;
   double confidence = 0;
-  v1::Horizon horizon;  // its lengths are those of the file
+  v1::Horizon horizon;    // its lengths are those of the file
+  bool playlist = false;  // ask for the playlist, too; the file's times need a unit
 };
 
 struct Analysis {

@@ -21,6 +21,7 @@
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {
 namespace {
@@ -40,8 +41,6 @@ struct Result {
 class ClientTest : public ::testing::Test {
  protected:
   ClientTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "client_test.XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
     setenv("SEQPOINT_DIR", directory_.c_str(), 1);
     setenv("SEQPOINT_DAEMON", DAEMON_BINARY, 1);
     // Any library that can be preloaded.
@@ -53,10 +52,7 @@ class ClientTest : public ::testing::Test {
       unsetenv(name);
     }
   }
-  ~ClientTest() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  ~ClientTest() override { server_.reset(); }
 
   void StartServer() {
     auto server = rpc::Server::Start({.socket_path = directory_ / "api.sock"}, &backend_);
@@ -91,7 +87,8 @@ class ClientTest : public ::testing::Test {
   }
   Result Client(const std::vector<std::string>& arguments) { return Wait(Spawn(arguments)); }
 
-  std::filesystem::path directory_;
+  const TempFolder folder_;
+  const std::filesystem::path& directory_ = folder_.path();
   rpc::FakeBackend backend_;
   std::unique_ptr<rpc::Server> server_;
 };
@@ -198,6 +195,48 @@ TEST_F(ClientTest, APlaylistAndItsTimesElsewhereGiveTheRunThere) {
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("nobody measured length 15"));
   EXPECT_EQ(Client({"playlist", "nope"}).code, 4);
+
+  // As many measurements as a target error needs.
+  result = Client({"playlist", "gnmt", "--target-error", "0.5%", "--confidence", "90%"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("8 measurements of 8 lengths for 1,000 iterations; on a run "
+                        "like this one they give the total to +-0.5 % (90 % interval)"));
+  EXPECT_EQ(Client({"playlist", "gnmt", "--target-error", "1%", "--points", "3"}).code, 2);
+}
+
+TEST_F(ClientTest, AnAnalysisWritesItsPointsAsAPlaylist) {
+  StartServer();
+  const std::string path = directory_ / "steps.csv", playlist = directory_ / "points.csv";
+  std::ofstream(path) << "length,took\n5,20\n7,30\n5,20\n";
+  const std::string expected =
+      "iteration,length,weight,measurements,expected_ns,noise_ns\n"
+      "0,5,2,1,20000000,400000\n1,7,1,1,30000000,600000\n";
+  Result result =
+      Client({"analyze", path, "--time", "took", "--time-unit", "ms", "--playlist", playlist});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(ReadFile(playlist), expected);
+  EXPECT_THAT(result.out, HasSubstr("2 SeqPoints, 2 measurements"));
+  EXPECT_THAT(result.err, HasSubstr("points.csv: 2 measurements of 2 lengths for 3 iterations; on "
+                                    "a run like this one they give the total to +-1 %"));
+  result = Client({"analyze", path, "--time", "took", "--time-unit", "ms", "--playlist", "-"});
+  EXPECT_EQ(result.out, expected);
+  result = Client({"analyze", path, "--time", "took", "--time-unit", "ms"});
+  EXPECT_THAT(result.out, HasSubstr("(length), 70 ms in all"));
+  EXPECT_FALSE(backend_.last_analysis().playlist());
+  EXPECT_THAT(Client({"analyze", path, "--time", "took", "--json"}).out,
+              Not(HasSubstr("\"playlist\"")));
+
+  // Nothing is written where it would have no unit, nor asked where it cannot be written.
+  std::filesystem::remove(playlist);
+  result = Client({"analyze", path, "--time", "took", "--playlist", playlist});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("column took does not end in a unit"), HasSubstr("--time-unit")));
+  EXPECT_FALSE(std::filesystem::exists(playlist));
+  result = Client({"analyze", directory_ / "nope.csv", "--playlist", "/nonexistent/points.csv"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("cannot write /nonexistent/points.csv"));
 }
 
 TEST_F(ClientTest, ExitCodesTellWhatWentWrong) {
@@ -228,7 +267,7 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
            {"project --playlist x --measured y --iterations 5", "neither --metric nor how long"},
            {"project --playlist /nonexistent --measured y", "cannot read /nonexistent: No such"},
            {"playlist", "JOB is missing; see seqpoint playlist --help"},
-           {"playlist 1 --points 0", "\"0\" is not a whole number from 1 to 256"},
+           {"playlist 1 --points 0", "\"0\" is not a whole number from 1 to 1,000,000"},
            {"frobnicate", "there is no command \"frobnicate\"; there are run, jobs"},
            {"help frobnicate", "there is no command \"frobnicate\""},
            {"project 1 2 3", "\"2\" is one argument too many"},
@@ -358,10 +397,15 @@ TEST_F(ClientTest, AnImportedLogIsAJob) {
                                 HasSubstr("1 row left out, 3 can be used")));
   for (const char* expected :
        {"steps@r7 (job 2), ended", "steps.csv, lengths in length, times in took",
-        "so far:    3 iterations of 2 lengths", "whole run (3 iterations)  7.000 ms",
-        "ask next: seqpoint project 2"}) {
+        "log:       steps.csv, lengths in length", "has:       3 iterations of 2 lengths",
+        "whole run (3 iterations)  7.000 ms", "ask next: seqpoint project 2"}) {
     EXPECT_THAT(result.out, HasSubstr(expected));
   }
+  // Nothing ran here.
+  for (const char* of_a_run : {"command:", "started:", "so far", "horizon", "begins at"}) {
+    EXPECT_THAT(result.out, Not(HasSubstr(of_a_run)));
+  }
+  EXPECT_THAT(Client({"jobs"}).out, ::testing::ContainsRegex("steps .* 2  +-  7.000 ms"));
   result = Client(import);
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("there is a job \"steps@r7\" already"));
@@ -412,6 +456,15 @@ TEST_F(ClientTest, ALogIsAnalyzed) {
                                 HasSubstr("speedup:    2.000 x (1.980 to 2.020)")));
   EXPECT_EQ(backend_.last_analysis().target_error(), 0.005);
   EXPECT_THAT(backend_.last_analysis().against().lengths(), ::testing::ElementsAre(7, 5, 5));
+
+  // Fractions of both logs are in the steps of the first, though the other could do with whole
+  // ones.
+  std::ofstream(path) << "length,time_ms\n0.5,20\n1.7,30\n";
+  std::ofstream(other) << "length,time_ms\n1.7,15\n0.5,10\n90.2,15\n";
+  EXPECT_EQ(Client({"analyze", path, "--against", other}).code, 0);
+  EXPECT_THAT(backend_.last_analysis().log().lengths(), ::testing::ElementsAre(50, 170));
+  EXPECT_THAT(backend_.last_analysis().against().lengths(), ::testing::ElementsAre(170, 50, 9'020));
+  std::ofstream(path) << "epoch,length,time_ms\n1,5,20\n1,7,30\n1,x,3\n2,5,20\n2,7,30\n";
 
   const std::string lengths = directory_ / "lengths.csv";
   std::ofstream(lengths) << "length\n5\n5\n7\n";

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {
 namespace {
@@ -16,12 +17,7 @@ using ::testing::Not;
 
 class CsvTest : public ::testing::Test {
  protected:
-  CsvTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "csv_test.XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-    path_ = directory_ / "log.csv";
-  }
-  ~CsvTest() override { std::filesystem::remove_all(directory_); }
+  CsvTest() { path_ = directory_ / "log.csv"; }
 
   void Write(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
   void WriteGzip(const std::string& text) {
@@ -40,7 +36,8 @@ class CsvTest : public ::testing::Test {
     return rows;
   }
 
-  std::filesystem::path directory_;
+  const TempFolder folder_;
+  const std::filesystem::path& directory_ = folder_.path();
   std::string path_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {
 namespace {
@@ -106,8 +107,8 @@ TEST(DoctorTest, FeaturesOfLiveJobsAreTold) {
 }
 
 TEST(DoctorTest, ReadsTheDriversParametersAndRunningTools) {
-  std::string pattern = (std::filesystem::temp_directory_path() / "doctor_test.XXXXXX").string();
-  std::filesystem::path root = mkdtemp(pattern.data());
+  const TempFolder folder;
+  const std::filesystem::path& root = folder.path();
   std::filesystem::create_directories(root / "proc/driver/nvidia");
   std::filesystem::create_directories(root / "proc/self");
   std::filesystem::create_directories(root / "proc/812");
@@ -122,7 +123,6 @@ TEST(DoctorTest, ReadsTheDriversParametersAndRunningTools) {
   EXPECT_THAT(facts.other_tools, ::testing::ElementsAre("nv-hostengine (process 812)"));
   std::ofstream(root / "proc/self/status") << "CapEff:\t00000000a80425fb\n";
   EXPECT_FALSE(CollectFacts(root).has_sys_admin);
-  std::filesystem::remove_all(root);
 }
 
 TEST(DoctorTest, ALibraryThatIsNotOursIsAFinding) {

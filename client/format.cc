@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "proto/utf8.h"
 
 namespace seqpoint::client {
 namespace {
@@ -22,23 +23,6 @@ struct Scale {
   double factor;
   std::string name;
 };
-
-// Bytes of the UTF-8 character at the front of `text`; 0 when there is none (RFC 3629).
-size_t CharacterBytes(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  if (first < 0x80) return 1;
-  const size_t size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if (first < 0xC2 || first > 0xF4 || text.size() < size) return 0;
-  uint32_t character = first & (0x7F >> size);
-  for (size_t i = 1; i < size; ++i) {
-    if ((text[i] & 0xC0) != 0x80) return 0;
-    character = character << 6 | (text[i] & 0x3F);
-  }
-  // Overlong forms, surrogates, beyond U+10FFFF.
-  const bool overlong = character < (size == 2 ? 0x80u : size == 3 ? 0x800u : 0x10000u);
-  const bool surrogate = character >= 0xD800 && character < 0xE000;
-  return overlong || surrogate || character > 0x10FFFF ? 0 : size;
-}
 
 // The unit in which `value` has one to three digits before the point.
 Scale ScaleFor(double value, std::string_view unit) {
@@ -222,11 +206,11 @@ std::string ProgressLine(const v1::Job& job, int width) {
     if (job.time().iterations_total() > 0) {
       absl::StrAppend(&text, " of ", FormatCount(job.time().iterations_total()));
     }
-    absl::StrAppend(&text, " iterations, ", FormatCount(job.unique_lengths()), " lengths, ",
-                    job.seqpoints().measurements_wanted() > 0 || !IsOver(job)
-                        ? absl::StrCat(job.seqpoints().measured(), "/")
-                        : std::string(),
-                    job.seqpoints().seqpoints(), " SeqPoints");
+    absl::StrAppend(&text, " iterations, ", FormatCount(job.unique_lengths()), " lengths");
+    if (!job.imported()) {
+      absl::StrAppend(&text, ", ", job.seqpoints().measured(), "/", job.seqpoints().seqpoints(),
+                      " SeqPoints");
+    }
     if (job.time().has_total()) {
       FormattedEstimate total = FormatEstimate(job.time().total(), "ns");
       absl::StrAppend(&text, ", whole run ", total.value, " (", total.interval, ")");
@@ -260,15 +244,6 @@ std::string EndedBeforeText(const v1::Job& job) {
   if (wanted == 0) return "";
   return absl::StrCat("the run ended after ", FormatCount(job.iterations()), " of ",
                       FormatCount(wanted), " iterations");
-}
-
-bool IsUtf8(std::string_view text) {
-  while (!text.empty()) {
-    const size_t size = CharacterBytes(text);
-    if (size == 0) return false;
-    text.remove_prefix(size);
-  }
-  return true;
 }
 
 std::string Printable(const std::string& text) {

@@ -60,8 +60,6 @@ int64_t EndedBefore(const v1::Job& job);
 // "the run ended after 1,000 of 5,000 iterations"; empty when EndedBefore is 0.
 std::string EndedBeforeText(const v1::Job& job);
 
-// The only text that fits into a message.
-bool IsUtf8(std::string_view text);
 // Control characters and bytes that are not UTF-8 as \xNN, so that no name can move the cursor;
 // line ends stay.
 std::string Printable(const std::string& text);

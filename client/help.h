@@ -33,7 +33,11 @@ LENGTH      sequence length, or two
 STANDS FOR  iterations of the whole run (so far, where its length is unknown)
 SHARE       of the run's iterations
 MEAN TIME   of an iteration of this length, by the model of all iterations
-MEASURED    measurements taken / wanted)";
+MEASURED    measurements taken / wanted
+
+Of a job that ran here these are the lengths that its measurements were planned for, as many as the
+budget allows; of an imported log those that `seqpoint analyze` lists. `seqpoint playlist JOB
+--points K` lists those for K measurements.)";
 inline constexpr const char* kProjectHelp = R"(
 whole run, remaining   only where the length of the run is known
 so far, until its end  what was seen
@@ -52,8 +56,8 @@ SHARE       of the log's iterations
 TIME        mean of ordinary iterations of this length
 NOISE       standard deviation of one iteration about it
 +-          half of an interval that holds the truth with the given confidence, as a share
-Nothing is kept. For a run on another machine, `seqpoint import LOG` makes a job, and `seqpoint
-playlist JOB --points K` writes as many measurements, chosen alike, as a CSV.)";
+Nothing is kept. --playlist FILE writes the same points for another machine; `seqpoint import LOG`
+makes a job, of which `seqpoint playlist` writes them again.)";
 inline constexpr const char* kCountersHelp = R"(
 WHOLE RUN, SO FAR  sum over the run where its length is known, else so far
 PER ITERATION      mean

@@ -10,7 +10,6 @@
 #include "client/format.h"
 #include "client/send_log.h"
 #include "client/text.h"
-#include "client/time_unit.h"
 
 namespace seqpoint::client {
 namespace {
@@ -44,11 +43,8 @@ absl::StatusOr<LogFile> ReadLogToImport(const ImportOptions& options, std::strin
   absl::StatusOr<LogFile> log = ReadLogFile(options.log);
   if (!log.ok()) return log.status();
   *notes = ReadingNotes(options.log.path, *log);
-  if (!options.time_unit.empty()) log->time_unit_ns = TimeUnitNs(options.time_unit);
-  if (log->time_unit_ns > 0) return log;
-  return absl::InvalidArgumentError(
-      absl::StrCat(options.log.path, ": the name of column ", log->time_column,
-                   " does not end in a unit (_ns, _us, _ms, _s); say it with --time-unit"));
+  if (absl::Status status = CheckTimeUnit(options.log.path, *log); !status.ok()) return status;
+  return log;
 }
 
 absl::StatusOr<v1::ImportJobReply> Import(Connection* connection, const ImportOptions& options,

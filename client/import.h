@@ -14,9 +14,8 @@ namespace seqpoint::client {
 
 struct ImportOptions {
   LogOptions log;
-  std::string time_unit;  // "ns", "us", "ms" or "s"; empty: as the time column's name ends
-  std::string name;       // empty: JobNameOfLog
-  std::string run_id;     // empty: the daemon makes one
+  std::string name;    // empty: JobNameOfLog
+  std::string run_id;  // empty: the daemon makes one
 };
 
 // "steps" for "logs/steps.csv.gz".

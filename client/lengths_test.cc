@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {
 namespace {
@@ -18,12 +19,7 @@ using ::testing::Not;
 
 class LengthsTest : public ::testing::Test {
  protected:
-  LengthsTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lengths_test.XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-    options_.path = directory_ / "train.csv";
-  }
-  ~LengthsTest() override { std::filesystem::remove_all(directory_); }
+  LengthsTest() { options_.path = directory_ / "train.csv"; }
 
   void Write(const std::string& text) { std::ofstream(options_.path) << text; }
 
@@ -46,7 +42,8 @@ class LengthsTest : public ::testing::Test {
   }
   using Histogram = std::map<std::vector<int64_t>, int64_t>;
 
-  std::filesystem::path directory_;
+  const TempFolder folder_;
+  const std::filesystem::path& directory_ = folder_.path();
   LengthsOptions options_;
 };
 

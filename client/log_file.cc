@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,11 @@ constexpr const char* kKeyNames[] = {"length",      "seq_len",    "sequence_leng
                                      "num_tokens",  "len_total"};
 constexpr const char* kTimeNames[] = {"duration_ns", "time_ns", "time_us", "time_ms", "time_s",
                                       "dt_us",       "dt_ms",   "span_ms", "time",    "duration"};
+
+// What tells runs and epochs apart, and what counts iterations within them; in small letters.
+constexpr const char* kGroupNames[] = {"run", "epoch", "run_id", "session"};
+constexpr const char* kCountNames[] = {"iter",  "iteration", "step",
+                                       "batch", "batch_idx", "global_step"};
 
 bool Has(const std::vector<std::string>& header, const std::string& name) {
   return std::find(header.begin(), header.end(), name) != header.end();
@@ -82,6 +88,73 @@ std::string ParseNumber(const std::string& text, const std::string& column, doub
   return "";
 }
 
+// Whether a log without group columns looks as if it had several groups: a column that tells them
+// apart by its name, or one that counts iterations and starts again.
+class GroupHint {
+ public:
+  explicit GroupHint(const std::vector<std::string>& header) {
+    for (size_t i = 0; i < header.size(); ++i) {
+      const std::string name = absl::AsciiStrToLower(header[i]);
+      const auto is_one_of = [&](const auto& names) {
+        return std::find(std::begin(names), std::end(names), name) != std::end(names);
+      };
+      if (is_one_of(kGroupNames)) groups_.push_back({.name = header[i], .column = i});
+      if (is_one_of(kCountNames)) counts_.push_back({.name = header[i], .column = i});
+    }
+  }
+
+  void See(int64_t line, const std::vector<std::string>& fields) {
+    for (Column& group : groups_) {
+      if (group.column >= fields.size()) continue;
+      if (group.seen++ > 0 && fields[group.column] != group.first) group.several = true;
+      if (group.seen == 1) group.first = fields[group.column];
+    }
+    for (Column& count : counts_) {
+      double value = 0;
+      if (count.column >= fields.size() || !absl::SimpleAtod(fields[count.column], &value)) {
+        continue;
+      }
+      if (count.seen++ == 0) count.start = value;
+      if (count.seen > 2 && value <= count.start && value < count.last) {
+        if (!count.several) count.line = line;
+        count.several = true;
+      }
+      count.last = value;
+    }
+  }
+
+  std::string Text() const {
+    std::vector<std::string> names;
+    for (const Column& group : groups_) {
+      if (group.several) names.push_back(group.name);
+    }
+    if (!names.empty()) {
+      const std::string columns = absl::StrJoin(names, ",");
+      return absl::StrCat("it seems to have several runs or epochs; --group ", columns,
+                          " tells them apart, as the first iteration of each may be start-up");
+    }
+    for (const Column& count : counts_) {
+      if (!count.several) continue;
+      return absl::StrCat("column ", count.name, " starts again in line ", count.line,
+                          ", as if another run or epoch began there; a column that counts these, "
+                          "named with --group, tells their first iterations, which may be "
+                          "start-up, from the others");
+    }
+    return "";
+  }
+
+ private:
+  struct Column {
+    std::string name;
+    size_t column = 0;
+    int64_t seen = 0, line = 0;
+    std::string first = "";
+    double start = 0, last = 0;
+    bool several = false;
+  };
+  std::vector<Column> groups_, counts_;
+};
+
 // The step in which fractional lengths are counted.
 double StepOf(const std::vector<std::array<double, 2>>& rows, int dimension, bool* fractions) {
   double low = INFINITY, high = -INFINITY;
@@ -109,7 +182,8 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   absl::StatusOr<std::string> time = TimeColumn(options, csv->header());
   if (!time.ok()) return time.status();
   log.time_column = *time;
-  log.time_unit_ns = TimeUnitOfColumn(log.time_column);
+  log.time_unit_ns =
+      options.time_unit.empty() ? TimeUnitOfColumn(log.time_column) : TimeUnitNs(options.time_unit);
   const double most = log.time_unit_ns > 0 ? kMaxTimeNs / log.time_unit_ns : kMaxTime;
   std::vector<std::string> names = log.key_columns;
   if (!log.time_column.empty()) names.push_back(log.time_column);
@@ -121,8 +195,10 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   const size_t first_group = dimensions + (log.time_column.empty() ? 0 : 1);
   std::vector<std::array<double, 2>> rows;
   std::map<std::vector<std::string>, int32_t> groups;
+  GroupHint hint(csv->header());
   std::vector<std::string> fields;
   while (csv->Next(&fields)) {
+    if (options.group_columns.empty()) hint.See(csv->number(), fields);
     std::array<double, 2> row = {};
     double duration = 0;
     std::string problem;
@@ -161,9 +237,11 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
         log.bad.count() + static_cast<int64_t>(rows.size()), " rows can be used; is ",
         absl::StrJoin(log.key_columns, ", "), " the length and ", log.time_column, " the time?"));
   }
+  log.groups_hint = hint.Text();
   for (int d = 0; d < static_cast<int>(dimensions); ++d) {
     bool fractions = false;
     log.length_step[d] = StepOf(rows, d, &fractions);
+    if (options.length_step[d] > 0) log.length_step[d] = options.length_step[d];
     log.rounded |= fractions;
   }
   for (const auto& row : rows) {
@@ -171,6 +249,13 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
         {std::llround(row[0] / log.length_step[0]), std::llround(row[1] / log.length_step[1])});
   }
   return log;
+}
+
+absl::Status CheckTimeUnit(const std::string& path, const LogFile& log) {
+  if (log.time_unit_ns > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": the name of column ", log.time_column,
+                   " does not end in a unit (_ns, _us, _ms, _s); say it with --time-unit"));
 }
 
 std::string ReadingNotes(const std::string& path, const LogFile& log) {
@@ -192,6 +277,7 @@ std::string ReadingNotes(const std::string& path, const LogFile& log) {
                     ": the rows of a group do not stand together; they count in the order of the "
                     "file\n");
   }
+  if (!log.groups_hint.empty()) absl::StrAppend(&notes, path, ": ", log.groups_hint, "\n");
   return notes;
 }
 

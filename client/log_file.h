@@ -19,7 +19,11 @@ struct LogOptions {
   // One or two columns with the iteration's length. Empty: those a log commonly has.
   std::vector<std::string> key_columns;
   std::string time_column;                 // empty: likewise
+  std::string time_unit;                   // "ns", "us", "ms" or "s"; empty: as its name ends
   std::vector<std::string> group_columns;  // rows that agree in them are one group (run, epoch)
+  // In which lengths are counted: that of a log that this one is compared with. 0: as fits the
+  // file.
+  std::array<double, 2> length_step = {0, 0};
   // Without a time column that was named, one need not be there: `times` is then empty.
   bool lengths_only = false;
 };
@@ -35,14 +39,18 @@ struct LogFile {
   // 1, and fractions are rounded; less where whole numbers would tell too few lengths apart.
   std::array<double, 2> length_step = {1, 1};
   bool rounded = false;
-  double time_unit_ns = 0;        // as the column's name ends: _ns, _us, _ms, _s; 0: not known
+  double time_unit_ns = 0;        // as was said, or as the column's name ends; 0: not known
   bool groups_scattered = false;  // rows of one group do not stand together
+  std::string groups_hint;        // without group columns: that the log seems to have several
   // Left out: no, a negative or an absurd length; no time, zero, negative or not a number.
   BadRows bad;
 };
 
 // InvalidArgument where the file or a column is missing, and where more rows are bad than good.
 absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options);
+
+// InvalidArgument where the unit of the times is not known.
+absl::Status CheckTimeUnit(const std::string& path, const LogFile& log);
 
 // What a person should know of how the file was read, in lines; empty when there is nothing.
 std::string ReadingNotes(const std::string& path, const LogFile& log);

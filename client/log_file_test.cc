@@ -7,6 +7,7 @@
 #include "client/time_unit.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {
 namespace {
@@ -17,12 +18,7 @@ using ::testing::HasSubstr;
 
 class LogFileTest : public ::testing::Test {
  protected:
-  LogFileTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "log_test.XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-    options_.path = directory_ / "log.csv";
-  }
-  ~LogFileTest() override { std::filesystem::remove_all(directory_); }
+  LogFileTest() { options_.path = directory_ / "log.csv"; }
 
   void Write(const std::string& text) { std::ofstream(options_.path) << text; }
   LogFile Read() {
@@ -36,7 +32,8 @@ class LogFileTest : public ::testing::Test {
     return std::string(status.message());
   }
 
-  std::filesystem::path directory_;
+  const TempFolder folder_;
+  const std::filesystem::path& directory_ = folder_.path();
   LogOptions options_;
 };
 
@@ -117,6 +114,36 @@ TEST_F(LogFileTest, ScatteredGroupsAreSaid) {
   EXPECT_THAT(ReadingNotes("l", log), HasSubstr("do not stand together"));
 }
 
+TEST_F(LogFileTest, ALogThatSeemsToHaveSeveralGroupsSaysSo) {
+  const auto notes = [&] { return ReadingNotes("l", Read()); };
+  Write("Epoch,run,iter,length,time_us\n1,1,0,5,1\n1,1,1,6,1\n2,1,0,7,1\n2,1,1,8,1\n");
+  EXPECT_THAT(notes(),
+              AllOf(HasSubstr("l: it seems to have several runs or epochs; --group Epoch "),
+                    HasSubstr("may be start-up")));
+  options_.group_columns = {"Epoch"};
+  EXPECT_EQ(notes(), "");
+  options_.group_columns.clear();
+  Write("step,length,time_us\n1,5,1\n2,6,1\n3,5,1\n1,7,1\n2,8,1\n1,9,1\n2,9,1\n");
+  EXPECT_THAT(notes(), AllOf(HasSubstr("column step starts again in line 5,"),
+                             HasSubstr("named with --group")));
+  // One run: its steps go up, or back a little (after a checkpoint).
+  Write("epoch,step,length,time_us\n1,1,5,1\n1,2,6,1\n1,3,5,1\n1,2,7,1\n1,3,8,1\n1,4,9,1\n");
+  EXPECT_EQ(notes(), "");
+}
+
+TEST_F(LogFileTest, LengthsAreCountedInTheStepsOfAnotherLog) {
+  Write("length,time_us\n0.2,1\n1.5,1\n2,1\n");
+  const LogFile log = Read();
+  EXPECT_EQ(log.length_step[0], 0.1);
+  Write("length,time_us\n0.2,1\n1.5,1\n200,1\n");
+  EXPECT_EQ(Read().length_step[0], 1);
+  options_.length_step = log.length_step;
+  const LogFile other = Read();
+  EXPECT_EQ(other.length_step, log.length_step);
+  EXPECT_EQ(other.lengths[1], log.lengths[1]);
+  EXPECT_EQ(other.lengths[2][0], 2'000);
+}
+
 TEST(TimeUnitTest, AsColumnsAndOptionsNameThem) {
   EXPECT_EQ(TimeUnitOfColumn("time_ns"), 1);
   EXPECT_EQ(TimeUnitOfColumn("dt_us"), 1e3);
@@ -151,7 +178,7 @@ TEST_F(LogFileTest, ToImportTheUnitMustBeKnown) {
   std::string notes;
   EXPECT_THAT(std::string(ReadLogToImport(options, &notes).status().message()),
               AllOf(HasSubstr("column time does not end in a unit"), HasSubstr("--time-unit")));
-  options.time_unit = "s";
+  options.log.time_unit = "s";
   EXPECT_EQ(ReadLogToImport(options, &notes)->time_unit_ns, 1e9);
 }
 

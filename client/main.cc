@@ -465,11 +465,26 @@ class Cli {
         "playlist", "The iterations that stand for all others, for another machine to run.",
         [this] { return Playlist(); });
     command->footer(kPlaylistHelp);
-    command->add_option("--points", points_, "how many iterations to measure; default 16")
-        ->transform(WholeNumber(1, 256))
-        ->type_name("K");
+    AddPoints(command, &points_, &target_error_, &confidence_);
     command->add_option("--output", output_path_, "where to write it; default: standard output")
         ->type_name("FILE");
+  }
+
+  // How many measurements.
+  static void AddPoints(CLI::App* command, int* points, double* target_error, double* confidence) {
+    auto* number =
+        command->add_option("--points", *points, "how many iterations to measure; default 16")
+            ->transform(WholeNumber(1, kMaxPoints))
+            ->type_name("K");
+    command
+        ->add_option("--target-error", *target_error,
+                     "as many measurements as give the total to +-E: 0.5% or 0.005")
+        ->transform(Share())
+        ->excludes(number)
+        ->type_name("E");
+    command->add_option("--confidence", *confidence, "of the intervals; default 95%")
+        ->transform(Share())
+        ->type_name("C");
   }
 
   int Playlist() {
@@ -478,6 +493,8 @@ class Cli {
     v1::GetPlaylistRequest request;
     request.set_job(job_);
     request.set_points(points_);
+    request.set_target_error(target_error_);
+    request.set_confidence(confidence_);
     absl::StatusOr<v1::GetPlaylistReply> reply =
         (*connection)->Call(&v1::Profiler::Stub::GetPlaylist, request);
     if (!reply.ok()) return Fail(reply.status());
@@ -696,41 +713,59 @@ class Cli {
         Add("analyze",
             "What a log of iterations, written by any tool, says: the lengths that stand for all "
             "others, and how well.",
-            [this]() -> int {
-              absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
-              if (!horizon.ok()) return Fail(horizon.status());
-              analyze_.horizon = *std::move(horizon);
-              absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
-              if (!connection.ok()) return Fail(connection.status());
-              absl::StatusOr<Analysis> analysis = Analyze(connection->get(), analyze_);
-              if (!analysis.ok()) return Fail(analysis.status());
-              fprintf(stderr, "%s", Printable(analysis->notes).c_str());
-              PrintReply(&analysis->reply, [&](const v1::AnalyzeReply&) {
-                return Printable(AnalysisText(*analysis, analyze_));
-              });
-              return kExitOk;
-            });
+            [this] { return AnalyzeLog(); });
     AddLog(command, &analyze_.log);
-    auto* points =
-        command
-            ->add_option("--points", analyze_.points, "how many iterations to measure; default 16")
-            ->transform(WholeNumber(1, kMaxPoints))
-            ->type_name("K");
+    AddPoints(command, &analyze_.points, &analyze_.target_error, &analyze_.confidence);
     command
-        ->add_option("--target-error", analyze_.target_error,
-                     "as many measurements as give the total to +-E: 0.5% or 0.005")
-        ->transform(Share())
-        ->excludes(points)
-        ->type_name("E");
-    command->add_option("--confidence", analyze_.confidence, "of the intervals; default 95%")
-        ->transform(Share())
-        ->type_name("C");
+        ->add_option("--playlist", output_path_,
+                     "write the points there, as `seqpoint playlist` does; \"-\": on standard "
+                     "output, instead of the answer")
+        ->type_name("FILE");
     command
         ->add_option("--against", analyze_.against,
                      "the same work on another machine, with the same columns: the speedup")
         ->type_name("FILE");
     horizon_.AddTo(command);
     command->footer(kAnalyzeHelp);
+  }
+
+  int AnalyzeLog() {
+    absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
+    if (!horizon.ok()) return Fail(horizon.status());
+    analyze_.horizon = *std::move(horizon);
+    analyze_.playlist = !output_path_.empty();
+    std::unique_ptr<WholeFile> file;
+    if (analyze_.playlist && output_path_ != "-") {
+      absl::StatusOr<WholeFile> opened = WholeFile::Open(output_path_);
+      if (!opened.ok()) return Fail(opened.status());
+      file = std::make_unique<WholeFile>(*std::move(opened));
+    }
+    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+    if (!connection.ok()) return Fail(connection.status());
+    absl::StatusOr<Analysis> analysis = Analyze(connection->get(), analyze_);
+    if (!analysis.ok()) return Fail(analysis.status());
+    fprintf(stderr, "%s", Printable(analysis->notes).c_str());
+    v1::GetPlaylistReply& playlist = *analysis->reply.mutable_playlist();
+    const std::string csv = PlaylistCsv(playlist);
+    if (file) {
+      absl::Status status = file->Write(csv);
+      if (status.ok()) status = file->Close();
+      if (!status.ok()) return Fail(status);
+    }
+    if (analyze_.playlist && !json_) {
+      MakePrintable(&playlist);
+      fprintf(stderr, "%s%s", file ? absl::StrCat(Printable(output_path_), ": ").c_str() : "",
+              PlaylistNotes(playlist).c_str());
+    }
+    if (output_path_ == "-" && !json_) {
+      Print(csv);
+      return kExitOk;
+    }
+    if (!analyze_.playlist) analysis->reply.clear_playlist();
+    PrintReply(&analysis->reply, [&](const v1::AnalyzeReply&) {
+      return Printable(AnalysisText(*analysis, analyze_));
+    });
+    return kExitOk;
   }
 
   void AddImport() {
@@ -755,8 +790,6 @@ class Cli {
           return kExitOk;
         });
     AddLog(command, &import_.log);
-    AddChoice(command, "--time-unit", &import_.time_unit, {"ns", "us", "ms", "s"},
-              "of the time column; needed where its name does not end in one");
     command->add_option("--name", import_.name, "of the job; default: the file's")
         ->check(Name())
         ->type_name("NAME");
@@ -780,6 +813,8 @@ class Cli {
         ->add_option("--time", log->time_column,
                      "column of its time; _ns, _us, _ms or _s at the end is the unit")
         ->type_name("COL");
+    AddChoice(command, "--time-unit", &log->time_unit, {"ns", "us", "ms", "s"},
+              "of the time column, where its name does not end in one");
     command
         ->add_option("--group", log->group_columns,
                      "columns that tell runs and epochs apart; their first iterations may be "
@@ -940,7 +975,7 @@ class Cli {
   std::string job_, metric_, shell_, level_, chrome_path_, csv_path_, playlist_path_, output_path_;
   std::vector<std::string> metrics_;
   std::optional<int> rank_;
-  double confidence_ = 0, budget_share_ = 0;
+  double confidence_ = 0, budget_share_ = 0, target_error_ = 0;
   int limit_ = 20, points_ = 0;
   bool json_ = false, live_ = false, all_ = false, measured_ = false;
 };

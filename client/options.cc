@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/format.h"
+#include "proto/utf8.h"
 
 namespace seqpoint::client {
 namespace {

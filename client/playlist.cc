@@ -21,6 +21,7 @@ namespace {
 
 constexpr double kMostWhole = 9007199254740992;  // what a double can count
 constexpr double kMost = 1e18;
+constexpr double kNoWidth = 1e-9;  // of an interval, relative
 
 constexpr const char* kIteration = "iteration";
 constexpr const char* kLengths[] = {"length", "length_2"};
@@ -150,9 +151,14 @@ std::string PlaylistCsv(const v1::GetPlaylistReply& reply) {
 std::string PlaylistNotes(const v1::GetPlaylistReply& reply) {
   int64_t measurements = 0;
   for (const v1::PlaylistPoint& point : reply.points()) measurements += point.measurements();
-  return absl::StrCat(FormatCount(measurements, "measurement"), " of ",
-                      FormatCount(reply.points_size(), "length"), " for ",
-                      FormatCount(reply.iterations(), "iteration"), "\n", Note(reply.sentence()));
+  return absl::StrCat(
+      FormatCount(measurements, "measurement"), " of ", FormatCount(reply.points_size(), "length"),
+      " for ", FormatCount(reply.iterations(), "iteration"),
+      reply.reach() > 0 ? absl::StrFormat("; on a run like this one they give the total to "
+                                          "+-%.2g %% (%g %% interval)",
+                                          100 * reply.reach(), 100 * reply.confidence())
+                        : "",
+      "\n", Note(reply.sentence()));
 }
 
 absl::StatusOr<v1::ProjectPlaylistRequest> ReadPlaylist(const std::string& path) {
@@ -277,9 +283,15 @@ std::string PlaylistProjectionText(const v1::ProjectPlaylistReply& reply) {
                {"VALUE", Table::kRight},
                {absl::StrFormat("%g %% INTERVAL", projection.confidence() * 100)},
                {""}});
+  bool any_without_width = false;
   const auto add = [&](const std::string& name, const v1::Estimate& estimate,
                        const std::string& unit) {
-    const FormattedEstimate text = FormatEstimate(estimate, unit);
+    FormattedEstimate text = FormatEstimate(estimate, unit);
+    // Rounding apart: of other times an interval is never so narrow.
+    const bool no_width =
+        estimate.value() > 0 && estimate.high() - estimate.low() <= kNoWidth * estimate.value();
+    if (no_width) text = {.value = text.value, .interval = "no width"};
+    any_without_width |= no_width;
     table.AddRow({name, text.value, text.interval, text.precision});
   };
   add(absl::StrCat("whole run there (", FormatCount(projection.iterations_total(), "iteration"),
@@ -287,7 +299,12 @@ std::string PlaylistProjectionText(const v1::ProjectPlaylistReply& reply) {
       projection.total(), projection.unit());
   add("per 1,000 iterations", projection.per_1000_iterations(), projection.unit());
   if (reply.has_speedup()) add("speedup", reply.speedup(), "x");
-  return table.ToString() + Wrap("basis: ", projection.basis(), kTextColumns);
+  return table.ToString() + Wrap("basis: ", projection.basis(), kTextColumns) +
+         Note(any_without_width
+                  ? "the interval has no width, as all measured times are in one proportion to the "
+                    "playlist's (made by a model, or copied?): no noise was seen, which is no "
+                    "promise that the run there has none"
+                  : "");
 }
 
 }  // namespace seqpoint::client

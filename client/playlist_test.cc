@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {
 namespace {
@@ -19,12 +20,7 @@ using ::testing::Not;
 
 class PlaylistTest : public ::testing::Test {
  protected:
-  PlaylistTest() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "playlist_test.XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-  }
-  ~PlaylistTest() override { std::filesystem::remove_all(directory_); }
+  PlaylistTest() {}
 
   std::string File(const std::string& name, const std::string& text) {
     std::ofstream(directory_ / name) << text;
@@ -68,7 +64,8 @@ class PlaylistTest : public ::testing::Test {
     return {request->durations_ns().begin(), request->durations_ns().end()};
   }
 
-  std::filesystem::path directory_;
+  const TempFolder folder_;
+  const std::filesystem::path& directory_ = folder_.path();
   std::string notes_;
 };
 
@@ -212,7 +209,23 @@ TEST_F(PlaylistTest, TheProjectionHasTheSpeedupWhereThereIsOne) {
   reply.mutable_speedup()->set_value(1.5);
   reply.mutable_speedup()->set_low(1.4925);
   reply.mutable_speedup()->set_high(1.5075);
-  EXPECT_THAT(PlaylistProjectionText(reply), HasSubstr("1.4925 to 1.5075 x"));
+  EXPECT_THAT(PlaylistProjectionText(reply),
+              AllOf(HasSubstr("1.4925 to 1.5075 x"), Not(HasSubstr("no width"))));
+}
+
+TEST_F(PlaylistTest, TimesInOneProportionPromiseNothing) {
+  v1::ProjectPlaylistReply reply;
+  v1::Projection& projection = *reply.mutable_projection();
+  for (v1::Estimate* e : {projection.mutable_total(), projection.mutable_per_1000_iterations(),
+                          reply.mutable_speedup()}) {
+    e->set_value(2);
+    e->set_low(2 * (1 - 1e-14));  // rounding
+    e->set_high(2 * (1 + 1e-14));
+  }
+  EXPECT_THAT(
+      PlaylistProjectionText(reply),
+      AllOf(HasSubstr("no width"), Not(HasSubstr("exact")),
+            HasSubstr("all measured times are in one proportion"), HasSubstr("no promise")));
 }
 
 }  // namespace

@@ -29,14 +29,14 @@ int64_t IterationsSoFar(const v1::Job& job) {
   return job.has_time() ? job.time().iterations_so_far() : job.iterations();
 }
 
-std::string VerdictText(const v1::Rule& rule) {
+std::string VerdictText(const v1::Rule& rule, bool imported = false) {
   switch (rule.verdict()) {
     case v1::VERDICT_EXPLAINED:
       return absl::StrCat("explains ", FormatShare(rule.explained_share()),
                           " of the variance of time");
     case v1::VERDICT_NOT_EXPLAINED:
       return absl::StrCat("does not explain time (", FormatShare(rule.explained_share()),
-                          " of its variance): iterations are sampled plainly");
+                          " of its variance)", imported ? "" : ": iterations are sampled plainly");
     case v1::VERDICT_TIME_HARDLY_VARIES:
       return "time hardly varies: there is next to nothing to explain";
     default:
@@ -122,10 +122,9 @@ std::string JobsText(const v1::ListJobsReply& reply) {
                   FormatTime(job.start_ns()), FormatCount(job.iterations()),
                   FormatCount(job.unique_lengths()),
                   // Of an imported job none is to be measured.
-                  absl::StrCat(job.seqpoints().measurements_wanted() > 0 || !IsOver(job)
-                                   ? FormatCount(job.seqpoints().measured()) + "/"
-                                   : "",
-                               FormatCount(job.seqpoints().seqpoints())),
+                  job.imported() ? "-"
+                                 : absl::StrCat(FormatCount(job.seqpoints().measured()), "/",
+                                                FormatCount(job.seqpoints().seqpoints())),
                   job.has_time() ? time.value : "-",
                   !job.has_time() ? ""
                   : early         ? "ended early"
@@ -140,13 +139,24 @@ std::string JobText(const v1::Job& job) {
   std::string early = EndedBeforeText(job);
   std::string text = absl::StrCat(JobTitle(job), ", ", JobStateName(job.state()),
                                   early.empty() ? "" : ": ", early, "\n");
-  absl::StrAppend(&text, "command:   ", job.command(), "\n",
-                  "started:   ", FormatTime(job.start_ns()),
-                  job.host().empty() ? "" : " on " + job.host(), "\n");
-  if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
-  absl::StrAppend(&text, "so far:    ", FormatCount(IterationsSoFar(job), "iteration"), " of ",
-                  FormatCount(job.unique_lengths(), "length"), "\n");
-  if (job.has_rule()) text += RuleText(job.rule());
+  const std::string iterations = absl::StrCat(FormatCount(IterationsSoFar(job), "iteration"),
+                                              " of ", FormatCount(job.unique_lengths(), "length"));
+  if (job.imported()) {
+    // A log says neither when its run was nor what ran; its rows are the iterations.
+    text += Wrap("log:       ", job.command(), kTextColumns);
+    absl::StrAppend(&text, "imported:  ", FormatTime(job.end_ns()), "\n", "has:       ", iterations,
+                    "\n", Wrap("length:    ", VerdictText(job.rule(), true), kTextColumns));
+    if (!job.rule().sentence().empty()) {
+      text += Wrap("note:      ", job.rule().sentence(), kTextColumns);
+    }
+  } else {
+    absl::StrAppend(&text, "command:   ", job.command(), "\n",
+                    "started:   ", FormatTime(job.start_ns()),
+                    job.host().empty() ? "" : " on " + job.host(), "\n");
+    if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
+    absl::StrAppend(&text, "so far:    ", iterations, "\n");
+    if (job.has_rule()) text += RuleText(job.rule());
+  }
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
   if (seqpoints.seqpoints() > 0) {
     absl::StrAppend(&text, "SeqPoints: ", FormatCount(seqpoints.seqpoints()));
@@ -161,7 +171,7 @@ std::string JobText(const v1::Job& job) {
     absl::StrAppend(&text, "apart:     ", FormatCount(phase.iterations(), "iteration"), " of ",
                     phase.name(), ", ", FormatQuantity(phase.duration_ns(), "ns"), "\n");
   }
-  if (job.has_horizon() && job.horizon().kind() != v1::Horizon::KIND_UNKNOWN) {
+  if (!job.imported() && job.horizon().kind() != v1::Horizon::KIND_UNKNOWN) {
     absl::StrAppend(&text, "horizon:   ",
                     job.time().iterations_total() > 0
                         ? FormatCount(job.time().iterations_total()) + " iterations"
@@ -222,6 +232,7 @@ std::string JobText(const v1::Job& job) {
 }
 
 std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
+  const bool imported = !reply.sentence().empty();
   Table table({{"LENGTH", kRight},
                {"STANDS FOR", kRight},
                {"SHARE", kRight},
@@ -246,10 +257,13 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
          configs});
   }
   return absl::StrCat(table.ToString(), "\n", FormatCount(reply.seqpoints_size()),
-                      " SeqPoints stand for ", FormatCount(std::llround(weight)),
-                      " iterations; so far ", FormatCount(reply.iterations()), " iterations of ",
-                      FormatCount(reply.unique_lengths()), " lengths\n",
-                      reply.has_rule() ? RuleText(reply.rule()) : "", LossesLine(reply.losses()));
+                      " SeqPoints stand for ", FormatCount(std::llround(weight)), " iterations",
+                      imported ? "" : "; so far " + FormatCount(reply.iterations(), "iteration"),
+                      " of ", FormatCount(reply.unique_lengths(), "length"), "\n",
+                      imported ? Wrap("length:    ", VerdictText(reply.rule(), true), kTextColumns)
+                      : reply.has_rule() ? RuleText(reply.rule())
+                                         : "",
+                      Note(reply.sentence()), LossesLine(reply.losses()));
 }
 
 std::string ProjectionText(const v1::Projection& projection, const v1::Job& job) {

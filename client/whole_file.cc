@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -19,7 +20,20 @@ absl::Status Failed(const std::string& path) {
 
 absl::StatusOr<WholeFile> WholeFile::Open(const std::string& path) {
   if (path == "-") return WholeFile("standard output", "", File(stdout, &Keep));
-  std::string part = path + ".part";
+  struct stat there = {};
+  const bool exists = stat(path.c_str(), &there) == 0;
+  if (exists && S_ISDIR(there.st_mode)) {
+    errno = EISDIR;
+    return Failed(path);
+  }
+  // A pipe or a device (/dev/null) is written to; a file in its place would not be the same.
+  const bool special = exists && !S_ISREG(there.st_mode);
+  std::string part = special ? "" : path + ".part";
+  if (special) {
+    File file(fopen(path.c_str(), "w"), &fclose);
+    if (file == nullptr) return Failed(path);
+    return WholeFile(path, "", std::move(file));
+  }
   File file(fopen(part.c_str(), "w"), &fclose);
   if (file == nullptr) return Failed(path);
   return WholeFile(path, std::move(part), std::move(file));

@@ -1,11 +1,16 @@
 #include "client/whole_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {
 namespace {
@@ -14,12 +19,7 @@ using ::testing::HasSubstr;
 
 class WholeFileTest : public ::testing::Test {
  protected:
-  WholeFileTest() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "whole_file_test.XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-  }
-  ~WholeFileTest() override { std::filesystem::remove_all(directory_); }
+  WholeFileTest() {}
 
   static std::string Text(const std::filesystem::path& path) {
     std::stringstream text;
@@ -30,7 +30,8 @@ class WholeFileTest : public ::testing::Test {
     return static_cast<int>(std::distance(std::filesystem::directory_iterator(directory_), {}));
   }
 
-  std::filesystem::path directory_;
+  const TempFolder folder_;
+  const std::filesystem::path& directory_ = folder_.path();
 };
 
 TEST_F(WholeFileTest, AppearsWhenItIsWhole) {
@@ -68,11 +69,26 @@ TEST_F(WholeFileTest, WhatCannotBeWrittenIsNamedAndLeavesNothing) {
   EXPECT_THAT(std::string(WriteWhole(directory_ / "folder", "text").message()),
               HasSubstr("Is a directory"));
   EXPECT_EQ(Files(), 1);
+  // Before any work was done for it.
+  EXPECT_FALSE(WholeFile::Open(directory_ / "folder").ok());
+  EXPECT_EQ(Files(), 1);
   // A full disk.
   std::filesystem::create_symlink("/dev/full", directory_ / "full.part");
   EXPECT_THAT(std::string(WriteWhole(directory_ / "full", "text").message()),
               HasSubstr("No space left"));
   EXPECT_FALSE(std::filesystem::exists(directory_ / "full"));
+}
+
+TEST_F(WholeFileTest, APipeOrADeviceStaysOne) {
+  const std::filesystem::path pipe = directory_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  EXPECT_TRUE(WriteWhole(pipe, "text").ok());
+  char text[8] = {};
+  EXPECT_EQ(read(reader, text, sizeof(text)), 4);
+  close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_EQ(Files(), 1);
 }
 
 }  // namespace

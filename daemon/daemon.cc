@@ -868,6 +868,9 @@ absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t afte
 absl::StatusOr<v1::GetSeqPointsReply> Daemon::GetSeqPoints(const v1::GetSeqPointsRequest& request) {
   const auto answers = Ask(request.job(), nullptr);
   if (!answers.ok()) return answers.status();
+  if (const auto& facts = (*answers)->facts(); facts.imported) {
+    return SeqPointsOfImport(facts, *store_);
+  }
   return (*answers)->GetSeqPoints();
 }
 
@@ -1045,7 +1048,13 @@ absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest&
 absl::StatusOr<v1::GetPlaylistReply> Daemon::GetPlaylist(const v1::GetPlaylistRequest& request) {
   const auto answers = Ask(request.job(), nullptr);
   if (!answers.ok()) return answers.status();
-  const auto playlist = (*answers)->MakePlaylist(request.points());
+  const jobs::PlaylistOptions options{.points = request.points(),
+                                      .target_error = request.target_error(),
+                                      .confidence = request.confidence()};
+  if (const auto& facts = (*answers)->facts(); facts.imported) {
+    return PlaylistOfImport(facts, options, *store_);
+  }
+  const auto playlist = (*answers)->MakePlaylist(options);
   if (!playlist.ok()) return playlist.status();
   {
     absl::MutexLock lock(&mutex_);

@@ -8,16 +8,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
+#include <random>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint {
 namespace {
@@ -27,12 +32,9 @@ using ::testing::HasSubstr;
 class DaemonTest : public ::testing::Test {
  protected:
   DaemonTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "daemon_test.XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-    options_.directory = folder_;
-    options_.store_path = folder_ / "store.db";
+    options_.directory = folder_.path();
+    options_.store_path = folder_.path() / "store.db";
   }
-  ~DaemonTest() override { std::filesystem::remove_all(folder_); }
 
   std::unique_ptr<Store> OpenStore() { return *Store::Open(options_.store_path, {}); }
   std::unique_ptr<Daemon> Start() {
@@ -82,7 +84,7 @@ class DaemonTest : public ::testing::Test {
     ASSERT_TRUE(store.Write(batch).ok());
   }
 
-  std::filesystem::path folder_;
+  const TempFolder folder_;
   DaemonOptions options_;
 };
 
@@ -382,6 +384,11 @@ TEST_F(DaemonTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
               testing::ElementsAre(2'000'000.001, 2'000'000.002, 2'000'000.066, 2'000'000.130));
 }
 
+template <typename Lengths>
+std::string FormatKey(const Lengths& lengths) {
+  return absl::StrJoin(lengths, " x ");
+}
+
 // Two epochs of 100 iterations, 1 ms per unit of length; the second epoch begins with a wait.
 v1::ImportJobRequest ImportRequest() {
   v1::ImportJobRequest request;
@@ -420,6 +427,8 @@ TEST_F(DaemonTest, AnImportedLogIsAJobThatAnswersAlsoAfterARestart) {
     const v1::Job& job = got->job();
     EXPECT_EQ(job.state(), v1::JOB_STATE_ENDED);
     EXPECT_EQ(job.command(), request.source());
+    EXPECT_TRUE(job.imported());
+    EXPECT_EQ(job.seqpoints().seqpoints(), 0);  // none is to be measured
     EXPECT_EQ(job.iterations(), 199);
     EXPECT_EQ(job.unique_lengths(), 7);
     EXPECT_EQ(job.rule().length(), request.source());
@@ -440,6 +449,8 @@ TEST_F(DaemonTest, AnImportedLogIsAJobThatAnswersAlsoAfterARestart) {
     const v1::Estimate& total = itself->projection().total();
     EXPECT_EQ(total.value(), training_ns);
     EXPECT_EQ(total.low(), total.high());
+    EXPECT_EQ(itself->projection().basis(),
+              "the sum of the log's 199 iterations; start-up is apart");
 
     // Another run, of other lengths: 60 was never seen, the factor is 1 all the same.
     v1::Horizon& horizon = *project.mutable_horizon();
@@ -475,6 +486,7 @@ TEST_F(DaemonTest, AnImportedLogIsAJobThatAnswersAlsoAfterARestart) {
       EXPECT_EQ(point.wanted(), 0);
     }
     EXPECT_NEAR(weight, 199, 1e-6);
+    EXPECT_THAT(points->sentence(), HasSubstr("of an imported log nothing is measured"));
     v1::GetCountersRequest counters;
     counters.set_job("log");
     counters.set_confidence(0.95);
@@ -513,6 +525,135 @@ TEST_F(DaemonTest, AnImportedLogIsAJobThatAnswersAlsoAfterARestart) {
     EXPECT_THAT(text, HasSubstr(",start-up\n"));
     EXPECT_EQ(daemon->WaitForJob("log", -1, absl::Now())->state(), v1::JOB_STATE_ENDED);
   }
+}
+
+// A log in which everything happens that is set apart: start-up, first iterations of a length that
+// take more, stalls, drift.
+v1::IterationLog BusyLog(bool two_dimensional) {
+  std::mt19937 random(3);
+  std::gamma_distribution<double> length(4, 8);
+  std::normal_distribution<double> normal;
+  std::set<int64_t> seen;
+  v1::IterationLog log;
+  for (int i = 0; i < 3'000; ++i) {
+    const auto l = static_cast<int64_t>(8 + length(random));
+    log.add_lengths(l);
+    double ms = 5 + 0.2 * static_cast<double>(l) + 0.0005 * i;
+    if (two_dimensional) {
+      log.add_second_lengths(static_cast<int64_t>(8 + length(random)));
+      ms += 0.1 * static_cast<double>(log.second_lengths(i));
+    }
+    ms *= std::exp(0.01 * normal(random));
+    if (seen.insert(l).second) ms += 4;
+    if (i % 97 == 50) ms *= 3;
+    if (i % 1'000 == 0) ms *= 30;
+    log.add_durations(1e6 * ms);
+    log.add_groups(i / 1'000);
+  }
+  return log;
+}
+
+TEST_F(DaemonTest, TheListsOfOneLogAgree) {
+  auto daemon = Start();
+  for (const bool two_dimensional : {false, true}) {
+    v1::AnalyzeRequest analyze;
+    *analyze.mutable_log() = BusyLog(two_dimensional);
+    analyze.set_confidence(0.9);
+    analyze.set_playlist(true);
+    v1::ImportJobRequest import;
+    import.set_name(two_dimensional ? "two" : "one");
+    *import.mutable_log() = analyze.log();
+    ASSERT_TRUE(daemon->ImportJob(import).ok());
+    v1::GetPlaylistRequest ask;
+    ask.set_job(import.name());
+    ask.set_confidence(0.9);
+    for (const auto& [points, target_error] :
+         {std::pair(0, 0.0), {5, 0.0}, {200, 0.0}, {0, 0.002}}) {
+      analyze.set_points(points);
+      analyze.set_target_error(target_error);
+      const auto analyzed = daemon->Analyze(analyze);
+      ASSERT_TRUE(analyzed.ok()) << analyzed.status();
+      ask.set_points(points);
+      ask.set_target_error(target_error);
+      auto listed = daemon->GetPlaylist(ask);
+      ASSERT_TRUE(listed.ok()) << listed.status();
+      ASSERT_EQ(listed->points_size(), analyzed->points_size());
+      int64_t measurements = 0;
+      for (int i = 0; i < listed->points_size(); ++i) {
+        const v1::PlaylistPoint& point = listed->points(i);
+        const v1::AnalyzedPoint& same = analyzed->points(i);
+        EXPECT_EQ(FormatKey(point.lengths()), FormatKey(same.lengths()));
+        EXPECT_EQ(point.weight(), same.weight());
+        EXPECT_EQ(point.measurements(), same.measurements());
+        EXPECT_EQ(point.expected_duration_ns(), same.expected());
+        EXPECT_EQ(point.noise_duration_ns(), same.noise());
+        measurements += point.measurements();
+        // An ordinary iteration, counted as in the log.
+        const auto iteration = static_cast<int>(point.iteration());
+        ASSERT_LT(iteration, 3'000);
+        EXPECT_EQ(analyze.log().lengths(iteration), point.lengths(0));
+        EXPECT_NEAR(analyze.log().durations(iteration) / point.expected_duration_ns(), 1, 0.25);
+      }
+      EXPECT_EQ(listed->iterations(), analyzed->iterations());
+      EXPECT_LE(listed->reach(), target_error > 0 ? target_error : 1);
+      if (points > 0) {
+        EXPECT_EQ(measurements, points);
+      }
+      EXPECT_THAT(listed->sentence(), HasSubstr("took on top is left out"));
+      listed->clear_job_id();
+      EXPECT_EQ(listed->SerializeAsString(), analyzed->playlist().SerializeAsString());
+      if (points > 0 || target_error > 0) continue;
+      v1::GetSeqPointsRequest ask_points;
+      ask_points.set_job(import.name());
+      const auto seqpoints = daemon->GetSeqPoints(ask_points);
+      ASSERT_TRUE(seqpoints.ok()) << seqpoints.status();
+      ASSERT_EQ(seqpoints->seqpoints_size(), listed->points_size());
+      for (int i = 0; i < listed->points_size(); ++i) {
+        const v1::SeqPoint& point = seqpoints->seqpoints(i);
+        EXPECT_EQ(FormatKey(point.lengths()), FormatKey(listed->points(i).lengths()));
+        EXPECT_EQ(point.weight(), listed->points(i).weight());
+        EXPECT_EQ(point.mean_duration_ns(), listed->points(i).expected_duration_ns());
+      }
+    }
+  }
+}
+
+TEST_F(DaemonTest, ALogWhoseLengthsExplainNothingHasNoSeqPointsAndAShortOneNoPlaylist) {
+  auto daemon = Start();
+  v1::ImportJobRequest import;
+  import.set_name("log");
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  for (int i = 0; i < 500; ++i) {
+    import.mutable_log()->add_lengths(10 + i % 37);
+    import.mutable_log()->add_durations(std::round(1e7 * std::exp(0.2 * normal(random))));
+  }
+  ASSERT_TRUE(daemon->ImportJob(import).ok());
+  v1::GetSeqPointsRequest ask;
+  ask.set_job("log");
+  absl::Status status = daemon->GetSeqPoints(ask).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("so there are no SeqPoints"));
+  v1::GetPlaylistRequest list;
+  list.set_job("log");
+  list.set_confidence(0.95);
+  EXPECT_THAT(daemon->GetPlaylist(list)->sentence(), HasSubstr("no better than any would"));
+
+  import.set_name("short");
+  import.mutable_log()->mutable_lengths()->Truncate(40);
+  import.mutable_log()->mutable_durations()->Truncate(40);
+  ASSERT_TRUE(daemon->ImportJob(import).ok());
+  list.set_job("short");
+  status = daemon->GetPlaylist(list).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("of 40 iterations too few"));
+  v1::AnalyzeRequest analyze;
+  *analyze.mutable_log() = import.log();
+  analyze.set_confidence(0.95);
+  EXPECT_TRUE(daemon->Analyze(analyze).ok());
+  analyze.set_playlist(true);
+  EXPECT_THAT(std::string(daemon->Analyze(analyze).status().message()),
+              HasSubstr("of 40 iterations too few"));
 }
 
 TEST_F(DaemonTest, AnImportedJobIsNeitherImportedAgainNorGoneOnWith) {

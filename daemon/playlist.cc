@@ -12,14 +12,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/jobs/import.h"
+#include "daemon/jobs/log_playlist.h"
+#include "daemon/seqpoint/analysis.h"
 #include "daemon/seqpoint/estimate.h"
 
 namespace seqpoint {
 namespace {
 
 constexpr size_t kPageRows = 4096;
-constexpr double kOrdinaryDeviations = 1;  // an iteration so near to what is expected will do
-constexpr double kMostMissing = 0.01;      // of the iterations, that nobody measured
+constexpr double kMostMissing = 0.01;  // of the iterations, that nobody measured
 constexpr size_t kNamedPoints = 5;
 constexpr size_t kSeenNoise = 4;  // points from which EstimateOther sees the noise itself
 // Beyond these nothing real is meant, and no sum overflows.
@@ -27,28 +29,6 @@ constexpr double kMostWeight = 1e15;
 constexpr double kMostDurationNs = 1e18;
 // Times that never varied where the points were chosen may vary elsewhere.
 constexpr double kLeastNoise = 1e-6;
-
-// How little an iteration is like the others of its lengths; the least is taken.
-struct Strangeness {
-  int reasons = 0;
-  double deviation = 0;  // in standard deviations
-  auto operator<=>(const Strangeness&) const = default;
-};
-
-Strangeness StrangenessOf(const IterationRow& row, const v1::PlaylistPoint& point) {
-  Strangeness strangeness;
-  if (row.config_id != 0 || (row.flags & kIterationDistorted) != 0) strangeness.reasons += 4;
-  if ((row.flags & kIterationFirst) != 0) strangeness.reasons += 2;
-  if (row.duration_ns <= 0) {
-    strangeness.reasons += 1;
-  } else {
-    const double noise =
-        std::max(point.noise_duration_ns(), kLeastNoise * point.expected_duration_ns());
-    const double miss = static_cast<double>(row.duration_ns) - point.expected_duration_ns();
-    strangeness.deviation = std::abs(miss) / noise;
-  }
-  return strangeness;
-}
 
 std::string Name(const v1::PlaylistPoint& point) {
   if (point.lengths_size() > 0)
@@ -108,6 +88,28 @@ absl::Status CheckPoint(const v1::ProjectPlaylistRequest& request, int i) {
   return absl::OkStatus();
 }
 
+// The log that a job was made of.
+absl::StatusOr<CleanLog> ReadBack(const jobs::Answers::Facts& job, Store& store) {
+  RunLog log;
+  std::vector<bool> start_up;
+  for (int64_t next = 0;;) {
+    const auto rows = store.ReadIterations(job.job_id, job.rank, next, kPageRows);
+    if (!rows.ok()) return rows.status();
+    for (const IterationRow& row : *rows) {
+      log.keys.push_back({row.length[0], row.length[1]});
+      log.times.push_back(static_cast<double>(row.duration_ns));
+      start_up.push_back(row.phase == jobs::kStartUpPhase);
+    }
+    if (rows->size() < kPageRows) break;
+    next = rows->back().number + 1;
+  }
+  if (log.size() == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", job.name, "\": its iterations are no longer stored; import the log anew"));
+  }
+  return CleanUp(log, start_up);
+}
+
 void ToProto(const Estimate& from, double scale, v1::Estimate* to) {
   to->set_value(scale * from.value);
   to->set_low(scale * std::max(0.0, from.low));
@@ -165,28 +167,74 @@ class StepRows {
 }  // namespace
 
 absl::StatusOr<v1::GetPlaylistReply> WithIterations(const jobs::Playlist& playlist, Store& store) {
+  using Ordinary = jobs::OrdinaryIterations;
   v1::GetPlaylistReply reply = playlist.reply;
-  std::vector<Strangeness> best(reply.points_size(), {.reasons = 8});
-  const auto settled = [](const Strangeness& s) {
-    return s.reasons == 0 && s.deviation <= kOrdinaryDeviations;
-  };
+  Ordinary ordinary(playlist.point_of, &reply);
   StepRows reader(playlist, store);
   std::vector<IterationRow> steps;
-  while (!std::all_of(best.begin(), best.end(), settled)) {
+  while (!ordinary.settled()) {
     const absl::StatusOr<bool> more = reader.Read(steps);
     if (!more.ok()) return more.status();
     if (!*more) break;
     for (const IterationRow& row : steps) {
       if (row.phase != 0 || (row.flags & kIterationOther) != 0) continue;
-      const auto point = playlist.point_of.find(Key{row.length[0], row.length[1]});
-      if (point == playlist.point_of.end() || settled(best[point->second])) continue;
-      v1::PlaylistPoint& to = *reply.mutable_points(point->second);
-      const Strangeness strangeness = StrangenessOf(row, to);
-      if (strangeness >= best[point->second]) continue;
-      best[point->second] = strangeness;
-      to.set_iteration(row.number);
+      const bool disturbed = row.config_id != 0 || (row.flags & kIterationDistorted) != 0;
+      const bool first = (row.flags & kIterationFirst) != 0;
+      ordinary.See(Key{row.length[0], row.length[1]}, row.number,
+                   static_cast<double>(row.duration_ns),
+                   (disturbed ? Ordinary::kDisturbed : 0) + (first ? Ordinary::kFirst : 0));
     }
   }
+  return reply;
+}
+
+absl::StatusOr<v1::GetPlaylistReply> PlaylistOfImport(const jobs::Answers::Facts& job,
+                                                      const jobs::PlaylistOptions& options,
+                                                      Store& store) {
+  const absl::StatusOr<CleanLog> log = ReadBack(job, store);
+  if (!log.ok()) return log.status();
+  const KeyFit fit = FitOf(*log);
+  const absl::Status enough = jobs::CheckEnough(absl::StrCat("job \"", job.name, "\""),
+                                                static_cast<int64_t>(log->log.size()), fit.verdict);
+  if (!enough.ok()) return enough;
+  v1::GetPlaylistReply reply = jobs::PlaylistOfLog(*log, fit, job.dimensions, options);
+  reply.set_job_id(absl::StrCat(job.job_id));
+  return reply;
+}
+
+absl::StatusOr<v1::GetSeqPointsReply> SeqPointsOfImport(const jobs::Answers::Facts& job,
+                                                        Store& store) {
+  const absl::StatusOr<CleanLog> log = ReadBack(job, store);
+  if (!log.ok()) return log.status();
+  const KeyFit fit = FitOf(*log);
+  if (fit.verdict == KeyVerdict::kNotExplained) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "job \"%s\": the length does not explain the time of an iteration (%.1f %% of its "
+        "variance, 50 %% are needed): no length can stand for others, so there are no SeqPoints",
+        job.name, 100 * fit.explained));
+  }
+  v1::GetSeqPointsReply reply;
+  const v1::GetPlaylistReply playlist = jobs::PlaylistOfLog(*log, fit, job.dimensions, {});
+  int measurements = 0;
+  for (const v1::PlaylistPoint& point : playlist.points()) {
+    v1::SeqPoint& to = *reply.add_seqpoints();
+    *to.mutable_lengths() = point.lengths();
+    to.set_weight(point.weight());
+    to.set_share(point.weight() / static_cast<double>(playlist.iterations()));
+    to.set_mean_duration_ns(point.expected_duration_ns());
+    measurements += point.measurements();
+  }
+  if (job.rule) {
+    *reply.mutable_rule() = *job.rule;
+    jobs::SetFit(fit, reply.mutable_rule());
+  }
+  reply.set_unique_lengths(static_cast<int64_t>(log->by_key.size()));
+  reply.set_iterations(playlist.iterations());
+  reply.set_job_id(absl::StrCat(job.job_id));
+  reply.set_sentence(absl::StrCat(
+      "of an imported log nothing is measured: these are the lengths that ", measurements,
+      " measurements would fall on, as in `seqpoint analyze`; `seqpoint playlist ", job.job_id,
+      " --points K` lists those of K"));
   return reply;
 }
 

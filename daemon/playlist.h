@@ -17,6 +17,15 @@ namespace seqpoint {
 // and no more of them once every point has such a one.
 absl::StatusOr<v1::GetPlaylistReply> WithIterations(const jobs::Playlist& playlist, Store& store);
 
+// Of a job that was made of a log: what an analysis of the log gives, too. They read and choose
+// anew from all rows, a second or two for a million. FailedPrecondition where the log is too short
+// (a playlist), or lengths explain nothing (SeqPoints).
+absl::StatusOr<v1::GetPlaylistReply> PlaylistOfImport(const jobs::Answers::Facts& job,
+                                                      const jobs::PlaylistOptions& options,
+                                                      Store& store);
+absl::StatusOr<v1::GetSeqPointsReply> SeqPointsOfImport(const jobs::Answers::Facts& job,
+                                                        Store& store);
+
 // Pure. InvalidArgument names the field, the index and the value; also where points without a
 // measurement stand for 1 % of the iterations or more. Fewer than that count as the point nearest
 // in expected time does.

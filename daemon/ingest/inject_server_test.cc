@@ -17,6 +17,7 @@
 
 #include "daemon/ingest/ring_test_util.h"
 #include "injection/ring/connection.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::ingest {
 namespace {
@@ -25,16 +26,10 @@ using ::testing::HasSubstr;
 
 class InjectServerTest : public ::testing::Test, protected InjectServer::Handler {
  protected:
-  InjectServerTest() {
-    char path[] = "/tmp/seqpoint-ingest-XXXXXX";
-    parent_ = mkdtemp(path);
-    directory_ = parent_ + "/run";
-  }
+  InjectServerTest() { directory_ = parent_ + "/run"; }
   ~InjectServerTest() override {
     server_.reset();
     ring_.Destroy();
-    const std::string command = "rm -rf " + parent_;
-    EXPECT_EQ(system(command.c_str()), 0);
   }
 
   void Listen(const InjectServer::Options& options = {}) {
@@ -100,7 +95,8 @@ class InjectServerTest : public ::testing::Test, protected InjectServer::Handler
   }
   void OnGone(uint64_t id) override { gone_.insert(id); }
 
-  std::string parent_;
+  const TempFolder folder_;
+  const std::string parent_ = folder_.path();
   std::string directory_;
   injection::RingWriter ring_;
   absl::Status refusal_;

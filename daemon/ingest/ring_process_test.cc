@@ -19,6 +19,7 @@
 #include "daemon/ingest/inject_server.h"
 #include "daemon/ingest/ring_test_util.h"
 #include "injection/ring/connection.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::ingest {
 namespace {
@@ -210,15 +211,10 @@ class Daemon : public InjectServer::Handler {
 
 class RingProcessTest : public ::testing::Test {
  protected:
-  RingProcessTest() : ledger_(MakeLedger()) {
-    char path[] = "/tmp/seqpoint-ring-XXXXXX";
-    parent_ = mkdtemp(path);
-  }
+  RingProcessTest() : ledger_(MakeLedger()) {}
   ~RingProcessTest() override {
     if (writer_ > 0) Kill(writer_);
     munmap(ledger_, sizeof *ledger_);
-    const std::string command = "rm -rf " + parent_;
-    EXPECT_EQ(system(command.c_str()), 0);
   }
 
   std::string Directory() const { return parent_ + "/run"; }
@@ -245,7 +241,8 @@ class RingProcessTest : public ::testing::Test {
   }
 
   Ledger* const ledger_;
-  std::string parent_;
+  const TempFolder folder_;
+  const std::string parent_ = folder_.path();
   pid_t writer_ = -1;
 };
 

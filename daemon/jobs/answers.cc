@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "daemon/jobs/job.h"
 #include "daemon/seqpoint/selection.h"
 
@@ -16,10 +17,6 @@ namespace {
 // Each projected kernel takes a millisecond or two.
 constexpr int kMostKernels = 256;
 constexpr int kSpareKernels = 16;
-// Selecting more takes seconds.
-constexpr int kMostPlaylistPoints = 256;
-constexpr int kPlaylistPoints = 16;
-constexpr double kToldShare = 0.005;  // of the run's time, that a playlist leaves out
 
 void ToProto(const Estimate& from, v1::Estimate* to) {
   to->set_value(from.value);
@@ -73,7 +70,22 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
   to.set_horizon_kind(projection.total ? facts_.horizon_kind : v1::Horizon::KIND_UNKNOWN);
   to.set_iterations_so_far(facts_.another ? 0 : projection.iterations_so_far);
   to.set_iterations_total(projection.iterations_total);
-  to.set_basis(projection.basis);
+  std::string basis = projection.basis;
+  if (!facts_.another && projection.total &&
+      projection.iterations_so_far >= projection.iterations_total) {
+    // There is no rest of which anything could be known.
+    absl::StrReplaceAll(
+        {{"; the lengths of the rest are known", ""},
+         {"; the lengths of the rest are unknown and taken to be like the past", ""},
+         {"; the distribution of the lengths is known", ""}},
+        &basis);
+    if (facts_.imported) {
+      basis = absl::StrCat("the sum of the log's ", projection.iterations_so_far,
+                           projection.iterations_so_far == 1 ? " iteration" : " iterations",
+                           "; start-up is apart");
+    }
+  }
+  to.set_basis(basis);
   to.set_clock_kind(facts_.clock_kind);
   return to;
 }
@@ -104,6 +116,10 @@ Answers::Summary Answers::Summarise() const {
   summary.fit = engine.current().Explained();
   summary.generation = facts_.generation;
   summary.iterations = engine.Totals().iterations;
+  if (facts_.imported) {
+    summary_ = std::move(summary);
+    return *summary_;  // nothing will ever be measured
+  }
   const Plan plan = Work().current().MakePlan(facts_.plan);
   for (const SeqPointInfo& point : Work().current().SeqPoints(facts_.plan)) {
     summary.seqpoints.set_seqpoints(summary.seqpoints.seqpoints() + 1);
@@ -112,7 +128,7 @@ Answers::Summary Answers::Summarise() const {
     }
   }
   summary.seqpoints.set_measurements(plan.measured);
-  if (!facts_.imported) summary.seqpoints.set_measurements_wanted(plan.wanted);
+  summary.seqpoints.set_measurements_wanted(plan.wanted);
   summary_ = std::move(summary);
   return *summary_;
 }
@@ -182,7 +198,7 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
     to.set_share(total_weight > 0 ? point.weight / total_weight : 0);
     to.set_mean_duration_ns(engine.current().PredictTime(point.key));
     to.set_measured(point.measured);
-    if (!facts_.imported) to.set_wanted(point.wanted);
+    to.set_wanted(point.wanted);
   }
   if (facts_.rule) {
     *reply.mutable_rule() = *facts_.rule;
@@ -195,21 +211,15 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
   return reply;
 }
 
-absl::StatusOr<Playlist> Answers::MakePlaylist(int measurements) const {
-  if (measurements < 0 || measurements > kMostPlaylistPoints) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("points = ", measurements, " is not in 1 ... ", kMostPlaylistPoints));
-  }
+absl::StatusOr<Playlist> Answers::MakePlaylist(const PlaylistOptions& options) const {
   absl::MutexLock lock(&mutex_);
   const OnlineEngine& engine = facts_.engine.current();
   const EngineTotals totals = facts_.engine.Totals();
   const KeyFit fit = engine.Explained();
-  if (fit.verdict == KeyVerdict::kTooFew) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", facts_.name, "\": of ", engine.Totals().iterations,
-                     " iterations too few have a usable time to tell what a length costs; a "
-                     "playlist needs 64"));
-  }
+  const absl::Status enough =
+      CheckEnough(absl::StrCat("job \"", facts_.name, "\""),
+                  static_cast<int64_t>(engine.Totals().iterations), fit.verdict);
+  if (!enough.ok()) return enough;
   Playlist playlist{.job_id = facts_.job_id,
                     .ranks = facts_.ranks,
                     .first_number = facts_.engine.closed_iterations()};
@@ -217,7 +227,7 @@ absl::StatusOr<Playlist> Answers::MakePlaylist(int measurements) const {
   double ordinary_ns = 0;
   for (const KeyTimes& t : times) ordinary_ns += t.count * t.mean;
   const Selection selection =
-      SelectStratified(times, measurements > 0 ? measurements : kPlaylistPoints);
+      Select(times, options.points, options.target_error, options.confidence);
   const double scale =
       static_cast<double>(totals.iterations) / static_cast<double>(engine.Totals().iterations);
   // While a rule is learned anew there is none to ask.
@@ -260,25 +270,15 @@ absl::StatusOr<Playlist> Answers::MakePlaylist(int measurements) const {
   reply.set_verdict(rule.verdict());
   reply.set_job_id(absl::StrCat(facts_.job_id));
 
-  std::vector<std::string> sentences;
-  if (fit.verdict == KeyVerdict::kNotExplained) {
-    sentences.push_back(absl::StrFormat(
-        "the length does not explain time (%.1f %% of its variance), so these iterations stand "
-        "for the others no better than any would",
-        100 * fit.explained));
-  }
+  std::vector<std::string> sentences = {SetReach(selection, options, &reply), NotExplained(fit)};
   if (facts_.engine.closed_iterations() > 0) {
     sentences.push_back(absl::StrCat(facts_.engine.closed_iterations(),
                                      " iterations before the rule was learned anew are taken to "
                                      "be like the later ones"));
   }
   const double all_ns = engine.ProjectTime(0.95).so_far.value;
-  if (all_ns - ordinary_ns >= kToldShare * all_ns) {
-    sentences.push_back(absl::StrFormat(
-        "what first iterations of a length, slow ones and stalls took on top is left out, %.1f %% "
-        "of the run's time",
-        100 * (1 - ordinary_ns / all_ns)));
-  }
+  sentences.push_back(LeftOut(1 - ordinary_ns / all_ns));
+  std::erase(sentences, "");
   reply.set_sentence(absl::StrJoin(sentences, "; "));
   return playlist;
 }

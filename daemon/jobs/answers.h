@@ -22,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/counters/metric_sets.h"
+#include "daemon/jobs/log_playlist.h"
 #include "daemon/jobs/run_engine.h"
 #include "daemon/seqpoint/engine.h"
 #include "seqpoint/v1/profiler.pb.h"
@@ -71,10 +72,13 @@ class Answers {
   };
   explicit Answers(Facts facts) : facts_(std::move(facts)) {}
 
+  // Which job it is, for those who ask its log. Not its engine, which is for the answers here.
+  const Facts& facts() const { return facts_; }
+
   absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) const;
   absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints() const;
-  // With so many measurements in all; 0: 16. docs/playlist.md
-  absl::StatusOr<Playlist> MakePlaylist(int measurements) const;
+  // docs/playlist.md
+  absl::StatusOr<Playlist> MakePlaylist(const PlaylistOptions& options) const;
   absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) const;
   absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) const;
 

@@ -359,9 +359,11 @@ absl::Status Job::CheckLikeLog(const v1::Horizon& horizon) const {
   const int dimensions = static_cast<int>(rule_->rule.length_count);
   const int given = horizon.histogram(0).lengths_size();
   if (given != dimensions) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "an iteration has ", given, given == 1 ? " length" : " lengths", " in what is given and ",
-        dimensions, " in the job (", rule_->length_words, "); name as many columns"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("an iteration has ", given, given == 1 ? " length" : " lengths",
+                     " in what is given and ", dimensions, " in the job (", rule_->length_words,
+                     "); name ", dimensions == 1 ? "one" : "two",
+                     dimensions == 1 ? " column" : " columns", " with --length-column"));
   }
   if (AreAlike(horizon)) return absl::OkStatus();
   std::string ranges;

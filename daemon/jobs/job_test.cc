@@ -868,9 +868,9 @@ TEST(Job, APlaylistHasTheUsersLengthsAndTheIterationsOfTheRanks) {
   job.AddProcess(row);
   process.Connect(job, 7);
   for (int i = 0; i < 30; ++i) process.Iterate();
-  EXPECT_EQ((*job.Ask())->MakePlaylist(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*job.Ask())->MakePlaylist({}).status().code(), absl::StatusCode::kFailedPrecondition);
   for (int i = 0; i < 270; ++i) process.Iterate();
-  const auto playlist = (*job.Ask())->MakePlaylist(8);
+  const auto playlist = (*job.Ask())->MakePlaylist({.points = 8});
   ASSERT_TRUE(playlist.ok()) << playlist.status();
   EXPECT_EQ(playlist->ranks, std::vector<int32_t>{3});
   double weight = 0;

@@ -1,10 +1,12 @@
 #include "daemon/jobs/log_analysis.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/jobs/log_playlist.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -59,10 +61,11 @@ absl::StatusOr<Horizon> HorizonOf(const v1::Horizon& horizon, int dimensions) {
   std::vector<KeyCount> histogram;
   for (const v1::LengthCount& entry : horizon.histogram()) {
     if (entry.lengths_size() != dimensions) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the lengths of the other run have ", entry.lengths_size(),
-                       entry.lengths_size() == 1 ? " dimension" : " dimensions", ", those of the ",
-                       "log have ", dimensions, "; name as many columns for both"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the lengths of the other run have ", entry.lengths_size(),
+          entry.lengths_size() == 1 ? " dimension" : " dimensions", ", those of the ", "log have ",
+          dimensions, "; name as many columns with --length-column (the other ",
+          "run) as with --key (the log)"));
     }
     histogram.push_back(
         {{entry.lengths(0), dimensions == 2 ? entry.lengths(1) : 0}, entry.count()});
@@ -132,13 +135,9 @@ void AddSentences(const LogAnalysis& a, const AnalysisOptions& options, v1::Anal
   }
   if (a.clean.by_key.size() == 1) say("all iterations have one length");
   if (options.points == 0 && options.target_error > 0 && !a.selection.points.empty()) {
-    const double reached = ReachOf(a.selection, options.confidence);
-    if (reached > options.target_error) {
-      say(
-          absl::StrFormat("+-%.3g %% are out of reach: even all iterations, each measured once, "
-                          "give +-%.3g %%",
-                          100 * options.target_error, 100 * reached));
-    }
+    const std::string unreached =
+        Unreached(options.target_error, ReachOf(a.selection, options.confidence));
+    if (!unreached.empty()) say(unreached);
   }
 }
 
@@ -162,12 +161,16 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
   absl::StatusOr<Horizon> horizon = HorizonOf(request.horizon(), two_dimensional ? 2 : 1);
   if (!horizon.ok()) return horizon.status();
   options.horizon = *std::move(horizon);
-  const RunLog log = ReadLog(request.log());
+  RunLog log = ReadLog(request.log());
+  if (request.playlist()) {
+    // Whole ones, as an import has them: then both choose the same, to the last digit.
+    for (double& ns : log.times) ns = std::max(std::round(ns), 1.0);
+  }
   RunLog against;
   if (request.has_against()) {
     if ((request.against().second_lengths_size() > 0) != two_dimensional) {
       return absl::InvalidArgumentError(
-          "one log has one length and the other two; name as many columns for both");
+          "one log has one length and the other two; name the columns of both with --key");
     }
     against = ReadLog(request.against());
   }
@@ -186,6 +189,14 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
   reply.set_confidence(options.confidence);
   AddSentences(a, options, &reply);
   SetPoints(a.selection, two_dimensional, reply.mutable_points());
+  if (request.playlist()) {
+    const absl::Status enough = CheckEnough("the log", reply.iterations(), a.fit.verdict);
+    if (!enough.ok()) return enough;
+    *reply.mutable_playlist() = PlaylistOfLog(a.clean, a.fit, two_dimensional ? 2 : 1,
+                                              {.points = options.points,
+                                               .target_error = options.target_error,
+                                               .confidence = options.confidence});
+  }
   if (!a.selection.points.empty()) SetEstimate(a.projection, reply.mutable_projection());
   SetPoints(a.paper, two_dimensional, reply.mutable_paper_points());
   reply.set_paper_error(a.paper.error);

@@ -266,7 +266,7 @@ TEST(AnalyzeLogsTest, BothLogsHaveAsManyDimensions) {
   *request.mutable_against() = MakeLog(14, {.two_dimensional = true});
   const absl::Status status = AnalyzeLogs(request).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("name as many columns for both"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("name the columns of both with --key"));
   *request.mutable_log() = request.against();
   const v1::AnalyzeReply reply = Answer(request);
   EXPECT_NEAR(reply.speedup().value(), 1, 0.03);
@@ -287,8 +287,10 @@ TEST(AnalyzeLogsTest, AHorizonIsOfTheSameDimension) {
   entry.add_lengths(20);
   const absl::Status status = AnalyzeLogs(request).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("the lengths of the other run have 2 dimensions, those of the log have 1"));
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("the lengths of the other run have 2 dimensions, those of the log have 1"),
+            HasSubstr("with --length-column (the other run) as with --key (the log)")));
   horizon.clear_histogram();
   horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
   horizon.set_iterations(4'000);

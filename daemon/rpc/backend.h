@@ -2,7 +2,8 @@
 // proto/seqpoint/v1/profiler.proto, where requests, replies and errors are specified.
 //
 // Threading: called from many gRPC threads at once; implementations are thread-safe. Every call
-// but WaitForJob, Export, Analyze and ImportJob should return within milliseconds.
+// but WaitForJob, Export, Analyze, ImportJob and what reads a job's rows (GetPlaylist; of an
+// imported job GetSeqPoints) should return within milliseconds.
 // Ownership: the server keeps a pointer; the backend outlives it.
 //
 // An absl::Status reaches the client with its code and message as they are: a message names the

@@ -455,6 +455,21 @@ absl::StatusOr<v1::AnalyzeReply> FakeBackend::Analyze(const v1::AnalyzeRequest& 
   reply.set_explained_share(0.987);
   reply.set_confidence(request.confidence());
   *reply.mutable_projection() = Around(reply.total(), 0.01);
+  if (request.playlist()) {
+    v1::GetPlaylistReply& playlist = *reply.mutable_playlist();
+    for (const v1::AnalyzedPoint& point : reply.points()) {
+      v1::PlaylistPoint& to = *playlist.add_points();
+      *to.mutable_lengths() = point.lengths();
+      to.set_iteration(playlist.points_size() - 1);
+      to.set_weight(point.weight());
+      to.set_measurements(point.measurements());
+      to.set_expected_duration_ns(point.expected());
+      to.set_noise_duration_ns(point.noise());
+    }
+    playlist.set_iterations(reply.iterations());
+    playlist.set_reach(0.01);
+    playlist.set_confidence(request.confidence());
+  }
   reply.set_paper_error(0.004);
   reply.set_random_measurements(reply.points_size());
   *reply.mutable_random() = Around(reply.total(), 0.1);
@@ -495,6 +510,7 @@ absl::StatusOr<v1::ImportJobReply> FakeBackend::ImportJob(const v1::ImportJobReq
   job.set_name(request.name());
   job.set_run_id(request.run_id().empty() ? "imported" : request.run_id());
   job.set_command(request.source());
+  job.set_imported(true);
   job.set_state(v1::JOB_STATE_ENDED);
   job.set_end_ns(job.start_ns() + static_cast<int64_t>(duration_ns));
   job.set_iterations(log.lengths_size());
@@ -534,7 +550,9 @@ absl::StatusOr<v1::GetPlaylistReply> FakeBackend::GetPlaylist(
   absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
   if (!job.ok()) return job.status();
   v1::GetPlaylistReply reply;
-  const int points = request.points() > 0 ? std::min(request.points(), 16) : 4;
+  const int points = request.points() > 0         ? std::min(request.points(), 16)
+                     : request.target_error() > 0 ? 8
+                                                  : 4;
   for (int i = 0; i < points; ++i) {
     v1::PlaylistPoint& point = *reply.add_points();
     point.add_lengths(10 + 5 * i);
@@ -546,6 +564,8 @@ absl::StatusOr<v1::GetPlaylistReply> FakeBackend::GetPlaylist(
   }
   reply.set_iterations((*job)->iterations());
   reply.set_verdict((*job)->rule().verdict());
+  reply.set_reach(request.target_error() > 0 ? request.target_error() : 0.02);
+  reply.set_confidence(request.confidence());
   reply.set_sentence("what first iterations took on top is left out, 2.0 % of the run's time");
   reply.set_job_id((*job)->id());
   return reply;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/utf8.h"
 
 namespace seqpoint::rpc {
 namespace {
@@ -15,33 +16,7 @@ constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
 constexpr double kMinDuration = 1e-18;  // squares of shorter ones vanish
 constexpr double kMaxDuration = 1e18;
 constexpr int kMaxLogRows = 1 << 22;
-
-// Bytes of the UTF-8 character at the front of `text`; 0 when there is none (RFC 3629).
-size_t CharacterBytes(std::string_view text) {
-  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < size) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates, beyond U+10FFFF.
-  if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
-      (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F)) {
-    return 0;
-  }
-  return size;
-}
-
-bool IsUtf8(std::string_view text) {
-  while (!text.empty()) {
-    size_t size = CharacterBytes(text);
-    if (size == 0) return false;
-    text.remove_prefix(size);
-  }
-  return true;
-}
+constexpr int kMaxPoints = 1'000'000;
 
 std::string ToUtf8(std::string_view text) {
   std::string result;
@@ -170,6 +145,12 @@ absl::Status CheckHorizon(const v1::Horizon& horizon) {
 absl::Status CheckShare(const char* field, double share) {
   if (share >= 0 && share <= 1) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, " = ", share, " is not in [0, 1]"));
+}
+
+absl::Status CheckPoints(int points) {
+  if (points >= 0 && points <= kMaxPoints) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("points = ", points, " is not in 0 ... ", kMaxPoints));
 }
 
 absl::Status SetConfidence(double confidence, double* result) {

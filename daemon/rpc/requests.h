@@ -22,6 +22,7 @@ absl::Status CheckSize(const v1::AnalyzeRequest& request);
 absl::Status CheckSize(const v1::ImportJobRequest& request);
 absl::Status CheckHorizon(const v1::Horizon& horizon);
 absl::Status CheckShare(const char* field, double share);       // in [0, 1]
+absl::Status CheckPoints(int points);                           // measurements of a choice
 absl::Status SetConfidence(double confidence, double* result);  // 0 becomes 0.95
 
 // Replaces bytes that are not UTF-8 in any string of the message by U+FFFD: names and command

@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::rpc {
 namespace {
@@ -28,15 +29,8 @@ using ::testing::StartsWith;
 
 class RpcTest : public ::testing::Test {
  protected:
-  RpcTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "rpc_test.XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-    options_.socket_path = directory_ / "api.sock";
-  }
-  ~RpcTest() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  RpcTest() { options_.socket_path = directory_ / "api.sock"; }
+  ~RpcTest() override { server_.reset(); }
 
   void Start() {
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options_, &backend_);
@@ -73,7 +67,8 @@ class RpcTest : public ::testing::Test {
     EXPECT_EQ(Watchers(), count);
   }
 
-  std::filesystem::path directory_;
+  const TempFolder folder_;
+  const std::filesystem::path& directory_ = folder_.path();
   ServerOptions options_;
   FakeBackend backend_;
   std::unique_ptr<Server> server_;
@@ -558,6 +553,19 @@ TEST_F(LogTest, WhatIsAskedOfALogIsCheckedToo) {
   refused("target_error = nan", [](auto& r) { r.set_target_error(NAN); });
   refused("confidence = 1", [](auto& r) { r.set_confidence(1); });
   refused("confidence = nan", [](auto& r) { r.set_confidence(NAN); });
+  for (const auto& [field, change] :
+       std::vector<std::pair<std::string, std::function<void(v1::GetPlaylistRequest&)>>>{
+           {"points = -1", [](auto& r) { r.set_points(-1); }},
+           {"target_error = 1.5", [](auto& r) { r.set_target_error(1.5); }},
+           {"confidence = 1", [](auto& r) { r.set_confidence(1); }}}) {
+    v1::GetPlaylistRequest bad;
+    bad.set_job("1");
+    change(bad);
+    v1::GetPlaylistReply reply;
+    const grpc::Status status = Ask(&v1::Profiler::Stub::GetPlaylist, bad, &reply);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << field;
+    EXPECT_THAT(status.error_message(), HasSubstr(field));
+  }
   refused("horizon: iterations is 0",
           [](auto& r) { r.mutable_horizon()->set_kind(v1::Horizon::KIND_ITERATIONS); });
   EXPECT_TRUE(Analyze({good}).ok());

@@ -33,7 +33,6 @@ constexpr absl::Duration kDefaultWatchInterval = absl::Milliseconds(200);
 constexpr int kDefaultPageSize = 1'000;
 // Pieces of an exported file: well below any client's default limit of 4 MiB for a message.
 constexpr size_t kExportPieceBytes = 256 << 10;
-constexpr int kMaxPoints = 1'000'000;
 // Threads for calls that are not watches.
 constexpr int kCallThreads = 32;
 // Logs that are sent and answered at a time: a sender who never ends holds a thread, and its rows
@@ -276,10 +275,7 @@ class Service final : public v1::Profiler::Service {
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
     SEQPOINT_RPC_CHECK(CheckShare("target_error", request.target_error()));
-    if (request.points() < 0 || request.points() > kMaxPoints) {
-      return ToGrpc(absl::InvalidArgumentError(
-          absl::StrCat("points = ", request.points(), " is not in 0 ... ", kMaxPoints)));
-    }
+    SEQPOINT_RPC_CHECK(CheckPoints(request.points()));
     SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
     if (request.has_against()) SEQPOINT_RPC_CHECK(CheckLog("against", request.against()));
     SEQPOINT_RPC_CHECK(CheckWhole(*context));
@@ -307,7 +303,13 @@ class Service final : public v1::Profiler::Service {
                            v1::GetPlaylistReply* reply) override {
     const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    return Answer(backend_->GetPlaylist(*request), reply);
+    SEQPOINT_RPC_CHECK(CheckPoints(request->points()));
+    SEQPOINT_RPC_CHECK(CheckShare("target_error", request->target_error()));
+    v1::GetPlaylistRequest complete = *request;
+    double confidence = 0;
+    SEQPOINT_RPC_CHECK(SetConfidence(request->confidence(), &confidence));
+    complete.set_confidence(confidence);
+    return Answer(backend_->GetPlaylist(complete), reply);
   }
 
   grpc::Status ProjectPlaylist(grpc::ServerContext* context,

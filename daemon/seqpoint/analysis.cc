@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <queue>
 
 #include "absl/container/flat_hash_map.h"
@@ -15,7 +16,6 @@
 namespace seqpoint {
 namespace {
 
-constexpr int kDefaultPoints = 16;
 constexpr size_t kEnoughForFit = 1 << 16;
 // A key's own mean leans on the curve as on so many iterations.
 constexpr double kPeculiarShrinkage = 2;
@@ -38,16 +38,83 @@ size_t EntryOf(absl::Span<const KeyTimes> log, const Key& key) {
   return std::min(static_cast<size_t>(at - log.begin()), log.size() - 1);
 }
 
-// What an iteration of each key takes in `log`: its mean there, or where the log lacks it, what the
-// base takes times the ratio of the nearest keys that both have.
+// Of each query the index of the point that is nearest: the differences of both dimensions are
+// summed, the first of several equally near points is taken. In O(n log n), wherever they lie.
+std::vector<size_t> NearestOf(absl::Span<const Key> queries, absl::Span<const Key> points) {
+  std::vector<size_t> nearest(queries.size(), 0);
+  std::vector<int64_t> distance(queries.size(), INT64_MAX);
+  // Of the points that lie in one quadrant from a query the nearest has the largest sum of
+  // coordinates. A sweep through one dimension knows the largest of all prefixes of the other.
+  std::vector<size_t> point_order(points.size()), query_order(queries.size());
+  std::vector<int64_t> seconds(points.size());
+  std::vector<size_t> largest(points.size() + 1);  // a binary indexed tree of points
+  constexpr size_t kNone = SIZE_MAX;
+  for (const int64_t u : {1, -1}) {
+    const auto by_first = [u](absl::Span<const Key> keys) {
+      return [keys, u](size_t a, size_t b) { return u * keys[a].first < u * keys[b].first; };
+    };
+    std::iota(point_order.begin(), point_order.end(), size_t{0});
+    std::iota(query_order.begin(), query_order.end(), size_t{0});
+    std::stable_sort(point_order.begin(), point_order.end(), by_first(points));
+    std::stable_sort(query_order.begin(), query_order.end(), by_first(queries));
+    for (const int64_t v : {1, -1}) {
+      const auto sum = [&](const Key& key) { return u * key.first + v * key.second; };
+      const auto better = [&](size_t a, size_t b) {
+        if (a == kNone || b == kNone) return b == kNone;
+        const int64_t sum_a = sum(points[a]), sum_b = sum(points[b]);
+        return sum_a != sum_b ? sum_a > sum_b : a < b;
+      };
+      for (size_t i = 0; i < points.size(); ++i) seconds[i] = v * points[i].second;
+      std::sort(seconds.begin(), seconds.end());
+      std::fill(largest.begin(), largest.end(), kNone);
+      size_t next = 0;
+      for (const size_t q : query_order) {
+        for (; next < points.size(); ++next) {
+          const size_t p = point_order[next];
+          if (u * points[p].first > u * queries[q].first) break;
+          const auto at = std::lower_bound(seconds.begin(), seconds.end(), v * points[p].second);
+          for (size_t i = at - seconds.begin() + 1; i < largest.size(); i += i & -i) {
+            if (better(p, largest[i])) largest[i] = p;
+          }
+        }
+        const auto end = std::upper_bound(seconds.begin(), seconds.end(), v * queries[q].second);
+        size_t best = kNone;
+        for (size_t i = end - seconds.begin(); i > 0; i -= i & -i) {
+          if (better(largest[i], best)) best = largest[i];
+        }
+        if (best == kNone) continue;
+        const int64_t apart = sum(queries[q]) - sum(points[best]);
+        if (apart > distance[q] || (apart == distance[q] && best > nearest[q])) continue;
+        distance[q] = apart;
+        nearest[q] = best;
+      }
+    }
+  }
+  return nearest;
+}
+
+// What an iteration of each of the base's keys takes in `log`: its mean there, or where the log
+// lacks it, what the base takes times the ratio of the nearest key that both have.
 class TimesOf {
  public:
   TimesOf(absl::Span<const KeyTimes> base, absl::Span<const KeyTimes> log) {
     for (const KeyTimes& g : log) times_[g.key] = g;
+    std::vector<Key> shared, missing;
+    std::vector<double> ratios;
     for (const KeyTimes& g : base) {
       const auto it = times_.find(g.key);
-      if (it != times_.end()) shared_.push_back({g.key, it->second.mean / g.mean});
+      if (it == times_.end()) {
+        missing.push_back(g.key);
+        continue;
+      }
+      shared.push_back(g.key);
+      ratios.push_back(it->second.mean / g.mean);
     }
+    any_shared_ = !shared.empty();
+    if (!any_shared_) return;
+    const std::vector<size_t> nearest = NearestOf(missing, shared);
+    for (size_t i = 0; i < missing.size(); ++i) ratio_[missing[i]] = ratios[nearest[i]];
+    for (size_t i = 0; i < shared.size(); ++i) ratio_[shared[i]] = ratios[i];
   }
 
   // Null where the key is not in the log.
@@ -55,32 +122,14 @@ class TimesOf {
     const auto it = times_.find(key);
     return it == times_.end() ? nullptr : &it->second;
   }
-  double Foretell(const KeyTimes& base) const {
-    double best = INFINITY, ratio = 1;
-    const auto is_near = [&](const std::pair<Key, double>& shared) {
-      const auto apart = [](int64_t a, int64_t b) { return std::abs(static_cast<double>(a - b)); };
-      const double first = apart(shared.first.first, base.key.first);
-      const double distance = first + apart(shared.first.second, base.key.second);
-      if (distance < best) {
-        best = distance;
-        ratio = shared.second;
-      }
-      return first < best;
-    };
-    // Outwards from where the key would stand, as far as the first dimension allows a nearer one.
-    const auto at = std::lower_bound(shared_.begin(), shared_.end(), base.key,
-                                     [](const auto& s, const Key& k) { return s.first < k; });
-    for (auto up = at; up != shared_.end() && is_near(*up); ++up) {
-    }
-    for (auto down = at; down != shared_.begin() && is_near(*std::prev(down)); --down) {
-    }
-    return base.mean * ratio;
-  }
-  bool any_shared() const { return !shared_.empty(); }
+  // `here`: what it takes in the base, which has the key.
+  double Foretell(const Key& key, double here) const { return here * ratio_.at(key); }
+  bool any_shared() const { return any_shared_; }
 
  private:
   std::map<Key, KeyTimes> times_;
-  std::vector<std::pair<Key, double>> shared_;  // in key order
+  absl::flat_hash_map<Key, double> ratio_;  // of the base's keys
+  bool any_shared_ = false;
 };
 
 // Relative standard deviation of one iteration at equal key, over all keys.
@@ -112,7 +161,7 @@ std::optional<Speedup> CompareLogs(const LogAnalysis& base, const CleanLog& othe
       variance += std::pow(g.count * same->mean * noise, 2) / same->count;
     } else {
       ++speedup.unknown_keys;
-      all += g.count * there.Foretell(g);
+      all += g.count * there.Foretell(g.key, g.mean);
     }
   }
   const Estimate known = {here, here, here};
@@ -134,7 +183,7 @@ std::optional<Speedup> CompareLogs(const LogAnalysis& base, const CleanLog& othe
   for (SeqPoint p : base.selection.points) {
     const auto& [left, sum] = measured[p.key];
     const int times = p.measurements - left;
-    const double value = times > 0 ? sum / times : there.Foretell({p.key, 1, p.cost, 0});
+    const double value = times > 0 ? sum / times : there.Foretell(p.key, p.cost);
     p.measurements = std::max(1, times);
     points.push_back({p, value});
   }
@@ -270,22 +319,27 @@ CleanLog CleanUp(const RunLog& log) {
   std::vector<KeyTime> times;
   times.reserve(log.size());
   for (size_t i = 0; i < log.size(); ++i) times.push_back({log.keys[i], log.times[i]});
-  const std::vector<bool> start_up = FindStartUp(times, log.groups);
+  return CleanUp(log, FindStartUp(times, log.groups));
+}
+
+CleanLog CleanUp(const RunLog& log, const std::vector<bool>& start_up) {
+  std::vector<KeyTime> times;
+  times.reserve(log.size());
   CleanLog clean;
-  size_t kept = 0;
   for (size_t i = 0; i < log.size(); ++i) {
     if (start_up[i]) {
       ++clean.start_up;
       clean.start_up_time += log.times[i];
       continue;
     }
-    times[kept++] = times[i];
+    times.push_back({log.keys[i], log.times[i]});
+    clean.rows.push_back(static_cast<int64_t>(i));
     clean.log.keys.push_back(log.keys[i]);
     clean.log.times.push_back(log.times[i]);
     if (!log.groups.empty()) clean.log.groups.push_back(log.groups[i]);
     clean.total += log.times[i];
   }
-  times.resize(kept);
+  const size_t kept = times.size();
   clean.apart = FindOutliers(times);
   clean.slow_count = std::count(clean.apart.begin(), clean.apart.end(), true);
   if (static_cast<double>(clean.slow_count) > kMostStalls * static_cast<double>(kept)) {
@@ -349,6 +403,27 @@ Selection SelectForError(absl::Span<const KeyTimes> log, double target_error, do
   return SelectPoints(log, std::max(1, std::min(enough, static_cast<int>(iterations))));
 }
 
+Selection Select(absl::Span<const KeyTimes> log, int points, double target_error,
+                 double confidence) {
+  if (points == 0 && target_error > 0) return SelectForError(log, target_error, confidence);
+  double iterations = 0;
+  for (const KeyTimes& g : log) iterations += g.count;
+  const int wanted = points > 0 ? points : kDefaultPoints;
+  return SelectPoints(log, std::min(wanted, static_cast<int>(std::min(iterations, 1e9))));
+}
+
+KeyFit FitOf(const CleanLog& clean) {
+  const RunLog& rows = clean.log;
+  const size_t stride = 1 + rows.size() / kEnoughForFit;
+  std::vector<Key> keys;
+  std::vector<double> times;
+  for (size_t i = 0; i < rows.size(); i += stride) {
+    keys.push_back(rows.keys[i]);
+    times.push_back(rows.times[i]);
+  }
+  return FitKey(keys, times);
+}
+
 Stationarity CheckStationarity(const RunLog& log, absl::Span<const KeyTimes> by_key,
                                bool explained) {
   Stationarity result;
@@ -397,26 +472,14 @@ LogAnalysis AnalyzeLog(const RunLog& log, const RunLog* against, const AnalysisO
   const RunLog& rows = clean.log;
   if (rows.size() == 0) return analysis;
 
-  const size_t stride = 1 + rows.size() / kEnoughForFit;
-  std::vector<Key> keys;
-  std::vector<double> times;
-  for (size_t i = 0; i < rows.size(); i += stride) {
-    keys.push_back(rows.keys[i]);
-    times.push_back(rows.times[i]);
-  }
-  analysis.fit = FitKey(keys, times);
+  analysis.fit = FitOf(clean);
   const bool explained = analysis.fit.verdict != KeyVerdict::kNotExplained;
   analysis.stationarity = CheckStationarity(rows, clean.by_key, explained);
 
   const auto n = static_cast<double>(rows.size());
   if (explained) {
-    if (options.points == 0 && options.target_error > 0) {
-      analysis.selection = SelectForError(clean.by_key, options.target_error, options.confidence);
-    } else {
-      const int wanted = options.points > 0 ? options.points : kDefaultPoints;
-      analysis.selection =
-          SelectPoints(clean.by_key, std::min(wanted, static_cast<int>(std::min(n, 1e9))));
-    }
+    analysis.selection =
+        Select(clean.by_key, options.points, options.target_error, options.confidence);
     std::vector<MeasuredPoint> points;
     for (const SeqPoint& p : analysis.selection.points) {
       points.push_back({p, clean.by_key[EntryOf(clean.by_key, p.key)].mean});

@@ -34,6 +34,7 @@ struct RunLog {
 // A log that is fit to choose from, without start-up (FindStartUp).
 struct CleanLog {
   RunLog log;
+  std::vector<int64_t> rows;  // of each iteration, which one it was before start-up was left out
   int64_t start_up = 0;
   double start_up_time = 0;
   // Of each iteration, whether it is apart: in the total and in nothing else. Stalls (FindOutliers)
@@ -48,6 +49,10 @@ struct CleanLog {
   double total = 0;              // of `log`
 };
 CleanLog CleanUp(const RunLog& log);
+// Where start-up is known already: of each iteration, whether it is.
+CleanLog CleanUp(const RunLog& log, const std::vector<bool>& start_up);
+// How well the key explains time; of a long log evenly spaced iterations are looked at.
+KeyFit FitOf(const CleanLog& clean);
 
 // Selections for more measurements than this repeat its points.
 inline constexpr int kMostPoints = 128;
@@ -61,6 +66,13 @@ double ReachOf(const Selection& selection, double confidence);
 // The fewest measurements whose interval of `confidence` is within `target_error` (relative) to
 // both sides of the total; at most the number of iterations.
 Selection SelectForError(absl::Span<const KeyTimes> log, double target_error, double confidence);
+
+// How many measurements there are where nobody says.
+inline constexpr int kDefaultPoints = 16;
+// `points` measurements; where that is 0, as many as `target_error` needs; where that is 0, too,
+// kDefaultPoints. At most the number of iterations.
+Selection Select(absl::Span<const KeyTimes> log, int points, double target_error,
+                 double confidence);
 
 // How times at equal length, and lengths, change in the course of a log.
 struct Stationarity {

@@ -580,19 +580,60 @@ TEST(SpeedupTest, LogsWithoutACommonLengthAreNotCompared) {
   EXPECT_FALSE(AnalyzeLog(base, &other, {}).speedup);
 }
 
-TEST(SpeedupTest, ManyLengthsThatTheOtherLogLacks) {
-  RunLog base, other;
-  for (int i = 0; i < 120'000; ++i) {
-    base.keys.push_back({i});
-    base.times.push_back(100 + 0.001 * i);
-    if (i % 2 == 0) continue;
-    other.keys.push_back({i});
-    other.times.push_back(base.times.back() / 3);
+TEST(SpeedupTest, TheNearestOfManyIsFoundInAnyDirection) {
+  std::mt19937 random(9);
+  for (const int64_t spread : {3, 40, 1'000'000}) {
+    RunLog base, other;
+    std::uniform_int_distribution<int64_t> length(1, spread);
+    std::map<Key, double> ratios;  // of those that both have
+    for (int i = 0; i < 600; ++i) {
+      const Key key = {length(random), length(random)};
+      base.keys.push_back(key);
+      base.times.push_back(100);
+      if (key.second % 3 == 1) continue;
+      const double ratio = 0.4 + 0.001 * static_cast<double>((key.first * 7 + key.second) % 97);
+      ratios[key] = ratio;
+      other.keys.push_back(key);
+      other.times.push_back(100 * ratio);
+    }
+    double there = 0;
+    for (const Key& key : base.keys) {
+      int64_t best = INT64_MAX;
+      double ratio = 0;
+      for (const auto& [known, its] : ratios) {
+        const int64_t apart =
+            std::abs(known.first - key.first) + std::abs(known.second - key.second);
+        if (apart < best) ratio = its;
+        best = std::min(best, apart);
+      }
+      there += 100 * ratio;
+    }
+    const LogAnalysis a = AnalyzeLog(base, &other, {});
+    ASSERT_TRUE(a.speedup);
+    EXPECT_NEAR(a.speedup->all.value, 60'000 / there, 1e-9) << spread;
   }
-  const LogAnalysis a = AnalyzeLog(base, &other, {});
-  ASSERT_TRUE(a.speedup);
-  EXPECT_EQ(a.speedup->unknown_keys, 60'000);
-  EXPECT_NEAR(a.speedup->all.value, 3, 1e-6);
+}
+
+TEST(SpeedupTest, ManyLengthsThatTheOtherLogLacks) {
+  // All differ in the first dimension, in the second, or in both, far from those that both have.
+  for (const auto& [first, second] : {std::pair(1, 0), {0, 1}, {1, 1}}) {
+    for (const bool apart : {false, true}) {
+      RunLog base, other;
+      for (int i = 0; i < 120'000; ++i) {
+        const bool both = apart ? i < 60'000 : i % 2 == 1;
+        const int64_t at = i + (apart && !both ? 1'000'000'000 : 0);
+        base.keys.push_back({5 + first * at, 5 + second * at});
+        base.times.push_back(100 + 0.001 * i);
+        if (!both) continue;
+        other.keys.push_back(base.keys.back());
+        other.times.push_back(base.times.back() / 3);
+      }
+      const LogAnalysis a = AnalyzeLog(base, &other, {});
+      ASSERT_TRUE(a.speedup);
+      EXPECT_EQ(a.speedup->unknown_keys, 60'000);
+      EXPECT_NEAR(a.speedup->all.value, 3, 1e-6);
+    }
+  }
 }
 
 // ------------------------------------------------------------------------------ another run

@@ -16,6 +16,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint {
 namespace {
@@ -58,12 +59,7 @@ void RegisterFullDiskVfs() {
 
 class StoreTest : public ::testing::Test {
  protected:
-  StoreTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "store_test.XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-    path_ = directory_ / "sub" / "seqpoint.db";
-  }
-  ~StoreTest() override { std::filesystem::remove_all(directory_); }
+  StoreTest() { path_ = directory_ / "sub" / "seqpoint.db"; }
 
   std::unique_ptr<Store> OpenStore(const StoreOptions& options = {}) {
     absl::StatusOr<std::unique_ptr<Store>> store = Store::Open(path_, options);
@@ -85,7 +81,8 @@ class StoreTest : public ::testing::Test {
     sqlite3_close(connection);
   }
 
-  std::filesystem::path directory_;
+  const TempFolder folder_;
+  const std::filesystem::path& directory_ = folder_.path();
   std::filesystem::path path_;
 };
 

@@ -4,12 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/help.h"
+#include "client/whole_file.h"
 #include "tests/accuracy/data_set.h"
 #include "tests/accuracy/gpus.h"
 #include "tests/accuracy/picture.h"
@@ -97,11 +99,38 @@ bool IsLengthsOnly(const std::string& path) {
                      [](const std::string& c) { return absl::StartsWith(c, "len_"); });
 }
 
+// A place for the results; none where `path` is empty. What cannot be written is said at once, not
+// after minutes of work.
+using Place = std::unique_ptr<client::WholeFile>;
+bool OpenPlace(const std::string& path, Place* place) {
+  if (path.empty()) return true;
+  absl::StatusOr<client::WholeFile> file = client::WholeFile::Open(path);
+  if (!file.ok()) {
+    fprintf(stderr, "%s\n", std::string(file.status().message()).c_str());
+    return false;
+  }
+  *place = std::make_unique<client::WholeFile>(*std::move(file));
+  return true;
+}
+
+bool WriteTo(const Place& place, const std::string& text) {
+  if (place == nullptr) return true;
+  absl::Status status = place->Write(text);
+  if (status.ok()) status = place->Close();
+  if (!status.ok()) fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return status.ok();
+}
+
 int Judge(const Flags& flags) {
+  Place json, svg;
+  if (!OpenPlace(flags.json, &json) || !OpenPlace(flags.svg, &svg)) return 1;
   std::vector<Task> tasks;
   std::vector<std::shared_ptr<DataSet>> measured;
-  const auto read = [&](const std::string& path) -> std::shared_ptr<DataSet> {
-    absl::StatusOr<DataSet> data = ReadDataSet(OptionsFor(path, flags));
+  std::vector<std::string> measured_paths;
+  // With the lengths of `base`, if any: columns and steps.
+  const auto read = [&](const std::string& path,
+                        const DataSet* base = nullptr) -> std::shared_ptr<DataSet> {
+    absl::StatusOr<DataSet> data = ReadDataSet(OptionsFor(path, flags), base);
     if (!data.ok()) {
       fprintf(stderr, "%s\n", std::string(data.status().message()).c_str());
       return nullptr;
@@ -121,20 +150,27 @@ int Judge(const Flags& flags) {
       continue;
     }
     if (flags.time.empty() && IsLengthsOnly(path)) {
+      const client::LogOptions lengths{.path = path, .key_columns = flags.key};
       for (workload::Order order : {workload::Order::kShuffle, workload::Order::kBucket}) {
-        absl::StatusOr<DataSet> made = MadeFromLengths(path, order);
+        absl::StatusOr<DataSet> made = MadeFromLengths(lengths, order);
         if (!made.ok()) {
           fprintf(stderr, "%s\n", std::string(made.status().message()).c_str());
+          if (!shared) return 1;
           break;
         }
         auto data = std::make_shared<DataSet>(*std::move(made));
+        if (order == workload::Order::kShuffle) {
+          fprintf(stderr, "%s: lengths of examples (%s), times are made%s\n", name.c_str(),
+                  absl::StrJoin(data->key_columns, ", ").c_str(),
+                  flags.group.empty() ? "" : "; --group is for logs with times, and not used");
+        }
         tasks.push_back([=] { return JudgeSampled(*data, flags.seeds); });
         tasks.push_back([=] { return JudgeExplained(*data, flags.seeds); });
         if (order == workload::Order::kShuffle) {
           tasks.push_back([=] { return JudgeOnline(*data, flags.seeds, "shuffled"); });
         }
       }
-      absl::StatusOr<DataSet> sorted = MadeFromLengths(path, workload::Order::kSorted);
+      absl::StatusOr<DataSet> sorted = MadeFromLengths(lengths, workload::Order::kSorted);
       if (sorted.ok() && absl::StartsWith(name, "speech_")) {
         auto data = std::make_shared<DataSet>(*std::move(sorted));
         tasks.push_back([=] { return JudgeOnline(*data, flags.seeds, "sorted"); });
@@ -156,6 +192,7 @@ int Judge(const Flags& flags) {
     AddMeasured(data, flags.seeds, tasks);
     tasks.push_back([=] { return JudgeWalls(path); });
     measured.push_back(data);
+    measured_paths.push_back(path);
     constexpr double kPaperError = 0.0053;
     tasks.push_back([=] {
       if (data->fit.verdict != KeyVerdict::kExplained) return std::vector<Result>();
@@ -172,17 +209,23 @@ int Judge(const Flags& flags) {
     tasks.push_back([=] { return JudgeSpeedup(*base, *target, flags.seeds); });
   };
   if (!flags.against.empty()) {
-    std::shared_ptr<DataSet> target = read(flags.against);
-    if (target == nullptr || measured.empty()) return 1;
-    for (const auto& base : measured) compare(base, target);
+    if (measured.empty()) {
+      fprintf(stderr, "--against %s: there is no log with times to compare it with\n",
+              flags.against.c_str());
+      return 1;
+    }
+    for (const auto& base : measured) {
+      std::shared_ptr<DataSet> target = read(flags.against, base.get());
+      if (target == nullptr) return 1;
+      compare(base, target);
+    }
   } else if (shared) {
     // The same work before and after a change.
     for (const auto& base : measured) {
-      for (const auto& target : measured) {
-        if (absl::StartsWith(base->name, "gold_gnmt_mlperf06") &&
-            absl::StartsWith(target->name, "gold_gnmt_mlperf07")) {
-          compare(base, target);
-        }
+      if (!absl::StartsWith(base->name, "gold_gnmt_mlperf06")) continue;
+      for (size_t i = 0; i < measured.size(); ++i) {
+        if (!absl::StartsWith(measured[i]->name, "gold_gnmt_mlperf07")) continue;
+        if (auto target = read(measured_paths[i], base.get())) compare(base, target);
       }
     }
   }
@@ -198,17 +241,16 @@ int Judge(const Flags& flags) {
   }
   const std::vector<Result> results = RunAll(tasks);
   printf("%s", ToTables(results).c_str());
-  const auto write = [](const std::string& path, const std::string& text) {
-    if (path.empty()) return true;
-    std::ofstream file(path);
-    file << text;
-    file.flush();
-    if (file) return true;
-    fprintf(stderr, "cannot write %s\n", path.c_str());
-    return false;
-  };
-  return write(flags.json, ToJson(results)) && write(flags.svg, ErrorPicture(results)) ? 0 : 1;
+  const bool written = WriteTo(json, ToJson(results)) && WriteTo(svg, ErrorPicture(results));
+  return written ? 0 : 1;
 }
+
+class Help : public client::HelpFormatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "\nUsage: ./dev bench accuracy [FILE ...] [OPTIONS]\n";
+  }
+};
 
 }  // namespace
 }  // namespace seqpoint::accuracy
@@ -218,19 +260,32 @@ int main(int argc, char** argv) {
   CLI::App app(
       "How well a few chosen iterations tell what a run costs: ours, SeqPoint's rule and "
       "other baselines, on the same draws.");
+  app.formatter(std::make_shared<seqpoint::accuracy::Help>());
+  app.set_help_flag("-h,--help", "print this help");
   app.add_option("FILE", flags.files,
-                 "logs of iterations, or lengths of examples (columns len_*); default: "
-                 "../shared/data/seqlen and the software GPU");
-  app.add_option("--key", flags.key, "length column, or two")->delimiter(',')->expected(1, 2);
-  app.add_option("--time", flags.time, "time column");
-  app.add_option("--group", flags.group, "columns that tell runs and epochs apart")
+                 "logs of iterations, or lengths of examples (columns len_*), whose times are then "
+                 "made; default: ../shared/data/seqlen and the software GPU");
+  app.add_option("--key", flags.key, "length column, or two; default: what logs call it")
       ->delimiter(',')
-      ->expected(1, 8);
-  app.add_option("--against", flags.against, "log of the same work elsewhere: the speedup");
-  app.add_option("--seeds", flags.seeds, "draws; default 200")->check(CLI::Range(1, 100000));
-  app.add_option("--json", flags.json, "write all results there");
-  app.add_option("--svg", flags.svg, "write the picture there");
-  app.add_flag("!--no-gpus", flags.gpus, "without the software GPU");
+      ->expected(1, 2)
+      ->type_name("COL[,COL]");
+  app.add_option("--time", flags.time, "time column; default: what logs call it")->type_name("COL");
+  app.add_option("--group", flags.group,
+                 "columns that tell runs and epochs of a log apart; default: run, epoch and the "
+                 "like")
+      ->delimiter(',')
+      ->expected(1, 8)
+      ->type_name("COL[,COL]");
+  app.add_option("--against", flags.against,
+                 "log of the same work elsewhere, with the same columns: the speedup")
+      ->type_name("FILE");
+  app.add_option("--seeds", flags.seeds, "draws; default 200")
+      ->check(CLI::Range(1, 100000))
+      ->type_name("N");
+  app.add_option("--json", flags.json, "write all results there")->type_name("FILE");
+  app.add_option("--svg", flags.svg, "write the picture there")->type_name("FILE");
+  app.add_flag_callback(
+      "--no-gpus", [&] { flags.gpus = false; }, "without the software GPU");
   CLI11_PARSE(app, argc, argv);
   return seqpoint::accuracy::Judge(flags);
 }

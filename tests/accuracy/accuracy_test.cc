@@ -1,4 +1,5 @@
 // The judge judges rightly what is known beforehand.
+#include <fstream>
 #include <random>
 #include <set>
 
@@ -8,6 +9,7 @@
 #include "tests/accuracy/data_set.h"
 #include "tests/accuracy/picture.h"
 #include "tests/accuracy/protocols.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::accuracy {
 namespace {
@@ -65,6 +67,46 @@ TEST(JudgeTest, TheSpeedupOfAMachineTwiceAsFastIsTwo) {
   const std::vector<Result> results = JudgeSpeedup(base, MakeDataSet("fast", fast), 20);
   EXPECT_LT(Find(results, "ours", 64).mean_error, 0.005);
   EXPECT_EQ(Find(results, "ours", 64).file, "log -> fast");
+}
+
+TEST(JudgeTest, LogsWithFractionalLengthsAreComparedAtEqualLengths) {
+  const TempFolder folder;
+  const auto write = [&](const char* name, double factor, bool with_a_long_one) {
+    std::ofstream file(folder.path() / name);
+    file << "length,time_ms\n";
+    for (int i = 0; i < 2'000; ++i) {
+      const double length = 1 + 0.1 * (i % 10);
+      file << length << "," << factor * (10 + 20 * length) * (1 + 0.001 * (i % 7)) << "\n";
+    }
+    // Whole numbers are enough for it, for itself.
+    if (with_a_long_one) file << "40.5," << factor * 820 << "\n";
+  };
+  write("base.csv", 1, false);
+  write("target.csv", 0.5, true);
+  const auto base = ReadDataSet({.path = folder.path() / "base.csv"});
+  ASSERT_TRUE(base.ok()) << base.status();
+  const auto alone = ReadDataSet({.path = folder.path() / "target.csv"});
+  EXPECT_EQ(alone->length_step[0], 1);
+  const auto target = ReadDataSet({.path = folder.path() / "target.csv"}, &*base);
+  ASSERT_TRUE(target.ok()) << target.status();
+  EXPECT_EQ(target->length_step, base->length_step);
+  EXPECT_LT(target->log.size(), 2 * base->log.size());
+  const std::vector<Result> results = JudgeSpeedup(*base, *target, 20);
+  EXPECT_LT(Find(results, "ours", 64).mean_error, 0.01);
+}
+
+TEST(JudgeTest, TheLengthColumnOfExamplesIsTheOneThatIsNamed) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "train.csv";
+  std::ofstream file(path);
+  file << "len_a,len_b\n";
+  for (int i = 0; i < 640; ++i) file << 10 + i % 50 << "," << 200 << "\n";
+  file.close();
+  const auto made =
+      MadeFromLengths({.path = path, .key_columns = {"len_b"}}, workload::Order::kShuffle);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->log.size(), 1u);
+  EXPECT_EQ(made->log[0].key, (Key{200, 0}));
 }
 
 TEST(JudgeTest, RefusesWhatLengthsDoNotExplain) {

@@ -108,7 +108,11 @@ std::vector<int> Starts(const DataSet& data) {
   return starts;
 }
 
-absl::StatusOr<DataSet> ReadDataSet(const client::LogOptions& options) {
+absl::StatusOr<DataSet> ReadDataSet(client::LogOptions options, const DataSet* base) {
+  if (base != nullptr) {
+    options.key_columns = base->key_columns;
+    options.length_step = base->length_step;
+  }
   absl::StatusOr<client::LogFile> file = client::ReadLogFile(options);
   if (!file.ok()) return file.status();
   RunLog run;
@@ -116,6 +120,8 @@ absl::StatusOr<DataSet> ReadDataSet(const client::LogOptions& options) {
   run.times = std::move(file->times);
   run.groups.assign(file->groups.begin(), file->groups.end());
   DataSet data = MakeDataSet(NameOf(options.path), run);
+  data.key_columns = file->key_columns;
+  data.length_step = file->length_step;
   // A log of every tenth iteration may say how long the epoch was.
   absl::StatusOr<client::CsvReader> csv = client::CsvReader::Open(options.path);
   absl::StatusOr<std::vector<size_t>> column = csv->Find({"iters_in_epoch"});
@@ -127,8 +133,8 @@ absl::StatusOr<DataSet> ReadDataSet(const client::LogOptions& options) {
   return data;
 }
 
-absl::StatusOr<DataSet> MadeFromLengths(const std::string& path, workload::Order order) {
-  client::LogOptions options{.path = path, .lengths_only = true};
+absl::StatusOr<DataSet> MadeFromLengths(client::LogOptions options, workload::Order order) {
+  options.lengths_only = true;
   absl::StatusOr<client::LogFile> file = client::ReadLogFile(options);
   if (!file.ok()) return file.status();
   const bool two = file->key_columns.size() == 2;
@@ -164,7 +170,8 @@ absl::StatusOr<DataSet> MadeFromLengths(const std::string& path, workload::Order
   const char* how = order == workload::Order::kShuffle  ? "shuffled"
                     : order == workload::Order::kBucket ? "bucketed"
                                                         : "sorted";
-  DataSet data = MakeDataSet(absl::StrCat(NameOf(path), "/", how), run);
+  DataSet data = MakeDataSet(absl::StrCat(NameOf(options.path), "/", how), run);
+  data.key_columns = file->key_columns;
   for (const KeyTimes& g : data.log) data.cost.push_back(cost(g.key));
   return data;
 }

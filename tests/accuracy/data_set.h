@@ -3,6 +3,7 @@
 #ifndef TESTS_ACCURACY_DATA_SET_H_
 #define TESTS_ACCURACY_DATA_SET_H_
 
+#include <array>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -31,6 +32,8 @@ struct DataSet {
   // with noise of their own, as most lengths occur once and have no other iteration to draw.
   std::vector<double> cost;
   int64_t start_up = 0;
+  std::vector<std::string> key_columns;        // of the file; empty: there is none
+  std::array<double, 2> length_step = {1, 1};  // keys are in steps of it
   double epoch_iterations = 0;  // of a whole epoch, where the log has only a part; else its size
 
   size_t size() const { return run.size(); }
@@ -46,12 +49,14 @@ DataSet PartOf(const DataSet& whole, absl::Span<const int> iterations);
 // Iterations in which each group begins, or, where there are few groups, that cut it into 30.
 std::vector<int> Starts(const DataSet& data);
 
-absl::StatusOr<DataSet> ReadDataSet(const client::LogOptions& options);
+// With a `base` that it is to be compared with, columns and steps of length are the base's.
+absl::StatusOr<DataSet> ReadDataSet(client::LogOptions options, const DataSet* base = nullptr);
 
 // One epoch over a file of examples' lengths, in batches of 32. Times are made: an affine cost of
 // both lengths and their product (long ones in steps of 8 tokens), 1.5 % log-normal noise, and one
 // iteration in a hundred 30 % slower. Deterministic.
-absl::StatusOr<DataSet> MadeFromLengths(const std::string& path, workload::Order order);
+// `options` name the file and, if at all, its length columns.
+absl::StatusOr<DataSet> MadeFromLengths(client::LogOptions options, workload::Order order);
 
 // The same iterations with noise drawn anew; only of made times.
 DataSet Redrawn(const DataSet& data, uint64_t seed);

@@ -265,9 +265,9 @@ TEST_P(CuptiFunctionTest, MayFail) {
     const std::string settings =
         "cupti.fail=" + name + ",cupti.fail_result=15,cupti.fail_after=" + after;
     SCOPED_TRACE(settings);
-    const TemporaryDirectory directory;
-    extra_ = {{"SWGPU_SET", settings}, {"SEQPOINT_DIR", directory.path()}};
-    PuppetDaemon daemon(directory.path());
+    const TempFolder directory;
+    extra_ = {{"SWGPU_SET", settings}, {"SEQPOINT_DIR", directory.path().string()}};
+    PuppetDaemon daemon(directory.path().string());
     abi::Control control = CounterControl();
     AddEntry(&control, 101, 32, abi::kConfigTrace, 3);
     daemon.When([](const PuppetProcess&) { return true; },
@@ -524,7 +524,7 @@ TEST_F(FailureTest, AnotherToolTakesTheBuffers) {
 }
 
 TEST_F(FailureTest, ASecondCopyOfTheLibraryStandsDown) {
-  const std::string copy = directory_.path() + "/libseqpoint_inject.copy.so";
+  const std::string copy = directory_.path().string() + "/libseqpoint_inject.copy.so";
   std::filesystem::copy_file(SEQPOINT_INJECT_LIBRARY, copy);
   RunAndCompare({"iterations=20", "layers=3", "start_library=" + copy});
   ASSERT_EQ(daemon_.process_count(), 1u);
@@ -534,13 +534,13 @@ TEST_F(FailureTest, ASecondCopyOfTheLibraryStandsDown) {
 
 TEST_F(FailureTest, TheSameFileTwiceIsOneLibrary) {
   // Preloaded, named for the driver, and opened once more under another name.
-  const std::string link = directory_.path() + "/libseqpoint_inject.so";
+  const std::string link = directory_.path().string() + "/libseqpoint_inject.so";
   std::filesystem::create_symlink(SEQPOINT_INJECT_LIBRARY, link);
   extra_ = {{"CUDA_INJECTION64_PATH", SEQPOINT_INJECT_LIBRARY}};
   for (const std::string& path : {std::string(SEQPOINT_INJECT_LIBRARY), link}) {
-    const TemporaryDirectory directory;
-    extra_["SEQPOINT_DIR"] = directory.path();
-    PuppetDaemon daemon(directory.path());
+    const TempFolder directory;
+    extra_["SEQPOINT_DIR"] = directory.path().string();
+    PuppetDaemon daemon(directory.path().string());
     daemon.Start();
     const ProgramResult result = Run({"iterations=20", "layers=3", "start_library=" + path});
     daemon.Stop();
@@ -552,7 +552,7 @@ TEST_F(FailureTest, TheSameFileTwiceIsOneLibrary) {
 }
 
 TEST_F(FailureTest, EitherCopyCanHaveTheProcess) {
-  const std::string copy = directory_.path() + "/libseqpoint_inject.copy.so";
+  const std::string copy = directory_.path().string() + "/libseqpoint_inject.copy.so";
   std::filesystem::copy_file(SEQPOINT_INJECT_LIBRARY, copy);
   extra_ = {{"CUDA_INJECTION64_PATH", copy}};
   RunAndCompare({"iterations=20", "layers=3"});

@@ -96,8 +96,8 @@ class StrangeSocketTest : public InjectTest {
  protected:
   // Runs the trainer with and without us; returns what the library wrote to its log.
   std::string RunWithLog() {
-    const std::string log = own_.path() + "/log";
-    extra_ = {{"SEQPOINT_DIR", own_.path()}, {"SEQPOINT_LOG", log}};
+    const std::string log = own_.path().string() + "/log";
+    extra_ = {{"SEQPOINT_DIR", own_.path().string()}, {"SEQPOINT_LOG", log}};
     const ProgramResult profiled = Run({"iterations=100", "sync=10", "sleep_us=2000"});
     extra_.clear();
     const ProgramResult alone = Run({"iterations=100", "sync=10"}, false);
@@ -106,8 +106,8 @@ class StrangeSocketTest : public InjectTest {
     return ReadFile(log);
   }
 
-  TemporaryDirectory own_;
-  const std::string path_ = own_.path() + "/inject.sock";
+  TempFolder own_;
+  const std::string path_ = own_.path().string() + "/inject.sock";
 };
 
 TEST_F(StrangeSocketTest, NothingIsThere) {
@@ -301,7 +301,7 @@ TEST_F(HostileTest, AnotherDaemonTakesOverWithAnotherPlan) {
   });
   while (daemon_.progress() < 1000) usleep(1000);
   daemon_.Abandon();
-  PuppetDaemon second(directory_.path());
+  PuppetDaemon second(directory_.path().string());
   // Its rules count from another place; its plan wants something else.
   abi::Control other = MarkControl(FifthKernelRule(1));
   AddEntry(&other, 200, 32, abi::kConfigTrace, 2, 1);

@@ -15,6 +15,7 @@
 #include "injection/abi/matcher.h"
 #include "tests/integration/injection/puppet_daemon.h"
 #include "tests/integration/injection/run_program.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint {
 
@@ -83,7 +84,7 @@ class InjectTest : public ::testing::Test {
  protected:
   std::map<std::string, std::string> Environment(bool profiled) const {
     std::map<std::string, std::string> environment = {{"LD_LIBRARY_PATH", SEQPOINT_SOFTGPU_DIR},
-                                                      {"SEQPOINT_DIR", directory_.path()},
+                                                      {"SEQPOINT_DIR", directory_.path().string()},
                                                       {"SWGPU_SEED", "1"},
                                                       {"SEQPOINT_LOG", ""},
                                                       {"CUDA_INJECTION64_PATH", ""},
@@ -114,9 +115,9 @@ class InjectTest : public ::testing::Test {
 
   PuppetProcess& process() { return daemon_.process(0); }
 
-  TemporaryDirectory directory_;
+  TempFolder directory_;
   std::map<std::string, std::string> extra_;
-  PuppetDaemon daemon_{directory_.path()};
+  PuppetDaemon daemon_{directory_.path().string()};
 };
 
 }  // namespace seqpoint

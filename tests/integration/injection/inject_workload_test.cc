@@ -9,6 +9,7 @@
 
 #include "tests/integration/injection/puppet_daemon.h"
 #include "tests/integration/injection/run_program.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint {
 namespace {
@@ -26,16 +27,16 @@ class WorkloadTest : public ::testing::TestWithParam<Workload> {};
 TEST_P(WorkloadTest, DoesTheSameWorkAndIsSeenWhole) {
   std::vector<std::string> command = {SEQPOINT_WORKLOAD, "--max-iterations", "12"};
   command.insert(command.end(), GetParam().arguments.begin(), GetParam().arguments.end());
-  TemporaryDirectory directory;
+  TempFolder directory;
   std::map<std::string, std::string> environment = {{"LD_LIBRARY_PATH", SEQPOINT_SOFTGPU_DIR},
-                                                    {"SEQPOINT_DIR", directory.path()},
+                                                    {"SEQPOINT_DIR", directory.path().string()},
                                                     {"SWGPU_SET", GetParam().settings},
                                                     {"CUDA_INJECTION64_PATH", ""},
                                                     {"NVTX_INJECTION64_PATH", ""}};
   const ProgramResult alone = RunProgram(command, environment);
   ASSERT_EQ(alone.exit_status, 0) << alone.output;
   environment["LD_PRELOAD"] = SEQPOINT_INJECT_LIBRARY;
-  PuppetDaemon daemon(directory.path());
+  PuppetDaemon daemon(directory.path().string());
   daemon.Start();
   const ProgramResult profiled = RunProgram(command, environment);
   daemon.Stop();

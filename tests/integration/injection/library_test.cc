@@ -12,6 +12,7 @@
 
 #include "tests/integration/injection/puppet_daemon.h"
 #include "tests/integration/injection/run_program.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint {
 namespace {
@@ -78,23 +79,23 @@ TEST(LibraryTest, NeedsOnlyLibc) {
 }
 
 TEST(LibraryTest, AProgramWithoutCudaIsLeftAlone) {
-  TemporaryDirectory directory;
+  TempFolder directory;
   const ProgramResult result = RunProgram(
       {"/bin/sh", "-c", "grep -c seqpoint-ring /proc/self/maps; ls /proc/self/task | wc -l"},
-      {{"LD_PRELOAD", SEQPOINT_INJECT_LIBRARY}, {"SEQPOINT_DIR", directory.path()}});
+      {{"LD_PRELOAD", SEQPOINT_INJECT_LIBRARY}, {"SEQPOINT_DIR", directory.path().string()}});
   EXPECT_EQ(result.output, "0\n1\n");
 }
 
 TEST(LibraryTest, LivesBesideTheProgramsOwnProtobufAndAbseil) {
   if (std::string(SEQPOINT_PROTOBUF_HOST).empty()) GTEST_SKIP() << "built without protobuf";
-  TemporaryDirectory directory;
+  TempFolder directory;
   std::map<std::string, std::string> environment = {{"LD_LIBRARY_PATH", SEQPOINT_SOFTGPU_DIR},
-                                                    {"SEQPOINT_DIR", directory.path()},
+                                                    {"SEQPOINT_DIR", directory.path().string()},
                                                     {"CUDA_INJECTION64_PATH", ""},
                                                     {"NVTX_INJECTION64_PATH", ""}};
   const ProgramResult alone = RunProgram({SEQPOINT_PROTOBUF_HOST}, environment);
   ASSERT_EQ(alone.exit_status, 0) << alone.output;
-  PuppetDaemon daemon(directory.path());
+  PuppetDaemon daemon(directory.path().string());
   daemon.Start();
   environment["LD_PRELOAD"] = SEQPOINT_INJECT_LIBRARY;
   const ProgramResult profiled = RunProgram({SEQPOINT_PROTOBUF_HOST}, environment);

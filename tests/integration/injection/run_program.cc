@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <sstream>
 
 namespace seqpoint {
@@ -52,16 +51,6 @@ ProgramResult RunProgram(const std::vector<std::string>& command,
   if (WIFEXITED(status)) result.exit_status = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   return result;
-}
-
-TemporaryDirectory::TemporaryDirectory() {
-  char path[] = "/tmp/seqpoint-test-XXXXXX";
-  path_ = mkdtemp(path);
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
 }
 
 }  // namespace seqpoint

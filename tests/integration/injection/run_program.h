@@ -21,17 +21,6 @@ struct ProgramResult {
 ProgramResult RunProgram(const std::vector<std::string>& command,
                          const std::map<std::string, std::string>& environment);
 
-// A fresh directory, removed with its content at the end.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 }  // namespace seqpoint
 
 #endif  // SEQPOINT_TESTS_INTEGRATION_INJECTION_RUN_PROGRAM_H_
