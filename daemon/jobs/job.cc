@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "daemon/jobs/job_process.h"
 #include "daemon/jobs/payload.h"
+#include "injection/abi/matcher.h"
 #include "injection/abi/ring.h"
 
 namespace seqpoint::jobs {
@@ -302,6 +303,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     case abi::EventType::kStep:
     case abi::EventType::kClock:
     case abi::EventType::kSync:
+    case abi::EventType::kMicroStep:
       if (type == abi::EventType::kDecision) {
         if (const auto event = Fixed<abi::DecisionEvent>(payload); event && event->config_id != 0) {
           ++process.measurements_started;
@@ -640,9 +642,20 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (iteration.config_id > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
   if (iteration.distorted) row.flags |= kIterationDistorted;
   if (redone) row.flags |= kIterationRedone;
+  const bool sums = rule_ && abi::SumsLengths(rule_->rule);
   for (int i = 0; i < row.length_count; ++i) {
     row.length[i] = iteration.length[i];
+    if (sums) continue;
     if (process.seen[i].insert(iteration.length[i]).second) row.flags |= kIterationFirst;
+  }
+  // That a sum is new says nothing: kernels run on the lengths of micro-steps.
+  std::vector<Key> parts;
+  for (const auto& lengths : iteration.micro_lengths) {
+    if (!sums || !known) break;
+    parts.push_back({lengths[0], dimensions > 1 ? lengths[1] : 0});
+    for (int i = 0; i < dimensions; ++i) {
+      if (process.seen[i].insert(lengths[i]).second) row.flags |= kIterationFirst;
+    }
   }
   rows_.iterations.push_back(row);
   ++generation_;
@@ -667,7 +680,8 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                          .distorted = iteration.distorted,
                          .measured = iteration.config_id != 0,
                          .redone = redone,
-                         .combined = rule_ && SumsLengths(rule_->rule)};
+                         .combined = sums,
+                         .parts = std::move(parts)};
   if (known && dimensions > 0) sample.key.first = iteration.length[0];
   if (known && dimensions > 1) sample.key.second = iteration.length[1];
   engine_.current().AddIteration(sample);

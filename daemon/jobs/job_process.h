@@ -96,9 +96,6 @@ std::string_view FeatureName(uint16_t feature);
 // The value of a "key=value" line of the process' Hello; empty when there is none.
 std::string HelloField(const ProcessRow& row, std::string_view key);
 
-// With gradient accumulation the lengths of an iteration are sums over its micro-steps.
-bool SumsLengths(const abi::Rule& rule);
-
 }  // namespace seqpoint::jobs
 
 #endif  // DAEMON_JOBS_JOB_PROCESS_H_

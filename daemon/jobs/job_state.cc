@@ -338,7 +338,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     const bool found = saved != state.processes().end();
     if (found) RestoreProcess(*saved, process);
     for (int i = 0; i < 2; ++i) {
-      for (const auto& [length, count] : observed_[i]) process.seen[i].insert(length);
+      for (const int64_t length : engine_.current().SeenLengths(i)) process.seen[i].insert(length);
     }
     if (!process.learning) {
       if (rule_) process.monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count);

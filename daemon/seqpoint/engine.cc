@@ -4,8 +4,8 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <tuple>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -290,18 +290,42 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
     ++key.iterations;
     if (!usable) ++key.untimed;
   }
-  // A length is new when either dimension's value is: kernels of that shape never ran before.
-  bool first = s.first_seen[0].try_emplace(sample.key.first, sample.iteration).second;
-  first |= s.first_seen[1].try_emplace(sample.key.second, sample.iteration).second;
-  first = first && !sample.combined;
-  if (first) ++s.totals.first_occurrences;
+  const bool first = s.NoteLengths(sample);
+  if (first) {
+    ++s.totals.first_occurrences;
+    s.firsts[sample.iteration] = {sample.key, usable ? time : 0};
+  }
   if (!usable) return;
   s.Sample({sample.key, time, first});
-  if (first) {
-    key.first_ns = time;
-  } else if (!s.LengthUnknown(sample.key)) {
+  if (first) return;
+  if (!s.LengthUnknown(sample.key)) {
     s.JudgeRepeated({sample.key, time});
   }
+}
+
+// A length is new when either dimension's value is: kernels of that shape never ran before. With
+// micro-steps it is theirs, not their sum. True when one is.
+bool OnlineEngine::State::NoteLengths(const IterationSample& sample) {
+  bool first = false;
+  const auto note = [&](int dimension, int64_t value) {
+    auto& seen = first_seen[dimension];
+    if (seen.size() >= kMaxKeys) return;
+    first |= seen.try_emplace(value, sample.iteration).second;
+  };
+  if (!sample.combined) {
+    note(0, sample.key.first);
+    note(1, sample.key.second);
+    return first;
+  }
+  for (const Key& part : sample.parts) {
+    if (!IsValid(part)) continue;
+    for (int d = 0; d < 2; ++d) {
+      const int64_t value = d == 0 ? part.first : part.second;
+      note(d, value);
+      if (first_seen[d].contains(value)) ++part_counts[d][value];
+    }
+  }
+  return first;
 }
 
 void OnlineEngine::State::JudgeRepeated(const KeyTime& time) {
@@ -438,13 +462,6 @@ void OnlineEngine::State::Sample(const SampledTime& time) {
   if (place < kSampleSize) sample[place] = time;
 }
 
-bool OnlineEngine::State::IsFirst(uint64_t iteration, const Key& key) const {
-  const auto first = first_seen[0].find(key.first);
-  const auto second = first_seen[1].find(key.second);
-  return (first != first_seen[0].end() && first->second == iteration) ||
-         (second != first_seen[1].end() && second->second == iteration);
-}
-
 absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, const Key& key,
                                           absl::Span<const double> values) {
   State& s = *state_;
@@ -470,7 +487,7 @@ absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, cons
         absl::StrCat("iteration ", iteration, " was measured with key (", key.first, ", ",
                      key.second, "), which never occurred; add the iteration first")));
   }
-  if (s.IsFirst(iteration, key) && s.Current().model.firsts != TimeModel::Firsts::kOrdinary) {
+  if (s.firsts.contains(iteration) && s.Current().model.firsts != TimeModel::Firsts::kOrdinary) {
     return refuse(absl::FailedPreconditionError(
         absl::StrCat("iteration ", iteration, " is the first occurrence of its length (", key.first,
                      ", ", key.second, ") and may hold algorithm search; it is not used")));
@@ -496,16 +513,18 @@ absl::Status OnlineEngine::SetHorizon(Horizon horizon) {
     return absl::InvalidArgumentError(absl::StrCat("a horizon of ", horizon.iterations,
                                                    " iterations; give 1 to ", kMaxIterations));
   }
-  if (horizon.histogram.size() > kMaxKeys) {
+  if (horizon.histogram.size() > kMaxKeys || horizon.parts.size() > kMaxKeys) {
     return absl::InvalidArgumentError(
         absl::StrCat("a histogram of ", horizon.histogram.size(), " lengths; at most ", kMaxKeys,
                      " are handled: round the lengths to a multiple"));
   }
-  for (const KeyCount& k : horizon.histogram) {
-    if (!IsValid(k.key) || k.count < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("length (", k.key.first, ", ", k.key.second,
-                                                     ") with count ", k.count,
-                                                     ": neither may be negative or overflow"));
+  for (const std::vector<KeyCount>* list : {&horizon.histogram, &horizon.parts}) {
+    for (const KeyCount& k : *list) {
+      if (!IsValid(k.key) || k.count < 0) {
+        return absl::InvalidArgumentError(absl::StrCat("length (", k.key.first, ", ", k.key.second,
+                                                       ") with count ", k.count,
+                                                       ": neither may be negative or overflow"));
+      }
     }
   }
   if (horizon.iterations == 0) horizon = Horizon::Unknown();
@@ -557,41 +576,31 @@ ValueHistory OnlineEngine::State::HistoryOf(int dimension) const {
 }
 
 OnlineEngine::State::FirstOccurrences OnlineEngine::State::Firsts() const {
-  const ValueHistory histories[2] = {HistoryOf(0), HistoryOf(1)};
-  absl::flat_hash_map<int64_t, BucketCounts> opened[2];
-  for (int d = 0; d < 2; ++d) {
-    opened[d].insert(histories[d].opened.begin(), histories[d].opened.end());
-  }
   uint64_t start = UINT64_MAX;
   for (const auto& [value, iteration] : first_seen[0]) start = std::min(start, iteration);
-  FirstOccurrences firsts;
-  absl::flat_hash_set<uint64_t> timed_ones;
-  for (const auto& [key, record] : SortedRecords()) {
-    if (!(record.first_ns > 0) || LengthUnknown(key)) continue;
-    // The key's first occurrence is that of the younger of its values, or of both.
-    const auto first_value = first_seen[0].find(key.first);
-    const auto second_value = first_seen[1].find(key.second);
-    if (first_value == first_seen[0].end() || second_value == first_seen[1].end()) continue;
-    const uint64_t seen[2] = {first_value->second, second_value->second};
-    const uint64_t iteration = std::max(seen[0], seen[1]);
-    timed_ones.insert(iteration);
-    FirstTime first{{key, record.first_ns}};
-    first.of_run = iteration == start;
-    for (int d = 0; d < 2; ++d) {
-      if (seen[d] != iteration) continue;
-      const BucketCounts& counts = opened[d].at(d == 0 ? key.first : key.second);
-      for (int s = 0; s < kBucketSizes; ++s) first.opened[s] += counts[s];
-    }
-    firsts.times.push_back(first);
-  }
-  // The others beside a measurement, mostly.
+  FirstOccurrences found;
+  absl::flat_hash_map<uint64_t, BucketCounts> opened;  // by iterations with a usable time
   for (int d = 0; d < 2; ++d) {
-    for (const auto& [value, counts] : histories[d].opened) {
-      if (timed_ones.contains(first_seen[d].at(value)) || LengthUnknown({value, 0})) continue;
-      for (int s = 0; s < kBucketSizes; ++s) firsts.untimed[s] += counts[s];
+    for (const auto& [value, counts] : HistoryOf(d).opened) {
+      const uint64_t iteration = first_seen[d].at(value);
+      const auto first = firsts.find(iteration);
+      const bool timed = first != firsts.end() && first->second.time_ns > 0;
+      // The others are beside a measurement, mostly.
+      if (!timed && LengthUnknown({value, 0})) continue;
+      BucketCounts& to = timed ? opened[iteration] : found.untimed;
+      for (int s = 0; s < kBucketSizes; ++s) to[s] += counts[s];
     }
   }
-  return firsts;
+  for (const auto& [iteration, first] : firsts) {
+    if (!(first.time_ns > 0) || LengthUnknown(first.key)) continue;
+    found.times.push_back(
+        {{first.key, first.time_ns}, opened[iteration], iteration == start, iteration});
+  }
+  // In the order of keys: hash maps have one of their own.
+  std::sort(found.times.begin(), found.times.end(), [](const FirstTime& a, const FirstTime& b) {
+    return std::tie(a.time.key, a.iteration) < std::tie(b.time.key, b.iteration);
+  });
+  return found;
 }
 
 // By how much the mean of neighbouring iterations is less certain than that of independent ones.
@@ -687,23 +696,39 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
 
   // Buckets of lengths that the horizon has and the past has not; with unknown lengths, as many as
   // those that occurred once foretell (Good and Turing).
-  const bool unknown = horizon.histogram.empty() || outlook.mismatch;
+  // Where keys are sums, the lengths are those of micro-steps.
+  const bool sums = !part_counts[0].empty();
+  const bool unknown =
+      (sums ? horizon.parts.empty() : horizon.histogram.empty()) || outlook.mismatch;
+  const bool certain = sums ? horizon.parts_certain : !outlook.sampled;
   for (int d = 0; d < (two_dimensional ? 2 : 1); ++d) {
     ValueHistory history = HistoryOf(d);
     if (horizon.another) history.sorted.clear();
     std::map<int64_t, double> values;
-    for (const OutlookRow& row : rows) {
-      values[d == 0 ? row.key.first : row.key.second] += unknown ? row.past : row.remaining;
+    double lengths_so_far = so_far;
+    if (sums && unknown) {
+      values.insert(part_counts[d].begin(), part_counts[d].end());
+      lengths_so_far = 0;
+      for (const auto& [value, times] : values) lengths_so_far += times;
+    } else if (sums) {
+      for (const KeyCount& k : horizon.parts) {
+        values[d == 0 ? k.key.first : k.key.second] += static_cast<double>(k.count) * rest / total;
+      }
+    } else {
+      for (const OutlookRow& row : rows) {
+        values[d == 0 ? row.key.first : row.key.second] += unknown ? row.past : row.remaining;
+      }
     }
+    const double lengths_left = so_far > 0 ? rest * lengths_so_far / so_far : 0;
     BucketCounts to_open = {};
     if (!unknown) {
       std::vector<std::pair<int64_t, double>> coming;
       for (const auto& [value, times] : values) {
         if (!(times > 0) || (!horizon.another && first_seen[d].contains(value))) continue;
-        coming.push_back({value, outlook.sampled ? times : kCertain});
+        coming.push_back({value, certain ? kCertain : times});
       }
       to_open = history.StillToOpen(coming);
-    } else if (so_far > 0) {
+    } else if (lengths_so_far > 0) {
       double size = history.step;
       for (double& count : to_open) {
         std::map<double, double> buckets;
@@ -711,8 +736,8 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
           buckets[std::floor(static_cast<double>(value) / size)] += times;
         }
         for (const auto& [bucket, times] : buckets) {
-          count += horizon.another ? 1 - std::pow(1 - times / so_far, rest)
-                   : times == 1    ? std::log1p(rest / so_far)
+          count += horizon.another ? 1 - std::pow(1 - times / lengths_so_far, lengths_left)
+                   : times == 1    ? std::log1p(lengths_left / lengths_so_far)
                                    : 0;
         }
         size *= 2;
@@ -1260,5 +1285,11 @@ double OnlineEngine::PredictTime(const Key& key) const {
 }
 
 EngineTotals OnlineEngine::Totals() const { return state_->totals; }
+
+std::vector<int64_t> OnlineEngine::SeenLengths(int dimension) const {
+  std::vector<int64_t> lengths;
+  for (const auto& [length, iteration] : state_->first_seen[dimension]) lengths.push_back(length);
+  return lengths;
+}
 
 }  // namespace seqpoint

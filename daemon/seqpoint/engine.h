@@ -50,6 +50,8 @@ struct IterationSample {
   bool measured = false;   // ran under a counter or trace configuration: its time is not used
   bool redone = false;     // repeated after a checkpoint: its time is used, it is not counted
   bool combined = false;   // the key is a sum over micro-steps: that it is new says nothing
+  // Then the micro-steps' own keys, whose first occurrences are told by them; empty: not known.
+  std::vector<Key> parts;
   Phase phase = Phase::kTrain;
 };
 
@@ -69,6 +71,9 @@ struct Horizon {
   Kind kind = Kind::kUnknown;
   int64_t iterations = 0;           // of the whole run; with a histogram its sum
   std::vector<KeyCount> histogram;  // of the whole run
+  // Where keys are sums: the micro-steps' keys in the whole run; empty: not known.
+  std::vector<KeyCount> parts;
+  bool parts_certain = false;  // each of them comes; else as many are expected
   // A question about another run, of which nothing has run: what ran only teaches. Not stored.
   bool another = false;
 
@@ -220,6 +225,9 @@ class OnlineEngine {
   double PredictTime(const Key& key) const;
 
   EngineTotals Totals() const;
+
+  // Lengths of dimension 0 or 1 that have occurred; of micro-steps where keys are sums over them.
+  std::vector<int64_t> SeenLengths(int dimension) const;
 
   // Versioned; a parsed engine gives the same answers. Parse trusts no byte: DataLoss or
   // InvalidArgument, never more memory than the input justifies.

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "absl/container/flat_hash_set.h"
 #include "daemon/seqpoint/engine.h"
 #include "daemon/seqpoint/engine_state.h"
 
@@ -151,8 +152,11 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
     double seen = 0, expected = 0;
   };
   std::map<Key, Member> members;
+  absl::flat_hash_set<int64_t> occurred[2];  // values of keys
   for (const auto& [key, record] : keys) {
     if (record.iterations > 0) members[key].seen = static_cast<double>(record.iterations);
+    occurred[0].insert(key.first);
+    occurred[1].insert(key.second);
   }
   if (lengths_known) {
     for (const KeyCount& k : horizon.histogram) {
@@ -169,7 +173,7 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
     for (int d = 0; d < 2; ++d) {
       const int64_t value = d == 0 ? key.first : key.second;
       axes[d].AddExpected(value);
-      if (first_seen[d].contains(value)) axes[d].AddSeen(value);
+      if (occurred[d].contains(value)) axes[d].AddSeen(value);
     }
   }
   for (Axis& axis : axes) axis.Finish(exact);
@@ -202,7 +206,7 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
                       std::max(place.box.high.second, key.second)};
     const double coming = exact ? member.expected - member.seen : member.seen;
     const bool seen = firsts_ordinary ||
-                      (first_seen[0].contains(key.first) && first_seen[1].contains(key.second));
+                      (occurred[0].contains(key.first) && occurred[1].contains(key.second));
     place.awaited |= exact && !seen;
     if (seen && coming > place.coming) {
       place.coming = coming;

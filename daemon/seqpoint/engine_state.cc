@@ -12,7 +12,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr uint64_t kMagic = 0x34304e4745515053;  // "SPQEGN04", the last two the version
+constexpr uint64_t kMagic = 0x35304e4745515053;  // "SPQEGN05", the last two the version
 
 bool IsTime(double ns) { return ns >= 1 && ns <= static_cast<double>(kMaxTimeNs); }
 
@@ -191,10 +191,14 @@ void Visit(Stream& s, Horizon& horizon) {
   }
   s.Field(horizon.iterations);
   VisitList(s, horizon.histogram, kMaxKeys, 24);
+  VisitList(s, horizon.parts, kMaxKeys, 24);
+  s.Field(horizon.parts_certain);
   if constexpr (Stream::kReads) {
     if (horizon.iterations > kMaxIterations) s.Refuse();
-    for (const KeyCount& k : horizon.histogram) {
-      if (k.count > kMaxIterations) s.Refuse();
+    for (const auto* list : {&horizon.histogram, &horizon.parts}) {
+      for (const KeyCount& k : *list) {
+        if (k.count > kMaxIterations) s.Refuse();
+      }
     }
   }
 }
@@ -274,11 +278,9 @@ void Visit(Stream& s, std::pair<Key, KeyRecord>& entry) {
   s.Field(r.mean_ns);
   s.Field(r.m2);
   s.Field(r.level);
-  s.Field(r.first_ns);
   if constexpr (Stream::kReads) {
     const bool sane = r.iterations <= kMaxIterations && r.untimed <= r.iterations && r.timed >= 0 &&
-                      r.m2 >= 0 && (r.timed == 0 || (r.mean_ns > 0 && r.level > 0)) &&
-                      r.first_ns >= 0;
+                      r.m2 >= 0 && (r.timed == 0 || (r.mean_ns > 0 && r.level > 0));
     if (!sane) s.Refuse();
   }
 }
@@ -289,11 +291,22 @@ void Visit(Stream& s, std::pair<int64_t, uint64_t>& entry) {
   s.Field(entry.second);
 }
 
+template <typename Stream>
+void Visit(Stream& s, std::pair<uint64_t, FirstRecord>& entry) {
+  s.Field(entry.first);
+  Visit(s, entry.second.key);
+  s.Field(entry.second.time_ns);
+  if constexpr (Stream::kReads) {
+    if (entry.second.time_ns != 0 && !IsTime(entry.second.time_ns)) s.Refuse();
+  }
+}
+
 template <typename Stream, typename K, typename V>
-void VisitMap(Stream& s, absl::flat_hash_map<K, V>& map, size_t element_bytes) {
+void VisitMap(Stream& s, absl::flat_hash_map<K, V>& map, size_t element_bytes,
+              size_t limit = kMaxKeys) {
   std::vector<std::pair<K, V>> list;
   if constexpr (!Stream::kReads) list = Sorted(map);
-  VisitList(s, list, kMaxKeys, element_bytes);
+  VisitList(s, list, limit, element_bytes);
   if constexpr (Stream::kReads) {
     map.clear();
     map.reserve(list.size());
@@ -309,9 +322,11 @@ void VisitState(Stream& s, State& state) {
   Visit(s, state.totals);
   s.Field(state.newest);
   s.Field(state.two_dimensional);
-  VisitMap(s, state.keys, 72);
+  VisitMap(s, state.keys, 64);
   VisitMap(s, state.first_seen[0], 16);
   VisitMap(s, state.first_seen[1], 16);
+  VisitMap(s, state.firsts, 32, 2 * kMaxKeys);
+  for (auto& counts : state.part_counts) VisitMap(s, counts, 16);
   s.Field(state.exact_time_ns);
   s.Field(state.overflow_untimed);
   VisitList(s, state.pending, 1024, 24);
@@ -445,12 +460,17 @@ std::string PlanBytes(PlanBasis plan) {
 void OnlineEngine::Log::Add(const IterationSample& sample) {
   const uint64_t flags = uint64_t{sample.distorted} | uint64_t{sample.measured} << 1 |
                          uint64_t{sample.redone} << 2 | uint64_t{sample.combined} << 3 |
-                         static_cast<uint64_t>(sample.phase) << 4;
+                         static_cast<uint64_t>(sample.phase) << 4 |
+                         uint64_t{!sample.parts.empty()} << 5;
   Writer writer;
   writer.Field(Head(LogEntry::kIteration, flags));
   writer.Field(sample.iteration);
   WriteKey(writer, sample.key);
   writer.Field(static_cast<uint64_t>(sample.time_ns));
+  if (!sample.parts.empty()) {
+    writer.Field(static_cast<uint64_t>(sample.parts.size()));
+    for (const Key& part : sample.parts) WriteKey(writer, part);
+  }
   bytes += writer.Take();
 }
 
@@ -508,6 +528,10 @@ absl::Status OnlineEngine::Replay(std::string_view log) {
         reader.Field(sample.iteration);
         sample.key = ReadKey(reader);
         sample.time_ns = ReadAny(reader);
+        if ((rest & 32) != 0) {
+          sample.parts.resize(reader.Size(kMaxKeys, 16));
+          for (Key& part : sample.parts) part = ReadKey(reader);
+        }
         if (reader.ok()) AddIteration(sample);
         break;
       }

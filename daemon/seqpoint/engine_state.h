@@ -33,8 +33,13 @@ struct KeyRecord {
   double timed = 0;        // repeated iterations with a usable time
   double mean_ns = 0;      // of these, slow ones cut off
   double m2 = 0;
-  double level = 0;     // of these, mean of State::level when they ran
-  double first_ns = 0;  // the first occurrence of a length, where its time is usable
+  double level = 0;  // of these, mean of State::level when they ran
+};
+
+// The first occurrence of a length.
+struct FirstRecord {
+  Key key;
+  double time_ns = 0;  // 0: not usable
 };
 
 struct Measurement {
@@ -80,8 +85,12 @@ struct OnlineEngine::State {
   uint64_t newest = 0;  // the highest number of an iteration
   bool two_dimensional = false;
   absl::flat_hash_map<Key, KeyRecord> keys;
-  // Iteration in which a value of either dimension first occurred.
+  // Iteration in which a length of either dimension first occurred.
   absl::flat_hash_map<int64_t, uint64_t> first_seen[2];
+  absl::flat_hash_map<uint64_t, FirstRecord> firsts;  // by iteration
+  // Where keys are sums over micro-steps, lengths are those of micro-steps, and this is how often
+  // each came; else empty.
+  absl::flat_hash_map<int64_t, uint64_t> part_counts[2];
   double exact_time_ns = 0;      // of counted iterations with a usable time
   int64_t overflow_untimed = 0;  // iterations whose key found no room, without a usable time
   std::vector<KeyTime> pending;  // repeated iterations before there was a curve to judge them by
@@ -163,7 +172,7 @@ struct OnlineEngine::State {
   double CoreNoise() const;
   // Nothing has length 0, unless everything has.
   bool LengthUnknown(const Key& key) const { return key == Key{} && keys.size() > 1; }
-  bool IsFirst(uint64_t iteration, const Key& key) const;
+  bool NoteLengths(const IterationSample& sample);
   KeyFit Explained(const TimeModel& model) const;
   const Fit& Current() const;
   Outlook MakeOutlook(const TimeModel& model, bool moving) const;

@@ -35,6 +35,7 @@ struct FirstTime {
   KeyTime time;
   BucketCounts opened = {};  // the buckets of lengths that it opened
   bool of_run = false;       // nothing ran before it: what it costs on top never comes again
+  uint64_t iteration = 0;
 };
 
 struct TimeModel {

@@ -156,6 +156,7 @@ enum class EventType : uint16_t {
   kSync = 11,      // SyncEvent
   kConfig = 12,    // ConfigEvent
   kDevice = 13,    // DeviceEvent
+  kMicroStep = 14,  // MicroStepEvent
   kCount
 };
 
@@ -315,6 +316,15 @@ struct DeviceEvent {
   uint64_t memory_bytes;
   char chip[16];  // as the counters' library calls it ("GH100"), padded with 0; empty: not known
   // char name[length];
+};
+
+// A micro-step is over. Of rules whose lengths are sums over micro-steps: what this one added, each
+// before the step that ends the iteration.
+struct MicroStepEvent {
+  uint64_t iteration;
+  int64_t length[2];
+  uint32_t valid;  // bit i: length[i] was read
+  uint32_t index;  // in the iteration, from 0
 };
 
 }  // namespace seqpoint::abi
