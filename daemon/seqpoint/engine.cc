@@ -623,10 +623,17 @@ KeyFit OnlineEngine::State::Explained(const TimeModel& model) const {
   std::vector<double> times;
   for (const SampledTime& t : sample) {
     if (LengthUnknown(t.key)) continue;
+    if (t.first && !model.freed.empty()) continue;
     if (t.first && model.firsts == TimeModel::Firsts::kCostly) {
       const double expected = model.curve(t.key);
       if (repeated >= kEnoughRepeated || model.IsCostly(t.time_ns - expected, expected)) continue;
     }
+    sampled_keys.push_back(t.key);
+    times.push_back(t.time_ns);
+  }
+  // Of sums, what first occurrences cost can be taken off.
+  for (const KeyTime& t : model.freed) {
+    if (repeated >= kEnoughRepeated) break;
     sampled_keys.push_back(t.key);
     times.push_back(t.time_ns);
   }
@@ -785,7 +792,8 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   const FirstOccurrences firsts = Firsts();
   fresh.shortest = ShortestKey();
   fresh.model =
-      TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(), fresh.shortest);
+      TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(), fresh.shortest,
+                     /*sums=*/!part_counts[0].empty());
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;
@@ -1103,6 +1111,7 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
     if (fit.model.firsts == TimeModel::Firsts::kUnknown) {
       variance += std::pow(kUnknownSurcharge * expected, 2);
     }
+    variance += std::pow(fit.model.doubt * expected, 2);
     const Normal slow = s.SlowExcess(SumOf(over), expected);
     mean += slow.mean;
     variance += slow.variance;

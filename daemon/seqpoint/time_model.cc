@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "daemon/seqpoint/cells.h"
+#include "daemon/seqpoint/sum_firsts.h"
 
 namespace seqpoint {
 namespace {
@@ -252,6 +253,41 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
   regular = with_firsts();
 }
 
+// As JudgeFirsts, where an iteration may have many first occurrences or few.
+void TimeModel::JudgeSums(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular) {
+  double repeated = 0;
+  for (const KeyTimes& g : regular) repeated += g.count;
+  const SumFirsts judged = JudgeSumFirsts(regular, first);
+  const bool known = !judged.surcharge_ns.empty();
+  if (known && judged.costly_probability > 0.5) {
+    firsts = Firsts::kCostly;
+    doubt = judged.doubt;
+    costly_share = 1;
+  } else if (repeated >= kMinRepeated) {
+    firsts = Firsts::kOrdinary;
+  }
+  Moments rest, surcharges;
+  for (size_t i = 0; i < first.size() && known; ++i) {
+    if (first[i].of_run) continue;
+    rest.Add(judged.excess_ns[i] - judged.surcharge_ns[i]);
+    surcharges.Add(judged.surcharge_ns[i]);
+    surcharges_ns += firsts == Firsts::kCostly ? judged.excess_ns[i] : 0;
+  }
+  surcharge_ns = surcharges.Mean();
+  surcharge_variance = rest.Variance();
+  for (size_t i = 0; i < first.size(); ++i) {
+    double time = first[i].time.time_ns;
+    if (firsts == Firsts::kCostly) {
+      if (first[i].of_run) continue;
+      time -= judged.surcharge_ns[i];
+    }
+    if (!(time > 0)) continue;
+    freed.push_back({first[i].time.key, time});
+    regular.push_back({first[i].time.key, 1, time, 0});
+  }
+  if (firsts == Firsts::kCostly) PriceBuckets(first, judged.excess_ns);
+}
+
 // What opening a bucket costs, for each size that buckets may have, and how well that agrees with
 // what the first occurrences took.
 void TimeModel::PriceBuckets(absl::Span<const FirstTime> first,
@@ -298,7 +334,7 @@ Normal TimeModel::Surcharge(const BucketCounts& to_open) const {
 
 TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
                          absl::Span<const FirstTime> first, double correlation,
-                         const Key& shortest) {
+                         const Key& shortest, bool sums) {
   TimeModel model;
   model.singles = static_cast<double>(single.size());
   std::vector<KeyTime> stalls;
@@ -310,7 +346,11 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
       regular.push_back({single[i].key, 1, single[i].time_ns, 0});
     }
   }
-  model.JudgeFirsts(first, regular, stalls);
+  if (sums) {
+    model.JudgeSums(first, regular);
+  } else {
+    model.JudgeFirsts(first, regular, stalls);
+  }
   if (regular.empty()) return model;
   model.known = true;
   model.curve = CurveOf(regular);

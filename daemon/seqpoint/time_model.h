@@ -55,6 +55,10 @@ struct TimeModel {
   double surcharge_variance = 0;
   double surcharges_ns = 0;  // what all first occurrences so far took beyond the normal
   double spread = 0;         // relative, of ordinary times about the curve
+  // Where keys are sums over micro-steps: first occurrences without what they cost on top, and how
+  // uncertain the level of all times is for that, relative.
+  std::vector<KeyTime> freed;
+  double doubt = 0;
 
   // Of the single times below: how many there were, and what those among them that were stalls took
   // beyond the normal.
@@ -65,9 +69,11 @@ struct TimeModel {
   // `regular` are times of keys that had occurred before, without stalls; `single` such times that
   // nobody has looked at for stalls yet. `correlation` >= 1 inflates the noise's variance: the mean
   // of neighbours is less certain than that of independent iterations. `shortest`: the lowest key
-  // that the model will be asked for, in each dimension.
+  // that the model will be asked for, in each dimension. `sums`: keys are sums over micro-steps,
+  // whose lengths `first` are the first occurrences of.
   static TimeModel Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
-                       absl::Span<const FirstTime> first, double correlation, const Key& shortest);
+                       absl::Span<const FirstTime> first, double correlation, const Key& shortest,
+                       bool sums = false);
 
   // The curve, kept within bounds below the keys that have a time.
   double Expected(const Key& key) const { return BoundedBelow(curve, lowest, key); }
@@ -87,6 +93,7 @@ struct TimeModel {
 
   void JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular,
                    std::vector<KeyTime>& stalls);
+  void JudgeSums(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular);
   void PriceBuckets(absl::Span<const FirstTime> first, absl::Span<const double> excess_ns);
 
   std::array<BucketCost, kBucketSizes> bucket_costs_ = {};
