@@ -45,6 +45,22 @@ void Widen(abi::PlanEntry& entry) {
   entry.high[1] = std::numeric_limits<int64_t>::max();
 }
 
+// The micro-steps of an iteration, where their lengths are known.
+std::vector<Part> PartsOf(const FinishedIteration& iteration, const abi::Rule& rule) {
+  constexpr auto kGraph = static_cast<uint8_t>(abi::Op::kGraphLaunch);
+  const bool graphs =
+      rule.boundary.op == kGraph || rule.confirm.op == kGraph || rule.step.op == kGraph;
+  std::vector<Part> parts;
+  for (const auto& [first, second] : iteration.micro_lengths) {
+    parts.push_back({{first, rule.length_count > 1 ? second : 0}});
+  }
+  if (graphs && !parts.empty()) {
+    parts.front().kind = Part::Kind::kFirst;
+    parts.back().kind = Part::Kind::kLast;
+  }
+  return parts;
+}
+
 bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) {
   return std::equal(
       a.begin(), a.end(), b.begin(), b.end(), [](const PlanEntry& x, const PlanEntry& y) {
@@ -530,7 +546,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
       for (auto& [id, process] : processes_) {
         process->awaited.clear();
         process->waiting.clear();
-        for (auto& seen : process->seen) seen.clear();
+        for (auto& seen : process->seen) seen[0].clear(), seen[1].clear();
       }
       for (int i = 0; i < 2; ++i) {
         observed_[i].clear();
@@ -646,16 +662,16 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   for (int i = 0; i < row.length_count; ++i) {
     row.length[i] = iteration.length[i];
     if (sums) continue;
-    if (process.seen[i].insert(iteration.length[i]).second) row.flags |= kIterationFirst;
+    if (process.seen[0][i].insert(iteration.length[i]).second) row.flags |= kIterationFirst;
   }
   // That a sum is new says nothing: kernels run on the lengths of micro-steps.
-  std::vector<Key> parts;
-  for (const auto& lengths : iteration.micro_lengths) {
-    if (!sums || !known) break;
-    parts.push_back({lengths[0], dimensions > 1 ? lengths[1] : 0});
-    for (int i = 0; i < dimensions; ++i) {
-      if (process.seen[i].insert(lengths[i]).second) row.flags |= kIterationFirst;
-    }
+  std::vector<Part> parts;
+  if (sums && known) parts = PartsOf(iteration, rule_->rule);
+  for (const Part& part : parts) {
+    auto* seen = process.seen[static_cast<size_t>(part.kind)];
+    bool first = seen[0].insert(part.key.first).second;
+    if (dimensions > 1) first |= seen[1].insert(part.key.second).second;
+    if (first) row.flags |= kIterationFirst;
   }
   rows_.iterations.push_back(row);
   ++generation_;

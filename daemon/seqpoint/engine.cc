@@ -307,25 +307,32 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
 // micro-steps it is theirs, not their sum. True when one is.
 bool OnlineEngine::State::NoteLengths(const IterationSample& sample) {
   bool first = false;
-  const auto note = [&](int dimension, int64_t value) {
-    auto& seen = first_seen[dimension];
-    if (seen.size() >= kMaxKeys) return;
-    first |= seen.try_emplace(value, sample.iteration).second;
+  const auto note = [&](int list, int64_t value) {
+    if (first_seen[list].size() >= kMaxKeys) return first_seen[list].contains(value);
+    first |= first_seen[list].try_emplace(value, sample.iteration).second;
+    return true;
   };
   if (!sample.combined) {
     note(0, sample.key.first);
     note(1, sample.key.second);
     return first;
   }
-  for (const Key& part : sample.parts) {
-    if (!IsValid(part)) continue;
+  for (const Part& part : sample.parts) {
+    if (!IsValid(part.key)) continue;
+    sums = true;
     for (int d = 0; d < 2; ++d) {
-      const int64_t value = d == 0 ? part.first : part.second;
-      note(d, value);
-      if (first_seen[d].contains(value)) ++part_counts[d][value];
+      const int64_t value = d == 0 ? part.key.first : part.key.second;
+      const int list = LengthList(d, part.kind);
+      if (note(list, value)) ++part_counts[list][value];
     }
   }
   return first;
+}
+
+double OnlineEngine::State::PartCount(int list) const {
+  double count = 0;
+  for (const auto& [value, times] : part_counts[list]) count += static_cast<double>(times);
+  return count;
 }
 
 void OnlineEngine::State::JudgeRepeated(const KeyTime& time) {
@@ -566,9 +573,9 @@ std::vector<KeyTimes> OnlineEngine::State::RegularTimes() const {
   return times;
 }
 
-ValueHistory OnlineEngine::State::HistoryOf(int dimension) const {
+ValueHistory OnlineEngine::State::HistoryOf(int list) const {
   std::vector<std::pair<uint64_t, int64_t>> order;
-  for (const auto& [value, iteration] : first_seen[dimension]) order.push_back({iteration, value});
+  for (const auto& [value, iteration] : first_seen[list]) order.push_back({iteration, value});
   std::sort(order.begin(), order.end());
   std::vector<int64_t> values;
   for (const auto& [iteration, value] : order) values.push_back(value);
@@ -577,12 +584,14 @@ ValueHistory OnlineEngine::State::HistoryOf(int dimension) const {
 
 OnlineEngine::State::FirstOccurrences OnlineEngine::State::Firsts() const {
   uint64_t start = UINT64_MAX;
-  for (const auto& [value, iteration] : first_seen[0]) start = std::min(start, iteration);
+  for (const auto& seen : first_seen) {
+    for (const auto& [value, iteration] : seen) start = std::min(start, iteration);
+  }
   FirstOccurrences found;
   absl::flat_hash_map<uint64_t, BucketCounts> opened;  // by iterations with a usable time
-  for (int d = 0; d < 2; ++d) {
-    for (const auto& [value, counts] : HistoryOf(d).opened) {
-      const uint64_t iteration = first_seen[d].at(value);
+  for (int list = 0; list < kLengthLists; ++list) {
+    for (const auto& [value, counts] : HistoryOf(list).opened) {
+      const uint64_t iteration = first_seen[list].at(value);
       const auto first = firsts.find(iteration);
       const bool timed = first != firsts.end() && first->second.time_ns > 0;
       // The others are beside a measurement, mostly.
@@ -703,23 +712,27 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
 
   // Buckets of lengths that the horizon has and the past has not; with unknown lengths, as many as
   // those that occurred once foretell (Good and Turing).
-  // Where keys are sums, the lengths are those of micro-steps.
-  const bool sums = !part_counts[0].empty();
+  // Where keys are sums, the lengths are those of micro-steps, of each kind their share.
+  double all_parts = 0;
+  for (int kind = 0; kind < kPartKinds; ++kind) all_parts += PartCount(2 * kind);
   const bool unknown =
       (sums ? horizon.parts.empty() : horizon.histogram.empty()) || outlook.mismatch;
-  const bool certain = sums ? horizon.parts_certain : !outlook.sampled;
-  for (int d = 0; d < (two_dimensional ? 2 : 1); ++d) {
-    ValueHistory history = HistoryOf(d);
+  for (int list = 0; list < kLengthLists; ++list) {
+    const int d = list % 2;
+    if ((d == 1 && !two_dimensional) || (list > 0 && first_seen[list].empty())) continue;
+    ValueHistory history = HistoryOf(list);
+    const double share = sums ? PartCount(list) / all_parts : 1;
+    const bool certain = sums ? horizon.parts_certain && share == 1 : !outlook.sampled;
     if (horizon.another) history.sorted.clear();
     std::map<int64_t, double> values;
     double lengths_so_far = so_far;
     if (sums && unknown) {
-      values.insert(part_counts[d].begin(), part_counts[d].end());
-      lengths_so_far = 0;
-      for (const auto& [value, times] : values) lengths_so_far += times;
+      values.insert(part_counts[list].begin(), part_counts[list].end());
+      lengths_so_far = share * all_parts;
     } else if (sums) {
       for (const KeyCount& k : horizon.parts) {
-        values[d == 0 ? k.key.first : k.key.second] += static_cast<double>(k.count) * rest / total;
+        values[d == 0 ? k.key.first : k.key.second] +=
+            static_cast<double>(k.count) * share * rest / total;
       }
     } else {
       for (const OutlookRow& row : rows) {
@@ -731,7 +744,7 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
     if (!unknown) {
       std::vector<std::pair<int64_t, double>> coming;
       for (const auto& [value, times] : values) {
-        if (!(times > 0) || (!horizon.another && first_seen[d].contains(value))) continue;
+        if (!(times > 0) || (!horizon.another && first_seen[list].contains(value))) continue;
         coming.push_back({value, certain ? kCertain : times});
       }
       to_open = history.StillToOpen(coming);
@@ -793,7 +806,7 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   fresh.shortest = ShortestKey();
   fresh.model =
       TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(), fresh.shortest,
-                     /*sums=*/!part_counts[0].empty());
+                     sums);
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;
@@ -1295,9 +1308,11 @@ double OnlineEngine::PredictTime(const Key& key) const {
 
 EngineTotals OnlineEngine::Totals() const { return state_->totals; }
 
-std::vector<int64_t> OnlineEngine::SeenLengths(int dimension) const {
+std::vector<int64_t> OnlineEngine::SeenLengths(int dimension, Part::Kind kind) const {
   std::vector<int64_t> lengths;
-  for (const auto& [length, iteration] : state_->first_seen[dimension]) lengths.push_back(length);
+  for (const auto& [length, iteration] : state_->first_seen[LengthList(dimension, kind)]) {
+    lengths.push_back(length);
+  }
   return lengths;
 }
 

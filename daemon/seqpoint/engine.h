@@ -42,6 +42,15 @@ enum class Phase : uint8_t {
   kOther,  // evaluation, checkpoint, start-up: counted and summed apart, never projected
 };
 
+// A micro-step of an iteration whose key is the sum over its micro-steps.
+struct Part {
+  Key key;
+  // Kernels of one kind say nothing about another's: where micro-steps are graphs, the first has a
+  // graph of its own (it clears gradients), and the last (it holds the optimiser).
+  enum class Kind : uint8_t { kAny, kFirst, kLast };
+  Kind kind = Kind::kAny;
+};
+
 struct IterationSample {
   uint64_t iteration = 0;  // number within the job, unique; need not arrive in order
   Key key;
@@ -50,8 +59,8 @@ struct IterationSample {
   bool measured = false;   // ran under a counter or trace configuration: its time is not used
   bool redone = false;     // repeated after a checkpoint: its time is used, it is not counted
   bool combined = false;   // the key is a sum over micro-steps: that it is new says nothing
-  // Then the micro-steps' own keys, whose first occurrences are told by them; empty: not known.
-  std::vector<Key> parts;
+  // Then the micro-steps, whose lengths tell what is a first occurrence; empty: not known.
+  std::vector<Part> parts;
   Phase phase = Phase::kTrain;
 };
 
@@ -226,8 +235,8 @@ class OnlineEngine {
 
   EngineTotals Totals() const;
 
-  // Lengths of dimension 0 or 1 that have occurred; of micro-steps where keys are sums over them.
-  std::vector<int64_t> SeenLengths(int dimension) const;
+  // Lengths of dimension 0 or 1 that have occurred; where keys are sums, those of micro-steps.
+  std::vector<int64_t> SeenLengths(int dimension, Part::Kind kind = Part::Kind::kAny) const;
 
   // Versioned; a parsed engine gives the same answers. Parse trusts no byte: DataLoss or
   // InvalidArgument, never more memory than the input justifies.

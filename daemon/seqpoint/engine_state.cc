@@ -323,9 +323,9 @@ void VisitState(Stream& s, State& state) {
   s.Field(state.newest);
   s.Field(state.two_dimensional);
   VisitMap(s, state.keys, 64);
-  VisitMap(s, state.first_seen[0], 16);
-  VisitMap(s, state.first_seen[1], 16);
-  VisitMap(s, state.firsts, 32, 2 * kMaxKeys);
+  s.Field(state.sums);
+  for (auto& seen : state.first_seen) VisitMap(s, seen, 16);
+  VisitMap(s, state.firsts, 32, kLengthLists * kMaxKeys);
   for (auto& counts : state.part_counts) VisitMap(s, counts, 16);
   s.Field(state.exact_time_ns);
   s.Field(state.overflow_untimed);
@@ -469,7 +469,10 @@ void OnlineEngine::Log::Add(const IterationSample& sample) {
   writer.Field(static_cast<uint64_t>(sample.time_ns));
   if (!sample.parts.empty()) {
     writer.Field(static_cast<uint64_t>(sample.parts.size()));
-    for (const Key& part : sample.parts) WriteKey(writer, part);
+    for (const Part& part : sample.parts) {
+      WriteKey(writer, part.key);
+      writer.Field(static_cast<uint64_t>(part.kind));
+    }
   }
   bytes += writer.Take();
 }
@@ -529,8 +532,11 @@ absl::Status OnlineEngine::Replay(std::string_view log) {
         sample.key = ReadKey(reader);
         sample.time_ns = ReadAny(reader);
         if ((rest & 32) != 0) {
-          sample.parts.resize(reader.Size(kMaxKeys, 16));
-          for (Key& part : sample.parts) part = ReadKey(reader);
+          sample.parts.resize(reader.Size(kMaxKeys, 24));
+          for (Part& part : sample.parts) {
+            part.key = ReadKey(reader);
+            part.kind = static_cast<Part::Kind>(reader.Bounded(kPartKinds - 1));
+          }
         }
         if (reader.ok()) AddIteration(sample);
         break;

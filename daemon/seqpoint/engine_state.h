@@ -36,6 +36,13 @@ struct KeyRecord {
   double level = 0;  // of these, mean of State::level when they ran
 };
 
+// Lists of lengths: one for each dimension and kind of micro-step.
+inline constexpr int kPartKinds = 3;
+inline constexpr int kLengthLists = 2 * kPartKinds;
+inline int LengthList(int dimension, Part::Kind kind) {
+  return 2 * static_cast<int>(kind) + dimension;
+}
+
 // The first occurrence of a length.
 struct FirstRecord {
   Key key;
@@ -85,12 +92,13 @@ struct OnlineEngine::State {
   uint64_t newest = 0;  // the highest number of an iteration
   bool two_dimensional = false;
   absl::flat_hash_map<Key, KeyRecord> keys;
-  // Iteration in which a length of either dimension first occurred.
-  absl::flat_hash_map<int64_t, uint64_t> first_seen[2];
+  // Iteration in which a length first occurred.
+  absl::flat_hash_map<int64_t, uint64_t> first_seen[kLengthLists];
   absl::flat_hash_map<uint64_t, FirstRecord> firsts;  // by iteration
   // Where keys are sums over micro-steps, lengths are those of micro-steps, and this is how often
   // each came; else empty.
-  absl::flat_hash_map<int64_t, uint64_t> part_counts[2];
+  absl::flat_hash_map<int64_t, uint64_t> part_counts[kLengthLists];
+  bool sums = false;
   double exact_time_ns = 0;      // of counted iterations with a usable time
   int64_t overflow_untimed = 0;  // iterations whose key found no room, without a usable time
   std::vector<KeyTime> pending;  // repeated iterations before there was a curve to judge them by
@@ -167,7 +175,8 @@ struct OnlineEngine::State {
     BucketCounts untimed = {};  // buckets of lengths opened by iterations without a usable time
   };
   FirstOccurrences Firsts() const;
-  ValueHistory HistoryOf(int dimension) const;
+  ValueHistory HistoryOf(int list) const;
+  double PartCount(int list) const;
   double Correlation() const;
   double CoreNoise() const;
   // Nothing has length 0, unless everything has.
