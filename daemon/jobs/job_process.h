@@ -55,7 +55,7 @@ struct Job::Process {
   std::optional<ResumeAligner> aligner;  // once the log is there
   std::vector<FinishedIteration> held;
   absl::flat_hash_set<int64_t> seen[3][2];  // lengths, by Part::Kind and dimension
-  int64_t marked_from = 0;               // first iteration that did not run at level learn
+  int64_t marked_from = 0;                  // first iteration that did not run at level learn
   absl::flat_hash_map<uint64_t, std::vector<WaitingMeasurement>> waiting;  // by our number
   // Keys of finished iterations whose measurement is still to come, by our number.
   absl::flat_hash_map<uint64_t, Key> awaited;

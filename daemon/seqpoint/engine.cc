@@ -721,7 +721,7 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
     const int d = list % 2;
     if ((d == 1 && !two_dimensional) || (list > 0 && first_seen[list].empty())) continue;
     ValueHistory history = HistoryOf(list);
-    const double share = sums ? PartCount(list) / all_parts : 1;
+    const double share = all_parts > 0 ? PartCount(list) / all_parts : 1;
     const bool certain = sums ? horizon.parts_certain && share == 1 : !outlook.sampled;
     if (horizon.another) history.sorted.clear();
     std::map<int64_t, double> values;
@@ -805,8 +805,7 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   const FirstOccurrences firsts = Firsts();
   fresh.shortest = ShortestKey();
   fresh.model =
-      TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(), fresh.shortest,
-                     sums);
+      TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(), fresh.shortest, sums);
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;

@@ -205,8 +205,8 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
     place.box.high = {std::max(place.box.high.first, key.first),
                       std::max(place.box.high.second, key.second)};
     const double coming = exact ? member.expected - member.seen : member.seen;
-    const bool seen = firsts_ordinary ||
-                      (occurred[0].contains(key.first) && occurred[1].contains(key.second));
+    const bool seen =
+        firsts_ordinary || (occurred[0].contains(key.first) && occurred[1].contains(key.second));
     place.awaited |= exact && !seen;
     if (seen && coming > place.coming) {
       place.coming = coming;

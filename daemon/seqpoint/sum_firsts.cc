@@ -39,8 +39,8 @@ double Value(const Row& coefficients, const Row& row) {
   return sum;
 }
 
-// Robust least squares. `mean`: of the rows, with nothing opened. `penalty`: inverse variance of the last coefficient before anything is
-// known.
+// Robust least squares. `mean`: of the rows, with nothing opened. `penalty`: inverse variance of
+// the last coefficient before anything is known.
 std::optional<Fit> FitRows(const Data& data, const Row& mean, double penalty) {
   const size_t n = data.rows.size();
   std::vector<double> weights = data.counts;
@@ -89,7 +89,8 @@ std::optional<Fit> FitRows(const Data& data, const Row& mean, double penalty) {
     SolveLower(normal, kColumns, level.data());
     fit.variance = 0;
     for (double l : level) fit.variance += noise * noise * l * l;
-    fit.log_evidence = -count / 2 * std::log(noise * noise * loss / count + kLeastNoise * kLeastNoise);
+    fit.log_evidence =
+        -count / 2 * std::log(noise * noise * loss / count + kLeastNoise * kLeastNoise);
   }
   return fit;
 }
@@ -142,7 +143,8 @@ SumFirsts JudgeSumFirsts(absl::Span<const KeyTimes> regular, absl::Span<const Fi
       data.counts.push_back(1);
     }
     const double typical = opened / count / kPriorShare;
-    const std::optional<Fit> fit = FitRows(data, typical_row, s < 0 ? 1 : std::max(typical * typical, 1e-6));
+    const std::optional<Fit> fit =
+        FitRows(data, typical_row, s < 0 ? 1 : std::max(typical * typical, 1e-6));
     if (!fit || (s >= 0 && fit->coefficients[kColumns - 1] <= 0)) continue;
     hypotheses.push_back({*fit, s, fit->log_evidence});
     best = std::max(best, fit->log_evidence);

@@ -22,7 +22,8 @@ struct SumFirsts {
   double costly_probability = 0;     // that first occurrences cost anything
   std::vector<double> surcharge_ns;  // expected of each of `first`
   std::vector<double> excess_ns;     // what each took beyond an iteration that opens nothing
-  double doubt = 0;  // of the level of such an iteration, for not knowing what opening costs: relative
+  double doubt =
+      0;  // of the level of such an iteration, for not knowing what opening costs: relative
 };
 
 // Nothing (empty lists) where there are too few times. The first of the run is not looked at.

@@ -333,8 +333,8 @@ Normal TimeModel::Surcharge(const BucketCounts& to_open) const {
 }
 
 TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
-                         absl::Span<const FirstTime> first, double correlation,
-                         const Key& shortest, bool sums) {
+                         absl::Span<const FirstTime> first, double correlation, const Key& shortest,
+                         bool sums) {
   TimeModel model;
   model.singles = static_cast<double>(single.size());
   std::vector<KeyTime> stalls;

@@ -143,19 +143,19 @@ static_assert(sizeof(DataRecord) == 64);
 
 enum class EventType : uint16_t {
   kNone = 0,
-  kName = 1,       // NameEvent
-  kBoundary = 2,   // BoundaryEvent
-  kDecision = 3,   // DecisionEvent
-  kStep = 4,       // StepEvent
-  kClock = 5,      // ClockEvent
-  kCounters = 6,   // CountersEvent
-  kFeature = 7,    // FeatureEvent
-  kRule = 8,       // RuleEvent
-  kWindow = 9,     // WindowEvent
-  kTimePair = 10,  // TimePairEvent
-  kSync = 11,      // SyncEvent
-  kConfig = 12,    // ConfigEvent
-  kDevice = 13,    // DeviceEvent
+  kName = 1,        // NameEvent
+  kBoundary = 2,    // BoundaryEvent
+  kDecision = 3,    // DecisionEvent
+  kStep = 4,        // StepEvent
+  kClock = 5,       // ClockEvent
+  kCounters = 6,    // CountersEvent
+  kFeature = 7,     // FeatureEvent
+  kRule = 8,        // RuleEvent
+  kWindow = 9,      // WindowEvent
+  kTimePair = 10,   // TimePairEvent
+  kSync = 11,       // SyncEvent
+  kConfig = 12,     // ConfigEvent
+  kDevice = 13,     // DeviceEvent
   kMicroStep = 14,  // MicroStepEvent
   kCount
 };
