@@ -11,6 +11,8 @@ namespace seqpoint {
 namespace {
 
 constexpr int kMinTimes = 8;
+// More of either tell no more.
+constexpr size_t kEnoughTimes = 4096;
 constexpr int kRounds = 6;
 // Residuals beyond so many deviations weigh less (Huber).
 constexpr double kHuber = 2;
@@ -129,12 +131,14 @@ SumFirsts JudgeSumFirsts(absl::Span<const KeyTimes> regular, absl::Span<const Fi
   for (int s = -1; s < kBucketSizes; ++s) {
     Data data;
     double opened = 0;
-    for (const KeyTimes& g : regular) {
+    for (size_t i = 0; i < regular.size(); i += 1 + regular.size() / kEnoughTimes) {
+      const KeyTimes& g = regular[i];
       data.rows.push_back(row(g.key, 0));
       data.times.push_back(g.mean / time);
       data.counts.push_back(g.count);
     }
-    for (const FirstTime& f : first) {
+    for (size_t i = 0; i < first.size(); i += 1 + first.size() / kEnoughTimes) {
+      const FirstTime& f = first[i];
       if (f.of_run) continue;
       const double here = s < 0 ? 0 : f.opened[s];
       opened += here;
