@@ -21,11 +21,13 @@ constexpr double kLeastNoise = 1e-3;
 constexpr double kPriorShare = 0.2;
 constexpr double kRidge = 1e-9;  // two lengths may be one
 
-constexpr int kColumns = 4;  // 1, the key's values, what was opened
+// 1, the key's values, the lengths that are new, the buckets that were opened.
+constexpr int kColumns = 5;
+constexpr int kNewLengths = 3, kOpened = 4;
 using Row = std::array<double, kColumns>;
 
 struct Data {
-  std::vector<Row> rows;  // the last term is for one size
+  std::vector<Row> rows;
   std::vector<double> times, counts;
 };
 
@@ -42,8 +44,8 @@ double Value(const Row& coefficients, const Row& row) {
 }
 
 // Robust least squares. `mean`: of the rows, with nothing opened. `penalty`: inverse variance of
-// the last coefficient before anything is known.
-std::optional<Fit> FitRows(const Data& data, const Row& mean, double penalty) {
+// the coefficients before anything is known.
+std::optional<Fit> FitRows(const Data& data, const Row& mean, const Row& penalty) {
   const size_t n = data.rows.size();
   std::vector<double> weights = data.counts;
   double noise = 0.05;
@@ -61,8 +63,9 @@ std::optional<Fit> FitRows(const Data& data, const Row& mean, double penalty) {
         }
       }
     }
-    for (int i = 0; i < kColumns; ++i) normal[i * kColumns + i] += kRidge * (count + 1);
-    normal[kColumns * kColumns - 1] += penalty * noise * noise;
+    for (int i = 0; i < kColumns; ++i) {
+      normal[i * kColumns + i] += kRidge * (count + 1) + penalty[i] * noise * noise;
+    }
     if (!Cholesky(normal, kColumns)) return std::nullopt;
     fit.coefficients = right;
     SolveLower(normal, kColumns, fit.coefficients.data());
@@ -85,8 +88,7 @@ std::optional<Fit> FitRows(const Data& data, const Row& mean, double penalty) {
       weights[r] = data.counts[r] * std::min(1.0, kHuber / std::max(miss, 1e-9));
       loss += data.counts[r] * (miss < kHuber ? miss * miss : 2 * kHuber * miss - kHuber * kHuber);
     }
-    const double last = fit.coefficients[kColumns - 1];
-    loss += penalty * last * last;
+    for (int i = 0; i < kColumns; ++i) loss += penalty[i] * std::pow(fit.coefficients[i], 2);
     Row level = mean;
     SolveLower(normal, kColumns, level.data());
     fit.variance = 0;
@@ -114,44 +116,56 @@ SumFirsts JudgeSumFirsts(absl::Span<const KeyTimes> regular, absl::Span<const Fi
   }
   if (count < kMinTimes) return judged;
   time /= count;
-  const Row typical_row = {1, 1, mean[1] > 0 ? 1.0 : 0.0, 0};
+  const Row typical_row = {1, 1, mean[1] > 0 ? 1.0 : 0.0, 0, 0};
   for (double& m : mean) m = m > 0 ? m / count : 1;
-  const auto row = [&](const Key& key, double opened) {
+  const auto row = [&](const Key& key, double lengths, double opened) {
     return Row{1, static_cast<double>(key.first) / mean[0],
-               static_cast<double>(key.second) / mean[1], opened};
+               static_cast<double>(key.second) / mean[1], lengths, opened};
   };
 
+  // Each new length costs something, or each bucket of some size that is opened, or both.
   struct Hypothesis {
     Fit fit;
-    int size;
+    int size;  // 0: no buckets
     double probability;
   };
   std::vector<Hypothesis> hypotheses;
   double best = -INFINITY;
-  for (int s = -1; s < kBucketSizes; ++s) {
+  const auto consider = [&](bool lengths, int size) {
     Data data;
-    double opened = 0;
+    double sums[2] = {0, 0};
     for (size_t i = 0; i < regular.size(); i += 1 + regular.size() / kEnoughTimes) {
-      const KeyTimes& g = regular[i];
-      data.rows.push_back(row(g.key, 0));
-      data.times.push_back(g.mean / time);
-      data.counts.push_back(g.count);
+      data.rows.push_back(row(regular[i].key, 0, 0));
+      data.times.push_back(regular[i].mean / time);
+      data.counts.push_back(regular[i].count);
     }
     for (size_t i = 0; i < first.size(); i += 1 + first.size() / kEnoughTimes) {
       const FirstTime& f = first[i];
       if (f.of_run) continue;
-      const double here = s < 0 ? 0 : f.opened[s];
-      opened += here;
-      data.rows.push_back(row(f.time.key, here));
+      const double new_lengths = lengths ? f.opened[0] : 0;
+      const double opened = size > 0 ? f.opened[size] : 0;
+      sums[0] += new_lengths;
+      sums[1] += opened;
+      data.rows.push_back(row(f.time.key, new_lengths, opened));
       data.times.push_back(f.time.time_ns / time);
       data.counts.push_back(1);
     }
-    const double typical = opened / count / kPriorShare;
-    const std::optional<Fit> fit =
-        FitRows(data, typical_row, s < 0 ? 1 : std::max(typical * typical, 1e-6));
-    if (!fit || (s >= 0 && fit->coefficients[kColumns - 1] <= 0)) continue;
-    hypotheses.push_back({*fit, s, fit->log_evidence});
+    Row penalty = {};
+    for (int i : {0, 1}) {
+      const double typical = sums[i] / count / kPriorShare;
+      penalty[kNewLengths + i] = std::max(typical * typical, 1e-6);
+    }
+    const std::optional<Fit> fit = FitRows(data, typical_row, penalty);
+    if (!fit || (lengths && fit->coefficients[kNewLengths] <= 0) ||
+        (size > 0 && fit->coefficients[kOpened] <= 0)) {
+      return;
+    }
+    hypotheses.push_back({*fit, size, fit->log_evidence});
     best = std::max(best, fit->log_evidence);
+  };
+  for (int size = 0; size < kBucketSizes; ++size) {
+    consider(false, size);
+    consider(true, size);
   }
   if (hypotheses.empty()) return judged;
   double total = 0;
@@ -162,17 +176,20 @@ SumFirsts JudgeSumFirsts(absl::Span<const KeyTimes> regular, absl::Span<const Fi
     const double at = Value(h.fit.coefficients, typical_row);
     level += h.probability * at;
     square += h.probability * (at * at + h.fit.variance);
-    if (h.size >= 0) judged.costly_probability += h.probability;
+    const double per_length = h.fit.coefficients[kNewLengths];
+    const double per_bucket = h.fit.coefficients[kOpened];
+    if (per_length > 0 || per_bucket > 0) judged.costly_probability += h.probability;
+    judged.costs_ns[0] += h.probability * per_length * time;
+    judged.costs_ns[h.size] += h.probability * per_bucket * time;
   }
   judged.doubt = std::sqrt(std::max(0.0, square - level * level)) / std::max(level, 0.1);
   for (const FirstTime& f : first) {
     double surcharge = 0, plain = 0;
+    for (int s = 0; s < kBucketSizes; ++s) surcharge += judged.costs_ns[s] * f.opened[s];
     for (const Hypothesis& h : hypotheses) {
-      const double cost = h.size < 0 ? 0 : h.fit.coefficients[kColumns - 1] * f.opened[h.size];
-      surcharge += h.probability * cost;
-      plain += h.probability * Value(h.fit.coefficients, row(f.time.key, 0));
+      plain += h.probability * Value(h.fit.coefficients, row(f.time.key, 0, 0));
     }
-    judged.surcharge_ns.push_back(surcharge * time);
+    judged.surcharge_ns.push_back(surcharge);
     judged.excess_ns.push_back(f.time.time_ns - plain * time);
   }
   return judged;

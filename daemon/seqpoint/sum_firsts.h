@@ -3,8 +3,8 @@
 // An iteration then has several first occurrences at once, early in a run nearly each of them, so
 // that none is left to hold the others against. But how many there are differs from iteration to
 // iteration, and falls: times are fitted on the key and on the buckets of lengths (novelty.h) that
-// an iteration opened, together, for each size of buckets and for no cost at all; these are weighed
-// by how well they agree.
+// an iteration opened, together: a cost for each new length, for each bucket of some size, for both
+// and for neither are weighed by how well they agree.
 //
 // Threading: free functions without state.
 #ifndef DAEMON_SEQPOINT_SUM_FIRSTS_H_
@@ -22,8 +22,9 @@ struct SumFirsts {
   double costly_probability = 0;     // that first occurrences cost anything
   std::vector<double> surcharge_ns;  // expected of each of `first`
   std::vector<double> excess_ns;     // what each took beyond an iteration that opens nothing
-  double doubt =
-      0;  // of the level of such an iteration, for not knowing what opening costs: relative
+  // Of the level of such an iteration, for not knowing what opening costs; relative.
+  double doubt = 0;
+  BucketCounts costs_ns = {};  // expected of each bucket that is opened, of each size
 };
 
 // Nothing (empty lists) where there are too few times. The first of the run is not looked at.

@@ -285,7 +285,10 @@ void TimeModel::JudgeSums(absl::Span<const FirstTime> first, std::vector<KeyTime
     freed.push_back({first[i].time.key, time});
     regular.push_back({first[i].time.key, 1, time, 0});
   }
-  if (firsts == Firsts::kCostly) PriceBuckets(first, judged.excess_ns);
+  if (firsts == Firsts::kCostly) {
+    PriceBuckets(first, judged.excess_ns);
+    sum_costs_ = judged.costs_ns;
+  }
 }
 
 // What opening a bucket costs, for each size that buckets may have, and how well that agrees with
@@ -329,7 +332,11 @@ Normal TimeModel::Surcharge(const BucketCounts& to_open) const {
     square += c.probability *
               (expected * expected + to_open[s] * c.variance * (1 + to_open[s] / c.opened));
   }
-  return {1, mean, std::max(0.0, square - mean * mean)};
+  const double variance = std::max(0.0, square - mean * mean);
+  if (!sum_costs_) return {1, mean, variance};
+  mean = 0;
+  for (int s = 0; s < kBucketSizes; ++s) mean += (*sum_costs_)[s] * to_open[s];
+  return {1, mean, variance};
 }
 
 TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -97,6 +98,7 @@ struct TimeModel {
   void PriceBuckets(absl::Span<const FirstTime> first, absl::Span<const double> excess_ns);
 
   std::array<BucketCost, kBucketSizes> bucket_costs_ = {};
+  std::optional<BucketCounts> sum_costs_;  // of sums: of each bucket that is opened, in ns
 };
 
 }  // namespace seqpoint
