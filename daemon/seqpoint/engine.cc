@@ -494,7 +494,10 @@ absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, cons
         absl::StrCat("iteration ", iteration, " was measured with key (", key.first, ", ",
                      key.second, "), which never occurred; add the iteration first")));
   }
-  if (s.firsts.contains(iteration) && s.Current().model.firsts != TimeModel::Firsts::kOrdinary) {
+  // Early in a run nearly every sum holds a first occurrence, and the budget is soon spent: it is
+  // measured all the same.
+  if (!s.sums && s.firsts.contains(iteration) &&
+      s.Current().model.firsts != TimeModel::Firsts::kOrdinary) {
     return refuse(absl::FailedPreconditionError(
         absl::StrCat("iteration ", iteration, " is the first occurrence of its length (", key.first,
                      ", ", key.second, ") and may hold algorithm search; it is not used")));

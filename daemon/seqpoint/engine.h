@@ -187,7 +187,8 @@ class OnlineEngine {
   // one iteration, which was added before. A set's vectors may grow: what is missing at the end is
   // zero. Errors: InvalidArgument for a value that is not finite; FailedPrecondition for a key
   // that was never added and for a first occurrence, whose values stand for nothing else (unless
-  // first occurrences were found to be iterations like any other);
+  // first occurrences were found to be iterations like any other, or keys are sums over
+  // micro-steps);
   // ResourceExhausted beyond the limits in docs/seqpoint-engine.md. What is refused is counted.
   absl::Status AddMeasurement(uint32_t set, uint64_t iteration, const Key& key,
                               absl::Span<const double> values);
