@@ -213,6 +213,13 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
   const abi::MatchResult& result = matcher_.result();
   const uint64_t now_ns = call.begin_ns != 0 ? call.begin_ns : guest->clock.NowNs();
 
+  if ((flags & abi::kMatchedMicroLengths) != 0) {
+    const abi::MicroStepEvent micro_step = {result.micro_iteration,
+                                            {result.micro_length[0], result.micro_length[1]},
+                                            result.micro_valid,
+                                            result.micro_index};
+    guest->ring.WriteEvent(abi::EventType::kMicroStep, &micro_step, sizeof(micro_step));
+  }
   if ((flags & abi::kMatchedStep) != 0) {
     if (measurement_.kind != Kind::kNone && measurement_.iteration == result.step_iteration) {
       // Lengths that only the step tells.

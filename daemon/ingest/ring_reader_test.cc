@@ -608,6 +608,17 @@ TEST_F(HostileRingTest, TextsThatAreLongerThanTheirEventAreRejected) {
   EXPECT_EQ(reader_->stats().lost, 0u);
 }
 
+TEST_F(HostileRingTest, AMicroStepOfAnotherSizeIsRejected) {
+  Create(injection::kSmallRing);
+  const abi::MicroStepEvent event = {.iteration = 1};
+  ring_.WriteEvent(abi::EventType::kMicroStep, &event, sizeof event);
+  ring_.WriteEvent(abi::EventType::kMicroStep, &event, sizeof event - 4);
+  ring_.WriteEvent(abi::EventType::kMicroStep, &event, sizeof event, "longer", 6);
+  Poll();
+  EXPECT_THAT(sink_.event_numbers, ElementsAre(0));
+  EXPECT_EQ(reader_->stats().rejected, 2u);
+}
+
 TEST_F(HostileRingTest, ALaneHeadFromNowhereIsRejected) {
   Create(injection::kSmallRing);
   for (uint64_t head : {uint64_t{1} << 40, ~uint64_t{0}, uint64_t{0}}) {

@@ -49,6 +49,11 @@ class MatcherTest : public ::testing::Test {
     const uint32_t flags = matcher_.OnEvent(event);
     const MatchResult& result = matcher_.result();
     std::string said;
+    if (flags & kMatchedMicroLengths) {
+      said += "L" + std::to_string(result.micro_iteration) + "." +
+              std::to_string(result.micro_index) + "=" +
+              (result.micro_valid == 1 ? std::to_string(result.micro_length[0]) : "?");
+    }
     if (flags & kMatchedStep) {
       said += "S" + std::to_string(result.step_iteration) + "(" +
               (result.step_valid ? std::to_string(result.step_length[0]) : "?") + "x" +
@@ -107,6 +112,69 @@ TEST_F(MatcherTest, MicroStepsAddUp) {
   Backward();
   EXPECT_EQ(Optimiser(), "S0(15x2)");
   EXPECT_EQ(Copy(3), "B1D3C");
+}
+
+Rule AccumulatingRule(uint32_t micro_steps) {
+  Rule rule = CopyRule();
+  rule.micro_steps = micro_steps;
+  return rule;
+}
+
+TEST_F(MatcherTest, MicroStepsTellTheirLengths) {
+  matcher_.SetRule(AccumulatingRule(2), 0, false);
+  EXPECT_EQ(Copy(10), "B0C");
+  Backward();
+  EXPECT_EQ(Copy(5), "L0.0=10MD15");
+  Backward();
+  EXPECT_EQ(Optimiser(), "L0.1=5S0(15x2)");
+  EXPECT_EQ(Optimiser(), "");
+  EXPECT_EQ(Copy(7), "B1C");  // evaluation
+  EXPECT_EQ(Copy(8), "B1C");
+  Backward();
+  EXPECT_EQ(Copy(9), "L1.0=8MD17");
+  Backward();
+  EXPECT_EQ(Optimiser(), "L1.1=9S1(17x2)");
+}
+
+TEST_F(MatcherTest, MicroStepsTellLengthsThatWereCopiedAhead) {
+  Rule rule = AccumulatingRule(2);
+  rule.length[0].lag = 1;
+  matcher_.SetRule(rule, 0, false);
+  EXPECT_EQ(Copy(20), "B0C");
+  Backward();
+  EXPECT_EQ(Copy(30), "L0.0=?MD20");
+  Backward();
+  EXPECT_EQ(Optimiser(), "L0.1=20S0(20x2)");
+  EXPECT_EQ(Copy(7), "B1C");  // evaluation
+  EXPECT_EQ(Copy(40), "B1C");
+  Backward();
+  EXPECT_EQ(Copy(50), "L1.0=30MD70");
+  Backward();
+  EXPECT_EQ(Optimiser(), "L1.1=40S1(70x2)");
+}
+
+TEST_F(MatcherTest, MicroStepsTellTheirCalls) {
+  Rule rule = AccumulatingRule(2);
+  rule.length[0].pattern = On(Op::kLaunch, 1);
+  rule.length[0].field = static_cast<uint8_t>(LengthField::kCallCount);
+  matcher_.SetRule(rule, 0, false);
+  Copy(1), Forward(), Forward(), Forward(), Backward();
+  EXPECT_EQ(Copy(1), "L0.0=3MD3");
+  Forward(), Backward();
+  EXPECT_EQ(Optimiser(), "L0.1=1S0(4x2)");
+}
+
+TEST_F(MatcherTest, WhatIsNoSumTellsNoMicroSteps) {
+  Rule rule = AccumulatingRule(2);
+  rule.length[0].fold = static_cast<uint8_t>(LengthFold::kMax);
+  matcher_.SetRule(rule, 0, false);
+  Copy(10), Backward();
+  EXPECT_EQ(Copy(5), "MD10");
+  Backward();
+  EXPECT_EQ(Optimiser(), "S0(10x2)");
+  // The rule came in the middle of an iteration.
+  matcher_.SetRule(AccumulatingRule(2), 0, true);
+  EXPECT_EQ(Optimiser(), "S0(?x0)");
 }
 
 TEST_F(MatcherTest, PrefetchedLengthSkipsEvaluation) {
@@ -237,8 +305,8 @@ Rule CountedRule() {
 
 TEST_F(MatcherTest, CountedStepsFromTheStart) {
   matcher_.SetRule(CountedRule(), 0, /*inside=*/false);
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B0CMMD6S0(6x3)");
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B1CMMD6S1(6x3)");
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B0CL0.0=1ML0.1=2MD6L0.2=3S0(6x3)");
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B1CL1.0=1ML1.1=2MD6L1.2=3S1(6x3)");
 }
 
 TEST_F(MatcherTest, CountedStepsWaitForAKnownGraph) {
@@ -246,10 +314,10 @@ TEST_F(MatcherTest, CountedStepsWaitForAKnownGraph) {
   // The rule came between two micro-steps, and nobody knows which.
   EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 5}}), "");
   EXPECT_EQ(MicroSteps({{4, 77}}), "S0(?x0)");
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B1CMMD6S1(6x3)");
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B1CL1.0=1ML1.1=2MD6L1.2=3S1(6x3)");
   // An epoch's last iteration has two micro-steps; the next known graph puts the count right.
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 77}}), "B2CMS2(3x2)");
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B3CMMD6S3(6x3)");
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 77}}), "B2CL2.0=1ML2.1=2S2(3x2)");
+  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B3CL3.0=1ML3.1=2MD6L3.2=3S3(6x3)");
 }
 
 }  // namespace

@@ -34,6 +34,8 @@ void IterationBuilder::OnBoundary(const abi::BoundaryEvent& event) {
   ++s.candidates;
   s.begin = candidate;
   s.has_begin = true;
+  s.open.iteration.micro_lengths.clear();
+  s.open.micro_valid = ~0u;
 }
 
 void IterationBuilder::OnDecision(const abi::DecisionEvent& event) {
@@ -64,6 +66,16 @@ void IterationBuilder::OnClock(const abi::ClockEvent& event) {
   Resolve(false);
 }
 
+void IterationBuilder::OnMicroStep(const abi::MicroStepEvent& event) {
+  State& s = state_;
+  if (!s.has_begin || event.iteration != s.number) return;
+  FinishedIteration& open = s.open.iteration;
+  // One that is missing leaves the others out, too: OnStep counts them.
+  if (event.index != open.micro_lengths.size() || event.index >= kMaxMicroSteps) return;
+  open.micro_lengths.push_back({event.length[0], event.length[1]});
+  s.open.micro_valid &= event.valid;
+}
+
 void IterationBuilder::OnStep(const abi::StepEvent& event) {
   State& s = state_;
   if (!s.has_begin || event.iteration != s.number) {
@@ -83,6 +95,9 @@ void IterationBuilder::OnStep(const abi::StepEvent& event) {
   iteration.length[1] = event.length[1];
   iteration.valid = event.valid;
   iteration.micro_steps = event.micro_steps;
+  const bool whole = iteration.micro_lengths.size() == event.micro_steps &&
+                     (done.micro_valid & event.valid) == event.valid;
+  if (!whole) iteration.micro_lengths.clear();
   iteration.call_sequence = s.begin.call_sequence;
   done.begin = s.begin;
   iteration.other_batches = s.candidates - 1;
@@ -153,7 +168,7 @@ void IterationBuilder::Resolve(bool give_up) {
       iteration.duration_ns = static_cast<int64_t>(first.end.api_ns - first.begin.api_ns);
     }
     if (iteration.duration_ns < 0) iteration.duration_ns = 0;  // reversed stamps: unknown
-    finished_.push_back(iteration);
+    finished_.push_back(std::move(iteration));
     pending.pop_front();
   }
 }

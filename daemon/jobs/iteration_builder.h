@@ -16,6 +16,7 @@
 #ifndef DAEMON_JOBS_ITERATION_BUILDER_H_
 #define DAEMON_JOBS_ITERATION_BUILDER_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -36,6 +37,8 @@ struct FinishedIteration {
   uint64_t call_sequence = 0;
   uint16_t config_id = 0;  // measurement taken
   uint32_t micro_steps = 1;
+  // Where `length` is their sum: each micro-step's own lengths; empty where one is not known.
+  std::vector<std::array<int64_t, 2>> micro_lengths;
   bool distorted = false;
   bool gpu_time = false;  // duration is from GPU stamps
   // What ran between the end of the iteration before and this one's begin: an evaluation phase.
@@ -48,6 +51,7 @@ class IterationBuilder {
   void OnBoundary(const abi::BoundaryEvent& event);
   void OnDecision(const abi::DecisionEvent& event);
   void OnClock(const abi::ClockEvent& event);
+  void OnMicroStep(const abi::MicroStepEvent& event);
   void OnStep(const abi::StepEvent& event);
   void OnSync(const abi::SyncEvent& event);
   void OnGpuStart(uint32_t correlation_id, uint64_t start_ns);
@@ -78,6 +82,7 @@ class IterationBuilder {
     Candidate begin;
     Candidate end;
     Candidate other;  // first candidate after the previous step, when it is not the begin
+    uint32_t micro_valid = ~0u;  // lengths that all micro-steps so far have
     bool has_end = false;
     bool synchronised = false;  // the host waited in this iteration and the one before
   };
@@ -104,6 +109,7 @@ class IterationBuilder {
   static constexpr size_t kMaxPending = 1 << 14;
   static constexpr size_t kMaxUnstamped = 4;  // when no clock event came at all
   static constexpr size_t kMaxStamps = 1 << 16;
+  static constexpr size_t kMaxMicroSteps = 64;
 
  private:
   void Close(const Candidate& end);

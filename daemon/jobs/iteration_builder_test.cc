@@ -1,5 +1,6 @@
 #include "daemon/jobs/iteration_builder.h"
 
+#include "daemon/jobs/state_codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -148,6 +149,66 @@ TEST(IterationBuilder, AClockEventRightAfterTheStepStandsForTheNextBegin) {
   EXPECT_EQ(finished[0].duration_ns, 0);  // its clock came before anything was known
   EXPECT_EQ(finished[1].duration_ns, 1000);
   EXPECT_EQ(finished[2].duration_ns, 1000);
+}
+
+// Iteration `n` with these micro-steps, of which those of length 0 are lost.
+void Accumulate(IterationBuilder& builder, uint64_t n, const std::vector<int64_t>& lengths,
+                uint32_t valid = 1) {
+  builder.OnBoundary({.iteration = n, .api_ns = 100 * n, .call_sequence = n});
+  for (uint32_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] == 0) continue;
+    builder.OnMicroStep({.iteration = n, .length = {lengths[i], 0}, .valid = valid, .index = i});
+  }
+  builder.OnStep({.iteration = n,
+                  .length = {1, 0},
+                  .valid = 1,
+                  .micro_steps = static_cast<uint32_t>(lengths.size())});
+}
+
+TEST(IterationBuilder, MicroStepsAreAllKnownOrNoneIs) {
+  IterationBuilder builder;
+  Accumulate(builder, 0, {3, 5});
+  Accumulate(builder, 1, {3, 0, 5});
+  Accumulate(builder, 2, {0, 5});
+  Accumulate(builder, 3, {3, 5}, /*valid=*/2);
+  Accumulate(builder, 4, std::vector<int64_t>(64, 9));
+  Accumulate(builder, 5, std::vector<int64_t>(65, 9));
+  Accumulate(builder, 6, {});
+  builder.OnMicroStep({.iteration = 7, .length = {8, 0}, .valid = 1});  // of no iteration
+  // What came before a candidate is not the iteration's.
+  builder.OnBoundary({.iteration = 7, .call_sequence = 7});
+  builder.OnMicroStep({.iteration = 7, .length = {8, 0}, .valid = 0});
+  builder.OnMicroStep({.iteration = 9, .length = {8, 0}, .valid = 1});
+  Accumulate(builder, 7, {4});
+  builder.Finish();
+  std::vector<size_t> known;
+  const auto finished = builder.TakeFinished();
+  for (const FinishedIteration& iteration : finished) {
+    known.push_back(iteration.micro_lengths.size());
+  }
+  EXPECT_THAT(known, testing::ElementsAre(2, 0, 0, 0, 64, 0, 0, 1));
+  EXPECT_EQ(finished[0].micro_lengths[1][0], 5);
+}
+
+TEST(IterationBuilder, MicroStepsSurviveARestart) {
+  IterationBuilder before, after;
+  Accumulate(before, 0, {3, 5});
+  before.OnBoundary({.iteration = 1, .api_ns = 100, .call_sequence = 1});
+  before.OnMicroStep({.iteration = 1, .length = {7, 1}, .valid = 3});
+  BuilderState stored;
+  EncodeBuilder(before.SaveState(), &stored);
+  after.LoadState(DecodeBuilder(stored));
+  after.OnMicroStep({.iteration = 1, .length = {8, 2}, .valid = 3, .index = 1});
+  after.OnStep({.iteration = 1, .length = {15, 3}, .valid = 3, .micro_steps = 2});
+  after.Finish();
+  const auto finished = after.TakeFinished();
+  ASSERT_EQ(finished.size(), 2u);
+  using Lengths = std::array<int64_t, 2>;
+  EXPECT_THAT(finished[0].micro_lengths, testing::ElementsAre(Lengths{3, 0}, Lengths{5, 0}));
+  EXPECT_THAT(finished[1].micro_lengths, testing::ElementsAre(Lengths{7, 1}, Lengths{8, 2}));
+  FinishedState state;
+  Encode(finished[1], &state);
+  EXPECT_EQ(Decode(state).micro_lengths, finished[1].micro_lengths);
 }
 
 TEST(IterationBuilder, SavedStateGoesOnWithTheSameAnswers) {

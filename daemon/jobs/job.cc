@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "daemon/jobs/job_process.h"
 #include "daemon/jobs/payload.h"
+#include "injection/abi/matcher.h"
 #include "injection/abi/ring.h"
 
 namespace seqpoint::jobs {
@@ -54,6 +55,22 @@ int ShareOf(const PlanEntry& entry, uint64_t place, uint64_t ranks) {
   const uint64_t before = (place + ranks - first % ranks) % ranks;  // measurements of other ranks
   const auto quota = static_cast<uint64_t>(entry.quota);
   return quota > before ? static_cast<int>((quota - before - 1) / ranks + 1) : 0;
+}
+
+// The micro-steps of an iteration, where their lengths are known.
+std::vector<Part> PartsOf(const FinishedIteration& iteration, const abi::Rule& rule) {
+  constexpr auto kGraph = static_cast<uint8_t>(abi::Op::kGraphLaunch);
+  const bool graphs =
+      rule.boundary.op == kGraph || rule.confirm.op == kGraph || rule.step.op == kGraph;
+  std::vector<Part> parts;
+  for (const auto& [first, second] : iteration.micro_lengths) {
+    parts.push_back({{first, rule.length_count > 1 ? second : 0}});
+  }
+  if (graphs && !parts.empty()) {
+    parts.front().kind = Part::Kind::kFirst;
+    parts.back().kind = Part::Kind::kLast;
+  }
+  return parts;
 }
 
 bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) {
@@ -225,7 +242,8 @@ void Job::AddSteps(const std::set<int32_t>& live_ranks) {
                                     .time_ns = step.duration_ns,
                                     .distorted = step.distorted,
                                     .measured = step.measured,
-                                    .combined = rule_ && SumsLengths(rule_->rule)});
+                                    .first = step.first,
+                                    .combined = rule_ && abi::SumsLengths(rule_->rule)});
     engine_dirty_ = true;
     ++generation_;
   }
@@ -372,6 +390,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     case abi::EventType::kStep:
     case abi::EventType::kClock:
     case abi::EventType::kSync:
+    case abi::EventType::kMicroStep:
       if (type == abi::EventType::kDecision) {
         if (const auto event = Fixed<abi::DecisionEvent>(payload); event && event->config_id != 0) {
           ++process.measurements_started;
@@ -601,7 +620,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
       for (auto& [id, process] : processes_) {
         process->awaited.clear();
         process->waiting.clear();
-        for (auto& seen : process->seen) seen.clear();
+        for (auto& seen : process->seen) seen[0].clear(), seen[1].clear();
       }
       for (int i = 0; i < 2; ++i) {
         observed_[i].clear();
@@ -714,9 +733,20 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (iteration.config_id > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
   if (iteration.distorted) row.flags |= kIterationDistorted;
   if (redone) row.flags |= kIterationRedone;
+  const bool sums = rule_ && abi::SumsLengths(rule_->rule);
   for (int i = 0; i < row.length_count; ++i) {
     row.length[i] = iteration.length[i];
-    if (process.seen[i].insert(iteration.length[i]).second) row.flags |= kIterationFirst;
+    if (sums) continue;
+    if (process.seen[0][i].insert(iteration.length[i]).second) row.flags |= kIterationFirst;
+  }
+  // That a sum is new says nothing: kernels run on the lengths of micro-steps.
+  std::vector<Part> parts;
+  if (sums && known) parts = PartsOf(iteration, rule_->rule);
+  for (const Part& part : parts) {
+    auto* seen = process.seen[static_cast<size_t>(part.kind)];
+    bool first = seen[0].insert(part.key.first).second;
+    if (dimensions > 1) first |= seen[1].insert(part.key.second).second;
+    if (first) row.flags |= kIterationFirst;
   }
   rows_.iterations.push_back(row);
   ++generation_;
@@ -745,7 +775,9 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                          .distorted = iteration.distorted,
                          .measured = iteration.config_id != 0,
                          .redone = redone,
-                         .combined = rule_ && SumsLengths(rule_->rule)};
+                         .first = (row.flags & kIterationFirst) != 0,
+                         .combined = sums,
+                         .parts = std::move(parts)};
   if (known && dimensions > 0) sample.key.first = iteration.length[0];
   if (known && dimensions > 1) sample.key.second = iteration.length[1];
   engine.AddIteration(sample);
@@ -756,6 +788,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                                   .duration_ns = sample.time_ns,
                                   .distorted = sample.distorted,
                                   .measured = sample.measured,
+                                  .first = sample.first,
                                   .boundary_ns = iteration.boundary_ns});
   }
   engine_dirty_ = true;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
+#include "injection/abi/matcher.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -129,16 +130,8 @@ absl::Status CheckHorizon(const v1::Horizon& horizon) {
 
 }  // namespace
 
-bool SumsLengths(const abi::Rule& rule) {
-  if (rule.micro_steps <= 1 || rule.length_count == 0) return false;
-  for (uint32_t i = 0; i < rule.length_count; ++i) {
-    if (rule.length[i].fold != static_cast<uint8_t>(abi::LengthFold::kSum)) return false;
-  }
-  return true;
-}
-
 uint32_t Job::SummedSteps() const {
-  return rule_ && SumsLengths(rule_->rule) ? rule_->rule.micro_steps : 1;
+  return rule_ && abi::SumsLengths(rule_->rule) ? rule_->rule.micro_steps : 1;
 }
 
 int64_t Job::RunIterations(const v1::Horizon& horizon) const {
@@ -239,7 +232,7 @@ Job::LengthMap Job::FindFactors(const v1::Horizon& horizon) const {
     if (given == dimensions) map.factor[0] = map.factor[1] = 1;
     return map;
   }
-  const bool sums = SumsLengths(rule_->rule);
+  const bool sums = abi::SumsLengths(rule_->rule);
   const std::map<Lengths, int64_t> lengths = IterationLengths(horizon, SummedSteps(), 1);
   double best = 2;
   for (const bool swapped : {false, true}) {
@@ -299,38 +292,53 @@ absl::StatusOr<Horizon> Job::EngineHorizonOf(const v1::Horizon& horizon, const L
         "the batch size");
   }
   const bool two = horizon.histogram_size() > 0 && horizon.histogram(0).lengths_size() > 1;
-  const bool sums = SumsLengths(rule_->rule);
-  std::map<Key, int64_t> counts;
-  for (const auto& [lengths, count] : IterationLengths(horizon, SummedSteps(), data_parallel)) {
-    int64_t value[2] = {0, 0};
-    for (int i = 0; i < dimensions; ++i) {
-      const int64_t length = lengths[!two ? 0 : (map.swapped ? 1 - i : i)];
-      const std::optional<int64_t> scaled = ScaledLength(length, map.factor[i]);
-      if (!scaled) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("the given length ", length, " is ", map.factor[i],
-                         " times as much in the length feature that was learned, more than ",
-                         kMaxLength, "; check the longest lengths"));
+  const auto in_features =
+      [&](const std::map<Lengths, int64_t>& given) -> absl::StatusOr<std::vector<KeyCount>> {
+    std::map<Key, int64_t> counts;
+    for (const auto& [lengths, count] : given) {
+      int64_t value[2] = {0, 0};
+      for (int i = 0; i < dimensions; ++i) {
+        const int64_t length = lengths[!two ? 0 : (map.swapped ? 1 - i : i)];
+        const std::optional<int64_t> scaled = ScaledLength(length, map.factor[i]);
+        if (!scaled) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("the given length ", length, " is ", map.factor[i],
+                           " times as much in the length feature that was learned, more than ",
+                           kMaxLength, "; check the longest lengths"));
+        }
+        value[i] = *scaled;
       }
-      value[i] = *scaled;
+      counts[{value[0], value[1]}] += count;
     }
-    counts[{value[0], value[1]}] += count;
-  }
-  std::vector<KeyCount> histogram;
-  double exact = 0;
-  int64_t given = 0;
-  for (const auto& [key, count] : counts) {
-    // The sum is rounded, not each: many lengths come once.
-    exact += share * static_cast<double>(count);
-    const int64_t here = std::llround(exact) - given;
-    if (here > 0) histogram.push_back({key, here});
-    given += here;
-  }
+    std::vector<KeyCount> histogram;
+    double here = 0;
+    int64_t taken = 0;
+    for (const auto& [key, count] : counts) {
+      // The sum is rounded, not each: many lengths come once.
+      here += share * static_cast<double>(count);
+      const int64_t whole = std::llround(here) - taken;
+      if (whole > 0) histogram.push_back({key, whole});
+      taken += whole;
+    }
+    return histogram;
+  };
+  auto histogram = in_features(IterationLengths(horizon, SummedSteps(), data_parallel));
+  if (!histogram.ok()) return histogram.status();
   const int64_t epochs = std::max<int64_t>(horizon.epochs(), 1);
-  const bool as_given = data_parallel == 1 && share == 1 && !sums;
-  return horizon.kind() == v1::Horizon::KIND_HISTOGRAM && as_given
-             ? Horizon::Histogram(std::move(histogram), epochs)
-             : Horizon::Distribution(std::move(histogram), epochs);
+  const bool exact =
+      horizon.kind() == v1::Horizon::KIND_HISTOGRAM && data_parallel == 1 && share == 1;
+  if (!abi::SumsLengths(rule_->rule)) {
+    return exact ? Horizon::Histogram(*std::move(histogram), epochs)
+                 : Horizon::Distribution(*std::move(histogram), epochs);
+  }
+  Horizon sums = Horizon::Distribution(*std::move(histogram), epochs);
+  if (data_parallel > 1) return sums;
+  // The micro-steps are the user's batches themselves.
+  auto parts = in_features(IterationLengths(horizon, 1, 1));
+  if (!parts.ok()) return parts.status();
+  sums.parts = Horizon::Histogram(*std::move(parts), epochs).histogram;
+  sums.parts_certain = exact;
+  return sums;
 }
 
 // Whether most of the user's lengths lie between half the shortest and twice the longest that ran.

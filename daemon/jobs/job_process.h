@@ -54,8 +54,8 @@ struct Job::Process {
   bool aligning = false;
   std::optional<ResumeAligner> aligner;  // once the log is there
   std::vector<FinishedIteration> held;
-  absl::flat_hash_set<int64_t> seen[2];  // lengths
-  int64_t marked_from = 0;               // first iteration that did not run at level learn
+  absl::flat_hash_set<int64_t> seen[3][2];  // lengths, by Part::Kind and dimension
+  int64_t marked_from = 0;                  // first iteration that did not run at level learn
   absl::flat_hash_map<uint64_t, std::vector<WaitingMeasurement>> waiting;  // by our number
   absl::flat_hash_map<uint64_t, Awaited> awaited;                          // by our number
   // Trace records whose window is not known yet; the first `filed` of them are in the store.
@@ -95,9 +95,6 @@ std::string_view FeatureName(uint16_t feature);
 // The value of a "key=value" line of the process' Hello; empty when there is none.
 std::string HelloField(const ProcessRow& row, std::string_view key);
 int HelloNumber(const ProcessRow& row, std::string_view key, int fallback);
-
-// With gradient accumulation the lengths of an iteration are sums over its micro-steps.
-bool SumsLengths(const abi::Rule& rule);
 
 }  // namespace seqpoint::jobs
 

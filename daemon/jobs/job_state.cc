@@ -367,8 +367,13 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
         [&](const ProcessState& candidate) { return candidate.process_id() == process_id; });
     const bool found = saved != state.processes().end();
     if (found) RestoreProcess(*saved, process);
-    for (int i = 0; i < 2; ++i) {
-      for (const auto& [length, count] : observed_[i]) process.seen[i].insert(length);
+    for (int kind = 0; kind < 3; ++kind) {
+      for (int i = 0; i < 2; ++i) {
+        for (const int64_t length :
+             work().current().SeenLengths(i, static_cast<Part::Kind>(kind))) {
+          process.seen[kind][i].insert(length);
+        }
+      }
     }
     if (!process.learning) {
       if (rule_) process.monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count);

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -45,13 +46,7 @@ class FakeProcess {
   void Iterate(int64_t length, int64_t time_ns) {
     const auto begin_gpu_ns = gpu_ns_;
     measured_ = 0;
-    Call(abi::Op::kCopyH2D, "", length * kBatch * 4);
-    Call(abi::Op::kLaunch, "embedding", 0, static_cast<uint32_t>(length));
-    for (int64_t i = 0; i < length; ++i) Call(abi::Op::kLaunch, "lstm_forward", 0, 64);
-    Call(abi::Op::kLaunch, "loss", 0, 1);
-    Call(abi::Op::kLaunch, "loss_backward", 0, 1);
-    for (int64_t i = 0; i < length; ++i) Call(abi::Op::kLaunch, "lstm_backward", 0, 64);
-    Call(abi::Op::kLaunch, "embedding_backward", 0, static_cast<uint32_t>(length));
+    Pass(length);
     Call(abi::Op::kLaunch, "adam", 0, 512);
     Call(abi::Op::kCopyD2H, "", 4);
     Call(abi::Op::kStreamSync, "", 0);
@@ -69,6 +64,33 @@ class FakeProcess {
     job_->Advance();
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
+
+  // The same with four micro-steps. The first pass of a length takes 3 ms more.
+  void Accumulate() {
+    const auto begin_gpu_ns = gpu_ns_;
+    measured_ = 0;
+    int64_t sum = 0, new_lengths = 0;
+    for (int micro_step = 0; micro_step < 4; ++micro_step) {
+      const int64_t length = std::geometric_distribution<int64_t>(0.05)(random_) + 10;
+      if (micro_step == 0) Call(abi::Op::kMemset, "", 1 << 20);
+      Pass(length);
+      sum += length;
+      new_lengths += passed_.insert(length).second;
+    }
+    Call(abi::Op::kLaunch, "adam", 0, 512);
+    Call(abi::Op::kCopyD2H, "", 4);
+    Call(abi::Op::kStreamSync, "", 0);
+    const double noise = std::lognormal_distribution<double>(0, 0.003)(random_);
+    gpu_ns_ = begin_gpu_ns + static_cast<int64_t>(noise * (8e5 + 1e5 * static_cast<double>(sum))) +
+              3'000'000 * new_lengths;
+    truth.push_back({sum, gpu_ns_ - begin_gpu_ns, 1e6 * static_cast<double>(sum)});
+    new_lengths_.push_back(new_lengths);
+    if (measured_ != 0) Report({measured_, measured_number_, truth.size() - 1, gpu_ns_});
+    job_->OnRead(id_, true);
+    job_->Advance();
+    if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
+  }
+  const std::vector<int64_t>& new_lengths() const { return new_lengths_; }  // per iteration
 
   // Another training loop: another model, whose length shows elsewhere.
   void IterateOther() {
@@ -115,6 +137,17 @@ class FakeProcess {
   std::vector<uint64_t> measured_iterations;
 
  private:
+  // Forward and backward of a batch.
+  void Pass(int64_t length) {
+    Call(abi::Op::kCopyH2D, "", length * kBatch * 4);
+    Call(abi::Op::kLaunch, "embedding", 0, static_cast<uint32_t>(length));
+    for (int64_t i = 0; i < length; ++i) Call(abi::Op::kLaunch, "lstm_forward", 0, 64);
+    Call(abi::Op::kLaunch, "loss", 0, 1);
+    Call(abi::Op::kLaunch, "loss_backward", 0, 1);
+    for (int64_t i = 0; i < length; ++i) Call(abi::Op::kLaunch, "lstm_backward", 0, 64);
+    Call(abi::Op::kLaunch, "embedding_backward", 0, static_cast<uint32_t>(length));
+  }
+
   void Obey(const abi::Control& control) {
     level_ = static_cast<abi::Level>(control.level);
     if (control.rule.generation != matcher_.rule().generation) {
@@ -189,6 +222,13 @@ class FakeProcess {
                                 .bytes = call.bytes};
     const uint32_t flags = matcher_.OnEvent(event);
     const abi::MatchResult& r = matcher_.result();
+    if (flags & abi::kMatchedMicroLengths) {
+      Send(abi::EventType::kMicroStep,
+           abi::MicroStepEvent{.iteration = r.micro_iteration,
+                               .length = {r.micro_length[0], r.micro_length[1]},
+                               .valid = r.micro_valid,
+                               .index = r.micro_index});
+    }
     if (flags & abi::kMatchedStep) {
       Send(abi::EventType::kStep, abi::StepEvent{.iteration = r.step_iteration,
                                                  .api_ns = call.api_ns,
@@ -271,6 +311,8 @@ class FakeProcess {
 
   std::deque<Result> late_;
   std::mt19937 random_;
+  std::set<int64_t> passed_;
+  std::vector<int64_t> new_lengths_;
   Job* job_ = nullptr;
   int64_t id_ = 0;
   abi::Level level_ = abi::Level::kLearn;
@@ -670,6 +712,35 @@ TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {
   EXPECT_EQ(reply->projection().horizon_kind(), v1::Horizon::KIND_DISTRIBUTION);
   // 200,000 + 100,000 x 25 on average
   EXPECT_NEAR(reply->projection().total().value(), 40 * 31 * 2.7e6, 0.01 * 40 * 31 * 2.7e6);
+}
+
+TEST(Job, FirstOccurrencesAreThoseOfMicroSteps) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeProcess process(6);
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.set_iterations(600);
+  ASSERT_TRUE(job->SetHorizon(horizon).ok());
+  FakeStore store;
+  store.Take(*job);
+  for (int i = 0; i < 600; ++i) {
+    process.Accumulate();
+    store.Take(*job);
+    if (i % 37 != 36) continue;
+    job = store.Restart();
+    process.Connect(*job, 7);
+  }
+  const v1::Projection projection = Project(*job, AskTime())->projection();
+  job->OnProcessEnd(7, true, 1);
+  store.Take(*job);
+  ASSERT_EQ(store.iterations.size(), 600u) << job->Describe(true).rule().DebugString();
+  for (const auto& [number, row] : store.iterations) {
+    const auto n = static_cast<size_t>(number);
+    EXPECT_EQ((row.flags & kIterationFirst) != 0, process.new_lengths()[n] > 0) << number;
+  }
+  EXPECT_THAT(projection.basis(), testing::HasSubstr("the first iteration of a length costs"));
 }
 
 // Ranks of one synchronous training: each has a batch of its own, all wait for the longest.

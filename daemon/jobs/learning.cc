@@ -42,6 +42,8 @@ bool FeedBuilder(abi::EventType type, absl::Span<const uint8_t> payload, int64_t
       return feed(&IterationBuilder::OnClock);
     case abi::EventType::kSync:
       return feed(&IterationBuilder::OnSync);
+    case abi::EventType::kMicroStep:
+      return feed(&IterationBuilder::OnMicroStep);
     default:
       return false;
   }
@@ -94,6 +96,14 @@ void Learning::Segment(const abi::CallRecord& call) {
   const uint32_t flags = matcher_.OnEvent(iterations::ToMatchEvent(call, names_));
   const abi::MatchResult& result = matcher_.result();
   const uint64_t api_ns = call.api_ns;
+  if (flags & abi::kMatchedMicroLengths) {
+    ours_.push_back(
+        {abi::EventType::kMicroStep,
+         Bytes(abi::MicroStepEvent{.iteration = result.micro_iteration,
+                                   .length = {result.micro_length[0], result.micro_length[1]},
+                                   .valid = result.micro_valid,
+                                   .index = result.micro_index})});
+  }
   if (flags & abi::kMatchedStep) {
     ours_.push_back({abi::EventType::kStep,
                      Bytes(abi::StepEvent{.iteration = result.step_iteration,

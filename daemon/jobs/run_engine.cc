@@ -44,6 +44,7 @@ absl::Status RunEngine::SetHorizon(Horizon horizon) {
     entry.count = std::llround(exact) - given;
     given += entry.count;
   }
+  // Nor which lengths their micro-steps had (and a Distribution has none).
   std::erase_if(horizon.histogram, [](const KeyCount& entry) { return entry.count == 0; });
   if (horizon.histogram.empty()) return current_.SetHorizon(Horizon::Iterations(left));
   return current_.SetHorizon(Horizon::Distribution(std::move(horizon.histogram)));

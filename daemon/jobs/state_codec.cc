@@ -20,6 +20,18 @@ Candidate Decode(const CandidateState& from) {
           .gpu_ns = from.gpu_ns()};
 }
 
+using MicroLengths = std::vector<std::array<int64_t, 2>>;
+
+void Encode(const MicroLengths& from, google::protobuf::RepeatedField<int64_t>* to) {
+  for (const auto& lengths : from) to->Add(lengths.begin(), lengths.end());
+}
+
+MicroLengths DecodeMicroLengths(const google::protobuf::RepeatedField<int64_t>& from) {
+  MicroLengths to;
+  for (int i = 0; i + 1 < from.size(); i += 2) to.push_back({from[i], from[i + 1]});
+  return to;
+}
+
 void Encode(const Pending& from, IterationState* to) {
   const FinishedIteration& iteration = from.iteration;
   to->set_number(iteration.number);
@@ -35,6 +47,8 @@ void Encode(const Pending& from, IterationState* to) {
   Encode(from.other, to->mutable_other());
   to->set_ended(from.has_end);
   to->set_synchronised(from.synchronised);
+  Encode(iteration.micro_lengths, to->mutable_micro_length());
+  to->set_micro_valid(from.micro_valid);
 }
 
 Pending Decode(const IterationState& from) {
@@ -53,6 +67,8 @@ Pending Decode(const IterationState& from) {
   to.other = Decode(from.other());
   to.has_end = from.ended();
   to.synchronised = from.synchronised();
+  iteration.micro_lengths = DecodeMicroLengths(from.micro_length());
+  to.micro_valid = from.micro_valid();
   return to;
 }
 
@@ -103,6 +119,7 @@ void Encode(const FinishedIteration& from, FinishedState* to) {
   to->set_gpu_time(from.gpu_time);
   to->set_other_batches(from.other_batches);
   to->set_other_duration_ns(from.other_duration_ns);
+  Encode(from.micro_lengths, to->mutable_micro_length());
 }
 
 FinishedIteration Decode(const FinishedState& from) {
@@ -119,6 +136,7 @@ FinishedIteration Decode(const FinishedState& from) {
   to.gpu_time = from.gpu_time();
   to.other_batches = from.other_batches();
   to.other_duration_ns = from.other_duration_ns();
+  to.micro_lengths = DecodeMicroLengths(from.micro_length());
   return to;
 }
 

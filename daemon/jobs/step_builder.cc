@@ -13,6 +13,7 @@ void Widen(const Step& part, Step* whole) {
   whole->duration_ns = std::max(whole->duration_ns, part.duration_ns);
   whole->distorted |= part.distorted;
   whole->measured |= part.measured;
+  whole->first |= part.first;
 }
 
 }  // namespace
@@ -106,6 +107,7 @@ StepsState StepBuilder::Save() const {
     to.set_ranks(open.ranks);
     to.set_first_rank(open.first_rank);
     to.set_differed(open.differed);
+    to.set_first_occurrence(open.step.first);
   }
   state.set_next(next_);
   state.set_late(late_);
@@ -130,6 +132,7 @@ void StepBuilder::Load(const StepsState& state) {
                                      .duration_ns = from.duration_ns(),
                                      .distorted = from.distorted(),
                                      .measured = from.measured(),
+                                     .first = from.first_occurrence(),
                                      .boundary_ns = from.boundary_ns()},
                             .ranks = from.ranks(),
                             .first_rank = from.first_rank(),

@@ -34,6 +34,7 @@ struct Step {
   int64_t duration_ns = 0;  // 0: unknown
   bool distorted = false;   // of any rank: the others wait for it
   bool measured = false;    // likewise
+  bool first = false;       // likewise: a length came for the first time on that rank
   int64_t boundary_ns = 0;  // API time at which it began; only compared within a rank
 };
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -298,18 +298,59 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
     ++key.iterations;
     if (!usable) ++key.untimed;
   }
-  // A length is new when either dimension's value is: kernels of that shape never ran before.
-  bool first = s.first_seen[0].try_emplace(sample.key.first, sample.iteration).second;
-  first |= s.first_seen[1].try_emplace(sample.key.second, sample.iteration).second;
-  first = first && !sample.combined;
-  if (first) ++s.totals.first_occurrences;
-  if (!usable) return;
-  s.Sample({sample.key, time, first});
+  const bool first = s.NoteLengths(sample);
   if (first) {
-    key.first_ns = time;
-  } else if (!s.LengthUnknown(sample.key)) {
+    ++s.totals.first_occurrences;
+    s.firsts[sample.iteration] = {sample.key, usable ? time : 0};
+  }
+  const bool again = sample.first && !first;
+  if (again && sample.measured && s.again_measured.size() < kMaxSpent) {
+    s.again_measured.insert(sample.iteration);
+  }
+  if (!usable) return;
+  if (again) {
+    ++s.totals.first_occurrences;
+    ++key.again;
+    s.again_ns += time;
+    return;
+  }
+  s.Sample({sample.key, time, first});
+  if (first) return;
+  if (!s.LengthUnknown(sample.key)) {
     s.JudgeRepeated({sample.key, time}, key);
   }
+}
+
+// A length is new when either dimension's value is: kernels of that shape never ran before. With
+// micro-steps it is theirs, not their sum. True when one is.
+bool OnlineEngine::State::NoteLengths(const IterationSample& sample) {
+  bool first = false;
+  const auto note = [&](int list, int64_t value) {
+    if (first_seen[list].size() >= kMaxKeys) return first_seen[list].contains(value);
+    first |= first_seen[list].try_emplace(value, sample.iteration).second;
+    return true;
+  };
+  if (!sample.combined) {
+    note(0, sample.key.first);
+    note(1, sample.key.second);
+    return first;
+  }
+  for (const Part& part : sample.parts) {
+    if (!IsValid(part.key)) continue;
+    sums = true;
+    for (int d = 0; d < 2; ++d) {
+      const int64_t value = d == 0 ? part.key.first : part.key.second;
+      const int list = LengthList(d, part.kind);
+      if (note(list, value)) ++part_counts[list][value];
+    }
+  }
+  return first;
+}
+
+double OnlineEngine::State::PartCount(int list) const {
+  double count = 0;
+  for (const auto& [value, times] : part_counts[list]) count += static_cast<double>(times);
+  return count;
 }
 
 void OnlineEngine::State::JudgeRepeated(const KeyTime& time, KeyRecord& record) {
@@ -535,13 +576,6 @@ void OnlineEngine::State::Sample(const SampledTime& time) {
   if (place < kSampleSize) sample[place] = time;
 }
 
-bool OnlineEngine::State::IsFirst(uint64_t iteration, const Key& key) const {
-  const auto first = first_seen[0].find(key.first);
-  const auto second = first_seen[1].find(key.second);
-  return (first != first_seen[0].end() && first->second == iteration) ||
-         (second != first_seen[1].end() && second->second == iteration);
-}
-
 absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, const Key& key,
                                           absl::Span<const double> values) {
   State& s = *state_;
@@ -567,7 +601,10 @@ absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, cons
         absl::StrCat("iteration ", iteration, " was measured with key (", key.first, ", ",
                      key.second, "), which never occurred; add the iteration first")));
   }
-  if (s.IsFirst(iteration, key) && s.Current().model.firsts != TimeModel::Firsts::kOrdinary) {
+  // Early in a run nearly every sum holds a first occurrence, and the budget is soon spent: it is
+  // measured all the same.
+  if (!s.sums && (s.firsts.contains(iteration) || s.again_measured.contains(iteration)) &&
+      s.Current().model.firsts != TimeModel::Firsts::kOrdinary) {
     return refuse(absl::FailedPreconditionError(
         absl::StrCat("iteration ", iteration, " is the first occurrence of its length (", key.first,
                      ", ", key.second, ") and may hold algorithm search; it is not used")));
@@ -593,16 +630,18 @@ absl::Status OnlineEngine::SetHorizon(Horizon horizon) {
     return absl::InvalidArgumentError(absl::StrCat("a horizon of ", horizon.iterations,
                                                    " iterations; give 1 to ", kMaxIterations));
   }
-  if (horizon.histogram.size() > kMaxKeys) {
+  if (horizon.histogram.size() > kMaxKeys || horizon.parts.size() > kMaxKeys) {
     return absl::InvalidArgumentError(
         absl::StrCat("a histogram of ", horizon.histogram.size(), " lengths; at most ", kMaxKeys,
                      " are handled: round the lengths to a multiple"));
   }
-  for (const KeyCount& k : horizon.histogram) {
-    if (!IsValid(k.key) || k.count < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("length (", k.key.first, ", ", k.key.second,
-                                                     ") with count ", k.count,
-                                                     ": neither may be negative or overflow"));
+  for (const std::vector<KeyCount>* list : {&horizon.histogram, &horizon.parts}) {
+    for (const KeyCount& k : *list) {
+      if (!IsValid(k.key) || k.count < 0) {
+        return absl::InvalidArgumentError(absl::StrCat("length (", k.key.first, ", ", k.key.second,
+                                                       ") with count ", k.count,
+                                                       ": neither may be negative or overflow"));
+      }
     }
   }
   if (horizon.iterations == 0) horizon = Horizon::Unknown();
@@ -653,9 +692,9 @@ std::vector<Key> OnlineEngine::State::OwnKeys() const {
   return own;
 }
 
-ValueHistory OnlineEngine::State::HistoryOf(int dimension) const {
+ValueHistory OnlineEngine::State::HistoryOf(int list) const {
   std::vector<std::pair<uint64_t, int64_t>> order;
-  for (const auto& [value, iteration] : first_seen[dimension]) order.push_back({iteration, value});
+  for (const auto& [value, iteration] : first_seen[list]) order.push_back({iteration, value});
   std::sort(order.begin(), order.end());
   std::vector<int64_t> values;
   for (const auto& [iteration, value] : order) values.push_back(value);
@@ -663,41 +702,33 @@ ValueHistory OnlineEngine::State::HistoryOf(int dimension) const {
 }
 
 OnlineEngine::State::FirstOccurrences OnlineEngine::State::Firsts() const {
-  const ValueHistory histories[2] = {HistoryOf(0), HistoryOf(1)};
-  absl::flat_hash_map<int64_t, BucketCounts> opened[2];
-  for (int d = 0; d < 2; ++d) {
-    opened[d].insert(histories[d].opened.begin(), histories[d].opened.end());
-  }
   uint64_t start = UINT64_MAX;
-  for (const auto& [value, iteration] : first_seen[0]) start = std::min(start, iteration);
-  FirstOccurrences firsts;
-  absl::flat_hash_set<uint64_t> timed_ones;
-  for (const auto& [key, record] : SortedRecords()) {
-    if (!(record.first_ns > 0) || LengthUnknown(key)) continue;
-    // The key's first occurrence is that of the younger of its values, or of both.
-    const auto first_value = first_seen[0].find(key.first);
-    const auto second_value = first_seen[1].find(key.second);
-    if (first_value == first_seen[0].end() || second_value == first_seen[1].end()) continue;
-    const uint64_t seen[2] = {first_value->second, second_value->second};
-    const uint64_t iteration = std::max(seen[0], seen[1]);
-    timed_ones.insert(iteration);
-    FirstTime first{{key, record.first_ns}};
-    first.of_run = iteration == start;
-    for (int d = 0; d < 2; ++d) {
-      if (seen[d] != iteration) continue;
-      const BucketCounts& counts = opened[d].at(d == 0 ? key.first : key.second);
-      for (int s = 0; s < kBucketSizes; ++s) first.opened[s] += counts[s];
-    }
-    firsts.times.push_back(first);
+  for (const auto& seen : first_seen) {
+    for (const auto& [value, iteration] : seen) start = std::min(start, iteration);
   }
-  // The others beside a measurement, mostly.
-  for (int d = 0; d < 2; ++d) {
-    for (const auto& [value, counts] : histories[d].opened) {
-      if (timed_ones.contains(first_seen[d].at(value)) || LengthUnknown({value, 0})) continue;
-      for (int s = 0; s < kBucketSizes; ++s) firsts.untimed[s] += counts[s];
+  FirstOccurrences found;
+  absl::flat_hash_map<uint64_t, BucketCounts> opened;  // by iterations with a usable time
+  for (int list = 0; list < kLengthLists; ++list) {
+    for (const auto& [value, counts] : HistoryOf(list).opened) {
+      const uint64_t iteration = first_seen[list].at(value);
+      const auto first = firsts.find(iteration);
+      const bool timed = first != firsts.end() && first->second.time_ns > 0;
+      // The others are beside a measurement, mostly.
+      if (!timed && LengthUnknown({value, 0})) continue;
+      BucketCounts& to = timed ? opened[iteration] : found.untimed;
+      for (int s = 0; s < kBucketSizes; ++s) to[s] += counts[s];
     }
   }
-  return firsts;
+  for (const auto& [iteration, first] : firsts) {
+    if (!(first.time_ns > 0) || LengthUnknown(first.key)) continue;
+    found.times.push_back(
+        {{first.key, first.time_ns}, opened[iteration], iteration == start, iteration});
+  }
+  // In the order of keys: hash maps have one of their own.
+  std::sort(found.times.begin(), found.times.end(), [](const FirstTime& a, const FirstTime& b) {
+    return std::tie(a.time.key, a.iteration) < std::tie(b.time.key, b.iteration);
+  });
+  return found;
 }
 
 // By how much the mean of neighbouring iterations is less certain than that of independent ones.
@@ -720,10 +751,17 @@ KeyFit OnlineEngine::State::Explained(const TimeModel& model) const {
   std::vector<double> times;
   for (const SampledTime& t : sample) {
     if (LengthUnknown(t.key)) continue;
+    if (t.first && !model.freed.empty()) continue;
     if (t.first && model.firsts == TimeModel::Firsts::kCostly) {
       const double expected = model.curve(t.key);
       if (repeated >= kEnoughRepeated || model.IsCostly(t.time_ns - expected, expected)) continue;
     }
+    sampled_keys.push_back(t.key);
+    times.push_back(t.time_ns);
+  }
+  // Of sums, what first occurrences cost can be taken off.
+  for (const KeyTime& t : model.freed) {
+    if (repeated >= kEnoughRepeated) break;
     sampled_keys.push_back(t.key);
     times.push_back(t.time_ns);
   }
@@ -793,23 +831,43 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
 
   // Buckets of lengths that the horizon has and the past has not; with unknown lengths, as many as
   // those that occurred once foretell (Good and Turing).
-  const bool unknown = horizon.histogram.empty() || outlook.mismatch;
-  for (int d = 0; d < (two_dimensional ? 2 : 1); ++d) {
-    ValueHistory history = HistoryOf(d);
+  // Where keys are sums, the lengths are those of micro-steps, of each kind their share.
+  double all_parts = 0;
+  for (int kind = 0; kind < kPartKinds; ++kind) all_parts += PartCount(2 * kind);
+  const bool unknown =
+      (sums ? horizon.parts.empty() : horizon.histogram.empty()) || outlook.mismatch;
+  for (int list = 0; list < kLengthLists; ++list) {
+    const int d = list % 2;
+    if ((d == 1 && !two_dimensional) || (list > 0 && first_seen[list].empty())) continue;
+    ValueHistory history = HistoryOf(list);
+    const double share = all_parts > 0 ? PartCount(list) / all_parts : 1;
+    const bool certain = sums ? horizon.parts_certain && share == 1 : !outlook.sampled;
     if (horizon.another) history.sorted.clear();
     std::map<int64_t, double> values;
-    for (const OutlookRow& row : rows) {
-      values[d == 0 ? row.key.first : row.key.second] += unknown ? row.past : row.remaining;
+    double lengths_so_far = so_far;
+    if (sums && unknown) {
+      values.insert(part_counts[list].begin(), part_counts[list].end());
+      lengths_so_far = share * all_parts;
+    } else if (sums) {
+      for (const KeyCount& k : horizon.parts) {
+        values[d == 0 ? k.key.first : k.key.second] +=
+            static_cast<double>(k.count) * share * rest / total;
+      }
+    } else {
+      for (const OutlookRow& row : rows) {
+        values[d == 0 ? row.key.first : row.key.second] += unknown ? row.past : row.remaining;
+      }
     }
+    const double lengths_left = so_far > 0 ? rest * lengths_so_far / so_far : 0;
     BucketCounts to_open = {};
     if (!unknown) {
       std::vector<std::pair<int64_t, double>> coming;
       for (const auto& [value, times] : values) {
-        if (!(times > 0) || (!horizon.another && first_seen[d].contains(value))) continue;
-        coming.push_back({value, outlook.sampled ? times : kCertain});
+        if (!(times > 0) || (!horizon.another && first_seen[list].contains(value))) continue;
+        coming.push_back({value, certain ? kCertain : times});
       }
       to_open = history.StillToOpen(coming);
-    } else if (so_far > 0) {
+    } else if (lengths_so_far > 0) {
       double size = history.step;
       for (double& count : to_open) {
         std::map<double, double> buckets;
@@ -817,8 +875,8 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
           buckets[std::floor(static_cast<double>(value) / size)] += times;
         }
         for (const auto& [bucket, times] : buckets) {
-          count += horizon.another ? 1 - std::pow(1 - times / so_far, rest)
-                   : times == 1    ? std::log1p(rest / so_far)
+          count += horizon.another ? 1 - std::pow(1 - times / lengths_so_far, lengths_left)
+                   : times == 1    ? std::log1p(lengths_left / lengths_so_far)
                                    : 0;
         }
         size *= 2;
@@ -860,6 +918,18 @@ Key OnlineEngine::State::ShortestKey() const {
   return shortest;
 }
 
+// First occurrences in further processes (ranks, resumed runs): what they took beyond the normal,
+// in proportion to what the very first ones did. Those to come are expected in the same proportion.
+double OnlineEngine::State::AgainPerFirst(const TimeModel& model) const {
+  constexpr double kMost = 1024;
+  if (!(again_ns > 0) || !model.known || !(model.surcharges_ns > 0)) return 0;
+  double normal_ns = 0;
+  for (const auto& [key, record] : SortedRecords()) {
+    if (record.again > 0) normal_ns += record.again * model.Expected(key);
+  }
+  return std::clamp((again_ns - normal_ns) / model.surcharges_ns, 0.0, kMost);
+}
+
 const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   if (fit.has_value()) return *fit;
   Fit fresh;
@@ -868,7 +938,8 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   const FirstOccurrences firsts = Firsts();
   fresh.shortest = ShortestKey();
   fresh.model = TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(), fresh.shortest,
-                               OwnKeys());
+                               OwnKeys(), sums);
+  fresh.model.again = AgainPerFirst(fresh.model);
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;
@@ -945,7 +1016,7 @@ OnlineEngine::State::Extra OnlineEngine::State::ExtraShares() const {
   const Normal firsts = Current().model.Surcharge(opened);
   const double unit = 1 / (normal + rest);
   return {{1, whole * std::max(0.0, past.mean + coming.mean), whole * whole * coming.variance},
-          {1, unit * std::max(0.0, Current().model.surcharges_ns + firsts.mean),
+          {1, unit * std::max(0.0, Current().model.AllSurcharges() + firsts.mean),
            unit * unit * firsts.variance}};
 }
 
@@ -1186,6 +1257,7 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
     if (fit.model.firsts == TimeModel::Firsts::kUnknown) {
       variance += std::pow(kUnknownSurcharge * expected, 2);
     }
+    variance += std::pow(fit.model.doubt * expected, 2);
     const Normal slow = s.SlowExcess(SumOf(over), expected);
     mean += slow.mean;
     variance += slow.variance;
@@ -1368,5 +1440,13 @@ double OnlineEngine::PredictTime(const Key& key) const {
 }
 
 EngineTotals OnlineEngine::Totals() const { return state_->totals; }
+
+std::vector<int64_t> OnlineEngine::SeenLengths(int dimension, Part::Kind kind) const {
+  std::vector<int64_t> lengths;
+  for (const auto& [length, iteration] : state_->first_seen[LengthList(dimension, kind)]) {
+    lengths.push_back(length);
+  }
+  return lengths;
+}
 
 }  // namespace seqpoint

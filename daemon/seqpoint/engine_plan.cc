@@ -6,6 +6,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "absl/container/flat_hash_set.h"
 #include "daemon/seqpoint/engine.h"
 #include "daemon/seqpoint/engine_state.h"
 
@@ -185,8 +186,10 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   const bool firsts_ordinary = now.model.firsts == TimeModel::Firsts::kOrdinary;
   std::vector<Member> members(keys.size());
   size_t met = 0;
+  absl::flat_hash_set<int64_t> occurred[2];  // values of keys that are sums
   for (const auto& [key, record] : keys) {
     if (record.iterations > 0) members[met++] = {key, static_cast<double>(record.iterations)};
+    if (sums) occurred[0].insert(key.first), occurred[1].insert(key.second);
   }
   members.resize(met);
   SortByKey(members);
@@ -214,7 +217,8 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
     groups.push_back({key, count, expected, count * noise * noise});
     for (int d = 0; d < 2; ++d) {
       const int64_t value = d == 0 ? key.first : key.second;
-      member.occurred[d] = member.seen > 0 || first_seen[d].contains(value);
+      member.occurred[d] =
+          member.seen > 0 || (sums ? occurred[d].contains(value) : first_seen[d].contains(value));
       axes[d].Add(value, member.occurred[d]);
     }
   }

@@ -191,10 +191,14 @@ void Visit(Stream& s, Horizon& horizon) {
   }
   s.Field(horizon.iterations);
   VisitList(s, horizon.histogram, kMaxKeys, 24);
+  VisitList(s, horizon.parts, kMaxKeys, 24);
+  s.Field(horizon.parts_certain);
   if constexpr (Stream::kReads) {
     if (horizon.iterations > kMaxIterations) s.Refuse();
-    for (const KeyCount& k : horizon.histogram) {
-      if (k.count > kMaxIterations) s.Refuse();
+    for (const auto* list : {&horizon.histogram, &horizon.parts}) {
+      for (const KeyCount& k : *list) {
+        if (k.count > kMaxIterations) s.Refuse();
+      }
     }
   }
 }
@@ -274,11 +278,10 @@ void Visit(Stream& s, std::pair<Key, KeyRecord>& entry) {
   s.Field(r.mean_ns);
   s.Field(r.m2);
   s.Field(r.level);
-  s.Field(r.first_ns);
+  s.Field(r.again);
   if constexpr (Stream::kReads) {
     const bool sane = r.iterations <= kMaxIterations && r.untimed <= r.iterations && r.timed >= 0 &&
-                      r.m2 >= 0 && (r.timed == 0 || (r.mean_ns > 0 && r.level > 0)) &&
-                      r.first_ns >= 0;
+                      r.again >= 0 && r.m2 >= 0 && (r.timed == 0 || (r.mean_ns > 0 && r.level > 0));
     if (!sane) s.Refuse();
   }
 }
@@ -305,11 +308,22 @@ void Visit(Stream& s, std::pair<int64_t, uint64_t>& entry) {
   s.Field(entry.second);
 }
 
+template <typename Stream>
+void Visit(Stream& s, std::pair<uint64_t, FirstRecord>& entry) {
+  s.Field(entry.first);
+  Visit(s, entry.second.key);
+  s.Field(entry.second.time_ns);
+  if constexpr (Stream::kReads) {
+    if (entry.second.time_ns != 0 && !IsTime(entry.second.time_ns)) s.Refuse();
+  }
+}
+
 template <typename Stream, typename K, typename V>
-void VisitMap(Stream& s, absl::flat_hash_map<K, V>& map, size_t element_bytes) {
+void VisitMap(Stream& s, absl::flat_hash_map<K, V>& map, size_t element_bytes,
+              size_t limit = kMaxKeys) {
   std::vector<std::pair<K, V>> list;
   if constexpr (!Stream::kReads) list = Sorted(map);
-  VisitList(s, list, kMaxKeys, element_bytes);
+  VisitList(s, list, limit, element_bytes);
   if constexpr (Stream::kReads) {
     map.clear();
     map.reserve(list.size());
@@ -326,8 +340,11 @@ void VisitState(Stream& s, State& state) {
   s.Field(state.newest);
   s.Field(state.two_dimensional);
   VisitMap(s, state.keys, 72);
-  VisitMap(s, state.first_seen[0], 16);
-  VisitMap(s, state.first_seen[1], 16);
+  s.Field(state.sums);
+  for (auto& seen : state.first_seen) VisitMap(s, seen, 16);
+  VisitMap(s, state.firsts, 32, kLengthLists * kMaxKeys);
+  s.Field(state.again_ns);
+  for (auto& counts : state.part_counts) VisitMap(s, counts, 16);
   s.Field(state.exact_time_ns);
   s.Field(state.overflow_untimed);
   VisitList(s, state.pending, 1024, 24);
@@ -391,6 +408,10 @@ void VisitState(Stream& s, State& state) {
   std::sort(spent.begin(), spent.end());
   VisitList(s, spent, kMaxSpent, 8);
   if constexpr (Stream::kReads) state.spent.insert(spent.begin(), spent.end());
+  std::vector<uint64_t> again(state.again_measured.begin(), state.again_measured.end());
+  std::sort(again.begin(), again.end());
+  VisitList(s, again, kMaxSpent, 8);
+  if constexpr (Stream::kReads) state.again_measured.insert(again.begin(), again.end());
 
   Visit(s, state.plan);
   if constexpr (Stream::kReads) {
@@ -407,8 +428,8 @@ void VisitState(Stream& s, State& state) {
     }
     const bool sane = iterations <= state.totals.iterations &&
                       state.overflow_untimed <= kMaxIterations && state.exact_time_ns >= 0 &&
-                      state.slow_excess_square >= 0 && state.level > 0 && state.gate_level > 0 &&
-                      state.totals.unique_keys == state.keys.size();
+                      state.slow_excess_square >= 0 && state.again_ns >= 0 && state.level > 0 &&
+                      state.gate_level > 0 && state.totals.unique_keys == state.keys.size();
     if (!sane) s.Refuse();
   }
 }
@@ -476,12 +497,20 @@ std::string PlanBytes(PlanBasis plan) {
 void OnlineEngine::Log::Add(const IterationSample& sample) {
   const uint64_t flags = uint64_t{sample.distorted} | uint64_t{sample.measured} << 1 |
                          uint64_t{sample.redone} << 2 | uint64_t{sample.combined} << 3 |
-                         static_cast<uint64_t>(sample.phase) << 4;
+                         static_cast<uint64_t>(sample.phase) << 4 |
+                         uint64_t{!sample.parts.empty()} << 5 | uint64_t{sample.first} << 6;
   Writer writer;
   writer.Field(Head(LogEntry::kIteration, flags));
   writer.Field(sample.iteration);
   WriteKey(writer, sample.key);
   writer.Field(static_cast<uint64_t>(sample.time_ns));
+  if (!sample.parts.empty()) {
+    writer.Field(static_cast<uint64_t>(sample.parts.size()));
+    for (const Part& part : sample.parts) {
+      WriteKey(writer, part.key);
+      writer.Field(static_cast<uint64_t>(part.kind));
+    }
+  }
   bytes += writer.Take();
 }
 
@@ -534,11 +563,19 @@ absl::Status OnlineEngine::Replay(std::string_view log) {
         IterationSample sample{.distorted = (rest & 1) != 0,
                                .measured = (rest & 2) != 0,
                                .redone = (rest & 4) != 0,
+                               .first = (rest & 64) != 0,
                                .combined = (rest & 8) != 0,
                                .phase = (rest & 16) != 0 ? Phase::kOther : Phase::kTrain};
         reader.Field(sample.iteration);
         sample.key = ReadKey(reader);
         sample.time_ns = ReadAny(reader);
+        if ((rest & 32) != 0) {
+          sample.parts.resize(reader.Size(kMaxKeys, 24));
+          for (Part& part : sample.parts) {
+            part.key = ReadKey(reader);
+            part.kind = static_cast<Part::Kind>(reader.Bounded(kPartKinds - 1));
+          }
+        }
         if (reader.ok()) AddIteration(sample);
         break;
       }

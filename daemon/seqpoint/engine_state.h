@@ -33,9 +33,9 @@ struct KeyRecord {
   double timed = 0;        // repeated iterations with a usable time
   double mean_ns = 0;      // of these, slow ones cut off
   double m2 = 0;
-  double level = 0;     // of these, mean of State::level when they ran
-  double first_ns = 0;  // the first occurrence of a length, where its time is usable
-  bool own = false;     // its ordinary time is not what the curve says, but the mean above
+  double level = 0;  // of these, mean of State::level when they ran
+  double again = 0;  // first occurrences in other processes than the first one
+  bool own = false;  // its ordinary time is not what the curve says, but the mean above
 };
 
 // Repeated iterations of a key that were cut or set apart, but agree among each other.
@@ -48,6 +48,19 @@ struct CutTimes {
   double accepted = 0, accepted_ns = 0;     // those that were cut: in KeyRecord with so much
   double excess_ns = 0, excess_square = 0;  // what they added to State's
   double timed_before = 0, cut_before = 0;  // State's counts before the first of them
+};
+
+// Lists of lengths: one for each dimension and kind of micro-step.
+inline constexpr int kPartKinds = 3;
+inline constexpr int kLengthLists = 2 * kPartKinds;
+inline int LengthList(int dimension, Part::Kind kind) {
+  return 2 * static_cast<int>(kind) + dimension;
+}
+
+// The first occurrence of a length.
+struct FirstRecord {
+  Key key;
+  double time_ns = 0;  // 0: not usable
 };
 
 struct Measurement {
@@ -93,8 +106,15 @@ struct OnlineEngine::State {
   uint64_t newest = 0;  // the highest number of an iteration
   bool two_dimensional = false;
   absl::flat_hash_map<Key, KeyRecord> keys;
-  // Iteration in which a value of either dimension first occurred.
-  absl::flat_hash_map<int64_t, uint64_t> first_seen[2];
+  // Iteration in which a length first occurred.
+  absl::flat_hash_map<int64_t, uint64_t> first_seen[kLengthLists];
+  absl::flat_hash_map<uint64_t, FirstRecord> firsts;  // by iteration
+  double again_ns = 0;                                // time of those that KeyRecord::again counts
+  absl::flat_hash_set<uint64_t> again_measured;       // at most kMaxSpent
+  // Where keys are sums over micro-steps, lengths are those of micro-steps, and this is how often
+  // each came; else empty.
+  absl::flat_hash_map<int64_t, uint64_t> part_counts[kLengthLists];
+  bool sums = false;
   double exact_time_ns = 0;      // of counted iterations with a usable time
   int64_t overflow_untimed = 0;  // iterations whose key found no room, without a usable time
   std::vector<KeyTime> pending;  // repeated iterations before there was a curve to judge them by
@@ -162,6 +182,7 @@ struct OnlineEngine::State {
   };
 
   double NormalTime(const Key& key, const KeyRecord& record) const;
+  double AgainPerFirst(const TimeModel& model) const;
   void Accept(const KeyTime& time, KeyRecord& record);
   void JudgeRepeated(const KeyTime& time, KeyRecord& record);
   double SetApart(const KeyTime& time, const KeyRecord& record, int sign);
@@ -180,12 +201,13 @@ struct OnlineEngine::State {
     BucketCounts untimed = {};  // buckets of lengths opened by iterations without a usable time
   };
   FirstOccurrences Firsts() const;
-  ValueHistory HistoryOf(int dimension) const;
+  ValueHistory HistoryOf(int list) const;
+  double PartCount(int list) const;
   double Correlation() const;
   double CoreNoise() const;
   // Nothing has length 0, unless everything has.
   bool LengthUnknown(const Key& key) const { return key == Key{} && keys.size() > 1; }
-  bool IsFirst(uint64_t iteration, const Key& key) const;
+  bool NoteLengths(const IterationSample& sample);
   KeyFit Explained(const TimeModel& model) const;
   const Fit& Current() const;
   Outlook MakeOutlook(const TimeModel& model, bool moving) const;

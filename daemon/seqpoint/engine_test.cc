@@ -370,6 +370,90 @@ TEST(ProjectTimeTest, FirstOccurrencesThatShareBucketsMostlyCostNothing) {
   }
 }
 
+// A run with four micro-steps in each iteration. The first one of a length takes longer, and where
+// micro-steps are graphs, so does the first that is an iteration's first, and its last.
+struct SumsRun {
+  explicit SumsRun(int seed, bool graphs = false) {
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal;
+    std::set<int64_t> ran[3];
+    for (uint64_t i = 0; i < 1'000; ++i) {
+      IterationSample& sample = iterations.emplace_back();
+      sample.iteration = i;
+      sample.combined = true;
+      double time = 1e6;
+      for (int j = 0; j < 4; ++j) {
+        Part part{{static_cast<int64_t>(64 * std::exp(0.25 * normal(random)))}};
+        if (graphs && j == 0) part.kind = Part::Kind::kFirst;
+        if (graphs && j == 3) part.kind = Part::Kind::kLast;
+        const int64_t length = part.key.first;
+        ++batches[length];
+        sample.key.first += length;
+        time += 1e5 * static_cast<double>(length);
+        if (ran[static_cast<int>(part.kind)].insert(length).second) time += 4e6;
+        sample.parts.push_back(part);
+      }
+      sample.time_ns = std::llround(time * std::exp(0.003 * normal(random)));
+      total += static_cast<double>(sample.time_ns);
+    }
+  }
+
+  // `told`: the engine is told the micro-steps' lengths.
+  double ErrorAt(size_t count, bool told, OnlineEngine& engine) const {
+    std::map<Key, int64_t> sums;
+    for (const IterationSample& sample : iterations) ++sums[sample.key];
+    std::vector<KeyCount> histogram;
+    for (const auto& [key, times] : sums) histogram.push_back({key, times});
+    Horizon horizon = Horizon::Distribution(std::move(histogram));
+    for (const auto& [length, times] : batches) horizon.parts.push_back({{length}, times});
+    horizon.parts_certain = true;
+    EXPECT_TRUE(engine.SetHorizon(horizon).ok());
+    for (size_t i = 0; i < count; ++i) {
+      IterationSample sample = iterations[i];
+      if (!told) sample.parts.clear();
+      engine.AddIteration(sample);
+    }
+    return engine.ProjectTime(0.95).total->value / total - 1;
+  }
+
+  double total = 0;
+  std::vector<IterationSample> iterations;
+  std::map<int64_t, int64_t> batches;
+};
+
+TEST(ProjectTimeTest, FirstOccurrencesOfMicroStepsAreTakenOffSums) {
+  for (const bool graphs : {false, true}) {
+    double told = 0, not_told = 0, later = 0;
+    for (int seed = 1; seed <= 8; ++seed) {
+      const SumsRun run(seed, graphs);
+      OnlineEngine a, b;
+      told += std::abs(run.ErrorAt(50, true, a)) / 8;
+      not_told += std::abs(run.ErrorAt(50, false, b)) / 8;
+      const Projection early = a.ProjectTime(0.95);
+      EXPECT_TRUE(Covers(*early.total, run.total)) << seed;
+      OnlineEngine c;
+      later += std::abs(run.ErrorAt(500, true, c)) / 8;
+      EXPECT_GT(c.Explained().explained, 0.98);
+      EXPECT_EQ(b.Totals().first_occurrences, 0u);
+      EXPECT_THAT(c.ProjectTime(0.95).basis, HasSubstr("the first iteration of a length costs"));
+    }
+    EXPECT_LT(told, 0.012) << graphs;
+    EXPECT_GT(not_told, 2 * told) << graphs;
+    EXPECT_LT(later, 0.002) << graphs;
+  }
+}
+
+// Hardly anything else could be measured early in a run.
+TEST(PlanTest, SumsThatHoldFirstOccurrencesAreMeasured) {
+  const SumsRun run(3);
+  OnlineEngine engine;
+  run.ErrorAt(200, true, engine);
+  EXPECT_GT(engine.Totals().first_occurrences, 20u);
+  for (uint64_t i = 0; i < 200; ++i) {
+    EXPECT_TRUE(engine.AddMeasurement(0, i, run.iterations[i].key, {1.0}).ok()) << i;
+  }
+}
+
 // In sorted order the rest is longer than all that was seen, and the curve bends among the latter.
 TEST(ProjectTimeTest, ABendDoesNotGoOnForCertain) {
   for (const double bend : {0.1, 0.2}) {
@@ -1421,6 +1505,12 @@ OnlineEngine BusyEngine(int iterations, bool two_dimensional) {
   OnlineEngine engine;
   EXPECT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram(), 2)).ok());
   Feed(engine, run, 0, run.keys.size());
+  for (const IterationSample& sample : SumsRun(1, true).iterations) {
+    if (sample.iteration % 100 != 99) continue;
+    IterationSample more = sample;
+    more.iteration += 50'000;
+    engine.AddIteration(more);
+  }
   const double values[] = {1e9, 3};
   for (size_t i = run.keys.size() / 2; i < run.keys.size(); i += 50) {
     engine.AddMeasurement(i % 2, i, run.keys[i], values).IgnoreError();
@@ -1518,7 +1608,12 @@ class LoggedRun {
                            .distorted = random_() % 40 == 0,
                            .measured = random_() % 30 == 0,
                            .redone = random_() % 60 == 0,
+                           .first = random_() % 50 == 0,
                            .combined = random_() % 70 == 0};
+    for (uint64_t i = random_() % 5; sample.combined && i > 0; --i) {
+      sample.parts.push_back({{length - static_cast<int64_t>(random_() % 9), 3},
+                              static_cast<Part::Kind>(random_() % 3)});
+    }
     if (random_() % 90 == 0) sample.phase = Phase::kOther;
     if (random_() % 80 == 0) sample.time_ns = -5;
     if (random_() % 80 == 0) sample.key.first = -length;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "daemon/seqpoint/cells.h"
+#include "daemon/seqpoint/sum_firsts.h"
 
 namespace seqpoint {
 namespace {
@@ -271,6 +272,44 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
   regular = with_firsts();
 }
 
+// As JudgeFirsts, where an iteration may have many first occurrences or few.
+void TimeModel::JudgeSums(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular) {
+  double repeated = 0;
+  for (const KeyTimes& g : regular) repeated += g.count;
+  const SumFirsts judged = JudgeSumFirsts(regular, first);
+  const bool known = !judged.surcharge_ns.empty();
+  if (known && judged.costly_probability > 0.5) {
+    firsts = Firsts::kCostly;
+    doubt = judged.doubt;
+    costly_share = 1;
+  } else if (repeated >= kMinRepeated) {
+    firsts = Firsts::kOrdinary;
+  }
+  Moments rest, surcharges;
+  for (size_t i = 0; i < first.size() && known; ++i) {
+    if (first[i].of_run) continue;
+    rest.Add(judged.excess_ns[i] - judged.surcharge_ns[i]);
+    surcharges.Add(judged.surcharge_ns[i]);
+    surcharges_ns += firsts == Firsts::kCostly ? judged.excess_ns[i] : 0;
+  }
+  surcharge_ns = surcharges.Mean();
+  surcharge_variance = rest.Variance();
+  for (size_t i = 0; i < first.size(); ++i) {
+    double time = first[i].time.time_ns;
+    if (firsts == Firsts::kCostly) {
+      if (first[i].of_run) continue;
+      time -= judged.surcharge_ns[i];
+    }
+    if (!(time > 0)) continue;
+    freed.push_back({first[i].time.key, time});
+    regular.push_back({first[i].time.key, 1, time, 0});
+  }
+  if (firsts == Firsts::kCostly) {
+    PriceBuckets(first, judged.excess_ns);
+    sum_costs_ = judged.costs_ns;
+  }
+}
+
 // What opening a bucket costs, for each size that buckets may have, and how well that agrees with
 // what the first occurrences took.
 void TimeModel::PriceBuckets(absl::Span<const FirstTime> first,
@@ -312,7 +351,12 @@ Normal TimeModel::Surcharge(const BucketCounts& to_open) const {
     square += c.probability *
               (expected * expected + to_open[s] * c.variance * (1 + to_open[s] / c.opened));
   }
-  return {1, mean, std::max(0.0, square - mean * mean)};
+  const double variance = std::max(0.0, square - mean * mean);
+  if (sum_costs_) {
+    mean = 0;
+    for (int s = 0; s < kBucketSizes; ++s) mean += (*sum_costs_)[s] * to_open[s];
+  }
+  return {1, (1 + again) * mean, (1 + again) * (1 + again) * variance};
 }
 
 // Those of `own` that cost most beyond the curve or below, in order.
@@ -341,7 +385,7 @@ std::optional<int> TimeModel::OwnCell(const Key& key) const {
 
 TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
                          absl::Span<const FirstTime> first, double correlation, const Key& shortest,
-                         absl::Span<const Key> own) {
+                         absl::Span<const Key> own, bool sums) {
   TimeModel model;
   model.singles = static_cast<double>(single.size());
   std::vector<KeyTime> stalls;
@@ -353,7 +397,11 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
       regular.push_back({single[i].key, 1, single[i].time_ns, 0});
     }
   }
-  model.JudgeFirsts(first, regular, own, stalls);
+  if (sums) {
+    model.JudgeSums(first, regular);
+  } else {
+    model.JudgeFirsts(first, regular, own, stalls);
+  }
   if (regular.empty()) return model;
   model.known = true;
   model.curve = CurveOfOthers(regular, own);

@@ -39,6 +39,7 @@ struct FirstTime {
   KeyTime time;
   BucketCounts opened = {};  // the buckets of lengths that it opened
   bool of_run = false;       // nothing ran before it: what it costs on top never comes again
+  uint64_t iteration = 0;
 };
 
 struct TimeModel {
@@ -58,7 +59,12 @@ struct TimeModel {
   double surcharge_ns = 0;  // mean and variance of what the costly ones take beyond the normal
   double surcharge_variance = 0;
   double surcharges_ns = 0;  // what all first occurrences so far took beyond the normal
+  double again = 0;          // and those of the same lengths in further processes, in proportion
   double spread = 0;         // relative, of ordinary times about the curve
+  // Where keys are sums over micro-steps: first occurrences without what they cost on top, and how
+  // uncertain the level of all times is for that, relative.
+  std::vector<KeyTime> freed;
+  double doubt = 0;
 
   // Of the single times below: how many there were, and what those among them that were stalls took
   // beyond the normal.
@@ -70,10 +76,11 @@ struct TimeModel {
   // nobody has looked at for stalls yet. `correlation` >= 1 inflates the noise's variance: the mean
   // of neighbours is less certain than that of independent iterations. `shortest`: the lowest key
   // that the model will be asked for, in each dimension. `own`: keys, in order, whose time is known
-  // not to be what the curve says.
+  // not to be what the curve says. `sums`: keys are sums over micro-steps, whose lengths `first`
+  // are the first occurrences of.
   static TimeModel Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
                        absl::Span<const FirstTime> first, double correlation, const Key& shortest,
-                       absl::Span<const Key> own = {});
+                       absl::Span<const Key> own = {}, bool sums = false);
 
   // The curve, kept within bounds below the keys that have a time.
   double Expected(const Key& key) const { return BoundedBelow(curve, lowest, key); }
@@ -84,6 +91,7 @@ struct TimeModel {
   bool IsCostly(double excess_ns, double expected_ns) const;
   // What first occurrences that open so many buckets will take beyond the normal.
   Normal Surcharge(const BucketCounts& to_open) const;
+  double AllSurcharges() const { return (1 + again) * surcharges_ns; }
 
  private:
   struct BucketCost {
@@ -96,9 +104,11 @@ struct TimeModel {
   void JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular,
                    absl::Span<const Key> own, std::vector<KeyTime>& stalls);
   std::vector<Key> MostMissed(absl::Span<const KeyTimes> regular, absl::Span<const Key> own) const;
+  void JudgeSums(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular);
   void PriceBuckets(absl::Span<const FirstTime> first, absl::Span<const double> excess_ns);
 
   std::array<BucketCost, kBucketSizes> bucket_costs_ = {};
+  std::optional<BucketCounts> sum_costs_;  // of sums: of each bucket that is opened, in ns
 };
 
 }  // namespace seqpoint

@@ -78,8 +78,19 @@ struct MatchEvent {
   const int64_t* digits;  // NVTX: NameShape::digits; need not outlive the call
 };
 
+// Where the lengths of an iteration are sums over its micro-steps, those of each of them are told,
+// too.
+constexpr bool SumsLengths(const Rule& rule) {
+  bool sums = rule.micro_steps > 1 && rule.length_count > 0;
+  for (uint32_t i = 0; i < rule.length_count && i < 2; ++i) {
+    sums = sums && rule.length[i].fold == static_cast<uint8_t>(LengthFold::kSum);
+  }
+  return sums;
+}
+
 // Bits of OnEvent's answer; several may come at once and are meant in this order.
 enum MatchedFlags : uint32_t {
+  kMatchedMicroLengths = 64,  // a micro-step is over: the `micro_` fields (SumsLengths)
   kMatchedStep = 1,       // iteration `step_iteration` is a training iteration and has its lengths
   kMatchedBoundary = 2,   // a candidate for the begin of `iteration`
   kMatchedConfirmed = 4,  // with kMatchedBoundary: the rule has no step, the candidate is the begin
@@ -96,6 +107,10 @@ struct MatchResult {
   uint64_t step_iteration;  // these four with kMatchedStep
   int64_t step_length[2];
   uint32_t step_valid;
+  uint32_t micro_index;      // these four with kMatchedMicroLengths: which one, from 0,
+  uint64_t micro_iteration;  // of which iteration
+  int64_t micro_length[2];
+  uint32_t micro_valid;
 };
 
 class Matcher {
@@ -134,7 +149,7 @@ class Matcher {
     kStepped,    // the optimiser step came; the next candidate ends the iteration
   };
   struct Reading {
-    uint32_t occurrences;  // of the pattern since the candidate
+    uint32_t occurrences;  // of the pattern since the candidate; kCallCount: while it is open
     bool seen;             // `value` was read since the candidate
     bool kept_valid[2];
     bool folded_valid;
@@ -153,6 +168,7 @@ class Matcher {
   uint32_t OnCandidate();
   bool ReadLengths(const MatchEvent& event);
   uint32_t Lengths(int64_t length[2]) const;
+  uint32_t EndMicroStep();
 
   Rule rule_;
   uint32_t pattern_ops_;
@@ -275,11 +291,38 @@ inline uint32_t Matcher::OnStep() {
   result_.step_iteration = iteration_;
   result_.step_micro_steps = unseen ? 0 : micro_steps_;
   result_.step_valid = Lengths(result_.step_length);
+  const uint32_t flags = unseen ? 0 : EndMicroStep();
   ++iteration_;
   micro_steps_ = 0;
   clocked_ = false;
   phase_ = Phase::kStepped;
-  return kMatchedStep;
+  return flags | kMatchedStep;
+}
+
+// The lengths that the last micro-step has added to the sums.
+inline uint32_t Matcher::EndMicroStep() {
+  if (!SumsLengths(rule_)) return 0;
+  result_.micro_index = micro_steps_ - 1;
+  result_.micro_iteration = iteration_;
+  result_.micro_valid = 0;
+  for (uint32_t i = 0; i < 2; ++i) {
+    const LengthSource& source = rule_.length[i];
+    const Reading& reading = reading_[i];
+    bool known = i < rule_.length_count;
+    int64_t value = 0;
+    if (source.field == static_cast<uint8_t>(LengthField::kCallCount)) {
+      value = reading.occurrences;
+    } else if (source.lag != 0) {
+      known = known && reading.kept_valid[source.lag - 1];
+      value = reading.kept[source.lag - 1];
+    } else {
+      known = known && reading.seen;
+      value = reading.value;
+    }
+    result_.micro_length[i] = known ? value : 0;
+    if (known) result_.micro_valid |= 1u << i;
+  }
+  return kMatchedMicroLengths;
 }
 
 inline uint32_t Matcher::OnCandidate() {
@@ -290,6 +333,7 @@ inline uint32_t Matcher::OnCandidate() {
     flags |= kMatchedConfirmed;
   }
   const bool micro_step = phase_ == Phase::kConfirmed;
+  const uint32_t ended = micro_step ? EndMicroStep() : 0;
   const bool training = micro_step || phase_ == Phase::kStepped;
   for (uint32_t i = 0; i < rule_.length_count; ++i) {
     Reading& reading = reading_[i];
@@ -310,7 +354,7 @@ inline uint32_t Matcher::OnCandidate() {
   if (micro_step) {
     ++micro_steps_;
     phase_ = Phase::kConfirmed;
-    return kMatchedMicroStep;
+    return kMatchedMicroStep | ended;
   }
   micro_steps_ = 1;
   clocked_ = false;
@@ -380,7 +424,9 @@ inline bool Matcher::ReadLengths(const MatchEvent& event) {
     if (!Matches(source.pattern, event)) continue;
     Reading& reading = reading_[i];
     if (source.field == static_cast<uint8_t>(LengthField::kCallCount)) {
-      if (open()) Fold(static_cast<uint8_t>(LengthFold::kSum), 1, &reading);
+      if (!open()) continue;
+      Fold(static_cast<uint8_t>(LengthFold::kSum), 1, &reading);
+      ++reading.occurrences;
       continue;  // known at the step, not before
     }
     if (reading.occurrences++ != source.ordinal) continue;

@@ -143,19 +143,20 @@ static_assert(sizeof(DataRecord) == 64);
 
 enum class EventType : uint16_t {
   kNone = 0,
-  kName = 1,       // NameEvent
-  kBoundary = 2,   // BoundaryEvent
-  kDecision = 3,   // DecisionEvent
-  kStep = 4,       // StepEvent
-  kClock = 5,      // ClockEvent
-  kCounters = 6,   // CountersEvent
-  kFeature = 7,    // FeatureEvent
-  kRule = 8,       // RuleEvent
-  kWindow = 9,     // WindowEvent
-  kTimePair = 10,  // TimePairEvent
-  kSync = 11,      // SyncEvent
-  kConfig = 12,    // ConfigEvent
-  kDevice = 13,    // DeviceEvent
+  kName = 1,        // NameEvent
+  kBoundary = 2,    // BoundaryEvent
+  kDecision = 3,    // DecisionEvent
+  kStep = 4,        // StepEvent
+  kClock = 5,       // ClockEvent
+  kCounters = 6,    // CountersEvent
+  kFeature = 7,     // FeatureEvent
+  kRule = 8,        // RuleEvent
+  kWindow = 9,      // WindowEvent
+  kTimePair = 10,   // TimePairEvent
+  kSync = 11,       // SyncEvent
+  kConfig = 12,     // ConfigEvent
+  kDevice = 13,     // DeviceEvent
+  kMicroStep = 14,  // MicroStepEvent
   kCount
 };
 
@@ -315,6 +316,15 @@ struct DeviceEvent {
   uint64_t memory_bytes;
   char chip[16];  // as the counters' library calls it ("GH100"), padded with 0; empty: not known
   // char name[length];
+};
+
+// A micro-step is over. Of rules whose lengths are sums over micro-steps: what this one added, each
+// before the step that ends the iteration.
+struct MicroStepEvent {
+  uint64_t iteration;
+  int64_t length[2];
+  uint32_t valid;  // bit i: length[i] was read
+  uint32_t index;  // in the iteration, from 0
 };
 
 }  // namespace seqpoint::abi

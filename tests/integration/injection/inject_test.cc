@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -272,10 +273,19 @@ TEST_F(InjectTest, MeasuresAllMicroStepsOfAnIteration) {
   }
   EXPECT_EQ(complete, 2);
   EXPECT_GT(discarded, 0);
+  std::map<uint64_t, std::vector<int64_t>> micro_steps;
+  for (const abi::MicroStepEvent& event : process().micro_steps) {
+    EXPECT_EQ(event.index, micro_steps[event.iteration].size());
+    EXPECT_EQ(event.valid, 1u);
+    micro_steps[event.iteration].push_back(event.length[0]);
+  }
   for (const abi::StepEvent& step : process().steps) {
-    if (step.iteration > 0) {
-      EXPECT_EQ(step.micro_steps, 4u);
-    }
+    if (step.iteration == 0) continue;
+    EXPECT_EQ(step.micro_steps, 4u);
+    const std::vector<int64_t>& lengths = micro_steps[step.iteration];
+    EXPECT_EQ(lengths.size(), 4u);
+    EXPECT_EQ(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}), step.length[0]);
+    for (const int64_t length : lengths) EXPECT_EQ(length % (16 * kBytesPerStep), 0);
   }
 }
 

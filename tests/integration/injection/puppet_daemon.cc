@@ -74,6 +74,9 @@ void PuppetProcess::OnEvent(uint64_t number, abi::EventType type,
     case abi::EventType::kClock:
       clocks.push_back(As<abi::ClockEvent>(payload));
       break;
+    case abi::EventType::kMicroStep:
+      micro_steps.push_back(As<abi::MicroStepEvent>(payload));
+      break;
     case abi::EventType::kSync:
       syncs.push_back(As<abi::SyncEvent>(payload));
       break;

@@ -1,0 +1,35 @@
+// What first occurrences cost where keys are sums over micro-steps.
+//
+// An iteration then has several first occurrences at once, early in a run nearly each of them, so
+// that none is left to hold the others against. But how many there are differs from iteration to
+// iteration, and falls: times are fitted on the key and on the buckets of lengths (novelty.h) that
+// an iteration opened, together: a cost for each new length, for each bucket of some size, for both
+// and for neither are weighed by how well they agree.
+//
+// Threading: free functions without state.
+#ifndef DAEMON_SEQPOINT_SUM_FIRSTS_H_
+#define DAEMON_SEQPOINT_SUM_FIRSTS_H_
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/seqpoint/selection.h"
+#include "daemon/seqpoint/time_model.h"
+
+namespace seqpoint {
+
+struct SumFirsts {
+  double costly_probability = 0;     // that first occurrences cost anything
+  std::vector<double> surcharge_ns;  // expected of each of `first`
+  std::vector<double> excess_ns;     // what each took beyond an iteration that opens nothing
+  // Of the level of such an iteration, for not knowing what opening costs; relative.
+  double doubt = 0;
+  BucketCounts costs_ns = {};  // expected of each bucket that is opened, of each size
+};
+
+// Nothing (empty lists) where there are too few times. The first of the run is not looked at.
+SumFirsts JudgeSumFirsts(absl::Span<const KeyTimes> regular, absl::Span<const FirstTime> first);
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_SEQPOINT_SUM_FIRSTS_H_
