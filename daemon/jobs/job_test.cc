@@ -778,7 +778,12 @@ class Ranks {
   // Of the ranks up to `last_rank`; the others are killed.
   void Step(const std::vector<int64_t>& lengths, size_t last_rank = 1000) {
     const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-    const int64_t time_ns = processes_[0].TimeOf(longest);
+    int64_t time_ns = processes_[0].TimeOf(longest);
+    bool first = false;
+    for (size_t rank = 0; rank < processes_.size(); ++rank) {
+      first |= seen_.emplace(rank, lengths[rank]).second;
+    }
+    if (first) time_ns += first_ns;
     time_all_ns += static_cast<double>(time_ns);
     for (size_t rank = 0; rank < processes_.size() && rank <= last_rank; ++rank) {
       processes_[rank].Iterate(lengths[rank], time_ns);
@@ -791,10 +796,12 @@ class Ranks {
 
   FakeProcess& process(size_t rank) { return processes_[rank]; }
   int64_t first_id = 20;
+  int64_t first_ns = 0;  // a rank's first batch of a length makes all others wait
   double time_all_ns = 0, flops = 0;
 
  private:
   std::deque<FakeProcess> processes_;
+  std::set<std::pair<size_t, int64_t>> seen_;  // rank, length
 };
 
 TEST(Job, AStepOfSeveralRanksIsAsLongAsItsSlowestAndCountersAreOfAll) {
@@ -836,6 +843,33 @@ TEST(Job, AStepOfSeveralRanksIsAsLongAsItsSlowestAndCountersAreOfAll) {
   double weight = 0;
   for (const v1::SeqPoint& point : seqpoints->seqpoints()) weight += point.weight();
   EXPECT_NEAR(weight, 4 * 600, 1e-6);
+}
+
+TEST(Job, EveryRankHasFirstOccurrencesOfItsOwn) {
+  Job job(Row(), {});
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
+  for (int length = 10; length <= 40; ++length) {
+    v1::LengthCount& entry = *horizon.add_histogram();
+    entry.add_lengths(length);
+    entry.set_count(80);
+  }
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  Ranks ranks(4);
+  ranks.first_ns = 3'000'000;  // as long as an iteration
+  ranks.Join(job);
+  v1::Estimate early;
+  for (int i = 0; i < 620; ++i) {
+    ranks.Step();
+    if (i == 80) early = Project(job, AskTime())->projection().total();
+  }
+  ranks.End(job);
+  const v1::Job end = job.Describe(true);
+  EXPECT_GT(end.rule().explained_share(), 0.97);
+  EXPECT_NEAR(end.time().total().value() / ranks.time_all_ns, 1, 0.002);
+  EXPECT_NEAR(early.value() / ranks.time_all_ns, 1, 0.02);
+  EXPECT_LE(early.low(), ranks.time_all_ns);
+  EXPECT_GE(early.high(), ranks.time_all_ns);
 }
 
 TEST(Job, BatchesOfTheUsersAreSharedOutBetweenRanks) {

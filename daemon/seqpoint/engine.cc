@@ -307,9 +307,12 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   if (again && sample.measured && s.again_measured.size() < kMaxSpent) {
     s.again_measured.insert(sample.iteration);
   }
-  if (!usable) return;
   if (again) {
     ++s.totals.first_occurrences;
+    (usable ? s.again_timed : s.again_untimed) += counted ? 1 : 0;
+  }
+  if (!usable) return;
+  if (again) {
     ++key.again;
     s.again_ns += time;
     return;
@@ -964,6 +967,15 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   fresh.movement = KeyMovement(plain, fresh.model.curve, fresh.variance);
   fresh.outlook = MakeOutlook(fresh.model, fresh.movement.moving());
   fresh.outlook.opened_untimed = firsts.untimed;
+  // First occurrences in further processes, in terms of the buckets that the very first ones
+  // opened.
+  for (int i = 0; i < kBucketSizes; ++i) {
+    double opened = 0;
+    for (const FirstTime& first : firsts.times) opened += first.opened[i];
+    fresh.outlook.to_open[i] *= 1 + fresh.model.again;
+    fresh.outlook.opened_untimed[i] +=
+        fresh.model.again * opened * again_untimed / std::max(again_timed, 1.0);
+  }
   fit = std::move(fresh);
   return *fit;
 }

@@ -344,6 +344,8 @@ void VisitState(Stream& s, State& state) {
   for (auto& seen : state.first_seen) VisitMap(s, seen, 16);
   VisitMap(s, state.firsts, 32, kLengthLists * kMaxKeys);
   s.Field(state.again_ns);
+  s.Field(state.again_timed);
+  s.Field(state.again_untimed);
   for (auto& counts : state.part_counts) VisitMap(s, counts, 16);
   s.Field(state.exact_time_ns);
   s.Field(state.overflow_untimed);
@@ -428,7 +430,8 @@ void VisitState(Stream& s, State& state) {
     }
     const bool sane = iterations <= state.totals.iterations &&
                       state.overflow_untimed <= kMaxIterations && state.exact_time_ns >= 0 &&
-                      state.slow_excess_square >= 0 && state.again_ns >= 0 && state.level > 0 &&
+                      state.slow_excess_square >= 0 && state.again_ns >= 0 &&
+                      state.again_timed >= 0 && state.again_untimed >= 0 && state.level > 0 &&
                       state.gate_level > 0 && state.totals.unique_keys == state.keys.size();
     if (!sane) s.Refuse();
   }

@@ -110,6 +110,7 @@ struct OnlineEngine::State {
   absl::flat_hash_map<int64_t, uint64_t> first_seen[kLengthLists];
   absl::flat_hash_map<uint64_t, FirstRecord> firsts;  // by iteration
   double again_ns = 0;                                // time of those that KeyRecord::again counts
+  double again_timed = 0, again_untimed = 0;          // counted ones
   absl::flat_hash_set<uint64_t> again_measured;       // at most kMaxSpent
   // Where keys are sums over micro-steps, lengths are those of micro-steps, and this is how often
   // each came; else empty.

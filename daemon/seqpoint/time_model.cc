@@ -356,7 +356,7 @@ Normal TimeModel::Surcharge(const BucketCounts& to_open) const {
     mean = 0;
     for (int s = 0; s < kBucketSizes; ++s) mean += (*sum_costs_)[s] * to_open[s];
   }
-  return {1, (1 + again) * mean, (1 + again) * (1 + again) * variance};
+  return {1, mean, variance};
 }
 
 // Those of `own` that cost most beyond the curve or below, in order.
