@@ -748,6 +748,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     if (dimensions > 1) first |= seen[1].insert(part.key.second).second;
     if (first) row.flags |= kIterationFirst;
   }
+  if ((row.flags & kIterationFirst) != 0 && processes_.size() > 1) process.control_stale = true;
   rows_.iterations.push_back(row);
   ++generation_;
   const bool disturbed = iteration.distorted || iteration.config_id != abi::kConfigNone;
@@ -1059,8 +1060,49 @@ abi::Level Job::WantedLevel(const Process& process) const {
   return abi::Level::kMark;
 }
 
+// What is affordable, and never more than the budget of measurements; each rule has lengths of its
+// own to measure. Ranks have equal shares, as nobody knows what another has just begun.
+int64_t Job::MeasurementCap(const Process& process) const {
+  int64_t left =
+      std::min<int64_t>(options_.measurement_budget * (1 + engine_.closed()), affordable_total_);
+  int64_t shares = 0, place = 0;
+  for (const auto& [id, other] : processes_) {
+    if (other->alive() && TakesPart(*other)) {
+      if (other->row.rank < process.row.rank) ++place;
+      ++shares;
+    } else if (other.get() != &process) {
+      left -= static_cast<int64_t>(other->measurements_started);
+    }
+  }
+  left = std::max<int64_t>(left, 0);
+  return shares == 0 ? 0 : left * (place + 1) / shares - left * place / shares;
+}
+
 bool Job::Measures(const Process& process) const {
-  return process.alive() && !process.learning && !process.aligning && TakesPart(process);
+  return process.alive() && !process.learning && !process.aligning && TakesPart(process) &&
+         static_cast<int64_t>(process.measurements_started) < MeasurementCap(process);
+}
+
+// The first iteration of a length stands for no other, in each process: of an entry's lengths those
+// that this process had, the most frequent ones without a gap. False when there are none.
+bool Job::NarrowToSeen(const Process& process, abi::PlanEntry& entry) const {
+  const auto& seen = process.seen[0][0];
+  int64_t low = 0, count = 0, most = 0;
+  const abi::PlanEntry whole = entry;
+  for (auto it = observed_[0].lower_bound(whole.low[0]);
+       it != observed_[0].end() && it->first <= whole.high[0]; ++it) {
+    if (!seen.contains(it->first)) {
+      count = 0;
+      continue;
+    }
+    if (count == 0) low = it->first;
+    count += it->second;
+    if (count <= most) continue;
+    most = count;
+    entry.low[0] = low;
+    entry.high[0] = it->first;
+  }
+  return most > 0;
 }
 
 void Job::BuildControl(Process& process) {
@@ -1071,15 +1113,7 @@ void Job::BuildControl(Process& process) {
   control.flush_interval_ms = 100;
   control.overhead_permille =
       static_cast<uint16_t>(std::lround(1000 * options_.overhead_budget_share));
-  // What is affordable, and never more than the budget of measurements; each rule has lengths of
-  // its own to measure.
-  int64_t others = 0;
-  for (const auto& [id, other] : processes_) {
-    if (other.get() != &process) others += static_cast<int64_t>(other->measurements_started);
-  }
-  const int64_t cap = options_.measurement_budget * (1 + engine_.closed());
-  control.measurement_cap =
-      static_cast<uint32_t>(std::max<int64_t>(0, std::min(cap, affordable_total_) - others));
+  control.measurement_cap = static_cast<uint32_t>(MeasurementCap(process));
   if (rule_) control.rule = rule_->rule;
   for (const counters::OnePassConfig& config : metric_set_.configs) {
     if (control.config_count == abi::kMaxConfigs) break;
@@ -1100,16 +1134,19 @@ void Job::BuildControl(Process& process) {
     ++measuring;
   }
   const bool two = rule_ && rule_->rule.length_count > 1;
+  const bool others_had_lengths = processes_.size() > 1 && !two && rule_->rule.micro_steps <= 1;
   for (const PlanEntry& entry : plan_) {
     if (control.plan_count == abi::kMaxPlanEntries) break;
     const int quota = ShareOf(entry, place, measuring);
     if (quota == 0) continue;
-    abi::PlanEntry& to = control.plan[control.plan_count++];
+    abi::PlanEntry& to = control.plan[control.plan_count];
     to.low[0] = entry.low.first;
     to.high[0] = entry.high.first;
     to.low[1] = two ? entry.low.second : std::numeric_limits<int64_t>::min();
     to.high[1] = two ? entry.high.second : std::numeric_limits<int64_t>::max();
     if (rule_->rule.micro_steps > 1) Widen(to);
+    if (others_had_lengths && !NarrowToSeen(process, to)) continue;
+    ++control.plan_count;
     to.config_id = static_cast<uint16_t>(entry.set);
     to.quota = static_cast<uint32_t>(quota);
     // A new generation is a new entry: its quota counts from now on.
