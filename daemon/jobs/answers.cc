@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "daemon/jobs/job.h"
 #include "daemon/seqpoint/selection.h"
 
@@ -70,22 +69,13 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
   to.set_horizon_kind(projection.total ? facts_.horizon_kind : v1::Horizon::KIND_UNKNOWN);
   to.set_iterations_so_far(facts_.another ? 0 : projection.iterations_so_far);
   to.set_iterations_total(projection.iterations_total);
-  std::string basis = projection.basis;
-  if (!facts_.another && projection.total &&
-      projection.iterations_so_far >= projection.iterations_total) {
-    // There is no rest of which anything could be known.
-    absl::StrReplaceAll(
-        {{"; the lengths of the rest are known", ""},
-         {"; the lengths of the rest are unknown and taken to be like the past", ""},
-         {"; the distribution of the lengths is known", ""}},
-        &basis);
-    if (facts_.imported) {
-      basis = absl::StrCat("the sum of the log's ", projection.iterations_so_far,
-                           projection.iterations_so_far == 1 ? " iteration" : " iterations",
-                           "; start-up is apart");
-    }
-  }
-  to.set_basis(basis);
+  const bool through = !facts_.another && projection.total &&
+                       projection.iterations_so_far >= projection.iterations_total;
+  to.set_basis(through && facts_.imported
+                   ? absl::StrCat("the sum of the log's ", projection.iterations_so_far,
+                                  projection.iterations_so_far == 1 ? " iteration" : " iterations",
+                                  "; start-up is apart")
+                   : projection.basis);
   to.set_clock_kind(facts_.clock_kind);
   return to;
 }

@@ -1125,22 +1125,17 @@ std::string OnlineEngine::State::Basis(const Fit& f) const {
                             100 * f.explained.robust_variation);
       break;
   }
-  switch (horizon.kind) {
-    case Horizon::Kind::kUnknown:
-      absl::StrAppend(&basis, "; the length of the run is unknown, so there is no total");
-      break;
-    case Horizon::Kind::kIterations:
-      absl::StrAppend(&basis,
-                      "; the lengths of the rest are unknown and taken to be like the past");
-      break;
-    case Horizon::Kind::kHistogram:
-      if (!f.outlook.mismatch) absl::StrAppend(&basis, "; the lengths of the rest are known");
-      break;
-    case Horizon::Kind::kDistribution:
-      if (!f.outlook.mismatch) {
-        absl::StrAppend(&basis, "; the distribution of the lengths is known");
-      }
-      break;
+  // Of a run that is through there is no rest of which anything could be known.
+  const bool through = horizon.kind != Horizon::Kind::kUnknown && !horizon.another &&
+                       static_cast<int64_t>(totals.iterations) >= horizon.iterations;
+  if (horizon.kind == Horizon::Kind::kUnknown) {
+    absl::StrAppend(&basis, "; the length of the run is unknown, so there is no total");
+  } else if (horizon.kind == Horizon::Kind::kIterations && !through) {
+    absl::StrAppend(&basis, "; the lengths of the rest are unknown and taken to be like the past");
+  } else if (!f.outlook.mismatch && !through) {
+    absl::StrAppend(&basis, horizon.kind == Horizon::Kind::kHistogram
+                                ? "; the lengths of the rest are known"
+                                : "; the distribution of the lengths is known");
   }
   if (f.outlook.mismatch) {
     absl::StrAppend(&basis,
