@@ -1,0 +1,290 @@
+// What a job measures: the plan, shared out between its processes, and what clients change in it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/jobs/job.h"
+#include "daemon/jobs/job_process.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+constexpr int64_t kUnpricedMeasurements = 2;  // before the first has told its price
+constexpr int64_t kSumTolerance = 32;         // 1/32 of a length
+
+// Sums over micro-steps hardly ever come twice, and a window must open before they are known: what
+// is near the wanted length is as good, as the iteration counts with its own.
+void Widen(abi::PlanEntry& entry) {
+  entry.low[0] -= entry.low[0] / kSumTolerance;
+  entry.high[0] += entry.high[0] / kSumTolerance;
+  entry.low[1] = std::numeric_limits<int64_t>::min();
+  entry.high[1] = std::numeric_limits<int64_t>::max();
+}
+
+// Measurements are shared between the ranks: of one length each configuration goes to another rank,
+// and the measurements of one configuration go round. How many are rank `place`'s, of `ranks`.
+int ShareOf(const PlanEntry& entry, uint64_t place, uint64_t ranks) {
+  // Lengths are multiples of something: mixed, they are spread over all ranks.
+  const uint64_t length =
+      static_cast<uint64_t>(entry.low.first) * 31 + static_cast<uint64_t>(entry.low.second);
+  const uint64_t first = (length * 0x9e3779b97f4a7c15ull >> 32) + entry.set;
+  const uint64_t before = (place + ranks - first % ranks) % ranks;  // measurements of other ranks
+  const auto quota = static_cast<uint64_t>(entry.quota);
+  return quota > before ? static_cast<int>((quota - before - 1) / ranks + 1) : 0;
+}
+
+bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) {
+  return std::equal(
+      a.begin(), a.end(), b.begin(), b.end(), [](const PlanEntry& x, const PlanEntry& y) {
+        return x.low == y.low && x.high == y.high && x.set == y.set && x.quota == y.quota;
+      });
+}
+
+}  // namespace
+
+PlanOptions Job::MakePlanOptions() const {
+  PlanOptions plan{.budget = options_.measurement_budget};
+  plan.sets.clear();
+  for (const counters::OnePassConfig& config : metric_set_.configs) {
+    plan.sets.push_back(config.config_id);
+  }
+  plan.sets.push_back(kKernelTimeSet);
+  plan.max_entries = abi::kMaxPlanEntries;
+  return plan;
+}
+
+void Job::UpdatePlan() {
+  plan_stale_ = false;
+  std::vector<PlanEntry> plan;
+  waits_ = "";
+  if (!paused_ && !released_ && forced_level_ != v1::LEVEL_MARK && rule_) {
+    // A measurement that failed is spent all the same: the cap is on iterations disturbed.
+    PlanOptions options = MakePlanOptions();
+    int started = -options_.measurement_budget * engine_.closed();
+    for (const auto& [id, process] : processes_) {
+      started += static_cast<int>(process->measurements_started);
+    }
+    options.in_flight = std::max(0, started - work().current().MakePlan(options).measured);
+    plan = work().current().MakePlan(options).entries;
+  }
+  const int64_t affordable = AffordableMeasurements();
+  if (affordable <= 0 && !plan.empty()) {
+    plan.clear();
+    waits_ = absl::StrFormat(
+        "measurements wait: they took %.2g ms so far, and the overhead budget is %.3g %% of the "
+        "run's time (seqpoint control JOB budget SHARE)",
+        static_cast<double>(StoppedNs()) / 1e6, 100 * options_.overhead_budget_share);
+  }
+  int64_t total = affordable;
+  for (const auto& [id, process] : processes_) {
+    total += static_cast<int64_t>(process->measurements_started);
+  }
+  const bool same_total = total == std::exchange(affordable_total_, total);
+  if (same_total && SamePlan(plan, plan_)) return;
+  plan_ = std::move(plan);
+  RebuildControls();
+}
+
+int64_t Job::StoppedNs() const {
+  int64_t stopped_ns = 0;
+  for (const auto& [id, process] : processes_) stopped_ns += process->stopped_ns;
+  return stopped_ns;
+}
+
+// A measurement stops the process for a moment: how many the budget still pays for, at the price
+// that was measured so far.
+int64_t Job::AffordableMeasurements() const {
+  const int64_t stopped_ns = StoppedNs();
+  int64_t stops = 0, started = 0;
+  for (const auto& [id, process] : processes_) {
+    stops += process->stops;
+    // What a process that is gone had under way never comes.
+    started +=
+        process->alive() ? static_cast<int64_t>(process->measurements_started) : process->stops;
+  }
+  const EngineTotals totals = engine_.Totals();
+  const double iterations = static_cast<double>(totals.iterations);
+  const double run_ns = totals.observed_time_ns / std::max(iterations, 1.0) *
+                        std::max(iterations, static_cast<double>(RunIterations(horizon_)));
+  const double budget_ns = options_.overhead_budget_share * run_ns;
+  const double left_ns = budget_ns - static_cast<double>(stopped_ns);
+  if (left_ns <= 0) return 0;
+  if (stops == 0) return kUnpricedMeasurements;
+  const double price_ns = std::max(1.0, static_cast<double>(stopped_ns) / stops);
+  const double affordable = std::min<double>(left_ns / price_ns, options_.measurement_budget);
+  return static_cast<int64_t>(affordable) - std::max<int64_t>(0, started - stops);
+}
+
+abi::Level Job::WantedLevel(const Process& process) const {
+  if (released_) return abi::Level::kReleased;
+  if (process.learning && process.learning->wants_calls()) return abi::Level::kLearn;
+  if (forced_level_ == v1::LEVEL_TRACE && !paused_) return abi::Level::kTrace;
+  return abi::Level::kMark;
+}
+
+// What is affordable, and never more than the budget of measurements; each rule has lengths of its
+// own to measure. Ranks have equal shares, as nobody knows what another has just begun.
+int64_t Job::MeasurementCap(const Process& process) const {
+  int64_t left =
+      std::min<int64_t>(options_.measurement_budget * (1 + engine_.closed()), affordable_total_);
+  int64_t shares = 0, place = 0;
+  for (const auto& [id, other] : processes_) {
+    if (other->alive() && TakesPart(*other)) {
+      if (other->row.rank < process.row.rank) ++place;
+      ++shares;
+    } else if (other.get() != &process) {
+      left -= static_cast<int64_t>(other->measurements_started);
+    }
+  }
+  left = std::max<int64_t>(left, 0);
+  return shares == 0 ? 0 : left * (place + 1) / shares - left * place / shares;
+}
+
+bool Job::Measures(const Process& process) const {
+  return process.alive() && !process.learning && !process.aligning && TakesPart(process) &&
+         static_cast<int64_t>(process.measurements_started) < MeasurementCap(process);
+}
+
+// The first iteration of a length stands for no other, in each process: of an entry's lengths those
+// that this process had, the most frequent ones without a gap. False when there are none.
+bool Job::NarrowToSeen(const Process& process, abi::PlanEntry& entry) const {
+  const auto& seen = process.seen[0][0];
+  int64_t low = 0, count = 0, most = 0;
+  const abi::PlanEntry whole = entry;
+  for (auto it = observed_[0].lower_bound(whole.low[0]);
+       it != observed_[0].end() && it->first <= whole.high[0]; ++it) {
+    if (!seen.contains(it->first)) {
+      count = 0;
+      continue;
+    }
+    if (count == 0) low = it->first;
+    count += it->second;
+    if (count <= most) continue;
+    most = count;
+    entry.low[0] = low;
+    entry.high[0] = it->first;
+  }
+  return most > 0;
+}
+
+void Job::BuildControl(Process& process) {
+  abi::Control& control = process.control;
+  control = {};
+  control.generation = ++control_generation_;
+  control.level = static_cast<uint8_t>(WantedLevel(process));
+  control.flush_interval_ms = 100;
+  control.overhead_permille =
+      static_cast<uint16_t>(std::lround(1000 * options_.overhead_budget_share));
+  control.measurement_cap = static_cast<uint32_t>(MeasurementCap(process));
+  if (rule_) control.rule = rule_->rule;
+  for (const counters::OnePassConfig& config : metric_set_.configs) {
+    if (control.config_count == abi::kMaxConfigs) break;
+    abi::MetricConfig& to = control.config[control.config_count++];
+    std::string names;
+    for (const counters::Metric& metric : config.metrics)
+      absl::StrAppend(&names, metric.name, "\n");
+    to.config_id = config.config_id;
+    to.metric_count = static_cast<uint16_t>(config.metrics.size());
+    to.text_bytes = static_cast<uint32_t>(std::min(names.size(), sizeof(to.names)));
+    std::memcpy(to.names, names.data(), to.text_bytes);
+  }
+  if (!Measures(process)) return;
+  uint64_t measuring = 0, place = 0;
+  for (const auto& [id, other] : processes_) {
+    if (!Measures(*other)) continue;
+    if (other->row.rank < process.row.rank) ++place;
+    ++measuring;
+  }
+  const bool two = rule_ && rule_->rule.length_count > 1;
+  const bool others_had_lengths = processes_.size() > 1 && !two && rule_->rule.micro_steps <= 1;
+  for (const PlanEntry& entry : plan_) {
+    if (control.plan_count == abi::kMaxPlanEntries) break;
+    const int quota = ShareOf(entry, place, measuring);
+    if (quota == 0) continue;
+    abi::PlanEntry& to = control.plan[control.plan_count];
+    to.low[0] = entry.low.first;
+    to.high[0] = entry.high.first;
+    to.low[1] = two ? entry.low.second : std::numeric_limits<int64_t>::min();
+    to.high[1] = two ? entry.high.second : std::numeric_limits<int64_t>::max();
+    if (rule_->rule.micro_steps > 1) Widen(to);
+    if (others_had_lengths && !NarrowToSeen(process, to)) continue;
+    ++control.plan_count;
+    to.config_id = static_cast<uint16_t>(entry.set);
+    to.quota = static_cast<uint32_t>(quota);
+    // A new generation is a new entry: its quota counts from now on.
+    to.entry_id = (static_cast<uint64_t>(control.generation) << 16) | control.plan_count;
+  }
+}
+
+const abi::Control* Job::TakeControl(int64_t process_id) {
+  Process& process = *processes_.at(process_id);
+  if (!process.control_stale) return nullptr;
+  process.control_stale = false;
+  BuildControl(process);
+  return &process.control;
+}
+
+void Job::RepublishControl(int64_t process_id) { processes_.at(process_id)->control_stale = true; }
+
+// ----------------------------------------------------------------------------------------- control
+
+absl::Status Job::Control(const v1::ControlRequest& request) {
+  if (!refused_.empty()) return absl::DataLossError(refused_);
+  if (row_.end_ns != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", row_.name, "@", row_.run_id,
+                                                      "\" has ended; there is nothing to control"));
+  }
+  switch (request.action()) {
+    case v1::ControlRequest::ACTION_PAUSE:
+      paused_ = true;
+      break;
+    case v1::ControlRequest::ACTION_RESUME:
+      if (released_) {
+        gap_ = absl::StrCat("CUPTI was released for a while around iteration ",
+                            engine_.Totals().iterations,
+                            ": the iterations of that time were not seen and are in no figure");
+      }
+      paused_ = released_ = false;
+      break;
+    case v1::ControlRequest::ACTION_RELEASE_CUPTI:
+      released_ = true;
+      break;
+    case v1::ControlRequest::ACTION_SET_LEVEL:
+      if (request.level() != v1::LEVEL_UNSPECIFIED && request.level() != v1::LEVEL_MARK &&
+          request.level() != v1::LEVEL_TRACE) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "level: ", static_cast<int>(request.level()),
+            " cannot be kept; there are MARK (nothing is measured), TRACE (all GPU work is "
+            "recorded) and UNSPECIFIED (the daemon chooses)"));
+      }
+      forced_level_ = request.level();
+      if (forced_level_ == v1::LEVEL_TRACE) {
+        gap_ = absl::StrCat("all GPU work is traced by request, from iteration ",
+                            engine_.Totals().iterations,
+                            " on: iterations take longer for it, and the figures hold them as they "
+                            "are (seqpoint control JOB level auto)");
+      }
+      break;
+    case v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET:
+      if (!(request.overhead_budget_share() >= 0 && request.overhead_budget_share() <= 1)) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "overhead_budget_share: ", request.overhead_budget_share(), " is not in [0, 1]"));
+      }
+      options_.overhead_budget_share = request.overhead_budget_share();
+      break;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("action: ", static_cast<int>(request.action()), " is unknown"));
+  }
+  UpdatePlan();
+  RebuildControls();
+  state_dirty_ = true;
+  ++generation_;
+  return absl::OkStatus();
+}
+
+}  // namespace seqpoint::jobs
