@@ -319,7 +319,7 @@ int Run(Options options) {
     const double error = answer.value / undisturbed_ns - 1;
     const bool covers = answer.low <= undisturbed_ns && undisturbed_ns <= answer.high;
     const bool few = fraction == 0.05 && answer.fraction * n_true < kLeastIterationsAt5Percent;
-    const bool judged = fraction != 0.05 || (options.order == "shuffle" && !few);
+    const bool judged = fraction == 1 || (fraction == 0.05 && options.order == "shuffle" && !few);
     judge.Add(absl::StrFormat("epoch time asked at %.0f %%", fraction * 100),
               absl::StrFormat("%s (%+.3f %%, +-%.2f %% %s)", Seconds(answer.value), error * 100,
                               (answer.high - answer.low) / 2 / answer.value * 100,
@@ -327,7 +327,7 @@ int Run(Options options) {
               few      ? "not judged: too few iterations"
               : judged ? "within 1 %"
                        : "-",
-              !judged || fraction == 0.25 || std::abs(error) <= 0.01);
+              !judged || std::abs(error) <= 0.01);
   }
   if (!asked.contains(0.05)) {
     const bool few = 0.05 * n_true < kLeastIterationsAt5Percent;
