@@ -730,6 +730,12 @@ class Cli {
   }
 
   int AnalyzeLog() {
+    if (horizon_.data_parallel > 0) {
+      return FailUsage(
+          "--data-parallel: a log's iterations are those of one rank, or of all together; import "
+          "it "
+          "and ask `seqpoint project JOB --lengths FILE --data-parallel N`");
+    }
     absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
     if (!horizon.ok()) return Fail(horizon.status());
     analyze_.horizon = *std::move(horizon);
@@ -986,5 +992,9 @@ class Cli {
 int main(int argc, char** argv) {
   // What gRPC logs is said better by the status of the call.
   gpr_set_log_function([](gpr_log_func_args*) {});
-  return seqpoint::client::Cli().Main(std::vector<std::string>(argv + 1, argv + argc));
+  const int code = seqpoint::client::Cli().Main(std::vector<std::string>(argv + 1, argv + argc));
+  if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
+  fprintf(stderr, "seqpoint: the answer could not be written to standard output: %s\n",
+          strerror(errno));
+  return code == 0 ? 1 : code;
 }

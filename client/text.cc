@@ -173,8 +173,8 @@ std::string JobText(const v1::Job& job) {
   }
   if (!job.imported() && job.horizon().kind() != v1::Horizon::KIND_UNKNOWN) {
     absl::StrAppend(&text, "horizon:   ",
-                    job.time().iterations_total() > 0
-                        ? FormatCount(job.time().iterations_total()) + " iterations"
+                    job.horizon().iterations() > 0
+                        ? FormatCount(job.horizon().iterations()) + " iterations"
                         : "",
                     job.horizon().source().empty() ? "" : " from " + job.horizon().source(), "\n");
   }

@@ -129,20 +129,24 @@ class StepRows {
     if (done_) return false;
     std::map<int64_t, IterationRow> rows;
     std::map<int64_t, size_t> ranks;
+    std::vector<int64_t> pages;                          // of ranks that have any: the first number
     int64_t last = std::numeric_limits<int64_t>::max();  // that every rank's page has
     for (const int32_t rank : playlist_.ranks) {
       const auto page = store_.ReadIterations(playlist_.job_id, rank, next_, kPageRows);
       if (!page.ok()) return page.status();
       if (page->size() >= kPageRows) last = std::min(last, page->back().number);
       int64_t before = -1;
+      if (!page->empty()) pages.push_back(page->front().number);
       for (const IterationRow& row : *page) {
         ranks[row.number] += std::exchange(before, row.number) != row.number ? 1 : 0;
         const auto [it, added] = rows.try_emplace(row.number, row);
         if (!added) Widen(row, it->second);
       }
     }
+    const auto working = static_cast<size_t>(
+        std::count_if(pages.begin(), pages.end(), [&](int64_t first) { return first <= last; }));
     for (const auto& [number, row] : rows) {
-      if (number <= last && ranks[number] == playlist_.ranks.size()) steps.push_back(row);
+      if (number <= last && ranks[number] == working) steps.push_back(row);
     }
     done_ = last == std::numeric_limits<int64_t>::max();
     next_ = last + (done_ ? 0 : 1);

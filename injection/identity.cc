@@ -22,6 +22,14 @@ const char* FirstOf(const char* const* variables) {
   return nullptr;
 }
 
+// Of a launcher's variable; the fallback where it is not set or no number that a rank can be.
+int NumberOf(const char* text, int fallback) {
+  if (text == nullptr) return fallback;
+  char* end = nullptr;
+  const long value = strtol(text, &end, 10);
+  return *end == '\0' && value >= 0 && value <= 1'000'000 ? static_cast<int>(value) : fallback;
+}
+
 const char* Basename(const char* path) {
   const char* slash = strrchr(path, '/');
   return slash == nullptr ? path : slash + 1;
@@ -98,9 +106,8 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
   const char* rank = FirstOf(kRanks);
   const char* local_rank = FirstOf(kLocalRanks);
   const char* world_size = FirstOf(kWorldSizes);
-  text->Append("rank=%d\nlocal_rank=%d\nworld_size=%d\n", rank != nullptr ? atoi(rank) : 0,
-               local_rank != nullptr ? atoi(local_rank) : 0,
-               world_size != nullptr ? atoi(world_size) : 1);
+  text->Append("rank=%d\nlocal_rank=%d\nworld_size=%d\n", NumberOf(rank, 0),
+               NumberOf(local_rank, 0), NumberOf(world_size, 1));
 
   for (size_t i = 0; i + 1 < length; ++i) {
     if (command[i] == '\0') command[i] = ' ';

@@ -80,6 +80,17 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
   return to;
 }
 
+std::string Answers::StepsInWords() const {
+  std::string words = RanksInWords("; a step is as long as the slowest of ");
+  if (facts_.late > 0) {
+    absl::StrAppend(
+        &words, "; ", facts_.late,
+        " iterations of ranks that were far behind came too late for their steps, which "
+        "count as not timed");
+  }
+  return words;
+}
+
 std::string Answers::RanksInWords(absl::string_view before) const {
   return facts_.work ? absl::StrCat(before, facts_.ranks.size(), " ranks") : "";
 }
@@ -103,6 +114,7 @@ Answers::Summary Answers::Summarise() const {
   const RunEngine& engine = facts_.engine;
   Summary summary;
   summary.time = ToProto(engine.ProjectTime(0.95), "time", "ns");
+  summary.time.mutable_basis()->append(StepsInWords());
   summary.fit = engine.current().Explained();
   summary.generation = facts_.generation;
   summary.iterations = engine.Totals().iterations;
@@ -137,8 +149,7 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
   const std::string metric = request.metric().empty() ? "time" : request.metric();
   if (metric == "time") {
     *reply.mutable_projection() = ToProto(engine.ProjectTime(request.confidence()), "time", "ns");
-    *reply.mutable_projection()->mutable_basis() +=
-        RanksInWords("; a step is as long as the slowest of ");
+    reply.mutable_projection()->mutable_basis()->append(StepsInWords());
     return reply;
   }
   if (absl::Status status = CheckMeasurable(); !status.ok()) return status;
@@ -193,6 +204,11 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
   if (facts_.rule) {
     *reply.mutable_rule() = *facts_.rule;
     SetFit(engine.current().Explained(), reply.mutable_rule());
+  }
+  if (facts_.work) {
+    reply.set_sentence(
+        absl::StrCat("iterations are those of all ", facts_.ranks.size(),
+                     " ranks, each with its own length; a step of the job is one of each"));
   }
   reply.set_unique_lengths(static_cast<int64_t>(totals.unique_keys));
   reply.set_iterations(static_cast<int64_t>(totals.iterations));

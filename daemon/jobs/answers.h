@@ -62,6 +62,7 @@ class Answers {
     std::optional<v1::Rule> rule;  // without its fit
     int dimensions = 0;
     std::vector<int32_t> ranks;  // that had iterations
+    int64_t late = 0;            // of their iterations, for their steps
     LengthUnits units;
     counters::MetricSet metric_set;
     PlanOptions plan;
@@ -100,6 +101,7 @@ class Answers {
   const RunEngine& Work() const { return facts_.work ? *facts_.work : facts_.engine; }
   // With the number of ranks; nothing when there is one.
   std::string RanksInWords(absl::string_view before) const;
+  std::string StepsInWords() const;
   absl::Status CheckMeasurable() const;
 
   mutable absl::Mutex mutex_;  // the engine's answers fill its caches

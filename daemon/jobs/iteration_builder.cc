@@ -13,10 +13,8 @@ void IterationBuilder::OnBoundary(const abi::BoundaryEvent& event) {
     s.has_begin = false;
     s.candidates = 0;
     s.open = {};
-    if (!s.pending.empty() && !s.pending.back().has_end) {
-      s.pending.pop_back();
-      ++lost_iterations_;
-    }
+    s.early_clock = 0;
+    DropUnended();
   }
   s.has_number = true;
   s.number = event.iteration;
@@ -36,6 +34,12 @@ void IterationBuilder::OnBoundary(const abi::BoundaryEvent& event) {
   s.has_begin = true;
   s.open.iteration.micro_lengths.clear();
   s.open.micro_valid = ~0u;
+}
+
+void IterationBuilder::DropUnended() {
+  if (state_.pending.empty() || state_.pending.back().has_end) return;
+  state_.pending.pop_back();
+  ++lost_iterations_;
 }
 
 void IterationBuilder::OnDecision(const abi::DecisionEvent& event) {
@@ -83,6 +87,8 @@ void IterationBuilder::OnStep(const abi::StepEvent& event) {
       lost_iterations_ += event.iteration - s.number + 1;
       s.number = event.iteration + 1;
     }
+    DropUnended();  // the boundary that ended it is lost
+    s.early_clock = 0;
     s.has_begin = false;
     s.candidates = 0;
     s.open = {};

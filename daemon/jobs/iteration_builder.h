@@ -113,6 +113,7 @@ class IterationBuilder {
 
  private:
   void Close(const Candidate& end);
+  void DropUnended();
   void Resolve(bool give_up);
   int64_t StampOf(uint32_t correlation_id) const;
 

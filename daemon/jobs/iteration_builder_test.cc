@@ -97,6 +97,28 @@ TEST(IterationBuilder, AnEvaluationPhaseIsNotPartOfAnIteration) {
   EXPECT_EQ(finished[1].other_duration_ns, 300);
 }
 
+TEST(IterationBuilder, AHoleThatEndsWithAStepIsNoLongIteration) {
+  IterationBuilder builder;
+  Script script(builder);
+  script.Candidate(0, 1000);
+  script.Step(0, 7);
+  script.Candidate(1, 2000);
+  script.Step(1, 7);
+  // Everything between was dropped.
+  script.Step(1000, 7);
+  script.Candidate(1001, 1'001'000);
+  script.Step(1001, 7);
+  script.Candidate(1002, 1'002'000);
+  script.SendStamps();
+  const auto finished = builder.TakeFinished();
+  ASSERT_EQ(finished.size(), 2u);
+  EXPECT_EQ(finished[0].number, 0u);
+  EXPECT_EQ(finished[0].duration_ns, 1000);
+  EXPECT_EQ(finished[1].number, 1001u);
+  EXPECT_EQ(finished[1].duration_ns, 1000);
+  EXPECT_EQ(builder.lost_iterations(), 1000u);
+}
+
 TEST(IterationBuilder, ALostStepCostsItsIterationsAndNoOthers) {
   IterationBuilder builder;
   Script script(builder);

@@ -152,15 +152,23 @@ void Job::AddProcess(const ProcessRow& row) {
   // A new incarnation goes on counting where its rank was, until we know what it repeats. One that
   // runs beside another of its rank is no resumed run.
   process->first_number = FirstNumber(row.rank);
+  if (const auto it = next_number_.find(row.rank); it != next_number_.end()) {
+    process->rank_next = it->second;
+  }
   process->learning->SetFirstNumber(process->first_number);
   process->aligning = process->first_number > 0;
   if (rule_) process->learning->SetRule(rule_->rule);
+  if (!live()) {
+    start_ranks_.clear();
+    world_size_ = 1;
+  }
+  start_ranks_.insert(row.rank);
+  world_size_ = std::max<int64_t>(world_size_, HelloNumber(row, "world_size", 1));
   rows_.processes.push_back(row);
   processes_[row.process_id] = std::move(process);
   const bool alone = std::all_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
     return entry.second->row.rank == row.rank;
   });
-  world_size_ = std::max<int64_t>(world_size_, HelloNumber(row, "world_size", 1));
   if (!alone && !work_) SplitRanks();
   RebuildControls();
   job_dirty_ = state_dirty_ = true;
@@ -168,16 +176,20 @@ void Job::AddProcess(const ProcessRow& row) {
 }
 
 // Ranks that start together have the same first number, also when one of them had come further
-// than another before they were all started again.
+// than another before they were all started again, and when it is not known of each that it ended.
 int64_t Job::FirstNumber(int32_t rank) const {
-  int64_t of_run = 0, of_rank = 0;
+  int64_t of_run = 0, of_rank = 0, ended_ns = 0;
   for (const auto& [other, next] : next_number_) {
     of_run = std::max(of_run, next);
     if (other == rank) of_rank = next;
   }
+  for (const auto& [id, process] : processes_) {
+    if (process->row.rank == rank) ended_ns = std::max(ended_ns, process->row.end_ns);
+  }
   std::optional<int64_t> of_others;
   for (const auto& [id, process] : processes_) {
     if (!process->alive() || process->row.rank == rank) continue;
+    if (of_rank > 0 && process->row.start_ns < ended_ns) continue;  // of the start before
     of_others = std::max(of_others.value_or(0), process->first_number);
   }
   return std::max(of_rank, of_others.value_or(of_run));
@@ -206,7 +218,11 @@ std::set<int32_t> Job::LiveRanks() const {
 }
 
 void Job::AddSteps(const std::set<int32_t>& live_ranks) {
-  for (const Step& step : steps_.TakeSteps(live_ranks)) {
+  // After a restart each process is read in its turn.
+  const bool all_heard = std::all_of(processes_.begin(), processes_.end(), [](const auto& entry) {
+    return !entry.second->alive() || entry.second->readings > 0;
+  });
+  for (const Step& step : steps_.TakeSteps(live_ranks, all_heard)) {
     engine_.current().AddIteration({.iteration = static_cast<uint64_t>(step.number),
                                     .key = step.key,
                                     .time_ns = step.duration_ns,
@@ -674,7 +690,7 @@ void Job::EndAlignment(Process& process) {
 
 void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   const int64_t number = static_cast<int64_t>(iteration.number) - process.repeated;
-  const bool redone = number < process.first_number;
+  const bool redone = number < process.rank_next;
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   const uint32_t wanted = (1u << dimensions) - 1;
   const bool known = (iteration.valid & wanted) == wanted;

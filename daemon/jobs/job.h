@@ -228,6 +228,7 @@ class Job {
   void MatchLengths();
   // Different batches in a step: ranks that have data of their own.
   int64_t DataParallel(const v1::Horizon& horizon) const;
+  int64_t WorkingRanks() const;  // that had iterations, of those that started together last
   int64_t WorldSize() const;
   // Steps of the run that `horizon` tells of; 0: unknown.
   int64_t RunIterations(const v1::Horizon& horizon) const;
@@ -235,12 +236,14 @@ class Job {
   struct LengthMap {
     int64_t factor[2] = {0, 0};  // 0: no match
     bool swapped = false;        // the user's first length is the feature's second
+    double distance = 0;         // between the distributions (Kolmogorov-Smirnov); not of sums
   };
   LengthMap FindFactors(const v1::Horizon& horizon) const;
   void UpdatePlan();
   int64_t StoppedNs() const;  // all processes, by measurements
   int64_t AffordableMeasurements() const;
   int64_t MeasurementCap(const Process& process) const;
+  bool MayMeasure(const Process& process) const;
   bool Measures(const Process& process) const;
   bool NarrowToSeen(const Process& process, abi::PlanEntry& entry) const;
   void BuildControl(Process& process);
@@ -308,7 +311,8 @@ class Job {
   absl::flat_hash_map<std::string, int> kernel_index_;
   v1::Horizon horizon_;
   bool horizon_applied_ = false;
-  int64_t world_size_ = 1;                     // as the processes say
+  int64_t world_size_ = 1;                     // as the processes of the last start say
+  std::set<int32_t> start_ranks_;              // theirs
   std::pair<int64_t, int64_t> applied_world_;  // ranks with iterations, world size, at that time
   int64_t next_match_ = 0;  // iterations at which the user's lengths are matched next
   bool paused_ = false;

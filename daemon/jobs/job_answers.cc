@@ -80,7 +80,10 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
                        .kernels = kernels_,
                        .engine = engine_.Copy()};
   for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
-  if (work_) facts.work = work_->Copy();
+  if (work_) {
+    facts.work = work_->Copy();
+    facts.late = steps_.late();
+  }
   if (rule_) facts.rule = DescribeRule();
   if (horizon != nullptr) {
     RunEngine* const work = facts.work ? &*facts.work : nullptr;
@@ -204,12 +207,20 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     horizon = horizon_;
   } else {
     horizon.set_kind(horizon_.kind());
-    horizon.set_iterations(horizon_.iterations());
+    horizon.set_iterations(RunIterations(horizon_));
     horizon.set_epochs(horizon_.epochs());
     horizon.set_source(horizon_.source());
+    const int64_t shares = DataParallel(horizon_);
+    if (horizon_.histogram_size() > 0 && shares > 1) {
+      absl::StrAppend(horizon.mutable_source(), ", shared out between ", shares, " ranks");
+    }
   }
   if (!with_details) return job;
-  for (const auto& [id, process] : processes_) {
+  std::vector<const Process*> by_rank;
+  for (const auto& [id, process] : processes_) by_rank.push_back(process.get());
+  std::stable_sort(by_rank.begin(), by_rank.end(),
+                   [](const Process* a, const Process* b) { return a->row.rank < b->row.rank; });
+  for (const Process* process : by_rank) {
     v1::Process& to = *job.add_processes();
     const ProcessRow& row = process->row;
     to.set_rank(row.rank);

@@ -129,23 +129,33 @@ abi::Level Job::WantedLevel(const Process& process) const {
 // What is affordable, and never more than the budget of measurements; each rule has lengths of its
 // own to measure. Ranks have equal shares, as nobody knows what another has just begun.
 int64_t Job::MeasurementCap(const Process& process) const {
-  int64_t left =
+  const int64_t all =
       std::min<int64_t>(options_.measurement_budget * (1 + engine_.closed()), affordable_total_);
-  int64_t shares = 0, place = 0;
+  int64_t left = all;
+  int64_t shares = 0, place = 0, others = 0;
   for (const auto& [id, other] : processes_) {
-    if (other->alive() && TakesPart(*other)) {
+    const auto started = static_cast<int64_t>(other->measurements_started);
+    if (other.get() != &process) others += started;
+    if (MayMeasure(*other)) {
       if (other->row.rank < process.row.rank) ++place;
       ++shares;
     } else if (other.get() != &process) {
-      left -= static_cast<int64_t>(other->measurements_started);
+      left -= started;
     }
   }
-  left = std::max<int64_t>(left, 0);
-  return shares == 0 ? 0 : left * (place + 1) / shares - left * place / shares;
+  if (shares == 0) return 0;
+  const int64_t share = std::max<int64_t>(left, 0) * (place + 1) / shares -
+                        std::max<int64_t>(left, 0) * place / shares;
+  // Who came late finds less.
+  return std::clamp<int64_t>(all - others, 0, share);
+}
+
+bool Job::MayMeasure(const Process& process) const {
+  return process.alive() && !process.learning && !process.aligning && TakesPart(process);
 }
 
 bool Job::Measures(const Process& process) const {
-  return process.alive() && !process.learning && !process.aligning && TakesPart(process) &&
+  return MayMeasure(process) &&
          static_cast<int64_t>(process.measurements_started) < MeasurementCap(process);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
 #include "injection/abi/matcher.h"
@@ -16,6 +17,8 @@ namespace seqpoint::jobs {
 namespace {
 
 constexpr int64_t kScaleRetryIterations = 50;
+// Distributions of lengths differ where they do by more than this, beyond chance (1 % at n = 1).
+constexpr double kLeastForDistribution = 100, kMostDistance = 0.1, kChanceDistance = 1.63;
 constexpr int64_t kMostIterations = int64_t{1} << 50;  // what an engine can count
 constexpr int64_t kMostRanks = 1 << 16;                // more is a mistake
 
@@ -41,6 +44,8 @@ std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, int64_t 
     counts[{entry.lengths(0), second}] += entry.count();
     total += entry.count();
   }
+  // With fewer batches than ranks one step has what there is.
+  data_parallel = std::clamp<int64_t>(data_parallel, 1, std::max<int64_t>(total / micro_steps, 1));
   const int64_t group = micro_steps * data_parallel;
   if (group <= 1) return counts;
   const double share = std::min(1.0, static_cast<double>(kMostDrawn) / std::max<int64_t>(total, 1));
@@ -67,9 +72,15 @@ std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, int64_t 
   const int64_t wanted = StepsOf(total, micro_steps, data_parallel);
   const double times =
       static_cast<double>(wanted) / static_cast<double>(std::max<int64_t>(drawn, 1));
+  // The sum is rounded, not each: many lengths come once.
+  double exact = 0;
+  int64_t given = 0;
   for (auto& [lengths, count] : steps) {
-    count = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(count) * times));
+    exact += static_cast<double>(count) * times;
+    count = std::llround(exact) - given;
+    given += count;
   }
+  std::erase_if(steps, [](const auto& entry) { return entry.second == 0; });
   return steps;
 }
 
@@ -144,9 +155,14 @@ int64_t Job::RunIterations(const v1::Horizon& horizon) const {
          std::max<int64_t>(horizon.epochs(), 1);
 }
 
+int64_t Job::WorkingRanks() const {
+  const int64_t ranks = std::count_if(start_ranks_.begin(), start_ranks_.end(),
+                                      [&](int32_t rank) { return next_number_.contains(rank); });
+  return std::max<int64_t>(ranks, 1);
+}
+
 int64_t Job::WorldSize() const {
-  const int64_t ranks = static_cast<int64_t>(next_number_.size());
-  return std::min(std::max({world_size_, ranks, int64_t{1}}), kMostRanks);
+  return std::min(std::max(world_size_, WorkingRanks()), kMostRanks);
 }
 
 int64_t Job::DataParallel(const v1::Horizon& horizon) const {
@@ -155,20 +171,26 @@ int64_t Job::DataParallel(const v1::Horizon& horizon) const {
 }
 
 Job::EngineHorizons Job::Counted(int64_t steps) const {
-  const int64_t ranks = std::max<int64_t>(static_cast<int64_t>(next_number_.size()), 1);
-  return {Horizon::Iterations(steps), Horizon::Iterations(steps * ranks)};
+  return {Horizon::Iterations(steps),
+          Horizon::Iterations(std::min(steps * WorkingRanks(), kMostIterations))};
 }
 
 void Job::Apply(EngineHorizons horizons) {
   engine_.SetHorizon(std::move(horizons.steps)).IgnoreError();
   if (work_) work_->SetHorizon(std::move(horizons.work)).IgnoreError();
-  applied_world_ = {static_cast<int64_t>(next_number_.size()), WorldSize()};
+  applied_world_ = {WorkingRanks(), WorldSize()};
   horizon_applied_ = plan_stale_ = engine_dirty_ = true;
   ForgetAnswers();
 }
 
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
   if (!refused_.empty()) return absl::DataLossError(refused_);
+  if (imported_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", row_.name, "@", row_.run_id,
+        "\" was made of another tool's log and is over; to ask about another run: seqpoint project "
+        "JOB --lengths FILE"));
+  }
   if (const absl::Status status = CheckHorizon(horizon); !status.ok()) return status;
   horizon_ = horizon;
   horizon_dirty_ = true;
@@ -184,7 +206,7 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
 
 void Job::MatchLengths() {
   const int64_t seen = static_cast<int64_t>(engine_.current().Totals().iterations);
-  if (applied_world_ != std::pair(static_cast<int64_t>(next_number_.size()), WorldSize())) {
+  if (applied_world_ != std::pair(WorkingRanks(), WorldSize())) {
     horizon_applied_ = false;
     next_match_ = 0;
   }
@@ -212,12 +234,23 @@ void Job::MatchLengths() {
   sentence_ = horizon.ok() ? ""
                            : absl::StrCat(horizon.status().message(),
                                           "; until then only the number of iterations is used");
+  // Shuffled batches come in no order: lengths so far are a sample of all.
+  if (const double n = static_cast<double>(observed_count_[0]);
+      horizon.ok() && horizon_.kind() == v1::Horizon::KIND_DISTRIBUTION && !horizon_.alike() &&
+      n >= kLeastForDistribution &&
+      map_.distance > kMostDistance + kChanceDistance / std::sqrt(n)) {
+    sentence_ = absl::StrFormat(
+        "the given lengths are distributed otherwise than those that occur (by up to %.0f %% of "
+        "the iterations), so the total may be wrong: is it the same data, and --batch that of one "
+        "forward pass of one rank?",
+        100 * map_.distance);
+  }
   if (horizon.ok() && by_length && DataParallel(horizon_) > 1 && horizon_.data_parallel() == 0 &&
       steps_.same_lengths()) {
     sentence_ =
         "all ranks have the same lengths in every step; when they work on parts of the same "
         "batches (tensor or pipeline parallel), say how many have batches of their own: seqpoint "
-        "control JOB horizon --lengths FILE --data-parallel N";
+        "control JOB horizon --lengths FILE --data-parallel N, with the run's other options";
   }
   horizon_applied_ = true;
   ++generation_;
@@ -252,7 +285,7 @@ Job::LengthMap Job::FindFactors(const v1::Horizon& horizon) const {
     }
     if (matched && distance < best) {
       best = distance;
-      map = {.factor = {factor[0], factor[1]}, .swapped = swapped};
+      map = {.factor = {factor[0], factor[1]}, .swapped = swapped, .distance = sums ? 0 : distance};
     }
   }
   return map;
@@ -274,8 +307,7 @@ absl::StatusOr<Job::EngineHorizons> Job::EngineHorizon(const v1::Horizon& horizo
   if (!of.ok()) return of.status();
   horizons.steps = *std::move(of);
   if (work_) {
-    const double share =
-        static_cast<double>(next_number_.size()) / static_cast<double>(data_parallel);
+    const double share = static_cast<double>(WorkingRanks()) / static_cast<double>(data_parallel);
     of = EngineHorizonOf(horizon, map, 1, share);
     if (!of.ok()) return of.status();
     horizons.work = *std::move(of);

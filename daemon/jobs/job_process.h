@@ -47,6 +47,7 @@ struct Job::Process {
   IterationBuilder builder;
   int64_t number_offset = 0;  // our number - the library's number
   int64_t first_number = 0;   // ours, of its first iteration
+  int64_t rank_next = 0;      // of its rank, when it came: what is before it was done before
   // Iterations that this incarnation did again: the job's number is ours less these.
   int64_t repeated = 0;
   bool beside = false;  // ran beside an earlier process of its rank: it never speaks

@@ -182,6 +182,7 @@ JobState Job::SaveState() const {
     to.set_learn_round(process->learn_round);
     to.set_library_rule(process->library_rule);
     to.set_first_number(process->first_number);
+    to.set_rank_next(process->rank_next);
     to.set_repeated(process->repeated);
     to.set_aligning(process->aligning);
     for (const FinishedIteration& iteration : process->held) Encode(iteration, to.add_held());
@@ -209,6 +210,8 @@ JobState Job::SaveState() const {
   state.set_startup_duration_ns(startup_.duration_ns);
   for (const auto& [rank, number] : next_number_) (*state.mutable_next_number())[rank] = number;
   state.set_sentence(sentence_);
+  state.set_world_size(world_size_);
+  state.mutable_start_ranks()->Add(start_ranks_.begin(), start_ranks_.end());
   state.set_rule_generation(rule_generation_);
   state.set_control_generation(control_generation_);
   state.set_imported(imported_);
@@ -257,6 +260,7 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.learn_round = saved.learn_round();
   process.library_rule = saved.library_rule();
   process.first_number = saved.first_number();
+  process.rank_next = saved.rank_next();
   process.repeated = saved.repeated();
   process.aligning = saved.aligning();
   for (const FinishedState& iteration : saved.held()) process.held.push_back(Decode(iteration));
@@ -352,6 +356,8 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   startup_ = {state.startup_batches(), state.startup_duration_ns()};
   for (const auto& [rank, number] : state.next_number()) next_number_[rank] = number;
   sentence_ = state.sentence();
+  world_size_ = std::max<int64_t>(state.world_size(), 1);
+  start_ranks_.insert(state.start_ranks().begin(), state.start_ranks().end());
   rule_generation_ = state.rule_generation();
   control_generation_ = state.control_generation();
   imported_ = state.imported();
@@ -359,7 +365,6 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   for (const StoredProcess& stored : processes) {
     const int64_t process_id = stored.row.process_id;
     Process& process = *(processes_[process_id] = std::make_unique<Process>(stored.row));
-    world_size_ = std::max<int64_t>(world_size_, HelloNumber(stored.row, "world_size", 1));
     process.learning = std::make_unique<Learning>();
     for (const NameRow& name : stored.names) SetName(process, name);
     const auto saved = std::find_if(

@@ -959,6 +959,7 @@ TEST(Job, ARankWithoutIterationsHoldsNobodyUp) {
   for (int i = 0; i < 200; ++i) {
     ranks.process(0).Iterate();
     ranks.process(0).PassTime(second / 4);
+    ranks.process(1).PassTime(0);
   }
   EXPECT_GT(job.Describe(true).iterations(), 100);
   ranks.End(job);

@@ -129,9 +129,9 @@ void AddSentences(const LogAnalysis& a, const AnalysisOptions& options, v1::Anal
   }
   if (a.clean.first_count > 0) {
     say(absl::StrFormat(
-        "the first iterations with a length, %d, take %.2g %% more than others: they "
+        "the first iterations with a length, %d, take %.*f %% more than others: they "
         "are in the total, and in nothing else; measure later ones",
-        a.clean.first_count, 100 * a.clean.first_share));
+        a.clean.first_count, a.clean.first_share < 0.1 ? 1 : 0, 100 * a.clean.first_share));
   }
   if (a.clean.by_key.size() == 1) say("all iterations have one length");
   if (options.points == 0 && options.target_error > 0 && !a.selection.points.empty()) {

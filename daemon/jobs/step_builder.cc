@@ -26,6 +26,8 @@ StepBuilder::StepBuilder(const std::map<int32_t, int64_t>& next_numbers) {
 }
 
 void StepBuilder::Add(int32_t rank, const Step& iteration) {
+  constexpr int64_t kMostSteps = int64_t{1} << 50;
+  if (iteration.number < 0 || iteration.number > kMostSteps) return;
   Progress& progress = progress_[rank];
   progress.next = std::max(progress.next, iteration.number + 1);
   progress.boundary_ns = iteration.boundary_ns;
@@ -36,43 +38,51 @@ void StepBuilder::Add(int32_t rank, const Step& iteration) {
   left_behind_.erase(rank);
   const auto [it, added] = open_.try_emplace(iteration.number);
   Open& open = it->second;
-  ++open.ranks;
+  open.begins_ns[rank] = iteration.boundary_ns;
   if (added) {
     open.step = iteration;
-    open.first_rank = rank;
     return;
   }
   open.differed |= open.step.key_known && iteration.key_known && open.step.key != iteration.key;
   Widen(iteration, &open.step);
 }
 
-bool StepBuilder::Finished(const Open& open, const std::set<int32_t>& live_ranks) {
-  const Progress& ahead = progress_.at(open.first_rank);
+bool StepBuilder::Finished(Open& open, const std::set<int32_t>& live_ranks, bool all_heard) {
+  const int64_t number = open.step.number;
   const bool patient =
-      open_.size() < kMaxOpen && (ahead.next - open.step.number <= kPatienceSteps ||
-                                  ahead.boundary_ns - open.step.boundary_ns <= kPatienceNs);
+      open_.size() < kMaxOpen &&
+      (!all_heard ||
+       std::none_of(open.begins_ns.begin(), open.begins_ns.end(), [&](const auto& entry) {
+         const Progress& ahead = progress_.at(entry.first);
+         return live_ranks.contains(entry.first) && ahead.next - number > kPatienceSteps &&
+                ahead.boundary_ns - entry.second > kPatienceNs;
+       }));
   for (const int32_t rank : live_ranks) {
     const auto it = progress_.find(rank);
-    const int64_t next = it == progress_.end() ? 0 : it->second.next;
-    if (next > open.step.number || left_behind_.contains(rank)) continue;
-    if (patient) return false;
-    left_behind_.insert(rank);
+    if (it != progress_.end() && it->second.next > number) continue;
+    if (!left_behind_.contains(rank)) {
+      if (patient) return false;
+      left_behind_.insert(rank);
+    }
+    if (it == progress_.end()) continue;  // it never trained
+    open.step.key_known = false;
+    open.step.duration_ns = 0;
   }
   return true;
 }
 
 void StepBuilder::Compare(const Open& open) {
-  if (open.ranks < 2 || !open.step.key_known) return;
+  if (open.begins_ns.size() < 2 || !open.step.key_known) return;
   differed_ |= open.differed;
   changes_ += std::exchange(last_key_, open.step.key) != open.step.key ? 1 : 0;
 }
 
-std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks) {
+std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks, bool all_heard) {
   std::vector<Step> steps;
   while (!open_.empty()) {
     const auto first = open_.begin();
     // Steps before it that no rank reported are as old as it is.
-    if (!Finished(first->second, live_ranks)) break;
+    if (!Finished(first->second, live_ranks, all_heard)) break;
     next_ = next_ < 0 ? first->first : std::max(next_, first->first - kMostLost);
     for (; next_ < first->first; ++next_) steps.push_back({.number = next_});
     Compare(first->second);
@@ -103,9 +113,10 @@ StepsState StepBuilder::Save() const {
     to.set_duration_ns(open.step.duration_ns);
     to.set_distorted(open.step.distorted);
     to.set_measured(open.step.measured);
-    to.set_boundary_ns(open.step.boundary_ns);
-    to.set_ranks(open.ranks);
-    to.set_first_rank(open.first_rank);
+    for (const auto& [rank, begin_ns] : open.begins_ns) {
+      to.add_rank(rank);
+      to.add_begin_ns(begin_ns);
+    }
     to.set_differed(open.differed);
     to.set_first_occurrence(open.step.first);
   }
@@ -125,18 +136,18 @@ void StepBuilder::Load(const StepsState& state) {
   }
   left_behind_.insert(state.left_behind().begin(), state.left_behind().end());
   for (const StepState& from : state.open()) {
-    if (!progress_.contains(from.first_rank())) continue;
-    open_[from.number()] = {.step = {.number = from.number(),
-                                     .key = {from.first(), from.second()},
-                                     .key_known = from.known(),
-                                     .duration_ns = from.duration_ns(),
-                                     .distorted = from.distorted(),
-                                     .measured = from.measured(),
-                                     .first = from.first_occurrence(),
-                                     .boundary_ns = from.boundary_ns()},
-                            .ranks = from.ranks(),
-                            .first_rank = from.first_rank(),
-                            .differed = from.differed()};
+    Open& open = open_[from.number()];
+    open.step = {.number = from.number(),
+                 .key = {from.first(), from.second()},
+                 .key_known = from.known(),
+                 .duration_ns = from.duration_ns(),
+                 .distorted = from.distorted(),
+                 .measured = from.measured(),
+                 .first = from.first_occurrence()};
+    open.differed = from.differed();
+    for (int i = 0; i < std::min(from.rank_size(), from.begin_ns_size()); ++i) {
+      if (progress_.contains(from.rank(i))) open.begins_ns[from.rank(i)] = from.begin_ns(i);
+    }
   }
   next_ = state.next();
   late_ = state.late();

@@ -8,8 +8,9 @@
 //   for (const Step& step : steps.TakeSteps(/*live_ranks=*/{0, 1, 2, 3})) ...
 //
 // A step is finished when every live rank has reported it or a later one. A rank that falls more
-// than kPatienceSteps and kPatienceNs behind is waited for no longer, until it has caught up; what
-// it reports of finished steps is counted as late.
+// than kPatienceSteps and kPatienceNs behind another live one is waited for no longer, until it has
+// caught up. What it reports of finished steps is counted as late; where it had iterations before,
+// nothing is said of the lengths and the time of a step that lacks it.
 //
 // Threading: one thread. Ownership: values only. Memory: open steps, at most kMaxOpen.
 #ifndef DAEMON_JOBS_STEP_BUILDER_H_
@@ -35,7 +36,7 @@ struct Step {
   bool distorted = false;   // of any rank: the others wait for it
   bool measured = false;    // likewise
   bool first = false;       // likewise: a length came for the first time on that rank
-  int64_t boundary_ns = 0;  // API time at which it began; only compared within a rank
+  int64_t boundary_ns = 0;  // API time at which a rank's began; only compared within the rank
 };
 
 class StepBuilder {
@@ -48,8 +49,10 @@ class StepBuilder {
   void Add(int32_t rank, const Step& iteration);
 
   // Finished since the last call, in order; with no live rank everything is. Numbers that no rank
-  // reported come as steps of which nothing is known: they happened all the same.
-  std::vector<Step> TakeSteps(const std::set<int32_t>& live_ranks);
+  // reported come as steps of which nothing is known: they happened all the same. `all_heard`: no
+  // live rank is still to be read for the first time (a daemon that was just started); else none is
+  // given up.
+  std::vector<Step> TakeSteps(const std::set<int32_t>& live_ranks, bool all_heard = true);
 
   // Ranks that reported an iteration so far.
   int ranks() const { return static_cast<int>(progress_.size()); }
@@ -61,8 +64,9 @@ class StepBuilder {
   StepsState Save() const;
   void Load(const StepsState& state);
 
-  static constexpr int64_t kPatienceSteps = 64;
-  static constexpr int64_t kPatienceNs = 5'000'000'000;
+  // Twice what IterationBuilder waits for a stamp.
+  static constexpr int64_t kPatienceSteps = 128;
+  static constexpr int64_t kPatienceNs = 10'000'000'000;
   static constexpr size_t kMaxOpen = 1 << 14;
   static constexpr int64_t kMostLost = 1 << 20;  // in one hole; more is a damaged number
   static constexpr int64_t kManyChanges = 32;
@@ -74,11 +78,10 @@ class StepBuilder {
   };
   struct Open {
     Step step;
-    int ranks = 0;
-    int32_t first_rank = 0;  // whose boundary_ns the step has
-    bool differed = false;   // in their lengths
+    std::map<int32_t, int64_t> begins_ns;  // of the ranks that reported it: boundary_ns
+    bool differed = false;                 // in their lengths
   };
-  bool Finished(const Open& open, const std::set<int32_t>& live_ranks);
+  bool Finished(Open& open, const std::set<int32_t>& live_ranks, bool all_heard);
   void Compare(const Open& open);
 
   std::map<int64_t, Open> open_;

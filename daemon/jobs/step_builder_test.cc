@@ -138,6 +138,45 @@ TEST(StepBuilder, SaysWhenRanksHaveTheSameLengthsAllTheTime) {
   EXPECT_FALSE(fixed.same_lengths());
 }
 
+TEST(StepBuilder, AStepThatLacksARankSaysNothingOfTime) {
+  StepBuilder steps;
+  std::vector<Step> taken;
+  for (int64_t i = 0; i < 300; ++i) {
+    steps.Add(0, Did(i, 30, 300));
+    if (i < 10) steps.Add(1, Did(i, 50, 500));
+    for (const Step& step : steps.TakeSteps({0, 1})) taken.push_back(step);
+  }
+  ASSERT_EQ(taken.size(), 300u);
+  EXPECT_EQ(taken[9].duration_ns, 500);
+  EXPECT_EQ(taken[10].duration_ns, 0);
+  EXPECT_FALSE(taken[10].key_known);
+  steps.Add(1, Did(10, 50, 500));
+  EXPECT_EQ(steps.late(), 1);
+}
+
+TEST(StepBuilder, ARankThatHangsHoldsNobodyUpThoughTheFastestHasEnded) {
+  StepBuilder steps;
+  size_t taken = 0;
+  for (int64_t i = 0; i < 100; ++i) steps.Add(0, Did(i, 30, 300));
+  for (int64_t i = 0; i < 1000; ++i) {
+    steps.Add(1, Did(i, 30, 300));
+    if (i < 50) steps.Add(2, Did(i, 30, 300));
+    taken += steps.TakeSteps({1, 2}).size();
+  }
+  EXPECT_EQ(taken, 1000u);
+}
+
+TEST(StepBuilder, NoRankIsGivenUpBeforeAllWereHeardAgain) {
+  StepBuilder steps;
+  for (int64_t i = 0; i < 1000; ++i) steps.Add(0, Did(i, 30, 300));
+  EXPECT_TRUE(steps.TakeSteps({0, 1}, /*all_heard=*/false).empty());
+  for (int64_t i = 0; i < 1000; ++i) steps.Add(1, Did(i, 40, 400));
+  const std::vector<Step> taken = steps.TakeSteps({0, 1});
+  ASSERT_EQ(taken.size(), 1000u);
+  EXPECT_EQ(taken[0].duration_ns, 400);
+  EXPECT_EQ(steps.late(), 0);
+}
+
 TEST(StepBuilder, GoesOnFromItsState) {
   StepBuilder steps;
   for (int64_t i = 0; i < 8; ++i) steps.Add(0, Did(i, 30 + i, 300 + i));

@@ -168,23 +168,29 @@ std::optional<Speedup> CompareLogs(const LogAnalysis& base, const CleanLog& othe
   const double reach = NormalQuantile(confidence) * std::sqrt(variance);
   speedup.all = QuotientOf(known, {all, all - reach, all + reach});
 
-  // As measuring would: of each point's length the first iterations of the other log.
-  absl::flat_hash_map<Key, std::pair<int, double>>
-      measured;  // how many are left, sum of their times
-  for (const SeqPoint& p : base.selection.points) measured[p.key] = {p.measurements, 0};
+  // Of each point's length as many iterations of the other log as are to be measured, evenly over
+  // all that it has and begun elsewhere for each length, as times drift within a log.
+  absl::flat_hash_map<Key, std::vector<double>> there_of;
+  for (const SeqPoint& p : base.selection.points) there_of[p.key];
   for (size_t i = 0; i < other.log.size(); ++i) {
     if (other.apart[i]) continue;
-    const auto it = measured.find(other.log.keys[i]);
-    if (it == measured.end() || it->second.first == 0) continue;
-    --it->second.first;
-    it->second.second += other.log.times[i];
+    const auto it = there_of.find(other.log.keys[i]);
+    if (it != there_of.end()) it->second.push_back(other.log.times[i]);
   }
+  constexpr double kGoldenRatio = 0.6180339887498949;
   std::vector<MeasuredPoint> points;
+  double begin = 0.5;  // of the first one, between 0 and 1
   for (SeqPoint p : base.selection.points) {
-    const auto& [left, sum] = measured[p.key];
-    const int times = p.measurements - left;
-    const double value = times > 0 ? sum / times : there.Foretell(p.key, p.cost);
-    p.measurements = std::max(1, times);
+    const std::vector<double>& times = there_of[p.key];
+    begin = std::fmod(begin + kGoldenRatio, 1);
+    const int measured = std::min(p.measurements, static_cast<int>(times.size()));
+    double sum = 0;
+    for (int k = 0; k < measured; ++k) {
+      const double place = (k + begin) / measured * static_cast<double>(times.size());
+      sum += times[std::min(static_cast<size_t>(place), times.size() - 1)];
+    }
+    const double value = measured > 0 ? sum / measured : there.Foretell(p.key, p.cost);
+    p.measurements = std::max(1, measured);
     points.push_back({p, value});
   }
   if (!points.empty()) {

@@ -89,7 +89,7 @@ struct Speedup {
   double total = 0;
   int64_t unknown_keys = 0;  // keys of the log that the other one lacks
   // How many times faster the same iterations are there.
-  // The base known, the points measured there, in its first iterations. None where these scatter
+  // The base known, the points measured there, evenly over its iterations. None where these scatter
   // so much that the interval of their total reaches zero.
   std::optional<Estimate> from_points;
   Estimate all;      // from every iteration of both, at equal lengths

@@ -499,6 +499,18 @@ TEST(SelectPaperTest, ALengthOnABorderBeginsABin) {
 
 // --------------------------------------------------------------------------------- speedup
 
+TEST(SpeedupTest, ADriftWithinTheOtherLogIsNoSpeedup) {
+  const Shape shape{.iterations = 4'000, .noise = 0.005};
+  RunLog log = MakeLog(5, shape);
+  for (size_t i = 0; i < log.size() / 4; ++i) log.times[i] *= 0.96;  // before it is warm
+  const LogAnalysis a = AnalyzeLog(log, &log, {.points = 32});
+  ASSERT_TRUE(a.speedup && a.speedup->from_points);
+  EXPECT_NEAR(a.speedup->all.value, 1, 1e-9);
+  EXPECT_NEAR(a.speedup->from_points->value, 1, 0.008);
+  EXPECT_LE(a.speedup->from_points->low, 1);
+  EXPECT_GE(a.speedup->from_points->high, 1);
+}
+
 TEST(SpeedupTest, CoversTheTruth) {
   const Shape here{.iterations = 600, .lengths = 40};
   constexpr int kPairs = 200;
