@@ -185,7 +185,7 @@ void Job::Apply(EngineHorizons horizons) {
 
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
   if (!refused_.empty()) return absl::DataLossError(refused_);
-  if (imported_) {
+  if (imported_ && horizon_.kind() != v1::Horizon::KIND_UNKNOWN) {  // it has the log's own
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", row_.name, "@", row_.run_id,
         "\" was made of another tool's log and is over; to ask about another run: seqpoint project "
