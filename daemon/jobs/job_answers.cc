@@ -207,13 +207,14 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     horizon = horizon_;
   } else {
     horizon.set_kind(horizon_.kind());
-    horizon.set_iterations(RunIterations(horizon_));
     horizon.set_epochs(horizon_.epochs());
     horizon.set_source(horizon_.source());
-    const int64_t shares = DataParallel(horizon_);
-    if (horizon_.histogram_size() > 0 && shares > 1) {
-      absl::StrAppend(horizon.mutable_source(), ", shared out between ", shares, " ranks");
-    }
+    horizon.set_data_parallel(horizon_.data_parallel());
+  }
+  horizon.set_iterations(RunIterations(horizon_));
+  const int64_t shares = DataParallel(horizon_);
+  if (horizon_.histogram_size() > 0 && shares > 1) {
+    absl::StrAppend(horizon.mutable_source(), ", shared out between ", shares, " ranks");
   }
   if (!with_details) return job;
   std::vector<const Process*> by_rank;
