@@ -61,7 +61,7 @@ struct IterationSample {
   // A length is new to the process that it ran in, though others may have had it: the time is in
   // the sum, and says nothing about others.
   bool first = false;
-  bool combined = false;   // the key is a sum over micro-steps: that it is new says nothing
+  bool combined = false;  // the key is a sum over micro-steps: that it is new says nothing
   // Then the micro-steps, whose lengths tell what is a first occurrence; empty: not known.
   std::vector<Part> parts;
   Phase phase = Phase::kTrain;
