@@ -184,6 +184,14 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
       job.set_trouble(process->learning->Explanation());
     }
   }
+  for (const auto& [id, process] : processes_) {
+    constexpr uint64_t kLongEnough = 500;  // iterations of others
+    if (!job.trouble().empty() || !rule_ || !process->learning || !process->alive()) continue;
+    if (process->iterations > 0 || totals.iterations < kLongEnough) continue;
+    job.set_trouble(absl::StrCat("rank ", process->row.rank,
+                                 ": what it does does not fit the rule learned from another "
+                                 "process; it is in no figure"));
+  }
   if (const int64_t dropped = job.losses().ring_dropped(); dropped > 0 && job.trouble().empty()) {
     job.set_trouble(absl::StrCat(
         dropped,

@@ -40,6 +40,7 @@ constexpr double kMostEvidence = 5;
 // So often a length is expected that is known to come.
 constexpr double kCertain = 100;
 constexpr double kHistogramSlack = 0.02;
+constexpr double kToldDrift = 0.04;  // width of an interval that is worth a word
 
 bool IsValid(const Key& key) { return key.first >= 0 && key.second >= 0; }
 
@@ -1001,6 +1002,7 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
   both.insert(both.end(), outlook.untimed.begin(), outlook.untimed.end());
   BucketCounts all_opened = outlook.to_open;
   for (int i = 0; i < kBucketSizes; ++i) all_opened[i] += outlook.opened_untimed[i];
+  bool drifting = false;  // it is most of the error
   const auto estimate = [&](const std::vector<CurveTarget>& over, const BucketCounts& opened) {
     std::vector<Normal> sum = fit.model.smooth.Sum(over);
     const double expected = MixtureMean(sum);
@@ -1017,10 +1019,13 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
     mean += slow.mean;
     variance += slow.variance;
     std::vector<Normal> drift = ProjectDrift(s.trace, fit.model.curve, s.CoreNoise(), n, rest);
+    double wanders = 0;  // variance of the drift
     for (Normal& d : drift) {
+      wanders += d.probability * (d.mean * d.mean + d.variance) * expected * expected;
       d.mean = mean + d.mean * expected;
       d.variance = variance + d.variance * expected * expected;
     }
+    drifting = wanders > variance + MixtureVariance(sum);
     return AddIndependent(sum, drift);
   };
   if (!has_total) {
@@ -1028,8 +1033,13 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
         NotBelow(0, MixtureEstimate(estimate(targets, outlook.to_open), confidence)), 1000 / n);
     return p;
   }
-  if (rest > 0)
+  if (rest > 0) {
     p.remaining = NotBelow(0, MixtureEstimate(estimate(targets, outlook.to_open), confidence));
+    if (drifting && p.remaining.high - p.remaining.low > kToldDrift * p.remaining.value) {
+      absl::StrAppend(&p.basis,
+                      "; most of the interval is for times at equal length that may drift");
+    }
+  }
   const bool another = s.horizon.another;
   Estimate total = another ? p.remaining : p.so_far;
   if (rest > 0 && !another) {
