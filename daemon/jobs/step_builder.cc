@@ -10,7 +10,9 @@ void Widen(const Step& part, Step* whole) {
   whole->key.first = std::max(whole->key.first, part.key.first);
   whole->key.second = std::max(whole->key.second, part.key.second);
   whole->key_known &= part.key_known;
-  whole->duration_ns = std::max(whole->duration_ns, part.duration_ns);
+  // The slowest may be the one whose time is not known.
+  const bool timed = whole->duration_ns > 0 && part.duration_ns > 0;
+  whole->duration_ns = timed ? std::max(whole->duration_ns, part.duration_ns) : 0;
   whole->distorted |= part.distorted;
   whole->measured |= part.measured;
   whole->first |= part.first;
@@ -59,12 +61,14 @@ bool StepBuilder::Finished(Open& open, const std::set<int32_t>& live_ranks, bool
        }));
   for (const int32_t rank : live_ranks) {
     const auto it = progress_.find(rank);
-    if (it != progress_.end() && it->second.next > number) continue;
-    if (!left_behind_.contains(rank)) {
+    if (open.begins_ns.contains(rank)) continue;
+    const bool further = it != progress_.end() && it->second.next > number;
+    if (!further && !left_behind_.contains(rank)) {
       if (patient) return false;
       left_behind_.insert(rank);
     }
     if (it == progress_.end()) continue;  // it never trained
+    // It is behind, or its record was lost.
     open.step.key_known = false;
     open.step.duration_ns = 0;
   }

@@ -9,8 +9,9 @@
 //
 // A step is finished when every live rank has reported it or a later one. A rank that falls more
 // than kPatienceSteps and kPatienceNs behind another live one is waited for no longer, until it has
-// caught up. What it reports of finished steps is counted as late; where it had iterations before,
-// nothing is said of the lengths and the time of a step that lacks it.
+// caught up. What it reports of finished steps is counted as late. Nothing is said of the lengths
+// and the time of a step that lacks a live rank which had iterations before: it is behind, or its
+// record was lost.
 //
 // Threading: one thread. Ownership: values only. Memory: open steps, at most kMaxOpen.
 #ifndef DAEMON_JOBS_STEP_BUILDER_H_
