@@ -189,9 +189,13 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
   absl::flat_hash_set<int64_t> occurred[2];  // values of keys that are sums
   for (const auto& [key, record] : keys) {
     if (record.iterations > 0) members[met++] = {key, static_cast<double>(record.iterations)};
-    if (sums) occurred[0].insert(key.first), occurred[1].insert(key.second);
   }
   members.resize(met);
+  for (const auto& [key, record] : keys) {
+    if (!sums) break;
+    occurred[0].insert(key.first);
+    occurred[1].insert(key.second);
+  }
   SortByKey(members);
   if (lengths_known) {
     size_t m = 0;
