@@ -242,9 +242,9 @@ class Job {
   void UpdatePlan();
   int64_t StoppedNs() const;  // all processes, by measurements
   int64_t AffordableMeasurements() const;
-  int64_t MeasurementCap(const Process& process) const;
-  bool MayMeasure(const Process& process) const;
-  bool Measures(const Process& process) const;
+  std::vector<const Process*> AbleToMeasure() const;
+  // `able`: all that are.
+  int64_t MeasurementCap(const Process& process, const std::vector<const Process*>& able) const;
   bool NarrowToSeen(const Process& process, abi::PlanEntry& entry) const;
   void BuildControl(Process& process);
   void StoreConfigs();

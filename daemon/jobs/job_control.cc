@@ -128,21 +128,21 @@ abi::Level Job::WantedLevel(const Process& process) const {
 
 // What is affordable, and never more than the budget of measurements; each rule has lengths of its
 // own to measure. Ranks have equal shares, as nobody knows what another has just begun.
-int64_t Job::MeasurementCap(const Process& process) const {
+int64_t Job::MeasurementCap(const Process& process, const std::vector<const Process*>& able) const {
   const int64_t all =
       std::min<int64_t>(options_.measurement_budget * (1 + engine_.closed()), affordable_total_);
   int64_t left = all;
-  int64_t shares = 0, place = 0, others = 0;
+  int64_t others = 0;
   for (const auto& [id, other] : processes_) {
-    const auto started = static_cast<int64_t>(other->measurements_started);
-    if (other.get() != &process) others += started;
-    if (MayMeasure(*other)) {
-      if (other->row.rank < process.row.rank) ++place;
-      ++shares;
-    } else if (other.get() != &process) {
-      left -= started;
-    }
+    if (other.get() != &process) others += static_cast<int64_t>(other->measurements_started);
   }
+  left -= others;
+  int64_t place = 0;
+  for (const Process* other : able) {
+    if (other->row.rank < process.row.rank) ++place;
+    if (other != &process) left += static_cast<int64_t>(other->measurements_started);
+  }
+  const auto shares = static_cast<int64_t>(able.size());
   if (shares == 0) return 0;
   const int64_t share = std::max<int64_t>(left, 0) * (place + 1) / shares -
                         std::max<int64_t>(left, 0) * place / shares;
@@ -150,13 +150,14 @@ int64_t Job::MeasurementCap(const Process& process) const {
   return std::clamp<int64_t>(all - others, 0, share);
 }
 
-bool Job::MayMeasure(const Process& process) const {
-  return process.alive() && !process.learning && !process.aligning && TakesPart(process);
-}
-
-bool Job::Measures(const Process& process) const {
-  return MayMeasure(process) &&
-         static_cast<int64_t>(process.measurements_started) < MeasurementCap(process);
+std::vector<const Job::Process*> Job::AbleToMeasure() const {
+  std::vector<const Process*> able;
+  for (const auto& [id, process] : processes_) {
+    if (process->alive() && !process->learning && !process->aligning && TakesPart(*process)) {
+      able.push_back(process.get());
+    }
+  }
+  return able;
 }
 
 // The first iteration of a length stands for no other, in each process: of an entry's lengths those
@@ -189,7 +190,8 @@ void Job::BuildControl(Process& process) {
   control.flush_interval_ms = 100;
   control.overhead_permille =
       static_cast<uint16_t>(std::lround(1000 * options_.overhead_budget_share));
-  control.measurement_cap = static_cast<uint32_t>(MeasurementCap(process));
+  const std::vector<const Process*> able = AbleToMeasure();
+  control.measurement_cap = static_cast<uint32_t>(MeasurementCap(process, able));
   if (rule_) control.rule = rule_->rule;
   for (const counters::OnePassConfig& config : metric_set_.configs) {
     if (control.config_count == abi::kMaxConfigs) break;
@@ -202,13 +204,16 @@ void Job::BuildControl(Process& process) {
     to.text_bytes = static_cast<uint32_t>(std::min(names.size(), sizeof(to.names)));
     std::memcpy(to.names, names.data(), to.text_bytes);
   }
-  if (!Measures(process)) return;
+  // Those that have measurements left share the plan.
+  bool measures = false;
   uint64_t measuring = 0, place = 0;
-  for (const auto& [id, other] : processes_) {
-    if (!Measures(*other)) continue;
+  for (const Process* other : able) {
+    if (static_cast<int64_t>(other->measurements_started) >= MeasurementCap(*other, able)) continue;
+    measures |= other == &process;
     if (other->row.rank < process.row.rank) ++place;
     ++measuring;
   }
+  if (!measures) return;
   const bool two = rule_ && rule_->rule.length_count > 1;
   const bool others_had_lengths = processes_.size() > 1 && !two && rule_->rule.micro_steps <= 1;
   for (const PlanEntry& entry : plan_) {

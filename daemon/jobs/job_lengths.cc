@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
+#include "daemon/jobs/running_round.h"
 #include "injection/abi/matcher.h"
 
 namespace seqpoint::jobs {
@@ -72,14 +73,8 @@ std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, int64_t 
   const int64_t wanted = StepsOf(total, micro_steps, data_parallel);
   const double times =
       static_cast<double>(wanted) / static_cast<double>(std::max<int64_t>(drawn, 1));
-  // The sum is rounded, not each: many lengths come once.
-  double exact = 0;
-  int64_t given = 0;
-  for (auto& [lengths, count] : steps) {
-    exact += static_cast<double>(count) * times;
-    count = std::llround(exact) - given;
-    given += count;
-  }
+  RunningRound round;
+  for (auto& [lengths, count] : steps) count = round.Next(static_cast<double>(count) * times);
   std::erase_if(steps, [](const auto& entry) { return entry.second == 0; });
   return steps;
 }
@@ -343,14 +338,10 @@ absl::StatusOr<Horizon> Job::EngineHorizonOf(const v1::Horizon& horizon, const L
       counts[{value[0], value[1]}] += count;
     }
     std::vector<KeyCount> histogram;
-    double here = 0;
-    int64_t taken = 0;
+    RunningRound round;
     for (const auto& [key, count] : counts) {
-      // The sum is rounded, not each: many lengths come once.
-      here += share * static_cast<double>(count);
-      const int64_t whole = std::llround(here) - taken;
-      if (whole > 0) histogram.push_back({key, whole});
-      taken += whole;
+      const int64_t here = round.Next(share * static_cast<double>(count));
+      if (here > 0) histogram.push_back({key, here});
     }
     return histogram;
   };

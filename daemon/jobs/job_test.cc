@@ -361,6 +361,18 @@ absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(const Job& job) {
   return (*job.Ask())->GetSeqPoints();
 }
 
+// What FakeProcess draws from, each length as often.
+v1::Horizon AllLengths(int64_t count) {
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
+  for (int length = 10; length <= 40; ++length) {
+    v1::LengthCount& entry = *horizon.add_histogram();
+    entry.add_lengths(length);
+    entry.set_count(count);
+  }
+  return horizon;
+}
+
 v1::ProjectRequest AskTime() {
   v1::ProjectRequest request;
   request.set_confidence(0.95);
@@ -697,13 +709,7 @@ TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {
   FakeProcess process(4);
   job.AddProcess(Process());
   process.Connect(job, 7);
-  v1::Horizon horizon;
-  horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
-  for (int length = 10; length <= 40; ++length) {
-    v1::LengthCount& entry = *horizon.add_histogram();
-    entry.add_lengths(length);
-    entry.set_count(40);
-  }
+  v1::Horizon horizon = AllLengths(40);
   ASSERT_TRUE(job.SetHorizon(horizon).ok());
   for (int i = 0; i < 200; ++i) process.Iterate();
   const auto reply = Project(job, AskTime());
@@ -867,13 +873,7 @@ TEST(Job, AStepOfSeveralRanksIsAsLongAsItsSlowestAndCountersAreOfAll) {
 
 TEST(Job, EveryRankHasFirstOccurrencesOfItsOwn) {
   Job job(Row(), {});
-  v1::Horizon horizon;
-  horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
-  for (int length = 10; length <= 40; ++length) {
-    v1::LengthCount& entry = *horizon.add_histogram();
-    entry.add_lengths(length);
-    entry.set_count(80);
-  }
+  v1::Horizon horizon = AllLengths(80);
   ASSERT_TRUE(job.SetHorizon(horizon).ok());
   Ranks ranks(4);
   ranks.first_ns = 3'000'000;  // as long as an iteration
@@ -894,13 +894,7 @@ TEST(Job, EveryRankHasFirstOccurrencesOfItsOwn) {
 
 TEST(Job, BatchesOfTheUsersAreSharedOutBetweenRanks) {
   Job job(Row(), {});
-  v1::Horizon horizon;
-  horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
-  for (int length = 10; length <= 40; ++length) {
-    v1::LengthCount& entry = *horizon.add_histogram();
-    entry.add_lengths(length);
-    entry.set_count(80);
-  }
+  v1::Horizon horizon = AllLengths(80);
   ASSERT_TRUE(job.SetHorizon(horizon).ok());
   Ranks ranks(4);
   ranks.Join(job);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/jobs/running_round.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -36,13 +37,9 @@ absl::Status RunEngine::SetHorizon(Horizon horizon) {
   // Which lengths the closed engines had is not known in today's keys: as many of each as come on
   // average are left.
   const double share = static_cast<double>(left) / static_cast<double>(horizon.iterations);
-  double exact = 0;
-  int64_t given = 0;
+  RunningRound round;
   for (KeyCount& entry : horizon.histogram) {
-    // The sum is rounded, not each: many lengths come once.
-    exact += static_cast<double>(entry.count) * share;
-    entry.count = std::llround(exact) - given;
-    given += entry.count;
+    entry.count = round.Next(static_cast<double>(entry.count) * share);
   }
   // Nor which lengths their micro-steps had (and a Distribution has none).
   std::erase_if(horizon.histogram, [](const KeyCount& entry) { return entry.count == 0; });

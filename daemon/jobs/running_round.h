@@ -1,0 +1,29 @@
+// RunningRound: whole numbers for a row of fractions. The sum is rounded, not each: of many small
+// counts none is lost.
+//
+// Threading: one thread. Ownership: values only.
+#ifndef DAEMON_JOBS_RUNNING_ROUND_H_
+#define DAEMON_JOBS_RUNNING_ROUND_H_
+
+#include <cmath>
+#include <cstdint>
+
+namespace seqpoint::jobs {
+
+class RunningRound {
+ public:
+  int64_t Next(double value) {
+    exact_ += value;
+    const int64_t whole = std::llround(exact_) - given_;
+    given_ += whole;
+    return whole;
+  }
+
+ private:
+  double exact_ = 0;
+  int64_t given_ = 0;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_RUNNING_ROUND_H_
