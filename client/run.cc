@@ -298,8 +298,9 @@ std::string RunIdFromEnvironment() {
   return absl::StrFormat("%s-%04x", text, std::random_device()() & 0xffff);
 }
 
-std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& directory,
-                                          const std::string& job, const std::string& run_id,
+std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& adapter,
+                                          const std::string& directory, const std::string& job,
+                                          const std::string& run_id,
                                           std::vector<std::string>* warnings) {
   std::vector<std::pair<std::string, std::string>> own;
   if (!directory.empty()) own.emplace_back("SEQPOINT_DIR", directory);
@@ -320,6 +321,11 @@ std::vector<std::string> ChildEnvironment(const std::string& library, const std:
         own.emplace_back(name, library);
       }
     }
+  }
+  if (!adapter.empty()) {
+    const char* path = getenv("PYTHONPATH");
+    own.emplace_back("PYTHONPATH",
+                     path == nullptr || *path == '\0' ? adapter : absl::StrCat(adapter, ":", path));
   }
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -435,8 +441,8 @@ int Run(const RunOptions& options) {
   }
 
   std::vector<std::string> warnings;
-  std::vector<std::string> environment =
-      ChildEnvironment(library, directory, name, run_id, &warnings);
+  std::vector<std::string> environment = ChildEnvironment(
+      library, library.empty() ? "" : FindAdapter(), directory, name, run_id, &warnings);
   for (const std::string& warning : warnings) Say(warning);
   if (int error = supervisor.Start(options.command, std::move(environment)); error != 0) {
     Say(absl::StrCat("cannot run ", options.command[0], ": ", strerror(error)));

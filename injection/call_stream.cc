@@ -274,6 +274,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     event.level = static_cast<uint8_t>(level_);
     if ((flags & abi::kMatchedConfirmed) != 0) event.flags |= abi::kConfirmed;
     if (distorted_) event.flags |= abi::kDistorted;
+    if ((call.flags & abi::kCallHostTime) != 0) event.flags |= abi::kHostTime;
     event.stopped_ns = held_ns_ < UINT32_MAX ? static_cast<uint32_t>(held_ns_) : UINT32_MAX;
     guest->ring.WriteEvent(abi::EventType::kBoundary, &event, sizeof(event));
     held_ns_ = 0;
@@ -562,7 +563,8 @@ void CallStream::ApplyControl(bool on_application_thread) {
     plan_.Apply(wanted_);
     if (new_rule || level != level_) {
       level_ = level;
-      distorted_ = true;
+      // Without a GPU nothing is switched that could take time.
+      distorted_ = distorted_ || !guest->host_only.load(std::memory_order_relaxed);
       abi::RuleEvent event = {};
       event.api_ns = guest->clock.NowNs();
       event.call_sequence = guest->ring.header()->call_sequence;

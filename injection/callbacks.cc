@@ -321,7 +321,7 @@ uint32_t Callbacks::SubscribeOnce(char* holder, size_t holder_bytes) {
 }
 
 bool Callbacks::Subscribe() {
-  if (subscriber_ != nullptr) return true;
+  if (subscriber_ != nullptr || cupti_ == nullptr) return true;  // have it; there is none to have
   char holder[128] = {};
   const uint32_t result = SubscribeOnce(holder, sizeof(holder));
   if (result != CUPTI_SUCCESS) {

@@ -78,6 +78,7 @@ bool Counters::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool,
     configs_[i].image = pool->TakeArray<uint8_t>(kConfigImageBytes);
     if (configs_[i].image == nullptr) return false;
   }
+  gone_.store(false, std::memory_order_relaxed);
   return true;
 }
 
@@ -245,7 +246,8 @@ void Counters::Discard() {
 }
 
 bool Counters::Rest() {
-  if (!Begin(State::kPreparing)) return gone_.load(std::memory_order_relaxed);
+  if (gone_.load(std::memory_order_relaxed)) return true;
+  if (!Begin(State::kPreparing)) return false;
   InsideScope inside;
   const CurrentContext current(driver_, context_);
   Disable();

@@ -47,6 +47,7 @@ struct Guest {
   pid_t owner = 0;
   bool released = false;  // helper thread: CUPTI was given back
   std::atomic<bool> nvtx_patched{false};
+  std::atomic<bool> host_only{false};  // attached without CUDA: the program does its own work
 
   void AddContext(CUcontext context);
   void RemoveContext(CUcontext context);

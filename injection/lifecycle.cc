@@ -11,6 +11,7 @@
 
 #include "injection/guest.h"
 #include "injection/nvtx.h"
+#define SEQPOINT_API __attribute__((visibility("default")))
 #include "injection/seqpoint.h"
 #include "injection/version.h"
 
@@ -187,7 +188,8 @@ bool TakeCupti(Guest* guest) {
   return true;
 }
 
-void Initialize() {
+// `cuda`: the driver called us; else a framework adapter did, in a program without a GPU so far.
+void Initialize(bool cuda) {
   Guest* guest = EnsureGuest();
   if (guest == nullptr) {
     Log("no memory for the profiler; training goes on without it");
@@ -203,14 +205,20 @@ void Initialize() {
       injection::InjectSocketPath(guest->socket_path, sizeof(guest->socket_path));
   if (!path.ok()) Log("%s", path.message);
 
-  const bool cupti = TakeCupti(guest);
+  if (!cuda) {
+    guest->host_only.store(true);
+    guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,
+                           "the program does not use a GPU: iterations, their lengths and their "
+                           "wall time are recorded");
+  }
+  const bool cupti = cuda && TakeCupti(guest);
   guest->clock.Init(&guest->cupti, &guest->ring);
   SetUnlessSet(kNvtxVariable, OwnPath());
   ReportNvtx(guest);
 
   guest->stream.Start();
   if (!cupti) {
-    // No context will be announced; the reason must reach the daemon all the same.
+    // No context will be announced; the daemon must be told all the same.
     guest->helper.Start();
     return;
   }
@@ -218,22 +226,39 @@ void Initialize() {
   guest->activity.SetKinds(kKindsOfLearn, false);
 }
 
+void InitializeOnce(bool cuda) {
+  if (g_disabled || __atomic_exchange_n(&g_initialized, true, __ATOMIC_ACQ_REL)) return;
+  if (DisabledByUser() || AnotherCopyIsActive()) {
+    Log("standing down: disabled, or another copy of the library has this process");
+    return;
+  }
+  Initialize(cuda);
+  on_exit(OnExit, nullptr);
+  Log("version %s in process %d", kLibraryVersion, static_cast<int>(getpid()));
+}
+
 }  // namespace
 }  // namespace seqpoint::inject
 
 using namespace seqpoint::inject;
 
+int seqpoint_attach(int uses_gpu) {
+  const int saved_errno = errno;
+  InitializeOnce(uses_gpu != 0);
+  errno = saved_errno;
+  return seqpoint_active();
+}
+
 // The CUDA driver calls this inside cuInit, on the application's thread. Answers 1 whatever
 // happened: a 0 would help nobody.
 int InitializeInjection(void) {
-  if (g_disabled || __atomic_exchange_n(&g_initialized, true, __ATOMIC_ACQ_REL)) return 1;
   const int saved_errno = errno;
-  if (DisabledByUser() || AnotherCopyIsActive()) {
-    Log("standing down: disabled, or another copy of the library has this process");
-  } else {
-    Initialize();
-    on_exit(OnExit, nullptr);
-    Log("version %s in process %d", kLibraryVersion, static_cast<int>(getpid()));
+  InitializeOnce(/*cuda=*/true);
+  Guest* guest = g_guest;
+  if (guest != nullptr && guest->host_only.exchange(false)) {
+    guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,
+                           "CUDA began in this process after its training had begun without: "
+                           "its GPU work is not seen; iterations and lengths are");
   }
   errno = saved_errno;
   return 1;

@@ -72,6 +72,8 @@ std::string_view FeatureName(uint16_t feature) {
       return "fork";
     case abi::Feature::kExit:
       return "exit";
+    case abi::Feature::kFramework:
+      return "framework";
     default:
       return "";
   }

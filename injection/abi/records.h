@@ -27,6 +27,10 @@ enum class Op : uint8_t {
   kNvtxPop = 14,
   kNvtxMark = 15,
   kMark = 16,  // seqpoint_iteration_begin(length): bytes = length
+  // What a framework adapter tells (seqpoint_forward, seqpoint_step).
+  kForward = 17,  // the root module is called; name kForwardName or kEvaluationName
+  kFeature = 18,  // a number known at the forward before it; name = what it is, bytes = the number
+  kStep = 19,     // the optimiser step of an iteration is over
   kCount
 };
 
@@ -63,7 +67,10 @@ struct CallRecord {
 };
 enum CallFlags : uint8_t {
   kCallHasPayload = 1,  // `bytes` of an NVTX call is valid
+  kCallHostTime = 2,    // no GPU works behind the program's back: api_ns is the time of the work
 };
+inline constexpr char kForwardName[] = "forward";        // of a training batch
+inline constexpr char kEvaluationName[] = "evaluation";  // without gradients
 
 // Level *trace* (and the clock event at *mark*): one unit of GPU work, from a CUPTI activity
 // record.
@@ -186,6 +193,7 @@ struct BoundaryEvent {
 enum BoundaryFlags : uint8_t {
   kConfirmed = 1,
   kDistorted = 2,  // a window was switched at or inside the iteration before this boundary
+  kHostTime = 4,   // kCallHostTime: the difference of two api_ns is the iteration's time
 };
 
 // The lengths of an iteration are known. Repeated (last one counts) while micro-steps add up.
@@ -244,6 +252,7 @@ enum class Feature : uint16_t {
   kMatcher = 7,
   kFork = 8,
   kExit = 9,
+  kFramework = 10,
   kCount
 };
 enum class FeatureState : uint16_t {
