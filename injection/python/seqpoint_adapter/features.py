@@ -9,6 +9,7 @@ Threading: one thread at a time.
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from itertools import compress
 from operator import attrgetter, itemgetter
 
 MAX_DEPTH = 4
@@ -90,8 +91,8 @@ class Reader:
             self._walk(name, value, (True, i, ()), 0)
         for key, value in kwargs.items():
             self._walk(key, value, (False, key, ()), 0)
-        self._kept = None  # indices; None: all
-        self._studied = []
+        self._kept = None  # of the numbers that are read, which to tell; None: all
+        self._studied = []  # None: done
 
     def read(self, args, kwargs):
         numbers = []
@@ -100,9 +101,9 @@ class Reader:
             for getter in getters:
                 value = getter(value)
             source.read(value, numbers)
-        if self._kept is not None:
-            return [numbers[i] for i in self._kept]
-        return self._study(numbers)
+        if self._studied is not None:
+            return self._study(numbers)
+        return numbers if self._kept is None else list(compress(numbers, self._kept))
 
     def _study(self, numbers):
         """A mask has the shape of what it masks: later copies of a number are of no use."""
@@ -110,10 +111,20 @@ class Reader:
         if len(self._studied) < STUDIED_CALLS:
             return numbers
         columns = list(zip(*self._studied))
-        self._studied = []
-        self._kept = [i for i, column in enumerate(columns) if column not in columns[:i]]
-        self.names = [self.names[i] for i in self._kept]
-        return [numbers[i] for i in self._kept]
+        kept = [column not in columns[:i] for i, column in enumerate(columns)]
+        # Inputs of which nothing is left are not looked at any more.
+        sources, flags = [], iter(kept)
+        self._kept = []
+        for where in self._sources:
+            of_source = [next(flags) for _ in where[-1].names]
+            if any(of_source):
+                sources.append(where)
+                self._kept += of_source
+        self._sources, self._studied = sources, None
+        if all(self._kept):
+            self._kept = None
+        self.names = [name for name, keep in zip(self.names, kept) if keep]
+        return [number for number, keep in zip(numbers, kept) if keep]
 
     def _walk(self, name, value, where, depth):
         tensor = self._torch.Tensor

@@ -167,13 +167,16 @@ class Adapter:
         try:
             function(*arguments)
         except Exception as error:
-            self._broken = True
-            self._targets.clear()
-            self._searching = False
-            for owner in list(self._patched):
-                self._restore(owner)
-            self._library.describe(False, f"the PyTorch adapter failed ({error!r}); iterations are "
-                                   "found without it")
+            self._fail(error)
+
+    def _fail(self, error):
+        self._broken = True
+        self._targets.clear()
+        self._searching = False
+        for owner in list(self._patched):
+            self._restore(owner)
+        self._library.describe(False, f"the PyTorch adapter failed ({error!r}); iterations are "
+                               "found without it")
 
     # Calls of modules.
 
@@ -221,6 +224,7 @@ class Adapter:
     def _on_outermost(self, module, args, kwargs):
         target = self._targets.get(id(module))
         if target is None or target.module() is not module:
+            self._called = [t for t in self._called if t.module() is not None]
             if not self._grad() or len(self._called) > MAX_COMPANIONS:
                 return
             if self._torch.jit.is_tracing():
@@ -246,7 +250,10 @@ class Adapter:
             if not compiling():
                 target = targets.get(id(self))
                 if target is not None:
-                    adapter._safely(adapter._on_call, target, self, args, kwargs)
+                    try:
+                        adapter._on_call(target, self, args, kwargs)
+                    except Exception as error:
+                        adapter._fail(error)
             return original(self, *args, **kwargs)
 
         self._replace(owner, call)
@@ -256,7 +263,7 @@ class Adapter:
             del self._targets[id(module)]
             return
         if self._searching:
-            if self._root is None and self._grad():
+            if (self._root is None or self._root.module() is None) and self._grad():
                 self._root = target
                 target.label = ""
             if target not in self._called:
@@ -298,12 +305,17 @@ class Adapter:
 
     def _on_step(self, optimizer):
         self._scaler_stepped = True
-        self._safely(self._step, optimizer)
+        if self._broken:
+            return
+        try:
+            self._step(optimizer)
+        except Exception as error:
+            self._fail(error)
 
     def _step(self, optimizer):
         if not self._cycle.ends(optimizer):
             return
-        if self._attached:
+        if self._attached or self._library.active():
             self._library.step(0)
         elif self._root is not None:
             self._attach()
