@@ -350,8 +350,8 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
   }
   absl::StrAppend(&text, "\n");
   if (job.process_count() == 0) {
-    absl::StrAppend(&text, "no process with CUDA reported to the daemon; `seqpoint doctor` says ",
-                    "what stands in the way\n");
+    absl::StrAppend(&text, "no process that uses CUDA or trains with PyTorch reported to the ",
+                    "daemon; `seqpoint doctor` says what stands in the way\n");
   } else {
     std::string early = EndedBeforeText(job);
     absl::StrAppend(&text, early.empty() ? FormatCount(job.iterations(), "iteration") : early, ", ",

@@ -130,7 +130,7 @@ Answers::Summary Answers::Summarise() const {
     }
   }
   summary.seqpoints.set_measurements(plan.measured);
-  summary.seqpoints.set_measurements_wanted(plan.wanted);
+  summary.seqpoints.set_measurements_wanted(facts_.measurable ? plan.wanted : plan.measured);
   summary_ = std::move(summary);
   return *summary_;
 }

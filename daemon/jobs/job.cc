@@ -330,7 +330,7 @@ void Job::EndUnused(int64_t now_ns) {
   }
   if (processes_.empty()) {
     row_.end_ns = now_ns;
-    sentence_ = "no process of this job used CUDA under the library";
+    sentence_ = "no process of this job used CUDA or trained with PyTorch";
   }
   job_dirty_ = state_dirty_ = true;
   ++generation_;

@@ -65,20 +65,23 @@ v1::Rule Job::DescribeRule() const {
 
 absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) const {
   if (horizon == nullptr && answers_ && answers_generation_ == generation_) return answers_;
-  Answers::Facts facts{.job_id = row_.job_id,
-                       .name = row_.name,
-                       .generation = generation_,
-                       .horizon_kind = horizon_.kind(),
-                       .imported = imported_,
-                       .clock_kind = clock_kind(),
-                       .losses = SumLosses(),
-                       .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
-                       .units = Units(),
-                       .metric_set = metric_set_,
-                       .plan = MakePlanOptions(),
-                       .measurements = measurements_,
-                       .kernels = kernels_,
-                       .engine = engine_.Copy()};
+  Answers::Facts facts{
+      .job_id = row_.job_id,
+      .name = row_.name,
+      .generation = generation_,
+      .horizon_kind = horizon_.kind(),
+      .imported = imported_,
+      .measurable = std::any_of(processes_.begin(), processes_.end(),
+                                [](const auto& p) { return p.second->HasCupti(); }),
+      .clock_kind = clock_kind(),
+      .losses = SumLosses(),
+      .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
+      .units = Units(),
+      .metric_set = metric_set_,
+      .plan = MakePlanOptions(),
+      .measurements = measurements_,
+      .kernels = kernels_,
+      .engine = engine_.Copy()};
   for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
   if (work_) {
     facts.work = work_->Copy();

@@ -86,6 +86,11 @@ struct Job::Process {
   bool control_stale = true;
 
   bool alive() const { return row.end_ns == 0; }
+  // As far as is known; without CUPTI there is nothing to measure.
+  bool HasCupti() const {
+    const auto cupti = features.find(static_cast<uint16_t>(abi::Feature::kCupti));
+    return cupti == features.end() || cupti->second.state() == v1::FEATURE_STATE_READY;
+  }
   // Everything is traced, or was until a moment ago.
   bool tracing() const { return was_tracing || level == static_cast<uint8_t>(abi::Level::kTrace); }
 };

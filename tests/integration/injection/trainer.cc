@@ -86,6 +86,11 @@ struct Trainer {
       snprintf(name, sizeof(name), "step %ld, %ld tokens", index, length);
       nvtxRangePushA(name);
     }
+    if (Option("framework", 0) != 0 && seqpoint_forward) {
+      static const char* const kNames[] = {"ids.shape[0]", "ids.shape[1]"};
+      const int64_t values[] = {64, length};
+      seqpoint_forward(1, 2, kNames, values, 0);
+    }
     Check(cuMemcpyHtoDAsync(data, host.data(), static_cast<size_t>(length * kBytesPerStep), stream),
           "cuMemcpyHtoDAsync");
     Check(cuMemsetD8Async(data, 0, 4096, stream), "cuMemsetD8Async");
@@ -94,7 +99,10 @@ struct Trainer {
     }
     Launch(loss, 1);
     const long accumulate = Option("accumulate", 1);
-    if ((index + 1) % accumulate == 0) Launch(adam, 64);
+    if ((index + 1) % accumulate == 0) {
+      Launch(adam, 64);
+      if (Option("framework", 0) != 0 && seqpoint_step) seqpoint_step(0);
+    }
     if (Option("truth", 0) != 0 && swgpu_totals) {
       SwgpuTotals now;
       swgpu_totals(&now);
