@@ -182,7 +182,7 @@ TEST_F(InjectTest, AFrameworkTellsIterationsLengthsAndMicroSteps) {
   rule.micro_steps = 2;
   abi::Control control = MarkControl(rule);
   AddConfig(&control, 2, "gpu__time_duration.sum\nsm__inst_executed.sum");
-  AddEntry(&control, 100, 48, 2, 3);
+  AddEntry(&control, 100, 48, 2, 3, /*unit=*/1);
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
   RunAndCompare({"iterations=400", "lengths=16,32", "framework=1", "accumulate=2", "sleep_us=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
