@@ -112,6 +112,7 @@ def main():
 
     work = tempfile.mkdtemp(prefix="seqpoint-gpu-")
     machine = machines.Machine(bundle, work, arguments.software)
+    machine.parts = parts
     if not machine.has_gpu():
         shutil.rmtree(work)
         print("gpu: no NVIDIA GPU here (no /dev/nvidiactl, no nvidia-smi): nothing was measured. "

@@ -42,6 +42,7 @@ class Machine:
         self.software = software
         self.python = sys.executable
         self.deadline = None  # of the running step, time.monotonic()
+        self.parts = {}  # letter -> results.Part, for steps that build on another
         self._torch = None
         os.makedirs(work, exist_ok=True)
 
@@ -199,6 +200,13 @@ class Machine:
         output = self.run([self.program("seqpoint_gpu_probe"), *map(str, arguments)], limit=limit,
                           env=self.environment(env), user=user, check=check)
         return output.last_json()
+
+    def result(self, letter, step):
+        """What another step found; it must be done."""
+        entry = self.parts[letter].data["steps"].get(step, {})
+        if entry.get("status") != "done":
+            raise Skipped(f"it needs {letter}.{step}, which is {entry.get('status', 'not measured')}")
+        return entry["result"]
 
     def folder(self, name):
         path = os.path.join(self.work, name)
