@@ -5,7 +5,7 @@
 set(product seqpoint seqpointd seqpoint_inject)
 set(tests seqpoint_workload seqpoint_demo seqpoint_gpu_probe seqpoint_gpu_probe_inject
           seqpoint_gpu_ranges launch_cost_benchmark seqpoint_launcher
-          overhead_benchmark)
+          overhead_benchmark overhead_job overhead_tracer)
 
 # What the bundle needs built: `cmake --build ... --target bundle`.
 add_custom_target(bundle)
@@ -25,13 +25,6 @@ endforeach()
 install(RUNTIME_DEPENDENCY_SET seqpoint_needs COMPONENT libraries
   PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv|cuda|cudart|cupti)\\.so"
   LIBRARY DESTINATION lib)
-
-# The framework adapter, where the client looks for it.
-if(EXISTS ${PROJECT_SOURCE_DIR}/injection/python)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/injection/python/ DESTINATION share/seqpoint/python
-    COMPONENT product
-    PATTERN "*_test.py" EXCLUDE PATTERN CMakeLists.txt EXCLUDE PATTERN __pycache__ EXCLUDE)
-endif()
 
 # The software GPU lies where the demo looks for it.
 foreach(library cuda cudart cupti)

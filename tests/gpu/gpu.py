@@ -89,13 +89,16 @@ def main():
                         help="of this call, all parts together; default: 570")
     parser.add_argument("--software", action="store_true",
                         help="tries the measuring programs on the software GPU and on PyTorch's CPU side")
+    parser.add_argument("--bundle", metavar="DIR", help="the folder of bin, lib and softgpu; default: this one's")
     parser.add_argument("--list", action="store_true", help="the parts and their steps, and what is done")
     arguments = parser.parse_args()
 
     started = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # In the bundle this file is tests/gpu/gpu.py; in a build, SEQPOINT_BUNDLE names the folder of bin.
-    bundle = os.environ.get("SEQPOINT_BUNDLE") or os.path.realpath(os.path.join(machines.HERE, "..", ".."))
+    # In the bundle this file is tests/gpu/gpu.py; a build tree, which tests name, is laid out alike.
+    bundle = os.path.realpath(arguments.bundle or os.path.join(machines.HERE, "..", ".."))
+    if not os.path.exists(os.path.join(bundle, "bin", "seqpoint")):
+        sys.exit(f"gpu: no programs in {bundle}/bin: call the bundle's seqpoint/gpu, or name one with --bundle")
     chosen = choose(arguments.parts)
     again = choose(arguments.again) if arguments.again else {}
     if not arguments.parts and arguments.again:

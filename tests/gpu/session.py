@@ -12,7 +12,7 @@ import time
 from machine import Output, StepFailed, end_group, status_text
 
 # How the PyTorch adapter is left out, so that boundaries and lengths are found without it.
-WITHOUT_ADAPTER = {"SEQPOINT_PYTHON_ADAPTER": "0"}
+WITHOUT_ADAPTER = {"SEQPOINT_ADAPTER": "0"}
 
 
 def device(machine):
@@ -47,14 +47,17 @@ class Session:
 
     # --- running ------------------------------------------------------------------------------
 
-    def start(self, command, run_options=(), cuda=True, extra=None):
-        """`cuda=False`: a PyTorch program, which brings its own CUDA libraries."""
+    def start(self, command, run_options=(), cuda=True, extra=None, pipes=False):
+        """`cuda=False`: a PyTorch program, which brings its own CUDA libraries. `pipes`: standard
+        input and output are self.process's, for a program that is told what to do."""
         env = self.machine.environment({**self.environment, **(extra or {})}, cuda=cuda)
         full = [self.machine.program("seqpoint"), "run", "--job", self.name, "--run-id", "1", "--no-progress",
                 "--quiet", *run_options, "--", *command]
         self.log = open(self.log_path, "w", encoding="utf-8")
-        self.process = subprocess.Popen(full, stdout=self.log, stderr=subprocess.STDOUT, env=env,
-                                        start_new_session=True, cwd=self.folder)
+        self.process = subprocess.Popen(
+            full, stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if pipes else self.log, stderr=self.log if pipes else subprocess.STDOUT,
+            env=env, start_new_session=True, cwd=self.folder, text=True, bufsize=1)
         return self
 
     def train_start(self, script, arguments, run_options=(), extra=None):

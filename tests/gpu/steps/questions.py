@@ -2,11 +2,10 @@
 import json
 import os
 import signal
-import subprocess
 import time
 
 import session
-from machine import Skipped, StepFailed, end_group, status_text
+from machine import StepFailed, status_text
 
 
 def us(ns):
@@ -69,7 +68,10 @@ def copy_clock(machine):
 def injection_order(machine):
     """Question 4: with the probe program, and with PyTorch where it is there."""
     library = os.path.join(machine.bundle, "lib", "libseqpoint_gpu_probe_inject.so")
-    programs = {"a CUDA program": ([machine.program("seqpoint_gpu_probe"), "environment"], machine.environment())}
+    # Not a probe: those link CUPTI, so it would be there in any case.
+    training = [machine.program("seqpoint_workload"), "--hidden", "64", "--layers", "2", "--vocabulary", "256",
+                "--max-iterations", "2", "--quiet"]
+    programs = {"a CUDA program": (training, machine.environment())}
     if machine.torch() and not machine.software:
         code = "import torch; torch.cuda.init(); torch.zeros(1, device='cuda')"
         programs["python -c 'import torch; torch.cuda.init()'"] = (
@@ -227,8 +229,9 @@ def torch_profiler(machine):
         beside = watched.train("own_profiler.py", [], limit=60).last_json()
         job = watched.job()
     raw = {"alone": alone, "beside": beside, "job": job}
-    same = alone["kernels"] == beside["kernels"]
-    return answer(12, [f"kernel events in the user's trace: {alone['kernels']} alone, {beside['kernels']} with us loaded: "
+    same = all(alone[what] == beside[what] for what in ("kernels", "operators"))
+    return answer(12, [f"in the user's trace: {alone['kernels']} GPU events and {alone['operators']} operators alone, "
+                       f"{beside['kernels']} and {beside['operators']} with us loaded: "
                        f"{'complete' if same else 'NOT complete'}",
                        f"our job: {job.get('iterations')} iterations found of {beside['iterations']}; "
                        f"{job.get('trouble') or 'no trouble reported'}"], [], raw)
