@@ -110,8 +110,9 @@ class Machine:
 
     def describe(self):
         facts = {"software_gpu": self.software, "python": platform.python_version(),
-                 "kernel": platform.release(), "cpus": os.cpu_count(), "user_id": os.getuid(),
-                 "torch": {k: v for k, v in self.torch().items() if k != "folder"}}
+                 "kernel": platform.release(), "cpus": os.cpu_count(), "user_id": os.getuid()}
+        if not self.software:  # who tries the programs need not wait for an import
+            facts["torch"] = {k: v for k, v in self.torch().items() if k != "folder"}
         try:
             facts["glibc"] = platform.libc_ver()[1]
             with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:

@@ -103,6 +103,8 @@ def workload(machine, name):
         asked[1.0] = watched.project()
         found = watched.ask("iterations", watched.name, "--all", check=False).get("iterations", [])
         job = watched.job()
+    if machine.software:
+        real_env["SWGPU_SET"] = "clock.speed_cap=0.25"  # or it is through before the level has changed
     kernels = traced_kernels(machine, name, command, real_env)
     model_truth = os.path.join(machine.work, f"model-{name}.jsonl")
     softgpu = os.path.join(machine.bundle, "softgpu")
@@ -118,10 +120,13 @@ def workload(machine, name):
     error = model_error(kernels, model_kernels)
     step_ratio = model_totals["train_gpu_time_ns"] / totals["train_gpu_time_ns"]
     return {"summary": [f"{result['boundaries']['true']} iterations; the model's GPU time of training is "
-                        f"{step_ratio:.3f} of what it is here; its kernels' {error['total_ratio'] or float('nan'):.3f}",
+                        f"{step_ratio:.3f} of what it is here" +
+                        (f"; its kernels' {error['total_ratio']:.3f}" if error["total_ratio"] else
+                         "; no kernel was traced: " + ("inside graphs they are not seen" if "graphs" in name else
+                                                       "the run ended before the level had changed")),
                         job.get("trouble") or "no trouble reported"] +
                        ([f"kernels seen on one side only: here {error['only_here']}, model {error['only_model']}"]
-                        if error["only_here"] or error["only_model"] else []),
+                        if error["classes"] and (error["only_here"] or error["only_model"]) else []),
             "tables": [{"columns": ["figure", "measured", "to reach", "met"], "rows": [list(row) for row in rows]},
                        {"columns": ["kernel class", "launches", "ns here", "ns by the model", "model / here"],
                         "rows": error["classes"]}],

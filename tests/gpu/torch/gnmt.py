@@ -59,7 +59,7 @@ def main():
         common.train(options, log, batches, lengths_of, model, optimizer, loss_of, options.iterations)
     else:
         iterator = iter(batches)
-        held = [collate([make(row, 10**6 + i) for i, row in enumerate(rows[k * 8:k * 8 + 8])]) for k in range(5)]
+        held = [collate([make(rows[i % len(rows)], 10**6 + i) for i in range(k * 8, k * 8 + 8)]) for k in range(5)]
         total = options.iterations or len(batches)
         while log.trained() < total:
             chunk = list(itertools.islice(iterator, min(options.eval_every, total - log.trained())))

@@ -25,13 +25,14 @@ def main():
         if options.device == "cuda":
             torch.cuda.synchronize()
 
-    train(200)
+    around = 20 if options.tiny else 200
+    train(around)
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if options.device == "cuda" else [])
     with profile(activities=activities) as own:
         train(10)
     on_gpu = [event for event in own.events() if "cuda" in str(event.device_type).lower()]
     on_cpu = [event for event in own.events() if event.name.startswith("aten::")]
-    train(200)
+    train(around)
     print(json.dumps({"iterations": count, "kernels": len(on_gpu), "operators": len(on_cpu)}))
 
 
