@@ -92,6 +92,8 @@ def markdown(parts, steps_of):
             lines += [f"* {sentence}" for sentence in result.get("summary", [])]
             for table in result.get("tables", []):
                 lines += ["", *_table(table)]
+            if "markdown" in result:  # another program's own tables
+                lines += ["", *result["markdown"].strip().splitlines()]
             lines += ["", f"({entry['seconds']:.1f} s, {entry['finished']})"]
     return "\n".join(lines) + "\n"
 

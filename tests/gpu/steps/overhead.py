@@ -3,8 +3,10 @@
 One process per rung, all started at once and warmed up; then each is told to run a block while the
 others wait, round after round, so that clocks and neighbours hit all alike."""
 import json
+import os
 import random
 import selectors
+import shutil
 import statistics
 import subprocess
 import time
@@ -140,13 +142,29 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=15):
                                     "80 % of rounds", "to reach", "met"], "rows": rows}]}
 
 
+def cuda_benchmark(machine, arguments):
+    """`./dev bench overhead`: the ladder for CUDA programs, and what the governor lets a run spend."""
+    folder = machine.folder("overhead")
+    json_path, text_path = os.path.join(folder, "rows.json"), os.path.join(folder, "tables.md")
+    command = [machine.program("overhead_benchmark"), "--gpu", "software" if machine.software else "real", *arguments,
+               "--json", json_path, "--markdown", text_path]
+    if not machine.software and shutil.which("nsys") and "none" not in arguments:
+        command += ["--beside", f"nsys=nsys profile --trace=cuda --force-overwrite=true -o {folder}/nsys"]
+    machine.run(command)
+    with open(json_path, encoding="utf-8") as file:
+        rows = json.load(file)
+    with open(text_path, encoding="utf-8") as file:
+        return {"markdown": file.read(), "raw": rows}
+
+
 def cuda_ladder(machine):
-    """The benchmark of `./dev bench overhead`, whose jobs are CUDA programs."""
-    out = machine.run([machine.program("overhead_benchmark")] + ([] if machine.software else ["--gpu"]), limit=120,
-                      log="overhead_benchmark.txt")
-    lines = [line for line in out.text.splitlines() if line.strip()]
-    return {"summary": lines[-40:], "raw": out.text[-12000:]}
+    rounds = ["--rounds", "1", "--blocks", "2"] if machine.software else ["--rounds", "5"]
+    return cuda_benchmark(machine, ["--no-governor", *rounds])
+
+
+def cuda_governor(machine):
+    return cuda_benchmark(machine, ["--jobs", "none"])
 
 
 STEPS = [(f"torch_{job}", 90, lambda machine, j=job: ladder(machine, j)) for job in ("launches", "compute", "graph")]
-STEPS.append(("cuda", 120, cuda_ladder))
+STEPS += [("cuda", 120, cuda_ladder), ("governor", 90, cuda_governor)]
