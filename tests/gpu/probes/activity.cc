@@ -329,7 +329,7 @@ void CopyClock(Json* out) {
       for (const CUpti_ActivityKind kind : setting.kinds) CUPTI(cuptiActivityEnable(kind));
       stamps = {};
       costs[setting.name].push_back(train());
-      CUPTI(cuptiActivityFlushAll(0));
+      FlushActivity();
       for (const CUpti_ActivityKind kind : setting.kinds) CUPTI(cuptiActivityDisable(kind));
       if (setting.kinds.size() < 2) continue;
       std::sort(stamps.copies.begin(), stamps.copies.end());
@@ -404,9 +404,8 @@ void GraphRecords(Json* out) {
       CUDA(cudaStreamSynchronize(stream));
       run.push_back(Now() - begin);
     }
-    CUPTI(cuptiActivityFlushAll(0));
+    FlushActivity();
     set(one.at_launch, false);
-    CUPTI(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
     CUDA(cudaGraphExecDestroy(exec));
     rows.push_back(Json()
                        .Add("enabled", one.name)

@@ -138,6 +138,11 @@ void CollectActivity(std::function<void(const CUpti_Activity*)> on_record) {
   CheckCupti(registered, "cuptiActivityRegisterCallbacks");
 }
 
+void FlushActivity() {
+  CUPTI(cuptiActivityFlushAll(0));
+  CUPTI(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
+}
+
 void Environment(Json* out) {
   cudaDeviceProp device;
   CUDA(cudaGetDeviceProperties(&device, 0));

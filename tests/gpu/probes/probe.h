@@ -58,6 +58,8 @@ Json Spread(const std::vector<double>& values);
 // Activity buffers that are read at once: `on_record` is called with every record, in the thread
 // that flushes or in CUPTI's own. Registering twice replaces the function.
 void CollectActivity(std::function<void(const CUpti_Activity*)> on_record);
+// Everything that is finished, also of buffers that are not full.
+void FlushActivity();
 
 // The probes, by group of questions.
 void Environment(Json* out);

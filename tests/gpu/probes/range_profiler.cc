@@ -1,5 +1,7 @@
 #include "tests/gpu/probes/range_profiler.h"
 
+#include <dlfcn.h>
+
 #include <cmath>
 #include <utility>
 
@@ -13,7 +15,23 @@ std::string ChipName() {
   return params.pChipName;
 }
 
-CUptiResult CounterAvailability(std::vector<uint8_t>* image) {
+namespace {
+
+// CUPTI opens its host library by its bare name, which is found in a toolkit's folder on
+// LD_LIBRARY_PATH and not in a Python package's.
+void LoadHostLibrary() {
+  Dl_info cupti;
+  if (dladdr(reinterpret_cast<void*>(cuptiGetVersion), &cupti) == 0) return;
+  const std::string path = cupti.dli_fname;
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return;
+  for (const char* name : {"/libnvperf_host.so", "/libnvperf_target.so"}) {
+    dlopen((path.substr(0, slash) + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+}
+
+CUptiResult AskAvailability(std::vector<uint8_t>* image) {
+  LoadHostLibrary();
   auto init = PARAMS(CUpti_Profiler_Initialize_Params);
   CUptiResult result = cuptiProfilerInitialize(&init);
   if (result != CUPTI_SUCCESS) return result;
@@ -25,11 +43,22 @@ CUptiResult CounterAvailability(std::vector<uint8_t>* image) {
   return cuptiProfilerGetCounterAvailability(&params);
 }
 
-MetricConfig::MetricConfig(std::vector<std::string> metrics, CUpti_ProfilerType type)
+}  // namespace
+
+CUptiResult CounterAvailability(std::vector<uint8_t>* image) {
+  static std::vector<uint8_t> answer;
+  static const CUptiResult result = AskAvailability(&answer);
+  *image = answer;
+  return result;
+}
+
+MetricConfig::MetricConfig(std::vector<std::string> metrics, CUpti_ProfilerType type,
+                           std::vector<uint8_t> available)
     : metrics_(std::move(metrics)) {
   for (const std::string& metric : metrics_) names_.push_back(metric.c_str());
-  std::vector<uint8_t> available;
-  CheckCupti(CounterAvailability(&available), "cuptiProfilerGetCounterAvailability");
+  if (available.empty()) {
+    CheckCupti(CounterAvailability(&available), "cuptiProfilerGetCounterAvailability");
+  }
   const std::string chip = ChipName();
   auto host = PARAMS(CUpti_Profiler_Host_Initialize_Params);
   host.profilerType = type;
@@ -81,8 +110,8 @@ std::vector<double> MetricConfig::Values(const std::vector<uint8_t>& counter_dat
 }
 
 RangeProfiler::RangeProfiler() {
-  auto init = PARAMS(CUpti_Profiler_Initialize_Params);
-  CUPTI(cuptiProfilerInitialize(&init));
+  std::vector<uint8_t> available;
+  CheckCupti(CounterAvailability(&available), "cuptiProfilerGetCounterAvailability");
   auto enable = PARAMS(CUpti_RangeProfiler_Enable_Params);
   CUPTI(cuptiRangeProfilerEnable(&enable));
   object_ = enable.pRangeProfilerObject;

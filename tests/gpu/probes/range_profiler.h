@@ -24,14 +24,16 @@ Params Sized(size_t bytes) {
 // The device's chip as the profiler names it, "GH100".
 std::string ChipName();
 
-// Which counters this process may use. The first is what privileges are checked by.
+// Which counters this process may use: the first thing that privileges are checked by. Asked once,
+// before a profiler is enabled, as CUPTI refuses it then.
 CUptiResult CounterAvailability(std::vector<uint8_t>* image);
 
 // A configuration for metrics: made by the host library, without the GPU.
 class MetricConfig {
  public:
-  // Dies where a metric is unknown.
-  MetricConfig(std::vector<std::string> metrics, CUpti_ProfilerType type);
+  // Dies where a metric is unknown. `available`: of another kind of profiler; empty: of ranges.
+  MetricConfig(std::vector<std::string> metrics, CUpti_ProfilerType type,
+               std::vector<uint8_t> available = {});
   ~MetricConfig();
   MetricConfig(const MetricConfig&) = delete;
   MetricConfig& operator=(const MetricConfig&) = delete;

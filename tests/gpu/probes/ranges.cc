@@ -209,7 +209,7 @@ void RangeActivity(Json* out) {
         if (profiler.Ranges() == 1) values[records].push_back(profiler.Values(0));
       }
       if (records) {
-        CUPTI(cuptiActivityFlushAll(0));
+        FlushActivity();
         cuptiActivityDisable(kKernel);
       }
     }

@@ -16,6 +16,7 @@ namespace {
 // The functions are looked up: older libraries lack them.
 struct Functions {
 #define PM(name) decltype(&cuptiPmSampling##name) name = nullptr
+  PM(GetCounterAvailability);
   PM(Enable);
   PM(Disable);
   PM(SetConfig);
@@ -32,6 +33,7 @@ struct Functions {
 #define PM(name)                                                                         \
   name = reinterpret_cast<decltype(name)>(dlsym(RTLD_DEFAULT, "cuptiPmSampling" #name)); \
   if (name == nullptr) Die("this libcupti has no PM sampling: no cuptiPmSampling" #name)
+    PM(GetCounterAvailability);
     PM(Enable);
     PM(Disable);
     PM(SetConfig);
@@ -55,8 +57,15 @@ struct Sample {
 void Sampling(Json* out) {
   CUDA(cudaFree(nullptr));
   const Functions pm;
+  std::vector<uint8_t> unused;
+  CheckCupti(CounterAvailability(&unused), "cuptiProfilerGetCounterAvailability");
+  auto available = PARAMS(CUpti_PmSampling_GetCounterAvailability_Params);
+  CheckCupti(pm.GetCounterAvailability(&available), "cuptiPmSamplingGetCounterAvailability");
+  std::vector<uint8_t> image(available.counterAvailabilityImageSize);
+  available.pCounterAvailabilityImage = image.data();
+  CheckCupti(pm.GetCounterAvailability(&available), "cuptiPmSamplingGetCounterAvailability");
   MetricConfig config({"sm__inst_executed.sum", "sm__cycles_active.sum"},
-                      CUPTI_PROFILER_TYPE_PM_SAMPLING);
+                      CUPTI_PROFILER_TYPE_PM_SAMPLING, image);
   out->Add("passes", config.passes());
   float* memory = nullptr;
   CUDA(cudaMalloc(&memory, 64 << 20));
@@ -134,7 +143,7 @@ void Sampling(Json* out) {
       auto stop = PARAMS(CUpti_PmSampling_Stop_Params);
       stop.pPmSamplingObject = object;
       row.Add("stop_ns", Time([&] { CheckCupti(pm.Stop(&stop), "cuptiPmSamplingStop"); }));
-      CUPTI(cuptiActivityFlushAll(0));
+      FlushActivity();
       if (records == CUPTI_SUCCESS) {
         CUPTI(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
       }

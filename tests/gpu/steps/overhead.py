@@ -87,7 +87,7 @@ class Rung:
             self.session.__exit__()
 
 
-def ladder(machine, job, names=tuple(RUNGS), rounds=15):
+def ladder(machine, job, names=tuple(RUNGS), rounds=10):
     facts = machine.need_torch()
     if machine.software and job == "graph":
         raise Skipped("CUDA graphs need a GPU")
@@ -108,7 +108,7 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=15):
                 rungs.remove(rung)
         base = next(rung for rung in rungs if rung.name == "not loaded")
         one = base.block(20)["ms"]
-        count = int(max(10, min(2000, (50 if machine.software else 250) / one)))  # about a quarter of a second
+        count = int(max(10, min(2000, (50 if machine.software else 150) / one)))  # milliseconds of a block
         # What torch.profiler recorded it works off after each block, for longer than the block itself.
         counts = {rung.name: max(5, count // 10) if rung.verb == "kineto" else count for rung in rungs}
         times = {rung.name: [] for rung in rungs}
@@ -158,7 +158,7 @@ def cuda_benchmark(machine, arguments):
 
 
 def cuda_ladder(machine):
-    rounds = ["--rounds", "1", "--blocks", "2"] if machine.software else ["--rounds", "5"]
+    rounds = ["--rounds", "1", "--blocks", "2"] if machine.software else ["--rounds", "3"]
     return cuda_benchmark(machine, ["--no-governor", *rounds])
 
 

@@ -39,7 +39,7 @@ def adapter_there(machine):
     return os.path.isdir(os.path.join(machine.bundle, "share", "seqpoint", "python"))
 
 
-def watched_training(machine, model, adapter, seconds=12):
+def watched_training(machine, model, adapter, seconds=8):
     """One epoch under the profiler; what compare.compare says of it, and the job."""
     machine.need_torch()
     if adapter and not adapter_there(machine):
@@ -79,24 +79,8 @@ def watched_training(machine, model, adapter, seconds=12):
             "comparison": result, "job": job}
 
 
-def alone(machine):
-    """The same epochs without us: what the log says then."""
-    machine.need_torch()
-    rows, raw = [], {}
-    for model in MODELS:
-        count = min(300, iterations_for(machine, model, 4))
-        batch = batch_of(machine, model)
-        out = machine.run([machine.python, machine.torch_script(f"{model}.py"), *session.device(machine), "--batch",
-                           str(batch), "--iterations", str(count)], env=machine.environment(cuda=False), limit=60)
-        raw[model] = out.last_json()
-        rows.append([model, raw[model]["iterations"], raw[model]["train_ms"] / raw[model]["iterations"]])
-    return {"summary": ["not profiled, by the scripts' own clock"], "raw": raw,
-            "tables": [{"columns": ["model", "iterations", "ms an iteration"], "rows": rows}]}
-
-
 STEPS = [("pace", 120, pace)]
 for _model in MODELS:
     for _adapter in (False, True):
         STEPS.append((f"{_model}_{'adapter' if _adapter else 'auto'}", 75,
                       lambda machine, m=_model, a=_adapter: watched_training(machine, m, a)))
-STEPS.append(("alone", 120, alone))
