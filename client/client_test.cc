@@ -741,6 +741,24 @@ TEST(TextTest, CountersThatWereNotMeasuredHaveNoFigure) {
   EXPECT_THAT(CountersText(reply, v1::Job(), 0),
               AllOf(HasSubstr("not measured: 0 iterations were measured"), HasSubstr("derived"),
                     Not(HasSubstr("0 ns"))));
+  // What was measured, by what, and what that cost.
+  reply.set_metric_sets("tensor");
+  reply.set_chip("GH100");
+  reply.set_backend(v1::COUNTER_BACKEND_PM);
+  reply.set_sentence("PM sampling counts the whole GPU");
+  reply.set_slowdown(1.25);
+  v1::MeasuredIteration* iteration = reply.add_iterations();
+  iteration->set_number(12345);
+  iteration->add_lengths(37);
+  iteration->set_config("tensor");
+  iteration->set_duration_ns(125'000'000);
+  iteration->set_usual_duration_ns(1e8);
+  const std::string text = CountersText(reply, v1::Job(), 0);
+  EXPECT_THAT(text, AllOf(HasSubstr("tensor, by PM sampling of the whole GPU, on GH100"),
+                          HasSubstr("note: PM sampling counts the whole GPU"),
+                          HasSubstr("1.25 times as long as usual"), Not(HasSubstr("12,345"))));
+  EXPECT_THAT(CountersText(reply, v1::Job(), 0, /*list_measured=*/true),
+              AllOf(HasSubstr("12,345"), HasSubstr("+25.0 %"), HasSubstr("came to nothing")));
 }
 
 TEST(RunTest, JobsAreNamedAfterTheScript) {

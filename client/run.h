@@ -23,6 +23,8 @@ struct RunOptions {
   v1::Horizon horizon;
   double overhead_budget_share = 0;  // 0: the daemon's default
   std::vector<std::string> metric_sets;
+  std::vector<v1::MetricSet> own_metric_sets;
+  v1::CounterBackend counter_backend = v1::COUNTER_BACKEND_UNSPECIFIED;
   bool progress = true;
   bool quiet = false;  // no summary either
   bool json = false;   // the summary is a GetJobReply as JSON, on standard output

@@ -543,7 +543,9 @@ void CallStream::ApplyControl(bool on_application_thread) {
         wanted_.flush_interval_ms >= kShortestFlushMs ? wanted_.flush_interval_ms : kDefaultFlushMs,
         std::memory_order_relaxed);
     LockGuard lock(&configs_lock_);
-    if (memcmp(configs_, wanted_.config, sizeof(configs_)) != 0) {
+    // The first control of a daemon counts as a change: whether and on what chip counters can be
+    // had is asked before any is wanted.
+    if (configs_generation_ == 0 || memcmp(configs_, wanted_.config, sizeof(configs_)) != 0) {
       memcpy(configs_, wanted_.config, sizeof(configs_));
       ++configs_generation_;
     }

@@ -94,16 +94,11 @@ int HelloNumber(const ProcessRow& row, std::string_view key, int fallback) {
 }
 
 Job::Job(JobRow row, JobOptions options)
-    : row_(std::move(row)),
-      waiting_since_ns_(row_.start_ns),
-      options_(options),
-      metric_set_(*counters::CombineMetricSets({std::string(counters::kDefaultMetricSet)})) {
-  StoreConfigs();
-}
+    : row_(std::move(row)), waiting_since_ns_(row_.start_ns), options_(options) {}
 
 void Job::StoreConfigs() {
   rows_.configs.clear();
-  for (const counters::OnePassConfig& config : metric_set_.configs) {
+  for (const counters::OnePassConfig& config : metrics_.set().configs) {
     ConfigRow config_row{
         .job_id = row_.job_id, .config_id = config.config_id, .name = ConfigName(config.config_id)};
     for (const counters::Metric& metric : config.metrics) config_row.metrics.push_back(metric.name);
@@ -111,24 +106,35 @@ void Job::StoreConfigs() {
   }
 }
 
-absl::Status Job::SetMetricSets(const std::vector<std::string>& names) {
+absl::Status Job::SetMetrics(MetricChoice choice) {
   if (!refused_.empty()) return absl::DataLossError(refused_);
-  absl::StatusOr<counters::MetricSet> wanted = counters::CombineMetricSets(names);
-  if (!wanted.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("metric_sets: ", wanted.status().message()));
-  }
-  if (wanted->name == metric_set_.name) return absl::OkStatus();
+  if (choice.SameAs(metrics_)) return absl::OkStatus();
   // What is measured of one set says nothing about another's metrics.
   if (!processes_.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "metric_sets: job \"", row_.name, "@", row_.run_id, "\" collects ", metric_set_.name,
-        " and cannot change to ", wanted->name, "; use another run id, or the same sets"));
+        "metric_sets: job \"", row_.name, "@", row_.run_id, "\" collects ", metrics_.InWords(),
+        " and cannot change to ", choice.InWords(), "; use another run id, or the same sets"));
   }
-  metric_set_ = *std::move(wanted);
-  StoreConfigs();
+  metrics_ = std::move(choice);
   plan_stale_ = state_dirty_ = true;
   ++generation_;
   return absl::OkStatus();
+}
+
+void Job::OnChip(Process& process) {
+  const absl::StatusOr<bool> chosen = metrics_.SetChip(process.chip);
+  if (!chosen.ok()) config_trouble_ = std::string(chosen.status().message());
+  if (!metrics_.Fits(process.chip)) {
+    config_trouble_ =
+        absl::StrCat("rank ", process.row.rank, " runs on ", process.chip,
+                     ", whose counters differ from those "
+                     "of ",
+                     metrics_.chip(), ": its iterations are traced and timed, and not counted");
+  }
+  if (!chosen.ok() || !*chosen) return;
+  StoreConfigs();
+  plan_stale_ = state_dirty_ = true;
+  RebuildControls();
 }
 
 Job::~Job() = default;
@@ -463,6 +469,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       process.device = CleanText(TextAfter<abi::DeviceEvent>(payload, event->length));
       process.chip = CleanText(std::string(event->chip, strnlen(event->chip, sizeof(event->chip))));
       process.compute_capability = absl::StrCat(event->compute_major, ".", event->compute_minor);
+      if (!process.chip.empty()) OnChip(process);
       ++generation_;
       return;
     }

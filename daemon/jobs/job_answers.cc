@@ -77,7 +77,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .losses = SumLosses(),
       .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
       .units = Units(),
-      .metric_set = metric_set_,
+      .metrics = metrics_,
       .plan = MakePlanOptions(),
       .measurements = measurements_,
       .kernels = kernels_,
@@ -265,10 +265,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
 std::string Job::ConfigName(uint32_t config_id) const {
   if (config_id == abi::kConfigNone) return "";
   if (config_id == abi::kConfigTrace) return "trace";
-  for (const counters::MetricSet& set : counters::MetricSets()) {
-    for (const counters::OnePassConfig& config : set.configs) {
-      if (config.config_id == config_id) return set.name;
-    }
+  for (const counters::OnePassConfig& config : metrics_.set().configs) {
+    if (config.config_id == config_id) return config.set;
   }
   return absl::StrCat("configuration ", config_id);
 }

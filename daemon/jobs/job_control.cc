@@ -49,7 +49,7 @@ bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) 
 PlanOptions Job::MakePlanOptions() const {
   PlanOptions plan{.budget = options_.measurement_budget};
   plan.sets.clear();
-  for (const counters::OnePassConfig& config : metric_set_.configs) {
+  for (const counters::OnePassConfig& config : metrics_.set().configs) {
     plan.sets.push_back(config.config_id);
   }
   plan.sets.push_back(kKernelTimeSet);
@@ -194,8 +194,10 @@ void Job::BuildControl(Process& process) {
   const std::vector<const Process*> able = AbleToMeasure();
   control.measurement_cap = static_cast<uint32_t>(MeasurementCap(process, able));
   if (rule_) control.rule = rule_->rule;
-  for (const counters::OnePassConfig& config : metric_set_.configs) {
-    if (control.config_count == abi::kMaxConfigs) break;
+  // Another chip's counters have other names.
+  const bool counts = process.chip.empty() || metrics_.Fits(process.chip);
+  for (const counters::OnePassConfig& config : metrics_.set().configs) {
+    if (control.config_count == abi::kMaxConfigs || !counts) break;
     abi::MetricConfig& to = control.config[control.config_count++];
     std::string names;
     for (const counters::Metric& metric : config.metrics)
@@ -220,7 +222,7 @@ void Job::BuildControl(Process& process) {
   for (const PlanEntry& entry : plan_) {
     if (control.plan_count == abi::kMaxPlanEntries) break;
     const int quota = ShareOf(entry, place, measuring);
-    if (quota == 0) continue;
+    if (quota == 0 || (!counts && entry.set != kKernelTimeSet)) continue;
     abi::PlanEntry& to = control.plan[control.plan_count];
     to.low[0] = entry.low.first;
     to.high[0] = entry.high.first;

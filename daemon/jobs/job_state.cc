@@ -192,9 +192,7 @@ JobState Job::SaveState() const {
       process->learning->SaveQueue(to.mutable_library_events());
     }
   }
-  for (const absl::string_view set : absl::StrSplit(metric_set_.name, ',')) {
-    state.add_metric_sets(std::string(set));
-  }
+  *state.mutable_metrics() = metrics_.Save();
   state.set_overhead_budget_share(options_.overhead_budget_share);
   state.set_paused(paused_);
   state.set_released(released_);
@@ -330,11 +328,10 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   if (!kernels.ParseFromString(kernel_bytes.base + kernel_bytes.added)) {
     return refuse("kernels", "damaged");
   }
-  if (state.metric_sets_size() > 0) {
-    auto metric_set =
-        counters::CombineMetricSets({state.metric_sets().begin(), state.metric_sets().end()});
-    if (!metric_set.ok()) return refuse(kJobPart, std::string(metric_set.status().message()));
-    metric_set_ = *std::move(metric_set);
+  if (state.has_metrics()) {
+    auto metrics = MetricChoice::Restore(state.metrics());
+    if (!metrics.ok()) return refuse(kJobPart, std::string(metrics.status().message()));
+    metrics_ = *std::move(metrics);
   }
   closed_stored_ = engine_.closed();
   rule_ = DecodeRule(state.rule());
