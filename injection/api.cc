@@ -3,6 +3,7 @@
 #include "injection/seqpoint.h"
 
 #include "injection/guest.h"
+#include "injection/stand_down.h"
 #include "injection/version.h"
 
 namespace {
@@ -30,6 +31,8 @@ extern "C" {
 
 void seqpoint_iteration_begin(int64_t length) { OnMark(length, 0); }
 void seqpoint_iteration_begin2(int64_t length0, int64_t length1) { OnMark(length0, length1); }
+int seqpoint_stand_down(const char* holder) { return seqpoint::inject::StandDown(holder); }
+int seqpoint_come_back(void) { return seqpoint::inject::ComeBack(); }
 int seqpoint_active(void) { return g_guest != nullptr && g_guest->ring.active() ? 1 : 0; }
 const char* seqpoint_version(void) { return seqpoint::inject::kLibraryVersion; }
 }

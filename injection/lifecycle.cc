@@ -12,6 +12,7 @@
 #include "injection/guest.h"
 #include "injection/nvtx.h"
 #include "injection/seqpoint.h"
+#include "injection/stand_down.h"
 #include "injection/version.h"
 
 // Linked without the compiler's start files, so that nothing of the C++ runtime is referenced;
@@ -53,6 +54,7 @@ void SetUnlessSet(const char* variable, const char* value) {
 }
 
 void OnForkInChild() {
+  ForgetStandDownInChild();
   Guest* guest = g_guest;
   if (!g_initialized || guest == nullptr) return;
   // CUDA does not work in this child, the helper thread does not exist, locks may be held for ever.
@@ -146,8 +148,8 @@ void ReportNvtx(Guest* guest) {
   }
 }
 
-// True: CUPTI is there and ours.
-bool TakeCupti(Guest* guest) {
+// True: CUPTI is there and can be used.
+bool FindCupti(Guest* guest) {
   const LoadResult load = LoadCupti(&guest->cupti, &guest->driver);
   Features* features = &guest->features;
   switch (load.status) {
@@ -171,7 +173,6 @@ bool TakeCupti(Guest* guest) {
       break;
   }
   guest->callbacks.Init(&guest->cupti, features);
-  if (!guest->callbacks.Subscribe()) return false;
   features->Report(Feature::kCupti, FeatureState::kReady, guest->cupti.version,
                    "CUPTI version %u from %s", guest->cupti.version, load.detail);
   if (load.status == LoadStatus::kVersionUnknown) {
@@ -179,11 +180,8 @@ bool TakeCupti(Guest* guest) {
                      "CUPTI version %u is newer than this library knows: calls are watched, GPU "
                      "records are not read; install a later SeqPoint",
                      guest->cupti.version);
-  } else if (guest->activity.Init(&guest->cupti, &guest->driver, &guest->pool, &guest->names,
-                                  &guest->ring, features)) {
-    features->Report(Feature::kActivity, FeatureState::kReady, 0, "GPU work can be recorded");
   }
-  guest->counters.Init(&guest->cupti, &guest->driver, &guest->pool, &guest->ring, features);
+  guest->reads_records = load.status == LoadStatus::kReady;
   return true;
 }
 
@@ -203,19 +201,16 @@ void Initialize() {
       injection::InjectSocketPath(guest->socket_path, sizeof(guest->socket_path));
   if (!path.ok()) Log("%s", path.message);
 
-  const bool cupti = TakeCupti(guest);
+  guest->has_cupti = FindCupti(guest);
   guest->clock.Init(&guest->cupti, &guest->ring);
   SetUnlessSet(kNvtxVariable, OwnPath());
   ReportNvtx(guest);
 
   guest->stream.Start();
-  if (!cupti) {
-    // No context will be announced; the reason must reach the daemon all the same.
-    guest->helper.Start();
-    return;
-  }
-  guest->callbacks.EnableOps(UINT32_MAX);
-  guest->activity.SetKinds(kKindsOfLearn, false);
+  guest->stream.TakeCupti(false);
+  if (guest->stream.hold() == CallStream::Hold::kAll) return;
+  // No context will be announced; the reason must reach the daemon all the same.
+  guest->helper.Start();
 }
 
 }  // namespace
