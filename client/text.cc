@@ -209,6 +209,11 @@ std::string JobText(const v1::Job& job) {
     std::string features;
     for (const v1::Process& process : job.processes()) {
       if (process.library_version().empty() && process.pid() == 0) continue;  // of a log
+      if (process.stood_down_duration_ns() > 0) {
+        absl::StrAppend(&features, "rank ", process.rank(),
+                        ": CUPTI was left to other profilers for ",
+                        FormatQuantity(process.stood_down_duration_ns(), "ns"), "\n");
+      }
       table.AddRow({absl::StrCat(process.rank()), absl::StrCat(process.pid()), process.host(),
                     process.device(), LevelName(process.level()), process.cupti_version(),
                     process.driver_version(),

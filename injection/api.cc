@@ -3,6 +3,7 @@
 #include "injection/seqpoint.h"
 
 #include "injection/guest.h"
+#include "injection/stand_down.h"
 #include "injection/version.h"
 
 namespace {
@@ -90,6 +91,8 @@ void seqpoint_describe(int works, const char* sentence) {
                          sentence);
 }
 
+int seqpoint_stand_down(const char* holder) { return seqpoint::inject::StandDown(holder); }
+int seqpoint_come_back(void) { return seqpoint::inject::ComeBack(); }
 int seqpoint_active(void) { return g_guest != nullptr && g_guest->ring.active() ? 1 : 0; }
 const char* seqpoint_version(void) { return seqpoint::inject::kLibraryVersion; }
 }

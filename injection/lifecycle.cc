@@ -13,6 +13,7 @@
 #include "injection/nvtx.h"
 #define SEQPOINT_API __attribute__((visibility("default")))
 #include "injection/seqpoint.h"
+#include "injection/stand_down.h"
 #include "injection/version.h"
 
 // Linked without the compiler's start files, so that nothing of the C++ runtime is referenced;
@@ -54,6 +55,7 @@ void SetUnlessSet(const char* variable, const char* value) {
 }
 
 void OnForkInChild() {
+  ForgetStandDownInChild();
   Guest* guest = g_guest;
   if (!g_initialized || guest == nullptr) return;
   // CUDA does not work in this child, the helper thread does not exist, locks may be held for ever.
@@ -147,8 +149,8 @@ void ReportNvtx(Guest* guest) {
   }
 }
 
-// True: CUPTI is there and ours.
-bool TakeCupti(Guest* guest) {
+// True: CUPTI is there and can be used.
+bool FindCupti(Guest* guest) {
   const LoadResult load = LoadCupti(&guest->cupti, &guest->driver);
   Features* features = &guest->features;
   switch (load.status) {
@@ -172,7 +174,6 @@ bool TakeCupti(Guest* guest) {
       break;
   }
   guest->callbacks.Init(&guest->cupti, features);
-  if (!guest->callbacks.Subscribe()) return false;
   features->Report(Feature::kCupti, FeatureState::kReady, guest->cupti.version,
                    "CUPTI version %u from %s", guest->cupti.version, load.detail);
   if (load.status == LoadStatus::kVersionUnknown) {
@@ -180,11 +181,8 @@ bool TakeCupti(Guest* guest) {
                      "CUPTI version %u is newer than this library knows: calls are watched, GPU "
                      "records are not read; install a later SeqPoint",
                      guest->cupti.version);
-  } else if (guest->activity.Init(&guest->cupti, &guest->driver, &guest->pool, &guest->names,
-                                  &guest->ring, features)) {
-    features->Report(Feature::kActivity, FeatureState::kReady, 0, "GPU work can be recorded");
   }
-  guest->counters.Init(&guest->cupti, &guest->driver, &guest->pool, &guest->ring, features);
+  guest->reads_records = load.status == LoadStatus::kReady;
   return true;
 }
 
@@ -211,19 +209,16 @@ void Initialize(bool cuda) {
                            "the program does not use a GPU: iterations, their lengths and their "
                            "wall time are recorded");
   }
-  const bool cupti = cuda && TakeCupti(guest);
+  guest->has_cupti = cuda && FindCupti(guest);
   guest->clock.Init(&guest->cupti, &guest->ring);
   SetUnlessSet(kNvtxVariable, OwnPath());
   ReportNvtx(guest);
 
   guest->stream.Start();
-  if (!cupti) {
-    // No context will be announced; the daemon must be told all the same.
-    guest->helper.Start();
-    return;
-  }
-  guest->callbacks.EnableOps(UINT32_MAX);
-  guest->activity.SetKinds(kKindsOfLearn, false);
+  guest->stream.TakeCupti(false);
+  if (guest->stream.hold() == CallStream::Hold::kAll) return;
+  // No context will be announced; the reason must reach the daemon all the same.
+  guest->helper.Start();
 }
 
 void InitializeOnce(bool cuda) {

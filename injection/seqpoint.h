@@ -9,7 +9,7 @@
  *
  * From Python: ctypes.CDLL(None).seqpoint_iteration_begin, under the same condition.
  *
- * Every function may be called from any thread, at any time, and returns at once (about 50 ns).
+ * Every function may be called from any thread, at any time; marks return at once (about 50 ns).
  * Before the first CUDA context exists, in a forked child, and with the profiler disabled, a mark
  * does nothing. */
 #ifndef SEQPOINT_H_
@@ -59,6 +59,21 @@ SEQPOINT_API void seqpoint_step(uint64_t at_ns);
 /* Tells whoever asks about the job what the adapter found, in a sentence; `works`: 0 when it gave
  * up and iterations are found without it. */
 SEQPOINT_API void seqpoint_describe(int works, const char* sentence);
+
+/* Another profiler of this process (`holder`, such as "torch.profiler"; null: not told) is about to
+ * start. CUPTI serves one tool at a time: call this first, and its trace is complete. What is being
+ * measured ends, our records are taken out, CUPTI is free. Until seqpoint_come_back, iterations are
+ * found by NVTX ranges and marks only. Waits for the GPU, and for what another thread of the
+ * library is doing at most one second. 0: CUPTI is free of us (also where it never was ours); 1:
+ * not yet, it will be in a moment (called in a stream capture in which something is measured, at
+ * exit). Calls nest: each wants one seqpoint_come_back. */
+SEQPOINT_API int seqpoint_stand_down(const char* holder);
+
+/* The other profiler has stopped. 0: CUPTI is ours again, or somebody else still wants it; 1: it
+ * cannot be had now and is asked for again every few seconds (torch.profiler keeps CUPTI's
+ * callbacks after its first use; then GPU work of iterations is measured, but calls are not seen).
+ * One call too many does nothing. */
+SEQPOINT_API int seqpoint_come_back(void);
 
 /* 1 while this library profiles the process, else 0 (before cuInit, in a forked child, disabled).
  */

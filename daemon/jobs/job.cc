@@ -463,6 +463,13 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     }
     case abi::EventType::kTimePair:
       return;
+    case abi::EventType::kStandDown: {
+      const auto event = Fixed<abi::StandDownEvent>(payload);
+      if (!event) break;
+      OnStandDown(process, *event,
+                  CleanText(TextAfter<abi::StandDownEvent>(payload, event->length)));
+      return;
+    }
     case abi::EventType::kDevice: {
       const auto event = Fixed<abi::DeviceEvent>(payload);
       if (!event) break;
@@ -488,6 +495,31 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       break;
   }
   process.losses.set_rejected(process.losses.rejected() + 1);
+}
+
+void Job::OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder) {
+  ++generation_;
+  if (event.end_ns == 0) {
+    process.stands_down_for = holder.empty() ? "another profiler" : std::move(holder);
+    process.stood_down_from = process.iterations;
+    return;
+  }
+  const auto duration_ns = static_cast<double>(event.end_ns) - static_cast<double>(event.begin_ns);
+  if (duration_ns < 0) return;
+  process.stood_down_ns += static_cast<int64_t>(duration_ns);
+  process.stands_down_for.clear();
+  gap_ = absl::StrFormat("CUPTI was left to %s for %.2g s around iteration %d", holder,
+                         duration_ns / 1e9, process.stood_down_from);
+  const EngineTotals totals = engine_.Totals();
+  if (totals.observed_time_ns <= 0) return;
+  const double mean_ns = totals.observed_time_ns / static_cast<double>(totals.iterations);
+  const double missed = std::round(duration_ns / mean_ns) -
+                        static_cast<double>(process.iterations - process.stood_down_from);
+  if (missed < 1) return;
+  absl::StrAppendFormat(&gap_,
+                        ": about %.0f iterations of that time were not seen and are in no "
+                        "figure",
+                        missed);
 }
 
 void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) {
@@ -562,7 +594,7 @@ void Job::Advance() {
 
 void Job::CheckRules(int64_t now_ns) {
   for (auto& [id, process] : processes_) {
-    if (!process->alive() || !process->monitor) continue;
+    if (!process->alive() || !process->monitor || !process->stands_down_for.empty()) continue;
     // How long ago an event of a clock of its own was, the wall clock does not tell.
     const bool foreign = process->clock_kind == static_cast<uint32_t>(abi::ClockKind::kForeign);
     const std::optional<std::string> why =

@@ -202,6 +202,7 @@ class Job {
 
   v1::JobState EndState() const;  // of its processes, all of which have ended
   void OnFinished(Process& process, const FinishedIteration& iteration);
+  void OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder);
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);
   void EndAlignment(Process& process);

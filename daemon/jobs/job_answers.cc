@@ -179,6 +179,12 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     }
   }
   if (job.trouble().empty()) job.set_trouble(refused_.empty() ? config_trouble_ : refused_);
+  for (const auto& [id, process] : processes_) {
+    if (!job.trouble().empty() || process->stands_down_for.empty() || !process->alive()) continue;
+    job.set_trouble(absl::StrCat("rank ", process->row.rank, ": standing down while ",
+                                 process->stands_down_for,
+                                 " has CUPTI; what NVTX ranges or marks do not tell is not seen"));
+  }
   if (!rule_ && job.trouble().empty()) {
     job.set_trouble(former_rule_ ? relearned_ : sentence_);
   }
@@ -255,6 +261,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     *to.mutable_losses() = process->losses;
     to.set_stopped_duration_ns(process->stopped_ns);
     to.set_given_up_windows(process->given_up_windows);
+    to.set_stood_down_duration_ns(process->stood_down_ns);
+    to.set_stands_down_for(process->stands_down_for);
     to.set_device(process->device);
     to.set_chip(process->chip);
     to.set_compute_capability(process->compute_capability);

@@ -108,8 +108,13 @@ int64_t Job::AffordableMeasurements() const {
   }
   const EngineTotals totals = engine_.Totals();
   const double iterations = static_cast<double>(totals.iterations);
-  const double run_ns = totals.observed_time_ns / std::max(iterations, 1.0) *
-                        std::max(iterations, static_cast<double>(RunIterations(horizon_)));
+  // Most measurements are made early: with their stops the run would seem longer than it is.
+  const double undisturbed_ns = std::max(totals.observed_time_ns - static_cast<double>(stopped_ns),
+                                         totals.observed_time_ns / 2);
+  // What is to come is estimated by the first iterations, which are the slow ones.
+  constexpr double kCertain = 0.8;
+  const double to_come = std::max(0.0, static_cast<double>(RunIterations(horizon_)) - iterations);
+  const double run_ns = undisturbed_ns * (1 + kCertain * to_come / std::max(iterations, 1.0));
   const double budget_ns = options_.overhead_budget_share * run_ns;
   const double left_ns = budget_ns - static_cast<double>(stopped_ns);
   if (left_ns <= 0) return 0;

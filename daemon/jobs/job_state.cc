@@ -157,6 +157,9 @@ JobState Job::SaveState() const {
     for (const auto& [number, feature] : process->features) *to.add_features() = feature;
     to.set_stopped_duration_ns(process->stopped_ns);
     to.set_given_up_windows(process->given_up_windows);
+    to.set_stood_down_duration_ns(process->stood_down_ns);
+    to.set_stands_down_for(process->stands_down_for);
+    to.set_stood_down_from(process->stood_down_from);
     to.set_beside(process->beside);
     to.set_device(process->device);
     to.set_chip(process->chip);
@@ -237,6 +240,9 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   }
   process.stopped_ns = saved.stopped_duration_ns();
   process.given_up_windows = saved.given_up_windows();
+  process.stood_down_ns = saved.stood_down_duration_ns();
+  process.stands_down_for = saved.stands_down_for();
+  process.stood_down_from = saved.stood_down_from();
   process.beside = saved.beside();
   process.device = saved.device();
   process.chip = saved.chip();

@@ -130,6 +130,18 @@ class FakeProcess {
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
 
+  // Leaves CUPTI to another profiler (`end_ns` 0) and takes it again; the loop runs on unseen.
+  void StandDown(uint64_t begin_ns, uint64_t end_ns) {
+    const std::string holder = "torch.profiler";
+    Send(abi::EventType::kStandDown,
+         abi::StandDownEvent{.begin_ns = begin_ns,
+                             .end_ns = end_ns,
+                             .iteration = matcher_.iteration(),
+                             .length = static_cast<uint32_t>(holder.size())},
+         holder);
+  }
+  uint64_t api_ns() const { return api_ns_; }
+
   uint32_t stop_ns = 0;     // what one measurement costs
   size_t late_results = 0;  // iterations that a result takes
   bool deaf = false;        // nothing that it sends arrives
@@ -1080,6 +1092,32 @@ TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
   request.set_action(v1::ControlRequest::ACTION_RESUME);
   ASSERT_TRUE(job.Control(request).ok());
   EXPECT_EQ(job.Describe(false).state(), v1::JOB_STATE_LEARNING);
+}
+
+TEST(Job, SaysHowLongCuptiWasLeftToAnotherProfiler) {
+  Job job(Row(), {});
+  FakeProcess process(7);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  const uint64_t begin_ns = process.api_ns();
+  process.StandDown(begin_ns, 0);
+  EXPECT_EQ(job.Describe(true).processes(0).stands_down_for(), "torch.profiler");
+  EXPECT_NE(job.Describe(false).trouble().find("torch.profiler"), std::string::npos);
+  const int64_t stood_down_ns = 2'000'000'000;
+  process.PassTime(stood_down_ns);
+  process.StandDown(begin_ns, begin_ns + stood_down_ns);
+  for (int i = 0; i < 100; ++i) process.Iterate();
+  job.OnProcessEnd(7, /*orderly=*/true, 1);
+  const v1::Job described = job.Describe(true);
+  EXPECT_EQ(described.iterations(), 400);
+  EXPECT_EQ(described.processes(0).stands_down_for(), "");
+  EXPECT_EQ(described.processes(0).stood_down_duration_ns(), stood_down_ns);
+  EXPECT_EQ(described.trouble(), "");
+  EXPECT_NE(described.rule().sentence().find("left to torch.profiler for 2 s around iteration"),
+            std::string::npos)
+      << described.rule().sentence();
+  EXPECT_NE(described.rule().sentence().find("were not seen"), std::string::npos);
 }
 
 TEST(Job, BadRequestsNameTheValueAndWhatThereIs) {

@@ -164,6 +164,7 @@ enum class EventType : uint16_t {
   kConfig = 12,     // ConfigEvent
   kDevice = 13,     // DeviceEvent
   kMicroStep = 14,  // MicroStepEvent
+  kStandDown = 15,  // StandDownEvent
   kCount
 };
 
@@ -334,6 +335,16 @@ struct MicroStepEvent {
   int64_t length[2];
   uint32_t valid;  // bit i: length[i] was read
   uint32_t index;  // in the iteration, from 0
+};
+
+// The program asked the library to leave CUPTI to another profiler (end_ns 0), or CUPTI was taken
+// again (the same begin_ns). In between the program's CUDA calls are not seen.
+struct StandDownEvent {
+  uint64_t begin_ns, end_ns;
+  uint64_t iteration;  // the open one
+  uint32_t length;     // bytes of the other profiler's name that follow
+  uint32_t reserved;
+  // char holder[length];
 };
 
 }  // namespace seqpoint::abi
