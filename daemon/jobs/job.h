@@ -166,7 +166,8 @@ class Job {
   bool stored() const;
 
   absl::Status SetHorizon(const v1::Horizon& horizon);
-  // What is collected, before the first process. FailedPrecondition when it is another choice after.
+  // What is collected, before the first process. FailedPrecondition when it is another choice
+  // after.
   absl::Status SetMetrics(MetricChoice choice);
   absl::Status Control(const v1::ControlRequest& request);
 

@@ -70,9 +70,9 @@ struct Job::Process {
   std::map<uint16_t, v1::Feature> features;
   int64_t stopped_ns = 0;
   int64_t given_up_windows = 0;
-  int64_t stood_down_ns = 0;     // for which CUPTI was left to another profiler
-  std::string stands_down_for;   // now; empty: CUPTI is ours
-  uint64_t stood_down_from = 0;  // `iterations` when that began
+  int64_t stood_down_ns = 0;                     // for which CUPTI was left to another profiler
+  std::string stands_down_for;                   // now; empty: CUPTI is ours
+  uint64_t stood_down_from = 0;                  // `iterations` when that began
   std::string device, chip, compute_capability;  // of the last context
   uint8_t level = static_cast<uint8_t>(abi::Level::kLearn);
   uint64_t measurements_started = 0;
