@@ -38,7 +38,9 @@ constexpr uint32_t kAllOps = ((1u << static_cast<uint32_t>(Op::kCount)) - 1) & ~
 // What is seen without CUPTI.
 constexpr uint32_t kHostOps =
     1u << static_cast<uint32_t>(Op::kNvtxPush) | 1u << static_cast<uint32_t>(Op::kNvtxPop) |
-    1u << static_cast<uint32_t>(Op::kNvtxMark) | 1u << static_cast<uint32_t>(Op::kMark);
+    1u << static_cast<uint32_t>(Op::kNvtxMark) | 1u << static_cast<uint32_t>(Op::kMark) |
+    1u << static_cast<uint32_t>(Op::kForward) | 1u << static_cast<uint32_t>(Op::kFeature) |
+    1u << static_cast<uint32_t>(Op::kStep);
 
 uint16_t Clamp16(uint32_t value) { return value < 0xFFFF ? static_cast<uint16_t>(value) : 0xFFFF; }
 
