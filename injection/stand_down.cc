@@ -39,11 +39,12 @@ bool Try(Guest* guest, const Done& done) {
 
 int StandDown(const char* holder) {
   const int saved_errno = errno;
+  Guest* guest = g_guest;
+  if (guest != nullptr && guest->host_only.load()) return 0;  // there is nothing to leave
   if (g_asked.fetch_add(1) == 0) {
     LockGuard guard(&g_holder_lock);
     snprintf(g_holder, sizeof(g_holder), "%s", holder != nullptr ? holder : "another profiler");
   }
-  Guest* guest = g_guest;
   bool free = true;
   if (guest != nullptr && guest->ring.active()) {
     free = Try(guest, [guest] { return !StandsDown() || guest->stream.ReleaseCupti(true); });

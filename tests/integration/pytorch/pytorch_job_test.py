@@ -144,6 +144,10 @@ class LstmTest(JobTest):
         self.assertGreater(total, 0.99 * own)
         self.assertLess(total, 1.01 * own + 2 * longest)
         self.assertIn("does not use a GPU", json.dumps(self.ask("jobs", "job")))
+        for question in ("counters", "kernels"):
+            done = subprocess.run([f"{BUILD}/bin/seqpoint", question, "job"], text=True,
+                                  env=self.environment, capture_output=True, timeout=60)
+            self.assertIn("have no CUPTI", done.stderr)
 
     def test_training_is_the_same_with_and_without(self):
         arguments = [LSTM, "--lengths", self.write_lengths(4)]
