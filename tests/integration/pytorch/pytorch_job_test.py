@@ -20,10 +20,6 @@ except ImportError as error:
 BUILD = os.environ["SEQPOINT_BUILD"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 LSTM = os.path.join(HERE, "train_lstm.py")
-# Words of captions (Multi30k) as in the workloads' histogram, drawn once.
-LENGTHS = [11, 16, 12, 13, 14, 11, 10, 17, 12, 9, 13, 15, 12, 20, 11, 14, 10, 13, 19, 12, 8, 15, 23,
-           13, 11, 12, 16, 10, 14, 12, 28, 11, 13, 9, 18, 12, 14, 11, 21, 13]
-
 SMALL = """
     import torch
     from torch import nn
@@ -70,9 +66,11 @@ class JobTest(unittest.TestCase):
             file.write(textwrap.dedent(text))
         return self.path(name)
 
-    def write_lengths(self, repeats):
-        return self.write("lengths.csv",
-                          "len_0\n" + "".join(f"{n}\n" for n in LENGTHS * repeats))
+    def write_lengths(self, examples):
+        """Words of captions, drawn from the histogram of Multi30k."""
+        subprocess.run([f"{BUILD}/bin/seqpoint_workload", "--histogram", "multi30k", "--examples",
+                        str(examples), "--write-lengths", self.path("lengths.csv")], check=True)
+        return self.path("lengths.csv")
 
     def run_program(self, *arguments, status=0, options=(), **environment):
         """Standard output of a Python program under the profiler."""
@@ -123,7 +121,7 @@ class JobTest(unittest.TestCase):
 
 class LstmTest(JobTest):
     def test_real_training_is_projected_as_it_was(self):
-        lengths = self.write_lengths(40)
+        lengths = self.write_lengths(1600)
         options = ("--lengths", lengths, "--batch", "16")
         with open(self.path("log.jsonl"), "w"):
             pass
@@ -150,7 +148,7 @@ class LstmTest(JobTest):
             self.assertIn("have no CUPTI", done.stderr)
 
     def test_training_is_the_same_with_and_without(self):
-        arguments = [LSTM, "--lengths", self.write_lengths(4)]
+        arguments = [LSTM, "--lengths", self.write_lengths(160)]
         alone = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
         self.assertEqual(self.run_program(*arguments), alone.stdout)
         self.assertIn("10 steps, loss", alone.stdout)
@@ -158,7 +156,7 @@ class LstmTest(JobTest):
 
 class LoopsTest(JobTest):
     def test_micro_steps_add_up_and_evaluation_is_left_out(self):
-        log = self.train("--lengths", self.write_lengths(16), "--batch", "8", "--accumulate", "4",
+        log = self.train("--lengths", self.write_lengths(640), "--batch", "8", "--accumulate", "4",
                          "--eval-every", "5")
         self.assertEqual(len(log), 20)
         self.assertSameIterations(log)
@@ -171,7 +169,7 @@ class LoopsTest(JobTest):
 
     def test_workers_that_are_forked_and_spawned(self):
         for method in ("fork", "spawn"):
-            log = self.train("--lengths", self.write_lengths(8), "--workers", "4",
+            log = self.train("--lengths", self.write_lengths(320), "--workers", "4",
                              "--start-method", method)
             self.assertEqual(len(log), 20)
             self.assertSameIterations(log)
