@@ -97,7 +97,6 @@ class Adapter:
 
     def _install(self):
         torch = self._torch
-        _leave_uncompiled(torch)
         self._wrap(torch.optim.Optimizer, "__init__", after=lambda result, optimizer, *_, **__:
                    self._safely(self._cycle.add, optimizer))
         # As an attribute of torch.optim it is missing in some versions.
@@ -119,8 +118,9 @@ class Adapter:
         if hasattr(torch, "compile"):
             self._wrap(torch, "compile", before=lambda *args, **kwargs:
                        self._safely(self._on_compile, *args, **kwargs))
+            _leave_uncompiled(sys.modules.get("torch._dynamo"))
             around_import("torch._dynamo", lambda: self._safely(self._restore, torch.nn.Module),
-                          lambda _: self._safely(self._watch_all))
+                          lambda dynamo: self._safely(self._on_dynamo, dynamo))
 
     # Hooks.
 
@@ -172,6 +172,10 @@ class Adapter:
 
         hook._torchdynamo_disable = True
         return hook
+
+    def _on_dynamo(self, dynamo):
+        _leave_uncompiled(dynamo)
+        self._watch_all()
 
     def _on_compile(self, model=None, *_, fullgraph=False, **__):
         if fullgraph and not isinstance(model, self._torch.nn.Module):
@@ -523,16 +527,16 @@ def _compiling(torch):
     return lambda: False
 
 
-def _leave_uncompiled(torch):
-    """Has torch.compile run the adapter's frames as they are, as it does those of torch.nn.Module,
-    without our importing its machinery. (What they call is compiled all the same.)"""
-    eval_frame = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-    skip = getattr(eval_frame, "skip_code", None)
-    if skip is None:
-        return
+def _leave_uncompiled(dynamo):
+    """Has torch.compile run the adapter's frames as they are, as it does those of torch.nn.Module.
+    What they call is compiled all the same."""
     modules = (cycle_module, features_module, library_module, sys.modules[__name__])
-    for code in [code for module in modules for code in _codes(vars(module), module.__name__)]:
-        skip(code)
+    try:
+        for module in modules:
+            for code in _codes(vars(module), module.__name__):
+                dynamo.eval_frame.skip_code(code)
+    except Exception:  # not loaded yet, or without the function: they may be looked at for nothing
+        pass
 
 
 def _codes(names, module):
