@@ -61,7 +61,19 @@ class Target:
         self.steps = -1  # value of Adapter._steps when it was told last
 
 
+class Targets(dict):
+    """By the id of their module."""
+
+    def __reduce__(self):  # see Adapter's
+        return dict, ()
+
+
 class Adapter:
+    def __reduce__(self):
+        """Tools such as cloudpickle write the program's classes with all that they hold, and so our
+        functions in them, which do nothing where such a pickle is read."""
+        return bool, ()
+
     def __init__(self, torch, library):
         self._torch = torch
         self._library = library
@@ -81,7 +93,7 @@ class Adapter:
         self._parts = 0  # further steps of that iteration
         self._capturing = None  # what is told while a CUDA graph is captured
         # The modules.
-        self._targets = {}  # id of a module -> Target
+        self._targets = Targets()
         self._root = None
         self._patched = {}  # class -> (its own __call__ or None, ours)
         self._searching = False
@@ -143,9 +155,17 @@ class Adapter:
         owner, step = type(optimizer), type(optimizer).step
         if getattr(step, "seqpoint", False):
             return
-        self._wrap(owner, "step", after=lambda result, optimizer, *_, **__:
-                   self._on_step(optimizer))
-        owner.step.seqpoint = owner.step.hooked = True
+        adapter = self
+
+        @functools.wraps(step)
+        def wrapped(optimizer, *args, **kwargs):
+            result = step(optimizer, *args, **kwargs)
+            if adapter:
+                adapter._on_step(optimizer)
+            return result
+
+        wrapped.seqpoint = wrapped.hooked = True
+        owner.step = wrapped
 
     def _wrap_scaler(self, scaler):
         """An iteration whose step GradScaler leaves out (overflow) is an iteration all the same."""
@@ -465,7 +485,8 @@ class Adapter:
             self._searching = False
             self._without_root = 0
             self._patience = LOST_AFTER
-            self._targets = {key: t for key, t in self._targets.items() if t in self._called}
+            self._targets = Targets(
+                {key: t for key, t in self._targets.items() if t in self._called})
             for owner in list(self._patched):
                 self._restore(owner)
             modules = [module for t in self._called if (module := t.module()) is not None]
@@ -524,7 +545,7 @@ def _compiling(torch):
                    sys.modules.get("torch._dynamo")):
         if hasattr(parent, "is_compiling"):
             return parent.is_compiling
-    return lambda: False
+    return torch.jit.is_scripting
 
 
 def _leave_uncompiled(dynamo):

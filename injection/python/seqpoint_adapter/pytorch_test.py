@@ -282,6 +282,33 @@ class PyTorchTest(unittest.TestCase):
         average(tokens(4))
         self.assertEqual(len(self.recorder.told), count)
 
+    def test_a_class_that_is_pickled_with_its_functions_works_where_it_is_read(self):
+        class Scripted(Model):
+            pass
+
+        model = Scripted()
+        optimizer = self.train(model, [5, 6])
+
+        def written_and_read(function):  # as cloudpickle does with what it finds in a class
+            cells = [Scripted if cell.cell_contents is Scripted
+                     else pickle.loads(pickle.dumps(cell.cell_contents))
+                     for cell in function.__closure__]
+            return types.FunctionType(function.__code__, {}, None, None,
+                                      tuple(map(types.CellType, cells)))
+
+        self.recorder.told.clear()
+        call = written_and_read(Scripted.__dict__["__call__"])
+        self.assertEqual(call(model, tokens(7)).shape, (2, 3))
+        step = type(optimizer).step
+        if hasattr(step, "seqpoint"):  # PyTorch 1.x
+            inner = step.__closure__[step.__code__.co_freevars.index("step")].cell_contents
+            read = types.FunctionType(step.__code__, {}, None, None, tuple(
+                types.CellType(cell.cell_contents if cell.cell_contents is inner
+                               else pickle.loads(pickle.dumps(cell.cell_contents)))
+                for cell in step.__closure__))
+            read(optimizer)
+        self.assertEqual(self.recorder.told, [])
+
     def test_the_model_is_not_kept_alive(self):
         import gc
         import weakref
