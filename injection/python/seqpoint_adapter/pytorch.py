@@ -9,9 +9,9 @@ How it hooks in, so that nothing of the program's changes:
 * GradScaler.step, for steps that it leaves out; CUDAGraph.replay, for iterations that were captured
   as a whole; torch.profiler, which needs CUPTI to itself.
 
-Finding the root: until the first optimiser step every outermost call of a module is looked at
-(`torch.nn.Module.__call__` is replaced for that long). The first one with gradients and parameters
-is the root. A program that compiles must not be traced through that, so from torch.compile on the
+Finding the root: until the first optimiser step after one was found, every outermost call of a
+module is looked at (`torch.nn.Module.__call__` is replaced for that long). The first one with
+gradients and parameters is the root. A program that compiles must not be traced through that, so from torch.compile on the
 outermost owners of the optimiser's parameters are watched instead, from its first step on. Modules
 called beside the root in an iteration (a decoder apart from its encoder) tell their shapes, too.
 
@@ -209,7 +209,7 @@ class Adapter:
         """Iterations that are captured as a whole run no Python when they are replayed."""
         adapter = self
         begin, end, replay = graph_class.capture_begin, graph_class.capture_end, graph_class.replay
-        captured = weakref.WeakKeyDictionary()  # graph -> forwards, as told
+        captured = weakref.WeakKeyDictionary()  # graph with a step -> the forwards, as told
 
         @functools.wraps(begin)
         def capture_begin(self, *args, **kwargs):
@@ -471,7 +471,7 @@ class Adapter:
     def _attach(self):
         """The first step of a program without CUDA: the library begins here."""
         root = self._root.module()
-        on_host = root is not None and all(p.device.type == "cpu" for p in root.parameters())
+        on_host = root is not None and all(p.device.type == "cpu" for p in _parameters(root))
         if not self._library.attach(0 if on_host else 1):
             return
         self._attached = True
