@@ -57,7 +57,8 @@ class _Nested:
 
     def read(self, tensor, numbers):
         if self.jagged:
-            numbers += (tensor._offsets.shape[0] - 1, tensor._values.shape[0])
+            of_tokens = getattr(tensor, "_ragged_idx", 1) - 1
+            numbers += (tensor._offsets.shape[0] - 1, tensor._values.shape[of_tokens])
         else:
             numbers += (tensor.size(0), tensor.numel())
 
@@ -161,14 +162,16 @@ def _items(value):
 
 
 def _parameter_names(module):
-    """Of the forward of the module that a wrapper (DDP, DataParallel, torch.compile) wraps."""
+    """Of forward; of the inner one where a wrapper (DDP, torch.compile) passes its inputs on."""
+    names = []
     for _ in range(MAX_DEPTH):
-        inner = getattr(module, "_orig_mod", None) or getattr(module, "module", None)
-        if inner is None or not hasattr(inner, "forward"):
+        try:
+            parameters = inspect.signature(module.forward).parameters.values()
+            module = getattr(module, "_orig_mod", None) or getattr(module, "module", None)
+        except Exception:
             break
-        module = inner
-    try:
-        parameters = inspect.signature(module.forward).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        names = [p.name for p in parameters
+                 if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        if names or not hasattr(module, "forward"):
+            break
+    return names

@@ -61,6 +61,28 @@ class FeaturesTest(unittest.TestCase):
         self.assertEqual(list(numbers.values())[0], 2)
         self.assertEqual(list(numbers.values())[1], 28)
 
+    def test_jagged_tensors_tell_their_batch_and_tokens(self):
+        class Jagged(torch.Tensor):  # as PyTorch 2.x builds it
+            is_nested = True
+
+        jagged = torch.zeros(1).as_subclass(Jagged)
+        jagged._offsets, jagged._values = torch.zeros(4), torch.zeros(17, 8)
+        self.assertEqual(read(jagged), {"tokens.batch": 3, "tokens.tokens": 17})
+        jagged._ragged_idx, jagged._values = 2, torch.zeros(8, 17)
+        self.assertEqual(read(jagged), {"tokens.batch": 3, "tokens.tokens": 17})
+
+    def test_a_part_that_is_called_module_is_no_wrapped_module(self):
+        class Named(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.module = Model()
+
+            def forward(self, source, target):
+                return self.module(source)
+
+        self.assertEqual(read(torch.zeros(2), torch.zeros(3), module=Named()),
+                         {"source.shape[0]": 2, "target.shape[0]": 3})
+
     def test_variable_length_attention_is_told_by_shapes_and_numbers(self):
         # Tokens of all sequences in one row, as flash attention takes them.
         numbers = read(torch.zeros(1, 700), cu_seqlens=torch.zeros(9, dtype=torch.int32),

@@ -6,14 +6,10 @@ the GPU.
 
 import ctypes
 import os
-import sys
+
+from . import log
 
 MAX_FEATURES = 32
-
-
-def log(sentence):
-    if os.environ.get("SEQPOINT_LOG") == "stderr":
-        print(f"seqpoint: {sentence}", file=sys.stderr)
 
 
 class Library:

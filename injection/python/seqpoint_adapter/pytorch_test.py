@@ -1,11 +1,17 @@
 """Real PyTorch training loops under the adapter; a recorder stands in for the injected library."""
 
 import copy
+import importlib
 import io
+import os
 import pickle
+import sys
+import tempfile
 import threading
+import types
 import unittest
 import warnings
+from unittest import mock
 
 try:
     import torch
@@ -98,6 +104,9 @@ class PyTorchTest(unittest.TestCase):
         self.scaler_step = self.scaler.step
         profile = torch.autograd.profiler.profile
         self.profile = (profile._prepare_trace, profile.__exit__)
+        graph = torch.cuda.CUDAGraph
+        self.graph = (graph.capture_begin, graph.capture_end, graph.replay)
+        self.finders = list(sys.meta_path)
         self.adapter = pytorch.Adapter(torch, self.recorder)
         self.adapter.install()
 
@@ -109,6 +118,9 @@ class PyTorchTest(unittest.TestCase):
         self.scaler.step = self.scaler_step
         profile = torch.autograd.profiler.profile
         profile._prepare_trace, profile.__exit__ = self.profile
+        graph = torch.cuda.CUDAGraph
+        graph.capture_begin, graph.capture_end, graph.replay = self.graph
+        sys.meta_path[:] = self.finders
         self.adapter._broken = True
         self.assertIs(nn.Module.__call__, self.kept[1])
 
@@ -270,6 +282,33 @@ class PyTorchTest(unittest.TestCase):
         average(tokens(4))
         self.assertEqual(len(self.recorder.told), count)
 
+    def test_a_class_that_is_pickled_with_its_functions_works_where_it_is_read(self):
+        class Scripted(Model):
+            pass
+
+        model = Scripted()
+        optimizer = self.train(model, [5, 6])
+
+        def written_and_read(function):  # as cloudpickle does with what it finds in a class
+            cells = [Scripted if cell.cell_contents is Scripted
+                     else pickle.loads(pickle.dumps(cell.cell_contents))
+                     for cell in function.__closure__]
+            return types.FunctionType(function.__code__, {}, None, None,
+                                      tuple(map(types.CellType, cells)))
+
+        self.recorder.told.clear()
+        call = written_and_read(Scripted.__dict__["__call__"])
+        self.assertEqual(call(model, tokens(7)).shape, (2, 3))
+        step = type(optimizer).step
+        if hasattr(step, "seqpoint"):  # PyTorch 1.x
+            inner = step.__closure__[step.__code__.co_freevars.index("step")].cell_contents
+            read = types.FunctionType(step.__code__, {}, None, None, tuple(
+                types.CellType(cell.cell_contents if cell.cell_contents is inner
+                               else pickle.loads(pickle.dumps(cell.cell_contents)))
+                for cell in step.__closure__))
+            read(optimizer)
+        self.assertEqual(self.recorder.told, [])
+
     def test_the_model_is_not_kept_alive(self):
         import gc
         import weakref
@@ -321,6 +360,210 @@ class PyTorchTest(unittest.TestCase):
             optimizer.step()
         self.assertEqual(self.lengths()[-2:], [[7], [8]])
 
+    def test_a_step_made_in_parts_ends_one_iteration(self):
+        # As DeepSpeed's ZeRO makes it: once for each group, with only that group in the optimiser;
+        # and for all of them before the training begins.
+        model = Model()
+        optimizer = self.sgd([{"params": [p]} for p in model.parameters()])
+
+        def step():
+            groups = optimizer.param_groups
+            for group in groups:
+                optimizer.param_groups = [group]
+                optimizer.step()
+            optimizer.param_groups = groups
+
+        step()
+        for length in (5, 6, 7):
+            model(tokens(length)).sum().backward()
+            step()
+        self.assertEqual(self.lengths(), [[], [5], [6], [7]])
+        self.assertEqual([works for works, _ in self.recorder.sentences], [True])
+
+    def test_a_step_in_parts_of_a_compiled_program(self):
+        self.adapter._on_compile()
+        parameters = [nn.Parameter(torch.zeros(1)) for _ in range(5)]
+        optimizer = self.sgd([{"params": [p]} for p in parameters])
+        groups = optimizer.param_groups
+        for _ in range(6):
+            for group in groups:
+                optimizer.param_groups = [group]
+                optimizer.step()
+        self.assertEqual(self.recorder.kinds(), ["step"] * 6)
+
+    def test_steps_before_the_training_do_not_end_the_search(self):
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for _ in range(10):
+            optimizer.step()
+        self.train(model, [5, 6], optimizer)
+        self.assertEqual(self.lengths()[-2:], [[5], [6]])
+        self.assertTrue(self.recorder.sentences[-1][0])
+
+    def test_a_program_without_modules_is_said_so_and_looked_at_again(self):
+        weight = nn.Parameter(torch.zeros(1))
+        optimizer = self.sgd([weight])
+        for _ in range(pytorch.SEARCHED_STEPS + 1):
+            optimizer.step()
+        self.assertIs(nn.Module.__call__, self.kept[1])
+        self.assertEqual([works for works, _ in self.recorder.sentences], [False])
+        self.assertEqual(self.recorder.kinds(), ["step"] * (pytorch.SEARCHED_STEPS + 1))
+        model = Model()
+        self.train(model, [5] * 10 * pytorch.LOST_AFTER, optimizer)
+        self.assertTrue(self.recorder.sentences[-1][0])
+
+    def test_modules_that_run_again_in_the_backward_pass_are_not_beside_the_root(self):
+        from torch.utils.checkpoint import checkpoint
+
+        class Checkpointed(Model):
+            def forward(self, tokens):
+                hidden = self.embedding(tokens)
+                again = checkpoint(lambda x: self.output(x), hidden, use_reentrant=False)
+                return again.sum()
+
+        self.train(Checkpointed(), [5, 6, 7])
+        self.assertEqual(self.lengths(), [[5], [6], [7]])
+        self.assertNotIn("__call__", nn.Linear.__dict__)
+
+    def test_a_class_and_its_base_are_told_once(self):
+        class Larger(Model):
+            pass
+
+        small, large = Model(), Larger()
+        optimizer = self.sgd([*small.parameters(), *large.parameters()])
+        for length in (5, 6, 7):
+            (small(tokens(length)) + large(tokens(length))).sum().backward()
+            optimizer.step()
+        self.assertEqual([len(iteration) for iteration in self.recorder.iterations()], [2, 2, 2])
+
+    def test_symbolic_tracing_sees_the_modules_of_a_watched_class(self):
+        linear = nn.Linear(4, 4)
+        optimizer = self.sgd(linear.parameters())
+        for _ in range(3):
+            linear(torch.zeros(2, 4)).sum().backward()
+            optimizer.step()
+        self.assertIn("__call__", nn.Linear.__dict__)
+
+        class Holder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(4, 4)
+
+            def forward(self, x):
+                return self.linear(x)
+
+        nodes = torch.fx.symbolic_trace(Holder()).graph.nodes
+        self.assertIn("call_module", [node.op for node in nodes])
+
+    def test_modules_that_are_not_made_yet_are_passed_over(self):
+        unmade = Model.__new__(Model)
+        self.adapter._on_compile()
+        self.train(Model(), [5, 6, 7])
+        self.assertEqual(self.lengths()[1:], [[6], [7]])
+        del unmade
+
+    def test_iterations_that_are_replayed_from_a_cuda_graph(self):
+        class Graph:
+            def capture_begin(self):
+                pass
+
+            def capture_end(self):
+                pass
+
+            def replay(self):
+                replayed.append(len(adapter_told()))
+
+        def adapter_told():
+            return self.recorder.told
+
+        replayed = []
+        self.adapter._wrap_graph(Graph)
+        model = Model()
+        optimizer = self.train(model, [5])
+        whole, part = Graph(), Graph()
+        whole.capture_begin()
+        self.train(model, [6], optimizer)
+        whole.capture_end()
+        part.capture_begin()
+        with torch.no_grad():
+            model(tokens(7))
+        part.capture_end()
+        self.recorder.told.clear()
+        for _ in range(3):
+            whole.replay()
+            part.replay()
+        self.assertEqual(self.lengths(), [[6]] * 3)
+        self.assertEqual(self.recorder.kinds(), ["forward", "step"] * 3)
+        self.assertEqual(replayed[:2], [1, 2])  # between the forward and the step
+
+    # PyTorch 2.x, by what is different of it.
+
+    def test_the_global_hook_of_2_x(self):
+        hooks = []
+        self.tearDown()
+        with mock.patch.object(importlib.import_module("torch.optim.optimizer"),
+                               "register_optimizer_step_post_hook", hooks.append, create=True):
+            self.setUp()
+        (hook,) = hooks
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for length in (5, 6):
+            model(tokens(length)).sum().backward()
+            optimizer.step()
+            hook(optimizer, (), {})
+        self.assertEqual(self.lengths(), [[5], [6]])
+
+    def test_the_hook_cuts_a_compiled_step_unless_nothing_may_be_cut(self):
+        hook = self.adapter._hook
+        self.assertTrue(hook._torchdynamo_disable)
+        self.adapter._on_compile(Model(), fullgraph=True)
+        self.assertTrue(hook._torchdynamo_disable)
+        self.adapter._on_compile(lambda: None, fullgraph=True)
+        self.assertFalse(hasattr(hook, "_torchdynamo_disable"))
+
+    def test_what_torch_compile_traces_does_nothing_of_ours(self):
+        tracing = [False]
+        with mock.patch.object(torch, "compiler", types.SimpleNamespace(
+                is_compiling=lambda: tracing[0]), create=True):
+            self.setUpAgain()
+            model = Model()
+            optimizer = self.train(model, [5])
+            tracing[0] = True
+            self.recorder.told.clear()
+            model(tokens(6))
+            self.adapter._hook(optimizer, (), {})
+            self.assertEqual(self.recorder.told, [])
+
+    def test_torch_compile_is_wrapped_and_its_machinery_sees_pytorchs_own_call(self):
+        noted = []
+        self.tearDown()
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(
+                torch, "compile", lambda model=None, **_: noted.append(nn.Module.__call__) or model,
+                create=True), mock.patch.object(torch, "__path__", [*torch.__path__, folder]):
+            with open(os.path.join(folder, "_dynamo.py"), "w") as file:
+                file.write("import torch\nnoted = torch.nn.Module.__call__\n")
+            self.setUp()
+            searching = nn.Module.__call__
+            self.assertIsNot(searching, self.kept[1])
+            with mock.patch.object(sys, "dont_write_bytecode", True):
+                dynamo = importlib.import_module("torch._dynamo")
+            self.assertIs(dynamo.noted, self.kept[1])
+            self.assertIsNot(nn.Module.__call__, self.kept[1])  # the search goes on
+            model = Model()
+            self.assertIs(torch.compile(model, fullgraph=True), model)
+            self.assertEqual(noted, [self.kept[1]])
+            del sys.modules["torch._dynamo"], torch._dynamo
+        self.train(model, [5, 6, 7])
+        self.assertEqual(self.lengths()[1:], [[6], [7]])
+
+    def test_torch_compile_leaves_our_frames_alone(self):
+        skipped = []
+        pytorch._leave_uncompiled(types.SimpleNamespace(
+            eval_frame=types.SimpleNamespace(skip_code=skipped.append)))
+        names = {code.co_name for code in skipped}
+        self.assertLessEqual({"call", "hook", "wrapped", "_on_call", "read", "ends", "forward"},
+                             names)
+
     def test_a_failure_of_ours_ends_the_adapter_not_the_program(self):
         model = Model()
         optimizer = self.train(model, [5])
@@ -366,12 +609,10 @@ class PyTorchTest(unittest.TestCase):
         if not torch.profiler.kineto_available():
             profile = torch.autograd.profiler.profile
             run = profile(use_kineto=False)
-            run._prepare_trace = lambda: profile._prepare_trace.__wrapped__
             try:
                 profile._prepare_trace(run)
-            except Exception:
-                pass  # this PyTorch was built without Kineto
-            self.assertEqual(self.recorder.standing[:1], ["torch.profiler"])
+            except Exception:  # this PyTorch was built without Kineto
+                self.assertEqual(self.recorder.standing, ["torch.profiler", None])
             return
         with torch.profiler.profile():
             self.train(Model(), [5])
