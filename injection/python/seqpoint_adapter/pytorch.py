@@ -11,9 +11,10 @@ How it hooks in, so that nothing of the program's changes:
 
 Finding the root: until the first optimiser step after one was found, every outermost call of a
 module is looked at (`torch.nn.Module.__call__` is replaced for that long). The first one with
-gradients and parameters is the root. A program that compiles must not be traced through that, so from torch.compile on the
-outermost owners of the optimiser's parameters are watched instead, from its first step on. Modules
-called beside the root in an iteration (a decoder apart from its encoder) tell their shapes, too.
+gradients and parameters is the root. A program that compiles must not be traced through that, so
+from torch.compile on the outermost owners of the optimiser's parameters are watched instead, from
+its first step on. Modules called beside the root in an iteration (a decoder apart from its encoder)
+tell their shapes, too.
 
 torch.compile: its machinery notes down nn.Module.__call__ when it is loaded (by the first optimiser
 that is made, from 2.1 on), so PyTorch's own is put back for that long. It never compiles a frame of
