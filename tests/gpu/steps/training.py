@@ -1,5 +1,7 @@
 """Part b: PyTorch trainings with variable lengths, laid beside their own logs."""
+import gzip
 import os
+import shutil
 import sys
 import time
 
@@ -39,6 +41,16 @@ def adapter_there(machine):
     return os.path.isdir(os.path.join(machine.bundle, "share", "seqpoint", "python"))
 
 
+def keep_trace(watched):
+    """The traced iterations as Chrome trace events, packed, for fixtures."""
+    path = os.path.join(watched.folder, "traced.json")
+    watched.ask("export", watched.name, "--chrome", path, check=False)
+    if os.path.exists(path):
+        with open(path, "rb") as plain, gzip.open(path + ".gz", "wb", 6) as packed:
+            shutil.copyfileobj(plain, packed)
+        os.remove(path)
+
+
 def watched_training(machine, model, adapter, seconds=8):
     """One epoch under the profiler; what compare.compare says of it, and the job."""
     machine.need_torch()
@@ -66,6 +78,7 @@ def watched_training(machine, model, adapter, seconds=8):
         asked[1.0] = watched.project()
         found = watched.ask("iterations", watched.name, "--all", check=False).get("iterations", [])
         job = watched.job()
+        keep_trace(watched)
     log = compare.read_log(log_path)
     result = compare.compare(log, found, asked)
     rows = compare.judge(result)
