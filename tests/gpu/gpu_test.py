@@ -384,6 +384,16 @@ class Torch(unittest.TestCase):
         self.assertGreater(answer["iterations"], 10)
         self.assertGreater(answer["operators"], 0)
 
+    def test_a_training_is_laid_beside_its_log(self):
+        if not os.path.isdir(os.path.join(BUILD, "share", "seqpoint", "python")):
+            self.skipTest("this build has no PyTorch adapter in share/seqpoint/python")
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("b.gnmt_adapter", "--software", "--out", folder)
+            result = part_of(folder, "b")["steps"]["gnmt_adapter"]["result"]["comparison"]
+        self.assertEqual(result["boundaries"]["near_share"], 1)
+        self.assertGreater(result["lengths"]["one_length_per_value_share"], 0.999)
+        self.assertLess(abs(result["times"]["sum_error"]), 0.05)
+
 
 def main():
     global BUILD

@@ -28,6 +28,7 @@ def function_name(name):
             end = size.end() + int(size.group())
             own, rest = rest[size.end():end], rest[end:]
         return own
+    name = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
     return re.sub(r"\(.*|<.*", "", name).split("::")[-1].split(" ")[-1]
 
 
