@@ -73,7 +73,7 @@ def injection_order(machine):
     training = [machine.program("seqpoint_workload"), "--hidden", "64", "--layers", "2", "--vocabulary", "256",
                 "--max-iterations", "2", "--quiet"]
     programs = {"a CUDA program": (training, machine.environment())}
-    if machine.torch() and not machine.software:
+    if machine.torch().get("sees_gpu") and not machine.software:
         code = "import torch; torch.cuda.init(); torch.zeros(1, device='cuda')"
         programs["python -c 'import torch; torch.cuda.init()'"] = (
             [machine.python, "-c", code], machine.environment(cuda=False))
@@ -232,7 +232,7 @@ def torch_profiler(machine):
         job = watched.job()
     raw = {"alone": alone, "beside": beside, "job": job}
     same = all(alone[what] == beside[what] for what in ("kernels", "operators"))
-    return answer(12, [f"in the user's trace: {alone['kernels']} GPU events and {alone['operators']} operators alone, "
+    return answer(12, [f"in the user's trace: {alone['kernels']} GPU events and {alone['operators']} matrix products alone, "
                        f"{beside['kernels']} and {beside['operators']} with us loaded: "
                        f"{'complete' if same else 'NOT complete'}",
                        f"our job: {job.get('iterations')} iterations found of {beside['iterations']}; "
