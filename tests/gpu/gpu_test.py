@@ -342,12 +342,12 @@ class Torch(unittest.TestCase):
     """The PyTorch scripts at a size for a CPU."""
 
     def test_trainings_log_their_iterations(self):
-        for name in ("gnmt", "ds2", "transformer"):
+        for name in ("ds2", "transformer"):
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, "log.csv")
-                answer = script(f"{name}.py", "--iterations", "5", "--log", path)[0]
+                answer = script(f"{name}.py", "--iterations", "4", "--log", path)[0]
                 log = compare.read_log(path)
-            self.assertEqual((answer["iterations"], len(log)), (5, 5))
+            self.assertEqual((answer["iterations"], len(log)), (4, 4))
             self.assertAlmostEqual(sum(row["duration_ns"] for row in log) / 1e6, answer["train_ms"], places=2)
             for row, after in zip(log, log[1:]):
                 self.assertLess(row["begin_ns"], row["forward_ns"])
@@ -364,10 +364,10 @@ class Torch(unittest.TestCase):
 
     def test_pairs_are_measured_and_traced(self):
         with tempfile.TemporaryDirectory() as folder:
-            lines = script("whatif.py", "--pairs", "bf16,adam_foreach,adam_fused,workers", "--traces", folder)
+            lines = script("whatif.py", "--pairs", "bf16,adam_fused,workers", "--traces", folder)
             rows, failed = whatif.lay_out(lines)
             self.assertEqual(failed, [])
-            self.assertEqual([row[0] for row in rows if row[3]], ["bf16", "adam_foreach", "workers"])
+            self.assertEqual([row[0] for row in rows if row[3]], ["bf16", "workers"])
             self.assertIn("bf16.before.json.gz", os.listdir(folder))
 
     def test_the_ladder_runs_blocks(self):
@@ -404,7 +404,10 @@ def main():
         except ImportError:
             print(f"skipped: {sys.executable} has no PyTorch (Debian: python3-torch)")
             return SKIPPED
-    return 0 if unittest.main(exit=False, verbosity=2).result.wasSuccessful() else 1
+    result = unittest.main(exit=False, verbosity=2).result
+    if result.skipped and len(result.skipped) == result.testsRun:
+        return SKIPPED  # the reason was printed
+    return 0 if result.wasSuccessful() else 1
 
 
 if __name__ == "__main__":
