@@ -741,6 +741,24 @@ TEST(TextTest, CountersThatWereNotMeasuredHaveNoFigure) {
   EXPECT_THAT(CountersText(reply, v1::Job(), 0),
               AllOf(HasSubstr("not measured: 0 iterations were measured"), HasSubstr("derived"),
                     Not(HasSubstr("0 ns"))));
+  // What was measured, by what, and what that cost.
+  reply.set_metric_sets("tensor");
+  reply.set_chip("GH100");
+  reply.set_backend(v1::COUNTER_BACKEND_PM);
+  reply.set_sentence("PM sampling counts the whole GPU");
+  reply.set_slowdown(1.25);
+  v1::MeasuredIteration* iteration = reply.add_iterations();
+  iteration->set_number(12345);
+  iteration->add_lengths(37);
+  iteration->set_config("tensor");
+  iteration->set_duration_ns(125'000'000);
+  iteration->set_usual_duration_ns(1e8);
+  const std::string text = CountersText(reply, v1::Job(), 0);
+  EXPECT_THAT(text, AllOf(HasSubstr("tensor, by PM sampling of the whole GPU, on GH100"),
+                          HasSubstr("note: PM sampling counts the whole GPU"),
+                          HasSubstr("1.25 times as long as usual"), Not(HasSubstr("12,345"))));
+  EXPECT_THAT(CountersText(reply, v1::Job(), 0, /*list_measured=*/true),
+              AllOf(HasSubstr("12,345"), HasSubstr("+25.0 %"), HasSubstr("came to nothing")));
 }
 
 TEST(RunTest, JobsAreNamedAfterTheScript) {
@@ -765,7 +783,7 @@ TEST(RunTest, AnotherProfilerKeepsItsPlace) {
   unsetenv("NVTX_INJECTION64_PATH");
   std::vector<std::string> warnings;
   std::vector<std::string> environment =
-      ChildEnvironment("/lib/ours.so", "/run/seqpoint", "job", "run", &warnings);
+      ChildEnvironment("/lib/ours.so", "", "/run/seqpoint", "job", "run", &warnings);
   EXPECT_THAT(environment, Contains("LD_PRELOAD=/lib/ours.so:/lib/other.so"));
   EXPECT_THAT(environment, Contains("CUDA_INJECTION64_PATH=/opt/nsys.so"));
   EXPECT_THAT(environment, Contains("NVTX_INJECTION64_PATH=/lib/ours.so"));
@@ -773,6 +791,21 @@ TEST(RunTest, AnotherProfilerKeepsItsPlace) {
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_THAT(warnings[0], HasSubstr("/opt/nsys.so"));
   unsetenv("LD_PRELOAD");
+}
+
+TEST(RunTest, TheAdapterComesFirstForPython) {
+  std::vector<std::string> warnings;
+  setenv("PYTHONPATH", "/home/me/lib", 1);
+  EXPECT_THAT(ChildEnvironment("/lib/ours.so", "/opt/python", "", "job", "run", &warnings),
+              Contains("PYTHONPATH=/opt/python:/home/me/lib"));
+  EXPECT_THAT(ChildEnvironment("/lib/ours.so", "", "", "job", "run", &warnings),
+              Contains("PYTHONPATH=/home/me/lib"));
+  unsetenv("PYTHONPATH");
+  EXPECT_THAT(ChildEnvironment("/lib/ours.so", "/opt/python", "", "job", "run", &warnings),
+              Contains("PYTHONPATH=/opt/python"));
+  setenv("SEQPOINT_ADAPTER", "0", 1);
+  EXPECT_EQ(FindAdapter(), "");
+  unsetenv("SEQPOINT_ADAPTER");
 }
 
 }  // namespace

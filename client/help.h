@@ -58,10 +58,14 @@ NOISE       standard deviation of one iteration about it
 +-          half of an interval that holds the truth with the given confidence, as a share
 Nothing is kept. --playlist FILE writes the same points for another machine; `seqpoint import LOG`
 makes a job, of which `seqpoint playlist` writes them again.)";
+inline constexpr const char* kMetricsHelp = R"(
+RANGE, PM  passes with each backend (`seqpoint run --counter-backend`). Each configuration of one
+           pass is measured on iterations of its own; -: the chip does not offer it
+?          CUPTI's host library, which counts passes of own sets, is not here)";
 inline constexpr const char* kCountersHelp = R"(
 WHOLE RUN, SO FAR  sum over the run where its length is known, else so far
 PER ITERATION      mean
-MEASURED           iterations; derived: made of two counters, without a sum of its own)";
+MEASURED           iterations; derived: made of other counters)";
 inline constexpr const char* kKernelsHelp = R"(
 OF KERNEL TIME  share of the time of all kernels together; copies and gaps are not in it
 LAUNCHES        of the whole run, else so far)";
@@ -82,7 +86,8 @@ there is a problem. With --json an error is also an object on standard output.
 
 Environment: SEQPOINT_DIR (folder of the daemon's sockets; default $XDG_RUNTIME_DIR/seqpoint, then
 /run/seqpoint), SEQPOINT_DAEMON (path of seqpointd), SEQPOINT_LIBRARY (path of
-libseqpoint_inject.so), SEQPOINT_CUPTI_LIB (path of libcupti).)";
+libseqpoint_inject.so), SEQPOINT_CUPTI_LIB (path of libcupti), SEQPOINT_ADAPTER (folder of the
+PyTorch adapter; 0: none).)";
 
 }  // namespace seqpoint::client
 

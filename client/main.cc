@@ -24,6 +24,7 @@
 #include "client/help.h"
 #include "client/import.h"
 #include "client/lengths.h"
+#include "client/metrics.h"
 #include "client/options.h"
 #include "client/playlist.h"
 #include "client/progress.h"
@@ -166,6 +167,7 @@ class Cli {
     AddSeqPoints();
     AddProject();
     AddPlaylist();
+    AddMetrics();
     AddCounters();
     AddKernels();
     AddIterations();
@@ -310,11 +312,15 @@ class Cli {
         ->type_name("SHARE");
     command
         ->add_option("--metrics", run_.metric_sets,
-                     "metric sets to collect: utilisation (default), cache, or both, which then "
-                     "share the measurements")
+                     "metric sets to collect, which share the measurements; default: utilisation. "
+                     "`seqpoint metrics` lists them")
         ->delimiter(',')
         ->check(Name())
         ->type_name("SET[,SET]");
+    AddMetricsFile(command);
+    AddChoice(command, "--counter-backend", &backend_, {"range", "pm"},
+              "range (default): the process' own work, exactly, the GPU waits at both ends of a "
+              "measured iteration; pm: samples of the whole GPU, nothing waits");
     command->add_flag_callback(
         "--no-progress", [this] { run_.progress = false; }, "no progress line on the terminal");
     command->add_flag("--quiet", run_.quiet, "no summary at the end either");
@@ -338,6 +344,18 @@ class Cli {
     absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
     if (!horizon.ok()) return Fail(horizon.status());
     run_.horizon = *std::move(horizon);
+    run_.counter_backend = backend_ == "pm"      ? v1::COUNTER_BACKEND_PM
+                           : backend_ == "range" ? v1::COUNTER_BACKEND_RANGE
+                                                 : v1::COUNTER_BACKEND_UNSPECIFIED;
+    if (!metrics_file_.empty()) {
+      const auto own = ReadMetricFile(metrics_file_);
+      if (!own.ok()) return Fail(own.status());
+      const absl::Status offered =
+          CheckOffered(*own, backend_ == "pm" ? counters::Backend::kPm : counters::Backend::kRange,
+                       metrics_file_);
+      if (!offered.ok()) return Fail(offered);
+      for (const counters::OwnSet& set : *own) run_.own_metric_sets.push_back(ToProto(set));
+    }
     run_.connect = connect_;
     run_.json = json_;
     return Run(run_);
@@ -514,18 +532,44 @@ class Cli {
     return kExitOk;
   }
 
+  void AddMetricsFile(CLI::App* command) {
+    command->add_option("--metrics-file", metrics_file_, "own metric sets (docs/counters.md)")
+        ->check(CLI::ExistingFile)
+        ->type_name("FILE");
+  }
+
+  void AddMetrics() {
+    CLI::App* command = Add(
+        "metrics", "List metric sets: what they measure, and in how many passes.", [this]() -> int {
+          const auto text =
+              DescribeMetrics({.set = set_, .chip = chip_, .file = metrics_file_}, json_);
+          if (!text.ok()) return Fail(text.status());
+          Print(*text);
+          return kExitOk;
+        });
+    command->footer(kMetricsHelp);
+    command->add_option("SET", set_, "only this, with all its metrics")->check(Name());
+    command
+        ->add_option("--chip", chip_, "of the GPU, as `seqpoint jobs JOB` names it; default GH100")
+        ->check(Name())
+        ->type_name("CHIP");
+    AddMetricsFile(command);
+  }
+
   void AddCounters() {
     CLI::App* command =
         AddForJob("counters", "Hardware counters of the whole run, with intervals.", [this] {
           v1::GetCountersRequest request;
           for (const std::string& metric : metrics_) request.add_metrics(metric);
           return AskFigures(&v1::Profiler::Stub::GetCounters, request,
-                            [](const v1::GetCountersReply& reply, const v1::Job& job) {
-                              return CountersText(reply, job, Width());
+                            [this](const v1::GetCountersReply& reply, const v1::Job& job) {
+                              return CountersText(reply, job, Width(), measured_list_);
                             });
         });
     command->footer(kCountersHelp);
     command->add_option("METRIC", metrics_, "only these")->check(Name());
+    command->add_flag("--measured", measured_list_,
+                      "list the measured iterations, and how much longer each took for it");
     AddFigureFlags(command);
   }
 
@@ -980,6 +1024,8 @@ class Cli {
   MeasuredOptions measured_times_;
   std::string job_, metric_, shell_, level_, chrome_path_, csv_path_, playlist_path_, output_path_;
   std::vector<std::string> metrics_;
+  std::string metrics_file_, backend_, set_, chip_ = "GH100";
+  bool measured_list_ = false;
   std::optional<int> rank_;
   double confidence_ = 0, budget_share_ = 0, target_error_ = 0;
   int limit_ = 20, points_ = 0;

@@ -23,6 +23,8 @@ struct RunOptions {
   v1::Horizon horizon;
   double overhead_budget_share = 0;  // 0: the daemon's default
   std::vector<std::string> metric_sets;
+  std::vector<v1::MetricSet> own_metric_sets;
+  v1::CounterBackend counter_backend = v1::COUNTER_BACKEND_UNSPECIFIED;
   bool progress = true;
   bool quiet = false;  // no summary either
   bool json = false;   // the summary is a GetJobReply as JSON, on standard output
@@ -37,9 +39,11 @@ std::string JobNameFor(const std::vector<std::string>& command);
 // The run id that torchrun or Slurm gave; else "20260102-101500-7f3a".
 std::string RunIdFromEnvironment();
 
-// This process' environment plus what brings the library into the program.
-std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& directory,
-                                          const std::string& job, const std::string& run_id,
+// This process' environment plus what brings the library and, where it is not empty, the PyTorch
+// adapter into the program.
+std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& adapter,
+                                          const std::string& directory, const std::string& job,
+                                          const std::string& run_id,
                                           std::vector<std::string>* warnings);
 
 // What the daemon can answer of a job beside its time.

@@ -209,6 +209,11 @@ std::string JobText(const v1::Job& job) {
     std::string features;
     for (const v1::Process& process : job.processes()) {
       if (process.library_version().empty() && process.pid() == 0) continue;  // of a log
+      if (process.stood_down_duration_ns() > 0) {
+        absl::StrAppend(&features, "rank ", process.rank(),
+                        ": CUPTI was left to other profilers for ",
+                        FormatQuantity(process.stood_down_duration_ns(), "ns"), "\n");
+      }
       table.AddRow({absl::StrCat(process.rank()), absl::StrCat(process.pid()), process.host(),
                     process.device(), LevelName(process.level()), process.cupti_version(),
                     process.driver_version(),
@@ -331,7 +336,52 @@ std::string NothingIn(const v1::GetKernelsReply& reply) {
   return reply.kernels_size() > 0 ? "" : "no iteration was traced";
 }
 
-std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, int width) {
+std::string MeasuredText(const v1::GetCountersReply& reply) {
+  Table table({{"ITERATION", kRight},
+               {"RANK", kRight},
+               {"LENGTH", kRight},
+               {"SET"},
+               {"TIME", kRight},
+               {"USUALLY", kRight},
+               {"SLOWER", kRight},
+               {"NOTE"}});
+  for (const v1::MeasuredIteration& iteration : reply.iterations()) {
+    const double usual_ns = iteration.usual_duration_ns();
+    const auto duration_ns = static_cast<double>(iteration.duration_ns());
+    table.AddRow({FormatCount(iteration.number()), absl::StrCat(iteration.rank()),
+                  FormatLengths(iteration.lengths()), iteration.config(),
+                  duration_ns > 0 ? FormatQuantity(duration_ns, "ns") : "-",
+                  usual_ns > 0 ? FormatQuantity(usual_ns, "ns") : "-",
+                  duration_ns > 0 && usual_ns > 0
+                      ? absl::StrFormat("%+.1f %%", 100 * (duration_ns / usual_ns - 1))
+                      : "-",
+                  iteration.complete() ? "" : "came to nothing"});
+  }
+  return table.empty() ? "" : table.ToString() + "\n";
+}
+
+// Which backend, of what, and what it cost the iterations that were measured.
+std::string CountersNotes(const v1::GetCountersReply& reply) {
+  std::string text;
+  if (!reply.metric_sets().empty()) {
+    absl::StrAppend(&text, reply.metric_sets(), ", ",
+                    reply.backend() == v1::COUNTER_BACKEND_PM
+                        ? "by PM sampling of the whole GPU"
+                        : "by the range profiler, of the process' own work",
+                    reply.chip().empty() ? "" : absl::StrCat(", on ", reply.chip()), "\n");
+  }
+  absl::StrAppend(&text, FormatCount(reply.measured_iterations(), "iteration"), " measured");
+  if (reply.has_slowdown()) {
+    absl::StrAppend(&text,
+                    absl::StrFormat("; those with counters took %.3g times as long as usual, "
+                                    "which is in no projection of time",
+                                    reply.slowdown()));
+  }
+  return text + "\n" + Note(reply.sentence());
+}
+
+std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, int width,
+                         bool list_measured) {
   bool whole = false;
   double confidence = 0;
   for (const v1::Counter& counter : reply.counters()) {
@@ -361,12 +411,12 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
                              counter.unit());
     table.AddRow({counter.metric(), counter.ratio() ? "-" : shown.value, shown.interval,
                   shown.precision, FormatQuantity(counter.per_iteration().value(), counter.unit()),
-                  counter.ratio() ? "derived" : FormatCount(counter.measured_iterations()),
+                  counter.ratio() || counter.derived() ? "derived"
+                                                       : FormatCount(counter.measured_iterations()),
                   counter.complete() ? "" : "incomplete: " + counter.sentence()});
   }
-  return absl::StrCat(table.ToString(width), "\n",
-                      FormatCount(reply.measured_iterations(), "iteration"), " measured\n",
-                      Note(EndedBeforeText(job)), Note(job.rule().sentence()),
+  return absl::StrCat(table.ToString(width), "\n", list_measured ? MeasuredText(reply) : "",
+                      CountersNotes(reply), Note(EndedBeforeText(job)), Note(job.rule().sentence()),
                       LossesLine(reply.losses()));
 }
 

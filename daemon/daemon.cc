@@ -719,9 +719,14 @@ absl::StatusOr<Reply> ReplyWith(absl::StatusOr<v1::Job> job) {
 // Sets what the request asks for and makes the job wait. Only the metric sets may be refused for
 // what the job has done before; all else depends on the request alone.
 absl::Status SetUp(const v1::PrepareJobRequest& request, jobs::Job& job) {
-  if (request.metric_sets_size() > 0) {
-    const std::vector<std::string> sets(request.metric_sets().begin(), request.metric_sets().end());
-    if (const absl::Status status = job.SetMetricSets(sets); !status.ok()) return status;
+  if (request.metric_sets_size() > 0 || request.own_metric_sets_size() > 0 ||
+      request.counter_backend() != v1::COUNTER_BACKEND_UNSPECIFIED) {
+    absl::StatusOr<jobs::MetricChoice> metrics = jobs::MetricChoice::From(request);
+    if (!metrics.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("metric_sets: ", metrics.status().message()));
+    }
+    const absl::Status status = job.SetMetrics(*std::move(metrics));
+    if (!status.ok()) return status;
   }
   job.Reopen(NowNs());
   if (request.has_horizon()) {
@@ -937,7 +942,37 @@ absl::StatusOr<v1::ProjectReply> Daemon::Project(const v1::ProjectRequest& reque
 absl::StatusOr<v1::GetCountersReply> Daemon::GetCounters(const v1::GetCountersRequest& request) {
   const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
   if (!answers.ok()) return answers.status();
-  return (*answers)->GetCounters(request);
+  absl::StatusOr<v1::GetCountersReply> reply = (*answers)->GetCounters(request);
+  if (!reply.ok()) return reply;
+  // Which iterations, and what measuring did to them.
+  constexpr size_t kMostListed = 1000;
+  constexpr int kMostRead = 1 << 20;
+  const jobs::Answers::Facts& facts = (*answers)->facts();
+  std::vector<IterationRow> measured;
+  for (const int32_t rank : facts.ranks) {
+    auto rows = store_->ReadIterations(facts.job_id, rank, 0, kMostRead,
+                                       /*measured_only=*/true);
+    if (!rows.ok()) return rows.status();
+    std::erase_if(*rows, [](const IterationRow& row) {
+      return row.config_id == jobs::kKernelTimeSet;  // traced
+    });
+    const size_t last = std::min(rows->size(), kMostListed);
+    measured.insert(measured.end(), rows->end() - static_cast<ptrdiff_t>(last), rows->end());
+  }
+  const auto rows = store_->ReadMeasurements(facts.job_id);
+  if (!rows.ok()) return rows.status();
+  std::set<std::pair<int32_t, int64_t>> complete;
+  for (const MeasurementRow& row : *rows) {
+    if (row.complete) complete.emplace(row.rank, row.number);
+  }
+  std::stable_sort(
+      measured.begin(), measured.end(),
+      [](const IterationRow& a, const IterationRow& b) { return a.number < b.number; });
+  if (measured.size() > kMostListed) {
+    measured.erase(measured.begin(), measured.end() - static_cast<ptrdiff_t>(kMostListed));
+  }
+  (*answers)->AddMeasured(measured, complete, &*reply);
+  return reply;
 }
 
 absl::StatusOr<v1::GetKernelsReply> Daemon::GetKernels(const v1::GetKernelsRequest& request) {

@@ -47,9 +47,13 @@ class CallStream {
  public:
   explicit CallStream(const injection::RingWriter* ring) : control_(ring) {}
 
-  // Begins at level *learn*.
+  // What of CUPTI is ours. Records only: another tool keeps the one subscription to itself, but has
+  // stopped recording; then no calls are seen.
+  enum class Hold : uint8_t { kNothing, kRecords, kAll };
+
+  // Begins at level *learn*. `hold`: for the benchmark, which plays CUPTI itself.
   static constexpr uint32_t kDefaultFlushMs = 100;
-  void Start();
+  void Start(Hold hold = Hold::kNothing);
 
   // Is this operation of interest now? One relaxed load: the price of a call that is not.
   bool Watches(abi::Op op) const {
@@ -70,10 +74,30 @@ class CallStream {
   // Called by the helper thread now and then: applies what the daemon wants when no boundary comes
   // by, and falls back to *mark* while the daemon gives no sign of life.
   void Tick();
-  // Gives CUPTI back to the process; takes it again. False: another thread is acting, or (Take)
-  // another tool has CUPTI now; try again later. For the helper thread.
-  bool ReleaseCupti();
-  bool TakeCupti();
+  // Gives CUPTI back to the process: nothing is recorded, nobody subscribes. `may_wait`: the
+  // calling thread is one of the application's and may wait for the GPU. False: another thread
+  // acts, or something of ours is under way; try again.
+  bool ReleaseCupti(bool may_wait);
+  // Takes it, unless the program or the daemon wants it left alone, or another tool has it: hold()
+  // tells. False: another thread acts; try again.
+  bool TakeCupti(bool may_wait);
+  Hold hold() const { return hold_.load(); }
+  // Asks the driver something, unless CUPTI is somebody else's: such calls would be in that tool's
+  // trace. False: not now.
+  template <typename Ask>
+  bool AskDriver(const Ask& ask) {
+    if (!BeginActing()) return false;
+    const bool ours = hold() != Hold::kNothing;
+    if (ours) ask();
+    EndActing();
+    return ours;
+  }
+  // CUPTI may be there for us later: nobody tried yet, or another tool had it.
+  bool may_be_had() const { return may_be_had_.load(std::memory_order_relaxed); }
+  bool stopped() {
+    LockGuard lock(&lock_);
+    return stopped_;
+  }
   // Stops watching, for good: orderly exit, end of CUPTI. Ends an open measurement as aborted.
   void Stop();
 
@@ -131,6 +155,9 @@ class CallStream {
   void EndActing();
   void ApplyControl(bool on_application_thread);
   void SwitchWatching(bool on_application_thread);
+  uint32_t WantedKinds() const;
+  void TakeNow(bool may_wait);
+  void NoteStandDown(bool down);
   abi::Level WantedLevel() const;
 
   SpinLock lock_;
@@ -164,12 +191,17 @@ class CallStream {
   abi::Control incoming_ = {};
   abi::Control wanted_ = {};
   uint32_t applied_kinds_ = 0;
+  uint64_t stand_down_ns_ = 0;  // since when; 0: not
+  char holder_[64] = {};        // for whom
+  bool stood_down_ = false;     // since CUPTI was ours: who had it may keep its subscription
 
   SpinLock configs_lock_;
   abi::MetricConfig configs_[abi::kMaxConfigs] = {};
   uint32_t configs_generation_ = 0;
 
-  std::atomic<uint32_t> watched_{0};  // bit per Op
+  std::atomic<bool> may_be_had_{true};
+  std::atomic<Hold> hold_{Hold::kNothing};  // changed by the thread that has acting_
+  std::atomic<uint32_t> watched_{0};        // bit per Op
   std::atomic<bool> learning_{false};
   std::atomic<bool> matching_{false};  // there is a rule
   std::atomic<uint32_t> captures_{0};

@@ -308,38 +308,40 @@ void Callbacks::Init(const Cupti* cupti, Features* features) {
   features_ = features;
 }
 
-uint32_t Callbacks::SubscribeOnce(char* holder, size_t holder_bytes) {
+uint32_t Callbacks::SubscribeOnce() {
+  strcpy(holder_, "another tool (Nsight, a debugger or a framework's profiler)");
   if (cupti_->Subscribe_v2 == nullptr) {
     return cupti_->Subscribe(&subscriber_, OnCuptiCallback, nullptr);
   }
   CUpti_SubscriberParams params = {};
   params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
   params.subscriberName = "SeqPoint Profiler";
-  params.oldSubscriberName = holder;
-  params.oldSubscriberSize = holder_bytes;
-  return cupti_->Subscribe_v2(&subscriber_, OnCuptiCallback, nullptr, &params);
+  char name[sizeof(holder_)] = {};
+  params.oldSubscriberName = name;
+  params.oldSubscriberSize = sizeof(name);
+  const uint32_t result = cupti_->Subscribe_v2(&subscriber_, OnCuptiCallback, nullptr, &params);
+  if (name[0] != '\0') memcpy(holder_, name, sizeof(name) - 1);
+  return result;
 }
 
-bool Callbacks::Subscribe() {
-  if (subscriber_ != nullptr) return true;
-  char holder[128] = {};
-  const uint32_t result = SubscribeOnce(holder, sizeof(holder));
+uint32_t Callbacks::Subscribe(bool report_holder) {
+  if (subscriber_ != nullptr) return CUPTI_SUCCESS;
+  const uint32_t result = SubscribeOnce();
   if (result != CUPTI_SUCCESS) {
     subscriber_ = nullptr;
     if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+      if (!report_holder) return result;
       features_->Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, result,
                         "CUPTI is held by %s, and it serves one tool at a time; stop that tool to "
-                        "profile this process",
-                        holder[0] != '\0' ? holder
-                                          : "another tool (Nsight, a debugger or a "
-                                            "framework's profiler)");
+                        "profile this process: CUPTI is asked for again every few seconds",
+                        holder_);
     } else {
       features_->Report(abi::Feature::kCallbacks, abi::FeatureState::kFailed, result,
                         "cuptiSubscribe gave %u (%s); is there a CUDA driver, and does "
                         "`nvidia-smi` work?",
                         result, cupti_->ResultName(result));
     }
-    return false;
+    return result;
   }
   g_guest->names.ForgetAddresses();  // modules may have gone while nobody watched
   for (const CUpti_CallbackId id : kResources) {
@@ -351,14 +353,14 @@ bool Callbacks::Subscribe() {
                       "iterations can be found by NVTX ranges or marks only",
                       enabled, cupti_->ResultName(enabled));
     Unsubscribe();
-    return false;
+    return enabled;
   }
   cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);
   enabled_ops_ = 0;
   captures_watched_ = false;
   features_->Report(abi::Feature::kCallbacks, abi::FeatureState::kReady, 0,
                     "watching the CUDA driver's calls");
-  return true;
+  return CUPTI_SUCCESS;
 }
 
 void Callbacks::Unsubscribe() {

@@ -78,6 +78,7 @@ bool Counters::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool,
     configs_[i].image = pool->TakeArray<uint8_t>(kConfigImageBytes);
     if (configs_[i].image == nullptr) return false;
   }
+  gone_.store(false, std::memory_order_relaxed);
   return true;
 }
 
@@ -245,7 +246,8 @@ void Counters::Discard() {
 }
 
 bool Counters::Rest() {
-  if (!Begin(State::kPreparing)) return gone_.load(std::memory_order_relaxed);
+  if (gone_.load(std::memory_order_relaxed)) return true;
+  if (!Begin(State::kPreparing)) return false;
   InsideScope inside;
   const CurrentContext current(driver_, context_);
   Disable();
@@ -366,7 +368,7 @@ uint32_t Counters::RangeLost() {
 void Counters::PrepareConfigs(CUcontext context, const abi::MetricConfig wanted[abi::kMaxConfigs]) {
   failures_ = 0;
   unavailable_.store(false, std::memory_order_relaxed);
-  uint32_t target = 0;
+  const uint32_t target = target_ready_ ? 0 : PrepareTarget(context);
   for (uint32_t i = 0; i < abi::kMaxConfigs; ++i) {
     Config* config = &configs_[i];
     if (memcmp(&config->wanted, &wanted[i], sizeof(wanted[i])) == 0 &&
@@ -377,7 +379,6 @@ void Counters::PrepareConfigs(CUcontext context, const abi::MetricConfig wanted[
     DropHost(config);
     config->wanted = wanted[i];
     if (wanted[i].config_id <= abi::kConfigTrace) continue;
-    if (!target_ready_ && target == 0) target = PrepareTarget(context);
     if (target_ready_) {
       PrepareConfig(config);
     } else {

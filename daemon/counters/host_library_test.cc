@@ -1,109 +1,113 @@
 // Asks the real CUPTI host library, which needs no GPU, how many passes each shipped configuration
-// takes. Skipped, with the reason, where the library is not there.
-#include <cupti_profiler_host.h>
-#include <dlfcn.h>
+// takes on every chip that it knows, with both backends. Skipped, with the reason, where the
+// library is not there.
+#include "daemon/counters/host_library.h"
 
-#include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "daemon/counters/metric_sets.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace seqpoint::counters {
 namespace {
 
-template <typename Function>
-Function* Symbol(void* library, const char* name) {
-  return reinterpret_cast<Function*>(dlsym(library, name));
-}
+using testing::HasSubstr;
 
-class HostLibrary : public testing::TestWithParam<const char*> {
+class HostLibraryTest : public testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
-    for (const std::string& directory : Directories()) {
-      // CUPTI opens libnvperf_host.so by its bare name: have it loaded already.
-      dlopen((directory + "/libnvperf_host.so").c_str(), RTLD_NOW | RTLD_LOCAL);
-      library_ = dlopen((directory + "/libcupti.so.13").c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (library_ != nullptr) return;
-    }
-    GTEST_SKIP() << "libcupti.so.13 not found in $CUDA_HOME or /usr/local/cuda";
+    auto library = HostLibrary::Open();
+    if (!library.ok()) GTEST_SKIP() << library.status();
+    library_.emplace(*library);
   }
-
-  static std::vector<std::string> Directories() {
-    std::vector<std::string> roots = {"/usr/local/cuda"};
-    if (const char* home = std::getenv("CUDA_HOME")) roots.insert(roots.begin(), home);
-    std::vector<std::string> directories;
-    for (const std::string& root : roots) {
-      directories.push_back(root + "/extras/CUPTI/lib64");
-      directories.push_back(root + "/lib64");
-    }
-    return directories;
-  }
-
-  // -1 and a test failure when a call fails.
-  int Passes(const OnePassConfig& config) {
-    CUpti_Profiler_Host_Initialize_Params init = {
-        CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE};
-    init.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
-    init.pChipName = GetParam();
-    EXPECT_EQ(Symbol<decltype(cuptiProfilerHostInitialize)>(library_,
-                                                            "cuptiProfilerHostInitialize")(&init),
-              CUPTI_SUCCESS);
-    std::vector<const char*> names;
-    for (const Metric& metric : config.metrics) names.push_back(metric.name.c_str());
-    // All in one call: metrics added by separate calls are scheduled in separate passes.
-    CUpti_Profiler_Host_ConfigAddMetrics_Params add = {
-        CUpti_Profiler_Host_ConfigAddMetrics_Params_STRUCT_SIZE};
-    add.pHostObject = init.pHostObject;
-    add.ppMetricNames = names.data();
-    add.numMetrics = names.size();
-    EXPECT_EQ(Symbol<decltype(cuptiProfilerHostConfigAddMetrics)>(
-                  library_, "cuptiProfilerHostConfigAddMetrics")(&add),
-              CUPTI_SUCCESS);
-    CUpti_Profiler_Host_GetConfigImageSize_Params size = {
-        CUpti_Profiler_Host_GetConfigImageSize_Params_STRUCT_SIZE};
-    size.pHostObject = init.pHostObject;
-    EXPECT_EQ(Symbol<decltype(cuptiProfilerHostGetConfigImageSize)>(
-                  library_, "cuptiProfilerHostGetConfigImageSize")(&size),
-              CUPTI_SUCCESS);
-    std::vector<uint8_t> image(size.configImageSize);
-    CUpti_Profiler_Host_GetConfigImage_Params get = {
-        CUpti_Profiler_Host_GetConfigImage_Params_STRUCT_SIZE};
-    get.pHostObject = init.pHostObject;
-    get.pConfigImage = image.data();
-    get.configImageSize = image.size();
-    EXPECT_EQ(Symbol<decltype(cuptiProfilerHostGetConfigImage)>(
-                  library_, "cuptiProfilerHostGetConfigImage")(&get),
-              CUPTI_SUCCESS);
-    CUpti_Profiler_Host_GetNumOfPasses_Params passes = {
-        CUpti_Profiler_Host_GetNumOfPasses_Params_STRUCT_SIZE};
-    passes.pConfigImage = image.data();
-    passes.configImageSize = image.size();
-    EXPECT_EQ(Symbol<decltype(cuptiProfilerHostGetNumOfPasses)>(
-                  library_, "cuptiProfilerHostGetNumOfPasses")(&passes),
-              CUPTI_SUCCESS);
-    CUpti_Profiler_Host_Deinitialize_Params end = {
-        CUpti_Profiler_Host_Deinitialize_Params_STRUCT_SIZE};
-    end.pHostObject = init.pHostObject;
-    Symbol<decltype(cuptiProfilerHostDeinitialize)>(library_,
-                                                    "cuptiProfilerHostDeinitialize")(&end);
-    return static_cast<int>(passes.numOfPasses);
-  }
-
-  void* library_ = nullptr;
+  std::optional<HostLibrary> library_;
 };
 
-TEST_P(HostLibrary, EveryConfigurationIsOnePass) {
-  for (const MetricSet& set : MetricSets()) {
-    for (const OnePassConfig& config : set.configs) {
-      EXPECT_EQ(Passes(config), 1) << set.name << " on " << GetParam();
+// In the library's list, but not in the toolkit.
+bool Installed(const std::string& chip) { return chip != "GV11B"; }
+
+TEST_P(HostLibraryTest, EveryConfigurationIsOnePassOnEveryChip) {
+  int checked = 0;
+  for (const std::string& chip : library_->Chips()) {
+    if (!Installed(chip)) continue;
+    for (const MetricSet& set : MetricSets(chip, GetParam())) {
+      for (const OnePassConfig& config : set.configs) {
+        std::vector<std::string> names;
+        for (const Metric& metric : config.metrics) names.push_back(metric.name);
+        const absl::StatusOr<int> passes = library_->Passes(chip, GetParam(), names);
+        ASSERT_TRUE(passes.ok()) << set.name << " on " << chip << ": " << passes.status();
+        EXPECT_EQ(*passes, 1) << set.name << " on " << chip;
+        ++checked;
+      }
     }
   }
+  EXPECT_GT(checked, 200);
 }
 
-INSTANTIATE_TEST_SUITE_P(Chips, HostLibrary, testing::Values("GH100", "GA100"),
-                         [](const auto& info) { return std::string(info.param); });
+TEST_P(HostLibraryTest, WhatASetSaysIsMissingIsNotOffered) {
+  const auto offered = [&](const std::string& chip, std::vector<std::string> metrics) {
+    const absl::StatusOr<int> passes = library_->Passes(chip, GetParam(), metrics);
+    return passes.ok() && *passes == 1;
+  };
+  const std::string duration = "gpu__time_duration.sum";
+  struct Claim {
+    const char* words;
+    std::vector<std::string> metrics;
+  };
+  const std::vector<Claim> kClaims = {
+      {"no PM sampling", {duration}},
+      {"device memory", {duration, "dram__bytes.sum", "dram__bytes.sum.peak_sustained_elapsed"}},
+      {"the peak, which", {duration, "dram__bytes.sum", "dram__bytes.sum.peak_sustained_elapsed"}},
+      {"without NVLink", {"nvlrx__bytes.sum"}},
+      {"without PCIe", {"pcie__read_bytes.sum"}},
+      {"counters of links", {"nvlrx__bytes.sum"}},
+      {"counters of links", {"pcie__read_bytes.sum"}},
+      {"without tensor pipes", {duration, "sm__pipe_tensor_cycles_active.sum"}},
+      {"FMA pipes",
+       {duration, "sm__pipe_fma_cycles_active.sum",
+        "sm__pipe_fma_cycles_active.sum.peak_sustained_elapsed"}},
+      {"no counters of operations", {"sm__sass_thread_inst_executed_op_ffma_pred_on.sum"}},
+      {"without L2 hits", {duration, "lts__t_sectors_lookup_hit.sum"}},
+      {"host's memory", {duration, "lts__t_sectors_aperture_sysmem_op_read.sum"}}};
+  int checked = 0;
+  for (const std::string& chip : library_->Chips()) {
+    if (!Installed(chip)) continue;
+    for (const MetricSet& set : MetricSets(chip, GetParam())) {
+      const std::string where = absl::StrCat(set.name, " on ", chip, ": ", set.missing);
+      EXPECT_FALSE(set.configs.empty() && set.missing.empty()) << where;
+      for (const Claim& claim : kClaims) {
+        if (!absl::StrContains(set.missing, claim.words)) continue;
+        EXPECT_FALSE(offered(chip, claim.metrics)) << where;
+        ++checked;
+      }
+    }
+  }
+  EXPECT_GT(checked, 10);
+}
+
+TEST_P(HostLibraryTest, RefusesWithANameAndAReason) {
+  const auto why = [&](std::vector<std::string> metrics) {
+    return std::string(library_->Passes("GH100", GetParam(), metrics).status().message());
+  };
+  EXPECT_THAT(why({"gpu__time_duration.sum", "sm__unheard_of.sum"}),
+              HasSubstr("\"sm__unheard_of.sum\""));
+  EXPECT_THAT(std::string(library_->Passes("GX999", GetParam(), {}).status().message()),
+              HasSubstr("no chip \"GX999\""));
+  if (GetParam() == Backend::kPm) return;  // which may mix them
+  EXPECT_THAT(why({"sm__cycles_active.sum", "nvlrx__bytes.sum"}), HasSubstr("cannot share"));
+  EXPECT_EQ(
+      library_->Passes("GH100", GetParam(), {"sm__throughput.avg.pct_of_peak_sustained_elapsed"})
+          .value_or(0),
+      8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, HostLibraryTest, testing::Values(Backend::kRange, Backend::kPm),
+                         [](const auto& info) { return std::string(BackendName(info.param)); });
 
 }  // namespace
 }  // namespace seqpoint::counters

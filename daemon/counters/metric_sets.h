@@ -1,12 +1,13 @@
-// Metric sets: what a person asks for by name, and the one-pass configurations that collect it.
+// Metric sets: what a person asks for by name, and the one-pass configurations that collect it on
+// one GPU.
 //
 // A configuration is a list of metrics the hardware collects in a single pass, so that every value
-// of it comes from one and the same iteration. Ratios are never collected: they are built from
-// their numerator and denominator after projection. Metric names are those of the CUPTI Profiler
-// Host API; metric_sets_test asks the real host library for the pass count of each configuration,
-// per chip.
+// of it comes from one and the same iteration. A metric that alone needs several passes is in no
+// set. Ratios are never collected: they are built from their counters after projection. Metric
+// names are those of the CUPTI Profiler Host API; host_library_test asks the real host library for
+// the pass count of each configuration, on every chip and for both backends.
 //
-// Threading: immutable data. Ownership: static.
+// Threading: pure functions. Ownership: values.
 #ifndef DAEMON_COUNTERS_METRIC_SETS_H_
 #define DAEMON_COUNTERS_METRIC_SETS_H_
 
@@ -19,27 +20,44 @@
 
 namespace seqpoint::counters {
 
+// Which part of CUPTI collects: docs/counters.md.
+enum class Backend : uint8_t { kRange = 0, kPm = 1 };
+std::string_view BackendName(Backend backend);  // "range", "pm"
+
 struct Metric {
-  std::string name;         // as CUPTI spells it
-  std::string unit;         // bytes, instructions, cycles, ns
-  std::string description;  // one sentence
+  std::string name;  // as CUPTI spells it
+  std::string unit;  // bytes, instructions, cycles, ns
   // It lasts as long as the iteration: a stall or a slower clock raises it. Others are amounts of
   // work.
   bool follows_time = false;
+
+  friend bool operator==(const Metric&, const Metric&) = default;
 };
 
 struct OnePassConfig {
   uint16_t config_id;  // abi::MetricConfig::config_id; stable, stored with measurements
   std::vector<Metric> metrics;
+  std::string set;  // whose it is
+
+  friend bool operator==(const OnePassConfig&, const OnePassConfig&) = default;
 };
 
-// numerator / denominator of projected sums, times `scale`.
+struct Term {
+  std::string metric;
+  double weight = 1;
+
+  friend bool operator==(const Term&, const Term&) = default;
+};
+
+// Weighted sum of the numerator's projected sums over that of the denominator's. Without a
+// denominator it is a sum itself (all floating point operations).
 struct Ratio {
   std::string name;
   std::string unit;
-  std::string numerator;
-  std::string denominator;
-  double scale;
+  std::vector<Term> numerator;
+  std::vector<Term> denominator;
+
+  friend bool operator==(const Ratio&, const Ratio&) = default;
 };
 
 struct MetricSet {
@@ -47,18 +65,48 @@ struct MetricSet {
   std::string sentence;
   std::vector<OnePassConfig> configs;
   std::vector<Ratio> ratios;
+  std::string missing;  // what this chip does not offer of the set, in a sentence; else empty
+
+  friend bool operator==(const MetricSet&, const MetricSet&) = default;
 };
 
-const std::vector<MetricSet>& MetricSets();
-
-// Error: NotFound, naming the sets there are.
-absl::StatusOr<const MetricSet*> FindMetricSet(std::string_view name);
+// What a person wrote into a file (docs/counters.md).
+struct OwnSet {
+  std::string name;
+  std::string sentence;
+  std::vector<std::vector<std::string>> configs;  // names of metrics
+  std::vector<Ratio> ratios;
+};
 
 inline constexpr std::string_view kDefaultMetricSet = "utilisation";
+inline constexpr size_t kMaxConfigsOfJob = 12;      // abi::kMaxConfigs
+inline constexpr size_t kMaxMetricsOfConfig = 64;   // what the library reads
+inline constexpr size_t kMaxNameBytes = 1016;       // of a configuration, with a line end each
+inline constexpr uint16_t kFirstOwnConfigId = 256;  // shipped ones are below
+
+// The chips that the shipped sets are made for, one of each family: "GH100", "GA100", ...
+const std::vector<std::string>& KnownChips();
+
+// All shipped sets, as `chip` offers them to `backend`. Of an unknown chip, what all have.
+std::vector<MetricSet> MetricSets(std::string_view chip, Backend backend);
+
+// Error: NotFound, naming the sets there are.
+absl::StatusOr<MetricSet> FindMetricSet(std::string_view name, std::string_view chip,
+                                        Backend backend);
 
 // What a job that wants all of these collects: their configurations one after the other, each
-// ratio once. Error: NotFound, as above.
-absl::StatusOr<MetricSet> CombineMetricSets(const std::vector<std::string>& names);
+// ratio once. `own` sets come before shipped ones of the same name. Errors: NotFound, as above;
+// InvalidArgument, when the sets together have more configurations than a job can have.
+absl::StatusOr<MetricSet> CombineMetricSets(const std::vector<std::string>& names,
+                                            const std::vector<OwnSet>& own, std::string_view chip,
+                                            Backend backend);
+
+// A metric that a person names: its unit and nature, guessed from its name. Error: InvalidArgument,
+// when its values cannot be added up over iterations (percentages, rates, extremes).
+absl::StatusOr<Metric> OwnMetric(std::string_view name);
+
+// Error: InvalidArgument, naming the set and what is wrong with it.
+absl::Status CheckOwnSet(const OwnSet& set);
 
 }  // namespace seqpoint::counters
 

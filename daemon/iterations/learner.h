@@ -40,6 +40,7 @@ struct LearnerOptions {
   size_t min_iterations = 12;
   size_t min_iterations_nvtx = 10;  // when the boundary is an NVTX range or mark
   size_t min_marks = 4;             // when the job tells its iterations itself
+  size_t min_steps = 12;            // when its framework does
   // Calls before a loop that only launches, always the same, is taken for more than the time steps
   // of a long first iteration: with nothing else going on, and with something else that was seen
   // too few times to tell.
@@ -118,6 +119,7 @@ class IterationLearner {
   uint64_t confirm_at_ = 0;
   uint64_t next_analysis_;
   size_t marks_ = 0;
+  size_t steps_ = 0;  // told by a framework
   uint64_t analyses_ = 0;
 };
 

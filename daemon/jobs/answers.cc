@@ -27,6 +27,41 @@ StatisticKind KindOf(const counters::Metric& metric) {
   return metric.follows_time ? StatisticKind::kTimeLike : StatisticKind::kAmount;
 }
 
+Estimate Scaled(const Estimate& estimate, double by) {
+  Estimate scaled{estimate.value * by, estimate.low * by, estimate.high * by};
+  if (by < 0) std::swap(scaled.low, scaled.high);
+  return scaled;
+}
+
+void AddScaled(const Estimate& estimate, double by, Estimate& sum) {
+  const Estimate scaled = Scaled(estimate, by);
+  sum.value += scaled.value;
+  sum.low += scaled.low;
+  sum.high += scaled.high;
+}
+
+// Weighted sum of projections; their errors are taken to agree, which is the widest they can be.
+// Nothing without terms, or while one of them was not measured.
+std::optional<Projection> SumOf(const std::vector<counters::Term>& terms,
+                                const std::map<std::string, Projection>& projected) {
+  std::optional<Projection> sum;
+  for (const counters::Term& term : terms) {
+    const auto it = projected.find(term.metric);
+    if (it == projected.end()) return std::nullopt;
+    const Projection& part = it->second;
+    if (!sum) {
+      sum = part;
+      if (sum->total) sum->total = Estimate{};
+      sum->so_far = sum->remaining = sum->per_1000 = Estimate{};
+    }
+    if (sum->total && part.total) AddScaled(*part.total, term.weight, *sum->total);
+    AddScaled(part.so_far, term.weight, sum->so_far);
+    AddScaled(part.remaining, term.weight, sum->remaining);
+    AddScaled(part.per_1000, term.weight, sum->per_1000);
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::vector<int64_t> LengthUnits::Of(const int64_t length[2], int count) const {
@@ -130,7 +165,7 @@ Answers::Summary Answers::Summarise() const {
     }
   }
   summary.seqpoints.set_measurements(plan.measured);
-  summary.seqpoints.set_measurements_wanted(plan.wanted);
+  summary.seqpoints.set_measurements_wanted(facts_.measurable ? plan.wanted : plan.measured);
   summary_ = std::move(summary);
   return *summary_;
 }
@@ -156,7 +191,7 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
   // A metric may be in several configurations: any that was measured answers.
   absl::Status missing;
   std::vector<std::string> known = {"time"};
-  for (const counters::OnePassConfig& config : facts_.metric_set.configs) {
+  for (const counters::OnePassConfig& config : facts_.metrics.set().configs) {
     for (size_t i = 0; i < config.metrics.size(); ++i) {
       if (std::find(known.begin(), known.end(), config.metrics[i].name) == known.end()) {
         known.push_back(config.metrics[i].name);
@@ -300,10 +335,10 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
                request.metrics().end();
   };
   std::vector<std::string> known;
-  for (const counters::OnePassConfig& config : facts_.metric_set.configs) {
+  for (const counters::OnePassConfig& config : facts_.metrics.set().configs) {
     for (const counters::Metric& metric : config.metrics) known.push_back(metric.name);
   }
-  for (const counters::Ratio& ratio : facts_.metric_set.ratios) known.push_back(ratio.name);
+  for (const counters::Ratio& ratio : facts_.metrics.set().ratios) known.push_back(ratio.name);
   for (const std::string& metric : request.metrics()) {
     if (std::find(known.begin(), known.end(), metric) != known.end()) continue;
     return absl::InvalidArgumentError(
@@ -322,7 +357,7 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     return counter;
   };
   std::string missing;
-  for (const counters::OnePassConfig& config : facts_.metric_set.configs) {
+  for (const counters::OnePassConfig& config : facts_.metrics.set().configs) {
     for (size_t i = 0; i < config.metrics.size(); ++i) {
       const counters::Metric& metric = config.metrics[i];
       if (projected.contains(metric.name)) continue;  // by another configuration
@@ -340,42 +375,95 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
       counter.clear_sentence();
       *counter.mutable_projection() = ToProto(*projection, metric.name, metric.unit);
       *counter.mutable_projection()->mutable_basis() += RanksInWords("; the sum over ");
-      jobs::ToProto(Estimate{projection->per_1000.value / 1000, projection->per_1000.low / 1000,
-                             projection->per_1000.high / 1000},
-                    counter.mutable_per_iteration());
+      jobs::ToProto(Scaled(projection->per_1000, 1e-3), counter.mutable_per_iteration());
       counter.set_measured_iterations(MeasurementsOf(config.config_id));
       counter.set_complete(true);
     }
   }
-  for (const counters::Ratio& ratio : facts_.metric_set.ratios) {
+  for (const counters::Ratio& ratio : facts_.metrics.set().ratios) {
     if (!wanted(ratio.name)) continue;
-    const auto numerator = projected.find(ratio.numerator);
-    const auto denominator = projected.find(ratio.denominator);
     v1::Counter& counter = *reply.add_counters();
     counter.set_metric(ratio.name);
     counter.set_unit(ratio.unit);
     counter.set_ratio(true);
-    if (numerator == projected.end() || denominator == projected.end()) {
+    const std::optional<Projection> numerator = SumOf(ratio.numerator, projected);
+    const std::optional<Projection> denominator = SumOf(ratio.denominator, projected);
+    if (!numerator || (!denominator && !ratio.denominator.empty())) {
       counter.set_sentence(missing);
       continue;
     }
-    const auto value = RatioOf(numerator->second.per_1000, denominator->second.per_1000);
-    if (!value) {
-      counter.set_sentence(absl::StrCat(ratio.denominator, " may be zero"));
+    if (ratio.denominator.empty()) {
+      *counter.mutable_projection() = ToProto(*numerator, ratio.name, ratio.unit);
+      *counter.mutable_projection()->mutable_basis() += RanksInWords("; the sum over ");
+      jobs::ToProto(Scaled(numerator->per_1000, 1e-3), counter.mutable_per_iteration());
+      counter.set_ratio(false);
+      counter.set_derived(true);
+      counter.set_complete(true);
       continue;
     }
-    jobs::ToProto(
-        Estimate{value->value * ratio.scale, value->low * ratio.scale, value->high * ratio.scale},
-        counter.mutable_per_iteration());
+    const auto value = RatioOf(numerator->per_1000, denominator->per_1000);
+    if (!value) {
+      counter.set_sentence("what it is divided by may be zero");
+      continue;
+    }
+    jobs::ToProto(*value, counter.mutable_per_iteration());
     counter.set_complete(true);
   }
   if (projected.empty() && !missing.empty() && engine.Totals().iterations == 0) {
     return absl::FailedPreconditionError(absl::StrCat("job \"", facts_.name, "\": ", missing));
   }
   reply.set_measured_iterations(engine.current().MakePlan(facts_.plan).measured);
+  reply.set_metric_sets(facts_.metrics.set().name);
+  reply.set_chip(facts_.metrics.chip());
+  const bool pm = facts_.metrics.backend() == counters::Backend::kPm;
+  reply.set_backend(pm ? v1::COUNTER_BACKEND_PM : v1::COUNTER_BACKEND_RANGE);
+  std::vector<std::string> sentences;
+  if (pm) {
+    sentences.push_back(
+        "PM sampling counts the whole GPU, other processes included; values at both ends of an "
+        "iteration are shared out by time");
+  }
+  if (facts_.metrics.chip().empty()) {
+    sentences.push_back(
+        "which GPU the job runs on is not known to counters; `seqpoint jobs` says why");
+  }
+  if (!facts_.metrics.set().missing.empty()) {
+    sentences.push_back(
+        absl::StrCat("on ", facts_.metrics.chip(), ": ", facts_.metrics.set().missing));
+  }
+  reply.set_sentence(absl::StrJoin(sentences, "; "));
   *reply.mutable_losses() = facts_.losses;
   reply.set_job_id(absl::StrCat(facts_.job_id));
   return reply;
+}
+
+void Answers::AddMeasured(const std::vector<IterationRow>& rows,
+                          const std::set<std::pair<int32_t, int64_t>>& complete,
+                          v1::GetCountersReply* reply) const {
+  absl::MutexLock lock(&mutex_);
+  const RunEngine& engine = Work();
+  double taken_ns = 0, usual_ns = 0;
+  for (const IterationRow& row : rows) {
+    v1::MeasuredIteration& to = *reply->add_iterations();
+    to.set_number(row.number);
+    to.set_rank(row.rank);
+    for (const int64_t value : facts_.units.Of(row.length, row.length_count)) to.add_lengths(value);
+    for (const counters::OnePassConfig& config : facts_.metrics.set().configs) {
+      if (config.config_id == row.config_id) to.set_config(config.set);
+    }
+    to.set_duration_ns(row.duration_ns);
+    to.set_complete(complete.contains({row.rank, row.number}));
+    // Lengths of an earlier rule are others.
+    if (row.length_count != facts_.dimensions || row.number < engine.closed_iterations()) continue;
+    Key key;
+    if (row.length_count > 0) key.first = row.length[0];
+    if (row.length_count > 1) key.second = row.length[1];
+    to.set_usual_duration_ns(engine.current().PredictTime(key));
+    if (row.duration_ns <= 0 || to.usual_duration_ns() <= 0) continue;
+    taken_ns += static_cast<double>(row.duration_ns);
+    usual_ns += to.usual_duration_ns();
+  }
+  if (usual_ns > 0) reply->set_slowdown(taken_ns / usual_ns);
 }
 
 absl::StatusOr<v1::GetKernelsReply> Answers::GetKernels(

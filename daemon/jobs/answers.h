@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,10 +22,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "daemon/counters/metric_sets.h"
 #include "daemon/jobs/log_playlist.h"
+#include "daemon/jobs/metric_choice.h"
 #include "daemon/jobs/run_engine.h"
 #include "daemon/seqpoint/engine.h"
+#include "daemon/store/store.h"
 #include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::jobs {
@@ -57,6 +59,7 @@ class Answers {
     v1::Horizon::Kind horizon_kind = v1::Horizon::KIND_UNKNOWN;
     bool another = false;   // the question is about another run
     bool imported = false;  // from a log: nothing is measured
+    bool measurable = true;
     v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;
     v1::Losses losses;
     std::optional<v1::Rule> rule;  // without its fit
@@ -64,7 +67,7 @@ class Answers {
     std::vector<int32_t> ranks;  // that had iterations
     int64_t late = 0;            // of their iterations, for their steps
     LengthUnits units;
-    counters::MetricSet metric_set;
+    MetricChoice metrics;
     PlanOptions plan;
     absl::flat_hash_map<uint32_t, int32_t> measurements;  // usable ones, by statistic set
     std::vector<std::string> kernels;                     // as Job keeps them
@@ -81,6 +84,11 @@ class Answers {
   // docs/playlist.md
   absl::StatusOr<Playlist> MakePlaylist(const PlaylistOptions& options) const;
   absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) const;
+  // Adds the iterations that were measured with counters, and what it did to their time.
+  // `complete`: rank and number of those whose values count.
+  void AddMeasured(const std::vector<IterationRow>& rows,
+                   const std::set<std::pair<int32_t, int64_t>>& complete,
+                   v1::GetCountersReply* reply) const;
   absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) const;
 
   // What a description of the job has of this: computed once, however many ask.

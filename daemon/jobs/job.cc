@@ -72,6 +72,8 @@ std::string_view FeatureName(uint16_t feature) {
       return "fork";
     case abi::Feature::kExit:
       return "exit";
+    case abi::Feature::kFramework:
+      return "framework";
     default:
       return "";
   }
@@ -92,16 +94,11 @@ int HelloNumber(const ProcessRow& row, std::string_view key, int fallback) {
 }
 
 Job::Job(JobRow row, JobOptions options)
-    : row_(std::move(row)),
-      waiting_since_ns_(row_.start_ns),
-      options_(options),
-      metric_set_(*counters::CombineMetricSets({std::string(counters::kDefaultMetricSet)})) {
-  StoreConfigs();
-}
+    : row_(std::move(row)), waiting_since_ns_(row_.start_ns), options_(options) {}
 
 void Job::StoreConfigs() {
   rows_.configs.clear();
-  for (const counters::OnePassConfig& config : metric_set_.configs) {
+  for (const counters::OnePassConfig& config : metrics_.set().configs) {
     ConfigRow config_row{
         .job_id = row_.job_id, .config_id = config.config_id, .name = ConfigName(config.config_id)};
     for (const counters::Metric& metric : config.metrics) config_row.metrics.push_back(metric.name);
@@ -109,24 +106,35 @@ void Job::StoreConfigs() {
   }
 }
 
-absl::Status Job::SetMetricSets(const std::vector<std::string>& names) {
+absl::Status Job::SetMetrics(MetricChoice choice) {
   if (!refused_.empty()) return absl::DataLossError(refused_);
-  absl::StatusOr<counters::MetricSet> wanted = counters::CombineMetricSets(names);
-  if (!wanted.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("metric_sets: ", wanted.status().message()));
-  }
-  if (wanted->name == metric_set_.name) return absl::OkStatus();
+  if (choice.SameAs(metrics_)) return absl::OkStatus();
   // What is measured of one set says nothing about another's metrics.
   if (!processes_.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "metric_sets: job \"", row_.name, "@", row_.run_id, "\" collects ", metric_set_.name,
-        " and cannot change to ", wanted->name, "; use another run id, or the same sets"));
+        "metric_sets: job \"", row_.name, "@", row_.run_id, "\" collects ", metrics_.InWords(),
+        " and cannot change to ", choice.InWords(), "; use another run id, or the same sets"));
   }
-  metric_set_ = *std::move(wanted);
-  StoreConfigs();
+  metrics_ = std::move(choice);
   plan_stale_ = state_dirty_ = true;
   ++generation_;
   return absl::OkStatus();
+}
+
+void Job::OnChip(Process& process) {
+  const absl::StatusOr<bool> chosen = metrics_.SetChip(process.chip);
+  if (!chosen.ok()) config_trouble_ = std::string(chosen.status().message());
+  if (!metrics_.Fits(process.chip)) {
+    config_trouble_ =
+        absl::StrCat("rank ", process.row.rank, " runs on ", process.chip,
+                     ", whose counters differ from those "
+                     "of ",
+                     metrics_.chip(), ": its iterations are traced and timed, and not counted");
+  }
+  if (!chosen.ok() || !*chosen) return;
+  StoreConfigs();
+  plan_stale_ = state_dirty_ = true;
+  RebuildControls();
 }
 
 Job::~Job() = default;
@@ -328,7 +336,7 @@ void Job::EndUnused(int64_t now_ns) {
   }
   if (processes_.empty()) {
     row_.end_ns = now_ns;
-    sentence_ = "no process of this job used CUDA under the library";
+    sentence_ = "no process of this job used CUDA or trained with PyTorch";
   }
   job_dirty_ = state_dirty_ = true;
   ++generation_;
@@ -455,12 +463,20 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     }
     case abi::EventType::kTimePair:
       return;
+    case abi::EventType::kStandDown: {
+      const auto event = Fixed<abi::StandDownEvent>(payload);
+      if (!event) break;
+      OnStandDown(process, *event,
+                  CleanText(TextAfter<abi::StandDownEvent>(payload, event->length)));
+      return;
+    }
     case abi::EventType::kDevice: {
       const auto event = Fixed<abi::DeviceEvent>(payload);
       if (!event) break;
       process.device = CleanText(TextAfter<abi::DeviceEvent>(payload, event->length));
       process.chip = CleanText(std::string(event->chip, strnlen(event->chip, sizeof(event->chip))));
       process.compute_capability = absl::StrCat(event->compute_major, ".", event->compute_minor);
+      if (!process.chip.empty()) OnChip(process);
       ++generation_;
       return;
     }
@@ -479,6 +495,31 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       break;
   }
   process.losses.set_rejected(process.losses.rejected() + 1);
+}
+
+void Job::OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder) {
+  ++generation_;
+  if (event.end_ns == 0) {
+    process.stands_down_for = holder.empty() ? "another profiler" : std::move(holder);
+    process.stood_down_from = process.iterations;
+    return;
+  }
+  const auto duration_ns = static_cast<double>(event.end_ns) - static_cast<double>(event.begin_ns);
+  if (duration_ns < 0) return;
+  process.stood_down_ns += static_cast<int64_t>(duration_ns);
+  process.stands_down_for.clear();
+  gap_ = absl::StrFormat("CUPTI was left to %s for %.2g s around iteration %d", holder,
+                         duration_ns / 1e9, process.stood_down_from);
+  const EngineTotals totals = engine_.Totals();
+  if (totals.observed_time_ns <= 0) return;
+  const double mean_ns = totals.observed_time_ns / static_cast<double>(totals.iterations);
+  const double missed = std::round(duration_ns / mean_ns) -
+                        static_cast<double>(process.iterations - process.stood_down_from);
+  if (missed < 1) return;
+  absl::StrAppendFormat(&gap_,
+                        ": about %.0f iterations of that time were not seen and are in no "
+                        "figure",
+                        missed);
 }
 
 void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) {
@@ -553,7 +594,7 @@ void Job::Advance() {
 
 void Job::CheckRules(int64_t now_ns) {
   for (auto& [id, process] : processes_) {
-    if (!process->alive() || !process->monitor) continue;
+    if (!process->alive() || !process->monitor || !process->stands_down_for.empty()) continue;
     // How long ago an event of a clock of its own was, the wall clock does not tell.
     const bool foreign = process->clock_kind == static_cast<uint32_t>(abi::ClockKind::kForeign);
     const std::optional<std::string> why =

@@ -37,6 +37,7 @@
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/length_scale.h"
+#include "daemon/jobs/metric_choice.h"
 #include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/run_engine.h"
 #include "daemon/jobs/state.pb.h"
@@ -165,8 +166,9 @@ class Job {
   bool stored() const;
 
   absl::Status SetHorizon(const v1::Horizon& horizon);
-  // What is collected, before the first process. InvalidArgument, naming the sets there are.
-  absl::Status SetMetricSets(const std::vector<std::string>& names);
+  // What is collected, before the first process. FailedPrecondition when it is another choice
+  // after.
+  absl::Status SetMetrics(MetricChoice choice);
   absl::Status Control(const v1::ControlRequest& request);
 
   // Answers. `generation` grows with every change a watcher would see.
@@ -201,6 +203,7 @@ class Job {
 
   v1::JobState EndState() const;  // of its processes, all of which have ended
   void OnFinished(Process& process, const FinishedIteration& iteration);
+  void OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder);
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);
   void EndAlignment(Process& process);
@@ -248,6 +251,7 @@ class Job {
   bool NarrowToSeen(const Process& process, abi::PlanEntry& entry) const;
   void BuildControl(Process& process);
   void StoreConfigs();
+  void OnChip(Process& process);  // its GPU's chip became known
   bool SummaryDue() const;
   const Answers::Summary& RecentSummary() const;
   void ForgetAnswers();  // what they rest on is another
@@ -303,7 +307,7 @@ class Job {
   std::string config_trouble_;  // a configuration that cannot be collected
   uint32_t rule_generation_ = 0;
   uint32_t control_generation_ = 0;
-  counters::MetricSet metric_set_;  // several may be one here
+  MetricChoice metrics_;
   std::vector<PlanEntry> plan_;
   std::string waits_;                 // why measurements wait
   int64_t affordable_total_ = 0;      // measurements, those that were started included

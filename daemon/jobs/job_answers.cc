@@ -65,20 +65,23 @@ v1::Rule Job::DescribeRule() const {
 
 absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) const {
   if (horizon == nullptr && answers_ && answers_generation_ == generation_) return answers_;
-  Answers::Facts facts{.job_id = row_.job_id,
-                       .name = row_.name,
-                       .generation = generation_,
-                       .horizon_kind = horizon_.kind(),
-                       .imported = imported_,
-                       .clock_kind = clock_kind(),
-                       .losses = SumLosses(),
-                       .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
-                       .units = Units(),
-                       .metric_set = metric_set_,
-                       .plan = MakePlanOptions(),
-                       .measurements = measurements_,
-                       .kernels = kernels_,
-                       .engine = engine_.Copy()};
+  Answers::Facts facts{
+      .job_id = row_.job_id,
+      .name = row_.name,
+      .generation = generation_,
+      .horizon_kind = horizon_.kind(),
+      .imported = imported_,
+      .measurable = std::any_of(processes_.begin(), processes_.end(),
+                                [](const auto& p) { return p.second->HasCupti(); }),
+      .clock_kind = clock_kind(),
+      .losses = SumLosses(),
+      .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
+      .units = Units(),
+      .metrics = metrics_,
+      .plan = MakePlanOptions(),
+      .measurements = measurements_,
+      .kernels = kernels_,
+      .engine = engine_.Copy()};
   for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
   if (work_) {
     facts.work = work_->Copy();
@@ -176,6 +179,12 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     }
   }
   if (job.trouble().empty()) job.set_trouble(refused_.empty() ? config_trouble_ : refused_);
+  for (const auto& [id, process] : processes_) {
+    if (!job.trouble().empty() || process->stands_down_for.empty() || !process->alive()) continue;
+    job.set_trouble(absl::StrCat("rank ", process->row.rank, ": standing down while ",
+                                 process->stands_down_for,
+                                 " has CUPTI; what NVTX ranges or marks do not tell is not seen"));
+  }
   if (!rule_ && job.trouble().empty()) {
     job.set_trouble(former_rule_ ? relearned_ : sentence_);
   }
@@ -252,6 +261,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     *to.mutable_losses() = process->losses;
     to.set_stopped_duration_ns(process->stopped_ns);
     to.set_given_up_windows(process->given_up_windows);
+    to.set_stood_down_duration_ns(process->stood_down_ns);
+    to.set_stands_down_for(process->stands_down_for);
     to.set_device(process->device);
     to.set_chip(process->chip);
     to.set_compute_capability(process->compute_capability);
@@ -262,10 +273,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
 std::string Job::ConfigName(uint32_t config_id) const {
   if (config_id == abi::kConfigNone) return "";
   if (config_id == abi::kConfigTrace) return "trace";
-  for (const counters::MetricSet& set : counters::MetricSets()) {
-    for (const counters::OnePassConfig& config : set.configs) {
-      if (config.config_id == config_id) return set.name;
-    }
+  for (const counters::OnePassConfig& config : metrics_.set().configs) {
+    if (config.config_id == config_id) return config.set;
   }
   return absl::StrCat("configuration ", config_id);
 }

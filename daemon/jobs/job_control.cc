@@ -49,7 +49,7 @@ bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) 
 PlanOptions Job::MakePlanOptions() const {
   PlanOptions plan{.budget = options_.measurement_budget};
   plan.sets.clear();
-  for (const counters::OnePassConfig& config : metric_set_.configs) {
+  for (const counters::OnePassConfig& config : metrics_.set().configs) {
     plan.sets.push_back(config.config_id);
   }
   plan.sets.push_back(kKernelTimeSet);
@@ -108,8 +108,13 @@ int64_t Job::AffordableMeasurements() const {
   }
   const EngineTotals totals = engine_.Totals();
   const double iterations = static_cast<double>(totals.iterations);
-  const double run_ns = totals.observed_time_ns / std::max(iterations, 1.0) *
-                        std::max(iterations, static_cast<double>(RunIterations(horizon_)));
+  // Most measurements are made early: with their stops the run would seem longer than it is.
+  const double undisturbed_ns = std::max(totals.observed_time_ns - static_cast<double>(stopped_ns),
+                                         totals.observed_time_ns / 2);
+  // What is to come is estimated by the first iterations, which are the slow ones.
+  constexpr double kCertain = 0.8;
+  const double to_come = std::max(0.0, static_cast<double>(RunIterations(horizon_)) - iterations);
+  const double run_ns = undisturbed_ns * (1 + kCertain * to_come / std::max(iterations, 1.0));
   const double budget_ns = options_.overhead_budget_share * run_ns;
   const double left_ns = budget_ns - static_cast<double>(stopped_ns);
   if (left_ns <= 0) return 0;
@@ -153,7 +158,8 @@ int64_t Job::MeasurementCap(const Process& process, const std::vector<const Proc
 std::vector<const Job::Process*> Job::AbleToMeasure() const {
   std::vector<const Process*> able;
   for (const auto& [id, process] : processes_) {
-    if (process->alive() && !process->learning && !process->aligning && TakesPart(*process)) {
+    if (process->alive() && !process->learning && !process->aligning && TakesPart(*process) &&
+        process->HasCupti()) {
       able.push_back(process.get());
     }
   }
@@ -193,8 +199,10 @@ void Job::BuildControl(Process& process) {
   const std::vector<const Process*> able = AbleToMeasure();
   control.measurement_cap = static_cast<uint32_t>(MeasurementCap(process, able));
   if (rule_) control.rule = rule_->rule;
-  for (const counters::OnePassConfig& config : metric_set_.configs) {
-    if (control.config_count == abi::kMaxConfigs) break;
+  // Another chip's counters have other names.
+  const bool counts = process.chip.empty() || metrics_.Fits(process.chip);
+  for (const counters::OnePassConfig& config : metrics_.set().configs) {
+    if (control.config_count == abi::kMaxConfigs || !counts) break;
     abi::MetricConfig& to = control.config[control.config_count++];
     std::string names;
     for (const counters::Metric& metric : config.metrics)
@@ -219,7 +227,7 @@ void Job::BuildControl(Process& process) {
   for (const PlanEntry& entry : plan_) {
     if (control.plan_count == abi::kMaxPlanEntries) break;
     const int quota = ShareOf(entry, place, measuring);
-    if (quota == 0) continue;
+    if (quota == 0 || (!counts && entry.set != kKernelTimeSet)) continue;
     abi::PlanEntry& to = control.plan[control.plan_count];
     to.low[0] = entry.low.first;
     to.high[0] = entry.high.first;

@@ -157,6 +157,9 @@ JobState Job::SaveState() const {
     for (const auto& [number, feature] : process->features) *to.add_features() = feature;
     to.set_stopped_duration_ns(process->stopped_ns);
     to.set_given_up_windows(process->given_up_windows);
+    to.set_stood_down_duration_ns(process->stood_down_ns);
+    to.set_stands_down_for(process->stands_down_for);
+    to.set_stood_down_from(process->stood_down_from);
     to.set_beside(process->beside);
     to.set_device(process->device);
     to.set_chip(process->chip);
@@ -192,9 +195,7 @@ JobState Job::SaveState() const {
       process->learning->SaveQueue(to.mutable_library_events());
     }
   }
-  for (const absl::string_view set : absl::StrSplit(metric_set_.name, ',')) {
-    state.add_metric_sets(std::string(set));
-  }
+  *state.mutable_metrics() = metrics_.Save();
   state.set_overhead_budget_share(options_.overhead_budget_share);
   state.set_paused(paused_);
   state.set_released(released_);
@@ -239,6 +240,9 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   }
   process.stopped_ns = saved.stopped_duration_ns();
   process.given_up_windows = saved.given_up_windows();
+  process.stood_down_ns = saved.stood_down_duration_ns();
+  process.stands_down_for = saved.stands_down_for();
+  process.stood_down_from = saved.stood_down_from();
   process.beside = saved.beside();
   process.device = saved.device();
   process.chip = saved.chip();
@@ -330,11 +334,10 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   if (!kernels.ParseFromString(kernel_bytes.base + kernel_bytes.added)) {
     return refuse("kernels", "damaged");
   }
-  if (state.metric_sets_size() > 0) {
-    auto metric_set =
-        counters::CombineMetricSets({state.metric_sets().begin(), state.metric_sets().end()});
-    if (!metric_set.ok()) return refuse(kJobPart, std::string(metric_set.status().message()));
-    metric_set_ = *std::move(metric_set);
+  if (state.has_metrics()) {
+    auto metrics = MetricChoice::Restore(state.metrics());
+    if (!metrics.ok()) return refuse(kJobPart, std::string(metrics.status().message()));
+    metrics_ = *std::move(metrics);
   }
   closed_stored_ = engine_.closed();
   rule_ = DecodeRule(state.rule());

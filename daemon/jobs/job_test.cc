@@ -31,6 +31,7 @@ class FakeProcess {
   void Connect(Job& job, int64_t process_id) {
     job_ = &job;
     id_ = process_id;
+    Send(abi::EventType::kDevice, abi::DeviceEvent{.chip = "GH100"});
   }
 
   // One iteration: batch copy, `length` recurrent steps, loss, backward, optimiser.
@@ -128,6 +129,18 @@ class FakeProcess {
     job_->Advance();
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
+
+  // Leaves CUPTI to another profiler (`end_ns` 0) and takes it again; the loop runs on unseen.
+  void StandDown(uint64_t begin_ns, uint64_t end_ns) {
+    const std::string holder = "torch.profiler";
+    Send(abi::EventType::kStandDown,
+         abi::StandDownEvent{.begin_ns = begin_ns,
+                             .end_ns = end_ns,
+                             .iteration = matcher_.iteration(),
+                             .length = static_cast<uint32_t>(holder.size())},
+         holder);
+  }
+  uint64_t api_ns() const { return api_ns_; }
 
   uint32_t stop_ns = 0;     // what one measurement costs
   size_t late_results = 0;  // iterations that a result takes
@@ -1081,6 +1094,32 @@ TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
   EXPECT_EQ(job.Describe(false).state(), v1::JOB_STATE_LEARNING);
 }
 
+TEST(Job, SaysHowLongCuptiWasLeftToAnotherProfiler) {
+  Job job(Row(), {});
+  FakeProcess process(7);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  const uint64_t begin_ns = process.api_ns();
+  process.StandDown(begin_ns, 0);
+  EXPECT_EQ(job.Describe(true).processes(0).stands_down_for(), "torch.profiler");
+  EXPECT_NE(job.Describe(false).trouble().find("torch.profiler"), std::string::npos);
+  const int64_t stood_down_ns = 2'000'000'000;
+  process.PassTime(stood_down_ns);
+  process.StandDown(begin_ns, begin_ns + stood_down_ns);
+  for (int i = 0; i < 100; ++i) process.Iterate();
+  job.OnProcessEnd(7, /*orderly=*/true, 1);
+  const v1::Job described = job.Describe(true);
+  EXPECT_EQ(described.iterations(), 400);
+  EXPECT_EQ(described.processes(0).stands_down_for(), "");
+  EXPECT_EQ(described.processes(0).stood_down_duration_ns(), stood_down_ns);
+  EXPECT_EQ(described.trouble(), "");
+  EXPECT_NE(described.rule().sentence().find("left to torch.profiler for 2 s around iteration"),
+            std::string::npos)
+      << described.rule().sentence();
+  EXPECT_NE(described.rule().sentence().find("were not seen"), std::string::npos);
+}
+
 TEST(Job, BadRequestsNameTheValueAndWhatThereIs) {
   Job job(Row(), {});
   EXPECT_EQ(Project(job, AskTime()).status().code(), absl::StatusCode::kFailedPrecondition);
@@ -1149,31 +1188,91 @@ TEST(Job, MoreKernelsThanFitAreOneEntryAndNoTimeIsLost) {
   }
 }
 
+absl::Status SetMetrics(Job& job, const std::vector<std::string>& sets,
+                        v1::CounterBackend backend = v1::COUNTER_BACKEND_UNSPECIFIED) {
+  v1::PrepareJobRequest request;
+  for (const std::string& set : sets) request.add_metric_sets(set);
+  request.set_counter_backend(backend);
+  auto choice = MetricChoice::From(request);
+  return choice.ok() ? job.SetMetrics(*std::move(choice)) : choice.status();
+}
+
 TEST(Job, MetricSetsAreChosenBeforeTheFirstProcess) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
-  EXPECT_THAT(std::string(job->SetMetricSets({"everything"}).message()),
-              testing::HasSubstr("\"everything\"; there are: utilisation, cache"));
-  ASSERT_TRUE(job->SetMetricSets({"cache", "utilisation"}).ok());
+  EXPECT_THAT(std::string(SetMetrics(*job, {"everything"}).message()),
+              testing::HasSubstr("\"everything\"; there are: utilisation, flops"));
+  ASSERT_TRUE(SetMetrics(*job, {"cache", "utilisation"}).ok());
   FakeProcess process(2);
   job->AddProcess(Process());
   process.Connect(*job, 7);
-  EXPECT_EQ(job->SetMetricSets({"cache"}).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(SetMetrics(*job, {"cache"}).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(SetMetrics(*job, {"cache", "utilisation"}, v1::COUNTER_BACKEND_PM).code(),
+            absl::StatusCode::kFailedPrecondition);
   FakeStore store;
   for (int i = 0; i < 600; ++i) {
     process.Iterate();
     store.Take(*job);
   }
   job = store.Restart();
-  EXPECT_TRUE(job->SetMetricSets({"cache", "utilisation"}).ok());
+  EXPECT_TRUE(SetMetrics(*job, {"cache", "utilisation"}).ok());
   const auto counters = GetCounters(*job, {});
   ASSERT_TRUE(counters.ok());
   std::map<std::string, bool> complete;
   for (const v1::Counter& counter : counters->counters()) {
     EXPECT_TRUE(complete.emplace(counter.metric(), counter.complete()).second) << counter.metric();
   }
-  EXPECT_TRUE(complete["lts__t_bytes.sum"]);
+  EXPECT_TRUE(complete["lts__t_sectors_lookup_hit.sum"]);
   EXPECT_TRUE(complete["sm__inst_executed.sum"]);
   EXPECT_TRUE(complete["L2 traffic"]);
+  EXPECT_EQ(counters->chip(), "GH100");
+  EXPECT_EQ(counters->backend(), v1::COUNTER_BACKEND_RANGE);
+}
+
+TEST(Job, ConfigurationsAreThoseOfTheChip) {
+  Job job(Row(), JobOptions{});
+  v1::PrepareJobRequest request;
+  request.add_metric_sets("memory");
+  request.add_metric_sets("own");
+  v1::MetricSet& own = *request.add_own_metric_sets();
+  own.set_name("own");
+  own.add_configurations()->add_metrics("sm__cycles_active.sum");
+  v1::MetricRatio& sum = *own.add_ratios();
+  sum.set_name("twice");
+  v1::MetricTerm& term = *sum.add_numerator();
+  term.set_metric("sm__cycles_active.sum");
+  term.set_weight(2);
+  ASSERT_TRUE(job.SetMetrics(*MetricChoice::From(request)).ok());
+  job.AddProcess(Process());
+  const auto tell = [&](const char* chip) {
+    abi::DeviceEvent event = {};
+    std::strncpy(event.chip, chip, sizeof(event.chip) - 1);
+    std::vector<uint8_t> bytes(sizeof(event));
+    std::memcpy(bytes.data(), &event, sizeof(event));
+    job.OnEvent(7, abi::EventType::kDevice, bytes);
+    job.Advance();
+  };
+  const auto wanted = [&] {
+    job.RepublishControl(7);
+    const abi::Control* control = job.TakeControl(7);
+    std::string names;
+    for (uint32_t i = 0; i < control->config_count; ++i) {
+      const abi::MetricConfig& config = control->config[i];
+      EXPECT_EQ(std::count(config.names, config.names + config.text_bytes, '\n'),
+                config.metric_count);
+      names.append(config.names, config.text_bytes);
+    }
+    return names;
+  };
+  EXPECT_EQ(wanted(), "") << "before the chip is known";
+  tell("");  // the driver's name comes first
+  EXPECT_EQ(wanted(), "");
+  tell("GB203");
+  EXPECT_EQ(wanted(),
+            "gpu__time_duration.sum\ndram__bytes_op_read.sum\ndram__bytes_op_write.sum\n"
+            "dram__bytes.sum.peak_sustained_elapsed\nsm__cycles_active.sum\n");
+  tell("GH100");  // another GPU of the same job has other names
+  EXPECT_EQ(wanted(), "");
+  EXPECT_THAT(job.Describe(true).trouble(), testing::HasSubstr("runs on GH100"));
 }
 
 TEST(Job, HostilePayloadsAreRejectedAndCounted) {

@@ -29,15 +29,34 @@ constexpr BaseMetric kMetrics[] = {
     {"sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32", kCounter, "op", 0.1, 1, false},
     {"sm__ops_path_tensor_src_bf16_dst_fp32", kCounter, "op", 0.95, 1, false},
     {"sm__ops_path_tensor_src_tf32_dst_fp32", kCounter, "op", 0.95, 1, false},
-    {"sm__ops_path_tensor_src_fp8", kCounter, "op", 0.95, 1, false},
+    {"sm__ops_path_tensor_src_fp8", kCounter, "op", 0.15, 1, false},
     {"sm__ops_path_tensor_src_fp64", kCounter, "op", 0.15, 1, false},
+    {"sm__ops_path_tensor_op_hgmma_src_fp16", kCounter, "op", 0.15, 1, false},
+    {"sm__ops_path_tensor_op_hmma_src_fp16_dst_fp16", kCounter, "op", 0.15, 1, false},
+    {"sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32", kCounter, "op", 0.95, 1, false},
+    {"sm__sass_thread_inst_executed_op_ffma_pred_on", kCounter, "inst", 0, 1, false},
+    {"sm__sass_thread_inst_executed_op_fadd_pred_on", kCounter, "inst", 0, 1, false},
+    {"sm__sass_thread_inst_executed_op_fmul_pred_on", kCounter, "inst", 0, 1, false},
+    {"sm__sass_thread_inst_executed_op_hfma_pred_on", kCounter, "inst", 0, 1, false},
+    {"sm__sass_thread_inst_executed_op_hadd_pred_on", kCounter, "inst", 0, 1, false},
+    {"sm__sass_thread_inst_executed_op_hmul_pred_on", kCounter, "inst", 0, 1, false},
+    {"sm__sass_thread_inst_executed_op_dfma_pred_on", kCounter, "inst", 0, 1, false},
+    {"sm__sass_thread_inst_executed_op_dadd_pred_on", kCounter, "inst", 0, 1, false},
+    {"sm__sass_thread_inst_executed_op_dmul_pred_on", kCounter, "inst", 0, 1, false},
+    {"sm__pipe_fma_cycles_active", kCounter, "cycle", 0.1, 1, false},
     {"sm__warps_active", kCounter, "warp", 0.1, 1, false},
     {"dram__bytes", kCounter, "byte", 0.1, 1, false},
     {"dram__bytes_read", kCounter, "byte", 0.1, 1, false},
     {"dram__bytes_write", kCounter, "byte", 0.1, 1, false},
     {"lts__t_sectors", kCounter, "sector", 0.1, 1, false},
+    {"dram__bytes_op_read", kCounter, "byte", 0.1, 1, false},
+    {"dram__bytes_op_write", kCounter, "byte", 0.1, 1, false},
     {"lts__t_bytes", kCounter, "byte", 0.1, 1, false},
+    {"lts__t_sectors_lookup_hit", kCounter, "sector", 0.55, 1, false},
+    {"lts__t_sectors_lookup_miss", kCounter, "sector", 0.55, 1, false},
     {"l1tex__t_sectors", kCounter, "sector", 0.1, 1, false},
+    {"l1tex__t_sectors_lookup_hit", kCounter, "sector", 0.1, 1, false},
+    {"l1tex__t_sectors_lookup_miss", kCounter, "sector", 0.1, 1, false},
     {"nvlrx__bytes", kCounter, "byte", 0.1, 1, true},
     {"nvltx__bytes", kCounter, "byte", 0.1, 1, true},
     {"pcie__read_bytes", kCounter, "byte", 0.1, 1, true},
@@ -68,12 +87,24 @@ constexpr std::string_view kCounterSuffixes[] = {"",
                                                  "per_cycle_elapsed",
                                                  "per_cycle_active",
                                                  "peak_sustained",
+                                                 "peak_sustained_elapsed",
                                                  "pct_of_peak_sustained_elapsed",
                                                  "pct_of_peak_sustained_active"};
 constexpr std::string_view kRatioRollups[] = {"pct", "ratio"};
 
-bool HasDram(std::string_view chip) {
-  return chip.substr(0, 4) != "GB20" && chip.substr(chip.size() - 3) != "10B";
+// Integrated GPUs have no memory of their own; GB20x names its reads and writes otherwise.
+bool HasMetric(const BaseMetric& metric, std::string_view chip) {
+  const std::string_view name = metric.name;
+  if (name.substr(0, 6) != "dram__") return true;
+  if (chip.substr(chip.size() - 1) == "B") return false;
+  const bool gb20x = chip.substr(0, 4) == "GB20";
+  if (name.find("_op_") != std::string_view::npos) return gb20x;
+  return !gb20x || name == "dram__bytes" || name == "dram__throughput";
+}
+
+// Counts of instructions by opcode take a pass of their own, in which nothing else is counted.
+bool OwnPass(const BaseMetric& metric) {
+  return std::string_view(metric.name).find("__sass_") != std::string_view::npos;
 }
 
 struct ParsedName {
@@ -167,6 +198,14 @@ Amount AmountOf(const Config& config, std::string_view base, const PassData& dat
   if (base == "dram__bytes_write") return {c.dram_write_bytes, 1, dram_peak};
   // Caches: each DRAM sector is asked for 2.5 times in L2 and 4 times in L1.
   if (base == "lts__t_sectors") return {bytes / 32 * 2.5, 96, 1};
+  if (base == "dram__bytes_op_read") return {c.dram_read_bytes, 1, dram_peak};
+  if (base == "dram__bytes_op_write") return {c.dram_write_bytes, 1, dram_peak};
+  if (base == "sm__sass_thread_inst_executed_op_ffma_pred_on") return {c.flops / 2, sms, 128};
+  if (base == "sm__pipe_fma_cycles_active") return {c.flops / 2 / 128, sms, 1};
+  if (base == "lts__t_sectors_lookup_hit") return {bytes / 32 * 1.5, 96, 1};
+  if (base == "lts__t_sectors_lookup_miss") return {bytes / 32, 96, 1};
+  if (base == "l1tex__t_sectors_lookup_hit") return {bytes / 32 * 1.5, sms, 4};
+  if (base == "l1tex__t_sectors_lookup_miss") return {bytes / 32 * 2.5, sms, 4};
   if (base == "lts__t_bytes") return {bytes * 2.5, 96, 32};
   if (base == "l1tex__t_sectors") return {bytes / 32 * 4, sms, 4};
   return {0, 1, 1};  // links and unused tensor paths carry nothing
@@ -211,15 +250,13 @@ double NoiseOf(const Config& config, std::string_view base, uint64_t seed) {
 const BaseMetric* FindMetric(std::string_view chip, std::string_view name) {
   const BaseMetric* base = Parse(name).base;
   if (base == nullptr) return nullptr;
-  bool dram = std::string_view(base->name).substr(0, 6) == "dram__";
-  return dram && !HasDram(chip) ? nullptr : base;
+  return HasMetric(*base, chip) ? base : nullptr;
 }
 
 std::vector<const BaseMetric*> BaseMetrics(std::string_view chip) {
   std::vector<const BaseMetric*> metrics;
   for (const BaseMetric& base : kMetrics) {
-    bool dram = std::string_view(base.name).substr(0, 6) == "dram__";
-    if (!dram || HasDram(chip)) metrics.push_back(&base);
+    if (HasMetric(base, chip)) metrics.push_back(&base);
   }
   return metrics;
 }
@@ -272,11 +309,22 @@ Schedule PlanGroup(std::string_view chip, const std::vector<std::string>& names)
     weight += std::string_view(base->name) == "sm__throughput" ? alone - 0.5 : base->weight;
     longest = std::max(longest, alone);
   }
+  const auto own = std::count_if(seen.begin(), seen.end(),
+                                 [](const BaseMetric* base) { return base && OwnPass(*base); });
   schedule.passes = std::max(longest, static_cast<uint32_t>(std::ceil(weight - kRounding)));
+  // Rates of them need the time, which another pass has.
+  const bool rate = own > 0 && std::any_of(names.begin(), names.end(), [](const auto& name) {
+                      const size_t rollup = name.find('.');
+                      const size_t suffix = name.find('.', rollup + 1);
+                      return suffix != std::string::npos && name.substr(suffix, 5) != ".peak";
+                    });
+  if (own > 0 && (own < static_cast<ptrdiff_t>(seen.size()) || rate)) ++schedule.passes;
   for (size_t i = 0; i < names.size(); ++i) {
     const BaseMetric* base = seen[base_of_name[i]];
     uint32_t alone = AlonePasses(*base, chip);
-    if (base->weight == 0) {
+    if (OwnPass(*base)) {
+      schedule.pass_bits.push_back(1ull << (schedule.passes - 1));
+    } else if (base->weight == 0) {
       schedule.pass_bits.push_back(1);  // any pass would do
     } else if (alone > 1) {
       schedule.pass_bits.push_back((1ull << alone) - 1);
@@ -320,6 +368,7 @@ double Evaluate(const Config& config, std::string_view name, const PassData& dat
   if (parsed.suffix == "per_cycle_elapsed") return value / elapsed;
   if (parsed.suffix == "per_cycle_active") return value / active;
   if (parsed.suffix == "peak_sustained") return peak;
+  if (parsed.suffix == "peak_sustained_elapsed") return peak * elapsed;
   if (parsed.suffix == "pct_of_peak_sustained_elapsed") return 100 * value / (peak * elapsed);
   return 100 * value / (peak * active);  // pct_of_peak_sustained_active
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/counters/metric_sets.h"
 #include "tests/softgpu/metrics.h"
 
 namespace seqpoint::softgpu {
@@ -114,6 +115,32 @@ TEST_F(RealLibrary, ChipsDifferAlike) {
     EXPECT_EQ(Passes({{"dram__bytes_read.sum"}}, chip) > 0,
               FindMetric(chip, "dram__bytes_read.sum") != nullptr)
         << chip;
+    EXPECT_EQ(Passes({{"dram__bytes_op_read.sum"}}, chip) > 0,
+              FindMetric(chip, "dram__bytes_op_read.sum") != nullptr)
+        << chip;
+  }
+}
+
+TEST_F(RealLibrary, SchedulesTheShippedMetricSetsAlike) {
+  for (const char* chip : {"GH100", "GB203"}) {
+    for (const counters::MetricSet& set : counters::MetricSets(chip, counters::Backend::kRange)) {
+      // The tensor formats of other chips are not in the catalogue.
+      if (set.name == "flops" && std::string_view(chip) != "GH100") continue;
+      for (const counters::OnePassConfig& config : set.configs) {
+        MetricGroup group;
+        for (const counters::Metric& metric : config.metrics) group.push_back(metric.name);
+        EXPECT_EQ(PlanPasses(chip, {group}).passes, 1u) << set.name << " on " << chip;
+        EXPECT_EQ(Passes({group}, chip), 1u) << set.name << " on " << chip;
+      }
+    }
+  }
+  // What the sets are split for.
+  const std::vector<MetricGroup> several = {
+      {"lts__t_sectors_lookup_hit.sum", "lts__t_sectors_lookup_miss.sum"},
+      {"gpu__time_duration.sum", "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"}};
+  for (const MetricGroup& group : several) {
+    EXPECT_EQ(Passes({group}), 2u) << group[0];
+    EXPECT_EQ(PlanPasses("GH100", {group}).passes, 2u) << group[0];
   }
 }
 

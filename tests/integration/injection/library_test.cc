@@ -41,8 +41,10 @@ std::set<std::string> Symbols(const std::string& types) {
 TEST(LibraryTest, ExportsItsEntryPointsAndNothingElse) {
   EXPECT_EQ(Symbols("TtDdBbRrVvWwiu"),
             (std::set<std::string>{"InitializeInjection", "InitializeInjectionNvtx2",
-                                   "seqpoint_active", "seqpoint_iteration_begin",
-                                   "seqpoint_iteration_begin2", "seqpoint_version"}));
+                                   "seqpoint_active", "seqpoint_attach", "seqpoint_come_back",
+                                   "seqpoint_describe", "seqpoint_features", "seqpoint_forward",
+                                   "seqpoint_iteration_begin", "seqpoint_iteration_begin2",
+                                   "seqpoint_stand_down", "seqpoint_step", "seqpoint_version"}));
 }
 
 TEST(LibraryTest, BringsNoCxxRuntime) {

@@ -8,6 +8,11 @@
 // Ways to end after iteration N: kill=N, _exit=N, abort=N, throw=N, term=N (SIGTERM, not handled),
 // reset=N (the context first).
 //
+// tool=N tool_end=M: another profiler records from before iteration N to after iteration M, and the
+// library stands down for it (tool_tells=0: nobody tells it; tool_keeps=1: the tool keeps its
+// subscription; tool=-1: from before cuInit). storm=T: T threads ask for standing down and coming
+// back all the time.
+//
 // truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
 //
 // Prints "digest 0x..." at the end: the software GPU's digest of all work, which must be the same
@@ -31,6 +36,7 @@
 #include <vector>
 
 #include "injection/seqpoint.h"
+#include "tests/integration/injection/second_tool.h"
 #include "tests/softgpu/swgpu.h"
 
 namespace {
@@ -86,6 +92,11 @@ struct Trainer {
       snprintf(name, sizeof(name), "step %ld, %ld tokens", index, length);
       nvtxRangePushA(name);
     }
+    if (Option("framework", 0) != 0 && seqpoint_forward) {
+      static const char* const kNames[] = {"ids.shape[0]", "ids.shape[1]"};
+      const int64_t values[] = {64, length};
+      seqpoint_forward(1, 2, kNames, values, 0);
+    }
     Check(cuMemcpyHtoDAsync(data, host.data(), static_cast<size_t>(length * kBytesPerStep), stream),
           "cuMemcpyHtoDAsync");
     Check(cuMemsetD8Async(data, 0, 4096, stream), "cuMemsetD8Async");
@@ -94,7 +105,10 @@ struct Trainer {
     }
     Launch(loss, 1);
     const long accumulate = Option("accumulate", 1);
-    if ((index + 1) % accumulate == 0) Launch(adam, 64);
+    if ((index + 1) % accumulate == 0) {
+      Launch(adam, 64);
+      if (Option("framework", 0) != 0 && seqpoint_step) seqpoint_step(0);
+    }
     if (Option("truth", 0) != 0 && swgpu_totals) {
       SwgpuTotals now;
       swgpu_totals(&now);
@@ -163,6 +177,21 @@ void SetTimestamps() {
   });
 }
 
+// The other profiler, begun and ended as its user does.
+seqpoint::SecondTool g_tool;
+void StartTool() {
+  if (Option("tool_tells", 1) != 0 && seqpoint_stand_down) {
+    const int free = seqpoint_stand_down("torch.profiler");
+    fprintf(stderr, "stand_down %d\n", free);
+  }
+  if (!g_tool.Start()) fprintf(stderr, "no CUPTI for the tool\n");
+}
+void StopTool() {
+  g_tool.Stop(Option("tool_keeps", 0) != 0);
+  if (Option("tool_tells", 1) == 0 || !seqpoint_come_back) return;
+  fprintf(stderr, "come_back %d\n", seqpoint_come_back());
+}
+
 // A program that ends by exit() in a signal handler, as many do, sends itself signals from another
 // thread until one hits.
 void ExitOnSignal() {
@@ -216,6 +245,8 @@ int main(int argc, char** argv) {
     at = end + 1;
   }
 
+  const bool with_tool = g_options.count("tool") != 0;
+  if (with_tool && Option("tool", 0) < 0) StartTool();
   Check(cuInit(0), "cuInit");
   CUdevice device;
   Check(cuDeviceGet(&device, 0), "cuDeviceGet");
@@ -241,7 +272,25 @@ int main(int argc, char** argv) {
       }
     });
   }
+  std::vector<std::thread> storm;
+  for (long i = 0; i < Option("storm", 0); ++i) {
+    storm.emplace_back([&stop] {
+      while (!stop && seqpoint_stand_down) {
+        seqpoint_stand_down("storm");
+        usleep(2000);
+        seqpoint_come_back();
+        usleep(1000);
+      }
+    });
+  }
   for (long i = 0; i < iterations; ++i) {
+    if (i + 10 == iterations && !storm.empty()) {  // the last ones are quiet
+      stop = true;
+      for (std::thread& thread : storm) thread.join();
+      storm.clear();
+    }
+    if (with_tool && Option("tool", 0) == i) StartTool();
+    if (with_tool && Option("tool_end", 0) + 1 == i) StopTool();
     if (Option("evaluate", 0) > 0 && i % Option("evaluate", 0) == 0) {
       trainer.Evaluation(lengths[0]);
       trainer.Evaluation(lengths[0]);
@@ -267,6 +316,8 @@ int main(int argc, char** argv) {
   if (swgpu_digest && Option("threads", 0) == 0) {
     printf("digest 0x%llx\n", static_cast<unsigned long long>(swgpu_digest()));
   }
+  if (with_tool && Option("tool_end", 0) + 1 >= iterations) g_tool.Stop(true);
+  if (with_tool) g_tool.Print();
   fflush(stdout);
   if (Option("destroy", 0) != 0) {
     Check(cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");

@@ -1,0 +1,140 @@
+#include "daemon/jobs/metric_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+std::vector<counters::Term> TermsOf(
+    const google::protobuf::RepeatedPtrField<v1::MetricTerm>& from) {
+  std::vector<counters::Term> terms;
+  for (const v1::MetricTerm& term : from) terms.push_back({term.metric(), term.weight()});
+  return terms;
+}
+
+std::vector<counters::OwnSet> OwnSets(const std::vector<v1::MetricSet>& from) {
+  std::vector<counters::OwnSet> sets;
+  for (const v1::MetricSet& set : from) {
+    counters::OwnSet& to = sets.emplace_back();
+    to.name = set.name();
+    to.sentence = set.sentence();
+    for (const v1::MetricConfiguration& config : set.configurations()) {
+      to.configs.emplace_back(config.metrics().begin(), config.metrics().end());
+    }
+    for (const v1::MetricRatio& ratio : set.ratios()) {
+      to.ratios.push_back(
+          {ratio.name(), ratio.unit(), TermsOf(ratio.numerator()), TermsOf(ratio.denominator())});
+    }
+  }
+  return sets;
+}
+
+}  // namespace
+
+MetricChoice::MetricChoice() : names_{std::string(counters::kDefaultMetricSet)} {
+  set_.name = names_[0];
+}
+
+absl::StatusOr<MetricChoice> MetricChoice::From(const v1::PrepareJobRequest& request) {
+  MetricChoice choice;
+  choice.names_ = {request.metric_sets().begin(), request.metric_sets().end()};
+  choice.own_ = {request.own_metric_sets().begin(), request.own_metric_sets().end()};
+  // A file of sets is collected whole where none is named.
+  if (choice.names_.empty()) {
+    for (const v1::MetricSet& own : choice.own_) choice.names_.push_back(own.name());
+  }
+  if (choice.names_.empty()) choice.names_.emplace_back(counters::kDefaultMetricSet);
+  std::vector<std::string> once;
+  for (const std::string& name : choice.names_) {
+    if (std::find(once.begin(), once.end(), name) == once.end()) once.push_back(name);
+  }
+  choice.names_ = std::move(once);
+  for (const counters::OwnSet& own : OwnSets(choice.own_)) {
+    if (absl::Status status = counters::CheckOwnSet(own); !status.ok()) return status;
+  }
+  if (request.counter_backend() == v1::COUNTER_BACKEND_PM) choice.backend_ = counters::Backend::kPm;
+  // Names are checked now; how many configurations they have, only the chip tells.
+  if (auto sets = choice.Resolve(""); !sets.ok()) return sets.status();
+  choice.set_.name = absl::StrJoin(choice.names_, ",");
+  return choice;
+}
+
+absl::StatusOr<counters::MetricSet> MetricChoice::Resolve(std::string_view chip) const {
+  return counters::CombineMetricSets(names_, OwnSets(own_), chip, backend_);
+}
+
+absl::StatusOr<bool> MetricChoice::SetChip(std::string_view chip) {
+  if (!chip_.empty() || chip.empty()) return false;
+  chip_ = std::string(chip);
+  absl::StatusOr<counters::MetricSet> set = Resolve(chip);
+  if (!set.ok()) return set.status();
+  set_ = *std::move(set);
+  return true;
+}
+
+bool MetricChoice::Fits(std::string_view chip) const {
+  if (chip_.empty() || chip == chip_) return true;
+  const absl::StatusOr<counters::MetricSet> other = Resolve(chip);
+  return other.ok() && other->configs == set_.configs;
+}
+
+std::string MetricChoice::InWords() const {
+  return absl::StrCat(absl::StrJoin(names_, ","),
+                      backend_ == counters::Backend::kPm ? " (pm)" : "");
+}
+
+bool MetricChoice::SameAs(const MetricChoice& other) const {
+  return names_ == other.names_ && backend_ == other.backend_ &&
+         std::equal(own_.begin(), own_.end(), other.own_.begin(), other.own_.end(),
+                    [](const v1::MetricSet& a, const v1::MetricSet& b) {
+                      return a.SerializeAsString() == b.SerializeAsString();
+                    });
+}
+
+MetricChoiceState MetricChoice::Save() const {
+  MetricChoiceState state;
+  for (const std::string& name : names_) state.add_names(name);
+  for (const v1::MetricSet& own : own_) *state.add_own() = own;
+  state.set_backend(static_cast<uint32_t>(backend_));
+  state.set_chip(chip_);
+  for (const counters::OnePassConfig& config : set_.configs) {
+    MetricConfigState& to = *state.add_configs();
+    to.set_config_id(config.config_id);
+    to.set_set(config.set);
+    for (const counters::Metric& metric : config.metrics) to.add_metrics(metric.name);
+  }
+  return state;
+}
+
+absl::StatusOr<MetricChoice> MetricChoice::Restore(const MetricChoiceState& state) {
+  MetricChoice choice;
+  choice.names_ = {state.names().begin(), state.names().end()};
+  choice.own_ = {state.own().begin(), state.own().end()};
+  choice.backend_ = static_cast<counters::Backend>(state.backend());
+  choice.set_ = {.name = absl::StrJoin(choice.names_, ",")};
+  if (state.chip().empty()) return choice;
+  choice.chip_ = state.chip();
+  std::vector<counters::OnePassConfig> saved;
+  for (const MetricConfigState& config : state.configs()) {
+    counters::OnePassConfig& to = saved.emplace_back();
+    to.config_id = static_cast<uint16_t>(config.config_id());
+    to.set = config.set();
+    for (const std::string& name : config.metrics()) {
+      absl::StatusOr<counters::Metric> metric = counters::OwnMetric(name);
+      if (!metric.ok()) return metric.status();
+      to.metrics.push_back(*std::move(metric));
+    }
+  }
+  if (auto set = choice.Resolve(state.chip()); set.ok() && set->configs == saved) {
+    choice.set_ = *std::move(set);
+  } else {
+    choice.set_.configs = std::move(saved);  // of another release: without ratios
+  }
+  return choice;
+}
+
+}  // namespace seqpoint::jobs

@@ -1,0 +1,59 @@
+// What a job counts: the sets it was asked for, the backend, and, once a process has told which
+// chip its GPU has, the configurations for that chip. They never change afterwards: what is stored
+// belongs to them.
+//
+// Threading: none of its own. Ownership: values.
+#ifndef DAEMON_JOBS_METRIC_CHOICE_H_
+#define DAEMON_JOBS_METRIC_CHOICE_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/counters/metric_sets.h"
+#include "daemon/jobs/state.pb.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::jobs {
+
+class MetricChoice {
+ public:
+  MetricChoice();  // the default set, with the range profiler
+
+  // Errors: NotFound and InvalidArgument, as CombineMetricSets; a wrong own set.
+  static absl::StatusOr<MetricChoice> From(const v1::PrepareJobRequest& request);
+
+  // False: nothing changed, the chip was known. An error: the sets are too many on this chip; then
+  // nothing is counted.
+  absl::StatusOr<bool> SetChip(std::string_view chip);
+  // Has `chip` the same configurations as the one they were made for?
+  bool Fits(std::string_view chip) const;
+
+  // No configurations while the chip is not known.
+  const counters::MetricSet& set() const { return set_; }
+  const std::string& chip() const { return chip_; }
+  counters::Backend backend() const { return backend_; }
+  // "utilisation,cache (pm)": what to say of it.
+  std::string InWords() const;
+  // Asked for the same.
+  bool SameAs(const MetricChoice& other) const;
+
+  MetricChoiceState Save() const;
+  // Configurations are those that were saved, whatever newer tables say.
+  static absl::StatusOr<MetricChoice> Restore(const MetricChoiceState& state);
+
+ private:
+  absl::StatusOr<counters::MetricSet> Resolve(std::string_view chip) const;
+
+  std::vector<std::string> names_;
+  std::vector<v1::MetricSet> own_;
+  counters::Backend backend_ = counters::Backend::kRange;
+  std::string chip_;
+  counters::MetricSet set_;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_METRIC_CHOICE_H_
