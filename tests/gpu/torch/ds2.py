@@ -69,6 +69,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         log.forward()
         loss = loss_of(model, batch)
+        log.backward()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 100.0)
         log.step()
