@@ -1,7 +1,7 @@
 """Lays what the profiler found beside a script's own log. Pure; standard library only.
 
-A log row is a dict: phase ("" in training), lengths (tuple), begin_ns, forward_ns, step_ns (CPU
-times of CLOCK_REALTIME) and duration_ns. An iteration is one of `seqpoint iterations --json`.
+A log row is a dict: phase ("" in training), lengths (tuple), begin_ns, forward_ns, backward_ns,
+step_ns (CPU times of CLOCK_REALTIME at which each begins) and duration_ns. An iteration is one of `seqpoint iterations --json`.
 """
 import bisect
 import collections
@@ -20,12 +20,12 @@ def read_log(path):
             rows.append({"phase": row["phase"],
                          "lengths": tuple(int(row[k]) for k in sorted(row) if k.startswith("length")),
                          "begin_ns": int(row["begin_ns"]), "forward_ns": int(row["forward_ns"]),
-                         "step_ns": int(row["step_ns"]), "duration_ns": float(row["duration_ms"]) * 1e6})
+                         "backward_ns": int(row["backward_ns"]), "step_ns": int(row["step_ns"]), "duration_ns": float(row["duration_ms"]) * 1e6})
     return rows
 
 
 def read_truth(path):
-    """The truth file of seqpoint_workload. It has no stamp of the optimiser's step: 0."""
+    """The truth file of seqpoint_workload. It has no stamps of the backward pass and the step: 0."""
     rows = []
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -34,7 +34,7 @@ def read_truth(path):
                 continue
             rows.append({"phase": "" if one["kind"] == "iteration" else "evaluation",
                          "lengths": tuple(one.get("lengths", [])), "begin_ns": one.get("begin", {}).get("host_ns", 0),
-                         "forward_ns": one.get("first_forward", {}).get("host_ns", 0), "step_ns": 0,
+                         "forward_ns": one.get("first_forward", {}).get("host_ns", 0), "backward_ns": 0, "step_ns": 0,
                          "duration_ns": float(one["gpu_time_ns"])})
     return rows
 
@@ -46,23 +46,25 @@ def _share(count, of):
 def boundaries(log, found):
     """Shares of true training iterations with exactly one boundary where it belongs.
 
-    exact: between the iteration's first call and its first forward call. near: between the
-    optimiser's step of the one before (its beginning) and the first forward call; an adapter that
-    is told of the step finds it there. Both apart for the first 30."""
+    exact: between the iteration's first call and its first forward call. near: between the beginning
+    of the optimiser's step before it and that of the backward pass; the adapter, which is told of
+    steps and of calls of the root module, finds it there. Both apart for the first 30. Also which
+    stamp belongs to which iteration."""
     stamps = sorted(int(i["boundary_ns"]) for i in found if not i.get("phase"))
     train = [row for row in log if not row["phase"]]
     exact, near = [], []
-    before = None
     matched = {}
+
+    def inside(low, high):
+        return bisect.bisect_right(stamps, high) - bisect.bisect_left(stamps, low)
     for index, row in enumerate(train):
-        def inside(low, high):
-            return bisect.bisect_right(stamps, high) - bisect.bisect_left(stamps, low)
-        low = row["begin_ns"] if before is None or not before["step_ns"] else before["step_ns"]
+        before = train[index - 1]["step_ns"] if index > 0 else 0
+        low = before or row["begin_ns"]
+        high = row["backward_ns"] or row["forward_ns"]
         exact.append(inside(row["begin_ns"], row["forward_ns"]) == 1)
-        near.append(inside(low if before is not None else 0, row["forward_ns"]) == 1)
+        near.append(inside(low if index > 0 else 0, high) == 1)
         if near[-1]:
-            matched[stamps[bisect.bisect_right(stamps, row["forward_ns"]) - 1]] = index
-        before = row
+            matched[stamps[bisect.bisect_right(stamps, high) - 1]] = index
     return {"true": len(train), "found": len(stamps),
             "exact_share": _share(sum(exact[FIRST_EXACT:]), len(exact[FIRST_EXACT:])),
             "near_share": _share(sum(near[FIRST_EXACT:]), len(near[FIRST_EXACT:])),
@@ -163,9 +165,9 @@ def judge(result):
     edges, feature = result["boundaries"], result["lengths"]
     rows = [("iterations (true, found)", f"{edges['true']}, {edges['found']}", "equal, but for the last",
              abs(edges["true"] - edges["found"]) <= 1)]
-    for key, what in (("near_share", "boundary between optimiser and forward, from iteration 31 on"),
+    for key, what in (("near_share", "boundary between optimiser and backward, from iteration 31 on"),
                       ("exact_share", "boundary between first call and forward, from iteration 31 on"),
-                      ("first_near_share", "between optimiser and forward, iterations 1 to 30")):
+                      ("first_near_share", "between optimiser and backward, iterations 1 to 30")):
         # The last iteration may lack its end.
         goal = key == "near_share"
         rows.append((what, percent(edges[key]), "100 %" if goal else "-",

@@ -30,7 +30,7 @@ def made_run(count=200):
     for index in range(count):
         length = 10 + index * 7 % 50
         log.append({"phase": "", "lengths": (length,), "begin_ns": now, "forward_ns": now + 50_000,
-                    "step_ns": now + 700_000, "duration_ns": length * 20_000.0})
+                    "backward_ns": now + 250_000, "step_ns": now + 700_000, "duration_ns": length * 20_000.0})
         found.append({"boundary_ns": str(now + 10_000), "lengths": [str(length)], "phase": "", "distorted": False,
                       "duration_ns": str(length * 20_000)})
         now += 1_000_000
@@ -43,7 +43,7 @@ def figures(log, found, asked):
     return {row[0]: row for row in compare.judge(compare.compare(log, found, asked))}
 
 
-NEAR = "boundary between optimiser and forward, from iteration 31 on"
+NEAR = "boundary between optimiser and backward, from iteration 31 on"
 EXACT = "boundary between first call and forward, from iteration 31 on"
 
 
@@ -62,16 +62,19 @@ class Comparison(unittest.TestCase):
             self.assertLess(edges["exact_share"], 1)
             self.assertLess(edges["near_share"], 1)
 
-    def test_a_boundary_at_the_optimisers_step_is_near_and_not_exact(self):
+    def test_a_boundary_at_the_step_or_in_the_forward_pass_is_near_and_not_exact(self):
         log, found, asked = made_run()
-        found = [found[0]] + [dict(i, boundary_ns=str(row["step_ns"] + 10)) for i, row in zip(found[1:], log)]
-        edges = compare.compare(log, found, asked)["boundaries"]
-        self.assertEqual(edges["near_share"], 1)
-        self.assertEqual(edges["exact_share"], 0)
+        at_step = [found[0]] + [dict(i, boundary_ns=str(row["step_ns"] + 10)) for i, row in zip(found[1:], log)]
+        in_forward = [dict(i, boundary_ns=str(row["forward_ns"] + 10)) for i, row in zip(found, log)]
+        for moved in (at_step, in_forward):
+            edges = compare.compare(log, moved, asked)["boundaries"]
+            self.assertEqual(edges["near_share"], 1)
+            self.assertEqual(edges["exact_share"], 0)
 
     def test_evaluation_is_no_training_iteration(self):
         log, found, asked = made_run()
-        extra = dict(log[50], phase="evaluation", begin_ns=log[50]["step_ns"] + 100, forward_ns=log[50]["step_ns"] + 200)
+        extra = dict(log[50], phase="evaluation", begin_ns=log[50]["step_ns"] + 100, forward_ns=log[50]["step_ns"] + 200,
+                     backward_ns=0)
         rows = figures(log[:51] + [extra] + log[51:], found, asked)
         self.assertTrue(rows["iterations (true, found)"][3])
         self.assertTrue(rows[NEAR][3])
@@ -342,16 +345,17 @@ class Torch(unittest.TestCase):
     """The PyTorch scripts at a size for a CPU."""
 
     def test_trainings_log_their_iterations(self):
-        for name in ("gnmt", "ds2", "transformer"):
+        for name in ("ds2", "transformer"):
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, "log.csv")
-                answer = script(f"{name}.py", "--iterations", "5", "--log", path)[0]
+                answer = script(f"{name}.py", "--iterations", "4", "--log", path)[0]
                 log = compare.read_log(path)
-            self.assertEqual((answer["iterations"], len(log)), (5, 5))
+            self.assertEqual((answer["iterations"], len(log)), (4, 4))
             self.assertAlmostEqual(sum(row["duration_ns"] for row in log) / 1e6, answer["train_ms"], places=2)
             for row, after in zip(log, log[1:]):
                 self.assertLess(row["begin_ns"], row["forward_ns"])
-                self.assertLess(row["forward_ns"], row["step_ns"])
+                self.assertLess(row["forward_ns"], row["backward_ns"])
+                self.assertLess(row["backward_ns"], row["step_ns"])
                 self.assertLess(row["step_ns"], after["begin_ns"])
             self.assertGreater(len({row["lengths"] for row in log}), 1)
 
@@ -364,10 +368,10 @@ class Torch(unittest.TestCase):
 
     def test_pairs_are_measured_and_traced(self):
         with tempfile.TemporaryDirectory() as folder:
-            lines = script("whatif.py", "--pairs", "bf16,adam_foreach,adam_fused,workers", "--traces", folder)
+            lines = script("whatif.py", "--pairs", "bf16,adam_fused,workers", "--traces", folder)
             rows, failed = whatif.lay_out(lines)
             self.assertEqual(failed, [])
-            self.assertEqual([row[0] for row in rows if row[3]], ["bf16", "adam_foreach", "workers"])
+            self.assertEqual([row[0] for row in rows if row[3]], ["bf16", "workers"])
             self.assertIn("bf16.before.json.gz", os.listdir(folder))
 
     def test_the_ladder_runs_blocks(self):
@@ -384,6 +388,16 @@ class Torch(unittest.TestCase):
         self.assertGreater(answer["iterations"], 10)
         self.assertGreater(answer["operators"], 0)
 
+    def test_a_training_is_laid_beside_its_log(self):
+        if not os.path.isdir(os.path.join(BUILD, "share", "seqpoint", "python")):
+            self.skipTest("this build has no PyTorch adapter in share/seqpoint/python")
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("b.gnmt_adapter", "--software", "--out", folder)
+            result = part_of(folder, "b")["steps"]["gnmt_adapter"]["result"]["comparison"]
+        self.assertEqual(result["boundaries"]["near_share"], 1)
+        self.assertGreater(result["lengths"]["one_length_per_value_share"], 0.999)
+        self.assertLess(abs(result["times"]["sum_error"]), 0.05)
+
 
 def main():
     global BUILD
@@ -394,7 +408,10 @@ def main():
         except ImportError:
             print(f"skipped: {sys.executable} has no PyTorch (Debian: python3-torch)")
             return SKIPPED
-    return 0 if unittest.main(exit=False, verbosity=2).result.wasSuccessful() else 1
+    result = unittest.main(exit=False, verbosity=2).result
+    if result.skipped and len(result.skipped) == result.testsRun:
+        return SKIPPED  # the reason was printed
+    return 0 if result.wasSuccessful() else 1
 
 
 if __name__ == "__main__":

@@ -184,6 +184,9 @@ class Machine:
             late = True
             end_group(process)
             output, _ = process.communicate()
+        except BaseException:  # this program is being ended
+            end_group(process)
+            raise
         if log:
             with open(os.path.join(self.work, log), "w", encoding="utf-8") as file:
                 file.write(output)

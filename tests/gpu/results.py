@@ -102,10 +102,11 @@ def open_details(folder, work):
     """Unpacks what an earlier call kept, so that this call's details join it."""
     path = os.path.join(folder, "details.tar.gz")
     if os.path.exists(path):
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # newer Pythons ask for it
         with tarfile.open(path) as archive:
             for member in archive.getmembers():
-                if member.isfile() and not member.name.startswith(("/", "..")) and ".." not in member.name:
-                    archive.extract(member, work)
+                if member.isfile() and not member.name.startswith("/") and ".." not in member.name:
+                    archive.extract(member, work, **safe)
 
 
 def close_details(folder, work):

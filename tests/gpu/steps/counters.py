@@ -107,6 +107,9 @@ def workload(machine):
             "tables": [{"columns": COLUMNS, "rows": rows}], "totals": truth_of(truth)[0]["iterations"]}
 
 
+KNOWN = ("probe_copy", "probe_multiply_add")
+
+
 def read_ncu(text):
     """[{metric: value, "kernel": name}] of `ncu --csv --page raw --print-units base`."""
     lines = text.splitlines()
@@ -117,7 +120,7 @@ def read_ncu(text):
     for row in csv.DictReader(io.StringIO("\n".join(line for line in lines[start:] if line.startswith('"')))):
         if not row["ID"]:
             continue  # the line of units
-        one = {"kernel": row["Kernel Name"].split("(")[0].split("::")[-1]}
+        one = {"kernel": next((name for name in KNOWN if name in row["Kernel Name"]), row["Kernel Name"])}
         for metric in METRICS:
             if row.get(metric):
                 one[metric] = float(row[metric].replace(",", ""))
@@ -139,7 +142,7 @@ def ncu(machine):
     expected = {("probe_copy", "dram__bytes_read.sum"): ours["expected"]["probe_copy_read_bytes"],
                 ("probe_copy", "dram__bytes_write.sum"): ours["expected"]["probe_copy_write_bytes"]}
     worst = 0.0
-    for kernel in ("probe_copy", "probe_multiply_add"):
+    for kernel in KNOWN:
         mine = [k for k in ours["kernels"] if k["kernel"] == kernel][1:]  # the first is cold
         other = [k for k in theirs if k["kernel"] == kernel][1:]
         for metric in METRICS:

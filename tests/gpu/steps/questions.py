@@ -28,6 +28,17 @@ def environment(machine):
                         f"{raw['timestamp_ns']['median']:.0f} ns"], "raw": raw}
 
 
+def doctor(machine):
+    """What our own tool says of this machine."""
+    with session.Session(machine, "doctor") as watched:
+        out = machine.run([machine.program("seqpoint"), "doctor", "--json"], limit=30, check=False,
+                          env=machine.environment(watched.environment))
+    findings = json.loads(out.text[out.text.index("{"):out.text.rindex("}") + 1]).get("findings", [])
+    return {"summary": [f"{sum(f['kind'] == 'problem' for f in findings)} problems of {len(findings)} findings"],
+            "tables": [{"columns": ["kind", "of", "finding", "what to do"],
+                        "rows": [[f["kind"], f["subject"], f["sentence"], f["action"]] for f in findings]}]}
+
+
 def switch(machine):
     raw = machine.probe("switch")
     cost = {(row["job"], row["what"]): row["ns"]["median"] for row in raw["costs"]}
@@ -73,7 +84,7 @@ def injection_order(machine):
     training = [machine.program("seqpoint_workload"), "--hidden", "64", "--layers", "2", "--vocabulary", "256",
                 "--max-iterations", "2", "--quiet"]
     programs = {"a CUDA program": (training, machine.environment())}
-    if machine.torch() and not machine.software:
+    if machine.torch().get("sees_gpu") and not machine.software:
         code = "import torch; torch.cuda.init(); torch.zeros(1, device='cuda')"
         programs["python -c 'import torch; torch.cuda.init()'"] = (
             [machine.python, "-c", code], machine.environment(cuda=False))
@@ -232,7 +243,7 @@ def torch_profiler(machine):
         job = watched.job()
     raw = {"alone": alone, "beside": beside, "job": job}
     same = all(alone[what] == beside[what] for what in ("kernels", "operators"))
-    return answer(12, [f"in the user's trace: {alone['kernels']} GPU events and {alone['operators']} operators alone, "
+    return answer(12, [f"in the user's trace: {alone['kernels']} GPU events and {alone['operators']} matrix products alone, "
                        f"{beside['kernels']} and {beside['operators']} with us loaded: "
                        f"{'complete' if same else 'NOT complete'}",
                        f"our job: {job.get('iterations')} iterations found of {beside['iterations']}; "
@@ -240,7 +251,7 @@ def torch_profiler(machine):
 
 
 STEPS = [
-    ("environment", 30, environment), ("switch", 60, switch), ("nesting", 30, nesting),
+    ("environment", 30, environment), ("doctor", 30, doctor), ("switch", 60, switch), ("nesting", 30, nesting),
     ("copy_clock", 60, copy_clock), ("injection_order", 60, injection_order), ("launch", 90, launch),
     ("range", 90, range_cost), ("range_activity", 60, range_activity), ("permission", 40, permission),
     ("decode_thread", 30, decode_thread), ("graph_range", 30, graph_range), ("passes", 40, passes),

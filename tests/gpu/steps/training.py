@@ -1,5 +1,7 @@
 """Part b: PyTorch trainings with variable lengths, laid beside their own logs."""
+import gzip
 import os
+import shutil
 import sys
 import time
 
@@ -31,22 +33,34 @@ def pace(machine):
 
 
 def iterations_for(machine, model, seconds):
-    ms = machine.result("b", "pace")["ms"][model]
-    return int(max(80 if machine.software else 400, min(4000, seconds * 1e3 / ms)))
+    """At 5 % of 3,200 there are enough iterations for a projection to be judged."""
+    if machine.software:
+        return 120
+    return int(max(400, min(3200, seconds * 1e3 / machine.result("b", "pace")["ms"][model])))
 
 
 def adapter_there(machine):
     return os.path.isdir(os.path.join(machine.bundle, "share", "seqpoint", "python"))
 
 
-def watched_training(machine, model, adapter, seconds=8):
+def keep_trace(watched):
+    """The traced iterations as Chrome trace events, packed, for fixtures."""
+    path = os.path.join(watched.folder, "traced.json")
+    watched.ask("export", watched.name, "--chrome", path, check=False)
+    if os.path.exists(path):
+        with open(path, "rb") as plain, gzip.open(path + ".gz", "wb", 6) as packed:
+            shutil.copyfileobj(plain, packed)
+        os.remove(path)
+
+
+def watched_training(machine, model, adapter, seconds=15):
     """One epoch under the profiler; what compare.compare says of it, and the job."""
     machine.need_torch()
     if adapter and not adapter_there(machine):
         raise Skipped("this bundle has no PyTorch adapter")
     if not adapter and machine.software:
         raise Skipped("without a GPU PyTorch makes no CUDA calls: iterations are found by the adapter alone")
-    count = iterations_for(machine, model, 4 if machine.software else seconds)
+    count = iterations_for(machine, model, seconds)
     corpus, batch = MODELS[model][0], batch_of(machine, model)
     with session.Session(machine, f"{model}-{'adapter' if adapter else 'auto'}") as watched:
         csv = os.path.join(watched.folder, "lengths.csv")
@@ -66,6 +80,7 @@ def watched_training(machine, model, adapter, seconds=8):
         asked[1.0] = watched.project()
         found = watched.ask("iterations", watched.name, "--all", check=False).get("iterations", [])
         job = watched.job()
+        keep_trace(watched)
     log = compare.read_log(log_path)
     result = compare.compare(log, found, asked)
     rows = compare.judge(result)
@@ -82,5 +97,5 @@ def watched_training(machine, model, adapter, seconds=8):
 STEPS = [("pace", 120, pace)]
 for _model in MODELS:
     for _adapter in (False, True):
-        STEPS.append((f"{_model}_{'adapter' if _adapter else 'auto'}", 75,
+        STEPS.append((f"{_model}_{'adapter' if _adapter else 'auto'}", 90,
                       lambda machine, m=_model, a=_adapter: watched_training(machine, m, a)))

@@ -1,5 +1,6 @@
 """Part f: the CUDA workloads on this GPU, beside the software GPU's model of one."""
 import json
+import math
 import os
 import re
 import time
@@ -28,6 +29,7 @@ def function_name(name):
             end = size.end() + int(size.group())
             own, rest = rest[size.end():end], rest[end:]
         return own
+    name = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
     return re.sub(r"\(.*|<.*", "", name).split("::")[-1].split(" ")[-1]
 
 
@@ -74,7 +76,9 @@ def traced_kernels(machine, name, command, env):
         watched.wait()
         time.sleep(0.3)
         kernels = watched.ask("kernels", watched.name, "--all", check=False).get("kernels", [])
-    return {k["name"]: (k["launches"], k["duration_ns"]["value"]) for k in kernels}
+    # A number that is none stands in quotes.
+    sums = {k["name"]: (float(k["launches"]), float(k["duration_ns"]["value"])) for k in kernels}
+    return {name: pair for name, pair in sums.items() if all(math.isfinite(value) for value in pair)}
 
 
 def workload(machine, name):

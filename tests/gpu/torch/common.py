@@ -73,7 +73,8 @@ def loader(options, rows, make, collate):
 
 class Log:
     """One row per iteration. Call begin() before the iteration's batch goes to the GPU, forward()
-    before the forward pass, step() before the optimiser's step, and end() once."""
+    before the forward pass, backward() before the backward pass, step() before the optimiser's
+    step, and end() once."""
 
     def __init__(self, options):
         self.options = options
@@ -114,13 +115,16 @@ class Log:
         if self.ranges is not None and not phase:
             self._check(self.ranges.gpu_ranges_push(), "gpu_ranges_push")
             self.in_range = True
-        self.rows.append([len(self.rows), phase, list(lengths), batch, time.time_ns(), 0, 0])
+        self.rows.append([len(self.rows), phase, list(lengths), batch, time.time_ns(), 0, 0, 0])
 
     def forward(self):
         self.rows[-1][5] = time.time_ns()
 
-    def step(self):
+    def backward(self):
         self.rows[-1][6] = time.time_ns()
+
+    def step(self):
+        self.rows[-1][7] = time.time_ns()
 
     def trained(self):
         return sum(1 for row in self.rows if not row[1])
@@ -142,7 +146,7 @@ class Log:
                 writer = csv.writer(file)
                 dimensions = len(self.rows[0][2]) if self.rows else 1
                 writer.writerow(["iteration", "phase", *[f"length{i}" for i in range(dimensions)], "batch",
-                                 "begin_ns", "forward_ns", "step_ns", "duration_ms"])
+                                 "begin_ns", "forward_ns", "backward_ns", "step_ns", "duration_ms"])
                 for row, ms in zip(self.rows, times):
                     writer.writerow([row[0], row[1], *row[2], *row[3:], f"{ms:.6f}"])
         return sum(ms for row, ms in zip(self.rows, times) if not row[1])
@@ -158,6 +162,7 @@ def train(options, log, batches, lengths_of, model, optimizer, loss_of, limit=0)
         optimizer.zero_grad(set_to_none=True)
         log.forward()
         loss = loss_of(model, batch)
+        log.backward()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         log.step()

@@ -53,7 +53,7 @@ def loss_of(model, batch):
 def main():
     options = common.arguments(__doc__)
     options.batch = options.batch or (4 if options.tiny else 32)
-    features, hidden, layers = (32, 16, 1) if options.tiny else (161, 1024, 5)
+    features, hidden, layers = (32, 16, 1) if options.tiny else (161, 512, 3)
     rows = common.epoch_lengths(options, "librispeech", 160 if options.tiny else 28539)
     if options.tiny:
         rows = [(max(40, frames // 10),) for frames, in rows]
@@ -69,6 +69,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         log.forward()
         loss = loss_of(model, batch)
+        log.backward()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 100.0)
         log.step()

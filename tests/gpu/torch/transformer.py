@@ -45,7 +45,7 @@ def loss_of(model, batch):
 def main():
     options = common.arguments(__doc__)
     options.batch = options.batch or (4 if options.tiny else 64)
-    hidden, layers, heads, vocabulary = (32, 2, 2, 1000) if options.tiny else (768, 12, 12, 30000)
+    hidden, layers, heads, vocabulary = (32, 2, 2, 1000) if options.tiny else (512, 6, 8, 30000)
     rows = common.epoch_lengths(options, "alpaca", 200 if options.tiny else 51922)
     model = Encoder(vocabulary, hidden, layers, heads).to(options.device)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
