@@ -262,13 +262,13 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
       }
     }
   }
-  const bool closes = todo->close;  // the iteration is over
+  const bool counted = todo->close && closing_.kind == Kind::kCounters;  // an iteration is over
   if (boundary || decision) Decide(result, flags, todo);
   if (guest->counters.samples()) {
     const bool recorded =
         guest->activity.ready() && KindsOfLevel(Level::kMark, matcher_.rule()) != 0;
     if (boundary) guest->counters.pm().OnBoundary(now_ns);
-    if (closes) guest->counters.pm().ExpectEnd(recorded);
+    if (counted) guest->counters.pm().ExpectEnd(recorded);
     if (todo->open && measurement_.kind == Kind::kCounters) {
       guest->counters.pm().ExpectBegin(recorded);
     }

@@ -27,6 +27,13 @@ constexpr int kMaxDecodes = 4096;
 // -----------------------------------------------------------
 
 void PmSampler::OnBoundary(uint64_t now_ns) {
+  // The candidate before this one had no clock event: its call must do.
+  for (Edge* edge : {&begin_, &end_}) {
+    if (!edge->expected.load(std::memory_order_relaxed)) continue;
+    edge->expected.store(false, std::memory_order_relaxed);
+    if (edge->correlation_id.load(std::memory_order_relaxed) != 0) continue;
+    edge->ns.store(boundary_ns_, std::memory_order_release);
+  }
   boundary_ns_ = now_ns;
   boundary_clock_ = 0;
 }
@@ -53,10 +60,14 @@ void PmSampler::ExpectBegin(bool recorded) {
   end_.expected.store(false, std::memory_order_relaxed);
   end_.correlation_id.store(0, std::memory_order_relaxed);
   end_.ns.store(0, std::memory_order_relaxed);
+  end_expected_ = false;
   Expect(&begin_, recorded);
 }
 
-void PmSampler::ExpectEnd(bool recorded) { Expect(&end_, recorded); }
+void PmSampler::ExpectEnd(bool recorded) {
+  end_expected_ = true;
+  Expect(&end_, recorded);
+}
 
 // --- Application's thread
 // -------------------------------------------------------------------------
@@ -124,8 +135,7 @@ uint32_t PmSampler::StartFor(uint32_t device, CounterConfig* config, uint64_t us
 
 uint32_t PmSampler::Close() {
   // Ended by something else than a boundary: what is left has no time of its own.
-  if (!end_.expected.load(std::memory_order_acquire) &&
-      end_.ns.load(std::memory_order_acquire) == 0) {
+  if (!end_expected_) {
     uint64_t now_ns = 0;
     cupti_->GetTimestamp(&now_ns);
     end_.ns.store(now_ns, std::memory_order_release);

@@ -53,7 +53,7 @@ class PmSampler final : public CounterBackend {
  private:
   // One end of an iteration: known by its clock event's record, or by the call.
   struct Edge {
-    std::atomic<bool> expected{false};  // a clock event, which tells `correlation_id`
+    std::atomic<bool> expected{false};  // the open candidate's clock event is this one's
     std::atomic<uint32_t> correlation_id{0};
     std::atomic<uint64_t> ns{0};
 
@@ -74,6 +74,7 @@ class PmSampler final : public CounterBackend {
   uint64_t boundary_ns_ = 0;     // of the open candidate
   uint32_t boundary_clock_ = 0;  // its clock event, once it was seen
   Edge begin_, end_;
+  bool end_expected_ = false;
   uint64_t closed_monotonic_ns_ = 0;
   std::atomic<bool> expired_{false};
 };
