@@ -249,6 +249,11 @@ bool Activity::Valid(uint64_t start_ns, uint64_t end_ns) {
   return false;
 }
 
+// Records of calls that may be an iteration's clock.
+static void ClockRecord(uint32_t correlation_id, uint64_t start_ns) {
+  if (g_guest->counters.samples()) g_guest->counters.pm().OnRecord(correlation_id, start_ns);
+}
+
 void Activity::Decode(const CUpti_Activity* record) {
   abi::DataRecord data = {};
   switch (record->kind) {
@@ -287,6 +292,7 @@ void Activity::Decode(const CUpti_Activity* record) {
       abi::CopyRecord& out = data.copy;
       out.type = static_cast<uint16_t>(DataType::kCopy);
       FillCopy(*in, &out);
+      ClockRecord(in->correlationId, in->start);
       out.kind = in->copyKind;
       break;
     }
@@ -296,6 +302,7 @@ void Activity::Decode(const CUpti_Activity* record) {
       abi::CopyRecord& out = data.copy;
       out.type = static_cast<uint16_t>(DataType::kCopy);
       FillCopy(*in, &out);
+      ClockRecord(in->correlationId, in->start);
       out.kind = in->copyKind;
       break;
     }
@@ -305,6 +312,7 @@ void Activity::Decode(const CUpti_Activity* record) {
       abi::CopyRecord& out = data.copy;
       out.type = static_cast<uint16_t>(DataType::kMemset);
       FillCopy(*in, &out);
+      ClockRecord(in->correlationId, in->start);
       break;
     }
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {
@@ -329,6 +337,7 @@ void Activity::Decode(const CUpti_Activity* record) {
       out.device = static_cast<uint16_t>(in->deviceId);
       out.graph_id = in->graphId;
       out.start_ns = in->start;
+      ClockRecord(in->correlationId, in->start);
       out.end_ns = in->end;
       out.correlation_id = in->correlationId;
       out.stream = in->streamId;

@@ -283,7 +283,17 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
       }
     }
   }
+  const bool counted = todo->close && closing_.kind == Kind::kCounters;  // an iteration is over
   if (boundary || decision) Decide(result, flags, todo);
+  if (guest->counters.samples()) {
+    const bool recorded =
+        guest->activity.ready() && KindsOfLevel(Level::kMark, matcher_.rule()) != 0;
+    if (boundary) guest->counters.pm().OnBoundary(now_ns);
+    if (counted) guest->counters.pm().ExpectEnd(recorded);
+    if (todo->open && measurement_.kind == Kind::kCounters) {
+      guest->counters.pm().ExpectBegin(recorded);
+    }
+  }
 
   if (boundary) {
     abi::BoundaryEvent event = {};
@@ -301,6 +311,8 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     held_ns_ = 0;
     distorted_ = todo->close || measurement_.kind != Kind::kNone;
     boundary_monotonic_ns_ = MonotonicNs();
+    iteration_ns_ = boundary_ns_ != 0 && now_ns > boundary_ns_ ? now_ns - boundary_ns_ : 0;
+    boundary_ns_ = now_ns;
     // What else must be watched, or need not be any more, is switched here, too.
     if (!acting_ && captures() == 0) {
       todo->poll = control_.Changed() || WantedOps() != watched_.load(std::memory_order_relaxed);
@@ -316,6 +328,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     WriteDecision(none, now_ns, measurement_.config_id);
   }
   if ((flags & abi::kMatchedClock) != 0) {
+    if (guest->counters.samples()) guest->counters.pm().OnClock(call.correlation_id);
     const abi::ClockEvent event = {result.iteration, now_ns, call.correlation_id, 0};
     guest->ring.WriteEvent(abi::EventType::kClock, &event, sizeof(event));
     clocked_.fetch_add(1, std::memory_order_relaxed);
@@ -446,7 +459,7 @@ void CallStream::Open(const Call* call) {
     guest->activity.SetKinds(applied_kinds_ | kKindsOfTrace, true);
   } else {
     status = guest->counters.Open(guest->ContextOf(call->context), call->context,
-                                  measurement_.config_id);
+                                  measurement_.config_id, iteration_ns_);
   }
   const uint64_t end_ns = guest->clock.NowNs();
   LockGuard lock(&lock_);
@@ -569,8 +582,11 @@ void CallStream::ApplyControl(bool on_application_thread) {
     LockGuard lock(&configs_lock_);
     // The first control of a daemon counts as a change: whether and on what chip counters can be
     // had is asked before any is wanted.
-    if (configs_generation_ == 0 || memcmp(configs_, wanted_.config, sizeof(configs_)) != 0) {
+    const auto backend = static_cast<abi::CounterBackend>(wanted_.counter_backend);
+    if (configs_generation_ == 0 || backend != backend_ ||
+        memcmp(configs_, wanted_.config, sizeof(configs_)) != 0) {
       memcpy(configs_, wanted_.config, sizeof(configs_));
+      backend_ = backend;
       ++configs_generation_;
     }
   }
@@ -824,8 +840,10 @@ void CallStream::Stop() {
   lock_.Unlock();
 }
 
-uint32_t CallStream::CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs]) {
+uint32_t CallStream::CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs],
+                                 abi::CounterBackend* backend) {
   LockGuard lock(&configs_lock_);
+  *backend = backend_;
   memcpy(configs, configs_, sizeof(configs_));
   return configs_generation_;
 }

@@ -107,7 +107,7 @@ class CallStream {
   // The daemon wants CUPTI released; only the helper thread can do that.
   bool release_wanted() const { return release_.load(std::memory_order_relaxed); }
   // Copies the metric configurations of the control block; returns their generation.
-  uint32_t CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs]);
+  uint32_t CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs], abi::CounterBackend* backend);
 
  private:
   enum class Kind : uint8_t { kNone, kTrace, kCounters };
@@ -173,6 +173,8 @@ class CallStream {
   uint64_t calls_ = 0;
   uint64_t held_ns_ = 0;  // how long we held the application since the last boundary
   uint64_t boundary_monotonic_ns_ = 0;
+  uint64_t boundary_ns_ = 0;   // API time of the last boundary
+  uint64_t iteration_ns_ = 0;  // between the last two
   uint64_t ticked_calls_ = 0;
   uint64_t polled_ns_ = 0;
   Decided decided_ = Decided::kUnknown;
@@ -197,6 +199,7 @@ class CallStream {
 
   SpinLock configs_lock_;
   abi::MetricConfig configs_[abi::kMaxConfigs] = {};
+  abi::CounterBackend backend_ = abi::CounterBackend::kRange;
   uint32_t configs_generation_ = 0;
 
   std::atomic<bool> may_be_had_{true};

@@ -1,8 +1,8 @@
-// Hardware counters of one iteration: CUPTI's range profiler with a user range and user replay, one
-// pass per configuration.
+// Hardware counters of one iteration, one pass per configuration, by one of two backends
+// (counter_backend.h): the range profiler or PM sampling.
 //
-// The application's thread opens and closes the range (Open, Close); everything that may take long
-// (host configurations, decoding, evaluation) happens on the helper thread (Service):
+// The application's thread opens and closes the measurement (Open, Close); everything that may take
+// long (host configurations, decoding, evaluation) happens on the helper thread (Service):
 //
 //   idle ──Open──▶ open ──Close──▶ closed ──Decode──▶ decoding ──Service──▶ idle
 //     │                              └──Discard──▶ idle
@@ -25,9 +25,12 @@
 #include <atomic>
 
 #include "injection/abi/control.h"
+#include "injection/counter_backend.h"
 #include "injection/cupti_loader.h"
 #include "injection/features.h"
+#include "injection/pm_sampler.h"
 #include "injection/pool.h"
+#include "injection/range_profiler.h"
 #include "injection/ring/writer.h"
 
 namespace seqpoint::inject {
@@ -43,9 +46,7 @@ struct Measured {
 class Counters {
  public:
   static constexpr size_t kConfigImageBytes = 128 << 10;
-  static constexpr size_t kCounterImageBytes = 2 << 20;
   static constexpr size_t kAvailabilityBytes = 256 << 10;
-  static constexpr uint32_t kMaxMetrics = 64;
 
   bool Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, injection::RingWriter* ring,
             Features* features);
@@ -53,7 +54,8 @@ class Counters {
   bool Ready(uint16_t config_id) const;
   // 0, or the CUptiResult or CountersStatus that stopped it (reported); then nothing is open.
   // `known`: the calling thread's current context where CUPTI told it, else null.
-  uint32_t Open(CUcontext context, CUcontext known, uint16_t config_id);
+  // `usual_ns`: how long the last iteration took; 0: not known.
+  uint32_t Open(CUcontext context, CUcontext known, uint16_t config_id, uint64_t usual_ns);
   uint32_t Close(CUcontext known);
   void Decode(const Measured& measured);
   void Discard();
@@ -68,39 +70,28 @@ class Counters {
   // CUPTI is gone: nothing is called any more.
   void GiveUp() { gone_.store(true, std::memory_order_relaxed); }
 
+  // What tells an iteration's time on the GPU; only PM sampling wants to know.
+  PmSampler& pm() { return pm_; }
+  bool samples() const { return samples_.load(std::memory_order_relaxed); }
+
   // Helper thread: builds wanted configurations, decodes.
   void Service(CUcontext any_context);
   bool busy() const { return state_.load(std::memory_order_relaxed) != State::kIdle; }
 
  private:
   enum class State : uint32_t { kIdle, kPreparing, kOpen, kClosed, kDecoding };
-  struct Config {
-    std::atomic<uint16_t> ready_id;  // 0: not usable
-    abi::MetricConfig wanted;        // as the control block has it
-    char text[sizeof(abi::MetricConfig::names) + 1];
-    const char* names[kMaxMetrics];
-    uint32_t count;
-    size_t image_bytes;
-    size_t counter_bytes;  // of the counter data image
-    uint8_t* image;
-    CUpti_Profiler_Host_Object* host;
-  };
-
   bool Begin(State to);
   void PrepareConfigs(CUcontext context, const abi::MetricConfig wanted[abi::kMaxConfigs]);
   uint32_t PrepareTarget(CUcontext context);
-  void PrepareConfig(Config* config);
-  uint32_t BuildConfig(Config* config, uint32_t* passes, Text<256>* sentence);
-  void FindRefusedMetric(const Config& config, Text<256>* sentence);
-  void DropHost(Config* config);
-  void DecodeNow();
-  uint32_t EnableFor(CUcontext context);
-  uint32_t StartRange(Config* config);
-  void Disable();
-  uint32_t Fail(const char* what, uint32_t result);
-  uint32_t RangeLost();
+  void PrepareConfig(CounterConfig* config);
+  uint32_t BuildConfig(CounterConfig* config, uint32_t* passes, Text<256>* sentence);
+  void FindRefusedMetric(const CounterConfig& config, Text<256>* sentence);
+  void DropHost(CounterConfig* config);
+  uint32_t Open(CUcontext context, uint64_t usual_ns);
+  bool DecodeNow(bool last);
+  void UseBackend(abi::CounterBackend wanted);
   void CountFailure(uint32_t result);
-  Config* Find(uint16_t config_id);
+  CounterConfig* Find(uint16_t config_id);
 
   const Cupti* cupti_ = nullptr;
   const CudaDriver* driver_ = nullptr;
@@ -117,10 +108,12 @@ class Counters {
   uint8_t* availability_ = nullptr;
   bool has_availability_ = false;
   uint8_t* counter_image_ = nullptr;
-  Config* configs_ = nullptr;
-  CUcontext context_ = nullptr;                   // whose profiler is enabled
-  CUpti_RangeProfiler_Object* object_ = nullptr;  // null: none enabled
-  Config* active_ = nullptr;                      // of the open range
+  CounterConfig* configs_ = nullptr;
+  RangeProfiler range_;
+  PmSampler pm_;
+  CounterBackend* backend_ = &range_;
+  std::atomic<bool> samples_{false};  // backend_ is pm_
+  CounterConfig* active_ = nullptr;   // of the open measurement
   Measured measured_ = {};
 };
 

@@ -113,13 +113,20 @@ const char* Cupti::ResultName(uint32_t result) const {
   return name;
 }
 
+// What both backends need.
+static bool CanBuildConfigurations(const Cupti& cupti) {
+  return cupti.ProfilerInitialize != nullptr && cupti.ProfilerDeviceSupported != nullptr &&
+         cupti.DeviceGetChipName != nullptr && cupti.GetDeviceId != nullptr &&
+         cupti.ProfilerHostInitialize != nullptr && cupti.ProfilerHostDeinitialize != nullptr &&
+         cupti.ProfilerHostConfigAddMetrics != nullptr &&
+         cupti.ProfilerHostGetConfigImageSize != nullptr &&
+         cupti.ProfilerHostGetConfigImage != nullptr &&
+         cupti.ProfilerHostGetNumOfPasses != nullptr &&
+         cupti.ProfilerHostEvaluateToGpuValues != nullptr;
+}
+
 bool Cupti::CanProfileRanges() const {
-  return ProfilerInitialize != nullptr && ProfilerDeviceSupported != nullptr &&
-         ProfilerGetCounterAvailability != nullptr && DeviceGetChipName != nullptr &&
-         GetDeviceId != nullptr && ProfilerHostInitialize != nullptr &&
-         ProfilerHostDeinitialize != nullptr && ProfilerHostConfigAddMetrics != nullptr &&
-         ProfilerHostGetConfigImageSize != nullptr && ProfilerHostGetConfigImage != nullptr &&
-         ProfilerHostGetNumOfPasses != nullptr && ProfilerHostEvaluateToGpuValues != nullptr &&
+  return CanBuildConfigurations(*this) && ProfilerGetCounterAvailability != nullptr &&
          RangeProfilerEnable != nullptr && RangeProfilerDisable != nullptr &&
          RangeProfilerSetConfig != nullptr && RangeProfilerStart != nullptr &&
          RangeProfilerStop != nullptr && RangeProfilerPushRange != nullptr &&
@@ -127,6 +134,16 @@ bool Cupti::CanProfileRanges() const {
          RangeProfilerGetCounterDataSize != nullptr &&
          RangeProfilerCounterDataImageInitialize != nullptr &&
          RangeProfilerGetCounterDataInfo != nullptr;
+}
+
+bool Cupti::CanSample() const {
+  return CanBuildConfigurations(*this) && PmSamplingGetCounterAvailability != nullptr &&
+         PmSamplingEnable != nullptr && PmSamplingDisable != nullptr &&
+         PmSamplingSetConfig != nullptr && PmSamplingStart != nullptr &&
+         PmSamplingStop != nullptr && PmSamplingDecodeData != nullptr &&
+         PmSamplingGetCounterDataSize != nullptr &&
+         PmSamplingCounterDataImageInitialize != nullptr &&
+         PmSamplingGetCounterDataInfo != nullptr && PmSamplingCounterDataGetSampleInfo != nullptr;
 }
 
 LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver) {

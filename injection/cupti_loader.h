@@ -11,6 +11,7 @@
 #define SEQPOINT_INJECTION_CUPTI_LOADER_H_
 
 #include <cupti.h>
+#include <cupti_pmsampling.h>
 #include <cupti_profiler_host.h>
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
@@ -62,7 +63,18 @@ namespace seqpoint::inject {
   X(RangeProfilerDecodeData) \
   X(RangeProfilerGetCounterDataSize) \
   X(RangeProfilerCounterDataImageInitialize) \
-  X(RangeProfilerGetCounterDataInfo)
+  X(RangeProfilerGetCounterDataInfo) \
+  X(PmSamplingGetCounterAvailability) \
+  X(PmSamplingEnable) \
+  X(PmSamplingDisable) \
+  X(PmSamplingSetConfig) \
+  X(PmSamplingStart) \
+  X(PmSamplingStop) \
+  X(PmSamplingDecodeData) \
+  X(PmSamplingGetCounterDataSize) \
+  X(PmSamplingCounterDataImageInitialize) \
+  X(PmSamplingGetCounterDataInfo) \
+  X(PmSamplingCounterDataGetSampleInfo)
 // clang-format on
 
 struct Cupti {
@@ -75,6 +87,7 @@ struct Cupti {
   // "CUPTI_ERROR_...": never null.
   const char* ResultName(uint32_t result) const;
   bool CanProfileRanges() const;
+  bool CanSample() const;
 };
 
 // The few driver functions that we call ourselves; null where the driver lacks one.

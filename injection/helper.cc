@@ -89,6 +89,8 @@ void Helper::Loop() {
   // A program that ends within the first moments has perhaps not been introduced yet.
   if (next_connect_ns_ == 0) TalkToDaemon(1);
   if (guest->AnyContext() != nullptr) {
+    // Samples wait for records that tell their iteration's time.
+    if (guest->counters.samples() && guest->activity.any_kind_on()) guest->activity.Flush(true);
     guest->counters.Service(nullptr);
     if (guest->activity.any_kind_on()) guest->activity.Flush(true);
   }

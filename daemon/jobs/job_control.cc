@@ -193,6 +193,7 @@ void Job::BuildControl(Process& process) {
   control = {};
   control.generation = ++control_generation_;
   control.level = static_cast<uint8_t>(WantedLevel(process));
+  control.counter_backend = static_cast<uint8_t>(metrics_.backend());
   control.flush_interval_ms = 100;
   control.overhead_permille =
       static_cast<uint16_t>(std::lround(1000 * options_.overhead_budget_share));

@@ -96,6 +96,9 @@ struct PlanEntry {
   uint64_t entry_id;  // stable over generations: an entry that stays keeps its count
 };
 
+// Which part of CUPTI counts: docs/counters.md.
+enum class CounterBackend : uint8_t { kRange = 0, kPm = 1 };
+
 struct MetricConfig {
   uint16_t config_id;  // from 2; 0: unused
   uint16_t metric_count;
@@ -107,9 +110,9 @@ inline constexpr uint32_t kMaxPlanEntries = 256;
 inline constexpr uint32_t kMaxConfigs = 12;
 
 struct Control {
-  uint32_t generation;  // raised with every rewrite
-  uint8_t level;        // Level wanted
-  uint8_t reserved;
+  uint32_t generation;         // raised with every rewrite
+  uint8_t level;               // Level wanted
+  uint8_t counter_backend;     // CounterBackend
   uint16_t overhead_permille;  // of the time that stops may take; 0: 10
   uint32_t plan_count;
   uint32_t config_count;

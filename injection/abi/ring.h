@@ -22,7 +22,7 @@ namespace seqpoint::abi {
 inline constexpr uint64_t kRingMagic = 0x31474E5250514553ull;  // "SEQPRNG1"
 // Raised on every incompatible change of anything under injection/abi. Both sides refuse another
 // value with a sentence that names both.
-inline constexpr uint32_t kAbiVersion = 1;
+inline constexpr uint32_t kAbiVersion = 2;
 
 inline constexpr uint32_t kSlotBytes = 64;
 inline constexpr uint32_t kDefaultChunkBytes = 64 * 1024;

@@ -82,6 +82,8 @@ constexpr Key kKeys[] = {
     {"cupti.range_limit", &Config::cupti_range_limit},
     {"cupti.fork_hang", &Config::cupti_fork_hang},
     {"cupti.drop_ranges", &Config::cupti_drop_ranges},
+    {"cupti.pm_buffer_samples", &Config::cupti_pm_buffer_samples},
+    {"cupti.pm_lost_share", &Config::cupti_pm_lost_share},
     {"cupti.fail", &Config::cupti_fail},
     {"cupti.fail_result", &Config::cupti_fail_result},
     {"cupti.fail_after", &Config::cupti_fail_after},

@@ -75,6 +75,8 @@ struct Config {
   uint64_t cupti_range_limit = 2000;
   bool cupti_fork_hang = false;
   bool cupti_drop_ranges = false;
+  uint64_t cupti_pm_buffer_samples = 0;
+  double cupti_pm_lost_share = 0;
   std::string cupti_fail;
   uint64_t cupti_fail_result = 999;
   uint64_t cupti_fail_after = 0;

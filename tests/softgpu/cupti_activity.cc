@@ -33,41 +33,45 @@ constexpr uint64_t kSupportedKinds =
     (1ull << CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) | (1ull << CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
 
 // First versions with the larger records of each kind (docs/software-gpu.md).
+constexpr uint64_t kVersion12Point4 = 22;
 constexpr uint64_t kVersion12Point8 = 26;
 constexpr uint64_t kVersion13 = 130000;
 
 // Size of a record of `kind` in the record generation of `version`; 0: no such kind. Older records
 // are prefixes of newer ones.
 size_t RecordBytes(uint64_t version, uint32_t kind) {
+  const bool v12_4 = version >= kVersion12Point4;
   const bool v12_8 = version >= kVersion12Point8;
   const bool v13 = version >= kVersion13;
   switch (kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-      return v13 ? sizeof(CUpti_ActivityKernel10) : 208;
+      return v13 ? sizeof(CUpti_ActivityKernel10) : sizeof(CUpti_ActivityKernel9);
     case CUPTI_ACTIVITY_KIND_MEMCPY:
-      return v12_8 ? sizeof(CUpti_ActivityMemcpy6) : 88;
+      return v12_8 ? sizeof(CUpti_ActivityMemcpy6) : sizeof(CUpti_ActivityMemcpy5);
     case CUPTI_ACTIVITY_KIND_MEMCPY2:
       return sizeof(CUpti_ActivityMemcpyPtoP4);
     case CUPTI_ACTIVITY_KIND_MEMSET:
       return sizeof(CUpti_ActivityMemset4);
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
-      return v12_8 ? sizeof(CUpti_ActivitySynchronization2) : 40;
+      return v12_8 ? sizeof(CUpti_ActivitySynchronization2) : sizeof(CUpti_ActivitySynchronization);
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER:
       return sizeof(CUpti_ActivityAPI);
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
-      return v12_8 ? sizeof(CUpti_ActivityGraphTrace2) : 48;
+      return v12_8 ? sizeof(CUpti_ActivityGraphTrace2) : sizeof(CUpti_ActivityGraphTrace);
     case CUPTI_ACTIVITY_KIND_CUDA_EVENT:
-      return v12_8 ? sizeof(CUpti_ActivityCudaEvent2) : 24;
+      return v12_8 ? sizeof(CUpti_ActivityCudaEvent2) : sizeof(CUpti_ActivityCudaEvent);
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
       return sizeof(CUpti_ActivityExternalCorrelation);
     case CUPTI_ACTIVITY_KIND_CONTEXT:
-      return sizeof(CUpti_ActivityContext3);
+      return v13     ? sizeof(CUpti_ActivityContext3)
+             : v12_4 ? sizeof(CUpti_ActivityContext2)
+                     : sizeof(CUpti_ActivityContext);
     case CUPTI_ACTIVITY_KIND_STREAM:
       return sizeof(CUpti_ActivityStream);
     case CUPTI_ACTIVITY_KIND_DEVICE:
-      return sizeof(CUpti_ActivityDevice5);
+      return v13 ? sizeof(CUpti_ActivityDevice5) : sizeof(CUpti_ActivityDevice4);
     default:
       return 0;
   }

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/softgpu/cupti_images.h"
 #include "tests/softgpu/cupti_state.h"
 #include "tests/softgpu/metrics.h"
 
@@ -27,108 +28,12 @@ namespace {
 
 using namespace seqpoint::softgpu;
 
-constexpr uint64_t kConfigMagic = 0x31474643'55504753;        // "SGPUCFG1"
-constexpr uint64_t kCounterDataMagic = 0x31544144'55504753;   // "SGPUDAT1"
 constexpr uint64_t kAvailabilityMagic = 0x314c5641'55504753;  // "SGPUAVL1"
-constexpr size_t kNameBytes = 128;
 constexpr size_t kAvailabilityBytes = 64;
-constexpr size_t kMaxMetrics = 4096;  // an image that claims more is none
-
-struct Name {
-  char text[kNameBytes];
-};
-
-struct ConfigHeader {
-  uint64_t magic;
-  Name chip;
-  uint64_t metrics;  // followed by as many ConfigMetric
-};
-
-struct ConfigMetric {
-  Name name;
-  uint64_t group;  // which ConfigAddMetrics call brought it
-};
-
-struct CounterDataHeader {
-  uint64_t magic;
-  uint64_t metrics;
-  uint64_t max_ranges;
-  uint64_t ranges;
-  // Followed by names of metrics, names of ranges, MetricSlot x max_ranges x metrics.
-};
-
-// What one metric saw in one range: the mean over the passes that it needs.
-struct MetricSlot {
-  PassData data;
-  uint64_t passes_needed;
-  uint64_t passes_seen;
-};
-
-bool SetName(std::string_view text, Name* name) {
-  if (text.size() >= kNameBytes) return false;
-  memset(name, 0, sizeof(*name));
-  memcpy(name->text, text.data(), text.size());
-  return true;
-}
-
-// A view of a counter data image.
-struct CounterData {
-  CounterDataHeader* header = nullptr;
-  Name* metrics = nullptr;
-  Name* ranges = nullptr;
-  MetricSlot* slots = nullptr;
-
-  static size_t Bytes(uint64_t metrics, uint64_t max_ranges) {
-    return sizeof(CounterDataHeader) + metrics * sizeof(Name) +
-           max_ranges * (sizeof(Name) + metrics * sizeof(MetricSlot));
-  }
-
-  // False: the bytes are no (complete) image.
-  bool Open(const uint8_t* image, size_t bytes) {
-    if (image == nullptr || bytes < sizeof(CounterDataHeader)) return false;
-    auto* h = reinterpret_cast<CounterDataHeader*>(const_cast<uint8_t*>(image));
-    if (h->magic != kCounterDataMagic || bytes < Bytes(h->metrics, h->max_ranges)) return false;
-    header = h;
-    metrics = reinterpret_cast<Name*>(header + 1);
-    ranges = metrics + header->metrics;
-    slots = reinterpret_cast<MetricSlot*>(ranges + header->max_ranges);
-    return true;
-  }
-
-  // Index of the metric, or the number of metrics when the image was not made for it.
-  uint64_t Find(std::string_view metric) const {
-    uint64_t i = 0;
-    while (i < header->metrics && metrics[i].text != metric) ++i;
-    return i;
-  }
-
-  MetricSlot& At(uint64_t range, uint64_t metric) {
-    return slots[range * header->metrics + metric];
-  }
-};
-
-bool ReadConfig(const uint8_t* image, size_t bytes, std::string* chip,
-                std::vector<MetricGroup>* groups) {
-  if (image == nullptr || bytes < sizeof(ConfigHeader)) return false;
-  ConfigHeader header;
-  memcpy(&header, image, sizeof(header));
-  if (header.magic != kConfigMagic || header.metrics > kMaxMetrics ||
-      bytes < sizeof(header) + header.metrics * sizeof(ConfigMetric)) {
-    return false;
-  }
-  *chip = header.chip.text;
-  for (uint64_t i = 0; i < header.metrics; ++i) {
-    ConfigMetric metric;
-    memcpy(&metric, image + sizeof(header) + i * sizeof(metric), sizeof(metric));
-    if (metric.group > i) return false;
-    if (metric.group >= groups->size()) groups->resize(metric.group + 1);
-    (*groups)[metric.group].push_back(metric.name.text);
-  }
-  return true;
-}
 
 struct HostObject {
   std::string chip;
+  bool sampled = false;  // for PM sampling
   std::vector<MetricGroup> groups;
   bool broken = false;  // an unknown metric was added
   // What Get* calls returned; the caller reads it until the object goes.
@@ -228,6 +133,21 @@ void Collect(RangeProfiler* profiler, uint32_t pass, std::string name, const Cou
 
 }  // namespace
 
+namespace seqpoint::softgpu {
+
+bool ProfilerInitialized() {
+  std::lock_guard lock(g_mutex);
+  return g_initialized > 0;
+}
+
+bool RangeProfilerRuns() {
+  std::lock_guard lock(g_mutex);
+  return std::any_of(g_profilers.begin(), g_profilers.end(),
+                     [](const RangeProfiler* profiler) { return profiler->started; });
+}
+
+}  // namespace seqpoint::softgpu
+
 extern "C" {
 
 CUptiResult CUPTIAPI cuptiProfilerInitialize(CUpti_Profiler_Initialize_Params* params) {
@@ -253,8 +173,9 @@ CUptiResult CUPTIAPI cuptiProfilerDeviceSupported(CUpti_Profiler_DeviceSupported
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_DeviceSupported_Params_STRUCT_SIZE);
   CuptiState* state = GetState();
   if (state == nullptr) return CUPTI_ERROR_UNKNOWN;
-  const bool yes = params->api == CUPTI_PROFILER_RANGE_PROFILING &&
-                   state->config->compute_major * 10 + state->config->compute_minor >= 75;
+  const bool known =
+      params->api == CUPTI_PROFILER_RANGE_PROFILING || params->api == CUPTI_PROFILER_PM_SAMPLING;
+  const bool yes = known && state->config->compute_major * 10 + state->config->compute_minor >= 75;
   params->architecture =
       yes ? CUPTI_PROFILER_CONFIGURATION_SUPPORTED : CUPTI_PROFILER_CONFIGURATION_UNSUPPORTED;
   params->isSupported = params->architecture;
@@ -345,7 +266,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerSetConfig(CUpti_RangeProfiler_SetConfig_P
   std::string chip;
   std::vector<MetricGroup> groups;
   CounterData image;
-  if (!ReadConfig(params->pConfig, params->configSize, &chip, &groups) ||
+  if (!ReadConfig(params->pConfig, params->configSize, /*sampled=*/false, &chip, &groups) ||
       !image.Open(params->pCounterDataImage, params->counterDataImageSize) ||
       params->range <= CUPTI_Range_INVALID || params->range >= CUPTI_Range_COUNT ||
       params->replayMode <= CUPTI_Replay_INVALID || params->replayMode >= CUPTI_Replay_COUNT ||
@@ -388,7 +309,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerStart(CUpti_RangeProfiler_Start_Params* p
   if (profiler == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   CuptiState* state = GetState();
   if (state->config->cupti_no_privileges) return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
-  if (state->config->cupti_hardware_busy) return CUPTI_ERROR_HARDWARE_BUSY;
+  if (state->config->cupti_hardware_busy || PmSamplingRuns()) return CUPTI_ERROR_HARDWARE_BUSY;
   if (!profiler->configured || profiler->started) return CUPTI_ERROR_INVALID_OPERATION;
   if (state->hooks->current_context() != profiler->context) return CUPTI_ERROR_INVALID_CONTEXT;
   state->hooks->drain(profiler->context);
@@ -558,23 +479,8 @@ CUptiResult CUPTIAPI cuptiRangeProfilerCounterDataImageInitialize(
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
   // The metrics are those of the last GetCounterDataSize; as many ranges as fit the bytes.
-  CounterDataHeader header{};
-  header.magic = kCounterDataMagic;
-  header.metrics = profiler->image_metrics.size();
-  const size_t base = CounterData::Bytes(header.metrics, 0);
-  const size_t per_range = CounterData::Bytes(header.metrics, 1) - base;
-  if (params->counterDataSize < base + per_range) {
-    return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
-  }
-  header.max_ranges = (params->counterDataSize - base) / per_range;
-  memset(params->pCounterData, 0, params->counterDataSize);
-  memcpy(params->pCounterData, &header, sizeof(header));
-  CounterData image;
-  image.Open(params->pCounterData, params->counterDataSize);
-  for (size_t i = 0; i < profiler->image_metrics.size(); ++i) {
-    SetName(profiler->image_metrics[i], &image.metrics[i]);
-  }
-  return CUPTI_SUCCESS;
+  return InitializeCounterData(profiler->image_metrics, params->pCounterData,
+                               params->counterDataSize);
 }
 
 CUptiResult CUPTIAPI
@@ -615,10 +521,12 @@ CUptiResult CUPTIAPI cuptiProfilerHostInitialize(CUpti_Profiler_Host_Initialize_
   SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE);
   if (params->pChipName == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  if (params->profilerType != CUPTI_PROFILER_TYPE_RANGE_PROFILER) return CUPTI_ERROR_NOT_SUPPORTED;
   if (!KnownChip(params->pChipName)) return CUPTI_ERROR_INVALID_CHIP_NAME;
+  const bool sampled = params->profilerType == CUPTI_PROFILER_TYPE_PM_SAMPLING;
+  if (sampled && !HasPmSampling(params->pChipName)) return CUPTI_ERROR_NOT_SUPPORTED;
   auto* host = new HostObject;
   host->chip = params->pChipName;
+  host->sampled = sampled;
   params->pHostObject = reinterpret_cast<CUpti_Profiler_Host_Object*>(host);
   return CUPTI_SUCCESS;
 }
@@ -686,7 +594,8 @@ cuptiProfilerHostConfigAddMetrics(CUpti_Profiler_Host_ConfigAddMetrics_Params* p
   MetricGroup added;
   for (size_t i = 0; i < params->numMetrics; ++i) {
     const char* name = params->ppMetricNames[i];
-    if (name == nullptr || FindMetric(host->chip, name) == nullptr) {
+    const BaseMetric* base = name == nullptr ? nullptr : FindMetric(host->chip, name);
+    if (base == nullptr || (host->sampled && PmPasses(*base) == 0)) {
       host->broken = true;
       return CUPTI_ERROR_INVALID_PARAMETER;
     }
@@ -704,7 +613,7 @@ cuptiProfilerHostConfigAddMetrics(CUpti_Profiler_Host_ConfigAddMetrics_Params* p
   };
   look_at(added);
   for (const MetricGroup& group : host->groups) look_at(group);
-  if (device_level && context_level) return CUPTI_ERROR_NOT_SUPPORTED;
+  if (device_level && context_level && !host->sampled) return CUPTI_ERROR_NOT_SUPPORTED;
   if (!added.empty()) host->groups.push_back(std::move(added));
   return CUPTI_SUCCESS;
 }
@@ -732,6 +641,7 @@ cuptiProfilerHostGetConfigImage(CUpti_Profiler_Host_GetConfigImage_Params* param
   }
   ConfigHeader header{};
   header.magic = kConfigMagic;
+  header.sampled = host->sampled ? 1 : 0;
   SetName(host->chip, &header.chip);
   header.metrics = host->MetricCount();
   memcpy(params->pConfigImage, &header, sizeof(header));
@@ -754,7 +664,13 @@ cuptiProfilerHostGetNumOfPasses(CUpti_Profiler_Host_GetNumOfPasses_Params* param
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_Host_GetNumOfPasses_Params_STRUCT_SIZE);
   std::string chip;
   std::vector<MetricGroup> groups;
-  if (!ReadConfig(params->pConfigImage, params->configImageSize, &chip, &groups)) {
+  if (ReadConfig(params->pConfigImage, params->configImageSize, /*sampled=*/true, &chip, &groups)) {
+    params->numOfPasses = PlanPmPasses(chip, groups);
+    return CUPTI_SUCCESS;
+  }
+  groups.clear();
+  if (!ReadConfig(params->pConfigImage, params->configImageSize, /*sampled=*/false, &chip,
+                  &groups)) {
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
   params->numOfPasses = PlanPasses(chip, groups).passes;

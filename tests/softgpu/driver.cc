@@ -265,6 +265,13 @@ extern "C" Hooks* swgpu_get_hooks() {
       auto* c = context == nullptr ? t_state.current : reinterpret_cast<Context*>(context);
       if (driver != nullptr && c != nullptr) driver->model.SampleKernels(c, samples, passes);
     };
+    g_hooks.watch_device = [](int device, bool on) {
+      if (Driver* driver = GetDriver()) driver->model.WatchDevice(device, on);
+    };
+    g_hooks.take_kernels = [](int device) {
+      Driver* driver = GetDriver();
+      return driver == nullptr ? std::vector<KernelSample>() : driver->model.TakeKernels(device);
+    };
     g_hooks.for_each_context = [](void (*visit)(CUcontext, uint32_t, int, void*), void* data) {
       Driver* driver = GetDriver();
       if (driver == nullptr) return;

@@ -155,6 +155,10 @@ struct Hooks {
   Counters (*counters)(CUcontext) = nullptr;
   // Starts (non-null) or ends per-kernel collection: kernels are serialised and appended.
   void (*sample_kernels)(CUcontext, std::vector<KernelSample>*, uint32_t passes) = nullptr;
+  // Starts (true) or ends collecting the kernels of a device, whatever their context; takes those
+  // that were collected since the last call.
+  void (*watch_device)(int device, bool on) = nullptr;
+  std::vector<KernelSample> (*take_kernels)(int device) = nullptr;
   // Every context alive: for dumps of what existed before a profiler came.
   void (*for_each_context)(void (*)(CUcontext, uint32_t id, int device, void*), void*) = nullptr;
 

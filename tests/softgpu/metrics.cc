@@ -348,6 +348,34 @@ Schedule PlanPasses(std::string_view chip, const std::vector<MetricGroup>& group
   return all;
 }
 
+bool HasPmSampling(std::string_view chip) { return chip.substr(0, 2) != "GV"; }
+
+uint32_t PmPasses(const BaseMetric& base) {
+  const std::string_view name = base.name;
+  const auto begins = [&](std::string_view with) { return name.substr(0, with.size()) == with; };
+  if (OwnPass(base) || begins("sm__ops_path_") || begins("lts__t_sectors_lookup_") ||
+      begins("sm__inst_executed_pipe_tensor_op_") || name == "sm__instruction_throughput" ||
+      name == "gpu__compute_memory_throughput") {
+    return 0;
+  }
+  if (name == "sm__inst_executed_pipe_tensor" || name == "lts__t_sector_hit_rate") return 2;
+  if (begins("smsp__average_warps_issue_stalled")) return 3;
+  return name == "sm__throughput" ? 19 : 1;
+}
+
+uint32_t PlanPmPasses(std::string_view chip, const std::vector<MetricGroup>& groups) {
+  uint32_t passes = 0;
+  for (const MetricGroup& group : groups) {
+    uint32_t longest = 0;
+    for (const std::string& name : group) {
+      const BaseMetric* base = FindMetric(chip, name);
+      if (base != nullptr) longest = std::max(longest, PmPasses(*base));
+    }
+    passes += longest;
+  }
+  return passes;
+}
+
 double Evaluate(const Config& config, std::string_view name, const PassData& data) {
   ParsedName parsed = Parse(name);
   if (parsed.base == nullptr) return std::numeric_limits<double>::quiet_NaN();

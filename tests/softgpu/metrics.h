@@ -55,6 +55,12 @@ struct Schedule {
 };
 Schedule PlanPasses(std::string_view chip, const std::vector<MetricGroup>& groups);
 
+// PM sampling: chips that have it, passes of a metric alone (0: not offered), and of all groups (an
+// estimate: the largest of them).
+bool HasPmSampling(std::string_view chip);
+uint32_t PmPasses(const BaseMetric& base);
+uint32_t PlanPmPasses(std::string_view chip, const std::vector<MetricGroup>& groups);
+
 // Value of `name` from what one pass measured, with the configured counter noise.
 double Evaluate(const Config& config, std::string_view name, const PassData& data);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 namespace seqpoint::softgpu {
 namespace {
@@ -230,6 +231,8 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
   stream->context->counters.Add(c);
   totals_.Add(c);
   op->sequence = ++launches_;
+  if (device.watched) [[unlikely]]
+    device.kernels.push_back({kernel->name.c_str(), c, start, end});
   std::vector<KernelSample>* samples = stream->context->samples;
   uint64_t replay_end = end;
   if (samples != nullptr) [[unlikely]] {
@@ -363,6 +366,17 @@ void Model::SampleKernels(Context* context, std::vector<KernelSample>* samples, 
   std::lock_guard lock(mutex_);
   context->samples = samples;
   context->sample_passes = std::max(passes, 1u);
+}
+
+void Model::WatchDevice(int device, bool on) {
+  std::lock_guard lock(mutex_);
+  devices_[device].watched = on;
+  devices_[device].kernels.clear();
+}
+
+std::vector<KernelSample> Model::TakeKernels(int device) {
+  std::lock_guard lock(mutex_);
+  return std::exchange(devices_[device].kernels, {});
 }
 
 Counters Model::Totals() {

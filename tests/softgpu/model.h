@@ -139,6 +139,8 @@ class Model {
 
   Counters ContextCounters(Context* context);
   void SampleKernels(Context* context, std::vector<KernelSample>* samples, uint32_t passes);
+  void WatchDevice(int device, bool on);
+  std::vector<KernelSample> TakeKernels(int device);
 
   Counters Totals();
   uint64_t Digest();
@@ -151,6 +153,8 @@ class Model {
     uint64_t exclusive_end_ns = 0;       // last kernel that runs alone
     uint64_t shared_end_ns = 0;          // last kernel that shares
     uint64_t engine_end_ns[2] = {0, 0};  // H2D, D2H
+    bool watched = false;
+    std::vector<KernelSample> kernels;  // while watched
   };
 
   uint64_t Ready(const Stream& stream) const;

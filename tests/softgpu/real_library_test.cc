@@ -30,13 +30,10 @@ class RealLibrary : public testing::Test {
   }
 
   // Passes, or 0 when the library does not know a metric.
-  uint32_t Passes(const std::vector<MetricGroup>& groups, const char* chip = "GH100") {
-    CUpti_Profiler_Host_Initialize_Params init{CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE,
-                                               nullptr,
-                                               CUPTI_PROFILER_TYPE_RANGE_PROFILER,
-                                               chip,
-                                               nullptr,
-                                               nullptr};
+  uint32_t Passes(const std::vector<MetricGroup>& groups, const char* chip = "GH100",
+                  CUpti_ProfilerType type = CUPTI_PROFILER_TYPE_RANGE_PROFILER) {
+    CUpti_Profiler_Host_Initialize_Params init{
+        CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE, nullptr, type, chip, nullptr, nullptr};
     EXPECT_EQ(Call("cuptiProfilerHostInitialize", &init), CUPTI_SUCCESS);
     for (const MetricGroup& group : groups) {
       std::vector<const char*> names;
@@ -118,6 +115,27 @@ TEST_F(RealLibrary, ChipsDifferAlike) {
     EXPECT_EQ(Passes({{"dram__bytes_op_read.sum"}}, chip) > 0,
               FindMetric(chip, "dram__bytes_op_read.sum") != nullptr)
         << chip;
+  }
+}
+
+TEST_F(RealLibrary, OffersTheSameToPmSampling) {
+  for (const BaseMetric* base : BaseMetrics("GH100")) {
+    const char* rollup = base->kind == MetricKind::kCounter ? ".sum"
+                         : base->kind == MetricKind::kThroughput
+                             ? ".avg.pct_of_peak_sustained_elapsed"
+                             : Submetrics(base->kind)[0].c_str();
+    std::string name = base->name + std::string(rollup);
+    if (base->kind == MetricKind::kRatio && name.find("average") != std::string::npos) {
+      name = base->name + std::string(".ratio");
+    }
+    EXPECT_EQ(Passes({{name}}, "GH100", CUPTI_PROFILER_TYPE_PM_SAMPLING), PmPasses(*base)) << name;
+  }
+  for (const counters::MetricSet& set : counters::MetricSets("GH100", counters::Backend::kPm)) {
+    for (const counters::OnePassConfig& config : set.configs) {
+      MetricGroup group;
+      for (const counters::Metric& metric : config.metrics) group.push_back(metric.name);
+      EXPECT_EQ(PlanPmPasses("GH100", {group}), 1u) << set.name;
+    }
   }
 }
 

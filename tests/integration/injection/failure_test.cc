@@ -5,6 +5,8 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,15 +90,71 @@ TEST_F(FailureTest, OldCuptiIsRefusedWithItsVersion) {
 }
 
 TEST_F(FailureTest, OlderRecordGenerationsAreRead) {
-  extra_ = {{"SWGPU_SET", "cupti.version=22"}};
-  abi::Control control = MarkControl(CopyRule(1));
-  AddEntry(&control, 100, 16, abi::kConfigTrace, 1);
-  SendAfterCalls(control);
-  RunAndCompare({"iterations=200", "layers=6", "sleep_us=500"});
-  ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_EQ(process().CountRecords(abi::DataType::kKernel), 8u);
-  EXPECT_EQ(process().stats.invalid_timestamps, 0u);
-  EXPECT_EQ(process().stats.unknown_records, 0u);
+  // What one traced iteration leaves under each generation of CUPTI's records: 12.0, 12.4, 12.8,
+  // 12.9, 13.0. Only sizes differ; what is read must not.
+  struct Seen {
+    uint64_t kernels = 0, threads = 0, busy_ns = 0, syncs = 0, calls = 0;
+    bool operator==(const Seen&) const = default;
+  };
+  std::map<uint32_t, Seen> seen;
+  for (const uint32_t version : {19u, 22u, 26u, 28u, 130000u}) {
+    SCOPED_TRACE(version);
+    const TempFolder directory;
+    extra_ = {{"SWGPU_SET", "noise.kernel=0,cupti.version=" + std::to_string(version)},
+              {"SEQPOINT_DIR", directory.path().string()}};
+    abi::Control control = MarkControl(CopyRule(1));
+    AddEntry(&control, 100, 16, abi::kConfigTrace, 1);
+    PuppetDaemon daemon(directory.path().string());
+    daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+    daemon.Start();
+    const ProgramResult result =
+        Run({"iterations=100", "lengths=16", "layers=6", "sync=1", "capture=3", "sleep_us=500"});
+    daemon.Stop();
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    ASSERT_EQ(daemon.process_count(), 1u);
+    const PuppetProcess& process = daemon.process(0);
+    EXPECT_EQ(process.stats.invalid_timestamps, 0u);
+    EXPECT_EQ(process.stats.unknown_records, 0u);
+    Seen& sums = seen[version];
+    std::set<uint64_t> copied, set;  // bytes
+    std::set<uint16_t> kinds;        // of synchronisations
+    int graphs = 0;
+    for (const abi::DataRecord& record : process.records) {
+      switch (static_cast<abi::DataType>(record.type)) {
+        case abi::DataType::kKernel:
+          ++sums.kernels;
+          sums.threads += uint64_t{record.kernel.grid_x} * record.kernel.block_x;
+          sums.busy_ns += record.kernel.end_ns - record.kernel.start_ns;
+          break;
+        case abi::DataType::kCopy:
+          copied.insert(record.copy.bytes);
+          break;
+        case abi::DataType::kMemset:
+          set.insert(record.copy.bytes);
+          break;
+        case abi::DataType::kSync:
+          ++sums.syncs;
+          kinds.insert(record.sync.kind);
+          break;
+        case abi::DataType::kApi:
+          ++sums.calls;
+          break;
+        case abi::DataType::kGraph:
+          ++graphs;
+          break;
+        default:
+          break;
+      }
+    }
+    EXPECT_EQ(sums.kernels, 8u);
+    EXPECT_EQ(copied, (std::set<uint64_t>{4, 16 * kBytesPerStep}));
+    EXPECT_EQ(set, (std::set<uint64_t>{4096}));
+    EXPECT_EQ(kinds, (std::set<uint16_t>{3, 4}));  // a stream; the context, by ourselves
+    EXPECT_EQ(graphs, 1);                          // learning listens to whole graphs
+  }
+  for (const auto& [version, sums] : seen) EXPECT_EQ(sums, seen[130000]) << version;
+  EXPECT_GT(seen[130000].syncs, 0u);
+  EXPECT_GT(seen[130000].calls, 0u);
 }
 
 TEST_F(FailureTest, NewerMajorVersionIsWatchedButNotRead) {
@@ -345,6 +403,124 @@ TEST_F(FailureTest, LostRangesAreNoValues) {
     EXPECT_TRUE(result.values.empty());
   }
 }
+
+// PM sampling, of a configuration whose entry is measured twice.
+abi::Control SamplingControl(const std::string& metrics = "gpu__time_duration.sum") {
+  abi::Control control = MarkControl(CopyRule(1));
+  control.counter_backend = static_cast<uint8_t>(abi::CounterBackend::kPm);
+  AddConfig(&control, 2, metrics);
+  AddEntry(&control, 100, 16, 2, 2);
+  return control;
+}
+
+TEST_F(FailureTest, PmSamplingNeedsAPermission) {
+  extra_ = {{"SWGPU_SET", "cupti.no_privileges=1"}};
+  SendAfterCalls(SamplingControl());
+  RunAndCompare({"iterations=200", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kCounters),
+              testing::AllOf(HasSubstr("cuptiPmSamplingGetCounterAvailability gave 35"),
+                             HasSubstr("NVreg_RestrictProfilingToAdminUsers=0")));
+  EXPECT_GT(process().steps.size(), 100u);  // marks go on
+}
+
+TEST_F(FailureTest, PmSamplingUsedByAnotherTool) {
+  extra_ = {{"SWGPU_SET", "cupti.hardware_busy=1"}};
+  SendAfterCalls(SamplingControl());
+  RunAndCompare({"iterations=200", "lengths=16", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(Feature::kCounters), HasSubstr("dcgmi"));
+  ASSERT_FALSE(process().counters.empty());
+  for (const CountersResult& result : process().counters) EXPECT_EQ(result.event.status, 26u);
+}
+
+TEST_F(FailureTest, PmSamplesThatAreLostAreNoValues) {
+  for (const auto& [setting, sentence] :
+       {std::pair{"cupti.pm_buffer_samples=5", "buffer was full before"},
+        std::pair{"cupti.pm_lost_share=0.3", "lost samples"}}) {
+    SCOPED_TRACE(setting);
+    const TempFolder directory;
+    extra_ = {{"SWGPU_SET", setting}, {"SEQPOINT_DIR", directory.path().string()}};
+    PuppetDaemon daemon(directory.path().string());
+    daemon.OnCalls(60, [](PuppetProcess& p) { p.Send(SamplingControl()); });
+    daemon.Start();
+    Run({"iterations=300", "lengths=16", "sleep_us=500", "host_ns=5000000"});
+    daemon.Stop();
+    ASSERT_EQ(daemon.process_count(), 1u);
+    EXPECT_THAT(daemon.process(0).Sentence(Feature::kCounters), HasSubstr(sentence));
+    ASSERT_FALSE(daemon.process(0).counters.empty());
+    for (const CountersResult& result : daemon.process(0).counters) {
+      EXPECT_EQ(result.event.status, static_cast<uint32_t>(abi::kCountersRangeDropped));
+      EXPECT_TRUE(result.values.empty());
+    }
+  }
+}
+
+TEST_F(FailureTest, MetricsThatPmSamplingDoesNotHave) {
+  abi::Control control = SamplingControl("sm__inst_executed_pipe_tensor.sum");
+  AddConfig(&control, 3, "lts__t_sectors_lookup_hit.sum");
+  AddConfig(&control, 4, "nvlrx__bytes.sum\ndram__bytes.sum");  // together, unlike ranges
+  SendAfterCalls(control);
+  RunAndCompare({"iterations=200", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().configs.size(), 3u);
+  EXPECT_THAT(process().configs[0].sentence, HasSubstr("need 2 passes on GH100"));
+  EXPECT_THAT(process().configs[1].sentence, HasSubstr("\"lts__t_sectors_lookup_hit.sum\""));
+  EXPECT_EQ(process().configs[2].event.status, 0u);
+}
+
+TEST_F(FailureTest, AChipWithoutPmSampling) {
+  extra_ = {{"SWGPU_SET", "gpu.chip=GV100"}};
+  SendAfterCalls(SamplingControl());
+  RunAndCompare({"iterations=200", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().configs.size(), 1u);
+  EXPECT_EQ(process().configs[0].event.status, 27u);
+}
+
+TEST_F(FailureTest, AChipThatSamplesByItsClock) {
+  extra_ = {{"SWGPU_SET", "gpu.chip=GA100"}};
+  SendAfterCalls(SamplingControl());
+  RunAndCompare({"iterations=300", "lengths=16", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().counters.size(), 2u);
+  for (const CountersResult& result : process().counters) EXPECT_EQ(result.event.status, 0u);
+}
+
+class PmFunctionTest : public FailureTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(PmFunctionTest, MayFail) {
+  const std::string name = GetParam();
+  for (const char* after : {"0", "1"}) {
+    const std::string settings =
+        "cupti.fail=" + name + ",cupti.fail_result=15,cupti.fail_after=" + after;
+    SCOPED_TRACE(settings);
+    const TempFolder directory;
+    extra_ = {{"SWGPU_SET", settings}, {"SEQPOINT_DIR", directory.path().string()}};
+    PuppetDaemon daemon(directory.path().string());
+    daemon.OnCalls(60, [](PuppetProcess& p) { p.Send(SamplingControl()); });
+    daemon.Start();
+    const ProgramResult profiled = Run({"iterations=200", "lengths=16,32", "sleep_us=300"});
+    daemon.Stop();
+    const ProgramResult alone = Run({"iterations=200", "lengths=16,32"}, false);
+    EXPECT_EQ(profiled.exit_status, 0) << profiled.output;
+    EXPECT_EQ(profiled.output, alone.output);
+    ASSERT_EQ(daemon.process_count(), 1u);
+    if (after[0] != '0' || name == "cuptiPmSamplingDisable") continue;
+    EXPECT_THAT(daemon.process(0).Sentence(Feature::kCounters), HasSubstr(name));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PmFunctionTest,
+                         ::testing::Values("cuptiPmSamplingGetCounterAvailability",
+                                           "cuptiPmSamplingEnable", "cuptiPmSamplingDisable",
+                                           "cuptiPmSamplingSetConfig", "cuptiPmSamplingStart",
+                                           "cuptiPmSamplingStop", "cuptiPmSamplingDecodeData",
+                                           "cuptiPmSamplingGetCounterDataSize",
+                                           "cuptiPmSamplingCounterDataImageInitialize",
+                                           "cuptiPmSamplingGetCounterDataInfo",
+                                           "cuptiPmSamplingCounterDataGetSampleInfo"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST_F(FailureTest, ASubscriberThatIsRefusedForNoReason) {
   extra_ = {{"SWGPU_SET", "cupti.subscribe_result=999"}};

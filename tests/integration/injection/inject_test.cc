@@ -211,12 +211,10 @@ TEST_F(InjectTest, AFrameworkTellsIterationsLengthsAndMicroSteps) {
 TEST_F(InjectTest, TellsWhichGpuItIs) {
   extra_ = {{"SWGPU_SET", "gpu.name=Test GPU,gpu.compute_major=8,gpu.compute_minor=6"}};
   abi::Control control = MarkControl(CopyRule(1));
-  AddConfig(&control, 2, "gpu__time_duration.sum");
-  AddEntry(&control, 100, 16, 2, 1);
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
   RunAndCompare({"iterations=200", "sleep_us=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  // First as the driver knows it, then, when counters are wanted, with its chip.
+  // First as the driver knows it, then with its chip: before any counter is wanted.
   ASSERT_EQ(process().devices.size(), 2u);
   for (const DeviceResult& device : process().devices) {
     EXPECT_EQ(device.name, "Test GPU");
@@ -227,6 +225,7 @@ TEST_F(InjectTest, TellsWhichGpuItIs) {
   }
   EXPECT_STREQ(process().devices[0].event.chip, "");
   EXPECT_STREQ(process().devices[1].event.chip, "GH100");
+  EXPECT_THAT(process().Sentence(abi::Feature::kCounters), HasSubstr("can be collected by range"));
 }
 
 TEST_F(InjectTest, CollectsCountersOfWantedLengthsAndNoOthers) {
@@ -281,6 +280,43 @@ TEST_F(InjectTest, CountersAreThoseOfTheWholeIteration) {
     const std::string key = "truth" + std::to_string(counters.event.length[0] / kBytesPerStep);
     ASSERT_EQ(counters.values.size(), 1u);
     EXPECT_NEAR(counters.values[0], std::stod(result.Value(key)), 1) << key;
+  }
+}
+
+TEST_F(InjectTest, PmSamplingCountsAnIterationByItsTime) {
+  extra_ = {{"SWGPU_SET", "noise.counters=0"}};
+  abi::Control control = MarkControl(CopyRule(1));
+  control.counter_backend = static_cast<uint8_t>(abi::CounterBackend::kPm);
+  AddConfig(&control, 2, "gpu__time_duration.sum\ndram__bytes_read.sum");
+  AddEntry(&control, 100, 16, 2, 2);
+  AddEntry(&control, 101, 48, 2, 2);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  const ProgramResult result = RunAndCompare(
+      {"iterations=400", "lengths=16,32,48", "sleep_us=500", "truth=1", "layers=300"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(abi::Feature::kCounters), HasSubstr("by PM sampling"));
+  ASSERT_EQ(process().counters.size(), 4u);
+  for (const CountersResult& counters : process().counters) {
+    EXPECT_EQ(counters.event.status, 0u);
+    const std::string key = "truth" + std::to_string(counters.event.length[0] / kBytesPerStep);
+    ASSERT_EQ(counters.values.size(), 2u);
+    // The time is that between two batch copies on the GPU.
+    std::map<uint64_t, uint64_t> start_ns;
+    for (const abi::ClockEvent& clock : process().clocks) {
+      for (const abi::DataRecord& record : process().records) {
+        if (record.type != static_cast<uint16_t>(abi::DataType::kCopy)) continue;
+        if (record.copy.correlation_id != clock.correlation_id) continue;
+        start_ns[clock.iteration] = record.copy.start_ns;
+      }
+    }
+    const uint64_t number = counters.event.iteration;
+    ASSERT_TRUE(start_ns.count(number) == 1 && start_ns.count(number + 1) == 1);
+    const auto time_ns = static_cast<double>(start_ns[number + 1] - start_ns[number]);
+    EXPECT_LE(counters.values[0], time_ns);
+    EXPECT_GT(counters.values[0], 0.9 * time_ns);  // sampling began behind the copy
+    // At each edge one sample, of the time of a few launches, is shared out.
+    const double truth = std::stod(result.Value(key));
+    EXPECT_NEAR(counters.values[1], truth, 0.05 * truth) << key;
   }
 }
 

@@ -1,0 +1,34 @@
+// Counters by CUPTI's range profiler: a user range with user replay around the iteration, one pass.
+// Exact, of the process' own context; the GPU is waited for at both ends.
+// Threading: as CounterBackend; the context is made current by the caller.
+#ifndef SEQPOINT_INJECTION_RANGE_PROFILER_H_
+#define SEQPOINT_INJECTION_RANGE_PROFILER_H_
+
+#include "injection/counter_backend.h"
+
+namespace seqpoint::inject {
+
+class RangeProfiler final : public CounterBackend {
+ public:
+  CUpti_ProfilerType type() const override { return CUPTI_PROFILER_TYPE_RANGE_PROFILER; }
+  const char* words() const override { return "range profiling"; }
+  bool Exists() const override { return cupti_->CanProfileRanges(); }
+  CUpti_Profiler_API api() const override { return CUPTI_PROFILER_RANGE_PROFILING; }
+  uint32_t Probe(CUcontext context, uint32_t device, uint8_t* image, size_t* bytes) override;
+  uint32_t Open(CUcontext context, CounterConfig* config, uint64_t usual_ns) override;
+  uint32_t Close() override;
+  bool Decode(CounterConfig* config, double* values, uint32_t* status) override;
+  void Disable() override;
+
+ private:
+  uint32_t EnableFor(CUcontext context);
+  uint32_t StartRange(CounterConfig* config);
+  uint32_t DecodeRange(CounterConfig* config, double* values);
+  uint32_t RangeLost();
+
+  CUpti_RangeProfiler_Object* object_ = nullptr;  // null: none enabled
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_RANGE_PROFILER_H_
