@@ -39,7 +39,7 @@ std::set<std::string> Symbols(const std::string& types) {
 }
 
 TEST(LibraryTest, ExportsItsEntryPointsAndNothingElse) {
-  EXPECT_EQ(Symbols("TtDdBbRrVvWwiu"),
+  EXPECT_EQ(Symbols("TtDdBbRrVWiu"),  // v and w are asked for, not given
             (std::set<std::string>{"InitializeInjection", "InitializeInjectionNvtx2",
                                    "seqpoint_active", "seqpoint_come_back",
                                    "seqpoint_iteration_begin", "seqpoint_iteration_begin2",
@@ -47,7 +47,7 @@ TEST(LibraryTest, ExportsItsEntryPointsAndNothingElse) {
 }
 
 TEST(LibraryTest, BringsNoCxxRuntime) {
-  for (const std::string& name : Symbols("U")) {
+  for (const std::string& name : Symbols("Uvw")) {
     EXPECT_NE(name.substr(0, 2), "_Z") << name;      // operator new, std::...
     EXPECT_NE(name.substr(0, 6), "__cxa_") << name;  // exceptions, static guards, atexit
     EXPECT_NE(name.substr(0, 8), "_Unwind_") << name;
