@@ -87,8 +87,8 @@ TEST(LibraryTest, AProgramWithoutCudaIsLeftAlone) {
   EXPECT_EQ(result.output, "0\n1\n");
 }
 
-TEST(LibraryTest, LivesBesideTheProgramsOwnProtobufAndAbseil) {
-  if (std::string(SEQPOINT_PROTOBUF_HOST).empty()) GTEST_SKIP() << "built without protobuf";
+TEST(LibraryTest, LivesBesideTheProgramsOwnProtobufAbseilAndGrpc) {
+  if (std::string(SEQPOINT_PROTOBUF_HOST).empty()) GTEST_SKIP() << "built without gRPC";
   TempFolder directory;
   std::map<std::string, std::string> environment = {{"LD_LIBRARY_PATH", SEQPOINT_SOFTGPU_DIR},
                                                     {"SEQPOINT_DIR", directory.path().string()},
