@@ -110,7 +110,7 @@ TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
            {"help run --json", "Usage: seqpoint run"},
            {"help --json", "Usage: seqpoint COMMAND"},
            {"jobs gnmt",
-            "measuring: stops took 0.04 % of the run's time, of 1.00 % allowed (what "},
+            "measuring: stops took 0.04 % of the run's time, of 1.00 % allowed"},
            {"complete -- --json project gn", "gnmt@r1"}}) {
     Result result = Client(absl::StrSplit(words, ' '));
     EXPECT_EQ(result.code, 0) << words << "\n" << result.err;
