@@ -182,8 +182,17 @@ std::string JobText(const v1::Job& job) {
     text += Wrap("measuring: ",
                  absl::StrCat("stops took ", FormatShare(job.overhead().spent_share()),
                               " of the run's time, of ", FormatShare(job.overhead().budget_share()),
-                              " allowed (what watching costs is not in it)"),
+                              " allowed"),
                  kTextColumns);
+    std::string spent;
+    for (const v1::Spent& of : job.overhead().spent()) {
+      absl::StrAppend(&spent, spent.empty() ? "" : "; ", of.what(), " ",
+                      of.estimated() ? "about " : "", FormatQuantity(of.duration_ns(), "ns"),
+                      of.count() == 0 ? ""
+                                      : absl::StrCat(" (", FormatCount(of.count()),
+                                                     of.estimated() ? " calls)" : ")"));
+    }
+    if (!spent.empty()) text += Wrap("           ", spent, kTextColumns);
     if (!job.overhead().sentence().empty()) {
       text += Wrap("           ", job.overhead().sentence(), kTextColumns);
     }

@@ -106,6 +106,8 @@ class CallStream {
   uint32_t flush_interval_ms() const { return flush_interval_ms_.load(std::memory_order_relaxed); }
   // The daemon wants CUPTI released; only the helper thread can do that.
   bool release_wanted() const { return release_.load(std::memory_order_relaxed); }
+  // Tells the daemon what watching took so far, if it took more. `callback_ns`: of a call.
+  void ReportCost(uint32_t callback_ns);
   // Copies the metric configurations of the control block; returns their generation.
   uint32_t CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs], abi::CounterBackend* backend);
 
@@ -171,7 +173,8 @@ class CallStream {
   bool stopped_ = false;
   abi::Level level_ = abi::Level::kOff;
   uint64_t calls_ = 0;
-  uint64_t held_ns_ = 0;  // how long we held the application since the last boundary
+  uint64_t calls_at_[4] = {};  // by level: learn, mark, trace
+  uint64_t held_ns_ = 0;       // how long we held the application since the last boundary
   uint64_t boundary_monotonic_ns_ = 0;
   uint64_t boundary_ns_ = 0;   // API time of the last boundary
   uint64_t iteration_ns_ = 0;  // between the last two
@@ -202,6 +205,7 @@ class CallStream {
   abi::CounterBackend backend_ = abi::CounterBackend::kRange;
   uint32_t configs_generation_ = 0;
 
+  uint64_t reported_calls_ = 0;  // helper thread: of ReportCost
   std::atomic<bool> may_be_had_{true};
   std::atomic<Hold> hold_{Hold::kNothing};  // changed by the thread that has acting_
   std::atomic<uint32_t> watched_{0};        // bit per Op

@@ -371,6 +371,29 @@ void Callbacks::Unsubscribe() {
   enabled_ops_ = 0;
 }
 
+uint32_t Callbacks::MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless) {
+  constexpr int kCalls = 200;
+  constexpr int kTimes = 3;
+  LockGuard guard(&lock_);
+  if (subscriber_ == nullptr || harmless == nullptr) return 0;
+  InsideScope inside;
+  uint64_t best_ns[2] = {UINT64_MAX, UINT64_MAX};
+  for (int time = 0; time < 2 * kTimes; ++time) {
+    const uint32_t watched = time % 2;
+    cupti_->EnableCallback(watched, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API,
+                           CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion);
+    int version = 0;
+    const uint64_t begin_ns = MonotonicNs();
+    for (int i = 0; i < kCalls; ++i) harmless(&version);
+    const uint64_t took_ns = MonotonicNs() - begin_ns;
+    if (took_ns < best_ns[watched]) best_ns[watched] = took_ns;
+  }
+  cupti_->EnableCallback(0, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API,
+                         CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion);
+  if (best_ns[1] <= best_ns[0]) return 1;
+  return static_cast<uint32_t>((best_ns[1] - best_ns[0]) / kCalls);
+}
+
 void Callbacks::EnableOps(uint32_t ops) {
   LockGuard guard(&lock_);
   if (subscriber_ == nullptr) return;

@@ -26,6 +26,9 @@ class Callbacks {
   void Unsubscribe();
   // Who had CUPTI at the last Subscribe that gave 39; never null.
   const char* holder() const { return holder_; }
+  // What a watched call takes longer for being watched, without what is done with it: measured on a
+  // harmless driver call. 0: cannot be told.
+  uint32_t MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless);
   // Turns on exactly the callback ids of these operations (bit per abi::Op).
   void EnableOps(uint32_t ops);
 

@@ -75,6 +75,13 @@ void Helper::Loop() {
     }
     if (now_ns >= next_clock_ns_) {
       guest->clock.Check();
+      // Where calls cost a virtual time, what they cost really says nothing.
+      if (callback_ns_ == 0 && guest->knows_contexts() && !guest->clock.foreign()) {
+        guest->stream.AskDriver([&] {
+          callback_ns_ = guest->callbacks.MeasurePriceNs(guest->driver.DriverGetVersion);
+        });
+      }
+      guest->stream.ReportCost(callback_ns_);
       guest->activity.Check(guest->stream.clocked());
       if (guest->names.overflows() != 0) {
         guest->features.Report(abi::Feature::kMatcher, abi::FeatureState::kFailed, 0,
@@ -88,6 +95,7 @@ void Helper::Loop() {
   }
   // A program that ends within the first moments has perhaps not been introduced yet.
   if (next_connect_ns_ == 0) TalkToDaemon(1);
+  guest->stream.ReportCost(callback_ns_);
   if (guest->AnyContext() != nullptr) {
     // Samples wait for records that tell their iteration's time.
     if (guest->counters.samples() && guest->activity.any_kind_on()) guest->activity.Flush(true);

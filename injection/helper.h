@@ -44,6 +44,7 @@ class Helper {
   uint64_t next_flush_ns_ = 0;
   uint64_t next_clock_ns_ = 0;
   uint64_t next_take_ns_ = 0;
+  uint32_t callback_ns_ = 0;       // what CUPTI takes for a watched call
   bool reported_refusal_ = false;  // since the last connection
 };
 

@@ -410,6 +410,8 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       const auto event = Fixed<abi::CountersEvent>(payload);
       if (!event || payload.size() < sizeof(*event) + event->count * sizeof(double)) break;
       ++process.stops;  // its WindowEvent has what it took
+      ++process.counter_stops;
+      process.counter_stops_ns += static_cast<int64_t>(event->stopped_ns);
       const uint64_t number = event->iteration + process.number_offset;
       const bool complete = event->status == abi::kCountersOk;
       std::vector<double> values(event->count);
@@ -448,6 +450,10 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       const auto event = Fixed<abi::WindowEvent>(payload);
       if (!event) break;
       process.stopped_ns += static_cast<int64_t>(event->stopped_ns);
+      if (event->level == static_cast<uint8_t>(abi::Level::kTrace)) {
+        ++process.trace_stops;
+        process.trace_stops_ns += static_cast<int64_t>(event->stopped_ns);
+      }
       const uint64_t number = event->iteration + process.number_offset;
       process.stops += static_cast<int64_t>(process.open_traces.count(number));
       if ((event->flags & abi::kWindowGivenUp) != 0) {
@@ -463,6 +469,15 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     }
     case abi::EventType::kTimePair:
       return;
+    case abi::EventType::kCost: {
+      const auto event = Fixed<abi::CostEvent>(payload);
+      if (!event) break;
+      for (size_t level = 0; level < process.watching_ns.size(); ++level) {
+        process.watched_calls[level] = event->calls[level];
+        process.watching_ns[level] = static_cast<int64_t>(event->spent_ns[level]);
+      }
+      return;
+    }
     case abi::EventType::kStandDown: {
       const auto event = Fixed<abi::StandDownEvent>(payload);
       if (!event) break;

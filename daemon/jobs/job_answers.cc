@@ -214,6 +214,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);
     job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
     job.mutable_overhead()->set_sentence(waits_);
+    SetSpent(*job.mutable_overhead());
     if (totals.observed_time_ns > 0) {
       job.mutable_overhead()->set_spent_share(static_cast<double>(stopped_ns) /
                                               totals.observed_time_ns);
@@ -268,6 +269,35 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     to.set_compute_capability(process->compute_capability);
   }
   return job;
+}
+
+// Level by level what the tool took.
+void Job::SetSpent(v1::Overhead& overhead) const {
+  v1::Spent learn, mark, trace, counters, traces, rest;
+  for (const auto& [id, process] : processes_) {
+    const auto add = [](v1::Spent& to, uint64_t count, int64_t duration_ns) {
+      to.set_count(to.count() + static_cast<int64_t>(count));
+      to.set_duration_ns(to.duration_ns() + duration_ns);
+    };
+    add(learn, process->watched_calls[1], process->watching_ns[1]);
+    add(mark, process->watched_calls[2], process->watching_ns[2]);
+    add(trace, process->watched_calls[3], process->watching_ns[3]);
+    add(counters, static_cast<uint64_t>(process->counter_stops), process->counter_stops_ns);
+    add(traces, static_cast<uint64_t>(process->trace_stops), process->trace_stops_ns);
+    add(rest, 0, process->stopped_ns - process->counter_stops_ns - process->trace_stops_ns);
+  }
+  const auto list = [&](v1::Spent& spent, std::string_view what, bool estimated) {
+    if (spent.duration_ns() <= 0) return;
+    spent.set_what(std::string(what));
+    spent.set_estimated(estimated);
+    *overhead.add_spent() = std::move(spent);
+  };
+  list(learn, "watching at learn", true);
+  list(mark, "watching at mark", true);
+  list(trace, "watching at trace", true);
+  list(counters, "stops for counters", false);
+  list(traces, "stops for traces", false);
+  list(rest, "stops for switching levels", false);
 }
 
 std::string Job::ConfigName(uint32_t config_id) const {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -116,7 +117,18 @@ int64_t Job::AffordableMeasurements() const {
   const double to_come = std::max(0.0, static_cast<double>(RunIterations(horizon_)) - iterations);
   const double run_ns = undisturbed_ns * (1 + kCertain * to_come / std::max(iterations, 1.0));
   const double budget_ns = options_.overhead_budget_share * run_ns;
-  const double left_ns = budget_ns - static_cast<double>(stopped_ns);
+  // What watching takes is in the budget, too; but half of it is for measuring, whatever the rest.
+  double watching_ns = 0;  // of one rank: they watch at the same time
+  std::map<int32_t, double> per_rank;
+  for (const auto& [id, process] : processes_) {
+    double& of_rank = per_rank[process->row.rank];
+    of_rank += static_cast<double>(process->watching_ns[1]) +
+               static_cast<double>(process->watching_ns[2] + process->watching_ns[3]) *
+                   (1 + to_come / std::max(iterations, 1.0));
+    watching_ns = std::max(watching_ns, of_rank);
+  }
+  const double stops_ns = std::max(budget_ns - watching_ns, budget_ns / 2);
+  const double left_ns = stops_ns - static_cast<double>(stopped_ns);
   if (left_ns <= 0) return 0;
   if (stops == 0) return kUnpricedMeasurements;
   const double price_ns = std::max(1.0, static_cast<double>(stopped_ns) / stops);

@@ -141,6 +141,10 @@ class FakeProcess {
          holder);
   }
   uint64_t api_ns() const { return api_ns_; }
+  void TellCost(uint64_t learn_ns, uint64_t mark_ns) {
+    Send(abi::EventType::kCost,
+         abi::CostEvent{.calls = {0, 100, 200, 0}, .spent_ns = {0, learn_ns, mark_ns, 0}});
+  }
 
   uint32_t stop_ns = 0;     // what one measurement costs
   size_t late_results = 0;  // iterations that a result takes
@@ -1092,6 +1096,33 @@ TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
   request.set_action(v1::ControlRequest::ACTION_RESUME);
   ASSERT_TRUE(job.Control(request).ok());
   EXPECT_EQ(job.Describe(false).state(), v1::JOB_STATE_LEARNING);
+}
+
+TEST(Job, WatchingComesOffTheOverheadBudgetAndIsShown) {
+  const auto measured = [](uint64_t watching_ns) {
+    Job job(Row(), {});
+    FakeProcess process(8);
+    process.stop_ns = 500'000;
+    job.AddProcess(Process());
+    process.Connect(job, 7);
+    for (int i = 0; i < 600; ++i) {
+      process.TellCost(watching_ns / 2, watching_ns / 2);
+      process.Iterate();
+    }
+    const v1::Overhead overhead = job.Describe(false).overhead();
+    EXPECT_LE(overhead.spent_share(), 0.0105);
+    if (watching_ns > 0) {
+      EXPECT_GE(overhead.spent_size(), 2);
+      EXPECT_EQ(overhead.spent(0).what(), "watching at learn");
+      EXPECT_EQ(overhead.spent(0).count(), 100);
+      EXPECT_TRUE(overhead.spent(0).estimated());
+    }
+    return process.measured_iterations.size();
+  };
+  const size_t all = measured(0);
+  const size_t some = measured(uint64_t{1} << 40);  // more than the budget
+  EXPECT_GT(some, all / 3);
+  EXPECT_LT(some, all * 3 / 4);
 }
 
 TEST(Job, SaysHowLongCuptiWasLeftToAnotherProfiler) {

@@ -165,6 +165,7 @@ enum class EventType : uint16_t {
   kDevice = 13,     // DeviceEvent
   kMicroStep = 14,  // MicroStepEvent
   kStandDown = 15,  // StandDownEvent
+  kCost = 16,       // CostEvent
   kCount
 };
 
@@ -335,6 +336,16 @@ struct MicroStepEvent {
   int64_t length[2];
   uint32_t valid;  // bit i: length[i] was read
   uint32_t index;  // in the iteration, from 0
+};
+
+// What watching the program's calls has taken of its time so far: about once a second while it
+// grows. An estimate: `callback_ns`, the way through CUPTI in and out, is measured once in the
+// process, and what the library itself does with a call is known from its benchmark.
+struct CostEvent {
+  uint64_t calls[4];  // that were watched, by Level: learn, mark, trace; [0] is not used
+  uint64_t spent_ns[4];
+  uint32_t callback_ns;  // 0: not measured yet
+  uint32_t reserved;
 };
 
 // The program asked the library to leave CUPTI to another profiler (end_ns 0), or CUPTI was taken

@@ -620,6 +620,23 @@ TEST_F(InjectTest, SwitchesToLearningAndBackAtBoundaries) {
   for (const abi::StepEvent& step : process().steps) EXPECT_EQ(step.iteration, expected++);
 }
 
+TEST_F(InjectTest, TellsWhatWatchingTakes) {
+  extra_ = {{"SWGPU_SET", "clock.mode=real"}};
+  daemon_.OnCalls(60, [](PuppetProcess& p) { p.Send(MarkControl(CopyRule(1))); });
+  RunAndCompare({"iterations=200", "sleep_us=500", "host_ns=0"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_FALSE(process().costs.empty());
+  const abi::CostEvent& cost = process().costs.back();
+  EXPECT_GT(cost.callback_ns, 0u);
+  EXPECT_EQ(cost.calls[1], process().calls.size());
+  // An iteration has ten calls; the copy and the eight launches are watched at mark, too.
+  const uint64_t marked = 200 - cost.calls[1] / 10;
+  EXPECT_GE(cost.calls[2], (marked - 2) * 9);
+  EXPECT_LE(cost.calls[2], (marked + 1) * 10);
+  EXPECT_EQ(cost.calls[3], 0u);
+  EXPECT_GE(cost.spent_ns[1], cost.calls[1] * cost.callback_ns);
+}
+
 TEST_F(InjectTest, PausesReleasesAndComesBack) {
   abi::Control mark = MarkControl(CopyRule(1));
   abi::Control paused = mark;

@@ -98,6 +98,9 @@ void PuppetProcess::OnEvent(uint64_t number, abi::EventType type,
       counters.push_back(std::move(result));
       break;
     }
+    case abi::EventType::kCost:
+      costs.push_back(As<abi::CostEvent>(payload));
+      break;
     case abi::EventType::kStandDown:
       stand_downs.push_back(
           {As<abi::StandDownEvent>(payload), TextBehind<abi::StandDownEvent>(payload)});

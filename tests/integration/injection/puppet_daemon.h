@@ -83,6 +83,7 @@ class PuppetProcess : public ingest::RingSink {
   std::vector<FeatureResult> features;
   std::vector<DeviceResult> devices;
   std::vector<StandDownResult> stand_downs;
+  std::vector<abi::CostEvent> costs;
   uint64_t calls_missing = 0;
   bool gone = false;
   ingest::RingStats stats;

@@ -13,21 +13,29 @@
 // subscription; tool=-1: from before cuInit). storm=T: T threads ask for standing down and coming
 // back all the time.
 //
+// open=A:B opens libraries first. host_profiler=1 asks the process' libcupti for its host profiler
+// and prints the result. child=N starts, after iteration N, this program once more with 10
+// iterations (how=posix_spawn, fork, vfork or exec).
+//
 // truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
 //
 // Prints "digest 0x..." at the end: the software GPU's digest of all work, which must be the same
 // with and without the profiler.
 #include <cuda.h>
 #include <cupti.h>
+#include <cupti_profiler_host.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <nvtx3/nvToolsExt.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <stdexcept>
@@ -211,6 +219,58 @@ void StartLibrary(const char* path) {
   if (start == nullptr || start() != 1) exit(5);
 }
 
+void OpenLibraries(const std::string& paths) {
+  for (size_t begin = 0; begin < paths.size();) {
+    const size_t end = std::min(paths.find(':', begin), paths.size());
+    if (dlopen(paths.substr(begin, end - begin).c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
+      fprintf(stderr, "injection_trainer: %s\n", dlerror());
+      exit(6);
+    }
+    begin = end + 1;
+  }
+}
+
+// Whether the counters' host library is found, which libcupti opens by its bare name.
+void AskHostProfiler() {
+  void* cupti = dlopen("libcupti.so.13", RTLD_NOLOAD | RTLD_NOW);
+  if (cupti == nullptr) return;
+  const auto initialize = reinterpret_cast<decltype(&cuptiProfilerHostInitialize)>(
+      dlsym(cupti, "cuptiProfilerHostInitialize"));
+  CUpti_Profiler_Host_Initialize_Params params = {};
+  params.structSize = CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE;
+  params.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
+  params.pChipName = "GH100";
+  printf("host_profiler %d\n", static_cast<int>(initialize(&params)));
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void*) {
+        if (strstr(info->dlpi_name, "libnvperf_host") != nullptr) {
+          printf("nvperf %s\n", info->dlpi_name);
+        }
+        return 0;
+      },
+      nullptr);
+}
+
+// Another program, started the ways that programs are started.
+void StartChild(const char* self) {
+  const std::string how = g_options.count("how") ? g_options["how"] : "posix_spawn";
+  std::string name = self, argument = "iterations=10";
+  char* const arguments[] = {name.data(), argument.data(), nullptr};
+  pid_t child = 0;
+  fflush(stdout);
+  if (how == "exec") execv(self, arguments);
+  if (how == "posix_spawn") posix_spawn(&child, self, nullptr, nullptr, arguments, environ);
+  if (how == "fork") child = fork();
+  if (how == "vfork") child = vfork();
+  if (child == 0) {
+    execv(self, arguments);
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  printf("child %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+
 // A child forked while CUDA is up, like a data loader's worker: it must neither hang nor write.
 void ForkWorker() {
   const pid_t child = fork();
@@ -245,6 +305,7 @@ int main(int argc, char** argv) {
     at = end + 1;
   }
 
+  OpenLibraries(g_options["open"]);
   const bool with_tool = g_options.count("tool") != 0;
   if (with_tool && Option("tool", 0) < 0) StartTool();
   Check(cuInit(0), "cuInit");
@@ -297,6 +358,7 @@ int main(int argc, char** argv) {
     }
     trainer.Iteration(i, lengths[static_cast<size_t>(i) % lengths.size()]);
     if (Option("fork", -1) == i) ForkWorker();
+    if (Option("child", -1) == i) StartChild(argv[0]);
     if (Option("steal", -1) == i) StealBuffers();
     if (Option("capture", -1) == i) trainer.CaptureGraph();
     if (Option("kill", -1) == i) raise(SIGKILL);
@@ -316,6 +378,7 @@ int main(int argc, char** argv) {
   if (swgpu_digest && Option("threads", 0) == 0) {
     printf("digest 0x%llx\n", static_cast<unsigned long long>(swgpu_digest()));
   }
+  if (Option("host_profiler", 0) != 0) AskHostProfiler();
   if (with_tool && Option("tool_end", 0) + 1 >= iterations) g_tool.Stop(true);
   if (with_tool) g_tool.Print();
   fflush(stdout);
