@@ -153,6 +153,28 @@ TEST_F(StandDownTest, AToolThatKeepsItsSubscriptionLeavesUsTheRecords) {
   EXPECT_GT(kernels_after, 8u * 40);  // 8 kernels an iteration, every other one is a window
 }
 
+TEST_F(StandDownTest, AgainAndAgain) {
+  for (const char* keeps : {"tool_keeps=0", "tool_keeps=1"}) {
+    SCOPED_TRACE(keeps);
+    const TempFolder directory;
+    extra_ = {{"SEQPOINT_DIR", directory.path().string()}};
+    PuppetDaemon daemon(directory.path().string());
+    abi::Control control = MarkControl(MarkRule(1));
+    AddEntry(&control, 100, 16, abi::kConfigTrace, 1000, 1);
+    daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+    const std::vector<std::string> arguments = {"iterations=300", "lengths=16", "mark=1",
+                                                "sleep_us=500",   "tool=100",   "tool_end=119",
+                                                "tool_period=40", keeps};
+    daemon.Start();
+    const ProgramResult profiled = Run(arguments);
+    daemon.Stop();
+    EXPECT_EQ(ToolLine(profiled.output), ToolLine(Run(arguments, false).output));
+    ASSERT_EQ(daemon.process_count(), 1u);
+    EXPECT_EQ(daemon.process(0).stand_downs.size(), 10u);
+    EXPECT_GT(daemon.process(0).boundaries.size(), 200u);
+  }
+}
+
 TEST_F(StandDownTest, FromBeforeTheProgramUsesCuda) {
   RunBoth({"iterations=60", "layers=3", "tool=-1", "tool_end=19"});
   ExpectOneStandDown("torch.profiler");
