@@ -10,9 +10,8 @@
 //
 // tool=N tool_end=M: another profiler records from before iteration N to after iteration M, and the
 // library stands down for it (tool_tells=0: nobody tells it; tool_keeps=1: the tool keeps its
-// subscription; tool=-1: from before cuInit; tool_period=P:
-// again every P iterations). storm=T: T threads ask for standing down and coming
-// back all the time.
+// subscription; tool=-1: from before cuInit; tool_period=P: again every P iterations). storm=T: T
+// threads ask for standing down and coming back all the time.
 //
 // open=A:B opens libraries first. host_profiler=1 asks the process' libcupti for its host profiler
 // and prints the result. child=N starts, after iteration N, this program once more with 10
