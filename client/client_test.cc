@@ -109,8 +109,7 @@ TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
            {"help control level", "seqpoint control JOB level LEVEL"},
            {"help run --json", "Usage: seqpoint run"},
            {"help --json", "Usage: seqpoint COMMAND"},
-           {"jobs gnmt",
-            "measuring: stops took 0.04 % of the run's time, of 1.00 % allowed"},
+           {"jobs gnmt", "measuring: stops took 0.04 % of the run's time, of 1.00 % allowed"},
            {"complete -- --json project gn", "gnmt@r1"}}) {
     Result result = Client(absl::StrSplit(words, ' '));
     EXPECT_EQ(result.code, 0) << words << "\n" << result.err;
