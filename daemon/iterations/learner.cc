@@ -162,6 +162,14 @@ bool IterationLearner::MayBeTimeSteps(const LearnedRule& learned) const {
                                           : options_.min_launch_only_calls);
 }
 
+// Lengths that a framework told, judged by the times of few iterations.
+bool IterationLearner::MayTellMore(const LearnedRule& learned) const {
+  const LengthChoice& lengths = learned.lengths;
+  return (!lengths.judged || lengths.explained < options_.clear_lengths) &&
+         steps_ < options_.more_steps &&
+         stream_.calls().back().api_ns - stream_.calls()[0].api_ns < options_.more_steps_ns;
+}
+
 void IterationLearner::RunAnalysis() {
   ++analyses_;
   const size_t size = stream_.size();
@@ -200,6 +208,10 @@ void IterationLearner::RunAnalysis() {
   const uint64_t its = found->iterations;
   if (agrees && found->iterations >= wanted && !waits) {
     AddLengths(iterations, &*found);
+    if (framework && MayTellMore(*found)) {
+      next_analysis_ = grown(kWaitGrowth);
+      return;
+    }
     published_ = std::move(found);
     return;
   }

@@ -241,6 +241,23 @@ TEST(LearnerTest, FixedWorkIsSaid) {
       << learner.rule()->length_words;
 }
 
+TEST(LearnerTest, LengthsThatExplainLittleAreWaitedForALittleLonger) {
+  for (const bool explained : {true, false}) {
+    const SyntheticStream stream = MakeSyntheticStream({.iterations = 100,
+                                                        .recurrent = false,
+                                                        .fixed_work = !explained,
+                                                        .framework = true,
+                                                        .no_gpu = true});
+    IterationLearner learner;
+    size_t published_at = 0;
+    Feed(stream, &learner, &published_at);
+    ASSERT_NE(learner.rule(), nullptr) << learner.Explanation();
+    EXPECT_EQ(learner.rule()->lengths.depends, explained);
+    EXPECT_GE(learner.rule()->iterations, explained ? 10u : 60u);
+    EXPECT_LE(learner.rule()->iterations, explained ? 13u : 80u);
+  }
+}
+
 TEST(LearnerTest, TimeStepsAndLayersAreNotIterations) {
   // One endless forward pass: as regular as a loop, but nothing of an iteration.
   IterationLearner learner;
