@@ -458,7 +458,7 @@ class RingOpenTest : public RingReaderTest {
 TEST_F(RingOpenTest, AnotherVersion) {
   Create(injection::kSmallRing);
   ring_.header()->abi_version = 7;
-  ExpectRefused("the library writes version 7, this daemon reads 1");
+  ExpectRefused("the library writes version 7, this daemon reads 2");
 }
 
 TEST_F(RingOpenTest, AHeaderThatDoesNotFit) {
