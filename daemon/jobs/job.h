@@ -169,6 +169,7 @@ class Job {
   // What is collected, before the first process. FailedPrecondition when it is another choice
   // after.
   absl::Status SetMetrics(MetricChoice choice);
+  const MetricChoice& metrics() const { return metrics_; }
   absl::Status Control(const v1::ControlRequest& request);
 
   // Answers. `generation` grows with every change a watcher would see.

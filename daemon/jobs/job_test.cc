@@ -1155,7 +1155,7 @@ absl::Status SetMetrics(Job& job, const std::vector<std::string>& sets,
   v1::PrepareJobRequest request;
   for (const std::string& set : sets) request.add_metric_sets(set);
   request.set_counter_backend(backend);
-  auto choice = MetricChoice::From(request);
+  auto choice = MetricChoice::From(request, job.metrics());
   return choice.ok() ? job.SetMetrics(*std::move(choice)) : choice.status();
 }
 
@@ -1177,6 +1177,9 @@ TEST(Job, MetricSetsAreChosenBeforeTheFirstProcess) {
   }
   job = store.Restart();
   EXPECT_TRUE(SetMetrics(*job, {"cache", "utilisation"}).ok());
+  EXPECT_TRUE(SetMetrics(*job, {}, v1::COUNTER_BACKEND_RANGE).ok()) << "the sets it has";
+  EXPECT_EQ(SetMetrics(*job, {}, v1::COUNTER_BACKEND_PM).code(),
+            absl::StatusCode::kFailedPrecondition);
   const auto counters = GetCounters(*job, {});
   ASSERT_TRUE(counters.ok());
   std::map<std::string, bool> complete;
