@@ -29,7 +29,7 @@ struct Chip {
   bool all_in_one_pm;            // ... and in the same as everything of "utilisation"
   bool fma_pm;                   // the FMA pipe, too
   absl::string_view tensor_ops;  // one-pass configurations: formats; "+" within one, " " between
-  absl::string_view uncounted;   // number formats of the tensor pipes that need several passes
+  absl::string_view uncounted;   // number formats of the tensor pipes that are left out
 };
 
 constexpr absl::string_view kTensorAmpere =
@@ -241,8 +241,7 @@ MetricSet Flops(const Chip& chip, Backend backend) {
   set.AddRatio("rate", "TFLOP/s", std::move(tera), {{kTime}});
   return set.Done(chip.uncounted.empty()
                       ? ""
-                      : absl::StrCat("without ", chip.uncounted,
-                                     " of the tensor cores, which need several passes"));
+                      : absl::StrCat("without ", chip.uncounted, " of the tensor cores"));
 }
 
 MetricSet Memory(const Chip& chip, Backend backend) {
