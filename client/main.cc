@@ -550,7 +550,8 @@ class Cli {
     command->footer(kMetricsHelp);
     command->add_option("SET", set_, "only this, with all its metrics")->check(Name());
     command
-        ->add_option("--chip", chip_, "of the GPU, as `seqpoint jobs JOB` names it; default GH100")
+        ->add_option("--chip", chip_,
+                     "of the GPU, as `seqpoint counters JOB` names it; default GH100")
         ->check(Name())
         ->type_name("CHIP");
     AddMetricsFile(command);

@@ -721,7 +721,7 @@ absl::StatusOr<Reply> ReplyWith(absl::StatusOr<v1::Job> job) {
 absl::Status SetUp(const v1::PrepareJobRequest& request, jobs::Job& job) {
   if (request.metric_sets_size() > 0 || request.own_metric_sets_size() > 0 ||
       request.counter_backend() != v1::COUNTER_BACKEND_UNSPECIFIED) {
-    absl::StatusOr<jobs::MetricChoice> metrics = jobs::MetricChoice::From(request);
+    absl::StatusOr<jobs::MetricChoice> metrics = jobs::MetricChoice::From(request, job.metrics());
     if (!metrics.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("metric_sets: ", metrics.status().message()));
     }

@@ -59,7 +59,7 @@ TEST_P(HostLibraryTest, WhatASetSaysIsMissingIsNotOffered) {
     const char* words;
     std::vector<std::string> metrics;
   };
-  const std::vector<Claim> kClaims = {
+  const std::vector<Claim> claims = {
       {"no PM sampling", {duration}},
       {"device memory", {duration, "dram__bytes.sum", "dram__bytes.sum.peak_sustained_elapsed"}},
       {"the peak, which", {duration, "dram__bytes.sum", "dram__bytes.sum.peak_sustained_elapsed"}},
@@ -80,7 +80,7 @@ TEST_P(HostLibraryTest, WhatASetSaysIsMissingIsNotOffered) {
     for (const MetricSet& set : MetricSets(chip, GetParam())) {
       const std::string where = absl::StrCat(set.name, " on ", chip, ": ", set.missing);
       EXPECT_FALSE(set.configs.empty() && set.missing.empty()) << where;
-      for (const Claim& claim : kClaims) {
+      for (const Claim& claim : claims) {
         if (!absl::StrContains(set.missing, claim.words)) continue;
         EXPECT_FALSE(offered(chip, claim.metrics)) << where;
         ++checked;

@@ -122,10 +122,15 @@ class Parser {
   absl::Status Finish() const { return sets.empty() ? absl::OkStatus() : CheckOwnSet(sets.back()); }
 
   std::vector<OwnSet> sets;
+  int line = 0;      // that is being read
+  int set_line = 0;  // where the last set begins
 
  private:
   absl::Status Begin(std::string name) {
-    if (absl::Status status = Finish(); !status.ok()) return status;
+    if (absl::Status status = Finish(); !status.ok()) {
+      line = set_line;
+      return status;
+    }
     for (const MetricSet& shipped : MetricSets("", Backend::kRange)) {
       if (shipped.name == name) {
         return Wrong(absl::StrCat("\"", name, "\" is the name of a shipped set; take another"));
@@ -137,6 +142,7 @@ class Parser {
       }
     }
     sets.push_back({.name = std::move(name)});
+    set_line = line;
     return absl::OkStatus();
   }
 };
@@ -154,15 +160,14 @@ absl::StatusOr<std::vector<OwnSet>> ParseMetricFile(std::string_view text, std::
                                                    kMaxMetricFileBytes, " are read"));
   }
   Parser parser;
-  int number = 0;
   for (const absl::string_view line :
        absl::StrSplit(absl::string_view(text.data(), text.size()), '\n')) {
-    ++number;
-    if (absl::Status status = parser.Line(line); !status.ok()) return at(number, status);
+    ++parser.line;
+    if (absl::Status status = parser.Line(line); !status.ok()) return at(parser.line, status);
   }
-  if (absl::Status status = parser.Finish(); !status.ok()) return at(number, status);
+  if (absl::Status status = parser.Finish(); !status.ok()) return at(parser.set_line, status);
   if (parser.sets.empty()) {
-    return at(number, Wrong("there is no metric set: begin with a line [NAME]"));
+    return at(parser.line, Wrong("there is no metric set: begin with a line [NAME]"));
   }
   return std::move(parser.sets);
 }

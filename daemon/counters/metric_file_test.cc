@@ -59,7 +59,8 @@ TEST(MetricFile, SaysLineValueAndWayOut) {
   EXPECT_THAT(ErrorOf(set + set), StartsWith("own.txt:3: \"a\" is here twice"));
   EXPECT_THAT(ErrorOf("[cache]\n"), StartsWith("own.txt:1: \"cache\" is the name of a shipped"));
   EXPECT_THAT(ErrorOf("[a\n"), StartsWith("own.txt:1: a \"]\" is missing"));
-  EXPECT_THAT(ErrorOf("[a]\n[b]\n"), HasSubstr("\"a\": has no line \"config = "));
+  EXPECT_THAT(ErrorOf("[a]\n[b]\n"),
+              StartsWith("own.txt:1: metric set \"a\": has no line \"config = "));
   EXPECT_THAT(ErrorOf("[a]\nmetrics = x.sum\n"), HasSubstr("\"metrics = x.sum\" is none of"));
   EXPECT_THAT(ErrorOf("[a]\nconfig = \n"), StartsWith("own.txt:2: config is empty"));
   EXPECT_THAT(ErrorOf("[a b]\nconfig = x.sum\n"), HasSubstr("a name has letters"));

@@ -29,7 +29,7 @@ struct Chip {
   bool all_in_one_pm;            // ... and in the same as everything of "utilisation"
   bool fma_pm;                   // the FMA pipe, too
   absl::string_view tensor_ops;  // one-pass configurations: formats; "+" within one, " " between
-  absl::string_view uncounted;   // number formats of the tensor pipes that need several passes
+  absl::string_view uncounted;   // number formats of the tensor pipes that are left out
 };
 
 constexpr absl::string_view kTensorAmpere =
@@ -241,8 +241,7 @@ MetricSet Flops(const Chip& chip, Backend backend) {
   set.AddRatio("rate", "TFLOP/s", std::move(tera), {{kTime}});
   return set.Done(chip.uncounted.empty()
                       ? ""
-                      : absl::StrCat("without ", chip.uncounted,
-                                     " of the tensor cores, which need several passes"));
+                      : absl::StrCat("without ", chip.uncounted, " of the tensor cores"));
 }
 
 MetricSet Memory(const Chip& chip, Backend backend) {
@@ -295,26 +294,26 @@ MetricSet Tensor(const Chip& chip, Backend backend) {
 
 MetricSet Cache(const Chip&, Backend backend) {
   Builder set("cache", "traffic through the caches, and how much of it they answer", 3);
-  const char kL1Hit[] = "l1tex__t_sectors_lookup_hit";
-  const char kL1Miss[] = "l1tex__t_sectors_lookup_miss";
-  const char kL2Hit[] = "lts__t_sectors_lookup_hit";
-  const char kL2Miss[] = "lts__t_sectors_lookup_miss";
+  const char l1_hit[] = "l1tex__t_sectors_lookup_hit";
+  const char l1_miss[] = "l1tex__t_sectors_lookup_miss";
+  const char l2_hit[] = "lts__t_sectors_lookup_hit";
+  const char l2_miss[] = "lts__t_sectors_lookup_miss";
   const auto sum = [](absl::string_view base) { return absl::StrCat(base, ".sum"); };
-  const std::vector<Term> l1 = {{sum(kL1Hit)}, {sum(kL1Miss)}};
+  const std::vector<Term> l1 = {{sum(l1_hit)}, {sum(l1_miss)}};
   if (backend == Backend::kPm) {
     set.AddConfig(
-        {Sum(kL1Hit, "sectors"), Sum(kL1Miss, "sectors"), Sum("lts__t_sectors", "sectors")});
-    set.AddRatio("L1 hits", "%", {{sum(kL1Hit), 100}}, l1);
+        {Sum(l1_hit, "sectors"), Sum(l1_miss, "sectors"), Sum("lts__t_sectors", "sectors")});
+    set.AddRatio("L1 hits", "%", {{sum(l1_hit), 100}}, l1);
     set.AddRatio("L2 traffic", "GB/s", {{"lts__t_sectors.sum", 32}}, {{kTime}});
     return set.Done("without L2 hits, which PM sampling does not count");
   }
   // Hits and misses of L2 never share a pass.
-  set.AddConfig({Sum(kL1Hit, "sectors"), Sum(kL1Miss, "sectors"), Sum(kL2Hit, "sectors")});
-  set.AddConfig({Sum(kL2Miss, "sectors")});
-  const std::vector<Term> l2 = {{sum(kL2Hit)}, {sum(kL2Miss)}};
-  set.AddRatio("L1 hits", "%", {{sum(kL1Hit), 100}}, l1);
-  set.AddRatio("L2 hits", "%", {{sum(kL2Hit), 100}}, l2);
-  set.AddRatio("L2 traffic", "GB/s", {{sum(kL2Hit), 32}, {sum(kL2Miss), 32}}, {{kTime}});
+  set.AddConfig({Sum(l1_hit, "sectors"), Sum(l1_miss, "sectors"), Sum(l2_hit, "sectors")});
+  set.AddConfig({Sum(l2_miss, "sectors")});
+  const std::vector<Term> l2 = {{sum(l2_hit)}, {sum(l2_miss)}};
+  set.AddRatio("L1 hits", "%", {{sum(l1_hit), 100}}, l1);
+  set.AddRatio("L2 hits", "%", {{sum(l2_hit), 100}}, l2);
+  set.AddRatio("L2 traffic", "GB/s", {{sum(l2_hit), 32}, {sum(l2_miss), 32}}, {{kTime}});
   return set.Done();
 }
 

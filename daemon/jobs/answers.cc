@@ -213,6 +213,28 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
       return reply;
     }
   }
+  for (const counters::Ratio& ratio : facts_.metrics.set().ratios) {
+    if (!ratio.denominator.empty()) continue;  // no sum over the run
+    known.push_back(ratio.name);
+    if (ratio.name != metric) continue;
+    std::map<std::string, Projection> parts;
+    for (const counters::OnePassConfig& config : facts_.metrics.set().configs) {
+      for (size_t i = 0; i < config.metrics.size(); ++i) {
+        absl::StatusOr<Projection> projection = Work().ProjectStatistic(
+            config.config_id, static_cast<int>(i), request.confidence(), KindOf(config.metrics[i]));
+        if (projection.ok()) parts.emplace(config.metrics[i].name, *std::move(projection));
+      }
+    }
+    const std::optional<Projection> sum = SumOf(ratio.numerator, parts);
+    if (!sum) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job \"", facts_.name, "\": not everything that \"", metric,
+                       "\" is made of was measured yet; `seqpoint counters` says what"));
+    }
+    *reply.mutable_projection() = ToProto(*sum, metric, ratio.unit);
+    *reply.mutable_projection()->mutable_basis() += RanksInWords("; the sum over ");
+    return reply;
+  }
   if (!missing.ok()) return missing;
   return absl::InvalidArgumentError(
       absl::StrCat("metric: \"", metric,
@@ -369,7 +391,10 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
       absl::StatusOr<Projection> projection = engine.ProjectStatistic(
           config.config_id, static_cast<int>(i), request.confidence(), KindOf(metric));
       if (!projection.ok()) {
-        missing = std::string(projection.status().message());
+        const auto refused = facts_.refused_configs.find(config.config_id);
+        missing = refused != facts_.refused_configs.end()
+                      ? refused->second
+                      : std::string(projection.status().message());
         if (!wanted(metric.name)) continue;
         counter_of(metric).set_sentence(missing);
         continue;

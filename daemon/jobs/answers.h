@@ -10,6 +10,7 @@
 #define DAEMON_JOBS_ANSWERS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -68,6 +69,7 @@ class Answers {
     int64_t late = 0;            // of their iterations, for their steps
     LengthUnits units;
     MetricChoice metrics;
+    std::map<uint32_t, std::string> refused_configs;  // and why
     PlanOptions plan;
     absl::flat_hash_map<uint32_t, int32_t> measurements;  // usable ones, by statistic set
     std::vector<std::string> kernels;                     // as Job keeps them

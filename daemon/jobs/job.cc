@@ -499,10 +499,14 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       const auto event = Fixed<abi::ConfigEvent>(payload);
       if (!event) break;
       if (event->status != 0 || event->passes != 1) {
+        const std::string why = CleanText(TextAfter<abi::ConfigEvent>(payload, event->length));
+        refused_configs_[event->config_id] = why;
         config_trouble_ =
-            absl::StrCat("configuration ", event->config_id, " cannot be collected: ",
-                         CleanText(TextAfter<abi::ConfigEvent>(payload, event->length)));
+            absl::StrCat(DescribeConfig(event->config_id), " cannot be collected: ", why);
+        plan_stale_ = true;
         ++generation_;
+      } else if (refused_configs_.erase(event->config_id) > 0) {
+        plan_stale_ = true;
       }
       return;
     }

@@ -169,6 +169,7 @@ class Job {
   // What is collected, before the first process. FailedPrecondition when it is another choice
   // after.
   absl::Status SetMetrics(MetricChoice choice);
+  const MetricChoice& metrics() const { return metrics_; }
   absl::Status Control(const v1::ControlRequest& request);
 
   // Answers. `generation` grows with every change a watcher would see.
@@ -190,6 +191,8 @@ class Job {
   // Feature units -> the user's lengths.
   std::vector<int64_t> UserLengths(const int64_t length[2], int count) const;
   std::string ConfigName(uint32_t config_id) const;
+  std::string DescribeConfig(
+      uint32_t config_id) const;  // "of \"cache\", lts__t_bytes.sum and 2 more"
   // Finished iterations of each rank, over all incarnations.
   std::map<int32_t, int64_t> IterationsPerRank() const;
 
@@ -303,9 +306,10 @@ class Job {
   std::string relearned_;                   // why it was, in a sentence
   std::string gap_;                         // what was not seen, in a sentence
   std::string refused_;
-  bool imported_ = false;       // its lengths are the user's own
-  std::string sentence_;        // about the lengths
-  std::string config_trouble_;  // a configuration that cannot be collected
+  bool imported_ = false;                            // its lengths are the user's own
+  std::string sentence_;                             // about the lengths
+  std::string config_trouble_;                       // a configuration that cannot be collected
+  std::map<uint32_t, std::string> refused_configs_;  // all of them, and why
   uint32_t rule_generation_ = 0;
   uint32_t control_generation_ = 0;
   MetricChoice metrics_;

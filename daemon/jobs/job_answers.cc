@@ -78,6 +78,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
       .units = Units(),
       .metrics = metrics_,
+      .refused_configs = refused_configs_,
       .plan = MakePlanOptions(),
       .measurements = measurements_,
       .kernels = kernels_,
@@ -305,6 +306,17 @@ std::string Job::ConfigName(uint32_t config_id) const {
   if (config_id == abi::kConfigTrace) return "trace";
   for (const counters::OnePassConfig& config : metrics_.set().configs) {
     if (config.config_id == config_id) return config.set;
+  }
+  return absl::StrCat("configuration ", config_id);
+}
+
+std::string Job::DescribeConfig(uint32_t config_id) const {
+  for (const counters::OnePassConfig& config : metrics_.set().configs) {
+    if (config.config_id != config_id || config.metrics.empty()) continue;
+    return absl::StrCat(
+        "a configuration of the metric set \"", config.set, "\" (", config.metrics[0].name,
+        config.metrics.size() > 1 ? absl::StrCat(" and ", config.metrics.size() - 1, " more") : "",
+        ")");
   }
   return absl::StrCat("configuration ", config_id);
 }

@@ -51,7 +51,7 @@ PlanOptions Job::MakePlanOptions() const {
   PlanOptions plan{.budget = options_.measurement_budget};
   plan.sets.clear();
   for (const counters::OnePassConfig& config : metrics_.set().configs) {
-    plan.sets.push_back(config.config_id);
+    if (!refused_configs_.contains(config.config_id)) plan.sets.push_back(config.config_id);
   }
   plan.sets.push_back(kKernelTimeSet);
   plan.max_entries = abi::kMaxPlanEntries;

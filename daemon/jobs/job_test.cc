@@ -1224,7 +1224,7 @@ absl::Status SetMetrics(Job& job, const std::vector<std::string>& sets,
   v1::PrepareJobRequest request;
   for (const std::string& set : sets) request.add_metric_sets(set);
   request.set_counter_backend(backend);
-  auto choice = MetricChoice::From(request);
+  auto choice = MetricChoice::From(request, job.metrics());
   return choice.ok() ? job.SetMetrics(*std::move(choice)) : choice.status();
 }
 
@@ -1246,6 +1246,9 @@ TEST(Job, MetricSetsAreChosenBeforeTheFirstProcess) {
   }
   job = store.Restart();
   EXPECT_TRUE(SetMetrics(*job, {"cache", "utilisation"}).ok());
+  EXPECT_TRUE(SetMetrics(*job, {}, v1::COUNTER_BACKEND_RANGE).ok()) << "the sets it has";
+  EXPECT_EQ(SetMetrics(*job, {}, v1::COUNTER_BACKEND_PM).code(),
+            absl::StatusCode::kFailedPrecondition);
   const auto counters = GetCounters(*job, {});
   ASSERT_TRUE(counters.ok());
   std::map<std::string, bool> complete;
@@ -1301,6 +1304,23 @@ TEST(Job, ConfigurationsAreThoseOfTheChip) {
   EXPECT_EQ(wanted(),
             "gpu__time_duration.sum\ndram__bytes_op_read.sum\ndram__bytes_op_write.sum\n"
             "dram__bytes.sum.peak_sustained_elapsed\nsm__cycles_active.sum\n");
+  // What cannot be collected is said, and planned no more.
+  const auto answer = [&](uint16_t config_id, uint32_t status, const std::string& why) {
+    const abi::ConfigEvent event{.config_id = config_id,
+                                 .passes = static_cast<uint16_t>(status == 0 ? 1 : 2),
+                                 .status = status,
+                                 .length = static_cast<uint32_t>(why.size())};
+    std::vector<uint8_t> bytes(sizeof(event) + why.size());
+    std::memcpy(bytes.data(), &event, sizeof(event));
+    std::memcpy(bytes.data() + sizeof(event), why.data(), why.size());
+    job.OnEvent(7, abi::EventType::kConfig, bytes);
+    job.Advance();
+  };
+  answer(counters::kFirstOwnConfigId, 27, "two passes");
+  EXPECT_EQ(
+      job.Describe(true).trouble(),
+      "a configuration of the metric set \"own\" (sm__cycles_active.sum) cannot be collected: "
+      "two passes");
   tell("GH100");  // another GPU of the same job has other names
   EXPECT_EQ(wanted(), "");
   EXPECT_THAT(job.Describe(true).trouble(), testing::HasSubstr("runs on GH100"));

@@ -39,15 +39,20 @@ MetricChoice::MetricChoice() : names_{std::string(counters::kDefaultMetricSet)} 
   set_.name = names_[0];
 }
 
-absl::StatusOr<MetricChoice> MetricChoice::From(const v1::PrepareJobRequest& request) {
+absl::StatusOr<MetricChoice> MetricChoice::From(const v1::PrepareJobRequest& request,
+                                                const MetricChoice& current) {
   MetricChoice choice;
   choice.names_ = {request.metric_sets().begin(), request.metric_sets().end()};
   choice.own_ = {request.own_metric_sets().begin(), request.own_metric_sets().end()};
+  choice.backend_ = current.backend_;
   // A file of sets is collected whole where none is named.
   if (choice.names_.empty()) {
     for (const v1::MetricSet& own : choice.own_) choice.names_.push_back(own.name());
   }
-  if (choice.names_.empty()) choice.names_.emplace_back(counters::kDefaultMetricSet);
+  if (choice.names_.empty()) {
+    choice.names_ = current.names_;
+    choice.own_ = current.own_;
+  }
   std::vector<std::string> once;
   for (const std::string& name : choice.names_) {
     if (std::find(once.begin(), once.end(), name) == once.end()) once.push_back(name);
@@ -56,7 +61,11 @@ absl::StatusOr<MetricChoice> MetricChoice::From(const v1::PrepareJobRequest& req
   for (const counters::OwnSet& own : OwnSets(choice.own_)) {
     if (absl::Status status = counters::CheckOwnSet(own); !status.ok()) return status;
   }
-  if (request.counter_backend() == v1::COUNTER_BACKEND_PM) choice.backend_ = counters::Backend::kPm;
+  if (request.counter_backend() != v1::COUNTER_BACKEND_UNSPECIFIED) {
+    choice.backend_ = request.counter_backend() == v1::COUNTER_BACKEND_PM
+                          ? counters::Backend::kPm
+                          : counters::Backend::kRange;
+  }
   // Names are checked now; how many configurations they have, only the chip tells.
   if (auto sets = choice.Resolve(""); !sets.ok()) return sets.status();
   choice.set_.name = absl::StrJoin(choice.names_, ",");

@@ -22,8 +22,10 @@ class MetricChoice {
  public:
   MetricChoice();  // the default set, with the range profiler
 
-  // Errors: NotFound and InvalidArgument, as CombineMetricSets; a wrong own set.
-  static absl::StatusOr<MetricChoice> From(const v1::PrepareJobRequest& request);
+  // What the request does not name stays as in `current`. Errors: NotFound and InvalidArgument, as
+  // CombineMetricSets; a wrong own set.
+  static absl::StatusOr<MetricChoice> From(const v1::PrepareJobRequest& request,
+                                           const MetricChoice& current = MetricChoice());
 
   // False: nothing changed, the chip was known. An error: the sets are too many on this chip; then
   // nothing is counted.

@@ -168,6 +168,66 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"transformer_never", {"--model", "transformer", "--readback", "never"}, 1}),
     [](const auto& info) { return std::string(info.param.name); });
 
+struct Counting {
+  const char* name;
+  v1::CounterBackend backend;
+  std::vector<std::string> sets;
+  const char* readback;  // "never": the GPU is far behind the host at a boundary
+  const char* metric;    // what the truth calls it, too
+};
+void PrintTo(const Counting& counting, std::ostream* out) { *out << counting.name; }
+
+class Counted : public MainJob, public testing::WithParamInterface<Counting> {};
+
+TEST_P(Counted, TheRunIsWhatItsMeasuredIterationsSay) {
+  StartDaemon();
+  Api api(folder_ / "run" / "api.sock");
+  v1::PrepareJobRequest prepare;
+  prepare.set_name("job");
+  prepare.set_run_id("1");
+  prepare.set_counter_backend(GetParam().backend);
+  prepare.set_overhead_budget_share(0.2);
+  for (const std::string& set : GetParam().sets) prepare.add_metric_sets(set);
+  for (int i = 0; i < 100; ++i) {  // it may still be starting
+    if (api.Call(&v1::Profiler::Stub::PrepareJob, prepare)) break;
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  ASSERT_EQ(Wait(Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "250",
+                               "--readback", GetParam().readback})),
+            0);
+  EndedJob("job");
+  v1::GetCountersRequest request;
+  request.set_job("job");
+  const auto reply = api.Call(&v1::Profiler::Stub::GetCounters, request);
+  ASSERT_TRUE(reply.has_value()) << api.error();
+  EXPECT_EQ(reply->backend(), GetParam().backend);
+  EXPECT_EQ(reply->chip(), "GH100");
+  const double truth = TruthOf("job").counters[GetParam().metric];
+  ASSERT_GT(truth, 0);
+  bool found = false;
+  for (const v1::Counter& counter : reply->counters()) {
+    if (counter.metric() != GetParam().metric) continue;
+    found = true;
+    EXPECT_NEAR(counter.projection().so_far().value() / truth, 1, 0.05) << counter.DebugString();
+  }
+  EXPECT_TRUE(found);
+  int complete = 0;
+  for (const v1::MeasuredIteration& iteration : reply->iterations()) {
+    complete += iteration.complete() ? 1 : 0;
+    EXPECT_GT(iteration.usual_duration_ns(), 0);
+  }
+  EXPECT_GT(complete, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, Counted,
+    testing::Values(
+        Counting{
+            "range", v1::COUNTER_BACKEND_RANGE, {"memory", "tensor"}, "1", "dram__bytes_read.sum"},
+        Counting{"pm", v1::COUNTER_BACKEND_PM, {"memory"}, "1", "dram__bytes_read.sum"},
+        Counting{"pm_never", v1::COUNTER_BACKEND_PM, {"memory"}, "never", "dram__bytes_read.sum"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
 TEST_F(MainJob, AWorkloadWithoutDependenceIsSaidToHaveNone) {
   StartDaemon();
   ASSERT_EQ(Wait(Train("job", {"--model", "fixed", "--batch", "32", "--max-iterations", "250"})),
