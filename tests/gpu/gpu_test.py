@@ -240,7 +240,7 @@ class Probes(unittest.TestCase):
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
             names = ["environment", "switch", "nesting", "copy_clock", "injection_order", "launch", "range", "range_activity",
-                     "permission", "decode_thread", "graph_range", "passes", "graph_records"]
+                     "permission", "decode_thread", "graph_range", "passes", "sampling", "graph_records"]
             gpu(*[f"a.{name}" for name in names], "--software", "--out", folder)
             cls.steps = {name: entry["result"] for name, entry in part_of(folder, "a")["steps"].items()}
 
@@ -279,6 +279,13 @@ class Probes(unittest.TestCase):
         self.assertTrue(raw["iterations"][-1]["complete"])
         for value in raw["values"]:
             self.assertAlmostEqual(value["in_several_passes"] / value["in_one_pass"], 1, delta=0.05)
+
+    def test_samples_lie_where_the_kernels_were(self):
+        for row in self.steps["sampling"]["raw"]["intervals"][:3]:
+            self.assertEqual((row["set_config"], row["start"]), ("0", "0"))
+            self.assertGreater(row["samples"], 50)
+            self.assertLess(abs(row["first_sample_minus_record_start_ns"]["median"]), 1.5 * row["interval_ns"])
+            self.assertGreater(row["share_of_instructions_near_bursts"], 0.9)
 
     def test_graph_nodes_leave_records_only_when_enabled_before(self):
         cases = {c["enabled"]: c["kernel_records_per_launch"] for c in self.steps["graph_records"]["raw"]["cases"]}
