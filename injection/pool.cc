@@ -3,7 +3,8 @@
 #include <sys/mman.h>
 
 // There where the program runs under LeakSanitizer.
-extern "C" __attribute__((weak)) void __lsan_register_root_region(const void* base, size_t bytes);
+extern "C" __attribute__((weak)) void RegisterLeakRoots(const void* base, size_t bytes) __asm__(
+    "__lsan_register_root_region");
 
 namespace seqpoint::inject {
 
@@ -14,7 +15,7 @@ bool Pool::Create(size_t bytes) {
   base_ = static_cast<uint8_t*>(base);
   bytes_ = bytes;
   // What CUPTI made for us is referred to from here alone; it is no leak.
-  if (__lsan_register_root_region != nullptr) __lsan_register_root_region(base, bytes);
+  if (RegisterLeakRoots != nullptr) RegisterLeakRoots(base, bytes);
   return true;
 }
 

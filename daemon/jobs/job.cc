@@ -514,9 +514,10 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
 
 void Job::OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder) {
   ++generation_;
+  const uint64_t number = event.iteration + process.number_offset;
   if (event.end_ns == 0) {
     process.stands_down_for = holder.empty() ? "another profiler" : std::move(holder);
-    process.stood_down_from = process.iterations;
+    process.stood_down_from = number;
     return;
   }
   const auto duration_ns = static_cast<double>(event.end_ns) - static_cast<double>(event.begin_ns);
@@ -528,8 +529,8 @@ void Job::OnStandDown(Process& process, const abi::StandDownEvent& event, std::s
   const EngineTotals totals = engine_.Totals();
   if (totals.observed_time_ns <= 0) return;
   const double mean_ns = totals.observed_time_ns / static_cast<double>(totals.iterations);
-  const double missed = std::round(duration_ns / mean_ns) -
-                        static_cast<double>(process.iterations - process.stood_down_from);
+  const double missed =
+      std::round(duration_ns / mean_ns) - static_cast<double>(number - process.stood_down_from);
   if (missed < 1) return;
   absl::StrAppendFormat(&gap_,
                         ": about %.0f iterations of that time were not seen and are in no "

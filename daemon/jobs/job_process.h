@@ -73,7 +73,7 @@ struct Job::Process {
   int64_t given_up_windows = 0;
   int64_t stood_down_ns = 0;     // for which CUPTI was left to another profiler
   std::string stands_down_for;   // now; empty: CUPTI is ours
-  uint64_t stood_down_from = 0;  // `iterations` when that began
+  uint64_t stood_down_from = 0;  // our number of the iteration in which that began
   // What watching took, estimated, by level; and of stopped_ns that for measuring.
   std::array<uint64_t, 4> watched_calls{};
   std::array<int64_t, 4> watching_ns{};

@@ -10,8 +10,8 @@
 //
 // tool=N tool_end=M: another profiler records from before iteration N to after iteration M, and the
 // library stands down for it (tool_tells=0: nobody tells it; tool_keeps=1: the tool keeps its
-// subscription; tool=-1: from before cuInit). storm=T: T threads ask for standing down and coming
-// back all the time.
+// subscription; tool=-1: from before cuInit; tool_period=P: again every P iterations). storm=T: T
+// threads ask for standing down and coming back all the time.
 //
 // open=A:B opens libraries first. host_profiler=1 asks the process' libcupti for its host profiler
 // and prints the result. child=N starts, after iteration N, this program once more with 10
@@ -350,8 +350,12 @@ int main(int argc, char** argv) {
       for (std::thread& thread : storm) thread.join();
       storm.clear();
     }
-    if (with_tool && Option("tool", 0) == i) StartTool();
-    if (with_tool && Option("tool_end", 0) + 1 == i) StopTool();
+    const auto due = [i](long first) {
+      const long period = Option("tool_period", 0);
+      return i == first || (period > 0 && i > first && (i - first) % period == 0);
+    };
+    if (with_tool && due(Option("tool", 0))) StartTool();
+    if (with_tool && due(Option("tool_end", 0) + 1)) StopTool();
     if (Option("evaluate", 0) > 0 && i % Option("evaluate", 0) == 0) {
       trainer.Evaluation(lengths[0]);
       trainer.Evaluation(lengths[0]);
