@@ -73,9 +73,12 @@ def boundaries(log, found):
 
 
 def lengths(log, found, matched):
-    """Does the length that was found tell the true one? Shares of matched iterations where the found
-    value is the one that its true length usually has, and the other way round; and whether it is
-    the true length itself."""
+    """What the found length has to do with the true ones, over matched iterations.
+
+    follows: of iterations with equal true lengths, each and the one before it, the share whose found
+    values are equal, too. tells: share whose true lengths are those that the found value usually
+    has; less where one of two lengths is enough to explain the time. is: share whose found values
+    are all among the true lengths."""
     train = [row for row in log if not row["phase"]]
     pairs = []
     for one in found:
@@ -83,15 +86,17 @@ def lengths(log, found, matched):
             pairs.append((train[matched[int(one["boundary_ns"])]]["lengths"], tuple(int(v) for v in one["lengths"])))
     if not pairs:
         return {"matched": 0}
-
-    def consistent(pairs):
-        by = collections.defaultdict(collections.Counter)
-        for key, value in pairs:
-            by[key][value] += 1
-        return sum(c.most_common(1)[0][1] for c in by.values()) / len(pairs)
-    return {"matched": len(pairs), "one_value_per_length_share": consistent(pairs),
-            "one_length_per_value_share": consistent([(b, a) for a, b in pairs]),
-            "same_share": sum(sorted(a) == sorted(b) for a, b in pairs) / len(pairs)}
+    last, same, again = {}, 0, 0
+    truths = collections.defaultdict(collections.Counter)
+    for true, value in pairs:
+        if true in last:
+            again += 1
+            same += last[true] == value
+        last[true] = value
+        truths[value][true] += 1
+    return {"matched": len(pairs), "follows_share": same / again if again else None,
+            "tells_share": sum(c.most_common(1)[0][1] for c in truths.values()) / len(pairs),
+            "is_share": sum(set(value) <= set(true) for true, value in pairs) / len(pairs)}
 
 
 def undisturbed_total(log, found, matched):
@@ -173,9 +178,11 @@ def judge(result):
         rows.append((what, percent(edges[key]), "100 %" if goal else "-",
                      None if not goal or edges[key] is None else edges[key] >= 1 - 1.5 / max(edges["true"] - 30, 1)))
     if feature["matched"]:
-        rows.append(("found length tells the true one", percent(feature["one_length_per_value_share"]), "100 %",
-                     feature["one_length_per_value_share"] > 0.999))
-        rows.append(("found length is the true one", percent(feature["same_share"]), "-", None))
+        follows = feature["follows_share"]
+        rows.append(("found length is one where the true one is", percent(follows), "100 %",
+                     None if follows is None else follows > 0.999))
+        rows.append(("found length tells all true ones", percent(feature["tells_share"]), "-", None))
+        rows.append(("found length is a true one", percent(feature["is_share"]), "-", None))
     if result["times"]["matched"]:
         rows.append(("sum of iteration times against the log", percent(result["times"]["sum_error"], 3), "-", None))
         rows.append(("one iteration's time, median difference", percent(result["times"]["median_error"], 3), "-", None))

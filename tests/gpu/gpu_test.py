@@ -44,6 +44,7 @@ def figures(log, found, asked):
 
 
 NEAR = "boundary between optimiser and backward, from iteration 31 on"
+FOLLOWS = "found length is one where the true one is"
 EXACT = "boundary between first call and forward, from iteration 31 on"
 
 
@@ -52,7 +53,8 @@ class Comparison(unittest.TestCase):
         rows = figures(*made_run())
         self.assertEqual([row for row in rows.values() if row[3] is False], [])
         self.assertEqual(rows[EXACT][1], "100.00 %")
-        self.assertTrue(rows["found length tells the true one"][3])
+        self.assertTrue(rows[FOLLOWS][3])
+        self.assertEqual(rows["found length is a true one"][1], "100.00 %")
 
     def test_a_boundary_that_is_missing_doubled_or_late_is_seen(self):
         log, found, asked = made_run()
@@ -82,13 +84,16 @@ class Comparison(unittest.TestCase):
     def test_a_length_of_another_iteration_is_seen(self):
         log, found, asked = made_run()
         shifted = [dict(one, lengths=other["lengths"]) for one, other in zip(found[1:], found)] + [found[-1]]
-        self.assertFalse(figures(log, [found[0]] + shifted[:-1], asked)["found length tells the true one"][3])
+        self.assertLess(compare.compare(log, [found[0]] + shifted[:-1], asked)["lengths"]["is_share"], 0.1)
+        noise = [dict(one, lengths=[str(index * 7919 % 97)]) for index, one in enumerate(found)]
+        self.assertFalse(figures(log, noise, asked)[FOLLOWS][3])
 
     def test_bytes_that_follow_the_length_tell_it(self):
         log, found, asked = made_run()
         rows = figures(log, [dict(one, lengths=[str(int(one["lengths"][0]) * 4096)]) for one in found], asked)
-        self.assertTrue(rows["found length tells the true one"][3])
-        self.assertEqual(rows["found length is the true one"][1], "0.00 %")
+        self.assertTrue(rows[FOLLOWS][3])
+        self.assertEqual(rows["found length tells all true ones"][1], "100.00 %")
+        self.assertEqual(rows["found length is a true one"][1], "0.00 %")
 
     def test_a_projection_that_is_off_is_missed(self):
         log, found, asked = made_run()
@@ -240,7 +245,7 @@ class Probes(unittest.TestCase):
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
             names = ["environment", "switch", "nesting", "copy_clock", "injection_order", "launch", "range", "range_activity",
-                     "permission", "decode_thread", "graph_range", "passes", "graph_records"]
+                     "permission", "decode_thread", "graph_range", "passes", "sampling", "graph_records"]
             gpu(*[f"a.{name}" for name in names], "--software", "--out", folder)
             cls.steps = {name: entry["result"] for name, entry in part_of(folder, "a")["steps"].items()}
 
@@ -279,6 +284,13 @@ class Probes(unittest.TestCase):
         self.assertTrue(raw["iterations"][-1]["complete"])
         for value in raw["values"]:
             self.assertAlmostEqual(value["in_several_passes"] / value["in_one_pass"], 1, delta=0.05)
+
+    def test_samples_lie_where_the_kernels_were(self):
+        for row in self.steps["sampling"]["raw"]["intervals"][:3]:
+            self.assertEqual((row["set_config"], row["start"]), ("0", "0"))
+            self.assertGreater(row["samples"], 50)
+            self.assertLess(abs(row["first_sample_minus_record_start_ns"]["median"]), 1.5 * row["interval_ns"])
+            self.assertGreater(row["share_of_instructions_near_bursts"], 0.9)
 
     def test_graph_nodes_leave_records_only_when_enabled_before(self):
         cases = {c["enabled"]: c["kernel_records_per_launch"] for c in self.steps["graph_records"]["raw"]["cases"]}
@@ -395,7 +407,7 @@ class Torch(unittest.TestCase):
             gpu("b.gnmt_adapter", "--software", "--out", folder)
             result = part_of(folder, "b")["steps"]["gnmt_adapter"]["result"]["comparison"]
         self.assertEqual(result["boundaries"]["near_share"], 1)
-        self.assertGreater(result["lengths"]["one_length_per_value_share"], 0.999)
+        self.assertEqual(result["lengths"]["is_share"], 1)
         self.assertLess(abs(result["times"]["sum_error"]), 0.05)
 
 

@@ -175,6 +175,8 @@ void Sampling(Json* out) {
           .Add("decode_ns_per_sample", decode_ns / static_cast<double>(samples.size()))
           .Add("overflow", decode.overflow != 0)
           .Add("width_ns", Spread(widths))
+          .Add("first_sample_width_ns", widths.empty() ? NAN : widths.front())
+          .Add("first_sample_instructions", samples.empty() ? NAN : samples.front().instructions)
           .Add("run_ns", trained_ns);
       // Begin and end of each burst by its samples, against those of its record.
       std::vector<double> begins, ends;

@@ -186,13 +186,14 @@ def sampling(machine):
         if r.get("samples"):
             whole = not r["overflow"] and abs(r["width_ns"]["median"] / r["interval_ns"] - 1) < 0.1
             shortest = r["interval_ns"] if whole else shortest
-            rows.append([us(r["interval_ns"]), r["samples"], us(r["width_ns"]["median"]), r["overflow"],
+            rows.append([us(r["interval_ns"]), us(r["start_ns"]), us(r["stop_ns"]), r["samples"],
+                         us(r["width_ns"]["median"]), us(r["first_sample_width_ns"]), r["overflow"],
                          r["decode_ns_per_sample"], us(r["first_sample_minus_record_start_ns"].get("median")),
                          us(r["last_sample_minus_record_end_ns"].get("median")), r["share_of_instructions_near_bursts"]])
         else:
-            rows.append([us(r["interval_ns"]), r.get("start", r["set_config"])] + [None] * 6)
+            rows.append([us(r["interval_ns"]), r.get("start", r["set_config"])] + [None] * 9)
     return answer(14, [f"shortest interval that was kept: {us(shortest)} µs"],
-                  [{"columns": ["interval µs", "samples", "width µs", "overflow", "decode ns per sample",
+                  [{"columns": ["interval µs", "start µs", "stop µs", "samples", "width µs", "first one's", "overflow", "decode ns per sample",
                                 "first sample - record start, µs", "last sample - record end, µs",
                                 "share of work near records"], "rows": rows}], raw)
 

@@ -35,7 +35,7 @@ def pace(machine):
 def iterations_for(machine, model, seconds):
     """At 5 % of 3,200 there are enough iterations for a projection to be judged."""
     if machine.software:
-        return 120
+        return 80
     return int(max(400, min(3200, seconds * 1e3 / machine.result("b", "pace")["ms"][model])))
 
 

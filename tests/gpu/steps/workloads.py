@@ -67,12 +67,10 @@ def truth_of(path):
     return totals, kernels
 
 
-def traced_kernels(machine, name, command, env):
-    """{name: (launches, ns)} of a run in which every iteration is traced once they are found."""
+def traced_kernels(machine, name, command, count, env):
+    """{name: (launches, ns)} of a run in which the plan may trace as often as it likes."""
     with session.Session(machine, f"traced-{name}") as watched:
-        watched.start(command, ["--quiet"], extra=env)
-        if watched.until(lambda job: job["state"] == "JOB_STATE_MARKING", pause=0.02):
-            watched.tell("level", "trace")
+        watched.start(command, ["--iterations", str(count), "--overhead-budget", "90%"], extra=env)
         watched.wait()
         time.sleep(0.3)
         kernels = watched.ask("kernels", watched.name, "--all", check=False).get("kernels", [])
@@ -108,8 +106,8 @@ def workload(machine, name):
         found = watched.ask("iterations", watched.name, "--all", check=False).get("iterations", [])
         job = watched.job()
     if machine.software:
-        real_env["SWGPU_SET"] = "clock.speed_cap=0.25"  # or it is through before the level has changed
-    kernels = traced_kernels(machine, name, command, real_env)
+        real_env["SWGPU_SET"] = "clock.speed_cap=0.5"  # or it is through before a plan is made
+    kernels = traced_kernels(machine, name, command, count, real_env)
     model_truth = os.path.join(machine.work, f"model-{name}.jsonl")
     softgpu = os.path.join(machine.bundle, "softgpu")
     machine.run([*command, "--truth", model_truth], limit=40,
@@ -127,7 +125,7 @@ def workload(machine, name):
                         f"{step_ratio:.3f} of what it is here" +
                         (f"; its kernels' {error['total_ratio']:.3f}" if error["total_ratio"] else
                          "; no kernel was traced: " + ("inside graphs they are not seen" if "graphs" in name else
-                                                       "the run ended before the level had changed")),
+                                                       "the run ended before a plan was made")),
                         job.get("trouble") or "no trouble reported"] +
                        ([f"kernels seen on one side only: here {error['only_here']}, model {error['only_model']}"]
                         if error["classes"] and (error["only_here"] or error["only_model"]) else []),
