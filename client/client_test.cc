@@ -276,7 +276,7 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
            {"project 1 --metric " + huge, "...\" is longer than 256 characters"},
            {"project 1 --metric", "--metric needs a value"},
            {"project 1 --lengths x --order up", "\"up\" is none of shuffle, bucket, sorted, file"},
-           {"control 1 level bogus", "LEVEL: \"bogus\" is none of auto, off"},
+           {"control 1 level bogus", "LEVEL: \"bogus\" is none of auto, mark, trace"},
            {"jobs ", "JOB: it is empty"},
            {"project 1 --epochs 3", "--epochs needs --lengths FILE or --iterations N"},
            {"control 1 horizon", "say --iterations N or --lengths FILE"},

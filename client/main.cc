@@ -912,9 +912,8 @@ class Cli {
     add("release", "Leave CUPTI to another tool.", v1::ControlRequest::ACTION_RELEASE_CUPTI);
     CLI::App* level =
         add("level", "Keep one level of measuring.", v1::ControlRequest::ACTION_SET_LEVEL);
-    AddChoice(level, "LEVEL", &level_, {"auto", "off", "learn", "mark", "trace", "counters"},
-              "auto: the daemon chooses; off; learn: where iterations begin; mark: boundaries, "
-              "lengths and times; trace: all GPU work; counters")
+    AddChoice(level, "LEVEL", &level_, {"auto", "mark", "trace"},
+              "auto: the daemon chooses; mark: boundaries, lengths and times; trace: all GPU work")
         ->required();
     add("budget", "What the stops for measuring may take, as a share of the run's time.",
         v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET)

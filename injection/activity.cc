@@ -147,6 +147,13 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
   return true;
 }
 
+void Activity::SetKindsOfWindow(uint32_t kinds) {
+  if (SetKinds(kinds, true) || !ready()) return;
+  InsideScope inside;
+  if (driver_->CtxSynchronize != nullptr) driver_->CtxSynchronize();
+  FlushNow(0);
+}
+
 void Activity::Flush(bool forced) {
   if (!ready()) return;
   InsideScope inside;

@@ -54,6 +54,8 @@ class Activity {
   // Enables and disables until exactly `kinds` are on. `synchronize`: the calling thread is one of
   // the application's and may wait for the GPU before a kind is disabled. True: something changed.
   bool SetKinds(uint32_t kinds, bool synchronize);
+  // The border of a trace window: as SetKinds, and waits also where the kinds are on already.
+  void SetKindsOfWindow(uint32_t kinds);
   // Hands over what is complete (`forced`: everything).
   void Flush(bool forced);
   // Called every second with the number of events so far whose records are awaited. When such

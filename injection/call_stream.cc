@@ -474,7 +474,7 @@ void CallStream::Open(const Call* call) {
   const uint64_t begin_ns = guest->clock.NowNs();
   uint32_t status = 0;
   if (measurement_.kind == Kind::kTrace) {
-    guest->activity.SetKinds(applied_kinds_ | kKindsOfTrace, true);
+    guest->activity.SetKindsOfWindow(applied_kinds_ | kKindsOfTrace);
   } else {
     status = guest->counters.Open(guest->ContextOf(call->context), call->context,
                                   measurement_.config_id, iteration_ns_);
@@ -500,7 +500,7 @@ void CallStream::Close(CUcontext known) {
   if (closing_.unwanted) status = abi::kCountersDiscarded;
   uint32_t closed = 0;
   if (closing_.kind == Kind::kTrace) {
-    guest->activity.SetKinds(applied_kinds_, true);
+    guest->activity.SetKindsOfWindow(applied_kinds_);
   } else {
     closed = guest->counters.Close(known);
   }
