@@ -109,8 +109,7 @@ TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
            {"help control level", "seqpoint control JOB level LEVEL"},
            {"help run --json", "Usage: seqpoint run"},
            {"help --json", "Usage: seqpoint COMMAND"},
-           {"jobs gnmt",
-            "measuring: stops took 0.04 % of the run's time, of 1.00 % allowed (what "},
+           {"jobs gnmt", "measuring: stops took 0.04 % of the run's time, of 1.00 % allowed"},
            {"complete -- --json project gn", "gnmt@r1"}}) {
     Result result = Client(absl::StrSplit(words, ' '));
     EXPECT_EQ(result.code, 0) << words << "\n" << result.err;
@@ -783,7 +782,7 @@ TEST(RunTest, AnotherProfilerKeepsItsPlace) {
   unsetenv("NVTX_INJECTION64_PATH");
   std::vector<std::string> warnings;
   std::vector<std::string> environment =
-      ChildEnvironment("/lib/ours.so", "/run/seqpoint", "job", "run", &warnings);
+      ChildEnvironment("/lib/ours.so", "", "/run/seqpoint", "job", "run", &warnings);
   EXPECT_THAT(environment, Contains("LD_PRELOAD=/lib/ours.so:/lib/other.so"));
   EXPECT_THAT(environment, Contains("CUDA_INJECTION64_PATH=/opt/nsys.so"));
   EXPECT_THAT(environment, Contains("NVTX_INJECTION64_PATH=/lib/ours.so"));
@@ -791,6 +790,21 @@ TEST(RunTest, AnotherProfilerKeepsItsPlace) {
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_THAT(warnings[0], HasSubstr("/opt/nsys.so"));
   unsetenv("LD_PRELOAD");
+}
+
+TEST(RunTest, TheAdapterComesFirstForPython) {
+  std::vector<std::string> warnings;
+  setenv("PYTHONPATH", "/home/me/lib", 1);
+  EXPECT_THAT(ChildEnvironment("/lib/ours.so", "/opt/python", "", "job", "run", &warnings),
+              Contains("PYTHONPATH=/opt/python:/home/me/lib"));
+  EXPECT_THAT(ChildEnvironment("/lib/ours.so", "", "", "job", "run", &warnings),
+              Contains("PYTHONPATH=/home/me/lib"));
+  unsetenv("PYTHONPATH");
+  EXPECT_THAT(ChildEnvironment("/lib/ours.so", "/opt/python", "", "job", "run", &warnings),
+              Contains("PYTHONPATH=/opt/python"));
+  setenv("SEQPOINT_ADAPTER", "0", 1);
+  EXPECT_EQ(FindAdapter(), "");
+  unsetenv("SEQPOINT_ADAPTER");
 }
 
 }  // namespace

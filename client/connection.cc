@@ -197,6 +197,14 @@ absl::StatusOr<std::string> FindLibrary() {
   return FindCompanion("SEQPOINT_LIBRARY", "libseqpoint_inject.so", R_OK);
 }
 
+std::string FindAdapter() {
+  if (const char* path = NonEmptyEnv("SEQPOINT_ADAPTER")) return path[0] == '/' ? path : "";
+  std::error_code error;
+  std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  std::filesystem::path path = (here / "../share/seqpoint/python").lexically_normal();
+  return std::filesystem::is_regular_file(path / "sitecustomize.py", error) ? path.string() : "";
+}
+
 absl::StatusOr<std::string> FindDaemonProgram() {
   absl::StatusOr<std::string> found = FindCompanion("SEQPOINT_DAEMON", "seqpointd", X_OK);
   const char* path = getenv("PATH");

@@ -81,6 +81,9 @@ bool Answers(const std::string& path);
 absl::StatusOr<std::string> FindLibrary();
 absl::StatusOr<std::string> FindDaemonProgram();
 
+// The folder of the PyTorch adapter; empty where it is not installed, or SEQPOINT_ADAPTER=0.
+std::string FindAdapter();
+
 // Starts `seqpointd --private` and waits until it answers. Returns its folder.
 absl::StatusOr<std::string> StartPrivateDaemon();
 

@@ -86,7 +86,8 @@ there is a problem. With --json an error is also an object on standard output.
 
 Environment: SEQPOINT_DIR (folder of the daemon's sockets; default $XDG_RUNTIME_DIR/seqpoint, then
 /run/seqpoint), SEQPOINT_DAEMON (path of seqpointd), SEQPOINT_LIBRARY (path of
-libseqpoint_inject.so), SEQPOINT_CUPTI_LIB (path of libcupti).)";
+libseqpoint_inject.so), SEQPOINT_CUPTI_LIB (path of libcupti), SEQPOINT_ADAPTER (folder of the
+PyTorch adapter; 0: none).)";
 
 }  // namespace seqpoint::client
 

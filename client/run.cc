@@ -300,8 +300,9 @@ std::string RunIdFromEnvironment() {
   return absl::StrFormat("%s-%04x", text, std::random_device()() & 0xffff);
 }
 
-std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& directory,
-                                          const std::string& job, const std::string& run_id,
+std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& adapter,
+                                          const std::string& directory, const std::string& job,
+                                          const std::string& run_id,
                                           std::vector<std::string>* warnings) {
   std::vector<std::pair<std::string, std::string>> own;
   if (!directory.empty()) own.emplace_back("SEQPOINT_DIR", directory);
@@ -322,6 +323,11 @@ std::vector<std::string> ChildEnvironment(const std::string& library, const std:
         own.emplace_back(name, library);
       }
     }
+  }
+  if (!adapter.empty()) {
+    const char* path = getenv("PYTHONPATH");
+    own.emplace_back("PYTHONPATH",
+                     path == nullptr || *path == '\0' ? adapter : absl::StrCat(adapter, ":", path));
   }
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -346,8 +352,8 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
   }
   absl::StrAppend(&text, "\n");
   if (job.process_count() == 0) {
-    absl::StrAppend(&text, "no process with CUDA reported to the daemon; `seqpoint doctor` says ",
-                    "what stands in the way\n");
+    absl::StrAppend(&text, "no process that uses CUDA or trains with PyTorch reported to the ",
+                    "daemon; `seqpoint doctor` says what stands in the way\n");
   } else {
     std::string early = EndedBeforeText(job);
     absl::StrAppend(&text, early.empty() ? FormatCount(job.iterations(), "iteration") : early, ", ",
@@ -437,8 +443,8 @@ int Run(const RunOptions& options) {
   }
 
   std::vector<std::string> warnings;
-  std::vector<std::string> environment =
-      ChildEnvironment(library, directory, name, run_id, &warnings);
+  std::vector<std::string> environment = ChildEnvironment(
+      library, library.empty() ? "" : FindAdapter(), directory, name, run_id, &warnings);
   for (const std::string& warning : warnings) Say(warning);
   if (int error = supervisor.Start(options.command, std::move(environment)); error != 0) {
     Say(absl::StrCat("cannot run ", options.command[0], ": ", strerror(error)));

@@ -39,9 +39,11 @@ std::string JobNameFor(const std::vector<std::string>& command);
 // The run id that torchrun or Slurm gave; else "20260102-101500-7f3a".
 std::string RunIdFromEnvironment();
 
-// This process' environment plus what brings the library into the program.
-std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& directory,
-                                          const std::string& job, const std::string& run_id,
+// This process' environment plus what brings the library and, where it is not empty, the PyTorch
+// adapter into the program.
+std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& adapter,
+                                          const std::string& directory, const std::string& job,
+                                          const std::string& run_id,
                                           std::vector<std::string>* warnings);
 
 // What the daemon can answer of a job beside its time.

@@ -182,8 +182,17 @@ std::string JobText(const v1::Job& job) {
     text += Wrap("measuring: ",
                  absl::StrCat("stops took ", FormatShare(job.overhead().spent_share()),
                               " of the run's time, of ", FormatShare(job.overhead().budget_share()),
-                              " allowed (what watching costs is not in it)"),
+                              " allowed"),
                  kTextColumns);
+    std::string spent;
+    for (const v1::Spent& of : job.overhead().spent()) {
+      absl::StrAppend(&spent, spent.empty() ? "" : "; ", of.what(), " ",
+                      of.estimated() ? "about " : "", FormatQuantity(of.duration_ns(), "ns"),
+                      of.count() == 0 ? ""
+                                      : absl::StrCat(" (", FormatCount(of.count()),
+                                                     of.estimated() ? " calls)" : ")"));
+    }
+    if (!spent.empty()) text += Wrap("           ", spent, kTextColumns);
     if (!job.overhead().sentence().empty()) {
       text += Wrap("           ", job.overhead().sentence(), kTextColumns);
     }
@@ -209,6 +218,11 @@ std::string JobText(const v1::Job& job) {
     std::string features;
     for (const v1::Process& process : job.processes()) {
       if (process.library_version().empty() && process.pid() == 0) continue;  // of a log
+      if (process.stood_down_duration_ns() > 0) {
+        absl::StrAppend(&features, "rank ", process.rank(),
+                        ": CUPTI was left to other profilers for ",
+                        FormatQuantity(process.stood_down_duration_ns(), "ns"), "\n");
+      }
       table.AddRow({absl::StrCat(process.rank()), absl::StrCat(process.pid()), process.host(),
                     process.device(), LevelName(process.level()), process.cupti_version(),
                     process.driver_version(),

@@ -82,6 +82,13 @@ bool Activity::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, Na
   return true;
 }
 
+void Activity::TakeBuffers() {
+  if (!ready()) return;
+  InsideScope inside;
+  FlushNow(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  cupti_->ActivityRegisterCallbacks(OnRequest, OnComplete);
+}
+
 uint32_t Activity::Enable(uint32_t kind) {
   if (kind != kKindApi) {
     for (const KindOf& entry : kKindTable) {

@@ -48,6 +48,9 @@ class Activity {
             injection::RingWriter* ring, Features* features);
   bool ready() const { return ready_.load(std::memory_order_relaxed); }
 
+  // The buffers are ours again, after another tool had its own. What it left is handed to it first.
+  void TakeBuffers();
+
   // Enables and disables until exactly `kinds` are on. `synchronize`: the calling thread is one of
   // the application's and may wait for the GPU before a kind is disabled. True: something changed.
   bool SetKinds(uint32_t kinds, bool synchronize);

@@ -3,13 +3,17 @@
 #include "injection/seqpoint.h"
 
 #include "injection/guest.h"
+#include "injection/stand_down.h"
 #include "injection/version.h"
 
 namespace {
 
+using seqpoint::abi::Op;
 using seqpoint::inject::Call;
 using seqpoint::inject::g_guest;
 using seqpoint::inject::Guest;
+
+constexpr uint32_t kMaxFeatures = 32;
 
 // The second length travels in the place of the grid's x dimension.
 void OnMark(int64_t length0, int64_t length1) {
@@ -24,12 +28,71 @@ void OnMark(int64_t length0, int64_t length1) {
   guest->stream.OnCall(call);
 }
 
+// CUPTI's clock may not be the system's: then there is no telling when that was.
+uint64_t TimeOf(Guest* guest, uint64_t at_ns) {
+  return at_ns != 0 && !guest->clock.foreign() ? at_ns : guest->clock.NowNs();
+}
+
+// One event of the framework's loop.
+void Tell(Guest* guest, Op op, const char* name, const int64_t* value, uint64_t at_ns) {
+  if (!guest->stream.Watches(op)) return;
+  Call call = {};
+  call.op = op;
+  call.name = name;
+  if (value != nullptr) {
+    call.flags = seqpoint::abi::kCallHasPayload;
+    call.bytes = static_cast<uint64_t>(*value);
+  }
+  if (guest->host_only.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
+  call.begin_ns = at_ns;
+  guest->stream.OnCall(call);
+}
+
+void TellFeatures(Guest* guest, uint32_t count, const char* const* names, const int64_t* values,
+                  uint64_t at_ns) {
+  for (uint32_t i = 0; i < count && i < kMaxFeatures; ++i) {
+    Tell(guest, Op::kFeature, names[i], &values[i], at_ns);
+  }
+}
+
 }  // namespace
 
 extern "C" {
 
 void seqpoint_iteration_begin(int64_t length) { OnMark(length, 0); }
 void seqpoint_iteration_begin2(int64_t length0, int64_t length1) { OnMark(length0, length1); }
+void seqpoint_forward(int training, uint32_t count, const char* const* names, const int64_t* values,
+                      uint64_t at_ns) {
+  Guest* guest = g_guest;
+  if (guest == nullptr) return;
+  const uint64_t now_ns = TimeOf(guest, at_ns);
+  const char* kind = training != 0 ? seqpoint::abi::kForwardName : seqpoint::abi::kEvaluationName;
+  Tell(guest, Op::kForward, kind, nullptr, now_ns);
+  TellFeatures(guest, count, names, values, now_ns);
+}
+
+void seqpoint_features(uint32_t count, const char* const* names, const int64_t* values,
+                       uint64_t at_ns) {
+  Guest* guest = g_guest;
+  if (guest != nullptr) TellFeatures(guest, count, names, values, TimeOf(guest, at_ns));
+}
+
+void seqpoint_step(uint64_t at_ns) {
+  Guest* guest = g_guest;
+  if (guest != nullptr) Tell(guest, Op::kStep, nullptr, nullptr, TimeOf(guest, at_ns));
+}
+
+void seqpoint_describe(int works, const char* sentence) {
+  Guest* guest = g_guest;
+  if (guest == nullptr || sentence == nullptr) return;
+  using seqpoint::abi::FeatureState;
+  guest->features.Report(seqpoint::abi::Feature::kFramework,
+                         works != 0 ? FeatureState::kReady : FeatureState::kIgnored, 0, "%s",
+                         sentence);
+}
+
+int seqpoint_stand_down(const char* holder) { return seqpoint::inject::StandDown(holder); }
+int seqpoint_come_back(void) { return seqpoint::inject::ComeBack(); }
 int seqpoint_active(void) { return g_guest != nullptr && g_guest->ring.active() ? 1 : 0; }
 const char* seqpoint_version(void) { return seqpoint::inject::kLibraryVersion; }
 }

@@ -4,6 +4,7 @@
 
 #include "injection/activity.h"
 #include "injection/guest.h"
+#include "injection/stand_down.h"
 
 namespace seqpoint::inject {
 namespace {
@@ -34,13 +35,23 @@ constexpr uint32_t kWorkOps =
     1u << static_cast<uint32_t>(Op::kLaunch) | 1u << static_cast<uint32_t>(Op::kGraphLaunch) |
     1u << static_cast<uint32_t>(Op::kMemset) | 1u << static_cast<uint32_t>(Op::kCopyD2D);
 constexpr uint32_t kAllOps = ((1u << static_cast<uint32_t>(Op::kCount)) - 1) & ~1u;
+// What is seen without CUPTI.
+constexpr uint32_t kHostOps =
+    1u << static_cast<uint32_t>(Op::kNvtxPush) | 1u << static_cast<uint32_t>(Op::kNvtxPop) |
+    1u << static_cast<uint32_t>(Op::kNvtxMark) | 1u << static_cast<uint32_t>(Op::kMark) |
+    1u << static_cast<uint32_t>(Op::kForward) | 1u << static_cast<uint32_t>(Op::kFeature) |
+    1u << static_cast<uint32_t>(Op::kStep);
 
 uint16_t Clamp16(uint32_t value) { return value < 0xFFFF ? static_cast<uint16_t>(value) : 0xFFFF; }
 
 bool AlwaysReady(uint16_t) { return true; }
 bool CanMeasure(uint16_t config_id) {
-  return config_id == abi::kConfigTrace ? g_guest->activity.ready()
-                                        : g_guest->counters.Ready(config_id);
+  const CallStream::Hold hold = g_guest->stream.hold();
+  if (hold == CallStream::Hold::kNothing) return false;
+  // Ranges belong to contexts, whose end nobody would announce without callbacks.
+  return config_id == abi::kConfigTrace
+             ? g_guest->activity.ready()
+             : hold == CallStream::Hold::kAll && g_guest->counters.Ready(config_id);
 }
 
 bool IsWork(Op op) { return (kWorkOps >> static_cast<uint32_t>(op) & 1) != 0; }
@@ -102,6 +113,15 @@ uint32_t KindsOfLevel(Level level, const abi::Rule& rule) {
   }
 }
 
+// Some of what the rule must see are calls of the CUDA driver.
+bool NeedsDriver(const abi::Rule& rule) {
+  uint32_t needed = 1u << rule.boundary.op | 1u << rule.confirm.op | 1u << rule.step.op;
+  for (uint32_t i = 0; i < rule.length_count && i < 2; ++i) {
+    needed |= 1u << rule.length[i].pattern.op;
+  }
+  return (needed & kAllOps & ~kHostOps) != 0;
+}
+
 // Lengths that are known only with the last micro-step or with the step itself.
 bool DecidesLate(const abi::Rule& rule) {
   for (uint32_t i = 0; i < rule.length_count && i < 2; ++i) {
@@ -112,15 +132,15 @@ bool DecidesLate(const abi::Rule& rule) {
 
 }  // namespace
 
-void CallStream::Start() {
+void CallStream::Start(Hold hold) {
+  hold_.store(hold);
   start_monotonic_ns_ = MonotonicNs();
   boundary_monotonic_ns_ = start_monotonic_ns_;
   LockGuard guard(&lock_);
   level_ = Level::kLearn;
   wanted_.level = static_cast<uint8_t>(Level::kLearn);
   learning_.store(true, std::memory_order_relaxed);
-  watched_.store(kAllOps, std::memory_order_relaxed);
-  applied_kinds_ = kKindsOfLearn;
+  watched_.store(WantedOps(), std::memory_order_relaxed);
   abi::RuleEvent event = {};
   event.api_ns = g_guest->clock.NowNs();
   event.level = static_cast<uint8_t>(level_);
@@ -131,6 +151,7 @@ void CallStream::OnCall(const Call& call) {
   Guest* guest = g_guest;
   // The ring is not there in a child that was forked past every handler.
   if (!Watches(call.op) || !guest->ring.active()) return;
+  if (call.context != nullptr && !guest->knows_contexts()) guest->AddContext(call.context);
   // NVTX names are matched by their shape, and need a number only where calls are recorded: a
   // program that numbers its iterations would fill the table. Shaping takes longer than anything
   // that holds the lock.
@@ -153,6 +174,7 @@ void CallStream::OnCall(const Call& call) {
     learn = level_ == Level::kLearn;
     sequence = learn ? TakeSequence(guest->ring.header()) : calls_;
     ++calls_;
+    if (call.context != nullptr) ++calls_at_[static_cast<uint8_t>(level_) & 3];
     if (matcher_.rule().generation != 0) {
       if (call.end_ns != 0) WriteSync(call.op, call.begin_ns, call.end_ns);
       if (IsNvtx(call.op) && !shaped) {  // the rule came just now
@@ -192,6 +214,23 @@ void CallStream::OnCall(const Call& call) {
     guest->ring.WriteData(record);
   }
   if (todo.any()) Act(&call, todo);
+}
+
+void CallStream::ReportCost(uint32_t callback_ns) {
+  // What inject_benchmark shows for the body of a callback.
+  constexpr uint32_t kBodyNs[4] = {0, 46, 19, 19};
+  abi::CostEvent event = {};
+  {
+    LockGuard lock(&lock_);
+    if (calls_ == reported_calls_) return;
+    reported_calls_ = calls_;
+    memcpy(event.calls, calls_at_, sizeof(event.calls));
+  }
+  event.callback_ns = callback_ns;
+  for (int level = 1; level < 4; ++level) {
+    event.spent_ns[level] = event.calls[level] * (callback_ns + kBodyNs[level]);
+  }
+  g_guest->ring.WriteEvent(abi::EventType::kCost, &event, sizeof(event));
 }
 
 void CallStream::OnBlocked(Op op, uint64_t begin_ns, uint64_t end_ns) {
@@ -284,6 +323,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     event.level = static_cast<uint8_t>(level_);
     if ((flags & abi::kMatchedConfirmed) != 0) event.flags |= abi::kConfirmed;
     if (distorted_) event.flags |= abi::kDistorted;
+    if ((call.flags & abi::kCallHostTime) != 0) event.flags |= abi::kHostTime;
     event.stopped_ns = held_ns_ < UINT32_MAX ? static_cast<uint32_t>(held_ns_) : UINT32_MAX;
     guest->ring.WriteEvent(abi::EventType::kBoundary, &event, sizeof(event));
     held_ns_ = 0;
@@ -526,9 +566,12 @@ Level CallStream::WantedLevel() const {
 
 // The operations that must reach OnCall. Holds lock_.
 uint32_t CallStream::WantedOps() const {
-  if (level_ == Level::kLearn) return kAllOps;
+  const bool calls = hold() == Hold::kAll;
+  if (level_ == Level::kLearn) return calls ? kAllOps : kHostOps;
   const abi::Rule& rule = matcher_.rule();
   if ((level_ != Level::kMark && level_ != Level::kTrace) || rule.generation == 0) return 0;
+  // Half a rule would find other iterations.
+  if (!calls) return NeedsDriver(rule) ? 0 : rule.watched_ops & kHostOps;
   // Until it is known whether work comes before the lengths, work is watched, too; the matcher
   // looks only at what the rule names.
   const bool probing = decided_ == Decided::kUnknown && rule.length_count > 0;
@@ -580,7 +623,8 @@ void CallStream::ApplyControl(bool on_application_thread) {
     plan_.Apply(wanted_);
     if (new_rule || level != level_) {
       level_ = level;
-      distorted_ = true;
+      // Without a GPU nothing is switched that could take time.
+      distorted_ = distorted_ || !guest->host_only.load(std::memory_order_relaxed);
       abi::RuleEvent event = {};
       event.api_ns = guest->clock.NowNs();
       event.call_sequence = guest->ring.header()->call_sequence;
@@ -599,6 +643,14 @@ void CallStream::ApplyControl(bool on_application_thread) {
   guest->helper.Wake();
 }
 
+// Activity kinds outside of windows. Holds lock_.
+uint32_t CallStream::WantedKinds() const {
+  if (hold() == Hold::kNothing) return 0;
+  // Without calls nothing joins the records of single events with them.
+  if (hold() == Hold::kRecords && level_ != Level::kTrace) return 0;
+  return KindsOfLevel(level_, matcher_.rule());
+}
+
 // Brings callback ids and activity kinds in line with the level. Runs with acting_.
 void CallStream::SwitchWatching(bool on_application_thread) {
   Guest* guest = g_guest;
@@ -607,7 +659,7 @@ void CallStream::SwitchWatching(bool on_application_thread) {
   abi::WindowEvent window = {};
   {
     LockGuard lock(&lock_);
-    applied_kinds_ = KindsOfLevel(level_, wanted_.rule);
+    applied_kinds_ = WantedKinds();
     kinds = applied_kinds_ | (measurement_.kind == Kind::kTrace ? kKindsOfTrace : 0);
     window.iteration = matcher_.iteration();
     window.level = static_cast<uint8_t>(level_);
@@ -681,19 +733,115 @@ void CallStream::EndActing() {
   acting_ = false;
 }
 
-bool CallStream::ReleaseCupti() {
+bool CallStream::ReleaseCupti(bool may_wait) {
+  Guest* guest = g_guest;
   if (!BeginActing()) return false;
-  g_guest->callbacks.Unsubscribe();
+  if (hold() == Hold::kNothing) {
+    NoteStandDown(StandsDown());
+    EndActing();
+    return true;
+  }
+  Todo todo = {};
+  {
+    LockGuard lock(&lock_);
+    if (measurement_.kind != Kind::kNone && captures() == 0) {
+      measurement_.unwanted = true;
+      EndMeasurement(&todo);
+    }
+  }
+  if (todo.close) Close(nullptr);
+  // In a capture a range cannot be closed; and what the helper thread decodes is waited for.
+  if (measurement_.kind == Kind::kCounters || !guest->counters.Rest()) {
+    EndActing();
+    return false;
+  }
+  {
+    LockGuard lock(&lock_);
+    hold_.store(Hold::kNothing);
+    distorted_ = true;
+    watched_.store(WantedOps(), std::memory_order_relaxed);
+  }
+  SwitchWatching(may_wait);
+  // A buffer of ours that stayed would take records of the next tool with it.
+  guest->activity.Flush(true);
+  guest->callbacks.Unsubscribe();
+  NoteStandDown(StandsDown());
   EndActing();
   return true;
 }
 
-bool CallStream::TakeCupti() {
+bool CallStream::TakeCupti(bool may_wait) {
   if (!BeginActing()) return false;
-  const bool taken = g_guest->callbacks.Subscribe();
-  if (taken) SwitchWatching(false);
+  NoteStandDown(StandsDown());
+  if (g_guest->has_cupti && hold() != Hold::kAll && !StandsDown() && !release_wanted()) {
+    TakeNow(may_wait);
+  }
   EndActing();
-  return taken;
+  return true;
+}
+
+// Runs with acting_.
+void CallStream::TakeNow(bool may_wait) {
+  Guest* guest = g_guest;
+  const Hold before = hold();
+  const bool first = !guest->measuring;
+  const bool records = before == Hold::kRecords || (stood_down_ && !first);
+  const uint32_t result = guest->callbacks.Subscribe(!records);
+  const bool held = result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  may_be_had_.store(held || result == CUPTI_SUCCESS, std::memory_order_relaxed);
+  if (result != CUPTI_SUCCESS && !(held && records)) return;
+  if (first) {
+    guest->StartMeasuring();
+  } else if (before == Hold::kNothing) {
+    guest->activity.TakeBuffers();
+  }
+  if (result == CUPTI_SUCCESS) {
+    stood_down_ = false;
+    guest->ForgetContexts();
+    captures_.store(0, std::memory_order_relaxed);  // what ended meanwhile was not seen
+  } else if (before == Hold::kNothing) {
+    guest->features.Report(
+        abi::Feature::kCallbacks, abi::FeatureState::kIgnored, result,
+        "%s has stopped recording but still holds CUPTI's callbacks: the program's calls are not "
+        "seen, iterations are found by NVTX ranges and program marks, and only their GPU work is "
+        "measured; CUPTI is asked for again every few seconds",
+        holder_);
+  }
+  {
+    LockGuard lock(&lock_);
+    hold_.store(result == CUPTI_SUCCESS ? Hold::kAll : Hold::kRecords);
+    distorted_ = true;
+    watched_.store(WantedOps(), std::memory_order_relaxed);
+  }
+  SwitchWatching(may_wait);
+}
+
+// Tells the daemon from when to when CUPTI was left to another profiler. Runs with acting_.
+void CallStream::NoteStandDown(bool down) {
+  if (down == (stand_down_ns_ != 0)) return;
+  Guest* guest = g_guest;
+  const uint64_t now_ns = guest->clock.NowNs();
+  abi::StandDownEvent event = {};
+  if (down) {
+    stand_down_ns_ = now_ns != 0 ? now_ns : 1;
+    stood_down_ = true;
+    CopyHolder(holder_, sizeof(holder_));
+    guest->features.Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, 0,
+                           "standing down for %s, which has CUPTI to itself: until it ends, "
+                           "iterations are found by NVTX ranges and program marks only, and "
+                           "nothing is measured",
+                           holder_);
+  } else {
+    event.end_ns = now_ns;
+  }
+  {
+    LockGuard lock(&lock_);
+    event.iteration = matcher_.iteration();
+  }
+  event.begin_ns = stand_down_ns_;
+  event.length = static_cast<uint32_t>(strlen(holder_));
+  guest->ring.WriteEvent(abi::EventType::kStandDown, &event, sizeof(event), holder_, event.length);
+  if (!down) stand_down_ns_ = 0;
 }
 
 void CallStream::Stop() {

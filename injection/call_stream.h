@@ -47,9 +47,13 @@ class CallStream {
  public:
   explicit CallStream(const injection::RingWriter* ring) : control_(ring) {}
 
-  // Begins at level *learn*.
+  // What of CUPTI is ours. Records only: another tool keeps the one subscription to itself, but has
+  // stopped recording; then no calls are seen.
+  enum class Hold : uint8_t { kNothing, kRecords, kAll };
+
+  // Begins at level *learn*. `hold`: for the benchmark, which plays CUPTI itself.
   static constexpr uint32_t kDefaultFlushMs = 100;
-  void Start();
+  void Start(Hold hold = Hold::kNothing);
 
   // Is this operation of interest now? One relaxed load: the price of a call that is not.
   bool Watches(abi::Op op) const {
@@ -70,10 +74,30 @@ class CallStream {
   // Called by the helper thread now and then: applies what the daemon wants when no boundary comes
   // by, and falls back to *mark* while the daemon gives no sign of life.
   void Tick();
-  // Gives CUPTI back to the process; takes it again. False: another thread is acting, or (Take)
-  // another tool has CUPTI now; try again later. For the helper thread.
-  bool ReleaseCupti();
-  bool TakeCupti();
+  // Gives CUPTI back to the process: nothing is recorded, nobody subscribes. `may_wait`: the
+  // calling thread is one of the application's and may wait for the GPU. False: another thread
+  // acts, or something of ours is under way; try again.
+  bool ReleaseCupti(bool may_wait);
+  // Takes it, unless the program or the daemon wants it left alone, or another tool has it: hold()
+  // tells. False: another thread acts; try again.
+  bool TakeCupti(bool may_wait);
+  Hold hold() const { return hold_.load(); }
+  // Asks the driver something, unless CUPTI is somebody else's: such calls would be in that tool's
+  // trace. False: not now.
+  template <typename Ask>
+  bool AskDriver(const Ask& ask) {
+    if (!BeginActing()) return false;
+    const bool ours = hold() != Hold::kNothing;
+    if (ours) ask();
+    EndActing();
+    return ours;
+  }
+  // CUPTI may be there for us later: nobody tried yet, or another tool had it.
+  bool may_be_had() const { return may_be_had_.load(std::memory_order_relaxed); }
+  bool stopped() {
+    LockGuard lock(&lock_);
+    return stopped_;
+  }
   // Stops watching, for good: orderly exit, end of CUPTI. Ends an open measurement as aborted.
   void Stop();
 
@@ -82,6 +106,8 @@ class CallStream {
   uint32_t flush_interval_ms() const { return flush_interval_ms_.load(std::memory_order_relaxed); }
   // The daemon wants CUPTI released; only the helper thread can do that.
   bool release_wanted() const { return release_.load(std::memory_order_relaxed); }
+  // Tells the daemon what watching took so far, if it took more. `callback_ns`: of a call.
+  void ReportCost(uint32_t callback_ns);
   // Copies the metric configurations of the control block; returns their generation.
   uint32_t CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs], abi::CounterBackend* backend);
 
@@ -131,6 +157,9 @@ class CallStream {
   void EndActing();
   void ApplyControl(bool on_application_thread);
   void SwitchWatching(bool on_application_thread);
+  uint32_t WantedKinds() const;
+  void TakeNow(bool may_wait);
+  void NoteStandDown(bool down);
   abi::Level WantedLevel() const;
 
   SpinLock lock_;
@@ -144,7 +173,8 @@ class CallStream {
   bool stopped_ = false;
   abi::Level level_ = abi::Level::kOff;
   uint64_t calls_ = 0;
-  uint64_t held_ns_ = 0;  // how long we held the application since the last boundary
+  uint64_t calls_at_[4] = {};  // by level: learn, mark, trace
+  uint64_t held_ns_ = 0;       // how long we held the application since the last boundary
   uint64_t boundary_monotonic_ns_ = 0;
   uint64_t boundary_ns_ = 0;   // API time of the last boundary
   uint64_t iteration_ns_ = 0;  // between the last two
@@ -166,13 +196,19 @@ class CallStream {
   abi::Control incoming_ = {};
   abi::Control wanted_ = {};
   uint32_t applied_kinds_ = 0;
+  uint64_t stand_down_ns_ = 0;  // since when; 0: not
+  char holder_[64] = {};        // for whom
+  bool stood_down_ = false;     // since CUPTI was ours: who had it may keep its subscription
 
   SpinLock configs_lock_;
   abi::MetricConfig configs_[abi::kMaxConfigs] = {};
   abi::CounterBackend backend_ = abi::CounterBackend::kRange;
   uint32_t configs_generation_ = 0;
 
-  std::atomic<uint32_t> watched_{0};  // bit per Op
+  uint64_t reported_calls_ = 0;  // helper thread: of ReportCost
+  std::atomic<bool> may_be_had_{true};
+  std::atomic<Hold> hold_{Hold::kNothing};  // changed by the thread that has acting_
+  std::atomic<uint32_t> watched_{0};        // bit per Op
   std::atomic<bool> learning_{false};
   std::atomic<bool> matching_{false};  // there is a rule
   std::atomic<uint32_t> captures_{0};

@@ -308,38 +308,40 @@ void Callbacks::Init(const Cupti* cupti, Features* features) {
   features_ = features;
 }
 
-uint32_t Callbacks::SubscribeOnce(char* holder, size_t holder_bytes) {
+uint32_t Callbacks::SubscribeOnce() {
+  strcpy(holder_, "another tool (Nsight, a debugger or a framework's profiler)");
   if (cupti_->Subscribe_v2 == nullptr) {
     return cupti_->Subscribe(&subscriber_, OnCuptiCallback, nullptr);
   }
   CUpti_SubscriberParams params = {};
   params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
   params.subscriberName = "SeqPoint Profiler";
-  params.oldSubscriberName = holder;
-  params.oldSubscriberSize = holder_bytes;
-  return cupti_->Subscribe_v2(&subscriber_, OnCuptiCallback, nullptr, &params);
+  char name[sizeof(holder_)] = {};
+  params.oldSubscriberName = name;
+  params.oldSubscriberSize = sizeof(name);
+  const uint32_t result = cupti_->Subscribe_v2(&subscriber_, OnCuptiCallback, nullptr, &params);
+  if (name[0] != '\0') memcpy(holder_, name, sizeof(name) - 1);
+  return result;
 }
 
-bool Callbacks::Subscribe() {
-  if (subscriber_ != nullptr) return true;
-  char holder[128] = {};
-  const uint32_t result = SubscribeOnce(holder, sizeof(holder));
+uint32_t Callbacks::Subscribe(bool report_holder) {
+  if (subscriber_ != nullptr) return CUPTI_SUCCESS;
+  const uint32_t result = SubscribeOnce();
   if (result != CUPTI_SUCCESS) {
     subscriber_ = nullptr;
     if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+      if (!report_holder) return result;
       features_->Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, result,
                         "CUPTI is held by %s, and it serves one tool at a time; stop that tool to "
-                        "profile this process",
-                        holder[0] != '\0' ? holder
-                                          : "another tool (Nsight, a debugger or a "
-                                            "framework's profiler)");
+                        "profile this process: CUPTI is asked for again every few seconds",
+                        holder_);
     } else {
       features_->Report(abi::Feature::kCallbacks, abi::FeatureState::kFailed, result,
                         "cuptiSubscribe gave %u (%s); is there a CUDA driver, and does "
                         "`nvidia-smi` work?",
                         result, cupti_->ResultName(result));
     }
-    return false;
+    return result;
   }
   g_guest->names.ForgetAddresses();  // modules may have gone while nobody watched
   for (const CUpti_CallbackId id : kResources) {
@@ -351,14 +353,14 @@ bool Callbacks::Subscribe() {
                       "iterations can be found by NVTX ranges or marks only",
                       enabled, cupti_->ResultName(enabled));
     Unsubscribe();
-    return false;
+    return enabled;
   }
   cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);
   enabled_ops_ = 0;
   captures_watched_ = false;
   features_->Report(abi::Feature::kCallbacks, abi::FeatureState::kReady, 0,
                     "watching the CUDA driver's calls");
-  return true;
+  return CUPTI_SUCCESS;
 }
 
 void Callbacks::Unsubscribe() {
@@ -367,6 +369,29 @@ void Callbacks::Unsubscribe() {
   cupti_->Unsubscribe(subscriber_);
   subscriber_ = nullptr;
   enabled_ops_ = 0;
+}
+
+uint32_t Callbacks::MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless) {
+  constexpr int kCalls = 200;
+  constexpr int kTimes = 3;
+  LockGuard guard(&lock_);
+  if (subscriber_ == nullptr || harmless == nullptr) return 0;
+  InsideScope inside;
+  uint64_t best_ns[2] = {UINT64_MAX, UINT64_MAX};
+  for (int time = 0; time < 2 * kTimes; ++time) {
+    const uint32_t watched = time % 2;
+    cupti_->EnableCallback(watched, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API,
+                           CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion);
+    int version = 0;
+    const uint64_t begin_ns = MonotonicNs();
+    for (int i = 0; i < kCalls; ++i) harmless(&version);
+    const uint64_t took_ns = MonotonicNs() - begin_ns;
+    if (took_ns < best_ns[watched]) best_ns[watched] = took_ns;
+  }
+  cupti_->EnableCallback(0, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API,
+                         CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion);
+  if (best_ns[1] <= best_ns[0]) return 1;
+  return static_cast<uint32_t>((best_ns[1] - best_ns[0]) / kCalls);
 }
 
 void Callbacks::EnableOps(uint32_t ops) {

@@ -20,15 +20,20 @@ void OnCuptiCallback(void* user, CUpti_CallbackDomain domain, CUpti_CallbackId i
 class Callbacks {
  public:
   void Init(const Cupti* cupti, Features* features);
-  // False: another tool holds CUPTI, or there is no driver; the reason was reported.
-  bool Subscribe();
+  // The CUptiResult; 39: another tool holds CUPTI. The reason is reported, that one only with
+  // `report_holder`.
+  uint32_t Subscribe(bool report_holder);
   void Unsubscribe();
-  bool subscribed() const { return subscriber_ != nullptr; }
+  // Who had CUPTI at the last Subscribe that gave 39; never null.
+  const char* holder() const { return holder_; }
+  // What a watched call takes longer for being watched, without what is done with it: measured on a
+  // harmless driver call. 0: cannot be told.
+  uint32_t MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless);
   // Turns on exactly the callback ids of these operations (bit per abi::Op).
   void EnableOps(uint32_t ops);
 
  private:
-  uint32_t SubscribeOnce(char* holder, size_t holder_bytes);
+  uint32_t SubscribeOnce();
 
   const Cupti* cupti_ = nullptr;
   Features* features_ = nullptr;
@@ -36,6 +41,7 @@ class Callbacks {
   CUpti_SubscriberHandle subscriber_ = nullptr;
   uint32_t enabled_ops_ = 0;
   bool captures_watched_ = false;
+  char holder_[128] = {};
 };
 
 }  // namespace seqpoint::inject

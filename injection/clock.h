@@ -25,6 +25,8 @@ class Clock {
     cupti_->GetTimestamp(&now);
     return now;
   }
+  // Not the system's time.
+  bool foreign() const { return foreign_.load(std::memory_order_relaxed); }
   // Compares CUPTI's clock with the system's, publishes which kind it is and a pair of stamps.
   void Check();
 

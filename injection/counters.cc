@@ -53,6 +53,7 @@ bool Counters::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool,
   }
   range_.Init(cupti, features, counter_image_);
   pm_.Init(cupti, features, counter_image_);
+  gone_.store(false, std::memory_order_relaxed);
   return true;
 }
 
@@ -131,7 +132,8 @@ void Counters::Discard() {
 }
 
 bool Counters::Rest() {
-  if (!Begin(State::kPreparing)) return gone_.load(std::memory_order_relaxed);
+  if (gone_.load(std::memory_order_relaxed)) return true;
+  if (!Begin(State::kPreparing)) return false;
   InsideScope inside;
   const CurrentContext current(driver_, backend_->context());
   backend_->Disable();

@@ -99,7 +99,7 @@ class Counters {
   Features* features_ = nullptr;
   std::atomic<State> state_{State::kIdle};
   std::atomic<bool> unavailable_{false};  // until the configurations change
-  std::atomic<bool> gone_{false};         // for ever
+  std::atomic<bool> gone_{true};          // no CUPTI: before Init, or for ever
   bool initialized_ = false;              // cuptiProfilerInitialize succeeded
   bool target_ready_ = false;
   uint32_t configs_generation_ = 0;

@@ -10,7 +10,8 @@
 namespace seqpoint::inject {
 namespace {
 
-constexpr char kSoname[] = "libcupti.so.13";
+// The major versions that are known, the newest first.
+constexpr const char* kMajors[] = {"13", "12"};
 constexpr uint32_t kOldestVersion = 19;       // CUDA 12.0
 constexpr uint32_t kFirstUnknown = 140'000u;  // CUDA 14
 
@@ -47,8 +48,53 @@ void* OpenIn(const char* folder, size_t folder_length, const char* relative) {
   return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
+// libcupti of one major version, wherever it is. `runtime`: the mapped runtime's path, or null.
+void* OpenMajor(const char* major, const char* runtime) {
+  char soname[32], beside[64];
+  snprintf(soname, sizeof(soname), "libcupti.so.%s", major);
+  if (runtime != nullptr) {
+    const size_t folder = static_cast<size_t>(Basename(runtime) - runtime);
+    if (folder > 0) {
+      void* handle = OpenIn(runtime, folder - 1, soname);
+      if (handle != nullptr) return handle;
+      // As pip packages lie.
+      snprintf(beside, sizeof(beside), "../../cuda_cupti/lib/%s", soname);
+      handle = OpenIn(runtime, folder - 1, beside);
+      if (handle != nullptr) return handle;
+    }
+  }
+  void* handle = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
+  if (handle != nullptr) return handle;
+  const char* toolkits[] = {getenv("CUDA_HOME"), "/usr/local/cuda"};
+  for (const char* toolkit : toolkits) {
+    if (toolkit == nullptr || toolkit[0] == '\0') continue;
+    for (const char* folder : {"extras/CUPTI/lib64", "lib64"}) {
+      snprintf(beside, sizeof(beside), "%s/%s", folder, soname);
+      handle = OpenIn(toolkit, strlen(toolkit), beside);
+      if (handle != nullptr) return handle;
+    }
+  }
+  return nullptr;
+}
+
 void* OpenCupti() {
-  void* handle = dlopen(kSoname, RTLD_NOLOAD | RTLD_NOW);
+  // The program's runtime tells which major version is its own, where several are about.
+  MappedSearch runtime;
+  const char* own = nullptr;
+  for (const char* major : kMajors) {
+    char name[32];
+    snprintf(name, sizeof(name), "libcudart.so.%s", major);
+    if (own == nullptr && Mapped(name, &runtime)) own = major;
+  }
+  const auto mapped = [](const char* major) {
+    char soname[32];
+    snprintf(soname, sizeof(soname), "libcupti.so.%s", major);
+    return dlopen(soname, RTLD_NOLOAD | RTLD_NOW);
+  };
+  void* handle = own != nullptr ? mapped(own) : nullptr;
+  for (const char* major : kMajors) {
+    if (handle == nullptr) handle = mapped(major);
+  }
   if (handle != nullptr) return handle;
   MappedSearch search;
   if (Mapped("libcupti.so", &search)) {
@@ -57,26 +103,11 @@ void* OpenCupti() {
   }
   const char* named = getenv("SEQPOINT_CUPTI_LIB");
   if (named != nullptr && named[0] != '\0') return dlopen(named, RTLD_NOW | RTLD_LOCAL);
-  if (Mapped("libcudart.so.13", &search)) {
-    const size_t folder = static_cast<size_t>(Basename(search.path) - search.path);
-    if (folder > 0) {
-      handle = OpenIn(search.path, folder - 1, kSoname);
-      if (handle != nullptr) return handle;
-      handle = OpenIn(search.path, folder - 1, "../../cuda_cupti/lib/libcupti.so.13");
-      if (handle != nullptr) return handle;
-    }
+  if (own != nullptr) handle = OpenMajor(own, runtime.path);
+  for (const char* major : kMajors) {
+    if (handle == nullptr) handle = OpenMajor(major, nullptr);
   }
-  handle = dlopen(kSoname, RTLD_NOW | RTLD_LOCAL);
-  if (handle != nullptr) return handle;
-  const char* toolkits[] = {getenv("CUDA_HOME"), "/usr/local/cuda"};
-  for (const char* toolkit : toolkits) {
-    if (toolkit == nullptr || toolkit[0] == '\0') continue;
-    handle = OpenIn(toolkit, strlen(toolkit), "extras/CUPTI/lib64/libcupti.so.13");
-    if (handle != nullptr) return handle;
-    handle = OpenIn(toolkit, strlen(toolkit), "lib64/libcupti.so.13");
-    if (handle != nullptr) return handle;
-  }
-  return nullptr;
+  return handle;
 }
 
 // CUPTI opens libnvperf_host.so by its bare name, which fails where its folder is not on the search
@@ -174,7 +205,7 @@ LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver) {
   PreloadNvperf(reinterpret_cast<void*>(cupti->GetVersion));
   Dl_info info;
   const bool known = dladdr(reinterpret_cast<void*>(cupti->GetVersion), &info) != 0;
-  const char* path = known ? info.dli_fname : kSoname;
+  const char* path = known ? info.dli_fname : "libcupti";
   if (version < kOldestVersion) return Result(LoadStatus::kVersionTooOld, path);
   if (version >= kFirstUnknown) return Result(LoadStatus::kVersionUnknown, path);
   return Result(LoadStatus::kReady, path);

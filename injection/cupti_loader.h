@@ -1,10 +1,12 @@
 // Finds CUPTI and the CUDA driver in the process and resolves what we call. Nothing is linked: a
 // process that has no CUPTI still runs, and a second copy of CUPTI is never loaded.
 //
-// Order: a libcupti that the process has already (by its soname, then any version by walking the
-// mapped objects), then $SEQPOINT_CUPTI_LIB, the folder of the mapped CUDA runtime, the bare soname
-// (LD_LIBRARY_PATH, linker cache), and the toolkit's folders. An absolute path to another file with
-// the same soname would be a second copy with state of its own, hence the order.
+// Order: a libcupti that the process has already (of the major version of its CUDA runtime first,
+// then by the other sonames, then any by walking the mapped objects), then $SEQPOINT_CUPTI_LIB, the
+// folder of the mapped CUDA runtime, the bare soname (LD_LIBRARY_PATH, linker cache), and the
+// toolkit's folders; CUDA 13 before 12 where no runtime tells (statically linked, driver only). An
+// absolute path to another file with the same soname would be a second copy with state of its own,
+// hence the order.
 //
 // Threading: Load is called once, from InitializeInjection; afterwards read only.
 #ifndef SEQPOINT_INJECTION_CUPTI_LOADER_H_

@@ -32,6 +32,15 @@ Guest* EnsureGuest() {
   return guest;
 }
 
+void Guest::StartMeasuring() {
+  measuring = true;
+  if (reads_records && activity.Init(&cupti, &driver, &pool, &names, &ring, &features)) {
+    features.Report(abi::Feature::kActivity, abi::FeatureState::kReady, 0,
+                    "GPU work can be recorded");
+  }
+  counters.Init(&cupti, &driver, &pool, &ring, &features);
+}
+
 void Guest::AddContext(CUcontext context) {
   LockGuard guard(&contexts_lock_);
   for (int i = 0; i < context_count_; ++i) {
@@ -50,6 +59,11 @@ void Guest::RemoveContext(CUcontext context) {
     --context_count_;
     return;
   }
+}
+
+void Guest::ForgetContexts() {
+  LockGuard guard(&contexts_lock_);
+  context_count_ = 0;
 }
 
 CUcontext Guest::AnyContext() {

@@ -45,16 +45,29 @@ struct Guest {
   HelloText hello_text;
   char socket_path[128] = {};
   pid_t owner = 0;
-  bool released = false;  // helper thread: CUPTI was given back
+  bool has_cupti = false;      // it was found and can be used
+  bool reads_records = false;  // and its records are known
+  bool measuring = false;      // StartMeasuring ran
   std::atomic<bool> nvtx_patched{false};
+  std::atomic<bool> host_only{false};  // attached without CUDA: the program does its own work
+
+  // Buffers and counters, once CUPTI is ours for the first time.
+  void StartMeasuring();
 
   void AddContext(CUcontext context);
   void RemoveContext(CUcontext context);
+  // CUPTI was not ours for a while: which contexts are left is not known. They are added again as
+  // they are met.
+  void ForgetContexts();
+  bool knows_contexts() const { return __atomic_load_n(&context_count_, __ATOMIC_RELAXED) != 0; }
   CUcontext AnyContext();
   // `context`, else the calling thread's current one, else any.
   CUcontext ContextOf(CUcontext context);
   // Tells the daemon which GPU `device` is; `chip` may be null. For the helper thread.
   void ReportDevice(uint32_t device, const char* chip);
+  bool has_new_contexts() const {
+    return __atomic_load_n(&contexts_seen_, __ATOMIC_RELAXED) != reported_contexts_;
+  }
   // The same, once for each device that has a context.
   void ReportNewDevices();
 

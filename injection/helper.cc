@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "injection/guest.h"
+#include "injection/stand_down.h"
 
 namespace seqpoint::inject {
 namespace {
@@ -11,6 +12,8 @@ namespace {
 constexpr uint64_t kConnectEveryNs = 200'000'000;
 constexpr uint64_t kRefusedEveryNs = 2'000'000'000;
 constexpr uint64_t kClockEveryNs = 1'000'000'000;
+// How often CUPTI is asked for while another tool has it: one refused call.
+constexpr uint64_t kTakeEveryNs = 2'000'000'000;
 constexpr uint64_t kTickNs = 100'000'000;
 constexpr int kWelcomeTimeoutMs = 500;
 constexpr size_t kStackBytes = 1 << 20;  // the counter host library builds configurations on it
@@ -63,12 +66,8 @@ void Helper::Loop() {
     const uint64_t now_ns = MonotonicNs();
     TalkToDaemon(now_ns);
     guest->stream.Tick();
-    if (guest->stream.release_wanted()) {
-      Release();
-    } else if (guest->released && guest->stream.TakeCupti()) {
-      guest->released = false;
-    }
-    guest->ReportNewDevices();
+    HoldOrRelease(now_ns);
+    if (guest->has_new_contexts()) guest->stream.AskDriver([guest] { guest->ReportNewDevices(); });
     guest->counters.Service(guest->AnyContext());
     if (now_ns >= next_flush_ns_ && guest->activity.any_kind_on()) {
       guest->activity.Flush(false);
@@ -76,6 +75,13 @@ void Helper::Loop() {
     }
     if (now_ns >= next_clock_ns_) {
       guest->clock.Check();
+      // Where calls cost a virtual time, what they cost really says nothing.
+      if (callback_ns_ == 0 && guest->knows_contexts() && !guest->clock.foreign()) {
+        guest->stream.AskDriver([&] {
+          callback_ns_ = guest->callbacks.MeasurePriceNs(guest->driver.DriverGetVersion);
+        });
+      }
+      guest->stream.ReportCost(callback_ns_);
       guest->activity.Check(guest->stream.clocked());
       if (guest->names.overflows() != 0) {
         guest->features.Report(abi::Feature::kMatcher, abi::FeatureState::kFailed, 0,
@@ -89,6 +95,7 @@ void Helper::Loop() {
   }
   // A program that ends within the first moments has perhaps not been introduced yet.
   if (next_connect_ns_ == 0) TalkToDaemon(1);
+  guest->stream.ReportCost(callback_ns_);
   if (guest->AnyContext() != nullptr) {
     // Samples wait for records that tell their iteration's time.
     if (guest->counters.samples() && guest->activity.any_kind_on()) guest->activity.Flush(true);
@@ -106,7 +113,15 @@ void Helper::TalkToDaemon(uint64_t now_ns) {
   if (guest->hello_text.size() == 0) {
     // Not earlier: inside cuInit the driver must not be called.
     int driver_version = 0;
-    if (guest->driver.DriverGetVersion != nullptr) guest->driver.DriverGetVersion(&driver_version);
+    const auto ask = [&] {
+      if (guest->driver.DriverGetVersion == nullptr) return;
+      guest->driver.DriverGetVersion(&driver_version);
+    };
+    if (guest->has_cupti) {
+      guest->stream.AskDriver(ask);
+    } else {
+      ask();
+    }
     BuildHelloText(guest->cupti.version, driver_version, &guest->hello_text);
   }
   const injection::Status status =
@@ -134,13 +149,22 @@ void Helper::TalkToDaemon(uint64_t now_ns) {
   }
 }
 
-// Gives CUPTI back to the process, at the daemon's wish.
-void Helper::Release() {
-  Guest* guest = g_guest;
-  if (guest->released || !guest->counters.Rest() || !guest->stream.ReleaseCupti()) return;
-  guest->released = true;
-  guest->features.Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, 0,
-                         "CUPTI was released as asked; set another level to take it again");
+// Gives CUPTI back to the process, at the daemon's or the program's wish (where the program's own
+// thread could not do it), and takes it when it can be had.
+void Helper::HoldOrRelease(uint64_t now_ns) {
+  CallStream* stream = &g_guest->stream;
+  const bool released = stream->release_wanted();
+  if (released || StandsDown()) {
+    next_take_ns_ = 0;
+    if (stream->hold() == CallStream::Hold::kNothing || !stream->ReleaseCupti(false)) return;
+    if (!released || StandsDown()) return;
+    g_guest->features.Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, 0,
+                             "CUPTI was released as asked; set another level to take it again");
+  } else if (now_ns >= next_take_ns_ && stream->may_be_had() &&
+             stream->hold() != CallStream::Hold::kAll) {
+    stream->TakeCupti(false);
+    next_take_ns_ = now_ns + kTakeEveryNs;
+  }
 }
 
 bool Helper::Finish(uint64_t timeout_ns) {

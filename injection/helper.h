@@ -31,7 +31,7 @@ class Helper {
   static void* Run(void* self);
   void Loop();
   void TalkToDaemon(uint64_t now_ns);
-  void Release();
+  void HoldOrRelease(uint64_t now_ns);
   uint64_t IntervalNs() const;
 
   WakeWord wake_;
@@ -43,6 +43,8 @@ class Helper {
   uint64_t next_connect_ns_ = 0;
   uint64_t next_flush_ns_ = 0;
   uint64_t next_clock_ns_ = 0;
+  uint64_t next_take_ns_ = 0;
+  uint32_t callback_ns_ = 0;       // what CUPTI takes for a watched call
   bool reported_refusal_ = false;  // since the last connection
 };
 

@@ -33,7 +33,7 @@ Guest* StartGuest() {
     if (made == nullptr || !made->ring.Create(options).ok()) return static_cast<Guest*>(nullptr);
     made->clock.Init(&made->cupti, &made->ring);
     made->callbacks.Init(&made->cupti, &made->features);
-    made->stream.Start();
+    made->stream.Start(CallStream::Hold::kAll);
     return made;
   }();
   return guest;

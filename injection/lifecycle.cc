@@ -11,7 +11,9 @@
 
 #include "injection/guest.h"
 #include "injection/nvtx.h"
+#define SEQPOINT_API __attribute__((visibility("default")))
 #include "injection/seqpoint.h"
+#include "injection/stand_down.h"
 #include "injection/version.h"
 
 // Linked without the compiler's start files, so that nothing of the C++ runtime is referenced;
@@ -53,6 +55,7 @@ void SetUnlessSet(const char* variable, const char* value) {
 }
 
 void OnForkInChild() {
+  ForgetStandDownInChild();
   Guest* guest = g_guest;
   if (!g_initialized || guest == nullptr) return;
   // CUDA does not work in this child, the helper thread does not exist, locks may be held for ever.
@@ -146,8 +149,8 @@ void ReportNvtx(Guest* guest) {
   }
 }
 
-// True: CUPTI is there and ours.
-bool TakeCupti(Guest* guest) {
+// True: CUPTI is there and can be used.
+bool FindCupti(Guest* guest) {
   const LoadResult load = LoadCupti(&guest->cupti, &guest->driver);
   Features* features = &guest->features;
   switch (load.status) {
@@ -171,7 +174,6 @@ bool TakeCupti(Guest* guest) {
       break;
   }
   guest->callbacks.Init(&guest->cupti, features);
-  if (!guest->callbacks.Subscribe()) return false;
   features->Report(Feature::kCupti, FeatureState::kReady, guest->cupti.version,
                    "CUPTI version %u from %s", guest->cupti.version, load.detail);
   if (load.status == LoadStatus::kVersionUnknown) {
@@ -179,15 +181,13 @@ bool TakeCupti(Guest* guest) {
                      "CUPTI version %u is newer than this library knows: calls are watched, GPU "
                      "records are not read; install a later SeqPoint",
                      guest->cupti.version);
-  } else if (guest->activity.Init(&guest->cupti, &guest->driver, &guest->pool, &guest->names,
-                                  &guest->ring, features)) {
-    features->Report(Feature::kActivity, FeatureState::kReady, 0, "GPU work can be recorded");
   }
-  guest->counters.Init(&guest->cupti, &guest->driver, &guest->pool, &guest->ring, features);
+  guest->reads_records = load.status == LoadStatus::kReady;
   return true;
 }
 
-void Initialize() {
+// `cuda`: the driver called us; else a framework adapter did, in a program without a GPU so far.
+void Initialize(bool cuda) {
   Guest* guest = EnsureGuest();
   if (guest == nullptr) {
     Log("no memory for the profiler; training goes on without it");
@@ -203,19 +203,33 @@ void Initialize() {
       injection::InjectSocketPath(guest->socket_path, sizeof(guest->socket_path));
   if (!path.ok()) Log("%s", path.message);
 
-  const bool cupti = TakeCupti(guest);
+  if (!cuda) {
+    guest->host_only.store(true);
+    guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,
+                           "the program does not use a GPU: iterations, their lengths and their "
+                           "wall time are recorded");
+  }
+  guest->has_cupti = cuda && FindCupti(guest);
   guest->clock.Init(&guest->cupti, &guest->ring);
   SetUnlessSet(kNvtxVariable, OwnPath());
   ReportNvtx(guest);
 
   guest->stream.Start();
-  if (!cupti) {
-    // No context will be announced; the reason must reach the daemon all the same.
-    guest->helper.Start();
+  guest->stream.TakeCupti(false);
+  if (guest->stream.hold() == CallStream::Hold::kAll) return;
+  // No context will be announced; the reason must reach the daemon all the same.
+  guest->helper.Start();
+}
+
+void InitializeOnce(bool cuda) {
+  if (g_disabled || __atomic_exchange_n(&g_initialized, true, __ATOMIC_ACQ_REL)) return;
+  if (DisabledByUser() || AnotherCopyIsActive()) {
+    Log("standing down: disabled, or another copy of the library has this process");
     return;
   }
-  guest->callbacks.EnableOps(UINT32_MAX);
-  guest->activity.SetKinds(kKindsOfLearn, false);
+  Initialize(cuda);
+  on_exit(OnExit, nullptr);
+  Log("version %s in process %d", kLibraryVersion, static_cast<int>(getpid()));
 }
 
 }  // namespace
@@ -223,17 +237,23 @@ void Initialize() {
 
 using namespace seqpoint::inject;
 
+int seqpoint_attach(int uses_gpu) {
+  const int saved_errno = errno;
+  InitializeOnce(uses_gpu != 0);
+  errno = saved_errno;
+  return seqpoint_active();
+}
+
 // The CUDA driver calls this inside cuInit, on the application's thread. Answers 1 whatever
 // happened: a 0 would help nobody.
 int InitializeInjection(void) {
-  if (g_disabled || __atomic_exchange_n(&g_initialized, true, __ATOMIC_ACQ_REL)) return 1;
   const int saved_errno = errno;
-  if (DisabledByUser() || AnotherCopyIsActive()) {
-    Log("standing down: disabled, or another copy of the library has this process");
-  } else {
-    Initialize();
-    on_exit(OnExit, nullptr);
-    Log("version %s in process %d", kLibraryVersion, static_cast<int>(getpid()));
+  InitializeOnce(/*cuda=*/true);
+  Guest* guest = g_guest;
+  if (guest != nullptr && guest->host_only.exchange(false)) {
+    guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,
+                           "CUDA began in this process after its training had begun without: "
+                           "its GPU work is not seen; iterations and lengths are");
   }
   errno = saved_errno;
   return 1;

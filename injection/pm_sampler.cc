@@ -23,8 +23,7 @@ constexpr int kMaxDecodes = 4096;
 
 }  // namespace
 
-// --- Where an iteration begins and ends
-// -----------------------------------------------------------
+// Where an iteration begins and ends.
 
 void PmSampler::OnBoundary(uint64_t now_ns) {
   // The candidate before this one had no clock event: its call must do.
@@ -69,8 +68,7 @@ void PmSampler::ExpectEnd(bool recorded) {
   Expect(&end_, recorded);
 }
 
-// --- Application's thread
-// -------------------------------------------------------------------------
+// Application's thread.
 
 uint32_t PmSampler::Probe(CUcontext, uint32_t device, uint8_t* image, size_t* bytes) {
   CUpti_PmSampling_GetCounterAvailability_Params available = {};
@@ -167,8 +165,7 @@ void PmSampler::Disable() {
   context_ = nullptr;
 }
 
-// --- Helper thread
-// --------------------------------------------------------------------------------
+// Helper thread.
 
 bool PmSampler::Decode(CounterConfig* config, double* values, uint32_t* status) {
   uint64_t begin_ns = begin_.ns.load(std::memory_order_acquire);

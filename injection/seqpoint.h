@@ -9,7 +9,7 @@
  *
  * From Python: ctypes.CDLL(None).seqpoint_iteration_begin, under the same condition.
  *
- * Every function may be called from any thread, at any time, and returns at once (about 50 ns).
+ * Every function may be called from any thread, at any time; marks return at once (about 50 ns).
  * Before the first CUDA context exists, in a forked child, and with the profiler disabled, a mark
  * does nothing. */
 #ifndef SEQPOINT_H_
@@ -31,6 +31,49 @@ SEQPOINT_API void seqpoint_iteration_begin(int64_t length);
 
 /* The same for models with two lengths, such as source and target of a translation. */
 SEQPOINT_API void seqpoint_iteration_begin2(int64_t length0, int64_t length1);
+
+/* For framework adapters: what a training framework knows of its own loop. (The PyTorch adapter
+ * that `seqpoint run` brings along calls these; a program that calls seqpoint_iteration_begin needs
+ * none of them, and goes first where both are there.) */
+
+/* Profiles this process from here on although the CUDA driver did not ask for it. `uses_gpu` 0: the
+ * host does the work itself, so that wall time is the time of an iteration. Where the process is
+ * profiled already, nothing changes. Answers seqpoint_active(). */
+SEQPOINT_API int seqpoint_attach(int uses_gpu);
+
+/* The root module of the model is about to work on a batch: with gradients (`training` not 0), or
+ * an evaluation batch. `names[i]` says what `values[i]` is ("input_ids.shape[1]"); at most 32, the
+ * same names in the same order each time; the texts must outlive the call. `at_ns`: when it was, on
+ * CLOCK_REALTIME; 0: now. */
+SEQPOINT_API void seqpoint_forward(int training, uint32_t count, const char* const* names,
+                                   const int64_t* values, uint64_t at_ns);
+
+/* More numbers of the batch of the last forward, of a module called beside the root. */
+SEQPOINT_API void seqpoint_features(uint32_t count, const char* const* names, const int64_t* values,
+                                    uint64_t at_ns);
+
+/* The optimiser step that ends an iteration is over; the iteration itself lasts to the next
+ * forward. Forwards between two steps are micro-steps of one iteration. */
+SEQPOINT_API void seqpoint_step(uint64_t at_ns);
+
+/* Tells whoever asks about the job what the adapter found, in a sentence; `works`: 0 when it gave
+ * up and iterations are found without it. */
+SEQPOINT_API void seqpoint_describe(int works, const char* sentence);
+
+/* Another profiler of this process (`holder`, such as "torch.profiler"; null: not told) is about to
+ * start. CUPTI serves one tool at a time: call this first, and its trace is complete. What is being
+ * measured ends, our records are taken out, CUPTI is free. Until seqpoint_come_back, iterations are
+ * found by NVTX ranges and marks only. Waits for the GPU, and for what another thread of the
+ * library is doing at most one second. 0: CUPTI is free of us (also where it never was ours); 1:
+ * not yet, it will be in a moment (called in a stream capture in which something is measured, at
+ * exit). Calls nest: each wants one seqpoint_come_back. */
+SEQPOINT_API int seqpoint_stand_down(const char* holder);
+
+/* The other profiler has stopped. 0: CUPTI is ours again, or somebody else still wants it; 1: it
+ * cannot be had now and is asked for again every few seconds (torch.profiler keeps CUPTI's
+ * callbacks after its first use; then GPU work of iterations is measured, but calls are not seen).
+ * One call too many does nothing. */
+SEQPOINT_API int seqpoint_come_back(void);
 
 /* 1 while this library profiles the process, else 0 (before cuInit, in a forked child, disabled).
  */

@@ -256,7 +256,8 @@ TEST_F(InjectServerTest, BadHellosAreAnsweredAndLeakNothing) {
   hello.abi_version = 9;
   const auto [error, sentence] = Send(&hello, 16, ring_.fd());
   EXPECT_EQ(error, static_cast<uint32_t>(EPROTO));
-  EXPECT_THAT(sentence, HasSubstr("ring version 9, this daemon 2; install equal versions"));
+  EXPECT_THAT(sentence, HasSubstr(absl::StrCat("ring version 9, this daemon ", abi::kAbiVersion,
+                                               "; install equal versions")));
   hello = good;
   hello.text_bytes = 5;
   EXPECT_THAT(Send(&hello, sizeof hello, ring_.fd()).second, HasSubstr("5 bytes of text"));

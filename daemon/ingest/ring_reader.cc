@@ -60,6 +60,10 @@ bool IsEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
       return Holds<abi::ConfigEvent>(payload, length);
     case abi::EventType::kDevice:
       return Holds<abi::DeviceEvent>(payload, length);
+    case abi::EventType::kCost:
+      return payload.size() == sizeof(abi::CostEvent);
+    case abi::EventType::kStandDown:
+      return Holds<abi::StandDownEvent>(payload, length);
     case abi::EventType::kCounters:
       return Holds<abi::CountersEvent>(
           payload, [](const auto& event) { return event.count * sizeof(double); });

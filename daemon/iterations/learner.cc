@@ -51,6 +51,9 @@ bool IterationLearner::AddCall(const abi::CallRecord& call) {
   if (call.op == static_cast<uint8_t>(abi::Op::kMark) && ++marks_ == options_.min_marks) {
     next_analysis_ = Seen();
   }
+  if (call.op == static_cast<uint8_t>(abi::Op::kStep) && ++steps_ == options_.min_steps) {
+    next_analysis_ = Seen();
+  }
   if (!Due()) return false;
   RunAnalysis();
   return true;
@@ -79,10 +82,16 @@ std::optional<LearnedRule> IterationLearner::FindRule(
     size_t min_turns, std::vector<ReplayedIteration>* iterations) const {
   LearnedRule learned;
   std::optional<ChosenRule> chosen;
-  if (marks_ >= 2) chosen = ChooseMarkRule(stream_, 2);
+  if (marks_ >= 2) {
+    chosen = ChooseMarkRule(stream_, 2);
+    learned.evidence = "the job tells its iterations itself";
+  }
+  if (!chosen && steps_ >= 2) {
+    chosen = ChooseFrameworkRule(stream_);
+    learned.evidence = "the framework tells its forward passes and optimiser steps";
+  }
   if (chosen) {
     learned.confidence = 1;
-    learned.evidence = "the job tells its iterations itself";
   } else {
     const Occurrences occurrences(stream_);
     const std::optional<Loop> loop = FindLoop(stream_, occurrences, min_turns);
@@ -153,6 +162,14 @@ bool IterationLearner::MayBeTimeSteps(const LearnedRule& learned) const {
                                           : options_.min_launch_only_calls);
 }
 
+// Lengths that a framework told, judged by the times of few iterations.
+bool IterationLearner::MayTellMore(const LearnedRule& learned) const {
+  const LengthChoice& lengths = learned.lengths;
+  return (!lengths.judged || lengths.explained < options_.clear_lengths) &&
+         steps_ < options_.more_steps &&
+         stream_.calls().back().api_ns - stream_.calls()[0].api_ns < options_.more_steps_ns;
+}
+
 void IterationLearner::RunAnalysis() {
   ++analyses_;
   const size_t size = stream_.size();
@@ -173,12 +190,14 @@ void IterationLearner::RunAnalysis() {
   }
   const auto op = static_cast<abi::Op>(found->rule.boundary.op);
   const bool nvtx = op == abi::Op::kNvtxPush || op == abi::Op::kNvtxMark;
-  const bool mark = op == abi::Op::kMark;
+  const bool framework = op == abi::Op::kForward;
+  const bool mark = op == abi::Op::kMark || framework;
   const bool host = mark || found->host_share >= 0.5;
-  const size_t wanted = mark    ? options_.min_marks - 1
-                        : !host ? kTimesWithoutHost * options_.min_iterations
-                        : nvtx  ? options_.min_iterations_nvtx
-                                : options_.min_iterations;
+  const size_t wanted = framework ? options_.min_steps - 2
+                        : mark    ? options_.min_marks - 1
+                        : !host   ? kTimesWithoutHost * options_.min_iterations
+                        : nvtx    ? options_.min_iterations_nvtx
+                                  : options_.min_iterations;
   const double growth = host ? kConfirmGrowth : kConfirmGrowthWithoutHost;
   const bool same = SameIterations(found->rule, iterations);
   // What shows the period of graphs is no accident the first time either.
@@ -189,6 +208,10 @@ void IterationLearner::RunAnalysis() {
   const uint64_t its = found->iterations;
   if (agrees && found->iterations >= wanted && !waits) {
     AddLengths(iterations, &*found);
+    if (framework && MayTellMore(*found)) {
+      next_analysis_ = grown(kWaitGrowth);
+      return;
+    }
     published_ = std::move(found);
     return;
   }
@@ -252,6 +275,7 @@ void IterationLearner::Restart() {
   confirm_at_ = 0;
   next_analysis_ = kFirstAnalysis;
   marks_ = 0;
+  steps_ = 0;
 }
 
 }  // namespace seqpoint::iterations

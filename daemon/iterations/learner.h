@@ -40,6 +40,12 @@ struct LearnerOptions {
   size_t min_iterations = 12;
   size_t min_iterations_nvtx = 10;  // when the boundary is an NVTX range or mark
   size_t min_marks = 4;             // when the job tells its iterations itself
+  size_t min_steps = 12;            // when its framework does
+  // ... and its lengths explain less than this: nothing but noisy times tells them apart. Then this
+  // many steps are waited for, but not longer than so.
+  double clear_lengths = 0.9;
+  size_t more_steps = 64;
+  uint64_t more_steps_ns = 120'000'000'000;
   // Calls before a loop that only launches, always the same, is taken for more than the time steps
   // of a long first iteration: with nothing else going on, and with something else that was seen
   // too few times to tell.
@@ -105,6 +111,7 @@ class IterationLearner {
                       const std::vector<ReplayedIteration>& iterations) const;
   uint64_t Seen() const { return stream_.size() + stream_.dropped(); }
   bool MayBeTimeSteps(const LearnedRule& learned) const;
+  bool MayTellMore(const LearnedRule& learned) const;
   bool Due() const { return Seen() >= next_analysis_; }
   void RunAnalysis();
 
@@ -118,6 +125,7 @@ class IterationLearner {
   uint64_t confirm_at_ = 0;
   uint64_t next_analysis_;
   size_t marks_ = 0;
+  size_t steps_ = 0;  // told by a framework
   uint64_t analyses_ = 0;
 };
 

@@ -103,7 +103,8 @@ TEST_P(LearnerTest, FindsEachIterationOnceAtTheSamePlace) {
 
 TEST_P(LearnerTest, ReadsTheLength) {
   const SyntheticOptions& options = GetParam().options;
-  if (options.fixed_work || options.graphs || (options.prefetch && options.micro_steps > 1)) {
+  if (!options.framework &&
+      (options.fixed_work || options.graphs || (options.prefetch && options.micro_steps > 1))) {
     GTEST_SKIP() << "no length to be found";
   }
   const SyntheticStream stream = MakeSyntheticStream(options);
@@ -202,7 +203,30 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"long_recurrent_evaluation",
              {.iterations = 60, .shortest = 20, .longest = 340, .evaluate_every = 10},
              40},
-        Case{"marks", {.marks = true}}),
+        Case{"marks", {.marks = true}}, Case{"framework", {.framework = true}},
+        Case{"framework_two_lengths_never_read_back",
+             {.lengths = 2, .readback_every = 0, .framework = true}},
+        Case{"framework_accumulation",
+             {.prefetch = true, .micro_steps = 3, .evaluate_every = 20, .framework = true}},
+        Case{"framework_accumulation_32_evaluation_first",
+             {.recurrent = false,
+              .micro_steps = 32,
+              .evaluate_every = 7,
+              .evaluate_first = true,
+              .framework = true}},
+        Case{"framework_two_optimisers", {.two_optimisers = true, .framework = true}},
+        Case{"framework_resident", {.resident = true, .readback_every = 0, .framework = true}},
+        Case{"framework_graphs_accumulation_2",
+             {.graphs = true,
+              .prefetch = true,
+              .readback_every = 0,
+              .micro_steps = 2,
+              .framework = true}},
+        Case{"framework_no_gpu", {.framework = true, .no_gpu = true}},
+        Case{"framework_no_gpu_evaluation",
+             {.lengths = 2, .evaluate_every = 5, .framework = true, .no_gpu = true}},
+        Case{"framework_no_gpu_accumulation",
+             {.micro_steps = 4, .evaluate_every = 9, .framework = true, .no_gpu = true}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(LearnerTest, FixedWorkIsSaid) {
@@ -215,6 +239,23 @@ TEST(LearnerTest, FixedWorkIsSaid) {
   EXPECT_FALSE(learner.rule()->lengths.depends);
   EXPECT_NE(learner.rule()->length_words.find("does not depend"), std::string::npos)
       << learner.rule()->length_words;
+}
+
+TEST(LearnerTest, LengthsThatExplainLittleAreWaitedForALittleLonger) {
+  for (const bool explained : {true, false}) {
+    const SyntheticStream stream = MakeSyntheticStream({.iterations = 100,
+                                                        .recurrent = false,
+                                                        .fixed_work = !explained,
+                                                        .framework = true,
+                                                        .no_gpu = true});
+    IterationLearner learner;
+    size_t published_at = 0;
+    Feed(stream, &learner, &published_at);
+    ASSERT_NE(learner.rule(), nullptr) << learner.Explanation();
+    EXPECT_EQ(learner.rule()->lengths.depends, explained);
+    EXPECT_GE(learner.rule()->iterations, explained ? 10u : 60u);
+    EXPECT_LE(learner.rule()->iterations, explained ? 30u : 80u);
+  }
 }
 
 TEST(LearnerTest, TimeStepsAndLayersAreNotIterations) {

@@ -129,6 +129,7 @@ class Proposer {
 
   void Propose() {
     Marks();
+    Framework();
     Nvtx();
     const uint8_t likely = LikelyLag();
     for (int lag = 0; lag < 3; ++lag) Copies(static_cast<uint8_t>((likely + lag) % 3));
@@ -169,6 +170,28 @@ class Proposer {
   void Marks() {
     if (FewestCalls(Op::kMark) > 0) {
       Add(Source(Op::kMark, LengthField::kBytes), "length told by the framework mark");
+    }
+  }
+
+  // What each of the studied micro-steps was told.
+  void Framework() {
+    std::vector<uint32_t> names;
+    for (const MicroStep& m : Studied()) {
+      std::vector<uint32_t> told;
+      for (uint32_t i = m.begin; i < m.end; ++i) {
+        const CallRecord& call = stream_.calls()[i];
+        if (call.op == static_cast<uint8_t>(Op::kFeature)) told.push_back(call.name_id);
+      }
+      if (&m == &Studied()[0]) names = told;
+      std::erase_if(names, [&](uint32_t name) {
+        return std::find(told.begin(), told.end(), name) == told.end();
+      });
+    }
+    for (uint32_t id : names) {
+      LengthSource source = Source(Op::kFeature, LengthField::kNamePayload);
+      source.pattern.match = abi::kMatchName;
+      source.pattern.name_hash = stream_.names().Get(id).hash;
+      Add(source, stream_.names().Get(id).text);
     }
   }
 
@@ -286,6 +309,7 @@ class Proposer {
 bool HostWaited(const CallStream& stream, const ReplayedIteration& it) {
   for (uint32_t i = it.begin; i < it.end; ++i) {
     const auto op = static_cast<Op>(stream.calls()[i].op);
+    if ((stream.calls()[i].flags & abi::kCallHostTime) != 0) return true;
     if ((op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync) &&
         stream.calls()[i].bytes > 0) {
       return true;

@@ -136,6 +136,24 @@ TEST_F(MatcherTest, MicroStepsTellTheirLengths) {
   EXPECT_EQ(Optimiser(), "L1.1=9S1(17x2)");
 }
 
+TEST_F(MatcherTest, ALengthToldBehindTheBeginOfAMicroStepIsWaitedFor) {
+  Rule rule = CopyRule();
+  rule.boundary = rule.clock = On(Op::kForward);
+  rule.confirm = On(Op::kForward, 7);
+  rule.step = On(Op::kStep);
+  rule.length[0].pattern = On(Op::kFeature, 9);
+  rule.micro_steps = 2;
+  matcher_.SetRule(rule, 0, false);
+  EXPECT_EQ(Feed(Op::kForward, 7), "B0C");
+  EXPECT_EQ(Feed(Op::kFeature, 9, 10), "");
+  EXPECT_EQ(Feed(Op::kForward, 7), "L0.0=10M");
+  EXPECT_EQ(Feed(Op::kFeature, 9, 5), "D15");
+  EXPECT_EQ(Feed(Op::kStep), "L0.1=5S0(15x2)");
+  EXPECT_EQ(Feed(Op::kForward, 8), "B1C");  // an evaluation batch
+  EXPECT_EQ(Feed(Op::kFeature, 9, 99), "");
+  EXPECT_EQ(Feed(Op::kForward, 7), "B1C");
+}
+
 TEST_F(MatcherTest, MicroStepsTellLengthsThatWereCopiedAhead) {
   Rule rule = AccumulatingRule(2);
   rule.length[0].lag = 1;

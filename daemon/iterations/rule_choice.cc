@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <map>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -60,6 +62,71 @@ struct EndChoice {
   uint32_t example = kNoCall;  // index of such a call; without one there is no pattern
 };
 
+uint32_t CountLaunches(const std::vector<CallRecord>& calls, uint32_t begin, uint32_t end) {
+  uint32_t launches = 0;
+  for (uint32_t i = begin; i < end; ++i) launches += IsLaunch(calls[i].op);
+  return launches;
+}
+
+// The GPU start of an iteration: a copy, memset or graph launch in compute order, close to the
+// begin, or between the step and the next begin. `stream`: that of the launches.
+void ChooseClock(const CallStream& source, const Occurrences& occurrences, uint64_t stream,
+                 ChosenRule* chosen) {
+  const std::vector<CallRecord>& calls = source.calls();
+  const auto stamped = [&](uint32_t i) {
+    const Op op = static_cast<Op>(calls[i].op);
+    return (op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kCopyD2D || op == Op::kMemset ||
+            op == Op::kGraphLaunch) &&
+           calls[i].stream == stream;
+  };
+  const std::vector<ReplayedIteration>& found = chosen->iterations;
+  if (found.size() < 2) return;
+  const ReplayedIteration& last = found[found.size() - 1];
+  const uint32_t near = std::max(2u, CountLaunches(calls, last.begin, last.end) / 20);
+  std::vector<EventPattern> choices;
+  const auto consider = [&](uint32_t call) {
+    EventPattern plain = On(static_cast<Op>(calls[call].op));
+    EventPattern sized = plain;
+    sized.match = abi::kMatchBytes;
+    sized.bytes = calls[call].bytes;
+    choices.push_back(plain);
+    if (static_cast<Op>(calls[call].op) != Op::kGraphLaunch) choices.push_back(sized);
+  };
+  if (stamped(last.begin)) choices.push_back(chosen->rule.boundary);
+  uint32_t launched = 0;
+  for (uint32_t i = last.begin; i < last.end && launched <= near; ++i) {
+    if (stamped(i)) consider(i);
+    launched += IsLaunch(calls[i].op);
+  }
+  launched = 0;
+  for (uint32_t i = last.end; i-- > last.step && launched <= near;) {
+    if (stamped(i)) consider(i);
+    launched += IsLaunch(calls[i].op);
+  }
+  const size_t studied = std::min<size_t>(found.size(), kStudiedTurns);
+  if (choices.size() > 12) choices.resize(12);
+  for (const EventPattern& choice : choices) {
+    Rule rule = chosen->rule;
+    rule.clock = choice;
+    rule.watched_ops = WatchedOps(rule);
+    const std::vector<ReplayedIteration> timed =
+        Replay(source, occurrences, rule, found[found.size() - studied].begin);
+    size_t good = 0;
+    for (const ReplayedIteration& it : timed) {
+      if (it.clock == kNoCall) continue;
+      const uint32_t distance = it.clock >= it.begin ? CountLaunches(calls, it.begin, it.clock)
+                                                     : CountLaunches(calls, it.clock, it.begin);
+      good += distance <= near && calls[it.clock].stream == stream;
+    }
+    // The first replayed iteration may lack a clock that precedes its begin.
+    if (timed.size() < 2 || good + 1 < timed.size()) continue;
+    chosen->rule = rule;
+    chosen->iterations =
+        Replay(source, occurrences, rule, static_cast<uint32_t>(source.after_hole()));
+    return;
+  }
+}
+
 class Chooser {
  public:
   Chooser(const CallStream& stream, const Occurrences& occurrences, const Loop& loop)
@@ -108,8 +175,6 @@ class Chooser {
   std::optional<ChosenRule> Try(const BoundaryChoice& boundary, const EndChoice& step) const;
   std::optional<ChosenRule> Verify(const Rule& rule, uint32_t micro_steps, int launches_late) const;
   uint32_t LaunchAfter(uint32_t launch, int n) const;
-  void ChooseClock(ChosenRule* chosen) const;
-  uint32_t Launches(uint32_t begin, uint32_t end) const;
 
   const CallStream& stream_;
   const std::vector<CallRecord>& calls_;
@@ -218,7 +283,8 @@ void Chooser::AddLaunchChoices(std::vector<BoundaryChoice>* choices) const {
     last = i;
   }
   const std::string name = ShortName(stream_.names().Get(calls_[first].name_id).text);
-  if (times > 1 && times <= 8 && Launches(first, last) * 2 < Launches(first, end)) {
+  if (times > 1 && times <= 8 &&
+      CountLaunches(calls_, first, last) * 2 < CountLaunches(calls_, first, end)) {
     EventPattern counted = PatternOf(first);
     counted.every = times;
     choices->push_back({counted, absl::StrCat("first of ", times, " launches of ", name), false});
@@ -358,7 +424,7 @@ std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches) con
   };
   for (uint32_t s = 0; s < stretches.size(); ++s) {
     const auto [begin, end] = stretches[s];
-    const double launches = std::max(1u, Launches(begin, end));
+    const double launches = std::max(1u, CountLaunches(calls_, begin, end));
     uint32_t launched = 0;
     for (uint32_t i = begin; i < end; ++i) {
       const Op op = OpAt(i);
@@ -493,12 +559,6 @@ uint32_t Chooser::LaunchAfter(uint32_t launch, int n) const {
   return launch;
 }
 
-uint32_t Chooser::Launches(uint32_t begin, uint32_t end) const {
-  uint32_t launches = 0;
-  for (uint32_t i = begin; i < end; ++i) launches += IsLaunch(calls_[i].op);
-  return launches;
-}
-
 // Each turn must hold exactly one iteration, with the same number of micro-steps, that begins
 // before the turn's first launch (after evaluation: somewhere in the turn). Only warm-up turns may
 // differ.
@@ -590,64 +650,6 @@ std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary,
   return std::nullopt;
 }
 
-// The GPU start of an iteration: a copy, memset or graph launch in compute order, close to the
-// begin, or between the step and the next begin.
-void Chooser::ChooseClock(ChosenRule* chosen) const {
-  const uint64_t stream = calls_[loop_.turns[RegularTurns().back()].first_launch].stream;
-  const auto stamped = [&](uint32_t i) {
-    const Op op = OpAt(i);
-    return (op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kCopyD2D || op == Op::kMemset ||
-            op == Op::kGraphLaunch) &&
-           calls_[i].stream == stream;
-  };
-  const std::vector<ReplayedIteration>& found = chosen->iterations;
-  if (found.size() < 2) return;
-  const ReplayedIteration& last = found[found.size() - 1];
-  const uint32_t near = std::max(2u, Launches(last.begin, last.end) / 20);
-  std::vector<EventPattern> choices;
-  const auto consider = [&](uint32_t call) {
-    EventPattern plain = On(OpAt(call));
-    EventPattern sized = plain;
-    sized.match = abi::kMatchBytes;
-    sized.bytes = calls_[call].bytes;
-    choices.push_back(plain);
-    if (OpAt(call) != Op::kGraphLaunch) choices.push_back(sized);
-  };
-  if (stamped(last.begin)) choices.push_back(chosen->rule.boundary);
-  uint32_t launched = 0;
-  for (uint32_t i = last.begin; i < last.end && launched <= near; ++i) {
-    if (stamped(i)) consider(i);
-    launched += IsLaunch(calls_[i].op);
-  }
-  launched = 0;
-  for (uint32_t i = last.end; i-- > last.step && launched <= near;) {
-    if (stamped(i)) consider(i);
-    launched += IsLaunch(calls_[i].op);
-  }
-  const size_t studied = std::min<size_t>(found.size(), kStudiedTurns);
-  if (choices.size() > 12) choices.resize(12);
-  for (const EventPattern& choice : choices) {
-    Rule rule = chosen->rule;
-    rule.clock = choice;
-    rule.watched_ops = WatchedOps(rule);
-    const std::vector<ReplayedIteration> timed =
-        Replay(stream_, occurrences_, rule, found[found.size() - studied].begin);
-    size_t good = 0;
-    for (const ReplayedIteration& it : timed) {
-      if (it.clock == kNoCall) continue;
-      const uint32_t distance =
-          it.clock >= it.begin ? Launches(it.begin, it.clock) : Launches(it.clock, it.begin);
-      good += distance <= near && calls_[it.clock].stream == stream;
-    }
-    // The first replayed iteration may lack a clock that precedes its begin.
-    if (timed.size() < 2 || good + 1 < timed.size()) continue;
-    chosen->rule = rule;
-    chosen->iterations =
-        Replay(stream_, occurrences_, rule, static_cast<uint32_t>(stream_.after_hole()));
-    return;
-  }
-}
-
 std::optional<ChosenRule> Chooser::Choose() {
   if (loop_.turns.empty() || RegularTurns().empty()) return std::nullopt;
   std::vector<Stretch> stretches;
@@ -684,7 +686,8 @@ std::optional<ChosenRule> Chooser::Choose() {
       std::optional<ChosenRule> chosen = Try(boundary, step);
       if (!chosen || (each_micro_step && chosen->micro_steps != inner_turns_)) continue;
       chosen->evaluation_seen = evaluation_seen;
-      ChooseClock(&*chosen);
+      ChooseClock(stream_, occurrences_,
+                  calls_[loop_.turns[RegularTurns().back()].first_launch].stream, &*chosen);
       return chosen;
     }
   }
@@ -709,6 +712,45 @@ std::optional<ChosenRule> ChooseMarkRule(const CallStream& stream, size_t min_ma
       Replay(stream, Occurrences(stream), chosen.rule, static_cast<uint32_t>(stream.after_hole()));
   chosen.verified_turns = static_cast<uint32_t>(chosen.iterations.size());
   if (chosen.iterations.size() + 1 < min_marks || chosen.iterations.empty()) return std::nullopt;
+  return chosen;
+}
+
+std::optional<ChosenRule> ChooseFrameworkRule(const CallStream& stream) {
+  ChosenRule chosen;
+  chosen.rule.generation = 1;
+  chosen.rule.boundary = On(Op::kForward);
+  // An evaluation batch ends an iteration as well, but is never one.
+  chosen.rule.confirm = On(Op::kForward);
+  chosen.rule.confirm.match = abi::kMatchName;
+  chosen.rule.confirm.name_hash = abi::NameHash(abi::kForwardName, strlen(abi::kForwardName));
+  chosen.rule.step = On(Op::kStep);
+  chosen.rule.micro_steps = 1;
+  chosen.rule.watched_ops = WatchedOps(chosen.rule);
+  chosen.boundary_words = "forward pass of the root module";
+  const Occurrences occurrences(stream);
+  chosen.iterations =
+      Replay(stream, occurrences, chosen.rule, static_cast<uint32_t>(stream.after_hole()));
+  if (chosen.iterations.size() < 2) return std::nullopt;
+  chosen.verified_turns = static_cast<uint32_t>(chosen.iterations.size());
+  // The usual number; the last iteration of an epoch may have fewer.
+  std::map<size_t, size_t> micro_steps;
+  for (const ReplayedIteration& it : chosen.iterations) ++micro_steps[it.micro_steps.size()];
+  chosen.micro_steps = static_cast<uint32_t>(
+      std::max_element(micro_steps.begin(), micro_steps.end(), [](const auto& a, const auto& b) {
+        return a.second < b.second;
+      })->first);
+  chosen.rule.micro_steps = chosen.micro_steps;
+  chosen.evaluation_seen =
+      std::any_of(stream.calls().begin(), stream.calls().end(), [&](const CallRecord& call) {
+        return call.op == static_cast<uint8_t>(Op::kForward) &&
+               stream.names().Get(call.name_id).hash != chosen.rule.confirm.name_hash;
+      });
+  const ReplayedIteration& last = chosen.iterations.back();
+  for (uint32_t i = last.begin; i < last.end; ++i) {
+    if (!IsLaunch(stream.calls()[i].op)) continue;
+    ChooseClock(stream, occurrences, stream.calls()[i].stream, &chosen);
+    break;
+  }
   return chosen;
 }
 

@@ -34,6 +34,10 @@ std::optional<ChosenRule> ChooseRule(const CallStream& stream, const Occurrences
 // `min_marks`.
 std::optional<ChosenRule> ChooseMarkRule(const CallStream& stream, size_t min_marks);
 
+// The rule of a stream in which a framework adapter tells forwards and optimiser steps; nothing
+// without at least two iterations.
+std::optional<ChosenRule> ChooseFrameworkRule(const CallStream& stream);
+
 // A short form of a kernel's name: without template and call arguments.
 std::string ShortName(std::string_view name);
 // "1st", "2nd", ...

@@ -100,6 +100,11 @@ class Job {
   }
 
   void Launch(const std::string& name, int blocks) {
+    if (options_.no_gpu) {
+      Queue(3000 + 60.0 * blocks);
+      api_ns_ = gpu_ns_;
+      return;
+    }
     CallRecord& call = Add(Op::kLaunch, kCompute);
     call.name_id = NameId(name);
     call.grid_x = static_cast<uint32_t>(blocks);
@@ -109,12 +114,14 @@ class Job {
     Queue(3000 + 60.0 * blocks);
   }
   void Copy(Op op, uint64_t bytes, uint64_t stream) {
+    if (options_.no_gpu) return;
     CallRecord& call = Add(op, stream);
     call.bytes = bytes;
     stream_.gpu_starts.push_back(
         {call.correlation_id, stream == kCompute ? Queue(2000) : api_ns_ + 3000});
   }
   void Memset(uint64_t bytes) {
+    if (options_.no_gpu) return;
     CallRecord& call = Add(Op::kMemset, kCompute);
     call.bytes = bytes;
     stream_.gpu_starts.push_back({call.correlation_id, Queue(2000)});
@@ -124,7 +131,28 @@ class Job {
     call.name_id = NameId(name);
     call.bytes = payload;
   }
+  // What the PyTorch adapter says of a call of the root module.
+  void TellForward(const char* kind, const Batch& batch) {
+    if (!options_.framework) return;
+    const uint8_t flags = options_.no_gpu ? static_cast<uint8_t>(abi::kCallHostTime) : uint8_t{0};
+    Annotate(Op::kForward, kind, 0);
+    stream_.calls.back().flags = flags;
+    const auto feature = [&](const std::string& name, int64_t value) {
+      Annotate(Op::kFeature, name, static_cast<uint64_t>(value));
+      stream_.calls.back().flags = static_cast<uint8_t>(flags | abi::kCallHasPayload);
+    };
+    feature("ids.shape[0]", 64);
+    for (int d = 0; d < options_.lengths; ++d) {
+      const std::string name = d == 0 ? "ids.shape[1]" : "labels.shape[1]";
+      feature(name, batch.length[d] * kSyntheticBytesPerStep);
+      feature(absl::StrCat("mask", d, ".shape[1]"), batch.length[d] * kSyntheticBytesPerStep);
+    }
+  }
+  void TellStep() {
+    if (options_.framework) Annotate(Op::kStep, "", 0);
+  }
   void ReadBack() {
+    if (options_.no_gpu) return;
     Copy(Op::kCopyD2H, 4, kCompute);
     const uint64_t wait = gpu_ns_ > api_ns_ ? gpu_ns_ - api_ns_ : 0;
     Add(Op::kStreamSync, kCompute).bytes = wait;
@@ -192,11 +220,13 @@ class Job {
 
   void Train(const Batch& batch, int micro) {
     const bool last = micro + 1 == options_.micro_steps;
+    TellForward(abi::kForwardName, batch);
     if (options_.graphs) {
       CallRecord& call = Add(Op::kGraphLaunch, kCompute);
       call.name_id = NameId(absl::StrCat("graph#", batch.length[0] / 4, micro == 0 ? "first" : "",
                                          last ? "last" : ""));
       stream_.gpu_starts.push_back({call.correlation_id, Queue(40'000.0 * Steps(batch, 0))});
+      if (last) TellStep();
       return;
     }
     Forward(batch);
@@ -210,6 +240,7 @@ class Job {
       Backward(batch);
       Optimise("_second");
     }
+    TellStep();
   }
 
   void Evaluate() {
@@ -218,6 +249,7 @@ class Job {
       const Batch batch = Draw();
       CopyBatch(batch);
       options_.prefetch = prefetch;
+      if (i == 0) TellForward(abi::kEvaluationName, batch);
       Forward(batch);
       ReadBack();
     }

@@ -42,6 +42,8 @@ struct SyntheticOptions {
   bool backward_thread = false;
   bool nvtx = false;
   bool marks = false;
+  bool framework = false;  // a framework adapter tells forward passes, shapes and steps
+  bool no_gpu = false;     // with `framework`: nothing else is seen, the host does the work
 };
 
 struct TrueIteration {

@@ -136,6 +136,11 @@ int32_t Answers::MeasurementsOf(uint32_t set) const {
 }
 
 absl::Status Answers::CheckMeasurable() const {
+  if (!facts_.imported && !facts_.measurable && facts_.measurements.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", facts_.name, "\": its processes have no CUPTI, so nothing is measured ",
+        "but time; `seqpoint jobs ", facts_.name, "` says why"));
+  }
   if (!facts_.imported) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("job \"", facts_.name,
@@ -165,7 +170,7 @@ Answers::Summary Answers::Summarise() const {
     }
   }
   summary.seqpoints.set_measurements(plan.measured);
-  summary.seqpoints.set_measurements_wanted(plan.wanted);
+  summary.seqpoints.set_measurements_wanted(facts_.measurable ? plan.wanted : plan.measured);
   summary_ = std::move(summary);
   return *summary_;
 }
@@ -256,7 +261,7 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
     to.set_share(total_weight > 0 ? point.weight / total_weight : 0);
     to.set_mean_duration_ns(engine.current().PredictTime(point.key));
     to.set_measured(point.measured);
-    to.set_wanted(point.wanted);
+    to.set_wanted(facts_.measurable ? point.wanted : point.measured);
   }
   if (facts_.rule) {
     *reply.mutable_rule() = *facts_.rule;

@@ -60,6 +60,7 @@ class Answers {
     v1::Horizon::Kind horizon_kind = v1::Horizon::KIND_UNKNOWN;
     bool another = false;   // the question is about another run
     bool imported = false;  // from a log: nothing is measured
+    bool measurable = true;
     v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;
     v1::Losses losses;
     std::optional<v1::Rule> rule;  // without its fit

@@ -28,6 +28,8 @@ void IterationBuilder::OnBoundary(const abi::BoundaryEvent& event) {
     if (event.flags & abi::kDistorted) s.pending.back().iteration.distorted = true;
     Close(candidate);
   }
+  // Every boundary of such a process is a point at which all work is done.
+  if (event.flags & abi::kHostTime) s.synced = s.synced_before = true;
   if (s.candidates == 0) s.other = candidate;
   ++s.candidates;
   s.begin = candidate;
@@ -172,6 +174,9 @@ void IterationBuilder::Resolve(bool give_up) {
       }
     } else if (first.has_end && first.synchronised) {
       iteration.duration_ns = static_cast<int64_t>(first.end.api_ns - first.begin.api_ns);
+      if (first.other.api_ns != 0) {
+        iteration.other_duration_ns = static_cast<int64_t>(first.begin.api_ns - first.other.api_ns);
+      }
     }
     if (iteration.duration_ns < 0) iteration.duration_ns = 0;  // reversed stamps: unknown
     finished_.push_back(std::move(iteration));

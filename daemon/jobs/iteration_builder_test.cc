@@ -56,6 +56,24 @@ TEST(IterationBuilder, ABoundarySaysThatTheIterationBeforeItWasDistorted) {
   }
 }
 
+TEST(IterationBuilder, WhereTheHostDoesTheWorkApiTimeIsTheTime) {
+  IterationBuilder builder;
+  Script script(builder);
+  for (uint64_t n = 0; n < 4; ++n) {
+    if (n == 2) script.Candidate(n, 0, /*clock=*/false, abi::kHostTime);  // an evaluation batch
+    script.Candidate(n, 0, /*clock=*/false, abi::kHostTime);
+    script.Step(n, 7);
+  }
+  builder.Finish();
+  const auto finished = builder.TakeFinished();
+  ASSERT_EQ(finished.size(), 4u);
+  for (int n = 0; n < 3; ++n) EXPECT_EQ(finished[n].duration_ns, 100) << n;
+  EXPECT_EQ(finished[2].other_batches, 1u);
+  EXPECT_EQ(finished[2].other_duration_ns, 10);
+  EXPECT_EQ(finished[3].duration_ns, 0) << "nothing tells when the last one ended";
+  EXPECT_FALSE(finished[0].gpu_time);
+}
+
 TEST(IterationBuilder, TimeIsTheDifferenceOfGpuStampsHoweverLateTheyCome) {
   IterationBuilder builder;
   Script script(builder);

@@ -72,6 +72,8 @@ std::string_view FeatureName(uint16_t feature) {
       return "fork";
     case abi::Feature::kExit:
       return "exit";
+    case abi::Feature::kFramework:
+      return "framework";
     default:
       return "";
   }
@@ -334,7 +336,7 @@ void Job::EndUnused(int64_t now_ns) {
   }
   if (processes_.empty()) {
     row_.end_ns = now_ns;
-    sentence_ = "no process of this job used CUDA under the library";
+    sentence_ = "no process of this job used CUDA or trained with PyTorch";
   }
   job_dirty_ = state_dirty_ = true;
   ++generation_;
@@ -408,6 +410,8 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       const auto event = Fixed<abi::CountersEvent>(payload);
       if (!event || payload.size() < sizeof(*event) + event->count * sizeof(double)) break;
       ++process.stops;  // its WindowEvent has what it took
+      ++process.counter_stops;
+      process.counter_stops_ns += static_cast<int64_t>(event->stopped_ns);
       const uint64_t number = event->iteration + process.number_offset;
       const bool complete = event->status == abi::kCountersOk;
       std::vector<double> values(event->count);
@@ -446,6 +450,10 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       const auto event = Fixed<abi::WindowEvent>(payload);
       if (!event) break;
       process.stopped_ns += static_cast<int64_t>(event->stopped_ns);
+      if (event->level == static_cast<uint8_t>(abi::Level::kTrace)) {
+        ++process.trace_stops;
+        process.trace_stops_ns += static_cast<int64_t>(event->stopped_ns);
+      }
       const uint64_t number = event->iteration + process.number_offset;
       process.stops += static_cast<int64_t>(process.open_traces.count(number));
       if ((event->flags & abi::kWindowGivenUp) != 0) {
@@ -461,6 +469,22 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     }
     case abi::EventType::kTimePair:
       return;
+    case abi::EventType::kCost: {
+      const auto event = Fixed<abi::CostEvent>(payload);
+      if (!event) break;
+      for (size_t level = 0; level < process.watching_ns.size(); ++level) {
+        process.watched_calls[level] = event->calls[level];
+        process.watching_ns[level] = static_cast<int64_t>(event->spent_ns[level]);
+      }
+      return;
+    }
+    case abi::EventType::kStandDown: {
+      const auto event = Fixed<abi::StandDownEvent>(payload);
+      if (!event) break;
+      OnStandDown(process, *event,
+                  CleanText(TextAfter<abi::StandDownEvent>(payload, event->length)));
+      return;
+    }
     case abi::EventType::kDevice: {
       const auto event = Fixed<abi::DeviceEvent>(payload);
       if (!event) break;
@@ -490,6 +514,32 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       break;
   }
   process.losses.set_rejected(process.losses.rejected() + 1);
+}
+
+void Job::OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder) {
+  ++generation_;
+  const uint64_t number = event.iteration + process.number_offset;
+  if (event.end_ns == 0) {
+    process.stands_down_for = holder.empty() ? "another profiler" : std::move(holder);
+    process.stood_down_from = number;
+    return;
+  }
+  const auto duration_ns = static_cast<double>(event.end_ns) - static_cast<double>(event.begin_ns);
+  if (duration_ns < 0) return;
+  process.stood_down_ns += static_cast<int64_t>(duration_ns);
+  process.stands_down_for.clear();
+  gap_ = absl::StrFormat("CUPTI was left to %s for %.2g s around iteration %d", holder,
+                         duration_ns / 1e9, process.stood_down_from);
+  const EngineTotals totals = engine_.Totals();
+  if (totals.observed_time_ns <= 0) return;
+  const double mean_ns = totals.observed_time_ns / static_cast<double>(totals.iterations);
+  const double missed =
+      std::round(duration_ns / mean_ns) - static_cast<double>(number - process.stood_down_from);
+  if (missed < 1) return;
+  absl::StrAppendFormat(&gap_,
+                        ": about %.0f iterations of that time were not seen and are in no "
+                        "figure",
+                        missed);
 }
 
 void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) {
@@ -564,7 +614,7 @@ void Job::Advance() {
 
 void Job::CheckRules(int64_t now_ns) {
   for (auto& [id, process] : processes_) {
-    if (!process->alive() || !process->monitor) continue;
+    if (!process->alive() || !process->monitor || !process->stands_down_for.empty()) continue;
     // How long ago an event of a clock of its own was, the wall clock does not tell.
     const bool foreign = process->clock_kind == static_cast<uint32_t>(abi::ClockKind::kForeign);
     const std::optional<std::string> why =

@@ -206,6 +206,8 @@ class Job {
 
   v1::JobState EndState() const;  // of its processes, all of which have ended
   void OnFinished(Process& process, const FinishedIteration& iteration);
+  void SetSpent(v1::Overhead& overhead) const;
+  void OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder);
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);
   void EndAlignment(Process& process);

@@ -65,21 +65,23 @@ v1::Rule Job::DescribeRule() const {
 
 absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) const {
   if (horizon == nullptr && answers_ && answers_generation_ == generation_) return answers_;
-  Answers::Facts facts{.job_id = row_.job_id,
-                       .name = row_.name,
-                       .generation = generation_,
-                       .horizon_kind = horizon_.kind(),
-                       .imported = imported_,
-                       .clock_kind = clock_kind(),
-                       .losses = SumLosses(),
-                       .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
-                       .units = Units(),
-                       .metrics = metrics_,
-                       .refused_configs = refused_configs_,
-                       .plan = MakePlanOptions(),
-                       .measurements = measurements_,
-                       .kernels = kernels_,
-                       .engine = engine_.Copy()};
+  Answers::Facts facts{
+      .job_id = row_.job_id,
+      .name = row_.name,
+      .generation = generation_,
+      .horizon_kind = horizon_.kind(),
+      .imported = imported_,
+      .measurable = std::any_of(processes_.begin(), processes_.end(),
+                                [](const auto& p) { return p.second->HasCupti(); }),
+      .clock_kind = clock_kind(),
+      .losses = SumLosses(),
+      .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
+      .units = Units(),
+      .metrics = metrics_,
+      .plan = MakePlanOptions(),
+      .measurements = measurements_,
+      .kernels = kernels_,
+      .engine = engine_.Copy()};
   for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
   if (work_) {
     facts.work = work_->Copy();
@@ -177,6 +179,12 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     }
   }
   if (job.trouble().empty()) job.set_trouble(refused_.empty() ? config_trouble_ : refused_);
+  for (const auto& [id, process] : processes_) {
+    if (!job.trouble().empty() || process->stands_down_for.empty() || !process->alive()) continue;
+    job.set_trouble(absl::StrCat("rank ", process->row.rank, ": standing down while ",
+                                 process->stands_down_for,
+                                 " has CUPTI; what NVTX ranges or marks do not tell is not seen"));
+  }
   if (!rule_ && job.trouble().empty()) {
     job.set_trouble(former_rule_ ? relearned_ : sentence_);
   }
@@ -206,6 +214,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);
     job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
     job.mutable_overhead()->set_sentence(waits_);
+    SetSpent(*job.mutable_overhead());
     if (totals.observed_time_ns > 0) {
       job.mutable_overhead()->set_spent_share(static_cast<double>(stopped_ns) /
                                               totals.observed_time_ns);
@@ -253,11 +262,42 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     *to.mutable_losses() = process->losses;
     to.set_stopped_duration_ns(process->stopped_ns);
     to.set_given_up_windows(process->given_up_windows);
+    to.set_stood_down_duration_ns(process->stood_down_ns);
+    to.set_stands_down_for(process->stands_down_for);
     to.set_device(process->device);
     to.set_chip(process->chip);
     to.set_compute_capability(process->compute_capability);
   }
   return job;
+}
+
+// Level by level what the tool took.
+void Job::SetSpent(v1::Overhead& overhead) const {
+  v1::Spent learn, mark, trace, counters, traces, rest;
+  for (const auto& [id, process] : processes_) {
+    const auto add = [](v1::Spent& to, uint64_t count, int64_t duration_ns) {
+      to.set_count(to.count() + static_cast<int64_t>(count));
+      to.set_duration_ns(to.duration_ns() + duration_ns);
+    };
+    add(learn, process->watched_calls[1], process->watching_ns[1]);
+    add(mark, process->watched_calls[2], process->watching_ns[2]);
+    add(trace, process->watched_calls[3], process->watching_ns[3]);
+    add(counters, static_cast<uint64_t>(process->counter_stops), process->counter_stops_ns);
+    add(traces, static_cast<uint64_t>(process->trace_stops), process->trace_stops_ns);
+    add(rest, 0, process->stopped_ns - process->counter_stops_ns - process->trace_stops_ns);
+  }
+  const auto list = [&](v1::Spent& spent, std::string_view what, bool estimated) {
+    if (spent.duration_ns() <= 0) return;
+    spent.set_what(std::string(what));
+    spent.set_estimated(estimated);
+    *overhead.add_spent() = std::move(spent);
+  };
+  list(learn, "watching at learn", true);
+  list(mark, "watching at mark", true);
+  list(trace, "watching at trace", true);
+  list(counters, "stops for counters", false);
+  list(traces, "stops for traces", false);
+  list(rest, "stops for switching levels", false);
 }
 
 std::string Job::ConfigName(uint32_t config_id) const {

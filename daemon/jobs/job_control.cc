@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -108,10 +109,26 @@ int64_t Job::AffordableMeasurements() const {
   }
   const EngineTotals totals = engine_.Totals();
   const double iterations = static_cast<double>(totals.iterations);
-  const double run_ns = totals.observed_time_ns / std::max(iterations, 1.0) *
-                        std::max(iterations, static_cast<double>(RunIterations(horizon_)));
+  // Most measurements are made early: with their stops the run would seem longer than it is.
+  const double undisturbed_ns = std::max(totals.observed_time_ns - static_cast<double>(stopped_ns),
+                                         totals.observed_time_ns / 2);
+  // What is to come is estimated by the first iterations, which are the slow ones.
+  constexpr double kCertain = 0.8;
+  const double to_come = std::max(0.0, static_cast<double>(RunIterations(horizon_)) - iterations);
+  const double run_ns = undisturbed_ns * (1 + kCertain * to_come / std::max(iterations, 1.0));
   const double budget_ns = options_.overhead_budget_share * run_ns;
-  const double left_ns = budget_ns - static_cast<double>(stopped_ns);
+  // What watching takes is in the budget, too; but half of it is for measuring, whatever the rest.
+  double watching_ns = 0;  // of one rank: they watch at the same time
+  std::map<int32_t, double> per_rank;
+  for (const auto& [id, process] : processes_) {
+    double& of_rank = per_rank[process->row.rank];
+    of_rank += static_cast<double>(process->watching_ns[1]) +
+               static_cast<double>(process->watching_ns[2] + process->watching_ns[3]) *
+                   (1 + to_come / std::max(iterations, 1.0));
+    watching_ns = std::max(watching_ns, of_rank);
+  }
+  const double stops_ns = std::max(budget_ns - watching_ns, budget_ns / 2);
+  const double left_ns = stops_ns - static_cast<double>(stopped_ns);
   if (left_ns <= 0) return 0;
   if (stops == 0) return kUnpricedMeasurements;
   const double price_ns = std::max(1.0, static_cast<double>(stopped_ns) / stops);
@@ -153,7 +170,8 @@ int64_t Job::MeasurementCap(const Process& process, const std::vector<const Proc
 std::vector<const Job::Process*> Job::AbleToMeasure() const {
   std::vector<const Process*> able;
   for (const auto& [id, process] : processes_) {
-    if (process->alive() && !process->learning && !process->aligning && TakesPart(*process)) {
+    if (process->alive() && !process->learning && !process->aligning && TakesPart(*process) &&
+        process->HasCupti()) {
       able.push_back(process.get());
     }
   }

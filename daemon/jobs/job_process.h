@@ -2,6 +2,7 @@
 #ifndef DAEMON_JOBS_JOB_PROCESS_H_
 #define DAEMON_JOBS_JOB_PROCESS_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -70,6 +71,14 @@ struct Job::Process {
   std::map<uint16_t, v1::Feature> features;
   int64_t stopped_ns = 0;
   int64_t given_up_windows = 0;
+  int64_t stood_down_ns = 0;     // for which CUPTI was left to another profiler
+  std::string stands_down_for;   // now; empty: CUPTI is ours
+  uint64_t stood_down_from = 0;  // our number of the iteration in which that began
+  // What watching took, estimated, by level; and of stopped_ns that for measuring.
+  std::array<uint64_t, 4> watched_calls{};
+  std::array<int64_t, 4> watching_ns{};
+  int64_t counter_stops = 0, counter_stops_ns = 0;
+  int64_t trace_stops = 0, trace_stops_ns = 0;
   std::string device, chip, compute_capability;  // of the last context
   uint8_t level = static_cast<uint8_t>(abi::Level::kLearn);
   uint64_t measurements_started = 0;
@@ -86,6 +95,11 @@ struct Job::Process {
   bool control_stale = true;
 
   bool alive() const { return row.end_ns == 0; }
+  // As far as is known; without CUPTI there is nothing to measure.
+  bool HasCupti() const {
+    const auto cupti = features.find(static_cast<uint16_t>(abi::Feature::kCupti));
+    return cupti == features.end() || cupti->second.state() == v1::FEATURE_STATE_READY;
+  }
   // Everything is traced, or was until a moment ago.
   bool tracing() const { return was_tracing || level == static_cast<uint8_t>(abi::Level::kTrace); }
 };

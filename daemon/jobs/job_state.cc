@@ -157,6 +157,15 @@ JobState Job::SaveState() const {
     for (const auto& [number, feature] : process->features) *to.add_features() = feature;
     to.set_stopped_duration_ns(process->stopped_ns);
     to.set_given_up_windows(process->given_up_windows);
+    to.set_stood_down_duration_ns(process->stood_down_ns);
+    to.set_stands_down_for(process->stands_down_for);
+    to.set_stood_down_from(process->stood_down_from);
+    to.mutable_watched_calls()->Add(process->watched_calls.begin(), process->watched_calls.end());
+    to.mutable_watching_ns()->Add(process->watching_ns.begin(), process->watching_ns.end());
+    to.set_counter_stops(process->counter_stops);
+    to.set_counter_stops_ns(process->counter_stops_ns);
+    to.set_trace_stops(process->trace_stops);
+    to.set_trace_stops_ns(process->trace_stops_ns);
     to.set_beside(process->beside);
     to.set_device(process->device);
     to.set_chip(process->chip);
@@ -237,6 +246,18 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   }
   process.stopped_ns = saved.stopped_duration_ns();
   process.given_up_windows = saved.given_up_windows();
+  process.stood_down_ns = saved.stood_down_duration_ns();
+  process.stands_down_for = saved.stands_down_for();
+  process.stood_down_from = saved.stood_down_from();
+  for (size_t i = 0; i < process.watching_ns.size(); ++i) {
+    const int level = static_cast<int>(i);
+    if (level < saved.watched_calls_size()) process.watched_calls[i] = saved.watched_calls(level);
+    if (level < saved.watching_ns_size()) process.watching_ns[i] = saved.watching_ns(level);
+  }
+  process.counter_stops = saved.counter_stops();
+  process.counter_stops_ns = saved.counter_stops_ns();
+  process.trace_stops = saved.trace_stops();
+  process.trace_stops_ns = saved.trace_stops_ns();
   process.beside = saved.beside();
   process.device = saved.device();
   process.chip = saved.chip();

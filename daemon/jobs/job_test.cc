@@ -130,6 +130,22 @@ class FakeProcess {
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
 
+  // Leaves CUPTI to another profiler (`end_ns` 0) and takes it again; the loop runs on unseen.
+  void StandDown(uint64_t begin_ns, uint64_t end_ns) {
+    const std::string holder = "torch.profiler";
+    Send(abi::EventType::kStandDown,
+         abi::StandDownEvent{.begin_ns = begin_ns,
+                             .end_ns = end_ns,
+                             .iteration = matcher_.iteration(),
+                             .length = static_cast<uint32_t>(holder.size())},
+         holder);
+  }
+  uint64_t api_ns() const { return api_ns_; }
+  void TellCost(uint64_t learn_ns, uint64_t mark_ns) {
+    Send(abi::EventType::kCost,
+         abi::CostEvent{.calls = {0, 100, 200, 0}, .spent_ns = {0, learn_ns, mark_ns, 0}});
+  }
+
   uint32_t stop_ns = 0;     // what one measurement costs
   size_t late_results = 0;  // iterations that a result takes
   bool deaf = false;        // nothing that it sends arrives
@@ -1080,6 +1096,59 @@ TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
   request.set_action(v1::ControlRequest::ACTION_RESUME);
   ASSERT_TRUE(job.Control(request).ok());
   EXPECT_EQ(job.Describe(false).state(), v1::JOB_STATE_LEARNING);
+}
+
+TEST(Job, WatchingComesOffTheOverheadBudgetAndIsShown) {
+  const auto measured = [](uint64_t watching_ns) {
+    Job job(Row(), {});
+    FakeProcess process(8);
+    process.stop_ns = 500'000;
+    job.AddProcess(Process());
+    process.Connect(job, 7);
+    for (int i = 0; i < 600; ++i) {
+      process.TellCost(watching_ns / 2, watching_ns / 2);
+      process.Iterate();
+    }
+    const v1::Overhead overhead = job.Describe(false).overhead();
+    EXPECT_LE(overhead.spent_share(), 0.0105);
+    if (watching_ns > 0) {
+      EXPECT_GE(overhead.spent_size(), 2);
+      EXPECT_EQ(overhead.spent(0).what(), "watching at learn");
+      EXPECT_EQ(overhead.spent(0).count(), 100);
+      EXPECT_TRUE(overhead.spent(0).estimated());
+    }
+    return process.measured_iterations.size();
+  };
+  const size_t all = measured(0);
+  const size_t some = measured(uint64_t{1} << 40);  // more than the budget
+  EXPECT_GT(some, all / 3);
+  EXPECT_LT(some, all * 3 / 4);
+}
+
+TEST(Job, SaysHowLongCuptiWasLeftToAnotherProfiler) {
+  Job job(Row(), {});
+  FakeProcess process(7);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  const uint64_t begin_ns = process.api_ns();
+  process.StandDown(begin_ns, 0);
+  EXPECT_EQ(job.Describe(true).processes(0).stands_down_for(), "torch.profiler");
+  EXPECT_NE(job.Describe(false).trouble().find("torch.profiler"), std::string::npos);
+  const int64_t stood_down_ns = 2'000'000'000;
+  process.PassTime(stood_down_ns);
+  process.StandDown(begin_ns, begin_ns + stood_down_ns);
+  for (int i = 0; i < 100; ++i) process.Iterate();
+  job.OnProcessEnd(7, /*orderly=*/true, 1);
+  const v1::Job described = job.Describe(true);
+  EXPECT_EQ(described.iterations(), 400);
+  EXPECT_EQ(described.processes(0).stands_down_for(), "");
+  EXPECT_EQ(described.processes(0).stood_down_duration_ns(), stood_down_ns);
+  EXPECT_EQ(described.trouble(), "");
+  EXPECT_NE(described.rule().sentence().find("left to torch.profiler for 2 s around iteration"),
+            std::string::npos)
+      << described.rule().sentence();
+  EXPECT_NE(described.rule().sentence().find("were not seen"), std::string::npos);
 }
 
 TEST(Job, BadRequestsNameTheValueAndWhatThereIs) {

@@ -20,6 +20,10 @@ bool BlocksHost(uint8_t op) {
          op == static_cast<uint8_t>(abi::Op::kContextSync);
 }
 
+uint8_t HostTimeOf(const abi::CallRecord& call) {
+  return (call.flags & abi::kCallHostTime) != 0 ? static_cast<uint8_t>(abi::kHostTime) : uint8_t{0};
+}
+
 }  // namespace
 
 bool FeedBuilder(abi::EventType type, absl::Span<const uint8_t> payload, int64_t offset,
@@ -113,11 +117,12 @@ void Learning::Segment(const abi::CallRecord& call) {
                                           .micro_steps = result.step_micro_steps})});
   }
   if (flags & abi::kMatchedBoundary) {
-    ours_.push_back({abi::EventType::kBoundary,
-                     Bytes(abi::BoundaryEvent{.iteration = result.iteration,
-                                              .api_ns = api_ns,
-                                              .call_sequence = call.sequence,
-                                              .correlation_id = call.correlation_id})});
+    ours_.push_back(
+        {abi::EventType::kBoundary, Bytes(abi::BoundaryEvent{.iteration = result.iteration,
+                                                             .api_ns = api_ns,
+                                                             .call_sequence = call.sequence,
+                                                             .correlation_id = call.correlation_id,
+                                                             .flags = HostTimeOf(call)})});
   }
   if (flags & abi::kMatchedDecision) {
     ours_.push_back({abi::EventType::kDecision,

@@ -770,7 +770,9 @@ OnlineEngine::State::Extra OnlineEngine::State::ExtraShares() const {
   // What was cut off is only what exceeds the common noise, of slow iterations of this size.
   const double seen = accepted + static_cast<double>(totals.outliers);
   const double square = slow_excess_square * iterations / std::max(seen, 1.0);
-  const double below = past.mean > 0 ? core * normal / iterations * past.mean / square : 0;
+  // Where only iterations of lengths of their own were slow, no square is known.
+  const double below =
+      past.mean > 0 && square > 0 ? core * normal / iterations * past.mean / square : 0;
   const double whole = (1 + std::clamp(below, 0.0, kMostBelowCore)) / (normal + rest);
   BucketCounts opened = outlook.to_open;
   for (int i = 0; i < kBucketSizes; ++i) opened[i] += outlook.opened_untimed[i];

@@ -1336,6 +1336,25 @@ TEST(PlanTest, OneIterationInTwoSetsIsOneMeasurement) {
 
 // -------------------------------------------------------------------------------- statistics
 
+// Every length occurs once, and some of these iterations are slow: nothing else tells what slow is.
+TEST(ProjectStatisticTest, SlowIterationsOfLengthsOfTheirOwnLeaveANumber) {
+  OnlineEngine engine;
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  for (uint64_t i = 0; i < 300; ++i) {
+    const Key key = {static_cast<int64_t>(3'000 + i), 0};
+    IterationSample sample{.iteration = i, .key = key};
+    sample.time_ns = std::llround(7e6 * std::exp(0.003 * normal(random)));
+    if (i % 90 == 40) sample.time_ns += 2'000'000;
+    engine.AddIteration(sample);
+    if (i % 12 == 5)
+      engine.AddMeasurement(0, i, key, {7e6}).IgnoreError();  // the first are refused
+  }
+  const auto p = engine.ProjectStatistic(0, 0, 0.95, StatisticKind::kTimeLike);
+  ASSERT_TRUE(p.ok()) << p.status();
+  EXPECT_NEAR(p->so_far.value / (300 * 7e6), 1, 0.03);
+}
+
 TEST(ProjectStatisticTest, IntervalsShrinkWithMeasurements) {
   const Epoch run = MakeEpoch(40, 2000, /*two_dimensional=*/true);
   OnlineEngine engine;

@@ -167,6 +167,7 @@ class Matcher {
   uint32_t OnStep();
   uint32_t OnCandidate();
   bool ReadLengths(const MatchEvent& event);
+  bool LengthPending() const;
   uint32_t Lengths(int64_t length[2]) const;
   uint32_t EndMicroStep();
 
@@ -262,7 +263,7 @@ inline uint32_t Matcher::Evaluate(const MatchEvent& event) {
   const bool candidate = (flags & (kMatchedBoundary | kMatchedMicroStep)) != 0;
   const bool read = ReadLengths(event);
   if (open() && (candidate || read) && rule_.length_count > 0 &&
-      micro_steps_ >= rule_.micro_steps) {
+      micro_steps_ >= rule_.micro_steps && !LengthPending()) {
     const uint32_t all = (1u << rule_.length_count) - 1;
     int64_t length[2];
     if (Lengths(length) == all) {
@@ -437,6 +438,18 @@ inline bool Matcher::ReadLengths(const MatchEvent& event) {
     }
   }
   return changed;
+}
+
+// The open micro-step has yet to add its part to a length.
+inline bool Matcher::LengthPending() const {
+  for (uint32_t i = 0; i < rule_.length_count; ++i) {
+    const LengthSource& source = rule_.length[i];
+    if (source.lag == 0 && source.fold != static_cast<uint8_t>(LengthFold::kFirst) &&
+        source.field != static_cast<uint8_t>(LengthField::kCallCount) && !reading_[i].seen) {
+      return true;
+    }
+  }
+  return false;
 }
 
 inline uint32_t Matcher::Lengths(int64_t length[2]) const {

@@ -27,6 +27,10 @@ enum class Op : uint8_t {
   kNvtxPop = 14,
   kNvtxMark = 15,
   kMark = 16,  // seqpoint_iteration_begin(length): bytes = length
+  // What a framework adapter tells (seqpoint_forward, seqpoint_step).
+  kForward = 17,  // the root module is called; name kForwardName or kEvaluationName
+  kFeature = 18,  // a number known at the forward before it; name = what it is, bytes = the number
+  kStep = 19,     // the optimiser step of an iteration is over
   kCount
 };
 
@@ -63,7 +67,10 @@ struct CallRecord {
 };
 enum CallFlags : uint8_t {
   kCallHasPayload = 1,  // `bytes` of an NVTX call is valid
+  kCallHostTime = 2,    // no GPU works behind the program's back: api_ns is the time of the work
 };
+inline constexpr char kForwardName[] = "forward";        // of a training batch
+inline constexpr char kEvaluationName[] = "evaluation";  // without gradients
 
 // Level *trace* (and the clock event at *mark*): one unit of GPU work, from a CUPTI activity
 // record.
@@ -157,6 +164,8 @@ enum class EventType : uint16_t {
   kConfig = 12,     // ConfigEvent
   kDevice = 13,     // DeviceEvent
   kMicroStep = 14,  // MicroStepEvent
+  kStandDown = 15,  // StandDownEvent
+  kCost = 16,       // CostEvent
   kCount
 };
 
@@ -186,6 +195,7 @@ struct BoundaryEvent {
 enum BoundaryFlags : uint8_t {
   kConfirmed = 1,
   kDistorted = 2,  // a window was switched at or inside the iteration before this boundary
+  kHostTime = 4,   // kCallHostTime: the difference of two api_ns is the iteration's time
 };
 
 // The lengths of an iteration are known. Repeated (last one counts) while micro-steps add up.
@@ -244,6 +254,7 @@ enum class Feature : uint16_t {
   kMatcher = 7,
   kFork = 8,
   kExit = 9,
+  kFramework = 10,
   kCount
 };
 enum class FeatureState : uint16_t {
@@ -325,6 +336,26 @@ struct MicroStepEvent {
   int64_t length[2];
   uint32_t valid;  // bit i: length[i] was read
   uint32_t index;  // in the iteration, from 0
+};
+
+// What watching the program's calls has taken of its time so far: about once a second while it
+// grows. An estimate: `callback_ns`, the way through CUPTI in and out, is measured once in the
+// process, and what the library itself does with a call is known from its benchmark.
+struct CostEvent {
+  uint64_t calls[4];  // that were watched, by Level: learn, mark, trace; [0] is not used
+  uint64_t spent_ns[4];
+  uint32_t callback_ns;  // 0: not measured yet
+  uint32_t reserved;
+};
+
+// The program asked the library to leave CUPTI to another profiler (end_ns 0), or CUPTI was taken
+// again (the same begin_ns). In between the program's CUDA calls are not seen.
+struct StandDownEvent {
+  uint64_t begin_ns, end_ns;
+  uint64_t iteration;  // the open one
+  uint32_t length;     // bytes of the other profiler's name that follow
+  uint32_t reserved;
+  // char holder[length];
 };
 
 }  // namespace seqpoint::abi

@@ -86,6 +86,17 @@ absl::StatusOr<LengthTable> ReadLengths(const std::string& path) {
   return table;
 }
 
+bool WriteLengths(const LengthTable& table, const std::string& path) {
+  std::ofstream file(path);
+  file << (table.empty() || table[0].size() < 2 ? "len_0\n" : "len_0,len_1\n");
+  for (const std::vector<int>& row : table) {
+    for (size_t i = 0; i < row.size(); ++i) file << (i == 0 ? "" : ",") << row[i];
+    file << '\n';
+  }
+  file.close();
+  return !file.fail();
+}
+
 void SetLengthCount(int count, LengthTable* table) {
   for (std::vector<int>& row : *table) row.resize(static_cast<size_t>(count), row[0]);
 }

@@ -21,6 +21,10 @@ constexpr int kMaxLength = 100000;
 // in [1, kMaxLength].
 absl::StatusOr<LengthTable> ReadLengths(const std::string& path);
 
+// Writes what ReadLengths reads: columns len_0 and, with two lengths, len_1. False, with errno set,
+// when the file cannot be written.
+bool WriteLengths(const LengthTable& table, const std::string& path);
+
 // Gives every row exactly `count` lengths (1 or 2): the first is repeated, or the second dropped.
 void SetLengthCount(int count, LengthTable* table);
 

@@ -1,5 +1,7 @@
 // seqpoint_workload: the training programs that the profiler is tested and shown with.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "tests/workloads/options.h"
 #include "tests/workloads/trainer.h"
@@ -19,6 +21,12 @@ int main(int argc, char** argv) {
   if (!table.ok()) {
     std::fprintf(stderr, "seqpoint_workload: %s\n", std::string(table.status().message()).c_str());
     return 2;
+  }
+  if (!options.lengths_out.empty()) {
+    if (WriteLengths(*table, options.lengths_out)) return 0;
+    std::fprintf(stderr, "seqpoint_workload: --write-lengths %s: %s\n", options.lengths_out.c_str(),
+                 std::strerror(errno));
+    return 1;
   }
   return Train(options, *table);
 }

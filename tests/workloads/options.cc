@@ -127,6 +127,8 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   app.add_option("--learning-rate", options.learning_rate, "of Adam")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
+  app.add_option("--write-lengths", options.lengths_out,
+                 "writes the examples' lengths as CSV, and trains nothing");
   app.add_option("--truth", options.truth_file, "writes what really happened, as JSON lines");
   app.add_flag("--quiet", options.quiet, "prints nothing");
 

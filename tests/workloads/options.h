@@ -41,6 +41,7 @@ struct Options {
   double launch_us = 4;  // framework work before each launch
   double load_us = 150;  // data loading per batch
   double learning_rate = 1e-3;
+  std::string lengths_out;
   std::string truth_file;
   bool quiet = false;
 };

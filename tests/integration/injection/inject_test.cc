@@ -164,6 +164,50 @@ TEST_F(InjectTest, TakesMarksOfTheProgramWithTwoLengths) {
   EXPECT_EQ(marks, 30);
 }
 
+TEST_F(InjectTest, AFrameworkTellsIterationsLengthsAndMicroSteps) {
+  abi::Rule rule = {};
+  rule.generation = 1;
+  rule.watched_ops = Bit(Op::kForward) | Bit(Op::kFeature) | Bit(Op::kStep);
+  rule.boundary.op = static_cast<uint8_t>(Op::kForward);
+  rule.confirm = rule.boundary;
+  rule.confirm.match = abi::kMatchName;
+  rule.confirm.name_hash = abi::NameHash(abi::kForwardName, strlen(abi::kForwardName));
+  rule.step.op = static_cast<uint8_t>(Op::kStep);
+  rule.length_count = 1;
+  rule.length[0].pattern.op = static_cast<uint8_t>(Op::kFeature);
+  rule.length[0].pattern.match = abi::kMatchName;
+  rule.length[0].pattern.name_hash = abi::NameHash("ids.shape[1]", 12);
+  rule.length[0].field = static_cast<uint8_t>(abi::LengthField::kNamePayload);
+  rule.length[0].fold = static_cast<uint8_t>(abi::LengthFold::kSum);
+  rule.micro_steps = 2;
+  abi::Control control = MarkControl(rule);
+  AddConfig(&control, 2, "gpu__time_duration.sum\nsm__inst_executed.sum");
+  AddEntry(&control, 100, 48, 2, 3, /*unit=*/1);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=400", "lengths=16,32", "framework=1", "accumulate=2", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  std::map<std::string, int> learned;
+  for (const abi::CallRecord& call : process().calls) {
+    if (static_cast<Op>(call.op) == Op::kStep) ++learned["step"];
+    if (static_cast<Op>(call.op) != Op::kFeature) continue;
+    ++learned[process().names[call.name_id]];
+    EXPECT_EQ(call.flags & abi::kCallHostTime, 0) << "there is a GPU";
+  }
+  EXPECT_EQ(learned["ids.shape[0]"], learned["ids.shape[1]"]);
+  EXPECT_NEAR(learned["ids.shape[1]"], 2 * learned["step"], 2);
+  ASSERT_GT(process().steps.size(), 100u);
+  EXPECT_EQ(static_cast<size_t>(learned["step"]) + process().steps.size(), 200u);
+  for (size_t i = 1; i < process().steps.size(); ++i) {
+    EXPECT_EQ(process().steps[i].length[0], 48);
+    EXPECT_EQ(process().steps[i].micro_steps, 2u);
+  }
+  int measured = 0;
+  for (const CountersResult& counters : process().counters) {
+    measured += counters.event.status == abi::kCountersOk;
+  }
+  EXPECT_EQ(measured, 3);
+}
+
 TEST_F(InjectTest, TellsWhichGpuItIs) {
   extra_ = {{"SWGPU_SET", "gpu.name=Test GPU,gpu.compute_major=8,gpu.compute_minor=6"}};
   abi::Control control = MarkControl(CopyRule(1));
@@ -574,6 +618,23 @@ TEST_F(InjectTest, SwitchesToLearningAndBackAtBoundaries) {
   EXPECT_EQ(learned, boundary_at.size());
   uint64_t expected = 0;
   for (const abi::StepEvent& step : process().steps) EXPECT_EQ(step.iteration, expected++);
+}
+
+TEST_F(InjectTest, TellsWhatWatchingTakes) {
+  extra_ = {{"SWGPU_SET", "clock.mode=real"}};
+  daemon_.OnCalls(60, [](PuppetProcess& p) { p.Send(MarkControl(CopyRule(1))); });
+  RunAndCompare({"iterations=200", "sleep_us=500", "host_ns=0"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_FALSE(process().costs.empty());
+  const abi::CostEvent& cost = process().costs.back();
+  EXPECT_GT(cost.callback_ns, 0u);
+  EXPECT_EQ(cost.calls[1], process().calls.size());
+  // An iteration has ten calls; the copy and the eight launches are watched at mark, too.
+  const uint64_t marked = 200 - cost.calls[1] / 10;
+  EXPECT_GE(cost.calls[2], (marked - 2) * 9);
+  EXPECT_LE(cost.calls[2], (marked + 1) * 10);
+  EXPECT_EQ(cost.calls[3], 0u);
+  EXPECT_GE(cost.spent_ns[1], cost.calls[1] * cost.callback_ns);
 }
 
 TEST_F(InjectTest, PausesReleasesAndComesBack) {

@@ -1,14 +1,48 @@
-// A CUDA program that has its own protobuf and Abseil, as many training programs do.
+// A CUDA program that has its own protobuf, Abseil and gRPC, as many training programs do. A gRPC
+// server and a client run beside the CUDA work.
 #include <cuda.h>
 #include <google/protobuf/struct.pb.h>
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 #include <stdio.h>
+#include <unistd.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
+namespace {
+
+// Asks the server's health service, whose answer is its one field: 1, serving.
+bool Ask(grpc::GenericStub* stub) {
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  grpc::ByteBuffer empty(nullptr, 0), reply;
+  grpc::Status status;
+  auto call = stub->PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", empty, &queue);
+  call->StartCall();
+  call->Finish(&reply, &status, &context);
+  void* tag = nullptr;
+  bool ok = false;
+  return queue.Next(&tag, &ok) && ok && status.ok() && reply.Length() == 2;
+}
+
+}  // namespace
+
 int main() {
+  grpc::EnableDefaultHealthCheckService(true);
+  const std::string address = absl::StrCat("unix-abstract:seqpoint-host-", getpid());
+  grpc::CallbackGenericService others;
+  grpc::ServerBuilder builder;
+  builder.RegisterCallbackGenericService(&others);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return 7;
+  grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   google::protobuf::Struct message;
   (*message.mutable_fields())["length"].set_number_value(17);
   CUcontext context;
@@ -23,6 +57,7 @@ int main() {
   }
   void* arguments[] = {&data};
   for (int i = 0; i < 10; ++i) {
+    if (!Ask(&stub)) return 8;
     if (cuLaunchKernel(kernel, 4, 1, 1, 64, 1, 1, 0, nullptr, arguments, nullptr) != CUDA_SUCCESS) {
       return 4;
     }

@@ -98,6 +98,13 @@ void PuppetProcess::OnEvent(uint64_t number, abi::EventType type,
       counters.push_back(std::move(result));
       break;
     }
+    case abi::EventType::kCost:
+      costs.push_back(As<abi::CostEvent>(payload));
+      break;
+    case abi::EventType::kStandDown:
+      stand_downs.push_back(
+          {As<abi::StandDownEvent>(payload), TextBehind<abi::StandDownEvent>(payload)});
+      break;
     case abi::EventType::kConfig:
       configs.push_back({As<abi::ConfigEvent>(payload), TextBehind<abi::ConfigEvent>(payload)});
       break;

@@ -50,6 +50,11 @@ struct DeviceResult {
   std::string name;
 };
 
+struct StandDownResult {
+  abi::StandDownEvent event;
+  std::string holder;
+};
+
 // What one profiled process sent.
 class PuppetProcess : public ingest::RingSink {
  public:
@@ -77,6 +82,8 @@ class PuppetProcess : public ingest::RingSink {
   std::vector<ConfigResult> configs;
   std::vector<FeatureResult> features;
   std::vector<DeviceResult> devices;
+  std::vector<StandDownResult> stand_downs;
+  std::vector<abi::CostEvent> costs;
   uint64_t calls_missing = 0;
   bool gone = false;
   ingest::RingStats stats;

@@ -8,21 +8,34 @@
 // Ways to end after iteration N: kill=N, _exit=N, abort=N, throw=N, term=N (SIGTERM, not handled),
 // reset=N (the context first).
 //
+// tool=N tool_end=M: another profiler records from before iteration N to after iteration M, and the
+// library stands down for it (tool_tells=0: nobody tells it; tool_keeps=1: the tool keeps its
+// subscription; tool=-1: from before cuInit; tool_period=P: again every P iterations). storm=T: T
+// threads ask for standing down and coming back all the time.
+//
+// open=A:B opens libraries first. host_profiler=1 asks the process' libcupti for its host profiler
+// and prints the result. child=N starts, after iteration N, this program once more with 10
+// iterations (how=posix_spawn, fork, vfork or exec).
+//
 // truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
 //
 // Prints "digest 0x..." at the end: the software GPU's digest of all work, which must be the same
 // with and without the profiler.
 #include <cuda.h>
 #include <cupti.h>
+#include <cupti_profiler_host.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <nvtx3/nvToolsExt.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <stdexcept>
@@ -31,6 +44,7 @@
 #include <vector>
 
 #include "injection/seqpoint.h"
+#include "tests/integration/injection/second_tool.h"
 #include "tests/softgpu/swgpu.h"
 
 namespace {
@@ -86,6 +100,11 @@ struct Trainer {
       snprintf(name, sizeof(name), "step %ld, %ld tokens", index, length);
       nvtxRangePushA(name);
     }
+    if (Option("framework", 0) != 0 && seqpoint_forward) {
+      static const char* const kNames[] = {"ids.shape[0]", "ids.shape[1]"};
+      const int64_t values[] = {64, length};
+      seqpoint_forward(1, 2, kNames, values, 0);
+    }
     Check(cuMemcpyHtoDAsync(data, host.data(), static_cast<size_t>(length * kBytesPerStep), stream),
           "cuMemcpyHtoDAsync");
     Check(cuMemsetD8Async(data, 0, 4096, stream), "cuMemsetD8Async");
@@ -94,7 +113,10 @@ struct Trainer {
     }
     Launch(loss, 1);
     const long accumulate = Option("accumulate", 1);
-    if ((index + 1) % accumulate == 0) Launch(adam, 64);
+    if ((index + 1) % accumulate == 0) {
+      Launch(adam, 64);
+      if (Option("framework", 0) != 0 && seqpoint_step) seqpoint_step(0);
+    }
     if (Option("truth", 0) != 0 && swgpu_totals) {
       SwgpuTotals now;
       swgpu_totals(&now);
@@ -163,6 +185,21 @@ void SetTimestamps() {
   });
 }
 
+// The other profiler, begun and ended as its user does.
+seqpoint::SecondTool g_tool;
+void StartTool() {
+  if (Option("tool_tells", 1) != 0 && seqpoint_stand_down) {
+    const int free = seqpoint_stand_down("torch.profiler");
+    fprintf(stderr, "stand_down %d\n", free);
+  }
+  if (!g_tool.Start()) fprintf(stderr, "no CUPTI for the tool\n");
+}
+void StopTool() {
+  g_tool.Stop(Option("tool_keeps", 0) != 0);
+  if (Option("tool_tells", 1) == 0 || !seqpoint_come_back) return;
+  fprintf(stderr, "come_back %d\n", seqpoint_come_back());
+}
+
 // A program that ends by exit() in a signal handler, as many do, sends itself signals from another
 // thread until one hits.
 void ExitOnSignal() {
@@ -180,6 +217,58 @@ void StartLibrary(const char* path) {
   if (library == nullptr) exit(4);
   const auto start = reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection"));
   if (start == nullptr || start() != 1) exit(5);
+}
+
+void OpenLibraries(const std::string& paths) {
+  for (size_t begin = 0; begin < paths.size();) {
+    const size_t end = std::min(paths.find(':', begin), paths.size());
+    if (dlopen(paths.substr(begin, end - begin).c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
+      fprintf(stderr, "injection_trainer: %s\n", dlerror());
+      exit(6);
+    }
+    begin = end + 1;
+  }
+}
+
+// Whether the counters' host library is found, which libcupti opens by its bare name.
+void AskHostProfiler() {
+  void* cupti = dlopen("libcupti.so.13", RTLD_NOLOAD | RTLD_NOW);
+  if (cupti == nullptr) return;
+  const auto initialize = reinterpret_cast<decltype(&cuptiProfilerHostInitialize)>(
+      dlsym(cupti, "cuptiProfilerHostInitialize"));
+  CUpti_Profiler_Host_Initialize_Params params = {};
+  params.structSize = CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE;
+  params.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
+  params.pChipName = "GH100";
+  printf("host_profiler %d\n", static_cast<int>(initialize(&params)));
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void*) {
+        if (strstr(info->dlpi_name, "libnvperf_host") != nullptr) {
+          printf("nvperf %s\n", info->dlpi_name);
+        }
+        return 0;
+      },
+      nullptr);
+}
+
+// Another program, started the ways that programs are started.
+void StartChild(const char* self) {
+  const std::string how = g_options.count("how") ? g_options["how"] : "posix_spawn";
+  std::string name = self, argument = "iterations=10";
+  char* const arguments[] = {name.data(), argument.data(), nullptr};
+  pid_t child = 0;
+  fflush(stdout);
+  if (how == "exec") execv(self, arguments);
+  if (how == "posix_spawn") posix_spawn(&child, self, nullptr, nullptr, arguments, environ);
+  if (how == "fork") child = fork();
+  if (how == "vfork") child = vfork();
+  if (child == 0) {
+    execv(self, arguments);
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  printf("child %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
 // A child forked while CUDA is up, like a data loader's worker: it must neither hang nor write.
@@ -216,6 +305,9 @@ int main(int argc, char** argv) {
     at = end + 1;
   }
 
+  OpenLibraries(g_options["open"]);
+  const bool with_tool = g_options.count("tool") != 0;
+  if (with_tool && Option("tool", 0) < 0) StartTool();
   Check(cuInit(0), "cuInit");
   CUdevice device;
   Check(cuDeviceGet(&device, 0), "cuDeviceGet");
@@ -241,13 +333,36 @@ int main(int argc, char** argv) {
       }
     });
   }
+  std::vector<std::thread> storm;
+  for (long i = 0; i < Option("storm", 0); ++i) {
+    storm.emplace_back([&stop] {
+      while (!stop && seqpoint_stand_down) {
+        seqpoint_stand_down("storm");
+        usleep(2000);
+        seqpoint_come_back();
+        usleep(1000);
+      }
+    });
+  }
   for (long i = 0; i < iterations; ++i) {
+    if (i + 10 == iterations && !storm.empty()) {  // the last ones are quiet
+      stop = true;
+      for (std::thread& thread : storm) thread.join();
+      storm.clear();
+    }
+    const auto due = [i](long first) {
+      const long period = Option("tool_period", 0);
+      return i == first || (period > 0 && i > first && (i - first) % period == 0);
+    };
+    if (with_tool && due(Option("tool", 0))) StartTool();
+    if (with_tool && due(Option("tool_end", 0) + 1)) StopTool();
     if (Option("evaluate", 0) > 0 && i % Option("evaluate", 0) == 0) {
       trainer.Evaluation(lengths[0]);
       trainer.Evaluation(lengths[0]);
     }
     trainer.Iteration(i, lengths[static_cast<size_t>(i) % lengths.size()]);
     if (Option("fork", -1) == i) ForkWorker();
+    if (Option("child", -1) == i) StartChild(argv[0]);
     if (Option("steal", -1) == i) StealBuffers();
     if (Option("capture", -1) == i) trainer.CaptureGraph();
     if (Option("kill", -1) == i) raise(SIGKILL);
@@ -267,6 +382,9 @@ int main(int argc, char** argv) {
   if (swgpu_digest && Option("threads", 0) == 0) {
     printf("digest 0x%llx\n", static_cast<unsigned long long>(swgpu_digest()));
   }
+  if (Option("host_profiler", 0) != 0) AskHostProfiler();
+  if (with_tool && Option("tool_end", 0) + 1 >= iterations) g_tool.Stop(true);
+  if (with_tool) g_tool.Print();
   fflush(stdout);
   if (Option("destroy", 0) != 0) {
     Check(cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");

@@ -1,0 +1,101 @@
+"""SeqPoint's framework adapter: waits until the program imports torch, then watches its loop.
+
+Threading: imports may happen on any thread; what is installed says its own.
+"""
+
+import _thread
+import os
+import sys
+
+
+def log(sentence):
+    if os.environ.get("SEQPOINT_LOG") == "stderr":
+        print(f"seqpoint: {sentence}", file=sys.stderr)
+
+
+class _Loader:
+    """Loads a module as its own loader does, between what was asked for."""
+
+    def __init__(self, loader, finder):
+        self._loader = loader
+        self._finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        # The module keeps no trace of us.
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._finder.load(self._loader, module)
+
+
+class _Finder:
+    """Finds one module for the import system, once."""
+
+    def __init__(self, name, before, after):
+        self._name = name
+        self._before, self._after = before, after
+        # Threads that ask the other finders, which may ask the import system, and so us, in turn.
+        self._asking = set()
+
+    def find_spec(self, name, path=None, target=None):
+        thread = _thread.get_ident()
+        if name != self._name or thread in self._asking:
+            return None
+        self._asking.add(thread)
+        try:
+            spec = self._find_otherwise(name, path, target)
+        finally:
+            self._asking.discard(thread)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _Loader(spec.loader, self)
+        return spec
+
+    def _find_otherwise(self, name, path, target):
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if finder is not self and find is not None else None
+            if spec is not None:
+                return spec
+        return None
+
+    def load(self, loader, module):
+        self._before()
+        try:
+            loader.exec_module(module)
+        except BaseException:
+            self._after(None)
+            raise
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        self._after(module)
+
+
+def around_import(name, before, after):
+    """Calls before() and after(module) around the loading of a module that is not loaded yet; after
+    one that fails after(None), and the next attempt is waited for."""
+    if name not in sys.modules:
+        sys.meta_path.insert(0, _Finder(name, before, after))
+
+
+def wait_for_torch():
+    if "torch" in sys.modules:
+        _install(sys.modules["torch"])
+    else:
+        around_import("torch", lambda: None, _install)
+
+
+def _install(torch):
+    if torch is None:
+        return
+    try:
+        from . import library, pytorch
+
+        told = library.find()
+        if told is not None:
+            pytorch.Adapter(torch, told).install()
+    except Exception as error:  # a torch we do not know must still train
+        log(f"the PyTorch adapter did not start: {error!r}")

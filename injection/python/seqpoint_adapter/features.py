@@ -1,0 +1,177 @@
+"""Numbers that are known when a module is called: the shapes of its tensor inputs.
+
+A Reader is made from one call and reads the same numbers from the calls that follow. It never
+touches a tensor's data on the GPU, which would wait for it.
+
+Threading: one thread at a time.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from itertools import compress
+from operator import attrgetter, itemgetter
+
+MAX_DEPTH = 4
+MAX_ITEMS = 16  # of one list or dictionary
+MAX_NUMBERS = 24
+# Calls after which numbers that were always equal to an earlier one are left out.
+STUDIED_CALLS = 16
+
+
+class Changed(Exception):
+    """The call's inputs are built otherwise than those of the call that the reader was made from."""
+
+
+class _Shape:
+    """The dimensions of a tensor."""
+
+    def __init__(self, name, tensor):
+        self.dimensions = tensor.dim()
+        self.names = [f"{name}.shape[{i}]" for i in range(self.dimensions)]
+
+    def read(self, tensor, numbers):
+        shape = tensor.shape
+        if len(shape) != self.dimensions:
+            raise Changed
+        numbers.extend(shape)
+
+
+class _Packed:
+    """A PackedSequence: batch_sizes lies on the host and has an entry per time step."""
+
+    def __init__(self, name, packed):
+        self.names = [f"{name}.steps", f"{name}.tokens", f"{name}.batch"]
+
+    def read(self, packed, numbers):
+        sizes = packed.batch_sizes
+        numbers += (sizes.shape[0], packed.data.shape[0], int(sizes[0]))
+
+
+class _Nested:
+    """A nested tensor: sequences of different lengths without padding."""
+
+    def __init__(self, name, tensor):
+        self.jagged = hasattr(tensor, "_offsets")
+        self.names = [f"{name}.batch", f"{name}.tokens" if self.jagged else f"{name}.elements"]
+
+    def read(self, tensor, numbers):
+        if self.jagged:
+            of_tokens = getattr(tensor, "_ragged_idx", 1) - 1
+            numbers += (tensor._offsets.shape[0] - 1, tensor._values.shape[of_tokens])
+        else:
+            numbers += (tensor.size(0), tensor.numel())
+
+
+class _Number:
+    """A whole number, such as max_seqlen."""
+
+    def __init__(self, name, value):
+        self.names = [name]
+
+    def read(self, value, numbers):
+        if type(value) is not int:
+            raise Changed
+        numbers.append(value)
+
+
+class Reader:
+    """Reads the numbers of a module's call.
+
+    names: what each is, "src.shape[1]". read(args, kwargs): a list of as many; raises Changed, or
+    whatever a missing input raises, when the call is built otherwise.
+    """
+
+    def __init__(self, torch, module, args, kwargs):
+        self._torch = torch
+        self._sources = []  # (positional?, key, getters, what reads)
+        self.names = []
+        named = _parameter_names(module)
+        for i, value in enumerate(args):
+            name = named[i] if i < len(named) else f"input[{i}]"
+            self._walk(name, value, (True, i, ()), 0)
+        for key, value in kwargs.items():
+            self._walk(key, value, (False, key, ()), 0)
+        self._kept = None  # of the numbers that are read, which to tell; None: all
+        self._studied = []  # None: done
+
+    def read(self, args, kwargs):
+        numbers = []
+        for positional, key, getters, source in self._sources:
+            value = args[key] if positional else kwargs[key]
+            for getter in getters:
+                value = getter(value)
+            source.read(value, numbers)
+        if self._studied is not None:
+            return self._study(numbers)
+        return numbers if self._kept is None else list(compress(numbers, self._kept))
+
+    def _study(self, numbers):
+        """A mask has the shape of what it masks: later copies of a number are of no use."""
+        self._studied.append(numbers)
+        if len(self._studied) < STUDIED_CALLS:
+            return numbers
+        columns = list(zip(*self._studied))
+        kept = [column not in columns[:i] for i, column in enumerate(columns)]
+        # Inputs of which nothing is left are not looked at any more.
+        sources, flags = [], iter(kept)
+        self._kept = []
+        for where in self._sources:
+            of_source = [next(flags) for _ in where[-1].names]
+            if any(of_source):
+                sources.append(where)
+                self._kept += of_source
+        self._sources, self._studied = sources, None
+        if all(self._kept):
+            self._kept = None
+        self.names = [name for name, keep in zip(self.names, kept) if keep]
+        return [number for number, keep in zip(numbers, kept) if keep]
+
+    def _walk(self, name, value, where, depth):
+        tensor = self._torch.Tensor
+        if isinstance(value, tensor):
+            nested = getattr(value, "is_nested", False)
+            self._add(_Nested(name, value) if nested else _Shape(name, value), where)
+        elif isinstance(value, self._torch.nn.utils.rnn.PackedSequence):
+            self._add(_Packed(name, value), where)
+        elif type(value) is int:
+            self._add(_Number(name, value), where)
+        elif depth < MAX_DEPTH:
+            for label, getter, item in _items(value):
+                positional, key, getters = where
+                self._walk(name + label, item, (positional, key, (*getters, getter)), depth + 1)
+
+    def _add(self, source, where):
+        if len(self.names) + len(source.names) <= MAX_NUMBERS:
+            self._sources.append((*where, source))
+            self.names += source.names
+
+
+def _items(value):
+    """(label, getter, item) of what is inside a container."""
+    if isinstance(value, Mapping):
+        keys = [key for key in value if isinstance(key, (str, int))]
+        return [(f"[{key!r}]", itemgetter(key), value[key]) for key in keys[:MAX_ITEMS]]
+    if isinstance(value, (list, tuple)):
+        return [(f"[{i}]", itemgetter(i), item) for i, item in enumerate(value[:MAX_ITEMS])]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return [(f".{name}", attrgetter(name), getattr(value, name)) for name in names[:MAX_ITEMS]
+                if hasattr(value, name)]
+    return []
+
+
+def _parameter_names(module):
+    """Of forward; of the inner one where a wrapper (DDP, torch.compile) passes its inputs on."""
+    names = []
+    for _ in range(MAX_DEPTH):
+        try:
+            parameters = inspect.signature(module.forward).parameters.values()
+            module = getattr(module, "_orig_mod", None) or getattr(module, "module", None)
+        except Exception:
+            break
+        names = [p.name for p in parameters
+                 if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        if names or not hasattr(module, "forward"):
+            break
+    return names

@@ -1,0 +1,87 @@
+"""The injected library's C API (seqpoint.h) through ctypes.
+
+Calls release the interpreter's lock: at the border of a measured iteration the library may wait for
+the GPU.
+"""
+
+import ctypes
+import os
+
+from . import log
+
+MAX_FEATURES = 32
+
+
+class Library:
+    """What the adapter tells the injected library.
+
+    Names given to `forward` are kept alive here, as the library asks.
+    """
+
+    def __init__(self, handle):
+        def function(name, result, *arguments):
+            found = getattr(handle, name)
+            found.restype, found.argtypes = result, arguments
+            return found
+
+        self.active = function("seqpoint_active", ctypes.c_int)
+        self.attach = function("seqpoint_attach", ctypes.c_int, ctypes.c_int)
+        self.step = function("seqpoint_step", None, ctypes.c_uint64)
+        self._forward = function("seqpoint_forward", None, ctypes.c_int, ctypes.c_uint32,
+                                 ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+        self._features = function("seqpoint_features", None, ctypes.c_uint32, ctypes.c_void_p,
+                                  ctypes.c_void_p, ctypes.c_uint64)
+        self._describe = function("seqpoint_describe", None, ctypes.c_int, ctypes.c_char_p)
+        # Of a library that can make room for another profiler.
+        self.stand_down = self.come_back = None
+        if hasattr(handle, "seqpoint_stand_down"):
+            stand_down = function("seqpoint_stand_down", ctypes.c_int, ctypes.c_char_p)
+            self.stand_down = lambda holder: stand_down(holder.encode())
+            self.come_back = function("seqpoint_come_back", ctypes.c_int)
+        self._values = (ctypes.c_int64 * MAX_FEATURES)()
+        self._values_at = ctypes.addressof(self._values)
+        self._names = {}  # tuple of names -> address of their array
+        self._kept = []
+
+    def names(self, names):
+        """An address for `forward`, of at most MAX_FEATURES names."""
+        address = self._names.get(names)
+        if address is None:
+            texts = (ctypes.c_char_p * max(1, len(names)))(*(name.encode() for name in names))
+            self._kept.append(texts)
+            address = self._names[names] = ctypes.addressof(texts)
+        return address
+
+    def forward(self, training, names_at, values, at_ns=0):
+        """`training`: 1 of a batch with gradients, 0 of another; None: more of the same batch."""
+        count = len(values)
+        try:
+            self._values[:count] = values
+        except TypeError:  # sizes of a call that is traced are no numbers
+            count = 0
+        if training is None:
+            self._features(count, names_at, self._values_at, at_ns)
+        else:
+            self._forward(training, count, names_at, self._values_at, at_ns)
+
+    def describe(self, works, sentence):
+        self._describe(works, sentence.encode(errors="replace"))
+        log(sentence)
+
+
+def find():
+    """The library in this process; None when it is not there, or older than this adapter."""
+    for path in (None, *_preloaded()):
+        try:
+            return Library(ctypes.CDLL(path))
+        except (OSError, AttributeError):
+            continue
+    return None
+
+
+def _preloaded():
+    """Where the driver loads the library, which then is not visible to the whole process."""
+    for variable in ("LD_PRELOAD", "CUDA_INJECTION64_PATH"):
+        for path in os.environ.get(variable, "").replace(" ", ":").split(":"):
+            if "libseqpoint_inject" in path:
+                yield path

@@ -1,0 +1,623 @@
+"""Real PyTorch training loops under the adapter; a recorder stands in for the injected library."""
+
+import copy
+import importlib
+import io
+import os
+import pickle
+import sys
+import tempfile
+import threading
+import types
+import unittest
+import warnings
+from unittest import mock
+
+try:
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest(f"needs PyTorch: {error}")
+
+from torch import nn
+
+from seqpoint_adapter import pytorch
+
+
+class Recorder:
+    """What the adapter told, as ("forward", numbers by name), ("evaluation", ...), ("step",)."""
+
+    def __init__(self, active=True):
+        self.told = []
+        self.sentences = []
+        self.attached = []
+        self.standing = []
+        self._active = active
+
+    def active(self):
+        return self._active
+
+    def attach(self, uses_gpu):
+        self.attached.append(uses_gpu)
+        self._active = True
+        return 1
+
+    def names(self, names):
+        return names
+
+    def forward(self, training, names, values, at_ns=0):
+        kind = {1: "forward", 0: "evaluation", None: "beside"}[training]
+        self.told.append((kind, dict(zip(names, values))))
+
+    def step(self, at_ns):
+        self.told.append(("step",))
+
+    def describe(self, works, sentence):
+        self.sentences.append((works, sentence))
+
+    def stand_down(self, holder):
+        self.standing.append(holder)
+
+    def come_back(self):
+        self.standing.append(None)
+
+    # For the tests.
+    def kinds(self):
+        return [entry[0] for entry in self.told]
+
+    def iterations(self):
+        """Numbers of the forwards before each step, without evaluation."""
+        iterations, open_ = [], []
+        for kind, *numbers in self.told:
+            if kind == "step":
+                iterations.append(open_)
+                open_ = []
+            elif kind != "evaluation":
+                open_.append(numbers[0])
+        return iterations
+
+
+class Model(nn.Module):
+    def __init__(self, classes=3):
+        super().__init__()
+        self.embedding = nn.Embedding(50, 8)
+        self.lstm = nn.LSTM(8, 8, batch_first=True)
+        self.output = nn.Linear(8, classes)
+
+    def forward(self, tokens, *, mask=None):
+        return self.output(self.lstm(self.embedding(tokens))[0]).mean(dim=1)
+
+
+def tokens(length, batch=2):
+    return torch.zeros(batch, length, dtype=torch.long)
+
+
+class PickledSGD(torch.optim.SGD):
+    pass
+
+
+class PyTorchTest(unittest.TestCase):
+    def setUp(self):
+        self.recorder = Recorder()
+        self.kept = (torch.optim.Optimizer.__init__, nn.Module.__call__)
+        self.hooks = getattr(torch.optim.Optimizer, "_hook_for_profile", None)
+        self.scaler = pytorch._scalers(torch)[0]
+        self.scaler_step = self.scaler.step
+        profile = torch.autograd.profiler.profile
+        self.profile = (profile._prepare_trace, profile.__exit__)
+        graph = torch.cuda.CUDAGraph
+        self.graph = (graph.capture_begin, graph.capture_end, graph.replay)
+        self.finders = list(sys.meta_path)
+        self.adapter = pytorch.Adapter(torch, self.recorder)
+        self.adapter.install()
+
+    def tearDown(self):
+        for owner in list(self.adapter._patched):
+            self.adapter._restore(owner)
+        torch.optim.Optimizer.__init__ = self.kept[0]
+        torch.optim.Optimizer._hook_for_profile = self.hooks
+        self.scaler.step = self.scaler_step
+        profile = torch.autograd.profiler.profile
+        profile._prepare_trace, profile.__exit__ = self.profile
+        graph = torch.cuda.CUDAGraph
+        graph.capture_begin, graph.capture_end, graph.replay = self.graph
+        sys.meta_path[:] = self.finders
+        self.adapter._broken = True
+        self.assertIs(nn.Module.__call__, self.kept[1])
+
+    # A fresh optimiser class for each test: PyTorch hooks a class once.
+    def sgd(self, parameters):
+        return type("SGD", (torch.optim.SGD,), {})(parameters, lr=0.01)
+
+    def train(self, model, lengths, optimizer=None):
+        optimizer = optimizer or self.sgd(model.parameters())
+        for length in lengths:
+            model(tokens(length)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return optimizer
+
+    def lengths(self):
+        return [[numbers["tokens.shape[1]"] for numbers in iteration]
+                for iteration in self.recorder.iterations()]
+
+    def test_each_step_ends_an_iteration_from_the_first_on(self):
+        self.train(Model(), [5, 7, 9, 7])
+        self.assertEqual(self.lengths(), [[5], [7], [9], [7]])
+        works, sentence = self.recorder.sentences[0]
+        self.assertTrue(works)
+        self.assertIn("SGD", sentence)
+        self.assertIn("Model", sentence)
+        self.assertIn("tokens.shape[1]", sentence)
+
+    def test_a_program_without_a_gpu_is_attached_at_its_first_step(self):
+        self.recorder._active = False
+        model = Model()
+        with torch.no_grad():
+            model(tokens(3))  # inference alone is no training
+        self.assertEqual(self.recorder.attached, [])
+        self.train(model, [5, 7])
+        self.assertEqual(self.recorder.attached, [0])
+        self.assertEqual(self.lengths(), [[5], [7]])
+
+    def test_micro_steps(self):
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for lengths in [(5, 6), (7, 8), (9, 3)]:
+            for length in lengths:
+                model(tokens(length)).sum().backward()
+            optimizer.step()
+        self.assertEqual(self.lengths(), [[5, 6], [7, 8], [9, 3]])
+
+    def test_evaluation_ends_the_iteration_once_and_is_none(self):
+        for grad_mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+            model = Model()
+            optimizer = self.train(model, [5])
+            self.recorder.told.clear()
+            model.eval()
+            with grad_mode():
+                for length in (2, 3, 4):
+                    model(tokens(length))
+            model.train()
+            self.train(model, [6], optimizer)
+            self.assertEqual(self.recorder.kinds(), ["evaluation", "forward", "step"], grad_mode)
+            self.setUpAgain()
+
+    def setUpAgain(self):
+        self.tearDown()
+        self.setUp()
+
+    def test_a_model_that_trains_in_evaluation_mode_is_training(self):
+        self.train(Model().eval(), [5, 6])
+        self.assertEqual(self.lengths(), [[5], [6]])
+
+    def test_the_loss_of_the_same_batch_without_gradients_is_no_micro_step(self):
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for length in (5, 6, 7):
+            model(tokens(length)).sum().backward()
+            with torch.no_grad():
+                model(tokens(length))
+            optimizer.step()
+        self.assertEqual(self.lengths(), [[5], [6], [7]])
+        self.assertNotIn("evaluation", self.recorder.kinds())
+
+    def test_two_optimizers_of_one_model_are_one_iteration(self):
+        model = Model()
+        sparse = self.sgd(model.embedding.parameters())
+        dense = torch.optim.AdamW(list(model.lstm.parameters()) + list(model.output.parameters()))
+        for length in (5, 6, 7):
+            model(tokens(length)).sum().backward()
+            sparse.step()
+            dense.step()
+        self.assertEqual(self.lengths(), [[5], [6], [7]])
+
+    def test_a_gan_is_one_iteration_for_both_of_its_steps(self):
+        generator, critic = nn.Linear(4, 6), nn.Linear(6, 1)
+        of_generator = self.sgd(generator.parameters())
+        of_critic = torch.optim.Adam(critic.parameters())
+        for batch in (3, 4, 5):
+            noise = torch.zeros(batch, 4)
+            critic(generator(noise).detach()).sum().backward()
+            of_critic.step()
+            critic(generator(noise)).sum().backward()
+            of_generator.step()
+        told = self.recorder.iterations()
+        self.assertEqual(len(told), 3)
+        for batch, iteration in zip((3, 4, 5), told):
+            self.assertIn(batch, iteration[0].values())
+
+    def test_encoder_and_decoder_called_apart_tell_both_lengths(self):
+        encoder, decoder = Model(), Model()
+        optimizer = self.sgd([*encoder.parameters(), *decoder.parameters()])
+        for source, target in [(5, 8), (6, 9), (7, 4)]:
+            (encoder(tokens(source)) + decoder(tokens(target))).sum().backward()
+            optimizer.step()
+        for (source, target), iteration in zip([(5, 8), (6, 9), (7, 4)],
+                                               self.recorder.iterations()):
+            self.assertEqual(iteration[0]["tokens.shape[1]"], source)
+            self.assertEqual(iteration[1]["Model.tokens.shape[1]"], target)
+
+    def test_a_step_that_gradscaler_leaves_out_ends_an_iteration(self):
+        self.assertTrue(hasattr(self.scaler.step, "__wrapped__"))
+
+        class Scaler:  # PyTorch's own is at rest without a GPU
+            def step(self, optimizer, overflow):
+                return None if overflow else optimizer.step()
+
+        self.adapter._wrap_scaler(Scaler)
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for length, overflow in [(5, False), (6, True), (7, False)]:
+            model(tokens(length)).sum().backward()
+            Scaler().step(optimizer, overflow)
+        self.assertEqual(self.lengths(), [[5], [6], [7]])
+
+    def test_a_closure_runs_the_model_inside_the_step(self):
+        model = Model()
+        optimizer = type("LBFGS", (torch.optim.LBFGS,), {})(model.parameters(), max_iter=3)
+        for length in (5, 6):
+            def closure():
+                optimizer.zero_grad()
+                loss = model(tokens(length)).square().sum()
+                loss.backward()
+                return loss
+            optimizer.step(closure)
+        self.assertEqual([set(iteration) for iteration in self.lengths()], [{5}, {6}])
+
+    def test_wrappers_are_the_root(self):
+        self.train(nn.DataParallel(Model()), [5, 6])
+        self.assertEqual(self.lengths(), [[5], [6]])
+        self.assertIn("DataParallel", self.recorder.sentences[0][1])
+
+    def test_copies_and_pickles_of_the_model_hold_nothing_of_ours(self):
+        model = Model()
+        optimizer = self.train(model, [5, 6], PickledSGD(model.parameters(), lr=0.1))
+        average = copy.deepcopy(model)
+        with torch.no_grad():
+            self.assertTrue(torch.equal(average(tokens(3)), model(tokens(3))))
+        written = pickle.dumps((model, optimizer))
+        self.assertFalse(b"seqpoint" in written.replace(__name__.encode(), b""))
+        torch.save(model, io.BytesIO())
+        count = len(self.recorder.told)
+        average(tokens(4))
+        self.assertEqual(len(self.recorder.told), count)
+
+    def test_a_class_that_is_pickled_with_its_functions_works_where_it_is_read(self):
+        class Scripted(Model):
+            pass
+
+        model = Scripted()
+        optimizer = self.train(model, [5, 6])
+
+        def written_and_read(function):  # as cloudpickle does with what it finds in a class
+            cells = [Scripted if cell.cell_contents is Scripted
+                     else pickle.loads(pickle.dumps(cell.cell_contents))
+                     for cell in function.__closure__]
+            return types.FunctionType(function.__code__, {}, None, None,
+                                      tuple(map(types.CellType, cells)))
+
+        self.recorder.told.clear()
+        call = written_and_read(Scripted.__dict__["__call__"])
+        self.assertEqual(call(model, tokens(7)).shape, (2, 3))
+        step = type(optimizer).step
+        if hasattr(step, "seqpoint"):  # PyTorch 1.x
+            inner = step.__closure__[step.__code__.co_freevars.index("step")].cell_contents
+            read = types.FunctionType(step.__code__, {}, None, None, tuple(
+                types.CellType(cell.cell_contents if cell.cell_contents is inner
+                               else pickle.loads(pickle.dumps(cell.cell_contents)))
+                for cell in step.__closure__))
+            read(optimizer)
+        self.assertEqual(self.recorder.told, [])
+
+    def test_the_model_is_not_kept_alive(self):
+        import gc
+        import weakref
+        model = Model()
+        self.train(model, [5, 6])
+        alive = weakref.ref(model)
+        del model
+        gc.collect()
+        self.assertIsNone(alive())
+
+    def test_another_model_is_found_when_it_is_trained_next(self):
+        self.train(Model(), [5, 6])
+        self.train(nn.Sequential(Model()), [7] * 8)
+        lengths = [list(n.values())[1] for it in self.recorder.iterations() for n in it]
+        self.assertEqual(lengths[:2], [5, 6])
+        self.assertGreaterEqual(lengths.count(7), 4)
+
+    def test_inputs_of_another_shape_are_read_anew(self):
+        class Either(Model):
+            def forward(self, tokens):
+                return super().forward(tokens["ids"] if isinstance(tokens, dict) else tokens)
+        model = Either()
+        optimizer = self.sgd(model.parameters())
+        for batch in (tokens(5), {"ids": tokens(6)}, tokens(7)):
+            model(batch).sum().backward()
+            optimizer.step()
+        self.assertEqual([sorted(iteration[0]) for iteration in self.recorder.iterations()],
+                         [["tokens.shape[0]", "tokens.shape[1]"],
+                          ["tokens['ids'].shape[0]", "tokens['ids'].shape[1]"],
+                          ["tokens.shape[0]", "tokens.shape[1]"]])
+
+    def test_a_program_that_compiles_is_not_traced_through(self):
+        # As torch.compile does from 2.0 on: from then on nn.Module.__call__ must be PyTorch's own.
+        self.adapter._on_compile()
+        self.assertIs(nn.Module.__call__, self.kept[1])
+        self.train(Model(), [5, 6, 7, 8])
+        self.assertEqual(self.lengths()[1:], [[6], [7], [8]])
+
+    def test_a_container_that_is_never_called_gives_way_to_what_it_holds(self):
+        class Holder(nn.Module):  # as a LightningModule, whose training_step is called
+            def __init__(self):
+                super().__init__()
+                self.model = Model()
+        self.adapter._on_compile()
+        holder = Holder()
+        optimizer = self.sgd(holder.parameters())
+        for length in (5, 6, 7, 8):
+            holder.model(tokens(length)).sum().backward()
+            optimizer.step()
+        self.assertEqual(self.lengths()[-2:], [[7], [8]])
+
+    def test_a_step_made_in_parts_ends_one_iteration(self):
+        # As DeepSpeed's ZeRO makes it: once for each group, with only that group in the optimiser;
+        # and for all of them before the training begins.
+        model = Model()
+        optimizer = self.sgd([{"params": [p]} for p in model.parameters()])
+
+        def step():
+            groups = optimizer.param_groups
+            for group in groups:
+                optimizer.param_groups = [group]
+                optimizer.step()
+            optimizer.param_groups = groups
+
+        step()
+        for length in (5, 6, 7):
+            model(tokens(length)).sum().backward()
+            step()
+        self.assertEqual(self.lengths(), [[], [5], [6], [7]])
+        self.assertEqual([works for works, _ in self.recorder.sentences], [True])
+
+    def test_a_step_in_parts_of_a_compiled_program(self):
+        self.adapter._on_compile()
+        parameters = [nn.Parameter(torch.zeros(1)) for _ in range(5)]
+        optimizer = self.sgd([{"params": [p]} for p in parameters])
+        groups = optimizer.param_groups
+        for _ in range(6):
+            for group in groups:
+                optimizer.param_groups = [group]
+                optimizer.step()
+        self.assertEqual(self.recorder.kinds(), ["step"] * 6)
+
+    def test_steps_before_the_training_do_not_end_the_search(self):
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for _ in range(10):
+            optimizer.step()
+        self.train(model, [5, 6], optimizer)
+        self.assertEqual(self.lengths()[-2:], [[5], [6]])
+        self.assertTrue(self.recorder.sentences[-1][0])
+
+    def test_a_program_without_modules_is_said_so_and_looked_at_again(self):
+        weight = nn.Parameter(torch.zeros(1))
+        optimizer = self.sgd([weight])
+        for _ in range(pytorch.SEARCHED_STEPS + 1):
+            optimizer.step()
+        self.assertIs(nn.Module.__call__, self.kept[1])
+        self.assertEqual([works for works, _ in self.recorder.sentences], [False])
+        self.assertEqual(self.recorder.kinds(), ["step"] * (pytorch.SEARCHED_STEPS + 1))
+        model = Model()
+        self.train(model, [5] * 10 * pytorch.LOST_AFTER, optimizer)
+        self.assertTrue(self.recorder.sentences[-1][0])
+
+    def test_modules_that_run_again_in_the_backward_pass_are_not_beside_the_root(self):
+        from torch.utils.checkpoint import checkpoint
+
+        class Checkpointed(Model):
+            def forward(self, tokens):
+                hidden = self.embedding(tokens)
+                again = checkpoint(lambda x: self.output(x), hidden, use_reentrant=False)
+                return again.sum()
+
+        self.train(Checkpointed(), [5, 6, 7])
+        self.assertEqual(self.lengths(), [[5], [6], [7]])
+        self.assertNotIn("__call__", nn.Linear.__dict__)
+
+    def test_a_class_and_its_base_are_told_once(self):
+        class Larger(Model):
+            pass
+
+        small, large = Model(), Larger()
+        optimizer = self.sgd([*small.parameters(), *large.parameters()])
+        for length in (5, 6, 7):
+            (small(tokens(length)) + large(tokens(length))).sum().backward()
+            optimizer.step()
+        self.assertEqual([len(iteration) for iteration in self.recorder.iterations()], [2, 2, 2])
+
+    def test_symbolic_tracing_sees_the_modules_of_a_watched_class(self):
+        linear = nn.Linear(4, 4)
+        optimizer = self.sgd(linear.parameters())
+        for _ in range(3):
+            linear(torch.zeros(2, 4)).sum().backward()
+            optimizer.step()
+        self.assertIn("__call__", nn.Linear.__dict__)
+
+        class Holder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(4, 4)
+
+            def forward(self, x):
+                return self.linear(x)
+
+        nodes = torch.fx.symbolic_trace(Holder()).graph.nodes
+        self.assertIn("call_module", [node.op for node in nodes])
+
+    def test_modules_that_are_not_made_yet_are_passed_over(self):
+        unmade = Model.__new__(Model)
+        self.adapter._on_compile()
+        self.train(Model(), [5, 6, 7])
+        self.assertEqual(self.lengths()[1:], [[6], [7]])
+        del unmade
+
+    def test_iterations_that_are_replayed_from_a_cuda_graph(self):
+        class Graph:
+            def capture_begin(self):
+                pass
+
+            def capture_end(self):
+                pass
+
+            def replay(self):
+                replayed.append(len(adapter_told()))
+
+        def adapter_told():
+            return self.recorder.told
+
+        replayed = []
+        self.adapter._wrap_graph(Graph)
+        model = Model()
+        optimizer = self.train(model, [5])
+        whole, part = Graph(), Graph()
+        whole.capture_begin()
+        self.train(model, [6], optimizer)
+        whole.capture_end()
+        part.capture_begin()
+        with torch.no_grad():
+            model(tokens(7))
+        part.capture_end()
+        self.recorder.told.clear()
+        for _ in range(3):
+            whole.replay()
+            part.replay()
+        self.assertEqual(self.lengths(), [[6]] * 3)
+        self.assertEqual(self.recorder.kinds(), ["forward", "step"] * 3)
+        self.assertEqual(replayed[:2], [1, 2])  # between the forward and the step
+
+    # PyTorch 2.x, by what is different of it.
+
+    def test_the_global_hook_of_2_x(self):
+        hooks = []
+        self.tearDown()
+        with mock.patch.object(importlib.import_module("torch.optim.optimizer"),
+                               "register_optimizer_step_post_hook", hooks.append, create=True):
+            self.setUp()
+        (hook,) = hooks
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for length in (5, 6):
+            model(tokens(length)).sum().backward()
+            optimizer.step()
+            hook(optimizer, (), {})
+        self.assertEqual(self.lengths(), [[5], [6]])
+
+    def test_the_hook_cuts_a_compiled_step_unless_nothing_may_be_cut(self):
+        hook = self.adapter._hook
+        self.assertTrue(hook._torchdynamo_disable)
+        self.adapter._on_compile(Model(), fullgraph=True)
+        self.assertTrue(hook._torchdynamo_disable)
+        self.adapter._on_compile(lambda: None, fullgraph=True)
+        self.assertFalse(hasattr(hook, "_torchdynamo_disable"))
+
+    def test_what_torch_compile_traces_does_nothing_of_ours(self):
+        tracing = [False]
+        with mock.patch.object(torch, "compiler", types.SimpleNamespace(
+                is_compiling=lambda: tracing[0]), create=True):
+            self.setUpAgain()
+            model = Model()
+            optimizer = self.train(model, [5])
+            tracing[0] = True
+            self.recorder.told.clear()
+            model(tokens(6))
+            self.adapter._hook(optimizer, (), {})
+            self.assertEqual(self.recorder.told, [])
+
+    def test_torch_compile_is_wrapped_and_its_machinery_sees_pytorchs_own_call(self):
+        noted = []
+        self.tearDown()
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(
+                torch, "compile", lambda model=None, **_: noted.append(nn.Module.__call__) or model,
+                create=True), mock.patch.object(torch, "__path__", [*torch.__path__, folder]):
+            with open(os.path.join(folder, "_dynamo.py"), "w") as file:
+                file.write("import torch\nnoted = torch.nn.Module.__call__\n")
+            self.setUp()
+            searching = nn.Module.__call__
+            self.assertIsNot(searching, self.kept[1])
+            with mock.patch.object(sys, "dont_write_bytecode", True):
+                dynamo = importlib.import_module("torch._dynamo")
+            self.assertIs(dynamo.noted, self.kept[1])
+            self.assertIsNot(nn.Module.__call__, self.kept[1])  # the search goes on
+            model = Model()
+            self.assertIs(torch.compile(model, fullgraph=True), model)
+            self.assertEqual(noted, [self.kept[1]])
+            del sys.modules["torch._dynamo"], torch._dynamo
+        self.train(model, [5, 6, 7])
+        self.assertEqual(self.lengths()[1:], [[6], [7]])
+
+    def test_torch_compile_leaves_our_frames_alone(self):
+        skipped = []
+        pytorch._leave_uncompiled(types.SimpleNamespace(
+            eval_frame=types.SimpleNamespace(skip_code=skipped.append)))
+        names = {code.co_name for code in skipped}
+        self.assertLessEqual({"call", "hook", "wrapped", "_on_call", "read", "ends", "forward"},
+                             names)
+
+    def test_a_failure_of_ours_ends_the_adapter_not_the_program(self):
+        model = Model()
+        optimizer = self.train(model, [5])
+        self.recorder.forward = None  # not callable
+        self.train(model, [6, 7], optimizer)
+        works, sentence = self.recorder.sentences[-1]
+        self.assertFalse(works)
+        self.assertIn("failed", sentence)
+        self.assertNotIn("__call__", Model.__dict__)
+
+    def test_an_exception_of_the_program_is_its_own(self):
+        class Failing(Model):
+            def forward(self, tokens):
+                raise ValueError("mine")
+        for _ in range(2):
+            with self.assertRaisesRegex(ValueError, "mine"):
+                Failing()(tokens(3))
+        self.train(Model(), [5, 6])
+        self.assertEqual(self.lengths()[-1], [6])
+
+    def test_a_traced_model_is_left_alone(self):
+        model = Model()
+        optimizer = self.train(model, [5])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.jit.trace(model, (tokens(4),), check_trace=False)
+        self.train(model, [6], optimizer)
+        self.assertTrue(all(works for works, _ in self.recorder.sentences))
+
+    def test_threads_of_a_program_do_not_disturb(self):
+        model = Model()
+        optimizer = self.train(model, [5])
+        side = Model()
+        threads = [threading.Thread(target=lambda: side(tokens(9))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        self.train(model, [6] * 20, optimizer)
+        for thread in threads:
+            thread.join()
+        self.assertEqual(self.lengths(), [[5]] + [[6]] * 20)
+
+    def test_the_programs_own_profiler_goes_first(self):
+        if not torch.profiler.kineto_available():
+            profile = torch.autograd.profiler.profile
+            run = profile(use_kineto=False)
+            try:
+                profile._prepare_trace(run)
+            except Exception:  # this PyTorch was built without Kineto
+                self.assertEqual(self.recorder.standing, ["torch.profiler", None])
+            return
+        with torch.profiler.profile():
+            self.train(Model(), [5])
+        self.assertEqual(self.recorder.standing, ["torch.profiler", None])
+
+
+if __name__ == "__main__":
+    unittest.main()

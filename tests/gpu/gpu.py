@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Measures on this machine's GPU what the project could not know without one.
+
+  gpu [PARTS] [--out DIR]     PARTS: letters or steps, such as "a", "bd" or "b.gnmt"; default: all
+
+docs/gpu.md says what each part measures and how to read the results. A step that is done is kept
+and skipped by later calls with the same DIR; one that failed is recorded with its error, the others
+go on. Python's standard library is enough for this program; steps that need PyTorch say so.
+"""
+import argparse
+import importlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import machine as machines  # noqa: E402
+import results  # noqa: E402
+
+PARTS = {
+    "a": ("questions", "The questions that only a GPU answers"),
+    "b": ("training", "PyTorch trainings against their own logs"),
+    "c": ("counters", "Counters of the SeqPoints against counters of every iteration, and against ncu"),
+    "d": ("overhead", "What being profiled costs"),
+    "e": ("whatif", "Pairs of one change each: traces of both sides, and true times"),
+    "f": ("workloads", "The CUDA workloads, against the software GPU's model"),
+}
+NO_GPU = 3
+
+
+def load_steps(letter):
+    """[(name, limit in seconds, function(machine) -> result)]"""
+    return importlib.import_module(f"steps.{PARTS[letter][0]}").STEPS
+
+
+def choose(words):
+    """{letter: set of step names, or None for all}"""
+    if not words:
+        return {letter: None for letter in PARTS}
+    chosen = {}
+    for word in words:
+        letter, _, step = word.partition(".")
+        if step:
+            names = [name for name, _, _ in load_steps(letter)] if letter in PARTS else []
+            if step not in names:
+                sys.exit(f"gpu: no step \"{word}\"; --list shows all")
+            if chosen.get(letter, set()) is not None:
+                chosen.setdefault(letter, set()).add(step)
+            continue
+        for one in word.replace(",", ""):
+            if one not in PARTS:
+                sys.exit(f"gpu: no part \"{one}\"; there are {', '.join(PARTS)}")
+            chosen[one] = None
+    return {letter: chosen[letter] for letter in PARTS if letter in chosen}
+
+
+def run_step(part, name, limit, function, machine):
+    print(f"{part.data['part']}.{name} ...", end=" ", flush=True)
+    begin = time.monotonic()
+    machine.deadline = begin + limit
+    result = error = None
+    try:
+        result = function(machine)
+        status = "done"
+    except machines.Skipped as reason:
+        status, error = "skipped", str(reason)
+    except machines.StepFailed as reason:
+        status, error = "failed", str(reason)
+    except Exception:  # a mistake in a step must not cost the others
+        status, error = "failed", traceback.format_exc()
+    seconds = time.monotonic() - begin
+    part.record(name, status, seconds, result, error)
+    print(f"{status} ({seconds:.1f} s)" + (f": {error.strip().splitlines()[-1]}" if error else ""), flush=True)
+    return status
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="gpu", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PARTS")
+    parser.add_argument("--out", default="gpu-results", metavar="DIR", help="default: gpu-results")
+    parser.add_argument("--again", action="append", default=[], metavar="PART",
+                        help="a part or step that is measured anew though it is done")
+    parser.add_argument("--limit", type=float, default=570, metavar="SECONDS",
+                        help="of this call, all parts together; default: 570")
+    parser.add_argument("--software", action="store_true",
+                        help="tries the measuring programs on the software GPU and on PyTorch's CPU side")
+    parser.add_argument("--bundle", metavar="DIR", help="the folder of bin, lib and softgpu; default: this one's")
+    parser.add_argument("--list", action="store_true", help="the parts and their steps, and what is done")
+    arguments = parser.parse_args()
+
+    started = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # In the bundle this file is tests/gpu/gpu.py; a build tree, which tests name, is laid out alike.
+    bundle = os.path.realpath(arguments.bundle or os.path.join(machines.HERE, "..", ".."))
+    if not os.path.exists(os.path.join(bundle, "bin", "seqpoint")):
+        sys.exit(f"gpu: no programs in {bundle}/bin: call the bundle's seqpoint/gpu, or name one with --bundle")
+    chosen = choose(arguments.parts)
+    again = choose(arguments.again) if arguments.again else {}
+    if not arguments.parts and arguments.again:
+        chosen = again
+    folder = os.path.abspath(arguments.out)
+    parts = {letter: results.Part(folder, letter, title) for letter, (_, title) in PARTS.items()}
+    if arguments.list:
+        for letter, (_, title) in PARTS.items():
+            print(f"{letter}. {title}")
+            for name, limit, _ in load_steps(letter):
+                state = parts[letter].data["steps"].get(name, {}).get("status", "not measured")
+                print(f"   {letter}.{name:<24} at most {limit:>3.0f} s   {state}")
+        return 0
+
+    work = tempfile.mkdtemp(prefix="seqpoint-gpu-")
+    machine = machines.Machine(bundle, work, arguments.software)
+    machine.parts = parts
+    if not machine.has_gpu():
+        shutil.rmtree(work)
+        print("gpu: no NVIDIA GPU here (no /dev/nvidiactl, no nvidia-smi): nothing was measured. "
+              "--software tries the measuring programs without one.", file=sys.stderr)
+        return NO_GPU
+    os.makedirs(folder, exist_ok=True)
+    results.open_details(folder, work)
+    facts = machine.describe()
+    counts = {"done": 0, "failed": 0, "skipped": 0, "kept": 0, "not begun": 0}
+    try:
+        for letter, only in chosen.items():
+            part = parts[letter]
+            steps = load_steps(letter)
+            if letter in again:
+                part.forget(again[letter] or [name for name, _, _ in steps])
+            part.data["machine"] = part.data["machine"] or facts
+            for name, limit, function in steps:
+                if only is not None and name not in only:
+                    continue
+                if part.finished(name):
+                    counts["kept"] += 1
+                    continue
+                left = arguments.limit - (time.monotonic() - started)
+                # Steps take a third of their limit where all goes well.
+                if left < limit / 3:
+                    counts["not begun"] += 1
+                    continue
+                part.data["machine"] = facts
+                counts[run_step(part, name, min(limit, left), function, machine)] += 1
+                report(folder, parts)
+    finally:
+        report(folder, parts)
+        results.close_details(folder, work)
+        shutil.rmtree(work, ignore_errors=True)
+    print("; ".join(f"{count} {what}" for what, count in counts.items() if count) + f"; {folder}/report.md")
+    if counts["not begun"]:
+        print("the time of this call is over: call again with the same --out to go on")
+    return 1 if counts["failed"] else 0
+
+
+def report(folder, parts):
+    steps_of = {letter: [name for name, _, _ in load_steps(letter)] for letter in PARTS}
+    present = [part for part in parts.values() if part.data["steps"]]
+    with open(os.path.join(folder, "report.md"), "w", encoding="utf-8") as file:
+        file.write(results.markdown(present, steps_of))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

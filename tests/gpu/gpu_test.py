@@ -1,0 +1,418 @@
+#!/usr/bin/env python3
+"""Tests of `./dev gpu` without a GPU: comparison and report on made data, the driver's promises, the
+probes and the parts on the software GPU, the PyTorch scripts on the CPU.
+
+  gpu_test.py BUILD_FOLDER [TestClass ...]     BUILD_FOLDER holds bin, lib and softgpu
+
+Ends with 77 when what a class needs is missing, and says what."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import compare  # noqa: E402
+import machine as machines  # noqa: E402
+import results  # noqa: E402
+from steps import counters, whatif, workloads  # noqa: E402
+
+SKIPPED = 77
+BUILD = ""
+
+
+def made_run(count=200):
+    """A log of `count` iterations, and what a perfect profiler would have found of it."""
+    log, found, now = [], [], 10**18
+    for index in range(count):
+        length = 10 + index * 7 % 50
+        log.append({"phase": "", "lengths": (length,), "begin_ns": now, "forward_ns": now + 50_000,
+                    "backward_ns": now + 250_000, "step_ns": now + 700_000, "duration_ns": length * 20_000.0})
+        found.append({"boundary_ns": str(now + 10_000), "lengths": [str(length)], "phase": "", "distorted": False,
+                      "duration_ns": str(length * 20_000)})
+        now += 1_000_000
+    total = sum(row["duration_ns"] for row in log)
+    answer = {"value": total, "low": total * 0.99, "high": total * 1.01, "iterations": count, "of": count, "basis": ""}
+    return log, found, {1.0: answer}
+
+
+def figures(log, found, asked):
+    return {row[0]: row for row in compare.judge(compare.compare(log, found, asked))}
+
+
+NEAR = "boundary between optimiser and backward, from iteration 31 on"
+EXACT = "boundary between first call and forward, from iteration 31 on"
+
+
+class Comparison(unittest.TestCase):
+    def test_a_perfect_profile_meets_every_figure(self):
+        rows = figures(*made_run())
+        self.assertEqual([row for row in rows.values() if row[3] is False], [])
+        self.assertEqual(rows[EXACT][1], "100.00 %")
+        self.assertTrue(rows["found length tells the true one"][3])
+
+    def test_a_boundary_that_is_missing_doubled_or_late_is_seen(self):
+        log, found, asked = made_run()
+        for spoil in (lambda f: f[:100] + f[101:], lambda f: f + [dict(f[100], boundary_ns=str(log[100]["begin_ns"] + 20_000))],
+                      lambda f: [dict(i, boundary_ns=str(int(i["boundary_ns"]) + 300_000)) for i in f]):
+            edges = compare.compare(log, spoil(found), asked)["boundaries"]
+            self.assertLess(edges["exact_share"], 1)
+            self.assertLess(edges["near_share"], 1)
+
+    def test_a_boundary_at_the_step_or_in_the_forward_pass_is_near_and_not_exact(self):
+        log, found, asked = made_run()
+        at_step = [found[0]] + [dict(i, boundary_ns=str(row["step_ns"] + 10)) for i, row in zip(found[1:], log)]
+        in_forward = [dict(i, boundary_ns=str(row["forward_ns"] + 10)) for i, row in zip(found, log)]
+        for moved in (at_step, in_forward):
+            edges = compare.compare(log, moved, asked)["boundaries"]
+            self.assertEqual(edges["near_share"], 1)
+            self.assertEqual(edges["exact_share"], 0)
+
+    def test_evaluation_is_no_training_iteration(self):
+        log, found, asked = made_run()
+        extra = dict(log[50], phase="evaluation", begin_ns=log[50]["step_ns"] + 100, forward_ns=log[50]["step_ns"] + 200,
+                     backward_ns=0)
+        rows = figures(log[:51] + [extra] + log[51:], found, asked)
+        self.assertTrue(rows["iterations (true, found)"][3])
+        self.assertTrue(rows[NEAR][3])
+
+    def test_a_length_of_another_iteration_is_seen(self):
+        log, found, asked = made_run()
+        shifted = [dict(one, lengths=other["lengths"]) for one, other in zip(found[1:], found)] + [found[-1]]
+        self.assertFalse(figures(log, [found[0]] + shifted[:-1], asked)["found length tells the true one"][3])
+
+    def test_bytes_that_follow_the_length_tell_it(self):
+        log, found, asked = made_run()
+        rows = figures(log, [dict(one, lengths=[str(int(one["lengths"][0]) * 4096)]) for one in found], asked)
+        self.assertTrue(rows["found length tells the true one"][3])
+        self.assertEqual(rows["found length is the true one"][1], "0.00 %")
+
+    def test_a_projection_that_is_off_is_missed(self):
+        log, found, asked = made_run()
+        asked[1.0] = {k: v * 1.006 if k in ("value", "low", "high") else v for k, v in asked[1.0].items()}
+        row = figures(log, found, asked)["epoch time asked at 100 %"]
+        self.assertFalse(row[3])
+        self.assertIn("+0.600 %", row[1])
+
+    def test_iterations_that_were_measured_count_as_others_do(self):
+        log, found, asked = made_run()
+        for index in range(60, 120, 10):
+            log[index]["duration_ns"] *= 3
+            found[index]["distorted"] = True
+        result = compare.compare(log, found, asked)
+        self.assertGreater(result["total_ns"], 1.02 * asked[1.0]["value"])
+        self.assertAlmostEqual(result["total_undisturbed_ns"] / asked[1.0]["value"], 1, delta=0.002)
+
+    def test_a_projection_without_an_answer_is_missed(self):
+        log, found, _ = made_run()
+        self.assertFalse(figures(log, found, {0.05: None, 1.0: None})["epoch time asked at 100 %"][3])
+
+
+class Reports(unittest.TestCase):
+    def test_kernels_are_put_into_classes(self):
+        for name, expected in (("gemm_tf32_64x64_nn", "gemm_tf32"), ("gemm_tf32_64x64_splitk", "gemm_tf32"),
+                               ("seqpoint::workload::kernels::layernorm_forward(float const*, int)", "layernorm_forward"),
+                               ("void a::softmax<128>(float*)", "softmax"),
+                               ("_ZN8seqpoint8workload7kernels11clip_factorEPKffPfPi", "clip_factor"),
+                               ("_ZN8seqpoint7softmaxILi128EEEvPf", "softmax")):
+            self.assertEqual(workloads.kernel_class(name), expected)
+
+    def test_the_models_error_is_per_class(self):
+        error = workloads.model_error({"gemm_32x32_nn": (10, 1000.0), "gemm_64x64_nn": (10, 3000.0), "here": (1, 5.0)},
+                                      {"gemm_32x32_nt": (20, 8000.0), "model_only": (1, 1.0)})
+        self.assertEqual(error["classes"], [["gemm", 20, 200.0, 400.0, 2.0]])
+        self.assertEqual((error["only_here"], error["only_model"]), (["here"], ["model_only"]))
+
+    def test_counters_beside_the_sum_over_all_iterations(self):
+        def counter(metric, value):
+            return {"metric": metric, "ratio": False,
+                    "projection": {"total": {"value": value, "low": value * 0.99, "high": value * 1.01}}}
+        rows = counters.lay_beside({"counters": [counter("sm__inst_executed.sum", 105.0), counter("dram__bytes_read.sum", 99.5),
+                                                 counter("unknown", 1.0)]},
+                                   {"sm__inst_executed.sum": [40.0, 60.0], "dram__bytes_read.sum": [100.0]})
+        self.assertEqual([(row[0], row[4], row[5], row[6]) for row in rows],
+                         [("sm__inst_executed.sum", "+5.000 %", False, False), ("dram__bytes_read.sum", "-0.500 %", True, True)])
+
+    def test_ncu_is_read(self):
+        text = ('==PROF== Connected to process 7\n{"expected": 1}\n==PROF== Disconnected\n'
+                '"ID","Process ID","Kernel Name","Context","dram__bytes_read.sum","sm__inst_executed.sum"\n'
+                '"","","","","byte","inst"\n'
+                '"0","7","probe_copy(float *, const float *, unsigned long)","1","268,435,456","1184256"\n'
+                '"1","7","probe_multiply_add(float *, int)","1","0","69000000"\n')
+        self.assertEqual(counters.read_ncu(text),
+                         [{"kernel": "probe_copy", "dram__bytes_read.sum": 268435456.0, "sm__inst_executed.sum": 1184256.0},
+                          {"kernel": "probe_multiply_add", "dram__bytes_read.sum": 0.0, "sm__inst_executed.sum": 69000000.0}])
+        with self.assertRaisesRegex(machines.StepFailed, "Failed to initialize"):
+            counters.read_ncu("==ERROR== Failed to initialize the profiler: LibraryNotLoaded")
+
+    def test_pairs_with_a_side_that_is_missing(self):
+        rows, failed = whatif.lay_out([{"pair": "tf32", "side": "before", "ms": 4.0}, {"pair": "tf32", "side": "after", "ms": 2.0},
+                                       {"pair": "compile", "side": "before", "ms": 4.0},
+                                       {"pair": "compile", "side": "after", "failed": "OSError: no compiler"}])
+        self.assertEqual([row[:4] for row in rows], [["tf32", 4.0, 2.0, 0.5], ["compile", 4.0, None, None]])
+        self.assertEqual(failed, ["compile after: OSError: no compiler"])
+
+    def test_the_report_names_what_is_missing_and_what_failed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            part = results.Part(folder, "a", "Questions")
+            part.data["machine"] = {"gpu": "H"}
+            part.record("one", "done", 1, {"summary": ["fine"], "tables": [{"columns": ["x"], "rows": [[1.5], [None]]}]})
+            part.record("two", "failed", 1, error="line 1\ncuptiSubscribe gave 39")
+            text = results.markdown([results.Part(folder, "a", "")], {"a": ["one", "two", "three"]})
+        for expected in ("* fine", "| 1.5 |", "| - |", "**failed**", "    cuptiSubscribe gave 39", "### three\n\nnot measured"):
+            self.assertIn(expected, text)
+
+    def test_a_program_that_never_ends_is_ended_and_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            machine = machines.Machine(BUILD, folder, True)
+            marker = f"{os.getpid()}{time.monotonic_ns()}"
+            with self.assertRaisesRegex(machines.StepFailed, "ran past its limit(.|\n)*begun"):
+                machine.run(["sh", "-c", f"echo begun; sleep 60 {marker} & wait; : {marker}"], limit=0.3, env=dict(os.environ))
+            time.sleep(0.2)
+            left = subprocess.run(["pgrep", "-f", f"sleep 60 {marker}"], capture_output=True, text=True, check=False)
+            self.assertEqual(left.stdout, "")
+
+
+def gpu(*arguments, expected=0):
+    done = subprocess.run([sys.executable, os.path.join(HERE, "gpu.py"), "--bundle", BUILD, *arguments], capture_output=True,
+                          text=True, check=False, timeout=55)
+    if expected is not None and done.returncode != expected:
+        raise AssertionError(f"status {done.returncode}: {done.stdout}{done.stderr}")
+    return done
+
+
+def part_of(folder, letter):
+    with open(os.path.join(folder, f"{letter}.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+class Driver(unittest.TestCase):
+    def test_finished_steps_are_kept_and_others_go_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("a.environment", "a.nesting", "--software", "--out", folder)
+            before = part_of(folder, "a")["steps"]
+            # What failed is tried again by the next call, what is done is not.
+            part = results.Part(folder, "a", "")
+            part.record("decode_thread", "failed", 1, error="on purpose")
+            done = gpu("a.environment", "a.decode_thread", "a.permission", "--software", "--out", folder)
+            self.assertIn("2 done; 1 kept", done.stdout)
+            after = part_of(folder, "a")["steps"]
+            self.assertEqual(before["environment"], after["environment"])
+            self.assertEqual(after["decode_thread"]["status"], "done")
+            done = gpu("a.environment", "--software", "--out", folder, "--again", "a.environment")
+            self.assertIn("1 done", done.stdout)
+            self.assertEqual(sorted(os.listdir(folder)), ["a.json", "details.tar.gz", "report.md"])
+
+    def test_what_does_not_fit_into_the_time_is_left_for_the_next_call(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = gpu("a.environment", "a.nesting", "--software", "--out", folder, "--limit", "0")
+            self.assertIn("2 not begun", done.stdout)
+            self.assertIn("call again", done.stdout)
+            self.assertIn("1 done", gpu("a.environment", "--software", "--out", folder).stdout)
+
+    def test_without_a_gpu_it_says_so(self):
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("there is a GPU")
+        with tempfile.TemporaryDirectory() as folder:
+            done = gpu("a", "--out", os.path.join(folder, "out"), expected=3)
+            self.assertIn("nothing was measured", done.stderr)
+            self.assertFalse(os.path.exists(os.path.join(folder, "out")))
+        environment = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+        real = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "lib64")
+        if os.path.exists(os.path.join(real, "libcupti.so.13")):
+            done = subprocess.run([os.path.join(BUILD, "bin", "seqpoint_gpu_probe"), "range"], capture_output=True, text=True,
+                                  env={**environment, "LD_LIBRARY_PATH": real}, check=False)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("no GPU", done.stderr)
+
+    def test_wrong_words_are_refused(self):
+        self.assertIn("no part \"x\"", gpu("x", expected=1).stderr)
+        self.assertIn("no step \"a.x\"", gpu("a.x", expected=1).stderr)
+
+
+class Probes(unittest.TestCase):
+    """What the probes find of the software GPU, whose answers are known (docs/software-gpu.md)."""
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            names = ["environment", "switch", "nesting", "copy_clock", "injection_order", "launch", "range", "range_activity",
+                     "permission", "decode_thread", "graph_range", "passes", "graph_records"]
+            gpu(*[f"a.{name}" for name in names], "--software", "--out", folder)
+            cls.steps = {name: entry["result"] for name, entry in part_of(folder, "a")["steps"].items()}
+
+    def test_calls_nest_with_one_id(self):
+        for call in self.steps["nesting"]["raw"]["calls"]:
+            self.assertTrue(call["driver_nested"] and call["same_correlation_id"], call)
+
+    def test_a_watched_launch_costs_what_the_model_says(self):
+        more = {(row["setting"], row["threads"]): row["more_ns"] for row in self.steps["launch"]["raw"]["settings"]}
+        self.assertAlmostEqual(more["a driver callback", 1], 300, delta=1)
+        self.assertAlmostEqual(more["CONCURRENT_KERNEL records", 1], 250, delta=1)
+        self.assertAlmostEqual(more["subscribed", 1], 0, delta=1)
+
+    def test_copies_and_kernels_agree_on_the_period(self):
+        self.assertLess(self.steps["copy_clock"]["raw"]["sum_difference_share"], 0.001)
+
+    def test_the_first_context_comes_after_the_injection(self):
+        table = self.steps["injection_order"]["tables"][0]["rows"]
+        self.assertEqual(table[0][2:4], ["no context", True])
+
+    def test_ranges_wait_and_hold_the_work_of_all_threads(self):
+        raw = self.steps["range"]["raw"]
+        self.assertTrue(raw["start_drains"] and raw["push_drains"] and raw["pop_drains"])
+        self.assertAlmostEqual(raw["share_of_other_thread_in_range"], 1, delta=0.05)
+        self.assertEqual((raw["start_in_callback"], raw["push_in_callback"]), ("0", "0"))
+
+    def test_counters_beside_records_and_in_graphs(self):
+        raw = self.steps["range_activity"]["raw"]
+        self.assertEqual(raw["kernel_records"], raw["kernel_records_expected"])
+        for value in self.steps["graph_range"]["raw"]["values"]:
+            self.assertAlmostEqual(value["graph"] / value["eager"], 1, delta=0.1)
+
+    def test_passes_are_numbered(self):
+        raw = self.steps["passes"]["raw"]
+        self.assertEqual(len(raw["iterations"]), raw["passes"])
+        self.assertTrue(raw["iterations"][-1]["complete"])
+        for value in raw["values"]:
+            self.assertAlmostEqual(value["in_several_passes"] / value["in_one_pass"], 1, delta=0.05)
+
+    def test_graph_nodes_leave_records_only_when_enabled_before(self):
+        cases = {c["enabled"]: c["kernel_records_per_launch"] for c in self.steps["graph_records"]["raw"]["cases"]}
+        self.assertEqual(cases["kernel, from instantiation on"], 100)
+        self.assertEqual(cases["kernel, at launch alone"], 0)
+
+    def test_every_iterations_counters(self):
+        # In a process of its own: the libraries are found when they are loaded.
+        code = f"""
+import ctypes
+runtime = ctypes.CDLL("libcudart.so.13")
+ranges = ctypes.CDLL({os.path.join(BUILD, "lib", "libseqpoint_gpu_ranges.so")!r})
+assert runtime.cudaFree(None) == 0
+memory = ctypes.c_void_p()
+assert runtime.cudaMalloc(ctypes.byref(memory), ctypes.c_size_t(1 << 20)) == 0
+assert ranges.gpu_ranges_begin(b"gpu__time_duration.sum,dram__bytes_write.sum") == 0
+for i in range(1100):  # more than one counter data image holds
+    assert ranges.gpu_ranges_push() == 0
+    runtime.cudaMemset(memory, 0, ctypes.c_size_t(1 << 20))
+    assert ranges.gpu_ranges_pop() == 0
+assert ranges.gpu_ranges_end(b"every.csv") == 0
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([sys.executable, "-c", code], check=True, cwd=folder,
+                           env={**os.environ, "LD_LIBRARY_PATH": os.path.join(BUILD, "softgpu")})
+            every = counters.read_counters(os.path.join(folder, "every.csv"))
+        self.assertEqual(len(every["gpu__time_duration.sum"]), 1100)
+        self.assertGreater(min(every["gpu__time_duration.sum"]), 0)
+
+
+class Parts(unittest.TestCase):
+    def test_a_workload_against_the_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("f.gnmt", "--software", "--out", folder)
+            gnmt = part_of(folder, "f")["steps"]["gnmt"]["result"]
+        # An A100 stands for the GPU, the model is of an H200: what memory limits is about half as long there.
+        ratios = {row[0]: row[4] for row in gnmt["tables"][1]["rows"]}
+        self.assertLess(ratios["gemm_tf32"], 0.7)
+        self.assertGreater(ratios["gemm_tf32"], 0.3)
+        self.assertEqual(gnmt["comparison"]["boundaries"]["exact_share"], 1)
+
+    def test_counters_of_a_few_and_of_all_iterations(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("c.workload", "c.ncu", "--software", "--out", folder)
+            steps = part_of(folder, "c")["steps"]
+        rows = steps["workload"]["result"]["tables"][0]["rows"]
+        self.assertEqual(len(rows), 4)
+        for row in rows:
+            self.assertTrue(row[6], row)
+        for row in steps["ncu"]["result"]["tables"][0]["rows"]:
+            if row[5] is not None:
+                self.assertAlmostEqual(row[2] / row[5], 1, delta=0.02)
+
+
+def script(name, *arguments):
+    out = subprocess.run([sys.executable, os.path.join(HERE, "torch", name), "--device", "cpu", "--tiny", *arguments],
+                         capture_output=True, text=True, check=False, timeout=50)
+    if out.returncode != 0:
+        raise AssertionError(f"{name}: {out.stderr}")
+    return [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
+
+
+class Torch(unittest.TestCase):
+    """The PyTorch scripts at a size for a CPU."""
+
+    def test_trainings_log_their_iterations(self):
+        for name in ("ds2", "transformer"):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "log.csv")
+                answer = script(f"{name}.py", "--iterations", "4", "--log", path)[0]
+                log = compare.read_log(path)
+            self.assertEqual((answer["iterations"], len(log)), (4, 4))
+            self.assertAlmostEqual(sum(row["duration_ns"] for row in log) / 1e6, answer["train_ms"], places=2)
+            for row, after in zip(log, log[1:]):
+                self.assertLess(row["begin_ns"], row["forward_ns"])
+                self.assertLess(row["forward_ns"], row["backward_ns"])
+                self.assertLess(row["backward_ns"], row["step_ns"])
+                self.assertLess(row["step_ns"], after["begin_ns"])
+            self.assertGreater(len({row["lengths"] for row in log}), 1)
+
+    def test_evaluation_is_told_apart(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "log.csv")
+            script("gnmt.py", "--iterations", "4", "--eval-every", "2", "--log", path)
+            self.assertEqual([row["phase"] for row in compare.read_log(path)],
+                             ([""] * 2 + ["evaluation"] * 5) * 2)
+
+    def test_pairs_are_measured_and_traced(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lines = script("whatif.py", "--pairs", "bf16,adam_fused,workers", "--traces", folder)
+            rows, failed = whatif.lay_out(lines)
+            self.assertEqual(failed, [])
+            self.assertEqual([row[0] for row in rows if row[3]], ["bf16", "workers"])
+            self.assertIn("bf16.before.json.gz", os.listdir(folder))
+
+    def test_the_ladder_runs_blocks(self):
+        process = subprocess.Popen([sys.executable, os.path.join(HERE, "torch", "overhead.py"), "--device", "cpu", "--tiny"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        out, _ = process.communicate("block 5\nkineto 2\nend\n", timeout=50)
+        lines = out.splitlines()
+        self.assertEqual(lines[0], "ready")
+        for line in lines[1:3]:
+            self.assertGreater(json.loads(line)["ms"], 0)
+
+    def test_a_users_own_profiler(self):
+        answer = script("own_profiler.py")[0]
+        self.assertGreater(answer["iterations"], 10)
+        self.assertGreater(answer["operators"], 0)
+
+    def test_a_training_is_laid_beside_its_log(self):
+        if not os.path.isdir(os.path.join(BUILD, "share", "seqpoint", "python")):
+            self.skipTest("this build has no PyTorch adapter in share/seqpoint/python")
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("b.gnmt_adapter", "--software", "--out", folder)
+            result = part_of(folder, "b")["steps"]["gnmt_adapter"]["result"]["comparison"]
+        self.assertEqual(result["boundaries"]["near_share"], 1)
+        self.assertGreater(result["lengths"]["one_length_per_value_share"], 0.999)
+        self.assertLess(abs(result["times"]["sum_error"]), 0.05)
+
+
+def main():
+    global BUILD
+    BUILD = os.path.realpath(sys.argv.pop(1))
+    if any(word.startswith("Torch") for word in sys.argv):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            print(f"skipped: {sys.executable} has no PyTorch (Debian: python3-torch)")
+            return SKIPPED
+    result = unittest.main(exit=False, verbosity=2).result
+    if result.skipped and len(result.skipped) == result.testsRun:
+        return SKIPPED  # the reason was printed
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,421 @@
+// Questions about callbacks and activity records.
+#include <cupti_driver_cbid.h>
+#include <cupti_runtime_cbid.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "tests/gpu/probes/kernels.h"
+#include "tests/gpu/probes/probe.h"
+
+namespace seqpoint::probe {
+namespace {
+
+constexpr CUpti_ActivityKind kKernel = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+
+void CUPTIAPI CountCalls(void* count, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {
+  static_cast<std::atomic<int64_t>*>(count)->fetch_add(1, std::memory_order_relaxed);
+}
+
+// `launches` empty kernels, captured and instantiated.
+cudaGraphExec_t MakeGraph(cudaStream_t stream, int launches) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < launches; ++i) LaunchEmpty(stream);
+  CUDA(cudaStreamEndCapture(stream, &graph));
+  CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  CUDA(cudaGraphDestroy(graph));
+  return exec;
+}
+
+// ns per launch, `threads` threads with a stream each. The queue is emptied before and after.
+double PerLaunch(int threads) {
+  constexpr int kLaunches = 800;  // fits into the launch queue, so that no launch waits
+  std::vector<double> each(static_cast<size_t>(threads));
+  std::atomic<int> ready = 0;
+  std::vector<std::thread> workers;
+  for (int t = 0; t < threads; ++t) {
+    workers.emplace_back([&, t] {
+      cudaStream_t stream;
+      CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+      LaunchEmpty(stream);
+      CUDA(cudaStreamSynchronize(stream));
+      ++ready;
+      while (ready < threads) std::this_thread::yield();
+      const double begin = Now();
+      for (int i = 0; i < kLaunches; ++i) LaunchEmpty(stream);
+      each[static_cast<size_t>(t)] = (Now() - begin) / kLaunches;
+      CUDA(cudaStreamSynchronize(stream));
+      CUDA(cudaStreamDestroy(stream));
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  return Quantile(each, 0.5);
+}
+
+}  // namespace
+
+// Each setting in turn, many rounds over all of them, so that clocks and noise hit all alike.
+void LaunchCost(Json* out) {
+  std::atomic<int64_t> calls = 0;
+  int64_t records = 0;
+  CollectActivity([&](const CUpti_Activity*) { ++records; });
+  CUpti_SubscriberHandle subscriber = nullptr;
+  const auto watch = [&](CUpti_CallbackDomain domain, uint32_t id, bool on) {
+    CUPTI(cuptiEnableCallback(on ? 1 : 0, subscriber, domain, id));
+  };
+  struct Setting {
+    const char* name;
+    std::function<void()> on, off;
+  };
+  const std::vector<Setting> settings = {
+      {"nothing", [] {}, [] {}},
+      {"subscribed", [&] { CUPTI(cuptiSubscribe(&subscriber, CountCalls, &calls)); },
+       [&] { CUPTI(cuptiUnsubscribe(subscriber)); }},
+      {"a callback that is not called",
+       [&] {
+         CUPTI(cuptiSubscribe(&subscriber, CountCalls, &calls));
+         watch(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2, true);
+       },
+       [&] { CUPTI(cuptiUnsubscribe(subscriber)); }},
+      {"a driver callback",
+       [&] {
+         CUPTI(cuptiSubscribe(&subscriber, CountCalls, &calls));
+         watch(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, true);
+         watch(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, true);
+       },
+       [&] { CUPTI(cuptiUnsubscribe(subscriber)); }},
+      {"a runtime callback",
+       [&] {
+         CUPTI(cuptiSubscribe(&subscriber, CountCalls, &calls));
+         watch(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000, true);
+         watch(CUPTI_CB_DOMAIN_RUNTIME_API, 505, true);  // __cudaLaunchKernel of CUDA 13
+       },
+       [&] { CUPTI(cuptiUnsubscribe(subscriber)); }},
+      {"MEMCPY records, of which there are none",
+       [] { CUPTI(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY)); },
+       [] { CUPTI(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MEMCPY)); }},
+      {"CONCURRENT_KERNEL records", [] { CUPTI(cuptiActivityEnable(kKernel)); },
+       [] { CUPTI(cuptiActivityDisable(kKernel)); }},
+      {"RUNTIME records", [] { CUPTI(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_RUNTIME)); },
+       [] { CUPTI(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_RUNTIME)); }},
+      {"CONCURRENT_KERNEL and RUNTIME records",
+       [] {
+         CUPTI(cuptiActivityEnable(kKernel));
+         CUPTI(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_RUNTIME));
+       },
+       [] {
+         CUPTI(cuptiActivityDisable(kKernel));
+         CUPTI(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_RUNTIME));
+       }},
+  };
+  // Before anything of CUPTI was ever on, and after everything was.
+  for (int i = 0; i < 5; ++i) PerLaunch(1);
+  std::vector<double> untouched;
+  for (int i = 0; i < 20; ++i) untouched.push_back(PerLaunch(1));
+  out->Add("before_cupti_ns", Spread(untouched));
+  std::vector<Json> rows;
+  for (const int threads : {1, 4}) {
+    std::map<std::string, std::vector<double>> costs;
+    for (int round = 0; round < 20; ++round) {
+      for (const Setting& setting : settings) {
+        setting.on();
+        costs[setting.name].push_back(PerLaunch(threads));
+        setting.off();
+        CUPTI(cuptiActivityFlushAll(0));
+      }
+    }
+    const double base = Quantile(costs["nothing"], 0.5);
+    for (const Setting& setting : settings) {
+      rows.push_back(Json()
+                         .Add("setting", setting.name)
+                         .Add("threads", threads)
+                         .Add("launch_ns", Spread(costs[setting.name]))
+                         .Add("more_ns", Quantile(costs[setting.name], 0.5) - base));
+    }
+  }
+  out->Add("settings", rows).Add("calls", calls.load()).Add("records", records);
+}
+
+void SwitchCost(Json* out) {
+  CollectActivity([](const CUpti_Activity*) {});
+  cudaStream_t stream;
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  cudaGraphExec_t graph = MakeGraph(stream, 200);
+  std::vector<Json> rows;
+  for (const bool graphs : {false, true}) {
+    std::map<std::string, std::vector<double>> costs;
+    for (int i = 0; i < 40; ++i) {
+      const auto work = [&] {
+        if (graphs) {
+          CUDA(cudaGraphLaunch(graph, stream));
+        } else {
+          for (int k = 0; k < 200; ++k) LaunchEmpty(stream);
+        }
+      };
+      work();
+      costs["synchronise, 200 kernels queued"].push_back(
+          Time([] { CUDA(cudaDeviceSynchronize()); }));
+      costs["synchronise, idle"].push_back(Time([] { CUDA(cudaDeviceSynchronize()); }));
+      costs["enable CONCURRENT_KERNEL"].push_back(
+          Time([] { CUPTI(cuptiActivityEnable(kKernel)); }));
+      costs["enable MEMCPY, MEMSET"].push_back(Time([] {
+        CUPTI(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY));
+        CUPTI(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET));
+      }));
+      costs["200 kernels after enabling, to their end"].push_back(Time([&] {
+        work();
+        CUDA(cudaDeviceSynchronize());
+      }));
+      costs["flush with 200 records"].push_back(Time([] { CUPTI(cuptiActivityFlushAll(0)); }));
+      costs["flush with none"].push_back(Time([] { CUPTI(cuptiActivityFlushAll(0)); }));
+      costs["forced flush with none"].push_back(
+          Time([] { CUPTI(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED)); }));
+      costs["disable CONCURRENT_KERNEL"].push_back(
+          Time([] { CUPTI(cuptiActivityDisable(kKernel)); }));
+      costs["disable MEMCPY, MEMSET"].push_back(Time([] {
+        CUPTI(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MEMCPY));
+        CUPTI(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MEMSET));
+      }));
+      costs["200 kernels, nothing enabled, to their end"].push_back(Time([&] {
+        work();
+        CUDA(cudaDeviceSynchronize());
+      }));
+    }
+    for (const auto& [what, values] : costs) {
+      rows.push_back(Json()
+                         .Add("job", graphs ? "graph" : "eager")
+                         .Add("what", what)
+                         .Add("ns", Spread(values)));
+    }
+  }
+  out->Add("costs", rows);
+}
+
+namespace {
+
+struct Call {
+  CUpti_CallbackDomain domain;
+  uint32_t id;
+  std::string name;
+  bool enter;
+  uint32_t correlation;
+};
+
+void CUPTIAPI NoteCall(void* calls, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                       const void* data) {
+  const auto* call = static_cast<const CUpti_CallbackData*>(data);
+  static_cast<std::vector<Call>*>(calls)->push_back(
+      {domain, id, call->functionName, call->callbackSite == CUPTI_API_ENTER, call->correlationId});
+}
+
+}  // namespace
+
+void Nesting(Json* out) {
+  float* memory = nullptr;
+  CUDA(cudaMalloc(&memory, 4096));
+  float host[64] = {};
+  cudaStream_t stream;
+  CUDA(cudaStreamCreate(&stream));
+  cudaGraphExec_t graph = MakeGraph(stream, 3);
+  LaunchEmpty(stream);
+  CUDA(cudaDeviceSynchronize());
+
+  std::vector<Call> calls;
+  CUpti_SubscriberHandle subscriber;
+  CUPTI(cuptiSubscribe(&subscriber, NoteCall, &calls));
+  CUPTI(cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API));
+  CUPTI(cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API));
+  struct Work {
+    const char* name;
+    std::function<void()> run;
+  };
+  const Work works[] = {
+      {"kernel <<<>>>", [&] { LaunchEmpty(stream); }},
+      {"cudaMemcpyAsync H2D",
+       [&] { CUDA(cudaMemcpyAsync(memory, host, 256, cudaMemcpyHostToDevice, stream)); }},
+      {"cudaMemcpy D2H", [&] { CUDA(cudaMemcpy(host, memory, 256, cudaMemcpyDeviceToHost)); }},
+      {"cudaMemsetAsync", [&] { CUDA(cudaMemsetAsync(memory, 0, 4096, stream)); }},
+      {"cudaGraphLaunch", [&] { CUDA(cudaGraphLaunch(graph, stream)); }},
+      {"cudaStreamSynchronize", [&] { CUDA(cudaStreamSynchronize(stream)); }},
+  };
+  std::vector<Json> rows;
+  for (const Work& work : works) {
+    calls.clear();
+    work.run();
+    std::vector<std::string> sequence;
+    // The outermost runtime call, and the first driver call within it.
+    const Call* runtime = nullptr;
+    const Call* driver = nullptr;
+    bool within = false;
+    for (const Call& call : calls) {
+      const bool is_runtime = call.domain == CUPTI_CB_DOMAIN_RUNTIME_API;
+      sequence.push_back(std::string(is_runtime ? "runtime " : "driver ") +
+                         std::to_string(call.id) + " " + call.name +
+                         (call.enter ? " enter " : " exit ") + std::to_string(call.correlation));
+      if (is_runtime) {
+        within = call.enter;
+        if (runtime == nullptr) runtime = &call;
+      } else if (call.enter && within && driver == nullptr) {
+        driver = &call;
+      }
+    }
+    Json row;
+    row.Add("call", work.name)
+        .Add("runtime_seen", runtime != nullptr)
+        .Add("driver_nested", driver != nullptr);
+    if (runtime != nullptr && driver != nullptr) {
+      row.Add("same_correlation_id", runtime->correlation == driver->correlation)
+          .Add("runtime_id", static_cast<int64_t>(runtime->id))
+          .Add("driver_id", static_cast<int64_t>(driver->id));
+    }
+    rows.push_back(row.Add("sequence", sequence));
+  }
+  CUPTI(cuptiUnsubscribe(subscriber));
+  out->Add("calls", rows);
+}
+
+// Iterations of known, different lengths. The same records tell both clocks: start of the batch
+// copy to start of the next, and start of the first kernel to start of the next iteration's first.
+void CopyClock(Json* out) {
+  constexpr int kIterations = 200;
+  constexpr int kKernels = 40;
+  struct Stamps {
+    std::vector<double> copies, kernels;
+  } stamps;
+  CollectActivity([&](const CUpti_Activity* record) {
+    if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      stamps.copies.push_back(
+          static_cast<double>(reinterpret_cast<const CUpti_ActivityMemcpy6*>(record)->start));
+    } else if (record->kind == kKernel) {
+      stamps.kernels.push_back(
+          static_cast<double>(reinterpret_cast<const CUpti_ActivityKernel10*>(record)->start));
+    }
+  });
+  cudaStream_t stream;
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  float* memory = nullptr;
+  float* pinned = nullptr;
+  CUDA(cudaMalloc(&memory, 1 << 20));
+  CUDA(cudaMallocHost(&pinned, 1 << 20));
+  const auto train = [&] {
+    const double begin = Now();
+    for (int i = 0; i < kIterations; ++i) {
+      CUDA(cudaMemcpyAsync(memory, pinned, 1 << 18, cudaMemcpyHostToDevice, stream));
+      for (int k = 0; k < kKernels; ++k) LaunchSpin(stream, 1, 2000 + 400 * (i % 8));
+    }
+    CUDA(cudaStreamSynchronize(stream));
+    return (Now() - begin) / kIterations;
+  };
+  train();
+  struct Setting {
+    const char* name;
+    std::vector<CUpti_ActivityKind> kinds;
+  };
+  const Setting settings[] = {
+      {"nothing", {}},
+      {"MEMCPY", {CUPTI_ACTIVITY_KIND_MEMCPY}},
+      {"MEMCPY and CONCURRENT_KERNEL", {CUPTI_ACTIVITY_KIND_MEMCPY, kKernel}}};
+  std::map<std::string, std::vector<double>> costs;
+  double worst_share = 0, sum_share = 0;
+  for (int round = 0; round < 8; ++round) {
+    for (const Setting& setting : settings) {
+      for (const CUpti_ActivityKind kind : setting.kinds) CUPTI(cuptiActivityEnable(kind));
+      stamps = {};
+      costs[setting.name].push_back(train());
+      FlushActivity();
+      for (const CUpti_ActivityKind kind : setting.kinds) CUPTI(cuptiActivityDisable(kind));
+      if (setting.kinds.size() < 2) continue;
+      std::sort(stamps.copies.begin(), stamps.copies.end());
+      std::sort(stamps.kernels.begin(), stamps.kernels.end());
+      if (stamps.copies.size() != kIterations || stamps.kernels.size() != kIterations * kKernels) {
+        Die("records are missing: " + std::to_string(stamps.copies.size()) + " copies, " +
+            std::to_string(stamps.kernels.size()) + " kernels");
+      }
+      double by_copies = 0, by_kernels = 0;
+      for (int i = 1; i + 1 < kIterations; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const double copy = stamps.copies[at + 1] - stamps.copies[at];
+        const double kernel = stamps.kernels[(at + 1) * kKernels] - stamps.kernels[at * kKernels];
+        worst_share = std::max(worst_share, std::fabs(copy / kernel - 1));
+        by_copies += copy;
+        by_kernels += kernel;
+      }
+      sum_share = std::max(sum_share, std::fabs(by_copies / by_kernels - 1));
+    }
+  }
+  std::vector<Json> rows;
+  for (const Setting& setting : settings) {
+    rows.push_back(
+        Json().Add("kinds", setting.name).Add("iteration_ns", Spread(costs[setting.name])));
+  }
+  out->Add("cost", rows)
+      .Add("worst_period_difference_share", worst_share)
+      .Add("sum_difference_share", sum_share);
+}
+
+void GraphRecords(Json* out) {
+  constexpr int kNodes = 100;
+  cudaStream_t stream;
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  int64_t kernels = 0, graphs = 0, with_node = 0;
+  CollectActivity([&](const CUpti_Activity* record) {
+    if (record->kind == kKernel) {
+      ++kernels;
+      with_node += reinterpret_cast<const CUpti_ActivityKernel10*>(record)->graphNodeId != 0;
+    }
+    graphs += record->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
+  });
+  struct Case {
+    const char* name;
+    CUpti_ActivityKind at_instantiation, at_launch;
+  };
+  constexpr CUpti_ActivityKind kNone = CUPTI_ACTIVITY_KIND_INVALID;
+  constexpr CUpti_ActivityKind kGraph = CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
+  const Case cases[] = {{"nothing ever", kNone, kNone},
+                        {"kernel, from instantiation on", kKernel, kKernel},
+                        {"kernel, at instantiation alone", kKernel, kNone},
+                        {"kernel, at launch alone", kNone, kKernel},
+                        {"graph, from instantiation on", kGraph, kGraph},
+                        {"graph, at launch alone", kNone, kGraph},
+                        {"kernel at instantiation, graph at launch", kKernel, kGraph}};
+  const auto set = [](CUpti_ActivityKind kind, bool on) {
+    if (kind == kNone) return;
+    CUPTI(on ? cuptiActivityEnable(kind) : cuptiActivityDisable(kind));
+  };
+  std::vector<Json> rows;
+  for (const Case& one : cases) {
+    set(one.at_instantiation, true);
+    cudaGraphExec_t exec = MakeGraph(stream, kNodes);
+    set(one.at_instantiation, false);
+    set(one.at_launch, true);
+    kernels = graphs = with_node = 0;
+    std::vector<double> launch, run;
+    for (int i = 0; i < 50; ++i) {
+      const double begin = Now();
+      CUDA(cudaGraphLaunch(exec, stream));
+      launch.push_back(Now() - begin);
+      CUDA(cudaStreamSynchronize(stream));
+      run.push_back(Now() - begin);
+    }
+    FlushActivity();
+    set(one.at_launch, false);
+    CUDA(cudaGraphExecDestroy(exec));
+    rows.push_back(Json()
+                       .Add("enabled", one.name)
+                       .Add("kernel_records_per_launch", static_cast<double>(kernels) / 50)
+                       .Add("with_node_id", static_cast<double>(with_node) / 50)
+                       .Add("graph_records_per_launch", static_cast<double>(graphs) / 50)
+                       .Add("launch_ns", Spread(launch))
+                       .Add("launch_to_end_ns", Spread(run)));
+  }
+  out->Add("nodes", kNodes).Add("cases", rows);
+}
+
+}  // namespace seqpoint::probe

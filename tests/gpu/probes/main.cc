@@ -1,0 +1,65 @@
+// seqpoint_gpu_probe NAME: asks CUDA and CUPTI one group of questions and prints the answer as one
+// line of JSON. Status 0: answered, 1: a call failed (the sentence says which), 2: usage, 3: no
+// GPU.
+#include <cstdio>
+#include <cstring>
+
+#include "tests/gpu/probes/probe.h"
+
+namespace seqpoint::probe {
+namespace {
+
+struct Probe {
+  const char* name;
+  void (*run)(Json*);
+  const char* question;
+};
+
+constexpr Probe kProbes[] = {
+    {"environment", Environment, "versions, and what the GPU is"},
+    {"switch", SwitchCost, "cost of switching activity kinds at a boundary (question 1)"},
+    {"nesting", Nesting, "driver callbacks within runtime callbacks (2)"},
+    {"copy_clock", CopyClock, "copy records alone as the clock of iterations (3)"},
+    {"launch", LaunchCost, "cost of a watched launch (5)"},
+    {"range", RangeCost, "cost and reach of a counter range (6)"},
+    {"range_activity", RangeActivity, "counters beside kernel records (7)"},
+    {"permission", Permission, "what counters answer this user (8)"},
+    {"decode_thread", DecodeThread, "decoding on another thread (9)"},
+    {"graph_range", GraphRange, "graph launches in a range (10)"},
+    {"passes", Passes, "several passes over several iterations (13)"},
+    {"sampling", Sampling, "PM sampling: clock, interval, cost (14)"},
+    {"graph_records", GraphRecords, "records of kernels inside graphs (15)"},
+    {"known", Known, "kernels whose work is known, for another profiler to measure"},
+    {"known_measured", KnownMeasured, "the same, each measured by CUPTI"},
+};
+
+int Main(int argc, char** argv) {
+  const Probe* chosen = nullptr;
+  for (const Probe& probe : kProbes) {
+    if (argc == 2 && strcmp(argv[1], probe.name) == 0) chosen = &probe;
+  }
+  if (chosen == nullptr) {
+    std::fprintf(stderr, "seqpoint_gpu_probe NAME\n");
+    for (const Probe& probe : kProbes) {
+      std::fprintf(stderr, "  %-16s %s\n", probe.name, probe.question);
+    }
+    return 2;
+  }
+  int devices = 0;
+  const cudaError_t result = cudaGetDeviceCount(&devices);
+  if (result != cudaSuccess || devices == 0) {
+    std::fprintf(stderr, "seqpoint_gpu_probe: no GPU: cudaGetDeviceCount gave %d (%s)\n",
+                 static_cast<int>(result), cudaGetErrorString(result));
+    return 3;
+  }
+  Json out;
+  chosen->run(&out);
+  CUDA(cudaDeviceSynchronize());
+  std::printf("%s\n", out.Text().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace seqpoint::probe
+
+int main(int argc, char** argv) { return seqpoint::probe::Main(argc, argv); }

@@ -1,0 +1,170 @@
+"""Part d: what being profiled costs, beside torch.profiler (Kineto), interleaved.
+
+One process per rung, all started at once and warmed up; then each is told to run a block while the
+others wait, round after round, so that clocks and neighbours hit all alike."""
+import json
+import os
+import random
+import selectors
+import shutil
+import statistics
+import subprocess
+import time
+
+import session
+from machine import Skipped, StepFailed, end_group
+
+# rung -> (watched, what the job is told once it is warm, what each block is told)
+RUNGS = {
+    "not loaded": (False, [], "block"),
+    "torch.profiler": (False, [], "kineto"),
+    "idle": (True, ["level", "off"], "block"),
+    "mark": (True, ["level", "mark"], "block"),
+    "trace": (True, ["level", "trace"], "block"),
+    "counters": (True, ["level", "counters"], "block"),
+    "released": (True, ["release"], "block"),
+}
+# To reach, as shares of an iteration: docs/measurements/README.md.
+GOALS = {("compute", "mark"): 0.001, ("launches", "mark"): 0.01, ("launches", "released"): 0.002,
+         ("compute", "released"): 0.002, ("graph", "released"): 0.002}
+
+
+class Rung:
+    def __init__(self, machine, job, name):
+        self.machine = machine
+        self.name = name
+        self.watched, self.command, self.verb = RUNGS[name]
+        self.session = None
+        arguments = [machine.python, machine.torch_script("overhead.py"), *session.device(machine), "--job", job]
+        if self.watched:
+            self.session = session.Session(machine, f"rung-{job}-{name}".replace(" ", "-")).__enter__()
+            self.session.start(arguments, ["--overhead-budget", "100%"], cuda=False, pipes=True)
+            self.process = self.session.process
+        else:
+            self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+                                            env=machine.environment(cuda=False), start_new_session=True)
+
+    def line(self):
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while selector.select(self.machine.left(60)):
+                line = self.process.stdout.readline()
+                if line == "ready\n" or line.startswith("{"):
+                    return line
+                if not line:
+                    raise StepFailed(f"{self.name}: the program ended; "
+                                     f"{self.session.tail() if self.session else 'see its output above'}")
+        raise StepFailed(f"{self.name}: no answer")
+
+    def prepare(self, job):
+        """Level and the like. Raises Skipped where the rung cannot be reached."""
+        if not self.watched:
+            return
+        # Boundaries must be known before a level is kept.
+        for _ in range(40):
+            state = self.session.job()
+            if state["state"] not in ("JOB_STATE_LEARNING", "JOB_STATE_WAITING", None):
+                break
+            self.block(20)
+        else:
+            raise Skipped(f"{self.name}: no rule was found; {state.get('trouble') or ''}")
+        self.session.tell(*self.command)
+        time.sleep(0.3)
+        self.block(20)
+
+    def block(self, count):
+        self.process.stdin.write(f"{self.verb} {count}\n")
+        return json.loads(self.line())
+
+    def close(self):
+        try:
+            self.process.stdin.write("end\n")
+            self.process.wait(timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            end_group(self.process)
+        self.process.stdin.close()
+        if self.session:
+            self.session.__exit__()
+
+
+def ladder(machine, job, names=tuple(RUNGS), rounds=10):
+    facts = machine.need_torch()
+    if machine.software and job == "graph":
+        raise Skipped("CUDA graphs need a GPU")
+    if machine.software:
+        names, rounds = [n for n in names if not RUNGS[n][0]], 3
+    rungs, skipped = [], {}
+    try:
+        for name in names:
+            rungs.append(Rung(machine, job, name))
+        for rung in rungs:
+            rung.line()
+        for rung in list(rungs):
+            try:
+                rung.prepare(job)
+            except (Skipped, StepFailed) as reason:
+                skipped[rung.name] = str(reason)
+                rung.close()
+                rungs.remove(rung)
+        base = next(rung for rung in rungs if rung.name == "not loaded")
+        one = base.block(20)["ms"]
+        count = int(max(10, min(2000, (50 if machine.software else 150) / one)))  # milliseconds of a block
+        # What torch.profiler recorded it works off after each block, for longer than the block itself.
+        counts = {rung.name: max(5, count // 10) if rung.verb == "kineto" else count for rung in rungs}
+        times = {rung.name: [] for rung in rungs}
+        for _ in range(rounds):
+            if machine.left() < 15:
+                break
+            for rung in random.sample(rungs, len(rungs)):
+                times[rung.name].append(rung.block(counts[rung.name]))
+    finally:
+        for rung in rungs:
+            rung.close()
+    rows, raw = [], {}
+    base_ms = [t["ms"] for t in times["not loaded"]]
+    for name, blocks in times.items():
+        # Pairs of one round: drift of the clocks is in both.
+        more = sorted(b["ms"] / a - 1 for a, b in zip(base_ms, blocks))
+        low, high = more[int(0.1 * (len(more) - 1))], more[int(0.9 * (len(more) - 1))]
+        median = statistics.median(more)
+        goal = GOALS.get((job, name))
+        raw[name] = {"ms": [b["ms"] for b in blocks], "host_ms": [b["host_ms"] for b in blocks], "more": median}
+        rows.append([name, statistics.median(b["ms"] for b in blocks), statistics.median(b["host_ms"] for b in blocks),
+                     f"{median * 100:+.3f} %", f"{low * 100:+.3f} to {high * 100:+.3f} %",
+                     f"≤ {goal * 100:.1f} %" if goal else "-", median <= goal if goal else None])
+    summary = [f"{job}: blocks of {count} iterations, {len(base_ms)} rounds, PyTorch {facts['version']}"]
+    if "trace" in raw and "torch.profiler" in raw and raw["torch.profiler"]["more"] > 0:
+        summary.append(f"trace costs {raw['trace']['more'] / raw['torch.profiler']['more']:.2f} of what torch.profiler "
+                       "costs (to reach: 0.5)")
+    summary += [f"left out: {name}: {reason}" for name, reason in skipped.items()]
+    return {"summary": summary, "raw": raw,
+            "tables": [{"columns": ["rung", "ms an iteration", "ms of its calls", "more than not loaded (median)",
+                                    "80 % of rounds", "to reach", "met"], "rows": rows}]}
+
+
+def cuda_benchmark(machine, arguments):
+    """`./dev bench overhead`: the ladder for CUDA programs, and what the governor lets a run spend."""
+    folder = machine.folder("overhead")
+    json_path, text_path = os.path.join(folder, "rows.json"), os.path.join(folder, "tables.md")
+    command = [machine.program("overhead_benchmark"), "--gpu", "software" if machine.software else "real", *arguments,
+               "--json", json_path, "--markdown", text_path]
+    if not machine.software and shutil.which("nsys") and "none" not in arguments:
+        command += ["--beside", f"nsys=nsys profile --trace=cuda --force-overwrite=true -o {folder}/nsys"]
+    machine.run(command)
+    with open(json_path, encoding="utf-8") as file:
+        rows = json.load(file)
+    with open(text_path, encoding="utf-8") as file:
+        return {"markdown": file.read(), "raw": rows}
+
+
+def cuda_ladder(machine):
+    rounds = ["--rounds", "1", "--blocks", "2"] if machine.software else ["--rounds", "3"]
+    return cuda_benchmark(machine, ["--no-governor", *rounds])
+
+
+def cuda_governor(machine):
+    return cuda_benchmark(machine, ["--jobs", "none"])
+
+
+STEPS = [(f"torch_{job}", 90, lambda machine, j=job: ladder(machine, j)) for job in ("launches", "compute", "graph")]
+STEPS += [("cuda", 120, cuda_ladder), ("governor", 90, cuda_governor)]

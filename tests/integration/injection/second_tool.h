@@ -1,0 +1,111 @@
+// Another profiler in the trainer's process that records GPU work through CUPTI, the way
+// torch.profiler's Kineto does: it subscribes, registers buffers of its own, enables kinds, and at
+// its end disables them and flushes. Counts what it got.
+// Threading: Start and Stop from one thread.
+#ifndef SEQPOINT_TESTS_INTEGRATION_INJECTION_SECOND_TOOL_H_
+#define SEQPOINT_TESTS_INTEGRATION_INJECTION_SECOND_TOOL_H_
+
+#include <cuda.h>
+#include <cupti.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <map>
+#include <mutex>
+#include <set>
+
+namespace seqpoint {
+
+class SecondTool {
+ public:
+  // False: there is no CUPTI.
+  bool Start() {
+    if (library_ == nullptr) library_ = dlopen("libcupti.so.13", RTLD_NOW);
+    if (library_ == nullptr) return false;
+    TheTool() = this;
+    if (subscriber_ == nullptr) {
+      subscribed_ = Find<decltype(&cuptiSubscribe)>("cuptiSubscribe")(
+          &subscriber_, [](void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}, nullptr);
+    }
+    Find<decltype(&cuptiActivityRegisterCallbacks)>("cuptiActivityRegisterCallbacks")(OnRequest,
+                                                                                      OnComplete);
+    const auto enable = Find<decltype(&cuptiActivityEnable)>("cuptiActivityEnable");
+    for (const CUpti_ActivityKind kind : kKinds) enable(kind);
+    return true;
+  }
+
+  // `keep`: the subscription, as Kineto does.
+  void Stop(bool keep) {
+    const auto disable = Find<decltype(&cuptiActivityDisable)>("cuptiActivityDisable");
+    const auto flush = Find<decltype(&cuptiActivityFlushAll)>("cuptiActivityFlushAll");
+    cuCtxSynchronize();
+    for (const CUpti_ActivityKind kind : kKinds) disable(kind);
+    flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    if (keep || subscriber_ == nullptr) return;
+    Find<decltype(&cuptiUnsubscribe)>("cuptiUnsubscribe")(subscriber_);
+    subscriber_ = nullptr;
+  }
+
+  // "tool_subscribe 0 tool_lost 0 tool_foreign 0 tool_kind3 120 ...": the result of
+  // subscribing, buffers that never came back, buffers that are not its own, records by
+  // kind.
+  void Print() {
+    const std::lock_guard lock(mutex_);
+    printf("tool_subscribe %d tool_lost %zu tool_foreign %d", static_cast<int>(subscribed_),
+           own_.size(), foreign_);
+    for (const auto& [kind, count] : records_) printf(" tool_kind%d %d", kind, count);
+    printf("\n");
+  }
+
+ private:
+  static constexpr CUpti_ActivityKind kKinds[] = {
+      CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
+      CUPTI_ACTIVITY_KIND_DRIVER};
+
+  static SecondTool*& TheTool() {
+    static SecondTool* tool = nullptr;
+    return tool;
+  }
+
+  template <typename Function>
+  Function Find(const char* name) {
+    return reinterpret_cast<Function>(dlsym(library_, name));
+  }
+
+  static void OnRequest(uint8_t** buffer, size_t* size, size_t* max_records) {
+    SecondTool* tool = TheTool();
+    const std::lock_guard lock(tool->mutex_);
+    *size = 1 << 16;
+    *max_records = 0;
+    *buffer = static_cast<uint8_t*>(aligned_alloc(8, *size));
+    tool->own_.insert(*buffer);
+  }
+  static void OnComplete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+    SecondTool* tool = TheTool();
+    const auto next =
+        tool->Find<decltype(&cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
+    const std::lock_guard lock(tool->mutex_);
+    if (tool->own_.erase(buffer) == 0) {
+      ++tool->foreign_;
+      return;
+    }
+    CUpti_Activity* record = nullptr;
+    while (valid > 0 && next(buffer, valid, &record) == CUPTI_SUCCESS) {
+      ++tool->records_[record->kind];
+    }
+    free(buffer);
+  }
+
+  void* library_ = nullptr;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
+  CUptiResult subscribed_ = CUPTI_SUCCESS;
+  std::mutex mutex_;
+  std::set<uint8_t*> own_;
+  std::map<int, int> records_;
+  int foreign_ = 0;
+};
+
+}  // namespace seqpoint
+
+#endif  // SEQPOINT_TESTS_INTEGRATION_INJECTION_SECOND_TOOL_H_

@@ -1,0 +1,283 @@
+"""Unmodified PyTorch programs under `seqpoint run`, without a GPU: what the daemon says of them
+beside what they saw themselves. SEQPOINT_BUILD names the build folder."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+
+try:
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest(f"needs PyTorch (python3-torch): {error}")
+
+BUILD = os.environ["SEQPOINT_BUILD"]
+HERE = os.path.dirname(os.path.abspath(__file__))
+LSTM = os.path.join(HERE, "train_lstm.py")
+SMALL = """
+    import torch
+    from torch import nn
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(64, 8)
+            self.output = nn.Linear(8, 2)
+        def forward(self, tokens):
+            return self.output(self.embedding(tokens)).mean(dim=1)
+    model = Model()
+    optimizer = torch.optim.Adam(model.parameters())
+    def iterate(length, model=model):
+        model(torch.zeros(4, length, dtype=torch.long)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+class JobTest(unittest.TestCase):
+    """A daemon of its own for each test."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="sqpt")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.daemon = subprocess.Popen(
+            [f"{BUILD}/bin/seqpointd", "--dir", self.path("d"), "--store", self.path("store.db"),
+             "--log", self.path("log")])
+        self.addCleanup(self.daemon.wait)
+        self.addCleanup(self.daemon.terminate)
+        self.environment = dict(os.environ, SEQPOINT_DIR=self.path("d"))
+        for name in ("PYTHONPATH", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"):
+            self.environment.pop(name, None)
+        deadline = time.monotonic() + 20
+        while not os.path.exists(self.path("d/api.sock")):
+            self.assertLess(time.monotonic(), deadline, "the daemon did not start")
+            time.sleep(0.02)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as file:
+            file.write(textwrap.dedent(text))
+        return self.path(name)
+
+    def write_lengths(self, examples):
+        """Words of captions, drawn from the histogram of Multi30k."""
+        subprocess.run([f"{BUILD}/bin/seqpoint_workload", "--histogram", "multi30k", "--examples",
+                        str(examples), "--write-lengths", self.path("lengths.csv")], check=True)
+        return self.path("lengths.csv")
+
+    def run_program(self, *arguments, status=0, options=(), **environment):
+        """Standard output of a Python program under the profiler."""
+        done = subprocess.run(
+            [f"{BUILD}/bin/seqpoint", "run", "--job", "job", *options, "--", sys.executable,
+             *arguments],
+            env={**self.environment, **environment}, capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.output = done
+        return done.stdout
+
+    def script(self, text, **options):
+        """Runs a program that begins with SMALL."""
+        return self.run_program(
+            self.write("program.py", textwrap.dedent(SMALL) + textwrap.dedent(text)), **options)
+
+    def ask(self, *words):
+        done = subprocess.run([f"{BUILD}/bin/seqpoint", *words, "--json"], env=self.environment,
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(done.stdout)
+
+    def job(self):
+        return self.ask("jobs", "job")["job"]
+
+    def iterations(self):
+        return self.ask("iterations", "job", "--all")["iterations"]
+
+    def lengths(self):
+        return [int(it["lengths"][0]) if it["lengths"] else None for it in self.iterations()]
+
+    def train(self, *options, **environment):
+        """Runs the LSTM and returns its own log."""
+        with_log = [LSTM, "--log", self.path("log.jsonl"), *options]
+        self.run_program(*with_log, **environment)
+        with open(self.path("log.jsonl")) as file:
+            return [json.loads(line) for line in file]
+
+    def assertSameIterations(self, log):
+        """Each iteration of the daemon is the program's own, begun inside it."""
+        found = self.iterations()
+        self.assertEqual([it["lengths"] for it in found], [[str(own["length"])] for own in log])
+        for it, own, after in zip(found, log, log[1:] + [None]):
+            self.assertLessEqual(own["begin"], int(it["boundary_ns"]))
+            if after is not None:
+                self.assertLess(int(it["boundary_ns"]), after["begin"])
+
+
+class LstmTest(JobTest):
+    def test_real_training_is_projected_as_it_was(self):
+        lengths = self.write_lengths(1600)
+        options = ("--lengths", lengths, "--batch", "16")
+        with open(self.path("log.jsonl"), "w"):
+            pass
+        self.run_program(LSTM, "--lengths", lengths, "--log", self.path("log.jsonl"),
+                         options=options)
+        with open(self.path("log.jsonl")) as file:
+            log = [json.loads(line) for line in file]
+        self.assertEqual(len(log), 100)
+        self.assertSameIterations(log)
+        job = self.job()
+        self.assertEqual(job["rule"]["length"], "tokens.shape[1]")
+        self.assertEqual(int(job["time"]["iterations_total"]), 100)
+        # All but the last iteration, which has no end, add up to what the program saw.
+        own = sum(it["end"] - it["begin"] for it in log[:-1])
+        self.assertAlmostEqual(int(job["iterations_duration_ns"]) / own, 1, delta=0.01)
+        longest = max(it["end"] - it["begin"] for it in log[:-1])
+        total = job["time"]["total"]["value"]
+        self.assertGreater(total, 0.99 * own)
+        self.assertLess(total, 1.01 * own + 2 * longest)
+        self.assertIn("does not use a GPU", json.dumps(self.ask("jobs", "job")))
+        for question in ("counters", "kernels"):
+            done = subprocess.run([f"{BUILD}/bin/seqpoint", question, "job"], text=True,
+                                  env=self.environment, capture_output=True, timeout=60)
+            self.assertIn("have no CUPTI", done.stderr)
+
+    def test_training_is_the_same_with_and_without(self):
+        arguments = [LSTM, "--lengths", self.write_lengths(160)]
+        alone = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+        self.assertEqual(self.run_program(*arguments), alone.stdout)
+        self.assertIn("10 steps, loss", alone.stdout)
+
+
+class LoopsTest(JobTest):
+    def test_micro_steps_add_up_and_evaluation_is_left_out(self):
+        log = self.train("--lengths", self.write_lengths(640), "--batch", "8", "--accumulate", "4",
+                         "--eval-every", "5")
+        self.assertEqual(len(log), 20)
+        self.assertSameIterations(log)
+        self.assertIn("summed over micro-steps", self.job()["rule"]["length"])
+        # What was evaluated lies between two iterations, in none.
+        for it, own in zip(self.iterations(), log):
+            if "end" in own:
+                self.assertLess(int(it["boundary_ns"]) + int(it["duration_ns"]),
+                                own["end"] + 50_000_000)
+
+    def test_workers_that_are_forked_and_spawned(self):
+        for method in ("fork", "spawn"):
+            log = self.train("--lengths", self.write_lengths(320), "--workers", "4",
+                             "--start-method", method)
+            self.assertEqual(len(log), 20)
+            self.assertSameIterations(log)
+        jobs = self.ask("jobs")["jobs"]
+        self.assertEqual([int(job["iterations"]) for job in jobs], [20, 20])
+        self.assertEqual([int(job["process_count"]) for job in jobs], [1, 1])
+
+
+class GuestTest(JobTest):
+    def test_the_programs_own_sitecustomize_runs(self):
+        os.mkdir(self.path("own"))
+        self.write("own/sitecustomize.py", "import builtins\nbuiltins.own_customization = 7\n")
+        out = self.run_program("-c", "import sys; print(own_customization, sys.path[1:3], "
+                               "sys.modules['sitecustomize'].__file__)",
+                               PYTHONPATH=self.path("own"))
+        self.assertIn("7", out)
+        self.assertIn(self.path("own"), out)
+        self.assertNotIn("seqpoint/python", out)
+
+    def test_a_program_without_pytorch_is_no_process_of_the_job(self):
+        self.assertEqual(self.run_program("-c", "print(1 + 1)"), "2\n")
+        self.assertEqual(int(self.job().get("process_count", 0)), 0)
+
+    def test_inference_alone_is_no_training(self):
+        self.script("""
+            with torch.no_grad():
+                for length in range(3, 30):
+                    model(torch.zeros(1, length, dtype=torch.long))
+        """)
+        self.assertEqual(int(self.job().get("process_count", 0)), 0)
+
+    def test_the_adapter_can_be_left_out(self):
+        self.script("for n in range(20): iterate(3 + n % 5)", SEQPOINT_ADAPTER="0")
+        self.assertEqual(int(self.job().get("process_count", 0)), 0)
+
+    def test_subprocesses_of_the_program(self):
+        out = self.script("""
+            import subprocess, sys
+            for n in range(20):
+                iterate(3 + n % 5)
+                if n % 10 == 0:
+                    print(subprocess.check_output([sys.executable, "-c", "import torch; print(1)"]))
+        """)
+        self.assertEqual(out, "b'1\\n'\n" * 2)
+        self.assertEqual(self.lengths(), [3 + n % 5 for n in range(20)])
+
+    def test_a_child_that_trains_itself(self):
+        self.script("""
+            import multiprocessing
+            def train():
+                for n in range(20): iterate(3 + n % 5)
+            if __name__ == "__main__":
+                child = multiprocessing.get_context("fork").Process(target=train)
+                child.start()
+                child.join()
+        """)
+        self.assertEqual(self.lengths(), [3 + n % 5 for n in range(20)])
+
+
+class EndsTest(JobTest):
+    def ends(self, how, **options):
+        out = self.script(f"""
+            import os, signal, sys
+            for n in range(20): iterate(3 + n % 5)
+            print("trained", flush=True)
+            {how}
+        """, **options)
+        self.assertIn("trained", out)
+        self.assertEqual(self.lengths(), [3 + n % 5 for n in range(20)])
+
+    def test_os_exit(self):
+        self.ends("os._exit(3)", status=3)
+
+    def test_an_exception(self):
+        self.ends("raise RuntimeError('mine')", status=1)
+        self.assertIn("RuntimeError: mine", self.output.stderr)
+
+    def test_signals(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            self.ends(f"os.kill(os.getpid(), {int(number)})", status=-number)
+
+    def test_sys_exit_in_a_signal_handler(self):
+        self.ends("signal.signal(signal.SIGTERM, lambda *_: sys.exit(5)); "
+                  "os.kill(os.getpid(), signal.SIGTERM); signal.pause()", status=5)
+
+
+class RanksTest(JobTest):
+    def test_torchrun(self):
+        if not torch.distributed.is_available():
+            self.skipTest("this PyTorch was built without torch.distributed")
+        program = self.write("program.py", textwrap.dedent(SMALL) + textwrap.dedent("""
+            import torch.distributed
+            torch.distributed.init_process_group("gloo")
+            rank = torch.distributed.get_rank()
+            parallel = nn.parallel.DistributedDataParallel(model)
+            for n in range(30):
+                iterate(3 + (n + rank) % 5, parallel)
+            torch.distributed.destroy_process_group()
+        """))
+        # --tee: that of PyTorch 1.13 on Python 3.11 does not start without.
+        self.run_program("-m", "torch.distributed.run", "--nproc_per_node=2", "--tee=1",
+                         "--redirects=1", "--log_dir", self.path("logs"), "--rdzv_backend=c10d",
+                         "--rdzv_endpoint=localhost:0", program)
+        answer = self.ask("jobs", "job")
+        self.assertEqual(sorted(p["rank"] for p in answer["job"]["processes"]), [0, 1])
+        self.assertIn("the slowest of 2 ranks", answer["job"]["time"]["basis"])
+        self.assertEqual(self.lengths(), [3 + n % 5 for n in range(30)])
+
+
+if __name__ == "__main__":
+    unittest.main()
