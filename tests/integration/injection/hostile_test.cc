@@ -151,9 +151,9 @@ TEST_F(StrangeSocketTest, ASocketThatHangsUp) {
 TEST_F(StrangeSocketTest, ADaemonOfAnotherVersionThatRefuses) {
   const StrangeSocket daemon(path_, SOCK_SEQPACKET, [](int fd) {
     Welcome(fd, 9, EPROTO,
-            "the library speaks ring version 2, this daemon 9; install equal versions");
+            "the library speaks ring version 1, this daemon 9; install equal versions");
   });
-  EXPECT_THAT(RunWithLog(), AllOf(HasSubstr("version 2"), HasSubstr("daemon 9"),
+  EXPECT_THAT(RunWithLog(), AllOf(HasSubstr("version 1"), HasSubstr("daemon 9"),
                                   HasSubstr("install equal versions")));
   EXPECT_LE(daemon.connections(), 2u);  // a refusal is not asked for again and again
 }
