@@ -23,12 +23,16 @@ void SleepNs(uint64_t ns) {
   nanosleep(&t, nullptr);
 }
 
+// Virtual time is another clock than the system's from the first look on, not only once it has gone
+// another way.
+constexpr uint64_t kVirtualAheadNs = 1'000'000'000;
+
 }  // namespace
 
 Clock::Clock(bool is_virtual, double speed_cap)
     : virtual_(is_virtual),
       speed_cap_(speed_cap),
-      start_ns_(RealtimeNs()),
+      start_ns_(RealtimeNs() + (is_virtual ? kVirtualAheadNs : 0)),
       now_ns_(start_ns_),
       throttle_at_ns_(speed_cap > 0 ? start_ns_ : UINT64_MAX),
       anchor_virtual_ns_(start_ns_),
