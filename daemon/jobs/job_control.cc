@@ -221,7 +221,7 @@ void Job::BuildControl(Process& process) {
     for (const counters::Metric& metric : config.metrics)
       absl::StrAppend(&names, metric.name, "\n");
     to.config_id = config.config_id;
-    to.metric_count = static_cast<uint16_t>(config.metrics.size());
+    to.metric_count = static_cast<uint8_t>(config.metrics.size());
     to.text_bytes = static_cast<uint32_t>(std::min(names.size(), sizeof(to.names)));
     std::memcpy(to.names, names.data(), to.text_bytes);
   }
