@@ -514,6 +514,7 @@ void CallStream::Close(CUcontext known) {
   uint32_t status = abi::kCountersOk;
   if (!closing_.stepped) status = abi::kCountersAborted;
   if (closing_.unwanted) status = abi::kCountersDiscarded;
+  if (closing_.captured) status = abi::kCountersNotTold;
   uint32_t closed = 0;
   if (closing_.kind == Kind::kTrace) {
     guest->activity.SetKindsOfWindow(applied_kinds_);
@@ -706,10 +707,12 @@ void CallStream::OnCaptureBegin(CUcontext context) {
     // A kernel that is measured by itself is waited for, which a capture forbids.
     LockGuard lock(&lock_);
     if (acting_ || !measurement_.kernels) return;
-    measurement_.unwanted = true;
+    measurement_.captured = true;
     EndMeasurement(&todo);
     acting_ = true;
   }
+  g_guest->features.Report(abi::Feature::kRoofline, abi::FeatureState::kFailed, 0,
+                           "counters of single kernels: a stream capture began in the iteration");
   Call call = {};
   call.context = context;
   Act(&call, todo);

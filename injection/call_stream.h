@@ -122,6 +122,7 @@ class CallStream {
     bool stepped;   // its optimiser step was seen
     bool unwanted;  // the lengths turned out not to be wanted
     bool kernels;   // counters of single kernels
+    bool captured;  // a stream capture ended it
     uint16_t config_id;
     uint32_t valid;
     uint64_t iteration;

@@ -399,8 +399,9 @@ TEST_F(InjectTest, ACaptureEndsTheMeasurementOfKernels) {
   EXPECT_THAT(process().kernel_counters, IsEmpty());
   EXPECT_THAT(process().counters, Not(IsEmpty()));
   for (const CountersResult& counters : process().counters) {
-    EXPECT_EQ(counters.event.status, static_cast<uint32_t>(abi::kCountersDiscarded));
+    EXPECT_EQ(counters.event.status, static_cast<uint32_t>(abi::kCountersNotTold));
   }
+  EXPECT_THAT(process().Sentence(abi::Feature::kRoofline), HasSubstr("a stream capture began"));
 }
 
 TEST_F(InjectTest, LaunchesOfSeveralThreadsAreNeverMixedUp) {
