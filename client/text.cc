@@ -71,6 +71,12 @@ std::string ClockNote(v1::ClockKind kind) {
              : "";
 }
 
+// "0.1609", "47.14", "24,660".
+std::string FormatRate(double value) {
+  if (value < 1000) return absl::StrFormat("%.4g", value);
+  return FormatCount(std::llround(value));
+}
+
 }  // namespace
 
 std::string ToJson(const google::protobuf::Message& message, bool one_line) {
@@ -466,21 +472,20 @@ std::string RooflineText(const v1::GetRooflineReply& reply, int width) {
                {"GB/S", kRight},
                {"BOUND BY"},
                {"OF ROOF", kRight},
+               {"NOTE"},
                {"KERNEL"}});
   for (const v1::RooflineKernel& kernel : reply.kernels()) {
-    const auto number = [&](double value) {
-      return kernel.complete() ? absl::StrFormat("%.4g", value) : "-";
-    };
+    const auto number = [&](double value) { return kernel.complete() ? FormatRate(value) : "-"; };
     const std::string intensity =
         kernel.has_operations_per_byte() ? number(kernel.operations_per_byte()) : "-";
     const std::string bound = kernel.bound() == v1::BOUND_MEMORY    ? "memory"
                               : kernel.bound() == v1::BOUND_COMPUTE ? "compute"
                               : kernel.bound() == v1::BOUND_LATENCY ? "latency"
-                                                                    : kernel.sentence();
+                                                                    : "-";
     table.AddRow({FormatShare(kernel.share()), FormatLaunches(kernel.launches()), intensity,
                   number(kernel.operations_per_s() * 1e-9), number(kernel.bytes_per_s() * 1e-9),
                   bound, kernel.has_roof_share() ? FormatShare(kernel.roof_share()) : "-",
-                  Demangle(kernel.name())});
+                  kernel.sentence(), Demangle(kernel.name())});
   }
   std::string text = table.ToString(width);
   if (reply.kernel_names() > reply.kernels_size()) {
@@ -495,8 +500,8 @@ std::string RooflineText(const v1::GetRooflineReply& reply, int width) {
     wanted += length.wanted_iterations();
   }
   for (const v1::Roof& roof : reply.roofs()) {
-    roofs.push_back(absl::StrCat(roof.name(), " ", absl::StrFormat("%.4g", roof.per_s() * 1e-9),
-                                 " G", roof.unit()));
+    roofs.push_back(
+        absl::StrCat(roof.name(), " ", FormatRate(roof.per_s() * 1e-9), " G", roof.unit()));
   }
   absl::StrAppend(&text, "\n", reply.chip(), ", lengths ", absl::StrJoin(lengths, ", "), ": ",
                   measured, " of ", FormatCount(wanted, "iteration"), " measured\n");
