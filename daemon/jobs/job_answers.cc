@@ -330,6 +330,10 @@ absl::StatusOr<v1::GetRooflineReply> Job::GetRoofline(const v1::GetRooflineReque
         absl::StrCat(name, ": no kernel was measured by itself yet: ", why));
   }
   v1::GetRooflineReply reply = roofline_.Answer(metrics_.roofline());
+  if (reply.kernels().empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, ": of no length the kernels' time and bytes were measured yet"));
+  }
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   for (v1::RooflineLength& length : *reply.mutable_lengths()) {
     const int64_t feature[2] = {length.lengths(0), length.lengths(1)};
