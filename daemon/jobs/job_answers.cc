@@ -354,7 +354,10 @@ absl::StatusOr<v1::GetRooflineReply> Job::GetRoofline(const v1::GetRooflineReque
   }
   for (const auto& [id, process] : processes_) {
     const auto feature = process->features.find(static_cast<uint16_t>(abi::Feature::kRoofline));
-    if (feature != process->features.end()) sentences.push_back(feature->second.sentence());
+    if (feature == process->features.end() || feature->second.state() != v1::FEATURE_STATE_FAILED) {
+      continue;
+    }
+    sentences.push_back(absl::StrCat("rank ", process->row.rank, ": ", feature->second.sentence()));
   }
   reply.set_sentence(absl::StrJoin(sentences, "; "));
   reply.set_chip(metrics_.chip());
