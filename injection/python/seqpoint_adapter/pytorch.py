@@ -398,13 +398,13 @@ class Adapter:
                 return  # within an iteration; a phase that was told
             else:
                 self._evaluating = True
-            self._tell(target, args, kwargs, int(training))
+            self._tell(target, args, kwargs, training)
         elif self._forwards > 0 and target.steps != self._steps and self._grad():
             self._tell(target, args, kwargs, None)
         target.steps = self._steps
 
     def _tell(self, target, args, kwargs, training):
-        """`training`: 1, or 0 of an evaluation batch; None: of a module beside the root."""
+        """`training`: False of an evaluation batch; None: of a module beside the root."""
         try:
             numbers = target.reader.read(args, kwargs)
         except Exception:  # the first call, or one that is built otherwise
@@ -438,10 +438,9 @@ class Adapter:
         if not self._cycle.ends(optimizer):
             return
         forwards, self._forwards = self._forwards, 0
-        stepped = (id(optimizer), _first_parameter(optimizer))
-        if forwards == 0 and self._is_part(stepped):
+        if forwards == 0 and self._is_part(optimizer):
             return
-        self._stepped, self._parts = stepped, 0
+        self._stepped, self._parts = (id(optimizer), _first_parameter(optimizer)), 0
         if self._capturing is not None:
             self._capturing.stepped = True
         if self._attached or self._library.active():
@@ -460,11 +459,11 @@ class Adapter:
             if gone or self._without_root >= self._patience:
                 self._search()
 
-    def _is_part(self, stepped):
+    def _is_part(self, optimizer):
         """A step that is made in parts, one set of parameters after the other, with no forward in
         between (DeepSpeed's ZeRO), ends one iteration: with the first."""
-        if (self._stepped is None or stepped[0] != self._stepped[0] or
-                stepped[1] == self._stepped[1] or self._parts == MAX_PARTS):
+        if (self._stepped is None or id(optimizer) != self._stepped[0] or
+                _first_parameter(optimizer) == self._stepped[1] or self._parts == MAX_PARTS):
             return False
         self._parts += 1
         return True
@@ -541,6 +540,8 @@ class _Capture:
 
 def _compiling(torch):
     """The function that tells code whether torch.compile traces it."""
+    if not hasattr(torch, "compile") and not hasattr(torch, "compiler"):
+        return bool
     # As they came: since 2.2, 2.1 and 2.0.
     for parent in (getattr(torch, "compiler", None), torch._utils,
                    sys.modules.get("torch._dynamo")):
