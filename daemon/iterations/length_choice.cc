@@ -723,11 +723,17 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     for (size_t row : rows) unit = std::gcd(unit, table.value(row, column));
     choice.unit.push_back(std::max<int64_t>(unit, 1));
     std::string text = table.words[column];
-    if (unit > 1 && choice.judged) absl::StrAppend(&text, " ÷ ", unit);
+    if (unit > 1 && (choice.judged || !varying.empty())) absl::StrAppend(&text, " ÷ ", unit);
     words.push_back(std::move(text));
   }
   choice.words = absl::StrJoin(words, " and ");
-  if (!choice.judged && !words.empty()) choice.words += " (a guess: nothing varied so far)";
+  if (!choice.judged && !words.empty()) {
+    absl::StrAppend(&choice.words, " (a guess: ",
+                    varying.empty()          ? "nothing varied"
+                    : rows.size() < kFewRows ? "too few iterations"
+                                             : "nothing to judge it by",
+                    " so far)");
+  }
   if (choice.judged && !choice.depends) {
     choice.words = absl::StrCat("none: the time of an iteration does not depend on ",
                                 words.empty() ? "anything that can be read early" : choice.words);
