@@ -565,8 +565,8 @@ std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t
   const auto first = std::find_if(alone.begin(), alone.end(), [&](const auto& entry) {
     return entry.first <= best + kNearAlone;
   });
-  const double single = first->first;
-  if (targets[0].rows.size() < kRowsForPairs) return {first->second};
+  const auto [single, preferred] = *first;  // `alone` is sorted below
+  if (targets[0].rows.size() < kRowsForPairs) return {preferred};
 
   // Pairs of the columns that come first and of those that explain most.
   std::vector<size_t> paired;
@@ -591,11 +591,11 @@ std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t
     }
   }
   // A second column must take away most of what is left, and be worth it.
-  if (single - pair_best < 0.004 || pair_best > 0.6 * single) return {first->second};
+  if (single - pair_best < 0.004 || pair_best > 0.6 * single) return {preferred};
   for (const auto& [unexplained, pair] : pairs) {
     if (unexplained <= pair_best + kNear / 4) return pair;
   }
-  return {first->second};
+  return {preferred};
 }
 
 // A number that grows by the same amount each time counts iterations.
