@@ -244,6 +244,20 @@ class GuestTest(JobTest):
         self.script("for n in range(2): iterate(3 + n)")
         self.assertIn("too few", self.job()["trouble"])
 
+    def test_a_training_beside_another_of_its_rank_is_said_to_be_in_no_figure(self):
+        self.script("""
+            import os, subprocess, sys, time
+            for n in range(20 if "CHILD" in os.environ else 200):
+                iterate(3 + n % 5)
+                time.sleep(0.01)  # the daemon finds the rule while this goes on
+            if "CHILD" not in os.environ:
+                subprocess.run([sys.executable, __file__], env={**os.environ, "CHILD": "1"},
+                               check=True)
+        """)
+        self.assertEqual(int(self.job()["iterations"]), 200)
+        self.assertEqual(len(self.iterations()), 220)
+        self.assertIn("ran beside another one of this rank", self.job()["trouble"])
+
     def test_a_child_that_trains_itself(self):
         self.script("""
             import multiprocessing
