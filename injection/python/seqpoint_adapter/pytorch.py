@@ -104,6 +104,7 @@ class Adapter:
         self._compiles = False
         self._depth = 0
         self._called = []  # targets called in this iteration while searching
+        self._said = None  # of the last root that was found
 
     def install(self):
         self._safely(self._install)
@@ -111,7 +112,7 @@ class Adapter:
     def _install(self):
         torch = self._torch
         self._wrap(torch.optim.Optimizer, "__init__", after=lambda result, optimizer, *_, **__:
-                   self._safely(self._cycle.add, optimizer))
+                   self._safely(self._on_optimizer, optimizer))
         # As an attribute of torch.optim it is missing in some versions.
         optimizer = importlib.import_module("torch.optim.optimizer")
         register = getattr(optimizer, "register_optimizer_step_post_hook", None)
@@ -425,6 +426,19 @@ class Adapter:
 
     # Optimiser steps.
 
+    def _on_optimizer(self, optimizer):
+        """An optimiser was made: of another model than the root, it begins another training (the
+        next fold, the next stage), whose first iteration is not to be missed."""
+        self._cycle.add(optimizer)
+        if self._searching or self._root is None or self._compiles:
+            return
+        root = self._root.module()
+        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if len(trained) < 2:
+            return  # no model: an input that is optimised, perhaps in each iteration
+        if root is None or not any(id(p) in trained for p in _parameters(root)):
+            self._search()
+
     def _on_step(self, optimizer):
         self._scaler_stepped = True
         if self._broken:
@@ -492,12 +506,15 @@ class Adapter:
             modules = [module for t in self._called if (module := t.module()) is not None]
             for module in modules:
                 self._watch(type(module))
-            names = [name for t in self._called if t.reader for name in t.reader.names]
-            self._library.describe(True, (
+            names = [t.label + name for t in self._called if t.reader for name in t.reader.names]
+            sentence = (
                 f"PyTorch {self._torch.__version__}: iterations end with the step of "
                 f"{type(optimizer).__name__}; batches are those of "
                 f"{' and '.join(type(module).__name__ for module in modules)}; told are "
-                f"{', '.join(names) if names else 'no lengths'}"))
+                f"{', '.join(names) if names else 'no lengths'}")
+            if sentence != self._said:
+                self._said = sentence
+                self._library.describe(True, sentence)
             return
         self._searches += 1
         if not self._compiles and self._searches < SEARCHED_STEPS:
@@ -511,6 +528,7 @@ class Adapter:
             for owner in list(self._patched):
                 self._restore(owner)
             self._patience *= 10
+            self._said = None
             self._library.describe(False, (
                 f"PyTorch {self._torch.__version__}: no module with the parameters of "
                 f"{type(optimizer).__name__} is called (a step that is compiled as a whole?); "
