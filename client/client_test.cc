@@ -103,6 +103,7 @@ TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
            {"project 1 --iterations 50 --epochs 100 --confidence 99%", "99 % INTERVAL"},
            {"counters 1", "incomplete: 2 of 3 configurations were measured"},
            {"kernels 1 --limit 2", "1 more kernels"},
+           {"roofline 1", "compute    75.0 %  lstm_gemm_128x128_f32"},
            {"iterations 1 --measured", "dram"},
            {"version", "seqpointd 0.1.0"},
            {"completion bash", "complete -F _seqpoint seqpoint"},
@@ -722,6 +723,44 @@ TEST(TextTest, LaunchesAreWholeNumbers) {
   EXPECT_THAT(KernelsText(reply, v1::Job(), 0),
               AllOf(HasSubstr(" 1  gemm"), HasSubstr(" 940  gemm"), HasSubstr(" 12,346  gemm"),
                     HasSubstr(" 23.46 M  gemm")));
+}
+
+TEST(TextTest, TheRooflineSaysWhatBoundsAKernel) {
+  v1::GetRooflineReply reply;
+  EXPECT_NE(NothingIn(reply), "");
+  reply.set_chip("GH100");
+  v1::RooflineKernel* kernel = reply.add_kernels();
+  kernel->set_name("_Z4gemmv");
+  kernel->set_launches(800);
+  kernel->set_share(0.75);
+  kernel->set_complete(true);
+  kernel->set_operations_per_byte(50.25);
+  kernel->set_operations_per_s(5e13);
+  kernel->set_bytes_per_s(1e12);
+  kernel->set_roof_share(0.8);
+  kernel->set_bound(v1::BOUND_COMPUTE);
+  kernel = reply.add_kernels();
+  kernel->set_name("copy");
+  kernel->set_share(0.25);
+  kernel->set_sentence("not measured with every configuration yet");
+  v1::RooflineLength* length = reply.add_lengths();
+  length->add_lengths(32);
+  length->set_measured_iterations(5);
+  length->set_wanted_iterations(6);
+  v1::Roof* roof = reply.add_roofs();
+  roof->set_name("device memory");
+  roof->set_unit("B/s");
+  roof->set_per_s(4.8e12);
+  reply.set_kernel_names(3);
+  reply.set_missing_launches(402);
+  EXPECT_EQ(NothingIn(reply), "");
+  EXPECT_THAT(
+      RooflineText(reply, 0),
+      AllOf(HasSubstr(" 50.25   50,000  1,000  compute"), HasSubstr("  gemm()"),
+            HasSubstr("-  not measured with every configuration yet  copy"),
+            HasSubstr("1 more kernels; --all"),
+            HasSubstr("GH100, lengths 32: 5 of 6 iterations measured"),
+            HasSubstr("roofs  device memory 4,800 GB/s"), HasSubstr("the last 402 launches")));
 }
 
 TEST(TextTest, CountersThatWereNotMeasuredHaveNoFigure) {

@@ -170,6 +170,7 @@ class Cli {
     AddMetrics();
     AddCounters();
     AddKernels();
+    AddRoofline();
     AddIterations();
     AddExport();
     AddAnalyze();
@@ -321,6 +322,9 @@ class Cli {
     AddChoice(command, "--counter-backend", &backend_, {"range", "pm"},
               "range (default): the process' own work, exactly, the GPU waits at both ends of a "
               "measured iteration; pm: samples of the whole GPU, nothing waits");
+    command->add_flag("--roofline", run_.roofline,
+                      "measure single kernels, too, which run one after the other for it: at most "
+                      "4 lengths, once with each configuration (`seqpoint roofline`)");
     command->add_flag_callback(
         "--no-progress", [this] { run_.progress = false; }, "no progress line on the terminal");
     command->add_flag("--quiet", run_.quiet, "no summary at the end either");
@@ -586,6 +590,20 @@ class Cli {
     command->footer(kKernelsHelp);
     AddLimit(command);
     AddFigureFlags(command);
+  }
+
+  void AddRoofline() {
+    CLI::App* command =
+        AddForJob("roofline", "Which kernels memory bounds, and which arithmetic.", [this] {
+          v1::GetRooflineRequest request;
+          request.set_job(job_);
+          request.set_limit(all_ ? 0 : limit_);
+          return Ask(
+              &v1::Profiler::Stub::GetRoofline, request,
+              [](const v1::GetRooflineReply& reply) { return RooflineText(reply, Width()); });
+        });
+    command->footer(kRooflineHelp);
+    AddLimit(command);
   }
 
   void AddLimit(CLI::App* command) {

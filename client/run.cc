@@ -254,6 +254,7 @@ absl::StatusOr<v1::Job> Prepare(Connection* connection, const RunOptions& option
   for (const std::string& set : options.metric_sets) request.add_metric_sets(set);
   for (const v1::MetricSet& set : options.own_metric_sets) *request.add_own_metric_sets() = set;
   request.set_counter_backend(options.counter_backend);
+  request.set_roofline(options.roofline);
   absl::StatusOr<v1::PrepareJobReply> reply =
       connection->Call(&v1::Profiler::Stub::PrepareJob, request);
   if (!reply.ok()) return reply.status();

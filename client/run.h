@@ -25,6 +25,7 @@ struct RunOptions {
   std::vector<std::string> metric_sets;
   std::vector<v1::MetricSet> own_metric_sets;
   v1::CounterBackend counter_backend = v1::COUNTER_BACKEND_UNSPECIFIED;
+  bool roofline = false;  // single kernels are measured, too
   bool progress = true;
   bool quiet = false;  // no summary either
   bool json = false;   // the summary is a GetJobReply as JSON, on standard output

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/format.h"
 
 namespace seqpoint::client {
@@ -68,6 +69,12 @@ std::string ClockNote(v1::ClockKind kind) {
   return kind == v1::CLOCK_KIND_FOREIGN
              ? "times are of a foreign clock (a software GPU, or another tool's timestamps)\n"
              : "";
+}
+
+// "0.1609", "47.14", "24,660".
+std::string FormatRate(double value) {
+  if (value < 1000) return absl::StrFormat("%.4g", value);
+  return FormatCount(std::llround(value));
 }
 
 }  // namespace
@@ -345,6 +352,10 @@ std::string NothingIn(const v1::GetKernelsReply& reply) {
   return reply.kernels_size() > 0 ? "" : "no iteration was traced";
 }
 
+std::string NothingIn(const v1::GetRooflineReply& reply) {
+  return reply.kernels_size() > 0 ? "" : "no kernel was measured by itself";
+}
+
 std::string MeasuredText(const v1::GetCountersReply& reply) {
   Table table({{"ITERATION", kRight},
                {"RANK", kRight},
@@ -451,6 +462,55 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
                       FormatCount(reply.measured_iterations(), "iteration"), " traced\n",
                       Note(EndedBeforeText(job)), Note(job.rule().sentence()),
                       LossesLine(reply.losses()));
+}
+
+std::string RooflineText(const v1::GetRooflineReply& reply, int width) {
+  Table table({{"OF KERNEL TIME", kRight},
+               {"LAUNCHES", kRight},
+               {"FLOP/BYTE", kRight},
+               {"GFLOP/S", kRight},
+               {"GB/S", kRight},
+               {"BOUND BY"},
+               {"OF ROOF", kRight},
+               {"NOTE"},
+               {"KERNEL"}});
+  for (const v1::RooflineKernel& kernel : reply.kernels()) {
+    const auto number = [&](double value) { return kernel.complete() ? FormatRate(value) : "-"; };
+    const std::string intensity =
+        kernel.has_operations_per_byte() ? number(kernel.operations_per_byte()) : "-";
+    const std::string bound = kernel.bound() == v1::BOUND_MEMORY    ? "memory"
+                              : kernel.bound() == v1::BOUND_COMPUTE ? "compute"
+                              : kernel.bound() == v1::BOUND_LATENCY ? "latency"
+                                                                    : "-";
+    table.AddRow({FormatShare(kernel.share()), FormatLaunches(kernel.launches()), intensity,
+                  number(kernel.operations_per_s() * 1e-9), number(kernel.bytes_per_s() * 1e-9),
+                  bound, kernel.has_roof_share() ? FormatShare(kernel.roof_share()) : "-",
+                  kernel.sentence(), Demangle(kernel.name())});
+  }
+  std::string text = table.ToString(width);
+  if (reply.kernel_names() > reply.kernels_size()) {
+    absl::StrAppend(&text, FormatCount(reply.kernel_names() - reply.kernels_size()),
+                    " more kernels; --all shows them\n");
+  }
+  std::vector<std::string> lengths, roofs;
+  int32_t measured = 0, wanted = 0;
+  for (const v1::RooflineLength& length : reply.lengths()) {
+    lengths.push_back(FormatLengths(length.lengths()));
+    measured += length.measured_iterations();
+    wanted += length.wanted_iterations();
+  }
+  for (const v1::Roof& roof : reply.roofs()) {
+    roofs.push_back(
+        absl::StrCat(roof.name(), " ", FormatRate(roof.per_s() * 1e-9), " G", roof.unit()));
+  }
+  absl::StrAppend(&text, "\n", reply.chip(), ", lengths ", absl::StrJoin(lengths, ", "), ": ",
+                  measured, " of ", FormatCount(wanted, "iteration"), " measured\n");
+  if (!roofs.empty()) absl::StrAppend(&text, "roofs  ", absl::StrJoin(roofs, ", "), "\n");
+  if (reply.missing_launches() > 0) {
+    absl::StrAppend(&text, "the last ", FormatCount(reply.missing_launches()),
+                    " launches of an iteration found no room and are in no figure\n");
+  }
+  return absl::StrCat(text, Note(reply.sentence()), LossesLine(reply.losses()));
 }
 
 std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations) {

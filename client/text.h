@@ -38,10 +38,12 @@ std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job);
 std::string NothingIn(const v1::GetSeqPointsReply& reply);
 std::string NothingIn(const v1::GetCountersReply& reply);
 std::string NothingIn(const v1::GetKernelsReply& reply);
+std::string NothingIn(const v1::GetRooflineReply& reply);
 inline std::string NothingIn(const google::protobuf::Message&) { return ""; }
 std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, int width,
                          bool list_measured = false);
 std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width);
+std::string RooflineText(const v1::GetRooflineReply& reply, int width);
 std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations);
 std::string DaemonText(const v1::GetDaemonReply& reply);
 

@@ -720,7 +720,7 @@ absl::StatusOr<Reply> ReplyWith(absl::StatusOr<v1::Job> job) {
 // what the job has done before; all else depends on the request alone.
 absl::Status SetUp(const v1::PrepareJobRequest& request, jobs::Job& job) {
   if (request.metric_sets_size() > 0 || request.own_metric_sets_size() > 0 ||
-      request.counter_backend() != v1::COUNTER_BACKEND_UNSPECIFIED) {
+      request.counter_backend() != v1::COUNTER_BACKEND_UNSPECIFIED || request.roofline()) {
     absl::StatusOr<jobs::MetricChoice> metrics = jobs::MetricChoice::From(request, job.metrics());
     if (!metrics.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("metric_sets: ", metrics.status().message()));
@@ -986,6 +986,13 @@ absl::StatusOr<v1::GetKernelsReply> Daemon::GetKernels(const v1::GetKernelsReque
   const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
   if (!answers.ok()) return answers.status();
   return (*answers)->GetKernels(request);
+}
+
+absl::StatusOr<v1::GetRooflineReply> Daemon::GetRoofline(const v1::GetRooflineRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(request.job());
+  if (!job.ok()) return job.status();
+  return (*job)->GetRoofline(request);
 }
 
 absl::Status Daemon::Export(const v1::ExportRequest& request,

@@ -214,6 +214,10 @@ void CallStream::OnCall(const Call& call) {
     guest->ring.WriteData(record);
   }
   if (todo.any()) Act(&call, todo);
+  // The launch that opened the measurement is in it, the one that closed it is not.
+  if (guest->counters.kernels().listing()) {
+    guest->counters.kernels().OnCall(call.context, call.op, name.id);
+  }
 }
 
 void CallStream::ReportCost(uint32_t callback_ns) {
@@ -441,6 +445,7 @@ void CallStream::Decide(const abi::MatchResult& result, uint32_t flags, Todo* to
   measurement_.ahead = ahead;
   measurement_.chosen = !ahead;
   measurement_.config_id = entry->config_id;
+  measurement_.kernels = g_guest->counters.OfKernels(entry->config_id);
   measurement_.iteration = result.iteration;
   measurement_.entry = *entry;
   if (!ahead) {
@@ -479,9 +484,11 @@ void CallStream::Open(const Call* call) {
     status = guest->counters.Open(guest->ContextOf(call->context), call->context,
                                   measurement_.config_id, iteration_ns_);
   }
+  if (status == 0 && measurement_.kernels) WatchLaunches();
   const uint64_t end_ns = guest->clock.NowNs();
   LockGuard lock(&lock_);
   measurement_.begin_ns = begin_ns;
+  measurement_.usual_ns = iteration_ns_;
   measurement_.stopped_ns = end_ns - begin_ns;
   held_ns_ += end_ns - begin_ns;
   if (status == 0) return;
@@ -492,20 +499,37 @@ void CallStream::Open(const Call* call) {
   WriteWindow(closing_, end_ns, status);
 }
 
+// Brings the callbacks in line with whether launches are to be listed. Runs with acting_.
+void CallStream::WatchLaunches() {
+  {
+    LockGuard lock(&lock_);
+    watched_.store(WantedOps(), std::memory_order_relaxed);
+  }
+  g_guest->callbacks.EnableOps(watched_.load(std::memory_order_relaxed));
+}
+
 void CallStream::Close(CUcontext known) {
   Guest* guest = g_guest;
   const uint64_t begin_ns = guest->clock.NowNs();
   uint32_t status = abi::kCountersOk;
   if (!closing_.stepped) status = abi::kCountersAborted;
   if (closing_.unwanted) status = abi::kCountersDiscarded;
+  if (closing_.captured) status = abi::kCountersNotTold;
   uint32_t closed = 0;
   if (closing_.kind == Kind::kTrace) {
     guest->activity.SetKindsOfWindow(applied_kinds_);
   } else {
     closed = guest->counters.Close(known);
+    if (closing_.kernels) WatchLaunches();
   }
   const uint64_t end_ns = guest->clock.NowNs();
   closing_.stopped_ns += end_ns - begin_ns;
+  // Kernels that were measured ran one after the other: what the iteration took beyond the one
+  // before it is a stop, too.
+  const uint64_t took_ns = end_ns - closing_.begin_ns;
+  if (closing_.kernels && took_ns > closing_.usual_ns + closing_.stopped_ns) {
+    closing_.stopped_ns = took_ns - closing_.usual_ns;
+  }
   if (closed != 0) status = closed;
   if (closing_.kind == Kind::kCounters) {
     if (status == abi::kCountersOk) {
@@ -575,7 +599,7 @@ uint32_t CallStream::WantedOps() const {
   // Until it is known whether work comes before the lengths, work is watched, too; the matcher
   // looks only at what the rule names.
   const bool probing = decided_ == Decided::kUnknown && rule.length_count > 0;
-  return (rule.watched_ops | (probing ? kWorkOps : 0)) & kAllOps;
+  return (rule.watched_ops | (probing || measurement_.kernels ? kWorkOps : 0)) & kAllOps;
 }
 
 // The rule comes in the middle of a running loop. Holds lock_.
@@ -674,6 +698,24 @@ void CallStream::SwitchWatching(bool on_application_thread) {
   guest->ring.WriteEvent(abi::EventType::kWindow, &window, sizeof(window));
   LockGuard lock(&lock_);
   held_ns_ += window.stopped_ns;
+}
+
+void CallStream::OnCaptureBegin(CUcontext context) {
+  captures_.fetch_add(1, std::memory_order_relaxed);  // from now on nothing begins
+  Todo todo = {};
+  {
+    // A kernel that is measured by itself is waited for, which a capture forbids.
+    LockGuard lock(&lock_);
+    if (acting_ || !measurement_.kernels) return;
+    measurement_.captured = true;
+    EndMeasurement(&todo);
+    acting_ = true;
+  }
+  g_guest->features.Report(abi::Feature::kRoofline, abi::FeatureState::kFailed, 0,
+                           "counters of single kernels: a stream capture began in the iteration");
+  Call call = {};
+  call.context = context;
+  Act(&call, todo);
 }
 
 void CallStream::OnCaptureEnd() {

@@ -65,7 +65,7 @@ class CallStream {
   // A blocking copy, already reported by OnCall, returned.
   void OnBlocked(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
   // Stream captures under way in the process: nothing of ours may synchronise then.
-  void OnCaptureBegin() { captures_.fetch_add(1, std::memory_order_relaxed); }
+  void OnCaptureBegin(CUcontext context);
   void OnCaptureEnd();
   uint32_t captures() const { return captures_.load(std::memory_order_relaxed); }
   // A context is about to go: ends an open measurement while that is still possible.
@@ -121,11 +121,14 @@ class CallStream {
     bool chosen;    // its lengths are known and wanted
     bool stepped;   // its optimiser step was seen
     bool unwanted;  // the lengths turned out not to be wanted
+    bool kernels;   // counters of single kernels
+    bool captured;  // a stream capture ended it
     uint16_t config_id;
     uint32_t valid;
     uint64_t iteration;
     uint64_t begin_ns;
     uint64_t stopped_ns;
+    uint64_t usual_ns;  // how long the iteration before it took
     int64_t length[2];
     abi::PlanEntry entry;
   };
@@ -149,6 +152,7 @@ class CallStream {
   void WriteWindow(const Measurement& measurement, uint64_t end_ns, uint32_t status);
   void Act(const Call* call, const Todo& todo);
   void Open(const Call* call);
+  void WatchLaunches();
   void Close(CUcontext known);
   void ReportFailure(uint32_t status);
   uint32_t NextRandom();

@@ -194,7 +194,7 @@ void OnCapture(const WatchedCall& watched, const CUpti_CallbackData& data, Threa
   // into it.
   if (watched.params == Params::kCaptureBegin && enter) {
     ++thread->capturing;
-    g_guest->stream.OnCaptureBegin();
+    g_guest->stream.OnCaptureBegin(data.context);
     return;
   }
   if (enter) return;
@@ -227,6 +227,9 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
   }
 
   const bool enter = data.callbackSite == CUPTI_API_ENTER;
+  if (!enter && watched->op == Op::kLaunch && guest->counters.kernels().listing()) {
+    guest->counters.kernels().OnLaunched();
+  }
   const bool sync = IsSync(watched->op);
   if ((!enter && !watched->blocks) || data.correlationData == nullptr) return;
   if (enter && watched->blocks) *data.correlationData = guest->clock.NowNs();

@@ -31,6 +31,8 @@ struct CounterConfig {
   char text[sizeof(abi::MetricConfig::names) + 1];
   const char* names[kMaxMetrics];
   uint32_t count;
+  bool kernels;         // ranges are those of single kernels
+  uint32_t max_ranges;  // that find room in the counter data image
   size_t image_bytes;
   size_t counter_bytes;  // of the counter data image
   uint8_t* image;

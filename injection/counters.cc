@@ -51,6 +51,7 @@ bool Counters::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool,
     configs_[i].image = pool->TakeArray<uint8_t>(kConfigImageBytes);
     if (configs_[i].image == nullptr) return false;
   }
+  if (!kernels_.Init(pool)) return false;
   range_.Init(cupti, features, counter_image_);
   pm_.Init(cupti, features, counter_image_);
   gone_.store(false, std::memory_order_relaxed);
@@ -75,7 +76,16 @@ bool Counters::Ready(uint16_t config_id) const {
       gone_.load(std::memory_order_relaxed) || unavailable_.load(std::memory_order_relaxed)) {
     return false;
   }
-  return config_id > abi::kConfigTrace && const_cast<Counters*>(this)->Find(config_id) != nullptr;
+  if (config_id <= abi::kConfigTrace) return false;
+  const CounterConfig* config = const_cast<Counters*>(this)->Find(config_id);
+  return config != nullptr &&
+         !(config->kernels && kernels_unavailable_.load(std::memory_order_relaxed));
+}
+
+bool Counters::OfKernels(uint16_t config_id) const {
+  if (config_id <= abi::kConfigTrace) return false;
+  const CounterConfig* config = const_cast<Counters*>(this)->Find(config_id);
+  return config != nullptr && config->kernels;
 }
 
 // --- Application's thread -----------------------------------------------------------------------
@@ -87,7 +97,10 @@ uint32_t Counters::Open(CUcontext context, CUcontext known, uint16_t config_id, 
   active_ = Find(config_id);
   uint32_t result = CUPTI_ERROR_INVALID_PARAMETER;
   if (active_ != nullptr && context != nullptr) result = Open(context, usual_ns);
-  if (result == CUPTI_SUCCESS) return 0;
+  if (result == CUPTI_SUCCESS) {
+    if (active_->kernels) kernels_.Begin(context);
+    return 0;
+  }
   CountFailure(result);
   active_ = nullptr;
   state_.store(State::kIdle, std::memory_order_release);
@@ -104,8 +117,10 @@ uint32_t Counters::Close(CUcontext known) {
   if (gone_.load(std::memory_order_relaxed)) return abi::kCountersAborted;
   InsideScope inside;
   const CurrentContext current(driver_, backend_->context(), known);
-  const uint32_t result = backend_->Close();
+  const char* not_told = active_->kernels ? kernels_.End() : nullptr;
+  uint32_t result = backend_->Close();
   if (result != 0) CountFailure(result);
+  if (result == 0 && not_told != nullptr) result = KernelsNotTold(not_told);
   state_.store(State::kClosed, std::memory_order_release);
   return result;
 }
@@ -114,6 +129,16 @@ void Counters::CountFailure(uint32_t result) {
   if (++failures_ >= kMaxFailures || result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) {
     unavailable_.store(true, std::memory_order_relaxed);
   }
+}
+
+// A graph will be launched again, and other troubles may come once.
+uint32_t Counters::KernelsNotTold(const char* why) {
+  const bool for_good = kernels_.saw_graph() || ++kernel_failures_ >= kMaxFailures;
+  if (for_good) kernels_unavailable_.store(true, std::memory_order_relaxed);
+  features_->Report(abi::Feature::kRoofline, abi::FeatureState::kFailed, 0,
+                    "counters of single kernels: %s%s", why,
+                    for_good ? "; none are collected in this process" : "");
+  return abi::kCountersNotTold;
 }
 
 void Counters::Decode(const Measured& measured) {
@@ -188,8 +213,12 @@ bool Counters::DecodeNow(bool last) {
   const CurrentContext current(driver_, backend_->context());
   double values[kMaxMetrics] = {};
   uint32_t status = abi::kCountersOk;
-  if (last) backend_->Expire();
-  if (!backend_->Decode(active_, values, &status)) return false;
+  if (active_->kernels) {
+    status = DecodeKernels(values);
+  } else {
+    if (last) backend_->Expire();
+    if (!backend_->Decode(active_, values, &status)) return false;
+  }
   abi::CountersEvent event = {};
   event.iteration = measured_.iteration;
   event.length[0] = measured_.length[0];
@@ -202,11 +231,39 @@ bool Counters::DecodeNow(bool last) {
                     event.count * sizeof(double));
   if (status == abi::kCountersOk) {
     failures_ = 0;
-  } else {
+  } else if (status != abi::kCountersNotTold) {
     CountFailure(status);
   }
   active_ = nullptr;
   return true;
+}
+
+// Sends what each kernel did; `sums`: what all did together.
+uint32_t Counters::DecodeKernels(double* sums) {
+  uint32_t missing = 0;
+  const uint32_t status = range_.DecodeKernels(active_, &kernels_, &missing);
+  if (status == abi::kCountersNotTold && ++kernel_failures_ >= kMaxFailures) {
+    kernels_unavailable_.store(true, std::memory_order_relaxed);
+  }
+  if (status != 0) return status;
+  kernel_failures_ = 0;
+  abi::KernelCountersEvent event = {};
+  event.iteration = measured_.iteration;
+  event.length[0] = measured_.length[0];
+  event.length[1] = measured_.length[1];
+  event.config_id = measured_.config_id;
+  event.count = static_cast<uint16_t>(active_->count);
+  event.kernels = kernels_.kernel_count();
+  event.missing = missing;
+  for (uint32_t i = 0; i < kernels_.kernel_count(); ++i) {
+    const KernelRanges::Kernel& kernel = kernels_.kernels()[i];
+    event.name_id = kernel.name_id;
+    event.launches = kernel.launches;
+    ring_->WriteEvent(abi::EventType::kKernelCounters, &event, sizeof(event), kernel.value,
+                      event.count * sizeof(double));
+    for (uint32_t value = 0; value < event.count; ++value) sums[value] += kernel.value[value];
+  }
+  return status;
 }
 
 // The other one's configurations are of no use, and both need the same hardware.
@@ -226,8 +283,9 @@ void Counters::UseBackend(abi::CounterBackend wanted) {
 }
 
 void Counters::PrepareConfigs(CUcontext context, const abi::MetricConfig wanted[abi::kMaxConfigs]) {
-  failures_ = 0;
+  failures_ = kernel_failures_ = 0;
   unavailable_.store(false, std::memory_order_relaxed);
+  kernels_unavailable_.store(false, std::memory_order_relaxed);
   const uint32_t target = target_ready_ ? 0 : PrepareTarget(context);
   for (uint32_t i = 0; i < abi::kMaxConfigs; ++i) {
     CounterConfig* config = &configs_[i];
@@ -358,6 +416,14 @@ uint32_t Counters::BuildConfig(CounterConfig* config, uint32_t* passes, Text<256
   if (wanted.metric_count != config->count) {
     sentence->Append("configuration %u announces %u metrics and names %u; at most %u can be read",
                      wanted.config_id, wanted.metric_count, config->count, kMaxMetrics);
+    return CUPTI_ERROR_INVALID_PARAMETER;
+  }
+  config->kernels = wanted.ranges == static_cast<uint8_t>(abi::Ranges::kKernels);
+  if (config->kernels && (backend_ != &range_ || config->count > abi::kMaxKernelMetrics)) {
+    sentence->Append(
+        "single kernels are measured by the range profiler only, with at most %u "
+        "metrics in configuration %u",
+        abi::kMaxKernelMetrics, wanted.config_id);
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
 

@@ -9,7 +9,8 @@
 //     └──Service──▶ preparing ──▶ idle
 //
 // Only idle can be left by both sides, by compare-and-swap; while it is not idle, no measurement
-// begins. A configuration that needs more than one pass is refused. Without a successful
+// begins. A configuration of kernels works the same, but its values are those of each kernel
+// (KernelRanges). A configuration that needs more than one pass is refused. Without a successful
 // cuptiProfilerInitialize no range profiler function is ever called (it would crash).
 //
 // Threading: Ready from any thread; Open, Close, Decode, Discard from the one acting thread (CUPTI
@@ -28,6 +29,7 @@
 #include "injection/counter_backend.h"
 #include "injection/cupti_loader.h"
 #include "injection/features.h"
+#include "injection/kernel_ranges.h"
 #include "injection/pm_sampler.h"
 #include "injection/pool.h"
 #include "injection/range_profiler.h"
@@ -52,6 +54,8 @@ class Counters {
             Features* features);
 
   bool Ready(uint16_t config_id) const;
+  // Are the values of this configuration those of single kernels?
+  bool OfKernels(uint16_t config_id) const;
   // 0, or the CUptiResult or CountersStatus that stopped it (reported); then nothing is open.
   // `known`: the calling thread's current context where CUPTI told it, else null.
   // `usual_ns`: how long the last iteration took; 0: not known.
@@ -72,6 +76,8 @@ class Counters {
 
   // What tells an iteration's time on the GPU; only PM sampling wants to know.
   PmSampler& pm() { return pm_; }
+  // Launches are told to it while it lists them.
+  KernelRanges& kernels() { return kernels_; }
   bool samples() const { return samples_.load(std::memory_order_relaxed); }
 
   // Helper thread: builds wanted configurations, decodes.
@@ -89,6 +95,8 @@ class Counters {
   void DropHost(CounterConfig* config);
   uint32_t Open(CUcontext context, uint64_t usual_ns);
   bool DecodeNow(bool last);
+  uint32_t DecodeKernels(double* sums);
+  uint32_t KernelsNotTold(const char* why);
   void UseBackend(abi::CounterBackend wanted);
   void CountFailure(uint32_t result);
   CounterConfig* Find(uint16_t config_id);
@@ -113,7 +121,10 @@ class Counters {
   PmSampler pm_;
   CounterBackend* backend_ = &range_;
   std::atomic<bool> samples_{false};  // backend_ is pm_
-  CounterConfig* active_ = nullptr;   // of the open measurement
+  KernelRanges kernels_;
+  std::atomic<bool> kernels_unavailable_{false};  // until the configurations change
+  uint32_t kernel_failures_ = 0;                  // one after the other
+  CounterConfig* active_ = nullptr;               // of the open measurement
   Measured measured_ = {};
 };
 

@@ -39,25 +39,37 @@ uint32_t RangeProfiler::EnableFor(CUcontext context) {
   return CUPTI_SUCCESS;
 }
 
-uint32_t RangeProfiler::StartRange(CounterConfig* config) {
-  // The profiler remembers the metrics of the last question for a size; the image is made for them.
-  CUpti_RangeProfiler_GetCounterDataSize_Params size = {};
-  size.structSize = CUpti_RangeProfiler_GetCounterDataSize_Params_STRUCT_SIZE;
-  size.pRangeProfilerObject = object_;
-  size.pMetricNames = config->names;
-  size.numMetrics = config->count;
-  size.maxNumOfRanges = 1;
-  size.maxNumRangeTreeNodes = 1;
-  uint32_t result = cupti_->RangeProfilerGetCounterDataSize(&size);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerGetCounterDataSize", result);
-  if (size.counterDataSize > kCounterImageBytes) {
-    features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
-                      "configuration %u needs a counter data image of %zu bytes, more than %zu; "
-                      "split its metrics",
-                      config->wanted.config_id, size.counterDataSize, kCounterImageBytes);
-    return CUPTI_ERROR_OUT_OF_MEMORY;
+// As many ranges as find room, of kernels; else one.
+uint32_t RangeProfiler::FitImage(CounterConfig* config) {
+  size_t bytes = 0;
+  for (size_t ranges = config->kernels ? KernelRanges::kMaxRanges : 1; ranges > 0; ranges /= 2) {
+    // The profiler remembers the metrics of the last question for a size; the image is made for
+    // them.
+    CUpti_RangeProfiler_GetCounterDataSize_Params size = {};
+    size.structSize = CUpti_RangeProfiler_GetCounterDataSize_Params_STRUCT_SIZE;
+    size.pRangeProfilerObject = object_;
+    size.pMetricNames = config->names;
+    size.numMetrics = config->count;
+    size.maxNumOfRanges = ranges;
+    size.maxNumRangeTreeNodes = static_cast<uint32_t>(ranges);
+    const uint32_t result = cupti_->RangeProfilerGetCounterDataSize(&size);
+    if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerGetCounterDataSize", result);
+    bytes = size.counterDataSize;
+    if (bytes > kCounterImageBytes) continue;
+    config->counter_bytes = bytes;
+    config->max_ranges = static_cast<uint32_t>(ranges);
+    return CUPTI_SUCCESS;
   }
-  config->counter_bytes = size.counterDataSize;
+  features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+                    "configuration %u needs a counter data image of %zu bytes, more than %zu; "
+                    "split its metrics",
+                    config->wanted.config_id, bytes, kCounterImageBytes);
+  return CUPTI_ERROR_OUT_OF_MEMORY;
+}
+
+uint32_t RangeProfiler::StartRange(CounterConfig* config) {
+  uint32_t result = FitImage(config);
+  if (result != CUPTI_SUCCESS) return result;
   CUpti_RangeProfiler_CounterDataImage_Initialize_Params image = {};
   image.structSize = CUpti_RangeProfiler_CounterDataImage_Initialize_Params_STRUCT_SIZE;
   image.pRangeProfilerObject = object_;
@@ -73,9 +85,9 @@ uint32_t RangeProfiler::StartRange(CounterConfig* config) {
   set.pConfig = config->image;
   set.counterDataImageSize = config->counter_bytes;
   set.pCounterDataImage = counter_image_;
-  set.range = CUPTI_UserRange;
+  set.range = config->kernels ? CUPTI_AutoRange : CUPTI_UserRange;
   set.replayMode = CUPTI_UserReplay;
-  set.maxRangesPerPass = 1;
+  set.maxRangesPerPass = config->max_ranges;
   set.numNestingLevels = 1;
   set.minNestingLevel = 1;
   set.passIndex = 0;
@@ -88,6 +100,8 @@ uint32_t RangeProfiler::StartRange(CounterConfig* config) {
   start.pRangeProfilerObject = object_;
   result = cupti_->RangeProfilerStart(&start);
   if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerStart", result);
+  pushed_ = !config->kernels;
+  if (!pushed_) return CUPTI_SUCCESS;
 
   CUpti_RangeProfiler_PushRange_Params push = {};
   push.structSize = CUpti_RangeProfiler_PushRange_Params_STRUCT_SIZE;
@@ -102,7 +116,7 @@ uint32_t RangeProfiler::Close() {
   CUpti_RangeProfiler_PopRange_Params pop = {};
   pop.structSize = CUpti_RangeProfiler_PopRange_Params_STRUCT_SIZE;
   pop.pRangeProfilerObject = object_;
-  const uint32_t popped = cupti_->RangeProfilerPopRange(&pop);
+  const uint32_t popped = pushed_ ? cupti_->RangeProfilerPopRange(&pop) : CUPTI_SUCCESS;
   CUpti_RangeProfiler_Stop_Params stop = {};
   stop.structSize = CUpti_RangeProfiler_Stop_Params_STRUCT_SIZE;
   stop.pRangeProfilerObject = object_;
@@ -133,12 +147,20 @@ bool RangeProfiler::Decode(CounterConfig* config, double* values, uint32_t* stat
 }
 
 uint32_t RangeProfiler::DecodeRange(CounterConfig* config, double* values) {
+  size_t ranges = 0, dropped = 0;
+  const uint32_t result = ReadRanges(config, &ranges, &dropped);
+  if (result != 0) return result;
+  if (dropped != 0 || ranges != 1) return RangeLost();
+  return Evaluate(config, 0, values);
+}
+
+uint32_t RangeProfiler::ReadRanges(CounterConfig* config, size_t* ranges, size_t* dropped) {
   CUpti_RangeProfiler_DecodeData_Params decode = {};
   decode.structSize = CUpti_RangeProfiler_DecodeData_Params_STRUCT_SIZE;
   decode.pRangeProfilerObject = object_;
   uint32_t result = cupti_->RangeProfilerDecodeData(&decode);
   if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerDecodeData", result);
-  if (decode.numOfRangeDropped != 0) return RangeLost();
+  *dropped = decode.numOfRangeDropped;
 
   CUpti_RangeProfiler_GetCounterDataInfo_Params info = {};
   info.structSize = CUpti_RangeProfiler_GetCounterDataInfo_Params_STRUCT_SIZE;
@@ -146,19 +168,55 @@ uint32_t RangeProfiler::DecodeRange(CounterConfig* config, double* values) {
   info.counterDataImageSize = config->counter_bytes;
   result = cupti_->RangeProfilerGetCounterDataInfo(&info);
   if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerGetCounterDataInfo", result);
-  if (info.numTotalRanges != 1) return RangeLost();
+  *ranges = info.numTotalRanges;
+  return 0;
+}
 
+uint32_t RangeProfiler::Evaluate(CounterConfig* config, size_t range, double* values) {
   CUpti_Profiler_Host_EvaluateToGpuValues_Params evaluate = {};
   evaluate.structSize = CUpti_Profiler_Host_EvaluateToGpuValues_Params_STRUCT_SIZE;
   evaluate.pHostObject = config->host;
   evaluate.pCounterDataImage = counter_image_;
   evaluate.counterDataImageSize = config->counter_bytes;
-  evaluate.rangeIndex = 0;
+  evaluate.rangeIndex = range;
   evaluate.ppMetricNames = config->names;
   evaluate.numMetrics = config->count;
   evaluate.pMetricValues = values;
-  result = cupti_->ProfilerHostEvaluateToGpuValues(&evaluate);
+  const uint32_t result = cupti_->ProfilerHostEvaluateToGpuValues(&evaluate);
   return result == CUPTI_SUCCESS ? 0 : Fail("cuptiProfilerHostEvaluateToGpuValues", result);
+}
+
+uint32_t RangeProfiler::DecodeKernels(CounterConfig* config, KernelRanges* kernels,
+                                      uint32_t* missing) {
+  expired_.store(false, std::memory_order_relaxed);
+  size_t ranges = 0, dropped = 0;
+  uint32_t result = ReadRanges(config, &ranges, &dropped);
+  if (result != 0) return result;
+  // CUPTI tells ranges by their number alone.
+  if (ranges + dropped != kernels->launches() || ranges > config->max_ranges) {
+    features_->Report(abi::Feature::kRoofline, abi::FeatureState::kFailed, 0,
+                      "a measured iteration launched %u kernels and CUPTI measured %zu: which "
+                      "values are whose is not certain, and they are not used",
+                      kernels->launches(), ranges + dropped);
+    return abi::kCountersNotTold;
+  }
+  if (dropped != 0) {
+    features_->Report(abi::Feature::kRoofline, abi::FeatureState::kReady, 0,
+                      "only the first %zu kernels of an iteration are measured: for the others "
+                      "there is no room",
+                      ranges);
+  }
+  *missing = static_cast<uint32_t>(dropped);
+  kernels->ClearSums();
+  double values[kMaxMetrics] = {};
+  for (size_t range = 0; range < ranges; ++range) {
+    // The context is going, and waits for this.
+    if (expired_.load(std::memory_order_relaxed)) return abi::kCountersAborted;
+    result = Evaluate(config, range, values);
+    if (result != 0) return result;
+    kernels->Add(static_cast<uint32_t>(range), values, config->count);
+  }
+  return 0;
 }
 
 uint32_t RangeProfiler::RangeLost() {

@@ -59,8 +59,9 @@ class WakeWord {
 // Everything thread-local in one place: one address computation per callback.
 struct ThreadState {
   uint32_t tid;
-  uint32_t inside;     // our own CUDA and CUPTI calls on this thread are not the application's
-  uint32_t capturing;  // stream captures begun on this thread and not ended
+  uint32_t inside;         // our own CUDA and CUPTI calls on this thread are not the application's
+  uint32_t capturing;      // stream captures begun on this thread and not ended
+  uint32_t listed_launch;  // KernelRanges: the measurement that the launch under way is of; 0: none
 };
 ThreadState* Thread();
 

@@ -9,7 +9,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/counters/metric_sets.h"
+#include "daemon/counters/roofline.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -47,6 +49,23 @@ TEST_P(HostLibraryTest, EveryConfigurationIsOnePassOnEveryChip) {
     }
   }
   EXPECT_GT(checked, 200);
+}
+
+TEST_P(HostLibraryTest, EveryConfigurationOfTheRooflineIsOnePass) {
+  if (GetParam() == Backend::kPm) return;  // which knows no kernels
+  int checked = 0;
+  for (const std::string& chip : library_->Chips()) {
+    if (!Installed(chip)) continue;
+    for (const OnePassConfig& config : MakeRoofline(chip).configs) {
+      std::vector<std::string> names;
+      for (const Metric& metric : config.metrics) names.push_back(metric.name);
+      const absl::StatusOr<int> passes = library_->Passes(chip, GetParam(), names);
+      ASSERT_TRUE(passes.ok()) << chip << ": " << passes.status();
+      EXPECT_EQ(*passes, 1) << chip << ": " << absl::StrJoin(names, " ");
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 100);
 }
 
 TEST_P(HostLibraryTest, WhatASetSaysIsMissingIsNotOffered) {

@@ -67,6 +67,9 @@ bool IsEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
     case abi::EventType::kCounters:
       return Holds<abi::CountersEvent>(
           payload, [](const auto& event) { return event.count * sizeof(double); });
+    case abi::EventType::kKernelCounters:
+      return Holds<abi::KernelCountersEvent>(
+          payload, [](const auto& event) { return event.count * sizeof(double); });
     case abi::EventType::kBoundary:
       return payload.size() == sizeof(abi::BoundaryEvent);
     case abi::EventType::kDecision:

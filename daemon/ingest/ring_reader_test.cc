@@ -600,11 +600,13 @@ TEST_F(HostileRingTest, TextsThatAreLongerThanTheirEventAreRejected) {
   ring_.WriteEvent(abi::EventType::kName, &name, sizeof name, "short", 5);
   const abi::CountersEvent counters = {.count = 2};
   ring_.WriteEvent(abi::EventType::kCounters, &counters, sizeof counters, "12345678", 8);
+  const abi::KernelCountersEvent kernel = {.count = 1};
+  ring_.WriteEvent(abi::EventType::kKernelCounters, &kernel, sizeof kernel, "1234567812345678", 16);
   const abi::FeatureEvent feature = {.length = UINT32_MAX};
   ring_.WriteEvent(abi::EventType::kFeature, &feature, sizeof feature);
   Poll();
   EXPECT_THAT(sink_.event_numbers, IsEmpty());
-  EXPECT_EQ(reader_->stats().rejected, 3u);
+  EXPECT_EQ(reader_->stats().rejected, 4u);
   EXPECT_EQ(reader_->stats().lost, 0u);
 }
 

@@ -481,6 +481,7 @@ void Answers::AddMeasured(const std::vector<IterationRow>& rows,
     for (const counters::OnePassConfig& config : facts_.metrics.set().configs) {
       if (config.config_id == row.config_id) to.set_config(config.set);
     }
+    if (MetricChoice::OfKernels(row.config_id)) to.set_config(std::string(counters::kRooflineSet));
     to.set_duration_ns(row.duration_ns);
     to.set_complete(complete.contains({row.rank, row.number}));
     // Lengths of an earlier rule are others.

@@ -74,6 +74,8 @@ std::string_view FeatureName(uint16_t feature) {
       return "exit";
     case abi::Feature::kFramework:
       return "framework";
+    case abi::Feature::kRoofline:
+      return "roofline";
     default:
       return "";
   }
@@ -98,11 +100,14 @@ Job::Job(JobRow row, JobOptions options)
 
 void Job::StoreConfigs() {
   rows_.configs.clear();
-  for (const counters::OnePassConfig& config : metrics_.set().configs) {
-    ConfigRow config_row{
-        .job_id = row_.job_id, .config_id = config.config_id, .name = ConfigName(config.config_id)};
-    for (const counters::Metric& metric : config.metrics) config_row.metrics.push_back(metric.name);
-    rows_.configs.push_back(std::move(config_row));
+  for (const auto* configs : {&metrics_.set().configs, &metrics_.roofline().configs}) {
+    for (const counters::OnePassConfig& config : *configs) {
+      ConfigRow row{.job_id = row_.job_id,
+                    .config_id = config.config_id,
+                    .name = ConfigName(config.config_id)};
+      for (const counters::Metric& metric : config.metrics) row.metrics.push_back(metric.name);
+      rows_.configs.push_back(std::move(row));
+    }
   }
 }
 
@@ -132,6 +137,7 @@ void Job::OnChip(Process& process) {
                      metrics_.chip(), ": its iterations are traced and timed, and not counted");
   }
   if (!chosen.ok() || !*chosen) return;
+  if (!metrics_.no_roofline().empty()) config_trouble_ = metrics_.no_roofline();
   StoreConfigs();
   plan_stale_ = state_dirty_ = true;
   RebuildControls();
@@ -423,7 +429,31 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
                                     .config_id = event->config_id,
                                     .complete = complete,
                                     .values = values});
-      if (complete) OnMeasurement(process, number, event->config_id, std::move(values));
+      if (MetricChoice::OfKernels(event->config_id)) {
+        // Of a length that nobody wanted, the library knows how often to try.
+        if (event->status != abi::kCountersDiscarded && event->status != abi::kCountersAborted) {
+          roofline_.CountAttempt();
+        }
+        if (auto kernels = process.kernels.Take(*event)) {
+          roofline_.Add(*std::move(kernels));
+          ++generation_;
+        }
+        roofline_dirty_ = plan_stale_ = true;
+      } else if (complete) {
+        OnMeasurement(process, number, event->config_id, std::move(values));
+      }
+      return;
+    }
+    case abi::EventType::kKernelCounters: {
+      const auto event = Fixed<abi::KernelCountersEvent>(payload);
+      if (!event || payload.size() < sizeof(*event) + event->count * sizeof(double) ||
+          !MetricChoice::OfKernels(event->config_id)) {
+        break;
+      }
+      std::vector<double> values(event->count);
+      std::memcpy(values.data(), payload.data() + sizeof(*event), event->count * sizeof(double));
+      const bool named = event->name_id < process.names.size();
+      process.kernels.Add(*event, named ? process.names[event->name_id].text : "", values);
       return;
     }
     case abi::EventType::kFeature: {
@@ -664,6 +694,8 @@ void Job::OnRuleLearned(LearnedRule rule) {
     if (std::memcmp(&rule.rule, &former_rule_->rule, sizeof(abi::Rule)) != 0) {
       engine_.Close();
       if (work_) work_->Close();
+      roofline_.Clear();
+      roofline_dirty_ = true;
       ForgetAnswers();
       for (auto& [id, process] : processes_) {
         process->awaited.clear();

@@ -39,6 +39,7 @@
 #include "daemon/jobs/length_scale.h"
 #include "daemon/jobs/metric_choice.h"
 #include "daemon/jobs/resume_aligner.h"
+#include "daemon/jobs/roofline.h"
 #include "daemon/jobs/run_engine.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/jobs/step_builder.h"
@@ -188,6 +189,8 @@ class Job {
   std::shared_ptr<const Answers> TakeDueSummary();
   void SetSummary(const Answers::Summary& summary);
   v1::Losses SumLosses() const;
+  // Errors: FailedPrecondition, when it was not asked for or nothing was measured.
+  absl::StatusOr<v1::GetRooflineReply> GetRoofline(const v1::GetRooflineRequest& request) const;
   // Feature units -> the user's lengths.
   std::vector<int64_t> UserLengths(const int64_t length[2], int count) const;
   std::string ConfigName(uint32_t config_id) const;
@@ -254,6 +257,9 @@ class Job {
   int64_t MeasurementCap(const Process& process, const std::vector<const Process*>& able) const;
   bool NarrowToSeen(const Process& process, abi::PlanEntry& entry) const;
   void BuildControl(Process& process);
+  // Measurements beyond the budget that the roofline may take.
+  int RooflineBudget() const;
+  std::vector<PlanEntry> PlanRoofline(const PlanOptions& options) const;
   void StoreConfigs();
   void OnChip(Process& process);  // its GPU's chip became known
   bool SummaryDue() const;
@@ -313,6 +319,8 @@ class Job {
   uint32_t rule_generation_ = 0;
   uint32_t control_generation_ = 0;
   MetricChoice metrics_;
+  RooflineMeasurements roofline_;
+  bool roofline_dirty_ = false;
   std::vector<PlanEntry> plan_;
   std::string waits_;                 // why measurements wait
   int64_t affordable_total_ = 0;      // measurements, those that were started included

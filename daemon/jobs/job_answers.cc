@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
 
@@ -319,7 +320,55 @@ std::string Job::ConfigName(uint32_t config_id) const {
   for (const counters::OnePassConfig& config : metrics_.set().configs) {
     if (config.config_id == config_id) return config.set;
   }
+  if (MetricChoice::OfKernels(config_id)) return std::string(counters::kRooflineSet);
   return absl::StrCat("configuration ", config_id);
+}
+
+absl::StatusOr<v1::GetRooflineReply> Job::GetRoofline(const v1::GetRooflineRequest& request) const {
+  const std::string name = absl::StrCat("job \"", row_.name, "@", row_.run_id, "\"");
+  if (!metrics_.wants_roofline()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        name, ": single kernels were not measured; ask for them with `seqpoint run --roofline`"));
+  }
+  if (roofline_.measurements() == 0) {
+    std::string why = metrics_.no_roofline();
+    for (const auto& [id, process] : processes_) {
+      const auto feature = process->features.find(static_cast<uint16_t>(abi::Feature::kRoofline));
+      if (why.empty() && feature != process->features.end()) why = feature->second.sentence();
+    }
+    if (why.empty()) why = waits_;
+    if (why.empty()) why = "each length is first measured otherwise";
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, ": no kernel was measured by itself yet: ", why));
+  }
+  v1::GetRooflineReply reply = roofline_.Answer(metrics_.roofline());
+  const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
+  for (v1::RooflineLength& length : *reply.mutable_lengths()) {
+    const int64_t feature[2] = {length.lengths(0), length.lengths(1)};
+    length.clear_lengths();
+    for (const int64_t value : UserLengths(feature, dimensions)) length.add_lengths(value);
+  }
+  if (request.limit() > 0 && reply.kernels_size() > request.limit()) {
+    reply.mutable_kernels()->DeleteSubrange(request.limit(),
+                                            reply.kernels_size() - request.limit());
+  }
+  std::vector<std::string> sentences;
+  for (const counters::OnePassConfig& config : metrics_.roofline().configs) {
+    const auto refused = refused_configs_.find(config.config_id);
+    if (refused != refused_configs_.end()) {
+      sentences.push_back(absl::StrCat(config.metrics[0].name, " and others cannot be collected: ",
+                                       refused->second, "; no kernel has a position without"));
+    }
+  }
+  for (const auto& [id, process] : processes_) {
+    const auto feature = process->features.find(static_cast<uint16_t>(abi::Feature::kRoofline));
+    if (feature != process->features.end()) sentences.push_back(feature->second.sentence());
+  }
+  reply.set_sentence(absl::StrJoin(sentences, "; "));
+  reply.set_chip(metrics_.chip());
+  *reply.mutable_losses() = SumLosses();
+  reply.set_job_id(absl::StrCat(row_.job_id));
+  return reply;
 }
 
 std::string Job::DescribeConfig(uint32_t config_id) const {

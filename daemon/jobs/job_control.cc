@@ -69,8 +69,13 @@ void Job::UpdatePlan() {
     for (const auto& [id, process] : processes_) {
       started += static_cast<int>(process->measurements_started);
     }
+    started -= std::min(started, roofline_.attempts());
     options.in_flight = std::max(0, started - work().current().MakePlan(options).measured);
     plan = work().current().MakePlan(options).entries;
+    // The roofline was asked for by name: it comes first, once the price of a stop is known.
+    std::vector<PlanEntry> kernels = PlanRoofline(options);
+    plan.insert(plan.begin(), kernels.begin(), kernels.end());
+    if (plan.size() > abi::kMaxPlanEntries) plan.resize(abi::kMaxPlanEntries);
   }
   const int64_t affordable = AffordableMeasurements();
   if (affordable <= 0 && !plan.empty()) {
@@ -88,6 +93,19 @@ void Job::UpdatePlan() {
   if (same_total && SamePlan(plan, plan_)) return;
   plan_ = std::move(plan);
   RebuildControls();
+}
+
+int Job::RooflineBudget() const {
+  return static_cast<int>(RooflineMeasurements::kMaxLengths * metrics_.roofline().configs.size());
+}
+
+std::vector<PlanEntry> Job::PlanRoofline(const PlanOptions& options) const {
+  std::vector<uint32_t> configs;
+  for (const counters::OnePassConfig& config : metrics_.roofline().configs) {
+    if (!refused_configs_.contains(config.config_id)) configs.push_back(config.config_id);
+  }
+  if (configs.empty() || measurements_.empty()) return {};
+  return roofline_.Plan(configs, work().current().SeqPoints(options));
 }
 
 int64_t Job::StoppedNs() const {
@@ -132,7 +150,8 @@ int64_t Job::AffordableMeasurements() const {
   if (left_ns <= 0) return 0;
   if (stops == 0) return kUnpricedMeasurements;
   const double price_ns = std::max(1.0, static_cast<double>(stopped_ns) / stops);
-  const double affordable = std::min<double>(left_ns / price_ns, options_.measurement_budget);
+  const double affordable =
+      std::min<double>(left_ns / price_ns, options_.measurement_budget + RooflineBudget());
   return static_cast<int64_t>(affordable) - std::max<int64_t>(0, started - stops);
 }
 
@@ -146,8 +165,8 @@ abi::Level Job::WantedLevel(const Process& process) const {
 // What is affordable, and never more than the budget of measurements; each rule has lengths of its
 // own to measure. Ranks have equal shares, as nobody knows what another has just begun.
 int64_t Job::MeasurementCap(const Process& process, const std::vector<const Process*>& able) const {
-  const int64_t all =
-      std::min<int64_t>(options_.measurement_budget * (1 + engine_.closed()), affordable_total_);
+  const int64_t all = std::min<int64_t>(
+      options_.measurement_budget * (1 + engine_.closed()) + RooflineBudget(), affordable_total_);
   int64_t left = all;
   int64_t others = 0;
   for (const auto& [id, other] : processes_) {
@@ -214,16 +233,23 @@ void Job::BuildControl(Process& process) {
   if (rule_) control.rule = rule_->rule;
   // Another chip's counters have other names.
   const bool counts = process.chip.empty() || metrics_.Fits(process.chip);
-  for (const counters::OnePassConfig& config : metrics_.set().configs) {
-    if (control.config_count == abi::kMaxConfigs || !counts) break;
+  const auto add_config = [&](const counters::OnePassConfig& config, abi::Ranges ranges) {
+    if (control.config_count == abi::kMaxConfigs || !counts) return;
     abi::MetricConfig& to = control.config[control.config_count++];
     std::string names;
     for (const counters::Metric& metric : config.metrics)
       absl::StrAppend(&names, metric.name, "\n");
     to.config_id = config.config_id;
-    to.metric_count = static_cast<uint16_t>(config.metrics.size());
+    to.metric_count = static_cast<uint8_t>(config.metrics.size());
     to.text_bytes = static_cast<uint32_t>(std::min(names.size(), sizeof(to.names)));
     std::memcpy(to.names, names.data(), to.text_bytes);
+    to.ranges = static_cast<uint8_t>(ranges);
+  };
+  for (const counters::OnePassConfig& config : metrics_.set().configs) {
+    add_config(config, abi::Ranges::kIteration);
+  }
+  for (const counters::OnePassConfig& config : metrics_.roofline().configs) {
+    add_config(config, abi::Ranges::kKernels);
   }
   // Those that have measurements left share the plan.
   bool measures = false;
@@ -246,7 +272,8 @@ void Job::BuildControl(Process& process) {
     to.high[0] = entry.high.first;
     to.low[1] = two ? entry.low.second : std::numeric_limits<int64_t>::min();
     to.high[1] = two ? entry.high.second : std::numeric_limits<int64_t>::max();
-    if (rule_->rule.micro_steps > 1) Widen(to);
+    // Kernels are joined between iterations of the same length alone.
+    if (rule_->rule.micro_steps > 1 && !MetricChoice::OfKernels(entry.set)) Widen(to);
     if (others_had_lengths && !NarrowToSeen(process, to)) continue;
     ++control.plan_count;
     to.config_id = static_cast<uint16_t>(entry.set);

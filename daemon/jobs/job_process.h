@@ -21,6 +21,7 @@
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/resume_aligner.h"
+#include "daemon/jobs/roofline.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/store/store.h"
 #include "injection/abi/control.h"
@@ -79,6 +80,7 @@ struct Job::Process {
   std::array<int64_t, 4> watching_ns{};
   int64_t counter_stops = 0, counter_stops_ns = 0;
   int64_t trace_stops = 0, trace_stops_ns = 0;
+  ArrivingKernels kernels;
   std::string device, chip, compute_capability;  // of the last context
   uint8_t level = static_cast<uint8_t>(abi::Level::kLearn);
   uint64_t measurements_started = 0;

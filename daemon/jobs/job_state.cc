@@ -17,6 +17,7 @@ namespace {
 
 constexpr char kJobPart[] = "job";
 constexpr char kHorizonPart[] = "horizon";
+constexpr char kRooflinePart[] = "roofline";
 // And the index of a closed engine; the current ones are PartLogs.
 constexpr char kClosedPart[] = "engine-";
 constexpr char kClosedWorkPart[] = "work-";
@@ -108,7 +109,13 @@ void Job::TakeRows(WriteBatch& batch) {
                             .version = kJobStateVersion,
                             .bytes = horizon_.SerializeAsString()});
   }
-  job_dirty_ = state_dirty_ = engine_dirty_ = horizon_dirty_ = false;
+  if (roofline_dirty_) {
+    batch.states.push_back({.job_id = row_.job_id,
+                            .part = kRooflinePart,
+                            .version = kJobStateVersion,
+                            .bytes = roofline_.state().SerializeAsString()});
+  }
+  job_dirty_ = state_dirty_ = engine_dirty_ = horizon_dirty_ = roofline_dirty_ = false;
 }
 
 void Job::StoreClosed(const RunEngine& engine, std::string_view part, int& stored,
@@ -122,7 +129,8 @@ void Job::StoreClosed(const RunEngine& engine, std::string_view part, int& store
 }
 
 bool Job::stored() const {
-  return !job_dirty_ && !state_dirty_ && !engine_dirty_ && !horizon_dirty_ && rows_.Empty();
+  return !job_dirty_ && !state_dirty_ && !engine_dirty_ && !horizon_dirty_ && !roofline_dirty_ &&
+         rows_.Empty();
 }
 
 ObservedState Job::SaveObserved() const {
@@ -315,6 +323,11 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     }
     if (row.part == kHorizonPart && !horizon_.ParseFromString(row.bytes)) {
       return refuse(row.part, "damaged");
+    }
+    if (row.part == kRooflinePart) {
+      RooflineState roofline;
+      if (!roofline.ParseFromString(row.bytes)) return refuse(row.part, "damaged");
+      roofline_.Load(std::move(roofline));
     }
     // By part, and so in their order.
     const bool of_work = absl::StartsWith(row.part, kClosedWorkPart);

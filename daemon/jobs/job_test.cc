@@ -54,8 +54,11 @@ class FakeProcess {
     gpu_ns_ = begin_gpu_ns + time_ns;
     truth.push_back({length, gpu_ns_ - begin_gpu_ns, 1e6 * static_cast<double>(length * length)});
     if (measured_ != 0) {
-      late_.push_back(
-          {static_cast<uint16_t>(measured_), measured_number_, truth.size() - 1, gpu_ns_});
+      late_.push_back({static_cast<uint16_t>(measured_),
+                       measured_number_,
+                       truth.size() - 1,
+                       gpu_ns_,
+                       {measured_length_[0], measured_length_[1]}});
     }
     while (!late_.empty() && late_.front().index + late_results < truth.size()) {
       Report(late_.front());
@@ -146,10 +149,12 @@ class FakeProcess {
          abi::CostEvent{.calls = {0, 100, 200, 0}, .spent_ns = {0, learn_ns, mark_ns, 0}});
   }
 
-  uint32_t stop_ns = 0;     // what one measurement costs
-  size_t late_results = 0;  // iterations that a result takes
-  bool deaf = false;        // nothing that it sends arrives
-  int kernel_names = 0;     // different ones that a trace shows; 0: one
+  uint32_t stop_ns = 0;        // what one measurement costs
+  size_t late_results = 0;     // iterations that a result takes
+  bool deaf = false;           // nothing that it sends arrives
+  int kernel_names = 0;        // different ones that a trace shows; 0: one
+  bool loses_kernels = false;  // of each measurement one event
+  std::map<std::pair<int64_t, uint16_t>, int> kernel_measurements;  // by length, configuration
   std::vector<Truth> truth;
   std::vector<uint64_t> measured_iterations;
 
@@ -267,6 +272,8 @@ class FakeProcess {
         ++started_;
         measured_ = entry.config_id;
         measured_number_ = r.iteration;
+        measured_length_[0] = r.length[0];
+        measured_length_[1] = r.length[1];
       }
       Send(abi::EventType::kDecision, abi::DecisionEvent{.iteration = r.iteration,
                                                          .api_ns = call.api_ns,
@@ -286,10 +293,61 @@ class FakeProcess {
     uint64_t number;
     size_t index;  // in truth
     int64_t end_ns;
+    int64_t length[2] = {0, 0};
   };
+  // Single kernels: twice as much of everything for "gemm" as for "copy", more in longer
+  // iterations.
+  void ReportKernels(const Result& result) {
+    const counters::Roofline roofline = counters::MakeRoofline("GH100");
+    const auto config =
+        std::find_if(roofline.configs.begin(), roofline.configs.end(),
+                     [&](const auto& one) { return one.config_id == result.config_id; });
+    ASSERT_NE(config, roofline.configs.end());
+    const auto count = static_cast<uint16_t>(config->metrics.size());
+    for (const uint32_t factor : {2, 1}) {
+      if (factor == 1 && loses_kernels) continue;
+      std::string values;
+      for (const counters::Metric& metric : config->metrics) {
+        const double value =
+            KernelValue(metric.name) * factor * static_cast<double>(truth[result.index].length);
+        values.append(reinterpret_cast<const char*>(&value), sizeof(value));
+      }
+      Send(abi::EventType::kKernelCounters,
+           abi::KernelCountersEvent{.iteration = result.number,
+                                    .length = {result.length[0], result.length[1]},
+                                    .config_id = result.config_id,
+                                    .count = count,
+                                    .name_id = NameId(factor == 2 ? "gemm" : "copy"),
+                                    .launches = 3 * factor,
+                                    .kernels = 2},
+           values);
+    }
+    Send(abi::EventType::kCounters,
+         abi::CountersEvent{.iteration = result.number,
+                            .length = {result.length[0], result.length[1]},
+                            .config_id = result.config_id,
+                            .count = count,
+                            .stopped_ns = stop_ns},
+         std::string(count * sizeof(double), '\0'));
+  }
+  static double KernelValue(const std::string& metric) {
+    if (metric == "gpu__time_duration.sum") return 100;
+    if (metric == "sm__cycles_elapsed.sum") return 1e4;
+    if (metric == "dram__bytes_read.sum") return 6e4;
+    if (metric == "dram__bytes_write.sum") return 2e4;
+    if (metric == "dram__bytes.sum.peak_sustained_elapsed") return 1e5;
+    if (metric == "sm__sass_thread_inst_executed_op_ffma_pred_on.sum") return 1e5;
+    return 0;
+  }
+
   void Report(const Result& result) {
     measured_iterations.push_back(result.index);
     const uint64_t end_ns = static_cast<uint64_t>(result.end_ns);
+    if (MetricChoice::OfKernels(result.config_id)) {
+      ++kernel_measurements[{result.length[0], result.config_id}];
+      ReportKernels(result);
+      return;
+    }
     if (result.config_id == abi::kConfigTrace) {
       for (int k = 0; k < std::max(kernel_names, 1); ++k) {
         abi::DataRecord record = {};
@@ -343,6 +401,7 @@ class FakeProcess {
   uint32_t started_ = 0, cap_ = 0;
   uint16_t measured_ = 0;
   uint64_t measured_number_ = 0;
+  int64_t measured_length_[2] = {0, 0};
 };
 
 JobRow Row() {
@@ -1324,6 +1383,101 @@ TEST(Job, ConfigurationsAreThoseOfTheChip) {
   tell("GH100");  // another GPU of the same job has other names
   EXPECT_EQ(wanted(), "");
   EXPECT_THAT(job.Describe(true).trouble(), testing::HasSubstr("runs on GH100"));
+}
+
+v1::PrepareJobRequest WithRoofline() {
+  v1::PrepareJobRequest request;
+  request.set_roofline(true);
+  return request;
+}
+
+TEST(Job, KernelsArePlacedOnTheRoofline) {
+  Job job(Row(), {.overhead_budget_share = 1});
+  ASSERT_TRUE(job.SetMetrics(*MetricChoice::From(WithRoofline())).ok());
+  job.AddProcess(Process());
+  FakeProcess process(3);
+  process.Connect(job, 7);
+  v1::GetRooflineRequest request;
+  EXPECT_THAT(std::string(job.GetRoofline(request).status().message()),
+              testing::HasSubstr("no kernel was measured by itself yet"));
+  for (int i = 0; i < 1500; ++i) process.Iterate();
+
+  // Each of four lengths once with each configuration.
+  const size_t configs = job.metrics().roofline().configs.size();
+  EXPECT_EQ(process.kernel_measurements.size(), 4 * configs);
+  for (const auto& [measured, count] : process.kernel_measurements) EXPECT_EQ(count, 1);
+  const auto check = [&](const Job& of) {
+    const absl::StatusOr<v1::GetRooflineReply> reply = of.GetRoofline(request);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    ASSERT_EQ(reply->kernels_size(), 2);
+    EXPECT_EQ(reply->chip(), "GH100");
+    EXPECT_EQ(reply->lengths_size(), 4);
+    for (const v1::RooflineLength& length : reply->lengths()) {
+      EXPECT_EQ(length.measured_iterations(), static_cast<int>(configs));
+      EXPECT_EQ(length.wanted_iterations(), static_cast<int>(configs));
+    }
+    const v1::RooflineKernel& kernel = reply->kernels(0);
+    EXPECT_EQ(kernel.name(), "gemm");
+    EXPECT_EQ(kernel.launches(), 4 * 6);
+    EXPECT_DOUBLE_EQ(kernel.share(), 2.0 / 3);
+    EXPECT_TRUE(kernel.complete());
+    EXPECT_DOUBLE_EQ(kernel.operations_per_byte(), 2e5 / 8e4);
+    EXPECT_DOUBLE_EQ(kernel.operations_per_s(), 2e5 / 100e-9);
+    EXPECT_DOUBLE_EQ(kernel.bytes_per_s(), 8e4 / 100e-9);
+    EXPECT_DOUBLE_EQ(kernel.memory_share(), 0.8);
+    EXPECT_NEAR(kernel.compute_share(), 2e5 / (256 * 1e4), 1e-12);
+    EXPECT_DOUBLE_EQ(kernel.roof_share(), 0.8);
+    EXPECT_EQ(kernel.bound(), v1::BOUND_MEMORY);
+    ASSERT_GE(reply->roofs_size(), 1);
+    EXPECT_DOUBLE_EQ(reply->roofs(0).per_s(), 1e5 / 100e-9);
+  };
+  check(job);
+  // It lasts, and other figures are as without.
+  FakeStore store;
+  store.Take(job);
+  const std::unique_ptr<Job> restored = store.Restart();
+  check(*restored);
+  v1::ProjectRequest time = AskTime();
+  EXPECT_TRUE(Project(job, time).ok());
+  EXPECT_TRUE(GetKernels(job, v1::GetKernelsRequest()).ok());
+  request.set_limit(1);
+  EXPECT_EQ(job.GetRoofline(request)->kernels_size(), 1);
+  EXPECT_EQ(job.GetRoofline(request)->kernel_names(), 2);
+}
+
+TEST(Job, AnIterationThatLacksAKernelIsNotUsed) {
+  Job job(Row(), {.overhead_budget_share = 1});
+  ASSERT_TRUE(job.SetMetrics(*MetricChoice::From(WithRoofline())).ok());
+  job.AddProcess(Process());
+  FakeProcess process(3);
+  process.loses_kernels = true;
+  process.Connect(job, 7);
+  for (int i = 0; i < 1500; ++i) process.Iterate();
+  EXPECT_FALSE(job.GetRoofline({}).ok());
+  // And not tried for ever.
+  int tried = 0;
+  for (const auto& [measured, count] : process.kernel_measurements) tried += count;
+  const auto configs = static_cast<int>(job.metrics().roofline().configs.size());
+  EXPECT_GE(tried, 4 * configs);
+  EXPECT_LE(tried, 2 * 4 * configs + 1);
+}
+
+TEST(Job, ARooflineMustBeAskedForAndPossible) {
+  Job job(Row(), {});
+  EXPECT_THAT(std::string(job.GetRoofline({}).status().message()),
+              testing::HasSubstr("seqpoint run --roofline"));
+  v1::PrepareJobRequest request = WithRoofline();
+  request.set_counter_backend(v1::COUNTER_BACKEND_PM);
+  EXPECT_THAT(std::string(MetricChoice::From(request).status().message()),
+              testing::HasSubstr("range backend only"));
+  // Too much together: the sets go on.
+  request = WithRoofline();
+  for (const char* set : {"flops", "cache", "speed-of-light"}) request.add_metric_sets(set);
+  MetricChoice choice = *MetricChoice::From(request);
+  ASSERT_TRUE(choice.SetChip("GH100").ok());
+  EXPECT_FALSE(choice.set().configs.empty());
+  EXPECT_TRUE(choice.roofline().configs.empty());
+  EXPECT_THAT(choice.no_roofline(), testing::HasSubstr("ask for fewer sets"));
 }
 
 TEST(Job, HostilePayloadsAreRejectedAndCounted) {

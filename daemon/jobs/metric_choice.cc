@@ -66,6 +66,12 @@ absl::StatusOr<MetricChoice> MetricChoice::From(const v1::PrepareJobRequest& req
                           ? counters::Backend::kPm
                           : counters::Backend::kRange;
   }
+  choice.wants_roofline_ = request.roofline() || current.wants_roofline_;
+  if (choice.wants_roofline_ && choice.backend_ == counters::Backend::kPm) {
+    return absl::InvalidArgumentError(
+        "roofline: single kernels are measured by the range backend only; leave out --roofline, or "
+        "--counter-backend pm");
+  }
   // Names are checked now; how many configurations they have, only the chip tells.
   if (auto sets = choice.Resolve(""); !sets.ok()) return sets.status();
   choice.set_.name = absl::StrJoin(choice.names_, ",");
@@ -82,7 +88,24 @@ absl::StatusOr<bool> MetricChoice::SetChip(std::string_view chip) {
   absl::StatusOr<counters::MetricSet> set = Resolve(chip);
   if (!set.ok()) return set.status();
   set_ = *std::move(set);
+  ChooseRoofline();
   return true;
+}
+
+// For a chip that is known, beside the sets.
+void MetricChoice::ChooseRoofline() {
+  if (!wants_roofline_) return;
+  roofline_ = counters::MakeRoofline(chip_);
+  const size_t together = set_.configs.size() + roofline_.configs.size();
+  if (roofline_.configs.empty()) {
+    no_roofline_ = absl::StrCat("the roofline of the chip ", chip_, " is not known");
+  } else if (together > counters::kMaxConfigsOfJob) {
+    no_roofline_ = absl::StrCat("the roofline needs ", roofline_.configs.size(),
+                                " configurations, the metric sets have ", set_.configs.size(),
+                                ", and a job at most ", counters::kMaxConfigsOfJob,
+                                ": ask for fewer sets (--metrics) beside --roofline");
+    roofline_ = {};
+  }
 }
 
 bool MetricChoice::Fits(std::string_view chip) const {
@@ -92,12 +115,13 @@ bool MetricChoice::Fits(std::string_view chip) const {
 }
 
 std::string MetricChoice::InWords() const {
-  return absl::StrCat(absl::StrJoin(names_, ","),
-                      backend_ == counters::Backend::kPm ? " (pm)" : "");
+  return absl::StrCat(absl::StrJoin(names_, ","), backend_ == counters::Backend::kPm ? " (pm)" : "",
+                      wants_roofline_ ? " and the roofline" : "");
 }
 
 bool MetricChoice::SameAs(const MetricChoice& other) const {
   return names_ == other.names_ && backend_ == other.backend_ &&
+         wants_roofline_ == other.wants_roofline_ &&
          std::equal(own_.begin(), own_.end(), other.own_.begin(), other.own_.end(),
                     [](const v1::MetricSet& a, const v1::MetricSet& b) {
                       return a.SerializeAsString() == b.SerializeAsString();
@@ -110,6 +134,7 @@ MetricChoiceState MetricChoice::Save() const {
   for (const v1::MetricSet& own : own_) *state.add_own() = own;
   state.set_backend(static_cast<uint32_t>(backend_));
   state.set_chip(chip_);
+  state.set_roofline(wants_roofline_);
   for (const counters::OnePassConfig& config : set_.configs) {
     MetricConfigState& to = *state.add_configs();
     to.set_config_id(config.config_id);
@@ -125,6 +150,7 @@ absl::StatusOr<MetricChoice> MetricChoice::Restore(const MetricChoiceState& stat
   choice.own_ = {state.own().begin(), state.own().end()};
   choice.backend_ = static_cast<counters::Backend>(state.backend());
   choice.set_ = {.name = absl::StrJoin(choice.names_, ",")};
+  choice.wants_roofline_ = state.roofline();
   if (state.chip().empty()) return choice;
   choice.chip_ = state.chip();
   std::vector<counters::OnePassConfig> saved;
@@ -143,6 +169,7 @@ absl::StatusOr<MetricChoice> MetricChoice::Restore(const MetricChoiceState& stat
   } else {
     choice.set_.configs = std::move(saved);  // of another release: without ratios
   }
+  choice.ChooseRoofline();
   return choice;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/counters/metric_sets.h"
+#include "daemon/counters/roofline.h"
 #include "daemon/jobs/state.pb.h"
 #include "seqpoint/v1/profiler.pb.h"
 
@@ -37,6 +38,16 @@ class MetricChoice {
   const counters::MetricSet& set() const { return set_; }
   const std::string& chip() const { return chip_; }
   counters::Backend backend() const { return backend_; }
+  // Single kernels are measured, too.
+  bool wants_roofline() const { return wants_roofline_; }
+  // Without configurations while the chip is not known, when it is not wanted or cannot be had:
+  // then why, in a sentence.
+  const counters::Roofline& roofline() const { return roofline_; }
+  const std::string& no_roofline() const { return no_roofline_; }
+  // Is it one of the roofline's?
+  static bool OfKernels(uint32_t config_id) {
+    return config_id >= counters::kFirstRooflineConfigId && config_id < counters::kFirstOwnConfigId;
+  }
   // "utilisation,cache (pm)": what to say of it.
   std::string InWords() const;
   // Asked for the same.
@@ -48,12 +59,16 @@ class MetricChoice {
 
  private:
   absl::StatusOr<counters::MetricSet> Resolve(std::string_view chip) const;
+  void ChooseRoofline();
 
   std::vector<std::string> names_;
   std::vector<v1::MetricSet> own_;
   counters::Backend backend_ = counters::Backend::kRange;
   std::string chip_;
   counters::MetricSet set_;
+  bool wants_roofline_ = false;
+  counters::Roofline roofline_;
+  std::string no_roofline_;
 };
 
 }  // namespace seqpoint::jobs

@@ -50,6 +50,8 @@ class Backend {
   virtual absl::StatusOr<v1::GetCountersReply> GetCounters(
       const v1::GetCountersRequest& request) = 0;
   virtual absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) = 0;
+  virtual absl::StatusOr<v1::GetRooflineReply> GetRoofline(
+      const v1::GetRooflineRequest& request) = 0;
 
   // Hands the file over in pieces of any size. `write` returns false when the client is gone: then
   // stop, and return Cancelled.

@@ -341,6 +341,37 @@ absl::StatusOr<v1::GetCountersReply> FakeBackend::GetCounters(
   return reply;
 }
 
+absl::StatusOr<v1::GetRooflineReply> FakeBackend::GetRoofline(
+    const v1::GetRooflineRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+  if (!job.ok()) return job.status();
+  v1::GetRooflineReply reply;
+  v1::RooflineKernel& kernel = *reply.add_kernels();
+  kernel.set_name("lstm_gemm_128x128_f32");
+  kernel.set_launches(800);
+  kernel.set_duration_ns(4e6);
+  kernel.set_share(1);
+  kernel.set_complete(true);
+  kernel.set_operations(2e11);
+  kernel.set_bytes(4e9);
+  kernel.set_operations_per_byte(50);
+  kernel.set_operations_per_s(5e13);
+  kernel.set_bytes_per_s(1e12);
+  kernel.set_compute_share(0.75);
+  kernel.set_memory_share(0.3);
+  kernel.set_roof_share(0.75);
+  kernel.set_bound(v1::BOUND_COMPUTE);
+  reply.set_kernel_names(1);
+  v1::RooflineLength& length = *reply.add_lengths();
+  length.add_lengths(32);
+  length.set_measured_iterations(6);
+  length.set_wanted_iterations(6);
+  reply.set_chip("GH100");
+  reply.set_job_id((*job)->id());
+  return reply;
+}
+
 absl::StatusOr<v1::GetKernelsReply> FakeBackend::GetKernels(const v1::GetKernelsRequest& request) {
   absl::MutexLock lock(&mutex_);
   absl::StatusOr<v1::Job*> job = FindForFigures(request.job());

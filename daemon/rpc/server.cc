@@ -223,6 +223,17 @@ class Service final : public v1::Profiler::Service {
     return AskWithConfidence(&Backend::GetKernels, *request, reply);
   }
 
+  grpc::Status GetRoofline(grpc::ServerContext* context, const v1::GetRooflineRequest* request,
+                           v1::GetRooflineReply* reply) override {
+    const Question question(this);
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    if (request->limit() < 0) {
+      return ToGrpc(
+          absl::InvalidArgumentError(absl::StrCat("limit = ", request->limit(), " is negative")));
+    }
+    return Answer(backend_->GetRoofline(*request), reply);
+  }
+
   grpc::Status Export(grpc::ServerContext* context, const v1::ExportRequest* request,
                       grpc::ServerWriter<v1::ExportReply>* writer) override {
     const Question question(this);

@@ -99,15 +99,25 @@ struct PlanEntry {
 // Which part of CUPTI counts: docs/counters.md.
 enum class CounterBackend : uint8_t { kRange = 0, kPm = 1 };
 
+// What a value is a value of.
+enum class Ranges : uint8_t {
+  kIteration = 0,
+  kKernels = 1,  // of each kernel; CounterBackend::kRange only. Kernels run one after the other
+};
+
 struct MetricConfig {
   uint16_t config_id;  // from 2; 0: unused
-  uint16_t metric_count;
+  // One word of 16 bits until there were ranges: a library of that time finds its count wrong and
+  // refuses a configuration of kernels.
+  uint8_t metric_count;
+  uint8_t ranges;  // Ranges
   uint32_t text_bytes;
   char names[1016];  // metric names separated by '\n'
 };
 
 inline constexpr uint32_t kMaxPlanEntries = 256;
 inline constexpr uint32_t kMaxConfigs = 12;
+inline constexpr uint32_t kMaxKernelMetrics = 16;  // of a configuration of kernels
 
 struct Control {
   uint32_t generation;         // raised with every rewrite

@@ -150,22 +150,23 @@ static_assert(sizeof(DataRecord) == 64);
 
 enum class EventType : uint16_t {
   kNone = 0,
-  kName = 1,        // NameEvent
-  kBoundary = 2,    // BoundaryEvent
-  kDecision = 3,    // DecisionEvent
-  kStep = 4,        // StepEvent
-  kClock = 5,       // ClockEvent
-  kCounters = 6,    // CountersEvent
-  kFeature = 7,     // FeatureEvent
-  kRule = 8,        // RuleEvent
-  kWindow = 9,      // WindowEvent
-  kTimePair = 10,   // TimePairEvent
-  kSync = 11,       // SyncEvent
-  kConfig = 12,     // ConfigEvent
-  kDevice = 13,     // DeviceEvent
-  kMicroStep = 14,  // MicroStepEvent
-  kStandDown = 15,  // StandDownEvent
-  kCost = 16,       // CostEvent
+  kName = 1,             // NameEvent
+  kBoundary = 2,         // BoundaryEvent
+  kDecision = 3,         // DecisionEvent
+  kStep = 4,             // StepEvent
+  kClock = 5,            // ClockEvent
+  kCounters = 6,         // CountersEvent
+  kFeature = 7,          // FeatureEvent
+  kRule = 8,             // RuleEvent
+  kWindow = 9,           // WindowEvent
+  kTimePair = 10,        // TimePairEvent
+  kSync = 11,            // SyncEvent
+  kConfig = 12,          // ConfigEvent
+  kDevice = 13,          // DeviceEvent
+  kMicroStep = 14,       // MicroStepEvent
+  kStandDown = 15,       // StandDownEvent
+  kCost = 16,            // CostEvent
+  kKernelCounters = 17,  // KernelCountersEvent
   kCount
 };
 
@@ -240,6 +241,24 @@ enum CountersStatus : uint32_t {
   kCountersDiscarded = 10001,  // the length was not the wanted one
   kCountersRangeDropped = 10002,
   kCountersAborted = 10003,  // evaluation, exit or a new plan in the middle
+  kCountersNotTold = 10004,  // of kernels: which range is which launch is not certain
+};
+
+// Of a configuration of kernels (Ranges::kKernels): the sums over the launches of one kernel in the
+// iteration. Those of an iteration come one after the other, and behind them its CountersEvent,
+// with the sums over all of them, and status 0: without it, or when `kernels` events did not come,
+// they are worth nothing.
+struct KernelCountersEvent {
+  uint64_t iteration;
+  int64_t length[2];
+  uint16_t config_id;
+  uint16_t count;     // values that follow, in the order of the configuration's metric list
+  uint32_t name_id;   // 0: the table of names was full
+  uint32_t launches;  // of this kernel that are in the sums
+  uint32_t kernels;   // names in the iteration: so many of these events
+  uint32_t missing;   // launches of the iteration, of any name, that found no room
+  uint32_t reserved;
+  // double value[count];
 };
 
 // An optional feature and what became of it, with a sentence a person can act on.
@@ -255,6 +274,7 @@ enum class Feature : uint16_t {
   kFork = 8,
   kExit = 9,
   kFramework = 10,
+  kRoofline = 11,  // counters of single kernels
   kCount
 };
 enum class FeatureState : uint16_t {

@@ -197,7 +197,7 @@ abi::Control AbsurdControl(uint32_t generation) {
   }
   for (abi::MetricConfig& config : control.config) {
     config.config_id = 2;
-    config.metric_count = 0xffff;
+    config.metric_count = 0xff;
     config.text_bytes = UINT32_MAX;
     memset(config.names, 'x', sizeof(config.names));
     for (size_t i = 1; i < sizeof(config.names); i += 2) config.names[i] = '\n';

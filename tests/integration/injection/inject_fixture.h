@@ -72,10 +72,12 @@ inline void AddEntry(abi::Control* control, uint64_t entry_id, int64_t length, u
   entry.entry_id = entry_id;
 }
 
-inline void AddConfig(abi::Control* control, uint16_t config_id, const std::string& names) {
+inline void AddConfig(abi::Control* control, uint16_t config_id, const std::string& names,
+                      abi::Ranges ranges = abi::Ranges::kIteration) {
   abi::MetricConfig& config = control->config[control->config_count++];
   config.config_id = config_id;
-  config.metric_count = static_cast<uint16_t>(1 + std::count(names.begin(), names.end(), '\n'));
+  config.metric_count = static_cast<uint8_t>(1 + std::count(names.begin(), names.end(), '\n'));
+  config.ranges = static_cast<uint8_t>(ranges);
   config.text_bytes = static_cast<uint32_t>(names.size());
   memcpy(config.names, names.data(), names.size());
 }

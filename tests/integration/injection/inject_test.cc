@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -16,6 +19,8 @@ namespace {
 
 using abi::Op;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST_F(InjectTest, LearnsEveryCallInOrder) {
   RunAndCompare({"iterations=20", "lengths=16,32", "sync=5", "layers=3"});
@@ -280,6 +285,141 @@ TEST_F(InjectTest, CountersAreThoseOfTheWholeIteration) {
     const std::string key = "truth" + std::to_string(counters.event.length[0] / kBytesPerStep);
     ASSERT_EQ(counters.values.size(), 1u);
     EXPECT_NEAR(counters.values[0], std::stod(result.Value(key)), 1) << key;
+  }
+}
+
+// What the software GPU knows of one kernel over the whole program, per launch.
+double TruthPerLaunch(const std::filesystem::path& file, const std::string& kernel,
+                      const std::string& field) {
+  std::ifstream in(file);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  const size_t at = text.find("\"" + kernel + "\": {");
+  const auto number = [&](const std::string& name) {
+    const size_t found = at == std::string::npos ? at : text.find("\"" + name + "\": ", at);
+    return found == std::string::npos ? -1 : std::stod(text.substr(found + name.size() + 4));
+  };
+  return number(field) / number("launches");
+}
+
+TEST_F(InjectTest, KernelsAreCountedOneByOne) {
+  const std::filesystem::path truth = directory_.path() / "truth.json";
+  extra_ = {{"SWGPU_SET", "noise.counters=0"}, {"SWGPU_TRUTH", truth.string()}};
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddConfig(&control, 3, "sm__inst_executed.sum\ndram__bytes_read.sum\ngpu__time_duration.sum",
+            abi::Ranges::kKernels);
+  AddEntry(&control, 100, 32, 3, 2);
+  AddEntry(&control, 101, 32, 2, 1);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  const ProgramResult result =
+      RunAndCompare({"iterations=200", "lengths=32", "sleep_us=500", "truth=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().Sentence(abi::Feature::kRoofline), "");
+
+  std::map<uint64_t, double> bytes;  // by iteration
+  std::map<std::string, int> launches;
+  for (const KernelResult& kernel : process().kernel_counters) {
+    const std::string& name = process().names[kernel.event.name_id];
+    EXPECT_EQ(kernel.event.config_id, 3);
+    EXPECT_EQ(kernel.event.length[0], 32 * kBytesPerStep);
+    EXPECT_EQ(kernel.event.kernels, 3u);
+    EXPECT_EQ(kernel.event.missing, 0u);
+    ASSERT_EQ(kernel.values.size(), 3u);
+    launches[name] += static_cast<int>(kernel.event.launches);
+    bytes[kernel.event.iteration] += kernel.values[1];
+    EXPECT_NEAR(kernel.values[0] / kernel.event.launches,
+                TruthPerLaunch(truth, name, "instructions"), 1)
+        << name;
+    EXPECT_NEAR(kernel.values[1] / kernel.event.launches,
+                TruthPerLaunch(truth, name, "dram_read_bytes"), 1)
+        << name;
+    EXPECT_GT(kernel.values[2], 0);
+  }
+  EXPECT_EQ(launches,
+            (std::map<std::string, int>{{"forward_layer", 12}, {"loss", 2}, {"adam", 2}}));
+  EXPECT_EQ(bytes.size(), 2u);
+  // The iteration's own event has the sums, and kernels together are the iteration.
+  int of_kernels = 0;
+  for (const CountersResult& counters : process().counters) {
+    EXPECT_EQ(counters.event.status, 0u);
+    const bool kernels = counters.event.config_id == 3;
+    of_kernels += kernels;
+    ASSERT_EQ(counters.values.size(), kernels ? 3u : 1u);
+    EXPECT_NEAR(counters.values[kernels ? 1 : 0], std::stod(result.Value("truth32")), 1);
+    if (!kernels) continue;
+    EXPECT_NEAR(counters.values[1], bytes[counters.event.iteration], 1e-3);
+    EXPECT_GT(counters.event.stopped_ns, 0u);
+  }
+  EXPECT_EQ(of_kernels, 2);
+}
+
+TEST_F(InjectTest, KernelsBeyondTheRoomAreSaid) {
+  extra_ = {{"SWGPU_SET", "noise.counters=0"}};
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 3, "dram__bytes_read.sum", abi::Ranges::kKernels);
+  AddEntry(&control, 100, 32, 3, 1);
+  daemon_.OnCalls(2500, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=60", "lengths=32", "layers=2400", "sleep_us=2000"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(abi::Feature::kRoofline),
+              HasSubstr("only the first 2000 kernels of an iteration"));
+  ASSERT_EQ(process().kernel_counters.size(), 1u);
+  EXPECT_EQ(process().kernel_counters[0].event.launches, 2000u);
+  EXPECT_EQ(process().kernel_counters[0].event.missing, 402u);
+}
+
+TEST_F(InjectTest, KernelsInsideGraphsAreNotTakenForOthers) {
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddConfig(&control, 3, "dram__bytes_read.sum", abi::Ranges::kKernels);
+  AddEntry(&control, 100, 32, 3, 2);
+  AddEntry(&control, 101, 32, 2, 2);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=200", "lengths=32", "sleep_us=500", "replay=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().Sentence(abi::Feature::kRoofline), HasSubstr("launches CUDA graphs"));
+  EXPECT_THAT(process().kernel_counters, IsEmpty());
+  // It is tried once, and other counters go on.
+  int given_up = 0, complete = 0;
+  for (const CountersResult& counters : process().counters) {
+    given_up += counters.event.status == abi::kCountersNotTold;
+    complete += counters.event.config_id == 2 && counters.event.status == 0;
+  }
+  EXPECT_EQ(given_up, 1);
+  EXPECT_EQ(complete, 2);
+}
+
+TEST_F(InjectTest, ACaptureEndsTheMeasurementOfKernels) {
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 3, "dram__bytes_read.sum", abi::Ranges::kKernels);
+  AddEntry(&control, 100, 32, 3, 3);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=100", "lengths=32", "sleep_us=500", "capture_all=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().kernel_counters, IsEmpty());
+  EXPECT_THAT(process().counters, Not(IsEmpty()));
+  for (const CountersResult& counters : process().counters) {
+    EXPECT_EQ(counters.event.status, static_cast<uint32_t>(abi::kCountersNotTold));
+  }
+  EXPECT_THAT(process().Sentence(abi::Feature::kRoofline), HasSubstr("a stream capture began"));
+}
+
+TEST_F(InjectTest, LaunchesOfSeveralThreadsAreNeverMixedUp) {
+  const std::filesystem::path truth = directory_.path() / "truth.json";
+  extra_ = {{"SWGPU_SET", "noise.counters=0"}, {"SWGPU_TRUTH", truth.string()}};
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 3, "dram__bytes_read.sum", abi::Ranges::kKernels);
+  AddEntry(&control, 100, 32, 3, 50);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=300", "lengths=32", "sleep_us=500", "threads=2"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_THAT(process().counters, Not(IsEmpty()));
+  for (const KernelResult& kernel : process().kernel_counters) {
+    const std::string& name = process().names[kernel.event.name_id];
+    if (name == "forward_layer") continue;  // the threads launch others of that name
+    EXPECT_NEAR(kernel.values[0] / kernel.event.launches,
+                TruthPerLaunch(truth, name, "dram_read_bytes"), 1)
+        << name;
   }
 }
 

@@ -98,6 +98,15 @@ void PuppetProcess::OnEvent(uint64_t number, abi::EventType type,
       counters.push_back(std::move(result));
       break;
     }
+    case abi::EventType::kKernelCounters: {
+      KernelResult result;
+      result.event = As<abi::KernelCountersEvent>(payload);
+      result.values.resize(result.event.count);
+      memcpy(result.values.data(), payload.data() + sizeof(abi::KernelCountersEvent),
+             result.values.size() * sizeof(double));
+      kernel_counters.push_back(std::move(result));
+      break;
+    }
     case abi::EventType::kCost:
       costs.push_back(As<abi::CostEvent>(payload));
       break;

@@ -34,6 +34,10 @@ struct CountersResult {
   abi::CountersEvent event;
   std::vector<double> values;
 };
+struct KernelResult {
+  abi::KernelCountersEvent event;
+  std::vector<double> values;
+};
 struct ConfigResult {
   abi::ConfigEvent event;
   std::string sentence;
@@ -79,6 +83,7 @@ class PuppetProcess : public ingest::RingSink {
   std::vector<abi::WindowEvent> windows;
   std::vector<abi::TimePairEvent> time_pairs;
   std::vector<CountersResult> counters;
+  std::vector<KernelResult> kernel_counters;
   std::vector<ConfigResult> configs;
   std::vector<FeatureResult> features;
   std::vector<DeviceResult> devices;

@@ -17,6 +17,8 @@
 // and prints the result. child=N starts, after iteration N, this program once more with 10
 // iterations (how=posix_spawn, fork, vfork or exec).
 //
+// replay=1: each iteration launches a graph of one kernel.
+//
 // truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
 //
 // Prints "digest 0x..." at the end: the software GPU's digest of all work, which must be the same
@@ -70,6 +72,7 @@ struct Trainer {
   CUstream stream = nullptr;
   CUfunction forward = nullptr, loss = nullptr, adam = nullptr;
   CUdeviceptr data = 0;
+  CUgraphExec executable = nullptr;
   SwgpuTotals totals = {};
   std::vector<char> host = std::vector<char>(1 << 20, 1);
 
@@ -111,6 +114,7 @@ struct Trainer {
     for (long layer = 0; layer < Option("layers", 6); ++layer) {
       Launch(forward, static_cast<unsigned>(length));
     }
+    if (Option("replay", 0) != 0) Replay();
     Launch(loss, 1);
     const long accumulate = Option("accumulate", 1);
     if ((index + 1) % accumulate == 0) {
@@ -144,10 +148,18 @@ struct Trainer {
     Launch(loss, 1);
   }
 
+  // The graph that the first iteration captured; the capture launches it, too.
+  void Replay() {
+    if (executable == nullptr) {
+      CaptureGraph();
+    } else {
+      Check(cuGraphLaunch(executable, stream), "cuGraphLaunch");
+    }
+  }
+
   // Captures one kernel into a graph; launches it.
   void CaptureGraph() {
     CUgraph graph;
-    CUgraphExec executable;
     if (cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) != CUDA_SUCCESS) return;
     Launch(forward, 7);
     Check(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
@@ -364,7 +376,7 @@ int main(int argc, char** argv) {
     if (Option("fork", -1) == i) ForkWorker();
     if (Option("child", -1) == i) StartChild(argv[0]);
     if (Option("steal", -1) == i) StealBuffers();
-    if (Option("capture", -1) == i) trainer.CaptureGraph();
+    if (Option("capture", -1) == i || Option("capture_all", 0) != 0) trainer.CaptureGraph();
     if (Option("kill", -1) == i) raise(SIGKILL);
     if (Option("_exit", -1) == i) _exit(7);
     if (Option("timestamps", -1) == i) SetTimestamps();
