@@ -248,6 +248,7 @@ DoctorFacts CollectFacts(const std::string& root) {
   } else {
     facts.inject.error = std::string(library.status().message());
   }
+  facts.adapter = FindAdapter();
   facts.kernel_driver = FirstLine(root + "/proc/driver/nvidia/version");
   facts.admin_only = ReadAdminOnly(root);
   facts.has_sys_admin = HasSysAdmin(root);
@@ -368,6 +369,13 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
         "install the same version of all parts");
   } else {
     add(Finding::kOk, "library", absl::StrCat("version ", inject.version, " (", inject.path, ")"));
+  }
+  if (facts.adapter.empty()) {
+    add(Finding::kNote, "PyTorch",
+        "no adapter: iterations of PyTorch programs are found from their CUDA calls alone",
+        "install share/seqpoint/python beside this program, or unset SEQPOINT_ADAPTER");
+  } else {
+    add(Finding::kOk, "PyTorch", absl::StrCat("programs tell their loop by ", facts.adapter));
   }
 
   if (facts.daemon.has_value()) {

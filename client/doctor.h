@@ -29,6 +29,7 @@ struct DoctorFacts {
   LibraryFacts driver;  // libcuda.so.1
   LibraryFacts cupti;
   LibraryFacts inject;                   // libseqpoint_inject.so
+  std::string adapter;                   // folder of the PyTorch adapter; empty: none
   std::string kernel_driver;             // first line of /proc/driver/nvidia/version; empty: none
   std::optional<bool> admin_only;        // RmProfilingAdminOnly
   bool has_sys_admin = false;            // CAP_SYS_ADMIN

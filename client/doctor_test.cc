@@ -125,6 +125,16 @@ TEST(DoctorTest, ReadsTheDriversParametersAndRunningTools) {
   EXPECT_FALSE(CollectFacts(root).has_sys_admin);
 }
 
+TEST(DoctorTest, TellsWhetherPyTorchProgramsTellTheirLoop) {
+  setenv("SEQPOINT_ADAPTER", "/opt/python", 1);
+  DoctorFacts facts = CollectFacts("/nonexistent");
+  EXPECT_THAT(FindingsText(Diagnose(facts, "1")), HasSubstr("tell their loop by /opt/python"));
+  setenv("SEQPOINT_ADAPTER", "0", 1);
+  facts = CollectFacts("/nonexistent");
+  EXPECT_THAT(FindingsText(Diagnose(facts, "1")), HasSubstr("no adapter"));
+  unsetenv("SEQPOINT_ADAPTER");
+}
+
 TEST(DoctorTest, ALibraryThatIsNotOursIsAFinding) {
   // Any library that has no seqpoint_version.
   setenv("SEQPOINT_LIBRARY", "libm.so.6", 1);

@@ -501,13 +501,13 @@ void Daemon::Commit() {
     // together.
     if (!batch_failed_) spdlog::error("{}", std::string(status.message()));
     batch_failed_ = true;
-    trouble_ = std::string(status.message());
+    SetTrouble(std::string(status.message()));
     return;
   }
   if (batch_failed_) spdlog::info("the store can be written again");
   batch_failed_ = false;
   commits_done_ = commits_begun_;
-  trouble_.clear();
+  SetTrouble("");
   batch_.Clear();
   for (const auto& connection : connections_) {
     for (const auto& [ring_id, cursor] : batch_cursors_) {
@@ -814,6 +814,13 @@ absl::StatusOr<v1::GetJobReply> Daemon::GetJob(const v1::GetJobRequest& request)
   if (!job.ok()) return job.status();
   return ReplyWith<v1::GetJobReply>(
       DescribeAnew((*job)->row().job_id, /*with_details=*/true, /*with_histogram=*/true));
+}
+
+// Whoever watches a job is to hear of it.
+void Daemon::SetTrouble(std::string sentence) {
+  if (sentence == trouble_) return;
+  trouble_ = std::move(sentence);
+  for (const auto& [id, job] : jobs_) job->SetGeneration(job->generation() + 1);
 }
 
 // What is wrong with the store is wrong with every live job.

@@ -109,6 +109,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void Prune() ABSL_LOCKS_EXCLUDED(mutex_);
   void FindVanished(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  void SetTrouble(std::string sentence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::Job Describe(const jobs::Job& job, bool with_details, bool with_histogram = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // With a summary that is not too old, which is made without the lock.

@@ -143,9 +143,11 @@ void Helper::TalkToDaemon(uint64_t now_ns) {
         "seqpointd, or train under `seqpoint run`)",
         status.message);
   } else {
-    guest->features.Report(abi::Feature::kRing, abi::FeatureState::kFailed,
-                           static_cast<uint32_t>(status.error),
-                           "%s; training goes on, and nothing reaches a daemon", status.message);
+    guest->features.Report(
+        abi::Feature::kRing, abi::FeatureState::kFailed, static_cast<uint32_t>(status.error),
+        status.error == EBADF ? "%s; training goes on"
+                              : "%s; training goes on, and nothing reaches a daemon",
+        status.message);
   }
 }
 

@@ -320,6 +320,26 @@ TEST_F(InjectServerTest, ANewDaemonGetsTheRingAgain) {
   EXPECT_EQ(processes_.begin()->second.reconnect, 1u);
 }
 
+// As a program does that becomes a daemon: closes all descriptors, and opens files of its own.
+TEST_F(InjectServerTest, DescriptorsThatTheProgramClosedAreItsOwn) {
+  Listen();
+  ASSERT_TRUE(ring_.Create(injection::kSmallRing).ok());
+  injection::Connection connection;
+  ASSERT_TRUE(Connect(connection).ok());
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+  for (const int fd : {connection.fd(), ring_.fd()}) ASSERT_EQ(dup2(pair[0], fd), fd);
+  EXPECT_FALSE(connection.Alive());
+  const injection::Status status = connection.Connect(Path().c_str(), ring_, "", 0, 5000);
+  EXPECT_EQ(status.error, EBADF);
+  EXPECT_THAT(status.message, HasSubstr("closed our file descriptors"));
+  const int taken[] = {pair[0], ring_.fd()};
+  ring_.Destroy();
+  for (const int fd : taken) EXPECT_EQ(write(fd, "x", 1), 1);
+  char bytes[2];
+  EXPECT_EQ(read(pair[1], bytes, 2), 2);
+}
+
 TEST_F(InjectServerTest, AnotherProcessCannotTakeARingOver) {
   Listen();
   ASSERT_TRUE(ring_.Create(injection::kSmallRing).ok());

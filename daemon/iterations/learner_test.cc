@@ -241,6 +241,30 @@ TEST(LearnerTest, FixedWorkIsSaid) {
       << learner.rule()->length_words;
 }
 
+// As with accumulation of a changing number of micro-steps: how many there are explains a part of
+// the time, the sum of their lengths nearly all. No third number is there to pair them with.
+TEST(LearnerTest, TheLengthIsWhatExplainsMost) {
+  FeatureTable table;
+  for (const char* words : {"batch", "length"}) {
+    abi::LengthSource source{};
+    source.pattern.op = static_cast<uint8_t>(abi::Op::kFeature);
+    source.field = static_cast<uint8_t>(abi::LengthField::kNamePayload);
+    table.sources.push_back(source);
+    table.words.push_back(words);
+  }
+  for (int64_t row = 0; row < 40; ++row) {
+    const int64_t micro_steps = 1 + row * 7 % 5, length = micro_steps * 20 + row * 11 % 30;
+    table.values.insert(table.values.end(), {micro_steps, length});
+    table.time_ns.push_back(static_cast<double>(length * 100'000 + row % 3 * 200'000));
+    table.launched_threads.push_back(0);
+    table.launches.push_back(0);
+  }
+  table.time_source = "host waits";
+  const LengthChoice choice = ChooseLengths(table);
+  EXPECT_EQ(choice.words, "length");
+  EXPECT_GT(choice.explained, 0.95);
+}
+
 TEST(LearnerTest, LengthsThatExplainLittleAreWaitedForALittleLonger) {
   for (const bool explained : {true, false}) {
     const SyntheticStream stream = MakeSyntheticStream({.iterations = 100,

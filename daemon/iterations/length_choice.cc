@@ -565,8 +565,8 @@ std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t
   const auto first = std::find_if(alone.begin(), alone.end(), [&](const auto& entry) {
     return entry.first <= best + kNearAlone;
   });
-  const double single = first->first;
-  if (targets[0].rows.size() < kRowsForPairs) return {first->second};
+  const auto [single, preferred] = *first;  // `alone` is sorted below
+  if (targets[0].rows.size() < kRowsForPairs) return {preferred};
 
   // Pairs of the columns that come first and of those that explain most.
   std::vector<size_t> paired;
@@ -591,11 +591,11 @@ std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t
     }
   }
   // A second column must take away most of what is left, and be worth it.
-  if (single - pair_best < 0.004 || pair_best > 0.6 * single) return {first->second};
+  if (single - pair_best < 0.004 || pair_best > 0.6 * single) return {preferred};
   for (const auto& [unexplained, pair] : pairs) {
     if (unexplained <= pair_best + kNear / 4) return pair;
   }
-  return {first->second};
+  return {preferred};
 }
 
 // A number that grows by the same amount each time counts iterations.
@@ -723,11 +723,17 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     for (size_t row : rows) unit = std::gcd(unit, table.value(row, column));
     choice.unit.push_back(std::max<int64_t>(unit, 1));
     std::string text = table.words[column];
-    if (unit > 1 && choice.judged) absl::StrAppend(&text, " ÷ ", unit);
+    if (unit > 1 && (choice.judged || !varying.empty())) absl::StrAppend(&text, " ÷ ", unit);
     words.push_back(std::move(text));
   }
   choice.words = absl::StrJoin(words, " and ");
-  if (!choice.judged && !words.empty()) choice.words += " (a guess: nothing varied so far)";
+  if (!choice.judged && !words.empty()) {
+    absl::StrAppend(&choice.words, " (a guess: ",
+                    varying.empty()          ? "nothing varied"
+                    : rows.size() < kFewRows ? "too few iterations"
+                                             : "nothing to judge it by",
+                    " so far)");
+  }
   if (choice.judged && !choice.depends) {
     choice.words = absl::StrCat("none: the time of an iteration does not depend on ",
                                 words.empty() ? "anything that can be read early" : choice.words);

@@ -739,6 +739,10 @@ std::optional<ChosenRule> ChooseFrameworkRule(const CallStream& stream) {
       std::max_element(micro_steps.begin(), micro_steps.end(), [](const auto& a, const auto& b) {
         return a.second < b.second;
       })->first);
+  // Where the number changes all the time, lengths are summed although one is the most frequent.
+  if (micro_steps[1] * 4 < chosen.iterations.size() * 3) {
+    chosen.micro_steps = std::max(chosen.micro_steps, 2u);
+  }
   chosen.rule.micro_steps = chosen.micro_steps;
   chosen.evaluation_seen =
       std::any_of(stream.calls().begin(), stream.calls().end(), [&](const CallRecord& call) {

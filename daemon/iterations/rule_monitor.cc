@@ -37,7 +37,9 @@ void RuleMonitor::OnStep(const abi::StepEvent& step) {
   // 0 micro-steps: the rule came in the middle of this iteration.
   if (step.micro_steps == 0) return;
   const size_t slot = steps_++ % kWindow;
-  other_micro_steps_[slot] = step.micro_steps != micro_steps_;
+  other_micro_steps_[slot] =
+      step.micro_steps != micro_steps_ && (!told_ || step.micro_steps == latest_micro_steps_);
+  latest_micro_steps_ = step.micro_steps;
   lengths_missing_[slot] = (step.valid & all_lengths_) != all_lengths_;
 }
 

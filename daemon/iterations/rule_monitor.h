@@ -39,8 +39,11 @@ namespace seqpoint::iterations {
 class RuleMonitor {
  public:
   // What was learned: micro-steps per iteration and lengths that the rule reads.
-  RuleMonitor(uint32_t micro_steps, uint32_t length_count)
-      : micro_steps_(std::max(1u, micro_steps)), all_lengths_((1u << length_count) - 1) {}
+  // `told`: the framework tells the loop, whose number of micro-steps may change all the time.
+  RuleMonitor(uint32_t micro_steps, uint32_t length_count, bool told = false)
+      : micro_steps_(std::max(1u, micro_steps)),
+        all_lengths_((1u << length_count) - 1),
+        told_(told) {}
 
   void OnStep(const abi::StepEvent& step);
   void OnCandidate(uint64_t api_ns);
@@ -71,6 +74,8 @@ class RuleMonitor {
   uint64_t most_candidates_ = 0;  // between two steps, so far
   uint64_t last_ns_ = 0;          // of the last step or candidate
   uint64_t longest_ns_ = 0;       // between two of them, so far
+  bool told_;
+  uint32_t latest_micro_steps_ = 0;  // of the iteration before, where told
   std::array<bool, kWindow> other_micro_steps_{};
   std::array<bool, kWindow> lengths_missing_{};
   absl::flat_hash_map<std::pair<int64_t, int64_t>, Usual> usual_;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace seqpoint::iterations {
 namespace {
@@ -77,6 +78,20 @@ TEST_F(RuleMonitorTest, OtherMicroSteps) {
   micro_steps_ = 2;
   EXPECT_FALSE(Train(40));
   EXPECT_NE(Why().find("micro-steps"), std::string::npos) << Why();
+}
+
+TEST_F(RuleMonitorTest, MicroStepsThatChangeAllTheTimeAreToldByTheFramework) {
+  RuleMonitor told(1, 1, /*told=*/true);
+  const auto run = [&](const std::vector<uint32_t>& micro_steps) {
+    for (int i = 0; i < 100; ++i) {
+      told.OnStep({.iteration = 1,
+                   .valid = 1,
+                   .micro_steps = micro_steps[static_cast<size_t>(i) % micro_steps.size()]});
+    }
+    return told.Check(0).value_or("");
+  };
+  EXPECT_EQ(run({1, 3, 2, 5, 4}), "");
+  EXPECT_NE(run({4}).find("did not have 1 micro-steps"), std::string::npos);
 }
 
 TEST_F(RuleMonitorTest, MissingLengths) {

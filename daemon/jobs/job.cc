@@ -622,7 +622,8 @@ void Job::Advance() {
         process->number_offset = *offset;
         process->marked_from = process->builder.next_number();
         process->learning.reset();
-        process->monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count);
+        process->monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count,
+                                 rule_->rule.step.op == static_cast<uint8_t>(abi::Op::kStep));
         RebuildControls();
         row_.state = v1::JOB_STATE_MARKING;
         job_dirty_ = true;

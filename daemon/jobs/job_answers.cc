@@ -187,6 +187,14 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
                                  process->stands_down_for,
                                  " has CUPTI; what NVTX ranges or marks do not tell is not seen"));
   }
+  for (const auto& [id, process] : processes_) {
+    if (!job.trouble().empty() || !process->beside) continue;
+    job.set_trouble(absl::StrCat("rank ", process->row.rank, ": process ", process->row.pid,
+                                 " ran beside another one of this rank: its iterations (",
+                                 process->iterations,
+                                 ") are in the log and in no figure; trainings of their own need a "
+                                 "--run-id of their own"));
+  }
   if (!rule_ && job.trouble().empty()) {
     job.set_trouble(former_rule_ ? relearned_ : sentence_);
   }
@@ -194,6 +202,10 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     if (job.trouble().empty() && process->learning && !process->learning->wants_calls()) {
       job.set_trouble(process->learning->Explanation());
     }
+  }
+  if (!rule_ && !imported_ && !live() && !processes_.empty() && job.trouble().empty()) {
+    job.set_trouble(
+        "the run ended before it was found where its iterations begin: there were too few");
   }
   for (const auto& [id, process] : processes_) {
     constexpr uint64_t kLongEnough = 500;  // iterations of others

@@ -432,7 +432,8 @@ LengthUnits Job::Units() const {
   LengthUnits units;
   for (int i = 0; i < 2; ++i) {
     if (observed_count_[i] > unit_count_[i] + unit_count_[i] / 64) {
-      unit_[i] = NaturalUnit(observed_[i]);
+      // One length that never varies is itself, and no unit.
+      unit_[i] = observed_[i].size() > 1 ? NaturalUnit(observed_[i]) : 1;
       unit_count_[i] = observed_count_[i];
     }
     units.unit[i] = map_.factor[i] > 0 ? map_.factor[i] : unit_[i];

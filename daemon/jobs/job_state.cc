@@ -412,7 +412,9 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
       }
     }
     if (!process.learning) {
-      if (rule_) process.monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count);
+      if (rule_)
+        process.monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count,
+                                rule_->rule.step.op == static_cast<uint8_t>(abi::Op::kStep));
       continue;
     }
     process.learning->SetFirstNumber(found ? saved->learning_from() : process.first_number);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -17,6 +18,12 @@ Status Fail(int error, const char* path, const char* what) {
   status.error = error;
   snprintf(status.message, sizeof status.message, "daemon at %s: %s", path, what);
   return status;
+}
+
+// 0: not open.
+uint64_t InodeOf(int fd) {
+  struct stat file;
+  return fd >= 0 && fstat(fd, &file) == 0 ? file.st_ino : 0;
 }
 
 bool IsSet(const char* text) { return text != nullptr && text[0] != 0; }
@@ -45,6 +52,11 @@ Status Connection::Connect(const char* path, const RingWriter& ring, const char*
                            size_t text_bytes, int timeout_ms) {
   Close();
   if (!ring.active()) return Fail(EINVAL, path, "there is no ring to hand over");
+  if (!ring.HasFile()) {
+    return Fail(EBADF, path,
+                "the program closed our file descriptors: a daemon that has the ring reads on, "
+                "another one cannot take it");
+  }
   if (text_bytes > abi::kMaxHelloText) return Fail(EMSGSIZE, path, "the hello text is too long");
   Status status = Exchange(path, ring, text, text_bytes, timeout_ms);
   if (status.ok()) {
@@ -65,6 +77,7 @@ Status Connection::Exchange(const char* path, const RingWriter& ring, const char
   strcpy(address.sun_path, path);
   fd_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd_ < 0) return Fail(errno, path, strerror(errno));
+  inode_ = InodeOf(fd_);
   if (connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     // Its backlog is full: it does not answer.
     if (errno == EAGAIN) return Fail(ETIMEDOUT, path, "takes no connection; is it stopped?");
@@ -120,14 +133,16 @@ Status Connection::Exchange(const char* path, const RingWriter& ring, const char
 }
 
 bool Connection::Alive() {
-  if (fd_ < 0) return false;
+  if (!OwnsSocket()) return false;
   pollfd poll_fd = {fd_, POLLIN | POLLRDHUP, 0};
   // The daemon says nothing after Welcome: whatever is readable is the end.
   return poll(&poll_fd, 1, 0) == 0;
 }
 
+bool Connection::OwnsSocket() const { return fd_ >= 0 && InodeOf(fd_) == inode_; }
+
 void Connection::Close() {
-  if (fd_ >= 0) close(fd_);
+  if (OwnsSocket()) close(fd_);
   fd_ = -1;
 }
 

@@ -8,6 +8,7 @@
 #define SEQPOINT_INJECTION_RING_CONNECTION_H_
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "injection/ring/writer.h"
 
@@ -34,8 +35,11 @@ class Connection {
  private:
   Status Exchange(const char* path, const RingWriter& ring, const char* text, size_t text_bytes,
                   int timeout_ms);
+  // A program that becomes a daemon closes all descriptors; the number may then be a file of its.
+  bool OwnsSocket() const;
 
   int fd_ = -1;
+  uint64_t inode_ = 0;        // of the socket
   uint32_t handed_over_ = 0;  // how often the daemon took the ring
 };
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -84,6 +85,7 @@ Status RingWriter::Create(const RingOptions& options) {
                 static_cast<unsigned long long>(abi::kMaxRingBytes));
   }
 
+  struct stat file;
   uint64_t random[3];
   if (getrandom(random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
     return Fail(errno, "ring: getrandom: %s", strerror(errno));
@@ -93,7 +95,7 @@ Status RingWriter::Create(const RingOptions& options) {
   void* memory = MAP_FAILED;
   void* guard = MAP_FAILED;
   const char* step = "ftruncate";
-  bool ok = ftruncate(fd, static_cast<off_t>(total)) == 0;
+  bool ok = ftruncate(fd, static_cast<off_t>(total)) == 0 && fstat(fd, &file) == 0;
   if (ok) {
     step = "sealing";
     ok = fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
@@ -131,6 +133,8 @@ Status RingWriter::Create(const RingOptions& options) {
   chunk_count_ = options.chunk_count;
   chunk_bytes_ = options.chunk_bytes;
   fd_ = fd;
+  device_ = file.st_dev;
+  inode_ = file.st_ino;
 
   header_->abi_version = abi::kAbiVersion;
   header_->header_bytes = sizeof(abi::RingHeader);
@@ -282,13 +286,18 @@ void RingWriter::Close() {
   __atomic_store_n(&header_->closed, 1u, __ATOMIC_RELEASE);
 }
 
+bool RingWriter::HasFile() const {
+  struct stat file;
+  return fd_ >= 0 && fstat(fd_, &file) == 0 && file.st_dev == device_ && file.st_ino == inode_;
+}
+
 void RingWriter::DisableInChild() {
   thread_chunk = ThreadChunk{};
   if (guard_ != nullptr) munmap(guard_, kPageBytes);
   guard_ = nullptr;
   header_ = nullptr;
   control_ = nullptr;
-  if (fd_ >= 0) close(fd_);
+  if (HasFile()) close(fd_);
   fd_ = -1;
   if (has_key_) pthread_key_delete(thread_key_);
   has_key_ = false;

@@ -110,6 +110,8 @@ class RingWriter {
     return guard_ != nullptr && __atomic_load_n(&guard_->active, __ATOMIC_RELAXED) != 0;
   }
   int fd() const { return fd_; }
+  // False, too, once the program has closed the descriptor; its number may then be a file of its.
+  bool HasFile() const;
   abi::RingHeader* header() const { return header_; }
   size_t bytes() const { return bytes_; }
   const abi::ControlBlock* control_block() const { return control_; }
@@ -138,6 +140,8 @@ class RingWriter {
   uint32_t chunk_count_ = 0;
   uint32_t chunk_bytes_ = 0;
   int fd_ = -1;
+  uint64_t device_ = 0;  // of the memfd, with inode_
+  uint64_t inode_ = 0;
   bool has_key_ = false;
   pthread_key_t thread_key_ = 0;
 };

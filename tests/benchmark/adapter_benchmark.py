@@ -1,10 +1,12 @@
-"""What the PyTorch adapter costs per iteration, in the steady state: a loop whose model and
-optimiser do nothing, alone and under `seqpoint run` with a daemon of its own, in turns.
+"""What the PyTorch adapter costs per iteration in the steady state: a loop whose model and optimiser
+do nothing, under `seqpoint run` with a daemon of its own. Blocks of iterations through the
+adapter's hooks and past them take turns in one process.
 
-  SEQPOINT_BUILD=build/release python3 adapter_benchmark.py [--rounds 9]
+  SEQPOINT_BUILD=build/release python3 adapter_benchmark.py [--blocks 100]
 """
 
 import argparse
+import importlib
 import os
 import statistics
 import subprocess
@@ -12,10 +14,11 @@ import sys
 import tempfile
 import time
 
-ITERATIONS = 150_000  # of which the last third is timed
+WARM_UP = 100_000
+BLOCK = 2_000
 
 
-def loop():
+def loop(blocks):
     import torch
     from torch import nn
 
@@ -39,48 +42,62 @@ def loop():
         target = torch.zeros(16, n + n % 7, dtype=torch.long)
         batches.append((source, target))
 
-    def iterate(count):
+    def iterate(count, call, step):
+        begin = time.perf_counter()
         for i in range(count):
             source, target = batches[i % len(batches)]
-            model(input_ids=source, attention_mask=source, labels=target, decoder_ids=target)
-            optimizer.step()
+            call(model, input_ids=source, attention_mask=source, labels=target, decoder_ids=target)
+            step(optimizer)
+        return (time.perf_counter() - begin) / count * 1e6
 
-    iterate(ITERATIONS * 2 // 3)
-    begin = time.perf_counter()
-    iterate(ITERATIONS // 3)
-    print((time.perf_counter() - begin) / (ITERATIONS // 3) * 1e6)
+    def hooked_call(model, **inputs):
+        return model(**inputs)
+
+    def plain_call(model, **inputs):
+        return torch.nn.Module.__call__(model, **inputs)
+
+    hooked_step = plain_step = Optimizer.step
+    while getattr(plain_step, "seqpoint", False):
+        plain_step = plain_step.__wrapped__
+    iterate(WARM_UP, hooked_call, hooked_step)
+    # PyTorch 2 hooks steps globally.
+    hooks = vars(importlib.import_module("torch.optim.optimizer")).get(
+        "_global_optimizer_post_hooks", {})
+    plain, hooked, extra = [], [], []
+    for _ in range(blocks):
+        kept = dict(hooks)
+        hooks.clear()
+        plain.append(iterate(BLOCK, plain_call, plain_step))
+        hooks.update(kept)
+        hooked.append(iterate(BLOCK, hooked_call, hooked_step))
+        extra.append(hooked[-1] - plain[-1])
+    for name, times in (("past the hooks", plain), ("through them", hooked), ("difference", extra)):
+        low, middle, high = statistics.quantiles(times, n=4)
+        print(f"{name:15} {middle:6.2f} us per iteration (quartiles {low:.2f} to {high:.2f})")
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--blocks", type=int, default=100)
     parser.add_argument("--loop", action="store_true")
     options = parser.parse_args()
     if options.loop:
-        return loop()
+        return loop(options.blocks)
     build = os.environ["SEQPOINT_BUILD"]
     folder = tempfile.mkdtemp(prefix="sqpb")
     daemon = subprocess.Popen([f"{build}/bin/seqpointd", "--dir", folder, "--store",
                                f"{folder}/store.db", "--log", f"{folder}/log"])
-    environment = dict(os.environ, SEQPOINT_DIR=folder)
-    program = [sys.executable, os.path.abspath(__file__), "--loop"]
-    watched = [f"{build}/bin/seqpoint", "run", "--quiet", "--no-progress", "--", *program]
     try:
         while not os.path.exists(f"{folder}/api.sock"):
             time.sleep(0.05)
-        alone, under, extra = [], [], []
-        for _ in range(options.rounds):
-            for command, times in ((program, alone), (watched, under)):
-                done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
-                times.append(float(done.stdout))
-            extra.append(under[-1] - alone[-1])
-        for name, times in (("alone", alone), ("under the adapter", under), ("difference", extra)):
-            print(f"{name:18} {statistics.median(times):6.2f} us per iteration "
-                  f"({min(times):.2f} to {max(times):.2f}, {options.rounds} rounds)")
+        return subprocess.run(
+            [f"{build}/bin/seqpoint", "run", "--quiet", "--no-progress", "--", sys.executable,
+             os.path.abspath(__file__), "--loop", "--blocks", str(options.blocks)],
+            env=dict(os.environ, SEQPOINT_DIR=folder)).returncode
     finally:
         daemon.terminate()
         daemon.wait()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

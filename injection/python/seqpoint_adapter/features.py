@@ -24,17 +24,11 @@ class Changed(Exception):
 
 
 class _Shape:
-    """The dimensions of a tensor."""
+    """The dimensions of a tensor. The reader reads them itself: most inputs are tensors."""
 
     def __init__(self, name, tensor):
         self.dimensions = tensor.dim()
         self.names = [f"{name}.shape[{i}]" for i in range(self.dimensions)]
-
-    def read(self, tensor, numbers):
-        shape = tensor.shape
-        if len(shape) != self.dimensions:
-            raise Changed
-        numbers.extend(shape)
 
 
 class _Packed:
@@ -84,7 +78,7 @@ class Reader:
 
     def __init__(self, torch, module, args, kwargs):
         self._torch = torch
-        self._sources = []  # (positional?, key, getters, what reads)
+        self._sources = []  # (positional?, key, getters, what reads, dimensions of a tensor)
         self.names = []
         named = _parameter_names(module)
         for i, value in enumerate(args):
@@ -97,11 +91,17 @@ class Reader:
 
     def read(self, args, kwargs):
         numbers = []
-        for positional, key, getters, source in self._sources:
+        for positional, key, getters, source, dimensions in self._sources:
             value = args[key] if positional else kwargs[key]
             for getter in getters:
                 value = getter(value)
-            source.read(value, numbers)
+            if dimensions is None:
+                source.read(value, numbers)
+            else:
+                shape = value.shape
+                if len(shape) != dimensions:
+                    raise Changed
+                numbers += shape
         if self._studied is not None:
             return self._study(numbers)
         return numbers if self._kept is None else list(compress(numbers, self._kept))
@@ -117,7 +117,7 @@ class Reader:
         sources, flags = [], iter(kept)
         self._kept = []
         for where in self._sources:
-            of_source = [next(flags) for _ in where[-1].names]
+            of_source = [next(flags) for _ in where[3].names]
             if any(of_source):
                 sources.append(where)
                 self._kept += of_source
@@ -143,7 +143,7 @@ class Reader:
 
     def _add(self, source, where):
         if len(self.names) + len(source.names) <= MAX_NUMBERS:
-            self._sources.append((*where, source))
+            self._sources.append((*where, source, getattr(source, "dimensions", None)))
             self.names += source.names
 
 

@@ -53,7 +53,7 @@ class Library:
         return address
 
     def forward(self, training, names_at, values, at_ns=0):
-        """`training`: 1 of a batch with gradients, 0 of another; None: more of the same batch."""
+        """`training`: of a batch with gradients, or not; None: more of the same batch."""
         count = len(values)
         try:
             self._values[:count] = values

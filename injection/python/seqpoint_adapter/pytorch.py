@@ -104,6 +104,7 @@ class Adapter:
         self._compiles = False
         self._depth = 0
         self._called = []  # targets called in this iteration while searching
+        self._said = None  # of the last root that was found
 
     def install(self):
         self._safely(self._install)
@@ -111,7 +112,7 @@ class Adapter:
     def _install(self):
         torch = self._torch
         self._wrap(torch.optim.Optimizer, "__init__", after=lambda result, optimizer, *_, **__:
-                   self._safely(self._cycle.add, optimizer))
+                   self._safely(self._on_optimizer, optimizer))
         # As an attribute of torch.optim it is missing in some versions.
         optimizer = importlib.import_module("torch.optim.optimizer")
         register = getattr(optimizer, "register_optimizer_step_post_hook", None)
@@ -398,13 +399,13 @@ class Adapter:
                 return  # within an iteration; a phase that was told
             else:
                 self._evaluating = True
-            self._tell(target, args, kwargs, int(training))
+            self._tell(target, args, kwargs, training)
         elif self._forwards > 0 and target.steps != self._steps and self._grad():
             self._tell(target, args, kwargs, None)
         target.steps = self._steps
 
     def _tell(self, target, args, kwargs, training):
-        """`training`: 1, or 0 of an evaluation batch; None: of a module beside the root."""
+        """`training`: False of an evaluation batch; None: of a module beside the root."""
         try:
             numbers = target.reader.read(args, kwargs)
         except Exception:  # the first call, or one that is built otherwise
@@ -425,6 +426,19 @@ class Adapter:
 
     # Optimiser steps.
 
+    def _on_optimizer(self, optimizer):
+        """An optimiser was made: of another model than the root, it begins another training (the
+        next fold, the next stage), whose first iteration is not to be missed."""
+        self._cycle.add(optimizer)
+        if self._searching or self._root is None or self._compiles:
+            return
+        root = self._root.module()
+        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if len(trained) < 2:
+            return  # no model: an input that is optimised, perhaps in each iteration
+        if root is None or not any(id(p) in trained for p in _parameters(root)):
+            self._search()
+
     def _on_step(self, optimizer):
         self._scaler_stepped = True
         if self._broken:
@@ -438,10 +452,9 @@ class Adapter:
         if not self._cycle.ends(optimizer):
             return
         forwards, self._forwards = self._forwards, 0
-        stepped = (id(optimizer), _first_parameter(optimizer))
-        if forwards == 0 and self._is_part(stepped):
+        if forwards == 0 and self._is_part(optimizer):
             return
-        self._stepped, self._parts = stepped, 0
+        self._stepped, self._parts = (id(optimizer), _first_parameter(optimizer)), 0
         if self._capturing is not None:
             self._capturing.stepped = True
         if self._attached or self._library.active():
@@ -460,11 +473,11 @@ class Adapter:
             if gone or self._without_root >= self._patience:
                 self._search()
 
-    def _is_part(self, stepped):
+    def _is_part(self, optimizer):
         """A step that is made in parts, one set of parameters after the other, with no forward in
         between (DeepSpeed's ZeRO), ends one iteration: with the first."""
-        if (self._stepped is None or stepped[0] != self._stepped[0] or
-                stepped[1] == self._stepped[1] or self._parts == MAX_PARTS):
+        if (self._stepped is None or id(optimizer) != self._stepped[0] or
+                _first_parameter(optimizer) == self._stepped[1] or self._parts == MAX_PARTS):
             return False
         self._parts += 1
         return True
@@ -493,12 +506,15 @@ class Adapter:
             modules = [module for t in self._called if (module := t.module()) is not None]
             for module in modules:
                 self._watch(type(module))
-            names = [name for t in self._called if t.reader for name in t.reader.names]
-            self._library.describe(True, (
+            names = [t.label + name for t in self._called if t.reader for name in t.reader.names]
+            sentence = (
                 f"PyTorch {self._torch.__version__}: iterations end with the step of "
                 f"{type(optimizer).__name__}; batches are those of "
                 f"{' and '.join(type(module).__name__ for module in modules)}; told are "
-                f"{', '.join(names) if names else 'no lengths'}"))
+                f"{', '.join(names) if names else 'no lengths'}")
+            if sentence != self._said:
+                self._said = sentence
+                self._library.describe(True, sentence)
             return
         self._searches += 1
         if not self._compiles and self._searches < SEARCHED_STEPS:
@@ -512,6 +528,7 @@ class Adapter:
             for owner in list(self._patched):
                 self._restore(owner)
             self._patience *= 10
+            self._said = None
             self._library.describe(False, (
                 f"PyTorch {self._torch.__version__}: no module with the parameters of "
                 f"{type(optimizer).__name__} is called (a step that is compiled as a whole?); "
@@ -541,6 +558,8 @@ class _Capture:
 
 def _compiling(torch):
     """The function that tells code whether torch.compile traces it."""
+    if not hasattr(torch, "compile") and not hasattr(torch, "compiler"):
+        return bool
     # As they came: since 2.2, 2.1 and 2.0.
     for parent in (getattr(torch, "compiler", None), torch._utils,
                    sys.modules.get("torch._dynamo")):

@@ -326,6 +326,26 @@ class PyTorchTest(unittest.TestCase):
         self.assertEqual(lengths[:2], [5, 6])
         self.assertGreaterEqual(lengths.count(7), 4)
 
+    def test_a_model_that_is_made_anew_loses_no_iteration(self):
+        for fold in range(3):
+            self.train(Model(), [5 + fold] * 4)
+        self.assertEqual(self.lengths(), [[5]] * 4 + [[6]] * 4 + [[7]] * 4)
+        self.assertEqual(len(self.recorder.sentences), 1)
+
+    def test_another_optimizer_of_the_same_model_changes_nothing(self):
+        model = Model()
+        self.train(model, [5, 6])
+        self.train(model, [7, 8])
+        self.assertEqual(self.lengths(), [[5], [6], [7], [8]])
+        self.assertEqual(len(self.recorder.sentences), 1)
+
+    def test_what_modules_beside_the_root_tell_is_said_with_their_class(self):
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        model.output(model.embedding(tokens(5))).sum().backward()
+        optimizer.step()
+        self.assertIn("Linear.input.shape[0]", self.recorder.sentences[0][1])
+
     def test_inputs_of_another_shape_are_read_anew(self):
         class Either(Model):
             def forward(self, tokens):

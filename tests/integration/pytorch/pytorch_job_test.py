@@ -216,6 +216,48 @@ class GuestTest(JobTest):
         self.assertEqual(out, "b'1\\n'\n" * 2)
         self.assertEqual(self.lengths(), [3 + n % 5 for n in range(20)])
 
+    def test_models_that_are_made_anew_lose_no_iteration(self):
+        self.script("""
+            for fold in range(4):
+                model = Model()
+                optimizer = torch.optim.Adam(model.parameters())
+                for n in range(10): iterate(3 + (fold + n * n) % 7, model)
+        """)
+        self.assertEqual(self.lengths(), [3 + (f + n * n) % 7 for f in range(4) for n in range(10)])
+
+    def test_micro_steps_of_a_changing_number_add_up(self):
+        self.script("""
+            torch.set_num_threads(1)
+            model.embedding, model.output = nn.Embedding(64, 64), nn.LSTM(64, 64, batch_first=True)
+            model.forward = lambda tokens: model.output(model.embedding(tokens))[0]
+            optimizer = torch.optim.Adam(model.parameters())
+            for n in range(100):
+                for k in range(1 + n * 7 % 5):
+                    model(torch.zeros(2, 5 + n * (k + 3) % 60, dtype=torch.long)).sum().backward()
+                optimizer.step()
+        """)
+        self.assertEqual(len(self.iterations()), 100)
+        self.assertIn("summed over micro-steps", self.job()["rule"]["length"])
+        self.assertFalse(self.job()["rule"]["sentence"])  # not learned anew
+
+    def test_a_run_of_two_steps_says_why_it_has_no_iterations(self):
+        self.script("for n in range(2): iterate(3 + n)")
+        self.assertIn("too few", self.job()["trouble"])
+
+    def test_a_training_beside_another_of_its_rank_is_said_to_be_in_no_figure(self):
+        self.script("""
+            import os, subprocess, sys, time
+            for n in range(20 if "CHILD" in os.environ else 200):
+                iterate(3 + n % 5)
+                time.sleep(0.01)  # the daemon finds the rule while this goes on
+            if "CHILD" not in os.environ:
+                subprocess.run([sys.executable, __file__], env={**os.environ, "CHILD": "1"},
+                               check=True)
+        """)
+        self.assertEqual(int(self.job()["iterations"]), 200)
+        self.assertEqual(len(self.iterations()), 220)
+        self.assertIn("ran beside another one of this rank", self.job()["trouble"])
+
     def test_a_child_that_trains_itself(self):
         self.script("""
             import multiprocessing
