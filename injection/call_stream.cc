@@ -711,8 +711,7 @@ void CallStream::OnCaptureBegin(CUcontext context) {
     EndMeasurement(&todo);
     acting_ = true;
   }
-  g_guest->features.Report(abi::Feature::kRoofline, abi::FeatureState::kFailed, 0,
-                           "counters of single kernels: a stream capture began in the iteration");
+  g_guest->counters.KernelsNotTold("a stream capture began in the iteration");
   Call call = {};
   call.context = context;
   Act(&call, todo);

@@ -114,10 +114,10 @@ uint32_t Counters::Open(CUcontext context, uint64_t usual_ns) {
 }
 
 uint32_t Counters::Close(CUcontext known) {
+  const char* not_told = kernels_.listing() ? kernels_.End() : nullptr;
   if (gone_.load(std::memory_order_relaxed)) return abi::kCountersAborted;
   InsideScope inside;
   const CurrentContext current(driver_, backend_->context(), known);
-  const char* not_told = active_->kernels ? kernels_.End() : nullptr;
   uint32_t result = backend_->Close();
   if (result != 0) CountFailure(result);
   if (result == 0 && not_told != nullptr) result = KernelsNotTold(not_told);
@@ -246,6 +246,10 @@ uint32_t Counters::DecodeKernels(double* sums) {
     kernels_unavailable_.store(true, std::memory_order_relaxed);
   }
   if (status != 0) return status;
+  if (kernel_failures_ != 0) {
+    features_->Report(abi::Feature::kRoofline, abi::FeatureState::kReady, 0,
+                      "counters of single kernels are collected again");
+  }
   kernel_failures_ = 0;
   abi::KernelCountersEvent event = {};
   event.iteration = measured_.iteration;

@@ -78,6 +78,8 @@ class Counters {
   PmSampler& pm() { return pm_; }
   // Launches are told to it while it lists them.
   KernelRanges& kernels() { return kernels_; }
+  // Of the open measurement: its ranges cannot be told apart. After several, none is tried.
+  uint32_t KernelsNotTold(const char* why);
   bool samples() const { return samples_.load(std::memory_order_relaxed); }
 
   // Helper thread: builds wanted configurations, decodes.
@@ -96,7 +98,6 @@ class Counters {
   uint32_t Open(CUcontext context, uint64_t usual_ns);
   bool DecodeNow(bool last);
   uint32_t DecodeKernels(double* sums);
-  uint32_t KernelsNotTold(const char* why);
   void UseBackend(abi::CounterBackend wanted);
   void CountFailure(uint32_t result);
   CounterConfig* Find(uint16_t config_id);

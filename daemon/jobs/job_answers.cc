@@ -342,6 +342,10 @@ absl::StatusOr<v1::GetRooflineReply> Job::GetRoofline(const v1::GetRooflineReque
         absl::StrCat(name, ": no kernel was measured by itself yet: ", why));
   }
   v1::GetRooflineReply reply = roofline_.Answer(metrics_.roofline());
+  if (reply.kernels().empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, ": of no length the kernels' time and bytes were measured yet"));
+  }
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   for (v1::RooflineLength& length : *reply.mutable_lengths()) {
     const int64_t feature[2] = {length.lengths(0), length.lengths(1)};
@@ -362,7 +366,10 @@ absl::StatusOr<v1::GetRooflineReply> Job::GetRoofline(const v1::GetRooflineReque
   }
   for (const auto& [id, process] : processes_) {
     const auto feature = process->features.find(static_cast<uint16_t>(abi::Feature::kRoofline));
-    if (feature != process->features.end()) sentences.push_back(feature->second.sentence());
+    if (feature == process->features.end() || feature->second.state() != v1::FEATURE_STATE_FAILED) {
+      continue;
+    }
+    sentences.push_back(absl::StrCat("rank ", process->row.rank, ": ", feature->second.sentence()));
   }
   reply.set_sentence(absl::StrJoin(sentences, "; "));
   reply.set_chip(metrics_.chip());

@@ -306,6 +306,55 @@ TEST_F(MainJob, WithoutADaemonTheTrainingIsUntouched) {
   EXPECT_EQ(TruthOf("job").digest, TruthOf("alone").digest);
 }
 
+TEST_F(MainJob, TheRooflineOfItsKernelsLasts) {
+  StartDaemon();
+  const auto ask = [&](auto method, const auto& request) {
+    Api api(folder_ / "run" / "api.sock");
+    for (int i = 0; i < 100; ++i) {  // it may still be starting
+      if (auto reply = api.Call(method, request)) return reply;
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+    ADD_FAILURE() << api.error();
+    return api.Call(method, request);
+  };
+  v1::PrepareJobRequest prepare;
+  prepare.set_name("job");
+  prepare.set_run_id("1");
+  prepare.set_roofline(true);
+  prepare.set_overhead_budget_share(0.5);
+  ASSERT_TRUE(ask(&v1::Profiler::Stub::PrepareJob, prepare).has_value());
+  ASSERT_EQ(Wait(Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "400",
+                               "--pad-multiple", "8"})),
+            0);
+  EndedJob("job");
+  v1::GetRooflineRequest request;
+  request.set_job("job");
+  const auto reply = ask(&v1::Profiler::Stub::GetRoofline, request);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->chip(), "GH100");
+  EXPECT_EQ(reply->missing_launches(), 0);
+  ASSERT_GE(reply->roofs_size(), 1);
+  EXPECT_NEAR(reply->roofs(0).per_s() / 4.8e12, 1, 0.02);  // the software GPU's
+  int complete = 0;
+  double share = 0;
+  for (const v1::RooflineKernel& kernel : reply->kernels()) {
+    share += kernel.share();
+    if (!kernel.complete()) continue;
+    ++complete;
+    EXPECT_NEAR(kernel.memory_share() * 4.8e12 / kernel.bytes_per_s(), 1, 0.03) << kernel.name();
+    EXPECT_GT(kernel.roof_share(), 0) << kernel.name();
+    EXPECT_LT(kernel.roof_share(), 1.1) << kernel.name();
+    EXPECT_NE(kernel.bound(), v1::BOUND_UNSPECIFIED) << kernel.name();
+  }
+  EXPECT_GT(complete, 5);
+  EXPECT_NEAR(share, 1, 1e-9);
+  StopDaemon(SIGKILL);
+  StartDaemon();
+  const auto again = ask(&v1::Profiler::Stub::GetRoofline, request);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->kernels_size(), reply->kernels_size());
+}
+
 TEST_F(MainJob, AProgramThatNeverUsesAGpuLeavesNoJobWaiting) {
   StartDaemon();
   const auto run = [&](const std::string& job, const std::string& program) {
