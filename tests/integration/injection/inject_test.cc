@@ -454,9 +454,10 @@ TEST_F(InjectTest, PmSamplingCountsAnIterationByItsTime) {
     const auto time_ns = static_cast<double>(start_ns[number + 1] - start_ns[number]);
     EXPECT_LE(counters.values[0], time_ns);
     EXPECT_GT(counters.values[0], 0.9 * time_ns);  // sampling began behind the copy
-    // At each edge one sample, of the time of a few launches, is shared out.
+    // What ran before sampling began is missing; at each edge one sample, of the time of a few
+    // launches, is shared out.
     const double truth = std::stod(result.Value(key));
-    EXPECT_NEAR(counters.values[1], truth, 0.05 * truth) << key;
+    EXPECT_NEAR(counters.values[1], truth, 0.1 * truth) << key;
   }
 }
 
