@@ -22,19 +22,22 @@ def loop(blocks):
     import torch
     from torch import nn
 
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.zeros(1))
+    def make_model():  # of a class of its own
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.zeros(1))
 
-        def forward(self, input_ids=None, attention_mask=None, labels=None, decoder_ids=None):
-            return None
+            def forward(self, input_ids=None, attention_mask=None, labels=None, decoder_ids=None):
+                return None
+
+        return Model()
 
     class Optimizer(torch.optim.SGD):
         def step(self, closure=None):
             return None
 
-    model = Model()
+    model, unwatched = make_model(), make_model()
     optimizer = Optimizer(model.parameters(), lr=0.1)
     batches = []
     for n in range(20, 60):
@@ -42,24 +45,18 @@ def loop(blocks):
         target = torch.zeros(16, n + n % 7, dtype=torch.long)
         batches.append((source, target))
 
-    def iterate(count, call, step):
+    def iterate(count, model, step):
         begin = time.perf_counter()
         for i in range(count):
             source, target = batches[i % len(batches)]
-            call(model, input_ids=source, attention_mask=source, labels=target, decoder_ids=target)
+            model(input_ids=source, attention_mask=source, labels=target, decoder_ids=target)
             step(optimizer)
         return (time.perf_counter() - begin) / count * 1e6
-
-    def hooked_call(model, **inputs):
-        return model(**inputs)
-
-    def plain_call(model, **inputs):
-        return torch.nn.Module.__call__(model, **inputs)
 
     hooked_step = plain_step = Optimizer.step
     while getattr(plain_step, "seqpoint", False):
         plain_step = plain_step.__wrapped__
-    iterate(WARM_UP, hooked_call, hooked_step)
+    iterate(WARM_UP, model, hooked_step)
     # PyTorch 2 hooks steps globally.
     hooks = vars(importlib.import_module("torch.optim.optimizer")).get(
         "_global_optimizer_post_hooks", {})
@@ -67,9 +64,9 @@ def loop(blocks):
     for _ in range(blocks):
         kept = dict(hooks)
         hooks.clear()
-        plain.append(iterate(BLOCK, plain_call, plain_step))
+        plain.append(iterate(BLOCK, unwatched, plain_step))
         hooks.update(kept)
-        hooked.append(iterate(BLOCK, hooked_call, hooked_step))
+        hooked.append(iterate(BLOCK, model, hooked_step))
         extra.append(hooked[-1] - plain[-1])
     for name, times in (("past the hooks", plain), ("through them", hooked), ("difference", extra)):
         low, middle, high = statistics.quantiles(times, n=4)

@@ -9,7 +9,6 @@ Threading: one thread at a time.
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from itertools import compress
 from operator import attrgetter, itemgetter
 
 MAX_DEPTH = 4
@@ -86,7 +85,7 @@ class Reader:
             self._walk(name, value, (True, i, ()), 0)
         for key, value in kwargs.items():
             self._walk(key, value, (False, key, ()), 0)
-        self._kept = None  # of the numbers that are read, which to tell; None: all
+        self._kept = None  # picks, of the numbers that are read, those to tell; None: all
         self._studied = []  # None: done
 
     def read(self, args, kwargs):
@@ -104,7 +103,7 @@ class Reader:
                 numbers += shape
         if self._studied is not None:
             return self._study(numbers)
-        return numbers if self._kept is None else list(compress(numbers, self._kept))
+        return numbers if self._kept is None else self._kept(numbers)
 
     def _study(self, numbers):
         """A mask has the shape of what it masks: later copies of a number are of no use."""
@@ -114,16 +113,18 @@ class Reader:
         columns = list(zip(*self._studied))
         kept = [column not in columns[:i] for i, column in enumerate(columns)]
         # Inputs of which nothing is left are not looked at any more.
-        sources, flags = [], iter(kept)
-        self._kept = []
+        sources, flags, read = [], iter(kept), []
         for where in self._sources:
             of_source = [next(flags) for _ in where[3].names]
             if any(of_source):
                 sources.append(where)
-                self._kept += of_source
+                read += of_source
         self._sources, self._studied = sources, None
-        if all(self._kept):
-            self._kept = None
+        told = [i for i, keep in enumerate(read) if keep]
+        if len(told) == 1:
+            self._kept = lambda numbers, i=told[0]: (numbers[i],)
+        elif len(told) < len(read):
+            self._kept = itemgetter(*told)
         self.names = [name for name, keep in zip(self.names, kept) if keep]
         return [number for number, keep in zip(numbers, kept) if keep]
 

@@ -363,6 +363,7 @@ class Adapter:
             return
         adapter, targets, original = self, self._targets, owner.__call__
         compiling, inherited = _compiling(self._torch), "__call__" not in owner.__dict__
+        base = self._torch.nn.Module
 
         @functools.wraps(original)
         def call(self, *args, **kwargs):
@@ -373,7 +374,7 @@ class Adapter:
                         adapter._on_call(target, self, args, kwargs)
                     except Exception as error:
                         adapter._fail(error)
-            if inherited:  # whoever replaces nn.Module.__call__ (torch.fx) is to be called
+            if inherited and base.__call__ is not original:  # replaced, as torch.fx does
                 return super(owner, self).__call__(*args, **kwargs)
             return original(self, *args, **kwargs)
 
@@ -454,7 +455,11 @@ class Adapter:
         forwards, self._forwards = self._forwards, 0
         if forwards == 0 and self._is_part(optimizer):
             return
-        self._stepped, self._parts = (id(optimizer), _first_parameter(optimizer)), 0
+        try:
+            parameter = id(optimizer.param_groups[0]["params"][0])
+        except Exception:  # none, or not yet
+            parameter = 0
+        self._stepped, self._parts = (id(optimizer), parameter), 0
         if self._capturing is not None:
             self._capturing.stepped = True
         if self._attached or self._library.active():
