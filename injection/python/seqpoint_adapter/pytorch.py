@@ -455,11 +455,7 @@ class Adapter:
         forwards, self._forwards = self._forwards, 0
         if forwards == 0 and self._is_part(optimizer):
             return
-        try:
-            parameter = id(optimizer.param_groups[0]["params"][0])
-        except Exception:  # none, or not yet
-            parameter = 0
-        self._stepped, self._parts = (id(optimizer), parameter), 0
+        self._stepped, self._parts = (id(optimizer), _first_parameter(optimizer)), 0
         if self._capturing is not None:
             self._capturing.stepped = True
         if self._attached or self._library.active():
