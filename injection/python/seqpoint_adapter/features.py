@@ -9,11 +9,13 @@ Threading: one thread at a time.
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from math import prod
 from operator import attrgetter, itemgetter
 
 MAX_DEPTH = 4
 MAX_ITEMS = 16  # of one list or dictionary
 MAX_NUMBERS = 24
+SAMPLES = 5  # tensors of a list that are samples rather than inputs of different kinds
 # Calls after which numbers that were always equal to an earlier one are left out.
 STUDIED_CALLS = 16
 
@@ -54,6 +56,21 @@ class _Nested:
             numbers += (tensor._offsets.shape[0] - 1, tensor._values.shape[of_tokens])
         else:
             numbers += (tensor.size(0), tensor.numel())
+
+
+class _Samples:
+    """A list of tensors, one a sample: as many as the batch has, each with its own length."""
+
+    def __init__(self, name, tensors):
+        self.rank = tensors[0].dim()
+        self.names = [f"{name}.count", f"{name}.elements"]
+        self.names += [f"{name}.longest[{i}]" for i in range(self.rank)]
+
+    def read(self, tensors, numbers):
+        shapes = [tensor.shape for tensor in tensors]
+        if set(map(len, shapes)) != {self.rank}:
+            raise Changed
+        numbers += (len(shapes), sum(map(prod, shapes)), *map(max, zip(*shapes)))
 
 
 class _Number:
@@ -137,10 +154,17 @@ class Reader:
             self._add(_Packed(name, value), where)
         elif type(value) is int:
             self._add(_Number(name, value), where)
+        elif self._are_samples(value):
+            self._add(_Samples(name, value), where)
         elif depth < MAX_DEPTH:
             for label, getter, item in _items(value):
                 positional, key, getters = where
                 self._walk(name + label, item, (positional, key, (*getters, getter)), depth + 1)
+
+    def _are_samples(self, value):
+        return (type(value) in (list, tuple) and len(value) >= SAMPLES and
+                all(type(item) is self._torch.Tensor and item.dim() == value[0].dim() > 0
+                    for item in value))
 
     def _add(self, source, where):
         if len(self.names) + len(source.names) <= MAX_NUMBERS:

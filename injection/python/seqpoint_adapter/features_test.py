@@ -61,6 +61,25 @@ class FeaturesTest(unittest.TestCase):
         self.assertEqual(list(numbers.values())[0], 2)
         self.assertEqual(list(numbers.values())[1], 28)
 
+    def test_a_list_of_samples_tells_its_number_size_and_longest(self):
+        def samples(*lengths):
+            return [torch.zeros(length, 4) for length in lengths]
+
+        reader = Reader(torch, Model(), (samples(5, 2, 7, 1, 3),), {})
+        self.assertEqual(reader.names, ["tokens.count", "tokens.elements", "tokens.longest[0]",
+                                        "tokens.longest[1]"])
+        self.assertEqual(reader.read((samples(5, 2, 7, 1, 3),), {}), [5, 72, 7, 4])
+        # The last batch of an epoch is smaller.
+        self.assertEqual(reader.read((samples(9, 2),), {}), [2, 44, 9, 4])
+        for other in ([torch.zeros(3)], []):
+            with self.assertRaises(Exception):
+                reader.read((other,), {})
+
+    def test_a_few_inputs_in_a_list_are_no_samples(self):
+        self.assertEqual(read([torch.zeros(2, 3), torch.zeros(2, 5), torch.zeros(2, 3)]), {
+            "tokens[0].shape[0]": 2, "tokens[0].shape[1]": 3, "tokens[1].shape[0]": 2,
+            "tokens[1].shape[1]": 5, "tokens[2].shape[0]": 2, "tokens[2].shape[1]": 3})
+
     def test_jagged_tensors_tell_their_batch_and_tokens(self):
         class Jagged(torch.Tensor):  # as PyTorch 2.x builds it
             is_nested = True

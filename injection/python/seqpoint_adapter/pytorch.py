@@ -27,6 +27,7 @@ and optimisers are referred to weakly.
 import functools
 import gc
 import importlib
+import inspect
 import sys
 import time
 import types
@@ -85,6 +86,7 @@ class Adapter:
         self._early = []  # what was to be told before
         # The loop.
         self._cycle = Cycle()
+        self._outer_steps = {}  # optimiser class -> the code of its step that may call a parent's
         self._steps = 0
         self._forwards = 0  # of training, since the last step
         self._evaluating = False  # an evaluation was told since the last step
@@ -431,6 +433,11 @@ class Adapter:
         """An optimiser was made: of another model than the root, it begins another training (the
         next fold, the next stage), whose first iteration is not to be missed."""
         self._cycle.add(optimizer)
+        steps = [vars(c)["step"] for c in type(optimizer).__mro__ if "step" in vars(c)]
+        if len(steps) > 2:  # its own, a parent's, and that of Optimizer, which does nothing
+            code = getattr(inspect.unwrap(steps[0]), "__code__", None)
+            if code is not None and code.co_argcount > 0:
+                self._outer_steps[type(optimizer)] = code
         if self._searching or self._root is None or self._compiles:
             return
         root = self._root.module()
@@ -445,7 +452,8 @@ class Adapter:
         if self._broken:
             return
         try:
-            self._step(optimizer)
+            if not (self._outer_steps and self._is_inner_step(optimizer)):
+                self._step(optimizer)
         except Exception as error:
             self._fail(error)
 
@@ -473,6 +481,15 @@ class Adapter:
             gone = self._root is not None and self._root.module() is None
             if gone or self._without_root >= self._patience:
                 self._search()
+
+    def _is_inner_step(self, optimizer):
+        """The step of a parent's class, called by the optimiser's own."""
+        code, frame = self._outer_steps.get(type(optimizer)), sys._getframe()
+        while code is not None and frame is not None:
+            if frame.f_code is code and frame.f_locals.get(code.co_varnames[0]) is optimizer:
+                return True
+            frame = frame.f_back
+        return False
 
     def _is_part(self, optimizer):
         """A step that is made in parts, one set of parameters after the other, with no forward in

@@ -264,6 +264,20 @@ class PyTorchTest(unittest.TestCase):
             optimizer.step(closure)
         self.assertEqual([set(iteration) for iteration in self.lengths()], [{5}, {6}])
 
+    def test_a_step_that_calls_its_parents_counts_once(self):
+        class Parent(torch.optim.SGD):
+            pass
+
+        class Child(Parent):
+            @torch.no_grad()
+            def step(self, closure=None):
+                return super().step(closure)
+
+        Parent(Model().parameters(), lr=0.1)  # so that the parent's step is watched, too
+        model = Model()
+        self.train(model, [5, 6], Child(model.parameters(), lr=0.1))
+        self.assertEqual(self.lengths(), [[5], [6]])
+
     def test_wrappers_are_the_root(self):
         self.train(nn.DataParallel(Model()), [5, 6])
         self.assertEqual(self.lengths(), [[5], [6]])
