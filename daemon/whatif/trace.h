@@ -1,0 +1,121 @@
+// What a process did on its CPU threads and its GPU's streams in a stretch of time, as a profiler
+// recorded it: the input of the dependency graph. Our own trace windows become one, and so do the
+// traces of other profilers (daemon/traces).
+//
+// Times are nanoseconds of one clock for CPU and GPU. Orders are not promised: the graph sorts.
+//
+// Threading: plain values. Ownership: a Trace owns all that it refers to; names, threads and
+// streams are indices into its tables.
+#ifndef DAEMON_WHATIF_TRACE_H_
+#define DAEMON_WHATIF_TRACE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace seqpoint::whatif {
+
+inline constexpr uint32_t kNone = UINT32_MAX;
+
+// What a call of the CUDA or HIP runtime or driver asks for.
+enum class CallKind : uint8_t {
+  kOther,  // nothing that reaches a stream (an attribute, an allocation)
+  kLaunch,
+  kGraphLaunch,
+  kCopy,
+  kMemset,
+  kStreamSync,   // the host waits for one stream,
+  kEventSync,    // for what was in a stream when an event was recorded,
+  kContextSync,  // for all streams of the device
+  kEventRecord,
+  kStreamWait,  // a stream waits for an event
+};
+
+struct Call {
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  uint64_t correlation = 0;  // 0: none
+  uint32_t name = 0;
+  uint32_t thread = 0;
+  CallKind kind = CallKind::kOther;
+};
+
+enum class WorkKind : uint8_t {
+  kKernel,
+  kCollective,  // a kernel of NCCL, RCCL, ...
+  kCopyH2D,
+  kCopyD2H,
+  kCopyD2D,
+  kCopyOther,
+  kMemset,
+  kGraph,  // a whole graph launch, whose nodes were not recorded
+};
+
+// One unit of work of a GPU.
+struct Work {
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  uint64_t correlation = 0;  // of the call that launched it; one graph launch has many
+  uint64_t bytes = 0;        // of a copy or memset
+  uint32_t name = 0;
+  uint32_t stream = 0;
+  uint32_t grid[3] = {0, 0, 0};  // 0: not a kernel, or not known
+  uint16_t block[3] = {0, 0, 0};
+  WorkKind kind = WorkKind::kKernel;
+  bool pageable = false;  // a copy whose host side the driver stages
+};
+
+enum class SpanKind : uint8_t {
+  kOperator,    // of the framework, "aten::mm"
+  kAnnotation,  // of the program or the framework's hooks, "ProfilerStep#12", NVTX
+};
+
+// Something on a CPU thread that lasts; spans of a thread nest.
+struct Span {
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  uint32_t name = 0;
+  uint32_t thread = 0;
+  SpanKind kind = SpanKind::kOperator;
+};
+
+// What a synchronising call is known to wait for; joined with the call by its correlation. A trace
+// without these has it inferred.
+struct Wait {
+  uint64_t correlation = 0;         // of the call
+  uint64_t record_correlation = 0;  // of the call that recorded the event; 0: not known
+  uint32_t stream = kNone;          // of kStreamWait: the one that waits; else: that is waited for
+  uint32_t source = kNone;          // of kStreamWait and kEventSync: the event's stream
+};
+
+struct Stream {
+  int32_t device = 0;
+  int64_t id = 0;  // as the profiler numbers it
+};
+
+// Why parts of the input are not here; for answers.
+struct LeftOut {
+  uint64_t damaged = 0;           // elements that are no JSON, or lack a time
+  uint64_t first_damaged_at = 0;  // byte of the uncompressed input
+  uint64_t python_frames = 0;
+  uint64_t other = 0;  // flows, counters, instants: not needed
+};
+
+struct Trace {
+  std::string source;              // in words: "Kineto, resnet.json.gz"
+  std::vector<std::string> names;  // [0] is empty
+  std::vector<std::string> threads;
+  std::vector<Stream> streams;
+  std::vector<Call> calls;
+  std::vector<Work> works;
+  std::vector<Span> spans;
+  std::vector<Wait> waits;
+  std::vector<std::string> gpus;  // names, by device; may be empty
+  int32_t rank = 0;
+  int32_t world_size = 1;
+  LeftOut left_out;
+};
+
+}  // namespace seqpoint::whatif
+
+#endif  // DAEMON_WHATIF_TRACE_H_
