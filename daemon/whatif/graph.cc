@@ -1,0 +1,829 @@
+#include "daemon/whatif/graph.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace seqpoint::whatif {
+namespace {
+
+constexpr int64_t kMicro = 1000;
+// Old traces have whole microseconds: what is that near is the same time.
+constexpr int64_t kTickNs = 2 * kMicro;
+// So soon after the end of what it waited for a task starts.
+constexpr int64_t kSoonNs = 15 * kMicro;
+constexpr int64_t kLateNs = 5 * kMicro;
+constexpr int64_t kUsualLatencyNs = 5 * kMicro;  // where no launch of the trace tells one
+constexpr int64_t kUsualGapNs = 1 * kMicro;
+constexpr int64_t kWaitCallNs = 2 * kMicro;  // a wait for what is over
+// A run of so many calls is a thread's turn; fewer may be a watchdog's.
+constexpr size_t kTurnCalls = 5;
+constexpr int64_t kPast = std::numeric_limits<int64_t>::min() / 4;
+constexpr size_t kWaitSample = 256;
+
+// Kinds that follow each other with the same gap.
+enum class GapClass : uint8_t { kKernel, kCopy, kMemset };
+GapClass ClassOf(WorkKind kind) {
+  switch (kind) {
+    case WorkKind::kMemset:
+      return GapClass::kMemset;
+    case WorkKind::kCopyH2D:
+    case WorkKind::kCopyD2H:
+    case WorkKind::kCopyD2D:
+    case WorkKind::kCopyOther:
+      return GapClass::kCopy;
+    default:
+      return GapClass::kKernel;
+  }
+}
+
+bool Launches(CallKind kind) {
+  return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch || kind == CallKind::kCopy ||
+         kind == CallKind::kMemset;
+}
+bool HostSide(WorkKind kind) {
+  return kind == WorkKind::kCopyH2D || kind == WorkKind::kCopyD2H || kind == WorkKind::kCopyOther;
+}
+
+int64_t Median(std::vector<int64_t>* values, int64_t otherwise) {
+  if (values->empty()) return otherwise;
+  const auto middle = values->begin() + static_cast<int64_t>(values->size() / 2);
+  std::nth_element(values->begin(), middle, values->end());
+  return *middle;
+}
+
+class Builder {
+ public:
+  Builder(const Trace& trace, const GraphOptions& options)
+      : trace_(trace), options_(options), works_(trace.works) {}
+
+  Graph Build() {
+    graph_.names = trace_.names;
+    graph_.threads = trace_.threads;
+    graph_.streams = trace_.streams;
+    SortCalls();
+    JoinWorks();
+    AssignQueues();
+    MeasureGaps();
+    FindWaits();
+    FindShared();
+    MakeGpuTasks();
+    MakeCpuTasks();
+    return std::move(graph_);
+  }
+
+ private:
+  struct Launch {        // of a call
+    uint32_t first = 0;  // in works_of_call_
+    uint32_t count = 0;
+  };
+
+  const Call& CallAt(uint32_t position) const { return trace_.calls[calls_[position]]; }
+
+  // Calls in order of their begin over all threads; a call inside of another one of its thread (the
+  // driver's below the runtime's) is part of that.
+  void SortCalls() {
+    std::vector<uint32_t> sorted(trace_.calls.size());
+    for (uint32_t i = 0; i < sorted.size(); ++i) sorted[i] = i;
+    const auto earlier = [this](uint32_t a, uint32_t b) {
+      const Call& x = trace_.calls[a];
+      const Call& y = trace_.calls[b];
+      return std::tie(x.begin_ns, y.end_ns, a) < std::tie(y.begin_ns, x.end_ns, b);
+    };
+    if (!std::is_sorted(sorted.begin(), sorted.end(), earlier)) {
+      std::sort(sorted.begin(), sorted.end(), earlier);
+    }
+    std::vector<uint32_t> last(trace_.threads.size(), kNone);
+    outer_.assign(trace_.calls.size(), kNone);
+    calls_.reserve(sorted.size());
+    for (const uint32_t i : sorted) {
+      const Call& call = trace_.calls[i];
+      const uint32_t before = last[call.thread];
+      if (before != kNone && call.end_ns <= CallAt(before).end_ns &&
+          call.begin_ns < CallAt(before).end_ns) {
+        outer_[i] = before;
+        continue;
+      }
+      outer_[i] = last[call.thread] = static_cast<uint32_t>(calls_.size());
+      calls_.push_back(i);
+    }
+    graph_.begin_ns = calls_.empty() ? 0 : CallAt(0).begin_ns;
+    for (const Work& work : works_) {
+      if (calls_.empty()) graph_.begin_ns = std::min(graph_.begin_ns, work.start_ns);
+    }
+  }
+
+  void JoinWorks() {
+    // Correlation ids are dense in one process.
+    uint64_t low = UINT64_MAX, high = 0;
+    for (const Call& call : trace_.calls) {
+      if (call.correlation == 0) continue;
+      low = std::min(low, call.correlation);
+      high = std::max(high, call.correlation);
+    }
+    const bool dense = high >= low && high - low < 16 * trace_.calls.size() + 1024;
+    std::vector<uint32_t> by_id(dense ? high - low + 1 : 0, kNone);
+    absl::flat_hash_map<uint64_t, uint32_t> by_hash;
+    for (uint32_t i = 0; i < trace_.calls.size(); ++i) {
+      const Call& call = trace_.calls[i];
+      if (call.correlation == 0) continue;
+      uint32_t& known = dense ? by_id[call.correlation - low]
+                              : by_hash.try_emplace(call.correlation, kNone).first->second;
+      if (known == kNone || Launches(call.kind)) known = i;
+    }
+    const auto find = [&](uint64_t correlation) -> uint32_t {
+      uint32_t call = kNone;
+      if (dense) {
+        if (correlation >= low && correlation <= high) call = by_id[correlation - low];
+      } else if (const auto it = by_hash.find(correlation); it != by_hash.end()) {
+        call = it->second;
+      }
+      return call == kNone ? kNone : outer_[call];
+    };
+
+    std::stable_sort(works_.begin(), works_.end(),
+                     [](const Work& a, const Work& b) { return a.start_ns < b.start_ns; });
+    call_of_.resize(works_.size());
+    launches_.resize(calls_.size());
+    for (uint32_t w = 0; w < works_.size(); ++w) {
+      call_of_[w] = works_[w].correlation == 0 ? kNone : find(works_[w].correlation);
+      if (call_of_[w] != kNone) {
+        ++launches_[call_of_[w]].count;
+      } else {
+        ++graph_.figures.works_before;
+      }
+    }
+    uint32_t first = 0;
+    for (Launch& launch : launches_) {
+      launch.first = first;
+      first += std::exchange(launch.count, 0);
+    }
+    works_of_call_.resize(first);
+    for (uint32_t w = 0; w < works_.size(); ++w) {
+      if (call_of_[w] == kNone) continue;
+      Launch& launch = launches_[call_of_[w]];
+      works_of_call_[launch.first + launch.count++] = w;
+    }
+    wait_of_.assign(calls_.size(), kNone);
+    for (uint32_t i = 0; i < trace_.waits.size(); ++i) {
+      const uint32_t call = find(trace_.waits[i].correlation);
+      if (call != kNone) wait_of_[call] = i;
+    }
+    for (const Wait& wait : trace_.waits) {
+      if (wait.record_correlation == 0 || wait.source == kNone) continue;
+      const uint32_t record = find(wait.record_correlation);
+      if (record != kNone && CallAt(record).kind == CallKind::kEventRecord) {
+        const auto [it, made] = event_of_.try_emplace(record, graph_.events);
+        if (made) ++graph_.events;
+        record_stream_[record] = wait.source;
+        event_by_correlation_[wait.record_correlation] = it->second;
+      }
+    }
+  }
+
+  // A stream is a queue. Nodes of one graph launch that overlap on a stream are on branches.
+  void AssignQueues() {
+    std::vector<std::vector<uint32_t>> queues_of(trace_.streams.size());
+    const auto queue = [&](uint32_t stream, uint32_t branch) {
+      std::vector<uint32_t>& queues = queues_of[stream];
+      while (queues.size() <= branch) {
+        queues.push_back(static_cast<uint32_t>(graph_.queues.size()));
+        graph_.queues.push_back({stream, static_cast<uint32_t>(queues.size() - 1)});
+      }
+      return queues[branch];
+    };
+    queue_of_.resize(works_.size());
+    before_.assign(works_.size(), kNone);
+    std::vector<uint32_t> last;  // work by queue
+    std::vector<int64_t> end_ns;
+    for (uint32_t w = 0; w < works_.size(); ++w) {
+      const Work& work = works_[w];
+      uint32_t branch = 0;
+      const bool node = call_of_[w] != kNone && launches_[call_of_[w]].count > 1;
+      uint32_t q = queue(work.stream, 0);
+      last.resize(graph_.queues.size(), kNone);
+      end_ns.resize(graph_.queues.size(), kPast);
+      while (node && last[q] != kNone && call_of_[last[q]] == call_of_[w] &&
+             end_ns[q] > work.start_ns + kTickNs) {
+        q = queue(work.stream, ++branch);
+        last.resize(graph_.queues.size(), kNone);
+        end_ns.resize(graph_.queues.size(), kPast);
+      }
+      queue_of_[w] = q;
+      before_[w] = last[q];
+      last[q] = w;
+      end_ns[q] = work.end_ns;
+    }
+    main_queue_.assign(trace_.streams.size(), kNone);
+    for (uint32_t s = 0; s < queues_of.size(); ++s) {
+      if (!queues_of[s].empty()) main_queue_[s] = queues_of[s][0];
+    }
+    // Works of each queue by the position of their call, to look up what was last when.
+    launched_.resize(graph_.queues.size());
+    for (uint32_t position = 0; position < calls_.size(); ++position) {
+      const Launch& launch = launches_[position];
+      for (uint32_t i = 0; i < launch.count; ++i) {
+        const uint32_t w = works_of_call_[launch.first + i];
+        std::vector<std::pair<uint32_t, uint32_t>>& list = launched_[queue_of_[w]];
+        if (!list.empty() && list.back().first == position) {
+          list.back().second = w;
+        } else {
+          list.emplace_back(position, w);
+        }
+      }
+    }
+  }
+
+  // The work that a queue was last given before, or is first given after, a call.
+  uint32_t LastBefore(uint32_t queue, uint32_t position) const {
+    const auto& list = launched_[queue];
+    const auto it = std::lower_bound(list.begin(), list.end(), std::pair(position, 0u));
+    return it == list.begin() ? kNone : std::prev(it)->second;
+  }
+  uint32_t FirstAfter(uint32_t queue, uint32_t position) const {
+    const auto& list = launched_[queue];
+    const auto it = std::upper_bound(list.begin(), list.end(), std::pair(position, kNone));
+    if (it == list.end()) return kNone;
+    const Launch& launch = launches_[it->first];
+    for (uint32_t i = 0; i < launch.count; ++i) {
+      const uint32_t w = works_of_call_[launch.first + i];
+      if (queue_of_[w] == queue) return w;
+    }
+    return it->second;
+  }
+
+  // What a launch takes to reach an idle queue, and one task to follow another.
+  void MeasureGaps() {
+    std::vector<int64_t> latencies;
+    for (uint32_t w = 0; w < works_.size(); ++w) {
+      if (call_of_[w] == kNone) continue;
+      const int64_t begin_ns = CallAt(call_of_[w]).begin_ns;
+      const bool idle = before_[w] == kNone || works_[before_[w]].end_ns <= begin_ns;
+      const bool first = works_of_call_[launches_[call_of_[w]].first] == w;
+      if (idle && first) latencies.push_back(works_[w].start_ns - begin_ns);
+    }
+    usual_latency_ns_ = Median(&latencies, kUsualLatencyNs);
+    shortest_latency_ns_ = usual_latency_ns_;
+    if (!latencies.empty()) {
+      const auto low = latencies.begin() + static_cast<int64_t>(latencies.size() / 20);
+      std::nth_element(latencies.begin(), low, latencies.end());
+      shortest_latency_ns_ = *low;
+    }
+
+    std::map<std::tuple<uint32_t, GapClass, GapClass>, std::vector<int64_t>> gaps;
+    std::vector<int64_t> all;
+    for (uint32_t w = 0; w < works_.size(); ++w) {
+      if (before_[w] == kNone || call_of_[w] == kNone) continue;
+      const Work& before = works_[before_[w]];
+      const bool node = call_of_[before_[w]] == call_of_[w];
+      if (!node && CallAt(call_of_[w]).end_ns + usual_latency_ns_ * 3 / 2 >= before.end_ns) {
+        continue;
+      }
+      const int64_t gap_ns = works_[w].start_ns - before.end_ns;
+      gaps[{queue_of_[w], ClassOf(before.kind), ClassOf(works_[w].kind)}].push_back(gap_ns);
+      all.push_back(gap_ns);
+    }
+    usual_gap_ns_ = Median(&all, kUsualGapNs);
+    for (auto& [key, values] : gaps) {
+      // The mean keeps the sum over thousands of tasks right; what waited for something else is no
+      // gap between two.
+      const int64_t median_ns = Median(&values, 0);
+      const int64_t limit_ns = std::max(3 * median_ns, median_ns + kLateNs);
+      int64_t sum_ns = 0, count = 0;
+      for (const int64_t value : values) {
+        if (value > limit_ns) continue;
+        sum_ns += value;
+        ++count;
+      }
+      gap_ns_[key] = sum_ns / count;
+    }
+  }
+  int64_t GapOf(uint32_t w) const {
+    if (before_[w] == kNone) return usual_gap_ns_;
+    const auto it =
+        gap_ns_.find({queue_of_[w], ClassOf(works_[before_[w]].kind), ClassOf(works_[w].kind)});
+    return it == gap_ns_.end() ? usual_gap_ns_ : it->second;
+  }
+
+  // When a work could have started for all that its queue and its launch tell.
+  int64_t ReadyNs(uint32_t w) const {
+    int64_t ready_ns = kPast;
+    if (call_of_[w] != kNone && !IsLaterNode(w)) {
+      ready_ns = CallAt(call_of_[w]).begin_ns + shortest_latency_ns_;
+    }
+    if (before_[w] != kNone) ready_ns = std::max(ready_ns, works_[before_[w]].end_ns + GapOf(w));
+    return ready_ns;
+  }
+  // Not the first work of its launch.
+  bool IsLaterNode(uint32_t w) const { return works_of_call_[launches_[call_of_[w]].first] != w; }
+
+  // Stream waits: recorded, or else inferred from what the neighbours of such a call are about and
+  // what the times allow. Calls with the same neighbours are the same line of the program.
+  void FindWaits() {
+    wait_queue_.assign(calls_.size(), kNone);
+    wait_source_.assign(calls_.size(), kNone);
+    struct Place {
+      uint32_t before = 0, after = 0;  // names
+      uint32_t queue_before = kNone, queue_after = kNone;
+    };
+    std::vector<Place> places(calls_.size());
+    std::vector<uint32_t> last(trace_.threads.size(), kNone), queue(trace_.threads.size(), kNone);
+    for (uint32_t p = 0; p < calls_.size(); ++p) {
+      const Call& call = CallAt(p);
+      places[p].queue_before = queue[call.thread];
+      if (last[call.thread] != kNone) {
+        places[p].before = CallAt(last[call.thread]).name;
+        places[last[call.thread]].after = call.name;
+      }
+      last[call.thread] = p;
+      if (launches_[p].count > 0) {
+        queue[call.thread] = queue_of_[works_of_call_[launches_[p].first]];
+      }
+    }
+    std::fill(queue.begin(), queue.end(), kNone);
+    std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, std::vector<uint32_t>> groups;
+    for (uint32_t p = static_cast<uint32_t>(calls_.size()); p-- > 0;) {
+      const Call& call = CallAt(p);
+      places[p].queue_after = queue[call.thread];
+      if (launches_[p].count > 0) {
+        queue[call.thread] = queue_of_[works_of_call_[launches_[p].first]];
+      }
+      if (call.kind != CallKind::kStreamWait) continue;
+      if (wait_of_[p] != kNone) {
+        const Wait& wait = trace_.waits[wait_of_[p]];
+        if (wait.stream != kNone && wait.source != kNone) {
+          wait_queue_[p] = main_queue_[wait.stream];
+          wait_source_[p] = main_queue_[wait.source];
+          ++graph_.figures.waits_recorded;
+          continue;
+        }
+      }
+      const Place& place = places[p];
+      groups[{place.before, place.after, place.queue_before, place.queue_after}].push_back(p);
+    }
+    for (const auto& [key, calls] : groups) {
+      InferWaits(calls, std::get<2>(key), std::get<3>(key));
+    }
+    waits_for_.resize(works_.size());
+    for (uint32_t p = 0; p < calls_.size(); ++p) {
+      if (wait_queue_[p] == kNone || wait_source_[p] == kNone) continue;
+      const uint32_t waiting = FirstAfter(wait_queue_[p], p);
+      const uint32_t source = LastBefore(wait_source_[p], p);
+      if (waiting != kNone && source != kNone) waits_for_[waiting].push_back(source);
+    }
+  }
+
+  void InferWaits(const std::vector<uint32_t>& calls, uint32_t before, uint32_t after) {
+    uint32_t best_queue = kNone, best_source = kNone;
+    std::tuple<int64_t, int> best(std::numeric_limits<int64_t>::min(), 0);
+    const size_t step = std::max<size_t>(1, calls.size() / kWaitSample);
+    for (uint32_t queue = 0; queue < graph_.queues.size(); ++queue) {
+      for (uint32_t source = 0; source < graph_.queues.size(); ++source) {
+        if (queue == source) continue;
+        int64_t tried = 0, supported = 0, contradicted = 0;
+        for (size_t i = 0; i < calls.size(); i += step) {
+          const uint32_t waiting = FirstAfter(queue, calls[i]);
+          const uint32_t waited = LastBefore(source, calls[i]);
+          if (waiting == kNone || waited == kNone) continue;
+          ++tried;
+          const int64_t start_ns = works_[waiting].start_ns, end_ns = works_[waited].end_ns;
+          const int64_t ready_ns = ReadyNs(waiting);
+          if (end_ns > start_ns + kTickNs) {
+            ++contradicted;
+          } else if (end_ns > ready_ns - kTickNs && start_ns - end_ns < kSoonNs &&
+                     start_ns - ready_ns > kLateNs) {
+            ++supported;
+          }
+        }
+        const int alike = (queue == after ? 1 : 0) + (source == before ? 1 : 0);
+        if (tried == 0 || contradicted * 50 > tried || (supported == 0 && alike < 2)) continue;
+        const std::tuple<int64_t, int> score(supported - 5 * contradicted, alike);
+        if (score <= best) continue;
+        best = score;
+        best_queue = queue;
+        best_source = source;
+      }
+    }
+    for (const uint32_t p : calls) {
+      const uint32_t waiting = best_queue == kNone ? kNone : FirstAfter(best_queue, p);
+      const uint32_t waited = best_queue == kNone ? kNone : LastBefore(best_source, p);
+      if (waiting == kNone || waited == kNone ||
+          works_[waited].end_ns > works_[waiting].start_ns + kTickNs) {
+        ++graph_.figures.waits_unknown;
+        continue;
+      }
+      wait_queue_[p] = best_queue;
+      wait_source_[p] = best_source;
+      ++graph_.figures.waits_inferred;
+    }
+  }
+
+  // Work that starts later than all that, just when a kernel of another queue ends: the GPU had no
+  // room for both, or an event of which the trace says nothing.
+  void FindShared() {
+    shared_.assign(works_.size(), kNone);
+    std::vector<std::pair<int64_t, uint32_t>> ends;
+    ends.reserve(works_.size());
+    for (uint32_t w = 0; w < works_.size(); ++w) ends.emplace_back(works_[w].end_ns, w);
+    std::sort(ends.begin(), ends.end());
+    for (uint32_t w = 0; w < works_.size(); ++w) {
+      if (call_of_[w] == kNone) continue;
+      const Work& work = works_[w];
+      int64_t ready_ns = ReadyNs(w);
+      for (const uint32_t other : waits_for_[w]) {
+        ready_ns = std::max(ready_ns, works_[other].end_ns + usual_gap_ns_);
+      }
+      if (work.start_ns - ready_ns <= kSoonNs) continue;
+      uint32_t best = kNone;
+      auto it = std::lower_bound(ends.begin(), ends.end(),
+                                 std::pair(work.start_ns - kSoonNs, uint32_t{0}));
+      for (; it != ends.end() && it->first <= work.start_ns + kLateNs; ++it) {
+        const uint32_t other = it->second;
+        if (queue_of_[other] == queue_of_[w] || call_of_[other] == kNone || it->first <= ready_ns ||
+            works_[other].start_ns >= work.start_ns || call_of_[other] >= call_of_[w]) {
+          continue;
+        }
+        if (best == kNone ||
+            std::abs(it->first - work.start_ns) < std::abs(works_[best].end_ns - work.start_ns)) {
+          best = other;
+        }
+      }
+      shared_[w] = best;
+      if (best != kNone) {
+        ++graph_.figures.shared;
+      } else if (before_[w] != kNone && !LaunchBound(w)) {
+        ++graph_.figures.unexplained;
+        graph_.figures.unexplained_ns += work.start_ns - ready_ns;
+      }
+    }
+  }
+
+  // The launch came last of all that the work waited for.
+  bool LaunchBound(uint32_t w) const {
+    int64_t free_ns = kPast;
+    if (before_[w] != kNone) free_ns = works_[before_[w]].end_ns;
+    for (const uint32_t other : waits_for_[w]) free_ns = std::max(free_ns, works_[other].end_ns);
+    if (shared_[w] != kNone) free_ns = std::max(free_ns, works_[shared_[w]].end_ns);
+    return CallAt(call_of_[w]).begin_ns + shortest_latency_ns_ >= free_ns + GapOf(w);
+  }
+
+  // Works become tasks in the order of their calls, which is that of their queues.
+  void MakeGpuTasks() {
+    graph_.gpu.reserve(works_.size());
+    task_of_.assign(works_.size(), kNone);
+    const auto add = [this](uint32_t w) -> GpuTask& {
+      const Work& work = works_[w];
+      task_of_[w] = static_cast<uint32_t>(graph_.gpu.size());
+      GpuTask& task = graph_.gpu.emplace_back();
+      task.duration_ns = work.end_ns - work.start_ns;
+      task.gap_ns = GapOf(w);
+      task.bytes = work.bytes;
+      task.name = work.name;
+      task.queue = queue_of_[w];
+      task.kind = work.kind;
+      task.work = w;
+      return task;
+    };
+    for (uint32_t w = 0; w < works_.size(); ++w) {
+      if (call_of_[w] == kNone) add(w).latency_ns = works_[w].start_ns - graph_.begin_ns;
+    }
+    for (uint32_t p = 0; p < calls_.size(); ++p) {
+      const Launch& launch = launches_[p];
+      for (uint32_t i = 0; i < launch.count; ++i) {
+        const uint32_t w = works_of_call_[launch.first + i];
+        GpuTask& task = add(w);
+        task.by_graph = launch.count > 1;
+        const int64_t own_ns = works_[w].start_ns - CallAt(p).begin_ns;
+        task.latency_ns = LaunchBound(w) ? own_ns : std::min(own_ns, usual_latency_ns_);
+        if (IsLaterNode(w)) {
+          task.latency_ns = std::min(own_ns, usual_latency_ns_);
+          AddNodeDependencies(w, launch, &task);
+        }
+        if (shared_[w] != kNone && task_of_[shared_[w]] != kNone) {
+          if (task.dependency_count == 0) {
+            task.first_dependency = static_cast<uint32_t>(graph_.dependencies.size());
+          }
+          graph_.dependencies.push_back(task_of_[shared_[w]]);
+          ++task.dependency_count;
+        }
+      }
+    }
+  }
+
+  // A node of a graph launch follows the node that ended last before it, on whatever branch.
+  void AddNodeDependencies(uint32_t w, const Launch& launch, GpuTask* task) {
+    uint32_t latest = kNone;
+    for (uint32_t i = 0; i < launch.count; ++i) {
+      const uint32_t other = works_of_call_[launch.first + i];
+      if (other == w) break;
+      if (queue_of_[other] == queue_of_[w] || works_[other].end_ns > works_[w].start_ns + kTickNs) {
+        continue;
+      }
+      if (latest == kNone || works_[other].end_ns > works_[latest].end_ns) latest = other;
+    }
+    if (latest == kNone) return;
+    task->first_dependency = static_cast<uint32_t>(graph_.dependencies.size());
+    task->dependency_count = 1;
+    graph_.dependencies.push_back(task_of_[latest]);
+  }
+
+  // --- CPU
+  // -----------------------------------------------------------------------------------------
+
+  struct Turn {
+    uint32_t first = 0, last = 0;  // positions
+    uint32_t thread = 0;
+    size_t calls = 0;
+  };
+
+  // Threads that take turns hand over to each other: the one that stops waits for the other (the
+  // forward thread for the backward thread of autograd). A gap that such a turn fills is no work.
+  void FindHandovers() {
+    after_.assign(calls_.size(), kNone);
+    std::vector<Turn> turns;
+    for (uint32_t p = 0; p < calls_.size(); ++p) {
+      const uint32_t thread = CallAt(p).thread;
+      if (turns.empty() || turns.back().thread != thread) turns.push_back({p, p, thread, 0});
+      turns.back().last = p;
+      ++turns.back().calls;
+    }
+    // Short ones are not turns, and do not cut those of others.
+    std::vector<Turn> solid;
+    for (const Turn& turn : turns) {
+      if (!solid.empty() && solid.back().thread == turn.thread) {
+        solid.back().last = turn.last;
+        solid.back().calls += turn.calls;
+      } else if (turn.calls >= kTurnCalls) {
+        solid.push_back(turn);
+      }
+    }
+    for (size_t i = 1; i < solid.size(); ++i) {
+      const Turn& turn = solid[i];
+      const Turn& before = solid[i - 1];
+      if (CallAt(before.last).end_ns > CallAt(turn.first).begin_ns + kTickNs) continue;
+      after_[turn.first] = before.last;
+      ++graph_.figures.handovers;
+    }
+  }
+
+  // The annotations of a thread, outermost first, and where a gap crosses their borders.
+  class Labels {
+   public:
+    void Add(const Span& span) { spans_.push_back(span); }
+    void Sort() {
+      std::stable_sort(spans_.begin(), spans_.end(), [](const Span& a, const Span& b) {
+        return std::tie(a.begin_ns, b.end_ns) < std::tie(b.begin_ns, a.end_ns);
+      });
+    }
+    // Calls `piece(begin_ns, end_ns, name)` for each part of [begin_ns, end_ns) with one innermost
+    // annotation. Times of successive calls ascend.
+    template <typename Piece>
+    void Cut(int64_t begin_ns, int64_t end_ns, const Piece& piece) {
+      int64_t at_ns = begin_ns;
+      do {
+        Enter(at_ns);
+        int64_t until_ns = end_ns;
+        if (!open_.empty()) until_ns = std::min(until_ns, open_.back().end_ns);
+        if (next_ < spans_.size()) until_ns = std::min(until_ns, spans_[next_].begin_ns);
+        piece(at_ns, until_ns, open_.empty() ? 0 : open_.back().name);
+        at_ns = until_ns;
+      } while (at_ns < end_ns);
+    }
+
+   private:
+    void Enter(int64_t at_ns) {
+      for (; next_ < spans_.size() && spans_[next_].begin_ns <= at_ns; ++next_) {
+        if (spans_[next_].end_ns > at_ns) open_.push_back(spans_[next_]);
+      }
+      while (!open_.empty() && open_.back().end_ns <= at_ns) open_.pop_back();
+    }
+    std::vector<Span> spans_;
+    std::vector<Span> open_;
+    size_t next_ = 0;
+  };
+
+  void MakeCpuTasks() {
+    FindHandovers();
+    FindIntervalsWaitedFor();
+    std::vector<Labels> labels(trace_.threads.size());
+    for (const Span& span : trace_.spans) {
+      if (span.kind == SpanKind::kAnnotation) labels[span.thread].Add(span);
+    }
+    for (Labels& of_thread : labels) of_thread.Sort();
+
+    graph_.order.resize(trace_.threads.size());
+    graph_.thread_begin_ns.assign(trace_.threads.size(), 0);
+    graph_.cpu.reserve(2 * calls_.size());
+    graph_.iterations = static_cast<int32_t>(options_.iteration_begins_ns.size());
+    std::vector<int64_t> free_ns(trace_.threads.size(), kPast);  // end of the thread's last call
+    std::vector<uint32_t> cpu_of(calls_.size(), kNone);
+    int32_t iteration = -1;
+    for (uint32_t p = 0; p < calls_.size(); ++p) {
+      const Call& call = CallAt(p);
+      while (iteration + 1 < graph_.iterations &&
+             options_.iteration_begins_ns[static_cast<size_t>(iteration + 1)] <= call.begin_ns) {
+        ++iteration;
+      }
+      const uint32_t thread = call.thread;
+      std::vector<uint32_t>& order = graph_.order[thread];
+      uint32_t after = after_[p];
+      int64_t begin_ns = free_ns[thread];
+      if (after != kNone) {
+        begin_ns = std::max(begin_ns, CallAt(after).end_ns);
+        after = cpu_of[after];
+      } else if (begin_ns == kPast) {
+        graph_.thread_begin_ns[thread] = call.begin_ns - graph_.begin_ns;
+      }
+      uint32_t label = 0;
+      if (free_ns[thread] > call.begin_ns && !order.empty()) {
+        // A call that ends after the next one of its thread begins (rounded times) ends there.
+        CpuTask& last = graph_.cpu[order.back()];
+        int64_t& part_ns = last.tail_ns > 0 ? last.tail_ns : last.duration_ns;
+        part_ns = std::max<int64_t>(0, part_ns - (free_ns[thread] - call.begin_ns));
+      }
+      if (begin_ns != kPast && begin_ns < call.begin_ns) {
+        labels[thread].Cut(begin_ns, call.begin_ns,
+                           [&](int64_t from_ns, int64_t to_ns, uint32_t name) {
+                             CpuTask& gap = AddCpu(thread, iteration, &order);
+                             gap.duration_ns = to_ns - from_ns;
+                             gap.label = name;
+                             gap.after = std::exchange(after, kNone);
+                           });
+      }
+      labels[thread].Cut(call.begin_ns, call.begin_ns,
+                         [&](int64_t, int64_t, uint32_t name) { label = name; });
+      cpu_of[p] = static_cast<uint32_t>(graph_.cpu.size());
+      CpuTask& task = AddCpu(thread, iteration, &order);
+      task.after = after;
+      task.name = call.name;
+      task.label = label;
+      task.kind = CpuKind::kCall;
+      task.duration_ns = call.end_ns - call.begin_ns;
+      free_ns[thread] = std::max(free_ns[thread], call.end_ns);
+      FillCall(p, &task);
+    }
+  }
+
+  CpuTask& AddCpu(uint32_t thread, int32_t iteration, std::vector<uint32_t>* order) {
+    order->push_back(static_cast<uint32_t>(graph_.cpu.size()));
+    CpuTask& task = graph_.cpu.emplace_back();
+    task.thread = thread;
+    task.iteration = iteration;
+    return task;
+  }
+
+  // What each blocking call waited for.
+  void FindIntervalsWaitedFor() {
+    waited_queue_.assign(calls_.size(), kNone);
+    waited_end_ns_.assign(calls_.size(), kPast);
+    std::vector<uint32_t> last(graph_.queues.size(), kNone);
+    for (uint32_t p = 0; p < calls_.size(); ++p) {
+      const Call& call = CallAt(p);
+      for (uint32_t i = 0; i < launches_[p].count; ++i) {
+        const uint32_t w = works_of_call_[launches_[p].first + i];
+        last[queue_of_[w]] = w;
+      }
+      if (call.kind == CallKind::kContextSync) {
+        for (const uint32_t w : last) {
+          if (w != kNone) waited_end_ns_[p] = std::max(waited_end_ns_[p], works_[w].end_ns);
+        }
+      } else if (call.kind == CallKind::kStreamSync || call.kind == CallKind::kEventSync) {
+        uint32_t stream = kNone;
+        if (wait_of_[p] != kNone) {
+          const Wait& wait = trace_.waits[wait_of_[p]];
+          stream = wait.stream != kNone ? wait.stream : wait.source;
+        }
+        if (stream != kNone && main_queue_[stream] != kNone) {
+          waited_queue_[p] = main_queue_[stream];
+          const uint32_t w = last[main_queue_[stream]];
+          if (w != kNone) waited_end_ns_[p] = works_[w].end_ns;
+          continue;
+        }
+        // The queue that was done last before the call returned.
+        for (uint32_t q = 0; q < last.size(); ++q) {
+          if (last[q] == kNone || works_[last[q]].end_ns > call.end_ns + kTickNs) continue;
+          if (works_[last[q]].end_ns <= waited_end_ns_[p]) continue;
+          waited_end_ns_[p] = works_[last[q]].end_ns;
+          waited_queue_[p] = q;
+        }
+      }
+    }
+  }
+
+  void FillCall(uint32_t p, CpuTask* task) {
+    const Call& call = CallAt(p);
+    const Launch& launch = launches_[p];
+    uint32_t* link = &task->first_work;
+    for (uint32_t i = 0; i < launch.count; ++i) {
+      const uint32_t t = task_of_[works_of_call_[launch.first + i]];
+      *link = t;
+      link = &graph_.gpu[t].next;
+      graph_.gpu[t].call = static_cast<uint32_t>(graph_.cpu.size() - 1);
+      graph_.gpu[t].layer = task->label;
+    }
+    switch (call.kind) {
+      case CallKind::kContextSync:
+        task->kind = CpuKind::kWaitAll;
+        break;
+      case CallKind::kStreamSync:
+      case CallKind::kEventSync: {
+        if (waited_queue_[p] == kNone) return;
+        task->kind = CpuKind::kWaitStream;
+        task->queue = waited_queue_[p];
+        if (call.kind == CallKind::kEventSync) {
+          const auto it =
+              wait_of_[p] == kNone
+                  ? event_by_correlation_.end()
+                  : event_by_correlation_.find(trace_.waits[wait_of_[p]].record_correlation);
+          if (it != event_by_correlation_.end()) {
+            task->kind = CpuKind::kWaitEvent;
+            task->event = it->second;
+          }
+        }
+        break;
+      }
+      case CallKind::kEventRecord: {
+        const auto it = event_of_.find(p);
+        if (it == event_of_.end()) return;
+        task->kind = CpuKind::kRecord;
+        task->event = it->second;
+        task->queue = main_queue_[record_stream_[p]];
+        return;
+      }
+      case CallKind::kStreamWait: {
+        if (wait_queue_[p] == kNone || wait_source_[p] == kNone) return;
+        task->kind = CpuKind::kStreamWait;
+        task->queue = wait_queue_[p];
+        task->source = wait_source_[p];
+        if (wait_of_[p] != kNone) {
+          const auto it = event_by_correlation_.find(trace_.waits[wait_of_[p]].record_correlation);
+          if (it != event_by_correlation_.end()) task->event = it->second;
+        }
+        return;
+      }
+      case CallKind::kCopy: {
+        if (launch.count == 0) return;
+        const Work& copy = works_[works_of_call_[launch.first + launch.count - 1]];
+        const bool by_name = trace_.names[call.name].find("Async") == std::string::npos;
+        if (!HostSide(copy.kind) || copy.end_ns > call.end_ns || !(copy.pageable || by_name)) {
+          return;
+        }
+        task->kind = CpuKind::kWaitOwn;
+        task->duration_ns = 0;
+        task->tail_ns = call.end_ns - copy.end_ns;
+        return;
+      }
+      default:
+        if (Launches(call.kind) && launch.count == 0) ++graph_.figures.calls_left_out;
+        return;
+    }
+    const bool waited = waited_end_ns_[p] > call.begin_ns + kTickNs;
+    if (waited) {
+      task->tail_ns = std::max<int64_t>(0, call.end_ns - waited_end_ns_[p]);
+      task->duration_ns = std::min(task->duration_ns, kWaitCallNs);
+    } else {
+      task->tail_ns = kWaitCallNs;
+    }
+  }
+
+  const Trace& trace_;
+  const GraphOptions& options_;
+  Graph graph_;
+  std::vector<Work> works_;        // in order of their starts
+  std::vector<uint32_t> calls_;    // by position, in order of their begins
+  std::vector<uint32_t> outer_;    // position of a call of the trace
+  std::vector<uint32_t> call_of_;  // position, of a work
+  std::vector<Launch> launches_;
+  std::vector<uint32_t> works_of_call_;
+  std::vector<uint32_t> queue_of_;
+  std::vector<uint32_t> before_;                                      // work before on the queue
+  std::vector<uint32_t> main_queue_;                                  // of a stream
+  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> launched_;  // (position, last work)
+  int64_t usual_latency_ns_ = 0;
+  int64_t shortest_latency_ns_ = 0;
+  int64_t usual_gap_ns_ = 0;
+  std::map<std::tuple<uint32_t, GapClass, GapClass>, int64_t> gap_ns_;
+  std::vector<uint32_t> wait_of_;                          // in Trace::waits, of a call
+  absl::flat_hash_map<uint32_t, uint32_t> event_of_;       // of a call that records
+  absl::flat_hash_map<uint32_t, uint32_t> record_stream_;  // of a call that records
+  absl::flat_hash_map<uint64_t, uint32_t> event_by_correlation_;
+  std::vector<uint32_t> wait_queue_, wait_source_;  // queues, of a stream wait
+  std::vector<std::vector<uint32_t>> waits_for_;    // works, of a work
+  std::vector<uint32_t> shared_;
+  std::vector<uint32_t> task_of_;
+  std::vector<uint32_t> after_;  // position, of a call
+  std::vector<uint32_t> waited_queue_;
+  std::vector<int64_t> waited_end_ns_;
+};
+
+}  // namespace
+
+Graph BuildGraph(const Trace& trace, const GraphOptions& options) {
+  return Builder(trace, options).Build();
+}
+
+}  // namespace seqpoint::whatif
