@@ -19,6 +19,8 @@ constexpr int64_t kSoonNs = 15 * kMicro;
 constexpr int64_t kLateNs = 5 * kMicro;
 constexpr int64_t kUsualLatencyNs = 5 * kMicro;  // where no launch of the trace tells one
 constexpr int64_t kUsualGapNs = 1 * kMicro;
+constexpr int64_t kLongestGapNs = 50 * kMicro;
+constexpr size_t kGapSample = 8;
 constexpr int64_t kWaitCallNs = 2 * kMicro;  // a wait for what is over
 // A run of so many calls is a thread's turn; fewer may be a watchdog's.
 constexpr size_t kTurnCalls = 5;
@@ -77,6 +79,8 @@ class Builder {
   }
 
  private:
+  // Queue, what is before, what is behind.
+  using GapKey = std::tuple<uint32_t, GapClass, GapClass>;
   struct Launch {        // of a call
     uint32_t first = 0;  // in works_of_call_
     uint32_t count = 0;
@@ -274,7 +278,7 @@ class Builder {
       shortest_latency_ns_ = *low;
     }
 
-    std::map<std::tuple<uint32_t, GapClass, GapClass>, std::vector<int64_t>> gaps;
+    absl::flat_hash_map<GapKey, std::vector<int64_t>> gaps;
     std::vector<int64_t> all;
     for (uint32_t w = 0; w < works_.size(); ++w) {
       if (before_[w] == kNone || call_of_[w] == kNone) continue;
@@ -284,28 +288,32 @@ class Builder {
         continue;
       }
       const int64_t gap_ns = works_[w].start_ns - before.end_ns;
-      gaps[{queue_of_[w], ClassOf(before.kind), ClassOf(works_[w].kind)}].push_back(gap_ns);
+      gaps[KeyOf(w)].push_back(gap_ns);
       all.push_back(gap_ns);
     }
-    usual_gap_ns_ = Median(&all, kUsualGapNs);
-    for (auto& [key, values] : gaps) {
-      // The mean keeps the sum over thousands of tasks right; what waited for something else is no
-      // gap between two.
-      const int64_t median_ns = Median(&values, 0);
-      const int64_t limit_ns = std::max(3 * median_ns, median_ns + kLateNs);
-      int64_t sum_ns = 0, count = 0;
-      for (const int64_t value : values) {
-        if (value > limit_ns) continue;
-        sum_ns += value;
-        ++count;
-      }
-      gap_ns_[key] = sum_ns / count;
+    usual_gap_ns_ = MeanGapNs(&all);
+    for (auto& [key, values] : gaps) gap_ns_[key] = MeanGapNs(&values);
+  }
+  // The mean keeps the sum over thousands of tasks right; what waited for something else is no gap
+  // between two, and few tell nothing.
+  int64_t MeanGapNs(std::vector<int64_t>* values) const {
+    if (values->size() < kGapSample) return usual_gap_ns_;
+    const int64_t median_ns = Median(values, 0);
+    const int64_t limit_ns = std::min(std::max(3 * median_ns, median_ns + kLateNs), kLongestGapNs);
+    int64_t sum_ns = 0, count = 0;
+    for (const int64_t value : *values) {
+      if (value > limit_ns) continue;
+      sum_ns += value;
+      ++count;
     }
+    return count == 0 ? usual_gap_ns_ : sum_ns / count;
+  }
+  GapKey KeyOf(uint32_t w) const {
+    return {queue_of_[w], ClassOf(works_[before_[w]].kind), ClassOf(works_[w].kind)};
   }
   int64_t GapOf(uint32_t w) const {
     if (before_[w] == kNone) return usual_gap_ns_;
-    const auto it =
-        gap_ns_.find({queue_of_[w], ClassOf(works_[before_[w]].kind), ClassOf(works_[w].kind)});
+    const auto it = gap_ns_.find(KeyOf(w));
     return it == gap_ns_.end() ? usual_gap_ns_ : it->second;
   }
 
@@ -805,8 +813,8 @@ class Builder {
   std::vector<std::vector<std::pair<uint32_t, uint32_t>>> launched_;  // (position, last work)
   int64_t usual_latency_ns_ = 0;
   int64_t shortest_latency_ns_ = 0;
-  int64_t usual_gap_ns_ = 0;
-  std::map<std::tuple<uint32_t, GapClass, GapClass>, int64_t> gap_ns_;
+  int64_t usual_gap_ns_ = kUsualGapNs;
+  absl::flat_hash_map<GapKey, int64_t> gap_ns_;
   std::vector<uint32_t> wait_of_;                          // in Trace::waits, of a call
   absl::flat_hash_map<uint32_t, uint32_t> event_of_;       // of a call that records
   absl::flat_hash_map<uint32_t, uint32_t> record_stream_;  // of a call that records

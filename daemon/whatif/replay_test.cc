@@ -1,0 +1,344 @@
+#include "daemon/whatif/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "daemon/whatif/graph.h"
+#include "daemon/whatif/trace_builder.h"
+
+namespace seqpoint::whatif {
+namespace {
+
+RankTimeline ReplayOne(const Graph& graph) {
+  const Graph* ranks[] = {&graph};
+  Timeline timeline = Replay(ranks);
+  EXPECT_EQ(timeline.not_run, 0u);
+  return timeline.ranks[0];
+}
+
+uint32_t TaskNamed(const Graph& graph, const std::string& name) {
+  for (uint32_t i = 0; i < graph.gpu.size(); ++i) {
+    if (graph.names[graph.gpu[i].name] == name) return i;
+  }
+  ADD_FAILURE() << "no task " << name;
+  return 0;
+}
+
+// Start of the first GPU task of a name in the replay, microseconds.
+double StartUs(const Graph& graph, const std::string& name) {
+  return static_cast<double>(ReplayOne(graph).gpu_begin_ns[TaskNamed(graph, name)]) / 1000;
+}
+double EndUs(const Graph& graph) { return static_cast<double>(ReplayOne(graph).end_ns) / 1000; }
+
+void Lengthen(Graph* graph, const std::string& name, double us) {
+  graph->gpu[TaskNamed(*graph, name)].duration_ns += TraceBuilder::Ns(us);
+}
+
+// Every task where it was measured.
+void ExpectAsMeasured(const TraceBuilder& built, const Graph& graph, double within_us = 0.001) {
+  std::vector<Work> works = const_cast<TraceBuilder&>(built).trace().works;
+  std::stable_sort(works.begin(), works.end(),
+                   [](const Work& a, const Work& b) { return a.start_ns < b.start_ns; });
+  const RankTimeline timeline = ReplayOne(graph);
+  for (size_t i = 0; i < graph.gpu.size(); ++i) {
+    const Work& work = works[graph.gpu[i].work];
+    EXPECT_NEAR(static_cast<double>(timeline.gpu_begin_ns[i]),
+                static_cast<double>(work.start_ns - graph.begin_ns), within_us * 1000)
+        << graph.names[work.name];
+  }
+}
+
+// Kernels one behind the other, with the CPU ahead from the second on.
+TraceBuilder CpuAhead() {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 100);
+  t.Launch(10, 14, "b", 102, 200);
+  t.Launch(20, 24, "c", 202, 300);
+  return t;
+}
+
+TEST(ReplayTest, AnEmptyTraceHasNothingToReplay) {
+  const Graph graph = BuildGraph({}, {});
+  EXPECT_EQ(ReplayOne(graph).end_ns, 0);
+}
+
+TEST(ReplayTest, WhatWasMeasuredComesOut) {
+  const TraceBuilder t = CpuAhead();
+  ExpectAsMeasured(t, t.Graph(), 2);
+  EXPECT_NEAR(EndUs(t.Graph()), 300, 2);
+}
+
+TEST(ReplayTest, AQueuePassesOnWhatItsTasksTake) {
+  Graph graph = CpuAhead().Graph();
+  const double before_us = StartUs(graph, "c");
+  Lengthen(&graph, "a", 50);
+  EXPECT_EQ(StartUs(graph, "c"), before_us + 50);
+}
+
+TEST(ReplayTest, AShorterKernelHelpsNothingWhereTheLaunchIsLate) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 20);
+  t.Launch(100, 104, "b", 108, 120);
+  Graph graph = t.Graph();
+  Lengthen(&graph, "a", -10);
+  EXPECT_EQ(StartUs(graph, "b"), 108);
+  Lengthen(&graph, "a", 110);  // now it holds the next one
+  EXPECT_GT(StartUs(graph, "b"), 118);
+}
+
+TEST(ReplayTest, FasterLaunchesHelpWhereTheQueueIsIdle) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 20);
+  t.Launch(100, 104, "b", 108, 120);
+  Graph graph = t.Graph();
+  for (CpuTask& task : graph.cpu) {
+    if (task.kind == CpuKind::kGap) task.duration_ns /= 2;  // 96 between the calls
+  }
+  EXPECT_EQ(StartUs(graph, "b"), 60);
+}
+
+TEST(ReplayTest, AStreamSynchroniseWaitsForWhatIsThenInTheStream) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 50);
+  t.Into(1).Launch(5, 9, "other", 12, 90);
+  t.Api(10, 52, "cudaStreamSynchronize", CallKind::kStreamSync);
+  t.Into(0).Launch(60, 64, "b", 68, 80);
+  Graph graph = t.Graph();
+  ExpectAsMeasured(t, graph);
+  Lengthen(&graph, "a", 30);
+  EXPECT_EQ(StartUs(graph, "b"), 98);
+  Lengthen(&graph, "other", 500);
+  EXPECT_EQ(StartUs(graph, "b"), 98);
+}
+
+TEST(ReplayTest, AWaitThatWasForNothingWaitsWhenTheWorkTakesLonger) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 20);
+  t.Api(40, 43, "cudaDeviceSynchronize", CallKind::kContextSync);
+  t.Launch(50, 54, "b", 58, 70);
+  Graph graph = t.Graph();
+  ExpectAsMeasured(t, graph);
+  Lengthen(&graph, "a", 100);
+  EXPECT_NEAR(StartUs(graph, "b"), 120 + 2 + 7 + 8, 0.1);
+}
+
+TEST(ReplayTest, APageableCopyHoldsItsCallBehindTheQueue) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 50);
+  t.Api(100, 132, "cudaMemcpyAsync", CallKind::kCopy);
+  t.Run("Memcpy HtoD (Pageable -> Device)", 106, 130, WorkKind::kCopyH2D, /*pageable=*/true);
+  t.Launch(140, 144, "b", 148, 160);
+  Graph graph = t.Graph();
+  ExpectAsMeasured(t, graph);
+  // Earlier than the kernel is over, the copy queues up, and so does the thread.
+  for (CpuTask& task : graph.cpu) {
+    if (task.kind == CpuKind::kGap && task.duration_ns == 96'000) task.duration_ns = 0;
+  }
+  const double copy_us = StartUs(graph, "Memcpy HtoD (Pageable -> Device)");
+  EXPECT_NEAR(copy_us, 51, 1.5);
+  EXPECT_NEAR(StartUs(graph, "b"), copy_us + 24 + 2 + 8 + 8, 0.1);
+}
+
+TEST(ReplayTest, ACopyFromPinnedMemoryDoesNotHoldItsCall) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 50);
+  t.Api(100, 132, "cudaMemcpyAsync", CallKind::kCopy);
+  t.Run("Memcpy HtoD (Pinned -> Device)", 106, 130, WorkKind::kCopyH2D);
+  t.Launch(140, 144, "b", 148, 160);
+  Graph graph = t.Graph();
+  Lengthen(&graph, "Memcpy HtoD (Pinned -> Device)", 8);
+  EXPECT_EQ(StartUs(graph, "b"), 148);
+}
+
+// Stream 1 waits for an event that stream 0 recorded after "a".
+TraceBuilder WithEvent(bool recorded) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 100);
+  const uint64_t record = t.Api(5, 6, "cudaEventRecord", CallKind::kEventRecord);
+  const uint64_t wait = t.Api(7, 8, "cudaStreamWaitEvent", CallKind::kStreamWait);
+  if (recorded) t.Wait(wait, record, 1, 0);
+  t.Into(1).Launch(9, 12, "b", 102, 150);
+  t.Into(0).Launch(20, 24, "c", 102, 140);
+  return t;
+}
+
+TEST(ReplayTest, AStreamWaitsForTheEventOfAnother) {
+  for (const bool recorded : {true, false}) {
+    SCOPED_TRACE(recorded);
+    const TraceBuilder t = WithEvent(recorded);
+    Graph graph = t.Graph();
+    EXPECT_EQ(graph.figures.waits_recorded, recorded ? 1u : 0u);
+    EXPECT_EQ(graph.figures.waits_inferred, recorded ? 0u : 1u);
+    ExpectAsMeasured(t, graph, 1);
+    Lengthen(&graph, "a", 40);
+    EXPECT_NEAR(StartUs(graph, "b"), 142, 1);
+  }
+}
+
+TEST(ReplayTest, AWaitThatTheTimesContradictIsLeftOut) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 100);
+  t.Api(7, 8, "cudaStreamWaitEvent", CallKind::kStreamWait);
+  t.Into(1).Launch(9, 12, "b", 17, 50);
+  Graph graph = t.Graph();
+  EXPECT_EQ(graph.figures.waits_inferred, 0u);
+  EXPECT_EQ(graph.figures.waits_unknown, 1u);
+  Lengthen(&graph, "a", 40);
+  EXPECT_EQ(StartUs(graph, "b"), 17);
+}
+
+TEST(ReplayTest, AKernelThatStartsWhenAnotherStreamsEndsWaitedForRoom) {
+  TraceBuilder t;
+  t.Launch(0, 4, "big", 8, 200);
+  t.Into(1).Launch(10, 14, "b", 203, 250);
+  Graph graph = t.Graph();
+  EXPECT_EQ(graph.figures.shared, 1u);
+  Lengthen(&graph, "big", 100);
+  EXPECT_NEAR(StartUs(graph, "b"), 301, 1.1);
+}
+
+TEST(ReplayTest, IdleTimeThatNothingExplainsIsCountedAndNotReplayed) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 100);
+  t.Launch(10, 14, "b", 400, 450);
+  const Graph graph = t.Graph();
+  EXPECT_EQ(graph.figures.unexplained, 1u);
+  EXPECT_NEAR(static_cast<double>(graph.figures.unexplained_ns) / 1000, 299, 2);
+  EXPECT_LT(StartUs(graph, "b"), 110);
+}
+
+// Two turns of each of two threads: forward on one, backward on the other.
+TraceBuilder TwoThreads() {
+  TraceBuilder t;
+  double at = 0;
+  for (int turn = 0; turn < 4; ++turn) {
+    t.On(turn % 2 == 0 ? 0 : 1);
+    for (int i = 0; i < 6; ++i, at += 20) {
+      t.Launch(at, at + 5, turn % 2 == 0 ? "forward" : "backward", at + 8, at + 15);
+    }
+    if (turn != 2) continue;
+    t.Launch(at, at + 5, "last", at + 8, at + 15);
+    at += 20;
+  }
+  return t;
+}
+
+TEST(ReplayTest, AThreadThatTakesOverWaitsForTheOther) {
+  const TraceBuilder t = TwoThreads();
+  Graph graph = t.Graph();
+  EXPECT_EQ(graph.figures.handovers, 3u);
+  ExpectAsMeasured(t, graph);
+  // Twice as much time between the calls of the forward thread moves the backward thread.
+  const double before_us = StartUs(graph, "backward");
+  for (CpuTask& task : graph.cpu) {
+    if (task.thread == 0 && task.kind == CpuKind::kGap) task.duration_ns += 15'000;
+  }
+  EXPECT_EQ(StartUs(graph, "backward"), before_us + 5 * 15);
+  EXPECT_EQ(StartUs(graph, "last") - StartUs(t.Graph(), "last"),
+            12 * 15);  // 5, and 7 with the hand-over
+}
+
+TEST(ReplayTest, AThreadThatOnlyPollsTakesNoTurn) {
+  TraceBuilder t;
+  for (int i = 0; i < 40; ++i) {
+    t.On(0).Launch(i * 20, i * 20 + 5, "a", i * 20 + 8, i * 20 + 15);
+    if (i % 10 == 5) t.On(2).Api(i * 20 + 10, i * 20 + 11, "cudaEventQuery", CallKind::kOther);
+  }
+  EXPECT_EQ(t.Graph().figures.handovers, 0u);
+}
+
+TEST(ReplayTest, GapsAreCutWhereAnnotationsBeginAndEnd) {
+  TraceBuilder t;
+  t.Launch(0, 5, "a", 8, 15);
+  t.Annotation(20, 70, "enumerate(DataLoader)#next");
+  t.Launch(100, 105, "b", 108, 120);
+  const Graph graph = t.Graph();
+  std::vector<std::string> gaps;
+  for (const CpuTask& task : graph.cpu) {
+    if (task.kind != CpuKind::kGap) continue;
+    gaps.push_back(graph.names[task.label] + " " + std::to_string(task.duration_ns / 1000));
+  }
+  EXPECT_EQ(gaps, (std::vector<std::string>{" 15", "enumerate(DataLoader)#next 50", " 30"}));
+}
+
+TEST(ReplayTest, ADriverCallInsideARuntimeCallIsPartOfIt) {
+  TraceBuilder t;
+  t.Api(0, 10, "cudaLaunchKernel", CallKind::kLaunch);
+  t.Api(2, 8, "cuLaunchKernel", CallKind::kLaunch);
+  t.Run("a", 12, 20);
+  t.Launch(30, 34, "b", 38, 50);
+  const Graph graph = t.Graph();
+  EXPECT_EQ(graph.cpu.size(), 3u);  // call, gap, call
+  ExpectAsMeasured(t, graph);
+}
+
+TEST(ReplayTest, NodesOfAGraphLaunchRunOnBranches) {
+  TraceBuilder t;
+  t.Api(0, 10, "cudaGraphLaunch", CallKind::kGraphLaunch);
+  t.Run("root", 15, 50);
+  t.Run("left", 51, 100);
+  t.Run("right", 51, 80);
+  t.Run("join", 101, 120);
+  Graph graph = t.Graph();
+  ExpectAsMeasured(t, graph);
+  Lengthen(&graph, "left", 20);
+  EXPECT_EQ(StartUs(graph, "join"), 121);
+  Lengthen(&graph, "root", 10);
+  EXPECT_EQ(StartUs(graph, "right"), 61);
+}
+
+TEST(ReplayTest, WorkFromBeforeTheTraceHoldsItsQueue) {
+  TraceBuilder t;
+  t.Launch(0, 4, "b", 60, 80);
+  t.trace().works.push_back(t.trace().works[0]);
+  t.trace().works.back().correlation = 999;
+  t.trace().works.back().start_ns = TraceBuilder::Ns(2);
+  t.trace().works.back().end_ns = TraceBuilder::Ns(59);
+  const Graph graph = t.Graph();
+  EXPECT_EQ(graph.figures.works_before, 1u);
+  EXPECT_NEAR(EndUs(graph), 80, 1);
+}
+
+// A rank whose all-reduce begins at `start_us` and ends at 100, as that of all ranks.
+Graph Rank(double start_us, const std::string& before) {
+  TraceBuilder t;
+  t.Launch(0, 4, before, 8, start_us - 2);
+  t.Launch(5, 9, "ncclAllReduce", start_us, 100);
+  t.trace().works.back().kind = WorkKind::kCollective;
+  t.Launch(12, 16, "after", 102, 150);
+  Graph graph = t.Graph();
+  graph.gpu[1].collective = 0;
+  return graph;
+}
+
+TEST(ReplayTest, ACollectiveEndsOnAllRanksWhenTheLastOneHasComeAndTheDataAreThere) {
+  Graph early = Rank(30, "early");
+  Graph late = Rank(80, "late");
+  const Graph* ranks[] = {&early, &late};
+  Timeline timeline = Replay(ranks);
+  EXPECT_EQ(timeline.not_run, 0u);
+  for (const RankTimeline& rank : timeline.ranks) {
+    EXPECT_NEAR(static_cast<double>(rank.gpu_end_ns[1]), 100'000, 1000);
+    EXPECT_NEAR(static_cast<double>(rank.gpu_begin_ns[2]), 102'000, 2100);
+  }
+  // The early rank may take longer without harm, the late one not.
+  Lengthen(&early, "early", 40);
+  timeline = Replay(ranks);
+  EXPECT_NEAR(static_cast<double>(timeline.ranks[1].gpu_end_ns[1]), 100'000, 1000);
+  Lengthen(&late, "late", 40);
+  timeline = Replay(ranks);
+  EXPECT_NEAR(static_cast<double>(timeline.ranks[0].gpu_end_ns[1]), 140'000, 1000);
+}
+
+TEST(ReplayTest, ACollectiveThatARankNeverReachesIsSaidNotWaitedForInVain) {
+  Graph one = Rank(30, "one");
+  Graph other = Rank(80, "other");
+  other.gpu[0].collective = 0;  // twice in the other's
+  const Graph* ranks[] = {&one, &other};
+  EXPECT_GT(Replay(ranks).not_run, 0u);
+}
+
+}  // namespace
+}  // namespace seqpoint::whatif
