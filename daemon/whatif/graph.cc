@@ -149,8 +149,12 @@ class Builder {
       return call == kNone ? kNone : outer_[call];
     };
 
-    std::stable_sort(works_.begin(), works_.end(),
-                     [](const Work& a, const Work& b) { return a.start_ns < b.start_ns; });
+    work_ids_.resize(works_.size());
+    for (uint32_t w = 0; w < works_.size(); ++w) work_ids_[w] = w;
+    std::stable_sort(work_ids_.begin(), work_ids_.end(), [this](uint32_t a, uint32_t b) {
+      return trace_.works[a].start_ns < trace_.works[b].start_ns;
+    });
+    for (uint32_t w = 0; w < works_.size(); ++w) works_[w] = trace_.works[work_ids_[w]];
     call_of_.resize(works_.size());
     launches_.resize(calls_.size());
     for (uint32_t w = 0; w < works_.size(); ++w) {
@@ -493,7 +497,7 @@ class Builder {
       task.name = work.name;
       task.queue = queue_of_[w];
       task.kind = work.kind;
-      task.work = w;
+      task.work = work_ids_[w];
       return task;
     };
     for (uint32_t w = 0; w < works_.size(); ++w) {
@@ -668,6 +672,7 @@ class Builder {
       CpuTask& task = AddCpu(thread, iteration, &order);
       task.after = after;
       task.name = call.name;
+      task.call = calls_[p];
       task.label = label;
       task.kind = CpuKind::kCall;
       task.duration_ns = call.end_ns - call.begin_ns;
@@ -801,10 +806,11 @@ class Builder {
   const Trace& trace_;
   const GraphOptions& options_;
   Graph graph_;
-  std::vector<Work> works_;        // in order of their starts
-  std::vector<uint32_t> calls_;    // by position, in order of their begins
-  std::vector<uint32_t> outer_;    // position of a call of the trace
-  std::vector<uint32_t> call_of_;  // position, of a work
+  std::vector<Work> works_;         // in order of their starts
+  std::vector<uint32_t> work_ids_;  // of the trace
+  std::vector<uint32_t> calls_;     // by position, in order of their begins
+  std::vector<uint32_t> outer_;     // position of a call of the trace
+  std::vector<uint32_t> call_of_;   // position, of a work
   std::vector<Launch> launches_;
   std::vector<uint32_t> works_of_call_;
   std::vector<uint32_t> queue_of_;

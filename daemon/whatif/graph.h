@@ -49,6 +49,7 @@ struct CpuTask {
   uint32_t event = kNone;   // of kWaitEvent and kStreamWait; kNone: what is last in `source` now
   uint32_t source = kNone;  // queue
   uint32_t thread = 0;
+  uint32_t call = kNone;   // of Trace::calls; kNone: a gap, or inserted
   int32_t iteration = -1;  // -1: before the first
   CpuKind kind = CpuKind::kGap;
 };

@@ -38,9 +38,7 @@ void Lengthen(Graph* graph, const std::string& name, double us) {
 
 // Every task where it was measured.
 void ExpectAsMeasured(const TraceBuilder& built, const Graph& graph, double within_us = 0.001) {
-  std::vector<Work> works = const_cast<TraceBuilder&>(built).trace().works;
-  std::stable_sort(works.begin(), works.end(),
-                   [](const Work& a, const Work& b) { return a.start_ns < b.start_ns; });
+  const std::vector<Work>& works = built.trace().works;
   const RankTimeline timeline = ReplayOne(graph);
   for (size_t i = 0; i < graph.gpu.size(); ++i) {
     const Work& work = works[graph.gpu[i].work];

@@ -66,6 +66,7 @@ class TraceBuilder {
   }
 
   Trace& trace() { return trace_; }
+  const Trace& trace() const { return trace_; }
   whatif::Graph Graph(const std::vector<double>& iterations_us = {}) const {
     GraphOptions options;
     for (const double begin_us : iterations_us) options.iteration_begins_ns.push_back(Ns(begin_us));
