@@ -113,6 +113,8 @@ uint32_t KindsOfLevel(Level level, const abi::Rule& rule) {
   }
 }
 
+bool Watching(Level level) { return level != Level::kPaused && level != Level::kReleased; }
+
 // Some of what the rule must see are calls of the CUDA driver.
 bool NeedsDriver(const abi::Rule& rule) {
   uint32_t needed = 1u << rule.boundary.op | 1u << rule.confirm.op | 1u << rule.step.op;
@@ -638,7 +640,7 @@ void CallStream::ApplyControl(bool on_application_thread) {
     if (stopped_) return;
     const Level level = WantedLevel();
     const bool new_rule = wanted_.rule.generation != matcher_.rule().generation;
-    const bool watching = level != Level::kPaused && level != Level::kReleased;
+    const bool watching = Watching(level);
     if (measurement_.kind != Kind::kNone && (new_rule || !watching)) {
       measurement_.unwanted = true;
       if (captures() == 0) EndMeasurement(&todo);  // else at the next boundary, or by Tick
@@ -646,9 +648,11 @@ void CallStream::ApplyControl(bool on_application_thread) {
     if (new_rule) BeginRule(wanted_.rule);
     plan_.Apply(wanted_);
     if (new_rule || level != level_) {
+      // Without a GPU nothing is switched that could take time; but while nothing was watched,
+      // iterations passed.
+      distorted_ = distorted_ || !watching || !Watching(level_) ||
+                   !guest->host_only.load(std::memory_order_relaxed);
       level_ = level;
-      // Without a GPU nothing is switched that could take time.
-      distorted_ = distorted_ || !guest->host_only.load(std::memory_order_relaxed);
       abi::RuleEvent event = {};
       event.api_ns = guest->clock.NowNs();
       event.call_sequence = guest->ring.header()->call_sequence;

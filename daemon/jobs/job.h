@@ -311,6 +311,7 @@ class Job {
   std::optional<LearnedRule> former_rule_;  // while it is learned anew
   std::string relearned_;                   // why it was, in a sentence
   std::string gap_;                         // what was not seen, in a sentence
+  int64_t traced_from_ = 0;                 // iteration at which level *trace* was asked for
   std::string refused_;
   bool imported_ = false;                            // its lengths are the user's own
   std::string sentence_;                             // about the lengths

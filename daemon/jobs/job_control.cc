@@ -307,9 +307,10 @@ absl::Status Job::Control(const v1::ControlRequest& request) {
       break;
     case v1::ControlRequest::ACTION_RESUME:
       if (released_) {
-        gap_ = absl::StrCat("CUPTI was released for a while around iteration ",
-                            engine_.Totals().iterations,
-                            ": the iterations of that time were not seen and are in no figure");
+        const int64_t around = engine_.Totals().iterations;
+        gap_ = absl::StrCat("the process was released for a while",
+                            around > 0 ? absl::StrCat(" around iteration ", around) : "",
+                            ": what it did meanwhile was not seen and is in no figure");
       }
       paused_ = released_ = false;
       break;
@@ -324,13 +325,24 @@ absl::Status Job::Control(const v1::ControlRequest& request) {
             " cannot be kept; there are MARK (nothing is measured), TRACE (all GPU work is "
             "recorded) and UNSPECIFIED (the daemon chooses)"));
       }
-      forced_level_ = request.level();
-      if (forced_level_ == v1::LEVEL_TRACE) {
-        gap_ = absl::StrCat("all GPU work is traced by request, from iteration ",
-                            engine_.Totals().iterations,
+      if (request.level() == v1::LEVEL_TRACE && !processes_.empty() &&
+          std::none_of(processes_.begin(), processes_.end(),
+                       [](const auto& entry) { return entry.second->HasCupti(); })) {
+        return absl::FailedPreconditionError(
+            "level: the processes of this job do not use a GPU, or do not have CUPTI: there is no "
+            "GPU work to trace");
+      }
+      if (request.level() == v1::LEVEL_TRACE) {
+        traced_from_ = engine_.Totals().iterations;
+        gap_ = absl::StrCat("all GPU work is traced by request, from iteration ", traced_from_,
                             " on: iterations take longer for it, and the figures hold them as they "
                             "are (seqpoint control JOB level auto)");
+      } else if (forced_level_ == v1::LEVEL_TRACE) {
+        gap_ = absl::StrCat("all GPU work was traced by request between iterations ", traced_from_,
+                            " and ", engine_.Totals().iterations,
+                            ", which took longer for it; the figures hold them as they were");
       }
+      forced_level_ = request.level();
       break;
     case v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET:
       if (!(request.overhead_budget_share() >= 0 && request.overhead_budget_share() <= 1)) {

@@ -258,6 +258,25 @@ class GuestTest(JobTest):
         self.assertEqual(len(self.iterations()), 220)
         self.assertIn("ran beside another one of this rank", self.job()["trouble"])
 
+    def test_what_passes_while_a_job_is_released_is_in_no_figure(self):
+        self.script("""
+            import os, subprocess, time
+            def control(*words):
+                return subprocess.run([os.environ["SEQPOINT"], "control", "job", *words],
+                                      capture_output=True, text=True)
+            for n in range(160):
+                iterate(3 + n % 5)
+                time.sleep(0.01)
+                if n == 40: assert "do not use a GPU" in control("level", "trace").stderr
+                if n == 80: assert control("release").returncode == 0
+                if n == 120: assert control("resume").returncode == 0
+        """, SEQPOINT=f"{BUILD}/bin/seqpoint")
+        found = self.iterations()
+        self.assertLess(len(found), 140)  # those in between were not seen
+        longest = max(found, key=lambda it: int(it.get("duration_ns", 0)))
+        self.assertTrue(longest["distorted"])  # and are not one long iteration
+        self.assertIn("was released for a while", self.job()["rule"]["sentence"])
+
     def test_a_child_that_trains_itself(self):
         self.script("""
             import multiprocessing
