@@ -720,6 +720,8 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
   std::vector<std::string> words;
   for (size_t column : choice.sources) {
     int64_t unit = 0;
+    // What a framework tells is in units already, as a table of few rows may hide.
+    if (table.sources[column].pattern.op == static_cast<uint8_t>(abi::Op::kFeature)) unit = 1;
     for (size_t row : rows) unit = std::gcd(unit, table.value(row, column));
     choice.unit.push_back(std::max<int64_t>(unit, 1));
     std::string text = table.words[column];
@@ -734,11 +736,10 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
                                              : "nothing to judge it by",
                     " so far)");
   }
-  if (choice.judged && !choice.depends) {
-    choice.words = absl::StrCat("none: the time of an iteration does not depend on ",
-                                words.empty() ? "anything that can be read early" : choice.words);
-  } else if (words.empty()) {
-    choice.words = "none found";
+  if (words.empty()) {
+    choice.words = choice.judged && !choice.depends
+                       ? "none: the time of an iteration depends on nothing that can be read early"
+                       : "none found";
   }
   return choice;
 }

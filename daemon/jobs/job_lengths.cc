@@ -226,19 +226,27 @@ void Job::MatchLengths() {
   if (horizon.ok() || known_before || !horizon_applied_) {
     Apply(horizon.ok() ? *horizon : Counted(RunIterations(horizon_)));
   }
-  sentence_ = horizon.ok() ? ""
-                           : absl::StrCat(horizon.status().message(),
-                                          "; until then only the number of iterations is used");
-  // Shuffled batches come in no order: lengths so far are a sample of all.
-  if (const double n = static_cast<double>(observed_count_[0]);
-      horizon.ok() && horizon_.kind() == v1::Horizon::KIND_DISTRIBUTION && !horizon_.alike() &&
-      n >= kLeastForDistribution &&
-      map_.distance > kMostDistance + kChanceDistance / std::sqrt(n)) {
+  const auto n = static_cast<double>(observed_count_[0]);
+  sentence_.clear();
+  if (!horizon.ok() && n < kLeastForDistribution) {
+    sentence_ = absl::StrCat("the given lengths could not be matched to the ", observed_count_[0],
+                             " iterations so far, which are few: only their number is used",
+                             over ? "" : " until more have come");
+  } else if (!horizon.ok()) {
+    sentence_ = absl::StrCat(horizon.status().message(),
+                             "; until then only the number of iterations is used");
+  } else if (by_length && !horizon_.alike() && n >= kLeastForDistribution &&
+             map_.distance > kMostDistance + kChanceDistance / std::sqrt(n)) {
+    // Shuffled batches come in no order: lengths so far are a sample of all.
     sentence_ = absl::StrFormat(
         "the given lengths are distributed otherwise than those that occur (by up to %.0f %% of "
-        "the iterations), so the total may be wrong: is it the same data, and --batch that of one "
-        "forward pass of one rank?",
+        "the iterations), so the total may be wrong: ",
         100 * map_.distance);
+    absl::StrAppend(&sentence_,
+                    horizon_.kind() == v1::Horizon::KIND_DISTRIBUTION
+                        ? "is it the same data, and --batch that of one forward pass of one rank?"
+                        : "is --batch missing? Without it each row is an iteration. Right as it is "
+                          "where they come in order of length");
   }
   if (horizon.ok() && by_length && DataParallel(horizon_) > 1 && horizon_.data_parallel() == 0 &&
       steps_.same_lengths()) {

@@ -826,22 +826,27 @@ TEST(Job, FirstOccurrencesAreThoseOfMicroSteps) {
 }
 
 TEST(Job, LengthsThatAreDistributedOtherwiseAreTold) {
-  for (const bool skewed : {false, true}) {
-    Job job(Row(), {});
-    FakeProcess process(4);
-    job.AddProcess(Process());
-    process.Connect(job, 7);
-    v1::Horizon horizon;
-    horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
-    for (int length = 10; length <= 40; ++length) {
-      v1::LengthCount& entry = *horizon.add_histogram();
-      entry.add_lengths(length);
-      entry.set_count(skewed ? 2 * (length - 9) : 32);  // as of batches of twice the size
+  for (const auto kind : {v1::Horizon::KIND_DISTRIBUTION, v1::Horizon::KIND_HISTOGRAM}) {
+    for (const bool skewed : {false, true}) {
+      Job job(Row(), {});
+      FakeProcess process(4);
+      job.AddProcess(Process());
+      process.Connect(job, 7);
+      v1::Horizon horizon;
+      horizon.set_kind(kind);
+      for (int length = 10; length <= 40; ++length) {
+        v1::LengthCount& entry = *horizon.add_histogram();
+        entry.add_lengths(length);
+        entry.set_count(skewed ? 2 * (length - 9) : 32);  // as of batches of twice the size
+      }
+      ASSERT_TRUE(job.SetHorizon(horizon).ok());
+      for (int i = 0; i < 420; ++i) process.Iterate();
+      const std::string sentence = job.Describe(false).rule().sentence();
+      EXPECT_EQ(sentence.find("distributed otherwise") != std::string::npos, skewed) << sentence;
+      EXPECT_EQ(sentence.find("--batch missing") != std::string::npos,
+                skewed && kind == v1::Horizon::KIND_HISTOGRAM)
+          << sentence;
     }
-    ASSERT_TRUE(job.SetHorizon(horizon).ok());
-    for (int i = 0; i < 420; ++i) process.Iterate();
-    const std::string sentence = job.Describe(false).rule().sentence();
-    EXPECT_EQ(sentence.find("distributed otherwise") != std::string::npos, skewed) << sentence;
   }
 }
 
