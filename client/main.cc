@@ -644,8 +644,8 @@ class Cli {
       const std::string& reason =
           job->job().trouble().empty() ? job->job().overhead().sentence() : job->job().trouble();
       return Fail(absl::FailedPreconditionError(
-          absl::StrCat(why, reason.empty() ? "" : "; ", reason,
-                       "; `seqpoint doctor` says what stands in the way")));
+          absl::StrCat(why, "; ", reason.empty() ? "`seqpoint doctor` says what stands in the way"
+                                                 : reason)));
     }
     // The notes are of the run as it is, not of another one that was asked about.
     if (horizon_.given()) job->Clear();

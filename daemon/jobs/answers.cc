@@ -19,7 +19,7 @@ constexpr int kSpareKernels = 16;
 
 void ToProto(const Estimate& from, v1::Estimate* to) {
   to->set_value(from.value);
-  to->set_low(from.low);
+  to->set_low(std::max(0.0, from.low));  // no time and no count is less
   to->set_high(from.high);
 }
 
