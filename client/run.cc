@@ -366,6 +366,7 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
     if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
       absl::StrAppend(&text, "left out: ", losses, "\n");
     }
+    text += ApartText(job);
     if (!job.trouble().empty()) text += Wrap("trouble: ", job.trouble(), kTextColumns);
     if (!IsOver(job)) text += "the last records are not in these figures yet: ask again\n";
     const std::string& id = job.id();

@@ -174,10 +174,7 @@ std::string JobText(const v1::Job& job) {
     }
     text += "\n";
   }
-  for (const v1::PhaseSummary& phase : job.phases()) {
-    absl::StrAppend(&text, "apart:     ", FormatCount(phase.iterations(), "iteration"), " of ",
-                    phase.name(), ", ", FormatQuantity(phase.duration_ns(), "ns"), "\n");
-  }
+  text += ApartText(job);
   if (!job.imported() && job.horizon().kind() != v1::Horizon::KIND_UNKNOWN) {
     absl::StrAppend(&text, "horizon:   ",
                     job.horizon().iterations() > 0
@@ -326,6 +323,19 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job)
 
 std::string Note(const std::string& text) {
   return text.empty() ? "" : Wrap("note: ", text, kTextColumns);
+}
+
+std::string ApartText(const v1::Job& job) {
+  if (job.phases_size() == 0) return "";
+  const std::string phases =
+      absl::StrJoin(job.phases(), ", ", [](std::string* out, const v1::PhaseSummary& phase) {
+        absl::StrAppend(out, phase.name(), " ", FormatQuantity(phase.duration_ns(), "ns"));
+      });
+  return Wrap("apart:     ",
+              absl::StrCat(phases,
+                           "; in no figure, nor is what comes before the first iteration "
+                           "and after the last"),
+              kTextColumns);
 }
 
 std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job) {

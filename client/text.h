@@ -28,6 +28,8 @@ std::string ErrorJson(const absl::Status& status);
 std::string JobsText(const v1::ListJobsReply& reply);
 std::string JobText(const v1::Job& job);  // everything about one
 std::string SeqPointsText(const v1::GetSeqPointsReply& reply);
+// What is in no projection: start-up and evaluation; a line, or nothing.
+std::string ApartText(const v1::Job& job);
 // Total, so far, remaining, per 1,000 iterations, basis. Without a horizon there is no total, and a
 // line that says how to get one.
 std::string ProjectionText(const v1::Projection& projection, const v1::Job& job);
