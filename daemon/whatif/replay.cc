@@ -145,9 +145,9 @@ class Machine {
           waiting_.push_back({now_ns, event.rank, event.thread});
           return;
         }
+        if (after_ns >= now_ns) SetCpuCause(&out, t, Cause::kCpuTask, task.after);
         if (after_ns > now_ns) {
           now_ns = after_ns;
-          SetCpuCause(&out, t, Cause::kCpuTask, task.after);
           // Others may be earlier now.
           if (!heap_.empty() && heap_.front().time_ns < now_ns) {
             Push({now_ns, event.rank, event.thread});

@@ -54,10 +54,10 @@ class Walk {
             Add(Share::kLaunch, at_ns - std::max(timeline_.cpu_begin_ns[cause], until_ns), shares);
             at_ns = std::min(at_ns, timeline_.cpu_begin_ns[cause]);
             task = Before(cause);
-            gpu = timeline_.cpu_cause_kind[cause] == Cause::kGpuTask && task == kNone;
+            gpu = false;
             break;
           default:
-            return;
+            task = kNone;
         }
         continue;
       }
@@ -76,6 +76,8 @@ class Walk {
       at_ns = std::min(at_ns, begin_ns);
       task = cause;
     }
+    // Before the first task of a thread that nobody started.
+    Add(Share::kCpu, at_ns - until_ns, shares);
   }
 
  private:
