@@ -1,0 +1,134 @@
+#include "daemon/whatif/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+namespace seqpoint::whatif {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Error(const std::string& text) {
+  const absl::StatusOr<Request> request = ParseRequest(text);
+  EXPECT_FALSE(request.ok()) << text;
+  return std::string(request.status().message());
+}
+
+TEST(RequestTest, EveryStepReadsAsItIsWritten) {
+  const std::string text =
+      "scale kernels where name ~ \"gemm|conv\" and name !~ \"wgrad\" by 1/$compute\n"
+      "scale work where bound = memory and duration > 10us by 0.5\n"
+      "set collectives where in = \"forward \\\"x\\\"\" to 12us\n"
+      "remove gaps where in ~ \"DataLoader\"\n"
+      "insert \"all_reduce\" of $bytes/50 after kernels where name ~ \"wgrad\"\n"
+      "insert \"mask\" of 3us before kernels where stream = 7\n"
+      "fuse kernels where in ~ \"Optimizer.step\" into \"fused_adam\"\n"
+      "capture launches\n"
+      "defer copies where bytes > 1MB and thread != \"main\"\n";
+  const absl::StatusOr<Request> request = ParseRequest(text);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->steps.size(), 9u);
+  EXPECT_EQ(FormatRequest(*request), text);
+}
+
+TEST(RequestTest, StepsOnOneLineCommentsAndUnits) {
+  const absl::StatusOr<Request> request = ParseRequest(
+      "# faster loading\n\n  remove gaps where in ~ \"a;b#c\"; set launches to 2.5us  # cheap\n"
+      "scale copies where bytes > 2MiB by 1/4");
+  ASSERT_TRUE(request.ok()) << request.status();
+  ASSERT_EQ(request->steps.size(), 3u);
+  EXPECT_EQ(request->steps[0].selection.conditions[0].text, "a;b#c");
+  EXPECT_EQ(*Evaluate(request->steps[1].amount, {}), 2500);
+  EXPECT_EQ(request->steps[2].selection.conditions[0].number, 2 << 20);
+  EXPECT_EQ(*Evaluate(request->steps[2].amount, {}), 0.25);
+}
+
+TEST(RequestTest, WhatIsWrongIsNamedWithWhatThereIs) {
+  EXPECT_THAT(Error(""), HasSubstr("needs a step"));
+  EXPECT_THAT(Error("\n\nspeed kernels by 2"), HasSubstr("line 3: \"speed\" where one of scale"));
+  EXPECT_THAT(Error("scale kernel by 2"), HasSubstr("\"kernel\" where one of work, kernels"));
+  EXPECT_THAT(Error("scale kernels"), HasSubstr("it ends where \"by FACTOR\""));
+  EXPECT_THAT(Error("scale kernels by fast"), HasSubstr("\"fast\" is not a number"));
+  EXPECT_THAT(Error("scale kernels by -2"), HasSubstr("-2"));
+  EXPECT_THAT(Error("scale kernels by 2us"), HasSubstr("has a unit where none belongs"));
+  EXPECT_THAT(Error("set kernels to 5"), HasSubstr("needs one of the units ns, us, ms, s"));
+  EXPECT_THAT(Error("scale kernels where name ~ \"(\" by 2"), HasSubstr("missing"));
+  EXPECT_THAT(Error("scale kernels where name > \"a\" by 2"), HasSubstr("name is text"));
+  EXPECT_THAT(Error("scale kernels where duration ~ \"a\" by 2"), HasSubstr("duration is no text"));
+  EXPECT_THAT(Error("scale kernels where bound = speed by 2"),
+              HasSubstr("compute, memory, latency"));
+  EXPECT_THAT(Error("scale kernels where name ~ \"a by 2"), HasSubstr("closing \""));
+  EXPECT_THAT(Error("scale kernels by 2 3"), HasSubstr("\"3\" where the end of the step"));
+  EXPECT_THAT(Error("insert mask of 2us after kernels"), HasSubstr("a name in quotation marks"));
+}
+
+TEST(RequestTest, ParametersNeedValuesThatMakeSense) {
+  const Amount amount = ParseRequest("scale kernels by 1/$compute")->steps[0].amount;
+  EXPECT_EQ(*Evaluate(amount, {{"compute", 4}}), 0.25);
+  EXPECT_THAT(std::string(Evaluate(amount, {}).status().message()), HasSubstr("$compute"));
+  EXPECT_FALSE(Evaluate(amount, {{"compute", 0}}).ok());
+  EXPECT_FALSE(Evaluate(amount, {{"compute", -1}}).ok());
+}
+
+TEST(RequestTest, WhateverIsWrittenIsReadAgain) {
+  std::mt19937_64 random(1);
+  const std::string letters = "aZ \\\";#~=<>$\t.*(1";
+  for (int round = 0; round < 2000; ++round) {
+    Request request;
+    for (uint64_t steps = 1 + random() % 3; steps > 0; --steps) {
+      Step& step = request.steps.emplace_back();
+      step.verb = static_cast<Verb>(random() % 7);
+      step.selection.what = static_cast<What>(random() % 8);
+      for (uint64_t n = random() % 3; n > 0; --n) {
+        Condition& condition = step.selection.conditions.emplace_back();
+        condition.field = static_cast<Field>(random() % 7);
+        condition.compare = random() % 2 != 0 ? Compare::kEqual : Compare::kNotEqual;
+        if (condition.field == Field::kBound) {
+          condition.text = "memory";
+        } else if (condition.field <= Field::kThread) {
+          for (uint64_t i = random() % 12; i > 0; --i) {
+            condition.text += letters[random() % letters.size()];
+          }
+        } else {
+          condition.number = static_cast<double>(random() % 1'000'000) / 7;
+        }
+      }
+      const bool amount =
+          step.verb == Verb::kScale || step.verb == Verb::kSet || step.verb == Verb::kInsert;
+      if (amount) {
+        step.amount.time = step.verb != Verb::kScale;
+        step.amount.first.number = static_cast<double>(random() % 100'000) / 3;
+        if (random() % 2 != 0) {
+          step.amount.operation = random() % 2 != 0 ? '*' : '/';
+          step.amount.second.parameter = "p";
+        }
+      }
+      if (step.verb == Verb::kInsert || step.verb == Verb::kFuse) step.name = "x\"\\";
+      if (step.verb == Verb::kInsert) step.before = random() % 2 != 0;
+    }
+    const std::string text = FormatRequest(request);
+    const absl::StatusOr<Request> again = ParseRequest(text);
+    ASSERT_TRUE(again.ok()) << text << again.status();
+    EXPECT_EQ(*again, request) << text;
+  }
+}
+
+TEST(RequestTest, NoiseIsRefusedNotRead) {
+  std::mt19937_64 random(2);
+  const std::vector<std::string> words = {"scale ", "kernels ", "where ", "name ", "~ ", "\"a\" ",
+                                          "by ",    "2 ",       "\n",     "; ",    "\"", "$x ",
+                                          "1e999 ", "/ ",       "\\",     "and "};
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text;
+    for (uint64_t n = random() % 12; n > 0; --n) text += words[random() % words.size()];
+    const absl::StatusOr<Request> request = ParseRequest(text);
+    if (!request.ok()) continue;
+    EXPECT_EQ(*ParseRequest(FormatRequest(*request)), *request) << text;
+  }
+}
+
+}  // namespace
+}  // namespace seqpoint::whatif
