@@ -501,7 +501,10 @@ class Builder {
       return task;
     };
     for (uint32_t w = 0; w < works_.size(); ++w) {
-      if (call_of_[w] == kNone) add(w).latency_ns = works_[w].start_ns - graph_.begin_ns;
+      if (call_of_[w] != kNone) continue;
+      GpuTask& task = add(w);
+      task.before = true;
+      task.latency_ns = works_[w].start_ns - graph_.begin_ns;
     }
     for (uint32_t p = 0; p < calls_.size(); ++p) {
       const Launch& launch = launches_[p];

@@ -62,12 +62,13 @@ struct GpuTask {
   uint32_t name = 0;
   uint32_t layer = 0;  // label of its call
   uint32_t queue = 0;
-  uint32_t call = kNone;  // kNone: launched before the trace began, at `latency_ns` from its begin
+  uint32_t call = kNone;  // that launches it; kNone: see `before`, or removed by a transformation
   uint32_t next = kNone;  // of the same call
   uint32_t first_dependency = 0;  // in Graph::dependencies
   uint16_t dependency_count = 0;
   WorkKind kind = WorkKind::kKernel;
-  bool by_graph = false;        // one node of a graph launch
+  bool before = false;    // launched before the trace began: ready at latency_ns from its begin
+  bool by_graph = false;  // one node of a graph launch
   uint32_t collective = kNone;  // the same number on all ranks that take part
   uint32_t work = kNone;        // in the trace; kNone: inserted by a transformation
 };

@@ -41,7 +41,7 @@ class Machine {
     for (uint32_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = ranks_[r];
       for (uint32_t t = 0; t < rank.graph->gpu.size(); ++t) {
-        if (rank.graph->gpu[t].call != kNone) break;
+        if (!rank.graph->gpu[t].before) break;
         Enqueue(r, t, /*ready_ns=*/rank.graph->gpu[t].latency_ns);
       }
       for (uint32_t thread = 0; thread < rank.graph->order.size(); ++thread) {
@@ -405,15 +405,17 @@ class Machine {
   }
 
   void Finish() {
-    for (RankTimeline& rank : timeline_.ranks) {
-      for (const std::vector<int64_t>* ends : {&rank.cpu_end_ns, &rank.gpu_end_ns}) {
-        for (const int64_t end_ns : *ends) {
-          if (end_ns == kNotRun) {
-            ++timeline_.not_run;
-          } else {
-            rank.end_ns = std::max(rank.end_ns, end_ns);
-          }
-        }
+    for (const Rank& rank : ranks_) {
+      RankTimeline& out = *rank.out;
+      for (const int64_t end_ns : out.cpu_end_ns) {
+        timeline_.not_run += end_ns == kNotRun ? 1 : 0;
+        out.end_ns = std::max(out.end_ns, end_ns);
+      }
+      for (size_t i = 0; i < out.gpu_end_ns.size(); ++i) {
+        const GpuTask& task = rank.graph->gpu[i];
+        const bool removed = task.call == kNone && !task.before;
+        timeline_.not_run += out.gpu_end_ns[i] == kNotRun && !removed ? 1 : 0;
+        out.end_ns = std::max(out.end_ns, out.gpu_end_ns[i]);
       }
     }
   }

@@ -21,10 +21,9 @@ template <typename T>
 using Words = std::vector<std::pair<const char*, T>>;
 
 const Words<Verb>& Verbs() {
-  static const auto* words =
-      new Words<Verb>{{"scale", Verb::kScale},   {"set", Verb::kSet},   {"remove", Verb::kRemove},
-                      {"insert", Verb::kInsert}, {"fuse", Verb::kFuse}, {"capture", Verb::kCapture},
-                      {"defer", Verb::kDefer}};
+  static const auto* words = new Words<Verb>{
+      {"scale", Verb::kScale},   {"set", Verb::kSet},   {"remove", Verb::kRemove},
+      {"insert", Verb::kInsert}, {"fuse", Verb::kFuse}, {"capture", Verb::kCapture}};
   return *words;
 }
 const Words<What>& Whats() {
@@ -228,7 +227,6 @@ class Parser {
         return ParseAmount(/*time=*/true, &step->amount);
       case Verb::kRemove:
       case Verb::kCapture:
-      case Verb::kDefer:
         return ParseSelection(&step->selection);
       case Verb::kInsert:
         status = ParseName(&step->name);

@@ -18,7 +18,7 @@
 
 namespace seqpoint::whatif {
 
-enum class Verb : uint8_t { kScale, kSet, kRemove, kInsert, kFuse, kCapture, kDefer };
+enum class Verb : uint8_t { kScale, kSet, kRemove, kInsert, kFuse, kCapture };
 
 enum class What : uint8_t {
   kWork,  // everything that runs on a GPU

@@ -27,7 +27,7 @@ TEST(RequestTest, EveryStepReadsAsItIsWritten) {
       "insert \"mask\" of 3us before kernels where stream = 7\n"
       "fuse kernels where in ~ \"Optimizer.step\" into \"fused_adam\"\n"
       "capture launches\n"
-      "defer copies where bytes > 1MB and thread != \"main\"\n";
+      "scale copies where bytes > 1MB and thread != \"main\" by 2\n";
   const absl::StatusOr<Request> request = ParseRequest(text);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->steps.size(), 9u);
@@ -80,7 +80,7 @@ TEST(RequestTest, WhateverIsWrittenIsReadAgain) {
     Request request;
     for (uint64_t steps = 1 + random() % 3; steps > 0; --steps) {
       Step& step = request.steps.emplace_back();
-      step.verb = static_cast<Verb>(random() % 7);
+      step.verb = static_cast<Verb>(random() % 6);
       step.selection.what = static_cast<What>(random() % 8);
       for (uint64_t n = random() % 3; n > 0; --n) {
         Condition& condition = step.selection.conditions.emplace_back();

@@ -1,0 +1,45 @@
+// Applies a what-if to a dependency graph (Daydream, Zhu et al., ATC 2020, section 4.3): scales,
+// removes, inserts and joins tasks; the replay then tells what becomes of the time.
+//
+//   Graph after = before;
+//   absl::StatusOr<Applied> applied = Apply(request, {{"compute", 3}}, {}, &after);
+//
+// Threading: free functions. Ownership: values.
+#ifndef DAEMON_WHATIF_TRANSFORM_H_
+#define DAEMON_WHATIF_TRANSFORM_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/whatif/graph.h"
+#include "daemon/whatif/request.h"
+
+namespace seqpoint::whatif {
+
+// What limits a kernel.
+enum class Bound : uint8_t { kCompute, kMemory, kLatency };
+
+// Of kernels whose position on the roofline was measured, by name; the others by a rule of thumb:
+// matrix products and convolutions are bound by compute, the rest by memory (Daydream,
+// section 5.1), and what lasts no longer than an empty kernel by latency.
+using Bounds = std::map<std::string, Bound>;
+Bound BoundByRule(const std::string& kernel, int64_t duration_ns);
+
+struct Applied {
+  std::vector<uint64_t> tasks;   // selected, by step
+  uint64_t measured_bounds = 0;  // kernels whose bound was looked up and measured,
+  uint64_t guessed_bounds = 0;   // ... and guessed by the rule
+};
+
+// InvalidArgument: a parameter is missing or makes no sense; a step that cannot be done with what
+// it selects. A step that selects nothing is no error: `tasks` says so.
+absl::StatusOr<Applied> Apply(const Request& request,
+                              const std::map<std::string, double>& parameters, const Bounds& bounds,
+                              Graph* graph);
+
+}  // namespace seqpoint::whatif
+
+#endif  // DAEMON_WHATIF_TRANSFORM_H_

@@ -1,0 +1,166 @@
+#include "daemon/whatif/transform.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "daemon/whatif/replay.h"
+#include "daemon/whatif/trace_builder.h"
+
+namespace seqpoint::whatif {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+double EndUs(const Graph& graph) {
+  const Graph* ranks[] = {&graph};
+  const Timeline timeline = Replay(ranks);
+  EXPECT_EQ(timeline.not_run, 0u);
+  return static_cast<double>(timeline.ranks[0].end_ns) / 1000;
+}
+
+Applied Do(const std::string& text, Graph* graph, const Bounds& bounds = {},
+           const std::map<std::string, double>& parameters = {}) {
+  const absl::StatusOr<Request> request = ParseRequest(text);
+  EXPECT_TRUE(request.ok()) << request.status();
+  absl::StatusOr<Applied> applied = Apply(*request, parameters, bounds, graph);
+  EXPECT_TRUE(applied.ok()) << applied.status();
+  return applied.ok() ? *applied : Applied();
+}
+
+// Three kernels of 30, 60 and 9 us behind each other, launched ahead of the GPU.
+TraceBuilder GpuBound() {
+  TraceBuilder t;
+  t.Annotation(0, 25, "forward");
+  t.Launch(0, 4, "sgemm", 8, 38);
+  t.Launch(10, 14, "layer_norm", 39, 99);
+  t.Annotation(26, 60, "Optimizer.step#Adam");
+  t.Launch(30, 34, "adam", 100, 109);
+  return t;
+}
+
+TEST(TransformTest, ScalesWhatItSelects) {
+  Graph graph = GpuBound().Graph();
+  EXPECT_THAT(Do("scale kernels where name ~ \"gemm\" by 1/3", &graph).tasks, ElementsAre(1));
+  EXPECT_NEAR(EndUs(graph), 89, 0.01);
+  EXPECT_THAT(
+      Do("scale kernels where in = \"forward\" by 0; scale kernels where in ~ \"Adam\" by $x",
+         &graph, {}, {{"x", 2}})
+          .tasks,
+      ElementsAre(2, 1));
+  EXPECT_NEAR(EndUs(graph), 38 + 18, 0.01);  // launched at 30
+}
+
+TEST(TransformTest, SelectsByThread_Stream_Duration_Bytes) {
+  TraceBuilder t = GpuBound();
+  t.On(1).Into(2).Api(200, 203, "cudaMemcpyAsync", CallKind::kCopy);
+  t.Run("Memcpy HtoD", 208, 220, WorkKind::kCopyH2D);
+  t.trace().works.back().bytes = 4096;
+  Graph graph = t.Graph();
+  EXPECT_THAT(Do("scale work where stream = 2 by 1\n"
+                 "scale work where thread = \"autograd\" by 1\n"
+                 "scale kernels where duration > 20us and duration < 50us by 1\n"
+                 "scale copies where bytes = 4096B by 1\n"
+                 "scale copies where bytes > 4096B by 1\n"
+                 "scale launches by 1\n"
+                 "scale launches where stream != 2 by 1",
+                 &graph)
+                  .tasks,
+              ElementsAre(1, 1, 1, 1, 0, 4, 3));
+}
+
+TEST(TransformTest, WhatLimitsAKernelIsMeasuredOrGuessed) {
+  Graph graph = GpuBound().Graph();
+  Applied applied = Do("scale kernels where bound = compute by 1/3", &graph);
+  EXPECT_THAT(applied.tasks, ElementsAre(1));
+  EXPECT_EQ(applied.guessed_bounds, 3u);
+  applied = Do("scale kernels where bound = latency by 1", &graph, {{"sgemm", Bound::kLatency}});
+  EXPECT_THAT(applied.tasks, ElementsAre(1));
+  EXPECT_EQ(applied.measured_bounds, 1u);
+  EXPECT_EQ(BoundByRule("convert_kernel", 50'000), Bound::kMemory);
+  EXPECT_EQ(BoundByRule("cudnn_convolve_sgemm", 50'000), Bound::kCompute);
+  EXPECT_EQ(BoundByRule("fill", 2'000), Bound::kLatency);
+}
+
+TEST(TransformTest, ASlowerLaunchDelaysItsWorkAndWhatFollows) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 10);
+  t.Launch(20, 24, "b", 28, 30);
+  Graph graph = t.Graph();
+  Do("scale launches by 3", &graph);
+  EXPECT_NEAR(EndUs(graph), 30 + 8 + 8, 0.01);
+}
+
+TEST(TransformTest, RemovesWorkWithItsLaunch) {
+  Graph graph = GpuBound().Graph();
+  EXPECT_THAT(Do("remove kernels where name = \"layer_norm\"", &graph).tasks, ElementsAre(1));
+  EXPECT_NEAR(EndUs(graph), 38 + 1 + 9, 0.01);
+  EXPECT_THAT(Do("scale kernels by 2", &graph).tasks, ElementsAre(2));
+}
+
+TEST(TransformTest, RemovesLoading) {
+  TraceBuilder t;
+  t.Launch(0, 4, "a", 8, 10);
+  t.Annotation(14, 94, "enumerate(DataLoader)#next");
+  t.Launch(100, 104, "b", 108, 110);
+  Graph graph = t.Graph();
+  EXPECT_THAT(Do("remove gaps where in ~ \"DataLoader\"", &graph).tasks, ElementsAre(1));
+  EXPECT_NEAR(EndUs(graph), 30, 0.01);
+}
+
+TEST(TransformTest, InsertsWork) {
+  Graph graph = GpuBound().Graph();
+  Do("insert \"mask\" of 5us after kernels where name ~ \"gemm\"\n"
+     "insert \"cast\" of 2us before kernels where name ~ \"mask\"",
+     &graph);
+  EXPECT_NEAR(EndUs(graph), 109 + 5 + 2 + 2, 0.01);  // and a gap for each
+}
+
+TEST(TransformTest, FusedKernelsStartOnceAndTheirLaunchesAreNotMade) {
+  TraceBuilder t;
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    const double at = 1000 * iteration;
+    for (int i = 0; i < 4; ++i) {
+      t.Launch(at + 100 * i, at + 100 * i + 4, "adam", at + 100 * i + 8,
+               at + 100 * i + 8 + (i == 0 ? 2 : 10));
+    }
+  }
+  t.Launch(2000, 2004, "end", 2008, 2009);
+  Graph graph = t.Graph({0, 1000, 2000});
+  Do("fuse kernels where name = \"adam\" into \"fused_adam\"", &graph);
+  // Of each iteration three gaps of 96 us and three calls of 4 us are gone; 2 + 3 * 8 us remain.
+  EXPECT_NEAR(EndUs(graph), 2009 - 2 * 3 * 100, 0.01);
+  int fused = 0;
+  for (const GpuTask& task : graph.gpu) {
+    if (task.call == kNone || graph.names[task.name] != "fused_adam") continue;
+    ++fused;
+    EXPECT_EQ(task.duration_ns, 26'000);
+  }
+  EXPECT_EQ(fused, 2);
+}
+
+TEST(TransformTest, CapturedLaunchesAreOneAndTheGpuSetsThePace) {
+  TraceBuilder t;
+  for (int i = 0; i < 10; ++i) t.Launch(50 * i, 50 * i + 4, "k", 50 * i + 8, 50 * i + 18);
+  t.Api(500, 503, "cudaDeviceSynchronize", CallKind::kContextSync);
+  Graph graph = t.Graph({0});
+  EXPECT_NEAR(EndUs(graph), 503, 0.01);
+  Do("capture launches", &graph);
+  EXPECT_NEAR(EndUs(graph), 6.5 + 10 * 10 + 9 * 1 + 2, 2);
+}
+
+TEST(TransformTest, WhatCannotBeDoneIsSaid) {
+  Graph graph = GpuBound().Graph();
+  const auto error = [&](const std::string& text) {
+    return std::string(Apply(*ParseRequest(text), {}, {}, &graph).status().message());
+  };
+  EXPECT_THAT(error("scale kernels by 2; scale kernels by $x"),
+              HasSubstr("step 2: the parameter $x"));
+  EXPECT_THAT(error("fuse gaps into \"x\""), HasSubstr("work of the GPU"));
+  EXPECT_THAT(error("capture kernels"), HasSubstr("launches"));
+}
+
+}  // namespace
+}  // namespace seqpoint::whatif
