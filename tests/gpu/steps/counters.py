@@ -3,7 +3,6 @@ import csv
 import io
 import json
 import os
-import shutil
 import sys
 import time
 
@@ -133,9 +132,10 @@ def ncu(machine):
     ours = machine.probe("known_measured")
     table = []
     theirs = []
-    if not machine.software and shutil.which("ncu"):
+    tool = machine.ncu()
+    if not machine.software and tool:
         metrics = [m for m in METRICS if m != "sm__pipe_tensor_cycles_active.sum"]
-        out = machine.run(["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
+        out = machine.run([tool, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
                            "--cache-control", "none", "--metrics", ",".join(metrics),
                            machine.program("seqpoint_gpu_probe"), "known"], limit=60, log="ncu.csv")
         theirs = read_ncu(out.text)
@@ -157,7 +157,7 @@ def ncu(machine):
             table.append([kernel, metric, a, b, f"{(a / b - 1) * 100:+.2f} %" if b else None,
                           expected.get((kernel, metric))])
     return {"summary": [f"instructions of single kernels differ from ncu's by {worst * 100:.3f} % at most" if theirs else
-                        "ncu is not on the PATH: only CUPTI's values and those by hand"],
+                        "ncu is not here: only CUPTI's values and those by hand"],
             "tables": [{"columns": ["kernel", "metric", "CUPTI range", "ncu", "difference", "by hand"], "rows": table}],
             "raw": {"cupti": ours, "ncu": theirs}}
 
