@@ -101,15 +101,22 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=10):
     try:
         for name in names:
             rungs.append(Rung(machine, job, name))
-        for rung in rungs:
-            rung.line()
+        def without(rung, reason):  # the others go on
+            skipped[rung.name] = str(reason)
+            rung.close()
+            rungs.remove(rung)
+        for rung in list(rungs):
+            try:
+                rung.line()
+            except StepFailed as reason:
+                without(rung, reason)
         for rung in list(rungs):
             try:
                 rung.prepare(job)
             except (Skipped, StepFailed) as reason:
-                skipped[rung.name] = str(reason)
-                rung.close()
-                rungs.remove(rung)
+                without(rung, reason)
+        if "not loaded" not in (rung.name for rung in rungs):
+            raise StepFailed(f"the job does not run without us: {skipped.get('not loaded')}")
         base = next(rung for rung in rungs if rung.name == "not loaded")
         one = base.block(20)["ms"]
         count = int(max(10, min(2000, (50 if machine.software else 150) / one)))  # milliseconds of a block
@@ -120,7 +127,13 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=10):
             if machine.left() < 15:
                 break
             for rung in random.sample(rungs, len(rungs)):
-                times[rung.name].append(rung.block(counts[rung.name]))
+                try:
+                    times[rung.name].append(rung.block(counts[rung.name]))
+                except (StepFailed, OSError) as reason:
+                    if rung.name == "not loaded":
+                        raise
+                    without(rung, reason)
+                    times.pop(rung.name)
     finally:
         for rung in rungs:
             rung.close()
