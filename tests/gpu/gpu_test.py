@@ -22,6 +22,7 @@ import gpu as driver  # noqa: E402
 import machine as machines  # noqa: E402
 import results  # noqa: E402
 from steps import counters, whatif, workloads  # noqa: E402
+from steps.questions import operations_of  # noqa: E402
 
 SKIPPED = 77
 BUILD = ""
@@ -381,7 +382,7 @@ class Probes(unittest.TestCase):
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
             names = ["environment", "switch", "nesting", "copy_clock", "injection_order", "launch", "range", "range_activity",
-                     "permission", "decode_thread", "graph_range", "passes", "sampling", "graph_records"]
+                     "permission", "decode_thread", "graph_range", "passes", "sampling", "graph_records", "opcodes", "kernel_ranges"]
             gpu(*[f"a.{name}" for name in names], "--software", "--out", folder)
             cls.steps = {name: entry["result"] for name, entry in part_of(folder, "a")["steps"].items()}
 
@@ -433,6 +434,23 @@ class Probes(unittest.TestCase):
         self.assertEqual(cases["kernel, from instantiation on"], 100)
         self.assertEqual(cases["kernel, at launch alone"], 0)
 
+    def test_operations_are_counted_once(self):
+        # The software GPU knows operations of the CUDA cores as FP32, and those of the tensor pipes as BF16.
+        opcodes = self.steps["opcodes"]
+        self.assertIn("operations counted are those of the kernels", opcodes["summary"])
+        self.assertIn("beside copy records: all were collected, and every copy left its record", opcodes["summary"])
+        self.assertEqual(len(opcodes["tables"][0]["rows"]), 8)
+        for row in opcodes["tables"][0]["rows"]:
+            self.assertEqual(row[5].count("of its instructions"), 1, row)
+
+    def test_automatic_ranges_are_the_launches(self):
+        raw = self.steps["kernel_ranges"]["raw"]
+        for case in raw["cases"]:
+            self.assertEqual((case["result"], case["ranges"], case["in_order"]), ("0", 40, True), case)
+        self.assertEqual(raw["graph"]["ranges"], raw["graph"]["nodes"])
+        self.assertEqual([(room["ranges"], room["dropped"]) for room in raw["rooms"]], [(2000, 0), (2000, 100), (0, 0)])
+        self.assertGreater(raw["launch_in_range_ns"], raw["launch_alone_ns"])
+
     def test_every_iterations_counters(self):
         # In a process of its own: the libraries are found when they are loaded.
         code = f"""
@@ -479,6 +497,17 @@ class Parts(unittest.TestCase):
         for row in steps["ncu"]["result"]["tables"][0]["rows"]:
             if row[5] is not None:
                 self.assertAlmostEqual(row[2] / row[5], 1, delta=0.02)
+
+
+    def test_a_roofline_of_kernels_known_by_hand(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("c.roofline", "c.torch_flops", "--software", "--out", folder)
+            steps = part_of(folder, "c")["steps"]
+        self.assertIn("operations and bytes are those by hand, and nothing is above its roof",
+                      steps["roofline"]["result"]["summary"])
+        self.assertEqual(len(steps["roofline"]["result"]["tables"][0]["rows"]), 9)
+        self.assertEqual(steps["torch_flops"]["status"], "skipped")
+        self.assertIn("PyTorch", steps["torch_flops"]["error"])
 
 
 def script(name, *arguments):
@@ -530,6 +559,24 @@ class Torch(unittest.TestCase):
         self.assertEqual(lines[0], "ready")
         for line in lines[1:3]:
             self.assertGreater(json.loads(line)["ms"], 0)
+
+    def test_products_are_counted_by_every_configuration(self):
+        # The CPU's products are not the software GPU's: a row each, of nothing.
+        done = subprocess.run([sys.executable, os.path.join(HERE, "torch", "flops.py"), "--device", "cpu", "--tiny", "--ranges",
+                               os.path.join(BUILD, "lib", "libseqpoint_gpu_ranges.so"), "--configs",
+                               "sm__sass_thread_inst_executed_op_ffma_pred_on.sum:gpu__time_duration.sum,"
+                               "sm__ops_path_tensor_src_fp64.sum"], capture_output=True, text=True, check=False,
+                              env={**os.environ, "LD_LIBRARY_PATH": os.path.join(BUILD, "softgpu")}, timeout=50)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([len(line["products"]) for line in lines], [4, 4])
+        for line in lines:
+            for product in line["products"]:
+                product["values"][-1] = product["operations"] / 2
+        rows, off = counters.lay_out_products(lines, operations_of)
+        # Half of the products as fused multiply-adds, and half on the tensor pipes: one and a half.
+        self.assertEqual([row[3] for row in rows], [1.5] * 4)
+        self.assertEqual(len(off), 4)
 
     def test_a_users_own_profiler(self):
         answer = script("own_profiler.py")[0]
