@@ -17,6 +17,7 @@
 #include <atomic>
 
 #include "injection/abi/control.h"
+#include "injection/abi/records.h"
 #include "injection/cupti_loader.h"
 #include "injection/features.h"
 
@@ -68,6 +69,8 @@ class CounterBackend {
   virtual void Discard() {}
   // False: not yet, ask again. `values`: one for each metric, where the status is good.
   virtual bool Decode(CounterConfig* config, double* values, uint32_t* status) { return true; }
+  // What a Decode that succeeded saw of its iteration; false: all of it, by ranges.
+  virtual bool Sampled(abi::SampledEvent* seen) const { return false; }
   // Makes a Decode that waits give up; any thread.
   virtual void Expire() {}
   // Gives the hardware back.

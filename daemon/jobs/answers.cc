@@ -452,6 +452,13 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     sentences.push_back(
         "PM sampling counts the whole GPU, other processes included; values at both ends of an "
         "iteration are shared out by time");
+    if (const SampledState& sampled = facts_.sampled; sampled.duration_ns() > 0) {
+      sentences.push_back(absl::StrFormat(
+          "its samples cover %.3g %% of the measured iterations' time (least: %.3g %%), and those "
+          "that lie across an end are %.2g %% of it",
+          100 * sampled.covered_ns() / sampled.duration_ns(), 100 * sampled.least_covered_share(),
+          100 * sampled.edge_ns() / sampled.duration_ns()));
+    }
   }
   if (facts_.metrics.chip().empty()) {
     sentences.push_back(

@@ -499,6 +499,20 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     }
     case abi::EventType::kTimePair:
       return;
+    case abi::EventType::kSampled: {
+      const auto event = Fixed<abi::SampledEvent>(payload);
+      if (!event || event->duration_ns == 0 || event->covered_ns > event->duration_ns) break;
+      const auto duration_ns = static_cast<double>(event->duration_ns);
+      const auto covered_ns = static_cast<double>(event->covered_ns);
+      SampledState sampled;
+      sampled.set_iterations(1);
+      sampled.set_duration_ns(duration_ns);
+      sampled.set_covered_ns(covered_ns);
+      sampled.set_edge_ns(static_cast<double>(event->edge_ns));
+      sampled.set_least_covered_share(covered_ns / duration_ns);
+      AddSampled(sampled, &process.sampled);
+      return;
+    }
     case abi::EventType::kCost: {
       const auto event = Fixed<abi::CostEvent>(payload);
       if (!event) break;

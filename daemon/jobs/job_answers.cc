@@ -85,6 +85,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .kernels = kernels_,
       .engine = engine_.Copy()};
   for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
+  for (const auto& [id, process] : processes_) AddSampled(process->sampled, &facts.sampled);
   if (work_) {
     facts.work = work_->Copy();
     facts.late = steps_.late();

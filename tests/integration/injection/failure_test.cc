@@ -456,6 +456,26 @@ TEST_F(FailureTest, PmSamplesThatAreLostAreNoValues) {
   }
 }
 
+TEST_F(FailureTest, FewLostPmSamplesAreMadeUpForAndTold) {
+  extra_ = {{"SWGPU_SET", "noise.counters=0,noise.kernel=0,cupti.pm_lost_share=0.03"}};
+  SendAfterCalls(SamplingControl("dram__bytes_read.sum"));
+  const ProgramResult result =
+      RunAndCompare({"iterations=300", "lengths=16", "sleep_us=500", "layers=2000", "truth=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_FALSE(process().sampled.empty());
+  const double truth = std::stod(result.Value("truth16"));
+  size_t i = 0;
+  for (const CountersResult& counters : process().counters) {
+    if (counters.event.status != 0) continue;
+    ASSERT_LT(i, process().sampled.size());
+    const abi::SampledEvent& sampled = process().sampled[i++];
+    const auto duration_ns = static_cast<double>(sampled.duration_ns);
+    EXPECT_LT(static_cast<double>(sampled.covered_ns), 0.99 * duration_ns);
+    EXPECT_NEAR(counters.values[0], truth,
+                truth * static_cast<double>(sampled.edge_ns) / duration_ns);
+  }
+}
+
 TEST_F(FailureTest, MetricsThatPmSamplingDoesNotHave) {
   abi::Control control = SamplingControl("sm__inst_executed_pipe_tensor.sum");
   AddConfig(&control, 3, "lts__t_sectors_lookup_hit.sum");
