@@ -3,7 +3,6 @@
 #include <google/protobuf/struct.pb.h>
 
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -94,8 +93,22 @@ std::string ListText(const std::vector<Described>& sets, const std::string& chip
   for (const Described& set : sets) {
     table.AddRow({set.name, PassesText(set.offers[0]), PassesText(set.offers[1]), set.sentence});
   }
+  std::string problems;
+  for (const Described& set : sets) {
+    for (const Offer& offer : set.offers) {
+      for (size_t i = 0; i < offer.problems.size(); ++i) {
+        if (offer.problems[i].empty()) continue;
+        absl::StrAppend(&problems,
+                        Wrap("",
+                             absl::StrCat("! ", set.name, ", configuration ", i + 1, ", ",
+                                          std::string(counters::BackendName(offer.backend)), ": ",
+                                          offer.problems[i]),
+                             kTextColumns));
+      }
+    }
+  }
   return absl::StrCat(
-      table.ToString(), "\n",
+      table.ToString(), "\n", problems.empty() ? "" : absl::StrCat(problems, "\n"),
       Wrap("",
            absl::StrCat("on ", chip, " (--chip: ", absl::StrJoin(counters::KnownChips(), ", "),
                         " and their families); each configuration of one pass is measured on "
@@ -175,9 +188,11 @@ std::string JsonOf(const std::vector<Described>& sets, const std::string& chip) 
 
 absl::StatusOr<std::vector<counters::OwnSet>> ReadMetricFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) text.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  if (!file) {
+  // No more than shows that it is too long: a device has no end.
+  std::string text(counters::kMaxMetricFileBytes + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad() || !file.is_open()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--metrics-file: ", Quote(path), " cannot be read"));
   }

@@ -62,6 +62,8 @@ TEST(MetricsTest, AFileThatCannotBeUsedSaysWhy) {
     return std::string(ReadMetricFile(path).status().message());
   };
   EXPECT_THAT(why("/nowhere/own.txt"), HasSubstr("\"/nowhere/own.txt\" cannot be read"));
+  EXPECT_THAT(why("/dev/zero"), HasSubstr("more than 65536 bytes"));
+  EXPECT_THAT(why("/tmp"), HasSubstr("\"/tmp\" cannot be read"));
   EXPECT_THAT(why(Written("[a]\nconfig = x\n")), HasSubstr("own.txt:2: metric \"x\""));
 }
 

@@ -86,6 +86,8 @@ class CounterBackend {
   }
   static uint32_t ReportCounterFailure(const Cupti& cupti, Features* features, const char* what,
                                        uint32_t result);
+  // CUPTI's values of what it did not collect are no numbers; reports the first one.
+  uint32_t CheckNumbers(const CounterConfig& config, const double* values);
   friend class Counters;
 
   const Cupti* cupti_ = nullptr;

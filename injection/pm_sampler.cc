@@ -297,7 +297,7 @@ uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint
   const double scale = static_cast<double>(whole_ns) / static_cast<double>(covered_ns);
   for (uint32_t metric = 0; metric < config->count; ++metric) values[metric] *= scale;
   seen_.covered_ns = covered_ns;
-  return CUPTI_SUCCESS;
+  return CheckNumbers(*config, values);
 }
 
 }  // namespace seqpoint::inject

@@ -464,6 +464,7 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     sentences.push_back(
         "which GPU the job runs on is not known to counters; `seqpoint jobs` says why");
   }
+  if (!facts_.metrics.no_counters().empty()) sentences.push_back(facts_.metrics.no_counters());
   if (!facts_.metrics.set().missing.empty()) {
     sentences.push_back(
         absl::StrCat("on ", facts_.metrics.chip(), ": ", facts_.metrics.set().missing));
