@@ -55,6 +55,10 @@ TEST(MetricsTest, OwnSetsComeFirstAndTheirPassesAreAsked) {
   EXPECT_THAT(*text, testing::AnyOf(HasSubstr("2 passes: one iteration gives one, split"),
                                     HasSubstr("libcupti.so.13 was not found"),
                                     HasSubstr("no CUPTI headers")));
+  // The list of all sets says it, too.
+  const auto list = DescribeMetrics({.chip = "GH100", .file = path}, false);
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_THAT(*list, HasSubstr("! mine, configuration 1, range: "));
 }
 
 TEST(MetricsTest, AFileThatCannotBeUsedSaysWhy) {
