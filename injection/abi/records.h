@@ -249,8 +249,8 @@ enum CountersStatus : uint32_t {
 struct SampledEvent {
   uint64_t iteration;
   uint64_t duration_ns;  // by the GPU's clock
-  // In samples. What is missing lies before sampling began, or was lost; for lost samples the values
-  // are scaled up.
+  // In samples. What is missing lies before sampling began, or was lost; for lost samples the
+  // values are scaled up.
   uint64_t covered_ns;
   // Of the samples that lie across an end of the iteration, which count by their share of time.
   uint64_t edge_ns;
