@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -50,7 +51,7 @@ Offer MakeOffer(const Described& set, MetricSet resolved, Backend backend, const
                 const absl::StatusOr<HostLibrary>& library) {
   Offer offer{.backend = backend, .set = std::move(resolved)};
   for (const OnePassConfig& config : offer.set.configs) {
-    int passes = set.own ? 0 : 1;
+    int passes = set.own || !counters::IsKnownChip(chip) ? 0 : 1;
     std::string problem;
     if (set.own && library.ok()) {
       const absl::StatusOr<int> counted = library->Passes(chip, backend, Names(config));
@@ -106,6 +107,14 @@ std::string ListText(const std::vector<Described>& sets, const std::string& chip
                              kTextColumns));
       }
     }
+  }
+  if (!counters::IsKnownChip(chip)) {
+    absl::StrAppend(&problems,
+                    Wrap("",
+                         absl::StrCat("! the chip ", Quote(chip),
+                                      " is not known: sets have what every chip is taken to "
+                                      "offer, and their passes were never counted"),
+                         kTextColumns));
   }
   return absl::StrCat(
       table.ToString(), "\n", problems.empty() ? "" : absl::StrCat(problems, "\n"),
@@ -246,7 +255,12 @@ v1::MetricSet ToProto(const counters::OwnSet& set) {
   return to;
 }
 
-absl::StatusOr<std::string> DescribeMetrics(const MetricsOptions& options, bool json) {
+absl::StatusOr<std::string> DescribeMetrics(const MetricsOptions& asked, bool json) {
+  MetricsOptions options = asked;
+  // Chips are written in capitals, and people do not always.
+  if (const std::string upper = absl::AsciiStrToUpper(options.chip); counters::IsKnownChip(upper)) {
+    options.chip = upper;
+  }
   std::vector<counters::OwnSet> own;
   if (!options.file.empty()) {
     auto read = ReadMetricFile(options.file);

@@ -44,6 +44,14 @@ TEST(MetricsTest, JsonHasTheSame) {
                            Not(HasSubstr("nvlrx"))));
 }
 
+TEST(MetricsTest, PassesOfAChipThatIsNotKnownAreNotKnown) {
+  const auto text = DescribeMetrics({.chip = "GX999"}, false);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("the chip \"GX999\" is not known"));
+  EXPECT_THAT(*text, testing::Not(HasSubstr("1 pass ")));
+  EXPECT_EQ(DescribeMetrics({.chip = "gh100"}, false), DescribeMetrics({.chip = "GH100"}, false));
+}
+
 TEST(MetricsTest, OwnSetsComeFirstAndTheirPassesAreAsked) {
   const std::string path = Written(
       "[mine]\nsentence = what I want\nconfig = gpu__time_duration.sum, "

@@ -427,6 +427,10 @@ const std::vector<std::string>& KnownChips() {
   return *kNames;
 }
 
+bool IsKnownChip(std::string_view chip) {
+  return !ChipOf({chip.data(), chip.size()}).prefix.empty();
+}
+
 std::vector<MetricSet> MetricSets(std::string_view name, Backend backend) {
   const Chip& chip = ChipOf({name.data(), name.size()});
   std::vector<MetricSet> sets = {Utilisation(chip, backend), Flops(chip, backend),
