@@ -831,6 +831,20 @@ TEST(RunTest, AnotherProfilerKeepsItsPlace) {
   unsetenv("LD_PRELOAD");
 }
 
+TEST(RunTest, ALibraryThatLdPreloadCannotNameIsLeftOutThereAndSaid) {
+  unsetenv("LD_PRELOAD");
+  unsetenv("CUDA_INJECTION64_PATH");
+  for (const char* library : {"/opt/my tools/ours.so", "/opt/a:b/ours.so"}) {
+    std::vector<std::string> warnings;
+    const std::vector<std::string> environment =
+        ChildEnvironment(library, "", "/run/seqpoint", "job", "run", &warnings);
+    EXPECT_THAT(environment, Not(Contains(::testing::StartsWith("LD_PRELOAD="))));
+    EXPECT_THAT(environment, Contains(absl::StrCat("CUDA_INJECTION64_PATH=", library)));
+    EXPECT_THAT(warnings, ::testing::ElementsAre(
+                              AllOf(HasSubstr(library), HasSubstr("only programs that use CUDA"))));
+  }
+}
+
 TEST(RunTest, TheAdapterComesFirstForPython) {
   std::vector<std::string> warnings;
   setenv("PYTHONPATH", "/home/me/lib", 1);

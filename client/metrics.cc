@@ -3,10 +3,10 @@
 #include <google/protobuf/struct.pb.h>
 
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -51,7 +51,7 @@ Offer MakeOffer(const Described& set, MetricSet resolved, Backend backend, const
                 const absl::StatusOr<HostLibrary>& library) {
   Offer offer{.backend = backend, .set = std::move(resolved)};
   for (const OnePassConfig& config : offer.set.configs) {
-    int passes = set.own ? 0 : 1;
+    int passes = set.own || !counters::IsKnownChip(chip) ? 0 : 1;
     std::string problem;
     if (set.own && library.ok()) {
       const absl::StatusOr<int> counted = library->Passes(chip, backend, Names(config));
@@ -94,8 +94,30 @@ std::string ListText(const std::vector<Described>& sets, const std::string& chip
   for (const Described& set : sets) {
     table.AddRow({set.name, PassesText(set.offers[0]), PassesText(set.offers[1]), set.sentence});
   }
+  std::string problems;
+  for (const Described& set : sets) {
+    for (const Offer& offer : set.offers) {
+      for (size_t i = 0; i < offer.problems.size(); ++i) {
+        if (offer.problems[i].empty()) continue;
+        absl::StrAppend(&problems,
+                        Wrap("",
+                             absl::StrCat("! ", set.name, ", configuration ", i + 1, ", ",
+                                          std::string(counters::BackendName(offer.backend)), ": ",
+                                          offer.problems[i]),
+                             kTextColumns));
+      }
+    }
+  }
+  if (!counters::IsKnownChip(chip)) {
+    absl::StrAppend(&problems,
+                    Wrap("",
+                         absl::StrCat("! the chip ", Quote(chip),
+                                      " is not known: sets have what every chip is taken to "
+                                      "offer, and their passes were never counted"),
+                         kTextColumns));
+  }
   return absl::StrCat(
-      table.ToString(), "\n",
+      table.ToString(), "\n", problems.empty() ? "" : absl::StrCat(problems, "\n"),
       Wrap("",
            absl::StrCat("on ", chip, " (--chip: ", absl::StrJoin(counters::KnownChips(), ", "),
                         " and their families); each configuration of one pass is measured on "
@@ -175,9 +197,11 @@ std::string JsonOf(const std::vector<Described>& sets, const std::string& chip) 
 
 absl::StatusOr<std::vector<counters::OwnSet>> ReadMetricFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) text.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  if (!file) {
+  // No more than shows that it is too long: a device has no end.
+  std::string text(counters::kMaxMetricFileBytes + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad() || !file.is_open()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--metrics-file: ", Quote(path), " cannot be read"));
   }
@@ -231,7 +255,12 @@ v1::MetricSet ToProto(const counters::OwnSet& set) {
   return to;
 }
 
-absl::StatusOr<std::string> DescribeMetrics(const MetricsOptions& options, bool json) {
+absl::StatusOr<std::string> DescribeMetrics(const MetricsOptions& asked, bool json) {
+  MetricsOptions options = asked;
+  // Chips are written in capitals, and people do not always.
+  if (const std::string upper = absl::AsciiStrToUpper(options.chip); counters::IsKnownChip(upper)) {
+    options.chip = upper;
+  }
   std::vector<counters::OwnSet> own;
   if (!options.file.empty()) {
     auto read = ReadMetricFile(options.file);

@@ -44,6 +44,14 @@ TEST(MetricsTest, JsonHasTheSame) {
                            Not(HasSubstr("nvlrx"))));
 }
 
+TEST(MetricsTest, PassesOfAChipThatIsNotKnownAreNotKnown) {
+  const auto text = DescribeMetrics({.chip = "GX999"}, false);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("the chip \"GX999\" is not known"));
+  EXPECT_THAT(*text, testing::Not(HasSubstr("1 pass ")));
+  EXPECT_EQ(DescribeMetrics({.chip = "gh100"}, false), DescribeMetrics({.chip = "GH100"}, false));
+}
+
 TEST(MetricsTest, OwnSetsComeFirstAndTheirPassesAreAsked) {
   const std::string path = Written(
       "[mine]\nsentence = what I want\nconfig = gpu__time_duration.sum, "
@@ -55,6 +63,10 @@ TEST(MetricsTest, OwnSetsComeFirstAndTheirPassesAreAsked) {
   EXPECT_THAT(*text, testing::AnyOf(HasSubstr("2 passes: one iteration gives one, split"),
                                     HasSubstr("libcupti.so.13 was not found"),
                                     HasSubstr("no CUPTI headers")));
+  // The list of all sets says it, too.
+  const auto list = DescribeMetrics({.chip = "GH100", .file = path}, false);
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_THAT(*list, HasSubstr("! mine, configuration 1, range: "));
 }
 
 TEST(MetricsTest, AFileThatCannotBeUsedSaysWhy) {
@@ -62,6 +74,8 @@ TEST(MetricsTest, AFileThatCannotBeUsedSaysWhy) {
     return std::string(ReadMetricFile(path).status().message());
   };
   EXPECT_THAT(why("/nowhere/own.txt"), HasSubstr("\"/nowhere/own.txt\" cannot be read"));
+  EXPECT_THAT(why("/dev/zero"), HasSubstr("more than 65536 bytes"));
+  EXPECT_THAT(why("/tmp"), HasSubstr("\"/tmp\" cannot be read"));
   EXPECT_THAT(why(Written("[a]\nconfig = x\n")), HasSubstr("own.txt:2: metric \"x\""));
 }
 

@@ -311,9 +311,18 @@ std::vector<std::string> ChildEnvironment(const std::string& library, const std:
   own.emplace_back("SEQPOINT_RUN_ID", run_id);
   if (!library.empty()) {
     const char* preload = getenv("LD_PRELOAD");
-    own.emplace_back("LD_PRELOAD", preload == nullptr || *preload == '\0'
-                                       ? library
-                                       : absl::StrCat(library, ":", preload));
+    if (library.find_first_of(" \t\n:;") != std::string::npos) {
+      // The loader would take it for several names, and complain in every process.
+      warnings->push_back(absl::StrCat(
+          Quote(library),
+          " has a blank or a colon in its path, so LD_PRELOAD cannot name it: only ",
+          "programs that use CUDA are profiled, and calls of seqpoint_* are not seen; move it, or "
+          "set SEQPOINT_LIBRARY to a link elsewhere"));
+    } else {
+      own.emplace_back("LD_PRELOAD", preload == nullptr || *preload == '\0'
+                                         ? library
+                                         : absl::StrCat(library, ":", preload));
+    }
     for (const char* name : {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"}) {
       const char* present = getenv(name);
       if (present != nullptr && *present != '\0' && library != present) {

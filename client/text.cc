@@ -355,6 +355,7 @@ std::string NothingIn(const v1::GetCountersReply& reply) {
     if (counter.has_per_iteration()) return "";
     if (why.empty()) why = counter.sentence();
   }
+  if (why.empty()) why = reply.sentence();
   return absl::StrCat("no counter was measured", why.empty() ? "" : ": ", why);
 }
 

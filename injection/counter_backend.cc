@@ -27,6 +27,18 @@ const char* CounterWayOut(uint32_t result) {
   }
 }
 
+uint32_t CounterBackend::CheckNumbers(const CounterConfig& config, const double* values) {
+  for (uint32_t i = 0; i < config.count; ++i) {
+    if (__builtin_isfinite(values[i])) continue;
+    features_->Report(
+        abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+        "CUPTI has no number for %s of a measured iteration; its counters are missing",
+        config.names[i]);
+    return abi::kCountersRangeDropped;
+  }
+  return 0;
+}
+
 uint32_t CounterBackend::ReportCounterFailure(const Cupti& cupti, Features* features,
                                               const char* what, uint32_t result) {
   const char* way_out = CounterWayOut(result);

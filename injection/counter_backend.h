@@ -17,6 +17,7 @@
 #include <atomic>
 
 #include "injection/abi/control.h"
+#include "injection/abi/records.h"
 #include "injection/cupti_loader.h"
 #include "injection/features.h"
 
@@ -68,6 +69,8 @@ class CounterBackend {
   virtual void Discard() {}
   // False: not yet, ask again. `values`: one for each metric, where the status is good.
   virtual bool Decode(CounterConfig* config, double* values, uint32_t* status) { return true; }
+  // What a Decode that succeeded saw of its iteration; false: all of it, by ranges.
+  virtual bool Sampled(abi::SampledEvent* seen) const { return false; }
   // Makes a Decode that waits give up; any thread.
   virtual void Expire() {}
   // Gives the hardware back.
@@ -83,6 +86,8 @@ class CounterBackend {
   }
   static uint32_t ReportCounterFailure(const Cupti& cupti, Features* features, const char* what,
                                        uint32_t result);
+  // CUPTI's values of what it did not collect are no numbers; reports the first one.
+  uint32_t CheckNumbers(const CounterConfig& config, const double* values);
   friend class Counters;
 
   const Cupti* cupti_ = nullptr;

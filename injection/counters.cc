@@ -227,6 +227,11 @@ bool Counters::DecodeNow(bool last) {
   event.count = status == abi::kCountersOk ? static_cast<uint16_t>(active_->count) : 0;
   event.status = status;
   event.stopped_ns = measured_.stopped_ns;
+  abi::SampledEvent sampled = {};
+  if (status == abi::kCountersOk && backend_->Sampled(&sampled)) {
+    sampled.iteration = event.iteration;
+    ring_->WriteEvent(abi::EventType::kSampled, &sampled, sizeof(sampled));
+  }
   ring_->WriteEvent(abi::EventType::kCounters, &event, sizeof(event), values,
                     event.count * sizeof(double));
   if (status == abi::kCountersOk) {

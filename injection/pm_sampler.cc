@@ -16,8 +16,11 @@ constexpr uint64_t kLongestIntervalNs = 1'000'000;
 constexpr uint64_t kUsualIntervalNs = 100'000;  // of an iteration of unknown length
 // Records come with the next flush; without one for so long they never do.
 constexpr uint64_t kRecordPatienceNs = 5'000'000'000;
-// A twentieth of the iteration without samples makes the measurement worthless.
+// A twentieth of the samples lost makes the measurement worthless. Fewer are lost anywhere, and
+// what is there stands for them; but a full buffer loses the iteration's end, which is like nothing
+// else in it.
 constexpr uint64_t kMissingShare = 20;
+constexpr uint64_t kMissingEndShare = 200;
 // Decoding ends even if CUPTI never says so.
 constexpr int kMaxDecodes = 4096;
 
@@ -180,7 +183,10 @@ bool PmSampler::Decode(CounterConfig* config, double* values, uint32_t* status) 
     return true;
   }
   Stop();
-  // The program was held in Open: what ran before was the clock event alone.
+  seen_ = {};
+  if (end_ns > begin_ns) seen_.duration_ns = end_ns - begin_ns;
+  // The program was held in Open: before, this thread had nothing but the clock event on the GPU.
+  // That part is not scaled up, as the GPU was idle in most of it; it is told.
   if (begin_ns < started_ns_) begin_ns = started_ns_;
   *status = end_ns > begin_ns ? DecodeSamples(config, begin_ns, end_ns, values)
                               : static_cast<uint32_t>(abi::kCountersAborted);
@@ -272,11 +278,15 @@ uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint
         values[metric] += share * of_sample[metric];
       }
       covered_ns += to - from;
+      const uint64_t width_ns = sample.endTimestamp - sample.startTimestamp;
+      if (to - from < width_ns) seen_.edge_ns += width_ns;
     }
     if (decode.decodeStopReason != CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL) break;
   }
-  const uint64_t missing_ns = end_ns - begin_ns - covered_ns;
-  if (covered_ns > end_ns - begin_ns || missing_ns > (end_ns - begin_ns) / kMissingShare) {
+  const uint64_t whole_ns = end_ns - begin_ns;
+  const uint64_t missing_ns = whole_ns - covered_ns;
+  if (covered_ns > whole_ns || missing_ns > whole_ns / kMissingShare ||
+      (overflow && missing_ns > whole_ns / kMissingEndShare)) {
     features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
                       overflow ? "PM sampling's buffer was full before a measured iteration ended; "
                                  "its counters are missing"
@@ -284,7 +294,10 @@ uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint
                                  "are missing");
     return abi::kCountersRangeDropped;
   }
-  return CUPTI_SUCCESS;
+  const double scale = static_cast<double>(whole_ns) / static_cast<double>(covered_ns);
+  for (uint32_t metric = 0; metric < config->count; ++metric) values[metric] *= scale;
+  seen_.covered_ns = covered_ns;
+  return CheckNumbers(*config, values);
 }
 
 }  // namespace seqpoint::inject

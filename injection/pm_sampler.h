@@ -33,6 +33,10 @@ class PmSampler final : public CounterBackend {
   uint32_t Close() override;
   void Discard() override;
   bool Decode(CounterConfig* config, double* values, uint32_t* status) override;
+  bool Sampled(abi::SampledEvent* seen) const override {
+    *seen = seen_;
+    return true;
+  }
   void Expire() override { expired_.store(true, std::memory_order_relaxed); }
   void Disable() override;
 
@@ -76,6 +80,7 @@ class PmSampler final : public CounterBackend {
   Edge begin_, end_;
   bool end_expected_ = false;
   uint64_t closed_monotonic_ns_ = 0;
+  abi::SampledEvent seen_ = {};  // of the last Decode
   std::atomic<bool> expired_{false};
 };
 

@@ -183,7 +183,8 @@ uint32_t RangeProfiler::Evaluate(CounterConfig* config, size_t range, double* va
   evaluate.numMetrics = config->count;
   evaluate.pMetricValues = values;
   const uint32_t result = cupti_->ProfilerHostEvaluateToGpuValues(&evaluate);
-  return result == CUPTI_SUCCESS ? 0 : Fail("cuptiProfilerHostEvaluateToGpuValues", result);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiProfilerHostEvaluateToGpuValues", result);
+  return CheckNumbers(*config, values);
 }
 
 uint32_t RangeProfiler::DecodeKernels(CounterConfig* config, KernelRanges* kernels,

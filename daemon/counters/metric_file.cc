@@ -25,6 +25,31 @@ std::string Quoted(absl::string_view value) {
 
 absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
+// Is it text? Bytes of other encodings and control characters would go to people's terminals.
+bool IsText(absl::string_view line) {
+  for (size_t at = 0; at < line.size();) {
+    const auto byte = static_cast<unsigned char>(line[at++]);
+    if ((byte < 0x20 && byte != '\t' && byte != '\r') || byte == 0x7f) return false;
+    if (byte < 0x80) continue;
+    const int more = byte >= 0xf0 && byte < 0xf5   ? 3
+                     : byte >= 0xe0 && byte < 0xf0 ? 2
+                     : byte >= 0xc2 && byte < 0xe0 ? 1
+                                                   : 0;
+    if (more == 0 || at + static_cast<size_t>(more) > line.size()) return false;
+    const auto second = static_cast<unsigned char>(line[at]);
+    // C1 controls, overlong forms, surrogates, beyond the last character.
+    if ((byte == 0xc2 && second < 0xa0) || (byte == 0xe0 && second < 0xa0) ||
+        (byte == 0xed && second > 0x9f) || (byte == 0xf0 && second < 0x90) ||
+        (byte == 0xf4 && second > 0x8f)) {
+      return false;
+    }
+    for (int i = 0; i < more; ++i) {
+      if ((static_cast<unsigned char>(line[at++]) & 0xc0) != 0x80) return false;
+    }
+  }
+  return true;
+}
+
 // "2 * a + b"
 absl::StatusOr<std::vector<Term>> ParseTerms(absl::string_view text) {
   std::vector<Term> terms;
@@ -78,6 +103,11 @@ absl::StatusOr<Ratio> ParseRatio(absl::string_view text) {
 class Parser {
  public:
   absl::Status Line(absl::string_view line) {
+    if (!IsText(line)) {
+      return Wrong(
+          "is no line of UTF-8 text: write the file in an editor, without control "
+          "characters");
+    }
     line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
     if (line.empty()) return absl::OkStatus();
     if (absl::ConsumePrefix(&line, "[")) {
@@ -155,9 +185,12 @@ absl::StatusOr<std::vector<OwnSet>> ParseMetricFile(std::string_view text, std::
         absl::StrCat(std::string(name), ":", line, ": ", status.message()));
   };
   if (text.size() > kMaxMetricFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(std::string(name), ": ", text.size(),
-                                                   " bytes are no list of metrics; at most ",
-                                                   kMaxMetricFileBytes, " are read"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        std::string(name), ": more than ", kMaxMetricFileBytes, " bytes are no list of metrics"));
+  }
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.substr(0, kByteOrderMark.size()) == kByteOrderMark) {
+    text.remove_prefix(kByteOrderMark.size());
   }
   Parser parser;
   for (const absl::string_view line :

@@ -47,6 +47,27 @@ TEST(MetricFile, ReadsSetsConfigurationsAndRatios) {
   EXPECT_EQ(both->configs[0].metrics[1].unit, "bytes");
 }
 
+TEST(MetricFile, TakesFilesOfOtherEditorsAndNoOtherBytes) {
+  const auto sets = ParseMetricFile(
+      "\xef\xbb\xbf[l2]\r\nsentence = \xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80\r\nconfig = x.sum\r\n",
+      "own.txt");
+  ASSERT_TRUE(sets.ok()) << sets.status();
+  EXPECT_EQ((*sets)[0].name, "l2");
+  EXPECT_EQ((*sets)[0].sentence, "\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80");
+  for (const char* bytes : {"\x1b[2J", "\xff", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80",
+                            "\xf5\x80\x80\x80", "\xc2\x9b", "\x7f"}) {
+    EXPECT_THAT(ErrorOf(std::string("[a]\nsentence = ") + bytes + "\nconfig = x.sum\n"),
+                StartsWith("own.txt:2: is no line of UTF-8 text"));
+  }
+}
+
+TEST(MetricFile, RefusesWeightsThatMakeNoNumbers) {
+  for (const char* weight : {"1e19", "-1e300"}) {
+    EXPECT_THAT(ErrorOf(std::string("[a]\nconfig = x.sum\nratio = r: ") + weight + " * x.sum\n"),
+                HasSubstr("the ratio \"r\" has a number beyond 1e+18"));
+  }
+}
+
 TEST(MetricFile, SaysLineValueAndWayOut) {
   const std::string set = "[a]\nconfig = x.sum\n";
   EXPECT_THAT(ErrorOf(""), HasSubstr("begin with a line [NAME]"));
@@ -81,7 +102,8 @@ TEST(MetricFile, SaysLineValueAndWayOut) {
   for (int i = 0; i < 12; ++i) lengthy += std::string(90, static_cast<char>('a' + i)) + ".sum,";
   lengthy.pop_back();
   EXPECT_THAT(ErrorOf(lengthy), HasSubstr("1140 characters, and there is room for 1016"));
-  EXPECT_THAT(ErrorOf(std::string(70000, '#')), HasSubstr("70000 bytes are no list of metrics"));
+  EXPECT_THAT(ErrorOf(std::string(70000, '#')),
+              HasSubstr("more than 65536 bytes are no list of metrics"));
 }
 
 }  // namespace

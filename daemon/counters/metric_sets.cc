@@ -1,6 +1,7 @@
 #include "daemon/counters/metric_sets.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -404,6 +405,9 @@ void Append(const MetricSet& from, MetricSet* to) {
   }
 }
 
+// Sums of a run, of 1e20 and more, times this are numbers still.
+constexpr double kMostWeight = 1e18;
+
 absl::Status Wrong(const OwnSet& set, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("metric set \"", set.name, "\": ", what));
 }
@@ -421,6 +425,10 @@ const std::vector<std::string>& KnownChips() {
     return names;
   }();
   return *kNames;
+}
+
+bool IsKnownChip(std::string_view chip) {
+  return !ChipOf({chip.data(), chip.size()}).prefix.empty();
 }
 
 std::vector<MetricSet> MetricSets(std::string_view name, Backend backend) {
@@ -558,6 +566,10 @@ absl::Status CheckOwnSet(const OwnSet& set) {
     }
     for (const auto* terms : {&ratio.numerator, &ratio.denominator}) {
       for (const Term& term : *terms) {
+        if (!(std::abs(term.weight) <= kMostWeight)) {
+          return Wrong(set, absl::StrCat("the ratio \"", ratio.name, "\" has a number beyond ",
+                                         kMostWeight));
+        }
         if (collected.contains(term.metric)) continue;
         return Wrong(set, absl::StrCat("the ratio \"", ratio.name, "\" names \"", term.metric,
                                        "\", which no configuration collects"));

@@ -87,6 +87,9 @@ inline constexpr uint16_t kFirstOwnConfigId = 256;  // shipped ones are below
 // The chips that the shipped sets are made for, one of each family: "GH100", "GA100", ...
 const std::vector<std::string>& KnownChips();
 
+// Is it one of these families? Of others nothing was checked.
+bool IsKnownChip(std::string_view chip);
+
 // All shipped sets, as `chip` offers them to `backend`. Of an unknown chip, what all have.
 std::vector<MetricSet> MetricSets(std::string_view chip, Backend backend);
 

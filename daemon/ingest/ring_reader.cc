@@ -62,6 +62,8 @@ bool IsEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
       return Holds<abi::DeviceEvent>(payload, length);
     case abi::EventType::kCost:
       return payload.size() == sizeof(abi::CostEvent);
+    case abi::EventType::kSampled:
+      return payload.size() == sizeof(abi::SampledEvent);
     case abi::EventType::kStandDown:
       return Holds<abi::StandDownEvent>(payload, length);
     case abi::EventType::kCounters:

@@ -452,11 +452,19 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     sentences.push_back(
         "PM sampling counts the whole GPU, other processes included; values at both ends of an "
         "iteration are shared out by time");
+    if (const SampledState& sampled = facts_.sampled; sampled.duration_ns() > 0) {
+      sentences.push_back(absl::StrFormat(
+          "its samples cover %.3g %% of the measured iterations' time (least: %.3g %%), and those "
+          "that lie across an end are %.2g %% of it",
+          100 * sampled.covered_ns() / sampled.duration_ns(), 100 * sampled.least_covered_share(),
+          100 * sampled.edge_ns() / sampled.duration_ns()));
+    }
   }
   if (facts_.metrics.chip().empty()) {
     sentences.push_back(
         "which GPU the job runs on is not known to counters; `seqpoint jobs` says why");
   }
+  if (!facts_.metrics.no_counters().empty()) sentences.push_back(facts_.metrics.no_counters());
   if (!facts_.metrics.set().missing.empty()) {
     sentences.push_back(
         absl::StrCat("on ", facts_.metrics.chip(), ": ", facts_.metrics.set().missing));

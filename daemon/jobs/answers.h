@@ -70,6 +70,7 @@ class Answers {
     LengthUnits units;
     MetricChoice metrics;
     std::map<uint32_t, std::string> refused_configs;  // and why
+    SampledState sampled;                             // of all ranks
     PlanOptions plan;
     absl::flat_hash_map<uint32_t, int32_t> measurements;  // usable ones, by statistic set
     std::vector<std::string> kernels;                     // as Job keeps them

@@ -18,6 +18,10 @@
 namespace seqpoint::jobs {
 namespace {
 
+bool AllFinite(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
 constexpr size_t kMaxOpenWork = 1 << 21;   // trace records of an open window
 constexpr size_t kMaxStrayWork = 1 << 16;  // others, whose window may not have been heard of yet
 constexpr size_t kMaxWaiting = 4096;
@@ -423,9 +427,10 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       ++process.counter_stops;
       process.counter_stops_ns += static_cast<int64_t>(event->stopped_ns);
       const uint64_t number = event->iteration + process.number_offset;
-      const bool complete = event->status == abi::kCountersOk;
       std::vector<double> values(event->count);
       std::memcpy(values.data(), payload.data() + sizeof(*event), event->count * sizeof(double));
+      // Values that are no numbers, of whom ever, are none.
+      const bool complete = event->status == abi::kCountersOk && AllFinite(values);
       rows_.measurements.push_back({.job_id = row_.job_id,
                                     .rank = process.row.rank,
                                     .number = static_cast<int64_t>(number) - process.repeated,
@@ -456,6 +461,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       }
       std::vector<double> values(event->count);
       std::memcpy(values.data(), payload.data() + sizeof(*event), event->count * sizeof(double));
+      if (!AllFinite(values)) break;  // one is missing then, and the iteration's are not used
       const bool named = event->name_id < process.names.size();
       process.kernels.Add(*event, named ? process.names[event->name_id].text : "", values);
       return;
@@ -503,6 +509,20 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     }
     case abi::EventType::kTimePair:
       return;
+    case abi::EventType::kSampled: {
+      const auto event = Fixed<abi::SampledEvent>(payload);
+      if (!event || event->duration_ns == 0 || event->covered_ns > event->duration_ns) break;
+      const auto duration_ns = static_cast<double>(event->duration_ns);
+      const auto covered_ns = static_cast<double>(event->covered_ns);
+      SampledState sampled;
+      sampled.set_iterations(1);
+      sampled.set_duration_ns(duration_ns);
+      sampled.set_covered_ns(covered_ns);
+      sampled.set_edge_ns(static_cast<double>(event->edge_ns));
+      sampled.set_least_covered_share(covered_ns / duration_ns);
+      AddSampled(sampled, &process.sampled);
+      return;
+    }
     case abi::EventType::kCost: {
       const auto event = Fixed<abi::CostEvent>(payload);
       if (!event) break;

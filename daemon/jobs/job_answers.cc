@@ -85,6 +85,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .kernels = kernels_,
       .engine = engine_.Copy()};
   for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
+  for (const auto& [id, process] : processes_) AddSampled(process->sampled, &facts.sampled);
   if (work_) {
     facts.work = work_->Copy();
     facts.late = steps_.late();
@@ -332,9 +333,15 @@ absl::StatusOr<v1::GetRooflineReply> Job::GetRoofline(const v1::GetRooflineReque
   }
   if (roofline_.measurements() == 0) {
     std::string why = metrics_.no_roofline();
-    for (const auto& [id, process] : processes_) {
-      const auto feature = process->features.find(static_cast<uint16_t>(abi::Feature::kRoofline));
-      if (why.empty() && feature != process->features.end()) why = feature->second.sentence();
+    for (const abi::Feature of : {abi::Feature::kRoofline, abi::Feature::kCounters}) {
+      for (const auto& [id, process] : processes_) {
+        const auto feature = process->features.find(static_cast<uint16_t>(of));
+        if (!why.empty() || feature == process->features.end() ||
+            feature->second.state() == v1::FEATURE_STATE_READY) {
+          continue;
+        }
+        why = feature->second.sentence();
+      }
     }
     if (why.empty()) why = waits_;
     if (why.empty()) why = "each length is first measured otherwise";

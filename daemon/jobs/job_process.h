@@ -2,6 +2,7 @@
 #ifndef DAEMON_JOBS_JOB_PROCESS_H_
 #define DAEMON_JOBS_JOB_PROCESS_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -28,6 +29,17 @@
 #include "injection/abi/records.h"
 
 namespace seqpoint::jobs {
+
+// Adds what PM sampling saw of other iterations.
+inline void AddSampled(const SampledState& from, SampledState* to) {
+  if (from.iterations() == 0) return;
+  const double least = to->iterations() == 0 ? 1 : to->least_covered_share();
+  to->set_iterations(to->iterations() + from.iterations());
+  to->set_duration_ns(to->duration_ns() + from.duration_ns());
+  to->set_covered_ns(to->covered_ns() + from.covered_ns());
+  to->set_edge_ns(to->edge_ns() + from.edge_ns());
+  to->set_least_covered_share(std::min(least, from.least_covered_share()));
+}
 
 struct Job::Process {
   explicit Process(ProcessRow row) : row(std::move(row)) {}
@@ -79,6 +91,7 @@ struct Job::Process {
   std::array<uint64_t, 4> watched_calls{};
   std::array<int64_t, 4> watching_ns{};
   int64_t counter_stops = 0, counter_stops_ns = 0;
+  SampledState sampled;
   int64_t trace_stops = 0, trace_stops_ns = 0;
   ArrivingKernels kernels;
   std::string device, chip, compute_capability;  // of the last context

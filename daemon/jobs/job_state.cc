@@ -172,6 +172,7 @@ JobState Job::SaveState() const {
     to.mutable_watching_ns()->Add(process->watching_ns.begin(), process->watching_ns.end());
     to.set_counter_stops(process->counter_stops);
     to.set_counter_stops_ns(process->counter_stops_ns);
+    *to.mutable_sampled() = process->sampled;
     to.set_trace_stops(process->trace_stops);
     to.set_trace_stops_ns(process->trace_stops_ns);
     to.set_beside(process->beside);
@@ -264,6 +265,7 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   }
   process.counter_stops = saved.counter_stops();
   process.counter_stops_ns = saved.counter_stops_ns();
+  process.sampled = saved.sampled();
   process.trace_stops = saved.trace_stops();
   process.trace_stops_ns = saved.trace_stops_ns();
   process.beside = saved.beside();

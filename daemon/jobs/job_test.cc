@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -154,6 +155,7 @@ class FakeProcess {
   bool deaf = false;           // nothing that it sends arrives
   int kernel_names = 0;        // different ones that a trace shows; 0: one
   bool loses_kernels = false;  // of each measurement one event
+  bool no_numbers = false;     // values are NaN or infinite
   std::map<std::pair<int64_t, uint16_t>, int> kernel_measurements;  // by length, configuration
   std::vector<Truth> truth;
   std::vector<uint64_t> measured_iterations;
@@ -308,8 +310,9 @@ class FakeProcess {
       if (factor == 1 && loses_kernels) continue;
       std::string values;
       for (const counters::Metric& metric : config->metrics) {
-        const double value =
-            KernelValue(metric.name) * factor * static_cast<double>(truth[result.index].length);
+        const double value = no_numbers ? std::numeric_limits<double>::quiet_NaN()
+                                        : KernelValue(metric.name) * factor *
+                                              static_cast<double>(truth[result.index].length);
         values.append(reinterpret_cast<const char*>(&value), sizeof(value));
       }
       Send(abi::EventType::kKernelCounters,
@@ -367,7 +370,8 @@ class FakeProcess {
     }
     std::string values;
     for (int i = 0; i < 7; ++i) {
-      const double value = truth[result.index].flops;
+      const double value =
+          no_numbers ? std::numeric_limits<double>::infinity() : truth[result.index].flops;
       values.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
     Send(abi::EventType::kCounters,
@@ -1483,6 +1487,44 @@ TEST(Job, ARooflineMustBeAskedForAndPossible) {
   EXPECT_FALSE(choice.set().configs.empty());
   EXPECT_TRUE(choice.roofline().configs.empty());
   EXPECT_THAT(choice.no_roofline(), testing::HasSubstr("ask for fewer sets"));
+}
+
+TEST(Job, SetsThatAreTooManySaySoAlsoAfterARestart) {
+  v1::PrepareJobRequest request = WithRoofline();
+  for (const char* set : {"flops", "memory", "cache", "speed-of-light", "tensor"}) {
+    request.add_metric_sets(set);
+  }
+  MetricChoice choice = *MetricChoice::From(request);
+  EXPECT_FALSE(choice.SetChip("GH100").ok());
+  const absl::StatusOr<MetricChoice> again = MetricChoice::Restore(choice.Save());
+  ASSERT_TRUE(again.ok()) << again.status();
+  for (const MetricChoice& each : {choice, *again}) {
+    EXPECT_THAT(each.no_counters(), testing::HasSubstr("13 configurations on GH100"));
+    EXPECT_EQ(each.no_roofline(), each.no_counters());
+    EXPECT_TRUE(each.set().configs.empty());
+  }
+  Job job(Row(), {});
+  ASSERT_TRUE(job.SetMetrics(choice).ok());
+  EXPECT_THAT(std::string(job.GetRoofline({}).status().message()),
+              testing::HasSubstr("13 configurations on GH100"));
+}
+
+TEST(Job, ValuesThatAreNoNumbersAreNone) {
+  Job job(Row(), {.overhead_budget_share = 1});
+  ASSERT_TRUE(job.SetMetrics(*MetricChoice::From(WithRoofline())).ok());
+  job.AddProcess(Process());
+  FakeProcess process(3);
+  process.no_numbers = true;
+  process.Connect(job, 7);
+  for (int i = 0; i < 1500; ++i) process.Iterate();
+  EXPECT_FALSE(process.measured_iterations.empty());
+  EXPECT_FALSE(job.GetRoofline({}).ok());
+  const auto answers = job.Ask(nullptr);
+  ASSERT_TRUE(answers.ok());
+  const auto reply = (*answers)->GetCounters({});
+  for (int i = 0; reply.ok() && i < reply->counters_size(); ++i) {
+    EXPECT_FALSE(reply->counters(i).has_per_iteration()) << reply->counters(i).metric();
+  }
 }
 
 TEST(Job, HostilePayloadsAreRejectedAndCounted) {

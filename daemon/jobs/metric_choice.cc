@@ -86,10 +86,18 @@ absl::StatusOr<bool> MetricChoice::SetChip(std::string_view chip) {
   if (!chip_.empty() || chip.empty()) return false;
   chip_ = std::string(chip);
   absl::StatusOr<counters::MetricSet> set = Resolve(chip);
-  if (!set.ok()) return set.status();
+  if (!set.ok()) {
+    SetNothing(set.status());
+    return set.status();
+  }
   set_ = *std::move(set);
   ChooseRoofline();
   return true;
+}
+
+void MetricChoice::SetNothing(const absl::Status& why) {
+  no_counters_ = std::string(why.message());
+  if (wants_roofline_) no_roofline_ = no_counters_;
 }
 
 // For a chip that is known, beside the sets.
@@ -164,8 +172,13 @@ absl::StatusOr<MetricChoice> MetricChoice::Restore(const MetricChoiceState& stat
       to.metrics.push_back(*std::move(metric));
     }
   }
-  if (auto set = choice.Resolve(state.chip()); set.ok() && set->configs == saved) {
-    choice.set_ = *std::move(set);
+  const auto set = choice.Resolve(state.chip());
+  if (saved.empty() && !set.ok()) {
+    choice.SetNothing(set.status());
+    return choice;
+  }
+  if (set.ok() && set->configs == saved) {
+    choice.set_ = *set;
   } else {
     choice.set_.configs = std::move(saved);  // of another release: without ratios
   }

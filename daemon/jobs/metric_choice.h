@@ -44,6 +44,8 @@ class MetricChoice {
   // then why, in a sentence.
   const counters::Roofline& roofline() const { return roofline_; }
   const std::string& no_roofline() const { return no_roofline_; }
+  // Why nothing is counted on this chip, in a sentence; else empty.
+  const std::string& no_counters() const { return no_counters_; }
   // Is it one of the roofline's?
   static bool OfKernels(uint32_t config_id) {
     return config_id >= counters::kFirstRooflineConfigId && config_id < counters::kFirstOwnConfigId;
@@ -60,6 +62,7 @@ class MetricChoice {
  private:
   absl::StatusOr<counters::MetricSet> Resolve(std::string_view chip) const;
   void ChooseRoofline();
+  void SetNothing(const absl::Status& why);
 
   std::vector<std::string> names_;
   std::vector<v1::MetricSet> own_;
@@ -68,7 +71,7 @@ class MetricChoice {
   counters::MetricSet set_;
   bool wants_roofline_ = false;
   counters::Roofline roofline_;
-  std::string no_roofline_;
+  std::string no_roofline_, no_counters_;
 };
 
 }  // namespace seqpoint::jobs

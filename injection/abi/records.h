@@ -167,6 +167,7 @@ enum class EventType : uint16_t {
   kStandDown = 15,       // StandDownEvent
   kCost = 16,            // CostEvent
   kKernelCounters = 17,  // KernelCountersEvent
+  kSampled = 18,         // SampledEvent
   kCount
 };
 
@@ -242,6 +243,17 @@ enum CountersStatus : uint32_t {
   kCountersRangeDropped = 10002,
   kCountersAborted = 10003,  // evaluation, exit or a new plan in the middle
   kCountersNotTold = 10004,  // of kernels: which range is which launch is not certain
+};
+
+// How much of an iteration PM sampling saw; its CountersEvent comes right behind.
+struct SampledEvent {
+  uint64_t iteration;
+  uint64_t duration_ns;  // by the GPU's clock
+  // In samples. What is missing lies before sampling began, or was lost; for lost samples the
+  // values are scaled up.
+  uint64_t covered_ns;
+  // Of the samples that lie across an end of the iteration, which count by their share of time.
+  uint64_t edge_ns;
 };
 
 // Of a configuration of kernels (Ranges::kKernels): the sums over the launches of one kernel in the

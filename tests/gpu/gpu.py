@@ -8,7 +8,9 @@ and skipped by later calls with the same DIR; one that failed is recorded with i
 go on. Python's standard library is enough for this program; steps that need PyTorch say so.
 """
 import argparse
+import fcntl
 import importlib
+import shlex
 import os
 import shutil
 import signal
@@ -58,7 +60,8 @@ def choose(words):
     return {letter: chosen[letter] for letter in PARTS if letter in chosen}
 
 
-def run_step(part, name, limit, function, machine):
+def run_step(part, name, limit, function, machine, whole):
+    """`whole`: the step has the time that it may take; else what this call has left."""
     print(f"{part.data['part']}.{name} ...", end=" ", flush=True)
     begin = time.monotonic()
     machine.deadline = begin + limit
@@ -73,9 +76,28 @@ def run_step(part, name, limit, function, machine):
     except Exception:  # a mistake in a step must not cost the others
         status, error = "failed", traceback.format_exc()
     seconds = time.monotonic() - begin
+    if status == "failed" and not whole and seconds > limit - 1:
+        print(f"left for the next call ({seconds:.1f} s were too few)", flush=True)
+        return "left for the next call"
     part.record(name, status, seconds, result, error)
     print(f"{status} ({seconds:.1f} s)" + (f": {error.strip().splitlines()[-1]}" if error else ""), flush=True)
     return status
+
+
+def open_folder(folder):
+    """Makes it and sees that this call alone writes to it, and can; its lock."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError as reason:
+        sys.exit(f"gpu: cannot write results to {folder}: {reason.strerror}; name another folder with --out")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"gpu: another call writes to {folder}: wait for it, or name another folder with --out")
+    except OSError:
+        pass  # a file system without locks
+    return lock
 
 
 def main():
@@ -94,7 +116,6 @@ def main():
     arguments = parser.parse_args()
 
     started = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # In the bundle this file is tests/gpu/gpu.py; a build tree, which tests name, is laid out alike.
     bundle = os.path.realpath(arguments.bundle or os.path.join(machines.HERE, "..", ".."))
     if not os.path.exists(os.path.join(bundle, "bin", "seqpoint")):
@@ -104,8 +125,8 @@ def main():
     if not arguments.parts and arguments.again:
         chosen = again
     folder = os.path.abspath(arguments.out)
-    parts = {letter: results.Part(folder, letter, title) for letter, (_, title) in PARTS.items()}
     if arguments.list:
+        parts = {letter: results.Part(folder, letter, title) for letter, (_, title) in PARTS.items()}
         for letter, (_, title) in PARTS.items():
             print(f"{letter}. {title}")
             for name, limit, _ in load_steps(letter):
@@ -115,52 +136,89 @@ def main():
 
     work = tempfile.mkdtemp(prefix="seqpoint-gpu-")
     machine = machines.Machine(bundle, work, arguments.software)
-    machine.parts = parts
+
+    def end(number, _):
+        for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(each, signal.SIG_IGN)  # what is measured is being written
+        machine.programs.end_all()
+        os.write(2, f"\ngpu: ended by {signal.Signals(number).name}; what was done is kept\n".encode())
+        sys.exit(128 + number)
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(each, end)
+    try:
+        return measure(arguments, machine, folder, chosen, again, started)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def measure(arguments, machine, folder, chosen, again, started):
     if not machine.has_gpu():
-        shutil.rmtree(work)
         print("gpu: no NVIDIA GPU here (no /dev/nvidiactl, no nvidia-smi): nothing was measured. "
               "--software tries the measuring programs without one.", file=sys.stderr)
         return NO_GPU
-    os.makedirs(folder, exist_ok=True)
-    results.open_details(folder, work)
+    lock = open_folder(folder)
+    for name in os.listdir(folder):  # of a call that was killed
+        if name.endswith(".new"):
+            os.remove(os.path.join(folder, name))
+    parts = {letter: results.Part(folder, letter, title) for letter, (_, title) in PARTS.items()}
+    machine.parts = parts
+    details = results.Details(folder, machine.work)
+    left_out = {part.path: part.unreadable for part in parts.values() if part.unreadable}
+    left_out[details.path] = details.open()
+    for path, why in left_out.items():
+        if why is not None:
+            print(f"gpu: {path} is not used ({why}); it is kept in {details.NAME}, unreadable/", file=sys.stderr)
+            results.set_aside(path, machine.work)
     facts = machine.describe()
-    counts = {"done": 0, "failed": 0, "skipped": 0, "kept": 0, "not begun": 0}
+    counts = {"done": 0, "failed": 0, "skipped": 0, "kept": 0, "left for the next call": 0}
     try:
+        report(folder, parts)
         for letter, only in chosen.items():
             part = parts[letter]
-            steps = load_steps(letter)
-            if letter in again:
-                part.forget(again[letter] or [name for name, _, _ in steps])
-            part.data["machine"] = part.data["machine"] or facts
-            for name, limit, function in steps:
+            for name, limit, function in load_steps(letter):
                 if only is not None and name not in only:
                     continue
-                if part.finished(name):
+                anew = letter in again and (again[letter] is None or name in again[letter])
+                if part.finished(name) and not anew:
                     counts["kept"] += 1
                     continue
                 left = arguments.limit - (time.monotonic() - started)
                 # Steps take a third of their limit where all goes well.
                 if left < limit / 3:
-                    counts["not begun"] += 1
+                    counts["left for the next call"] += 1
                     continue
                 part.data["machine"] = facts
-                counts[run_step(part, name, min(limit, left), function, machine)] += 1
+                whole = limit <= left or limit > arguments.limit
+                counts[run_step(part, name, min(limit, left), function, machine, whole)] += 1
                 report(folder, parts)
+                details.keep()
+    except OSError as reason:
+        print(f"gpu: cannot write results to {folder}: {reason.strerror}; what was written before is kept. Make "
+              "room, and call again with the same --out", file=sys.stderr)
+        return 1
     finally:
-        report(folder, parts)
-        results.close_details(folder, work)
-        shutil.rmtree(work, ignore_errors=True)
+        try:
+            report(folder, parts)
+            details.keep()
+        except OSError:
+            pass  # said above
+        os.close(lock)
     print("; ".join(f"{count} {what}" for what, count in counts.items() if count) + f"; {folder}/report.md")
-    if counts["not begun"]:
-        print("the time of this call is over: call again with the same --out to go on")
+    if counts["left for the next call"]:
+        words = " ".join(map(shlex.quote, [*arguments.parts, "--out", folder] +
+                                          (["--software"] if arguments.software else [])))
+        print(f"the time of this call is over: call again to go on: gpu {words}")
     return 1 if counts["failed"] else 0
 
 
 def report(folder, parts):
     steps_of = {letter: [name for name, _, _ in load_steps(letter)] for letter in PARTS}
     present = [part for part in parts.values() if part.data["steps"]]
-    with open(os.path.join(folder, "report.md"), "w", encoding="utf-8") as file:
-        file.write(results.markdown(present, steps_of))
+    try:
+        text = results.markdown(present, steps_of)
+    except (KeyError, TypeError, AttributeError, ValueError):  # the JSON files have all of it
+        text = "# Measured on a GPU\n\nthe report could not be written:\n\n" + traceback.format_exc()
+    results.write_whole(os.path.join(folder, "report.md"), text.encode())
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ probes and the parts on the software GPU, the PyTorch scripts on the CPU.
 Ends with 77 when what a class needs is missing, and says what."""
 import json
 import os
+import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
@@ -16,9 +18,11 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import compare  # noqa: E402
+import gpu as driver  # noqa: E402
 import machine as machines  # noqa: E402
 import results  # noqa: E402
 from steps import counters, whatif, workloads  # noqa: E402
+from steps.questions import operations_of  # noqa: E402
 
 SKIPPED = 77
 BUILD = ""
@@ -170,6 +174,51 @@ class Reports(unittest.TestCase):
         for expected in ("* fine", "| 1.5 |", "| - |", "**failed**", "    cuptiSubscribe gave 39", "### three\n\nnot measured"):
             self.assertIn(expected, text)
 
+    def test_another_try_that_fails_leaves_what_was_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            part = results.Part(folder, "a", "Questions")
+            part.record("one", "done", 1, {"summary": ["fine"], "raw": {"x": float("nan"), "y": object()}})
+            part.record("one", "failed", 1, error="the GPU fell off the bus")
+            again = results.Part(folder, "a", "")
+            self.assertTrue(again.finished("one"))
+            self.assertIsNone(again.data["steps"]["one"]["result"]["raw"]["x"])  # JSON has no such number
+            text = results.markdown([again], {"a": ["one"]})
+        self.assertIn("* fine", text)
+        self.assertIn("the GPU fell off the bus", text)
+
+    def test_a_step_that_this_calls_time_cut_short_did_not_fail(self):
+        def hang(_):
+            raise machines.StepFailed("ran past its limit")
+        with tempfile.TemporaryDirectory() as folder:
+            part = results.Part(folder, "a", "Questions")
+            machine = machines.Machine(BUILD, os.path.join(folder, "work"), True)
+            self.assertEqual(driver.run_step(part, "one", 0.1, hang, machine, whole=False), "left for the next call")
+            self.assertEqual(part.data["steps"], {})
+            self.assertEqual(driver.run_step(part, "one", 0.1, hang, machine, whole=True), "failed")
+
+    def test_details_beyond_the_room_are_named_for_good(self):
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as first:
+            for name, size in (("small", 10), ("large", results.DETAILS_BYTES)):
+                with open(os.path.join(first, name), "wb") as file:
+                    file.write(b"x" * size)
+            results.Details(folder, first).keep()
+            with tempfile.TemporaryDirectory() as second:
+                details = results.Details(folder, second)
+                self.assertIsNone(details.open())
+                self.assertEqual(os.listdir(second), ["small"])
+                details.keep()
+            with tarfile.open(os.path.join(folder, "details.tar.gz")) as archive:
+                self.assertEqual(sorted(archive.getnames()), ["LEFT_OUT", "small"])
+                self.assertIn(b"large", archive.extractfile("LEFT_OUT").read())
+
+    def test_a_daemon_that_keeps_the_output_open_holds_nobody(self):
+        with tempfile.TemporaryDirectory() as folder:
+            machine = machines.Machine(BUILD, folder, True)
+            begin = time.monotonic()
+            out = machine.run(["sh", "-c", "setsid sleep 20 & echo done"], env=dict(os.environ), limit=15)
+            self.assertEqual(out.text, "done\n")
+            self.assertLess(time.monotonic() - begin, 15)
+
     def test_a_program_that_never_ends_is_ended_and_named(self):
         with tempfile.TemporaryDirectory() as folder:
             machine = machines.Machine(BUILD, folder, True)
@@ -194,6 +243,22 @@ def part_of(folder, letter):
         return json.load(file)
 
 
+def running(mark, words):
+    """Command lines, with `words`, of the processes that have the mark in their environment."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                marked = f"GPU_TEST_MARK={mark}".encode() in file.read()
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                line = file.read().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if marked and words in line:
+            found.append(line)
+    return found
+
+
 class Driver(unittest.TestCase):
     def test_finished_steps_are_kept_and_others_go_on(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -214,8 +279,8 @@ class Driver(unittest.TestCase):
     def test_what_does_not_fit_into_the_time_is_left_for_the_next_call(self):
         with tempfile.TemporaryDirectory() as folder:
             done = gpu("a.environment", "a.nesting", "--software", "--out", folder, "--limit", "0")
-            self.assertIn("2 not begun", done.stdout)
-            self.assertIn("call again", done.stdout)
+            self.assertIn("2 left for the next call", done.stdout)
+            self.assertIn(f"call again to go on: gpu a.environment a.nesting --out {folder} --software", done.stdout)
             self.assertIn("1 done", gpu("a.environment", "--software", "--out", folder).stdout)
 
     def test_without_a_gpu_it_says_so(self):
@@ -233,6 +298,78 @@ class Driver(unittest.TestCase):
             self.assertEqual(done.returncode, 3)
             self.assertIn("no GPU", done.stderr)
 
+    def test_what_cannot_be_read_is_set_aside(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("a.environment", "--software", "--out", folder)
+            with open(os.path.join(folder, "b.json"), "w", encoding="utf-8") as file:
+                file.write('{"version": 1, "steps": {"pa')
+            with open(os.path.join(folder, "c.json"), "wb") as file:
+                file.write(b"\xff\xfe[]")
+            with open(os.path.join(folder, "details.tar.gz"), "r+b") as file:
+                file.truncate(20)
+            done = gpu("a.environment", "a.nesting", "--software", "--out", folder)
+            self.assertIn("1 done; 1 kept", done.stdout)
+            self.assertIn("b.json is not used", done.stderr)
+            with tarfile.open(os.path.join(folder, "details.tar.gz")) as archive:
+                self.assertEqual(sorted(archive.getnames()),
+                                 ["unreadable/b.json", "unreadable/c.json", "unreadable/details.tar.gz"])
+
+    def test_one_call_at_a_time_writes_to_a_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lock = driver.open_folder(folder)
+            self.assertIn("another call writes to", gpu("a.environment", "--software", "--out", folder, expected=1).stderr)
+            os.close(lock)
+            gpu("a.environment", "--software", "--out", folder)
+
+    def test_a_folder_that_cannot_be_written_is_named(self):
+        with tempfile.NamedTemporaryFile() as file:
+            error = gpu("a.environment", "--software", "--out", file.name, expected=1).stderr
+            self.assertIn(f"cannot write results to {file.name}", error)
+            self.assertNotIn("Traceback", error)
+
+    def test_a_full_disk_ends_the_call_and_keeps_what_was_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("a.environment", "--software", "--out", folder)
+            before = part_of(folder, "a")["steps"]["environment"]
+            done = subprocess.run(["bash", "-c", 'ulimit -f 1; trap "" XFSZ; exec "$@"', "-", sys.executable,
+                                   os.path.join(HERE, "gpu.py"), "--bundle", BUILD, "a.switch", "a.nesting", "--software",
+                                   "--out", folder], capture_output=True, text=True, check=False, timeout=50)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("cannot write results to", done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+            self.assertEqual(part_of(folder, "a")["steps"]["environment"], before)
+
+    def test_it_is_called_through_a_link_in_a_folder_with_blanks(self):
+        with tempfile.TemporaryDirectory(prefix="with blanks ") as folder:
+            link = os.path.join(folder, "a link")
+            os.symlink(os.path.join(HERE, "gpu"), link)
+            done = subprocess.run([link, "a.environment", "--bundle", BUILD, "--software", "--out", "some results"], cwd=folder,
+                                  capture_output=True, text=True, check=False, timeout=50,
+                                  env={**os.environ, "SEQPOINT_PYTHON": sys.executable, "TMPDIR": folder})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(part_of(os.path.join(folder, "some results"), "a")["steps"]["environment"]["status"], "done")
+
+    def test_ended_in_the_middle_it_leaves_results_and_no_programs(self):
+        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)):
+            mark = f"{os.getpid()}.{time.monotonic_ns()}"
+            with tempfile.TemporaryDirectory() as folder:
+                process = subprocess.Popen([sys.executable, os.path.join(HERE, "gpu.py"), "--bundle", BUILD, "--software",
+                                            "a.injection_order", "f.gnmt", "--out", folder], stdout=subprocess.PIPE,
+                                           stderr=subprocess.DEVNULL, text=True, env={**os.environ, "GPU_TEST_MARK": mark})
+                end = time.monotonic() + 40
+                while time.monotonic() < end and not running(mark, "seqpoint_workload --model gnmt"):
+                    time.sleep(0.05)
+                process.send_signal(number)
+                process.communicate(timeout=20)
+                self.assertEqual(process.returncode, status)
+                self.assertEqual(part_of(folder, "a")["steps"]["injection_order"]["status"], "done")
+                with tarfile.open(os.path.join(folder, "details.tar.gz")) as archive:
+                    self.assertIn("inject-0.jsonl", archive.getnames())
+                while time.monotonic() < end and running(mark, "seqpoint_workload"):
+                    time.sleep(0.05)
+                self.assertEqual(running(mark, "seqpoint_workload"), [])
+                self.assertFalse([name for name in os.listdir(folder) if name.endswith(".new")])
+
     def test_wrong_words_are_refused(self):
         self.assertIn("no part \"x\"", gpu("x", expected=1).stderr)
         self.assertIn("no step \"a.x\"", gpu("a.x", expected=1).stderr)
@@ -245,7 +382,7 @@ class Probes(unittest.TestCase):
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
             names = ["environment", "switch", "nesting", "copy_clock", "injection_order", "launch", "range", "range_activity",
-                     "permission", "decode_thread", "graph_range", "passes", "sampling", "graph_records"]
+                     "permission", "decode_thread", "graph_range", "passes", "sampling", "graph_records", "opcodes", "kernel_ranges"]
             gpu(*[f"a.{name}" for name in names], "--software", "--out", folder)
             cls.steps = {name: entry["result"] for name, entry in part_of(folder, "a")["steps"].items()}
 
@@ -297,6 +434,23 @@ class Probes(unittest.TestCase):
         self.assertEqual(cases["kernel, from instantiation on"], 100)
         self.assertEqual(cases["kernel, at launch alone"], 0)
 
+    def test_operations_are_counted_once(self):
+        # The software GPU knows operations of the CUDA cores as FP32, and those of the tensor pipes as BF16.
+        opcodes = self.steps["opcodes"]
+        self.assertIn("operations counted are those of the kernels", opcodes["summary"])
+        self.assertIn("beside copy records: all were collected, and every copy left its record", opcodes["summary"])
+        self.assertEqual(len(opcodes["tables"][0]["rows"]), 8)
+        for row in opcodes["tables"][0]["rows"]:
+            self.assertEqual(row[5].count("of its instructions"), 1, row)
+
+    def test_automatic_ranges_are_the_launches(self):
+        raw = self.steps["kernel_ranges"]["raw"]
+        for case in raw["cases"]:
+            self.assertEqual((case["result"], case["ranges"], case["in_order"]), ("0", 40, True), case)
+        self.assertEqual(raw["graph"]["ranges"], raw["graph"]["nodes"])
+        self.assertEqual([(room["ranges"], room["dropped"]) for room in raw["rooms"]], [(2000, 0), (2000, 100), (0, 0)])
+        self.assertGreater(raw["launch_in_range_ns"], raw["launch_alone_ns"])
+
     def test_every_iterations_counters(self):
         # In a process of its own: the libraries are found when they are loaded.
         code = f"""
@@ -343,6 +497,17 @@ class Parts(unittest.TestCase):
         for row in steps["ncu"]["result"]["tables"][0]["rows"]:
             if row[5] is not None:
                 self.assertAlmostEqual(row[2] / row[5], 1, delta=0.02)
+
+
+    def test_a_roofline_of_kernels_known_by_hand(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("c.roofline", "c.torch_flops", "--software", "--out", folder)
+            steps = part_of(folder, "c")["steps"]
+        self.assertIn("operations and bytes are those by hand, and nothing is above its roof",
+                      steps["roofline"]["result"]["summary"])
+        self.assertEqual(len(steps["roofline"]["result"]["tables"][0]["rows"]), 9)
+        self.assertEqual(steps["torch_flops"]["status"], "skipped")
+        self.assertIn("PyTorch", steps["torch_flops"]["error"])
 
 
 def script(name, *arguments):
@@ -394,6 +559,24 @@ class Torch(unittest.TestCase):
         self.assertEqual(lines[0], "ready")
         for line in lines[1:3]:
             self.assertGreater(json.loads(line)["ms"], 0)
+
+    def test_products_are_counted_by_every_configuration(self):
+        # The CPU's products are not the software GPU's: a row each, of nothing.
+        done = subprocess.run([sys.executable, os.path.join(HERE, "torch", "flops.py"), "--device", "cpu", "--tiny", "--ranges",
+                               os.path.join(BUILD, "lib", "libseqpoint_gpu_ranges.so"), "--configs",
+                               "sm__sass_thread_inst_executed_op_ffma_pred_on.sum:gpu__time_duration.sum,"
+                               "sm__ops_path_tensor_src_fp64.sum"], capture_output=True, text=True, check=False,
+                              env={**os.environ, "LD_LIBRARY_PATH": os.path.join(BUILD, "softgpu")}, timeout=50)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([len(line["products"]) for line in lines], [4, 4])
+        for line in lines:
+            for product in line["products"]:
+                product["values"][-1] = product["operations"] / 2
+        rows, off = counters.lay_out_products(lines, operations_of)
+        # Half of the products as fused multiply-adds, and half on the tensor pipes: one and a half.
+        self.assertEqual([row[3] for row in rows], [1.5] * 4)
+        self.assertEqual(len(off), 4)
 
     def test_a_users_own_profiler(self):
         answer = script("own_profiler.py")[0]

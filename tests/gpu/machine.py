@@ -10,9 +10,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+MOST_OUTPUT = 64 << 20  # bytes of a program's output that are read, the last ones
 
 
 class StepFailed(Exception):
@@ -21,6 +26,76 @@ class StepFailed(Exception):
 
 class Skipped(Exception):
     """A step has no meaning on this machine; the text says what is missing."""
+
+
+class Programs:
+    """Everything that is started, each in a session of its own. Any thread.
+
+    Such a session outlives this program when it is killed hard, and would run beside what is measured
+    next: so a guard, told of each, ends them once this program is gone."""
+
+    GUARD = """
+import os, signal, sys
+running = set()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+for line in sys.stdin:
+    (running.add if line[0] == "+" else running.discard)(int(line[1:]))
+for group in running:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except OSError:
+        pass
+"""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._running = {}
+        self._guard = None
+        self._over = False
+
+    def start(self, command, **options):
+        """subprocess.Popen; the caller ends it by end()."""
+        with self._lock:
+            if self._over:
+                raise StepFailed("this program is being ended")
+            if self._guard is None:
+                self._guard = subprocess.Popen([sys.executable, "-c", self.GUARD], stdin=subprocess.PIPE, text=True,
+                                               bufsize=1, start_new_session=True)
+            process = subprocess.Popen(command, start_new_session=True, **options)
+            self._running[process.pid] = process
+            self._tell("+", process)
+            return process
+
+    def end(self, process):
+        """Ends it, if it still runs, and everything in its session."""
+        end_group(process)
+        with self._lock:
+            if self._running.pop(process.pid, None) is not None:
+                self._tell("-", process)
+
+    def end_all(self):
+        """Nothing is started any more. Also called within a signal handler: takes no lock."""
+        self._over = True
+        for process in list(self._running.values()):
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except OSError:
+                pass
+
+    def _tell(self, sign, process):
+        try:
+            self._guard.stdin.write(f"{sign}{process.pid}\n")
+        except OSError:
+            pass  # without it only a hard end leaves programs behind
+
+
+def find_tool(name, *patterns):
+    """A tool of the toolkit, which is often installed and not on the PATH; else None."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    places = [f"{home}/bin/{name}", f"/usr/local/cuda*/bin/{name}", *patterns]
+    return shutil.which(name) or next((path for place in places for path in sorted(glob.glob(place), reverse=True)
+                                       if os.access(path, os.X_OK)), None)
 
 
 def _folders_of(pattern_list):
@@ -43,7 +118,9 @@ class Machine:
         self.python = sys.executable
         self.deadline = None  # of the running step, time.monotonic()
         self.parts = {}  # letter -> results.Part, for steps that build on another
+        self.programs = Programs()
         self._torch = None
+        self._no_torch = ""
         os.makedirs(work, exist_ok=True)
 
     # --- what is there ------------------------------------------------------------------------
@@ -91,14 +168,17 @@ class Machine:
                 out = subprocess.run([self.python, "-c", code], capture_output=True, text=True,
                                      timeout=120, check=False)
                 self._torch = json.loads(out.stdout.strip().splitlines()[-1])
-            except (subprocess.TimeoutExpired, ValueError, IndexError):
-                self._torch = {}
+            except subprocess.TimeoutExpired:
+                self._torch, self._no_torch = {}, "has no PyTorch that can be imported within 120 s"
+            except (ValueError, IndexError):
+                last = (out.stderr.strip().splitlines() or [status_text(out.returncode)])[-1]
+                self._torch, self._no_torch = {}, f"has no PyTorch: {last}"
         return self._torch
 
     def need_torch(self):
         facts = self.torch()
         if not facts:
-            raise Skipped(f"{self.python} has no PyTorch")
+            raise Skipped(f"{self.python} {self._no_torch}")
         if not self.software and not facts["sees_gpu"]:
             raise Skipped(f"PyTorch {facts['version']} sees no GPU")
         return facts
@@ -127,15 +207,22 @@ class Machine:
                          "clocks.mem,mig.mode.current", "--format=csv,noheader"])
         facts["gpu"] = smi.splitlines()[0] if smi else "nvidia-smi does not answer"
         facts["nvcc"] = (self._ask([self.nvcc() or "nvcc", "--version"]).splitlines() or [""])[-1]
-        facts["ncu"] = (self._ask(["ncu", "--version"]).splitlines() or ["not here"])[-1]
+        facts["ncu"] = (self._ask([self.ncu() or "ncu", "--version"]).splitlines() or ["not here"])[-1]
         facts["cuda_folders"] = [os.path.basename(os.path.dirname(f)) + "/" + os.path.basename(f)
                                  for f in self.cuda_folders()]
         return facts
 
     @staticmethod
     def nvcc():
-        return shutil.which("nvcc") or next(
-            (p for p in glob.glob("/usr/local/cuda*/bin/nvcc") if os.access(p, os.X_OK)), None)
+        return find_tool("nvcc")
+
+    @staticmethod
+    def ncu():
+        return find_tool("ncu", "/opt/nvidia/nsight-compute/*/ncu")
+
+    @staticmethod
+    def nsys():
+        return find_tool("nsys", "/opt/nvidia/nsight-systems/*/bin/nsys")
 
     @staticmethod
     def _ask(command):
@@ -173,20 +260,20 @@ class Machine:
             os.setgroups([])
             os.setgid(user)
             os.setuid(user)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   env=env or self.environment(), text=True, errors="replace",
-                                   start_new_session=True, cwd=self.work,
-                                   preexec_fn=become if user is not None else None)
+        # A file and no pipe: whoever keeps a pipe open (a daemon of the program's) would hold us, too.
         late = False
-        try:
-            output, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            late = True
-            end_group(process)
-            output, _ = process.communicate()
-        except BaseException:  # this program is being ended
-            end_group(process)
-            raise
+        with tempfile.TemporaryFile() as out:
+            process = self.programs.start(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                                          env=env or self.environment(), cwd=self.work,
+                                          preexec_fn=become if user is not None else None)
+            try:
+                process.wait(timeout=limit)
+            except subprocess.TimeoutExpired:
+                late = True
+            finally:
+                self.programs.end(process)
+            out.seek(max(0, out.seek(0, os.SEEK_END) - MOST_OUTPUT))
+            output = out.read().decode(errors="replace")
         if log:
             with open(os.path.join(self.work, log), "w", encoding="utf-8") as file:
                 file.write(output)
@@ -230,7 +317,7 @@ class Output:
                     return json.loads(line)
                 except ValueError:
                     break
-        raise StepFailed(f"no answer; the output ends with:\n{self.text[-1500:].strip()}")
+        raise StepFailed(f"no answer ({status_text(self.status)}); the output ends with:\n{self.text[-1500:].strip()}")
 
 
 def status_text(code):
@@ -243,13 +330,14 @@ def status_text(code):
 
 
 def end_group(process):
-    """Ends the process and everything in its session."""
+    """Ends the process and everything in its session. What cannot be ended is left after a while."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
-        except ProcessLookupError:
-            return
+        except OSError:  # nobody is left, or nobody of ours
+            break
         try:
             process.wait(timeout=3)
         except subprocess.TimeoutExpired:
             continue
+    process.poll()

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 
-from machine import Output, StepFailed, end_group, status_text
+from machine import Output, StepFailed, status_text
 
 # How the PyTorch adapter is left out, so that boundaries and lengths are found without it.
 WITHOUT_ADAPTER = {"SEQPOINT_ADAPTER": "0"}
@@ -39,8 +39,9 @@ class Session:
         return self
 
     def __exit__(self, *_):
-        if self.process is not None and self.process.poll() is None:
-            end_group(self.process)
+        if self.process is not None:
+            self.machine.programs.end(self.process)
+            self.log.close()
         # The private daemon ends by itself 10 s after the last question; its store goes with the folder.
         shutil.rmtree(os.path.join(self.folder, "run"), ignore_errors=True)
         shutil.rmtree(self.sockets, ignore_errors=True)
@@ -54,10 +55,10 @@ class Session:
         full = [self.machine.program("seqpoint"), "run", "--job", self.name, "--run-id", "1", "--no-progress",
                 "--quiet", *run_options, "--", *command]
         self.log = open(self.log_path, "w", encoding="utf-8")
-        self.process = subprocess.Popen(
+        self.process = self.machine.programs.start(
             full, stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
             stdout=subprocess.PIPE if pipes else self.log, stderr=self.log if pipes else subprocess.STDOUT,
-            env=env, start_new_session=True, cwd=self.folder, text=True, bufsize=1)
+            env=env, cwd=self.folder, text=True, bufsize=1)
         return self
 
     def train_start(self, script, arguments, run_options=(), extra=None):
@@ -73,7 +74,7 @@ class Session:
         try:
             status = self.process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
-            end_group(self.process)
+            self.machine.programs.end(self.process)
             raise StepFailed(f"{self.name}: ran past its limit of {limit:.0f} s; {self.tail()}") from None
         finally:
             self.log.close()

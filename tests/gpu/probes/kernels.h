@@ -22,6 +22,22 @@ void LaunchCopy(cudaStream_t stream, float* to, const float* from, size_t count)
 // `blocks` x 256 threads, each `rounds` fused multiply-adds: 2 * 256 * blocks * rounds operations.
 void LaunchMultiplyAdd(cudaStream_t stream, float* result, int blocks, int rounds);
 
+// Kernels that do nothing but one kind of arithmetic, so that their operations are known exactly.
+struct Arithmetic {
+  const char* kernel;  // its function's name
+  const char* what;
+  // Of one instruction and thread (of a warp, on the tensor pipes).
+  double operations;
+  bool tensor;
+  void (*launch)(cudaStream_t stream, void* result, int blocks, int rounds);
+};
+constexpr int kArithmeticThreads = 256;  // of a block
+constexpr int kArithmeticKinds = 8;
+extern const Arithmetic kArithmetic[kArithmeticKinds];
+// Instructions of a launch, and the floating point operations that they are.
+double InstructionsOf(const Arithmetic& kind, int blocks, int rounds);
+double OperationsOf(const Arithmetic& kind, int blocks, int rounds);
+
 }  // namespace seqpoint::probe
 
 #endif  // SEQPOINT_TESTS_GPU_PROBES_KERNELS_H_

@@ -1,8 +1,10 @@
-// seqpoint_gpu_probe NAME: asks CUDA and CUPTI one group of questions and prints the answer as one
-// line of JSON. Status 0: answered, 1: a call failed (the sentence says which), 2: usage, 3: no
-// GPU.
+// seqpoint_gpu_probe NAME [ARGUMENTS]: asks CUDA and CUPTI one group of questions and prints the
+// answer as one line of JSON. Status 0: answered, 1: a call failed (the sentence says which), 2:
+// usage, 3: no GPU.
 #include <cstdio>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "tests/gpu/probes/probe.h"
 
@@ -31,20 +33,26 @@ constexpr Probe kProbes[] = {
     {"graph_records", GraphRecords, "records of kernels inside graphs (15)"},
     {"known", Known, "kernels whose work is known, for another profiler to measure"},
     {"known_measured", KnownMeasured, "the same, each measured by CUPTI"},
+    {"opcodes", Opcodes, "METRIC ...: counts of known arithmetic by one configuration (16)"},
+    {"kernel_ranges", KernelRanges, "is each launch one automatic range, in order; cost (17)"},
+    {"known_training", KnownTraining, "a training of known kernels, to be profiled"},
 };
+
+std::vector<std::string> arguments;
 
 int Main(int argc, char** argv) {
   const Probe* chosen = nullptr;
   for (const Probe& probe : kProbes) {
-    if (argc == 2 && strcmp(argv[1], probe.name) == 0) chosen = &probe;
+    if (argc >= 2 && strcmp(argv[1], probe.name) == 0) chosen = &probe;
   }
   if (chosen == nullptr) {
-    std::fprintf(stderr, "seqpoint_gpu_probe NAME\n");
+    std::fprintf(stderr, "seqpoint_gpu_probe NAME [ARGUMENTS]\n");
     for (const Probe& probe : kProbes) {
       std::fprintf(stderr, "  %-16s %s\n", probe.name, probe.question);
     }
     return 2;
   }
+  arguments.assign(argv + 2, argv + argc);
   int devices = 0;
   const cudaError_t result = cudaGetDeviceCount(&devices);
   if (result != cudaSuccess || devices == 0) {
@@ -60,6 +68,9 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
+
+const std::vector<std::string>& Arguments() { return arguments; }
+
 }  // namespace seqpoint::probe
 
 int main(int argc, char** argv) { return seqpoint::probe::Main(argc, argv); }

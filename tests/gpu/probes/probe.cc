@@ -7,6 +7,8 @@
 #include <mutex>
 #include <utility>
 
+#include "tests/gpu/probes/range_profiler.h"
+
 namespace seqpoint::probe {
 namespace {
 
@@ -152,6 +154,7 @@ void Environment(Json* out) {
   uint32_t cupti = 0;
   CUPTI(cuptiGetVersion(&cupti));
   out->Add("device", device.name)
+      .Add("chip", ChipName())
       .Add("multiprocessors", device.multiProcessorCount)
       .Add("compute_capability", device.major * 10 + device.minor)
       .Add("memory_bytes", static_cast<size_t>(device.totalGlobalMem))

@@ -35,6 +35,9 @@ class Json {
   std::string text_;
 };
 
+// What stands behind the probe's name on the command line.
+const std::vector<std::string>& Arguments();
+
 // Ends the process with status 1 and the sentence on standard error.
 [[noreturn]] void Die(const std::string& sentence);
 
@@ -77,6 +80,9 @@ void Passes(Json* out);         // 13
 void Sampling(Json* out);       // 14
 void Known(Json* out);          // kernels whose work is known, alone: for ncu
 void KnownMeasured(Json* out);  // the same, measured by an auto range
+void Opcodes(Json* out);        // 16
+void KernelRanges(Json* out);   // 17
+void KnownTraining(Json* out);  // a training of kernels whose work is known, to be profiled
 
 }  // namespace seqpoint::probe
 

@@ -3,12 +3,12 @@ import csv
 import io
 import json
 import os
-import shutil
 import sys
 import time
 
 import session
 from machine import HERE, Skipped, StepFailed
+from steps.questions import metric_set, operations_of
 from steps.workloads import truth_of
 
 sys.path.insert(0, os.path.join(HERE, "torch"))
@@ -133,9 +133,10 @@ def ncu(machine):
     ours = machine.probe("known_measured")
     table = []
     theirs = []
-    if not machine.software and shutil.which("ncu"):
+    tool = machine.ncu()
+    if not machine.software and tool:
         metrics = [m for m in METRICS if m != "sm__pipe_tensor_cycles_active.sum"]
-        out = machine.run(["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
+        out = machine.run([tool, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
                            "--cache-control", "none", "--metrics", ",".join(metrics),
                            machine.program("seqpoint_gpu_probe"), "known"], limit=60, log="ncu.csv")
         theirs = read_ncu(out.text)
@@ -157,11 +158,100 @@ def ncu(machine):
             table.append([kernel, metric, a, b, f"{(a / b - 1) * 100:+.2f} %" if b else None,
                           expected.get((kernel, metric))])
     return {"summary": [f"instructions of single kernels differ from ncu's by {worst * 100:.3f} % at most" if theirs else
-                        "ncu is not on the PATH: only CUPTI's values and those by hand"],
+                        "ncu is not here: only CUPTI's values and those by hand"],
             "tables": [{"columns": ["kernel", "metric", "CUPTI range", "ncu", "difference", "by hand"], "rows": table}],
             "raw": {"cupti": ours, "ncu": theirs}}
 
 
+def roofline(machine):
+    """`run --roofline` over a training whose kernels' work is known by hand."""
+    count = 600 if machine.software else 6000  # a few seconds, so that a rule and a plan are made
+    with session.Session(machine, "roofline") as watched:
+        # Of a minute, much goes into measuring: 24 iterations, kernel by kernel.
+        watched.start([machine.program("seqpoint_gpu_probe"), "known_training", str(count)],
+                      ["--roofline", "--iterations", str(count), "--overhead-budget", "90%"],
+                      extra={"SWGPU_SET": "clock.speed_cap=1"} if machine.software else None)
+        known = watched.wait().last_json()
+        time.sleep(0.5)
+        found = watched.ask("roofline", watched.name, "--all")
+        job = watched.job()
+    # Lengths in bytes of the batch, or divided by what they have in common.
+    unit = known["bytes_of_batch_of_length"]
+    whole = [float(length["lengths"][0]) for length in found.get("lengths", [])
+             if length.get("measured_iterations") == length["wanted_iterations"]]
+    lengths = sum(value / unit if value >= unit else value for value in whole)
+    rows, off = [], []
+    for expected in known["kernels"]:
+        kernel = next((k for k in found.get("kernels", []) if expected["kernel"] in k["name"]), None)
+        if kernel is None or not kernel.get("complete"):
+            rows.append([expected["kernel"]] + [None] * 7 + [(kernel or {}).get("sentence", "not found")])
+            off.append(f"{expected['kernel']} has no position")
+            continue
+        ratio = {}
+        for what in ("operations", "bytes"):
+            true = expected.get(f"{what}_of_length", 0) * lengths
+            ratio[what] = kernel[what] / true if true else None
+            # What the L2 still holds to be written is written in the next kernel's time.
+            if true and abs(ratio[what] - 1) > (0.02 if what == "operations" else 0.1):
+                off.append(f"{what} of {expected['kernel']} {ratio[what]:.4g} of those by hand")
+        share = kernel.get("roof_share")
+        if share is not None and share > 1.02:
+            off.append(f"{expected['kernel']} is {share:.2f} of its roof")
+        rows.append([expected["kernel"], kernel["launches"], kernel["duration_ns"], ratio["operations"], ratio["bytes"],
+                     kernel.get("compute_share"), kernel.get("memory_share"), kernel.get("bound"), kernel.get("sentence")])
+    if not whole:
+        raise StepFailed(f"no length was measured with every configuration: {found.get('sentence', '')} "
+                         f"{job.get('trouble') or ''}")
+    return {"summary": [f"{len(whole)} lengths measured with every configuration; "
+                        f"{found.get('sentence') or job.get('trouble') or 'no trouble reported'}",
+                        "operations and bytes are those by hand, and nothing is above its roof" if not off else
+                        "off: " + "; ".join(off),
+                        "roofs: " + ", ".join(f"{roof['name']} {roof['per_s']:.4g} {roof['unit']}"
+                                              for roof in found.get("roofs", []))],
+            "tables": [{"columns": ["kernel", "launches", "ns", "operations / by hand", "bytes / by hand", "of the arithmetic roof",
+                                    "of the memory roof", "bound", "sentence"], "rows": rows}],
+            "known": known, "found": found, "job": job}
+
+
+def lay_out_products(lines, operations_of):
+    """Rows of [product, operations by hand, counted, counted / by hand, counted by], and what is off."""
+    products = {}
+    for line in lines:
+        for one in line["products"]:
+            product = products.setdefault(one["what"], {"operations": one["operations"], "counted": 0.0, "by": []})
+            product["counted"] += operations_of(line["metrics"], one["values"])
+            product["by"] += [metric for metric, value in zip(line["metrics"], one["values"])
+                              if operations_of([metric], [value]) > 0.01 * one["operations"]]
+    rows = [[name, p["operations"], p["counted"], p["counted"] / p["operations"], "; ".join(p["by"]) or "nothing"]
+            for name, p in products.items()]
+    return rows, [f"{row[0]} {row[3]:.4g}" for row in rows if abs(row[3] - 1) > 0.01]
+
+
+def torch_flops(machine):
+    """PyTorch's matrix products, counted by the set "flops": operations known by hand."""
+    machine.need_torch()
+    if machine.software:
+        raise Skipped("without a GPU PyTorch makes no CUDA calls: there are no counters")
+    chip = machine.probe("environment")["chip"]
+    configs = metric_set(machine, "flops", chip)
+    out = machine.run([machine.python, machine.torch_script("flops.py"), *session.device(machine), "--ranges",
+                       os.path.join(machine.bundle, "lib", "libseqpoint_gpu_ranges.so"), "--configs",
+                       ":".join(",".join(config) for config in configs)],
+                      env=machine.environment(cuda=False), check=False)
+    lines = [json.loads(line) for line in out.text.splitlines() if line.startswith('{"metrics"')]
+    if not lines:
+        raise StepFailed(f"no configuration was collected; the output ends with:\n{out.text[-1500:].strip()}")
+    rows, off = lay_out_products(lines, operations_of)
+    summary = ["operations counted are those of the products" if not off else
+               "operations counted are other shares of the true ones: " + ", ".join(off)]
+    if len(lines) < len(configs):
+        summary.append(f"only {len(lines)} of {len(configs)} configurations: {out.text.strip().splitlines()[-1]}")
+    return {"summary": summary, "raw": lines,
+            "tables": [{"columns": ["product", "operations by hand", "counted", "counted / by hand", "counted by"],
+                        "rows": rows}]}
+
+
 STEPS = [("gnmt", 150, lambda machine: training(machine, "gnmt", 128)),
          ("transformer", 150, lambda machine: training(machine, "transformer", 64)),
-         ("workload", 60, workload), ("ncu", 90, ncu)]
+         ("workload", 60, workload), ("roofline", 60, roofline), ("torch_flops", 90, torch_flops),
+         ("ncu", 90, ncu)]

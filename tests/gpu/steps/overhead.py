@@ -6,13 +6,12 @@ import json
 import os
 import random
 import selectors
-import shutil
 import statistics
 import subprocess
 import time
 
 import session
-from machine import Skipped, StepFailed, end_group
+from machine import Skipped, StepFailed
 
 # rung -> (watched, what the job is told once it is warm, what each block is told). "idle" is the
 # library in the process, told to do nothing; "auto" what a user gets. Counters one iteration after
@@ -44,8 +43,8 @@ class Rung:
                                extra={"SEQPOINT_DISABLE": "1"} if name == "idle" else None)
             self.process = self.session.process
         else:
-            self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-                                            env=machine.environment(cuda=False), start_new_session=True)
+            self.process = machine.programs.start(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                                  bufsize=1, env=machine.environment(cuda=False))
 
     def line(self):
         with selectors.DefaultSelector() as selector:
@@ -85,7 +84,8 @@ class Rung:
             self.process.stdin.close()
             self.process.wait(timeout=20)
         except (OSError, subprocess.TimeoutExpired):
-            end_group(self.process)
+            pass
+        self.machine.programs.end(self.process)
         if self.session:
             self.session.__exit__()
 
@@ -101,15 +101,22 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=10):
     try:
         for name in names:
             rungs.append(Rung(machine, job, name))
-        for rung in rungs:
-            rung.line()
+        def without(rung, reason):  # the others go on
+            skipped[rung.name] = str(reason)
+            rung.close()
+            rungs.remove(rung)
+        for rung in list(rungs):
+            try:
+                rung.line()
+            except StepFailed as reason:
+                without(rung, reason)
         for rung in list(rungs):
             try:
                 rung.prepare(job)
             except (Skipped, StepFailed) as reason:
-                skipped[rung.name] = str(reason)
-                rung.close()
-                rungs.remove(rung)
+                without(rung, reason)
+        if "not loaded" not in (rung.name for rung in rungs):
+            raise StepFailed(f"the job does not run without us: {skipped.get('not loaded')}")
         base = next(rung for rung in rungs if rung.name == "not loaded")
         one = base.block(20)["ms"]
         count = int(max(10, min(2000, (50 if machine.software else 150) / one)))  # milliseconds of a block
@@ -120,7 +127,13 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=10):
             if machine.left() < 15:
                 break
             for rung in random.sample(rungs, len(rungs)):
-                times[rung.name].append(rung.block(counts[rung.name]))
+                try:
+                    times[rung.name].append(rung.block(counts[rung.name]))
+                except (StepFailed, OSError) as reason:
+                    if rung.name == "not loaded":
+                        raise
+                    without(rung, reason)
+                    times.pop(rung.name)
     finally:
         for rung in rungs:
             rung.close()
@@ -152,8 +165,9 @@ def cuda_benchmark(machine, arguments):
     json_path, text_path = os.path.join(folder, "rows.json"), os.path.join(folder, "tables.md")
     command = [machine.program("overhead_benchmark"), "--gpu", "software" if machine.software else "real", *arguments,
                "--json", json_path, "--markdown", text_path]
-    if not machine.software and shutil.which("nsys") and "none" not in arguments:
-        command += ["--beside", f"nsys=nsys profile --trace=cuda --force-overwrite=true -o {folder}/nsys"]
+    nsys = machine.nsys()
+    if not machine.software and nsys and "none" not in arguments:
+        command += ["--beside", f"nsys={nsys} profile --trace=cuda --force-overwrite=true -o {folder}/nsys"]
     machine.run(command)
     with open(json_path, encoding="utf-8") as file:
         rows = json.load(file)

@@ -210,6 +210,79 @@ def graph_records(machine):
                                 "launch to end µs"], "rows": rows}], raw)
 
 
+def metric_set(machine, name, chip):
+    """[[metric, ...], ...]: the configurations of a shipped set, as the range backend has them."""
+    out = machine.run([machine.program("seqpoint"), "metrics", name, "--chip", chip, "--json"], limit=30)
+    backends = json.loads(out.text[out.text.index("{"):])["sets"][0]["backends"]
+    configs = next(b for b in backends if b["backend"] == "range")["configurations"]
+    return [[metric["name"] for metric in config["metrics"]] for config in configs]
+
+
+def operations_of(metrics, values):
+    """As the set "flops" adds them up: a fused multiply-add is two, tensor counts are operations."""
+    return sum((2 if "fma_pred" in metric else 1) * value for metric, value in zip(metrics, values)
+               if "_executed_op_" in metric or "__ops_path_tensor_" in metric)
+
+
+def opcodes(machine):
+    """Each configuration in a process of its own: what refuses one says nothing of the others."""
+    chip = machine.probe("environment")["chip"]
+    raw, refused, kernels = [], [], {}
+    for metrics in metric_set(machine, "flops", chip):
+        try:
+            one = machine.probe("opcodes", *metrics, limit=40)
+        except StepFailed as reason:
+            refused.append(f"{metrics[-1]} and {len(metrics) - 1} more: {str(reason).splitlines()[-1]}")
+            continue
+        raw.append(one)
+        for row in one["kernels"]:
+            kernel = kernels.setdefault(row["kernel"], {"what": row["what"], "operations": row["operations"],
+                                                        "instructions": row["instructions"], "counted": 0.0, "by": [],
+                                                        "slower": []})
+            kernel["slower"].append(row["counted_ns"] / row["alone_ns"] if row["alone_ns"] else None)
+            if "values" not in row:
+                refused.append(f"{row['kernel']} by {metrics[-1]}: {row['result']}")
+                continue
+            kernel["counted"] += operations_of(metrics, row["values"])
+            # What is not the kernel's own arithmetic is far below a hundredth.
+            kernel["by"] += [f"{metric} {value / row['instructions']:.4g} of its instructions"
+                             for metric, value in zip(metrics, row["values"])
+                             if metric != "gpu__time_duration.sum" and value > 0.01 * row["instructions"]]
+    if not raw:
+        raise StepFailed("no configuration could be measured: " + "; ".join(refused))
+    rows = [[name, k["what"], k["operations"], k["counted"], k["counted"] / k["operations"], "; ".join(k["by"]) or "nothing",
+             max(filter(None, k["slower"]), default=None)] for name, k in kernels.items()]
+    wrong = [f"{row[1]} {row[4]:.4g}" for row in rows if abs(row[4] - 1) > 0.01]
+    beside = [one["beside_copy_records"] for one in raw]
+    return answer(16, [f"{len(raw)} of {len(raw) + len({r for r in refused if ' more: ' in r})} configurations of {chip} "
+                       f"were collected, with {max(one['passes'] for one in raw)} pass at most",
+                       "operations counted are those of the kernels" if not wrong else
+                       "operations counted are other shares of the true ones: " + ", ".join(wrong),
+                       "beside copy records: " + ("all were collected, and every copy left its record"
+                                                  if all(b["result"] == "0" and b["records"] == 1 for b in beside) else
+                                                  "; ".join(f"enable {b['enable']}, range {b['result']}, {b['records']} "
+                                                            "of 1 record" for b in beside))] +
+                  ([f"refused: {'; '.join(refused)}"] if refused else []),
+                  [{"columns": ["kernel", "arithmetic", "operations by hand", "counted", "counted / by hand", "counted by",
+                                "time in the range / alone, most"], "rows": rows}], raw)
+
+
+def kernel_ranges(machine):
+    raw = machine.probe("kernel_ranges")
+    rows = [[c["what"], c["launches"], c["ranges"], c["dropped"], c["in_order"], c["result"]] for c in raw["cases"]]
+    rows.append([f"a graph of {raw['graph']['nodes']} kernels", 1, raw["graph"]["ranges"], None, None, raw["graph"]["result"]])
+    rows += [[f"room for {r['room']}", r["launches"], r["ranges"], r["dropped"], None, r["result"]] for r in raw["rooms"]]
+    other = [c["what"] for c in raw["cases"] if c["ranges"] != c["launches"]]
+    mixed = [c["what"] for c in raw["cases"] if c["ranges"] == c["launches"] and not c["in_order"]]
+    return answer(17, ["every launch is a range, and nothing else is" if not other else
+                       "not one range for each launch: " + ", ".join(other),
+                       "ranges come in the order of the launches" if not mixed else
+                       "not in the order of the launches: " + ", ".join(mixed),
+                       f"an empty kernel takes {us(raw['launch_in_range_ns'])} µs instead of {us(raw['launch_alone_ns'])}"],
+                  [{"columns": ["between the launches", "launches", "ranges", "dropped", "in order", "result"],
+                    "rows": rows}], raw)
+
+
 # --- questions that need whole programs ------------------------------------------------------------
 
 def exits(machine):
@@ -256,6 +329,7 @@ STEPS = [
     ("copy_clock", 60, copy_clock), ("injection_order", 60, injection_order), ("launch", 90, launch),
     ("range", 90, range_cost), ("range_activity", 60, range_activity), ("permission", 40, permission),
     ("decode_thread", 30, decode_thread), ("graph_range", 30, graph_range), ("passes", 40, passes),
-    ("sampling", 60, sampling), ("graph_records", 40, graph_records), ("exits", 120, exits),
+    ("sampling", 60, sampling), ("graph_records", 40, graph_records),
+    ("opcodes", 90, opcodes), ("kernel_ranges", 60, kernel_ranges), ("exits", 120, exits),
     ("torch_profiler", 90, torch_profiler),
 ]

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/integration/injection/inject_fixture.h"
@@ -272,17 +273,31 @@ struct Ending {
   const char* argument;
   int exit_status, signal;
 };
-class EndingTest : public FailureTest, public ::testing::WithParamInterface<Ending> {};
+// What is open then: a range around the iteration, ranges of its kernels, PM sampling.
+enum class Collector { kRange, kKernels, kSamples };
+std::string NameOf(Collector collector) {
+  return collector == Collector::kRange     ? "range_"
+         : collector == Collector::kKernels ? "kernels_"
+                                            : "samples_";
+}
+class EndingTest : public FailureTest,
+                   public ::testing::WithParamInterface<std::tuple<Collector, Ending>> {};
 
 TEST_P(EndingTest, InTheMiddleOfARange) {
+  const auto& [collector, ending] = GetParam();
   abi::Control control = CounterControl();
+  if (collector == Collector::kKernels) {
+    control.config[0].ranges = static_cast<uint8_t>(abi::Ranges::kKernels);
+  } else if (collector == Collector::kSamples) {
+    control.counter_backend = static_cast<uint8_t>(abi::CounterBackend::kPm);
+  }
   control.plan[0].quota = 1000;  // always a range, or a window on the other length
   AddEntry(&control, 101, 32, abi::kConfigTrace, 1000);
   daemon_.OnCalls(20, [control](PuppetProcess& p) { p.Send(control); });
-  const ProgramResult result = RunAndCompare(
-      {"iterations=300", "lengths=16,32", "sleep_us=300", "sync=2", GetParam().argument});
-  EXPECT_EQ(result.exit_status, GetParam().exit_status) << result.output;
-  EXPECT_EQ(result.signal, GetParam().signal) << result.output;
+  const ProgramResult result =
+      RunAndCompare({"iterations=300", "lengths=16,32", "sleep_us=300", "sync=2", ending.argument});
+  EXPECT_EQ(result.exit_status, ending.exit_status) << result.output;
+  EXPECT_EQ(result.signal, ending.signal) << result.output;
   ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_GT(process().counters.size() + process().windows.size(), 20u);
   EXPECT_EQ(process().stats.rejected, 0u);
@@ -292,16 +307,21 @@ TEST_P(EndingTest, InTheMiddleOfARange) {
   for (const abi::StepEvent& step : process().steps) EXPECT_EQ(step.iteration, expected++);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EndingTest,
-                         ::testing::Values(Ending{"sigkill", "kill=200", -1, SIGKILL},
-                                           Ending{"exit", "_exit=200", 7, 0},
-                                           Ending{"abort", "abort=200", -1, SIGABRT},
-                                           Ending{"uncaught_exception", "throw=200", -1, SIGABRT},
-                                           Ending{"sigterm", "term=200", -1, SIGTERM},
-                                           Ending{"fork", "fork=200", 0, 0},
-                                           Ending{"context_reset", "reset=200", 0, 0},
-                                           Ending{"return", "status=0", 0, 0}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, EndingTest,
+    ::testing::Combine(::testing::Values(Collector::kRange, Collector::kKernels,
+                                         Collector::kSamples),
+                       ::testing::Values(Ending{"sigkill", "kill=200", -1, SIGKILL},
+                                         Ending{"exit", "_exit=200", 7, 0},
+                                         Ending{"abort", "abort=200", -1, SIGABRT},
+                                         Ending{"uncaught_exception", "throw=200", -1, SIGABRT},
+                                         Ending{"sigterm", "term=200", -1, SIGTERM},
+                                         Ending{"fork", "fork=200", 0, 0},
+                                         Ending{"context_reset", "reset=200", 0, 0},
+                                         Ending{"return", "status=0", 0, 0})),
+    [](const auto& info) {
+      return NameOf(std::get<0>(info.param)) + std::get<1>(info.param).name;
+    });
 
 TEST_F(FailureTest, ExitInASignalHandlerEnds) {
   // The signal may hit while the library holds its lock on that very thread.
@@ -453,6 +473,26 @@ TEST_F(FailureTest, PmSamplesThatAreLostAreNoValues) {
       EXPECT_EQ(result.event.status, static_cast<uint32_t>(abi::kCountersRangeDropped));
       EXPECT_TRUE(result.values.empty());
     }
+  }
+}
+
+TEST_F(FailureTest, FewLostPmSamplesAreMadeUpForAndTold) {
+  extra_ = {{"SWGPU_SET", "noise.counters=0,noise.kernel=0,cupti.pm_lost_share=0.03"}};
+  SendAfterCalls(SamplingControl("dram__bytes_read.sum"));
+  const ProgramResult result =
+      RunAndCompare({"iterations=300", "lengths=16", "sleep_us=500", "layers=2000", "truth=1"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_FALSE(process().sampled.empty());
+  const double truth = std::stod(result.Value("truth16"));
+  size_t i = 0;
+  for (const CountersResult& counters : process().counters) {
+    if (counters.event.status != 0) continue;
+    ASSERT_LT(i, process().sampled.size());
+    const abi::SampledEvent& sampled = process().sampled[i++];
+    const auto duration_ns = static_cast<double>(sampled.duration_ns);
+    EXPECT_LT(static_cast<double>(sampled.covered_ns), 0.99 * duration_ns);
+    EXPECT_NEAR(counters.values[0], truth,
+                truth * static_cast<double>(sampled.edge_ns) / duration_ns);
   }
 }
 

@@ -436,7 +436,11 @@ TEST_F(InjectTest, PmSamplingCountsAnIterationByItsTime) {
   ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_THAT(process().Sentence(abi::Feature::kCounters), HasSubstr("by PM sampling"));
   ASSERT_EQ(process().counters.size(), 4u);
-  for (const CountersResult& counters : process().counters) {
+  ASSERT_EQ(process().sampled.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    const CountersResult& counters = process().counters[i];
+    const abi::SampledEvent& sampled = process().sampled[i];
+    EXPECT_EQ(sampled.iteration, counters.event.iteration);
     EXPECT_EQ(counters.event.status, 0u);
     const std::string key = "truth" + std::to_string(counters.event.length[0] / kBytesPerStep);
     ASSERT_EQ(counters.values.size(), 2u);
@@ -452,12 +456,17 @@ TEST_F(InjectTest, PmSamplingCountsAnIterationByItsTime) {
     const uint64_t number = counters.event.iteration;
     ASSERT_TRUE(start_ns.count(number) == 1 && start_ns.count(number + 1) == 1);
     const auto time_ns = static_cast<double>(start_ns[number + 1] - start_ns[number]);
-    EXPECT_LE(counters.values[0], time_ns);
-    EXPECT_GT(counters.values[0], 0.9 * time_ns);  // sampling began behind the copy
-    // What ran before sampling began is missing; at each edge one sample, of the time of a few
-    // launches, is shared out.
+    EXPECT_EQ(static_cast<double>(sampled.duration_ns), time_ns);
+    EXPECT_LE(counters.values[0], time_ns * (1 + 1e-9));
+    // Sampling began behind the copy: what is missing is told.
+    EXPECT_GE(counters.values[0] * (1 + 1e-9), static_cast<double>(sampled.covered_ns));
+    // Work is misplaced at the two ends only, by what their samples hold. The copy reads nothing.
+    EXPECT_GT(sampled.edge_ns, 0u);
     const double truth = std::stod(result.Value(key));
-    EXPECT_NEAR(counters.values[1], truth, 0.1 * truth) << key;
+    EXPECT_NEAR(
+        counters.values[1], truth,
+        truth * static_cast<double>(sampled.edge_ns) / static_cast<double>(sampled.covered_ns))
+        << key;
   }
 }
 

@@ -26,6 +26,8 @@ class NeighboursTest : public InjectTest {
     AddConfig(&control, 2, "gpu__time_duration.sum");
     AddEntry(&control, 100, 16, 2, 1000);
     AddEntry(&control, 101, 32, abi::kConfigTrace, 1000);
+    AddConfig(&control, 3, "dram__bytes_read.sum", abi::Ranges::kKernels);
+    AddEntry(&control, 102, 48, 3, 1000);
     daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
   }
 
@@ -138,14 +140,15 @@ TEST_F(NeighboursTest, ValgrindFindsNothing) {
   daemon_.Start();
   const ProgramResult result =
       RunProgram({SEQPOINT_VALGRIND, "-q", "--error-exitcode=99", SEQPOINT_INJECTION_TRAINER,
-                  "iterations=200", "lengths=16,32", "sync=2", "mark=1", "nvtx=1", "sleep_us=1000",
-                  "tool=120", "tool_end=149", "fork=60", "capture=80"},
+                  "iterations=200", "lengths=16,32,48", "sync=2", "mark=1", "nvtx=1",
+                  "sleep_us=1000", "tool=120", "tool_end=149", "fork=60", "capture=80"},
                  Environment(true));
   daemon_.Stop();
   EXPECT_EQ(result.exit_status, 0) << result.output;
   EXPECT_THAT(result.output, ::testing::Not(HasSubstr("==")));
   ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_GT(process().counters.size(), 5u);
+  EXPECT_GT(process().kernel_counters.size(), 5u);
   EXPECT_GT(process().CountRecords(abi::DataType::kKernel), 50u);
 }
 
@@ -172,6 +175,8 @@ TEST_F(NeighboursTest, AddressSanitizerFindsNothing) {
     AddConfig(&control, 2, "gpu__time_duration.sum");
     AddEntry(&control, 100, 16, 2, 1000);
     AddEntry(&control, 101, 32, abi::kConfigTrace, 1000);
+    // Both backends, one in each run.
+    if (preloaded) control.counter_backend = static_cast<uint8_t>(abi::CounterBackend::kPm);
     daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
     daemon.Start();
     const ProgramResult result =

@@ -107,6 +107,9 @@ void PuppetProcess::OnEvent(uint64_t number, abi::EventType type,
       kernel_counters.push_back(std::move(result));
       break;
     }
+    case abi::EventType::kSampled:
+      sampled.push_back(As<abi::SampledEvent>(payload));
+      break;
     case abi::EventType::kCost:
       costs.push_back(As<abi::CostEvent>(payload));
       break;

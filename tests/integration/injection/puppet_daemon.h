@@ -78,6 +78,7 @@ class PuppetProcess : public ingest::RingSink {
   std::vector<abi::StepEvent> steps;
   std::vector<abi::ClockEvent> clocks;
   std::vector<abi::MicroStepEvent> micro_steps;
+  std::vector<abi::SampledEvent> sampled;
   std::vector<abi::SyncEvent> syncs;
   std::vector<abi::RuleEvent> rules;
   std::vector<abi::WindowEvent> windows;

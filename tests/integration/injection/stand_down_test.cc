@@ -84,6 +84,8 @@ struct UnderWay {
   const char* name;
   uint16_t config_id;
   abi::Level level;
+  abi::Ranges ranges = abi::Ranges::kIteration;
+  abi::CounterBackend backend = abi::CounterBackend::kRange;
 };
 class StandDownAtLevelTest : public StandDownTest,
                              public ::testing::WithParamInterface<UnderWay> {};
@@ -91,7 +93,8 @@ class StandDownAtLevelTest : public StandDownTest,
 TEST_P(StandDownAtLevelTest, TheOtherToolsTraceIsComplete) {
   abi::Control control = MarkControl(CopyRule(1));
   control.level = static_cast<uint8_t>(GetParam().level);
-  AddConfig(&control, 2, "gpu__time_duration.sum");
+  control.counter_backend = static_cast<uint8_t>(GetParam().backend);
+  AddConfig(&control, 2, "gpu__time_duration.sum", GetParam().ranges);
   if (GetParam().config_id != 0) AddEntry(&control, 100, 16, GetParam().config_id, 1000);
   SendAfterCalls(control);
   RunBoth({"iterations=600", "lengths=16", "sleep_us=500", "sync=3", "tool=300", "tool_end=399"});
@@ -118,12 +121,16 @@ TEST_P(StandDownAtLevelTest, TheOtherToolsTraceIsComplete) {
   EXPECT_EQ(process().stats.invalid_timestamps, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StandDownAtLevelTest,
-                         ::testing::Values(UnderWay{"mark", 0, abi::Level::kMark},
-                                           UnderWay{"trace", 0, abi::Level::kTrace},
-                                           UnderWay{"trace_windows", 1, abi::Level::kMark},
-                                           UnderWay{"counters", 2, abi::Level::kMark}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, StandDownAtLevelTest,
+    ::testing::Values(UnderWay{"mark", 0, abi::Level::kMark},
+                      UnderWay{"trace", 0, abi::Level::kTrace},
+                      UnderWay{"trace_windows", 1, abi::Level::kMark},
+                      UnderWay{"counters", 2, abi::Level::kMark},
+                      UnderWay{"kernels", 2, abi::Level::kMark, abi::Ranges::kKernels},
+                      UnderWay{"samples", 2, abi::Level::kMark, abi::Ranges::kIteration,
+                               abi::CounterBackend::kPm}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(StandDownTest, MarksOfTheProgramGoOn) {
   abi::Control control = MarkControl(MarkRule(1));
