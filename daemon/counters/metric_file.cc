@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "proto/utf8.h"
 
 namespace seqpoint::counters {
 namespace {
@@ -26,26 +27,15 @@ std::string Quoted(absl::string_view value) {
 absl::Status Wrong(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
 // Is it text? Bytes of other encodings and control characters would go to people's terminals.
-bool IsText(absl::string_view line) {
-  for (size_t at = 0; at < line.size();) {
-    const auto byte = static_cast<unsigned char>(line[at++]);
-    if ((byte < 0x20 && byte != '\t' && byte != '\r') || byte == 0x7f) return false;
-    if (byte < 0x80) continue;
-    const int more = byte >= 0xf0 && byte < 0xf5   ? 3
-                     : byte >= 0xe0 && byte < 0xf0 ? 2
-                     : byte >= 0xc2 && byte < 0xe0 ? 1
-                                                   : 0;
-    if (more == 0 || at + static_cast<size_t>(more) > line.size()) return false;
-    const auto second = static_cast<unsigned char>(line[at]);
-    // C1 controls, overlong forms, surrogates, beyond the last character.
-    if ((byte == 0xc2 && second < 0xa0) || (byte == 0xe0 && second < 0xa0) ||
-        (byte == 0xed && second > 0x9f) || (byte == 0xf0 && second < 0x90) ||
-        (byte == 0xf4 && second > 0x8f)) {
-      return false;
-    }
-    for (int i = 0; i < more; ++i) {
-      if ((static_cast<unsigned char>(line[at++]) & 0xc0) != 0x80) return false;
-    }
+bool IsText(std::string_view line) {
+  while (!line.empty()) {
+    const size_t size = CharacterBytes(line);
+    const auto byte = static_cast<unsigned char>(line[0]);
+    const bool control = size == 1   ? (byte < 0x20 && byte != '\t' && byte != '\r') || byte == 0x7f
+                         : size == 2 ? byte == 0xc2 && static_cast<unsigned char>(line[1]) < 0xa0
+                                     : false;
+    if (size == 0 || control) return false;
+    line.remove_prefix(size);
   }
   return true;
 }
@@ -103,7 +93,7 @@ absl::StatusOr<Ratio> ParseRatio(absl::string_view text) {
 class Parser {
  public:
   absl::Status Line(absl::string_view line) {
-    if (!IsText(line)) {
+    if (!IsText({line.data(), line.size()})) {
       return Wrong(
           "is no line of UTF-8 text: write the file in an editor, without control "
           "characters");
