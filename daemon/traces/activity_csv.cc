@@ -101,7 +101,7 @@ void ActivityCsv::TakeLine(std::string_view line, uint64_t at) {
   if (line[0] == '#') {
     const size_t tab = line.find('\t');
     const auto id = ParseInteger(line.substr(1, tab - 1));
-    if (tab != std::string_view::npos && id) names_[*id] = line.substr(tab + 1);
+    if (tab != std::string_view::npos && id) names_[*id] = builder_->Name(line.substr(tab + 1));
     return;
   }
   if (TakeActivity(line)) return;
@@ -123,12 +123,12 @@ bool ActivityCsv::TakeActivity(std::string_view line) {
   const auto name_id = ParseInteger(fields[3]);
   if (!start_ns || !stream || !name_id) return false;
   const auto name = names_.find(*name_id);
-  const std::string_view text = name == names_.end() ? std::string_view() : name->second;
   whatif::Work work;
   work.start_ns = *start_ns;
   work.end_ns = *start_ns + std::max<int64_t>(duration_ns.value_or(0), 0);
   if (!duration_ns || *duration_ns < 0) ++builder_->trace().left_out.without_duration;
-  work.name = builder_->Name(text);
+  work.name = name == names_.end() ? 0 : name->second;
+  const std::string_view text = builder_->trace().names[work.name];
   work.stream = builder_->Stream(0, *stream);
   if (StartsWith(text, "[CUDA memcpy")) {
     work.kind = CopyKindOf(text);
@@ -140,7 +140,7 @@ bool ActivityCsv::TakeActivity(std::string_view line) {
     if (builder_->IsCollective(work.name)) work.kind = WorkKind::kCollective;
     Geometry(fields[4], &work);
   }
-  builder_->trace().works.push_back(work);
+  builder_->AddWork(work);
   return true;
 }
 

@@ -40,7 +40,7 @@ class ActivityCsv {
   TraceBuilder* builder_;
   std::string line_;  // whose end did not come yet
   uint64_t line_at_ = 0;
-  absl::flat_hash_map<int64_t, std::string> names_;
+  absl::flat_hash_map<int64_t, uint32_t> names_;  // of the trace, by the file's
 };
 
 }  // namespace seqpoint::traces

@@ -277,14 +277,14 @@ bool ChromeEvents::Take(const Event& event) {
   switch (event.category) {
     case Category::kCall: {
       const uint32_t name = builder_->Name(event.name);
-      trace.calls.push_back({*begin_ns, end_ns, Positive(event.correlation), name,
+      builder_->calls().Add({*begin_ns, end_ns, Positive(event.correlation), name,
                              builder_->Thread(Unquoted(event.process), Unquoted(event.thread)),
                              builder_->CallKindOf(name)});
       break;
     }
     case Category::kOperator:
     case Category::kAnnotation:
-      trace.spans.push_back({*begin_ns, end_ns, builder_->Name(event.name),
+      builder_->spans().Add({*begin_ns, end_ns, builder_->Name(event.name),
                              builder_->Thread(Unquoted(event.process), Unquoted(event.thread)),
                              event.category == Category::kOperator
                                  ? whatif::SpanKind::kOperator
@@ -320,7 +320,7 @@ void ChromeEvents::TakeWork(const Event& event, int64_t begin_ns, int64_t end_ns
     if (work.kind == WorkKind::kCopyOther) work.kind = CopyKindOf(event.kind);
     work.pageable = event.name.find("Pageable") != std::string_view::npos;
   }
-  builder_->trace().works.push_back(work);
+  builder_->AddWork(work);
 }
 
 void ChromeEvents::TakeSync(const Event& event) {
@@ -353,10 +353,7 @@ void ChromeEvents::OnRest(const std::string& rest) {
     simdjson::dom::array array;
     if (field.key == "baseTimeNanoseconds") {
       const int64_t base_ns = integer(field.value);
-      if (base_ns <= 0 || base_ns >= int64_t{1} << 61) continue;
-      for (auto& call : trace.calls) call.begin_ns += base_ns, call.end_ns += base_ns;
-      for (auto& work : trace.works) work.start_ns += base_ns, work.end_ns += base_ns;
-      for (auto& span : trace.spans) span.begin_ns += base_ns, span.end_ns += base_ns;
+      if (base_ns > 0 && base_ns < int64_t{1} << 61) builder_->set_base_ns(base_ns);
     } else if (field.key == "profiler") {  // ours; Kineto has no such key
       std::string_view name;
       if (!field.value.get(name)) profiler_ = name;

@@ -42,6 +42,12 @@ TraceBuilder::TraceBuilder() : names_(0, NameHash{&trace_.names}, NameEqual{&tra
 }
 
 whatif::Trace TraceBuilder::Take() {
+  trace_.calls = calls_.Take();
+  trace_.works = works_.Take();
+  trace_.spans = spans_.Take();
+  for (whatif::Call& call : trace_.calls) call.begin_ns += base_ns_, call.end_ns += base_ns_;
+  for (whatif::Work& work : trace_.works) work.start_ns += base_ns_, work.end_ns += base_ns_;
+  for (whatif::Span& span : trace_.spans) span.begin_ns += base_ns_, span.end_ns += base_ns_;
   for (const auto& [key, name] : thread_names_) {
     const auto it = threads_.find(key);
     if (it != threads_.end()) absl::StrAppend(&trace_.threads[it->second], " ", name);

@@ -5,9 +5,14 @@
 #ifndef DAEMON_TRACES_TRACE_BUILDER_H_
 #define DAEMON_TRACES_TRACE_BUILDER_H_
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,13 +22,74 @@
 
 namespace seqpoint::traces {
 
+// A table that grows without being copied, and becomes a vector without being there twice: its
+// chunks are pages of their own, so that they go back at once and not into the heap.
+template <typename Row>
+class GrowingTable {
+ public:
+  static_assert(std::is_trivially_copyable_v<Row>);
+
+  GrowingTable() = default;
+  GrowingTable(const GrowingTable&) = delete;
+  GrowingTable& operator=(const GrowingTable&) = delete;
+  ~GrowingTable() { Release(); }
+
+  void Add(const Row& row) {
+    if (size_ % kChunkRows == 0) {
+      void* pages =
+          mmap(nullptr, kChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (pages == MAP_FAILED) throw std::bad_alloc();
+      chunks_.push_back(static_cast<Row*>(pages));
+    }
+    new (chunks_.back() + size_++ % kChunkRows) Row(row);
+  }
+  size_t size() const { return size_; }
+
+  // Leaves it empty.
+  std::vector<Row> Take() {
+    std::vector<Row> rows;
+    rows.reserve(size_);
+    for (Row*& chunk : chunks_) {
+      rows.insert(rows.end(), chunk, chunk + std::min(kChunkRows, size_ - rows.size()));
+      munmap(std::exchange(chunk, nullptr), kChunkBytes);
+    }
+    Release();
+    return rows;
+  }
+
+ private:
+  void Release() {
+    for (Row* chunk : chunks_) {
+      if (chunk != nullptr) munmap(chunk, kChunkBytes);
+    }
+    chunks_.clear();
+    size_ = 0;
+  }
+
+  static constexpr size_t kChunkBytes = size_t{1} << 20;
+  static constexpr size_t kChunkRows = kChunkBytes / sizeof(Row);
+  std::vector<Row*> chunks_;
+  size_t size_ = 0;
+};
+
 class TraceBuilder {
  public:
   TraceBuilder();
   TraceBuilder(const TraceBuilder&) = delete;
   TraceBuilder& operator=(const TraceBuilder&) = delete;
 
+  // The trace but for its calls, works and spans.
   whatif::Trace& trace() { return trace_; }
+  GrowingTable<whatif::Call>& calls() { return calls_; }
+  GrowingTable<whatif::Span>& spans() { return spans_; }
+  void AddWork(const whatif::Work& work) {
+    any_correlation_ |= work.correlation != 0;
+    works_.Add(work);
+  }
+  size_t work_count() const { return works_.size(); }
+  bool any_correlation() const { return any_correlation_; }  // of the works
+  void set_base_ns(int64_t base_ns) { base_ns_ = base_ns; }  // all times are relative to it
+
   whatif::Trace Take();
 
   uint32_t Name(std::string_view text);
@@ -58,6 +124,11 @@ class TraceBuilder {
   };
 
   whatif::Trace trace_;
+  GrowingTable<whatif::Call> calls_;
+  GrowingTable<whatif::Work> works_;
+  GrowingTable<whatif::Span> spans_;
+  bool any_correlation_ = false;
+  int64_t base_ns_ = 0;
   absl::flat_hash_set<uint32_t, NameHash, NameEqual> names_;
   absl::flat_hash_map<std::string, uint32_t> threads_;
   absl::flat_hash_map<std::string, std::string> thread_names_;

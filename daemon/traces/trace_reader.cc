@@ -72,6 +72,8 @@ TraceReader::TraceReader(TraceReaderOptions options)
 
 TraceReader::~TraceReader() = default;
 
+uint64_t TraceReader::text_bytes() const { return content_->bytes; }
+
 absl::Status TraceReader::Refuse(std::string_view what) const {
   return absl::InvalidArgumentError(
       absl::StrCat(options_.name.empty() ? "the trace" : options_.name, " ", std::string(what)));
@@ -178,16 +180,13 @@ absl::StatusOr<whatif::Trace> TraceReader::Finish() {
                                absl::StrJoin(keys, "\", \""), keys.empty() ? "" : "\")", where,
                                "; give the file of torch.profiler's export_chrome_trace"));
   }
-  const whatif::Trace& trace = c.builder.trace();
-  if (trace.works.empty()) {
+  if (c.builder.work_count() == 0) {
     return Refuse(absl::StrCat("has no GPU work in it", where,
                                "; record with activities=[ProfilerActivity.CPU, "
                                "ProfilerActivity.CUDA] while the GPU works"));
   }
-  if (!trace.calls.empty() &&
-      std::none_of(trace.works.begin(), trace.works.end(),
-                   [](const whatif::Work& work) { return work.correlation != 0; })) {
-    return Refuse(absl::StrCat("has ", trace.works.size(),
+  if (c.builder.calls().size() > 0 && !c.builder.any_correlation()) {
+    return Refuse(absl::StrCat("has ", c.builder.work_count(),
                                " pieces of GPU work of which none names the call that launched it "
                                "(args.correlation)",
                                where, "; give the trace as the profiler wrote it"));

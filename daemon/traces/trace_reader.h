@@ -5,7 +5,7 @@
 //   while (piece = ...) RETURN_IF_ERROR(reader.Add(piece));
 //   absl::StatusOr<whatif::Trace> trace = reader.Finish();
 //
-// Needs the memory of the trace, of what its largest table takes to grow, and 64 MiB.
+// Needs the memory of the trace and at most 64 MiB, mostly much less.
 //
 // Threading: none; any thread, one at a time. Ownership: values only.
 #ifndef DAEMON_TRACES_TRACE_READER_H_
@@ -41,6 +41,8 @@ class TraceReader {
   // without GPU work, or without what tells which call launched it. A file that was cut or is
   // damaged in places is read as far as it goes: Trace::left_out says so.
   absl::StatusOr<whatif::Trace> Finish();
+
+  uint64_t text_bytes() const;  // added so far, unpacked
 
  private:
   struct Content;
