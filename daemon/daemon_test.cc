@@ -1,4 +1,5 @@
 #include "daemon/daemon.h"
+#include "daemon/traces/trace_reader.h"
 
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
@@ -382,6 +383,27 @@ TEST_F(DaemonTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
   EXPECT_EQ(threads.size(), 3u);
   EXPECT_THAT(times_us,
               testing::ElementsAre(2'000'000.001, 2'000'000.002, 2'000'000.066, 2'000'000.130));
+
+  // And it is a trace that we read ourselves, to the nanosecond.
+  traces::TraceReader reader({.name = "out.json"});
+  ASSERT_TRUE(reader.Add(text).ok());
+  const auto read = reader.Finish();
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->source, "SeqPoint, out.json");
+  EXPECT_EQ(traces::LeftOutInWords(read->left_out), "");
+  ASSERT_EQ(read->spans.size(), 1u);
+  EXPECT_EQ(read->names[read->spans[0].name], "ProfilerStep#40");
+  EXPECT_EQ(read->spans[0].begin_ns, kStepStartNs);
+  EXPECT_EQ(read->spans[0].end_ns, kStepStartNs + 1'000'000);
+  ASSERT_EQ(read->works.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const whatif::Work& work = read->works[i];
+    EXPECT_EQ(work.kind, whatif::WorkKind::kKernel);
+    EXPECT_EQ(read->names[work.name], "axpy(float*)");
+    EXPECT_EQ(work.start_ns, kStepStartNs + 1 + static_cast<int64_t>(i * sizeof(abi::DataRecord)));
+    EXPECT_EQ(work.end_ns, work.start_ns + 333);
+    EXPECT_EQ(read->streams[work.stream].id, i < 2 ? 7 : 20);
+  }
 }
 
 template <typename Lengths>

@@ -1,5 +1,5 @@
 // The events of a Chrome trace as PyTorch's profiler (Kineto) of all ages writes them, on CUDA and
-// ROCm, and as `seqpoint export --format chrome` does.
+// ROCm, and as `seqpoint export --chrome` does.
 //
 // Kept are complete events (ph X) of these categories: GPU work (kernel, gpu_memcpy, gpu_memset),
 // calls of the runtime and driver, what synchronising calls wait for (cuda_sync), operators and

@@ -48,7 +48,7 @@ std::string Foreign(std::string_view head) {
   }
   return absl::StrCat("is not a trace: it begins with \"", std::string(head.substr(0, 24)),
                       "\"; give the JSON of torch.profiler (export_chrome_trace), of \"seqpoint "
-                      "export --format chrome\", or the table of docs/traces.md");
+                      "export --chrome\", or the table of docs/traces.md");
 }
 
 }  // namespace
