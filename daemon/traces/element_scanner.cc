@@ -205,10 +205,12 @@ void ElementScanner::OnClose(size_t at) {
         sink_->OnElement(std::string_view(buffer_).substr(element_, at + 1 - element_),
                          first_ + element_);
       }
-    } else if (buffer_[at] == ']') {
+    } else if (buffer_[at] == ']' && !FieldFollows(at)) {
       state_ = bare_ ? State::kDone : State::kTop;
       depth_ = 1;
       rest_from_ = at + 1;
+    } else {  // of an element whose begin was not seen
+      sink_->OnDamage(first_ + at);
     }
     return;
   }
@@ -268,6 +270,15 @@ bool ElementScanner::BeginsElement(size_t at, bool in_string) const {
   size_t before = at - 1;
   while (before > element_ && Blank(buffer_[before])) --before;
   return buffer_[before] == ',' || buffer_[before] == '}';
+}
+
+// Whether the bracket at `at` cannot be the end of the events: then a comma or another bracket
+// comes.
+bool ElementScanner::FieldFollows(size_t at) const {
+  const char* text = buffer_.data() + at + 1;
+  const char* const end = buffer_.data() + at + kLook;
+  while (text < end && Blank(*text)) ++text;
+  return text < end && *text == '"';
 }
 
 // Of the text up to `to`, what belongs to the rest.

@@ -26,7 +26,7 @@ class ElementSink {
   // `element`: text from its bracket to the matching one, or, of a broken one, to the begin of the
   // next. kPadding bytes behind it can be read. `at`: its first byte in the input.
   virtual void OnElement(std::string_view element, uint64_t at) = 0;
-  // Something that is not handed on: longer than kMaxElementBytes, or no element at all.
+  // Something that is not handed on: longer than kMaxElementBytes, or what no element begins with.
   virtual void OnDamage(uint64_t at) = 0;
 };
 
@@ -61,6 +61,7 @@ class ElementScanner {
   bool Resync(size_t at);
   void GoOnAt(size_t at);
   bool BeginsElement(size_t at, bool in_string) const;
+  bool FieldFollows(size_t at) const;
   void GatherRest(size_t to);
   void Compact();
 

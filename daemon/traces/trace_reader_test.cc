@@ -389,6 +389,45 @@ TEST(TraceReaderTest, ReadingGoesOnAfterABrokenString) {
   }
 }
 
+// Whatever happens to one byte of an element, all others but at most its neighbour are read.
+TEST(TraceReaderTest, OneBadByteCostsNoMoreThanItsElement) {
+  const std::string victim =
+      R"json({
+    "ph": "X", "cat": "kernel", "name": "void f<{lambda(int)#1}>(char (*) [2], \"x\")", "pid": 0,
+    "tid": 7, "ts": 5, "dur": 3, "args": {"device": 0, "stream": 7, "grid": [1, 2, 3]}
+  })json";
+  std::vector<std::string> elements;
+  for (int i = 0; i < 6; ++i) {
+    elements.push_back(Kernel(absl::StrCat("g<{lambda(int)#", i, "}>(float [4])")));
+  }
+  elements.insert(elements.begin() + 3, victim);
+  const auto packed = [](std::string text) {
+    return absl::StrReplaceAll(text, {{"\n  ", ""}, {"\n", ""}, {": ", ":"}, {", ", ","}});
+  };
+  for (const bool one_line : {false, true}) {
+    const std::string text = one_line ? packed(Document(elements)) : Document(elements);
+    const size_t size = (one_line ? packed(victim) : victim).size();
+    const size_t begin = text.find(one_line ? packed(victim) : victim);
+    ASSERT_NE(begin, std::string::npos);
+    for (size_t at = begin; at < begin + size; ++at) {
+      for (const char* instead : {"", "\"", "{", "}", "[", "]", "\\", ",", "x", "\n", "\xff"}) {
+        std::string bad = text;
+        bad.replace(at, 1, instead);
+        const std::string shown = bad.substr(begin, size);
+        const auto trace = Read(bad);
+        ASSERT_TRUE(trace.ok()) << trace.status();
+        size_t read = 0;
+        for (const auto& work : trace->works) read += trace->names[work.name].substr(0, 1) == "g";
+        EXPECT_GE(read, 6u) << shown;  // of seven, with "gemm"
+        EXPECT_FALSE(trace->left_out.truncated) << shown;
+        if (trace->works.size() < 8) {  // it is not silent about it
+          EXPECT_GT(trace->left_out.damaged + trace->left_out.other, 0u) << shown;
+        }
+      }
+    }
+  }
+}
+
 TEST(TraceReaderTest, AnElementThatIsTooLongIsLeftOut) {
   const Trace trace = With(Kernel(std::string(size_t{5} << 20, 'x')));
   EXPECT_EQ(trace.works.size(), 1u);
