@@ -101,7 +101,8 @@ void ActivityCsv::TakeLine(std::string_view line, uint64_t at) {
   if (line[0] == '#') {
     const size_t tab = line.find('\t');
     const auto id = ParseInteger(line.substr(1, tab - 1));
-    if (tab != std::string_view::npos && id) names_[*id] = builder_->Name(line.substr(tab + 1));
+    if (tab != std::string_view::npos && id)
+      names_[*id] = builder_->Name(ValidUtf8(line.substr(tab + 1)));
     return;
   }
   if (TakeActivity(line)) return;

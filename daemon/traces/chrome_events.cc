@@ -354,9 +354,9 @@ void ChromeEvents::OnRest(const std::string& rest) {
     if (field.key == "baseTimeNanoseconds") {
       const int64_t base_ns = integer(field.value);
       if (base_ns > 0 && base_ns < int64_t{1} << 61) builder_->set_base_ns(base_ns);
-    } else if (field.key == "profiler") {  // ours; Kineto has no such key
+    } else if (field.key == "profiler") {
       std::string_view name;
-      if (!field.value.get(name)) profiler_ = name;
+      if (!field.value.get(name) && name == "SeqPoint") profiler_ = name;
     } else if (field.key == "distributedInfo" && !field.value.get(object)) {
       for (const auto info : object) {
         const int64_t value = std::clamp<int64_t>(integer(info.value), 0, INT32_MAX);

@@ -1,5 +1,6 @@
 #include "daemon/traces/json_text.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -119,6 +120,16 @@ std::string Mend(std::string_view text) {
   }
   if (in_string) out += '"';
   for (; !open.empty(); open.pop_back()) out += open.back();
+  return out;
+}
+
+std::string ValidUtf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t n = CharacterBytes(text);
+    out += n == 0 ? "\xEF\xBF\xBD" : text.substr(0, n);
+    text.remove_prefix(std::max<size_t>(n, 1));
+  }
   return out;
 }
 

@@ -17,6 +17,9 @@ namespace seqpoint::traces {
 // not be JSON: not everything can be guessed.
 std::string Mend(std::string_view text);
 
+// `text` with U+FFFD for what is no UTF-8.
+std::string ValidUtf8(std::string_view text);
+
 // A value as it is written, a number or a string: without quotes and blanks around it.
 std::string_view Unquoted(std::string_view token);
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/traces/activity_csv.h"
@@ -46,7 +47,8 @@ std::string Foreign(std::string_view head) {
     return "is a binary file (a report of Nsight?), not a trace; give the JSON of torch.profiler: "
            "export_chrome_trace(\"trace.json\")";
   }
-  return absl::StrCat("is not a trace: it begins with \"", std::string(head.substr(0, 24)),
+  return absl::StrCat("is not a trace: it begins with \"",
+                      absl::Utf8SafeCHexEscape(std::string(head.substr(0, 24))),
                       "\"; give the JSON of torch.profiler (export_chrome_trace), of \"seqpoint "
                       "export --chrome\", or the table of docs/traces.md");
 }
@@ -167,29 +169,35 @@ absl::StatusOr<whatif::Trace> TraceReader::Finish() {
     left_out.truncated |= cut;
     left_out.trailing_bytes += c.gunzip->trailing_bytes();
   }
-  const std::string where =
-      left_out.truncated ? absl::StrCat("; it is cut or damaged after ", c.bytes, " bytes") : "";
+  const auto refuse = [&](const std::string& what, const std::string& way_out) {
+    if (!left_out.truncated) return Refuse(absl::StrCat(what, "; ", way_out));
+    return Refuse(absl::StrCat(what, " in the ", c.bytes,
+                               " bytes before it is cut or damaged; give the whole file"));
+  };
   if (c.json && c.events.events() == 0) {
-    if (c.json->events_seen()) {
-      return Refuse(absl::StrCat("is JSON whose elements are no events of a trace", where,
-                                 "; give the file of torch.profiler's export_chrome_trace"));
+    std::string what = "has no events of a trace";
+    if (!c.json->events_seen()) {
+      std::vector<std::string> keys = c.events.keys();
+      keys.resize(std::min<size_t>(keys.size(), 5));
+      for (std::string& key : keys) key.resize(std::min<size_t>(key.size(), 40));
+      what = "is JSON without \"traceEvents\"";
+      if (!keys.empty()) {
+        absl::StrAppend(&what, " (it has ", absl::Utf8SafeCHexEscape(absl::StrJoin(keys, ", ")),
+                        ")");
+      }
     }
-    std::vector<std::string> keys = c.events.keys();
-    if (keys.size() > 5) keys.resize(5);
-    return Refuse(absl::StrCat("is JSON without \"traceEvents\"", keys.empty() ? "" : " (it has \"",
-                               absl::StrJoin(keys, "\", \""), keys.empty() ? "" : "\")", where,
-                               "; give the file of torch.profiler's export_chrome_trace"));
+    return refuse(what, "give the file of torch.profiler's export_chrome_trace");
   }
   if (c.builder.work_count() == 0) {
-    return Refuse(absl::StrCat("has no GPU work in it", where,
-                               "; record with activities=[ProfilerActivity.CPU, "
-                               "ProfilerActivity.CUDA] while the GPU works"));
+    return refuse("has no GPU work",
+                  "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] while the "
+                  "GPU works");
   }
   if (c.builder.calls().size() > 0 && !c.builder.any_correlation()) {
-    return Refuse(absl::StrCat("has ", c.builder.work_count(),
+    return refuse(absl::StrCat("has ", c.builder.work_count(),
                                " pieces of GPU work of which none names the call that launched it "
-                               "(args.correlation)",
-                               where, "; give the trace as the profiler wrote it"));
+                               "(args.correlation)"),
+                  "give the trace as the profiler wrote it");
   }
   whatif::Trace result = c.builder.Take();
   result.source = options_.name.empty() ? format : absl::StrCat(format, ", ", options_.name);

@@ -493,12 +493,15 @@ TEST(TraceReaderTest, Sentences) {
   EXPECT_THAT(Refusal("\x01\x02\x03 nsys"), HasSubstr("is a binary file"));
   EXPECT_THAT(Refusal("PK\x03\x04 zip"), HasSubstr("unpack it"));
   EXPECT_EQ(Refusal(R"({"schema": "1.0", "nodes": [{"id": 1}]})"),
-            "t.json is JSON without \"traceEvents\" (it has \"schema\", \"nodes\"); give the file "
+            "t.json is JSON without \"traceEvents\" (it has schema, nodes); give the file "
             "of torch.profiler's export_chrome_trace");
-  EXPECT_THAT(Refusal("[[1, 2], {\"a\": 3}]"), HasSubstr("whose elements are no events"));
+  EXPECT_THAT(Refusal("[[1, 2], {\"a\": 3}]"), HasSubstr("has no events of a trace"));
   EXPECT_THAT(Refusal("{"), AllOf(HasSubstr("without \"traceEvents\""), HasSubstr("cut")));
+  EXPECT_EQ(Refusal(absl::StrCat("{\"traceEvents\": [", kCall)),
+            absl::StrCat("t.json has no GPU work in the ", sizeof kCall + 16,
+                         " bytes before it is cut or damaged; give the whole file"));
   EXPECT_EQ(Refusal(absl::StrCat("{\"traceEvents\": [", kCall, "]}")),
-            "t.json has no GPU work in it; record with activities=[ProfilerActivity.CPU, "
+            "t.json has no GPU work; record with activities=[ProfilerActivity.CPU, "
             "ProfilerActivity.CUDA] while the GPU works");
   const std::string anonymous = R"({"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1})";
   EXPECT_THAT(Refusal(absl::StrCat("{\"traceEvents\": [", kCall, ",", anonymous, "]}")),
