@@ -55,14 +55,19 @@ void Measure(benchmark::State& state, const Feed& feed) {
   double bytes = 0;
   double trace_bytes = 0;
   for (auto _ : state) {
-    TraceReader reader({});
-    bytes += feed(reader);
-    const auto trace = reader.Finish();
-    if (!trace.ok()) {
-      state.SkipWithError(trace.status().ToString().c_str());
-      return;
+    {
+      TraceReader reader({});
+      bytes += feed(reader);
+      const auto trace = reader.Finish();
+      if (!trace.ok()) {
+        state.SkipWithError(trace.status().ToString().c_str());
+        return;
+      }
+      trace_bytes = BytesOf(*trace);
     }
-    trace_bytes = BytesOf(*trace);
+    state.PauseTiming();
+    malloc_trim(0);  // what is free must not count for the next one
+    state.ResumeTiming();
   }
   state.counters["MB/s"] = benchmark::Counter(bytes / 1e6, benchmark::Counter::kIsRate);
   state.counters["MB"] = bytes / 1e6 / static_cast<double>(state.iterations());
