@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "daemon/traces/trace_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "injection/abi/control.h"
@@ -333,6 +334,21 @@ TEST_F(DaemonTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
       record.kernel.stream = stream;
       records.append(reinterpret_cast<const char*>(&record), sizeof(record));
     }
+    abi::DataRecord copy = {};
+    copy.copy.type = static_cast<uint16_t>(abi::DataType::kCopy);
+    copy.copy.kind = 1;  // host to device
+    copy.copy.bytes = 4096;
+    copy.copy.correlation_id = 77;
+    copy.copy.start_ns = kStepStartNs + records.size() + 1;
+    copy.copy.end_ns = copy.copy.start_ns + 333;
+    copy.copy.stream = 20;
+    records.append(reinterpret_cast<const char*>(&copy), sizeof(copy));
+    abi::DataRecord graph = {};
+    graph.graph.type = static_cast<uint16_t>(abi::DataType::kGraph);
+    graph.graph.start_ns = kStepStartNs + records.size() + 1;
+    graph.graph.end_ns = graph.graph.start_ns + 333;
+    graph.graph.stream = 20;
+    records.append(reinterpret_cast<const char*>(&graph), sizeof(graph));
     batch.trace_segments = {
         {.job_id = job_id, .number = 40, .process_id = process_id, .records = records}};
     ASSERT_TRUE(store->Write(batch).ok());
@@ -380,8 +396,35 @@ TEST_F(DaemonTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
                                               testing::Pair(1e6, "train \"x\", rank 0")));
   EXPECT_EQ((threads[{0, 20}]), "stream 20");
   EXPECT_EQ(threads.size(), 3u);
-  EXPECT_THAT(times_us,
-              testing::ElementsAre(2'000'000.001, 2'000'000.002, 2'000'000.066, 2'000'000.130));
+  EXPECT_THAT(times_us, testing::ElementsAre(2'000'000.001, 2'000'000.002, 2'000'000.066,
+                                             2'000'000.130, 2'000'000.194, 2'000'000.258));
+
+  // And it is a trace that we read ourselves, to the nanosecond.
+  traces::TraceReader reader({.name = "out.json"});
+  ASSERT_TRUE(reader.Add(text).ok());
+  const auto read = reader.Finish();
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->source, "SeqPoint, out.json");
+  EXPECT_EQ(traces::LeftOutInWords(read->left_out), "");
+  ASSERT_EQ(read->spans.size(), 1u);
+  EXPECT_EQ(read->names[read->spans[0].name], "ProfilerStep#40");
+  EXPECT_EQ(read->spans[0].begin_ns, kStepStartNs);
+  EXPECT_EQ(read->spans[0].end_ns, kStepStartNs + 1'000'000);
+  ASSERT_EQ(read->works.size(), 5u);
+  EXPECT_EQ(read->works[3].kind, whatif::WorkKind::kCopyH2D);
+  EXPECT_EQ(read->works[3].bytes, 4096u);
+  EXPECT_EQ(read->works[3].correlation, 77u);
+  EXPECT_EQ(read->works[4].kind, whatif::WorkKind::kGraph);
+  for (size_t i = 0; i < 5; ++i) {
+    const whatif::Work& work = read->works[i];
+    if (i < 3) {
+      EXPECT_EQ(work.kind, whatif::WorkKind::kKernel);
+      EXPECT_EQ(read->names[work.name], "axpy(float, float*)");
+    }
+    EXPECT_EQ(work.start_ns, kStepStartNs + 1 + static_cast<int64_t>(i * sizeof(abi::DataRecord)));
+    EXPECT_EQ(work.end_ns, work.start_ns + 333);
+    EXPECT_EQ(read->streams[work.stream].id, i < 2 ? 7 : 20);
+  }
 }
 
 template <typename Lengths>

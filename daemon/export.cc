@@ -257,8 +257,8 @@ absl::Status ExportChrome(Store& store, const JobRow& job, const ExportContext& 
   const int64_t base_ns = job.start_ns;
   Rows rows(job);
   Pieces pieces(write);
-  pieces.Add("{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"traceName\":",
-             JsonString(absl::StrCat(job.name, "@", job.run_id)),
+  pieces.Add("{\"schemaVersion\":1,\"profiler\":\"SeqPoint\",\"displayTimeUnit\":\"ms\",",
+             "\"traceName\":", JsonString(absl::StrCat(job.name, "@", job.run_id)),
              ",\"baseTimeNanoseconds\":", base_ns, ",\"traceEvents\":[",
              rows.ForRank(first->first).substr(1));          // without the comma of all others
   std::map<int64_t, std::map<uint32_t, std::string>> names;  // process -> id -> text

@@ -10,13 +10,13 @@
 
 #include "absl/strings/match.h"
 #include "daemon/iterations/learner.h"
-#include "daemon/iterations/trace_reader.h"
+#include "daemon/traces/call_stream.h"
+#include "daemon/traces/read_file.h"
 
 namespace {
 
 using seqpoint::iterations::IterationLearner;
 using seqpoint::iterations::LearnedRule;
-using seqpoint::iterations::RecordedTrace;
 
 // Begins of all iterations, a last incomplete one included.
 std::vector<uint64_t> Begins(const IterationLearner& learner, const LearnedRule& rule) {
@@ -38,13 +38,14 @@ std::vector<uint64_t> Begins(const IterationLearner& learner, const LearnedRule&
 }
 
 bool Judge(const std::string& path, const std::string& marker, bool verbose) {
-  auto trace = seqpoint::iterations::ReadTrace(path, marker);
+  const auto trace = seqpoint::traces::ReadTraceFile(path);
   if (!trace.ok()) {
     std::printf("%s: %s\n", path.c_str(), trace.status().ToString().c_str());
     return false;
   }
   // Markers that cover little of the time between them are points: the last one only ends a step.
-  auto& markers = trace->markers;
+  const auto stream = seqpoint::traces::ToCallStream(*trace, marker);
+  const auto& markers = stream.markers;
   bool points = false;
   if (markers.size() > 1) {
     double covered = 0;
@@ -55,11 +56,11 @@ bool Judge(const std::string& path, const std::string& marker, bool verbose) {
   }
   IterationLearner learner;
   for (uint32_t id = 1; id < trace->names.size(); ++id) learner.AddName(id, trace->names[id]);
-  for (const auto& [correlation, start] : trace->gpu_starts)
+  for (const auto& [correlation, start] : stream.gpu_starts)
     learner.AddGpuStart(correlation, start);
-  for (const auto& call : trace->calls) learner.AddCall(call);
+  for (const auto& call : stream.calls) learner.AddCall(call);
   const std::optional<LearnedRule> rule = learner.Analyse();
-  std::printf("%s: %zu calls, %zu markers: ", path.c_str(), trace->calls.size(), markers.size());
+  std::printf("%s: %zu calls, %zu markers: ", path.c_str(), stream.calls.size(), markers.size());
   const bool judged = markers.size() >= 3;
   if (!rule) {
     std::printf("no loop found%s\n", judged ? "  FAILED" : "");

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "daemon/iterations/learner.h"
-#include "daemon/iterations/trace_reader.h"
+#include "daemon/traces/call_stream.h"
+#include "daemon/traces/read_file.h"
 
 namespace seqpoint::iterations {
 namespace {
@@ -32,13 +33,14 @@ TEST_P(TraceTest, OneBoundaryInEachStep) {
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << path << " is not there; set SEQPOINT_SHARED_DATA to the folder with traces/";
   }
-  auto trace = ReadTrace(path, GetParam().marker);
+  const auto trace = traces::ReadTraceFile(path);
   ASSERT_TRUE(trace.ok()) << trace.status();
-  std::vector<Marker>& markers = trace->markers;
+  const traces::CallStream stream = traces::ToCallStream(*trace, GetParam().marker);
+  const std::vector<traces::Marker>& markers = stream.markers;
   ASSERT_GE(markers.size(), 3u);
   IterationLearner learner;
   for (uint32_t id = 1; id < trace->names.size(); ++id) learner.AddName(id, trace->names[id]);
-  for (const abi::CallRecord& call : trace->calls) learner.AddCall(call);
+  for (const abi::CallRecord& call : stream.calls) learner.AddCall(call);
   const auto learned = learner.Analyse();
   ASSERT_TRUE(learned.has_value());
   SCOPED_TRACE(learned->boundary_words + "; " + learned->evidence);
@@ -48,12 +50,12 @@ TEST_P(TraceTest, OneBoundaryInEachStep) {
   abi::Matcher matcher(learned->rule);
   bool open = false;
   size_t open_step = 0;
-  for (const abi::CallRecord& call : trace->calls) {
+  for (const abi::CallRecord& call : stream.calls) {
     const uint32_t flags = matcher.OnEvent(ToMatchEvent(call, learner.stream().names()));
     if (flags & abi::kMatchedStep) open = false;
     if ((flags & abi::kMatchedBoundary) == 0) continue;
     const auto next = std::upper_bound(markers.begin(), markers.end(), call.api_ns,
-                                       [](uint64_t t, const Marker& m) { return t < m.begin_ns; });
+                                       [](uint64_t t, const auto& m) { return t < m.begin_ns; });
     if (next == markers.begin()) {
       ++outside;
       continue;

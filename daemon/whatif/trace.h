@@ -93,12 +93,16 @@ struct Stream {
   int64_t id = 0;  // as the profiler numbers it
 };
 
-// Why parts of the input are not here; for answers.
+// Why parts of the input are not here, or not as they were; for answers.
 struct LeftOut {
   uint64_t damaged = 0;           // elements that are no JSON, or lack a time
   uint64_t first_damaged_at = 0;  // byte of the uncompressed input
+  uint64_t mended = 0;            // elements that are no JSON, and could be read all the same
+  uint64_t without_duration = 0;  // kept with length 0: no duration, or one below 0
   uint64_t python_frames = 0;
-  uint64_t other = 0;  // flows, counters, instants: not needed
+  uint64_t other = 0;           // flows, counters, instants: not needed
+  uint64_t trailing_bytes = 0;  // behind the end of the trace
+  bool truncated = false;       // the input ends, or cannot be unpacked further, in the middle
 };
 
 struct Trace {

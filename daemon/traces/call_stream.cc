@@ -1,0 +1,142 @@
+#include "daemon/traces/call_stream.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace seqpoint::traces {
+namespace {
+
+using abi::Op;
+using whatif::CallKind;
+using whatif::WorkKind;
+
+Op OpOf(CallKind kind) {
+  switch (kind) {
+    case CallKind::kLaunch:
+      return Op::kLaunch;
+    case CallKind::kGraphLaunch:
+      return Op::kGraphLaunch;
+    case CallKind::kCopy:
+      return Op::kCopyOther;
+    case CallKind::kMemset:
+      return Op::kMemset;
+    case CallKind::kStreamSync:
+      return Op::kStreamSync;
+    case CallKind::kEventSync:
+      return Op::kEventSync;
+    case CallKind::kContextSync:
+      return Op::kContextSync;
+    case CallKind::kEventRecord:
+      return Op::kEventRecord;
+    case CallKind::kStreamWait:
+      return Op::kStreamWait;
+    case CallKind::kOther:
+      break;
+  }
+  return Op::kNone;
+}
+
+Op OpOf(WorkKind kind) {
+  switch (kind) {
+    case WorkKind::kCopyH2D:
+      return Op::kCopyH2D;
+    case WorkKind::kCopyD2H:
+      return Op::kCopyD2H;
+    case WorkKind::kCopyD2D:
+      return Op::kCopyD2D;
+    case WorkKind::kCopyOther:
+      return Op::kCopyOther;
+    case WorkKind::kMemset:
+      return Op::kMemset;
+    case WorkKind::kGraph:
+      return Op::kGraphLaunch;
+    case WorkKind::kKernel:
+    case WorkKind::kCollective:
+      break;
+  }
+  return Op::kLaunch;
+}
+
+void Describe(const whatif::Work& work, abi::CallRecord* call) {
+  call->op = static_cast<uint8_t>(OpOf(work.kind));
+  if (work.kind == WorkKind::kKernel || work.kind == WorkKind::kCollective) {
+    call->name_id = work.name;
+  }
+  const auto at_least_one = [](uint32_t n) {
+    return static_cast<uint16_t>(std::clamp<uint32_t>(n, 1, UINT16_MAX));
+  };
+  call->grid_x = std::max(work.grid[0], 1u);
+  call->grid_y = at_least_one(work.grid[1]);
+  call->grid_z = at_least_one(work.grid[2]);
+  call->block_x = at_least_one(work.block[0]);
+  call->block_y = at_least_one(work.block[1]);
+  call->block_z = at_least_one(work.block[2]);
+  call->bytes = work.bytes;
+}
+
+}  // namespace
+
+CallStream ToCallStream(const whatif::Trace& trace, std::string_view marker_prefix) {
+  CallStream result;
+  const auto add = [&result](abi::CallRecord call) {
+    call.type = static_cast<uint16_t>(abi::DataType::kCall);
+    call.sequence = result.calls.size() + 1;
+    result.calls.push_back(call);
+  };
+  absl::flat_hash_map<uint64_t, const whatif::Work*> first_work;  // by correlation
+  for (const whatif::Work& work : trace.works) {
+    if (work.correlation != 0) first_work.try_emplace(work.correlation, &work);
+  }
+
+  std::vector<const whatif::Call*> calls;
+  for (const whatif::Call& call : trace.calls) {
+    if (call.kind != CallKind::kOther) calls.push_back(&call);
+  }
+  std::stable_sort(calls.begin(), calls.end(), [](const whatif::Call* a, const whatif::Call* b) {
+    return a->begin_ns < b->begin_ns;
+  });
+  for (const whatif::Call* recorded : calls) {
+    abi::CallRecord call{};
+    call.op = static_cast<uint8_t>(OpOf(recorded->kind));
+    call.api_ns = static_cast<uint64_t>(recorded->begin_ns);
+    call.thread_id = recorded->thread;
+    call.correlation_id = static_cast<uint32_t>(recorded->correlation);
+    const auto work = first_work.find(recorded->correlation);
+    if (work != first_work.end()) {
+      if (recorded->kind != CallKind::kGraphLaunch) Describe(*work->second, &call);
+      call.stream = work->second->stream + 1;
+      result.gpu_starts.push_back(
+          {call.correlation_id, static_cast<uint64_t>(work->second->start_ns)});
+    } else if (recorded->kind == CallKind::kLaunch || recorded->kind == CallKind::kGraphLaunch ||
+               recorded->kind == CallKind::kCopy || recorded->kind == CallKind::kMemset) {
+      continue;  // its work ran outside of the recorded window
+    } else if (recorded->kind == CallKind::kStreamSync || recorded->kind == CallKind::kEventSync ||
+               recorded->kind == CallKind::kContextSync) {
+      call.bytes = static_cast<uint64_t>(recorded->end_ns - recorded->begin_ns);
+    }
+    add(call);
+  }
+  if (trace.calls.empty()) {
+    for (const whatif::Work& work : trace.works) {
+      abi::CallRecord call{};
+      Describe(work, &call);
+      call.api_ns = static_cast<uint64_t>(work.start_ns);
+      call.correlation_id = static_cast<uint32_t>(result.calls.size() + 1);
+      call.stream = work.stream + 1;
+      result.gpu_starts.push_back({call.correlation_id, call.api_ns});
+      add(call);
+    }
+  }
+  for (const whatif::Span& span : trace.spans) {
+    const std::string& name = trace.names[span.name];
+    if (std::string_view(name).substr(0, marker_prefix.size()) != marker_prefix) continue;
+    result.markers.push_back(
+        {name, static_cast<uint64_t>(span.begin_ns), static_cast<uint64_t>(span.end_ns)});
+  }
+  std::sort(result.markers.begin(), result.markers.end(),
+            [](const Marker& a, const Marker& b) { return a.begin_ns < b.begin_ns; });
+  return result;
+}
+
+}  // namespace seqpoint::traces

@@ -1,0 +1,41 @@
+// A recorded trace as the stream of calls that the injected library would have sent, so that the
+// learner of iterations can be shown jobs that ran elsewhere.
+//
+// Calls are those of the runtime and driver that reach a stream, in call order, each with the name,
+// geometry and bytes of the GPU work it caused; calls whose work ran outside of the recorded window
+// are left out. A trace without calls gives each of its works as a call at its start. Annotations
+// are not turned into calls: they are the markers that the learner is judged by.
+//
+// Threading: free functions. Ownership: values only.
+#ifndef DAEMON_TRACES_CALL_STREAM_H_
+#define DAEMON_TRACES_CALL_STREAM_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "daemon/whatif/trace.h"
+#include "injection/abi/records.h"
+
+namespace seqpoint::traces {
+
+struct Marker {
+  std::string name;
+  uint64_t begin_ns = 0;
+  uint64_t end_ns = 0;
+};
+
+struct CallStream {
+  std::vector<abi::CallRecord> calls;                     // name ids are those of the trace
+  std::vector<std::pair<uint32_t, uint64_t>> gpu_starts;  // correlation id, ns
+  std::vector<Marker> markers;                            // begin ascending
+};
+
+// `marker_prefix`: spans whose name begins so become markers ("ProfilerStep#").
+CallStream ToCallStream(const whatif::Trace& trace, std::string_view marker_prefix);
+
+}  // namespace seqpoint::traces
+
+#endif  // DAEMON_TRACES_CALL_STREAM_H_

@@ -1,0 +1,384 @@
+#include "daemon/traces/chrome_events.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "daemon/traces/json_text.h"
+
+namespace seqpoint::traces {
+namespace {
+
+using whatif::kNone;
+using whatif::WorkKind;
+
+constexpr int64_t kMaxDurationNs = int64_t{1} << 60;
+constexpr size_t kMaxGpus = 1024;
+
+bool Blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+// Takes `"key": "` from the begin of `*text` and returns what is between the quotes that follow;
+// nothing when there is something else. For keys and values that need no escapes.
+std::string_view TakeText(std::string_view key, std::string_view* text) {
+  const auto take = [text](char c) {
+    while (!text->empty() && Blank(text->front())) text->remove_prefix(1);
+    if (text->empty() || text->front() != c) return false;
+    text->remove_prefix(1);
+    return true;
+  };
+  if (!take('"') || text->substr(0, key.size()) != key) return {};
+  text->remove_prefix(key.size());
+  if (text->empty() || text->front() != '"') return {};
+  text->remove_prefix(1);
+  if (!take(':') || !take('"')) return {};
+  const size_t end = text->substr(0, 40).find('"');
+  if (end == std::string_view::npos) return {};
+  const std::string_view value = text->substr(0, end);
+  text->remove_prefix(end + 1);
+  if (!take(',')) return {};
+  return value;
+}
+
+uint64_t Positive(std::string_view token) {
+  return static_cast<uint64_t>(std::max<int64_t>(ParseInteger(token).value_or(0), 0));
+}
+
+template <typename To>
+To Clamp(uint64_t value) {
+  return static_cast<To>(std::min<uint64_t>(value, std::numeric_limits<To>::max()));
+}
+
+simdjson::error_code Dimensions(simdjson::ondemand::value value, uint32_t out[3]) {
+  simdjson::ondemand::array values;
+  if (value.get(values)) return simdjson::SUCCESS;  // something else: not known
+  size_t i = 0;
+  for (auto element : values) {
+    std::string_view token;
+    if (const auto error = element.raw_json_token().get(token)) return error;
+    if (i < 3) out[i++] = Clamp<uint32_t>(Positive(token));
+  }
+  return simdjson::SUCCESS;
+}
+
+}  // namespace
+
+ChromeEvents::Category ChromeEvents::CategoryOf(std::string_view name) {
+  static const auto* const kCategories = new absl::flat_hash_map<std::string_view, Category>{
+      {"kernel", Category::kKernel},
+      {"Kernel", Category::kKernel},
+      {"gpu_memcpy", Category::kCopy},
+      {"Memcpy", Category::kCopy},
+      {"gpu_memset", Category::kMemset},
+      {"Memset", Category::kMemset},
+      {"cuda_runtime", Category::kCall},
+      {"cuda_driver", Category::kCall},
+      {"hip_runtime", Category::kCall},
+      {"hip_driver", Category::kCall},
+      {"xpu_runtime", Category::kCall},
+      {"privateuse1_runtime", Category::kCall},
+      {"privateuse1_driver", Category::kCall},
+      {"runtime", Category::kCall},
+      {"Runtime", Category::kCall},
+      {"cuda_sync", Category::kSync},
+      {"cpu_op", Category::kOperator},
+      {"Operator", Category::kOperator},
+      {"user_annotation", Category::kAnnotation},
+      {"python_function", Category::kPython},
+      {"Python", Category::kPython},
+      {"python", Category::kPython},
+  };
+  const auto it = kCategories->find(name);
+  return it == kCategories->end() ? Category::kNotNeeded : it->second;
+}
+
+void ChromeEvents::OnDamage(uint64_t at) {
+  whatif::LeftOut& left_out = builder_->trace().left_out;
+  if (left_out.damaged++ == 0) left_out.first_damaged_at = at;
+}
+
+void ChromeEvents::OnElement(std::string_view element, uint64_t at) {
+  if (SkipByHead(element)) return;
+  Event event;
+  if (Parse(element, &event)) {
+    if (!Take(event)) OnDamage(at);
+    return;
+  }
+  std::string mended = Mend(element);
+  mended.reserve(mended.size() + simdjson::SIMDJSON_PADDING);
+  if (Parse(mended, &event) && Take(event)) {
+    ++builder_->trace().left_out.mended;
+  } else {
+    OnDamage(at);
+  }
+}
+
+// Most elements begin with phase and category: what is not needed is not parsed.
+bool ChromeEvents::SkipByHead(std::string_view element) {
+  element.remove_prefix(1);
+  const std::string_view phase = TakeText("ph", &element);
+  if (phase.size() != 1 || phase[0] == 'M') return false;
+  whatif::LeftOut& left_out = builder_->trace().left_out;
+  if (phase[0] == 'X') {
+    const std::string_view name = TakeText("cat", &element);
+    if (name.empty()) return false;
+    const Category category = CategoryOf(name);
+    if (category != Category::kNotNeeded && category != Category::kPython) return false;
+    ++(category == Category::kPython ? left_out.python_frames : left_out.other);
+  } else {
+    ++left_out.other;
+  }
+  ++events_;
+  return true;
+}
+
+bool ChromeEvents::Parse(std::string_view element, Event* event) {
+  *event = Event();
+  simdjson::ondemand::document document;
+  simdjson::ondemand::object fields;
+  if (parser_.iterate(element, element.size() + simdjson::SIMDJSON_PADDING).get(document) ||
+      document.get_object().get(fields)) {
+    return false;
+  }
+  for (auto field : fields) {
+    simdjson::ondemand::raw_json_string key;
+    if (field.key().get(key)) return false;
+    simdjson::ondemand::value value = field.value();
+    bool failed = false;
+    switch (key.raw()[0]) {
+      case 'a':
+        if (key == "args") {
+          simdjson::ondemand::object arguments;
+          const bool wanted =
+              event->category != Category::kOperator && event->category != Category::kAnnotation;
+          if (wanted && !value.get(arguments)) {
+            failed = ParseArguments(arguments, event) != simdjson::SUCCESS;
+          }
+        }
+        break;
+      case 'c':
+        if (key == "cat") {
+          std::string_view text;
+          if (!value.get(text)) event->category = CategoryOf(text);
+        }
+        break;
+      case 'd':
+        if (key == "dur") event->duration = value.raw_json_token();
+        break;
+      case 'n':
+        if (key == "name") {
+          simdjson::ondemand::json_type type;
+          if (value.type().get(type)) return false;
+          if (type == simdjson::ondemand::json_type::string) failed = value.get(event->name);
+        }
+        break;
+      case 'p':
+        if (key == "ph") {
+          std::string_view text;
+          failed = value.get(text);
+          event->phase = text.empty() ? '\0' : text[0];
+        } else if (key == "pid") {
+          event->process = value.raw_json_token();
+        }
+        break;
+      case 't':
+        if (key == "tid") event->thread = value.raw_json_token();
+        if (key == "ts") event->ts = value.raw_json_token();
+        break;
+      default:
+        break;
+    }
+    if (failed) return false;
+  }
+  return true;
+}
+
+simdjson::error_code ChromeEvents::ParseArguments(simdjson::ondemand::object arguments,
+                                                  Event* event) {
+  for (auto field : arguments) {
+    simdjson::ondemand::raw_json_string key;
+    if (const auto error = field.key().get(key)) return error;
+    simdjson::ondemand::value value = field.value();
+    std::string_view* out = nullptr;
+    switch (key.raw()[0]) {
+      case 'b':
+        if (key == "bytes") out = &event->bytes;
+        if (key == "block") {
+          if (const auto error = Dimensions(value, event->block)) return error;
+        }
+        break;
+      case 'c':
+        if (key == "correlation") out = &event->correlation;
+        if (key == "correlation id" && event->correlation.empty()) out = &event->correlation;
+        break;
+      case 'd':
+        if (key == "device") out = &event->device;
+        break;
+      case 'g':
+        if (key == "graph") event->graph = true;
+        if (key == "grid") {
+          if (const auto error = Dimensions(value, event->grid)) return error;
+        }
+        break;
+      case 'k':
+        if (key == "kind") out = &event->kind;
+        break;
+      case 'n':
+        if (key == "name") out = &event->argument_name;
+        break;
+      case 's':
+        if (key == "stream") out = &event->stream;
+        break;
+      case 'w':
+        if (key == "wait_on_stream") out = &event->wait_stream;
+        if (key == "wait_on_cuda_event_record_corr_id") out = &event->wait_record;
+        break;
+      default:
+        break;
+    }
+    if (out != nullptr) *out = value.raw_json_token();
+  }
+  return simdjson::SUCCESS;
+}
+
+int32_t ChromeEvents::DeviceOf(const Event& event) {
+  const auto device = ParseInteger(event.device.empty() ? event.process : event.device);
+  return static_cast<int32_t>(std::clamp<int64_t>(device.value_or(0), 0, INT32_MAX));
+}
+
+bool ChromeEvents::Take(const Event& event) {
+  whatif::Trace& trace = builder_->trace();
+  if (event.phase != 0) ++events_;
+  if (event.phase == 'M') {
+    if (event.name == "thread_name") {
+      builder_->SetThreadName(Unquoted(event.process), Unquoted(event.thread),
+                              Unquoted(event.argument_name));
+    }
+    return true;
+  }
+  if (event.phase != 'X' || event.category == Category::kNotNeeded) {
+    ++trace.left_out.other;
+    return true;
+  }
+  if (event.category == Category::kPython) {
+    ++trace.left_out.python_frames;
+    return true;
+  }
+  if (event.category == Category::kSync) {
+    TakeSync(event);
+    return true;
+  }
+  const std::optional<int64_t> begin_ns = ParseMicros(event.ts);
+  if (!begin_ns) return false;
+  int64_t duration_ns = ParseMicros(event.duration).value_or(-1);
+  if (duration_ns < 0 || duration_ns > kMaxDurationNs) {
+    duration_ns = 0;
+    ++trace.left_out.without_duration;
+  }
+  const int64_t end_ns = *begin_ns + duration_ns;
+  switch (event.category) {
+    case Category::kCall: {
+      const uint32_t name = builder_->Name(event.name);
+      builder_->calls().Add({*begin_ns, end_ns, Positive(event.correlation), name,
+                             builder_->Thread(Unquoted(event.process), Unquoted(event.thread)),
+                             builder_->CallKindOf(name)});
+      break;
+    }
+    case Category::kOperator:
+    case Category::kAnnotation:
+      builder_->spans().Add({*begin_ns, end_ns, builder_->Name(event.name),
+                             builder_->Thread(Unquoted(event.process), Unquoted(event.thread)),
+                             event.category == Category::kOperator
+                                 ? whatif::SpanKind::kOperator
+                                 : whatif::SpanKind::kAnnotation});
+      break;
+    default:
+      TakeWork(event, *begin_ns, end_ns);
+      break;
+  }
+  return true;
+}
+
+void ChromeEvents::TakeWork(const Event& event, int64_t begin_ns, int64_t end_ns) {
+  whatif::Work work;
+  work.start_ns = begin_ns;
+  work.end_ns = end_ns;
+  work.correlation = Positive(event.correlation);
+  work.name = builder_->Name(event.name);
+  const auto stream = ParseInteger(event.stream);
+  work.stream =
+      builder_->Stream(DeviceOf(event), stream ? *stream : ParseInteger(event.thread).value_or(0));
+  if (event.category == Category::kKernel) {
+    work.kind = event.graph                         ? WorkKind::kGraph
+                : builder_->IsCollective(work.name) ? WorkKind::kCollective
+                                                    : WorkKind::kKernel;
+    for (int i = 0; i < 3; ++i) {
+      work.grid[i] = event.grid[i];
+      work.block[i] = Clamp<uint16_t>(event.block[i]);
+    }
+  } else {
+    work.bytes = Positive(event.bytes);
+    work.kind = event.category == Category::kMemset ? WorkKind::kMemset : CopyKindOf(event.name);
+    if (work.kind == WorkKind::kCopyOther) work.kind = CopyKindOf(event.kind);
+    work.pageable = event.name.find("Pageable") != std::string_view::npos;
+  }
+  builder_->AddWork(work);
+}
+
+void ChromeEvents::TakeSync(const Event& event) {
+  const auto stream = [&](std::string_view token) {
+    const auto id = ParseInteger(token);
+    return id && *id >= 0 ? builder_->Stream(DeviceOf(event), *id) : kNone;
+  };
+  whatif::Wait wait;
+  wait.correlation = Positive(event.correlation);
+  wait.record_correlation = Positive(event.wait_record);
+  wait.stream = stream(event.stream);
+  wait.source = stream(event.wait_stream);
+  builder_->trace().waits.push_back(wait);
+}
+
+void ChromeEvents::OnRest(const std::string& rest) {
+  simdjson::dom::parser parser;
+  simdjson::dom::object fields;
+  if (parser.parse(rest).get(fields) && parser.parse(Mend(rest)).get(fields)) return;
+  whatif::Trace& trace = builder_->trace();
+  const auto integer = [](simdjson::dom::element element) {
+    int64_t value = 0;
+    std::string_view text;
+    if (element.get(value) && !element.get(text)) value = ParseInteger(text).value_or(0);
+    return value;
+  };
+  for (const auto field : fields) {
+    keys_.emplace_back(field.key);
+    simdjson::dom::object object;
+    simdjson::dom::array array;
+    if (field.key == "baseTimeNanoseconds") {
+      const int64_t base_ns = integer(field.value);
+      if (base_ns > 0 && base_ns < int64_t{1} << 61) builder_->set_base_ns(base_ns);
+    } else if (field.key == "profiler") {
+      std::string_view name;
+      if (!field.value.get(name) && name == "SeqPoint") profiler_ = name;
+    } else if (field.key == "distributedInfo" && !field.value.get(object)) {
+      for (const auto info : object) {
+        const int64_t value = std::clamp<int64_t>(integer(info.value), 0, INT32_MAX);
+        if (info.key == "rank") trace.rank = static_cast<int32_t>(value);
+        if (info.key == "world_size") {
+          trace.world_size = static_cast<int32_t>(std::max<int64_t>(value, 1));
+        }
+      }
+    } else if (field.key == "deviceProperties" && !field.value.get(array)) {
+      for (const simdjson::dom::element gpu : array) {
+        std::string_view name;
+        simdjson::dom::element id;
+        if (gpu["name"].get(name) || gpu["id"].get(id)) continue;
+        const int64_t device = integer(id);
+        if (device < 0 || device >= static_cast<int64_t>(kMaxGpus)) continue;
+        if (trace.gpus.size() <= static_cast<size_t>(device)) {
+          trace.gpus.resize(static_cast<size_t>(device) + 1);
+        }
+        trace.gpus[static_cast<size_t>(device)] = name;
+      }
+    }
+  }
+}
+
+}  // namespace seqpoint::traces

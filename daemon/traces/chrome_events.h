@@ -1,0 +1,81 @@
+// The events of a Chrome trace as PyTorch's profiler (Kineto) of all ages writes them, on CUDA and
+// ROCm, and as `seqpoint export --chrome` does.
+//
+// Kept are complete events (ph X) of these categories: GPU work (kernel, gpu_memcpy, gpu_memset),
+// calls of the runtime and driver, what synchronising calls wait for (cuda_sync), operators and
+// annotations of the CPU threads. Everything else is counted.
+//
+// Threading: none. Ownership: the builder outlives this.
+#ifndef DAEMON_TRACES_CHROME_EVENTS_H_
+#define DAEMON_TRACES_CHROME_EVENTS_H_
+
+#include <simdjson.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/traces/element_scanner.h"
+#include "daemon/traces/trace_builder.h"
+
+namespace seqpoint::traces {
+
+class ChromeEvents : public ElementSink {
+ public:
+  explicit ChromeEvents(TraceBuilder* builder) : builder_(builder) {}
+
+  void OnElement(std::string_view element, uint64_t at) override;
+  void OnDamage(uint64_t at) override;
+  // After the last element: `rest` is the document without its events.
+  void OnRest(const std::string& rest);
+
+  uint64_t events() const { return events_; }  // elements that are events of any kind
+  const std::vector<std::string>& keys() const { return keys_; }  // of the rest
+  const std::string& profiler() const { return profiler_; }       // that wrote it
+
+ private:
+  enum class Category : uint8_t {
+    kNotNeeded,
+    kKernel,
+    kCopy,
+    kMemset,
+    kCall,
+    kSync,
+    kOperator,
+    kAnnotation,
+    kPython,
+  };
+  // The fields of one event as they are written; views into the element.
+  struct Event {
+    char phase = 0;
+    Category category = Category::kNotNeeded;
+    std::string_view name;  // unescaped; in the parser
+    std::string_view process, thread, ts, duration;
+    std::string_view correlation, stream, device, bytes, kind, argument_name;
+    std::string_view wait_stream, wait_record;
+    uint32_t grid[3] = {0, 0, 0};
+    uint32_t block[3] = {0, 0, 0};
+    bool graph = false;
+  };
+
+  static Category CategoryOf(std::string_view name);
+  bool SkipByHead(std::string_view element);
+  bool Parse(std::string_view element, Event* event);
+  static simdjson::error_code ParseArguments(simdjson::ondemand::object arguments, Event* event);
+  bool Take(const Event& event);  // false: it lacks a time
+  void TakeWork(const Event& event, int64_t begin_ns, int64_t end_ns);
+  void TakeSync(const Event& event);
+  static int32_t DeviceOf(const Event& event);
+
+  TraceBuilder* builder_;
+  simdjson::ondemand::parser parser_;
+  uint64_t events_ = 0;
+  std::vector<std::string> keys_;
+  std::string profiler_ = "Kineto";
+};
+
+}  // namespace seqpoint::traces
+
+#endif  // DAEMON_TRACES_CHROME_EVENTS_H_
