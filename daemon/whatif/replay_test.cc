@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "daemon/whatif/graph.h"
-#include "daemon/whatif/trace_builder.h"
+#include "daemon/whatif/test_trace.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -33,11 +33,11 @@ double StartUs(const Graph& graph, const std::string& name) {
 double EndUs(const Graph& graph) { return static_cast<double>(ReplayOne(graph).end_ns) / 1000; }
 
 void Lengthen(Graph* graph, const std::string& name, double us) {
-  graph->gpu[TaskNamed(*graph, name)].duration_ns += TraceBuilder::Ns(us);
+  graph->gpu[TaskNamed(*graph, name)].duration_ns += TestTrace::Ns(us);
 }
 
 // Every task where it was measured.
-void ExpectAsMeasured(const TraceBuilder& built, const Graph& graph, double within_us = 0.001) {
+void ExpectAsMeasured(const TestTrace& built, const Graph& graph, double within_us = 0.001) {
   const std::vector<Work>& works = built.trace().works;
   const RankTimeline timeline = ReplayOne(graph);
   for (size_t i = 0; i < graph.gpu.size(); ++i) {
@@ -49,8 +49,8 @@ void ExpectAsMeasured(const TraceBuilder& built, const Graph& graph, double with
 }
 
 // Kernels one behind the other, with the CPU ahead from the second on.
-TraceBuilder CpuAhead() {
-  TraceBuilder t;
+TestTrace CpuAhead() {
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 100);
   t.Launch(10, 14, "b", 102, 200);
   t.Launch(20, 24, "c", 202, 300);
@@ -63,7 +63,7 @@ TEST(ReplayTest, AnEmptyTraceHasNothingToReplay) {
 }
 
 TEST(ReplayTest, WhatWasMeasuredComesOut) {
-  const TraceBuilder t = CpuAhead();
+  const TestTrace t = CpuAhead();
   ExpectAsMeasured(t, t.Graph(), 2);
   EXPECT_NEAR(EndUs(t.Graph()), 300, 2);
 }
@@ -76,7 +76,7 @@ TEST(ReplayTest, AQueuePassesOnWhatItsTasksTake) {
 }
 
 TEST(ReplayTest, AShorterKernelHelpsNothingWhereTheLaunchIsLate) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 20);
   t.Launch(100, 104, "b", 108, 120);
   Graph graph = t.Graph();
@@ -87,7 +87,7 @@ TEST(ReplayTest, AShorterKernelHelpsNothingWhereTheLaunchIsLate) {
 }
 
 TEST(ReplayTest, FasterLaunchesHelpWhereTheQueueIsIdle) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 20);
   t.Launch(100, 104, "b", 108, 120);
   Graph graph = t.Graph();
@@ -98,7 +98,7 @@ TEST(ReplayTest, FasterLaunchesHelpWhereTheQueueIsIdle) {
 }
 
 TEST(ReplayTest, AStreamSynchroniseWaitsForWhatIsThenInTheStream) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 50);
   t.Into(1).Launch(5, 9, "other", 12, 90);
   t.Api(10, 52, "cudaStreamSynchronize", CallKind::kStreamSync);
@@ -112,7 +112,7 @@ TEST(ReplayTest, AStreamSynchroniseWaitsForWhatIsThenInTheStream) {
 }
 
 TEST(ReplayTest, AWaitThatWasForNothingWaitsWhenTheWorkTakesLonger) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 20);
   t.Api(40, 43, "cudaDeviceSynchronize", CallKind::kContextSync);
   t.Launch(50, 54, "b", 58, 70);
@@ -123,7 +123,7 @@ TEST(ReplayTest, AWaitThatWasForNothingWaitsWhenTheWorkTakesLonger) {
 }
 
 TEST(ReplayTest, APageableCopyHoldsItsCallBehindTheQueue) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 50);
   t.Api(100, 132, "cudaMemcpyAsync", CallKind::kCopy);
   t.Run("Memcpy HtoD (Pageable -> Device)", 106, 130, WorkKind::kCopyH2D, /*pageable=*/true);
@@ -140,7 +140,7 @@ TEST(ReplayTest, APageableCopyHoldsItsCallBehindTheQueue) {
 }
 
 TEST(ReplayTest, ACopyFromPinnedMemoryDoesNotHoldItsCall) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 50);
   t.Api(100, 132, "cudaMemcpyAsync", CallKind::kCopy);
   t.Run("Memcpy HtoD (Pinned -> Device)", 106, 130, WorkKind::kCopyH2D);
@@ -151,8 +151,8 @@ TEST(ReplayTest, ACopyFromPinnedMemoryDoesNotHoldItsCall) {
 }
 
 // Stream 1 waits for an event that stream 0 recorded after "a".
-TraceBuilder WithEvent(bool recorded) {
-  TraceBuilder t;
+TestTrace WithEvent(bool recorded) {
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 100);
   const uint64_t record = t.Api(5, 6, "cudaEventRecord", CallKind::kEventRecord);
   const uint64_t wait = t.Api(7, 8, "cudaStreamWaitEvent", CallKind::kStreamWait);
@@ -165,7 +165,7 @@ TraceBuilder WithEvent(bool recorded) {
 TEST(ReplayTest, AStreamWaitsForTheEventOfAnother) {
   for (const bool recorded : {true, false}) {
     SCOPED_TRACE(recorded);
-    const TraceBuilder t = WithEvent(recorded);
+    const TestTrace t = WithEvent(recorded);
     Graph graph = t.Graph();
     EXPECT_EQ(graph.figures.waits_recorded, recorded ? 1u : 0u);
     EXPECT_EQ(graph.figures.waits_inferred, recorded ? 0u : 1u);
@@ -176,7 +176,7 @@ TEST(ReplayTest, AStreamWaitsForTheEventOfAnother) {
 }
 
 TEST(ReplayTest, AWaitThatTheTimesContradictIsLeftOut) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 100);
   t.Api(7, 8, "cudaStreamWaitEvent", CallKind::kStreamWait);
   t.Into(1).Launch(9, 12, "b", 17, 50);
@@ -188,7 +188,7 @@ TEST(ReplayTest, AWaitThatTheTimesContradictIsLeftOut) {
 }
 
 TEST(ReplayTest, AKernelThatStartsWhenAnotherStreamsEndsWaitedForRoom) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "big", 8, 200);
   t.Into(1).Launch(10, 14, "b", 203, 250);
   Graph graph = t.Graph();
@@ -198,7 +198,7 @@ TEST(ReplayTest, AKernelThatStartsWhenAnotherStreamsEndsWaitedForRoom) {
 }
 
 TEST(ReplayTest, IdleTimeThatNothingExplainsIsCountedAndNotReplayed) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 100);
   t.Launch(10, 14, "b", 400, 450);
   const Graph graph = t.Graph();
@@ -208,8 +208,8 @@ TEST(ReplayTest, IdleTimeThatNothingExplainsIsCountedAndNotReplayed) {
 }
 
 // Two turns of each of two threads: forward on one, backward on the other.
-TraceBuilder TwoThreads() {
-  TraceBuilder t;
+TestTrace TwoThreads() {
+  TestTrace t;
   double at = 0;
   for (int turn = 0; turn < 4; ++turn) {
     t.On(turn % 2 == 0 ? 0 : 1);
@@ -224,7 +224,7 @@ TraceBuilder TwoThreads() {
 }
 
 TEST(ReplayTest, AThreadThatTakesOverWaitsForTheOther) {
-  const TraceBuilder t = TwoThreads();
+  const TestTrace t = TwoThreads();
   Graph graph = t.Graph();
   EXPECT_EQ(graph.figures.handovers, 3u);
   ExpectAsMeasured(t, graph);
@@ -239,7 +239,7 @@ TEST(ReplayTest, AThreadThatTakesOverWaitsForTheOther) {
 }
 
 TEST(ReplayTest, AThreadThatOnlyPollsTakesNoTurn) {
-  TraceBuilder t;
+  TestTrace t;
   for (int i = 0; i < 40; ++i) {
     t.On(0).Launch(i * 20, i * 20 + 5, "a", i * 20 + 8, i * 20 + 15);
     if (i % 10 == 5) t.On(2).Api(i * 20 + 10, i * 20 + 11, "cudaEventQuery", CallKind::kOther);
@@ -248,7 +248,7 @@ TEST(ReplayTest, AThreadThatOnlyPollsTakesNoTurn) {
 }
 
 TEST(ReplayTest, GapsAreCutWhereAnnotationsBeginAndEnd) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 5, "a", 8, 15);
   t.Annotation(20, 70, "enumerate(DataLoader)#next");
   t.Launch(100, 105, "b", 108, 120);
@@ -262,7 +262,7 @@ TEST(ReplayTest, GapsAreCutWhereAnnotationsBeginAndEnd) {
 }
 
 TEST(ReplayTest, ADriverCallInsideARuntimeCallIsPartOfIt) {
-  TraceBuilder t;
+  TestTrace t;
   t.Api(0, 10, "cudaLaunchKernel", CallKind::kLaunch);
   t.Api(2, 8, "cuLaunchKernel", CallKind::kLaunch);
   t.Run("a", 12, 20);
@@ -273,7 +273,7 @@ TEST(ReplayTest, ADriverCallInsideARuntimeCallIsPartOfIt) {
 }
 
 TEST(ReplayTest, NodesOfAGraphLaunchRunOnBranches) {
-  TraceBuilder t;
+  TestTrace t;
   t.Api(0, 10, "cudaGraphLaunch", CallKind::kGraphLaunch);
   t.Run("root", 15, 50);
   t.Run("left", 51, 100);
@@ -288,12 +288,12 @@ TEST(ReplayTest, NodesOfAGraphLaunchRunOnBranches) {
 }
 
 TEST(ReplayTest, WorkFromBeforeTheTraceHoldsItsQueue) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "b", 60, 80);
   t.trace().works.push_back(t.trace().works[0]);
   t.trace().works.back().correlation = 999;
-  t.trace().works.back().start_ns = TraceBuilder::Ns(2);
-  t.trace().works.back().end_ns = TraceBuilder::Ns(59);
+  t.trace().works.back().start_ns = TestTrace::Ns(2);
+  t.trace().works.back().end_ns = TestTrace::Ns(59);
   const Graph graph = t.Graph();
   EXPECT_EQ(graph.figures.works_before, 1u);
   EXPECT_NEAR(EndUs(graph), 80, 1);
@@ -301,7 +301,7 @@ TEST(ReplayTest, WorkFromBeforeTheTraceHoldsItsQueue) {
 
 // A rank whose all-reduce begins at `start_us` and ends at 100, as that of all ranks.
 Graph Rank(double start_us, const std::string& before) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, before, 8, start_us - 2);
   t.Launch(5, 9, "ncclAllReduce", start_us, 100);
   t.trace().works.back().kind = WorkKind::kCollective;

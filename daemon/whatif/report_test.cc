@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "daemon/whatif/trace_builder.h"
+#include "daemon/whatif/test_trace.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -21,8 +21,8 @@ double SumUs(const Shares& shares) {
 }
 
 // Two iterations: loading, a launch, a long kernel that the thread waits for.
-TraceBuilder Loading() {
-  TraceBuilder t;
+TestTrace Loading() {
+  TestTrace t;
   for (const double at : {0.0, 200.0}) {
     t.Launch(at, at + 4, "a", at + 8, at + 100);
     t.Api(at + 5, at + 103, "cudaStreamSynchronize", CallKind::kStreamSync);
@@ -50,7 +50,7 @@ TEST(ReportTest, IdleTimeIsOwedToWhatTheNextLaunchWaitedFor) {
 }
 
 TEST(ReportTest, IterationsLastFromTheirFirstWorkToThatOfTheNext) {
-  const TraceBuilder t = Loading();
+  const TestTrace t = Loading();
   const Graph graph = t.Graph({0, 195, 395});
   const std::vector<IterationTime> times =
       IterationTimes(t.trace(), graph, ReplayWithCauses(graph));
@@ -60,7 +60,7 @@ TEST(ReportTest, IterationsLastFromTheirFirstWorkToThatOfTheNext) {
 }
 
 TEST(ReportTest, WhatWaitsForAnotherRankIsSaid) {
-  TraceBuilder early, late;
+  TestTrace early, late;
   for (auto& [t, start_us] : {std::pair(&early, 10.0), std::pair(&late, 80.0)}) {
     t->Launch(start_us - 8, start_us - 4, "all_reduce", start_us, 100);
     t->Launch(start_us - 3, start_us - 1, "after", 101, 120);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "daemon/whatif/replay.h"
-#include "daemon/whatif/trace_builder.h"
+#include "daemon/whatif/test_trace.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -31,8 +31,8 @@ Applied Do(const std::string& text, Graph* graph, const Bounds& bounds = {},
 }
 
 // Three kernels of 30, 60 and 9 us behind each other, launched ahead of the GPU.
-TraceBuilder GpuBound() {
-  TraceBuilder t;
+TestTrace GpuBound() {
+  TestTrace t;
   t.Annotation(0, 25, "forward");
   t.Launch(0, 4, "sgemm", 8, 38);
   t.Launch(10, 14, "layer_norm", 39, 99);
@@ -54,7 +54,7 @@ TEST(TransformTest, ScalesWhatItSelects) {
 }
 
 TEST(TransformTest, SelectsByThread_Stream_Duration_Bytes) {
-  TraceBuilder t = GpuBound();
+  TestTrace t = GpuBound();
   t.On(1).Into(2).Api(200, 203, "cudaMemcpyAsync", CallKind::kCopy);
   t.Run("Memcpy HtoD", 208, 220, WorkKind::kCopyH2D);
   t.trace().works.back().bytes = 4096;
@@ -85,7 +85,7 @@ TEST(TransformTest, WhatLimitsAKernelIsMeasuredOrGuessed) {
 }
 
 TEST(TransformTest, ASlowerLaunchDelaysItsWorkAndWhatFollows) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 10);
   t.Launch(20, 24, "b", 28, 30);
   Graph graph = t.Graph();
@@ -101,7 +101,7 @@ TEST(TransformTest, RemovesWorkWithItsLaunch) {
 }
 
 TEST(TransformTest, RemovesLoading) {
-  TraceBuilder t;
+  TestTrace t;
   t.Launch(0, 4, "a", 8, 10);
   t.Annotation(14, 94, "enumerate(DataLoader)#next");
   t.Launch(100, 104, "b", 108, 110);
@@ -119,7 +119,7 @@ TEST(TransformTest, InsertsWork) {
 }
 
 TEST(TransformTest, FusedKernelsStartOnceAndTheirLaunchesAreNotMade) {
-  TraceBuilder t;
+  TestTrace t;
   for (int iteration = 0; iteration < 2; ++iteration) {
     const double at = 1000 * iteration;
     for (int i = 0; i < 4; ++i) {
@@ -142,7 +142,7 @@ TEST(TransformTest, FusedKernelsStartOnceAndTheirLaunchesAreNotMade) {
 }
 
 TEST(TransformTest, CapturedLaunchesAreOneAndTheGpuSetsThePace) {
-  TraceBuilder t;
+  TestTrace t;
   for (int i = 0; i < 10; ++i) t.Launch(50 * i, 50 * i + 4, "k", 50 * i + 8, 50 * i + 18);
   t.Api(500, 503, "cudaDeviceSynchronize", CallKind::kContextSync);
   Graph graph = t.Graph({0});

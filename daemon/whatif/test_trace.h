@@ -1,12 +1,12 @@
 // Small traces for tests, in microseconds:
 //
-//   TraceBuilder t;
+//   TestTrace t;
 //   t.Launch(0, 5, "gemm", 10, 30);  // called at [0, 5), the kernel runs at [10, 30)
 //   Graph graph = t.Graph();
 //
 // Threading: none. Ownership: values.
-#ifndef DAEMON_WHATIF_TRACE_BUILDER_H_
-#define DAEMON_WHATIF_TRACE_BUILDER_H_
+#ifndef DAEMON_WHATIF_TEST_TRACE_H_
+#define DAEMON_WHATIF_TEST_TRACE_H_
 
 #include <algorithm>
 #include <cmath>
@@ -19,19 +19,19 @@
 
 namespace seqpoint::whatif {
 
-class TraceBuilder {
+class TestTrace {
  public:
-  TraceBuilder() {
+  TestTrace() {
     trace_.names.assign(1, "");
     trace_.threads = {"main", "autograd", "loader"};
     for (int i = 0; i < 4; ++i) trace_.streams.push_back({0, i});
   }
 
-  TraceBuilder& On(uint32_t thread) {
+  TestTrace& On(uint32_t thread) {
     thread_ = thread;
     return *this;
   }
-  TraceBuilder& Into(uint32_t stream) {
+  TestTrace& Into(uint32_t stream) {
     stream_ = stream;
     return *this;
   }
@@ -90,4 +90,4 @@ class TraceBuilder {
 
 }  // namespace seqpoint::whatif
 
-#endif  // DAEMON_WHATIF_TRACE_BUILDER_H_
+#endif  // DAEMON_WHATIF_TEST_TRACE_H_
