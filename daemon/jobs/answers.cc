@@ -148,6 +148,14 @@ absl::Status Answers::CheckMeasurable() const {
                    "measures counters and kernels"));
 }
 
+absl::Status Answers::NoIteration() const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", facts_.name, "\"",
+                   facts_.ended_without.empty()
+                       ? ": no iteration was found yet; ask again when `seqpoint jobs` shows some"
+                       : absl::StrCat(" ended without iterations: ", facts_.ended_without)));
+}
+
 Answers::Summary Answers::Summarise() const {
   absl::MutexLock lock(&mutex_);
   if (summary_) return *summary_;
@@ -179,9 +187,7 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
   absl::MutexLock lock(&mutex_);
   const RunEngine& engine = facts_.engine;
   if (engine.Totals().iterations == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", facts_.name,
-                     "\": no iteration was found yet; ask again when `seqpoint jobs` shows some"));
+    return NoIteration();
   }
   v1::ProjectReply reply;
   reply.set_job_id(absl::StrCat(facts_.job_id));
@@ -247,8 +253,7 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
   const RunEngine& engine = Work();
   const EngineTotals totals = engine.Totals();
   if (totals.iterations == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", facts_.name, "\": no iteration was found yet; SeqPoints need some"));
+    return NoIteration();
   }
   const std::vector<SeqPointInfo> points = engine.current().SeqPoints(facts_.plan);
   double total_weight = 0;
