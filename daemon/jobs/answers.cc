@@ -161,7 +161,7 @@ Answers::Summary Answers::Summarise() const {
   if (summary_) return *summary_;
   const RunEngine& engine = facts_.engine;
   Summary summary;
-  summary.time = ToProto(engine.ProjectTime(0.95), "time", "ns");
+  summary.time = ToProto(engine.ProjectTime(0.95, facts_.host_times), "time", "ns");
   summary.time.mutable_basis()->append(StepsInWords());
   summary.fit = engine.current().Explained();
   summary.generation = facts_.generation;
@@ -194,7 +194,8 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
   *reply.mutable_losses() = facts_.losses;
   const std::string metric = request.metric().empty() ? "time" : request.metric();
   if (metric == "time") {
-    *reply.mutable_projection() = ToProto(engine.ProjectTime(request.confidence()), "time", "ns");
+    *reply.mutable_projection() =
+        ToProto(engine.ProjectTime(request.confidence(), facts_.host_times), "time", "ns");
     reply.mutable_projection()->mutable_basis()->append(StepsInWords());
     return reply;
   }

@@ -61,6 +61,7 @@ class Answers {
     bool another = false;   // the question is about another run
     bool imported = false;  // from a log: nothing is measured
     bool measurable = true;
+    bool host_times = false;    // no GPU did the work
     std::string ended_without;  // why the job that is over had no iteration
     v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;
     v1::Losses losses;

@@ -614,6 +614,7 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
   for (const abi::DataRecord& record : records) {
     switch (static_cast<abi::DataType>(record.type)) {
       case abi::DataType::kCall:
+        host_times_ |= (record.call.flags & abi::kCallHostTime) != 0;
         if (process.learning) {
           process.learning->OnCall(record.call);
           process.learn_log.append(reinterpret_cast<const char*>(&record), sizeof(record));

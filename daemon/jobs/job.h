@@ -320,6 +320,7 @@ class Job {
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while it is learned anew
   std::string relearned_;                   // why it was, in a sentence
+  bool host_times_ = false;                 // no GPU does the work
   std::string no_rule_;                     // why the last process that ended left none
   std::set<std::string> ended_launches_;    // of programs that ended with status 0
   std::string gap_;                         // what was not seen, in a sentence

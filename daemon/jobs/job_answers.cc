@@ -74,6 +74,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .imported = imported_,
       .measurable = std::any_of(processes_.begin(), processes_.end(),
                                 [](const auto& p) { return p.second->HasCupti(); }),
+      .host_times = host_times_,
       .clock_kind = clock_kind(),
       .losses = SumLosses(),
       .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,

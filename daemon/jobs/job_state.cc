@@ -230,6 +230,7 @@ JobState Job::SaveState() const {
   for (const auto& [rank, number] : next_number_) (*state.mutable_next_number())[rank] = number;
   state.set_sentence(sentence_);
   state.set_no_rule(no_rule_);
+  state.set_host_times(host_times_);
   for (const std::string& launch : ended_launches_) state.add_ended_launches(launch);
   state.set_world_size(world_size_);
   state.mutable_start_ranks()->Add(start_ranks_.begin(), start_ranks_.end());
@@ -398,6 +399,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   for (const auto& [rank, number] : state.next_number()) next_number_[rank] = number;
   sentence_ = state.sentence();
   no_rule_ = state.no_rule();
+  host_times_ = state.host_times();
   ended_launches_ = {state.ended_launches().begin(), state.ended_launches().end()};
   world_size_ = std::max<int64_t>(state.world_size(), 1);
   start_ranks_.insert(state.start_ranks().begin(), state.start_ranks().end());
