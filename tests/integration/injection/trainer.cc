@@ -13,6 +13,8 @@
 // subscription; tool=-1: from before cuInit; tool_period=P: again every P iterations). storm=T: T
 // threads ask for standing down and coming back all the time.
 //
+// wait=N go=FILE: after iteration N it waits until there is such a file.
+//
 // open=A:B opens libraries first. host_profiler=1 asks the process' libcupti for its host profiler
 // and prints the result. child=N starts, after iteration N, this program once more with 10
 // iterations (how=posix_spawn, fork, vfork or exec).
@@ -373,6 +375,7 @@ int main(int argc, char** argv) {
       trainer.Evaluation(lengths[0]);
     }
     trainer.Iteration(i, lengths[static_cast<size_t>(i) % lengths.size()]);
+    while (Option("wait", -1) == i && access(g_options["go"].c_str(), F_OK) != 0) usleep(1000);
     if (Option("fork", -1) == i) ForkWorker();
     if (Option("child", -1) == i) StartChild(argv[0]);
     if (Option("steal", -1) == i) StealBuffers();
