@@ -295,12 +295,15 @@ TEST_F(HostileTest, AStoppedDaemonCostsOnlyWhatTheRingCannotHold) {
 TEST_F(HostileTest, AnotherDaemonTakesOverWithAnotherPlan) {
   abi::Control first = MarkControl(CopyRule(3));
   AddEntry(&first, 100, 16, abi::kConfigTrace, 1);
-  daemon_.OnCalls(60, [first](PuppetProcess& p) { p.Send(first); });
-  daemon_.Start();
   const std::string go = (directory_.path() / "go").string();
+  daemon_.OnCalls(60, [first, go](PuppetProcess& p) {
+    p.Send(first);
+    std::ofstream(go + ".50") << "\n";
+  });
+  daemon_.Start();
   ProgramResult profiled;
   std::thread training([&] {
-    profiled = Run({"iterations=2000", "lengths=16,32", "wait=1000", "go=" + go});
+    profiled = Run({"iterations=2000", "lengths=16,32", "wait=50", "wait_again=1000", "go=" + go});
   });
   while (daemon_.progress() < 1000) usleep(1000);
   daemon_.Abandon();
@@ -311,7 +314,7 @@ TEST_F(HostileTest, AnotherDaemonTakesOverWithAnotherPlan) {
   second.When([](const PuppetProcess&) { return true; },
               [other, go](PuppetProcess& p) {
                 p.Send(other);
-                std::ofstream(go) << "\n";
+                std::ofstream(go + ".1000") << "\n";
               });
   second.Start();
   training.join();
