@@ -745,6 +745,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
         observed_count_[i] = unit_count_[i] = 0;
       }
       observed_added_.Clear();
+      summed_iterations_ = otherwise_summed_ = micro_steps_ = 0;
       observed_log_.Restart();
       engine_log_.Restart();
       work_log_.Restart();
@@ -885,6 +886,11 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   }
 
   if (process.beside) return;
+  if (sums && !redone) {
+    ++summed_iterations_;
+    micro_steps_ += iteration.micro_steps;
+    if (iteration.micro_steps != SummedSteps()) ++otherwise_summed_;
+  }
   OtherBatches& others = process.iterations == 1 ? startup_ : evaluation_;
   others.count += iteration.other_batches;
   others.duration_ns += iteration.other_duration_ns;

@@ -294,6 +294,9 @@ class Job {
   void Apply(EngineHorizons horizons);
   // Micro-steps whose lengths an iteration's is the sum of.
   uint32_t SummedSteps() const;
+  // Their number changes within the epochs; and its mean so far.
+  bool MicroStepsVary() const;
+  double MeanMicroSteps() const;
   bool AreAlike(const v1::Horizon& horizon) const;
   absl::Status CheckLikeLog(const v1::Horizon& horizon) const;
   // Makes the engines those of a run with this horizon.
@@ -320,10 +323,12 @@ class Job {
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while it is learned anew
   std::string relearned_;                   // why it was, in a sentence
-  bool host_times_ = false;                 // no GPU does the work
-  std::string no_rule_;                     // why the last process that ended left none
-  std::set<std::string> ended_launches_;    // of programs that ended with status 0
-  std::string gap_;                         // what was not seen, in a sentence
+  // Iterations of sums over micro-steps, those with another number of them, and the micro-steps.
+  int64_t summed_iterations_ = 0, otherwise_summed_ = 0, micro_steps_ = 0;
+  bool host_times_ = false;               // no GPU does the work
+  std::string no_rule_;                   // why the last process that ended left none
+  std::set<std::string> ended_launches_;  // of programs that ended with status 0
+  std::string gap_;                       // what was not seen, in a sentence
   std::string refused_;
   bool imported_ = false;                            // its lengths are the user's own
   std::string sentence_;                             // about the lengths

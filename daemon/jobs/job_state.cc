@@ -231,6 +231,9 @@ JobState Job::SaveState() const {
   state.set_sentence(sentence_);
   state.set_no_rule(no_rule_);
   state.set_host_times(host_times_);
+  state.set_summed_iterations(summed_iterations_);
+  state.set_otherwise_summed(otherwise_summed_);
+  state.set_micro_steps(micro_steps_);
   for (const std::string& launch : ended_launches_) state.add_ended_launches(launch);
   state.set_world_size(world_size_);
   state.mutable_start_ranks()->Add(start_ranks_.begin(), start_ranks_.end());
@@ -400,6 +403,9 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   sentence_ = state.sentence();
   no_rule_ = state.no_rule();
   host_times_ = state.host_times();
+  summed_iterations_ = state.summed_iterations();
+  otherwise_summed_ = state.otherwise_summed();
+  micro_steps_ = state.micro_steps();
   ended_launches_ = {state.ended_launches().begin(), state.ended_launches().end()};
   world_size_ = std::max<int64_t>(state.world_size(), 1);
   start_ranks_.insert(state.start_ranks().begin(), state.start_ranks().end());

@@ -226,7 +226,10 @@ class GuestTest(JobTest):
         self.assertEqual(self.lengths(), [3 + (f + n * n) % 7 for f in range(4) for n in range(10)])
 
     def test_micro_steps_of_a_changing_number_add_up(self):
-        self.script("""
+        batches = sum(1 + n * 7 % 5 for n in range(100))
+        lengths = self.write("lengths.csv", "len_0\n" + "20\n30\n" * batches)
+        options = ("--lengths", lengths, "--batch", "2")
+        self.script(options=options, text="""
             torch.set_num_threads(1)
             model.embedding, model.output = nn.Embedding(64, 64), nn.LSTM(64, 64, batch_first=True)
             model.forward = lambda tokens: model.output(model.embedding(tokens))[0]
@@ -238,7 +241,9 @@ class GuestTest(JobTest):
         """)
         self.assertEqual(len(self.iterations()), 100)
         self.assertIn("summed over micro-steps", self.job()["rule"]["length"])
-        self.assertFalse(self.job()["rule"]["sentence"])  # not learned anew
+        # Not learned anew, and as many iterations as the batches are enough for.
+        self.assertIn("another number of micro-steps", self.job()["rule"]["sentence"])
+        self.assertEqual(int(self.job()["horizon"]["iterations"]), 100)
 
     def test_a_run_of_two_steps_says_why_it_has_no_iterations(self):
         self.script("for n in range(2): iterate(3 + n)")
