@@ -261,6 +261,13 @@ absl::StatusOr<v1::Job> Prepare(Connection* connection, const RunOptions& option
   return reply->job();
 }
 
+// Of the processes of this run, among those of others with the same run id.
+const std::string& OwnLaunch() {
+  static const std::string launch =
+      absl::StrFormat("%d-%08x", static_cast<int>(getpid()), std::random_device()());
+  return launch;
+}
+
 // For a program that will not come. A daemon that is gone, or a process that came at last, refuses:
 // then there is nothing to end.
 void EndWaiting(Connection* connection, const v1::Job& job) {
@@ -309,6 +316,7 @@ std::vector<std::string> ChildEnvironment(const std::string& library, const std:
   if (!directory.empty()) own.emplace_back("SEQPOINT_DIR", directory);
   own.emplace_back("SEQPOINT_JOB", job);
   own.emplace_back("SEQPOINT_RUN_ID", run_id);
+  own.emplace_back("SEQPOINT_LAUNCH", OwnLaunch());
   if (!library.empty()) {
     const char* preload = getenv("LD_PRELOAD");
     if (library.find_first_of(" \t\n:;") != std::string::npos) {
@@ -474,6 +482,13 @@ int Run(const RunOptions& options) {
   progress.Hide();
 
   if (watcher != nullptr) {
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) {
+      v1::ControlRequest request;
+      request.set_job(watcher->job().id());
+      request.set_action(v1::ControlRequest::ACTION_PROGRAM_ENDED);
+      request.set_launch(OwnLaunch());
+      connection->Call(&v1::Profiler::Stub::Control, request).IgnoreError();
+    }
     // A job that no process joined does not end by itself.
     bool joined = watcher->job().state() != v1::JOB_STATE_WAITING;
     if (!watcher->WaitForEnd(joined ? kSettleTimeout : kJoinTimeout) && !joined) {

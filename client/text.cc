@@ -215,6 +215,7 @@ std::string JobText(const v1::Job& job) {
                  {"PID", kRight},
                  {"HOST"},
                  {"DEVICE"},
+                 {"ITERATIONS", kRight},
                  {"LEVEL"},
                  {"CUPTI"},
                  {"DRIVER"},
@@ -228,11 +229,12 @@ std::string JobText(const v1::Job& job) {
                         FormatQuantity(process.stood_down_duration_ns(), "ns"), "\n");
       }
       table.AddRow({absl::StrCat(process.rank()), absl::StrCat(process.pid()), process.host(),
-                    process.device(), LevelName(process.level()), process.cupti_version(),
-                    process.driver_version(),
-                    process.end_ns() == 0 ? "alive"
-                    : process.lost()      ? "interrupted"
-                                          : "ended"});
+                    process.device(), FormatCount(process.iterations()), LevelName(process.level()),
+                    process.cupti_version(), process.driver_version(),
+                    process.end_ns() == 0                ? "alive"
+                    : !process.lost()                    ? "ended"
+                    : job.state() == v1::JOB_STATE_ENDED ? "vanished"
+                                                         : "interrupted"});
       for (const v1::Feature& feature : process.features()) {
         if (feature.state() != v1::FEATURE_STATE_FAILED &&
             feature.state() != v1::FEATURE_STATE_IGNORED) {

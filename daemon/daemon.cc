@@ -383,7 +383,11 @@ absl::Status Daemon::OnProcess(ingest::AcceptedProcess process) {
                    .start_ns = static_cast<int64_t>(process.reader->created_real_ns())};
     row.incarnation = connection->job->NextIncarnation(row.rank);
     connection->process_id = row.process_id;
-    connection->job->AddProcess(row);
+    std::set<int64_t> gone;  // its end may not have been read yet
+    for (const auto& [id, pid] : connection->job->LiveProcesses()) {
+      if (!Runs(pid, connection->job->StartNs(id))) gone.insert(id);
+    }
+    connection->job->AddProcess(row, gone);
   }
   connection->server_id = process.id;
   connection->reader = std::move(process.reader);
@@ -428,7 +432,7 @@ bool Daemon::PollRings() {
                                  .clock_kind = static_cast<uint32_t>(stats.clock_kind)});
       if (connection->gone && result.events + result.records == 0) {
         connection->ended = true;
-        connection->job->OnProcessEnd(connection->process_id, stats.closed, NowNs());
+        connection->job->OnProcessEnd(connection->process_id, stats.closed, NowNs(), stats.failed);
         spdlog::info("process of job {}@{} {}: {} events and {} records read",
                      connection->job->row().name, connection->job->row().run_id,
                      stats.closed ? "ended" : "vanished", stats.events_received,
@@ -1053,6 +1057,8 @@ absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& reque
           absl::StrCat("job \"", request.job(), "\" has live processes; it ends when they do"));
     }
     (*job)->EndUnused(NowNs());
+  } else if (request.action() == v1::ControlRequest::ACTION_PROGRAM_ENDED) {
+    (*job)->EndProgram(request.launch());
   } else if (const absl::Status status = (*job)->Control(request); !status.ok()) {
     return status;
   }

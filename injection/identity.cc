@@ -97,6 +97,14 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
                  static_cast<unsigned long long>(RealNs()));
   }
 
+  const char* launch = getenv("SEQPOINT_LAUNCH");
+  if (launch != nullptr && launch[0] != '\0') {
+    char clean[64];
+    snprintf(clean, sizeof(clean), "%.63s", launch);
+    Clean(clean);
+    text->Append("launch=%s\n", clean);
+  }
+
   static constexpr const char* kRanks[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", nullptr};
   static constexpr const char* kLocalRanks[] = {"LOCAL_RANK", "SLURM_LOCALID",
                                                 "OMPI_COMM_WORLD_LOCAL_RANK", nullptr};

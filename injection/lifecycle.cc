@@ -65,7 +65,7 @@ void OnForkInChild() {
   guest->ring.DisableInChild();
 }
 
-void OnExit(int, void*) {
+void OnExit(int status, void*) {
   Guest* guest = g_guest;
   if (guest == nullptr || getpid() != guest->owner) return;
   guest->stream.Stop();
@@ -74,7 +74,7 @@ void OnExit(int, void*) {
                            "the last records were not flushed: CUPTI did not answer within 1 s at "
                            "exit");
   }
-  guest->ring.Close();
+  guest->ring.Close(status);
 }
 
 // Runs when the library is loaded, in every program that a preloading shell starts: nothing but

@@ -219,9 +219,10 @@ absl::Status InjectServer::Start(const std::string& directory) {
 }
 
 InjectServer::~InjectServer() {
-  while (!peers_.empty()) Remove(peers_.begin()->first);
+  // Who hears that we are gone connects again at once: to the next daemon, not to this one.
   if (bound_) unlink(path_.c_str());
   CloseFd(listen_fd_);
+  while (!peers_.empty()) Remove(peers_.begin()->first);
   CloseFd(epoll_fd_);
   CloseFd(lock_fd_);
 }

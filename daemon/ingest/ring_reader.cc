@@ -526,7 +526,9 @@ RingStats RingReader::stats() const {
   if (clock_kind <= static_cast<uint32_t>(abi::ClockKind::kForeign)) {
     stats.clock_kind = static_cast<abi::ClockKind>(clock_kind);
   }
-  stats.closed = Load(header_->closed) == 1;
+  const uint32_t closed = Load(header_->closed);
+  stats.closed = closed == 1 || closed == 2;
+  stats.failed = closed == 2;
   return stats;
 }
 

@@ -73,6 +73,7 @@ struct RingStats {
   uint64_t unknown_records = 0;
   abi::ClockKind clock_kind = abi::ClockKind::kUnknown;
   bool closed = false;  // the process said goodbye
+  bool failed = false;  // ... with another exit status than 0
 };
 
 struct PollResult {

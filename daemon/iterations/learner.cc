@@ -247,7 +247,8 @@ void IterationLearner::RunAnalysis() {
 std::string IterationLearner::Explanation() const {
   if (published_) return "";
   if (stream_.size() < kFirstAnalysis) {
-    return absl::StrCat("only ", stream_.size(), " calls were seen so far");
+    return absl::StrCat("too few calls were seen (", stream_.size(),
+                        "); a dozen iterations are needed");
   }
   if (!last_found_) {
     return absl::StrCat("no calls take turns regularly in the last ", stream_.size(),

@@ -148,12 +148,20 @@ absl::Status Answers::CheckMeasurable() const {
                    "measures counters and kernels"));
 }
 
+absl::Status Answers::NoIteration() const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", facts_.name, "\"",
+                   facts_.ended_without.empty()
+                       ? ": no iteration was found yet; ask again when `seqpoint jobs` shows some"
+                       : absl::StrCat(" ended without iterations: ", facts_.ended_without)));
+}
+
 Answers::Summary Answers::Summarise() const {
   absl::MutexLock lock(&mutex_);
   if (summary_) return *summary_;
   const RunEngine& engine = facts_.engine;
   Summary summary;
-  summary.time = ToProto(engine.ProjectTime(0.95), "time", "ns");
+  summary.time = ToProto(engine.ProjectTime(0.95, facts_.host_times), "time", "ns");
   summary.time.mutable_basis()->append(StepsInWords());
   summary.fit = engine.current().Explained();
   summary.generation = facts_.generation;
@@ -179,16 +187,15 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
   absl::MutexLock lock(&mutex_);
   const RunEngine& engine = facts_.engine;
   if (engine.Totals().iterations == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", facts_.name,
-                     "\": no iteration was found yet; ask again when `seqpoint jobs` shows some"));
+    return NoIteration();
   }
   v1::ProjectReply reply;
   reply.set_job_id(absl::StrCat(facts_.job_id));
   *reply.mutable_losses() = facts_.losses;
   const std::string metric = request.metric().empty() ? "time" : request.metric();
   if (metric == "time") {
-    *reply.mutable_projection() = ToProto(engine.ProjectTime(request.confidence()), "time", "ns");
+    *reply.mutable_projection() =
+        ToProto(engine.ProjectTime(request.confidence(), facts_.host_times), "time", "ns");
     reply.mutable_projection()->mutable_basis()->append(StepsInWords());
     return reply;
   }
@@ -247,8 +254,7 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
   const RunEngine& engine = Work();
   const EngineTotals totals = engine.Totals();
   if (totals.iterations == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", facts_.name, "\": no iteration was found yet; SeqPoints need some"));
+    return NoIteration();
   }
   const std::vector<SeqPointInfo> points = engine.current().SeqPoints(facts_.plan);
   double total_weight = 0;

@@ -61,6 +61,8 @@ class Answers {
     bool another = false;   // the question is about another run
     bool imported = false;  // from a log: nothing is measured
     bool measurable = true;
+    bool host_times = false;    // no GPU did the work
+    std::string ended_without;  // why the job that is over had no iteration
     v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;
     v1::Losses losses;
     std::optional<v1::Rule> rule;  // without its fit
@@ -114,6 +116,7 @@ class Answers {
   std::string RanksInWords(absl::string_view before) const;
   std::string StepsInWords() const;
   absl::Status CheckMeasurable() const;
+  absl::Status NoIteration() const;
 
   mutable absl::Mutex mutex_;  // the engine's answers fill its caches
   const Facts facts_;

@@ -163,7 +163,7 @@ absl::Status Job::MayGoOn() const {
                    "\" was made of another tool's log; run under another name or run id"));
 }
 
-void Job::AddProcess(const ProcessRow& row) {
+void Job::AddProcess(const ProcessRow& row, const std::set<int64_t>& gone) {
   auto process = std::make_unique<Process>(row);
   if (processes_.empty() && row_.start_ns == 0) row_.start_ns = row.start_ns;
   if (row_.host.empty()) row_.host = row.host;
@@ -178,7 +178,12 @@ void Job::AddProcess(const ProcessRow& row) {
     process->rank_next = it->second;
   }
   process->learning->SetFirstNumber(process->first_number);
-  process->aligning = process->first_number > 0;
+  for (const auto& [id, other] : processes_) {
+    if (other->row.rank == row.rank && other->alive() && !gone.contains(id)) {
+      process->overlaps.push_back(id);
+    }
+  }
+  process->aligning = process->first_number > 0 || !process->overlaps.empty();
   if (rule_) process->learning->SetRule(rule_->rule);
   if (!live()) {
     start_ranks_.clear();
@@ -234,7 +239,7 @@ void Job::SplitRanks() {
 std::set<int32_t> Job::LiveRanks() const {
   std::set<int32_t> ranks;
   for (const auto& [id, process] : processes_) {
-    if (process->alive() && TakesPart(*process)) ranks.insert(process->row.rank);
+    if (process->alive() && RoleOf(*process) == Role::kTaken) ranks.insert(process->row.rank);
   }
   return ranks;
 }
@@ -261,16 +266,29 @@ void Job::RebuildControls() {
   for (auto& [id, process] : processes_) process->control_stale = true;
 }
 
-bool Job::HasLivePredecessor(const Process& process) const {
-  return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
-    const Process& other = *entry.second;
-    return entry.first < process.row.process_id && other.row.rank == process.row.rank &&
-           other.alive() && other.iterations > 0;
-  });
-}
-
-bool Job::TakesPart(const Process& process) const {
-  return !process.beside && !HasLivePredecessor(process);
+Job::Role Job::RoleOf(const Process& process) const {
+  if (process.beside) return Role::kBeside;
+  if (process.iterations > 0) return Role::kTaken;
+  // What the calls say counts, not how far the daemon is with each: the answer is that of the run.
+  const auto trains = [](const Process& other) {
+    return other.iterations > 0 || !other.held.empty() ||
+           (other.learning && other.learning->iterates());
+  };
+  Role role = Role::kTaken;
+  for (const int64_t id : process.overlaps) {
+    const auto it = processes_.find(id);
+    if (it == processes_.end() || it->second->beside) continue;
+    const Process& other = *it->second;
+    const bool over = !other.alive() && other.last_boundary_ns < process.first_boundary_ns;
+    if (trains(other) && !over) return Role::kBeside;
+    if (other.alive()) role = Role::kOpen;
+  }
+  for (const auto& [id, later] : processes_) {
+    const bool overlap =
+        std::count(later->overlaps.begin(), later->overlaps.end(), process.row.process_id) > 0;
+    if (overlap && later->alive() && !later->beside && later->iterations > 0) return Role::kBeside;
+  }
+  return role;
 }
 
 bool Job::live() const {
@@ -296,15 +314,17 @@ std::vector<std::pair<int64_t, int32_t>> Job::LiveProcesses() const {
 
 int64_t Job::StartNs(int64_t process_id) const { return processes_.at(process_id)->row.start_ns; }
 
-void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns) {
+void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed) {
   Process& process = *processes_.at(process_id);
   if (!process.alive()) return;
   process.row.end_ns = now_ns;
   process.row.lost = !orderly;
+  process.ended_well = orderly && !failed;
   if (process.learning) {
     // Too short a run to agree: what the learn stream alone shows is what there is.
     if (!rule_) {
       if (std::optional<LearnedRule> rule = process.learning->Analyse()) OnRuleLearned(*rule);
+      if (!rule_) no_rule_ = process.learning->Explanation();
     }
     process.learning->Finish(process.builder);
     process.learning.reset();
@@ -324,13 +344,26 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns) {
 }
 
 v1::JobState Job::EndState() const {
-  std::map<int32_t, bool> last_was_lost;  // by rank; earlier incarnations were resumed
+  const auto counts = [](const Process& process) {
+    return process.iterations > 0 && !process.beside;
+  };
+  std::map<int32_t, const Process*> last;  // by rank; earlier incarnations were resumed
   for (const auto& [id, process] : processes_) {
-    last_was_lost[process->row.rank] = process->row.lost;
+    const Process*& of_rank = last[process->row.rank];
+    if (of_rank == nullptr || counts(*process) || !counts(*of_rank)) of_rank = process.get();
   }
-  const bool lost = std::any_of(last_was_lost.begin(), last_was_lost.end(),
-                                [](const auto& entry) { return entry.second; });
+  const bool lost = std::any_of(last.begin(), last.end(), [&](const auto& entry) {
+    const ProcessRow& row = entry.second->row;
+    return row.lost && !ended_launches_.contains(HelloField(row, "launch"));
+  });
   return lost ? v1::JOB_STATE_LOST : v1::JOB_STATE_ENDED;
+}
+
+void Job::EndProgram(const std::string& launch) {
+  if (launch.empty() || !refused_.empty() || !ended_launches_.insert(launch).second) return;
+  if (row_.end_ns != 0 && !processes_.empty()) row_.state = EndState();
+  job_dirty_ = state_dirty_ = true;
+  ++generation_;
 }
 
 void Job::Reopen(int64_t now_ns) {
@@ -350,7 +383,11 @@ void Job::EndUnused(int64_t now_ns) {
   }
   if (processes_.empty()) {
     row_.end_ns = now_ns;
-    sentence_ = "no process of this job used CUDA or trained with PyTorch";
+    sentence_ =
+        "no process of this job used CUDA or trained with PyTorch (an optimiser of torch.optim "
+        "that steps); a program that trains otherwise tells its iterations by seqpoint_attach and "
+        "seqpoint_iteration_begin, see seqpoint.h; `seqpoint doctor` says what may stand in the "
+        "way";
   }
   job_dirty_ = state_dirty_ = true;
   ++generation_;
@@ -601,6 +638,7 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
   for (const abi::DataRecord& record : records) {
     switch (static_cast<abi::DataType>(record.type)) {
       case abi::DataType::kCall:
+        host_times_ |= (record.call.flags & abi::kCallHostTime) != 0;
         if (process.learning) {
           process.learning->OnCall(record.call);
           process.learn_log.append(reinterpret_cast<const char*>(&record), sizeof(record));
@@ -731,6 +769,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
         observed_count_[i] = unit_count_[i] = 0;
       }
       observed_added_.Clear();
+      summed_iterations_ = otherwise_summed_ = micro_steps_ = 0;
       observed_log_.Restart();
       engine_log_.Restart();
       work_log_.Restart();
@@ -755,7 +794,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
 std::vector<Job::WantedLog> Job::WantedLogs() const {
   std::vector<WantedLog> wanted;
   for (const auto& [id, process] : processes_) {
-    if (!process->aligning || process->aligner || HasLivePredecessor(*process)) continue;
+    if (!process->aligning || process->aligner || RoleOf(*process) == Role::kBeside) continue;
     const int64_t end = process->first_number;
     wanted.push_back({id, process->row.rank, std::max<int64_t>(end - kMaxRepeated, 0), end});
   }
@@ -772,6 +811,8 @@ void Job::SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> lo
 }
 
 void Job::Align(Process& process, const FinishedIteration& iteration) {
+  if (process.first_boundary_ns == 0) process.first_boundary_ns = iteration.boundary_ns;
+  process.last_boundary_ns = iteration.boundary_ns;
   if (!process.aligning) return OnFinished(process, iteration);
   state_dirty_ = true;
   const uint64_t first = process.held.empty() ? iteration.number : process.held.back().number + 1;
@@ -787,8 +828,10 @@ void Job::Align(Process& process, const FinishedIteration& iteration) {
     }
     process.aligner->Add(lengths);
   }
-  const bool decided = process.aligner && process.aligner->decided();
-  if (decided || process.held.size() >= ResumeAligner::kMaxIterations) EndAlignment(process);
+  const Role role = RoleOf(process);
+  const bool decided = process.aligner && process.aligner->decided() && role == Role::kTaken;
+  if (decided || role == Role::kBeside || process.held.size() >= ResumeAligner::kMaxIterations)
+    EndAlignment(process);
 }
 
 void Job::EndAlignment(Process& process) {
@@ -796,7 +839,15 @@ void Job::EndAlignment(Process& process) {
   process.aligning = false;
   RebuildControls();
   if (process.aligner && !process.held.empty()) {
-    if (const std::optional<int64_t> number = process.aligner->first_number()) {
+    const std::optional<int64_t> number = process.aligner->first_number();
+    // From the very begin of a training that came to its end: another one with the same data.
+    const std::vector<int64_t>& places = process.aligner->places_found();
+    const bool another = std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+      const Process& other = *entry.second;
+      return other.ended_well && other.row.rank == process.row.rank &&
+             std::count(places.begin(), places.end(), other.first_number - other.repeated) > 0;
+    });
+    if (number && !another) {
       process.repeated = static_cast<int64_t>(process.held.front().number) - *number;
     }
   }
@@ -812,9 +863,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   const uint32_t wanted = (1u << dimensions) - 1;
   const bool known = (iteration.valid & wanted) == wanted;
-  int64_t& next_number = next_number_[process.row.rank];
-  const int64_t first_lost = process.iterations > 0 ? next_number : number;
-  next_number = std::max(next_number, number + 1);
+  process.beside = RoleOf(process) == Role::kBeside;
   // A window whose event is lost: they come within a few iterations.
   absl::erase_if(process.open_traces,
                  [&](uint64_t started) { return started + kResultPatience < iteration.number; });
@@ -860,12 +909,19 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     process.monitor->OnTime(iteration.length, static_cast<uint64_t>(iteration.duration_ns));
   }
 
+  if (process.beside) return;
+  if (sums && !redone) {
+    ++summed_iterations_;
+    micro_steps_ += iteration.micro_steps;
+    if (iteration.micro_steps != SummedSteps()) ++otherwise_summed_;
+  }
   OtherBatches& others = process.iterations == 1 ? startup_ : evaluation_;
   others.count += iteration.other_batches;
   others.duration_ns += iteration.other_duration_ns;
 
-  process.beside |= HasLivePredecessor(process);
-  if (!TakesPart(process)) return;
+  int64_t& next_number = next_number_[process.row.rank];
+  const int64_t first_lost = process.iterations > 1 ? next_number : number;
+  next_number = std::max(next_number, number + 1);
   // Iterations whose records were lost happened all the same.
   OnlineEngine& engine = work().current();
   const auto next_sample = [&](int64_t of) {

@@ -107,8 +107,9 @@ class Job {
   // Whether a process may join: FailedPrecondition and DataLoss, with the way out, when none may.
   absl::Status MayGoOn() const;
 
-  // A process of this job connected for the first time. Its id is `row.process_id`.
-  void AddProcess(const ProcessRow& row);
+  // A process of this job connected for the first time. Its id is `row.process_id`. `gone`: those
+  // that run no more, though their last records are not read yet.
+  void AddProcess(const ProcessRow& row, const std::set<int64_t>& gone = {});
   bool HasProcesses() const { return !processes_.empty(); }
   bool HasProcess(int64_t process_id) const { return processes_.contains(process_id); }
   int32_t NextIncarnation(int32_t rank) const;
@@ -136,8 +137,12 @@ class Job {
   std::vector<int64_t> OpenTraces(int64_t process_id) const;
   void RestoreTrace(int64_t process_id, std::string_view records);
 
-  // The ring is drained and the process is gone.
-  void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns);
+  // The ring is drained and the process is gone; `failed`: with another exit status than 0.
+  void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed = false);
+
+  // The program that `seqpoint run` started as `launch` ended with status 0. That one of its
+  // processes said no goodbye (os._exit, a child of multiprocessing) is then its way to end.
+  void EndProgram(const std::string& launch);
 
   // A run is about to go on: until its process comes, the job waits.
   void Reopen(int64_t now_ns);
@@ -207,17 +212,22 @@ class Job {
     uint64_t sample = 0;  // its number in the engine
   };
 
-  v1::JobState EndState() const;  // of its processes, all of which have ended
+  // Of its processes, all of which have ended; those that had iterations count, where any had.
+  v1::JobState EndState() const;
   void OnFinished(Process& process, const FinishedIteration& iteration);
   void SetSpent(v1::Overhead& overhead) const;
   void OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder);
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);
   void EndAlignment(Process& process);
-  // A process of the same rank that started earlier, still runs and has had iterations.
-  bool HasLivePredecessor(const Process& process) const;
-  // It is counted and measured; a process beside another of its rank is in the log alone.
-  bool TakesPart(const Process& process) const;
+  // Of processes of one rank that run at the same time, the first that came and trains is counted
+  // and measured; the others are in the log alone. Before a process has had an iteration:
+  enum class Role {
+    kTaken,
+    kBeside,  // another one's training goes on
+    kOpen,    // one that came before it may still turn out to train
+  };
+  Role RoleOf(const Process& process) const;
   // Of the first iteration of a process that comes now.
   int64_t FirstNumber(int32_t rank) const;
   // A second rank came: the job's steps and the ranks' iterations are two things from now on.
@@ -284,6 +294,9 @@ class Job {
   void Apply(EngineHorizons horizons);
   // Micro-steps whose lengths an iteration's is the sum of.
   uint32_t SummedSteps() const;
+  // Their number changes within the epochs; and its mean so far.
+  bool MicroStepsVary() const;
+  double MeanMicroSteps() const;
   bool AreAlike(const v1::Horizon& horizon) const;
   absl::Status CheckLikeLog(const v1::Horizon& horizon) const;
   // Makes the engines those of a run with this horizon.
@@ -310,7 +323,12 @@ class Job {
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while it is learned anew
   std::string relearned_;                   // why it was, in a sentence
-  std::string gap_;                         // what was not seen, in a sentence
+  // Iterations of sums over micro-steps, those with another number of them, and the micro-steps.
+  int64_t summed_iterations_ = 0, otherwise_summed_ = 0, micro_steps_ = 0;
+  bool host_times_ = false;               // no GPU does the work
+  std::string no_rule_;                   // why the last process that ended left none
+  std::set<std::string> ended_launches_;  // of programs that ended with status 0
+  std::string gap_;                       // what was not seen, in a sentence
   int64_t traced_from_ = 0;                 // iteration at which level *trace* was asked for
   std::string refused_;
   bool imported_ = false;                            // its lengths are the user's own

@@ -74,6 +74,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .imported = imported_,
       .measurable = std::any_of(processes_.begin(), processes_.end(),
                                 [](const auto& p) { return p.second->HasCupti(); }),
+      .host_times = host_times_,
       .clock_kind = clock_kind(),
       .losses = SumLosses(),
       .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
@@ -84,6 +85,10 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .measurements = measurements_,
       .kernels = kernels_,
       .engine = engine_.Copy()};
+  if (engine_.Totals().iterations == 0 && row_.end_ns != 0) {
+    facts.ended_without = Describe(false).trouble();
+    if (facts.ended_without.empty()) facts.ended_without = "it is not known why";
+  }
   for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
   for (const auto& [id, process] : processes_) AddSampled(process->sampled, &facts.sampled);
   if (work_) {
@@ -205,8 +210,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     }
   }
   if (!rule_ && !imported_ && !live() && !processes_.empty() && job.trouble().empty()) {
-    job.set_trouble(
-        "the run ended before it was found where its iterations begin: there were too few");
+    job.set_trouble(absl::StrCat("the run ended before it was found where its iterations begin: ",
+                                 no_rule_.empty() ? "there were too few" : no_rule_));
   }
   for (const auto& [id, process] : processes_) {
     constexpr uint64_t kLongEnough = 500;  // iterations of others
@@ -273,6 +278,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     to.set_end_ns(row.end_ns);
     to.set_lost(row.lost);
     to.set_level(ToProtoLevel(process->level));
+    to.set_iterations(static_cast<int64_t>(process->iterations));
     for (const auto& [number, feature] : process->features) *to.add_features() = feature;
     *to.mutable_losses() = process->losses;
     to.set_stopped_duration_ns(process->stopped_ns);

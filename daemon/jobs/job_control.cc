@@ -189,7 +189,7 @@ int64_t Job::MeasurementCap(const Process& process, const std::vector<const Proc
 std::vector<const Job::Process*> Job::AbleToMeasure() const {
   std::vector<const Process*> able;
   for (const auto& [id, process] : processes_) {
-    if (process->alive() && !process->learning && !process->aligning && TakesPart(*process) &&
+    if (process->alive() && !process->learning && !process->aligning && !process->beside &&
         process->HasCupti()) {
       able.push_back(process.get());
     }

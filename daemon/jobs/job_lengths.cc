@@ -19,6 +19,8 @@ namespace {
 
 constexpr int64_t kScaleRetryIterations = 50;
 // Distributions of lengths differ where they do by more than this, beyond chance (1 % at n = 1).
+constexpr int64_t kLeastSummed = 16;
+constexpr double kOtherwiseShare = 0.1;  // more than the last iteration of each epoch
 constexpr double kLeastForDistribution = 100, kMostDistance = 0.1, kChanceDistance = 1.63;
 constexpr int64_t kMostIterations = int64_t{1} << 50;  // what an engine can count
 constexpr int64_t kMostRanks = 1 << 16;                // more is a mistake
@@ -140,11 +142,25 @@ uint32_t Job::SummedSteps() const {
   return rule_ && abi::SumsLengths(rule_->rule) ? rule_->rule.micro_steps : 1;
 }
 
+bool Job::MicroStepsVary() const {
+  return summed_iterations_ >= kLeastSummed &&
+         otherwise_summed_ > kOtherwiseShare * static_cast<double>(summed_iterations_);
+}
+
+double Job::MeanMicroSteps() const {
+  return static_cast<double>(micro_steps_) / static_cast<double>(summed_iterations_);
+}
+
 int64_t Job::RunIterations(const v1::Horizon& horizon) const {
   if (horizon.kind() == v1::Horizon::KIND_UNKNOWN) return 0;
   if (horizon.kind() == v1::Horizon::KIND_ITERATIONS) return horizon.iterations();
   int64_t batches = 0;
   for (const v1::LengthCount& entry : horizon.histogram()) batches += entry.count();
+  if (MicroStepsVary()) {
+    const int64_t forwards = StepsOf(batches, 1, DataParallel(horizon));
+    return std::llround(static_cast<double>(forwards) * std::max<double>(horizon.epochs(), 1) /
+                        MeanMicroSteps());
+  }
   const int64_t micro_steps = rule_ ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
   return StepsOf(batches, micro_steps, DataParallel(horizon)) *
          std::max<int64_t>(horizon.epochs(), 1);
@@ -217,6 +233,19 @@ void Job::MatchLengths() {
     if (horizon_applied_) return;
     // The number of iterations is good from the start.
     return Apply(Counted(RunIterations(horizon_)));
+  }
+  if (by_length && MicroStepsVary()) {
+    // Which batches come together is not known: their number is, and lengths are like the past.
+    next_match_ = 2 * seen;
+    map_ = {};
+    Apply(Counted(RunIterations(horizon_)));
+    horizon_applied_ = true;
+    sentence_ = absl::StrFormat(
+        "%d of %d iterations had another number of micro-steps than %d: of the given lengths only "
+        "the number is used, %.2f batches per iteration as so far; --iterations says it exactly",
+        otherwise_summed_, summed_iterations_, SummedSteps(), MeanMicroSteps());
+    ++generation_;
+    return;
   }
   const bool known_before = map_.factor[0] > 0;
   if (by_length) map_ = FindFactors(horizon_);

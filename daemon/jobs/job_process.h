@@ -64,7 +64,11 @@ struct Job::Process {
   int64_t rank_next = 0;      // of its rank, when it came: what is before it was done before
   // Iterations that this incarnation did again: the job's number is ours less these.
   int64_t repeated = 0;
-  bool beside = false;  // ran beside an earlier process of its rank: it never speaks
+  // Earlier processes of its rank that still ran when it came.
+  std::vector<int64_t> overlaps;
+  int64_t first_boundary_ns = 0, last_boundary_ns = 0;  // of its finished iterations
+  bool beside = false;      // trained beside another process of its rank: it never speaks
+  bool ended_well = false;  // with goodbye and exit status 0
   // While it is not known what is repeated, iterations are held back.
   bool aligning = false;
   std::optional<ResumeAligner> aligner;  // once the log is there

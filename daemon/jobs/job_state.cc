@@ -176,6 +176,10 @@ JobState Job::SaveState() const {
     to.set_trace_stops(process->trace_stops);
     to.set_trace_stops_ns(process->trace_stops_ns);
     to.set_beside(process->beside);
+    to.mutable_overlaps()->Add(process->overlaps.begin(), process->overlaps.end());
+    to.set_ended_well(process->ended_well);
+    to.set_first_boundary_ns(process->first_boundary_ns);
+    to.set_last_boundary_ns(process->last_boundary_ns);
     to.set_device(process->device);
     to.set_chip(process->chip);
     to.set_compute_capability(process->compute_capability);
@@ -226,6 +230,12 @@ JobState Job::SaveState() const {
   state.set_startup_duration_ns(startup_.duration_ns);
   for (const auto& [rank, number] : next_number_) (*state.mutable_next_number())[rank] = number;
   state.set_sentence(sentence_);
+  state.set_no_rule(no_rule_);
+  state.set_host_times(host_times_);
+  state.set_summed_iterations(summed_iterations_);
+  state.set_otherwise_summed(otherwise_summed_);
+  state.set_micro_steps(micro_steps_);
+  for (const std::string& launch : ended_launches_) state.add_ended_launches(launch);
   state.set_world_size(world_size_);
   state.mutable_start_ranks()->Add(start_ranks_.begin(), start_ranks_.end());
   state.set_rule_generation(rule_generation_);
@@ -269,6 +279,10 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.trace_stops = saved.trace_stops();
   process.trace_stops_ns = saved.trace_stops_ns();
   process.beside = saved.beside();
+  process.overlaps.assign(saved.overlaps().begin(), saved.overlaps().end());
+  process.ended_well = saved.ended_well();
+  process.first_boundary_ns = saved.first_boundary_ns();
+  process.last_boundary_ns = saved.last_boundary_ns();
   process.device = saved.device();
   process.chip = saved.chip();
   process.compute_capability = saved.compute_capability();
@@ -389,6 +403,12 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   startup_ = {state.startup_batches(), state.startup_duration_ns()};
   for (const auto& [rank, number] : state.next_number()) next_number_[rank] = number;
   sentence_ = state.sentence();
+  no_rule_ = state.no_rule();
+  host_times_ = state.host_times();
+  summed_iterations_ = state.summed_iterations();
+  otherwise_summed_ = state.otherwise_summed();
+  micro_steps_ = state.micro_steps();
+  ended_launches_ = {state.ended_launches().begin(), state.ended_launches().end()};
   world_size_ = std::max<int64_t>(state.world_size(), 1);
   start_ranks_.insert(state.start_ranks().begin(), state.start_ranks().end());
   rule_generation_ = state.rule_generation();

@@ -1130,6 +1130,48 @@ TEST(Job, AShortRunIsStillCounted) {
   EXPECT_GE(described.iterations(), 8);
 }
 
+TEST(Job, OfTwoTrainingsOfARankTheFirstThatCameIsCounted) {
+  Job job(Row(), {});
+  ProcessRow second_row = Process();
+  second_row.process_id = 8;
+  second_row.incarnation = 1;
+  job.AddProcess(Process());
+  job.AddProcess(second_row);
+  FakeProcess first(5), second(6);
+  first.Connect(job, 7);
+  second.Connect(job, 8);
+  first.Iterate();
+  for (int i = 0; i < 50; ++i) second.Iterate();  // the rule is learned from this one
+  for (int i = 0; i < 70; ++i) {
+    first.Iterate();
+    second.Iterate();
+  }
+  job.OnProcessEnd(7, /*orderly=*/true, 1);
+  for (int i = 0; i < 30; ++i) second.Iterate();
+  job.OnProcessEnd(8, /*orderly=*/true, 2);
+  EXPECT_EQ(job.Describe(true).iterations(), 71);
+  EXPECT_THAT(job.Describe(true).trouble(), testing::HasSubstr("(150) are in the log"));
+}
+
+TEST(Job, AHelperThatCameFirstTakesNoIterationFromATraining) {
+  Job job(Row(), {});
+  ProcessRow row = Process();
+  row.process_id = 8;
+  row.incarnation = 1;
+  job.AddProcess(Process());
+  job.AddProcess(row);
+  FakeProcess helper(5), training(6);
+  helper.Connect(job, 7);
+  training.Connect(job, 8);
+  for (int i = 0; i < 100; ++i) training.Iterate();
+  job.OnProcessEnd(8, /*orderly=*/true, 1);
+  EXPECT_EQ(job.Describe(true).iterations(), 100);
+  for (int i = 0; i < 50; ++i) helper.Iterate();
+  job.OnProcessEnd(7, /*orderly=*/true, 2);
+  EXPECT_EQ(job.Describe(true).iterations(), 150);
+  EXPECT_EQ(job.Describe(true).trouble(), "");
+}
+
 TEST(Job, IterationsWhoseRecordsWereLostAreCounted) {
   Job job(Row(), {});
   FakeProcess process(8);

@@ -89,6 +89,7 @@ std::string Learning::Explanation() const { return has_rule_ ? "" : learner_.Exp
 
 void Learning::SetRule(const abi::Rule& rule) {
   has_rule_ = true;
+  iterates_ = false;
   matcher_.SetRule(rule, static_cast<uint64_t>(first_number_), /*inside=*/false);
   ours_.clear();
   library_.clear();  // events of an earlier rule
@@ -109,6 +110,7 @@ void Learning::Segment(const abi::CallRecord& call) {
                                    .index = result.micro_index})});
   }
   if (flags & abi::kMatchedStep) {
+    iterates_ = true;
     ours_.push_back({abi::EventType::kStep,
                      Bytes(abi::StepEvent{.iteration = result.step_iteration,
                                           .api_ns = api_ns,

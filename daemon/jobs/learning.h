@@ -65,6 +65,9 @@ class Learning {
   // The process ended before that: hands over what our own matcher saw.
   void Finish(IterationBuilder& builder);
 
+  // Under the rule, the calls so far hold a whole iteration.
+  bool iterates() const { return iterates_; }
+
   // What the calls so far say, sure or not: for a run that ended before the learner was.
   std::optional<LearnedRule> Analyse() const;
 
@@ -92,6 +95,7 @@ class Learning {
   std::vector<abi::CallRecord> calls_;
   bool has_rule_ = false;
   bool gave_up_ = false;
+  bool iterates_ = false;
   int64_t first_number_ = 0;
   abi::Matcher matcher_;
   std::deque<Event> ours_;     // of our matcher, job numbers

@@ -22,12 +22,12 @@ ResumeAligner::ResumeAligner(int64_t begin, std::vector<KnownLengths> log)
   places_.resize(log_.size());
   for (size_t i = 0; i < places_.size(); ++i) places_[i].index = i;
   // One length says nothing about the place.
-  if (log_share_.size() < 2) Decide(std::nullopt);
+  if (log_share_.size() < 2) Decide({});
 }
 
-void ResumeAligner::Decide(std::optional<int64_t> first_number) {
+void ResumeAligner::Decide(std::vector<int64_t> places_found) {
   decided_ = true;
-  first_number_ = first_number;
+  places_found_ = std::move(places_found);
   log_ = {};
   places_ = {};
 }
@@ -45,18 +45,15 @@ void ResumeAligner::Add(const KnownLengths& lengths) {
     });
   }
   const double enough = std::log(kChance / static_cast<double>(log_.size()));
-  size_t good = 0, open = 0;
-  const Place* last = nullptr;
+  std::vector<int64_t> good;  // in order of index
+  size_t open = 0;
   for (const Place& place : places_) {
     if (place.index + added_ < log_.size()) ++open;
     if (place.log_chance > enough) continue;
-    ++good;
-    last = &place;  // in order of index
+    good.push_back(begin_ + static_cast<int64_t>(place.index));
   }
-  const bool settled = good == 1 || open == 0 || added_ >= kMaxIterations;
-  if (!settled) return;
-  Decide(last != nullptr ? std::optional<int64_t>(begin_ + static_cast<int64_t>(last->index))
-                         : std::nullopt);
+  const bool settled = good.size() == 1 || open == 0 || added_ >= kMaxIterations;
+  if (settled) Decide(std::move(good));
 }
 
 }  // namespace seqpoint::jobs

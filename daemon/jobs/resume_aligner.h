@@ -38,7 +38,11 @@ class ResumeAligner {
 
   bool decided() const { return decided_; }
   // Once decided: the number of the first iteration that was added; nothing: no repetition.
-  std::optional<int64_t> first_number() const { return first_number_; }
+  std::optional<int64_t> first_number() const {
+    return places_found_.empty() ? std::nullopt : std::optional(places_found_.back());
+  }
+  // ... and all numbers that it may have.
+  const std::vector<int64_t>& places_found() const { return places_found_; }
 
   // After so many iterations it is decided, whatever they were.
   static constexpr size_t kMaxIterations = 64;
@@ -48,7 +52,7 @@ class ResumeAligner {
     size_t index;  // in the log, of the first iteration, if it is here
     double log_chance = 0;
   };
-  void Decide(std::optional<int64_t> first_number);
+  void Decide(std::vector<int64_t> places_found);
 
   int64_t begin_;
   std::vector<KnownLengths> log_;
@@ -56,7 +60,7 @@ class ResumeAligner {
   std::vector<Place> places_;
   size_t added_ = 0;
   bool decided_ = false;
-  std::optional<int64_t> first_number_;
+  std::vector<int64_t> places_found_;  // in ascending order
 };
 
 }  // namespace seqpoint::jobs

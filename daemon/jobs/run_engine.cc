@@ -73,9 +73,10 @@ void RunEngine::AddClosed(Projection& sum, const Projection& part) const {
   }
 }
 
-Projection RunEngine::ProjectTime(double confidence) const {
-  Projection sum = current_.ProjectTime(confidence);
-  for (const OnlineEngine& engine : closed_) AddClosed(sum, engine.ProjectTime(confidence));
+Projection RunEngine::ProjectTime(double confidence, bool host_times) const {
+  Projection sum = current_.ProjectTime(confidence, host_times);
+  for (const OnlineEngine& engine : closed_)
+    AddClosed(sum, engine.ProjectTime(confidence, host_times));
   if (closed_iterations_ > 0) {
     absl::StrAppend(&sum.basis, "; ", closed_iterations_,
                     " iterations before them ran under an earlier rule");

@@ -37,7 +37,7 @@ class RunEngine {
   absl::Status SetHorizon(Horizon horizon);
 
   EngineTotals Totals() const;  // unique keys: of the current rule
-  Projection ProjectTime(double confidence) const;
+  Projection ProjectTime(double confidence, bool host_times = false) const;
   // FailedPrecondition also when a closed engine has no measurement of it.
   absl::StatusOr<Projection> ProjectStatistic(uint32_t set, int index, double confidence,
                                               StatisticKind kind = StatisticKind::kTimeLike) const;

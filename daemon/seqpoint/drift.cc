@@ -32,6 +32,10 @@ constexpr double kBend = 4;
 // run, and what the mean over the rest then changes by.
 constexpr double kSurpriseRate = 0.35;
 constexpr struct { double deviation, probability; } kSurprises[] = {{0.003, 0.8}, {0.008, 0.2}};
+// Times of a CPU, which shares its clock, caches and cores with others, drift by about as much as
+// one iteration scatters (0.2 % per 0.2 % of noise), and its surprises are twice that; what a
+// neighbour that comes and goes adds to the noise counts up to 5 % only.
+constexpr double kHostNoise = 0.002, kMostHostSize = 25, kHostSurprise = 2;
 constexpr double kLeastProbability = 3e-4;
 constexpr int kFuturePoints = 24;
 constexpr size_t kMostBlocks = 32;  // as many are enough to tell one drift from another
@@ -196,7 +200,7 @@ void BlockTrace::Restore(const Key& origin, double block_size, const Block& open
 }
 
 std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve, double noise,
-                                 double past, double rest) {
+                                 double past, double rest, bool host_times) {
   if (!(past > 0) || !(rest > 0)) return {{1, 0, 0}};
   // Times in shares of the run: first the blocks, then the points that stand for the rest.
   const double run = past + rest;
@@ -225,6 +229,7 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
   std::vector<double> share(at.size(), -1.0 / past_points);
   std::fill(share.begin() + past_points, share.end(), 1.0 / kFuturePoints);
   const double block_noise = noise * noise / block_size;
+  const double unit_size = host_times ? std::clamp(noise / kHostNoise, 1.0, kMostHostSize) : 1;
 
   std::vector<Normal> mixture;
   double best = -INFINITY;
@@ -243,7 +248,7 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
     }
     for (const auto& [deviation, size_probability] : kSizes) {
       const bool none = kind == Drift::kNone;
-      const double square = none ? 0 : deviation * deviation;
+      const double square = none ? 0 : std::pow(unit_size * deviation, 2);
       std::vector<double> factor(n * n);
       for (int i = 0; i < n; ++i) {
         // The overall level is the curve's business: here it may be anything.
@@ -279,7 +284,8 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
   const double surprised = kSurpriseRate * rest / run;
   std::vector<Normal> surprise = {{1 - surprised, 0, 0}};
   for (const auto& [deviation, probability] : kSurprises) {
-    surprise.push_back({surprised * probability, 0, deviation * deviation});
+    const double size = (host_times ? kHostSurprise : 1) * unit_size * deviation;
+    surprise.push_back({surprised * probability, 0, size * size});
   }
   return AddIndependent(Condensed(mixture), surprise);
 }

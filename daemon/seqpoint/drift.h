@@ -51,9 +51,9 @@ class BlockTrace {
 // from its mean over the `past` ones; relative. Kinds of
 // drift, none among them, and their sizes are weighed by the trace; a surprise may always come.
 // `noise` is the relative standard deviation of one iteration, with what correlation between
-// neighbours adds.
+// neighbours adds. `host_times`: of a CPU's work, of which larger drifts are expected.
 std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve, double noise,
-                                 double past, double rest);
+                                 double past, double rest, bool host_times = false);
 
 struct Level {
   double value = 0;

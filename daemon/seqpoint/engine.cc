@@ -918,7 +918,7 @@ std::string OnlineEngine::State::Basis(const Fit& f) const {
 
 // Lengths say nothing: every iteration that was not timed is expected to take the mean of those
 // that were, moved by the drift that these show, if any.
-void OnlineEngine::State::ProjectPlain(Projection& p) const {
+void OnlineEngine::State::ProjectPlain(Projection& p, bool host_times) const {
   const double mean = plain_sum / plain_count;
   const double variance =
       std::max(0.0, plain_square - plain_sum * mean) / std::max(1.0, plain_count - 1);
@@ -934,8 +934,8 @@ void OnlineEngine::State::ProjectPlain(Projection& p) const {
   const auto estimate = [&](double known, double count) {
     if (!(count > 0)) return Estimate{known, known, known};
     const double expected = count * mean;
-    std::vector<Normal> sum =
-        ProjectDrift(plain, constant, std::sqrt(variance * together) / mean, plain_count, count);
+    std::vector<Normal> sum = ProjectDrift(plain, constant, std::sqrt(variance * together) / mean,
+                                           plain_count, count, host_times);
     for (Normal& n : sum) {
       n.mean = known + expected * (1 + n.mean);
       n.variance = expected * expected * n.variance +
@@ -959,7 +959,7 @@ void OnlineEngine::State::ProjectPlain(Projection& p) const {
   p.per_1000 = Scaled(*p.total, 1000.0 / static_cast<double>(p.iterations_total));
 }
 
-Projection OnlineEngine::ProjectTime(double confidence) const {
+Projection OnlineEngine::ProjectTime(double confidence, bool host_times) const {
   const State& s = *state_;
   const State::Fit& fit = s.Current();
   const State::Outlook& outlook = fit.outlook;
@@ -975,7 +975,7 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
   }
 
   if (fit.explained.verdict == KeyVerdict::kNotExplained) {
-    s.ProjectPlain(p);
+    s.ProjectPlain(p, host_times);
     return p;
   }
 
@@ -1004,6 +1004,14 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
   both.insert(both.end(), outlook.untimed.begin(), outlook.untimed.end());
   BucketCounts all_opened = outlook.to_open;
   for (int i = 0; i < kBucketSizes; ++i) all_opened[i] += outlook.opened_untimed[i];
+  // Before there is a curve to judge times by, they wait; their levels say something all the same.
+  BlockTrace waiting;
+  for (const KeyTime& t : s.pending) {
+    if (!s.LengthUnknown(t.key)) waiting.Add(0, t.key, t.time_ns);
+  }
+  const bool young = s.trace.blocks().empty();
+  const BlockTrace& trace = young ? waiting : s.trace;
+  const double noise = young ? fit.model.noise : s.CoreNoise();
   bool drifting = false;  // it is most of the error
   const auto estimate = [&](const std::vector<CurveTarget>& over, const BucketCounts& opened) {
     std::vector<Normal> sum = fit.model.smooth.Sum(over);
@@ -1020,7 +1028,7 @@ Projection OnlineEngine::ProjectTime(double confidence) const {
     const Normal slow = s.SlowExcess(SumOf(over), expected);
     mean += slow.mean;
     variance += slow.variance;
-    std::vector<Normal> drift = ProjectDrift(s.trace, fit.model.curve, s.CoreNoise(), n, rest);
+    std::vector<Normal> drift = ProjectDrift(trace, fit.model.curve, noise, n, rest, host_times);
     double wanders = 0;  // variance of the drift
     for (Normal& d : drift) {
       wanders += d.probability * (d.mean * d.mean + d.variance) * expected * expected;

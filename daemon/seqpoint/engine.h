@@ -211,7 +211,8 @@ class OnlineEngine {
 
   // Time of the training iterations, in ns. Past iterations count with the time they took; those
   // that were distorted, measured or untimed with what their key normally takes.
-  Projection ProjectTime(double confidence) const;
+  // `host_times`: they are those of a CPU's work, which drifts more than a GPU's.
+  Projection ProjectTime(double confidence, bool host_times = false) const;
 
   // Sum of statistic `index` of `set` over the training iterations. FailedPrecondition while
   // nothing was measured for the set; OutOfRange for an index no measurement had.

@@ -224,7 +224,7 @@ struct OnlineEngine::State {
                                          absl::Span<const double> values, StatisticKind kind) const;
   double SamplingVariance(double remaining, double variance) const;
   std::string Basis(const Fit& fit) const;
-  void ProjectPlain(Projection& projection) const;
+  void ProjectPlain(Projection& projection, bool host_times) const;
   double OrderOf(const PlanBasis& basis, const Key& key) const;
   void RefreshPlan(const PlanOptions& options) const;
   bool BudgetIsSpent(const PlanOptions& options) const;

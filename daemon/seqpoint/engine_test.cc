@@ -287,6 +287,41 @@ TEST(ProjectTimeTest, FirstOccurrencesAreAStratumOfTheirOwn) {
 }
 
 // What a window hides of them is not free.
+// A training on a CPU of which a neighbour takes a part from some iteration on, or leaves it.
+TEST(ProjectTimeTest, IntervalsOfACpusTimesHoldWhatNeighboursDo) {
+  constexpr int kRuns = 60, kIterations = 160, kSeen = 48;
+  int held = 0, held_as_device = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    std::mt19937_64 random(run + 1);
+    std::normal_distribution<double> normal;
+    std::uniform_real_distribution<double> uniform;
+    const double begins = uniform(random) * kIterations, by = 1 + 0.06 * normal(random);
+    OnlineEngine engine;
+    std::map<Key, int64_t> counts;
+    std::vector<IterationSample> samples;
+    double truth = 0;
+    for (uint64_t i = 0; i < kIterations; ++i) {
+      const Key key{10 + static_cast<int64_t>(uniform(random) * 20)};
+      const double level =
+          (static_cast<double>(i) < begins ? 1 : by) * (1 + 0.025 * normal(random));
+      const auto time_ns =
+          static_cast<int64_t>((3e6 + 1e6 * static_cast<double>(key.first)) * level);
+      samples.push_back({.iteration = i, .key = key, .time_ns = time_ns});
+      truth += static_cast<double>(time_ns);
+      ++counts[key];
+    }
+    std::vector<KeyCount> histogram;
+    for (const auto& [key, count] : counts) histogram.push_back({key, count});
+    ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(histogram)).ok());
+    for (int i = 0; i < kSeen; ++i) engine.AddIteration(samples[i]);
+    const auto holds = [&](const Estimate& e) { return e.low <= truth && truth <= e.high; };
+    held += holds(*engine.ProjectTime(0.95, /*host_times=*/true).total);
+    held_as_device += holds(*engine.ProjectTime(0.95).total);
+  }
+  EXPECT_GE(held, 0.93 * kRuns);
+  EXPECT_LT(held_as_device, 0.8 * kRuns);  // of a GPU, whose times drift ten times less
+}
+
 TEST(ProjectTimeTest, FirstOccurrencesBesideAMeasurementAreChargedToo) {
   int covered = 0;
   for (int seed = 0; seed < 20; ++seed) {

@@ -69,7 +69,7 @@ struct alignas(64) RingHeader {
   uint64_t unknown_records;     // activity records of a kind or size we do not read
   uint64_t call_sequence;       // learn records tried so far: CallRecord::sequence
   uint64_t call_dropped;        // those of data_dropped that were learn records
-  uint32_t closed;              // 1: orderly exit, nothing more follows
+  uint32_t closed;              // orderly exit, nothing more follows; 1: status 0, 2: another
   uint32_t clock_kind;          // ClockKind
 
   // Written by the reader: everything before this position is committed and may be overwritten.

@@ -279,11 +279,11 @@ void RingWriter::SetClockKind(abi::ClockKind kind) {
   __atomic_store_n(&header_->clock_kind, static_cast<uint32_t>(kind), __ATOMIC_RELAXED);
 }
 
-void RingWriter::Close() {
+void RingWriter::Close(int exit_status) {
   if (!active()) return;
   CloseChunk(&thread_chunk);
   __atomic_store_n(&guard_->active, 0u, __ATOMIC_RELAXED);
-  __atomic_store_n(&header_->closed, 1u, __ATOMIC_RELEASE);
+  __atomic_store_n(&header_->closed, exit_status == 0 ? 1u : 2u, __ATOMIC_RELEASE);
 }
 
 bool RingWriter::HasFile() const {

@@ -99,7 +99,7 @@ class RingWriter {
 
   // Orderly exit: closes the calling thread's chunk and tells the reader that nothing follows.
   // Later writes of any thread do nothing.
-  void Close();
+  void Close(int exit_status = 0);
   // In the child, after fork(): gives up the inherited descriptor.
   void DisableInChild();
   // Close, unmap, close the descriptor. No thread may be writing.

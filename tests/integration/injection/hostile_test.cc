@@ -295,11 +295,15 @@ TEST_F(HostileTest, AStoppedDaemonCostsOnlyWhatTheRingCannotHold) {
 TEST_F(HostileTest, AnotherDaemonTakesOverWithAnotherPlan) {
   abi::Control first = MarkControl(CopyRule(3));
   AddEntry(&first, 100, 16, abi::kConfigTrace, 1);
-  daemon_.OnCalls(60, [first](PuppetProcess& p) { p.Send(first); });
+  const std::string go = (directory_.path() / "go").string();
+  daemon_.OnCalls(60, [first, go](PuppetProcess& p) {
+    p.Send(first);
+    std::ofstream(go + ".50") << "\n";
+  });
   daemon_.Start();
   ProgramResult profiled;
   std::thread training([&] {
-    profiled = Run({"iterations=3000", "lengths=16,32", "sleep_us=800"});
+    profiled = Run({"iterations=2000", "lengths=16,32", "wait=50", "wait_again=1000", "go=" + go});
   });
   while (daemon_.progress() < 1000) usleep(1000);
   daemon_.Abandon();
@@ -308,11 +312,14 @@ TEST_F(HostileTest, AnotherDaemonTakesOverWithAnotherPlan) {
   abi::Control other = MarkControl(FifthKernelRule(1));
   AddEntry(&other, 200, 32, abi::kConfigTrace, 2, 1);
   second.When([](const PuppetProcess&) { return true; },
-              [other](PuppetProcess& p) { p.Send(other); });
+              [other, go](PuppetProcess& p) {
+                p.Send(other);
+                std::ofstream(go + ".1000") << "\n";
+              });
   second.Start();
   training.join();
   second.Stop();
-  const ProgramResult alone = Run({"iterations=3000", "lengths=16,32"}, false);
+  const ProgramResult alone = Run({"iterations=2000", "lengths=16,32"}, false);
   EXPECT_EQ(profiled.output, alone.output);
   ASSERT_EQ(second.process_count(), 1u);
   PuppetProcess& process = second.process(0);

@@ -13,6 +13,9 @@
 // subscription; tool=-1: from before cuInit; tool_period=P: again every P iterations). storm=T: T
 // threads ask for standing down and coming back all the time.
 //
+// wait=N wait_again=M go=FILE: after iterations N and M it waits until there are the files FILE.N
+// and FILE.M.
+//
 // open=A:B opens libraries first. host_profiler=1 asks the process' libcupti for its host profiler
 // and prints the result. child=N starts, after iteration N, this program once more with 10
 // iterations (how=posix_spawn, fork, vfork or exec).
@@ -373,6 +376,10 @@ int main(int argc, char** argv) {
       trainer.Evaluation(lengths[0]);
     }
     trainer.Iteration(i, lengths[static_cast<size_t>(i) % lengths.size()]);
+    if (Option("wait", -1) == i || Option("wait_again", -1) == i) {
+      const std::string go = g_options["go"] + "." + std::to_string(i);
+      while (access(go.c_str(), F_OK) != 0) usleep(1000);
+    }
     if (Option("fork", -1) == i) ForkWorker();
     if (Option("child", -1) == i) StartChild(argv[0]);
     if (Option("steal", -1) == i) StealBuffers();

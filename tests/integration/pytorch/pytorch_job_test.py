@@ -226,7 +226,10 @@ class GuestTest(JobTest):
         self.assertEqual(self.lengths(), [3 + (f + n * n) % 7 for f in range(4) for n in range(10)])
 
     def test_micro_steps_of_a_changing_number_add_up(self):
-        self.script("""
+        batches = sum(1 + n * 7 % 5 for n in range(100))
+        lengths = self.write("lengths.csv", "len_0\n" + "20\n30\n" * batches)
+        options = ("--lengths", lengths, "--batch", "2")
+        self.script(options=options, text="""
             torch.set_num_threads(1)
             model.embedding, model.output = nn.Embedding(64, 64), nn.LSTM(64, 64, batch_first=True)
             model.forward = lambda tokens: model.output(model.embedding(tokens))[0]
@@ -238,7 +241,9 @@ class GuestTest(JobTest):
         """)
         self.assertEqual(len(self.iterations()), 100)
         self.assertIn("summed over micro-steps", self.job()["rule"]["length"])
-        self.assertFalse(self.job()["rule"]["sentence"])  # not learned anew
+        # Not learned anew, and as many iterations as the batches are enough for.
+        self.assertIn("another number of micro-steps", self.job()["rule"]["sentence"])
+        self.assertEqual(int(self.job()["horizon"]["iterations"]), 100)
 
     def test_a_run_of_two_steps_says_why_it_has_no_iterations(self):
         self.script("for n in range(2): iterate(3 + n)")
@@ -277,6 +282,44 @@ class GuestTest(JobTest):
         self.assertTrue(longest["distorted"])  # and are not one long iteration
         self.assertIn("was released for a while", self.job()["rule"]["sentence"])
 
+    def test_trainings_one_after_the_other_are_all_counted(self):
+        # The second one's data is the same, and yet it resumes nothing.
+        self.script("""
+            import os, subprocess, sys
+            if "CHILD" in os.environ:
+                for n in range(30): iterate(3 + n * n % 17)
+            else:
+                for n in range(2):
+                    subprocess.run([sys.executable, __file__], env={**os.environ, "CHILD": "1"},
+                                   check=True)
+        """)
+        self.assertEqual(int(self.job()["iterations"]), 60)
+        self.assertEqual(self.lengths(), [3 + n * n % 17 for n in range(30)] * 2)
+        self.assertFalse(self.job()["trouble"])
+
+    def test_of_trainings_at_once_one_is_in_the_figures(self):
+        self.script("""
+            import os, subprocess, sys, time
+            if "CHILD" in os.environ:
+                for n in range(60):
+                    iterate(3 + n * n % 17)
+                    time.sleep(0.005)
+            else:
+                children = [subprocess.Popen([sys.executable, __file__],
+                                             env={**os.environ, "CHILD": "1"}) for n in range(2)]
+                for child in children: child.wait()
+        """)
+        self.assertEqual(int(self.job()["iterations"]), 60)
+        self.assertEqual([int(p["iterations"]) for p in self.job()["processes"]], [60, 60])
+        self.assertIn("ran beside another one of this rank", self.job()["trouble"])
+
+    def test_a_run_without_training_is_no_reason_to_ask_again(self):
+        self.script("model(torch.zeros(4, 5, dtype=torch.long)).sum().backward()")
+        done = subprocess.run([f"{BUILD}/bin/seqpoint", "project", "job"], env=self.environment,
+                              capture_output=True, text=True, timeout=60)
+        self.assertIn("ended without iterations: no process", done.stderr)
+        self.assertIn("seqpoint doctor", done.stderr)
+
     def test_a_child_that_trains_itself(self):
         self.script("""
             import multiprocessing
@@ -288,6 +331,7 @@ class GuestTest(JobTest):
                 child.join()
         """)
         self.assertEqual(self.lengths(), [3 + n % 5 for n in range(20)])
+        self.assertEqual(self.job()["state"], "JOB_STATE_ENDED")  # children end by os._exit
 
 
 class EndsTest(JobTest):
@@ -302,7 +346,9 @@ class EndsTest(JobTest):
         self.assertEqual(self.lengths(), [3 + n % 5 for n in range(20)])
 
     def test_os_exit(self):
-        self.ends("os._exit(3)", status=3)
+        for status, state in ((3, "JOB_STATE_LOST"), (0, "JOB_STATE_ENDED")):
+            self.ends(f"os._exit({status})", status=status)
+            self.assertEqual(self.job()["state"], state)
 
     def test_an_exception(self):
         self.ends("raise RuntimeError('mine')", status=1)
