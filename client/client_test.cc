@@ -711,6 +711,35 @@ TEST(RunTest, TheSummarySaysWhatToKnowOfTheFigures) {
               HasSubstr("jobs 1, seqpoint kernels 1, seqpoint export 1 --chrome trace.json\n"));
 }
 
+TEST(RunTest, ACommandThatDidNotTrainIsNotSentToTheDoctorForItsOwnError) {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_ENDED);
+  constexpr int kStatus2 = 2 << 8;  // as waitpid tells it
+  EXPECT_THAT(RunSummary(job, {}, kStatus2),
+              AllOf(HasSubstr("ended with status 2 before it trained"), Not(HasSubstr("doctor"))));
+  EXPECT_THAT(RunSummary(job, {}, SIGKILL), HasSubstr("before it trained"));
+  setenv("SEQPOINT_ADAPTER", "/opt/python", 1);
+  EXPECT_THAT(RunSummary(job, {}, 0), HasSubstr("neither used a GPU nor trained with PyTorch"));
+  setenv("SEQPOINT_ADAPTER", "0", 1);
+  EXPECT_THAT(RunSummary(job, {}, 0), HasSubstr("there is no adapter"));
+  unsetenv("SEQPOINT_ADAPTER");
+  // One that trained, and failed then.
+  job = rpc::FakeBackend::SampleJob();
+  EXPECT_THAT(RunSummary(job, {}, kStatus2), HasSubstr("the command ended with status 2\n"));
+}
+
+TEST(TextTest, CommandsThatDidNotTrainAreListedWhenAskedFor) {
+  v1::ListJobsReply reply;
+  *reply.add_jobs() = rpc::FakeBackend::SampleJob();
+  v1::Job* unused = reply.add_jobs();
+  unused->set_name("ls");
+  unused->set_unused(true);
+  EXPECT_THAT(JobsText(reply),
+              AllOf(HasSubstr("gnmt"), Not(HasSubstr("  ls")),
+                    HasSubstr("1 command that did not train is left out; --all shows it")));
+  EXPECT_THAT(JobsText(reply, /*all=*/true), AllOf(HasSubstr("  ls"), Not(HasSubstr("left out"))));
+}
+
 TEST(TextTest, LaunchesAreWholeNumbers) {
   v1::GetKernelsReply reply;
   EXPECT_NE(NothingIn(reply), "");

@@ -375,11 +375,13 @@ class Cli {
       }
       v1::ListJobsRequest request;
       request.set_live_only(live_);
-      return Ask(&v1::Profiler::Stub::ListJobs, request, JobsText);
+      return Ask(&v1::Profiler::Stub::ListJobs, request,
+                 [this](const v1::ListJobsReply& reply) { return JobsText(reply, all_); });
     });
     command->footer(kJobsHelp);
     AddJobName(command);
     command->add_flag("--live", live_, "only those that run");
+    command->add_flag("--all", all_, "those of commands that did not train, too");
   }
 
   void AddWatch() {
@@ -970,16 +972,21 @@ class Cli {
   }
 
   void AddDoctor() {
-    Add("doctor", "Say what stands in the way of a profile, and what to do.", [this]() -> int {
-      DoctorFacts facts = CollectFacts("");
-      AskDaemon(connect_, &facts);
-      std::vector<Finding> findings = Diagnose(facts, SEQPOINT_VERSION);
-      Print(json_ ? FindingsJson(findings) + "\n" : FindingsText(findings));
-      bool problem = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
-        return finding.kind == Finding::kProblem;
-      });
-      return problem ? kExitError : kExitOk;
-    });
+    CLI::App* command =
+        Add("doctor", "Say what stands in the way of a profile, and what to do.", [this]() -> int {
+          DoctorFacts facts = CollectFacts("", python_);
+          AskDaemon(connect_, &facts);
+          std::vector<Finding> findings = Diagnose(facts, SEQPOINT_VERSION);
+          Print(json_ ? FindingsJson(findings) + "\n" : FindingsText(findings));
+          bool problem = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+            return finding.kind == Finding::kProblem;
+          });
+          return problem ? kExitError : kExitOk;
+        });
+    command
+        ->add_option("--python", python_,
+                     "the Python of the training, whose PyTorch is looked at; default: python3")
+        ->type_name("PATH");
   }
 
   void AddCompletion() {
@@ -1042,7 +1049,7 @@ class Cli {
   MeasuredOptions measured_times_;
   std::string job_, metric_, shell_, level_, chrome_path_, csv_path_, playlist_path_, output_path_;
   std::vector<std::string> metrics_;
-  std::string metrics_file_, backend_, set_, chip_ = "GH100";
+  std::string metrics_file_, backend_, set_, chip_ = "GH100", python_ = "python3";
   bool measured_list_ = false;
   std::optional<int> rank_;
   double confidence_ = 0, budget_share_ = 0, target_error_ = 0;

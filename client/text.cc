@@ -108,7 +108,7 @@ std::string ErrorJson(const absl::Status& status) {
   return ToJson(object, /*one_line=*/false);
 }
 
-std::string JobsText(const v1::ListJobsReply& reply) {
+std::string JobsText(const v1::ListJobsReply& reply, bool all) {
   if (reply.jobs_size() == 0) return "no jobs yet; `seqpoint run -- COMMAND` makes one\n";
   Table table({{"ID", kRight},
                {"NAME"},
@@ -120,7 +120,12 @@ std::string JobsText(const v1::ListJobsReply& reply) {
                {"SEQPOINTS", kRight},
                {"TIME", kRight},
                {""}});
+  int empty = 0;
   for (const v1::Job& job : reply.jobs()) {
+    if (!all && job.unused()) {
+      ++empty;
+      continue;
+    }
     bool whole = job.time().has_total();
     bool early = EndedBefore(job) > 0;
     FormattedEstimate time =
@@ -139,7 +144,13 @@ std::string JobsText(const v1::ListJobsReply& reply) {
                   : IsOver(job)   ? "until its end"
                                   : "so far"});
   }
-  return table.ToString();
+  std::string text = table.empty() ? "" : table.ToString();
+  if (empty > 0) {
+    absl::StrAppend(&text, FormatCount(empty, "command"), " that did not train ",
+                    empty == 1 ? "is" : "are", " left out; --all shows ",
+                    empty == 1 ? "it" : "them", "\n");
+  }
+  return text;
 }
 
 std::string JobText(const v1::Job& job) {

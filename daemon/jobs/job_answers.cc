@@ -142,6 +142,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   job.set_host(row_.host);
   job.set_command(row_.command);
   job.set_imported(imported_);
+  job.set_unused(processes_.empty() && row_.end_ns != 0 && refused_.empty());
   job.set_start_ns(row_.start_ns);
   job.set_end_ns(row_.end_ns);
   job.set_generation(generation_);
