@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "client/format.h"
 #include "client/run.h"
 #include "client/text.h"
 #include "daemon/rpc/fake_backend.h"
@@ -726,6 +727,26 @@ TEST(RunTest, ACommandThatDidNotTrainIsNotSentToTheDoctorForItsOwnError) {
   // One that trained, and failed then.
   job = rpc::FakeBackend::SampleJob();
   EXPECT_THAT(RunSummary(job, {}, kStatus2), HasSubstr("the command ended with status 2\n"));
+}
+
+TEST(TextTest, WithoutAGpuNoMeasurementIsShownAsIfItWereToCome) {
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  job.set_time_only("the program does not use a GPU: time only");
+  v1::Feature* feature = job.mutable_processes(0)->mutable_features(0);
+  feature->set_name("cupti");
+  feature->set_state(v1::FEATURE_STATE_IGNORED);
+  feature->set_sentence(job.time_only());
+  job.mutable_processes(0)->set_cupti_version("0");
+  EXPECT_THAT(JobText(job),
+              AllOf(HasSubstr("measured:  the program does not use a GPU: time only\n"),
+                    Not(HasSubstr("SeqPoints:")), Not(HasSubstr("measuring:")),
+                    Not(HasSubstr("ignored")), Not(HasSubstr("CUPTI"))));
+  EXPECT_THAT(RunSummary(job, {}, 0), AllOf(HasSubstr("1,000 iterations, 73 lengths\n"),
+                                            HasSubstr("time only"), Not(HasSubstr("SeqPoint,"))));
+  EXPECT_THAT(ProgressLine(job, 1'000), HasSubstr("73 lengths, time only"));
+  v1::ListJobsReply list;
+  *list.add_jobs() = job;
+  EXPECT_THAT(JobsText(list), Not(HasSubstr("8/8")));
 }
 
 TEST(TextTest, CommandsThatDidNotTrainAreListedWhenAskedFor) {

@@ -378,9 +378,13 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
   } else {
     std::string early = EndedBeforeText(job);
     absl::StrAppend(&text, early.empty() ? FormatCount(job.iterations(), "iteration") : early, ", ",
-                    FormatCount(job.unique_lengths(), "length"), ", ",
-                    FormatCount(job.seqpoints().seqpoints(), "SeqPoint"), ", ",
-                    FormatCount(job.seqpoints().measurements(), "iteration"), " measured\n");
+                    FormatCount(job.unique_lengths(), "length"));
+    if (job.time_only().empty()) {
+      absl::StrAppend(&text, ", ", FormatCount(job.seqpoints().seqpoints(), "SeqPoint"), ", ",
+                      FormatCount(job.seqpoints().measurements(), "iteration"), " measured");
+    }
+    text += "\n";
+    if (job.time_only() != job.trouble()) text += Note(job.time_only());
     if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), job));
     text += Note(job.rule().sentence());
     if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {

@@ -71,6 +71,9 @@ std::string ClockNote(v1::ClockKind kind) {
              : "";
 }
 
+// Of a part that the process does not have it is "0".
+std::string Version(const std::string& version) { return version == "0" ? "" : version; }
+
 // "0.1609", "47.14", "24,660".
 std::string FormatRate(double value) {
   if (value < 1000) return absl::StrFormat("%.4g", value);
@@ -133,10 +136,11 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
     table.AddRow({job.id(), job.name(), job.run_id(), JobStateName(job.state()),
                   FormatTime(job.start_ns()), FormatCount(job.iterations()),
                   FormatCount(job.unique_lengths()),
-                  // Of an imported job none is to be measured.
-                  job.imported() ? "-"
-                                 : absl::StrCat(FormatCount(job.seqpoints().measured()), "/",
-                                                FormatCount(job.seqpoints().seqpoints())),
+                  // Of an imported job, and without a GPU, none is to be measured.
+                  job.imported() || !job.time_only().empty()
+                      ? "-"
+                      : absl::StrCat(FormatCount(job.seqpoints().measured()), "/",
+                                     FormatCount(job.seqpoints().seqpoints())),
                   job.has_time() ? time.value : "-",
                   !job.has_time() ? ""
                   : early         ? "ended early"
@@ -176,7 +180,7 @@ std::string JobText(const v1::Job& job) {
     if (job.has_rule()) text += RuleText(job.rule());
   }
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
-  if (seqpoints.seqpoints() > 0) {
+  if (seqpoints.seqpoints() > 0 && job.time_only().empty()) {
     absl::StrAppend(&text, "SeqPoints: ", FormatCount(seqpoints.seqpoints()));
     if (seqpoints.measurements_wanted() > 0) {
       absl::StrAppend(&text, ", ", FormatCount(seqpoints.measured()), " measured; ",
@@ -196,7 +200,11 @@ std::string JobText(const v1::Job& job) {
                         : "",
                     job.horizon().source().empty() ? "" : " from " + job.horizon().source(), "\n");
   }
-  if (job.has_overhead() && job.iterations() > 0) {
+  if (!job.time_only().empty()) {
+    if (job.time_only() != job.trouble()) {
+      text += Wrap("measured:  ", job.time_only(), kTextColumns);
+    }
+  } else if (job.has_overhead() && job.iterations() > 0) {
     text += Wrap("measuring: ",
                  absl::StrCat("stops took ", FormatShare(job.overhead().spent_share()),
                               " of the run's time, of ", FormatShare(job.overhead().budget_share()),
@@ -242,8 +250,8 @@ std::string JobText(const v1::Job& job) {
                         FormatQuantity(process.stood_down_duration_ns(), "ns"), "\n");
       }
       table.AddRow({absl::StrCat(process.rank()), absl::StrCat(process.pid()), process.host(),
-                    process.device(), LevelName(process.level()), process.cupti_version(),
-                    process.driver_version(),
+                    process.device(), LevelName(process.level()), Version(process.cupti_version()),
+                    Version(process.driver_version()),
                     process.end_ns() == 0 ? "alive"
                     : process.lost()      ? "interrupted"
                                           : "ended"});
@@ -252,6 +260,7 @@ std::string JobText(const v1::Job& job) {
             feature.state() != v1::FEATURE_STATE_IGNORED) {
           continue;
         }
+        if (feature.sentence() == job.time_only()) continue;  // said above, of all
         absl::StrAppend(&features, "rank ", process.rank(), ": ", feature.name(), " ",
                         FeatureStateName(feature.state()), ": ", feature.sentence(),
                         feature.code() != 0 ? absl::StrCat(" (code ", feature.code(), ")") : "",
