@@ -123,11 +123,16 @@ std::string SetText(const Described& set, const std::string& chip) {
     }
     if (!offer.set.ratios.empty()) absl::StrAppend(&text, "  derived from their sums:\n");
     for (const counters::Ratio& ratio : offer.set.ratios) {
-      const std::string divided =
-          ratio.denominator.empty() ? "" : absl::StrCat(" / ", TermsText(ratio.denominator));
+      const auto side = [](const std::vector<counters::Term>& terms) {
+        return terms.size() > 1 ? absl::StrCat("(", TermsText(terms), ")") : TermsText(terms);
+      };
+      const std::string formula =
+          ratio.denominator.empty()
+              ? TermsText(ratio.numerator)
+              : absl::StrCat(side(ratio.numerator), " / ", side(ratio.denominator));
       absl::StrAppend(&text, "    ", ratio.name,
                       ratio.unit.empty() ? "" : absl::StrCat(" (", ratio.unit, ")"), ":\n",
-                      Wrap("      ", TermsText(ratio.numerator) + divided, kTextColumns));
+                      Wrap("      ", formula, kTextColumns));
     }
   }
   return text;
