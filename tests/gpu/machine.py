@@ -98,7 +98,7 @@ class Machine:
     def need_torch(self):
         facts = self.torch()
         if not facts:
-            raise Skipped(f"{self.python} has no PyTorch")
+            raise Skipped(f"{self.python} has no PyTorch; set SEQPOINT_PYTHON to one that has")
         if not self.software and not facts["sees_gpu"]:
             raise Skipped(f"PyTorch {facts['version']} sees no GPU")
         return facts
