@@ -283,6 +283,17 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
            {"project 1 --epochs 3", "--epochs needs --lengths FILE or --iterations N"},
            {"control 1 horizon", "say --iterations N or --lengths FILE"},
            {"run --frob -- ls", "there is no option \"--frob\""},
+           {"run --lenghts x -- ls", "no option \"--lenghts\" (did you mean --lengths?)"},
+           {"jobs --jsn=1", "there is no option \"--jsn\" (did you mean --json?)"},
+           {"runn -- ls -l", "there is no command \"runn\" (did you mean run?)"},
+           {"job", "there is no command \"job\" (did you mean jobs?)"},
+           {"control 1 puase", "there is no command \"puase\" (did you mean pause?)"},
+           {"help dcotor", "there is no command \"dcotor\" (did you mean doctor?)"},
+           {"run python3 x.py --lr 1",
+            "put -- before the command: seqpoint run [OPTIONS] -- python3 x.py --lr 1"},
+           {"run ls -- ls", "\"ls\" stands before the --"},
+           {"metrics --chip foo", "--chip: \"foo\" is none of "},
+           {"run --metrics foo -- ls", "--metrics: no metric set \"foo\"; there are: utilisation"},
            {"export 1", "give either --chrome FILE or --csv FILE"},
            {"export 1 --csv /tmp", "cannot write /tmp: it is a folder"}}) {
     Result result = Client(absl::StrSplit(words, ' '));

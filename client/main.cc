@@ -207,7 +207,7 @@ class Cli {
     } catch (const CLI::ParseError& error) {
       if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
       json_ = wants_json;
-      return FailUsage(UsageSentence(app_, error));
+      return FailUsage(UsageSentence(app_, error, !run_.command.empty()));
     }
     return command_();
   }
@@ -219,7 +219,12 @@ class Cli {
     for (const std::string& word : words) {
       if (word == "--json") continue;  // help is text for people
       command = FindCommand(*command, word);
-      if (command == nullptr) return FailUsage(absl::StrCat("there is no command ", Quote(word)));
+      if (command == nullptr) {
+        std::vector<std::string> names;
+        for (const CLI::App* known : Commands(app_)) names.push_back(known->get_name());
+        return FailUsage(
+            absl::StrCat("there is no command ", Quote(word), DidYouMean(word, names)));
+      }
       absl::StrAppend(&name, " ", word);
     }
     Print(app_.get_formatter()->make_help(command, name, CLI::AppFormatMode::Normal));
@@ -336,7 +341,7 @@ class Cli {
     std::vector<std::string> words = app_.get_subcommand("run")->remaining();
     if (!words.empty() && (absl::StartsWith(words[0], "-") || !run_.command.empty())) {
       return FailUsage(absl::StartsWith(words[0], "-")
-                           ? absl::StrCat("there is no option ", Quote(words[0]))
+                           ? NoSuchOption(*app_.get_subcommand("run"), words[0])
                            : absl::StrCat(Quote(words[0]), " stands before the --"));
     }
     if (run_.command.empty()) run_.command = words;
@@ -351,14 +356,21 @@ class Cli {
     run_.counter_backend = backend_ == "pm"      ? v1::COUNTER_BACKEND_PM
                            : backend_ == "range" ? v1::COUNTER_BACKEND_RANGE
                                                  : v1::COUNTER_BACKEND_UNSPECIFIED;
+    std::vector<counters::OwnSet> own_sets;
     if (!metrics_file_.empty()) {
       const auto own = ReadMetricFile(metrics_file_);
       if (!own.ok()) return Fail(own.status());
+      own_sets = *own;
       const absl::Status offered =
           CheckOffered(*own, backend_ == "pm" ? counters::Backend::kPm : counters::Backend::kRange,
                        metrics_file_);
       if (!offered.ok()) return Fail(offered);
       for (const counters::OwnSet& set : *own) run_.own_metric_sets.push_back(ToProto(set));
+    }
+    const absl::Status known = CheckNames(run_.metric_sets, own_sets);
+    if (!known.ok()) {
+      return Fail(
+          absl::InvalidArgumentError(absl::StrCat("--metrics: ", std::string(known.message()))));
     }
     run_.connect = connect_;
     run_.json = json_;

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/struct.pb.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -236,7 +237,25 @@ v1::MetricSet ToProto(const counters::OwnSet& set) {
   return to;
 }
 
+absl::Status CheckNames(const std::vector<std::string>& names,
+                        const std::vector<counters::OwnSet>& own) {
+  std::vector<std::string> known;
+  for (const counters::OwnSet& set : own) known.push_back(set.name);
+  for (const MetricSet& set : counters::MetricSets("", Backend::kRange)) known.push_back(set.name);
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("no metric set ", Quote(name), "; there are: ", absl::StrJoin(known, ", ")));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> DescribeMetrics(const MetricsOptions& options, bool json) {
+  if (!counters::IsKnownChip(options.chip)) {
+    return absl::InvalidArgumentError(absl::StrCat("--chip: ", Quote(options.chip), " is none of ",
+                                                   absl::StrJoin(counters::KnownChips(), ", "),
+                                                   " and their families"));
+  }
   std::vector<counters::OwnSet> own;
   if (!options.file.empty()) {
     auto read = ReadMetricFile(options.file);
@@ -248,14 +267,9 @@ absl::StatusOr<std::string> DescribeMetrics(const MetricsOptions& options, bool 
   for (const MetricSet& set : counters::MetricSets(options.chip, Backend::kRange)) {
     sets.push_back({set.name, set.sentence, false, {}});
   }
-  std::vector<std::string> names;
-  for (const Described& set : sets) names.push_back(set.name);
   if (!options.set.empty()) {
+    if (absl::Status status = CheckNames({options.set}, own); !status.ok()) return status;
     std::erase_if(sets, [&](const Described& set) { return set.name != options.set; });
-    if (sets.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("no metric set ", Quote(options.set),
-                                                     "; there are: ", absl::StrJoin(names, ", ")));
-    }
   }
   const absl::StatusOr<HostLibrary> library =
       own.empty() ? absl::StatusOr<HostLibrary>(absl::NotFoundError("")) : HostLibrary::Open();

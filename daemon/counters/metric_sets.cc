@@ -423,6 +423,10 @@ const std::vector<std::string>& KnownChips() {
   return *kNames;
 }
 
+bool IsKnownChip(std::string_view name) {
+  return !ChipOf({name.data(), name.size()}).prefix.empty();
+}
+
 std::vector<MetricSet> MetricSets(std::string_view name, Backend backend) {
   const Chip& chip = ChipOf({name.data(), name.size()});
   std::vector<MetricSet> sets = {Utilisation(chip, backend), Flops(chip, backend),

@@ -86,6 +86,8 @@ inline constexpr uint16_t kFirstOwnConfigId = 256;  // shipped ones are below
 
 // The chips that the shipped sets are made for, one of each family: "GH100", "GA100", ...
 const std::vector<std::string>& KnownChips();
+// Of a family that these are of.
+bool IsKnownChip(std::string_view name);
 
 // All shipped sets, as `chip` offers them to `backend`. Of an unknown chip, what all have.
 std::vector<MetricSet> MetricSets(std::string_view chip, Backend backend);
