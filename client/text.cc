@@ -67,7 +67,7 @@ std::string FormatLaunches(double launches) {
 
 std::string ClockNote(v1::ClockKind kind) {
   return kind == v1::CLOCK_KIND_FOREIGN
-             ? "times are of a foreign clock (a software GPU, or another tool's timestamps)\n"
+             ? "times are not of this machine's clock (a software GPU's, or another tool's)\n"
              : "";
 }
 
@@ -297,8 +297,9 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
              : "",
          configs});
   }
-  return absl::StrCat(table.ToString(), "\n", FormatCount(reply.seqpoints_size()),
-                      " SeqPoints stand for ", FormatCount(std::llround(weight)), " iterations",
+  return absl::StrCat(table.ToString(), "\n", FormatCount(reply.seqpoints_size(), "SeqPoint"),
+                      reply.seqpoints_size() == 1 ? " stands for " : " stand for ",
+                      FormatCount(std::llround(weight), "iteration"),
                       imported ? "" : "; so far " + FormatCount(reply.iterations(), "iteration"),
                       " of ", FormatCount(reply.unique_lengths(), "length"), "\n",
                       imported ? Wrap("length:    ", VerdictText(reply.rule(), true), kTextColumns)
