@@ -144,7 +144,8 @@ TEST_F(ClientTest, WithoutAHorizonThereIsNoTotal) {
                                 HasSubstr("whole run: unknown; say how long it is")));
   EXPECT_THAT(result.out, Not(HasSubstr("remaining")));
   // Saying it once is enough for later questions.
-  EXPECT_EQ(Client({"control", "1", "horizon", "--iterations", "5000"}).code, 0);
+  EXPECT_THAT(Client({"control", "1", "horizon", "--iterations", "5000"}).out,
+              HasSubstr(", horizon 5,000 iterations\n"));
   EXPECT_THAT(Client({"project", "1"}).out, HasSubstr("whole run (5,000 iterations)"));
 }
 
@@ -344,8 +345,10 @@ TEST_F(ClientTest, ControlReachesTheDaemon) {
   StartServer();
   Result result = Client({"control", "1", "pause"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("gnmt@r1 (job 1), paused"));
-  EXPECT_EQ(Client({"control", "1", "budget", "0.5%"}).code, 0);
+  // A line, not all that is known of the job.
+  EXPECT_EQ(result.out, "gnmt@r1 (job 1), paused\n");
+  result = Client({"control", "1", "budget", "0.5%"});
+  EXPECT_THAT(result.out, HasSubstr(", of the run's time 0.50 % for measurements\n"));
   EXPECT_DOUBLE_EQ(backend_.last_control()->overhead_budget_share(), 0.005);
   EXPECT_EQ(Client({"control", "1", "level", "mark"}).code, 0);
   EXPECT_EQ(backend_.last_control()->action(), v1::ControlRequest::ACTION_SET_LEVEL);

@@ -22,7 +22,8 @@ class HelpFormatter : public CLI::Formatter {
 inline constexpr const char* kJobsHelp = R"(
 STATE      waiting: no process has come yet; learning: where an iteration begins is not known yet;
            marking: iterations are found, a few of them are measured; paused, released: by control;
-           ended; interrupted: the last process vanished (Ctrl-C, a kill, a crash)
+           ended: whatever its exit status was; interrupted: the last process vanished (Ctrl-C, a
+           kill, a segmentation fault)
 LENGTHS    different sequence lengths so far
 SEQPOINTS  with all the measurements they want / in all
 TIME       of the whole run where its length is known, else so far

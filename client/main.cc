@@ -930,8 +930,9 @@ class Cli {
             control_.set_level(level);
           }
           if (action == v1::ControlRequest::ACTION_END_WAITING) SayIfOver();
-          return Ask(&v1::Profiler::Stub::Control, control_,
-                     [](const v1::ControlReply& reply) { return JobText(reply.job()); });
+          return Ask(&v1::Profiler::Stub::Control, control_, [this](const v1::ControlReply& reply) {
+            return ControlText(reply.job(), control_.action());
+          });
         };
       });
       return sub;
@@ -965,9 +966,29 @@ class Cli {
         request.set_job(job_);
         *request.mutable_horizon() = *std::move(read);
         return Ask(&v1::Profiler::Stub::SetHorizon, request,
-                   [](const v1::SetHorizonReply& reply) { return JobText(reply.job()); });
+                   [](const v1::SetHorizonReply& reply) { return HorizonText(reply.job()); });
       };
     });
+  }
+
+  // What it is from now on, in a line.
+  std::string ControlText(const v1::Job& job, v1::ControlRequest::Action action) const {
+    std::string text = absl::StrCat(JobTitle(job), ", ", JobStateName(job.state()));
+    if (action == v1::ControlRequest::ACTION_SET_LEVEL) absl::StrAppend(&text, ", level ", level_);
+    if (action == v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET) {
+      absl::StrAppend(&text, ", of the run's time ", FormatShare(budget_share_),
+                      " for measurements");
+    }
+    return text + "\n";
+  }
+
+  static std::string HorizonText(const v1::Job& job) {
+    const v1::Horizon& horizon = job.horizon();
+    return absl::StrCat(
+        JobTitle(job), ", ", JobStateName(job.state()), ", horizon ",
+        horizon.iterations() > 0 ? FormatCount(horizon.iterations(), "iteration") : "known",
+        horizon.source().empty() ? "" : " from " + horizon.source(), "\n",
+        Note(job.rule().sentence()));
   }
 
   // Ending a job twice is no error, but no news either.

@@ -125,7 +125,7 @@ class Parser {
       auto ratio = ParseRatio(value);
       if (!ratio.ok()) return ratio.status();
       set.ratios.push_back(*std::move(ratio));
-      ratio_lines_.push_back(line);
+      ratio_lines_.push_back(this->line);
     }
     return absl::OkStatus();
   }
