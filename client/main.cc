@@ -60,8 +60,8 @@ struct HorizonFlags {
             ->type_name("FILE")
             ->group(group);
     app->add_option("--length-column", lengths.columns,
-                    "its length column, or two; default: len_total, else those with \"len\" in "
-                    "their name")
+                    "its length column, or two; default: len_total, else the first two with "
+                    "\"len\" in their names, else all of a file with one or two")
         ->delimiter(',')
         ->expected(1, 2)
         ->type_name("NAME[,NAME]")
