@@ -763,6 +763,19 @@ TEST(TextTest, WithoutAGpuNoMeasurementIsShownAsIfItWereToCome) {
   EXPECT_THAT(JobsText(list), Not(HasSubstr("8/8")));
 }
 
+TEST(TextTest, WhatTheFrameworkToldIsShownOnce) {
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  v1::Feature* feature = job.mutable_processes(0)->add_features();
+  feature->set_name("framework");
+  feature->set_state(v1::FEATURE_STATE_READY);
+  feature->set_sentence("PyTorch 2.1.0: told are src.shape[1]");
+  *job.add_processes() = job.processes(0);
+  const std::string text = JobText(job);
+  const size_t first = text.find("told by:   PyTorch 2.1.0: told are src.shape[1]\n");
+  EXPECT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("told by:", first + 1), std::string::npos) << text;
+}
+
 TEST(TextTest, CommandsThatDidNotTrainAreListedWhenAskedFor) {
   v1::ListJobsReply reply;
   *reply.add_jobs() = rpc::FakeBackend::SampleJob();

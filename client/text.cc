@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -55,6 +56,21 @@ std::string RuleText(const v1::Rule& rule) {
       absl::StrCat(rule.length().empty() ? "none found" : rule.length(), "; ", VerdictText(rule)),
       kTextColumns);
   if (!rule.sentence().empty()) text += Wrap("note:      ", rule.sentence(), kTextColumns);
+  return text;
+}
+
+// What the framework's adapter found in the program, of each process that found something else.
+std::string ToldText(const v1::Job& job) {
+  std::string text;
+  std::set<std::string> told;
+  for (const v1::Process& process : job.processes()) {
+    for (const v1::Feature& feature : process.features()) {
+      if (feature.name() != "framework" || feature.state() != v1::FEATURE_STATE_READY) continue;
+      if (told.insert(feature.sentence()).second) {
+        text += Wrap("told by:   ", feature.sentence(), kTextColumns);
+      }
+    }
+  }
   return text;
 }
 
@@ -178,6 +194,7 @@ std::string JobText(const v1::Job& job) {
     if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
     absl::StrAppend(&text, "so far:    ", iterations, "\n");
     if (job.has_rule()) text += RuleText(job.rule());
+    text += ToldText(job);
   }
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
   if (seqpoints.seqpoints() > 0 && job.time_only().empty()) {
