@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "client/format.h"
 #include "client/run.h"
 #include "client/text.h"
 #include "daemon/rpc/fake_backend.h"
@@ -143,7 +144,8 @@ TEST_F(ClientTest, WithoutAHorizonThereIsNoTotal) {
                                 HasSubstr("whole run: unknown; say how long it is")));
   EXPECT_THAT(result.out, Not(HasSubstr("remaining")));
   // Saying it once is enough for later questions.
-  EXPECT_EQ(Client({"control", "1", "horizon", "--iterations", "5000"}).code, 0);
+  EXPECT_THAT(Client({"control", "1", "horizon", "--iterations", "5000"}).out,
+              HasSubstr(", horizon 5,000 iterations\n"));
   EXPECT_THAT(Client({"project", "1"}).out, HasSubstr("whole run (5,000 iterations)"));
 }
 
@@ -282,6 +284,17 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
            {"project 1 --epochs 3", "--epochs needs --lengths FILE or --iterations N"},
            {"control 1 horizon", "say --iterations N or --lengths FILE"},
            {"run --frob -- ls", "there is no option \"--frob\""},
+           {"run --lenghts x -- ls", "no option \"--lenghts\" (did you mean --lengths?)"},
+           {"jobs --jsn=1", "there is no option \"--jsn\" (did you mean --json?)"},
+           {"runn -- ls -l", "there is no command \"runn\" (did you mean run?)"},
+           {"job", "there is no command \"job\" (did you mean jobs?)"},
+           {"control 1 puase", "there is no command \"puase\" (did you mean pause?)"},
+           {"help dcotor", "there is no command \"dcotor\" (did you mean doctor?)"},
+           {"run python3 x.py --lr 1",
+            "put -- before the command: seqpoint run [OPTIONS] -- python3 x.py --lr 1"},
+           {"run ls -- ls", "\"ls\" stands before the --"},
+           {"metrics --chip foo", "--chip: \"foo\" is none of "},
+           {"run --metrics foo -- ls", "--metrics: no metric set \"foo\"; there are: utilisation"},
            {"export 1", "give either --chrome FILE or --csv FILE"},
            {"export 1 --csv /tmp", "cannot write /tmp: it is a folder"}}) {
     Result result = Client(absl::StrSplit(words, ' '));
@@ -332,8 +345,10 @@ TEST_F(ClientTest, ControlReachesTheDaemon) {
   StartServer();
   Result result = Client({"control", "1", "pause"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("gnmt@r1 (job 1), paused"));
-  EXPECT_EQ(Client({"control", "1", "budget", "0.5%"}).code, 0);
+  // A line, not all that is known of the job.
+  EXPECT_EQ(result.out, "gnmt@r1 (job 1), paused\n");
+  result = Client({"control", "1", "budget", "0.5%"});
+  EXPECT_THAT(result.out, HasSubstr(", of the run's time 0.50 % for measurements\n"));
   EXPECT_DOUBLE_EQ(backend_.last_control()->overhead_budget_share(), 0.005);
   EXPECT_EQ(Client({"control", "1", "level", "mark"}).code, 0);
   EXPECT_EQ(backend_.last_control()->action(), v1::ControlRequest::ACTION_SET_LEVEL);
@@ -709,6 +724,68 @@ TEST(RunTest, TheSummarySaysWhatToKnowOfTheFigures) {
   job.clear_time();
   EXPECT_THAT(RunSummary(job, {.kernels = true}, 0),
               HasSubstr("jobs 1, seqpoint kernels 1, seqpoint export 1 --chrome trace.json\n"));
+}
+
+TEST(RunTest, ACommandThatDidNotTrainIsNotSentToTheDoctorForItsOwnError) {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_ENDED);
+  constexpr int kStatus2 = 2 << 8;  // as waitpid tells it
+  EXPECT_THAT(RunSummary(job, {}, kStatus2),
+              AllOf(HasSubstr("ended with status 2 before it trained"), Not(HasSubstr("doctor"))));
+  EXPECT_THAT(RunSummary(job, {}, SIGKILL), HasSubstr("before it trained"));
+  setenv("SEQPOINT_ADAPTER", "/opt/python", 1);
+  EXPECT_THAT(RunSummary(job, {}, 0), HasSubstr("neither used a GPU nor trained with PyTorch"));
+  setenv("SEQPOINT_ADAPTER", "0", 1);
+  EXPECT_THAT(RunSummary(job, {}, 0), HasSubstr("there is no adapter"));
+  unsetenv("SEQPOINT_ADAPTER");
+  // One that trained, and failed then.
+  job = rpc::FakeBackend::SampleJob();
+  EXPECT_THAT(RunSummary(job, {}, kStatus2), HasSubstr("the command ended with status 2\n"));
+}
+
+TEST(TextTest, WithoutAGpuNoMeasurementIsShownAsIfItWereToCome) {
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  job.set_time_only("the program does not use a GPU: time only");
+  v1::Feature* feature = job.mutable_processes(0)->mutable_features(0);
+  feature->set_name("cupti");
+  feature->set_state(v1::FEATURE_STATE_IGNORED);
+  feature->set_sentence(job.time_only());
+  job.mutable_processes(0)->set_cupti_version("0");
+  EXPECT_THAT(JobText(job),
+              AllOf(HasSubstr("measured:  the program does not use a GPU: time only\n"),
+                    Not(HasSubstr("SeqPoints:")), Not(HasSubstr("measuring:")),
+                    Not(HasSubstr("ignored")), Not(HasSubstr("CUPTI"))));
+  EXPECT_THAT(RunSummary(job, {}, 0), AllOf(HasSubstr("1,000 iterations, 73 lengths\n"),
+                                            HasSubstr("time only"), Not(HasSubstr("SeqPoint,"))));
+  EXPECT_THAT(ProgressLine(job, 1'000), HasSubstr("73 lengths, time only"));
+  v1::ListJobsReply list;
+  *list.add_jobs() = job;
+  EXPECT_THAT(JobsText(list), Not(HasSubstr("8/8")));
+}
+
+TEST(TextTest, WhatTheFrameworkToldIsShownOnce) {
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  v1::Feature* feature = job.mutable_processes(0)->add_features();
+  feature->set_name("framework");
+  feature->set_state(v1::FEATURE_STATE_READY);
+  feature->set_sentence("PyTorch 2.1.0: told are src.shape[1]");
+  *job.add_processes() = job.processes(0);
+  const std::string text = JobText(job);
+  const size_t first = text.find("told by:   PyTorch 2.1.0: told are src.shape[1]\n");
+  EXPECT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("told by:", first + 1), std::string::npos) << text;
+}
+
+TEST(TextTest, CommandsThatDidNotTrainAreListedWhenAskedFor) {
+  v1::ListJobsReply reply;
+  *reply.add_jobs() = rpc::FakeBackend::SampleJob();
+  v1::Job* unused = reply.add_jobs();
+  unused->set_name("ls");
+  unused->set_unused(true);
+  EXPECT_THAT(JobsText(reply),
+              AllOf(HasSubstr("gnmt"), Not(HasSubstr("  ls")),
+                    HasSubstr("1 command that did not train is left out; --all shows it")));
+  EXPECT_THAT(JobsText(reply, /*all=*/true), AllOf(HasSubstr("  ls"), Not(HasSubstr("left out"))));
 }
 
 TEST(TextTest, LaunchesAreWholeNumbers) {

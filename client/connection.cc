@@ -268,9 +268,9 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
     absl::SleepFor(absl::Milliseconds(10));
   }
   std::string reason = LastLine(log);
-  return absl::UnavailableError(
-      absl::StrCat(program, ended ? " ended" : " does not answer", " after its start",
-                   reason.empty() ? "" : absl::StrCat(": ", reason), "; its log is ", log));
+  if (ended && !reason.empty()) return absl::UnavailableError(reason);
+  return absl::UnavailableError(absl::StrCat(program, ended ? " ended" : " does not answer",
+                                             " after its start; its log is ", log));
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOptions& options) {

@@ -189,11 +189,54 @@ void ProbeInject(const std::string& path, FILE* out) {
   fprintf(out, "version=%s\n", version());
 }
 
+// Importing torch may take long where its files are not in memory yet.
+constexpr const char* kAskPython = R"(
+import sys
+print('path=' + sys.executable, flush=True)
+print('version=%d.%d.%d' % sys.version_info[:3], flush=True)
+if len(sys.argv) > 1 and 'seqpoint_adapter' not in sys.modules:
+    print('error=it does not run sitecustomize.py of ' + sys.argv[1], flush=True)
+try:
+    import torch
+except ModuleNotFoundError as error:
+    if error.name != 'torch':
+        print('error=import torch fails: ' + str(error).split('\n')[0])
+except BaseException as error:
+    print('error=import torch fails: ' + str(error).split('\n')[0])
+else:
+    cuda = torch.version.cuda
+    print('detail=PyTorch', torch.__version__, 'for CUDA ' + cuda if cuda else 'without CUDA')
+)";
+
+void ProbePython(const std::string& python, const std::string& adapter, FILE* out) {
+  if (!adapter.empty()) {
+    const char* path = getenv("PYTHONPATH");
+    setenv("PYTHONPATH", path == nullptr ? adapter.c_str() : (adapter + ":" + path).c_str(), 1);
+  }
+  dup2(fileno(out), STDOUT_FILENO);
+  execlp(python.c_str(), python.c_str(), "-c", kAskPython,
+         adapter.empty() ? nullptr : adapter.c_str(), nullptr);
+  fprintf(out, "error=%s: %s\n", python.c_str(), strerror(errno));
+}
+
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+bool HasNvidiaGpu(const std::string& root) {
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(root + "/sys/bus/pci/devices", error)) {
+    // Display controllers, and 3D controllers without a display.
+    if (FirstLine(entry.path() / "vendor") == "0x10de" &&
+        absl::StartsWith(FirstLine(entry.path() / "class"), "0x03")) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // "RmProfilingAdminOnly: 1" in the driver's parameters.
@@ -236,7 +279,7 @@ std::vector<std::string> FindOtherTools(const std::string& root) {
 
 }  // namespace
 
-DoctorFacts CollectFacts(const std::string& root) {
+DoctorFacts CollectFacts(const std::string& root, const std::string& python) {
   DoctorFacts facts;
   facts.driver = ProbeInChild("libcuda.so.1", ProbeDriver);
   facts.cupti = ProbeInChild("CUPTI", ProbeCupti);
@@ -249,6 +292,11 @@ DoctorFacts CollectFacts(const std::string& root) {
     facts.inject.error = std::string(library.status().message());
   }
   facts.adapter = FindAdapter();
+  if (!python.empty()) {
+    facts.python =
+        ProbeInChild(python, [&](FILE* out) { ProbePython(python, facts.adapter, out); });
+  }
+  facts.nvidia_gpu = HasNvidiaGpu(root);
   facts.kernel_driver = FirstLine(root + "/proc/driver/nvidia/version");
   facts.admin_only = ReadAdminOnly(root);
   facts.has_sys_admin = HasSysAdmin(root);
@@ -294,6 +342,28 @@ void AskDaemon(const ConnectOptions& options, DoctorFacts* facts) {
   }
 }
 
+namespace {
+
+using Add = absl::FunctionRef<void(Finding::Kind kind, const char* subject, std::string sentence,
+                                   std::string action)>;
+
+// The training may have another Python than this shell.
+void AddPython(const LibraryFacts& python, Add add) {
+  constexpr const char* kOther = "if the training has another Python: --python PATH asks that one";
+  const std::string name = absl::StrCat(python.path, " (Python ", python.version, ")");
+  if (python.path.empty()) {
+    if (!python.error.empty()) add(Finding::kNote, "Python", python.error, kOther);
+  } else if (!python.error.empty()) {
+    add(Finding::kProblem, "Python", absl::StrCat(name, ": ", python.error), kOther);
+  } else if (python.detail.empty()) {
+    add(Finding::kNote, "Python", name + " has no PyTorch", kOther);
+  } else {
+    add(Finding::kOk, "Python", absl::StrCat(name, " has ", python.detail), "");
+  }
+}
+
+}  // namespace
+
 std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& client_version) {
   std::vector<Finding> findings;
   auto add = [&](Finding::Kind kind, const char* subject, std::string sentence,
@@ -302,7 +372,13 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
   };
 
   const LibraryFacts& driver = facts.driver;
-  if (!driver.error.empty() && driver.path.empty()) {
+  const bool no_driver = !driver.error.empty() && driver.path.empty();
+  const bool no_gpu = no_driver && !facts.nvidia_gpu && facts.kernel_driver.empty();
+  if (no_gpu) {
+    add(Finding::kNote, "GPU", "none: PyTorch on the CPU is profiled, time only",
+        "if there is one: install the NVIDIA driver (in a container: start it with the NVIDIA "
+        "runtime)");
+  } else if (no_driver) {
     add(Finding::kProblem, "driver", "libcuda.so.1 cannot be loaded: " + driver.error,
         "install the NVIDIA driver (in a container: start it with the NVIDIA runtime)");
   } else if (!driver.error.empty()) {
@@ -315,7 +391,9 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
 
   const LibraryFacts& cupti = facts.cupti;
   int cupti_error = 0;
-  if (!cupti.error.empty()) {
+  if (!cupti.error.empty() && no_gpu) {
+    add(Finding::kNote, "CUPTI", "not found; without a GPU it is not needed");
+  } else if (!cupti.error.empty()) {
     add(Finding::kProblem, "CUPTI",
         cupti.path.empty() ? "no libcupti found: " + cupti.error : cupti.error,
         "install the CUDA Toolkit or the nvidia-cuda-cupti package of the training's Python "
@@ -372,18 +450,20 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
   }
   if (facts.adapter.empty()) {
     add(Finding::kNote, "PyTorch",
-        "no adapter: iterations of PyTorch programs are found from their CUDA calls alone",
+        "no adapter: iterations of PyTorch programs are found from their CUDA calls alone, and "
+        "without a GPU none",
         "install share/seqpoint/python beside this program, or unset SEQPOINT_ADAPTER");
   } else {
     add(Finding::kOk, "PyTorch", absl::StrCat("programs tell their loop by ", facts.adapter));
   }
+  AddPython(facts.python, add);
 
   if (facts.daemon.has_value()) {
     const v1::GetDaemonReply& daemon = *facts.daemon;
-    std::string sentence =
-        absl::StrCat("seqpointd ", daemon.version(), daemon.private_daemon() ? " (private)" : "",
-                     " answers on ", daemon.api_socket(), "; ", daemon.jobs(), " jobs, ",
-                     daemon.live_processes(), " live processes");
+    std::string sentence = absl::StrCat(
+        "seqpointd ", daemon.version(), daemon.private_daemon() ? " (private)" : "", " answers on ",
+        daemon.api_socket(), "; ", FormatCount(daemon.jobs(), "job"), ", ", daemon.live_processes(),
+        daemon.live_processes() == 1 ? " live process" : " live processes");
     if (daemon.version() != client_version) {
       add(Finding::kProblem, "daemon",
           absl::StrCat(sentence, "; this program is version ", client_version),
@@ -411,7 +491,7 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
     add(Finding::kProblem, "daemon", "none is running, and " + facts.daemon_program_error);
   } else {
     add(Finding::kOk, "daemon",
-        absl::StrCat(facts.daemon_error, " (`seqpoint run` starts ", facts.daemon_program, ")"));
+        absl::StrCat("none is running; `seqpoint run` starts ", facts.daemon_program));
   }
 
   for (const v1::Job& job : facts.live_jobs) {

@@ -28,7 +28,10 @@ struct LibraryFacts {
 struct DoctorFacts {
   LibraryFacts driver;  // libcuda.so.1
   LibraryFacts cupti;
-  LibraryFacts inject;                   // libseqpoint_inject.so
+  LibraryFacts inject;  // libseqpoint_inject.so
+  // The Python of the training: its version, and "PyTorch 2.1.0 ..." or nothing in `detail`.
+  LibraryFacts python;
+  bool nvidia_gpu = false;               // on the PCI bus
   std::string adapter;                   // folder of the PyTorch adapter; empty: none
   std::string kernel_driver;             // first line of /proc/driver/nvidia/version; empty: none
   std::optional<bool> admin_only;        // RmProfilingAdminOnly
@@ -51,8 +54,9 @@ struct Finding {
   std::string action;    // what to do; empty: nothing
 };
 
-// `root`: where /proc is; tests give a folder.
-DoctorFacts CollectFacts(const std::string& root);
+// `root`: where /proc and /sys are; tests give a folder. `python`: program to ask for its PyTorch;
+// empty: none is asked.
+DoctorFacts CollectFacts(const std::string& root, const std::string& python = "");
 void AskDaemon(const ConnectOptions& options, DoctorFacts* facts);
 
 std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& client_version);

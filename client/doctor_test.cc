@@ -91,6 +91,47 @@ TEST(DoctorTest, EachProblemIsNamedWithItsRemedy) {
   EXPECT_THAT(OnlyProblem(facts).sentence, HasSubstr("SEQPOINT_DAEMON"));
 }
 
+TEST(DoctorTest, WithoutAGpuTimeAloneIsProfiledAndNothingIsAmiss) {
+  DoctorFacts facts = HealthyFacts();
+  facts.driver = {.error = "no such file"};
+  facts.cupti = {.error = "no such file"};
+  facts.kernel_driver.clear();
+  EXPECT_THAT(Problems(facts), ::testing::IsEmpty());
+  EXPECT_THAT(FindingsText(Diagnose(facts, "0.1.0")), HasSubstr("time only"));
+  facts.nvidia_gpu = true;
+  EXPECT_THAT(FindingsText(Problems(facts)), HasSubstr("install the NVIDIA driver"));
+
+  const TempFolder folder;
+  const std::filesystem::path device = folder.path() / "sys/bus/pci/devices/0000:01:00.0";
+  std::filesystem::create_directories(device);
+  std::ofstream(device / "vendor") << "0x10de\n";
+  std::ofstream(device / "class") << "0x040300\n";  // its sound
+  EXPECT_FALSE(CollectFacts(folder.path()).nvidia_gpu);
+  std::ofstream(device / "class") << "0x030200\n";
+  EXPECT_TRUE(CollectFacts(folder.path()).nvidia_gpu);
+}
+
+TEST(DoctorTest, ThePythonOfTheTrainingIsTried) {
+  const auto text = [](const std::string& python) {
+    return FindingsText(Diagnose(CollectFacts("/nonexistent", python), "1"));
+  };
+  const TempFolder folder;
+  const std::string python = folder.path() / "python";
+  const auto write = [&](const std::string& said) {
+    std::ofstream(python) << "#!/bin/sh\necho path=/env/bin/python; echo version=3.11.2\n" << said;
+    std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  };
+  write("echo detail=PyTorch 2.1.0 without CUDA\n");
+  EXPECT_THAT(text(python), HasSubstr("ok       Python    /env/bin/python (Python 3.11.2) has "
+                                      "PyTorch 2.1.0 without CUDA"));
+  write("");
+  EXPECT_THAT(text(python), HasSubstr("has no PyTorch\n"));
+  write("echo error=import torch fails: libmkl\n");
+  EXPECT_THAT(text(python), HasSubstr("problem  Python    /env/bin/python (Python 3.11.2): import "
+                                      "torch fails: libmkl"));
+  EXPECT_THAT(text("/nonexistent/python"), HasSubstr("/nonexistent/python: No such file"));
+}
+
 TEST(DoctorTest, FeaturesOfLiveJobsAreTold) {
   DoctorFacts facts = HealthyFacts();
   v1::Job job;

@@ -198,7 +198,7 @@ std::string FormatLosses(const v1::Losses& losses) {
 std::string ProgressLine(const v1::Job& job, int width) {
   std::string text = absl::StrCat(job.name(), ": ");
   if (job.state() == v1::JOB_STATE_WAITING) {
-    text += "waiting for the first CUDA call";
+    text += "waiting for the program to train";
   } else if (job.state() == v1::JOB_STATE_LEARNING && job.iterations() == 0) {
     text += "learning where an iteration begins";
   } else {
@@ -207,7 +207,9 @@ std::string ProgressLine(const v1::Job& job, int width) {
       absl::StrAppend(&text, " of ", FormatCount(job.time().iterations_total()));
     }
     absl::StrAppend(&text, " iterations, ", FormatCount(job.unique_lengths()), " lengths");
-    if (!job.imported()) {
+    if (!job.time_only().empty()) {
+      text += ", time only";
+    } else if (!job.imported()) {
       absl::StrAppend(&text, ", ", job.seqpoints().measured(), "/", job.seqpoints().seqpoints(),
                       " SeqPoints");
     }

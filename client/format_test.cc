@@ -85,7 +85,7 @@ TEST(FormatTest, ProgressTellsWhatIsKnown) {
   v1::Job job;
   job.set_name("gnmt");
   job.set_state(v1::JOB_STATE_WAITING);
-  EXPECT_EQ(ProgressLine(job, 80), "gnmt: waiting for the first CUDA call");
+  EXPECT_EQ(ProgressLine(job, 80), "gnmt: waiting for the program to train");
   job.set_state(v1::JOB_STATE_LEARNING);
   EXPECT_EQ(ProgressLine(job, 80), "gnmt: learning where an iteration begins");
   job.set_state(v1::JOB_STATE_MARKING);

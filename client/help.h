@@ -73,7 +73,7 @@ LAUNCHES        of the whole run, else so far)";
 inline constexpr const char* kRooflineHelp = R"(
 OF KERNEL TIME  share of the time of the measured kernels, which ran one after the other
 FLOP/BYTE       floating point operations for each byte of device memory that it moved
-BOUND BY        the nearer roof: memory, compute; latency: below 60 % of both
+BOUND BY        the nearer roof: memory, compute; latency: below 58 % of both
 OF ROOF         how near it is: of the peak bandwidth, or of the peak rates of the formats used
 NOTE            why there is no position
 Needs a job that ran under `seqpoint run --roofline`.)";

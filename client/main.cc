@@ -60,8 +60,8 @@ struct HorizonFlags {
             ->type_name("FILE")
             ->group(group);
     app->add_option("--length-column", lengths.columns,
-                    "its length column, or two; default: len_total, else those with \"len\" in "
-                    "their name")
+                    "its length column, or two; default: len_total, else the first two with "
+                    "\"len\" in their names, else all of a file with one or two")
         ->delimiter(',')
         ->expected(1, 2)
         ->type_name("NAME[,NAME]")
@@ -207,7 +207,7 @@ class Cli {
     } catch (const CLI::ParseError& error) {
       if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
       json_ = wants_json;
-      return FailUsage(UsageSentence(app_, error));
+      return FailUsage(UsageSentence(app_, error, !run_.command.empty()));
     }
     return command_();
   }
@@ -219,7 +219,12 @@ class Cli {
     for (const std::string& word : words) {
       if (word == "--json") continue;  // help is text for people
       command = FindCommand(*command, word);
-      if (command == nullptr) return FailUsage(absl::StrCat("there is no command ", Quote(word)));
+      if (command == nullptr) {
+        std::vector<std::string> names;
+        for (const CLI::App* known : Commands(app_)) names.push_back(known->get_name());
+        return FailUsage(
+            absl::StrCat("there is no command ", Quote(word), DidYouMean(word, names)));
+      }
       absl::StrAppend(&name, " ", word);
     }
     Print(app_.get_formatter()->make_help(command, name, CLI::AppFormatMode::Normal));
@@ -336,7 +341,7 @@ class Cli {
     std::vector<std::string> words = app_.get_subcommand("run")->remaining();
     if (!words.empty() && (absl::StartsWith(words[0], "-") || !run_.command.empty())) {
       return FailUsage(absl::StartsWith(words[0], "-")
-                           ? absl::StrCat("there is no option ", Quote(words[0]))
+                           ? NoSuchOption(*app_.get_subcommand("run"), words[0])
                            : absl::StrCat(Quote(words[0]), " stands before the --"));
     }
     if (run_.command.empty()) run_.command = words;
@@ -351,14 +356,21 @@ class Cli {
     run_.counter_backend = backend_ == "pm"      ? v1::COUNTER_BACKEND_PM
                            : backend_ == "range" ? v1::COUNTER_BACKEND_RANGE
                                                  : v1::COUNTER_BACKEND_UNSPECIFIED;
+    std::vector<counters::OwnSet> own_sets;
     if (!metrics_file_.empty()) {
       const auto own = ReadMetricFile(metrics_file_);
       if (!own.ok()) return Fail(own.status());
+      own_sets = *own;
       const absl::Status offered =
           CheckOffered(*own, backend_ == "pm" ? counters::Backend::kPm : counters::Backend::kRange,
                        metrics_file_);
       if (!offered.ok()) return Fail(offered);
       for (const counters::OwnSet& set : *own) run_.own_metric_sets.push_back(ToProto(set));
+    }
+    const absl::Status known = CheckNames(run_.metric_sets, own_sets);
+    if (!known.ok()) {
+      return Fail(
+          absl::InvalidArgumentError(absl::StrCat("--metrics: ", std::string(known.message()))));
     }
     run_.connect = connect_;
     run_.json = json_;
@@ -375,11 +387,13 @@ class Cli {
       }
       v1::ListJobsRequest request;
       request.set_live_only(live_);
-      return Ask(&v1::Profiler::Stub::ListJobs, request, JobsText);
+      return Ask(&v1::Profiler::Stub::ListJobs, request,
+                 [this](const v1::ListJobsReply& reply) { return JobsText(reply, all_); });
     });
     command->footer(kJobsHelp);
     AddJobName(command);
     command->add_flag("--live", live_, "only those that run");
+    command->add_flag("--all", all_, "those of commands that did not train, too");
   }
 
   void AddWatch() {
@@ -916,8 +930,9 @@ class Cli {
             control_.set_level(level);
           }
           if (action == v1::ControlRequest::ACTION_END_WAITING) SayIfOver();
-          return Ask(&v1::Profiler::Stub::Control, control_,
-                     [](const v1::ControlReply& reply) { return JobText(reply.job()); });
+          return Ask(&v1::Profiler::Stub::Control, control_, [this](const v1::ControlReply& reply) {
+            return ControlText(reply.job(), control_.action());
+          });
         };
       });
       return sub;
@@ -951,9 +966,29 @@ class Cli {
         request.set_job(job_);
         *request.mutable_horizon() = *std::move(read);
         return Ask(&v1::Profiler::Stub::SetHorizon, request,
-                   [](const v1::SetHorizonReply& reply) { return JobText(reply.job()); });
+                   [](const v1::SetHorizonReply& reply) { return HorizonText(reply.job()); });
       };
     });
+  }
+
+  // What it is from now on, in a line.
+  std::string ControlText(const v1::Job& job, v1::ControlRequest::Action action) const {
+    std::string text = absl::StrCat(JobTitle(job), ", ", JobStateName(job.state()));
+    if (action == v1::ControlRequest::ACTION_SET_LEVEL) absl::StrAppend(&text, ", level ", level_);
+    if (action == v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET) {
+      absl::StrAppend(&text, ", of the run's time ", FormatShare(budget_share_),
+                      " for measurements");
+    }
+    return text + "\n";
+  }
+
+  static std::string HorizonText(const v1::Job& job) {
+    const v1::Horizon& horizon = job.horizon();
+    return absl::StrCat(
+        JobTitle(job), ", ", JobStateName(job.state()), ", horizon ",
+        horizon.iterations() > 0 ? FormatCount(horizon.iterations(), "iteration") : "known",
+        horizon.source().empty() ? "" : " from " + horizon.source(), "\n",
+        Note(job.rule().sentence()));
   }
 
   // Ending a job twice is no error, but no news either.
@@ -970,16 +1005,21 @@ class Cli {
   }
 
   void AddDoctor() {
-    Add("doctor", "Say what stands in the way of a profile, and what to do.", [this]() -> int {
-      DoctorFacts facts = CollectFacts("");
-      AskDaemon(connect_, &facts);
-      std::vector<Finding> findings = Diagnose(facts, SEQPOINT_VERSION);
-      Print(json_ ? FindingsJson(findings) + "\n" : FindingsText(findings));
-      bool problem = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
-        return finding.kind == Finding::kProblem;
-      });
-      return problem ? kExitError : kExitOk;
-    });
+    CLI::App* command =
+        Add("doctor", "Say what stands in the way of a profile, and what to do.", [this]() -> int {
+          DoctorFacts facts = CollectFacts("", python_);
+          AskDaemon(connect_, &facts);
+          std::vector<Finding> findings = Diagnose(facts, SEQPOINT_VERSION);
+          Print(json_ ? FindingsJson(findings) + "\n" : FindingsText(findings));
+          bool problem = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+            return finding.kind == Finding::kProblem;
+          });
+          return problem ? kExitError : kExitOk;
+        });
+    command
+        ->add_option("--python", python_,
+                     "the Python of the training, whose PyTorch is looked at; default: python3")
+        ->type_name("PATH");
   }
 
   void AddCompletion() {
@@ -1042,7 +1082,7 @@ class Cli {
   MeasuredOptions measured_times_;
   std::string job_, metric_, shell_, level_, chrome_path_, csv_path_, playlist_path_, output_path_;
   std::vector<std::string> metrics_;
-  std::string metrics_file_, backend_, set_, chip_ = "GH100";
+  std::string metrics_file_, backend_, set_, chip_ = "GH100", python_ = "python3";
   bool measured_list_ = false;
   std::optional<int> rank_;
   double confidence_ = 0, budget_share_ = 0, target_error_ = 0;

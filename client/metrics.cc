@@ -2,6 +2,7 @@
 
 #include <google/protobuf/struct.pb.h>
 
+#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <utility>
@@ -51,7 +52,7 @@ Offer MakeOffer(const Described& set, MetricSet resolved, Backend backend, const
                 const absl::StatusOr<HostLibrary>& library) {
   Offer offer{.backend = backend, .set = std::move(resolved)};
   for (const OnePassConfig& config : offer.set.configs) {
-    int passes = set.own || !counters::IsKnownChip(chip) ? 0 : 1;
+    int passes = set.own ? 0 : 1;
     std::string problem;
     if (set.own && library.ok()) {
       const absl::StatusOr<int> counted = library->Passes(chip, backend, Names(config));
@@ -108,14 +109,6 @@ std::string ListText(const std::vector<Described>& sets, const std::string& chip
       }
     }
   }
-  if (!counters::IsKnownChip(chip)) {
-    absl::StrAppend(&problems,
-                    Wrap("",
-                         absl::StrCat("! the chip ", Quote(chip),
-                                      " is not known: sets have what every chip is taken to "
-                                      "offer, and their passes were never counted"),
-                         kTextColumns));
-  }
   return absl::StrCat(
       table.ToString(), "\n", problems.empty() ? "" : absl::StrCat(problems, "\n"),
       Wrap("",
@@ -145,11 +138,16 @@ std::string SetText(const Described& set, const std::string& chip) {
     }
     if (!offer.set.ratios.empty()) absl::StrAppend(&text, "  derived from their sums:\n");
     for (const counters::Ratio& ratio : offer.set.ratios) {
-      const std::string divided =
-          ratio.denominator.empty() ? "" : absl::StrCat(" / ", TermsText(ratio.denominator));
+      const auto side = [](const std::vector<counters::Term>& terms) {
+        return terms.size() > 1 ? absl::StrCat("(", TermsText(terms), ")") : TermsText(terms);
+      };
+      const std::string formula =
+          ratio.denominator.empty()
+              ? TermsText(ratio.numerator)
+              : absl::StrCat(side(ratio.numerator), " / ", side(ratio.denominator));
       absl::StrAppend(&text, "    ", ratio.name,
                       ratio.unit.empty() ? "" : absl::StrCat(" (", ratio.unit, ")"), ":\n",
-                      Wrap("      ", TermsText(ratio.numerator) + divided, kTextColumns));
+                      Wrap("      ", formula, kTextColumns));
     }
   }
   return text;
@@ -255,11 +253,29 @@ v1::MetricSet ToProto(const counters::OwnSet& set) {
   return to;
 }
 
+absl::Status CheckNames(const std::vector<std::string>& names,
+                        const std::vector<counters::OwnSet>& own) {
+  std::vector<std::string> known;
+  for (const counters::OwnSet& set : own) known.push_back(set.name);
+  for (const MetricSet& set : counters::MetricSets("", Backend::kRange)) known.push_back(set.name);
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("no metric set ", Quote(name), "; there are: ", absl::StrJoin(known, ", ")));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> DescribeMetrics(const MetricsOptions& asked, bool json) {
   MetricsOptions options = asked;
   // Chips are written in capitals, and people do not always.
   if (const std::string upper = absl::AsciiStrToUpper(options.chip); counters::IsKnownChip(upper)) {
     options.chip = upper;
+  }
+  if (!counters::IsKnownChip(options.chip)) {
+    return absl::InvalidArgumentError(absl::StrCat("--chip: ", Quote(options.chip), " is none of ",
+                                                   absl::StrJoin(counters::KnownChips(), ", "),
+                                                   " and their families"));
   }
   std::vector<counters::OwnSet> own;
   if (!options.file.empty()) {
@@ -272,14 +288,9 @@ absl::StatusOr<std::string> DescribeMetrics(const MetricsOptions& asked, bool js
   for (const MetricSet& set : counters::MetricSets(options.chip, Backend::kRange)) {
     sets.push_back({set.name, set.sentence, false, {}});
   }
-  std::vector<std::string> names;
-  for (const Described& set : sets) names.push_back(set.name);
   if (!options.set.empty()) {
+    if (absl::Status status = CheckNames({options.set}, own); !status.ok()) return status;
     std::erase_if(sets, [&](const Described& set) { return set.name != options.set; });
-    if (sets.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("no metric set ", Quote(options.set),
-                                                     "; there are: ", absl::StrJoin(names, ", ")));
-    }
   }
   const absl::StatusOr<HostLibrary> library =
       own.empty() ? absl::StatusOr<HostLibrary>(absl::NotFoundError("")) : HostLibrary::Open();

@@ -27,9 +27,13 @@ absl::StatusOr<std::vector<counters::OwnSet>> ReadMetricFile(const std::string& 
 absl::Status CheckOffered(const std::vector<counters::OwnSet>& sets, counters::Backend backend,
                           const std::string& path);
 
+// An error names the first that is neither of `own` nor shipped.
+absl::Status CheckNames(const std::vector<std::string>& names,
+                        const std::vector<counters::OwnSet>& own);
+
 v1::MetricSet ToProto(const counters::OwnSet& set);
 
-// Errors: as ReadMetricFile; NotFound, naming the sets there are.
+// Errors: as ReadMetricFile; InvalidArgument, naming the sets or chips there are.
 absl::StatusOr<std::string> DescribeMetrics(const MetricsOptions& options, bool json);
 
 }  // namespace seqpoint::client

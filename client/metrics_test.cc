@@ -31,7 +31,8 @@ TEST(MetricsTest, OneSetHasMetricsUnitsAndWhatItLacks) {
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_THAT(*text, AllOf(HasSubstr("range on GA100: 2 x 1 pass"),
                            HasSubstr("lts__t_sectors_lookup_hit.sum (sectors)"),
-                           HasSubstr("L2 hits (%):\n      100 * lts__t_sectors_lookup_hit.sum / "),
+                           HasSubstr("L2 hits (%):\n      100 * lts__t_sectors_lookup_hit.sum / "
+                                     "(lts__t_sectors_lookup_hit.sum +"),
                            HasSubstr("pm on GA100: 1 pass; without L2 hits")));
   EXPECT_THAT(std::string(DescribeMetrics({.set = "x", .chip = "GA100"}, false).status().message()),
               HasSubstr("no metric set \"x\"; there are: utilisation"));
@@ -44,11 +45,7 @@ TEST(MetricsTest, JsonHasTheSame) {
                            Not(HasSubstr("nvlrx"))));
 }
 
-TEST(MetricsTest, PassesOfAChipThatIsNotKnownAreNotKnown) {
-  const auto text = DescribeMetrics({.chip = "GX999"}, false);
-  ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, HasSubstr("the chip \"GX999\" is not known"));
-  EXPECT_THAT(*text, testing::Not(HasSubstr("1 pass ")));
+TEST(MetricsTest, ChipsAreTakenInSmallLetters) {
   EXPECT_EQ(DescribeMetrics({.chip = "gh100"}, false), DescribeMetrics({.chip = "GH100"}, false));
 }
 

@@ -81,27 +81,83 @@ const CLI::App* FindCommand(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error) {
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& words) {
+  // The distance: characters to insert, delete, replace, or swap with the next one.
+  const auto distance = [&](const std::string& other) {
+    std::vector<std::vector<size_t>> best(word.size() + 1, std::vector<size_t>(other.size() + 1));
+    for (size_t i = 0; i <= word.size(); ++i) {
+      for (size_t j = 0; j <= other.size(); ++j) {
+        if (i == 0 || j == 0) {
+          best[i][j] = i + j;
+          continue;
+        }
+        const bool same = word[i - 1] == other[j - 1];
+        best[i][j] =
+            std::min({best[i - 1][j] + 1, best[i][j - 1] + 1, best[i - 1][j - 1] + (same ? 0 : 1)});
+        if (i > 1 && j > 1 && word[i - 1] == other[j - 2] && word[i - 2] == other[j - 1]) {
+          best[i][j] = std::min(best[i][j], best[i - 2][j - 2] + 1);
+        }
+      }
+    }
+    return best[word.size()][other.size()];
+  };
+  std::string nearest;
+  size_t least = std::min<size_t>(word.size() / 3 + 1, 3);
+  if (word.size() > kMaxNameBytes) return "";
+  for (const std::string& other : words) {
+    if (const size_t far = distance(other); far < least) {
+      least = far;
+      nearest = other;
+    }
+  }
+  return nearest.empty() ? "" : absl::StrCat(" (did you mean ", nearest, "?)");
+}
+
+std::string NoSuchOption(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* level = &app; level != nullptr; level = level->get_parent()) {
+    for (const CLI::Option* option : level->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  }
+  const std::string name = word.substr(0, word.find('='));
+  return absl::StrCat("there is no option ", Quote(name), DidYouMean(name, names));
+}
+
+std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, bool separated) {
   // The command that was reached, and what was left over.
   const CLI::App* reached = &app;
   while (!reached->get_subcommands().empty()) reached = reached->get_subcommands().back();
   std::vector<std::string> extra = app.remaining(/*recurse=*/true);
-  for (const std::string& word : extra) {
-    if (absl::StartsWith(word, "-")) return absl::StrCat("there is no option ", Quote(word));
-  }
+  std::erase(extra, "--");
   std::vector<const CLI::App*> commands = Commands(*reached);
   bool lacks_command = !commands.empty() && reached->get_require_subcommand_min() > 0;
+  for (const std::string& word : extra) {
+    // What follows a command is the command's own.
+    const bool has_own = lacks_command || reached->get_prefix_command();
+    if (has_own && !absl::StartsWith(extra[0], "-")) break;
+    if (absl::StartsWith(word, "-")) return NoSuchOption(*reached, word);
+  }
   if (lacks_command) {
     std::string names =
         absl::StrJoin(commands, ", ", [](std::string* out, const CLI::App* command) {
           absl::StrAppend(out, command->get_name());
         });
     if (!extra.empty()) {
-      return absl::StrCat("there is no command ", Quote(extra[0]), "; there are ", names);
+      std::vector<std::string> words;
+      for (const CLI::App* command : commands) words.push_back(command->get_name());
+      const std::string meant = DidYouMean(extra[0], words);
+      return absl::StrCat("there is no command ", Quote(extra[0]),
+                          meant.empty() ? absl::StrCat("; there are ", names) : meant);
     }
     if (typeid(error) == typeid(CLI::RequiredError) && reached == &app) {
       return absl::StrCat("name a command: ", names);
     }
+  }
+  if (!extra.empty() && reached->get_prefix_command()) {
+    return separated ? absl::StrCat(Quote(extra[0]), " stands before the --")
+                     : absl::StrCat("put -- before the command: seqpoint ", reached->get_name(),
+                                    " [OPTIONS] -- ", Printable(absl::StrJoin(extra, " ")));
   }
   if (!extra.empty()) return absl::StrCat(Quote(extra[0]), " is one argument too many");
   std::string text = Printable(error.what());

@@ -20,8 +20,13 @@ CLI::Validator Name();  // neither empty nor too long for a name
 CLI::Option* AddChoice(CLI::App* app, const std::string& name, std::string* target,
                        const std::vector<std::string>& words, const std::string& help);
 
-// The sentence for what `app` could not parse.
-std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error);
+// The sentence for what `app` could not parse. `separated`: a command stands behind a "--".
+std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, bool separated);
+
+// " (did you mean X?)", of the word that is a slip of the finger or two away; empty: none is.
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& words);
+// Of the options of `app` and of those above it.
+std::string NoSuchOption(const CLI::App& app, const std::string& word);
 
 std::vector<const CLI::App*> Commands(const CLI::App& app);
 const CLI::App* FindCommand(const CLI::App& app, const std::string& name);  // null: none

@@ -360,6 +360,25 @@ std::vector<std::string> ChildEnvironment(const std::string& library, const std:
   return environment;
 }
 
+namespace {
+
+// Of a run that no process of the program told of.
+std::string WhyNothing(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return "it ended before it trained; nothing was profiled";
+  if (const int status = WEXITSTATUS(wait_status); status != 0) {
+    return absl::StrCat("the command ended with status ", status,
+                        " before it trained; nothing was profiled");
+  }
+  if (FindAdapter().empty()) {
+    return "the command used no GPU, and PyTorch was not asked, as there is no adapter "
+           "(SEQPOINT_ADAPTER); nothing was profiled";
+  }
+  return "the command neither used a GPU nor trained with PyTorch; nothing was profiled. If it "
+         "did, `seqpoint doctor` says what stands in the way";
+}
+
+}  // namespace
+
 std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status) {
   std::string text = JobTitle(job);
   if (WIFSIGNALED(wait_status)) {
@@ -367,17 +386,22 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
     absl::StrAppend(&text, ", interrupted by ",
                     number == SIGINT ? "Ctrl-C" : absl::StrCat("signal ", number), " (",
                     strsignal(number), ")");
+  } else if (WEXITSTATUS(wait_status) != 0 && job.process_count() > 0) {
+    absl::StrAppend(&text, ", the command ended with status ", WEXITSTATUS(wait_status));
   }
   absl::StrAppend(&text, "\n");
   if (job.process_count() == 0) {
-    absl::StrAppend(&text, "no process that uses CUDA or trains with PyTorch reported to the ",
-                    "daemon; `seqpoint doctor` says what stands in the way\n");
+    text += Wrap("", WhyNothing(wait_status), kTextColumns - 2);
   } else {
     std::string early = EndedBeforeText(job);
     absl::StrAppend(&text, early.empty() ? FormatCount(job.iterations(), "iteration") : early, ", ",
-                    FormatCount(job.unique_lengths(), "length"), ", ",
-                    FormatCount(job.seqpoints().seqpoints(), "SeqPoint"), ", ",
-                    FormatCount(job.seqpoints().measurements(), "iteration"), " measured\n");
+                    FormatCount(job.unique_lengths(), "length"));
+    if (job.time_only().empty()) {
+      absl::StrAppend(&text, ", ", FormatCount(job.seqpoints().seqpoints(), "SeqPoint"), ", ",
+                      FormatCount(job.seqpoints().measurements(), "iteration"), " measured");
+    }
+    text += "\n";
+    if (job.time_only() != job.trouble()) text += Note(job.time_only());
     if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), job));
     text += Note(job.rule().sentence());
     if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -58,6 +59,21 @@ std::string RuleText(const v1::Rule& rule) {
   return text;
 }
 
+// What the framework's adapter found in the program, of each process that found something else.
+std::string ToldText(const v1::Job& job) {
+  std::string text;
+  std::set<std::string> told;
+  for (const v1::Process& process : job.processes()) {
+    for (const v1::Feature& feature : process.features()) {
+      if (feature.name() != "framework" || feature.state() != v1::FEATURE_STATE_READY) continue;
+      if (told.insert(feature.sentence()).second) {
+        text += Wrap("told by:   ", feature.sentence(), kTextColumns);
+      }
+    }
+  }
+  return text;
+}
+
 // A whole number, though a projection is none: what was seen was launched at least once.
 std::string FormatLaunches(double launches) {
   if (launches <= 0) return "0";
@@ -67,9 +83,12 @@ std::string FormatLaunches(double launches) {
 
 std::string ClockNote(v1::ClockKind kind) {
   return kind == v1::CLOCK_KIND_FOREIGN
-             ? "times are of a foreign clock (a software GPU, or another tool's timestamps)\n"
+             ? "times are not of this machine's clock (a software GPU's, or another tool's)\n"
              : "";
 }
+
+// Of a part that the process does not have it is "0".
+std::string Version(const std::string& version) { return version == "0" ? "" : version; }
 
 // "0.1609", "47.14", "24,660".
 std::string FormatRate(double value) {
@@ -108,7 +127,7 @@ std::string ErrorJson(const absl::Status& status) {
   return ToJson(object, /*one_line=*/false);
 }
 
-std::string JobsText(const v1::ListJobsReply& reply) {
+std::string JobsText(const v1::ListJobsReply& reply, bool all) {
   if (reply.jobs_size() == 0) return "no jobs yet; `seqpoint run -- COMMAND` makes one\n";
   Table table({{"ID", kRight},
                {"NAME"},
@@ -120,7 +139,12 @@ std::string JobsText(const v1::ListJobsReply& reply) {
                {"SEQPOINTS", kRight},
                {"TIME", kRight},
                {""}});
+  int empty = 0;
   for (const v1::Job& job : reply.jobs()) {
+    if (!all && job.unused()) {
+      ++empty;
+      continue;
+    }
     bool whole = job.time().has_total();
     bool early = EndedBefore(job) > 0;
     FormattedEstimate time =
@@ -128,10 +152,11 @@ std::string JobsText(const v1::ListJobsReply& reply) {
     table.AddRow({job.id(), job.name(), job.run_id(), JobStateName(job.state()),
                   FormatTime(job.start_ns()), FormatCount(job.iterations()),
                   FormatCount(job.unique_lengths()),
-                  // Of an imported job none is to be measured.
-                  job.imported() ? "-"
-                                 : absl::StrCat(FormatCount(job.seqpoints().measured()), "/",
-                                                FormatCount(job.seqpoints().seqpoints())),
+                  // Of an imported job, and without a GPU, none is to be measured.
+                  job.imported() || !job.time_only().empty()
+                      ? "-"
+                      : absl::StrCat(FormatCount(job.seqpoints().measured()), "/",
+                                     FormatCount(job.seqpoints().seqpoints())),
                   job.has_time() ? time.value : "-",
                   !job.has_time() ? ""
                   : early         ? "ended early"
@@ -139,7 +164,13 @@ std::string JobsText(const v1::ListJobsReply& reply) {
                   : IsOver(job)   ? "until its end"
                                   : "so far"});
   }
-  return table.ToString();
+  std::string text = table.empty() ? "" : table.ToString();
+  if (empty > 0) {
+    absl::StrAppend(&text, FormatCount(empty, "command"), " that did not train ",
+                    empty == 1 ? "is" : "are", " left out; --all shows ",
+                    empty == 1 ? "it" : "them", "\n");
+  }
+  return text;
 }
 
 std::string JobText(const v1::Job& job) {
@@ -163,9 +194,10 @@ std::string JobText(const v1::Job& job) {
     if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
     absl::StrAppend(&text, "so far:    ", iterations, "\n");
     if (job.has_rule()) text += RuleText(job.rule());
+    text += ToldText(job);
   }
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
-  if (seqpoints.seqpoints() > 0) {
+  if (seqpoints.seqpoints() > 0 && job.time_only().empty()) {
     absl::StrAppend(&text, "SeqPoints: ", FormatCount(seqpoints.seqpoints()));
     if (seqpoints.measurements_wanted() > 0) {
       absl::StrAppend(&text, ", ", FormatCount(seqpoints.measured()), " measured; ",
@@ -182,7 +214,11 @@ std::string JobText(const v1::Job& job) {
                         : "",
                     job.horizon().source().empty() ? "" : " from " + job.horizon().source(), "\n");
   }
-  if (job.has_overhead() && job.iterations() > 0) {
+  if (!job.time_only().empty()) {
+    if (job.time_only() != job.trouble()) {
+      text += Wrap("measured:  ", job.time_only(), kTextColumns);
+    }
+  } else if (job.has_overhead() && job.iterations() > 0) {
     text += Wrap("measuring: ",
                  absl::StrCat("stops took ", FormatShare(job.overhead().spent_share()),
                               " of the run's time, of ", FormatShare(job.overhead().budget_share()),
@@ -230,7 +266,7 @@ std::string JobText(const v1::Job& job) {
       }
       table.AddRow({absl::StrCat(process.rank()), absl::StrCat(process.pid()), process.host(),
                     process.device(), FormatCount(process.iterations()), LevelName(process.level()),
-                    process.cupti_version(), process.driver_version(),
+                    Version(process.cupti_version()), Version(process.driver_version()),
                     process.end_ns() == 0                ? "alive"
                     : !process.lost()                    ? "ended"
                     : job.state() == v1::JOB_STATE_ENDED ? "vanished"
@@ -240,6 +276,7 @@ std::string JobText(const v1::Job& job) {
             feature.state() != v1::FEATURE_STATE_IGNORED) {
           continue;
         }
+        if (feature.sentence() == job.time_only()) continue;  // said above, of all
         absl::StrAppend(&features, "rank ", process.rank(), ": ", feature.name(), " ",
                         FeatureStateName(feature.state()), ": ", feature.sentence(),
                         feature.code() != 0 ? absl::StrCat(" (code ", feature.code(), ")") : "",
@@ -276,8 +313,9 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
              : "",
          configs});
   }
-  return absl::StrCat(table.ToString(), "\n", FormatCount(reply.seqpoints_size()),
-                      " SeqPoints stand for ", FormatCount(std::llround(weight)), " iterations",
+  return absl::StrCat(table.ToString(), "\n", FormatCount(reply.seqpoints_size(), "SeqPoint"),
+                      reply.seqpoints_size() == 1 ? " stands for " : " stand for ",
+                      FormatCount(std::llround(weight), "iteration"),
                       imported ? "" : "; so far " + FormatCount(reply.iterations(), "iteration"),
                       " of ", FormatCount(reply.unique_lengths(), "length"), "\n",
                       imported ? Wrap("length:    ", VerdictText(reply.rule(), true), kTextColumns)

@@ -25,7 +25,8 @@ std::string ErrorJson(const absl::Status& status);
 
 // `width`: of the terminal; 0: unlimited. `job`: whose figures they are, for its notes; an empty
 // one has none.
-std::string JobsText(const v1::ListJobsReply& reply);
+// `all`: those of which no process came, too.
+std::string JobsText(const v1::ListJobsReply& reply, bool all = false);
 std::string JobText(const v1::Job& job);  // everything about one
 std::string SeqPointsText(const v1::GetSeqPointsReply& reply);
 // What is in no projection: start-up and evaluation; a line, or nothing.

@@ -865,6 +865,7 @@ void CallStream::TakeNow(bool may_wait) {
 void CallStream::NoteStandDown(bool down) {
   if (down == (stand_down_ns_ != 0)) return;
   Guest* guest = g_guest;
+  if (down && guest->host_only.load()) return;  // there is nothing to leave
   const uint64_t now_ns = guest->clock.NowNs();
   abi::StandDownEvent event = {};
   if (down) {

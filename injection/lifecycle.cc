@@ -206,8 +206,7 @@ void Initialize(bool cuda) {
   if (!cuda) {
     guest->host_only.store(true);
     guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,
-                           "the program does not use a GPU: iterations, their lengths and their "
-                           "wall time are recorded");
+                           "the program does not use a GPU: time only");
   }
   guest->has_cupti = cuda && FindCupti(guest);
   guest->clock.Init(&guest->cupti, &guest->ring);

@@ -40,9 +40,19 @@ bool IsText(std::string_view line) {
   return true;
 }
 
-// "2 * a + b"
-absl::StatusOr<std::vector<Term>> ParseTerms(absl::string_view text) {
+// "2 * a + b", or "(2 * a + b)". `divided`: beside a "/", where a sum has to stand in parentheses,
+// as it would else mean something else to whoever reads it.
+absl::StatusOr<std::vector<Term>> ParseTerms(absl::string_view text, bool divided) {
   std::vector<Term> terms;
+  text = absl::StripAsciiWhitespace(text);
+  if (absl::ConsumePrefix(&text, "(")) {
+    if (!absl::ConsumeSuffix(&text, ")")) {
+      return Wrong(absl::StrCat("a \")\" is missing at the end of ", Quoted(text)));
+    }
+  } else if (divided && absl::StrContains(text, "+")) {
+    return Wrong(absl::StrCat("beside \"/\" a sum stands in parentheses: write ",
+                              Quoted(absl::StrCat("(", text, ")"))));
+  }
   for (absl::string_view part : absl::StrSplit(text, '+')) {
     Term term;
     const std::vector<absl::string_view> factors = absl::StrSplit(part, '*');
@@ -65,7 +75,7 @@ absl::StatusOr<std::vector<Term>> ParseTerms(absl::string_view text) {
 absl::StatusOr<Ratio> ParseRatio(absl::string_view text) {
   constexpr absl::string_view kForm =
       " is not of the form NAME (UNIT): METRIC + METRIC / METRIC, as in \"hits (%): "
-      "100 * a.sum / a.sum + b.sum\"";
+      "100 * a.sum / (a.sum + b.sum)\"";
   const size_t colon = text.find(':');
   if (colon == absl::string_view::npos) return Wrong(absl::StrCat(Quoted(text), kForm));
   Ratio ratio;
@@ -80,11 +90,12 @@ absl::StatusOr<Ratio> ParseRatio(absl::string_view text) {
   ratio.name = std::string(name);
   const std::vector<absl::string_view> sides = absl::StrSplit(text.substr(colon + 1), '/');
   if (sides.size() > 2) return Wrong(absl::StrCat(Quoted(text), kForm));
-  auto numerator = ParseTerms(sides[0]);
+  const bool divided = sides.size() == 2;
+  auto numerator = ParseTerms(sides[0], divided);
   if (!numerator.ok()) return numerator.status();
   ratio.numerator = *std::move(numerator);
-  if (sides.size() == 1) return ratio;
-  auto denominator = ParseTerms(sides[1]);
+  if (!divided) return ratio;
+  auto denominator = ParseTerms(sides[1], divided);
   if (!denominator.ok()) return denominator.status();
   ratio.denominator = *std::move(denominator);
   return ratio;
@@ -134,12 +145,25 @@ class Parser {
       auto ratio = ParseRatio(value);
       if (!ratio.ok()) return ratio.status();
       set.ratios.push_back(*std::move(ratio));
+      ratio_lines_.push_back(this->line);
     }
     return absl::OkStatus();
   }
 
-  // At the end of a set.
-  absl::Status Finish() const { return sets.empty() ? absl::OkStatus() : CheckOwnSet(sets.back()); }
+  // At the end of a set. `line`: where what is wrong stands.
+  absl::Status Finish(int* line) const {
+    if (sets.empty()) return absl::OkStatus();
+    *line = set_line;
+    OwnSet set = sets.back();
+    const std::vector<Ratio> ratios = std::exchange(set.ratios, {});
+    absl::Status status = CheckOwnSet(set);
+    for (size_t i = 0; status.ok() && i < ratios.size(); ++i) {
+      *line = ratio_lines_[i];
+      set.ratios.push_back(ratios[i]);
+      status = CheckOwnSet(set);
+    }
+    return status;
+  }
 
   std::vector<OwnSet> sets;
   int line = 0;      // that is being read
@@ -147,8 +171,9 @@ class Parser {
 
  private:
   absl::Status Begin(std::string name) {
-    if (absl::Status status = Finish(); !status.ok()) {
-      line = set_line;
+    int wrong_line = 0;
+    if (absl::Status status = Finish(&wrong_line); !status.ok()) {
+      line = wrong_line;
       return status;
     }
     for (const MetricSet& shipped : MetricSets("", Backend::kRange)) {
@@ -163,8 +188,11 @@ class Parser {
     }
     sets.push_back({.name = std::move(name)});
     set_line = line;
+    ratio_lines_.clear();
     return absl::OkStatus();
   }
+
+  std::vector<int> ratio_lines_;  // of the last set
 };
 
 }  // namespace
@@ -188,7 +216,8 @@ absl::StatusOr<std::vector<OwnSet>> ParseMetricFile(std::string_view text, std::
     ++parser.line;
     if (absl::Status status = parser.Line(line); !status.ok()) return at(parser.line, status);
   }
-  if (absl::Status status = parser.Finish(); !status.ok()) return at(parser.set_line, status);
+  int wrong_line = 0;
+  if (absl::Status status = parser.Finish(&wrong_line); !status.ok()) return at(wrong_line, status);
   if (parser.sets.empty()) {
     return at(parser.line, Wrong("there is no metric set: begin with a line [NAME]"));
   }

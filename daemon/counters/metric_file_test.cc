@@ -8,6 +8,7 @@
 namespace seqpoint::counters {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -23,6 +24,8 @@ TEST(MetricFile, ReadsSetsConfigurationsAndRatios) {
       "config = gpu__time_duration.sum, lts__t_bytes.sum\r\n"
       "config = lts__t_sectors_lookup_hit.sum,lts__t_sectors.sum\n"
       "ratio = L2 traffic (GB/s): lts__t_bytes.sum / gpu__time_duration.sum\n"
+      "ratio = hits (%): 100 * lts__t_sectors_lookup_hit.sum / "
+      "(lts__t_sectors_lookup_hit.sum + lts__t_sectors.sum)\n"
       "ratio = both: 2 * lts__t_bytes.sum + lts__t_sectors.sum\n"
       "[other]\n"
       "config = sm__cycles_active.sum\n",
@@ -34,11 +37,16 @@ TEST(MetricFile, ReadsSetsConfigurationsAndRatios) {
   EXPECT_EQ(l2.sentence, "bytes through the L2 cache");
   ASSERT_EQ(l2.configs.size(), 2u);
   EXPECT_THAT(l2.configs[0], testing::ElementsAre("gpu__time_duration.sum", "lts__t_bytes.sum"));
-  ASSERT_EQ(l2.ratios.size(), 2u);
+  ASSERT_EQ(l2.ratios.size(), 3u);
   EXPECT_EQ(
       l2.ratios[0],
       (Ratio{"L2 traffic", "GB/s", {{"lts__t_bytes.sum", 1}}, {{"gpu__time_duration.sum", 1}}}));
   EXPECT_EQ(l2.ratios[1],
+            (Ratio{"hits",
+                   "%",
+                   {{"lts__t_sectors_lookup_hit.sum", 100}},
+                   {{"lts__t_sectors_lookup_hit.sum", 1}, {"lts__t_sectors.sum", 1}}}));
+  EXPECT_EQ(l2.ratios[2],
             (Ratio{"both", "", {{"lts__t_bytes.sum", 2}, {"lts__t_sectors.sum", 1}}, {}}));
   // Together with a shipped one.
   const auto both = CombineMetricSets({"l2", "utilisation"}, *sets, "GH100", Backend::kRange);
@@ -85,8 +93,13 @@ TEST(MetricFile, SaysLineValueAndWayOut) {
   EXPECT_THAT(ErrorOf("[a]\nmetrics = x.sum\n"), HasSubstr("\"metrics = x.sum\" is none of"));
   EXPECT_THAT(ErrorOf("[a]\nconfig = \n"), StartsWith("own.txt:2: config is empty"));
   EXPECT_THAT(ErrorOf("[a b]\nconfig = x.sum\n"), HasSubstr("a name has letters"));
-  EXPECT_THAT(ErrorOf(set + "ratio = r: y.sum / x.sum\n"),
-              HasSubstr("\"y.sum\", which no configuration collects"));
+  EXPECT_THAT(
+      ErrorOf(set + "ratio = r: y.sum / x.sum\n"),
+      AllOf(StartsWith("own.txt:3:"), HasSubstr("\"y.sum\", which no configuration collects")));
+  EXPECT_THAT(ErrorOf("[a]\nconfig = x.sum, y.sum\nratio = r: x.sum / x.sum + y.sum\n"),
+              HasSubstr("own.txt:3: beside \"/\" a sum stands in parentheses: write \"(x.sum + "
+                        "y.sum)\""));
+  EXPECT_THAT(ErrorOf(set + "ratio = r: (x.sum\n"), HasSubstr("a \")\" is missing"));
   EXPECT_THAT(ErrorOf(set + "ratio = r (%) x.sum\n"),
               HasSubstr("own.txt:3: \"r (%) x.sum\" is not"));
   EXPECT_THAT(ErrorOf(set + "ratio = r: a * x.sum\n"),

@@ -86,6 +86,8 @@ inline constexpr uint16_t kFirstOwnConfigId = 256;  // shipped ones are below
 
 // The chips that the shipped sets are made for, one of each family: "GH100", "GA100", ...
 const std::vector<std::string>& KnownChips();
+// Of a family that these are of.
+bool IsKnownChip(std::string_view name);
 
 // Is it one of these families? Of others nothing was checked.
 bool IsKnownChip(std::string_view chip);

@@ -557,7 +557,7 @@ absl::StatusOr<v1::GetKernelsReply> Answers::GetKernels(
   if (kernels.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("job \"", facts_.name,
-                     "\": no iteration was traced yet; kernels are known after the first"));
+                     "\": no iteration was traced; kernels are known after the first that is"));
   }
   std::sort(kernels.begin(), kernels.end(), [](const v1::Kernel& a, const v1::Kernel& b) {
     return a.duration_ns().value() > b.duration_ns().value();

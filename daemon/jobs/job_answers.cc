@@ -64,6 +64,15 @@ v1::Rule Job::DescribeRule() const {
   return rule;
 }
 
+std::string Job::WhyTimeOnly() const {
+  std::string why;
+  for (const auto& [id, process] : processes_) {
+    if (process->HasCupti()) return "";
+    why = process->features.at(static_cast<uint16_t>(abi::Feature::kCupti)).sentence();
+  }
+  return why;
+}
+
 absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) const {
   if (horizon == nullptr && answers_ && answers_generation_ == generation_) return answers_;
   Answers::Facts facts{
@@ -148,6 +157,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   job.set_host(row_.host);
   job.set_command(row_.command);
   job.set_imported(imported_);
+  if (!imported_) job.set_time_only(WhyTimeOnly());
+  job.set_unused(processes_.empty() && row_.end_ns != 0 && refused_.empty());
   job.set_start_ns(row_.start_ns);
   job.set_end_ns(row_.end_ns);
   job.set_generation(generation_);

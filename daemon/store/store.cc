@@ -56,7 +56,31 @@ absl::Status FileError(const char* what, const std::string& path, int error) {
   }
 }
 
-// The process that holds the flock on a file, as the kernel lists it.
+// Where a daemon of this machine answers, as the kernel lists its sockets; empty: not to be seen.
+std::string SocketFolderOf(const std::string& pid) {
+  std::vector<std::string> open;  // "socket:[4711]"
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/fd"), error)) {
+    std::error_code gone;
+    open.push_back(std::filesystem::read_symlink(entry, gone));
+  }
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);) {
+    // "0000000000000000: 00000002 00000000 00010000 0001 01 4711 /run/seqpoint/api.sock"
+    const size_t path = line.find('/');
+    if (path == std::string::npos || !absl::EndsWith(line, "/api.sock")) continue;
+    const std::vector<std::string> fields =
+        absl::StrSplit(line.substr(0, path), ' ', absl::SkipEmpty());
+    const std::string socket = absl::StrCat("socket:[", fields.back(), "]");
+    if (std::find(open.begin(), open.end(), socket) != open.end()) {
+      return std::filesystem::path(line.substr(path)).parent_path();
+    }
+  }
+  return "";
+}
+
+// The process that holds the flock on a file, as the kernel lists it, and how to use it.
 std::string OwnerOf(const struct stat& file) {
   std::ifstream locks("/proc/locks");
   const std::string inode = absl::StrCat(":", file.st_ino);
@@ -64,10 +88,13 @@ std::string OwnerOf(const struct stat& file) {
     // "1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234567 0 EOF"
     const std::vector<std::string> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
     if (fields.size() > 5 && fields[1] == "FLOCK" && absl::EndsWith(fields[5], inode)) {
-      return absl::StrCat("process ", fields[4]);
+      const std::string folder = SocketFolderOf(fields[4]);
+      return absl::StrCat(
+          "process ", fields[4], "; ",
+          folder.empty() ? "use that daemon" : "to use that daemon set SEQPOINT_DIR=" + folder);
     }
   }
-  return "another process";
+  return "another process; use that daemon";
 }
 
 // The lock that keeps a second daemon out, on the database file itself, so that it holds under all
@@ -92,7 +119,7 @@ class FileLock {
         named.st_ino != locked.st_ino || named.st_dev != locked.st_dev) {
       return absl::FailedPreconditionError(
           absl::StrCat("store ", path, " is in use by ", OwnerOf(locked),
-                       "; use that daemon, stop it, or choose another file with --store"));
+                       ", stop it, or choose another file with --store"));
     }
     return lock;
   }

@@ -5,7 +5,9 @@
 #include <sqlite3.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -441,6 +443,15 @@ TEST_F(StoreTest, ASecondDaemonIsKeptOut) {
   std::unique_ptr<Store> store = OpenStore();
   std::string message = OpenError(absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(message, HasSubstr("in use by process " + std::to_string(getpid())));
+  // Where it answers.
+  const int listening = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  const std::string socket_path = directory_ / "api.sock";
+  socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_THAT(OpenError(absl::StatusCode::kFailedPrecondition),
+              HasSubstr("set SEQPOINT_DIR=" + directory_.string() + ","));
+  close(listening);
   store.reset();
   OpenStore();
 }

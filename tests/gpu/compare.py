@@ -187,14 +187,15 @@ def judge(result):
         rows.append(("sum of iteration times against the log", percent(result["times"]["sum_error"], 3), "-", None))
         rows.append(("one iteration's time, median difference", percent(result["times"]["median_error"], 3), "-", None))
     for one in result["projections"]:
+        none = "-"
         what = f"epoch time asked at {one['asked_at'] * 100:.0f} %"
         goal = PROJECTION_GOALS.get(one["asked_at"])
         if goal and one.get("iterations", 0) < LEAST_ITERATIONS[one["asked_at"]]:
-            goal = None
+            goal, none = None, "- (too few iterations yet)"
         if "error" not in one:
-            rows.append((what, "no answer", f"within {goal * 100:.1f} %" if goal else "-", False if goal else None))
+            rows.append((what, "no answer", f"within {goal * 100:.1f} %" if goal else none, False if goal else None))
             continue
         rows.append((what, f"{one['error'] * 100:+.3f} % (±{one['half_width'] * 100:.2f} %, "
-                     f"{'covers' if one['covers'] else 'misses'})", f"within {goal * 100:.1f} %" if goal else "-",
+                     f"{'covers' if one['covers'] else 'misses'})", f"within {goal * 100:.1f} %" if goal else none,
                      abs(one["error"]) <= goal if goal else None))
     return rows

@@ -6,6 +6,7 @@
 docs/gpu.md says what each part measures and how to read the results. A step that is done is kept
 and skipped by later calls with the same DIR; one that failed is recorded with its error, the others
 go on. Python's standard library is enough for this program; steps that need PyTorch say so.
+SEQPOINT_PYTHON names the Python that runs it and the trainings; default: python3.
 """
 import argparse
 import fcntl

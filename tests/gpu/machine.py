@@ -178,7 +178,7 @@ class Machine:
     def need_torch(self):
         facts = self.torch()
         if not facts:
-            raise Skipped(f"{self.python} {self._no_torch}")
+            raise Skipped(f"{self.python} {self._no_torch}; SEQPOINT_PYTHON names another one")
         if not self.software and not facts["sees_gpu"]:
             raise Skipped(f"PyTorch {facts['version']} sees no GPU")
         return facts

@@ -141,7 +141,10 @@ class LstmTest(JobTest):
         total = job["time"]["total"]["value"]
         self.assertGreater(total, 0.99 * own)
         self.assertLess(total, 1.01 * own + 2 * longest)
-        self.assertIn("does not use a GPU", json.dumps(self.ask("jobs", "job")))
+        # What is never measured is not shown as if it were still to come.
+        self.assertIn("does not use a GPU: time only", job["time_only"])
+        self.assertIn("does not use a GPU: time only", self.output.stderr)
+        self.assertNotIn("measured", self.output.stderr)
         for question in ("counters", "kernels"):
             done = subprocess.run([f"{BUILD}/bin/seqpoint", question, "job"], text=True,
                                   env=self.environment, capture_output=True, timeout=60)
@@ -204,6 +207,14 @@ class GuestTest(JobTest):
     def test_the_adapter_can_be_left_out(self):
         self.script("for n in range(20): iterate(3 + n % 5)", SEQPOINT_ADAPTER="0")
         self.assertEqual(int(self.job().get("process_count", 0)), 0)
+
+    def test_without_a_gpu_there_is_nothing_to_leave_to_torch_profiler(self):
+        self.script("""
+            with torch.profiler.profile():
+                for n in range(20): iterate(3 + n % 5)
+        """)
+        self.assertEqual(len(self.iterations()), 20)
+        self.assertEqual(self.job()["processes"][0]["stood_down_duration_ns"], "0")
 
     def test_subprocesses_of_the_program(self):
         out = self.script("""
