@@ -657,9 +657,8 @@ class Cli {
     if (std::string why = NothingIn(*reply); !why.empty()) {
       const std::string& reason =
           job->job().trouble().empty() ? job->job().overhead().sentence() : job->job().trouble();
-      return Fail(absl::FailedPreconditionError(
-          absl::StrCat(why, "; ", reason.empty() ? "`seqpoint doctor` says what stands in the way"
-                                                 : reason)));
+      return Fail(absl::FailedPreconditionError(absl::StrCat(
+          why, "; ", reason.empty() ? "`seqpoint doctor` says what stands in the way" : reason)));
     }
     // The notes are of the run as it is, not of another one that was asked about.
     if (horizon_.given()) job->Clear();
