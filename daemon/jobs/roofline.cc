@@ -12,9 +12,9 @@ namespace {
 // Failed attempts included, so many times what is wanted: an iteration that never works is not
 // measured for ever.
 constexpr int kAttemptsPerWanted = 2;
-// Below this share of both roofs, waiting is what takes the time. Nsight Compute has 60 %; values of
-// different iterations tell a share to a percent or two, and a kernel at 60 % is not to be one thing
-// in one run and another in the next.
+// Below this share of both roofs, waiting is what takes the time. Nsight Compute has 60 %; values
+// of different iterations tell a share to a percent or two, and a kernel at 60 % is not to be one
+// thing in one run and another in the next.
 constexpr double kBusyShare = 0.58;
 // More than the library ever sends of one iteration.
 constexpr uint32_t kMaxKernels = 4096;

@@ -910,8 +910,8 @@ std::string OnlineEngine::State::Basis(const Fit& f) const {
                     totals.outliers == 1 ? " stall" : " stalls", " counted apart");
   }
   if (regime_changes > 0) {
-    absl::StrAppendFormat(&basis, "; %d time%s the same lengths began to take another time",
-                          regime_changes, regime_changes == 1 ? "" : "s");
+    absl::StrAppendFormat(&basis, "; the time that a length takes shifted %s",
+                          regime_changes == 1 ? "once" : absl::StrCat(regime_changes, " times"));
   }
   return basis;
 }
