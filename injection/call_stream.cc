@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <utility>
+
 #include "injection/activity.h"
 #include "injection/guest.h"
 #include "injection/stand_down.h"
@@ -168,12 +170,13 @@ void CallStream::OnCall(const Call& call) {
   if (shaped) shape = ShapeOf(call.name);
 
   Todo todo = {};
-  bool learn = false;
+  bool learn = false, after_hole = false;
   uint64_t sequence = 0;
   {
     LockGuard lock(&lock_);
     if (stopped_) return;
     learn = level_ == Level::kLearn;
+    after_hole = std::exchange(after_hole_, false);
     sequence = learn ? TakeSequence(guest->ring.header()) : calls_;
     ++calls_;
     if (call.context != nullptr) ++calls_at_[static_cast<uint8_t>(level_) & 3];
@@ -198,7 +201,7 @@ void CallStream::OnCall(const Call& call) {
     abi::CallRecord& out = record.call;
     out.type = static_cast<uint16_t>(abi::DataType::kCall);
     out.op = static_cast<uint8_t>(call.op);
-    out.flags = call.flags;
+    out.flags = call.flags | (after_hole ? abi::kCallAfterHole : 0);
     out.name_id = name.id;
     out.sequence = sequence;
     out.api_ns = call.begin_ns;
@@ -652,6 +655,7 @@ void CallStream::ApplyControl(bool on_application_thread) {
       // iterations passed.
       distorted_ = distorted_ || !watching || !Watching(level_) ||
                    !guest->host_only.load(std::memory_order_relaxed);
+      after_hole_ = after_hole_ || !Watching(level_);
       level_ = level;
       abi::RuleEvent event = {};
       event.api_ns = guest->clock.NowNs();
@@ -855,7 +859,7 @@ void CallStream::TakeNow(bool may_wait) {
   {
     LockGuard lock(&lock_);
     hold_.store(result == CUPTI_SUCCESS ? Hold::kAll : Hold::kRecords);
-    distorted_ = true;
+    distorted_ = after_hole_ = true;
     watched_.store(WantedOps(), std::memory_order_relaxed);
   }
   SwitchWatching(may_wait);

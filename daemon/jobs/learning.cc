@@ -20,8 +20,9 @@ bool BlocksHost(uint8_t op) {
          op == static_cast<uint8_t>(abi::Op::kContextSync);
 }
 
-uint8_t HostTimeOf(const abi::CallRecord& call) {
-  return (call.flags & abi::kCallHostTime) != 0 ? static_cast<uint8_t>(abi::kHostTime) : uint8_t{0};
+uint8_t FlagsOf(const abi::CallRecord& boundary, bool hole) {
+  return static_cast<uint8_t>(((boundary.flags & abi::kCallHostTime) != 0 ? abi::kHostTime : 0) |
+                              (hole ? abi::kDistorted : 0));
 }
 
 }  // namespace
@@ -92,6 +93,7 @@ void Learning::SetRule(const abi::Rule& rule) {
   iterates_ = false;
   matcher_.SetRule(rule, static_cast<uint64_t>(first_number_), /*inside=*/false);
   ours_.clear();
+  hole_ = false;
   library_.clear();  // events of an earlier rule
   for (const abi::CallRecord& call : calls_) Segment(call);
 }
@@ -101,6 +103,7 @@ void Learning::Segment(const abi::CallRecord& call) {
   const uint32_t flags = matcher_.OnEvent(iterations::ToMatchEvent(call, names_));
   const abi::MatchResult& result = matcher_.result();
   const uint64_t api_ns = call.api_ns;
+  hole_ = hole_ || (call.flags & abi::kCallAfterHole) != 0;
   if (flags & abi::kMatchedMicroLengths) {
     ours_.push_back(
         {abi::EventType::kMicroStep,
@@ -124,7 +127,8 @@ void Learning::Segment(const abi::CallRecord& call) {
                                                              .api_ns = api_ns,
                                                              .call_sequence = call.sequence,
                                                              .correlation_id = call.correlation_id,
-                                                             .flags = HostTimeOf(call)})});
+                                                             .flags = FlagsOf(call, hole_)})});
+    hole_ = false;
   }
   if (flags & abi::kMatchedDecision) {
     ours_.push_back({abi::EventType::kDecision,

@@ -95,6 +95,7 @@ class Learning {
   std::vector<abi::CallRecord> calls_;
   bool has_rule_ = false;
   bool gave_up_ = false;
+  bool hole_ = false;  // nothing was watched for a while since the last boundary
   bool iterates_ = false;
   int64_t first_number_ = 0;
   abi::Matcher matcher_;

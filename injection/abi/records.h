@@ -68,6 +68,7 @@ struct CallRecord {
 enum CallFlags : uint8_t {
   kCallHasPayload = 1,  // `bytes` of an NVTX call is valid
   kCallHostTime = 2,    // no GPU works behind the program's back: api_ns is the time of the work
+  kCallAfterHole = 4,   // before it, nothing was watched for a while
 };
 inline constexpr char kForwardName[] = "forward";        // of a training batch
 inline constexpr char kEvaluationName[] = "evaluation";  // without gradients
