@@ -143,8 +143,8 @@ void Job::OnChip(Process& process) {
   if (!chosen.ok() || !*chosen) return;
   if (!metrics_.no_roofline().empty()) config_trouble_ = metrics_.no_roofline();
   if (metrics_.set().configs.empty() && !metrics_.set().missing.empty()) {
-    config_trouble_ = absl::StrCat("nothing is counted on ", metrics_.chip(), ": ",
-                                   metrics_.set().missing);
+    config_trouble_ =
+        absl::StrCat("nothing is counted on ", metrics_.chip(), ": ", metrics_.set().missing);
   }
   StoreConfigs();
   plan_stale_ = state_dirty_ = true;
