@@ -172,7 +172,7 @@ class CallStream {
   Plan plan_;
   Measurement measurement_ = {};
   bool acting_ = false;
-  bool after_hole_ = false;  // the next call is the first after nothing was watched
+  bool after_hole_ = false;      // the next call is the first after nothing was watched
   bool distorted_ = false;       // something was switched in the open iteration
   bool first_decision_ = false;  // the open candidate has none yet
   bool stopped_ = false;

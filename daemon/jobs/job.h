@@ -330,7 +330,7 @@ class Job {
   std::string no_rule_;                   // why the last process that ended left none
   std::set<std::string> ended_launches_;  // of programs that ended with status 0
   std::string gap_;                       // what was not seen, in a sentence
-  int64_t traced_from_ = 0;                 // iteration at which level *trace* was asked for
+  int64_t traced_from_ = 0;               // iteration at which level *trace* was asked for
   std::string refused_;
   bool imported_ = false;                            // its lengths are the user's own
   std::string sentence_;                             // about the lengths
