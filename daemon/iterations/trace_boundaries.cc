@@ -19,7 +19,6 @@ std::vector<uint64_t> Begins(const IterationLearner& learner, const LearnedRule&
       replace = true;
     }
   }
-  if (replace && rule.rule.step.op != 0) begins.pop_back();
   return begins;
 }
 

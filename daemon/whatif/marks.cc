@@ -3,7 +3,6 @@
 #include <re2/re2.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace seqpoint::whatif {
 namespace {
@@ -26,22 +25,23 @@ IterationMarks FindMarks(const Trace& trace, const std::string& marker) {
   const RE2 expression(marker, RE2::Quiet);
   std::vector<bool> named;
   for (const std::string& name : trace.names) named.push_back(RE2::PartialMatch(name, expression));
-  std::vector<std::vector<std::pair<int64_t, int64_t>>> by_thread(trace.threads.size());
+  std::vector<std::vector<Span>> by_thread(trace.threads.size());
   for (const Span& span : trace.spans) {
-    if (named[span.name]) by_thread[span.thread].emplace_back(span.begin_ns, span.end_ns);
+    if (named[span.name]) by_thread[span.thread].push_back(span);
   }
   const auto most =
       std::max_element(by_thread.begin(), by_thread.end(),
                        [](const auto& a, const auto& b) { return a.size() < b.size(); });
   if (most == by_thread.end() || most->empty()) return {};
-  std::sort(most->begin(), most->end());
+  std::stable_sort(most->begin(), most->end(),
+                   [](const Span& a, const Span& b) { return a.begin_ns < b.begin_ns; });
   IterationMarks marks;
-  marks.marker = marker;
+  marks.first = trace.names[most->front().name];
   double covered_ns = 0;
-  for (const auto& [begin_ns, end_ns] : *most) {
-    marks.begins_ns.push_back(begin_ns);
-    marks.ends_ns.push_back(end_ns);
-    covered_ns += static_cast<double>(end_ns - begin_ns);
+  for (const Span& mark : *most) {
+    marks.begins_ns.push_back(mark.begin_ns);
+    marks.ends_ns.push_back(mark.end_ns);
+    covered_ns += static_cast<double>(mark.end_ns - mark.begin_ns);
   }
   const auto count = static_cast<double>(most->size());
   if (count > 1) {

@@ -13,7 +13,7 @@
 namespace seqpoint::whatif {
 
 struct IterationMarks {
-  std::string marker;              // the expression that found them; empty: none
+  std::string first;               // name of the first one; empty: there are none
   std::vector<int64_t> begins_ns;  // ascending
   std::vector<int64_t> ends_ns;
   // Marks that cover little of the time between them (an optimiser's step) are points in time: an

@@ -16,6 +16,7 @@ TEST(MarksTest, StepsAreFoundInTheirOrderOnTheThreadThatHasMost) {
   const IterationMarks marks = FindMarks(t.trace());
   EXPECT_EQ(marks.begins_ns, (std::vector<int64_t>{0, 100'000}));
   EXPECT_EQ(marks.ends_ns, (std::vector<int64_t>{99'000, 199'000}));
+  EXPECT_EQ(marks.first, "ProfilerStep#1");
   EXPECT_FALSE(marks.points);
   EXPECT_EQ(marks.iterations(), 2u);
 }
