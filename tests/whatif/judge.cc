@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "daemon/iterations/trace_boundaries.h"
 #include "daemon/traces/gunzip.h"
 #include "daemon/traces/read_file.h"
@@ -152,13 +153,33 @@ std::string WholeFileText(const std::string& path) {
   return text.str();
 }
 
+// Begins of the training steps, from the table beside a trace.
+std::vector<double> StepsMs(const std::string& path) {
+  std::vector<double> begins_ms;
+  std::ifstream in(path.substr(0, path.find(".csv")) + "_steps.tsv");
+  std::string line;
+  size_t kind = 0, start = 0;
+  while (std::getline(in, line)) {
+    const std::vector<std::string> cells = absl::StrSplit(line, '\t');
+    if (start == 0) {
+      kind = static_cast<size_t>(std::find(cells.begin(), cells.end(), "kind") - cells.begin());
+      start =
+          static_cast<size_t>(std::find(cells.begin(), cells.end(), "start_ms") - cells.begin());
+    } else if (std::max(kind, start) < cells.size() && cells[kind] == "train") {
+      begins_ms.push_back(std::strtod(cells[start].c_str(), nullptr));
+    }
+  }
+  return begins_ms;
+}
+
 // Of an iteration, the median.
-double LoadingMs(const Graph& graph) {
-  std::vector<double> loading_ms(static_cast<size_t>(graph.iterations));
-  for (const CpuTask& task : graph.cpu) {
-    if (task.kind == CpuKind::kGap && task.iteration >= 0 &&
-        IsDataLoading(graph.names[task.label])) {
-      loading_ms[static_cast<size_t>(task.iteration)] += Ms(task.duration_ns);
+double LoadingMs(const Recorded& recorded) {
+  std::vector<double> loading_ms(recorded.marks.iterations());
+  for (const CpuTask& task : recorded.graph.cpu) {
+    const auto iteration = static_cast<size_t>(task.iteration);
+    if (task.kind == CpuKind::kGap && task.iteration >= 0 && iteration < loading_ms.size() &&
+        IsDataLoading(recorded.graph.names[task.label])) {
+      loading_ms[iteration] += Ms(task.duration_ns);
     }
   }
   return Median(loading_ms);
@@ -175,7 +196,8 @@ std::vector<std::string> SharedTraceFiles() {
   std::vector<std::string> files;
   std::error_code error;
   for (const auto& entry : fs::recursive_directory_iterator(SharedTraces(), error)) {
-    if (absl::EndsWith(entry.path().string(), ".json.gz")) {
+    const std::string name = entry.path().string();
+    if (absl::EndsWith(name, ".json.gz") || absl::EndsWith(name, ".csv.gz")) {
       files.push_back(entry.path().lexically_relative(SharedTraces()));
     }
   }
@@ -206,27 +228,40 @@ std::vector<double> MarkPeriodsMs(const IterationMarks& marks) {
   return periods;
 }
 
-Verdict JudgeBoundaries(const Recorded& recorded) {
+Verdict JudgeBoundaries(const std::string& path, const Recorded& recorded) {
   Verdict verdict;
   verdict.file = recorded.file;
   verdict.check = "boundaries";
-  // "ProfilerStep#3": what all have is the part before the number.
-  const std::string& first = recorded.marks.first;
-  if (first.empty()) {
-    verdict.note = "has no marks";
-    return verdict;
-  }
-  const std::string prefix = first.substr(0, first.find('#') + 1);
-  const iterations::TraceBoundaries found = iterations::FindBoundaries(recorded.trace, prefix);
-  verdict.iterations_true = static_cast<int64_t>(found.per_step.size());
-  verdict.iterations_detected = static_cast<int64_t>(found.exact());
-  if (!found.judged()) {
-    verdict.note = "too few to be found";
-    return verdict;
-  }
-  verdict.error = found.good() ? 0 : 1;
   verdict.target = 0;
+  // "ProfilerStep#3": what all have is the part before the number. A trace without marks has none
+  // of this name.
+  const std::string& first = recorded.marks.first;
+  const std::string prefix = first.empty() ? "ProfilerStep#" : first.substr(0, first.find('#') + 1);
+  const iterations::TraceBoundaries found = iterations::FindBoundaries(recorded.trace, prefix);
   verdict.note = found.rule ? found.rule->boundary_words : "no loop found";
+  verdict.iterations_true = static_cast<int64_t>(found.per_step.size());
+  verdict.iterations_detected = static_cast<int64_t>(found.begins_ns.size());
+  bool good = found.good();
+  if (first.empty()) {
+    const std::vector<double> steps_ms = StepsMs(path);
+    if (steps_ms.empty()) {
+      verdict.iterations_true = -1;
+      return verdict;
+    }
+    // One boundary nearer to the begin of each step than to any other's.
+    verdict.iterations_true = static_cast<int64_t>(steps_ms.size());
+    std::vector<int> per_step(steps_ms.size());
+    for (const uint64_t begin_ns : found.begins_ns) {
+      const double begin_ms = Ms(static_cast<int64_t>(begin_ns));
+      size_t nearest = 0;
+      for (size_t i = 1; i < steps_ms.size(); ++i) {
+        if (std::abs(steps_ms[i] - begin_ms) < std::abs(steps_ms[nearest] - begin_ms)) nearest = i;
+      }
+      ++per_step[nearest];
+    }
+    good = std::all_of(per_step.begin(), per_step.end(), [](int n) { return n == 1; });
+  }
+  verdict.error = good ? 0 : 1;
   return verdict;
 }
 
@@ -247,21 +282,30 @@ Verdict JudgeReplay(const Recorded& recorded) {
     verdict.predicted_ms = WholeMs(recorded, &timeline);
   }
   verdict.error = verdict.predicted_ms / verdict.measured_ms - 1;
+  std::vector<double> late_us;
+  for (size_t i = 0; i < recorded.graph.gpu.size(); ++i) {
+    if (timeline.gpu_begin_ns[i] == kNotRun) continue;
+    const int64_t start_ns = recorded.trace.works[recorded.graph.gpu[i].work].start_ns;
+    late_us.push_back(
+        std::abs(Ms(timeline.gpu_begin_ns[i] - (start_ns - recorded.graph.begin_ns))) * 1e3);
+  }
+  if (!late_us.empty()) {
+    verdict.mean_us = Mean(late_us);
+    verdict.worst_us = *std::max_element(late_us.begin(), late_us.end());
+  }
   return verdict;
 }
 
 std::string LoaderRequest(const Recorded& recorded, const LoaderModel& model) {
-  const double loading_ms = LoadingMs(recorded.graph);
+  const double loading_ms = LoadingMs(recorded);
   // Each batch keeps one process busy for that long, while the training goes on without it.
   const double rest_ms = Median(MarkPeriodsMs(recorded.marks)) - loading_ms;
   const double running = rest_ms > 0 ? std::min<double>(model.processes, loading_ms / rest_ms) : 0;
-  const double factor = 1 + model.slower_per_process * running;
-  std::string request = "remove gaps where in ~ \"DataLoader\"";
-  if (factor > 1) {
-    absl::StrAppend(&request, "; scale calls by ", factor, "; scale gaps by ", factor,
-                    "; scale copies where name ~ \"Pageable\" by ", factor);
-  }
-  return request;
+  const double busy = 1 + model.slower_per_process * running;
+  return absl::StrFormat(
+      "remove gaps where in ~ \"DataLoader\"; scale calls by %.4f; scale gaps by %.4f; "
+      "scale copies where name ~ \"HtoD.*Pageable\" by %.4f",
+      busy, busy, busy * model.first_read);
 }
 
 absl::StatusOr<Verdict> JudgePair(const Recorded& before, const Recorded& after,

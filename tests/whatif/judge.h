@@ -31,7 +31,8 @@ struct Verdict {
   int64_t left_out = -1;                             // tasks and elements of the file
   double import_mb_s = NAN, import_gzip_mb_s = NAN;  // unpacked text
   double graph_tasks_s = NAN, replay_tasks_s = NAN;
-  double mean_us = NAN, worst_us = NAN;  // of collectives' ends
+  // By what GPU tasks start, or collectives end, at another time than measured.
+  double mean_us = NAN, worst_us = NAN;
   std::string note;
 
   bool training() const { return iterations_true >= 2; }
@@ -46,7 +47,7 @@ inline constexpr double kReplayMean = 0.01, kReplayWorst = 0.03;
 inline constexpr double kPairWorst = 0.05, kCollectiveMean = 0.02;
 
 struct Recorded {
-  std::string file;  // as it is shown
+  std::string file;  // as it is shown, the path at first
   Trace trace;
   IterationMarks marks;
   Graph graph;  // marks.iterations() of them, and what comes after
@@ -64,7 +65,9 @@ std::vector<std::string> SharedTraceFiles();
 std::vector<double> GpuPeriodsMs(const Recorded& recorded);
 std::vector<double> MarkPeriodsMs(const IterationMarks& marks);
 
-Verdict JudgeBoundaries(const Recorded& recorded);
+// The learner's iterations against the trace's marks. A trace without marks may have its training
+// steps in a table beside it: STEM_steps.tsv with columns `kind` and `start_ms`.
+Verdict JudgeBoundaries(const std::string& path, const Recorded& recorded);
 // By the mean GPU period; a trace of fewer than two iterations by its whole length.
 Verdict JudgeReplay(const Recorded& recorded);
 // Measured: the median distance of `after`'s marks. Predicted: the median period of `before`, with
@@ -72,13 +75,16 @@ Verdict JudgeReplay(const Recorded& recorded);
 absl::StatusOr<Verdict> JudgePair(const Recorded& before, const Recorded& after,
                                   const std::string& request);
 
-// Data loading in processes of its own.
+// Data loading in processes of its own: it is gone from the training process, which is slower for
+// it. Neither constant comes from the traces that it is judged by.
 struct LoaderModel {
-  // How much slower a process's CPU gets by each other one that runs. Cores share power: one more
-  // that is active costs about one bin of turbo, 100 MHz of some 3.5 GHz (Intel, "Available Bins of
-  // Intel Turbo Boost Technology", article 000056901: on a Xeon E5-2667 v2 one bin a core, from one
-  // to four).
+  // By how much each process that runs slows the others. Cores share power: one more that is active
+  // costs about one bin of turbo, 100 MHz of some 3.5 GHz (Intel, "Available Bins of Intel Turbo
+  // Boost Technology", article 000056901: on a Xeon E5-2667 v2 one bin a core from one to four).
   double slower_per_process = 0.03;
+  // How much longer the first reading of a batch from newly mapped shared memory takes than one
+  // from memory that is in use (first_read.py, least of four runs).
+  double first_read = 1.45;
   int processes = 4;
 };
 // The what-if for a trace that loads its data in between.

@@ -109,8 +109,7 @@ std::string ToTables(absl::Span<const Verdict> verdicts) {
                        const std::string& rows) {
     if (!rows.empty()) absl::StrAppend(&text, Header(title, head), rows);
   };
-  add("Boundaries, the marks hidden", {"trace", "steps", "with one boundary", "", "begins with"},
-      boundaries);
+  add("Boundaries, the marks hidden", {"trace", "steps", "found", "", "begins with"}, boundaries);
   const std::vector<std::string> replay = {"trace",       "iterations", "measured ms",
                                            "replayed ms", "error %",    "tasks",
                                            "edges",       "",           "left out"};

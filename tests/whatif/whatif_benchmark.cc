@@ -133,11 +133,14 @@ int Judge(const Flags& flags) {
       continue;
     }
     recorded->file = names[i];
-    if (recorded->trace.calls.empty()) {
+    const bool gpu_only = recorded->trace.calls.empty();
+    if (gpu_only || recorded->marks.iterations() >= 2) {
+      verdicts.push_back(JudgeBoundaries(paths[i], *recorded));
+    }
+    if (gpu_only) {
       Say(names[i] + ": has no calls, only GPU work: nothing to replay");
       continue;
     }
-    if (recorded->marks.iterations() >= 2) verdicts.push_back(JudgeBoundaries(*recorded));
     verdicts.push_back(JudgeReplay(*recorded));
     verdicts.push_back(JudgeSpeed(paths[i], *recorded));
     all.push_back(*std::move(recorded));
@@ -165,8 +168,9 @@ int Judge(const Flags& flags) {
     const auto pairs = LoaderPairs(all, &processes);
     for (size_t i = 0; i < pairs.size(); ++i) {
       const auto& [a, b] = pairs[i];
-      judge_pair(all[a], all[b],
-                 LoaderRequest(all[a], {flags.loader.slower_per_process, processes[i]}));
+      LoaderModel loader = flags.loader;
+      loader.processes = processes[i];
+      judge_pair(all[a], all[b], LoaderRequest(all[a], loader));
     }
   }
   for (const Recorded& recorded : all) {
@@ -238,6 +242,10 @@ int main(int argc, char** argv) {
          "by how much each process that loads data slows the training process; default 0.03")
       ->check(CLI::Range(0.0, 10.0))
       ->type_name("SHARE");
+  app.add_option("--first-read", flags.loader.first_read,
+                 "how much longer a copy of a batch from another process takes; default 1.45")
+      ->check(CLI::Range(0.0, 100.0))
+      ->type_name("FACTOR");
   app.add_option("--workers", flags.loader.processes,
                  "processes that load data, of --pair; default 4")
       ->check(CLI::Range(1, 1000))
