@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -240,10 +241,12 @@ Verdict JudgeBoundaries(const std::string& path, const Recorded& recorded) {
   const iterations::TraceBoundaries found = iterations::FindBoundaries(recorded.trace, prefix);
   verdict.note = found.rule ? found.rule->boundary_words : "no loop found";
   verdict.iterations_true = static_cast<int64_t>(found.per_step.size());
-  verdict.iterations_detected = static_cast<int64_t>(found.begins_ns.size());
+  verdict.iterations_detected =
+      std::accumulate(found.per_step.begin(), found.per_step.end(), int64_t{found.outside});
   bool good = found.good();
   if (first.empty()) {
     const std::vector<double> steps_ms = StepsMs(path);
+    verdict.iterations_detected = static_cast<int64_t>(found.begins_ns.size());
     if (steps_ms.empty()) {
       verdict.iterations_true = -1;
       return verdict;

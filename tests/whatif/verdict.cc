@@ -84,7 +84,8 @@ std::string ToTables(absl::Span<const Verdict> verdicts) {
       absl::StrAppend(
           v.training() ? &training : &others,
           Row({v.file, Count(v.iterations_true), Fixed(v.measured_ms, 3), Fixed(v.predicted_ms, 3),
-               Percent(v.error), Count(v.tasks), Count(v.edges), Judged(v), v.note}));
+               Percent(v.error), Fixed(v.mean_us, 1), Fixed(v.worst_us, 0), Count(v.tasks),
+               Count(v.edges), Judged(v), v.note}));
       if (v.training() && std::isfinite(v.error)) {
         sum += std::abs(v.error);
         worst = std::max(worst, std::abs(v.error));
@@ -110,9 +111,12 @@ std::string ToTables(absl::Span<const Verdict> verdicts) {
     if (!rows.empty()) absl::StrAppend(&text, Header(title, head), rows);
   };
   add("Boundaries, the marks hidden", {"trace", "steps", "found", "", "begins with"}, boundaries);
-  const std::vector<std::string> replay = {"trace",       "iterations", "measured ms",
-                                           "replayed ms", "error %",    "tasks",
-                                           "edges",       "",           "left out"};
+  const std::vector<std::string> replay = {"trace",       "iterations",
+                                           "measured ms", "replayed ms",
+                                           "error %",     "starts off by us",
+                                           "worst",       "tasks",
+                                           "edges",       "",
+                                           "left out"};
   add("Replay without change: mean GPU period", replay, training);
   if (count > 0) {
     absl::StrAppendFormat(&text,
