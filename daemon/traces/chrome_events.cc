@@ -283,13 +283,16 @@ bool ChromeEvents::Take(const Event& event) {
       break;
     }
     case Category::kOperator:
-    case Category::kAnnotation:
+    case Category::kAnnotation: {
+      // Until 2021 the framework's own annotations, "Optimizer.step#SGD.step", were operators.
+      const bool annotation =
+          event.category == Category::kAnnotation || event.name.find('#') != event.name.npos;
       builder_->spans().Add({*begin_ns, end_ns, builder_->Name(event.name),
                              builder_->Thread(Unquoted(event.process), Unquoted(event.thread)),
-                             event.category == Category::kOperator
-                                 ? whatif::SpanKind::kOperator
-                                 : whatif::SpanKind::kAnnotation});
+                             annotation ? whatif::SpanKind::kAnnotation
+                                        : whatif::SpanKind::kOperator});
       break;
+    }
     default:
       TakeWork(event, *begin_ns, end_ns);
       break;

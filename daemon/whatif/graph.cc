@@ -588,14 +588,15 @@ class Builder {
   // The annotations of a thread, outermost first, and where a gap crosses their borders.
   class Labels {
    public:
+    explicit Labels(Builder* builder) : builder_(builder) {}
     void Add(const Span& span) { spans_.push_back(span); }
     void Sort() {
       std::stable_sort(spans_.begin(), spans_.end(), [](const Span& a, const Span& b) {
         return std::tie(a.begin_ns, b.end_ns) < std::tie(b.begin_ns, a.end_ns);
       });
     }
-    // Calls `piece(begin_ns, end_ns, name)` for each part of [begin_ns, end_ns) with one innermost
-    // annotation. Times of successive calls ascend.
+    // Calls `piece(begin_ns, end_ns, label)` for each part of [begin_ns, end_ns) with the same
+    // annotations around it. Times of successive calls ascend.
     template <typename Piece>
     void Cut(int64_t begin_ns, int64_t end_ns, const Piece& piece) {
       int64_t at_ns = begin_ns;
@@ -604,7 +605,7 @@ class Builder {
         int64_t until_ns = end_ns;
         if (!open_.empty()) until_ns = std::min(until_ns, open_.back().end_ns);
         if (next_ < spans_.size()) until_ns = std::min(until_ns, spans_[next_].begin_ns);
-        piece(at_ns, until_ns, open_.empty() ? 0 : open_.back().name);
+        piece(at_ns, until_ns, open_.empty() ? 0 : open_.back().label);
         at_ns = until_ns;
       } while (at_ns < end_ns);
     }
@@ -612,19 +613,43 @@ class Builder {
    private:
     void Enter(int64_t at_ns) {
       for (; next_ < spans_.size() && spans_[next_].begin_ns <= at_ns; ++next_) {
-        if (spans_[next_].end_ns > at_ns) open_.push_back(spans_[next_]);
+        const Span& span = spans_[next_];
+        if (span.end_ns <= at_ns) continue;
+        // What ended before this one began is not around it.
+        while (!open_.empty() && open_.back().end_ns <= span.begin_ns) open_.pop_back();
+        const uint32_t outer = open_.empty() ? 0 : open_.back().label;
+        open_.push_back({span.end_ns, builder_->LabelIn(outer, span.name)});
       }
       while (!open_.empty() && open_.back().end_ns <= at_ns) open_.pop_back();
     }
+    struct Open {
+      int64_t end_ns;
+      uint32_t label;
+    };
+    Builder* builder_;
     std::vector<Span> spans_;
-    std::vector<Span> open_;
+    std::vector<Open> open_;
     size_t next_ = 0;
   };
+
+  // The name of annotation `name` inside of what `outer` says.
+  uint32_t LabelIn(uint32_t outer, uint32_t name) {
+    if (outer == 0) return name;
+    const auto [it, made] = labels_.try_emplace({outer, name}, 0);
+    if (made) {
+      it->second = static_cast<uint32_t>(graph_.names.size());
+      std::string label = graph_.names[outer];
+      label += '\n';
+      label += graph_.names[name];
+      graph_.names.push_back(std::move(label));
+    }
+    return it->second;
+  }
 
   void MakeCpuTasks() {
     FindHandovers();
     FindIntervalsWaitedFor();
-    std::vector<Labels> labels(trace_.threads.size());
+    std::vector<Labels> labels(trace_.threads.size(), Labels(this));
     for (const Span& span : trace_.spans) {
       if (span.kind == SpanKind::kAnnotation) labels[span.thread].Add(span);
     }
@@ -832,7 +857,8 @@ class Builder {
   std::vector<std::vector<uint32_t>> waits_for_;    // works, of a work
   std::vector<uint32_t> shared_;
   std::vector<uint32_t> task_of_;
-  std::vector<uint32_t> after_;  // position, of a call
+  absl::flat_hash_map<std::pair<uint32_t, uint32_t>, uint32_t> labels_;  // see LabelIn
+  std::vector<uint32_t> after_;                                          // position, of a call
   std::vector<uint32_t> waited_queue_;
   std::vector<int64_t> waited_end_ns_;
 };

@@ -2,9 +2,8 @@
 // when it would begin if other tasks took another time (Daydream, Zhu et al., ATC 2020, section 4).
 //
 //   CPU tasks   calls and the gaps between them, in order on their threads. A gap is what the
-//   thread
-//               does without CUDA: framework, Python, data loading; its name is the annotation that
-//               it lies in.
+//               thread does without CUDA: framework, Python, data loading. It is cut where an
+//               annotation begins or ends, and knows those it lies in.
 //   GPU tasks   kernels, copies, memsets and collectives, in order on their queues. A queue is a
 //               stream, or a branch of a graph launch.
 //
@@ -42,7 +41,7 @@ struct CpuTask {
   int64_t duration_ns = 0;  // of a call that waits: without the wait
   int64_t tail_ns = 0;      // of a call that waits: from the end of what it waited for to its own
   uint32_t name = 0;
-  uint32_t label = 0;           // name of the innermost annotation around it; 0: none
+  uint32_t label = 0;  // names of the annotations around it, outermost first, a line each; 0: none
   uint32_t after = kNone;       // CPU task of another thread that hands over to this one
   uint32_t first_work = kNone;  // GPU task that it launches; the others by GpuTask::next
   uint32_t queue = kNone;

@@ -198,7 +198,8 @@ class Machine {
   void Begin(uint32_t r, const CpuTask& task, int64_t now_ns) {
     Rank& rank = ranks_[r];
     if (task.kind == CpuKind::kRecord) {
-      rank.events[task.event].assign(1, rank.queues[task.queue].last);
+      // A stream without any work has no queue: the event stands for nothing.
+      rank.events[task.event].assign(1, task.queue == kNone ? kNone : rank.queues[task.queue].last);
     } else if (task.kind == CpuKind::kStreamWait) {
       std::vector<uint32_t>& waits = rank.queues[task.queue].waits;
       if (task.event != kNone && !rank.events[task.event].empty()) {

@@ -175,6 +175,18 @@ TEST(ReplayTest, AStreamWaitsForTheEventOfAnother) {
   }
 }
 
+TEST(ReplayTest, AnEventOfAStreamWithoutWorkIsNotWaitedFor) {
+  TestTrace t;
+  t.Launch(0, 4, "a", 8, 100);
+  const uint64_t record = t.Api(5, 6, "cudaEventRecord", CallKind::kEventRecord);
+  const uint64_t wait = t.Api(7, 8, "cudaStreamWaitEvent", CallKind::kStreamWait);
+  t.Wait(wait, record, 0, 3);  // nothing runs on stream 3
+  t.Launch(9, 12, "b", 101, 150);
+  Graph graph = t.Graph();
+  ExpectAsMeasured(t, graph, 1);
+  EXPECT_EQ(Replay({&graph}).not_run, 0u);
+}
+
 TEST(ReplayTest, AWaitThatTheTimesContradictIsLeftOut) {
   TestTrace t;
   t.Launch(0, 4, "a", 8, 100);

@@ -130,11 +130,15 @@ class Transformer {
       if (condition.field == Field::kName || condition.field == Field::kIn) texts = &graph_.names;
       if (condition.field == Field::kThread) texts = &graph_.threads;
       if (texts == nullptr) continue;
-      const RE2 expression(condition.text, RE2::Quiet);
+      // Of the annotations around a task, a line each, one is enough.
+      const bool regular =
+          condition.compare == Compare::kMatches || condition.compare == Compare::kMatchesNot;
+      const RE2 expression(
+          absl::StrCat("(?m)", regular ? condition.text
+                                       : absl::StrCat("^", RE2::QuoteMeta(condition.text), "$")),
+          RE2::Quiet);
       for (const std::string& text : *texts) {
-        const bool regular =
-            condition.compare == Compare::kMatches || condition.compare == Compare::kMatchesNot;
-        const bool is = regular ? RE2::PartialMatch(text, expression) : text == condition.text;
+        const bool is = RE2::PartialMatch(text, expression);
         by_name[i].push_back(
             is == (condition.compare == Compare::kMatches || condition.compare == Compare::kEqual));
       }

@@ -141,6 +141,26 @@ TEST(TransformTest, FusedKernelsStartOnceAndTheirLaunchesAreNotMade) {
   EXPECT_EQ(fused, 2);
 }
 
+TEST(TransformTest, WorkIsInAllAnnotationsAroundItsCall) {
+  TestTrace t;
+  t.Annotation(0, 300, "ProfilerStep#1");
+  t.Annotation(100, 200, "Optimizer.step#Adam");
+  t.Annotation(110, 190, "fused.step");
+  for (int i = 0; i < 3; ++i) t.Launch(20 + 100 * i, 24 + 100 * i, "k", 30 + 100 * i, 35 + 100 * i);
+  const auto selected = [&](const std::string& where) {
+    Graph graph = t.Graph();
+    return Apply(*ParseRequest("scale kernels where " + where + " by 2"), {}, {}, &graph)->tasks[0];
+  };
+  EXPECT_EQ(selected("in ~ \"ProfilerStep\""), 3u);
+  EXPECT_EQ(selected("in ~ \"^Optimizer.step\""), 1u);
+  EXPECT_EQ(selected("in ~ \"^fused.step$\""), 1u);
+  EXPECT_EQ(selected("in = \"Optimizer.step#Adam\""), 1u);
+  EXPECT_EQ(selected("in = \"Optimizer\""), 0u);
+  EXPECT_EQ(selected("in !~ \"Optimizer\""), 2u);
+  EXPECT_EQ(selected("in ~ \"ProfilerStep#1.Optimizer\""), 0u);
+  EXPECT_EQ(selected("name = \"k\""), 3u);
+}
+
 TEST(TransformTest, CapturedLaunchesAreOneAndTheGpuSetsThePace) {
   TestTrace t;
   for (int i = 0; i < 10; ++i) t.Launch(50 * i, 50 * i + 4, "k", 50 * i + 8, 50 * i + 18);

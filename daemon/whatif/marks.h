@@ -1,0 +1,33 @@
+// Where the iterations of a trace are by its own marks: annotations such as "ProfilerStep#12".
+//
+// Threading: free functions. Ownership: values.
+#ifndef DAEMON_WHATIF_MARKS_H_
+#define DAEMON_WHATIF_MARKS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/whatif/trace.h"
+
+namespace seqpoint::whatif {
+
+struct IterationMarks {
+  std::string first;               // name of the first one; empty: there are none
+  std::vector<int64_t> begins_ns;  // ascending
+  std::vector<int64_t> ends_ns;
+  // Marks that cover little of the time between them (an optimiser's step) are points in time: an
+  // iteration is from one to the next, and the last one only ends one.
+  bool points = false;
+
+  size_t iterations() const { return begins_ns.empty() ? 0 : begins_ns.size() - (points ? 1 : 0); }
+};
+
+// Annotations and operators whose name holds `marker`, a regular expression (RE2). Empty: the
+// profiler's steps, else what an optimiser does once per iteration. A mark may be mirrored on
+// several threads: the one that has most of them counts.
+IterationMarks FindMarks(const Trace& trace, const std::string& marker = "");
+
+}  // namespace seqpoint::whatif
+
+#endif  // DAEMON_WHATIF_MARKS_H_
