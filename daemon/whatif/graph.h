@@ -37,6 +37,11 @@ enum class CpuKind : uint8_t {
   kStreamWait,  // what is launched into `queue` from now on comes after event `event`
 };
 
+inline bool IsWait(CpuKind kind) {
+  return kind == CpuKind::kWaitStream || kind == CpuKind::kWaitAll || kind == CpuKind::kWaitEvent ||
+         kind == CpuKind::kWaitOwn;
+}
+
 struct CpuTask {
   int64_t duration_ns = 0;  // of a call that waits: without the wait
   int64_t tail_ns = 0;      // of a call that waits: from the end of what it waited for to its own

@@ -189,11 +189,6 @@ class Machine {
     }
   }
 
-  static bool IsWait(CpuKind kind) {
-    return kind == CpuKind::kWaitStream || kind == CpuKind::kWaitAll ||
-           kind == CpuKind::kWaitEvent || kind == CpuKind::kWaitOwn;
-  }
-
   // What a CPU task does to the queues at its begin.
   void Begin(uint32_t r, const CpuTask& task, int64_t now_ns) {
     Rank& rank = ranks_[r];

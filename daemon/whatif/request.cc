@@ -491,6 +491,8 @@ std::string FormatRequest(const Request& request) {
   return text;
 }
 
+std::string FormatSelection(const Selection& selection) { return SelectionText(selection); }
+
 absl::StatusOr<double> Evaluate(const Amount& amount,
                                 const std::map<std::string, double>& parameters) {
   absl::StatusOr<double> value = ValueOf(amount.first, parameters);

@@ -90,6 +90,8 @@ absl::StatusOr<Request> ParseRequest(std::string_view text);
 // The text that reads as the same request, a step a line.
 std::string FormatRequest(const Request& request);
 
+std::string FormatSelection(const Selection& selection);
+
 // Values of the parameters that a request names; InvalidArgument for one that is not given, a
 // division by 0, a result that is no finite number >= 0.
 absl::StatusOr<double> Evaluate(const Amount& amount,

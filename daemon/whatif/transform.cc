@@ -60,65 +60,9 @@ bool Compares(Compare compare, double value, double with) {
   }
 }
 
-class Transformer {
+class Selector {
  public:
-  Transformer(const std::map<std::string, double>& parameters, const Bounds& bounds, Graph* graph)
-      : parameters_(parameters), bounds_(bounds), graph_(*graph) {}
-
-  absl::StatusOr<Applied> Run(const Request& request) {
-    for (size_t i = 0; i < request.steps.size(); ++i) {
-      const Step& step = request.steps[i];
-      if (absl::Status status = Do(step); !status.ok()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("step ", i + 1, ": ", std::string(status.message())));
-      }
-    }
-    return std::move(applied_);
-  }
-
- private:
-  absl::Status Do(const Step& step) {
-    double amount = 0;
-    if (step.verb == Verb::kScale || step.verb == Verb::kSet || step.verb == Verb::kInsert) {
-      const absl::StatusOr<double> value = Evaluate(step.amount, parameters_);
-      if (!value.ok()) return value.status();
-      amount = *value;
-    }
-    const std::vector<uint32_t> selected = Select(step.selection);
-    applied_.tasks.push_back(selected.size());
-    const bool gpu = IsGpu(step.selection.what);
-    switch (step.verb) {
-      case Verb::kScale:
-        for (const uint32_t t : selected) {
-          SetDuration(gpu, t, Rounded(static_cast<double>(DurationOf(gpu, t)) * amount));
-        }
-        break;
-      case Verb::kSet:
-        for (const uint32_t t : selected) SetDuration(gpu, t, Rounded(amount));
-        break;
-      case Verb::kRemove:
-        for (const uint32_t t : selected) Remove(gpu, t);
-        break;
-      case Verb::kInsert:
-        for (const uint32_t t : selected) Insert(gpu, t, step, Rounded(amount));
-        break;
-      case Verb::kFuse:
-        if (!gpu)
-          return absl::InvalidArgumentError("fuse joins work of the GPU, not calls or gaps");
-        Fuse(selected, step.name);
-        break;
-      case Verb::kCapture:
-        if (step.selection.what != What::kLaunches) {
-          return absl::InvalidArgumentError("capture takes launches");
-        }
-        Capture(selected);
-        break;
-    }
-    return absl::OkStatus();
-  }
-
-  // --- Selecting
-  // -----------------------------------------------------------------------------------
+  Selector(const Bounds& bounds, const Graph& graph) : bounds_(bounds), graph_(graph) {}
 
   std::vector<uint32_t> Select(const Selection& selection) {
     std::vector<uint32_t> selected;
@@ -158,6 +102,16 @@ class Transformer {
     }
     return selected;
   }
+
+  int64_t DurationOf(bool gpu, uint32_t t) const {
+    return gpu ? graph_.gpu[t].duration_ns : graph_.cpu[t].duration_ns;
+  }
+  // Kernels whose bound was looked at.
+  uint64_t measured() const { return measured_; }
+  uint64_t guessed() const { return guessed_; }
+
+ private:
+  bool removed(uint32_t t) const { return graph_.gpu[t].call == kNone && !graph_.gpu[t].before; }
 
   static bool IsCpu(What what, const CpuTask& task) {
     if (what == What::kGaps) return task.kind == CpuKind::kGap;
@@ -200,19 +154,80 @@ class Transformer {
   Bound BoundOf(uint32_t t) {
     const std::string& name = graph_.names[graph_.gpu[t].name];
     const auto it = bounds_.find(name);
-    ++(it == bounds_.end() ? applied_.guessed_bounds : applied_.measured_bounds);
+    ++(it == bounds_.end() ? guessed_ : measured_);
     return it == bounds_.end() ? BoundByRule(name, graph_.gpu[t].duration_ns) : it->second;
   }
   uint32_t QueueOf(const CpuTask& call) const {
     return call.first_work == kNone ? call.queue : graph_.gpu[call.first_work].queue;
   }
 
+  const Bounds& bounds_;
+  const Graph& graph_;
+  uint64_t measured_ = 0, guessed_ = 0;
+};
+
+class Transformer {
+ public:
+  Transformer(const std::map<std::string, double>& parameters, const Bounds& bounds, Graph* graph)
+      : parameters_(parameters), selector_(bounds, *graph), graph_(*graph) {}
+
+  absl::StatusOr<Applied> Run(const Request& request) {
+    for (size_t i = 0; i < request.steps.size(); ++i) {
+      const Step& step = request.steps[i];
+      if (absl::Status status = Do(step); !status.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("step ", i + 1, ": ", std::string(status.message())));
+      }
+    }
+    applied_.measured_bounds = selector_.measured();
+    applied_.guessed_bounds = selector_.guessed();
+    return std::move(applied_);
+  }
+
+ private:
+  absl::Status Do(const Step& step) {
+    double amount = 0;
+    if (step.verb == Verb::kScale || step.verb == Verb::kSet || step.verb == Verb::kInsert) {
+      const absl::StatusOr<double> value = Evaluate(step.amount, parameters_);
+      if (!value.ok()) return value.status();
+      amount = *value;
+    }
+    const std::vector<uint32_t> selected = selector_.Select(step.selection);
+    applied_.tasks.push_back(selected.size());
+    const bool gpu = IsGpu(step.selection.what);
+    switch (step.verb) {
+      case Verb::kScale:
+        for (const uint32_t t : selected) {
+          SetDuration(gpu, t, Rounded(static_cast<double>(selector_.DurationOf(gpu, t)) * amount));
+        }
+        break;
+      case Verb::kSet:
+        for (const uint32_t t : selected) SetDuration(gpu, t, Rounded(amount));
+        break;
+      case Verb::kRemove:
+        for (const uint32_t t : selected) Remove(gpu, t);
+        break;
+      case Verb::kInsert:
+        for (const uint32_t t : selected) Insert(gpu, t, step, Rounded(amount));
+        break;
+      case Verb::kFuse:
+        if (!gpu)
+          return absl::InvalidArgumentError("fuse joins work of the GPU, not calls or gaps");
+        Fuse(selected, step.name);
+        break;
+      case Verb::kCapture:
+        if (step.selection.what != What::kLaunches) {
+          return absl::InvalidArgumentError("capture takes launches");
+        }
+        Capture(selected);
+        break;
+    }
+    return absl::OkStatus();
+  }
+
   // --- Changing
   // ------------------------------------------------------------------------------------
 
-  int64_t DurationOf(bool gpu, uint32_t t) const {
-    return gpu ? graph_.gpu[t].duration_ns : graph_.cpu[t].duration_ns;
-  }
   void SetDuration(bool gpu, uint32_t t, int64_t duration_ns) {
     if (gpu) {
       graph_.gpu[t].duration_ns = duration_ns;
@@ -226,11 +241,11 @@ class Transformer {
     }
   }
 
-  bool removed(uint32_t t) const { return graph_.gpu[t].call == kNone && !graph_.gpu[t].before; }
-
   void Remove(bool gpu, uint32_t t) {
     if (!gpu) {
-      graph_.cpu[t].duration_ns = graph_.cpu[t].tail_ns = 0;
+      CpuTask& task = graph_.cpu[t];
+      task.duration_ns = task.tail_ns = 0;
+      if (IsWait(task.kind)) task.kind = CpuKind::kCall;
       return;
     }
     const uint32_t call = Unlink(t);
@@ -379,7 +394,7 @@ class Transformer {
   }
 
   const std::map<std::string, double>& parameters_;
-  const Bounds& bounds_;
+  Selector selector_;
   Graph& graph_;
   Applied applied_;
 };
@@ -392,6 +407,16 @@ Bound BoundByRule(const std::string& kernel, int64_t duration_ns) {
       "attention");
   if (RE2::PartialMatch(kernel, *products)) return Bound::kCompute;
   return duration_ns <= kLatencyNs ? Bound::kLatency : Bound::kMemory;
+}
+
+SelectedTime TimeOf(const Selection& selection, const Bounds& bounds, const Graph& graph) {
+  Selector selector(bounds, graph);
+  SelectedTime time;
+  for (const uint32_t t : selector.Select(selection)) {
+    ++time.tasks;
+    time.time_ns += selector.DurationOf(IsGpu(selection.what), t);
+  }
+  return time;
 }
 
 absl::StatusOr<Applied> Apply(const Request& request,

@@ -28,6 +28,13 @@ enum class Bound : uint8_t { kCompute, kMemory, kLatency };
 using Bounds = std::map<std::string, Bound>;
 Bound BoundByRule(const std::string& kernel, int64_t duration_ns);
 
+// What a selection finds: how many tasks, and what they take together.
+struct SelectedTime {
+  uint64_t tasks = 0;
+  int64_t time_ns = 0;
+};
+SelectedTime TimeOf(const Selection& selection, const Bounds& bounds, const Graph& graph);
+
 struct Applied {
   std::vector<uint64_t> tasks;   // selected, by step
   uint64_t measured_bounds = 0;  // kernels whose bound was looked up and measured,

@@ -1,0 +1,78 @@
+// What-ifs that people ask for, as files with their source and their assumption
+// (daemon/whatif/presets/*.whatif, built into the program).
+//
+//   source: Daydream (Zhu et al., ATC 2020), section 5.1
+//   needs: kernels where bound = compute
+//   param compute = 3: how many times as fast kernels bound by compute become
+//   steps:
+//   scale kernels where bound = compute by 1/$compute
+//
+// Threading: free functions; the presets are made once and never change. Ownership: values.
+#ifndef DAEMON_WHATIF_PRESET_H_
+#define DAEMON_WHATIF_PRESET_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/whatif/graph.h"
+#include "daemon/whatif/request.h"
+#include "daemon/whatif/transform.h"
+
+namespace seqpoint::whatif {
+
+struct Parameter {
+  std::string name;
+  std::optional<double> value;  // by default; none: it has to be given
+  bool time = false;            // nanoseconds
+  std::string meaning;
+};
+
+struct Preset {
+  std::string name;  // "amp"
+  std::string title;
+  std::string source;
+  std::string assumption;
+  // Without these tasks in the trace it makes no sense.
+  Selection needs;
+  // With these it is doubtful, and why.
+  std::optional<Selection> unfit;
+  std::string unfit_because;
+  std::vector<Parameter> parameters;
+  Request request;
+};
+
+// Of a file's text. InvalidArgument names the line and what is wrong with it.
+absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text);
+
+// All that are built in, by name.
+const std::vector<Preset>& Presets();
+// NotFound lists those that there are.
+absl::StatusOr<Preset> FindPreset(std::string_view name);
+
+// What is to be done, with the values of its parameters.
+struct Change {
+  std::string name;  // of the preset; "steps" of steps that were given
+  Request request;
+  std::map<std::string, double> parameters;
+};
+
+// "amp", "amp,compute=4,memory=1.5": a preset with parameters. InvalidArgument: one that the preset
+// does not have, no number, or one that has no value.
+absl::StatusOr<Change> ParseChange(std::string_view text);
+
+// Does the preset fit the trace? A sentence when it does not, or is doubtful; else empty.
+// `applies`: false when there is nothing that it could change.
+struct Fit {
+  bool applies = true;
+  std::string warning;
+};
+Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph);
+
+}  // namespace seqpoint::whatif
+
+#endif  // DAEMON_WHATIF_PRESET_H_
