@@ -29,6 +29,8 @@ constexpr size_t kWaitSample = 256;
 
 // Kinds that follow each other with the same gap.
 enum class GapClass : uint8_t { kKernel, kCopy, kMemset };
+constexpr size_t kGapClasses = 3;
+constexpr size_t kGapKeys = kGapClasses * kGapClasses;  // of a queue
 GapClass ClassOf(WorkKind kind) {
   switch (kind) {
     case WorkKind::kMemset:
@@ -81,8 +83,8 @@ class Builder {
   }
 
  private:
-  // Queue, what is before, what is behind.
-  using GapKey = std::tuple<uint32_t, GapClass, GapClass>;
+  // By queue, what is before, what is behind: see GapKey.
+  using Gaps = std::vector<std::vector<int64_t>>;
   struct Launch {        // of a call
     uint32_t first = 0;  // in works_of_call_
     uint32_t count = 0;
@@ -287,7 +289,7 @@ class Builder {
 
   // What one task takes to follow another of its queue, or of one that it waits for.
   void MeasureGaps() {
-    Gaps same, across;
+    Gaps same(graph_.queues.size() * kGapKeys), across(same.size());
     for (uint32_t w = 0; w < works_.size(); ++w) {
       if (before_[w] == kNone || call_of_[w] == kNone) continue;
       const uint32_t wait = LastWait(w);
@@ -297,19 +299,19 @@ class Builder {
       if (!node && CallAt(call_of_[w]).end_ns + usual_latency_ns_ * 3 / 2 >= works_[after].end_ns) {
         continue;
       }
-      (waits ? across : same)[KeyOf(after, w)].push_back(works_[w].start_ns - works_[after].end_ns);
+      (waits ? across : same)[GapKey(after, w)].push_back(works_[w].start_ns -
+                                                          works_[after].end_ns);
     }
     SetGaps(&same, kUsualGapNs, &usual_gap_ns_, &gap_ns_);
     SetGaps(&across, usual_gap_ns_, &usual_wait_gap_ns_, &wait_gap_ns_);
   }
-  using Gaps = absl::flat_hash_map<GapKey, std::vector<int64_t>>;
   static void SetGaps(Gaps* gaps, int64_t otherwise_ns, int64_t* usual_ns,
-                      absl::flat_hash_map<GapKey, int64_t>* means_ns) {
+                      std::vector<int64_t>* means_ns) {
     std::vector<int64_t> all;
-    for (const auto& [key, values] : *gaps) all.insert(all.end(), values.begin(), values.end());
+    for (const auto& values : *gaps) all.insert(all.end(), values.begin(), values.end());
     *usual_ns = MeanGapNs(&all, otherwise_ns);
     means_ns->clear();
-    for (auto& [key, values] : *gaps) (*means_ns)[key] = MeanGapNs(&values, *usual_ns);
+    for (auto& values : *gaps) means_ns->push_back(MeanGapNs(&values, *usual_ns));
   }
   // The mean keeps the sum over thousands of tasks right; what waited for something else is no gap
   // between two, and few tell nothing.
@@ -325,19 +327,17 @@ class Builder {
     }
     return count == 0 ? otherwise_ns : sum_ns / count;
   }
-  GapKey KeyOf(uint32_t after, uint32_t w) const {
-    return {queue_of_[w], ClassOf(works_[after].kind), ClassOf(works_[w].kind)};
+  size_t GapKey(uint32_t after, uint32_t w) const {
+    return queue_of_[w] * kGapKeys +
+           static_cast<size_t>(ClassOf(works_[after].kind)) * kGapClasses +
+           static_cast<size_t>(ClassOf(works_[w].kind));
   }
   int64_t GapOf(uint32_t w) const {
-    if (before_[w] == kNone) return usual_gap_ns_;
-    const auto it = gap_ns_.find(KeyOf(before_[w], w));
-    return it == gap_ns_.end() ? usual_gap_ns_ : it->second;
+    return before_[w] == kNone ? usual_gap_ns_ : gap_ns_[GapKey(before_[w], w)];
   }
   int64_t WaitGapOf(uint32_t w) const {
     const uint32_t wait = LastWait(w);
-    if (wait == kNone) return usual_wait_gap_ns_;
-    const auto it = wait_gap_ns_.find(KeyOf(wait, w));
-    return it == wait_gap_ns_.end() ? usual_wait_gap_ns_ : it->second;
+    return wait == kNone ? usual_wait_gap_ns_ : wait_gap_ns_[GapKey(wait, w)];
   }
   // Of the works of other queues that a work waits for, the one that ended last.
   uint32_t LastWait(uint32_t w) const {
@@ -887,9 +887,9 @@ class Builder {
   int64_t shortest_latency_ns_ = 0;
   int64_t usual_gap_ns_ = kUsualGapNs;
   int64_t usual_wait_gap_ns_ = kUsualGapNs;
-  absl::flat_hash_map<GapKey, int64_t> gap_ns_;            // by what is before in the queue
-  absl::flat_hash_map<GapKey, int64_t> wait_gap_ns_;       // by what it waits for in another one
-  std::vector<uint32_t> wait_of_;                          // in Trace::waits, of a call
+  std::vector<int64_t> gap_ns_;       // by GapKey of it and what is before in the queue
+  std::vector<int64_t> wait_gap_ns_;  // by GapKey of it and what it waits for in another one
+  std::vector<uint32_t> wait_of_;     // in Trace::waits, of a call
   absl::flat_hash_map<uint32_t, uint32_t> event_of_;       // of a call that records
   absl::flat_hash_map<uint32_t, uint32_t> record_stream_;  // of a call that records
   absl::flat_hash_map<uint64_t, uint32_t> event_by_correlation_;
