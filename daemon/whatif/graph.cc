@@ -29,6 +29,8 @@ constexpr size_t kWaitSample = 256;
 
 // Kinds that follow each other with the same gap.
 enum class GapClass : uint8_t { kKernel, kCopy, kMemset };
+constexpr size_t kGapClasses = 3;
+constexpr size_t kGapKeys = kGapClasses * kGapClasses;  // of a queue
 GapClass ClassOf(WorkKind kind) {
   switch (kind) {
     case WorkKind::kMemset:
@@ -70,8 +72,10 @@ class Builder {
     SortCalls();
     JoinWorks();
     AssignQueues();
+    MeasureLatencies();
     MeasureGaps();
     FindWaits();
+    MeasureGaps();  // now without what was spent waiting for other queues
     FindShared();
     MakeGpuTasks();
     MakeCpuTasks();
@@ -79,8 +83,8 @@ class Builder {
   }
 
  private:
-  // Queue, what is before, what is behind.
-  using GapKey = std::tuple<uint32_t, GapClass, GapClass>;
+  // By queue, what is before, what is behind: see GapKey.
+  using Gaps = std::vector<std::vector<int64_t>>;
   struct Launch {        // of a call
     uint32_t first = 0;  // in works_of_call_
     uint32_t count = 0;
@@ -264,8 +268,8 @@ class Builder {
     return it->second;
   }
 
-  // What a launch takes to reach an idle queue, and one task to follow another.
-  void MeasureGaps() {
+  // What a launch takes to reach an idle queue.
+  void MeasureLatencies() {
     std::vector<int64_t> latencies;
     for (uint32_t w = 0; w < works_.size(); ++w) {
       if (call_of_[w] == kNone) continue;
@@ -281,27 +285,38 @@ class Builder {
       std::nth_element(latencies.begin(), low, latencies.end());
       shortest_latency_ns_ = *low;
     }
+  }
 
-    absl::flat_hash_map<GapKey, std::vector<int64_t>> gaps;
-    std::vector<int64_t> all;
+  // What one task takes to follow another of its queue, or of one that it waits for.
+  void MeasureGaps() {
+    Gaps same(graph_.queues.size() * kGapKeys), across(same.size());
     for (uint32_t w = 0; w < works_.size(); ++w) {
       if (before_[w] == kNone || call_of_[w] == kNone) continue;
-      const Work& before = works_[before_[w]];
+      const uint32_t wait = LastWait(w);
+      const bool waits = wait != kNone && works_[wait].end_ns > works_[before_[w]].end_ns;
+      const uint32_t after = waits ? wait : before_[w];
       const bool node = call_of_[before_[w]] == call_of_[w];
-      if (!node && CallAt(call_of_[w]).end_ns + usual_latency_ns_ * 3 / 2 >= before.end_ns) {
+      if (!node && CallAt(call_of_[w]).end_ns + usual_latency_ns_ * 3 / 2 >= works_[after].end_ns) {
         continue;
       }
-      const int64_t gap_ns = works_[w].start_ns - before.end_ns;
-      gaps[KeyOf(w)].push_back(gap_ns);
-      all.push_back(gap_ns);
+      (waits ? across : same)[GapKey(after, w)].push_back(works_[w].start_ns -
+                                                          works_[after].end_ns);
     }
-    usual_gap_ns_ = MeanGapNs(&all);
-    for (auto& [key, values] : gaps) gap_ns_[key] = MeanGapNs(&values);
+    SetGaps(&same, kUsualGapNs, &usual_gap_ns_, &gap_ns_);
+    SetGaps(&across, usual_gap_ns_, &usual_wait_gap_ns_, &wait_gap_ns_);
+  }
+  static void SetGaps(Gaps* gaps, int64_t otherwise_ns, int64_t* usual_ns,
+                      std::vector<int64_t>* means_ns) {
+    std::vector<int64_t> all;
+    for (const auto& values : *gaps) all.insert(all.end(), values.begin(), values.end());
+    *usual_ns = MeanGapNs(&all, otherwise_ns);
+    means_ns->clear();
+    for (auto& values : *gaps) means_ns->push_back(MeanGapNs(&values, *usual_ns));
   }
   // The mean keeps the sum over thousands of tasks right; what waited for something else is no gap
   // between two, and few tell nothing.
-  int64_t MeanGapNs(std::vector<int64_t>* values) const {
-    if (values->size() < kGapSample) return usual_gap_ns_;
+  static int64_t MeanGapNs(std::vector<int64_t>* values, int64_t otherwise_ns) {
+    if (values->size() < kGapSample) return otherwise_ns;
     const int64_t median_ns = Median(values, 0);
     const int64_t limit_ns = std::min(std::max(3 * median_ns, median_ns + kLateNs), kLongestGapNs);
     int64_t sum_ns = 0, count = 0;
@@ -310,15 +325,28 @@ class Builder {
       sum_ns += value;
       ++count;
     }
-    return count == 0 ? usual_gap_ns_ : sum_ns / count;
+    return count == 0 ? otherwise_ns : sum_ns / count;
   }
-  GapKey KeyOf(uint32_t w) const {
-    return {queue_of_[w], ClassOf(works_[before_[w]].kind), ClassOf(works_[w].kind)};
+  size_t GapKey(uint32_t after, uint32_t w) const {
+    return queue_of_[w] * kGapKeys +
+           static_cast<size_t>(ClassOf(works_[after].kind)) * kGapClasses +
+           static_cast<size_t>(ClassOf(works_[w].kind));
   }
   int64_t GapOf(uint32_t w) const {
-    if (before_[w] == kNone) return usual_gap_ns_;
-    const auto it = gap_ns_.find(KeyOf(w));
-    return it == gap_ns_.end() ? usual_gap_ns_ : it->second;
+    return before_[w] == kNone ? usual_gap_ns_ : gap_ns_[GapKey(before_[w], w)];
+  }
+  int64_t WaitGapOf(uint32_t w) const {
+    const uint32_t wait = LastWait(w);
+    return wait == kNone ? usual_wait_gap_ns_ : wait_gap_ns_[GapKey(wait, w)];
+  }
+  // Of the works of other queues that a work waits for, the one that ended last.
+  uint32_t LastWait(uint32_t w) const {
+    uint32_t last = kNone;
+    if (waits_for_.empty()) return last;
+    for (const uint32_t other : waits_for_[w]) {
+      if (last == kNone || works_[other].end_ns > works_[last].end_ns) last = other;
+    }
+    return last;
   }
 
   // When a work could have started for all that its queue and its launch tell.
@@ -446,10 +474,10 @@ class Builder {
       if (call_of_[w] == kNone) continue;
       const Work& work = works_[w];
       int64_t ready_ns = ReadyNs(w);
-      for (const uint32_t other : waits_for_[w]) {
-        ready_ns = std::max(ready_ns, works_[other].end_ns + usual_gap_ns_);
+      if (const uint32_t wait = LastWait(w); wait != kNone) {
+        ready_ns = std::max(ready_ns, works_[wait].end_ns + WaitGapOf(w));
       }
-      if (work.start_ns - ready_ns <= kSoonNs) continue;
+      if (work.start_ns - ready_ns <= kSoonNs || LateByCall(w)) continue;
       uint32_t best = kNone;
       auto it = std::lower_bound(ends.begin(), ends.end(),
                                  std::pair(work.start_ns - kSoonNs, uint32_t{0}));
@@ -474,13 +502,22 @@ class Builder {
     }
   }
 
+  // The call took so long itself (it loaded a module) that its work started when it was done.
+  bool LateByCall(uint32_t w) const {
+    const Call& call = CallAt(call_of_[w]);
+    return !IsLaterNode(w) && call.end_ns - call.begin_ns > usual_latency_ns_ + kSoonNs &&
+           std::abs(works_[w].start_ns - call.end_ns) <= kSoonNs;
+  }
+
   // The launch came last of all that the work waited for.
   bool LaunchBound(uint32_t w) const {
     int64_t free_ns = kPast;
-    if (before_[w] != kNone) free_ns = works_[before_[w]].end_ns;
-    for (const uint32_t other : waits_for_[w]) free_ns = std::max(free_ns, works_[other].end_ns);
-    if (shared_[w] != kNone) free_ns = std::max(free_ns, works_[shared_[w]].end_ns);
-    return CallAt(call_of_[w]).begin_ns + shortest_latency_ns_ >= free_ns + GapOf(w);
+    if (before_[w] != kNone) free_ns = works_[before_[w]].end_ns + GapOf(w);
+    for (const uint32_t other : {LastWait(w), shared_[w]}) {
+      if (other != kNone) free_ns = std::max(free_ns, works_[other].end_ns + WaitGapOf(w));
+    }
+    return CallAt(call_of_[w]).begin_ns + shortest_latency_ns_ >= free_ns ||
+           (works_[w].start_ns - free_ns > kSoonNs && LateByCall(w));
   }
 
   // Works become tasks in the order of their calls, which is that of their queues.
@@ -493,6 +530,7 @@ class Builder {
       GpuTask& task = graph_.gpu.emplace_back();
       task.duration_ns = work.end_ns - work.start_ns;
       task.gap_ns = GapOf(w);
+      task.wait_gap_ns = WaitGapOf(w);
       task.bytes = work.bytes;
       task.name = work.name;
       task.queue = queue_of_[w];
@@ -848,8 +886,10 @@ class Builder {
   int64_t usual_latency_ns_ = 0;
   int64_t shortest_latency_ns_ = 0;
   int64_t usual_gap_ns_ = kUsualGapNs;
-  absl::flat_hash_map<GapKey, int64_t> gap_ns_;
-  std::vector<uint32_t> wait_of_;                          // in Trace::waits, of a call
+  int64_t usual_wait_gap_ns_ = kUsualGapNs;
+  std::vector<int64_t> gap_ns_;       // by GapKey of it and what is before in the queue
+  std::vector<int64_t> wait_gap_ns_;  // by GapKey of it and what it waits for in another one
+  std::vector<uint32_t> wait_of_;     // in Trace::waits, of a call
   absl::flat_hash_map<uint32_t, uint32_t> event_of_;       // of a call that records
   absl::flat_hash_map<uint32_t, uint32_t> record_stream_;  // of a call that records
   absl::flat_hash_map<uint64_t, uint32_t> event_by_correlation_;

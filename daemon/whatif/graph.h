@@ -60,8 +60,9 @@ struct CpuTask {
 
 struct GpuTask {
   int64_t duration_ns = 0;
-  int64_t latency_ns = 0;  // from the begin of the call to the start where nothing else holds it
-  int64_t gap_ns = 0;      // from the end of what it waits for on the GPU to the start
+  int64_t latency_ns = 0;   // from the begin of the call to the start where nothing else holds it
+  int64_t gap_ns = 0;       // from the end of what is before it in its queue to the start
+  int64_t wait_gap_ns = 0;  // from the end of what it waits for in another queue
   uint64_t bytes = 0;
   uint32_t name = 0;
   uint32_t layer = 0;  // label of its call

@@ -267,7 +267,8 @@ class Machine {
     int64_t begin_ns = rank.ready_ns[g];
     uint32_t by = kNone;
     const auto follow = [&](uint32_t other) {
-      const int64_t end_ns = out.gpu_end_ns[other] + task.gap_ns;
+      const bool same = graph.gpu[other].queue == task.queue;
+      const int64_t end_ns = out.gpu_end_ns[other] + (same ? task.gap_ns : task.wait_gap_ns);
       if (end_ns <= begin_ns) return;
       begin_ns = end_ns;
       by = other;

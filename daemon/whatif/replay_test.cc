@@ -175,6 +175,42 @@ TEST(ReplayTest, AStreamWaitsForTheEventOfAnother) {
   }
 }
 
+TEST(ReplayTest, WaitingForAnotherQueueIsNoGapOfTheOwn) {
+  // A copy, its all-reduce on another stream, the next copy: 1 us from queue to queue, all launched
+  // long before. As gaps of one queue they would be 10 us and more, and add up.
+  TestTrace t;
+  constexpr int kPairs = 20;
+  for (int i = 0; i < kPairs; ++i) {
+    const double call_us = 20 * i, start_us = 1000 + 20 * i;
+    const uint64_t record = t.Api(call_us, call_us + 1, "cudaEventRecord", CallKind::kEventRecord);
+    const uint64_t wait =
+        t.Api(call_us + 2, call_us + 3, "cudaStreamWaitEvent", CallKind::kStreamWait);
+    t.Wait(wait, record, 0, 1);
+    t.Into(0).Launch(call_us + 4, call_us + 6, "copy", start_us, start_us + 9);
+    const uint64_t done =
+        t.Api(call_us + 7, call_us + 8, "cudaEventRecord", CallKind::kEventRecord);
+    const uint64_t then =
+        t.Api(call_us + 9, call_us + 10, "cudaStreamWaitEvent", CallKind::kStreamWait);
+    t.Wait(then, done, 1, 0);
+    t.Into(1).Launch(call_us + 11, call_us + 13, "reduce", start_us + 10, start_us + 19);
+  }
+  // Both streams are held until then.
+  t.trace().works[0].start_ns = TestTrace::Ns(6);
+  const Graph graph = t.Graph();
+  ExpectAsMeasured(t, graph, 1);
+}
+
+TEST(ReplayTest, WorkWhoseCallTakesLongStartsWhenThatIsDone) {
+  TestTrace t;
+  t.Launch(0, 4, "a", 8, 100);
+  for (int i = 0; i < 10; ++i) t.Launch(5 + i, 6 + i, "k", 101 + 10 * i, 110 + 10 * i);
+  t.Launch(20, 9000, "lazily loaded", 8998, 9100);
+  t.Launch(9010, 9014, "b", 9101, 9200);
+  const Graph graph = t.Graph();
+  ExpectAsMeasured(t, graph, 1.5);
+  EXPECT_EQ(graph.figures.unexplained, 0u);
+}
+
 TEST(ReplayTest, AnEventOfAStreamWithoutWorkIsNotWaitedFor) {
   TestTrace t;
   t.Launch(0, 4, "a", 8, 100);

@@ -193,7 +193,14 @@ Shares CriticalPath(const Graph& graph, const RankTimeline& timeline) {
     last = i;
     gpu = true;
   }
-  if (last != kNone) Walk(graph, timeline).Back(gpu, last, end_ns, 0, &shares);
+  // Of several ranks one may begin later than the others.
+  int64_t begin_ns = end_ns;
+  for (const std::vector<int64_t>* begins_ns : {&timeline.cpu_begin_ns, &timeline.gpu_begin_ns}) {
+    for (const int64_t task_begin_ns : *begins_ns) {
+      if (task_begin_ns != kNotRun) begin_ns = std::min(begin_ns, task_begin_ns);
+    }
+  }
+  if (last != kNone) Walk(graph, timeline).Back(gpu, last, end_ns, begin_ns, &shares);
   return shares;
 }
 

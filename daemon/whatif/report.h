@@ -46,7 +46,7 @@ std::vector<IterationTime> IterationTimes(const Trace& trace, const Graph& graph
                                           const RankTimeline& timeline);
 
 // The chain of tasks that none of could be later without the last one of the trace being later:
-// what it is made of, from the trace's begin to its end. `timeline` has causes.
+// what it is made of, from the first task's begin to the end. `timeline` has causes.
 Shares CriticalPath(const Graph& graph, const RankTimeline& timeline);
 
 // Time in which no task ran on the GPU, between its first and its last, by what the launch that

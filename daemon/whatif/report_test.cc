@@ -42,6 +42,14 @@ TEST(ReportTest, TheCriticalPathAddsUpToTheWholeTime) {
   EXPECT_NEAR(Us(path, Share::kLaunch), 3 * 8, 0.01);
 }
 
+TEST(ReportTest, TheCriticalPathOfARankThatBeginsLaterBeginsThere) {
+  Graph graph = Loading().Graph();
+  for (int64_t& begin_ns : graph.thread_begin_ns) begin_ns += 5'000'000;
+  const RankTimeline timeline = ReplayWithCauses(graph);
+  EXPECT_NEAR(SumUs(CriticalPath(graph, timeline)),
+              static_cast<double>(timeline.end_ns) / 1000 - 5000, 0.01);
+}
+
 TEST(ReportTest, IdleTimeIsOwedToWhatTheNextLaunchWaitedFor) {
   const Graph graph = Loading().Graph();
   const Shares idle = IdleTime(graph, ReplayWithCauses(graph));

@@ -305,27 +305,37 @@ class Transformer {
     return static_cast<uint32_t>(graph_.names.size() - 1);
   }
 
+  // What starting a kernel takes, by the durations of all of its name: so long as small ones take,
+  // of which there are many when it is a quarter of them; one alone may be of a rounded time. Never
+  // more than an empty kernel: what takes longer works.
+  static int64_t StartNs(std::vector<int64_t>* durations_ns) {
+    std::sort(durations_ns->begin(), durations_ns->end());
+    const int64_t quartile_ns = (*durations_ns)[durations_ns->size() / 4];
+    return quartile_ns <= kLatencyNs ? quartile_ns : std::min(durations_ns->front(), kLatencyNs);
+  }
+
   // Of each iteration and queue the selected tasks become one, in place of the last: what each took
-  // beyond the shortest of its name, which is what starting any takes, adds up. The launches of the
-  // others are not made, nor is what the thread did from one to the next.
+  // beyond its start adds up. The launches of the others are not made, nor is what the thread did
+  // from one to the next.
   void Fuse(const std::vector<uint32_t>& selected, const std::string& name) {
-    std::map<uint32_t, int64_t> shortest_ns;  // by name
+    std::map<uint32_t, std::vector<int64_t>> durations_ns;  // by name
     std::map<std::tuple<int32_t, uint32_t>, std::vector<uint32_t>> groups;
     for (const uint32_t t : selected) {
       const GpuTask& task = graph_.gpu[t];
       if (task.call == kNone) continue;
-      const auto [it, made] = shortest_ns.try_emplace(task.name, task.duration_ns);
-      if (!made) it->second = std::min(it->second, task.duration_ns);
+      durations_ns[task.name].push_back(task.duration_ns);
       groups[{graph_.cpu[task.call].iteration, task.queue}].push_back(t);
     }
+    std::map<uint32_t, int64_t> starts_ns;
+    for (auto& [kernel, all_ns] : durations_ns) starts_ns[kernel] = StartNs(&all_ns);
     const uint32_t id = NameId(name);
     for (auto& [key, tasks] : groups) {
       if (tasks.size() < 2) continue;
       int64_t sum_ns = 0, start_ns = 0;
       for (const uint32_t t : tasks) {
-        const int64_t floor_ns = shortest_ns[graph_.gpu[t].name];
-        start_ns = std::max(start_ns, floor_ns);
-        sum_ns += graph_.gpu[t].duration_ns - floor_ns;
+        const int64_t own_start_ns = starts_ns[graph_.gpu[t].name];
+        start_ns = std::max(start_ns, own_start_ns);
+        sum_ns += std::max<int64_t>(0, graph_.gpu[t].duration_ns - own_start_ns);
       }
       const uint32_t last = tasks.back();
       RemoveGapsBetween(tasks);

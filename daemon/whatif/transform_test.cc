@@ -141,6 +141,25 @@ TEST(TransformTest, FusedKernelsStartOnceAndTheirLaunchesAreNotMade) {
   EXPECT_EQ(fused, 2);
 }
 
+TEST(TransformTest, WhatFusedKernelsWorkedStays) {
+  const auto fused_us = [](const std::vector<double>& durations_us) {
+    TestTrace t;
+    double start_us = 10;
+    for (size_t i = 0; i < durations_us.size(); ++i) {
+      t.Launch(static_cast<double>(i), static_cast<double>(i) + 0.5, "adam", start_us,
+               start_us + durations_us[i]);
+      start_us += durations_us[i] + 1;
+    }
+    Graph graph = t.Graph({0});
+    Do("fuse kernels where name = \"adam\" into \"fused_adam\"", &graph);
+    return static_cast<double>(graph.gpu[durations_us.size() - 1].duration_ns) / 1000;
+  };
+  // Tensors of one size, all of them much work: 3 us of each were its start.
+  EXPECT_NEAR(fused_us({50, 50, 50, 50}), 3 + 4 * 47, 0.01);
+  // Small tensors, in whole microseconds: one is not 1 us of work more than the shortest.
+  EXPECT_NEAR(fused_us({1, 2, 2, 2, 2, 2, 2, 2, 2, 5}), 2 + 3, 0.01);
+}
+
 TEST(TransformTest, WorkIsInAllAnnotationsAroundItsCall) {
   TestTrace t;
   t.Annotation(0, 300, "ProfilerStep#1");

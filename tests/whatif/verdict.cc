@@ -92,7 +92,7 @@ std::string ToTables(absl::Span<const Verdict> verdicts) {
         ++count;
       }
     } else if (v.check == "pair") {
-      absl::StrAppend(&pairs, Row({v.file, Fixed(v.measured_ms, 1), Fixed(v.predicted_ms, 1),
+      absl::StrAppend(&pairs, Row({v.file, Fixed(v.measured_ms, 3), Fixed(v.predicted_ms, 3),
                                    Percent(v.error), Judged(v), v.note}));
     } else if (v.check == "collective") {
       absl::StrAppend(&collectives, Row({v.file, Fixed(v.measured_ms, 3), Fixed(v.predicted_ms, 3),

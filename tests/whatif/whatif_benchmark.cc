@@ -10,8 +10,8 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -157,7 +157,7 @@ int Judge(const Flags& flags) {
     return true;
   };
   if (!flags.pair.empty()) {
-    if (!read_all || all.size() < 2) return 1;
+    if (all.size() != paths.size()) return 1;  // what is missing was said
     const Recorded& before = all[all.size() - 2];
     if (!judge_pair(before, all.back(),
                     flags.apply.empty() ? LoaderRequest(before, flags.loader) : flags.apply)) {
@@ -179,14 +179,14 @@ int Judge(const Flags& flags) {
     }
   }
 
-  // Ranks of one job lie in one folder.
-  std::map<std::string, std::vector<size_t>> folders;
+  // Ranks of one job lie in one folder, and are of as many.
+  std::map<std::pair<std::string, int32_t>, std::vector<size_t>> jobs;
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].trace.world_size > 1) {
-      folders[fs::path(all[i].file).parent_path().string()].push_back(i);
+      jobs[{fs::path(all[i].file).parent_path().string(), all[i].trace.world_size}].push_back(i);
     }
   }
-  for (const auto& [folder, members] : folders) {
+  for (const auto& [job, members] : jobs) {
     std::map<int32_t, size_t> by_rank;
     for (const size_t i : members) by_rank.try_emplace(all[i].trace.rank, i);
     if (by_rank.size() < 2) continue;
