@@ -83,7 +83,7 @@ struct LoaderModel {
   // Boost Technology", article 000056901: on a Xeon E5-2667 v2 one bin a core from one to four).
   double slower_per_process = 0.03;
   // How much longer the first reading of a batch from newly mapped shared memory takes than one
-  // from memory that is in use (first_read.py, least of four runs).
+  // from memory that is in use (first_read.py: 1.41 to 1.46 while the machine was quiet).
   double first_read = 1.45;
   int processes = 4;
 };
