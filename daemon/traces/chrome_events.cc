@@ -287,10 +287,10 @@ bool ChromeEvents::Take(const Event& event) {
       // Until 2021 the framework's own annotations, "Optimizer.step#SGD.step", were operators.
       const bool annotation =
           event.category == Category::kAnnotation || event.name.find('#') != event.name.npos;
-      builder_->spans().Add({*begin_ns, end_ns, builder_->Name(event.name),
-                             builder_->Thread(Unquoted(event.process), Unquoted(event.thread)),
-                             annotation ? whatif::SpanKind::kAnnotation
-                                        : whatif::SpanKind::kOperator});
+      builder_->spans().Add(
+          {*begin_ns, end_ns, builder_->Name(event.name),
+           builder_->Thread(Unquoted(event.process), Unquoted(event.thread)),
+           annotation ? whatif::SpanKind::kAnnotation : whatif::SpanKind::kOperator});
       break;
     }
     default:
