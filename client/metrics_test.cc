@@ -1,7 +1,11 @@
 #include "client/metrics.h"
+#include "absl/strings/str_cat.h"
+
+#include <unistd.h>
 
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -13,7 +17,9 @@ using testing::HasSubstr;
 using testing::Not;
 
 std::string Written(const std::string& text) {
-  const std::string path = testing::TempDir() + "/metrics_test_own.txt";
+  // Tests run beside each other.
+  const std::string path =
+      absl::StrCat(testing::TempDir(), "/metrics_test_", static_cast<int>(getpid()), "_own.txt");
   std::ofstream(path) << text;
   return path;
 }
