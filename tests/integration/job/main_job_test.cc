@@ -253,11 +253,15 @@ TEST_F(MainJob, KillingTheTrainingKeepsEveryPublishedRecord) {
 
 TEST_F(MainJob, KillingTheDaemonAgainAndAgainLosesAndDoublesNothing) {
   StartDaemon();
-  const pid_t pid = Train("job", {"--model", "gnmt", "--batch", "32", "--max-iterations", "800"});
+  // Slow enough that the ring holds what comes while no daemon reads it.
+  const pid_t pid = Train("job", {"--model", "gnmt", "--batch", "32", "--max-iterations", "500"},
+                          {{"SWGPU_SET", "clock.speed_cap=1"}});
   std::mt19937 random(1);
   int status = 0, kills = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
-    std::this_thread::sleep_for(milliseconds(100 + random() % 500));
+    // A record that is not there yet is waited for, for a second (RingReaderOptions::hole_wait_ns):
+    // daemons that all die earlier than that may never read on.
+    std::this_thread::sleep_for(milliseconds(kills % 3 == 2 ? 1500 : 100 + random() % 500));
     StopDaemon(SIGKILL);
     ++kills;
     std::this_thread::sleep_for(milliseconds(100));
@@ -270,6 +274,7 @@ TEST_F(MainJob, KillingTheDaemonAgainAndAgainLosesAndDoublesNothing) {
   const v1::Job job = EndedJob("job");
   const std::vector<v1::Iteration> iterations = IterationsOf("job");
   const Truth truth = TruthOf("job");
+  ASSERT_FALSE(iterations.empty()) << kills << " kills; " << job.trouble();
   std::set<int64_t> numbers;
   for (const v1::Iteration& iteration : iterations) {
     EXPECT_TRUE(numbers.insert(iteration.number()).second) << "twice: " << iteration.number();
