@@ -62,8 +62,7 @@ int64_t Median(std::vector<int64_t>* values, int64_t otherwise) {
 
 class Builder {
  public:
-  Builder(const Trace& trace, const GraphOptions& options)
-      : trace_(trace), options_(options), works_(trace.works) {}
+  Builder(const Trace& trace, const GraphOptions& options) : trace_(trace), options_(options) {}
 
   Graph Build() {
     graph_.names = trace_.names;
@@ -119,9 +118,12 @@ class Builder {
       outer_[i] = last[call.thread] = static_cast<uint32_t>(calls_.size());
       calls_.push_back(i);
     }
-    graph_.begin_ns = calls_.empty() ? 0 : CallAt(0).begin_ns;
-    for (const Work& work : works_) {
-      if (calls_.empty()) graph_.begin_ns = std::min(graph_.begin_ns, work.start_ns);
+    if (!calls_.empty()) {
+      graph_.begin_ns = CallAt(0).begin_ns;
+      return;
+    }
+    for (const Work& work : trace_.works) {
+      graph_.begin_ns = std::min(graph_.begin_ns, work.start_ns);
     }
   }
 
@@ -153,12 +155,13 @@ class Builder {
       return call == kNone ? kNone : outer_[call];
     };
 
-    work_ids_.resize(works_.size());
-    for (uint32_t w = 0; w < works_.size(); ++w) work_ids_[w] = w;
+    work_ids_.resize(trace_.works.size());
+    for (uint32_t w = 0; w < work_ids_.size(); ++w) work_ids_[w] = w;
     std::stable_sort(work_ids_.begin(), work_ids_.end(), [this](uint32_t a, uint32_t b) {
       return trace_.works[a].start_ns < trace_.works[b].start_ns;
     });
-    for (uint32_t w = 0; w < works_.size(); ++w) works_[w] = trace_.works[work_ids_[w]];
+    works_.reserve(work_ids_.size());
+    for (const uint32_t id : work_ids_) works_.push_back(trace_.works[id]);
     call_of_.resize(works_.size());
     launches_.resize(calls_.size());
     for (uint32_t w = 0; w < works_.size(); ++w) {
@@ -554,21 +557,15 @@ class Builder {
         task.latency_ns = LaunchBound(w) ? own_ns : std::min(own_ns, usual_latency_ns_);
         if (IsLaterNode(w)) {
           task.latency_ns = std::min(own_ns, usual_latency_ns_);
-          AddNodeDependencies(w, launch, &task);
+          AddNodeDependency(w, launch, &task);
         }
-        if (shared_[w] != kNone && task_of_[shared_[w]] != kNone) {
-          if (task.dependency_count == 0) {
-            task.first_dependency = static_cast<uint32_t>(graph_.dependencies.size());
-          }
-          graph_.dependencies.push_back(task_of_[shared_[w]]);
-          ++task.dependency_count;
-        }
+        if (shared_[w] != kNone && task_of_[shared_[w]] != kNone) AddDependency(shared_[w], &task);
       }
     }
   }
 
   // A node of a graph launch follows the node that ended last before it, on whatever branch.
-  void AddNodeDependencies(uint32_t w, const Launch& launch, GpuTask* task) {
+  void AddNodeDependency(uint32_t w, const Launch& launch, GpuTask* task) {
     uint32_t latest = kNone;
     for (uint32_t i = 0; i < launch.count; ++i) {
       const uint32_t other = works_of_call_[launch.first + i];
@@ -578,14 +575,18 @@ class Builder {
       }
       if (latest == kNone || works_[other].end_ns > works_[latest].end_ns) latest = other;
     }
-    if (latest == kNone) return;
-    task->first_dependency = static_cast<uint32_t>(graph_.dependencies.size());
-    task->dependency_count = 1;
-    graph_.dependencies.push_back(task_of_[latest]);
+    if (latest != kNone) AddDependency(latest, task);
   }
 
-  // --- CPU
-  // -----------------------------------------------------------------------------------------
+  // Those of a task are added one after the other.
+  void AddDependency(uint32_t w, GpuTask* task) {
+    if (task->dependency_count++ == 0) {
+      task->first_dependency = static_cast<uint32_t>(graph_.dependencies.size());
+    }
+    graph_.dependencies.push_back(task_of_[w]);
+  }
+
+  // --- CPU ---
 
   struct Turn {
     uint32_t first = 0, last = 0;  // positions
@@ -793,6 +794,13 @@ class Builder {
     }
   }
 
+  // That a call is recorded to wait for; kNone: not known.
+  uint32_t EventOf(uint32_t p) const {
+    if (wait_of_[p] == kNone) return kNone;
+    const auto it = event_by_correlation_.find(trace_.waits[wait_of_[p]].record_correlation);
+    return it == event_by_correlation_.end() ? kNone : it->second;
+  }
+
   void FillCall(uint32_t p, CpuTask* task) {
     const Call& call = CallAt(p);
     const Launch& launch = launches_[p];
@@ -813,16 +821,8 @@ class Builder {
         if (waited_queue_[p] == kNone) return;
         task->kind = CpuKind::kWaitStream;
         task->queue = waited_queue_[p];
-        if (call.kind == CallKind::kEventSync) {
-          const auto it =
-              wait_of_[p] == kNone
-                  ? event_by_correlation_.end()
-                  : event_by_correlation_.find(trace_.waits[wait_of_[p]].record_correlation);
-          if (it != event_by_correlation_.end()) {
-            task->kind = CpuKind::kWaitEvent;
-            task->event = it->second;
-          }
-        }
+        if (call.kind == CallKind::kEventSync) task->event = EventOf(p);
+        if (task->event != kNone) task->kind = CpuKind::kWaitEvent;
         break;
       }
       case CallKind::kEventRecord: {
@@ -838,10 +838,7 @@ class Builder {
         task->kind = CpuKind::kStreamWait;
         task->queue = wait_queue_[p];
         task->source = wait_source_[p];
-        if (wait_of_[p] != kNone) {
-          const auto it = event_by_correlation_.find(trace_.waits[wait_of_[p]].record_correlation);
-          if (it != event_by_correlation_.end()) task->event = it->second;
-        }
+        task->event = EventOf(p);
         return;
       }
       case CallKind::kCopy: {

@@ -78,6 +78,9 @@ struct GpuTask {
   uint32_t work = kNone;        // in the trace; kNone: inserted by a transformation
 };
 
+// By a transformation.
+inline bool IsRemoved(const GpuTask& task) { return task.call == kNone && !task.before; }
+
 struct Queue {
   uint32_t stream = 0;  // of Trace::streams
   uint32_t branch = 0;  // 0: the stream itself

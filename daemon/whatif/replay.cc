@@ -22,7 +22,6 @@ struct Event {
 
 // The ranks of a job: collectives that some have begun.
 struct Collective {
-  uint32_t arrived = 0;
   int64_t latest_ns = 0;
   uint32_t latest_rank = 0;
   std::vector<std::pair<uint32_t, uint32_t>> tasks;  // (rank, GPU task)
@@ -62,9 +61,8 @@ class Machine {
 
  private:
   struct QueueState {
-    uint32_t last = kNone;      // given
-    int64_t free_ns = kNotRun;  // end of the last that is known
-    uint32_t free_by = kNone;
+    uint32_t last = kNone;             // given
+    uint32_t free_by = kNone;          // the last whose end is known
     std::vector<uint32_t> unresolved;  // in order; the first of them waits
     size_t next = 0;
     bool advancing = false;
@@ -296,13 +294,9 @@ class Machine {
         extra_.erase(it);
       }
     }
-    if (IsShared(task)) {
-      out.gpu_begin_ns[g] = begin_ns;
-      SetGpuCause(&out, g, task, by);
-      return Arrive(r, g, begin_ns);
-    }
     out.gpu_begin_ns[g] = begin_ns;
     SetGpuCause(&out, g, task, by);
+    if (IsShared(task)) return Arrive(r, g, begin_ns);
     End(r, g, begin_ns + task.duration_ns);
     return true;
   }
@@ -311,7 +305,6 @@ class Machine {
     Rank& rank = ranks_[r];
     QueueState& queue = rank.queues[rank.graph->gpu[g].queue];
     rank.out->gpu_end_ns[g] = end_ns;
-    queue.free_ns = end_ns;
     queue.free_by = g;
     if (!rank.threads_after_gpu.empty()) {
       if (const auto it = rank.threads_after_gpu.find(g); it != rank.threads_after_gpu.end()) {
@@ -351,12 +344,12 @@ class Machine {
   bool Arrive(uint32_t r, uint32_t g, int64_t begin_ns) {
     const GpuTask& task = ranks_[r].graph->gpu[g];
     Collective& collective = collectives_[task.collective];
-    if (collective.arrived++ == 0 || begin_ns > collective.latest_ns) {
+    if (collective.tasks.empty() || begin_ns > collective.latest_ns) {
       collective.latest_ns = begin_ns;
       collective.latest_rank = r;
     }
     collective.tasks.emplace_back(r, g);
-    if (collective.arrived < members_[task.collective]) return false;
+    if (collective.tasks.size() < members_[task.collective]) return false;
     int64_t move_ns = INT64_MAX;
     for (const auto& [rank, other] : collective.tasks) {
       move_ns = std::min(move_ns, ranks_[rank].graph->gpu[other].duration_ns);
@@ -409,9 +402,8 @@ class Machine {
         out.end_ns = std::max(out.end_ns, end_ns);
       }
       for (size_t i = 0; i < out.gpu_end_ns.size(); ++i) {
-        const GpuTask& task = rank.graph->gpu[i];
-        const bool removed = task.call == kNone && !task.before;
-        timeline_.not_run += out.gpu_end_ns[i] == kNotRun && !removed ? 1 : 0;
+        const bool wanted = !IsRemoved(rank.graph->gpu[i]);
+        timeline_.not_run += out.gpu_end_ns[i] == kNotRun && wanted ? 1 : 0;
         out.end_ns = std::max(out.end_ns, out.gpu_end_ns[i]);
       }
     }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -90,7 +89,7 @@ class Selector {
     const bool gpu = IsGpu(selection.what);
     const size_t count = gpu ? graph_.gpu.size() : graph_.cpu.size();
     for (uint32_t t = 0; t < count; ++t) {
-      if (gpu ? !IsKind(selection.what, graph_.gpu[t].kind) || removed(t)
+      if (gpu ? !IsKind(selection.what, graph_.gpu[t].kind) || IsRemoved(graph_.gpu[t])
               : !IsCpu(selection.what, graph_.cpu[t])) {
         continue;
       }
@@ -111,8 +110,6 @@ class Selector {
   uint64_t guessed() const { return guessed_; }
 
  private:
-  bool removed(uint32_t t) const { return graph_.gpu[t].call == kNone && !graph_.gpu[t].before; }
-
   static bool IsCpu(What what, const CpuTask& task) {
     if (what == What::kGaps) return task.kind == CpuKind::kGap;
     if (task.kind == CpuKind::kGap) return false;
@@ -225,9 +222,6 @@ class Transformer {
     return absl::OkStatus();
   }
 
-  // --- Changing
-  // ------------------------------------------------------------------------------------
-
   void SetDuration(bool gpu, uint32_t t, int64_t duration_ns) {
     if (gpu) {
       graph_.gpu[t].duration_ns = duration_ns;
@@ -257,8 +251,7 @@ class Transformer {
     }
   }
 
-  // Takes a task out of the chain of its call; answers the call. What depended on it depends on
-  // what it did: it stays as a task that takes no time where others name it.
+  // Takes a task out of the chain of its call; answers the call. Nobody waits for it any more.
   uint32_t Unlink(uint32_t t) {
     GpuTask& task = graph_.gpu[t];
     const uint32_t call = task.call;
@@ -279,6 +272,7 @@ class Transformer {
       SetDuration(false, t, graph_.cpu[t].duration_ns + duration_ns);
       return;
     }
+    if (graph_.gpu[t].call == kNone) return;  // of before the trace
     GpuTask task = graph_.gpu[t];
     task.duration_ns = duration_ns;
     task.kind = WorkKind::kKernel;
@@ -286,7 +280,6 @@ class Transformer {
     task.work = task.collective = kNone;
     task.dependency_count = 0;
     const auto added = static_cast<uint32_t>(graph_.gpu.size());
-    if (graph_.gpu[t].call == kNone) return;  // of before the trace
     if (step.before) {
       task.next = t;
       uint32_t* link = &graph_.cpu[task.call].first_work;
