@@ -366,6 +366,12 @@ void Activity::Decode(const CUpti_Activity* record) {
       out.correlation_id = in->correlationId;
       out.thread_id = in->threadId;
       out.return_value = in->returnValue;
+      if (record->kind == CUPTI_ACTIVITY_KIND_DRIVER) {
+        if (const WatchedCall* call = FindWatchedCall(in->cbid); call != nullptr) {
+          out.op = static_cast<uint8_t>(call->op);
+          out.blocks = call->blocks ? 1 : 0;
+        }
+      }
       break;
     }
     default:

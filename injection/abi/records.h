@@ -112,7 +112,9 @@ struct ApiRecord {  // RUNTIME/DRIVER kinds: the CPU side of a call
   uint32_t correlation_id;
   uint32_t thread_id;
   uint32_t return_value;
-  uint32_t reserved[7];
+  uint8_t op;      // Op, of a watched driver call; else 0
+  uint8_t blocks;  // 1: by its name it returns when the GPU is done
+  uint8_t reserved[26];
 };
 struct SyncRecord {
   uint16_t type;  // DataType::kSync

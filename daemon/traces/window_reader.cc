@@ -1,0 +1,162 @@
+#include "daemon/traces/window_reader.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint::traces {
+namespace {
+
+using abi::Op;
+using whatif::CallKind;
+using whatif::WorkKind;
+
+constexpr uint16_t kStreamSynchronize = 3;  // CUpti_ActivitySynchronizationType
+
+// The driver's call that an operation stands for.
+const char* CallName(Op op, bool blocks) {
+  switch (op) {
+    case Op::kLaunch:
+      return "cuLaunchKernel";
+    case Op::kGraphLaunch:
+      return "cuGraphLaunch";
+    case Op::kCopyH2D:
+    case Op::kCopyD2H:
+    case Op::kCopyD2D:
+    case Op::kCopyOther:
+      return blocks ? "cuMemcpy" : "cuMemcpyAsync";
+    case Op::kMemset:
+      return blocks ? "cuMemset" : "cuMemsetAsync";
+    case Op::kStreamSync:
+      return "cuStreamSynchronize";
+    case Op::kEventSync:
+      return "cuEventSynchronize";
+    case Op::kContextSync:
+      return "cuCtxSynchronize";
+    case Op::kEventRecord:
+      return "cuEventRecord";
+    case Op::kStreamWait:
+      return "cuStreamWaitEvent";
+    default:
+      return "driver call";
+  }
+}
+
+WorkKind CopyKind(uint8_t kind) {
+  switch (kind) {  // CUpti_ActivityMemcpyKind
+    case 1:
+      return WorkKind::kCopyH2D;
+    case 2:
+      return WorkKind::kCopyD2H;
+    case 8:
+      return WorkKind::kCopyD2D;
+    default:
+      return WorkKind::kCopyOther;
+  }
+}
+
+const char* CopyName(WorkKind kind) {
+  switch (kind) {
+    case WorkKind::kCopyH2D:
+      return "Memcpy HtoD";
+    case WorkKind::kCopyD2H:
+      return "Memcpy DtoH";
+    case WorkKind::kCopyD2D:
+      return "Memcpy DtoD";
+    case WorkKind::kMemset:
+      return "Memset";
+    default:
+      return "Memcpy";
+  }
+}
+
+}  // namespace
+
+void WindowReader::AddName(uint32_t name_id, std::string_view text) {
+  names_[name_id] = builder_.Name(text);
+}
+
+uint32_t WindowReader::NameOf(uint32_t name_id) const {
+  const auto it = names_.find(name_id);
+  return it == names_.end() ? 0 : it->second;
+}
+
+void WindowReader::Add(const abi::DataRecord& record) {
+  whatif::Work work;
+  switch (static_cast<abi::DataType>(record.type)) {
+    case abi::DataType::kKernel: {
+      const abi::KernelRecord& in = record.kernel;
+      work.start_ns = static_cast<int64_t>(in.start_ns);
+      work.end_ns = static_cast<int64_t>(in.end_ns);
+      work.correlation = in.correlation_id;
+      work.name = NameOf(in.name_id);
+      work.stream = builder_.Stream(in.device, in.stream);
+      work.grid[0] = in.grid_x;
+      work.grid[1] = in.grid_y;
+      work.grid[2] = in.grid_z;
+      work.block[0] = in.block_x;
+      work.block[1] = in.block_y;
+      work.block[2] = in.block_z;
+      work.kind = builder_.IsCollective(work.name) ? WorkKind::kCollective : WorkKind::kKernel;
+      break;
+    }
+    case abi::DataType::kCopy:
+    case abi::DataType::kMemset: {
+      const abi::CopyRecord& in = record.copy;
+      const bool memset = record.type == static_cast<uint16_t>(abi::DataType::kMemset);
+      work.start_ns = static_cast<int64_t>(in.start_ns);
+      work.end_ns = static_cast<int64_t>(in.end_ns);
+      work.correlation = in.correlation_id;
+      work.bytes = in.bytes;
+      work.kind = memset ? WorkKind::kMemset : CopyKind(in.kind);
+      work.name = builder_.Name(CopyName(work.kind));
+      work.stream = builder_.Stream(in.device, in.stream);
+      work.pageable = true;  // not told; whether its call waited for it shows in the times
+      break;
+    }
+    case abi::DataType::kGraph: {
+      const abi::GraphRecord& in = record.graph;
+      work.start_ns = static_cast<int64_t>(in.start_ns);
+      work.end_ns = static_cast<int64_t>(in.end_ns);
+      work.correlation = in.correlation_id;
+      work.name = builder_.Name(absl::StrCat("graph ", in.graph_id));
+      work.stream = builder_.Stream(in.device, in.stream);
+      work.kind = WorkKind::kGraph;
+      break;
+    }
+    case abi::DataType::kApi: {
+      const abi::ApiRecord& in = record.api;
+      whatif::Call call;
+      call.begin_ns = static_cast<int64_t>(in.start_ns);
+      call.end_ns = static_cast<int64_t>(in.end_ns);
+      call.correlation = in.correlation_id;
+      call.name = builder_.Name(CallName(static_cast<Op>(in.op), in.blocks != 0));
+      call.thread = builder_.Thread("", absl::StrCat(in.thread_id));
+      call.kind = builder_.CallKindOf(call.name);
+      if (call.end_ns >= call.begin_ns) builder_.calls().Add(call);
+      return;
+    }
+    case abi::DataType::kSync:
+      if (record.sync.kind == kStreamSynchronize) stream_syncs_.push_back(record.sync);
+      return;
+    default:
+      return;
+  }
+  if (work.end_ns >= work.start_ns) builder_.AddWork(work);
+}
+
+whatif::Trace WindowReader::Finish() {
+  whatif::Trace& trace = builder_.trace();
+  // These records name no device: the stream's number tells where it is in use.
+  absl::flat_hash_map<int64_t, uint32_t> streams;
+  for (uint32_t i = 0; i < trace.streams.size(); ++i) {
+    const auto [it, inserted] = streams.try_emplace(trace.streams[i].id, i);
+    if (!inserted) it->second = whatif::kNone;
+  }
+  for (const abi::SyncRecord& sync : stream_syncs_) {
+    const auto it = streams.find(sync.stream);
+    if (it == streams.end() || it->second == whatif::kNone) continue;
+    trace.waits.push_back({.correlation = sync.correlation_id, .stream = it->second});
+  }
+  return builder_.Take();
+}
+
+}  // namespace seqpoint::traces

@@ -1,0 +1,45 @@
+// Records of our own trace windows (injection/abi/records.h) as a whatif::Trace.
+//
+//   WindowReader reader;
+//   reader.AddName(7, "volta_sgemm_128x64_nn");
+//   for (const abi::DataRecord& record : records) reader.Add(record);
+//   whatif::Trace trace = reader.Finish();
+//
+// A window knows the watched driver calls, GPU work and synchronisations, no annotations. Which
+// stream an event is of, CUPTI 12.0's records do not tell: the graph infers it.
+//
+// Threading: none. Ownership: holds the trace until it is taken.
+#ifndef DAEMON_TRACES_WINDOW_READER_H_
+#define DAEMON_TRACES_WINDOW_READER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "daemon/traces/trace_builder.h"
+#include "daemon/whatif/trace.h"
+#include "injection/abi/records.h"
+
+namespace seqpoint::traces {
+
+class WindowReader {
+ public:
+  // Names of kernels, by the process' ids. Before the records that use them.
+  void AddName(uint32_t name_id, std::string_view text);
+  // Records of other types are not of a window, and left out.
+  void Add(const abi::DataRecord& record);
+  whatif::Trace Finish();
+
+ private:
+  uint32_t NameOf(uint32_t name_id) const;
+
+  TraceBuilder builder_;
+  absl::flat_hash_map<uint32_t, uint32_t> names_;
+  std::vector<abi::SyncRecord> stream_syncs_;
+};
+
+}  // namespace seqpoint::traces
+
+#endif  // DAEMON_TRACES_WINDOW_READER_H_
