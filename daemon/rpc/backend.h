@@ -2,8 +2,8 @@
 // proto/seqpoint/v1/profiler.proto, where requests, replies and errors are specified.
 //
 // Threading: called from many gRPC threads at once; implementations are thread-safe. Every call
-// but WaitForJob, Export, Analyze, ImportJob and what reads a job's rows (GetPlaylist; of an
-// imported job GetSeqPoints) should return within milliseconds.
+// but WaitForJob, Export, Analyze, ImportJob, ImportTrace, Replay, WhatIf and what reads a job's
+// rows (GetPlaylist; of an imported job GetSeqPoints) should return within milliseconds.
 // Ownership: the server keeps a pointer; the backend outlives it.
 //
 // An absl::Status reaches the client with its code and message as they are: a message names the
@@ -68,6 +68,14 @@ class Backend {
       const v1::GetPlaylistRequest& request) = 0;
   virtual absl::StatusOr<v1::ProjectPlaylistReply> ProjectPlaylist(
       const v1::ProjectPlaylistRequest& request) = 0;
+
+  // `next` gives the messages in order, the first one with the job's name checked; false: that was
+  // the last one.
+  virtual absl::StatusOr<v1::ImportTraceReply> ImportTrace(
+      absl::FunctionRef<bool(v1::ImportTraceRequest*)> next) = 0;
+  virtual absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request) = 0;
+  // confidence is set and in (0, 1).
+  virtual absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request) = 0;
 };
 
 }  // namespace seqpoint::rpc
