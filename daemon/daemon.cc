@@ -20,7 +20,9 @@
 #include "daemon/export.h"
 #include "daemon/jobs/import.h"
 #include "daemon/jobs/log_analysis.h"
+#include "daemon/jobs/trace_import.h"
 #include "daemon/playlist.h"
+#include "daemon/traces/trace_reader.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint {
@@ -28,6 +30,9 @@ namespace {
 
 // Of an imported one, in the database and in its log.
 constexpr uint64_t kStoredBytesPerIteration = 250;
+// Of a call, an annotation or a piece of GPU work of an imported trace; seen were 5 to 14.
+constexpr uint64_t kStoredBytesPerElement = 30;
+constexpr uint64_t kMostTraceBytes = uint64_t{8} << 30;  // of a file, unpacked
 
 constexpr absl::Duration kCommitInterval = absl::Milliseconds(50);
 constexpr absl::Duration kHeartbeatInterval = absl::Milliseconds(200);
@@ -87,14 +92,14 @@ int32_t NumberField(const std::map<std::string, std::string>& fields, const std:
 }
 
 // A store that is full cannot even be emptied: what does not fit is not begun.
-absl::Status CheckRoom(const std::string& store_path, size_t iterations) {
+absl::Status CheckRoom(const std::string& store_path, uint64_t needed, const char* what) {
   std::error_code error;
   const auto space = std::filesystem::space(std::filesystem::path(store_path).parent_path(), error);
-  const uint64_t needed = iterations * kStoredBytesPerIteration;
   if (error || needed <= space.available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      iterations, " iterations need about ", needed >> 20, " MiB beside ", store_path, ", where ",
-      space.available >> 20, " MiB are free; make room, or import a part of the log"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the ", what, " need", std::string_view(what) == "traces" ? "" : "s", " about ",
+                   needed >> 20, " MiB beside ", store_path, ", where ", space.available >> 20,
+                   " MiB are free; make room, or import a part of it"));
 }
 
 }  // namespace
@@ -135,7 +140,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
 }
 
 Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store)
-    : options_(std::move(options)), start_ns_(NowNs()), store_(std::move(store)) {}
+    : options_(std::move(options)),
+      start_ns_(NowNs()),
+      store_(std::move(store)),
+      trace_questions_(store_.get()) {}
 
 Daemon::~Daemon() { Stop(); }
 
@@ -884,7 +892,7 @@ absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t afte
 absl::StatusOr<v1::GetSeqPointsReply> Daemon::GetSeqPoints(const v1::GetSeqPointsRequest& request) {
   const auto answers = Ask(request.job(), nullptr);
   if (!answers.ok()) return answers.status();
-  if (const auto& facts = (*answers)->facts(); facts.imported) {
+  if (const auto& facts = (*answers)->facts(); facts.imported && !facts.traced()) {
     return SeqPointsOfImport(facts, *store_);
   }
   return (*answers)->GetSeqPoints();
@@ -1069,14 +1077,8 @@ absl::StatusOr<v1::AnalyzeReply> Daemon::Analyze(const v1::AnalyzeRequest& reque
   return jobs::AnalyzeLogs(request);
 }
 
-absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest& request) {
-  if (const absl::Status status = CheckNewJob(request); !status.ok()) return status;
-  const auto run = jobs::ReadImport(request, NowNs());
-  if (!run.ok()) return run.status();
-  if (absl::Status room = CheckRoom(options_.store_path, run->iterations.size()); !room.ok()) {
-    return room;
-  }
-  JobRow row{.name = request.name(), .run_id = request.run_id()};
+absl::StatusOr<v1::Job> Daemon::AddImported(JobRow row, const jobs::ImportedRun& run,
+                                            const std::vector<traces::RecordedTrace>& traces) {
   {
     absl::MutexLock lock(&mutex_);
     AwaitPruned();  // it must know what to keep
@@ -1090,14 +1092,101 @@ absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest&
     row.job_id = store_->NewJobId();
     importing_[{row.name, row.run_id}] = row.job_id;
   }
-  auto job = jobs::StoreImport(*store_, row, *run, options_.job);
+  auto job = jobs::StoreImport(*store_, row, run, options_.job, traces);
   absl::MutexLock lock(&mutex_);
   importing_.erase({row.name, row.run_id});
   if (!job.ok()) return job.status();
-  spdlog::info("job {}@{} imported: {} iterations", row.name, row.run_id, run->iterations.size());
+  spdlog::info("job {}@{} imported: {} iterations", row.name, row.run_id, run.iterations.size());
   jobs_[row.job_id] = *std::move(job);
   asked_[row.job_id] = ++questions_;
-  return ReplyWith<v1::ImportJobReply>(DescribeAnew(row.job_id, /*with_details=*/true));
+  return DescribeAnew(row.job_id, /*with_details=*/true);
+}
+
+absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest& request) {
+  if (const absl::Status status = CheckNewJob(request); !status.ok()) return status;
+  const auto run = jobs::ReadImport(request, NowNs());
+  if (!run.ok()) return run.status();
+  absl::Status room =
+      CheckRoom(options_.store_path, run->iterations.size() * kStoredBytesPerIteration, "log");
+  if (!room.ok()) return room;
+  return ReplyWith<v1::ImportJobReply>(
+      AddImported({.name = request.name(), .run_id = request.run_id()}, *run, {}));
+}
+
+absl::StatusOr<v1::ImportTraceReply> Daemon::ImportTrace(
+    absl::FunctionRef<bool(v1::ImportTraceRequest*)> next) {
+  v1::ImportTraceRequest message;
+  JobRow row;
+  std::string marker;
+  std::vector<jobs::TraceFile> files;
+  std::unique_ptr<traces::TraceReader> reader;
+  const auto end_file = [&]() -> absl::Status {
+    if (reader == nullptr) return absl::OkStatus();
+    absl::StatusOr<whatif::Trace> trace = reader->Finish();
+    if (!trace.ok()) return trace.status();
+    files.back().trace = *std::move(trace);
+    return absl::OkStatus();
+  };
+  for (bool first = true; next(&message); first = false) {
+    if (first) {
+      if (absl::Status status = CheckNewJob(message); !status.ok()) return status;
+      row = {.name = message.name(), .run_id = message.run_id()};
+      marker = message.marker();
+    }
+    if (!message.file().empty()) {
+      if (absl::Status status = end_file(); !status.ok()) return status;
+      files.push_back({.name = message.file()});
+      reader = std::make_unique<traces::TraceReader>(
+          traces::TraceReaderOptions{.name = message.file(), .max_bytes = kMostTraceBytes});
+    }
+    if (message.data().empty()) continue;
+    if (reader == nullptr) {
+      return absl::InvalidArgumentError("file: data came before the name of a file");
+    }
+    if (absl::Status status = reader->Add(message.data()); !status.ok()) return status;
+  }
+  if (absl::Status status = end_file(); !status.ok()) return status;
+  reader = nullptr;
+  if (files.empty()) return absl::InvalidArgumentError("file: no trace came");
+  absl::StatusOr<jobs::TraceImport> import = jobs::ReadTraces(std::move(files), marker, NowNs());
+  if (!import.ok()) return import.status();
+  size_t elements = 0;
+  for (const traces::RecordedTrace& trace : import->traces) {
+    elements += trace.trace.calls.size() + trace.trace.works.size() + trace.trace.spans.size();
+  }
+  absl::Status room = CheckRoom(options_.store_path, elements * kStoredBytesPerElement, "traces");
+  if (!room.ok()) return room;
+  absl::StatusOr<v1::Job> job = AddImported(std::move(row), import->run, import->traces);
+  if (!job.ok()) return job.status();
+  v1::ImportTraceReply reply;
+  *reply.mutable_job() = *std::move(job);
+  for (v1::ImportedTrace& trace : import->described) *reply.add_traces() = std::move(trace);
+  return reply;
+}
+
+absl::StatusOr<v1::ReplayReply> Daemon::Replay(const v1::ReplayRequest& request) {
+  const auto answers = Ask(request.job(), nullptr);
+  if (!answers.ok()) return answers.status();
+  {
+    absl::MutexLock lock(&mutex_);
+    AwaitCommit();
+  }
+  return trace_questions_.Replay(**answers);
+}
+
+absl::StatusOr<v1::WhatIfReply> Daemon::WhatIf(const v1::WhatIfRequest& request) {
+  const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  if (!answers.ok()) return answers.status();
+  v1::GetRooflineReply roofline;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto job = FindJob(absl::StrCat((*answers)->facts().job_id));
+    if (!job.ok()) return job.status();
+    // Most jobs have none.
+    if (auto measured = (*job)->GetRoofline({}); measured.ok()) roofline = *std::move(measured);
+    AwaitCommit();
+  }
+  return trace_questions_.WhatIf(**answers, roofline, request);
 }
 
 absl::StatusOr<v1::GetPlaylistReply> Daemon::GetPlaylist(const v1::GetPlaylistRequest& request) {

@@ -28,9 +28,11 @@
 #include "daemon/ingest/control_writer.h"
 #include "daemon/ingest/inject_server.h"
 #include "daemon/ingest/ring_reader.h"
+#include "daemon/jobs/import.h"
 #include "daemon/jobs/job.h"
 #include "daemon/rpc/backend.h"
 #include "daemon/store/store.h"
+#include "daemon/trace_questions.h"
 
 namespace seqpoint {
 
@@ -84,6 +86,10 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   absl::StatusOr<v1::GetPlaylistReply> GetPlaylist(const v1::GetPlaylistRequest& request) override;
   absl::StatusOr<v1::ProjectPlaylistReply> ProjectPlaylist(
       const v1::ProjectPlaylistRequest& request) override;
+  absl::StatusOr<v1::ImportTraceReply> ImportTrace(
+      absl::FunctionRef<bool(v1::ImportTraceRequest*)> next) override;
+  absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request) override;
+  absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request) override;
 
  private:
   struct Connection;
@@ -136,6 +142,11 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void EndRefused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::map<int32_t, int64_t>> IterationsPerRank(const jobs::Job& job);
   jobs::Job* AddJob(JobRow row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Stores a run that is over as a job of this name and describes it. AlreadyExists when there is
+  // one with this run id.
+  absl::StatusOr<v1::Job> AddImported(JobRow row, const jobs::ImportedRun& run,
+                                      const std::vector<traces::RecordedTrace>& traces)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   const DaemonOptions options_;
   const int64_t start_ns_;
@@ -153,7 +164,8 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   std::map<int64_t, int64_t> asked_ ABSL_GUARDED_BY(mutex_);  // jobs_, by their id: when last
   int64_t questions_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
-  // Logs that are being made jobs, which nobody sees yet: name and run id, and their id.
+  TraceQuestions trace_questions_;
+  // Logs and traces that are being made jobs, which nobody sees yet: name and run id, and their id.
   std::map<std::pair<std::string, std::string>, int64_t> importing_ ABSL_GUARDED_BY(mutex_);
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
   bool pruning_ ABSL_GUARDED_BY(mutex_) = false;  // no ended job may be opened again meanwhile

@@ -107,7 +107,8 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
   const bool through = !facts_.another && projection.total &&
                        projection.iterations_so_far >= projection.iterations_total;
   to.set_basis(through && facts_.imported
-                   ? absl::StrCat("the sum of the log's ", projection.iterations_so_far,
+                   ? absl::StrCat("the sum of the ", facts_.traced() ? "traces' " : "log's ",
+                                  projection.iterations_so_far,
                                   projection.iterations_so_far == 1 ? " iteration" : " iterations",
                                   "; start-up is apart")
                    : projection.basis);
@@ -136,7 +137,8 @@ int32_t Answers::MeasurementsOf(uint32_t set) const {
 }
 
 absl::Status Answers::CheckMeasurable() const {
-  if (!facts_.imported && !facts_.measurable && facts_.measurements.empty()) {
+  if (!facts_.measurements.empty()) return absl::OkStatus();
+  if (!facts_.imported && !facts_.measurable) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", facts_.name, "\": its processes have no CUPTI, so nothing is measured ",
         "but time; `seqpoint jobs ", facts_.name, "` says why"));

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/jobs/changed_run.h"
 #include "daemon/jobs/log_playlist.h"
 #include "daemon/jobs/metric_choice.h"
 #include "daemon/jobs/run_engine.h"
@@ -59,7 +60,8 @@ class Answers {
     int64_t generation = 0;
     v1::Horizon::Kind horizon_kind = v1::Horizon::KIND_UNKNOWN;
     bool another = false;   // the question is about another run
-    bool imported = false;  // from a log: nothing is measured
+    bool imported = false;  // from a log: nothing is measured; or from traces
+    bool traced() const { return imported && !measurements.empty(); }
     bool measurable = true;
     bool host_times = false;    // no GPU did the work
     std::string ended_without;  // why the job that is over had no iteration
@@ -95,6 +97,13 @@ class Answers {
                    const std::set<std::pair<int32_t, int64_t>>& complete,
                    v1::GetCountersReply* reply) const;
   absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) const;
+
+  // What a change does to the run, from the iterations that were replayed with it. `replay_error`:
+  // by how much, relative, the replay of what was not changed is off.
+  absl::StatusOr<ChangedRun> ProjectChange(const std::vector<ReplayedStep>& steps,
+                                           double confidence, double replay_error) const;
+  // What a normal iteration with this key takes, ns; 0: not known.
+  double UsualTime(const Key& key) const;
 
   // What a description of the job has of this: computed once, however many ask.
   struct Summary {

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/job_process.h"
+#include "daemon/jobs/trace_import.h"
 #include "daemon/seqpoint/start_up.h"
 
 namespace seqpoint::jobs {
@@ -20,7 +21,8 @@ constexpr double kMostRunNs = 1LL << 60;       // then the end of a run that beg
 constexpr size_t kMostSourceBytes = 1024;
 constexpr size_t kMostLengths = 1 << 18;  // what an engine can tell apart
 
-// On one line.
+}  // namespace
+
 std::string OneLine(std::string text) {
   text.resize(std::min(text.size(), kMostSourceBytes));
   std::replace_if(
@@ -29,16 +31,21 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-IterationRow RowOf(const ImportedIteration& iteration, int64_t job_id, int64_t number,
-                   int dimensions) {
-  IterationRow row{.job_id = job_id,
-                   .number = number,
-                   .length_count = dimensions,
-                   .length = {iteration.key.first, iteration.key.second},
-                   .start_ns = iteration.start_ns,
-                   .duration_ns = iteration.duration_ns,
-                   .level = v1::LEVEL_MARK,
-                   .boundary_ns = iteration.start_ns};
+namespace {
+
+IterationRow RowOf(const ImportedRun& run, int32_t rank, const ImportedIteration& iteration,
+                   int64_t job_id, int64_t number) {
+  IterationRow row{
+      .job_id = job_id,
+      .rank = rank,
+      .number = number,
+      .length_count = run.dimensions,
+      .length = {iteration.key.first, iteration.key.second},
+      .start_ns = iteration.start_ns,
+      .duration_ns = iteration.duration_ns,
+      .level = run.traced ? v1::LEVEL_TRACE : v1::LEVEL_MARK,
+      .config_id = run.traced && iteration.whole ? uint32_t{abi::kConfigTrace} : 0,
+      .boundary_ns = iteration.boundary_ns != 0 ? iteration.boundary_ns : iteration.start_ns};
   if (iteration.first) row.flags |= kIterationFirst;
   if (iteration.start_up) {
     row.flags |= kIterationOther;
@@ -98,39 +105,68 @@ absl::StatusOr<ImportedRun> ReadImport(const v1::ImportJobRequest& request, int6
   return run;
 }
 
-void Job::Import(const ImportedRun& run, int64_t process_id) {
+void Job::AddKernels(const ImportedIteration& iteration, uint64_t number) {
+  if (iteration.kernels.empty()) return;
+  std::vector<double> time_ns(std::min(kernels_.size(), kMaxValues));
+  std::vector<double> launches(time_ns.size());
+  for (const KernelSum& sum : iteration.kernels) {
+    const auto index = static_cast<size_t>(std::min(sum.kernel, kOtherKernels));
+    time_ns[index] += sum.time_ns;
+    launches[index] += sum.launches;
+  }
+  for (const auto& [set, values] :
+       {std::pair(kKernelTimeSet, &time_ns), std::pair(kKernelLaunchSet, &launches)}) {
+    if (engine_.current().AddMeasurement(set, number, iteration.key, *values).ok()) {
+      ++measurements_[set];
+    }
+  }
+}
+
+void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_process_id) {
   imported_ = true;
   row_.command = run.source;
   row_.state = v1::JOB_STATE_ENDED;
   row_.start_ns = run.start_ns;
   row_.end_ns = run.end_ns;
   const int64_t rows = static_cast<int64_t>(run.iterations.size());
-  auto process = std::make_unique<Process>(ProcessRow{.process_id = process_id,
-                                                      .job_id = row_.job_id,
-                                                      .ring_id = std::string(16, '\0'),
-                                                      .text = absl::StrCat("command=", run.source),
-                                                      .start_ns = run.start_ns,
-                                                      .end_ns = run.end_ns});
-  process->iterations = static_cast<uint64_t>(rows);
-  process->level = static_cast<uint8_t>(abi::Level::kMark);
-  rows_.processes.push_back(process->row);
-  processes_[process_id] = std::move(process);
-  next_number_[0] = rows;
+  const auto add_process = [&](int32_t rank, size_t iterations) {
+    const int64_t process_id = new_process_id();
+    auto process =
+        std::make_unique<Process>(ProcessRow{.process_id = process_id,
+                                             .job_id = row_.job_id,
+                                             .rank = rank,
+                                             .ring_id = std::string(16, '\0'),
+                                             .text = absl::StrCat("command=", run.source),
+                                             .start_ns = run.start_ns,
+                                             .end_ns = run.end_ns});
+    process->iterations = iterations;
+    process->level = static_cast<uint8_t>(run.traced ? abi::Level::kTrace : abi::Level::kMark);
+    rows_.processes.push_back(process->row);
+    processes_[process_id] = std::move(process);
+    next_number_[rank] = static_cast<int64_t>(iterations);
+  };
+  for (const ImportedRank& rank : run.ranks) add_process(rank.rank, rank.iterations.size());
+  if (run.ranks.empty()) add_process(0, run.iterations.size());
   rule_.emplace();
   rule_->rule.generation = ++rule_generation_;
   rule_->rule.micro_steps = 1;
   rule_->rule.length_count = static_cast<uint8_t>(run.dimensions);
-  rule_->boundary_words = "each row of the imported log";
-  rule_->length_words = run.source;
+  rule_->boundary_words = run.traced ? run.boundary_words : "each row of the imported log";
+  rule_->length_words = run.traced ? run.length_words : run.source;
   rule_->confidence = 1;
 
   std::map<Key, int64_t> counts;
+  for (const std::string& name : run.kernel_names) KernelIndex(name);
   for (int64_t i = 0; i < rows; ++i) {
     const ImportedIteration& iteration = run.iterations[static_cast<size_t>(i)];
+    // A profiler is started when a run is under way: the first iteration of a length that it sees
+    // is like any other.
     engine_.current().AddIteration({.iteration = static_cast<uint64_t>(i),
                                     .key = iteration.key,
                                     .time_ns = iteration.duration_ns,
+                                    .combined = run.traced,
                                     .phase = iteration.start_up ? Phase::kOther : Phase::kTrain});
+    AddKernels(iteration, static_cast<uint64_t>(i));
     if (iteration.start_up) {
       ++startup_.count;
       startup_.duration_ns += iteration.duration_ns;
@@ -139,7 +175,7 @@ void Job::Import(const ImportedRun& run, int64_t process_id) {
     }
   }
   v1::Horizon horizon;
-  horizon.set_source("the imported log");
+  horizon.set_source(run.traced ? "the imported traces" : "the imported log");
   horizon.set_epochs(1);
   const bool too_many = counts.size() > kMostLengths;
   horizon.set_kind(too_many ? v1::Horizon::KIND_ITERATIONS : v1::Horizon::KIND_HISTOGRAM);
@@ -166,18 +202,28 @@ void Job::Import(const ImportedRun& run, int64_t process_id) {
 }
 
 absl::StatusOr<std::unique_ptr<Job>> StoreImport(Store& store, JobRow row, const ImportedRun& run,
-                                                 const JobOptions& options) {
+                                                 const JobOptions& options,
+                                                 const std::vector<traces::RecordedTrace>& traces) {
   auto job = std::make_unique<Job>(std::move(row), options);
-  job->Import(run, store.NewProcessId());
+  job->Import(run, [&] { return store.NewProcessId(); });
   const int64_t job_id = job->row().job_id;
   if (absl::Status status = store.BeginJob(job_id); !status.ok()) return status;
+  if (absl::Status status = StoreTraces(store, job_id, traces); !status.ok()) return status;
   WriteBatch batch;
-  for (size_t i = 0; i < run.iterations.size(); ++i) {
-    batch.iterations.push_back(
-        RowOf(run.iterations[i], job_id, static_cast<int64_t>(i), run.dimensions));
-    if (batch.iterations.size() < kPieceRows && i + 1 < run.iterations.size()) continue;
-    if (absl::Status status = store.Write(batch); !status.ok()) return status;
-    batch.Clear();
+  const auto write = [&](int32_t rank, const std::vector<ImportedIteration>& iterations) {
+    for (size_t i = 0; i < iterations.size(); ++i) {
+      batch.iterations.push_back(RowOf(run, rank, iterations[i], job_id, static_cast<int64_t>(i)));
+      if (batch.iterations.size() < kPieceRows && i + 1 < iterations.size()) continue;
+      if (absl::Status status = store.Write(batch); !status.ok()) return status;
+      batch.Clear();
+    }
+    return absl::OkStatus();
+  };
+  for (const ImportedRank& rank : run.ranks) {
+    if (absl::Status status = write(rank.rank, rank.iterations); !status.ok()) return status;
+  }
+  if (run.ranks.empty()) {
+    if (absl::Status status = write(0, run.iterations); !status.ok()) return status;
   }
   job->TakeRows(batch);
   if (absl::Status status = store.Write(batch); !status.ok()) return status;

@@ -29,6 +29,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -52,6 +53,7 @@
 
 namespace seqpoint::jobs {
 
+struct ImportedIteration;
 struct ImportedRun;
 
 inline constexpr int32_t kJobStateVersion = 6;
@@ -103,7 +105,7 @@ class Job {
 
   // A new job becomes one of a run that is over and was logged elsewhere (import.h). The rows of
   // its iterations are not handed out.
-  void Import(const ImportedRun& run, int64_t process_id);
+  void Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_process_id);
   // Whether a process may join: FailedPrecondition and DataLoss, with the way out, when none may.
   absl::Status MayGoOn() const;
 
@@ -212,6 +214,7 @@ class Job {
     uint64_t sample = 0;  // its number in the engine
   };
 
+  void AddKernels(const ImportedIteration& iteration, uint64_t number);
   // Of its processes, all of which have ended; those that had iterations count, where any had.
   v1::JobState EndState() const;
   void OnFinished(Process& process, const FinishedIteration& iteration);

@@ -13,6 +13,8 @@ using whatif::WorkKind;
 
 constexpr int64_t kMaxDurationNs = int64_t{1} << 60;
 constexpr size_t kMaxGpus = 1024;
+constexpr std::string_view kStepName = "ProfilerStep#";
+constexpr size_t kMaxLengthsBytes = 64;
 
 bool Blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
@@ -148,7 +150,8 @@ bool ChromeEvents::Parse(std::string_view element, Event* event) {
         if (key == "args") {
           simdjson::ondemand::object arguments;
           const bool wanted =
-              event->category != Category::kOperator && event->category != Category::kAnnotation;
+              event->category != Category::kOperator &&
+              (event->category != Category::kAnnotation || event->name.starts_with(kStepName));
           if (wanted && !value.get(arguments)) {
             failed = ParseArguments(arguments, event) != simdjson::SUCCESS;
           }
@@ -221,6 +224,13 @@ simdjson::error_code ChromeEvents::ParseArguments(simdjson::ondemand::object arg
       case 'k':
         if (key == "kind") out = &event->kind;
         break;
+      case 'l':
+        if (key == "lengths") {
+          simdjson::ondemand::array lengths;
+          if (const auto error = value.get(lengths)) return error;
+          if (const auto error = lengths.raw_json().get(event->lengths)) return error;
+        }
+        break;
       case 'n':
         if (key == "name") out = &event->argument_name;
         break;
@@ -287,8 +297,13 @@ bool ChromeEvents::Take(const Event& event) {
       // Until 2021 the framework's own annotations, "Optimizer.step#SGD.step", were operators.
       const bool annotation =
           event.category == Category::kAnnotation || event.name.find('#') != event.name.npos;
+      // The lengths of an iteration become a part of its name: "ProfilerStep#12 lengths=[37,5]".
+      std::string with_lengths;
+      if (!event.lengths.empty() && event.lengths.size() <= kMaxLengthsBytes) {
+        with_lengths = std::string(event.name).append(" lengths=").append(event.lengths);
+      }
       builder_->spans().Add(
-          {*begin_ns, end_ns, builder_->Name(event.name),
+          {*begin_ns, end_ns, builder_->Name(with_lengths.empty() ? event.name : with_lengths),
            builder_->Thread(Unquoted(event.process), Unquoted(event.thread)),
            annotation ? whatif::SpanKind::kAnnotation : whatif::SpanKind::kOperator});
       break;

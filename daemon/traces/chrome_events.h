@@ -53,7 +53,7 @@ class ChromeEvents : public ElementSink {
     Category category = Category::kNotNeeded;
     std::string_view name;  // unescaped; in the parser
     std::string_view process, thread, ts, duration;
-    std::string_view correlation, stream, device, bytes, kind, argument_name;
+    std::string_view correlation, stream, device, bytes, kind, argument_name, lengths;
     std::string_view wait_stream, wait_record;
     uint32_t grid[3] = {0, 0, 0};
     uint32_t block[3] = {0, 0, 0};

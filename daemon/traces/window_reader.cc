@@ -1,5 +1,9 @@
 #include "daemon/traces/window_reader.h"
 
+#include <algorithm>
+#include <map>
+
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
 namespace seqpoint::traces {
@@ -65,6 +69,55 @@ const char* CopyName(WorkKind kind) {
       return "Memset";
     default:
       return "Memcpy";
+  }
+}
+
+}  // namespace
+
+namespace {
+
+whatif::CallKind CallKindOf(WorkKind kind) {
+  switch (kind) {
+    case WorkKind::kKernel:
+    case WorkKind::kCollective:
+      return CallKind::kLaunch;
+    case WorkKind::kGraph:
+      return CallKind::kGraphLaunch;
+    case WorkKind::kMemset:
+      return CallKind::kMemset;
+    default:
+      return CallKind::kCopy;
+  }
+}
+
+// Of work that no recorded call launched.
+void AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) {
+  if (trace->calls.empty()) return;
+  absl::flat_hash_set<uint64_t> called;
+  const whatif::Call* first = &trace->calls[0];
+  for (const whatif::Call& call : trace->calls) {
+    called.insert(call.correlation);
+    if (call.begin_ns < first->begin_ns) first = &call;
+  }
+  std::map<uint64_t, const whatif::Work*> missing;  // in the order of the calls
+  for (const whatif::Work& work : trace->works) {
+    if (work.correlation != 0 && !called.contains(work.correlation))
+      missing.emplace(work.correlation, &work);
+  }
+  const whatif::Call before = *first;
+  const int64_t space_ns = std::max<int64_t>(before.begin_ns - begin_ns, 0) /
+                           std::max<int64_t>(static_cast<int64_t>(missing.size()), 1);
+  int64_t at_ns = begin_ns;
+  for (const auto& [correlation, work] : missing) {
+    // Work starts after its call began.
+    const int64_t call_ns = std::min(at_ns, work->start_ns);
+    trace->calls.push_back({.begin_ns = call_ns,
+                            .end_ns = call_ns,
+                            .correlation = correlation,
+                            .name = before.name,
+                            .thread = before.thread,
+                            .kind = CallKindOf(work->kind)});
+    at_ns += space_ns;
   }
 }
 
@@ -143,8 +196,11 @@ void WindowReader::Add(const abi::DataRecord& record) {
   if (work.end_ns >= work.start_ns) builder_.AddWork(work);
 }
 
-whatif::Trace WindowReader::Finish() {
-  whatif::Trace& trace = builder_.trace();
+whatif::Trace WindowReader::Finish(const Window& window) {
+  whatif::Trace trace = builder_.Take();
+  std::erase_if(trace.calls,
+                [&](const whatif::Call& call) { return call.begin_ns >= window.end_ns; });
+  AddOpeningCalls(window.begin_ns, &trace);
   // These records name no device: the stream's number tells where it is in use.
   absl::flat_hash_map<int64_t, uint32_t> streams;
   for (uint32_t i = 0; i < trace.streams.size(); ++i) {
@@ -156,7 +212,7 @@ whatif::Trace WindowReader::Finish() {
     if (it == streams.end() || it->second == whatif::kNone) continue;
     trace.waits.push_back({.correlation = sync.correlation_id, .stream = it->second});
   }
-  return builder_.Take();
+  return trace;
 }
 
 }  // namespace seqpoint::traces

@@ -3,7 +3,11 @@
 //   WindowReader reader;
 //   reader.AddName(7, "volta_sgemm_128x64_nn");
 //   for (const abi::DataRecord& record : records) reader.Add(record);
-//   whatif::Trace trace = reader.Finish();
+//   whatif::Trace trace = reader.Finish({.begin_ns = boundary, .end_ns = next_boundary});
+//
+// Calls that begin at the end or later are the library's own, which waits for the GPU to close the
+// window. The calls in which it opened the window are not recorded, only their work: they are put
+// between the begin and the first recorded call.
 //
 // A window knows the watched driver calls, GPU work and synchronisations, no annotations. Which
 // stream an event is of, CUPTI 12.0's records do not tell: the graph infers it.
@@ -30,7 +34,13 @@ class WindowReader {
   void AddName(uint32_t name_id, std::string_view text);
   // Records of other types are not of a window, and left out.
   void Add(const abi::DataRecord& record);
-  whatif::Trace Finish();
+  // Of the window, on the CPU: when the call that begins its iteration was entered, and the one
+  // that begins the next.
+  struct Window {
+    int64_t begin_ns = 0;
+    int64_t end_ns = 0;
+  };
+  whatif::Trace Finish(const Window& window);
 
  private:
   uint32_t NameOf(uint32_t name_id) const;

@@ -70,7 +70,8 @@ TEST(WindowReaderTest, CallsWorkAndStreamSynchronisationsBecomeATrace) {
   call.type = static_cast<uint16_t>(DataType::kCall);  // of level learn: no part of a window
   reader.Add(call);
 
-  const whatif::Trace trace = reader.Finish();
+  reader.Add(Api(abi::Op::kContextSync, 12, 1000, 1001));  // our own, which closes the window
+  const whatif::Trace trace = reader.Finish({.begin_ns = 70, .end_ns = 1000});
   ASSERT_EQ(trace.works.size(), 4u);
   EXPECT_EQ(trace.names[trace.works[0].name], "sgemm");
   EXPECT_EQ(trace.works[0].grid[0], 12u);
@@ -78,10 +79,14 @@ TEST(WindowReaderTest, CallsWorkAndStreamSynchronisationsBecomeATrace) {
   EXPECT_EQ(trace.names[trace.works[2].name], "");
   EXPECT_EQ(trace.works[3].kind, whatif::WorkKind::kCopyD2H);
   EXPECT_EQ(trace.works[3].bytes, 64u);
-  ASSERT_EQ(trace.calls.size(), 3u);
+  ASSERT_EQ(trace.calls.size(), 4u);
   EXPECT_EQ(trace.calls[0].kind, whatif::CallKind::kLaunch);
   EXPECT_EQ(trace.names[trace.calls[1].name], "cuMemcpy");
   EXPECT_EQ(trace.calls[2].kind, whatif::CallKind::kStreamSync);
+  // The window was opened in the call of kernel 3.
+  EXPECT_EQ(trace.calls[3].correlation, 3u);
+  EXPECT_EQ(trace.calls[3].begin_ns, 70);
+  EXPECT_EQ(trace.calls[3].thread, trace.calls[0].thread);
   ASSERT_EQ(trace.waits.size(), 1u);
   EXPECT_EQ(trace.streams[trace.waits[0].stream].id, 7);
 }

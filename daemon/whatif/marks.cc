@@ -41,6 +41,7 @@ IterationMarks FindMarks(const Trace& trace, const std::string& marker) {
   for (const Span& mark : *most) {
     marks.begins_ns.push_back(mark.begin_ns);
     marks.ends_ns.push_back(mark.end_ns);
+    marks.names.push_back(mark.name);
     covered_ns += static_cast<double>(mark.end_ns - mark.begin_ns);
   }
   const auto count = static_cast<double>(most->size());

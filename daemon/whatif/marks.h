@@ -16,6 +16,7 @@ struct IterationMarks {
   std::string first;               // name of the first one; empty: there are none
   std::vector<int64_t> begins_ns;  // ascending
   std::vector<int64_t> ends_ns;
+  std::vector<uint32_t> names;  // of each, in the trace
   // Marks that cover little of the time between them (an optimiser's step) are points in time: an
   // iteration is from one to the next, and the last one only ends one.
   bool points = false;

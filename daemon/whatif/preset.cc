@@ -125,25 +125,32 @@ absl::StatusOr<Preset> FindPreset(std::string_view name) {
 }
 
 absl::StatusOr<Change> ParseChange(std::string_view text) {
-  const std::vector<std::string> parts = absl::StrSplit(View(text), ',');
-  const std::string name(absl::StripAsciiWhitespace(parts[0]));
-  absl::StatusOr<Preset> preset = FindPreset(name);
+  const size_t comma = std::min(text.find(','), text.size());
+  absl::StatusOr<Preset> preset =
+      FindPreset(std::string(absl::StripAsciiWhitespace(View(text.substr(0, comma)))));
   if (!preset.ok()) return preset.status();
-  Change change = {preset->name, preset->request, {}};
-  for (const Parameter& parameter : preset->parameters) {
+  return WithParameters(*preset, text.substr(std::min(comma + 1, text.size())));
+}
+
+absl::StatusOr<Change> WithParameters(const Preset& preset, std::string_view parameters) {
+  const std::string& name = preset.name;
+  std::vector<std::string> parts;
+  if (!parameters.empty()) parts = absl::StrSplit(View(parameters), ',');
+  Change change = {name, preset.request, {}};
+  for (const Parameter& parameter : preset.parameters) {
     if (parameter.value) change.parameters[parameter.name] = *parameter.value;
   }
-  for (size_t i = 1; i < parts.size(); ++i) {
-    const std::vector<std::string> pair = absl::StrSplit(parts[i], absl::MaxSplits('=', 1));
+  for (const std::string& part : parts) {
+    const std::vector<std::string> pair = absl::StrSplit(part, absl::MaxSplits('=', 1));
     const std::string key(absl::StripAsciiWhitespace(pair[0]));
-    const auto known = std::find_if(preset->parameters.begin(), preset->parameters.end(),
+    const auto known = std::find_if(preset.parameters.begin(), preset.parameters.end(),
                                     [&](const Parameter& each) { return each.name == key; });
-    if (known == preset->parameters.end()) {
+    if (known == preset.parameters.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
           name, " has no parameter \"", key, "\"",
-          preset->parameters.empty()
+          preset.parameters.empty()
               ? ""
-              : absl::StrCat("; it has ", absl::StrJoin(preset->parameters, ", ",
+              : absl::StrCat("; it has ", absl::StrJoin(preset.parameters, ", ",
                                                         [](std::string* out, const Parameter& p) {
                                                           out->append(p.name);
                                                         }))));
@@ -163,7 +170,7 @@ absl::StatusOr<Change> ParseChange(std::string_view text) {
     }
     change.parameters[key] = number;
   }
-  for (const Parameter& parameter : preset->parameters) {
+  for (const Parameter& parameter : preset.parameters) {
     if (change.parameters.count(parameter.name) != 0) continue;
     return absl::InvalidArgumentError(absl::StrCat(name, " needs ", parameter.name, " (",
                                                    parameter.meaning, "): ", name, ",",

@@ -64,6 +64,8 @@ struct Change {
 // "amp", "amp,compute=4,memory=1.5": a preset with parameters. InvalidArgument: one that the preset
 // does not have, no number, or one that has no value.
 absl::StatusOr<Change> ParseChange(std::string_view text);
+// The same of any preset; `parameters`: "compute=4,memory=1.5", or empty.
+absl::StatusOr<Change> WithParameters(const Preset& preset, std::string_view parameters);
 
 // Does the preset fit the trace? A sentence when it does not, or is doubtful; else empty.
 // `applies`: false when there is nothing that it could change.

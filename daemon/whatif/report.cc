@@ -124,55 +124,71 @@ bool IsDataLoading(const std::string& label) {
          label.find("data_loading") != std::string::npos;
 }
 
-std::vector<IterationTime> IterationTimes(const Trace& trace, const Graph& graph,
-                                          const RankTimeline& timeline) {
-  const size_t count = static_cast<size_t>(graph.iterations);
-  struct Begin {
-    int64_t gpu_ns = kUnset, cpu_ns = kUnset;
-  };
-  std::vector<Begin> measured(count), replayed(count);
-  int64_t measured_end_ns = 0, replayed_end_ns = 0;
+std::vector<int64_t> IterationDurations(const Graph& graph, const RankTimeline& timeline) {
+  const auto count = static_cast<size_t>(graph.iterations);
+  std::vector<int64_t> gpu_ns(count, kUnset), cpu_ns(count, kUnset);
+  int64_t end_ns = 0;
   for (uint32_t i = 0; i < graph.gpu.size(); ++i) {
     const GpuTask& task = graph.gpu[i];
     if (task.work == kNone || task.call == kNone || timeline.gpu_end_ns[i] == kNotRun) continue;
-    measured_end_ns = std::max(measured_end_ns, trace.works[task.work].end_ns);
-    replayed_end_ns = std::max(replayed_end_ns, timeline.gpu_end_ns[i]);
+    end_ns = std::max(end_ns, timeline.gpu_end_ns[i]);
     const int32_t iteration = graph.cpu[task.call].iteration;
     if (iteration < 0) continue;
-    const auto index = static_cast<size_t>(iteration);
-    measured[index].gpu_ns = std::min(measured[index].gpu_ns, trace.works[task.work].start_ns);
-    replayed[index].gpu_ns = std::min(replayed[index].gpu_ns, timeline.gpu_begin_ns[i]);
+    int64_t& begin_ns = gpu_ns[static_cast<size_t>(iteration)];
+    begin_ns = std::min(begin_ns, timeline.gpu_begin_ns[i]);
   }
   for (uint32_t i = 0; i < graph.cpu.size(); ++i) {
     const CpuTask& task = graph.cpu[i];
     if (task.call == kNone || timeline.cpu_end_ns[i] == kNotRun) continue;
-    const Call& call = trace.calls[task.call];
-    measured_end_ns = std::max(measured_end_ns, call.end_ns);
-    replayed_end_ns = std::max(replayed_end_ns, timeline.cpu_end_ns[i]);
+    end_ns = std::max(end_ns, timeline.cpu_end_ns[i]);
     if (task.iteration < 0) continue;
-    const auto index = static_cast<size_t>(task.iteration);
-    measured[index].cpu_ns = std::min(measured[index].cpu_ns, call.begin_ns);
-    replayed[index].cpu_ns = std::min(replayed[index].cpu_ns, timeline.cpu_begin_ns[i]);
+    int64_t& begin_ns = cpu_ns[static_cast<size_t>(task.iteration)];
+    begin_ns = std::min(begin_ns, timeline.cpu_begin_ns[i]);
   }
-
-  std::vector<IterationTime> times;
+  std::vector<int64_t> durations(count);
   for (size_t i = 0; i < count; ++i) {
-    IterationTime time;
-    time.iteration = static_cast<int32_t>(i);
-    const auto between = [&](const std::vector<Begin>& begins, int64_t end_ns) -> int64_t {
-      if (i + 1 == count) {
-        const int64_t begin_ns = std::min(begins[i].gpu_ns, begins[i].cpu_ns);
-        return begin_ns == kUnset ? 0 : end_ns - begin_ns;
-      }
-      if (begins[i].gpu_ns != kUnset && begins[i + 1].gpu_ns != kUnset) {
-        return begins[i + 1].gpu_ns - begins[i].gpu_ns;
-      }
-      if (begins[i].cpu_ns == kUnset || begins[i + 1].cpu_ns == kUnset) return 0;
-      return begins[i + 1].cpu_ns - begins[i].cpu_ns;
-    };
-    time.measured_ns = between(measured, measured_end_ns);
-    time.replayed_ns = between(replayed, replayed_end_ns);
-    times.push_back(time);
+    if (i + 1 == count) {
+      const int64_t begin_ns = std::min(gpu_ns[i], cpu_ns[i]);
+      if (begin_ns != kUnset) durations[i] = end_ns - begin_ns;
+    } else if (gpu_ns[i] != kUnset && gpu_ns[i + 1] != kUnset) {
+      durations[i] = gpu_ns[i + 1] - gpu_ns[i];
+    } else if (cpu_ns[i] != kUnset && cpu_ns[i + 1] != kUnset) {
+      durations[i] = cpu_ns[i + 1] - cpu_ns[i];
+    }
+  }
+  return durations;
+}
+
+RankTimeline Measured(const Trace& trace, const Graph& graph) {
+  RankTimeline timeline;
+  timeline.cpu_begin_ns.assign(graph.cpu.size(), kNotRun);
+  timeline.cpu_end_ns = timeline.cpu_begin_ns;
+  timeline.gpu_begin_ns.assign(graph.gpu.size(), kNotRun);
+  timeline.gpu_end_ns = timeline.gpu_begin_ns;
+  for (size_t i = 0; i < graph.cpu.size(); ++i) {
+    if (graph.cpu[i].call == kNone) continue;
+    const Call& call = trace.calls[graph.cpu[i].call];
+    timeline.cpu_begin_ns[i] = call.begin_ns - graph.begin_ns;
+    timeline.cpu_end_ns[i] = call.end_ns - graph.begin_ns;
+    timeline.end_ns = std::max(timeline.end_ns, timeline.cpu_end_ns[i]);
+  }
+  for (size_t i = 0; i < graph.gpu.size(); ++i) {
+    if (graph.gpu[i].work == kNone) continue;
+    const Work& work = trace.works[graph.gpu[i].work];
+    timeline.gpu_begin_ns[i] = work.start_ns - graph.begin_ns;
+    timeline.gpu_end_ns[i] = work.end_ns - graph.begin_ns;
+    timeline.end_ns = std::max(timeline.end_ns, timeline.gpu_end_ns[i]);
+  }
+  return timeline;
+}
+
+std::vector<IterationTime> IterationTimes(const Trace& trace, const Graph& graph,
+                                          const RankTimeline& timeline) {
+  const std::vector<int64_t> measured = IterationDurations(graph, Measured(trace, graph));
+  const std::vector<int64_t> replayed = IterationDurations(graph, timeline);
+  std::vector<IterationTime> times;
+  for (size_t i = 0; i < measured.size(); ++i) {
+    times.push_back({static_cast<int32_t>(i), measured[i], replayed[i]});
   }
   return times;
 }

@@ -44,6 +44,12 @@ struct IterationTime {
 // ends with its last task. Pieces of work belong to the iteration that launched them.
 std::vector<IterationTime> IterationTimes(const Trace& trace, const Graph& graph,
                                           const RankTimeline& timeline);
+// The same of one timeline.
+std::vector<int64_t> IterationDurations(const Graph& graph, const RankTimeline& timeline);
+
+// When each task of the graph began and ended as it was recorded, without causes. Tasks that the
+// trace does not have (gaps, what a transformation inserted) are kNotRun.
+RankTimeline Measured(const Trace& trace, const Graph& graph);
 
 // The chain of tasks that none of could be later without the last one of the trace being later:
 // what it is made of, from the first task's begin to the end. `timeline` has causes.

@@ -1,0 +1,146 @@
+#include "daemon/iterations/trace_iterations.h"
+
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/iterations/replay.h"
+#include "daemon/iterations/trace_boundaries.h"
+#include "daemon/whatif/marks.h"
+
+namespace seqpoint::iterations {
+namespace {
+
+// As our own exports have them, see traces/chrome_events.
+constexpr const char* kLengthsInName = R"(^ProfilerStep#\d+ lengths=\[(\d+)(?:,(\d+))?\])";
+
+struct Learned {
+  std::vector<int64_t> begins_ns;
+  std::vector<std::array<int64_t, 2>> lengths;  // of the complete ones
+  int dimensions = 0;
+  std::string boundary_words, length_words;
+};
+
+Learned Learn(const whatif::Trace& trace) {
+  Learned learned;
+  // No annotation has an empty name.
+  const TraceBoundaries found = FindBoundaries(trace, "\n");
+  if (!found.rule) return learned;
+  for (const uint64_t begin : found.begins_ns) {
+    learned.begins_ns.push_back(static_cast<int64_t>(begin));
+  }
+  learned.boundary_words = found.rule->boundary_words;
+  const auto dimensions = static_cast<int>(found.rule->rule.length_count);
+  if (dimensions == 0 || !found.rule->lengths.depends) return learned;
+  const CallStream& stream = found.learner->stream();
+  const Occurrences occurrences(stream);
+  for (const ReplayedIteration& iteration : Replay(stream, occurrences, found.rule->rule, 0)) {
+    if (iteration.valid + 1 != 1u << dimensions) return learned;
+    learned.lengths.push_back({iteration.length[0], iteration.length[1]});
+  }
+  learned.dimensions = dimensions;
+  learned.length_words = found.rule->length_words;
+  return learned;
+}
+
+// The lengths that the learner read, where it found one iteration in each marked one.
+void TakeLengths(const Learned& learned, TraceIterations* iterations) {
+  if (learned.dimensions == 0 || learned.lengths.size() < iterations->count) return;
+  for (size_t i = 0; i < iterations->count; ++i) {
+    if (i >= learned.begins_ns.size() || learned.begins_ns[i] < iterations->begins_ns[i]) return;
+    if (i + 1 < iterations->begins_ns.size() &&
+        learned.begins_ns[i] >= iterations->begins_ns[i + 1]) {
+      return;
+    }
+  }
+  iterations->dimensions = learned.dimensions;
+  iterations->lengths.assign(learned.lengths.begin(),
+                             learned.lengths.begin() + static_cast<ptrdiff_t>(iterations->count));
+  iterations->length_words = learned.length_words;
+}
+
+absl::Status ReadLengths(const whatif::Trace& trace, const whatif::IterationMarks& marks,
+                         const RE2& expression, TraceIterations* iterations) {
+  const int groups = std::min(expression.NumberOfCapturingGroups(), 2);
+  if (groups == 0) return absl::OkStatus();
+  for (size_t i = 0; i < iterations->count; ++i) {
+    const std::string& name = trace.names[marks.names[i]];
+    std::string texts[2];
+    const RE2::Arg all[2] = {&texts[0], &texts[1]};
+    const RE2::Arg* arguments[2] = {&all[0], &all[1]};
+    if (!RE2::PartialMatchN(name, expression, arguments, groups)) return absl::OkStatus();
+    std::array<int64_t, 2>& length = iterations->lengths.emplace_back();
+    for (int d = 0; d < groups; ++d) {
+      if (!absl::SimpleAtoi(texts[d], &length[static_cast<size_t>(d)]) ||
+          length[static_cast<size_t>(d)] < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("marker: in \"", name, "\" group ", d + 1, " is \"", texts[d],
+                         "\", which is no length (a number >= 0); write groups that are no ",
+                         "lengths as (?:...)"));
+      }
+    }
+  }
+  iterations->dimensions = groups;
+  iterations->length_words = "number in the annotation";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
+                                               const std::string& marker) {
+  const RE2 expression(marker.empty() ? kLengthsInName : marker, RE2::Quiet);
+  if (!expression.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("marker: \"", marker, "\" is no regular expression: ", expression.error()));
+  }
+  if (expression.NumberOfCapturingGroups() > 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("marker: \"", marker, "\" has ", expression.NumberOfCapturingGroups(),
+                     " groups; a length has at most two numbers, write other groups as (?:...)"));
+  }
+  const whatif::IterationMarks marks = whatif::FindMarks(trace, marker);
+  TraceIterations iterations;
+  if (marks.iterations() > 0) {
+    iterations.count = marks.iterations();
+    iterations.begins_ns = marks.begins_ns;
+    if (!marks.points) iterations.last_end_ns = marks.ends_ns.back();
+    // "ProfilerStep#3": what all have is the part before the number.
+    iterations.boundary_words =
+        absl::StrCat("annotation \"", marks.first.substr(0, marks.first.find('#')), "\"");
+    absl::Status read = ReadLengths(trace, marks, expression, &iterations);
+    if (!read.ok()) return read;
+    if (iterations.dimensions == 0) {
+      iterations.lengths.clear();
+      TakeLengths(Learn(trace), &iterations);
+    }
+    return iterations;
+  }
+  if (!marker.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("marker: no annotation matches \"", marker, "\""));
+  }
+  Learned learned = Learn(trace);
+  if (learned.begins_ns.size() > 1) {
+    iterations.count = learned.begins_ns.size();
+    iterations.begins_ns = std::move(learned.begins_ns);
+    iterations.boundary_words = learned.boundary_words;
+    // Of the last one, which may be cut off, the lengths may be missing.
+    if (learned.lengths.size() + 1 == iterations.count) --iterations.count;
+    learned.begins_ns = iterations.begins_ns;
+    TakeLengths(learned, &iterations);
+    return iterations;
+  }
+  int64_t begin_ns = std::numeric_limits<int64_t>::max();
+  for (const whatif::Call& call : trace.calls) begin_ns = std::min(begin_ns, call.begin_ns);
+  for (const whatif::Work& work : trace.works) begin_ns = std::min(begin_ns, work.start_ns);
+  iterations.count = 1;
+  iterations.begins_ns = {begin_ns};
+  iterations.boundary_words = "nothing is repeated: the whole trace";
+  return iterations;
+}
+
+}  // namespace seqpoint::iterations

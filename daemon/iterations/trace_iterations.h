@@ -1,0 +1,36 @@
+// Where the iterations of a recorded trace begin, and their lengths: by its own annotations, else
+// as the learner finds them in a live job.
+//
+// Threading: free functions. Ownership: values.
+#ifndef DAEMON_ITERATIONS_TRACE_ITERATIONS_H_
+#define DAEMON_ITERATIONS_TRACE_ITERATIONS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/whatif/trace.h"
+
+namespace seqpoint::iterations {
+
+struct TraceIterations {
+  size_t count = 0;
+  std::vector<int64_t> begins_ns;  // on the CPU; `count`, or one more, which ends the last one
+  int64_t last_end_ns = 0;         // of the last one's annotation; 0: not known
+  int dimensions = 0;              // of a length: 0, 1 or 2
+  std::vector<std::array<int64_t, 2>> lengths;  // of each, or none
+  std::string boundary_words, length_words;
+};
+
+// `marker`: a regular expression (RE2) of annotations; its groups, at most two, are lengths. Empty:
+// the usual ones, else the learner. A trace in which nothing is repeated is one iteration.
+// InvalidArgument: no annotation matches `marker`, or a group of it is no number >= 0.
+absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
+                                               const std::string& marker);
+
+}  // namespace seqpoint::iterations
+
+#endif  // DAEMON_ITERATIONS_TRACE_ITERATIONS_H_

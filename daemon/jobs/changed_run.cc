@@ -1,0 +1,107 @@
+#include "daemon/jobs/changed_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/jobs/answers.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+constexpr uint32_t kSavedSet = 0x20000;
+
+struct Shares {
+  double sum = 0;
+  int traces = 0;
+  double mean() const { return sum / traces; }
+};
+
+double Distance(const Key& a, const Key& b) {
+  return std::hypot(static_cast<double>(a.first) - static_cast<double>(b.first),
+                    static_cast<double>(a.second) - static_cast<double>(b.second));
+}
+
+// Between the two nearest keys with another distance, by their distances; beyond all, the nearest.
+double ShareAt(const Key& key, const std::map<Key, Shares>& shares) {
+  if (const auto it = shares.find(key); it != shares.end()) return it->second.mean();
+  std::vector<std::pair<double, double>> near;  // distance, share
+  for (const auto& [at, share] : shares) near.emplace_back(Distance(key, at), share.mean());
+  std::sort(near.begin(), near.end());
+  const auto upper = shares.upper_bound(key);
+  const bool inside = upper != shares.begin() && upper != shares.end();
+  if (near.size() < 2 || !inside) return near[0].second;
+  const double a = near[0].first, b = near[1].first;
+  return (near[0].second * b + near[1].second * a) / (a + b);
+}
+
+}  // namespace
+
+double Answers::UsualTime(const Key& key) const {
+  absl::MutexLock lock(&mutex_);
+  return Work().current().PredictTime(key);
+}
+
+absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep>& steps,
+                                                  double confidence, double replay_error) const {
+  absl::MutexLock lock(&mutex_);
+  if (facts_.engine.Totals().iterations == 0) return NoIteration();
+  RunEngine work = Work().Copy();
+  std::map<Key, Shares> shares;
+  for (const ReplayedStep& step : steps) {
+    if (!(step.before_ns > 0)) continue;
+    const double share = 1 - step.after_ns / step.before_ns;
+    const double usual_ns = work.current().PredictTime(step.key);
+    const absl::Status added = work.current().AddMeasurement(
+        kSavedSet, static_cast<uint64_t>(step.number), step.key, {{usual_ns * share, usual_ns}});
+    if (!added.ok())
+      continue;  // of a first occurrence: as with counters, it stands for nothing else
+    Shares& of_key = shares[step.key];
+    of_key.sum += share;
+    ++of_key.traces;
+  }
+  if (shares.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", facts_.name, "\": of the traced iterations none stands for others yet"));
+  }
+  const absl::StatusOr<Projection> saved = work.ProjectStatistic(kSavedSet, 0, confidence);
+  if (!saved.ok()) return saved.status();
+  const absl::StatusOr<Projection> usual = work.ProjectStatistic(kSavedSet, 1, confidence);
+  if (!usual.ok()) return usual.status();
+  const Projection time = facts_.engine.ProjectTime(confidence, facts_.host_times);
+  const auto of = [](const Projection& projection) {
+    return projection.total ? *projection.total : projection.so_far;
+  };
+  ChangedRun run;
+  run.whole_run = time.total.has_value();
+  run.iterations = run.whole_run ? time.iterations_total : time.iterations_so_far;
+  run.basis = time.basis;
+  run.before = of(time);
+  // What it saves of the work it saves of the run: a step of several ranks takes what the slowest
+  // takes, and their work is the sum over them.
+  const double scale = of(*usual).value > 0 ? run.before.value / of(*usual).value : 0;
+  const double value = of(*saved).value * scale;
+  const auto half = [](const Estimate& estimate) { return (estimate.high - estimate.low) / 2; };
+  const double model = std::abs(replay_error * value);
+  const double saved_half = std::hypot(half(of(*saved)) * scale, model);
+  run.saved = {value, value - saved_half, value + saved_half};
+  const double left = run.before.value > 0 ? 1 - value / run.before.value : 1;
+  const double after_half = std::hypot(half(run.before) * left, saved_half);
+  const double after = run.before.value - value;
+  run.after = {after, std::max(0.0, after - after_half), after + after_half};
+  for (const SeqPointInfo& point : work.current().SeqPoints(facts_.plan)) {
+    ChangedPoint& to = run.points.emplace_back();
+    const int64_t length[2] = {point.key.first, point.key.second};
+    to.lengths = facts_.units.Of(length, facts_.dimensions);
+    to.weight = point.weight;
+    to.before_ns = work.current().PredictTime(point.key);
+    to.after_ns = to.before_ns * (1 - ShareAt(point.key, shares));
+    const auto at = shares.find(point.key);
+    to.traces = at == shares.end() ? 0 : at->second.traces;
+  }
+  return run;
+}
+
+}  // namespace seqpoint::jobs

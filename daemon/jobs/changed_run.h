@@ -1,0 +1,43 @@
+// What a change of single iterations does to the whole run: the answer's arithmetic. The change's
+// share of an iteration's time, replayed at a few lengths, is a statistic of these lengths like a
+// counter, so the engine projects it, with its interval.
+//
+// Threading and ownership: as Answers, whose member this is asked through.
+#ifndef DAEMON_JOBS_CHANGED_RUN_H_
+#define DAEMON_JOBS_CHANGED_RUN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/seqpoint/interval.h"
+#include "daemon/seqpoint/key.h"
+
+namespace seqpoint::jobs {
+
+// An iteration that was traced, replayed as it was and changed.
+struct ReplayedStep {
+  int64_t number = 0;  // within the job
+  Key key;
+  double before_ns = 0;  // of the replay
+  double after_ns = 0;
+};
+
+struct ChangedPoint {
+  std::vector<int64_t> lengths;  // the user's
+  double weight = 0;
+  double before_ns = 0, after_ns = 0;  // of an iteration
+  int traces = 0;                      // of its lengths; 0: from those with the nearest ones
+};
+
+struct ChangedRun {
+  Estimate before, after, saved;
+  bool whole_run = false;  // else so far: how long the run is is not known
+  int64_t iterations = 0;
+  std::vector<ChangedPoint> points;  // SeqPoints, by length
+  std::string basis;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_CHANGED_RUN_H_

@@ -1,0 +1,305 @@
+#include "daemon/jobs/trace_import.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/iterations/trace_iterations.h"
+#include "daemon/traces/trace_reader.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+using iterations::TraceIterations;
+
+constexpr int64_t kUnset = std::numeric_limits<int64_t>::max();
+// Numbers of trace segments: those of iterations are from 0 on, those of learn logs from -1 down.
+constexpr int64_t kFirstTrace = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMostTraces = 1 << 20;
+// A piece of a trace in the store.
+constexpr size_t kPieceBytes = size_t{64} << 20;
+
+struct Recording {
+  std::string file;
+  int32_t rank = 0;
+  whatif::Trace trace;
+  TraceIterations iterations;
+  int64_t begin_ns = kUnset, end_ns = -kUnset;  // of all that it holds
+};
+
+struct Measured {
+  ImportedIteration iteration;
+  std::map<std::string, KernelSum> kernels;
+};
+
+// Which iteration each moment on the CPU belongs to; -1: none.
+int64_t At(const TraceIterations& iterations, int64_t time_ns) {
+  const auto next =
+      std::upper_bound(iterations.begins_ns.begin(), iterations.begins_ns.end(), time_ns);
+  return next - iterations.begins_ns.begin() - 1;
+}
+
+std::vector<Measured> Measure(const Recording& recording) {
+  const whatif::Trace& trace = recording.trace;
+  const TraceIterations& iterations = recording.iterations;
+  absl::flat_hash_map<uint64_t, int64_t> called;  // correlation -> when
+  for (const whatif::Call& call : trace.calls) {
+    if (call.correlation == 0) continue;
+    const auto [it, added] = called.try_emplace(call.correlation, call.begin_ns);
+    if (!added) it->second = std::min(it->second, call.begin_ns);
+  }
+  // One more, for what comes behind the last one.
+  std::vector<int64_t> starts_ns(iterations.count + 1, kUnset);
+  std::vector<Measured> measured(iterations.count);
+  for (const whatif::Work& work : trace.works) {
+    const auto call = called.find(work.correlation);
+    // Of a trace without calls, its works are in their place.
+    if (call == called.end() && !trace.calls.empty()) continue;
+    const int64_t at = At(iterations, call == called.end() ? work.start_ns : call->second);
+    if (at < 0 || at > static_cast<int64_t>(iterations.count)) continue;
+    const auto index = static_cast<size_t>(at);
+    starts_ns[index] = std::min(starts_ns[index], work.start_ns);
+    const bool kernel = work.kind == whatif::WorkKind::kKernel ||
+                        work.kind == whatif::WorkKind::kCollective ||
+                        work.kind == whatif::WorkKind::kGraph;
+    if (index == iterations.count || !kernel) continue;
+    KernelSum& sum = measured[index].kernels[trace.names[work.name]];
+    sum.time_ns += static_cast<double>(work.end_ns - work.start_ns);
+    sum.launches += 1;
+  }
+  for (size_t i = 0; i < iterations.count; ++i) {
+    ImportedIteration& to = measured[i].iteration;
+    to.boundary_ns = iterations.begins_ns[i];
+    to.start_ns = starts_ns[i] == kUnset ? to.boundary_ns : starts_ns[i];
+    if (i + 1 < iterations.begins_ns.size()) {
+      to.duration_ns = starts_ns[i] != kUnset && starts_ns[i + 1] != kUnset
+                           ? starts_ns[i + 1] - starts_ns[i]
+                           : iterations.begins_ns[i + 1] - iterations.begins_ns[i];
+    } else if (iterations.count == 1) {
+      to.duration_ns = std::max(recording.end_ns, iterations.last_end_ns) - to.start_ns;
+    }
+    to.duration_ns = std::max<int64_t>(to.duration_ns, 0);
+    // The last one may be cut off.
+    to.whole =
+        i + 1 < iterations.begins_ns.size() || iterations.last_end_ns > 0 || iterations.count == 1;
+    if (iterations.dimensions > 0) {
+      to.key = {iterations.lengths[i][0], iterations.dimensions > 1 ? iterations.lengths[i][1] : 0};
+    }
+  }
+  return measured;
+}
+
+// Those that say no rank, or all the same one while they ran at the same time, are numbered.
+void NumberRanks(std::vector<Recording>* recordings) {
+  if (recordings->size() < 2) return;
+  const int32_t first = recordings->front().rank;
+  for (const Recording& recording : *recordings) {
+    if (recording.rank != first || recording.trace.world_size > 1) return;
+  }
+  std::vector<const Recording*> order;
+  for (const Recording& recording : *recordings) order.push_back(&recording);
+  std::sort(order.begin(), order.end(),
+            [](const Recording* a, const Recording* b) { return a->begin_ns < b->begin_ns; });
+  bool overlap = false;
+  for (size_t i = 1; i < order.size(); ++i) overlap |= order[i]->begin_ns < order[i - 1]->end_ns;
+  if (!overlap) return;
+  for (size_t i = 0; i < recordings->size(); ++i) {
+    (*recordings)[i].rank = static_cast<int32_t>(i);
+  }
+}
+
+absl::Status CheckOrder(const std::vector<Recording>& recordings) {
+  for (size_t i = 1; i < recordings.size(); ++i) {
+    const Recording& before = recordings[i - 1];
+    const Recording& recording = recordings[i];
+    if (recording.iterations.dimensions != before.iterations.dimensions) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          before.file, " has ", before.iterations.dimensions, " lengths for each iteration, ",
+          recording.file, " has ", recording.iterations.dimensions,
+          "; say where they are (--marker with groups), or import the files one by one"));
+    }
+    if (recording.rank != before.rank || recording.begin_ns >= before.end_ns) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(before.file, " and ", recording.file, " are both of rank ", recording.rank,
+                     " and overlap in time; import them as jobs of their own"));
+  }
+  return absl::OkStatus();
+}
+
+v1::ImportedTrace Describe(const Recording& recording) {
+  v1::ImportedTrace described;
+  described.set_file(recording.file);
+  described.set_rank(recording.rank);
+  described.set_iterations(static_cast<int64_t>(recording.iterations.count));
+  described.set_boundary(recording.iterations.boundary_words);
+  described.set_length(recording.iterations.length_words);
+  described.set_calls(static_cast<int64_t>(recording.trace.calls.size()));
+  described.set_gpu_tasks(static_cast<int64_t>(recording.trace.works.size()));
+  std::vector<std::string> sentences;
+  if (std::string words = traces::LeftOutInWords(recording.trace.left_out); !words.empty()) {
+    sentences.push_back(std::move(words));
+  }
+  if (recording.trace.calls.empty()) {
+    sentences.push_back("no calls of the CPU were recorded, so no what-if can be asked of it");
+  }
+  described.set_sentence(absl::StrJoin(sentences, "; "));
+  return described;
+}
+
+}  // namespace
+
+absl::StatusOr<TraceImport> ReadTraces(std::vector<TraceFile> files, const std::string& marker,
+                                       int64_t now_ns) {
+  std::vector<Recording> recordings;
+  for (TraceFile& file : files) {
+    file.name = OneLine(std::move(file.name));
+    absl::StatusOr<TraceIterations> found = iterations::FindIterations(file.trace, marker);
+    if (!found.ok()) {
+      return absl::Status(found.status().code(),
+                          absl::StrCat(file.name, ": ", std::string(found.status().message())));
+    }
+    Recording& recording = recordings.emplace_back();
+    recording.file = std::move(file.name);
+    recording.trace = std::move(file.trace);
+    recording.rank = recording.trace.rank;
+    recording.iterations = *std::move(found);
+    for (const whatif::Call& call : recording.trace.calls) {
+      recording.begin_ns = std::min(recording.begin_ns, call.begin_ns);
+      recording.end_ns = std::max(recording.end_ns, call.end_ns);
+    }
+    for (const whatif::Work& work : recording.trace.works) {
+      recording.begin_ns = std::min(recording.begin_ns, work.start_ns);
+      recording.end_ns = std::max(recording.end_ns, work.end_ns);
+    }
+  }
+  NumberRanks(&recordings);
+  std::stable_sort(recordings.begin(), recordings.end(),
+                   [](const Recording& a, const Recording& b) {
+                     return std::pair(a.rank, a.begin_ns) < std::pair(b.rank, b.begin_ns);
+                   });
+  if (absl::Status status = CheckOrder(recordings); !status.ok()) return status;
+
+  TraceImport import;
+  ImportedRun& run = import.run;
+  run.traced = true;
+  run.dimensions = recordings[0].iterations.dimensions;
+  run.boundary_words = recordings[0].iterations.boundary_words;
+  run.length_words = recordings[0].iterations.length_words;
+  std::vector<std::map<std::string, KernelSum>> kernels;  // of a step, all ranks together
+  std::vector<bool> whole;
+  int64_t first_ns = kUnset, last_ns = -kUnset;
+  std::vector<std::string> names;
+  for (Recording& recording : recordings) {
+    names.push_back(recording.file);
+    import.described.push_back(Describe(recording));
+    if (run.ranks.empty() || run.ranks.back().rank != recording.rank) {
+      run.ranks.emplace_back().rank = recording.rank;
+    }
+    std::vector<ImportedIteration>& rows = run.ranks.back().iterations;
+    const size_t first = rows.size();
+    for (Measured& measured : Measure(recording)) {
+      const size_t step = rows.size();
+      rows.push_back(measured.iteration);
+      if (step >= run.iterations.size()) {
+        run.iterations.push_back(measured.iteration);
+        kernels.emplace_back();
+      } else {
+        // As long as its slowest rank.
+        ImportedIteration& slowest = run.iterations[step];
+        slowest.duration_ns = std::max(slowest.duration_ns, measured.iteration.duration_ns);
+        slowest.key.first = std::max(slowest.key.first, measured.iteration.key.first);
+        slowest.key.second = std::max(slowest.key.second, measured.iteration.key.second);
+        slowest.whole &= measured.iteration.whole;
+      }
+      for (const auto& [name, sum] : measured.kernels) {
+        kernels[step][name].time_ns += sum.time_ns;
+        kernels[step][name].launches += sum.launches;
+      }
+    }
+    first_ns = std::min(first_ns, recording.begin_ns);
+    last_ns = std::max(last_ns, recording.end_ns);
+    recording.trace.rank = recording.rank;
+    import.traces.push_back({std::move(recording.trace), std::move(recording.iterations.begins_ns),
+                             recording.iterations.count, static_cast<int64_t>(first)});
+  }
+  std::map<std::string, int> index;
+  for (size_t step = 0; step < kernels.size(); ++step) {
+    for (auto& [name, sum] : kernels[step]) {
+      const auto [it, added] = index.try_emplace(name, static_cast<int>(index.size()));
+      if (added) run.kernel_names.push_back(name);
+      sum.kernel = it->second;
+      if (run.iterations[step].whole) run.iterations[step].kernels.push_back(sum);
+    }
+  }
+  constexpr size_t kMostNamed = 4;
+  const size_t named = std::min(names.size(), kMostNamed);
+  run.source = absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(named), ", ");
+  if (names.size() > named) absl::StrAppend(&run.source, " and ", names.size() - named, " more");
+  // Many traces count from the start of the machine.
+  constexpr int64_t kRealNs = 1'000'000'000'000'000'000;  // September 2001
+  if (first_ns < kRealNs) {
+    const int64_t shift_ns = now_ns - last_ns;
+    for (ImportedIteration& iteration : run.iterations) iteration.start_ns += shift_ns;
+    for (ImportedRank& rank : run.ranks) {
+      for (ImportedIteration& iteration : rank.iterations) {
+        iteration.start_ns += shift_ns;
+        iteration.boundary_ns += shift_ns;
+      }
+    }
+    first_ns += shift_ns;
+    last_ns += shift_ns;
+  }
+  run.start_ns = std::max<int64_t>(first_ns, 1);
+  run.end_ns = std::max(last_ns, run.start_ns);
+  return import;
+}
+
+absl::Status StoreTraces(Store& store, int64_t job_id,
+                         const std::vector<traces::RecordedTrace>& traces) {
+  int64_t number = kFirstTrace;
+  for (const traces::RecordedTrace& trace : traces) {
+    absl::StatusOr<std::string> bytes = traces::ToBytes(trace);
+    if (!bytes.ok()) return bytes.status();
+    // Segments have a whole number of records: the length comes first, zeros at the end.
+    const uint64_t size = bytes->size();
+    bytes->insert(0, reinterpret_cast<const char*>(&size), sizeof(size));
+    bytes->append((kTraceRecordBytes - bytes->size() % kTraceRecordBytes) % kTraceRecordBytes,
+                  '\0');
+    for (size_t at = 0; at < bytes->size(); at += kPieceBytes) {
+      WriteBatch batch;
+      batch.trace_segments.push_back({.job_id = job_id,
+                                      .rank = trace.trace.rank,
+                                      .number = number,
+                                      .process_id = 0,
+                                      .records = bytes->substr(at, kPieceBytes)});
+      if (absl::Status status = store.Write(batch); !status.ok()) return status;
+    }
+    ++number;
+  }
+  return absl::OkStatus();
+}
+
+bool IsRecordedTrace(int64_t number) { return number < kFirstTrace + kMostTraces; }
+
+absl::StatusOr<traces::RecordedTrace> ReadRecordedTrace(Store& store, int64_t job_id, int32_t rank,
+                                                        int64_t number) {
+  const auto segments = store.ReadTrace(job_id, rank, number);
+  if (!segments.ok()) return segments.status();
+  std::string bytes;
+  for (const TraceSegmentRow& segment : *segments) bytes += segment.records;
+  uint64_t size = 0;
+  if (bytes.size() >= sizeof(size)) std::memcpy(&size, bytes.data(), sizeof(size));
+  if (size == 0 || size > bytes.size() - sizeof(size)) {
+    return absl::DataLossError("the stored trace is not whole; import it again");
+  }
+  return traces::FromBytes(std::string_view(bytes).substr(sizeof(size), size));
+}
+
+}  // namespace seqpoint::jobs

@@ -1,0 +1,51 @@
+// What is asked of a job's traces: are they understood (replay), and what would a change do to the
+// run (docs/whatif.md). Traces are our own windows and those that were imported.
+//
+// Threading: thread-safe; questions wait for each other, as they share what was read. Ownership:
+// keeps a pointer to the store, and the traces that were asked for last, up to kKeptTasks.
+#ifndef DAEMON_TRACE_QUESTIONS_H_
+#define DAEMON_TRACE_QUESTIONS_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "daemon/jobs/answers.h"
+#include "daemon/store/store.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint {
+
+struct RecordedRun;
+
+class TraceQuestions {
+ public:
+  explicit TraceQuestions(Store* store);
+  ~TraceQuestions();
+
+  // FailedPrecondition where no iteration was traced.
+  absl::StatusOr<v1::ReplayReply> Replay(const jobs::Answers& answers);
+  // `roofline`: the kernels whose position was measured. InvalidArgument: a change that is not
+  // understood, with its place.
+  absl::StatusOr<v1::WhatIfReply> WhatIf(const jobs::Answers& answers,
+                                         const v1::GetRooflineReply& roofline,
+                                         const v1::WhatIfRequest& request);
+
+ private:
+  static constexpr int64_t kKeptTasks = 4'000'000;  // about 100 bytes each
+
+  absl::StatusOr<std::shared_ptr<const RecordedRun>> Read(const jobs::Answers& answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Store* const store_;
+  absl::Mutex mutex_;
+  std::shared_ptr<const RecordedRun> kept_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_TRACE_QUESTIONS_H_

@@ -1,0 +1,281 @@
+#include "daemon/traces/stored_trace.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/traces/stored_trace.pb.h"
+
+namespace seqpoint::traces {
+namespace {
+
+using whatif::kNone;
+
+constexpr int kVersion = 1;
+
+// Of unsigned numbers, as those of a damaged file may overflow.
+class Deltas {
+ public:
+  int64_t To(uint64_t value) {
+    const uint64_t delta = value - last_;
+    last_ = value;
+    return static_cast<int64_t>(delta);
+  }
+  uint64_t From(int64_t delta) { return last_ += static_cast<uint64_t>(delta); }
+
+ private:
+  uint64_t last_ = 0;
+};
+
+uint64_t Unsigned(int64_t value) { return static_cast<uint64_t>(value); }
+
+uint32_t FromStream(uint32_t stream) { return stream == kNone ? 0 : stream + 1; }
+uint32_t ToStream(uint32_t stored) { return stored == 0 ? kNone : stored - 1; }
+
+// Reads columns of one table row by row; remembers whether one had a value that cannot be.
+struct Checks {
+  bool good = true;
+  template <typename Column>
+  void Size(const Column& column, int rows) {
+    good &= column.size() == rows;
+  }
+  uint32_t Below(uint32_t value, size_t limit) {
+    if (value < limit) return value;
+    good = false;
+    return 0;
+  }
+  uint32_t Stream(uint32_t stored, size_t streams) {
+    return stored == 0 ? kNone : Below(ToStream(stored), streams);
+  }
+  int64_t End(int64_t begin, uint64_t duration) {
+    int64_t end = 0;
+    if (duration > Unsigned(std::numeric_limits<int64_t>::max()) ||
+        __builtin_add_overflow(begin, static_cast<int64_t>(duration), &end)) {
+      good = false;
+      return begin;
+    }
+    return end;
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
+  const whatif::Trace& trace = recorded.trace;
+  StoredTrace out;
+  out.set_version(kVersion);
+  out.set_source(trace.source);
+  for (const std::string& name : trace.names) out.add_names(name);
+  for (const std::string& thread : trace.threads) out.add_threads(thread);
+  for (const std::string& gpu : trace.gpus) out.add_gpus(gpu);
+  out.set_rank(trace.rank);
+  out.set_world_size(trace.world_size);
+  for (const whatif::Stream& stream : trace.streams) {
+    out.add_device(stream.device);
+    out.add_stream_id(stream.id);
+  }
+  {
+    StoredTrace::Calls& to = *out.mutable_calls();
+    Deltas begin, correlation;
+    for (const whatif::Call& call : trace.calls) {
+      to.add_begin(begin.To(Unsigned(call.begin_ns)));
+      to.add_duration(Unsigned(call.end_ns - call.begin_ns));
+      to.add_correlation(correlation.To(call.correlation));
+      to.add_name(call.name);
+      to.add_thread(call.thread);
+      to.add_kind(static_cast<uint32_t>(call.kind));
+    }
+  }
+  {
+    StoredTrace::Works& to = *out.mutable_works();
+    Deltas start, correlation;
+    for (const whatif::Work& work : trace.works) {
+      to.add_start(start.To(Unsigned(work.start_ns)));
+      to.add_duration(Unsigned(work.end_ns - work.start_ns));
+      to.add_correlation(correlation.To(work.correlation));
+      to.add_bytes(work.bytes);
+      to.add_name(work.name);
+      to.add_stream(work.stream);
+      for (const uint32_t size : work.grid) to.add_size(size);
+      for (const uint16_t size : work.block) to.add_size(size);
+      to.add_kind(static_cast<uint32_t>(work.kind));
+      to.add_pageable(work.pageable);
+    }
+  }
+  {
+    StoredTrace::Spans& to = *out.mutable_spans();
+    Deltas begin;
+    for (const whatif::Span& span : trace.spans) {
+      to.add_begin(begin.To(Unsigned(span.begin_ns)));
+      to.add_duration(Unsigned(span.end_ns - span.begin_ns));
+      to.add_name(span.name);
+      to.add_thread(span.thread);
+      to.add_kind(static_cast<uint32_t>(span.kind));
+    }
+  }
+  {
+    StoredTrace::Waits& to = *out.mutable_waits();
+    Deltas correlation;
+    for (const whatif::Wait& wait : trace.waits) {
+      to.add_correlation(correlation.To(wait.correlation));
+      to.add_record_correlation(wait.record_correlation);
+      to.add_stream(FromStream(wait.stream));
+      to.add_source(FromStream(wait.source));
+    }
+  }
+  StoredTrace::LeftOut& left_out = *out.mutable_left_out();
+  left_out.set_damaged(trace.left_out.damaged);
+  left_out.set_first_damaged_at(trace.left_out.first_damaged_at);
+  left_out.set_mended(trace.left_out.mended);
+  left_out.set_without_duration(trace.left_out.without_duration);
+  left_out.set_python_frames(trace.left_out.python_frames);
+  left_out.set_other(trace.left_out.other);
+  left_out.set_trailing_bytes(trace.left_out.trailing_bytes);
+  left_out.set_truncated(trace.left_out.truncated);
+  Deltas iteration;
+  for (const int64_t begin_ns : recorded.iteration_begins_ns) {
+    out.add_iteration_begin(iteration.To(Unsigned(begin_ns)));
+  }
+  out.set_iterations(recorded.iterations);
+  out.set_first_iteration(recorded.first_iteration);
+  if (const size_t bytes = out.ByteSizeLong(); bytes > std::numeric_limits<int32_t>::max()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the trace needs ", bytes >> 20,
+                     " MiB in the store, and 2,047 is the most; record fewer ", "iterations"));
+  }
+  return out.SerializeAsString();
+}
+
+absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
+  StoredTrace in;
+  if (bytes.size() > std::numeric_limits<int32_t>::max() ||
+      !in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return absl::DataLossError("the stored trace is damaged; import it again");
+  }
+  if (in.version() != kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("the stored trace has version ", in.version(),
+                                                      ", this program knows ", kVersion,
+                                                      "; import the trace again"));
+  }
+  RecordedTrace recorded;
+  whatif::Trace& trace = recorded.trace;
+  trace.source = in.source();
+  trace.names.assign(in.names().begin(), in.names().end());
+  trace.threads.assign(in.threads().begin(), in.threads().end());
+  trace.gpus.assign(in.gpus().begin(), in.gpus().end());
+  trace.rank = in.rank();
+  trace.world_size = in.world_size();
+  Checks checks;
+  checks.Size(in.stream_id(), in.device_size());
+  for (int i = 0; checks.good && i < in.device_size(); ++i) {
+    trace.streams.push_back({in.device(i), in.stream_id(i)});
+  }
+  {
+    const StoredTrace::Calls& from = in.calls();
+    const int rows = from.begin_size();
+    checks.Size(from.duration(), rows);
+    checks.Size(from.correlation(), rows);
+    checks.Size(from.name(), rows);
+    checks.Size(from.thread(), rows);
+    checks.Size(from.kind(), rows);
+    Deltas begin, correlation;
+    trace.calls.reserve(checks.good ? static_cast<size_t>(rows) : 0);
+    for (int i = 0; checks.good && i < rows; ++i) {
+      whatif::Call& call = trace.calls.emplace_back();
+      call.begin_ns = static_cast<int64_t>(begin.From(from.begin(i)));
+      call.end_ns = checks.End(call.begin_ns, from.duration(i));
+      call.correlation = correlation.From(from.correlation(i));
+      call.name = checks.Below(from.name(i), trace.names.size());
+      call.thread = checks.Below(from.thread(i), trace.threads.size());
+      call.kind = static_cast<whatif::CallKind>(
+          checks.Below(from.kind(i), static_cast<size_t>(whatif::CallKind::kStreamWait) + 1));
+    }
+  }
+  {
+    const StoredTrace::Works& from = in.works();
+    const int rows = from.start_size();
+    checks.Size(from.duration(), rows);
+    checks.Size(from.correlation(), rows);
+    checks.Size(from.bytes(), rows);
+    checks.Size(from.name(), rows);
+    checks.Size(from.stream(), rows);
+    checks.good &= from.size_size() / 6 == rows && from.size_size() % 6 == 0;
+    checks.Size(from.kind(), rows);
+    checks.Size(from.pageable(), rows);
+    Deltas start, correlation;
+    trace.works.reserve(checks.good ? static_cast<size_t>(rows) : 0);
+    for (int i = 0; checks.good && i < rows; ++i) {
+      whatif::Work& work = trace.works.emplace_back();
+      work.start_ns = static_cast<int64_t>(start.From(from.start(i)));
+      work.end_ns = checks.End(work.start_ns, from.duration(i));
+      work.correlation = correlation.From(from.correlation(i));
+      work.bytes = from.bytes(i);
+      work.name = checks.Below(from.name(i), trace.names.size());
+      work.stream = checks.Below(from.stream(i), trace.streams.size());
+      for (int k = 0; k < 3; ++k) {
+        work.grid[k] = from.size(6 * i + k);
+        work.block[k] = static_cast<uint16_t>(checks.Below(from.size(6 * i + 3 + k), 1 << 16));
+      }
+      work.kind = static_cast<whatif::WorkKind>(
+          checks.Below(from.kind(i), static_cast<size_t>(whatif::WorkKind::kGraph) + 1));
+      work.pageable = from.pageable(i);
+    }
+  }
+  {
+    const StoredTrace::Spans& from = in.spans();
+    const int rows = from.begin_size();
+    checks.Size(from.duration(), rows);
+    checks.Size(from.name(), rows);
+    checks.Size(from.thread(), rows);
+    checks.Size(from.kind(), rows);
+    Deltas begin;
+    trace.spans.reserve(checks.good ? static_cast<size_t>(rows) : 0);
+    for (int i = 0; checks.good && i < rows; ++i) {
+      whatif::Span& span = trace.spans.emplace_back();
+      span.begin_ns = static_cast<int64_t>(begin.From(from.begin(i)));
+      span.end_ns = checks.End(span.begin_ns, from.duration(i));
+      span.name = checks.Below(from.name(i), trace.names.size());
+      span.thread = checks.Below(from.thread(i), trace.threads.size());
+      span.kind = static_cast<whatif::SpanKind>(
+          checks.Below(from.kind(i), static_cast<size_t>(whatif::SpanKind::kAnnotation) + 1));
+    }
+  }
+  {
+    const StoredTrace::Waits& from = in.waits();
+    const int rows = from.correlation_size();
+    checks.Size(from.record_correlation(), rows);
+    checks.Size(from.stream(), rows);
+    checks.Size(from.source(), rows);
+    Deltas correlation;
+    for (int i = 0; checks.good && i < rows; ++i) {
+      whatif::Wait& wait = trace.waits.emplace_back();
+      wait.correlation = correlation.From(from.correlation(i));
+      wait.record_correlation = from.record_correlation(i);
+      wait.stream = checks.Stream(from.stream(i), trace.streams.size());
+      wait.source = checks.Stream(from.source(i), trace.streams.size());
+    }
+  }
+  Deltas iteration;
+  int64_t last_ns = std::numeric_limits<int64_t>::min();
+  for (const int64_t delta : in.iteration_begin()) {
+    const auto begin_ns = static_cast<int64_t>(iteration.From(delta));
+    checks.good &= begin_ns >= last_ns;
+    recorded.iteration_begins_ns.push_back(last_ns = begin_ns);
+  }
+  recorded.iterations = in.iterations();
+  recorded.first_iteration = in.first_iteration();
+  checks.good &=
+      recorded.first_iteration >= 0 && recorded.iterations <= recorded.iteration_begins_ns.size();
+  if (!checks.good) return absl::DataLossError("the stored trace is damaged; import it again");
+  const StoredTrace::LeftOut& left_out = in.left_out();
+  trace.left_out.damaged = left_out.damaged();
+  trace.left_out.first_damaged_at = left_out.first_damaged_at();
+  trace.left_out.mended = left_out.mended();
+  trace.left_out.without_duration = left_out.without_duration();
+  trace.left_out.python_frames = left_out.python_frames();
+  trace.left_out.other = left_out.other();
+  trace.left_out.trailing_bytes = left_out.trailing_bytes();
+  trace.left_out.truncated = left_out.truncated();
+  return recorded;
+}
+
+}  // namespace seqpoint::traces

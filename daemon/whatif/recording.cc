@@ -1,0 +1,164 @@
+#include "daemon/whatif/recording.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/whatif/collectives.h"
+#include "daemon/whatif/replay.h"
+
+namespace seqpoint::whatif {
+namespace {
+
+// Of those that have a next one, or of the only one.
+std::vector<double> Whole(const std::vector<int64_t>& durations_ns, size_t count, bool any_behind) {
+  const size_t whole = count > 1 && !any_behind ? count - 1 : count;
+  std::vector<double> result;
+  for (size_t i = 0; i < whole && i < durations_ns.size(); ++i) {
+    result.push_back(static_cast<double>(durations_ns[i]));
+  }
+  return result;
+}
+
+std::string LeftOutInWords(const std::vector<Graph>& graphs, const MatchedCollectives& matched) {
+  Figures sum;
+  for (const Graph& graph : graphs) {
+    sum.calls_left_out += graph.figures.calls_left_out;
+    sum.works_before += graph.figures.works_before;
+    sum.waits_unknown += graph.figures.waits_unknown;
+    sum.unexplained += graph.figures.unexplained;
+    sum.unexplained_ns += graph.figures.unexplained_ns;
+  }
+  std::vector<std::string> notes;
+  const auto say = [&](uint64_t count, const char* what) {
+    if (count > 0) notes.push_back(absl::StrCat(count, what));
+  };
+  say(sum.calls_left_out, " launches whose work was not recorded");
+  say(sum.works_before, " GPU tasks launched before the trace began");
+  say(sum.waits_unknown, " waits of streams for events that nothing explains");
+  if (sum.unexplained > 0) {
+    notes.push_back(absl::StrCat(sum.unexplained, " late starts that nothing explains (",
+                                 sum.unexplained_ns / 1000, " us)"));
+  }
+  if (graphs.size() > 1) say(matched.alone, " collectives that only one rank has");
+  return absl::StrJoin(notes, ", ");
+}
+
+}  // namespace
+
+size_t Recording::iterations() const {
+  size_t most = 0;
+  for (const std::vector<double>& rank : measured_ns) most = std::max(most, rank.size());
+  return most;
+}
+
+int64_t Recording::tasks() const {
+  size_t sum = 0;
+  for (const Graph& graph : graphs) sum += graph.cpu.size() + graph.gpu.size();
+  return static_cast<int64_t>(sum);
+}
+
+Recording MakeRecording(std::vector<RecordedRank> ranks) {
+  Recording recording;
+  for (const RecordedRank& rank : ranks) {
+    recording.ranks.push_back(rank.trace.rank);
+    recording.graphs.push_back(BuildGraph(rank.trace, {rank.iteration_begins_ns}));
+  }
+  std::vector<Graph*> graphs;
+  std::vector<const Trace*> traces;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    graphs.push_back(&recording.graphs[r]);
+    traces.push_back(&ranks[r].trace);
+  }
+  MatchedCollectives matched;
+  if (ranks.size() > 1) matched = MatchCollectives(graphs, traces);
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const Graph& graph = recording.graphs[r];
+    recording.measured_ns.push_back(
+        Whole(IterationDurations(graph, Measured(ranks[r].trace, graph)), ranks[r].iterations,
+              ranks[r].iteration_begins_ns.size() > ranks[r].iterations));
+  }
+  recording.left_out = LeftOutInWords(recording.graphs, matched);
+  return recording;
+}
+
+Outcome RunAgain(const Recording& recording, const std::vector<Graph>& graphs) {
+  std::vector<const Graph*> ranks;
+  for (const Graph& graph : graphs) ranks.push_back(&graph);
+  const Timeline timeline = Replay(ranks, {.causes = true});
+  Outcome outcome;
+  outcome.not_run = timeline.not_run;
+  for (size_t r = 0; r < graphs.size(); ++r) {
+    const Graph& graph = graphs[r];
+    const RankTimeline& rank = timeline.ranks[r];
+    std::vector<double>& durations = outcome.duration_ns.emplace_back();
+    for (const int64_t duration_ns : IterationDurations(graph, rank)) {
+      if (durations.size() == recording.measured_ns[r].size()) break;
+      durations.push_back(static_cast<double>(duration_ns));
+    }
+    const Shares path = CriticalPath(graph, rank), idle = IdleTime(graph, rank);
+    for (size_t i = 0; i < path.size(); ++i) {
+      outcome.critical_path[i] += path[i];
+      outcome.idle[i] += idle[i];
+      outcome.length_ns += static_cast<double>(path[i]);
+    }
+    for (size_t i = 0; i < graph.gpu.size(); ++i) {
+      const GpuTask& task = graph.gpu[i];
+      const bool kernel = task.kind == WorkKind::kKernel || task.kind == WorkKind::kCollective ||
+                          task.kind == WorkKind::kGraph;
+      if (!kernel || IsRemoved(task) || rank.gpu_end_ns[i] == kNotRun) continue;
+      outcome.kernels_ns[graph.names[task.name]] +=
+          static_cast<double>(rank.gpu_end_ns[i] - rank.gpu_begin_ns[i]);
+    }
+  }
+  return outcome;
+}
+
+std::vector<double> Steps(const std::vector<std::vector<double>>& by_rank) {
+  std::vector<double> steps;
+  for (const std::vector<double>& rank : by_rank) {
+    if (rank.size() > steps.size()) steps.resize(rank.size());
+    for (size_t i = 0; i < rank.size(); ++i) steps[i] = std::max(steps[i], rank[i]);
+  }
+  return steps;
+}
+
+Trace Repeat(const Trace& trace, int times, int64_t period_ns) {
+  Trace repeated = trace;
+  uint64_t correlations = 0;
+  for (const Call& call : trace.calls) correlations = std::max(correlations, call.correlation);
+  for (const Work& work : trace.works) correlations = std::max(correlations, work.correlation);
+  for (int turn = 1; turn < times; ++turn) {
+    const int64_t shift_ns = turn * period_ns;
+    const uint64_t more = static_cast<uint64_t>(turn) * (correlations + 1);
+    const auto moved = [&](uint64_t correlation) {
+      return correlation == 0 ? 0 : correlation + more;
+    };
+    for (Call call : trace.calls) {
+      call.begin_ns += shift_ns;
+      call.end_ns += shift_ns;
+      call.correlation = moved(call.correlation);
+      repeated.calls.push_back(call);
+    }
+    for (Work work : trace.works) {
+      work.start_ns += shift_ns;
+      work.end_ns += shift_ns;
+      work.correlation = moved(work.correlation);
+      repeated.works.push_back(work);
+    }
+    for (Span span : trace.spans) {
+      span.begin_ns += shift_ns;
+      span.end_ns += shift_ns;
+      repeated.spans.push_back(span);
+    }
+    for (Wait wait : trace.waits) {
+      wait.correlation = moved(wait.correlation);
+      wait.record_correlation = moved(wait.record_correlation);
+      repeated.waits.push_back(wait);
+    }
+  }
+  return repeated;
+}
+
+}  // namespace seqpoint::whatif
