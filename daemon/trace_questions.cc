@@ -488,6 +488,15 @@ absl::StatusOr<std::shared_ptr<const RecordedRun>> TraceQuestions::Read(
       ++left_out;
     }
   }
+  std::vector<whatif::Untraced> untraced;
+  for (Stretch& stretch : run->stretches) {
+    untraced.push_back({&stretch.recording, kCountedTurn, stretch.steps[0].measured_ns});
+  }
+  if (const double by_ns = whatif::TakeTracingOff(untraced); by_ns > 0) {
+    run->left_out.push_back(absl::StrFormat(
+        "recording made each call %.2f us longer: that is taken off, so that the replays take as "
+        "long as untraced iterations on the whole", by_ns / 1000));
+  }
   auto stretches = ReadImported(*store_, job, imported);
   if (!stretches.ok()) return stretches.status();
   for (Stretch& stretch : *stretches) run->stretches.push_back(std::move(stretch));

@@ -198,8 +198,12 @@ void WindowReader::Add(const abi::DataRecord& record) {
 
 whatif::Trace WindowReader::Finish(const Window& window) {
   whatif::Trace trace = builder_.Take();
-  std::erase_if(trace.calls,
-                [&](const whatif::Call& call) { return call.begin_ns >= window.end_ns; });
+  // Some kinds of records are always on; what they left of iterations before is not of the window.
+  std::erase_if(trace.calls, [&](const whatif::Call& call) {
+    return call.begin_ns < window.begin_ns || call.begin_ns >= window.end_ns;
+  });
+  std::erase_if(trace.works,
+                [&](const whatif::Work& work) { return work.start_ns < window.begin_ns; });
   AddOpeningCalls(window.begin_ns, &trace);
   // These records name no device: the stream's number tells where it is in use.
   absl::flat_hash_map<int64_t, uint32_t> streams;

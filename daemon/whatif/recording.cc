@@ -115,6 +115,44 @@ Outcome RunAgain(const Recording& recording, const std::vector<Graph>& graphs) {
   return outcome;
 }
 
+double TakeTracingOff(const std::vector<Untraced>& windows) {
+  double usual_ns = 0;
+  for (const Untraced& window : windows) usual_ns += window.usual_ns;
+  if (!(usual_ns > 0)) return 0;
+  const auto shortened = [](const Graph& graph, double by_ns) {
+    Graph changed = graph;
+    for (CpuTask& task : changed.cpu) {
+      if (task.call == kNone) continue;
+      task.duration_ns = std::max<int64_t>(task.duration_ns - static_cast<int64_t>(by_ns), 0);
+    }
+    return changed;
+  };
+  const auto excess = [&](double by_ns) {
+    double sum_ns = 0;
+    for (const Untraced& window : windows) {
+      const Graph graph = shortened(window.recording->graphs[0], by_ns);
+      const Graph* ranks[] = {&graph};
+      const Timeline timeline = Replay(ranks);
+      sum_ns += static_cast<double>(
+          IterationDurations(graph, timeline.ranks[0])[window.iteration]);
+    }
+    return sum_ns / usual_ns - 1;
+  };
+  // Off by less is no worse than the replay itself.
+  constexpr double kClose = 2e-4;
+  constexpr double kMostNs = 5000;  // an activity record of a call takes less
+  if (excess(0) < kClose || excess(0) - excess(kMostNs) < kClose) return 0;
+  double low_ns = 0, high_ns = kMostNs;
+  while (high_ns - low_ns > 1) {
+    const double middle_ns = (low_ns + high_ns) / 2;
+    (excess(middle_ns) > 0 ? low_ns : high_ns) = middle_ns;
+  }
+  for (const Untraced& window : windows) {
+    window.recording->graphs[0] = shortened(window.recording->graphs[0], low_ns);
+  }
+  return low_ns;
+}
+
 std::vector<double> Steps(const std::vector<std::vector<double>>& by_rank) {
   std::vector<double> steps;
   for (const std::vector<double>& rank : by_rank) {

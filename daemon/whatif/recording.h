@@ -52,6 +52,16 @@ struct Outcome {
 };
 Outcome RunAgain(const Recording& recording, const std::vector<Graph>& graphs);
 
+// Recording costs the program time: CUPTI's share in each call. What is taken off every call so that
+// the replays last as long as the iterations do when nothing is recorded; 0 where the calls' time
+// does not matter, or the replays are shorter already. ns.
+struct Untraced {
+  Recording* recording = nullptr;
+  size_t iteration = 0;   // of rank 0
+  double usual_ns = 0;    // when nothing is recorded
+};
+double TakeTracingOff(const std::vector<Untraced>& windows);
+
 // The step, which is as long as its slowest rank, of each iteration.
 std::vector<double> Steps(const std::vector<std::vector<double>>& by_rank);
 
