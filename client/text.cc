@@ -182,8 +182,8 @@ std::string JobText(const v1::Job& job) {
   const std::string iterations = absl::StrCat(FormatCount(IterationsSoFar(job), "iteration"),
                                               " of ", FormatCount(job.unique_lengths(), "length"));
   if (job.imported()) {
-    // A log says neither when its run was nor what ran; its rows are the iterations.
-    text += Wrap("log:       ", job.command(), kTextColumns);
+    // Neither a log nor a trace says what ran; they hold the iterations that there are.
+    text += Wrap("from:      ", job.command(), kTextColumns);
     absl::StrAppend(&text, "imported:  ", FormatTime(job.end_ns()), "\n", "has:       ", iterations,
                     "\n", Wrap("length:    ", VerdictText(job.rule(), true), kTextColumns));
     if (!job.rule().sentence().empty()) {

@@ -92,7 +92,7 @@ absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text) {
 }
 
 absl::StatusOr<v1::WhatIfChange> StepsChange(const std::string& steps) {
-  return TextChange("--steps", steps);
+  return TextChange("steps", steps);
 }
 
 std::string PresetsText() {

@@ -277,24 +277,23 @@ std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width) {
                {"TIME", kRight},
                {FormatConfidence(reply.confidence()) + " INTERVAL"},
                {reply.whole_run() ? "RUN THEN" : "SO FAR THEN", kRight},
-               {"WHAT"}});
+               {"NOTE"}});
   int unfit = 0;
   std::string before;
   for (const v1::WhatIfAnswer& answer : reply.answers()) {
-    std::string what = answer.title();
-    if (answer.warnings_size() > 0) {  // its first words; --apply says it all
-      const std::string& warning = answer.warnings(0);
-      absl::StrAppend(&what, "; ", warning.substr(0, warning.find(':')));
-    }
+    // The first words of a warning; --apply says it all.
+    const std::string note = answer.warnings_size() == 0
+                                 ? ""
+                                 : answer.warnings(0).substr(0, answer.warnings(0).find(':'));
     if (!answer.applies()) {
       ++unfit;
-      if (all) table.AddRow({answer.name(), "-", "-", "-", what});
+      if (all) table.AddRow({answer.name(), "-", "-", "-", note});
       continue;
     }
     if (before.empty()) before = FormatEstimate(answer.before(), "ns").value;
     const Change change = ChangeOf(answer);
     table.AddRow({answer.name(), change.value, change.interval.empty() ? "exact" : change.interval,
-                  FormatEstimate(answer.after(), "ns").value, what});
+                  FormatEstimate(answer.after(), "ns").value, note});
   }
   std::string text;
   if (!before.empty()) {
