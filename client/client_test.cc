@@ -502,10 +502,10 @@ TEST_F(ClientTest, WhatIsNoTraceIsSaid) {
   std::ofstream(binary) << "not a trace" << std::string(1, '\0');
   for (const auto& [arguments, expected] :
        std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{trace, log}, "several files must be traces, one of each rank; " + log + " is a log"},
+           {{trace, log}, "several files must be traces, one of each rank; " + log + " is none"},
            {{log, log}, "several files must be traces"},
-           {{log, "--marker", "x"}, "--marker is of traces; " + log + " is a log"},
-           {{trace, "--key", "a"}, "--key is of a log; " + trace + " is a trace"},
+           {{log, "--marker", "x"}, "--marker is of traces; " + log + " is none"},
+           {{trace, "--key", "a"}, "--key is of a log; " + trace + " is none"},
            {{trace, "--time", "a"}, "--time is of a log"},
            {{trace, "--time-unit", "ms"}, "--time-unit is of a log"},
            {{trace, "--group", "a"}, "--group is of a log"},

@@ -908,15 +908,15 @@ class Cli {
       const absl::StatusOr<bool> is_trace = IsTrace(path);
       if (!is_trace.ok()) return Fail(is_trace.status());
       if (*is_trace && !log_option.empty()) {
-        return FailUsage(absl::StrCat(log_option, " is of a log; ", path, " is a trace"));
+        return FailUsage(absl::StrCat(log_option, " is of a log; ", path, " is none"));
       }
       if (*is_trace) continue;
       if (import_files_.size() > 1) {
-        return FailUsage(absl::StrCat("several files must be traces, one of each rank; ", path,
-                                      " is a log, or another text"));
+        return FailUsage(
+            absl::StrCat("several files must be traces, one of each rank; ", path, " is none"));
       }
       if (!marker_.empty()) {
-        return FailUsage(absl::StrCat("--marker is of traces; ", path, " is a log"));
+        return FailUsage(absl::StrCat("--marker is of traces; ", path, " is none"));
       }
       return ImportLog();
     }

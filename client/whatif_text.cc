@@ -23,9 +23,8 @@ constexpr double kBarColumns = 40;
 constexpr double kSameShare = 0.001;  // a smaller change is none
 constexpr int kShownLengths = 6;
 
-// "-26.2 %": two digits after the point where `width` is small.
-std::string FormatChange(double change, double width = 1) {
-  const int decimals = width < 0.002 ? 2 : 1;
+// "-26.2 %"; "0.0 %", without a sign.
+std::string FormatChange(double change, int decimals = 1) {
   const std::string text = absl::StrFormat("%+.*f", decimals, 100 * change);
   return absl::StrCat(text.find_first_of("123456789") == std::string::npos ? text.substr(1) : text,
                       " %");
@@ -67,20 +66,21 @@ std::string Subject(const v1::WhatIfReply& reply) {
 // By how much the time changes, as a share of what it is now.
 struct Change {
   std::string value;     // -26.2 %
-  std::string interval;  // -24.1 to -28.0 %; empty: it is exact
+  std::string interval;  // -24.1 to -28.0 %
 };
 Change ChangeOf(const v1::WhatIfAnswer& answer) {
   const double before_ns = answer.before().value();
-  if (!(before_ns > 0)) return {"-", ""};
+  if (!(before_ns > 0)) return {"-", "-"};
   const v1::Estimate& saved = answer.saved();
   const double width = (saved.high() - saved.low()) / before_ns;
-  Change change = {FormatChange(-saved.value() / before_ns, width > 0 ? width : 1), ""};
-  if (width > 0) {
-    const std::string low = FormatChange(-saved.low() / before_ns, width);
-    change.interval = absl::StrCat(low.substr(0, low.size() - 2), " to ",
-                                   FormatChange(-saved.high() / before_ns, width));
-  }
-  return change;
+  const int decimals = width > 0 && width < 0.002 ? 2 : 1;
+  const auto format = [&](double saved_ns) {
+    return FormatChange(-saved_ns / before_ns, decimals);
+  };
+  const std::string low = format(saved.low());
+  return {format(saved.value()),
+          width > 0 ? absl::StrCat(low.substr(0, low.size() - 2), " to ", format(saved.high()))
+                    : "exact"};
 }
 
 std::string Headline(const v1::WhatIfReply& reply, const v1::WhatIfAnswer& answer) {
@@ -96,8 +96,7 @@ std::string Headline(const v1::WhatIfReply& reply, const v1::WhatIfAnswer& answe
                            reply.whole_run() ? " would take " : " would have taken ",
                            FormatEstimate(answer.after(), "ns").value, " instead of ",
                            FormatEstimate(answer.before(), "ns").value, " (", change.value, ", ",
-                           FormatConfidence(reply.confidence()), ": ",
-                           change.interval.empty() ? "exact" : change.interval, ")"),
+                           FormatConfidence(reply.confidence()), ": ", change.interval, ")"),
               kTextColumns);
 }
 
@@ -193,7 +192,7 @@ std::string StepsTable(const v1::WhatIfAnswer& answer) {
 std::string Basis(const v1::WhatIfReply& reply) {
   std::string text =
       absl::StrCat(FormatCount(reply.traces(), "traced iteration"), ", replayed as they are ",
-                   FormatChange(reply.replay_error(), 0), " off");
+                   FormatChange(reply.replay_error(), 2), " off");
   if (!reply.basis().empty()) absl::StrAppend(&text, "; ", reply.basis());
   return absl::StrCat(Wrap("basis:   ", text, kTextColumns), ClockNote(reply.clock_kind()),
                       LossesLine(reply.losses()));
@@ -231,7 +230,7 @@ std::string ReplayText(const v1::ReplayReply& reply, bool all) {
                   iteration->lengths_size() > 0 ? FormatLengths(iteration->lengths()) : "",
                   FormatQuantity(iteration->measured_duration_ns(), "ns"),
                   FormatQuantity(iteration->replayed_duration_ns(), "ns"),
-                  FormatChange(ErrorOf(*iteration), 0)});
+                  FormatChange(ErrorOf(*iteration), 2)});
   }
   std::string text = table.ToString();
   if (worst_only) {
@@ -240,8 +239,8 @@ std::string ReplayText(const v1::ReplayReply& reply, bool all) {
   }
   absl::StrAppend(&text, "\n", FormatCount(reply.iterations_size(), "iteration"), ", ",
                   FormatCount(reply.tasks(), "task"), ": replayed ",
-                  FormatChange(reply.mean_error(), 0), " off in all, ",
-                  FormatChange(reply.worst_error(), 0), " in the worst\n",
+                  FormatChange(reply.mean_error(), 2), " off in all, ",
+                  FormatChange(reply.worst_error(), 2), " in the worst\n",
                   SharesText("CRITICAL PATH", reply.critical_path()),
                   SharesText("GPU IDLE, WAITING FOR", reply.idle()));
   for (const std::string& sentence : reply.sentences()) text += Note(sentence);
@@ -292,7 +291,7 @@ std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width) {
     }
     if (before.empty()) before = FormatEstimate(answer.before(), "ns").value;
     const Change change = ChangeOf(answer);
-    table.AddRow({answer.name(), change.value, change.interval.empty() ? "exact" : change.interval,
+    table.AddRow({answer.name(), change.value, change.interval,
                   FormatEstimate(answer.after(), "ns").value, note});
   }
   std::string text;
