@@ -752,11 +752,8 @@ class Cli {
     bool csv = !csv_path_.empty();
     if (csv == !chrome_path_.empty()) return FailUsage("give either --chrome FILE or --csv FILE");
     std::string path = csv ? csv_path_ : chrome_path_;
-    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
-    if (!connection.ok()) return Fail(connection.status());
     const absl::StatusOr<int64_t> bytes =
-        WriteExport(connection->get(),
-                    csv ? v1::ExportRequest::FORMAT_CSV : v1::ExportRequest::FORMAT_CHROME, path);
+        WriteExport(csv ? v1::ExportRequest::FORMAT_CSV : v1::ExportRequest::FORMAT_CHROME, path);
     if (path == "-") json_ = false;  // standard output is the file
     if (!bytes.ok()) return Fail(bytes.status());
     if (path == "-") return kExitOk;
@@ -773,19 +770,20 @@ class Cli {
   }
 
   // Returns its bytes.
-  absl::StatusOr<int64_t> WriteExport(Connection* connection, v1::ExportRequest::Format format,
-                                      const std::string& path) {
+  absl::StatusOr<int64_t> WriteExport(v1::ExportRequest::Format format, const std::string& path) {
     if (std::error_code error; std::filesystem::is_directory(path, error)) {
       return absl::InvalidArgumentError(
           absl::StrCat("cannot write ", path, ": it is a folder; name a file in it"));
     }
+    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+    if (!connection.ok()) return connection.status();
     v1::ExportRequest request;
     request.set_job(job_);
     request.set_format(format);
     absl::StatusOr<WholeFile> file = WholeFile::Open(path);
     if (!file.ok()) return file.status();
     grpc::ClientContext context;
-    auto reader = connection->stub().Export(&context, request);
+    auto reader = (*connection)->stub().Export(&context, request);
     v1::ExportReply reply;
     int64_t bytes = 0;
     while (reader->Read(&reply)) {
@@ -962,11 +960,9 @@ class Cli {
   }
 
   int Replay() {
-    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
-    if (!connection.ok()) return Fail(connection.status());
     if (!chrome_path_.empty()) {
       const absl::StatusOr<int64_t> bytes =
-          WriteExport(connection->get(), v1::ExportRequest::FORMAT_REPLAY, chrome_path_);
+          WriteExport(v1::ExportRequest::FORMAT_REPLAY, chrome_path_);
       if (chrome_path_ == "-") json_ = false;  // standard output is the file
       if (!bytes.ok()) return Fail(bytes.status());
       if (chrome_path_ == "-") return kExitOk;
