@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -18,6 +19,7 @@
 #include "client/format.h"
 #include "client/run.h"
 #include "client/text.h"
+#include "client/whatif_text.h"
 #include "daemon/rpc/fake_backend.h"
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
@@ -316,6 +318,12 @@ TEST_F(ClientTest, CompletionKnowsCommandsOptionsValuesAndJobs) {
            {"run --lengths x", ":files\n"},
            {"run -- x", ":files\n"},
            {"--json project g", "gnmt@r1\n"},
+           {"import a.json b", ":files\n"},
+           {"whatif 1 --apply amp", "amp\n"},
+           {"whatif 1 --apply ./my", ":files\n"},
+           {"whatif --show cuda", "cuda-graphs\n"},
+           {"whatif gn", "gnmt@r1\n"},
+           {"repl", "replay\tRun a job's traces again as they are: how well they are understood\n"},
            {"watch ", "1\ngnmt@r1\n"}}) {
     std::vector<std::string> arguments = {"complete", "--"};
     for (absl::string_view word : absl::StrSplit(words, ' ')) arguments.emplace_back(word);
@@ -412,7 +420,7 @@ TEST_F(ClientTest, AnImportedLogIsAJob) {
                                 HasSubstr("1 row left out, 3 can be used")));
   for (const char* expected :
        {"steps@r7 (job 2), ended", "steps.csv, lengths in length, times in took",
-        "log:       steps.csv, lengths in length", "has:       3 iterations of 2 lengths",
+        "from:      steps.csv, lengths in length", "has:       3 iterations of 2 lengths",
         "whole run (3 iterations)  7.000 ms", "ask next: seqpoint project 2"}) {
     EXPECT_THAT(result.out, HasSubstr(expected));
   }
@@ -441,6 +449,225 @@ TEST_F(ClientTest, AnImportedLogMayBeLong) {
   const Result result = Client({"import", path});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("100,000 iterations of 50 lengths"));
+}
+
+// gzip of `text`.
+void WriteGzip(const std::string& path, const std::string& text) {
+  gzFile file = gzopen(path.c_str(), "wb1");
+  ASSERT_EQ(gzwrite(file, text.data(), text.size()), static_cast<int>(text.size()));
+  ASSERT_EQ(gzclose(file), Z_OK);
+}
+
+TEST_F(ClientTest, ImportedTracesAreAJob) {
+  StartServer();
+  const std::string rank0 = directory_ / "resnet.pt.trace.json", rank1 = directory_ / "log.csv.gz";
+  std::string large = "\xEF\xBB\xBF {\"traceEvents\":[";
+  while (large.size() < 1'000'000) absl::StrAppend(&large, "{\"ts\":", large.size(), "},");
+  std::ofstream(rank0) << large;
+  WriteGzip(rank1, "[{\"ts\":1}]");  // the name says nothing
+  Result result = Client({"import", rank0, rank1, "--run-id", "r7", "--marker", "step (\\d+)"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(
+      result.out,
+      AllOf(HasSubstr("resnet@r7 (job 2), ended\nfrom:      PyTorch (Kineto), "),
+            HasSubstr("   0       1,000  annotation ProfilerStep#  52,000    40,000  " + rank0),
+            HasSubstr("   1       1,000  annotation ProfilerStep#  52,000    40,000  " + rank1),
+            HasSubstr(": the file is cut: only what"), HasSubstr("seqpoint whatif 2 --list")));
+  const rpc::FakeBackend::TraceImport import = backend_.last_trace_import();
+  EXPECT_EQ(import.name, "resnet");
+  EXPECT_EQ(import.marker, "step (\\d+)");
+  ASSERT_EQ(import.files.size(), 2u);
+  EXPECT_TRUE(import.files[0] == std::pair(rank0, large));
+  EXPECT_TRUE(import.files[1] == std::pair(rank1, ReadFile(rank1)));  // as it is, packed
+  EXPECT_EQ(import.largest_piece_bytes, 256u << 10);
+
+  // A table of GPU activities is no log.
+  const std::string table = directory_ / "gpu.csv";
+  std::ofstream(table) << "#names: id\tname\n#0\tgemm\nstart_us,dur_us,stream,name_id,size\n";
+  result = Client({"import", table, "--json", "--name", "x\x1b"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(StartsWith("{"), HasSubstr("\"gpu_tasks\": \"40000\""),
+                                Not(HasSubstr("\x1b"))));
+  // Nothing becomes a job twice.
+  EXPECT_EQ(Client({"import", rank0, "--run-id", "r7"}).code, 1);
+}
+
+TEST_F(ClientTest, WhatIsNoTraceIsSaid) {
+  StartServer();
+  const std::string trace = directory_ / "t.json", log = directory_ / "steps.csv",
+                    binary = directory_ / "report.nsys-rep";
+  std::ofstream(trace) << "{\"traceEvents\":[]}";
+  std::ofstream(log) << "length,time_ms\n5,2\n7,3\n";
+  std::ofstream(binary) << "not a trace" << std::string(1, '\0');
+  for (const auto& [arguments, expected] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{trace, log}, "several files must be traces, one of each rank; " + log + " is none"},
+           {{log, log}, "several files must be traces"},
+           {{log, "--marker", "x"}, "--marker is of traces; " + log + " is none"},
+           {{trace, "--key", "a"}, "--key is of a log; " + trace + " is none"},
+           {{trace, "--time", "a"}, "--time is of a log"},
+           {{trace, "--time-unit", "ms"}, "--time-unit is of a log"},
+           {{trace, "--group", "a"}, "--group is of a log"},
+           {{trace, "--name", "a@b"}, "contains \"@\""},
+           {{directory_ / "nope.json"}, "nope.json: No such file"},
+           {{trace, directory_ / "nope.json"}, "nope.json: No such file"},
+           {{directory_}, "Is a directory"},
+           {{binary}, binary + " is not a trace"},
+           {{}, "FILE is missing"}}) {
+    std::vector<std::string> words = {"import"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    const Result result = Client(words);
+    EXPECT_EQ(result.code, 2) << expected;
+    EXPECT_THAT(result.err, HasSubstr(expected));
+    EXPECT_EQ(result.out, "") << expected;
+  }
+  EXPECT_EQ(backend_.last_trace_import().name, "");
+  EXPECT_EQ(Client({"import", log}).code, 0);
+}
+
+TEST_F(ClientTest, AReplayShowsHowWellTheTracesAreUnderstood) {
+  StartServer();
+  Result result = Client({"replay", "gnmt"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(StartsWith("ITERATION  RANK  LENGTH  MEASURED  REPLAYED    ERROR\n"
+                               "       17     1      22     40 ms  38.80 ms  -3.00 %\n"),
+                    HasSubstr("the 10 worst; --all shows all 60\n"),
+                    HasSubstr("60 iterations, 123,456 tasks: replayed +0.24 % off in all, -3.00 % "
+                              "in the worst\n"),
+                    HasSubstr("kernels                30 ms  75.0 %  ######"),
+                    HasSubstr("data loading                    5 ms  12.5 %  #####\n"),
+                    HasSubstr("note: 12 tasks begin later")));
+  result = Client({"replay", "gnmt", "--all"});
+  EXPECT_THAT(result.out, AllOf(HasSubstr("\n        0     1       5     40 ms  40.00 ms  +0.01 %"),
+                                Not(HasSubstr("worst;"))));
+  EXPECT_THAT(Client({"replay", "gnmt", "--json"}).out,
+              AllOf(StartsWith("{"), HasSubstr("\"worst_error\": -0.03")));
+
+  const std::string path = directory_ / "replay.json";
+  result = Client({"replay", "gnmt", "--chrome", path});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(ReadFile(path), StartsWith("{\"traceEvents\":["));
+  EXPECT_THAT(result.err, HasSubstr("replay.json: "));
+  EXPECT_THAT(result.out, HasSubstr("CRITICAL PATH"));
+  EXPECT_THAT(Client({"replay", "gnmt", "--chrome", "-"}).out,
+              AllOf(StartsWith("{\"traceEvents\":["), Not(HasSubstr("CRITICAL PATH"))));
+  std::filesystem::remove(path);
+  EXPECT_EQ(Client({"replay", "nope", "--chrome", path}).code, 4);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_EQ(Client({"replay", "nope"}).code, 4);
+  backend_.SetTrouble(absl::FailedPreconditionError("no iteration was traced"));
+  EXPECT_EQ(Client({"replay", "gnmt"}).code, 5);
+}
+
+TEST_F(ClientTest, AWhatIfSaysWhatTheRunWouldTake) {
+  StartServer();
+  const std::string own = directory_ / "my.whatif";
+  std::ofstream(own) << "scale kernels by 1/2\n";
+  Result result =
+      Client({"whatif", "gnmt", "--iterations", "5000", "--apply", "amp,compute=4", "--steps",
+              "capture launches", "--apply", own + ",times=2,x=3", "--confidence", "99%"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const char* expected :
+       {"mixed precision (amp,compute=4 + steps + ",
+        "iterations) would take 2 min 30.00 s instead of 3 min 20.00 s",
+        "(-25.0 %, 99 %: -24.0 to -26.0 %)\nwarning: doubtful for 7 % of the time of kernels",
+        "     5         625   20 ms  21 ms   +5.0 %  not traced: as the nearest length\n",
+        "12.5 % of the iterations would take longer (length 5)",
+        " 100 s   50 s  -50.0 %  lstm_gemm", "   gone  adam\n",
+        "kernels         30 ms  75.0 %  20 ms  50.0 %\n", "4,200  scale kernels where bound",
+        "was measured for 12, told by its name and time for 30",
+        "assumes: kernels bound by compute", "source:  Daydream",
+        "basis:   12 traced iterations, replayed as they are +0.30 % off"}) {
+    EXPECT_THAT(result.out, HasSubstr(expected));
+  }
+  const v1::WhatIfRequest request = backend_.last_what_if();
+  ASSERT_EQ(request.changes_size(), 3);
+  EXPECT_EQ(request.changes(0).preset(), "amp,compute=4");
+  EXPECT_EQ(request.changes(1).text(), "capture launches");
+  EXPECT_EQ(request.changes(2).text(), "scale kernels by 1/2\n");
+  EXPECT_EQ(request.changes(2).name(), own);
+  EXPECT_EQ(request.changes(2).parameters(), "times=2,x=3");
+  EXPECT_EQ(request.horizon().iterations(), 5'000);
+  EXPECT_EQ(request.confidence(), 0.99);
+  EXPECT_THAT(Client({"whatif", "1", "--apply", "cuda-graphs"}).out,
+              HasSubstr("): the 1,000 iterations so far would have taken 30.00 s instead of"));
+  EXPECT_THAT(Client({"whatif", "1", "--apply", "amp", "--json"}).out,
+              AllOf(StartsWith("{"), HasSubstr("\"guessed_bounds\": \"30\"")));
+}
+
+TEST_F(ClientTest, PresetsAreRankedByWhatTheySave) {
+  StartServer();
+  Result result = Client({"whatif", "gnmt", "--list"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(
+      result.out,
+      AllOf(StartsWith("the 1,000 iterations so far took 40.00 s; with one change:\n"),
+            HasSubstr("amp          -25.0 %  -24.0 to -26.0 %      30.00 s\n"),
+            HasSubstr("-13.0 %      35.00 s  doubtful for 12.5 % of the time of launches\n"),
+            HasSubstr("1 preset does not apply; --all shows it"), Not(HasSubstr("batch-norm"))));
+  EXPECT_TRUE(backend_.last_what_if().list());
+  EXPECT_THAT(Client({"whatif", "gnmt", "--list", "--all"}).out, HasSubstr("batch-norm"));
+  EXPECT_THAT(Client({"whatif", "gnmt", "--list", "--json"}).out, HasSubstr("\"applies\": false"));
+}
+
+TEST_F(ClientTest, PresetsAreShownWithoutADaemon) {
+  setenv("SEQPOINT_DAEMON", "/nonexistent/seqpointd", 1);
+  Result result = Client({"whatif", "--presets"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(StartsWith("amp: mixed precision\n  compute=3: how many times"),
+                                HasSubstr("  compute=NUMBER: operations per second"),
+                                HasSubstr("  packing=50us: "), HasSubstr("  source: Daydream"),
+                                HasSubstr("  assumes kernels bound by compute")));
+  EXPECT_THAT(Client({"whatif", "--presets", "--json"}).out,
+              AllOf(StartsWith("{"), HasSubstr("\"name\": \"cuda-graphs\"")));
+  // What is shown, saved and applied is taken as it is.
+  result = Client({"whatif", "--show", "amp"});
+  EXPECT_THAT(result.out,
+              AllOf(StartsWith("title: mixed precision\n"), HasSubstr("\nsteps:\nscale kernels")));
+  const std::string own = directory_ / "mine";
+  std::ofstream(own) << result.out;
+  unsetenv("SEQPOINT_DAEMON");
+  StartServer();
+  EXPECT_EQ(Client({"whatif", "1", "--apply", own}).code, 0);
+  EXPECT_EQ(backend_.last_what_if().changes(0).text(), result.out);
+}
+
+TEST_F(ClientTest, AMistakenWhatIfIsNamed) {
+  StartServer();
+  const std::string empty = directory_ / "empty.whatif", large = directory_ / "large",
+                    latin = directory_ / "latin";
+  std::ofstream(empty).flush();
+  std::ofstream(large) << std::string(70'000, '#');
+  std::ofstream(latin) << "# \xE4\n";
+  for (const auto& [words, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"1", "say --apply PRESET or FILE, or --list"},
+           {"--list", "JOB is missing"},
+           {"1 --list --apply amp", "go one at a time"},
+           {"1 --presets", "--presets and --show take no JOB"},
+           {"--show ampp", "no preset \"ampp\"; there are: amp, batch-norm"},
+           {"1 --apply ampp", "neither a preset nor a file \"ampp\" (did you mean amp?)"},
+           {"1 --apply amp,speed=4", "amp has no parameter \"speed\"; it has compute, memory"},
+           {"1 --apply amp,compute=fast", "compute: \"fast\" is not a number"},
+           {"1 --apply other-gpu", "other-gpu needs compute"},
+           {"1 --apply x.whatif", "cannot read x.whatif: No such file"},
+           {"1 --apply /tmp", "cannot read /tmp: Is a directory"},
+           {"1 --apply " + empty, "empty.whatif is empty; docs/whatif.md has the form"},
+           {"1 --apply " + large, "large has more than 65536 bytes"},
+           {"1 --apply " + latin, "latin is not UTF-8"},
+           {"1 --apply amp cuda-graphs", "\"cuda-graphs\" is one argument too many"},
+           {"1 --apply amp --confidence 2", "\"2\" is not a share"}}) {
+    std::vector<std::string> arguments = {"whatif"};
+    for (absl::string_view word : absl::StrSplit(words, ' ')) arguments.emplace_back(word);
+    const Result result = Client(arguments);
+    EXPECT_EQ(result.code, 2) << words;
+    EXPECT_THAT(result.err, HasSubstr(expected)) << words;
+    EXPECT_EQ(result.out, "") << words;
+  }
+  EXPECT_EQ(Client({"whatif", "nope", "--list"}).code, 4);
+  backend_.SetTrouble(absl::InvalidArgumentError("my.whatif: line 3: no such step"));
+  EXPECT_EQ(Client({"whatif", "1", "--list"}).code, 2);
 }
 
 TEST_F(ClientTest, ALogIsAnalyzed) {
@@ -786,6 +1013,53 @@ TEST(TextTest, CommandsThatDidNotTrainAreListedWhenAskedFor) {
               AllOf(HasSubstr("gnmt"), Not(HasSubstr("  ls")),
                     HasSubstr("1 command that did not train is left out; --all shows it")));
   EXPECT_THAT(JobsText(reply, /*all=*/true), AllOf(HasSubstr("  ls"), Not(HasSubstr("left out"))));
+}
+
+TEST(WhatIfTextTest, WhatIsNotKnownIsNotShown) {
+  v1::ReplayReply replay;
+  EXPECT_NE(NothingIn(replay), "");
+  v1::ReplayedIteration& iteration = *replay.add_iterations();
+  iteration.set_measured_duration_ns(2e6);
+  iteration.set_replayed_duration_ns(2e6);
+  EXPECT_EQ(NothingIn(replay), "");
+  EXPECT_THAT(ReplayText(replay, false),
+              AllOf(StartsWith("ITERATION  MEASURED  REPLAYED   ERROR\n"),
+                    HasSubstr("2 ms      2 ms  0.00 %\n"), Not(HasSubstr("CRITICAL"))));
+
+  v1::WhatIfReply reply;
+  reply.set_confidence(0.95);
+  EXPECT_THAT(WhatIfListText(reply, false, 0), StartsWith("no preset would change anything"));
+  v1::WhatIfAnswer& answer = *reply.add_answers();
+  answer.set_name("steps");
+  answer.add_steps()->set_text("remove copies");
+  EXPECT_THAT(WhatIfText(reply, 0),
+              AllOf(StartsWith("steps: it changes nothing in these traces\n"),
+                    HasSubstr(" none  remove copies\n"), Not(HasSubstr("CHANGE"))));
+  // What takes longer has a plus; a gain of nothing has no sign.
+  answer.set_applies(true);
+  answer.mutable_before()->set_value(4e9);
+  answer.mutable_after()->set_value(5e9);
+  answer.mutable_saved()->set_value(-1e9);
+  reply.set_whole_run(true);
+  reply.set_iterations(100);
+  EXPECT_THAT(WhatIfText(reply, 0),
+              StartsWith("steps: the run (100 iterations) would take 5 s instead of 4 s (+25.0 %, "
+                         "95 %: exact)\n"));
+  answer.mutable_saved()->set_value(0);
+  EXPECT_THAT(WhatIfText(reply, 0), HasSubstr("(0.0 %, "));
+  // A small change has more digits, and a large table of lengths a short sentence.
+  answer.mutable_saved()->set_value(1e6);
+  answer.mutable_saved()->set_low(0.5e6);
+  answer.mutable_saved()->set_high(1.5e6);
+  for (int i = 0; i < 20; ++i) {
+    v1::WhatIfSeqPoint& point = *answer.add_seqpoints();
+    point.add_lengths(i);
+    point.set_weight(5);
+    point.set_before_duration_ns(1e6);
+    point.set_after_duration_ns(i < 10 ? 1.1e6 : 0.9e6);
+  }
+  EXPECT_THAT(WhatIfText(reply, 0),
+              AllOf(HasSubstr("(-0.03 %, 95 %: -0.01 to -0.04 %)"), HasSubstr("2, 3, 4, 5, ...)")));
 }
 
 TEST(TextTest, LaunchesAreWholeNumbers) {

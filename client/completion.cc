@@ -1,9 +1,12 @@
 #include "client/completion.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/options.h"
+#include "client/whatif.h"
 
 namespace seqpoint::client {
 namespace {
@@ -65,8 +68,8 @@ std::vector<const CLI::Option*> Positionals(const CLI::App* app) {
   return app->get_options([](const CLI::Option* option) { return option->get_positional(); });
 }
 
-// Values of an option or a positional.
-std::string Values(const CLI::Option* option,
+// Values of an option or a positional that begin with `word`, or all.
+std::string Values(const CLI::Option* option, const std::string& word,
                    const std::function<std::vector<std::string>()>& jobs) {
   std::string type = option->get_type_name();
   if (option->get_name() == "JOB") {
@@ -76,6 +79,12 @@ std::string Values(const CLI::Option* option,
   }
   if (type == "FILE" || type == "PATH") return kFiles;
   std::string text;
+  if (type == "PRESET" || type == "CHANGE") {
+    for (const std::string& preset : PresetNames()) {
+      if (absl::StartsWith(preset, word)) absl::StrAppend(&text, preset, "\n");
+    }
+    return text.empty() && type == "CHANGE" ? kFiles : text;  // a change may be a file
+  }
   if (absl::StrContains(type, "|")) {
     for (absl::string_view word : absl::StrSplit(type, '|')) {
       absl::StrAppend(&text, word, "\n");
@@ -109,7 +118,7 @@ std::string Candidates(const CLI::App& app, const std::vector<std::string>& word
       ++positional;
     }
   }
-  if (awaiting != nullptr) return Values(awaiting, jobs);
+  if (awaiting != nullptr) return Values(awaiting, words.back(), jobs);
   std::string text;
   if (!words.empty() && absl::StartsWith(words.back(), "-")) {
     for (const CLI::App* of = command; of != nullptr; of = of->get_parent()) {
@@ -122,7 +131,12 @@ std::string Candidates(const CLI::App& app, const std::vector<std::string>& word
     return text;
   }
   std::vector<const CLI::Option*> positionals = Positionals(command);
-  if (positional < positionals.size()) return Values(positionals[positional], jobs);
+  if (!positionals.empty() && positionals.back()->get_expected_max() > 1) {
+    positional = std::min(positional, positionals.size() - 1);  // the last one goes on
+  }
+  if (positional < positionals.size()) {
+    return Values(positionals[positional], words.empty() ? "" : words.back(), jobs);
+  }
   for (const CLI::App* sub : Commands(*command)) {
     absl::StrAppend(&text, sub->get_name(), "\t", FirstSentence(sub->get_description()), "\n");
   }

@@ -59,6 +59,29 @@ NOISE       standard deviation of one iteration about it
 +-          half of an interval that holds the truth with the given confidence, as a share
 Nothing is kept. --playlist FILE writes the same points for another machine; `seqpoint import LOG`
 makes a job, of which `seqpoint playlist` writes them again.)";
+inline constexpr const char* kImportHelp = R"(
+What a file is, is told by its content. A trace may be packed with gzip; it needs CPU and GPU:
+torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]).
+
+  seqpoint import steps.csv --key tokens --time step_ms --group run,epoch
+  seqpoint import rank0.json.gz rank1.json.gz --name resnet
+  seqpoint import trace.json --marker 'batch of length (\d+)')";
+inline constexpr const char* kReplayHelp = R"(
+MEASURED  from the first GPU work of the iteration to that of the next one
+REPLAYED  the same, of the trace run again as it is: how well the trace is understood, and so how
+          far a what-if can be trusted
+CRITICAL PATH  what the time is spent on: none of it could take longer without the end being later
+Of more than 20 iterations the worst are shown.)";
+inline constexpr const char* kWhatIfHelp = R"(
+STANDS FOR  iterations of the run that a length represents
+CHANGE      of the time; an interval holds the truth with the given confidence. What the replay
+            itself is off (seqpoint replay JOB) is not in it
+TASKS       that a step changed, in all traces
+
+  seqpoint whatif JOB --list
+  seqpoint whatif JOB --apply amp,compute=4 --apply cuda-graphs
+  seqpoint whatif --show amp > my.whatif; seqpoint whatif JOB --apply ./my.whatif,memory=1.5
+  seqpoint whatif JOB --steps 'scale kernels where name ~ "gemm" by 1/2; remove copies')";
 inline constexpr const char* kMetricsHelp = R"(
 RANGE, PM  passes with each backend (`seqpoint run --counter-backend`). Each configuration of one
            pass is measured on iterations of its own; -: the chip does not offer it

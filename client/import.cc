@@ -32,9 +32,13 @@ std::string Source(const ImportOptions& options, const LogFile& log) {
 
 }  // namespace
 
-std::string JobNameOfLog(const std::string& path) {
+std::string JobNameOfFile(const std::string& path) {
   const std::string file = std::filesystem::path(path).filename().string();
-  std::string name(absl::StripSuffix(absl::StripSuffix(file, ".gz"), ".csv"));
+  absl::string_view stem = file;
+  for (const char* ending : {".gz", ".csv", ".json", ".trace", ".pt"}) {
+    stem = absl::StripSuffix(stem, ending);
+  }
+  std::string name(stem);
   std::replace(name.begin(), name.end(), '@', '_');  // it parts name and run id
   return name.empty() ? "log" : Printable(name);
 }
@@ -53,7 +57,7 @@ absl::StatusOr<v1::ImportJobReply> Import(Connection* connection, const ImportOp
   context.set_deadline(std::chrono::system_clock::now() + kTimeout);
   v1::ImportJobReply reply;
   v1::ImportJobRequest question;
-  question.set_name(options.name.empty() ? JobNameOfLog(options.log.path) : options.name);
+  question.set_name(options.name.empty() ? JobNameOfFile(options.log.path) : options.name);
   question.set_run_id(options.run_id);
   question.set_source(Printable(Source(options, log)));
   absl::Status status = SendLog(connection->stub().ImportJob(&context, &reply), std::move(question),

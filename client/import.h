@@ -14,12 +14,12 @@ namespace seqpoint::client {
 
 struct ImportOptions {
   LogOptions log;
-  std::string name;    // empty: JobNameOfLog
+  std::string name;    // empty: JobNameOfFile
   std::string run_id;  // empty: the daemon makes one
 };
 
-// "steps" for "logs/steps.csv.gz".
-std::string JobNameOfLog(const std::string& path);
+// "steps" for "logs/steps.csv.gz", "resnet" for "resnet.pt.trace.json".
+std::string JobNameOfFile(const std::string& path);
 
 // The log, with its unit; `notes` are lines for standard error: rows left out, and the like.
 // Errors: as ReadLogFile; InvalidArgument where the unit is not known.

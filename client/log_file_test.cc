@@ -167,11 +167,12 @@ TEST_F(LogFileTest, TimesBeyondWhatADaemonTakesAreBadRows) {
 }
 
 TEST_F(LogFileTest, ToImportTheUnitMustBeKnown) {
-  EXPECT_EQ(JobNameOfLog("/data/steps.csv.gz"), "steps");
-  EXPECT_EQ(JobNameOfLog("a@b.csv"), "a_b");
-  EXPECT_EQ(JobNameOfLog("steps.log"), "steps.log");
-  EXPECT_EQ(JobNameOfLog(".csv"), "log");
-  EXPECT_EQ(JobNameOfLog("l\xE4nge.csv"), "l\\xe4nge");
+  EXPECT_EQ(JobNameOfFile("/data/steps.csv.gz"), "steps");
+  EXPECT_EQ(JobNameOfFile("/data/resnet.pt.trace.json.gz"), "resnet");
+  EXPECT_EQ(JobNameOfFile("a@b.csv"), "a_b");
+  EXPECT_EQ(JobNameOfFile("steps.log"), "steps.log");
+  EXPECT_EQ(JobNameOfFile(".csv"), "log");
+  EXPECT_EQ(JobNameOfFile("l\xE4nge.csv"), "l\\xe4nge");
   Write("length,time\n5,2\n");
   ImportOptions options;
   options.log = options_;

@@ -30,6 +30,9 @@
 #include "client/progress.h"
 #include "client/run.h"
 #include "client/text.h"
+#include "client/trace_import.h"
+#include "client/whatif.h"
+#include "client/whatif_text.h"
 #include "client/whole_file.h"
 
 namespace seqpoint::client {
@@ -175,6 +178,8 @@ class Cli {
     AddExport();
     AddAnalyze();
     AddImport();
+    AddReplay();
+    AddWhatIf();
     AddControl();
     AddDoctor();
     AddCompletion();
@@ -747,17 +752,36 @@ class Cli {
     bool csv = !csv_path_.empty();
     if (csv == !chrome_path_.empty()) return FailUsage("give either --chrome FILE or --csv FILE");
     std::string path = csv ? csv_path_ : chrome_path_;
+    const absl::StatusOr<int64_t> bytes =
+        WriteExport(csv ? v1::ExportRequest::FORMAT_CSV : v1::ExportRequest::FORMAT_CHROME, path);
+    if (path == "-") json_ = false;  // standard output is the file
+    if (!bytes.ok()) return Fail(bytes.status());
+    if (path == "-") return kExitOk;
+    if (json_) {
+      Print(FieldsJson({{"path", path}, {"bytes", absl::StrCat(*bytes)}}) + "\n");
+    } else {
+      SayWritten(path, *bytes);
+    }
+    return kExitOk;
+  }
+
+  static void SayWritten(const std::string& path, int64_t bytes) {
+    fprintf(stderr, "%s: %s\n", path.c_str(), FormatQuantity(double(bytes), "B").c_str());
+  }
+
+  // Returns its bytes.
+  absl::StatusOr<int64_t> WriteExport(v1::ExportRequest::Format format, const std::string& path) {
     if (std::error_code error; std::filesystem::is_directory(path, error)) {
-      return Fail(absl::InvalidArgumentError(
-          absl::StrCat("cannot write ", path, ": it is a folder; name a file in it")));
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot write ", path, ": it is a folder; name a file in it"));
     }
     absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
-    if (!connection.ok()) return Fail(connection.status());
+    if (!connection.ok()) return connection.status();
     v1::ExportRequest request;
     request.set_job(job_);
-    request.set_format(csv ? v1::ExportRequest::FORMAT_CSV : v1::ExportRequest::FORMAT_CHROME);
+    request.set_format(format);
     absl::StatusOr<WholeFile> file = WholeFile::Open(path);
-    if (!file.ok()) return Fail(file.status());
+    if (!file.ok()) return file.status();
     grpc::ClientContext context;
     auto reader = (*connection)->stub().Export(&context, request);
     v1::ExportReply reply;
@@ -766,22 +790,12 @@ class Cli {
       bytes += static_cast<int64_t>(reply.data().size());
       if (absl::Status status = file->Write(reply.data()); !status.ok()) {
         context.TryCancel();
-        return Fail(status);
+        return status;
       }
     }
-    const bool to_file = path != "-";
-    if (!to_file) json_ = false;  // standard output is the file
-    if (absl::Status status = Connection::FromGrpc(reader->Finish()); !status.ok()) {
-      return Fail(status);
-    }
-    if (absl::Status status = file->Close(); !status.ok()) return Fail(status);
-    if (!to_file) return kExitOk;
-    if (json_) {
-      Print(FieldsJson({{"path", path}, {"bytes", absl::StrCat(bytes)}}) + "\n");
-    } else {
-      fprintf(stderr, "%s: %s\n", path.c_str(), FormatQuantity(double(bytes), "B").c_str());
-    }
-    return kExitOk;
+    if (absl::Status status = Connection::FromGrpc(reader->Finish()); !status.ok()) return status;
+    if (absl::Status status = file->Close(); !status.ok()) return status;
+    return bytes;
   }
 
   void AddAnalyze() {
@@ -851,28 +865,26 @@ class Cli {
   }
 
   void AddImport() {
-    CLI::App* command = Add(
-        "import",
-        "Make a job of a log of iterations, written by any tool, so that all other commands know "
-        "it.",
-        [this]() -> int {
-          if (absl::StrContains(import_.name, "@")) {
-            return FailUsage(absl::StrCat("--name: ", Quote(import_.name),
-                                          " contains \"@\", which parts name and run id"));
-          }
-          std::string notes;
-          absl::StatusOr<LogFile> log = ReadLogToImport(import_, &notes);
-          fprintf(stderr, "%s", Printable(notes).c_str());
-          if (!log.ok()) return Fail(log.status());
-          absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
-          if (!connection.ok()) return Fail(connection.status());
-          absl::StatusOr<v1::ImportJobReply> reply = Import(connection->get(), import_, *log);
-          if (!reply.ok()) return Fail(reply.status());
-          PrintReply(&*reply, ImportText);
-          return kExitOk;
-        });
-    AddLog(command, &import_.log);
-    command->add_option("--name", import_.name, "of the job; default: the file's")
+    CLI::App* command = Add("import",
+                            "Make a job of what another tool wrote, so that all other commands "
+                            "know it: a log of iterations, or traces of a profiler.",
+                            [this] { return ImportFiles(); });
+    command->footer(kImportHelp);
+    command
+        ->add_option("FILE", import_files_,
+                     "a log: CSV (or .gz) with a header, a row is an iteration; or traces, one of "
+                     "each rank: JSON of torch.profiler or `seqpoint export --chrome`")
+        ->required()
+        ->type_name("FILE");
+    AddLogColumns(command, &import_.log, "Of a log");
+    command
+        ->add_option("--marker", marker_,
+                     "RE2 of the annotations at which iterations begin; its groups, one or two, "
+                     "are their lengths; default: ProfilerStep#N, else they are found")
+        ->check(Name())
+        ->type_name("REGEX")
+        ->group("Of traces");
+    command->add_option("--name", import_.name, "of the job; default: the (first) file's")
         ->check(Name())
         ->type_name("NAME");
     command->add_option("--run-id", import_.run_id, "of the job; default: a new one")
@@ -880,30 +892,188 @@ class Cli {
         ->type_name("ID");
   }
 
+  int ImportFiles() {
+    if (absl::StrContains(import_.name, "@")) {
+      return FailUsage(absl::StrCat("--name: ", Quote(import_.name),
+                                    " contains \"@\", which parts name and run id"));
+    }
+    const std::string log_option = !import_.log.key_columns.empty()     ? "--key"
+                                   : !import_.log.time_column.empty()   ? "--time"
+                                   : !import_.log.time_unit.empty()     ? "--time-unit"
+                                   : !import_.log.group_columns.empty() ? "--group"
+                                                                        : "";
+    for (const std::string& path : import_files_) {
+      const absl::StatusOr<bool> is_trace = IsTrace(path);
+      if (!is_trace.ok()) return Fail(is_trace.status());
+      if (*is_trace && !log_option.empty()) {
+        return FailUsage(absl::StrCat(log_option, " is of a log; ", path, " is none"));
+      }
+      if (*is_trace) continue;
+      if (import_files_.size() > 1) {
+        return FailUsage(
+            absl::StrCat("several files must be traces, one of each rank; ", path, " is none"));
+      }
+      if (!marker_.empty()) {
+        return FailUsage(absl::StrCat("--marker is of traces; ", path, " is none"));
+      }
+      return ImportLog();
+    }
+    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+    if (!connection.ok()) return Fail(connection.status());
+    absl::StatusOr<v1::ImportTraceReply> reply =
+        ImportTraces(connection->get(),
+                     {.files = import_files_,
+                      .marker = marker_,
+                      .name = import_.name.empty() ? JobNameOfFile(import_files_[0]) : import_.name,
+                      .run_id = import_.run_id});
+    if (!reply.ok()) return Fail(reply.status());
+    PrintReply(&*reply,
+               [](const v1::ImportTraceReply& shown) { return TraceImportText(shown, Width()); });
+    return kExitOk;
+  }
+
+  int ImportLog() {
+    import_.log.path = import_files_[0];
+    std::string notes;
+    absl::StatusOr<LogFile> log = ReadLogToImport(import_, &notes);
+    fprintf(stderr, "%s", Printable(notes).c_str());
+    if (!log.ok()) return Fail(log.status());
+    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+    if (!connection.ok()) return Fail(connection.status());
+    absl::StatusOr<v1::ImportJobReply> reply = Import(connection->get(), import_, *log);
+    if (!reply.ok()) return Fail(reply.status());
+    PrintReply(&*reply, ImportText);
+    return kExitOk;
+  }
+
+  void AddReplay() {
+    CLI::App* command =
+        AddForJob("replay", "Run a job's traces again as they are: how well they are understood.",
+                  [this] { return Replay(); });
+    command->footer(kReplayHelp);
+    command
+        ->add_option("--chrome", chrome_path_,
+                     "write the replayed timelines below the measured ones, as trace events in "
+                     "JSON for Perfetto; \"-\": on standard output, instead of the answer")
+        ->type_name("FILE");
+    command->add_flag("--all", all_, "all iterations");
+  }
+
+  int Replay() {
+    if (!chrome_path_.empty()) {
+      const absl::StatusOr<int64_t> bytes =
+          WriteExport(v1::ExportRequest::FORMAT_REPLAY, chrome_path_);
+      if (chrome_path_ == "-") json_ = false;  // standard output is the file
+      if (!bytes.ok()) return Fail(bytes.status());
+      if (chrome_path_ == "-") return kExitOk;
+      if (!json_) SayWritten(chrome_path_, *bytes);
+    }
+    v1::ReplayRequest request;
+    request.set_job(job_);
+    return Ask(&v1::Profiler::Stub::Replay, request,
+               [this](const v1::ReplayReply& reply) { return ReplayText(reply, all_); });
+  }
+
+  void AddWhatIf() {
+    CLI::App* command = Add("whatif", "What a change would do to the time of the whole run.",
+                            [this] { return WhatIf(); });
+    command->footer(kWhatIfHelp);
+    AddJobName(command);
+    const std::string group = "What is asked";
+    apply_option_ =
+        command
+            ->add_option("--apply", applied_,
+                         "a preset or a file, with parameters behind commas: amp,compute=4. "
+                         "Several are done one after the other")
+            ->allow_extra_args(false)
+            ->type_name("CHANGE")
+            ->group(group);
+    command->add_option("--steps", steps_, "steps as in a file (docs/whatif.md), parted by ;")
+        ->allow_extra_args(false)
+        ->type_name("STEPS")
+        ->group(group);
+    command->add_flag("--list", list_, "what each preset would save")->group(group);
+    command->add_flag("--presets", presets_, "what presets there are (no JOB)")->group(group);
+    command->add_option("--show", show_, "the file of one, to save and change (no JOB)")
+        ->type_name("PRESET")
+        ->group(group);
+    command->add_flag("--all", all_, "with --list: those that do not apply, too");
+    AddFigureFlags(command);
+  }
+
+  int WhatIf() {
+    const bool changes = !applied_.empty() || !steps_.empty();
+    const int questions =
+        (changes ? 1 : 0) + (list_ ? 1 : 0) + (presets_ ? 1 : 0) + (show_.empty() ? 0 : 1);
+    if (questions == 0) {
+      return FailUsage("say --apply PRESET or FILE, or --list, which tries all presets");
+    }
+    if (questions > 1) {
+      return FailUsage("--apply (with --steps), --list, --presets and --show go one at a time");
+    }
+    if (!job_.empty() == (presets_ || !show_.empty())) {
+      return FailUsage(job_.empty() ? "JOB is missing" : "--presets and --show take no JOB");
+    }
+    if (presets_) {
+      Print(json_ ? PresetsJson() + "\n" : PresetsText());
+      return kExitOk;
+    }
+    if (!show_.empty()) {
+      const absl::StatusOr<std::string> text = PresetFileText(show_);
+      if (!text.ok()) return Fail(text.status());
+      Print(json_ ? FieldsJson({{"name", show_}, {"text", *text}}) + "\n" : *text);
+      return kExitOk;
+    }
+    v1::WhatIfRequest request;
+    request.set_list(list_);
+    // In the order of the command line.
+    size_t applied = 0, steps = 0;
+    for (const CLI::Option* option : app_.get_subcommand("whatif")->parse_order()) {
+      const bool apply = option == apply_option_;
+      if (!apply && option->get_name() != "--steps") continue;
+      absl::StatusOr<v1::WhatIfChange> change =
+          apply ? ReadChange(applied_[applied++]) : StepsChange(steps_[steps++]);
+      if (!change.ok()) return Fail(change.status());
+      *request.add_changes() = *std::move(change);
+    }
+    return AskFigures(
+        &v1::Profiler::Stub::WhatIf, request, [this](const v1::WhatIfReply& reply, const v1::Job&) {
+          return list_ ? WhatIfListText(reply, all_, Width()) : WhatIfText(reply, Width());
+        });
+  }
+
   // A log that another tool wrote.
   static void AddLog(CLI::App* command, LogOptions* log) {
     command->add_option("LOG", log->path, "CSV (or .gz) with a header; a row is an iteration")
         ->required()
         ->type_name("FILE");
+    AddLogColumns(command, log, "Options");
+  }
+
+  static void AddLogColumns(CLI::App* command, LogOptions* log, const std::string& group) {
     command
         ->add_option("--key", log->key_columns,
                      "column of the iteration's length, or two; default: what logs call it")
         ->delimiter(',')
         ->expected(1, 2)
-        ->type_name("COL[,COL]");
+        ->type_name("COL[,COL]")
+        ->group(group);
     command
         ->add_option("--time", log->time_column,
                      "column of its time; _ns, _us, _ms or _s at the end is the unit")
-        ->type_name("COL");
+        ->type_name("COL")
+        ->group(group);
     AddChoice(command, "--time-unit", &log->time_unit, {"ns", "us", "ms", "s"},
-              "of the time column, where its name does not end in one");
+              "of the time column, where its name does not end in one")
+        ->group(group);
     command
         ->add_option("--group", log->group_columns,
                      "columns that tell runs and epochs apart; their first iterations may be "
                      "start-up")
         ->delimiter(',')
         ->expected(1, 8)
-        ->type_name("COL[,COL]");
+        ->type_name("COL[,COL]")
+        ->group(group);
   }
 
   void AddControl() {
@@ -1080,13 +1250,16 @@ class Cli {
   v1::ControlRequest control_;
   MeasuredOptions measured_times_;
   std::string job_, metric_, shell_, level_, chrome_path_, csv_path_, playlist_path_, output_path_;
-  std::vector<std::string> metrics_;
+  std::vector<std::string> metrics_, import_files_, applied_, steps_;
+  std::string marker_, show_;
+  const CLI::Option* apply_option_ = nullptr;
   std::string metrics_file_, backend_, set_, chip_ = "GH100", python_ = "python3";
   bool measured_list_ = false;
   std::optional<int> rank_;
   double confidence_ = 0, budget_share_ = 0, target_error_ = 0;
   int limit_ = 20, points_ = 0;
-  bool json_ = false, live_ = false, all_ = false, measured_ = false;
+  bool json_ = false, live_ = false, all_ = false, measured_ = false, list_ = false,
+       presets_ = false;
 };
 
 }  // namespace

@@ -19,13 +19,6 @@ constexpr Table::Align kRight = Table::kRight;
 
 constexpr const char* kOtherKernels = "(others)";  // the daemon's name for many in one
 
-std::string Confidence(double confidence) { return absl::StrFormat("%g %%", confidence * 100); }
-
-std::string LossesLine(const v1::Losses& losses) {
-  std::string text = FormatLosses(losses);
-  return text.empty() ? "" : absl::StrCat("left out: ", text, "\n");
-}
-
 int64_t IterationsSoFar(const v1::Job& job) {
   // The figures may be a moment older than the job.
   return job.has_time() ? job.time().iterations_so_far() : job.iterations();
@@ -81,12 +74,6 @@ std::string FormatLaunches(double launches) {
   return whole < 1e6 ? FormatCount(std::llround(whole)) : FormatQuantity(whole, "1");
 }
 
-std::string ClockNote(v1::ClockKind kind) {
-  return kind == v1::CLOCK_KIND_FOREIGN
-             ? "times are not of this machine's clock (a software GPU's, or another tool's)\n"
-             : "";
-}
-
 // Of a part that the process does not have it is "0".
 std::string Version(const std::string& version) { return version == "0" ? "" : version; }
 
@@ -97,6 +84,21 @@ std::string FormatRate(double value) {
 }
 
 }  // namespace
+
+std::string FormatConfidence(double confidence) {
+  return absl::StrFormat("%g %%", confidence * 100);
+}
+
+std::string LossesLine(const v1::Losses& losses) {
+  std::string text = FormatLosses(losses);
+  return text.empty() ? "" : absl::StrCat("left out: ", text, "\n");
+}
+
+std::string ClockNote(v1::ClockKind kind) {
+  return kind == v1::CLOCK_KIND_FOREIGN
+             ? "times are not of this machine's clock (a software GPU's, or another tool's)\n"
+             : "";
+}
 
 std::string ToJson(const google::protobuf::Message& message, bool one_line) {
   google::protobuf::util::JsonPrintOptions options;
@@ -180,8 +182,8 @@ std::string JobText(const v1::Job& job) {
   const std::string iterations = absl::StrCat(FormatCount(IterationsSoFar(job), "iteration"),
                                               " of ", FormatCount(job.unique_lengths(), "length"));
   if (job.imported()) {
-    // A log says neither when its run was nor what ran; its rows are the iterations.
-    text += Wrap("log:       ", job.command(), kTextColumns);
+    // Neither a log nor a trace says what ran; they hold the iterations that there are.
+    text += Wrap("from:      ", job.command(), kTextColumns);
     absl::StrAppend(&text, "imported:  ", FormatTime(job.end_ns()), "\n", "has:       ", iterations,
                     "\n", Wrap("length:    ", VerdictText(job.rule(), true), kTextColumns));
     if (!job.rule().sentence().empty()) {
@@ -330,7 +332,7 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job)
   const bool early = EndedBefore(job) > 0;
   Table table({{projection.metric().empty() ? "time" : projection.metric()},
                {"VALUE", kRight},
-               {Confidence(projection.confidence()) + " INTERVAL"},
+               {FormatConfidence(projection.confidence()) + " INTERVAL"},
                {""}});
   auto add = [&](const std::string& name, int64_t iterations, const v1::Estimate& estimate) {
     FormattedEstimate text = FormatEstimate(estimate, projection.unit());
@@ -462,7 +464,7 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
   }
   Table table({{"METRIC"},
                {whole ? "WHOLE RUN" : "SO FAR", kRight},
-               {Confidence(confidence) + " INTERVAL"},
+               {FormatConfidence(confidence) + " INTERVAL"},
                {""},
                {"PER ITERATION", kRight},
                {"MEASURED", kRight},
@@ -495,7 +497,7 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
   bool so_far = reply.horizon_kind() == v1::Horizon::KIND_UNKNOWN;
   Table table({{"OF KERNEL TIME", kRight},
                {so_far ? "TIME SO FAR" : "TIME, WHOLE RUN", kRight},
-               {Confidence(reply.confidence()) + " INTERVAL"},
+               {FormatConfidence(reply.confidence()) + " INTERVAL"},
                {"LAUNCHES", kRight},
                {"KERNEL"}});
   for (const v1::Kernel& kernel : reply.kernels()) {

@@ -34,6 +34,10 @@ std::string ApartText(const v1::Job& job);
 // Total, so far, remaining, per 1,000 iterations, basis. Without a horizon there is no total, and a
 // line that says how to get one.
 std::string ProjectionText(const v1::Projection& projection, const v1::Job& job);
+std::string FormatConfidence(double confidence);  // 95 %
+// A line, or nothing: what was left out, and whose clock it is when it is not this machine's.
+std::string LossesLine(const v1::Losses& losses);
+std::string ClockNote(v1::ClockKind kind);
 // "note: ..." in lines; empty for an empty text.
 std::string Note(const std::string& text);
 std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job);

@@ -69,10 +69,11 @@ class Backend {
   virtual absl::StatusOr<v1::ProjectPlaylistReply> ProjectPlaylist(
       const v1::ProjectPlaylistRequest& request) = 0;
 
-  // `next` gives the messages in order, the first one with the job's name checked; false: that was
-  // the last one.
+  // `next` gives the messages in order, checked: the first has the job's name, and no data comes
+  // before a file. False: that was the last one. An error (the client is gone, or sent what cannot
+  // be): then keep nothing, and return it.
   virtual absl::StatusOr<v1::ImportTraceReply> ImportTrace(
-      absl::FunctionRef<bool(v1::ImportTraceRequest*)> next) = 0;
+      absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) = 0;
   virtual absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request) = 0;
   // confidence is set and in (0, 1).
   virtual absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request) = 0;

@@ -145,6 +145,16 @@ v1::ImportJobRequest FakeBackend::last_import() {
   return last_import_;
 }
 
+FakeBackend::TraceImport FakeBackend::last_trace_import() {
+  absl::MutexLock lock(&mutex_);
+  return last_trace_import_;
+}
+
+v1::WhatIfRequest FakeBackend::last_what_if() {
+  absl::MutexLock lock(&mutex_);
+  return last_what_if_;
+}
+
 std::optional<v1::ControlRequest> FakeBackend::last_control() {
   absl::MutexLock lock(&mutex_);
   return last_control_;
@@ -415,7 +425,7 @@ absl::Status FakeBackend::Export(const v1::ExportRequest& request,
                       number, "\",\"pid\":0,\"tid\":0,\"ts\":", number * 40'000, ",\"dur\":40000}");
     }
   }
-  if (request.format() == v1::ExportRequest::FORMAT_CHROME) text += "]}\n";
+  if (request.format() != v1::ExportRequest::FORMAT_CSV) text += "]}\n";
   return write(text) ? absl::OkStatus() : absl::CancelledError("the client is gone");
 }
 
@@ -626,6 +636,166 @@ absl::StatusOr<v1::ProjectPlaylistReply> FakeBackend::ProjectPlaylist(
   *projection.mutable_per_1000_iterations() = Around(total / iterations * 1000, 0.004);
   projection.set_basis(absl::StrCat(request.points_size(), " points"));
   *reply.mutable_speedup() = Around(expected / total, 0.004);
+  return reply;
+}
+
+absl::StatusOr<v1::ImportTraceReply> FakeBackend::ImportTrace(
+    absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) {
+  TraceImport import;
+  v1::ImportTraceRequest piece;
+  while (true) {
+    const absl::StatusOr<bool> more = next(&piece);
+    if (!more.ok()) return more.status();
+    if (!*more) break;
+    if (import.name.empty()) {
+      import.name = piece.name();
+      import.run_id = piece.run_id();
+      import.marker = piece.marker();
+    }
+    if (!piece.file().empty()) import.files.emplace_back(piece.file(), "");
+    if (import.files.empty()) continue;
+    import.files.back().second += piece.data();
+    import.largest_piece_bytes = std::max(import.largest_piece_bytes, piece.data().size());
+    if (import.files.back().second.rfind("not a trace", 0) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(import.files.back().first, " is not a trace"));
+    }
+  }
+  v1::Job job = SampleJob();
+  job.set_name(import.name);
+  job.set_run_id(import.run_id.empty() ? "imported" : import.run_id);
+  job.set_command(absl::StrCat("PyTorch (Kineto), ", import.files[0].first));
+  job.set_imported(true);
+  job.set_state(v1::JOB_STATE_ENDED);
+  job.set_end_ns(job.start_ns() + job.iterations_duration_ns());
+  job.set_live_processes(0);
+  job.clear_seqpoints();
+  job.clear_losses();
+  job.clear_phases();
+  job.clear_processes();
+  job.clear_overhead();
+  v1::ImportTraceReply reply;
+  for (const auto& [name, data] : import.files) {
+    v1::ImportedTrace& trace = *reply.add_traces();
+    trace.set_file(name);
+    trace.set_rank(reply.traces_size() - 1);
+    trace.set_iterations(1'000);
+    trace.set_boundary("annotation ProfilerStep#");
+    trace.set_calls(52'000);
+    trace.set_gpu_tasks(40'000);
+    if (data.size() < 100) trace.set_sentence("the file is cut: only what is before is read");
+  }
+  absl::MutexLock lock(&mutex_);
+  if (!trouble_.ok()) return trouble_;
+  if (Find(absl::StrCat(job.name(), "@", job.run_id())) != nullptr) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("there is a job \"", job.name(), "@", job.run_id(), "\" already"));
+  }
+  last_trace_import_ = std::move(import);
+  job.set_id(absl::StrCat(jobs_.size() + 1));
+  *reply.mutable_job() = jobs_[job.id()] = job;
+  return reply;
+}
+
+absl::StatusOr<v1::ReplayReply> FakeBackend::Replay(const v1::ReplayRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+  if (!job.ok()) return job.status();
+  v1::ReplayReply reply;
+  for (int i = 0; i < 60; ++i) {
+    v1::ReplayedIteration& iteration = *reply.add_iterations();
+    iteration.set_number(i / 2);
+    iteration.set_rank(i % 2);
+    iteration.add_lengths(5 + i / 2);
+    iteration.set_measured_duration_ns(kIterationNs);
+    iteration.set_replayed_duration_ns(kIterationNs * (i == 35 ? 0.97 : 1 + 1e-4 * i));
+  }
+  reply.set_mean_error(0.0024);
+  reply.set_worst_error(-0.03);
+  const auto add = [](v1::TimeShare* share, const char* what, double of_iteration) {
+    share->set_what(what);
+    share->set_duration_ns(of_iteration * kIterationNs);
+    share->set_share(of_iteration);
+  };
+  add(reply.add_critical_path(), "kernels", 0.75);
+  add(reply.add_critical_path(), "launches", 0.25);
+  add(reply.add_idle(), "data loading", 0.125);
+  reply.set_tasks(123'456);
+  reply.add_sentences("12 tasks begin later than the trace explains, 1.2 ms in all");
+  reply.set_job_id((*job)->id());
+  return reply;
+}
+
+absl::StatusOr<v1::WhatIfReply> FakeBackend::WhatIf(const v1::WhatIfRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  last_what_if_ = request;
+  absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+  if (!job.ok()) return job.status();
+  const v1::Horizon& horizon = request.has_horizon() ? request.horizon() : (*job)->horizon();
+  v1::WhatIfReply reply;
+  reply.set_whole_run(TotalIterations(horizon) > 0);
+  reply.set_iterations(reply.whole_run() ? TotalIterations(horizon) : (*job)->iterations());
+  const double before_ns = kIterationNs * static_cast<double>(reply.iterations());
+  const auto add = [&](const std::string& name, const std::string& title, double saved_share) {
+    v1::WhatIfAnswer& answer = *reply.add_answers();
+    answer.set_name(name);
+    answer.set_title(title);
+    answer.set_source("Daydream, section 5.1");
+    answer.set_assumption("kernels bound by compute run on tensor cores");
+    answer.set_applies(true);
+    *answer.mutable_before() = Around(before_ns, 0.004);
+    *answer.mutable_after() = Around(before_ns * (1 - saved_share), 0.004);
+    *answer.mutable_saved() = Around(before_ns * saved_share, 0.04);
+    return &answer;
+  };
+  if (request.list()) {
+    add("amp", "mixed precision", 0.25);
+    add("cuda-graphs", "CUDA graphs", 0.125)
+        ->add_warnings("doubtful for 12.5 % of the time of launches: they are graphs already");
+    v1::WhatIfAnswer* none = add("batch-norm", "batch normalisation, restructured", 0);
+    none->set_applies(false);
+    none->add_warnings("there is nothing in the trace that it could change");
+  } else {
+    std::string name;
+    for (const v1::WhatIfChange& change : request.changes()) {
+      absl::StrAppend(&name, name.empty() ? "" : " + ",
+                      change.preset().empty() ? change.name() : change.preset());
+    }
+    v1::WhatIfAnswer& answer = *add(name, "mixed precision", 0.25);
+    answer.add_warnings("doubtful for 7 % of the time of kernels: these run in half precision");
+    for (int i = 0; i < 8; ++i) {
+      v1::WhatIfSeqPoint& point = *answer.add_seqpoints();
+      point.add_lengths(5 + 7 * i);
+      point.set_weight(static_cast<double>(reply.iterations()) / 8);
+      point.set_before_duration_ns(20e6 + 5e6 * i);
+      point.set_after_duration_ns(21e6 + 3e6 * i);
+      point.set_traces(i % 4);
+    }
+    v1::WhatIfKernel& kernel = *answer.add_kernels();
+    kernel.set_name("lstm_gemm_128x128_f32");
+    kernel.set_before_duration_ns(before_ns / 2);
+    kernel.set_after_duration_ns(before_ns / 4);
+    v1::WhatIfKernel& gone = *answer.add_kernels();
+    gone.set_name("adam");
+    gone.set_before_duration_ns(before_ns / 10);
+    for (auto* path :
+         {answer.mutable_critical_path_before(), answer.mutable_critical_path_after()}) {
+      v1::TimeShare& share = *path->Add();
+      share.set_what("kernels");
+      share.set_share(path == answer.mutable_critical_path_before() ? 0.75 : 0.5);
+      share.set_duration_ns(share.share() * kIterationNs);
+    }
+    v1::WhatIfStep& step = *answer.add_steps();
+    step.set_text("scale kernels where bound = compute by 1/3");
+    step.set_tasks(4'200);
+    answer.set_measured_bounds(12);
+    answer.set_guessed_bounds(30);
+  }
+  reply.set_confidence(request.confidence());
+  reply.set_traces(12);
+  reply.set_replay_error(0.003);
+  reply.set_basis("12 traced iterations of 8 lengths");
+  reply.set_job_id((*job)->id());
+  reply.set_clock_kind(v1::CLOCK_KIND_REAL);
   return reply;
 }
 

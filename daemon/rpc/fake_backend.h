@@ -7,6 +7,8 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "daemon/rpc/backend.h"
@@ -30,6 +32,14 @@ class FakeBackend : public Backend {
   std::optional<v1::ControlRequest> last_control();
   v1::AnalyzeRequest last_analysis();  // empty: none
   v1::ImportJobRequest last_import();
+  // Of the last one that came to its end.
+  struct TraceImport {
+    std::string name, run_id, marker;
+    std::vector<std::pair<std::string, std::string>> files;  // name, data
+    size_t largest_piece_bytes = 0;
+  };
+  TraceImport last_trace_import();
+  v1::WhatIfRequest last_what_if();
 
   absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest& request) override;
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override;
@@ -54,6 +64,14 @@ class FakeBackend : public Backend {
   absl::StatusOr<v1::GetPlaylistReply> GetPlaylist(const v1::GetPlaylistRequest& request) override;
   absl::StatusOr<v1::ProjectPlaylistReply> ProjectPlaylist(
       const v1::ProjectPlaylistRequest& request) override;
+  // Data that begins with "not a trace" is none.
+  absl::StatusOr<v1::ImportTraceReply> ImportTrace(
+      absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) override;
+  // 30 iterations of each of two ranks, of which number 17 of rank 1 is replayed worst.
+  absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request) override;
+  // A quarter of the time is saved; short iterations take longer. cuda-graphs is in doubt, and
+  // batch-norm does not apply.
+  absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request) override;
 
  private:
   // By id, "name@run_id" or name; null: none.
@@ -69,6 +87,8 @@ class FakeBackend : public Backend {
   std::optional<v1::ControlRequest> last_control_ ABSL_GUARDED_BY(mutex_);
   v1::AnalyzeRequest last_analysis_ ABSL_GUARDED_BY(mutex_);
   v1::ImportJobRequest last_import_ ABSL_GUARDED_BY(mutex_);
+  TraceImport last_trace_import_ ABSL_GUARDED_BY(mutex_);
+  v1::WhatIfRequest last_what_if_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace seqpoint::rpc

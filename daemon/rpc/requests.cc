@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +19,9 @@ constexpr double kMinDuration = 1e-18;  // squares of shorter ones vanish
 constexpr double kMaxDuration = 1e18;
 constexpr int kMaxLogRows = 1 << 22;
 constexpr int kMaxPoints = 1'000'000;
+constexpr size_t kMaxWordBytes = 4096;  // a name, a regular expression, parameters
+constexpr size_t kMaxChangeBytes = size_t{64} << 10;
+constexpr int kMaxChanges = 64;
 
 std::string ToUtf8(std::string_view text) {
   std::string result;
@@ -41,6 +46,12 @@ absl::Status CheckLogSize(const v1::IterationLog& log) {
   return absl::ResourceExhaustedError(
       absl::StrCat("the log has more than ", kMaxLogRows,
                    " iterations, which is as many as this daemon takes; send a part of it"));
+}
+
+absl::Status CheckBytes(const std::string& field, const std::string& text, size_t most) {
+  if (text.size() <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has ", text.size(), " bytes; it may have ", most));
 }
 
 }  // namespace
@@ -97,6 +108,49 @@ absl::Status CheckSize(const v1::AnalyzeRequest& request) {
 }
 
 absl::Status CheckSize(const v1::ImportJobRequest& request) { return CheckLogSize(request.log()); }
+
+absl::Status CheckTracePiece(const v1::ImportTraceRequest& piece, bool* any_file) {
+  *any_file = *any_file || !piece.file().empty();
+  if (!*any_file && !piece.data().empty()) {
+    return absl::InvalidArgumentError("data comes before a file; say in `file` which one begins");
+  }
+  for (const auto& [field, text] : {std::pair("run_id", &piece.run_id()),
+                                    {"marker", &piece.marker()},
+                                    {"file", &piece.file()}}) {
+    absl::Status status = CheckBytes(field, *text, kMaxWordBytes);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckChanges(const v1::WhatIfRequest& request) {
+  if (request.list() == (request.changes_size() > 0)) {
+    return absl::InvalidArgumentError(
+        request.list() ? "list goes without changes: it tries each preset on its own"
+                       : "changes is empty; give a preset or steps, or set list");
+  }
+  if (request.changes_size() > kMaxChanges) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there are ", request.changes_size(), " changes; there may be ", kMaxChanges));
+  }
+  for (int i = 0; i < request.changes_size(); ++i) {
+    const v1::WhatIfChange& change = request.changes(i);
+    const std::string field = absl::StrCat("changes[", i, "]");
+    if (change.preset().empty() == change.text().empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, change.text().empty() ? ": neither preset nor text is given"
+                                                    : ": give a preset or a text, not both"));
+    }
+    for (const auto& [name, text, most] : {std::tuple(".preset", &change.preset(), kMaxWordBytes),
+                                           {".text", &change.text(), kMaxChangeBytes},
+                                           {".name", &change.name(), kMaxWordBytes},
+                                           {".parameters", &change.parameters(), kMaxWordBytes}}) {
+      absl::Status status = CheckBytes(field + name, *text, most);
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckHorizon(const v1::Horizon& horizon) {
   auto error = [](auto... parts) {

@@ -20,6 +20,10 @@ absl::Status CheckLog(const char* field, const v1::IterationLog& log);
 // Of what came in pieces: not too large to keep. ResourceExhausted.
 absl::Status CheckSize(const v1::AnalyzeRequest& request);
 absl::Status CheckSize(const v1::ImportJobRequest& request);
+// A message of a stream of traces; `any_file`: whether one has begun, before it and then after it.
+absl::Status CheckTracePiece(const v1::ImportTraceRequest& piece, bool* any_file);
+// Something is asked for, each change is a preset or a text, and all are of a size people write.
+absl::Status CheckChanges(const v1::WhatIfRequest& request);
 absl::Status CheckHorizon(const v1::Horizon& horizon);
 absl::Status CheckShare(const char* field, double share);       // in [0, 1]
 absl::Status CheckPoints(int points);                           // measurements of a choice

@@ -302,6 +302,12 @@ TEST_F(RpcTest, ExportArrivesWholeInPieces) {
   ASSERT_TRUE(reader->Finish().ok());
   EXPECT_GT(pieces, 2);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 50'001);
+  request.set_format(v1::ExportRequest::FORMAT_REPLAY);
+  grpc::ClientContext replay_context;
+  reader = stub_->Export(&replay_context, request);
+  while (reader->Read(&reply)) text = reply.data();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_THAT(text, ::testing::EndsWith("]}\n"));
   request.clear_format();
   grpc::ClientContext second_context;
   reader = stub_->Export(&second_context, request);
@@ -590,6 +596,183 @@ TEST_F(LogTest, EndlessColumnsAreRefused) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_THAT(status.error_message(), HasSubstr("has more than 4194304 "));
   }
+}
+
+class TraceTest : public RpcTest {
+ protected:
+  grpc::Status Import(const std::vector<v1::ImportTraceRequest>& pieces) {
+    grpc::ClientContext context;
+    return Send<v1::ImportTraceRequest, v1::ImportTraceReply>(
+        stub_->ImportTrace(&context, &imported_), pieces);
+  }
+  static v1::ImportTraceRequest Piece(const std::string& file, const std::string& data) {
+    v1::ImportTraceRequest piece;
+    piece.set_name("resnet");
+    piece.set_file(file);
+    piece.set_data(data);
+    return piece;
+  }
+  // Until the daemon has none of the places of those that sent traces left, or some again.
+  bool BecomesTaken(bool taken) {
+    for (int i = 0; i < 500; ++i) {
+      const grpc::StatusCode code = Import({Piece("t.json", "{")}).error_code();
+      if ((code == grpc::StatusCode::RESOURCE_EXHAUSTED) == taken) return true;
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return false;
+  }
+
+  v1::ImportTraceReply imported_;
+};
+
+TEST_F(TraceTest, FilesArriveInTheirPieces) {
+  Start();
+  v1::ImportTraceRequest first = Piece("", "");  // the first one may begin no file yet
+  first.set_run_id("r9");
+  first.set_marker("step (\\d+)");
+  const std::string large(1 << 20, 'x');
+  const grpc::Status status = Import({first, Piece("rank0.json", "{"), Piece("", large),
+                                      Piece("rank1.json", ""), Piece("", "["), Piece("", "]")});
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const FakeBackend::TraceImport import = backend_.last_trace_import();
+  EXPECT_EQ(import.name, "resnet");
+  EXPECT_EQ(import.run_id, "r9");
+  EXPECT_EQ(import.marker, "step (\\d+)");
+  ASSERT_EQ(import.files.size(), 2u);
+  EXPECT_EQ(import.files[0], std::pair(std::string("rank0.json"), "{" + large));
+  EXPECT_EQ(import.files[1], std::pair(std::string("rank1.json"), std::string("[]")));
+  EXPECT_EQ(imported_.traces_size(), 2);
+  EXPECT_EQ(imported_.job().name(), "resnet");
+}
+
+TEST_F(TraceTest, WhatCannotBeIsRefused) {
+  options_.max_request_bytes = 100'000;
+  Start();
+  const auto refused = [&](const std::vector<v1::ImportTraceRequest>& pieces,
+                           const std::string& sentence,
+                           grpc::StatusCode code = grpc::StatusCode::INVALID_ARGUMENT) {
+    const grpc::Status status = Import(pieces);
+    EXPECT_EQ(status.error_code(), code) << sentence;
+    EXPECT_THAT(status.error_message(), HasSubstr(sentence));
+  };
+  refused({}, "no file has begun");
+  refused({Piece("", "")}, "no file has begun");
+  refused({Piece("", "{}")}, "data comes before a file");
+  v1::ImportTraceRequest bad = Piece("t.json", "{}");
+  bad.clear_name();
+  refused({bad}, "name is empty");
+  bad.set_name("a@b");
+  refused({bad}, "contains \"@\"");
+  bad = Piece("t.json", "{}");
+  bad.set_marker(std::string(5'000, 'x'));
+  refused({bad}, "marker has 5000 bytes; it may have 4096");
+  refused({Piece("a", "{"), Piece(std::string(5'000, 'x'), "{")}, "file has 5000 bytes");
+  refused({Piece("a", "{"), Piece("", std::string(200'000, 'x'))}, "larger than max",
+          grpc::StatusCode::RESOURCE_EXHAUSTED);
+  // The backend's own sentence, while pieces still come.
+  refused(std::vector<v1::ImportTraceRequest>(100, Piece("a.txt", "not a trace")),
+          "a.txt is not a trace");
+  EXPECT_EQ(backend_.last_trace_import().name, "");
+}
+
+TEST_F(TraceTest, HalfATraceIsNone) {
+  Start();
+  const auto send_half = [&](v1::Profiler::Stub& stub, grpc::ClientContext* context) {
+    auto writer = stub.ImportTrace(context, &imported_);
+    EXPECT_TRUE(writer->Write(Piece("t.json", "{")));
+    EXPECT_TRUE(writer->Write(Piece("", "\"traceEvents\"")));
+    return writer;
+  };
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    auto writer = send_half(*NewStub(), &context);
+    absl::SleepFor(absl::Milliseconds(5));  // until the pieces are there
+    context.TryCancel();
+    EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
+    // Until its place is free.
+    for (int w = 0; w < 500 && server_->last_question() == absl::InfiniteFuture(); ++w) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+  }
+  grpc::ClientContext context;
+  auto writer = send_half(*stub_, &context);
+  server_.reset();
+  EXPECT_FALSE(writer->Finish().ok());
+  EXPECT_EQ(backend_.last_trace_import().name, "");
+}
+
+TEST_F(TraceTest, SendersWhoNeverEndKeepNobodyElseWaiting) {
+  Start();
+  std::vector<grpc::ClientContext> contexts(4);
+  std::vector<std::unique_ptr<grpc::ClientWriter<v1::ImportTraceRequest>>> writers;
+  for (grpc::ClientContext& context : contexts) {
+    writers.push_back(stub_->ImportTrace(&context, &imported_));
+    writers.back()->Write(Piece("t.json", "{"));
+  }
+  EXPECT_TRUE(BecomesTaken(true));
+  v1::ReplayRequest replay;
+  replay.set_job("1");
+  v1::ReplayReply reply;
+  EXPECT_TRUE(Ask(&v1::Profiler::Stub::Replay, replay, &reply).ok());
+  EXPECT_EQ(reply.iterations_size(), 60);
+  for (grpc::ClientContext& context : contexts) context.TryCancel();
+  for (auto& writer : writers) writer->Finish();
+  EXPECT_TRUE(BecomesTaken(false));
+}
+
+TEST_F(RpcTest, AWhatIfIsAChangeOrAList) {
+  Start();
+  v1::WhatIfRequest good;
+  good.set_job("1");
+  good.add_changes()->set_preset("amp,compute=4");
+  good.add_changes()->set_text("capture launches");
+  v1::WhatIfReply reply;
+  ASSERT_TRUE(Ask(&v1::Profiler::Stub::WhatIf, good, &reply).ok());
+  EXPECT_EQ(reply.confidence(), 0.95);
+  EXPECT_EQ(reply.answers_size(), 1);
+  const auto refused = [&](const std::string& sentence, auto change) {
+    v1::WhatIfRequest bad = good;
+    change(bad);
+    const grpc::Status status = Ask(&v1::Profiler::Stub::WhatIf, bad, &reply);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << sentence;
+    EXPECT_THAT(status.error_message(), HasSubstr(sentence));
+  };
+  const std::string large(65'537, 'x');
+  refused("job is empty", [](auto& r) { r.clear_job(); });
+  refused("changes is empty", [](auto& r) { r.clear_changes(); });
+  refused("list goes without changes", [](auto& r) { r.set_list(true); });
+  refused("changes[1]: neither", [](auto& r) { r.mutable_changes(1)->clear_text(); });
+  refused("changes[0]: give", [](auto& r) { r.mutable_changes(0)->set_text("capture launches"); });
+  refused("changes[1].text has 65537 bytes; it may have 65536",
+          [&](auto& r) { r.mutable_changes(1)->set_text(large); });
+  refused("changes[0].preset has", [&](auto& r) { r.mutable_changes(0)->set_preset(large); });
+  refused("changes[0].parameters has",
+          [&](auto& r) { r.mutable_changes(0)->set_parameters(large); });
+  refused("changes[0].name has", [&](auto& r) { r.mutable_changes(0)->set_name(large); });
+  refused("there are 65 changes", [](auto& r) {
+    while (r.changes_size() < 65) r.add_changes()->set_preset("amp");
+  });
+  refused("confidence = 2", [](auto& r) { r.set_confidence(2); });
+  refused("horizon: iterations is 0",
+          [](auto& r) { r.mutable_horizon()->set_kind(v1::Horizon::KIND_ITERATIONS); });
+  good.clear_changes();
+  good.set_list(true);
+  ASSERT_TRUE(Ask(&v1::Profiler::Stub::WhatIf, good, &reply).ok());
+  EXPECT_EQ(reply.answers_size(), 3);
+  good.set_job("nope");
+  EXPECT_EQ(Ask(&v1::Profiler::Stub::WhatIf, good, &reply).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(RpcTest, AReplayNeedsAJob) {
+  Start();
+  v1::ReplayRequest request;
+  v1::ReplayReply reply;
+  EXPECT_EQ(Ask(&v1::Profiler::Stub::Replay, request, &reply).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  request.set_job("nope");
+  EXPECT_EQ(Ask(&v1::Profiler::Stub::Replay, request, &reply).error_code(),
+            grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_F(RpcTest, TooLargeARequestIsRefused) {

@@ -38,6 +38,10 @@ constexpr int kCallThreads = 32;
 // Logs that are sent and answered at a time: a sender who never ends holds a thread, and its rows
 // memory.
 constexpr int kMaxLogs = 16;
+// Traces likewise; each takes the memory of its graph.
+constexpr int kMaxTraces = 4;
+// How long after the end of a stream it is known whether its client went away.
+constexpr absl::Duration kCancelDelay = absl::Milliseconds(20);
 
 #define SEQPOINT_RPC_CHECK(expression)                      \
   if (absl::Status status_ = (expression); !status_.ok()) { \
@@ -239,10 +243,11 @@ class Service final : public v1::Profiler::Service {
     const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     if (request->format() != v1::ExportRequest::FORMAT_CHROME &&
-        request->format() != v1::ExportRequest::FORMAT_CSV) {
+        request->format() != v1::ExportRequest::FORMAT_CSV &&
+        request->format() != v1::ExportRequest::FORMAT_REPLAY) {
       return ToGrpc(absl::InvalidArgumentError(
           absl::StrCat("format = ", static_cast<int>(request->format()),
-                       " is not one that this daemon knows; use CHROME or CSV")));
+                       " is not one that this daemon knows; use CHROME, CSV or REPLAY")));
     }
     v1::ExportReply reply;
     return ToGrpc(backend_->Export(*request, [&](std::string_view data) {
@@ -282,7 +287,7 @@ class Service final : public v1::Profiler::Service {
     const Question question(this);
     v1::AnalyzeRequest request;
     const Counted log(&logs_);
-    SEQPOINT_RPC_CHECK(CheckLogs());
+    SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs"));
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
     SEQPOINT_RPC_CHECK(CheckShare("target_error", request.target_error()));
@@ -302,7 +307,7 @@ class Service final : public v1::Profiler::Service {
     const Question question(this);
     v1::ImportJobRequest request;
     const Counted log(&logs_);
-    SEQPOINT_RPC_CHECK(CheckLogs());
+    SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs"));
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckNewJobName(request.name()));
     SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
@@ -334,6 +339,46 @@ class Service final : public v1::Profiler::Service {
     return Answer(backend_->ProjectPlaylist(complete), reply);
   }
 
+  grpc::Status ImportTrace(grpc::ServerContext* context,
+                           grpc::ServerReader<v1::ImportTraceRequest>* reader,
+                           v1::ImportTraceReply* reply) override {
+    const Question question(this);
+    const Counted trace(&traces_);
+    SEQPOINT_RPC_CHECK(CheckPlaces(traces_, kMaxTraces, "traces"));
+    bool first = true, any_file = false;
+    const auto next = [&](v1::ImportTraceRequest* piece) -> absl::StatusOr<bool> {
+      if (!reader->Read(piece)) {
+        absl::SleepFor(kCancelDelay);
+        if (context->IsCancelled()) {
+          return absl::CancelledError("trace: its sender went away before its end");
+        }
+        if (!any_file) return absl::InvalidArgumentError("trace: no file has begun");
+        return false;
+      }
+      if (std::exchange(first, false)) {
+        if (absl::Status status = CheckNewJobName(piece->name()); !status.ok()) return status;
+      }
+      absl::Status status = CheckTracePiece(*piece, &any_file);
+      if (!status.ok()) return status;
+      return true;
+    };
+    return Answer(backend_->ImportTrace(next), reply);
+  }
+
+  grpc::Status Replay(grpc::ServerContext* context, const v1::ReplayRequest* request,
+                      v1::ReplayReply* reply) override {
+    const Question question(this);
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    return Answer(backend_->Replay(*request), reply);
+  }
+
+  grpc::Status WhatIf(grpc::ServerContext* context, const v1::WhatIfRequest* request,
+                      v1::WhatIfReply* reply) override {
+    const Question question(this);
+    SEQPOINT_RPC_CHECK(CheckChanges(*request));
+    return AskWithConfidence(&Backend::WhatIf, *request, reply);
+  }
+
  private:
   class Counted {
    public:
@@ -346,11 +391,11 @@ class Service final : public v1::Profiler::Service {
     std::atomic<int>* const count_;
   };
 
-  absl::Status CheckLogs() const {
-    if (logs_ <= kMaxLogs) return absl::OkStatus();
+  static absl::Status CheckPlaces(int taken, int most, const char* what) {
+    if (taken <= most) return absl::OkStatus();
     return absl::ResourceExhaustedError(
-        absl::StrCat(kMaxLogs,
-                     " logs are being sent, as many as this daemon takes at a time; "
+        absl::StrCat(most, " ", what,
+                     " are being sent, as many as this daemon takes at a time; "
                      "try again when one of them has ended"));
   }
 
@@ -389,7 +434,7 @@ class Service final : public v1::Profiler::Service {
     return absl::CancelledError("log: its sender went away before its end");
   }
 
-  // The three questions whose answers carry intervals.
+  // The questions whose answers carry intervals.
   template <typename Request, typename Reply>
   grpc::Status AskWithConfidence(absl::StatusOr<Reply> (Backend::*ask)(const Request&),
                                  const Request& request, Reply* reply) {
@@ -438,6 +483,7 @@ class Service final : public v1::Profiler::Service {
   std::atomic<int> watchers_ = 0;
   std::atomic<int> questions_ = 0;
   std::atomic<int> logs_ = 0;
+  std::atomic<int> traces_ = 0;
   std::atomic<int64_t> last_question_ns_ = 0;
   absl::Notification stopping_;
 };

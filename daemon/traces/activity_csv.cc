@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/numbers.h"
+#include "daemon/traces/content.h"
 #include "daemon/traces/json_text.h"
 
 namespace seqpoint::traces {
@@ -12,7 +13,6 @@ namespace {
 
 using whatif::WorkKind;
 
-constexpr std::string_view kHeader = "start_us,dur_us,stream,name_id,size";
 constexpr size_t kMaxLineBytes = size_t{1} << 20;  // a longer one is cut
 
 bool StartsWith(std::string_view text, std::string_view prefix) {
@@ -64,10 +64,6 @@ void Geometry(std::string_view text, whatif::Work* work) {
 
 }  // namespace
 
-bool ActivityCsv::IsOne(std::string_view begin) {
-  return StartsWith(begin, "#names") || StartsWith(begin, kHeader);
-}
-
 void ActivityCsv::Add(std::string_view piece) {
   while (true) {
     const size_t end = piece.find('\n');
@@ -97,7 +93,7 @@ void ActivityCsv::Finish() {
 
 void ActivityCsv::TakeLine(std::string_view line, uint64_t at) {
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-  if (line.empty() || line == kHeader || StartsWith(line, "#names")) return;
+  if (line.empty() || line == kActivityHeader || StartsWith(line, "#names")) return;
   if (line[0] == '#') {
     const size_t tab = line.find('\t');
     const auto id = ParseInteger(line.substr(1, tab - 1));

@@ -27,9 +27,6 @@ class ActivityCsv {
  public:
   explicit ActivityCsv(TraceBuilder* builder) : builder_(builder) {}
 
-  // Whether a file that begins so is one.
-  static bool IsOne(std::string_view begin);
-
   void Add(std::string_view piece);
   void Finish();
 

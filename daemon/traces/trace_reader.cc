@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "daemon/traces/activity_csv.h"
 #include "daemon/traces/chrome_events.h"
+#include "daemon/traces/content.h"
 #include "daemon/traces/element_scanner.h"
 #include "daemon/traces/gunzip.h"
 #include "daemon/traces/trace_builder.h"
@@ -19,7 +20,6 @@ namespace {
 
 constexpr std::string_view kGzip = "\x1f\x8b";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr size_t kHeadBytes = 64;  // tell what the content is
 
 bool StartsWith(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -27,7 +27,6 @@ bool StartsWith(std::string_view text, std::string_view prefix) {
 
 // The sentence for content that is none of ours.
 std::string Foreign(std::string_view head) {
-  using namespace std::string_view_literals;
   if (StartsWith(head, "SQLite format 3")) {
     return "is an SQLite database (an export of Nsight Systems?); give a trace of torch.profiler: "
            "export_chrome_trace(\"trace.json\")";
@@ -39,11 +38,7 @@ std::string Foreign(std::string_view head) {
       StartsWith(head, "BZh")) {
     return "is packed in a way that is not read; unpack it, or pack it with gzip";
   }
-  const bool binary = std::any_of(head.begin(), head.end(), [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return (byte < 0x20 && "\t\n\r\f"sv.find(c) == std::string_view::npos) || byte == 0x7f;
-  });
-  if (binary) {
+  if (ContentOf(head) == ContentKind::kBinary) {
     return "is a binary file (a report of Nsight?), not a trace; give the JSON of torch.profiler: "
            "export_chrome_trace(\"trace.json\")";
   }
@@ -128,12 +123,11 @@ void TraceReader::Begin() {
   c.begun = true;
   std::string_view text = c.head;
   if (StartsWith(text, kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  const size_t first = std::min(text.find_first_not_of(" \t\r\n"), text.size());
-  const char begin = first < text.size() ? text[first] : '\0';
-  if (begin == '{' || begin == '[') {
+  const ContentKind content = ContentOf(text);
+  if (content == ContentKind::kJson) {
     c.json.emplace(&c.events);
     c.json->Add(c.head);
-  } else if (ActivityCsv::IsOne(text)) {
+  } else if (content == ContentKind::kActivities) {
     c.csv.emplace(&c.builder);
     c.csv->Add(c.head);
   } else {

@@ -49,6 +49,7 @@ absl::StatusOr<Parameter> ParseParameter(absl::string_view declared, absl::strin
 absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text) {
   Preset preset;
   preset.name = std::string(name);
+  preset.text = std::string(text);
   int number = 0;
   bool needs = false;
   absl::string_view rest = View(text);

@@ -34,6 +34,7 @@ struct Parameter {
 
 struct Preset {
   std::string name;  // "amp"
+  std::string text;  // of its file
   std::string title;
   std::string source;
   std::string assumption;

@@ -1,0 +1,27 @@
+// Replays and what-ifs as text for people.
+// Threading: pure functions.
+#ifndef CLIENT_WHATIF_TEXT_H_
+#define CLIENT_WHATIF_TEXT_H_
+
+#include <string>
+
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::client {
+
+// Why there is nothing to show; empty when there is something.
+std::string NothingIn(const v1::ReplayReply& reply);
+
+// Measured and replayed times, and what they are spent on. Of many iterations the worst, unless
+// `all`.
+std::string ReplayText(const v1::ReplayReply& reply, bool all);
+
+// What a change does: to the run, to each SeqPoint, to kernels and the critical path.
+// `width`: of the terminal; 0: unlimited.
+std::string WhatIfText(const v1::WhatIfReply& reply, int width);
+// What each preset saves. `all`: those that do not apply, too.
+std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width);
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_WHATIF_TEXT_H_
