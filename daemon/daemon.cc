@@ -1114,7 +1114,7 @@ absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest&
 }
 
 absl::StatusOr<v1::ImportTraceReply> Daemon::ImportTrace(
-    absl::FunctionRef<bool(v1::ImportTraceRequest*)> next) {
+    absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) {
   v1::ImportTraceRequest message;
   JobRow row;
   std::string marker;
@@ -1127,7 +1127,10 @@ absl::StatusOr<v1::ImportTraceReply> Daemon::ImportTrace(
     files.back().trace = *std::move(trace);
     return absl::OkStatus();
   };
-  for (bool first = true; next(&message); first = false) {
+  for (bool first = true;; first = false) {
+    const absl::StatusOr<bool> more = next(&message);
+    if (!more.ok()) return more.status();
+    if (!*more) break;
     if (first) {
       if (absl::Status status = CheckNewJob(message); !status.ok()) return status;
       row = {.name = message.name(), .run_id = message.run_id()};

@@ -87,7 +87,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   absl::StatusOr<v1::ProjectPlaylistReply> ProjectPlaylist(
       const v1::ProjectPlaylistRequest& request) override;
   absl::StatusOr<v1::ImportTraceReply> ImportTrace(
-      absl::FunctionRef<bool(v1::ImportTraceRequest*)> next) override;
+      absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) override;
   absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request) override;
   absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request) override;
 

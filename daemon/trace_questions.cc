@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -34,6 +35,8 @@ constexpr int kPageRows = 4096;
 constexpr int kTurns = 4;
 constexpr size_t kCountedTurn = kTurns - 2;
 constexpr int kMostKernels = 20;
+// Of recording a call and its work, where it cannot be told from the times.
+constexpr double kUsualPriceNs = 500;
 
 }  // namespace
 
@@ -46,6 +49,10 @@ struct Stretch {
     double measured_ns = 0;  // 0: not known
   };
   Recording recording;
+  // Of a window: what recording cost is taken off the calls in `recording`, off what the program
+  // does between them in this one. The truth is in between. Where it cannot be told from the
+  // times, nothing is taken off in `recording`, and the usual price in this one.
+  Recording other;
   std::vector<int64_t> first_number;  // by rank, of an imported one
   std::vector<Step> steps;
   bool window = false;
@@ -183,8 +190,32 @@ absl::StatusOr<std::optional<Stretch>> ReadWindow(Store& store, const jobs::Answ
   return stretch;
 }
 
-std::vector<double> StepTimes(const Stretch& stretch, const Outcome& outcome) {
-  const std::vector<double> all = whatif::Steps(outcome.duration_ns);
+void TakeTracingOff(RecordedRun* run) {
+  std::vector<whatif::Untraced> untraced, other;
+  for (Stretch& stretch : run->stretches) {
+    stretch.other = stretch.recording;
+    untraced.push_back({&stretch.recording, kCountedTurn, stretch.steps[0].measured_ns});
+    other.push_back({&stretch.other, kCountedTurn, stretch.steps[0].measured_ns});
+  }
+  const double by_ns = whatif::TakeTracingOff(untraced, whatif::PriceIn::kCalls);
+  if (!(by_ns > 0)) {
+    // It does not show in the time of what the GPU holds up; in that of the change it may.
+    for (const whatif::Untraced& window : other) {
+      whatif::TakeOff(kUsualPriceNs, whatif::PriceIn::kCalls, window.recording);
+    }
+    return;
+  }
+  whatif::TakeTracingOff(other, whatif::PriceIn::kGaps);
+  run->left_out.push_back(
+      absl::StrFormat("recording cost %.2f us for each call: that is taken off, so that the "
+                      "replays take as long as "
+                      "untraced iterations, all together",
+                      by_ns / 1000));
+}
+
+std::vector<double> StepTimes(const Stretch& stretch,
+                              const std::vector<std::vector<double>>& duration_ns) {
+  const std::vector<double> all = whatif::Steps(duration_ns);
   std::vector<double> times;
   for (const Stretch::Step& step : stretch.steps) {
     times.push_back(step.index < all.size() ? all[step.index] : 0);
@@ -203,7 +234,7 @@ struct Totals {
   uint64_t not_run = 0;
 
   void Add(const Stretch& stretch, const Outcome& outcome) {
-    for (const double time : StepTimes(stretch, outcome)) times_ns.push_back(time);
+    for (const double time : StepTimes(stretch, outcome.duration_ns)) times_ns.push_back(time);
     for (size_t i = 0; i < outcome.idle.size(); ++i) {
       critical_path[i] += static_cast<double>(outcome.critical_path[i]);
       idle[i] += static_cast<double>(outcome.idle[i]);
@@ -251,7 +282,10 @@ absl::StatusOr<NamedChange> Understand(const v1::WhatIfChange& asked) {
   NamedChange named;
   if (!asked.preset().empty()) {
     absl::StatusOr<whatif::Change> change = whatif::ParseChange(asked.preset());
-    if (!change.ok()) return change.status();
+    // NotFound is a job's.
+    if (!change.ok()) {
+      return absl::InvalidArgumentError(std::string(change.status().message()));
+    }
     named.change = *std::move(change);
     named.preset = *whatif::FindPreset(named.change.name);
     named.name = asked.preset();
@@ -284,10 +318,27 @@ absl::StatusOr<NamedChange> Understand(const v1::WhatIfChange& asked) {
   return named;
 }
 
+// The replays of what was not changed.
+struct Unchanged {
+  std::vector<Outcome> outcomes;                         // by stretch
+  std::vector<std::vector<std::vector<double>>> others;  // likewise, times alone
+};
+
+Unchanged RunAll(const RecordedRun& run) {
+  Unchanged unchanged;
+  for (const Stretch& stretch : run.stretches) {
+    unchanged.outcomes.push_back(whatif::RunAgain(stretch.recording, stretch.recording.graphs));
+    unchanged.others.push_back(stretch.window
+                                   ? whatif::Durations(stretch.other, stretch.other.graphs)
+                                   : std::vector<std::vector<double>>());
+  }
+  return unchanged;
+}
+
 // One answer: the changes applied to all stretches.
 class Asked {
  public:
-  Asked(const RecordedRun& run, const std::vector<Outcome>& before, const whatif::Bounds& bounds)
+  Asked(const RecordedRun& run, const Unchanged& before, const whatif::Bounds& bounds)
       : run_(run), before_(before), bounds_(bounds) {}
 
   absl::Status Apply(const std::vector<NamedChange>& changes, v1::WhatIfAnswer* answer) {
@@ -302,7 +353,8 @@ class Asked {
         if (!named.preset->assumption.empty()) assumptions.push_back(named.preset->assumption);
       }
       for (const whatif::Step& step : named.change.request.steps) {
-        answer->add_steps()->set_text(whatif::FormatRequest({{step}}));
+        answer->add_steps()->set_text(
+            std::string(absl::StripAsciiWhitespace(whatif::FormatRequest({{step}}))));
       }
     }
     for (size_t s = 0; s < run_.stretches.size(); ++s) {
@@ -332,15 +384,18 @@ class Asked {
                                      static_cast<int64_t>(applied->guessed_bounds));
         }
       }
-      totals_before_.Add(stretch, before_[s]);
-      totals_after_.Add(stretch, whatif::RunAgain(stretch.recording, graphs));
-      for (const Stretch::Step& step : stretch.steps) {
-        steps_.push_back({.number = step.number, .key = step.key});
+      const Outcome after = whatif::RunAgain(stretch.recording, graphs);
+      totals_before_.Add(stretch, before_.outcomes[s]);
+      totals_after_.Add(stretch, after);
+      AddSteps(stretch, before_.outcomes[s].duration_ns, after.duration_ns, &steps_);
+      if (stretch.window) {
+        graphs = stretch.other.graphs;
+        for (const NamedChange& named : changes) {
+          whatif::Apply(named.change.request, named.change.parameters, bounds_, &graphs[0])
+              .IgnoreError();  // as above
+        }
+        AddSteps(stretch, before_.others[s], whatif::Durations(stretch.other, graphs), &others_);
       }
-    }
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      steps_[i].before_ns = totals_before_.times_ns[i];
-      steps_[i].after_ns = totals_after_.times_ns[i];
     }
     int64_t selected = 0;
     for (const v1::WhatIfStep& step : answer->steps()) selected += step.tasks();
@@ -364,9 +419,13 @@ class Asked {
 
   absl::Status Project(const jobs::Answers& answers, double confidence, double replay_error,
                        v1::WhatIfAnswer* answer, v1::WhatIfReply* reply) const {
-    const absl::StatusOr<jobs::ChangedRun> run =
-        answers.ProjectChange(steps_, confidence, replay_error);
+    absl::StatusOr<jobs::ChangedRun> run = answers.ProjectChange(steps_, confidence, replay_error);
     if (!run.ok()) return run.status();
+    if (!others_.empty()) {
+      const auto other = answers.ProjectChange(others_, confidence, replay_error);
+      if (!other.ok()) return other.status();
+      run->Widen(std::abs(other->saved.value - run->saved.value));
+    }
     const auto set = [](const Estimate& from, v1::Estimate* to) {
       to->set_value(from.value);
       to->set_low(from.low);
@@ -393,6 +452,16 @@ class Asked {
   }
 
  private:
+  static void AddSteps(const Stretch& stretch, const std::vector<std::vector<double>>& before,
+                       const std::vector<std::vector<double>>& after,
+                       std::vector<jobs::ReplayedStep>* steps) {
+    const std::vector<double> before_ns = StepTimes(stretch, before);
+    const std::vector<double> after_ns = StepTimes(stretch, after);
+    for (size_t i = 0; i < stretch.steps.size(); ++i) {
+      steps->push_back({stretch.steps[i].number, stretch.steps[i].key, before_ns[i], after_ns[i]});
+    }
+  }
+
   void SetKernels(const jobs::ChangedRun& run, v1::WhatIfAnswer* answer) const {
     // From the mean traced iteration to the run.
     const double scale = totals_before_.iterations > 0
@@ -427,10 +496,10 @@ class Asked {
   }
 
   const RecordedRun& run_;
-  const std::vector<Outcome>& before_;
+  const Unchanged& before_;
   const whatif::Bounds& bounds_;
   Totals totals_before_, totals_after_;
-  std::vector<jobs::ReplayedStep> steps_;
+  std::vector<jobs::ReplayedStep> steps_, others_;  // others_: by Stretch::other
 };
 
 // Of the sums, and the worst one.
@@ -438,7 +507,7 @@ std::pair<double, double> ReplayErrors(const RecordedRun& run,
                                        const std::vector<Outcome>& outcomes) {
   double measured_ns = 0, replayed_ns = 0, worst = 0;
   for (size_t s = 0; s < run.stretches.size(); ++s) {
-    const std::vector<double> times = StepTimes(run.stretches[s], outcomes[s]);
+    const std::vector<double> times = StepTimes(run.stretches[s], outcomes[s].duration_ns);
     for (size_t i = 0; i < times.size(); ++i) {
       const double measured = run.stretches[s].steps[i].measured_ns;
       if (!(measured > 0)) continue;
@@ -449,14 +518,6 @@ std::pair<double, double> ReplayErrors(const RecordedRun& run,
     }
   }
   return {measured_ns > 0 ? replayed_ns / measured_ns - 1 : 0, worst};
-}
-
-std::vector<Outcome> RunAll(const RecordedRun& run) {
-  std::vector<Outcome> outcomes;
-  for (const Stretch& stretch : run.stretches) {
-    outcomes.push_back(whatif::RunAgain(stretch.recording, stretch.recording.graphs));
-  }
-  return outcomes;
 }
 
 }  // namespace
@@ -488,15 +549,7 @@ absl::StatusOr<std::shared_ptr<const RecordedRun>> TraceQuestions::Read(
       ++left_out;
     }
   }
-  std::vector<whatif::Untraced> untraced;
-  for (Stretch& stretch : run->stretches) {
-    untraced.push_back({&stretch.recording, kCountedTurn, stretch.steps[0].measured_ns});
-  }
-  if (const double by_ns = whatif::TakeTracingOff(untraced); by_ns > 0) {
-    run->left_out.push_back(absl::StrFormat(
-        "recording made each call %.2f us longer: that is taken off, so that the replays take as "
-        "long as untraced iterations on the whole", by_ns / 1000));
-  }
+  TakeTracingOff(run.get());
   auto stretches = ReadImported(*store_, job, imported);
   if (!stretches.ok()) return stretches.status();
   for (Stretch& stretch : *stretches) run->stretches.push_back(std::move(stretch));
@@ -529,7 +582,7 @@ absl::StatusOr<v1::ReplayReply> TraceQuestions::Replay(const jobs::Answers& answ
   absl::MutexLock lock(&mutex_);
   const auto run = Read(answers);
   if (!run.ok()) return run.status();
-  const std::vector<Outcome> outcomes = RunAll(**run);
+  const std::vector<Outcome> outcomes = RunAll(**run).outcomes;
   const jobs::Answers::Facts& job = answers.facts();
   v1::ReplayReply reply;
   Totals totals;
@@ -597,10 +650,10 @@ absl::StatusOr<v1::WhatIfReply> TraceQuestions::WhatIf(const jobs::Answers& answ
   const auto run = Read(answers);
   if (!run.ok()) return run.status();
   const jobs::Answers::Facts& job = answers.facts();
-  const std::vector<Outcome> before = RunAll(**run);
+  const Unchanged before = RunAll(**run);
   const whatif::Bounds bounds = BoundsOf(roofline);
   v1::WhatIfReply reply;
-  const double error = ReplayErrors(**run, before).first;
+  const double error = ReplayErrors(**run, before.outcomes).first;
   reply.set_replay_error(error);
   reply.set_confidence(request.confidence());
   for (const Stretch& stretch : (*run)->stretches) {

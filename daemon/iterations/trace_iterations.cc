@@ -56,9 +56,14 @@ void TakeLengths(const Learned& learned, TraceIterations* iterations) {
       return;
     }
   }
+  const auto end = learned.lengths.begin() + static_cast<ptrdiff_t>(iterations->count);
+  // What is the same in all of them tells nothing apart.
+  if (std::all_of(learned.lengths.begin(), end,
+                  [&](const auto& length) { return length == learned.lengths[0]; })) {
+    return;
+  }
   iterations->dimensions = learned.dimensions;
-  iterations->lengths.assign(learned.lengths.begin(),
-                             learned.lengths.begin() + static_cast<ptrdiff_t>(iterations->count));
+  iterations->lengths.assign(learned.lengths.begin(), end);
   iterations->length_words = learned.length_words;
 }
 

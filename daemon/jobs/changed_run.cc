@@ -39,6 +39,15 @@ double ShareAt(const Key& key, const std::map<Key, Shares>& shares) {
 
 }  // namespace
 
+void ChangedRun::Widen(double by_ns) {
+  for (Estimate* estimate : {&after, &saved}) {
+    const double low = std::hypot(estimate->value - estimate->low, by_ns);
+    const double high = std::hypot(estimate->high - estimate->value, by_ns);
+    *estimate = {estimate->value, estimate->value - low, estimate->value + high};
+  }
+  after.low = std::max(after.low, 0.0);
+}
+
 double Answers::UsualTime(const Key& key) const {
   absl::MutexLock lock(&mutex_);
   return Work().current().PredictTime(key);

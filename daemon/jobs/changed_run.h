@@ -36,6 +36,9 @@ struct ChangedRun {
   int64_t iterations = 0;
   std::vector<ChangedPoint> points;  // SeqPoints, by length
   std::string basis;
+
+  // By an error that is independent of the others, to both sides.
+  void Widen(double by_ns);
 };
 
 }  // namespace seqpoint::jobs

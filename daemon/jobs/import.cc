@@ -177,7 +177,7 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   v1::Horizon horizon;
   horizon.set_source(run.traced ? "the imported traces" : "the imported log");
   horizon.set_epochs(1);
-  const bool too_many = counts.size() > kMostLengths;
+  const bool too_many = counts.size() > kMostLengths || run.dimensions == 0;
   horizon.set_kind(too_many ? v1::Horizon::KIND_ITERATIONS : v1::Horizon::KIND_HISTOGRAM);
   if (too_many) horizon.set_iterations(rows - startup_.count);
   for (const auto& [key, count] : counts) {
@@ -190,7 +190,7 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
     entry.set_count(count);
   }
   SetHorizon(horizon).IgnoreError();  // it is one of ours
-  if (too_many) {
+  if (counts.size() > kMostLengths) {
     sentence_ = absl::StrCat("of the log's ", counts.size(), " different lengths only the first ",
                              kMostLengths, " are told apart; round them to a multiple");
   }

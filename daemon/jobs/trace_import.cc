@@ -83,7 +83,7 @@ std::vector<Measured> Measure(const Recording& recording) {
                            ? starts_ns[i + 1] - starts_ns[i]
                            : iterations.begins_ns[i + 1] - iterations.begins_ns[i];
     } else if (iterations.count == 1) {
-      to.duration_ns = std::max(recording.end_ns, iterations.last_end_ns) - to.start_ns;
+      to.duration_ns = std::max(recording.end_ns, iterations.last_end_ns) - to.boundary_ns;
     }
     to.duration_ns = std::max<int64_t>(to.duration_ns, 0);
     // The last one may be cut off.

@@ -45,6 +45,40 @@ std::string LeftOutInWords(const std::vector<Graph>& graphs, const MatchedCollec
   return absl::StrJoin(notes, ", ");
 }
 
+std::vector<const Graph*> Pointers(const std::vector<Graph>& graphs) {
+  std::vector<const Graph*> pointers;
+  for (const Graph& graph : graphs) pointers.push_back(&graph);
+  return pointers;
+}
+
+std::vector<std::vector<double>> DurationsOf(const Recording& recording,
+                                             const std::vector<Graph>& graphs,
+                                             const Timeline& timeline) {
+  std::vector<std::vector<double>> all;
+  for (size_t r = 0; r < graphs.size(); ++r) {
+    std::vector<double>& durations = all.emplace_back();
+    for (const int64_t duration_ns : IterationDurations(graphs[r], timeline.ranks[r])) {
+      if (durations.size() == recording.measured_ns[r].size()) break;
+      durations.push_back(static_cast<double>(duration_ns));
+    }
+  }
+  return all;
+}
+
+void TakeOff(double by_ns, PriceIn where, Graph* graph) {
+  for (const std::vector<uint32_t>& order : graph->order) {
+    bool behind_call = false;
+    for (const uint32_t index : order) {
+      CpuTask& task = graph->cpu[index];
+      const bool call = task.call != kNone;
+      if (where == PriceIn::kCalls ? call : !call && behind_call) {
+        task.duration_ns = std::max<int64_t>(task.duration_ns - static_cast<int64_t>(by_ns), 0);
+      }
+      behind_call = call;
+    }
+  }
+}
+
 }  // namespace
 
 size_t Recording::iterations() const {
@@ -84,57 +118,55 @@ Recording MakeRecording(std::vector<RecordedRank> ranks) {
 }
 
 Outcome RunAgain(const Recording& recording, const std::vector<Graph>& graphs) {
-  std::vector<const Graph*> ranks;
-  for (const Graph& graph : graphs) ranks.push_back(&graph);
-  const Timeline timeline = Replay(ranks, {.causes = true});
+  const Timeline timeline = Replay(Pointers(graphs), {.causes = true});
   Outcome outcome;
   outcome.not_run = timeline.not_run;
+  outcome.duration_ns = DurationsOf(recording, graphs, timeline);
   for (size_t r = 0; r < graphs.size(); ++r) {
     const Graph& graph = graphs[r];
     const RankTimeline& rank = timeline.ranks[r];
-    std::vector<double>& durations = outcome.duration_ns.emplace_back();
-    for (const int64_t duration_ns : IterationDurations(graph, rank)) {
-      if (durations.size() == recording.measured_ns[r].size()) break;
-      durations.push_back(static_cast<double>(duration_ns));
-    }
     const Shares path = CriticalPath(graph, rank), idle = IdleTime(graph, rank);
     for (size_t i = 0; i < path.size(); ++i) {
       outcome.critical_path[i] += path[i];
       outcome.idle[i] += idle[i];
       outcome.length_ns += static_cast<double>(path[i]);
     }
+    std::vector<double> by_name(graph.names.size());
     for (size_t i = 0; i < graph.gpu.size(); ++i) {
       const GpuTask& task = graph.gpu[i];
       const bool kernel = task.kind == WorkKind::kKernel || task.kind == WorkKind::kCollective ||
                           task.kind == WorkKind::kGraph;
       if (!kernel || IsRemoved(task) || rank.gpu_end_ns[i] == kNotRun) continue;
-      outcome.kernels_ns[graph.names[task.name]] +=
-          static_cast<double>(rank.gpu_end_ns[i] - rank.gpu_begin_ns[i]);
+      by_name[task.name] += static_cast<double>(rank.gpu_end_ns[i] - rank.gpu_begin_ns[i]);
+    }
+    for (size_t name = 0; name < by_name.size(); ++name) {
+      if (by_name[name] > 0) outcome.kernels_ns[graph.names[name]] += by_name[name];
     }
   }
   return outcome;
 }
 
-double TakeTracingOff(const std::vector<Untraced>& windows) {
+std::vector<std::vector<double>> Durations(const Recording& recording,
+                                           const std::vector<Graph>& graphs) {
+  return DurationsOf(recording, graphs, Replay(Pointers(graphs)));
+}
+
+void TakeOff(double by_ns, PriceIn where, Recording* recording) {
+  for (Graph& graph : recording->graphs) TakeOff(by_ns, where, &graph);
+}
+
+double TakeTracingOff(const std::vector<Untraced>& windows, PriceIn where) {
   double usual_ns = 0;
   for (const Untraced& window : windows) usual_ns += window.usual_ns;
   if (!(usual_ns > 0)) return 0;
-  const auto shortened = [](const Graph& graph, double by_ns) {
-    Graph changed = graph;
-    for (CpuTask& task : changed.cpu) {
-      if (task.call == kNone) continue;
-      task.duration_ns = std::max<int64_t>(task.duration_ns - static_cast<int64_t>(by_ns), 0);
-    }
-    return changed;
-  };
   const auto excess = [&](double by_ns) {
     double sum_ns = 0;
     for (const Untraced& window : windows) {
-      const Graph graph = shortened(window.recording->graphs[0], by_ns);
+      Graph graph = window.recording->graphs[0];
+      TakeOff(by_ns, where, &graph);
       const Graph* ranks[] = {&graph};
       const Timeline timeline = Replay(ranks);
-      sum_ns += static_cast<double>(
-          IterationDurations(graph, timeline.ranks[0])[window.iteration]);
+      sum_ns += static_cast<double>(IterationDurations(graph, timeline.ranks[0])[window.iteration]);
     }
     return sum_ns / usual_ns - 1;
   };
@@ -147,9 +179,7 @@ double TakeTracingOff(const std::vector<Untraced>& windows) {
     const double middle_ns = (low_ns + high_ns) / 2;
     (excess(middle_ns) > 0 ? low_ns : high_ns) = middle_ns;
   }
-  for (const Untraced& window : windows) {
-    window.recording->graphs[0] = shortened(window.recording->graphs[0], low_ns);
-  }
+  for (const Untraced& window : windows) TakeOff(low_ns, where, window.recording);
   return low_ns;
 }
 

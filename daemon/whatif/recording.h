@@ -51,16 +51,25 @@ struct Outcome {
   uint64_t not_run = 0;                                 // tasks never reached
 };
 Outcome RunAgain(const Recording& recording, const std::vector<Graph>& graphs);
+// Outcome::duration_ns alone.
+std::vector<std::vector<double>> Durations(const Recording& recording,
+                                           const std::vector<Graph>& graphs);
 
-// Recording costs the program time: CUPTI's share in each call. What is taken off every call so that
-// the replays last as long as the iterations do when nothing is recorded; 0 where the calls' time
-// does not matter, or the replays are shorter already. ns.
+// Recording costs the program time: CUPTI's share in each call, or behind it.
+enum class PriceIn : uint8_t {
+  kCalls,
+  kGaps,  // behind each call
+};
 struct Untraced {
   Recording* recording = nullptr;
-  size_t iteration = 0;   // of rank 0
-  double usual_ns = 0;    // when nothing is recorded
+  size_t iteration = 0;  // of rank 0
+  double usual_ns = 0;   // when nothing is recorded
 };
-double TakeTracingOff(const std::vector<Untraced>& windows);
+// Takes so much off for every call that the replays last as long as the iterations do when nothing
+// is recorded, all of them together, and says how much; 0 where the calls' time does not matter, or
+// the replays are shorter already. ns.
+double TakeTracingOff(const std::vector<Untraced>& windows, PriceIn where);
+void TakeOff(double by_ns, PriceIn where, Recording* recording);
 
 // The step, which is as long as its slowest rank, of each iteration.
 std::vector<double> Steps(const std::vector<std::vector<double>>& by_rank);
