@@ -33,9 +33,9 @@ constexpr absl::Duration kCommitInterval = absl::Milliseconds(50);
 constexpr absl::Duration kHeartbeatInterval = absl::Milliseconds(200);
 constexpr absl::Duration kRetryInterval = absl::Seconds(1);
 constexpr int kBusyPollMs = 1;
-// At once, of a process; then they are committed. A full ring has 15 times as many.
-constexpr uint64_t kRecordsPerPoll = 16'384;
 constexpr int kIdlePollMs = 10;
+// Of a process, before a commit. A full ring holds 15 times as many.
+constexpr uint64_t kRecordsPerPoll = 16'384;
 // A process that does not come back this long after our own start, and is not running, is lost.
 constexpr int64_t kReconnectNs = 5'000'000'000;
 // A prepared job that no process came for is ended after so long; one that comes later opens it.
