@@ -39,6 +39,8 @@ constexpr absl::Duration kHeartbeatInterval = absl::Milliseconds(200);
 constexpr absl::Duration kRetryInterval = absl::Seconds(1);
 constexpr int kBusyPollMs = 1;
 constexpr int kIdlePollMs = 10;
+// Of a process, before a commit. A full ring holds 15 times as many.
+constexpr uint64_t kRecordsPerPoll = 16'384;
 // A process that does not come back this long after our own start, and is not running, is lost.
 constexpr int64_t kReconnectNs = 5'000'000'000;
 // A prepared job that no process came for is ended after so long; one that comes later opens it.
@@ -286,10 +288,11 @@ void Daemon::Run() {
     const bool stopping = stop_;
     server_->RunOnce(stopping ? 0 : wait_ms);
     const absl::Time now = absl::Now();
-    bool busy = false, commit_first = false;
+    Read read;
+    bool commit_first = false;
     {
       absl::MutexLock lock(&mutex_);
-      if (!batch_failed_) busy = PollRings();
+      if (!batch_failed_) read = PollRings(stopping ? UINT64_MAX : kRecordsPerPoll);
       if (now - last_heartbeat >= kHeartbeatInterval) {
         for (const auto& connection : connections_) connection->control->Heartbeat(MonotonicNs());
         FindVanished(NowNs());
@@ -299,13 +302,16 @@ void Daemon::Run() {
       commit_first = StageControls();
       if (!connections_.empty() || !importing_.empty()) last_busy = now;
     }
-    wait_ms = busy ? kBusyPollMs : kIdlePollMs;
+    wait_ms = read.more ? 0 : read.busy ? kBusyPollMs : kIdlePollMs;
     if (stopping && options_.end_when_idle > absl::ZeroDuration()) {
       absl::MutexLock lock(&mutex_);
       for (const auto& [id, job] : jobs_) job->EndUnused(NowNs());
     }
     const absl::Duration interval = batch_failed_ ? kRetryInterval : kCommitInterval;
-    if (now - last_commit >= interval || stopping || (commit_first && !batch_failed_)) {
+    // A backlog is committed piece by piece: the ring, which may be full, is free again early, and
+    // a daemon that is killed soon has read something.
+    if (now - last_commit >= interval || stopping || read.more ||
+        (commit_first && !batch_failed_)) {
       Commit();
       last_commit = absl::Now();
       commit_first = false;
@@ -417,18 +423,19 @@ void Daemon::OnGone(uint64_t id) {
   }
 }
 
-bool Daemon::PollRings() {
-  bool busy = false;
+Daemon::Read Daemon::PollRings(uint64_t most_records) {
+  Read read;
   std::set<jobs::Job*> touched;
   for (const auto& connection : connections_) {
     if (connection->ended) continue;
     ingest::RingReader& reader = *connection->reader;
-    const ingest::PollResult result = reader.Poll(*connection, MonotonicNs());
-    if (connection->job->OnRead(connection->process_id, !result.waiting)) {
+    const ingest::PollResult result = reader.Poll(*connection, MonotonicNs(), most_records);
+    read.more |= result.more;
+    if (connection->job->OnRead(connection->process_id, !result.waiting && !result.more)) {
       touched.insert(connection->job);
     }
     if (result.events + result.records > 0 || connection->gone) {
-      busy = true;
+      read.busy = true;
       touched.insert(connection->job);
       const ingest::RingStats stats = reader.stats();
       connection->job->OnLosses(connection->process_id,
@@ -438,7 +445,7 @@ bool Daemon::PollRings() {
                                  .cupti_dropped = stats.cupti_dropped,
                                  .invalid_timestamps = stats.invalid_timestamps,
                                  .clock_kind = static_cast<uint32_t>(stats.clock_kind)});
-      if (connection->gone && result.events + result.records == 0) {
+      if (connection->gone && result.events + result.records == 0 && !result.more) {
         connection->ended = true;
         connection->job->OnProcessEnd(connection->process_id, stats.closed, NowNs(), stats.failed);
         spdlog::info("process of job {}@{} {}: {} events and {} records read",
@@ -449,7 +456,7 @@ bool Daemon::PollRings() {
     }
   }
   for (jobs::Job* job : touched) job->Advance();
-  return busy;
+  return read;
 }
 
 bool Daemon::StageControls() {

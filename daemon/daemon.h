@@ -101,8 +101,12 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void OnGone(uint64_t id) override;
   absl::StatusOr<jobs::Job*> JobOf(const ingest::AcceptedProcess& process)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Reads every ring once; true when something came.
-  bool PollRings() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Read {
+    bool busy = false;  // something came
+    bool more = false;  // and more is there
+  };
+  // Reads every ring once, at most so many records of each.
+  Read PollRings(uint64_t most_records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes what the processes are to be told; true when that must be in the store first.
   bool StageControls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PublishControls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

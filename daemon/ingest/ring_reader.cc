@@ -226,8 +226,9 @@ absl::Status RingReader::Resume(const Cursor& cursor) {
   return absl::OkStatus();
 }
 
-PollResult RingReader::Poll(RingSink& sink, uint64_t now_ns) {
+PollResult RingReader::Poll(RingSink& sink, uint64_t now_ns, uint64_t most_records) {
   PollResult result;
+  records_left_ = most_records;
   const uint64_t events_before = events_received_;
   const uint64_t records_before = records_received_;
   // The order of these loads carries two proofs. Drops, then tries, then the directory: a drop we
@@ -244,8 +245,9 @@ PollResult RingReader::Poll(RingSink& sink, uint64_t now_ns) {
     lane_stuck_since_ns_ = now_ns;
   }
   const bool hold_data =
-      lane_stuck_since_ns_.has_value() && now_ns - *lane_stuck_since_ns_ < options_.hole_wait_ns;
+      lane_stuck_since_ns_.has_value() && now_ns - *lane_stuck_since_ns_ < HoleWaitNs();
   result.waiting = hold_data || ReadChunks(sink, now_ns);
+  result.more = records_left_ == 0;
   result.events = events_received_ - events_before;
   result.records = records_received_ - records_before;
   return result;
@@ -364,9 +366,13 @@ bool RingReader::ReadChunks(RingSink& sink, uint64_t now_ns) {
   reorder_.Clear();
   for (uint32_t index : order_) ReadChunk(sink, index, std::nullopt);
   RunReorder(sink);
-  if (!reorder_.empty()) {
+  if (!reorder_.empty() && records_left_ > 0) {
     RaiseGiveUp(now_ns);
     RunReorder(sink);
+  }
+  if (records_left_ == 0) {  // what was not looked at is no hole
+    Flush(sink);
+    return false;
   }
   if (reorder_.empty()) horizon_.reset();
   if (process_gone_) {
@@ -382,7 +388,7 @@ bool RingReader::ReadChunks(RingSink& sink, uint64_t now_ns) {
 // was seen before, as this call.
 void RingReader::ReadChunk(RingSink& sink, uint32_t index, std::optional<uint64_t> expected_call) {
   Chunk& chunk = chunks_[index];
-  while (!chunk.bad && chunk.consumed < chunk.published) {
+  while (!chunk.bad && chunk.consumed < chunk.published && records_left_ > 0) {
     abi::DataRecord& record = batch_[batch_size_];
     CopyShared(&record, RecordAt(index, chunk.consumed), sizeof record);
     const bool is_call = record.type == static_cast<uint16_t>(abi::DataType::kCall);
@@ -394,11 +400,13 @@ void RingReader::ReadChunk(RingSink& sink, uint32_t index, std::optional<uint64_
     if (!IsRecord(record)) {
       ++rejected_;
       ++chunk.consumed;
+      --records_left_;
       continue;
     }
     if (is_call) {
       if (reorder_.TakeLate(record.call.sequence)) {
         ++chunk.consumed;
+        --records_left_;
         continue;
       }
       if (!reorder_.TakeNext(record.call.sequence)) {
@@ -407,14 +415,17 @@ void RingReader::ReadChunk(RingSink& sink, uint32_t index, std::optional<uint64_
       }
     }
     ++chunk.consumed;
+    --records_left_;
     ++records_received_;
     if (++batch_size_ == batch_.size()) Flush(sink);
   }
 }
 
 void RingReader::RunReorder(RingSink& sink) {
-  for (CallReorder::Step step = reorder_.Next(); step.kind != CallReorder::Kind::kWait;
-       step = reorder_.Next()) {
+  // Where the records left are used up, chunks are not looked at that may hold the next call.
+  while (records_left_ > 0) {
+    const CallReorder::Step step = reorder_.Next();
+    if (step.kind == CallReorder::Kind::kWait) return;
     if (step.kind == CallReorder::Kind::kTake) {
       ReadChunk(sink, step.stream, step.sequence);
     } else {
@@ -442,10 +453,20 @@ void RingReader::RaiseGiveUp(uint64_t now_ns) {
   }
   if (!horizon_.has_value()) {
     horizon_ = Horizon{tried_calls_, now_ns};
-  } else if (now_ns - horizon_->since_ns >= options_.hole_wait_ns) {
+  } else if (now_ns - horizon_->since_ns >= HoleWaitNs()) {
     reorder_.GiveUpBelow(horizon_->sequence);
     horizon_ = Horizon{tried_calls_, now_ns};
   }
+}
+
+// Waiting may cost more calls than the one that is waited for: a fast program fills the other half
+// of the ring in less than hole_wait_ns, and then drops.
+uint64_t RingReader::HoleWaitNs() const {
+  const auto unread = std::count_if(order_.begin(), order_.end(), [this](uint32_t index) {
+    return chunks_[index].consumed < chunks_[index].published;
+  });
+  const bool crowded = static_cast<size_t>(unread) > chunks_.size() / 2;
+  return crowded ? options_.hole_wait_ns / 10 : options_.hole_wait_ns;
 }
 
 // Calls below tried_calls_ that are published and not yet consumed.

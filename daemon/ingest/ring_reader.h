@@ -56,7 +56,8 @@ class RingSink {
 
 struct RingReaderOptions {
   // How long a call, or a half-written event, may hold up what lies behind it while the process
-  // lives. A thread that is stopped for longer in the middle of a write loses that call's place.
+  // lives; a tenth of it while more than half of the ring is unread. A thread that is stopped for
+  // longer in the middle of a write loses that call's place.
   uint64_t hole_wait_ns = 1'000'000'000;
 };
 
@@ -80,6 +81,7 @@ struct PollResult {
   size_t events = 0;
   size_t records = 0;
   bool waiting = false;  // something is held up by a hole; poll again soon
+  bool more = false;     // stopped at `most_records`; poll again at once
 };
 
 class RingReader {
@@ -99,8 +101,10 @@ class RingReader {
   // reading begins with what the ring still holds. InvalidArgument: the cursor of another ring.
   absl::Status Resume(const Cursor& cursor);
 
-  // Hands over everything that was published before the call. `now_ns`: CLOCK_MONOTONIC.
-  PollResult Poll(RingSink& sink, uint64_t now_ns);
+  // Hands over everything that was published before the call, but no more than `most_records`
+  // records: who commits between such calls frees a full ring bit by bit, and early.
+  // `now_ns`: CLOCK_MONOTONIC.
+  PollResult Poll(RingSink& sink, uint64_t now_ns, uint64_t most_records = UINT64_MAX);
 
   // Nothing writes any more: the next Poll waits for no hole and delivers the rest.
   void SetProcessGone() { process_gone_ = true; }
@@ -140,6 +144,7 @@ class RingReader {
   void ReadChunk(RingSink& sink, uint32_t index, std::optional<uint64_t> expected_call);
   void RunReorder(RingSink& sink);
   void RaiseGiveUp(uint64_t now_ns);
+  uint64_t HoleWaitNs() const;
   uint64_t CountVisibleCalls() const;
   void Flush(RingSink& sink);
   const uint8_t* RecordAt(uint32_t chunk, uint32_t record) const;
@@ -182,6 +187,7 @@ class RingReader {
   };
   std::optional<Horizon> horizon_;
   std::optional<uint64_t> lane_stuck_since_ns_;
+  uint64_t records_left_ = 0;  // that this Poll may still consume
   bool process_gone_ = false;
 
   std::vector<abi::DataRecord> batch_;

@@ -259,6 +259,72 @@ TEST_F(RingReaderTest, RecordsWaitForAnEventThatIsBeingWritten) {
   EXPECT_EQ(reader_->stats().rejected, 0u);
 }
 
+TEST_F(RingReaderTest, ABacklogIsReadAndFreedPieceByPiece) {
+  Create(injection::kSmallRing);
+  injection::ThreadChunk chunks[2] = {};
+  uint64_t tried = 0;
+  for (bool kept = true; kept; ++tried) {
+    kept = ring_.WriteData(MakeCall(ring_.NextCallSequence()), &chunks[tried % 3 == 0]);
+  }
+  const uint64_t kept = tried - 1;
+  PollResult result = reader_->Poll(sink_, now_ns_, 30);
+  EXPECT_EQ(result.records, 30u);
+  EXPECT_TRUE(result.more);
+  EXPECT_FALSE(result.waiting);  // what was not looked at is no hole
+  Commit();
+  bool written = false;  // the first chunk is free before the last is read
+  for (; !written; ++tried) {
+    ASSERT_LT(tried, kept + 100);
+    written = ring_.WriteData(MakeCall(ring_.NextCallSequence()), &chunks[0]);
+  }
+  // A daemon that lives for one such piece only gets on, too.
+  for (int lives = 0; result.more; ++lives) {
+    ASSERT_LT(lives, 100);
+    Reopen();
+    result = reader_->Poll(sink_, now_ns_, 30);
+    EXPECT_LE(result.records, 30u);
+    Commit();
+  }
+  std::vector<uint64_t> expected = Range(0, kept);
+  expected.push_back(tried - 1);
+  EXPECT_EQ(sink_.calls, expected);
+  EXPECT_THAT(sink_.missing, ElementsAre(std::pair(kept, tried - 1 - kept)));
+  EXPECT_EQ(reader_->stats().lost, 0u);
+}
+
+TEST_F(RingReaderTest, AHoleIsGivenUpBeforeItFillsTheRing) {
+  Create(injection::kSmallRing);
+  injection::ThreadChunk chunk = {};
+  ring_.NextCallSequence();  // its thread is stopped
+  const uint32_t chunks = injection::kSmallRing.chunk_count;
+  const uint64_t half = chunks / 2 * (injection::kSmallRing.chunk_bytes / abi::kSlotBytes);
+  for (uint64_t i = 0; i < half; ++i) ring_.WriteData(MakeCall(ring_.NextCallSequence()), &chunk);
+  Poll();
+  now_ns_ += kWaitNs / 10;
+  EXPECT_TRUE(Poll().waiting);  // half of the ring is free still
+  EXPECT_TRUE(ring_.WriteData(MakeCall(ring_.NextCallSequence()), &chunk));
+  EXPECT_FALSE(Poll().waiting);
+  EXPECT_EQ(sink_.calls, Range(1, half + 2));
+  EXPECT_EQ(reader_->stats().lost, 1u);
+}
+
+TEST_F(RingReaderTest, AFullRingStillWaitsForACallThatIsOnItsWay) {
+  Create(injection::kSmallRing);
+  injection::ThreadChunk chunk = {};
+  injection::ThreadChunk slow_chunk = {};
+  ring_.WriteData(MakeKernel(0), &slow_chunk);
+  const uint64_t slow = ring_.NextCallSequence();
+  while (ring_.WriteData(MakeCall(ring_.NextCallSequence()), &chunk)) {
+  }
+  EXPECT_TRUE(Poll().waiting);
+  now_ns_ += kWaitNs / 10 - 1;
+  EXPECT_TRUE(Poll().waiting);
+  ring_.WriteData(MakeCall(slow), &slow_chunk);
+  EXPECT_FALSE(Poll().waiting);
+  EXPECT_EQ(sink_.calls.front(), slow);
+  EXPECT_EQ(reader_->stats().lost, 0u);
+}
+
 TEST_F(RingReaderTest, TheEndOfAProcessClosesAllAccounts) {
   Create({});
   injection::ThreadChunk chunk = {};
@@ -383,8 +449,10 @@ TEST_F(RingReaderTest, NothingLostNothingTwiceOverRandomKills) {
           ring_.CloseChunk(&chunks[thread]);
           break;
         case 8:
-        case 9:
           Poll();
+          break;
+        case 9:
+          reader_->Poll(sink_, now_ns_, random() % 40);
           break;
         case 10:
           store();
@@ -399,7 +467,8 @@ TEST_F(RingReaderTest, NothingLostNothingTwiceOverRandomKills) {
       }
     }
     reader_->SetProcessGone();
-    Poll();
+    while (reader_->Poll(sink_, now_ns_, 1 + random() % 40).more) {
+    }
     std::sort(calls.begin(), calls.end());
     std::sort(sink_.kernels.begin(), sink_.kernels.end());
     ASSERT_EQ(sink_.calls, calls);

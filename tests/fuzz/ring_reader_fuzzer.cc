@@ -106,7 +106,9 @@ class Session {
     Require(Open());
     while (!input.empty()) Step(input);
     reader_->SetProcessGone();
-    Poll();
+    do {
+      Poll();
+    } while (more_);
     Commit();
   }
 
@@ -135,7 +137,7 @@ class Session {
   void Poll() {
     const size_t before = sink_.events + sink_.records;
     now_ns_ += 3;
-    reader_->Poll(sink_, now_ns_);
+    more_ = reader_->Poll(sink_, now_ns_, now_ns_ % 2 == 0 ? 20 : UINT64_MAX).more;
     Require(sink_.events + sink_.records - before <= kRingBytes / abi::kSlotBytes);
   }
 
@@ -212,6 +214,7 @@ class Session {
   std::unique_ptr<RingReader> reader_;
   CheckingSink sink_;
   uint64_t now_ns_ = 0;
+  bool more_ = false;
 };
 
 }  // namespace

@@ -259,9 +259,7 @@ TEST_F(MainJob, KillingTheDaemonAgainAndAgainLosesAndDoublesNothing) {
   std::mt19937 random(1);
   int status = 0, kills = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
-    // A record that is not there yet is waited for, for a second (RingReaderOptions::hole_wait_ns):
-    // daemons that all die earlier than that may never read on.
-    std::this_thread::sleep_for(milliseconds(kills % 3 == 2 ? 1500 : 100 + random() % 500));
+    std::this_thread::sleep_for(milliseconds(100 + random() % 500));
     StopDaemon(SIGKILL);
     ++kills;
     std::this_thread::sleep_for(milliseconds(100));
