@@ -100,6 +100,7 @@ TEST(RequestTest, WhateverIsWrittenIsReadAgain) {
           step.verb == Verb::kScale || step.verb == Verb::kSet || step.verb == Verb::kInsert;
       if (amount) {
         step.amount.time = step.verb != Verb::kScale;
+        if (step.amount.time) step.amount.first.unit = Unit::kTime;
         step.amount.first.number = static_cast<double>(random() % 100'000) / 3;
         if (random() % 2 != 0) {
           step.amount.operation = random() % 2 != 0 ? '*' : '/';

@@ -19,6 +19,7 @@ constexpr int64_t kLatencyNs = 3000;
 // A graph launch takes a thread about as long (2.5 us and 1 ns a node, NVIDIA's blog "Constant Time
 // Launch for Straight-Line CUDA Graphs", 2024).
 constexpr int64_t kGraphLaunchNs = 2500;
+constexpr double kMostPieces = 100'000;
 
 bool IsGpu(What what) {
   return what != What::kLaunches && what != What::kCalls && what != What::kGaps;
@@ -72,7 +73,7 @@ class Selector {
       const std::vector<std::string>* texts = nullptr;
       if (condition.field == Field::kName || condition.field == Field::kIn) texts = &graph_.names;
       if (condition.field == Field::kThread) texts = &graph_.threads;
-      if (texts == nullptr) continue;
+      if (texts == nullptr || !condition.parameter.empty()) continue;
       // Of the annotations around a task, a line each, one is enough.
       const bool regular =
           condition.compare == Compare::kMatches || condition.compare == Compare::kMatchesNot;
@@ -108,6 +109,7 @@ class Selector {
   // Kernels whose bound was looked at.
   uint64_t measured() const { return measured_; }
   uint64_t guessed() const { return guessed_; }
+  uint64_t without_counter() const { return without_counter_; }
 
  private:
   static bool IsCpu(What what, const CpuTask& task) {
@@ -117,6 +119,7 @@ class Selector {
   }
 
   bool Holds(const Condition& condition, const std::vector<bool>& by_name, bool gpu, uint32_t t) {
+    if (!condition.parameter.empty()) return false;
     const uint32_t call = gpu ? graph_.gpu[t].call : t;
     switch (condition.field) {
       case Field::kName:
@@ -144,8 +147,24 @@ class Selector {
         const bool is = condition.text == kWords[static_cast<int>(BoundOf(t))];
         return is == (condition.compare == Compare::kEqual);
       }
+      case Field::kPhase: {
+        const Phase phase = call == kNone ? Phase::kUnknown : graph_.cpu[call].phase;
+        return (condition.text == PhaseName(phase)) == (condition.compare == Compare::kEqual);
+      }
+      case Field::kCounter: {
+        const double* value = gpu ? CounterOf(t, condition.text) : nullptr;
+        if (value == nullptr) ++without_counter_;
+        return value != nullptr && Compares(condition.compare, *value, condition.number);
+      }
     }
     return false;
+  }
+
+  const double* CounterOf(uint32_t t, const std::string& metric) const {
+    const auto kernel = bounds_.counters.find(graph_.names[graph_.gpu[t].name]);
+    if (kernel == bounds_.counters.end()) return nullptr;
+    const auto value = kernel->second.find(metric);
+    return value == kernel->second.end() ? nullptr : &value->second;
   }
 
   Bound BoundOf(uint32_t t) {
@@ -160,7 +179,7 @@ class Selector {
 
   const Bounds& bounds_;
   const Graph& graph_;
-  uint64_t measured_ = 0, guessed_ = 0;
+  uint64_t measured_ = 0, guessed_ = 0, without_counter_ = 0;
 };
 
 class Transformer {
@@ -178,39 +197,54 @@ class Transformer {
     }
     applied_.measured_bounds = selector_.measured();
     applied_.guessed_bounds = selector_.guessed();
+    applied_.without_counter = selector_.without_counter();
     return std::move(applied_);
   }
 
  private:
   absl::Status Do(const Step& step) {
-    double amount = 0;
-    if (step.verb == Verb::kScale || step.verb == Verb::kSet || step.verb == Verb::kInsert) {
-      const absl::StatusOr<double> value = Evaluate(step.amount, parameters_);
-      if (!value.ok()) return value.status();
-      amount = *value;
+    for (const Selection* selection :
+         {&step.selection, step.needed_by ? &*step.needed_by : nullptr}) {
+      if (selection == nullptr) continue;
+      for (const Condition& condition : selection->conditions) {
+        if (condition.parameter.empty()) continue;
+        return absl::InvalidArgumentError(absl::StrCat("the parameter $", condition.parameter,
+                                                       " has no value; give ", condition.parameter,
+                                                       "=TEXT"));
+      }
     }
     const std::vector<uint32_t> selected = selector_.Select(step.selection);
     applied_.tasks.push_back(selected.size());
     const bool gpu = IsGpu(step.selection.what);
+    if (!gpu &&
+        (step.verb == Verb::kFuse || step.verb == Verb::kReschedule || !step.queue.empty())) {
+      return absl::InvalidArgumentError(
+          "calls and gaps are no work of the GPU, which fuse, reschedule and into \"QUEUE\" take");
+    }
     switch (step.verb) {
       case Verb::kScale:
-        for (const uint32_t t : selected) {
-          SetDuration(gpu, t, Rounded(static_cast<double>(selector_.DurationOf(gpu, t)) * amount));
-        }
-        break;
       case Verb::kSet:
-        for (const uint32_t t : selected) SetDuration(gpu, t, Rounded(amount));
-        break;
+        for (const uint32_t t : selected) {
+          const double now_ns = static_cast<double>(selector_.DurationOf(gpu, t));
+          const absl::StatusOr<double> amount = AmountFor(step.amount, gpu, t);
+          if (!amount.ok()) return amount.status();
+          SetDuration(gpu, t, Rounded(step.verb == Verb::kScale ? now_ns * *amount : *amount));
+        }
+        // Without any task, too, a parameter must have a value.
+        return AmountFor(step.amount, gpu, kNone).status();
       case Verb::kRemove:
         for (const uint32_t t : selected) Remove(gpu, t);
         break;
       case Verb::kInsert:
-        for (const uint32_t t : selected) Insert(gpu, t, step, Rounded(amount));
-        break;
+        if (!step.queue.empty()) return InsertBeside(selected, step);
+        for (const uint32_t t : selected) {
+          const absl::StatusOr<double> amount = AmountFor(step.amount, gpu, t);
+          if (!amount.ok()) return amount.status();
+          Insert(gpu, t, step, Rounded(*amount));
+        }
+        return AmountFor(step.amount, gpu, kNone).status();
       case Verb::kFuse:
-        if (!gpu)
-          return absl::InvalidArgumentError("fuse joins work of the GPU, not calls or gaps");
-        Fuse(selected, step.name);
+        Fuse(selected, step);
         break;
       case Verb::kCapture:
         if (step.selection.what != What::kLaunches) {
@@ -218,8 +252,28 @@ class Transformer {
         }
         Capture(selected);
         break;
+      case Verb::kReschedule:
+        Reschedule(selected, step.first);
+        break;
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> AmountFor(const Amount& amount, bool gpu, uint32_t t) {
+    if (t == kNone) return Evaluate(amount, parameters_, {1, 1});
+    // Most amounts are the same for all tasks.
+    if (!NeedsTask(amount)) {
+      if (amount_ != &amount) {
+        const absl::StatusOr<double> value = Evaluate(amount, parameters_);
+        if (!value.ok()) return value;
+        amount_ = &amount;
+        amount_value_ = *value;
+      }
+      return amount_value_;
+    }
+    return Evaluate(amount, parameters_,
+                    {gpu ? static_cast<double>(graph_.gpu[t].bytes) : 0.0,
+                     static_cast<double>(selector_.DurationOf(gpu, t))});
   }
 
   void SetDuration(bool gpu, uint32_t t, int64_t duration_ns) {
@@ -274,11 +328,7 @@ class Transformer {
     }
     if (graph_.gpu[t].call == kNone) return;  // of before the trace
     GpuTask task = graph_.gpu[t];
-    task.duration_ns = duration_ns;
-    task.kind = WorkKind::kKernel;
-    task.name = NameId(step.name);
-    task.work = task.collective = kNone;
-    task.dependency_count = 0;
+    Make(step, duration_ns, &task);
     const auto added = static_cast<uint32_t>(graph_.gpu.size());
     if (step.before) {
       task.next = t;
@@ -289,6 +339,222 @@ class Transformer {
       graph_.gpu[t].next = added;
     }
     graph_.gpu.push_back(task);
+  }
+
+  // Of a task that is a copy of another one, an own one.
+  void Make(const Step& step, int64_t duration_ns, GpuTask* task) {
+    task->duration_ns = duration_ns;
+    task->kind = step.made == Made::kCollective ? WorkKind::kCollective
+                 : step.made == Made::kCopy     ? WorkKind::kCopyOther
+                                                : WorkKind::kKernel;
+    task->name = NameId(step.name);
+    task->work = task->collective = kNone;
+    task->dependency_count = 0;
+  }
+
+  // --- Work in a queue of its own ---
+
+  // One to be inserted.
+  struct Beside {
+    uint32_t after = 0;  // the selected task that makes it possible
+    double bytes = 0;
+    double behind = 0;  // share of the iteration's selected time that comes after that
+    int32_t iteration = 0;
+  };
+
+  absl::Status InsertBeside(const std::vector<uint32_t>& selected, const Step& step) {
+    double shared = 0, piece = 0;
+    if (step.shared) {
+      const absl::StatusOr<double> value = Evaluate(*step.shared, parameters_);
+      if (!value.ok()) return value.status();
+      shared = *value;
+    }
+    if (step.piece) {
+      const absl::StatusOr<double> value = Evaluate(*step.piece, parameters_);
+      if (!value.ok()) return value.status();
+      piece = *value;
+      if (piece * kMostPieces < shared) {
+        return absl::InvalidArgumentError(absl::StrCat("pieces of ", piece, " bytes are more than ",
+                                                       kMostPieces,
+                                                       " an iteration: take larger ones"));
+      }
+    }
+    std::vector<uint32_t> needed_by;
+    if (step.needed_by) {
+      if (!IsGpu(step.needed_by->what)) {
+        return absl::InvalidArgumentError("what is needed is needed by work of the GPU");
+      }
+      needed_by = InOrder(selector_.Select(*step.needed_by));
+    }
+    const uint32_t queue = QueueNamed(step.queue);
+    const std::vector<uint32_t> order = InOrder(selected);
+    // The task before each one in its queue.
+    std::vector<uint32_t> before;
+    if (step.with) {
+      before.assign(graph_.gpu.size(), kNone);
+      std::vector<uint32_t> last(graph_.queues.size(), kNone);
+      for (const uint32_t t : launched_) {
+        before[t] = std::exchange(last[graph_.gpu[t].queue], t);
+      }
+    }
+    std::vector<uint32_t> places(graph_.gpu.size());
+    for (uint32_t i = 0; i < launched_.size(); ++i) places[launched_[i]] = i;
+
+    std::vector<std::pair<uint32_t, uint32_t>> consumers;  // place, task
+    for (const uint32_t t : needed_by) consumers.emplace_back(places[t], t);
+    for (const Beside& each : Pieces(order, step, shared, piece)) {
+      const absl::StatusOr<double> amount =
+          Evaluate(step.amount, parameters_,
+                   {each.bytes, static_cast<double>(graph_.gpu[each.after].duration_ns)});
+      if (!amount.ok()) return amount.status();
+      GpuTask task = graph_.gpu[each.after];
+      Make(step, Rounded(*amount), &task);
+      task.queue = queue;
+      task.bytes = static_cast<uint64_t>(each.bytes);
+      task.wait_gap_ns = task.gap_ns = 0;
+      const uint32_t trigger = step.with ? before[each.after] : each.after;
+      if (trigger != kNone) AddDependency(trigger, &task);
+      const auto added = static_cast<uint32_t>(graph_.gpu.size());
+      graph_.gpu[each.after].next = added;
+      graph_.gpu.push_back(task);
+      const uint32_t consumer =
+          step.reversed ? Mirrored(each, consumers, places) : Next(places[each.after], consumers);
+      if (consumer == kNone) continue;
+      if (graph_.gpu[consumer].dependency_count == UINT16_MAX) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "more than ", UINT16_MAX, " tasks are needed by one: make fewer, larger ones"));
+      }
+      AddDependency(added, &graph_.gpu[consumer]);
+    }
+    launched_.clear();
+    return absl::OkStatus();
+  }
+
+  std::vector<Beside> Pieces(const std::vector<uint32_t>& order, const Step& step, double shared,
+                             double piece) const {
+    std::map<int32_t, double> whole_ns;
+    for (const uint32_t t : order) whole_ns[IterationOf(t)] += Weight(t);
+    std::map<int32_t, double> so_far_ns, sent;
+    std::vector<Beside> pieces;
+    for (const uint32_t t : order) {
+      const int32_t iteration = IterationOf(t);
+      const double all_ns = whole_ns[iteration];
+      so_far_ns[iteration] += Weight(t);
+      Beside each = {t, static_cast<double>(graph_.gpu[t].bytes), 0, iteration};
+      each.behind = 1 - so_far_ns[iteration] / all_ns;
+      if (step.shared) each.bytes = shared * Weight(t) / all_ns;
+      if (!step.piece) {
+        pieces.push_back(each);
+        continue;
+      }
+      // Whole pieces as they are full, the rest with the last task.
+      const double ready = shared * (1 - each.behind);
+      const bool last = each.behind < 1e-9;
+      double& gone = sent[iteration];
+      while (ready - gone >= piece * (1 - 1e-9) || (last && shared - gone > 0.5)) {
+        each.bytes = std::min(piece, shared - gone);
+        gone += each.bytes;
+        pieces.push_back(each);
+      }
+    }
+    return pieces;
+  }
+  // So that tasks without a duration count, too.
+  double Weight(uint32_t t) const { return static_cast<double>(graph_.gpu[t].duration_ns) + 1; }
+  int32_t IterationOf(uint32_t t) const { return graph_.cpu[graph_.gpu[t].call].iteration; }
+
+  // Those that a call of the trace launches, in this order.
+  std::vector<uint32_t> InOrder(const std::vector<uint32_t>& tasks) {
+    if (launched_.empty()) {
+      for (const CpuTask& call : graph_.cpu) {
+        for (uint32_t g = call.first_work; g != kNone; g = graph_.gpu[g].next) {
+          launched_.push_back(g);
+        }
+      }
+    }
+    std::vector<bool> is(graph_.gpu.size());
+    for (const uint32_t t : tasks) is[t] = true;
+    std::vector<uint32_t> order;
+    for (const uint32_t t : launched_) {
+      if (is[t]) order.push_back(t);
+    }
+    return order;
+  }
+
+  static uint32_t Next(uint32_t place,
+                       const std::vector<std::pair<uint32_t, uint32_t>>& consumers) {
+    const auto it = std::upper_bound(consumers.begin(), consumers.end(), std::pair(place, kNone));
+    return it == consumers.end() ? kNone : it->second;
+  }
+
+  // Of those behind it up to the next one selected: where the share of their time before it is what
+  // came after the inserted one.
+  uint32_t Mirrored(const Beside& each, const std::vector<std::pair<uint32_t, uint32_t>>& consumers,
+                    const std::vector<uint32_t>& places) {
+    const auto first =
+        std::upper_bound(consumers.begin(), consumers.end(), std::pair(places[each.after], kNone));
+    if (first == consumers.end()) return kNone;
+    // One iteration's: those of the iteration of the first.
+    const int32_t iteration = IterationOf(first->second);
+    auto end = first;
+    double whole_ns = 0;
+    for (; end != consumers.end() && IterationOf(end->second) == iteration; ++end) {
+      whole_ns += Weight(end->second);
+    }
+    double so_far_ns = 0;
+    for (auto it = first; it != end; ++it) {
+      so_far_ns += Weight(it->second);
+      if (so_far_ns > each.behind * whole_ns) return it->second;
+    }
+    return std::prev(end)->second;
+  }
+
+  uint32_t QueueNamed(const std::string& name) {
+    for (uint32_t q = 0; q < graph_.queues.size(); ++q) {
+      if (graph_.queues[q].name == name) return q;
+    }
+    Queue queue;
+    queue.stream = static_cast<uint32_t>(graph_.streams.size());
+    queue.name = name;
+    graph_.streams.push_back({0, -1 - static_cast<int64_t>(graph_.streams.size())});
+    graph_.queues.push_back(queue);
+    return static_cast<uint32_t>(graph_.queues.size() - 1);
+  }
+
+  // The dependencies of a task follow each other: another one moves them to the end.
+  void AddDependency(uint32_t other, GpuTask* task) {
+    std::vector<uint32_t>& all = graph_.dependencies;
+    if (task->first_dependency + task->dependency_count != all.size()) {
+      const auto first = static_cast<uint32_t>(all.size());
+      for (uint32_t i = 0; i < task->dependency_count; ++i) {
+        all.push_back(uint32_t{all[task->first_dependency + i]});
+      }
+      task->first_dependency = first;
+    }
+    all.push_back(other);
+    ++task->dependency_count;
+  }
+
+  // What is needed earliest is what the first task in order of launch depends on.
+  void Reschedule(const std::vector<uint32_t>& selected, bool first) {
+    std::vector<bool> is(graph_.gpu.size());
+    for (const uint32_t t : selected) {
+      is[t] = true;
+      graph_.queues[graph_.gpu[t].queue].by_rank = true;
+      graph_.gpu[t].rank = first ? 0 : kNone;
+    }
+    if (first) return;
+    uint32_t place = 0;
+    InOrder({});
+    for (const uint32_t t : launched_) {
+      const GpuTask& task = graph_.gpu[t];
+      ++place;
+      for (uint32_t i = 0; i < task.dependency_count; ++i) {
+        const uint32_t other = graph_.dependencies[task.first_dependency + i];
+        if (is[other]) graph_.gpu[other].rank = std::min(graph_.gpu[other].rank, place);
+      }
+    }
+    launched_.clear();
   }
 
   uint32_t NameId(const std::string& name) {
@@ -307,52 +573,86 @@ class Transformer {
     return quartile_ns <= kLatencyNs ? quartile_ns : std::min(durations_ns->front(), kLatencyNs);
   }
 
-  // Of each iteration and queue the selected tasks become one, in place of the last: what each took
-  // beyond its start adds up. The launches of the others are not made, nor is what the thread did
-  // from one to the next.
-  void Fuse(const std::vector<uint32_t>& selected, const std::string& name) {
+  // Of each iteration and queue the selected tasks, or each chain of them, become one, in place of
+  // the last: what each took beyond its start adds up, or the longest counts. The launches of the
+  // others are not made, nor is what the thread did from one to the next.
+  void Fuse(const std::vector<uint32_t>& selected, const Step& step) {
     std::map<uint32_t, std::vector<int64_t>> durations_ns;  // by name
-    std::map<std::tuple<int32_t, uint32_t>, std::vector<uint32_t>> groups;
+    // By the chain's number in the queue.
+    std::map<std::tuple<int32_t, uint32_t, uint32_t>, std::vector<uint32_t>> groups;
+    std::vector<uint32_t> chains;
+    if (step.chains) chains = Chains(selected);
     for (const uint32_t t : selected) {
       const GpuTask& task = graph_.gpu[t];
       if (task.call == kNone) continue;
       durations_ns[task.name].push_back(task.duration_ns);
-      groups[{graph_.cpu[task.call].iteration, task.queue}].push_back(t);
+      groups[{graph_.cpu[task.call].iteration, task.queue, step.chains ? chains[t] : 0}].push_back(
+          t);
     }
     std::map<uint32_t, int64_t> starts_ns;
     for (auto& [kernel, all_ns] : durations_ns) starts_ns[kernel] = StartNs(&all_ns);
-    const uint32_t id = NameId(name);
+    const uint32_t id = NameId(step.name);
+    std::vector<uint32_t> together(graph_.cpu.size());  // the group of a call, from 1 on
+    uint32_t number = 0;
+    for (auto& [key, tasks] : groups) {
+      ++number;
+      if (tasks.size() < 2) continue;
+      for (const uint32_t t : tasks) together[graph_.gpu[t].call] = number;
+    }
+    RemoveGapsWithin(together);
     for (auto& [key, tasks] : groups) {
       if (tasks.size() < 2) continue;
-      int64_t sum_ns = 0, start_ns = 0;
+      int64_t sum_ns = 0, start_ns = 0, longest_ns = 0;
       for (const uint32_t t : tasks) {
         const int64_t own_start_ns = starts_ns[graph_.gpu[t].name];
         start_ns = std::max(start_ns, own_start_ns);
         sum_ns += std::max<int64_t>(0, graph_.gpu[t].duration_ns - own_start_ns);
+        longest_ns = std::max(longest_ns, graph_.gpu[t].duration_ns);
       }
       const uint32_t last = tasks.back();
-      RemoveGapsBetween(tasks);
       for (const uint32_t t : tasks) {
         if (t != last) Remove(true, t);
       }
-      graph_.gpu[last].duration_ns = start_ns + sum_ns;
+      graph_.gpu[last].duration_ns = step.longest ? longest_ns : start_ns + sum_ns;
       graph_.gpu[last].name = id;
     }
   }
 
-  // Gaps between two selected launches that follow each other on a thread.
-  void RemoveGapsBetween(const std::vector<uint32_t>& tasks) {
-    std::vector<bool> calls(graph_.cpu.size());
-    for (const uint32_t t : tasks) calls[graph_.gpu[t].call] = true;
+  // Numbers, by task: those that follow each other in a queue, all selected, have the same.
+  std::vector<uint32_t> Chains(const std::vector<uint32_t>& selected) {
+    std::vector<uint32_t> chains(graph_.gpu.size());
+    std::vector<uint32_t> number(graph_.queues.size());
+    std::vector<bool> is(graph_.gpu.size());
+    for (const uint32_t t : selected) is[t] = true;
+    InOrder({});
+    for (const uint32_t t : launched_) {
+      uint32_t& current = number[graph_.gpu[t].queue];
+      if (is[t]) {
+        chains[t] = current;
+      } else {
+        ++current;
+      }
+    }
+    launched_.clear();
+    return chains;
+  }
+
+  // Gaps between two launches of one group that follow each other on a thread.
+  void RemoveGapsWithin(const std::vector<uint32_t>& groups) {
     for (const std::vector<uint32_t>& order : graph_.order) {
-      size_t since = order.size();  // position behind the last selected launch
+      size_t since = order.size();  // position behind the last launch of `group`
+      uint32_t group = 0;
       for (size_t i = 0; i < order.size(); ++i) {
         const CpuTask& task = graph_.cpu[order[i]];
-        if (calls[order[i]]) {
-          for (size_t k = since; k < i; ++k) graph_.cpu[order[k]].duration_ns = 0;
+        if (groups[order[i]] != 0) {
+          if (groups[order[i]] == group) {
+            for (size_t k = since; k < i; ++k) graph_.cpu[order[k]].duration_ns = 0;
+          }
+          group = groups[order[i]];
           since = i + 1;
         } else if (task.first_work != kNone || task.tail_ns > 0) {
           since = order.size();
+          group = 0;
         }
       }
     }
@@ -400,6 +700,9 @@ class Transformer {
   Selector selector_;
   Graph& graph_;
   Applied applied_;
+  std::vector<uint32_t> launched_;  // GPU tasks in order of launch; empty: to be found
+  const Amount* amount_ = nullptr;  // whose value is
+  double amount_value_ = 0;
 };
 
 }  // namespace
