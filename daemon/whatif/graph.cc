@@ -70,7 +70,8 @@ int64_t Median(std::vector<int64_t>* values, int64_t otherwise) {
 //     operators, or, in a trace without operators, as the training thread hands over to it and it
 //     back;
 //   - forward is what the training thread launches from the first kernel behind the optimiser's
-//     step (or zero_grad, or data loading) on, until it hands over to autograd's thread;
+//     step on (the first time: behind zero_grad, data loading or the begin of a ProfilerStep),
+//     until it hands over to autograd's thread;
 //   - between two calls of one phase the thread is in it, too.
 class Phases {
  public:
@@ -99,13 +100,14 @@ class Phases {
  private:
   struct Label {
     bool known = false;  // looked at
-    bool zero_grad = false;
+    bool zero_grad = false, profiler_step = false;
     Phase phase = Phase::kUnknown;
   };
   const Label& LabelOf(const CpuTask& task) {
     Label& label = by_label_[task.label];
     if (std::exchange(label.known, true)) return label;
     absl::string_view text = graph_.names[task.label];
+    label.profiler_step = absl::StartsWith(text, "ProfilerStep");
     while (!text.empty() && label.phase == Phase::kUnknown) {
       const size_t line = text.rfind('\n');
       const absl::string_view name = line == absl::string_view::npos ? text : text.substr(line + 1);
@@ -221,6 +223,7 @@ class Phases {
         }
         continue;
       }
+      if (stage == Stage::kUnknown && LabelOf(task).profiler_step) stage = Stage::kAhead;
       if (stage == Stage::kAhead && task.first_work != kNone &&
           graph_.gpu[task.first_work].kind == WorkKind::kKernel) {
         stage = Stage::kForward;

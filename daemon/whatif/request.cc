@@ -100,7 +100,9 @@ const std::vector<Function>& Functions() {
       {"allreduce_two_level",
        {Unit::kBytes, Unit::kNumber, Unit::kNumber, Unit::kRate, Unit::kRate, Unit::kTime},
        [](const std::vector<double>& a) {
-         return RingNs(a[0], a[1], a[3], a[5]) + RingNs(a[0] / a[1], a[2], a[4], a[5]);
+         const double per_host = std::min(a[1], a[2]);
+         return RingNs(a[0], per_host, a[3], a[5]) +
+                RingNs(a[0] / per_host, a[1] / per_host, a[4], a[5]);
        }},
       {"parameter_server",
        {Unit::kBytes, Unit::kNumber, Unit::kRate, Unit::kTime},
