@@ -239,13 +239,14 @@ class Line {
 
 // "12us", "1.5": the number and the unit behind it.
 std::pair<std::string, std::string> SplitUnit(const std::string& text) {
-  const size_t unit = text.find_first_not_of("0123456789.+-");
-  if (unit == std::string::npos) return {text, ""};
+  constexpr const char* kDigits = "0123456789.+-";
+  size_t unit = text.find_first_not_of(kDigits);
   // 1e6 is a number.
-  if ((text[unit] == 'e' || text[unit] == 'E') && unit > 0 && unit + 1 < text.size() &&
-      text.find_first_not_of("0123456789.+-", unit + 1) == std::string::npos) {
-    return {text, ""};
+  if (unit != std::string::npos && unit > 0 && (text[unit] == 'e' || text[unit] == 'E') &&
+      text.find_first_of(kDigits, unit + 1) == unit + 1) {
+    unit = text.find_first_not_of(kDigits, unit + 1);
   }
+  if (unit == std::string::npos) return {text, ""};
   return {text.substr(0, unit), text.substr(unit)};
 }
 

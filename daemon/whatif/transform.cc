@@ -402,6 +402,7 @@ class Transformer {
 
     std::vector<std::pair<uint32_t, uint32_t>> consumers;  // place, task
     for (const uint32_t t : needed_by) consumers.emplace_back(places[t], t);
+    uint32_t last = kNone, last_after = kNone;
     for (const Beside& each : Pieces(order, step, shared, piece)) {
       const absl::StatusOr<double> amount =
           Evaluate(step.amount, parameters_,
@@ -413,9 +414,19 @@ class Transformer {
       task.bytes = static_cast<uint64_t>(each.bytes);
       task.wait_gap_ns = task.gap_ns = 0;
       const uint32_t trigger = step.with ? before[each.after] : each.after;
+      if (step.with) {  // what holds that one holds this one
+        const GpuTask& other = graph_.gpu[each.after];
+        for (uint32_t i = 0; i < other.dependency_count; ++i) {
+          AddDependency(uint32_t{graph_.dependencies[other.first_dependency + i]}, &task);
+        }
+      }
       if (trigger != kNone) AddDependency(trigger, &task);
+      // Behind those that were inserted after the same one.
+      if (each.after != last_after) last = last_after = each.after;
+      task.next = graph_.gpu[last].next;
       const auto added = static_cast<uint32_t>(graph_.gpu.size());
-      graph_.gpu[each.after].next = added;
+      graph_.gpu[last].next = added;
+      last = added;
       graph_.gpu.push_back(task);
       const uint32_t consumer =
           step.reversed ? Mirrored(each, consumers, places) : Next(places[each.after], consumers);
