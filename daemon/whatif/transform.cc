@@ -359,7 +359,6 @@ class Transformer {
     uint32_t after = 0;  // the selected task that makes it possible
     double bytes = 0;
     double behind = 0;  // share of the iteration's selected time that comes after that
-    int32_t iteration = 0;
   };
 
   absl::Status InsertBeside(const std::vector<uint32_t>& selected, const Step& step) {
@@ -400,8 +399,7 @@ class Transformer {
     std::vector<uint32_t> places(graph_.gpu.size());
     for (uint32_t i = 0; i < launched_.size(); ++i) places[launched_[i]] = i;
 
-    std::vector<std::pair<uint32_t, uint32_t>> consumers;  // place, task
-    for (const uint32_t t : needed_by) consumers.emplace_back(places[t], t);
+    const std::vector<Consumer> consumers = Consumers(needed_by, places);
     uint32_t last = kNone, last_after = kNone;
     for (const Beside& each : Pieces(order, step, shared, piece)) {
       const absl::StatusOr<double> amount =
@@ -428,8 +426,7 @@ class Transformer {
       graph_.gpu[last].next = added;
       last = added;
       graph_.gpu.push_back(task);
-      const uint32_t consumer =
-          step.reversed ? Mirrored(each, consumers, places) : Next(places[each.after], consumers);
+      const uint32_t consumer = ConsumerOf(each, places[each.after], step.reversed, consumers);
       if (consumer == kNone) continue;
       if (graph_.gpu[consumer].dependency_count == UINT16_MAX) {
         return absl::InvalidArgumentError(absl::StrCat(
@@ -443,29 +440,43 @@ class Transformer {
 
   std::vector<Beside> Pieces(const std::vector<uint32_t>& order, const Step& step, double shared,
                              double piece) const {
-    std::map<int32_t, double> whole_ns;
-    for (const uint32_t t : order) whole_ns[IterationOf(t)] += Weight(t);
-    std::map<int32_t, double> so_far_ns, sent;
+    // The iterations, one after the other: index of the first task, time.
+    std::vector<std::pair<size_t, double>> iterations;
+    double inner_ns = 0, inner = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      if (i == 0 || IterationOf(order[i]) != IterationOf(order[i - 1]))
+        iterations.emplace_back(i, 0);
+      iterations.back().second += Weight(order[i]);
+      if (IterationOf(order[i]) < 0) continue;
+      inner_ns += Weight(order[i]);
+      if (i == iterations.back().first) ++inner;
+    }
     std::vector<Beside> pieces;
-    for (const uint32_t t : order) {
-      const int32_t iteration = IterationOf(t);
-      const double all_ns = whole_ns[iteration];
-      so_far_ns[iteration] += Weight(t);
-      Beside each = {t, static_cast<double>(graph_.gpu[t].bytes), 0, iteration};
-      each.behind = 1 - so_far_ns[iteration] / all_ns;
-      if (step.shared) each.bytes = shared * Weight(t) / all_ns;
-      if (!step.piece) {
-        pieces.push_back(each);
-        continue;
+    for (size_t n = 0; n < iterations.size(); ++n) {
+      const auto& [begin, whole_ns] = iterations[n];
+      const size_t end = n + 1 < iterations.size() ? iterations[n + 1].first : order.size();
+      // What comes before the first iteration is a part of one.
+      double all = shared;
+      if (inner > 0 && IterationOf(order[begin]) < 0) {
+        all *= std::min(1.0, whole_ns * inner / inner_ns);
       }
-      // Whole pieces as they are full, the rest with the last task.
-      const double ready = shared * (1 - each.behind);
-      const bool last = each.behind < 1e-9;
-      double& gone = sent[iteration];
-      while (ready - gone >= piece * (1 - 1e-9) || (last && shared - gone > 0.5)) {
-        each.bytes = std::min(piece, shared - gone);
-        gone += each.bytes;
-        pieces.push_back(each);
+      double so_far_ns = 0, sent = 0;
+      for (size_t i = begin; i < end; ++i) {
+        Beside each = {order[i], static_cast<double>(graph_.gpu[order[i]].bytes), 0};
+        so_far_ns += Weight(order[i]);
+        each.behind = 1 - so_far_ns / whole_ns;
+        if (!step.piece) {
+          if (step.shared) each.bytes = all * Weight(order[i]) / whole_ns;
+          pieces.push_back(each);
+          continue;
+        }
+        // Whole pieces as they are full, the rest with the last task.
+        const double made = all * (1 - each.behind);
+        while (made - sent >= piece * (1 - 1e-9) || (i + 1 == end && all - sent > 0.5)) {
+          each.bytes = std::min(piece, all - sent);
+          sent += each.bytes;
+          pieces.push_back(each);
+        }
       }
     }
     return pieces;
@@ -492,32 +503,42 @@ class Transformer {
     return order;
   }
 
-  static uint32_t Next(uint32_t place,
-                       const std::vector<std::pair<uint32_t, uint32_t>>& consumers) {
-    const auto it = std::upper_bound(consumers.begin(), consumers.end(), std::pair(place, kNone));
-    return it == consumers.end() ? kNone : it->second;
+  // In order of launch.
+  struct Consumer {
+    uint32_t place = 0;
+    uint32_t task = 0;
+    double until = 0;          // share of its iteration's time up to its end
+    size_t iteration_end = 0;  // index
+  };
+  std::vector<Consumer> Consumers(const std::vector<uint32_t>& order,
+                                  const std::vector<uint32_t>& places) const {
+    std::vector<Consumer> consumers;
+    for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+      double whole_ns = 0, so_far_ns = 0;
+      for (; end < order.size() && IterationOf(order[end]) == IterationOf(order[begin]); ++end) {
+        whole_ns += Weight(order[end]);
+      }
+      for (size_t i = begin; i < end; ++i) {
+        so_far_ns += Weight(order[i]);
+        consumers.push_back({places[order[i]], order[i], so_far_ns / whole_ns, end});
+      }
+    }
+    return consumers;
   }
 
-  // Of those behind it up to the next one selected: where the share of their time before it is what
-  // came after the inserted one.
-  uint32_t Mirrored(const Beside& each, const std::vector<std::pair<uint32_t, uint32_t>>& consumers,
-                    const std::vector<uint32_t>& places) {
-    const auto first =
-        std::upper_bound(consumers.begin(), consumers.end(), std::pair(places[each.after], kNone));
-    if (first == consumers.end()) return kNone;
-    // One iteration's: those of the iteration of the first.
-    const int32_t iteration = IterationOf(first->second);
-    auto end = first;
-    double whole_ns = 0;
-    for (; end != consumers.end() && IterationOf(end->second) == iteration; ++end) {
-      whole_ns += Weight(end->second);
+  // The next one, or of the iteration of that the one where as much time is before it as came
+  // behind the inserted task.
+  static uint32_t ConsumerOf(const Beside& each, uint32_t place, bool reversed,
+                             const std::vector<Consumer>& consumers) {
+    auto next = std::upper_bound(consumers.begin(), consumers.end(), place,
+                                 [](uint32_t at, const Consumer& c) { return at < c.place; });
+    if (next == consumers.end()) return kNone;
+    if (reversed) {
+      const auto end = consumers.begin() + static_cast<int64_t>(next->iteration_end);
+      next = std::upper_bound(next, std::prev(end), each.behind + 1e-9,
+                              [](double share, const Consumer& c) { return share < c.until; });
     }
-    double so_far_ns = 0;
-    for (auto it = first; it != end; ++it) {
-      so_far_ns += Weight(it->second);
-      if (so_far_ns > each.behind * whole_ns) return it->second;
-    }
-    return std::prev(end)->second;
+    return next->task;
   }
 
   uint32_t QueueNamed(const std::string& name) {
