@@ -60,6 +60,17 @@ bool Compares(Compare compare, double value, double with) {
   }
 }
 
+// Matrix products and convolutions.
+bool IsProduct(const std::string& kernel) {
+  static const RE2* const products = new RE2(
+      "(?i)gemm|gemv|convol|_conv|conv[0-9_]|winograd|wgrad|dgrad|fprop|cutlass|xmma|_mma|flash|"
+      "attention");
+  return RE2::PartialMatch(kernel, *products);
+}
+Bound BoundOfOthers(int64_t duration_ns) {
+  return duration_ns <= kLatencyNs ? Bound::kLatency : Bound::kMemory;
+}
+
 class Selector {
  public:
   Selector(const Bounds& bounds, const Graph& graph) : bounds_(bounds), graph_(graph) {}
@@ -168,17 +179,32 @@ class Selector {
   }
 
   Bound BoundOf(uint32_t t) {
-    const std::string& name = graph_.names[graph_.gpu[t].name];
-    const auto it = bounds_.find(name);
-    ++(it == bounds_.end() ? guessed_ : measured_);
-    return it == bounds_.end() ? BoundByRule(name, graph_.gpu[t].duration_ns) : it->second;
+    const uint32_t id = graph_.gpu[t].name;
+    if (id >= by_name_.size()) by_name_.resize(graph_.names.size());
+    NameBound& known = by_name_[id];
+    if (!std::exchange(known.looked_up, true)) {
+      const auto it = bounds_.find(graph_.names[id]);
+      known.measured = it != bounds_.end();
+      known.bound = known.measured                ? it->second
+                    : IsProduct(graph_.names[id]) ? Bound::kCompute
+                                                  : Bound::kMemory;
+    }
+    ++(known.measured ? measured_ : guessed_);
+    return known.measured || known.bound == Bound::kCompute
+               ? known.bound
+               : BoundOfOthers(graph_.gpu[t].duration_ns);
   }
   uint32_t QueueOf(const CpuTask& call) const {
     return call.first_work == kNone ? call.queue : graph_.gpu[call.first_work].queue;
   }
 
+  struct NameBound {
+    bool looked_up = false, measured = false;
+    Bound bound = Bound::kMemory;
+  };
   const Bounds& bounds_;
   const Graph& graph_;
+  std::vector<NameBound> by_name_;
   uint64_t measured_ = 0, guessed_ = 0, without_counter_ = 0;
 };
 
@@ -740,11 +766,7 @@ class Transformer {
 }  // namespace
 
 Bound BoundByRule(const std::string& kernel, int64_t duration_ns) {
-  static const RE2* const products = new RE2(
-      "(?i)gemm|gemv|convol|_conv|conv[0-9_]|winograd|wgrad|dgrad|fprop|cutlass|xmma|_mma|flash|"
-      "attention");
-  if (RE2::PartialMatch(kernel, *products)) return Bound::kCompute;
-  return duration_ns <= kLatencyNs ? Bound::kLatency : Bound::kMemory;
+  return IsProduct(kernel) ? Bound::kCompute : BoundOfOthers(duration_ns);
 }
 
 SelectedTime TimeOf(const Selection& selection, const Bounds& bounds, const Graph& graph) {
