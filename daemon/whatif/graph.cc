@@ -179,21 +179,19 @@ class Phases {
 
   // A thread without marks of its own that launches kernels, as one with marks hands over to it.
   void FindAutogradByHandover() {
-    const auto marked = [this](uint32_t thread) {
-      return std::any_of(
-          graph_.order[thread].begin(), graph_.order[thread].end(),
-          [this](uint32_t t) { return LabelOf(graph_.cpu[t]).phase != Phase::kUnknown; });
-    };
+    std::vector<bool> marked(graph_.order.size());
+    for (const CpuTask& task : graph_.cpu) {
+      if (LabelOf(task).phase != Phase::kUnknown) marked[task.thread] = true;
+    }
     for (uint32_t thread = 0; thread < graph_.order.size(); ++thread) {
-      uint32_t from = kNone;
-      size_t kernels = 0, others = 0;
+      size_t handovers = 0, kernels = 0, others = 0;
       for (const uint32_t t : graph_.order[thread]) {
         const CpuTask& task = graph_.cpu[t];
-        if (task.after != kNone) from = graph_.cpu[task.after].thread;
+        if (task.after != kNone && marked[graph_.cpu[task.after].thread]) ++handovers;
         if (task.first_work == kNone) continue;
         ++(graph_.gpu[task.first_work].kind == WorkKind::kKernel ? kernels : others);
       }
-      if (from != kNone && kernels > others && marked(from) && !marked(thread)) {
+      if (handovers > 0 && kernels > others && !marked[thread]) {
         autograd_[thread] = true;
       }
     }
