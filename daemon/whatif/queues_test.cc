@@ -140,6 +140,14 @@ TEST(QueuesTest, WhatIsNeededFirstGoesFirst) {
   EXPECT_EQ(StartUs(by_need, "1 gemm b4"), 250);
 }
 
+TEST(QueuesTest, WhatAGradientComesFromMayGoAway) {
+  // Without the backward kernels all buckets are there when the forward pass is over.
+  Graph graph = Training(1);
+  Do("data-parallel,bytes=80KB,bucket=20KB,bandwidth=1GB/s,latency=0us", &graph);
+  Do("remove kernels where phase = backward", &graph);
+  EXPECT_EQ(StartUs(graph, "0 o"), 140 + 4 * 20);
+}
+
 TEST(QueuesTest, ASlowBusStallsWhatMovesFeatureMaps) {
   const Graph graph = Training(1);
   // Copies of 5 us beside kernels of 10: nothing waits.
@@ -223,6 +231,7 @@ TEST(QueuesTest, WhatCannotBeDoneIsSaid) {
   EXPECT_THAT(error("insert \"x\" of 1us into \"q\" after kernels sharing 1GB in 1B"),
               HasSubstr("take larger ones"));
   EXPECT_THAT(error("insert \"x\" of bytes/$rate into \"q\" after kernels"), HasSubstr("$rate"));
+  EXPECT_THAT(error("set kernels to bytes/2GB/s"), HasSubstr("has no bytes of \"0 gemm f1\""));
   EXPECT_THAT(error("scale kernels where name ~ $kernels by 2"),
               HasSubstr("$kernels has no value"));
 }

@@ -644,10 +644,11 @@ absl::StatusOr<double> ValueOf(const Amount::Term& term,
       "the parameter $", term.parameter, " has no value; give ", term.parameter, "=NUMBER"));
 }
 
-bool NeedsTask(const Amount::Term& term) {
-  return term.function == "bytes" || term.function == "duration" ||
+// "bytes" or "duration".
+bool Has(const Amount::Term& term, const char* word) {
+  return term.function == word ||
          std::any_of(term.arguments.begin(), term.arguments.end(),
-                     [](const Amount::Term& each) { return NeedsTask(each); });
+                     [word](const Amount::Term& each) { return Has(each, word); });
 }
 
 // Steps end at a line's end, or at a ';' that stands in no text.
@@ -729,7 +730,12 @@ std::string FormatRequest(const Request& request) {
 
 std::string FormatSelection(const Selection& selection) { return SelectionText(selection); }
 
-bool NeedsTask(const Amount& amount) { return NeedsTask(amount.first) || NeedsTask(amount.second); }
+bool NeedsBytes(const Amount& amount) {
+  return Has(amount.first, "bytes") || Has(amount.second, "bytes");
+}
+bool NeedsTask(const Amount& amount) {
+  return NeedsBytes(amount) || Has(amount.first, "duration") || Has(amount.second, "duration");
+}
 
 absl::StatusOr<double> Evaluate(const Amount& amount,
                                 const std::map<std::string, double>& parameters,

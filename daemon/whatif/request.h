@@ -127,6 +127,7 @@ struct TaskValues {
   double duration_ns = 0;
 };
 bool NeedsTask(const Amount& amount);
+bool NeedsBytes(const Amount& amount);
 
 // Values of the parameters that a request names; InvalidArgument for one that is not given, a
 // division by 0, a result that is no finite number >= 0.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -239,6 +240,12 @@ class Transformer {
                                                        "=TEXT"));
       }
     }
+    if (step.verb == Verb::kScale || step.verb == Verb::kSet || step.verb == Verb::kInsert) {
+      // Where nothing is selected, too, parameters must have values.
+      const absl::StatusOr<double> amount = Evaluate(step.amount, parameters_, {1, 1});
+      if (!amount.ok()) return amount.status();
+      amount_ = NeedsTask(step.amount) ? std::nullopt : std::optional<double>(*amount);
+    }
     const std::vector<uint32_t> selected = selector_.Select(step.selection);
     applied_.tasks.push_back(selected.size());
     const bool gpu = IsGpu(step.selection.what);
@@ -256,8 +263,7 @@ class Transformer {
           if (!amount.ok()) return amount.status();
           SetDuration(gpu, t, Rounded(step.verb == Verb::kScale ? now_ns * *amount : *amount));
         }
-        // Without any task, too, a parameter must have a value.
-        return AmountFor(step.amount, gpu, kNone).status();
+        break;
       case Verb::kRemove:
         for (const uint32_t t : selected) Remove(gpu, t);
         break;
@@ -268,7 +274,7 @@ class Transformer {
           if (!amount.ok()) return amount.status();
           Insert(gpu, t, step, Rounded(*amount));
         }
-        return AmountFor(step.amount, gpu, kNone).status();
+        break;
       case Verb::kFuse:
         Fuse(selected, step);
         break;
@@ -285,21 +291,20 @@ class Transformer {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<double> AmountFor(const Amount& amount, bool gpu, uint32_t t) {
-    if (t == kNone) return Evaluate(amount, parameters_, {1, 1});
-    // Most amounts are the same for all tasks.
-    if (!NeedsTask(amount)) {
-      if (amount_ != &amount) {
-        const absl::StatusOr<double> value = Evaluate(amount, parameters_);
-        if (!value.ok()) return value;
-        amount_ = &amount;
-        amount_value_ = *value;
-      }
-      return amount_value_;
+  absl::StatusOr<double> AmountFor(const Amount& amount, bool gpu, uint32_t t) const {
+    return AmountOf(amount, gpu ? static_cast<double>(graph_.gpu[t].bytes) : 0.0, gpu, t);
+  }
+  // Of a task that moves, or makes, so many bytes.
+  absl::StatusOr<double> AmountOf(const Amount& amount, double bytes, bool gpu, uint32_t t) const {
+    if (amount_) return *amount_;
+    if (bytes == 0 && NeedsBytes(amount)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the trace has no bytes of \"",
+                       graph_.names[gpu ? graph_.gpu[t].name : graph_.cpu[t].name],
+                       "\"; select with bytes > 0, or give a time"));
     }
     return Evaluate(amount, parameters_,
-                    {gpu ? static_cast<double>(graph_.gpu[t].bytes) : 0.0,
-                     static_cast<double>(selector_.DurationOf(gpu, t))});
+                    {bytes, static_cast<double>(selector_.DurationOf(gpu, t))});
   }
 
   void SetDuration(bool gpu, uint32_t t, int64_t duration_ns) {
@@ -322,6 +327,13 @@ class Transformer {
       if (IsWait(task.kind)) task.kind = CpuKind::kCall;
       return;
     }
+    if (HasDependents(t)) {
+      // What was inserted beside it still comes when its turn is.
+      GpuTask& task = graph_.gpu[t];
+      task.duration_ns = task.gap_ns = 0;
+      graph_.cpu[task.call].duration_ns = 0;
+      return;
+    }
     const uint32_t call = Unlink(t);
     // A call that launches nothing any more is not made.
     if (call != kNone && graph_.cpu[call].first_work == kNone &&
@@ -329,6 +341,18 @@ class Transformer {
       graph_.cpu[call].duration_ns = graph_.cpu[call].tail_ns = 0;
       graph_.cpu[call].kind = CpuKind::kCall;
     }
+  }
+
+  // That were inserted, and so are of the same call.
+  bool HasDependents(uint32_t t) const {
+    for (uint32_t g = graph_.gpu[t].next; g != kNone; g = graph_.gpu[g].next) {
+      const GpuTask& other = graph_.gpu[g];
+      const auto first = graph_.dependencies.begin() + other.first_dependency;
+      if (other.work == kNone && std::count(first, first + other.dependency_count, t) > 0) {
+        return true;
+      }
+    }
+    return false;
   }
 
   // Takes a task out of the chain of its call; answers the call. Nobody waits for it any more.
@@ -429,8 +453,7 @@ class Transformer {
     uint32_t last = kNone, last_after = kNone;
     for (const Beside& each : Pieces(order, step, shared, piece)) {
       const absl::StatusOr<double> amount =
-          Evaluate(step.amount, parameters_,
-                   {each.bytes, static_cast<double>(graph_.gpu[each.after].duration_ns)});
+          AmountOf(step.amount, each.bytes, /*gpu=*/true, each.after);
       if (!amount.ok()) return amount.status();
       GpuTask task = graph_.gpu[each.after];
       Make(step, Rounded(*amount), &task);
@@ -759,8 +782,7 @@ class Transformer {
   Graph& graph_;
   Applied applied_;
   std::vector<uint32_t> launched_;  // GPU tasks in order of launch; empty: to be found
-  const Amount* amount_ = nullptr;  // whose value is
-  double amount_value_ = 0;
+  std::optional<double> amount_;    // of the step, where it is the same for all tasks
 };
 
 }  // namespace
