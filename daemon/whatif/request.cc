@@ -61,15 +61,15 @@ const Words<double>& TimeUnits() {
 }
 const Words<double>& ByteUnits() {
   static const auto* words =
-      new Words<double>{{"B", 1},      {"KB", 1e3},      {"MB", 1e6},        {"GB", 1e9},
-                        {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}};
+      new Words<double>{{"B", 1},     {"KB", 1e3},   {"MB", 1e6},      {"GB", 1e9},
+                        {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}};
   return *words;
 }
 
 // Bytes per nanosecond.
 const Words<double>& RateUnits() {
-  static const auto* words = new Words<double>{
-      {"B/s", 1e-9}, {"KB/s", 1e-6}, {"MB/s", 1e-3}, {"GB/s", 1}, {"GiB/s", 1.073741824}};
+  static const auto* words =
+      new Words<double>{{"B/s", 1e-9}, {"KB/s", 1e-6}, {"MB/s", 1e-3}, {"GB/s", 1}, {"TB/s", 1e3}};
   return *words;
 }
 const Words<Made>& Mades() {
@@ -88,14 +88,18 @@ struct Function {
   double (*time_ns)(const std::vector<double>& arguments);
 };
 const std::vector<Function>& Functions() {
+  static const std::vector<Unit> kOneLevel = {Unit::kBytes, Unit::kNumber, Unit::kRate,
+                                              Unit::kTime};
   static const auto* functions = new std::vector<Function>{
-      {"allreduce_ring",
-       {Unit::kBytes, Unit::kNumber, Unit::kRate, Unit::kTime},
+      {"allreduce_ring", kOneLevel,
        [](const std::vector<double>& a) { return RingNs(a[0], a[1], a[2], a[3]); }},
-      {"allreduce_tree",
-       {Unit::kBytes, Unit::kNumber, Unit::kRate, Unit::kTime},
+      {"allreduce_tree", kOneLevel,
        [](const std::vector<double>& a) {
          return a[1] <= 1 ? 0 : 2 * a[0] / a[2] + 2 * std::ceil(std::log2(a[1])) * a[3];
+       }},
+      {"parameter_server", kOneLevel,
+       [](const std::vector<double>& a) {
+         return a[1] <= 1 ? 0 : RingNs(a[0], a[1], a[2], 0) + 2 * a[3];
        }},
       {"allreduce_two_level",
        {Unit::kBytes, Unit::kNumber, Unit::kNumber, Unit::kRate, Unit::kRate, Unit::kTime},
@@ -103,11 +107,6 @@ const std::vector<Function>& Functions() {
          const double per_host = std::min(a[1], a[2]);
          return RingNs(a[0], per_host, a[3], a[5]) +
                 RingNs(a[0] / per_host, a[1] / per_host, a[4], a[5]);
-       }},
-      {"parameter_server",
-       {Unit::kBytes, Unit::kNumber, Unit::kRate, Unit::kTime},
-       [](const std::vector<double>& a) {
-         return a[1] <= 1 ? 0 : 2 * (a[1] - 1) / a[1] * a[0] / a[2] + 2 * a[3];
        }}};
   return *functions;
 }
@@ -266,67 +265,7 @@ absl::StatusOr<double> ParseNumber(const std::string& text, const Words<double>&
   return number * *factor;
 }
 
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
-
-// Shortest text that reads as the same number.
-std::string NumberText(double number) {
-  for (int digits = 6; digits < 17; ++digits) {
-    std::string text = absl::StrFormat("%.*g", digits, number);
-    double back = 0;
-    if (absl::SimpleAtod(text, &back) && back == number) return text;
-  }
-  return absl::StrFormat("%.17g", number);
-}
-
-// In the largest unit that leaves a short number; `units` ascend.
-std::string WithUnit(double number, const Words<double>& units) {
-  for (size_t i = units.size(); i-- > 0;) {
-    const double factor = units[i].second;
-    const std::string text = absl::StrFormat("%g", number / factor);
-    double back = 0;
-    if (number >= factor && absl::SimpleAtod(text, &back) && back * factor == number) {
-      return text + units[i].first;
-    }
-  }
-  return NumberText(number) + WordOf(units, 1.0);
-}
-
-std::string QuantityText(double number, Unit unit) {
-  switch (unit) {
-    case Unit::kTime:
-      return WithUnit(number, TimeUnits());
-    case Unit::kBytes:
-      return WithUnit(number, ByteUnits());
-    case Unit::kRate:
-      return WithUnit(number, RateUnits());
-    case Unit::kNumber:
-      break;
-  }
-  return NumberText(number);
-}
-
-std::string TermText(const Amount::Term& term) {
-  if (!term.parameter.empty()) return "$" + term.parameter;
-  if (term.function.empty()) return QuantityText(term.number, term.unit);
-  if (term.arguments.empty()) return term.function;
-  return absl::StrCat(
-      term.function, "(",
-      absl::StrJoin(term.arguments, ", ",
-                    [](std::string* out, const Amount::Term& each) { *out += TermText(each); }),
-      ")");
-}
-std::string AmountText(const Amount& amount) {
-  std::string text = TermText(amount.first);
-  if (amount.operation == 0) return text;
-  return absl::StrCat(text, std::string(1, amount.operation), TermText(amount.second));
-}
+std::string AmountText(const Amount& amount);
 
 class Parser {
  public:
@@ -581,6 +520,68 @@ class Parser {
   Line* line_;
 };
 
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+// Shortest text that reads as the same number.
+std::string NumberText(double number) {
+  for (int digits = 6; digits < 17; ++digits) {
+    std::string text = absl::StrFormat("%.*g", digits, number);
+    double back = 0;
+    if (absl::SimpleAtod(text, &back) && back == number) return text;
+  }
+  return absl::StrFormat("%.17g", number);
+}
+
+// In the largest unit that leaves a short number; `units` ascend.
+std::string WithUnit(double number, const Words<double>& units) {
+  for (size_t i = units.size(); i-- > 0;) {
+    const double factor = units[i].second;
+    const std::string text = absl::StrFormat("%g", number / factor);
+    double back = 0;
+    if (number >= factor && absl::SimpleAtod(text, &back) && back * factor == number) {
+      return text + units[i].first;
+    }
+  }
+  return NumberText(number) + WordOf(units, 1.0);
+}
+
+std::string QuantityText(double number, Unit unit) {
+  switch (unit) {
+    case Unit::kTime:
+      return WithUnit(number, TimeUnits());
+    case Unit::kBytes:
+      return WithUnit(number, ByteUnits());
+    case Unit::kRate:
+      return WithUnit(number, RateUnits());
+    case Unit::kNumber:
+      break;
+  }
+  return NumberText(number);
+}
+
+std::string TermText(const Amount::Term& term) {
+  if (!term.parameter.empty()) return "$" + term.parameter;
+  if (term.function.empty()) return QuantityText(term.number, term.unit);
+  if (term.arguments.empty()) return term.function;
+  return absl::StrCat(
+      term.function, "(",
+      absl::StrJoin(term.arguments, ", ",
+                    [](std::string* out, const Amount::Term& each) { *out += TermText(each); }),
+      ")");
+}
+std::string AmountText(const Amount& amount) {
+  std::string text = TermText(amount.first);
+  if (amount.operation == 0) return text;
+  return absl::StrCat(text, std::string(1, amount.operation), TermText(amount.second));
+}
+
 std::string SelectionText(const Selection& selection) {
   std::string text = WordOf(Whats(), selection.what);
   for (size_t i = 0; i < selection.conditions.size(); ++i) {
@@ -780,8 +781,13 @@ absl::StatusOr<Amount::Term> ParseQuantity(std::string_view text) {
     term.unit = Unit::kRate;
     units = &RateUnits();
   }
-  static const auto* none = new Words<double>;
-  const absl::StatusOr<double> number = ParseNumber(word, units == nullptr ? *none : *units);
+  if (units == nullptr && !unit.empty() && unit.size() < word.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", word, "\": there is no unit \"", unit,
+                                                   "\"; there are ", List(TimeUnits()), ", ",
+                                                   List(ByteUnits()), ", ", List(RateUnits())));
+  }
+  const absl::StatusOr<double> number =
+      ParseNumber(word, units == nullptr ? Words<double>() : *units);
   if (!number.ok()) return number.status();
   term.number = *number;
   return term;
