@@ -68,6 +68,40 @@ TEST(PresetTest, WhatIsWrongIsNamedWithWhatThereIs) {
   EXPECT_THAT(file_error("titel: x"), HasSubstr("\"titel\" is none of"));
 }
 
+TEST(PresetTest, ParametersHaveUnitsOrAreText) {
+  const Change change = *ParseChange("data-parallel,bytes=100MB, bandwidth = 10 GB/s");
+  EXPECT_EQ(change.parameters.at("bytes"), 1e8);
+  EXPECT_EQ(change.parameters.at("bandwidth"), 10);
+  EXPECT_EQ(change.parameters.at("bucket"), 25e6);
+  const Change fusion = *ParseChange("kernel-fusion,kernels=\"gelu,|\\\"add\\\"\"");
+  EXPECT_EQ(fusion.request.steps[0].selection.conditions[0].text, "gelu,|\"add\"");
+  EXPECT_EQ(FormatRequest(*ParseRequest(FormatRequest(fusion.request))),
+            FormatRequest(fusion.request));
+  const auto error = [](const std::string& text) {
+    return std::string(ParseChange(text).status().message());
+  };
+  EXPECT_THAT(error("data-parallel"), HasSubstr("data-parallel,bytes=100MB"));
+  EXPECT_THAT(error("data-parallel,bytes=5"), HasSubstr("\"5\" is not a number of bytes such as"));
+  EXPECT_THAT(error("data-parallel,bytes=5MB,bandwidth=5MB"), HasSubstr("not a rate such as"));
+  EXPECT_THAT(error("data-parallel,bytes=5PB"), HasSubstr("there is no unit \"PB\"; there are ns"));
+  EXPECT_THAT(error("metaflow"), HasSubstr("metaflow,kernels=TEXT"));
+  EXPECT_THAT(error("metaflow,kernels=("), HasSubstr("missing )"));
+}
+
+TEST(PresetTest, TheTextThatIsGivenDecidesWhetherItApplies) {
+  TestTrace t;
+  t.Launch(0, 4, "gelu", 8, 38);
+  t.Launch(10, 14, "elementwise_add", 39, 49);
+  const Graph graph = t.Graph();
+  const Preset fusion = *FindPreset("kernel-fusion");
+  EXPECT_TRUE(FitOf(fusion, {}, graph).applies);
+  const Change softmax = *ParseChange("kernel-fusion,kernels=softmax");
+  EXPECT_FALSE(FitOf(fusion, {}, graph, &softmax).applies);
+  EXPECT_FALSE(FitOf(*FindPreset("metaflow"), {}, graph).applies);
+  const Change gelu = *ParseChange("metaflow,kernels=gelu");
+  EXPECT_TRUE(FitOf(*FindPreset("metaflow"), {}, graph, &gelu).applies);
+}
+
 TEST(PresetTest, SaysWhereItDoesNotFit) {
   TestTrace t;
   t.Launch(0, 4, "volta_fp16_s884gemm", 8, 38);
