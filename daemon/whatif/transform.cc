@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/whatif/queues.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -20,7 +21,6 @@ constexpr int64_t kLatencyNs = 3000;
 // A graph launch takes a thread about as long (2.5 us and 1 ns a node, NVIDIA's blog "Constant Time
 // Launch for Straight-Line CUDA Graphs", 2024).
 constexpr int64_t kGraphLaunchNs = 2500;
-constexpr double kMostPieces = 100'000;
 
 bool IsGpu(What what) {
   return what != What::kLaunches && what != What::kCalls && what != What::kGaps;
@@ -285,7 +285,7 @@ class Transformer {
         Capture(selected);
         break;
       case Verb::kReschedule:
-        Reschedule(selected, step.first);
+        Prefer(selected, step.first, &graph_);
         break;
     }
     return absl::OkStatus();
@@ -402,240 +402,34 @@ class Transformer {
     task->dependency_count = 0;
   }
 
-  // --- Work in a queue of its own ---
-
-  // One to be inserted.
-  struct Beside {
-    uint32_t after = 0;  // the selected task that makes it possible
-    double bytes = 0;
-    double behind = 0;  // share of the iteration's selected time that comes after that
-  };
-
   absl::Status InsertBeside(const std::vector<uint32_t>& selected, const Step& step) {
-    double shared = 0, piece = 0;
-    if (step.shared) {
-      const absl::StatusOr<double> value = Evaluate(*step.shared, parameters_);
-      if (!value.ok()) return value.status();
-      shared = *value;
-    }
-    if (step.piece) {
-      const absl::StatusOr<double> value = Evaluate(*step.piece, parameters_);
-      if (!value.ok()) return value.status();
-      piece = *value;
-      if (piece * kMostPieces < shared) {
-        return absl::InvalidArgumentError(absl::StrCat("pieces of ", piece, " bytes are more than ",
-                                                       kMostPieces,
-                                                       " an iteration: take larger ones"));
-      }
+    std::optional<double> shared, piece_bytes;
+    for (const auto& [amount, value] :
+         {std::pair(&step.shared, &shared), std::pair(&step.piece, &piece_bytes)}) {
+      if (!*amount) continue;
+      const absl::StatusOr<double> evaluated = Evaluate(**amount, parameters_);
+      if (!evaluated.ok()) return evaluated.status();
+      *value = *evaluated;
     }
     std::vector<uint32_t> needed_by;
     if (step.needed_by) {
       if (!IsGpu(step.needed_by->what)) {
         return absl::InvalidArgumentError("what is needed is needed by work of the GPU");
       }
-      needed_by = InOrder(selector_.Select(*step.needed_by));
+      needed_by = selector_.Select(*step.needed_by);
     }
-    const uint32_t queue = QueueNamed(step.queue);
-    const std::vector<uint32_t> order = InOrder(selected);
-    // The task before each one in its queue.
-    std::vector<uint32_t> before;
-    if (step.with) {
-      before.assign(graph_.gpu.size(), kNone);
-      std::vector<uint32_t> last(graph_.queues.size(), kNone);
-      for (const uint32_t t : launched_) {
-        before[t] = std::exchange(last[graph_.gpu[t].queue], t);
-      }
-    }
-    std::vector<uint32_t> places(graph_.gpu.size());
-    for (uint32_t i = 0; i < launched_.size(); ++i) places[launched_[i]] = i;
-
-    const std::vector<Consumer> consumers = Consumers(needed_by, places);
-    uint32_t last = kNone, last_after = kNone;
-    for (const Beside& each : Pieces(order, step, shared, piece)) {
+    const absl::StatusOr<std::vector<Piece>> pieces = Pieces(graph_, selected, shared, piece_bytes);
+    if (!pieces.ok()) return pieces.status();
+    QueueInserter inserter(step.queue, step.with, needed_by, step.reversed, &graph_);
+    for (const Piece& piece : *pieces) {
       const absl::StatusOr<double> amount =
-          AmountOf(step.amount, each.bytes, /*gpu=*/true, each.after);
+          AmountOf(step.amount, piece.bytes, /*gpu=*/true, piece.after);
       if (!amount.ok()) return amount.status();
-      GpuTask task = graph_.gpu[each.after];
+      GpuTask task = graph_.gpu[piece.after];
       Make(step, Rounded(*amount), &task);
-      task.queue = queue;
-      task.bytes = static_cast<uint64_t>(each.bytes);
-      task.wait_gap_ns = task.gap_ns = 0;
-      const uint32_t trigger = step.with ? before[each.after] : each.after;
-      if (step.with) {  // what holds that one holds this one
-        const GpuTask& other = graph_.gpu[each.after];
-        for (uint32_t i = 0; i < other.dependency_count; ++i) {
-          AddDependency(uint32_t{graph_.dependencies[other.first_dependency + i]}, &task);
-        }
-      }
-      if (trigger != kNone) AddDependency(trigger, &task);
-      // Behind those that were inserted after the same one.
-      if (each.after != last_after) last = last_after = each.after;
-      task.next = graph_.gpu[last].next;
-      const auto added = static_cast<uint32_t>(graph_.gpu.size());
-      graph_.gpu[last].next = added;
-      last = added;
-      graph_.gpu.push_back(task);
-      const uint32_t consumer = ConsumerOf(each, places[each.after], step.reversed, consumers);
-      if (consumer == kNone) continue;
-      if (graph_.gpu[consumer].dependency_count == UINT16_MAX) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "more than ", UINT16_MAX, " tasks are needed by one: make fewer, larger ones"));
-      }
-      AddDependency(added, &graph_.gpu[consumer]);
+      if (absl::Status status = inserter.Insert(piece, task); !status.ok()) return status;
     }
-    launched_.clear();
     return absl::OkStatus();
-  }
-
-  std::vector<Beside> Pieces(const std::vector<uint32_t>& order, const Step& step, double shared,
-                             double piece) const {
-    // The iterations, one after the other: index of the first task, time.
-    std::vector<std::pair<size_t, double>> iterations;
-    double inner_ns = 0, inner = 0;
-    for (size_t i = 0; i < order.size(); ++i) {
-      if (i == 0 || IterationOf(order[i]) != IterationOf(order[i - 1]))
-        iterations.emplace_back(i, 0);
-      iterations.back().second += Weight(order[i]);
-      if (IterationOf(order[i]) < 0) continue;
-      inner_ns += Weight(order[i]);
-      if (i == iterations.back().first) ++inner;
-    }
-    std::vector<Beside> pieces;
-    for (size_t n = 0; n < iterations.size(); ++n) {
-      const auto& [begin, whole_ns] = iterations[n];
-      const size_t end = n + 1 < iterations.size() ? iterations[n + 1].first : order.size();
-      // What comes before the first iteration is a part of one.
-      double all = shared;
-      if (inner > 0 && IterationOf(order[begin]) < 0) {
-        all *= std::min(1.0, whole_ns * inner / inner_ns);
-      }
-      double so_far_ns = 0, sent = 0;
-      for (size_t i = begin; i < end; ++i) {
-        Beside each = {order[i], static_cast<double>(graph_.gpu[order[i]].bytes), 0};
-        so_far_ns += Weight(order[i]);
-        each.behind = 1 - so_far_ns / whole_ns;
-        if (!step.piece) {
-          if (step.shared) each.bytes = all * Weight(order[i]) / whole_ns;
-          pieces.push_back(each);
-          continue;
-        }
-        // Whole pieces as they are full, the rest with the last task.
-        const double made = all * (1 - each.behind);
-        while (made - sent >= piece * (1 - 1e-9) || (i + 1 == end && all - sent > 0.5)) {
-          each.bytes = std::min(piece, all - sent);
-          sent += each.bytes;
-          pieces.push_back(each);
-        }
-      }
-    }
-    return pieces;
-  }
-  // So that tasks without a duration count, too.
-  double Weight(uint32_t t) const { return static_cast<double>(graph_.gpu[t].duration_ns) + 1; }
-  int32_t IterationOf(uint32_t t) const { return graph_.cpu[graph_.gpu[t].call].iteration; }
-
-  // Those that a call of the trace launches, in this order.
-  std::vector<uint32_t> InOrder(const std::vector<uint32_t>& tasks) {
-    if (launched_.empty()) {
-      for (const CpuTask& call : graph_.cpu) {
-        for (uint32_t g = call.first_work; g != kNone; g = graph_.gpu[g].next) {
-          launched_.push_back(g);
-        }
-      }
-    }
-    std::vector<bool> is(graph_.gpu.size());
-    for (const uint32_t t : tasks) is[t] = true;
-    std::vector<uint32_t> order;
-    for (const uint32_t t : launched_) {
-      if (is[t]) order.push_back(t);
-    }
-    return order;
-  }
-
-  // In order of launch.
-  struct Consumer {
-    uint32_t place = 0;
-    uint32_t task = 0;
-    double until = 0;          // share of its iteration's time up to its end
-    size_t iteration_end = 0;  // index
-  };
-  std::vector<Consumer> Consumers(const std::vector<uint32_t>& order,
-                                  const std::vector<uint32_t>& places) const {
-    std::vector<Consumer> consumers;
-    for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
-      double whole_ns = 0, so_far_ns = 0;
-      for (; end < order.size() && IterationOf(order[end]) == IterationOf(order[begin]); ++end) {
-        whole_ns += Weight(order[end]);
-      }
-      for (size_t i = begin; i < end; ++i) {
-        so_far_ns += Weight(order[i]);
-        consumers.push_back({places[order[i]], order[i], so_far_ns / whole_ns, end});
-      }
-    }
-    return consumers;
-  }
-
-  // The next one, or of the iteration of that the one where as much time is before it as came
-  // behind the inserted task.
-  static uint32_t ConsumerOf(const Beside& each, uint32_t place, bool reversed,
-                             const std::vector<Consumer>& consumers) {
-    auto next = std::upper_bound(consumers.begin(), consumers.end(), place,
-                                 [](uint32_t at, const Consumer& c) { return at < c.place; });
-    if (next == consumers.end()) return kNone;
-    if (reversed) {
-      const auto end = consumers.begin() + static_cast<int64_t>(next->iteration_end);
-      next = std::upper_bound(next, std::prev(end), each.behind + 1e-9,
-                              [](double share, const Consumer& c) { return share < c.until; });
-    }
-    return next->task;
-  }
-
-  uint32_t QueueNamed(const std::string& name) {
-    for (uint32_t q = 0; q < graph_.queues.size(); ++q) {
-      if (graph_.queues[q].name == name) return q;
-    }
-    Queue queue;
-    queue.stream = static_cast<uint32_t>(graph_.streams.size());
-    queue.name = name;
-    graph_.streams.push_back({0, -1 - static_cast<int64_t>(graph_.streams.size())});
-    graph_.queues.push_back(queue);
-    return static_cast<uint32_t>(graph_.queues.size() - 1);
-  }
-
-  // The dependencies of a task follow each other: another one moves them to the end.
-  void AddDependency(uint32_t other, GpuTask* task) {
-    std::vector<uint32_t>& all = graph_.dependencies;
-    if (task->first_dependency + task->dependency_count != all.size()) {
-      const auto first = static_cast<uint32_t>(all.size());
-      for (uint32_t i = 0; i < task->dependency_count; ++i) {
-        all.push_back(uint32_t{all[task->first_dependency + i]});
-      }
-      task->first_dependency = first;
-    }
-    all.push_back(other);
-    ++task->dependency_count;
-  }
-
-  // What is needed earliest is what the first task in order of launch depends on.
-  void Reschedule(const std::vector<uint32_t>& selected, bool first) {
-    std::vector<bool> is(graph_.gpu.size());
-    for (const uint32_t t : selected) {
-      is[t] = true;
-      graph_.queues[graph_.gpu[t].queue].by_rank = true;
-      graph_.gpu[t].rank = first ? 0 : kNone;
-    }
-    if (first) return;
-    uint32_t place = 0;
-    InOrder({});
-    for (const uint32_t t : launched_) {
-      const GpuTask& task = graph_.gpu[t];
-      ++place;
-      for (uint32_t i = 0; i < task.dependency_count; ++i) {
-        const uint32_t other = graph_.dependencies[task.first_dependency + i];
-        if (is[other]) graph_.gpu[other].rank = std::min(graph_.gpu[other].rank, place);
-      }
-    }
-    launched_.clear();
   }
 
   uint32_t NameId(const std::string& name) {
@@ -705,8 +499,7 @@ class Transformer {
     std::vector<uint32_t> number(graph_.queues.size());
     std::vector<bool> is(graph_.gpu.size());
     for (const uint32_t t : selected) is[t] = true;
-    InOrder({});
-    for (const uint32_t t : launched_) {
+    for (const uint32_t t : LaunchOrder(graph_)) {
       uint32_t& current = number[graph_.gpu[t].queue];
       if (is[t]) {
         chains[t] = current;
@@ -714,7 +507,6 @@ class Transformer {
         ++current;
       }
     }
-    launched_.clear();
     return chains;
   }
 
@@ -781,8 +573,7 @@ class Transformer {
   Selector selector_;
   Graph& graph_;
   Applied applied_;
-  std::vector<uint32_t> launched_;  // GPU tasks in order of launch; empty: to be found
-  std::optional<double> amount_;    // of the step, where it is the same for all tasks
+  std::optional<double> amount_;  // of the step, where it is the same for all tasks
 };
 
 }  // namespace
