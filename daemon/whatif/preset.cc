@@ -3,11 +3,9 @@
 #include <re2/re2.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -36,7 +34,7 @@ std::string Unquoted(absl::string_view text) {
   }
   return out;
 }
-// The first of these characters that stands in no text.
+// Where this character first stands outside of quotation marks.
 size_t FindOutside(absl::string_view text, char wanted) {
   bool quoted = false;
   for (size_t at = 0; at < text.size(); ++at) {

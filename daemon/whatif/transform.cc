@@ -165,7 +165,7 @@ class Selector {
       }
       case Field::kCounter: {
         const double* value = gpu ? CounterOf(t, condition.text) : nullptr;
-        if (value == nullptr) ++without_counter_;
+        if (gpu && value == nullptr) ++without_counter_;
         return value != nullptr && Compares(condition.compare, *value, condition.number);
       }
     }
