@@ -306,7 +306,7 @@ absl::StatusOr<NamedChange> Understand(const v1::WhatIfChange& asked) {
           name, ": parameters (\"", asked.parameters(), "\") are those of a preset, and this is a ",
           "list of steps; a preset has lines \"param NAME = VALUE: meaning\" and \"steps:\""));
     }
-    named.change = {name, *std::move(request), {}};
+    named.change = {name, *std::move(request), {}, {}};
     return named;
   }
   absl::StatusOr<whatif::Preset> own = whatif::ParsePreset(name, asked.text());
@@ -364,7 +364,7 @@ class Asked {
         int first_step = 0;
         for (const NamedChange& named : changes) {
           whatif::Fit fit;
-          if (named.preset) fit = whatif::FitOf(*named.preset, bounds_, graph);
+          if (named.preset) fit = whatif::FitOf(*named.preset, bounds_, graph, &named.change);
           applies |= fit.applies;
           if (!fit.warning.empty() && fit.applies) warnings.insert(fit.warning);
           const auto applied =

@@ -44,6 +44,14 @@ uint64_t Positive(std::string_view token) {
   return static_cast<uint64_t>(std::max<int64_t>(ParseInteger(token).value_or(0), 0));
 }
 
+// Of PyTorch's types; 0: another one.
+uint64_t ElementBytes(std::string_view type) {
+  if (type == "Float" || type == "Int") return 4;
+  if (type == "Half" || type == "BFloat16" || type == "Short") return 2;
+  if (type == "Double" || type == "Long") return 8;
+  return type == "Byte" || type == "Char" || type == "Bool" ? 1 : 0;
+}
+
 template <typename To>
 To Clamp(uint64_t value) {
   return static_cast<To>(std::min<uint64_t>(value, std::numeric_limits<To>::max()));
@@ -202,6 +210,9 @@ simdjson::error_code ChromeEvents::ParseArguments(simdjson::ondemand::object arg
     simdjson::ondemand::value value = field.value();
     std::string_view* out = nullptr;
     switch (key.raw()[0]) {
+      case 'I':
+        if (key == "In msg nelems") out = &event->elements;
+        break;
       case 'b':
         if (key == "bytes") out = &event->bytes;
         if (key == "block") {
@@ -214,6 +225,7 @@ simdjson::error_code ChromeEvents::ParseArguments(simdjson::ondemand::object arg
         break;
       case 'd':
         if (key == "device") out = &event->device;
+        if (key == "dtype") out = &event->element_type;
         break;
       case 'g':
         if (key == "graph") event->graph = true;
@@ -328,6 +340,9 @@ void ChromeEvents::TakeWork(const Event& event, int64_t begin_ns, int64_t end_ns
     work.kind = event.graph                         ? WorkKind::kGraph
                 : builder_->IsCollective(work.name) ? WorkKind::kCollective
                                                     : WorkKind::kKernel;
+    if (work.kind == WorkKind::kCollective) {
+      work.bytes = Positive(event.elements) * ElementBytes(Unquoted(event.element_type));
+    }
     for (int i = 0; i < 3; ++i) {
       work.grid[i] = event.grid[i];
       work.block[i] = Clamp<uint16_t>(event.block[i]);

@@ -55,6 +55,7 @@ class ChromeEvents : public ElementSink {
     std::string_view process, thread, ts, duration;
     std::string_view correlation, stream, device, bytes, kind, argument_name, lengths;
     std::string_view wait_stream, wait_record;
+    std::string_view elements, element_type;  // of a collective
     uint32_t grid[3] = {0, 0, 0};
     uint32_t block[3] = {0, 0, 0};
     bool graph = false;

@@ -195,6 +195,20 @@ constexpr char kEverythingRead[] =
     "wait 13 0 4294967295 4294967295\n"
     "left out 0@0 0 0 1 4 0";
 
+TEST(TraceReaderTest, ACollectiveHasTheBytesThatItMoves) {
+  const auto bytes = [](const std::string& arguments) {
+    const Trace trace = With(absl::StrCat(
+        R"({"ph": "X", "cat": "kernel", "name": "ncclKernel_AllReduce", "pid": 0, "tid": 7,
+        "ts": 1, "dur": 1, "args": {"stream": 7, "correlation": 5)",
+        arguments, "}}"));
+    return trace.works.empty() ? UINT64_MAX : trace.works[0].bytes;
+  };
+  EXPECT_EQ(bytes(R"(, "In msg nelems": 6637568, "dtype": "Float")"), 26550272u);
+  EXPECT_EQ(bytes(R"(, "In msg nelems": 10, "dtype": "BFloat16")"), 20u);
+  EXPECT_EQ(bytes(R"(, "In msg nelems": 10, "dtype": "Secret")"), 0u);
+  EXPECT_EQ(bytes(""), 0u);
+}
+
 TEST(TraceReaderTest, OneOfEverything) { EXPECT_EQ(Dump(Read(Everything())), kEverythingRead); }
 
 TEST(TraceReaderTest, HoweverTheBytesAreCut) {

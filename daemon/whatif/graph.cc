@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "daemon/whatif/phases.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -78,6 +79,7 @@ class Builder {
     FindShared();
     MakeGpuTasks();
     MakeCpuTasks();
+    SetPhases(trace_, &graph_);
     return std::move(graph_);
   }
 

@@ -19,7 +19,9 @@
 #define DAEMON_WHATIF_GRAPH_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/whatif/trace.h"
@@ -42,6 +44,11 @@ inline bool IsWait(CpuKind kind) {
          kind == CpuKind::kWaitOwn;
 }
 
+// Of an iteration. What nothing tells is unknown; what is none of the others is other.
+enum class Phase : uint8_t { kUnknown, kForward, kBackward, kOptimizer, kLoading, kOther };
+const char* PhaseName(Phase phase);
+std::optional<Phase> PhaseOf(std::string_view name);
+
 struct CpuTask {
   int64_t duration_ns = 0;  // of a call that waits: without the wait
   int64_t tail_ns = 0;      // of a call that waits: from the end of what it waited for to its own
@@ -56,6 +63,7 @@ struct CpuTask {
   uint32_t call = kNone;   // of Trace::calls; kNone: a gap, or inserted
   int32_t iteration = -1;  // -1: before the first
   CpuKind kind = CpuKind::kGap;
+  Phase phase = Phase::kUnknown;  // of a launch: its work's too
 };
 
 struct GpuTask {
@@ -76,6 +84,7 @@ struct GpuTask {
   bool by_graph = false;  // one node of a graph launch
   uint32_t collective = kNone;  // the same number on all ranks that take part
   uint32_t work = kNone;        // in the trace; kNone: inserted by a transformation
+  uint32_t rank = kNone;        // see Queue::by_rank
 };
 
 // By a transformation.
@@ -84,6 +93,9 @@ inline bool IsRemoved(const GpuTask& task) { return task.call == kNone && !task.
 struct Queue {
   uint32_t stream = 0;  // of Trace::streams
   uint32_t branch = 0;  // 0: the stream itself
+  // By a transformation: of what could start, that with the lowest GpuTask::rank does.
+  bool by_rank = false;
+  std::string name;  // of one that a transformation made
 };
 
 // What the graph could not be told, for answers.

@@ -1,11 +1,11 @@
 #include "daemon/whatif/preset.h"
 
+#include <re2/re2.h>
+
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -24,24 +24,97 @@ absl::StatusOr<Selection> ParseSelection(absl::string_view text) {
   return std::move(request->steps[0].selection);
 }
 
+// "text", or \"text\" with \" and \\ inside.
+std::string Unquoted(absl::string_view text) {
+  if (text.size() < 2 || text.front() != '"' || text.back() != '"') return std::string(text);
+  std::string out;
+  for (size_t i = 1; i + 1 < text.size(); ++i) {
+    if (text[i] == '\\' && (text[i + 1] == '"' || text[i + 1] == '\\')) ++i;
+    out += text[i];
+  }
+  return out;
+}
+// Where this character first stands outside of quotation marks.
+size_t FindOutside(absl::string_view text, char wanted) {
+  bool quoted = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (quoted && text[at] == '\\') {
+      ++at;
+    } else if (text[at] == '"') {
+      quoted = !quoted;
+    } else if (text[at] == wanted && !quoted) {
+      return at;
+    }
+  }
+  return absl::string_view::npos;
+}
+
+absl::Status Give(absl::string_view value, Parameter* parameter) {
+  if (parameter->is_text) {
+    parameter->text = Unquoted(value);
+    const RE2 expression(*parameter->text, RE2::Quiet);
+    if (!parameter->text->empty() && expression.ok()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", *parameter->text, "\": ", expression.ok() ? "is empty" : expression.error()));
+  }
+  const absl::StatusOr<Amount::Term> given = ParseQuantity({value.data(), value.size()});
+  if (!given.ok()) return given.status();
+  if (given->unit != parameter->unit && given->number != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", value, "\" is not ", UnitInWords(parameter->unit)));
+  }
+  parameter->value = given->number;
+  return absl::OkStatus();
+}
+
+// "NAME [in UNIT] [= VALUE]"
 absl::StatusOr<Parameter> ParseParameter(absl::string_view declared, absl::string_view meaning) {
   const std::vector<std::string> parts = absl::StrSplit(declared, absl::MaxSplits('=', 1));
+  const std::vector<std::string> words = absl::StrSplit(parts[0], ' ', absl::SkipEmpty());
   Parameter parameter;
-  parameter.name = std::string(absl::StripAsciiWhitespace(parts[0]));
   parameter.meaning = std::string(meaning);
-  if (parameter.name.empty()) return absl::InvalidArgumentError("a parameter needs a name");
-  if (parts.size() == 1) return parameter;
-  const std::string value(absl::StripAsciiWhitespace(parts[1]));
-  double number = 0;
-  if (absl::SimpleAtod(value, &number)) {
-    parameter.value = number;
-    return parameter;
+  if (words.empty()) return absl::InvalidArgumentError("a parameter needs a name");
+  parameter.name = words[0];
+  const std::string value(parts.size() < 2 ? "" : absl::StripAsciiWhitespace(parts[1]));
+  if (words.size() == 3 && words[1] == "in") {
+    parameter.is_text = words[2] == "text";
+    parameter.unit = words[2] == "time"      ? Unit::kTime
+                     : words[2] == "bytes"   ? Unit::kBytes
+                     : words[2] == "bytes/s" ? Unit::kRate
+                                             : Unit::kNumber;
+    if (!parameter.is_text && parameter.unit == Unit::kNumber) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", words[2], "\" is none of time, bytes, bytes/s, text"));
+    }
+  } else if (words.size() != 1) {
+    return absl::InvalidArgumentError("\"param NAME [in UNIT] [= VALUE]: MEANING\" is expected");
+  } else if (!value.empty()) {
+    const absl::StatusOr<Amount::Term> quantity = ParseQuantity(value);
+    if (!quantity.ok()) return quantity.status();
+    parameter.unit = quantity->unit;
   }
-  const absl::StatusOr<double> time = ParseTimeNs(value);
-  if (!time.ok()) return time.status();
-  parameter.value = *time;
-  parameter.time = true;
+  parameter.time = parameter.unit == Unit::kTime;
+  if (value.empty()) return parameter;
+  if (absl::Status status = Give(value, &parameter); !status.ok()) return status;
   return parameter;
+}
+
+// Puts texts in the place of the parameters that stand for them. One that has none stays.
+void PutTexts(const std::map<std::string, std::string>& texts, Selection* selection) {
+  for (Condition& condition : selection->conditions) {
+    const auto it = texts.find(condition.parameter);
+    if (condition.parameter.empty() || it == texts.end()) continue;
+    condition.text = it->second;
+    condition.parameter.clear();
+  }
+}
+
+// Up to the next comma outside of quotes, which is taken, too.
+absl::string_view NextPart(absl::string_view* rest) {
+  const size_t comma = std::min(FindOutside(*rest, ','), rest->size());
+  const absl::string_view part = absl::StripAsciiWhitespace(rest->substr(0, comma));
+  rest->remove_prefix(std::min(comma + 1, rest->size()));
+  return part;
 }
 
 }  // namespace
@@ -64,7 +137,7 @@ absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text)
     ++number;
     const absl::string_view line = absl::StripAsciiWhitespace(split.first);
     if (line.empty() || line[0] == '#') continue;
-    const size_t colon = line.find(':');
+    const size_t colon = FindOutside(line, ':');
     if (colon == absl::string_view::npos) return wrong("\"KEY: VALUE\" is expected");
     const absl::string_view key = absl::StripAsciiWhitespace(line.substr(0, colon));
     const absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
@@ -76,11 +149,18 @@ absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text)
       preset.assumption = std::string(value);
     } else if (key == "unfit because") {
       preset.unfit_because = std::string(value);
-    } else if (key == "needs" || key == "unfit") {
+    } else if (key == "needs because" || key == "excludes because") {
+      if (preset.requirements.empty()) return wrong("of what, is not said before");
+      preset.requirements.back().because = std::string(value);
+    } else if (key == "needs" || key == "excludes" || key == "unfit") {
       absl::StatusOr<Selection> selection = ParseSelection(value);
       if (!selection.ok()) return wrong(selection.status().message());
-      needs = needs || key == "needs";
-      (key == "needs" ? preset.needs : preset.unfit.emplace()) = *std::move(selection);
+      if (key == "unfit") {
+        preset.unfit = *std::move(selection);
+        continue;
+      }
+      if (key == "needs" && !std::exchange(needs, true)) preset.needs = *selection;
+      preset.requirements.push_back({key == "needs", *std::move(selection), ""});
     } else if (key.substr(0, 6) == "param ") {
       absl::StatusOr<Parameter> parameter = ParseParameter(key.substr(6), value);
       if (!parameter.ok()) return wrong(parameter.status().message());
@@ -91,8 +171,9 @@ absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text)
       preset.request = *std::move(request);
       rest = {};
     } else {
-      return wrong(absl::StrCat("\"", key, "\" is none of title, source, assumes, needs, unfit, ",
-                                "unfit because, param NAME, steps"));
+      return wrong(absl::StrCat("\"", key,
+                                "\" is none of title, source, assumes, needs, excludes, ",
+                                "unfit (each with because), param NAME, steps"));
     }
   }
   if (preset.title.empty() || preset.source.empty() || preset.assumption.empty() || !needs ||
@@ -126,23 +207,18 @@ absl::StatusOr<Preset> FindPreset(std::string_view name) {
 }
 
 absl::StatusOr<Change> ParseChange(std::string_view text) {
-  const size_t comma = std::min(text.find(','), text.size());
-  absl::StatusOr<Preset> preset =
-      FindPreset(std::string(absl::StripAsciiWhitespace(View(text.substr(0, comma)))));
+  absl::string_view rest = View(text);
+  const std::string name(NextPart(&rest));
+  const absl::StatusOr<Preset> preset = FindPreset(name);
   if (!preset.ok()) return preset.status();
-  return WithParameters(*preset, text.substr(std::min(comma + 1, text.size())));
+  return WithParameters(*preset, {rest.data(), rest.size()});
 }
 
-absl::StatusOr<Change> WithParameters(const Preset& preset, std::string_view parameters) {
+absl::StatusOr<Change> WithParameters(Preset preset, std::string_view parameters) {
   const std::string& name = preset.name;
-  std::vector<std::string> parts;
-  if (!parameters.empty()) parts = absl::StrSplit(View(parameters), ',');
-  Change change = {name, preset.request, {}};
-  for (const Parameter& parameter : preset.parameters) {
-    if (parameter.value) change.parameters[parameter.name] = *parameter.value;
-  }
-  for (const std::string& part : parts) {
-    const std::vector<std::string> pair = absl::StrSplit(part, absl::MaxSplits('=', 1));
+  absl::string_view rest = View(parameters);
+  while (!rest.empty()) {
+    const std::vector<std::string> pair = absl::StrSplit(NextPart(&rest), absl::MaxSplits('=', 1));
     const std::string key(absl::StripAsciiWhitespace(pair[0]));
     const auto known = std::find_if(preset.parameters.begin(), preset.parameters.end(),
                                     [&](const Parameter& each) { return each.name == key; });
@@ -157,35 +233,48 @@ absl::StatusOr<Change> WithParameters(const Preset& preset, std::string_view par
                                                         }))));
     }
     const std::string value(pair.size() < 2 ? "" : absl::StripAsciiWhitespace(pair[1]));
-    double number = 0;
-    if (known->time) {
-      const absl::StatusOr<double> time = ParseTimeNs(value);
-      if (!time.ok()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(name, ": ", key, ": ", std::string(time.status().message())));
-      }
-      number = *time;
-    } else if (!absl::SimpleAtod(value, &number) || !std::isfinite(number) || number < 0) {
+    if (absl::Status status = Give(value, &*known); !status.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(name, ": ", key, ": \"", value, "\" is not a number from 0 on"));
+          absl::StrCat(name, ": ", key, ": ", std::string(status.message())));
     }
-    change.parameters[key] = number;
   }
+  Change change = {preset.name, preset.request, {}, {}};
   for (const Parameter& parameter : preset.parameters) {
-    if (change.parameters.count(parameter.name) != 0) continue;
+    if (parameter.text) change.texts[parameter.name] = *parameter.text;
+    if (parameter.value) change.parameters[parameter.name] = *parameter.value;
+    if (parameter.text || parameter.value) continue;
+    const char* example = parameter.is_text                ? "TEXT"
+                          : parameter.unit == Unit::kTime  ? "10us"
+                          : parameter.unit == Unit::kBytes ? "100MB"
+                          : parameter.unit == Unit::kRate  ? "10GB/s"
+                                                           : "NUMBER";
     return absl::InvalidArgumentError(absl::StrCat(name, " needs ", parameter.name, " (",
                                                    parameter.meaning, "): ", name, ",",
-                                                   parameter.name, "=NUMBER"));
+                                                   parameter.name, "=", example));
+  }
+  for (Step& step : change.request.steps) {
+    PutTexts(change.texts, &step.selection);
+    if (step.needed_by) PutTexts(change.texts, &*step.needed_by);
   }
   return change;
 }
 
-Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph) {
+Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph, const Change* change) {
   Fit fit;
-  const SelectedTime needs = TimeOf(preset.needs, bounds, graph);
-  if (needs.tasks == 0) {
+  std::map<std::string, std::string> texts;
+  for (const Parameter& parameter : preset.parameters) {
+    if (parameter.text) texts[parameter.name] = *parameter.text;
+  }
+  if (change != nullptr) texts = change->texts;
+  for (const Requirement& requirement : preset.requirements) {
+    Selection selection = requirement.selection;
+    PutTexts(texts, &selection);
+    if ((TimeOf(selection, bounds, graph).tasks > 0) == requirement.wanted) continue;
     fit.applies = false;
-    fit.warning = "there is nothing in the trace that it could change";
+    fit.warning = absl::StrCat(
+        requirement.wanted ? "there is nothing in the trace that it could change: no "
+                           : "the trace has ",
+        FormatSelection(selection), requirement.because.empty() ? "" : "; ", requirement.because);
     return fit;
   }
   if (!preset.unfit) return fit;

@@ -30,6 +30,16 @@ struct Parameter {
   std::optional<double> value;  // by default; none: it has to be given
   bool time = false;            // nanoseconds
   std::string meaning;
+  Unit unit = Unit::kNumber;
+  bool is_text = false;  // a part of names, an expression; then by default:
+  std::optional<std::string> text;
+};
+
+// What must be in the trace, or must not be, for the assumption to hold.
+struct Requirement {
+  bool wanted = true;
+  Selection selection;
+  std::string because;  // a sentence for where it is otherwise; may be empty
 };
 
 struct Preset {
@@ -38,8 +48,9 @@ struct Preset {
   std::string title;
   std::string source;
   std::string assumption;
-  // Without these tasks in the trace it makes no sense.
+  // Without these tasks in the trace it makes no sense: the first of the requirements.
   Selection needs;
+  std::vector<Requirement> requirements;
   // With these it is doubtful, and why.
   std::optional<Selection> unfit;
   std::string unfit_because;
@@ -60,13 +71,14 @@ struct Change {
   std::string name;  // of the preset; "steps" of steps that were given
   Request request;
   std::map<std::string, double> parameters;
+  std::map<std::string, std::string> texts;  // the request has them already
 };
 
-// "amp", "amp,compute=4,memory=1.5": a preset with parameters. InvalidArgument: one that the preset
-// does not have, no number, or one that has no value.
+// "amp", "amp,compute=4,memory=1.5": a preset with parameters; texts may stand in quotation marks.
+// InvalidArgument: one that the preset does not have, no number, or one that has no value.
 absl::StatusOr<Change> ParseChange(std::string_view text);
 // The same of any preset; `parameters`: "compute=4,memory=1.5", or empty.
-absl::StatusOr<Change> WithParameters(const Preset& preset, std::string_view parameters);
+absl::StatusOr<Change> WithParameters(Preset preset, std::string_view parameters);
 
 // Does the preset fit the trace? A sentence when it does not, or is doubtful; else empty.
 // `applies`: false when there is nothing that it could change.
@@ -74,7 +86,9 @@ struct Fit {
   bool applies = true;
   std::string warning;
 };
-Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph);
+// `change` has the texts that were given; nullptr: those by default.
+Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph,
+          const Change* change = nullptr);
 
 }  // namespace seqpoint::whatif
 

@@ -27,7 +27,10 @@ TEST(PresetTest, EachFileCanBeReadAndUsed) {
     EXPECT_EQ(preset->unfit.has_value(), !preset->unfit_because.empty()) << file.name;
     std::string text = file.name;
     for (const Parameter& parameter : preset->parameters) {
-      if (!parameter.value) text += "," + parameter.name + "=2";
+      if (parameter.value || parameter.text) continue;
+      text += "," + parameter.name + "=2";
+      if (parameter.unit == Unit::kBytes) text += "MB";
+      if (parameter.unit == Unit::kRate) text += "GB/s";
     }
     const absl::StatusOr<Change> change = ParseChange(text);
     ASSERT_TRUE(change.ok()) << change.status();
@@ -54,7 +57,7 @@ TEST(PresetTest, WhatIsWrongIsNamedWithWhatThereIs) {
   EXPECT_THAT(error("ampere"), HasSubstr("no preset \"ampere\"; there are: amp, "));
   EXPECT_THAT(error("amp,speed=2"), HasSubstr("no parameter \"speed\"; it has compute, memory"));
   EXPECT_THAT(error("amp,compute=fast"), HasSubstr("\"fast\" is not a number"));
-  EXPECT_THAT(error("gradient-compression,packing=5"), HasSubstr("needs one of the units"));
+  EXPECT_THAT(error("gradient-compression,packing=5"), HasSubstr("\"5\" is not a time such as"));
   EXPECT_THAT(error("other-gpu,compute=2"), HasSubstr("other-gpu needs bandwidth"));
   const auto file_error = [](const std::string& text) {
     return std::string(ParsePreset("x", text).status().message());
@@ -63,6 +66,40 @@ TEST(PresetTest, WhatIsWrongIsNamedWithWhatThereIs) {
   EXPECT_THAT(file_error("title x"), HasSubstr("line 1: \"KEY: VALUE\""));
   EXPECT_THAT(file_error("needs: kernel"), HasSubstr("\"kernel\" where one of work"));
   EXPECT_THAT(file_error("titel: x"), HasSubstr("\"titel\" is none of"));
+}
+
+TEST(PresetTest, ParametersHaveUnitsOrAreText) {
+  const Change change = *ParseChange("data-parallel,bytes=100MB, bandwidth = 10 GB/s");
+  EXPECT_EQ(change.parameters.at("bytes"), 1e8);
+  EXPECT_EQ(change.parameters.at("bandwidth"), 10);
+  EXPECT_EQ(change.parameters.at("bucket"), 25e6);
+  const Change fusion = *ParseChange("kernel-fusion,kernels=\"gelu,|\\\"add\\\"\"");
+  EXPECT_EQ(fusion.request.steps[0].selection.conditions[0].text, "gelu,|\"add\"");
+  EXPECT_EQ(FormatRequest(*ParseRequest(FormatRequest(fusion.request))),
+            FormatRequest(fusion.request));
+  const auto error = [](const std::string& text) {
+    return std::string(ParseChange(text).status().message());
+  };
+  EXPECT_THAT(error("data-parallel"), HasSubstr("data-parallel,bytes=100MB"));
+  EXPECT_THAT(error("data-parallel,bytes=5"), HasSubstr("\"5\" is not a number of bytes such as"));
+  EXPECT_THAT(error("data-parallel,bytes=5MB,bandwidth=5MB"), HasSubstr("not a rate such as"));
+  EXPECT_THAT(error("data-parallel,bytes=5PB"), HasSubstr("there is no unit \"PB\"; there are ns"));
+  EXPECT_THAT(error("metaflow"), HasSubstr("metaflow,kernels=TEXT"));
+  EXPECT_THAT(error("metaflow,kernels=("), HasSubstr("missing )"));
+}
+
+TEST(PresetTest, TheTextThatIsGivenDecidesWhetherItApplies) {
+  TestTrace t;
+  t.Launch(0, 4, "gelu", 8, 38);
+  t.Launch(10, 14, "elementwise_add", 39, 49);
+  const Graph graph = t.Graph();
+  const Preset fusion = *FindPreset("kernel-fusion");
+  EXPECT_TRUE(FitOf(fusion, {}, graph).applies);
+  const Change softmax = *ParseChange("kernel-fusion,kernels=softmax");
+  EXPECT_FALSE(FitOf(fusion, {}, graph, &softmax).applies);
+  EXPECT_FALSE(FitOf(*FindPreset("metaflow"), {}, graph).applies);
+  const Change gelu = *ParseChange("metaflow,kernels=gelu");
+  EXPECT_TRUE(FitOf(*FindPreset("metaflow"), {}, graph, &gelu).applies);
 }
 
 TEST(PresetTest, SaysWhereItDoesNotFit) {

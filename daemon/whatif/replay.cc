@@ -1,6 +1,7 @@
 #include "daemon/whatif/replay.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -8,11 +9,11 @@
 namespace seqpoint::whatif {
 namespace {
 
-// A thread that can go on.
+// A thread that can go on, or a queue by rank that can choose.
 struct Event {
   int64_t time_ns;
   uint32_t rank;
-  uint32_t thread;
+  uint32_t thread;                            // behind the threads: queues
   bool operator<(const Event& other) const {  // for a heap with the earliest on top
     if (time_ns != other.time_ns) return time_ns > other.time_ns;
     if (rank != other.rank) return rank > other.rank;
@@ -53,7 +54,12 @@ class Machine {
       std::pop_heap(heap_.begin(), heap_.end());
       const Event event = heap_.back();
       heap_.pop_back();
-      RunThread(event);
+      const auto threads = static_cast<uint32_t>(ranks_[event.rank].graph->order.size());
+      if (event.thread < threads) {
+        RunThread(event);
+      } else {
+        Choose(event.rank, event.thread - threads, event.time_ns);
+      }
     }
     Finish();
     return std::move(timeline_);
@@ -66,6 +72,12 @@ class Machine {
     std::vector<uint32_t> unresolved;  // in order; the first of them waits
     size_t next = 0;
     bool advancing = false;
+    // Of a queue by rank: when it chooses next, what it chose last, what can start when (a heap),
+    // and what could by now, by rank (a heap).
+    int64_t choice_ns = kNotRun;
+    uint32_t running = kNone;
+    std::vector<std::pair<int64_t, uint32_t>> known;
+    std::vector<std::pair<uint32_t, uint32_t>> able;
     std::vector<uint32_t> waits;  // tasks that the next launch comes after
   };
   struct Rank {
@@ -77,6 +89,7 @@ class Machine {
     std::vector<std::vector<uint32_t>> events;  // GPU tasks that an event stands for
     // Who goes on when a task is over.
     absl::flat_hash_map<uint32_t, std::vector<uint32_t>> queues_after_gpu;
+    absl::flat_hash_map<uint32_t, std::vector<uint32_t>> ranked_after_gpu;
     absl::flat_hash_map<uint32_t, std::vector<uint32_t>> threads_after_gpu;
     absl::flat_hash_map<uint32_t, std::vector<uint32_t>> threads_after_cpu;
   };
@@ -214,16 +227,25 @@ class Machine {
       if (*last == kNone || rank.out->gpu_end_ns[g] > rank.out->gpu_end_ns[*last]) *last = g;
       return kNone;
     };
+    // Of a queue by rank the last one given need not be the last one that runs.
+    const auto look_at = [&](uint32_t q) {
+      const QueueState& queue = rank.queues[q];
+      if (!rank.graph->queues[q].by_rank) return look(queue.last);
+      const auto open = std::find_if(
+          queue.unresolved.begin() + static_cast<int64_t>(queue.next), queue.unresolved.end(),
+          [&](uint32_t g) { return rank.out->gpu_end_ns[g] == kNotRun; });
+      return look(open == queue.unresolved.end() ? queue.running : *open);
+    };
     uint32_t unknown = kNone;
     switch (task.kind) {
       case CpuKind::kWaitStream:
-        return look(rank.queues[task.queue].last);
+        return look_at(task.queue);
       case CpuKind::kWaitEvent:
-        if (rank.events[task.event].empty()) return look(rank.queues[task.queue].last);
+        if (rank.events[task.event].empty()) return look_at(task.queue);
         return look(rank.events[task.event][0]);
       case CpuKind::kWaitAll:
-        for (const QueueState& queue : rank.queues) {
-          unknown = look(queue.last);
+        for (uint32_t q = 0; q < rank.queues.size(); ++q) {
+          unknown = look_at(q);
           if (unknown != kNone) return unknown;
         }
         return kNone;
@@ -246,6 +268,11 @@ class Machine {
       queue.waits.clear();
     }
     queue.last = g;
+    if (rank.graph->queues[task.queue].by_rank) {
+      queue.unresolved.push_back(g);
+      EnqueueRanked(r, g);
+      return;
+    }
     if (queue.next < queue.unresolved.size()) {
       queue.unresolved.push_back(g);
     } else if (!Resolve(r, g)) {
@@ -254,51 +281,133 @@ class Machine {
     }
   }
 
-  // Finds begin and end of the first task of a queue whose are not known; false: they cannot be
-  // yet.
-  bool Resolve(uint32_t r, uint32_t g) {
+  // When a task can start for all but its queue, and what it comes after (kNone: its launch);
+  // false: not known yet, and its queue goes on when it is.
+  bool Ready(uint32_t r, uint32_t g, int64_t* begin_ns, uint32_t* by) {
     Rank& rank = ranks_[r];
     const Graph& graph = *rank.graph;
     const GpuTask& task = graph.gpu[g];
-    QueueState& queue = rank.queues[task.queue];
-    RankTimeline& out = *rank.out;
-    int64_t begin_ns = rank.ready_ns[g];
-    uint32_t by = kNone;
-    const auto follow = [&](uint32_t other) {
-      const bool same = graph.gpu[other].queue == task.queue;
-      const int64_t end_ns = out.gpu_end_ns[other] + (same ? task.gap_ns : task.wait_gap_ns);
-      if (end_ns <= begin_ns) return;
-      begin_ns = end_ns;
-      by = other;
-    };
-    if (queue.free_by != kNone) follow(queue.free_by);
+    const RankTimeline& out = *rank.out;
+    *begin_ns = rank.ready_ns[g];
+    const auto follow = [&](uint32_t other) { Follow(r, g, other, begin_ns, by); };
     for (uint32_t i = 0; i < task.dependency_count; ++i) {
       const uint32_t other = graph.dependencies[task.first_dependency + i];
       if (out.gpu_end_ns[other] == kNotRun) {
         if (rank.ready_ns[other] == kNotRun) continue;  // comes later now: no room was taken
-        rank.queues_after_gpu[other].push_back(task.queue);
+        Await(&rank, other, g);
         return false;
       }
       follow(other);
     }
-    if (!extra_.empty()) {
-      if (const auto it = extra_.find({r, g}); it != extra_.end()) {
-        for (const uint32_t other : it->second) {
-          if (other == kNone) continue;
-          if (out.gpu_end_ns[other] == kNotRun) {
-            rank.queues_after_gpu[other].push_back(task.queue);
-            return false;
-          }
-          follow(other);
+    if (extra_.empty()) return true;
+    if (const auto it = extra_.find({r, g}); it != extra_.end()) {
+      for (const uint32_t other : it->second) {
+        if (other == kNone) continue;
+        if (out.gpu_end_ns[other] == kNotRun) {
+          Await(&rank, other, g);
+          return false;
         }
-        extra_.erase(it);
+        follow(other);
       }
     }
+    return true;
+  }
+  static void Await(Rank* rank, uint32_t other, uint32_t g) {
+    const uint32_t queue = rank->graph->gpu[g].queue;
+    if (rank->graph->queues[queue].by_rank) {
+      rank->ranked_after_gpu[other].push_back(g);
+    } else {
+      rank->queues_after_gpu[other].push_back(queue);
+    }
+  }
+  void Follow(uint32_t r, uint32_t g, uint32_t other, int64_t* begin_ns, uint32_t* by) const {
+    const std::vector<GpuTask>& gpu = ranks_[r].graph->gpu;
+    const bool same = gpu[other].queue == gpu[g].queue;
+    const int64_t end_ns =
+        ranks_[r].out->gpu_end_ns[other] + (same ? gpu[g].gap_ns : gpu[g].wait_gap_ns);
+    if (end_ns <= *begin_ns) return;
+    *begin_ns = end_ns;
+    *by = other;
+  }
+
+  // Finds begin and end of the first task of a queue whose are not known; false: they cannot be
+  // yet.
+  bool Resolve(uint32_t r, uint32_t g) {
+    int64_t begin_ns = 0;
+    uint32_t by = kNone;
+    if (!Ready(r, g, &begin_ns, &by)) return false;
+    const QueueState& queue = ranks_[r].queues[ranks_[r].graph->gpu[g].queue];
+    if (queue.free_by != kNone) Follow(r, g, queue.free_by, &begin_ns, &by);
+    return Start(r, g, begin_ns, by);
+  }
+
+  bool Start(uint32_t r, uint32_t g, int64_t begin_ns, uint32_t by) {
+    RankTimeline& out = *ranks_[r].out;
+    const GpuTask& task = ranks_[r].graph->gpu[g];
+    if (!extra_.empty()) extra_.erase({r, g});
     out.gpu_begin_ns[g] = begin_ns;
     SetGpuCause(&out, g, task, by);
     if (IsShared(task)) return Arrive(r, g, begin_ns);
     End(r, g, begin_ns + task.duration_ns);
     return true;
+  }
+
+  // --- Queues by rank ---
+  // One chooses when it is free and something can start. Threads and other queues are then as far,
+  // so nothing that becomes known later could have been chosen.
+
+  void EnqueueRanked(uint32_t r, uint32_t g) {
+    QueueState& queue = ranks_[r].queues[ranks_[r].graph->gpu[g].queue];
+    int64_t begin_ns = 0;
+    uint32_t by = kNone;
+    if (!Ready(r, g, &begin_ns, &by)) return;
+    queue.known.emplace_back(begin_ns, g);
+    std::push_heap(queue.known.begin(), queue.known.end(), std::greater<>());
+    PlanChoice(r, ranks_[r].graph->gpu[g].queue);
+  }
+
+  void PlanChoice(uint32_t r, uint32_t q) {
+    const Rank& rank = ranks_[r];
+    QueueState& queue = ranks_[r].queues[q];
+    while (queue.next < queue.unresolved.size() &&
+           rank.out->gpu_end_ns[queue.unresolved[queue.next]] != kNotRun) {
+      ++queue.next;
+    }
+    int64_t at_ns = kNotRun;
+    if (queue.running != kNone) {
+      at_ns = rank.out->gpu_end_ns[queue.running];
+      if (at_ns == kNotRun) return;  // a collective that others lack
+    }
+    if (queue.able.empty()) {
+      if (queue.known.empty()) return;
+      at_ns = std::max(at_ns, queue.known.front().first);
+    }
+    if (at_ns == queue.choice_ns) return;
+    queue.choice_ns = at_ns;
+    Push({at_ns, r, static_cast<uint32_t>(rank.graph->order.size()) + q});
+  }
+
+  void Choose(uint32_t r, uint32_t q, int64_t now_ns) {
+    const std::vector<GpuTask>& gpu = ranks_[r].graph->gpu;
+    QueueState& queue = ranks_[r].queues[q];
+    if (queue.choice_ns != now_ns) return;  // planned anew
+    queue.choice_ns = kNotRun;
+    while (!queue.known.empty() && queue.known.front().first <= now_ns) {
+      const uint32_t g = queue.known.front().second;
+      std::pop_heap(queue.known.begin(), queue.known.end(), std::greater<>());
+      queue.known.pop_back();
+      queue.able.emplace_back(gpu[g].rank, g);
+      std::push_heap(queue.able.begin(), queue.able.end(), std::greater<>());
+    }
+    const uint32_t g = queue.able.front().second;
+    std::pop_heap(queue.able.begin(), queue.able.end(), std::greater<>());
+    queue.able.pop_back();
+    int64_t begin_ns = 0;
+    uint32_t by = kNone;
+    Ready(r, g, &begin_ns, &by);
+    if (queue.running != kNone) Follow(r, g, queue.running, &begin_ns, &by);
+    queue.running = g;
+    if (Start(r, g, begin_ns, by)) PlanChoice(r, q);
   }
 
   void End(uint32_t r, uint32_t g, int64_t end_ns) {
@@ -310,6 +419,13 @@ class Machine {
       if (const auto it = rank.threads_after_gpu.find(g); it != rank.threads_after_gpu.end()) {
         for (const uint32_t thread : it->second) Wake(r, thread, kNotRun);
         rank.threads_after_gpu.erase(it);
+      }
+    }
+    if (!rank.ranked_after_gpu.empty()) {
+      if (const auto it = rank.ranked_after_gpu.find(g); it != rank.ranked_after_gpu.end()) {
+        const std::vector<uint32_t> tasks = std::move(it->second);
+        rank.ranked_after_gpu.erase(it);
+        for (const uint32_t task : tasks) EnqueueRanked(r, task);
       }
     }
     if (!rank.queues_after_gpu.empty()) {
@@ -324,6 +440,10 @@ class Machine {
   // Goes on with a queue that waited.
   void Advance(uint32_t r, uint32_t q) {
     QueueState& queue = ranks_[r].queues[q];
+    if (ranks_[r].graph->queues[q].by_rank) {
+      PlanChoice(r, q);
+      return;
+    }
     // The end of one of its tasks may lead here again: who began goes on.
     if (std::exchange(queue.advancing, true)) return;
     const RankTimeline& out = *ranks_[r].out;

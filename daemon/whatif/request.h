@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,7 @@
 
 namespace seqpoint::whatif {
 
-enum class Verb : uint8_t { kScale, kSet, kRemove, kInsert, kFuse, kCapture };
+enum class Verb : uint8_t { kScale, kSet, kRemove, kInsert, kFuse, kCapture, kReschedule };
 
 enum class What : uint8_t {
   kWork,  // everything that runs on a GPU
@@ -39,14 +40,17 @@ enum class Field : uint8_t {
   kDuration,  // nanoseconds
   kBytes,     // of a copy or memset
   kBound,     // "compute", "memory" or "latency": what a kernel is limited by
+  kPhase,     // of the iteration: "forward", ... "unknown" (PhaseName in graph.h)
+  kCounter,   // number: a metric that was measured for the kernel
 };
 enum class Compare : uint8_t { kMatches, kMatchesNot, kEqual, kNotEqual, kLess, kGreater };
 
 struct Condition {
   Field field = Field::kName;
   Compare compare = Compare::kMatches;
-  std::string text;   // a regular expression (RE2) or a word
-  double number = 0;  // nanoseconds, bytes
+  std::string text;       // a regular expression (RE2), a word, or the name of a counter
+  double number = 0;      // nanoseconds, bytes
+  std::string parameter;  // not empty: instead of the text; a preset's, see ParseChange
   friend bool operator==(const Condition&, const Condition&) = default;
 };
 
@@ -56,11 +60,19 @@ struct Selection {
   friend bool operator==(const Selection&, const Selection&) = default;
 };
 
-// A number, a time, a parameter "$compute", or two of them with * or /.
+enum class Unit : uint8_t { kNumber, kTime, kBytes, kRate };
+
+// "3", "2us", "$compute", "bytes/2GB/s", "allreduce_ring(bytes, 8, $bandwidth, 5us)": a term, or
+// two of them with * or /.
 struct Amount {
   struct Term {
-    double number = 0;
+    double number = 0;  // nanoseconds, bytes, bytes per nanosecond
+    Unit unit = Unit::kNumber;
     std::string parameter;  // not empty: instead of the number
+    // Not empty: instead of the number what this makes of the arguments; "bytes" and "duration",
+    // without arguments, are those of the selected task.
+    std::string function;
+    std::vector<Term> arguments;
     friend bool operator==(const Term&, const Term&) = default;
   };
   Term first;
@@ -70,12 +82,29 @@ struct Amount {
   friend bool operator==(const Amount&, const Amount&) = default;
 };
 
+// What kInsert makes.
+enum class Made : uint8_t { kKernel, kCopy, kCollective };
+
 struct Step {
   Verb verb = Verb::kScale;
   Selection selection;
   Amount amount;        // factor of kScale, time of kSet and kInsert
   std::string name;     // of what kInsert and kFuse make
   bool before = false;  // kInsert: before each one selected, else after it
+  // kInsert, not empty: into a queue of this name, beside the streams.
+  std::string queue;
+  Made made = Made::kKernel;
+  bool with = false;  // starts with each one selected, else after it
+  // The selected tasks of an iteration share so many bytes, by their durations; one task is
+  // inserted for each piece of them, else for each selected one.
+  std::optional<Amount> shared, piece;
+  // The next one of these waits for it; `reversed`: of the next iteration's, the one that is as far
+  // from the begin as what was selected is from its end.
+  std::optional<Selection> needed_by;
+  bool reversed = false;
+  bool chains = false;   // kFuse: what follows each other in a queue, else all of an iteration
+  bool longest = false;  // kFuse: takes as long as the longest, else as the work of all
+  bool first = false;    // kReschedule: before all else, else in the order in which it is needed
   friend bool operator==(const Step&, const Step&) = default;
 };
 
@@ -92,13 +121,26 @@ std::string FormatRequest(const Request& request);
 
 std::string FormatSelection(const Selection& selection);
 
+// Of the selected task.
+struct TaskValues {
+  double bytes = 0;
+  double duration_ns = 0;
+};
+bool NeedsTask(const Amount& amount);
+bool NeedsBytes(const Amount& amount);
+
 // Values of the parameters that a request names; InvalidArgument for one that is not given, a
 // division by 0, a result that is no finite number >= 0.
 absl::StatusOr<double> Evaluate(const Amount& amount,
-                                const std::map<std::string, double>& parameters);
+                                const std::map<std::string, double>& parameters,
+                                const TaskValues& task = {});
 
 // "12us", "1.5 ms", "0": nanoseconds. InvalidArgument for anything else.
 absl::StatusOr<double> ParseTimeNs(std::string_view text);
+// "0.5", "12us", "25MB", "2GB/s": the number and its unit.
+absl::StatusOr<Amount::Term> ParseQuantity(std::string_view text);
+// "a number", "a time such as 10us", ...
+const char* UnitInWords(Unit unit);
 
 }  // namespace seqpoint::whatif
 

@@ -27,10 +27,25 @@ TEST(RequestTest, EveryStepReadsAsItIsWritten) {
       "insert \"mask\" of 3us before kernels where stream = 7\n"
       "fuse kernels where in ~ \"Optimizer.step\" into \"fused_adam\"\n"
       "capture launches\n"
-      "scale copies where bytes > 1MB and thread != \"main\" by 2\n";
+      "scale copies where bytes > 1MB and thread != \"main\" by 2\n"
+      "set copies where phase = forward to bytes/12GB/s\n"
+      "scale kernels where counter \"sm__throughput.avg\" > 0.6 and name ~ $kernels by "
+      "duration/2us\n"
+      "insert collective \"all_reduce\" of allreduce_ring(bytes, $workers, 10GB/s, 5us) into "
+      "\"network\" after kernels where phase = backward sharing $bytes in 25MB needed by kernels "
+      "where phase = optimizer\n"
+      "insert copy \"offload\" of bytes/$bandwidth into \"d2h\" with kernels sharing 3GB\n"
+      "insert \"push\" of parameter_server(1MB, 2, $rate, 0) into \"network\" after kernels needed "
+      "by "
+      "kernels where phase = forward in reverse\n"
+      "fuse chains of kernels where phase != unknown into \"fused\" of longest\n"
+      "reschedule collectives by need\n"
+      "reschedule work where name = \"push\" first\n"
+      "scale collectives by allreduce_two_level(1GB, 16, 8, 100GB/s, 10GB/s, "
+      "0)/allreduce_tree(1GB, 16, 10GB/s, 0)\n";
   const absl::StatusOr<Request> request = ParseRequest(text);
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_EQ(request->steps.size(), 9u);
+  EXPECT_EQ(request->steps.size(), 18u);
   EXPECT_EQ(FormatRequest(*request), text);
 }
 
@@ -63,6 +78,24 @@ TEST(RequestTest, WhatIsWrongIsNamedWithWhatThereIs) {
   EXPECT_THAT(Error("scale kernels where name ~ \"a by 2"), HasSubstr("closing \""));
   EXPECT_THAT(Error("scale kernels by 2 3"), HasSubstr("\"3\" where the end of the step"));
   EXPECT_THAT(Error("insert mask of 2us after kernels"), HasSubstr("a name in quotation marks"));
+  EXPECT_THAT(Error("scale kernels where phase = middle by 2"),
+              HasSubstr("\"middle\" where one of forward, backward, optimizer"));
+  EXPECT_THAT(Error("scale kernels where phase > forward by 2"), HasSubstr("it has no order"));
+  EXPECT_THAT(Error("scale kernels where counter \"x\" ~ 2 by 2"), HasSubstr("counter is no text"));
+  EXPECT_THAT(Error("set copies to bytes"), HasSubstr("\"bytes\" is not a time"));
+  EXPECT_THAT(Error("set copies to bytes/2"),
+              HasSubstr("\"bytes/2\" is not a time such as 10us; "));
+  EXPECT_THAT(Error("set copies to bytes*2GB/s"), HasSubstr("\"bytes*2GB/s\" is not a time"));
+  EXPECT_THAT(Error("set copies to 2GB/h"), HasSubstr("\"h\""));
+  EXPECT_THAT(Error("set work to allreduce_ring(bytes, 2us, 1GB/s, 0)"),
+              HasSubstr("\"2us\" has a unit where none belongs"));
+  EXPECT_THAT(Error("set work to allreduce_ring(bytes, 2, 1GB/s)"), HasSubstr("\")\" where \",\""));
+  EXPECT_THAT(Error("set work to allreduce_star(bytes)"), HasSubstr("allreduce_star"));
+  EXPECT_THAT(Error("insert \"x\" of 2us into \"q\" before kernels"),
+              HasSubstr("\"before\" where \"after\" or \"with\""));
+  EXPECT_THAT(Error("insert \"x\" of 2us into \"q\" after kernels sharing 5"),
+              HasSubstr("needs one of the units B, KB"));
+  EXPECT_THAT(Error("reschedule kernels by size"), HasSubstr("\"first\" or \"by need\""));
 }
 
 TEST(RequestTest, ParametersNeedValuesThatMakeSense) {
@@ -73,6 +106,28 @@ TEST(RequestTest, ParametersNeedValuesThatMakeSense) {
   EXPECT_FALSE(Evaluate(amount, {{"compute", -1}}).ok());
 }
 
+TEST(RequestTest, ModelsOfCommunication) {
+  const auto us = [](const std::string& amount) {
+    const absl::StatusOr<Request> request = ParseRequest("set work to " + amount);
+    EXPECT_TRUE(request.ok()) << request.status();
+    const absl::StatusOr<double> ns =
+        Evaluate(request->steps[0].amount, {{"n", 4}, {"slow", 1}}, {3e6, 7000});
+    EXPECT_TRUE(ns.ok()) << ns.status();
+    return *ns / 1000;
+  };
+  // 8 MB over 4: each moves 3/4 of it twice, in 6 messages.
+  EXPECT_NEAR(us("allreduce_ring(8MB, $n, 2GB/s, 10us)"), 6000 + 60, 1e-6);
+  EXPECT_NEAR(us("allreduce_ring(8MB, 1, 2GB/s, 10us)"), 0, 1e-6);
+  EXPECT_NEAR(us("allreduce_tree(8MB, $n, 2GB/s, 10us)"), 8000 + 40, 1e-6);
+  EXPECT_NEAR(us("parameter_server(8MB, $n, 2GB/s, 10us)"), 6000 + 20, 1e-6);
+  // Inside: 2 * 1/2 * 8 MB at 8 GB/s; between: half of it, 2 * 1/2 * 4 MB at 1 GB/s.
+  EXPECT_NEAR(us("allreduce_two_level(8MB, $n, 2, 8GB/s, $slow, 10us)"), 1000 + 20 + 4000 + 20,
+              1e-6);
+  EXPECT_NEAR(us("bytes/2GB/s"), 1500, 1e-6);
+  EXPECT_NEAR(us("bytes/500MB/s"), 6000, 1e-6);
+  EXPECT_NEAR(us("duration*3"), 21, 1e-6);
+}
+
 TEST(RequestTest, WhateverIsWrittenIsReadAgain) {
   std::mt19937_64 random(1);
   const std::string letters = "aZ \\\";#~=<>$\t.*(1";
@@ -80,26 +135,30 @@ TEST(RequestTest, WhateverIsWrittenIsReadAgain) {
     Request request;
     for (uint64_t steps = 1 + random() % 3; steps > 0; --steps) {
       Step& step = request.steps.emplace_back();
-      step.verb = static_cast<Verb>(random() % 6);
+      step.verb = static_cast<Verb>(random() % 7);
       step.selection.what = static_cast<What>(random() % 8);
       for (uint64_t n = random() % 3; n > 0; --n) {
         Condition& condition = step.selection.conditions.emplace_back();
-        condition.field = static_cast<Field>(random() % 7);
+        condition.field = static_cast<Field>(random() % 9);
         condition.compare = random() % 2 != 0 ? Compare::kEqual : Compare::kNotEqual;
         if (condition.field == Field::kBound) {
           condition.text = "memory";
+        } else if (condition.field == Field::kPhase) {
+          condition.text = "loading";
         } else if (condition.field <= Field::kThread) {
           for (uint64_t i = random() % 12; i > 0; --i) {
             condition.text += letters[random() % letters.size()];
           }
         } else {
           condition.number = static_cast<double>(random() % 1'000'000) / 7;
+          if (condition.field == Field::kCounter) condition.text = "a\"b";
         }
       }
       const bool amount =
           step.verb == Verb::kScale || step.verb == Verb::kSet || step.verb == Verb::kInsert;
       if (amount) {
         step.amount.time = step.verb != Verb::kScale;
+        if (step.amount.time) step.amount.first.unit = Unit::kTime;
         step.amount.first.number = static_cast<double>(random() % 100'000) / 3;
         if (random() % 2 != 0) {
           step.amount.operation = random() % 2 != 0 ? '*' : '/';
@@ -107,7 +166,35 @@ TEST(RequestTest, WhateverIsWrittenIsReadAgain) {
         }
       }
       if (step.verb == Verb::kInsert || step.verb == Verb::kFuse) step.name = "x\"\\";
-      if (step.verb == Verb::kInsert) step.before = random() % 2 != 0;
+      if (step.verb == Verb::kInsert) {
+        step.made = static_cast<Made>(random() % 3);
+        if (random() % 2 != 0) {
+          step.before = random() % 2 != 0;
+        } else {
+          step.queue = "net";
+          step.with = random() % 2 != 0;
+          if (random() % 2 != 0) {
+            Amount& shared = step.shared.emplace();
+            shared.first = {.number = static_cast<double>(random() % 1'000'000) / 9,
+                            .unit = Unit::kBytes};
+            if (random() % 2 != 0) step.piece.emplace().first.parameter = "piece";
+          }
+          if (random() % 2 != 0) {
+            step.needed_by.emplace().what = What::kCopies;
+            step.reversed = random() % 2 != 0;
+          }
+          const double rate = static_cast<double>(1 + random() % 1'000'000) / 11e5;
+          step.amount = {.first = {.function = "bytes"},
+                         .operation = '/',
+                         .second = {.number = rate, .unit = Unit::kRate},
+                         .time = true};
+        }
+      }
+      if (step.verb == Verb::kFuse) {
+        step.chains = random() % 2 != 0;
+        step.longest = random() % 2 != 0;
+      }
+      if (step.verb == Verb::kReschedule) step.first = random() % 2 != 0;
     }
     const std::string text = FormatRequest(request);
     const absl::StatusOr<Request> again = ParseRequest(text);
@@ -118,9 +205,11 @@ TEST(RequestTest, WhateverIsWrittenIsReadAgain) {
 
 TEST(RequestTest, NoiseIsRefusedNotRead) {
   std::mt19937_64 random(2);
-  const std::vector<std::string> words = {"scale ", "kernels ", "where ", "name ", "~ ", "\"a\" ",
-                                          "by ",    "2 ",       "\n",     "; ",    "\"", "$x ",
-                                          "1e999 ", "/ ",       "\\",     "and "};
+  const std::vector<std::string> words = {
+      "scale ",   "kernels ", "where ",     "name ",       "~ ",     "\"a\" ",        "by ",
+      "2 ",       "\n",       "; ",         "\"",          "$x ",    "1e999 ",        "/ ",
+      "\\",       "and ",     "insert ",    "into ",       "after ", "of ",           "2GB/s ",
+      "sharing ", "bytes ",   "needed by ", "in reverse ", "( ",     "allreduce_ring"};
   for (int round = 0; round < 20'000; ++round) {
     std::string text;
     for (uint64_t n = random() % 12; n > 0; --n) text += words[random() % words.size()];

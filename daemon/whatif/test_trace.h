@@ -58,6 +58,9 @@ class TestTrace {
     Api(begin_us, end_us, "cudaLaunchKernel", CallKind::kLaunch);
     Run(name, start_us, until_us);
   }
+  void Operator(double begin_us, double end_us, const std::string& name) {
+    trace_.spans.push_back({Ns(begin_us), Ns(end_us), Name(name), thread_, SpanKind::kOperator});
+  }
   void Annotation(double begin_us, double end_us, const std::string& name) {
     trace_.spans.push_back({Ns(begin_us), Ns(end_us), Name(name), thread_, SpanKind::kAnnotation});
   }

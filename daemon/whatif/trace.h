@@ -56,7 +56,7 @@ struct Work {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   uint64_t correlation = 0;  // of the call that launched it; one graph launch has many
-  uint64_t bytes = 0;        // of a copy or memset
+  uint64_t bytes = 0;        // of a copy, memset or collective; 0: not known
   uint32_t name = 0;
   uint32_t stream = 0;
   uint32_t grid[3] = {0, 0, 0};  // 0: not a kernel, or not known

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/whatif/queues.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -59,6 +61,17 @@ bool Compares(Compare compare, double value, double with) {
   }
 }
 
+// Matrix products and convolutions.
+bool IsProduct(const std::string& kernel) {
+  static const RE2* const products = new RE2(
+      "(?i)gemm|gemv|convol|_conv|conv[0-9_]|winograd|wgrad|dgrad|fprop|cutlass|xmma|_mma|flash|"
+      "attention");
+  return RE2::PartialMatch(kernel, *products);
+}
+Bound BoundOfOthers(int64_t duration_ns) {
+  return duration_ns <= kLatencyNs ? Bound::kLatency : Bound::kMemory;
+}
+
 class Selector {
  public:
   Selector(const Bounds& bounds, const Graph& graph) : bounds_(bounds), graph_(graph) {}
@@ -72,7 +85,7 @@ class Selector {
       const std::vector<std::string>* texts = nullptr;
       if (condition.field == Field::kName || condition.field == Field::kIn) texts = &graph_.names;
       if (condition.field == Field::kThread) texts = &graph_.threads;
-      if (texts == nullptr) continue;
+      if (texts == nullptr || !condition.parameter.empty()) continue;
       // Of the annotations around a task, a line each, one is enough.
       const bool regular =
           condition.compare == Compare::kMatches || condition.compare == Compare::kMatchesNot;
@@ -108,6 +121,7 @@ class Selector {
   // Kernels whose bound was looked at.
   uint64_t measured() const { return measured_; }
   uint64_t guessed() const { return guessed_; }
+  uint64_t without_counter() const { return without_counter_; }
 
  private:
   static bool IsCpu(What what, const CpuTask& task) {
@@ -117,6 +131,7 @@ class Selector {
   }
 
   bool Holds(const Condition& condition, const std::vector<bool>& by_name, bool gpu, uint32_t t) {
+    if (!condition.parameter.empty()) return false;
     const uint32_t call = gpu ? graph_.gpu[t].call : t;
     switch (condition.field) {
       case Field::kName:
@@ -144,23 +159,54 @@ class Selector {
         const bool is = condition.text == kWords[static_cast<int>(BoundOf(t))];
         return is == (condition.compare == Compare::kEqual);
       }
+      case Field::kPhase: {
+        const Phase phase = call == kNone ? Phase::kUnknown : graph_.cpu[call].phase;
+        return (condition.text == PhaseName(phase)) == (condition.compare == Compare::kEqual);
+      }
+      case Field::kCounter: {
+        const double* value = gpu ? CounterOf(t, condition.text) : nullptr;
+        if (gpu && value == nullptr) ++without_counter_;
+        return value != nullptr && Compares(condition.compare, *value, condition.number);
+      }
     }
     return false;
   }
 
+  const double* CounterOf(uint32_t t, const std::string& metric) const {
+    const auto kernel = bounds_.counters.find(graph_.names[graph_.gpu[t].name]);
+    if (kernel == bounds_.counters.end()) return nullptr;
+    const auto value = kernel->second.find(metric);
+    return value == kernel->second.end() ? nullptr : &value->second;
+  }
+
   Bound BoundOf(uint32_t t) {
-    const std::string& name = graph_.names[graph_.gpu[t].name];
-    const auto it = bounds_.find(name);
-    ++(it == bounds_.end() ? guessed_ : measured_);
-    return it == bounds_.end() ? BoundByRule(name, graph_.gpu[t].duration_ns) : it->second;
+    const uint32_t id = graph_.gpu[t].name;
+    if (id >= by_name_.size()) by_name_.resize(graph_.names.size());
+    NameBound& known = by_name_[id];
+    if (!std::exchange(known.looked_up, true)) {
+      const auto it = bounds_.find(graph_.names[id]);
+      known.measured = it != bounds_.end();
+      known.bound = known.measured                ? it->second
+                    : IsProduct(graph_.names[id]) ? Bound::kCompute
+                                                  : Bound::kMemory;
+    }
+    ++(known.measured ? measured_ : guessed_);
+    return known.measured || known.bound == Bound::kCompute
+               ? known.bound
+               : BoundOfOthers(graph_.gpu[t].duration_ns);
   }
   uint32_t QueueOf(const CpuTask& call) const {
     return call.first_work == kNone ? call.queue : graph_.gpu[call.first_work].queue;
   }
 
+  struct NameBound {
+    bool looked_up = false, measured = false;
+    Bound bound = Bound::kMemory;
+  };
   const Bounds& bounds_;
   const Graph& graph_;
-  uint64_t measured_ = 0, guessed_ = 0;
+  std::vector<NameBound> by_name_;
+  uint64_t measured_ = 0, guessed_ = 0, without_counter_ = 0;
 };
 
 class Transformer {
@@ -178,39 +224,59 @@ class Transformer {
     }
     applied_.measured_bounds = selector_.measured();
     applied_.guessed_bounds = selector_.guessed();
+    applied_.without_counter = selector_.without_counter();
     return std::move(applied_);
   }
 
  private:
   absl::Status Do(const Step& step) {
-    double amount = 0;
+    for (const Selection* selection :
+         {&step.selection, step.needed_by ? &*step.needed_by : nullptr}) {
+      if (selection == nullptr) continue;
+      for (const Condition& condition : selection->conditions) {
+        if (condition.parameter.empty()) continue;
+        return absl::InvalidArgumentError(absl::StrCat("the parameter $", condition.parameter,
+                                                       " has no value; give ", condition.parameter,
+                                                       "=TEXT"));
+      }
+    }
     if (step.verb == Verb::kScale || step.verb == Verb::kSet || step.verb == Verb::kInsert) {
-      const absl::StatusOr<double> value = Evaluate(step.amount, parameters_);
-      if (!value.ok()) return value.status();
-      amount = *value;
+      // Where nothing is selected, too, parameters must have values.
+      const absl::StatusOr<double> amount = Evaluate(step.amount, parameters_, {1, 1});
+      if (!amount.ok()) return amount.status();
+      amount_ = NeedsTask(step.amount) ? std::nullopt : std::optional<double>(*amount);
     }
     const std::vector<uint32_t> selected = selector_.Select(step.selection);
     applied_.tasks.push_back(selected.size());
     const bool gpu = IsGpu(step.selection.what);
+    if (!gpu &&
+        (step.verb == Verb::kFuse || step.verb == Verb::kReschedule || !step.queue.empty())) {
+      return absl::InvalidArgumentError(
+          "calls and gaps are no work of the GPU, which fuse, reschedule and into \"QUEUE\" take");
+    }
     switch (step.verb) {
       case Verb::kScale:
-        for (const uint32_t t : selected) {
-          SetDuration(gpu, t, Rounded(static_cast<double>(selector_.DurationOf(gpu, t)) * amount));
-        }
-        break;
       case Verb::kSet:
-        for (const uint32_t t : selected) SetDuration(gpu, t, Rounded(amount));
+        for (const uint32_t t : selected) {
+          const double now_ns = static_cast<double>(selector_.DurationOf(gpu, t));
+          const absl::StatusOr<double> amount = AmountFor(step.amount, gpu, t);
+          if (!amount.ok()) return amount.status();
+          SetDuration(gpu, t, Rounded(step.verb == Verb::kScale ? now_ns * *amount : *amount));
+        }
         break;
       case Verb::kRemove:
         for (const uint32_t t : selected) Remove(gpu, t);
         break;
       case Verb::kInsert:
-        for (const uint32_t t : selected) Insert(gpu, t, step, Rounded(amount));
+        if (!step.queue.empty()) return InsertBeside(selected, step);
+        for (const uint32_t t : selected) {
+          const absl::StatusOr<double> amount = AmountFor(step.amount, gpu, t);
+          if (!amount.ok()) return amount.status();
+          Insert(gpu, t, step, Rounded(*amount));
+        }
         break;
       case Verb::kFuse:
-        if (!gpu)
-          return absl::InvalidArgumentError("fuse joins work of the GPU, not calls or gaps");
-        Fuse(selected, step.name);
+        Fuse(selected, step);
         break;
       case Verb::kCapture:
         if (step.selection.what != What::kLaunches) {
@@ -218,8 +284,27 @@ class Transformer {
         }
         Capture(selected);
         break;
+      case Verb::kReschedule:
+        Prefer(selected, step.first, &graph_);
+        break;
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> AmountFor(const Amount& amount, bool gpu, uint32_t t) const {
+    return AmountOf(amount, gpu ? static_cast<double>(graph_.gpu[t].bytes) : 0.0, gpu, t);
+  }
+  // Of a task that moves, or makes, so many bytes.
+  absl::StatusOr<double> AmountOf(const Amount& amount, double bytes, bool gpu, uint32_t t) const {
+    if (amount_) return *amount_;
+    if (bytes == 0 && NeedsBytes(amount)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the trace has no bytes of \"",
+                       graph_.names[gpu ? graph_.gpu[t].name : graph_.cpu[t].name],
+                       "\"; select with bytes > 0, or give a time"));
+    }
+    return Evaluate(amount, parameters_,
+                    {bytes, static_cast<double>(selector_.DurationOf(gpu, t))});
   }
 
   void SetDuration(bool gpu, uint32_t t, int64_t duration_ns) {
@@ -242,6 +327,13 @@ class Transformer {
       if (IsWait(task.kind)) task.kind = CpuKind::kCall;
       return;
     }
+    if (HasDependents(t)) {
+      // What was inserted beside it still comes when its turn is.
+      GpuTask& task = graph_.gpu[t];
+      task.duration_ns = task.gap_ns = 0;
+      graph_.cpu[task.call].duration_ns = 0;
+      return;
+    }
     const uint32_t call = Unlink(t);
     // A call that launches nothing any more is not made.
     if (call != kNone && graph_.cpu[call].first_work == kNone &&
@@ -249,6 +341,18 @@ class Transformer {
       graph_.cpu[call].duration_ns = graph_.cpu[call].tail_ns = 0;
       graph_.cpu[call].kind = CpuKind::kCall;
     }
+  }
+
+  // That were inserted, and so are of the same call.
+  bool HasDependents(uint32_t t) const {
+    for (uint32_t g = graph_.gpu[t].next; g != kNone; g = graph_.gpu[g].next) {
+      const GpuTask& other = graph_.gpu[g];
+      const auto first = graph_.dependencies.begin() + other.first_dependency;
+      if (other.work == kNone && std::count(first, first + other.dependency_count, t) > 0) {
+        return true;
+      }
+    }
+    return false;
   }
 
   // Takes a task out of the chain of its call; answers the call. Nobody waits for it any more.
@@ -274,11 +378,7 @@ class Transformer {
     }
     if (graph_.gpu[t].call == kNone) return;  // of before the trace
     GpuTask task = graph_.gpu[t];
-    task.duration_ns = duration_ns;
-    task.kind = WorkKind::kKernel;
-    task.name = NameId(step.name);
-    task.work = task.collective = kNone;
-    task.dependency_count = 0;
+    Make(step, duration_ns, &task);
     const auto added = static_cast<uint32_t>(graph_.gpu.size());
     if (step.before) {
       task.next = t;
@@ -289,6 +389,47 @@ class Transformer {
       graph_.gpu[t].next = added;
     }
     graph_.gpu.push_back(task);
+  }
+
+  // Of a task that is a copy of another one, an own one.
+  void Make(const Step& step, int64_t duration_ns, GpuTask* task) {
+    task->duration_ns = duration_ns;
+    task->kind = step.made == Made::kCollective ? WorkKind::kCollective
+                 : step.made == Made::kCopy     ? WorkKind::kCopyOther
+                                                : WorkKind::kKernel;
+    task->name = NameId(step.name);
+    task->work = task->collective = kNone;
+    task->dependency_count = 0;
+  }
+
+  absl::Status InsertBeside(const std::vector<uint32_t>& selected, const Step& step) {
+    std::optional<double> shared, piece_bytes;
+    for (const auto& [amount, value] :
+         {std::pair(&step.shared, &shared), std::pair(&step.piece, &piece_bytes)}) {
+      if (!*amount) continue;
+      const absl::StatusOr<double> evaluated = Evaluate(**amount, parameters_);
+      if (!evaluated.ok()) return evaluated.status();
+      *value = *evaluated;
+    }
+    std::vector<uint32_t> needed_by;
+    if (step.needed_by) {
+      if (!IsGpu(step.needed_by->what)) {
+        return absl::InvalidArgumentError("what is needed is needed by work of the GPU");
+      }
+      needed_by = selector_.Select(*step.needed_by);
+    }
+    const absl::StatusOr<std::vector<Piece>> pieces = Pieces(graph_, selected, shared, piece_bytes);
+    if (!pieces.ok()) return pieces.status();
+    QueueInserter inserter(step.queue, step.with, needed_by, step.reversed, &graph_);
+    for (const Piece& piece : *pieces) {
+      const absl::StatusOr<double> amount =
+          AmountOf(step.amount, piece.bytes, /*gpu=*/true, piece.after);
+      if (!amount.ok()) return amount.status();
+      GpuTask task = graph_.gpu[piece.after];
+      Make(step, Rounded(*amount), &task);
+      if (absl::Status status = inserter.Insert(piece, task); !status.ok()) return status;
+    }
+    return absl::OkStatus();
   }
 
   uint32_t NameId(const std::string& name) {
@@ -307,52 +448,84 @@ class Transformer {
     return quartile_ns <= kLatencyNs ? quartile_ns : std::min(durations_ns->front(), kLatencyNs);
   }
 
-  // Of each iteration and queue the selected tasks become one, in place of the last: what each took
-  // beyond its start adds up. The launches of the others are not made, nor is what the thread did
-  // from one to the next.
-  void Fuse(const std::vector<uint32_t>& selected, const std::string& name) {
+  // Of each iteration and queue the selected tasks, or each chain of them, become one, in place of
+  // the last: what each took beyond its start adds up, or the longest counts. The launches of the
+  // others are not made, nor is what the thread did from one to the next.
+  void Fuse(const std::vector<uint32_t>& selected, const Step& step) {
     std::map<uint32_t, std::vector<int64_t>> durations_ns;  // by name
-    std::map<std::tuple<int32_t, uint32_t>, std::vector<uint32_t>> groups;
+    // By the chain's number in the queue.
+    std::map<std::tuple<int32_t, uint32_t, uint32_t>, std::vector<uint32_t>> groups;
+    std::vector<uint32_t> chains;
+    if (step.chains) chains = Chains(selected);
     for (const uint32_t t : selected) {
       const GpuTask& task = graph_.gpu[t];
       if (task.call == kNone) continue;
       durations_ns[task.name].push_back(task.duration_ns);
-      groups[{graph_.cpu[task.call].iteration, task.queue}].push_back(t);
+      groups[{graph_.cpu[task.call].iteration, task.queue, step.chains ? chains[t] : 0}].push_back(
+          t);
     }
     std::map<uint32_t, int64_t> starts_ns;
     for (auto& [kernel, all_ns] : durations_ns) starts_ns[kernel] = StartNs(&all_ns);
-    const uint32_t id = NameId(name);
+    const uint32_t id = NameId(step.name);
+    std::vector<uint32_t> together(graph_.cpu.size());  // the group of a call, from 1 on
+    uint32_t number = 0;
+    for (auto& [key, tasks] : groups) {
+      ++number;
+      if (tasks.size() < 2) continue;
+      for (const uint32_t t : tasks) together[graph_.gpu[t].call] = number;
+    }
+    RemoveGapsWithin(together);
     for (auto& [key, tasks] : groups) {
       if (tasks.size() < 2) continue;
-      int64_t sum_ns = 0, start_ns = 0;
+      int64_t sum_ns = 0, start_ns = 0, longest_ns = 0;
       for (const uint32_t t : tasks) {
         const int64_t own_start_ns = starts_ns[graph_.gpu[t].name];
         start_ns = std::max(start_ns, own_start_ns);
         sum_ns += std::max<int64_t>(0, graph_.gpu[t].duration_ns - own_start_ns);
+        longest_ns = std::max(longest_ns, graph_.gpu[t].duration_ns);
       }
       const uint32_t last = tasks.back();
-      RemoveGapsBetween(tasks);
       for (const uint32_t t : tasks) {
         if (t != last) Remove(true, t);
       }
-      graph_.gpu[last].duration_ns = start_ns + sum_ns;
+      graph_.gpu[last].duration_ns = step.longest ? longest_ns : start_ns + sum_ns;
       graph_.gpu[last].name = id;
     }
   }
 
-  // Gaps between two selected launches that follow each other on a thread.
-  void RemoveGapsBetween(const std::vector<uint32_t>& tasks) {
-    std::vector<bool> calls(graph_.cpu.size());
-    for (const uint32_t t : tasks) calls[graph_.gpu[t].call] = true;
+  // Numbers, by task: those that follow each other in a queue, all selected, have the same.
+  std::vector<uint32_t> Chains(const std::vector<uint32_t>& selected) {
+    std::vector<uint32_t> chains(graph_.gpu.size());
+    std::vector<uint32_t> number(graph_.queues.size());
+    std::vector<bool> is(graph_.gpu.size());
+    for (const uint32_t t : selected) is[t] = true;
+    for (const uint32_t t : LaunchOrder(graph_)) {
+      uint32_t& current = number[graph_.gpu[t].queue];
+      if (is[t]) {
+        chains[t] = current;
+      } else {
+        ++current;
+      }
+    }
+    return chains;
+  }
+
+  // Gaps between two launches of one group that follow each other on a thread.
+  void RemoveGapsWithin(const std::vector<uint32_t>& groups) {
     for (const std::vector<uint32_t>& order : graph_.order) {
-      size_t since = order.size();  // position behind the last selected launch
+      size_t since = order.size();  // position behind the last launch of `group`
+      uint32_t group = 0;
       for (size_t i = 0; i < order.size(); ++i) {
         const CpuTask& task = graph_.cpu[order[i]];
-        if (calls[order[i]]) {
-          for (size_t k = since; k < i; ++k) graph_.cpu[order[k]].duration_ns = 0;
+        if (groups[order[i]] != 0) {
+          if (groups[order[i]] == group) {
+            for (size_t k = since; k < i; ++k) graph_.cpu[order[k]].duration_ns = 0;
+          }
+          group = groups[order[i]];
           since = i + 1;
         } else if (task.first_work != kNone || task.tail_ns > 0) {
           since = order.size();
+          group = 0;
         }
       }
     }
@@ -400,16 +573,13 @@ class Transformer {
   Selector selector_;
   Graph& graph_;
   Applied applied_;
+  std::optional<double> amount_;  // of the step, where it is the same for all tasks
 };
 
 }  // namespace
 
 Bound BoundByRule(const std::string& kernel, int64_t duration_ns) {
-  static const RE2* const products = new RE2(
-      "(?i)gemm|gemv|convol|_conv|conv[0-9_]|winograd|wgrad|dgrad|fprop|cutlass|xmma|_mma|flash|"
-      "attention");
-  if (RE2::PartialMatch(kernel, *products)) return Bound::kCompute;
-  return duration_ns <= kLatencyNs ? Bound::kLatency : Bound::kMemory;
+  return IsProduct(kernel) ? Bound::kCompute : BoundOfOthers(duration_ns);
 }
 
 SelectedTime TimeOf(const Selection& selection, const Bounds& bounds, const Graph& graph) {

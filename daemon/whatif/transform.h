@@ -25,7 +25,12 @@ enum class Bound : uint8_t { kCompute, kMemory, kLatency };
 // Of kernels whose position on the roofline was measured, by name; the others by a rule of thumb:
 // matrix products and convolutions are bound by compute, the rest by memory (Daydream,
 // section 5.1), and what lasts no longer than an empty kernel by latency.
-using Bounds = std::map<std::string, Bound>;
+//
+// Metrics that were measured for a kernel, by its name, stand beside it.
+struct Bounds : std::map<std::string, Bound> {
+  using std::map<std::string, Bound>::map;
+  std::map<std::string, std::map<std::string, double>> counters;  // kernel, metric
+};
 Bound BoundByRule(const std::string& kernel, int64_t duration_ns);
 
 // What a selection finds: how many tasks, and what they take together.
@@ -39,6 +44,7 @@ struct Applied {
   std::vector<uint64_t> tasks;   // selected, by step
   uint64_t measured_bounds = 0;  // kernels whose bound was looked up and measured,
   uint64_t guessed_bounds = 0;   // ... and guessed by the rule
+  uint64_t without_counter = 0;  // kernels not selected as a counter was not measured for them
 };
 
 // InvalidArgument: a parameter is missing or makes no sense; a step that cannot be done with what

@@ -84,6 +84,51 @@ TEST(TransformTest, WhatLimitsAKernelIsMeasuredOrGuessed) {
   EXPECT_EQ(BoundByRule("fill", 2'000), Bound::kLatency);
 }
 
+TEST(TransformTest, SelectsByCountersThatWereMeasured) {
+  Graph graph = GpuBound().Graph();
+  Bounds bounds;
+  bounds.counters["sgemm"]["sm__throughput"] = 0.7;
+  bounds.counters["adam"]["sm__throughput"] = 0.2;
+  const Applied applied =
+      Do("scale kernels where counter \"sm__throughput\" > 0.6 by 1\n"
+         "scale kernels where counter \"sm__throughput\" < 0.6 by 1",
+         &graph, bounds);
+  EXPECT_THAT(applied.tasks, ElementsAre(1, 1));
+  EXPECT_EQ(applied.without_counter, 2u);  // layer_norm, twice
+}
+
+TEST(TransformTest, TimesOfATask) {
+  TestTrace t = GpuBound();
+  t.Api(200, 203, "cudaMemcpyAsync", CallKind::kCopy);
+  t.Run("Memcpy HtoD", 208, 220, WorkKind::kCopyH2D);
+  t.trace().works.back().bytes = 40'000;
+  Graph graph = t.Graph();
+  Do("set copies to bytes/2GB/s; insert \"encode\" of duration*0.5 after kernels where name = "
+     "\"sgemm\"",
+     &graph);
+  EXPECT_EQ(graph.gpu[3].duration_ns, 20'000);
+  EXPECT_EQ(graph.gpu.back().duration_ns, 15'000);
+}
+
+TEST(TransformTest, ChainsBecomeOneKernelEach) {
+  TestTrace t;
+  double end_us = 100;
+  const std::vector<double> durations_us = {10, 30, 50, 5, 8};
+  for (size_t i = 0; i < durations_us.size(); ++i) {
+    const double at = static_cast<double>(i);
+    t.Launch(at, at + 0.5, i == 2 ? "gemm" : "elementwise", end_us, end_us + durations_us[i]);
+    end_us += durations_us[i] + 1;
+  }
+  Graph graph = t.Graph({0});
+  Graph summed = graph;
+  Do("fuse chains of kernels where name ~ \"element\" into \"fused\" of longest", &graph);
+  // Launches 0 and 3 are not made, nor what was between: the chain of two is launched 1 us earlier.
+  EXPECT_NEAR(EndUs(graph), 100 + 30 + 1 + 50 + 1 + 8, 0.01);
+  // Of each 3 us were its start.
+  Do("fuse chains of kernels where name ~ \"element\" into \"fused\"", &summed);
+  EXPECT_NEAR(EndUs(summed), 100 + 37 + 1 + 50 + 1 + 10, 0.01);
+}
+
 TEST(TransformTest, ASlowerLaunchDelaysItsWorkAndWhatFollows) {
   TestTrace t;
   t.Launch(0, 4, "a", 8, 10);

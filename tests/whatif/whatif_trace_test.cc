@@ -13,6 +13,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "daemon/whatif/preset.h"
+#include "daemon/whatif/replay.h"
+#include "daemon/whatif/report.h"
+#include "daemon/whatif/transform.h"
 #include "tests/whatif/judge.h"
 
 namespace seqpoint::whatif {
@@ -131,6 +135,100 @@ TEST(WhatIfCollectivesTest, EndWhenTheyDidWhateverTheClock) {
     EXPECT_EQ(verdict.left_out, 0);
     EXPECT_EQ(verdict.note.substr(0, 21), "8 collectives matched");
   }
+}
+
+// Mean period after a change, milliseconds.
+double PeriodMs(const Recorded& recorded, const std::string& steps) {
+  const absl::StatusOr<Change> change = ParseChange(steps);
+  Graph graph = recorded.graph;
+  const absl::StatusOr<Request> request =
+      change.ok() ? absl::StatusOr<Request>(change->request) : ParseRequest(steps);
+  EXPECT_TRUE(request.ok()) << change.status() << request.status();
+  if (!request.ok()) return NAN;
+  const absl::StatusOr<Applied> applied = Apply(
+      *request, change.ok() ? change->parameters : std::map<std::string, double>(), {}, &graph);
+  EXPECT_TRUE(applied.ok()) << applied.status();
+  const Graph* ranks[] = {&graph};
+  const Timeline timeline = Replay(ranks);
+  EXPECT_EQ(timeline.not_run, 0u);
+  std::vector<double> periods_ms;
+  for (const IterationTime& time : IterationTimes(recorded.trace, graph, timeline.ranks[0])) {
+    periods_ms.push_back(static_cast<double>(time.replayed_ns) / 1e6);
+  }
+  periods_ms.pop_back();  // the last one has no next
+  return Mean(periods_ms);
+}
+
+// 102 MB of gradients to one other worker: the network needs 102 MB / bandwidth of each iteration.
+TEST(WhatIfDistributedTest, OneGpuBecomesTwo) {
+  if (Files()[0] == "none") GTEST_SKIP() << NotThere();
+  const absl::StatusOr<Recorded> one =
+      ReadRecorded(SharedTraces() + "/resnet50_v100_dataloader/c2_workers4.json.gz");
+  ASSERT_TRUE(one.ok()) << one.status();
+  const double alone_ms = PeriodMs(*one, "scale work by 1");
+  const auto with = [&](const std::string& preset, const std::string& bandwidth) {
+    return PeriodMs(*one, preset + ",bytes=102MB,bandwidth=" + bandwidth);
+  };
+  EXPECT_NEAR(with("data-parallel", "100000GB/s"), alone_ms, 0.002 * alone_ms);
+  double slower_ms = alone_ms;
+  for (const char* bandwidth : {"10GB/s", "3GB/s", "1GB/s", "0.5GB/s"}) {
+    const double now_ms = with("data-parallel", bandwidth);
+    EXPECT_GE(now_ms, slower_ms * 0.999) << bandwidth;
+    EXPECT_LE(with("p3", bandwidth), now_ms) << bandwidth;
+    slower_ms = now_ms;
+  }
+  EXPECT_GE(slower_ms, 204);  // 102 MB at 0.5 GB/s
+  EXPECT_LE(slower_ms, 204 + alone_ms);
+}
+
+// Real collectives taken out and put back by the model.
+TEST(WhatIfDistributedTest, ModelledAllReducesTakeThePlaceOfRealOnes) {
+  if (Files()[0] == "none") GTEST_SKIP() << NotThere();
+  const std::string data_parallel =
+      "remove collectives where name ~ \"AllReduce\"\n"
+      "insert collective \"all_reduce\" of allreduce_ring(bytes, 2, 12GB/s, 5us) into \"network\" "
+      "after kernels where phase = backward sharing 102.2MB in 25MB needed by kernels where phase "
+      "= "
+      "optimizer";
+  for (const char* file :
+       {"/ddp_resnet_a100x2_rank0.json.gz", "/ddp_compiled_v100x2_rank1.json.gz"}) {
+    const absl::StatusOr<Recorded> recorded = ReadRecorded(SharedTraces() + file);
+    ASSERT_TRUE(recorded.ok()) << recorded.status();
+    const double measured_ms = JudgeReplay(*recorded).measured_ms;
+    EXPECT_NEAR(PeriodMs(*recorded, data_parallel), measured_ms, 0.02 * measured_ms) << file;
+  }
+}
+
+// Annotations tell forward and backward; without them operators, or the threads alone, have to.
+TEST(WhatIfPhasesTest, AreFoundWithoutAnnotations) {
+  if (Files()[0] == "none") GTEST_SKIP() << NotThere();
+  absl::StatusOr<Recorded> recorded =
+      ReadRecorded(SharedTraces() + "/ddp_resnet_a100x2_rank0.json.gz");
+  ASSERT_TRUE(recorded.ok()) << recorded.status();
+  const Graph annotated = recorded->graph;
+  Trace& trace = recorded->trace;
+  const auto agreeing = [&] {
+    const Graph graph = BuildGraph(trace, {recorded->marks.begins_ns});
+    double same_ns = 0, all_ns = 0;
+    for (size_t i = 0; i < graph.gpu.size(); ++i) {
+      if (graph.gpu[i].call == kNone) continue;
+      const auto ns = static_cast<double>(graph.gpu[i].duration_ns);
+      all_ns += ns;
+      const Phase phase = graph.cpu[graph.gpu[i].call].phase;
+      if (phase == annotated.cpu[annotated.gpu[i].call].phase) same_ns += ns;
+    }
+    return same_ns / all_ns;
+  };
+  std::erase_if(trace.spans, [&](const Span& span) {
+    const std::string& name = trace.names[span.name];
+    return span.kind == SpanKind::kAnnotation &&
+           (absl::StrContains(name, "forward") || absl::StrContains(name, "backward"));
+  });
+  EXPECT_GE(agreeing(), 0.99);
+  for (std::string& thread : trace.threads) thread = "thread";
+  EXPECT_GE(agreeing(), 0.99);
+  std::erase_if(trace.spans, [](const Span& span) { return span.kind == SpanKind::kOperator; });
+  EXPECT_GE(agreeing(), 0.99);
 }
 
 }  // namespace

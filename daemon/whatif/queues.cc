@@ -1,0 +1,211 @@
+#include "daemon/whatif/queues.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint::whatif {
+namespace {
+
+constexpr double kMostPieces = 100'000;  // of an iteration
+
+int32_t IterationOf(const Graph& graph, uint32_t t) {
+  return graph.cpu[graph.gpu[t].call].iteration;
+}
+// So that tasks without a duration count, too.
+double Weight(const Graph& graph, uint32_t t) {
+  return static_cast<double>(graph.gpu[t].duration_ns) + 1;
+}
+
+std::vector<uint32_t> InOrder(const Graph& graph, const std::vector<uint32_t>& tasks) {
+  std::vector<bool> is(graph.gpu.size());
+  for (const uint32_t t : tasks) is[t] = true;
+  std::vector<uint32_t> order = LaunchOrder(graph);
+  std::erase_if(order, [&](uint32_t t) { return !is[t]; });
+  return order;
+}
+
+// Tasks of one iteration, in order of launch.
+struct Stretch {
+  size_t begin = 0, end = 0;
+  double ns = 0;
+};
+std::vector<Stretch> Iterations(const Graph& graph, const std::vector<uint32_t>& order) {
+  std::vector<Stretch> iterations;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i == 0 || IterationOf(graph, order[i]) != IterationOf(graph, order[i - 1])) {
+      iterations.push_back({i, i, 0});
+    }
+    iterations.back().end = i + 1;
+    iterations.back().ns += Weight(graph, order[i]);
+  }
+  return iterations;
+}
+
+uint32_t QueueNamed(const std::string& name, Graph* graph) {
+  for (uint32_t q = 0; q < graph->queues.size(); ++q) {
+    if (graph->queues[q].name == name) return q;
+  }
+  Queue queue;
+  queue.stream = static_cast<uint32_t>(graph->streams.size());
+  queue.name = name;
+  graph->streams.push_back({0, -1 - static_cast<int64_t>(graph->streams.size())});
+  graph->queues.push_back(queue);
+  return static_cast<uint32_t>(graph->queues.size() - 1);
+}
+
+}  // namespace
+
+std::vector<uint32_t> LaunchOrder(const Graph& graph) {
+  std::vector<uint32_t> order;
+  order.reserve(graph.gpu.size());
+  for (const CpuTask& call : graph.cpu) {
+    for (uint32_t g = call.first_work; g != kNone; g = graph.gpu[g].next) order.push_back(g);
+  }
+  return order;
+}
+
+absl::StatusOr<std::vector<Piece>> Pieces(const Graph& graph, const std::vector<uint32_t>& selected,
+                                          std::optional<double> bytes,
+                                          std::optional<double> piece_bytes) {
+  if (bytes && piece_bytes && *piece_bytes * kMostPieces < *bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("pieces of ", *piece_bytes,
+                                                   " bytes are more than ", kMostPieces,
+                                                   " an iteration: take larger ones"));
+  }
+  const std::vector<uint32_t> order = InOrder(graph, selected);
+  const std::vector<Stretch> iterations = Iterations(graph, order);
+  double mean_ns = 0;
+  for (const Stretch& iteration : iterations) {
+    mean_ns += iteration.ns / static_cast<double>(iterations.size());
+  }
+  std::vector<Piece> pieces;
+  for (const Stretch& iteration : iterations) {
+    double all = bytes.value_or(0);
+    // What comes before the first iteration is a part of one.
+    if (iterations.size() > 1 && IterationOf(graph, order[iteration.begin]) < 0) {
+      all *= std::min(1.0, iteration.ns / mean_ns);
+    }
+    double so_far_ns = 0, sent = 0;
+    for (size_t i = iteration.begin; i < iteration.end; ++i) {
+      Piece piece = {order[i], static_cast<double>(graph.gpu[order[i]].bytes), 0};
+      so_far_ns += Weight(graph, order[i]);
+      piece.behind = 1 - so_far_ns / iteration.ns;
+      if (!bytes || !piece_bytes) {
+        if (bytes) piece.bytes = all * Weight(graph, order[i]) / iteration.ns;
+        pieces.push_back(piece);
+        continue;
+      }
+      // Whole ones as they are full, the rest with the last task.
+      const double made = all * (1 - piece.behind);
+      while (made - sent >= *piece_bytes * (1 - 1e-9) ||
+             (i + 1 == iteration.end && all - sent > 0.5)) {
+        piece.bytes = std::min(*piece_bytes, all - sent);
+        sent += piece.bytes;
+        pieces.push_back(piece);
+      }
+    }
+  }
+  return pieces;
+}
+
+QueueInserter::QueueInserter(const std::string& queue, bool with,
+                             const std::vector<uint32_t>& needed_by, bool reversed, Graph* graph)
+    : graph_(*graph), with_(with), reversed_(reversed), queue_(QueueNamed(queue, graph)) {
+  places_.resize(graph_.gpu.size());
+  before_.assign(graph_.gpu.size(), kNone);
+  std::vector<uint32_t> last(graph_.queues.size(), kNone);
+  const std::vector<uint32_t> launched = LaunchOrder(graph_);
+  for (uint32_t i = 0; i < launched.size(); ++i) {
+    places_[launched[i]] = i;
+    before_[launched[i]] = std::exchange(last[graph_.gpu[launched[i]].queue], launched[i]);
+  }
+  const std::vector<uint32_t> order = InOrder(graph_, needed_by);
+  for (const Stretch& iteration : Iterations(graph_, order)) {
+    double so_far_ns = 0;
+    for (size_t i = iteration.begin; i < iteration.end; ++i) {
+      so_far_ns += Weight(graph_, order[i]);
+      consumers_.push_back({places_[order[i]], order[i], so_far_ns / iteration.ns, iteration.end});
+    }
+  }
+}
+
+absl::Status QueueInserter::Insert(const Piece& piece, GpuTask task) {
+  task.queue = queue_;
+  task.bytes = static_cast<uint64_t>(piece.bytes);
+  task.wait_gap_ns = task.gap_ns = 0;
+  if (!with_) {
+    AddDependency(piece.after, &task);
+  } else {  // what holds that one holds this one
+    const GpuTask other = graph_.gpu[piece.after];
+    for (uint32_t i = 0; i < other.dependency_count; ++i) {
+      AddDependency(uint32_t{graph_.dependencies[other.first_dependency + i]}, &task);
+    }
+    if (before_[piece.after] != kNone) AddDependency(before_[piece.after], &task);
+  }
+  // Behind those that were inserted after the same one.
+  if (piece.after != last_after_) last_ = last_after_ = piece.after;
+  task.next = graph_.gpu[last_].next;
+  const auto added = static_cast<uint32_t>(graph_.gpu.size());
+  graph_.gpu[last_].next = added;
+  last_ = added;
+  graph_.gpu.push_back(task);
+
+  const uint32_t consumer = ConsumerOf(piece);
+  if (consumer == kNone) return absl::OkStatus();
+  if (graph_.gpu[consumer].dependency_count + 1 == UINT16_MAX) {  // one is left for `with`
+    return absl::InvalidArgumentError(
+        absl::StrCat(UINT16_MAX, " tasks and more are needed by one: make fewer, larger ones"));
+  }
+  AddDependency(added, &graph_.gpu[consumer]);
+  return absl::OkStatus();
+}
+
+uint32_t QueueInserter::ConsumerOf(const Piece& piece) const {
+  auto next = std::upper_bound(consumers_.begin(), consumers_.end(), places_[piece.after],
+                               [](uint32_t place, const Consumer& c) { return place < c.place; });
+  if (next == consumers_.end()) return kNone;
+  if (reversed_) {
+    const auto end = consumers_.begin() + static_cast<int64_t>(next->iteration_end);
+    next = std::upper_bound(next, std::prev(end), piece.behind + 1e-9,
+                            [](double share, const Consumer& c) { return share < c.until; });
+  }
+  return next->task;
+}
+
+// The dependencies of a task follow each other: another one moves them to the end.
+void QueueInserter::AddDependency(uint32_t other, GpuTask* task) {
+  std::vector<uint32_t>& all = graph_.dependencies;
+  if (task->first_dependency + task->dependency_count != all.size()) {
+    const auto first = static_cast<uint32_t>(all.size());
+    for (uint32_t i = 0; i < task->dependency_count; ++i) {
+      all.push_back(uint32_t{all[task->first_dependency + i]});
+    }
+    task->first_dependency = first;
+  }
+  all.push_back(other);
+  ++task->dependency_count;
+}
+
+void Prefer(const std::vector<uint32_t>& selected, bool first, Graph* graph) {
+  std::vector<bool> is(graph->gpu.size());
+  for (const uint32_t t : selected) {
+    is[t] = true;
+    graph->queues[graph->gpu[t].queue].by_rank = true;
+    graph->gpu[t].rank = first ? 0 : kNone;
+  }
+  if (first) return;
+  uint32_t place = 0;
+  for (const uint32_t t : LaunchOrder(*graph)) {
+    const GpuTask& task = graph->gpu[t];
+    ++place;
+    for (uint32_t i = 0; i < task.dependency_count; ++i) {
+      const uint32_t other = graph->dependencies[task.first_dependency + i];
+      if (is[other]) graph->gpu[other].rank = std::min(graph->gpu[other].rank, place);
+    }
+  }
+}
+
+}  // namespace seqpoint::whatif
