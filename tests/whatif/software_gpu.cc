@@ -1,5 +1,7 @@
 #include "tests/whatif/software_gpu.h"
 
+#include <re2/re2.h>
+
 #include <string>
 #include <vector>
 
@@ -70,6 +72,10 @@ std::vector<Base> Bases() {
   };
 }
 
+std::string NameOf(const Base& base, const Case& one) {
+  return absl::StrCat(base.name, ", ", one.name);
+}
+
 Verdict Judge(const std::string& file, const v1::Estimate& predicted, double measured_ns) {
   Verdict verdict;
   verdict.file = absl::StrCat("software GPU: ", file);
@@ -84,21 +90,29 @@ Verdict Judge(const std::string& file, const v1::Estimate& predicted, double mea
 
 }  // namespace
 
-absl::Status JudgeSoftwareGpu(absl::FunctionRef<void(const Verdict&)> done) {
+absl::Status JudgeSoftwareGpu(const std::string& only,
+                              absl::FunctionRef<void(const Verdict&)> done) {
+  const RE2 wanted(only);
+  if (!wanted.ok()) return absl::InvalidArgumentError(absl::StrCat("--only: ", wanted.error()));
   SoftwareRuns runs;
   for (const Base& base : Bases()) {
+    std::vector<Case> cases;
+    for (const Case& one : base.cases) {
+      if (RE2::PartialMatch(NameOf(base, one), wanted)) cases.push_back(one);
+    }
+    if (cases.empty()) continue;
     const auto trained = runs.Train(base.name, base.options, "");
     if (!trained.ok()) return trained.status();
-    for (const Case& one : base.cases) {
+    for (const Case& one : cases) {
       std::vector<std::string> options = base.options;
       for (const std::string& option : one.options) options.push_back(option);
-      const std::string name = absl::StrCat(base.name, ", ", one.name);
+      const std::string name = NameOf(base, one);
       const auto reply = runs.WhatIf(base.name, one.changes);
       if (!reply.ok()) return reply.status();
       const auto changed = runs.Train(name, options, one.settings);
       if (!changed.ok()) return changed.status();
       const v1::WhatIfAnswer& answer = reply->answers(0);
-      if (&one == &base.cases.front()) {
+      if (&one == &cases.front()) {
         Verdict before =
             Judge(absl::StrCat(base.name, ", unchanged"), answer.before(), trained->watched_ns);
         before.note = absl::StrFormat("being watched costs %+.2f %%",

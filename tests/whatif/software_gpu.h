@@ -3,6 +3,7 @@
 #ifndef TESTS_WHATIF_SOFTWARE_GPU_H_
 #define TESTS_WHATIF_SOFTWARE_GPU_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -14,8 +15,9 @@ namespace seqpoint::whatif {
 inline constexpr double kWholeRunWorst = 0.01;
 
 // A verdict "pair" for each model and change, given to `done` as it comes. Error: of what the run
-// takes in all.
-absl::Status JudgeSoftwareGpu(absl::FunctionRef<void(const Verdict&)> done);
+// takes in all. `only`: those whose name ("gnmt, kernels x2") it is found in; empty: all.
+absl::Status JudgeSoftwareGpu(const std::string& only,
+                              absl::FunctionRef<void(const Verdict&)> done);
 
 }  // namespace seqpoint::whatif
 

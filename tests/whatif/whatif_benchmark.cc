@@ -38,6 +38,7 @@ struct Flags {
   std::string marker, apply, json;
   LoaderModel loader;
   bool software = false;     // whole runs on the software GPU,
+  std::string only;          // ... of these
   bool no_software = false;  // ... else after the traces, where none is named
 };
 
@@ -104,9 +105,9 @@ std::vector<std::pair<size_t, size_t>> LoaderPairs(const std::vector<Recorded>& 
 void Say(const std::string& text) { fprintf(stderr, "%s\n", text.c_str()); }
 
 // False: they could not be run.
-bool JudgeWholeRuns(std::vector<Verdict>* verdicts) {
+bool JudgeWholeRuns(const std::string& only, std::vector<Verdict>* verdicts) {
 #ifdef SEQPOINT_WITH_SOFTWARE_RUNS
-  const absl::Status status = JudgeSoftwareGpu([&](const Verdict& verdict) {
+  const absl::Status status = JudgeSoftwareGpu(only, [&](const Verdict& verdict) {
     Say(absl::StrFormat("%s: %+.2f %%", verdict.file, 100 * verdict.error));
     verdicts->push_back(verdict);
   });
@@ -220,7 +221,7 @@ int Judge(const Flags& flags) {
   }
 
   if (flags.software || (shared && !flags.no_software)) {
-    read_all = JudgeWholeRuns(&verdicts) && read_all;
+    read_all = JudgeWholeRuns(flags.only, &verdicts) && read_all;
   }
 
   if (shared || named) {
@@ -281,6 +282,8 @@ int main(int argc, char** argv) {
   auto* software = app.add_flag("--software", flags.software,
                                 "whole runs on the software GPU, against the changed job in full; "
                                 "without TRACE nothing else");
+  app.add_option("--only", flags.only, "of these whole runs those that it finds in their names")
+      ->type_name("REGEX");
   app.add_flag("--no-software", flags.no_software, "leave these out")->excludes(software);
   app.add_option("--json", flags.json, "write all results there")->type_name("FILE");
   CLI11_PARSE(app, argc, argv);
