@@ -356,6 +356,14 @@ TEST_F(TraceQuestionsTest, QuestionsThatCannotBeAnsweredSayWhy) {
   EXPECT_NEAR(nothing.saved().value(), 0, 1);
 }
 
+TEST_F(TraceQuestionsTest, ALargerBatchIsComparedForTheSameData) {
+  ASSERT_TRUE(Import("net", {{"a.json", Training({100, 100, 100}, "ProfilerStep#")}}).ok());
+  // Twice the kernels in half of the iterations: what is saved is the 32 us between them.
+  const v1::WhatIfAnswer answer = WhatIf("net", "scale kernels by 2; scale iterations by 1/2");
+  EXPECT_NEAR(answer.saved().value(), 3 * 16e3, 3e3);
+  EXPECT_NEAR(answer.kernels_size(), 0, 0);  // as long in all
+}
+
 TEST_F(TraceQuestionsTest, APresetOfTheUsersOwn) {
   ASSERT_TRUE(Import("net", {{"a.json", Training({100, 100, 100}, "ProfilerStep#")}}).ok());
   v1::WhatIfRequest request;
