@@ -406,8 +406,11 @@ class Asked {
     answer->set_title(absl::StrJoin(titles, " + "));
     answer->set_source(absl::StrJoin(sources, "; "));
     answer->set_assumption(absl::StrJoin(assumptions, "; "));
+    // A preset may have a step for what only some traces have.
+    const bool own = std::any_of(changes.begin(), changes.end(),
+                                 [](const NamedChange& named) { return !named.preset; });
     for (const v1::WhatIfStep& step : answer->steps()) {
-      if (step.tasks() == 0) {
+      if (step.tasks() == 0 && (own || selected == 0)) {
         warnings.insert(absl::StrCat("nothing is selected by \"", step.text(), "\""));
       }
     }
@@ -460,7 +463,8 @@ class Asked {
     const std::vector<double> before_ns = StepTimes(stretch, before);
     const std::vector<double> after_ns = StepTimes(stretch, after);
     for (size_t i = 0; i < stretch.steps.size(); ++i) {
-      steps->push_back({stretch.steps[i].number, stretch.steps[i].key, before_ns[i], after_ns[i]});
+      steps->push_back(
+          {stretch.steps[i].number, stretch.steps[i].key, before_ns[i], after_ns[i] * iterations_});
     }
   }
 
