@@ -66,7 +66,7 @@ std::string Subject(const v1::WhatIfReply& reply) {
 // By how much the time changes, as a share of what it is now.
 struct Change {
   std::string value;     // -26.2 %
-  std::string interval;  // -24.1 to -28.0 %
+  std::string interval;  // -28.0 to -24.1 %
 };
 Change ChangeOf(const v1::WhatIfAnswer& answer) {
   const double before_ns = answer.before().value();
@@ -77,9 +77,9 @@ Change ChangeOf(const v1::WhatIfAnswer& answer) {
   const auto format = [&](double saved_ns) {
     return FormatChange(-saved_ns / before_ns, decimals);
   };
-  const std::string low = format(saved.low());
+  const std::string low = format(saved.high());
   return {format(saved.value()),
-          width > 0 ? absl::StrCat(low.substr(0, low.size() - 2), " to ", format(saved.high()))
+          width > 0 ? absl::StrCat(low.substr(0, low.size() - 2), " to ", format(saved.low()))
                     : "exact"};
 }
 

@@ -407,7 +407,7 @@ TEST_F(DaemonTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
   EXPECT_EQ(read->source, "SeqPoint, out.json");
   EXPECT_EQ(traces::LeftOutInWords(read->left_out), "");
   ASSERT_EQ(read->spans.size(), 1u);
-  EXPECT_EQ(read->names[read->spans[0].name], "ProfilerStep#40");
+  EXPECT_EQ(read->names[read->spans[0].name], "ProfilerStep#40 lengths=[37]");
   EXPECT_EQ(read->spans[0].begin_ns, kStepStartNs);
   EXPECT_EQ(read->spans[0].end_ns, kStepStartNs + 1'000'000);
   ASSERT_EQ(read->works.size(), 5u);

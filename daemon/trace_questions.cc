@@ -362,6 +362,7 @@ class Asked {
       std::vector<whatif::Graph> graphs = stretch.recording.graphs;
       for (whatif::Graph& graph : graphs) {
         int first_step = 0;
+        iterations_ = 1;
         for (const NamedChange& named : changes) {
           whatif::Fit fit;
           if (named.preset) fit = whatif::FitOf(*named.preset, bounds_, graph, &named.change);
@@ -378,6 +379,7 @@ class Asked {
             step.set_tasks(step.tasks() + static_cast<int64_t>(applied->tasks[i]));
           }
           first_step += static_cast<int>(applied->tasks.size());
+          iterations_ *= applied->iterations;
           answer->set_measured_bounds(answer->measured_bounds() +
                                       static_cast<int64_t>(applied->measured_bounds));
           answer->set_guessed_bounds(answer->guessed_bounds() +
@@ -404,8 +406,11 @@ class Asked {
     answer->set_title(absl::StrJoin(titles, " + "));
     answer->set_source(absl::StrJoin(sources, "; "));
     answer->set_assumption(absl::StrJoin(assumptions, "; "));
+    // A preset may have a step for what only some traces have.
+    const bool own = std::any_of(changes.begin(), changes.end(),
+                                 [](const NamedChange& named) { return !named.preset; });
     for (const v1::WhatIfStep& step : answer->steps()) {
-      if (step.tasks() == 0) {
+      if (step.tasks() == 0 && (own || selected == 0)) {
         warnings.insert(absl::StrCat("nothing is selected by \"", step.text(), "\""));
       }
     }
@@ -452,13 +457,14 @@ class Asked {
   }
 
  private:
-  static void AddSteps(const Stretch& stretch, const std::vector<std::vector<double>>& before,
-                       const std::vector<std::vector<double>>& after,
-                       std::vector<jobs::ReplayedStep>* steps) {
+  void AddSteps(const Stretch& stretch, const std::vector<std::vector<double>>& before,
+                const std::vector<std::vector<double>>& after,
+                std::vector<jobs::ReplayedStep>* steps) const {
     const std::vector<double> before_ns = StepTimes(stretch, before);
     const std::vector<double> after_ns = StepTimes(stretch, after);
     for (size_t i = 0; i < stretch.steps.size(); ++i) {
-      steps->push_back({stretch.steps[i].number, stretch.steps[i].key, before_ns[i], after_ns[i]});
+      steps->push_back(
+          {stretch.steps[i].number, stretch.steps[i].key, before_ns[i], after_ns[i] * iterations_});
     }
   }
 
@@ -479,7 +485,7 @@ class Asked {
       v1::WhatIfKernel kernel;
       kernel.set_name(name);
       kernel.set_before_duration_ns(of(totals_before_, name));
-      kernel.set_after_duration_ns(of(totals_after_, name));
+      kernel.set_after_duration_ns(of(totals_after_, name) * iterations_);
       // Less than a millionth is what rounding did.
       if (std::abs(kernel.after_duration_ns() - kernel.before_duration_ns()) >
           1e-6 * kernel.before_duration_ns()) {
@@ -498,6 +504,7 @@ class Asked {
   const RecordedRun& run_;
   const Unchanged& before_;
   const whatif::Bounds& bounds_;
+  double iterations_ = 1;  // of the run, times those before
   Totals totals_before_, totals_after_;
   std::vector<jobs::ReplayedStep> steps_, others_;  // others_: by Stretch::other
 };

@@ -7,11 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/answers.h"
+#include "daemon/jobs/thinned.h"
 
 namespace seqpoint::jobs {
 namespace {
 
 constexpr uint32_t kSavedSet = 0x20000;
+constexpr size_t kMostReplayed = 64;
 
 struct Shares {
   double sum = 0;
@@ -59,19 +61,23 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   if (facts_.engine.Totals().iterations == 0) return NoIteration();
   RunEngine work = Work().Copy();
   std::map<Key, Shares> shares;
+  std::vector<Measured> replayed;  // what is saved, what is usual
   for (const ReplayedStep& step : steps) {
     if (!(step.before_ns > 0)) continue;
     const double share = 1 - step.after_ns / step.before_ns;
     const double usual_ns = work.current().PredictTime(step.key);
-    const absl::Status added = work.current().AddMeasurement(
-        kSavedSet, static_cast<uint64_t>(step.number), step.key, {{usual_ns * share, usual_ns}});
-    if (!added.ok())
-      continue;  // of a first occurrence: as with counters, it stands for nothing else
+    replayed.push_back(
+        {static_cast<uint64_t>(step.number), step.key, {usual_ns * share, usual_ns}});
     Shares& of_key = shares[step.key];
     of_key.sum += share;
     ++of_key.traces;
   }
-  if (shares.empty()) {
+  bool any = false;
+  for (const Measured& one : Thinned(std::move(replayed), kMostReplayed)) {
+    // One on a first occurrence stands for nothing else, as with counters.
+    any |= work.current().AddMeasurement(kSavedSet, one.number, one.key, one.values).ok();
+  }
+  if (!any) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", facts_.name, "\": of the traced iterations none stands for others yet"));
   }

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/job_process.h"
+#include "daemon/jobs/thinned.h"
 #include "daemon/jobs/trace_import.h"
 #include "daemon/seqpoint/start_up.h"
 
@@ -19,6 +20,8 @@ constexpr size_t kPieceRows = 4096;
 constexpr double kMostDurationNs = 1LL << 56;  // what an engine takes for a time
 constexpr double kMostRunNs = 1LL << 60;       // then the end of a run that begins today has a date
 constexpr size_t kMostSourceBytes = 1024;
+// Of traced iterations, for the engine: as many as a live job measures.
+constexpr size_t kMostMeasured = 64;
 constexpr size_t kMostLengths = 1 << 18;  // what an engine can tell apart
 
 }  // namespace
@@ -105,21 +108,32 @@ absl::StatusOr<ImportedRun> ReadImport(const v1::ImportJobRequest& request, int6
   return run;
 }
 
-void Job::AddKernels(const ImportedIteration& iteration, uint64_t number) {
-  if (iteration.kernels.empty()) return;
-  std::vector<double> time_ns(std::min(kernels_.size(), kMaxValues));
-  std::vector<double> launches(time_ns.size());
-  for (const KernelSum& sum : iteration.kernels) {
-    const auto index = static_cast<size_t>(std::min(sum.kernel, kOtherKernels));
-    time_ns[index] += sum.time_ns;
-    launches[index] += sum.launches;
-  }
-  for (const auto& [set, values] :
-       {std::pair(kKernelTimeSet, &time_ns), std::pair(kKernelLaunchSet, &launches)}) {
-    if (engine_.current().AddMeasurement(set, number, iteration.key, *values).ok()) {
-      ++measurements_[set];
+void Job::AddKernels(const ImportedRun& run) {
+  for (const std::string& name : run.kernel_names) KernelIndex(name);
+  const size_t kernels = std::min(kernels_.size(), kMaxValues);
+  std::vector<Measured> traced;  // times, then launches
+  for (size_t i = 0; i < run.iterations.size(); ++i) {
+    const ImportedIteration& iteration = run.iterations[i];
+    if (iteration.kernels.empty()) continue;
+    Measured& one = traced.emplace_back();
+    one = {i, iteration.key, std::vector<double>(2 * kernels)};
+    for (const KernelSum& sum : iteration.kernels) {
+      const auto index = static_cast<size_t>(std::min(sum.kernel, kOtherKernels));
+      one.values[index] += sum.time_ns;
+      one.values[kernels + index] += sum.launches;
     }
   }
+  const auto count = static_cast<int32_t>(traced.size());
+  for (const Measured& one : Thinned(std::move(traced), kMostMeasured)) {
+    const absl::Span<const double> values(one.values);
+    engine_.current()
+        .AddMeasurement(kKernelTimeSet, one.number, one.key, values.first(kernels))
+        .IgnoreError();  // counted
+    engine_.current()
+        .AddMeasurement(kKernelLaunchSet, one.number, one.key, values.subspan(kernels))
+        .IgnoreError();
+  }
+  if (count > 0) measurements_[kKernelTimeSet] = measurements_[kKernelLaunchSet] = count;
 }
 
 void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_process_id) {
@@ -156,7 +170,6 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   rule_->confidence = 1;
 
   std::map<Key, int64_t> counts;
-  for (const std::string& name : run.kernel_names) KernelIndex(name);
   for (int64_t i = 0; i < rows; ++i) {
     const ImportedIteration& iteration = run.iterations[static_cast<size_t>(i)];
     // A profiler is started when a run is under way: the first iteration of a length that it sees
@@ -166,7 +179,6 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
                                     .time_ns = iteration.duration_ns,
                                     .combined = run.traced,
                                     .phase = iteration.start_up ? Phase::kOther : Phase::kTrain});
-    AddKernels(iteration, static_cast<uint64_t>(i));
     if (iteration.start_up) {
       ++startup_.count;
       startup_.duration_ns += iteration.duration_ns;
@@ -174,6 +186,7 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
       ++counts[iteration.key];
     }
   }
+  AddKernels(run);
   v1::Horizon horizon;
   horizon.set_source(run.traced ? "the imported traces" : "the imported log");
   horizon.set_epochs(1);

@@ -53,7 +53,6 @@
 
 namespace seqpoint::jobs {
 
-struct ImportedIteration;
 struct ImportedRun;
 
 inline constexpr int32_t kJobStateVersion = 6;
@@ -214,7 +213,7 @@ class Job {
     uint64_t sample = 0;  // its number in the engine
   };
 
-  void AddKernels(const ImportedIteration& iteration, uint64_t number);
+  void AddKernels(const ImportedRun& run);
   // Of its processes, all of which have ended; those that had iterations count, where any had.
   v1::JobState EndState() const;
   void OnFinished(Process& process, const FinishedIteration& iteration);

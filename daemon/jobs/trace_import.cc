@@ -242,20 +242,18 @@ absl::StatusOr<TraceImport> ReadTraces(std::vector<TraceFile> files, const std::
   const size_t named = std::min(names.size(), kMostNamed);
   run.source = absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(named), ", ");
   if (names.size() > named) absl::StrAppend(&run.source, " and ", names.size() - named, " more");
-  // Many traces count from the start of the machine.
-  constexpr int64_t kRealNs = 1'000'000'000'000'000'000;  // September 2001
-  if (first_ns < kRealNs) {
-    const int64_t shift_ns = now_ns - last_ns;
-    for (ImportedIteration& iteration : run.iterations) iteration.start_ns += shift_ns;
-    for (ImportedRank& rank : run.ranks) {
-      for (ImportedIteration& iteration : rank.iterations) {
-        iteration.start_ns += shift_ns;
-        iteration.boundary_ns += shift_ns;
-      }
+  // As of a log, the run is taken to have ended now: jobs are kept by their age, and many traces
+  // count from the start of a machine. The stored traces have their own times.
+  const int64_t shift_ns = now_ns - last_ns;
+  for (ImportedIteration& iteration : run.iterations) iteration.start_ns += shift_ns;
+  for (ImportedRank& rank : run.ranks) {
+    for (ImportedIteration& iteration : rank.iterations) {
+      iteration.start_ns += shift_ns;
+      iteration.boundary_ns += shift_ns;
     }
-    first_ns += shift_ns;
-    last_ns += shift_ns;
   }
+  first_ns += shift_ns;
+  last_ns += shift_ns;
   run.start_ns = std::max<int64_t>(first_ns, 1);
   run.end_ns = std::max(last_ns, run.start_ns);
   return import;

@@ -855,8 +855,9 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
 }
 
 std::string OnlineEngine::State::Basis(const Fit& f) const {
-  std::string basis = absl::StrCat(Grouped(totals.iterations), " iterations of ",
-                                   Grouped(totals.unique_keys), " lengths");
+  std::string basis = absl::StrCat(
+      Grouped(totals.iterations), totals.iterations == 1 ? " iteration of " : " iterations of ",
+      Grouped(totals.unique_keys), totals.unique_keys == 1 ? " length" : " lengths");
   switch (f.explained.verdict) {
     case KeyVerdict::kTooFew:
       absl::StrAppend(&basis, "; too few to say what explains time");

@@ -37,7 +37,8 @@ const Words<What>& Whats() {
                                              {"collectives", What::kCollectives},
                                              {"launches", What::kLaunches},
                                              {"calls", What::kCalls},
-                                             {"gaps", What::kGaps}};
+                                             {"gaps", What::kGaps},
+                                             {"iterations", What::kIterations}};
   return *words;
 }
 const Words<Field>& Fields() {

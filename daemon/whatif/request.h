@@ -30,6 +30,8 @@ enum class What : uint8_t {
   kLaunches,  // calls that put work on a GPU
   kCalls,     // all calls
   kGaps,      // CPU time between calls
+  // Of the run: how many there are. Can only be scaled, all of them.
+  kIterations,
 };
 
 enum class Field : uint8_t {

@@ -23,7 +23,8 @@ constexpr int64_t kLatencyNs = 3000;
 constexpr int64_t kGraphLaunchNs = 2500;
 
 bool IsGpu(What what) {
-  return what != What::kLaunches && what != What::kCalls && what != What::kGaps;
+  return what != What::kLaunches && what != What::kCalls && what != What::kGaps &&
+         what != What::kIterations;
 }
 
 bool IsKind(What what, WorkKind kind) {
@@ -125,6 +126,7 @@ class Selector {
 
  private:
   static bool IsCpu(What what, const CpuTask& task) {
+    if (what == What::kIterations) return false;
     if (what == What::kGaps) return task.kind == CpuKind::kGap;
     if (task.kind == CpuKind::kGap) return false;
     return what == What::kCalls || task.first_work != kNone;
@@ -245,6 +247,15 @@ class Transformer {
       const absl::StatusOr<double> amount = Evaluate(step.amount, parameters_, {1, 1});
       if (!amount.ok()) return amount.status();
       amount_ = NeedsTask(step.amount) ? std::nullopt : std::optional<double>(*amount);
+    }
+    if (step.selection.what == What::kIterations) {
+      if (step.verb != Verb::kScale || !step.selection.conditions.empty() || !amount_) {
+        return absl::InvalidArgumentError(
+            "iterations can only be scaled, all of them, by a number: scale iterations by 1/2");
+      }
+      applied_.iterations *= *amount_;
+      applied_.tasks.push_back(static_cast<uint64_t>(graph_.iterations));
+      return absl::OkStatus();
     }
     const std::vector<uint32_t> selected = selector_.Select(step.selection);
     applied_.tasks.push_back(selected.size());

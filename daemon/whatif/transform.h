@@ -41,6 +41,7 @@ struct SelectedTime {
 SelectedTime TimeOf(const Selection& selection, const Bounds& bounds, const Graph& graph);
 
 struct Applied {
+  double iterations = 1;  // as many times as before
   std::vector<uint64_t> tasks;   // selected, by step
   uint64_t measured_bounds = 0;  // kernels whose bound was looked up and measured,
   uint64_t guessed_bounds = 0;   // ... and guessed by the rule

@@ -225,6 +225,22 @@ TEST(TransformTest, WorkIsInAllAnnotationsAroundItsCall) {
   EXPECT_EQ(selected("name = \"k\""), 3u);
 }
 
+TEST(TransformTest, FewerIterationsAreCountedAndChangeNoTask) {
+  Graph graph = GpuBound().Graph();
+  const Applied applied =
+      Do("scale iterations by 1/$times; scale iterations by 3", &graph, {}, {{"times", 2}});
+  EXPECT_DOUBLE_EQ(applied.iterations, 1.5);
+  EXPECT_NEAR(EndUs(graph), 109, 0.01);
+  for (const char* wrong : {"remove iterations", "scale iterations where name ~ \"a\" by 2",
+                            "scale iterations by bytes / 2"}) {
+    const absl::StatusOr<Request> request = ParseRequest(wrong);
+    if (!request.ok()) continue;  // the units are wrong
+    EXPECT_THAT(std::string(Apply(*request, {}, {}, &graph).status().message()),
+                HasSubstr("iterations can only be scaled, all of them"))
+        << wrong;
+  }
+}
+
 TEST(TransformTest, CapturedLaunchesAreOneAndTheGpuSetsThePace) {
   TestTrace t;
   for (int i = 0; i < 10; ++i) t.Launch(50 * i, 50 * i + 4, "k", 50 * i + 8, 50 * i + 18);

@@ -1,0 +1,28 @@
+// Fewer measurements that say the same: an engine takes time with the cube of their number, and a
+// trace of another profiler may hold thousands of iterations.
+//
+// Threading: a free function. Ownership: values.
+#ifndef DAEMON_JOBS_THINNED_H_
+#define DAEMON_JOBS_THINNED_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "daemon/seqpoint/key.h"
+
+namespace seqpoint::jobs {
+
+struct Measured {
+  uint64_t number = 0;  // of an iteration
+  Key key;
+  std::vector<double> values;
+};
+
+// At most `most`. Those of one key are joined to means of about as many each; of more than `most`
+// keys, keys are left out, evenly.
+std::vector<Measured> Thinned(std::vector<Measured> all, size_t most);
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_THINNED_H_
