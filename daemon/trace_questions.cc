@@ -171,8 +171,9 @@ absl::StatusOr<std::optional<Stretch>> ReadWindow(Store& store, const jobs::Answ
       reader.Add(record);
     }
   }
-  const int64_t begin_ns = row->second.boundary_ns, end_ns = next->second.boundary_ns;
-  whatif::Trace trace = reader.Finish({begin_ns, end_ns});
+  const int64_t end_ns = next->second.boundary_ns;
+  whatif::Trace trace = reader.Finish({row->second.boundary_ns, end_ns});
+  const int64_t begin_ns = reader.begin_ns();
   if (trace.calls.empty() || trace.works.empty() || end_ns <= begin_ns) return std::nullopt;
   trace.rank = rank;
   std::vector<int64_t> begins_ns;
