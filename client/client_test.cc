@@ -573,7 +573,7 @@ TEST_F(ClientTest, AWhatIfSaysWhatTheRunWouldTake) {
        {"mixed precision (amp,compute=4 + steps + ",
         "iterations) would take 2 min 30.00 s instead of 3 min 20.00 s",
         "(-25.0 %, 99 %: -26.0 to -24.0 %)\nwarning: doubtful for 7 % of the time of kernels",
-        "     5         625   20 ms  21 ms   +5.0 %  not traced: as the nearest length\n",
+        "     5         625   20 ms  21 ms   +5.0 %  not traced: from lengths near it\n",
         "12.5 % of the iterations would take longer (length 5)",
         " 100 s   50 s  -50.0 %  lstm_gemm", "   gone  adam\n",
         "kernels         30 ms  75.0 %  20 ms  50.0 %\n", "4,200  scale kernels where bound",

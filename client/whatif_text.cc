@@ -137,7 +137,7 @@ std::string SeqPointsTable(const v1::WhatIfAnswer& answer) {
                   NanosecondsOrNone(point.before_duration_ns()),
                   NanosecondsOrNone(point.after_duration_ns()),
                   ChangeFrom(point.before_duration_ns(), point.after_duration_ns()),
-                  point.traces() == 0 ? "not traced: as the nearest length" : ""});
+                  point.traces() == 0 ? "not traced: from lengths near it" : ""});
   }
   return table.empty() ? "" : "\n" + table.ToString();
 }

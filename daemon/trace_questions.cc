@@ -35,6 +35,9 @@ constexpr int kPageRows = 4096;
 constexpr int kTurns = 4;
 constexpr size_t kCountedTurn = kTurns - 2;
 constexpr int kMostKernels = 20;
+constexpr double kFollowsRoof = 0.3;
+// Iterations of a live job after which a window's records are all there.
+constexpr int64_t kSettled = 16;
 // Of recording a call and its work, where it cannot be told from the times.
 constexpr double kUsualPriceNs = 500;
 
@@ -140,8 +143,10 @@ absl::StatusOr<std::optional<Stretch>> ReadWindow(Store& store, const jobs::Answ
                                                   int32_t rank, int64_t number,
                                                   std::map<int64_t, std::vector<NameRow>>* names) {
   const jobs::Answers::Facts& job = answers.facts();
-  const auto rows = ReadRows(store, job.job_id, rank, number, number + 1);
+  const auto rows = ReadRows(store, job.job_id, rank, number, number + kSettled);
   if (!rows.ok()) return rows.status();
+  // The last records of a window may come after its iteration.
+  if (job.live && !rows->contains(number + kSettled)) return std::nullopt;
   const auto row = rows->find(number), next = rows->find(number + 1);
   // A rule that was learned anew counts other lengths.
   if (row == rows->end() || next == rows->end() || row->second.config_id != abi::kConfigTrace ||
@@ -265,9 +270,26 @@ whatif::Bounds BoundsOf(const v1::GetRooflineReply& roofline) {
   whatif::Bounds bounds;
   for (const v1::RooflineKernel& kernel : roofline.kernels()) {
     if (!kernel.complete()) continue;
+    std::map<std::string, double>& counters = bounds.counters[kernel.name()];
+    counters["operations_per_s"] = kernel.operations_per_s();
+    counters["bytes_per_s"] = kernel.bytes_per_s();
+    const auto set = [&](const char* name, bool known, double value) {
+      if (known) counters[name] = value;
+    };
+    set("operations_per_byte", kernel.has_operations_per_byte(), kernel.operations_per_byte());
+    set("compute_share", kernel.has_compute_share(), kernel.compute_share());
+    set("memory_share", kernel.has_memory_share(), kernel.memory_share());
+    set("roof_share", kernel.has_roof_share(), kernel.roof_share());
     if (kernel.bound() == v1::BOUND_MEMORY) bounds[kernel.name()] = whatif::Bound::kMemory;
     if (kernel.bound() == v1::BOUND_COMPUTE) bounds[kernel.name()] = whatif::Bound::kCompute;
-    if (kernel.bound() == v1::BOUND_LATENCY) bounds[kernel.name()] = whatif::Bound::kLatency;
+    if (kernel.bound() == v1::BOUND_LATENCY) {
+      // Below 60 % of both roofs. One that reaches half of that still follows the nearer roof.
+      const bool far = kernel.roof_share() < kFollowsRoof;
+      bounds[kernel.name()] = far ? whatif::Bound::kLatency
+                              : kernel.compute_share() > kernel.memory_share()
+                                  ? whatif::Bound::kCompute
+                                  : whatif::Bound::kMemory;
+    }
   }
   return bounds;
 }

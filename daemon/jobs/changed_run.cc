@@ -59,13 +59,14 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
                                                   double confidence, double replay_error) const {
   absl::MutexLock lock(&mutex_);
   if (facts_.engine.Totals().iterations == 0) return NoIteration();
-  RunEngine work = Work().Copy();
+  // Iterations of an earlier rule have other lengths; they are taken to save the same share.
+  OnlineEngine engine = Work().current().Copy();
   std::map<Key, Shares> shares;
   std::vector<Measured> replayed;  // what is saved, what is usual
   for (const ReplayedStep& step : steps) {
     if (!(step.before_ns > 0)) continue;
     const double share = 1 - step.after_ns / step.before_ns;
-    const double usual_ns = work.current().PredictTime(step.key);
+    const double usual_ns = engine.PredictTime(step.key);
     replayed.push_back(
         {static_cast<uint64_t>(step.number), step.key, {usual_ns * share, usual_ns}});
     Shares& of_key = shares[step.key];
@@ -75,15 +76,15 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   bool any = false;
   for (const Measured& one : Thinned(std::move(replayed), kMostReplayed)) {
     // One on a first occurrence stands for nothing else, as with counters.
-    any |= work.current().AddMeasurement(kSavedSet, one.number, one.key, one.values).ok();
+    any |= engine.AddMeasurement(kSavedSet, one.number, one.key, one.values).ok();
   }
   if (!any) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", facts_.name, "\": of the traced iterations none stands for others yet"));
   }
-  const absl::StatusOr<Projection> saved = work.ProjectStatistic(kSavedSet, 0, confidence);
+  const absl::StatusOr<Projection> saved = engine.ProjectStatistic(kSavedSet, 0, confidence);
   if (!saved.ok()) return saved.status();
-  const absl::StatusOr<Projection> usual = work.ProjectStatistic(kSavedSet, 1, confidence);
+  const absl::StatusOr<Projection> usual = engine.ProjectStatistic(kSavedSet, 1, confidence);
   if (!usual.ok()) return usual.status();
   const Projection time = facts_.engine.ProjectTime(confidence, facts_.host_times);
   const auto of = [](const Projection& projection) {
@@ -106,12 +107,12 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   const double after_half = std::hypot(half(run.before) * left, saved_half);
   const double after = run.before.value - value;
   run.after = {after, std::max(0.0, after - after_half), after + after_half};
-  for (const SeqPointInfo& point : work.current().SeqPoints(facts_.plan)) {
+  for (const SeqPointInfo& point : engine.SeqPoints(facts_.plan)) {
     ChangedPoint& to = run.points.emplace_back();
     const int64_t length[2] = {point.key.first, point.key.second};
     to.lengths = facts_.units.Of(length, facts_.dimensions);
     to.weight = point.weight;
-    to.before_ns = work.current().PredictTime(point.key);
+    to.before_ns = engine.PredictTime(point.key);
     to.after_ns = to.before_ns * (1 - ShareAt(point.key, shares));
     const auto at = shares.find(point.key);
     to.traces = at == shares.end() ? 0 : at->second.traces;

@@ -80,6 +80,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .name = row_.name,
       .generation = generation_,
       .horizon_kind = horizon_.kind(),
+      .live = live(),
       .imported = imported_,
       .measurable = std::any_of(processes_.begin(), processes_.end(),
                                 [](const auto& p) { return p.second->HasCupti(); }),
