@@ -53,7 +53,10 @@ std::vector<Base> Bases() {
                      {},
                      {"amp,compute=2,memory=2"}};
   const Case graphs = {"CUDA graphs", "", {"--graphs"}, {"cuda-graphs"}};
-  const Case fused = {"fused optimiser", "", {"--optimizer", "fused"}, {"fused-optimizer"}};
+  const Case fused = {"fused optimiser",
+                      "",
+                      {"--optimizer", "fused"},
+                      {"fuse kernels where name ~ \"adam\" into \"fused_adam\""}};
   const auto and_more = [](std::vector<Case> cases, const std::vector<Case>& more) {
     cases.insert(cases.end(), more.begin(), more.end());
     return cases;
