@@ -600,8 +600,11 @@ absl::StatusOr<std::shared_ptr<const RecordedRun>> TraceQuestions::Read(
         "job \"", job.name, "\": ",
         !imported.empty() ? "its traces have no calls of the CPU, so nothing tells what waits for "
                             "what; record CPU activities, too"
+        : job.traced()    ? "its traces were removed as the store was full; import them again"
         : job.imported    ? "it was made of a log; import traces for this (seqpoint import TRACE)"
-                          : "no iteration was traced yet; `seqpoint seqpoints` shows what is"));
+        : left_out > 0    ? "no traced iteration can be replayed yet; ask again a little later"
+                          : "no iteration was traced yet, or the traces were removed as the store "
+                            "was full; `seqpoint seqpoints` shows what is measured"));
   }
   if (left_out > 0) {
     run->left_out.push_back(absl::StrCat(

@@ -36,7 +36,7 @@ class TraceQuestions {
                                          const v1::WhatIfRequest& request);
 
  private:
-  static constexpr int64_t kKeptTasks = 4'000'000;  // about 100 bytes each
+  static constexpr int64_t kKeptTasks = 1'000'000;  // about 100 bytes each
 
   absl::StatusOr<std::shared_ptr<const RecordedRun>> Read(const jobs::Answers& answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

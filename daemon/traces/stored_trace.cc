@@ -1,6 +1,8 @@
 #include "daemon/traces/stored_trace.h"
 
+#include <algorithm>
 #include <limits>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/traces/stored_trace.pb.h"
@@ -59,70 +61,39 @@ struct Checks {
 
 }  // namespace
 
+namespace {
+
+// Rows in a part. Parts of a message stand one after the other: a reader joins them. So the columns
+// of a trace are never all in memory.
+constexpr size_t kPartRows = 1 << 16;
+
+template <typename Rows, typename Fill>
+void AppendParts(const Rows& rows, std::string* bytes, const Fill& fill) {
+  for (size_t begin = 0; begin < rows.size(); begin += kPartRows) {
+    StoredTrace part;
+    const size_t end = std::min(begin + kPartRows, rows.size());
+    for (size_t i = begin; i < end; ++i) fill(rows[i], &part);
+    part.AppendToString(bytes);
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
   const whatif::Trace& trace = recorded.trace;
-  StoredTrace out;
-  out.set_version(kVersion);
-  out.set_source(trace.source);
-  for (const std::string& name : trace.names) out.add_names(name);
-  for (const std::string& thread : trace.threads) out.add_threads(thread);
-  for (const std::string& gpu : trace.gpus) out.add_gpus(gpu);
-  out.set_rank(trace.rank);
-  out.set_world_size(trace.world_size);
+  StoredTrace head;
+  head.set_version(kVersion);
+  head.set_source(trace.source);
+  for (const std::string& name : trace.names) head.add_names(name);
+  for (const std::string& thread : trace.threads) head.add_threads(thread);
+  for (const std::string& gpu : trace.gpus) head.add_gpus(gpu);
+  head.set_rank(trace.rank);
+  head.set_world_size(trace.world_size);
   for (const whatif::Stream& stream : trace.streams) {
-    out.add_device(stream.device);
-    out.add_stream_id(stream.id);
+    head.add_device(stream.device);
+    head.add_stream_id(stream.id);
   }
-  {
-    StoredTrace::Calls& to = *out.mutable_calls();
-    Deltas begin, correlation;
-    for (const whatif::Call& call : trace.calls) {
-      to.add_begin(begin.To(Unsigned(call.begin_ns)));
-      to.add_duration(Unsigned(call.end_ns - call.begin_ns));
-      to.add_correlation(correlation.To(call.correlation));
-      to.add_name(call.name);
-      to.add_thread(call.thread);
-      to.add_kind(static_cast<uint32_t>(call.kind));
-    }
-  }
-  {
-    StoredTrace::Works& to = *out.mutable_works();
-    Deltas start, correlation;
-    for (const whatif::Work& work : trace.works) {
-      to.add_start(start.To(Unsigned(work.start_ns)));
-      to.add_duration(Unsigned(work.end_ns - work.start_ns));
-      to.add_correlation(correlation.To(work.correlation));
-      to.add_bytes(work.bytes);
-      to.add_name(work.name);
-      to.add_stream(work.stream);
-      for (const uint32_t size : work.grid) to.add_size(size);
-      for (const uint16_t size : work.block) to.add_size(size);
-      to.add_kind(static_cast<uint32_t>(work.kind));
-      to.add_pageable(work.pageable);
-    }
-  }
-  {
-    StoredTrace::Spans& to = *out.mutable_spans();
-    Deltas begin;
-    for (const whatif::Span& span : trace.spans) {
-      to.add_begin(begin.To(Unsigned(span.begin_ns)));
-      to.add_duration(Unsigned(span.end_ns - span.begin_ns));
-      to.add_name(span.name);
-      to.add_thread(span.thread);
-      to.add_kind(static_cast<uint32_t>(span.kind));
-    }
-  }
-  {
-    StoredTrace::Waits& to = *out.mutable_waits();
-    Deltas correlation;
-    for (const whatif::Wait& wait : trace.waits) {
-      to.add_correlation(correlation.To(wait.correlation));
-      to.add_record_correlation(wait.record_correlation);
-      to.add_stream(FromStream(wait.stream));
-      to.add_source(FromStream(wait.source));
-    }
-  }
-  StoredTrace::LeftOut& left_out = *out.mutable_left_out();
+  StoredTrace::LeftOut& left_out = *head.mutable_left_out();
   left_out.set_damaged(trace.left_out.damaged);
   left_out.set_first_damaged_at(trace.left_out.first_damaged_at);
   left_out.set_mended(trace.left_out.mended);
@@ -133,16 +104,59 @@ absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
   left_out.set_truncated(trace.left_out.truncated);
   Deltas iteration;
   for (const int64_t begin_ns : recorded.iteration_begins_ns) {
-    out.add_iteration_begin(iteration.To(Unsigned(begin_ns)));
+    head.add_iteration_begin(iteration.To(Unsigned(begin_ns)));
   }
-  out.set_iterations(recorded.iterations);
-  out.set_first_iteration(recorded.first_iteration);
-  if (const size_t bytes = out.ByteSizeLong(); bytes > std::numeric_limits<int32_t>::max()) {
+  head.set_iterations(recorded.iterations);
+  head.set_first_iteration(recorded.first_iteration);
+  std::string bytes = head.SerializeAsString();
+
+  Deltas call_begin, call_correlation;
+  AppendParts(trace.calls, &bytes, [&](const whatif::Call& call, StoredTrace* part) {
+    StoredTrace::Calls& to = *part->mutable_calls();
+    to.add_begin(call_begin.To(Unsigned(call.begin_ns)));
+    to.add_duration(Unsigned(call.end_ns - call.begin_ns));
+    to.add_correlation(call_correlation.To(call.correlation));
+    to.add_name(call.name);
+    to.add_thread(call.thread);
+    to.add_kind(static_cast<uint32_t>(call.kind));
+  });
+  Deltas start, work_correlation;
+  AppendParts(trace.works, &bytes, [&](const whatif::Work& work, StoredTrace* part) {
+    StoredTrace::Works& to = *part->mutable_works();
+    to.add_start(start.To(Unsigned(work.start_ns)));
+    to.add_duration(Unsigned(work.end_ns - work.start_ns));
+    to.add_correlation(work_correlation.To(work.correlation));
+    to.add_bytes(work.bytes);
+    to.add_name(work.name);
+    to.add_stream(work.stream);
+    for (const uint32_t size : work.grid) to.add_size(size);
+    for (const uint16_t size : work.block) to.add_size(size);
+    to.add_kind(static_cast<uint32_t>(work.kind));
+    to.add_pageable(work.pageable);
+  });
+  Deltas span_begin;
+  AppendParts(trace.spans, &bytes, [&](const whatif::Span& span, StoredTrace* part) {
+    StoredTrace::Spans& to = *part->mutable_spans();
+    to.add_begin(span_begin.To(Unsigned(span.begin_ns)));
+    to.add_duration(Unsigned(span.end_ns - span.begin_ns));
+    to.add_name(span.name);
+    to.add_thread(span.thread);
+    to.add_kind(static_cast<uint32_t>(span.kind));
+  });
+  Deltas wait_correlation;
+  AppendParts(trace.waits, &bytes, [&](const whatif::Wait& wait, StoredTrace* part) {
+    StoredTrace::Waits& to = *part->mutable_waits();
+    to.add_correlation(wait_correlation.To(wait.correlation));
+    to.add_record_correlation(wait.record_correlation);
+    to.add_stream(FromStream(wait.stream));
+    to.add_source(FromStream(wait.source));
+  });
+  if (bytes.size() > std::numeric_limits<int32_t>::max()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the trace needs ", bytes >> 20,
-                     " MiB in the store, and 2,047 is the most; record fewer ", "iterations"));
+        absl::StrCat("the trace needs ", bytes.size() >> 20,
+                     " MiB in the store, and 2,047 is the most; record ", "fewer iterations"));
   }
-  return out.SerializeAsString();
+  return bytes;
 }
 
 absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
@@ -169,8 +183,9 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
   for (int i = 0; checks.good && i < in.device_size(); ++i) {
     trace.streams.push_back({in.device(i), in.stream_id(i)});
   }
-  {
-    const StoredTrace::Calls& from = in.calls();
+  // Each table's columns go as soon as its rows are there.
+  if (const std::unique_ptr<StoredTrace::Calls> columns(in.release_calls()); columns) {
+    const StoredTrace::Calls& from = *columns;
     const int rows = from.begin_size();
     checks.Size(from.duration(), rows);
     checks.Size(from.correlation(), rows);
@@ -190,8 +205,8 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
           checks.Below(from.kind(i), static_cast<size_t>(whatif::CallKind::kStreamWait) + 1));
     }
   }
-  {
-    const StoredTrace::Works& from = in.works();
+  if (const std::unique_ptr<StoredTrace::Works> columns(in.release_works()); columns) {
+    const StoredTrace::Works& from = *columns;
     const int rows = from.start_size();
     checks.Size(from.duration(), rows);
     checks.Size(from.correlation(), rows);
@@ -220,8 +235,8 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
       work.pageable = from.pageable(i);
     }
   }
-  {
-    const StoredTrace::Spans& from = in.spans();
+  if (const std::unique_ptr<StoredTrace::Spans> columns(in.release_spans()); columns) {
+    const StoredTrace::Spans& from = *columns;
     const int rows = from.begin_size();
     checks.Size(from.duration(), rows);
     checks.Size(from.name(), rows);
@@ -239,8 +254,8 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
           checks.Below(from.kind(i), static_cast<size_t>(whatif::SpanKind::kAnnotation) + 1));
     }
   }
-  {
-    const StoredTrace::Waits& from = in.waits();
+  if (const std::unique_ptr<StoredTrace::Waits> columns(in.release_waits()); columns) {
+    const StoredTrace::Waits& from = *columns;
     const int rows = from.correlation_size();
     checks.Size(from.record_correlation(), rows);
     checks.Size(from.stream(), rows);

@@ -73,6 +73,22 @@ TEST(StoredTrace, ComesBackAsItWas) {
   EXPECT_EQ(*ToBytes(*back), *bytes);
 }
 
+TEST(StoredTrace, MoreRowsThanOnePart) {
+  RecordedTrace recorded = Sample();
+  recorded.trace.calls.clear();
+  for (int i = 0; i < 200'000; ++i) {
+    recorded.trace.calls.push_back(
+        {10LL * i, 10LL * i + 3, static_cast<uint64_t>(i), 1, 1, whatif::CallKind::kLaunch});
+  }
+  const auto back = FromBytes(*ToBytes(recorded));
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_EQ(back->trace.calls.size(), 200'000u);
+  for (int i = 0; i < 200'000; i += 997) {
+    EXPECT_EQ(back->trace.calls[static_cast<size_t>(i)].begin_ns, 10LL * i);
+    EXPECT_EQ(back->trace.calls[static_cast<size_t>(i)].correlation, static_cast<uint64_t>(i));
+  }
+}
+
 TEST(StoredTrace, DamagedBytesAreToldOrHarmless) {
   const std::string bytes = *ToBytes(Sample());
   std::mt19937 random(7);
