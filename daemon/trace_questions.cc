@@ -176,8 +176,9 @@ absl::StatusOr<std::optional<Stretch>> ReadWindow(Store& store, const jobs::Answ
       reader.Add(record);
     }
   }
-  const int64_t begin_ns = row->second.boundary_ns, end_ns = next->second.boundary_ns;
-  whatif::Trace trace = reader.Finish({begin_ns, end_ns});
+  const int64_t end_ns = next->second.boundary_ns;
+  whatif::Trace trace = reader.Finish({row->second.boundary_ns, end_ns});
+  const int64_t begin_ns = reader.begin_ns();
   if (trace.calls.empty() || trace.works.empty() || end_ns <= begin_ns) return std::nullopt;
   trace.rank = rank;
   std::vector<int64_t> begins_ns;
@@ -402,6 +403,7 @@ class Asked {
           }
           first_step += static_cast<int>(applied->tasks.size());
           iterations_ *= applied->iterations;
+          captured_ns_ += static_cast<double>(applied->captured_ns);
           answer->set_measured_bounds(answer->measured_bounds() +
                                       static_cast<int64_t>(applied->measured_bounds));
           answer->set_guessed_bounds(answer->guessed_bounds() +
@@ -451,7 +453,16 @@ class Asked {
     if (!others_.empty()) {
       const auto other = answers.ProjectChange(others_, confidence, replay_error);
       if (!other.ok()) return other.status();
-      run->Widen(std::abs(other->saved.value - run->saved.value));
+      run->MeetHalfway(*other);
+    }
+    if (captured_ns_ > 0 && totals_before_.iterations > 0) {
+      const double once_ns =
+          captured_ns_ / totals_before_.iterations * static_cast<double>(run->lengths);
+      run->AddOnce(once_ns);
+      answer->add_warnings(absl::StrFormat(
+          "each of %d lengths needs a graph of its own; to capture them takes about %.3g s in all, "
+          "which is in the figure: pad to fewer lengths where that is much",
+          run->lengths, once_ns / 1e9));
     }
     const auto set = [](const Estimate& from, v1::Estimate* to) {
       to->set_value(from.value);
@@ -526,7 +537,8 @@ class Asked {
   const RecordedRun& run_;
   const Unchanged& before_;
   const whatif::Bounds& bounds_;
-  double iterations_ = 1;  // of the run, times those before
+  double iterations_ = 1;   // of the run, times those before
+  double captured_ns_ = 0;  // see whatif::Applied, of all traces
   Totals totals_before_, totals_after_;
   std::vector<jobs::ReplayedStep> steps_, others_;  // others_: by Stretch::other
 };

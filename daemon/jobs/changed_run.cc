@@ -50,6 +50,25 @@ void ChangedRun::Widen(double by_ns) {
   after.low = std::max(after.low, 0.0);
 }
 
+void ChangedRun::MeetHalfway(const ChangedRun& other) {
+  const double more_ns = (other.saved.value - saved.value) / 2;
+  Move(more_ns);
+  Widen(more_ns);
+  for (size_t i = 0; i < std::min(points.size(), other.points.size()); ++i) {
+    points[i].after_ns = (points[i].after_ns + other.points[i].after_ns) / 2;
+  }
+}
+
+void ChangedRun::AddOnce(double cost_ns) {
+  Move(-cost_ns);
+  Widen(cost_ns);
+}
+
+void ChangedRun::Move(double more_saved_ns) {
+  for (double* value : {&saved.value, &saved.low, &saved.high}) *value += more_saved_ns;
+  for (double* value : {&after.value, &after.low, &after.high}) *value -= more_saved_ns;
+}
+
 double Answers::UsualTime(const Key& key) const {
   absl::MutexLock lock(&mutex_);
   return Work().current().PredictTime(key);
@@ -93,6 +112,7 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   ChangedRun run;
   run.whole_run = time.total.has_value();
   run.iterations = run.whole_run ? time.iterations_total : time.iterations_so_far;
+  run.lengths = static_cast<int64_t>(engine.Totals().unique_keys);
   run.basis = time.basis;
   run.before = of(time);
   // What it saves of the work it saves of the run: a step of several ranks takes what the slowest

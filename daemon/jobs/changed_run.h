@@ -34,11 +34,19 @@ struct ChangedRun {
   Estimate before, after, saved;
   bool whole_run = false;  // else so far: how long the run is is not known
   int64_t iterations = 0;
+  int64_t lengths = 0;               // different ones, so far
   std::vector<ChangedPoint> points;  // SeqPoints, by length
   std::string basis;
 
   // By an error that is independent of the others, to both sides.
   void Widen(double by_ns);
+  // What is saved lies between this and `other`: the middle, and as wide as they are apart.
+  void MeetHalfway(const ChangedRun& other);
+  // A cost that the run has once. It may as well be nothing, or twice as much.
+  void AddOnce(double cost_ns);
+
+ private:
+  void Move(double more_saved_ns);
 };
 
 }  // namespace seqpoint::jobs

@@ -90,9 +90,11 @@ whatif::CallKind CallKindOf(WorkKind kind) {
   }
 }
 
-// Of work that no recorded call launched.
-void AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) {
-  if (trace->calls.empty()) return;
+// Of work that no recorded call launched. Returns when the first of them went on to the driver,
+// where it tells: the library stops in it to close one window and to open this one, with the GPU
+// idle, so its work starts as soon after that as any does.
+int64_t AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) {
+  if (trace->calls.empty()) return begin_ns;
   absl::flat_hash_set<uint64_t> called;
   const whatif::Call* first = &trace->calls[0];
   for (const whatif::Call& call : trace->calls) {
@@ -105,6 +107,18 @@ void AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) {
       missing.emplace(work.correlation, &work);
   }
   const whatif::Call before = *first;
+  if (!missing.empty()) {
+    absl::flat_hash_map<uint64_t, int64_t> begins;
+    for (const whatif::Call& call : trace->calls) begins[call.correlation] = call.begin_ns;
+    const int64_t first_start_ns = missing.begin()->second->start_ns;
+    int64_t latency_ns = first_start_ns - begin_ns;
+    for (const whatif::Work& work : trace->works) {
+      const auto it = begins.find(work.correlation);
+      if (it == begins.end()) continue;
+      latency_ns = std::min(latency_ns, std::max<int64_t>(work.start_ns - it->second, 0));
+    }
+    begin_ns = std::min(first_start_ns - latency_ns, before.begin_ns);
+  }
   const int64_t space_ns = std::max<int64_t>(before.begin_ns - begin_ns, 0) /
                            std::max<int64_t>(static_cast<int64_t>(missing.size()), 1);
   int64_t at_ns = begin_ns;
@@ -119,6 +133,7 @@ void AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) {
                             .kind = CallKindOf(work->kind)});
     at_ns += space_ns;
   }
+  return begin_ns;
 }
 
 }  // namespace
@@ -204,7 +219,7 @@ whatif::Trace WindowReader::Finish(const Window& window) {
   });
   std::erase_if(trace.works,
                 [&](const whatif::Work& work) { return work.start_ns < window.begin_ns; });
-  AddOpeningCalls(window.begin_ns, &trace);
+  begin_ns_ = AddOpeningCalls(window.begin_ns, &trace);
   // These records name no device: the stream's number tells where it is in use.
   absl::flat_hash_map<int64_t, uint32_t> streams;
   for (uint32_t i = 0; i < trace.streams.size(); ++i) {

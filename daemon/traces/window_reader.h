@@ -41,6 +41,8 @@ class WindowReader {
     int64_t end_ns = 0;
   };
   whatif::Trace Finish(const Window& window);
+  // After it: Window::begin_ns, without what the library did in that call to open the window.
+  int64_t begin_ns() const { return begin_ns_; }
 
  private:
   uint32_t NameOf(uint32_t name_id) const;
@@ -48,6 +50,7 @@ class WindowReader {
   TraceBuilder builder_;
   absl::flat_hash_map<uint32_t, uint32_t> names_;
   std::vector<abi::SyncRecord> stream_syncs_;
+  int64_t begin_ns_ = 0;
 };
 
 }  // namespace seqpoint::traces

@@ -85,12 +85,29 @@ TEST(WindowReaderTest, CallsWorkAndStreamSynchronisationsBecomeATrace) {
   EXPECT_EQ(trace.calls[2].kind, whatif::CallKind::kStreamSync);
   // The window was opened in the calls of kernels 2 and 3.
   EXPECT_EQ(trace.calls[3].correlation, 2u);
-  EXPECT_EQ(trace.calls[3].begin_ns, 70);
+  EXPECT_EQ(trace.calls[3].begin_ns, 90);
   EXPECT_EQ(trace.calls[3].thread, trace.calls[0].thread);
   EXPECT_EQ(trace.calls[4].correlation, 3u);
-  EXPECT_EQ(trace.calls[4].begin_ns, 80);
+  EXPECT_EQ(trace.calls[4].begin_ns, 90);
   ASSERT_EQ(trace.waits.size(), 1u);
   EXPECT_EQ(trace.streams[trace.waits[0].stream].id, 7);
+}
+
+TEST(WindowReaderTest, AWindowBeginsWhenItsFirstCallWentOnToTheDriver) {
+  WindowReader reader;
+  reader.AddName(5, "sgemm");
+  // The library stopped for 200 ns in the call of kernel 1, which takes no longer than the others
+  // from there on.
+  reader.Add(Kernel(5, 1, 7, 307, 320));
+  reader.Add(Kernel(5, 2, 7, 330, 340));
+  reader.Add(Kernel(5, 3, 7, 345, 350));
+  reader.Add(Api(abi::Op::kLaunch, 2, 323, 326));
+  reader.Add(Api(abi::Op::kLaunch, 3, 330, 333));
+  const whatif::Trace trace = reader.Finish({.begin_ns = 100, .end_ns = 1000});
+  EXPECT_EQ(reader.begin_ns(), 300);
+  ASSERT_EQ(trace.calls.size(), 3u);
+  EXPECT_EQ(trace.calls[2].correlation, 1u);
+  EXPECT_EQ(trace.calls[2].begin_ns, 300);
 }
 
 }  // namespace

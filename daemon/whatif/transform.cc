@@ -553,6 +553,7 @@ class Transformer {
       int32_t iteration = -1;
       const auto end_run = [&] {
         for (size_t i = 0; run.size() > 1 && i < run.size(); ++i) {
+          applied_.captured_ns += graph_.cpu[run[i]].duration_ns;
           SetDuration(false, run[i], i == 0 ? kGraphLaunchNs : 0);
         }
         run.clear();
@@ -568,7 +569,9 @@ class Transformer {
         if (waits) continue;
         if (launches[t]) {
           if (!run.empty()) {
-            for (const uint32_t between : since) graph_.cpu[between].duration_ns = 0;
+            for (const uint32_t between : since) {
+              applied_.captured_ns += std::exchange(graph_.cpu[between].duration_ns, 0);
+            }
           }
           since.clear();
           run.push_back(t);

@@ -41,11 +41,12 @@ struct SelectedTime {
 SelectedTime TimeOf(const Selection& selection, const Bounds& bounds, const Graph& graph);
 
 struct Applied {
-  double iterations = 1;  // as many times as before
+  double iterations = 1;         // as many times as before
   std::vector<uint64_t> tasks;   // selected, by step
   uint64_t measured_bounds = 0;  // kernels whose bound was looked up and measured,
   uint64_t guessed_bounds = 0;   // ... and guessed by the rule
   uint64_t without_counter = 0;  // kernels not selected as a counter was not measured for them
+  int64_t captured_ns = 0;       // of the CPU, in launches that `capture` took and between them
 };
 
 // InvalidArgument: a parameter is missing or makes no sense; a step that cannot be done with what

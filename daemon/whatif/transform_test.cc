@@ -247,7 +247,9 @@ TEST(TransformTest, CapturedLaunchesAreOneAndTheGpuSetsThePace) {
   t.Api(500, 503, "cudaDeviceSynchronize", CallKind::kContextSync);
   Graph graph = t.Graph({0});
   EXPECT_NEAR(EndUs(graph), 503, 0.01);
-  Do("capture launches", &graph);
+  const auto applied = Apply(*ParseRequest("capture launches"), {}, {}, &graph);
+  ASSERT_TRUE(applied.ok()) << applied.status();
+  EXPECT_EQ(applied->captured_ns, 9 * 50'000 + 4'000);
   EXPECT_NEAR(EndUs(graph), 6.5 + 10 * 10 + 9 * 1 + 2, 2);
 }
 

@@ -25,8 +25,9 @@ struct Verdict {
   std::string check;  // boundaries, replay, pair, collective, speed
   int64_t iterations_true = -1, iterations_detected = -1;
   double measured_ms = NAN, predicted_ms = NAN;
-  double error = NAN;   // predicted / measured - 1; of collectives the mean, see `worst_us`
-  double target = NAN;  // |error| of this line that is to be reached; NaN: none
+  double error = NAN;  // predicted / measured - 1; of collectives the mean, see `worst_us`
+  double low_ms = NAN, high_ms = NAN;  // of the prediction, with a confidence of 95 %
+  double target = NAN;                 // |error| of this line that is to be reached; NaN: none
   int64_t tasks = -1, edges = -1;
   int64_t left_out = -1;                             // tasks and elements of the file
   double import_mb_s = NAN, import_gzip_mb_s = NAN;  // unpacked text
@@ -37,6 +38,8 @@ struct Verdict {
 
   bool training() const { return iterations_true >= 2; }
   bool reached() const { return !(std::abs(error) > target); }
+  bool whole_run() const { return std::isfinite(low_ms); }
+  bool covered() const { return low_ms <= measured_ms && measured_ms <= high_ms; }
 };
 
 std::string ToJson(absl::Span<const Verdict> verdicts);

@@ -57,6 +57,11 @@ std::string ToJson(absl::Span<const Verdict> verdicts) {
         absl::StrCat("\"measured_ms\": ", Number(v.measured_ms)),
         absl::StrCat("\"predicted_ms\": ", Number(v.predicted_ms)),
         absl::StrCat("\"error\": ", Number(v.error)),
+        absl::StrCat("\"low_ms\": ", Number(v.low_ms)),
+        absl::StrCat("\"high_ms\": ", Number(v.high_ms)),
+        absl::StrCat("\"covered\": ", !v.whole_run() ? "null"
+                                      : v.covered()  ? "true"
+                                                     : "false"),
         absl::StrCat("\"target\": ", Number(v.target)),
         absl::StrCat("\"tasks\": ", Count(v.tasks)),
         absl::StrCat("\"edges\": ", Count(v.edges)),
@@ -74,7 +79,7 @@ std::string ToJson(absl::Span<const Verdict> verdicts) {
 }
 
 std::string ToTables(absl::Span<const Verdict> verdicts) {
-  std::string boundaries, training, others, pairs, collectives, speed;
+  std::string boundaries, training, others, pairs, runs, collectives, speed;
   double sum = 0, worst = 0, count = 0;
   for (const Verdict& v : verdicts) {
     if (v.check == "boundaries") {
@@ -91,6 +96,14 @@ std::string ToTables(absl::Span<const Verdict> verdicts) {
         worst = std::max(worst, std::abs(v.error));
         ++count;
       }
+    } else if (v.whole_run()) {
+      absl::StrAppend(&runs,
+                      Row({v.file, Count(v.iterations_true), Fixed(v.measured_ms, 0),
+                           Fixed(v.predicted_ms, 0), Percent(v.error),
+                           absl::StrFormat("%+.2f to %+.2f%s", 100 * (v.low_ms / v.measured_ms - 1),
+                                           100 * (v.high_ms / v.measured_ms - 1),
+                                           v.covered() ? "" : ", MISSED"),
+                           Judged(v), v.note}));
     } else if (v.check == "pair") {
       absl::StrAppend(&pairs, Row({v.file, Fixed(v.measured_ms, 3), Fixed(v.predicted_ms, 3),
                                    Percent(v.error), Judged(v), v.note}));
@@ -130,6 +143,9 @@ std::string ToTables(absl::Span<const Verdict> verdicts) {
       replay, others);
   add("Before and after: median iteration",
       {"pair", "measured ms", "predicted ms", "error %", "", "what-if"}, pairs);
+  add("Whole runs: the changed job in full",
+      {"run", "iterations", "measured ms", "predicted ms", "error %", "interval %", "", "what-if"},
+      runs);
   add("Ends of collectives, all ranks replayed together: error relative to the iteration",
       {"ranks", "last end ms", "replayed ms", "error %", "mean us", "worst us", "", "matched"},
       collectives);

@@ -21,6 +21,9 @@
 #include "daemon/whatif/request.h"
 #include "daemon/whatif/transform.h"
 #include "tests/whatif/judge.h"
+#ifdef SEQPOINT_WITH_SOFTWARE_RUNS
+#include "tests/whatif/software_gpu.h"
+#endif
 
 namespace seqpoint::whatif {
 namespace {
@@ -34,6 +37,9 @@ struct Flags {
   std::vector<std::string> pair;
   std::string marker, apply, json;
   LoaderModel loader;
+  bool software = false;     // whole runs on the software GPU,
+  std::string only;          // ... of these
+  bool no_software = false;  // ... else after the traces, where none is named
 };
 
 // Apply and replay, as often as someone moves a slider.
@@ -98,9 +104,26 @@ std::vector<std::pair<size_t, size_t>> LoaderPairs(const std::vector<Recorded>& 
 
 void Say(const std::string& text) { fprintf(stderr, "%s\n", text.c_str()); }
 
+// False: they could not be run.
+bool JudgeWholeRuns(const std::string& only, std::vector<Verdict>* verdicts) {
+#ifdef SEQPOINT_WITH_SOFTWARE_RUNS
+  const absl::Status status = JudgeSoftwareGpu(only, [&](const Verdict& verdict) {
+    Say(absl::StrFormat("%s: %+.2f %%", verdict.file, 100 * verdict.error));
+    verdicts->push_back(verdict);
+  });
+  if (!status.ok()) Say(std::string(status.message()));
+  return status.ok();
+#else
+  Say("whole runs are left out: the training programs were not built "
+      "(build/release/configure.log)");
+  return true;
+#endif
+}
+
 int Judge(const Flags& flags) {
   std::vector<std::string> paths = flags.files, names = flags.files;
-  const bool shared = paths.empty() && flags.pair.empty();
+  const bool named = !paths.empty() || !flags.pair.empty();
+  const bool shared = !named && !flags.software;
   if (shared) {
     names = SharedTraceFiles();
     for (const std::string& name : names) paths.push_back(SharedTraces() + "/" + name);
@@ -197,9 +220,15 @@ int Judge(const Flags& flags) {
     verdicts.push_back(std::move(verdict));
   }
 
-  Reporter reporter;
-  benchmark::RunSpecifiedBenchmarks(&reporter);
-  verdicts.insert(verdicts.end(), reporter.verdicts.begin(), reporter.verdicts.end());
+  if (flags.software || (shared && !flags.no_software)) {
+    read_all = JudgeWholeRuns(flags.only, &verdicts) && read_all;
+  }
+
+  if (shared || named) {
+    Reporter reporter;
+    benchmark::RunSpecifiedBenchmarks(&reporter);
+    verdicts.insert(verdicts.end(), reporter.verdicts.begin(), reporter.verdicts.end());
+  }
   printf("%s", ToTables(verdicts).c_str());
   if (json.is_open()) {
     json << ToJson(verdicts);
@@ -250,6 +279,12 @@ int main(int argc, char** argv) {
                  "processes that load data, of --pair; default 4")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
+  auto* software = app.add_flag("--software", flags.software,
+                                "whole runs on the software GPU, against the changed job in full; "
+                                "without TRACE nothing else");
+  app.add_option("--only", flags.only, "of these whole runs those that it finds in their names")
+      ->type_name("REGEX");
+  app.add_flag("--no-software", flags.no_software, "leave these out")->excludes(software);
   app.add_option("--json", flags.json, "write all results there")->type_name("FILE");
   CLI11_PARSE(app, argc, argv);
   return seqpoint::whatif::Judge(flags);
