@@ -79,14 +79,17 @@ TEST(WindowReaderTest, CallsWorkAndStreamSynchronisationsBecomeATrace) {
   EXPECT_EQ(trace.names[trace.works[2].name], "");
   EXPECT_EQ(trace.works[3].kind, whatif::WorkKind::kCopyD2H);
   EXPECT_EQ(trace.works[3].bytes, 64u);
-  ASSERT_EQ(trace.calls.size(), 4u);
+  ASSERT_EQ(trace.calls.size(), 5u);
   EXPECT_EQ(trace.calls[0].kind, whatif::CallKind::kLaunch);
   EXPECT_EQ(trace.names[trace.calls[1].name], "cuMemcpy");
   EXPECT_EQ(trace.calls[2].kind, whatif::CallKind::kStreamSync);
-  // The window was opened in the call of kernel 3.
-  EXPECT_EQ(trace.calls[3].correlation, 3u);
+  // The window was opened in the calls of kernels 2 and 3.
+  EXPECT_EQ(trace.calls[3].correlation, 2u);
   EXPECT_EQ(trace.calls[3].begin_ns, 70);
-  EXPECT_EQ(trace.calls[3].thread, trace.calls[0].thread);
+  EXPECT_EQ(trace.calls[4].correlation, 3u);
+  EXPECT_EQ(trace.names[trace.calls[4].name], "cuLaunchKernel");
+  EXPECT_EQ(trace.calls[4].kind, whatif::CallKind::kLaunch);
+  EXPECT_EQ(trace.calls[4].thread, trace.calls[0].thread);
   ASSERT_EQ(trace.waits.size(), 1u);
   EXPECT_EQ(trace.streams[trace.waits[0].stream].id, 7);
 }
