@@ -113,6 +113,9 @@ absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
     iterations.count = marks.iterations();
     iterations.begins_ns = marks.begins_ns;
     if (!marks.points) iterations.last_end_ns = marks.ends_ns.back();
+    if (const auto holes = whatif::FindHoles(trace); iterations.count == 1 && holes.size() == 1) {
+      iterations.begins_ns = {marks.begins_ns[0], std::max(marks.begins_ns[0], holes[0].begin_ns)};
+    }
     // "ProfilerStep#3": what all have is the part before the number.
     iterations.boundary_words =
         absl::StrCat("annotation \"", marks.first.substr(0, marks.first.find('#')), "\"");
