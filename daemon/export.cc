@@ -105,7 +105,7 @@ class OwnTraces {
         if (const auto other = WindowOf(*behind, next->second)) next_ns = other->begin_ns;
       }
       AddAnnotation(kIterationsRow, whatif::kNotRecorded, window->end_ns,
-                    std::max(window->end_ns + 1, next_ns), &*trace);
+                    std::max(window->end_ns, next_ns), &*trace);
     } else {
       for (const auto& [begin_ns, row] : by_begin) {
         if (begin_ns + row.duration_ns > BeginOf(*trace) && begin_ns < end_ns &&

@@ -57,7 +57,8 @@ std::string Metadata(const char* what, const std::string& row, const char* argum
 }
 
 const char* CallCategory(const std::string& name) {
-  const bool driver = name.starts_with("cu") && !name.starts_with("cuda");
+  const bool driver =
+      (name.starts_with("cu") && !name.starts_with("cuda")) || name == "driver call";
   return driver ? "cuda_driver" : "cuda_runtime";
 }
 

@@ -103,7 +103,11 @@ std::vector<Trace> SplitAtHoles(Trace trace) {
     }
     at(launch == nullptr ? work.start_ns : launch->begin_ns).works.push_back(work);
   }
-  for (const Span& span : all_spans) at(span.begin_ns).spans.push_back(span);
+  for (const Span& span : all_spans) {
+    // Between windows one right behind the other a hole has no length.
+    const bool hole = trace.names[span.name] == kNotRecorded;
+    at(hole ? span.end_ns - 1 : span.begin_ns).spans.push_back(span);
+  }
   for (const Wait& wait : all_waits) {
     const auto it = calls.find(wait.correlation);
     if (it == calls.end()) continue;
