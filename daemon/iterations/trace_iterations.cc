@@ -69,7 +69,12 @@ void TakeLengths(const Learned& learned, TraceIterations* iterations) {
 
 absl::Status ReadLengths(const whatif::Trace& trace, const whatif::IterationMarks& marks,
                          const RE2& expression, TraceIterations* iterations) {
-  const int groups = std::min(expression.NumberOfCapturingGroups(), 2);
+  int groups = expression.NumberOfCapturingGroups();
+  std::string second;
+  if (expression.pattern() == kLengthsInName &&
+      RE2::PartialMatch(marks.first, expression, nullptr, &second) && second.empty()) {
+    groups = 1;
+  }
   if (groups == 0) return absl::OkStatus();
   for (size_t i = 0; i < iterations->count; ++i) {
     const std::string& name = trace.names[marks.names[i]];
