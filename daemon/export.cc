@@ -104,8 +104,8 @@ class OwnTraces {
         if (!behind.ok()) return behind.status();
         if (const auto other = WindowOf(*behind, next->second)) next_ns = other->begin_ns;
       }
-      AddAnnotation(kIterationsRow, whatif::kNotRecorded, window->end_ns,
-                    std::max(window->end_ns, next_ns), &*trace);
+      AddAnnotation(whatif::kNotRecorded, window->end_ns, std::max(window->end_ns, next_ns),
+                    &*trace);
     } else {
       for (const auto& [begin_ns, row] : by_begin) {
         if (begin_ns + row.duration_ns > BeginOf(*trace) && begin_ns < end_ns &&
@@ -154,8 +154,7 @@ class OwnTraces {
 
   void AddStep(const IterationRow& row, int64_t begin_ns, int64_t end_ns,
                whatif::Trace* trace) const {
-    AddAnnotation(kIterationsRow, StepName(row.number, context_.lengths(row)), begin_ns, end_ns,
-                  trace);
+    AddAnnotation(StepName(row.number, context_.lengths(row)), begin_ns, end_ns, trace);
   }
 
   std::string Fields(int64_t iteration, Records::const_iterator record) const {
@@ -206,8 +205,7 @@ absl::Status Mark(Store& store, const JobRow& job, const ExportContext& context,
   for (size_t i = 0; i < begins_ns.size(); ++i) {
     const int64_t number = recorded->first_iteration + static_cast<int64_t>(i);
     const auto row = rows->find(number);
-    AddAnnotation(kIterationsRow,
-                  StepName(number, row == rows->end() ? std::vector<int64_t>()
+    AddAnnotation(StepName(number, row == rows->end() ? std::vector<int64_t>()
                                                       : context.lengths(row->second)),
                   begins_ns[i],
                   points                     ? begins_ns[i]
@@ -257,7 +255,7 @@ absl::Status ExportChrome(Store& store, const JobRow& job, const ExportContext& 
     if (absl::Status status = Mark(store, job, context, &*recorded); !status.ok()) return status;
     if (next != nullptr && next->first == rank && whatif::FindHoles(trace).empty()) {
       const int64_t end_ns = EndOf(trace);
-      AddAnnotation(kIterationsRow, whatif::kNotRecorded, end_ns, end_ns + 1, &trace);
+      AddAnnotation(whatif::kNotRecorded, end_ns, end_ns + 1, &trace);
     }
     if (!writer) {
       // Many traces count from the start of the machine.

@@ -17,6 +17,7 @@ namespace seqpoint {
 namespace {
 
 constexpr int kPageRows = 4096;
+constexpr char kOwnProcess[] = "1000000";
 
 // A C++ symbol as it was written; other names as they are.
 std::string Demangle(const std::string& name) {
@@ -83,22 +84,26 @@ absl::StatusOr<std::map<int64_t, IterationRow>> ReadRows(Store& store, int64_t j
 }
 
 void NameOwnRows(whatif::Trace* trace) {
-  for (std::string& thread : trace->threads) thread = absl::StrCat("1000000", thread, " thread");
+  for (std::string& thread : trace->threads) {
+    thread = absl::StrCat(kOwnProcess, thread, " thread");
+  }
 }
 
-void AddAnnotation(std::string_view thread, std::string_view name, int64_t begin_ns, int64_t end_ns,
-                   whatif::Trace* trace) {
+void AddAnnotation(std::string_view name, int64_t begin_ns, int64_t end_ns, whatif::Trace* trace) {
   const auto row = [](std::vector<std::string>& table, std::string_view text) {
     const auto it = std::find(table.begin(), table.end(), text);
     const auto index = static_cast<uint32_t>(it - table.begin());
     if (it == table.end()) table.emplace_back(text);
     return index;
   };
-  const uint32_t name_index = row(trace->names, name), thread_index = row(trace->threads, thread);
+  const std::string first = trace->threads.empty() ? "" : trace->threads[0];
+  const size_t slash = first.find('/');
+  const std::string process = slash == std::string::npos ? kOwnProcess : first.substr(0, slash);
+  const uint32_t name_index = row(trace->names, name);
   trace->spans.push_back({.begin_ns = begin_ns,
                           .end_ns = end_ns,
                           .name = name_index,
-                          .thread = thread_index,
+                          .thread = row(trace->threads, absl::StrCat(process, "/0 iterations")),
                           .kind = whatif::SpanKind::kAnnotation});
 }
 

@@ -44,14 +44,11 @@ class StoredWindows {
   std::map<int64_t, std::vector<NameRow>> names_;  // by process
 };
 
-// How the rows of their CPU threads are called in exports: one process, of which this is the row of
-// the iterations.
-inline constexpr char kIterationsRow[] = "1000000/0 iterations";
+// For exports: their CPU threads are those of one process.
 void NameOwnRows(whatif::Trace* trace);
 
-// In the row `thread`.
-void AddAnnotation(std::string_view thread, std::string_view name, int64_t begin_ns, int64_t end_ns,
-                   whatif::Trace* trace);
+// In a row of its own, of the process that the first CPU thread is of.
+void AddAnnotation(std::string_view name, int64_t begin_ns, int64_t end_ns, whatif::Trace* trace);
 
 // "ProfilerStep#40 lengths=[37]": an iteration as ChromeWriter and TraceReader know it.
 std::string StepName(int64_t number, const std::vector<int64_t>& lengths);

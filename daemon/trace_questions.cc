@@ -689,7 +689,7 @@ whatif::Trace Replayed(const whatif::Trace& trace, const Stretch& stretch,
     const int64_t end_ns = i + 1 < begins_ns.size() && begins_ns[i + 1] != INT64_MAX
                                ? begins_ns[i + 1]
                                : timeline.end_ns;
-    AddAnnotation(kIterationsRow, StepName(first_number + static_cast<int64_t>(i - turn), {}),
+    AddAnnotation(absl::StrCat("iteration ", first_number + static_cast<int64_t>(i - turn)),
                   begins_ns[i] + shift_ns, end_ns + shift_ns, &replayed);
   }
   return replayed;
@@ -728,8 +728,8 @@ absl::Status TraceQuestions::WriteReplay(const jobs::Answers& answers,
         if (!read.ok()) return read.status();
         trace = *std::move(read);
         NameOwnRows(&trace);
-        AddAnnotation(kIterationsRow, StepName(number, {}), stretch.window->begin_ns,
-                      stretch.window->end_ns, &trace);
+        AddAnnotation(StepName(number, {}), stretch.window->begin_ns, stretch.window->end_ns,
+                      &trace);
       }
       if (!writer) {
         writer.emplace(traces::ChromeFile{.name = job.name,
