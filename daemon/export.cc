@@ -53,15 +53,6 @@ int64_t EndOf(const whatif::Trace& trace) {
   return end_ns;
 }
 
-// Iterations on the CPU, by when they begin.
-std::map<int64_t, IterationRow> ByBegin(const std::map<int64_t, IterationRow>& rows) {
-  std::map<int64_t, IterationRow> by_begin;
-  for (const auto& [number, row] : rows) {
-    if (row.duration_ns > 0) by_begin[row.boundary_ns > 0 ? row.boundary_ns : row.start_ns] = row;
-  }
-  return by_begin;
-}
-
 // Traces that the daemon recorded itself, under (rank, number). A measured iteration is a window:
 // its records are filed under its number. Where everything was traced they are filed as they came,
 // and time tells.
@@ -81,12 +72,6 @@ class OwnTraces {
     const auto rows = ReadRows(store_, job_.job_id, rank, number, number + 1);
     if (!rows.ok()) return rows.status();
     const std::optional<Window> window = WindowOf(*rows, number);
-    std::map<int64_t, IterationRow> by_begin;
-    if (!window) {
-      const auto near = ReadRows(store_, job_.job_id, rank, number - kNear, number + kNear);
-      if (!near.ok()) return near.status();
-      by_begin = ByBegin(*near);
-    }
     records_.clear();
     auto trace = windows_.Read(job_.job_id, rank, number, window, [&](const auto& record) {
       if (record.type != static_cast<uint16_t>(abi::DataType::kKernel)) return;
@@ -95,8 +80,9 @@ class OwnTraces {
     if (!trace.ok()) return trace.status();
     NameOwnRows(&*trace);
     const int64_t end_ns = EndOf(*trace);
+    std::map<int64_t, int64_t> by_start;  // iterations by when they start on the GPU
     if (window) {
-      AddStep(rows->at(number), window->begin_ns, window->end_ns, &*trace);
+      AddStep(rows->at(number), *window, &*trace);
       // Before the next window nothing was recorded.
       int64_t next_ns = end_ns + 1;
       if (next != nullptr && next->first == rank) {
@@ -107,19 +93,22 @@ class OwnTraces {
       AddAnnotation(whatif::kNotRecorded, window->end_ns, std::max(window->end_ns, next_ns),
                     &*trace);
     } else {
-      for (const auto& [begin_ns, row] : by_begin) {
-        if (begin_ns + row.duration_ns > BeginOf(*trace) && begin_ns < end_ns &&
-            shown_.emplace(rank, row.number).second) {
-          AddStep(row, begin_ns, begin_ns + row.duration_ns, &*trace);
-        }
+      const auto near = ReadRows(store_, job_.job_id, rank, number - kNear, number + kNear);
+      if (!near.ok()) return near.status();
+      const int64_t begin_ns = BeginOf(*trace);
+      for (const auto& [of, row] : *near) {
+        const Window times = TimesOf(*near, row);
+        if (row.duration_ns == 0 || times.end_ns <= begin_ns || times.begin_ns >= end_ns) continue;
+        by_start[row.start_ns] = of;
+        if (shown_.emplace(rank, of).second) AddStep(row, times, &*trace);
       }
     }
     traces::ChromeRows options;
     options.process = by_rank_ ? job_.command : absl::StrCat(job_.command, ", rank ", rank);
     options.by_rank = by_rank_;
     options.work_fields = [&, number = number](const whatif::Work& work) {
-      auto of = by_begin.upper_bound(work.start_ns);
-      return Fields(of == by_begin.begin() ? number : std::prev(of)->second.number,
+      const auto of = by_start.upper_bound(work.start_ns);
+      return Fields(of == by_start.begin() ? number : std::prev(of)->second,
                     records_.find({trace->streams[work.stream].id, work.start_ns}));
     };
     return writer->Add(*trace, options) ? absl::OkStatus() : Gone();
@@ -130,19 +119,25 @@ class OwnTraces {
   using Records = std::map<std::pair<int64_t, int64_t>, abi::DataRecord>;  // by stream and start
   static constexpr int64_t kNear = 1000;  // iterations, in which records come late
 
+  // Of an iteration on the CPU: until the next one begins, where that is known.
+  static Window TimesOf(const std::map<int64_t, IterationRow>& rows, const IterationRow& row) {
+    Window times;
+    times.begin_ns = row.boundary_ns > 0 ? row.boundary_ns : row.start_ns;
+    times.end_ns = times.begin_ns + row.duration_ns;
+    const auto next = rows.find(row.number + 1);
+    if (next != rows.end() && next->second.incarnation == row.incarnation &&
+        next->second.boundary_ns > times.begin_ns) {
+      times.end_ns = next->second.boundary_ns;
+    }
+    return times;
+  }
+
   static std::optional<Window> WindowOf(const std::map<int64_t, IterationRow>& rows,
                                         int64_t number) {
-    const auto row = rows.find(number), next = rows.find(number + 1);
+    const auto row = rows.find(number);
     if (row == rows.end() || row->second.config_id != abi::kConfigTrace) return std::nullopt;
-    Window window;
-    window.begin_ns = row->second.boundary_ns > 0 ? row->second.boundary_ns : row->second.start_ns;
-    window.end_ns = window.begin_ns + row->second.duration_ns;
-    if (next != rows.end() && next->second.incarnation == row->second.incarnation &&
-        next->second.boundary_ns > window.begin_ns) {
-      window.end_ns = next->second.boundary_ns;
-    }
-    if (window.end_ns == window.begin_ns) return std::nullopt;
-    return window;
+    const Window window = TimesOf(rows, row->second);
+    return window.end_ns > window.begin_ns ? std::optional(window) : std::nullopt;
   }
 
   static int64_t BeginOf(const whatif::Trace& trace) {
@@ -152,9 +147,8 @@ class OwnTraces {
     return begin_ns;
   }
 
-  void AddStep(const IterationRow& row, int64_t begin_ns, int64_t end_ns,
-               whatif::Trace* trace) const {
-    AddAnnotation(StepName(row.number, context_.lengths(row)), begin_ns, end_ns, trace);
+  void AddStep(const IterationRow& row, const Window& times, whatif::Trace* trace) const {
+    AddAnnotation(StepName(row.number, context_.lengths(row)), times.begin_ns, times.end_ns, trace);
   }
 
   std::string Fields(int64_t iteration, Records::const_iterator record) const {
