@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
@@ -196,6 +197,7 @@ class ChromeWriter::Rows {
     int64_t number = 0;
     if (const size_t blank = thread.find(' '); IsInteger(thread.substr(0, blank), &number)) {
       if (blank != std::string::npos) name = thread.substr(blank + 1);
+      if (name.empty() && options_.replayed) name = absl::StrCat("thread ", number);
       thread = absl::StrCat(number + (options_.replayed ? kReplayedRows : 0));
     } else {
       thread = JsonString(thread + suffix_);
@@ -208,7 +210,6 @@ class ChromeWriter::Rows {
     }
     NameProcess(process, options_.process.empty() ? "CPU" : options_.process, first_process_);
     const std::string row = Row(process, thread);
-    if (options_.replayed && name.empty()) name = absl::StrCat("thread ", number);
     NameRow(row, name, place);
     return row;
   }
