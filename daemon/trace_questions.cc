@@ -229,37 +229,41 @@ std::vector<double> StepTimes(const Stretch& stretch,
   return times;
 }
 
-// Sums over stretches, of which each iteration counts the same.
-struct Totals {
-  std::vector<double> times_ns;  // of the steps
-  double critical_path[static_cast<size_t>(whatif::Share::kCount)] = {};
-  double idle[static_cast<size_t>(whatif::Share::kCount)] = {};
-  double length_ns = 0;
-  absl::flat_hash_map<std::string, double> kernels_ns;
-  double iterations = 0;  // of all ranks
-  uint64_t not_run = 0;
+constexpr size_t kShares = static_cast<size_t>(whatif::Share::kCount);
+
+// What the steps of all stretches take, one after the other.
+struct Spent {
+  std::vector<double> times_ns;
+  std::vector<const whatif::Shares*> paths, idle;
+  std::vector<const absl::flat_hash_map<std::string, double>*> kernels_ns;
 
   void Add(const Stretch& stretch, const Outcome& outcome) {
-    for (const double time : StepTimes(stretch, outcome.duration_ns)) times_ns.push_back(time);
-    for (size_t i = 0; i < outcome.idle.size(); ++i) {
-      critical_path[i] += static_cast<double>(outcome.critical_path[i]);
-      idle[i] += static_cast<double>(outcome.idle[i]);
+    for (const double time_ns : StepTimes(stretch, outcome.duration_ns)) {
+      times_ns.push_back(time_ns);
     }
-    length_ns += outcome.length_ns;
-    for (const auto& [name, ns] : outcome.kernels_ns) kernels_ns[name] += ns;
-    for (const whatif::Graph& graph : stretch.recording.graphs) iterations += graph.iterations;
-    not_run += outcome.not_run;
+    for (const Stretch::Step& step : stretch.steps) {
+      paths.push_back(&outcome.critical_path[step.index]);
+      idle.push_back(&outcome.idle[step.index]);
+      kernels_ns.push_back(&outcome.kernels_ns[step.index]);
+    }
   }
 };
 
-void SetShares(const double (&shares)[static_cast<size_t>(whatif::Share::kCount)],
-               const Totals& totals, google::protobuf::RepeatedPtrField<v1::TimeShare>* to) {
-  for (size_t i = 0; i < std::size(shares); ++i) {
-    if (!(shares[i] > 0)) continue;
+// Of a mean iteration, longest first. `calls_ns`: of calls that launch nothing, by name.
+void SetShares(const double* shares_ns, double iterations, double time_ns,
+               const absl::flat_hash_map<std::string, double>& calls_ns,
+               google::protobuf::RepeatedPtrField<v1::TimeShare>* to) {
+  const auto most = std::max_element(calls_ns.begin(), calls_ns.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  for (size_t i = 0; i < kShares; ++i) {
+    if (!(shares_ns[i] > 0)) continue;
     v1::TimeShare& share = *to->Add();
     share.set_what(whatif::ShareName(static_cast<whatif::Share>(i)));
-    share.set_duration_ns(totals.iterations > 0 ? shares[i] / totals.iterations : 0);
-    share.set_share(totals.length_ns > 0 ? shares[i] / totals.length_ns : 0);
+    if (i == static_cast<size_t>(whatif::Share::kCall) && most != calls_ns.end()) {
+      share.mutable_what()->append(absl::StrCat(", most of it ", most->first));
+    }
+    share.set_duration_ns(iterations > 0 ? shares_ns[i] / iterations : 0);
+    share.set_share(time_ns > 0 ? shares_ns[i] / time_ns : 0);
   }
   std::stable_sort(to->begin(), to->end(), [](const v1::TimeShare& a, const v1::TimeShare& b) {
     return a.duration_ns() > b.duration_ns();
@@ -366,7 +370,7 @@ class Asked {
 
   absl::Status Apply(const std::vector<NamedChange>& changes, v1::WhatIfAnswer* answer) {
     std::vector<std::string> names, titles, sources, assumptions;
-    std::set<std::string> warnings;
+    std::set<std::string> warnings, why_not;
     bool applies = changes.empty();
     for (const NamedChange& named : changes) {
       names.push_back(named.name);
@@ -390,7 +394,7 @@ class Asked {
           whatif::Fit fit;
           if (named.preset) fit = whatif::FitOf(*named.preset, bounds_, graph, &named.change);
           applies |= fit.applies;
-          if (!fit.warning.empty() && fit.applies) warnings.insert(fit.warning);
+          if (!fit.warning.empty()) (fit.applies ? warnings : why_not).insert(fit.warning);
           const auto applied =
               whatif::Apply(named.change.request, named.change.parameters, bounds_, &graph);
           if (!applied.ok()) {
@@ -410,10 +414,9 @@ class Asked {
                                      static_cast<int64_t>(applied->guessed_bounds));
         }
       }
-      const Outcome after = whatif::RunAgain(stretch.recording, graphs);
-      totals_before_.Add(stretch, before_.outcomes[s]);
-      totals_after_.Add(stretch, after);
-      AddSteps(stretch, before_.outcomes[s].duration_ns, after.duration_ns, &steps_);
+      for (const whatif::Graph& graph : graphs) replayed_iterations_ += graph.iterations;
+      outcomes_.push_back(whatif::RunAgain(stretch.recording, graphs));
+      AddSteps(stretch, before_.outcomes[s].duration_ns, outcomes_.back().duration_ns, &steps_);
       if (stretch.window) {
         graphs = stretch.other.graphs;
         for (const NamedChange& named : changes) {
@@ -438,16 +441,25 @@ class Asked {
         warnings.insert(absl::StrCat("nothing is selected by \"", step.text(), "\""));
       }
     }
+    // Where it fits some traces, that it does not fit others is no news.
+    if (!applies) {
+      for (const std::string& why : why_not) answer->add_warnings(why);
+    }
     for (const std::string& warning : warnings) answer->add_warnings(warning);
-    if (totals_after_.not_run > totals_before_.not_run) {
-      answer->add_warnings(absl::StrCat(totals_after_.not_run - totals_before_.not_run,
-                                        " tasks were not reached in the changed replay"));
+    uint64_t not_run = 0;
+    for (size_t s = 0; s < outcomes_.size(); ++s) {
+      not_run += outcomes_[s].not_run - std::min(outcomes_[s].not_run, before_.outcomes[s].not_run);
+    }
+    if (not_run > 0) {
+      answer->add_warnings(absl::StrCat(not_run, " tasks were not reached in the changed replay"));
     }
     return absl::OkStatus();
   }
 
+  // `whole`: with kernels and critical paths, too.
   absl::Status Project(const jobs::Answers& answers, double confidence, double replay_error,
-                       v1::WhatIfAnswer* answer, v1::WhatIfReply* reply) const {
+                       bool whole, v1::WhatIfAnswer* answer, v1::WhatIfReply* reply) {
+    const std::vector<std::string> kernels = whole ? AddParts() : std::vector<std::string>();
     absl::StatusOr<jobs::ChangedRun> run = answers.ProjectChange(steps_, confidence, replay_error);
     if (!run.ok()) return run.status();
     if (!others_.empty()) {
@@ -455,9 +467,9 @@ class Asked {
       if (!other.ok()) return other.status();
       run->MeetHalfway(*other);
     }
-    if (captured_ns_ > 0 && totals_before_.iterations > 0) {
+    if (captured_ns_ > 0 && replayed_iterations_ > 0) {
       const double once_ns =
-          captured_ns_ / totals_before_.iterations * static_cast<double>(run->lengths);
+          captured_ns_ / replayed_iterations_ * static_cast<double>(run->lengths);
       run->AddOnce(once_ns);
       answer->add_warnings(absl::StrFormat(
           "each of %d lengths needs a graph of its own; to capture them takes about %.3g s in all, "
@@ -471,6 +483,8 @@ class Asked {
     };
     set(run->before, answer->mutable_before());
     set(run->after, answer->mutable_after());
+    // No run takes less than no time.
+    run->saved.high = std::min(run->saved.high, run->before.value);
     set(run->saved, answer->mutable_saved());
     for (const jobs::ChangedPoint& point : run->points) {
       v1::WhatIfSeqPoint& to = *answer->add_seqpoints();
@@ -480,9 +494,7 @@ class Asked {
       to.set_after_duration_ns(point.after_ns);
       to.set_traces(point.traces);
     }
-    SetKernels(*run, answer);
-    SetShares(totals_before_.critical_path, totals_before_, answer->mutable_critical_path_before());
-    SetShares(totals_after_.critical_path, totals_after_, answer->mutable_critical_path_after());
+    if (whole) SetParts(kernels, *run, answer);
     reply->set_iterations(run->iterations);
     reply->set_whole_run(run->whole_run);
     reply->set_basis(run->basis);
@@ -490,56 +502,105 @@ class Asked {
   }
 
  private:
+  // Nothing before the first iteration of a trace is replayed, so nothing of it is still under way:
+  // where others of its length are there, they tell what it is in a run.
+  static bool StandsForOthers(const Stretch& stretch, size_t i) {
+    if (stretch.window || stretch.steps.size() < 3 || stretch.steps[i].index > 0) return true;
+    return std::none_of(stretch.steps.begin(), stretch.steps.end(), [&](const auto& other) {
+      return other.index > 0 && other.key == stretch.steps[i].key;
+    });
+  }
+
   void AddSteps(const Stretch& stretch, const std::vector<std::vector<double>>& before,
                 const std::vector<std::vector<double>>& after,
-                std::vector<jobs::ReplayedStep>* steps) const {
+                std::vector<jobs::ReplayedStep>* steps) {
     const std::vector<double> before_ns = StepTimes(stretch, before);
     const std::vector<double> after_ns = StepTimes(stretch, after);
     for (size_t i = 0; i < stretch.steps.size(); ++i) {
-      steps->push_back(
-          {stretch.steps[i].number, stretch.steps[i].key, before_ns[i], after_ns[i] * iterations_});
+      const bool used = StandsForOthers(stretch, i);
+      if (steps == &steps_) used_.push_back(used);
+      if (!used) continue;
+      const Stretch::Step& step = stretch.steps[i];
+      steps->push_back({step.number, step.key, before_ns[i], after_ns[i] * iterations_, {}});
     }
   }
 
-  void SetKernels(const jobs::ChangedRun& run, v1::WhatIfAnswer* answer) const {
-    // From the mean traced iteration to the run.
-    const double scale = totals_before_.iterations > 0
-                             ? static_cast<double>(run.iterations) / totals_before_.iterations
-                             : 0;
-    std::set<std::string> names;
-    for (const auto& [name, ns] : totals_before_.kernels_ns) names.insert(name);
-    for (const auto& [name, ns] : totals_after_.kernels_ns) names.insert(name);
-    std::vector<v1::WhatIfKernel> kernels;
-    const auto of = [&](const Totals& totals, const std::string& name) {
-      const auto it = totals.kernels_ns.find(name);
-      return it == totals.kernels_ns.end() ? 0 : it->second * scale;
-    };
-    for (const std::string& name : names) {
-      v1::WhatIfKernel kernel;
-      kernel.set_name(name);
-      kernel.set_before_duration_ns(of(totals_before_, name));
-      kernel.set_after_duration_ns(of(totals_after_, name) * iterations_);
-      // Less than a millionth is what rounding did.
-      if (std::abs(kernel.after_duration_ns() - kernel.before_duration_ns()) >
-          1e-6 * kernel.before_duration_ns()) {
-        kernels.push_back(std::move(kernel));
-      }
+  // Gives each step what the kernels that change most take before and after, then the shares of its
+  // critical path before and after; answers these kernels.
+  std::vector<std::string> AddParts() {
+    Spent before, after;
+    for (size_t s = 0; s < outcomes_.size(); ++s) {
+      before.Add(run_.stretches[s], before_.outcomes[s]);
+      after.Add(run_.stretches[s], outcomes_[s]);
     }
-    const auto moved = [](const v1::WhatIfKernel& kernel) {
-      return std::abs(kernel.after_duration_ns() - kernel.before_duration_ns());
+    std::map<std::string, std::pair<double, double>> sums;
+    for (size_t i = 0; i < before.kernels_ns.size(); ++i) {
+      for (const auto& [name, ns] : *before.kernels_ns[i]) sums[name].first += ns;
+      for (const auto& [name, ns] : *after.kernels_ns[i]) sums[name].second += ns * iterations_;
+    }
+    std::vector<std::pair<double, std::string>> moved;
+    for (const auto& [name, sum] : sums) {
+      const double by_ns = std::abs(sum.second - sum.first);
+      // Less than a millionth is what rounding did.
+      if (by_ns > 1e-6 * sum.first) moved.emplace_back(-by_ns, name);
+    }
+    std::sort(moved.begin(), moved.end());
+    if (moved.size() > kMostKernels) moved.resize(kMostKernels);
+    std::vector<std::string> kernels;
+    for (const auto& [by_ns, name] : moved) kernels.push_back(name);
+    size_t at = 0;  // of those of all stretches
+    for (jobs::ReplayedStep& step : steps_) {
+      while (!used_[at]) ++at;
+      for (const std::string& name : kernels) {
+        const auto of = [&](const absl::flat_hash_map<std::string, double>& ns) {
+          const auto it = ns.find(name);
+          return it == ns.end() ? 0 : it->second;
+        };
+        step.parts_ns.push_back(of(*before.kernels_ns[at]));
+        step.parts_ns.push_back(of(*after.kernels_ns[at]) * iterations_);
+      }
+      for (const Spent* spent : {&before, &after}) {
+        for (const int64_t ns : *spent->paths[at]) {
+          step.parts_ns.push_back(static_cast<double>(ns));
+        }
+      }
+      ++at;
+    }
+    return kernels;
+  }
+
+  void SetParts(const std::vector<std::string>& kernels, const jobs::ChangedRun& run,
+                v1::WhatIfAnswer* answer) const {
+    const double* part = run.parts_ns.data();
+    for (const std::string& name : kernels) {
+      v1::WhatIfKernel& kernel = *answer->add_kernels();
+      kernel.set_name(name);
+      kernel.set_before_duration_ns(*part++);
+      kernel.set_after_duration_ns(*part++);
+    }
+    const auto iterations = static_cast<double>(run.iterations);
+    const auto set = [&](const std::vector<Outcome>& outcomes, auto* to) {
+      absl::flat_hash_map<std::string, double> calls_ns;
+      for (const Outcome& outcome : outcomes) {
+        for (const auto& [name, ns] : outcome.calls_ns) calls_ns[name] += ns;
+      }
+      double time_ns = 0;
+      for (size_t i = 0; i < kShares; ++i) time_ns += part[i];
+      SetShares(part, iterations, time_ns, calls_ns, to);
+      part += kShares;
     };
-    std::stable_sort(kernels.begin(), kernels.end(),
-                     [&](const auto& a, const auto& b) { return moved(a) > moved(b); });
-    if (kernels.size() > kMostKernels) kernels.resize(kMostKernels);
-    for (v1::WhatIfKernel& kernel : kernels) *answer->add_kernels() = std::move(kernel);
+    set(before_.outcomes, answer->mutable_critical_path_before());
+    set(outcomes_, answer->mutable_critical_path_after());
   }
 
   const RecordedRun& run_;
   const Unchanged& before_;
   const whatif::Bounds& bounds_;
-  double iterations_ = 1;   // of the run, times those before
-  double captured_ns_ = 0;  // see whatif::Applied, of all traces
-  Totals totals_before_, totals_after_;
+  double iterations_ = 1;                           // of the run, times those before
+  double captured_ns_ = 0;                          // see whatif::Applied, of all traces
+  double replayed_iterations_ = 0;                  // of all graphs
+  std::vector<Outcome> outcomes_;                   // by stretch
+  std::vector<bool> used_;                          // of the steps of all stretches: is in `steps_`
   std::vector<jobs::ReplayedStep> steps_, others_;  // others_: by Stretch::other
 };
 
@@ -629,10 +690,14 @@ absl::StatusOr<v1::ReplayReply> TraceQuestions::Replay(const jobs::Answers& answ
   const std::vector<Outcome> outcomes = RunAll(**run).outcomes;
   const jobs::Answers::Facts& job = answers.facts();
   v1::ReplayReply reply;
-  Totals totals;
+  Spent spent;
+  uint64_t not_run = 0;
+  absl::flat_hash_map<std::string, double> calls_ns;
   for (size_t s = 0; s < outcomes.size(); ++s) {
     const Stretch& stretch = (*run)->stretches[s];
-    totals.Add(stretch, outcomes[s]);
+    spent.Add(stretch, outcomes[s]);
+    not_run += outcomes[s].not_run;
+    for (const auto& [name, ns] : outcomes[s].calls_ns) calls_ns[name] += ns;
     const auto add = [&](const Stretch::Step& step, size_t r, int64_t number, double measured,
                          double replayed) {
       v1::ReplayedIteration& to = *reply.add_iterations();
@@ -662,12 +727,21 @@ absl::StatusOr<v1::ReplayReply> TraceQuestions::Replay(const jobs::Answers& answ
   const auto [mean, worst] = ReplayErrors(**run, outcomes);
   reply.set_mean_error(mean);
   reply.set_worst_error(worst);
-  SetShares(totals.critical_path, totals, reply.mutable_critical_path());
-  SetShares(totals.idle, totals, reply.mutable_idle());
+  double path_ns[kShares] = {}, idle_ns[kShares] = {}, time_ns = 0;
+  for (size_t i = 0; i < spent.times_ns.size(); ++i) {
+    time_ns += spent.times_ns[i];
+    for (size_t share = 0; share < kShares; ++share) {
+      path_ns[share] += static_cast<double>((*spent.paths[i])[share]);
+      idle_ns[share] += static_cast<double>((*spent.idle[i])[share]);
+    }
+  }
+  const auto steps = static_cast<double>(spent.times_ns.size());
+  SetShares(path_ns, steps, time_ns, calls_ns, reply.mutable_critical_path());
+  SetShares(idle_ns, steps, time_ns, {}, reply.mutable_idle());
   reply.set_tasks((*run)->tasks);
   for (const std::string& sentence : (*run)->left_out) reply.add_sentences(sentence);
-  if (totals.not_run > 0) {
-    reply.add_sentences(absl::StrCat(totals.not_run,
+  if (not_run > 0) {
+    reply.add_sentences(absl::StrCat(not_run,
                                      " tasks were never reached: they wait for what "
                                      "another rank's trace does not have"));
   }
@@ -819,7 +893,8 @@ absl::StatusOr<v1::WhatIfReply> TraceQuestions::WhatIf(const jobs::Answers& answ
     v1::WhatIfAnswer one;
     Asked asked(**run, before, bounds);
     if (absl::Status status = asked.Apply(together, &one); !status.ok()) return status;
-    absl::Status status = asked.Project(answers, request.confidence(), error, &one, &reply);
+    absl::Status status =
+        asked.Project(answers, request.confidence(), error, !request.list(), &one, &reply);
     if (status.ok()) *reply.add_answers() = std::move(one);
     return status;
   };

@@ -81,13 +81,16 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   // Iterations of an earlier rule have other lengths; they are taken to save the same share.
   OnlineEngine engine = Work().current().Copy();
   std::map<Key, Shares> shares;
-  std::vector<Measured> replayed;  // what is saved, what is usual
+  std::vector<Measured> replayed;  // what is saved, what is usual, parts
   for (const ReplayedStep& step : steps) {
     if (!(step.before_ns > 0)) continue;
     const double share = 1 - step.after_ns / step.before_ns;
     const double usual_ns = engine.PredictTime(step.key);
-    replayed.push_back(
-        {static_cast<uint64_t>(step.number), step.key, {usual_ns * share, usual_ns}});
+    Measured& values = replayed.emplace_back();
+    values = {static_cast<uint64_t>(step.number), step.key, {usual_ns * share, usual_ns}};
+    for (const double part_ns : step.parts_ns) {
+      values.values.push_back(part_ns * usual_ns / step.before_ns);
+    }
     Shares& of_key = shares[step.key];
     of_key.sum += share;
     ++of_key.traces;
@@ -127,6 +130,11 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   const double after_half = std::hypot(half(run.before) * left, saved_half);
   const double after = run.before.value - value;
   run.after = {after, std::max(0.0, after - after_half), after + after_half};
+  const size_t parts = steps.empty() ? 0 : steps[0].parts_ns.size();
+  for (size_t i = 0; i < parts; ++i) {
+    const auto part = engine.ProjectStatistic(kSavedSet, static_cast<int>(i) + 2, confidence);
+    run.parts_ns.push_back(part.ok() ? of(*part).value * scale : 0);
+  }
   for (const SeqPointInfo& point : engine.SeqPoints(facts_.plan)) {
     ChangedPoint& to = run.points.emplace_back();
     const int64_t length[2] = {point.key.first, point.key.second};

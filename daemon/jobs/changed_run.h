@@ -21,6 +21,8 @@ struct ReplayedStep {
   Key key;
   double before_ns = 0;  // of the replay
   double after_ns = 0;
+  // Parts of these times, and of what runs meanwhile, whose sums over the run are wanted.
+  std::vector<double> parts_ns;
 };
 
 struct ChangedPoint {
@@ -36,6 +38,7 @@ struct ChangedRun {
   int64_t iterations = 0;
   int64_t lengths = 0;               // different ones, so far
   std::vector<ChangedPoint> points;  // SeqPoints, by length
+  std::vector<double> parts_ns;      // of the run, as ReplayedStep::parts_ns
   std::string basis;
 
   // By an error that is independent of the others, to both sides.

@@ -122,25 +122,37 @@ Outcome RunAgain(const Recording& recording, const std::vector<Graph>& graphs) {
   Outcome outcome;
   outcome.not_run = timeline.not_run;
   outcome.duration_ns = DurationsOf(recording, graphs, timeline);
+  const size_t iterations = recording.iterations();
+  outcome.critical_path.resize(iterations);
+  outcome.idle.resize(iterations);
+  outcome.kernels_ns.resize(iterations);
+  std::vector<double> slowest(iterations, -1);
   for (size_t r = 0; r < graphs.size(); ++r) {
     const Graph& graph = graphs[r];
     const RankTimeline& rank = timeline.ranks[r];
-    const Shares path = CriticalPath(graph, rank), idle = IdleTime(graph, rank);
-    for (size_t i = 0; i < path.size(); ++i) {
-      outcome.critical_path[i] += path[i];
-      outcome.idle[i] += idle[i];
-      outcome.length_ns += static_cast<double>(path[i]);
+    std::vector<int64_t> calls_ns;
+    const std::vector<Shares> paths = IterationPaths(graph, rank, &calls_ns);
+    const std::vector<Shares> idle = IterationIdle(graph, rank);
+    for (size_t i = 0; i < outcome.duration_ns[r].size(); ++i) {
+      if (outcome.duration_ns[r][i] <= slowest[i]) continue;
+      slowest[i] = outcome.duration_ns[r][i];
+      outcome.critical_path[i] = paths[i];
+      outcome.idle[i] = idle[i];
     }
-    std::vector<double> by_name(graph.names.size());
+    for (size_t name = 0; name < calls_ns.size(); ++name) {
+      if (calls_ns[name] > 0) {
+        outcome.calls_ns[graph.names[name]] += static_cast<double>(calls_ns[name]);
+      }
+    }
     for (size_t i = 0; i < graph.gpu.size(); ++i) {
       const GpuTask& task = graph.gpu[i];
       const bool kernel = task.kind == WorkKind::kKernel || task.kind == WorkKind::kCollective ||
                           task.kind == WorkKind::kGraph;
-      if (!kernel || IsRemoved(task) || rank.gpu_end_ns[i] == kNotRun) continue;
-      by_name[task.name] += static_cast<double>(rank.gpu_end_ns[i] - rank.gpu_begin_ns[i]);
-    }
-    for (size_t name = 0; name < by_name.size(); ++name) {
-      if (by_name[name] > 0) outcome.kernels_ns[graph.names[name]] += by_name[name];
+      if (!kernel || task.call == kNone || rank.gpu_end_ns[i] == kNotRun) continue;
+      const int32_t iteration = graph.cpu[task.call].iteration;
+      if (iteration < 0 || static_cast<size_t>(iteration) >= iterations) continue;
+      outcome.kernels_ns[static_cast<size_t>(iteration)][graph.names[task.name]] +=
+          static_cast<double>(rank.gpu_end_ns[i] - rank.gpu_begin_ns[i]);
     }
   }
   return outcome;

@@ -44,11 +44,13 @@ Recording MakeRecording(std::vector<RecordedRank> ranks);
 
 struct Outcome {
   std::vector<std::vector<double>> duration_ns;  // as Recording::measured_ns
-  // Of all ranks together, over the whole stretch.
-  Shares critical_path = {}, idle = {};
-  double length_ns = 0;  // from the first task to the last one, sum over the ranks
-  absl::flat_hash_map<std::string, double> kernels_ns;  // by name, all that ran
-  uint64_t not_run = 0;                                 // tasks never reached
+  // By iteration: of its slowest rank, whose time the critical path's parts sum to.
+  std::vector<Shares> critical_path, idle;
+  // By iteration: what each kernel takes, by name, on all ranks.
+  std::vector<absl::flat_hash_map<std::string, double>> kernels_ns;
+  // What the critical paths owe to calls that launch nothing, by name.
+  absl::flat_hash_map<std::string, double> calls_ns;
+  uint64_t not_run = 0;  // tasks never reached
 };
 Outcome RunAgain(const Recording& recording, const std::vector<Graph>& graphs);
 // Outcome::duration_ns alone.

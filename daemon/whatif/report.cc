@@ -1,7 +1,9 @@
 #include "daemon/whatif/report.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 namespace seqpoint::whatif {
 namespace {
@@ -33,7 +35,8 @@ void Add(Share share, int64_t ns, Shares* shares) {
 // Walks back from a CPU task to `until_ns`.
 class Walk {
  public:
-  Walk(const Graph& graph, const RankTimeline& timeline) : graph_(graph), timeline_(timeline) {}
+  Walk(const Graph& graph, const RankTimeline& timeline, std::vector<int64_t>* calls_ns = nullptr)
+      : graph_(graph), timeline_(timeline), calls_ns_(calls_ns) {}
 
   // From a GPU task's end (`gpu`) or a CPU task's, whose time after `at_ns` does not count.
   void Back(bool gpu, uint32_t task, int64_t at_ns, int64_t until_ns, Shares* shares) const {
@@ -65,14 +68,18 @@ class Walk {
       const uint32_t cause = timeline_.cpu_cause[task];
       if (timeline_.cpu_cause_kind[task] == Cause::kGpuTask && cause != kNone) {
         // It ended because the GPU was done.
-        Add(Share::kCall, at_ns - std::max(timeline_.gpu_end_ns[cause], until_ns), shares);
+        const int64_t tail_ns = at_ns - std::max(timeline_.gpu_end_ns[cause], until_ns);
+        Add(Share::kCall, tail_ns, shares);
+        AddCall(call.name, tail_ns);
         at_ns = std::min(at_ns, timeline_.gpu_end_ns[cause]);
         task = cause;
         gpu = true;
         continue;
       }
       const int64_t begin_ns = timeline_.cpu_begin_ns[task];
-      Add(ShareOf(graph_, call), at_ns - std::max(begin_ns, until_ns), shares);
+      const Share share = ShareOf(graph_, call);
+      Add(share, at_ns - std::max(begin_ns, until_ns), shares);
+      if (share == Share::kCall) AddCall(call.name, at_ns - std::max(begin_ns, until_ns));
       at_ns = std::min(at_ns, begin_ns);
       task = cause;
     }
@@ -86,8 +93,54 @@ class Walk {
     return timeline_.cpu_cause_kind[task] == Cause::kCpuTask ? timeline_.cpu_cause[task] : kNone;
   }
 
+  void AddCall(uint32_t name, int64_t ns) const {
+    if (calls_ns_ != nullptr && ns > 0) (*calls_ns_)[name] += ns;
+  }
+
   const Graph& graph_;
   const RankTimeline& timeline_;
+  std::vector<int64_t>* const calls_ns_;
+};
+
+// What begins each iteration.
+struct Begins {
+  struct Task {
+    int64_t at_ns = kUnset;
+    uint32_t index = kNone;
+    void Try(int64_t ns, uint32_t task) {
+      if (ns < at_ns) *this = {ns, task};
+    }
+  };
+  std::vector<Task> gpu, cpu;
+  int64_t end_ns = 0;  // of all
+
+  Begins(const Graph& graph, const RankTimeline& timeline)
+      : gpu(static_cast<size_t>(graph.iterations)), cpu(gpu) {
+    for (uint32_t i = 0; i < graph.gpu.size(); ++i) {
+      const GpuTask& task = graph.gpu[i];
+      if (task.work == kNone || task.call == kNone || timeline.gpu_end_ns[i] == kNotRun) continue;
+      end_ns = std::max(end_ns, timeline.gpu_end_ns[i]);
+      const int32_t iteration = graph.cpu[task.call].iteration;
+      if (iteration >= 0) gpu[static_cast<size_t>(iteration)].Try(timeline.gpu_begin_ns[i], i);
+    }
+    for (uint32_t i = 0; i < graph.cpu.size(); ++i) {
+      const CpuTask& task = graph.cpu[i];
+      if (task.call == kNone || timeline.cpu_end_ns[i] == kNotRun) continue;
+      end_ns = std::max(end_ns, timeline.cpu_end_ns[i]);
+      if (task.iteration >= 0) {
+        cpu[static_cast<size_t>(task.iteration)].Try(timeline.cpu_begin_ns[i], i);
+      }
+    }
+  }
+  // Between GPU works where both iterations have one, else between calls, where both have.
+  bool ByGpu(size_t i) const {
+    return i + 1 < gpu.size() && gpu[i].index != kNone && gpu[i + 1].index != kNone;
+  }
+  bool ByCpu(size_t i) const {
+    return i + 1 < cpu.size() && cpu[i].index != kNone && cpu[i + 1].index != kNone;
+  }
+  // Of the last iteration.
+  int64_t First(size_t i) const { return std::min(gpu[i].at_ns, cpu[i].at_ns); }
 };
 
 }  // namespace
@@ -125,35 +178,15 @@ bool IsDataLoading(const std::string& label) {
 }
 
 std::vector<int64_t> IterationDurations(const Graph& graph, const RankTimeline& timeline) {
-  const auto count = static_cast<size_t>(graph.iterations);
-  std::vector<int64_t> gpu_ns(count, kUnset), cpu_ns(count, kUnset);
-  int64_t end_ns = 0;
-  for (uint32_t i = 0; i < graph.gpu.size(); ++i) {
-    const GpuTask& task = graph.gpu[i];
-    if (task.work == kNone || task.call == kNone || timeline.gpu_end_ns[i] == kNotRun) continue;
-    end_ns = std::max(end_ns, timeline.gpu_end_ns[i]);
-    const int32_t iteration = graph.cpu[task.call].iteration;
-    if (iteration < 0) continue;
-    int64_t& begin_ns = gpu_ns[static_cast<size_t>(iteration)];
-    begin_ns = std::min(begin_ns, timeline.gpu_begin_ns[i]);
-  }
-  for (uint32_t i = 0; i < graph.cpu.size(); ++i) {
-    const CpuTask& task = graph.cpu[i];
-    if (task.call == kNone || timeline.cpu_end_ns[i] == kNotRun) continue;
-    end_ns = std::max(end_ns, timeline.cpu_end_ns[i]);
-    if (task.iteration < 0) continue;
-    int64_t& begin_ns = cpu_ns[static_cast<size_t>(task.iteration)];
-    begin_ns = std::min(begin_ns, timeline.cpu_begin_ns[i]);
-  }
-  std::vector<int64_t> durations(count);
-  for (size_t i = 0; i < count; ++i) {
-    if (i + 1 == count) {
-      const int64_t begin_ns = std::min(gpu_ns[i], cpu_ns[i]);
-      if (begin_ns != kUnset) durations[i] = end_ns - begin_ns;
-    } else if (gpu_ns[i] != kUnset && gpu_ns[i + 1] != kUnset) {
-      durations[i] = gpu_ns[i + 1] - gpu_ns[i];
-    } else if (cpu_ns[i] != kUnset && cpu_ns[i + 1] != kUnset) {
-      durations[i] = cpu_ns[i + 1] - cpu_ns[i];
+  const Begins begins(graph, timeline);
+  std::vector<int64_t> durations(begins.gpu.size());
+  for (size_t i = 0; i < durations.size(); ++i) {
+    if (i + 1 == durations.size()) {
+      if (begins.First(i) != kUnset) durations[i] = begins.end_ns - begins.First(i);
+    } else if (begins.ByGpu(i)) {
+      durations[i] = begins.gpu[i + 1].at_ns - begins.gpu[i].at_ns;
+    } else if (begins.ByCpu(i)) {
+      durations[i] = begins.cpu[i + 1].at_ns - begins.cpu[i].at_ns;
     }
   }
   return durations;
@@ -193,35 +226,71 @@ std::vector<IterationTime> IterationTimes(const Trace& trace, const Graph& graph
   return times;
 }
 
-Shares CriticalPath(const Graph& graph, const RankTimeline& timeline) {
-  Shares shares = {};
+namespace {
+
+// What ends last of all.
+struct Last {
   bool gpu = false;
-  uint32_t last = kNone;
+  uint32_t task = kNone;
   int64_t end_ns = kNotRun;
+};
+Last LastOf(const RankTimeline& timeline) {
+  Last last;
   for (uint32_t i = 0; i < timeline.cpu_end_ns.size(); ++i) {
-    if (timeline.cpu_end_ns[i] <= end_ns) continue;
-    end_ns = timeline.cpu_end_ns[i];
-    last = i;
+    if (timeline.cpu_end_ns[i] > last.end_ns) last = {false, i, timeline.cpu_end_ns[i]};
   }
   for (uint32_t i = 0; i < timeline.gpu_end_ns.size(); ++i) {
-    if (timeline.gpu_end_ns[i] <= end_ns) continue;
-    end_ns = timeline.gpu_end_ns[i];
-    last = i;
-    gpu = true;
+    if (timeline.gpu_end_ns[i] > last.end_ns) last = {true, i, timeline.gpu_end_ns[i]};
   }
+  return last;
+}
+
+}  // namespace
+
+Shares CriticalPath(const Graph& graph, const RankTimeline& timeline) {
+  Shares shares = {};
+  const Last last = LastOf(timeline);
   // Of several ranks one may begin later than the others.
-  int64_t begin_ns = end_ns;
+  int64_t begin_ns = last.end_ns;
   for (const std::vector<int64_t>* begins_ns : {&timeline.cpu_begin_ns, &timeline.gpu_begin_ns}) {
     for (const int64_t task_begin_ns : *begins_ns) {
       if (task_begin_ns != kNotRun) begin_ns = std::min(begin_ns, task_begin_ns);
     }
   }
-  if (last != kNone) Walk(graph, timeline).Back(gpu, last, end_ns, begin_ns, &shares);
+  if (last.task != kNone) {
+    Walk(graph, timeline).Back(last.gpu, last.task, last.end_ns, begin_ns, &shares);
+  }
   return shares;
 }
 
-Shares IdleTime(const Graph& graph, const RankTimeline& timeline) {
-  Shares shares = {};
+std::vector<Shares> IterationPaths(const Graph& graph, const RankTimeline& timeline,
+                                   std::vector<int64_t>* calls_ns) {
+  const Begins begins(graph, timeline);
+  if (calls_ns != nullptr) calls_ns->resize(graph.names.size());
+  const Walk walk(graph, timeline, calls_ns);
+  std::vector<Shares> paths(begins.gpu.size());
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (i + 1 == paths.size()) {
+      const Last last = LastOf(timeline);
+      if (begins.First(i) == kUnset || last.task == kNone) continue;
+      walk.Back(last.gpu, last.task, last.end_ns, begins.First(i), &paths[i]);
+    } else if (begins.ByGpu(i)) {
+      walk.Back(true, begins.gpu[i + 1].index, begins.gpu[i + 1].at_ns, begins.gpu[i].at_ns,
+                &paths[i]);
+    } else if (begins.ByCpu(i)) {
+      walk.Back(false, begins.cpu[i + 1].index, begins.cpu[i + 1].at_ns, begins.cpu[i].at_ns,
+                &paths[i]);
+    }
+  }
+  return paths;
+}
+
+namespace {
+
+// `at`: where what is owed to the gap before a task that begins at this time is added; nullptr:
+// nowhere.
+template <typename At>
+void AddIdle(const Graph& graph, const RankTimeline& timeline, const At& at) {
   std::vector<uint32_t> order;
   order.reserve(graph.gpu.size());
   for (uint32_t i = 0; i < graph.gpu.size(); ++i) {
@@ -234,20 +303,21 @@ Shares IdleTime(const Graph& graph, const RankTimeline& timeline) {
   int64_t busy_until_ns = kUnset;
   for (const uint32_t i : order) {
     const int64_t begin_ns = timeline.gpu_begin_ns[i];
-    if (begin_ns > busy_until_ns) {
+    Shares* const shares = begin_ns > busy_until_ns ? at(begin_ns) : nullptr;
+    if (shares != nullptr) {
       const uint32_t cause = timeline.gpu_cause[i];
       switch (timeline.gpu_cause_kind[i]) {
         case Cause::kGpuTask:
-          Add(Share::kQueue, begin_ns - busy_until_ns, &shares);
+          Add(Share::kQueue, begin_ns - busy_until_ns, shares);
           break;
         case Cause::kRank:
-          Add(Share::kOtherRank, begin_ns - busy_until_ns, &shares);
+          Add(Share::kOtherRank, begin_ns - busy_until_ns, shares);
           break;
         case Cause::kCpuTask: {
           const int64_t call_ns = timeline.cpu_begin_ns[cause];
-          Add(Share::kLaunch, begin_ns - std::max(call_ns, busy_until_ns), &shares);
+          Add(Share::kLaunch, begin_ns - std::max(call_ns, busy_until_ns), shares);
           if (call_ns > busy_until_ns) {
-            walk.Back(false, timeline.cpu_cause[cause], call_ns, busy_until_ns, &shares);
+            walk.Back(false, timeline.cpu_cause[cause], call_ns, busy_until_ns, shares);
           }
           break;
         }
@@ -259,7 +329,31 @@ Shares IdleTime(const Graph& graph, const RankTimeline& timeline) {
       busy_until_ns = timeline.gpu_end_ns[i];
     }
   }
+}
+
+}  // namespace
+
+Shares IdleTime(const Graph& graph, const RankTimeline& timeline) {
+  Shares shares = {};
+  AddIdle(graph, timeline, [&](int64_t) { return &shares; });
   return shares;
+}
+
+std::vector<Shares> IterationIdle(const Graph& graph, const RankTimeline& timeline) {
+  const Begins begins(graph, timeline);
+  std::vector<Shares> idle(begins.gpu.size());
+  std::vector<std::pair<int64_t, size_t>> starts;  // of the iterations that have work
+  for (size_t i = 0; i < begins.gpu.size(); ++i) {
+    if (begins.gpu[i].index != kNone) starts.emplace_back(begins.gpu[i].at_ns, i);
+  }
+  std::sort(starts.begin(), starts.end());
+  // The gap before the first work of an iteration is the former one's.
+  AddIdle(graph, timeline, [&](int64_t begin_ns) -> Shares* {
+    const auto next =
+        std::lower_bound(starts.begin(), starts.end(), std::pair(begin_ns, size_t{0}));
+    return next == starts.begin() ? nullptr : &idle[std::prev(next)->second];
+  });
+  return idle;
 }
 
 }  // namespace seqpoint::whatif

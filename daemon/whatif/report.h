@@ -55,6 +55,14 @@ RankTimeline Measured(const Trace& trace, const Graph& graph);
 // what it is made of, from the first task's begin to the end. `timeline` has causes.
 Shares CriticalPath(const Graph& graph, const RankTimeline& timeline);
 
+// The same of each iteration, as IterationDurations has them: from what begins the next one back to
+// what began this one, so its parts sum to the iteration's time. `calls_ns`, if any, gets what of
+// Share::kCall is owed to each name, of all iterations.
+std::vector<Shares> IterationPaths(const Graph& graph, const RankTimeline& timeline,
+                                   std::vector<int64_t>* calls_ns = nullptr);
+// IdleTime within each iteration.
+std::vector<Shares> IterationIdle(const Graph& graph, const RankTimeline& timeline);
+
 // Time in which no task ran on the GPU, between its first and its last, by what the launch that
 // ended it had to wait for. `timeline` has causes.
 Shares IdleTime(const Graph& graph, const RankTimeline& timeline);
