@@ -663,9 +663,12 @@ absl::StatusOr<std::shared_ptr<const RecordedRun>> TraceQuestions::Read(
                             "what; record CPU activities, too"
         : job.traced()    ? "its traces were removed as the store was full; import them again"
         : job.imported    ? "it was made of a log; import traces for this (seqpoint import TRACE)"
-        : left_out > 0    ? "no traced iteration can be replayed yet; ask again a little later"
-                          : "no iteration was traced yet, or the traces were removed as the store "
-                            "was full; `seqpoint seqpoints` shows what is measured"));
+        : !job.measurable
+            ? "its processes have no CUPTI, most often as there is no GPU, so nothing "
+              "was traced"
+        : left_out > 0 ? "no traced iteration can be replayed yet; ask again a little later"
+                       : "no iteration was traced yet, or the traces were removed as the store "
+                         "was full; `seqpoint seqpoints` shows what is measured"));
   }
   if (left_out > 0) {
     run->left_out.push_back(absl::StrCat(

@@ -110,7 +110,7 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
                    ? absl::StrCat("the sum of the ", facts_.traced() ? "traces' " : "log's ",
                                   projection.iterations_so_far,
                                   projection.iterations_so_far == 1 ? " iteration" : " iterations",
-                                  "; start-up is apart")
+                                  facts_.traced() ? "" : "; start-up is apart")
                    : projection.basis);
   to.set_clock_kind(facts_.clock_kind);
   return to;
@@ -361,6 +361,12 @@ absl::StatusOr<Playlist> Answers::MakePlaylist(const PlaylistOptions& options) c
 
 absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     const v1::GetCountersRequest& request) const {
+  if (facts_.traced()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job \"", facts_.name,
+                     "\" was made of traces, which have times alone; `seqpoint run` measures "
+                     "counters"));
+  }
   if (absl::Status status = CheckMeasurable(); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   const RunEngine& engine = Work();

@@ -33,11 +33,16 @@ struct Recording {
   whatif::Trace trace;
   TraceIterations iterations;
   int64_t begin_ns = kUnset, end_ns = -kUnset;  // of all that it holds
+  int64_t first_call_ns = kUnset;               // of its first iteration
   bool goes_on = false;                         // the file: another part of it is before this
 };
 
 void SetTimes(Recording* recording) {
+  const std::vector<int64_t>& begins_ns = recording->iterations.begins_ns;
   for (const whatif::Call& call : recording->trace.calls) {
+    if (!begins_ns.empty() && call.begin_ns >= begins_ns[0]) {
+      recording->first_call_ns = std::min(recording->first_call_ns, call.begin_ns);
+    }
     recording->begin_ns = std::min(recording->begin_ns, call.begin_ns);
     recording->end_ns = std::max(recording->end_ns, call.end_ns);
   }
@@ -91,19 +96,23 @@ std::vector<Measured> Measure(const Recording& recording) {
     ImportedIteration& to = measured[i].iteration;
     to.boundary_ns = iterations.begins_ns[i];
     to.start_ns = starts_ns[i] == kUnset ? to.boundary_ns : starts_ns[i];
-    if (starts_ns[i] != kUnset && starts_ns[i + 1] != kUnset) {
+    const bool work = starts_ns[i] != kUnset, next = starts_ns[i + 1] != kUnset;
+    const bool last = i + 1 == iterations.count, ended = i + 1 < iterations.begins_ns.size();
+    if (work && next) {
       to.duration_ns = starts_ns[i + 1] - starts_ns[i];
     } else if (iterations.count == 1) {
+      // As a replay has it: from its first call or work on.
+      const int64_t begin_ns =
+          ended ? to.boundary_ns : std::min({to.start_ns, recording.first_call_ns});
       to.duration_ns =
-          std::max({recording.end_ns, iterations.last_end_ns, iterations.begins_ns.back()}) -
-          to.boundary_ns;
-    } else if (i + 1 < iterations.begins_ns.size()) {
+          std::max(recording.end_ns, ended ? iterations.begins_ns.back() : begin_ns) - begin_ns;
+    } else if (work && last && ended) {
       to.duration_ns = iterations.begins_ns[i + 1] - iterations.begins_ns[i];
     }
     to.duration_ns = std::max<int64_t>(to.duration_ns, 0);
-    // The last one may be cut off.
-    to.whole =
-        i + 1 < iterations.begins_ns.size() || iterations.last_end_ns > 0 || iterations.count == 1;
+    // The last one may be cut off, and a trace may hold the CPU's side of more than the GPU's.
+    const bool cut = trace.left_out.truncated || (!ended && iterations.last_end_ns == 0);
+    to.whole = iterations.count == 1 || (work && (next || (last && !cut)));
     if (iterations.dimensions > 0) {
       to.key = {iterations.lengths[i][0], iterations.dimensions > 1 ? iterations.lengths[i][1] : 0};
     }
