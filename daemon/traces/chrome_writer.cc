@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "daemon/traces/json_text.h"
 #include "daemon/traces/trace_builder.h"
 
@@ -97,9 +98,14 @@ bool IsKernel(WorkKind kind) {
 // an annotation's arguments; npos: the name has none.
 size_t LengthsIn(const std::string& name) {
   const size_t at = name.starts_with(kStepName) ? name.find(kLengths) : std::string::npos;
-  const bool whole = at != std::string::npos && name.ends_with(']') &&
-                     name.find_first_not_of("0123456789,", at + kLengths.size()) == name.size() - 1;
-  return whole ? at : std::string::npos;
+  if (at == std::string::npos || !name.ends_with(']')) return std::string::npos;
+  const std::string numbers = name.substr(at + kLengths.size());
+  int64_t value = 0;
+  for (const absl::string_view number :
+       absl::StrSplit(absl::string_view(numbers).substr(0, numbers.size() - 1), ',')) {
+    if (!IsInteger({number.data(), number.size()}, &value)) return std::string::npos;
+  }
+  return at;
 }
 
 template <typename Number>
