@@ -459,10 +459,12 @@ class Asked {
       const double once_ns =
           captured_ns_ / totals_before_.iterations * static_cast<double>(run->lengths);
       run->AddOnce(once_ns);
-      answer->add_warnings(absl::StrFormat(
-          "each of %d lengths needs a graph of its own; to capture them takes about %.3g s in all, "
-          "which is in the figure: pad to fewer lengths where that is much",
-          run->lengths, once_ns / 1e9));
+      if (run->lengths > 1) {
+        answer->add_warnings(absl::StrFormat(
+            "each of %d lengths needs a graph of its own; to capture them takes about %.3g s in "
+            "all, which is in the figure: pad to fewer lengths where that is much",
+            run->lengths, once_ns / 1e9));
+      }
     }
     const auto set = [](const Estimate& from, v1::Estimate* to) {
       to->set_value(from.value);
