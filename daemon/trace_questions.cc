@@ -358,6 +358,15 @@ Unchanged RunAll(const RecordedRun& run) {
   return unchanged;
 }
 
+// Kernels that take the same time at all lengths see the same shapes. `work_ns`: of traces, a few
+// of which may be slow.
+bool ShapesVary(std::vector<double> work_ns) {
+  if (work_ns.size() < 2) return true;  // nothing tells
+  std::sort(work_ns.begin(), work_ns.end());
+  const size_t tenth = work_ns.size() / 10;
+  return work_ns[work_ns.size() - 1 - tenth] > 1.05 * work_ns[tenth];
+}
+
 // One answer: the changes applied to all stretches.
 class Asked {
  public:
@@ -412,6 +421,8 @@ class Asked {
       }
       const Outcome after = whatif::RunAgain(stretch.recording, graphs);
       totals_before_.Add(stretch, before_.outcomes[s]);
+      work_ns_.push_back(0);
+      for (const auto& [name, ns] : before_.outcomes[s].kernels_ns) work_ns_.back() += ns;
       totals_after_.Add(stretch, after);
       AddSteps(stretch, before_.outcomes[s].duration_ns, after.duration_ns, &steps_);
       if (stretch.window) {
@@ -456,14 +467,14 @@ class Asked {
       run->MeetHalfway(*other);
     }
     if (captured_ns_ > 0 && totals_before_.iterations > 0) {
-      const double once_ns =
-          captured_ns_ / totals_before_.iterations * static_cast<double>(run->lengths);
+      const int64_t graphs = ShapesVary(work_ns_) ? run->lengths : 1;
+      const double once_ns = captured_ns_ / totals_before_.iterations * static_cast<double>(graphs);
       run->AddOnce(once_ns);
-      if (run->lengths > 1) {
+      if (graphs > 1) {
         answer->add_warnings(absl::StrFormat(
             "each of %d lengths needs a graph of its own; to capture them takes about %.3g s in "
             "all, which is in the figure: pad to fewer lengths where that is much",
-            run->lengths, once_ns / 1e9));
+            graphs, once_ns / 1e9));
       }
     }
     const auto set = [](const Estimate& from, v1::Estimate* to) {
@@ -539,8 +550,9 @@ class Asked {
   const RecordedRun& run_;
   const Unchanged& before_;
   const whatif::Bounds& bounds_;
-  double iterations_ = 1;   // of the run, times those before
-  double captured_ns_ = 0;  // see whatif::Applied, of all traces
+  double iterations_ = 1;        // of the run, times those before
+  double captured_ns_ = 0;       // see whatif::Applied, of all traces
+  std::vector<double> work_ns_;  // of kernels, by stretch
   Totals totals_before_, totals_after_;
   std::vector<jobs::ReplayedStep> steps_, others_;  // others_: by Stretch::other
 };

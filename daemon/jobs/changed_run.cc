@@ -112,10 +112,7 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   ChangedRun run;
   run.whole_run = time.total.has_value();
   run.iterations = run.whole_run ? time.iterations_total : time.iterations_so_far;
-  // What time does not depend on is no shape that the kernels see.
-  run.lengths = engine.Explained().verdict == KeyVerdict::kExplained
-                    ? static_cast<int64_t>(engine.Totals().unique_keys)
-                    : 1;
+  run.lengths = static_cast<int64_t>(engine.Totals().unique_keys);
   run.basis = time.basis;
   run.before = of(time);
   // What it saves of the work it saves of the run: a step of several ranks takes what the slowest

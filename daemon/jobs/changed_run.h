@@ -34,8 +34,7 @@ struct ChangedRun {
   Estimate before, after, saved;
   bool whole_run = false;  // else so far: how long the run is is not known
   int64_t iterations = 0;
-  // Different ones so far, where time depends on them; else 1.
-  int64_t lengths = 0;
+  int64_t lengths = 0;               // different ones, so far
   std::vector<ChangedPoint> points;  // SeqPoints, by length
   std::string basis;
 
