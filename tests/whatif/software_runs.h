@@ -41,8 +41,7 @@ class SoftwareRuns {
   // software GPU, as in SWGPU_SET.
   absl::StatusOr<SoftwareRun> Train(const std::string& name,
                                     const std::vector<std::string>& options,
-                                    const std::string& settings,
-                                    const std::vector<std::string>& environment = {});
+                                    const std::string& settings);
   // Starts the first of these; the caller waits for it. `environment`: "RANK=1".
   pid_t StartTraining(const std::string& name, const std::vector<std::string>& options,
                       const std::string& settings,
