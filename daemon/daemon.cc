@@ -1016,6 +1016,15 @@ absl::StatusOr<v1::GetRooflineReply> Daemon::GetRoofline(const v1::GetRooflineRe
 
 absl::Status Daemon::Export(const v1::ExportRequest& request,
                             absl::FunctionRef<bool(std::string_view)> write) {
+  if (request.format() == v1::ExportRequest::FORMAT_REPLAY) {
+    const auto answers = Ask(request.job(), nullptr);
+    if (!answers.ok()) return answers.status();
+    {
+      absl::MutexLock lock(&mutex_);
+      AwaitCommit();
+    }
+    return trace_questions_.WriteReplay(**answers, write);
+  }
   JobRow row;
   ExportContext context;
   {

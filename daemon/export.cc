@@ -1,22 +1,19 @@
 #include "daemon/export.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
+#include "daemon/iterations/trace_iterations.h"
 #include "daemon/jobs/import.h"
+#include "daemon/jobs/trace_import.h"
+#include "daemon/stored_windows.h"
+#include "daemon/traces/chrome_writer.h"
+#include "daemon/whatif/marks.h"
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
 
@@ -48,260 +45,222 @@ class Pieces {
 
 absl::Status Gone() { return absl::CancelledError("the receiver of the export went away"); }
 
-std::string JsonString(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte == 0x7f) {
-      absl::StrAppendFormat(&out, "\\u%04x", byte);
+int64_t EndOf(const whatif::Trace& trace) {
+  int64_t end_ns = 0;
+  for (const whatif::Call& call : trace.calls) end_ns = std::max(end_ns, call.end_ns);
+  for (const whatif::Work& work : trace.works) end_ns = std::max(end_ns, work.end_ns);
+  for (const whatif::Span& span : trace.spans) end_ns = std::max(end_ns, span.end_ns);
+  return end_ns;
+}
+
+// Traces that the daemon recorded itself, under (rank, number). A measured iteration is a window:
+// its records are filed under its number. Where everything was traced they are filed as they came,
+// and time tells.
+class OwnTraces {
+ public:
+  using Piece = std::pair<int32_t, int64_t>;
+  OwnTraces(Store& store, const JobRow& job, const ExportContext& context, bool by_rank)
+      : store_(store),
+        job_(job),
+        context_(context),
+        by_rank_(by_rank),
+        windows_(&store, StoredWindows::Names::kDemangled) {}
+
+  // `next`: the piece behind it, if there is one.
+  absl::Status Write(const Piece& piece, const Piece* next, traces::ChromeWriter* writer) {
+    const auto [rank, number] = piece;
+    const auto rows = ReadRows(store_, job_.job_id, rank, number, number + 1);
+    if (!rows.ok()) return rows.status();
+    const std::optional<Window> window = WindowOf(*rows, number);
+    records_.clear();
+    auto trace = windows_.Read(job_.job_id, rank, number, window, [&](const auto& record) {
+      if (record.type != static_cast<uint16_t>(abi::DataType::kKernel)) return;
+      records_[{record.kernel.stream, static_cast<int64_t>(record.kernel.start_ns)}] = record;
+    });
+    if (!trace.ok()) return trace.status();
+    NameOwnRows(&*trace);
+    const int64_t end_ns = EndOf(*trace);
+    std::map<int64_t, int64_t> by_start;  // iterations by when they start on the GPU
+    if (window) {
+      AddStep(rows->at(number), *window, &*trace);
+      // Before the next window nothing was recorded.
+      int64_t next_ns = end_ns + 1;
+      if (next != nullptr && next->first == rank) {
+        const auto behind = ReadRows(store_, job_.job_id, rank, next->second, next->second + 1);
+        if (!behind.ok()) return behind.status();
+        if (const auto other = WindowOf(*behind, next->second)) next_ns = other->begin_ns;
+      }
+      AddAnnotation(whatif::kNotRecorded, window->end_ns, std::max(window->end_ns, next_ns),
+                    &*trace);
     } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
-// A C++ symbol as it was written; other names as they are.
-std::string Demangle(const std::string& name) {
-  if (!absl::StartsWith(name, "_Z")) return name;
-  int status = 0;
-  std::unique_ptr<char, decltype(&free)> plain(
-      ::abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), &free);
-  return status == 0 ? plain.get() : name;
-}
-
-std::string_view CopyName(uint8_t kind) {
-  switch (kind) {  // CUpti_ActivityMemcpyKind
-    case 1:
-      return "Memcpy HtoD";
-    case 2:
-      return "Memcpy DtoH";
-    case 8:
-      return "Memcpy DtoD";
-    case 9:
-      return "Memcpy HtoH";
-    case 10:
-      return "Memcpy PtoP";
-    default:
-      return "Memcpy";
-  }
-}
-
-// Microseconds with three digits, as the format has it.
-std::string Micros(int64_t ns) {
-  const auto size = static_cast<uint64_t>(std::abs(ns));
-  return absl::StrFormat("%s%d.%03d", ns < 0 ? "-" : "", size / 1000, size % 1000);
-}
-
-constexpr int64_t kRankProcess = 1'000'000;  // plus the rank: the row of its iterations
-
-std::string Metadata(const std::string& what, int64_t process, int64_t thread,
-                     const std::string& argument, const std::string& value) {
-  return absl::StrCat(",\n{\"ph\":\"M\",\"name\":\"", what, "\",\"pid\":", process,
-                      ",\"tid\":", thread, ",\"args\":{\"", argument, "\":", value, "}}");
-}
-
-// Names and order of the rows, each before its first event.
-class Rows {
- public:
-  explicit Rows(const JobRow& job) : job_(job) {}
-
-  std::string ForRank(int32_t rank) {
-    const int64_t process = kRankProcess + rank;
-    if (!known_.emplace(process, 0).second) return "";
-    return absl::StrCat(Process(process, absl::StrCat(job_.command, ", rank ", rank), rank),
-                        Metadata("thread_name", process, 0, "name", "\"iterations\""));
-  }
-  std::string ForStream(uint16_t device, uint32_t stream) {
-    std::string text;
-    if (devices_.insert(device).second) {
-      text = Process(device, absl::StrCat("GPU ", device), kRankProcess + device);
-    }
-    if (!known_.emplace(device, stream).second) return text;
-    return absl::StrCat(
-        text,
-        Metadata("thread_name", device, stream, "name",
-                 JsonString(absl::StrCat("stream ", stream))),
-        Metadata("thread_sort_index", device, stream, "sort_index", absl::StrCat(stream)));
-  }
-
- private:
-  static std::string Process(int64_t process, const std::string& name, int64_t place) {
-    return absl::StrCat(
-        Metadata("process_name", process, 0, "name", JsonString(name)),
-        Metadata("process_sort_index", process, 0, "sort_index", absl::StrCat(place)));
-  }
-
-  const JobRow& job_;
-  std::set<uint16_t> devices_;
-  std::set<std::pair<int64_t, int64_t>> known_;
-};
-
-// Times are written relative to `base_ns`: readers hold microseconds in a double, which from 1970
-// on would leave steps of a quarter of one.
-std::string TraceEvent(const abi::DataRecord& record, int64_t iteration,
-                       const std::map<uint32_t, std::string>& names, int64_t base_ns, Rows& rows) {
-  const auto head = [&](std::string_view category, std::string_view name, uint64_t start_ns,
-                        uint64_t end_ns, uint16_t device, uint32_t stream) {
-    return absl::StrCat(
-        rows.ForStream(device, stream), ",\n{\"ph\":\"X\",\"cat\":\"", std::string(category),
-        "\",\"name\":", JsonString(name), ",\"pid\":", device, ",\"tid\":", stream,
-        ",\"ts\":", Micros(static_cast<int64_t>(start_ns) - base_ns),
-        ",\"dur\":", Micros(static_cast<int64_t>(end_ns - start_ns)), ",\"args\":{\"iteration\":");
-  };
-  switch (static_cast<abi::DataType>(record.type)) {
-    case abi::DataType::kKernel: {
-      const abi::KernelRecord& r = record.kernel;
-      const auto name = names.find(r.name_id);
-      return absl::StrCat(head("kernel", name == names.end() ? "unknown" : name->second, r.start_ns,
-                               r.end_ns, r.device, r.stream),
-                          iteration, ",\"device\":", r.device, ",\"context\":", r.context,
-                          ",\"stream\":", r.stream, ",\"correlation\":", r.correlation_id,
-                          ",\"registers per thread\":", r.registers_per_thread,
-                          ",\"shared memory\":", r.static_shared_bytes + r.dynamic_shared_bytes,
-                          ",\"grid\":[", r.grid_x, ",", r.grid_y, ",", r.grid_z, "],\"block\":[",
-                          r.block_x, ",", r.block_y, ",", r.block_z, "]}}");
-    }
-    case abi::DataType::kCopy:
-    case abi::DataType::kMemset: {
-      const abi::CopyRecord& r = record.copy;
-      const bool copy = record.type == static_cast<uint16_t>(abi::DataType::kCopy);
-      return absl::StrCat(
-          head(copy ? "gpu_memcpy" : "gpu_memset", copy ? CopyName(r.kind) : "Memset", r.start_ns,
-               r.end_ns, r.device, r.stream),
-          iteration, ",\"device\":", r.device, ",\"context\":", r.context, ",\"stream\":", r.stream,
-          ",\"correlation\":", r.correlation_id, ",\"bytes\":", r.bytes, "}}");
-    }
-    case abi::DataType::kGraph: {
-      const abi::GraphRecord& r = record.graph;
-      return absl::StrCat(head("kernel", "graph", r.start_ns, r.end_ns, r.device, r.stream),
-                          iteration, ",\"device\":", r.device, ",\"context\":", r.context,
-                          ",\"stream\":", r.stream, ",\"correlation\":", r.correlation_id,
-                          ",\"graph\":", r.graph_id, "}}");
-    }
-    default:
-      return "";
-  }
-}
-
-// Which iteration of a rank a piece of GPU work belongs to. A measured iteration has its records
-// filed under its number; where everything was traced they are filed as they came, and time tells.
-class IterationsByTime {
- public:
-  // Iterations near [first, last].
-  static absl::StatusOr<IterationsByTime> Read(Store& store, int64_t job_id, int32_t rank,
-                                               int64_t first, int64_t last) {
-    IterationsByTime result(rank);
-    int64_t next = std::max<int64_t>(first - kNear, 0);
-    while (next <= last + kNear) {
-      const auto rows = store.ReadIterations(job_id, rank, next, kPageRows);
-      if (!rows.ok()) return rows.status();
-      if (rows->empty()) break;
-      next = rows->back().number + 1;
-      for (const IterationRow& row : *rows) {
-        if (row.start_ns > 0 && row.duration_ns > 0) result.by_start_.emplace(row.start_ns, row);
-        if (row.config_id == abi::kConfigTrace) result.traced_.insert(row.number);
+      const auto near = ReadRows(store_, job_.job_id, rank, number - kNear, number + kNear);
+      if (!near.ok()) return near.status();
+      const int64_t begin_ns = BeginOf(*trace);
+      for (const auto& [of, row] : *near) {
+        const Window times = TimesOf(*near, row);
+        if (row.duration_ns == 0 || times.end_ns <= begin_ns || times.begin_ns >= end_ns) continue;
+        by_start[row.start_ns] = of;
+        if (shown_.emplace(rank, of).second) AddStep(row, times, &*trace);
       }
     }
-    for (const auto& [start_ns, row] : result.by_start_) result.unshown_[row.number] = &row;
-    return result;
-  }
-  int32_t rank() const { return rank_; }
-
-  // `filed`: the number that it is stored under.
-  int64_t Find(int64_t start_ns, int64_t filed) const {
-    if (traced_.count(filed) != 0) return filed;
-    auto next = by_start_.upper_bound(start_ns);
-    if (next == by_start_.begin()) return filed;
-    const IterationRow& row = std::prev(next)->second;
-    return start_ns < row.start_ns + row.duration_ns ? row.number : filed;
-  }
-
-  // The row of an iteration with known time, once.
-  const IterationRow* TakeUnshown(int64_t number) {
-    const auto it = unshown_.find(number);
-    if (it == unshown_.end()) return nullptr;
-    const IterationRow* row = it->second;
-    unshown_.erase(it);
-    return row;
+    traces::ChromeRows options;
+    options.process = by_rank_ ? job_.command : absl::StrCat(job_.command, ", rank ", rank);
+    options.by_rank = by_rank_;
+    options.work_fields = [&, number = number](const whatif::Work& work) {
+      const auto of = by_start.upper_bound(work.start_ns);
+      return Fields(of == by_start.begin() ? number : std::prev(of)->second,
+                    records_.find({trace->streams[work.stream].id, work.start_ns}));
+    };
+    return writer->Add(*trace, options) ? absl::OkStatus() : Gone();
   }
 
  private:
-  static constexpr int64_t kNear = 1000;
-  explicit IterationsByTime(int32_t rank) : rank_(rank) {}
+  using Window = traces::WindowReader::Window;
+  using Records = std::map<std::pair<int64_t, int64_t>, abi::DataRecord>;  // by stream and start
+  static constexpr int64_t kNear = 1000;  // iterations, in which records come late
 
-  int32_t rank_;
-  std::map<int64_t, IterationRow> by_start_;
-  std::map<int64_t, const IterationRow*> unshown_;
-  std::set<int64_t> traced_;
+  // Of an iteration on the CPU: until the next one begins, where that is known.
+  static Window TimesOf(const std::map<int64_t, IterationRow>& rows, const IterationRow& row) {
+    Window times;
+    times.begin_ns = row.boundary_ns > 0 ? row.boundary_ns : row.start_ns;
+    times.end_ns = times.begin_ns + row.duration_ns;
+    const auto next = rows.find(row.number + 1);
+    if (next != rows.end() && next->second.incarnation == row.incarnation &&
+        next->second.boundary_ns > times.begin_ns) {
+      times.end_ns = next->second.boundary_ns;
+    }
+    return times;
+  }
+
+  static std::optional<Window> WindowOf(const std::map<int64_t, IterationRow>& rows,
+                                        int64_t number) {
+    const auto row = rows.find(number);
+    if (row == rows.end() || row->second.config_id != abi::kConfigTrace) return std::nullopt;
+    const Window window = TimesOf(rows, row->second);
+    return window.end_ns > window.begin_ns ? std::optional(window) : std::nullopt;
+  }
+
+  static int64_t BeginOf(const whatif::Trace& trace) {
+    int64_t begin_ns = INT64_MAX;
+    for (const whatif::Call& call : trace.calls) begin_ns = std::min(begin_ns, call.begin_ns);
+    for (const whatif::Work& work : trace.works) begin_ns = std::min(begin_ns, work.start_ns);
+    return begin_ns;
+  }
+
+  void AddStep(const IterationRow& row, const Window& times, whatif::Trace* trace) const {
+    AddAnnotation(StepName(row.number, context_.lengths(row)), times.begin_ns, times.end_ns, trace);
+  }
+
+  std::string Fields(int64_t iteration, Records::const_iterator record) const {
+    std::string fields = absl::StrCat(",\"iteration\":", iteration);
+    if (record == records_.end()) return fields;
+    const abi::KernelRecord& r = record->second.kernel;
+    absl::StrAppend(&fields, ",\"context\":", r.context,
+                    ",\"registers per thread\":", r.registers_per_thread,
+                    ",\"shared memory\":", r.static_shared_bytes + r.dynamic_shared_bytes);
+    return fields;
+  }
+
+  Store& store_;
+  const JobRow& job_;
+  const ExportContext& context_;
+  const bool by_rank_;
+  StoredWindows windows_;
+  Records records_;
+  std::set<std::pair<int32_t, int64_t>> shown_;  // (rank, number)
 };
+
+// Where the marks of an imported trace do not tell its iterations and lengths (--marker did), it
+// gets marks that do: imported again it is the same.
+absl::Status Mark(Store& store, const JobRow& job, const ExportContext& context,
+                  traces::RecordedTrace* recorded) {
+  whatif::Trace& trace = recorded->trace;
+  const std::vector<int64_t>& begins_ns = recorded->iteration_begins_ns;
+  const auto count = static_cast<int64_t>(recorded->iterations);
+  const auto rows = ReadRows(store, job.job_id, trace.rank, recorded->first_iteration,
+                             recorded->first_iteration + count - 1);
+  if (!rows.ok()) return rows.status();
+  const auto found = iterations::FindIterations(trace, "");
+  bool same = found.ok() && found->begins_ns == begins_ns && found->count == recorded->iterations;
+  for (const auto& [number, row] : *rows) {
+    if (!same || row.length_count != found->dimensions) same = false;
+    for (int d = 0; same && d < row.length_count; ++d) {
+      same = found->lengths[static_cast<size_t>(number - recorded->first_iteration)]
+                           [static_cast<size_t>(d)] == row.length[d];
+    }
+  }
+  if (same) return absl::OkStatus();
+  std::erase_if(trace.spans, [&](const whatif::Span& span) {
+    return trace.names[span.name].starts_with("ProfilerStep#");
+  });
+  // One begin more than iterations: points, of which the last one only ends an iteration.
+  const bool points = begins_ns.size() > recorded->iterations;
+  const int64_t end_ns = EndOf(trace);
+  for (size_t i = 0; i < begins_ns.size(); ++i) {
+    const int64_t number = recorded->first_iteration + static_cast<int64_t>(i);
+    const auto row = rows->find(number);
+    AddAnnotation(StepName(number, row == rows->end() ? std::vector<int64_t>()
+                                                      : context.lengths(row->second)),
+                  begins_ns[i],
+                  points                     ? begins_ns[i]
+                  : i + 1 < begins_ns.size() ? begins_ns[i + 1]
+                                             : end_ns,
+                  &trace);
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
 absl::Status ExportChrome(Store& store, const JobRow& job, const ExportContext& context,
                           WriteFunction write) {
-  const auto traces = store.ListTraces(job.job_id);
+  auto traces = store.ListTraces(job.job_id);
   if (!traces.ok()) return traces.status();
-  const auto first = std::find_if(traces->begin(), traces->end(),
-                                  [](const auto& trace) { return trace.second >= 0; });
-  if (first == traces->end()) {
+  std::erase_if(*traces, [](const auto& trace) {  // learn logs
+    return trace.second < 0 && !jobs::IsRecordedTrace(trace.second);
+  });
+  if (traces->empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", job.name, "@", job.run_id,
         job.end_ns == 0 ? "\": no iteration was traced yet; wait for the first, or export --csv"
                         : "\": no iteration was traced before it ended; export --csv has a row of "
                           "each iteration"));
   }
-  const int64_t base_ns = job.start_ns;
-  Rows rows(job);
-  Pieces pieces(write);
-  pieces.Add("{\"schemaVersion\":1,\"profiler\":\"SeqPoint\",\"displayTimeUnit\":\"ms\",",
-             "\"traceName\":", JsonString(absl::StrCat(job.name, "@", job.run_id)),
-             ",\"baseTimeNanoseconds\":", base_ns, ",\"traceEvents\":[",
-             rows.ForRank(first->first).substr(1));          // without the comma of all others
-  std::map<int64_t, std::map<uint32_t, std::string>> names;  // process -> id -> text
-  std::optional<IterationsByTime> iterations;                // of a rank
-  for (const auto& [rank, number] : *traces) {
-    if (number < 0) continue;  // a learn log
-    const auto segments = store.ReadTrace(job.job_id, rank, number);
-    if (!segments.ok()) return segments.status();
-    if (!iterations || iterations->rank() != rank) {
-      int64_t last = number;
-      for (const auto& [of_rank, traced] : *traces) {
-        if (of_rank == rank) last = std::max(last, traced);
+  const bool by_rank = traces->front().first != traces->back().first;
+  traces::ChromeFile file = {.name = absl::StrCat(job.name, "@", job.run_id),
+                             .base_ns = job.start_ns,
+                             .rank = traces->front().first};
+  if (by_rank) file.only_to_view = "it has several ranks";
+  std::optional<traces::ChromeWriter> writer;
+  OwnTraces own(store, job, context, by_rank);
+  for (size_t i = 0; i < traces->size(); ++i) {
+    const auto [rank, number] = (*traces)[i];
+    const auto* const next = i + 1 < traces->size() ? &(*traces)[i + 1] : nullptr;
+    if (!jobs::IsRecordedTrace(number)) {
+      if (!writer) writer.emplace(file, write);
+      if (absl::Status status = own.Write((*traces)[i], next, &*writer); !status.ok()) {
+        return status;
       }
-      auto read = IterationsByTime::Read(store, job.job_id, rank, number, last);
-      if (!read.ok()) return read.status();
-      iterations = *std::move(read);
+      continue;
     }
-    for (const TraceSegmentRow& segment : *segments) {
-      auto& known = names[segment.process_id];
-      if (known.empty()) {
-        const auto read = store.ReadNames(segment.process_id);
-        if (!read.ok()) return read.status();
-        for (const NameRow& name : *read) known[name.name_id] = Demangle(name.text);
-      }
-      for (size_t at = 0; at + sizeof(abi::DataRecord) <= segment.records.size();
-           at += sizeof(abi::DataRecord)) {
-        abi::DataRecord record;
-        std::memcpy(&record, segment.records.data() + at, sizeof(record));
-        const int64_t of = iterations->Find(static_cast<int64_t>(record.kernel.start_ns), number);
-        if (const IterationRow* row = iterations->TakeUnshown(of)) {
-          pieces.Add(rows.ForRank(rank),
-                     ",\n{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#", of,
-                     "\",\"pid\":", kRankProcess + rank,
-                     ",\"tid\":0,\"ts\":", Micros(row->start_ns - base_ns),
-                     ",\"dur\":", Micros(row->duration_ns), ",\"args\":{\"lengths\":[",
-                     absl::StrJoin(context.lengths(*row), ","), "]}}");
-        }
-        if (!pieces.Add(TraceEvent(record, of, known, base_ns, rows))) return Gone();
-      }
+    auto recorded = jobs::ReadRecordedTrace(store, job.job_id, rank, number);
+    if (!recorded.ok()) return recorded.status();
+    whatif::Trace& trace = recorded->trace;
+    if (absl::Status status = Mark(store, job, context, &*recorded); !status.ok()) return status;
+    if (next != nullptr && next->first == rank && whatif::FindHoles(trace).empty()) {
+      const int64_t end_ns = EndOf(trace);
+      AddAnnotation(whatif::kNotRecorded, end_ns, end_ns + 1, &trace);
     }
+    if (!writer) {
+      // Many traces count from the start of the machine.
+      file.base_ns = std::max<int64_t>(trace.works.empty() ? 0 : trace.works[0].start_ns, 0);
+      file.world_size = trace.world_size;
+      file.gpus = trace.gpus;
+      writer.emplace(file, write);
+    }
+    if (!writer->Add(trace, {.by_rank = by_rank})) return Gone();
   }
-  pieces.Add("\n]}\n");
-  return pieces.Flush() ? absl::OkStatus() : Gone();
+  return writer->Finish() ? absl::OkStatus() : Gone();
 }
 
 absl::Status ExportCsv(Store& store, const JobRow& job, const ExportContext& context,

@@ -1,7 +1,8 @@
 // Files for other tools, made from what the store holds: Chrome trace events in JSON of the traced
-// iterations (Perfetto, HTA and TensorBoard open it), and a CSV with one row per iteration.
+// iterations or the imported traces (Perfetto, HTA and TensorBoard open it, and of one rank it can
+// be imported again: docs/traces.md), and a CSV with one row per iteration.
 //
-// Threading: any thread; reads the store only. Memory: one iteration at a time.
+// Threading: any thread; reads the store only. Memory: one window or imported trace at a time.
 #ifndef DAEMON_EXPORT_H_
 #define DAEMON_EXPORT_H_
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -17,19 +16,22 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/jobs/trace_import.h"
+#include "daemon/stored_windows.h"
 #include "daemon/traces/window_reader.h"
+#include "daemon/whatif/marks.h"
 #include "daemon/whatif/preset.h"
 #include "daemon/whatif/recording.h"
+#include "daemon/whatif/replay.h"
 #include "injection/abi/control.h"
-#include "injection/abi/records.h"
 
 namespace seqpoint {
 namespace {
 
 using whatif::Outcome;
 using whatif::Recording;
+using Window = traces::WindowReader::Window;
+using Pieces = std::vector<std::pair<int32_t, int64_t>>;  // of the store: rank and number
 
-constexpr int kPageRows = 4096;
 // A window is replayed so many times in a row; the iteration before the last one counts, as the one
 // before it may still show that the window began with an idle GPU, and the last one has no next.
 constexpr int kTurns = 4;
@@ -58,33 +60,19 @@ struct Stretch {
   Recording other;
   std::vector<int64_t> first_number;  // by rank, of an imported one
   std::vector<Step> steps;
-  bool window = false;
+  Pieces pieces;                 // in the store, by rank
+  std::optional<Window> window;  // on the CPU; replayed kTurns times in a row
 };
 
 struct RecordedRun {
   int64_t job_id = 0;
-  std::vector<std::pair<int32_t, int64_t>> pieces;  // as the store lists them
+  Pieces pieces;  // as the store lists them
   std::vector<Stretch> stretches;
   std::vector<std::string> left_out;
   int64_t tasks = 0;
 };
 
 namespace {
-
-// Rows of a rank by number; of several incarnations the last one.
-absl::StatusOr<std::map<int64_t, IterationRow>> ReadRows(Store& store, int64_t job_id, int32_t rank,
-                                                         int64_t first, int64_t last) {
-  std::map<int64_t, IterationRow> rows;
-  while (first <= last) {
-    const int limit = static_cast<int>(std::min<int64_t>(last - first + 1, kPageRows));
-    const auto read = store.ReadIterations(job_id, rank, first, limit);
-    if (!read.ok()) return read.status();
-    if (read->empty()) break;
-    for (const IterationRow& row : *read) rows[row.number] = row;
-    first = read->back().number + 1;
-  }
-  return rows;
-}
 
 Key KeyOf(const IterationRow& row) {
   Key key;
@@ -93,23 +81,66 @@ Key KeyOf(const IterationRow& row) {
   return key;
 }
 
+// Of one iteration, of which nothing behind it is recorded; nothing where it cannot be replayed.
+std::optional<Stretch> WindowStretch(const whatif::Trace& trace, const Window& window,
+                                     const jobs::Answers& answers, int64_t number, const Key& key) {
+  const int64_t period_ns = window.end_ns - window.begin_ns;
+  if (trace.calls.empty() || trace.works.empty() || period_ns <= 0) return std::nullopt;
+  std::vector<int64_t> begins_ns;
+  for (int turn = 0; turn < kTurns; ++turn) begins_ns.push_back(window.begin_ns + turn * period_ns);
+  Stretch stretch;
+  stretch.window = window;
+  std::vector<whatif::RecordedRank> ranks;
+  ranks.push_back({whatif::Repeat(trace, kTurns, period_ns), std::move(begins_ns), kTurns});
+  stretch.recording = whatif::MakeRecording(std::move(ranks));
+  if (stretch.recording.measured_ns[0].size() <= kCountedTurn) return std::nullopt;
+  stretch.steps.push_back({kCountedTurn, number, key, answers.UsualTime(key)});
+  return stretch;
+}
+
+// An imported one, as FindIterations has it.
+bool IsWindow(const traces::RecordedTrace& recorded) {
+  return recorded.iterations == 1 && recorded.iteration_begins_ns.size() == 2 &&
+         whatif::FindHoles(recorded.trace).size() == 1;
+}
+
 // The imported traces that were recorded at the same time, one of each rank.
 absl::StatusOr<std::vector<Stretch>> ReadImported(
-    Store& store, const jobs::Answers::Facts& job,
+    Store& store, const jobs::Answers& answers,
     const std::vector<std::pair<int32_t, int64_t>>& pieces) {
+  const jobs::Answers::Facts& job = answers.facts();
   std::vector<std::vector<traces::RecordedTrace>> together;
+  std::vector<Pieces> pieces_together;
   std::map<int32_t, size_t> next;  // by rank
   for (const auto& [rank, number] : pieces) {
     auto recorded = jobs::ReadRecordedTrace(store, job.job_id, rank, number);
     if (!recorded.ok()) return recorded.status();
     if (recorded->trace.calls.empty()) continue;
     const size_t at = next[rank]++;
-    if (at >= together.size()) together.resize(at + 1);
+    if (at >= together.size()) together.resize(at + 1), pieces_together.resize(at + 1);
     together[at].push_back(*std::move(recorded));
+    pieces_together[at].emplace_back(rank, number);
   }
   std::vector<Stretch> stretches;
-  for (std::vector<traces::RecordedTrace>& recorded : together) {
+  for (size_t at = 0; at < together.size(); ++at) {
+    std::vector<traces::RecordedTrace>& recorded = together[at];
+    if (next.size() == 1 && IsWindow(recorded[0])) {
+      const traces::RecordedTrace& window = recorded[0];
+      const int64_t number = window.first_iteration;
+      const auto rows = ReadRows(store, job.job_id, window.trace.rank, number, number);
+      if (!rows.ok()) return rows.status();
+      const auto row = rows->find(number);
+      if (row == rows->end()) continue;
+      std::optional<Stretch> stretch = WindowStretch(
+          window.trace, {window.iteration_begins_ns[0], window.iteration_begins_ns[1]}, answers,
+          number, KeyOf(row->second));
+      if (!stretch) continue;
+      stretch->pieces = pieces_together[at];
+      stretches.push_back(*std::move(stretch));
+      continue;
+    }
     Stretch& stretch = stretches.emplace_back();
+    stretch.pieces = pieces_together[at];
     std::vector<whatif::RecordedRank> ranks;
     std::map<int64_t, Stretch::Step> steps;  // by number
     for (traces::RecordedTrace& rank : recorded) {
@@ -141,7 +172,7 @@ absl::StatusOr<std::vector<Stretch>> ReadImported(
 // One of our own windows; nothing where it cannot be replayed.
 absl::StatusOr<std::optional<Stretch>> ReadWindow(Store& store, const jobs::Answers& answers,
                                                   int32_t rank, int64_t number,
-                                                  std::map<int64_t, std::vector<NameRow>>* names) {
+                                                  StoredWindows* windows) {
   const jobs::Answers::Facts& job = answers.facts();
   const auto rows = ReadRows(store, job.job_id, rank, number, number + kSettled);
   if (!rows.ok()) return rows.status();
@@ -155,50 +186,19 @@ absl::StatusOr<std::optional<Stretch>> ReadWindow(Store& store, const jobs::Answ
       number < (job.work ? *job.work : job.engine).closed_iterations()) {
     return std::nullopt;
   }
-  const auto segments = store.ReadTrace(job.job_id, rank, number);
-  if (!segments.ok()) return segments.status();
-  traces::WindowReader reader;
-  std::set<int64_t> named;
-  for (const TraceSegmentRow& segment : *segments) {
-    if (named.insert(segment.process_id).second) {
-      auto& known = (*names)[segment.process_id];
-      if (known.empty()) {
-        auto read = store.ReadNames(segment.process_id);
-        if (!read.ok()) return read.status();
-        known = *std::move(read);
-      }
-      for (const NameRow& name : known) reader.AddName(name.name_id, name.text);
-    }
-    for (size_t at = 0; at + sizeof(abi::DataRecord) <= segment.records.size();
-         at += sizeof(abi::DataRecord)) {
-      abi::DataRecord record;
-      std::memcpy(&record, segment.records.data() + at, sizeof(record));
-      reader.Add(record);
-    }
-  }
   const int64_t end_ns = next->second.boundary_ns;
-  whatif::Trace trace = reader.Finish({row->second.boundary_ns, end_ns});
-  const int64_t begin_ns = reader.begin_ns();
-  if (trace.calls.empty() || trace.works.empty() || end_ns <= begin_ns) return std::nullopt;
-  trace.rank = rank;
-  std::vector<int64_t> begins_ns;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    begins_ns.push_back(begin_ns + turn * (end_ns - begin_ns));
-  }
-  Stretch stretch;
-  stretch.window = true;
-  std::vector<whatif::RecordedRank> ranks;
-  ranks.push_back({whatif::Repeat(trace, kTurns, end_ns - begin_ns), std::move(begins_ns), kTurns});
-  stretch.recording = whatif::MakeRecording(std::move(ranks));
-  if (stretch.recording.measured_ns[0].size() <= kCountedTurn) return std::nullopt;
-  const Key key = KeyOf(row->second);
-  stretch.steps.push_back({kCountedTurn, number, key, answers.UsualTime(key)});
+  const auto trace = windows->Read(job.job_id, rank, number, {{row->second.boundary_ns, end_ns}});
+  if (!trace.ok()) return trace.status();
+  std::optional<Stretch> stretch =
+      WindowStretch(*trace, {windows->begin_ns(), end_ns}, answers, number, KeyOf(row->second));
+  if (stretch) stretch->pieces = {{rank, number}};
   return stretch;
 }
 
 void TakeTracingOff(RecordedRun* run) {
   std::vector<whatif::Untraced> untraced, other;
   for (Stretch& stretch : run->stretches) {
+    if (!stretch.window) continue;
     stretch.other = stretch.recording;
     untraced.push_back({&stretch.recording, kCountedTurn, stretch.steps[0].measured_ns});
     other.push_back({&stretch.other, kCountedTurn, stretch.steps[0].measured_ns});
@@ -591,12 +591,12 @@ absl::StatusOr<std::shared_ptr<const RecordedRun>> TraceQuestions::Read(
   run->job_id = job.job_id;
   run->pieces = *pieces;
   std::vector<std::pair<int32_t, int64_t>> imported;
-  std::map<int64_t, std::vector<NameRow>> names;
+  StoredWindows windows(store_, StoredWindows::Names::kAsRecorded);
   int64_t left_out = 0;
   for (const auto& [rank, number] : *pieces) {
     if (jobs::IsRecordedTrace(number)) imported.emplace_back(rank, number);
     if (number < 0) continue;  // that, or a learn log
-    auto window = ReadWindow(*store_, answers, rank, number, &names);
+    auto window = ReadWindow(*store_, answers, rank, number, &windows);
     if (!window.ok()) return window.status();
     if (*window) {
       run->stretches.push_back(**std::move(window));
@@ -604,10 +604,10 @@ absl::StatusOr<std::shared_ptr<const RecordedRun>> TraceQuestions::Read(
       ++left_out;
     }
   }
-  TakeTracingOff(run.get());
-  auto stretches = ReadImported(*store_, job, imported);
+  auto stretches = ReadImported(*store_, answers, imported);
   if (!stretches.ok()) return stretches.status();
   for (Stretch& stretch : *stretches) run->stretches.push_back(std::move(stretch));
+  TakeTracingOff(run.get());
   std::erase_if(run->stretches, [](const Stretch& stretch) { return stretch.steps.empty(); });
   if (run->stretches.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -693,6 +693,118 @@ absl::StatusOr<v1::ReplayReply> TraceQuestions::Replay(const jobs::Answers& answ
   reply.set_job_id(absl::StrCat(job.job_id));
   *reply.mutable_losses() = job.losses;
   return reply;
+}
+
+namespace {
+
+// What was replayed of a trace: the calls and works that ran, at their new times, and a mark of
+// each iteration, the first of which is `first_number`. Of a window only the counted turn, from its
+// begin on.
+whatif::Trace Replayed(const whatif::Trace& trace, const Stretch& stretch,
+                       const whatif::Graph& graph, const whatif::RankTimeline& timeline,
+                       int64_t first_number) {
+  const size_t turn = stretch.window ? kCountedTurn : 0;
+  std::vector<int64_t> begins_ns(static_cast<size_t>(graph.iterations), INT64_MAX);
+  for (size_t i = 0; i < graph.cpu.size(); ++i) {
+    const whatif::CpuTask& task = graph.cpu[i];
+    if (task.call == whatif::kNone || task.iteration < 0) continue;
+    if (timeline.cpu_begin_ns[i] == whatif::kNotRun) continue;
+    int64_t& begin_ns = begins_ns[static_cast<size_t>(task.iteration)];
+    begin_ns = std::min(begin_ns, timeline.cpu_begin_ns[i]);
+  }
+  int64_t shift_ns = graph.begin_ns;
+  if (stretch.window) {
+    int64_t first_ns = INT64_MAX;
+    for (const whatif::Call& call : trace.calls) first_ns = std::min(first_ns, call.begin_ns);
+    shift_ns = first_ns - begins_ns[turn];
+  }
+  whatif::Trace replayed = trace;
+  replayed.calls.clear();
+  replayed.works.clear();
+  replayed.spans.clear();
+  replayed.waits.clear();
+  const auto take = [&](const auto& from, uint32_t index, int64_t task_begin_ns,
+                        int64_t task_end_ns, auto begin, auto end, auto* to) {
+    // Turn by turn, see Repeat.
+    if (index == whatif::kNone || task_begin_ns == whatif::kNotRun || index / from.size() != turn) {
+      return;
+    }
+    to->push_back(from[index % from.size()]);
+    to->back().*begin = task_begin_ns + shift_ns;
+    to->back().*end = task_end_ns + shift_ns;
+  };
+  for (size_t i = 0; i < graph.cpu.size(); ++i) {
+    take(trace.calls, graph.cpu[i].call, timeline.cpu_begin_ns[i], timeline.cpu_end_ns[i],
+         &whatif::Call::begin_ns, &whatif::Call::end_ns, &replayed.calls);
+  }
+  for (size_t i = 0; i < graph.gpu.size(); ++i) {
+    take(trace.works, graph.gpu[i].work, timeline.gpu_begin_ns[i], timeline.gpu_end_ns[i],
+         &whatif::Work::start_ns, &whatif::Work::end_ns, &replayed.works);
+  }
+  for (size_t i = turn; i < (stretch.window ? turn + 1 : begins_ns.size()); ++i) {
+    if (begins_ns[i] == INT64_MAX) continue;
+    const int64_t end_ns = i + 1 < begins_ns.size() && begins_ns[i + 1] != INT64_MAX
+                               ? begins_ns[i + 1]
+                               : timeline.end_ns;
+    AddAnnotation(absl::StrCat("iteration ", first_number + static_cast<int64_t>(i - turn)),
+                  begins_ns[i] + shift_ns, end_ns + shift_ns, &replayed);
+  }
+  return replayed;
+}
+
+}  // namespace
+
+absl::Status TraceQuestions::WriteReplay(const jobs::Answers& answers,
+                                         traces::WriteFunction write) {
+  std::shared_ptr<const RecordedRun> run;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto read = Read(answers);
+    if (!read.ok()) return read.status();
+    run = *std::move(read);
+  }
+  const jobs::Answers::Facts& job = answers.facts();
+  const bool by_rank = run->pieces.front().first != run->pieces.back().first;
+  StoredWindows windows(store_, StoredWindows::Names::kDemangled);
+  std::optional<traces::ChromeWriter> writer;
+  for (const Stretch& stretch : run->stretches) {
+    std::vector<const whatif::Graph*> graphs;
+    for (const whatif::Graph& graph : stretch.recording.graphs) graphs.push_back(&graph);
+    const whatif::Timeline timeline = whatif::Replay(graphs);
+    for (size_t r = 0; r < graphs.size(); ++r) {
+      const auto [rank, number] = stretch.pieces[r];
+      whatif::Trace trace;
+      int64_t first_number = number;
+      if (jobs::IsRecordedTrace(number)) {
+        auto recorded = jobs::ReadRecordedTrace(*store_, job.job_id, rank, number);
+        if (!recorded.ok()) return recorded.status();
+        trace = std::move(recorded->trace);
+        first_number = recorded->first_iteration;
+      } else {
+        auto read = windows.Read(job.job_id, rank, number, stretch.window);
+        if (!read.ok()) return read.status();
+        trace = *std::move(read);
+        NameOwnRows(&trace);
+        AddAnnotation(StepName(number, {}), stretch.window->begin_ns, stretch.window->end_ns,
+                      &trace);
+      }
+      if (!writer) {
+        writer.emplace(traces::ChromeFile{.name = job.name,
+                                          .base_ns = std::max<int64_t>(graphs[r]->begin_ns, 0),
+                                          .gpus = trace.gpus,
+                                          .only_to_view = "it has a replay beside the trace"},
+                       write);
+      }
+      const whatif::Trace replayed =
+          Replayed(trace, stretch, *graphs[r], timeline.ranks[r], first_number);
+      if (!writer->Add(trace, {.by_rank = by_rank}) ||
+          !writer->Add(replayed, {.by_rank = by_rank, .replayed = true})) {
+        return absl::CancelledError("the receiver of the replay went away");
+      }
+    }
+  }
+  return writer->Finish() ? absl::OkStatus()
+                          : absl::CancelledError("the receiver of the replay went away");
 }
 
 absl::StatusOr<v1::WhatIfReply> TraceQuestions::WhatIf(const jobs::Answers& answers,

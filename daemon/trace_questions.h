@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "daemon/jobs/answers.h"
 #include "daemon/store/store.h"
+#include "daemon/traces/chrome_writer.h"
 #include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint {
@@ -29,6 +30,9 @@ class TraceQuestions {
 
   // FailedPrecondition where no iteration was traced.
   absl::StatusOr<v1::ReplayReply> Replay(const jobs::Answers& answers);
+  // The traces and below them their replays, as Chrome trace events, for looking at; one of them at
+  // a time is in memory. FailedPrecondition as above; Cancelled when the receiver went away.
+  absl::Status WriteReplay(const jobs::Answers& answers, traces::WriteFunction write);
   // `roofline`: the kernels whose position was measured. InvalidArgument: a change that is not
   // understood, with its place.
   absl::StatusOr<v1::WhatIfReply> WhatIf(const jobs::Answers& answers,

@@ -69,7 +69,12 @@ void TakeLengths(const Learned& learned, TraceIterations* iterations) {
 
 absl::Status ReadLengths(const whatif::Trace& trace, const whatif::IterationMarks& marks,
                          const RE2& expression, TraceIterations* iterations) {
-  const int groups = std::min(expression.NumberOfCapturingGroups(), 2);
+  int groups = expression.NumberOfCapturingGroups();
+  std::string second;
+  if (expression.pattern() == kLengthsInName &&
+      RE2::PartialMatch(marks.first, expression, nullptr, &second) && second.empty()) {
+    groups = 1;
+  }
   if (groups == 0) return absl::OkStatus();
   for (size_t i = 0; i < iterations->count; ++i) {
     const std::string& name = trace.names[marks.names[i]];
@@ -113,6 +118,9 @@ absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
     iterations.count = marks.iterations();
     iterations.begins_ns = marks.begins_ns;
     if (!marks.points) iterations.last_end_ns = marks.ends_ns.back();
+    if (const auto holes = whatif::FindHoles(trace); iterations.count == 1 && holes.size() == 1) {
+      iterations.begins_ns = {marks.begins_ns[0], std::max(marks.begins_ns[0], holes[0].begin_ns)};
+    }
     // "ProfilerStep#3": what all have is the part before the number.
     iterations.boundary_words =
         absl::StrCat("annotation \"", marks.first.substr(0, marks.first.find('#')), "\"");

@@ -18,9 +18,11 @@ namespace seqpoint::iterations {
 
 struct TraceIterations {
   size_t count = 0;
-  std::vector<int64_t> begins_ns;  // on the CPU; `count`, or one more, which ends the last one
-  int64_t last_end_ns = 0;         // of the last one's annotation; 0: not known
-  int dimensions = 0;              // of a length: 0, 1 or 2
+  // On the CPU; `count`, or one more, which ends the last one: a point, or the end of a window of
+  // one iteration (whatif::kNotRecorded).
+  std::vector<int64_t> begins_ns;
+  int64_t last_end_ns = 0;                      // of the last one's annotation; 0: not known
+  int dimensions = 0;                           // of a length: 0, 1 or 2
   std::vector<std::array<int64_t, 2>> lengths;  // of each, or none
   std::string boundary_words, length_words;
 };

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "daemon/iterations/trace_iterations.h"
 #include "daemon/traces/trace_reader.h"
+#include "daemon/whatif/marks.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -32,7 +33,19 @@ struct Recording {
   whatif::Trace trace;
   TraceIterations iterations;
   int64_t begin_ns = kUnset, end_ns = -kUnset;  // of all that it holds
+  bool goes_on = false;                         // the file: another part of it is before this
 };
+
+void SetTimes(Recording* recording) {
+  for (const whatif::Call& call : recording->trace.calls) {
+    recording->begin_ns = std::min(recording->begin_ns, call.begin_ns);
+    recording->end_ns = std::max(recording->end_ns, call.end_ns);
+  }
+  for (const whatif::Work& work : recording->trace.works) {
+    recording->begin_ns = std::min(recording->begin_ns, work.start_ns);
+    recording->end_ns = std::max(recording->end_ns, work.end_ns);
+  }
+}
 
 struct Measured {
   ImportedIteration iteration;
@@ -78,12 +91,14 @@ std::vector<Measured> Measure(const Recording& recording) {
     ImportedIteration& to = measured[i].iteration;
     to.boundary_ns = iterations.begins_ns[i];
     to.start_ns = starts_ns[i] == kUnset ? to.boundary_ns : starts_ns[i];
-    if (i + 1 < iterations.begins_ns.size()) {
-      to.duration_ns = starts_ns[i] != kUnset && starts_ns[i + 1] != kUnset
-                           ? starts_ns[i + 1] - starts_ns[i]
-                           : iterations.begins_ns[i + 1] - iterations.begins_ns[i];
+    if (starts_ns[i] != kUnset && starts_ns[i + 1] != kUnset) {
+      to.duration_ns = starts_ns[i + 1] - starts_ns[i];
     } else if (iterations.count == 1) {
-      to.duration_ns = std::max(recording.end_ns, iterations.last_end_ns) - to.boundary_ns;
+      to.duration_ns =
+          std::max({recording.end_ns, iterations.last_end_ns, iterations.begins_ns.back()}) -
+          to.boundary_ns;
+    } else if (i + 1 < iterations.begins_ns.size()) {
+      to.duration_ns = iterations.begins_ns[i + 1] - iterations.begins_ns[i];
     }
     to.duration_ns = std::max<int64_t>(to.duration_ns, 0);
     // The last one may be cut off.
@@ -119,18 +134,41 @@ absl::Status CheckOrder(const std::vector<Recording>& recordings) {
   for (size_t i = 1; i < recordings.size(); ++i) {
     const Recording& before = recordings[i - 1];
     const Recording& recording = recordings[i];
-    if (recording.iterations.dimensions != before.iterations.dimensions) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          before.file, " has ", before.iterations.dimensions, " lengths for each iteration, ",
-          recording.file, " has ", recording.iterations.dimensions,
-          "; say where they are (--marker with groups), or import the files one by one"));
-    }
     if (recording.rank != before.rank || recording.begin_ns >= before.end_ns) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(before.file, " and ", recording.file, " are both of rank ", recording.rank,
                      " and overlap in time; import them as jobs of their own"));
   }
   return absl::OkStatus();
+}
+
+// Each in the parts between its holes, with the iterations of each part.
+absl::StatusOr<std::vector<Recording>> Split(std::vector<Recording> files,
+                                             const std::string& marker) {
+  std::vector<Recording> parts;
+  for (Recording& file : files) {
+    bool goes_on = false;
+    for (whatif::Trace& trace : whatif::SplitAtHoles(std::move(file.trace))) {
+      absl::StatusOr<TraceIterations> found = iterations::FindIterations(trace, marker);
+      if (!found.ok()) {
+        return absl::Status(found.status().code(),
+                            absl::StrCat(file.file, ": ", std::string(found.status().message())));
+      }
+      if (!parts.empty() && parts.back().iterations.dimensions != found->dimensions) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            parts.back().file, " has ", parts.back().iterations.dimensions,
+            " lengths for each iteration, ", file.file, " has ", found->dimensions,
+            "; say where they are (--marker with groups), or import the files one by one"));
+      }
+      parts.push_back({.file = file.file,
+                       .rank = file.rank,
+                       .trace = std::move(trace),
+                       .iterations = *std::move(found),
+                       .goes_on = std::exchange(goes_on, true)});
+      SetTimes(&parts.back());
+    }
+  }
+  return parts;
 }
 
 v1::ImportedTrace Describe(const Recording& recording) {
@@ -159,25 +197,11 @@ absl::StatusOr<TraceImport> ReadTraces(std::vector<TraceFile> files, const std::
                                        int64_t now_ns) {
   std::vector<Recording> recordings;
   for (TraceFile& file : files) {
-    file.name = OneLine(std::move(file.name));
-    absl::StatusOr<TraceIterations> found = iterations::FindIterations(file.trace, marker);
-    if (!found.ok()) {
-      return absl::Status(found.status().code(),
-                          absl::StrCat(file.name, ": ", std::string(found.status().message())));
-    }
     Recording& recording = recordings.emplace_back();
-    recording.file = std::move(file.name);
+    recording.file = OneLine(std::move(file.name));
     recording.trace = std::move(file.trace);
     recording.rank = recording.trace.rank;
-    recording.iterations = *std::move(found);
-    for (const whatif::Call& call : recording.trace.calls) {
-      recording.begin_ns = std::min(recording.begin_ns, call.begin_ns);
-      recording.end_ns = std::max(recording.end_ns, call.end_ns);
-    }
-    for (const whatif::Work& work : recording.trace.works) {
-      recording.begin_ns = std::min(recording.begin_ns, work.start_ns);
-      recording.end_ns = std::max(recording.end_ns, work.end_ns);
-    }
+    SetTimes(&recording);
   }
   NumberRanks(&recordings);
   std::stable_sort(recordings.begin(), recordings.end(),
@@ -185,6 +209,9 @@ absl::StatusOr<TraceImport> ReadTraces(std::vector<TraceFile> files, const std::
                      return std::pair(a.rank, a.begin_ns) < std::pair(b.rank, b.begin_ns);
                    });
   if (absl::Status status = CheckOrder(recordings); !status.ok()) return status;
+  absl::StatusOr<std::vector<Recording>> split = Split(std::move(recordings), marker);
+  if (!split.ok()) return split.status();
+  recordings = *std::move(split);
 
   TraceImport import;
   ImportedRun& run = import.run;
@@ -197,8 +224,16 @@ absl::StatusOr<TraceImport> ReadTraces(std::vector<TraceFile> files, const std::
   int64_t first_ns = kUnset, last_ns = -kUnset;
   std::vector<std::string> names;
   for (Recording& recording : recordings) {
-    names.push_back(recording.file);
-    import.described.push_back(Describe(recording));
+    v1::ImportedTrace described = Describe(recording);
+    if (recording.goes_on) {
+      v1::ImportedTrace& file = import.described.back();
+      file.set_iterations(file.iterations() + described.iterations());
+      file.set_calls(file.calls() + described.calls());
+      file.set_gpu_tasks(file.gpu_tasks() + described.gpu_tasks());
+    } else {
+      names.push_back(recording.file);
+      import.described.push_back(std::move(described));
+    }
     if (run.ranks.empty() || run.ranks.back().rank != recording.rank) {
       run.ranks.emplace_back().rank = recording.rank;
     }

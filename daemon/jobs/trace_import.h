@@ -29,10 +29,11 @@ struct TraceFile {
 struct TraceImport {
   ImportedRun run;
   std::vector<traces::RecordedTrace> traces;  // by rank, then time
-  std::vector<v1::ImportedTrace> described;   // likewise
+  std::vector<v1::ImportedTrace> described;   // of files, likewise
 };
 
-// One file or more: of several ranks, or one after the other of one rank. Where no file says its
+// One file or more: of several ranks, or one after the other of one rank. A file with holes
+// (whatif::kNotRecorded) is as many traces as it has parts. Where no file says its
 // rank, they are numbered as they come. `marker`: see iterations::FindIterations. InvalidArgument:
 // two files of one rank overlap in time, iterations of different ranks have lengths of different
 // kinds, or what FindIterations says.

@@ -244,7 +244,12 @@ simdjson::error_code ChromeEvents::ParseArguments(simdjson::ondemand::object arg
         }
         break;
       case 'n':
-        if (key == "name") out = &event->argument_name;
+        if (key == "name" && value.get(event->argument_name)) event->argument_name = {};
+        break;
+      case 'p':
+        if (key == "pageable") {
+          event->pageable = std::string_view(value.raw_json_token()).starts_with("true");
+        }
         break;
       case 's':
         if (key == "stream") out = &event->stream;
@@ -271,8 +276,7 @@ bool ChromeEvents::Take(const Event& event) {
   if (event.phase != 0) ++events_;
   if (event.phase == 'M') {
     if (event.name == "thread_name") {
-      builder_->SetThreadName(Unquoted(event.process), Unquoted(event.thread),
-                              Unquoted(event.argument_name));
+      builder_->SetThreadName(Unquoted(event.process), Unquoted(event.thread), event.argument_name);
     }
     return true;
   }
@@ -351,7 +355,7 @@ void ChromeEvents::TakeWork(const Event& event, int64_t begin_ns, int64_t end_ns
     work.bytes = Positive(event.bytes);
     work.kind = event.category == Category::kMemset ? WorkKind::kMemset : CopyKindOf(event.name);
     if (work.kind == WorkKind::kCopyOther) work.kind = CopyKindOf(event.kind);
-    work.pageable = event.name.find("Pageable") != std::string_view::npos;
+    work.pageable = event.pageable || event.name.find("Pageable") != std::string_view::npos;
   }
   builder_->AddWork(work);
 }
@@ -390,6 +394,9 @@ void ChromeEvents::OnRest(const std::string& rest) {
     } else if (field.key == "profiler") {
       std::string_view name;
       if (!field.value.get(name) && name == "SeqPoint") profiler_ = name;
+    } else if (field.key == "onlyToView") {
+      std::string_view why;
+      if (!field.value.get(why)) only_to_view_ = why;
     } else if (field.key == "distributedInfo" && !field.value.get(object)) {
       for (const auto info : object) {
         const int64_t value = std::clamp<int64_t>(integer(info.value), 0, INT32_MAX);

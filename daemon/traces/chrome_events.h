@@ -34,6 +34,8 @@ class ChromeEvents : public ElementSink {
   uint64_t events() const { return events_; }  // elements that are events of any kind
   const std::vector<std::string>& keys() const { return keys_; }  // of the rest
   const std::string& profiler() const { return profiler_; }       // that wrote it
+  // Why ChromeWriter says that it is no trace of one process; empty: it is.
+  const std::string& only_to_view() const { return only_to_view_; }
 
  private:
   enum class Category : uint8_t {
@@ -58,7 +60,7 @@ class ChromeEvents : public ElementSink {
     std::string_view elements, element_type;  // of a collective
     uint32_t grid[3] = {0, 0, 0};
     uint32_t block[3] = {0, 0, 0};
-    bool graph = false;
+    bool graph = false, pageable = false;
   };
 
   static Category CategoryOf(std::string_view name);
@@ -75,6 +77,7 @@ class ChromeEvents : public ElementSink {
   uint64_t events_ = 0;
   std::vector<std::string> keys_;
   std::string profiler_ = "Kineto";
+  std::string only_to_view_;
 };
 
 }  // namespace seqpoint::traces

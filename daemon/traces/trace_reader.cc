@@ -182,6 +182,10 @@ absl::StatusOr<whatif::Trace> TraceReader::Finish() {
     }
     return refuse(what, "give the file of torch.profiler's export_chrome_trace");
   }
+  if (const std::string& why = c.events.only_to_view(); !why.empty()) {
+    return Refuse(absl::StrCat("is only to be looked at: ", absl::Utf8SafeCHexEscape(why),
+                               "; give the traces that it was made of"));
+  }
   if (c.builder.work_count() == 0) {
     return refuse("has no GPU work",
                   "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] while the "

@@ -1,7 +1,6 @@
 #include "daemon/traces/window_reader.h"
 
 #include <algorithm>
-#include <map>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -72,28 +71,27 @@ const char* CopyName(WorkKind kind) {
   }
 }
 
-}  // namespace
-
-namespace {
-
-whatif::CallKind CallKindOf(WorkKind kind) {
+// The call that launches it.
+Op OpOf(WorkKind kind) {
   switch (kind) {
     case WorkKind::kKernel:
     case WorkKind::kCollective:
-      return CallKind::kLaunch;
+      return Op::kLaunch;
     case WorkKind::kGraph:
-      return CallKind::kGraphLaunch;
+      return Op::kGraphLaunch;
     case WorkKind::kMemset:
-      return CallKind::kMemset;
+      return Op::kMemset;
     default:
-      return CallKind::kCopy;
+      return Op::kCopyOther;
   }
 }
+
+}  // namespace
 
 // Of work that no recorded call launched. Returns when the first of them went on to the driver,
 // where it tells: the library stops in it to close one window and to open this one, with the GPU
 // idle, so its work starts as soon after that as any does.
-int64_t AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) {
+int64_t WindowReader::AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) const {
   if (trace->calls.empty()) return begin_ns;
   absl::flat_hash_set<uint64_t> called;
   const whatif::Call* first = &trace->calls[0];
@@ -128,15 +126,13 @@ int64_t AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) {
     trace->calls.push_back({.begin_ns = call_ns,
                             .end_ns = call_ns,
                             .correlation = correlation,
-                            .name = before.name,
+                            .name = opening_names_.at(work->kind),
                             .thread = before.thread,
-                            .kind = CallKindOf(work->kind)});
+                            .kind = builder_.CallKindOf(opening_names_.at(work->kind))});
     at_ns += space_ns;
   }
   return begin_ns;
 }
-
-}  // namespace
 
 void WindowReader::AddName(uint32_t name_id, std::string_view text) {
   names_[name_id] = builder_.Name(text);
@@ -208,7 +204,9 @@ void WindowReader::Add(const abi::DataRecord& record) {
     default:
       return;
   }
-  if (work.end_ns >= work.start_ns) builder_.AddWork(work);
+  if (work.end_ns < work.start_ns) return;
+  opening_names_[work.kind] = builder_.Name(CallName(OpOf(work.kind), /*blocks=*/false));
+  builder_.AddWork(work);
 }
 
 whatif::Trace WindowReader::Finish(const Window& window) {

@@ -17,6 +17,7 @@
 #define DAEMON_TRACES_WINDOW_READER_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,8 +47,10 @@ class WindowReader {
 
  private:
   uint32_t NameOf(uint32_t name_id) const;
+  int64_t AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) const;
 
   TraceBuilder builder_;
+  std::map<whatif::WorkKind, uint32_t> opening_names_;  // of the calls that launch it
   absl::flat_hash_map<uint32_t, uint32_t> names_;
   std::vector<abi::SyncRecord> stream_syncs_;
   int64_t begin_ns_ = 0;

@@ -86,9 +86,10 @@ TEST(WindowReaderTest, CallsWorkAndStreamSynchronisationsBecomeATrace) {
   // The window was opened in the calls of kernels 2 and 3.
   EXPECT_EQ(trace.calls[3].correlation, 2u);
   EXPECT_EQ(trace.calls[3].begin_ns, 90);
-  EXPECT_EQ(trace.calls[3].thread, trace.calls[0].thread);
   EXPECT_EQ(trace.calls[4].correlation, 3u);
-  EXPECT_EQ(trace.calls[4].begin_ns, 90);
+  EXPECT_EQ(trace.names[trace.calls[4].name], "cuLaunchKernel");
+  EXPECT_EQ(trace.calls[4].kind, whatif::CallKind::kLaunch);
+  EXPECT_EQ(trace.calls[4].thread, trace.calls[0].thread);
   ASSERT_EQ(trace.waits.size(), 1u);
   EXPECT_EQ(trace.streams[trace.waits[0].stream].id, 7);
 }

@@ -3,6 +3,9 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -51,6 +54,67 @@ IterationMarks FindMarks(const Trace& trace, const std::string& marker) {
     marks.points = covered_ns / count < kLeastCovered * between_ns;
   }
   return marks;
+}
+
+std::vector<Span> FindHoles(const Trace& trace) {
+  std::vector<Span> holes;
+  const auto name = std::find(trace.names.begin(), trace.names.end(), kNotRecorded);
+  if (name == trace.names.end()) return holes;
+  const auto id = static_cast<uint32_t>(name - trace.names.begin());
+  for (const Span& span : trace.spans) {
+    if (span.name == id) holes.push_back(span);
+  }
+  return holes;
+}
+
+std::vector<Trace> SplitAtHoles(Trace trace) {
+  std::vector<int64_t> ends_ns;
+  for (const Span& hole : FindHoles(trace)) ends_ns.push_back(hole.end_ns);
+  std::vector<Trace> parts;
+  if (ends_ns.empty()) {
+    parts.push_back(std::move(trace));
+    return parts;
+  }
+  std::sort(ends_ns.begin(), ends_ns.end());
+  const auto at = [&](int64_t time_ns) -> Trace& {
+    return parts[static_cast<size_t>(std::upper_bound(ends_ns.begin(), ends_ns.end(), time_ns) -
+                                     ends_ns.begin())];
+  };
+  const std::vector<Call> all_calls = std::exchange(trace.calls, {});
+  const std::vector<Work> all_works = std::exchange(trace.works, {});
+  const std::vector<Span> all_spans = std::exchange(trace.spans, {});
+  const std::vector<Wait> all_waits = std::exchange(trace.waits, {});
+  parts.assign(ends_ns.size() + 1, trace);
+  // By correlation; of processes that came one after the other it may be the same.
+  absl::flat_hash_map<uint64_t, std::vector<const Call*>> calls;
+  for (const Call& call : all_calls) {
+    at(call.begin_ns).calls.push_back(call);
+    if (call.correlation != 0) calls[call.correlation].push_back(&call);
+  }
+  for (const Work& work : all_works) {
+    const Call* launch = nullptr;  // the last one before it
+    if (const auto it = calls.find(work.correlation); it != calls.end()) {
+      for (const Call* call : it->second) {
+        if (call->begin_ns <= work.start_ns &&
+            (launch == nullptr || launch->begin_ns < call->begin_ns)) {
+          launch = call;
+        }
+      }
+    }
+    at(launch == nullptr ? work.start_ns : launch->begin_ns).works.push_back(work);
+  }
+  for (const Span& span : all_spans) {
+    // Between windows one right behind the other a hole has no length.
+    const bool hole = trace.names[span.name] == kNotRecorded;
+    at(hole ? span.end_ns - 1 : span.begin_ns).spans.push_back(span);
+  }
+  for (const Wait& wait : all_waits) {
+    const auto it = calls.find(wait.correlation);
+    if (it == calls.end()) continue;
+    for (const Call* call : it->second) at(call->begin_ns).waits.push_back(wait);
+  }
+  std::erase_if(parts, [](const Trace& part) { return part.works.empty(); });
+  return parts;
 }
 
 }  // namespace seqpoint::whatif

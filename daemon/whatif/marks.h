@@ -1,4 +1,5 @@
-// Where the iterations of a trace are by its own marks: annotations such as "ProfilerStep#12".
+// Where the iterations of a trace are by its own marks: annotations such as "ProfilerStep#12"; and
+// where it has holes.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_WHATIF_MARKS_H_
@@ -28,6 +29,14 @@ struct IterationMarks {
 // profiler's steps, else what an optimiser does once per iteration. A mark may be mirrored on
 // several threads: the one that has most of them counts.
 IterationMarks FindMarks(const Trace& trace, const std::string& marker = "");
+
+// Where nothing was recorded, an annotation of our own exports: one behind each window, as from one
+// window to the next is no iteration.
+inline constexpr char kNotRecorded[] = "SeqPoint: not recorded";
+std::vector<Span> FindHoles(const Trace& trace);
+// In parts, each with the hole behind it. Work belongs to the part of its call; what is without
+// work is left out.
+std::vector<Trace> SplitAtHoles(Trace trace);
 
 }  // namespace seqpoint::whatif
 
