@@ -362,6 +362,15 @@ Unchanged RunAll(const RecordedRun& run) {
   return unchanged;
 }
 
+// Kernels that take the same time at all lengths see the same shapes. `work_ns`: of traces, a few
+// of which may be slow.
+bool ShapesVary(std::vector<double> work_ns) {
+  if (work_ns.size() < 2) return true;  // nothing tells
+  std::sort(work_ns.begin(), work_ns.end());
+  const size_t tenth = work_ns.size() / 10;
+  return work_ns[work_ns.size() - 1 - tenth] > 1.05 * work_ns[tenth];
+}
+
 // One answer: the changes applied to all stretches.
 class Asked {
  public:
@@ -416,6 +425,10 @@ class Asked {
       }
       for (const whatif::Graph& graph : graphs) replayed_iterations_ += graph.iterations;
       outcomes_.push_back(whatif::RunAgain(stretch.recording, graphs));
+      work_ns_.push_back(0);
+      for (const auto& of_iteration : before_.outcomes[s].kernels_ns) {
+        for (const auto& [name, ns] : of_iteration) work_ns_.back() += ns;
+      }
       AddSteps(stretch, before_.outcomes[s].duration_ns, outcomes_.back().duration_ns, &steps_);
       if (stretch.window) {
         graphs = stretch.other.graphs;
@@ -468,13 +481,15 @@ class Asked {
       run->MeetHalfway(*other);
     }
     if (captured_ns_ > 0 && replayed_iterations_ > 0) {
-      const double once_ns =
-          captured_ns_ / replayed_iterations_ * static_cast<double>(run->lengths);
+      const int64_t graphs = ShapesVary(work_ns_) ? run->lengths : 1;
+      const double once_ns = captured_ns_ / replayed_iterations_ * static_cast<double>(graphs);
       run->AddOnce(once_ns);
-      answer->add_warnings(absl::StrFormat(
-          "each of %d lengths needs a graph of its own; to capture them takes about %.3g s in all, "
-          "which is in the figure: pad to fewer lengths where that is much",
-          run->lengths, once_ns / 1e9));
+      if (graphs > 1) {
+        answer->add_warnings(absl::StrFormat(
+            "each of %d lengths needs a graph of its own; to capture them takes about %.3g s in "
+            "all, which is in the figure: pad to fewer lengths where that is much",
+            graphs, once_ns / 1e9));
+      }
     }
     const auto set = [](const Estimate& from, v1::Estimate* to) {
       to->set_value(from.value);
@@ -601,6 +616,7 @@ class Asked {
   double replayed_iterations_ = 0;                  // of all graphs
   std::vector<Outcome> outcomes_;                   // by stretch
   std::vector<bool> used_;                          // of the steps of all stretches: is in `steps_`
+  std::vector<double> work_ns_;                     // of kernels, by stretch
   std::vector<jobs::ReplayedStep> steps_, others_;  // others_: by Stretch::other
 };
 

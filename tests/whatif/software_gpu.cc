@@ -124,6 +124,7 @@ absl::Status JudgeSoftwareGpu(const std::string& only,
       if (&one == &cases.front()) {
         Verdict before =
             Judge(absl::StrCat(base.name, ", unchanged"), answer.before(), trained->watched_ns);
+        before.iterations_true = static_cast<int64_t>(trained->alone.iterations.size());
         before.note = absl::StrFormat("being watched costs %+.2f %%",
                                       100 * (trained->watched_ns / trained->alone_ns - 1));
         done(before);

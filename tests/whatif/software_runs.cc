@@ -65,11 +65,11 @@ std::string SoftwareRuns::Log(const std::string& name) const {
 
 pid_t SoftwareRuns::StartTraining(const std::string& name, const std::vector<std::string>& options,
                                   const std::string& settings,
-                                  const std::vector<std::string>& run_options) {
+                                  const std::vector<std::string>& environment) {
   // Not much faster than it would be in earnest: the daemon has to follow.
   std::vector<std::string> command = Environment(absl::StrCat("clock.speed_cap=8,", settings));
+  Append(environment, &command);
   Append({bin_ / "seqpoint", "run", "--job", name, "--no-progress", "--quiet"}, &command);
-  Append(run_options, &command);
   command.push_back("--");
   Append(Command(options, folder_.path() / (name + ".jsonl")), &command);
   return Spawn(command, Log(name));
@@ -77,8 +77,7 @@ pid_t SoftwareRuns::StartTraining(const std::string& name, const std::vector<std
 
 absl::StatusOr<SoftwareRun> SoftwareRuns::Train(const std::string& name,
                                                 const std::vector<std::string>& options,
-                                                const std::string& settings,
-                                                const std::vector<std::string>& run_options) {
+                                                const std::string& settings) {
   // The daemon's socket comes first: `seqpoint run` would start one of its own.
   if (!api_.Call(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest())) {
     return absl::UnavailableError(
@@ -86,8 +85,7 @@ absl::StatusOr<SoftwareRun> SoftwareRuns::Train(const std::string& name,
   }
   std::vector<std::string> alone = Environment(absl::StrCat("clock.speed_cap=0,", settings));
   Append(Command(options, folder_.path() / (name + ".alone.jsonl")), &alone);
-  if (Wait(StartTraining(name, options, settings, run_options)) != 0 ||
-      Wait(Spawn(alone, Log(name))) != 0) {
+  if (Wait(StartTraining(name, options, settings)) != 0 || Wait(Spawn(alone, Log(name))) != 0) {
     return absl::InternalError(absl::StrCat(name, " failed:\n", TextOf(Log(name))));
   }
   const std::optional<Truth> watched = ReadTruth(folder_.path() / (name + ".jsonl"));

@@ -41,12 +41,11 @@ class SoftwareRuns {
   // software GPU, as in SWGPU_SET.
   absl::StatusOr<SoftwareRun> Train(const std::string& name,
                                     const std::vector<std::string>& options,
-                                    const std::string& settings,
-                                    const std::vector<std::string>& run_options = {});
-  // Starts the first of these; the caller waits for it.
+                                    const std::string& settings);
+  // Starts the first of these; the caller waits for it. `environment`: "RANK=1".
   pid_t StartTraining(const std::string& name, const std::vector<std::string>& options,
                       const std::string& settings,
-                      const std::vector<std::string>& run_options = {});
+                      const std::vector<std::string>& environment = {});
   // A change is steps, as in a file, or a preset.
   absl::StatusOr<v1::WhatIfReply> WhatIf(const std::string& job,
                                          const std::vector<std::string>& changes);
