@@ -1,0 +1,411 @@
+#include "daemon/what_if.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "daemon/jobs/import.h"
+
+namespace seqpoint {
+namespace {
+
+using whatif::Outcome;
+
+constexpr int kMostKernels = 20;
+constexpr double kFollowsRoof = 0.3;
+
+}  // namespace
+
+void Spent::Add(const Stretch& stretch, const Outcome& outcome) {
+  for (const double time_ns : StepTimes(stretch, outcome.duration_ns)) {
+    times_ns.push_back(time_ns);
+  }
+  for (const Stretch::Step& step : stretch.steps) {
+    paths.push_back(&outcome.critical_path[step.index]);
+    idle.push_back(&outcome.idle[step.index]);
+    kernels_ns.push_back(&outcome.kernels_ns[step.index]);
+  }
+}
+
+void SetShares(const double* shares_ns, double iterations, double time_ns,
+               const absl::flat_hash_map<std::string, double>& calls_ns,
+               google::protobuf::RepeatedPtrField<v1::TimeShare>* to) {
+  const auto most = std::max_element(calls_ns.begin(), calls_ns.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  for (size_t i = 0; i < kShares; ++i) {
+    if (!(shares_ns[i] > 0)) continue;
+    v1::TimeShare& share = *to->Add();
+    share.set_what(whatif::ShareName(static_cast<whatif::Share>(i)));
+    if (i == static_cast<size_t>(whatif::Share::kCall) && most != calls_ns.end()) {
+      share.mutable_what()->append(absl::StrCat(", most of it ", most->first));
+    }
+    share.set_duration_ns(iterations > 0 ? shares_ns[i] / iterations : 0);
+    share.set_share(time_ns > 0 ? shares_ns[i] / time_ns : 0);
+  }
+  std::stable_sort(to->begin(), to->end(), [](const v1::TimeShare& a, const v1::TimeShare& b) {
+    return a.duration_ns() > b.duration_ns();
+  });
+}
+
+whatif::Bounds BoundsOf(const v1::GetRooflineReply& roofline) {
+  whatif::Bounds bounds;
+  for (const v1::RooflineKernel& kernel : roofline.kernels()) {
+    if (!kernel.complete()) continue;
+    std::map<std::string, double>& counters = bounds.counters[kernel.name()];
+    counters["operations_per_s"] = kernel.operations_per_s();
+    counters["bytes_per_s"] = kernel.bytes_per_s();
+    const auto set = [&](const char* name, bool known, double value) {
+      if (known) counters[name] = value;
+    };
+    set("operations_per_byte", kernel.has_operations_per_byte(), kernel.operations_per_byte());
+    set("compute_share", kernel.has_compute_share(), kernel.compute_share());
+    set("memory_share", kernel.has_memory_share(), kernel.memory_share());
+    set("roof_share", kernel.has_roof_share(), kernel.roof_share());
+    if (kernel.bound() == v1::BOUND_MEMORY) bounds[kernel.name()] = whatif::Bound::kMemory;
+    if (kernel.bound() == v1::BOUND_COMPUTE) bounds[kernel.name()] = whatif::Bound::kCompute;
+    if (kernel.bound() == v1::BOUND_LATENCY) {
+      // Below 60 % of both roofs. One that reaches half of that still follows the nearer roof.
+      const bool far = kernel.roof_share() < kFollowsRoof;
+      bounds[kernel.name()] = far ? whatif::Bound::kLatency
+                              : kernel.compute_share() > kernel.memory_share()
+                                  ? whatif::Bound::kCompute
+                                  : whatif::Bound::kMemory;
+    }
+  }
+  return bounds;
+}
+
+absl::StatusOr<NamedChange> Understand(const v1::WhatIfChange& asked) {
+  NamedChange named;
+  if (!asked.preset().empty()) {
+    absl::StatusOr<whatif::Change> change = whatif::ParseChange(asked.preset());
+    // NotFound is a job's.
+    if (!change.ok()) {
+      return absl::InvalidArgumentError(std::string(change.status().message()));
+    }
+    named.change = *std::move(change);
+    named.preset = *whatif::FindPreset(named.change.name);
+    named.name = asked.preset();
+    return named;
+  }
+  const std::string name = asked.name().empty() ? "steps" : jobs::OneLine(asked.name());
+  named.name = asked.parameters().empty() ? name : absl::StrCat(name, ",", asked.parameters());
+  const bool preset = absl::StartsWith(asked.text(), "steps:") ||
+                      asked.text().find("\nsteps:") != std::string::npos;
+  if (!preset) {
+    absl::StatusOr<whatif::Request> request = whatif::ParseRequest(asked.text());
+    if (!request.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": ", std::string(request.status().message())));
+    }
+    if (!asked.parameters().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, ": parameters (\"", asked.parameters(), "\") are those of a preset, and this is a ",
+          "list of steps; a preset has lines \"param NAME = VALUE: meaning\" and \"steps:\""));
+    }
+    named.change = {name, *std::move(request), {}, {}};
+    return named;
+  }
+  absl::StatusOr<whatif::Preset> own = whatif::ParsePreset(name, asked.text());
+  if (!own.ok()) return own.status();
+  absl::StatusOr<whatif::Change> change = whatif::WithParameters(*own, asked.parameters());
+  if (!change.ok()) return change.status();
+  named.change = *std::move(change);
+  named.preset = *std::move(own);
+  return named;
+}
+
+Unchanged RunAll(const RecordedRun& run) {
+  Unchanged unchanged;
+  for (const Stretch& stretch : run.stretches) {
+    unchanged.outcomes.push_back(whatif::RunAgain(stretch.recording, stretch.recording.graphs));
+    unchanged.others.push_back(stretch.window
+                                   ? whatif::Durations(stretch.other, stretch.other.graphs)
+                                   : std::vector<std::vector<double>>());
+  }
+  return unchanged;
+}
+
+namespace {
+
+// Kernels that take the same time at all lengths see the same shapes. `work_ns`: of traces, a few
+// of which may be slow.
+bool ShapesVary(std::vector<double> work_ns) {
+  if (work_ns.size() < 2) return true;  // nothing tells
+  std::sort(work_ns.begin(), work_ns.end());
+  const size_t tenth = work_ns.size() / 10;
+  return work_ns[work_ns.size() - 1 - tenth] > 1.05 * work_ns[tenth];
+}
+
+// One answer: the changes applied to all stretches.
+class Asked {
+ public:
+  Asked(const RecordedRun& run, const Unchanged& before, const whatif::Bounds& bounds)
+      : run_(run), before_(before), bounds_(bounds) {}
+
+  absl::Status Apply(const std::vector<NamedChange>& changes, v1::WhatIfAnswer* answer) {
+    std::vector<std::string> names, titles, sources, assumptions;
+    std::set<std::string> warnings, why_not;
+    bool applies = changes.empty();
+    for (const NamedChange& named : changes) {
+      names.push_back(named.name);
+      if (named.preset) {
+        titles.push_back(named.preset->title);
+        if (!named.preset->source.empty()) sources.push_back(named.preset->source);
+        if (!named.preset->assumption.empty()) assumptions.push_back(named.preset->assumption);
+      }
+      for (const whatif::Step& step : named.change.request.steps) {
+        answer->add_steps()->set_text(
+            std::string(absl::StripAsciiWhitespace(whatif::FormatRequest({{step}}))));
+      }
+    }
+    for (size_t s = 0; s < run_.stretches.size(); ++s) {
+      const Stretch& stretch = run_.stretches[s];
+      std::vector<whatif::Graph> graphs = stretch.recording.graphs;
+      for (whatif::Graph& graph : graphs) {
+        int first_step = 0;
+        iterations_ = 1;
+        for (const NamedChange& named : changes) {
+          whatif::Fit fit;
+          if (named.preset) fit = whatif::FitOf(*named.preset, bounds_, graph, &named.change);
+          applies |= fit.applies;
+          if (!fit.warning.empty()) (fit.applies ? warnings : why_not).insert(fit.warning);
+          const auto applied =
+              whatif::Apply(named.change.request, named.change.parameters, bounds_, &graph);
+          if (!applied.ok()) {
+            return absl::InvalidArgumentError(
+                absl::StrCat(named.name, ": ", std::string(applied.status().message())));
+          }
+          for (size_t i = 0; i < applied->tasks.size(); ++i) {
+            v1::WhatIfStep& step = *answer->mutable_steps(first_step + static_cast<int>(i));
+            step.set_tasks(step.tasks() + static_cast<int64_t>(applied->tasks[i]));
+          }
+          first_step += static_cast<int>(applied->tasks.size());
+          iterations_ *= applied->iterations;
+          captured_ns_ += static_cast<double>(applied->captured_ns);
+          answer->set_measured_bounds(answer->measured_bounds() +
+                                      static_cast<int64_t>(applied->measured_bounds));
+          answer->set_guessed_bounds(answer->guessed_bounds() +
+                                     static_cast<int64_t>(applied->guessed_bounds));
+        }
+      }
+      for (const whatif::Graph& graph : graphs) replayed_iterations_ += graph.iterations;
+      outcomes_.push_back(whatif::RunAgain(stretch.recording, graphs));
+      work_ns_.push_back(0);
+      for (const auto& of_iteration : before_.outcomes[s].kernels_ns) {
+        for (const auto& [name, ns] : of_iteration) work_ns_.back() += ns;
+      }
+      AddSteps(stretch, before_.outcomes[s].duration_ns, outcomes_.back().duration_ns, &steps_);
+      if (stretch.window) {
+        graphs = stretch.other.graphs;
+        for (const NamedChange& named : changes) {
+          whatif::Apply(named.change.request, named.change.parameters, bounds_, &graphs[0])
+              .IgnoreError();  // as above
+        }
+        AddSteps(stretch, before_.others[s], whatif::Durations(stretch.other, graphs), &others_);
+      }
+    }
+    int64_t selected = 0;
+    for (const v1::WhatIfStep& step : answer->steps()) selected += step.tasks();
+    answer->set_applies(applies && selected > 0);
+    answer->set_name(absl::StrJoin(names, " + "));
+    answer->set_title(absl::StrJoin(titles, " + "));
+    answer->set_source(absl::StrJoin(sources, "; "));
+    answer->set_assumption(absl::StrJoin(assumptions, "; "));
+    // A preset may have a step for what only some traces have.
+    const bool own = std::any_of(changes.begin(), changes.end(),
+                                 [](const NamedChange& named) { return !named.preset; });
+    for (const v1::WhatIfStep& step : answer->steps()) {
+      if (step.tasks() == 0 && (own || selected == 0)) {
+        warnings.insert(absl::StrCat("nothing is selected by \"", step.text(), "\""));
+      }
+    }
+    // Where it fits some traces, that it does not fit others is no news.
+    if (!applies) {
+      for (const std::string& why : why_not) answer->add_warnings(why);
+    }
+    for (const std::string& warning : warnings) answer->add_warnings(warning);
+    uint64_t not_run = 0;
+    for (size_t s = 0; s < outcomes_.size(); ++s) {
+      not_run += outcomes_[s].not_run - std::min(outcomes_[s].not_run, before_.outcomes[s].not_run);
+    }
+    if (not_run > 0) {
+      answer->add_warnings(absl::StrCat(not_run, " tasks were not reached in the changed replay"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Project(const jobs::Answers& answers, const WhatIfOptions& options,
+                       v1::WhatIfAnswer* answer, v1::WhatIfReply* reply) {
+    const std::vector<std::string> kernels =
+        options.whole ? AddParts() : std::vector<std::string>();
+    absl::StatusOr<jobs::ChangedRun> run =
+        answers.ProjectChange(steps_, options.confidence, options.replay_error);
+    if (!run.ok()) return run.status();
+    if (!others_.empty()) {
+      const auto other = answers.ProjectChange(others_, options.confidence, options.replay_error);
+      if (!other.ok()) return other.status();
+      run->MeetHalfway(*other);
+    }
+    if (captured_ns_ > 0 && replayed_iterations_ > 0) {
+      const int64_t graphs = ShapesVary(work_ns_) ? run->lengths : 1;
+      const double once_ns = captured_ns_ / replayed_iterations_ * static_cast<double>(graphs);
+      run->AddOnce(once_ns);
+      if (graphs > 1) {
+        answer->add_warnings(absl::StrFormat(
+            "each of %d lengths needs a graph of its own; to capture them takes about %.3g s in "
+            "all, which is in the figure: pad to fewer lengths where that is much",
+            graphs, once_ns / 1e9));
+      }
+    }
+    const auto set = [](const Estimate& from, v1::Estimate* to) {
+      to->set_value(from.value);
+      to->set_low(from.low);
+      to->set_high(from.high);
+    };
+    set(run->before, answer->mutable_before());
+    set(run->after, answer->mutable_after());
+    // No run takes less than no time.
+    run->saved.high = std::min(run->saved.high, run->before.value);
+    set(run->saved, answer->mutable_saved());
+    for (const jobs::ChangedPoint& point : run->points) {
+      v1::WhatIfSeqPoint& to = *answer->add_seqpoints();
+      for (const int64_t length : point.lengths) to.add_lengths(length);
+      to.set_weight(point.weight);
+      to.set_before_duration_ns(point.before_ns);
+      to.set_after_duration_ns(point.after_ns);
+      to.set_traces(point.traces);
+    }
+    if (options.whole) SetParts(kernels, *run, answer);
+    reply->set_iterations(run->iterations);
+    reply->set_whole_run(run->whole_run);
+    reply->set_basis(run->basis);
+    return absl::OkStatus();
+  }
+
+ private:
+  // Nothing before the first iteration of a trace is replayed, so nothing of it is still under way:
+  // where others of its length are there, they tell what it is in a run.
+  static bool StandsForOthers(const Stretch& stretch, size_t i) {
+    if (stretch.window || stretch.steps.size() < 3 || stretch.steps[i].index > 0) return true;
+    return std::none_of(stretch.steps.begin(), stretch.steps.end(), [&](const auto& other) {
+      return other.index > 0 && other.key == stretch.steps[i].key;
+    });
+  }
+
+  void AddSteps(const Stretch& stretch, const std::vector<std::vector<double>>& before,
+                const std::vector<std::vector<double>>& after,
+                std::vector<jobs::ReplayedStep>* steps) {
+    const std::vector<double> before_ns = StepTimes(stretch, before);
+    const std::vector<double> after_ns = StepTimes(stretch, after);
+    for (size_t i = 0; i < stretch.steps.size(); ++i) {
+      const bool used = StandsForOthers(stretch, i);
+      if (steps == &steps_) used_.push_back(used);
+      if (!used) continue;
+      const Stretch::Step& step = stretch.steps[i];
+      steps->push_back({step.number, step.key, before_ns[i], after_ns[i] * iterations_, {}});
+    }
+  }
+
+  // Gives each step what the kernels that change most take before and after, then the shares of its
+  // critical path before and after; answers these kernels.
+  std::vector<std::string> AddParts() {
+    Spent before, after;
+    for (size_t s = 0; s < outcomes_.size(); ++s) {
+      before.Add(run_.stretches[s], before_.outcomes[s]);
+      after.Add(run_.stretches[s], outcomes_[s]);
+    }
+    std::map<std::string, std::pair<double, double>> sums;
+    for (size_t i = 0; i < before.kernels_ns.size(); ++i) {
+      for (const auto& [name, ns] : *before.kernels_ns[i]) sums[name].first += ns;
+      for (const auto& [name, ns] : *after.kernels_ns[i]) sums[name].second += ns * iterations_;
+    }
+    std::vector<std::pair<double, std::string>> moved;
+    for (const auto& [name, sum] : sums) {
+      const double by_ns = std::abs(sum.second - sum.first);
+      // Less than a millionth is what rounding did.
+      if (by_ns > 1e-6 * sum.first) moved.emplace_back(-by_ns, name);
+    }
+    std::sort(moved.begin(), moved.end());
+    if (moved.size() > kMostKernels) moved.resize(kMostKernels);
+    std::vector<std::string> kernels;
+    for (const auto& [by_ns, name] : moved) kernels.push_back(name);
+    size_t at = 0;  // of those of all stretches
+    for (jobs::ReplayedStep& step : steps_) {
+      while (!used_[at]) ++at;
+      for (const std::string& name : kernels) {
+        const auto of = [&](const absl::flat_hash_map<std::string, double>& ns) {
+          const auto it = ns.find(name);
+          return it == ns.end() ? 0 : it->second;
+        };
+        step.parts_ns.push_back(of(*before.kernels_ns[at]));
+        step.parts_ns.push_back(of(*after.kernels_ns[at]) * iterations_);
+      }
+      for (const Spent* spent : {&before, &after}) {
+        for (const int64_t ns : *spent->paths[at]) {
+          step.parts_ns.push_back(static_cast<double>(ns));
+        }
+      }
+      ++at;
+    }
+    return kernels;
+  }
+
+  void SetParts(const std::vector<std::string>& kernels, const jobs::ChangedRun& run,
+                v1::WhatIfAnswer* answer) const {
+    const double* part = run.parts_ns.data();
+    for (const std::string& name : kernels) {
+      v1::WhatIfKernel& kernel = *answer->add_kernels();
+      kernel.set_name(name);
+      kernel.set_before_duration_ns(*part++);
+      kernel.set_after_duration_ns(*part++);
+    }
+    const auto iterations = static_cast<double>(run.iterations);
+    const auto set = [&](const std::vector<Outcome>& outcomes, auto* to) {
+      absl::flat_hash_map<std::string, double> calls_ns;
+      for (const Outcome& outcome : outcomes) {
+        for (const auto& [name, ns] : outcome.calls_ns) calls_ns[name] += ns;
+      }
+      double time_ns = 0;
+      for (size_t i = 0; i < kShares; ++i) time_ns += part[i];
+      SetShares(part, iterations, time_ns, calls_ns, to);
+      part += kShares;
+    };
+    set(before_.outcomes, answer->mutable_critical_path_before());
+    set(outcomes_, answer->mutable_critical_path_after());
+  }
+
+  const RecordedRun& run_;
+  const Unchanged& before_;
+  const whatif::Bounds& bounds_;
+  double iterations_ = 1;                           // of the run, times those before
+  double captured_ns_ = 0;                          // see whatif::Applied, of all traces
+  double replayed_iterations_ = 0;                  // of all graphs
+  std::vector<Outcome> outcomes_;                   // by stretch
+  std::vector<bool> used_;                          // of the steps of all stretches: is in `steps_`
+  std::vector<double> work_ns_;                     // of kernels, by stretch
+  std::vector<jobs::ReplayedStep> steps_, others_;  // others_: by Stretch::other
+};
+
+}  // namespace
+
+absl::StatusOr<v1::WhatIfAnswer> Answer(const std::vector<NamedChange>& changes,
+                                        const RecordedRun& run, const Unchanged& before,
+                                        const whatif::Bounds& bounds, const jobs::Answers& answers,
+                                        const WhatIfOptions& options, v1::WhatIfReply* reply) {
+  v1::WhatIfAnswer answer;
+  Asked asked(run, before, bounds);
+  if (absl::Status status = asked.Apply(changes, &answer); !status.ok()) return status;
+  absl::Status status = asked.Project(answers, options, &answer, reply);
+  if (!status.ok()) return status;
+  return answer;
+}
+
+}  // namespace seqpoint
