@@ -497,7 +497,8 @@ TEST_F(ClientTest, ImportedTracesAreAJob) {
 TEST_F(ClientTest, WhatIsNoTraceIsSaid) {
   StartServer();
   const std::string trace = directory_ / "t.json", log = directory_ / "steps.csv",
-                    binary = directory_ / "report.nsys-rep";
+                    binary = directory_ / "report.nsys-rep", plain = directory_ / "plain.txt";
+  std::ofstream(plain) << "hello world\n";
   std::ofstream(trace) << "{\"traceEvents\":[]}";
   std::ofstream(log) << "length,time_ms\n5,2\n7,3\n";
   std::ofstream(binary) << "not a trace" << std::string(1, '\0');
@@ -515,6 +516,7 @@ TEST_F(ClientTest, WhatIsNoTraceIsSaid) {
            {{trace, directory_ / "nope.json"}, "nope.json: No such file"},
            {{directory_}, "Is a directory"},
            {{binary}, binary + " is not a trace"},
+           {{plain}, plain + " is neither a trace nor a CSV with a header of columns"},
            {{}, "FILE is missing"}}) {
     std::vector<std::string> words = {"import"};
     words.insert(words.end(), arguments.begin(), arguments.end());
