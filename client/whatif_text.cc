@@ -87,7 +87,7 @@ Change ChangeOf(const v1::WhatIfAnswer& answer) {
       width > 0 ? absl::StrCat(low.substr(0, low.size() - 2), " to ", format(saved.low())) : "-"};
 }
 
-// "doubtful for 0.0459 % of ...": as "< 0.1 %", as nobody wants to know.
+// "doubtful for 0.0459 % of ...": "doubtful for < 0.1 % of ...".
 std::string WithoutSmallShares(const std::string& warning) {
   constexpr std::string_view kBefore = "doubtful for ", kAfter = " % ";
   const size_t end = warning.find(kAfter);
@@ -100,7 +100,7 @@ std::string WithoutSmallShares(const std::string& warning) {
   return absl::StrFormat("%s< %g%s", kBefore, kSmallPercent, warning.substr(end));
 }
 
-// Each one once.
+// Each one once: what traces differ in may be a small share.
 std::vector<std::string> WarningsOf(const v1::WhatIfAnswer& answer) {
   std::vector<std::string> warnings;
   for (const std::string& warning : answer.warnings()) {
@@ -162,7 +162,7 @@ std::string SignNote(const v1::WhatIfAnswer& answer) {
                            " less long"));
 }
 
-// "8 more lengths, of less weight; --all shows them".
+// "8 more lengths with less weight; --all shows them".
 std::string MoreLine(size_t more, const std::string& what, const std::string& which) {
   if (more == 0) return "";
   return absl::StrCat(FormatCount(static_cast<int64_t>(more)), " more ", what, more == 1 ? "" : "s",
