@@ -19,6 +19,7 @@
 #include "client/format.h"
 #include "client/run.h"
 #include "client/text.h"
+#include "client/trace_import.h"
 #include "client/whatif_text.h"
 #include "daemon/rpc/fake_backend.h"
 #include "daemon/rpc/server.h"
@@ -496,7 +497,8 @@ TEST_F(ClientTest, ImportedTracesAreAJob) {
 TEST_F(ClientTest, WhatIsNoTraceIsSaid) {
   StartServer();
   const std::string trace = directory_ / "t.json", log = directory_ / "steps.csv",
-                    binary = directory_ / "report.nsys-rep";
+                    binary = directory_ / "report.nsys-rep", plain = directory_ / "plain.txt";
+  std::ofstream(plain) << "hello world\n";
   std::ofstream(trace) << "{\"traceEvents\":[]}";
   std::ofstream(log) << "length,time_ms\n5,2\n7,3\n";
   std::ofstream(binary) << "not a trace" << std::string(1, '\0');
@@ -514,6 +516,7 @@ TEST_F(ClientTest, WhatIsNoTraceIsSaid) {
            {{trace, directory_ / "nope.json"}, "nope.json: No such file"},
            {{directory_}, "Is a directory"},
            {{binary}, binary + " is not a trace"},
+           {{plain}, plain + " is neither a trace nor a CSV with a header of columns"},
            {{}, "FILE is missing"}}) {
     std::vector<std::string> words = {"import"};
     words.insert(words.end(), arguments.begin(), arguments.end());
@@ -578,7 +581,7 @@ TEST_F(ClientTest, AWhatIfSaysWhatTheRunWouldTake) {
         " 100 s   50 s  -50.0 %  lstm_gemm", "   gone  adam\n",
         "kernels         30 ms  75.0 %  20 ms  50.0 %\n", "4,200  scale kernels where bound",
         "was measured for 12, told by its name and time for 30",
-        "assumes: kernels bound by compute", "source:  Daydream",
+        "assumes (not in the interval): kernels bound by compute", "source:  Daydream",
         "basis:   12 traced iterations, replayed as they are +0.30 % off"}) {
     EXPECT_THAT(result.out, HasSubstr(expected));
   }
@@ -805,7 +808,8 @@ TEST_F(ClientTest, RunStartsADaemonPassesTheStatusOnAndSumsUp) {
   EXPECT_THAT(result.err,
               AllOf(StartsWith("err\n"), HasSubstr("whole run, had it gone on (5,000 iterations)"),
                     HasSubstr("ask next: seqpoint jobs 2, seqpoint project 2, seqpoint counters 2, "
-                              "seqpoint kernels 2, seqpoint export 2 --chrome trace.json")));
+                              "seqpoint kernels 2, seqpoint export 2 --chrome trace.json, "
+                              "seqpoint whatif 2 --list")));
   EXPECT_THAT(result.err, Not(HasSubstr("\033")));  // no terminal, no progress line
   // Its daemon answers the next question, without another one.
   EXPECT_THAT(Client({"jobs", "--no-start"}).out, HasSubstr("mine"));
@@ -950,7 +954,13 @@ TEST(RunTest, TheSummarySaysWhatToKnowOfTheFigures) {
               HasSubstr("project 1, seqpoint counters 1\n"));
   job.clear_time();
   EXPECT_THAT(RunSummary(job, {.kernels = true}, 0),
-              HasSubstr("jobs 1, seqpoint kernels 1, seqpoint export 1 --chrome trace.json\n"));
+              HasSubstr("jobs 1, seqpoint kernels 1, seqpoint export 1 --chrome trace.json, "
+                        "seqpoint whatif 1 --list\n"));
+  job.set_time_only("the program does not use a GPU: time only");
+  EXPECT_THAT(RunSummary(job, {.kernels = true}, 0), Not(HasSubstr("whatif")));
+  job.clear_time_only();
+  job.mutable_seqpoints()->set_measurements(0);
+  EXPECT_THAT(RunSummary(job, {.kernels = true}, 0), Not(HasSubstr("whatif")));
 }
 
 TEST(RunTest, ACommandThatDidNotTrainIsNotSentToTheDoctorForItsOwnError) {
@@ -1015,6 +1025,18 @@ TEST(TextTest, CommandsThatDidNotTrainAreListedWhenAskedFor) {
   EXPECT_THAT(JobsText(reply, /*all=*/true), AllOf(HasSubstr("  ls"), Not(HasSubstr("left out"))));
 }
 
+TEST(TraceImportTextTest, WithoutCallsThereIsNothingToReplay) {
+  v1::ImportTraceReply reply;
+  reply.mutable_job()->set_id("7");
+  reply.add_traces()->set_gpu_tasks(5);
+  EXPECT_THAT(TraceImportText(reply, 0),
+              AllOf(HasSubstr("\nask next: seqpoint kernels 7, seqpoint export 7 --chrome"),
+                    Not(HasSubstr("whatif")), Not(HasSubstr("replay"))));
+  reply.add_traces()->set_calls(1);
+  EXPECT_THAT(TraceImportText(reply, 0),
+              HasSubstr("ask next: seqpoint replay 7, seqpoint whatif 7 --list,\n"));
+}
+
 TEST(WhatIfTextTest, WhatIsNotKnownIsNotShown) {
   v1::ReplayReply replay;
   EXPECT_NE(NothingIn(replay), "");
@@ -1032,7 +1054,7 @@ TEST(WhatIfTextTest, WhatIsNotKnownIsNotShown) {
   v1::WhatIfAnswer& answer = *reply.add_answers();
   answer.set_name("steps");
   answer.add_steps()->set_text("remove copies");
-  EXPECT_THAT(WhatIfText(reply, 0),
+  EXPECT_THAT(WhatIfText(reply, false, 0),
               AllOf(StartsWith("steps: it changes nothing in these traces\n"),
                     HasSubstr(" none  remove copies\n"), Not(HasSubstr("CHANGE"))));
   // What takes longer has a plus; a gain of nothing has no sign.
@@ -1042,11 +1064,11 @@ TEST(WhatIfTextTest, WhatIsNotKnownIsNotShown) {
   answer.mutable_saved()->set_value(-1e9);
   reply.set_whole_run(true);
   reply.set_iterations(100);
-  EXPECT_THAT(WhatIfText(reply, 0),
-              StartsWith("steps: the run (100 iterations) would take 5 s instead of 4 s (+25.0 %, "
-                         "95 %: exact)\n"));
+  EXPECT_THAT(WhatIfText(reply, false, 0),
+              StartsWith("steps: the run (100 iterations) would take 5 s instead of 4 s "
+                         "(+25.0 %)\n"));
   answer.mutable_saved()->set_value(0);
-  EXPECT_THAT(WhatIfText(reply, 0), HasSubstr("(0.0 %, "));
+  EXPECT_THAT(WhatIfText(reply, false, 0), HasSubstr("(0.0 %)\n"));
   // A small change has more digits, and a large table of lengths a short sentence.
   answer.mutable_saved()->set_value(1e6);
   answer.mutable_saved()->set_low(0.5e6);
@@ -1058,8 +1080,84 @@ TEST(WhatIfTextTest, WhatIsNotKnownIsNotShown) {
     point.set_before_duration_ns(1e6);
     point.set_after_duration_ns(i < 10 ? 1.1e6 : 0.9e6);
   }
-  EXPECT_THAT(WhatIfText(reply, 0),
+  EXPECT_THAT(WhatIfText(reply, false, 0),
               AllOf(HasSubstr("(-0.03 %, 95 %: -0.04 to -0.01 %)"), HasSubstr("2, 3, 4, 5, ...)")));
+}
+
+TEST(WhatIfTextTest, WhatMattersIsSaidFirst) {
+  v1::WhatIfReply reply;
+  reply.set_confidence(0.95);
+  reply.set_basis("2 traces");
+  v1::WhatIfAnswer& answer = *reply.add_answers();
+  answer.set_name("amp");
+  answer.set_applies(true);
+  answer.set_assumption("tensor cores");
+  answer.set_source("Daydream");
+  answer.set_guessed_bounds(3);
+  answer.add_warnings("doubtful for 0.0459 % of the time of kernels: half");
+  answer.add_warnings("doubtful for 0.0461 % of the time of kernels: half");
+  answer.add_warnings("doubtful for 0.1 % of the time of copies: small");
+  answer.mutable_before()->set_value(4e9);
+  answer.mutable_after()->set_value(3e9);
+  answer.mutable_saved()->set_value(1e9);
+  for (int i = 1; i <= 20; ++i) {
+    v1::WhatIfSeqPoint& point = *answer.add_seqpoints();
+    point.add_lengths(i);
+    point.set_weight(i % 2 == 0 ? 100 : i);
+    point.set_before_duration_ns(4e6);
+    point.set_after_duration_ns(3e6);
+    v1::WhatIfKernel& kernel = *answer.add_kernels();
+    kernel.set_name(absl::StrCat("kernel_", i, "_", std::string(200, 'x'), "_end"));
+    kernel.set_before_duration_ns(4e6);
+    kernel.set_after_duration_ns(3e6);
+  }
+  for (auto* path : {answer.mutable_critical_path_before(), answer.mutable_critical_path_after()}) {
+    path->Add()->set_what("kernels");
+    (*path)[0].set_duration_ns(1e6);
+  }
+  answer.add_steps()->set_text("remove copies");
+  std::string text = WhatIfText(reply, /*all=*/false, 0);
+  size_t at = 0;
+  for (const char* next :
+       {"amp: the 0 iterations", "\nwarning: doubtful for < 0.1 % of the time of kernels: half\n",
+        "\nwarning: doubtful for 0.1 % of the time of copies",
+        "\nassumes (not in the interval): ", "\nbounds: ", "\nCRITICAL PATH", "\nLENGTH",
+        "\n     2         100", "\n    17          17", "\n    20         100",
+        "\n8 more lengths with less weight; --all shows them\n", "  KERNEL\n", "  kernel_10_",
+        "\n10 more kernels whose time changes less; --all shows them\n", "  STEP\n",
+        "\nsource: ", "\nbasis: "}) {
+    const size_t found = text.find(next, at);
+    ASSERT_NE(found, std::string::npos) << next << " is not behind the one before in\n" << text;
+    at = found;
+  }
+  EXPECT_EQ(text.find("warning: ", text.find("0.1 % of the time of copies")), std::string::npos);
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+    EXPECT_LE(line.size(), 100u) << line;
+  }
+  text = WhatIfText(reply, /*all=*/true, 80);
+  EXPECT_THAT(text, AllOf(HasSubstr("x_end\n"), HasSubstr("kernel_20_"), HasSubstr("\n     1   "),
+                          Not(HasSubstr("more"))));
+  // Nothing is known of the width of an interval.
+  EXPECT_THAT(
+      WhatIfListText(reply, false, 0),
+      AllOf(HasSubstr("-25.0 %  -  "), HasSubstr("doubtful for < 0.1 % of the time of kernels\n"),
+            Not(HasSubstr("exact"))));
+}
+
+TEST(WhatIfTextTest, WhatDoesNotApplySaysWhy) {
+  v1::WhatIfReply reply;
+  v1::WhatIfAnswer& answer = *reply.add_answers();
+  answer.set_name("gist");
+  answer.set_title("compressed activations");
+  answer.add_warnings("there is nothing in the trace: no relu");
+  EXPECT_THAT(WhatIfText(reply, false, 0),
+              AllOf(StartsWith("gist does not apply: there is nothing in the trace: no relu\n"),
+                    Not(HasSubstr("warning:"))));
+  EXPECT_THAT(WhatIfListText(reply, /*all=*/true, 0),
+              HasSubstr("  there is nothing in the trace: no relu\n"));
+  answer.clear_warnings();
+  EXPECT_THAT(WhatIfText(reply, false, 0),
+              StartsWith("compressed activations (gist): it changes nothing in these traces\n"));
 }
 
 TEST(TextTest, LaunchesAreWholeNumbers) {

@@ -44,7 +44,9 @@ std::string JobNameOfFile(const std::string& path) {
 }
 
 absl::StatusOr<LogFile> ReadLogToImport(const ImportOptions& options, std::string* notes) {
-  absl::StatusOr<LogFile> log = ReadLogFile(options.log);
+  LogOptions read = options.log;
+  read.or_trace = true;
+  absl::StatusOr<LogFile> log = ReadLogFile(read);
   if (!log.ok()) return log.status();
   *notes = ReadingNotes(options.log.path, *log);
   if (absl::Status status = CheckTimeUnit(options.log.path, *log); !status.ok()) return status;

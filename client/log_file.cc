@@ -170,6 +170,24 @@ double StepOf(const std::vector<std::array<double, 2>>& rows, int dimension, boo
   return step;
 }
 
+// `problem`: with its columns. Where it has none, as plain text, that is said instead.
+absl::Status ColumnsProblem(const LogOptions& options, const absl::Status& problem,
+                            CsvReader* csv) {
+  const std::vector<std::string>& header = csv->header();
+  const std::string first = csv->line();
+  std::vector<std::string> row;
+  bool table = header.size() > 1 || options.lengths_only;
+  if (table && csv->Next(&row)) {
+    double number = 0;
+    table = std::any_of(row.begin(), row.end(),
+                        [&](const std::string& field) { return absl::SimpleAtod(field, &number); });
+  }
+  if (table) return problem;
+  return absl::InvalidArgumentError(absl::StrCat(
+      options.path, options.or_trace ? " is neither a trace nor" : " is not", " a CSV with a ",
+      "header of columns, parted by commas; it begins with ", Quote(first)));
+}
+
 }  // namespace
 
 absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
@@ -177,10 +195,10 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   if (!csv.ok()) return csv.status();
   LogFile log;
   absl::StatusOr<std::vector<std::string>> keys = KeyColumns(options, csv->header());
-  if (!keys.ok()) return keys.status();
+  if (!keys.ok()) return ColumnsProblem(options, keys.status(), &*csv);
   log.key_columns = *keys;
   absl::StatusOr<std::string> time = TimeColumn(options, csv->header());
-  if (!time.ok()) return time.status();
+  if (!time.ok()) return ColumnsProblem(options, time.status(), &*csv);
   log.time_column = *time;
   log.time_unit_ns =
       options.time_unit.empty() ? TimeUnitOfColumn(log.time_column) : TimeUnitNs(options.time_unit);
@@ -189,7 +207,7 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   if (!log.time_column.empty()) names.push_back(log.time_column);
   names.insert(names.end(), options.group_columns.begin(), options.group_columns.end());
   absl::StatusOr<std::vector<size_t>> columns = csv->Find(names);
-  if (!columns.ok()) return columns.status();
+  if (!columns.ok()) return ColumnsProblem(options, columns.status(), &*csv);
 
   const size_t dimensions = log.key_columns.size();
   const size_t first_group = dimensions + (log.time_column.empty() ? 0 : 1);

@@ -26,6 +26,7 @@ struct LogOptions {
   std::array<double, 2> length_step = {0, 0};
   // Without a time column that was named, one need not be there: `times` is then empty.
   bool lengths_only = false;
+  bool or_trace = false;  // a trace would have been taken, too: for messages
 };
 
 struct LogFile {

@@ -91,6 +91,25 @@ TEST_F(LogFileTest, AColumnThatIsNotThere) {
   EXPECT_THAT(Error(), HasSubstr("3 length columns are named"));
 }
 
+TEST_F(LogFileTest, WhatHasNoColumnsIsNotAskedForThem) {
+  const std::string no_csv = options_.path + " is not a CSV with a header of columns, parted by ";
+  for (const char* text :
+       {"hello world\n", "length;time_ms\n5;2\n", "Dear all, it\nis late, 5 pm\n"}) {
+    Write(text);
+    EXPECT_THAT(Error(), HasSubstr(no_csv));
+  }
+  EXPECT_THAT(Error(), HasSubstr("commas; it begins with \"Dear all, it\""));
+  options_.key_columns = {"a"};
+  options_.time_column = "b";
+  EXPECT_THAT(Error(), HasSubstr(no_csv));
+  options_ = {.path = options_.path, .or_trace = true};
+  EXPECT_THAT(Error(), HasSubstr("log.csv is neither a trace nor a CSV with a header of columns"));
+  // Columns that nobody knows.
+  options_.lengths_only = true;
+  Write("tokens_seen\n5\n7\n");
+  EXPECT_THAT(Error(), HasSubstr("which column is the length?"));
+}
+
 TEST_F(LogFileTest, FractionsAreRoundedOrCountedInSmallerSteps) {
   Write("length,time_us\n10.4,1\n99.6,1\n20,1\n");
   LogFile log = Read();

@@ -997,7 +997,9 @@ class Cli {
     command->add_option("--show", show_, "the file of one, to save and change (no JOB)")
         ->type_name("PRESET")
         ->group(group);
-    command->add_flag("--all", all_, "with --list: those that do not apply, too");
+    command->add_flag("--all", all_,
+                      "all lengths and kernels, names whole; with --list: presets that do not "
+                      "apply, too");
     AddFigureFlags(command);
   }
 
@@ -1038,7 +1040,7 @@ class Cli {
     }
     return AskFigures(
         &v1::Profiler::Stub::WhatIf, request, [this](const v1::WhatIfReply& reply, const v1::Job&) {
-          return list_ ? WhatIfListText(reply, all_, Width()) : WhatIfText(reply, Width());
+          return list_ ? WhatIfListText(reply, all_, Width()) : WhatIfText(reply, all_, Width());
         });
   }
 

@@ -418,6 +418,9 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
       absl::StrAppend(&text, ", seqpoint kernels ", id, ", seqpoint export ", id,
                       " --chrome trace.json");
     }
+    if (answers.kernels && job.time_only().empty() && job.seqpoints().measurements() > 0) {
+      absl::StrAppend(&text, ", seqpoint whatif ", id, " --list");
+    }
     text += "\n";
   }
   std::string indented = "\n";

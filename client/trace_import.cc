@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -123,10 +124,14 @@ std::string TraceImportText(const v1::ImportTraceReply& reply, int width) {
     left_out += Wrap("note: ", absl::StrCat(trace.file(), ": ", trace.sentence()), kTextColumns);
   }
   const std::string& id = reply.job().id();
-  return absl::StrCat(JobText(reply.job()), "\n", table.ToString(width), left_out,
-                      "\nask next: seqpoint replay ", id, ", seqpoint whatif ", id,
-                      " --list,\n          seqpoint kernels ", id, ", seqpoint export ", id,
-                      " --chrome trace.json\n");
+  // A table of GPU work alone says nothing of what it waited for.
+  const bool calls = std::any_of(reply.traces().begin(), reply.traces().end(),
+                                 [](const v1::ImportedTrace& trace) { return trace.calls() > 0; });
+  return absl::StrCat(
+      JobText(reply.job()), "\n", table.ToString(width), left_out, "\nask next: ",
+      calls ? absl::StrCat("seqpoint replay ", id, ", seqpoint whatif ", id, " --list,\n          ")
+            : "",
+      "seqpoint kernels ", id, ", seqpoint export ", id, " --chrome trace.json\n");
 }
 
 }  // namespace seqpoint::client

@@ -16,6 +16,7 @@
 #include "client/options.h"
 #include "client/text.h"
 #include "daemon/whatif/preset.h"
+#include "daemon/whatif/request.h"
 #include "proto/utf8.h"
 
 namespace seqpoint::client {
@@ -48,11 +49,52 @@ absl::StatusOr<v1::WhatIfChange> TextChange(const std::string& name, const std::
   return change;
 }
 
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+// From the largest on; what is read back is the same.
+std::string WithUnit(double value, const std::vector<const char*>& units) {
+  for (const char* unit : units) {
+    const auto one = whatif::ParseQuantity(absl::StrCat("1", unit));
+    const std::string text = absl::StrFormat("%g%s", value / one->number, unit);
+    const auto back = whatif::ParseQuantity(text);
+    const bool large_enough = value >= one->number || unit == units.back();
+    if (large_enough && back.ok() && back->number == value) return text;
+  }
+  return absl::StrFormat("%.17g%s", value, units.back());
+}
+
+struct UnitWords {
+  const char* name;     // as a file of a preset says it
+  const char* example;  // of a value
+  const char* stands;   // for a value
+  std::vector<const char*> units;
+};
+UnitWords WordsOf(const whatif::Parameter& parameter) {
+  if (parameter.is_text) return {"text", "\"gemm|conv\"", "TEXT", {}};
+  switch (parameter.unit) {
+    case whatif::Unit::kTime:
+      return {"time", "10us", "TIME", {"s", "ms", "us", "ns"}};
+    case whatif::Unit::kBytes:
+      return {"bytes", "100MB", "BYTES", {"TB", "GB", "MB", "KB", "B"}};
+    case whatif::Unit::kRate:
+      return {"bytes/s", "10GB/s", "RATE", {"TB/s", "GB/s", "MB/s", "KB/s"}};
+    case whatif::Unit::kNumber:
+      break;
+  }
+  return {"number", "2", "NUMBER", {""}};
+}
+
 // As an option takes it: "3", "50us"; empty: it has to be given.
 std::string Value(const whatif::Parameter& parameter) {
-  if (!parameter.value) return "";
-  if (!parameter.time) return absl::StrFormat("%g", *parameter.value);
-  return absl::StrFormat("%gus", *parameter.value / 1e3);
+  if (parameter.is_text) return parameter.text ? Quoted(*parameter.text) : "";
+  return parameter.value ? WithUnit(*parameter.value, WordsOf(parameter).units) : "";
 }
 
 }  // namespace
@@ -101,10 +143,13 @@ std::string PresetsText() {
     absl::StrAppend(&text, preset.name, ": ", preset.title, "\n");
     for (const whatif::Parameter& parameter : preset.parameters) {
       const std::string value = Value(parameter);
-      text += Wrap("  ",
-                   absl::StrCat(parameter.name, "=", value.empty() ? "NUMBER" : value, ": ",
-                                parameter.meaning, value.empty() ? "; has to be given" : ""),
-                   kTextColumns);
+      const UnitWords words = WordsOf(parameter);
+      std::string line = absl::StrCat(parameter.name, "=", value.empty() ? words.stands : value,
+                                      ": ", parameter.meaning);
+      if (value.empty()) {
+        absl::StrAppend(&line, "; has to be given: ", words.name, ", such as ", words.example);
+      }
+      text += Wrap("  ", line, kTextColumns);
     }
     text += Wrap("  assumes ", preset.assumption, kTextColumns);
     text += Wrap("  source: ", preset.source, kTextColumns) + "\n";
@@ -126,6 +171,8 @@ std::string PresetsJson() {
       auto& of = *parameters->add_values()->mutable_struct_value()->mutable_fields();
       of["name"].set_string_value(parameter.name);
       of["value"].set_string_value(Value(parameter));
+      of["unit"].set_string_value(WordsOf(parameter).name);
+      if (Value(parameter).empty()) of["example"].set_string_value(WordsOf(parameter).example);
       of["meaning"].set_string_value(parameter.meaning);
     }
   }

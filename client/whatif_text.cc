@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -21,7 +22,10 @@ constexpr int kShownIterations = 20;  // of more only the worst
 constexpr int kShownWorst = 10;
 constexpr double kBarColumns = 40;
 constexpr double kSameShare = 0.001;  // a smaller change is none
-constexpr int kShownLengths = 6;
+constexpr int kShownLengths = 6;      // in a sentence
+constexpr size_t kShownSeqPoints = 12;
+constexpr int kShownKernels = 10;
+constexpr double kSmallPercent = 0.1;
 
 // "-26.2 %"; "0.0 %", without a sign.
 std::string FormatChange(double change, int decimals = 1) {
@@ -78,9 +82,34 @@ Change ChangeOf(const v1::WhatIfAnswer& answer) {
     return FormatChange(-saved_ns / before_ns, decimals);
   };
   const std::string low = format(saved.high());
-  return {format(saved.value()),
-          width > 0 ? absl::StrCat(low.substr(0, low.size() - 2), " to ", format(saved.low()))
-                    : "exact"};
+  return {
+      format(saved.value()),
+      width > 0 ? absl::StrCat(low.substr(0, low.size() - 2), " to ", format(saved.low())) : "-"};
+}
+
+// "doubtful for 0.0459 % of ...": "doubtful for < 0.1 % of ...".
+std::string WithoutSmallShares(const std::string& warning) {
+  constexpr std::string_view kBefore = "doubtful for ", kAfter = " % ";
+  const size_t end = warning.find(kAfter);
+  double percent = 0;
+  if (warning.rfind(kBefore, 0) != 0 || end == std::string::npos ||
+      !absl::SimpleAtod(warning.substr(kBefore.size(), end - kBefore.size()), &percent) ||
+      !(percent < kSmallPercent)) {
+    return warning;
+  }
+  return absl::StrFormat("%s< %g%s", kBefore, kSmallPercent, warning.substr(end));
+}
+
+// Each one once: what traces differ in may be a small share.
+std::vector<std::string> WarningsOf(const v1::WhatIfAnswer& answer) {
+  std::vector<std::string> warnings;
+  for (const std::string& warning : answer.warnings()) {
+    std::string shown = WithoutSmallShares(warning);
+    if (std::find(warnings.begin(), warnings.end(), shown) == warnings.end()) {
+      warnings.push_back(std::move(shown));
+    }
+  }
+  return warnings;
 }
 
 std::string Headline(const v1::WhatIfReply& reply, const v1::WhatIfAnswer& answer) {
@@ -88,16 +117,24 @@ std::string Headline(const v1::WhatIfReply& reply, const v1::WhatIfAnswer& answe
                                ? answer.name()
                                : absl::StrCat(answer.title(), " (", answer.name(), ")");
   if (!answer.applies()) {
-    return Wrap("", absl::StrCat(what, ": it changes nothing in these traces"), kTextColumns);
+    return Wrap("",
+                answer.warnings_size() > 0
+                    ? absl::StrCat(answer.name(), " does not apply: ", answer.warnings(0))
+                    : absl::StrCat(what, ": it changes nothing in these traces"),
+                kTextColumns);
   }
   const Change change = ChangeOf(answer);
-  return Wrap("",
-              absl::StrCat(what, ": ", Subject(reply),
-                           reply.whole_run() ? " would take " : " would have taken ",
-                           FormatEstimate(answer.after(), "ns").value, " instead of ",
-                           FormatEstimate(answer.before(), "ns").value, " (", change.value, ", ",
-                           FormatConfidence(reply.confidence()), ": ", change.interval, ")"),
-              kTextColumns);
+  const std::string interval =
+      change.interval == "-"
+          ? ""
+          : absl::StrCat(", ", FormatConfidence(reply.confidence()), ": ", change.interval);
+  return Wrap(
+      "",
+      absl::StrCat(what, ": ", Subject(reply),
+                   reply.whole_run() ? " would take " : " would have taken ",
+                   FormatEstimate(answer.after(), "ns").value, " instead of ",
+                   FormatEstimate(answer.before(), "ns").value, " (", change.value, interval, ")"),
+      kTextColumns);
 }
 
 // Where some lengths gain by it and others lose, one iteration would have told half of it.
@@ -125,32 +162,63 @@ std::string SignNote(const v1::WhatIfAnswer& answer) {
                            " less long"));
 }
 
-std::string SeqPointsTable(const v1::WhatIfAnswer& answer) {
+// "8 more lengths with less weight; --all shows them".
+std::string MoreLine(size_t more, const std::string& what, const std::string& which) {
+  if (more == 0) return "";
+  return absl::StrCat(FormatCount(static_cast<int64_t>(more)), " more ", what, more == 1 ? "" : "s",
+                      which, "; --all shows ", more == 1 ? "it" : "them", "\n");
+}
+
+// Of many lengths those that stand for most, in the order of length.
+std::string SeqPointsTable(const v1::WhatIfAnswer& answer, bool all) {
+  std::vector<const v1::WhatIfSeqPoint*> shown;
+  for (const v1::WhatIfSeqPoint& point : answer.seqpoints()) shown.push_back(&point);
+  const size_t there = shown.size();
+  if (!all && there > kShownSeqPoints) {
+    std::stable_sort(shown.begin(), shown.end(),
+                     [](const auto* a, const auto* b) { return a->weight() > b->weight(); });
+    shown.resize(kShownSeqPoints);
+    std::sort(shown.begin(), shown.end(), [](const auto* a, const auto* b) {
+      return std::lexicographical_compare(a->lengths().begin(), a->lengths().end(),
+                                          b->lengths().begin(), b->lengths().end());
+    });
+  }
   Table table({{"LENGTH", kRight},
                {"STANDS FOR", kRight},
                {"BEFORE", kRight},
                {"AFTER", kRight},
                {"CHANGE", kRight},
                {"NOTE"}});
-  for (const v1::WhatIfSeqPoint& point : answer.seqpoints()) {
-    table.AddRow({FormatLengths(point.lengths()), FormatCount(std::llround(point.weight())),
-                  NanosecondsOrNone(point.before_duration_ns()),
-                  NanosecondsOrNone(point.after_duration_ns()),
-                  ChangeFrom(point.before_duration_ns(), point.after_duration_ns()),
-                  point.traces() == 0 ? "not traced: from lengths near it" : ""});
+  for (const v1::WhatIfSeqPoint* point : shown) {
+    table.AddRow({FormatLengths(point->lengths()), FormatCount(std::llround(point->weight())),
+                  NanosecondsOrNone(point->before_duration_ns()),
+                  NanosecondsOrNone(point->after_duration_ns()),
+                  ChangeFrom(point->before_duration_ns(), point->after_duration_ns()),
+                  point->traces() == 0 ? "not traced: from lengths near it" : ""});
   }
-  return table.empty() ? "" : "\n" + table.ToString();
+  if (table.empty()) return "";
+  return absl::StrCat("\n", table.ToString(),
+                      MoreLine(there - shown.size(), "length", " with less weight"));
 }
 
-std::string KernelsTable(const v1::WhatIfAnswer& answer, int width) {
+// With `all` all that there are, their names whole.
+std::string KernelsTable(const v1::WhatIfAnswer& answer, bool all, int width) {
   Table table({{"BEFORE", kRight}, {"AFTER", kRight}, {"CHANGE", kRight}, {"KERNEL"}});
-  for (const v1::WhatIfKernel& kernel : answer.kernels()) {
+  const int shown = all ? answer.kernels_size() : std::min(answer.kernels_size(), kShownKernels);
+  for (int i = 0; i < shown; ++i) {
+    const v1::WhatIfKernel& kernel = answer.kernels(i);
     table.AddRow({NanosecondsOrNone(kernel.before_duration_ns()),
                   NanosecondsOrNone(kernel.after_duration_ns()),
                   ChangeFrom(kernel.before_duration_ns(), kernel.after_duration_ns()),
                   Demangle(kernel.name())});
   }
-  return table.empty() ? "" : "\n" + table.ToString(width);
+  if (table.empty()) return "";
+  return absl::StrCat("\n",
+                      table.ToString(all         ? 0
+                                     : width > 0 ? width
+                                                 : kTextColumns),
+                      MoreLine(static_cast<size_t>(answer.kernels_size() - shown), "kernel",
+                               " whose time changes less"));
 }
 
 // Parts that are in either path, in the order of the first.
@@ -247,18 +315,18 @@ std::string ReplayText(const v1::ReplayReply& reply, bool all) {
   return text + LossesLine(reply.losses());
 }
 
-std::string WhatIfText(const v1::WhatIfReply& reply, int width) {
+std::string WhatIfText(const v1::WhatIfReply& reply, bool all, int width) {
   if (reply.answers_size() == 0) return "there is no answer\n";
   const v1::WhatIfAnswer& answer = reply.answers(0);
   std::string text = Headline(reply, answer);
-  for (const std::string& warning : answer.warnings()) {
-    text += Wrap("warning: ", warning, kTextColumns);
+  std::vector<std::string> warnings = WarningsOf(answer);
+  // The headline has it.
+  if (!answer.applies() && !warnings.empty()) warnings.erase(warnings.begin());
+  for (const std::string& warning : warnings) text += Wrap("warning: ", warning, kTextColumns);
+  if (!answer.assumption().empty()) {
+    text += Wrap("assumes ", absl::StrCat("(not in the interval): ", answer.assumption()),
+                 kTextColumns);
   }
-  if (answer.applies()) {
-    absl::StrAppend(&text, SeqPointsTable(answer), SignNote(answer), KernelsTable(answer, width),
-                    PathsTable(answer));
-  }
-  absl::StrAppend(&text, StepsTable(answer), "\n");
   if (answer.measured_bounds() + answer.guessed_bounds() > 0) {
     text += Wrap("bounds:  ",
                  absl::StrCat("what limits a kernel was measured for ",
@@ -266,7 +334,11 @@ std::string WhatIfText(const v1::WhatIfReply& reply, int width) {
                               "for ", FormatCount(answer.guessed_bounds())),
                  kTextColumns);
   }
-  if (!answer.assumption().empty()) text += Wrap("assumes: ", answer.assumption(), kTextColumns);
+  if (answer.applies()) {
+    absl::StrAppend(&text, PathsTable(answer), SeqPointsTable(answer, all), SignNote(answer),
+                    KernelsTable(answer, all, width));
+  }
+  absl::StrAppend(&text, StepsTable(answer), "\n");
   if (!answer.source().empty()) text += Wrap("source:  ", answer.source(), kTextColumns);
   return text + Basis(reply);
 }
@@ -280,15 +352,14 @@ std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width) {
   int unfit = 0;
   std::string before;
   for (const v1::WhatIfAnswer& answer : reply.answers()) {
-    // The first words of a warning; --apply says it all.
-    const std::string note = answer.warnings_size() == 0
-                                 ? ""
-                                 : answer.warnings(0).substr(0, answer.warnings(0).find(':'));
+    const std::vector<std::string> warnings = WarningsOf(answer);
+    std::string note = warnings.empty() ? "" : warnings[0];
     if (!answer.applies()) {
       ++unfit;
       if (all) table.AddRow({answer.name(), "-", "-", "-", note});
       continue;
     }
+    note.resize(std::min(note.find(':'), note.size()));  // --apply says it all
     if (before.empty()) before = FormatEstimate(answer.before(), "ns").value;
     const Change change = ChangeOf(answer);
     table.AddRow({answer.name(), change.value, change.interval,

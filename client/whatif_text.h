@@ -17,9 +17,11 @@ std::string NothingIn(const v1::ReplayReply& reply);
 std::string ReplayText(const v1::ReplayReply& reply, bool all);
 
 // What a change does: to the run, to each SeqPoint, to kernels and the critical path.
-// `width`: of the terminal; 0: unlimited.
-std::string WhatIfText(const v1::WhatIfReply& reply, int width);
-// What each preset saves. `all`: those that do not apply, too.
+// Of many lengths and kernels the weightiest, unless `all`; names of kernels are cut to `width` (of
+// the terminal; 0: unknown), unless `all`.
+std::string WhatIfText(const v1::WhatIfReply& reply, bool all, int width);
+// What each preset saves. `all`: those that do not apply, too. `width`: of the terminal; 0:
+// unlimited.
 std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width);
 
 }  // namespace seqpoint::client
