@@ -22,7 +22,37 @@ struct Learned {
   std::vector<std::array<int64_t, 2>> lengths;  // of the complete ones
   int dimensions = 0;
   std::string boundary_words, length_words;
+  bool steps = false;  // see AreSteps
 };
+
+// Layers of a model are repeated, too, and a trace of one forward pass has nothing else. What tells
+// a step of training: each complete turn gets a batch from the host, or is launched by two threads,
+// the program's and autograd's. Copies to the host and waits tell nothing: a layer may have them
+// (how many tokens an expert gets).
+bool AreSteps(const CallStream& stream, const std::vector<int64_t>& begins_ns) {
+  size_t turn = 0;  // number of those begun
+  bool batch = false;
+  uint64_t first_thread = 0;
+  int threads = 0;  // that launch: 0, 1, 2 or more
+  for (const abi::CallRecord& call : stream.calls()) {
+    while (turn < begins_ns.size() && static_cast<int64_t>(call.api_ns) >= begins_ns[turn]) {
+      if (turn > 0 && !batch && threads < 2) return false;
+      ++turn;
+      batch = false;
+      threads = 0;
+    }
+    const auto op = static_cast<abi::Op>(call.op);
+    batch |= op == abi::Op::kCopyH2D;
+    if (op != abi::Op::kLaunch && op != abi::Op::kGraphLaunch) continue;
+    if (threads == 0) {
+      first_thread = call.thread_id;
+      threads = 1;
+    } else if (call.thread_id != first_thread) {
+      threads = 2;
+    }
+  }
+  return begins_ns.size() > 1;
+}
 
 Learned Learn(const whatif::Trace& trace) {
   Learned learned;
@@ -33,6 +63,7 @@ Learned Learn(const whatif::Trace& trace) {
     learned.begins_ns.push_back(static_cast<int64_t>(begin));
   }
   learned.boundary_words = found.rule->boundary_words;
+  learned.steps = AreSteps(found.learner->stream(), learned.begins_ns);
   const auto dimensions = static_cast<int>(found.rule->rule.length_count);
   if (dimensions == 0 || !found.rule->lengths.depends) return learned;
   const CallStream& stream = found.learner->stream();
@@ -123,7 +154,9 @@ absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
     }
     // "ProfilerStep#3": what all have is the part before the number.
     iterations.boundary_words =
-        absl::StrCat("annotation \"", marks.first.substr(0, marks.first.find('#')), "\"");
+        marker.empty()
+            ? absl::StrCat("annotation \"", marks.first.substr(0, marks.first.find('#')), "\"")
+            : absl::StrCat("annotation matching \"", marker, "\"");
     absl::Status read = ReadLengths(trace, marks, expression, &iterations);
     if (!read.ok()) return read;
     if (iterations.dimensions == 0) {
@@ -137,7 +170,7 @@ absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
         absl::StrCat("marker: no annotation matches \"", marker, "\""));
   }
   Learned learned = Learn(trace);
-  if (learned.begins_ns.size() > 1) {
+  if (learned.steps) {
     iterations.count = learned.begins_ns.size();
     iterations.begins_ns = std::move(learned.begins_ns);
     iterations.boundary_words = learned.boundary_words;
@@ -152,7 +185,10 @@ absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
   for (const whatif::Work& work : trace.works) begin_ns = std::min(begin_ns, work.start_ns);
   iterations.count = 1;
   iterations.begins_ns = {begin_ns};
-  iterations.boundary_words = "nothing is repeated: the whole trace";
+  iterations.boundary_words =
+      learned.begins_ns.size() > 1
+          ? "nothing that looks like a training step is repeated: the whole trace"
+          : "nothing is repeated: the whole trace";
   return iterations;
 }
 

@@ -28,7 +28,8 @@ struct TraceIterations {
 };
 
 // `marker`: a regular expression (RE2) of annotations; its groups, at most two, are lengths. Empty:
-// the usual ones, else the learner. A trace in which nothing is repeated is one iteration.
+// the usual ones, else the learner. A trace in which nothing is repeated that looks like a step of
+// training (each gets a batch from the host, or two threads launch it) is one iteration.
 // InvalidArgument: no annotation matches `marker`, or a group of it is no number >= 0.
 absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
                                                const std::string& marker);

@@ -148,7 +148,8 @@ absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text)
     } else if (key == "assumes") {
       preset.assumption = std::string(value);
     } else if (key == "unfit because") {
-      preset.unfit_because = std::string(value);
+      if (preset.unfit.empty()) return wrong("of what, is not said before");
+      preset.unfit.back().because = std::string(value);
     } else if (key == "needs because" || key == "excludes because") {
       if (preset.requirements.empty()) return wrong("of what, is not said before");
       preset.requirements.back().because = std::string(value);
@@ -156,7 +157,7 @@ absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text)
       absl::StatusOr<Selection> selection = ParseSelection(value);
       if (!selection.ok()) return wrong(selection.status().message());
       if (key == "unfit") {
-        preset.unfit = *std::move(selection);
+        preset.unfit.push_back({*std::move(selection), ""});
         continue;
       }
       if (key == "needs" && !std::exchange(needs, true)) preset.needs = *selection;
@@ -271,23 +272,29 @@ Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph, const 
     PutTexts(texts, &selection);
     if ((TimeOf(selection, bounds, graph).tasks > 0) == requirement.wanted) continue;
     fit.applies = false;
-    fit.warning = absl::StrCat(
-        requirement.wanted ? "there is nothing in the trace that it could change: no "
-                           : "the trace has ",
-        FormatSelection(selection), requirement.because.empty() ? "" : "; ", requirement.because);
+    fit.warning =
+        absl::StrCat(requirement.wanted ? "there is nothing in the trace that it could change: "
+                                        : "it makes no sense for this trace: ",
+                     requirement.because, requirement.because.empty() ? "" : " (",
+                     requirement.wanted ? "no " : "there are ", FormatSelection(selection),
+                     requirement.because.empty() ? "" : ")");
     return fit;
   }
-  if (!preset.unfit) return fit;
-  const SelectedTime unfit = TimeOf(*preset.unfit, bounds, graph);
-  if (unfit.tasks == 0) return fit;
-  Selection all;
-  all.what = preset.unfit->what;
-  const SelectedTime whole = TimeOf(all, bounds, graph);
-  const double share = whole.time_ns > 0
-                           ? static_cast<double>(unfit.time_ns) / static_cast<double>(whole.time_ns)
-                           : 1;
-  fit.warning = absl::StrFormat("doubtful for %.3g %% of the time of %s: %s", 100 * share,
-                                FormatSelection(all), preset.unfit_because);
+  for (const Doubt& doubt : preset.unfit) {
+    Selection selection = doubt.selection;
+    PutTexts(texts, &selection);
+    const SelectedTime unfit = TimeOf(selection, bounds, graph);
+    if (unfit.tasks == 0) continue;
+    Selection all;
+    all.what = selection.what;
+    const SelectedTime whole = TimeOf(all, bounds, graph);
+    const double share =
+        whole.time_ns > 0 ? static_cast<double>(unfit.time_ns) / static_cast<double>(whole.time_ns)
+                          : 1;
+    absl::StrAppendFormat(&fit.warning, "%sdoubtful for %.3g %% of the time of %s: %s",
+                          fit.warning.empty() ? "" : "; ", 100 * share, FormatSelection(all),
+                          doubt.because);
+  }
   return fit;
 }
 

@@ -42,6 +42,12 @@ struct Requirement {
   std::string because;  // a sentence for where it is otherwise; may be empty
 };
 
+// With these tasks in the trace it is doubtful, for their share of the time, and why.
+struct Doubt {
+  Selection selection;
+  std::string because;
+};
+
 struct Preset {
   std::string name;  // "amp"
   std::string text;  // of its file
@@ -51,9 +57,7 @@ struct Preset {
   // Without these tasks in the trace it makes no sense: the first of the requirements.
   Selection needs;
   std::vector<Requirement> requirements;
-  // With these it is doubtful, and why.
-  std::optional<Selection> unfit;
-  std::string unfit_because;
+  std::vector<Doubt> unfit;
   std::vector<Parameter> parameters;
   Request request;
 };

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "daemon/whatif/preset_files.h"
@@ -24,7 +26,10 @@ TEST(PresetTest, EachFileCanBeReadAndUsed) {
   for (const PresetFile& file : kPresetFiles) {
     const absl::StatusOr<Preset> preset = ParsePreset(file.name, file.text);
     ASSERT_TRUE(preset.ok()) << preset.status();
-    EXPECT_EQ(preset->unfit.has_value(), !preset->unfit_because.empty()) << file.name;
+    for (const Doubt& doubt : preset->unfit) EXPECT_NE(doubt.because, "") << file.name;
+    for (const Requirement& requirement : preset->requirements) {
+      EXPECT_NE(requirement.because, "") << file.name << " does not say why it does not apply";
+    }
     std::string text = file.name;
     for (const Parameter& parameter : preset->parameters) {
       if (parameter.value || parameter.text) continue;
@@ -113,6 +118,125 @@ TEST(PresetTest, SaysWhereItDoesNotFit) {
   EXPECT_FALSE(loading.applies);
   EXPECT_THAT(loading.warning, HasSubstr("nothing in the trace"));
   EXPECT_EQ(FitOf(*FindPreset("cuda-graphs"), {}, graph).warning, "");
+}
+
+TEST(PresetTest, MixedPrecisionLeavesWhatIsInHalfPrecision) {
+  // As cuBLAS, cuDNN, CUTLASS, rocBLAS, hipBLASLt, MIOpen, flash attention and ATen name them.
+  const char* const half[] = {
+      "volta_h884gemm_128x64_ldg8_nn",
+      "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn",
+      "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_64x6_tn_align8>",
+      "void cutlass::Kernel<cutlass_80_tensorop_s16816gemm_f16_64x64>",
+      "volta_fp16_s884cudnn_fp16_128x128_ldg8_relu_exp_small_nhwc_tn_v1",
+      "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_cublas",
+      "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc",
+      "maxwell_hgemm_128x64_nn",
+      "void implicit_convolve_sgemm<__half, __half, 1024, 5, 5, 3, 3, 3, 1>(int)",
+      "void wgrad_alg0_engine<__nv_bfloat16, 128>(int)",
+      "Cijk_Alik_Bljk_HHS_BH_MT64x32x16",
+      "Cijk_Ailk_Bljk_BBS_BH_MT64x32x16",
+      "Cijk_Alik_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x128",
+      "igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1_bt128x256x32",
+      "batched_transpose_32x32_half",
+      "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, cutlass::bfloat16_t> >",
+      "void at::native::batch_norm_backward_kernel<c10::BFloat16, float>(int)",
+      "_ZN2at6native13reduce_kernelIN3c104HalfEEEvT_",
+  };
+  const char* const single[] = {
+      "volta_sgemm_64x64_nt",
+      "volta_scudnn_128x64_relu_small_nn_v1",
+      "Cijk_Alik_Bljk_SB_Bias_AS_SAV_UserArgs_MT64x16x32",
+      "Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT64x16x32",
+      "cutlass_80_simt_sgemm_128x64_8x5_nt_align1",
+      "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >",
+  };
+  const char* const tf32[] = {
+      "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32",
+      "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x128_32x3_nn_align1>",
+      "ampere_tf32_s1688gemm_tf32_128x64",
+  };
+  TestTrace t;
+  double at_us = 0;
+  const auto launch = [&](const char* name) {
+    t.Launch(at_us, at_us + 4, name, at_us + 8, at_us + 68);
+    at_us += 100;
+  };
+  for (const char* name : half) launch(name);
+  for (const char* name : single) launch(name);
+  for (const char* name : tf32) launch(name);
+  Graph graph = t.Graph();
+  const Change change = *ParseChange("amp");
+  const Fit fit = FitOf(*FindPreset("amp"), {}, graph, &change);
+  EXPECT_TRUE(fit.applies);
+  EXPECT_THAT(fit.warning, HasSubstr("doubtful for 66.7 % of the time of kernels: these kernels"));
+  EXPECT_THAT(fit.warning, HasSubstr("doubtful for 11.1 % of the time of kernels: these kernels"));
+  ASSERT_TRUE(Apply(change.request, change.parameters, {}, &graph).ok());
+  for (const GpuTask& task : graph.gpu) {
+    const std::string& name = graph.names[task.name];
+    const auto is = [&](const auto& names) {
+      return std::find(std::begin(names), std::end(names), name) != std::end(names);
+    };
+    const int64_t expected_us = is(half) ? 60 : is(tf32) || name.find("elementwise") < 99 ? 30 : 20;
+    EXPECT_EQ(task.duration_ns, expected_us * 1000) << name;
+  }
+
+  TestTrace all_half;
+  for (const char* name : half) {
+    all_half.Launch(at_us, at_us + 4, name, at_us + 8, at_us + 68);
+    at_us += 100;
+  }
+  const Fit none = FitOf(*FindPreset("amp"), {}, all_half.Graph());
+  EXPECT_FALSE(none.applies);
+  EXPECT_THAT(none.warning, HasSubstr("all run in half precision already"));
+}
+
+TEST(PresetTest, SaysWhyWhatIsThereAlreadyDoesNotApply) {
+  TestTrace t;
+  t.Launch(0, 4, "softmax_warp_forward", 8, 38);
+  t.Launch(10, 14, "attn_fwd", 39, 49);
+  t.Api(20, 24, "cudaLaunchKernel", CallKind::kLaunch);
+  t.Run("ncclDevKernel_ReduceScatter_Sum_f32", 50, 60, WorkKind::kCollective);
+  const Graph graph = t.Graph();
+  const auto warning = [&](const char* preset) {
+    const Fit fit = FitOf(*FindPreset(preset), {}, graph);
+    EXPECT_FALSE(fit.applies) << preset;
+    return fit.warning;
+  };
+  EXPECT_THAT(warning("fused-attention"), HasSubstr("attention is fused already"));
+  EXPECT_THAT(warning("data-parallel"), HasSubstr("it is data parallel already"));
+  EXPECT_THAT(warning("data-parallel-tree"), HasSubstr("it is data parallel already"));
+  EXPECT_THAT(warning("faster-loading"), HasSubstr("an annotation, enumerate(DataLoader)"));
+  // Of a trace without anything, none applies, and each says why.
+  const Graph empty = TestTrace().Graph();
+  for (const Preset& preset : Presets()) {
+    const Fit fit = FitOf(preset, {}, empty);
+    EXPECT_FALSE(fit.applies) << preset.name;
+    EXPECT_THAT(fit.warning, HasSubstr(": ")) << preset.name;
+  }
+}
+
+TEST(PresetTest, ALargerBatchTakesLongerToLoadAndNotToOptimise) {
+  TestTrace t;
+  t.Api(-10, -5, "cudaEventQuery", CallKind::kOther);
+  t.Annotation(0, 95, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__");
+  t.Launch(100, 104, "sgemm", 110, 140);
+  t.Annotation(110, 150, "Optimizer.step#SGD.step");
+  t.Launch(120, 124, "multi_tensor_apply", 150, 170);
+  Graph graph = t.Graph();
+  const auto loading = [](const Graph& of) {
+    int64_t sum_ns = 0;
+    for (const CpuTask& task : of.cpu) {
+      if (of.names[task.label].find("DataLoader") != std::string::npos) sum_ns += task.duration_ns;
+    }
+    return sum_ns;
+  };
+  const int64_t loading_ns = loading(graph);
+  const Change change = *ParseChange("larger-batch");
+  ASSERT_TRUE(Apply(change.request, change.parameters, {}, &graph).ok());
+  EXPECT_EQ(graph.gpu[0].duration_ns, 60'000);
+  EXPECT_EQ(graph.gpu[1].duration_ns, 20'000);
+  EXPECT_GT(loading_ns, 80'000);
+  EXPECT_EQ(loading(graph), 2 * loading_ns);
 }
 
 TEST(PresetTest, WithoutWaitsTheCpuRunsAhead) {

@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "daemon/whatif/queues.h"
 
 namespace seqpoint::whatif {
@@ -62,12 +64,29 @@ bool Compares(Compare compare, double value, double with) {
   }
 }
 
-// Matrix products and convolutions.
+// Matrix products, convolutions, attention and persistent recurrent layers, as cuBLAS, cuDNN,
+// CUTLASS, rocBLAS (Cijk_...), MIOpen, Composable Kernel and Triton name them.
 bool IsProduct(const std::string& kernel) {
   static const RE2* const products = new RE2(
-      "(?i)gemm|gemv|convol|_conv|conv[0-9_]|winograd|wgrad|dgrad|fprop|cutlass|xmma|_mma|flash|"
-      "attention");
-  return RE2::PartialMatch(kernel, *products);
+      "(?i)gemm|gemv|convol|_conv|conv[0-9_]|asmconv|miopen.*conv|winograd|wgrad|dgrad|fprop|"
+      "[shdi468]cudnn_|cutlass|cijk_|xmma|_mma|triton_(tem|mm|bmm|conv)|rnn_blockpersist|flash|"
+      "fmha|attention|attn_");
+  // They prepare a product or join its parts.
+  static const RE2* const beside = new RE2(
+      "(?i)im2col|col2im|winograd_nonfused|winogradWgrad(Data|Delta|Output)|reduce_wgrad|"
+      "splitkreduce|precompute_indices|computeoffsets|nchwToNhwc|nhwcToNchw");
+  // Arguments may be of a type that is named after products; they follow the last template
+  // argument.
+  static constexpr absl::string_view kAnonymous = "(anonymous namespace)";
+  absl::string_view name = kernel;
+  int depth = 0;
+  for (size_t at = 0; at < name.size(); ++at) {
+    depth += name[at] == '<' ? 1 : name[at] == '>' ? -1 : 0;
+    if (name[at] != '(' || depth > 0 || absl::StartsWith(name.substr(at), kAnonymous)) continue;
+    name = name.substr(0, at);
+  }
+  const re2::StringPiece text(name.data(), name.size());
+  return RE2::PartialMatch(text, *products) && !RE2::PartialMatch(text, *beside);
 }
 Bound BoundOfOthers(int64_t duration_ns) {
   return duration_ns <= kLatencyNs ? Bound::kLatency : Bound::kMemory;
@@ -119,7 +138,7 @@ class Selector {
   int64_t DurationOf(bool gpu, uint32_t t) const {
     return gpu ? graph_.gpu[t].duration_ns : graph_.cpu[t].duration_ns;
   }
-  // Kernels whose bound was looked at.
+  // Different kernels whose bound was looked at.
   uint64_t measured() const { return measured_; }
   uint64_t guessed() const { return guessed_; }
   uint64_t without_counter() const { return without_counter_; }
@@ -167,7 +186,7 @@ class Selector {
       }
       case Field::kCounter: {
         const double* value = gpu ? CounterOf(t, condition.text) : nullptr;
-        if (gpu && value == nullptr) ++without_counter_;
+        if (gpu && value == nullptr && IsNew(t, &without_value_)) ++without_counter_;
         return value != nullptr && Compares(condition.compare, *value, condition.number);
       }
     }
@@ -192,10 +211,17 @@ class Selector {
                     : IsProduct(graph_.names[id]) ? Bound::kCompute
                                                   : Bound::kMemory;
     }
-    ++(known.measured ? measured_ : guessed_);
+    if (IsNew(t, &bound_looked_up_)) ++(known.measured ? measured_ : guessed_);
     return known.measured || known.bound == Bound::kCompute
                ? known.bound
                : BoundOfOthers(graph_.gpu[t].duration_ns);
+  }
+  // Several steps, and several conditions of one, look at the same task.
+  static bool IsNew(uint32_t t, std::vector<bool>* seen) {
+    if (t >= seen->size()) seen->resize(t + 1);
+    if ((*seen)[t]) return false;
+    (*seen)[t] = true;
+    return true;
   }
   uint32_t QueueOf(const CpuTask& call) const {
     return call.first_work == kNone ? call.queue : graph_.gpu[call.first_work].queue;
@@ -208,6 +234,7 @@ class Selector {
   const Bounds& bounds_;
   const Graph& graph_;
   std::vector<NameBound> by_name_;
+  std::vector<bool> bound_looked_up_, without_value_;  // by GPU task
   uint64_t measured_ = 0, guessed_ = 0, without_counter_ = 0;
 };
 
@@ -544,7 +571,8 @@ class Transformer {
 
   // CUDA graphs: in each iteration launches that follow each other on a thread, with nothing
   // between that waits for the GPU, become one graph launch; what the thread did from one to the
-  // next is not done.
+  // next is not done. But for allocations: without them it is a change of the program, which can
+  // be asked for (remove calls where name ~ "Malloc|Free").
   void Capture(const std::vector<uint32_t>& selected) {
     std::vector<bool> launches(graph_.cpu.size());
     for (const uint32_t t : selected) launches[t] = true;
@@ -570,6 +598,7 @@ class Transformer {
         if (launches[t]) {
           if (!run.empty()) {
             for (const uint32_t between : since) {
+              if (IsAllocation(graph_.cpu[between])) continue;
               applied_.captured_ns += std::exchange(graph_.cpu[between].duration_ns, 0);
             }
           }
@@ -581,6 +610,13 @@ class Transformer {
       }
       end_run();
     }
+  }
+
+  // cudaMalloc, hipFree, cuMemAlloc_v2, ...: some wait for the GPU, some take long.
+  bool IsAllocation(const CpuTask& task) const {
+    static const RE2* const names = new RE2("^(cuda|hip|cu)[A-Za-z]*(Malloc|Free|Alloc)");
+    return task.kind == CpuKind::kCall && task.first_work == kNone &&
+           RE2::PartialMatch(graph_.names[task.name], *names);
   }
 
   const std::map<std::string, double>& parameters_;

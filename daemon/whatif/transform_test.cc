@@ -84,6 +84,37 @@ TEST(TransformTest, WhatLimitsAKernelIsMeasuredOrGuessed) {
   EXPECT_EQ(BoundByRule("fill", 2'000), Bound::kLatency);
 }
 
+TEST(TransformTest, EachKernelWhoseBoundIsGuessedCountsOnce) {
+  Graph graph = GpuBound().Graph();
+  const Applied applied =
+      Do("scale kernels where bound = compute by 1/3; scale kernels where bound = memory by 1/2; "
+         "scale kernels where bound = latency and bound != memory by 1",
+         &graph, {{"sgemm", Bound::kCompute}});
+  EXPECT_EQ(applied.measured_bounds, 1u);
+  EXPECT_EQ(applied.guessed_bounds, 2u);
+}
+
+TEST(TransformTest, ProductsAreKnownByTheNamesOfTheLibraries) {
+  for (const char* name :
+       {"volta_scudnn_128x64_relu_small_nn_v1", "cudnn_ampere_scudnn_128x64_relu_xregs_large_nn_v1",
+        "volta_s884cudnn_fp16_128x128_ldg8_relu", "maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile",
+        "void implicit_convolve_sgemm<float, float, 128>(int)", "ampere_sgemm_64x32_sliced1x4_tn",
+        "void cudnn::cnn::wgrad_alg1_engine<float>(int)", "void cudnn::detail::dgrad_engine<float>",
+        "sm80_xmma_fprop_implicit_gemm_tf32f32", "Cijk_Alik_Bljk_SB_Bias_AS_SAV_UserArgs",
+        "MIOpenConvUni", "miopenSp3AsmConv_v21_1_2_gfx9_fp32_stride1", "gcnAsmConv1x1U", "attn_fwd",
+        "fmha_cutlassF_f32", "RNN_blockPersist_fp_LSTM"}) {
+    EXPECT_EQ(BoundByRule(name, 50'000), Bound::kCompute) << name;
+  }
+  for (const char* name :
+       {"void cudnn::cnn::im2col4d_kernel<float>(cudnn::cnn::params, cudnnConvolutionStruct)",
+        "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>(cudnnTensorStruct)",
+        "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(int)",
+        "void at::native::(anonymous namespace)::convert<float>(cutlass::half_t)",
+        "void cublasLt::splitKreduce_kernel<32, 16>(int)", "MIOpenBatchNormFwdTrainSpatial"}) {
+    EXPECT_EQ(BoundByRule(name, 50'000), Bound::kMemory) << name;
+  }
+}
+
 TEST(TransformTest, SelectsByCountersThatWereMeasured) {
   Graph graph = GpuBound().Graph();
   Bounds bounds;
@@ -94,7 +125,7 @@ TEST(TransformTest, SelectsByCountersThatWereMeasured) {
          "scale kernels where counter \"sm__throughput\" < 0.6 by 1",
          &graph, bounds);
   EXPECT_THAT(applied.tasks, ElementsAre(1, 1));
-  EXPECT_EQ(applied.without_counter, 2u);  // layer_norm, twice
+  EXPECT_EQ(applied.without_counter, 1u);  // layer_norm, in both steps
 }
 
 TEST(TransformTest, TimesOfATask) {
@@ -251,6 +282,22 @@ TEST(TransformTest, CapturedLaunchesAreOneAndTheGpuSetsThePace) {
   ASSERT_TRUE(applied.ok()) << applied.status();
   EXPECT_EQ(applied->captured_ns, 9 * 50'000 + 4'000);
   EXPECT_NEAR(EndUs(graph), 6.5 + 10 * 10 + 9 * 1 + 2, 2);
+}
+
+TEST(TransformTest, ACaptureHidesNoAllocations) {
+  TestTrace t;
+  for (int i = 0; i < 10; ++i) {
+    t.Launch(50 * i, 50 * i + 4, "k", 50 * i + 8, 50 * i + 18);
+    t.Api(50 * i + 6, 50 * i + 36, i % 2 == 0 ? "hipFree" : "cudaMallocAsync", CallKind::kOther);
+    t.Api(50 * i + 38, 50 * i + 40, "cudaGetDevice", CallKind::kOther);
+  }
+  Graph graph = t.Graph({0});
+  const Graph before = graph;
+  Do("capture launches", &graph);
+  EXPECT_NEAR(EndUs(graph), 2.5 + 10 * 30, 20);
+  graph = before;
+  Do("remove calls where name ~ \"Malloc|Free\"; capture launches", &graph);
+  EXPECT_NEAR(EndUs(graph), 6.5 + 10 * 10 + 9 * 1 + 2, 20);
 }
 
 TEST(TransformTest, WhatCannotBeDoneIsSaid) {
