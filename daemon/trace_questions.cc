@@ -367,6 +367,7 @@ class Asked {
   absl::Status Apply(const std::vector<NamedChange>& changes, v1::WhatIfAnswer* answer) {
     std::vector<std::string> names, titles, sources, assumptions;
     std::set<std::string> warnings;
+    std::set<std::string> reasons;  // why presets do not apply
     bool applies = changes.empty();
     for (const NamedChange& named : changes) {
       names.push_back(named.name);
@@ -390,7 +391,7 @@ class Asked {
           whatif::Fit fit;
           if (named.preset) fit = whatif::FitOf(*named.preset, bounds_, graph, &named.change);
           applies |= fit.applies;
-          if (!fit.warning.empty() && fit.applies) warnings.insert(fit.warning);
+          if (!fit.warning.empty()) (fit.applies ? warnings : reasons).insert(fit.warning);
           const auto applied =
               whatif::Apply(named.change.request, named.change.parameters, bounds_, &graph);
           if (!applied.ok()) {
@@ -434,9 +435,12 @@ class Asked {
     const bool own = std::any_of(changes.begin(), changes.end(),
                                  [](const NamedChange& named) { return !named.preset; });
     for (const v1::WhatIfStep& step : answer->steps()) {
-      if (step.tasks() == 0 && (own || selected == 0)) {
+      if (step.tasks() == 0 && (own || (selected == 0 && reasons.empty()))) {
         warnings.insert(absl::StrCat("nothing is selected by \"", step.text(), "\""));
       }
+    }
+    if (!answer->applies()) {
+      for (const std::string& reason : reasons) answer->add_warnings(reason);
     }
     for (const std::string& warning : warnings) answer->add_warnings(warning);
     if (totals_after_.not_run > totals_before_.not_run) {
