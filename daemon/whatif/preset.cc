@@ -272,12 +272,12 @@ Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph, const 
     PutTexts(texts, &selection);
     if ((TimeOf(selection, bounds, graph).tasks > 0) == requirement.wanted) continue;
     fit.applies = false;
+    // The reason first: lists show a warning up to its first colon.
     fit.warning =
-        absl::StrCat(requirement.wanted ? "there is nothing in the trace that it could change: "
-                                        : "it makes no sense for this trace: ",
-                     requirement.because, requirement.because.empty() ? "" : " (",
-                     requirement.wanted ? "no " : "there are ", FormatSelection(selection),
-                     requirement.because.empty() ? "" : ")");
+        absl::StrCat(requirement.because, requirement.because.empty() ? "" : ": ",
+                     requirement.wanted ? "there is nothing in the trace that it could change (no "
+                                        : "it makes no sense for this trace (there are ",
+                     FormatSelection(selection), ")");
     return fit;
   }
   for (const Doubt& doubt : preset.unfit) {
