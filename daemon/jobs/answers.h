@@ -59,7 +59,7 @@ class Answers {
     std::string name;
     int64_t generation = 0;
     v1::Horizon::Kind horizon_kind = v1::Horizon::KIND_UNKNOWN;
-    bool another = false;   // the question is about another run
+    bool another = false;  // the question is about another run
     bool live = false;
     bool imported = false;  // from a log: nothing is measured; or from traces
     bool traced() const { return imported && !measurements.empty(); }

@@ -41,8 +41,8 @@ struct SelectedTime {
 SelectedTime TimeOf(const Selection& selection, const Bounds& bounds, const Graph& graph);
 
 struct Applied {
-  double iterations = 1;         // as many times as before
-  std::vector<uint64_t> tasks;   // selected, by step
+  double iterations = 1;        // as many times as before
+  std::vector<uint64_t> tasks;  // selected, by step
   // Each kernel counts once, however many steps look at it.
   uint64_t measured_bounds = 0;  // kernels whose bound was looked up and measured,
   uint64_t guessed_bounds = 0;   // ... and guessed by the rule
