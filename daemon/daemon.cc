@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -102,6 +103,19 @@ absl::Status CheckRoom(const std::string& store_path, uint64_t needed, const cha
       absl::StrCat("the ", what, " need", std::string_view(what) == "traces" ? "" : "s", " about ",
                    needed >> 20, " MiB beside ", store_path, ", where ", space.available >> 20,
                    " MiB are free; make room, or import a part of it"));
+}
+
+// Traces may need more memory than there is: that ends the question, not the daemon.
+template <typename Ask>
+auto WithMemory(const char* what, const Ask& ask) -> decltype(ask()) {
+  try {
+    return ask();
+  } catch (const std::bad_alloc&) {
+    const absl::Status status = absl::ResourceExhaustedError(
+        absl::StrCat(what, ": the traces need more memory than there is"));
+    spdlog::error("{}", std::string(status.message()));
+    return status;
+  }
 }
 
 }  // namespace
@@ -1023,7 +1037,7 @@ absl::Status Daemon::Export(const v1::ExportRequest& request,
       absl::MutexLock lock(&mutex_);
       AwaitCommit();
     }
-    return trace_questions_.WriteReplay(**answers, write);
+    return WithMemory("replay", [&] { return trace_questions_.WriteReplay(**answers, write); });
   }
   JobRow row;
   ExportContext context;
@@ -1131,6 +1145,11 @@ absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest&
 
 absl::StatusOr<v1::ImportTraceReply> Daemon::ImportTrace(
     absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) {
+  return WithMemory("import", [&] { return AddTraces(next); });
+}
+
+absl::StatusOr<v1::ImportTraceReply> Daemon::AddTraces(
+    absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) {
   v1::ImportTraceRequest message;
   JobRow row;
   std::string marker;
@@ -1183,17 +1202,19 @@ absl::StatusOr<v1::ImportTraceReply> Daemon::ImportTrace(
   return reply;
 }
 
-absl::StatusOr<v1::ReplayReply> Daemon::Replay(const v1::ReplayRequest& request) {
+absl::StatusOr<v1::ReplayReply> Daemon::Replay(const v1::ReplayRequest& request,
+                                               absl::FunctionRef<bool()> cancelled) {
   const auto answers = Ask(request.job(), nullptr);
   if (!answers.ok()) return answers.status();
   {
     absl::MutexLock lock(&mutex_);
     AwaitCommit();
   }
-  return trace_questions_.Replay(**answers);
+  return WithMemory("replay", [&] { return trace_questions_.Replay(**answers, cancelled); });
 }
 
-absl::StatusOr<v1::WhatIfReply> Daemon::WhatIf(const v1::WhatIfRequest& request) {
+absl::StatusOr<v1::WhatIfReply> Daemon::WhatIf(const v1::WhatIfRequest& request,
+                                               absl::FunctionRef<bool()> cancelled) {
   const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
   if (!answers.ok()) return answers.status();
   v1::GetRooflineReply roofline;
@@ -1205,7 +1226,8 @@ absl::StatusOr<v1::WhatIfReply> Daemon::WhatIf(const v1::WhatIfRequest& request)
     if (auto measured = (*job)->GetRoofline({}); measured.ok()) roofline = *std::move(measured);
     AwaitCommit();
   }
-  return trace_questions_.WhatIf(**answers, roofline, request);
+  return WithMemory(
+      "what-if", [&] { return trace_questions_.WhatIf(**answers, roofline, request, cancelled); });
 }
 
 absl::StatusOr<v1::GetPlaylistReply> Daemon::GetPlaylist(const v1::GetPlaylistRequest& request) {

@@ -88,11 +88,16 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
       const v1::ProjectPlaylistRequest& request) override;
   absl::StatusOr<v1::ImportTraceReply> ImportTrace(
       absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) override;
-  absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request) override;
-  absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request) override;
+  absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request,
+                                         absl::FunctionRef<bool()> cancelled) override;
+  absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request,
+                                         absl::FunctionRef<bool()> cancelled) override;
 
  private:
   struct Connection;
+
+  absl::StatusOr<v1::ImportTraceReply> AddTraces(
+      absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next);
 
   Daemon(DaemonOptions options, std::unique_ptr<Store> store);
   absl::Status Recover() ABSL_LOCKS_EXCLUDED(mutex_);

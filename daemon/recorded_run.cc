@@ -37,6 +37,8 @@ std::optional<Stretch> WindowStretch(const whatif::Trace& trace, const Window& w
   for (int turn = 0; turn < kTurns; ++turn) begins_ns.push_back(window.begin_ns + turn * period_ns);
   Stretch stretch;
   stretch.window = window;
+  stretch.calls = trace.calls.size();
+  stretch.works = trace.works.size();
   std::vector<whatif::RecordedRank> ranks;
   ranks.push_back({whatif::Repeat(trace, kTurns, period_ns), std::move(begins_ns), kTurns});
   stretch.recording = whatif::MakeRecording(std::move(ranks));
@@ -52,14 +54,14 @@ bool IsWindow(const traces::RecordedTrace& recorded) {
 }
 
 // The imported traces that were recorded at the same time, one of each rank.
-absl::StatusOr<std::vector<Stretch>> ReadImported(
-    Store& store, const jobs::Answers& answers,
-    const std::vector<std::pair<int32_t, int64_t>>& pieces) {
+absl::StatusOr<std::vector<Stretch>> ReadImported(Store& store, const jobs::Answers& answers,
+                                                  const Pieces& pieces, Cancelled cancelled) {
   const jobs::Answers::Facts& job = answers.facts();
   std::vector<std::vector<traces::RecordedTrace>> together;
   std::vector<Pieces> pieces_together;
   std::map<int32_t, size_t> next;  // by rank
   for (const auto& [rank, number] : pieces) {
+    if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
     auto recorded = jobs::ReadRecordedTrace(store, job.job_id, rank, number);
     if (!recorded.ok()) return recorded.status();
     if (recorded->trace.calls.empty()) continue;
@@ -70,6 +72,7 @@ absl::StatusOr<std::vector<Stretch>> ReadImported(
   }
   std::vector<Stretch> stretches;
   for (size_t at = 0; at < together.size(); ++at) {
+    if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
     std::vector<traces::RecordedTrace>& recorded = together[at];
     if (next.size() == 1 && IsWindow(recorded[0])) {
       const traces::RecordedTrace& window = recorded[0];
@@ -178,8 +181,13 @@ std::vector<double> StepTimes(const Stretch& stretch,
   return times;
 }
 
+absl::Status CheckAsked(Cancelled cancelled) {
+  if (!cancelled()) return absl::OkStatus();
+  return absl::CancelledError("nobody waits for the answer any more");
+}
+
 absl::StatusOr<RecordedRun> ReadRecordedRun(Store& store, const jobs::Answers& answers,
-                                            const Pieces& pieces) {
+                                            const Pieces& pieces, Cancelled cancelled) {
   const jobs::Answers::Facts& job = answers.facts();
   RecordedRun run;
   run.job_id = job.job_id;
@@ -190,6 +198,7 @@ absl::StatusOr<RecordedRun> ReadRecordedRun(Store& store, const jobs::Answers& a
   for (const auto& [rank, number] : pieces) {
     if (jobs::IsRecordedTrace(number)) imported.emplace_back(rank, number);
     if (number < 0) continue;  // that, or a learn log
+    if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
     auto window = ReadWindow(store, answers, rank, number, &windows);
     if (!window.ok()) return window.status();
     if (*window) {
@@ -198,18 +207,21 @@ absl::StatusOr<RecordedRun> ReadRecordedRun(Store& store, const jobs::Answers& a
       ++left_out;
     }
   }
-  auto stretches = ReadImported(store, answers, imported);
+  auto stretches = ReadImported(store, answers, imported, cancelled);
   if (!stretches.ok()) return stretches.status();
   for (Stretch& stretch : *stretches) run.stretches.push_back(std::move(stretch));
   TakeTracingOff(&run);
+  const bool replayed = !run.stretches.empty();
   std::erase_if(run.stretches, [](const Stretch& stretch) { return stretch.steps.empty(); });
   if (run.stretches.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", job.name, "\": ",
-        !imported.empty() ? "its traces have no calls of the CPU, so nothing tells what waits for "
-                            "what; record CPU activities, too"
-        : job.traced()    ? "its traces were removed as the store was full; import them again"
-        : job.imported    ? "it was made of a log; import traces for this (seqpoint import TRACE)"
+        replayed ? "of its traced iterations none is whole; record one more behind the last"
+        : !imported.empty()
+            ? "its traces have no calls of the CPU, so nothing tells what waits for "
+              "what; record CPU activities, too"
+        : job.traced() ? "its traces were removed as the store was full; import them again"
+        : job.imported ? "it was made of a log; import traces for this (seqpoint import TRACE)"
         : !job.measurable
             ? "its processes have no CUPTI, most often as there is no GPU, so nothing "
               "was traced"

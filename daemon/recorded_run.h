@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/jobs/answers.h"
 #include "daemon/seqpoint/key.h"
@@ -42,6 +44,7 @@ struct Stretch {
   // does between them in this one. The truth is in between. Where it cannot be told from the
   // times, nothing is taken off in `recording`, and the usual price in this one.
   whatif::Recording other;
+  size_t calls = 0, works = 0;        // of a window, in its trace
   std::vector<int64_t> first_number;  // by rank, of an imported one
   std::vector<Step> steps;
   Pieces pieces;                                       // in the store, by rank
@@ -56,10 +59,14 @@ struct RecordedRun {
   int64_t tasks = 0;
 };
 
+// Whether nobody waits for the answer any more.
+using Cancelled = absl::FunctionRef<bool()>;
+absl::Status CheckAsked(Cancelled cancelled);
+
 // `pieces`: all traces of the job, as the store lists them. FailedPrecondition, and why, where none
 // can be run again.
 absl::StatusOr<RecordedRun> ReadRecordedRun(Store& store, const jobs::Answers& answers,
-                                            const Pieces& pieces);
+                                            const Pieces& pieces, Cancelled cancelled);
 
 // Of the stretch's steps, each as long as its slowest rank, from Outcome::duration_ns.
 std::vector<double> StepTimes(const Stretch& stretch,

@@ -90,21 +90,29 @@ void NameOwnRows(whatif::Trace* trace) {
   }
 }
 
-void AddAnnotation(std::string_view name, int64_t begin_ns, int64_t end_ns, whatif::Trace* trace) {
-  const auto row = [](std::vector<std::string>& table, std::string_view text) {
-    const auto it = std::find(table.begin(), table.end(), text);
-    const auto index = static_cast<uint32_t>(it - table.begin());
-    if (it == table.end()) table.emplace_back(text);
-    return index;
-  };
+namespace {
+
+uint32_t IndexOf(std::string_view text, std::vector<std::string>* table) {
+  const auto it = std::find(table->begin(), table->end(), text);
+  const auto index = static_cast<uint32_t>(it - table->begin());
+  if (it == table->end()) table->emplace_back(text);
+  return index;
+}
+
+}  // namespace
+
+uint32_t AnnotationRow(whatif::Trace* trace) {
   const std::string first = trace->threads.empty() ? "" : trace->threads[0];
   const size_t slash = first.find('/');
   const std::string process = slash == std::string::npos ? kOwnProcess : first.substr(0, slash);
-  const uint32_t name_index = row(trace->names, name);
+  return IndexOf(absl::StrCat(process, "/0 iterations"), &trace->threads);
+}
+
+void AddAnnotation(std::string_view name, int64_t begin_ns, int64_t end_ns, whatif::Trace* trace) {
   trace->spans.push_back({.begin_ns = begin_ns,
                           .end_ns = end_ns,
-                          .name = name_index,
-                          .thread = row(trace->threads, absl::StrCat(process, "/0 iterations")),
+                          .name = IndexOf(name, &trace->names),
+                          .thread = AnnotationRow(trace),
                           .kind = whatif::SpanKind::kAnnotation});
 }
 

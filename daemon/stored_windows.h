@@ -51,7 +51,9 @@ class StoredWindows {
 // For exports: their CPU threads are those of one process.
 void NameOwnRows(whatif::Trace* trace);
 
-// In a row of its own, of the process that the first CPU thread is of.
+// A row of its own, of the process that the first CPU thread is of.
+uint32_t AnnotationRow(whatif::Trace* trace);
+// In that row.
 void AddAnnotation(std::string_view name, int64_t begin_ns, int64_t end_ns, whatif::Trace* trace);
 
 // "ProfilerStep#40 lengths=[37]": an iteration as ChromeWriter and TraceReader know it.

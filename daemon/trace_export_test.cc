@@ -19,6 +19,8 @@
 namespace seqpoint {
 namespace {
 
+constexpr auto kAsked = [] { return false; };  // nobody went away
+
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -102,7 +104,7 @@ class TraceExportTest : public ::testing::Test {
   static v1::ReplayReply Replay(Daemon& daemon, const std::string& job) {
     v1::ReplayRequest request;
     request.set_job(job);
-    const auto reply = daemon.Replay(request);
+    const auto reply = daemon.Replay(request, kAsked);
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.ok() ? *reply : v1::ReplayReply();
   }

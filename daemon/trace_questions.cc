@@ -46,24 +46,32 @@ TraceQuestions::TraceQuestions(Store* store) : store_(store) {}
 TraceQuestions::~TraceQuestions() = default;
 
 absl::StatusOr<std::shared_ptr<const RecordedRun>> TraceQuestions::Read(
-    const jobs::Answers& answers) {
+    const jobs::Answers& answers, Cancelled cancelled) {
   const jobs::Answers::Facts& job = answers.facts();
   const auto pieces = store_->ListTraces(job.job_id);
   if (!pieces.ok()) return pieces.status();
-  if (kept_ && kept_->job_id == job.job_id && kept_->pieces == *pieces) return kept_;
-  kept_ = nullptr;
-  absl::StatusOr<RecordedRun> read = ReadRecordedRun(*store_, answers, *pieces);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (kept_ && kept_->job_id == job.job_id && kept_->pieces == *pieces) return kept_;
+    kept_ = nullptr;
+  }
+  absl::StatusOr<RecordedRun> read = ReadRecordedRun(*store_, answers, *pieces, cancelled);
   if (!read.ok()) return read.status();
   auto run = std::make_shared<const RecordedRun>(*std::move(read));
-  if (run->tasks <= kKeptTasks) kept_ = run;
+  if (run->tasks <= kKeptTasks) {
+    absl::MutexLock lock(&mutex_);
+    kept_ = run;
+  }
   return run;
 }
 
-absl::StatusOr<v1::ReplayReply> TraceQuestions::Replay(const jobs::Answers& answers) {
-  absl::MutexLock lock(&mutex_);
-  const auto run = Read(answers);
+absl::StatusOr<v1::ReplayReply> TraceQuestions::Replay(const jobs::Answers& answers,
+                                                       Cancelled cancelled) {
+  const auto run = Read(answers, cancelled);
   if (!run.ok()) return run.status();
-  const std::vector<Outcome> outcomes = RunAll(**run).outcomes;
+  const auto unchanged = RunAll(**run, cancelled);
+  if (!unchanged.ok()) return unchanged.status();
+  const std::vector<Outcome>& outcomes = unchanged->outcomes;
   const jobs::Answers::Facts& job = answers.facts();
   v1::ReplayReply reply;
   Spent spent;
@@ -177,13 +185,19 @@ whatif::Trace Replayed(const whatif::Trace& trace, const Stretch& stretch,
     take(trace.works, graph.gpu[i].work, timeline.gpu_begin_ns[i], timeline.gpu_end_ns[i],
          &whatif::Work::start_ns, &whatif::Work::end_ns, &replayed.works);
   }
+  const uint32_t row = AnnotationRow(&replayed);
   for (size_t i = turn; i < (stretch.window ? turn + 1 : begins_ns.size()); ++i) {
     if (begins_ns[i] == INT64_MAX) continue;
     const int64_t end_ns = i + 1 < begins_ns.size() && begins_ns[i + 1] != INT64_MAX
                                ? begins_ns[i + 1]
                                : timeline.end_ns;
-    AddAnnotation(absl::StrCat("iteration ", first_number + static_cast<int64_t>(i - turn)),
-                  begins_ns[i] + shift_ns, end_ns + shift_ns, &replayed);
+    replayed.spans.push_back({.begin_ns = begins_ns[i] + shift_ns,
+                              .end_ns = end_ns + shift_ns,
+                              .name = static_cast<uint32_t>(replayed.names.size()),
+                              .thread = row,
+                              .kind = whatif::SpanKind::kAnnotation});
+    replayed.names.push_back(
+        absl::StrCat("iteration ", first_number + static_cast<int64_t>(i - turn)));
   }
   return replayed;
 }
@@ -192,18 +206,16 @@ whatif::Trace Replayed(const whatif::Trace& trace, const Stretch& stretch,
 
 absl::Status TraceQuestions::WriteReplay(const jobs::Answers& answers,
                                          traces::WriteFunction write) {
-  std::shared_ptr<const RecordedRun> run;
-  {
-    absl::MutexLock lock(&mutex_);
-    auto read = Read(answers);
-    if (!read.ok()) return read.status();
-    run = *std::move(read);
-  }
+  const auto cancelled = [&write] { return !write({}); };
+  const auto read = Read(answers, cancelled);
+  if (!read.ok()) return read.status();
+  const std::shared_ptr<const RecordedRun>& run = *read;
   const jobs::Answers::Facts& job = answers.facts();
   const bool by_rank = run->pieces.front().first != run->pieces.back().first;
   StoredWindows windows(store_, StoredWindows::Names::kDemangled);
   std::optional<traces::ChromeWriter> writer;
   for (const Stretch& stretch : run->stretches) {
+    if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
     std::vector<const whatif::Graph*> graphs;
     for (const whatif::Graph& graph : stretch.recording.graphs) graphs.push_back(&graph);
     const whatif::Timeline timeline = whatif::Replay(graphs);
@@ -220,6 +232,11 @@ absl::Status TraceQuestions::WriteReplay(const jobs::Answers& answers,
         auto read = windows.Read(job.job_id, rank, number, stretch.window);
         if (!read.ok()) return read.status();
         trace = *std::move(read);
+        if (trace.calls.size() != stretch.calls || trace.works.size() != stretch.works) {
+          return absl::UnavailableError(
+              absl::StrCat("the trace of iteration ", number,
+                           " was removed meanwhile, as the store was full; ask again"));
+        }
         NameOwnRows(&trace);
         AddAnnotation(StepName(number, {}), stretch.window->begin_ns, stretch.window->end_ns,
                       &trace);
@@ -245,18 +262,20 @@ absl::Status TraceQuestions::WriteReplay(const jobs::Answers& answers,
 
 absl::StatusOr<v1::WhatIfReply> TraceQuestions::WhatIf(const jobs::Answers& answers,
                                                        const v1::GetRooflineReply& roofline,
-                                                       const v1::WhatIfRequest& request) {
+                                                       const v1::WhatIfRequest& request,
+                                                       Cancelled cancelled) {
   std::vector<NamedChange> changes;
   for (const v1::WhatIfChange& asked : request.changes()) {
     absl::StatusOr<NamedChange> change = Understand(asked);
     if (!change.ok()) return change.status();
     changes.push_back(*std::move(change));
   }
-  absl::MutexLock lock(&mutex_);
-  const auto run = Read(answers);
+  const auto run = Read(answers, cancelled);
   if (!run.ok()) return run.status();
   const jobs::Answers::Facts& job = answers.facts();
-  const Unchanged before = RunAll(**run);
+  const auto unchanged = RunAll(**run, cancelled);
+  if (!unchanged.ok()) return unchanged.status();
+  const Unchanged& before = *unchanged;
   const whatif::Bounds bounds = BoundsOf(roofline);
   v1::WhatIfReply reply;
   const double error = ReplayErrors(**run, before.outcomes).first;
@@ -268,7 +287,7 @@ absl::StatusOr<v1::WhatIfReply> TraceQuestions::WhatIf(const jobs::Answers& answ
   }
   const auto answer = [&](const std::vector<NamedChange>& together) -> absl::Status {
     absl::StatusOr<v1::WhatIfAnswer> one =
-        Answer(together, **run, before, bounds, answers, options, &reply);
+        Answer(together, **run, before, bounds, answers, options, cancelled, &reply);
     if (one.ok()) *reply.add_answers() = *std::move(one);
     return one.status();
   };

@@ -17,6 +17,8 @@
 namespace seqpoint {
 namespace {
 
+constexpr auto kAsked = [] { return false; };  // nobody went away
+
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -110,7 +112,7 @@ class TraceQuestionsTest : public ::testing::Test {
   v1::ReplayReply Replay(const std::string& job) {
     v1::ReplayRequest request;
     request.set_job(job);
-    const auto reply = daemon_->Replay(request);
+    const auto reply = daemon_->Replay(request, kAsked);
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.ok() ? *reply : v1::ReplayReply();
   }
@@ -119,7 +121,7 @@ class TraceQuestionsTest : public ::testing::Test {
     request.set_job(job);
     request.set_confidence(0.95);
     request.add_changes()->set_text(steps);
-    return daemon_->WhatIf(request);
+    return daemon_->WhatIf(request, kAsked);
   }
   v1::WhatIfAnswer WhatIf(const std::string& job, const std::string& steps) {
     const auto reply = Ask(job, steps);
@@ -221,7 +223,7 @@ TEST_F(TraceQuestionsTest, LengthsComeFromTheAnnotationAndEachLengthHasItsOwnAns
   v1::LengthCount& count = *horizon.add_histogram();
   count.add_lengths(200);
   count.set_count(1000);
-  const auto other = daemon_->WhatIf(request);
+  const auto other = daemon_->WhatIf(request, kAsked);
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(other->iterations(), 1000);
   EXPECT_TRUE(other->whole_run());
@@ -234,7 +236,7 @@ TEST_F(TraceQuestionsTest, ThePresetsAreRankedAndSayWhatTheyRestOn) {
   request.set_job("net");
   request.set_confidence(0.9);
   request.set_list(true);
-  const auto list = daemon_->WhatIf(request);
+  const auto list = daemon_->WhatIf(request, kAsked);
   ASSERT_TRUE(list.ok()) << list.status();
   ASSERT_GT(list->answers_size(), 3);
   EXPECT_EQ(list->confidence(), 0.9);
@@ -331,13 +333,13 @@ TEST_F(TraceQuestionsTest, QuestionsThatCannotBeAnsweredSayWhy) {
   unknown.set_job("net");
   unknown.set_confidence(0.95);
   unknown.add_changes()->set_preset("ampp");
-  EXPECT_EQ(daemon_->WhatIf(unknown).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(daemon_->WhatIf(unknown, kAsked).status().code(), absl::StatusCode::kInvalidArgument);
   v1::WhatIfChange& own = *unknown.mutable_changes(0);
   own.set_text("scale kernels by 1/2");
   own.clear_preset();
   own.set_name("mine.whatif");
   own.set_parameters("times=2");
-  EXPECT_THAT(std::string(daemon_->WhatIf(unknown).status().message()),
+  EXPECT_THAT(std::string(daemon_->WhatIf(unknown, kAsked).status().message()),
               HasSubstr("mine.whatif: parameters (\"times=2\") are those of a preset"));
 
   v1::ImportJobRequest log;
@@ -354,6 +356,41 @@ TEST_F(TraceQuestionsTest, QuestionsThatCannotBeAnsweredSayWhy) {
   EXPECT_FALSE(nothing.applies());
   EXPECT_THAT(nothing.warnings(0), HasSubstr("nothing is selected by \"remove memsets\""));
   EXPECT_NEAR(nothing.saved().value(), 0, 1);
+}
+
+TEST_F(TraceQuestionsTest, NobodyWaitsForAnAnswer) {
+  ASSERT_TRUE(Import("net", {{"a.json", Training({100, 100, 100}, "ProfilerStep#")}}).ok());
+  const auto gone = [] { return true; };
+  v1::ReplayRequest replay;
+  replay.set_job("net");
+  EXPECT_TRUE(absl::IsCancelled(daemon_->Replay(replay, gone).status()));
+  v1::WhatIfRequest list;
+  list.set_job("net");
+  list.set_confidence(0.95);
+  list.set_list(true);
+  EXPECT_TRUE(absl::IsCancelled(daemon_->WhatIf(list, gone).status()));
+  // While the presets are tried.
+  int asked = 0;
+  EXPECT_TRUE(absl::IsCancelled(daemon_->WhatIf(list, [&] { return ++asked == 9; }).status()));
+  EXPECT_EQ(asked, 9);
+  EXPECT_TRUE(daemon_->WhatIf(list, kAsked).ok());
+}
+
+TEST_F(TraceQuestionsTest, MarksBehindWhichNothingIsLaunchedTellNoTimes) {
+  Kineto trace;
+  for (int i = 0; i < 4; ++i) {
+    trace.Launch(1000 + 100 * i, "k", 1010 + 100 * i, 1050 + 100 * i);
+    trace.Event("user_annotation", absl::StrCat("late ", i), 3, 3000 + 10 * i, 3008 + 10 * i);
+    trace.Event("user_annotation", absl::StrCat("step ", i), 1, 990 + 100 * i, 1080 + 100 * i);
+  }
+  trace.Event("user_annotation", "step of another", 2, 990, 1080);
+  EXPECT_THAT(
+      std::string(Import("a", {{"a.json", trace.Text()}}, "late").status().message()),
+      HasSubstr("a.json: none of the 4 iterations (annotation matching \"late\") launches"));
+  const auto steps = Import("b", {{"a.json", trace.Text()}}, "step");
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_EQ(steps->traces(0).iterations(), 4);
+  EXPECT_THAT(steps->traces(0).sentence(), HasSubstr("1 mark of other threads left out"));
 }
 
 TEST_F(TraceQuestionsTest, ALargerBatchIsComparedForTheSameData) {
@@ -376,7 +413,7 @@ TEST_F(TraceQuestionsTest, APresetOfTheUsersOwn) {
       "param times = 2: how many times as fast\nsteps:\nscale kernels where name ~ \"add\" by "
       "1/$times\n");
   own.set_parameters("times=4");
-  const auto reply = daemon_->WhatIf(request);
+  const auto reply = daemon_->WhatIf(request, kAsked);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->answers(0).name(), "mine.whatif,times=4");
   EXPECT_EQ(reply->answers(0).title(), "my kernels");

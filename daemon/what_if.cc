@@ -122,9 +122,10 @@ absl::StatusOr<NamedChange> Understand(const v1::WhatIfChange& asked) {
   return named;
 }
 
-Unchanged RunAll(const RecordedRun& run) {
+absl::StatusOr<Unchanged> RunAll(const RecordedRun& run, Cancelled cancelled) {
   Unchanged unchanged;
   for (const Stretch& stretch : run.stretches) {
+    if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
     unchanged.outcomes.push_back(whatif::RunAgain(stretch.recording, stretch.recording.graphs));
     unchanged.others.push_back(stretch.window
                                    ? whatif::Durations(stretch.other, stretch.other.graphs)
@@ -150,7 +151,8 @@ class Asked {
   Asked(const RecordedRun& run, const Unchanged& before, const whatif::Bounds& bounds)
       : run_(run), before_(before), bounds_(bounds) {}
 
-  absl::Status Apply(const std::vector<NamedChange>& changes, v1::WhatIfAnswer* answer) {
+  absl::Status Apply(const std::vector<NamedChange>& changes, Cancelled cancelled,
+                     v1::WhatIfAnswer* answer) {
     std::vector<std::string> names, titles, sources, assumptions;
     std::set<std::string> warnings, why_not;
     bool applies = changes.empty();
@@ -167,6 +169,7 @@ class Asked {
       }
     }
     for (size_t s = 0; s < run_.stretches.size(); ++s) {
+      if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
       const Stretch& stretch = run_.stretches[s];
       std::vector<whatif::Graph> graphs = stretch.recording.graphs;
       for (whatif::Graph& graph : graphs) {
@@ -399,10 +402,11 @@ class Asked {
 absl::StatusOr<v1::WhatIfAnswer> Answer(const std::vector<NamedChange>& changes,
                                         const RecordedRun& run, const Unchanged& before,
                                         const whatif::Bounds& bounds, const jobs::Answers& answers,
-                                        const WhatIfOptions& options, v1::WhatIfReply* reply) {
+                                        const WhatIfOptions& options, Cancelled cancelled,
+                                        v1::WhatIfReply* reply) {
   v1::WhatIfAnswer answer;
   Asked asked(run, before, bounds);
-  if (absl::Status status = asked.Apply(changes, &answer); !status.ok()) return status;
+  if (absl::Status status = asked.Apply(changes, cancelled, &answer); !status.ok()) return status;
   absl::Status status = asked.Project(answers, options, &answer, reply);
   if (!status.ok()) return status;
   return answer;

@@ -39,7 +39,7 @@ struct Unchanged {
   std::vector<std::vector<std::vector<double>>> others;  // likewise, times alone
 };
 
-Unchanged RunAll(const RecordedRun& run);
+absl::StatusOr<Unchanged> RunAll(const RecordedRun& run, Cancelled cancelled);
 
 struct WhatIfOptions {
   double confidence = 0.95;
@@ -50,7 +50,8 @@ struct WhatIfOptions {
 absl::StatusOr<v1::WhatIfAnswer> Answer(const std::vector<NamedChange>& changes,
                                         const RecordedRun& run, const Unchanged& before,
                                         const whatif::Bounds& bounds, const jobs::Answers& answers,
-                                        const WhatIfOptions& options, v1::WhatIfReply* reply);
+                                        const WhatIfOptions& options, Cancelled cancelled,
+                                        v1::WhatIfReply* reply);
 
 // Of a mean iteration, longest first: `shares_ns` of `iterations`, whose time is `time_ns`.
 // `calls_ns`: of calls that launch nothing, by name.

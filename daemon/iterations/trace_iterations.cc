@@ -148,6 +148,7 @@ absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
   if (marks.iterations() > 0) {
     iterations.count = marks.iterations();
     iterations.begins_ns = marks.begins_ns;
+    iterations.marks_elsewhere = marks.elsewhere;
     if (!marks.points) iterations.last_end_ns = marks.ends_ns.back();
     if (const auto holes = whatif::FindHoles(trace); iterations.count == 1 && holes.size() == 1) {
       iterations.begins_ns = {marks.begins_ns[0], std::max(marks.begins_ns[0], holes[0].begin_ns)};

@@ -25,6 +25,7 @@ struct TraceIterations {
   int dimensions = 0;                           // of a length: 0, 1 or 2
   std::vector<std::array<int64_t, 2>> lengths;  // of each, or none
   std::string boundary_words, length_words;
+  size_t marks_elsewhere = 0;  // of other threads, left out
 };
 
 // `marker`: a regular expression (RE2) of annotations; its groups, at most two, are lengths. Empty:

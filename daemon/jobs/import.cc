@@ -111,26 +111,29 @@ absl::StatusOr<ImportedRun> ReadImport(const v1::ImportJobRequest& request, int6
 void Job::AddKernels(const ImportedRun& run) {
   for (const std::string& name : run.kernel_names) KernelIndex(name);
   const size_t kernels = std::min(kernels_.size(), kMaxValues);
-  std::vector<Measured> traced;  // times, then launches
+  std::vector<size_t> traced;  // iterations
+  std::vector<Key> keys;
   for (size_t i = 0; i < run.iterations.size(); ++i) {
-    const ImportedIteration& iteration = run.iterations[i];
-    if (iteration.kernels.empty()) continue;
-    Measured& one = traced.emplace_back();
-    one = {i, iteration.key, std::vector<double>(2 * kernels)};
-    for (const KernelSum& sum : iteration.kernels) {
-      const auto index = static_cast<size_t>(std::min(sum.kernel, kOtherKernels));
-      one.values[index] += sum.time_ns;
-      one.values[kernels + index] += sum.launches;
-    }
+    if (run.iterations[i].kernels.empty()) continue;
+    traced.push_back(i);
+    keys.push_back(run.iterations[i].key);
   }
   const auto count = static_cast<int32_t>(traced.size());
-  for (const Measured& one : Thinned(std::move(traced), kMostMeasured)) {
-    const absl::Span<const double> values(one.values);
+  for (const std::vector<size_t>& group : Groups(keys, kMostMeasured)) {
+    std::vector<double> values(2 * kernels);  // times, then launches
+    for (const size_t i : group) {
+      for (const KernelSum& sum : run.iterations[traced[i]].kernels) {
+        const auto index = static_cast<size_t>(std::min(sum.kernel, kOtherKernels));
+        values[index] += sum.time_ns / static_cast<double>(group.size());
+        values[kernels + index] += sum.launches / static_cast<double>(group.size());
+      }
+    }
+    const absl::Span<const double> all(values);
     engine_.current()
-        .AddMeasurement(kKernelTimeSet, one.number, one.key, values.first(kernels))
+        .AddMeasurement(kKernelTimeSet, traced[group[0]], keys[group[0]], all.first(kernels))
         .IgnoreError();  // counted
     engine_.current()
-        .AddMeasurement(kKernelLaunchSet, one.number, one.key, values.subspan(kernels))
+        .AddMeasurement(kKernelLaunchSet, traced[group[0]], keys[group[0]], all.subspan(kernels))
         .IgnoreError();
   }
   if (count > 0) measurements_[kKernelTimeSet] = measurements_[kKernelLaunchSet] = count;

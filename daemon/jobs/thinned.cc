@@ -6,37 +6,48 @@
 
 namespace seqpoint::jobs {
 
-std::vector<Measured> Thinned(std::vector<Measured> all, size_t most) {
-  if (all.size() <= most) return all;
-  std::map<Key, std::vector<Measured>> by_key;
-  for (Measured& one : all) by_key[one.key].push_back(std::move(one));
-  const size_t keys = by_key.size();
-  std::vector<Measured> fewer;
+std::vector<std::vector<size_t>> Groups(const std::vector<Key>& keys, size_t most) {
+  std::map<Key, std::vector<size_t>> by_key;
+  for (size_t i = 0; i < keys.size(); ++i) by_key[keys[i]].push_back(i);
+  std::vector<std::vector<size_t>> groups;
+  if (keys.size() <= most) {
+    for (size_t i = 0; i < keys.size(); ++i) groups.push_back({i});
+    return groups;
+  }
   size_t index = 0, seen = 0;
-  const size_t total = all.size();
-  for (auto& [key, of_key] : by_key) {
+  for (const auto& [key, of_key] : by_key) {
     // The places of all keys are those of [0, most), each key at least one.
     size_t places = 1;
-    if (keys > most) {
-      places = (index + 1) * most / keys - index * most / keys;
+    if (by_key.size() > most) {
+      places = (index + 1) * most / by_key.size() - index * most / by_key.size();
     } else {
-      const size_t spare = most - keys;
-      places += (seen + of_key.size()) * spare / total - seen * spare / total;
+      const size_t spare = most - by_key.size();
+      places += (seen + of_key.size()) * spare / keys.size() - seen * spare / keys.size();
     }
     seen += of_key.size();
     ++index;
     places = std::min(places, of_key.size());
     for (size_t p = 0; p < places; ++p) {
-      Measured mean = {of_key[p].number, key, {}};
-      double count = 0;
-      for (size_t i = p; i < of_key.size(); i += places, ++count) {
-        const std::vector<double>& values = of_key[i].values;
-        if (values.size() > mean.values.size()) mean.values.resize(values.size());
-        for (size_t v = 0; v < values.size(); ++v) mean.values[v] += values[v];
-      }
-      for (double& value : mean.values) value /= count;
-      fewer.push_back(std::move(mean));
+      std::vector<size_t>& group = groups.emplace_back();
+      for (size_t i = p; i < of_key.size(); i += places) group.push_back(of_key[i]);
     }
+  }
+  return groups;
+}
+
+std::vector<Measured> Thinned(std::vector<Measured> all, size_t most) {
+  std::vector<Key> keys;
+  for (const Measured& one : all) keys.push_back(one.key);
+  std::vector<Measured> fewer;
+  for (const std::vector<size_t>& group : Groups(keys, most)) {
+    Measured mean = {all[group[0]].number, keys[group[0]], {}};
+    for (const size_t i : group) {
+      const std::vector<double>& values = all[i].values;
+      if (values.size() > mean.values.size()) mean.values.resize(values.size());
+      for (size_t v = 0; v < values.size(); ++v) mean.values[v] += values[v];
+    }
+    for (double& value : mean.values) value /= static_cast<double>(group.size());
+    fewer.push_back(std::move(mean));
   }
   return fewer;
 }

@@ -23,6 +23,9 @@ struct Measured {
 // keys, keys are left out, evenly.
 std::vector<Measured> Thinned(std::vector<Measured> all, size_t most);
 
+// The same, of measurements that are as indices: which of `keys` become one, by key.
+std::vector<std::vector<size_t>> Groups(const std::vector<Key>& keys, size_t most);
+
 }  // namespace seqpoint::jobs
 
 #endif  // DAEMON_JOBS_THINNED_H_

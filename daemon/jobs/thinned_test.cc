@@ -36,6 +36,11 @@ TEST(Thinned, OfTooManyKeysSomeStayAllAcross) {
   for (size_t i = 0; i < fewer.size(); ++i) EXPECT_EQ(fewer[i].key.first / 100, i);
 }
 
+TEST(Thinned, EachIsInOneGroup) {
+  const std::vector<std::vector<size_t>> groups = Groups({{4, 0}, {2, 0}, {4, 0}, {4, 0}}, 3);
+  EXPECT_EQ(groups, (std::vector<std::vector<size_t>>{{1}, {0, 3}, {2}}));
+}
+
 TEST(Thinned, RareKeysAreNotLost) {
   std::vector<Measured> all = Many(1, 1000);
   all.push_back({5000, Key{77, 0}, {77, 3}});

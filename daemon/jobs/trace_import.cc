@@ -8,11 +8,11 @@
 #include <set>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/iterations/trace_iterations.h"
 #include "daemon/traces/trace_reader.h"
+#include "daemon/whatif/correlations.h"
 #include "daemon/whatif/marks.h"
 
 namespace seqpoint::jobs {
@@ -26,6 +26,8 @@ constexpr int64_t kFirstTrace = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMostTraces = 1 << 20;
 // A piece of a trace in the store.
 constexpr size_t kPieceBytes = size_t{64} << 20;
+// Of a file. Each part has tables of its own.
+constexpr size_t kMostHoles = 4096;
 
 struct Recording {
   std::string file;
@@ -67,20 +69,16 @@ int64_t At(const TraceIterations& iterations, int64_t time_ns) {
 std::vector<Measured> Measure(const Recording& recording) {
   const whatif::Trace& trace = recording.trace;
   const TraceIterations& iterations = recording.iterations;
-  absl::flat_hash_map<uint64_t, int64_t> called;  // correlation -> when
-  for (const whatif::Call& call : trace.calls) {
-    if (call.correlation == 0) continue;
-    const auto [it, added] = called.try_emplace(call.correlation, call.begin_ns);
-    if (!added) it->second = std::min(it->second, call.begin_ns);
-  }
+  const whatif::Correlations correlations(trace);
   // One more, for what comes behind the last one.
   std::vector<int64_t> starts_ns(iterations.count + 1, kUnset);
   std::vector<Measured> measured(iterations.count);
   for (const whatif::Work& work : trace.works) {
-    const auto call = called.find(work.correlation);
+    const uint32_t call = correlations.CallOf(work.correlation);
     // Of a trace without calls, its works are in their place.
-    if (call == called.end() && !trace.calls.empty()) continue;
-    const int64_t at = At(iterations, call == called.end() ? work.start_ns : call->second);
+    if (call == whatif::kNone && !trace.calls.empty()) continue;
+    const int64_t at =
+        At(iterations, call == whatif::kNone ? work.start_ns : trace.calls[call].begin_ns);
     if (at < 0 || at > static_cast<int64_t>(iterations.count)) continue;
     const auto index = static_cast<size_t>(at);
     starts_ns[index] = std::min(starts_ns[index], work.start_ns);
@@ -156,6 +154,11 @@ absl::StatusOr<std::vector<Recording>> Split(std::vector<Recording> files,
                                              const std::string& marker) {
   std::vector<Recording> parts;
   for (Recording& file : files) {
+    if (const size_t holes = whatif::FindHoles(file.trace).size(); holes > kMostHoles) {
+      return absl::InvalidArgumentError(absl::StrCat(file.file, ": ", holes, " annotations \"",
+                                                     whatif::kNotRecorded, "\", more than ",
+                                                     kMostHoles, ": export fewer windows at once"));
+    }
     bool goes_on = false;
     for (whatif::Trace& trace : whatif::SplitAtHoles(std::move(file.trace))) {
       absl::StatusOr<TraceIterations> found = iterations::FindIterations(trace, marker);
@@ -192,6 +195,10 @@ v1::ImportedTrace Describe(const Recording& recording) {
   std::vector<std::string> sentences;
   if (std::string words = traces::LeftOutInWords(recording.trace.left_out); !words.empty()) {
     sentences.push_back(std::move(words));
+  }
+  if (const size_t others = recording.iterations.marks_elsewhere; others > 0) {
+    sentences.push_back(absl::StrCat(others, others == 1 ? " mark" : " marks",
+                                     " of other threads left out: one thread's are iterations"));
   }
   if (recording.trace.calls.empty()) {
     sentences.push_back("no calls of the CPU were recorded, so no what-if can be asked of it");
@@ -272,6 +279,13 @@ absl::StatusOr<TraceImport> ReadTraces(std::vector<TraceFile> files, const std::
     recording.trace.rank = recording.rank;
     import.traces.push_back({std::move(recording.trace), std::move(recording.iterations.begins_ns),
                              recording.iterations.count, static_cast<int64_t>(first)});
+  }
+  if (std::none_of(run.iterations.begin(), run.iterations.end(),
+                   [](const ImportedIteration& each) { return each.duration_ns > 0; })) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        recordings[0].file, ": none of the ", run.iterations.size(), " iterations (",
+        run.boundary_words, ") launches work of the GPU, so none has a time; is it the marker of ",
+        "another thread, or was the GPU not recorded?"));
   }
   std::map<std::string, int> index;
   for (size_t step = 0; step < kernels.size(); ++step) {

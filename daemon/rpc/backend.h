@@ -53,8 +53,8 @@ class Backend {
   virtual absl::StatusOr<v1::GetRooflineReply> GetRoofline(
       const v1::GetRooflineRequest& request) = 0;
 
-  // Hands the file over in pieces of any size. `write` returns false when the client is gone: then
-  // stop, and return Cancelled.
+  // Hands the file over in pieces of any size; an empty one only asks. `write` returns false when
+  // the client is gone: then stop, and return Cancelled.
   virtual absl::Status Export(const v1::ExportRequest& request,
                               absl::FunctionRef<bool(std::string_view)> write) = 0;
 
@@ -74,9 +74,13 @@ class Backend {
   // be): then keep nothing, and return it.
   virtual absl::StatusOr<v1::ImportTraceReply> ImportTrace(
       absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) = 0;
-  virtual absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request) = 0;
+  // Both take seconds for large traces. `cancelled`: nobody waits for the answer any more; asked
+  // now and then, on the caller's thread.
+  virtual absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request,
+                                                 absl::FunctionRef<bool()> cancelled) = 0;
   // confidence is set and in (0, 1).
-  virtual absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request) = 0;
+  virtual absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request,
+                                                 absl::FunctionRef<bool()> cancelled) = 0;
 };
 
 }  // namespace seqpoint::rpc

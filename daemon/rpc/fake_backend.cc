@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace seqpoint::rpc {
 namespace {
@@ -150,6 +151,9 @@ FakeBackend::TraceImport FakeBackend::last_trace_import() {
   return last_trace_import_;
 }
 
+void FakeBackend::AwaitReplays(int count) {
+  while (replays_ != count) absl::SleepFor(absl::Milliseconds(1));
+}
 v1::WhatIfRequest FakeBackend::last_what_if() {
   absl::MutexLock lock(&mutex_);
   return last_what_if_;
@@ -696,7 +700,14 @@ absl::StatusOr<v1::ImportTraceReply> FakeBackend::ImportTrace(
   return reply;
 }
 
-absl::StatusOr<v1::ReplayReply> FakeBackend::Replay(const v1::ReplayRequest& request) {
+absl::StatusOr<v1::ReplayReply> FakeBackend::Replay(const v1::ReplayRequest& request,
+                                                    absl::FunctionRef<bool()> cancelled) {
+  if (request.job() == "endless") {
+    ++replays_;
+    while (!cancelled()) absl::SleepFor(absl::Milliseconds(1));
+    --replays_;
+    return absl::CancelledError("nobody waits for the answer any more");
+  }
   absl::MutexLock lock(&mutex_);
   absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
   if (!job.ok()) return job.status();
@@ -725,7 +736,8 @@ absl::StatusOr<v1::ReplayReply> FakeBackend::Replay(const v1::ReplayRequest& req
   return reply;
 }
 
-absl::StatusOr<v1::WhatIfReply> FakeBackend::WhatIf(const v1::WhatIfRequest& request) {
+absl::StatusOr<v1::WhatIfReply> FakeBackend::WhatIf(const v1::WhatIfRequest& request,
+                                                    absl::FunctionRef<bool()> cancelled) {
   absl::MutexLock lock(&mutex_);
   last_what_if_ = request;
   absl::StatusOr<v1::Job*> job = FindForFigures(request.job());

@@ -4,6 +4,7 @@
 #ifndef DAEMON_RPC_FAKE_BACKEND_H_
 #define DAEMON_RPC_FAKE_BACKEND_H_
 
+#include <atomic>
 #include <map>
 #include <optional>
 #include <string>
@@ -40,6 +41,8 @@ class FakeBackend : public Backend {
   };
   TraceImport last_trace_import();
   v1::WhatIfRequest last_what_if();
+  // Until so many replays of the job "endless" are under way.
+  void AwaitReplays(int count);
 
   absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest& request) override;
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override;
@@ -68,10 +71,12 @@ class FakeBackend : public Backend {
   absl::StatusOr<v1::ImportTraceReply> ImportTrace(
       absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) override;
   // 30 iterations of each of two ranks, of which number 17 of rank 1 is replayed worst.
-  absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request) override;
+  absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request,
+                                         absl::FunctionRef<bool()> cancelled) override;
   // A quarter of the time is saved; short iterations take longer. cuda-graphs is in doubt, and
   // batch-norm does not apply.
-  absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request) override;
+  absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request,
+                                         absl::FunctionRef<bool()> cancelled) override;
 
  private:
   // By id, "name@run_id" or name; null: none.
@@ -89,6 +94,7 @@ class FakeBackend : public Backend {
   v1::ImportJobRequest last_import_ ABSL_GUARDED_BY(mutex_);
   TraceImport last_trace_import_ ABSL_GUARDED_BY(mutex_);
   v1::WhatIfRequest last_what_if_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<int> replays_ = 0;
 };
 
 }  // namespace seqpoint::rpc

@@ -315,6 +315,45 @@ TEST_F(RpcTest, ExportArrivesWholeInPieces) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+TEST_F(RpcTest, ALongReplayEndsWithItsClientOrTheDaemon) {
+  Start();
+  v1::ReplayRequest request;
+  request.set_job("endless");
+  // As many as the daemon takes; each ends when its client goes away.
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::thread> askers;
+  for (int i = 0; i < 4; ++i) {
+    grpc::ClientContext* context =
+        contexts.emplace_back(std::make_unique<grpc::ClientContext>()).get();
+    askers.emplace_back([this, context, request] {
+      v1::ReplayReply reply;
+      EXPECT_FALSE(stub_->Replay(context, request, &reply).ok());
+    });
+  }
+  backend_.AwaitReplays(4);
+  v1::ReplayReply reply;
+  grpc::ClientContext context;
+  const grpc::Status refused = stub_->Replay(&context, request, &reply);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(),
+              ::testing::HasSubstr("4 replays and what-ifs are under way"));
+  for (int i = 0; i < 3; ++i) contexts[static_cast<size_t>(i)]->TryCancel();
+  backend_.AwaitReplays(1);
+  server_->Stop(absl::Seconds(60));  // waits for the last one, which ends
+  for (std::thread& asker : askers) asker.join();
+}
+
+TEST_F(RpcTest, ALongErrorArrives) {
+  Start();
+  v1::GetJobRequest request;
+  request.set_job(std::string(100'000, 'x'));
+  v1::GetJobReply reply;
+  grpc::ClientContext context;
+  const grpc::Status status = stub_->GetJob(&context, request, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(status.error_message(), ::testing::EndsWith("xxx ..."));
+}
+
 // Sends the pieces of a log and returns what the service says.
 template <typename Request, typename Reply>
 grpc::Status Send(std::unique_ptr<grpc::ClientWriter<Request>> writer,

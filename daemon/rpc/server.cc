@@ -40,6 +40,11 @@ constexpr int kCallThreads = 32;
 constexpr int kMaxLogs = 16;
 // Traces likewise; each takes the memory of its graph.
 constexpr int kMaxTraces = 4;
+// Replays and what-ifs likewise.
+constexpr int kMaxReplays = 4;
+constexpr const char* kReplays = "replays and what-ifs are under way";
+// gRPC sends messages of errors in a header, which clients bound.
+constexpr size_t kMaxErrorBytes = 2048;
 // How long after the end of a stream it is known whether its client went away.
 constexpr absl::Duration kCancelDelay = absl::Milliseconds(20);
 
@@ -50,7 +55,9 @@ constexpr absl::Duration kCancelDelay = absl::Milliseconds(20);
 
 grpc::Status ToGrpc(const absl::Status& status) {
   // The codes have the same numbers in both.
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+  std::string message(status.message());
+  if (message.size() > kMaxErrorBytes) message = message.substr(0, kMaxErrorBytes) + " ...";
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message);
 }
 
 template <typename Reply>
@@ -249,15 +256,15 @@ class Service final : public v1::Profiler::Service {
           absl::StrCat("format = ", static_cast<int>(request->format()),
                        " is not one that this daemon knows; use CHROME, CSV or REPLAY")));
     }
+    const Counted replay(&replays_, request->format() == v1::ExportRequest::FORMAT_REPLAY);
+    SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
     v1::ExportReply reply;
     return ToGrpc(backend_->Export(*request, [&](std::string_view data) {
       for (; !data.empty(); data.remove_prefix(reply.data().size())) {
         reply.set_data(std::string(data.substr(0, kExportPieceBytes)));
-        if (context->IsCancelled() || stopping_.HasBeenNotified() || !writer->Write(reply)) {
-          return false;
-        }
+        if (Left(*context) || !writer->Write(reply)) return false;
       }
-      return true;
+      return !Left(*context);
     }));
   }
 
@@ -287,7 +294,7 @@ class Service final : public v1::Profiler::Service {
     const Question question(this);
     v1::AnalyzeRequest request;
     const Counted log(&logs_);
-    SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs"));
+    SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs are being sent"));
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
     SEQPOINT_RPC_CHECK(CheckShare("target_error", request.target_error()));
@@ -307,7 +314,7 @@ class Service final : public v1::Profiler::Service {
     const Question question(this);
     v1::ImportJobRequest request;
     const Counted log(&logs_);
-    SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs"));
+    SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs are being sent"));
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(CheckNewJobName(request.name()));
     SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
@@ -344,12 +351,12 @@ class Service final : public v1::Profiler::Service {
                            v1::ImportTraceReply* reply) override {
     const Question question(this);
     const Counted trace(&traces_);
-    SEQPOINT_RPC_CHECK(CheckPlaces(traces_, kMaxTraces, "traces"));
+    SEQPOINT_RPC_CHECK(CheckPlaces(traces_, kMaxTraces, "traces are being sent"));
     bool first = true, any_file = false;
     const auto next = [&](v1::ImportTraceRequest* piece) -> absl::StatusOr<bool> {
       if (!reader->Read(piece)) {
         absl::SleepFor(kCancelDelay);
-        if (context->IsCancelled()) {
+        if (Left(*context)) {
           return absl::CancelledError("trace: its sender went away before its end");
         }
         if (!any_file) return absl::InvalidArgumentError("trace: no file has begun");
@@ -368,35 +375,50 @@ class Service final : public v1::Profiler::Service {
   grpc::Status Replay(grpc::ServerContext* context, const v1::ReplayRequest* request,
                       v1::ReplayReply* reply) override {
     const Question question(this);
+    const Counted replay(&replays_);
+    SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    return Answer(backend_->Replay(*request), reply);
+    return Answer(backend_->Replay(*request, [&] { return Left(*context); }), reply);
   }
 
   grpc::Status WhatIf(grpc::ServerContext* context, const v1::WhatIfRequest* request,
                       v1::WhatIfReply* reply) override {
     const Question question(this);
+    const Counted replay(&replays_);
+    SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
     SEQPOINT_RPC_CHECK(CheckChanges(*request));
-    return AskWithConfidence(&Backend::WhatIf, *request, reply);
+    const auto ask = [&](const v1::WhatIfRequest& complete) {
+      return backend_->WhatIf(complete, [&] { return Left(*context); });
+    };
+    return AskWithConfidence(ask, *request, reply);
   }
 
  private:
   class Counted {
    public:
-    explicit Counted(std::atomic<int>* count) : count_(count) { ++*count_; }
-    ~Counted() { --*count_; }
+    explicit Counted(std::atomic<int>* count, bool counts = true)
+        : count_(count), by_(counts ? 1 : 0) {
+      *count_ += by_;
+    }
+    ~Counted() { *count_ -= by_; }
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
 
    private:
     std::atomic<int>* const count_;
+    const int by_;
   };
 
   static absl::Status CheckPlaces(int taken, int most, const char* what) {
     if (taken <= most) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
-        absl::StrCat(most, " ", what,
-                     " are being sent, as many as this daemon takes at a time; "
-                     "try again when one of them has ended"));
+    return absl::ResourceExhaustedError(absl::StrCat(most, " ", what,
+                                                     ", as many as this daemon takes at a time; ",
+                                                     "try again when one of them has ended"));
+  }
+
+  // Nobody waits for the answer any more.
+  bool Left(const grpc::ServerContext& context) const {
+    return context.IsCancelled() || stopping_.HasBeenNotified();
   }
 
   // Lives while one is answered.
@@ -438,13 +460,18 @@ class Service final : public v1::Profiler::Service {
   template <typename Request, typename Reply>
   grpc::Status AskWithConfidence(absl::StatusOr<Reply> (Backend::*ask)(const Request&),
                                  const Request& request, Reply* reply) {
+    return AskWithConfidence([&](const Request& complete) { return (backend_->*ask)(complete); },
+                             request, reply);
+  }
+  template <typename Ask, typename Request, typename Reply>
+  grpc::Status AskWithConfidence(const Ask& ask, const Request& request, Reply* reply) {
     SEQPOINT_RPC_CHECK(CheckJobName(request.job()));
     SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
     double confidence = 0;
     SEQPOINT_RPC_CHECK(SetConfidence(request.confidence(), &confidence));
     Request complete = request;
     complete.set_confidence(confidence);
-    return Answer((backend_->*ask)(complete), reply);
+    return Answer(ask(complete), reply);
   }
 
   grpc::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
@@ -484,6 +511,7 @@ class Service final : public v1::Profiler::Service {
   std::atomic<int> questions_ = 0;
   std::atomic<int> logs_ = 0;
   std::atomic<int> traces_ = 0;
+  std::atomic<int> replays_ = 0;
   std::atomic<int64_t> last_question_ns_ = 0;
   absl::Notification stopping_;
 };

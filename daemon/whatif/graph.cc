@@ -1,12 +1,15 @@
 #include "daemon/whatif/graph.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
+#include <queue>
 #include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "daemon/whatif/correlations.h"
 #include "daemon/whatif/phases.h"
 
 namespace seqpoint::whatif {
@@ -27,6 +30,12 @@ constexpr int64_t kWaitCallNs = 2 * kMicro;  // a wait for what is over
 constexpr size_t kTurnCalls = 5;
 constexpr int64_t kPast = std::numeric_limits<int64_t>::min() / 4;
 constexpr size_t kWaitSample = 256;
+// What real traces are far below, and hostile ones may not go beyond: their graph would take
+// minutes.
+constexpr size_t kMostWaitQueues = 64;      // pairs of which may explain a wait: the busiest
+constexpr size_t kMostWaitTries = 1 << 28;  // in all
+constexpr uint32_t kMostBranches = 256;     // of a graph launch
+constexpr size_t kMostNested = 64;          // annotations
 
 // Kinds that follow each other with the same gap.
 enum class GapClass : uint8_t { kKernel, kCopy, kMemset };
@@ -46,10 +55,6 @@ GapClass ClassOf(WorkKind kind) {
   }
 }
 
-bool Launches(CallKind kind) {
-  return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch || kind == CallKind::kCopy ||
-         kind == CallKind::kMemset;
-}
 bool HostSide(WorkKind kind) {
   return kind == WorkKind::kCopyH2D || kind == WorkKind::kCopyD2H || kind == WorkKind::kCopyOther;
 }
@@ -89,6 +94,10 @@ class Builder {
   struct Launch {        // of a call
     uint32_t first = 0;  // in works_of_call_
     uint32_t count = 0;
+  };
+  struct Launched {         // by one call, into one queue
+    uint32_t position = 0;  // of the call
+    uint32_t first = 0, last = 0;
   };
 
   const Call& CallAt(uint32_t position) const { return trace_.calls[calls_[position]]; }
@@ -130,30 +139,9 @@ class Builder {
   }
 
   void JoinWorks() {
-    // Correlation ids are dense in one process.
-    uint64_t low = UINT64_MAX, high = 0;
-    for (const Call& call : trace_.calls) {
-      if (call.correlation == 0) continue;
-      low = std::min(low, call.correlation);
-      high = std::max(high, call.correlation);
-    }
-    const bool dense = high >= low && high - low < 16 * trace_.calls.size() + 1024;
-    std::vector<uint32_t> by_id(dense ? high - low + 1 : 0, kNone);
-    absl::flat_hash_map<uint64_t, uint32_t> by_hash;
-    for (uint32_t i = 0; i < trace_.calls.size(); ++i) {
-      const Call& call = trace_.calls[i];
-      if (call.correlation == 0) continue;
-      uint32_t& known = dense ? by_id[call.correlation - low]
-                              : by_hash.try_emplace(call.correlation, kNone).first->second;
-      if (known == kNone || Launches(call.kind)) known = i;
-    }
+    const Correlations correlations(trace_);
     const auto find = [&](uint64_t correlation) -> uint32_t {
-      uint32_t call = kNone;
-      if (dense) {
-        if (correlation >= low && correlation <= high) call = by_id[correlation - low];
-      } else if (const auto it = by_hash.find(correlation); it != by_hash.end()) {
-        call = it->second;
-      }
+      const uint32_t call = correlations.CallOf(correlation);
       return call == kNone ? kNone : outer_[call];
     };
 
@@ -167,7 +155,7 @@ class Builder {
     call_of_.resize(works_.size());
     launches_.resize(calls_.size());
     for (uint32_t w = 0; w < works_.size(); ++w) {
-      call_of_[w] = works_[w].correlation == 0 ? kNone : find(works_[w].correlation);
+      call_of_[w] = find(works_[w].correlation);
       if (call_of_[w] != kNone) {
         ++launches_[call_of_[w]].count;
       } else {
@@ -225,7 +213,7 @@ class Builder {
       last.resize(graph_.queues.size(), kNone);
       end_ns.resize(graph_.queues.size(), kPast);
       while (node && last[q] != kNone && call_of_[last[q]] == call_of_[w] &&
-             end_ns[q] > work.start_ns + kTickNs) {
+             end_ns[q] > work.start_ns + kTickNs && branch + 1 < kMostBranches) {
         q = queue(work.stream, ++branch);
         last.resize(graph_.queues.size(), kNone);
         end_ns.resize(graph_.queues.size(), kPast);
@@ -245,11 +233,11 @@ class Builder {
       const Launch& launch = launches_[position];
       for (uint32_t i = 0; i < launch.count; ++i) {
         const uint32_t w = works_of_call_[launch.first + i];
-        std::vector<std::pair<uint32_t, uint32_t>>& list = launched_[queue_of_[w]];
-        if (!list.empty() && list.back().first == position) {
-          list.back().second = w;
+        std::vector<Launched>& list = launched_[queue_of_[w]];
+        if (!list.empty() && list.back().position == position) {
+          list.back().last = w;
         } else {
-          list.emplace_back(position, w);
+          list.push_back({position, w, w});
         }
       }
     }
@@ -257,20 +245,16 @@ class Builder {
 
   // The work that a queue was last given before, or is first given after, a call.
   uint32_t LastBefore(uint32_t queue, uint32_t position) const {
-    const auto& list = launched_[queue];
-    const auto it = std::lower_bound(list.begin(), list.end(), std::pair(position, 0u));
-    return it == list.begin() ? kNone : std::prev(it)->second;
+    const std::vector<Launched>& list = launched_[queue];
+    const auto it = std::partition_point(
+        list.begin(), list.end(), [&](const Launched& each) { return each.position < position; });
+    return it == list.begin() ? kNone : std::prev(it)->last;
   }
   uint32_t FirstAfter(uint32_t queue, uint32_t position) const {
-    const auto& list = launched_[queue];
-    const auto it = std::upper_bound(list.begin(), list.end(), std::pair(position, kNone));
-    if (it == list.end()) return kNone;
-    const Launch& launch = launches_[it->first];
-    for (uint32_t i = 0; i < launch.count; ++i) {
-      const uint32_t w = works_of_call_[launch.first + i];
-      if (queue_of_[w] == queue) return w;
-    }
-    return it->second;
+    const std::vector<Launched>& list = launched_[queue];
+    const auto it = std::partition_point(
+        list.begin(), list.end(), [&](const Launched& each) { return each.position <= position; });
+    return it == list.end() ? kNone : it->first;
   }
 
   // What a launch takes to reach an idle queue.
@@ -410,6 +394,13 @@ class Builder {
       const Place& place = places[p];
       groups[{place.before, place.after, place.queue_before, place.queue_after}].push_back(p);
     }
+    for (uint32_t queue = 0; queue < graph_.queues.size(); ++queue) busiest_.push_back(queue);
+    if (busiest_.size() > kMostWaitQueues) {
+      std::stable_sort(busiest_.begin(), busiest_.end(), [this](uint32_t a, uint32_t b) {
+        return launched_[a].size() > launched_[b].size();
+      });
+      busiest_.resize(kMostWaitQueues);
+    }
     for (const auto& [key, calls] : groups) {
       InferWaits(calls, std::get<2>(key), std::get<3>(key));
     }
@@ -426,8 +417,15 @@ class Builder {
     uint32_t best_queue = kNone, best_source = kNone;
     std::tuple<int64_t, int> best(std::numeric_limits<int64_t>::min(), 0);
     const size_t step = std::max<size_t>(1, calls.size() / kWaitSample);
-    for (uint32_t queue = 0; queue < graph_.queues.size(); ++queue) {
-      for (uint32_t source = 0; source < graph_.queues.size(); ++source) {
+    std::vector<uint32_t> queues = busiest_;
+    for (const uint32_t queue : {before, after}) {
+      const bool known = std::find(queues.begin(), queues.end(), queue) != queues.end();
+      if (queue != kNone && !known) queues.push_back(queue);
+    }
+    wait_tries_ += queues.size() * queues.size() * (calls.size() / step);
+    if (wait_tries_ > kMostWaitTries) queues.clear();
+    for (const uint32_t queue : queues) {
+      for (const uint32_t source : queues) {
         if (queue == source) continue;
         int64_t tried = 0, supported = 0, contradicted = 0;
         for (size_t i = 0; i < calls.size(); i += step) {
@@ -551,6 +549,7 @@ class Builder {
     }
     for (uint32_t p = 0; p < calls_.size(); ++p) {
       const Launch& launch = launches_[p];
+      EndedNodes ended(*this);
       for (uint32_t i = 0; i < launch.count; ++i) {
         const uint32_t w = works_of_call_[launch.first + i];
         GpuTask& task = add(w);
@@ -559,26 +558,48 @@ class Builder {
         task.latency_ns = LaunchBound(w) ? own_ns : std::min(own_ns, usual_latency_ns_);
         if (IsLaterNode(w)) {
           task.latency_ns = std::min(own_ns, usual_latency_ns_);
-          AddNodeDependency(w, launch, &task);
+          if (const uint32_t node = ended.LastBefore(w); node != kNone) AddDependency(node, &task);
         }
+        if (launch.count > 1) ended.Add(w);
         if (shared_[w] != kNone && task_of_[shared_[w]] != kNone) AddDependency(shared_[w], &task);
       }
     }
   }
 
-  // A node of a graph launch follows the node that ended last before it, on whatever branch.
-  void AddNodeDependency(uint32_t w, const Launch& launch, GpuTask* task) {
-    uint32_t latest = kNone;
-    for (uint32_t i = 0; i < launch.count; ++i) {
-      const uint32_t other = works_of_call_[launch.first + i];
-      if (other == w) break;
-      if (queue_of_[other] == queue_of_[w] || works_[other].end_ns > works_[w].start_ns + kTickNs) {
-        continue;
+  // The nodes of one graph launch in order of their starts: each follows the one that ended last
+  // before it, on whatever branch.
+  class EndedNodes {
+   public:
+    explicit EndedNodes(const Builder& builder) : builder_(builder) {}
+    // kNone: none on another branch than `w`.
+    uint32_t LastBefore(uint32_t w) {
+      const int64_t start_ns = builder_.works_[w].start_ns;
+      while (!running_.empty() && running_.top().first <= start_ns + kTickNs) {
+        Take(running_.top().second);
+        running_.pop();
       }
-      if (latest == kNone || works_[other].end_ns > works_[latest].end_ns) latest = other;
+      return last_ != kNone && Queue(last_) == Queue(w) ? last_of_others_ : last_;
     }
-    if (latest != kNone) AddDependency(latest, task);
-  }
+    void Add(uint32_t w) { running_.emplace(EndNs(w), w); }
+
+   private:
+    int64_t EndNs(uint32_t w) const { return builder_.works_[w].end_ns; }
+    uint32_t Queue(uint32_t w) const { return builder_.queue_of_[w]; }
+    bool Later(uint32_t w, uint32_t than) const { return than == kNone || EndNs(w) > EndNs(than); }
+    void Take(uint32_t w) {
+      if (Later(w, last_)) {
+        if (last_ != kNone && Queue(last_) != Queue(w)) last_of_others_ = last_;
+        last_ = w;
+      } else if (Queue(w) != Queue(last_) && Later(w, last_of_others_)) {
+        last_of_others_ = w;
+      }
+    }
+    const Builder& builder_;
+    using Node = std::pair<int64_t, uint32_t>;  // end, work
+    std::priority_queue<Node, std::vector<Node>, std::greater<>> running_;
+    uint32_t last_ = kNone;
+    uint32_t last_of_others_ = kNone;  // on another branch than that
+  };
 
   // Those of a task are added one after the other.
   void AddDependency(uint32_t w, GpuTask* task) {
@@ -659,7 +680,8 @@ class Builder {
         // What ended before this one began is not around it.
         while (!open_.empty() && open_.back().end_ns <= span.begin_ns) open_.pop_back();
         const uint32_t outer = open_.empty() ? 0 : open_.back().label;
-        open_.push_back({span.end_ns, builder_->LabelIn(outer, span.name)});
+        const bool deep = open_.size() >= kMostNested;
+        open_.push_back({span.end_ns, deep ? outer : builder_->LabelIn(outer, span.name)});
       }
       while (!open_.empty() && open_.back().end_ns <= at_ns) open_.pop_back();
     }
@@ -879,9 +901,9 @@ class Builder {
   std::vector<Launch> launches_;
   std::vector<uint32_t> works_of_call_;
   std::vector<uint32_t> queue_of_;
-  std::vector<uint32_t> before_;                                      // work before on the queue
-  std::vector<uint32_t> main_queue_;                                  // of a stream
-  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> launched_;  // (position, last work)
+  std::vector<uint32_t> before_;                 // work before on the queue
+  std::vector<uint32_t> main_queue_;             // of a stream
+  std::vector<std::vector<Launched>> launched_;  // by queue
   int64_t usual_latency_ns_ = 0;
   int64_t shortest_latency_ns_ = 0;
   int64_t usual_gap_ns_ = kUsualGapNs;
@@ -893,7 +915,9 @@ class Builder {
   absl::flat_hash_map<uint32_t, uint32_t> record_stream_;  // of a call that records
   absl::flat_hash_map<uint64_t, uint32_t> event_by_correlation_;
   std::vector<uint32_t> wait_queue_, wait_source_;  // queues, of a stream wait
-  std::vector<std::vector<uint32_t>> waits_for_;    // works, of a work
+  std::vector<uint32_t> busiest_;                   // queues
+  size_t wait_tries_ = 0;
+  std::vector<std::vector<uint32_t>> waits_for_;  // works, of a work
   std::vector<uint32_t> shared_;
   std::vector<uint32_t> task_of_;
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, uint32_t> labels_;  // see LabelIn

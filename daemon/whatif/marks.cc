@@ -3,6 +3,8 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -47,6 +49,11 @@ IterationMarks FindMarks(const Trace& trace, const std::string& marker) {
     marks.names.push_back(mark.name);
     covered_ns += static_cast<double>(mark.end_ns - mark.begin_ns);
   }
+  std::vector<bool> taken(trace.names.size());
+  for (const uint32_t name : marks.names) taken[name] = true;
+  for (const std::vector<Span>& other : by_thread) {
+    for (const Span& mark : other) marks.elsewhere += taken[mark.name] ? 0 : 1;
+  }
   const auto count = static_cast<double>(most->size());
   if (count > 1) {
     const auto between_ns =
@@ -76,44 +83,54 @@ std::vector<Trace> SplitAtHoles(Trace trace) {
     return parts;
   }
   std::sort(ends_ns.begin(), ends_ns.end());
-  const auto at = [&](int64_t time_ns) -> Trace& {
-    return parts[static_cast<size_t>(std::upper_bound(ends_ns.begin(), ends_ns.end(), time_ns) -
-                                     ends_ns.begin())];
+  const auto place = [&](int64_t time_ns) {
+    return std::upper_bound(ends_ns.begin(), ends_ns.end(), time_ns) - ends_ns.begin();
   };
   const std::vector<Call> all_calls = std::exchange(trace.calls, {});
   const std::vector<Work> all_works = std::exchange(trace.works, {});
   const std::vector<Span> all_spans = std::exchange(trace.spans, {});
   const std::vector<Wait> all_waits = std::exchange(trace.waits, {});
-  parts.assign(ends_ns.size() + 1, trace);
   // By correlation; of processes that came one after the other it may be the same.
   absl::flat_hash_map<uint64_t, std::vector<const Call*>> calls;
   for (const Call& call : all_calls) {
-    at(call.begin_ns).calls.push_back(call);
     if (call.correlation != 0) calls[call.correlation].push_back(&call);
   }
+  for (auto& [correlation, of_one] : calls) {
+    std::sort(of_one.begin(), of_one.end(),
+              [](const Call* a, const Call* b) { return a->begin_ns < b->begin_ns; });
+  }
+  std::map<ptrdiff_t, Trace> with_work;  // by place
   for (const Work& work : all_works) {
-    const Call* launch = nullptr;  // the last one before it
+    int64_t begin_ns = work.start_ns;  // of the last call before it
     if (const auto it = calls.find(work.correlation); it != calls.end()) {
-      for (const Call* call : it->second) {
-        if (call->begin_ns <= work.start_ns &&
-            (launch == nullptr || launch->begin_ns < call->begin_ns)) {
-          launch = call;
-        }
-      }
+      const auto behind =
+          std::partition_point(it->second.begin(), it->second.end(),
+                               [&](const Call* call) { return call->begin_ns <= work.start_ns; });
+      if (behind != it->second.begin()) begin_ns = (*std::prev(behind))->begin_ns;
     }
-    at(launch == nullptr ? work.start_ns : launch->begin_ns).works.push_back(work);
+    const ptrdiff_t at = place(begin_ns);
+    with_work.try_emplace(at, trace).first->second.works.push_back(work);
+  }
+  const auto part_at = [&](int64_t time_ns) {
+    const auto it = with_work.find(place(time_ns));
+    return it == with_work.end() ? nullptr : &it->second;
+  };
+  for (const Call& call : all_calls) {
+    if (Trace* part = part_at(call.begin_ns)) part->calls.push_back(call);
   }
   for (const Span& span : all_spans) {
     // Between windows one right behind the other a hole has no length.
     const bool hole = trace.names[span.name] == kNotRecorded;
-    at(hole ? span.end_ns - 1 : span.begin_ns).spans.push_back(span);
+    if (Trace* part = part_at(hole ? span.end_ns - 1 : span.begin_ns)) part->spans.push_back(span);
   }
   for (const Wait& wait : all_waits) {
     const auto it = calls.find(wait.correlation);
     if (it == calls.end()) continue;
-    for (const Call* call : it->second) at(call->begin_ns).waits.push_back(wait);
+    for (const Call* call : it->second) {
+      if (Trace* part = part_at(call->begin_ns)) part->waits.push_back(wait);
+    }
   }
-  std::erase_if(parts, [](const Trace& part) { return part.works.empty(); });
+  for (auto& [at, part] : with_work) parts.push_back(std::move(part));
   return parts;
 }
 

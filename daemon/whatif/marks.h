@@ -21,6 +21,7 @@ struct IterationMarks {
   // Marks that cover little of the time between them (an optimiser's step) are points in time: an
   // iteration is from one to the next, and the last one only ends one.
   bool points = false;
+  size_t elsewhere = 0;  // marks of other threads whose names this one has not: left out
 
   size_t iterations() const { return begins_ns.empty() ? 0 : begins_ns.size() - (points ? 1 : 0); }
 };

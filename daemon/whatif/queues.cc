@@ -9,7 +9,9 @@
 namespace seqpoint::whatif {
 namespace {
 
-constexpr double kMostPieces = 100'000;  // of an iteration
+constexpr double kMostPieces = 1'000'000;  // of a trace
+constexpr double kMostBytes = 1LL << 62;
+constexpr size_t kMostDependencies = 1 << 26;
 
 int32_t IterationOf(const Graph& graph, uint32_t t) {
   return graph.cpu[graph.gpu[t].call].iteration;
@@ -70,13 +72,22 @@ std::vector<uint32_t> LaunchOrder(const Graph& graph) {
 absl::StatusOr<std::vector<Piece>> Pieces(const Graph& graph, const std::vector<uint32_t>& selected,
                                           std::optional<double> bytes,
                                           std::optional<double> piece_bytes) {
-  if (bytes && piece_bytes && *piece_bytes * kMostPieces < *bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("pieces of ", *piece_bytes,
-                                                   " bytes are more than ", kMostPieces,
-                                                   " an iteration: take larger ones"));
+  if (piece_bytes && !(*piece_bytes >= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pieces of ", *piece_bytes, " bytes: give a size from 1B on"));
+  }
+  if (bytes && *bytes > kMostBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(*bytes, " bytes to share are more than ", kMostBytes, "; is the unit right?"));
   }
   const std::vector<uint32_t> order = InOrder(graph, selected);
   const std::vector<Stretch> iterations = Iterations(graph, order);
+  const auto count = static_cast<double>(iterations.size());
+  if (bytes && piece_bytes && *bytes / *piece_bytes * count > kMostPieces) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pieces of ", *piece_bytes, " bytes are ", *bytes / *piece_bytes,
+                     " an iteration, more than ", kMostPieces, " in all: take larger ones"));
+  }
   double mean_ns = 0;
   for (const Stretch& iteration : iterations) {
     mean_ns += iteration.ns / static_cast<double>(iterations.size());
@@ -133,6 +144,10 @@ QueueInserter::QueueInserter(const std::string& queue, bool with,
 }
 
 absl::Status QueueInserter::Insert(const Piece& piece, GpuTask task) {
+  if (graph_.dependencies.size() > kMostDependencies) {
+    return absl::InvalidArgumentError(absl::StrCat("the tasks would wait for more than ",
+                                                   kMostDependencies, " others: insert fewer"));
+  }
   task.queue = queue_;
   task.bytes = static_cast<uint64_t>(piece.bytes);
   task.wait_gap_ns = task.gap_ns = 0;
@@ -142,6 +157,9 @@ absl::Status QueueInserter::Insert(const Piece& piece, GpuTask task) {
     const GpuTask other = graph_.gpu[piece.after];
     for (uint32_t i = 0; i < other.dependency_count; ++i) {
       AddDependency(uint32_t{graph_.dependencies[other.first_dependency + i]}, &task);
+    }
+    if (const auto it = needed_.find(piece.after); it != needed_.end()) {
+      for (const uint32_t t : it->second) AddDependency(t, &task);
     }
     if (before_[piece.after] != kNone) AddDependency(before_[piece.after], &task);
   }
@@ -155,12 +173,20 @@ absl::Status QueueInserter::Insert(const Piece& piece, GpuTask task) {
 
   const uint32_t consumer = ConsumerOf(piece);
   if (consumer == kNone) return absl::OkStatus();
-  if (graph_.gpu[consumer].dependency_count + 1 == UINT16_MAX) {  // one is left for `with`
+  std::vector<uint32_t>& needed = needed_[consumer];
+  if (graph_.gpu[consumer].dependency_count + needed.size() + 1 >= UINT16_MAX) {
+    // One is left for `with`.
     return absl::InvalidArgumentError(
         absl::StrCat(UINT16_MAX, " tasks and more are needed by one: make fewer, larger ones"));
   }
-  AddDependency(added, &graph_.gpu[consumer]);
+  needed.push_back(added);
   return absl::OkStatus();
+}
+
+void QueueInserter::Finish() {
+  for (const auto& [consumer, needed] : std::exchange(needed_, {})) {
+    for (const uint32_t t : needed) AddDependency(t, &graph_.gpu[consumer]);
+  }
 }
 
 uint32_t QueueInserter::ConsumerOf(const Piece& piece) const {

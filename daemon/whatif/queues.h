@@ -9,6 +9,7 @@
 #define DAEMON_WHATIF_QUEUES_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ struct Piece {
 };
 // One of each selected task, with its bytes; or, where the tasks of an iteration share `bytes` in
 // proportion to their times, with its part of them; or as many of `piece_bytes` as there are, and
-// the rest. InvalidArgument: too many.
+// the rest. InvalidArgument: too many of them, or bytes.
 absl::StatusOr<std::vector<Piece>> Pieces(const Graph& graph, const std::vector<uint32_t>& selected,
                                           std::optional<double> bytes,
                                           std::optional<double> piece_bytes);
@@ -42,8 +43,10 @@ class QueueInserter {
   QueueInserter(const std::string& queue, bool with, const std::vector<uint32_t>& needed_by,
                 bool reversed, Graph* graph);
 
-  // Pieces in order of launch. InvalidArgument: one task would wait for too many.
+  // Pieces in order of launch. InvalidArgument: one task would wait for too many, or all together.
   absl::Status Insert(const Piece& piece, GpuTask task);
+  // When all are inserted.
+  void Finish();
 
  private:
   struct Consumer {
@@ -61,7 +64,8 @@ class QueueInserter {
   std::vector<uint32_t> places_;  // of GPU tasks, in order of launch
   std::vector<uint32_t> before_;  // the task before each in its queue
   std::vector<Consumer> consumers_;
-  uint32_t last_ = kNone, last_after_ = kNone;  // inserted last; after which
+  std::map<uint32_t, std::vector<uint32_t>> needed_;  // by consumer, until Finish
+  uint32_t last_ = kNone, last_after_ = kNone;        // inserted last; after which
 };
 
 // Lets the queues of the selected tasks choose: what is needed by the earliest task in order of

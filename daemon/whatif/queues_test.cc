@@ -236,6 +236,23 @@ TEST(QueuesTest, WhatCannotBeDoneIsSaid) {
               HasSubstr("$kernels has no value"));
 }
 
+TEST(QueuesTest, WhatNobodyCanMeanIsRefused) {
+  const auto why = [](const std::string& sharing) {
+    Graph graph = Training(3);
+    const absl::StatusOr<Request> request =
+        ParseRequest("insert \"x\" of 1us into \"q\" after kernels sharing " + sharing);
+    EXPECT_TRUE(request.ok()) << request.status();
+    return std::string(Apply(*request, {}, {}, &graph).status().message());
+  };
+  EXPECT_THAT(why("0B in 0B"), HasSubstr("pieces of 0 bytes: give a size from 1B on"));
+  EXPECT_THAT(why("1GB in 1B"), HasSubstr("more than 1e+06 in all: take larger ones"));
+  EXPECT_THAT(why("1e20B in 1e19B"), HasSubstr("is the unit right?"));
+  // One kernel may be needed by many, but not wait for any number.
+  EXPECT_THAT(why("10MB in 100B needed by kernels where name = \"2 o\""),
+              HasSubstr("make fewer, larger ones"));
+  EXPECT_EQ(why("1MB in 100B needed by kernels where name = \"2 o\""), "");
+}
+
 TEST(QueuesTest, PresetsSayWhyTheyDoNotApply) {
   const auto fit = [](const std::string& preset, const Graph& graph) {
     return FitOf(*FindPreset(preset), {}, graph);

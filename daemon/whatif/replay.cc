@@ -85,6 +85,7 @@ class Machine {
     RankTimeline* out = nullptr;
     std::vector<QueueState> queues;
     std::vector<uint32_t> position;             // of each thread, in its order
+    std::vector<int64_t> waiting_ns;            // since when a thread waits to be woken; or kNotRun
     std::vector<int64_t> ready_ns;              // of a GPU task: by its launch
     std::vector<std::vector<uint32_t>> events;  // GPU tasks that an event stands for
     // Who goes on when a task is over.
@@ -100,6 +101,7 @@ class Machine {
     rank.out = &timeline_.ranks[r];
     rank.queues.resize(graph.queues.size());
     rank.position.assign(graph.order.size(), 0);
+    rank.waiting_ns.assign(graph.order.size(), kNotRun);
     rank.ready_ns.assign(graph.gpu.size(), kNotRun);
     rank.events.resize(graph.events);
     RankTimeline& out = *rank.out;
@@ -153,7 +155,7 @@ class Machine {
         const int64_t after_ns = out.cpu_end_ns[task.after];
         if (after_ns == kNotRun) {
           rank.threads_after_cpu[task.after].push_back(event.thread);
-          waiting_.push_back({now_ns, event.rank, event.thread});
+          rank.waiting_ns[event.thread] = now_ns;
           return;
         }
         if (after_ns >= now_ns) SetCpuCause(&out, t, Cause::kCpuTask, task.after);
@@ -179,7 +181,7 @@ class Machine {
         const uint32_t unknown = WaitedFor(rank, task, &last);
         if (unknown != kNone) {
           rank.threads_after_gpu[unknown].push_back(event.thread);
-          waiting_.push_back({now_ns, event.rank, event.thread});
+          rank.waiting_ns[event.thread] = now_ns;
           return;
         }
         if (last != kNone && out.gpu_end_ns[last] + task.tail_ns > end_ns &&
@@ -491,14 +493,8 @@ class Machine {
 
   // `time_ns`: not before; kNotRun: where it stopped.
   void Wake(uint32_t r, uint32_t thread, int64_t time_ns) {
-    for (Event& event : waiting_) {
-      if (event.rank != r || event.thread != thread) continue;
-      const Event woken = {std::max(event.time_ns, time_ns), r, thread};
-      event = waiting_.back();
-      waiting_.pop_back();
-      Push(woken);
-      return;
-    }
+    const int64_t since_ns = std::exchange(ranks_[r].waiting_ns[thread], kNotRun);
+    if (since_ns != kNotRun) Push({std::max(since_ns, time_ns), r, thread});
   }
 
   void SetCpuCause(RankTimeline* out, uint32_t task, Cause kind, uint32_t index) const {
@@ -533,7 +529,6 @@ class Machine {
   Timeline timeline_;
   std::vector<Rank> ranks_;
   std::vector<Event> heap_;
-  std::vector<Event> waiting_;  // threads that something must wake
   absl::flat_hash_map<uint32_t, uint32_t> members_;
   absl::flat_hash_map<uint32_t, Collective> collectives_;
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> extra_;

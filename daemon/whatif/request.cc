@@ -19,6 +19,8 @@
 namespace seqpoint::whatif {
 namespace {
 
+constexpr int kMostNested = 4;  // functions
+
 template <typename T>
 using Words = std::vector<std::pair<const char*, T>>;
 
@@ -481,7 +483,7 @@ class Parser {
                                      wanted == Unit::kTime ? "; bytes/2GB/s would be one" : ""));
   }
 
-  absl::Status ParseTerm(Amount::Term* term) {
+  absl::Status ParseTerm(Amount::Term* term, int depth = 0) {
     const Token* token = line_->Peek();
     if (token == nullptr || token->quoted) return line_->Expected("a number");
     if (token->text.size() > 1 && token->text[0] == '$') {
@@ -493,7 +495,7 @@ class Parser {
       return absl::OkStatus();
     }
     for (const Function& function : Functions()) {
-      if (token->text == function.name) return ParseArguments(function, term);
+      if (token->text == function.name) return ParseArguments(function, depth, term);
     }
     std::string text = token->text;
     line_->Take();
@@ -504,12 +506,15 @@ class Parser {
     return absl::OkStatus();
   }
 
-  absl::Status ParseArguments(const Function& function, Amount::Term* term) {
+  absl::Status ParseArguments(const Function& function, int depth, Amount::Term* term) {
+    if (depth == kMostNested) {
+      return line_->Wrong(absl::StrCat("functions within each other, more than ", kMostNested));
+    }
     term->function = line_->Take()->text;
     for (size_t i = 0; i < function.arguments.size(); ++i) {
       if (!line_->Take(i == 0 ? "(" : ",")) return line_->Expected(i == 0 ? "\"(\"" : "\",\"");
       Amount argument;
-      if (absl::Status status = ParseTerm(&argument.first); !status.ok()) return status;
+      if (absl::Status status = ParseTerm(&argument.first, depth + 1); !status.ok()) return status;
       if (absl::Status status = CheckUnit(argument, function.arguments[i]); !status.ok()) {
         return status;
       }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <iterator>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -23,6 +23,11 @@ constexpr int64_t kLatencyNs = 3000;
 // A graph launch takes a thread about as long (2.5 us and 1 ns a node, NVIDIA's blog "Constant Time
 // Launch for Straight-Line CUDA Graphs", 2024).
 constexpr int64_t kGraphLaunchNs = 2500;
+// What no sensible question asks for: 18 years in one trace, and many times as many tasks.
+constexpr double kMostNs = 1LL << 59;
+constexpr size_t kMostTimesTasks = 4;
+constexpr size_t kMoreTasks = 1 << 20;
+constexpr double kMostTimesIterations = 1e6;
 
 bool IsGpu(What what) {
   return what != What::kLaunches && what != What::kCalls && what != What::kGaps &&
@@ -48,7 +53,7 @@ bool IsKind(What what, WorkKind kind) {
 }
 
 int64_t Rounded(double ns) {
-  return std::llround(std::min(ns, static_cast<double>(std::numeric_limits<int64_t>::max() / 8)));
+  return std::llround(std::min(ns, kMostNs));  // more is refused when the step is done
 }
 
 bool Compares(Compare compare, double value, double with) {
@@ -241,12 +246,17 @@ class Selector {
 class Transformer {
  public:
   Transformer(const std::map<std::string, double>& parameters, const Bounds& bounds, Graph* graph)
-      : parameters_(parameters), selector_(bounds, *graph), graph_(*graph) {}
+      : parameters_(parameters),
+        selector_(bounds, *graph),
+        graph_(*graph),
+        most_tasks_(kMostTimesTasks * graph->gpu.size() + kMoreTasks) {}
 
   absl::StatusOr<Applied> Run(const Request& request) {
     for (size_t i = 0; i < request.steps.size(); ++i) {
       const Step& step = request.steps[i];
-      if (absl::Status status = Do(step); !status.ok()) {
+      absl::Status status = Do(step);
+      if (status.ok()) status = CheckTimes();
+      if (!status.ok()) {
         return absl::InvalidArgumentError(
             absl::StrCat("step ", i + 1, ": ", std::string(status.message())));
       }
@@ -281,6 +291,12 @@ class Transformer {
             "iterations can only be scaled, all of them, by a number: scale iterations by 1/2");
       }
       applied_.iterations *= *amount_;
+      if (applied_.iterations * kMostTimesIterations < 1 ||
+          applied_.iterations > kMostTimesIterations) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("a run of ", applied_.iterations,
+                         " times its iterations: give a factor from 1e-6 to 1e6"));
+      }
       applied_.tasks.push_back(static_cast<uint64_t>(graph_.iterations));
       return absl::OkStatus();
     }
@@ -303,16 +319,15 @@ class Transformer {
         }
         break;
       case Verb::kRemove:
-        for (const uint32_t t : selected) Remove(gpu, t);
+        if (gpu) {
+          RemoveWork(selected);
+        } else {
+          for (const uint32_t t : selected) RemoveCall(t);
+        }
         break;
       case Verb::kInsert:
         if (!step.queue.empty()) return InsertBeside(selected, step);
-        for (const uint32_t t : selected) {
-          const absl::StatusOr<double> amount = AmountFor(step.amount, gpu, t);
-          if (!amount.ok()) return amount.status();
-          Insert(gpu, t, step, Rounded(*amount));
-        }
-        break;
+        return Insert(gpu, selected, step);
       case Verb::kFuse:
         Fuse(selected, step);
         break;
@@ -358,84 +373,120 @@ class Transformer {
     }
   }
 
-  void Remove(bool gpu, uint32_t t) {
-    if (!gpu) {
-      CpuTask& task = graph_.cpu[t];
-      task.duration_ns = task.tail_ns = 0;
-      if (IsWait(task.kind)) task.kind = CpuKind::kCall;
-      return;
-    }
-    if (HasDependents(t)) {
-      // What was inserted beside it still comes when its turn is.
-      GpuTask& task = graph_.gpu[t];
-      task.duration_ns = task.gap_ns = 0;
-      graph_.cpu[task.call].duration_ns = 0;
-      return;
-    }
-    const uint32_t call = Unlink(t);
-    // A call that launches nothing any more is not made.
-    if (call != kNone && graph_.cpu[call].first_work == kNone &&
-        graph_.cpu[call].kind != CpuKind::kGap) {
-      graph_.cpu[call].duration_ns = graph_.cpu[call].tail_ns = 0;
-      graph_.cpu[call].kind = CpuKind::kCall;
-    }
+  void RemoveCall(uint32_t t) {
+    CpuTask& task = graph_.cpu[t];
+    task.duration_ns = task.tail_ns = 0;
+    if (IsWait(task.kind)) task.kind = CpuKind::kCall;
   }
 
-  // That were inserted, and so are of the same call.
-  bool HasDependents(uint32_t t) const {
-    for (uint32_t g = graph_.gpu[t].next; g != kNone; g = graph_.gpu[g].next) {
-      const GpuTask& other = graph_.gpu[g];
-      const auto first = graph_.dependencies.begin() + other.first_dependency;
-      if (other.work == kNone && std::count(first, first + other.dependency_count, t) > 0) {
-        return true;
+  // Out of the chains of their calls; nobody waits for them any more.
+  void RemoveWork(const std::vector<uint32_t>& tasks) {
+    std::vector<bool> removed(graph_.gpu.size());
+    std::vector<uint32_t> calls;
+    for (const uint32_t t : tasks) {
+      graph_.gpu[t].before = false;
+      if (graph_.gpu[t].call == kNone) continue;
+      removed[t] = true;
+      calls.push_back(graph_.gpu[t].call);
+    }
+    std::sort(calls.begin(), calls.end());
+    calls.erase(std::unique(calls.begin(), calls.end()), calls.end());
+    for (const uint32_t c : calls) {
+      CpuTask& call = graph_.cpu[c];
+      for (uint32_t g = call.first_work; g != kNone; g = graph_.gpu[g].next) {
+        const GpuTask& inserted = graph_.gpu[g];
+        if (inserted.work != kNone || removed[g]) continue;
+        // What was inserted beside a task still comes when its turn is.
+        for (uint32_t i = 0; i < inserted.dependency_count; ++i) {
+          const uint32_t t = graph_.dependencies[inserted.first_dependency + i];
+          if (!removed[t] || graph_.gpu[t].call != c) continue;
+          removed[t] = false;
+          graph_.gpu[t].duration_ns = graph_.gpu[t].gap_ns = 0;
+          call.duration_ns = 0;
+        }
+      }
+      uint32_t* link = &call.first_work;
+      for (uint32_t g = call.first_work; g != kNone;) {
+        GpuTask& task = graph_.gpu[g];
+        const uint32_t next = task.next;
+        if (removed[g]) {
+          task.next = task.call = kNone;
+        } else {
+          *link = g;
+          link = &task.next;
+        }
+        g = next;
+      }
+      *link = kNone;
+      // One that launches nothing any more is not made.
+      if (call.first_work == kNone && call.kind != CpuKind::kGap) {
+        call.duration_ns = call.tail_ns = 0;
+        call.kind = CpuKind::kCall;
       }
     }
-    return false;
   }
 
-  // Takes a task out of the chain of its call; answers the call. Nobody waits for it any more.
-  uint32_t Unlink(uint32_t t) {
-    GpuTask& task = graph_.gpu[t];
-    const uint32_t call = task.call;
-    task.before = false;
-    if (call == kNone) return kNone;
-    for (uint32_t* link = &graph_.cpu[call].first_work; *link != kNone;
-         link = &graph_.gpu[*link].next) {
-      if (*link != t) continue;
-      *link = task.next;
-      break;
-    }
-    task.next = task.call = kNone;
-    return call;
+  absl::Status CheckTasks(size_t more) const {
+    if (graph_.gpu.size() + more <= most_tasks_) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "with ", more, " tasks inserted the trace would have ", graph_.gpu.size() + more,
+        ", more than ", most_tasks_, ": insert fewer, larger ones"));
   }
 
-  void Insert(bool gpu, uint32_t t, const Step& step, int64_t duration_ns) {
-    if (!gpu) {
-      SetDuration(false, t, graph_.cpu[t].duration_ns + duration_ns);
-      return;
+  // All that a path of the replay can be long: then no time of it overflows.
+  absl::Status CheckTimes() const {
+    double sum_ns = 0;
+    for (const CpuTask& task : graph_.cpu) {
+      sum_ns += static_cast<double>(task.duration_ns) + static_cast<double>(task.tail_ns);
     }
-    if (graph_.gpu[t].call == kNone) return;  // of before the trace
-    GpuTask task = graph_.gpu[t];
-    Make(step, duration_ns, &task);
-    const auto added = static_cast<uint32_t>(graph_.gpu.size());
-    if (step.before) {
-      task.next = t;
-      uint32_t* link = &graph_.cpu[task.call].first_work;
-      while (*link != t) link = &graph_.gpu[*link].next;
-      *link = added;
-    } else {
-      graph_.gpu[t].next = added;
+    for (const GpuTask& task : graph_.gpu) {
+      sum_ns += static_cast<double>(task.duration_ns) + static_cast<double>(task.latency_ns);
     }
-    graph_.gpu.push_back(task);
+    if (sum_ns < kMostNs) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("the tasks of a trace would take ",
+                                                   sum_ns / 86400e9, " days: is the unit right?"));
+  }
+
+  absl::Status Insert(bool gpu, const std::vector<uint32_t>& selected, const Step& step) {
+    std::vector<uint32_t> before;  // the task before each of the same call
+    if (gpu) {
+      if (absl::Status status = CheckTasks(selected.size()); !status.ok()) return status;
+      before.assign(graph_.gpu.size(), kNone);
+      for (uint32_t g = 0; g < graph_.gpu.size(); ++g) {
+        if (graph_.gpu[g].next != kNone) before[graph_.gpu[g].next] = g;
+      }
+    }
+    const uint32_t name = gpu ? NameId(step.name) : 0;
+    for (const uint32_t t : selected) {
+      const absl::StatusOr<double> amount = AmountFor(step.amount, gpu, t);
+      if (!amount.ok()) return amount.status();
+      if (!gpu) {
+        SetDuration(false, t, graph_.cpu[t].duration_ns + Rounded(*amount));
+        continue;
+      }
+      GpuTask task = graph_.gpu[t];
+      if (task.call == kNone) continue;  // of before the trace
+      Make(step, name, Rounded(*amount), &task);
+      const auto added = static_cast<uint32_t>(graph_.gpu.size());
+      if (step.before) {
+        task.next = t;
+        (before[t] == kNone ? graph_.cpu[task.call].first_work : graph_.gpu[before[t]].next) =
+            added;
+      } else {
+        graph_.gpu[t].next = added;
+      }
+      graph_.gpu.push_back(task);
+    }
+    return absl::OkStatus();
   }
 
   // Of a task that is a copy of another one, an own one.
-  void Make(const Step& step, int64_t duration_ns, GpuTask* task) {
+  static void Make(const Step& step, uint32_t name, int64_t duration_ns, GpuTask* task) {
     task->duration_ns = duration_ns;
     task->kind = step.made == Made::kCollective ? WorkKind::kCollective
                  : step.made == Made::kCopy     ? WorkKind::kCopyOther
                                                 : WorkKind::kKernel;
-    task->name = NameId(step.name);
+    task->name = name;
     task->work = task->collective = kNone;
     task->dependency_count = 0;
   }
@@ -458,15 +509,18 @@ class Transformer {
     }
     const absl::StatusOr<std::vector<Piece>> pieces = Pieces(graph_, selected, shared, piece_bytes);
     if (!pieces.ok()) return pieces.status();
+    if (absl::Status status = CheckTasks(pieces->size()); !status.ok()) return status;
+    const uint32_t name = NameId(step.name);
     QueueInserter inserter(step.queue, step.with, needed_by, step.reversed, &graph_);
     for (const Piece& piece : *pieces) {
       const absl::StatusOr<double> amount =
           AmountOf(step.amount, piece.bytes, /*gpu=*/true, piece.after);
       if (!amount.ok()) return amount.status();
       GpuTask task = graph_.gpu[piece.after];
-      Make(step, Rounded(*amount), &task);
+      Make(step, name, Rounded(*amount), &task);
       if (absl::Status status = inserter.Insert(piece, task); !status.ok()) return status;
     }
+    inserter.Finish();
     return absl::OkStatus();
   }
 
@@ -513,6 +567,7 @@ class Transformer {
       for (const uint32_t t : tasks) together[graph_.gpu[t].call] = number;
     }
     RemoveGapsWithin(together);
+    std::vector<uint32_t> fused;  // into another one
     for (auto& [key, tasks] : groups) {
       if (tasks.size() < 2) continue;
       int64_t sum_ns = 0, start_ns = 0, longest_ns = 0;
@@ -523,12 +578,11 @@ class Transformer {
         longest_ns = std::max(longest_ns, graph_.gpu[t].duration_ns);
       }
       const uint32_t last = tasks.back();
-      for (const uint32_t t : tasks) {
-        if (t != last) Remove(true, t);
-      }
+      fused.insert(fused.end(), tasks.begin(), std::prev(tasks.end()));
       graph_.gpu[last].duration_ns = step.longest ? longest_ns : start_ns + sum_ns;
       graph_.gpu[last].name = id;
     }
+    RemoveWork(fused);
   }
 
   // Numbers, by task: those that follow each other in a queue, all selected, have the same.
@@ -622,6 +676,7 @@ class Transformer {
   const std::map<std::string, double>& parameters_;
   Selector selector_;
   Graph& graph_;
+  const size_t most_tasks_;
   Applied applied_;
   std::optional<double> amount_;  // of the step, where it is the same for all tasks
 };

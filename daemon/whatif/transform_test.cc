@@ -300,6 +300,44 @@ TEST(TransformTest, ACaptureHidesNoAllocations) {
   EXPECT_NEAR(EndUs(graph), 6.5 + 10 * 10 + 9 * 1 + 2, 20);
 }
 
+TEST(TransformTest, NodesOfOneGraphLaunchAreRemovedAndInserted) {
+  TestTrace t;
+  t.Api(0, 10, "cudaGraphLaunch", CallKind::kGraphLaunch);
+  for (int i = 0; i < 5; ++i) t.Run("node" + std::to_string(i), 20 + 10 * i, 30 + 10 * i);
+  Graph graph = t.Graph();
+  EXPECT_THAT(Do("remove kernels where name ~ \"[02]\"", &graph).tasks, ElementsAre(2));
+  EXPECT_NEAR(EndUs(graph), 52, 0.01);  // 1 us from one to the next
+  EXPECT_THAT(Do("insert \"more\" of 5us before kernels where name ~ \"node\"", &graph).tasks,
+              ElementsAre(3));
+  EXPECT_NEAR(EndUs(graph), 70, 0.01);
+  std::string order;
+  for (uint32_t g = graph.cpu[0].first_work; g != kNone; g = graph.gpu[g].next) {
+    order += graph.names[graph.gpu[g].name] + " ";
+  }
+  EXPECT_EQ(order, "more node1 more node3 more node4 ");
+  Do("remove kernels where name = \"more\"; remove kernels", &graph);
+  EXPECT_EQ(graph.cpu[0].first_work, kNone);
+  EXPECT_EQ(graph.cpu[0].duration_ns, 0);  // nothing is launched any more
+}
+
+TEST(TransformTest, WhatNobodyCanMeanIsRefused) {
+  const auto why = [](const std::string& text) {
+    Graph graph = GpuBound().Graph();
+    const absl::StatusOr<Request> request = ParseRequest(text);
+    EXPECT_TRUE(request.ok()) << request.status();
+    const absl::StatusOr<Applied> applied = Apply(*request, {}, {}, &graph);
+    return std::string(applied.status().message());
+  };
+  EXPECT_THAT(why("set work to 1e9s"), HasSubstr("is the unit right?"));
+  EXPECT_THAT(why("scale kernels by 1e300"), HasSubstr("is the unit right?"));
+  EXPECT_THAT(why("insert \"x\" of 1e9s after launches"), HasSubstr("is the unit right?"));
+  EXPECT_THAT(why("scale gaps by 1; scale iterations by 0"), HasSubstr("step 2: a run of 0 times"));
+  EXPECT_THAT(why("scale iterations by 1e300"), HasSubstr("give a factor from 1e-6 to 1e6"));
+  std::string doubled;
+  for (int i = 0; i < 40; ++i) doubled += "insert \"x\" of 1us after kernels\n";
+  EXPECT_THAT(why(doubled), HasSubstr("insert fewer, larger ones"));
+}
+
 TEST(TransformTest, WhatCannotBeDoneIsSaid) {
   Graph graph = GpuBound().Graph();
   const auto error = [&](const std::string& text) {
