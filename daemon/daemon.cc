@@ -532,9 +532,10 @@ void Daemon::Commit() {
   if (!status.ok()) {
     // Keep the batch as it is and read no ring until it is written: cursors and results belong
     // together.
-    if (!batch_failed_) spdlog::error("{}", std::string(status.message()));
+    const std::string trouble = absl::StrCat(std::string(status.message()), "; it is tried again");
+    if (!batch_failed_) spdlog::error("{}", trouble);
     batch_failed_ = true;
-    SetTrouble(std::string(status.message()));
+    SetTrouble(trouble);
     return;
   }
   if (batch_failed_) spdlog::info("the store can be written again");

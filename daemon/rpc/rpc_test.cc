@@ -325,9 +325,11 @@ TEST_F(RpcTest, ALongReplayEndsWithItsClientOrTheDaemon) {
   for (int i = 0; i < 4; ++i) {
     grpc::ClientContext* context =
         contexts.emplace_back(std::make_unique<grpc::ClientContext>()).get();
-    askers.emplace_back([this, context, request] {
+    askers.emplace_back([this, context, request, last = i == 3] {
       v1::ReplayReply reply;
-      EXPECT_FALSE(stub_->Replay(context, request, &reply).ok());
+      const grpc::Status status = stub_->Replay(context, request, &reply);
+      EXPECT_EQ(status.error_code(),
+                last ? grpc::StatusCode::UNAVAILABLE : grpc::StatusCode::CANCELLED);
     });
   }
   backend_.AwaitReplays(4);

@@ -142,6 +142,7 @@ class Service final : public v1::Profiler::Service {
     limits->set_max_reply_bytes(options_.max_reply_bytes);
     limits->set_max_watchers(options_.max_watchers);
     limits->set_max_page_size(options_.max_page_size);
+    limits->set_max_replays(kMaxReplays);
     return status;
   }
 
@@ -259,13 +260,13 @@ class Service final : public v1::Profiler::Service {
     const Counted replay(&replays_, request->format() == v1::ExportRequest::FORMAT_REPLAY);
     SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
     v1::ExportReply reply;
-    return ToGrpc(backend_->Export(*request, [&](std::string_view data) {
+    return Answered(ToGrpc(backend_->Export(*request, [&](std::string_view data) {
       for (; !data.empty(); data.remove_prefix(reply.data().size())) {
         reply.set_data(std::string(data.substr(0, kExportPieceBytes)));
         if (Left(*context) || !writer->Write(reply)) return false;
       }
       return !Left(*context);
-    }));
+    })));
   }
 
   grpc::Status SetHorizon(grpc::ServerContext* context, const v1::SetHorizonRequest* request,
@@ -378,7 +379,7 @@ class Service final : public v1::Profiler::Service {
     const Counted replay(&replays_);
     SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    return Answer(backend_->Replay(*request, [&] { return Left(*context); }), reply);
+    return Answered(Answer(backend_->Replay(*request, [&] { return Left(*context); }), reply));
   }
 
   grpc::Status WhatIf(grpc::ServerContext* context, const v1::WhatIfRequest* request,
@@ -390,7 +391,7 @@ class Service final : public v1::Profiler::Service {
     const auto ask = [&](const v1::WhatIfRequest& complete) {
       return backend_->WhatIf(complete, [&] { return Left(*context); });
     };
-    return AskWithConfidence(ask, *request, reply);
+    return Answered(AskWithConfidence(ask, *request, reply));
   }
 
  private:
@@ -414,6 +415,13 @@ class Service final : public v1::Profiler::Service {
     return absl::ResourceExhaustedError(absl::StrCat(most, " ", what,
                                                      ", as many as this daemon takes at a time; ",
                                                      "try again when one of them has ended"));
+  }
+
+  grpc::Status Answered(grpc::Status status) const {
+    if (status.error_code() != grpc::StatusCode::CANCELLED || !stopping_.HasBeenNotified()) {
+      return status;
+    }
+    return ToGrpc(absl::UnavailableError("the daemon is ending"));
   }
 
   // Nobody waits for the answer any more.

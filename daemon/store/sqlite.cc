@@ -138,12 +138,12 @@ absl::Status Database::Error(int code) const {
     return absl::ResourceExhaustedError(
         absl::StrCat(thing, ": ", strerror(cause),
                      "; raise the limit on file sizes (ulimit -f) or the quota of its owner, or "
-                     "lower the store's limit; it is tried again"));
+                     "lower the store's limit"));
   }
   switch (code & 0xff) {
     case SQLITE_FULL:
-      return absl::ResourceExhaustedError(absl::StrCat(
-          thing, "; free space on its file system, or lower the store's limit; it is tried again"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat(thing, "; free space on its file system, or lower the store's limit"));
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       return absl::DataLossError(absl::StrCat(
@@ -162,8 +162,7 @@ absl::Status Database::Error(int code) const {
     case SQLITE_MISMATCH:
       return absl::InvalidArgumentError(thing);
     case SQLITE_IOERR:
-      return absl::UnavailableError(
-          absl::StrCat(thing, "; see the kernel's log for the disk; it is tried again"));
+      return absl::UnavailableError(absl::StrCat(thing, "; see the kernel's log for the disk"));
     default:
       return absl::InternalError(thing);
   }
