@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
@@ -153,6 +154,9 @@ FakeBackend::TraceImport FakeBackend::last_trace_import() {
 
 void FakeBackend::AwaitReplays(int count) {
   while (replays_ != count) absl::SleepFor(absl::Milliseconds(1));
+}
+void FakeBackend::AwaitTraces(int count) {
+  while (traces_ != count) absl::SleepFor(absl::Milliseconds(1));
 }
 v1::WhatIfRequest FakeBackend::last_what_if() {
   absl::MutexLock lock(&mutex_);
@@ -645,6 +649,8 @@ absl::StatusOr<v1::ProjectPlaylistReply> FakeBackend::ProjectPlaylist(
 
 absl::StatusOr<v1::ImportTraceReply> FakeBackend::ImportTrace(
     absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) {
+  ++traces_;
+  const absl::Cleanup done = [this] { --traces_; };
   TraceImport import;
   v1::ImportTraceRequest piece;
   while (true) {

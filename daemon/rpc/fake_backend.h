@@ -41,8 +41,9 @@ class FakeBackend : public Backend {
   };
   TraceImport last_trace_import();
   v1::WhatIfRequest last_what_if();
-  // Until so many replays of the job "endless" are under way.
+  // Until so many replays of the job "endless", or imports of traces, are under way.
   void AwaitReplays(int count);
+  void AwaitTraces(int count);
 
   absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest& request) override;
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override;
@@ -94,7 +95,7 @@ class FakeBackend : public Backend {
   v1::ImportJobRequest last_import_ ABSL_GUARDED_BY(mutex_);
   TraceImport last_trace_import_ ABSL_GUARDED_BY(mutex_);
   v1::WhatIfRequest last_what_if_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<int> replays_ = 0;
+  std::atomic<int> replays_ = 0, traces_ = 0;
 };
 
 }  // namespace seqpoint::rpc

@@ -39,6 +39,8 @@ SoftwareRuns::SoftwareRuns() : bin_(BinaryDirectory()), api_(folder_.path() / "r
   daemon_ = Spawn(
       {bin_ / "seqpointd", "--dir", folder_.path() / "run", "--store", folder_.path() / "store.db"},
       folder_.path() / "daemon.log");
+  // `seqpoint run` would start one of its own before that one answers.
+  api_.Call(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest());
 }
 
 SoftwareRuns::~SoftwareRuns() {
@@ -48,6 +50,7 @@ SoftwareRuns::~SoftwareRuns() {
 
 std::vector<std::string> SoftwareRuns::Environment(const std::string& settings) const {
   return {"/usr/bin/env", absl::StrCat("SEQPOINT_DIR=", (folder_.path() / "run").string()),
+          absl::StrCat("XDG_STATE_HOME=", (folder_.path() / "state").string()),
           absl::StrCat("LD_LIBRARY_PATH=", (bin_.parent_path() / "softgpu").string()),
           absl::StrCat("SWGPU_SET=", settings)};
 }
@@ -78,7 +81,6 @@ pid_t SoftwareRuns::StartTraining(const std::string& name, const std::vector<std
 absl::StatusOr<SoftwareRun> SoftwareRuns::Train(const std::string& name,
                                                 const std::vector<std::string>& options,
                                                 const std::string& settings) {
-  // The daemon's socket comes first: `seqpoint run` would start one of its own.
   if (!api_.Call(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest())) {
     return absl::UnavailableError(
         absl::StrCat("no daemon: ", api_.error(), "\n", TextOf(folder_.path() / "daemon.log")));
