@@ -356,6 +356,19 @@ TEST_F(TraceQuestionsTest, QuestionsThatCannotBeAnsweredSayWhy) {
   EXPECT_FALSE(nothing.applies());
   EXPECT_THAT(nothing.warnings(0), HasSubstr("nothing is selected by \"remove memsets\""));
   EXPECT_NEAR(nothing.saved().value(), 0, 1);
+  EXPECT_LT(nothing.saved().high() - nothing.saved().low(), 1);  // for certain
+}
+
+TEST_F(TraceQuestionsTest, ItIsNeverSurerThanAReplayIs) {
+  ASSERT_TRUE(Import("net", {{"a.json", Training({100, 100, 100, 100}, "ProfilerStep#")}}).ok());
+  // The same in all iterations, and replayed without an error: nothing else makes it unsure.
+  const v1::WhatIfAnswer half = WhatIf("net", "scale kernels by 1/2");
+  const double width = half.saved().high() - half.saved().low();
+  EXPECT_GT(width, 0.01 * half.after().value());
+  EXPECT_LT(width, 0.02 * half.after().value());
+  // Nor can it be further off than all that changes.
+  const v1::WhatIfAnswer little = WhatIf("net", "scale kernels by 0.999");
+  EXPECT_NEAR(little.saved().high() - little.saved().low(), 2 * 0.4e3 * 4, 0.5e3);
 }
 
 TEST_F(TraceQuestionsTest, NobodyWaitsForAnAnswer) {

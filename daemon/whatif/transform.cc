@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iterator>
 #include <optional>
 #include <tuple>
@@ -701,6 +702,19 @@ absl::StatusOr<Applied> Apply(const Request& request,
                               const std::map<std::string, double>& parameters, const Bounds& bounds,
                               Graph* graph) {
   return Transformer(parameters, bounds, graph).Run(request);
+}
+
+int64_t ChangedNs(const Graph& before, const Graph& after) {
+  int64_t sum_ns = 0;
+  for (size_t i = 0; i < before.cpu.size(); ++i) {
+    sum_ns += std::abs(after.cpu[i].duration_ns - before.cpu[i].duration_ns);
+  }
+  const auto time_ns = [](const GpuTask& task) { return IsRemoved(task) ? 0 : task.duration_ns; };
+  for (size_t i = 0; i < after.gpu.size(); ++i) {
+    const int64_t before_ns = i < before.gpu.size() ? time_ns(before.gpu[i]) : 0;
+    sum_ns += std::abs(time_ns(after.gpu[i]) - before_ns);
+  }
+  return sum_ns;
 }
 
 }  // namespace seqpoint::whatif

@@ -56,6 +56,10 @@ absl::StatusOr<Applied> Apply(const Request& request,
                               const std::map<std::string, double>& parameters, const Bounds& bounds,
                               Graph* graph);
 
+// By how much the times of tasks changed, longer or shorter, all together; of a task that only one
+// of both has, its time. `after` is `before`, changed by Apply.
+int64_t ChangedNs(const Graph& before, const Graph& after);
+
 }  // namespace seqpoint::whatif
 
 #endif  // DAEMON_WHATIF_TRANSFORM_H_

@@ -320,6 +320,19 @@ TEST(TransformTest, NodesOfOneGraphLaunchAreRemovedAndInserted) {
   EXPECT_EQ(graph.cpu[0].duration_ns, 0);  // nothing is launched any more
 }
 
+TEST(TransformTest, WhatChangedIsAddedUp) {
+  const Graph before = GpuBound().Graph();
+  const auto changed_us = [&](const std::string& text) {
+    Graph after = before;
+    Do(text, &after);
+    return static_cast<double>(ChangedNs(before, after)) / 1000;
+  };
+  EXPECT_EQ(changed_us("scale kernels by 1; remove memsets"), 0);
+  EXPECT_EQ(changed_us("scale kernels by 2"), 30 + 60 + 9);
+  EXPECT_EQ(changed_us("remove kernels where name = \"adam\""), 9 + 4);  // and its launch
+  EXPECT_EQ(changed_us("insert \"x\" of 5us after kernels; scale launches by 1/2"), 3 * 5 + 3 * 2);
+}
+
 TEST(TransformTest, WhatNobodyCanMeanIsRefused) {
   const auto why = [](const std::string& text) {
     Graph graph = GpuBound().Graph();
