@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -257,8 +258,11 @@ class Service final : public v1::Profiler::Service {
           absl::StrCat("format = ", static_cast<int>(request->format()),
                        " is not one that this daemon knows; use CHROME, CSV or REPLAY")));
     }
-    const Counted replay(&replays_, request->format() == v1::ExportRequest::FORMAT_REPLAY);
-    SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
+    std::optional<Counted> replay;
+    if (request->format() == v1::ExportRequest::FORMAT_REPLAY) {
+      replay.emplace(&replays_);
+      SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
+    }
     v1::ExportReply reply;
     return Answered(ToGrpc(backend_->Export(*request, [&](std::string_view data) {
       for (; !data.empty(); data.remove_prefix(reply.data().size())) {
@@ -370,7 +374,7 @@ class Service final : public v1::Profiler::Service {
       if (!status.ok()) return status;
       return true;
     };
-    return Answer(backend_->ImportTrace(next), reply);
+    return Answered(Answer(backend_->ImportTrace(next), reply));
   }
 
   grpc::Status Replay(grpc::ServerContext* context, const v1::ReplayRequest* request,
@@ -397,17 +401,13 @@ class Service final : public v1::Profiler::Service {
  private:
   class Counted {
    public:
-    explicit Counted(std::atomic<int>* count, bool counts = true)
-        : count_(count), by_(counts ? 1 : 0) {
-      *count_ += by_;
-    }
-    ~Counted() { *count_ -= by_; }
+    explicit Counted(std::atomic<int>* count) : count_(count) { ++*count_; }
+    ~Counted() { --*count_; }
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
 
    private:
     std::atomic<int>* const count_;
-    const int by_;
   };
 
   static absl::Status CheckPlaces(int taken, int most, const char* what) {

@@ -35,6 +35,7 @@ constexpr size_t kWaitSample = 256;
 constexpr size_t kMostWaitQueues = 64;      // pairs of which may explain a wait: the busiest
 constexpr size_t kMostWaitTries = 1 << 28;  // in all
 constexpr uint32_t kMostBranches = 256;     // of a graph launch
+constexpr ptrdiff_t kMostNear = 4096;       // ends of work looked at for one late start
 constexpr size_t kMostNested = 64;          // annotations
 
 // Kinds that follow each other with the same gap.
@@ -484,7 +485,8 @@ class Builder {
       uint32_t best = kNone;
       auto it = std::lower_bound(ends.begin(), ends.end(),
                                  std::pair(work.start_ns - kSoonNs, uint32_t{0}));
-      for (; it != ends.end() && it->first <= work.start_ns + kLateNs; ++it) {
+      const auto far = ends.end() - it > kMostNear ? it + kMostNear : ends.end();
+      for (; it != far && it->first <= work.start_ns + kLateNs; ++it) {
         const uint32_t other = it->second;
         if (queue_of_[other] == queue_of_[w] || call_of_[other] == kNone || it->first <= ready_ns ||
             works_[other].start_ns >= work.start_ns || call_of_[other] >= call_of_[w]) {
