@@ -745,10 +745,13 @@ uint32_t Finder::RareEnds(const Loop& loop) const {
   for (const auto& [what, turns] : ends) {
     if (turns * 2 >= loop.turns.size()) continue;
     uint32_t holding = 0;
-    for (size_t turn = 0; turn < loop.turns.size(); ++turn) {
-      holding +=
-          !occurrences_.Of(Alphabet::kWhat, what, loop.turns[turn].first_launch, loop.EndOf(turn))
-               .empty();
+    auto behind = loop.turns.begin();  // the turn after that of the last one
+    for (const uint32_t at :
+         occurrences_.Of(Alphabet::kWhat, what, loop.turns[0].first_launch, loop.end)) {
+      const auto next = std::partition_point(
+          behind, loop.turns.end(), [at](const Turn& turn) { return turn.first_launch <= at; });
+      holding += next != behind ? 1 : 0;
+      behind = next;
     }
     if (holding == turns) rare += turns;
   }
