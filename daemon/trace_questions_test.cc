@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -387,6 +388,24 @@ TEST_F(TraceQuestionsTest, NobodyWaitsForAnAnswer) {
   EXPECT_TRUE(absl::IsCancelled(daemon_->WhatIf(list, [&] { return ++asked == 9; }).status()));
   EXPECT_EQ(asked, 9);
   EXPECT_TRUE(daemon_->WhatIf(list, kAsked).ok());
+}
+
+TEST_F(TraceQuestionsTest, QuestionsAtOnceAreAnsweredAsOneByOne) {
+  ASSERT_TRUE(Import("short", {{"a.json", Training({50, 50, 50}, "ProfilerStep#")}}).ok());
+  ASSERT_TRUE(Import("long", {{"a.json", Training({100, 100, 100}, "ProfilerStep#")}}).ok());
+  const double expected[] = {WhatIf("short", "scale kernels by 2").saved().value(),
+                             WhatIf("long", "scale kernels by 2").saved().value()};
+  std::vector<std::thread> askers;
+  for (size_t i = 0; i < 4; ++i) {
+    askers.emplace_back([&, i] {
+      for (size_t k = i; k < i + 10; ++k) {
+        const auto reply = Ask(k % 2 == 0 ? "short" : "long", "scale kernels by 2");
+        ASSERT_TRUE(reply.ok()) << reply.status();
+        EXPECT_EQ(reply->answers(0).saved().value(), expected[k % 2]);
+      }
+    });
+  }
+  for (std::thread& asker : askers) asker.join();
 }
 
 TEST_F(TraceQuestionsTest, MarksBehindWhichNothingIsLaunchedTellNoTimes) {
