@@ -425,6 +425,28 @@ TEST_F(TraceQuestionsTest, MarksBehindWhichNothingIsLaunchedTellNoTimes) {
   EXPECT_THAT(steps->traces(0).sentence(), HasSubstr("1 mark of other threads left out"));
 }
 
+TEST_F(TraceQuestionsTest, WhetherEachLengthNeedsAGraphTheKernelsTell) {
+  Kineto padded;  // to one shape, whatever the length
+  for (int i = 0; i < 4; ++i) {
+    const int at = 1000 + 200 * i;
+    for (int k = 0; k < 3; ++k) padded.Launch(at + 20 * k, "k", at + 20 * k + 8, at + 20 * k + 18);
+    padded.Event("user_annotation", absl::StrCat("step ", 10 + i), 1, at - 2, at + 150);
+  }
+  ASSERT_TRUE(Import("padded", {{"a.json", padded.Text()}}, "step (\\d+)").ok());
+  const v1::WhatIfAnswer one = WhatIf("padded", "capture launches");
+  ASSERT_EQ(one.warnings_size(), 1);
+  EXPECT_THAT(one.warnings(0), HasSubstr("the same time at all 4 lengths, so one graph is in"));
+  const v1::Estimate& saved = one.saved();
+  EXPECT_GT(saved.value() - saved.low(), saved.high() - saved.value());
+
+  ASSERT_TRUE(
+      Import("net", {{"a.json", Training({20, 30, 40, 50}, "step ")}}, "step \\d+ tokens (\\d+)")
+          .ok());
+  const v1::WhatIfAnswer each = WhatIf("net", "capture launches");
+  ASSERT_EQ(each.warnings_size(), 1);
+  EXPECT_THAT(each.warnings(0), HasSubstr("each of 4 lengths needs a graph of its own"));
+}
+
 TEST_F(TraceQuestionsTest, ALargerBatchIsComparedForTheSameData) {
   ASSERT_TRUE(Import("net", {{"a.json", Training({100, 100, 100}, "ProfilerStep#")}}).ok());
   // Twice the kernels in half of the iterations: what is saved is the 32 us between them.

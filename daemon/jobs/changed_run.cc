@@ -64,6 +64,11 @@ void ChangedRun::AddOnce(double cost_ns) {
   Widen(cost_ns);
 }
 
+void ChangedRun::MayCost(double cost_ns) {
+  after.high += cost_ns;
+  saved.low -= cost_ns;
+}
+
 void ChangedRun::Move(double more_saved_ns) {
   for (double* value : {&saved.value, &saved.low, &saved.high}) *value += more_saved_ns;
   for (double* value : {&after.value, &after.low, &after.high}) *value -= more_saved_ns;

@@ -47,6 +47,8 @@ struct ChangedRun {
   void MeetHalfway(const ChangedRun& other);
   // A cost that the run has once. It may as well be nothing, or twice as much.
   void AddOnce(double cost_ns);
+  // One that it has or has not, which is not known: to one side.
+  void MayCost(double cost_ns);
 
  private:
   void Move(double more_saved_ns);

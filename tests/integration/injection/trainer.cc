@@ -360,7 +360,7 @@ int main(int argc, char** argv) {
     });
   }
   for (long i = 0; i < iterations; ++i) {
-    if (i + 10 == iterations && !storm.empty()) {  // the last ones are quiet
+    if (i + 100 == iterations && !storm.empty()) {  // the last ones are quiet
       stop = true;
       for (std::thread& thread : storm) thread.join();
       storm.clear();
