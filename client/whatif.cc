@@ -49,15 +49,6 @@ absl::StatusOr<v1::WhatIfChange> TextChange(const std::string& name, const std::
   return change;
 }
 
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
-
 // From the largest on; what is read back is the same.
 std::string WithUnit(double value, const std::vector<const char*>& units) {
   for (const char* unit : units) {
@@ -93,7 +84,7 @@ UnitWords WordsOf(const whatif::Parameter& parameter) {
 
 // As an option takes it: "3", "50us"; empty: it has to be given.
 std::string Value(const whatif::Parameter& parameter) {
-  if (parameter.is_text) return parameter.text ? Quoted(*parameter.text) : "";
+  if (parameter.is_text) return parameter.text ? whatif::Quoted(*parameter.text) : "";
   return parameter.value ? WithUnit(*parameter.value, WordsOf(parameter).units) : "";
 }
 

@@ -69,9 +69,9 @@ absl::StatusOr<v1::ReplayReply> TraceQuestions::Replay(const jobs::Answers& answ
                                                        Cancelled cancelled) {
   const auto run = Read(answers, cancelled);
   if (!run.ok()) return run.status();
-  const auto unchanged = RunAll(**run, cancelled);
-  if (!unchanged.ok()) return unchanged.status();
-  const std::vector<Outcome>& outcomes = unchanged->outcomes;
+  const auto replayed = RunAll(**run, cancelled);
+  if (!replayed.ok()) return replayed.status();
+  const std::vector<Outcome>& outcomes = *replayed;
   const jobs::Answers::Facts& job = answers.facts();
   v1::ReplayReply reply;
   Spent spent;
@@ -273,7 +273,7 @@ absl::StatusOr<v1::WhatIfReply> TraceQuestions::WhatIf(const jobs::Answers& answ
   const auto run = Read(answers, cancelled);
   if (!run.ok()) return run.status();
   const jobs::Answers::Facts& job = answers.facts();
-  const auto unchanged = RunAll(**run, cancelled);
+  const auto unchanged = RunUnchanged(**run, cancelled);
   if (!unchanged.ok()) return unchanged.status();
   const Unchanged& before = *unchanged;
   const whatif::Bounds bounds = BoundsOf(roofline);

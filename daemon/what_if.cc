@@ -127,11 +127,20 @@ absl::StatusOr<NamedChange> Understand(const v1::WhatIfChange& asked) {
   return named;
 }
 
-absl::StatusOr<Unchanged> RunAll(const RecordedRun& run, Cancelled cancelled) {
-  Unchanged unchanged;
+absl::StatusOr<std::vector<Outcome>> RunAll(const RecordedRun& run, Cancelled cancelled) {
+  std::vector<Outcome> outcomes;
   for (const Stretch& stretch : run.stretches) {
     if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
-    unchanged.outcomes.push_back(whatif::RunAgain(stretch.recording, stretch.recording.graphs));
+    outcomes.push_back(whatif::RunAgain(stretch.recording, stretch.recording.graphs));
+  }
+  return outcomes;
+}
+
+absl::StatusOr<Unchanged> RunUnchanged(const RecordedRun& run, Cancelled cancelled) {
+  absl::StatusOr<std::vector<Outcome>> outcomes = RunAll(run, cancelled);
+  if (!outcomes.ok()) return outcomes.status();
+  Unchanged unchanged = {*std::move(outcomes), {}};
+  for (const Stretch& stretch : run.stretches) {
     unchanged.others.push_back(stretch.window
                                    ? whatif::Durations(stretch.other, stretch.other.graphs)
                                    : std::vector<std::vector<double>>());
@@ -220,14 +229,15 @@ class Asked {
           work_ns_.back() += ns;
         }
       }
-      AddSteps(stretch, before_.outcomes[s].duration_ns, outcomes_.back().duration_ns, &steps_);
+      AddSteps(stretch, before_ns, outcomes_.back().duration_ns, &steps_);
       if (stretch.window) {
         graphs = stretch.other.graphs;
         for (const NamedChange& named : changes) {
           whatif::Apply(named.change.request, named.change.parameters, bounds_, &graphs[0])
               .IgnoreError();  // as above
         }
-        AddSteps(stretch, before_.others[s], whatif::Durations(stretch.other, graphs), &others_);
+        AddSteps(stretch, StepTimes(stretch, before_.others[s]),
+                 whatif::Durations(stretch.other, graphs), &others_);
       }
     }
     int64_t selected = 0;
@@ -331,10 +341,9 @@ class Asked {
     });
   }
 
-  void AddSteps(const Stretch& stretch, const std::vector<std::vector<double>>& before,
+  void AddSteps(const Stretch& stretch, const std::vector<double>& before_ns,
                 const std::vector<std::vector<double>>& after,
                 std::vector<jobs::ReplayedStep>* steps) {
-    const std::vector<double> before_ns = StepTimes(stretch, before);
     const std::vector<double> after_ns = StepTimes(stretch, after);
     for (size_t i = 0; i < stretch.steps.size(); ++i) {
       const bool used = StandsForOthers(stretch, i);

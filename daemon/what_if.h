@@ -33,13 +33,14 @@ absl::StatusOr<NamedChange> Understand(const v1::WhatIfChange& asked);
 // The kernels whose position on the roofline was measured.
 whatif::Bounds BoundsOf(const v1::GetRooflineReply& roofline);
 
-// The replays of what was not changed.
-struct Unchanged {
-  std::vector<whatif::Outcome> outcomes;                 // by stretch
-  std::vector<std::vector<std::vector<double>>> others;  // likewise, times alone
-};
+// The replays of what was not changed, by stretch.
+absl::StatusOr<std::vector<whatif::Outcome>> RunAll(const RecordedRun& run, Cancelled cancelled);
 
-absl::StatusOr<Unchanged> RunAll(const RecordedRun& run, Cancelled cancelled);
+struct Unchanged {
+  std::vector<whatif::Outcome> outcomes;                 // of Stretch::recording
+  std::vector<std::vector<std::vector<double>>> others;  // of Stretch::other, times alone
+};
+absl::StatusOr<Unchanged> RunUnchanged(const RecordedRun& run, Cancelled cancelled);
 
 struct WhatIfOptions {
   double confidence = 0.95;

@@ -2,14 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "daemon/traces/read_file.h"
 #include "daemon/whatif/test_trace.h"
+#include "tests/support/shared_traces.h"
 
 namespace seqpoint::iterations {
 namespace {
@@ -92,9 +90,7 @@ struct Recorded {
 class RecordedTest : public ::testing::TestWithParam<Recorded> {};
 
 TEST_P(RecordedTest, WithoutMarks) {
-  const char* folder = std::getenv("SEQPOINT_SHARED_DATA");
-  const std::string path = std::string(folder != nullptr ? folder : SEQPOINT_DEFAULT_SHARED_DATA) +
-                           "/traces/" + GetParam().file;
+  const std::string path = SharedTraces() + "/" + GetParam().file;
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << path << " is not there; set SEQPOINT_SHARED_DATA to the folder with traces/";
   }
@@ -134,13 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
         Recorded{"linear_rtx2080ti_40it.json.gz", 39}, Recorded{"resnet18_ddp_mi300x.json.gz", 5},
         Recorded{"sync_micro/sgd_gp100_gpu_annotation.json.gz", 5},
         Recorded{"licence_not_stated/deepspeech2_p100_bs32_gpu_only.csv.gz", 5}),
-    [](const auto& info) {
-      std::string name = info.param.file;
-      name = name.substr(0, name.find('.'));
-      std::replace_if(
-          name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-      return name;
-    });
+    [](const auto& info) { return TestNameOf(info.param.file); });
 
 }  // namespace
 }  // namespace seqpoint::iterations

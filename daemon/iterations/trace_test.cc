@@ -2,8 +2,6 @@
 // repository: SEQPOINT_SHARED_DATA names the folder that holds traces/.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "daemon/iterations/learner.h"
 #include "daemon/traces/call_stream.h"
 #include "daemon/traces/read_file.h"
+#include "tests/support/shared_traces.h"
 
 namespace seqpoint::iterations {
 namespace {
@@ -21,15 +20,10 @@ struct Trace {
   bool points;  // the markers are points in time; the last one only ends a step
 };
 
-std::string Folder() {
-  const char* folder = std::getenv("SEQPOINT_SHARED_DATA");
-  return folder != nullptr ? folder : SEQPOINT_DEFAULT_SHARED_DATA;
-}
-
 class TraceTest : public ::testing::TestWithParam<Trace> {};
 
 TEST_P(TraceTest, OneBoundaryInEachStep) {
-  const std::string path = Folder() + "/traces/" + GetParam().file;
+  const std::string path = SharedTraces() + "/" + GetParam().file;
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << path << " is not there; set SEQPOINT_SHARED_DATA to the folder with traces/";
   }
@@ -91,13 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
         Trace{"sync_micro/sgd_gp100_gpu_annotation.json.gz", "Optimizer.zero_grad#", true},
         Trace{"transformer_layer_h100/runA_cycle1.json.gz", "ProfilerStep#", false},
         Trace{"transformer_layer_h100/runA_cycle2.json.gz", "ProfilerStep#", false}),
-    [](const auto& info) {
-      std::string name = info.param.file;
-      name = name.substr(0, name.find('.'));
-      std::replace_if(
-          name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-      return name;
-    });
+    [](const auto& info) { return TestNameOf(info.param.file); });
 
 }  // namespace
 }  // namespace seqpoint::iterations

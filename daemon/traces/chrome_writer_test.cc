@@ -4,8 +4,6 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "daemon/traces/read_file.h"
 #include "daemon/traces/trace_reader.h"
+#include "tests/support/shared_traces.h"
 
 namespace seqpoint::traces {
 namespace {
@@ -222,27 +221,10 @@ TEST(ChromeWriterTest, RanksAndReplaysHaveRowsBesideEachOther) {
             "made of");
 }
 
-std::string Folder() {
-  const char* folder = std::getenv("SEQPOINT_SHARED_DATA");
-  return std::string(folder != nullptr ? folder : SEQPOINT_DEFAULT_SHARED_DATA) + "/traces/";
-}
-
-std::vector<std::string> Files() {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(Folder(), error)) {
-    const std::string name = entry.path().lexically_relative(Folder());
-    if (name.ends_with(".json.gz") || name.ends_with(".csv.gz")) files.push_back(name);
-  }
-  std::sort(files.begin(), files.end());
-  if (files.empty()) files.push_back("none");  // so that a skipped test says why
-  return files;
-}
-
 class ChromeWriterTracesTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ChromeWriterTracesTest, RecordedTracesComeBack) {
-  const std::string path = Folder() + GetParam();
+  const std::string path = SharedTraces() + "/" + GetParam();
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << "no " << path << "; set SEQPOINT_SHARED_DATA to the folder that holds traces/";
   }
@@ -251,14 +233,9 @@ TEST_P(ChromeWriterTracesTest, RecordedTracesComeBack) {
   ExpectSame(*trace, Written(*trace));
 }
 
-INSTANTIATE_TEST_SUITE_P(Recorded, ChromeWriterTracesTest, ::testing::ValuesIn(Files()),
-                         [](const auto& info) {
-                           std::string name = info.param.substr(0, info.param.find('.'));
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
-                               '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Recorded, ChromeWriterTracesTest,
+                         ::testing::ValuesIn(OrNone(SharedTraceFiles())),
+                         [](const auto& info) { return TestNameOf(info.param); });
 
 }  // namespace
 }  // namespace seqpoint::traces

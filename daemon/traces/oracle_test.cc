@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -14,10 +13,12 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "daemon/traces/read_file.h"
 #include "daemon/traces/trace_reader.h"
+#include "tests/support/shared_traces.h"
 
 namespace seqpoint::traces {
 namespace {
@@ -25,22 +26,12 @@ namespace {
 using whatif::Trace;
 using whatif::WorkKind;
 
-std::string Folder() {
-  const char* folder = std::getenv("SEQPOINT_SHARED_DATA");
-  return folder != nullptr ? folder : SEQPOINT_DEFAULT_SHARED_DATA;
-}
-
 std::vector<std::string> Files() {
   std::vector<std::string> files;
-  const std::filesystem::path folder = Folder() + "/traces";
-  std::error_code error;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error)) {
-    const std::string name = entry.path().lexically_relative(folder);
-    if (name.size() > 8 && name.substr(name.size() - 8) == ".json.gz") files.push_back(name);
+  for (const std::string& file : SharedTraceFiles()) {
+    if (file.ends_with(".json.gz")) files.push_back(file);
   }
-  std::sort(files.begin(), files.end());
-  if (files.empty()) files.push_back("none");  // so that a skipped test says why
-  return files;
+  return OrNone(std::move(files));
 }
 
 std::string Output(const std::string& command) {
@@ -143,8 +134,8 @@ Figures FiguresOf(const Trace& trace) {
 class OracleTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(OracleTest, ReadsWhatTheOtherReads) {
-  const std::string path = Folder() + "/traces/" + GetParam();
-  const std::string oracle = Folder() + "/trace_stats.py";
+  const std::string path = SharedTraces() + "/" + GetParam();
+  const std::string oracle = SharedData() + "/trace_stats.py";
   if (!std::filesystem::exists(path) || !std::filesystem::exists(oracle)) {
     GTEST_SKIP() << "no " << path << " or no " << oracle
                  << "; set SEQPOINT_SHARED_DATA to the folder that holds them";
@@ -232,12 +223,8 @@ TEST_P(OracleTest, ReadsWhatTheOtherReads) {
   EXPECT_NEAR(figures.busy_pct, number("busy_pct"), 0.02);
 }
 
-INSTANTIATE_TEST_SUITE_P(Recorded, OracleTest, ::testing::ValuesIn(Files()), [](const auto& info) {
-  std::string name = info.param.substr(0, info.param.find('.'));
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Recorded, OracleTest, ::testing::ValuesIn(Files()),
+                         [](const auto& info) { return TestNameOf(info.param); });
 
 }  // namespace
 }  // namespace seqpoint::traces

@@ -185,8 +185,11 @@ double TakeTracingOff(const std::vector<Untraced>& windows, PriceIn where) {
   // Off by less is no worse than the replay itself.
   constexpr double kClose = 2e-4;
   constexpr double kMostNs = 5000;  // an activity record of a call takes less
-  if (excess(0) < kClose || excess(0) - excess(kMostNs) < kClose) return 0;
-  if (excess(kMostNs) > 0) return 0;  // something else makes the replays longer
+  const double as_recorded = excess(0);
+  if (as_recorded < kClose) return 0;
+  const double least = excess(kMostNs);
+  if (as_recorded - least < kClose) return 0;
+  if (least > 0) return 0;  // something else makes the replays longer
   double low_ns = 0, high_ns = kMostNs;
   while (high_ns - low_ns > 1) {
     const double middle_ns = (low_ns + high_ns) / 2;

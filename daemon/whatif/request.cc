@@ -526,15 +526,6 @@ class Parser {
   Line* line_;
 };
 
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
-
 // Shortest text that reads as the same number.
 std::string NumberText(double number) {
   for (int digits = 6; digits < 17; ++digits) {
@@ -689,6 +680,15 @@ std::vector<std::pair<int, std::string_view>> StepTexts(std::string_view text) {
 }
 
 }  // namespace
+
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
 
 absl::StatusOr<Request> ParseRequest(std::string_view text) {
   Request request;

@@ -122,6 +122,7 @@ absl::StatusOr<Request> ParseRequest(std::string_view text);
 std::string FormatRequest(const Request& request);
 
 std::string FormatSelection(const Selection& selection);
+std::string Quoted(const std::string& text);  // as text stands in a request
 
 // Of the selected task.
 struct TaskValues {

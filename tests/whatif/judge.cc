@@ -188,24 +188,6 @@ double LoadingMs(const Recorded& recorded) {
 
 }  // namespace
 
-std::string SharedTraces() {
-  const char* folder = std::getenv("SEQPOINT_SHARED_DATA");
-  return absl::StrCat(folder != nullptr ? folder : SEQPOINT_DEFAULT_SHARED_DATA, "/traces");
-}
-
-std::vector<std::string> SharedTraceFiles() {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(SharedTraces(), error)) {
-    const std::string name = entry.path().string();
-    if (absl::EndsWith(name, ".json.gz") || absl::EndsWith(name, ".csv.gz")) {
-      files.push_back(entry.path().lexically_relative(SharedTraces()));
-    }
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 absl::StatusOr<Recorded> ReadRecorded(const std::string& path, const std::string& marker) {
   absl::StatusOr<Trace> trace = traces::ReadTraceFile(path);
   if (!trace.ok()) return trace.status();

@@ -58,11 +58,6 @@ struct Recorded {
 // `marker`: see FindMarks.
 absl::StatusOr<Recorded> ReadRecorded(const std::string& path, const std::string& marker = "");
 
-// Files of the shared data folder, relative to it; empty: it is not there. SEQPOINT_SHARED_DATA
-// names it.
-std::string SharedTraces();
-std::vector<std::string> SharedTraceFiles();
-
 // Distance of the first GPU starts of consecutive iterations, or of their marks. The last iteration
 // has none.
 std::vector<double> GpuPeriodsMs(const Recorded& recorded);

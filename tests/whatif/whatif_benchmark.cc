@@ -20,6 +20,7 @@
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/request.h"
 #include "daemon/whatif/transform.h"
+#include "tests/support/shared_traces.h"
 #include "tests/whatif/judge.h"
 #ifdef SEQPOINT_WITH_SOFTWARE_RUNS
 #include "tests/whatif/software_gpu.h"

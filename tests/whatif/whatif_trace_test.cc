@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <fstream>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -17,6 +17,7 @@
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/report.h"
 #include "daemon/whatif/transform.h"
+#include "tests/support/shared_traces.h"
 #include "tests/whatif/judge.h"
 
 namespace seqpoint::whatif {
@@ -31,8 +32,7 @@ std::vector<std::string> Files() {
   for (const std::string& file : SharedTraceFiles()) {
     if (absl::EndsWith(file, ".json.gz")) files.push_back(file);
   }
-  if (files.empty()) files.push_back("none");  // so that a skipped test says why
-  return files;
+  return OrNone(std::move(files));
 }
 
 // A column of trace_stats.py's table, by file.
@@ -95,13 +95,7 @@ TEST_P(WhatIfTraceTest, ReplaysAsMeasured) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recorded, WhatIfTraceTest, ::testing::ValuesIn(Files()),
-                         [](const auto& info) {
-                           std::string name = info.param.substr(0, info.param.find('.'));
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
-                               '_');
-                           return name;
-                         });
+                         [](const auto& info) { return TestNameOf(info.param); });
 
 TEST(WhatIfPairTest, LoadingDataInOtherProcesses) {
   if (Files()[0] == "none") GTEST_SKIP() << NotThere();
