@@ -802,7 +802,7 @@ TEST_F(ClientTest, RunStartsADaemonPassesTheStatusOnAndSumsUp) {
                           "exit 7"});
   EXPECT_EQ(result.code, 7);
   EXPECT_THAT(result.out, AllOf(StartsWith("out\n"), HasSubstr("SEQPOINT_JOB=mine\n"),
-                                HasSubstr("LD_PRELOAD=libm.so.6\n"),
+                                Not(HasSubstr("LD_PRELOAD=")),  // no child pays for it
                                 HasSubstr("CUDA_INJECTION64_PATH=libm.so.6\n"),
                                 HasSubstr("NVTX_INJECTION64_PATH=libm.so.6\n")));
   EXPECT_THAT(result.err,
@@ -971,7 +971,12 @@ TEST(RunTest, ACommandThatDidNotTrainIsNotSentToTheDoctorForItsOwnError) {
               AllOf(HasSubstr("ended with status 2 before it trained"), Not(HasSubstr("doctor"))));
   EXPECT_THAT(RunSummary(job, {}, SIGKILL), HasSubstr("before it trained"));
   setenv("SEQPOINT_ADAPTER", "/opt/python", 1);
-  EXPECT_THAT(RunSummary(job, {}, 0), HasSubstr("neither used a GPU nor trained with PyTorch"));
+  EXPECT_THAT(RunSummary(job, {}, 0), HasSubstr("was seen to use a GPU or to train with PyTorch"));
+  setenv("CUDA_INJECTION64_PATH", "/opt/other.so", 1);
+  EXPECT_THAT(RunSummary(job, {}, 0),
+              AllOf(HasSubstr("another profiler has the command's GPU work"),
+                    HasSubstr("/opt/other.so"), Not(HasSubstr("was seen to use a GPU"))));
+  unsetenv("CUDA_INJECTION64_PATH");
   setenv("SEQPOINT_ADAPTER", "0", 1);
   EXPECT_THAT(RunSummary(job, {}, 0), HasSubstr("there is no adapter"));
   unsetenv("SEQPOINT_ADAPTER");
@@ -1270,7 +1275,7 @@ TEST(RunTest, AnotherProfilerKeepsItsPlace) {
   unsetenv("NVTX_INJECTION64_PATH");
   std::vector<std::string> warnings;
   std::vector<std::string> environment =
-      ChildEnvironment("/lib/ours.so", "", "/run/seqpoint", "job", "run", &warnings);
+      ChildEnvironment("/lib/ours.so", true, "", "/run/seqpoint", "job", "run", &warnings);
   EXPECT_THAT(environment, Contains("LD_PRELOAD=/lib/ours.so:/lib/other.so"));
   EXPECT_THAT(environment, Contains("CUDA_INJECTION64_PATH=/opt/nsys.so"));
   EXPECT_THAT(environment, Contains("NVTX_INJECTION64_PATH=/lib/ours.so"));
@@ -1286,23 +1291,43 @@ TEST(RunTest, ALibraryThatLdPreloadCannotNameIsLeftOutThereAndSaid) {
   for (const char* library : {"/opt/my tools/ours.so", "/opt/a:b/ours.so"}) {
     std::vector<std::string> warnings;
     const std::vector<std::string> environment =
-        ChildEnvironment(library, "", "/run/seqpoint", "job", "run", &warnings);
+        ChildEnvironment(library, true, "", "/run/seqpoint", "job", "run", &warnings);
     EXPECT_THAT(environment, Not(Contains(::testing::StartsWith("LD_PRELOAD="))));
     EXPECT_THAT(environment, Contains(absl::StrCat("CUDA_INJECTION64_PATH=", library)));
     EXPECT_THAT(warnings, ::testing::ElementsAre(
-                              AllOf(HasSubstr(library), HasSubstr("only programs that use CUDA"))));
+                              AllOf(HasSubstr(library), HasSubstr("only once it uses CUDA"))));
   }
+}
+
+TEST(RunTest, OnlyACommandThatCallsTheLibraryHasItFromItsStart) {
+  TempFolder folder;
+  const std::string program = folder.path() / "program", script = folder.path() / "train.py",
+                    other = folder.path() / "other.py";
+  std::ofstream(program) << std::string((1 << 20) - 3, 'x') << "seqpoint_iteration_begin";
+  std::ofstream(script) << "ctypes.CDLL(None).seqpoint_iteration_begin(8)\n";
+  std::ofstream(other) << "import torch\n";
+  EXPECT_TRUE(CallsTheLibrary({program, "--epochs", "3"}));
+  EXPECT_TRUE(CallsTheLibrary({"sh", script}));
+  EXPECT_FALSE(CallsTheLibrary({"sh", other, "--seqpoint_like", "/"}));
+  EXPECT_FALSE(CallsTheLibrary({"no-such-program"}));
+  EXPECT_FALSE(CallsTheLibrary({}));
+  std::vector<std::string> warnings;
+  EXPECT_THAT(ChildEnvironment("/my tools/ours.so", false, "", "", "job", "run", &warnings),
+              AllOf(Contains("CUDA_INJECTION64_PATH=/my tools/ours.so"),
+                    Contains("SEQPOINT_LIBRARY=/my tools/ours.so"),
+                    Not(Contains(::testing::StartsWith("LD_PRELOAD=")))));
+  EXPECT_THAT(warnings, ::testing::IsEmpty());
 }
 
 TEST(RunTest, TheAdapterComesFirstForPython) {
   std::vector<std::string> warnings;
   setenv("PYTHONPATH", "/home/me/lib", 1);
-  EXPECT_THAT(ChildEnvironment("/lib/ours.so", "/opt/python", "", "job", "run", &warnings),
+  EXPECT_THAT(ChildEnvironment("/lib/ours.so", false, "/opt/python", "", "job", "run", &warnings),
               Contains("PYTHONPATH=/opt/python:/home/me/lib"));
-  EXPECT_THAT(ChildEnvironment("/lib/ours.so", "", "", "job", "run", &warnings),
+  EXPECT_THAT(ChildEnvironment("/lib/ours.so", false, "", "", "job", "run", &warnings),
               Contains("PYTHONPATH=/home/me/lib"));
   unsetenv("PYTHONPATH");
-  EXPECT_THAT(ChildEnvironment("/lib/ours.so", "/opt/python", "", "job", "run", &warnings),
+  EXPECT_THAT(ChildEnvironment("/lib/ours.so", false, "/opt/python", "", "job", "run", &warnings),
               Contains("PYTHONPATH=/opt/python"));
   setenv("SEQPOINT_ADAPTER", "0", 1);
   EXPECT_EQ(FindAdapter(), "");

@@ -13,7 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -279,6 +282,17 @@ void EndWaiting(Connection* connection, const v1::Job& job) {
 
 }  // namespace
 
+// As a shell finds it; what is not found stays what it is.
+static std::string FindProgram(const std::string& name) {
+  const char* folders = getenv("PATH");
+  if (absl::StrContains(name, '/') || folders == nullptr) return name;
+  for (absl::string_view folder : absl::StrSplit(folders, ':')) {
+    std::string path = absl::StrCat(folder, folder.empty() ? "" : "/", name);
+    if (access(path.c_str(), X_OK) == 0) return path;
+  }
+  return name;
+}
+
 std::string JobNameFor(const std::vector<std::string>& command) {
   std::filesystem::path program(command.empty() ? "job" : command[0]);
   for (const std::string& word : command) {
@@ -308,9 +322,31 @@ std::string RunIdFromEnvironment() {
   return absl::StrFormat("%s-%04x", text, std::random_device()() & 0xffff);
 }
 
-std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& adapter,
-                                          const std::string& directory, const std::string& job,
-                                          const std::string& run_id,
+bool CallsTheLibrary(const std::vector<std::string>& command) {
+  constexpr absl::string_view kPrefix = "seqpoint_";
+  // Scripts are text that somebody wrote; a larger file is data, which may take long to read.
+  constexpr uintmax_t kLargestScript = 1 << 20;
+  for (size_t i = 0; i < command.size(); ++i) {
+    std::error_code error;
+    const std::string path = i == 0 ? FindProgram(command[0]) : command[i];
+    if (!std::filesystem::is_regular_file(path, error)) continue;
+    if (i > 0 && std::filesystem::file_size(path, error) > kLargestScript) continue;
+    std::ifstream file(path, std::ios::binary);
+    const std::default_searcher searcher(kPrefix.begin(), kPrefix.end());
+    std::string text(kPrefix.size() - 1, '\0');  // the end of the part before
+    std::vector<char> part(1 << 20);
+    while (file.read(part.data(), static_cast<std::streamsize>(part.size())), file.gcount() > 0) {
+      text.append(part.data(), static_cast<size_t>(file.gcount()));
+      if (std::search(text.begin(), text.end(), searcher) != text.end()) return true;
+      text.erase(0, text.size() - (kPrefix.size() - 1));
+    }
+  }
+  return false;
+}
+
+std::vector<std::string> ChildEnvironment(const std::string& library, bool preload,
+                                          const std::string& adapter, const std::string& directory,
+                                          const std::string& job, const std::string& run_id,
                                           std::vector<std::string>* warnings) {
   std::vector<std::pair<std::string, std::string>> own;
   if (!directory.empty()) own.emplace_back("SEQPOINT_DIR", directory);
@@ -318,18 +354,19 @@ std::vector<std::string> ChildEnvironment(const std::string& library, const std:
   own.emplace_back("SEQPOINT_RUN_ID", run_id);
   own.emplace_back("SEQPOINT_LAUNCH", OwnLaunch());
   if (!library.empty()) {
-    const char* preload = getenv("LD_PRELOAD");
-    if (library.find_first_of(" \t\n:;") != std::string::npos) {
+    own.emplace_back("SEQPOINT_LIBRARY", library);  // for the adapter
+    const char* others = getenv("LD_PRELOAD");
+    if (preload && library.find_first_of(" \t\n:;") != std::string::npos) {
       // The loader would take it for several names, and complain in every process.
       warnings->push_back(absl::StrCat(
           Quote(library),
-          " has a blank or a colon in its path, so LD_PRELOAD cannot name it: only ",
-          "programs that use CUDA are profiled, and calls of seqpoint_* are not seen; move it, or "
-          "set SEQPOINT_LIBRARY to a link elsewhere"));
-    } else {
-      own.emplace_back("LD_PRELOAD", preload == nullptr || *preload == '\0'
+          " has a blank or a colon in its path, so LD_PRELOAD cannot name it: the program's calls "
+          "of seqpoint_* are seen only once it uses CUDA; move it, or set SEQPOINT_LIBRARY to a "
+          "link elsewhere"));
+    } else if (preload) {
+      own.emplace_back("LD_PRELOAD", others == nullptr || *others == '\0'
                                          ? library
-                                         : absl::StrCat(library, ":", preload));
+                                         : absl::StrCat(library, ":", others));
     }
     for (const char* name : {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"}) {
       const char* present = getenv(name);
@@ -369,12 +406,18 @@ std::string WhyNothing(int wait_status) {
     return absl::StrCat("the command ended with status ", status,
                         " before it trained; nothing was profiled");
   }
+  const char* other = getenv("CUDA_INJECTION64_PATH");
+  if (other != nullptr && *other != '\0' && FindLibrary().value_or("") != other) {
+    return absl::StrCat(
+        "another profiler has the command's GPU work (CUDA_INJECTION64_PATH is ", other,
+        "), and the CUDA driver takes one; nothing was profiled. Unset it to profile the command");
+  }
   if (FindAdapter().empty()) {
     return "the command used no GPU, and PyTorch was not asked, as there is no adapter "
            "(SEQPOINT_ADAPTER); nothing was profiled";
   }
-  return "the command neither used a GPU nor trained with PyTorch; nothing was profiled. If it "
-         "did, `seqpoint doctor` says what stands in the way";
+  return "no process of the command was seen to use a GPU or to train with PyTorch; nothing was "
+         "profiled. If one did, `seqpoint doctor` says what stands in the way";
 }
 
 }  // namespace
@@ -489,8 +532,9 @@ int Run(const RunOptions& options) {
   }
 
   std::vector<std::string> warnings;
-  std::vector<std::string> environment = ChildEnvironment(
-      library, library.empty() ? "" : FindAdapter(), directory, name, run_id, &warnings);
+  std::vector<std::string> environment =
+      ChildEnvironment(library, CallsTheLibrary(options.command),
+                       library.empty() ? "" : FindAdapter(), directory, name, run_id, &warnings);
   for (const std::string& warning : warnings) Say(warning);
   if (int error = supervisor.Start(options.command, std::move(environment)); error != 0) {
     Say(absl::StrCat("cannot run ", options.command[0], ": ", strerror(error)));

@@ -40,11 +40,16 @@ std::string JobNameFor(const std::vector<std::string>& command);
 // The run id that torchrun or Slurm gave; else "20260102-101500-7f3a".
 std::string RunIdFromEnvironment();
 
+// Does a file that the command names, the program or a script, call functions of seqpoint.h? Such a
+// program needs the library from its start; others get it from the CUDA driver, NVTX or the
+// adapter, and a program that starts many others does not pay for it in each.
+bool CallsTheLibrary(const std::vector<std::string>& command);
+
 // This process' environment plus what brings the library and, where it is not empty, the PyTorch
-// adapter into the program.
-std::vector<std::string> ChildEnvironment(const std::string& library, const std::string& adapter,
-                                          const std::string& directory, const std::string& job,
-                                          const std::string& run_id,
+// adapter into the program. `preload`: from the program's start.
+std::vector<std::string> ChildEnvironment(const std::string& library, bool preload,
+                                          const std::string& adapter, const std::string& directory,
+                                          const std::string& job, const std::string& run_id,
                                           std::vector<std::string>* warnings);
 
 // What the daemon can answer of a job beside its time.

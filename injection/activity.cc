@@ -11,6 +11,9 @@ using abi::DataType;
 constexpr size_t kDiscardBytes = 64 << 10;
 // A record that claims to last a day is absurd, whatever the clock.
 constexpr uint64_t kLongestRecordNs = 24ull * 3600 * 1'000'000'000;
+// How far a record's time may be off what CUPTI's clock has shown: generous beside the microseconds
+// by which a GPU's clock is off, nothing beside those by which another clock is.
+constexpr uint64_t kClockSlackNs = 1'000'000'000;
 
 // The prefixes that are read: the newest struct of each kind, none of its fields appended after
 // CUPTI 12.0.
@@ -66,6 +69,7 @@ bool Activity::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, Na
   discard_ = static_cast<uint8_t*>(pool->Take(kDiscardBytes));
   if (buffers_ == nullptr || discard_ == nullptr) return false;
   free_buffers_.store((1u << kBuffers) - 1, std::memory_order_relaxed);
+  first_ns_ = g_guest->clock.NowNs();
   // So that the thread ids of records are those of the system.
   if (cupti_->SetThreadIdType != nullptr) {
     cupti_->SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
@@ -178,6 +182,10 @@ void Activity::Check(uint64_t awaited) {
                       "CUPTI delivers kernels without times; it does so from CUDA 12.6 to 13.0 "
                       "when another profiler (torch.profiler) sets its clock: stop that profiler, "
                       "or use a later CUDA");
+  } else if (foreign_.load(std::memory_order_relaxed) > 0) {
+    features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
+                      "CUPTI delivers records with times of another clock, which another profiler "
+                      "in this process has set: such records are left out; stop that profiler");
   }
   checked_kernels_ = kernels;
   checked_untimed_ = untimed;
@@ -189,6 +197,7 @@ void Activity::Check(uint64_t awaited) {
   features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
                     "another profiler in this process (torch.profiler?) took CUPTI's buffers: GPU "
                     "times are lost until the process is restarted without it");
+  GiveUp();
 }
 
 void Activity::GiveUp() {
@@ -231,6 +240,7 @@ void Activity::Complete(uint8_t* buffer, size_t valid_bytes) {
   const bool discarded = buffer == discard_;
   CUpti_Activity* record = nullptr;
   uint64_t count = 0;
+  latest_ns_.store(g_guest->clock.NowNs(), std::memory_order_relaxed);
   // Ends with MAX_LIMIT_REACHED, or with INVALID_KIND at the unfinished record of a forced flush.
   while (valid_bytes > 0 &&
          cupti_->ActivityGetNextRecord(buffer, valid_bytes, &record) == CUPTI_SUCCESS) {
@@ -251,7 +261,11 @@ void Activity::Complete(uint8_t* buffer, size_t valid_bytes) {
 }
 
 bool Activity::Valid(uint64_t start_ns, uint64_t end_ns) {
-  if (start_ns != 0 && end_ns >= start_ns && end_ns - start_ns < kLongestRecordNs) return true;
+  const bool sane = start_ns != 0 && end_ns >= start_ns && end_ns - start_ns < kLongestRecordNs;
+  const bool ours = end_ns + kClockSlackNs >= first_ns_ &&
+                    start_ns <= latest_ns_.load(std::memory_order_relaxed) + kClockSlackNs;
+  if (sane && ours) return true;
+  if (sane) foreign_.fetch_add(1, std::memory_order_relaxed);
   ring_->Count(injection::RingCounter::kInvalidTimestamps, 1);
   return false;
 }

@@ -60,8 +60,9 @@ class Activity {
   void Flush(bool forced);
   // Called every second with the number of events so far whose records are awaited. When such
   // events keep coming and records do not, another tool has registered its own buffers (the last
-  // one wins); when most kernels have no times, another tool has set CUPTI's clock. Both are
-  // reported.
+  // one wins), and nothing more is asked of it: the kinds may be that tool's. When most kernels
+  // have no times, or records have times outside of this process' life, another tool has set
+  // CUPTI's clock. All is reported.
   void Check(uint64_t awaited);
   // CUPTI is gone: nothing is called any more.
   void GiveUp();
@@ -92,6 +93,9 @@ class Activity {
   std::atomic<uint64_t> decoded_{0};  // records
   std::atomic<uint64_t> kernels_{0};
   std::atomic<uint64_t> untimed_kernels_{0};
+  std::atomic<uint64_t> foreign_{0};  // records with times that CUPTI's clock never showed
+  uint64_t first_ns_ = 0;             // of CUPTI's clock
+  std::atomic<uint64_t> latest_ns_{0};
   uint64_t checked_decoded_ = 0;
   uint64_t checked_kernels_ = 0;
   uint64_t checked_untimed_ = 0;

@@ -186,7 +186,9 @@ void CallStream::OnCall(const Call& call) {
         shape = ShapeOf(call.name);
         shaped = true;
       }
-      const uint32_t flags = matcher_.OnEvent(EventOf(call, name.hash, shaped ? &shape : nullptr));
+      const abi::MatchEvent event = EventOf(call, name.hash, shaped ? &shape : nullptr);
+      if (step_watch_.assumes() && !steps_watched_) EndUnwatched(call, event, sequence, &todo);
+      const uint32_t flags = matcher_.OnEvent(event);
       if (flags != 0) OnMatched(call, sequence, flags, &todo);
       if (IsWork(call.op)) worked_ = true;
     } else if (!acting_ && captures() == 0 &&
@@ -255,6 +257,32 @@ void CallStream::WriteSync(Op op, uint64_t begin_ns, uint64_t end_ns) {
   g_guest->ring.WriteEvent(abi::EventType::kSync, &sync, sizeof(sync));
 }
 
+// Steps are taken for granted: if the call is a boundary, the iteration that ends there had one.
+// Holds lock_.
+void CallStream::EndUnwatched(const Call& call, const abi::MatchEvent& event, uint64_t sequence,
+                              Todo* todo) {
+  if (!matcher_.Begins(event)) return;
+  if (const uint32_t flags = matcher_.StepNow(); flags != 0) {
+    OnMatched(call, sequence, flags, todo);
+  }
+}
+
+// Keeps account of iterations that had their step, at the boundary behind each. Holds lock_.
+void CallStream::CountStep() {
+  if (step_watch_.OnIteration(steps_watched_, stepped_, NextRandom()) && step_watch_.unseen() > 0) {
+    g_guest->features.Report(
+        abi::Feature::kMatcher, abi::FeatureState::kIgnored, 0,
+        "evaluation batches are in ranges of the same name as training iterations, which was seen "
+        "late: up to %u iterations before number %llu may be evaluation batches; give their "
+        "ranges another name",
+        step_watch_.unseen(), static_cast<unsigned long long>(matcher_.iteration()));
+  }
+  // What is switched now is not so for the whole of the iteration that begins.
+  const uint32_t off = matcher_.rule().watched_ops & ~watched_.load(std::memory_order_relaxed);
+  steps_watched_ = (off & kWorkOps) == 0 && step_watch_.spared_ops() == 0;
+  stepped_ = false;
+}
+
 // Writes the events of one matched call. Holds lock_.
 void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, Todo* todo) {
   Guest* guest = g_guest;
@@ -269,6 +297,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     guest->ring.WriteEvent(abi::EventType::kMicroStep, &micro_step, sizeof(micro_step));
   }
   if ((flags & abi::kMatchedStep) != 0) {
+    stepped_ = true;
     if (measurement_.kind != Kind::kNone && measurement_.iteration == result.step_iteration) {
       // Lengths that only the step tells.
       if (!measurement_.chosen && ChooseAhead(result.step_length, result.step_valid)) {
@@ -300,6 +329,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
   if (boundary) {
     first_decision_ = true;
     worked_ = false;
+    CountStep();
     if (measurement_.kind != Kind::kNone) {
       // While another thread acts, or a stream is being captured (nothing may synchronise then),
       // the window stays open to the next boundary and is then worth nothing.
@@ -604,12 +634,15 @@ uint32_t CallStream::WantedOps() const {
   // Until it is known whether work comes before the lengths, work is watched, too; the matcher
   // looks only at what the rule names.
   const bool probing = decided_ == Decided::kUnknown && rule.length_count > 0;
-  return (rule.watched_ops | (probing || measurement_.kernels ? kWorkOps : 0)) & kAllOps;
+  const uint32_t ops = rule.watched_ops & ~step_watch_.spared_ops();
+  return (ops | (probing || measurement_.kernels ? kWorkOps : 0)) & kAllOps;
 }
 
 // The rule comes in the middle of a running loop. Holds lock_.
 void CallStream::BeginRule(const abi::Rule& rule) {
   matcher_.SetRule(rule, matcher_.iteration(), true);
+  step_watch_.Begin(rule);
+  steps_watched_ = stepped_ = false;
   decided_ = DecidesLate(rule) ? Decided::kAfterWork : Decided::kUnknown;
   decided_probes_ = 0;
   probed_ = Decided::kUnknown;
@@ -656,6 +689,7 @@ void CallStream::ApplyControl(bool on_application_thread) {
       distorted_ = distorted_ || !watching || !Watching(level_) ||
                    !guest->host_only.load(std::memory_order_relaxed);
       after_hole_ = after_hole_ || !Watching(level_);
+      steps_watched_ = false;
       level_ = level;
       abi::RuleEvent event = {};
       event.api_ns = guest->clock.NowNs();
@@ -808,6 +842,7 @@ bool CallStream::ReleaseCupti(bool may_wait) {
     LockGuard lock(&lock_);
     hold_.store(Hold::kNothing);
     distorted_ = true;
+    steps_watched_ = false;
     watched_.store(WantedOps(), std::memory_order_relaxed);
   }
   SwitchWatching(may_wait);
@@ -860,6 +895,7 @@ void CallStream::TakeNow(bool may_wait) {
     LockGuard lock(&lock_);
     hold_.store(result == CUPTI_SUCCESS ? Hold::kAll : Hold::kRecords);
     distorted_ = after_hole_ = true;
+    steps_watched_ = false;
     watched_.store(WantedOps(), std::memory_order_relaxed);
   }
   SwitchWatching(may_wait);

@@ -23,6 +23,7 @@
 #include "injection/abi/matcher.h"
 #include "injection/plan.h"
 #include "injection/ring/writer.h"
+#include "injection/step_watch.h"
 #include "injection/system.h"
 
 namespace seqpoint::inject {
@@ -140,6 +141,8 @@ class CallStream {
     bool any() const { return close || open || poll; }
   };
 
+  void EndUnwatched(const Call& call, const abi::MatchEvent& event, uint64_t sequence, Todo* todo);
+  void CountStep();
   void OnMatched(const Call& call, uint64_t sequence, uint32_t flags, Todo* todo);
   void WriteSync(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
   void Decide(const abi::MatchResult& result, uint32_t flags, Todo* todo);
@@ -193,7 +196,10 @@ class CallStream {
   uint32_t ahead_wait_ = 0;
   uint64_t ahead_not_before_ns_ = 0;
   uint32_t random_ = 1;
-  bool orphaned_ = false;  // no sign of the daemon for 2 s
+  StepWatch step_watch_;
+  bool steps_watched_ = false;  // since the last boundary
+  bool stepped_ = false;        // since the last boundary
+  bool orphaned_ = false;       // no sign of the daemon for 2 s
 
   // Used only by the thread that has acting_.
   injection::ControlReader control_;

@@ -77,7 +77,9 @@ void* OpenMajor(const char* major, const char* runtime) {
   return nullptr;
 }
 
-void* OpenCupti() {
+// `was_mapped`: the process had it already.
+void* OpenCupti(bool* was_mapped) {
+  *was_mapped = true;
   // The program's runtime tells which major version is its own, where several are about.
   MappedSearch runtime;
   const char* own = nullptr;
@@ -101,6 +103,7 @@ void* OpenCupti() {
     handle = dlopen(search.path, RTLD_NOLOAD | RTLD_NOW);
     if (handle != nullptr) return handle;
   }
+  *was_mapped = false;
   const char* named = getenv("SEQPOINT_CUPTI_LIB");
   if (named != nullptr && named[0] != '\0') return dlopen(named, RTLD_NOW | RTLD_LOCAL);
   if (own != nullptr) handle = OpenMajor(own, runtime.path);
@@ -127,9 +130,9 @@ bool Resolve(void* handle, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-LoadResult Result(LoadStatus status, const char* detail) {
+LoadResult Result(LoadStatus status, const char* detail, bool was_mapped) {
   snprintf(g_detail, sizeof(g_detail), "%s", detail == nullptr ? "" : detail);
-  return {status, g_detail};
+  return {status, g_detail, was_mapped};
 }
 
 }  // namespace
@@ -188,14 +191,15 @@ LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver) {
     Resolve(cuda, "cuDeviceGetAttribute", &driver->DeviceGetAttribute);
     Resolve(cuda, "cuDeviceTotalMem_v2", &driver->DeviceTotalMem);
   }
-  void* handle = OpenCupti();
-  if (handle == nullptr) return Result(LoadStatus::kNotFound, dlerror());
+  bool was_mapped = false;
+  void* handle = OpenCupti(&was_mapped);
+  if (handle == nullptr) return Result(LoadStatus::kNotFound, dlerror(), was_mapped);
   const char* missing = nullptr;
 #define SEQPOINT_RESOLVE(name) \
   if (!Resolve(handle, "cupti" #name, &cupti->name)) missing = "cupti" #name;
   SEQPOINT_CUPTI_REQUIRED(SEQPOINT_RESOLVE)
 #undef SEQPOINT_RESOLVE
-  if (missing != nullptr) return Result(LoadStatus::kIncomplete, missing);
+  if (missing != nullptr) return Result(LoadStatus::kIncomplete, missing, was_mapped);
 #define SEQPOINT_RESOLVE(name) Resolve(handle, "cupti" #name, &cupti->name);
   SEQPOINT_CUPTI_OPTIONAL(SEQPOINT_RESOLVE)
 #undef SEQPOINT_RESOLVE
@@ -206,9 +210,9 @@ LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver) {
   Dl_info info;
   const bool known = dladdr(reinterpret_cast<void*>(cupti->GetVersion), &info) != 0;
   const char* path = known ? info.dli_fname : "libcupti";
-  if (version < kOldestVersion) return Result(LoadStatus::kVersionTooOld, path);
-  if (version >= kFirstUnknown) return Result(LoadStatus::kVersionUnknown, path);
-  return Result(LoadStatus::kReady, path);
+  if (version < kOldestVersion) return Result(LoadStatus::kVersionTooOld, path, was_mapped);
+  if (version >= kFirstUnknown) return Result(LoadStatus::kVersionUnknown, path, was_mapped);
+  return Result(LoadStatus::kReady, path, was_mapped);
 }
 
 }  // namespace seqpoint::inject

@@ -114,6 +114,7 @@ enum class LoadStatus {
 struct LoadResult {
   LoadStatus status;
   const char* detail;  // path, missing function or dlerror text; never null
+  bool was_mapped;     // the process had libcupti already
 };
 LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver);
 

@@ -11,6 +11,8 @@
 
 #include "injection/guest.h"
 #include "injection/nvtx.h"
+#include "injection/other_users.h"
+#include "injection/redirect.h"
 #define SEQPOINT_API __attribute__((visibility("default")))
 #include "injection/seqpoint.h"
 #include "injection/stand_down.h"
@@ -54,6 +56,14 @@ void SetUnlessSet(const char* variable, const char* value) {
   if (value != nullptr && value[0] == '/') setenv(variable, value, 0);
 }
 
+// Whose the program's GPU work is, where the user gave it to another tool; else null.
+const char* OtherTool() {
+  const char* tool = getenv(kCudaVariable);
+  const char* path = OwnPath();
+  return tool != nullptr && tool[0] != '\0' && path != nullptr && strcmp(tool, path) != 0 ? tool
+                                                                                          : nullptr;
+}
+
 void OnForkInChild() {
   ForgetStandDownInChild();
   Guest* guest = g_guest;
@@ -88,9 +98,8 @@ __attribute__((constructor)) void OnLoad() {
   SetUnlessSet(kCudaVariable, path);
   SetUnlessSet(kNvtxVariable, path);
   pthread_atfork(nullptr, nullptr, OnForkInChild);
-  const char* cuda = getenv(kCudaVariable);
-  if (cuda != nullptr && path != nullptr && strcmp(cuda, path) != 0) {
-    Log("CUDA_INJECTION64_PATH=%s belongs to another tool: this process is not profiled", cuda);
+  if (const char* tool = OtherTool(); tool != nullptr) {
+    Log("CUDA_INJECTION64_PATH=%s belongs to another tool: this process is not profiled", tool);
   }
 }
 
@@ -115,6 +124,25 @@ bool AnotherCopyIsActive() {
   if (copy == nullptr) return false;
   const auto active = reinterpret_cast<decltype(&seqpoint_active)>(dlsym(copy, "seqpoint_active"));
   return active != nullptr && active() != 0;
+}
+
+// A program that was started with the library has our functions by their names. One that the driver
+// or NVTX gave it to has weak names that nobody answered to.
+void ShowFunctions() {
+  const Binding bindings[] = {
+#define SEQPOINT_BINDING(name) {#name, reinterpret_cast<void*>(name)}
+      SEQPOINT_BINDING(seqpoint_iteration_begin), SEQPOINT_BINDING(seqpoint_iteration_begin2),
+      SEQPOINT_BINDING(seqpoint_attach),          SEQPOINT_BINDING(seqpoint_forward),
+      SEQPOINT_BINDING(seqpoint_features),        SEQPOINT_BINDING(seqpoint_step),
+      SEQPOINT_BINDING(seqpoint_describe),        SEQPOINT_BINDING(seqpoint_stand_down),
+      SEQPOINT_BINDING(seqpoint_come_back),       SEQPOINT_BINDING(seqpoint_active),
+      SEQPOINT_BINDING(seqpoint_version),
+#undef SEQPOINT_BINDING
+  };
+  BindWeak(bindings, sizeof(bindings) / sizeof(bindings[0]));
+  // For what asks from now on, such as ctypes.CDLL(None).
+  const char* path = OwnPath();
+  if (path != nullptr) dlopen(path, RTLD_NOLOAD | RTLD_NOW | RTLD_GLOBAL);
 }
 
 injection::RingOptions WantedRing() {
@@ -150,8 +178,9 @@ void ReportNvtx(Guest* guest) {
 }
 
 // True: CUPTI is there and can be used.
-bool FindCupti(Guest* guest) {
+bool FindCupti(Guest* guest, bool* was_mapped) {
   const LoadResult load = LoadCupti(&guest->cupti, &guest->driver);
+  *was_mapped = load.was_mapped;
   Features* features = &guest->features;
   switch (load.status) {
     case LoadStatus::kNotFound:
@@ -186,8 +215,10 @@ bool FindCupti(Guest* guest) {
   return true;
 }
 
-// `cuda`: the driver called us; else a framework adapter did, in a program without a GPU so far.
-void Initialize(bool cuda) {
+// Who began: the CUDA driver, or a framework adapter, in a program with or without a GPU.
+enum class Caller { kDriver, kAdapter, kAdapterWithoutGpu };
+
+void Initialize(Caller caller) {
   Guest* guest = EnsureGuest();
   if (guest == nullptr) {
     Log("no memory for the profiler; training goes on without it");
@@ -203,30 +234,40 @@ void Initialize(bool cuda) {
       injection::InjectSocketPath(guest->socket_path, sizeof(guest->socket_path));
   if (!path.ok()) Log("%s", path.message);
 
-  if (!cuda) {
+  bool was_mapped = false;
+  if (caller == Caller::kAdapterWithoutGpu) {
     guest->host_only.store(true);
     guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,
                            "the program does not use a GPU: time only");
+  } else if (const char* tool = OtherTool(); tool != nullptr && caller == Caller::kAdapter) {
+    guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,
+                           "the program's GPU work belongs to another tool "
+                           "(CUDA_INJECTION64_PATH=%s): iterations and lengths are found without "
+                           "it; unset the variable to have it profiled",
+                           tool);
+  } else {
+    guest->has_cupti = FindCupti(guest, &was_mapped);
   }
-  guest->has_cupti = cuda && FindCupti(guest);
   guest->clock.Init(&guest->cupti, &guest->ring);
   SetUnlessSet(kNvtxVariable, OwnPath());
   ReportNvtx(guest);
 
   guest->stream.Start();
+  if (guest->has_cupti) WatchOtherUsers(guest, was_mapped);
   guest->stream.TakeCupti(false);
   if (guest->stream.hold() == CallStream::Hold::kAll) return;
   // No context will be announced; the reason must reach the daemon all the same.
   guest->helper.Start();
 }
 
-void InitializeOnce(bool cuda) {
+void InitializeOnce(Caller caller) {
   if (g_disabled || __atomic_exchange_n(&g_initialized, true, __ATOMIC_ACQ_REL)) return;
   if (DisabledByUser() || AnotherCopyIsActive()) {
     Log("standing down: disabled, or another copy of the library has this process");
     return;
   }
-  Initialize(cuda);
+  ShowFunctions();
+  Initialize(caller);
   on_exit(OnExit, nullptr);
   Log("version %s in process %d", kLibraryVersion, static_cast<int>(getpid()));
 }
@@ -238,7 +279,7 @@ using namespace seqpoint::inject;
 
 int seqpoint_attach(int uses_gpu) {
   const int saved_errno = errno;
-  InitializeOnce(uses_gpu != 0);
+  InitializeOnce(uses_gpu != 0 ? Caller::kAdapter : Caller::kAdapterWithoutGpu);
   errno = saved_errno;
   return seqpoint_active();
 }
@@ -247,7 +288,7 @@ int seqpoint_attach(int uses_gpu) {
 // happened: a 0 would help nobody.
 int InitializeInjection(void) {
   const int saved_errno = errno;
-  InitializeOnce(/*cuda=*/true);
+  InitializeOnce(Caller::kDriver);
   Guest* guest = g_guest;
   if (guest != nullptr && guest->host_only.exchange(false)) {
     guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,

@@ -53,10 +53,21 @@ int StandDown(const char* holder) {
   return free ? 0 : 1;
 }
 
-int ComeBack() {
+// How many had asked.
+static int TakeOneBack() {
   int asked = g_asked.load();
   while (asked > 0 && !g_asked.compare_exchange_weak(asked, asked - 1)) {
   }
+  return asked;
+}
+
+void ComeBackLater() {
+  TakeOneBack();
+  if (g_guest != nullptr) g_guest->helper.Wake();
+}
+
+int ComeBack() {
+  const int asked = TakeOneBack();
   Guest* guest = g_guest;
   if (asked != 1 || guest == nullptr || !guest->ring.active()) return 0;
   const int saved_errno = errno;

@@ -12,6 +12,8 @@ namespace seqpoint::inject {
 // seqpoint_stand_down and seqpoint_come_back of seqpoint.h.
 int StandDown(const char* holder);
 int ComeBack();
+// The same, done by the helper thread a moment later.
+void ComeBackLater();
 
 // CUPTI is to be left alone.
 bool StandsDown();

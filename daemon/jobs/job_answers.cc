@@ -200,10 +200,16 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   }
   if (job.trouble().empty()) job.set_trouble(refused_.empty() ? config_trouble_ : refused_);
   for (const auto& [id, process] : processes_) {
-    if (!job.trouble().empty() || process->stands_down_for.empty() || !process->alive()) continue;
-    job.set_trouble(absl::StrCat("rank ", process->row.rank, ": standing down while ",
-                                 process->stands_down_for,
-                                 " has CUPTI; what NVTX ranges or marks do not tell is not seen"));
+    if (!job.trouble().empty() || process->stands_down_for.empty()) continue;
+    job.set_trouble(
+        process->alive()
+            ? absl::StrCat("rank ", process->row.rank, ": standing down while ",
+                           process->stands_down_for,
+                           " has CUPTI; what NVTX ranges or marks do not tell is not seen")
+            : absl::StrCat("rank ", process->row.rank, ": CUPTI was left to ",
+                           process->stands_down_for,
+                           " until the process ended; what NVTX ranges or marks do not tell was "
+                           "not seen"));
   }
   for (const auto& [id, process] : processes_) {
     if (!job.trouble().empty() || !process->beside) continue;
@@ -219,6 +225,14 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   for (const auto& [id, process] : processes_) {
     if (job.trouble().empty() && process->learning && !process->learning->wants_calls()) {
       job.set_trouble(process->learning->Explanation());
+    }
+  }
+  for (const auto& [id, process] : processes_) {
+    // Where another tool has CUPTI there are no calls to learn from, however long the run is.
+    const auto callbacks = process->features.find(static_cast<uint16_t>(abi::Feature::kCallbacks));
+    if (rule_ || !job.trouble().empty() || callbacks == process->features.end()) continue;
+    if (callbacks->second.state() == v1::FEATURE_STATE_IGNORED) {
+      job.set_trouble(callbacks->second.sentence());
     }
   }
   if (!rule_ && !imported_ && !live() && !processes_.empty() && job.trouble().empty()) {

@@ -1235,6 +1235,18 @@ TEST(Job, WatchingComesOffTheOverheadBudgetAndIsShown) {
   EXPECT_LT(some, all * 3 / 4);
 }
 
+TEST(Job, SaysForWhomCuptiWasLeftToTheEnd) {
+  Job job(Row(), {});
+  FakeProcess process(7);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  process.StandDown(process.api_ns(), 0);
+  job.OnProcessEnd(7, /*orderly=*/true, 1);
+  EXPECT_THAT(job.Describe(true).trouble(),
+              testing::AllOf(testing::HasSubstr("torch.profiler"),
+                             testing::HasSubstr("until the process ended")));
+}
+
 TEST(Job, SaysHowLongCuptiWasLeftToAnotherProfiler) {
   Job job(Row(), {});
   FakeProcess process(7);

@@ -132,6 +132,20 @@ class Matcher {
     return flags;
   }
 
+  // Is this call a boundary?
+  bool Begins(const MatchEvent& event) const {
+    return rule_.boundary.every <= 1 && Matches(rule_.boundary, event);
+  }
+  // The step of the open iteration is taken for granted: as if its events had come. Answers as
+  // OnEvent does.
+  uint32_t StepNow() {
+    if (!open()) return 0;
+    phase_ = Phase::kConfirmed;
+    const uint32_t flags = OnStep();
+    result_.iteration = iteration_;
+    return flags;
+  }
+
   const MatchResult& result() const { return result_; }
   const Rule& rule() const { return rule_; }
   // Number of the iteration that is open, or of the next one when none is.

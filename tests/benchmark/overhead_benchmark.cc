@@ -1,7 +1,7 @@
 // The overhead ladder: what a training loop costs more with the library in its process, at each
 // level, and what the governor lets a whole run spend. docs/figures.md has the figures.
 //
-//   overhead_benchmark [--gpu software|real] [--jobs launch,compute,graph] [--rounds 10]
+//   overhead_benchmark [--gpu software|real] [--jobs launch,compute,graph,run] [--rounds 10]
 //                      [--blocks 6] [--block-ms 40] [--beside NAME=COMMAND]... [--no-governor]
 //                      [--json FILE] [--markdown FILE] [--merge FILE]...
 //
@@ -12,6 +12,9 @@
 // A rung's figure is the median over the rounds of the medians over their blocks; its 95 % interval
 // comes from the rounds, each of which has processes of its own, because where code and data lie
 // differs from process to process.
+//
+// The job "run" is the launch-bound loop under `seqpoint run`, with all that it does by itself once
+// it has found the iterations: with NVTX ranges, with a batch that is copied, with neither.
 //
 // --beside runs the same loop under another tool (COMMAND is put in front), --merge takes rows that
 // another program measured: {"rows": [...]}, each as in this program's own JSON.
@@ -65,7 +68,7 @@ constexpr int kGovernorExamples = 64 * 1000;
 
 struct Options {
   std::string gpu = "software";
-  std::string jobs = "launch,compute,graph";
+  std::string jobs = "launch,compute,graph,run";
   int rounds = 10, blocks = 6, block_ms = 40;
   std::vector<std::string> beside, merge;
   bool no_governor = false;
@@ -336,7 +339,8 @@ struct Row {
 
 // Differences of one rung, per round.
 struct Rounds {
-  std::vector<double> percent, iteration_us, launch_ns;
+  std::vector<double> percent, iteration_us, launch_ns, plain_us;
+  double launches = 0, kernels = 0;  // of an iteration
 };
 
 const std::vector<std::pair<std::string, Wanted>>& Levels() {
@@ -368,34 +372,12 @@ class Ladder {
     command_ = {(bin_ / "overhead_job").string(), "kind=" + kind, "rounds=" + rounds};
     std::map<std::string, Rounds> found;
     std::vector<std::string> order;
-    std::vector<double> plain_us;
-    Block plain_block;
     for (int round = 0; round < options_.rounds; ++round) {
       Job plain(command_, Environment({}));
-      plain.Run(kIterationCycle);
-      if (iterations_ == 0 || round == 0) {
-        const double iteration_ns = plain.Run(4 * kIterationCycle).wall_ns / (4 * kIterationCycle);
-        const double wanted = options_.block_ms * 1e6 / iteration_ns / kIterationCycle;
-        iterations_ = kIterationCycle * std::max(1, static_cast<int>(std::lround(wanted)));
-      }
+      if (round == 0) ChooseBlock(&plain);
       const auto compare = [&](const std::string& rung, Job* job) {
         if (round == 0) order.push_back(rung);
-        std::vector<double> percent, iteration_us, launch_ns;
-        for (int block = 0; block < options_.blocks; ++block) {
-          // Who is first changes, too.
-          Block with;
-          if (block % 2 == 0) with = job->Run(iterations_);
-          const Block without = plain.Run(iterations_);
-          if (block % 2 != 0) with = job->Run(iterations_);
-          percent.push_back(100 * (with.wall_ns / without.wall_ns - 1));
-          iteration_us.push_back((with.wall_ns - without.wall_ns) / iterations_ / 1e3);
-          launch_ns.push_back((with.cpu_ns - without.cpu_ns) / without.launches);
-          plain_us.push_back(without.wall_ns / iterations_ / 1e3);
-          plain_block = without;
-        }
-        found[rung].percent.push_back(Median(percent));
-        found[rung].iteration_us.push_back(Median(iteration_us));
-        found[rung].launch_ns.push_back(Median(launch_ns));
+        Compare(job, &plain, &found[rung]);
       };
       // The same program against itself: what of the figures is noise.
       {
@@ -452,22 +434,51 @@ class Ladder {
       std::fprintf(stderr, "%s: round %d of %d\n", kind.c_str(), round + 1, options_.rounds);
     }
     std::vector<Row> rows;
-    for (const std::string& rung : order) {
-      const Rounds& of = found[rung];
-      Row row;
-      row.job = kind;
-      row.rung = rung;
-      row.percent = FigureOf(of.percent);
-      row.iteration_us = FigureOf(of.iteration_us);
-      row.launch_ns = FigureOf(of.launch_ns);
-      row.plain_iteration_us = Median(plain_us);
-      row.launches_per_iteration = plain_block.launches / iterations_;
-      row.launches_per_s = plain_block.kernels / iterations_ / row.plain_iteration_us * 1e6;
-      row.rounds = static_cast<int>(of.percent.size());
-      row.blocks = options_.blocks;
-      rows.push_back(row);
+    for (const std::string& rung : order) rows.push_back(MakeRow(kind, rung, found[rung]));
+    return rows;
+  }
+
+  // The whole way: `seqpoint run` and its daemon, which learns, measures and then marks.
+  std::vector<Row> MeasureRun() {
+    const std::vector<std::pair<std::string, std::vector<std::string>>> loops = {
+        {"NVTX ranges", {"nvtx=1", "copy=0"}},
+        {"NVTX ranges, batch copy", {"nvtx=1"}},
+        {"batch copy", {}},
+        {"neither", {"copy=0"}}};
+    std::map<std::string, Rounds> found;
+    for (int round = 0; round < options_.rounds; ++round) {
+      for (const auto& [rung, more] : loops) {
+        command_ = {(bin_ / "overhead_job").string(), "kind=launch", "rounds=0"};
+        command_.insert(command_.end(), more.begin(), more.end());
+        Job plain(command_, Environment({}));
+        if (round == 0) ChooseBlock(&plain);
+        const fs::path folder = TemporaryFolder();
+        std::vector<std::string> command = {(bin_ / "seqpoint").string(),
+                                            "run",
+                                            "--quiet",
+                                            "--iterations",
+                                            "1000000",
+                                            "--job",
+                                            "loop",
+                                            "--run-id",
+                                            "1",
+                                            "--"};
+        command.insert(command.end(), command_.begin(), command_.end());
+        {
+          Job job(command, Environment({"SEQPOINT_DIR=" + (folder / "run").string(),
+                                        "XDG_STATE_HOME=" + (folder / "state").string()}));
+          if (MarksIterations(folder / "run" / "api.sock", &job)) {
+            Compare(&job, &plain, &found[rung]);
+          } else {
+            std::fprintf(stderr, "run: no iterations were found with %s\n", rung.c_str());
+          }
+        }
+        fs::remove_all(folder);
+      }
+      std::fprintf(stderr, "run: round %d of %d\n", round + 1, options_.rounds);
     }
-    iterations_ = 0;
+    std::vector<Row> rows;
+    for (const auto& [rung, more] : loops) rows.push_back(MakeRow("run", rung, found[rung]));
     return rows;
   }
 
@@ -477,6 +488,68 @@ class Ladder {
     all.insert(all.end(), settings_.begin(), settings_.end());
     all.insert(all.end(), more.begin(), more.end());
     return all;
+  }
+
+  // As many iterations as make a block.
+  void ChooseBlock(Job* plain) {
+    plain->Run(kIterationCycle);
+    const double iteration_ns = plain->Run(4 * kIterationCycle).wall_ns / (4 * kIterationCycle);
+    const double wanted = options_.block_ms * 1e6 / iteration_ns / kIterationCycle;
+    iterations_ = kIterationCycle * std::max(1, static_cast<int>(std::lround(wanted)));
+  }
+
+  // Blocks of the job and of the loop without us, in turn.
+  void Compare(Job* job, Job* plain, Rounds* rounds) {
+    std::vector<double> percent, iteration_us, launch_ns;
+    for (int block = 0; block < options_.blocks; ++block) {
+      // Who is first changes, too.
+      Block with;
+      if (block % 2 == 0) with = job->Run(iterations_);
+      const Block without = plain->Run(iterations_);
+      if (block % 2 != 0) with = job->Run(iterations_);
+      percent.push_back(100 * (with.wall_ns / without.wall_ns - 1));
+      iteration_us.push_back((with.wall_ns - without.wall_ns) / iterations_ / 1e3);
+      launch_ns.push_back((with.cpu_ns - without.cpu_ns) / without.launches);
+      rounds->plain_us.push_back(without.wall_ns / iterations_ / 1e3);
+      rounds->launches = without.launches / iterations_;
+      rounds->kernels = without.kernels / iterations_;
+    }
+    rounds->percent.push_back(Median(percent));
+    rounds->iteration_us.push_back(Median(iteration_us));
+    rounds->launch_ns.push_back(Median(launch_ns));
+  }
+
+  Row MakeRow(const std::string& job, const std::string& rung, const Rounds& of) const {
+    Row row;
+    row.job = job;
+    row.rung = rung;
+    row.percent = FigureOf(of.percent);
+    row.iteration_us = FigureOf(of.iteration_us);
+    row.launch_ns = FigureOf(of.launch_ns);
+    row.plain_iteration_us = Median(of.plain_us);
+    row.launches_per_iteration = of.launches;
+    row.launches_per_s = of.kernels / row.plain_iteration_us * 1e6;
+    row.rounds = static_cast<int>(of.percent.size());
+    row.blocks = options_.blocks;
+    return row;
+  }
+
+  // Runs the job until the daemon has a rule, and as long again as the library takes to know what
+  // it need not watch (StepWatch::kLearned) and most measurements take.
+  bool MarksIterations(const fs::path& socket, Job* job) {
+    constexpr int kSettled = 1000;
+    const uint64_t deadline_ns = NowNs() + 30'000'000'000;
+    Api api(socket);
+    v1::GetJobRequest request;
+    request.set_job("loop@1");
+    while (NowNs() < deadline_ns) {
+      job->Run(10 * kIterationCycle);
+      const auto reply = api.Call(&v1::Profiler::Stub::GetJob, request);
+      if (!reply || reply->job().state() != v1::JOB_STATE_MARKING) continue;
+      job->Run(kSettled);
+      return true;
+    }
+    return false;
   }
 
   bool Reach(Daemon* daemon, Job* job) {
@@ -752,7 +825,7 @@ int Main(int argc, char** argv) {
   CLI::App app("What a training loop costs more with the library in its process.");
   app.add_option("--gpu", options.gpu, "software, or real: CUDA's libraries as the environment has")
       ->check(CLI::IsMember({"software", "real"}));
-  app.add_option("--jobs", options.jobs, "of launch, compute, graph, with commas; or none");
+  app.add_option("--jobs", options.jobs, "of launch, compute, graph, run, with commas; or none");
   app.add_option("--rounds", options.rounds, "each with new processes")->check(CLI::Range(1, 1000));
   app.add_option("--blocks", options.blocks, "of each rung in a round")->check(CLI::Range(1, 1000));
   app.add_option("--block-ms", options.block_ms, "how long a block takes")
@@ -770,7 +843,9 @@ int Main(int argc, char** argv) {
   const std::vector<std::string> jobs = absl::StrSplit(options.jobs, ',', absl::SkipEmpty());
   for (const std::string& job : jobs) {
     if (job == "none") break;
-    for (const Row& row : ladder.Measure(job)) rows.push_back(row);
+    for (const Row& row : job == "run" ? ladder.MeasureRun() : ladder.Measure(job)) {
+      rows.push_back(row);
+    }
   }
   for (const std::string& path : options.merge) Merge(path, &rows);
   std::vector<Governed> governed;

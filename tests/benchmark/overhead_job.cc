@@ -7,10 +7,12 @@
 //   overhead_job calibrate=250000              prints the rounds of a kernel of 250,000 ns
 //
 // An iteration: the batch is copied to the GPU (its bytes follow the length), the kernels, the
-// optimiser, the loss read back. Prints "ready"; then, for each number of iterations read from
-// standard input, "wall_ns cpu_ns kernels launches": time of the loop with the GPU idle before and
-// after, CPU time of its thread, kernels and calls that launch.
+// optimiser, the loss read back. copy=0: no batch is copied. nvtx=1: it is an NVTX range. Prints
+// "ready"; then, for each number of iterations read from standard input, "wall_ns cpu_ns kernels
+// launches": time of the loop with the GPU idle before and after, CPU time of its thread, kernels
+// and calls that launch.
 #include <cuda.h>
+#include <nvtx3/nvToolsExt.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +77,8 @@ void Check(CUresult result, const char* what) {
 
 class Job {
  public:
-  Job(const std::string& kind, unsigned rounds) : kind_(kind), rounds_(rounds) {
+  Job(const std::string& kind, unsigned rounds, bool copy, bool nvtx)
+      : kind_(kind), rounds_(rounds), copy_(copy), nvtx_(nvtx) {
     CUdevice device;
     CUcontext context;
     CUmodule module;
@@ -114,7 +117,10 @@ class Job {
 
   void Iterate(uint64_t number) {
     const auto length = static_cast<size_t>(kLengths[number % 4]);
-    Check(cuMemcpyHtoDAsync(data_, host_, length * 64, stream_), "cuMemcpyHtoDAsync");
+    if (nvtx_) nvtxRangePushA("iteration");
+    if (copy_) {
+      Check(cuMemcpyHtoDAsync(data_, host_, length * 64, stream_), "cuMemcpyHtoDAsync");
+    }
     if (kind_ == "launch") {
       for (size_t i = 0; i < 36 * length; ++i) {
         // A launch of the software GPU costs next to nothing.
@@ -134,6 +140,7 @@ class Job {
     Launch(adam_, 0);
     Check(cuMemcpyDtoHAsync(host_, data_, 4, stream_), "cuMemcpyDtoHAsync");
     Check(cuStreamSynchronize(stream_), "cuStreamSynchronize");
+    if (nvtx_) nvtxRangePop();
   }
 
   void Serve() {
@@ -184,6 +191,7 @@ class Job {
 
   std::string kind_;
   unsigned rounds_, grid_ = 1;
+  bool copy_, nvtx_;
   CUfunction work_ = nullptr, adam_ = nullptr;
   CUstream stream_ = nullptr;
   CUgraphExec graph_ = nullptr;
@@ -198,6 +206,7 @@ int main(int argc, char** argv) {
   std::string kind = "launch";
   unsigned rounds = 0;
   double calibrate_ns = 0;
+  bool copy = true, nvtx = false;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument.rfind("kind=", 0) == 0) {
@@ -206,8 +215,13 @@ int main(int argc, char** argv) {
       rounds = static_cast<unsigned>(strtoul(argv[i] + 7, nullptr, 10));
     } else if (argument.rfind("calibrate=", 0) == 0) {
       calibrate_ns = strtod(argv[i] + 10, nullptr);
+    } else if (argument == "copy=0") {
+      copy = false;
+    } else if (argument == "nvtx=1") {
+      nvtx = true;
     } else {
-      fprintf(stderr, "overhead_job: %s is not kind=, rounds= or calibrate=\n", argv[i]);
+      fprintf(stderr, "overhead_job: %s is not kind=, rounds=, calibrate=, copy=0 or nvtx=1\n",
+              argv[i]);
       return 2;
     }
   }
@@ -215,7 +229,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "overhead_job: kind=%s; there are launch, compute, graph\n", kind.c_str());
     return 2;
   }
-  Job job(kind, rounds);
+  Job job(kind, rounds, copy, nvtx);
   if (calibrate_ns > 0) {
     printf("%u\n", job.Calibrate(calibrate_ns));
     return 0;

@@ -3,6 +3,7 @@
 #ifndef SEQPOINT_TESTS_SOFTGPU_CUPTI_IMAGES_H_
 #define SEQPOINT_TESTS_SOFTGPU_CUPTI_IMAGES_H_
 
+#include <cuda.h>
 #include <cupti_result.h>
 
 #include <cstdint>
@@ -143,6 +144,9 @@ inline CUptiResult InitializeCounterData(const std::vector<std::string>& names, 
 bool ProfilerInitialized();
 bool RangeProfilerRuns();
 bool PmSamplingRuns();
+// The context is enabled for the range profiler, or for PC sampling.
+bool RangeProfiled(CUcontext context);
+bool PcSampled(CUcontext context);
 
 }  // namespace seqpoint::softgpu
 

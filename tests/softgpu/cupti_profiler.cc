@@ -146,6 +146,12 @@ bool RangeProfilerRuns() {
                      [](const RangeProfiler* profiler) { return profiler->started; });
 }
 
+bool RangeProfiled(CUcontext context) {
+  std::lock_guard lock(g_mutex);
+  return std::any_of(g_profilers.begin(), g_profilers.end(),
+                     [context](const RangeProfiler* one) { return one->context == context; });
+}
+
 }  // namespace seqpoint::softgpu
 
 extern "C" {
@@ -231,6 +237,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerEnable(CUpti_RangeProfiler_Enable_Params*
   for (const RangeProfiler* other : g_profilers) {
     if (other->context == context) return CUPTI_ERROR_INVALID_OPERATION;
   }
+  if (PcSampled(context)) return CUPTI_ERROR_HARDWARE_BUSY;
   auto* profiler = new RangeProfiler;
   profiler->context = context;
   g_profilers.insert(profiler);

@@ -70,17 +70,21 @@ class Library:
 
 
 def find():
-    """The library in this process; None when it is not there, or older than this adapter."""
-    for path in (None, *_preloaded()):
+    """The library, in this process or where `seqpoint run` says that it is; None when it is not
+    there, or older than this adapter."""
+    for path in (None, *_named()):
         try:
-            return Library(ctypes.CDLL(path))
+            # Global: the program may call it by ctypes.CDLL(None), too.
+            return Library(ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL))
         except (OSError, AttributeError):
             continue
     return None
 
 
-def _preloaded():
-    """Where the driver loads the library, which then is not visible to the whole process."""
+def _named():
+    """The file that the driver loads as well: then it is one library."""
+    if os.environ.get("SEQPOINT_LIBRARY"):
+        yield os.environ["SEQPOINT_LIBRARY"]
     for variable in ("LD_PRELOAD", "CUDA_INJECTION64_PATH"):
         for path in os.environ.get(variable, "").replace(" ", ":").split(":"):
             if "libseqpoint_inject" in path:

@@ -156,6 +156,63 @@ TEST_F(InjectTest, FindsIterationsByNvtxNamesWithNumbers) {
   EXPECT_THAT(process().Sentence(abi::Feature::kNvtx), HasSubstr("watched"));
 }
 
+// The range tells where an iteration begins and the copy its length; launches tell the step alone.
+abi::Rule NvtxRuleWithStep() {
+  abi::Rule rule = CopyRule(1);
+  rule.boundary = {};
+  rule.boundary.op = static_cast<uint8_t>(Op::kNvtxPush);
+  rule.clock = {};
+  rule.watched_ops = Bit(Op::kCopyH2D) | Bit(Op::kNvtxPush) | Bit(Op::kLaunch);
+  return rule;
+}
+
+TEST_F(InjectTest, LaunchesThatOnlyTellTheStepAreNotWatchedForEver) {
+  abi::Control control = MarkControl(NvtxRuleWithStep());
+  AddEntry(&control, 100, 16, abi::kConfigTrace, 20);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=3000", "lengths=16,32", "nvtx=1", "sleep_us=100"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  // Each iteration has its step and its length all the same.
+  ASSERT_GT(process().steps.size(), 2500u);
+  for (size_t i = 2; i < process().steps.size(); ++i) {  // the rule came into the first
+    EXPECT_EQ(process().steps[i].iteration, process().steps[i - 1].iteration + 1);
+    EXPECT_EQ(process().steps[i].valid, 1u);
+    EXPECT_EQ(process().steps[i].micro_steps, 1u);
+    EXPECT_EQ(process().steps[i].length[0] + process().steps[i - 1].length[0], 48 * kBytesPerStep);
+  }
+  // 8 launches and a copy in each; the copy is always watched.
+  ASSERT_FALSE(process().costs.empty());
+  EXPECT_LT(process().costs.back().calls[static_cast<int>(abi::Level::kMark)],
+            process().steps.size() * 9 / 3);
+}
+
+TEST_F(InjectTest, EvaluationThatComesLateIsToldApartAndSaid) {
+  const abi::Control control = MarkControl(NvtxRuleWithStep());
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=3000", "lengths=16,32", "nvtx=1", "sleep_us=100", "evaluate_from=2000",
+                 "evaluate_until=2300"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  // Of 2,700 training iterations a few came before the rule; of 300 evaluation batches, those
+  // between two checks may be taken for iterations.
+  EXPECT_GT(process().steps.size(), 2500u);
+  EXPECT_LE(process().steps.size(), 2700u + 2 * 32 + 2);
+  EXPECT_THAT(process().Sentence(abi::Feature::kMatcher), HasSubstr("evaluation batches"));
+}
+
+// As under `seqpoint run`: the driver brings the library, and the program's weak names are bound.
+TEST_F(InjectTest, MarksReachALibraryThatTheDriverBrought) {
+  extra_ = {{"LD_PRELOAD", ""}, {"CUDA_INJECTION64_PATH", SEQPOINT_INJECT_LIBRARY}};
+  daemon_.Start();
+  EXPECT_EQ(Run({"iterations=30", "lengths=5", "mark=2"}).exit_status, 0);
+  daemon_.Stop();
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(std::count_if(process().calls.begin(), process().calls.end(),
+                          [](const abi::CallRecord& call) {
+                            return static_cast<Op>(call.op) == Op::kMark && call.grid_x == 10;
+                          }),
+            30);
+}
+
 TEST_F(InjectTest, TakesMarksOfTheProgramWithTwoLengths) {
   RunAndCompare({"iterations=30", "lengths=5", "mark=2"});
   ASSERT_EQ(daemon_.process_count(), 1u);

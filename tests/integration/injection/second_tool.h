@@ -14,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 
 namespace seqpoint {
 
@@ -25,25 +26,25 @@ class SecondTool {
     if (library_ == nullptr) return false;
     TheTool() = this;
     if (subscriber_ == nullptr) {
-      subscribed_ = Find<decltype(&cuptiSubscribe)>("cuptiSubscribe")(
+      subscribed_ = Find<decltype(&cuptiSubscribe)>("Subscribe")(
           &subscriber_, [](void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}, nullptr);
     }
-    Find<decltype(&cuptiActivityRegisterCallbacks)>("cuptiActivityRegisterCallbacks")(OnRequest,
-                                                                                      OnComplete);
-    const auto enable = Find<decltype(&cuptiActivityEnable)>("cuptiActivityEnable");
+    Find<decltype(&cuptiActivityRegisterCallbacks)>("ActivityRegisterCallbacks")(OnRequest,
+                                                                                 OnComplete);
+    const auto enable = Find<decltype(&cuptiActivityEnable)>("ActivityEnable");
     for (const CUpti_ActivityKind kind : kKinds) enable(kind);
     return true;
   }
 
   // `keep`: the subscription, as Kineto does.
   void Stop(bool keep) {
-    const auto disable = Find<decltype(&cuptiActivityDisable)>("cuptiActivityDisable");
-    const auto flush = Find<decltype(&cuptiActivityFlushAll)>("cuptiActivityFlushAll");
+    const auto disable = Find<decltype(&cuptiActivityDisable)>("ActivityDisable");
+    const auto flush = Find<decltype(&cuptiActivityFlushAll)>("ActivityFlushAll");
     cuCtxSynchronize();
     for (const CUpti_ActivityKind kind : kKinds) disable(kind);
     flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     if (keep || subscriber_ == nullptr) return;
-    Find<decltype(&cuptiUnsubscribe)>("cuptiUnsubscribe")(subscriber_);
+    Find<decltype(&cuptiUnsubscribe)>("Unsubscribe")(subscriber_);
     subscriber_ = nullptr;
   }
 
@@ -68,9 +69,11 @@ class SecondTool {
     return tool;
   }
 
+  // `name` without "cupti", as tools that look up many functions do: the full names are nowhere in
+  // the program.
   template <typename Function>
-  Function Find(const char* name) {
-    return reinterpret_cast<Function>(dlsym(library_, name));
+  Function Find(const std::string& name) {
+    return reinterpret_cast<Function>(dlsym(library_, ("cupti" + name).c_str()));
   }
 
   static void OnRequest(uint8_t** buffer, size_t* size, size_t* max_records) {
@@ -83,8 +86,7 @@ class SecondTool {
   }
   static void OnComplete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
     SecondTool* tool = TheTool();
-    const auto next =
-        tool->Find<decltype(&cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
+    const auto next = tool->Find<decltype(&cuptiActivityGetNextRecord)>("ActivityGetNextRecord");
     const std::lock_guard lock(tool->mutex_);
     if (tool->own_.erase(buffer) == 0) {
       ++tool->foreign_;

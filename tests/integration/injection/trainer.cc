@@ -20,6 +20,9 @@
 // and prints the result. child=N starts, after iteration N, this program once more with 10
 // iterations (how=posix_spawn, fork, vfork or exec).
 //
+// evaluate_from=N evaluate_until=M: these iterations are evaluation batches, in all but the
+// optimiser like the others.
+//
 // replay=1: each iteration launches a graph of one kernel.
 //
 // truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
@@ -120,7 +123,9 @@ struct Trainer {
     if (Option("replay", 0) != 0) Replay();
     Launch(loss, 1);
     const long accumulate = Option("accumulate", 1);
-    if ((index + 1) % accumulate == 0) {
+    const bool evaluates =
+        index >= Option("evaluate_from", 1L << 40) && index < Option("evaluate_until", 1L << 40);
+    if ((index + 1) % accumulate == 0 && !evaluates) {
       Launch(adam, 64);
       if (Option("framework", 0) != 0 && seqpoint_step) seqpoint_step(0);
     }
@@ -171,14 +176,25 @@ struct Trainer {
   }
 };
 
-// Another tool in the same process takes CUPTI's buffers.
+// Functions that another tool in the same process took by dlsym before the library came, as nobody
+// can notice.
+struct {
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
+  decltype(&cuptiActivityRegisterTimestampCallback) register_timestamps = nullptr;
+  void LookUp() {
+    void* cupti = dlopen("libcupti.so.13", RTLD_NOW);
+    const std::string prefix = "cuptiActivity";  // the names are nowhere in the program
+    register_callbacks = reinterpret_cast<decltype(register_callbacks)>(
+        dlsym(cupti, (prefix + "RegisterCallbacks").c_str()));
+    register_timestamps = reinterpret_cast<decltype(register_timestamps)>(
+        dlsym(cupti, (prefix + "RegisterTimestampCallback").c_str()));
+  }
+} g_unnoticed;
+
+// The tool takes CUPTI's buffers.
 void StealBuffers() {
-  void* cupti = dlopen("libcupti.so.13", RTLD_NOLOAD | RTLD_NOW);
-  if (cupti == nullptr) return;
-  const auto take = reinterpret_cast<decltype(&cuptiActivityRegisterCallbacks)>(
-      dlsym(cupti, "cuptiActivityRegisterCallbacks"));
   static char buffer[1 << 16];
-  take(
+  g_unnoticed.register_callbacks(
       [](uint8_t** bytes, size_t* size, size_t* records) {
         *bytes = reinterpret_cast<uint8_t*>(buffer);
         *size = sizeof(buffer);
@@ -187,13 +203,9 @@ void StealBuffers() {
       [](CUcontext, uint32_t, uint8_t*, size_t, size_t) {});
 }
 
-// Another tool in the same process sets CUPTI's clock.
+// The tool sets CUPTI's clock.
 void SetTimestamps() {
-  void* cupti = dlopen("libcupti.so.13", RTLD_NOLOAD | RTLD_NOW);
-  if (cupti == nullptr) return;
-  const auto set = reinterpret_cast<decltype(&cuptiActivityRegisterTimestampCallback)>(
-      dlsym(cupti, "cuptiActivityRegisterTimestampCallback"));
-  set([]() -> uint64_t {
+  g_unnoticed.register_timestamps([]() -> uint64_t {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
@@ -321,6 +333,7 @@ int main(int argc, char** argv) {
   }
 
   OpenLibraries(g_options["open"]);
+  if (g_options.count("steal") + g_options.count("timestamps") != 0) g_unnoticed.LookUp();
   const bool with_tool = g_options.count("tool") != 0;
   if (with_tool && Option("tool", 0) < 0) StartTool();
   Check(cuInit(0), "cuInit");

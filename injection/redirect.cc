@@ -1,0 +1,262 @@
+#include "injection/redirect.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "injection/system.h"
+
+namespace seqpoint::inject {
+namespace {
+
+// One loaded object, as its dynamic section describes it.
+struct Object {
+  const dl_phdr_info* info;
+  struct Table {
+    const ElfW(Rela) * entries;
+    size_t count;
+  };
+  Table data;   // relocations that are applied when the object is loaded
+  Table calls;  // those of calls, which may wait for the first one
+  const ElfW(Sym) * symbols;
+  const char* names;
+
+  bool Holds(const void* address) const {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(address) - info->dlpi_addr;
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+      const ElfW(Phdr)& part = info->dlpi_phdr[i];
+      if (part.p_type == PT_LOAD && at - part.p_vaddr < part.p_memsz) return true;
+    }
+    return false;
+  }
+  void** Slot(const ElfW(Rela) & entry) const {
+    return reinterpret_cast<void**>(info->dlpi_addr + entry.r_offset);
+  }
+  const ElfW(Sym) & Symbol(const ElfW(Rela) & entry) const {
+    return symbols[ELF64_R_SYM(entry.r_info)];
+  }
+  const char* Name(const ElfW(Rela) & entry) const { return names + Symbol(entry).st_name; }
+};
+
+bool Describe(const dl_phdr_info* info, Object* object) {
+  *object = {};
+  object->info = info;
+  const ElfW(Dyn)* dynamic = nullptr;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    if (info->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+    dynamic = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+  }
+  if (dynamic == nullptr) return false;
+  uintptr_t data = 0, calls = 0;
+  size_t relative = 0;
+  for (; dynamic->d_tag != DT_NULL; ++dynamic) {
+    // The loader has made addresses of these, but for the kernel's own object.
+    const uintptr_t value = dynamic->d_un.d_ptr;
+    switch (dynamic->d_tag) {
+      case DT_RELA:
+        data = value;
+        break;
+      case DT_RELASZ:
+        object->data.count = dynamic->d_un.d_val / sizeof(ElfW(Rela));
+        break;
+      case DT_RELACOUNT:
+        relative = dynamic->d_un.d_val;
+        break;
+      case DT_JMPREL:
+        calls = value;
+        break;
+      case DT_PLTRELSZ:
+        object->calls.count = dynamic->d_un.d_val / sizeof(ElfW(Rela));
+        break;
+      case DT_SYMTAB:
+        object->symbols = reinterpret_cast<const ElfW(Sym)*>(value);
+        break;
+      case DT_STRTAB:
+        object->names = reinterpret_cast<const char*>(value);
+        break;
+      default:
+        break;
+    }
+  }
+  if (!object->Holds(object->symbols) || !object->Holds(object->names)) return false;
+  object->data.entries = reinterpret_cast<const ElfW(Rela)*>(data);
+  object->calls.entries = reinterpret_cast<const ElfW(Rela)*>(calls);
+  if (!object->Holds(object->data.entries)) object->data = {};
+  if (!object->Holds(object->calls.entries)) object->calls = {};
+  // Relocations without a symbol come first.
+  if (relative > object->data.count) relative = object->data.count;
+  object->data.entries += relative;
+  object->data.count -= relative;
+  return true;
+}
+
+template <typename Visit>
+void ForEachObject(const Visit& visit) {
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        Object object;
+        if (Describe(info, &object)) (*static_cast<const Visit*>(data))(object);
+        return 0;
+      },
+      const_cast<Visit*>(&visit));
+}
+
+// Writes words that the loader has made read-only when it was done with them, past the protection:
+// changing it, and back, would race with the loader where another thread loads an object.
+class Writer {
+ public:
+  Writer() : file_(open("/proc/self/mem", O_RDWR | O_CLOEXEC)) {}
+  ~Writer() {
+    if (file_ >= 0) close(file_);
+  }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  void Write(void* place, uintptr_t value) {
+    const auto at = static_cast<off_t>(reinterpret_cast<uintptr_t>(place));
+    if (file_ >= 0 && pwrite(file_, &value, sizeof(value), at) == sizeof(value)) return;
+    if (!failed_) Log("the kernel lets nobody write through /proc/self/mem: calls go past us");
+    failed_ = true;
+  }
+
+ private:
+  int file_;
+  bool failed_ = false;
+};
+
+uintptr_t Address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+// The slot that a relocation is about holds the address of its symbol.
+bool HoldsAddress(const ElfW(Rela) & entry) {
+  if (ELF64_R_SYM(entry.r_info) == 0) return false;
+  switch (ELF64_R_TYPE(entry.r_info)) {
+#if defined(__x86_64__)
+    case R_X86_64_64:
+    case R_X86_64_GLOB_DAT:
+    case R_X86_64_JUMP_SLOT:
+#elif defined(__aarch64__)
+    case R_AARCH64_ABS64:
+    case R_AARCH64_GLOB_DAT:
+    case R_AARCH64_JUMP_SLOT:
+#endif
+      return true;
+    default:
+      return false;
+  }
+}
+
+void RedirectSlots(const Object& object, const Object::Table& table,
+                   const Redirection* redirections, size_t count, Writer* writer) {
+  for (size_t i = 0; i < table.count; ++i) {
+    if (!HoldsAddress(table.entries[i])) continue;
+    void** slot = object.Slot(table.entries[i]);
+    for (size_t j = 0; j < count; ++j) {
+      if (redirections[j].from == nullptr || *slot != redirections[j].from) continue;
+      if (strcmp(object.Name(table.entries[i]), redirections[j].name) != 0) continue;
+      writer->Write(slot, Address(redirections[j].to));
+      break;
+    }
+  }
+}
+
+void RedirectLookups(const Object& library, const Redirection& redirection, Writer* writer) {
+  Dl_info info;
+  ElfW(Sym)* symbol = nullptr;
+  if (dladdr1(redirection.from, &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) == 0) {
+    return;
+  }
+  // Another name of the same function would be another entry.
+  if (symbol == nullptr || strcmp(info.dli_sname, redirection.name) != 0) return;
+  writer->Write(&symbol->st_value, Address(redirection.to) - library.info->dlpi_addr);
+}
+
+// An object that binds its calls one by one has calls that never were made, whose slots lead into
+// the object itself.
+bool BindsOneByOne(const Object& object) {
+  for (size_t i = 0; i < object.calls.count; ++i) {
+    const ElfW(Rela)& entry = object.calls.entries[i];
+    if (object.Symbol(entry).st_shndx != SHN_UNDEF) continue;  // the object's own function
+    if (object.Holds(*object.Slot(entry))) return true;
+  }
+  return false;
+}
+
+// The program's own text holds the name: it may ask the loader for it.
+bool Mentions(const Object& object, const char* name) {
+  const size_t length = strlen(name) + 1;
+  for (int i = 0; i < object.info->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& part = object.info->dlpi_phdr[i];
+    if (part.p_type != PT_LOAD || (part.p_flags & PF_R) == 0) continue;
+    const void* begin = reinterpret_cast<const void*>(object.info->dlpi_addr + part.p_vaddr);
+    if (memmem(begin, part.p_filesz, name, length) != nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void RedirectCalls(const Redirection* redirections, size_t count) {
+  Writer writer;
+  ForEachObject([&](const Object& object) {
+    for (size_t i = 0; i < count; ++i) {
+      if (redirections[i].from != nullptr && object.Holds(redirections[i].from)) {
+        // The library itself: what it calls of its own is no news.
+        for (size_t j = 0; j < count; ++j) {
+          if (redirections[j].from != nullptr) RedirectLookups(object, redirections[j], &writer);
+        }
+        return;
+      }
+    }
+    RedirectSlots(object, object.data, redirections, count, &writer);
+    RedirectSlots(object, object.calls, redirections, count, &writer);
+  });
+}
+
+void BindWeak(const Binding* bindings, size_t count) {
+  Writer writer;
+  ForEachObject([&](const Object& object) {
+    for (const Object::Table* table : {&object.data, &object.calls}) {
+      for (size_t i = 0; i < table->count; ++i) {
+        const ElfW(Rela)& entry = table->entries[i];
+        const ElfW(Sym)& symbol = object.Symbol(entry);
+        if (!HoldsAddress(entry)) continue;
+        if (symbol.st_shndx != SHN_UNDEF || ELF64_ST_BIND(symbol.st_info) != STB_WEAK) continue;
+        void** slot = object.Slot(entry);
+        if (*slot != nullptr) continue;
+        for (size_t j = 0; j < count; ++j) {
+          if (strcmp(object.Name(entry), bindings[j].name) != 0) continue;
+          writer.Write(slot, Address(bindings[j].function));
+        }
+      }
+    }
+  });
+}
+
+Called CalledSoFar(const char* name, const void* function) {
+  Called answer = Called::kNo;
+  bool program = true;  // the first object
+  ForEachObject([&](const Object& object) {
+    const bool is_program = program;
+    program = false;
+    if (object.Holds(function)) return;
+    bool imports = false, bound = false;
+    for (size_t i = 0; i < object.calls.count && !imports; ++i) {
+      const ElfW(Rela)& entry = object.calls.entries[i];
+      if (strcmp(object.Name(entry), name) != 0) continue;
+      imports = true;
+      bound = *object.Slot(entry) == function;
+    }
+    if (imports && BindsOneByOne(object)) {
+      if (bound) answer = Called::kYes;
+    } else if (is_program && answer == Called::kNo && Mentions(object, name)) {
+      answer = Called::kUnknown;
+    }
+  });
+  return answer;
+}
+
+}  // namespace seqpoint::inject

@@ -1,0 +1,44 @@
+// Functions of a library that is loaded already, seen by whoever calls them: which of them were
+// called so far, and calls from now on that go through functions of ours. Nothing of the library's
+// code is changed. What is changed are the pointers by which other objects reach it, as the loader
+// itself would have set them had our function come first:
+//
+//   * slots of the relocation tables of all loaded objects that hold the function's address;
+//   * the function's entry in its library's symbol table, from which dlsym and objects that are
+//     loaded later take the address.
+//
+// A pointer that somebody took by dlsym before stays what it was.
+//
+// Threading: one thread at a time. Calls of other threads go to the one or the other function.
+#ifndef SEQPOINT_INJECTION_REDIRECT_H_
+#define SEQPOINT_INJECTION_REDIRECT_H_
+
+#include <stddef.h>
+
+namespace seqpoint::inject {
+
+struct Redirection {
+  const char* name;  // as the library exports it
+  void* from;        // the library's function; null: it has none of this name
+  void* to;
+};
+void RedirectCalls(const Redirection* redirections, size_t count);
+
+// Where an object asks for `name` weakly and found nobody, it has `function` afterwards.
+struct Binding {
+  const char* name;
+  void* function;
+};
+void BindWeak(const Binding* bindings, size_t count);
+
+// Did an object call the library's function `name`, at `function`, so far?
+enum class Called {
+  kNo,       // nobody imports it, or those that do never called it
+  kYes,      // an object that binds its calls one by one has bound this one
+  kUnknown,  // the program itself binds everything at once, or finds the function by its name
+};
+Called CalledSoFar(const char* name, const void* function);
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_REDIRECT_H_

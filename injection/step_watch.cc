@@ -1,0 +1,61 @@
+#include "injection/step_watch.h"
+
+namespace seqpoint::inject {
+namespace {
+
+using abi::EventPattern;
+using abi::Op;
+
+constexpr uint32_t Bit(uint32_t op) { return op == 0 ? 0 : 1u << op; }
+
+bool NamedByTheProgram(uint8_t op) {
+  return op == static_cast<uint8_t>(Op::kNvtxPush) || op == static_cast<uint8_t>(Op::kNvtxPop) ||
+         op == static_cast<uint8_t>(Op::kNvtxMark) || op == static_cast<uint8_t>(Op::kMark);
+}
+
+bool LooksBack(const EventPattern& pattern) {
+  return (pattern.match & (abi::kMatchPrevious | abi::kMatchNotPrevious)) != 0;
+}
+
+}  // namespace
+
+void StepWatch::Begin(const abi::Rule& rule) {
+  *this = {};
+  if (!NamedByTheProgram(rule.boundary.op) || rule.micro_steps > 1) return;
+  // What else the rule looks at, and what came before it.
+  uint32_t needed = Bit(rule.boundary.op) | Bit(rule.clock.op);
+  bool looks_back = LooksBack(rule.boundary) || LooksBack(rule.clock);
+  for (uint32_t i = 0; i < rule.length_count && i < 2; ++i) {
+    needed |= Bit(rule.length[i].pattern.op);
+    looks_back = looks_back || LooksBack(rule.length[i].pattern);
+  }
+  if (looks_back) return;
+  step_ops_ =
+      (Bit(rule.step.op) | Bit(rule.confirm.op)) & ~needed &
+      (Bit(static_cast<uint32_t>(Op::kLaunch)) | Bit(static_cast<uint32_t>(Op::kGraphLaunch)));
+}
+
+bool StepWatch::OnIteration(bool watched, bool stepped, uint32_t random) {
+  if (step_ops_ == 0) return false;
+  if (watched && !stepped) {
+    const uint32_t unseen = unseen_;
+    const bool assumed = assumes();
+    *this = {};
+    unseen_ = unseen;
+    return assumed;
+  }
+  unseen_ = watched ? 0 : unseen_ + 1;
+  if (learned_ < kLearned) {
+    learned_ += watched;
+  } else if (granted_) {
+    granted_ = check_after_-- > 1;
+    return false;
+  } else if (!watched) {
+    return false;
+  }
+  granted_ = assumes();
+  if (granted_) check_after_ = 1 + random % (2 * kCheckEvery);
+  return false;
+}
+
+}  // namespace seqpoint::inject

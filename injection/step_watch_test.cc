@@ -1,0 +1,91 @@
+#include "injection/step_watch.h"
+
+#include <gtest/gtest.h>
+
+namespace seqpoint::inject {
+namespace {
+
+using abi::Op;
+
+constexpr uint32_t kLaunchBit = 1u << static_cast<uint32_t>(Op::kLaunch);
+
+abi::Rule NvtxRule() {
+  abi::Rule rule = {};
+  rule.boundary.op = static_cast<uint8_t>(Op::kNvtxPush);
+  rule.step.op = static_cast<uint8_t>(Op::kLaunch);
+  rule.micro_steps = 1;
+  rule.length_count = 1;
+  rule.length[0].pattern.op = static_cast<uint8_t>(Op::kCopyH2D);
+  return rule;
+}
+
+// Iterations as CallStream counts them: one is watched when its launches were when it began.
+struct Loop {
+  explicit Loop(const abi::Rule& rule) { watch.Begin(rule); }
+  bool Iteration(bool stepped) {
+    watched_count += watched;
+    const bool assumed = !watched && watch.assumes();
+    const bool late = watch.OnIteration(watched, stepped || assumed, ++random * 7919);
+    const bool wanted = watch.spared_ops() == 0;
+    watched = wanted && on;
+    on = wanted;  // switched at the boundary
+    return late;
+  }
+  StepWatch watch;
+  bool on = true, watched = true;
+  uint32_t random = 0;
+  int watched_count = 0;
+};
+
+TEST(StepWatchTest, StopsWhenEachIterationHadItsStep) {
+  Loop loop(NvtxRule());
+  for (int i = 0; i < 10'000; ++i) EXPECT_FALSE(loop.Iteration(true));
+  EXPECT_TRUE(loop.watch.assumes());
+  EXPECT_LT(loop.watched_count, 10'000 / 10);
+  EXPECT_GT(loop.watched_count, static_cast<int>(StepWatch::kLearned) + 100);
+}
+
+TEST(StepWatchTest, NeverStopsWhereEvaluationIsInRangesOfTheSameName) {
+  Loop loop(NvtxRule());
+  for (int i = 0; i < 2'000; ++i) {
+    EXPECT_FALSE(loop.Iteration(i % 200 < 180));
+    EXPECT_EQ(loop.watch.spared_ops(), 0u);
+  }
+}
+
+TEST(StepWatchTest, SaysSoWhenEvaluationComesLate) {
+  Loop loop(NvtxRule());
+  for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(loop.Iteration(true));
+  int unnoticed = 0;
+  while (!loop.Iteration(false)) ++unnoticed;
+  EXPECT_LE(unnoticed, 2 * static_cast<int>(StepWatch::kCheckEvery) + 1);
+  EXPECT_GE(static_cast<int>(loop.watch.unseen()) + 1, unnoticed);
+  for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(loop.Iteration(true));
+  EXPECT_EQ(loop.watch.spared_ops(), 0u);
+}
+
+TEST(StepWatchTest, OnlyWhereNothingElseNeedsLaunches) {
+  const auto stops = [](const abi::Rule& rule) {
+    Loop loop(rule);
+    for (int i = 0; i < 1'000; ++i) loop.Iteration(true);
+    return loop.watch.spared_ops() != 0;
+  };
+  EXPECT_TRUE(stops(NvtxRule()));
+  abi::Rule rule = NvtxRule();
+  rule.confirm.op = static_cast<uint8_t>(Op::kLaunch);
+  EXPECT_TRUE(stops(rule));
+  rule.length[0].pattern.op = static_cast<uint8_t>(Op::kLaunch);
+  EXPECT_FALSE(stops(rule));
+  rule = NvtxRule();
+  rule.micro_steps = 4;
+  EXPECT_FALSE(stops(rule));
+  rule = NvtxRule();
+  rule.length[0].pattern.match = abi::kMatchNotPrevious;
+  EXPECT_FALSE(stops(rule));
+  rule = NvtxRule();
+  rule.boundary.op = static_cast<uint8_t>(Op::kCopyH2D);  // an evaluation batch has one, too
+  EXPECT_FALSE(stops(rule));
+}
+
+}  // namespace
+}  // namespace seqpoint::inject

@@ -1,0 +1,156 @@
+// Programs that use CUPTI themselves, in all of its ways, before and after us, without telling:
+// what they get is complete, and a sentence says why they are not profiled.
+// docs/injected-library.md has the table.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/integration/injection/inject_fixture.h"
+
+namespace seqpoint {
+namespace {
+
+using abi::Feature;
+using ::testing::HasSubstr;
+
+struct Use {
+  const char* name;
+  const char* sentence;
+};
+constexpr Use kActivity = {"activity", "records CUPTI activities"};
+constexpr Use kUses[] = {kActivity,
+                         {"callbacks", "watches CUPTI callbacks"},
+                         {"clock", "sets CUPTI's clock"},
+                         {"range", "uses CUPTI's range profiler"},
+                         {"pm", "uses CUPTI's PM sampling"},
+                         {"pc", "uses CUPTI's PC sampling"}};
+
+class OtherUsersTest : public InjectTest {
+ protected:
+  static std::string ToolLine(const std::string& output) {
+    const size_t begin = output.find("tool ");
+    return begin == std::string::npos ? "" : output.substr(begin, output.find('\n', begin) - begin);
+  }
+  // All that can be under way when the other user comes: traces of one length, counters of the
+  // other.
+  void SendEverything(abi::CounterBackend backend) {
+    abi::Control control = MarkControl(CopyRule(1));
+    control.counter_backend = static_cast<uint8_t>(backend);
+    AddConfig(&control, 2, "gpu__time_duration.sum");
+    AddEntry(&control, 100, 16, 2, 1000);
+    AddEntry(&control, 101, 32, abi::kConfigTrace, 1000);
+    daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  }
+  // What the program gets is what it gets without us.
+  void Compare(const std::string& program, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), program);
+    daemon_.Start();
+    profiled_ = RunProgram(arguments, Environment(true));
+    daemon_.Stop();
+    arguments.push_back("sleep_us=0");
+    const ProgramResult alone = RunProgram(arguments, Environment(false));
+    EXPECT_EQ(profiled_.exit_status, 0) << profiled_.output;
+    EXPECT_EQ(profiled_.Value("digest"), alone.Value("digest")) << profiled_.output;
+    ASSERT_THAT(alone.output, HasSubstr("tool 0"));
+    EXPECT_EQ(ToolLine(profiled_.output), ToolLine(alone.output));
+    ASSERT_EQ(daemon_.process_count(), 1u) << profiled_.output;
+  }
+  bool Said(const std::string& words) {
+    for (const FeatureResult& feature : process().features) {
+      if (feature.sentence.find(words) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  ProgramResult profiled_;
+};
+
+// --- Before us
+// ------------------------------------------------------------------------------------
+
+class BeforeTest : public OtherUsersTest,
+                   public ::testing::WithParamInterface<std::tuple<Use, const char*>> {};
+
+TEST_P(BeforeTest, WhatItGetsIsComplete) {
+  const auto& [use, program] = GetParam();
+  Compare(program, {std::string("uses=") + use.name, "from=-1", "iterations=300", "sleep_us=300"});
+  EXPECT_TRUE(process().records.empty());
+  if (std::string(use.name) == "callbacks") {
+    EXPECT_TRUE(Said("CUPTI is held by"));
+  } else {
+    EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("standing down for"));
+    ASSERT_EQ(process().stand_downs.size(), 1u);
+    EXPECT_THAT(process().stand_downs[0].holder,
+                ::testing::AnyOf(HasSubstr(kActivity.sentence),
+                                 HasSubstr("may record CUPTI activities itself")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BeforeTest,
+                         // The others need a context.
+                         ::testing::Combine(::testing::Values(kUses[0], kUses[1], kUses[2]),
+                                            ::testing::Values(SEQPOINT_CUPTI_USER_LAZY,
+                                                              SEQPOINT_CUPTI_USER_NOW,
+                                                              SEQPOINT_CUPTI_USER_LOOKUP)),
+                         [](const auto& info) {
+                           const std::string program = std::get<1>(info.param);
+                           return std::string(std::get<0>(info.param).name) + "_" +
+                                  program.substr(program.rfind('_') + 1);
+                         });
+
+// A program that is linked with CUPTI and does not use it is profiled, where that can be told.
+TEST_F(OtherUsersTest, AProgramThatOnlyCouldIsProfiled) {
+  Compare(SEQPOINT_CUPTI_USER_LAZY, {"uses=range", "from=250", "iterations=300", "sleep_us=300"});
+  EXPECT_GT(process().calls.size(), 100u * 6);
+}
+
+// --- After us
+// -------------------------------------------------------------------------------------
+
+class AfterTest : public OtherUsersTest,
+                  public ::testing::WithParamInterface<std::tuple<Use, abi::CounterBackend>> {};
+
+TEST_P(AfterTest, WhatItGetsIsComplete) {
+  const auto& [use, backend] = GetParam();
+  SendEverything(backend);
+  Compare(SEQPOINT_CUPTI_USER_LAZY, {std::string("uses=") + use.name, "from=300", "until=500",
+                                     "iterations=900", "sleep_us=500"});
+  EXPECT_TRUE(Said(std::string("standing down for a tool in this process that ") + use.sentence));
+  EXPECT_GT(process().steps.size(), 150u);  // until it came
+  // It has left when it gives its subscription back; other ways have no end that can be told.
+  const bool left = std::string(use.name) == "callbacks";
+  ASSERT_EQ(process().stand_downs.size(), left ? 2u : 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AfterTest,
+                         ::testing::Combine(::testing::ValuesIn(kUses),
+                                            ::testing::Values(abi::CounterBackend::kRange,
+                                                              abi::CounterBackend::kPm)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) +
+                                  (std::get<1>(info.param) == abi::CounterBackend::kPm ? "_samples"
+                                                                                       : "_ranges");
+                         });
+
+TEST_F(OtherUsersTest, WhileCallsAreLearned) {
+  for (const Use& use : kUses) {
+    SCOPED_TRACE(use.name);
+    const TempFolder directory;
+    extra_ = {{"SEQPOINT_DIR", directory.path().string()}};
+    PuppetDaemon daemon(directory.path().string());
+    daemon.Start();
+    const std::vector<std::string> arguments = {SEQPOINT_CUPTI_USER_LAZY,
+                                                std::string("uses=") + use.name, "from=20",
+                                                "until=40", "iterations=60"};
+    const ProgramResult profiled = RunProgram(arguments, Environment(true));
+    daemon.Stop();
+    EXPECT_EQ(ToolLine(profiled.output),
+              ToolLine(RunProgram(arguments, Environment(false)).output));
+  }
+}
+
+}  // namespace
+}  // namespace seqpoint
