@@ -35,7 +35,7 @@ namespace {
   X(cuptiFinalize, "a tool in this process that ended CUPTI")
 // clang-format on
 constexpr char kRecords[] = "a tool in this process that records CUPTI activities";
-constexpr char kMayRecord[] = "the program, which may record CUPTI activities itself";
+constexpr char kMayUse[] = "the program, which may use CUPTI itself";
 
 // A tool was noticed and has not left.
 std::atomic<bool> g_noticed{false};
@@ -86,10 +86,6 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
   if (dladdr(reinterpret_cast<void*>(cupti.GetVersion), &info) == 0) return;
   void* library = dlopen(info.dli_fname, RTLD_NOLOAD | RTLD_NOW);
   if (library == nullptr) return;
-  const void* registered = dlsym(library, "cuptiActivityRegisterCallbacks");
-  const Called called = was_mapped && registered != nullptr
-                            ? CalledSoFar("cuptiActivityRegisterCallbacks", registered)
-                            : Called::kNo;
   Redirection redirections[kBeginnings + 1] = {
 #define SEQPOINT_REDIRECTION(name, holder) \
   {#name, nullptr, reinterpret_cast<void*>(Passing<k_##name, decltype(&::name)>::Call)},
@@ -101,11 +97,16 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
     g_functions[i] = redirections[i].from = dlsym(library, redirections[i].name);
   }
   g_unsubscribe = cupti.Unsubscribe;
+  // Subscribing tells better than a bound call whether there is a subscription now.
+  constexpr size_t kFirst = k_cuptiActivityRegisterCallbacks;
+  size_t which = 0;
+  const Called called =
+      was_mapped ? CalledSoFar(redirections + kFirst, kBeginnings - kFirst, &which) : Called::kNo;
   RedirectCalls(redirections, kBeginnings + 1);
   // One that is subscribed as well is known by its subscription, and by its end.
   if (called == Called::kNo || guest->callbacks.Subscribe(false) != CUPTI_SUCCESS) return;
   guest->callbacks.Unsubscribe();
-  Notice(called == Called::kYes ? kRecords : kMayRecord);
+  Notice(called == Called::kYes ? kHolders[kFirst + which] : kMayUse);
 }
 
 }  // namespace seqpoint::inject

@@ -185,6 +185,18 @@ bool BindsOneByOne(const Object& object) {
   return false;
 }
 
+// The slot of the object's calls of a function; null: it has none.
+const void* const* CallSlot(const Object& object, const Redirection& function) {
+  for (size_t i = 0; i < object.calls.count; ++i) {
+    const ElfW(Rela)& entry = object.calls.entries[i];
+    // A slot that leads elsewhere than to the function or into the object is another function's.
+    const void* const* slot = object.Slot(entry);
+    if (*slot != function.from && !object.Holds(*slot)) continue;
+    if (strcmp(object.Name(entry), function.name) == 0) return slot;
+  }
+  return nullptr;
+}
+
 // The program's own text holds the name: it may ask the loader for it.
 bool Mentions(const Object& object, const char* name) {
   const size_t length = strlen(name) + 1;
@@ -236,24 +248,25 @@ void BindWeak(const Binding* bindings, size_t count) {
   });
 }
 
-Called CalledSoFar(const char* name, const void* function) {
+Called CalledSoFar(const Redirection* redirections, size_t count, size_t* which) {
   Called answer = Called::kNo;
-  bool program = true;  // the first object
+  bool first = true;
   ForEachObject([&](const Object& object) {
-    const bool is_program = program;
-    program = false;
-    if (object.Holds(function)) return;
-    bool imports = false, bound = false;
-    for (size_t i = 0; i < object.calls.count && !imports; ++i) {
-      const ElfW(Rela)& entry = object.calls.entries[i];
-      if (strcmp(object.Name(entry), name) != 0) continue;
-      imports = true;
-      bound = *object.Slot(entry) == function;
-    }
-    if (imports && BindsOneByOne(object)) {
-      if (bound) answer = Called::kYes;
-    } else if (is_program && answer == Called::kNo && Mentions(object, name)) {
-      answer = Called::kUnknown;
+    const bool program = first;
+    first = false;
+    const bool one_by_one = BindsOneByOne(object);
+    for (size_t j = 0; j < count && answer != Called::kYes; ++j) {
+      const Redirection& function = redirections[j];
+      if (function.from == nullptr || object.Holds(function.from)) continue;
+      const void* const* slot = one_by_one ? CallSlot(object, function) : nullptr;
+      if (slot != nullptr && *slot == function.from) {
+        answer = Called::kYes;
+        *which = j;
+      } else if (slot == nullptr && program && answer == Called::kNo &&
+                 Mentions(object, function.name)) {
+        answer = Called::kUnknown;
+        *which = j;
+      }
     }
   });
   return answer;

@@ -31,13 +31,13 @@ struct Binding {
 };
 void BindWeak(const Binding* bindings, size_t count);
 
-// Did an object call the library's function `name`, at `function`, so far?
+// Did an object call one of these functions so far? `which`: the first that was, or may have been.
 enum class Called {
-  kNo,       // nobody imports it, or those that do never called it
-  kYes,      // an object that binds its calls one by one has bound this one
-  kUnknown,  // the program itself binds everything at once, or finds the function by its name
+  kNo,       // nobody imports them, or those that do never called them
+  kYes,      // an object that binds its calls one by one has bound it
+  kUnknown,  // the program itself binds everything at once, or finds functions by their names
 };
-Called CalledSoFar(const char* name, const void* function);
+Called CalledSoFar(const Redirection* redirections, size_t count, size_t* which);
 
 }  // namespace seqpoint::inject
 

@@ -89,17 +89,17 @@ TEST_P(BeforeTest, WhatItGetsIsComplete) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BeforeTest,
-                         // The others need a context.
-                         ::testing::Combine(::testing::Values(kUses[0], kUses[1], kUses[2]),
-                                            ::testing::Values(SEQPOINT_CUPTI_USER_LAZY,
-                                                              SEQPOINT_CUPTI_USER_NOW,
-                                                              SEQPOINT_CUPTI_USER_LOOKUP)),
-                         [](const auto& info) {
-                           const std::string program = std::get<1>(info.param);
-                           return std::string(std::get<0>(info.param).name) + "_" +
-                                  program.substr(program.rfind('_') + 1);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, BeforeTest,
+    // The others need a context.
+    ::testing::Combine(::testing::Values(kUses[0], kUses[1], kUses[2], kUses[4]),
+                       ::testing::Values(SEQPOINT_CUPTI_USER_LAZY, SEQPOINT_CUPTI_USER_NOW,
+                                         SEQPOINT_CUPTI_USER_LOOKUP)),
+    [](const auto& info) {
+      const std::string program = std::get<1>(info.param);
+      return std::string(std::get<0>(info.param).name) + "_" +
+             program.substr(program.rfind('_') + 1);
+    });
 
 // A program that is linked with CUPTI and does not use it is profiled, where that can be told.
 TEST_F(OtherUsersTest, AProgramThatOnlyCouldIsProfiled) {
