@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -156,6 +157,18 @@ int ExitCodeFor(const absl::Status& status) {
   }
 }
 
+absl::StatusOr<v1::ListJobsReply> Connection::ListJobs(v1::ListJobsRequest request) {
+  v1::ListJobsReply all;
+  do {
+    absl::StatusOr<v1::ListJobsReply> page = Call(&v1::Profiler::Stub::ListJobs, request);
+    if (!page.ok()) return page.status();
+    request.set_page_token(page->next_page_token());
+    page->clear_next_page_token();
+    all.MergeFrom(*page);
+  } while (!request.page_token().empty());
+  return all;
+}
+
 absl::Status Connection::FromGrpc(const grpc::Status& status) {
   std::string message = status.error_message();
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
@@ -253,9 +266,12 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
     execle(program.c_str(), "seqpointd", "--private", nullptr, pointers.data());
     _exit(kExecFailed);
   }
-  absl::Time deadline = absl::Now() + kStartTimeout;
+  const auto now = [] {
+    return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+  };
+  absl::Duration deadline = now() + kStartTimeout;
   bool ended = false;
-  while (absl::Now() < deadline) {
+  while (now() < deadline) {
     if (Answers(socket)) return directory;
     // Another one may have been started at the same moment and have won: then its socket answers
     // soon although ours has ended.
@@ -263,7 +279,7 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
     if (!ended && waitpid(child, &status, WNOHANG) == child) {
       ended = true;
       bool ran = !WIFEXITED(status) || WEXITSTATUS(status) != kExecFailed;
-      deadline = std::min(deadline, absl::Now() + (ran ? kRivalTimeout : absl::ZeroDuration()));
+      deadline = std::min(deadline, now() + (ran ? kRivalTimeout : absl::ZeroDuration()));
     }
     absl::SleepFor(absl::Milliseconds(10));
   }

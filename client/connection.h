@@ -57,6 +57,9 @@ class Connection {
     return reply;
   }
 
+  // All pages of a list.
+  absl::StatusOr<v1::ListJobsReply> ListJobs(v1::ListJobsRequest request);
+
   static absl::Status FromGrpc(const grpc::Status& status);
 
  private:

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -20,7 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/format.h"
 #include "client/text.h"
 
@@ -54,10 +55,11 @@ LibraryFacts ProbeInChild(const std::string& name, absl::FunctionRef<void(FILE*)
   }
   close(fds[1]);
   std::string text;
-  absl::Time deadline = absl::Now() + kProbeTimeout;
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(kProbeTimeout);
   bool timed_out = false;
   while (true) {
-    int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int64_t left_ms =
+        absl::ToInt64Milliseconds(absl::FromChrono(deadline - std::chrono::steady_clock::now()));
     pollfd waiting = {.fd = fds[0], .events = POLLIN, .revents = 0};
     if (left_ms <= 0 || poll(&waiting, 1, static_cast<int>(left_ms)) <= 0) {
       timed_out = true;

@@ -392,8 +392,12 @@ class Cli {
       }
       v1::ListJobsRequest request;
       request.set_live_only(live_);
-      return Ask(&v1::Profiler::Stub::ListJobs, request,
-                 [this](const v1::ListJobsReply& reply) { return JobsText(reply, all_); });
+      absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+      if (!connection.ok()) return Fail(connection.status());
+      absl::StatusOr<v1::ListJobsReply> jobs = (*connection)->ListJobs(request);
+      if (!jobs.ok()) return Fail(jobs.status());
+      PrintReply(&*jobs, [this](const v1::ListJobsReply& reply) { return JobsText(reply, all_); });
+      return kExitOk;
     });
     command->footer(kJobsHelp);
     AddJobName(command);
@@ -705,6 +709,9 @@ class Cli {
     if (all.iterations_size() == 0) {
       absl::StatusOr<std::string> why = WhyNoIterations(connection->get(), all.total());
       return Fail(why.ok() ? absl::FailedPreconditionError(*why) : why.status());
+    }
+    if (!all.sentence().empty() && !json_) {
+      fprintf(stderr, "seqpoint: %s\n", Printable(all.sentence()).c_str());
     }
     PrintReply(&all, [&](const v1::ListIterationsReply& reply) {
       std::string text = IterationsText(reply.iterations());
@@ -1208,8 +1215,7 @@ class Cli {
     std::vector<std::string> words;
     absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
     if (!connection.ok()) return words;
-    absl::StatusOr<v1::ListJobsReply> reply =
-        (*connection)->Call(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest());
+    absl::StatusOr<v1::ListJobsReply> reply = (*connection)->ListJobs({});
     if (!reply.ok()) return words;
     for (const v1::Job& job : reply->jobs()) {
       words.push_back(job.id());

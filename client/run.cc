@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -110,8 +111,9 @@ class Watcher {
   // The library holds the records that no daemon takes, but not for long.
   void RestartDaemon() {
     const std::string socket = connection_->directory() + "/api.sock";
-    if (!private_daemon_ || absl::Now() < next_start_ || Answers(socket)) return;
-    next_start_ = absl::Now() + kRestartPause;
+    const auto now = std::chrono::steady_clock::now();
+    if (!private_daemon_ || now < next_start_ || Answers(socket)) return;
+    next_start_ = now + absl::ToChronoSeconds(kRestartPause);
     if (const auto started = StartPrivateDaemon(); !started.ok()) {
       Say(absl::StrCat("the daemon is gone, and none could be started: ",
                        std::string(started.status().message())));
@@ -119,7 +121,7 @@ class Watcher {
   }
 
   const bool private_daemon_;
-  absl::Time next_start_ = absl::InfinitePast();
+  std::chrono::steady_clock::time_point next_start_;
   Connection* const connection_;
   const std::string id_;
   std::mutex mutex_;

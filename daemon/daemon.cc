@@ -17,12 +17,16 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/retry.h"
+#include "daemon/base/saturate.h"
 #include "daemon/export.h"
+#include "daemon/ingest/process_identity.h"
 #include "daemon/jobs/import.h"
 #include "daemon/jobs/log_analysis.h"
 #include "daemon/jobs/trace_import.h"
 #include "daemon/playlist.h"
+#include "daemon/rpc/requests.h"
 #include "daemon/traces/trace_reader.h"
 #include "spdlog/spdlog.h"
 
@@ -33,11 +37,14 @@ namespace {
 constexpr uint64_t kStoredBytesPerIteration = 250;
 // Of a call, an annotation or a piece of GPU work of an imported trace; seen were 5 to 14.
 constexpr uint64_t kStoredBytesPerElement = 30;
+constexpr size_t kListBytes = 2 << 20;  // of a page: gRPC clients take 4 MiB where nobody says more
 constexpr uint64_t kMostTraceBytes = uint64_t{8} << 30;  // of a file, unpacked
 
 constexpr absl::Duration kCommitInterval = absl::Milliseconds(50);
 constexpr absl::Duration kHeartbeatInterval = absl::Milliseconds(200);
 constexpr absl::Duration kRetryInterval = absl::Seconds(1);
+// For which an answer from the store waits for a commit.
+constexpr absl::Duration kCommitPatience = absl::Seconds(1);
 constexpr int kBusyPollMs = 1;
 constexpr int kIdlePollMs = 10;
 // Of a process, before a commit. A full ring holds 15 times as many.
@@ -46,37 +53,6 @@ constexpr uint64_t kRecordsPerPoll = 16'384;
 constexpr int64_t kReconnectNs = 5'000'000'000;
 // A prepared job that no process came for is ended after so long; one that comes later opens it.
 constexpr int64_t kWaitNs = 24ll * 3600 * 1'000'000'000;
-
-int64_t NowNs() { return absl::GetCurrentTimeNanos(); }
-
-uint64_t MonotonicNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
-// Whether the process `pid` that ran at `since_ns` still does: a number may be given anew, also
-// after the machine was started again.
-bool Runs(int32_t pid, int64_t since_ns) {
-  if (pid <= 0) return true;  // of another namespace: nobody knows
-  struct stat status;
-  const std::string path = absl::StrCat("/proc/", pid);
-  if (stat(path.c_str(), &status) != 0) return false;
-  std::ifstream file(path + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  // Field 22 is the start in ticks since boot; the name in field 2 may hold anything but ends with
-  // the last bracket.
-  const std::vector<std::string> fields =
-      absl::StrSplit(text.substr(std::min(text.size(), text.rfind(')') + 2)), ' ');
-  int64_t ticks = 0;
-  if (fields.size() < 20 || !absl::SimpleAtoi(fields[19], &ticks)) return true;
-  timespec boot;
-  clock_gettime(CLOCK_BOOTTIME, &boot);
-  const int64_t boot_ns = NowNs() - (int64_t{boot.tv_sec} * 1'000'000'000 + boot.tv_nsec);
-  const int64_t start_ns = boot_ns + ticks * (1'000'000'000 / sysconf(_SC_CLK_TCK));
-  constexpr int64_t kClockSlackNs = 60'000'000'000;  // the wall clock may have been set
-  return start_ns < since_ns + kClockSlackNs;
-}
 
 std::string HostName() {
   char name[256] = {};
@@ -92,6 +68,11 @@ std::string Field(const std::map<std::string, std::string>& fields, const std::s
 int32_t NumberField(const std::map<std::string, std::string>& fields, const std::string& key) {
   int32_t value = 0;
   return absl::SimpleAtoi(Field(fields, key), &value) && value >= 0 ? value : 0;
+}
+
+// Both, where there are two.
+std::string Sentences(const std::string& first, absl::string_view second) {
+  return absl::StrCat(first, first.empty() || second.empty() ? "" : "; ", second);
 }
 
 // A store that is full cannot even be emptied: what does not fit is not begun.
@@ -144,11 +125,16 @@ struct Daemon::Connection final : public ingest::RingSink {
 };
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
-  auto store = Store::Open(options.store_path, options.store);
+  auto store = RetryWhileTaken(options.lock_patience,
+                               [&] { return Store::Open(options.store_path, options.store); });
   if (!store.ok()) return store.status();
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), *std::move(store)));
   if (const absl::Status status = daemon->Recover(); !status.ok()) return status;
-  auto server = ingest::InjectServer::Listen(daemon->options_.directory, {}, daemon.get());
+  auto server = RetryWhileTaken(daemon->options_.lock_patience, [&] {
+    return ingest::InjectServer::Listen(daemon->options_.directory,
+                                        {.max_processes = daemon->options_.max_processes},
+                                        daemon.get());
+  });
   if (!server.ok()) return server.status();
   daemon->server_ = *std::move(server);
   daemon->thread_ = std::thread([raw = daemon.get()] { raw->Run(); });
@@ -157,7 +143,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
 
 Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store)
     : options_(std::move(options)),
-      start_ns_(NowNs()),
+      clock_(*options_.clock),
+      start_ns_(clock_.WallNs()),
+      monotonic_start_ns_(clock_.MonotonicNs()),
       store_(std::move(store)),
       trace_questions_(store_.get()) {}
 
@@ -171,12 +159,18 @@ void Daemon::Stop() {
 absl::Status Daemon::Recover() {
   const auto rows = store_->ListJobs();
   if (!rows.ok()) return rows.status();
+  const std::string& damage = store_->damage();
+  if (!damage.empty()) spdlog::error("{}", damage);
   absl::MutexLock lock(&mutex_);
-  for (const JobRow& row : *rows) {
+  for (JobRow row : *rows) {
+    row.command = ClipText(std::move(row.command), kMaxCommandBytes);
+    row.host = ClipText(std::move(row.host), kMaxHostBytes);
     if (row.end_ns != 0) {
       stored_jobs_[row.job_id].row = row;
     } else if (const auto job = LoadJob(row); !job.ok()) {
       return job.status();
+    } else if (!damage.empty()) {
+      (*job)->SetStoreDamage(damage);  // those that ran; of others the end was stored
     }
   }
   EndRefused();
@@ -266,7 +260,6 @@ void Daemon::LetGo() {
 }
 
 void Daemon::EndRefused() {
-  const int64_t now_ns = NowNs();
   for (const auto& [id, job] : jobs_) {
     if (job->refused().empty() || job->row().end_ns != 0) continue;
     const auto processes = store_->ListProcesses(id);
@@ -274,10 +267,10 @@ void Daemon::EndRefused() {
     const bool runs =
         std::any_of(processes->begin(), processes->end(), [&](const ProcessRow& process) {
           if (process.end_ns != 0) return false;
-          if (process.pid <= 0) return now_ns - process.start_ns < kWaitNs;
-          return Runs(process.pid, process.start_ns);
+          if (process.pid <= 0) return clock_.MonotonicNs() - monotonic_start_ns_ < kWaitNs;
+          return ingest::StillRuns(process.pid, process.identity);
         });
-    if (!runs) job->EndRefused(now_ns);
+    if (!runs) job->EndRefused(clock_.WallNs());
   }
 }
 
@@ -295,22 +288,26 @@ jobs::Job* Daemon::AddJob(JobRow row) {
 // ------------------------------------------------------------------------------ ingest thread
 
 void Daemon::Run() {
-  absl::Time last_commit = absl::Now(), last_heartbeat, last_prune = absl::Now();
-  absl::Time last_busy = absl::Now();
+  const auto monotonic = [this] { return absl::Nanoseconds(clock_.MonotonicNs()); };
+  absl::Duration last_commit = monotonic(), last_prune = last_commit, last_busy = last_commit;
+  absl::Duration last_heartbeat = -absl::InfiniteDuration();
   int wait_ms = kIdlePollMs;
   while (true) {
     const bool stopping = stop_;
     server_->RunOnce(stopping ? 0 : wait_ms);
-    const absl::Time now = absl::Now();
+    const absl::Duration now = monotonic();
     Read read;
     bool commit_first = false;
     {
       absl::MutexLock lock(&mutex_);
       if (!batch_failed_) read = PollRings(stopping ? UINT64_MAX : kRecordsPerPoll);
       if (now - last_heartbeat >= kHeartbeatInterval) {
-        for (const auto& connection : connections_) connection->control->Heartbeat(MonotonicNs());
-        FindVanished(NowNs());
-        for (const auto& [id, job] : jobs_) job->CheckRules(NowNs());
+        const int64_t now_ns = clock_.MonotonicNs();
+        for (const auto& connection : connections_) {
+          connection->control->Heartbeat(static_cast<uint64_t>(now_ns));
+        }
+        FindVanished();
+        for (const auto& [id, job] : jobs_) job->CheckRules(now_ns);
         last_heartbeat = now;
       }
       commit_first = StageControls();
@@ -319,7 +316,7 @@ void Daemon::Run() {
     wait_ms = read.more ? 0 : read.busy ? kBusyPollMs : kIdlePollMs;
     if (stopping && options_.end_when_idle > absl::ZeroDuration()) {
       absl::MutexLock lock(&mutex_);
-      for (const auto& [id, job] : jobs_) job->EndUnused(NowNs());
+      for (const auto& [id, job] : jobs_) job->EndUnused(clock_.WallNs());
     }
     const absl::Duration interval = batch_failed_ ? kRetryInterval : kCommitInterval;
     // A backlog is committed piece by piece: the ring, which may be full, is free again early, and
@@ -327,7 +324,7 @@ void Daemon::Run() {
     if (now - last_commit >= interval || stopping || read.more ||
         (commit_first && !batch_failed_)) {
       Commit();
-      last_commit = absl::Now();
+      last_commit = monotonic();
       commit_first = false;
     }
     // A process that follows a rule which a killed daemon forgot would number its iterations in a
@@ -340,10 +337,9 @@ void Daemon::Run() {
       {
         absl::MutexLock lock(&mutex_);
         for (const auto& [id, job] : jobs_) {
-          // When a job was reopened is not stored: then it waits from our start on.
-          const int64_t since_ns =
-              std::max(job->waiting_since_ns(), job->HasProcesses() ? start_ns_ : 0);
-          if (NowNs() - since_ns > kWaitNs) job->EndUnused(NowNs());
+          // Since when a job waits is not stored: after a restart it waits from our start on.
+          const int64_t since_ns = std::max(job->waiting_since_ns(), monotonic_start_ns_);
+          if (clock_.MonotonicNs() - since_ns > kWaitNs) job->EndUnused(clock_.WallNs());
         }
         EndRefused();
       }
@@ -360,14 +356,15 @@ void Daemon::Run() {
 absl::StatusOr<jobs::Job*> Daemon::JobOf(const ingest::AcceptedProcess& process) {
   const std::string name = Field(process.fields, "job");
   const std::string run_id = Field(process.fields, "run_id");
+  if (const absl::Status status = CheckNewJob(name, run_id); !status.ok()) return status;
   const auto found = FindRun(name, run_id);
   if (!found.ok() || *found != nullptr) return found;
   return AddJob({.name = name,
                  .run_id = run_id,
-                 .host = Field(process.fields, "host"),
-                 .command = Field(process.fields, "command"),
+                 .host = ClipText(Field(process.fields, "host"), kMaxHostBytes),
+                 .command = ClipText(Field(process.fields, "command"), kMaxCommandBytes),
                  .state = v1::JOB_STATE_LEARNING,
-                 .start_ns = NowNs()});
+                 .start_ns = clock_.WallNs()});
 }
 
 absl::Status Daemon::OnProcess(ingest::AcceptedProcess process) {
@@ -405,15 +402,16 @@ absl::Status Daemon::OnProcess(ingest::AcceptedProcess process) {
                    .job_id = connection->job->row().job_id,
                    .rank = NumberField(process.fields, "rank"),
                    .pid = static_cast<int32_t>(process.pid),
-                   .host = Field(process.fields, "host"),
+                   .host = ClipText(Field(process.fields, "host"), kMaxHostBytes),
                    .ring_id = ring_id,
                    .text = process.text,
-                   .start_ns = static_cast<int64_t>(process.reader->created_real_ns())};
+                   .start_ns = static_cast<int64_t>(process.reader->created_real_ns()),
+                   .identity = ingest::ProcessIdentity(process.pid)};
     row.incarnation = connection->job->NextIncarnation(row.rank);
     connection->process_id = row.process_id;
     std::set<int64_t> gone;  // its end may not have been read yet
     for (const auto& [id, pid] : connection->job->LiveProcesses()) {
-      if (!Runs(pid, connection->job->StartNs(id))) gone.insert(id);
+      if (!ingest::StillRuns(pid, connection->job->Identity(id))) gone.insert(id);
     }
     connection->job->AddProcess(row, gone);
   }
@@ -421,7 +419,7 @@ absl::Status Daemon::OnProcess(ingest::AcceptedProcess process) {
   connection->reader = std::move(process.reader);
   connection->control =
       std::make_unique<ingest::ControlWriter>(connection->reader->control_block());
-  connection->control->Heartbeat(MonotonicNs());
+  connection->control->Heartbeat(static_cast<uint64_t>(clock_.MonotonicNs()));
   spdlog::info("process {} of job {}@{} connected", process.pid, connection->job->row().name,
                connection->job->row().run_id);
   connections_.push_back(std::move(connection));
@@ -443,7 +441,8 @@ Daemon::Read Daemon::PollRings(uint64_t most_records) {
   for (const auto& connection : connections_) {
     if (connection->ended) continue;
     ingest::RingReader& reader = *connection->reader;
-    const ingest::PollResult result = reader.Poll(*connection, MonotonicNs(), most_records);
+    const ingest::PollResult result =
+        reader.Poll(*connection, static_cast<uint64_t>(clock_.MonotonicNs()), most_records);
     read.more |= result.more;
     if (connection->job->OnRead(connection->process_id, !result.waiting && !result.more)) {
       touched.insert(connection->job);
@@ -461,7 +460,8 @@ Daemon::Read Daemon::PollRings(uint64_t most_records) {
                                  .clock_kind = static_cast<uint32_t>(stats.clock_kind)});
       if (connection->gone && result.events + result.records == 0 && !result.more) {
         connection->ended = true;
-        connection->job->OnProcessEnd(connection->process_id, stats.closed, NowNs(), stats.failed);
+        connection->job->OnProcessEnd(connection->process_id, stats.closed, clock_.WallNs(),
+                                      stats.failed);
         spdlog::info("process of job {}@{} {}: {} events and {} records read",
                      connection->job->row().name, connection->job->row().run_id,
                      stats.closed ? "ended" : "vanished", stats.events_received,
@@ -498,16 +498,16 @@ void Daemon::PublishControls() {
 }
 
 // A live process of a job that did not come back after our restart and no longer runs.
-void Daemon::FindVanished(int64_t now_ns) {
-  if (now_ns - start_ns_ < kReconnectNs) return;
+void Daemon::FindVanished() {
+  if (clock_.MonotonicNs() - monotonic_start_ns_ < kReconnectNs) return;
   for (const auto& [id, job] : jobs_) {
     for (const auto& [live_id, pid] : job->LiveProcesses()) {
       const int64_t process_id = live_id;
       const bool connected =
           std::any_of(connections_.begin(), connections_.end(),
                       [&](const auto& c) { return c->process_id == process_id; });
-      if (!connected && !Runs(pid, job->StartNs(process_id))) {
-        job->OnProcessEnd(process_id, /*orderly=*/false, now_ns);
+      if (!connected && !ingest::StillRuns(pid, job->Identity(process_id))) {
+        job->OnProcessEnd(process_id, /*orderly=*/false, clock_.WallNs());
       }
     }
   }
@@ -541,6 +541,8 @@ void Daemon::Commit() {
   if (batch_failed_) spdlog::info("the store can be written again");
   batch_failed_ = false;
   commits_done_ = commits_begun_;
+  last_commit_ns_ = clock_.MonotonicNs();
+  changed_.NotifyAll();
   SetTrouble("");
   batch_.Clear();
   for (const auto& connection : connections_) {
@@ -586,13 +588,24 @@ void Daemon::GiveLogs(jobs::Job& job) {
   }
 }
 
-void Daemon::AwaitCommit() {
+absl::Status Daemon::AwaitCommit(const jobs::Job& job) {
+  if (Over(job)) return absl::OkStatus();
   const int64_t wanted = commits_begun_ + 1;
   const auto done = [this, wanted] {
     mutex_.AssertReaderHeld();
     return commits_done_ >= wanted;
   };
-  mutex_.AwaitWithTimeout(absl::Condition(&done), absl::Seconds(1));
+  if (changed_.Await(mutex_, kCommitPatience, done)) return absl::OkStatus();
+  const int64_t since_s = (clock_.MonotonicNs() - last_commit_ns_) / 1'000'000'000;
+  return absl::UnavailableError(absl::StrCat(
+      "this answer may lack what came last: nothing was written into the store for ", since_s, " s",
+      trouble_.empty() ? "" : absl::StrCat(" (", trouble_, ")"), "; ask again later"));
+}
+
+absl::Status Daemon::AwaitCommit(int64_t job_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(absl::StrCat(job_id));
+  return job.ok() ? AwaitCommit(**job) : job.status();
 }
 
 void Daemon::AwaitPruned() {
@@ -607,8 +620,9 @@ void Daemon::Prune() {
   Commit();
   PruneOptions options{.max_bytes = options_.max_store_bytes};
   if (options_.max_job_age_s > 0) {
-    const int64_t most_s = NowNs() / 1'000'000'000;
-    options.ended_before_ns = NowNs() - std::min(options_.max_job_age_s, most_s) * 1'000'000'000;
+    const int64_t most_s = clock_.WallNs() / 1'000'000'000;
+    options.ended_before_ns =
+        clock_.WallNs() - std::min(options_.max_job_age_s, most_s) * 1'000'000'000;
   }
   {
     absl::MutexLock lock(&mutex_);
@@ -689,7 +703,8 @@ absl::StatusOr<jobs::Job*> Daemon::FindRun(std::string_view name, std::string_vi
 absl::StatusOr<jobs::Job*> Daemon::FindOrName(JobRow& row) {
   if (!row.run_id.empty()) return FindRun(row.name, row.run_id);
   while (true) {
-    row.run_id = absl::FormatTime("%Y%m%d-%H%M%E3S", absl::Now(), absl::LocalTimeZone());
+    row.run_id = absl::FormatTime("%Y%m%d-%H%M%E3S", absl::FromUnixNanos(clock_.WallNs()),
+                                  absl::LocalTimeZone());
     const auto found = FindRun(row.name, row.run_id);
     if (found.ok() ? *found == nullptr : !absl::IsAlreadyExists(found.status())) return found;
   }
@@ -712,34 +727,11 @@ absl::StatusOr<v1::GetDaemonReply> Daemon::GetDaemon(const v1::GetDaemonRequest&
   absl::MutexLock lock(&mutex_);
   reply.set_jobs(static_cast<int32_t>(jobs_.size() + stored_jobs_.size()));
   reply.set_live_processes(static_cast<int32_t>(connections_.size()));
-  reply.set_trouble(trouble_);
+  reply.set_trouble(Sentences(trouble_, store_->damage()));
   return reply;
 }
 
 namespace {
-
-// As the injected library takes it from the environment: longer or other text would be another job.
-absl::Status CheckJobText(std::string_view field, const std::string& text) {
-  constexpr size_t kMostBytes = 255;
-  if (text.size() > kMostBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(std::string(field), ": ", text.size(), " bytes, more than ", kMostBytes));
-  }
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(std::string(field), ": holds a control character"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-template <typename Request>
-absl::Status CheckNewJob(const Request& request) {
-  if (request.name().empty()) return absl::InvalidArgumentError("name: must not be empty");
-  const absl::Status status = CheckJobText("name", request.name());
-  return status.ok() ? CheckJobText("run_id", request.run_id()) : status;
-}
 
 // A reply whose only content is the job.
 template <typename Reply>
@@ -752,7 +744,7 @@ absl::StatusOr<Reply> ReplyWith(absl::StatusOr<v1::Job> job) {
 
 // Sets what the request asks for and makes the job wait. Only the metric sets may be refused for
 // what the job has done before; all else depends on the request alone.
-absl::Status SetUp(const v1::PrepareJobRequest& request, jobs::Job& job) {
+absl::Status SetUp(const v1::PrepareJobRequest& request, int64_t monotonic_ns, jobs::Job& job) {
   if (request.metric_sets_size() > 0 || request.own_metric_sets_size() > 0 ||
       request.counter_backend() != v1::COUNTER_BACKEND_UNSPECIFIED || request.roofline()) {
     absl::StatusOr<jobs::MetricChoice> metrics = jobs::MetricChoice::From(request, job.metrics());
@@ -762,7 +754,7 @@ absl::Status SetUp(const v1::PrepareJobRequest& request, jobs::Job& job) {
     const absl::Status status = job.SetMetrics(*std::move(metrics));
     if (!status.ok()) return status;
   }
-  job.Reopen(NowNs());
+  job.Reopen(monotonic_ns);
   if (request.has_horizon()) {
     if (const absl::Status status = job.SetHorizon(request.horizon()); !status.ok()) return status;
   }
@@ -776,16 +768,18 @@ absl::Status SetUp(const v1::PrepareJobRequest& request, jobs::Job& job) {
 }  // namespace
 
 absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobRequest& request) {
-  if (const absl::Status status = CheckNewJob(request); !status.ok()) return status;
+  if (const absl::Status status = CheckNewJob(request.name(), request.run_id()); !status.ok())
+    return status;
   JobRow row{.name = request.name(),
              .run_id = request.run_id(),
              .host = HostName(),
-             .command = request.command(),
+             .command = ClipText(request.command(), kMaxCommandBytes),
              .state = v1::JOB_STATE_WAITING,
-             .start_ns = NowNs()};
+             .start_ns = clock_.WallNs()};
+  const int64_t now_ns = clock_.MonotonicNs();
   // What is refused leaves nothing behind: it is tried with a job that nobody sees.
   jobs::Job trial(row, options_.job);
-  if (const absl::Status status = SetUp(request, trial); !status.ok()) return status;
+  if (const absl::Status status = SetUp(request, now_ns, trial); !status.ok()) return status;
 
   absl::MutexLock lock(&mutex_);
   AwaitPruned();
@@ -793,53 +787,56 @@ absl::StatusOr<v1::PrepareJobReply> Daemon::PrepareJob(const v1::PrepareJobReque
   if (!found.ok()) return found.status();
   jobs::Job* const job = *found != nullptr ? *found : AddJob(row);
   if (const absl::Status status = job->MayGoOn(); !status.ok()) return status;
-  if (const absl::Status status = SetUp(request, *job); !status.ok()) return status;
+  if (const absl::Status status = SetUp(request, now_ns, *job); !status.ok()) return status;
   return ReplyWith<v1::PrepareJobReply>(DescribeAnew(job->row().job_id, /*with_details=*/true));
 }
 
 absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& request) {
+  int64_t below = INT64_MAX;
+  if (!request.page_token().empty() && !absl::SimpleAtoi(request.page_token(), &below)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page_token: \"", request.page_token(), "\" is not one of ours"));
+  }
   absl::MutexLock lock(&mutex_);
-  v1::ListJobsReply reply;
-  std::map<int64_t, v1::Job, std::greater<>> jobs;
-  const auto wanted = [&](const JobRow& row) {
-    return request.name().empty() || row.name == request.name();
+  std::set<int64_t, std::greater<>> ids;  // the latest first
+  const auto consider = [&](int64_t id, const JobRow& row) {
+    if (id < below && (request.name().empty() || row.name == request.name())) ids.insert(id);
   };
-  // A stored job may be loaded while the lock is dropped: until none is left, and then no more.
-  std::set<int64_t> seen;
-  const auto next = [&] {
-    mutex_.AssertHeld();
-    return std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
-      const jobs::Job& job = *entry.second;
-      return !seen.contains(entry.first) && wanted(job.row()) &&
-             (!request.live_only() || job.live());
-    });
-  };
-  for (auto it = next(); it != jobs_.end(); it = next()) {
-    const int64_t id = it->first;
-    seen.insert(id);
-    auto job = DescribeAnew(id, /*with_details=*/false);
-    if (job.ok()) jobs[id] = *std::move(job);  // else it was pruned a moment ago
+  for (const auto& [id, job] : jobs_) {
+    if (!request.live_only() || job->live()) consider(id, job->row());
   }
   if (!request.live_only()) {
-    const auto summaries = store_->LoadPart(jobs::kSummaryPart);
-    if (!summaries.ok()) return summaries.status();
-    for (const StateRow& row : *summaries) {
-      const auto stored = stored_jobs_.find(row.job_id);
-      if (stored == stored_jobs_.end() || !wanted(stored->second.row)) continue;
-      if (jobs.contains(row.job_id)) continue;  // it left memory meanwhile
-      v1::Job summary;
-      const bool ours = row.version == jobs::kJobStateVersion;
-      if (ours && summary.ParseFromString(row.bytes)) jobs[row.job_id] = std::move(summary);
-    }
-    for (const auto& [id, stored] : stored_jobs_) {
-      if (!wanted(stored.row) || jobs.contains(id)) continue;
-      const auto job = ReadJob(stored.row);  // of another version
-      if (!job.ok()) return job.status();
-      jobs[id] = Describe(**job, false);
-    }
+    for (const auto& [id, stored] : stored_jobs_) consider(id, stored.row);
   }
-  for (auto& [id, job] : jobs) *reply.add_jobs() = std::move(job);
+  v1::ListJobsReply reply;
+  size_t bytes = 0;
+  for (const int64_t id : ids) {
+    absl::StatusOr<v1::Job> job = DescribeForList(id);
+    if (absl::IsNotFound(job.status())) continue;  // pruned a moment ago
+    if (!job.ok()) return job.status();
+    rpc::MakeFit(&*job);
+    bytes += job->ByteSizeLong();
+    const bool full = reply.jobs_size() == request.page_size() || bytes > kListBytes;
+    if (full && reply.jobs_size() > 0) {
+      reply.set_next_page_token(reply.jobs().rbegin()->id());
+      break;
+    }
+    *reply.add_jobs() = *std::move(job);
+  }
   return reply;
+}
+
+absl::StatusOr<v1::Job> Daemon::DescribeForList(int64_t id) {
+  const auto stored = stored_jobs_.find(id);
+  if (stored == stored_jobs_.end()) return DescribeAnew(id, /*with_details=*/false);
+  const auto summary = store_->LoadPart(id, jobs::kSummaryPart);
+  if (!summary.ok()) return summary.status();
+  v1::Job job;
+  const bool ours = *summary && (*summary)->version == jobs::kJobStateVersion;
+  if (ours && job.ParseFromString((*summary)->bytes)) return job;
+  const auto read = ReadJob(stored->second.row);  // of another version
+  if (!read.ok()) return read.status();
+  return Describe(**read, /*with_details=*/false);
 }
 
 absl::StatusOr<v1::GetJobReply> Daemon::GetJob(const v1::GetJobRequest& request) {
@@ -891,7 +888,7 @@ absl::StatusOr<std::shared_ptr<const jobs::Answers>> Daemon::Ask(std::string_vie
 }
 
 absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t after_generation,
-                                           absl::Time deadline) {
+                                           absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   const auto job = FindJob(name);
   if (!job.ok()) return job.status();
@@ -902,7 +899,7 @@ absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t afte
     if (it == jobs_.end()) return !stored_jobs_.contains(id);  // pruned meanwhile
     return it->second->generation() > after_generation;
   };
-  if (!mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline)) {
+  if (!changed_.Await(mutex_, timeout, changed)) {
     return absl::DeadlineExceededError("the job did not change");
   }
   if (!jobs_.contains(id)) {
@@ -929,6 +926,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
   }
   int64_t job_id;
   std::map<int32_t, int64_t> per_rank;
+  absl::Status stored;
   {
     absl::MutexLock lock(&mutex_);
     const auto job = FindJob(request.job());
@@ -937,7 +935,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
     auto ranks = IterationsPerRank(**job);
     if (!ranks.ok()) return ranks.status();
     per_rank = *std::move(ranks);
-    AwaitCommit();
+    stored = AwaitCommit(**job);
   }
   int32_t rank = request.rank();
   if (!request.has_rank() && !per_rank.empty()) rank = per_rank.begin()->first;
@@ -946,6 +944,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
   if (!rows.ok()) return rows.status();
   v1::ListIterationsReply reply;
   reply.set_total(per_rank[rank]);
+  reply.set_sentence(std::string(stored.message()));
   absl::MutexLock lock(&mutex_);
   const auto job = FindJob(absl::StrCat(job_id));
   if (!job.ok()) return job.status();
@@ -1034,10 +1033,8 @@ absl::Status Daemon::Export(const v1::ExportRequest& request,
   if (request.format() == v1::ExportRequest::FORMAT_REPLAY) {
     const auto answers = Ask(request.job(), nullptr);
     if (!answers.ok()) return answers.status();
-    {
-      absl::MutexLock lock(&mutex_);
-      AwaitCommit();
-    }
+    const absl::Status stored = AwaitCommit((*answers)->facts().job_id);
+    if (!stored.ok()) return stored;
     return WithMemory("replay", [&] { return trace_questions_.WriteReplay(**answers, write); });
   }
   JobRow row;
@@ -1050,7 +1047,7 @@ absl::Status Daemon::Export(const v1::ExportRequest& request,
     const auto per_rank = IterationsPerRank(**job);
     if (!per_rank.ok()) return per_rank.status();
     for (const auto& [rank, iterations] : *per_rank) context.ranks.push_back(rank);
-    AwaitCommit();
+    if (const absl::Status stored = AwaitCommit(**job); !stored.ok()) return stored;
   }
   const auto with_job = [&](const auto& ask) {
     absl::MutexLock lock(&mutex_);
@@ -1095,7 +1092,7 @@ absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& reque
       return absl::FailedPreconditionError(
           absl::StrCat("job \"", request.job(), "\" has live processes; it ends when they do"));
     }
-    (*job)->EndUnused(NowNs());
+    (*job)->EndUnused(clock_.WallNs());
   } else if (request.action() == v1::ControlRequest::ACTION_PROGRAM_ENDED) {
     (*job)->EndProgram(request.launch());
   } else if (const absl::Status status = (*job)->Control(request); !status.ok()) {
@@ -1134,8 +1131,9 @@ absl::StatusOr<v1::Job> Daemon::AddImported(JobRow row, const jobs::ImportedRun&
 }
 
 absl::StatusOr<v1::ImportJobReply> Daemon::ImportJob(const v1::ImportJobRequest& request) {
-  if (const absl::Status status = CheckNewJob(request); !status.ok()) return status;
-  const auto run = jobs::ReadImport(request, NowNs());
+  if (const absl::Status status = CheckNewJob(request.name(), request.run_id()); !status.ok())
+    return status;
+  const auto run = jobs::ReadImport(request, clock_.WallNs());
   if (!run.ok()) return run.status();
   absl::Status room =
       CheckRoom(options_.store_path, run->iterations.size() * kStoredBytesPerIteration, "log");
@@ -1168,7 +1166,8 @@ absl::StatusOr<v1::ImportTraceReply> Daemon::AddTraces(
     if (!more.ok()) return more.status();
     if (!*more) break;
     if (first) {
-      if (absl::Status status = CheckNewJob(message); !status.ok()) return status;
+      if (absl::Status status = CheckNewJob(message.name(), message.run_id()); !status.ok())
+        return status;
       row = {.name = message.name(), .run_id = message.run_id()};
       marker = message.marker();
     }
@@ -1187,7 +1186,8 @@ absl::StatusOr<v1::ImportTraceReply> Daemon::AddTraces(
   if (absl::Status status = end_file(); !status.ok()) return status;
   reader = nullptr;
   if (files.empty()) return absl::InvalidArgumentError("file: no trace came");
-  absl::StatusOr<jobs::TraceImport> import = jobs::ReadTraces(std::move(files), marker, NowNs());
+  absl::StatusOr<jobs::TraceImport> import =
+      jobs::ReadTraces(std::move(files), marker, clock_.WallNs());
   if (!import.ok()) return import.status();
   size_t elements = 0;
   for (const traces::RecordedTrace& trace : import->traces) {
@@ -1207,11 +1207,10 @@ absl::StatusOr<v1::ReplayReply> Daemon::Replay(const v1::ReplayRequest& request,
                                                absl::FunctionRef<bool()> cancelled) {
   const auto answers = Ask(request.job(), nullptr);
   if (!answers.ok()) return answers.status();
-  {
-    absl::MutexLock lock(&mutex_);
-    AwaitCommit();
-  }
-  return WithMemory("replay", [&] { return trace_questions_.Replay(**answers, cancelled); });
+  const absl::Status stored = AwaitCommit((*answers)->facts().job_id);
+  auto reply = WithMemory("replay", [&] { return trace_questions_.Replay(**answers, cancelled); });
+  if (reply.ok() && !stored.ok()) reply->add_sentences(std::string(stored.message()));
+  return reply;
 }
 
 absl::StatusOr<v1::WhatIfReply> Daemon::WhatIf(const v1::WhatIfRequest& request,
@@ -1219,16 +1218,19 @@ absl::StatusOr<v1::WhatIfReply> Daemon::WhatIf(const v1::WhatIfRequest& request,
   const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
   if (!answers.ok()) return answers.status();
   v1::GetRooflineReply roofline;
+  absl::Status stored;
   {
     absl::MutexLock lock(&mutex_);
     const auto job = FindJob(absl::StrCat((*answers)->facts().job_id));
     if (!job.ok()) return job.status();
     // Most jobs have none.
     if (auto measured = (*job)->GetRoofline({}); measured.ok()) roofline = *std::move(measured);
-    AwaitCommit();
+    stored = AwaitCommit(**job);
   }
-  return WithMemory(
+  auto reply = WithMemory(
       "what-if", [&] { return trace_questions_.WhatIf(**answers, roofline, request, cancelled); });
+  if (reply.ok()) reply->set_basis(Sentences(reply->basis(), stored.message()));
+  return reply;
 }
 
 absl::StatusOr<v1::GetPlaylistReply> Daemon::GetPlaylist(const v1::GetPlaylistRequest& request) {
@@ -1242,11 +1244,10 @@ absl::StatusOr<v1::GetPlaylistReply> Daemon::GetPlaylist(const v1::GetPlaylistRe
   }
   const auto playlist = (*answers)->MakePlaylist(options);
   if (!playlist.ok()) return playlist.status();
-  {
-    absl::MutexLock lock(&mutex_);
-    AwaitCommit();
-  }
-  return WithIterations(*playlist, *store_);
+  const absl::Status stored = AwaitCommit((*answers)->facts().job_id);
+  auto reply = WithIterations(*playlist, *store_);
+  if (reply.ok()) reply->set_sentence(Sentences(reply->sentence(), stored.message()));
+  return reply;
 }
 
 absl::StatusOr<v1::ProjectPlaylistReply> Daemon::ProjectPlaylist(

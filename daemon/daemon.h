@@ -25,6 +25,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "daemon/base/change_signal.h"
+#include "daemon/base/clock.h"
 #include "daemon/ingest/control_writer.h"
 #include "daemon/ingest/inject_server.h"
 #include "daemon/ingest/ring_reader.h"
@@ -46,6 +48,10 @@ struct DaemonOptions {
   absl::Duration prune_interval = absl::Minutes(1);
   // A private daemon ends this long after its last process. Zero: never.
   absl::Duration end_when_idle = absl::ZeroDuration();
+  size_t max_processes = 1024;
+  // For locks that a killed daemon still holds.
+  absl::Duration lock_patience = absl::ZeroDuration();
+  const Clock* clock = &Clock::System();  // outlives the daemon
 };
 
 class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
@@ -68,7 +74,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override;
   absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) override;
   absl::StatusOr<v1::Job> WaitForJob(const std::string& job, int64_t after_generation,
-                                     absl::Time deadline) override;
+                                     absl::Duration timeout) override;
   absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(
       const v1::GetSeqPointsRequest& request) override;
   absl::StatusOr<v1::ListIterationsReply> ListIterations(
@@ -117,16 +123,19 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void PublishControls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Commit();
   void GiveLogs(jobs::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns when everything that is in memory now is in the store too, or after a second.
-  void AwaitCommit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // OK once everything that is known of the job now is in the store too. Unavailable when it was
+  // not after a second: an answer from the store then lacks what came last, and says so.
+  absl::Status AwaitCommit(const jobs::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AwaitCommit(int64_t job_id) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns when no pruning is under way.
   void AwaitPruned() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Prune() ABSL_LOCKS_EXCLUDED(mutex_);
-  void FindVanished(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FindVanished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void SetTrouble(std::string sentence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::Job Describe(const jobs::Job& job, bool with_details, bool with_histogram = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<v1::Job> DescribeForList(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // With a summary that is not too old, which is made without the lock.
   absl::StatusOr<v1::Job> DescribeAnew(int64_t id, bool with_details, bool with_histogram = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -158,7 +167,9 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   const DaemonOptions options_;
-  const int64_t start_ns_;
+  const Clock& clock_;
+  const int64_t start_ns_;            // of the wall clock
+  const int64_t monotonic_start_ns_;  // all else is measured from here
   const std::unique_ptr<Store> store_;
   std::unique_ptr<ingest::InjectServer> server_;  // of the ingest thread
 
@@ -180,6 +191,9 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   bool pruning_ ABSL_GUARDED_BY(mutex_) = false;  // no ended job may be opened again meanwhile
   int64_t commits_begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t commits_done_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The last that succeeded, of the monotonic clock.
+  int64_t last_commit_ns_ ABSL_GUARDED_BY(mutex_) = monotonic_start_ns_;
+  ChangeSignal changed_;  // after each commit, which comes at least once a second
 
   // Of the ingest thread.
   WriteBatch batch_;

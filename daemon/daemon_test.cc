@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -18,11 +19,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "daemon/store/sqlite.h"
 #include "daemon/traces/trace_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
+#include "injection/ring/connection.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint {
@@ -568,7 +571,7 @@ TEST_F(DaemonTest, AnImportedLogIsAJobThatAnswersAlsoAfterARestart) {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 201);
     EXPECT_THAT(text, HasSubstr("\n0,100,0,24,,"));
     EXPECT_THAT(text, HasSubstr(",start-up\n"));
-    EXPECT_EQ(daemon->WaitForJob("log", -1, absl::Now())->state(), v1::JOB_STATE_ENDED);
+    EXPECT_EQ(daemon->WaitForJob("log", -1, absl::ZeroDuration())->state(), v1::JOB_STATE_ENDED);
   }
 }
 
@@ -778,6 +781,171 @@ TEST_F(DaemonTest, AnImportThatTheStoreCannotTakeLeavesNoJob) {
   while (store->Prune({})->more) continue;
   EXPECT_EQ(store->CountIterations(1)->size(), 0u);
   EXPECT_EQ(store->CountIterations(2)->at(0), 200'200);
+}
+
+// The wall clock is one that people set.
+class SetClock : public Clock {
+ public:
+  int64_t WallNs() const override { return Clock::WallNs() + set_by_ns_; }
+  void SetBy(int64_t ns) { set_by_ns_ += ns; }
+
+ private:
+  std::atomic<int64_t> set_by_ns_ = 0;
+};
+
+TEST_F(DaemonTest, CommitsGoOnWhereverTheWallClockIsSet) {
+  constexpr int64_t kHourNs = 3'600'000'000'000;
+  SetClock clock;
+  options_.clock = &clock;
+  options_.prune_interval = absl::ZeroDuration();
+  auto daemon = Start();
+  auto database = *Database::Open(options_.store_path, "");
+  int64_t jobs = 0;
+  for (const int64_t by_ns : {int64_t{-30'000'000'000}, -kHourNs, 2 * kHourNs, 48 * kHourNs}) {
+    clock.SetBy(by_ns);
+    v1::PrepareJobRequest request;
+    request.set_name(absl::StrCat("set by ", by_ns));
+    ASSERT_TRUE(daemon->PrepareJob(request).ok());
+    ++jobs;
+    for (int i = 0; i < 500 && *database->Int("SELECT count(*) FROM job") < jobs; ++i) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    ASSERT_EQ(*database->Int("SELECT count(*) FROM job"), jobs) << by_ns;
+  }
+  // None of them has waited for a day.
+  const auto list = daemon->ListJobs({});
+  ASSERT_TRUE(list.ok());
+  for (const v1::Job& job : list->jobs()) EXPECT_EQ(job.state(), v1::JOB_STATE_WAITING);
+}
+
+TEST_F(DaemonTest, AnAnswerThatWaitedInVainForACommitSaysSo) {
+  auto daemon = Start();
+  v1::PrepareJobRequest prepare;
+  prepare.set_name("j");
+  ASSERT_TRUE(daemon->PrepareJob(prepare).ok());
+  v1::ListIterationsRequest list;
+  list.set_job("j");
+  list.set_page_size(10);
+  auto reply = daemon->ListIterations(list);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->sentence(), "");
+  // As on a full disk: no file may grow.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit none = {.rlim_cur = 1, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &none);
+  prepare.set_name("k");
+  ASSERT_TRUE(daemon->PrepareJob(prepare).ok());
+  reply = daemon->ListIterations(list);
+  v1::ExportRequest csv;
+  csv.set_job("j");
+  csv.set_format(v1::ExportRequest::FORMAT_CSV);
+  const absl::Status exported = daemon->Export(csv, [](std::string_view) { return true; });
+  setrlimit(RLIMIT_FSIZE, &before);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_THAT(reply->sentence(), HasSubstr("may lack what came last: nothing was written"));
+  EXPECT_TRUE(absl::IsUnavailable(exported)) << exported;
+}
+
+TEST_F(DaemonTest, AListOfJobsHasPages) {
+  auto daemon = Start();
+  v1::PrepareJobRequest prepare;
+  for (int i = 1; i <= 5; ++i) {
+    prepare.set_name(absl::StrCat("job", i));
+    ASSERT_TRUE(daemon->PrepareJob(prepare).ok());
+  }
+  v1::ListJobsRequest request;
+  request.set_page_size(2);
+  std::vector<std::string> names;
+  for (int page = 0; page < 3; ++page) {
+    const auto reply = daemon->ListJobs(request);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    for (const v1::Job& job : reply->jobs()) names.push_back(job.name());
+    EXPECT_EQ(reply->next_page_token().empty(), page == 2);
+    request.set_page_token(reply->next_page_token());
+  }
+  EXPECT_THAT(names, testing::ElementsAre("job5", "job4", "job3", "job2", "job1"));
+  request.set_page_token("x");
+  EXPECT_TRUE(absl::IsInvalidArgument(daemon->ListJobs(request).status()));
+}
+
+TEST_F(DaemonTest, TextsOfAnyLengthLeaveTheListAnAnswer) {
+  const std::string huge(12 << 20, 'x');
+  {
+    auto store = OpenStore();  // as an earlier version left it
+    WriteBatch batch;
+    for (int i = 0; i < 3; ++i) {
+      AddEndedJob(*store, batch);
+      batch.jobs.back().command = huge;
+      for (StateRow& state : batch.states) {
+        if (state.part != jobs::kSummaryPart || state.job_id != batch.jobs.back().job_id) continue;
+        v1::Job summary;
+        ASSERT_TRUE(summary.ParseFromString(state.bytes));
+        summary.set_command(huge);
+        summary.mutable_horizon()->set_source(huge);
+        state.bytes = summary.SerializeAsString();
+      }
+    }
+    ASSERT_TRUE(store->Write(batch).ok());
+  }
+  auto daemon = Start();
+  v1::PrepareJobRequest prepare;
+  prepare.set_command(huge);
+  for (int i = 0; i < 3; ++i) {
+    prepare.set_name(absl::StrCat("new", i));
+    const auto reply = daemon->PrepareJob(prepare);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_LE(reply->job().command().size(), 4096u);
+    EXPECT_THAT(reply->job().command(), testing::EndsWith("x ..."));
+  }
+  for (int restart = 0; restart < 2; ++restart) {
+    const auto list = daemon->ListJobs({});
+    ASSERT_TRUE(list.ok()) << list.status();
+    EXPECT_EQ(list->jobs_size(), 6);
+    EXPECT_LT(list->ByteSizeLong(), 200'000u);
+    daemon.reset();
+    daemon = Start();
+  }
+  for (const char* name : {"a@b", "", "line\nbreak"}) {
+    prepare.set_name(name);
+    EXPECT_TRUE(absl::IsInvalidArgument(daemon->PrepareJob(prepare).status())) << name;
+  }
+}
+
+TEST_F(DaemonTest, AProcessWhoseJobCannotBeNamedSoIsToldWhy) {
+  auto daemon = Start();
+  const std::string socket = options_.directory + "/inject.sock";
+  injection::RingWriter ring;
+  ASSERT_TRUE(ring.Create(injection::kSmallRing).ok());
+  const auto connect = [&](const std::string& name, const std::string& run_id) {
+    const std::string text = absl::StrCat("job=", name, "\nrun_id=", run_id, "\n");
+    injection::Connection connection;
+    return std::string(
+        connection.Connect(socket.c_str(), ring, text.data(), text.size(), 5000).message);
+  };
+  EXPECT_THAT(connect(std::string(8000, 'n'), "1"), HasSubstr("8000 bytes, more than 255"));
+  EXPECT_THAT(connect("n", std::string(8000, '1')), HasSubstr("8000 bytes, more than 255"));
+  EXPECT_THAT(connect("a@b", "1"), HasSubstr("parts name and run id"));
+  EXPECT_THAT(connect("", "1"), HasSubstr("name is empty"));
+  EXPECT_EQ(daemon->ListJobs({})->jobs_size(), 0);
+  EXPECT_EQ(connect("n", "1"), "");
+  EXPECT_EQ(daemon->ListJobs({})->jobs_size(), 1);
+  ring.Destroy();
+}
+
+// kill -9 leaves locks for a moment.
+TEST_F(DaemonTest, ADaemonThatIsStartedAtOnceAgainWaitsForTheLocks) {
+  auto first = Start();
+  EXPECT_TRUE(absl::IsAlreadyExists(Daemon::Start(options_).status()));
+  std::thread end([&] {
+    absl::SleepFor(absl::Milliseconds(200));
+    first.reset();
+  });
+  options_.lock_patience = absl::Minutes(1);
+  const auto second = Daemon::Start(options_);
+  end.join();
+  EXPECT_TRUE(second.ok()) << second.status();
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "daemon/base/descriptors.h"
+#include "daemon/base/retry.h"
 #include "daemon/daemon.h"
 #include "daemon/rpc/server.h"
 #include "spdlog/sinks/basic_file_sink.h"
@@ -44,6 +46,8 @@ std::string DefaultStore() {
 }
 
 constexpr int kUsage = 2;
+// The locks of a killed daemon go with its memory, which takes seconds where that is large.
+constexpr absl::Duration kLockPatience = absl::Seconds(5);
 constexpr int64_t kMost = 1'000'000'000'000'000'000;
 
 CLI::Validator WholeNumber(int64_t most) {
@@ -95,11 +99,12 @@ int main(int argc, char** argv) {
                  "iterations measured in detail per job")
       ->capture_default_str()
       ->transform(WholeNumber(4096));
-  app.add_option("--listen", server_options.tcp_address, "also answer on host:port, with TLS");
+  app.add_option("--listen", server_options.tcp_address,
+                 "also answer on host:port, with TLS, those who show a certificate");
   app.add_option("--tls-certificate", server_options.tls_certificate_file, "PEM chain");
   app.add_option("--tls-key", server_options.tls_key_file, "PEM key");
   app.add_option("--tls-client-ca", server_options.tls_client_ca_file,
-                 "PEM; clients must then show a certificate of this CA");
+                 "PEM; with --listen clients must show a certificate of this CA");
   app.add_flag("--move-corrupt-store-aside", options.store.move_corrupt_aside,
                "rename a damaged store and begin a new one");
   app.add_flag("--private", private_daemon, "end 10 s after the last process");
@@ -135,16 +140,24 @@ int main(int argc, char** argv) {
   if (private_daemon) options.end_when_idle = absl::Seconds(10);
   server_options.socket_path = directory + "/api.sock";
 
+  const auto shares = seqpoint::RaiseDescriptorLimit();
+  if (!shares.ok()) return Fail(shares.status());
+  options.lock_patience = kLockPatience;
+  options.max_processes = shares->processes;
+  server_options.max_connections = shares->api_connections;
+
   auto daemon = seqpoint::Daemon::Start(options);
   if (!daemon.ok()) return Fail(daemon.status());
-  auto server = seqpoint::rpc::Server::Start(server_options, daemon->get());
+  auto server = seqpoint::RetryWhileTaken(
+      kLockPatience, [&] { return seqpoint::rpc::Server::Start(server_options, daemon->get()); });
   if (!server.ok()) return Fail(server.status());
-  spdlog::info("ready: {}, store {}", server_options.socket_path, store_path);
+  spdlog::info("ready: {}, store {}; at most {} processes, {} clients", server_options.socket_path,
+               store_path, shares->processes, shares->api_connections);
 
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
   pollfd wait = {.fd = signal_fd, .events = POLLIN, .revents = 0};
   while (poll(&wait, 1, 500) <= 0) {
-    const bool asked = absl::Now() - (*server)->last_question() <= options.end_when_idle;
+    const bool asked = (*server)->since_last_question() <= options.end_when_idle;
     if ((*daemon)->idle() && !asked) break;
   }
   (*server)->Stop(absl::Seconds(1));

@@ -77,6 +77,10 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
       }
     }
     snprintf(job, sizeof(job), "%.255s", program);
+    // "@" parts a job's name from its run id.
+    for (char* at = job; *at != '\0'; ++at) {
+      if (*at == '@') *at = '_';
+    }
   }
   Clean(job);
   text->Append("job=%s\n", job);

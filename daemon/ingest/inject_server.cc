@@ -169,7 +169,7 @@ absl::Status InjectServer::Start(const std::string& directory) {
   }
   memcpy(address.sun_path, path_.data(), path_.size());
   if (mkdir(directory.c_str(), 0700) == 0) {
-    if (chmod(directory.c_str(), options_.any_user ? 0755 : 0700) != 0) {
+    if (chmod(directory.c_str(), 0700) != 0) {
       return SystemError("chmod", directory);
     }
   } else if (errno != EEXIST) {
@@ -210,7 +210,7 @@ absl::Status InjectServer::Start(const std::string& directory) {
   }
   bound_ = true;
   // Before listen(): nobody gets in under the wrong mode.
-  if (chmod(path_.c_str(), options_.any_user ? 0666 : 0600) != 0) {
+  if (chmod(path_.c_str(), 0600) != 0) {
     return SystemError("chmod", path_);
   }
   if (listen(listen_fd_, kBacklog) != 0) return SystemError("cannot listen on", path_);
@@ -337,7 +337,7 @@ void InjectServer::OnReadable(uint64_t id) {
 // unread reports an error to its sender, not our sentence.)
 absl::Status InjectServer::Greet(uint64_t id, std::string_view message, int ring_fd) {
   Peer& peer = peers_.at(id);
-  if (!options_.any_user && peer.uid != geteuid() && peer.uid != 0) {
+  if (peer.uid != geteuid() && peer.uid != 0) {
     return absl::PermissionDeniedError(
         absl::StrCat("it serves user ", geteuid(), ", this process runs as ", peer.uid));
   }
@@ -391,7 +391,9 @@ absl::Status InjectServer::Greet(uint64_t id, std::string_view message, int ring
 
   if (peers_.size() > options_.max_processes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("it already watches ", options_.max_processes, " processes"));
+        absl::StrCat("it already watches ", options_.max_processes,
+                     " processes, as many as it may; raise its limit of descriptors (ulimit -n), "
+                     "or use a second daemon (SEQPOINT_DIR)"));
   }
 
   AcceptedProcess process;

@@ -54,15 +54,14 @@ class InjectServer {
   };
 
   struct Options {
-    // Take processes of every user (a daemon of the whole machine); else of our own and root.
-    bool any_user = false;
-    size_t max_processes = 1024;
+    size_t max_processes = 1024;  // each takes two descriptors
     int hello_timeout_ms = 2000;  // for a peer that connects and says nothing
     RingReaderOptions reader;
   };
 
-  // Makes `directory` (one level, mode 0700, or 0755 for any_user) and inject.sock in it (0600 or
-  // 0666), replacing a socket that nobody listens on. AlreadyExists: another daemon serves it.
+  // Makes `directory` (one level, mode 0700) and inject.sock in it (0600), replacing a socket that
+  // nobody listens on. Processes of our own user and of root are taken. AlreadyExists: another
+  // daemon serves it.
   static absl::StatusOr<std::unique_ptr<InjectServer>> Listen(const std::string& directory,
                                                               const Options& options,
                                                               Handler* handler);

@@ -155,15 +155,6 @@ TEST_F(InjectServerTest, ModesKeepOthersOut) {
   EXPECT_EQ(file.st_mode & 0777, 0600u);
 }
 
-TEST_F(InjectServerTest, ADaemonForAllUsersIsReachableByAll) {
-  Listen({.any_user = true});
-  struct stat file = {};
-  ASSERT_EQ(stat(directory_.c_str(), &file), 0);
-  EXPECT_EQ(file.st_mode & 0777, 0755u);
-  ASSERT_EQ(stat(Path().c_str(), &file), 0);
-  EXPECT_EQ(file.st_mode & 0777, 0666u);
-}
-
 TEST_F(InjectServerTest, ASecondDaemonIsRefusedAndTheFirstGoesOn) {
   Listen();
   const auto second = InjectServer::Listen(directory_, {}, this);

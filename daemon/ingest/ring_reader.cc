@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/saturate.h"
 
 namespace seqpoint::ingest {
 namespace {
@@ -535,14 +536,17 @@ RingStats RingReader::stats() const {
   RingStats stats;
   stats.events_received = events_received_;
   stats.records_received = records_received_;
-  stats.events_dropped = Load(header_->lane_dropped);
-  stats.records_dropped = Load(header_->data_dropped);
-  stats.lost = Minus(event_numbers_, events_received_ + stats.events_dropped) +
-               Minus(reorder_.missing(), Load(header_->call_dropped));
+  // What the process says may be anything; sums of it must not begin at zero again.
+  const auto said = [](uint64_t& count) { return static_cast<uint64_t>(Saturate(Load(count))); };
+  stats.events_dropped = said(header_->lane_dropped);
+  stats.records_dropped = said(header_->data_dropped);
+  const uint64_t events_lost = Minus(event_numbers_, events_received_ + stats.events_dropped);
+  const uint64_t calls_lost = Minus(reorder_.missing(), said(header_->call_dropped));
+  stats.lost = static_cast<uint64_t>(SaturatedSum(Saturate(events_lost), Saturate(calls_lost)));
   stats.rejected = rejected_;
-  stats.cupti_dropped = Load(header_->cupti_dropped);
-  stats.invalid_timestamps = Load(header_->invalid_timestamps);
-  stats.unknown_records = Load(header_->unknown_records);
+  stats.cupti_dropped = said(header_->cupti_dropped);
+  stats.invalid_timestamps = said(header_->invalid_timestamps);
+  stats.unknown_records = said(header_->unknown_records);
   const uint32_t clock_kind = Load(header_->clock_kind);
   if (clock_kind <= static_cast<uint32_t>(abi::ClockKind::kForeign)) {
     stats.clock_kind = static_cast<abi::ClockKind>(clock_kind);

@@ -729,5 +729,18 @@ TEST_F(HostileRingTest, MemoryThatChangesUnderTheReaderDoesNoHarm) {
   attacker.join();
 }
 
+TEST_F(RingReaderTest, CountersThatCannotBeDoNotBeginAtZeroAgain) {
+  Create(injection::kSmallRing);
+  abi::RingHeader* header = ring_.header();
+  header->lane_dropped = header->data_dropped = header->cupti_dropped = UINT64_MAX;
+  header->invalid_timestamps = header->unknown_records = UINT64_MAX;
+  Poll();
+  const RingStats stats = reader_->stats();
+  EXPECT_GE(stats.events_dropped + stats.records_dropped, stats.records_dropped);
+  EXPECT_GE(stats.rejected + stats.unknown_records, stats.unknown_records);
+  EXPECT_GE(stats.cupti_dropped, uint64_t{1} << 62);
+  EXPECT_GE(stats.invalid_timestamps, uint64_t{1} << 62);
+}
+
 }  // namespace
 }  // namespace seqpoint::ingest

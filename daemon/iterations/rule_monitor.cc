@@ -22,12 +22,14 @@ constexpr double kMaxOff = 0.1;  // from exactly twice, or half
 }  // namespace
 
 void RuleMonitor::OnCandidate(uint64_t api_ns) {
+  ++seen_;
   ++candidates_;
   if (last_ns_ != 0 && api_ns > last_ns_) longest_ns_ = std::max(longest_ns_, api_ns - last_ns_);
   last_ns_ = std::max(last_ns_, api_ns);
 }
 
 void RuleMonitor::OnStep(const abi::StepEvent& step) {
+  ++seen_;
   most_candidates_ = std::max(most_candidates_, candidates_);
   candidates_ = 0;
   if (last_ns_ != 0 && step.api_ns > last_ns_) {
@@ -61,7 +63,8 @@ void RuleMonitor::OnTime(const int64_t (&length)[2], uint64_t gpu_duration_ns) {
   }
 }
 
-std::optional<std::string> RuleMonitor::Check(uint64_t now_ns) const {
+std::optional<std::string> RuleMonitor::Check(uint64_t now_ns) {
+  if (std::exchange(checked_, seen_) != seen_) quiet_since_ns_ = now_ns;
   if (steps_ < kWindow) return std::nullopt;
   const auto count = [](const std::array<bool, kWindow>& window) {
     return static_cast<size_t>(std::count(window.begin(), window.end(), true));
@@ -81,8 +84,8 @@ std::optional<std::string> RuleMonitor::Check(uint64_t now_ns) const {
                         "evaluation has: the optimiser step has changed");
   }
   if (auto why = CheckTimes()) return why;
-  if (now_ns > last_ns_) {
-    const uint64_t silent_ns = now_ns - last_ns_;
+  if (now_ns > quiet_since_ns_) {
+    const uint64_t silent_ns = now_ns - quiet_since_ns_;
     if (silent_ns > kPatienceNs && silent_ns > kPatienceLongest * longest_ns_) {
       return absl::StrCat("nothing of the training loop was seen for ", silent_ns / 60'000'000'000,
                           " minutes; the longest pause before took ", longest_ns_ / 1'000'000'000,

@@ -50,8 +50,9 @@ class RuleMonitor {
   // GPU time, by stamps of its own, of an iteration that no measurement disturbed; any order.
   void OnTime(const int64_t (&length)[2], uint64_t gpu_duration_ns);
 
-  // `now_ns` of the clock of the events. Nothing while all is well.
-  std::optional<std::string> Check(uint64_t now_ns) const;
+  // `now_ns` of a clock that nobody sets; 0: how long nothing was seen is not judged. Nothing while
+  // all is well.
+  std::optional<std::string> Check(uint64_t now_ns);
 
   static constexpr size_t kMaxLengths = 4096;
 
@@ -74,6 +75,9 @@ class RuleMonitor {
   uint64_t most_candidates_ = 0;  // between two steps, so far
   uint64_t last_ns_ = 0;          // of the last step or candidate
   uint64_t longest_ns_ = 0;       // between two of them, so far
+  uint64_t seen_ = 0;             // steps and candidates
+  uint64_t checked_ = 0;          // `seen_` when it was last found to have grown
+  uint64_t quiet_since_ns_ = 0;   // and when that was, by Check's clock
   bool told_;
   uint32_t latest_micro_steps_ = 0;  // of the iteration before, where told
   std::array<bool, kWindow> other_micro_steps_{};

@@ -43,7 +43,7 @@ class RuleMonitorTest : public ::testing::Test {
     }
     return true;
   }
-  std::string Why() const { return monitor_.Check(now_ns_).value_or(""); }
+  std::string Why() { return monitor_.Check(now_ns_).value_or(""); }
 
   RuleMonitor monitor_{/*micro_steps=*/1, /*length_count=*/1};
   std::mt19937 random_{1};
@@ -140,6 +140,20 @@ TEST_F(RuleMonitorTest, NothingAnyMore) {
   EXPECT_TRUE(Train(100));
   now_ns_ += 4000 * kSecond;
   EXPECT_NE(Why().find("66 minutes"), std::string::npos) << Why();
+}
+
+// Stamps are of a clock that people set; silence is measured by one that nobody sets.
+TEST_F(RuleMonitorTest, StampsOfAClockThatIsHoursOffAreNoSilence) {
+  for (int i = 0; i < 200; ++i) {
+    now_ns_ += kSecond / 100;
+    monitor_.OnCandidate(now_ns_);
+    abi::StepEvent step = {};
+    step.api_ns = now_ns_;
+    step.valid = 1;
+    step.micro_steps = 1;
+    monitor_.OnStep(step);
+    EXPECT_EQ(monitor_.Check(now_ns_ + 7200 * kSecond).value_or(""), "");
+  }
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/saturate.h"
 #include "daemon/jobs/job_process.h"
 #include "daemon/jobs/payload.h"
 #include "injection/abi/matcher.h"
@@ -99,8 +101,7 @@ int HelloNumber(const ProcessRow& row, std::string_view key, int fallback) {
   return absl::SimpleAtoi(HelloField(row, key), &value) ? value : fallback;
 }
 
-Job::Job(JobRow row, JobOptions options)
-    : row_(std::move(row)), waiting_since_ns_(row_.start_ns), options_(options) {}
+Job::Job(JobRow row, JobOptions options) : row_(std::move(row)), options_(options) {}
 
 void Job::StoreConfigs() {
   rows_.configs.clear();
@@ -312,7 +313,9 @@ std::vector<std::pair<int64_t, int32_t>> Job::LiveProcesses() const {
   return live;
 }
 
-int64_t Job::StartNs(int64_t process_id) const { return processes_.at(process_id)->row.start_ns; }
+const std::string& Job::Identity(int64_t process_id) const {
+  return processes_.at(process_id)->row.identity;
+}
 
 void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed) {
   Process& process = *processes_.at(process_id);
@@ -360,15 +363,24 @@ v1::JobState Job::EndState() const {
 }
 
 void Job::EndProgram(const std::string& launch) {
-  if (launch.empty() || !refused_.empty() || !ended_launches_.insert(launch).second) return;
+  if (launch.empty() || !refused_.empty() || ended_launches_.size() >= kMaxLaunches ||
+      !ended_launches_.insert(launch).second) {
+    return;
+  }
   if (row_.end_ns != 0 && !processes_.empty()) row_.state = EndState();
   job_dirty_ = state_dirty_ = true;
   ++generation_;
 }
 
-void Job::Reopen(int64_t now_ns) {
+void Job::SetStoreDamage(const std::string& sentence) {
+  store_damage_ = sentence;
+  state_dirty_ = true;
+  ++generation_;
+}
+
+void Job::Reopen(int64_t monotonic_ns) {
   if (live()) return;
-  waiting_since_ns_ = now_ns;
+  waiting_since_ns_ = monotonic_ns;
   row_.end_ns = 0;
   row_.state = v1::JOB_STATE_WAITING;
   job_dirty_ = true;
@@ -405,11 +417,11 @@ void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
   v1::Losses& to = process.losses;
   process.clock_kind = losses.clock_kind;
   const std::string before = to.SerializeAsString();
-  to.set_ring_dropped(static_cast<int64_t>(losses.dropped));
-  to.set_ring_lost(static_cast<int64_t>(losses.lost));
-  to.set_rejected(static_cast<int64_t>(losses.rejected));
-  to.set_cupti_dropped(static_cast<int64_t>(losses.cupti_dropped));
-  to.set_invalid_timestamps(static_cast<int64_t>(losses.invalid_timestamps));
+  to.set_ring_dropped(Saturate(losses.dropped));
+  to.set_ring_lost(Saturate(losses.lost));
+  to.set_rejected(Saturate(losses.rejected));
+  to.set_cupti_dropped(Saturate(losses.cupti_dropped));
+  to.set_invalid_timestamps(Saturate(losses.invalid_timestamps));
   if (to.SerializeAsString() != before) answers_.reset();
   state_dirty_ = true;
 }
@@ -423,6 +435,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     case abi::EventType::kName: {
       const auto event = Fixed<abi::NameEvent>(payload);
       if (!event || event->name_id == 0 || event->name_id > (1u << 22)) break;
+      if (process.names_bytes + event->length > kMaxNamesBytes) break;
       rows_.names.push_back({.process_id = process_id,
                              .name_id = event->name_id,
                              .name_hash = event->name_hash,
@@ -462,7 +475,8 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       if (!event || payload.size() < sizeof(*event) + event->count * sizeof(double)) break;
       ++process.stops;  // its WindowEvent has what it took
       ++process.counter_stops;
-      process.counter_stops_ns += static_cast<int64_t>(event->stopped_ns);
+      process.counter_stops_ns =
+          SaturatedSum(process.counter_stops_ns, Saturate(event->stopped_ns));
       const uint64_t number = event->iteration + process.number_offset;
       std::vector<double> values(event->count);
       std::memcpy(values.data(), payload.data() + sizeof(*event), event->count * sizeof(double));
@@ -526,10 +540,10 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     case abi::EventType::kWindow: {
       const auto event = Fixed<abi::WindowEvent>(payload);
       if (!event) break;
-      process.stopped_ns += static_cast<int64_t>(event->stopped_ns);
+      process.stopped_ns = SaturatedSum(process.stopped_ns, Saturate(event->stopped_ns));
       if (event->level == static_cast<uint8_t>(abi::Level::kTrace)) {
         ++process.trace_stops;
-        process.trace_stops_ns += static_cast<int64_t>(event->stopped_ns);
+        process.trace_stops_ns = SaturatedSum(process.trace_stops_ns, Saturate(event->stopped_ns));
       }
       const uint64_t number = event->iteration + process.number_offset;
       process.stops += static_cast<int64_t>(process.open_traces.count(number));
@@ -565,7 +579,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       if (!event) break;
       for (size_t level = 0; level < process.watching_ns.size(); ++level) {
         process.watched_calls[level] = event->calls[level];
-        process.watching_ns[level] = static_cast<int64_t>(event->spent_ns[level]);
+        process.watching_ns[level] = Saturate(event->spent_ns[level]);
       }
       return;
     }
@@ -591,6 +605,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       if (!event) break;
       if (event->status != 0 || event->passes != 1) {
         const std::string why = CleanText(TextAfter<abi::ConfigEvent>(payload, event->length));
+        if (refused_configs_.size() >= kMaxRefusedConfigs) break;
         refused_configs_[event->config_id] = why;
         config_trouble_ =
             absl::StrCat(DescribeConfig(event->config_id), " cannot be collected: ", why);
@@ -617,7 +632,8 @@ void Job::OnStandDown(Process& process, const abi::StandDownEvent& event, std::s
   }
   const auto duration_ns = static_cast<double>(event.end_ns) - static_cast<double>(event.begin_ns);
   if (duration_ns < 0) return;
-  process.stood_down_ns += static_cast<int64_t>(duration_ns);
+  process.stood_down_ns =
+      SaturatedSum(process.stood_down_ns, Saturate(event.end_ns - event.begin_ns));
   process.stands_down_for.clear();
   gap_ = absl::StrFormat("CUPTI was left to %s for %.2g s around iteration %d", holder,
                          duration_ns / 1e9, process.stood_down_from);
@@ -705,13 +721,13 @@ void Job::Advance() {
   if (plan_stale_) UpdatePlan();
 }
 
-void Job::CheckRules(int64_t now_ns) {
+void Job::CheckRules(int64_t monotonic_ns) {
   for (auto& [id, process] : processes_) {
     if (!process->alive() || !process->monitor || !process->stands_down_for.empty()) continue;
-    // How long ago an event of a clock of its own was, the wall clock does not tell.
+    // Pauses on a clock of the program's own are not those of ours.
     const bool foreign = process->clock_kind == static_cast<uint32_t>(abi::ClockKind::kForeign);
     const std::optional<std::string> why =
-        process->monitor->Check(foreign ? 0 : static_cast<uint64_t>(now_ns));
+        process->monitor->Check(foreign ? 0 : static_cast<uint64_t>(monotonic_ns));
     if (why) return Relearn(*why);
   }
 }

@@ -115,7 +115,7 @@ class Job {
   bool HasProcess(int64_t process_id) const { return processes_.contains(process_id); }
   int32_t NextIncarnation(int32_t rank) const;
   std::vector<std::pair<int64_t, int32_t>> LiveProcesses() const;  // id, pid
-  int64_t StartNs(int64_t process_id) const;
+  const std::string& Identity(int64_t process_id) const;           // ingest::ProcessIdentity
 
   void OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload);
   void OnData(int64_t process_id, absl::Span<const abi::DataRecord> records);
@@ -145,10 +145,12 @@ class Job {
   // processes said no goodbye (os._exit, a child of multiprocessing) is then its way to end.
   void EndProgram(const std::string& launch);
 
-  // A run is about to go on: until its process comes, the job waits.
-  void Reopen(int64_t now_ns);
-  // When a job without a live process began to wait for one; when it was made, if that was before
-  // it was read from the store.
+  // The store lost some of what the job had, as the sentence says.
+  void SetStoreDamage(const std::string& sentence);
+
+  // A run is about to go on: until its process comes, the job waits. By a clock that nobody sets.
+  void Reopen(int64_t monotonic_ns);
+  // When a job without a live process began to wait for one; 0: before this daemon was started.
   int64_t waiting_since_ns() const { return waiting_since_ns_; }
   // A prepared job whose command never used a GPU: it waits no longer. One that had processes is
   // again what it was before it was reopened.
@@ -158,8 +160,8 @@ class Job {
   // it. True when Advance has something to do.
   bool OnRead(int64_t process_id, bool complete);
   void Advance();
-  // Time of the wall clock, now and then: a rule that found nothing for long is noticed.
-  void CheckRules(int64_t now_ns);
+  // Now and then, by a clock that nobody sets: a rule that found nothing for long is noticed.
+  void CheckRules(int64_t monotonic_ns);
 
   // The control block a process should see, if it changed since the last call for this process.
   const abi::Control* TakeControl(int64_t process_id);
@@ -315,7 +317,7 @@ class Job {
   static void SetName(Process& process, const NameRow& name);
 
   JobRow row_;
-  int64_t waiting_since_ns_;
+  int64_t waiting_since_ns_ = 0;
   JobOptions options_;
   RunEngine engine_;  // of the job's steps
   // Of what each rank does, once there are several: its keys are a rank's own, not the slowest's.
@@ -333,6 +335,7 @@ class Job {
   std::set<std::string> ended_launches_;  // of programs that ended with status 0
   std::string gap_;                       // what was not seen, in a sentence
   int64_t traced_from_ = 0;               // iteration at which level *trace* was asked for
+  std::string store_damage_;
   std::string refused_;
   bool imported_ = false;                            // its lengths are the user's own
   std::string sentence_;                             // about the lengths

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/saturate.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
 
@@ -38,12 +39,12 @@ v1::Losses Job::SumLosses() const {
   v1::Losses sum;
   for (const auto& [id, process] : processes_) {
     const v1::Losses& losses = process->losses;
-    sum.set_ring_dropped(sum.ring_dropped() + losses.ring_dropped());
-    sum.set_ring_lost(sum.ring_lost() + losses.ring_lost() +
-                      static_cast<int64_t>(process->builder.lost_iterations()));
-    sum.set_rejected(sum.rejected() + losses.rejected());
-    sum.set_cupti_dropped(sum.cupti_dropped() + losses.cupti_dropped());
-    sum.set_invalid_timestamps(sum.invalid_timestamps() + losses.invalid_timestamps());
+    sum.set_ring_dropped(SaturatedSum(sum.ring_dropped(), losses.ring_dropped()));
+    sum.set_ring_lost(SaturatedSum(SaturatedSum(sum.ring_lost(), losses.ring_lost()),
+                                   Saturate(process->builder.lost_iterations())));
+    sum.set_rejected(SaturatedSum(sum.rejected(), losses.rejected()));
+    sum.set_cupti_dropped(SaturatedSum(sum.cupti_dropped(), losses.cupti_dropped()));
+    sum.set_invalid_timestamps(SaturatedSum(sum.invalid_timestamps(), losses.invalid_timestamps()));
   }
   const EngineTotals totals = work().Totals();
   sum.set_distorted_iterations(static_cast<int64_t>(totals.distorted));
@@ -190,6 +191,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   job.set_clock_kind(clock_kind());
   job.set_process_count(static_cast<int32_t>(processes_.size()));
   const int64_t stopped_ns = StoppedNs();
+  job.set_trouble(store_damage_);
   for (const auto& [id, process] : processes_) {
     if (process->alive()) job.set_live_processes(job.live_processes() + 1);
     for (const auto& [number, feature] : process->features) {
@@ -323,15 +325,18 @@ void Job::SetSpent(v1::Overhead& overhead) const {
   v1::Spent learn, mark, trace, counters, traces, rest;
   for (const auto& [id, process] : processes_) {
     const auto add = [](v1::Spent& to, uint64_t count, int64_t duration_ns) {
-      to.set_count(to.count() + static_cast<int64_t>(count));
-      to.set_duration_ns(to.duration_ns() + duration_ns);
+      to.set_count(SaturatedSum(to.count(), Saturate(count)));
+      to.set_duration_ns(SaturatedSum(to.duration_ns(), duration_ns));
     };
     add(learn, process->watched_calls[1], process->watching_ns[1]);
     add(mark, process->watched_calls[2], process->watching_ns[2]);
     add(trace, process->watched_calls[3], process->watching_ns[3]);
     add(counters, static_cast<uint64_t>(process->counter_stops), process->counter_stops_ns);
     add(traces, static_cast<uint64_t>(process->trace_stops), process->trace_stops_ns);
-    add(rest, 0, process->stopped_ns - process->counter_stops_ns - process->trace_stops_ns);
+    add(rest, 0,
+        std::max<int64_t>(
+            process->stopped_ns - SaturatedSum(process->counter_stops_ns, process->trace_stops_ns),
+            0));
   }
   const auto list = [&](v1::Spent& spent, std::string_view what, bool estimated) {
     if (spent.duration_ns() <= 0) return;

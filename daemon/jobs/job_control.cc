@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/base/saturate.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
 
@@ -110,7 +111,9 @@ std::vector<PlanEntry> Job::PlanRoofline(const PlanOptions& options) const {
 
 int64_t Job::StoppedNs() const {
   int64_t stopped_ns = 0;
-  for (const auto& [id, process] : processes_) stopped_ns += process->stopped_ns;
+  for (const auto& [id, process] : processes_) {
+    stopped_ns = SaturatedSum(stopped_ns, process->stopped_ns);
+  }
   return stopped_ns;
 }
 
@@ -141,7 +144,7 @@ int64_t Job::AffordableMeasurements() const {
   for (const auto& [id, process] : processes_) {
     double& of_rank = per_rank[process->row.rank];
     of_rank += static_cast<double>(process->watching_ns[1]) +
-               static_cast<double>(process->watching_ns[2] + process->watching_ns[3]) *
+               static_cast<double>(SaturatedSum(process->watching_ns[2], process->watching_ns[3])) *
                    (1 + to_come / std::max(iterations, 1.0));
     watching_ns = std::max(watching_ns, of_rank);
   }

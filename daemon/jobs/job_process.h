@@ -57,6 +57,7 @@ struct Job::Process {
 
   ProcessRow row;
   std::vector<Name> names;             // by name id
+  size_t names_bytes = 0;              // of their texts
   std::unique_ptr<Learning> learning;  // null once marking
   IterationBuilder builder;
   int64_t number_offset = 0;  // our number - the library's number

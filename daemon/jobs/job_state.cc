@@ -151,6 +151,7 @@ JobState Job::SaveState() const {
   if (former_rule_) EncodeRule(*former_rule_, state.mutable_former_rule());
   state.set_relearned(relearned_);
   state.set_gap(gap_);
+  state.set_store_damage(store_damage_);
   for (const auto& [id, process] : processes_) {
     ProcessState& to = *state.add_processes();
     to.set_process_id(id);
@@ -312,6 +313,7 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
 
 void Job::SetName(Process& process, const NameRow& name) {
   if (name.name_id >= process.names.size()) process.names.resize(name.name_id + 1);
+  process.names_bytes += name.text.size() - process.names[name.name_id].text.size();
   process.names[name.name_id] = {.hash = name.name_hash, .text = name.text};
   if (process.learning) process.learning->OnName(name.name_id, name.text);
 }
@@ -388,6 +390,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   former_rule_ = DecodeRule(state.former_rule());
   relearned_ = state.relearned();
   gap_ = state.gap();
+  store_damage_ = state.store_damage();
   for (const std::string& kernel : kernels.names()) KernelIndex(kernel);
   kernels_added_.Clear();
   horizon_applied_ = state.horizon_applied();

@@ -127,6 +127,7 @@ class FakeProcess {
 
   // What the daemon does between records.
   void PassTime(int64_t duration_ns) {
+    job_->CheckRules(static_cast<int64_t>(api_ns_));
     api_ns_ += static_cast<uint64_t>(duration_ns);
     job_->CheckRules(static_cast<int64_t>(api_ns_));
     job_->OnRead(id_, true);
@@ -1597,6 +1598,30 @@ TEST(Job, HostilePayloadsAreRejectedAndCounted) {
   }
   job.OnProcessEnd(7, false, 1);
   EXPECT_GT(job.Describe(true).losses().rejected(), 0);
+}
+
+TEST(Job, WhatAHostileProcessCountsNeverTurnsNegative) {
+  Job job({.job_id = 1, .name = "x", .run_id = "1"}, {});
+  for (const int64_t id : {7, 8, 9}) {
+    job.AddProcess({.process_id = id, .job_id = 1, .rank = static_cast<int32_t>(id)});
+    job.OnLosses(id, {.dropped = UINT64_MAX,
+                      .lost = UINT64_MAX,
+                      .rejected = UINT64_MAX,
+                      .cupti_dropped = UINT64_MAX,
+                      .invalid_timestamps = UINT64_MAX});
+    for (int i = 0; i < 3; ++i) {
+      const abi::WindowEvent window = {.stopped_ns = UINT64_MAX - 1};
+      job.OnEvent(id, abi::EventType::kWindow,
+                  {reinterpret_cast<const uint8_t*>(&window), sizeof window});
+    }
+  }
+  const v1::Job described = job.Describe(true);
+  const v1::Losses& losses = described.losses();
+  for (const int64_t count :
+       {losses.ring_dropped(), losses.ring_lost(), losses.rejected(), losses.cupti_dropped(),
+        losses.invalid_timestamps(), described.overhead().stopped_duration_ns()}) {
+    EXPECT_EQ(count, int64_t{1} << 62);
+  }
 }
 
 }  // namespace

@@ -35,10 +35,10 @@ class Backend {
   virtual absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) = 0;
 
   // The job, as soon as its generation is above `after_generation` (-1: at once), or
-  // DeadlineExceeded when it was not until `deadline`. The server calls it in slices of a fraction
+  // DeadlineExceeded when it was not within `timeout`. The server calls it in slices of a fraction
   // of a second, so that it notices when a watcher goes away.
   virtual absl::StatusOr<v1::Job> WaitForJob(const std::string& job, int64_t after_generation,
-                                             absl::Time deadline) = 0;
+                                             absl::Duration timeout) = 0;
 
   virtual absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(
       const v1::GetSeqPointsRequest& request) = 0;

@@ -222,10 +222,18 @@ absl::StatusOr<v1::PrepareJobReply> FakeBackend::PrepareJob(const v1::PrepareJob
 absl::StatusOr<v1::ListJobsReply> FakeBackend::ListJobs(const v1::ListJobsRequest& request) {
   absl::MutexLock lock(&mutex_);
   v1::ListJobsReply reply;
+  bool seen = request.page_token().empty();  // the last one of the page before
   for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
     if (request.live_only() && it->second.end_ns() != 0) continue;
     if (!request.name().empty() && it->second.name() != request.name()) continue;
-    *reply.add_jobs() = it->second;
+    if (seen) {
+      if (request.page_size() > 0 && reply.jobs_size() == request.page_size()) {
+        reply.set_next_page_token(reply.jobs().rbegin()->id());
+        break;
+      }
+      *reply.add_jobs() = it->second;
+    }
+    seen = seen || it->second.id() == request.page_token();
   }
   return reply;
 }
@@ -240,13 +248,13 @@ absl::StatusOr<v1::GetJobReply> FakeBackend::GetJob(const v1::GetJobRequest& req
 }
 
 absl::StatusOr<v1::Job> FakeBackend::WaitForJob(const std::string& job, int64_t after_generation,
-                                                absl::Time deadline) {
+                                                absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   if (Find(job) == nullptr) return NoSuchJob(job);
   auto changed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return Find(job)->generation() > after_generation;
   };
-  if (!mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline)) {
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&changed), timeout)) {
     return absl::DeadlineExceededError("no change");
   }
   return *Find(job);

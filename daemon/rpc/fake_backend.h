@@ -50,7 +50,7 @@ class FakeBackend : public Backend {
   absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override;
   absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) override;
   absl::StatusOr<v1::Job> WaitForJob(const std::string& job, int64_t after_generation,
-                                     absl::Time deadline) override;
+                                     absl::Duration timeout) override;
   absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(
       const v1::GetSeqPointsRequest& request) override;
   absl::StatusOr<v1::ListIterationsReply> ListIterations(

@@ -1,16 +1,20 @@
 #include "daemon/rpc/requests.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/limits.h"
 #include "proto/utf8.h"
 
 namespace seqpoint::rpc {
 namespace {
+
+using google::protobuf::FieldDescriptor;
 
 // Beyond these nothing real is meant, and sums stay exact in a double.
 constexpr int64_t kMaxLength = int64_t{1} << 53;
@@ -19,7 +23,6 @@ constexpr double kMinDuration = 1e-18;  // squares of shorter ones vanish
 constexpr double kMaxDuration = 1e18;
 constexpr int kMaxLogRows = 1 << 22;
 constexpr int kMaxPoints = 1'000'000;
-constexpr size_t kMaxWordBytes = 4096;  // a name, a regular expression, parameters
 constexpr size_t kMaxChangeBytes = size_t{64} << 10;
 constexpr int kMaxChanges = 64;
 
@@ -36,6 +39,40 @@ std::string ToUtf8(std::string_view text) {
     }
   }
   return result;
+}
+
+// Calls `change` for each text of the message and of those in it; one that it returns takes the
+// text's place.
+template <typename Change>
+void ForEachText(google::protobuf::Message* message, const Change& change) {
+  const google::protobuf::Reflection* reflection = message->GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(*message, &fields);
+  std::string scratch;
+  for (const FieldDescriptor* field : fields) {
+    const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+    if (!is_message && field->type() != FieldDescriptor::TYPE_STRING) continue;
+    const int count = field->is_repeated() ? reflection->FieldSize(*message, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      if (is_message) {
+        ForEachText(field->is_repeated() ? reflection->MutableRepeatedMessage(message, field, i)
+                                         : reflection->MutableMessage(message, field),
+                    change);
+        continue;
+      }
+      const std::string& text =
+          field->is_repeated()
+              ? reflection->GetRepeatedStringReference(*message, field, i, &scratch)
+              : reflection->GetStringReference(*message, field, &scratch);
+      std::optional<std::string> changed = change(*field, text);
+      if (!changed) continue;
+      if (field->is_repeated()) {
+        reflection->SetRepeatedString(message, field, i, *std::move(changed));
+      } else {
+        reflection->SetString(message, field, *std::move(changed));
+      }
+    }
+  }
 }
 
 absl::Status CheckLogSize(const v1::IterationLog& log) {
@@ -59,13 +96,6 @@ absl::Status CheckBytes(const std::string& field, const std::string& text, size_
 absl::Status CheckJobName(const std::string& job) {
   if (!job.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError("job is empty; give its id or name, as ListJobs shows them");
-}
-
-absl::Status CheckNewJobName(const std::string& name) {
-  if (name.empty()) return absl::InvalidArgumentError("name is empty; a job needs one");
-  if (name.find('@') == std::string::npos) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("name = \"", name, "\" contains \"@\", which parts name and run id"));
 }
 
 absl::Status CheckLog(const char* field, const v1::IterationLog& log) {
@@ -152,12 +182,40 @@ absl::Status CheckChanges(const v1::WhatIfRequest& request) {
   return absl::OkStatus();
 }
 
+absl::Status CheckImport(const v1::ImportJobRequest& request) {
+  if (absl::Status status = CheckNewJob(request.name(), request.run_id()); !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = CheckBytes("source", request.source(), kMaxWordBytes); !status.ok()) {
+    return status;
+  }
+  return CheckLog("log", request.log());
+}
+
+absl::Status CheckPrepare(const v1::PrepareJobRequest& request) {
+  if (absl::Status status = CheckNewJob(request.name(), request.run_id()); !status.ok()) {
+    return status;
+  }
+  size_t bytes = 0;
+  for (const std::string& name : request.metric_sets()) bytes += name.size() + 1;
+  for (const v1::MetricSet& set : request.own_metric_sets()) bytes += set.ByteSizeLong();
+  if (bytes > kMaxMetricSetsBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("metric_sets and own_metric_sets have ", bytes,
+                                                   " bytes; they may have ", kMaxMetricSetsBytes));
+  }
+  return CheckHorizon(request.horizon());
+}
+
 absl::Status CheckHorizon(const v1::Horizon& horizon) {
   auto error = [](auto... parts) {
     return absl::InvalidArgumentError(absl::StrCat("horizon: ", parts...));
   };
   if (!v1::Horizon::Kind_IsValid(horizon.kind())) {
     return error("kind ", static_cast<int>(horizon.kind()), " is not known to this daemon");
+  }
+  if (absl::Status status = CheckBytes("horizon.source", horizon.source(), kMaxWordBytes);
+      !status.ok()) {
+    return status;
   }
   if (horizon.iterations() < 0 || horizon.iterations() > kMaxIterations) {
     return error("iterations = ", horizon.iterations(), " is not in 0 ... ", kMaxIterations);
@@ -213,34 +271,13 @@ absl::Status SetConfidence(double confidence, double* result) {
   return absl::InvalidArgumentError(absl::StrCat("confidence = ", confidence, " is not in (0, 1)"));
 }
 
-void MakeUtf8(google::protobuf::Message* message) {
-  using google::protobuf::FieldDescriptor;
-  const google::protobuf::Reflection* reflection = message->GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection->ListFields(*message, &fields);
-  std::string scratch;
-  for (const FieldDescriptor* field : fields) {
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      if (field->is_repeated()) {
-        for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
-          MakeUtf8(reflection->MutableRepeatedMessage(message, field, i));
-        }
-      } else {
-        MakeUtf8(reflection->MutableMessage(message, field));
-      }
-    } else if (field->type() == FieldDescriptor::TYPE_STRING) {
-      if (field->is_repeated()) {
-        for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
-          const std::string& text =
-              reflection->GetRepeatedStringReference(*message, field, i, &scratch);
-          if (!IsUtf8(text)) reflection->SetRepeatedString(message, field, i, ToUtf8(text));
-        }
-      } else {
-        const std::string& text = reflection->GetStringReference(*message, field, &scratch);
-        if (!IsUtf8(text)) reflection->SetString(message, field, ToUtf8(text));
-      }
-    }
-  }
+void MakeFit(google::protobuf::Message* message) {
+  ForEachText(message, [](const FieldDescriptor&, const std::string& text) {
+    std::optional<std::string> fit;
+    if (!IsUtf8(text)) fit = ToUtf8(text);
+    if (text.size() > kMaxReplyTextBytes) fit = ClipText(fit.value_or(text), kMaxReplyTextBytes);
+    return fit;
+  });
 }
 
 }  // namespace seqpoint::rpc

@@ -14,7 +14,10 @@ namespace seqpoint::rpc {
 
 // InvalidArgument names the field and its value.
 absl::Status CheckJobName(const std::string& job);
-absl::Status CheckNewJobName(const std::string& name);
+// Of the name, the run id, the size of metric sets, and the horizon.
+absl::Status CheckPrepare(const v1::PrepareJobRequest& request);
+// Of its name, its run id, what it came from, and its log.
+absl::Status CheckImport(const v1::ImportJobRequest& request);
 // Columns of equal size, at least one row, every number in its range.
 absl::Status CheckLog(const char* field, const v1::IterationLog& log);
 // Of what came in pieces: not too large to keep. ResourceExhausted.
@@ -29,9 +32,10 @@ absl::Status CheckShare(const char* field, double share);       // in [0, 1]
 absl::Status CheckPoints(int points);                           // measurements of a choice
 absl::Status SetConfidence(double confidence, double* result);  // 0 becomes 0.95
 
-// Replaces bytes that are not UTF-8 in any string of the message by U+FFFD: names and command
-// lines come from strangers, and a client cannot parse a reply with a single bad byte.
-void MakeUtf8(google::protobuf::Message* message);
+// Makes every text of a reply one that its reader can take: names and command lines come from
+// strangers. Bytes that are not UTF-8, of which a single one keeps a client from parsing the reply,
+// become U+FFFD; what is longer than kMaxReplyTextBytes is cut.
+void MakeFit(google::protobuf::Message* message);
 
 }  // namespace seqpoint::rpc
 

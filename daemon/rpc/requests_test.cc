@@ -85,7 +85,7 @@ TEST(RequestsTest, BytesThatAreNotUtf8AreReplacedEverywhere) {
   job.add_processes()->set_command("\xC0\xAF \xED\xA0\x80");  // overlong, surrogate
   job.add_processes()->set_command("gr\xC3\xBC\xC3\x9F \xF0\x9F\x98\x80");
   job.mutable_rule()->set_boundary("cut \xE2\x82");
-  MakeUtf8(&job);
+  MakeFit(&job);
   const std::string r = "\xEF\xBF\xBD";
   EXPECT_EQ(job.command(), "train " + r + "t" + r);
   EXPECT_EQ(job.processes(0).command(), r + r + " " + r + r + r);
@@ -93,7 +93,7 @@ TEST(RequestsTest, BytesThatAreNotUtf8AreReplacedEverywhere) {
   EXPECT_EQ(job.rule().boundary(), "cut " + r + r);
   v1::PrepareJobRequest repeated;
   repeated.add_metric_sets("a\xFF");
-  MakeUtf8(&repeated);
+  MakeFit(&repeated);
   EXPECT_EQ(repeated.metric_sets(0), "a" + r);
 }
 

@@ -1,6 +1,9 @@
 // The service as a client meets it: over real sockets, with a FakeBackend behind it.
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -9,6 +12,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +20,7 @@
 #include "daemon/rpc/fake_backend.h"
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
+#include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
 #include "tests/support/temp_folder.h"
@@ -485,24 +490,23 @@ TEST_F(LogTest, SendersWhoNeverEndKeepNobodyElseWaiting) {
 // A daemon that ends when nobody needs it must know.
 TEST_F(LogTest, AQuestionLastsUntilItsAnswer) {
   Start();
-  const absl::Time before = absl::Now();
-  EXPECT_LT(server_->last_question(), before);
+  EXPECT_EQ(server_->since_last_question(), absl::InfiniteDuration());
   grpc::ClientContext context;
   auto writer = stub_->Analyze(&context, &analyzed_);
   v1::AnalyzeRequest piece;
   *piece.mutable_log() = Rows(0, 10);
   ASSERT_TRUE(writer->Write(piece));
-  for (int i = 0; i < 500 && server_->last_question() < absl::InfiniteFuture(); ++i) {
+  for (int i = 0; i < 500 && server_->since_last_question() > absl::ZeroDuration(); ++i) {
     absl::SleepFor(absl::Milliseconds(10));
   }
-  EXPECT_EQ(server_->last_question(), absl::InfiniteFuture());
+  EXPECT_EQ(server_->since_last_question(), absl::ZeroDuration());
   writer->WritesDone();
   EXPECT_TRUE(writer->Finish().ok());
-  for (int i = 0; i < 500 && server_->last_question() > absl::Now(); ++i) {
+  for (int i = 0; i < 500 && server_->since_last_question() == absl::ZeroDuration(); ++i) {
     absl::SleepFor(absl::Milliseconds(10));
   }
-  EXPECT_GT(server_->last_question(), before);
-  EXPECT_LE(server_->last_question(), absl::Now());
+  EXPECT_GT(server_->since_last_question(), absl::ZeroDuration());
+  EXPECT_LT(server_->since_last_question(), absl::InfiniteDuration());
 }
 
 TEST_F(LogTest, HalfALogIsNone) {
@@ -722,7 +726,7 @@ TEST_F(TraceTest, HalfATraceIsNone) {
     context.TryCancel();
     EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::CANCELLED);
     // Until its place is free.
-    for (int w = 0; w < 500 && server_->last_question() == absl::InfiniteFuture(); ++w) {
+    for (int w = 0; w < 500 && server_->since_last_question() == absl::ZeroDuration(); ++w) {
       absl::SleepFor(absl::Milliseconds(10));
     }
   }
@@ -892,13 +896,17 @@ TEST_F(RpcTest, AddressesThatCannotBeAreNamed) {
   EXPECT_TRUE(absl::IsInvalidArgument(Server::Start(options_, &backend_).status()));
 }
 
-TEST_F(RpcTest, TcpIsOpenedWithTlsOnly) {
-  options_.tcp_address = "127.0.0.1:0";
+TEST_F(RpcTest, TcpIsOpenedForThoseWhoShowACertificate) {
+  options_.tcp_address = "localhost:0";
   absl::Status status = Server::Start(options_, &backend_).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("needs TLS"));
   options_.tls_certificate_file = directory_ / "cert.pem";
   options_.tls_key_file = directory_ / "key.pem";
+  status = Server::Start(options_, &backend_).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("would serve everybody"));
+  options_.tls_client_ca_file = options_.tls_certificate_file;
   status = Server::Start(options_, &backend_).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("key.pem"));
 
@@ -909,12 +917,18 @@ TEST_F(RpcTest, TcpIsOpenedWithTlsOnly) {
   if (system(make_key.c_str()) != 0) GTEST_SKIP() << "openssl is not installed";
   Start();
   ASSERT_GT(server_->tcp_port(), 0);
-  std::stringstream certificate;
-  certificate << std::ifstream(options_.tls_certificate_file).rdbuf();
-  grpc::SslCredentialsOptions trusted;
-  trusted.pem_root_certs = certificate.str();
+  const auto read = [](const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  };
+  grpc::SslCredentialsOptions nobody, somebody;
+  nobody.pem_root_certs = somebody.pem_root_certs = read(options_.tls_certificate_file);
+  somebody.pem_cert_chain = somebody.pem_root_certs;
+  somebody.pem_private_key = read(options_.tls_key_file);
   std::string address = absl::StrCat("localhost:", server_->tcp_port());
-  for (auto [credentials, works] : {std::pair(grpc::SslCredentials(trusted), true),
+  for (auto [credentials, works] : {std::pair(grpc::SslCredentials(somebody), true),
+                                    std::pair(grpc::SslCredentials(nobody), false),
                                     std::pair(grpc::InsecureChannelCredentials(), false)}) {
     stub_ = v1::Profiler::NewStub(grpc::CreateChannel(address, credentials));
     v1::GetDaemonReply reply;
@@ -922,6 +936,129 @@ TEST_F(RpcTest, TcpIsOpenedWithTlsOnly) {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
     EXPECT_EQ(stub_->GetDaemon(&context, v1::GetDaemonRequest(), &reply).ok(), works);
   }
+}
+
+// Connections that nothing is said on.
+std::vector<int> ConnectIdly(const std::string& path, int count) {
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  strcpy(address.sun_path, path.c_str());
+  std::vector<int> fds;
+  for (int i = 0; i < count; ++i) {
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    if (fd < 0) break;
+    connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    fds.push_back(fd);
+  }
+  return fds;
+}
+
+TEST_F(RpcTest, ThoseWhoConnectAndSayNothingKeepNobodyOut) {
+  Start();
+  const std::vector<int> idle = ConnectIdly(options_.socket_path, 300);
+  EXPECT_EQ(Watchers(), 0);
+  for (const int fd : idle) close(fd);
+  EXPECT_EQ(Watchers(), 0);
+}
+
+TEST_F(RpcTest, WhenDescriptorsWereUsedUpItAnswersAgain) {
+  Start();
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit low = {.rlim_cur = 100, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &low);
+  const std::vector<int> idle = ConnectIdly(options_.socket_path, 1000);
+  EXPECT_LT(idle.size(), 100u);
+  absl::SleepFor(absl::Milliseconds(300));  // so that it tries to take them
+  for (const int fd : idle) close(fd);
+  EXPECT_EQ(Watchers(), 0);
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_F(RpcTest, MoreClientsThanThereArePlacesForWaitForOne) {
+  options_.max_connections = 2;
+  Start();
+  const auto ask = [](v1::Profiler::Stub& stub) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    v1::GetDaemonReply reply;
+    return stub.GetDaemon(&context, v1::GetDaemonRequest(), &reply);
+  };
+  auto first = NewStub(), second = NewStub(), third = NewStub();
+  EXPECT_TRUE(ask(*first).ok());
+  EXPECT_TRUE(ask(*second).ok());
+  grpc::Status status;
+  std::thread waiting([&] { status = ask(*third); });
+  absl::SleepFor(absl::Milliseconds(300));
+  first.reset();
+  waiting.join();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(RpcTest, TextsOfRequestsAreBounded) {
+  Start();
+  const std::string huge(1 << 20, 'x');
+  v1::PrepareJobReply reply;
+  const auto refused = [&](const v1::PrepareJobRequest& request) {
+    const grpc::Status status = Ask(&v1::Profiler::Stub::PrepareJob, request, &reply);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    return status.error_message();
+  };
+  v1::PrepareJobRequest name, run_id, sets, source;
+  name.set_name(huge);
+  EXPECT_THAT(refused(name), HasSubstr("name: 1048576 bytes"));
+  run_id.set_name("j");
+  run_id.set_run_id(huge);
+  EXPECT_THAT(refused(run_id), HasSubstr("run_id: 1048576 bytes"));
+  sets.set_name("j");
+  sets.add_metric_sets(huge);
+  EXPECT_THAT(refused(sets), HasSubstr("metric_sets"));
+  source.set_name("j");
+  source.mutable_horizon()->set_source(huge);
+  EXPECT_THAT(refused(source), HasSubstr("horizon.source has 1048576 bytes"));
+}
+
+TEST_F(RpcTest, ReflectionAnswersInVersion1) {
+  namespace reflection = grpc::reflection::v1;
+  Start();
+  auto stub = reflection::ServerReflection::NewStub(
+      grpc::CreateChannel("unix:" + options_.socket_path, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  auto stream = stub->ServerReflectionInfo(&context);
+  const auto ask = [&](const reflection::ServerReflectionRequest& request) {
+    reflection::ServerReflectionResponse response;
+    EXPECT_TRUE(stream->Write(request) && stream->Read(&response));
+    return response;
+  };
+  reflection::ServerReflectionRequest request;
+  request.set_list_services("");
+  std::set<std::string> services;
+  for (const auto& service : ask(request).list_services_response().service()) {
+    services.insert(service.name());
+  }
+  EXPECT_TRUE(services.contains("seqpoint.v1.Profiler"));
+  EXPECT_TRUE(services.contains("grpc.reflection.v1.ServerReflection"));
+  // What a client needs to make a call: the files of the service, those they import first.
+  request.set_file_containing_symbol("seqpoint.v1.Profiler");
+  google::protobuf::DescriptorPool pool;
+  for (const std::string& bytes : ask(request).file_descriptor_response().file_descriptor_proto()) {
+    google::protobuf::FileDescriptorProto file;
+    ASSERT_TRUE(file.ParseFromString(bytes));
+    ASSERT_NE(pool.BuildFile(file), nullptr);
+  }
+  const google::protobuf::ServiceDescriptor* service =
+      pool.FindServiceByName("seqpoint.v1.Profiler");
+  ASSERT_NE(service, nullptr);
+  EXPECT_NE(service->FindMethodByName("GetDaemon"), nullptr);
+  request.set_file_by_filename("seqpoint/v1/profiler.proto");
+  EXPECT_GT(ask(request).file_descriptor_response().file_descriptor_proto_size(), 0);
+  request.set_file_containing_symbol("no.such.Thing");
+  const auto missing = ask(request);
+  EXPECT_EQ(missing.error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(missing.error_response().error_message(), HasSubstr("no.such.Thing"));
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
 }
 
 }  // namespace

@@ -20,8 +20,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "daemon/base/change_signal.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/limits.h"
+#include "daemon/rpc/listener.h"
+#include "daemon/rpc/reflection.h"
 #include "daemon/rpc/requests.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
 
@@ -46,6 +51,10 @@ constexpr int kMaxReplays = 4;
 constexpr const char* kReplays = "replays and what-ifs are under way";
 // gRPC sends messages of errors in a header, which clients bound.
 constexpr size_t kMaxErrorBytes = 2048;
+// A client that has connected and does not speak HTTP/2, or TLS, by then is dropped.
+constexpr int kHandshakeMs = 10'000;
+// A connection without a call for so long is closed; gRPC's clients connect again by themselves.
+constexpr int kIdleMs = 5 * 60'000;
 // How long after the end of a stream it is known whether its client went away.
 constexpr absl::Duration kCancelDelay = absl::Milliseconds(20);
 
@@ -65,7 +74,7 @@ template <typename Reply>
 grpc::Status Answer(absl::StatusOr<Reply> result, Reply* reply) {
   if (!result.ok()) return ToGrpc(result.status());
   *reply = *std::move(result);
-  MakeUtf8(reply);
+  MakeFit(reply);
   return grpc::Status::OK;
 }
 
@@ -88,47 +97,40 @@ absl::StatusOr<std::string> ReadFile(const char* what, const std::string& path) 
   return text.str();
 }
 
-// Makes sure that nobody listens at `path`: gRPC would take the path away from a living daemon.
-absl::Status FreeSocketPath(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("socket path ", path, " has ", path.size(), " bytes, the system allows ",
-                     sizeof(address.sun_path) - 1, "; set SEQPOINT_DIR to a shorter directory"));
+absl::Duration Now() { return absl::Nanoseconds(Clock::System().MonotonicNs()); }
+
+// Said once: the server ends.
+class StopSignal {
+ public:
+  void Notify() {
+    stopping_ = true;
+    absl::MutexLock lock(&mutex_);
+    changed_.NotifyAll();
   }
-  memcpy(address.sun_path, path.data(), path.size());
-  struct stat file;
-  if (lstat(path.c_str(), &file) != 0) return absl::OkStatus();
-  if (!S_ISSOCK(file.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " exists and is not a socket; remove it or set SEQPOINT_DIR"));
+  bool HasBeenNotified() const { return stopping_; }
+  // True once it was said, which is waited for at most so long.
+  bool Await(absl::Duration timeout) {
+    absl::MutexLock lock(&mutex_);
+    return changed_.Await(mutex_, timeout, [this] { return stopping_.load(); });
   }
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  bool answered = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  close(fd);
-  if (answered) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("another daemon answers on ", path,
-                     "; use that one, stop it, or set SEQPOINT_DIR to another directory"));
-  }
-  if (unlink(path.c_str()) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("cannot remove the stale socket ", path, ": ", strerror(errno)));
-  }
-  return absl::OkStatus();
-}
+
+ private:
+  absl::Mutex mutex_;
+  ChangeSignal changed_;
+  std::atomic<bool> stopping_ = false;
+};
 
 class Service final : public v1::Profiler::Service {
  public:
   Service(const ServerOptions& options, Backend* backend) : options_(options), backend_(backend) {}
 
-  void Stop() {
-    if (!stopping_.HasBeenNotified()) stopping_.Notify();
-  }
+  void Stop() { stopping_.Notify(); }
 
-  absl::Time last_question() const {
-    return questions_ > 0 ? absl::InfiniteFuture() : absl::FromUnixNanos(last_question_ns_);
+  absl::Duration since_last_question() const {
+    if (questions_ > 0) return absl::ZeroDuration();
+    const int64_t last_ns = last_question_ns_;
+    if (last_ns == 0) return absl::InfiniteDuration();
+    return absl::Nanoseconds(Clock::System().MonotonicNs() - last_ns);
   }
 
   grpc::Status GetDaemon(grpc::ServerContext* context, const v1::GetDaemonRequest* request,
@@ -150,8 +152,7 @@ class Service final : public v1::Profiler::Service {
   grpc::Status PrepareJob(grpc::ServerContext* context, const v1::PrepareJobRequest* request,
                           v1::PrepareJobReply* reply) override {
     const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckNewJobName(request->name()));
-    SEQPOINT_RPC_CHECK(CheckHorizon(request->horizon()));
+    SEQPOINT_RPC_CHECK(CheckPrepare(*request));
     SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
     return Answer(backend_->PrepareJob(*request), reply);
   }
@@ -159,7 +160,10 @@ class Service final : public v1::Profiler::Service {
   grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
                         v1::ListJobsReply* reply) override {
     const Question question(this);
-    grpc::Status status = Answer(backend_->ListJobs(*request), reply);
+    SEQPOINT_RPC_CHECK(CheckPageSize(request->page_size()));
+    v1::ListJobsRequest bounded = *request;
+    bounded.set_page_size(PageSize(request->page_size()));
+    grpc::Status status = Answer(backend_->ListJobs(bounded), reply);
     for (v1::Job& job : *reply->mutable_jobs()) {
       job.clear_processes();
       LeaveOutHistogram(&job);
@@ -204,13 +208,9 @@ class Service final : public v1::Profiler::Service {
                               v1::ListIterationsReply* reply) override {
     const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    if (request->page_size() < 0) {
-      return ToGrpc(absl::InvalidArgumentError(
-          absl::StrCat("page_size = ", request->page_size(), " is negative")));
-    }
+    SEQPOINT_RPC_CHECK(CheckPageSize(request->page_size()));
     v1::ListIterationsRequest bounded = *request;
-    int page_size = request->page_size() == 0 ? kDefaultPageSize : request->page_size();
-    bounded.set_page_size(std::min(page_size, options_.max_page_size));
+    bounded.set_page_size(PageSize(request->page_size()));
     return Answer(backend_->ListIterations(bounded), reply);
   }
 
@@ -285,6 +285,7 @@ class Service final : public v1::Profiler::Service {
                        v1::ControlReply* reply) override {
     const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    SEQPOINT_RPC_CHECK(CheckJobText("launch", request->launch()));
     SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
     if (!v1::ControlRequest::Action_IsValid(request->action()) ||
         request->action() == v1::ControlRequest::ACTION_UNSPECIFIED) {
@@ -321,8 +322,7 @@ class Service final : public v1::Profiler::Service {
     const Counted log(&logs_);
     SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs are being sent"));
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
-    SEQPOINT_RPC_CHECK(CheckNewJobName(request.name()));
-    SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
+    SEQPOINT_RPC_CHECK(CheckImport(request));
     SEQPOINT_RPC_CHECK(CheckWhole(*context));
     return Answer(backend_->ImportJob(request), reply);
   }
@@ -368,7 +368,9 @@ class Service final : public v1::Profiler::Service {
         return false;
       }
       if (std::exchange(first, false)) {
-        if (absl::Status status = CheckNewJobName(piece->name()); !status.ok()) return status;
+        if (absl::Status status = CheckNewJob(piece->name(), piece->run_id()); !status.ok()) {
+          return status;
+        }
       }
       absl::Status status = CheckTracePiece(*piece, &any_file);
       if (!status.ok()) return status;
@@ -410,6 +412,14 @@ class Service final : public v1::Profiler::Service {
     std::atomic<int>* const count_;
   };
 
+  static absl::Status CheckPageSize(int size) {
+    if (size >= 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("page_size = ", size, " is negative"));
+  }
+  int PageSize(int wanted) const {
+    return std::min(wanted == 0 ? kDefaultPageSize : wanted, options_.max_page_size);
+  }
+
   static absl::Status CheckPlaces(int taken, int most, const char* what) {
     if (taken <= most) return absl::OkStatus();
     return absl::ResourceExhaustedError(absl::StrCat(most, " ", what,
@@ -434,7 +444,7 @@ class Service final : public v1::Profiler::Service {
    public:
     explicit Question(Service* service) : service_(service) { ++service_->questions_; }
     ~Question() {
-      service_->last_question_ns_ = absl::GetCurrentTimeNanos();
+      service_->last_question_ns_ = Clock::System().MonotonicNs();
       --service_->questions_;
     }
     Question(const Question&) = delete;
@@ -490,23 +500,22 @@ class Service final : public v1::Profiler::Service {
     // The first name may mean another job later ("the latest run of"): stay with the one found.
     std::string id = request.job();
     int64_t generation = -1;
-    absl::Time next_write = absl::InfinitePast();
+    absl::Duration next_write;  // of the monotonic clock
     while (!context->IsCancelled()) {
-      absl::Time slice_end = absl::Now() + kWatchSlice;
-      if (stopping_.WaitForNotificationWithDeadline(std::min(next_write, slice_end))) {
+      if (stopping_.Await(std::min(next_write - Now(), kWatchSlice))) {
         return ToGrpc(absl::UnavailableError("the daemon is ending"));
       }
-      if (absl::Now() < next_write) continue;
-      absl::StatusOr<v1::Job> job = backend_->WaitForJob(id, generation, slice_end);
+      if (Now() < next_write) continue;
+      absl::StatusOr<v1::Job> job = backend_->WaitForJob(id, generation, kWatchSlice);
       if (absl::IsDeadlineExceeded(job.status())) continue;
       if (!job.ok()) return ToGrpc(job.status());
       id = job->id();
       generation = job->generation();
-      next_write = absl::Now() + interval;
+      next_write = Now() + interval;
       v1::WatchJobReply reply;
       *reply.mutable_job() = *std::move(job);
       LeaveOutHistogram(reply.mutable_job());
-      MakeUtf8(&reply);
+      MakeFit(&reply);
       if (!writer->Write(reply)) break;
       if (IsOver(reply.job())) return grpc::Status::OK;
     }
@@ -521,14 +530,15 @@ class Service final : public v1::Profiler::Service {
   std::atomic<int> traces_ = 0;
   std::atomic<int> replays_ = 0;
   std::atomic<int64_t> last_question_ns_ = 0;
-  absl::Notification stopping_;
+  StopSignal stopping_;
 };
 
 }  // namespace
 
 class Server::Impl {
  public:
-  Impl(const ServerOptions& options, Backend* backend) : service_(options, backend) {}
+  Impl(const ServerOptions& options, Backend* backend)
+      : service_(options, backend), listener_(options.max_connections) {}
 
   absl::Status Start(const ServerOptions& options) {
     if (options.socket_path.empty() && options.tcp_address.empty()) {
@@ -545,38 +555,33 @@ class Server::Impl {
     builder.SetMaxSendMessageSize(static_cast<int>(options.max_reply_bytes));
     builder.SetResourceQuota(
         grpc::ResourceQuota("rpc").SetMaxThreads(options.max_watchers + kCallThreads));
-    // Two daemons on one port would each get half of the calls.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     builder.RegisterService(&service_);
-    int unix_port = 0;
+    builder.RegisterService(&reflection_);
+    using Builder = grpc::ServerBuilder::experimental_type;
     if (!options.socket_path.empty()) {
-      if (absl::Status status = FreeSocketPath(options.socket_path); !status.ok()) return status;
-      builder.AddListeningPort("unix:" + options.socket_path, grpc::InsecureServerCredentials(),
-                               &unix_port);
+      unix_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+          Builder::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+      absl::Status status = listener_.ListenUnix(options.socket_path, unix_acceptor_.get());
+      if (!status.ok()) return status;
     }
     if (!options.tcp_address.empty()) {
       absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials =
           TlsCredentials(options);
       if (!credentials.ok()) return credentials.status();
-      builder.AddListeningPort(options.tcp_address, *credentials, &tcp_port_);
+      tcp_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+          Builder::ExternalConnectionType::FROM_FD, *credentials);
+      absl::StatusOr<int> port = listener_.ListenTcp(options.tcp_address, tcp_acceptor_.get());
+      if (!port.ok()) return port.status();
+      tcp_port_ = *port;
     }
     server_ = builder.BuildAndStart();
-    // gRPC tells in its own log why an address could not be bound; the usual reasons are few.
-    if (!options.socket_path.empty() && unix_port == 0) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("cannot listen on ", options.socket_path,
-                       "; its directory must exist and be writable (or set SEQPOINT_DIR)"));
+    if (server_ == nullptr) {  // gRPC tells why in its own log
+      return absl::InvalidArgumentError(
+          "gRPC cannot start; TLS certificate and key must be PEM files and a pair");
     }
-    if (!options.tcp_address.empty() && tcp_port_ == 0) {
-      return absl::UnavailableError(absl::StrCat(
-          "cannot listen on ", options.tcp_address,
-          "; the address must be this machine's and its port free, and certificate and key must "
-          "be a pair"));
-    }
-    if (!options.socket_path.empty() && chmod(options.socket_path.c_str(), 0660) != 0) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("cannot set the mode of ", options.socket_path, ": ", strerror(errno)));
-    }
+    listener_.Start();
     server_->GetHealthCheckService()->SetServingStatus("seqpoint.v1.Profiler", true);
     return absl::OkStatus();
   }
@@ -584,14 +589,17 @@ class Server::Impl {
   void Stop(absl::Duration grace) {
     if (server_ == nullptr) return;
     service_.Stop();
+    listener_.Stop();
     server_->GetHealthCheckService()->Shutdown();
-    server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+    server_->Shutdown(
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                     gpr_time_from_nanos(absl::ToInt64Nanoseconds(grace), GPR_TIMESPAN)));
     server_->Wait();
     server_.reset();
   }
 
   int tcp_port() const { return tcp_port_; }
-  absl::Time last_question() const { return service_.last_question(); }
+  absl::Duration since_last_question() const { return service_.since_last_question(); }
 
  private:
   static absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsCredentials(
@@ -599,28 +607,35 @@ class Server::Impl {
     if (options.tls_certificate_file.empty() || options.tls_key_file.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("TCP address ", options.tcp_address,
-                       " needs TLS: give a certificate and a key, or use the unix socket"));
+                       " needs TLS: give a certificate and a key (--tls-certificate, --tls-key), "
+                       "or use the unix socket"));
+    }
+    // Whoever connects may control jobs and read them: without this everybody could.
+    if (options.tls_client_ca_file.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("TCP address ", options.tcp_address,
+                       " would serve everybody who reaches it: give the CA whose certificates "
+                       "clients must show (--tls-client-ca), or use the unix socket"));
     }
     grpc::SslServerCredentialsOptions tls(
-        options.tls_client_ca_file.empty()
-            ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
-            : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
     absl::StatusOr<std::string> key = ReadFile("TLS key", options.tls_key_file);
     if (!key.ok()) return key.status();
     absl::StatusOr<std::string> certificate =
         ReadFile("TLS certificate", options.tls_certificate_file);
     if (!certificate.ok()) return certificate.status();
     tls.pem_key_cert_pairs.push_back({*key, *certificate});
-    if (!options.tls_client_ca_file.empty()) {
-      absl::StatusOr<std::string> ca = ReadFile("TLS client CA", options.tls_client_ca_file);
-      if (!ca.ok()) return ca.status();
-      tls.pem_root_certs = *ca;
-    }
+    absl::StatusOr<std::string> ca = ReadFile("TLS client CA", options.tls_client_ca_file);
+    if (!ca.ok()) return ca.status();
+    tls.pem_root_certs = *ca;
     return grpc::SslServerCredentials(tls);
   }
 
   Service service_;
+  Reflection reflection_;
+  std::unique_ptr<Listener::Acceptor> unix_acceptor_, tcp_acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  Listener listener_;
   int tcp_port_ = 0;
 };
 

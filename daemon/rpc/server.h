@@ -24,12 +24,13 @@ namespace seqpoint::rpc {
 struct ServerOptions {
   std::string socket_path;  // file mode 0660; empty: none
 
-  // "host:port" (port 0: any free one); empty: none. Needs the two files below.
+  // "host:port" (port 0: any free one); empty: none. Needs the three files below.
   std::string tcp_address;
   std::string tls_certificate_file;  // PEM, the chain
   std::string tls_key_file;          // PEM
-  std::string tls_client_ca_file;    // PEM; when set, clients must show a certificate of this CA
+  std::string tls_client_ca_file;    // PEM; clients must show a certificate of this CA
 
+  size_t max_connections = 512;
   int max_watchers = 64;
   int max_page_size = 10'000;
   int64_t max_request_bytes = 16 << 20;
@@ -51,8 +52,9 @@ class Server {
 
   int tcp_port() const;  // 0: not open
 
-  // When the last one was answered; in the infinite future while one is. Watching is none.
-  absl::Time last_question() const;
+  // Since the last one was answered: nothing while one is, infinite before the first. Watching is
+  // none.
+  absl::Duration since_last_question() const;
 
  private:
   class Impl;

@@ -54,6 +54,9 @@ CREATE TABLE trace_segment (
   process_id INTEGER NOT NULL, record_count INTEGER NOT NULL, zstd_bytes BLOB NOT NULL);
 CREATE INDEX trace_of_iteration ON trace_segment (job_id, rank, number);
 )sql",
+    R"sql(
+ALTER TABLE process ADD COLUMN identity TEXT NOT NULL DEFAULT '';
+)sql",
 };
 
 inline constexpr int64_t kSchemaVersion = sizeof(kSchemaSteps) / sizeof(kSchemaSteps[0]);

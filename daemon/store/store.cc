@@ -22,6 +22,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/store/log_damage.h"
 #include "daemon/store/schema.h"
 #include "daemon/store/sqlite.h"
 
@@ -117,7 +118,7 @@ class FileLock {
     // A file that has another name by now was moved aside by the daemon that has the new one.
     if (flock(lock.fd_, LOCK_EX | LOCK_NB) != 0 || stat(path.c_str(), &named) != 0 ||
         named.st_ino != locked.st_ino || named.st_dev != locked.st_dev) {
-      return absl::FailedPreconditionError(
+      return absl::AlreadyExistsError(
           absl::StrCat("store ", path, " is in use by ", OwnerOf(locked),
                        ", stop it, or choose another file with --store"));
     }
@@ -290,7 +291,7 @@ class Store::Impl {
          "command=excluded.command, state=excluded.state, start_ns=excluded.start_ns, "
          "end_ns=excluded.end_ns"},
         {&spare_job_, "DELETE FROM doomed_job WHERE job_id=?"},
-        {&put_process_, "INSERT OR REPLACE INTO process VALUES (?,?,?,?,?,?,?,?,?,?,?)"},
+        {&put_process_, "INSERT OR REPLACE INTO process VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"},
         {&put_state_, "INSERT OR REPLACE INTO state VALUES (?,?,?,?)"},
         {&delete_state_, "DELETE FROM state WHERE job_id=? AND part=?"},
         {&put_cursor_, "INSERT OR REPLACE INTO ring_cursor VALUES (?,?)"},
@@ -355,6 +356,7 @@ class Store::Impl {
   absl::Mutex reader_mutex_;
   const std::unique_ptr<Database> reader_;
 
+  std::string damage_;
   Statement begin_, commit_, put_job_, spare_job_, put_process_, put_state_, delete_state_,
       put_cursor_, delete_cursor_, put_name_, put_iteration_, put_config_, put_measurement_,
       put_trace_segment_;
@@ -409,6 +411,7 @@ absl::Status Store::Impl::Apply(const WriteBatch& batch) {
                                  .Bind(row.start_ns)
                                  .Bind(row.end_ns)
                                  .Bind(row.lost)
+                                 .Bind(row.identity)
                                  .Run());
   }
   for (const StateRow& row : batch.states) {
@@ -612,9 +615,11 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& given_path
   std::string path = given_path;
   if (std::filesystem::is_symlink(path, error)) path = std::filesystem::canonical(path, error);
   if (error) return FileError("resolve", given_path, error.value());
+  std::optional<LogDamage> damage = FindLogDamage(path);
   absl::StatusOr<std::unique_ptr<Database>> writer = OpenChecked(path, options.vfs);
   if (absl::IsDataLoss(writer.status()) && options.move_corrupt_aside) {
     SEQPOINT_RETURN_IF_ERROR(MoveAside(path));
+    damage.reset();  // the new store lacks nothing
     absl::StatusOr<FileLock> new_lock = FileLock::Take(path);
     if (!new_lock.ok()) return new_lock.status();
     *lock = *std::move(new_lock);
@@ -626,11 +631,19 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& given_path
   SEQPOINT_RETURN_IF_ERROR((*reader)->Exec("PRAGMA query_only=1; PRAGMA temp_store=MEMORY"));
   auto impl = std::make_unique<Impl>(*std::move(lock), *std::move(writer), *std::move(reader));
   SEQPOINT_RETURN_IF_ERROR(impl->Prepare());
+  if (damage) {
+    impl->damage_ = absl::StrCat(
+        "the store's log ", path, "-wal is damaged or cut at byte ", damage->offset, ": at least ",
+        damage->transactions, damage->transactions == 1 ? " transaction" : " transactions",
+        " written there and behind it could not be read, and what they held is lost where the "
+        "store does not have it yet; restore the store and its log from a copy, if there is one");
+  }
   return std::unique_ptr<Store>(new Store(std::move(impl)));
 }
 
 int64_t Store::NewJobId() { return impl_->next_job_id_++; }
 int64_t Store::NewProcessId() { return impl_->next_process_id_++; }
+const std::string& Store::damage() const { return impl_->damage_; }
 const std::string& Store::path() const { return impl_->writer_->path(); }
 
 absl::Status Store::Write(const WriteBatch& batch) {
@@ -668,7 +681,7 @@ namespace {
 
 constexpr const char* kProcessColumns =
     "SELECT process_id, job_id, rank, incarnation, pid, host, ring_id, text, start_ns, end_ns, "
-    "lost FROM process ";
+    "lost, identity FROM process ";
 
 ProcessRow ReadProcess(Statement& s) {
   ProcessRow row;
@@ -683,6 +696,7 @@ ProcessRow ReadProcess(Statement& s) {
   row.start_ns = s.Int();
   row.end_ns = s.Int();
   row.lost = s.Int() != 0;
+  row.identity = s.Text();
   return row;
 }
 
@@ -722,20 +736,17 @@ absl::StatusOr<std::vector<StateRow>> Store::LoadStates(int64_t job_id) {
   return rows;
 }
 
-absl::StatusOr<std::vector<StateRow>> Store::LoadPart(std::string_view part) {
-  std::vector<StateRow> rows;
+absl::StatusOr<std::optional<StateRow>> Store::LoadPart(int64_t job_id, std::string_view part) {
+  std::optional<StateRow> row;
   SEQPOINT_RETURN_IF_ERROR(impl_->Query(
-      "SELECT job_id, version, bytes FROM job JOIN state USING (job_id) WHERE part=? "
-      "ORDER BY job_id",
-      [&](Statement& s) { s.Bind(part); },
+      "SELECT version, bytes FROM state WHERE job_id=? AND part=?",
+      [&](Statement& s) { s.Bind(job_id).Bind(part); },
       [&](Statement& s) {
-        StateRow& row = rows.emplace_back();
-        row.job_id = s.Int();
-        row.part = std::string(part);
-        row.version = static_cast<int32_t>(s.Int());
-        row.bytes = s.Text();
+        row = StateRow{.job_id = job_id, .part = std::string(part)};
+        row->version = static_cast<int32_t>(s.Int());
+        row->bytes = s.Text();
       }));
-  return rows;
+  return row;
 }
 
 absl::StatusOr<std::map<int32_t, int64_t>> Store::CountIterations(int64_t job_id) {

@@ -16,7 +16,7 @@
 // Ownership: owns the file and holds a lock on it: a second Open fails, also by another path.
 //
 // Errors: ResourceExhausted (disk full: free space, then write again), DataLoss (the file is
-// damaged), FailedPrecondition (another daemon holds it, or a newer version wrote it),
+// damaged), AlreadyExists (another daemon holds it), FailedPrecondition (a newer version wrote it),
 // PermissionDenied, Unavailable (I/O error). Every message names the file and the way out.
 #ifndef DAEMON_STORE_STORE_H_
 #define DAEMON_STORE_STORE_H_
@@ -61,8 +61,9 @@ struct ProcessRow {
   std::string ring_id;  // 16 bytes
   std::string text;     // "key=value\n" lines of the process' Hello
   int64_t start_ns = 0;
-  int64_t end_ns = 0;  // 0: alive
-  bool lost = false;   // ended without goodbye
+  int64_t end_ns = 0;    // 0: alive
+  bool lost = false;     // ended without goodbye
+  std::string identity;  // ingest::ProcessIdentity: tells a process id that was given again
 };
 
 // key: job_id, part. A part of a job's serialised state ("learner", "engine", ...); what changes
@@ -203,8 +204,8 @@ class Store {
   absl::StatusOr<std::vector<JobRow>> ListJobs();                         // latest first
   absl::StatusOr<std::vector<ProcessRow>> ListProcesses(int64_t job_id);  // by rank, incarnation
   absl::StatusOr<std::vector<StateRow>> LoadStates(int64_t job_id);       // by part
-  absl::StatusOr<std::vector<StateRow>> LoadPart(
-      std::string_view part);  // of all jobs that have it
+  // Nothing when the job has no such part.
+  absl::StatusOr<std::optional<StateRow>> LoadPart(int64_t job_id, std::string_view part);
   // Finished iterations of each rank, over all incarnations. Reads every row's key.
   absl::StatusOr<std::map<int32_t, int64_t>> CountIterations(int64_t job_id);
   absl::StatusOr<std::optional<std::string>> LoadCursor(std::string_view ring_id);
@@ -230,6 +231,9 @@ class Store {
   // Of the database file, without its write-ahead log.
   absl::StatusOr<int64_t> Bytes();
   const std::string& path() const;
+  // What Open found missing, in a sentence: committed transactions that a damaged log no longer
+  // gives. Empty: nothing.
+  const std::string& damage() const;
 
  private:
   class Impl;

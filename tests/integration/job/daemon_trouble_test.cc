@@ -1,0 +1,156 @@
+// What a daemon goes through on a machine that is not kind to it: its clock is set while a training
+// runs, its descriptors are used up, it is killed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/api.h"
+#include "tests/support/temp_folder.h"
+
+namespace seqpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+class DaemonTroubleTest : public testing::Test {
+ protected:
+  ~DaemonTroubleTest() override { Kill(); }
+
+  // `environment`: of "KEY=VALUE".
+  void StartDaemon(const std::vector<std::string>& environment = {}) {
+    std::vector<std::string> command = {"/usr/bin/env"};
+    command.insert(command.end(), environment.begin(), environment.end());
+    command.insert(command.end(), {(bin_ / "seqpointd").string(), "--dir", directory_.string(),
+                                   "--store", (folder_.path() / "store.db").string()});
+    daemon_ = Spawn(command, folder_.path() / "daemon.log");
+  }
+  void Kill() {
+    if (daemon_ == 0) return;
+    kill(daemon_, SIGKILL);
+    waitpid(daemon_, nullptr, 0);
+    daemon_ = 0;
+  }
+  pid_t Train(int iterations) {
+    const fs::path build = bin_.parent_path();
+    return Spawn(
+        {"/usr/bin/env", "LD_LIBRARY_PATH=" + (build / "softgpu").string(),
+         "SWGPU_SET=clock.speed_cap=0.5", "SEQPOINT_DIR=" + directory_.string(), "SEQPOINT_JOB=j",
+         "SEQPOINT_RUN_ID=1", "LD_PRELOAD=" + (build / "lib/libseqpoint_inject.so").string(),
+         (bin_ / "seqpoint_workload").string(), "--model", "gnmt", "--examples", "100000",
+         "--batch", "8", "--max-iterations", std::to_string(iterations), "--quiet"},
+        folder_.path() / "training.log");
+  }
+  v1::Job Job() {
+    Api api(directory_ / "api.sock");
+    v1::GetJobRequest request;
+    request.set_job("j");
+    const auto reply = api.Call(&v1::Profiler::Stub::GetJob, request);
+    return reply ? reply->job() : v1::Job();
+  }
+
+  const TempFolder folder_;
+  const fs::path bin_ = BinaryDirectory();
+  const fs::path directory_ = folder_.path() / "run";
+  pid_t daemon_ = 0;
+};
+
+class ClockIsSetTest : public DaemonTroubleTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(ClockIsSetTest, WhatWasReadIsInTheStoreWhenTheDaemonIsKilled) {
+  StartDaemon(
+      {"SEQPOINT_TEST_SET_CLOCK=2," + std::string(GetParam()),
+       "LD_PRELOAD=" + (bin_.parent_path() / "lib/libseqpoint_test_set_clock.so").string()});
+  Api(directory_ / "api.sock").Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
+  const pid_t training = Train(600);
+  int status = 0;
+  waitpid(training, &status, 0);
+  EXPECT_EQ(status, 0);
+  v1::Job job;
+  for (int i = 0; i < 200 && job.end_ns() == 0; ++i) {
+    job = Job();
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  ASSERT_NE(job.end_ns(), 0);
+  const auto said = Api(directory_ / "api.sock").Iterations("j");
+  ASSERT_TRUE(said.has_value());
+  EXPECT_EQ(static_cast<int64_t>(said->size()), job.iterations());
+  std::this_thread::sleep_for(milliseconds(500));
+  Kill();
+  StartDaemon();
+  const auto stored = Api(directory_ / "api.sock").Iterations("j");
+  ASSERT_TRUE(stored.has_value());
+  EXPECT_EQ(stored->size(), said->size());
+  EXPECT_GE(stored->size(), 599u);
+}
+
+INSTANTIATE_TEST_SUITE_P(BySeconds, ClockIsSetTest, testing::Values("-30", "-3600", "3600"),
+                         [](const auto& info) {
+                           const std::string by = info.param;
+                           return by[0] == '-' ? "Back" + by.substr(1) : "Forward" + by;
+                         });
+
+TEST_F(DaemonTroubleTest, ThousandsOfConnectionsThatSayNothingEndAndItAnswers) {
+  // As on a machine with a limit that cannot be raised.
+  daemon_ = Spawn(
+      {"/bin/sh", "-c", "ulimit -n 1024; exec \"$0\" --dir \"$1\" --store \"$2\"",
+       (bin_ / "seqpointd").string(), directory_.string(), (folder_.path() / "store.db").string()},
+      folder_.path() / "daemon.log");
+  const auto answers = [&] {
+    Api api(directory_ / "api.sock");
+    return api.Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest()).has_value();
+  };
+  ASSERT_TRUE(answers());
+  for (const char* name : {"api.sock", "inject.sock"}) {
+    sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+    const std::string path = directory_ / name;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    const int type = std::string(name) == "api.sock" ? SOCK_STREAM : SOCK_SEQPACKET;
+    rlimit limit = {};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    std::vector<int> idle;
+    for (int i = 0; i < 3000; ++i) {
+      const int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+      if (fd < 0) break;
+      connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
+      idle.push_back(fd);
+      if (i % 100 == 0) std::this_thread::sleep_for(milliseconds(5));
+    }
+    EXPECT_TRUE(answers()) << name << ", " << idle.size() << " connections";
+    for (const int fd : idle) close(fd);
+    EXPECT_TRUE(answers()) << name;
+  }
+}
+
+TEST_F(DaemonTroubleTest, OneThatIsStartedRightAfterAKillServes) {
+  for (int i = 0; i < 5; ++i) {
+    StartDaemon();
+    Api api(directory_ / "api.sock");
+    ASSERT_TRUE(api.Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest())) << api.error();
+    kill(daemon_, SIGKILL);
+    const pid_t killed = daemon_;
+    StartDaemon();  // before the kernel has taken the first one apart
+    waitpid(killed, nullptr, 0);
+    Api again(directory_ / "api.sock");
+    EXPECT_TRUE(again.Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest()))
+        << again.error();
+    Kill();
+  }
+}
+
+}  // namespace
+}  // namespace seqpoint
