@@ -48,8 +48,10 @@ absl::StatusOr<std::vector<std::string>> KeyColumns(const LogOptions& options,
   if (!options.key_columns.empty()) return options.key_columns;
   for (const char* name : kKeyNames) {
     if (!Has(header, name)) continue;
-    const std::string second = absl::StrCat(name, "_2");
-    if (Has(header, second)) return std::vector<std::string>{name, second};
+    for (const char* suffix : {"_2", "2"}) {
+      const std::string second = absl::StrCat(name, suffix);
+      if (Has(header, second)) return std::vector<std::string>{name, second};
+    }
     return std::vector<std::string>{name};
   }
   std::vector<std::string> found;
@@ -76,14 +78,14 @@ absl::StatusOr<std::string> TimeColumn(const LogOptions& options,
 
 // A number in [0, most]; else what is wrong with it.
 std::string ParseNumber(const std::string& text, const std::string& column, double most,
-                        bool positive, double* value) {
-  const char* wanted = positive ? "a positive number" : "a number from 0";
+                        double* value) {
   if (text.empty()) return absl::StrCat(column, " is empty");
   if (!absl::SimpleAtod(text, value)) {
-    return absl::StrCat("\"", text, "\" in column ", column, " is not ", wanted);
+    return absl::StrCat("\"", text, "\" in column ", column, " is not a number from 0");
   }
-  if (!(*value >= 0 && *value <= most) || (positive && *value == 0)) {
-    return absl::StrCat("\"", text, "\" in column ", column, " is not ", wanted, " up to ", most);
+  if (!(*value >= 0 && *value <= most)) {
+    return absl::StrCat("\"", text, "\" in column ", column, " is not a number from 0 up to ",
+                        most);
   }
   return "";
 }
@@ -188,6 +190,28 @@ absl::Status ColumnsProblem(const LogOptions& options, const absl::Status& probl
       "header of columns, parted by commas; it begins with ", Quote(first)));
 }
 
+// Rows that have one length where others have two.
+void LeaveOut(const std::vector<std::pair<size_t, int64_t>>& lacking_second,
+              const std::string& path, std::vector<std::array<double, 2>>* rows, LogFile* log) {
+  if (lacking_second.empty()) return;
+  size_t kept = 0;
+  auto next = lacking_second.begin();
+  for (size_t i = 0; i < rows->size(); ++i) {
+    if (next != lacking_second.end() && next->first == i) {
+      log->bad.Add(path, next->second, absl::StrCat(log->key_columns[1], " is empty"));
+      ++next;
+      continue;
+    }
+    (*rows)[kept] = (*rows)[i];
+    log->groups[kept] = log->groups[i];
+    if (!log->times.empty()) log->times[kept] = log->times[i];
+    ++kept;
+  }
+  rows->resize(kept);
+  log->groups.resize(kept);
+  if (!log->times.empty()) log->times.resize(kept);
+}
+
 }  // namespace
 
 absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
@@ -209,9 +233,12 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   absl::StatusOr<std::vector<size_t>> columns = csv->Find(names);
   if (!columns.ok()) return ColumnsProblem(options, columns.status(), &*csv);
 
-  const size_t dimensions = log.key_columns.size();
+  size_t dimensions = log.key_columns.size();
   const size_t first_group = dimensions + (log.time_column.empty() ? 0 : 1);
   std::vector<std::array<double, 2>> rows;
+  // A second length that nobody named may have its column and no values.
+  const bool may_lack_second = options.key_columns.empty() && dimensions == 2;
+  std::vector<std::pair<size_t, int64_t>> lacking_second;  // index of the row, line
   std::map<std::vector<std::string>, int32_t> groups;
   GroupHint hint(csv->header());
   std::vector<std::string> fields;
@@ -221,15 +248,20 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
     double duration = 0;
     std::string problem;
     std::vector<std::string> group;
+    bool timed = true, second = true;
     for (size_t i = 0; i < columns->size() && problem.empty(); ++i) {
       const size_t column = (*columns)[i];
       if (column >= fields.size()) {
         problem = absl::StrCat("\"", csv->line(), "\" has ", fields.size(), " of ",
                                csv->header().size(), " columns");
+      } else if (i == 1 && may_lack_second && fields[column].empty()) {
+        second = false;
       } else if (i < dimensions) {
-        problem = ParseNumber(fields[column], names[i], kMaxLength, false, &row[i]);
+        problem = ParseNumber(fields[column], names[i], kMaxLength, &row[i]);
       } else if (i < first_group) {
-        problem = ParseNumber(fields[column], names[i], most, true, &duration);
+        timed = !fields[column].empty();
+        if (timed) problem = ParseNumber(fields[column], names[i], most, &duration);
+        timed = timed && duration != 0;
       } else {
         group.push_back(fields[column]);
       }
@@ -238,6 +270,12 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
       log.bad.Add(options.path, csv->number(), problem);
       continue;
     }
+    log.last_untimed = !timed;
+    if (!timed) {
+      ++log.untimed;
+      continue;
+    }
+    if (!second) lacking_second.emplace_back(rows.size(), csv->number());
     const auto [it, added] = groups.try_emplace(group, static_cast<int32_t>(groups.size()));
     log.groups_scattered |= !added && it->second != log.groups.back();
     rows.push_back(row);
@@ -245,14 +283,22 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
     if (!log.time_column.empty()) log.times.push_back(duration);
   }
   if (absl::Status status = csv->status(); !status.ok()) return status;
-  if (rows.empty() && log.bad.count() == 0) {
+  if (!lacking_second.empty() && lacking_second.size() == rows.size()) {
+    dimensions = 1;
+    log.key_columns.resize(1);
+  } else {
+    LeaveOut(lacking_second, options.path, &rows, &log);
+  }
+  if (rows.empty() && log.bad.count() == 0 && log.untimed == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.path, ": there is a header, but no row below it"));
   }
-  if (log.bad.count() > static_cast<int64_t>(rows.size())) {
+  const int64_t left_out = log.bad.count() + log.untimed;
+  if (left_out > static_cast<int64_t>(rows.size())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        log.bad.text(), "\nonly ", rows.size(), " of ",
-        log.bad.count() + static_cast<int64_t>(rows.size()), " rows can be used; is ",
+        log.bad.text(), log.bad.count() > 0 ? "\n" : absl::StrCat(options.path, ": "), "only ",
+        rows.size(), " of ", left_out + static_cast<int64_t>(rows.size()), " rows can be used",
+        log.untimed > 0 ? absl::StrCat(", ", log.untimed, " have no time") : "", "; is ",
         absl::StrJoin(log.key_columns, ", "), " the length and ", log.time_column, " the time?"));
   }
   log.groups_hint = hint.Text();
@@ -282,6 +328,10 @@ std::string ReadingNotes(const std::string& path, const LogFile& log) {
     absl::StrAppend(&notes, log.bad.text(), "\n", path, ": ", FormatCount(log.bad.count(), "row"),
                     " left out, ", FormatCount(static_cast<int64_t>(log.lengths.size())),
                     " can be used\n");
+  }
+  if (log.untimed > (log.last_untimed ? 1 : 0)) {
+    absl::StrAppend(&notes, path, ": ", FormatCount(log.untimed, "row"),
+                    " without a time left out\n");
   }
   if (log.rounded) {
     const double step = std::min(log.length_step[0], log.length_step[1]);

@@ -43,8 +43,12 @@ struct LogFile {
   double time_unit_ns = 0;        // as was said, or as the column's name ends; 0: not known
   bool groups_scattered = false;  // rows of one group do not stand together
   std::string groups_hint;        // without group columns: that the log seems to have several
-  // Left out: no, a negative or an absurd length; no time, zero, negative or not a number.
+  // Left out: no, a negative or an absurd length; a time that is negative or not a number.
   BadRows bad;
+  // Left out as well: rows without a time, or with zero. The last iteration of a run has no next
+  // one that would end it, so that one in the file's last row is nothing to speak of.
+  int64_t untimed = 0;
+  bool last_untimed = false;
 };
 
 // InvalidArgument where the file or a column is missing, and where more rows are bad than good.

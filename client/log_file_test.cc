@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "client/import.h"
 #include "client/time_unit.h"
 #include "gmock/gmock.h"
@@ -56,7 +57,8 @@ TEST_F(LogFileTest, RowsThatCannotBeUsedAreNamedAndLeftOut) {
       "length,time_us\n5,1\nnan,1\n,1\n-3,1\n1e30,1\n5,0\n6,nan\n7,-2\n8,inf\n9,\n10\nx,1\n"
       "0,1\n1000000000,2\n5,3\n6,3\n7,3\n8,3\n9,3\n10,3\n11,3\n12,3\n");
   const LogFile log = Read();
-  EXPECT_EQ(log.bad.count(), 11);
+  EXPECT_EQ(log.bad.count(), 9);
+  EXPECT_EQ(log.untimed, 2);
   EXPECT_EQ(log.lengths.size(), 11u);
   EXPECT_EQ(log.lengths[1][0], 0);
   EXPECT_EQ(log.lengths[2][0], 1'000'000'000);
@@ -64,8 +66,8 @@ TEST_F(LogFileTest, RowsThatCannotBeUsedAreNamedAndLeftOut) {
   for (const char* expected :
        {":3: \"nan\" in column length is not a number from 0", ":4: length is empty",
         ":5: \"-3\" in column length", ":6: \"1e30\" in column length is not a number from 0 up to",
-        ":7: \"0\" in column time_us is not a positive number", "... and 6 more",
-        "11 rows left out, 11 can be used"}) {
+        ":8: \"nan\" in column time_us is not a number from 0", "... and 4 more",
+        "9 rows left out, 11 can be used", "2 rows without a time left out"}) {
     EXPECT_THAT(notes, HasSubstr(expected));
   }
 }
@@ -78,6 +80,32 @@ TEST_F(LogFileTest, MoreBadRowsThanGoodIsTheWrongColumn) {
   EXPECT_THAT(Error(), HasSubstr("only 0 of 2 rows can be used"));
   Write("length,time_us\n");
   EXPECT_THAT(Error(), HasSubstr("there is a header, but no row below it"));
+}
+
+// As `export --csv` writes them: a column for a second length, whether the job has one or not, and
+// a last iteration that nothing ends.
+TEST_F(LogFileTest, OurOwnExportIsReadAsItIs) {
+  const std::string header = "rank,iteration,length,length2,start_ns,duration_ns,config\n";
+  for (const char* no_time : {"", "0"}) {
+    Write(absl::StrCat(header, "0,0,10,7,1,100,mark\n0,1,20,9,101,150,mark\n0,2,10,9,251,", no_time,
+                       ",mark\n"));
+    LogFile log = Read();
+    EXPECT_THAT(log.key_columns, ElementsAre("length", "length2"));
+    EXPECT_EQ(log.lengths[1], (std::array<int64_t, 2>{20, 9}));
+    EXPECT_THAT(log.times, ElementsAre(100, 150));
+    EXPECT_EQ(ReadingNotes("log.csv", log), "");
+  }
+  Write(header + "0,0,10,,1,100,mark\n0,1,20,,101,150,mark\n0,2,10,,251,,mark\n");
+  EXPECT_THAT(Read().key_columns, ElementsAre("length"));
+  // Of a rule that was learned anew.
+  Write(header + "0,0,10,,1,100,mark\n0,1,20,8,101,150,mark\n0,2,30,9,251,170,mark\n");
+  const LogFile mixed = Read();
+  EXPECT_THAT(mixed.times, ElementsAre(150, 170));
+  EXPECT_EQ(mixed.lengths[0], (std::array<int64_t, 2>{20, 8}));
+  EXPECT_EQ(mixed.groups.size(), 2u);
+  EXPECT_THAT(ReadingNotes("log.csv", mixed), HasSubstr("log.csv:2: length2 is empty"));
+  Write("length,time_us\n5,\n6,\n7,3\n");
+  EXPECT_THAT(Error(), HasSubstr("only 1 of 3 rows can be used, 2 have no time"));
 }
 
 TEST_F(LogFileTest, AColumnThatIsNotThere) {
@@ -182,7 +210,7 @@ TEST_F(LogFileTest, TimesBeyondWhatADaemonTakesAreBadRows) {
   const LogFile log = Read();
   EXPECT_EQ(log.times.size(), 2u);
   EXPECT_THAT(log.bad.text(),
-              HasSubstr("\"1e12\" in column time_s is not a positive number up to 1e+09"));
+              HasSubstr("\"1e12\" in column time_s is not a number from 0 up to 1e+09"));
 }
 
 TEST_F(LogFileTest, ToImportTheUnitMustBeKnown) {

@@ -372,6 +372,33 @@ TEST_F(TraceQuestionsTest, ItIsNeverSurerThanAReplayIs) {
   EXPECT_NEAR(little.saved().high() - little.saved().low(), 2 * 0.4e3 * 4, 0.5e3);
 }
 
+// Kernels that run at once and say that they are of one stream: one after the other they take
+// twice as long.
+TEST_F(TraceQuestionsTest, AReplayThatMissesSavesNothing) {
+  Kineto trace;
+  double at = 1000;
+  for (int i = 0; i < 6; ++i) {
+    trace.Event("user_annotation", absl::StrCat("ProfilerStep#", i), 1, at - 2, at + 230);
+    for (int k = 0; k < 2; ++k) trace.Launch(at + 10 * k, "gemm", at + 45 + k, at + 200 + k);
+    trace.Event("cuda_runtime", "cudaDeviceSynchronize", 1, at + 50, at + 206);
+    at += 240;
+  }
+  ASSERT_TRUE(Import("net", {{"a.json", trace.Text()}}).ok());
+  EXPECT_GT(Replay("net").mean_error(), 0.3);
+  const auto asked = Ask("net", "scale kernels by 1/2");
+  EXPECT_EQ(asked.status().code(), absl::StatusCode::kFailedPrecondition);
+  v1::WhatIfRequest list;
+  list.set_job("net");
+  list.set_confidence(0.95);
+  list.set_list(true);
+  for (const std::string& message :
+       {std::string(asked.status().message()),
+        std::string(daemon_->WhatIf(list, kAsked).status().message())}) {
+    EXPECT_THAT(message, HasSubstr("the replay of its 5 traced iterations misses their measured"));
+    EXPECT_THAT(message, HasSubstr("so what a change would save is not known"));
+  }
+}
+
 TEST_F(TraceQuestionsTest, NobodyWaitsForAnAnswer) {
   ASSERT_TRUE(Import("net", {{"a.json", Training({100, 100, 100}, "ProfilerStep#")}}).ok());
   const auto gone = [] { return true; };

@@ -27,6 +27,8 @@ bool AllFinite(const std::vector<double>& values) {
 constexpr size_t kMaxOpenWork = 1 << 21;   // trace records of an open window
 constexpr size_t kMaxStrayWork = 1 << 16;  // others, whose window may not have been heard of yet
 constexpr size_t kMaxWaiting = 4096;
+// Stands for the kernels of graph launches, where CUPTI records the graph and not its nodes.
+constexpr char kWholeGraphs[] = "(CUDA graphs, recorded as a whole)";
 constexpr int64_t kMaxRepeated = 200'000;   // iterations that a resumed run may do again
 constexpr uint64_t kResultPatience = 1000;  // iterations
 
@@ -1067,21 +1069,29 @@ void Job::ResolveWindows(Process& process) {
       if (i >= process.filed) {
         segment.records.append(reinterpret_cast<const char*>(&record), sizeof(record));
       }
-      if (record.type != static_cast<uint16_t>(abi::DataType::kKernel)) continue;
-      const uint32_t name_id = record.kernel.name_id;
-      if (name_id >= process.names.size() || process.names[name_id].text.empty()) {
-        process.losses.set_rejected(process.losses.rejected() + 1);
+      int kernel = 0;
+      if (record.type == static_cast<uint16_t>(abi::DataType::kGraph)) {
+        kernel = KernelIndex(kWholeGraphs);
+      } else if (record.type == static_cast<uint16_t>(abi::DataType::kKernel)) {
+        const uint32_t name_id = record.kernel.name_id;
+        if (name_id >= process.names.size() || process.names[name_id].text.empty()) {
+          process.losses.set_rejected(process.losses.rejected() + 1);
+          continue;
+        }
+        Process::Name& name = process.names[name_id];
+        if (name.kernel < 0) name.kernel = KernelIndex(name.text);
+        kernel = name.kernel;
+      } else {
         continue;
       }
-      Process::Name& name = process.names[name_id];
-      if (name.kernel < 0) name.kernel = KernelIndex(name.text);
-      if (static_cast<size_t>(name.kernel) >= time_ns.size()) {
-        time_ns.resize(name.kernel + 1);
-        launches.resize(name.kernel + 1);
+      if (static_cast<size_t>(kernel) >= time_ns.size()) {
+        time_ns.resize(static_cast<size_t>(kernel) + 1);
+        launches.resize(time_ns.size());
       }
-      time_ns[name.kernel] +=
+      // The times of a graph launch are at the same place.
+      time_ns[kernel] +=
           static_cast<double>(record.kernel.end_ns) - static_cast<double>(record.kernel.start_ns);
-      launches[name.kernel] += 1;
+      launches[kernel] += 1;
     }
     process.work = std::move(rest);
     process.filed = rest_filed;

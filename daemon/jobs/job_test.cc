@@ -155,6 +155,7 @@ class FakeProcess {
   size_t late_results = 0;     // iterations that a result takes
   bool deaf = false;           // nothing that it sends arrives
   int kernel_names = 0;        // different ones that a trace shows; 0: one
+  bool whole_graphs = false;   // of a trace: CUPTI records graph launches, not their kernels
   bool loses_kernels = false;  // of each measurement one event
   bool no_numbers = false;     // values are NaN or infinite
   std::map<std::pair<int64_t, uint16_t>, int> kernel_measurements;  // by length, configuration
@@ -359,6 +360,12 @@ class FakeProcess {
                          .name_id = NameId(kernel_names == 0 ? "lstm_forward" : absl::StrCat(k)),
                          .start_ns = end_ns - 1000,
                          .end_ns = end_ns - 900};
+        if (whole_graphs) {
+          record = {};
+          record.graph = {.type = static_cast<uint16_t>(abi::DataType::kGraph),
+                          .start_ns = end_ns - 1000,
+                          .end_ns = end_ns - 900};
+        }
         if (!deaf) job_->OnData(id_, {&record, 1});
       }
       Send(abi::EventType::kWindow,
@@ -574,6 +581,27 @@ TEST(Job, MeasuresWithinItsCapAndProjectsCountersOfTheWholeRun) {
   const auto kernels = GetKernels(job, {});
   ASSERT_TRUE(kernels.ok());
   EXPECT_EQ(kernels->kernels(0).name(), "lstm_forward");
+}
+
+// Which kernels ran in them nobody knows; that iterations were traced, and how long they took, is.
+TEST(Job, GraphsThatWereRecordedAsAWholeAreTracedAsSuch) {
+  Job job(Row(), {});
+  FakeProcess process(2);
+  process.whole_graphs = true;
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.set_iterations(1000);
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  for (int i = 0; i < 1000; ++i) process.Iterate();
+  const auto kernels = GetKernels(job, {});
+  ASSERT_TRUE(kernels.ok()) << kernels.status();
+  ASSERT_EQ(kernels->kernels_size(), 1);
+  EXPECT_EQ(kernels->kernels(0).name(), "(CUDA graphs, recorded as a whole)");
+  EXPECT_GT(kernels->measured_iterations(), 0);
+  EXPECT_NEAR(kernels->kernels(0).launches(), 1000, 1);
+  EXPECT_NEAR(kernels->kernels(0).duration_ns().value(), 1000 * 100, 100);
 }
 
 TEST(Job, ARestartAtAnyMomentLosesAndDoublesNothing) {

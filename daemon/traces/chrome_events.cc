@@ -44,6 +44,11 @@ uint64_t Positive(std::string_view token) {
   return static_cast<uint64_t>(std::max<int64_t>(ParseInteger(token).value_or(0), 0));
 }
 
+// Whether what follows may be a flow between operators. Most flows are not.
+bool NamesFlow(std::string_view text) {
+  return text.find("\"fwdbwd\"") != text.npos || text.find("\"forward_backward\"") != text.npos;
+}
+
 // Of PyTorch's types; 0: another one.
 uint64_t ElementBytes(std::string_view type) {
   if (type == "Float" || type == "Int") return 4;
@@ -95,6 +100,8 @@ ChromeEvents::Category ChromeEvents::CategoryOf(std::string_view name) {
       {"python_function", Category::kPython},
       {"Python", Category::kPython},
       {"python", Category::kPython},
+      {"fwdbwd", Category::kFlow},
+      {"forward_backward", Category::kFlow},
   };
   const auto it = kCategories->find(name);
   return it == kCategories->end() ? Category::kNotNeeded : it->second;
@@ -126,6 +133,7 @@ bool ChromeEvents::SkipByHead(std::string_view element) {
   element.remove_prefix(1);
   const std::string_view phase = TakeText("ph", &element);
   if (phase.size() != 1 || phase[0] == 'M') return false;
+  if ((phase[0] == 's' || phase[0] == 'f') && NamesFlow(element)) return false;
   whatif::LeftOut& left_out = builder_->trace().left_out;
   if (phase[0] == 'X') {
     const std::string_view name = TakeText("cat", &element);
@@ -173,6 +181,9 @@ bool ChromeEvents::Parse(std::string_view element, Event* event) {
         break;
       case 'd':
         if (key == "dur") event->duration = value.raw_json_token();
+        break;
+      case 'i':
+        if (key == "id") event->id = value.raw_json_token();
         break;
       case 'n':
         if (key == "name") {
@@ -280,7 +291,16 @@ bool ChromeEvents::Take(const Event& event) {
     }
     return true;
   }
-  if (event.phase != 'X' || event.category == Category::kNotNeeded) {
+  const bool flow = event.category == Category::kFlow && !event.id.empty();
+  if (flow && (event.phase == 's' || event.phase == 'f')) {
+    const std::optional<int64_t> at_ns = ParseMicros(event.ts);
+    if (!at_ns) return false;
+    builder_->AddFlowEnd(Unquoted(event.id), event.phase == 's', *at_ns,
+                         builder_->Thread(Unquoted(event.process), Unquoted(event.thread)));
+    return true;
+  }
+  if (event.phase != 'X' || event.category == Category::kNotNeeded ||
+      event.category == Category::kFlow) {
     ++trace.left_out.other;
     return true;
   }

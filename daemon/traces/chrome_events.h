@@ -3,7 +3,8 @@
 //
 // Kept are complete events (ph X) of these categories: GPU work (kernel, gpu_memcpy, gpu_memset),
 // calls of the runtime and driver, what synchronising calls wait for (cuda_sync), operators and
-// annotations of the CPU threads. Everything else is counted.
+// annotations of the CPU threads; and flows (ph s, f) from forward operators to backward ones.
+// Everything else is counted; flows from launches to work follow from their correlations.
 //
 // Threading: none. Ownership: the builder outlives this.
 #ifndef DAEMON_TRACES_CHROME_EVENTS_H_
@@ -48,13 +49,14 @@ class ChromeEvents : public ElementSink {
     kOperator,
     kAnnotation,
     kPython,
+    kFlow,  // from a forward operator to its backward one
   };
   // The fields of one event as they are written; views into the element.
   struct Event {
     char phase = 0;
     Category category = Category::kNotNeeded;
     std::string_view name;  // unescaped; in the parser
-    std::string_view process, thread, ts, duration;
+    std::string_view process, thread, ts, duration, id;
     std::string_view correlation, stream, device, bytes, kind, argument_name, lengths;
     std::string_view wait_stream, wait_record;
     std::string_view elements, element_type;  // of a collective

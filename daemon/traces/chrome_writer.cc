@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "daemon/traces/json_text.h"
 #include "daemon/traces/trace_builder.h"
+#include "daemon/whatif/correlations.h"
 
 namespace seqpoint::traces {
 namespace {
@@ -346,6 +347,42 @@ bool ChromeWriter::Add(const Trace& trace, const ChromeRows& options) {
                                : rows.OfStream(stream == kNone ? 0 : stream),
                call == nullptr ? base_ns_ : call->begin_ns,
                call == nullptr ? base_ns_ : call->end_ns, fields)) {
+      return false;
+    }
+  }
+  return AddFlows(trace, &rows);
+}
+
+// Arrows, as Kineto writes them: from each launch to its work, from each forward operator to the
+// backward one. They bind to what lies around them in their rows (bp e).
+bool ChromeWriter::AddFlows(const Trace& trace, Rows* rows) {
+  const auto end = [this](char phase, const char* category, uint64_t number, const std::string& row,
+                          int64_t at_ns) {
+    absl::StrAppend(&text_, std::exchange(first_, false) ? "\n" : ",\n", "{\"ph\":\"",
+                    std::string(1, phase), "\",\"cat\":\"", category, "\",\"name\":\"", category,
+                    "\",\"id\":", number, ",", row, ",\"ts\":", Micros(at_ns - base_ns_),
+                    phase == 'f' ? ",\"bp\":\"e\"}" : "}");
+    return text_.size() < kPieceBytes || Flush();
+  };
+  const whatif::Correlations correlations(trace);
+  absl::flat_hash_map<uint32_t, uint64_t> numbers;  // by call
+  for (const whatif::Work& work : trace.works) {
+    const uint32_t call = correlations.CallOf(work.correlation);
+    if (work.correlation == 0 || call == kNone) continue;
+    const auto [number, first] = numbers.try_emplace(call, flows_ + 1);
+    if (first) {
+      ++flows_;
+      const whatif::Call& launch = trace.calls[call];
+      if (!end('s', "ac2g", number->second, rows->OfThread(launch.thread), launch.begin_ns)) {
+        return false;
+      }
+    }
+    if (!end('f', "ac2g", number->second, rows->OfStream(work.stream), work.start_ns)) return false;
+  }
+  for (const whatif::Flow& flow : trace.flows) {
+    ++flows_;
+    if (!end('s', "fwdbwd", flows_, rows->OfThread(flow.forward_thread), flow.forward_ns) ||
+        !end('f', "fwdbwd", flows_, rows->OfThread(flow.backward_thread), flow.backward_ns)) {
       return false;
     }
   }

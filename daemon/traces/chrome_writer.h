@@ -67,11 +67,13 @@ class ChromeWriter {
   class Rows;
 
   bool Flush();
+  bool AddFlows(const whatif::Trace& trace, Rows* rows);
 
   WriteFunction write_;
   const int64_t base_ns_;
   std::string text_;
   bool first_ = true;
+  uint64_t flows_ = 0;                   // written; their numbers
   std::set<std::string> named_;          // rows and processes
   std::map<std::string, size_t> order_;  // of the rows of CPU threads
 };

@@ -5,11 +5,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/traces/gunzip.h"
 #include "daemon/traces/read_file.h"
 #include "daemon/traces/trace_reader.h"
 #include "tests/support/shared_traces.h"
@@ -55,7 +60,18 @@ std::vector<std::string> Lines(const Trace& trace) {
     lines.push_back(absl::StrCat("wait ", wait.correlation, " ", wait.record_correlation, " ",
                                  stream(wait.stream), " ", stream(wait.source)));
   }
+  for (const whatif::Flow& flow : trace.flows) {
+    lines.push_back(absl::StrCat("flow ", flow.forward_ns, " on ",
+                                 trace.threads[flow.forward_thread], " to ", flow.backward_ns,
+                                 " on ", trace.threads[flow.backward_thread]));
+  }
   return lines;
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
 }
 
 std::string Written(const Trace& trace, const ChromeRows& rows = {}) {
@@ -164,6 +180,7 @@ Trace MadeTrace() {
                  {kBegin + 21, kBegin + 30, 16, 2, SpanKind::kAnnotation},
                  {kBegin + 31, kBegin + 31, 17, 3, SpanKind::kAnnotation}};
   trace.waits = {{3, 4, 0, 3}, {5, 0, 1, kNone}, {1, 0, kNone, 0}, {98, 0, kNone, kNone}};
+  trace.flows = {{kBegin, kBegin + 9'001, 0, 1}, {kBegin + 31, kBegin + 5, 3, 3}};
   return trace;
 }
 
@@ -173,6 +190,32 @@ TEST(ChromeWriterTest, WhatWasWrittenIsReadAgain) {
   simdjson::dom::parser parser;
   EXPECT_EQ(parser.parse(text).error(), simdjson::SUCCESS) << text;
   ExpectSame(trace, text);
+}
+
+// Perfetto draws an arrow from each launch to its work where both ends have one number.
+TEST(ChromeWriterTest, ArrowsLeadFromLaunchesToTheirWork) {
+  const std::string text = Written(MadeTrace());
+  simdjson::dom::parser parser;
+  simdjson::dom::element document;
+  ASSERT_EQ(parser.parse(text).get(document), simdjson::SUCCESS);
+  std::map<std::string, std::vector<std::string>> ends;  // by category and number
+  for (const simdjson::dom::element event : document["traceEvents"].get_array()) {
+    const std::string_view phase = event["ph"];
+    if (phase != "s" && phase != "f") continue;
+    const std::string_view category = event["cat"];
+    std::string_view binds;
+    EXPECT_EQ(event["bp"].get(binds), phase == "f" ? simdjson::SUCCESS : simdjson::NO_SUCH_FIELD);
+    ends[absl::StrCat(std::string(category), " ", event["id"].get_uint64().value())].push_back(
+        absl::StrCat(std::string(phase), " ", simdjson::minify(event["pid"].value()), "/",
+                     simdjson::minify(event["tid"].value()), " ",
+                     event["ts"].get_double().value()));
+  }
+  // A collective and a kernel of one launch, a graph launch, copies of one call, two of operators.
+  EXPECT_EQ(ends.size(), 5u);
+  EXPECT_EQ(ends["ac2g 1"],
+            (std::vector<std::string>{"s 12/345 0", "f 5000000/7 0.1", "f 5000001/7 0.2"}));
+  EXPECT_EQ(ends["ac2g 3"], (std::vector<std::string>{"s 12/345678 2", "f 5000000/7 0.7"}));
+  EXPECT_EQ(ends["fwdbwd 4"], (std::vector<std::string>{"s 12/345 0", "f 12/345678 9.001"}));
 }
 
 TEST(ChromeWriterTest, BytesThatAreNoUtf8BecomeSigns) {
@@ -221,6 +264,11 @@ TEST(ChromeWriterTest, RanksAndReplaysHaveRowsBesideEachOther) {
             "made of");
 }
 
+std::string WholeFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 class ChromeWriterTracesTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ChromeWriterTracesTest, RecordedTracesComeBack) {
@@ -230,7 +278,23 @@ TEST_P(ChromeWriterTracesTest, RecordedTracesComeBack) {
   }
   const auto trace = ReadTraceFile(path);
   ASSERT_TRUE(trace.ok()) << trace.status();
-  ExpectSame(*trace, Written(*trace));
+  const std::string text = Written(*trace);
+  ExpectSame(*trace, text);
+  // As many arrows as the source has: one to each work whose launch is there, one to each backward
+  // operator.
+  std::string source;
+  Gunzip gunzip;
+  gunzip.Add(WholeFile(path), [&](std::string_view piece) { source.append(piece); });
+  const size_t of_operators = Count(source, "\"cat\": \"fwdbwd\"");
+  EXPECT_EQ(Count(text, "\"cat\":\"fwdbwd\""), of_operators);
+  EXPECT_EQ(trace->flows.size() * 2, of_operators);
+  std::set<uint64_t> launched;
+  for (const whatif::Call& call : trace->calls) launched.insert(call.correlation);
+  size_t joined = 0;
+  for (const Work& work : trace->works) {
+    joined += work.correlation != 0 && launched.contains(work.correlation) ? 1 : 0;
+  }
+  EXPECT_EQ(Count(text, "{\"ph\":\"f\",\"cat\":\"ac2g\""), joined);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recorded, ChromeWriterTracesTest,

@@ -151,6 +151,14 @@ absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
     to.add_stream(FromStream(wait.stream));
     to.add_source(FromStream(wait.source));
   });
+  Deltas flow_forward;
+  AppendParts(trace.flows, &bytes, [&](const whatif::Flow& flow, StoredTrace* part) {
+    StoredTrace::Flows& to = *part->mutable_flows();
+    to.add_forward(flow_forward.To(Unsigned(flow.forward_ns)));
+    to.add_backward(static_cast<int64_t>(Unsigned(flow.backward_ns) - Unsigned(flow.forward_ns)));
+    to.add_forward_thread(flow.forward_thread);
+    to.add_backward_thread(flow.backward_thread);
+  });
   if (bytes.size() > std::numeric_limits<int32_t>::max()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the trace needs ", bytes.size() >> 20,
@@ -267,6 +275,22 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
       wait.record_correlation = from.record_correlation(i);
       wait.stream = checks.Stream(from.stream(i), trace.streams.size());
       wait.source = checks.Stream(from.source(i), trace.streams.size());
+    }
+  }
+  if (const std::unique_ptr<StoredTrace::Flows> columns(in.release_flows()); columns) {
+    const StoredTrace::Flows& from = *columns;
+    const int rows = from.forward_size();
+    checks.Size(from.backward(), rows);
+    checks.Size(from.forward_thread(), rows);
+    checks.Size(from.backward_thread(), rows);
+    Deltas forward;
+    for (int i = 0; checks.good && i < rows; ++i) {
+      whatif::Flow& flow = trace.flows.emplace_back();
+      const uint64_t forward_ns = forward.From(from.forward(i));
+      flow.forward_ns = static_cast<int64_t>(forward_ns);
+      flow.backward_ns = static_cast<int64_t>(forward_ns + Unsigned(from.backward(i)));
+      flow.forward_thread = checks.Below(from.forward_thread(i), trace.threads.size());
+      flow.backward_thread = checks.Below(from.backward_thread(i), trace.threads.size());
     }
   }
   Deltas iteration;

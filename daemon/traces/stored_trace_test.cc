@@ -34,6 +34,7 @@ RecordedTrace Sample() {
   trace.works = {work, {}};
   trace.spans = {{95, 300, 3, 0, whatif::SpanKind::kAnnotation}};
   trace.waits = {{9, 4, whatif::kNone, 1}};
+  trace.flows = {{95, 1'700'000'000'000'000'000, 0, 1}, {90, 20, 1, 0}};
   trace.left_out.truncated = true;
   trace.left_out.damaged = 2;
   recorded.iteration_begins_ns = {95, 300};
@@ -66,6 +67,11 @@ TEST(StoredTrace, ComesBackAsItWas) {
   EXPECT_EQ(is.waits[0].stream, whatif::kNone);
   EXPECT_EQ(is.waits[0].source, 1u);
   EXPECT_EQ(is.spans[0].end_ns, 300);
+  ASSERT_EQ(is.flows.size(), 2u);
+  EXPECT_EQ(is.flows[0].backward_ns, was.flows[0].backward_ns);
+  EXPECT_EQ(is.flows[0].backward_thread, 1u);
+  EXPECT_EQ(is.flows[1].forward_ns, 90);
+  EXPECT_EQ(is.flows[1].backward_ns, 20);
   EXPECT_TRUE(is.left_out.truncated);
   EXPECT_THAT(back->iteration_begins_ns, testing::ElementsAre(95, 300));
   EXPECT_EQ(back->iterations, 1u);

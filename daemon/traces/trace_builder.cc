@@ -45,14 +45,29 @@ whatif::Trace TraceBuilder::Take() {
   trace_.calls = calls_.Take();
   trace_.works = works_.Take();
   trace_.spans = spans_.Take();
+  trace_.flows = flows_.Take();
   for (whatif::Call& call : trace_.calls) call.begin_ns += base_ns_, call.end_ns += base_ns_;
   for (whatif::Work& work : trace_.works) work.start_ns += base_ns_, work.end_ns += base_ns_;
   for (whatif::Span& span : trace_.spans) span.begin_ns += base_ns_, span.end_ns += base_ns_;
+  for (whatif::Flow& flow : trace_.flows) {
+    flow.forward_ns += base_ns_, flow.backward_ns += base_ns_;
+  }
   for (const auto& [key, name] : thread_names_) {
     const auto it = threads_.find(key);
     if (it != threads_.end()) absl::StrAppend(&trace_.threads[it->second], " ", name);
   }
   return std::move(trace_);
+}
+
+void TraceBuilder::AddFlowEnd(std::string_view id, bool forward, int64_t at_ns, uint32_t thread) {
+  const auto it = half_flows_.try_emplace(std::string(id)).first;
+  FlowEnds& ends = it->second;
+  (forward ? ends.forward : ends.backward) = true;
+  (forward ? ends.flow.forward_ns : ends.flow.backward_ns) = at_ns;
+  (forward ? ends.flow.forward_thread : ends.flow.backward_thread) = thread;
+  if (!ends.forward || !ends.backward) return;
+  flows_.Add(ends.flow);
+  half_flows_.erase(it);
 }
 
 uint32_t TraceBuilder::Name(std::string_view text) {

@@ -78,7 +78,7 @@ class TraceBuilder {
   TraceBuilder(const TraceBuilder&) = delete;
   TraceBuilder& operator=(const TraceBuilder&) = delete;
 
-  // The trace but for its calls, works and spans.
+  // The trace but for its calls, works, spans and flows.
   whatif::Trace& trace() { return trace_; }
   GrowingTable<whatif::Call>& calls() { return calls_; }
   GrowingTable<whatif::Span>& spans() { return spans_; }
@@ -86,6 +86,8 @@ class TraceBuilder {
     any_correlation_ |= work.correlation != 0;
     works_.Add(work);
   }
+  // One end of a flow; it is in the trace when both are known. `id`: as it is written.
+  void AddFlowEnd(std::string_view id, bool forward, int64_t at_ns, uint32_t thread);
   size_t work_count() const { return works_.size(); }
   bool any_correlation() const { return any_correlation_; }  // of the works
   void set_base_ns(int64_t base_ns) { base_ns_ = base_ns; }  // all times are relative to it
@@ -127,6 +129,12 @@ class TraceBuilder {
   GrowingTable<whatif::Call> calls_;
   GrowingTable<whatif::Work> works_;
   GrowingTable<whatif::Span> spans_;
+  GrowingTable<whatif::Flow> flows_;
+  struct FlowEnds {
+    whatif::Flow flow;
+    bool forward = false, backward = false;  // is known
+  };
+  absl::flat_hash_map<std::string, FlowEnds> half_flows_;
   bool any_correlation_ = false;
   int64_t base_ns_ = 0;
   absl::flat_hash_set<uint32_t, NameHash, NameEqual> names_;

@@ -209,6 +209,27 @@ TEST(TraceReaderTest, ACollectiveHasTheBytesThatItMoves) {
   EXPECT_EQ(bytes(""), 0u);
 }
 
+// In any order, under their newer and older names; one end alone is none.
+TEST(TraceReaderTest, FlowsFromForwardToBackwardOperatorsAreKept) {
+  const auto trace = Read(Document(
+      {Kernel("k"),
+       R"({"ph": "f", "id": 3, "pid": 1, "tid": 9, "ts": 20.5, "cat": "fwdbwd", "bp": "e"})",
+       R"({"ph": "s", "id": 3, "pid": 1, "tid": 8, "ts": 10, "cat": "fwdbwd", "name": "fwdbwd"})",
+       R"({"ph": "s", "id": 4, "pid": 1, "tid": 8, "ts": 11, "cat": "fwdbwd", "name": "fwdbwd"})",
+       R"({"cat": "forward_backward", "ph": "s", "id": "x", "pid": 1, "tid": 8, "ts": 12})",
+       R"({"cat": "forward_backward", "ph": "f", "id": "x", "pid": 1, "tid": 9, "ts": 19})",
+       R"({"ph": "s", "id": 5, "pid": 1, "tid": 8, "ts": 11, "cat": "ac2g", "name": "ac2g"})",
+       R"({"ph": "f", "id": 5, "pid": 0, "tid": 7, "ts": 12, "cat": "ac2g", "name": "ac2g"})"}));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  ASSERT_EQ(trace->flows.size(), 2u);
+  EXPECT_EQ(trace->flows[0].forward_ns, 10'000);
+  EXPECT_EQ(trace->flows[0].backward_ns, 20'500);
+  EXPECT_EQ(trace->threads[trace->flows[0].forward_thread], "1/8");
+  EXPECT_EQ(trace->threads[trace->flows[0].backward_thread], "1/9");
+  EXPECT_EQ(trace->flows[1].backward_ns, 19'000);
+  EXPECT_EQ(LeftOutInWords(trace->left_out), "");
+}
+
 TEST(TraceReaderTest, OneOfEverything) { EXPECT_EQ(Dump(Read(Everything())), kEverythingRead); }
 
 TEST(TraceReaderTest, HoweverTheBytesAreCut) {

@@ -60,6 +60,10 @@ bool HostSide(WorkKind kind) {
   return kind == WorkKind::kCopyH2D || kind == WorkKind::kCopyD2H || kind == WorkKind::kCopyOther;
 }
 
+bool IsKernelLaunch(CallKind kind) {
+  return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch;
+}
+
 int64_t Median(std::vector<int64_t>* values, int64_t otherwise) {
   if (values->empty()) return otherwise;
   const auto middle = values->begin() + static_cast<int64_t>(values->size() / 2);
@@ -121,6 +125,9 @@ class Builder {
     calls_.reserve(sorted.size());
     for (const uint32_t i : sorted) {
       const Call& call = trace_.calls[i];
+      if (call.correlation != 0) {
+        first_correlation_ = std::min(first_correlation_, call.correlation);
+      }
       const uint32_t before = last[call.thread];
       if (before != kNone && call.end_ns <= CallAt(before).end_ns &&
           call.begin_ns < CallAt(before).end_ns) {
@@ -155,13 +162,10 @@ class Builder {
     for (const uint32_t id : work_ids_) works_.push_back(trace_.works[id]);
     call_of_.resize(works_.size());
     launches_.resize(calls_.size());
-    for (uint32_t w = 0; w < works_.size(); ++w) {
-      call_of_[w] = find(works_[w].correlation);
-      if (call_of_[w] != kNone) {
-        ++launches_[call_of_[w]].count;
-      } else {
-        ++graph_.figures.works_before;
-      }
+    for (uint32_t w = 0; w < works_.size(); ++w) call_of_[w] = find(works_[w].correlation);
+    AdoptWorks();
+    for (const uint32_t position : call_of_) {
+      if (position != kNone) ++launches_[position].count;
     }
     uint32_t first = 0;
     for (Launch& launch : launches_) {
@@ -169,10 +173,12 @@ class Builder {
       first += std::exchange(launch.count, 0);
     }
     works_of_call_.resize(first);
-    for (uint32_t w = 0; w < works_.size(); ++w) {
-      if (call_of_[w] == kNone) continue;
-      Launch& launch = launches_[call_of_[w]];
-      works_of_call_[launch.first + launch.count++] = w;
+    for (const bool adopted : {false, true}) {  // a launch's own works are its first
+      for (uint32_t w = 0; w < works_.size(); ++w) {
+        if (call_of_[w] == kNone || adopted_[w] != adopted) continue;
+        Launch& launch = launches_[call_of_[w]];
+        works_of_call_[launch.first + launch.count++] = w;
+      }
     }
     wait_of_.assign(calls_.size(), kNone);
     for (uint32_t i = 0; i < trace_.waits.size(); ++i) {
@@ -188,6 +194,35 @@ class Builder {
         record_stream_[record] = wait.source;
         event_by_correlation_[wait.record_correlation] = it->second;
       }
+    }
+  }
+
+  // Work without a launch was in flight when the trace began, or its launch was lost. The numbers
+  // of correlations, which ascend with the calls of a process, tell which, and after which launch
+  // a lost one came: with that one it goes. Where they do not it goes with the launch before it in
+  // its stream.
+  void AdoptWorks() {
+    adopted_.assign(works_.size(), false);
+    std::vector<std::pair<uint64_t, uint32_t>> launches;  // correlation, position
+    for (uint32_t p = 0; p < calls_.size(); ++p) {
+      if (IsKernelLaunch(CallAt(p).kind)) launches.emplace_back(CallAt(p).correlation, p);
+    }
+    std::sort(launches.begin(), launches.end());
+    std::vector<uint32_t> last(trace_.streams.size(), kNone);
+    for (uint32_t w = 0; w < works_.size(); ++w) {
+      const Work& work = works_[w];
+      if (call_of_[w] != kNone) {
+        if (IsKernelLaunch(CallAt(call_of_[w]).kind)) last[work.stream] = call_of_[w];
+        continue;
+      }
+      const auto behind =
+          std::lower_bound(launches.begin(), launches.end(), std::pair(work.correlation, 0u));
+      const uint32_t numbered =
+          work.correlation == 0 || behind == launches.begin() ? kNone : std::prev(behind)->second;
+      const bool possible = numbered != kNone && CallAt(numbered).begin_ns <= work.start_ns;
+      call_of_[w] = possible ? numbered : last[work.stream];
+      adopted_[w] = call_of_[w] != kNone;
+      ++(adopted_[w] ? graph_.figures.launches_lost : graph_.figures.works_before);
     }
   }
 
@@ -209,7 +244,7 @@ class Builder {
     for (uint32_t w = 0; w < works_.size(); ++w) {
       const Work& work = works_[w];
       uint32_t branch = 0;
-      const bool node = call_of_[w] != kNone && launches_[call_of_[w]].count > 1;
+      const bool node = HasLaunch(w) && launches_[call_of_[w]].count > 1;
       uint32_t q = queue(work.stream, 0);
       last.resize(graph_.queues.size(), kNone);
       end_ns.resize(graph_.queues.size(), kPast);
@@ -227,6 +262,10 @@ class Builder {
     main_queue_.assign(trace_.streams.size(), kNone);
     for (uint32_t s = 0; s < queues_of.size(); ++s) {
       if (!queues_of[s].empty()) main_queue_[s] = queues_of[s][0];
+    }
+    in_flight_.resize(graph_.queues.size());
+    for (uint32_t w = 0; w < works_.size(); ++w) {
+      if (InFlight(w)) in_flight_[queue_of_[w]].push_back(w);
     }
     // Works of each queue by the position of their call, to look up what was last when.
     launched_.resize(graph_.queues.size());
@@ -258,13 +297,28 @@ class Builder {
     return it == list.end() ? kNone : it->first;
   }
 
+  // Launched before the trace began.
+  bool InFlight(uint32_t w) const { return call_of_[w] == kNone; }
+  // Its own, not one that it goes with.
+  bool HasLaunch(uint32_t w) const { return !InFlight(w) && !adopted_[w]; }
+  // Of these, the one that a queue had done last by then.
+  uint32_t LastInFlight(uint32_t queue, int64_t until_ns) const {
+    const std::vector<uint32_t>& list = in_flight_[queue];
+    const auto it = std::partition_point(list.begin(), list.end(), [&](uint32_t w) {
+      return works_[w].end_ns <= until_ns + kTickNs;
+    });
+    return it == list.begin() ? kNone : *std::prev(it);
+  }
+
   // What a launch takes to reach an idle queue.
   void MeasureLatencies() {
     std::vector<int64_t> latencies;
     for (uint32_t w = 0; w < works_.size(); ++w) {
-      if (call_of_[w] == kNone) continue;
+      if (!HasLaunch(w)) continue;
       const int64_t begin_ns = CallAt(call_of_[w]).begin_ns;
-      const bool idle = before_[w] == kNone || works_[before_[w]].end_ns <= begin_ns;
+      // What was in flight may not be all recorded.
+      const bool idle = before_[w] == kNone ? graph_.figures.works_before == 0
+                                            : works_[before_[w]].end_ns <= begin_ns;
       const bool first = works_of_call_[launches_[call_of_[w]].first] == w;
       if (idle && first) latencies.push_back(works_[w].start_ns - begin_ns);
     }
@@ -281,7 +335,7 @@ class Builder {
   void MeasureGaps() {
     Gaps same(graph_.queues.size() * kGapKeys), across(same.size());
     for (uint32_t w = 0; w < works_.size(); ++w) {
-      if (before_[w] == kNone || call_of_[w] == kNone) continue;
+      if (before_[w] == kNone || !HasLaunch(w)) continue;
       const uint32_t wait = LastWait(w);
       const bool waits = wait != kNone && works_[wait].end_ns > works_[before_[w]].end_ns;
       const uint32_t after = waits ? wait : before_[w];
@@ -342,7 +396,7 @@ class Builder {
   // When a work could have started for all that its queue and its launch tell.
   int64_t ReadyNs(uint32_t w) const {
     int64_t ready_ns = kPast;
-    if (call_of_[w] != kNone && !IsLaterNode(w)) {
+    if (HasLaunch(w) && !IsLaterNode(w)) {
       ready_ns = CallAt(call_of_[w]).begin_ns + shortest_latency_ns_;
     }
     if (before_[w] != kNone) ready_ns = std::max(ready_ns, works_[before_[w]].end_ns + GapOf(w));
@@ -409,9 +463,21 @@ class Builder {
     for (uint32_t p = 0; p < calls_.size(); ++p) {
       if (wait_queue_[p] == kNone || wait_source_[p] == kNone) continue;
       const uint32_t waiting = FirstAfter(wait_queue_[p], p);
-      const uint32_t source = LastBefore(wait_source_[p], p);
+      uint32_t source = LastBefore(wait_source_[p], p);
+      if (source == kNone || RecordedBefore(p)) {
+        // What it waits for was in flight: that is one task, whatever the replay has in the queue.
+        if (waiting != kNone) source = LastInFlight(wait_source_[p], works_[waiting].start_ns);
+        wait_queue_[p] = kNone;
+      }
       if (waiting != kNone && source != kNone) waits_for_[waiting].push_back(source);
     }
+  }
+
+  // A wait for an event that was recorded before the trace began.
+  bool RecordedBefore(uint32_t p) const {
+    if (wait_of_[p] == kNone) return false;
+    const uint64_t record = trace_.waits[wait_of_[p]].record_correlation;
+    return record != 0 && record < first_correlation_;
   }
 
   void InferWaits(const std::vector<uint32_t>& calls, uint32_t before, uint32_t after) {
@@ -467,29 +533,36 @@ class Builder {
   }
 
   // Work that starts later than all that, just when a kernel of another queue ends: the GPU had no
-  // room for both, or an event of which the trace says nothing.
+  // room for both, or an event of which the trace says nothing. Where that does not explain it
+  // either, it is late.
   void FindShared() {
     shared_.assign(works_.size(), kNone);
+    late_.assign(works_.size(), false);
     std::vector<std::pair<int64_t, uint32_t>> ends;
     ends.reserve(works_.size());
     for (uint32_t w = 0; w < works_.size(); ++w) ends.emplace_back(works_[w].end_ns, w);
     std::sort(ends.begin(), ends.end());
     for (uint32_t w = 0; w < works_.size(); ++w) {
-      if (call_of_[w] == kNone) continue;
+      // Without a launch and anything before it its start is all that is known.
+      if (!HasLaunch(w) && before_[w] == kNone) continue;
       const Work& work = works_[w];
       int64_t ready_ns = ReadyNs(w);
       if (const uint32_t wait = LastWait(w); wait != kNone) {
         ready_ns = std::max(ready_ns, works_[wait].end_ns + WaitGapOf(w));
       }
-      if (work.start_ns - ready_ns <= kSoonNs || LateByCall(w)) continue;
+      if (work.start_ns - ready_ns <= kSoonNs || (HasLaunch(w) && LateByCall(w))) {
+        late_[w] = !HasLaunch(w);  // nobody knows how much of it the launch was
+        continue;
+      }
       uint32_t best = kNone;
       auto it = std::lower_bound(ends.begin(), ends.end(),
                                  std::pair(work.start_ns - kSoonNs, uint32_t{0}));
       const auto far = ends.end() - it > kMostNear ? it + kMostNear : ends.end();
       for (; it != far && it->first <= work.start_ns + kLateNs; ++it) {
         const uint32_t other = it->second;
-        if (queue_of_[other] == queue_of_[w] || call_of_[other] == kNone || it->first <= ready_ns ||
-            works_[other].start_ns >= work.start_ns || call_of_[other] >= call_of_[w]) {
+        const bool earlier = InFlight(other) || (!InFlight(w) && call_of_[other] < call_of_[w]);
+        if (queue_of_[other] == queue_of_[w] || it->first <= ready_ns || !earlier ||
+            works_[other].start_ns >= work.start_ns) {
           continue;
         }
         if (best == kNone ||
@@ -500,7 +573,8 @@ class Builder {
       shared_[w] = best;
       if (best != kNone) {
         ++graph_.figures.shared;
-      } else if (before_[w] != kNone && !LaunchBound(w)) {
+      } else if (!HasLaunch(w) || !LaunchBound(w)) {
+        late_[w] = true;
         ++graph_.figures.unexplained;
         graph_.figures.unexplained_ns += work.start_ns - ready_ns;
       }
@@ -536,6 +610,7 @@ class Builder {
       task.duration_ns = work.end_ns - work.start_ns;
       task.gap_ns = GapOf(w);
       task.wait_gap_ns = WaitGapOf(w);
+      if (late_[w]) KeepLate(w, &task);
       task.bytes = work.bytes;
       task.name = work.name;
       task.queue = queue_of_[w];
@@ -547,7 +622,10 @@ class Builder {
       if (call_of_[w] != kNone) continue;
       GpuTask& task = add(w);
       task.before = true;
+      // Of the first of a queue nothing else is known; the others come after it.
       task.latency_ns = works_[w].start_ns - graph_.begin_ns;
+      if (before_[w] != kNone) task.latency_ns = std::min<int64_t>(task.latency_ns, 0);
+      AddFixed(w, &task);
     }
     for (uint32_t p = 0; p < calls_.size(); ++p) {
       const Launch& launch = launches_[p];
@@ -558,13 +636,34 @@ class Builder {
         task.by_graph = launch.count > 1;
         const int64_t own_ns = works_[w].start_ns - CallAt(p).begin_ns;
         task.latency_ns = LaunchBound(w) ? own_ns : std::min(own_ns, usual_latency_ns_);
-        if (IsLaterNode(w)) {
+        if (adopted_[w]) {
+          task.latency_ns = before_[w] == kNone ? own_ns : std::min(own_ns, usual_latency_ns_);
+        } else if (IsLaterNode(w)) {
           task.latency_ns = std::min(own_ns, usual_latency_ns_);
           if (const uint32_t node = ended.LastBefore(w); node != kNone) AddDependency(node, &task);
         }
-        if (launch.count > 1) ended.Add(w);
-        if (shared_[w] != kNone && task_of_[shared_[w]] != kNone) AddDependency(shared_[w], &task);
+        if (launch.count > 1 && !adopted_[w]) ended.Add(w);
+        AddFixed(w, &task);
       }
+    }
+  }
+  // What the replay does not find out itself: whom it shares the GPU with, and what of that which
+  // it waits for was in flight.
+  void AddFixed(uint32_t w, GpuTask* task) {
+    if (shared_[w] != kNone && task_of_[shared_[w]] != kNone) AddDependency(shared_[w], task);
+    for (const uint32_t other : waits_for_[w]) {
+      if (InFlight(other)) AddDependency(other, task);
+    }
+  }
+  // A start that nothing explains is as long after what is before it as it was.
+  void KeepLate(uint32_t w, GpuTask* task) const {
+    const int64_t start_ns = works_[w].start_ns;
+    const uint32_t before = before_[w], wait = LastWait(w);
+    const int64_t free_ns = before == kNone ? kPast : works_[before].end_ns + task->gap_ns;
+    if (wait != kNone && works_[wait].end_ns + task->wait_gap_ns > free_ns) {
+      task->wait_gap_ns = start_ns - works_[wait].end_ns;
+    } else {
+      task->gap_ns = start_ns - works_[before].end_ns;
     }
   }
 
@@ -787,6 +886,9 @@ class Builder {
     waited_queue_.assign(calls_.size(), kNone);
     waited_end_ns_.assign(calls_.size(), kPast);
     std::vector<uint32_t> last(graph_.queues.size(), kNone);
+    for (uint32_t q = 0; q < last.size(); ++q) {
+      if (!in_flight_[q].empty()) last[q] = in_flight_[q].back();
+    }
     for (uint32_t p = 0; p < calls_.size(); ++p) {
       const Call& call = CallAt(p);
       for (uint32_t i = 0; i < launches_[p].count; ++i) {
@@ -804,8 +906,10 @@ class Builder {
           stream = wait.stream != kNone ? wait.stream : wait.source;
         }
         if (stream != kNone && main_queue_[stream] != kNone) {
-          waited_queue_[p] = main_queue_[stream];
           const uint32_t w = last[main_queue_[stream]];
+          // It waited for something older than what the replay would have there.
+          if (RecordedBefore(p) && w != kNone && works_[w].end_ns > call.end_ns + kTickNs) continue;
+          waited_queue_[p] = main_queue_[stream];
           if (w != kNone) waited_end_ns_[p] = works_[w].end_ns;
           continue;
         }
@@ -895,17 +999,20 @@ class Builder {
   const Trace& trace_;
   const GraphOptions& options_;
   Graph graph_;
-  std::vector<Work> works_;         // in order of their starts
-  std::vector<uint32_t> work_ids_;  // of the trace
-  std::vector<uint32_t> calls_;     // by position, in order of their begins
-  std::vector<uint32_t> outer_;     // position of a call of the trace
-  std::vector<uint32_t> call_of_;   // position, of a work
+  std::vector<Work> works_;                  // in order of their starts
+  std::vector<uint32_t> work_ids_;           // of the trace
+  std::vector<uint32_t> calls_;              // by position, in order of their begins
+  std::vector<uint32_t> outer_;              // position of a call of the trace
+  uint64_t first_correlation_ = UINT64_MAX;  // of the calls: those of a process ascend
+  std::vector<uint32_t> call_of_;            // position, of a work
+  std::vector<bool> adopted_;                // works that go with a launch that is not theirs
   std::vector<Launch> launches_;
   std::vector<uint32_t> works_of_call_;
   std::vector<uint32_t> queue_of_;
-  std::vector<uint32_t> before_;                 // work before on the queue
-  std::vector<uint32_t> main_queue_;             // of a stream
-  std::vector<std::vector<Launched>> launched_;  // by queue
+  std::vector<uint32_t> before_;                  // work before on the queue
+  std::vector<uint32_t> main_queue_;              // of a stream
+  std::vector<std::vector<Launched>> launched_;   // by queue
+  std::vector<std::vector<uint32_t>> in_flight_;  // by queue: see InFlight
   int64_t usual_latency_ns_ = 0;
   int64_t shortest_latency_ns_ = 0;
   int64_t usual_gap_ns_ = kUsualGapNs;
@@ -921,6 +1028,7 @@ class Builder {
   size_t wait_tries_ = 0;
   std::vector<std::vector<uint32_t>> waits_for_;  // works, of a work
   std::vector<uint32_t> shared_;
+  std::vector<bool> late_;  // starts of works that nothing explains
   std::vector<uint32_t> task_of_;
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, uint32_t> labels_;  // see LabelIn
   std::vector<uint32_t> after_;                                          // position, of a call

@@ -10,8 +10,9 @@
 //   Graph graph = BuildGraph(trace, {});
 //   Timeline timeline = Replay(graph);
 //
-// Idle time of a queue is not recorded: it has to come out of the edges. What no edge explains is
-// in Graph::figures, and is not replayed. docs/whatif.md has the edges with the reasons.
+// Idle time of a queue is not recorded: it has to come out of the edges. Where no edge explains a
+// late start, it stays as long after the task before it as it was, and Graph::figures counts it.
+// docs/whatif.md has the edges with the reasons.
 //
 // Threading: plain values, free functions. Ownership: a Graph owns all that it refers to; indices
 // refer to its own tables.
@@ -80,7 +81,7 @@ struct GpuTask {
   uint32_t first_dependency = 0;  // in Graph::dependencies
   uint16_t dependency_count = 0;
   WorkKind kind = WorkKind::kKernel;
-  bool before = false;    // launched before the trace began: ready at latency_ns from its begin
+  bool before = false;    // in flight when the trace began: ready at latency_ns from its begin
   bool by_graph = false;  // one node of a graph launch
   uint32_t collective = kNone;  // the same number on all ranks that take part
   uint32_t work = kNone;        // in the trace; kNone: inserted by a transformation
@@ -101,13 +102,14 @@ struct Queue {
 // What the graph could not be told, for answers.
 struct Figures {
   uint64_t calls_left_out = 0;  // launches whose work was not recorded
-  uint64_t works_before = 0;    // work launched before the trace began
+  uint64_t works_before = 0;    // work launched before the trace began: in flight then
+  uint64_t launches_lost = 0;   // work that came later, and whose launch was not recorded
   uint64_t waits_recorded = 0;  // stream waits that the trace explains,
   uint64_t waits_inferred = 0;  // ... that times and neighbours explain,
   uint64_t waits_unknown = 0;   // ... that nothing explains: left out
   uint64_t handovers = 0;       // from CPU thread to CPU thread
   uint64_t shared = 0;          // tasks that waited for another queue's kernel without an event
-  uint64_t unexplained = 0;     // tasks that started later than any edge tells
+  uint64_t unexplained = 0;     // tasks that started later than any edge tells: kept as they were
   int64_t unexplained_ns = 0;
 };
 

@@ -90,6 +90,7 @@ std::vector<Trace> SplitAtHoles(Trace trace) {
   const std::vector<Work> all_works = std::exchange(trace.works, {});
   const std::vector<Span> all_spans = std::exchange(trace.spans, {});
   const std::vector<Wait> all_waits = std::exchange(trace.waits, {});
+  const std::vector<Flow> all_flows = std::exchange(trace.flows, {});
   // By correlation; of processes that came one after the other it may be the same.
   absl::flat_hash_map<uint64_t, std::vector<const Call*>> calls;
   for (const Call& call : all_calls) {
@@ -122,6 +123,9 @@ std::vector<Trace> SplitAtHoles(Trace trace) {
     // Between windows one right behind the other a hole has no length.
     const bool hole = trace.names[span.name] == kNotRecorded;
     if (Trace* part = part_at(hole ? span.end_ns - 1 : span.begin_ns)) part->spans.push_back(span);
+  }
+  for (const Flow& flow : all_flows) {
+    if (Trace* part = part_at(flow.forward_ns)) part->flows.push_back(flow);
   }
   for (const Wait& wait : all_waits) {
     const auto it = calls.find(wait.correlation);

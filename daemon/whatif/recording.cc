@@ -26,6 +26,7 @@ std::string LeftOutInWords(const std::vector<Graph>& graphs, const MatchedCollec
   for (const Graph& graph : graphs) {
     sum.calls_left_out += graph.figures.calls_left_out;
     sum.works_before += graph.figures.works_before;
+    sum.launches_lost += graph.figures.launches_lost;
     sum.waits_unknown += graph.figures.waits_unknown;
     sum.unexplained += graph.figures.unexplained;
     sum.unexplained_ns += graph.figures.unexplained_ns;
@@ -35,10 +36,12 @@ std::string LeftOutInWords(const std::vector<Graph>& graphs, const MatchedCollec
     if (count > 0) notes.push_back(absl::StrCat(count, what));
   };
   say(sum.calls_left_out, " launches whose work was not recorded");
-  say(sum.works_before, " GPU tasks launched before the trace began");
+  say(sum.works_before, " GPU tasks in flight when the trace began, replayed on their streams");
+  say(sum.launches_lost, " GPU tasks whose launch was not recorded");
   say(sum.waits_unknown, " waits of streams for events that nothing explains");
   if (sum.unexplained > 0) {
-    notes.push_back(absl::StrCat(sum.unexplained, " late starts that nothing explains (",
+    notes.push_back(absl::StrCat(sum.unexplained,
+                                 " late starts that nothing explains, kept as they were (",
                                  sum.unexplained_ns / 1000, " us)"));
   }
   if (graphs.size() > 1) say(matched.alone, " collectives that only one rank has");

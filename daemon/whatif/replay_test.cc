@@ -245,14 +245,80 @@ TEST(ReplayTest, AKernelThatStartsWhenAnotherStreamsEndsWaitedForRoom) {
   EXPECT_NEAR(StartUs(graph, "b"), 301, 1.1);
 }
 
-TEST(ReplayTest, IdleTimeThatNothingExplainsIsCountedAndNotReplayed) {
+// Nor is such a start where it was whatever happens: it follows what is before it.
+TEST(ReplayTest, ALateStartThatNothingExplainsIsCountedAndKept) {
   TestTrace t;
   t.Launch(0, 4, "a", 8, 100);
   t.Launch(10, 14, "b", 400, 450);
-  const Graph graph = t.Graph();
+  Graph graph = t.Graph();
   EXPECT_EQ(graph.figures.unexplained, 1u);
   EXPECT_NEAR(static_cast<double>(graph.figures.unexplained_ns) / 1000, 299, 2);
-  EXPECT_LT(StartUs(graph, "b"), 110);
+  ExpectAsMeasured(t, graph);
+  Lengthen(&graph, "a", -50);
+  EXPECT_EQ(StartUs(graph, "b"), 350);
+}
+
+// A profiler that starts while the GPU is behind: two streams have work whose launches it did not
+// see, one waits for the other, and the thread waits for both.
+TEST(ReplayTest, WorkInFlightAtTheBeginRunsOnItsStreams) {
+  TestTrace t;
+  t.Run("old", 5, 100);
+  t.Run("next old", 102, 200);
+  t.Into(1).Run("old reduce", 20, 301);
+  t.Into(0).Api(6, 8, "cudaStreamWaitEvent", CallKind::kStreamWait);
+  t.Launch(10, 14, "b", 302, 400);
+  t.Launch(16, 18, "c", 402, 500);
+  t.Api(20, 505, "cudaDeviceSynchronize", CallKind::kContextSync);
+  t.Launch(515, 520, "d", 525, 600);
+  Graph graph = t.Graph();  // begins at 6
+  EXPECT_EQ(graph.figures.works_before, 3u);
+  EXPECT_EQ(graph.figures.unexplained, 0u);
+  ExpectAsMeasured(t, graph, 2);
+  Graph faster = graph;
+  Lengthen(&faster, "old reduce", -150);  // now the first stream is what "b" comes after
+  EXPECT_NEAR(StartUs(faster, "b") + 6, 202, 3);
+  EXPECT_NEAR(StartUs(faster, "d") + 6, 425, 4);
+  faster = graph;
+  Lengthen(&faster, "old", -50);
+  EXPECT_NEAR(StartUs(faster, "next old") + 6, 52, 2);
+  EXPECT_NEAR(StartUs(faster, "b") + 6, 302, 2);
+}
+
+TEST(ReplayTest, AWaitForAnEventFromBeforeTheTraceIsForWhatWasInFlight) {
+  TestTrace t;
+  for (uint64_t call = 0; call < 50; ++call) t.Api(0, 0, "skipped", CallKind::kOther);
+  t.trace().calls.clear();
+  const uint64_t record = 20;
+  t.Into(1);
+  for (int i = 0; i < 2; ++i) {
+    t.Run("old", 100 * i, 100 * i + 99);
+    t.trace().works.back().correlation = 10 + static_cast<uint64_t>(i);
+  }
+  const uint64_t wait = t.Api(5, 6, "cudaStreamWaitEvent", CallKind::kStreamWait);
+  t.Wait(wait, record, 0, 1);
+  t.Into(0).Launch(7, 9, "b", 101, 150);  // after the first of them, not after both
+  Graph graph = t.Graph();
+  ExpectAsMeasured(t, graph, 2);
+  Lengthen(&graph, "old", -40);
+  EXPECT_NEAR(StartUs(graph, "b") + 5, 61, 2);
+}
+
+// Its stream goes on in the order in which it ran.
+TEST(ReplayTest, WorkWhoseLaunchWasLostComesAfterWhatWasBeforeIt) {
+  TestTrace t;
+  t.Launch(0, 4, "a", 8, 100);
+  t.Launch(10, 14, "b", 102, 200);
+  t.Launch(20, 24, "c", 202, 300);
+  t.Launch(30, 34, "d", 302, 400);
+  std::erase_if(t.trace().calls, [](const Call& call) { return call.correlation == 3; });
+  Graph graph = t.Graph();
+  EXPECT_EQ(graph.figures.works_before, 0u);
+  EXPECT_EQ(graph.figures.launches_lost, 1u);
+  ExpectAsMeasured(t, graph, 3);
+  Lengthen(&graph, "a", 50);
+  EXPECT_NEAR(StartUs(graph, "b"), 152, 2);
+  EXPECT_NEAR(StartUs(graph, "c"), 252, 3);
+  EXPECT_NEAR(StartUs(graph, "d"), 352, 3);
 }
 
 // Two turns of each of two threads: forward on one, backward on the other.
@@ -339,7 +405,7 @@ TEST(ReplayTest, WorkFromBeforeTheTraceHoldsItsQueue) {
   TestTrace t;
   t.Launch(0, 4, "b", 60, 80);
   t.trace().works.push_back(t.trace().works[0]);
-  t.trace().works.back().correlation = 999;
+  t.trace().works.back().correlation = 0;
   t.trace().works.back().start_ns = TestTrace::Ns(2);
   t.trace().works.back().end_ns = TestTrace::Ns(59);
   const Graph graph = t.Graph();

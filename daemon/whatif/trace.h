@@ -88,6 +88,15 @@ struct Wait {
   uint32_t source = kNone;          // of kStreamWait and kEventSync: the event's stream
 };
 
+// A forward operator and the one of the backward pass that belongs to it, by their begins. Tools
+// draw an arrow; the graph does not need it.
+struct Flow {
+  int64_t forward_ns = 0;
+  int64_t backward_ns = 0;
+  uint32_t forward_thread = 0;
+  uint32_t backward_thread = 0;
+};
+
 struct Stream {
   int32_t device = 0;
   int64_t id = 0;  // as the profiler numbers it
@@ -100,7 +109,7 @@ struct LeftOut {
   uint64_t mended = 0;            // elements that are no JSON, and could be read all the same
   uint64_t without_duration = 0;  // kept with length 0: no duration, or one below 0
   uint64_t python_frames = 0;
-  uint64_t other = 0;           // flows, counters, instants: not needed
+  uint64_t other = 0;           // counters, instants, flows of launches: not needed
   uint64_t trailing_bytes = 0;  // behind the end of the trace
   bool truncated = false;       // the input ends, or cannot be unpacked further, in the middle
 };
@@ -114,6 +123,7 @@ struct Trace {
   std::vector<Work> works;
   std::vector<Span> spans;
   std::vector<Wait> waits;
+  std::vector<Flow> flows;
   std::vector<std::string> gpus;  // names, by device; may be empty
   int32_t rank = 0;
   int32_t world_size = 1;

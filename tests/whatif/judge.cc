@@ -11,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -112,12 +113,13 @@ void Describe(const Recorded& recorded, uint64_t not_run, Verdict* verdict) {
     if (count > 0) notes.push_back(absl::StrCat(count, " ", what));
   };
   say(figures.calls_left_out, "launches without work");
-  say(figures.works_before, "GPU tasks launched before the trace");
+  say(figures.works_before, "GPU tasks in flight at the begin");
+  say(figures.launches_lost, "GPU tasks without a launch");
   say(figures.waits_unknown, "stream waits unexplained");
   say(not_run, "tasks never reached");
   if (figures.unexplained > 0) {
-    notes.push_back(absl::StrFormat("%d late starts unexplained (%.1f ms)", figures.unexplained,
-                                    Ms(figures.unexplained_ns)));
+    notes.push_back(absl::StrFormat("%d late starts unexplained and kept (%.1f ms)",
+                                    figures.unexplained, Ms(figures.unexplained_ns)));
   }
   verdict->note = absl::StrJoin(notes, "; ");
 }
@@ -199,6 +201,26 @@ absl::StatusOr<Recorded> ReadRecorded(const std::string& path, const std::string
   return recorded;
 }
 
+Recorded CutOff(const Recorded& whole, int64_t at_ns, const std::string& marker) {
+  Recorded cut = whole;
+  std::erase_if(cut.trace.calls, [&](const Call& call) { return call.begin_ns < at_ns; });
+  std::erase_if(cut.trace.spans, [&](const Span& span) { return span.begin_ns < at_ns; });
+  std::erase_if(cut.trace.works, [&](const Work& work) { return work.start_ns < at_ns; });
+  absl::flat_hash_set<uint64_t> called;
+  for (const Call& call : cut.trace.calls) called.insert(call.correlation);
+  std::erase_if(cut.trace.waits,
+                [&](const Wait& wait) { return !called.contains(wait.correlation); });
+  cut.marks = FindMarks(cut.trace, marker);
+  cut.graph = BuildGraph(cut.trace, {cut.marks.begins_ns});
+  return cut;
+}
+
+std::vector<int64_t> CutsNs(const Recorded& whole) {
+  const std::vector<int64_t>& begins_ns = whole.marks.begins_ns;
+  const int64_t third_ns = begins_ns.front() + (begins_ns.back() - begins_ns.front()) / 3;
+  return {third_ns, *std::upper_bound(begins_ns.begin(), begins_ns.end(), third_ns)};
+}
+
 std::vector<double> GpuPeriodsMs(const Recorded& recorded) {
   return PeriodsMs(recorded, recorded.graph, ReplayOne(recorded.graph), /*measured=*/true);
 }
@@ -259,8 +281,15 @@ Verdict JudgeReplay(const Recorded& recorded) {
   const RankTimeline timeline = ReplayOne(recorded.graph, &not_run);
   Describe(recorded, not_run, &verdict);
   if (verdict.training()) {
-    verdict.measured_ms = Mean(PeriodsMs(recorded, recorded.graph, timeline, true));
-    verdict.predicted_ms = Mean(PeriodsMs(recorded, recorded.graph, timeline, false));
+    const std::vector<double> measured = PeriodsMs(recorded, recorded.graph, timeline, true);
+    const std::vector<double> replayed = PeriodsMs(recorded, recorded.graph, timeline, false);
+    verdict.measured_ms = Mean(measured);
+    verdict.predicted_ms = Mean(replayed);
+    verdict.worst_error = 0;
+    for (size_t i = 0; i < measured.size(); ++i) {
+      const double error = replayed[i] / measured[i] - 1;
+      if (std::abs(error) > std::abs(verdict.worst_error)) verdict.worst_error = error;
+    }
     verdict.target = kReplayWorst;
   } else {
     verdict.measured_ms = WholeMs(recorded, nullptr);

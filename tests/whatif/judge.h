@@ -22,7 +22,7 @@ namespace seqpoint::whatif {
 // One line of the judgement. NaN, -1, empty: does not apply, null in JSON.
 struct Verdict {
   std::string file;
-  std::string check;  // boundaries, replay, pair, collective, speed
+  std::string check;  // boundaries, replay, cut, pair, collective, speed
   int64_t iterations_true = -1, iterations_detected = -1;
   double measured_ms = NAN, predicted_ms = NAN;
   double error = NAN;  // predicted / measured - 1; of collectives the mean, see `worst_us`
@@ -34,6 +34,7 @@ struct Verdict {
   double graph_tasks_s = NAN, replay_tasks_s = NAN;
   // By what GPU tasks start, or collectives end, at another time than measured.
   double mean_us = NAN, worst_us = NAN;
+  double worst_error = NAN;  // of an iteration's replay, the first one included
   std::string note;
 
   bool training() const { return iterations_true >= 2; }
@@ -57,6 +58,13 @@ struct Recorded {
 };
 // `marker`: see FindMarks.
 absl::StatusOr<Recorded> ReadRecorded(const std::string& path, const std::string& marker = "");
+
+// The same as a profiler that started at `at_ns` would have left it: calls and annotations that
+// began before are missing, and so is the GPU work that had started. What was launched before and
+// starts later has no call.
+Recorded CutOff(const Recorded& whole, int64_t at_ns, const std::string& marker = "");
+// Where the first third of the iterations ends: in the middle of one, and where the next begins.
+std::vector<int64_t> CutsNs(const Recorded& whole);
 
 // Distance of the first GPU starts of consecutive iterations, or of their marks. The last iteration
 // has none.

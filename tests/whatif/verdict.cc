@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -44,6 +45,26 @@ std::string Judged(const Verdict& v) {
   return v.reached() ? "reached" : "MISSED";
 }
 
+// Of replays without change.
+struct Errors {
+  double sum = 0, worst = 0;
+  int count = 0;
+
+  void Add(double error) {
+    sum += std::abs(error);
+    worst = std::max(worst, std::abs(error));
+    ++count;
+  }
+  std::string ToString() const {
+    if (count == 0) return "";
+    return absl::StrFormat(
+        "\nMean |error| %.3f %% (to reach: %.1f %%, %s), worst %.3f %% (%.1f %%, "
+        "%s), %d traces\n",
+        100 * sum / count, 100 * kReplayMean, sum / count <= kReplayMean ? "reached" : "MISSED",
+        100 * worst, 100 * kReplayWorst, worst <= kReplayWorst ? "reached" : "MISSED", count);
+  }
+};
+
 }  // namespace
 
 std::string ToJson(absl::Span<const Verdict> verdicts) {
@@ -72,6 +93,7 @@ std::string ToJson(absl::Span<const Verdict> verdicts) {
         absl::StrCat("\"replay_tasks_s\": ", Number(v.replay_tasks_s)),
         absl::StrCat("\"mean_us\": ", Number(v.mean_us)),
         absl::StrCat("\"worst_us\": ", Number(v.worst_us)),
+        absl::StrCat("\"worst_error\": ", Number(v.worst_error)),
         absl::StrCat("\"note\": ", Text(v.note))};
     rows.push_back(absl::StrCat("{", absl::StrJoin(fields, ", "), "}"));
   }
@@ -79,23 +101,22 @@ std::string ToJson(absl::Span<const Verdict> verdicts) {
 }
 
 std::string ToTables(absl::Span<const Verdict> verdicts) {
-  std::string boundaries, training, others, pairs, runs, collectives, speed;
-  double sum = 0, worst = 0, count = 0;
+  std::string boundaries, training, cut, others, pairs, runs, collectives, speed;
+  Errors whole_errors, cut_errors;
   for (const Verdict& v : verdicts) {
     if (v.check == "boundaries") {
       absl::StrAppend(&boundaries, Row({v.file, Count(v.iterations_true),
                                         Count(v.iterations_detected), Judged(v), v.note}));
-    } else if (v.check == "replay") {
+    } else if (v.check == "replay" || v.check == "cut") {
+      const bool whole = v.check == "replay";
       absl::StrAppend(
-          v.training() ? &training : &others,
+          !v.training() ? &others
+          : whole       ? &training
+                        : &cut,
           Row({v.file, Count(v.iterations_true), Fixed(v.measured_ms, 3), Fixed(v.predicted_ms, 3),
-               Percent(v.error), Fixed(v.mean_us, 1), Fixed(v.worst_us, 0), Count(v.tasks),
-               Count(v.edges), Judged(v), v.note}));
-      if (v.training() && std::isfinite(v.error)) {
-        sum += std::abs(v.error);
-        worst = std::max(worst, std::abs(v.error));
-        ++count;
-      }
+               Percent(v.error), Percent(v.worst_error), Fixed(v.mean_us, 1), Fixed(v.worst_us, 0),
+               Count(v.tasks), Count(v.edges), Judged(v), v.note}));
+      if (v.training() && std::isfinite(v.error)) (whole ? whole_errors : cut_errors).Add(v.error);
     } else if (v.whole_run()) {
       absl::StrAppend(&runs,
                       Row({v.file, Count(v.iterations_true), Fixed(v.measured_ms, 0),
@@ -124,21 +145,22 @@ std::string ToTables(absl::Span<const Verdict> verdicts) {
     if (!rows.empty()) absl::StrAppend(&text, Header(title, head), rows);
   };
   add("Boundaries, the marks hidden", {"trace", "steps", "found", "", "begins with"}, boundaries);
-  const std::vector<std::string> replay = {"trace",       "iterations",
-                                           "measured ms", "replayed ms",
-                                           "error %",     "starts off by us",
-                                           "worst",       "tasks",
-                                           "edges",       "",
+  const std::vector<std::string> replay = {"trace",
+                                           "iterations",
+                                           "measured ms",
+                                           "replayed ms",
+                                           "error %",
+                                           "worst iteration %",
+                                           "starts off by us",
+                                           "worst",
+                                           "tasks",
+                                           "edges",
+                                           "",
                                            "left out"};
   add("Replay without change: mean GPU period", replay, training);
-  if (count > 0) {
-    absl::StrAppendFormat(&text,
-                          "\nMean |error| %.3f %% (to reach: %.1f %%, %s), worst %.3f %% (%.1f %%, "
-                          "%s), %.0f traces\n",
-                          100 * sum / count, 100 * kReplayMean,
-                          sum / count <= kReplayMean ? "reached" : "MISSED", 100 * worst,
-                          100 * kReplayWorst, worst <= kReplayWorst ? "reached" : "MISSED", count);
-  }
+  text += whole_errors.ToString();
+  add("The same of traces whose first third is cut off", replay, cut);
+  text += cut_errors.ToString();
   add("Replay without change, traces of fewer than two iterations: first GPU start to last end",
       replay, others);
   add("Before and after: median iteration",

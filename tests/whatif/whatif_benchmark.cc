@@ -166,6 +166,12 @@ int Judge(const Flags& flags) {
       continue;
     }
     verdicts.push_back(JudgeReplay(*recorded));
+    if (recorded->marks.iterations() >= 3) {
+      for (const int64_t at_ns : CutsNs(*recorded)) {
+        verdicts.push_back(JudgeReplay(CutOff(*recorded, at_ns, flags.marker)));
+        verdicts.back().check = "cut";
+      }
+    }
     verdicts.push_back(JudgeSpeed(paths[i], *recorded));
     all.push_back(*std::move(recorded));
   }

@@ -94,6 +94,59 @@ TEST_P(WhatIfTraceTest, ReplaysAsMeasured) {
   if (recorded->marks.iterations() >= 3) ExpectReplayed(JudgeReplay(PartOf(*recorded)));
 }
 
+// What the last `count` whole iterations of a trace save when its GPU is twice as fast, as a share.
+double SavedByHalf(const Recorded& recorded, size_t count) {
+  const auto sum_ms = [&](const Graph& graph) {
+    const Graph* ranks[] = {&graph};
+    const auto times = IterationTimes(recorded.trace, graph, Replay(ranks).ranks[0]);
+    const size_t whole = recorded.marks.iterations() - 1;
+    double sum = 0;
+    for (size_t i = whole - std::min(count, whole); i < whole; ++i) {
+      sum += static_cast<double>(times[i].replayed_ns) / 1e6;
+    }
+    return sum;
+  };
+  Graph faster = recorded.graph;
+  for (GpuTask& task : faster.gpu) task.duration_ns /= 2;
+  return 1 - sum_ms(faster) / sum_ms(recorded.graph);
+}
+
+// As profilers leave traces that they begin while the GPU is behind: what it had to do then is in
+// flight, and all iterations count, the first one, too. A change does what it does to the whole
+// trace: what is in flight is not held where it was.
+TEST_P(WhatIfTraceTest, ReplaysAsMeasuredWithTheFirstThirdCutOff) {
+  if (GetParam() == "none") GTEST_SKIP() << NotThere();
+  const absl::StatusOr<Recorded> recorded = ReadRecorded(SharedTraces() + "/" + GetParam());
+  ASSERT_TRUE(recorded.ok()) << recorded.status();
+  if (recorded->marks.iterations() < 4) GTEST_SKIP() << "too few iterations";
+  for (const int64_t at_ns : CutsNs(*recorded)) {
+    const Recorded cut = CutOff(*recorded, at_ns);
+    if (cut.marks.iterations() < 2) continue;
+    const Verdict verdict = JudgeReplay(cut);
+    ExpectReplayed(verdict);
+    EXPECT_LE(std::abs(verdict.worst_error), kReplayWorst) << verdict.note;
+    const size_t count = cut.marks.iterations() - 1;
+    EXPECT_NEAR(SavedByHalf(cut, count), SavedByHalf(*recorded, count), 0.03) << count;
+  }
+}
+
+// Each fiftieth launch has no record, as where a profiler's buffer was full: its kernel stays in
+// its place.
+TEST_P(WhatIfTraceTest, ReplaysAsMeasuredWithLaunchesLost) {
+  if (GetParam() == "none") GTEST_SKIP() << NotThere();
+  absl::StatusOr<Recorded> recorded = ReadRecorded(SharedTraces() + "/" + GetParam());
+  ASSERT_TRUE(recorded.ok()) << recorded.status();
+  if (recorded->marks.iterations() < 2) GTEST_SKIP() << "too few iterations";
+  size_t launches = 0;
+  std::erase_if(recorded->trace.calls, [&](const Call& call) {
+    return call.kind == CallKind::kLaunch && ++launches % 50 == 25;
+  });
+  recorded->graph = BuildGraph(recorded->trace, {recorded->marks.begins_ns});
+  const Verdict verdict = JudgeReplay(*recorded);
+  ExpectReplayed(verdict);
+  EXPECT_LE(std::abs(verdict.worst_error), kReplayWorst) << verdict.note;
+}
+
 INSTANTIATE_TEST_SUITE_P(Recorded, WhatIfTraceTest, ::testing::ValuesIn(Files()),
                          [](const auto& info) { return TestNameOf(info.param); });
 
