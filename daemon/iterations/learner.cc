@@ -31,13 +31,21 @@ bool MayBeMicroSteps(const LearnedRule& learned) {
   return learned.first_differs && learned.iterations < kMaxMicroSteps;
 }
 
+// Turns of few kernels, always the same: nothing tells the iterations of a small network from the
+// parts of an iteration, however long the stream is looked at.
+bool IsOpen(const Loop& loop) {
+  return (loop.host_share < 0.5 || loop.outer_unsure) && !loop.sizes_vary &&
+         loop.family_weight < kWholeNetwork;
+}
+
 // More verified turns, a clear begin and a heavy family make it likelier that the next thousand
 // iterations will be found exactly.
 double Confidence(uint32_t verified, const Loop& loop) {
   const double turns = 1 - std::exp(-static_cast<double>(verified) / 4);
   const double begin = 0.85 + 0.15 * std::min(1.0, loop.begin_margin / 2);
   const double family = loop.family_weight >= 4 ? 1 : 0.9;
-  return turns * begin * family;
+  const double readings = loop.shares_batches || IsOpen(loop) ? 0.5 : 1;
+  return turns * begin * family * readings;
 }
 
 }  // namespace
@@ -100,11 +108,17 @@ std::optional<LearnedRule> IterationLearner::FindRule(
     if (!chosen) return std::nullopt;
     learned.confidence = Confidence(chosen->verified_turns, *loop);
     learned.evidence = loop->evidence;
+    if (loop->shares_batches) {
+      absl::StrAppend(&learned.evidence,
+                      "; several turns of this loop share a copied batch, and "
+                      "may make one iteration");
+    }
     learned.family_weight = loop->family_weight;
     learned.runner_up_weight = loop->runner_up_weight;
     learned.host_share = loop->host_share;
     learned.sizes_vary = loop->sizes_vary;
     learned.others_pending = loop->others_pending;
+    learned.open = IsOpen(*loop);
     learned.rare_ends = loop->rare_ends;
     learned.first_differs = loop->first_differs;
     learned.graph_period = loop->graph_period;
@@ -157,6 +171,7 @@ bool IterationLearner::SameIterations(const abi::Rule& rule,
 // Without a call of the host in each turn it may be a loop over time steps or layers, of which the
 // first iteration alone may have thousands: no number of equal turns tells, nor does growth.
 bool IterationLearner::MayBeTimeSteps(const LearnedRule& learned) const {
+  if (learned.open) return true;
   if (learned.host_share >= 0.5 || learned.sizes_vary) return false;
   return Seen() < (learned.others_pending ? options_.min_launch_only_calls_unsure
                                           : options_.min_launch_only_calls);
@@ -205,6 +220,7 @@ void IterationLearner::RunAnalysis() {
       mark || found->graph_period > 1 || (same && seen >= confirm_at_ && !MayBeTimeSteps(*found));
   const bool waits = MayBeMicroSteps(*found);
   const bool graphs = found->graph_period > 0;
+  const bool open = found->open;
   const uint64_t its = found->iterations;
   if (agrees && found->iterations >= wanted && !waits) {
     AddLengths(iterations, &*found);
@@ -231,7 +247,9 @@ void IterationLearner::RunAnalysis() {
     confirm_at_ = grown(growth);
     last_found_ = std::move(found);
   }
-  if (waits && graphs) {
+  if (open) {
+    next_analysis_ = 2 * seen;  // not for each part of a full stream that is new
+  } else if (waits && graphs) {
     next_analysis_ = grown(kWaitGrowth);
   } else if (waits) {
     const double more = static_cast<double>(kMaxMicroSteps) - static_cast<double>(its) + 0.5;
@@ -254,6 +272,13 @@ std::string IterationLearner::Explanation() const {
     return absl::StrCat("no calls take turns regularly in the last ", stream_.size(),
                         " calls: the training loop has not begun, or its iterations have nothing "
                         "in common; mark them with seqpoint_iteration_begin or an NVTX range");
+  }
+  if (last_found_->open) {
+    return absl::StrCat("what repeats ", last_found_->iterations, " times is ",
+                        last_found_->family_weight,
+                        " different calls that copy no batch: each may be an iteration, or several "
+                        "may be the layers or time steps of one; mark iterations with "
+                        "seqpoint_iteration_begin");
   }
   if (MayBeTimeSteps(*last_found_)) {
     return absl::StrCat("what repeats ", last_found_->iterations,

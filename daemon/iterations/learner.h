@@ -48,7 +48,7 @@ struct LearnerOptions {
   uint64_t more_steps_ns = 120'000'000'000;
   // Calls before a loop that only launches, always the same, is taken for more than the time steps
   // of a long first iteration: with nothing else going on, and with something else that was seen
-  // too few times to tell.
+  // too few times to tell. A loop of fewer than kWholeNetwork different calls never is.
   uint64_t min_launch_only_calls = 1 << 18;
   uint64_t min_launch_only_calls_unsure = 1'500'000;
 };
@@ -61,9 +61,11 @@ struct LearnedRule {
   std::string length_words;    // "bytes of the 2nd host-to-device copy / 512"
   LengthChoice lengths;
   FeatureTable features;
-  double host_share = 1;             // Loop::host_share
-  bool sizes_vary = false;           // Loop::sizes_vary
-  bool others_pending = false;       // Loop::others_pending
+  double host_share = 1;        // Loop::host_share
+  bool sizes_vary = false;      // Loop::sizes_vary
+  bool others_pending = false;  // Loop::others_pending
+  // These may be the layers or time steps of an iteration, and nothing in the stream will tell.
+  bool open = false;
   uint32_t rare_ends = 0;            // Loop::rare_ends
   bool first_differs = false;        // Loop::first_differs
   uint32_t graph_period = 0;         // Loop::graph_period

@@ -300,11 +300,12 @@ TEST(LearnerTest, TimeStepsAndLayersAreNotIterations) {
   EXPECT_NE(learner.Explanation(), "");
 }
 
-// `turns` time steps of three launches, or iterations of a loop that does nothing but launch;
-// something else in each of `others`.
-const LearnedRule* FeedLaunches(int turns, const std::set<int>& others, IterationLearner* learner) {
-  const char* names[] = {"gemm", "gates", "cell", "optimiser"};
-  for (uint32_t i = 0; i < 4; ++i) learner->AddName(i + 1, names[i]);
+// `turns` repeats of some launches: time steps, or iterations of a loop that does nothing but
+// launch; something else in each of `others`.
+const LearnedRule* FeedLaunches(int turns, uint32_t launches, const std::set<int>& others,
+                                IterationLearner* learner) {
+  const uint32_t other = launches + 1;
+  for (uint32_t i = 1; i <= other; ++i) learner->AddName(i, "kernel_" + std::to_string(i));
   uint32_t sequence = 0;
   const auto add = [&](uint32_t name_id) {
     abi::CallRecord call{};
@@ -316,30 +317,37 @@ const LearnedRule* FeedLaunches(int turns, const std::set<int>& others, Iteratio
     learner->AddCall(call);
   };
   for (int turn = 0; turn < turns && learner->rule() == nullptr; ++turn) {
-    for (uint32_t name = 1; name <= 3; ++name) add(name);
-    if (others.contains(turn)) add(4);
+    for (uint32_t name = 1; name <= launches; ++name) add(name);
+    if (others.contains(turn)) add(other);
   }
   return learner->rule();
 }
 
 TEST(LearnerTest, ALoopOfEqualLaunchesIsLearnedLate) {
   IterationLearner few, many;
-  EXPECT_EQ(FeedLaunches(50'000, {}, &few), nullptr);
+  EXPECT_EQ(FeedLaunches(8'000, 20, {}, &few), nullptr);
   EXPECT_FALSE(few.Analyse().has_value());
   EXPECT_NE(few.Explanation().find("time steps"), std::string::npos) << few.Explanation();
-  const LearnedRule* learned = FeedLaunches(200'000, {}, &many);
+  const LearnedRule* learned = FeedLaunches(30'000, 20, {}, &many);
   ASSERT_NE(learned, nullptr) << many.Explanation();
   EXPECT_EQ(learned->micro_steps, 1u);
-  EXPECT_GE(learned->iterations, 80'000u);
+  EXPECT_GE(learned->iterations, 12'000u);
+}
+
+TEST(LearnerTest, ALoopOfFewEqualLaunchesIsNeverLearned) {
+  IterationLearner learner({.min_launch_only_calls = 1 << 14});
+  EXPECT_EQ(FeedLaunches(100'000, 3, {}, &learner), nullptr);
+  EXPECT_NE(learner.Explanation().find("seqpoint_iteration_begin"), std::string::npos)
+      << learner.Explanation();
 }
 
 TEST(LearnerTest, LaunchesWithSomethingRareAroundThemAreLearnedLater) {
   const LearnerOptions options{.min_launch_only_calls = 1 << 14,
                                .min_launch_only_calls_unsure = 100'000};
   IterationLearner sure(options), few(options), many(options);
-  EXPECT_NE(FeedLaunches(30'000, {}, &sure), nullptr) << sure.Explanation();
-  EXPECT_EQ(FeedLaunches(30'000, {2'000, 12'000}, &few), nullptr);
-  EXPECT_NE(FeedLaunches(80'000, {2'000, 12'000}, &many), nullptr) << many.Explanation();
+  EXPECT_NE(FeedLaunches(4'500, 20, {}, &sure), nullptr) << sure.Explanation();
+  EXPECT_EQ(FeedLaunches(4'500, 20, {300, 1'800}, &few), nullptr);
+  EXPECT_NE(FeedLaunches(12'000, 20, {300, 1'800}, &many), nullptr) << many.Explanation();
 }
 
 TEST(LearnerTest, IterationsOnResidentDataAreLearnedByTheirLengths) {

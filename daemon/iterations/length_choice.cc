@@ -233,7 +233,8 @@ class Proposer {
     for (uint32_t i = last.begin; i < last.end; ++i) {
       const CallRecord& call = stream_.calls()[i];
       if (call.op != static_cast<uint8_t>(Op::kCopyH2D)) continue;
-      return static_cast<uint8_t>((i > last.step ? 1 : 0) + (call.stream != compute ? 1 : 0));
+      const bool next_batch = call.stream != compute && i != last.begin;
+      return static_cast<uint8_t>((i > last.step ? 1 : 0) + (next_batch ? 1 : 0));
     }
     return 0;
   }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/iterations/graph_period.h"
+#include "daemon/iterations/outer_loop.h"
 
 namespace seqpoint::iterations {
 namespace {
@@ -105,6 +106,8 @@ class Finder {
   double MeanLaunches(const std::vector<Segment>& segments) const;
   absl::flat_hash_map<uint32_t, uint32_t> CountWhat(const Segment& segment) const;
   std::vector<uint32_t> BatchCopies(Positions anchors) const;
+  bool OnlyReadsBack(const Family& family) const;
+  const Family* AtBatches(const std::vector<Family>& families, Family* own) const;
   Skeleton MakeSkeleton(const Family& family) const;
   uint32_t Region(uint32_t launch) const;
   uint32_t RareEnds(const Loop& loop) const;
@@ -130,6 +133,7 @@ class Finder {
   const std::vector<CallRecord>& calls_;
   const Occurrences& occurrences_;
   uint32_t begin_ = 0, end_ = 0;  // calls that are looked at
+  OuterLoop outer_;
 };
 
 uint64_t Finder::TimeBetween(uint32_t from, uint32_t to) const {
@@ -250,6 +254,8 @@ bool Finder::IsStepOf(const Family& step, const Family& inner, double strongest)
     }
   }
   const double copies = BatchCopiesIn(plain, batch_bytes / 4);
+  // Nor does a step have now few batches and now many.
+  if (copies > 0 && !regular) return false;
   if (copies > 0 && BatchCopiesIn(special, batch_bytes / 4) >= 2 * copies) return false;
 
   std::vector<absl::flat_hash_map<uint32_t, uint32_t>> in_special, in_plain;
@@ -339,6 +345,36 @@ const Family* Finder::Climb(const Family& from, double strongest,
     if (IsStepOf(family, from, strongest)) best = &family;
   }
   return best;
+}
+
+// What happens once per turn is that something is read back or waited for: each tenth iteration may
+// log its loss.
+bool Finder::OnlyReadsBack(const Family& family) const {
+  return std::all_of(family.members.begin(), family.members.end(), [this](const Member& member) {
+    const Op op = OpOf(calls_[member.at[0]]);
+    return !IsOwnLaunch(member) && (op == Op::kLaunch || op == Op::kCopyD2H || BlocksHost(op) ||
+                                    op == Op::kEventRecord || op == Op::kStreamWait);
+  });
+}
+
+// The strongest family that takes turns with the batches; without one `own`, made of them alone.
+const Family* Finder::AtBatches(const std::vector<Family>& families, Family* own) const {
+  const std::vector<uint32_t>& batches = outer_.batches;
+  const Family* best = nullptr;
+  for (const Family& family : families) {
+    if (best != nullptr && family.strength <= best->strength) continue;
+    // The loop may go on a little before the first batch that is counted, and behind the last.
+    const Positions at = family.at();
+    const auto first = std::lower_bound(at.begin(), at.end(), batches.front());
+    const auto end = std::upper_bound(first, at.end(), batches.back());
+    const Positions between(first, static_cast<size_t>(end - first));
+    if (at.size() <= batches.size() + 2 && Interleave(batches, between)) best = &family;
+  }
+  if (best != nullptr) return best;
+  own->members.push_back({Alphabet::kWhat, 0, batches});
+  own->weight = 1;
+  own->strength = 1;
+  return own;
 }
 
 // The large host-to-device copies, each group of them once: the batch, where its bytes follow the
@@ -829,25 +865,43 @@ bool Finder::FirstTurnDiffers(const Loop& loop) const {
   return false;
 }
 
+// What comes back after the same number of turns, and not after one.
+bool Periodic(const std::vector<uint32_t>& values) {
+  constexpr size_t kMaxPeriod = 32;
+  for (size_t period = 1; period <= kMaxPeriod && period * 2 < values.size(); ++period) {
+    size_t same = 0;
+    for (size_t i = period; i < values.size(); ++i) same += values[i] == values[i - period];
+    if (same * 10 >= (values.size() - period) * 9) return period > 1;
+  }
+  return false;
+}
+
+// Neighbours that are alike in pairs, or threes, are the parts of one iteration, and so are turns
+// of different launches that come back in the same order.
 bool Finder::SizesVary(const Loop& loop) const {
   absl::flat_hash_set<double> sizes;
-  size_t reversals = 0;
+  size_t reversals = 0, changes = 0;
+  std::vector<uint32_t> launches;
   double last = 0;
   int direction = 0;  // of the last change
   for (size_t turn = 0; turn < loop.turns.size(); ++turn) {
     double size = 0;
     for (uint32_t i = loop.turns[turn].first_launch; i < loop.EndOf(turn); ++i) {
-      if (IsLaunch(calls_[i].op)) size += Threads(calls_[i]);
+      if (OpOf(calls_[i]) == Op::kGraphLaunch) size += stream_.symbols()[i].of[0];
+      if (OpOf(calls_[i]) == Op::kLaunch) size += Threads(calls_[i]);
     }
     sizes.insert(size);
+    launches.push_back(CountLaunches(loop.turns[turn].first_launch, loop.EndOf(turn)));
     const int change = (size > last) - (size < last);
     if (turn > 0 && change != 0) {
+      ++changes;
       reversals += change == -direction;
       direction = change;
     }
     last = size;
   }
-  return sizes.size() >= kManySizes && reversals * 4 >= loop.turns.size();
+  return sizes.size() >= kManySizes && reversals * 4 >= loop.turns.size() &&
+         changes * 4 >= (loop.turns.size() - 1) * 3 && !Periodic(launches);
 }
 
 bool Finder::OthersPending(const Loop& loop) const {
@@ -956,21 +1010,38 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   end_ = size;
   if (families.empty()) return std::nullopt;
 
-  const Family* inner = Base(families);
-  const Family* step = inner;
-  const Family* finest = inner;
-  double strongest = step->strength;
-  while (const Family* above = Climb(*step, strongest, families)) {
-    // The forward pass alone is not a loop inside the iteration, only its part.
-    finest = step;
-    step = above;
-    strongest = std::max(strongest, step->strength);
-  }
-  inner = finest;
-  const size_t turns = step->count() - 1;
-  if (turns < min_turns) return std::nullopt;
+  const Family* step = Base(families);
+  const Family* inner = step;
+  const auto climb = [&] {
+    double strongest = step->strength;
+    while (const Family* above = Climb(*step, strongest, families)) {
+      // The forward pass alone is not a loop inside the iteration, only its part.
+      inner = step;
+      step = above;
+      strongest = std::max(strongest, step->strength);
+    }
+  };
+  climb();
+  if (step->count() < 2) return std::nullopt;
 
   Loop loop;
+  Family batches;
+  bool reads_back = false;
+  // A loop with a step of its own around its parts is none of an iteration's parts.
+  const bool small = step->weight < kWholeNetwork;
+  const bool parts = inner->count() * 5 >= step->count() * 9 &&
+                     CountIn(inner->at(), step->at()[1], step->at()[1] + 1) == 0;
+  outer_ = FindOuterLoop(stream_, step->at());
+  if (small && !parts && !outer_.batches.empty()) {
+    step = inner = AtBatches(families, &batches);
+    climb();
+  } else {
+    loop.shares_batches = !outer_.batches.empty();
+    reads_back = !parts && OnlyReadsBack(*step);
+    loop.outer_unsure = small && !parts && (outer_.unsure || reads_back);
+  }
+  if (step->count() < min_turns + 1) return std::nullopt;
+
   loop.family_weight = step->weight;
   for (const Family& family : families) {
     if (&family != step) loop.runner_up_weight = std::max(loop.runner_up_weight, family.weight);
@@ -1012,17 +1083,22 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   loop.turns.pop_back();
   if (loop.turns.size() < min_turns) return std::nullopt;
   MarkIrregular(families, &loop);
-  size_t with_host = 0;
+  size_t with_host = 0, with_threads = 0;
   for (size_t turn = 0; turn < loop.turns.size(); ++turn) {
     const auto begin = calls_.begin() + loop.turns[turn].region;
     const auto end = calls_.begin() + loop.EndRegionOf(turn);
-    with_host += std::any_of(begin, end, IsHostCall);
+    const bool threads = std::any_of(begin, end, [begin](const CallRecord& call) {
+      return IsLaunch(call.op) && call.thread_id != begin->thread_id;
+    });
+    with_threads += threads;
+    with_host += threads || std::any_of(begin, end, IsHostCall);
   }
+  loop.outer_unsure = loop.outer_unsure && with_threads * 2 < loop.turns.size();
   loop.rare_ends = RareEnds(loop);
   loop.first_differs = loop.graph_period == 0 && FirstTurnDiffers(loop);
   loop.host_share = static_cast<double>(with_host) / static_cast<double>(loop.turns.size());
-  if (loop.host_share < 0.5) {
-    loop.sizes_vary = SizesVary(loop);
+  if (loop.host_share < 0.5 || loop.outer_unsure) {
+    loop.sizes_vary = !reads_back && SizesVary(loop);
     loop.others_pending = OthersPending(loop);
   }
   return loop;

@@ -44,10 +44,11 @@ struct Loop {
   uint32_t runner_up_weight = 0;  // of the heaviest family that was not chosen
   uint32_t inner_turns =
       1;  // of a finer loop inside (micro-steps, optimisers), when always as many
-  // Share of turns in which the host does more than launch and annotate: copies, waits, or launches
-  // a graph. Time steps and layers repeat as regularly as iterations, but without any of these.
+  // Share of turns in which the host does more than launch and annotate: copies, waits, launches a
+  // graph, or goes over to another thread, as the backward pass does. Time steps and layers repeat
+  // as regularly as iterations, but without any of these.
   double host_share = 0;
-  // Both are judged where host_share is below 1/2.
+  // Both are judged where host_share is below 1/2, or outer_unsure.
   //
   // Turns of many sizes in no order, as batches of different lengths give. Time steps are equal, or
   // grow or shrink one after the other.
@@ -55,6 +56,11 @@ struct Loop {
   // Something else happened in one or a few of the turns: an iteration around them may have just
   // begun, or may have been seen too few times to tell.
   bool others_pending = false;
+  // Turns are launches of few kernels, and something recurs around several of them (outer_loop.h):
+  // they may be iterations, or the layers or time steps of one.
+  bool outer_unsure = false;
+  // A batch is copied for several turns, which are large enough for iterations.
+  bool shares_batches = false;
   // Turns with an end of their own. A few mean that this may be a loop over micro-steps.
   uint32_t rare_ends = 0;
   // The process' first turn was not seen, or differs from the others as the first of several
@@ -76,6 +82,10 @@ struct Loop {
     return turn + 1 < turns.size() ? turns[turn + 1].region : end_region;
   }
 };
+
+// Different calls in a turn from which on it is no layer or time step: of recorded trainings the
+// iteration has 22 to 61, what repeats within one at most 7 (docs/iteration-rules.md).
+inline constexpr uint32_t kWholeNetwork = 16;
 
 // Nothing when fewer than `min_turns` complete turns are found.
 std::optional<Loop> FindLoop(const CallStream& stream, const Occurrences& occurrences,

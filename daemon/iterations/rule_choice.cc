@@ -68,19 +68,29 @@ uint32_t CountLaunches(const std::vector<CallRecord>& calls, uint32_t begin, uin
   return launches;
 }
 
+// The host waits for the GPU in each of the iterations: no stream is ahead of another.
+bool HostWaitsInEach(const std::vector<CallRecord>& calls,
+                     absl::Span<const ReplayedIteration> iterations) {
+  return std::all_of(iterations.begin(), iterations.end(), [&](const ReplayedIteration& it) {
+    return std::any_of(calls.begin() + it.begin, calls.begin() + it.end, [](const CallRecord& c) {
+      const Op op = static_cast<Op>(c.op);
+      return op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync;
+    });
+  });
+}
+
 // The GPU start of an iteration: a copy, memset or graph launch in compute order, close to the
-// begin, or between the step and the next begin. `stream`: that of the launches.
-void ChooseClock(const CallStream& source, const Occurrences& occurrences, uint64_t stream,
-                 ChosenRule* chosen) {
+// begin, or between the step and the next begin. `stream`: that of the launches; nothing: any.
+bool ChooseClockOn(std::optional<uint64_t> stream, const CallStream& source,
+                   const Occurrences& occurrences, ChosenRule* chosen) {
   const std::vector<CallRecord>& calls = source.calls();
   const auto stamped = [&](uint32_t i) {
     const Op op = static_cast<Op>(calls[i].op);
     return (op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kCopyD2D || op == Op::kMemset ||
             op == Op::kGraphLaunch) &&
-           calls[i].stream == stream;
+           calls[i].stream == stream.value_or(calls[i].stream);
   };
   const std::vector<ReplayedIteration>& found = chosen->iterations;
-  if (found.size() < 2) return;
   const ReplayedIteration& last = found[found.size() - 1];
   const uint32_t near = std::max(2u, CountLaunches(calls, last.begin, last.end) / 20);
   std::vector<EventPattern> choices;
@@ -116,14 +126,26 @@ void ChooseClock(const CallStream& source, const Occurrences& occurrences, uint6
       if (it.clock == kNoCall) continue;
       const uint32_t distance = it.clock >= it.begin ? CountLaunches(calls, it.begin, it.clock)
                                                      : CountLaunches(calls, it.clock, it.begin);
-      good += distance <= near && calls[it.clock].stream == stream;
+      good += distance <= near && stamped(it.clock);
     }
     // The first replayed iteration may lack a clock that precedes its begin.
     if (timed.size() < 2 || good + 1 < timed.size()) continue;
     chosen->rule = rule;
     chosen->iterations =
         Replay(source, occurrences, rule, static_cast<uint32_t>(source.after_hole()));
-    return;
+    return true;
+  }
+  return false;
+}
+
+void ChooseClock(const CallStream& source, const Occurrences& occurrences, uint64_t stream,
+                 ChosenRule* chosen) {
+  if (chosen->iterations.size() < 2 || ChooseClockOn(stream, source, occurrences, chosen)) return;
+  const absl::Span<const ReplayedIteration> last =
+      absl::MakeConstSpan(chosen->iterations)
+          .last(std::min(chosen->iterations.size(), kStudiedTurns));
+  if (HostWaitsInEach(source.calls(), last)) {
+    ChooseClockOn(std::nullopt, source, occurrences, chosen);
   }
 }
 
@@ -145,6 +167,7 @@ class Chooser {
       }
     }
     if (copies > 0 && copies < inner_turns_ * RegularTurns().size()) inner_turns_ = 1;
+    if (inner_turns_ == 1 && loop.graph_period <= 1) inner_turns_ = MicroBatches();
   }
 
   std::optional<ChosenRule> Choose();
@@ -153,6 +176,8 @@ class Chooser {
   uint32_t What(uint32_t call) const { return stream_.symbols()[call].of[0]; }
   Op OpAt(uint32_t call) const { return static_cast<Op>(calls_[call].op); }
   std::vector<size_t> RegularTurns() const;
+  // Batches copied per turn for micro-steps: the same calls follow each of them.
+  uint32_t MicroBatches() const;
   std::vector<BoundaryChoice> BoundaryChoices() const;
   void AddCopyChoices(std::vector<BoundaryChoice>* choices) const;
   void AddLaunch(uint32_t call, std::vector<BoundaryChoice>* choices) const;
@@ -161,7 +186,7 @@ class Chooser {
   struct Stretch {
     uint32_t begin, end;
   };
-  std::vector<Usage> LateCalls(const std::vector<Stretch>& stretches) const;
+  std::vector<Usage> LateCalls(const std::vector<Stretch>& stretches, double least = kLate) const;
   bool InEvaluation(const Usage& usage) const;
   EventPattern PatternOf(uint32_t call) const;
   std::vector<EndChoice> BestOf(std::vector<Usage> late, double (*rank)(const Usage&)) const;
@@ -193,6 +218,39 @@ std::vector<size_t> Chooser::RegularTurns() const {
   }
   std::reverse(turns.begin(), turns.end());
   return turns;
+}
+
+uint32_t Chooser::MicroBatches() const {
+  uint32_t batches = 0;  // per turn
+  for (size_t turn : RegularTurns()) {
+    // What is launched behind each group of copies.
+    std::vector<absl::flat_hash_set<uint32_t>> launched;
+    bool copying = false;
+    uint32_t last = 0;
+    for (uint32_t i = loop_.turns[turn].region; i < loop_.EndRegionOf(turn); ++i) {
+      if (OpAt(i) == Op::kCopyH2D) {
+        if (!copying) launched.emplace_back();
+        copying = true;
+      } else if (IsLaunch(calls_[i].op)) {
+        if (launched.empty()) return 1;
+        launched.back().insert(last = What(i));
+        copying = false;
+      }
+    }
+    const auto n = static_cast<uint32_t>(launched.size());
+    if (n < 2 || (batches != 0 && n != batches)) return 1;
+    batches = n;
+    // The last micro-step has the optimiser as well, and no other one has.
+    for (size_t k = 0; k + 1 < n; ++k) {
+      if (launched[k].contains(last) || launched[k] != launched[0]) return 1;
+    }
+    for (uint32_t what : launched[0]) {
+      if (!launched.back().contains(what)) return 1;
+    }
+    // An optimiser is no larger than a network; else each copy is but converted.
+    if (launched.back().size() > 2 * launched[0].size()) return 1;
+  }
+  return std::max(1u, batches);
 }
 
 EventPattern Chooser::PatternOf(uint32_t call) const {
@@ -386,8 +444,10 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
   AddLaunchChoices(&launch);
   // A copy on a stream of its own is the next batch's: at the end of an epoch there is none, and an
   // iteration would be missed.
+  // One that is waited for before the first launch is this one's.
   bool prefetched = false;
   for (uint32_t i = last.region; i < last.first_launch; ++i) {
+    if (OpAt(i) == Op::kStreamWait) prefetched = false;
     prefetched |= OpAt(i) == Op::kCopyH2D && calls_[i].stream != calls_[last.first_launch].stream;
   }
   std::vector<BoundaryChoice> all;
@@ -408,7 +468,7 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
   return all;
 }
 
-std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches) const {
+std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches, double least) const {
   std::vector<Usage> usages(stream_.symbol_count(Alphabet::kWhat));
   std::vector<uint32_t> touched;
   const auto close = [](Usage* usage) {
@@ -449,7 +509,7 @@ std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches) con
   std::vector<Usage> late;
   for (uint32_t symbol : touched) {
     Usage& usage = usages[symbol];
-    if (usage.turns != stretches.size() || usage.earliest < kLate) continue;
+    if (usage.turns != stretches.size() || usage.earliest < least) continue;
     close(&usage);
     late.push_back(usage);
   }
@@ -545,6 +605,8 @@ std::vector<EndChoice> Chooser::ConfirmChoices(const std::vector<uint32_t>& cand
     }
   }
   std::vector<Usage> late = LateCalls(stretches);
+  // Where forward and backward pass launch the same kernels, any of them must do.
+  if (late.empty() && inner_turns_ > 1) late = LateCalls(stretches, 0);
   std::erase_if(late, [&](const Usage& usage) {
     return IsNvtxBegin(OpAt(usage.example)) != IsNvtxBegin(OpAt(step.example)) ||
            InEvaluation(usage);

@@ -267,7 +267,85 @@ class Job {
   uint32_t thread_ = 1;
 };
 
+class RepeatJob {
+ public:
+  explicit RepeatJob(const RepeatOptions& options) : options_(options), random_(options.seed) {
+    stream_.names = {"", "optimiser", "stray"};
+    for (int k = 0; k < options.kernels; ++k) {
+      stream_.names.push_back(absl::StrCat(options.graphs ? "graph#" : "kernel_", k + 1));
+    }
+  }
+
+  SyntheticStream Run() {
+    for (int i = 0; i < options_.iterations; ++i) {
+      TrueIteration iteration{.first_call = Size()};
+      iteration.first_forward = Size() + (options_.copy ? 1 : 0);
+      for (int micro = 0; micro < options_.micro_steps; ++micro) iteration.length[0] += Train();
+      if (options_.optimiser) Launch(1, 1, false);
+      if (options_.readback_every > 0 && (i + 1) % options_.readback_every == 0) {
+        Copy(Op::kCopyD2H, 4);
+        Add(Op::kStreamSync, kCompute).bytes = 20'000;
+        api_ns_ += 20'000;
+      }
+      iteration.end = Size();
+      stream_.iterations.push_back(iteration);
+    }
+    return std::move(stream_);
+  }
+
+ private:
+  uint32_t Size() const { return static_cast<uint32_t>(stream_.calls.size()); }
+
+  // One batch; its length.
+  int64_t Train() {
+    const auto length = static_cast<uint32_t>(8 + random_() % 57);
+    if (options_.copy) Copy(Op::kCopyH2D, options_.copy_varies ? 64 * length : 4096);
+    const uint32_t grid = options_.copy_varies && !options_.repeats_vary ? length : 1;
+    const int repeats = options_.repeats_vary ? static_cast<int>(length) / 4 : options_.repeats;
+    for (int l = 0; l < repeats * options_.kernels + options_.more; ++l) {
+      Launch(3 + static_cast<uint32_t>(l % options_.kernels), grid, options_.graphs);
+      if (static_cast<double>(random_() % 1000) < 1000 * options_.noise) Launch(2, 1, false);
+    }
+    return length;
+  }
+
+  CallRecord& Add(Op op, uint64_t stream) {
+    CallRecord call{};
+    call.type = static_cast<uint16_t>(abi::DataType::kCall);
+    call.op = static_cast<uint8_t>(op);
+    call.sequence = stream_.calls.size();
+    call.api_ns = api_ns_ += 4000 + random_() % 500;
+    call.stream = stream;
+    call.thread_id = 1;
+    call.correlation_id = static_cast<uint32_t>(call.sequence + 1);
+    stream_.calls.push_back(call);
+    return stream_.calls.back();
+  }
+  void Launch(uint32_t name, uint32_t grid, bool graph) {
+    CallRecord& call = Add(graph ? Op::kGraphLaunch : Op::kLaunch, kCompute);
+    call.name_id = name;
+    if (graph) return;
+    call.grid_x = grid;
+    call.grid_y = call.grid_z = call.block_y = call.block_z = 1;
+    call.block_x = 32;
+  }
+  void Copy(Op op, uint64_t bytes) {
+    const bool ahead = op == Op::kCopyH2D && options_.second_stream;
+    Add(op, ahead ? 2 : kCompute).bytes = bytes;
+    stream_.gpu_starts.push_back({stream_.calls.back().correlation_id, api_ns_ + 3000});
+    if (ahead) Add(Op::kStreamWait, kCompute);
+  }
+
+  static constexpr uint64_t kCompute = 7;
+  RepeatOptions options_;
+  std::mt19937_64 random_;
+  SyntheticStream stream_;
+  uint64_t api_ns_ = 1'000'000'000;
+};
+
 }  // namespace
+
+SyntheticStream MakeRepeatStream(const RepeatOptions& options) { return RepeatJob(options).Run(); }
 
 SyntheticStream MakeSyntheticStream(const SyntheticOptions& options) { return Job(options).Run(); }
 

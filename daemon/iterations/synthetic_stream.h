@@ -64,6 +64,26 @@ inline constexpr int64_t kSyntheticBytesPerStep = 256;  // of a batch array
 
 SyntheticStream MakeSyntheticStream(const SyntheticOptions& options);
 
+// The plainest loop: a few kernels in turn, several times in each iteration, and what is around
+// them. Nothing tells forward from backward pass, or one time step from the next.
+struct RepeatOptions {
+  int iterations = 60;
+  uint64_t seed = 1;
+  int kernels = 3;
+  int repeats = 3;      // in each iteration
+  int more = 0;         // launches of one more repeat that is not complete
+  int micro_steps = 1;  // batches, each with so many repeats, before the optimiser
+  bool copy = true;
+  bool second_stream = false;  // copies and computes on different ones
+  bool copy_varies = false;    // bytes and grids follow a length
+  bool repeats_vary = false;   // their number follows it
+  int readback_every = 1;      // 0: never
+  bool optimiser = false;      // a small kernel at the end
+  bool graphs = false;         // each kernel is a graph launch
+  double noise = 0;            // share of launches that are followed by a stray one
+};
+SyntheticStream MakeRepeatStream(const RepeatOptions& options);
+
 }  // namespace seqpoint::iterations
 
 #endif  // DAEMON_ITERATIONS_SYNTHETIC_STREAM_H_

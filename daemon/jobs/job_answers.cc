@@ -61,8 +61,25 @@ v1::Rule Job::DescribeRule() const {
   rule.set_length(rule_->length_words);
   rule.set_confidence(rule_->confidence);
   rule.set_length_dimensions(static_cast<int32_t>(rule_->rule.length_count));
-  rule.set_sentence(!sentence_.empty() ? sentence_ : !relearned_.empty() ? relearned_ : gap_);
+  rule.set_sentence(WhyUntimed());
+  for (const std::string* sentence : {&sentence_, &relearned_, &gap_}) {
+    if (rule.sentence().empty()) rule.set_sentence(*sentence);
+  }
   return rule;
+}
+
+// One or two iterations may still wait for what ends them.
+std::string Job::WhyUntimed() const {
+  constexpr uint64_t kSome = 8;
+  const EngineTotals totals = engine_.Totals();
+  if (imported_ || rule_->rule.clock.op != 0 || totals.iterations < kSome ||
+      totals.untimed < totals.iterations) {
+    return "";
+  }
+  return "the time of its iterations is not known: the stream that computes does nothing in each "
+         "of them that leaves a time stamp (a copy, a memset, a graph launch), and the host runs "
+         "ahead of the GPU; a cudaMemsetAsync of a few bytes on that stream where an iteration "
+         "begins is enough";
 }
 
 std::string Job::WhyTimeOnly() const {

@@ -97,6 +97,21 @@ class FakeProcess {
   }
   const std::vector<int64_t>& new_lengths() const { return new_lengths_; }  // per iteration
 
+  // Copies on a stream of their own, and never waits.
+  void IterateAhead() {
+    const int64_t length = DrawLength();
+    copy_stream_ = 2;
+    Call(abi::Op::kCopyH2D, "", length * kBatch * 4);
+    Call(abi::Op::kStreamWait, "", 0);
+    for (const char* pass : {"forward", "backward"}) {
+      for (int64_t i = 0; i < length; ++i) Call(abi::Op::kLaunch, pass, 0, 64);
+    }
+    Call(abi::Op::kLaunch, "adam", 0, 512);
+    job_->OnRead(id_, true);
+    job_->Advance();
+    if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
+  }
+
   // Another training loop: another model, whose length shows elsewhere.
   void IterateOther() {
     const int64_t length = std::uniform_int_distribution<int64_t>(10, 40)(random_);
@@ -220,6 +235,7 @@ class FakeProcess {
                                .grid_x = grid,
                                .grid_y = 1,
                                .grid_z = 1,
+                               .stream = op == abi::Op::kCopyH2D ? copy_stream_ : 0,
                                .bytes = static_cast<uint64_t>(bytes),
                                .correlation_id = ++correlation_};
     if (level_ == abi::Level::kLearn) {
@@ -410,6 +426,7 @@ class FakeProcess {
   uint64_t api_ns_ = 1'000'000;
   int64_t gpu_ns_ = 2'000'000;
   uint32_t correlation_ = 0;
+  uint64_t copy_stream_ = 0;
   uint32_t started_ = 0, cap_ = 0;
   uint16_t measured_ = 0;
   uint64_t measured_number_ = 0;
@@ -1157,6 +1174,23 @@ TEST(Job, AShortRunIsStillCounted) {
   const v1::Job described = job.Describe(true);
   EXPECT_EQ(described.state(), v1::JOB_STATE_LOST);
   EXPECT_GE(described.iterations(), 8);
+}
+
+TEST(Job, SaysWhyIterationsHaveNoTime) {
+  Job ahead(Row(), {}), timed(Row(), {});
+  FakeProcess process(5), other(5);
+  ahead.AddProcess(Process());
+  timed.AddProcess(Process());
+  process.Connect(ahead, 7);
+  other.Connect(timed, 7);
+  for (int i = 0; i < 100; ++i) {
+    process.IterateAhead();
+    other.Iterate();
+  }
+  EXPECT_GE(ahead.Describe(true).iterations(), 90);
+  EXPECT_THAT(ahead.Describe(true).rule().sentence(),
+              testing::HasSubstr("the time of its iterations is not known: "));
+  EXPECT_EQ(timed.Describe(true).rule().sentence(), "");
 }
 
 TEST(Job, OfTwoTrainingsOfARankTheFirstThatCameIsCounted) {

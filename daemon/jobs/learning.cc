@@ -193,7 +193,10 @@ void Learning::Finish(IterationBuilder& builder) {
 }
 
 std::optional<LearnedRule> Learning::Analyse() const {
-  return has_rule_ ? std::nullopt : learner_.Analyse();
+  if (has_rule_) return std::nullopt;
+  std::optional<LearnedRule> learned = learner_.Analyse();
+  if (learned && learned->open) learned.reset();
+  return learned;
 }
 
 void Learning::SaveQueue(google::protobuf::RepeatedPtrField<LibraryEvent>* to) const {

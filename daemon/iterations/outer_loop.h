@@ -1,0 +1,32 @@
+// Repeats inside an iteration. A loop of launches alone may be the layers or the time steps of an
+// iteration, and no number of repeats tells. Its surroundings do:
+//
+//   copy  abc abc abc  copy  abc abc abc      an iteration takes a batch: it has three repeats
+//   abc abc abc  read back  abc abc abc       three iterations, of which each third one logs its
+//                                             loss, or one with three repeats: both are possible
+//
+// Threading: a free function over constant input.
+#ifndef DAEMON_ITERATIONS_OUTER_LOOP_H_
+#define DAEMON_ITERATIONS_OUTER_LOOP_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/iterations/call_stream.h"
+
+namespace seqpoint::iterations {
+
+struct OuterLoop {
+  // The first copy of each batch, where that alone tells the iterations; else empty.
+  std::vector<uint32_t> batches;
+  // Something recurs around several turns, and it is open which of the two is the iteration.
+  bool unsure = false;
+};
+
+// `turns`: where each turn of the loop begins, ascending indices of calls; at least two.
+OuterLoop FindOuterLoop(const CallStream& stream, absl::Span<const uint32_t> turns);
+
+}  // namespace seqpoint::iterations
+
+#endif  // DAEMON_ITERATIONS_OUTER_LOOP_H_

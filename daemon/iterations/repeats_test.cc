@@ -1,0 +1,151 @@
+// Kernels in turn, several times in each iteration: the repeats are not taken for iterations.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/iterations/learner.h"
+#include "daemon/iterations/synthetic_stream.h"
+
+namespace seqpoint::iterations {
+namespace {
+
+constexpr uint64_t kSeeds = 20;
+// Of the seeds, where the stream tells the iterations: others may take longer.
+constexpr size_t kMost = 15;
+constexpr double kSure = 0.6;
+
+struct Around {
+  std::string name;
+  RepeatOptions options;
+  bool told = true;  // the stream tells the iterations: they are to be found
+};
+
+void PrintTo(const Around& around, std::ostream* out) { *out << around.name; }
+
+size_t CountIterations(const SyntheticStream& stream, const IterationLearner& learner,
+                       const abi::Rule& rule) {
+  size_t found = 0;
+  abi::Matcher matcher(rule);
+  for (const abi::CallRecord& call : stream.calls) {
+    const uint32_t flags = matcher.OnEvent(ToMatchEvent(call, learner.stream().names()));
+    found += (flags & abi::kMatchedStep) != 0;
+  }
+  return found;
+}
+
+class RepeatsTest : public ::testing::TestWithParam<Around> {};
+
+TEST_P(RepeatsTest, AreNoIterations) {
+  size_t right = 0;
+  std::string missed;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    RepeatOptions options = GetParam().options;
+    options.seed = seed;
+    options.kernels = 1 + static_cast<int>(seed * 7 % 8);
+    options.repeats = 2 + static_cast<int>(seed * 5 % 9);
+    options.more =
+        seed % 3 == 0 ? static_cast<int>(seed % static_cast<uint64_t>(options.kernels)) : 0;
+    const SyntheticStream stream = MakeRepeatStream(options);
+    SCOPED_TRACE(absl::StrCat("seed ", seed, ": ", options.kernels, " kernels, ", options.repeats,
+                              " times, and ", options.more, " more"));
+    // Long runs are as far as short ones from telling; few calls are enough here.
+    IterationLearner learner({.min_launch_only_calls = 512, .min_launch_only_calls_unsure = 1024});
+    for (uint32_t id = 1; id < stream.names.size(); ++id) learner.AddName(id, stream.names[id]);
+    for (const abi::CallRecord& call : stream.calls) learner.AddCall(call);
+    std::vector<LearnedRule> said;
+    if (learner.rule() != nullptr) said.push_back(*learner.rule());
+    EXPECT_EQ(learner.rule() == nullptr, !learner.Explanation().empty());
+    // What is said of a run that ended.
+    if (const auto now = learner.Analyse()) said.push_back(*now);
+    for (const LearnedRule& learned : said) {
+      if (learned.open || learned.confidence < kSure) continue;
+      EXPECT_NEAR(static_cast<double>(CountIterations(stream, learner, learned.rule)),
+                  static_cast<double>(stream.iterations.size()), 1)
+          << learned.confidence << " " << learned.boundary_words << "; " << learned.evidence;
+    }
+    right += learner.rule() != nullptr;
+    if (learner.rule() == nullptr && GetParam().told) {
+      absl::StrAppend(&missed, seed, ": ", learner.Explanation(), "; ");
+    }
+  }
+  EXPECT_GE(right, GetParam().told ? kMost : 0) << missed;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Loops, RepeatsTest,
+    ::testing::Values(
+        Around{"copy_readback", {}}, Around{"copy", {.readback_every = 0}},
+        Around{"copy_readback_10", {.iterations = 200, .readback_every = 10}},
+        Around{"copy_optimiser", {.optimiser = true}},
+        Around{"copy_optimiser_never_read_back", {.readback_every = 0, .optimiser = true}},
+        Around{"second_stream", {.second_stream = true}},
+        Around{"second_stream_never_read_back", {.second_stream = true, .readback_every = 0}},
+        Around{"lengths", {.copy_varies = true}},
+        Around{"lengths_never_read_back", {.copy_varies = true, .readback_every = 0}},
+        Around{
+            "lengths_second_stream_readback_10",
+            {.iterations = 200, .second_stream = true, .copy_varies = true, .readback_every = 10}},
+        Around{"time_steps", {.copy_varies = true, .repeats_vary = true}},
+        Around{"time_steps_never_read_back",
+               {.copy_varies = true, .repeats_vary = true, .readback_every = 0}},
+        Around{"time_steps_of_padded_batches", {.repeats_vary = true}, false},
+        Around{"noise", {.noise = 0.02}},
+        Around{"noise_optimiser", {.optimiser = true, .noise = 0.1}},
+        Around{"noise_never_read_back", {.readback_every = 0, .noise = 0.02}},
+        Around{"graphs", {.graphs = true}},
+        Around{"graphs_never_read_back", {.iterations = 200, .readback_every = 0, .graphs = true}},
+        Around{"graphs_noise", {.graphs = true, .noise = 0.02}},
+        Around{"graphs_second_stream_optimiser",
+               {.second_stream = true, .optimiser = true, .graphs = true}},
+        Around{"no_copy", {.iterations = 300, .copy = false}, false},
+        Around{"no_copy_optimiser", {.iterations = 300, .copy = false, .optimiser = true}, false},
+        Around{
+            "no_copy_readback_10", {.iterations = 300, .copy = false, .readback_every = 10}, false},
+        Around{"nothing_else", {.iterations = 300, .copy = false, .readback_every = 0}, false},
+        Around{"no_copy_lengths", {.iterations = 300, .copy = false, .copy_varies = true}, false},
+        Around{"no_copy_lengths_never_read_back",
+               {.iterations = 300, .copy = false, .copy_varies = true, .readback_every = 0},
+               false},
+        Around{"no_copy_graphs", {.iterations = 300, .copy = false, .graphs = true}, false}),
+    [](const auto& info) { return info.param.name; });
+
+// The batches of one optimiser step, and nothing that only a backward pass launches.
+TEST(MicroBatchesTest, TheLengthIsTheirSum) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const SyntheticStream stream =
+        MakeRepeatStream({.seed = seed,
+                          .kernels = 1 + static_cast<int>(seed % 3),
+                          .repeats = 2 + static_cast<int>(seed * 5 % 9),
+                          .micro_steps = 2 + static_cast<int>(seed % 4),
+                          .copy_varies = true,
+                          .readback_every = static_cast<int>(seed % 2) * 10,
+                          .optimiser = true});
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    IterationLearner learner;
+    for (uint32_t id = 1; id < stream.names.size(); ++id) learner.AddName(id, stream.names[id]);
+    for (const abi::CallRecord& call : stream.calls) learner.AddCall(call);
+    ASSERT_NE(learner.rule(), nullptr) << learner.Explanation();
+    const LearnedRule& learned = *learner.rule();
+    SCOPED_TRACE(learned.boundary_words + "; " + learned.length_words);
+    abi::Matcher matcher(learned.rule);
+    std::vector<int64_t> lengths;
+    for (const abi::CallRecord& call : stream.calls) {
+      if (matcher.OnEvent(ToMatchEvent(call, learner.stream().names())) & abi::kMatchedStep) {
+        lengths.push_back(matcher.result().step_length[0]);
+      }
+    }
+    ASSERT_EQ(lengths.size(), stream.iterations.size());
+    const int64_t unit = stream.iterations.back().length[0];
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      // Bytes, or whatever is proportional to them.
+      EXPECT_EQ(lengths[i] * unit, stream.iterations[i].length[0] * lengths.back()) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace seqpoint::iterations
