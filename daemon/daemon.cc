@@ -23,6 +23,7 @@
 #include "daemon/jobs/log_analysis.h"
 #include "daemon/jobs/trace_import.h"
 #include "daemon/playlist.h"
+#include "daemon/rpc/requests.h"
 #include "daemon/traces/trace_reader.h"
 #include "spdlog/spdlog.h"
 
@@ -838,7 +839,9 @@ absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& re
       jobs[id] = Describe(**job, false);
     }
   }
-  for (auto& [id, job] : jobs) *reply.add_jobs() = std::move(job);
+  for (auto& [id, job] : jobs) {
+    if (rpc::IsWanted(job, request)) *reply.add_jobs() = std::move(job);
+  }
   return reply;
 }
 
@@ -906,7 +909,7 @@ absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t afte
     return absl::DeadlineExceededError("the job did not change");
   }
   if (!jobs_.contains(id)) {
-    return absl::NotFoundError(absl::StrCat("job ", id, " was removed: retention"));
+    return absl::NotFoundError(absl::StrCat("job ", id, " was removed"));
   }
   return DescribeAnew(id, /*with_details=*/true);
 }
@@ -1067,13 +1070,22 @@ absl::Status Daemon::Export(const v1::ExportRequest& request,
   };
   switch (request.format()) {
     case v1::ExportRequest::FORMAT_CHROME:
-      return ExportChrome(*store_, row, context, write);
+      return StillThere(row, ExportChrome(*store_, row, context, write));
     case v1::ExportRequest::FORMAT_CSV:
-      return ExportCsv(*store_, row, context, write);
+      return StillThere(row, ExportCsv(*store_, row, context, write));
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("format: ", static_cast<int>(request.format()), " is unknown"));
   }
+}
+
+absl::Status Daemon::StillThere(const JobRow& row, const absl::Status& written) {
+  absl::MutexLock lock(&mutex_);
+  if (!written.ok() || jobs_.contains(row.job_id) || stored_jobs_.contains(row.job_id)) {
+    return written;
+  }
+  return absl::NotFoundError(
+      absl::StrCat("job ", row.job_id, " was removed while it was written; the file is not whole"));
 }
 
 absl::StatusOr<v1::SetHorizonReply> Daemon::SetHorizon(const v1::SetHorizonRequest& request) {
@@ -1097,7 +1109,7 @@ absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& reque
     }
     (*job)->EndUnused(NowNs());
   } else if (request.action() == v1::ControlRequest::ACTION_PROGRAM_ENDED) {
-    (*job)->EndProgram(request.launch());
+    (*job)->EndProgram({request.launch(), request.exit_status(), request.signal()});
   } else if (const absl::Status status = (*job)->Control(request); !status.ok()) {
     return status;
   }
