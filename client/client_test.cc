@@ -4,6 +4,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -105,6 +106,10 @@ TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
            {"seqpoints gnmt@r1", "8 SeqPoints stand for 1,000 iterations"},
            {"project 1 --iterations 5000", "whole run (5,000 iterations)"},
            {"project 1 --iterations 50 --epochs 100 --confidence 99%", "99 % INTERVAL"},
+           {"project 1 --confidence 99", "99 % INTERVAL"},
+           {"project 1 --confidence 0.99", "99 % INTERVAL"},
+           {"project 1 --confidence 99 %", "99 % INTERVAL"},
+           {"playlist 1 --target-error 5% --confidence 99 % --json", "\"confidence\": 0.99"},
            {"counters 1", "incomplete: 2 of 3 configurations were measured"},
            {"kernels 1 --limit 2", "1 more kernels"},
            {"roofline 1", "compute    75.0 %  lstm_gemm_128x128_f32"},
@@ -150,6 +155,23 @@ TEST_F(ClientTest, WithoutAHorizonThereIsNoTotal) {
   EXPECT_THAT(Client({"control", "1", "horizon", "--iterations", "5000"}).out,
               HasSubstr(", horizon 5,000 iterations\n"));
   EXPECT_THAT(Client({"project", "1"}).out, HasSubstr("whole run (5,000 iterations)"));
+}
+
+TEST_F(ClientTest, ALongReadShowsHowFarItIs) {
+  StartServer();
+  const std::string pipe = directory_ / "lengths.csv";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const pid_t child = Spawn({"project", "1", "--lengths", pipe});
+  std::ofstream file(pipe);
+  file << "length\n5\n" << std::flush;
+  absl::SleepFor(absl::Milliseconds(1'100));
+  file << "6\n7\n" << std::flush;
+  file.close();
+  const Result result = Wait(child);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("whole run (3 iterations)"));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("lengths.csv: "), HasSubstr(" B read, "),
+                                HasSubstr("/s\n"), Not(HasSubstr("\r"))));
 }
 
 TEST_F(ClientTest, ALengthsFileSaysHowLongTheRunIs) {
@@ -277,7 +299,16 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
            {"help frobnicate", "there is no command \"frobnicate\""},
            {"project 1 2 3", "\"2\" is one argument too many"},
            {"project 1 --frob", "there is no option \"--frob\""},
-           {"project 1 --confidence 2", "--confidence: \"2\" is not a share above 0 and below 1"},
+           {"project 1 --confidence 200", "--confidence: \"200\" is not a confidence, such as 95"},
+           {"jobs --state crashed", "--state: \"crashed\" is none of ended, failed, interrupted"},
+           {"jobs --since monday", "--since: \"monday\" is neither a time"},
+           {"jobs 1 --limit 3", "--limit, --live) goes without JOB"},
+           {"jobs --limit 0", "--limit: \"0\" is not a whole number from 1"},
+           {"tag 1", "TAG is missing"},
+           {"tag 1 a,b", "tag \"a,b\" is two: it has a comma"},
+           {"rename 1", "NAME is missing"},
+           {"rename 1 a@b", "contains \"@\", which parts name and run id"},
+           {"delete", "JOB is missing"},
            {"project 1 --iterations " + huge, "...\" is not a whole number from 1 to 1,000,000"},
            {"project 1 --metric " + huge, "...\" is longer than 256 characters"},
            {"project 1 --metric", "--metric needs a value"},
@@ -371,6 +402,87 @@ TEST_F(ClientTest, ControlReachesTheDaemon) {
   result = Client({"control", "1", "end"});
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.err, HasSubstr("gnmt@r1 (job 1) has ended already"));
+}
+
+TEST_F(ClientTest, JobsAreTaggedNarrowedRenamedAndDeleted) {
+  StartServer();
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  job.set_id("2");
+  job.set_name("old");
+  job.set_state(v1::JOB_STATE_FAILED);
+  job.set_start_ns(job.start_ns() + 1);
+  job.set_end_ns(job.start_ns() + 1);
+  job.set_signal(SIGSEGV);
+  backend_.PutJob(job);
+  EXPECT_THAT(Client({"jobs", "old"}).out,
+              StartsWith("old@r1 (job 2), failed: signal 11 (Segmentation fault)"));
+  EXPECT_EQ(Client({"tag", "old", "nightly", "h200"}).out, "old@r1 (job 2), tags h200, nightly\n");
+  EXPECT_THAT(Client({"jobs"}).out, AllOf(HasSubstr("TAGS"), HasSubstr("h200, nightly")));
+  EXPECT_THAT(Client({"jobs", "old"}).out, HasSubstr("tags:      h200, nightly"));
+  for (const auto& [words, shown] :
+       std::vector<std::pair<std::string, std::string>>{{"--state failed", "old"},
+                                                        {"--state marking", "gnmt"},
+                                                        {"--tag nightly,h200", "old"},
+                                                        {"--limit 1", "old"}}) {
+    std::vector<std::string> arguments = {"jobs"};
+    for (absl::string_view word : absl::StrSplit(words, ' ')) arguments.emplace_back(word);
+    const Result result = Client(arguments);
+    EXPECT_EQ(result.code, 0) << words << result.err;
+    EXPECT_THAT(result.out, HasSubstr("  " + shown + " ")) << words;
+    EXPECT_THAT(result.out, Not(HasSubstr(shown == "old" ? "  gnmt " : "  old "))) << words;
+  }
+  EXPECT_EQ(Client({"jobs", "--since", "1h"}).out, "no job is like that\n");
+  EXPECT_THAT(Client({"jobs", "--since", "2020-01-01"}).out, HasSubstr("gnmt"));
+  EXPECT_EQ(Client({"tag", "old", "h200", "--remove"}).out, "old@r1 (job 2), tags nightly\n");
+  EXPECT_EQ(Client({"rename", "old", "new"}).out, "new@r1 (job 2)\n");
+  EXPECT_EQ(Client({"rename", "gnmt", "new"}).code, 5);
+  EXPECT_EQ(Client({"delete", "gnmt"}).code, 5);
+  EXPECT_EQ(Client({"delete", "new"}).out, "new@r1 (job 2) is deleted\n");
+  EXPECT_EQ(Client({"delete", "new"}).code, 4);
+}
+
+TEST_F(ClientTest, WithoutHomeItSaysWhereTheStoreIs) {
+  const char* home = getenv("HOME");
+  const std::string before = home == nullptr ? "" : home;
+  unsetenv("HOME");
+  unsetenv("XDG_STATE_HOME");
+  Result result = Client({"jobs"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("HOME is not set; jobs are stored in "
+                                    "/var/lib/seqpoint/seqpoint.db (XDG_STATE_HOME changes it)"));
+  EXPECT_EQ(Client({"jobs"}).err, "");  // said by the one that started it
+  setenv("HOME", before.c_str(), 1);
+}
+
+TEST_F(ClientTest, ASocketOfAnotherUserIsSaidToBeOne) {
+  constexpr uid_t kNobody = 65534;
+  const std::string client = directory_ / "seqpoint";
+  std::error_code error;
+  std::filesystem::copy_file(CLIENT_BINARY, client, error);
+  if (getuid() != 0 || error) GTEST_SKIP() << "only root can be another user";
+  const std::string theirs = directory_ / "theirs";
+  std::filesystem::create_directory(theirs);
+  auto server = rpc::Server::Start({.socket_path = theirs + "/api.sock"}, &backend_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  setenv("SEQPOINT_DIR", theirs.c_str(), 1);
+  chmod(theirs.c_str(), 0700);
+  chmod(directory_.c_str(), 0755);
+  const std::string out = directory_ / "out", err = directory_ / "err";
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
+    dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
+    if (setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(98);
+    execl(client.c_str(), "seqpoint", "jobs", nullptr);
+    _exit(99);
+  }
+  const Result result = Wait(child);
+  if (result.code == 98 || result.code == 99) GTEST_SKIP() << "cannot become another user";
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, AllOf(HasSubstr(theirs + "/api.sock belongs to user root, whose daemon "
+                                                   "does not let this user in"),
+                                HasSubstr("set SEQPOINT_DIR to a folder of yours"),
+                                Not(HasSubstr("ended after its start"))));
 }
 
 TEST_F(ClientTest, IterationsGoThroughAllPages) {
@@ -811,6 +923,8 @@ TEST_F(ClientTest, RunStartsADaemonPassesTheStatusOnAndSumsUp) {
                               "seqpoint kernels 2, seqpoint export 2 --chrome trace.json, "
                               "seqpoint whatif 2 --list")));
   EXPECT_THAT(result.err, Not(HasSubstr("\033")));  // no terminal, no progress line
+  // How the program ended is known of the job.
+  EXPECT_THAT(Client({"jobs", "2", "--no-start", "--json"}).out, HasSubstr("\"exit_status\": 7"));
   // Its daemon answers the next question, without another one.
   EXPECT_THAT(Client({"jobs", "--no-start"}).out, HasSubstr("mine"));
 }

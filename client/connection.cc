@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grpc/grpc.h>
+#include <pwd.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,11 +18,13 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "client/format.h"
 
 namespace seqpoint::client {
 namespace {
@@ -68,8 +72,32 @@ absl::StatusOr<std::string> PrivateDirectory() {
   return directory;
 }
 
-std::string LastLine(const std::string& path) {
-  std::ifstream file(path);
+// A socket that does not let this user in.
+std::string WhoseIs(const std::string& socket) {
+  // The folder tells where the socket itself cannot be looked at.
+  struct stat info;
+  const std::string folder = std::filesystem::path(socket).parent_path();
+  if (stat(socket.c_str(), &info) != 0 && stat(folder.c_str(), &info) != 0) {
+    return absl::StrCat(socket, " belongs to another user");
+  }
+  const passwd* user = getpwuid(info.st_uid);
+  return absl::StrCat(socket, " belongs to ",
+                      user != nullptr ? absl::StrCat("user ", user->pw_name)
+                                      : absl::StrCat("user id ", info.st_uid),
+                      ", whose daemon does not let this user in");
+}
+
+// Where nothing says where the state of programs is, people look in vain for what was stored.
+void SayStore(Connection* connection) {
+  if (NonEmptyEnv("HOME") != nullptr || NonEmptyEnv("XDG_STATE_HOME") != nullptr) return;
+  const auto daemon = connection->Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
+  if (!daemon.ok()) return;
+  fprintf(stderr, "seqpoint: HOME is not set; jobs are stored in %s (XDG_STATE_HOME changes it)\n",
+          Printable(daemon->store_path()).c_str());
+}
+
+std::string LastLine(int fd) {
+  std::ifstream file(absl::StrCat("/proc/self/fd/", fd));
   std::string line, last;
   while (std::getline(file, line)) {
     if (!line.empty()) last = line;
@@ -195,13 +223,15 @@ std::vector<std::string> SocketDirectories() {
   return directories;
 }
 
-bool Answers(const std::string& path) {
+bool Answers(const std::string& path, std::string* denied) {
+  if (denied != nullptr) denied->clear();
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return false;
   memcpy(address.sun_path, path.data(), path.size());
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   bool answers = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  if (!answers && (errno == EACCES || errno == EPERM) && denied != nullptr) *denied = WhoseIs(path);
   close(fd);
   return answers;
 }
@@ -250,6 +280,11 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
   std::vector<char*> pointers;
   for (std::string& entry : environment) pointers.push_back(entry.data());
   pointers.push_back(nullptr);
+  // Also where no log can be written it is known why the daemon ended.
+  int out = open(log.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const bool logged = out >= 0;
+  if (!logged) out = memfd_create("seqpointd.log", MFD_CLOEXEC);
+  const auto close_log = absl::MakeCleanup([out] { close(out); });
   pid_t child = fork();
   if (child < 0) return absl::UnavailableError(absl::StrCat("fork: ", strerror(errno)));
   if (child == 0) {
@@ -258,10 +293,9 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     int null = open("/dev/null", O_RDONLY);
-    int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     dup2(null, 0);
-    dup2(out < 0 ? null : out, 1);
-    dup2(out < 0 ? null : out, 2);
+    dup2(out, 1);
+    dup2(out, 2);
     close_range(3, ~0u, 0);
     execle(program.c_str(), "seqpointd", "--private", nullptr, pointers.data());
     _exit(kExecFailed);
@@ -283,10 +317,11 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
     }
     absl::SleepFor(absl::Milliseconds(10));
   }
-  std::string reason = LastLine(log);
+  std::string reason = LastLine(out);
   if (ended && !reason.empty()) return absl::UnavailableError(reason);
   return absl::UnavailableError(absl::StrCat(program, ended ? " ended" : " does not answer",
-                                             " after its start; its log is ", log));
+                                             " after its start",
+                                             logged ? "; its log is " + log : std::string()));
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOptions& options) {
@@ -315,26 +350,38 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
     }
   }
   std::string found;
+  std::vector<std::string> denied;  // sockets of other users
   for (const std::string& socket : sockets) {
-    if (found.empty() && Answers(socket)) found = socket;
+    std::string whose;
+    if (found.empty() && Answers(socket, &whose)) found = socket;
+    if (!whose.empty()) denied.push_back(whose);
   }
-  if (found.empty() && options.start_private && options.socket_path.empty()) {
+  std::string why;
+  for (const std::string& whose : denied) absl::StrAppend(&why, "; ", whose);
+  // Beside another user's daemon, in a folder that is named, there is no place for one of ours.
+  const bool place = denied.size() < sockets.size();
+  bool started = false;
+  if (found.empty() && options.start_private && options.socket_path.empty() && place) {
     absl::StatusOr<std::string> directory = StartPrivateDaemon();
     if (!directory.ok()) {
       return absl::UnavailableError(
-          absl::StrCat("no daemon answers on ", absl::StrJoin(sockets, ", "),
+          absl::StrCat("no daemon answers on ", absl::StrJoin(sockets, ", "), why,
                        ", and none could be started: ", std::string(directory.status().message())));
     }
     found = *directory + "/api.sock";
+    started = true;
   }
   if (found.empty()) {
-    return absl::UnavailableError(absl::StrCat("no daemon answers on ",
-                                               absl::StrJoin(sockets, ", "),
-                                               "; start seqpointd, or set SEQPOINT_DIR"));
+    return absl::UnavailableError(
+        absl::StrCat("no daemon answers on ", absl::StrJoin(sockets, ", "), why,
+                     place ? "; start seqpointd, or set SEQPOINT_DIR"
+                           : "; set SEQPOINT_DIR to a folder of yours, for a daemon of your own"));
   }
-  return std::unique_ptr<Connection>(new Connection(
+  std::unique_ptr<Connection> connection(new Connection(
       grpc::CreateCustomChannel("unix:" + found, grpc::InsecureChannelCredentials(), arguments),
       std::filesystem::path(found).parent_path()));
+  if (started) SayStore(connection.get());
+  return connection;
 }
 
 }  // namespace seqpoint::client

@@ -76,8 +76,9 @@ class Connection {
 // is set; else $XDG_RUNTIME_DIR/seqpoint, /run/seqpoint and /tmp/seqpoint-UID.
 std::vector<std::string> SocketDirectories();
 
-// True when somebody accepts connections at `path`.
-bool Answers(const std::string& path);
+// True when somebody accepts connections at `path`. `denied`, where there may be one who does not
+// let this user in, is whose it is, in a sentence; else empty.
+bool Answers(const std::string& path, std::string* denied = nullptr);
 
 // What SEQPOINT_LIBRARY and SEQPOINT_DAEMON say, or what is installed or built with this program:
 // beside it, in ../lib, ../libexec (and seqpointd in PATH). Errors: Unavailable, with the way out.

@@ -1,6 +1,7 @@
 #include "client/format.h"
 
 #include <cxxabi.h>
+#include <string.h>
 #include <time.h>
 
 #include <algorithm>
@@ -167,6 +168,15 @@ std::string JobStateName(v1::JobState state) {
   if (state == v1::JOB_STATE_LOST) return "interrupted";
   return EnumWord(v1::JobState_Name(state), "JOB_STATE_");
 }
+std::string JobEndText(const v1::Job& job) {
+  std::string text = JobStateName(job.state());
+  if (job.has_signal()) {
+    absl::StrAppend(&text, ": signal ", job.signal(), " (", strsignal(job.signal()), ")");
+  } else if (job.has_exit_status() && job.exit_status() != 0) {
+    absl::StrAppend(&text, ": exit status ", job.exit_status());
+  }
+  return text;
+}
 std::string FeatureStateName(v1::FeatureState state) {
   return EnumWord(v1::FeatureState_Name(state), "FEATURE_STATE_");
 }
@@ -222,14 +232,15 @@ std::string ProgressLine(const v1::Job& job, int width) {
     }
   }
   if (job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_RELEASED || IsOver(job)) {
-    absl::StrAppend(&text, ", ", JobStateName(job.state()));
+    absl::StrAppend(&text, ", ", JobEndText(job));
   }
   if (!job.trouble().empty()) absl::StrAppend(&text, " - ", job.trouble());
   return Cut(text, static_cast<size_t>(std::max(width, 1)));
 }
 
 bool IsOver(const v1::Job& job) {
-  return job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_LOST;
+  return job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_LOST ||
+         job.state() == v1::JOB_STATE_FAILED;
 }
 
 int64_t EndedBefore(const v1::Job& job) {

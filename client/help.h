@@ -22,8 +22,8 @@ class HelpFormatter : public CLI::Formatter {
 inline constexpr const char* kJobsHelp = R"(
 STATE      waiting: no process has come yet; learning: where an iteration begins is not known yet;
            marking: iterations are found, a few of them are measured; paused, released: by control;
-           ended; interrupted: the last process that trained vanished (Ctrl-C, a kill, a crash), and
-           the program did not end with exit status 0
+           ended; failed: with another exit status than 0, or by a crash; interrupted: somebody
+           stopped it (Ctrl-C), or its last process vanished and nobody told how it ended
 LENGTHS    different sequence lengths so far
 SEQPOINTS  with all the measurements they want / in all
 TIME       of the whole run where its length is known, else so far

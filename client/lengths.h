@@ -4,6 +4,9 @@
 // example; then iterations are put together as training does it: examples in `order`, cut into
 // batches, each padded to its longest example. Lengths with fractions are rounded.
 //
+// The file is read once, from end to end: what is kept is how often each length occurs. Examples
+// whose lengths are alike have no order of their own then, but a random one.
+//
 // Threading: pure but for reading the file. Errors name file, line, value and the way out.
 #ifndef CLIENT_LENGTHS_H_
 #define CLIENT_LENGTHS_H_
@@ -32,8 +35,9 @@ struct LengthsOptions {
   int64_t epochs = 1;
   int64_t batch = 0;  // examples per iteration; 0: a row is an iteration
   ExampleOrder order = ExampleOrder::kShuffle;
-  bool drop_last = false;  // an incomplete last batch is left out
-  int64_t pad_to = 1;      // lengths are rounded up to a multiple
+  bool drop_last = false;     // an incomplete last batch is left out
+  int64_t pad_to = 1;         // lengths are rounded up to a multiple
+  bool show_progress = true;  // on standard error, of a file that takes longer than a second
 };
 
 // KIND_HISTOGRAM where the lengths of the run are known exactly, KIND_DISTRIBUTION where they

@@ -91,6 +91,70 @@ TEST_F(LengthsTest, WindowsFilesAndMissingLastNewlineAreFine) {
   EXPECT_EQ(Counts(Read()), (Histogram{{{5}, 1}, {{7}, 1}}));
 }
 
+TEST_F(LengthsTest, SemicolonsAndTabsPartColumns) {
+  Write("id;len, in tokens;text\n1;5;a, b\n2;7;\"c;d\"\n");
+  EXPECT_EQ(Counts(Read()), (Histogram{{{5}, 1}, {{7}, 1}}));
+  Write("len_en\tlen_de\ttext\n5\t6\ta;b,c;d,e\n7\t8\t\n");
+  EXPECT_EQ(Counts(Read()), (Histogram{{{5, 6}, 1}, {{7, 8}, 1}}));
+  Write("len_en|len_de\n5|6\n");
+  EXPECT_THAT(Error(), HasSubstr("train.csv:2: \"5|6\" in column len_en|len_de is not a number"));
+}
+
+TEST_F(LengthsTest, ADecimalCommaIsReadOrNamed) {
+  Write("length;text\n5,2;a\n40,75;b\n1234,5;c\n");
+  EXPECT_EQ(Counts(Read()), (Histogram{{{5}, 1}, {{41}, 1}, {{1235}, 1}}));
+  Write("length,text\n\"5,2\",a\n40,b\n");
+  EXPECT_EQ(Counts(Read()), (Histogram{{{5}, 1}, {{40}, 1}}));
+  // It may as well part thousands.
+  Write("length\ttext\n1,234\ta\n");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("train.csv:2: \"1,234\""),
+                             HasSubstr("a decimal one or part thousands")));
+  Write("length\n5,2\n40\n");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("train.csv:2: \"5,2\" has 2 columns, the header has 1"),
+                             HasSubstr("decimal point"), HasSubstr("semicolons")));
+  Write("time,length\n1,5,20,0\n");
+  EXPECT_THAT(Error(), HasSubstr("has 4 columns, the header has 2"));
+  // A text with commas behind the lengths is no number.
+  Write("length,text\n5,hello, world\n");
+  EXPECT_EQ(Counts(Read()), (Histogram{{{5}, 1}}));
+}
+
+TEST_F(LengthsTest, OfVeryManyExamplesAnEvenSampleMakesTheBatches) {
+  {
+    std::ofstream file(options_.path);
+    file << "length\n";
+    std::string block;
+    for (int i = 0; i < 1'000; ++i) block += std::to_string(1 + i % 100) + "\n";
+    for (int i = 0; i < 5'000; ++i) file << block;
+  }
+  options_.batch = 50;
+  options_.order = ExampleOrder::kSorted;
+  v1::Horizon horizon = Read();
+  EXPECT_EQ(horizon.kind(), v1::Horizon::KIND_DISTRIBUTION);
+  EXPECT_EQ(horizon.iterations(), 100'000);
+  EXPECT_THAT(horizon.source(), HasSubstr("from 4,194,304 of 5,000,000 examples"));
+  for (const v1::LengthCount& entry : horizon.histogram()) {
+    EXPECT_NEAR(static_cast<double>(entry.count()), 1'000, 2) << entry.lengths(0);
+  }
+  // As they come they need no sample.
+  options_.order = ExampleOrder::kFile;
+  horizon = Read();
+  EXPECT_EQ(horizon.kind(), v1::Horizon::KIND_HISTOGRAM);
+  EXPECT_EQ(Counts(horizon), (Histogram{{{50}, 50'000}, {{100}, 50'000}}));
+}
+
+TEST_F(LengthsTest, AColumnOfNumbersThatAreNoLengthsIsGivenUpEarly) {
+  {
+    std::ofstream file(options_.path);
+    file << "len_id\n";
+    for (int i = 0; i < 300'000; ++i) file << i << "\n";
+  }
+  EXPECT_THAT(Error(), AllOf(HasSubstr("iterations of more than 262144 different lengths"),
+                             HasSubstr("--pad-to N")));
+  options_.pad_to = 64;
+  EXPECT_EQ(Read().iterations(), 300'000);
+}
+
 TEST_F(LengthsTest, BadRowsAreNamedWithLineAndValue) {
   Write("length\n5\nabc\n-3\n1e13\n99999999999999999999\n\n7\n");
   EXPECT_THAT(Error(), AllOf(HasSubstr("train.csv:3: \"abc\""), HasSubstr("train.csv:4: \"-3\""),

@@ -77,11 +77,12 @@ absl::StatusOr<std::string> TimeColumn(const LogOptions& options,
 }
 
 // A number in [0, most]; else what is wrong with it.
-std::string ParseNumber(const std::string& text, const std::string& column, double most,
+std::string ParseNumber(absl::string_view text, const std::string& column, double most,
                         double* value) {
   if (text.empty()) return absl::StrCat(column, " is empty");
-  if (!absl::SimpleAtod(text, value)) {
-    return absl::StrCat("\"", text, "\" in column ", column, " is not a number from 0");
+  if (!ParseCsvNumber(text, value)) {
+    return absl::StrCat("\"", text, "\" in column ", column, " is not a number from 0",
+                        CommaNote(text));
   }
   if (!(*value >= 0 && *value <= most)) {
     return absl::StrCat("\"", text, "\" in column ", column, " is not a number from 0 up to ",
@@ -105,11 +106,11 @@ class GroupHint {
     }
   }
 
-  void See(int64_t line, const std::vector<std::string>& fields) {
+  void See(int64_t line, const std::vector<absl::string_view>& fields) {
     for (Column& group : groups_) {
       if (group.column >= fields.size()) continue;
       if (group.seen++ > 0 && fields[group.column] != group.first) group.several = true;
-      if (group.seen == 1) group.first = fields[group.column];
+      if (group.seen == 1) group.first = std::string(fields[group.column]);
     }
     for (Column& count : counts_) {
       double value = 0;
@@ -176,13 +177,12 @@ double StepOf(const std::vector<std::array<double, 2>>& rows, int dimension, boo
 absl::Status ColumnsProblem(const LogOptions& options, const absl::Status& problem,
                             CsvReader* csv) {
   const std::vector<std::string>& header = csv->header();
-  const std::string first = csv->line();
-  std::vector<std::string> row;
+  const std::string first(csv->line());
   bool table = header.size() > 1 || options.lengths_only;
-  if (table && csv->Next(&row)) {
+  if (table && csv->Next()) {
     double number = 0;
-    table = std::any_of(row.begin(), row.end(),
-                        [&](const std::string& field) { return absl::SimpleAtod(field, &number); });
+    table = std::any_of(csv->fields().begin(), csv->fields().end(),
+                        [&](absl::string_view field) { return absl::SimpleAtod(field, &number); });
   }
   if (table) return problem;
   return absl::InvalidArgumentError(absl::StrCat(
@@ -241,8 +241,8 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   std::vector<std::pair<size_t, int64_t>> lacking_second;  // index of the row, line
   std::map<std::vector<std::string>, int32_t> groups;
   GroupHint hint(csv->header());
-  std::vector<std::string> fields;
-  while (csv->Next(&fields)) {
+  while (csv->Next()) {
+    const std::vector<absl::string_view>& fields = csv->fields();
     if (options.group_columns.empty()) hint.See(csv->number(), fields);
     std::array<double, 2> row = {};
     double duration = 0;
@@ -251,10 +251,9 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
     bool timed = true, second = true;
     for (size_t i = 0; i < columns->size() && problem.empty(); ++i) {
       const size_t column = (*columns)[i];
-      if (column >= fields.size()) {
-        problem = absl::StrCat("\"", csv->line(), "\" has ", fields.size(), " of ",
-                               csv->header().size(), " columns");
-      } else if (i == 1 && may_lack_second && fields[column].empty()) {
+      problem = csv->ColumnProblem(column);
+      if (!problem.empty()) break;
+      if (i == 1 && may_lack_second && fields[column].empty()) {
         second = false;
       } else if (i < dimensions) {
         problem = ParseNumber(fields[column], names[i], kMaxLength, &row[i]);
@@ -263,7 +262,7 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
         if (timed) problem = ParseNumber(fields[column], names[i], most, &duration);
         timed = timed && duration != 0;
       } else {
-        group.push_back(fields[column]);
+        group.emplace_back(fields[column]);
       }
     }
     if (!problem.empty()) {

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/analyze.h"
+#include "client/commands/jobs.h"
 #include "client/completion.h"
 #include "client/connection.h"
 #include "client/doctor.h"
@@ -166,6 +167,7 @@ class Cli {
     app_.add_option("--key", connect_.key_file, "own key")->type_name("FILE")->needs(certificate);
     AddRun();
     AddJobs();
+    AddJobChanges();
     AddWatch();
     AddSeqPoints();
     AddProject();
@@ -204,6 +206,7 @@ class Cli {
       run_.command.assign(separator + 1, arguments.end());
       arguments.erase(separator, arguments.end());
     }
+    JoinPercent(&arguments);
     const bool wants_json =
         std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
@@ -355,6 +358,7 @@ class Cli {
       return FailUsage(
           absl::StrCat("--job: ", Quote(run_.job), " contains \"@\", which parts name and run id"));
     }
+    horizon_.lengths.show_progress = run_.progress && !run_.quiet;
     absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
     if (!horizon.ok()) return Fail(horizon.status());
     run_.horizon = *std::move(horizon);
@@ -385,24 +389,54 @@ class Cli {
   void AddJobs() {
     CLI::App* command = Add("jobs", "List jobs, or tell everything about one.", [this] {
       if (!job_.empty()) {
+        if (jobs_.narrowed())
+          return FailUsage(
+              "what narrows the list (--state, --since, --tag, --limit, --live) goes without JOB");
         v1::GetJobRequest request;
         request.set_job(job_);
         return Ask(&v1::Profiler::Stub::GetJob, request,
                    [](const v1::GetJobReply& reply) { return JobText(reply.job()); });
       }
-      v1::ListJobsRequest request;
-      request.set_live_only(live_);
+      const absl::StatusOr<v1::ListJobsRequest> request = jobs_.Request(absl::Now());
+      if (!request.ok()) return FailUsage(std::string(request.status().message()));
       absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
       if (!connection.ok()) return Fail(connection.status());
-      absl::StatusOr<v1::ListJobsReply> jobs = (*connection)->ListJobs(request);
+      absl::StatusOr<v1::ListJobsReply> jobs = (*connection)->ListJobs(*request);
       if (!jobs.ok()) return Fail(jobs.status());
-      PrintReply(&*jobs, [this](const v1::ListJobsReply& reply) { return JobsText(reply, all_); });
+      PrintReply(&*jobs,
+                 [this](const v1::ListJobsReply& reply) { return JobListText(reply, jobs_); });
       return kExitOk;
     });
     command->footer(kJobsHelp);
     AddJobName(command);
-    command->add_flag("--live", live_, "only those that run");
-    command->add_flag("--all", all_, "those of commands that did not train, too");
+    jobs_.AddTo(command);
+  }
+
+  void AddJobChanges() {
+    AddForJob("delete", "Remove a job that is over, with all that is stored of it.", [this] {
+      v1::DeleteJobRequest request;
+      request.set_job(job_);
+      return Ask(&v1::Profiler::Stub::DeleteJob, request, [](const v1::DeleteJobReply& reply) {
+        return absl::StrCat(reply.name(), "@", reply.run_id(), " (job ", reply.job_id(),
+                            ") is deleted\n");
+      });
+    });
+    AddForJob("rename", "Give a job that is over another name.",
+              [this] {
+                v1::UpdateJobRequest request;
+                request.set_job(job_);
+                request.set_name(new_name_);
+                return Ask(
+                    &v1::Profiler::Stub::UpdateJob, request,
+                    [](const v1::UpdateJobReply& reply) { return JobTitle(reply.job()) + "\n"; });
+              })
+        ->add_option("NAME", new_name_, "the new name")
+        ->required()
+        ->check(Name());
+    tag_.AddTo(AddForJob("tag", "Tag a job, to find it by `seqpoint jobs --tag`.", [this] {
+      return Ask(&v1::Profiler::Stub::UpdateJob, tag_.Request(job_),
+                 [](const v1::UpdateJobReply& reply) { return UpdatedText(reply.job()); });
+    }));
   }
 
   void AddWatch() {
@@ -528,7 +562,7 @@ class Cli {
         ->excludes(number)
         ->type_name("E");
     command->add_option("--confidence", *confidence, "of the intervals; default 95%")
-        ->transform(Share())
+        ->transform(Confidence())
         ->type_name("C");
   }
 
@@ -639,8 +673,8 @@ class Cli {
   void AddFigureFlags(CLI::App* command) {
     command
         ->add_option("--confidence", confidence_, "that the interval holds the truth; default 95%")
-        ->transform(Share())
-        ->type_name("SHARE");
+        ->transform(Confidence())
+        ->type_name("C");
     horizon_.AddTo(command);
   }
 
@@ -1266,8 +1300,10 @@ class Cli {
   std::optional<int> rank_;
   double confidence_ = 0, budget_share_ = 0, target_error_ = 0;
   int limit_ = 20, points_ = 0;
-  bool json_ = false, live_ = false, all_ = false, measured_ = false, list_ = false,
-       presets_ = false;
+  JobsOptions jobs_;
+  TagOptions tag_;
+  std::string new_name_;
+  bool json_ = false, all_ = false, measured_ = false, list_ = false, presets_ = false;
 };
 
 }  // namespace

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "client/format.h"
 #include "proto/utf8.h"
 
@@ -18,6 +20,14 @@ constexpr size_t kMaxNameBytes = 256;
 // `check` changes its argument, and returns what is wrong with it.
 CLI::Validator Check(std::function<std::string(std::string&)> check) {
   return CLI::Validator(std::move(check), /*validator_desc=*/"");
+}
+
+// "5%", "5 %" or "0.05".
+bool ParseShare(absl::string_view text, double* share) {
+  const bool percent = absl::ConsumeSuffix(&text, "%");
+  if (!absl::SimpleAtod(absl::StripAsciiWhitespace(text), share)) return false;
+  if (percent) *share *= 0.01;
+  return true;
 }
 
 }  // namespace
@@ -36,19 +46,39 @@ CLI::Validator WholeNumber(int64_t least, int64_t most) {
 
 CLI::Validator Share() {
   return Check([](std::string& text) {
-    std::string number = text;
-    double scale = 1;
-    if (absl::EndsWith(number, "%")) {
-      number.pop_back();
-      scale = 0.01;
-    }
-    double value = 0;
-    if (!absl::SimpleAtod(number, &value) || !(value * scale > 0 && value * scale < 1)) {
+    double share = 0;
+    if (!ParseShare(text, &share) || !(share > 0 && share < 1)) {
       return absl::StrCat(Quote(text), " is not a share above 0 and below 1, such as 5% or 0.05");
     }
-    text = absl::StrFormat("%.17g", value * scale);
+    text = absl::StrFormat("%.17g", share);
     return std::string();
   });
+}
+
+CLI::Validator Confidence() {
+  return Check([](std::string& text) {
+    double share = 0;
+    const bool number = ParseShare(text, &share);
+    // A plain number above 1 can only be a percentage. 1 may be meant as 1 % or as 100 %.
+    if (share > 1 && !absl::StrContains(text, "%")) share /= 100;
+    if (!number || !(share > 0 && share < 1)) {
+      return absl::StrCat(Quote(text), " is not a confidence, such as 95, 95% or 0.95");
+    }
+    text = absl::StrFormat("%.17g", share);
+    return std::string();
+  });
+}
+
+void JoinPercent(std::vector<std::string>* arguments) {
+  for (size_t i = 2; i < arguments->size(); ++i) {
+    double number = 0;
+    if ((*arguments)[i] != "%" || !absl::SimpleAtod((*arguments)[i - 1], &number) ||
+        !absl::StartsWith((*arguments)[i - 2], "--")) {
+      continue;
+    }
+    (*arguments)[i - 1] += "%";
+    arguments->erase(arguments->begin() + static_cast<std::ptrdiff_t>(i));
+  }
 }
 
 CLI::Validator Name() {

@@ -12,9 +12,13 @@ namespace seqpoint::client {
 
 // For CLI::Option::transform: the value is checked, and given on in a form that CLI11 reads.
 CLI::Validator WholeNumber(int64_t least, int64_t most);
-CLI::Validator Share();  // "0.5%" or "0.005", above 0 and below 1
+CLI::Validator Share();       // "0.5%" or "0.005", above 0 and below 1
+CLI::Validator Confidence();  // "95", "95 %" or "0.95"
 // For CLI::Option::check.
 CLI::Validator Name();  // neither empty nor too long for a name
+
+// A "%" that a shell parted from its number (--confidence 95 %) goes back to it.
+void JoinPercent(std::vector<std::string>* arguments);
 
 // An option or a positional that takes one of `words`; help and completion show them.
 CLI::Option* AddChoice(CLI::App* app, const std::string& name, std::string* target,

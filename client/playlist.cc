@@ -7,7 +7,6 @@
 #include <set>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -44,27 +43,23 @@ enum class Kind { kWhole, kPositiveWhole, kPositive, kFromZero };
 // The fields of a row as numbers; the first that is none is told by problem().
 class Row {
  public:
-  Row(const CsvReader& csv, const std::vector<std::string>& fields) : csv_(csv), fields_(fields) {}
+  explicit Row(const CsvReader& csv) : csv_(csv) {}
 
   bool Empty(int column) const {
-    return column < static_cast<int>(fields_.size()) && fields_[column].empty();
+    return column < static_cast<int>(csv_.fields().size()) && csv_.fields()[column].empty();
   }
   double Number(int column, Kind kind) {
+    if (problem_.empty()) problem_ = csv_.ColumnProblem(static_cast<size_t>(column));
     if (!problem_.empty()) return 0;
-    if (column >= static_cast<int>(fields_.size())) {
-      problem_ = absl::StrCat(Quote(csv_.line()), " has ", fields_.size(), " of ",
-                              csv_.header().size(), " columns");
-      return 0;
-    }
     const bool whole = kind == Kind::kWhole || kind == Kind::kPositiveWhole;
     const bool positive = kind == Kind::kPositive || kind == Kind::kPositiveWhole;
+    const std::string field(csv_.fields()[column]);
     double value = 0;
-    if (!absl::SimpleAtod(fields_[column], &value) ||
-        !(value >= 0 && value <= (whole ? kMostWhole : kMost)) || (positive && value == 0) ||
-        (whole && value != std::floor(value))) {
-      problem_ = absl::StrCat(Quote(fields_[column]), " in column ", csv_.header()[column],
-                              " is not a ", positive ? "positive " : "", whole ? "whole " : "",
-                              "number", positive ? "" : " from 0");
+    if (!ParseCsvNumber(field, &value) || !(value >= 0 && value <= (whole ? kMostWhole : kMost)) ||
+        (positive && value == 0) || (whole && value != std::floor(value))) {
+      problem_ = absl::StrCat(Quote(field), " in column ", csv_.header()[column], " is not a ",
+                              positive ? "positive " : "", whole ? "whole " : "", "number",
+                              positive ? "" : " from 0", CommaNote(field));
       return 0;
     }
     return value;
@@ -73,7 +68,6 @@ class Row {
 
  private:
   const CsvReader& csv_;
-  const std::vector<std::string>& fields_;
   std::string problem_;
 };
 
@@ -180,9 +174,8 @@ absl::StatusOr<v1::ProjectPlaylistRequest> ReadPlaylist(const std::string& path)
   v1::ProjectPlaylistRequest request;
   BadRows bad;
   std::map<Id, int64_t> lines;
-  std::vector<std::string> fields;
-  while (csv->Next(&fields)) {
-    Row row(*csv, fields);
+  while (csv->Next()) {
+    Row row(*csv);
     v1::PlaylistPoint point;
     point.set_iteration(-1);
     if (iteration >= 0 && !(row.Empty(iteration) && !lengths.empty())) {
@@ -243,9 +236,8 @@ absl::StatusOr<std::string> ReadMeasured(const MeasuredOptions& options,
   for (const v1::PlaylistPoint& point : request->points()) sums[IdOf(point, by_length)];
   BadRows bad, strangers;
   bool any = false;
-  std::vector<std::string> fields;
-  while (csv->Next(&fields)) {
-    Row row(*csv, fields);
+  while (csv->Next()) {
+    Row row(*csv);
     Id id;
     for (const int column : ids) id.push_back(std::llround(row.Number(column, Kind::kWhole)));
     const double value = row.Number(*time, Kind::kPositive);

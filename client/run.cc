@@ -273,6 +273,17 @@ const std::string& OwnLaunch() {
   return launch;
 }
 
+// However the program ended: the job ends with it.
+void TellEnd(Connection* connection, const v1::Job& job, int exit_status, int signal) {
+  v1::ControlRequest request;
+  request.set_job(job.id());
+  request.set_action(v1::ControlRequest::ACTION_PROGRAM_ENDED);
+  request.set_launch(OwnLaunch());
+  request.set_exit_status(exit_status);
+  request.set_signal(signal);
+  connection->Call(&v1::Profiler::Stub::Control, request).IgnoreError();
+}
+
 // For a program that will not come. A daemon that is gone, or a process that came at last, refuses:
 // then there is nothing to end.
 void EndWaiting(Connection* connection, const v1::Job& job) {
@@ -428,9 +439,10 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
   std::string text = JobTitle(job);
   if (WIFSIGNALED(wait_status)) {
     int number = WTERMSIG(wait_status);
-    absl::StrAppend(&text, ", interrupted by ",
-                    number == SIGINT ? "Ctrl-C" : absl::StrCat("signal ", number), " (",
-                    strsignal(number), ")");
+    absl::StrAppend(
+        &text,
+        number == SIGINT ? ", interrupted by Ctrl-C" : absl::StrCat(", ended by signal ", number),
+        " (", strsignal(number), ")");
   } else if (WEXITSTATUS(wait_status) != 0 && job.process_count() > 0) {
     absl::StrAppend(&text, ", the command ended with status ", WEXITSTATUS(wait_status));
   }
@@ -540,7 +552,10 @@ int Run(const RunOptions& options) {
   for (const std::string& warning : warnings) Say(warning);
   if (int error = supervisor.Start(options.command, std::move(environment)); error != 0) {
     Say(absl::StrCat("cannot run ", options.command[0], ": ", strerror(error)));
-    if (watcher != nullptr) EndWaiting(connection.get(), watcher->job());
+    if (watcher != nullptr) {
+      TellEnd(connection.get(), watcher->job(), error == ENOENT ? kNotFound : kCannotExecute, 0);
+      EndWaiting(connection.get(), watcher->job());
+    }
     return error == ENOENT ? kNotFound : kCannotExecute;
   }
 
@@ -555,13 +570,8 @@ int Run(const RunOptions& options) {
   progress.Hide();
 
   if (watcher != nullptr) {
-    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) {
-      v1::ControlRequest request;
-      request.set_job(watcher->job().id());
-      request.set_action(v1::ControlRequest::ACTION_PROGRAM_ENDED);
-      request.set_launch(OwnLaunch());
-      connection->Call(&v1::Profiler::Stub::Control, request).IgnoreError();
-    }
+    TellEnd(connection.get(), watcher->job(), WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0,
+            WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0);
     // A job that no process joined does not end by itself.
     bool joined = watcher->job().state() != v1::JOB_STATE_WAITING;
     if (!watcher->WaitForEnd(joined ? kSettleTimeout : kJoinTimeout) && !joined) {

@@ -131,6 +131,8 @@ std::string ErrorJson(const absl::Status& status) {
 
 std::string JobsText(const v1::ListJobsReply& reply, bool all) {
   if (reply.jobs_size() == 0) return "no jobs yet; `seqpoint run -- COMMAND` makes one\n";
+  const bool tagged = std::any_of(reply.jobs().begin(), reply.jobs().end(),
+                                  [](const v1::Job& job) { return job.tags_size() > 0; });
   Table table({{"ID", kRight},
                {"NAME"},
                {"RUN"},
@@ -140,7 +142,8 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
                {"LENGTHS", kRight},
                {"SEQPOINTS", kRight},
                {"TIME", kRight},
-               {""}});
+               {""},
+               {tagged ? "TAGS" : ""}});
   int empty = 0;
   for (const v1::Job& job : reply.jobs()) {
     if (!all && job.unused()) {
@@ -151,9 +154,8 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
     bool early = EndedBefore(job) > 0;
     FormattedEstimate time =
         FormatEstimate(whole && !early ? job.time().total() : job.time().so_far(), "ns");
-    table.AddRow({job.id(), job.name(), job.run_id(), JobStateName(job.state()),
-                  FormatTime(job.start_ns()), FormatCount(job.iterations()),
-                  FormatCount(job.unique_lengths()),
+    table.AddRow({job.id(), job.name(), job.run_id(), JobEndText(job), FormatTime(job.start_ns()),
+                  FormatCount(job.iterations()), FormatCount(job.unique_lengths()),
                   // Of an imported job, and without a GPU, none is to be measured.
                   job.imported() || !job.time_only().empty()
                       ? "-"
@@ -164,7 +166,8 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
                   : early         ? "ended early"
                   : whole         ? "whole run " + time.precision
                   : IsOver(job)   ? "until its end"
-                                  : "so far"});
+                                  : "so far",
+                  absl::StrJoin(job.tags(), ", ")});
   }
   std::string text = table.empty() ? "" : table.ToString();
   if (empty > 0) {
@@ -177,8 +180,11 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
 
 std::string JobText(const v1::Job& job) {
   std::string early = EndedBeforeText(job);
-  std::string text = absl::StrCat(JobTitle(job), ", ", JobStateName(job.state()),
-                                  early.empty() ? "" : ": ", early, "\n");
+  std::string text =
+      absl::StrCat(JobTitle(job), ", ", JobEndText(job), early.empty() ? "" : ": ", early, "\n");
+  if (job.tags_size() > 0) {
+    text += Wrap("tags:      ", absl::StrJoin(job.tags(), ", "), kTextColumns);
+  }
   const std::string iterations = absl::StrCat(FormatCount(IterationsSoFar(job), "iteration"),
                                               " of ", FormatCount(job.unique_lengths(), "length"));
   if (job.imported()) {
@@ -269,10 +275,11 @@ std::string JobText(const v1::Job& job) {
       table.AddRow({absl::StrCat(process.rank()), absl::StrCat(process.pid()), process.host(),
                     process.device(), FormatCount(process.iterations()), LevelName(process.level()),
                     Version(process.cupti_version()), Version(process.driver_version()),
-                    process.end_ns() == 0                ? "alive"
-                    : !process.lost()                    ? "ended"
-                    : job.state() == v1::JOB_STATE_ENDED ? "vanished"
-                                                         : "interrupted"});
+                    process.end_ns() == 0 ? "alive"
+                    : !process.lost()     ? "ended"
+                    : job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_FAILED
+                        ? "vanished"
+                        : "interrupted"});
       for (const v1::Feature& feature : process.features()) {
         if (feature.state() != v1::FEATURE_STATE_FAILED &&
             feature.state() != v1::FEATURE_STATE_IGNORED) {

@@ -814,6 +814,7 @@ absl::StatusOr<v1::ListJobsReply> Daemon::ListJobs(const v1::ListJobsRequest& re
     absl::StatusOr<v1::Job> job = DescribeForList(id);
     if (absl::IsNotFound(job.status())) continue;  // pruned a moment ago
     if (!job.ok()) return job.status();
+    if (!rpc::IsWanted(*job, request)) continue;
     rpc::MakeFit(&*job);
     bytes += job->ByteSizeLong();
     const bool full = reply.jobs_size() == request.page_size() || bytes > kListBytes;
@@ -903,7 +904,7 @@ absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t afte
     return absl::DeadlineExceededError("the job did not change");
   }
   if (!jobs_.contains(id)) {
-    return absl::NotFoundError(absl::StrCat("job ", id, " was removed: retention"));
+    return absl::NotFoundError(absl::StrCat("job ", id, " was removed"));
   }
   return DescribeAnew(id, /*with_details=*/true);
 }
@@ -1064,13 +1065,22 @@ absl::Status Daemon::Export(const v1::ExportRequest& request,
   };
   switch (request.format()) {
     case v1::ExportRequest::FORMAT_CHROME:
-      return ExportChrome(*store_, row, context, write);
+      return StillThere(row, ExportChrome(*store_, row, context, write));
     case v1::ExportRequest::FORMAT_CSV:
-      return ExportCsv(*store_, row, context, write);
+      return StillThere(row, ExportCsv(*store_, row, context, write));
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("format: ", static_cast<int>(request.format()), " is unknown"));
   }
+}
+
+absl::Status Daemon::StillThere(const JobRow& row, const absl::Status& written) {
+  absl::MutexLock lock(&mutex_);
+  if (!written.ok() || jobs_.contains(row.job_id) || stored_jobs_.contains(row.job_id)) {
+    return written;
+  }
+  return absl::NotFoundError(
+      absl::StrCat("job ", row.job_id, " was removed while it was written; the file is not whole"));
 }
 
 absl::StatusOr<v1::SetHorizonReply> Daemon::SetHorizon(const v1::SetHorizonRequest& request) {
@@ -1094,7 +1104,7 @@ absl::StatusOr<v1::ControlReply> Daemon::Control(const v1::ControlRequest& reque
     }
     (*job)->EndUnused(clock_.WallNs());
   } else if (request.action() == v1::ControlRequest::ACTION_PROGRAM_ENDED) {
-    (*job)->EndProgram(request.launch());
+    (*job)->EndProgram({request.launch(), request.exit_status(), request.signal()});
   } else if (const absl::Status status = (*job)->Control(request); !status.ok()) {
     return status;
   }

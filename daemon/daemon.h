@@ -73,6 +73,8 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override;
   absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override;
   absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) override;
+  absl::StatusOr<v1::DeleteJobReply> DeleteJob(const v1::DeleteJobRequest& request) override;
+  absl::StatusOr<v1::UpdateJobReply> UpdateJob(const v1::UpdateJobRequest& request) override;
   absl::StatusOr<v1::Job> WaitForJob(const std::string& job, int64_t after_generation,
                                      absl::Duration timeout) override;
   absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(
@@ -132,6 +134,10 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void Prune() ABSL_LOCKS_EXCLUDED(mutex_);
   void FindVanished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  absl::Status StoreCannotWrite() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The status of an export; an error when the job was removed meanwhile.
+  absl::Status StillThere(const JobRow& row, const absl::Status& written)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void SetTrouble(std::string sentence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::Job Describe(const jobs::Job& job, bool with_details, bool with_histogram = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,5 +1,6 @@
 // seqpointd: the daemon of one node.
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -39,9 +40,10 @@ std::string DefaultStore() {
   if (const std::string state = Environment("XDG_STATE_HOME"); !state.empty()) {
     return state + "/seqpoint/seqpoint.db";
   }
-  if (const std::string home = Environment("HOME"); !home.empty()) {
-    return home + "/.local/state/seqpoint/seqpoint.db";
-  }
+  std::string home = Environment("HOME");
+  // Services and containers often leave it out: then what the system says of this user.
+  if (const passwd* user = home.empty() ? getpwuid(getuid()) : nullptr) home = user->pw_dir;
+  if (!home.empty()) return home + "/.local/state/seqpoint/seqpoint.db";
   return "/var/lib/seqpoint/seqpoint.db";
 }
 

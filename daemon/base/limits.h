@@ -22,7 +22,6 @@ inline constexpr size_t kMaxMetricSetsBytes = size_t{256} << 10;
 // Kernel, NVTX and graph names of a process: a thousand times what programs were seen to have.
 inline constexpr size_t kMaxNamesBytes = size_t{64} << 20;
 inline constexpr size_t kMaxRefusedConfigs = 4096;
-inline constexpr size_t kMaxLaunches = 4096;  // of one job, by `seqpoint run`
 
 // At most `most` bytes of the text, whole UTF-8 characters, and a mark where something was cut.
 inline std::string ClipText(std::string text, size_t most) {

@@ -342,34 +342,51 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
   rows_.processes.push_back(process.row);
   if (!live()) {
     row_.end_ns = now_ns;
-    row_.state = EndState();
+    row_.state = End().state;
   }
   job_dirty_ = state_dirty_ = true;
   ++generation_;
 }
 
-v1::JobState Job::EndState() const {
+JobEnd Job::End() const {
   const auto counts = [](const Process& process) {
     return process.iterations > 0 && !process.beside;
   };
+  const ProgramEnd* latest = program_ends_.latest();
+  bool latest_came = latest == nullptr;
   std::map<int32_t, const Process*> last;  // by rank; earlier incarnations were resumed
   for (const auto& [id, process] : processes_) {
     const Process*& of_rank = last[process->row.rank];
     if (of_rank == nullptr || counts(*process) || !counts(*of_rank)) of_rank = process.get();
+    latest_came = latest_came || HelloField(process->row, "launch") == latest->launch;
   }
-  const bool lost = std::any_of(last.begin(), last.end(), [&](const auto& entry) {
-    const ProcessRow& row = entry.second->row;
-    return row.lost && !ended_launches_.contains(HelloField(row, "launch"));
-  });
-  return lost ? v1::JOB_STATE_LOST : v1::JOB_STATE_ENDED;
+  std::vector<LastProcess> ends;
+  for (const auto& [rank, process] : last) {
+    const bool gone = process->row.end_ns != 0;
+    ends.push_back({.launch = HelloField(process->row, "launch"),
+                    .lost = process->row.lost,
+                    .failed = gone && !process->row.lost && !process->ended_well});
+  }
+  // A program of which no process trained ends the job, too.
+  if (!latest_came) ends.push_back({.launch = latest->launch});
+  return program_ends_.Judge(ends);
 }
 
-void Job::EndProgram(const std::string& launch) {
-  if (launch.empty() || !refused_.empty() || ended_launches_.size() >= kMaxLaunches ||
-      !ended_launches_.insert(launch).second) {
-    return;
-  }
-  if (row_.end_ns != 0 && !processes_.empty()) row_.state = EndState();
+void Job::EndProgram(const ProgramEnd& end) {
+  if (end.launch.empty() || !refused_.empty() || !program_ends_.Add(end)) return;
+  if (row_.end_ns != 0) row_.state = End().state;
+  job_dirty_ = state_dirty_ = true;
+  ++generation_;
+}
+
+void Job::Rename(const std::string& name) {
+  row_.name = name;
+  job_dirty_ = state_dirty_ = true;
+  ++generation_;
+}
+
+void Job::SetTags(std::set<std::string> tags) {
+  tags_ = std::move(tags);
   job_dirty_ = state_dirty_ = true;
   ++generation_;
 }
@@ -384,6 +401,7 @@ void Job::Reopen(int64_t monotonic_ns) {
   if (live()) return;
   waiting_since_ns_ = monotonic_ns;
   row_.end_ns = 0;
+  if (processes_.empty()) sentence_.clear();  // of a program that did not train
   row_.state = v1::JOB_STATE_WAITING;
   job_dirty_ = true;
   ++generation_;
@@ -391,7 +409,8 @@ void Job::Reopen(int64_t monotonic_ns) {
 
 void Job::EndUnused(int64_t now_ns) {
   if (live() || row_.end_ns != 0 || !refused_.empty()) return;
-  row_.state = EndState();
+  const JobEnd end = End();
+  row_.state = end.state;
   for (const auto& [id, process] : processes_) {
     row_.end_ns = std::max(row_.end_ns, process->row.end_ns);
   }
@@ -402,6 +421,10 @@ void Job::EndUnused(int64_t now_ns) {
         "that steps); a program that trains otherwise tells its iterations by seqpoint_attach and "
         "seqpoint_iteration_begin, see seqpoint.h; `seqpoint doctor` says what may stand in the "
         "way";
+    if (end.program && end.program->failed()) {
+      sentence_ = absl::StrCat("the program ended with ", EndText(*end.program),
+                               " before it used CUDA or trained");
+    }
   }
   job_dirty_ = state_dirty_ = true;
   ++generation_;

@@ -39,6 +39,7 @@
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/length_scale.h"
 #include "daemon/jobs/metric_choice.h"
+#include "daemon/jobs/program_ends.h"
 #include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/roofline.h"
 #include "daemon/jobs/run_engine.h"
@@ -141,9 +142,14 @@ class Job {
   // The ring is drained and the process is gone; `failed`: with another exit status than 0.
   void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed = false);
 
-  // The program that `seqpoint run` started as `launch` ended with status 0. That one of its
-  // processes said no goodbye (os._exit, a child of multiprocessing) is then its way to end.
-  void EndProgram(const std::string& launch);
+  // A program that `seqpoint run` started ended. With status 0, that one of its processes said no
+  // goodbye (os._exit, a child of multiprocessing) is then its way to end.
+  void EndProgram(const ProgramEnd& end);
+
+  // Its name and its tags, by which people find it.
+  void Rename(const std::string& name);
+  const std::set<std::string>& tags() const { return tags_; }
+  void SetTags(std::set<std::string> tags);
 
   // The store lost some of what the job had, as the sentence says.
   void SetStoreDamage(const std::string& sentence);
@@ -216,8 +222,8 @@ class Job {
   };
 
   void AddKernels(const ImportedRun& run);
-  // Of its processes, all of which have ended; those that had iterations count, where any had.
-  v1::JobState EndState() const;
+  // How it ended, once none of its processes runs; those that had iterations count, where any had.
+  JobEnd End() const;
   void OnFinished(Process& process, const FinishedIteration& iteration);
   void SetSpent(v1::Overhead& overhead) const;
   void OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder);
@@ -331,11 +337,12 @@ class Job {
   std::string relearned_;                   // why it was, in a sentence
   // Iterations of sums over micro-steps, those with another number of them, and the micro-steps.
   int64_t summed_iterations_ = 0, otherwise_summed_ = 0, micro_steps_ = 0;
-  bool host_times_ = false;               // no GPU does the work
-  std::string no_rule_;                   // why the last process that ended left none
-  std::set<std::string> ended_launches_;  // of programs that ended with status 0
-  std::string gap_;                       // what was not seen, in a sentence
-  int64_t traced_from_ = 0;               // iteration at which level *trace* was asked for
+  bool host_times_ = false;  // no GPU does the work
+  std::string no_rule_;      // why the last process that ended left none
+  ProgramEnds program_ends_;
+  std::set<std::string> tags_;
+  std::string gap_;          // what was not seen, in a sentence
+  int64_t traced_from_ = 0;  // iteration at which level *trace* was asked for
   std::string store_damage_;
   std::string refused_;
   bool imported_ = false;                            // its lengths are the user's own

@@ -184,6 +184,16 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   job.set_state(live() && released_ ? v1::JOB_STATE_RELEASED
                 : live() && paused_ ? v1::JOB_STATE_PAUSED
                                     : static_cast<v1::JobState>(row_.state));
+  if (row_.end_ns != 0 && !imported_) {
+    if (const JobEnd end = End(); end.program) {
+      if (end.program->signal != 0) {
+        job.set_signal(end.program->signal);
+      } else {
+        job.set_exit_status(end.program->exit_status);
+      }
+    }
+  }
+  for (const std::string& tag : tags_) job.add_tags(tag);
   if (rule_) {
     *job.mutable_rule() = DescribeRule();
     SetFit(RecentSummary().fit, job.mutable_rule());

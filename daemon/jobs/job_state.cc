@@ -236,7 +236,8 @@ JobState Job::SaveState() const {
   state.set_summed_iterations(summed_iterations_);
   state.set_otherwise_summed(otherwise_summed_);
   state.set_micro_steps(micro_steps_);
-  for (const std::string& launch : ended_launches_) state.add_ended_launches(launch);
+  program_ends_.Save(&state);
+  for (const std::string& tag : tags_) state.add_tags(tag);
   state.set_world_size(world_size_);
   state.mutable_start_ranks()->Add(start_ranks_.begin(), start_ranks_.end());
   state.set_rule_generation(rule_generation_);
@@ -411,7 +412,8 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   summed_iterations_ = state.summed_iterations();
   otherwise_summed_ = state.otherwise_summed();
   micro_steps_ = state.micro_steps();
-  ended_launches_ = {state.ended_launches().begin(), state.ended_launches().end()};
+  program_ends_.Restore(state);
+  tags_ = {state.tags().begin(), state.tags().end()};
   world_size_ = std::max<int64_t>(state.world_size(), 1);
   start_ranks_.insert(state.start_ranks().begin(), state.start_ranks().end());
   rule_generation_ = state.rule_generation();

@@ -33,6 +33,9 @@ class Backend {
   virtual absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) = 0;
   virtual absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) = 0;
   virtual absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) = 0;
+  // The name and the tags are checked.
+  virtual absl::StatusOr<v1::DeleteJobReply> DeleteJob(const v1::DeleteJobRequest& request) = 0;
+  virtual absl::StatusOr<v1::UpdateJobReply> UpdateJob(const v1::UpdateJobRequest& request) = 0;
 
   // The job, as soon as its generation is above `after_generation` (-1: at once), or
   // DeadlineExceeded when it was not within `timeout`. The server calls it in slices of a fraction

@@ -8,6 +8,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "daemon/rpc/requests.h"
 
 namespace seqpoint::rpc {
 namespace {
@@ -226,6 +227,7 @@ absl::StatusOr<v1::ListJobsReply> FakeBackend::ListJobs(const v1::ListJobsReques
   for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
     if (request.live_only() && it->second.end_ns() != 0) continue;
     if (!request.name().empty() && it->second.name() != request.name()) continue;
+    if (!IsWanted(it->second, request)) continue;
     if (seen) {
       if (request.page_size() > 0 && reply.jobs_size() == request.page_size()) {
         reply.set_next_page_token(reply.jobs().rbegin()->id());
@@ -235,6 +237,36 @@ absl::StatusOr<v1::ListJobsReply> FakeBackend::ListJobs(const v1::ListJobsReques
     }
     seen = seen || it->second.id() == request.page_token();
   }
+  return reply;
+}
+
+absl::StatusOr<v1::DeleteJobReply> FakeBackend::DeleteJob(const v1::DeleteJobRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const v1::Job* job = Find(request.job());
+  if (job == nullptr) return NoSuchJob(request.job());
+  if (job->end_ns() == 0) return absl::FailedPreconditionError("it runs");
+  v1::DeleteJobReply reply;
+  reply.set_job_id(job->id());
+  reply.set_name(job->name());
+  reply.set_run_id(job->run_id());
+  std::erase_if(jobs_, [&](const auto& entry) { return entry.second.id() == reply.job_id(); });
+  return reply;
+}
+
+absl::StatusOr<v1::UpdateJobReply> FakeBackend::UpdateJob(const v1::UpdateJobRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  v1::Job* job = Find(request.job());
+  if (job == nullptr) return NoSuchJob(request.job());
+  if (!request.name().empty()) {
+    if (job->end_ns() == 0) return absl::FailedPreconditionError("it runs");
+    job->set_name(request.name());
+  }
+  std::set<std::string> tags(job->tags().begin(), job->tags().end());
+  for (const std::string& tag : request.remove_tags()) tags.erase(tag);
+  tags.insert(request.add_tags().begin(), request.add_tags().end());
+  *job->mutable_tags() = {tags.begin(), tags.end()};
+  v1::UpdateJobReply reply;
+  *reply.mutable_job() = *job;
   return reply;
 }
 
@@ -465,6 +497,10 @@ absl::StatusOr<v1::ControlReply> FakeBackend::Control(const v1::ControlRequest& 
   if (request.action() == v1::ControlRequest::ACTION_PAUSE) job->set_state(v1::JOB_STATE_PAUSED);
   if (request.action() == v1::ControlRequest::ACTION_RESUME) {
     job->set_state(v1::JOB_STATE_MARKING);
+  }
+  if (request.action() == v1::ControlRequest::ACTION_PROGRAM_ENDED) {
+    if (request.signal() != 0) job->set_signal(request.signal());
+    if (request.signal() == 0) job->set_exit_status(request.exit_status());
   }
   if (request.action() == v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET) {
     job->mutable_overhead()->set_budget_share(request.overhead_budget_share());

@@ -49,6 +49,9 @@ class FakeBackend : public Backend {
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override;
   absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override;
   absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) override;
+  // A job that has not ended is neither deleted nor renamed.
+  absl::StatusOr<v1::DeleteJobReply> DeleteJob(const v1::DeleteJobRequest& request) override;
+  absl::StatusOr<v1::UpdateJobReply> UpdateJob(const v1::UpdateJobRequest& request) override;
   absl::StatusOr<v1::Job> WaitForJob(const std::string& job, int64_t after_generation,
                                      absl::Duration timeout) override;
   absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(

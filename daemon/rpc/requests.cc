@@ -25,6 +25,7 @@ constexpr int kMaxLogRows = 1 << 22;
 constexpr int kMaxPoints = 1'000'000;
 constexpr size_t kMaxChangeBytes = size_t{64} << 10;
 constexpr int kMaxChanges = 64;
+constexpr size_t kMostTagBytes = 64;
 
 std::string ToUtf8(std::string_view text) {
   std::string result;
@@ -96,6 +97,49 @@ absl::Status CheckBytes(const std::string& field, const std::string& text, size_
 absl::Status CheckJobName(const std::string& job) {
   if (!job.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError("job is empty; give its id or name, as ListJobs shows them");
+}
+
+absl::Status CheckProgramEnd(const v1::ControlRequest& request) {
+  constexpr int32_t kMostStatus = 255, kMostSignal = 64;
+  if (request.exit_status() < 0 || request.exit_status() > kMostStatus) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("exit_status = ", request.exit_status(), " is not in 0 ... ", kMostStatus));
+  }
+  if (request.signal() < 0 || request.signal() > kMostSignal) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("signal = ", request.signal(), " is not in 0 ... ", kMostSignal));
+  }
+  return CheckBytes("launch", request.launch(), kMaxJobNameBytes);
+}
+
+absl::Status CheckUpdate(const v1::UpdateJobRequest& request) {
+  if (!request.name().empty()) {
+    if (absl::Status status = CheckNewJob(request.name(), ""); !status.ok()) return status;
+  }
+  for (const auto* tags : {&request.add_tags(), &request.remove_tags()}) {
+    for (const std::string& tag : *tags) {
+      // A comma parts tags on the command line.
+      if (tag.empty() || tag.find(',') != std::string::npos) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("tag \"", tag, "\" is ", tag.empty() ? "empty" : "two: it has a comma"));
+      }
+      if (absl::Status status = CheckJobText("tag", tag); !status.ok()) return status;
+      if (absl::Status status = CheckBytes("tag", tag, kMostTagBytes); !status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool IsWanted(const v1::Job& job, const v1::ListJobsRequest& request) {
+  const auto has = [](const auto& list, const auto& wanted) {
+    return std::find(list.begin(), list.end(), wanted) != list.end();
+  };
+  if (request.states_size() > 0 && !has(request.states(), static_cast<int>(job.state()))) {
+    return false;
+  }
+  return job.start_ns() >= request.since_ns() &&
+         std::all_of(request.tags().begin(), request.tags().end(),
+                     [&](const std::string& tag) { return has(job.tags(), tag); });
 }
 
 absl::Status CheckLog(const char* field, const v1::IterationLog& log) {

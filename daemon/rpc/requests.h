@@ -28,9 +28,16 @@ absl::Status CheckTracePiece(const v1::ImportTraceRequest& piece, bool* any_file
 // Something is asked for, each change is a preset or a text, and all are of a size people write.
 absl::Status CheckChanges(const v1::WhatIfRequest& request);
 absl::Status CheckHorizon(const v1::Horizon& horizon);
+// A status and a signal that a program can end with.
+absl::Status CheckProgramEnd(const v1::ControlRequest& request);
+// A name that a new job could have, tags of a few letters.
+absl::Status CheckUpdate(const v1::UpdateJobRequest& request);
 absl::Status CheckShare(const char* field, double share);       // in [0, 1]
 absl::Status CheckPoints(int points);                           // measurements of a choice
 absl::Status SetConfidence(double confidence, double* result);  // 0 becomes 0.95
+
+// Whether a list is to have the job: its state, when it started, its tags.
+bool IsWanted(const v1::Job& job, const v1::ListJobsRequest& request);
 
 // Makes every text of a reply one that its reader can take: names and command lines come from
 // strangers. Bytes that are not UTF-8, of which a single one keeps a client from parsing the reply,

@@ -79,7 +79,8 @@ grpc::Status Answer(absl::StatusOr<Reply> result, Reply* reply) {
 }
 
 bool IsOver(const v1::Job& job) {
-  return job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_LOST;
+  return job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_LOST ||
+         job.state() == v1::JOB_STATE_FAILED;
 }
 
 void LeaveOutHistogram(v1::Job* job) {
@@ -176,6 +177,21 @@ class Service final : public v1::Profiler::Service {
     const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     return Answer(backend_->GetJob(*request), reply);
+  }
+
+  grpc::Status DeleteJob(grpc::ServerContext* context, const v1::DeleteJobRequest* request,
+                         v1::DeleteJobReply* reply) override {
+    const Question question(this);
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    return Answer(backend_->DeleteJob(*request), reply);
+  }
+
+  grpc::Status UpdateJob(grpc::ServerContext* context, const v1::UpdateJobRequest* request,
+                         v1::UpdateJobReply* reply) override {
+    const Question question(this);
+    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
+    SEQPOINT_RPC_CHECK(CheckUpdate(*request));
+    return Answer(backend_->UpdateJob(*request), reply);
   }
 
   grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
@@ -287,6 +303,7 @@ class Service final : public v1::Profiler::Service {
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     SEQPOINT_RPC_CHECK(CheckJobText("launch", request->launch()));
     SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
+    SEQPOINT_RPC_CHECK(CheckProgramEnd(*request));
     if (!v1::ControlRequest::Action_IsValid(request->action()) ||
         request->action() == v1::ControlRequest::ACTION_UNSPECIFIED) {
       return ToGrpc(absl::InvalidArgumentError(absl::StrCat(

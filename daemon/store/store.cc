@@ -749,6 +749,11 @@ absl::StatusOr<std::optional<StateRow>> Store::LoadPart(int64_t job_id, std::str
   return row;
 }
 
+absl::Status Store::RemoveJob(int64_t job_id) {
+  absl::MutexLock guard(&impl_->writer_mutex_);
+  return impl_->Transact([&] { return impl_->DoomJob(job_id); });
+}
+
 absl::StatusOr<std::map<int32_t, int64_t>> Store::CountIterations(int64_t job_id) {
   std::map<int32_t, int64_t> ranks;
   SEQPOINT_RETURN_IF_ERROR(impl_->Query(

@@ -227,6 +227,8 @@ class Store {
   // file is small enough. One call is short (it may stop in the middle; what is half removed is
   // already invisible); call again while `more`.
   absl::StatusOr<PruneResult> Prune(const PruneOptions& options);
+  // Removes a job that has ended: nobody finds it any more, its many rows go with Prune.
+  absl::Status RemoveJob(int64_t job_id);
 
   // Of the database file, without its write-ahead log.
   absl::StatusOr<int64_t> Bytes();

@@ -357,17 +357,25 @@ class EndsTest(JobTest):
         self.assertEqual(self.lengths(), [3 + n % 5 for n in range(20)])
 
     def test_os_exit(self):
-        for status, state in ((3, "JOB_STATE_LOST"), (0, "JOB_STATE_ENDED")):
+        for status, state in ((3, "JOB_STATE_FAILED"), (0, "JOB_STATE_ENDED")):
             self.ends(f"os._exit({status})", status=status)
             self.assertEqual(self.job()["state"], state)
+            self.assertEqual(self.job()["exit_status"], status)
 
     def test_an_exception(self):
         self.ends("raise RuntimeError('mine')", status=1)
         self.assertIn("RuntimeError: mine", self.output.stderr)
+        self.assertEqual(self.job()["state"], "JOB_STATE_FAILED")
+        self.assertEqual(self.job()["exit_status"], 1)
 
     def test_signals(self):
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number, state in ((signal.SIGTERM, "JOB_STATE_LOST"),
+                              (signal.SIGKILL, "JOB_STATE_FAILED"),
+                              (signal.SIGSEGV, "JOB_STATE_FAILED")):
             self.ends(f"os.kill(os.getpid(), {int(number)})", status=-number)
+            self.assertEqual(self.job()["state"], state)
+            self.assertEqual(self.job()["signal"], int(number))
+            self.assertNotIn("exit_status", self.job())
 
     def test_sys_exit_in_a_signal_handler(self):
         self.ends("signal.signal(signal.SIGTERM, lambda *_: sys.exit(5)); "

@@ -1,0 +1,145 @@
+#include "client/commands/jobs.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/format.h"
+#include "client/options.h"
+#include "client/text.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr int64_t kMaxJobs = 1'000'000'000;
+
+const std::map<std::string, v1::JobState>& States() {
+  static const auto* const states = [] {
+    auto* by_name = new std::map<std::string, v1::JobState>;
+    for (int i = v1::JobState_MIN; i <= v1::JobState_MAX; ++i) {
+      const auto state = static_cast<v1::JobState>(i);
+      if (!v1::JobState_IsValid(i) || state == v1::JOB_STATE_UNSPECIFIED) continue;
+      (*by_name)[JobStateName(state)] = state;
+    }
+    return by_name;
+  }();
+  return *states;
+}
+
+std::string StateNames() {
+  return absl::StrJoin(States(), ", ",
+                       [](std::string* out, const auto& entry) { *out += entry.first; });
+}
+
+}  // namespace
+
+void JobsOptions::AddTo(CLI::App* command) {
+  command->add_flag("--live", live, "only those that run");
+  command->add_flag("--all", all, "those of commands that did not train, too");
+  command->add_option("--state", states, absl::StrCat("only those in one of these: ", StateNames()))
+      ->delimiter(',')
+      ->type_name("STATE[,STATE]");
+  command
+      ->add_option(
+          "--since", since,
+          "only those that started then or later: 90m, 3d, 2026-11-20, \"2026-11-20 14:30\"")
+      ->check(Name())
+      ->type_name("TIME");
+  command->add_option("--tag", tags, "only those with this tag; of several, with all of them")
+      ->delimiter(',')
+      ->check(Name())
+      ->type_name("TAG[,TAG]");
+  command->add_option("--limit", limit, "only the latest N")
+      ->transform(WholeNumber(1, kMaxJobs))
+      ->type_name("N");
+}
+
+absl::StatusOr<v1::ListJobsRequest> JobsOptions::Request(absl::Time now) const {
+  v1::ListJobsRequest request;
+  request.set_live_only(live);
+  for (const std::string& name : states) {
+    const auto state = States().find(name);
+    if (state == States().end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--state: ", Quote(name), " is none of ", StateNames()));
+    }
+    request.add_states(state->second);
+  }
+  if (!since.empty()) {
+    const absl::StatusOr<absl::Time> time = ParseSince(since, now);
+    if (!time.ok()) return time.status();
+    request.set_since_ns(std::max<int64_t>(absl::ToUnixNanos(*time), 1));
+  }
+  for (const std::string& tag : tags) request.add_tags(tag);
+  return request;
+}
+
+bool JobsOptions::narrowed() const {
+  return live || limit > 0 || !states.empty() || !since.empty() || !tags.empty();
+}
+
+absl::StatusOr<absl::Time> ParseSince(const std::string& text, absl::Time now) {
+  absl::Duration ago;
+  double days = 0;
+  const bool in_days = !text.empty() && text.back() == 'd' &&
+                       absl::SimpleAtod(text.substr(0, text.size() - 1), &days);
+  if (in_days) ago = days * absl::Hours(24);
+  if ((in_days || absl::ParseDuration(text, &ago)) && ago >= absl::ZeroDuration() &&
+      ago < absl::InfiniteDuration()) {
+    return now - ago;
+  }
+  absl::Time time;
+  std::string error;
+  for (const char* format : {"%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M",
+                             "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%E*S%Ez"}) {
+    if (absl::ParseTime(format, text, absl::LocalTimeZone(), &time, &error)) return time;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--since: ", Quote(text),
+                   " is neither a time, such as 2026-11-20 or \"2026-11-20 14:30\", nor how long "
+                   "ago, such as 90m, 12h or 3d"));
+}
+
+std::string JobListText(const v1::ListJobsReply& reply, const JobsOptions& options) {
+  if (reply.jobs_size() == 0 && options.narrowed()) return "no job is like that\n";
+  v1::ListJobsReply shown;
+  int left_out = 0;
+  for (const v1::Job& job : reply.jobs()) {
+    // Those that the table leaves out take no place.
+    const bool listed = options.all || !job.unused();
+    if (options.limit > 0 && shown.jobs_size() >= options.limit) {
+      left_out += listed ? 1 : 0;
+      continue;
+    }
+    if (listed || options.limit == 0) *shown.add_jobs() = job;
+  }
+  std::string text = JobsText(shown, options.all);
+  if (left_out > 0) {
+    absl::StrAppend(&text, FormatCount(left_out, "earlier job"),
+                    " left out; a larger --limit shows ", left_out == 1 ? "it" : "them", "\n");
+  }
+  return text;
+}
+
+void TagOptions::AddTo(CLI::App* command) {
+  command->add_option("TAG", tags, "words to find the job by")->required()->check(Name());
+  command->add_flag("--remove", remove, "take these tags away");
+}
+
+v1::UpdateJobRequest TagOptions::Request(const std::string& job) const {
+  v1::UpdateJobRequest request;
+  request.set_job(job);
+  for (const std::string& tag : tags)
+    (remove ? request.add_remove_tags() : request.add_add_tags())->assign(tag);
+  return request;
+}
+
+std::string UpdatedText(const v1::Job& job) {
+  return absl::StrCat(
+      JobTitle(job),
+      job.tags_size() == 0 ? ", no tags" : ", tags " + absl::StrJoin(job.tags(), ", "), "\n");
+}
+
+}  // namespace seqpoint::client

@@ -1,0 +1,115 @@
+// DeleteJob and UpdateJob: what a person does to a job as a whole.
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/daemon.h"
+#include "spdlog/spdlog.h"
+
+namespace seqpoint {
+namespace {
+
+// The store writes within milliseconds, unless its disk is full or stuck.
+constexpr absl::Duration kStoreTimeout = absl::Seconds(5);
+constexpr size_t kMostTags = 32;
+
+std::string Title(const JobRow& row) {
+  return absl::StrCat("job ", row.job_id, " (", row.name, "@", row.run_id, ")");
+}
+
+absl::Status NotYet(const jobs::Job& job, const char* what, const char* why) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      Title(job.row()),
+      job.live() ? " runs" : " waits for its program (`seqpoint control JOB end` ends it)", why,
+      "; it can be ", what, " when it has ended"));
+}
+
+}  // namespace
+
+absl::Status Daemon::StoreCannotWrite() const {
+  return absl::UnavailableError(
+      absl::StrCat("the store cannot be written now", trouble_.empty() ? "" : ": ", trouble_));
+}
+
+absl::StatusOr<v1::DeleteJobReply> Daemon::DeleteJob(const v1::DeleteJobRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  AwaitPruned();
+  const auto found = FindJob(request.job());
+  if (!found.ok()) return found.status();
+  if ((*found)->live() || (*found)->row().end_ns == 0) return NotYet(**found, "deleted", "");
+  const int64_t id = (*found)->row().job_id;
+  // A batch on its way to the store might bring parts of the job back.
+  const auto removable = [this, id] {
+    mutex_.AssertHeld();
+    const auto it = jobs_.find(id);
+    return !pruning_ && commits_done_ == commits_begun_ && (it == jobs_.end() || Over(*it->second));
+  };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&removable), kStoreTimeout)) {
+    return StoreCannotWrite();
+  }
+  const auto job = FindJob(absl::StrCat(id));  // retention may have been faster
+  if (!job.ok()) return job.status();
+  const JobRow row = (*job)->row();
+  if (row.job_id != id) {  // another one, whose name is a number
+    return absl::NotFoundError(absl::StrCat("job ", id, " was removed meanwhile"));
+  }
+  if (const absl::Status status = store_->RemoveJob(id); !status.ok()) return status;
+  jobs_.erase(id);
+  stored_jobs_.erase(id);
+  asked_.erase(id);
+  spdlog::info("removed {}: asked for", Title(row));
+  v1::DeleteJobReply reply;
+  reply.set_job_id(absl::StrCat(id));
+  reply.set_name(row.name);
+  reply.set_run_id(row.run_id);
+  return reply;
+}
+
+absl::StatusOr<v1::UpdateJobReply> Daemon::UpdateJob(const v1::UpdateJobRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  AwaitPruned();
+  const auto found = FindJob(request.job());
+  if (!found.ok()) return found.status();
+  jobs::Job& job = **found;
+  const int64_t id = job.row().job_id;
+  if (!job.refused().empty()) return absl::FailedPreconditionError(job.refused());
+  std::set<std::string> tags = job.tags();
+  for (const std::string& tag : request.remove_tags()) {
+    if (tags.erase(tag) == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("remove_tags: ", Title(job.row()), " has no tag \"", tag, "\""));
+    }
+  }
+  tags.insert(request.add_tags().begin(), request.add_tags().end());
+  if (tags.size() > kMostTags) {
+    return absl::InvalidArgumentError(absl::StrCat("add_tags: ", Title(job.row()), " would have ",
+                                                   tags.size(), " tags, more than ", kMostTags));
+  }
+  if (!request.name().empty() && request.name() != job.row().name) {
+    // Its ranks that are still to come would be another job.
+    if (job.live() || job.row().end_ns == 0) {
+      return NotYet(job, "renamed", ", and its processes know it by its name");
+    }
+    const auto other = FindRun(request.name(), job.row().run_id);
+    if (!other.ok()) return other.status();
+    if (*other != nullptr) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("name: there is ", Title((*other)->row()), " already; choose another name"));
+    }
+    job.Rename(request.name());
+  }
+  if (tags != job.tags()) job.SetTags(std::move(tags));
+  const int64_t wanted = commits_begun_ + 1;
+  const auto done = [this, wanted] {
+    mutex_.AssertReaderHeld();
+    return commits_done_ >= wanted;
+  };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&done), kStoreTimeout)) return StoreCannotWrite();
+  auto described = DescribeAnew(id, /*with_details=*/true);
+  if (!described.ok()) return described.status();
+  v1::UpdateJobReply reply;
+  *reply.mutable_job() = *std::move(described);
+  return reply;
+}
+
+}  // namespace seqpoint
