@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "injection/guest.h"
+#include "injection/identity.h"
 #include "injection/nvtx.h"
 #define SEQPOINT_API __attribute__((visibility("default")))
 #include "injection/seqpoint.h"
@@ -56,6 +57,7 @@ void SetUnlessSet(const char* variable, const char* value) {
 
 void OnForkInChild() {
   ForgetStandDownInChild();
+  SetRank(-1, -1);
   Guest* guest = g_guest;
   if (!g_initialized || guest == nullptr) return;
   // CUDA does not work in this child, the helper thread does not exist, locks may be held for ever.
