@@ -3,6 +3,7 @@
 #include "injection/seqpoint.h"
 
 #include "injection/guest.h"
+#include "injection/identity.h"
 #include "injection/stand_down.h"
 #include "injection/version.h"
 
@@ -24,6 +25,7 @@ void OnMark(int64_t length0, int64_t length1) {
   call.flags = seqpoint::abi::kCallHasPayload;
   call.bytes = static_cast<uint64_t>(length0);
   call.grid_x = length1 > 0 && length1 <= UINT32_MAX ? static_cast<uint32_t>(length1) : 0;
+  if (guest->host_only.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
   call.begin_ns = guest->clock.NowNs();
   guest->stream.OnCall(call);
 }
@@ -89,6 +91,27 @@ void seqpoint_describe(int works, const char* sentence) {
   guest->features.Report(seqpoint::abi::Feature::kFramework,
                          works != 0 ? FeatureState::kReady : FeatureState::kIgnored, 0, "%s",
                          sentence);
+}
+
+void seqpoint_batches(int per_iteration, const char* sentence) {
+  Guest* guest = g_guest;
+  if (guest == nullptr || sentence == nullptr) return;
+  using namespace seqpoint::abi;
+  const uint32_t code = per_iteration < 0    ? kBatchUnknown
+                        : per_iteration == 1 ? kBatchOne
+                                             : kBatchEach;
+  guest->features.Report(Feature::kBatches,
+                         code == kBatchUnknown ? FeatureState::kIgnored : FeatureState::kReady,
+                         code, "%s", sentence);
+}
+
+void seqpoint_rank(int rank, int world_size) {
+  if (rank < 0 || world_size <= rank) return;
+  seqpoint::inject::SetRank(rank, world_size);
+  Guest* guest = g_guest;
+  if (guest == nullptr || !guest->ring.active()) return;  // its Hello will say so
+  const seqpoint::abi::RankEvent event = {rank, world_size};
+  guest->ring.WriteEvent(seqpoint::abi::EventType::kRank, &event, sizeof(event), nullptr, 0);
 }
 
 int seqpoint_stand_down(const char* holder) { return seqpoint::inject::StandDown(holder); }

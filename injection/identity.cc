@@ -7,12 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "injection/version.h"
 
 namespace seqpoint::inject {
 namespace {
 
 constexpr size_t kCommandBytes = 2048;
+
+// As SetRank was told.
+std::atomic<int> g_rank{-1}, g_world_size{-1};
 
 const char* FirstOf(const char* const* variables) {
   for (; *variables != nullptr; ++variables) {
@@ -56,6 +61,11 @@ size_t ReadCommand(char* bytes, size_t capacity) {
 }
 
 }  // namespace
+
+void SetRank(int rank, int world_size) {
+  g_rank.store(rank);
+  g_world_size.store(world_size);
+}
 
 void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text) {
   char command[kCommandBytes];
@@ -118,8 +128,10 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
   const char* rank = FirstOf(kRanks);
   const char* local_rank = FirstOf(kLocalRanks);
   const char* world_size = FirstOf(kWorldSizes);
-  text->Append("rank=%d\nlocal_rank=%d\nworld_size=%d\n", NumberOf(rank, 0),
-               NumberOf(local_rank, 0), NumberOf(world_size, 1));
+  const int told_rank = g_rank.load(), told_size = g_world_size.load();
+  text->Append("rank=%d\nlocal_rank=%d\nworld_size=%d\n",
+               told_rank >= 0 ? told_rank : NumberOf(rank, 0), NumberOf(local_rank, 0),
+               told_size > 0 ? told_size : NumberOf(world_size, 1));
 
   for (size_t i = 0; i + 1 < length; ++i) {
     if (command[i] == '\0') command[i] = ' ';

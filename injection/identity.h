@@ -1,5 +1,5 @@
 // Who this process is: the "key=value" lines of Hello.
-// Threading: called once, from InitializeInjection.
+// Threading: SetRank from any thread; BuildHelloText once, from the helper thread.
 #ifndef SEQPOINT_INJECTION_IDENTITY_H_
 #define SEQPOINT_INJECTION_IDENTITY_H_
 
@@ -15,8 +15,12 @@ using HelloText = Text<abi::kMaxHelloText>;
 // job: SEQPOINT_JOB, else the program's name (for an interpreter: its script's).
 // run_id: SEQPOINT_RUN_ID, TORCHELASTIC_RUN_ID, SLURM_JOB_ID with its restart count, else
 // pid and start time, so that runs without a launcher never mix.
-// rank, local_rank, world_size: as torchrun, Slurm or Open MPI set them, else 0, 0, 1.
+// rank, world_size: as SetRank was told; else, and local_rank, as torchrun, Slurm or Open MPI set
+// them, else 0, 1, 0.
 void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text);
+
+// What the program itself knows of its place among the ranks. Negative: nothing.
+void SetRank(int rank, int world_size);
 
 }  // namespace seqpoint::inject
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "injection/guest.h"
+#include "injection/identity.h"
 #include "injection/nvtx.h"
 #include "injection/other_users.h"
 #include "injection/redirect.h"
@@ -66,6 +67,7 @@ const char* OtherTool() {
 
 void OnForkInChild() {
   ForgetStandDownInChild();
+  SetRank(-1, -1);
   Guest* guest = g_guest;
   if (!g_initialized || guest == nullptr) return;
   // CUDA does not work in this child, the helper thread does not exist, locks may be held for ever.

@@ -7,7 +7,12 @@
  *   ...
  *   if (seqpoint_iteration_begin) seqpoint_iteration_begin(batch_length);
  *
- * From Python: ctypes.CDLL(None).seqpoint_iteration_begin, under the same condition.
+ * From Python, in a program with or without a GPU:
+ *
+ *   import ctypes; seqpoint = ctypes.CDLL(None)
+ *   ...
+ *   if hasattr(seqpoint, "seqpoint_iteration_begin"):
+ *       seqpoint.seqpoint_attach(0), seqpoint.seqpoint_iteration_begin(batch_length)
  *
  * Every function may be called from any thread, at any time; marks return at once (about 50 ns).
  * Before the first CUDA context exists, in a forked child, and with the profiler disabled, a mark
@@ -59,6 +64,15 @@ SEQPOINT_API void seqpoint_step(uint64_t at_ns);
 /* Tells whoever asks about the job what the adapter found, in a sentence; `works`: 0 when it gave
  * up and iterations are found without it. */
 SEQPOINT_API void seqpoint_describe(int works, const char* sentence);
+
+/* How many batches of the program's data an iteration takes: 0: each of its training forwards takes
+ * one, as is assumed; 1: one, however many forwards it has; -1: it is not known, and lengths that
+ * the user gives then say nothing of when the run will end. Why, in a sentence. */
+SEQPOINT_API void seqpoint_batches(int per_iteration, const char* sentence);
+
+/* The process' rank among so many, where the environment (RANK, WORLD_SIZE) does not tell. Before
+ * the first iteration; best before seqpoint_attach. */
+SEQPOINT_API void seqpoint_rank(int rank, int world_size);
 
 /* Another profiler of this process (`holder`, such as "torch.profiler"; null: not told) is about to
  * start. CUPTI serves one tool at a time: call this first, and its trace is complete. What is being

@@ -171,6 +171,7 @@ enum class EventType : uint16_t {
   kCost = 16,            // CostEvent
   kKernelCounters = 17,  // KernelCountersEvent
   kSampled = 18,         // SampledEvent
+  kRank = 20,            // RankEvent
   kCount
 };
 
@@ -290,6 +291,7 @@ enum class Feature : uint16_t {
   kExit = 9,
   kFramework = 10,
   kRoofline = 11,  // counters of single kernels
+  kBatches = 12,   // batches that an iteration takes; `code`: BatchesCode
   kCount
 };
 enum class FeatureState : uint16_t {
@@ -298,6 +300,12 @@ enum class FeatureState : uint16_t {
   kReady = 2,
   kFailed = 3,
   kIgnored = 4
+};
+// Of Feature::kBatches. Without such an event each forward pass takes a batch of its own.
+enum BatchesCode : uint32_t {
+  kBatchEach = 0,     // forward pass
+  kBatchOne = 1,      // an iteration takes one, whatever its forward passes
+  kBatchUnknown = 2,  // the sentence says why
 };
 struct FeatureEvent {
   uint16_t feature;
@@ -381,6 +389,12 @@ struct CostEvent {
   uint64_t spent_ns[4];
   uint32_t callback_ns;  // 0: not measured yet
   uint32_t reserved;
+};
+
+// The rank of the process, learned after its Hello (torch.distributed).
+struct RankEvent {
+  int32_t rank;
+  int32_t world_size;
 };
 
 // The program asked the library to leave CUPTI to another profiler (end_ns 0), or CUPTI was taken

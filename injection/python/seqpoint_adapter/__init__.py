@@ -13,6 +13,14 @@ def log(sentence):
         print(f"seqpoint: {sentence}", file=sys.stderr)
 
 
+def hide_frame(error):
+    """Takes the frame that caught `error`, and raises it again, off its traceback: where functions
+    of the program call functions of PyTorch, nobody looks for us. (Python before 3.11 ignores it.)
+    """
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
+
+
 class _Loader:
     """Loads a module as its own loader does, between what was asked for."""
 
@@ -29,7 +37,11 @@ class _Loader:
     def exec_module(self, module):
         # The module keeps no trace of us.
         module.__spec__.loader = module.__loader__ = self._loader
-        self._finder.load(self._loader, module)
+        try:
+            self._finder.load(self._loader, module)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
 
 class _Finder:
@@ -48,6 +60,9 @@ class _Finder:
         self._asking.add(thread)
         try:
             spec = self._find_otherwise(name, path, target)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             self._asking.discard(thread)
         if spec is not None and hasattr(spec.loader, "exec_module"):
@@ -66,8 +81,9 @@ class _Finder:
         self._before()
         try:
             loader.exec_module(module)
-        except BaseException:
+        except BaseException as error:
             self._after(None)
+            hide_frame(error)
             raise
         if self in sys.meta_path:
             sys.meta_path.remove(self)

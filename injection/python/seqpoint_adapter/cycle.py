@@ -2,7 +2,8 @@
 
 A GAN steps the discriminator's optimiser, then the generator's; some models have one optimiser for
 dense and one for sparse parameters. The iteration ends with the last of them: the one that was the
-last to step for the first time. The first iteration waits for all optimisers that exist.
+last to step for the first time, or, where another one steps less often, with that. The first
+iteration waits for all optimisers that exist.
 
 Threading: one thread at a time. Ownership: optimisers are referred to weakly.
 """
@@ -13,38 +14,89 @@ import weakref
 # are updated now and then); one that has not stepped for so many rests.
 RAREST = 16
 
+# Answer of Cycle.ends: yes, and another optimiser ends them from now on.
+TAKEN_OVER = 2
+
 
 class Cycle:
     def __init__(self):
         self._waiting = weakref.WeakSet()  # made, never stepped
+        self.phases = False  # optimisers whose models are trained one after the other
+        self.changed = False  # what to_come() or phases say, perhaps
         self._closer = None
+        self._alone = False  # no other one stepped
         self._closed = 0  # steps of the closer
         self._others = weakref.WeakKeyDictionary()  # steps of each since the closer's last
         self._others_stepped = False
+        self._closed_at = weakref.WeakKeyDictionary()  # steps of the closer, at each one's last
+        self._latest = None  # that stepped
+        self._joint = weakref.WeakSet()  # step behind another one, with no pass in between
 
     def add(self, optimizer):
         """An optimiser was made."""
         self._waiting.add(optimizer)
+        self.changed = True
 
-    def ends(self, optimizer):
-        """This optimiser has stepped: is the iteration over?"""
+    def waits_with(self, parameter):
+        """An optimiser of this parameter was made that never stepped."""
+        return any(p is parameter for optimizer in list(self._waiting)
+                   for p in _parameters(optimizer))
+
+    def to_come(self):
+        """An optimiser that never stepped, of parameters that no other one steps; None: there is
+        none. (Some optimisers are made of another one, which alone steps.)"""
+        if not self._waiting:
+            return None
+        others = list(self._others)
+        if self._closer is not None and (closer := self._closer()) is not None:
+            others.append(closer)
+        stepped = {id(p) for optimizer in others for p in _parameters(optimizer)}
+        for optimizer in list(self._waiting):
+            if not all(id(p) in stepped for p in _parameters(optimizer)):
+                return optimizer
+        return None
+
+    def ends(self, optimizer, own=True):
+        """This optimiser has stepped: is the iteration over? `own`: there were forward passes since
+        the step before, of any optimiser."""
         closer = self._closer() if self._closer is not None else None
+        if optimizer is closer and self._alone:
+            self._closed += 1
+            return True
+        latest, self._latest = self._latest, weakref.ref(optimizer)
+        if not own and latest is not None and latest() not in (None, optimizer):
+            self._joint.update((optimizer, latest()))
+        taken_over = False
         if optimizer is not closer:
             new = optimizer not in self._others
             steps = self._others[optimizer] = self._others.get(optimizer, 0) + 1
+            between = self._closed - self._closed_at.get(optimizer, self._closed)
+            self._closed_at[optimizer] = self._closed
             self._others_stepped = True
+            self._alone = closer is None and len(self._others) == 1
+            self.changed |= new
             self._waiting.discard(optimizer)
             if closer is None:
                 # The others that exist are expected in the first iteration, but not for ever.
-                if new and self._waiting:
+                if self._waiting and (new or (steps <= RAREST and self.to_come() is not None)):
                     return False
-            elif not (new and self._closed <= RAREST) and steps <= RAREST:
+            elif steps > RAREST:
+                self.phases = self.changed = True
+            elif between > 1 and between <= RAREST and optimizer not in self._joint:
+                pass  # the closer steps several times for each of its steps
+            elif not (new and self._closed <= RAREST):
                 return False
             self._closer = weakref.ref(optimizer)
+            taken_over = closer is not None
             self._closed = 0
+            self._closed_at.clear()
         self._closed += 1
         if self._others_stepped:
             self._others_stepped = False
             for other in list(self._others):
                 self._others[other] = 0
-        return True
+        return TAKEN_OVER if taken_over else True
+
+
+def _parameters(optimizer):
+    return [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]

@@ -9,7 +9,7 @@ class Optimizer:
 
 
 def ends(cycle, order):
-    return [cycle.ends(optimizer) for optimizer in order]
+    return [bool(cycle.ends(optimizer)) for optimizer in order]
 
 
 class CycleTest(unittest.TestCase):
@@ -40,6 +40,37 @@ class CycleTest(unittest.TestCase):
         rhythm = [d] * 5 + [g]
         ends(cycle, rhythm * 2)
         self.assertEqual(ends(cycle, rhythm * 2), ([False] * 5 + [True]) * 2)
+
+    def test_the_one_that_steps_less_often_ends_it_whichever_steps_first(self):
+        cycle, (g, d) = self.make(2)
+        rhythm = [g] + [d] * 5
+        ends(cycle, rhythm * 2)
+        self.assertEqual(ends(cycle, rhythm * 2), ([True] + [False] * 5) * 2)
+
+    def test_one_that_steps_behind_another_without_a_pass_is_no_rarer_cycle(self):
+        cycle, (sparse, dense) = self.make(2)
+        for n in range(20):
+            if n % 4 == 0:
+                cycle.ends(sparse)
+            self.assertTrue(cycle.ends(dense, own=n % 4 != 0), n)
+
+    def test_models_trained_one_after_the_other_are_phases(self):
+        cycle, (a, b) = self.make(2)
+        ends(cycle, [a] * 40)
+        self.assertFalse(cycle.phases)
+        ends(cycle, [b] * 40)
+        self.assertTrue(cycle.phases)
+
+    def test_an_optimizer_of_other_parameters_that_is_yet_to_step(self):
+        cycle, (a, b) = self.make(2)
+        a.param_groups = [{"params": [object()]}]
+        b.param_groups = [{"params": list(a.param_groups[0]["params"])}]  # made of a
+        cycle.ends(b)
+        self.assertIsNone(cycle.to_come())
+        c = Optimizer()
+        c.param_groups = [{"params": [object()]}]
+        cycle.add(c)
+        self.assertIs(cycle.to_come(), c)
 
     def test_a_rare_optimizer_does_not_end_iterations(self):
         cycle, (a,) = self.make(1)

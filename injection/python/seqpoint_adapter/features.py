@@ -105,6 +105,11 @@ class Reader:
         self._kept = None  # picks, of the numbers that are read, those to tell; None: all
         self._studied = []  # None: done
 
+    @property
+    def settled(self):
+        """The names stay as they are."""
+        return self._studied is None
+
     def read(self, args, kwargs):
         numbers = []
         for positional, key, getters, source, dimensions in self._sources:

@@ -32,6 +32,8 @@ class Library:
         self._features = function("seqpoint_features", None, ctypes.c_uint32, ctypes.c_void_p,
                                   ctypes.c_void_p, ctypes.c_uint64)
         self._describe = function("seqpoint_describe", None, ctypes.c_int, ctypes.c_char_p)
+        self.rank = function("seqpoint_rank", None, ctypes.c_int, ctypes.c_int)
+        self._batches = function("seqpoint_batches", None, ctypes.c_int, ctypes.c_char_p)
         # Of a library that can make room for another profiler.
         self.stand_down = self.come_back = None
         if hasattr(handle, "seqpoint_stand_down"):
@@ -63,6 +65,10 @@ class Library:
             self._features(count, names_at, self._values_at, at_ns)
         else:
             self._forward(training, count, names_at, self._values_at, at_ns)
+
+    def batches(self, per_iteration, sentence):
+        self._batches(per_iteration, sentence.encode(errors="replace"))
+        log(sentence)
 
     def describe(self, works, sentence):
         self._describe(works, sentence.encode(errors="replace"))

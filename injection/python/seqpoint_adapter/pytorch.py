@@ -24,6 +24,7 @@ Threading: the hooks run on whatever thread trains, under the interpreter's lock
 and optimisers are referred to weakly.
 """
 
+import atexit
 import functools
 import gc
 import importlib
@@ -33,11 +34,15 @@ import time
 import types
 import weakref
 
-from . import around_import
+from . import around_import, hide_frame
+from . import batches as batches_module
+from . import by_hand as by_hand_module
 from . import cycle as cycle_module
 from . import features as features_module
 from . import library as library_module
-from .cycle import Cycle
+from .batches import EACH, ONE, Batches
+from .by_hand import ByHand
+from .cycle import TAKEN_OVER, Cycle
 from .features import Reader
 
 MAX_COMPANIONS = 3
@@ -46,6 +51,12 @@ MAX_EARLY = 1024  # forwards before the first optimiser step
 SEARCHES = 3  # levels of the module tree that are tried where the outermost is never called
 SEARCHED_STEPS = 32  # until a search without torch.compile ends; some programs step before training
 LOST_AFTER = 3  # steps without a call of the root: something else is trained now
+UNEXPLAINED = 64  # backward passes without a step of any kind, until that is said
+SURE = 3  # steps by hand until they are taken for such
+TOLD_BY_PROGRAM = (
+    "import ctypes; seqpoint = ctypes.CDLL(None); and, where each iteration begins, "
+    "if hasattr(seqpoint, 'seqpoint_iteration_begin'): seqpoint.seqpoint_attach(0), "
+    "seqpoint.seqpoint_iteration_begin(length)")
 MAX_PARTS = 1024  # steps with other parameters that belong to one iteration
 
 
@@ -95,6 +106,18 @@ class Adapter:
         self._stepped = None  # what the step that ended the last iteration had: ids of both
         self._parts = 0  # further steps of that iteration
         self._capturing = None  # what is told while a CUDA graph is captured
+        self._passes = False  # there were some since the last step of any optimiser
+        self._inner = None  # the optimiser that stepped last inside this iteration, in words
+        self._batches = Batches()
+        self._said_batches = (EACH, "")
+        self._graded = None  # a parameter of the root that has gradients, weakly
+        self._hand = ByHand()
+        self._hand_steps = 0
+        self._by_hand = False
+        self._backward = None  # PyTorch's, and ours
+        self._trainings = 1
+        self._look_at = 1  # the step at which _look() comes next
+        self._has_rank = False
         # The modules.
         self._targets = Targets()
         self._root = None
@@ -131,6 +154,7 @@ class Adapter:
         if self._library.stand_down is not None and hasattr(profile, "_prepare_trace"):
             self._wrap_profiler(profile)
         self._search()
+        self._watch_backward(True)
         if hasattr(torch, "compile"):
             self._wrap(torch, "compile", before=lambda *args, **kwargs:
                        self._safely(self._on_compile, *args, **kwargs))
@@ -147,12 +171,17 @@ class Adapter:
         def wrapped(*args, **kwargs):
             if before is not None:
                 before(*args, **kwargs)
-            result = original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             if after is not None:
                 after(result, *args, **kwargs)
             return result
 
         setattr(owner, name, wrapped)
+        return original
 
     def _hook_class(self, _, optimizer):
         """PyTorch before 2.0 calls this when an optimiser is made."""
@@ -163,7 +192,11 @@ class Adapter:
 
         @functools.wraps(step)
         def wrapped(optimizer, *args, **kwargs):
-            result = step(optimizer, *args, **kwargs)
+            try:
+                result = step(optimizer, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             if adapter:
                 adapter._on_step(optimizer)
             return result
@@ -178,7 +211,11 @@ class Adapter:
         @functools.wraps(original)
         def step(self, optimizer, *args, **kwargs):
             adapter._scaler_stepped = False
-            result = original(self, optimizer, *args, **kwargs)
+            try:
+                result = original(self, optimizer, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             if not adapter._scaler_stepped:
                 adapter._on_step(optimizer)
             return result
@@ -206,6 +243,7 @@ class Adapter:
             self._hook.__dict__.pop("_torchdynamo_disable", None)
         if not self._compiles:
             self._compiles = True
+            self._watch_backward(False)
             self._searches = 0
             self._restore(self._torch.nn.Module)
 
@@ -217,7 +255,11 @@ class Adapter:
 
         @functools.wraps(begin)
         def capture_begin(self, *args, **kwargs):
-            result = begin(self, *args, **kwargs)
+            try:
+                result = begin(self, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             adapter._capturing = _Capture()
             return result
 
@@ -227,17 +269,25 @@ class Adapter:
             captured.pop(self, None)
             if capture is not None and capture.stepped:
                 captured[self] = capture.forwards
-            return end(self, *args, **kwargs)
+            try:
+                return end(self, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
         @functools.wraps(replay)
         def replay_(self, *args, **kwargs):
             forwards = captured.get(self) if captured else None
-            if forwards is None or adapter._broken or not adapter._attached:
-                return replay(self, *args, **kwargs)
-            for told in forwards:
+            watched = forwards is not None and not adapter._broken and adapter._attached
+            for told in forwards if watched else ():
                 adapter._library.forward(*told)
-            result = replay(self, *args, **kwargs)
-            adapter._library.step(0)
+            try:
+                result = replay(self, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            if watched:
+                adapter._library.step(0)
             return result
 
         graph_class.capture_begin, graph_class.capture_end = capture_begin, capture_end
@@ -256,15 +306,19 @@ class Adapter:
                 adapter._library.stand_down("torch.profiler")
             try:
                 return prepare(self, *args, **kwargs)
-            except BaseException:
+            except BaseException as error:
                 running.discard(self)
                 adapter._library.come_back()
+                hide_frame(error)
                 raise
 
         @functools.wraps(leave)
         def __exit__(self, *args, **kwargs):
             try:
                 return leave(self, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             finally:
                 if self in running:
                     running.discard(self)
@@ -285,6 +339,7 @@ class Adapter:
         self._broken = True
         self._targets.clear()
         self._searching = False
+        self._watch_backward(False)
         for owner in list(self._patched):
             self._restore(owner)
         self._library.describe(False, f"the PyTorch adapter failed ({error!r}); iterations are "
@@ -327,15 +382,17 @@ class Adapter:
 
         @functools.wraps(original)
         def call(self, *args, **kwargs):
-            if not adapter._searching or compiling():
-                return original(self, *args, **kwargs)
-            if adapter._depth == 0:
+            watched = adapter._searching and not compiling()
+            if watched and adapter._depth == 0:
                 adapter._safely(adapter._on_outermost, self, args, kwargs)
-            adapter._depth += 1
+            adapter._depth += watched
             try:
                 return original(self, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             finally:
-                adapter._depth -= 1
+                adapter._depth -= watched
 
         self._replace(module, call)
 
@@ -369,16 +426,23 @@ class Adapter:
 
         @functools.wraps(original)
         def call(self, *args, **kwargs):
-            if not compiling():
-                target = targets.get(id(self))
-                if target is not None:
-                    try:
-                        adapter._on_call(target, self, args, kwargs)
-                    except Exception as error:
-                        adapter._fail(error)
-            if inherited and base.__call__ is not original:  # replaced, as torch.fx does
-                return super(owner, self).__call__(*args, **kwargs)
-            return original(self, *args, **kwargs)
+            if compiling():  # nothing but a call
+                if inherited and base.__call__ is not original:
+                    return super(owner, self).__call__(*args, **kwargs)
+                return original(self, *args, **kwargs)
+            target = targets.get(id(self))
+            if target is not None:
+                try:
+                    adapter._on_call(target, self, args, kwargs)
+                except Exception as error:
+                    adapter._fail(error)
+            try:
+                if inherited and base.__call__ is not original:  # replaced, as torch.fx does
+                    return super(owner, self).__call__(*args, **kwargs)
+                return original(self, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
         self._replace(owner, call)
 
@@ -386,13 +450,16 @@ class Adapter:
         if target.module() is not module:
             self._targets.pop(id(module), None)
             return
+        if self._forwards > 0:
+            self._before_further_pass(target)
         if self._searching:
             if (self._root is None or self._root.module() is None) and self._grad():
                 self._root = target
                 target.label = ""
             if target not in self._called:
                 self._called.append(target)
-        if target is self._root:
+        is_root = target is self._root
+        if is_root:
             training = self._grad() and (module.training or not self._train_mode)
             if training:
                 if self._forwards == 0:
@@ -402,10 +469,47 @@ class Adapter:
                 return  # within an iteration; a phase that was told
             else:
                 self._evaluating = True
-            self._tell(target, args, kwargs, training)
-        elif self._forwards > 0 and target.steps != self._steps and self._grad():
-            self._tell(target, args, kwargs, None)
+                self._tell(target, args, kwargs, training)
+                return
+        elif self._grad():
+            self._passes = True
+            if self._forwards == 0:
+                return
+            training = None
+        else:
+            return
+        self._passes = True
+        numbers = None
+        if is_root or target.steps != self._steps:
+            numbers = self._tell(target, args, kwargs, training)
         target.steps = self._steps
+        if self._batches.watching:
+            self._note_pass(target, args, kwargs, numbers, is_root)
+        elif self._forwards > 1:
+            self._batches.watching = True  # from the next iteration on
+
+    def _before_further_pass(self, target):
+        """A call behind another one, with no step of the optimiser that ends iterations between."""
+        if self._hand.watching and target is self._root and self._hand.stepped(self._cycle):
+            self._on_hand_step()
+        if self._inner is not None and self._grad():
+            self._batches.take_turns(
+                f"{self._inner} steps between the forward passes of an iteration")
+            self._inner = None
+
+    def _note_pass(self, target, args, kwargs, numbers, is_root):
+        """One of several passes of an iteration."""
+        if numbers is None:
+            try:
+                numbers = target.reader.read(args, kwargs)
+            except Exception:  # built otherwise
+                target.reader = Reader(self._torch, target.module(), args, kwargs)
+                target.count = -1
+                numbers = target.reader.read(args, kwargs)
+        value = args[0] if args else next(iter(kwargs.values()), None)
+        parameter = self._graded() if self._graded is not None else None
+        gradient = None if parameter is None else (by_hand_module.gradient(parameter),)
+        self._batches.on_call(target.reader, numbers, value, gradient, is_root)
 
     def _tell(self, target, args, kwargs, training):
         """`training`: False of an evaluation batch; None: of a module beside the root."""
@@ -426,6 +530,7 @@ class Adapter:
             self._library.forward(training, target.names_at, numbers)
         elif len(self._early) < MAX_EARLY:
             self._early.append((training, target.names_at, numbers, time.time_ns()))
+        return numbers
 
     # Optimiser steps.
 
@@ -441,10 +546,16 @@ class Adapter:
         if self._searching or self._root is None or self._compiles:
             return
         root = self._root.module()
+        if self._by_hand:
+            self._by_hand = False
+            self._trainings += 1
+            self._search()
+            return
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if len(trained) < 2:
             return  # no model: an input that is optimised, perhaps in each iteration
         if root is None or not any(id(p) in trained for p in _parameters(root)):
+            self._trainings += 1
             self._search()
 
     def _on_step(self, optimizer):
@@ -458,20 +569,40 @@ class Adapter:
             self._fail(error)
 
     def _step(self, optimizer):
-        if not self._cycle.ends(optimizer):
+        own, self._passes = self._passes, False
+        if self._searching:
+            self._watch_backward(False)
+        ended = self._cycle.ends(optimizer, own)
+        if not ended:
+            if self._forwards > 0:
+                self._inner = type(optimizer).__name__
             return
-        forwards, self._forwards = self._forwards, 0
-        if forwards == 0 and self._is_part(optimizer):
+        if self._forwards == 0 and self._is_part(optimizer):
             return
         self._stepped, self._parts = (id(optimizer), _first_parameter(optimizer)), 0
+        self._end_iteration(optimizer)
+        if ended == TAKEN_OVER:
+            self._batches.take_turns(f"{type(optimizer).__name__} and another optimiser step in "
+                                     "turn")
+            self._search()
+
+    def _end_iteration(self, optimizer):
+        """With a step of the optimiser, or one by hand (None)."""
+        forwards, self._forwards = self._forwards, 0
+        self._inner = None
         if self._capturing is not None:
             self._capturing.stepped = True
         if self._attached or self._library.active():
             self._library.step(0)
         elif self._root is not None:
-            self._attach()
+            self._attach(self._root.module())
+            self._library.step(0)
         self._evaluating = False
         self._steps += 1
+        if self._steps >= self._look_at or self._cycle.changed:
+            self._look()
+        if self._batches.watching:
+            self._tell_batches(forwards)
         if self._searching:
             self._end_search(optimizer)
         elif forwards > 0:
@@ -481,6 +612,98 @@ class Adapter:
             gone = self._root is not None and self._root.module() is None
             if gone or self._without_root >= self._patience:
                 self._search()
+
+    def _look(self):
+        """What changes seldom, at steps that become rare."""
+        self._look_at = 2 * self._steps
+        self._cycle.changed = False
+        self._batches.give_up(self._other_trainings())
+        self._ask_rank()
+
+    def _tell_batches(self, forwards):
+        """How many batches the iteration took that is over."""
+        if forwards > 1 and self._graded is None:
+            root = self._root.module() if self._root is not None else None
+            parameter = by_hand_module.graded(root) if root is not None else None
+            self._graded = weakref.ref(parameter) if parameter is not None else None
+        said = self._batches.end()
+        if said != self._said_batches and (self._attached or self._library.active()):
+            self._said_batches = said
+            per_iteration, why = said
+            self._library.batches(per_iteration, {
+                EACH: "each forward pass takes a batch of its own",
+                ONE: f"an iteration takes one batch: {why}, and all have the lengths of one batch",
+            }.get(per_iteration, f"it is not known how many batches an iteration takes: {why}"))
+
+    def _other_trainings(self):
+        """Why the iterations so far say nothing of all that the run will do; None: they do."""
+        if self._trainings > 1:
+            return "several trainings follow each other, each with an optimiser of its own"
+        if self._cycle.phases:
+            return "optimisers of different models step in phases"
+        if self._by_hand and len(self._called) > 1:
+            return "several modules are trained by hand"
+        to_come = self._cycle.to_come()
+        if to_come is None:
+            return None
+        return f"{type(to_come).__name__}, which was made for other parameters, has not stepped yet"
+
+    def _ask_rank(self):
+        """Processes that torch.multiprocessing starts have their rank from torch.distributed."""
+        if self._has_rank:
+            return
+        distributed = sys.modules.get("torch.distributed")
+        if (distributed is not None and distributed.is_available() and
+                distributed.is_initialized()):
+            rank, size = distributed.get_rank(), distributed.get_world_size()
+            self._library.rank(rank, size)
+            self._has_rank = True
+
+    # Programs without an optimiser of torch.optim.
+
+    def _watch_backward(self, watch):
+        """Backward passes are watched as long as no optimiser was seen."""
+        if watch == self._hand.watching:
+            return
+        self._hand.watching = watch
+        autograd = self._torch.autograd
+        if watch:
+            self._backward = (self._wrap(autograd, "backward", after=lambda *_, **__: self._safely(
+                self._on_backward)), autograd.backward)
+        elif autograd.backward is self._backward[1]:
+            autograd.backward = self._backward[0]
+
+    def _on_backward(self):
+        if not self._hand.watching:
+            return
+        root = self._root.module() if self._root is not None else None
+        self._hand.on_backward(root)
+        if self._hand.passes != UNEXPLAINED or self._steps > 0:
+            return
+        if not (self._attached or self._library.active()):
+            self._attach(root)
+        self._library.describe(False, (
+            f"PyTorch {self._torch.__version__}: there were {UNEXPLAINED} backward passes, and no "
+            f"step of an optimiser that could be seen; the program can tell its iterations: "
+            f"{TOLD_BY_PROGRAM}"))
+
+    def _on_hand_step(self):
+        """The program changed the parameters itself since the last backward pass."""
+        self._hand_steps += 1
+        if self._hand_steps < SURE and not (self._attached or self._library.active()):
+            self._forwards = 0
+            self._steps += 1
+            if len(self._early) < MAX_EARLY:
+                self._early.append(time.time_ns())
+            return
+        if not self._by_hand:
+            self._by_hand = self._cycle.changed = True
+            atexit.register(self._safely, self._on_exit)
+        self._end_iteration(None)
+
+    def _on_exit(self):
+        if self._by_hand and self._hand.watching and self._hand.stepped(self._cycle):
+            self._library.step(0)
 
     def _is_inner_step(self, optimizer):
         """The step of a parent's class, called by the optimiser's own."""
@@ -500,20 +723,24 @@ class Adapter:
         self._parts += 1
         return True
 
-    def _attach(self):
+    def _attach(self, root):
         """The first step of a program without CUDA: the library begins here."""
-        root = self._root.module()
-        on_host = root is not None and all(p.device.type == "cpu" for p in _parameters(root))
+        self._ask_rank()
+        on_host = root is None or all(p.device.type == "cpu" for p in _parameters(root))
         if not self._library.attach(0 if on_host else 1):
             return
         self._attached = True
         for told in self._early:
-            self._library.forward(*told)
+            if isinstance(told, tuple):
+                self._library.forward(*told)
+            else:
+                self._library.step(told)
         self._early = []
-        self._library.step(0)
 
     def _end_search(self, optimizer):
         if self._root is not None:
+            words = ("steps that the program makes by hand" if optimizer is None else
+                     f"the step of {type(optimizer).__name__}")
             self._searching = False
             self._without_root = 0
             self._patience = LOST_AFTER
@@ -526,8 +753,8 @@ class Adapter:
                 self._watch(type(module))
             names = [t.label + name for t in self._called if t.reader for name in t.reader.names]
             sentence = (
-                f"PyTorch {self._torch.__version__}: iterations end with the step of "
-                f"{type(optimizer).__name__}; batches are those of "
+                f"PyTorch {self._torch.__version__}: iterations end with {words}; batches are "
+                f"those of "
                 f"{' and '.join(type(module).__name__ for module in modules)}; told are "
                 f"{', '.join(names) if names else 'no lengths'}")
             if sentence != self._said:
@@ -535,6 +762,8 @@ class Adapter:
                 self._library.describe(True, sentence)
             return
         self._searches += 1
+        if optimizer is None:
+            return
         if not self._compiles and self._searches < SEARCHED_STEPS:
             return
         owners = []
@@ -589,7 +818,8 @@ def _compiling(torch):
 def _leave_uncompiled(dynamo):
     """Has torch.compile run the adapter's frames as they are, as it does those of torch.nn.Module.
     What they call is compiled all the same."""
-    modules = (cycle_module, features_module, library_module, sys.modules[__name__])
+    modules = (batches_module, by_hand_module, cycle_module, features_module, library_module,
+               sys.modules[__name__])
     try:
         for module in modules:
             for code in _codes(vars(module), module.__name__):

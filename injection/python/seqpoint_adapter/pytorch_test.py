@@ -8,6 +8,7 @@ import pickle
 import sys
 import tempfile
 import threading
+import traceback
 import types
 import unittest
 import warnings
@@ -30,6 +31,8 @@ class Recorder:
         self.told = []
         self.sentences = []
         self.attached = []
+        self.ranks = []
+        self.batches_told = []
         self.standing = []
         self._active = active
 
@@ -50,6 +53,12 @@ class Recorder:
 
     def step(self, at_ns):
         self.told.append(("step",))
+
+    def rank(self, rank, size):
+        self.ranks.append((rank, size))
+
+    def batches(self, per_iteration, sentence):
+        self.batches_told.append((per_iteration, sentence))
 
     def describe(self, works, sentence):
         self.sentences.append((works, sentence))
@@ -99,6 +108,7 @@ class PyTorchTest(unittest.TestCase):
     def setUp(self):
         self.recorder = Recorder()
         self.kept = (torch.optim.Optimizer.__init__, nn.Module.__call__)
+        self.backward = torch.autograd.backward
         self.hooks = getattr(torch.optim.Optimizer, "_hook_for_profile", None)
         self.scaler = pytorch._scalers(torch)[0]
         self.scaler_step = self.scaler.step
@@ -114,6 +124,7 @@ class PyTorchTest(unittest.TestCase):
         for owner in list(self.adapter._patched):
             self.adapter._restore(owner)
         torch.optim.Optimizer.__init__ = self.kept[0]
+        torch.autograd.backward = self.backward
         torch.optim.Optimizer._hook_for_profile = self.hooks
         self.scaler.step = self.scaler_step
         profile = torch.autograd.profiler.profile
@@ -225,6 +236,199 @@ class PyTorchTest(unittest.TestCase):
         self.assertEqual(len(told), 3)
         for batch, iteration in zip((3, 4, 5), told):
             self.assertIn(batch, iteration[0].values())
+
+    def train_gan(self, critic_steps, iterations=60, draw=lambda batch: batch, first="critic"):
+        """A GAN on batches of changing lengths; `draw`: the batch of a critic's step. Answers how
+        many iterations were told after each, and what was said of the batches then."""
+        generator, critic = Model(classes=50), Model()
+        of_generator = self.sgd(generator.parameters())
+        of_critic = self.sgd(critic.parameters())
+        said = []
+
+        def step_critic(batch):
+            with torch.no_grad():
+                generator(tokens(batch))
+            loss = critic(tokens(batch)).sum() - critic(tokens(batch)).sum()
+            loss.backward()
+            of_critic.step()
+
+        def step_generator(batch):
+            generator(tokens(batch)).sum().backward()
+            critic(tokens(batch)).sum().backward()
+            of_generator.step()
+
+        for n in range(iterations):
+            batch = 3 + n * n % 17
+            if first != "critic":
+                step_generator(batch)
+            for _ in range(critic_steps):
+                step_critic(draw(batch))
+            if first == "critic":
+                step_generator(batch)
+            told = self.recorder.batches_told
+            said.append((self.recorder.kinds().count("step"), told[-1][0] if told else None))
+        return said
+
+    def test_a_gan_takes_a_batch_for_all_its_passes_and_says_so_when_it_is_proven(self):
+        for critic_steps in (1, 2, 5):
+            for first in ("critic", "generator"):
+                with self.subTest(critic_steps=critic_steps, first=first):
+                    said = self.train_gan(critic_steps, first=first)
+                    self.assertEqual({per for _, per in said[2:10]}, {-1})
+                    # Where the generator's step is the first of several, an iteration is what lies
+                    # behind it, and the next one: of two batches.
+                    known = first == "critic" or critic_steps == 1
+                    self.assertEqual(said[-1][1], 1 if known else -1, self.recorder.batches_told)
+                    self.assertEqual(said[-1][0] - said[20][0], 39)  # an iteration each
+                self.setUpAgain()
+
+    def test_a_gan_whose_critic_takes_other_batches_is_not_known(self):
+        numbers = iter(range(10000))
+        said = self.train_gan(5, draw=lambda _: 3 + next(numbers) * 7 % 23)
+        self.assertEqual({per for _, per in said[1:]}, {-1})
+
+    def test_a_siamese_network_is_no_accumulation(self):
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for n in range(60):
+            (model(tokens(3 + n % 5)) - model(tokens(3 + n * n % 17))).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        self.assertEqual(self.recorder.batches_told[-1][0], -1)
+
+    def test_accumulation_is_accumulation(self):
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for n in range(60):
+            for k in range(4):
+                model(tokens(3 + (n + k) ** 2 % 17)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        self.assertEqual(self.recorder.batches_told, [])
+
+    def test_encoder_and_decoder_with_optimisers_of_their_own_are_one_training(self):
+        encoder, decoder = Model(), Model()
+        optimizers = [self.sgd(encoder.parameters()), self.sgd(decoder.parameters())]
+        for n in range(60):
+            (encoder(tokens(3 + n % 5)) + decoder(tokens(3 + n * n % 17))).sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+        self.assertEqual(self.recorder.kinds().count("step"), 60)
+        self.assertEqual(self.recorder.batches_told, [])
+
+    def test_two_models_in_phases_are_not_known_from_the_first_step_on(self):
+        models = Model(), Model()
+        optimizers = [self.sgd(model.parameters()) for model in models]
+        said = set()
+        for epoch in range(3):
+            for model, optimizer in zip(models, optimizers):
+                for n in range(30):
+                    self.train(model, [3 + n * n % 17], optimizer)
+                    if self.recorder.kinds().count("step"):
+                        said.add(self.recorder.batches_told[-1][0])
+        self.assertEqual(said, {-1})
+
+    def test_steps_by_hand(self):
+        def by_data(model, out):
+            model.zero_grad()
+            out.sum().backward()
+            for p in model.parameters():
+                p.data.add_(p.grad, alpha=-0.1)
+                p.grad.zero_()
+
+        def in_place(model, out):
+            out.sum().backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.1 * p.grad
+                    p.grad = None
+
+        for step in (in_place, by_data):
+            self.recorder._active = False
+            model = Model()
+            for n in range(20):
+                step(model, model(tokens(3 + n % 5)))
+                if n % 10 == 9:
+                    with torch.no_grad():
+                        model(tokens(40))
+            self.adapter._on_exit()
+            self.assertEqual(self.lengths(), [[3 + n % 5] for n in range(20)])
+            self.assertEqual(self.recorder.attached, [0])
+            self.assertIn("by hand", self.recorder.sentences[0][1])
+            self.setUpAgain()
+
+    def test_accumulation_by_hand(self):
+        model = Model()
+        for n in range(20):
+            for k in range(3):
+                model(tokens(3 + (n + k) % 5)).sum().backward()
+            for p in model.parameters():
+                p.data.add_(p.grad, alpha=-0.1)
+                p.grad.zero_()
+        self.adapter._on_exit()
+        self.assertEqual(self.lengths(), [[3 + (n + k) % 5 for k in range(3)] for n in range(20)])
+
+    def test_forward_passes_without_backward_passes_are_no_training(self):
+        self.recorder._active = False
+        model = Model()
+        for n in range(200):
+            model(tokens(3 + n % 5))
+        self.assertEqual(self.recorder.attached, [])
+
+    def test_backward_passes_that_no_step_follows_are_explained(self):
+        self.recorder._active = False
+        weight = torch.zeros(3, requires_grad=True)
+        for n in range(100):
+            (weight * 2).sum().backward()
+        works, sentence = self.recorder.sentences[-1]
+        self.assertFalse(works)
+        self.assertIn("seqpoint_iteration_begin", sentence)
+
+    def test_tracebacks_of_the_program_do_not_show_the_adapter(self):
+        if sys.version_info < (3, 11):
+            self.skipTest("needs Python 3.11")
+
+        class Failing(Model):
+            fails = False
+
+            def forward(self, tokens):
+                if self.fails:
+                    raise RuntimeError("mine")
+                return super().forward(tokens)
+
+        def frames(function, *arguments):
+            try:
+                function(*arguments)
+            except Exception as error:
+                return [f.name for f in traceback.extract_tb(error.__traceback__)], \
+                    "".join(traceback.format_exception(error))
+            self.fail("no exception")
+
+        def closure():
+            raise RuntimeError("mine")
+
+        failing = Failing()
+        failing.fails = True
+        shown = [frames(failing, tokens(3))]  # while the root is looked for
+        failing.fails = False
+        optimizer = self.train(failing, [3, 4])
+        failing.fails = True
+        shown.append(frames(failing, tokens(3)))
+        shown.append(frames(optimizer.step, closure))
+        shown.append(frames(self.sgd, []))
+        for names, text in shown:
+            self.assertNotIn("seqpoint_adapter/pytorch.py", text)
+        self.assertEqual(shown[0][0][-1], "forward")
+        self.assertIn("closure", shown[2][0])
+
+    def test_ranks_are_those_of_torch_distributed(self):
+        distributed = types.SimpleNamespace(
+            is_available=lambda: True, is_initialized=lambda: len(self.recorder.told) > 12,
+            get_rank=lambda: 1, get_world_size=lambda: 2)
+        with mock.patch.dict(sys.modules, {"torch.distributed": distributed}):
+            self.train(Model(), range(3, 40))
+        self.assertEqual(self.recorder.ranks, [(1, 2)])
 
     def test_encoder_and_decoder_called_apart_tell_both_lengths(self):
         encoder, decoder = Model(), Model()

@@ -1,0 +1,65 @@
+"""Notices optimiser steps of programs that make them by hand (`p -= rate * p.grad`).
+
+A backward pass came, and when the model is called next its parameters are others, or its gradients
+were cleared: there was a step. Counters that PyTorch keeps tell that; no tensor's contents are read.
+
+Threading: one thread at a time. Ownership: the parameter is referred to weakly.
+"""
+
+import weakref
+
+
+class ByHand:
+    def __init__(self):
+        self.watching = False  # backward passes are to be told
+        self.passes = 0  # backward passes without a step
+        self._parameter = None  # one that has gradients
+        self._state = None  # at the end of the last backward pass; None: stepped since, or none
+
+    def on_backward(self, module):
+        """`module`: what is trained; None: it is not known."""
+        self.passes += 1
+        if module is None:
+            return
+        parameter = self._parameter() if self._parameter is not None else None
+        if parameter is None or parameter.grad is None:
+            parameter = graded(module)
+            if parameter is None:
+                return
+            self._parameter = weakref.ref(parameter)
+        self._state = (parameter._version, gradient(parameter))
+
+    def stepped(self, cycle):
+        """Was there a step since the last backward pass? Answers yes once. No where an optimiser of
+        `cycle` is yet to step: it may be about to (and call the model itself)."""
+        if self._state is None:
+            return False
+        parameter = self._parameter()
+        if parameter is None:
+            self._state = None
+            return False
+        if (parameter._version, gradient(parameter)) == self._state:
+            return False
+        if cycle.waits_with(parameter):
+            return False
+        self.forget()
+        return True
+
+    def forget(self):
+        """There was a step."""
+        self.passes = 0
+        self._state = None
+
+
+def gradient(parameter):
+    """What each backward pass, and clearing, changes."""
+    grad = parameter.grad
+    return None if grad is None else (id(grad), grad._version)
+
+
+def graded(module):
+    """A parameter of the module that has a gradient now; None: there is none."""
+    for parameter in module.parameters():
+        if parameter.grad is not None:
+            return parameter
+    return None
