@@ -37,6 +37,7 @@
 #include "daemon/jobs/answers.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/learning.h"
+#include "daemon/jobs/length_doubt.h"
 #include "daemon/jobs/length_scale.h"
 #include "daemon/jobs/metric_choice.h"
 #include "daemon/jobs/resume_aligner.h"
@@ -261,6 +262,7 @@ class Job {
     double distance = 0;         // between the distributions (Kolmogorov-Smirnov); not of sums
   };
   LengthMap FindFactors(const v1::Horizon& horizon) const;
+  LengthDoubt WhyLengthsDiffer() const;
   void UpdatePlan();
   int64_t StoppedNs() const;  // all processes, by measurements
   int64_t AffordableMeasurements() const;

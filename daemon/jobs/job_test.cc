@@ -838,17 +838,23 @@ TEST(Job, LengthsThatAreDistributedOtherwiseAreTold) {
       process.Connect(job, 7);
       v1::Horizon horizon;
       horizon.set_kind(kind);
+      const bool rows = kind == v1::Horizon::KIND_HISTOGRAM;
+      horizon.set_batch(rows ? 0 : 16);
       for (int length = 10; length <= 40; ++length) {
         v1::LengthCount& entry = *horizon.add_histogram();
         entry.add_lengths(length);
-        entry.set_count(skewed ? 2 * (length - 9) : 32);  // as of batches of twice the size
+        const double x = (length - 9) / 31.0, before = (length - 10) / 31.0;
+        // As of batches of twice the size, or of half of it.
+        const double share = rows ? std::sqrt(x) - std::sqrt(before) : x * x - before * before;
+        entry.set_count(skewed ? std::llround(1000 * share) : 32);
       }
       ASSERT_TRUE(job.SetHorizon(horizon).ok());
       for (int i = 0; i < 420; ++i) process.Iterate();
       const std::string sentence = job.Describe(false).rule().sentence();
       EXPECT_EQ(sentence.find("distributed otherwise") != std::string::npos, skewed) << sentence;
-      EXPECT_EQ(sentence.find("--batch missing") != std::string::npos,
-                skewed && kind == v1::Horizon::KIND_HISTOGRAM)
+      EXPECT_EQ(sentence.find("--batch missing") != std::string::npos, skewed && rows) << sentence;
+      EXPECT_EQ(sentence.find("as of batches of about 8 examples, not 16") != std::string::npos,
+                skewed && !rows)
           << sentence;
     }
   }
