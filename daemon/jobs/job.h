@@ -283,7 +283,8 @@ class Job {
   void Observe(int dimension, int64_t length, int64_t count);
   int KernelIndex(const std::string& name);  // in the kernel statistics
   v1::Rule DescribeRule() const;
-  std::string WhyTimeOnly() const;  // empty: a process has CUPTI
+  std::string UnreadInWords() const;  // which process nobody read to its end; empty: none
+  std::string WhyTimeOnly() const;    // empty: a process has CUPTI
   // The horizon, in the user's lengths, of the two engines.
   struct EngineHorizons {
     Horizon steps;

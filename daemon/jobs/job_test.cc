@@ -1200,6 +1200,93 @@ TEST(Job, IterationsWhoseRecordsWereLostAreCounted) {
   EXPECT_GE(time.so_far().high(), truth);
 }
 
+TEST(Job, TheLastIterationHasNoEndAndIsNoLoss) {
+  for (const bool over : {false, true}) {
+    Job job(Row(), {});
+    FakeProcess process(8);
+    job.AddProcess(Process());
+    process.Connect(job, 7);
+    for (int i = 0; i < 300; ++i) process.Iterate();
+    if (over) job.OnProcessEnd(7, /*orderly=*/true, 1);
+    EXPECT_EQ(job.Describe(false).losses().untimed_iterations(), 0);
+  }
+}
+
+TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeProcess process(8);
+  process.kernel_names = 3;
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  FakeStore store;
+  for (int i = 0; i < 400; ++i) {
+    process.Iterate();
+    store.Take(*job);
+  }
+  // The daemon is killed; the run goes on, and ends before the next one is there.
+  job = store.Restart();
+  EXPECT_THAT(job->Describe(false).trouble(), testing::HasSubstr("has not come back"));
+  job->OnProcessEnd(7, /*orderly=*/false, 1);
+  const auto check = [](const Job& job) {
+    const v1::Job described = job.Describe(true);
+    EXPECT_THAT(described.trouble(), testing::HasSubstr("ended while no daemon read it"));
+    EXPECT_THAT(described.trouble(), testing::HasSubstr("lower bounds"));
+    EXPECT_EQ(described.losses().unread_processes(), 1);
+    EXPECT_TRUE(std::isinf(described.time().so_far().high()));
+    EXPECT_FALSE(described.time().has_total());
+    const auto time = Project(job, AskTime());
+    ASSERT_TRUE(time.ok());
+    EXPECT_TRUE(std::isinf(time->projection().so_far().high()));
+    EXPECT_THAT(time->projection().basis(), testing::HasSubstr("lower bounds"));
+    EXPECT_EQ(time->losses().unread_processes(), 1);
+    const auto answers = *job.Ask();
+    v1::GetCountersRequest counters_request;
+    counters_request.set_confidence(0.95);
+    const auto counters = answers->GetCounters(counters_request);
+    ASSERT_TRUE(counters.ok()) << counters.status();
+    EXPECT_EQ(counters->losses().unread_processes(), 1);
+    for (const v1::Counter& counter : counters->counters()) {
+      if (!counter.has_projection()) continue;
+      EXPECT_TRUE(std::isinf(counter.projection().so_far().high())) << counter.metric();
+    }
+    v1::GetKernelsRequest kernels_request;
+    kernels_request.set_confidence(0.95);
+    const auto kernels = answers->GetKernels(kernels_request);
+    ASSERT_TRUE(kernels.ok()) << kernels.status();
+    for (const v1::Kernel& kernel : kernels->kernels()) {
+      EXPECT_TRUE(std::isinf(kernel.duration_ns().high())) << kernel.name();
+    }
+    const auto playlist = answers->MakePlaylist({.points = 8});
+    ASSERT_TRUE(playlist.ok()) << playlist.status();
+    EXPECT_THAT(playlist->reply.sentence(), testing::HasSubstr("lower bounds"));
+  };
+  check(*job);
+  store.Take(*job);
+  ProcessRow ended = Process();
+  ended.end_ns = 1;
+  ended.lost = true;
+  check(*store.Restart({ended}));
+}
+
+TEST(Job, AProcessThatCameBackIsReadOn) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeProcess process(8);
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  FakeStore store;
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  store.Take(*job);
+  job = store.Restart();
+  EXPECT_EQ(job->Describe(false).losses().unread_processes(), 1);
+  process.Connect(*job, 7);
+  for (int i = 0; i < 10; ++i) process.Iterate();
+  job->OnProcessEnd(7, /*orderly=*/true, 1);
+  const v1::Job described = job->Describe(false);
+  EXPECT_EQ(described.losses().unread_processes(), 0);
+  EXPECT_EQ(described.trouble(), "");
+  EXPECT_TRUE(std::isfinite(described.time().so_far().high()));
+}
+
 TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
   Job job(Row(), {});
   FakeProcess process(7);
