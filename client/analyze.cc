@@ -21,8 +21,7 @@ std::string UnitOf(const LogFile& log) { return log.time_unit_ns > 0 ? "ns" : ""
 
 std::string Precision(const v1::Estimate& e) {
   // The upper half: the lower one ends at zero. What is left by rounding is nothing.
-  const double percent = 100 * (e.high() / e.value() - 1);
-  return absl::StrFormat("+-%.2g %%", percent < 1e-9 ? 0 : percent);
+  return FormatReach(e.high() / e.value() - 1);
 }
 
 std::string SpeedupText(const v1::Estimate& e) {

@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <thread>
 
@@ -326,6 +327,8 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
            {"help dcotor", "there is no command \"dcotor\" (did you mean doctor?)"},
            {"run python3 x.py --lr 1",
             "put -- before the command: seqpoint run [OPTIONS] -- python3 x.py --lr 1"},
+           {"run --iterations 5 python3 x.py --lengths a.csv --batch 8 --lr 1",
+            "run [OPTIONS] -- python3 x.py --lengths a.csv --batch 8 --lr 1"},
            {"run ls -- ls", "\"ls\" stands before the --"},
            {"metrics --chip foo", "--chip: \"foo\" is none of "},
            {"run --metrics foo -- ls", "--metrics: no metric set \"foo\"; there are: utilisation"},
@@ -1047,6 +1050,52 @@ TEST_F(ClientTest, DoctorEndsWithOneWhenThereIsAProblem) {
   EXPECT_EQ(result.code, 1);  // at least: libm is not our library
   EXPECT_THAT(result.out, AllOf(HasSubstr("not SeqPoint's library"), HasSubstr("answers on")));
   EXPECT_THAT(Client({"doctor", "--json"}).out, HasSubstr("\"kind\": \"problem\""));
+}
+
+TEST(RunTest, WhatNobodyReadIsNotCalledTheRunsEnd) {
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  job.set_state(v1::JOB_STATE_LOST);
+  job.mutable_losses()->set_unread_processes(1);
+  job.mutable_time()->mutable_so_far()->set_high(std::numeric_limits<double>::infinity());
+  job.mutable_time()->clear_total();
+  EXPECT_THAT(RunSummary(job, {}, 0),
+              AllOf(HasSubstr("what was read (1,000 iterations)"), HasSubstr("or more"),
+                    HasSubstr("figures are lower bounds"), Not(HasSubstr("until its end"))));
+  // Nor did it end before its horizon, as far as anybody knows.
+  job.mutable_time()->set_iterations_total(5'000);
+  job.mutable_time()->mutable_total()->set_value(200e9);
+  EXPECT_THAT(RunSummary(job, {}, 0),
+              AllOf(HasSubstr("whole run (5,000 iterations)"), HasSubstr("what was read"),
+                    Not(HasSubstr("the run ended after"))));
+}
+
+TEST(RunTest, ATimeThatIsNotKnownIsNotZero) {
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  job.set_state(v1::JOB_STATE_ENDED);
+  v1::Projection& time = *job.mutable_time();
+  time.clear_total();
+  time.clear_so_far();
+  time.clear_remaining();
+  time.clear_per_1000_iterations();
+  EXPECT_THAT(RunSummary(job, {}, 0),
+              AllOf(HasSubstr("not known"), Not(HasSubstr("exact")), Not(HasSubstr(" 0 ns"))));
+  v1::ListJobsReply list;
+  *list.add_jobs() = job;
+  EXPECT_THAT(JobsText(list), AllOf(HasSubstr("not known"), Not(HasSubstr("0 ns"))));
+}
+
+TEST(RunTest, ARunThatIsPastItsHorizonHasNoTotal) {
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  job.set_state(v1::JOB_STATE_MARKING);
+  job.mutable_horizon()->set_kind(v1::Horizon::KIND_ITERATIONS);
+  v1::Projection& time = *job.mutable_time();
+  time.clear_total();
+  time.clear_remaining();
+  time.set_iterations_total(0);
+  time.set_basis("the run is past the 83 iterations that were expected of it");
+  EXPECT_THAT(ProjectionText(time, job),
+              AllOf(HasSubstr("so far (1,000 iterations)"), HasSubstr("past the 83"),
+                    Not(HasSubstr("whole run"))));
 }
 
 TEST(RunTest, TheSummarySaysWhatToKnowOfTheFigures) {

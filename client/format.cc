@@ -139,6 +139,7 @@ std::string FormatQuantity(double value, std::string_view unit) {
 }
 
 FormattedEstimate FormatEstimate(const v1::Estimate& estimate, std::string_view unit) {
+  if (std::isinf(estimate.high())) return {FormatQuantity(estimate.value(), unit), "or more", ""};
   double half = (estimate.high() - estimate.low()) / 2;
   if (!(half > 0)) return {FormatQuantity(estimate.value(), unit), "exact", ""};
   FormattedEstimate result;
@@ -162,6 +163,13 @@ FormattedEstimate FormatEstimate(const v1::Estimate& estimate, std::string_view 
         percent < 0.01 ? "+-<0.01 %" : absl::StrFormat("+-%.*f %%", percent < 10 ? 2 : 0, percent);
   }
   return result;
+}
+
+std::string FormatReach(double share) {
+  const double percent = share * 100;
+  if (percent < 1e-9) return "+-0 %";
+  return percent < 100 ? absl::StrFormat("+-%.2g %%", percent)
+                       : absl::StrFormat("+-%s %%", FormatCount(std::llround(percent)));
 }
 
 std::string JobStateName(v1::JobState state) {
@@ -202,6 +210,8 @@ std::string FormatLosses(const v1::Losses& losses) {
   add(losses.cupti_dropped(), "record dropped by CUPTI", "records dropped by CUPTI");
   add(losses.rejected(), "malformed record", "malformed records");
   add(losses.invalid_timestamps(), "invalid timestamp", "invalid timestamps");
+  add(losses.unread_processes(), "process not read to its end (figures are lower bounds)",
+      "processes not read to their ends (figures are lower bounds)");
   return text;
 }
 
@@ -245,6 +255,7 @@ bool IsOver(const v1::Job& job) {
 
 int64_t EndedBefore(const v1::Job& job) {
   if (!IsOver(job)) return 0;
+  if (job.losses().unread_processes() > 0) return 0;  // nobody knows
   int64_t wanted = job.time().iterations_total();
   if (wanted == 0 && job.horizon().kind() == v1::Horizon::KIND_ITERATIONS) {
     wanted = job.horizon().iterations();

@@ -29,6 +29,7 @@ struct FormattedEstimate {
   std::string interval;   // 19.92 to 20.08 s
   std::string precision;  // +-0.40 %; empty for an exact value
 };
+std::string FormatReach(double share);  // of an error to both sides: +-0.25 %, +-140 %
 FormattedEstimate FormatEstimate(const v1::Estimate& estimate, std::string_view unit);
 
 // "37" or "37 x 12"; "-" when there is none.

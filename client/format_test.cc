@@ -1,5 +1,7 @@
 #include "client/format.h"
 
+#include <limits>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -79,6 +81,25 @@ TEST(FormatTest, LossesAreNamedOnlyWhereThereAreAny) {
   losses.set_distorted_iterations(1);
   losses.set_ring_dropped(12'000);
   EXPECT_EQ(FormatLosses(losses), "1 distorted iteration, 12,000 records dropped by a full ring");
+  losses.Clear();
+  losses.set_unread_processes(1);
+  EXPECT_EQ(FormatLosses(losses), "1 process not read to its end (figures are lower bounds)");
+}
+
+TEST(FormatTest, WhatMayBeMoreHasNoUpperEnd) {
+  const FormattedEstimate text =
+      FormatEstimate(Estimate(5.9e9, 6e9, std::numeric_limits<double>::infinity()), "ns");
+  EXPECT_EQ(text.value, "6 s");
+  EXPECT_EQ(text.interval, "or more");
+  EXPECT_EQ(text.precision, "");
+}
+
+TEST(FormatTest, ReachIsNeverInPowersOfTen) {
+  EXPECT_EQ(FormatReach(0), "+-0 %");
+  EXPECT_EQ(FormatReach(0.0042), "+-0.42 %");
+  EXPECT_EQ(FormatReach(0.084), "+-8.4 %");
+  EXPECT_EQ(FormatReach(1.4), "+-140 %");
+  EXPECT_EQ(FormatReach(25), "+-2,500 %");
 }
 
 TEST(FormatTest, ProgressTellsWhatIsKnown) {

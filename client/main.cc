@@ -209,13 +209,14 @@ class Cli {
     JoinPercent(&arguments);
     const bool wants_json =
         std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+    const std::vector<std::string> words = arguments;
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     try {
       app_.parse(arguments);
     } catch (const CLI::ParseError& error) {
       if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
       json_ = wants_json;
-      return FailUsage(UsageSentence(app_, error, !run_.command.empty()));
+      return FailUsage(UsageSentence(app_, error, !run_.command.empty(), words));
     }
     return command_();
   }
@@ -748,7 +749,7 @@ class Cli {
       fprintf(stderr, "seqpoint: %s\n", Printable(all.sentence()).c_str());
     }
     PrintReply(&all, [&](const v1::ListIterationsReply& reply) {
-      std::string text = IterationsText(reply.iterations());
+      std::string text = IterationsText(reply.iterations()) + UnreadNote(reply.losses());
       if (reply.next_page_token().empty()) return text;
       return absl::StrCat(text, "\nthere are more", measured_ ? " that were measured" : "", "; of ",
                           FormatCount(reply.total()), " iterations in all; --all shows them, ",
@@ -797,6 +798,7 @@ class Cli {
         WriteExport(csv ? v1::ExportRequest::FORMAT_CSV : v1::ExportRequest::FORMAT_CHROME, path);
     if (path == "-") json_ = false;  // standard output is the file
     if (!bytes.ok()) return Fail(bytes.status());
+    SayUnread();
     if (path == "-") return kExitOk;
     if (json_) {
       Print(FieldsJson({{"path", path}, {"bytes", absl::StrCat(*bytes)}}) + "\n");
@@ -804,6 +806,16 @@ class Cli {
       SayWritten(path, *bytes);
     }
     return kExitOk;
+  }
+
+  // A file of rows has no place for it.
+  void SayUnread() {
+    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
+    if (!connection.ok()) return;
+    v1::GetJobRequest request;
+    request.set_job(job_);
+    const auto reply = (*connection)->Call(&v1::Profiler::Stub::GetJob, request);
+    if (reply.ok()) fputs(UnreadNote(reply->job().losses()).c_str(), stderr);
   }
 
   static void SayWritten(const std::string& path, int64_t bytes) {

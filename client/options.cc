@@ -154,7 +154,8 @@ std::string NoSuchOption(const CLI::App& app, const std::string& word) {
   return absl::StrCat("there is no option ", Quote(name), DidYouMean(name, names));
 }
 
-std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, bool separated) {
+std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, bool separated,
+                          const std::vector<std::string>& words) {
   // The command that was reached, and what was left over.
   const CLI::App* reached = &app;
   while (!reached->get_subcommands().empty()) reached = reached->get_subcommands().back();
@@ -185,9 +186,13 @@ std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, boo
     }
   }
   if (!extra.empty() && reached->get_prefix_command()) {
-    return separated ? absl::StrCat(Quote(extra[0]), " stands before the --")
-                     : absl::StrCat("put -- before the command: seqpoint ", reached->get_name(),
-                                    " [OPTIONS] -- ", Printable(absl::StrJoin(extra, " ")));
+    if (separated) return absl::StrCat(Quote(extra[0]), " stands before the --");
+    // All that was written from there on: its own options may have our options' names.
+    const auto command = std::find(words.begin(), words.end(), extra[0]);
+    return absl::StrCat(
+        "put -- before the command: seqpoint ", reached->get_name(), " [OPTIONS] -- ",
+        Printable(absl::StrJoin(command == words.end() ? extra : std::vector(command, words.end()),
+                                " ")));
   }
   if (!extra.empty()) return absl::StrCat(Quote(extra[0]), " is one argument too many");
   std::string text = Printable(error.what());

@@ -25,7 +25,9 @@ CLI::Option* AddChoice(CLI::App* app, const std::string& name, std::string* targ
                        const std::vector<std::string>& words, const std::string& help);
 
 // The sentence for what `app` could not parse. `separated`: a command stands behind a "--".
-std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, bool separated);
+// `words`: what was typed, up to there.
+std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, bool separated,
+                          const std::vector<std::string>& words);
 
 // " (did you mean X?)", of the word that is a slip of the finger or two away; empty: none is.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& words);

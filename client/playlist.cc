@@ -149,8 +149,8 @@ std::string PlaylistNotes(const v1::GetPlaylistReply& reply) {
       FormatCount(measurements, "measurement"), " of ", FormatCount(reply.points_size(), "length"),
       " for ", FormatCount(reply.iterations(), "iteration"),
       reply.reach() > 0 ? absl::StrFormat("; on a run like this one they give the total to "
-                                          "+-%.2g %% (%g %% interval)",
-                                          100 * reply.reach(), 100 * reply.confidence())
+                                          "%s (%g %% interval)",
+                                          FormatReach(reply.reach()), 100 * reply.confidence())
                         : "",
       "\n", Note(reply.sentence()));
 }

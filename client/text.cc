@@ -94,6 +94,12 @@ std::string LossesLine(const v1::Losses& losses) {
   return text.empty() ? "" : absl::StrCat("left out: ", text, "\n");
 }
 
+std::string UnreadNote(const v1::Losses& losses) {
+  return losses.unread_processes() == 0
+             ? ""
+             : Note("no daemon read the job to its end: there may have been more iterations");
+}
+
 std::string ClockNote(v1::ClockKind kind) {
   return kind == v1::CLOCK_KIND_FOREIGN
              ? "times are not of this machine's clock (a software GPU's, or another tool's)\n"
@@ -152,6 +158,8 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
     }
     bool whole = job.time().has_total();
     bool early = EndedBefore(job) > 0;
+    bool unread = job.losses().unread_processes() > 0;
+    bool known = whole || job.time().has_so_far();
     FormattedEstimate time =
         FormatEstimate(whole && !early ? job.time().total() : job.time().so_far(), "ns");
     table.AddRow({job.id(), job.name(), job.run_id(), JobEndText(job), FormatTime(job.start_ns()),
@@ -161,12 +169,15 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
                       ? "-"
                       : absl::StrCat(FormatCount(job.seqpoints().measured()), "/",
                                      FormatCount(job.seqpoints().seqpoints())),
-                  job.has_time() ? time.value : "-",
-                  !job.has_time() ? ""
-                  : early         ? "ended early"
-                  : whole         ? "whole run " + time.precision
-                  : IsOver(job)   ? "until its end"
-                                  : "so far",
+                  !job.has_time() ? "-"
+                  : known         ? time.value
+                                  : "not known",
+                  !job.has_time() || !known ? ""
+                  : early                   ? "ended early"
+                  : whole                   ? "whole run " + time.precision
+                  : unread                  ? "or more: not read to its end"
+                  : IsOver(job)             ? "until its end"
+                                            : "so far",
                   absl::StrJoin(job.tags(), ", ")});
   }
   std::string text = table.empty() ? "" : table.ToString();
@@ -275,8 +286,9 @@ std::string JobText(const v1::Job& job) {
       table.AddRow({absl::StrCat(process.rank()), absl::StrCat(process.pid()), process.host(),
                     process.device(), FormatCount(process.iterations()), LevelName(process.level()),
                     Version(process.cupti_version()), Version(process.driver_version()),
-                    process.end_ns() == 0 ? "alive"
-                    : !process.lost()     ? "ended"
+                    process.losses().unread_processes() > 0 ? "not read to its end"
+                    : process.end_ns() == 0                 ? "alive"
+                    : !process.lost()                       ? "ended"
                     : job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_FAILED
                         ? "vanished"
                         : "interrupted"});
@@ -341,8 +353,11 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job)
                {"VALUE", kRight},
                {FormatConfidence(projection.confidence()) + " INTERVAL"},
                {""}});
-  auto add = [&](const std::string& name, int64_t iterations, const v1::Estimate& estimate) {
-    FormattedEstimate text = FormatEstimate(estimate, projection.unit());
+  const bool unread = job.losses().unread_processes() > 0;
+  auto add = [&](const std::string& name, int64_t iterations, const v1::Estimate& estimate,
+                 bool known = true) {
+    FormattedEstimate text = {.value = "not known"};
+    if (known) text = FormatEstimate(estimate, projection.unit());
     table.AddRow({iterations > 0
                       ? absl::StrCat(name, " (", FormatCount(iterations, "iteration"), ")")
                       : name,
@@ -355,13 +370,19 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job)
         projection.iterations_total(), projection.total());
   }
   // Of a run that went to its end it would be the same once more.
-  if (!another && (!over || early || !projection.has_total())) {
-    add(over ? "until its end" : "so far", projection.iterations_so_far(), projection.so_far());
+  if (!another && (!over || early || unread || !projection.has_total())) {
+    add(unread ? "what was read"
+        : over ? "until its end"
+               : "so far",
+        projection.iterations_so_far(), projection.so_far(), projection.has_so_far());
   }
   if (!over && projection.remaining().value() > 0) add("remaining", 0, projection.remaining());
-  add("per 1,000 iterations", 0, projection.per_1000_iterations());
+  add("per 1,000 iterations", 0, projection.per_1000_iterations(),
+      projection.has_per_1000_iterations());
   std::string text = table.ToString();
-  if (!projection.has_total() && !over) {
+  // Past its horizon its length was said, and the basis says that it was wrong.
+  if (projection.iterations_total() == 0 && !over &&
+      job.horizon().kind() == v1::Horizon::KIND_UNKNOWN) {
     text +=
         "whole run: unknown; say how long it is with --iterations N or --lengths FILE "
         "--epochs E\n";

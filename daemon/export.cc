@@ -281,7 +281,8 @@ absl::Status ExportCsv(Store& store, const JobRow& job, const ExportContext& con
           return i < lengths.size() ? absl::StrCat(lengths[i]) : std::string();
         };
         if (!pieces.Add(rank, ",", row.number, ",", row.incarnation, ",", length(0), ",", length(1),
-                        ",", row.start_ns, ",", row.duration_ns, ",",
+                        ",", row.start_ns, ",",
+                        row.duration_ns > 0 ? absl::StrCat(row.duration_ns) : "", ",",
                         context.config_name(row.config_id), ",",
                         (row.flags & kIterationDistorted) != 0 ? 1 : 0, ",",
                         (row.flags & kIterationRedone) != 0 ? 1 : 0, ",",

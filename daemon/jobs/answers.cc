@@ -1,6 +1,7 @@
 #include "daemon/jobs/answers.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -51,13 +52,15 @@ std::optional<Projection> SumOf(const std::vector<counters::Term>& terms,
     const Projection& part = it->second;
     if (!sum) {
       sum = part;
-      if (sum->total) sum->total = Estimate{};
-      sum->so_far = sum->remaining = sum->per_1000 = Estimate{};
+      for (std::optional<Estimate>* e : {&sum->total, &sum->so_far, &sum->per_1000}) {
+        if (*e) *e = Estimate{};
+      }
+      sum->remaining = Estimate{};
     }
     if (sum->total && part.total) AddScaled(*part.total, term.weight, *sum->total);
-    AddScaled(part.so_far, term.weight, sum->so_far);
+    if (sum->so_far && part.so_far) AddScaled(*part.so_far, term.weight, *sum->so_far);
+    if (sum->per_1000 && part.per_1000) AddScaled(*part.per_1000, term.weight, *sum->per_1000);
     AddScaled(part.remaining, term.weight, sum->remaining);
-    AddScaled(part.per_1000, term.weight, sum->per_1000);
   }
   return sum;
 }
@@ -99,8 +102,10 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
     jobs::ToProto(*projection.total, to.mutable_total());
     if (!facts_.another) jobs::ToProto(projection.remaining, to.mutable_remaining());
   }
-  if (!facts_.another) jobs::ToProto(projection.so_far, to.mutable_so_far());
-  jobs::ToProto(projection.per_1000, to.mutable_per_1000_iterations());
+  if (!facts_.another && projection.so_far) SetSoFar(*projection.so_far, to.mutable_so_far());
+  if (projection.per_1000) {
+    jobs::ToProto(*projection.per_1000, to.mutable_per_1000_iterations());
+  }
   to.set_horizon_kind(projection.total ? facts_.horizon_kind : v1::Horizon::KIND_UNKNOWN);
   to.set_iterations_so_far(facts_.another ? 0 : projection.iterations_so_far);
   to.set_iterations_total(projection.iterations_total);
@@ -112,8 +117,16 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
                                   projection.iterations_so_far == 1 ? " iteration" : " iterations",
                                   facts_.traced() ? "" : "; start-up is apart")
                    : projection.basis);
+  if (!facts_.another && !facts_.unread.empty()) {
+    absl::StrAppend(to.mutable_basis(), "; ", facts_.unread);
+  }
   to.set_clock_kind(facts_.clock_kind);
   return to;
+}
+
+void Answers::SetSoFar(const Estimate& from, v1::Estimate* to) const {
+  jobs::ToProto(from, to);
+  if (!facts_.unread.empty()) to->set_high(std::numeric_limits<double>::infinity());
 }
 
 std::string Answers::StepsInWords() const {
@@ -267,7 +280,8 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
     for (const int64_t value : facts_.units.Of(length, facts_.dimensions)) to.add_lengths(value);
     to.set_weight(point.weight);
     to.set_share(total_weight > 0 ? point.weight / total_weight : 0);
-    to.set_mean_duration_ns(engine.current().PredictTime(point.key));
+    const double mean_ns = engine.current().PredictTime(point.key);
+    if (mean_ns > 0) to.set_mean_duration_ns(mean_ns);
     to.set_measured(point.measured);
     to.set_wanted(facts_.measurable ? point.wanted : point.measured);
   }
@@ -352,8 +366,10 @@ absl::StatusOr<Playlist> Answers::MakePlaylist(const PlaylistOptions& options) c
                                      " iterations before the rule was learned anew are taken to "
                                      "be like the later ones"));
   }
-  const double all_ns = engine.ProjectTime(0.95).so_far.value;
-  sentences.push_back(LeftOut(1 - ordinary_ns / all_ns));
+  if (const std::optional<Estimate> all = engine.ProjectTime(0.95).so_far) {
+    sentences.push_back(LeftOut(1 - ordinary_ns / all->value));
+  }
+  sentences.push_back(facts_.unread);
   std::erase(sentences, "");
   reply.set_sentence(absl::StrJoin(sentences, "; "));
   return playlist;
@@ -419,7 +435,7 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
       counter.clear_sentence();
       *counter.mutable_projection() = ToProto(*projection, metric.name, metric.unit);
       *counter.mutable_projection()->mutable_basis() += RanksInWords("; the sum over ");
-      jobs::ToProto(Scaled(projection->per_1000, 1e-3), counter.mutable_per_iteration());
+      jobs::ToProto(Scaled(*projection->per_1000, 1e-3), counter.mutable_per_iteration());
       counter.set_measured_iterations(MeasurementsOf(config.config_id));
       counter.set_complete(true);
     }
@@ -439,13 +455,13 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     if (ratio.denominator.empty()) {
       *counter.mutable_projection() = ToProto(*numerator, ratio.name, ratio.unit);
       *counter.mutable_projection()->mutable_basis() += RanksInWords("; the sum over ");
-      jobs::ToProto(Scaled(numerator->per_1000, 1e-3), counter.mutable_per_iteration());
+      jobs::ToProto(Scaled(*numerator->per_1000, 1e-3), counter.mutable_per_iteration());
       counter.set_ratio(false);
       counter.set_derived(true);
       counter.set_complete(true);
       continue;
     }
-    const auto value = RatioOf(numerator->per_1000, denominator->per_1000);
+    const auto value = RatioOf(*numerator->per_1000, *denominator->per_1000);
     if (!value) {
       counter.set_sentence("what it is divided by may be zero");
       continue;
@@ -504,15 +520,16 @@ void Answers::AddMeasured(const std::vector<IterationRow>& rows,
       if (config.config_id == row.config_id) to.set_config(config.set);
     }
     if (MetricChoice::OfKernels(row.config_id)) to.set_config(std::string(counters::kRooflineSet));
-    to.set_duration_ns(row.duration_ns);
+    if (row.duration_ns > 0) to.set_duration_ns(row.duration_ns);
     to.set_complete(complete.contains({row.rank, row.number}));
     // Lengths of an earlier rule are others.
     if (row.length_count != facts_.dimensions || row.number < engine.closed_iterations()) continue;
     Key key;
     if (row.length_count > 0) key.first = row.length[0];
     if (row.length_count > 1) key.second = row.length[1];
-    to.set_usual_duration_ns(engine.current().PredictTime(key));
-    if (row.duration_ns <= 0 || to.usual_duration_ns() <= 0) continue;
+    const double usual = engine.current().PredictTime(key);
+    if (usual > 0) to.set_usual_duration_ns(usual);
+    if (row.duration_ns <= 0 || !(usual > 0)) continue;
     taken_ns += static_cast<double>(row.duration_ns);
     usual_ns += to.usual_duration_ns();
   }
@@ -550,9 +567,13 @@ absl::StatusOr<v1::GetKernelsReply> Answers::GetKernels(
     if (!launches.ok()) return launches.status();
     v1::Kernel& kernel = kernels.emplace_back();
     kernel.set_name(name);
-    const Estimate& duration = time->total ? *time->total : time->so_far;
-    jobs::ToProto(duration, kernel.mutable_duration_ns());
-    kernel.set_launches(launches->total ? launches->total->value : launches->so_far.value);
+    const Estimate& duration = time->total ? *time->total : *time->so_far;
+    if (time->total) {
+      jobs::ToProto(duration, kernel.mutable_duration_ns());
+    } else {
+      SetSoFar(duration, kernel.mutable_duration_ns());
+    }
+    kernel.set_launches(launches->total ? launches->total->value : launches->so_far->value);
     total_ns += duration.value;
     reply.set_horizon_kind(time->total ? facts_.horizon_kind : v1::Horizon::KIND_UNKNOWN);
     return absl::OkStatus();

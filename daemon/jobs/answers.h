@@ -66,6 +66,7 @@ class Answers {
     bool measurable = true;
     bool host_times = false;    // no GPU did the work
     std::string ended_without;  // why the job that is over had no iteration
+    std::string unread;         // of which process the end is not known; empty: of none
     v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;
     v1::Losses losses;
     std::optional<v1::Rule> rule;  // without its fit
@@ -119,6 +120,8 @@ class Answers {
  private:
   v1::Projection ToProto(const Projection& projection, std::string_view metric,
                          std::string_view unit) const;
+  // Of what the run did so far: without an upper end where a part of that was not read.
+  void SetSoFar(const Estimate& from, v1::Estimate* to) const;
   int32_t MeasurementsOf(uint32_t set) const;
   // Of what is measured.
   const RunEngine& Work() const { return facts_.work ? *facts_.work : facts_.engine; }

@@ -114,14 +114,19 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   const absl::StatusOr<Projection> usual = engine.ProjectStatistic(kSavedSet, 1, confidence);
   if (!usual.ok()) return usual.status();
   const Projection time = facts_.engine.ProjectTime(confidence, facts_.host_times);
+  if (!time.so_far && !time.total) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", facts_.name, "\": no iteration has a time that a change could save"));
+  }
   const auto of = [](const Projection& projection) {
-    return projection.total ? *projection.total : projection.so_far;
+    return projection.total ? *projection.total : *projection.so_far;
   };
   ChangedRun run;
   run.whole_run = time.total.has_value();
   run.iterations = run.whole_run ? time.iterations_total : time.iterations_so_far;
   run.lengths = static_cast<int64_t>(engine.Totals().unique_keys);
   run.basis = time.basis;
+  if (!facts_.unread.empty()) absl::StrAppend(&run.basis, "; ", facts_.unread);
   run.before = of(time);
   // What it saves of the work it saves of the run: a step of several ranks takes what the slowest
   // takes, and their work is the sum over them.

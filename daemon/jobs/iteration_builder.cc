@@ -164,6 +164,7 @@ void IterationBuilder::Resolve(bool give_up) {
     if (!complete && !give_up && pending.size() <= patience) return;
 
     FinishedIteration& iteration = first.iteration;
+    iteration.ended = first.has_end;
     iteration.boundary_ns = static_cast<int64_t>(first.begin.api_ns);
     iteration.start_ns = first.begin.gpu_ns != 0 ? first.begin.gpu_ns : first.begin.api_ns;
     if (complete) {

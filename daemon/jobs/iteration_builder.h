@@ -41,6 +41,7 @@ struct FinishedIteration {
   std::vector<std::array<int64_t, 2>> micro_lengths;
   bool distorted = false;
   bool gpu_time = false;  // duration is from GPU stamps
+  bool ended = true;      // another candidate came; false of the last one of a process
   // What ran between the end of the iteration before and this one's begin: an evaluation phase.
   uint32_t other_batches = 0;
   int64_t other_duration_ns = 0;

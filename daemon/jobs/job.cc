@@ -660,8 +660,8 @@ void Job::OnStandDown(Process& process, const abi::StandDownEvent& event, std::s
   process.stood_down_ns =
       SaturatedSum(process.stood_down_ns, Saturate(event.end_ns - event.begin_ns));
   process.stands_down_for.clear();
-  gap_ = absl::StrFormat("CUPTI was left to %s for %.2g s around iteration %d", holder,
-                         duration_ns / 1e9, process.stood_down_from);
+  gap_ = absl::StrCat("CUPTI was left to ", holder, " for ", std::round(duration_ns / 1e8) / 10,
+                      " s around iteration ", process.stood_down_from);
   const EngineTotals totals = engine_.Totals();
   if (totals.observed_time_ns <= 0) return;
   const double mean_ns = totals.observed_time_ns / static_cast<double>(totals.iterations);
@@ -714,6 +714,10 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
 bool Job::OnRead(int64_t process_id, bool complete) {
   Process& process = *processes_.at(process_id);
   process.readings += complete;
+  if (std::exchange(process.unread, false)) {
+    ForgetAnswers();
+    ++generation_;
+  }
   return !process.windows.empty() && process.windows.front().resolved_at <= process.readings;
 }
 
@@ -951,6 +955,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   }
 
   if (process.beside) return;
+  process.open_end |= !process.alive() && !iteration.ended && iteration.duration_ns == 0;
   if (sums && !redone) {
     ++summed_iterations_;
     micro_steps_ += iteration.micro_steps;

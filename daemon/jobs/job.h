@@ -37,6 +37,7 @@
 #include "daemon/jobs/answers.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/learning.h"
+#include "daemon/jobs/length_doubt.h"
 #include "daemon/jobs/length_scale.h"
 #include "daemon/jobs/metric_choice.h"
 #include "daemon/jobs/program_ends.h"
@@ -269,6 +270,7 @@ class Job {
     double distance = 0;         // between the distributions (Kolmogorov-Smirnov); not of sums
   };
   LengthMap FindFactors(const v1::Horizon& horizon) const;
+  LengthDoubt WhyLengthsDiffer() const;
   void UpdatePlan();
   int64_t StoppedNs() const;  // all processes, by measurements
   int64_t AffordableMeasurements() const;
@@ -289,8 +291,9 @@ class Job {
   void Observe(int dimension, int64_t length, int64_t count);
   int KernelIndex(const std::string& name);  // in the kernel statistics
   v1::Rule DescribeRule() const;
-  std::string WhyUntimed() const;   // empty: some iterations have a time
-  std::string WhyTimeOnly() const;  // empty: a process has CUPTI
+  std::string WhyUntimed() const;     // empty: some iterations have a time
+  std::string UnreadInWords() const;  // which process nobody read to its end; empty: none
+  std::string WhyTimeOnly() const;    // empty: a process has CUPTI
   // The horizon, in the user's lengths, of the two engines.
   struct EngineHorizons {
     Horizon steps;

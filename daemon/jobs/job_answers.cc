@@ -37,6 +37,7 @@ v1::ClockKind Job::clock_kind() const {
 
 v1::Losses Job::SumLosses() const {
   v1::Losses sum;
+  int64_t open_ends = 0;
   for (const auto& [id, process] : processes_) {
     const v1::Losses& losses = process->losses;
     sum.set_ring_dropped(SaturatedSum(sum.ring_dropped(), losses.ring_dropped()));
@@ -45,13 +46,38 @@ v1::Losses Job::SumLosses() const {
     sum.set_rejected(SaturatedSum(sum.rejected(), losses.rejected()));
     sum.set_cupti_dropped(SaturatedSum(sum.cupti_dropped(), losses.cupti_dropped()));
     sum.set_invalid_timestamps(SaturatedSum(sum.invalid_timestamps(), losses.invalid_timestamps()));
+    if (process->unread && !process->beside) {
+      sum.set_unread_processes(sum.unread_processes() + 1);
+    }
+    // The last iteration of a process has no end, and that is no loss.
+    if (process->open_end) ++open_ends;
   }
   const EngineTotals totals = work().Totals();
   sum.set_distorted_iterations(static_cast<int64_t>(totals.distorted));
   sum.set_redone_iterations(static_cast<int64_t>(totals.redone));
-  sum.set_untimed_iterations(static_cast<int64_t>(totals.untimed));
+  sum.set_untimed_iterations(
+      std::max<int64_t>(static_cast<int64_t>(totals.untimed) - open_ends, 0));
   sum.set_refused_measurements(static_cast<int64_t>(totals.measurements_refused));
   return sum;
+}
+
+std::string Job::UnreadInWords() const {
+  const Process* first = nullptr;
+  int64_t others = -1;
+  for (const auto& [id, process] : processes_) {
+    if (!process->unread || process->beside) continue;
+    if (first == nullptr) first = process.get();
+    ++others;
+  }
+  if (first == nullptr) return "";
+  return absl::StrCat(
+      "rank ", first->row.rank, ": process ", first->row.pid,
+      first->alive() ? " has not come back since the daemon was started again"
+                     : " ended while no daemon read it",
+      others == 0 ? "" : absl::StrCat(", and ", others, others == 1 ? " other" : " others"),
+      "; what it did after the ", first->iterations,
+      first->iterations == 1 ? " iteration" : " iterations",
+      " that are known is in no figure: counts and sums are lower bounds");
 }
 
 v1::Rule Job::DescribeRule() const {
@@ -113,6 +139,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .measurements = measurements_,
       .kernels = kernels_,
       .engine = engine_.Copy()};
+  facts.unread = UnreadInWords();
   if (engine_.Totals().iterations == 0 && row_.end_ns != 0) {
     facts.ended_without = Describe(false).trouble();
     if (facts.ended_without.empty()) facts.ended_without = "it is not known why";
@@ -201,7 +228,9 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   const EngineTotals totals = engine_.Totals();
   job.set_iterations(static_cast<int64_t>(totals.iterations));
   job.set_unique_lengths(static_cast<int64_t>(totals.unique_keys));
-  job.set_iterations_duration_ns(static_cast<int64_t>(totals.observed_time_ns));
+  if (totals.observed_time_ns > 0) {
+    job.set_iterations_duration_ns(static_cast<int64_t>(totals.observed_time_ns));
+  }
   *job.mutable_losses() = SumLosses();
   if (totals.iterations > 0) {
     *job.mutable_time() = RecentSummary().time;
@@ -218,7 +247,12 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   job.set_clock_kind(clock_kind());
   job.set_process_count(static_cast<int32_t>(processes_.size()));
   const int64_t stopped_ns = StoppedNs();
-  job.set_trouble(store_damage_);
+  // First: with these, every figure is another.
+  std::vector<std::string> missing;
+  for (std::string sentence : {UnreadInWords(), store_damage_}) {
+    if (!sentence.empty()) missing.push_back(std::move(sentence));
+  }
+  job.set_trouble(absl::StrJoin(missing, "; "));
   for (const auto& [id, process] : processes_) {
     if (process->alive()) job.set_live_processes(job.live_processes() + 1);
     for (const auto& [number, feature] : process->features) {
@@ -336,6 +370,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     to.set_iterations(static_cast<int64_t>(process->iterations));
     for (const auto& [number, feature] : process->features) *to.add_features() = feature;
     *to.mutable_losses() = process->losses;
+    to.mutable_losses()->set_unread_processes(process->unread ? 1 : 0);
     to.set_stopped_duration_ns(process->stopped_ns);
     to.set_given_up_windows(process->given_up_windows);
     to.set_stood_down_duration_ns(process->stood_down_ns);

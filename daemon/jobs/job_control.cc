@@ -82,7 +82,7 @@ void Job::UpdatePlan() {
   if (affordable <= 0 && !plan.empty()) {
     plan.clear();
     waits_ = absl::StrFormat(
-        "measurements wait: they took %.2g ms so far, and the overhead budget is %.3g %% of the "
+        "measurements wait: they took %.1f ms so far, and the overhead budget is %.3g %% of the "
         "run's time (seqpoint control JOB budget SHARE)",
         static_cast<double>(StoppedNs()) / 1e6, 100 * options_.overhead_budget_share);
   }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
+#include "daemon/jobs/length_doubt.h"
 #include "daemon/jobs/running_round.h"
 #include "injection/abi/matcher.h"
 
@@ -18,10 +19,9 @@ namespace seqpoint::jobs {
 namespace {
 
 constexpr int64_t kScaleRetryIterations = 50;
-// Distributions of lengths differ where they do by more than this, beyond chance (1 % at n = 1).
 constexpr int64_t kLeastSummed = 16;
 constexpr double kOtherwiseShare = 0.1;  // more than the last iteration of each epoch
-constexpr double kLeastForDistribution = 100, kMostDistance = 0.1, kChanceDistance = 1.63;
+constexpr double kLeastForDistribution = 100;
 constexpr int64_t kMostIterations = int64_t{1} << 50;  // what an engine can count
 constexpr int64_t kMostRanks = 1 << 16;                // more is a mistake
 
@@ -85,6 +85,10 @@ Histogram1 Marginal(const std::map<Lengths, int64_t>& lengths, int dimension) {
   Histogram1 histogram;
   for (const auto& [pair, count] : lengths) histogram[pair[dimension]] += count;
   return histogram;
+}
+
+int GivenDimensions(const v1::Horizon& horizon) {
+  return horizon.histogram_size() == 0 ? 0 : horizon.histogram(0).lengths_size();
 }
 
 absl::Status CheckHorizon(const v1::Horizon& horizon) {
@@ -256,26 +260,27 @@ void Job::MatchLengths() {
     Apply(horizon.ok() ? *horizon : Counted(RunIterations(horizon_)));
   }
   const auto n = static_cast<double>(observed_count_[0]);
+  LengthDoubt doubt;
+  if (by_length && n >= kLeastForDistribution) doubt = WhyLengthsDiffer();
   sentence_.clear();
   if (!horizon.ok() && n < kLeastForDistribution) {
     sentence_ = absl::StrCat("the given lengths could not be matched to the ", observed_count_[0],
                              " iterations so far, which are few: only their number is used",
                              over ? "" : " until more have come");
   } else if (!horizon.ok()) {
-    sentence_ = absl::StrCat(horizon.status().message(),
-                             "; until then only the number of iterations is used");
-  } else if (by_length && !horizon_.alike() && n >= kLeastForDistribution &&
-             map_.distance > kMostDistance + kChanceDistance / std::sqrt(n)) {
-    // Shuffled batches come in no order: lengths so far are a sample of all.
+    sentence_ = absl::StrCat(
+        doubt.cause.empty()
+            ? std::string(horizon.status().message())
+            : absl::StrCat("the given lengths are not those that occur: ", doubt.cause),
+        "; until then only the number of iterations is used");
+  } else if (!doubt.cause.empty()) {
     sentence_ = absl::StrFormat(
         "the given lengths are distributed otherwise than those that occur (by up to %.0f %% of "
-        "the iterations), so the total may be wrong: ",
-        100 * map_.distance);
-    absl::StrAppend(&sentence_,
-                    horizon_.kind() == v1::Horizon::KIND_DISTRIBUTION
-                        ? "is it the same data, and --batch that of one forward pass of one rank?"
-                        : "is --batch missing? Without it each row is an iteration. Right as it is "
-                          "where they come in order of length");
+        "the iterations), so the total may be wrong: %s",
+        100 * doubt.distance, doubt.cause);
+    if (horizon_.kind() != v1::Horizon::KIND_DISTRIBUTION) {
+      absl::StrAppend(&sentence_, "; right as it is where they come in order of length");
+    }
   }
   if (horizon.ok() && by_length && DataParallel(horizon_) > 1 && horizon_.data_parallel() == 0 &&
       steps_.same_lengths()) {
@@ -288,11 +293,29 @@ void Job::MatchLengths() {
   ++generation_;
 }
 
+// Of shuffled batches, which come in no order: lengths so far are a sample of all. Of each
+// dimension the given length that is nearest.
+LengthDoubt Job::WhyLengthsDiffer() const {
+  LengthDoubt worst;
+  if (!rule_ || imported_ || horizon_.alike() || abi::SumsLengths(rule_->rule)) return worst;
+  const std::map<Lengths, int64_t> lengths = IterationLengths(horizon_, 1, 1);
+  for (uint32_t i = 0; i < rule_->rule.length_count; ++i) {
+    LengthDoubt nearest = {.distance = 2};
+    for (int column = 0; column < GivenDimensions(horizon_); ++column) {
+      LengthDoubt doubt = jobs::WhyLengthsDiffer(observed_[i], Marginal(lengths, column),
+                                                 horizon_.batch(), WorldSize());
+      if (doubt.distance < nearest.distance) nearest = std::move(doubt);
+    }
+    if (!nearest.cause.empty() && nearest.distance > worst.distance) worst = std::move(nearest);
+  }
+  return worst;
+}
+
 Job::LengthMap Job::FindFactors(const v1::Horizon& horizon) const {
   LengthMap map;
   if (!rule_) return map;
   const int dimensions = static_cast<int>(rule_->rule.length_count);
-  const int given = horizon.histogram_size() == 0 ? 0 : horizon.histogram(0).lengths_size();
+  const int given = GivenDimensions(horizon);
   if (imported_) {
     if (given == dimensions) map.factor[0] = map.factor[1] = 1;
     return map;
@@ -308,8 +331,12 @@ Job::LengthMap Job::FindFactors(const v1::Horizon& horizon) const {
     for (int i = 0; i < dimensions && matched; ++i) {
       const int column = given == 1 ? 0 : (swapped ? 1 - i : i);
       const Histogram1 expected = Marginal(lengths, column);
-      const auto scale =
+      auto scale =
           sums ? FindScaleOfSums(observed_[i], expected) : FindScale(observed_[i], expected);
+      // Of drawn batches some lengths come that were not drawn.
+      if (!scale && !sums && horizon.kind() == v1::Horizon::KIND_DISTRIBUTION) {
+        scale = FindScaleOfDrawn(observed_[i], expected);
+      }
       matched = scale.has_value();
       if (!matched) break;
       factor[i] = scale->factor;
@@ -351,9 +378,9 @@ absl::StatusOr<Horizon> Job::EngineHorizonOf(const v1::Horizon& horizon, const L
                                              int64_t data_parallel, double share) const {
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   if (dimensions == 0 || map.factor[0] == 0) {
-    return absl::FailedPreconditionError(
-        "the given lengths do not match the length feature that was learned; check the column and "
-        "the batch size");
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the given lengths could not be matched to those that occur",
+        dimensions > 0 ? absl::StrCat(", which are told by ", rule_->length_words) : ""));
   }
   const bool two = horizon.histogram_size() > 0 && horizon.histogram(0).lengths_size() > 1;
   const auto in_features =

@@ -70,6 +70,9 @@ struct Job::Process {
   int64_t first_boundary_ns = 0, last_boundary_ns = 0;  // of its finished iterations
   bool beside = false;      // trained beside another process of its rank: it never speaks
   bool ended_well = false;  // with goodbye and exit status 0
+  // It ran when the last daemon ended, and its ring was not read since: what it did is not known.
+  bool unread = false;
+  bool open_end = false;  // it is over, and its last iteration was counted, which has no end
   // While it is not known what is repeated, iterations are held back.
   bool aligning = false;
   std::optional<ResumeAligner> aligner;  // once the log is there

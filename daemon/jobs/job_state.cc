@@ -179,6 +179,8 @@ JobState Job::SaveState() const {
     to.set_beside(process->beside);
     to.mutable_overlaps()->Add(process->overlaps.begin(), process->overlaps.end());
     to.set_ended_well(process->ended_well);
+    to.set_unread(process->unread);
+    to.set_open_end(process->open_end);
     to.set_first_boundary_ns(process->first_boundary_ns);
     to.set_last_boundary_ns(process->last_boundary_ns);
     to.set_device(process->device);
@@ -283,6 +285,8 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.beside = saved.beside();
   process.overlaps.assign(saved.overlaps().begin(), saved.overlaps().end());
   process.ended_well = saved.ended_well();
+  process.unread = saved.unread();
+  process.open_end = saved.open_end();
   process.first_boundary_ns = saved.first_boundary_ns();
   process.last_boundary_ns = saved.last_boundary_ns();
   process.device = saved.device();
@@ -430,6 +434,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
         [&](const ProcessState& candidate) { return candidate.process_id() == process_id; });
     const bool found = saved != state.processes().end();
     if (found) RestoreProcess(*saved, process);
+    if (process.alive()) process.unread = true;  // until it comes back
     for (int kind = 0; kind < 3; ++kind) {
       for (int i = 0; i < 2; ++i) {
         for (const int64_t length :

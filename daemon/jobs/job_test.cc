@@ -884,17 +884,23 @@ TEST(Job, LengthsThatAreDistributedOtherwiseAreTold) {
       process.Connect(job, 7);
       v1::Horizon horizon;
       horizon.set_kind(kind);
+      const bool rows = kind == v1::Horizon::KIND_HISTOGRAM;
+      horizon.set_batch(rows ? 0 : 16);
       for (int length = 10; length <= 40; ++length) {
         v1::LengthCount& entry = *horizon.add_histogram();
         entry.add_lengths(length);
-        entry.set_count(skewed ? 2 * (length - 9) : 32);  // as of batches of twice the size
+        const double x = (length - 9) / 31.0, before = (length - 10) / 31.0;
+        // As of batches of twice the size, or of half of it.
+        const double share = rows ? std::sqrt(x) - std::sqrt(before) : x * x - before * before;
+        entry.set_count(skewed ? std::llround(1000 * share) : 32);
       }
       ASSERT_TRUE(job.SetHorizon(horizon).ok());
       for (int i = 0; i < 420; ++i) process.Iterate();
       const std::string sentence = job.Describe(false).rule().sentence();
       EXPECT_EQ(sentence.find("distributed otherwise") != std::string::npos, skewed) << sentence;
-      EXPECT_EQ(sentence.find("--batch missing") != std::string::npos,
-                skewed && kind == v1::Horizon::KIND_HISTOGRAM)
+      EXPECT_EQ(sentence.find("--batch missing") != std::string::npos, skewed && rows) << sentence;
+      EXPECT_EQ(sentence.find("as of batches of about 8 examples, not 16") != std::string::npos,
+                skewed && !rows)
           << sentence;
     }
   }
@@ -1255,6 +1261,93 @@ TEST(Job, IterationsWhoseRecordsWereLostAreCounted) {
   const v1::Projection time = Project(job, AskTime())->projection();
   EXPECT_LE(time.so_far().low(), truth);
   EXPECT_GE(time.so_far().high(), truth);
+}
+
+TEST(Job, TheLastIterationHasNoEndAndIsNoLoss) {
+  for (const bool over : {false, true}) {
+    Job job(Row(), {});
+    FakeProcess process(8);
+    job.AddProcess(Process());
+    process.Connect(job, 7);
+    for (int i = 0; i < 300; ++i) process.Iterate();
+    if (over) job.OnProcessEnd(7, /*orderly=*/true, 1);
+    EXPECT_EQ(job.Describe(false).losses().untimed_iterations(), 0);
+  }
+}
+
+TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeProcess process(8);
+  process.kernel_names = 3;
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  FakeStore store;
+  for (int i = 0; i < 400; ++i) {
+    process.Iterate();
+    store.Take(*job);
+  }
+  // The daemon is killed; the run goes on, and ends before the next one is there.
+  job = store.Restart();
+  EXPECT_THAT(job->Describe(false).trouble(), testing::HasSubstr("has not come back"));
+  job->OnProcessEnd(7, /*orderly=*/false, 1);
+  const auto check = [](const Job& job) {
+    const v1::Job described = job.Describe(true);
+    EXPECT_THAT(described.trouble(), testing::HasSubstr("ended while no daemon read it"));
+    EXPECT_THAT(described.trouble(), testing::HasSubstr("lower bounds"));
+    EXPECT_EQ(described.losses().unread_processes(), 1);
+    EXPECT_TRUE(std::isinf(described.time().so_far().high()));
+    EXPECT_FALSE(described.time().has_total());
+    const auto time = Project(job, AskTime());
+    ASSERT_TRUE(time.ok());
+    EXPECT_TRUE(std::isinf(time->projection().so_far().high()));
+    EXPECT_THAT(time->projection().basis(), testing::HasSubstr("lower bounds"));
+    EXPECT_EQ(time->losses().unread_processes(), 1);
+    const auto answers = *job.Ask();
+    v1::GetCountersRequest counters_request;
+    counters_request.set_confidence(0.95);
+    const auto counters = answers->GetCounters(counters_request);
+    ASSERT_TRUE(counters.ok()) << counters.status();
+    EXPECT_EQ(counters->losses().unread_processes(), 1);
+    for (const v1::Counter& counter : counters->counters()) {
+      if (!counter.has_projection()) continue;
+      EXPECT_TRUE(std::isinf(counter.projection().so_far().high())) << counter.metric();
+    }
+    v1::GetKernelsRequest kernels_request;
+    kernels_request.set_confidence(0.95);
+    const auto kernels = answers->GetKernels(kernels_request);
+    ASSERT_TRUE(kernels.ok()) << kernels.status();
+    for (const v1::Kernel& kernel : kernels->kernels()) {
+      EXPECT_TRUE(std::isinf(kernel.duration_ns().high())) << kernel.name();
+    }
+    const auto playlist = answers->MakePlaylist({.points = 8});
+    ASSERT_TRUE(playlist.ok()) << playlist.status();
+    EXPECT_THAT(playlist->reply.sentence(), testing::HasSubstr("lower bounds"));
+  };
+  check(*job);
+  store.Take(*job);
+  ProcessRow ended = Process();
+  ended.end_ns = 1;
+  ended.lost = true;
+  check(*store.Restart({ended}));
+}
+
+TEST(Job, AProcessThatCameBackIsReadOn) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeProcess process(8);
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  FakeStore store;
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  store.Take(*job);
+  job = store.Restart();
+  EXPECT_EQ(job->Describe(false).losses().unread_processes(), 1);
+  process.Connect(*job, 7);
+  for (int i = 0; i < 10; ++i) process.Iterate();
+  job->OnProcessEnd(7, /*orderly=*/true, 1);
+  const v1::Job described = job->Describe(false);
+  EXPECT_EQ(described.losses().unread_processes(), 0);
+  EXPECT_EQ(described.trouble(), "");
+  EXPECT_TRUE(std::isfinite(described.time().so_far().high()));
 }
 
 TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {

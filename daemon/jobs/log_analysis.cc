@@ -84,6 +84,7 @@ std::string Iterations(int64_t count, const char* singular, const char* plural) 
 void AddSentences(const LogAnalysis& a, const AnalysisOptions& options, v1::AnalyzeReply* reply) {
   const auto say = [&](std::string sentence) { reply->add_sentences(std::move(sentence)); };
   const double share = 100 * a.fit.explained;
+  const double reach = 100 * (a.random.high / a.random.value - 1);
   switch (a.fit.verdict) {
     case KeyVerdict::kTooFew:
       say(absl::StrCat(Iterations(static_cast<int64_t>(a.clean.log.size()), " is", " are"),
@@ -93,10 +94,10 @@ void AddSentences(const LogAnalysis& a, const AnalysisOptions& options, v1::Anal
       say(absl::StrFormat(
           "the length does not explain the time of an iteration (%.1f %% of its variance, 50 %% "
           "are needed): no length can stand for others, so there are no SeqPoints; %s the "
-          "total to +-%.2g %%",
+          "total to +-%.*f %%",
           share,
           Iterations(a.random_measurements, " drawn at random gives", " drawn at random give"),
-          100 * (a.random.high / a.random.value - 1)));
+          reach < 10 ? 1 : 0, reach));
       break;
     case KeyVerdict::kTimeHardlyVaries:
       say(absl::StrFormat("time hardly varies (%.1f %%): any iteration stands for all others",

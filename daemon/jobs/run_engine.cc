@@ -66,11 +66,17 @@ EngineTotals RunEngine::Totals() const {
 
 void RunEngine::AddClosed(Projection& sum, const Projection& part) const {
   sum.iterations_so_far += part.iterations_so_far;
-  sum.so_far = Sum(sum.so_far, part.so_far);
-  if (sum.total && !another_) {
-    sum.total = Sum(*sum.total, part.so_far);
-    sum.iterations_total += part.iterations_so_far;
-  }
+  const auto add = [&](std::optional<Estimate>& to) {
+    if (to && part.so_far) {
+      to = Sum(*to, *part.so_far);
+    } else {
+      to.reset();
+    }
+  };
+  add(sum.so_far);
+  if (another_ || sum.iterations_total == 0) return;
+  add(sum.total);
+  sum.iterations_total += part.iterations_so_far;
 }
 
 Projection RunEngine::ProjectTime(double confidence, bool host_times) const {

@@ -215,12 +215,12 @@ std::optional<Projection> ProjectOther(const CleanLog& clean, const AnalysisOpti
   }
   if (!engine.SetHorizon(std::move(horizon)).ok()) return std::nullopt;
   Projection projection = engine.ProjectTime(options.confidence);
-  for (Estimate* e : {&projection.so_far, &projection.remaining, &projection.per_1000}) {
-    *e = {e->value / scale, e->low / scale, e->high / scale};
-  }
-  if (projection.total) {
-    Estimate& e = *projection.total;
-    e = {e.value / scale, e.low / scale, e.high / scale};
+  const auto unscaled = [&](const Estimate& e) {
+    return Estimate{e.value / scale, e.low / scale, e.high / scale};
+  };
+  projection.remaining = unscaled(projection.remaining);
+  for (std::optional<Estimate>* e : {&projection.total, &projection.so_far, &projection.per_1000}) {
+    if (*e) *e = unscaled(**e);
   }
   return projection;
 }

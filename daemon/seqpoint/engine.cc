@@ -550,7 +550,8 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
   const double total = static_cast<double>(horizon.iterations);
   outlook.iterations_total = std::max<int64_t>(horizon.iterations, static_cast<int64_t>(done));
   outlook.overrun = horizon.kind != Horizon::Kind::kUnknown && done > total;
-  if (horizon.kind == Horizon::Kind::kUnknown) outlook.iterations_total = 0;
+  // Past its horizon the run is as long as nobody knows.
+  if (horizon.kind == Horizon::Kind::kUnknown || outlook.overrun) outlook.iterations_total = 0;
   const double rest = std::max(0.0, total - done);
 
   if (!horizon.histogram.empty() && rest > 0) {
@@ -895,9 +896,9 @@ std::string OnlineEngine::State::Basis(const Fit& f) const {
                     "the past");
   }
   if (f.outlook.overrun) {
-    absl::StrAppend(&basis, "; the run is longer than the ",
+    absl::StrAppend(&basis, "; the run is past the ",
                     Grouped(static_cast<uint64_t>(horizon.iterations)),
-                    " iterations it was said to have");
+                    " iterations that were expected of it, so there is no total");
   }
   if (f.movement.moving()) {
     absl::StrAppend(&basis, "; the distribution of lengths still moves");
@@ -957,7 +958,10 @@ void OnlineEngine::State::ProjectPlain(Projection& p, bool host_times) const {
   }
   if (rest > 0) p.remaining = estimate(0, rest);
   p.total = horizon.another ? p.remaining : estimate(exact_time_ns, untimed + std::max(0.0, rest));
-  p.per_1000 = Scaled(*p.total, 1000.0 / static_cast<double>(p.iterations_total));
+  const bool through = !horizon.another && !(rest > 0);
+  p.per_1000 = through && so_far < 1000
+                   ? estimate(0, 1000)
+                   : Scaled(*p.total, 1000.0 / static_cast<double>(p.iterations_total));
 }
 
 Projection OnlineEngine::ProjectTime(double confidence, bool host_times) const {
@@ -972,6 +976,7 @@ Projection OnlineEngine::ProjectTime(double confidence, bool host_times) const {
   const double n = static_cast<double>(s.totals.iterations);
   if (!fit.model.known || n == 0) {
     absl::StrAppend(&p.basis, "; no iteration has a usable time");
+    if (n == 0) p.so_far.emplace();  // nothing took no time
     return p;
   }
 
@@ -993,14 +998,18 @@ Projection OnlineEngine::ProjectTime(double confidence, bool host_times) const {
   untimed = Shifted(std::move(untimed), 0, level_variance);
   const double overflow = static_cast<double>(s.overflow_untimed) * s.exact_time_ns / n;
   untimed = Shifted(std::move(untimed), overflow, overflow * overflow);
-  p.so_far = NotBelow(0, MixtureEstimate(untimed, confidence));
-  p.so_far = {p.so_far.value + s.exact_time_ns, p.so_far.low + s.exact_time_ns,
-              p.so_far.high + s.exact_time_ns};
+  const Estimate missing = NotBelow(0, MixtureEstimate(untimed, confidence));
+  p.so_far = Estimate{missing.value + s.exact_time_ns, missing.low + s.exact_time_ns,
+                      missing.high + s.exact_time_ns};
 
-  // The rest; with an unknown horizon, as many iterations again, for the cost of 1,000.
+  // The rest; with an unknown horizon, as many iterations again, for the cost of 1,000. A run that
+  // is over and had fewer is no sum of 1,000, either.
+  const bool has_rest = SumOf(outlook.remaining) > 0;
   const bool has_total = outlook.iterations_total > 0;
-  const double rest = has_total ? SumOf(outlook.remaining) : n;
-  const std::vector<CurveTarget>& targets = has_total ? outlook.remaining : outlook.past;
+  const bool through = has_total && !has_rest && !s.horizon.another;
+  const bool again = !has_total || (through && n < 1000);
+  const double rest = again ? n : SumOf(outlook.remaining);
+  const std::vector<CurveTarget>& targets = again ? outlook.past : outlook.remaining;
   std::vector<CurveTarget> both = targets;
   both.insert(both.end(), outlook.untimed.begin(), outlook.untimed.end());
   BucketCounts all_opened = outlook.to_open;
@@ -1018,7 +1027,7 @@ Projection OnlineEngine::ProjectTime(double confidence, bool host_times) const {
     std::vector<Normal> sum = fit.model.smooth.Sum(over);
     const double expected = MixtureMean(sum);
     double mean = 0, variance = 0;
-    if (outlook.sampled || !has_total) variance += s.SamplingVariance(rest, fit.variance);
+    if (outlook.sampled || again) variance += s.SamplingVariance(rest, fit.variance);
     const Normal firsts = fit.model.Surcharge(opened);
     mean += firsts.mean;
     variance += firsts.variance;
@@ -1039,9 +1048,10 @@ Projection OnlineEngine::ProjectTime(double confidence, bool host_times) const {
     drifting = wanders > variance + MixtureVariance(sum);
     return AddIndependent(sum, drift);
   };
-  if (!has_total) {
+  if (again) {
     p.per_1000 = Scaled(
         NotBelow(0, MixtureEstimate(estimate(targets, outlook.to_open), confidence)), 1000 / n);
+    if (through) p.total = p.so_far;
     return p;
   }
   if (rest > 0) {
@@ -1052,7 +1062,7 @@ Projection OnlineEngine::ProjectTime(double confidence, bool host_times) const {
     }
   }
   const bool another = s.horizon.another;
-  Estimate total = another ? p.remaining : p.so_far;
+  Estimate total = another ? p.remaining : *p.so_far;
   if (rest > 0 && !another) {
     total = MixtureEstimate(
         Shifted(estimate(both, all_opened), s.exact_time_ns + overflow, level_variance),

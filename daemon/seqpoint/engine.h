@@ -141,12 +141,15 @@ struct SeqPointInfo {
 struct Projection {
   double confidence = 0;
   int64_t iterations_so_far = 0;
-  int64_t iterations_total = 0;   // 0 = unknown
-  std::optional<Estimate> total;  // of the whole run; absent while the horizon is unknown
-  Estimate so_far;                // for times with nothing substituted, an exact sum
-  Estimate remaining;             // zero while the horizon is unknown
-  Estimate per_1000;              // cost of 1,000 iterations
-  std::string basis;              // one sentence: what the figure rests on, and what is amiss
+  int64_t iterations_total = 0;  // 0 = unknown
+  // Of the whole run; absent while the horizon is unknown, and once the run is past it.
+  std::optional<Estimate> total;
+  // For times with nothing substituted, an exact sum; absent where iterations ran and none has a
+  // time, as then there is no total either.
+  std::optional<Estimate> so_far;
+  Estimate remaining;                // zero while there is no total
+  std::optional<Estimate> per_1000;  // cost of 1,000 iterations; absent where none has a time
+  std::string basis;                 // one sentence: what the figure rests on, and what is amiss
 };
 
 // numerator / denominator, taken as independent (which widens the interval when they are not).

@@ -126,7 +126,7 @@ def times(log, found, matched):
     train = [row for row in log if not row["phase"]]
     ratios, ours, theirs = [], 0.0, 0.0
     for one in found:
-        ns = int(one["duration_ns"])
+        ns = int(one.get("duration_ns", 0))
         if one.get("phase") or one.get("distorted") or ns <= 0 or int(one["boundary_ns"]) not in matched:
             continue
         true = train[matched[int(one["boundary_ns"])]]["duration_ns"]

@@ -1,6 +1,6 @@
 // Death at random moments, again and again, with real processes on the software GPU.
 //
-//   soak [daemon|training]... [--rounds 30] [--seed N]
+//   soak [daemon|training|unseen]... [--rounds 30] [--seed N]
 //
 //   daemon    one training run; the daemon is killed (SIGKILL) at random moments and started again
 //             after 0.1 to 5 s, by default 30 times. At the end the log of iterations is the truth
@@ -9,6 +9,10 @@
 //   training  30 programs that train are killed at random moments, in turn one that is learned from
 //             and measured, and one of which everything is traced. What the dead program's ring
 //             shows as published, the daemon has read; and what it read is in the store, once.
+//
+//   unseen    30 short training runs; the daemon is killed at a random moment of each, and started
+//             again while it runs or after its end. Where not all of its iterations are known,
+//             every figure says so.
 //
 // Until the rule is known a daemon stays away for at most a second: a program whose daemon is gone
 // for 2 s stops sending its calls, by design.
@@ -75,6 +79,7 @@ class Soak {
 
   void KillDaemons(int rounds);
   void KillTrainings(int rounds);
+  void EndUnseen(int rounds);
   int failures() const { return failures_; }
   const fs::path& folder() const { return folder_; }
 
@@ -158,6 +163,7 @@ class Soak {
   }
   void CheckIterations(const Truth& truth, const v1::Job& job);
   void CheckStore(const Truth& truth, const v1::Job& job);
+  std::string Ask(const std::string& command, const std::string& job);
   Calls ReadCalls(Store& store, int64_t job_id);
 
   std::mt19937 random_;
@@ -332,6 +338,74 @@ Soak::Calls Soak::ReadCalls(Store& store, int64_t job_id) {
   return calls;
 }
 
+// ---------------------------------------------------------------------------------------- unseen
+
+void Soak::EndUnseen(int rounds) {
+  int unseen = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const std::string name = absl::StrCat("unseen-", round);
+    const fs::path truth_file = folder_ / (name + ".jsonl");
+    StartDaemon();
+    pid_t training =
+        Start(name, true, kSpeed,
+              {"seqpoint_workload", "--model", "gnmt", "--batch", "32", "--epochs", "1000",
+               "--max-iterations", "250", "--quiet", "--truth", truth_file.string()});
+    // There is no job before its process has come, and then nothing is said of it.
+    for (int i = 0; i < 1000 && !GetJob(name); ++i) std::this_thread::sleep_for(milliseconds(10));
+    std::this_thread::sleep_for(Between(0, 4500));
+    Kill(&daemon_, SIGKILL);
+    const bool outlasts = round % 2 == 0;
+    if (!outlasts) {
+      std::this_thread::sleep_for(Between(100, 1000));
+      StartDaemon();
+    }
+    int status = 0;
+    waitpid(training, &status, 0);
+    ExpectEqual(status, 0, name + ": status of the training");
+    if (outlasts) StartDaemon();
+    const v1::Job job = EndedJob(name);
+    const auto truth = ReadTruth(truth_file);
+    Expect(truth.has_value(), name + ": the truth file can be read");
+    const auto iterations = static_cast<int64_t>(truth ? truth->iterations.size() : 0);
+    Expect(job.iterations() <= iterations, name + ": no iteration that was none");
+    const bool known = job.iterations() == iterations;
+    if (!known) {
+      ++unseen;
+      Expect(job.losses().unread_processes() > 0 && !job.trouble().empty(),
+             absl::StrCat(name, ": ", job.iterations(), " of ", iterations,
+                          " and a word: ", job.losses().ShortDebugString()));
+      Expect(!job.has_time() || std::isinf(job.time().so_far().high()),
+             name + ": what is known is a lower bound");
+      for (const char* const command : {"project", "kernels", "counters", "playlist"}) {
+        const std::string out = Ask(command, name);
+        Expect(out.find("lower bound") != std::string::npos || out.find("error") == 0,
+               absl::StrCat(name, ": ", command, " says so: ", out));
+      }
+    }
+    std::printf("soak: %s: %lld of %lld iterations known%s\n", name.c_str(),
+                static_cast<long long>(job.iterations()), static_cast<long long>(iterations),
+                known ? "" : ", and said so");
+    std::fflush(stdout);
+    Kill(&daemon_, SIGTERM);
+  }
+  std::printf("soak: unseen: %d of %d runs ended unseen\n", unseen, rounds);
+}
+
+// What the command says, on both streams; "error" and more where it has no answer.
+std::string Soak::Ask(const std::string& command, const std::string& job) {
+  const std::string line =
+      absl::StrCat((bin_ / "seqpoint").string(), " --no-start --socket ",
+                   (folder_ / "run/api.sock").string(), " ", command, " ", job, " 2>&1");
+  FILE* const pipe = popen(line.c_str(), "r");
+  if (pipe == nullptr) return "";
+  std::string out;
+  char text[4096];
+  for (size_t n; (n = fread(text, 1, sizeof(text), pipe)) > 0;) out.append(text, n);
+  return pclose(pipe) == 0 ? out : "error: " + out;
+}
+
+// -------------------------------------------------------------------------------------- training
+
 void Soak::KillTrainings(int rounds) {
   std::error_code ignored;
   for (const char* suffix : {"", "-wal", "-shm"}) {
@@ -455,20 +529,21 @@ int main(int argc, char** argv) {
       rounds = std::atoi(argv[++i]);
     } else if (argument == "--seed" && i + 1 < argc) {
       seed = static_cast<uint32_t>(std::strtoul(argv[++i], nullptr, 10));
-    } else if (argument == "daemon" || argument == "training") {
+    } else if (argument == "daemon" || argument == "training" || argument == "unseen") {
       parts.push_back(argument);
     } else {
       std::fprintf(stderr, "soak: unknown option %s\n", argv[i]);
       return 2;
     }
   }
-  if (parts.empty()) parts = {"daemon", "training"};
+  if (parts.empty()) parts = {"daemon", "training", "unseen"};
   std::printf("soak: seed %u\n", seed);
   int failures = 0;
   for (const std::string& part : parts) {
     seqpoint::Soak soak(seed);
     if (part == "daemon") soak.KillDaemons(rounds);
     if (part == "training") soak.KillTrainings(rounds);
+    if (part == "unseen") soak.EndUnseen(rounds);
     failures += soak.failures();
     if (soak.failures() > 0) std::printf("soak: see %s\n", soak.folder().c_str());
   }
