@@ -27,10 +27,15 @@ constexpr size_t kBlockIterations = 8;
 // Lengths are the same where both runs have some in a cell of so many equal parts of both runs'
 // iterations together: of one dimension, and of each of two.
 constexpr int kCells = 16, kCellsOfTwo = 8;
-// A run whose lengths the other one lacks to a larger share is not laid on the other's curve; a
-// smaller share is, and its cost there is taken to be off by up to this part of it.
-constexpr double kMostAlone = 0.05;
-constexpr double kDoubtAlone = 0.25;
+// Beyond the lengths of a run its curve is taken to go on, and what it rises or falls there to be
+// off by a quarter (one standard deviation): real costs are linear to quadratic in the length, and
+// over a doubling of it a parabola through half of that range misses by less. What the parabola's
+// own coefficients leave open comes on top.
+constexpr double kDoubtOfRise = 0.25;
+// With more doubt than that about its total a run's curve is not asked for the other's lengths.
+constexpr double kMostDoubt = 0.25;
+// First iterations of a length are kept apart where others are left to tell what it costs.
+constexpr double kMostFirsts = 0.25;
 
 double StudentQuantile(double freedom, double confidence) {
   return boost::math::quantile(
@@ -38,6 +43,8 @@ double StudentQuantile(double freedom, double confidence) {
 }
 
 using Histogram = std::map<Key, double>;
+
+int64_t At(const Key& key, int d) { return d == 0 ? key.first : key.second; }
 
 // Which of the lengths that another run has are known in this one.
 class Lengths {
@@ -55,11 +62,18 @@ class Lengths {
     }
   }
 
+  bool InRange(const Key& key) const {
+    return key.first >= low_.first && key.first <= high_.first && key.second >= low_.second &&
+           key.second <= high_.second;
+  }
+  const Key& low() const { return low_; }
+  const Key& high() const { return high_; }
+  Key InRangeOf(const Key& key) const {
+    return {std::clamp(key.first, low_.first, high_.first),
+            std::clamp(key.second, low_.second, high_.second)};
+  }
   bool Has(const Key& key) const {
-    if (key.first < low_.first || key.first > high_.first || key.second < low_.second ||
-        key.second > high_.second) {
-      return false;
-    }
+    if (!InRange(key)) return false;
     const auto [u, v] = CellOf(key);
     if (!two_) return cells_.contains({u, v});
     // Cells of two dimensions are many: at the rim of the cloud one of them may be empty by chance.
@@ -72,8 +86,6 @@ class Lengths {
   }
 
  private:
-  static int64_t At(const Key& key, int d) { return d == 0 ? key.first : key.second; }
-
   // Each run counts as much as the other, however many iterations it has.
   std::vector<int64_t> Edges(const Histogram& own, const Histogram& others, int d) const {
     std::map<int64_t, double> mass;
@@ -127,6 +139,15 @@ class Curve {
       counts.push_back(g.count);
     }
     quadratic_ = Quadratic::Fit(unique, means, counts);
+    times_ = static_cast<double>(times.size());
+    for (int d = 0; d < 2; ++d) {
+      double squares = 0;
+      for (const Key& key : keys) centre_[d] += static_cast<double>(At(key, d)) / times_;
+      for (const Key& key : keys) {
+        squares += std::pow(static_cast<double>(At(key, d)) - centre_[d], 2);
+      }
+      spread_[d] = std::sqrt(squares / times_);
+    }
     MakeBins(keys, times);
     FindNoise(keys, times);
   }
@@ -142,7 +163,7 @@ class Curve {
   struct Sum {
     std::vector<double> of_bin;
     double all = 0;
-    double alone = 0;  // of lengths that the run lacks
+    double doubt = 0;  // standard deviation, for lengths that the run lacks
   };
   Sum SumOver(const Histogram& histogram, const Lengths& known) const {
     Sum sum{std::vector<double>(bins_.size())};
@@ -152,7 +173,7 @@ class Curve {
       const double cost = count * expected * bins_[bin].ratio;
       sum.of_bin[bin] += cost;
       sum.all += cost;
-      if (!known.Has(key)) sum.alone += cost;
+      if (!known.Has(key)) sum.doubt += count * DoubtAt(key, known);
     }
     return sum;
   }
@@ -161,7 +182,7 @@ class Curve {
     for (size_t i = 0; i < bins_.size(); ++i) {
       covariance += a.of_bin[i] * b.of_bin[i] * variance_ / bins_[i].count;
     }
-    return covariance + kDoubtAlone * kDoubtAlone * a.alone * b.alone;
+    return covariance + a.doubt * b.doubt;
   }
 
  private:
@@ -170,6 +191,25 @@ class Curve {
     double ratio = 1;
     double count = 0;
   };
+
+  // Of the cost of a length that the run lacks; it may be infinite.
+  double DoubtAt(const Key& key, const Lengths& known) const {
+    const double cost = (*this)(key);
+    // Between its lengths the cost is between that of the next ones, which may be the ends.
+    const double rise = known.InRange(key) ? std::min(std::abs(cost - (*this)(known.low())),
+                                                      std::abs((*this)(known.high()) - cost))
+                                           : std::abs(cost - (*this)(known.InRangeOf(key)));
+    // The variance of a parabola's value that many deviations from the middle of its data.
+    double distance = 0;
+    for (int d = 0; d < 2; ++d) {
+      const double apart = std::abs(static_cast<double>(At(key, d)) - centre_[d]);
+      if (apart > 0) distance = std::max(distance, apart / spread_[d]);
+    }
+    const double bend = (distance * distance - 1) / std::sqrt(2);
+    const double of_fit =
+        std::sqrt(variance_ / times_ * (1 + distance * distance + bend * bend)) * cost;
+    return std::hypot(kDoubtOfRise * rise, of_fit);
+  }
 
   void MakeBins(const std::vector<Key>& keys, const std::vector<double>& times) {
     std::vector<std::pair<double, double>> rows;  // expected, time
@@ -223,6 +263,8 @@ class Curve {
   }
 
   Quadratic quadratic_;
+  double times_ = 0;                                // ordinary ones
+  double centre_[2] = {0, 0}, spread_[2] = {0, 0};  // of their lengths
   std::vector<Bin> bins_;
   double variance_ = 0;
   double level_variance_ = 0;
@@ -243,7 +285,17 @@ Prepared Prepare(const RunToCompare& run, bool with_lengths) {
   p.clean = CleanUp(run.log, none);
   p.ordinary.assign(run.log.size(), true);
   if (with_lengths) {
-    for (size_t i = 0; i < run.log.size(); ++i) p.ordinary[i] = !p.clean.apart[i];
+    std::set<int64_t> seen[2];
+    std::vector<bool> first(run.log.size());
+    for (size_t i = 0; i < run.log.size(); ++i) {
+      const bool new_first = seen[0].insert(run.log.keys[i].first).second;
+      first[i] = seen[1].insert(run.log.keys[i].second).second || new_first;
+    }
+    const auto firsts = static_cast<double>(std::count(first.begin(), first.end(), true));
+    const bool apart = firsts <= kMostFirsts * static_cast<double>(run.log.size());
+    for (size_t i = 0; i < run.log.size(); ++i) {
+      p.ordinary[i] = !p.clean.apart[i] && !(apart && first[i]);
+    }
   }
   for (const Key& key : run.log.keys) p.histogram[key] += 1;
   for (const Key& key : run.untimed) p.histogram[key] += 1;
@@ -399,7 +451,7 @@ RunDifference CompareRuns(const RunToCompare& base_run, const RunToCompare& othe
       for (const auto& [key, count] : prepared[1 - c].histogram) {
         if (!lengths[c].Has(key)) alone += count / prepared[1 - c].keyed;
       }
-      known[c][1 - c] = alone <= kMostAlone;
+      known[c][1 - c] = sums[c][1 - c].doubt <= kMostDoubt * sums[c][1 - c].all;
       if (with_lengths) (c == kBase ? result.other_alone : result.base_alone) = alone;
     }
     const double iterations[2] = {prepared[kBase].iterations, prepared[kOther].iterations};
