@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/analyze.h"
+#include "client/commands/compare.h"
 #include "client/completion.h"
 #include "client/connection.h"
 #include "client/doctor.h"
@@ -119,7 +120,10 @@ struct HorizonFlags {
     v1::Horizon horizon;
     if (!lengths.path.empty()) {
       absl::StatusOr<v1::Horizon> read = ReadLengths(lengths);
-      if (read.ok()) read->set_data_parallel(data_parallel);
+      if (read.ok()) {
+        read->set_data_parallel(data_parallel);
+        read->set_batch(lengths.batch);
+      }
       return read;
     }
     if (iterations == 0) {
@@ -174,6 +178,7 @@ class Cli {
     AddCounters();
     AddKernels();
     AddRoofline();
+    AddCompare();
     AddIterations();
     AddExport();
     AddAnalyze();
@@ -623,6 +628,13 @@ class Cli {
         });
     command->footer(kRooflineHelp);
     AddLimit(command);
+  }
+
+  void AddCompare() {
+    compare_.AddTo(Add("compare", "Why one job took longer than another.", [this] {
+      return Ask(&v1::Profiler::Stub::Compare, compare_.Request(),
+                 [](const v1::CompareReply& reply) { return CompareText(reply, Width()); });
+    }));
   }
 
   void AddLimit(CLI::App* command) {
@@ -1248,6 +1260,7 @@ class Cli {
   RunOptions run_;
   AnalyzeOptions analyze_;
   ImportOptions import_;
+  CompareOptions compare_;
   HorizonFlags horizon_;
   v1::ControlRequest control_;
   MeasuredOptions measured_times_;
