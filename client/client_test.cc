@@ -114,6 +114,10 @@ TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
            {"counters 1", "incomplete: 2 of 3 configurations were measured"},
            {"kernels 1 --limit 2", "1 more kernels"},
            {"roofline 1", "compute    75.0 %  lstm_gemm_128x128_f32"},
+           {"compare gnmt 1",
+            "cause:      kernel lstm_gemm_128x128_f32, +15.8 % at equal lengths: "
+            "+3.800 s, 95 % of the difference (93 %"},
+           {"compare gnmt 1", "not proven               lengths"},
            {"iterations 1 --measured", "dram"},
            {"version", "seqpointd 0.1.0"},
            {"completion bash", "complete -F _seqpoint seqpoint"},

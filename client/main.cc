@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/analyze.h"
+#include "client/commands/compare.h"
 #include "client/commands/jobs.h"
 #include "client/completion.h"
 #include "client/connection.h"
@@ -176,6 +177,7 @@ class Cli {
     AddCounters();
     AddKernels();
     AddRoofline();
+    AddCompare();
     AddIterations();
     AddExport();
     AddAnalyze();
@@ -662,6 +664,13 @@ class Cli {
         });
     command->footer(kRooflineHelp);
     AddLimit(command);
+  }
+
+  void AddCompare() {
+    compare_.AddTo(Add("compare", "Why one job took longer than another.", [this] {
+      return Ask(&v1::Profiler::Stub::Compare, compare_.Request(),
+                 [](const v1::CompareReply& reply) { return CompareText(reply, Width()); });
+    }));
   }
 
   void AddLimit(CLI::App* command) {
@@ -1300,6 +1309,7 @@ class Cli {
   RunOptions run_;
   AnalyzeOptions analyze_;
   ImportOptions import_;
+  CompareOptions compare_;
   HorizonFlags horizon_;
   v1::ControlRequest control_;
   MeasuredOptions measured_times_;

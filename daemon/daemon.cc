@@ -26,6 +26,7 @@
 #include "daemon/jobs/log_analysis.h"
 #include "daemon/jobs/trace_import.h"
 #include "daemon/playlist.h"
+#include "daemon/queries/compare.h"
 #include "daemon/rpc/requests.h"
 #include "daemon/traces/trace_reader.h"
 #include "spdlog/spdlog.h"
@@ -1027,6 +1028,23 @@ absl::StatusOr<v1::GetRooflineReply> Daemon::GetRoofline(const v1::GetRooflineRe
   const auto job = FindJob(request.job());
   if (!job.ok()) return job.status();
   return (*job)->GetRoofline(request);
+}
+
+absl::StatusOr<v1::CompareReply> Daemon::Compare(const v1::CompareRequest& request) {
+  const auto base = Ask(request.base(), nullptr);
+  if (!base.ok()) return base.status();
+  const auto other = Ask(request.other(), nullptr);
+  if (!other.ok()) return other.status();
+  if ((*base)->facts().job_id == (*other)->facts().job_id) {
+    return absl::InvalidArgumentError(absl::StrCat("base = \"", request.base(), "\" and other = \"",
+                                                   request.other(),
+                                                   "\" are the same job; give two"));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    AwaitCommit();
+  }
+  return seqpoint::Compare(**base, **other, request, *store_);
 }
 
 absl::Status Daemon::Export(const v1::ExportRequest& request,

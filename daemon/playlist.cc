@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "daemon/jobs/import.h"
 #include "daemon/jobs/log_playlist.h"
+#include "daemon/queries/step_rows.h"
 #include "daemon/seqpoint/analysis.h"
 #include "daemon/seqpoint/estimate.h"
 
@@ -116,65 +115,13 @@ void ToProto(const Estimate& from, double scale, v1::Estimate* to) {
   to->set_high(scale * from.high);
 }
 
-// The rows of a run's steps, in order and a page at a time. Of several ranks a step has the largest
-// lengths and times, and what is amiss with any; steps that not every rank has are left out.
-class StepRows {
- public:
-  StepRows(const jobs::Playlist& playlist, Store& store)
-      : playlist_(playlist), store_(store), next_(playlist.first_number) {}
-
-  // False at the end.
-  absl::StatusOr<bool> Read(std::vector<IterationRow>& steps) {
-    steps.clear();
-    if (done_) return false;
-    std::map<int64_t, IterationRow> rows;
-    std::map<int64_t, size_t> ranks;
-    std::vector<int64_t> pages;                          // of ranks that have any: the first number
-    int64_t last = std::numeric_limits<int64_t>::max();  // that every rank's page has
-    for (const int32_t rank : playlist_.ranks) {
-      const auto page = store_.ReadIterations(playlist_.job_id, rank, next_, kPageRows);
-      if (!page.ok()) return page.status();
-      if (page->size() >= kPageRows) last = std::min(last, page->back().number);
-      int64_t before = -1;
-      if (!page->empty()) pages.push_back(page->front().number);
-      for (const IterationRow& row : *page) {
-        ranks[row.number] += std::exchange(before, row.number) != row.number ? 1 : 0;
-        const auto [it, added] = rows.try_emplace(row.number, row);
-        if (!added) Widen(row, it->second);
-      }
-    }
-    const auto working = static_cast<size_t>(
-        std::count_if(pages.begin(), pages.end(), [&](int64_t first) { return first <= last; }));
-    for (const auto& [number, row] : rows) {
-      if (number <= last && ranks[number] == working) steps.push_back(row);
-    }
-    done_ = last == std::numeric_limits<int64_t>::max();
-    next_ = last + (done_ ? 0 : 1);
-    return true;
-  }
-
- private:
-  static void Widen(const IterationRow& row, IterationRow& step) {
-    for (int i = 0; i < 2; ++i) step.length[i] = std::max(step.length[i], row.length[i]);
-    step.duration_ns = std::max(step.duration_ns, row.duration_ns);
-    step.config_id = std::max(step.config_id, row.config_id);
-    step.flags |= row.flags;
-    step.phase = std::max(step.phase, row.phase);
-  }
-
-  const jobs::Playlist& playlist_;
-  Store& store_;
-  int64_t next_;
-  bool done_ = false;
-};
-
 }  // namespace
 
 absl::StatusOr<v1::GetPlaylistReply> WithIterations(const jobs::Playlist& playlist, Store& store) {
   using Ordinary = jobs::OrdinaryIterations;
   v1::GetPlaylistReply reply = playlist.reply;
   Ordinary ordinary(playlist.point_of, &reply);
-  StepRows reader(playlist, store);
+  StepRows reader(store, playlist.job_id, playlist.ranks, playlist.first_number);
   std::vector<IterationRow> steps;
   while (!ordinary.settled()) {
     const absl::StatusOr<bool> more = reader.Read(steps);

@@ -198,6 +198,20 @@ Answers::Summary Answers::Summarise() const {
   return *summary_;
 }
 
+absl::StatusOr<RunEngine> Answers::WorkAt(std::vector<KeyCount> iterations) const {
+  if (absl::Status status = CheckMeasurable(); !status.ok()) return status;
+  if (facts_.work) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", facts_.name, "\"", RanksInWords(" has "),
+                                                      ", whose kernels run at the same time"));
+  }
+  absl::MutexLock lock(&mutex_);
+  RunEngine engine = facts_.engine.Copy();
+  Horizon horizon = Horizon::Histogram(std::move(iterations));
+  horizon.another = true;
+  if (absl::Status status = engine.SetHorizon(std::move(horizon)); !status.ok()) return status;
+  return engine;
+}
+
 absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& request) const {
   absl::MutexLock lock(&mutex_);
   const RunEngine& engine = facts_.engine;

@@ -37,6 +37,7 @@ namespace seqpoint::jobs {
 struct LengthUnits {
   int64_t unit[2] = {1, 1};
   bool swapped = false;  // the user's first length is the feature's second
+  bool given = false;    // units are those of lengths that the user gave; else those seen
   std::vector<int64_t> Of(const int64_t length[2], int count) const;
 };
 
@@ -57,6 +58,8 @@ class Answers {
   struct Facts {
     int64_t job_id = 0;
     std::string name;
+    std::string run_id;
+    int64_t batch = 0;  // examples in a forward pass, where it was said
     int64_t generation = 0;
     v1::Horizon::Kind horizon_kind = v1::Horizon::KIND_UNKNOWN;
     bool another = false;  // the question is about another run
@@ -104,6 +107,9 @@ class Answers {
   // by how much, relative, the replay of what was not changed is off.
   absl::StatusOr<ChangedRun> ProjectChange(const std::vector<ReplayedStep>& steps,
                                            double confidence, double replay_error) const;
+  // What is measured, as if these iterations (feature values) were the run. FailedPrecondition for
+  // a job of several ranks, whose keys are a rank's own.
+  absl::StatusOr<RunEngine> WorkAt(std::vector<KeyCount> iterations) const;
   // What a normal iteration with this key takes, ns; 0: not known.
   double UsualTime(const Key& key) const;
 

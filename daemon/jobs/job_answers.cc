@@ -122,6 +122,8 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
   Answers::Facts facts{
       .job_id = row_.job_id,
       .name = row_.name,
+      .run_id = row_.run_id,
+      .batch = horizon_.batch(),
       .generation = generation_,
       .horizon_kind = horizon_.kind(),
       .live = live(),

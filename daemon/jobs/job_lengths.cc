@@ -503,6 +503,7 @@ LengthUnits Job::Units() const {
     units.unit[i] = map_.factor[i] > 0 ? map_.factor[i] : unit_[i];
   }
   units.swapped = map_.swapped;
+  units.given = map_.factor[0] > 0;
   return units;
 }
 

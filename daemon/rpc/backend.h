@@ -55,6 +55,8 @@ class Backend {
   virtual absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) = 0;
   virtual absl::StatusOr<v1::GetRooflineReply> GetRoofline(
       const v1::GetRooflineRequest& request) = 0;
+  // confidence is set and in (0, 1).
+  virtual absl::StatusOr<v1::CompareReply> Compare(const v1::CompareRequest& request) = 0;
 
   // Hands the file over in pieces of any size; an empty one only asks. `write` returns false when
   // the client is gone: then stop, and return Cancelled.

@@ -1,6 +1,7 @@
 #include "daemon/rpc/fake_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -449,6 +450,53 @@ absl::StatusOr<v1::GetKernelsReply> FakeBackend::GetKernels(const v1::GetKernels
   reply.set_measured_iterations(12);
   reply.set_confidence(request.confidence());
   reply.set_job_id((*job)->id());
+  return reply;
+}
+
+absl::StatusOr<v1::CompareReply> FakeBackend::Compare(const v1::CompareRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  v1::CompareReply reply;
+  const double totals[2] = {40e9, 44e9};
+  for (int r = 0; r < 2; ++r) {
+    absl::StatusOr<v1::Job*> job = FindForFigures(r == 0 ? request.base() : request.other());
+    if (!job.ok()) return job.status();
+    v1::ComparedRun& run = r == 0 ? *reply.mutable_base() : *reply.mutable_other();
+    run.set_job_id((*job)->id());
+    run.set_name(absl::StrCat((*job)->name(), "@", (*job)->run_id()));
+    run.set_iterations((*job)->iterations());
+    run.set_timed_iterations((*job)->iterations());
+    *run.mutable_duration_ns() = Around(totals[r], 0);
+    run.set_traced_iterations(12);
+  }
+  reply.set_confidence(request.confidence());
+  *reply.mutable_difference_ns() = Around(4e9, 0.02);
+  reply.set_iteration_ratio(1.1);
+  const auto set = [](v1::DifferenceCause cause, const char* name, double value, double reach,
+                      v1::DifferencePart* part) {
+    part->set_cause(cause);
+    part->set_name(name);
+    const auto estimate = [&](double scale, v1::Estimate* to) {
+      to->set_value(scale * value);
+      to->set_low(scale * (value - reach));
+      to->set_high(scale * (value + reach));
+    };
+    estimate(1, part->mutable_duration_ns());
+    estimate(1 / 4e9, part->mutable_share());
+    part->set_proven(std::abs(value) > reach);
+  };
+  set(v1::DIFFERENCE_CAUSE_ITERATIONS, "number of iterations", 0, 0, reply.add_parts());
+  set(v1::DIFFERENCE_CAUSE_LENGTHS, "lengths", 0.1e9, 0.2e9, reply.add_parts());
+  set(v1::DIFFERENCE_CAUSE_COST, "cost at equal lengths", 3.9e9, 0.2e9, reply.add_parts());
+  set(v1::DIFFERENCE_CAUSE_DISTURBANCES, "stalls and first iterations of a length", 0, 0,
+      reply.add_parts());
+  v1::DifferencePart* kernel = reply.add_cost_parts();
+  set(v1::DIFFERENCE_CAUSE_KERNEL, "lstm_gemm_128x128_f32", 3.8e9, 0.1e9, kernel);
+  *kernel->mutable_base_duration_ns() = Around(24e9, 0.003);
+  *kernel->mutable_other_duration_ns() = Around(27.8e9, 0.003);
+  set(v1::DIFFERENCE_CAUSE_BETWEEN_KERNELS, "between kernels", 0.1e9, 0.2e9,
+      reply.add_cost_parts());
+  *reply.mutable_main_cause() = *kernel;
+  reply.set_no_counters("there is none that was measured in both");
   return reply;
 }
 

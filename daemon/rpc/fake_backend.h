@@ -61,6 +61,7 @@ class FakeBackend : public Backend {
   absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) override;
   absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) override;
   absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) override;
+  absl::StatusOr<v1::CompareReply> Compare(const v1::CompareRequest& request) override;
   absl::StatusOr<v1::GetRooflineReply> GetRoofline(const v1::GetRooflineRequest& request) override;
   absl::Status Export(const v1::ExportRequest& request,
                       absl::FunctionRef<bool(std::string_view)> write) override;

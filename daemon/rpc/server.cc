@@ -263,6 +263,22 @@ class Service final : public v1::Profiler::Service {
     return Answer(backend_->GetRoofline(*request), reply);
   }
 
+  grpc::Status Compare(grpc::ServerContext* context, const v1::CompareRequest* request,
+                       v1::CompareReply* reply) override {
+    const Question question(this);
+    SEQPOINT_RPC_CHECK(CheckJobName(request->base()));
+    SEQPOINT_RPC_CHECK(CheckJobName(request->other()));
+    if (request->limit() < 0) {
+      return ToGrpc(
+          absl::InvalidArgumentError(absl::StrCat("limit = ", request->limit(), " is negative")));
+    }
+    v1::CompareRequest complete = *request;
+    double confidence = 0;
+    SEQPOINT_RPC_CHECK(SetConfidence(request->confidence(), &confidence));
+    complete.set_confidence(confidence);
+    return Answer(backend_->Compare(complete), reply);
+  }
+
   grpc::Status Export(grpc::ServerContext* context, const v1::ExportRequest* request,
                       grpc::ServerWriter<v1::ExportReply>* writer) override {
     const Question question(this);

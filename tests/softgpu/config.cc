@@ -44,6 +44,8 @@ constexpr Key kKeys[] = {
     {"gpu.kernel_gap_ns", &Config::kernel_gap_ns},
     {"gpu.kernel_min_ns", &Config::kernel_min_ns},
     {"gpu.queue_depth", &Config::queue_depth},
+    {"gpu.slow_kernel", &Config::slow_kernel},
+    {"gpu.slow_kernel_factor", &Config::slow_kernel_factor},
     {"gpu.default_flops_per_thread", &Config::default_flops_per_thread},
     {"gpu.default_bytes_per_thread", &Config::default_bytes_per_thread},
     {"cpu.launch_ns", &Config::cpu_launch_ns},
@@ -146,9 +148,10 @@ std::string Check(const Config& c) {
   }
   if (c.sms == 0 || c.clock_mhz == 0 || c.fp32_tflops == 0 || c.tensor_tflops == 0 ||
       c.dram_gbps == 0 || c.h2d_gbps == 0 || c.d2h_gbps == 0 || c.efficiency == 0 ||
-      c.gpu_count == 0 || c.queue_depth == 0 || c.noise_drift_period_s == 0) {
-    return "gpu.count, sms, clock_mhz, *_tflops, *_gbps, efficiency, queue_depth and "
-           "noise.drift_period_s must be above 0";
+      c.gpu_count == 0 || c.queue_depth == 0 || c.slow_kernel_factor == 0 ||
+      c.noise_drift_period_s == 0) {
+    return "gpu.count, sms, clock_mhz, *_tflops, *_gbps, efficiency, queue_depth, "
+           "slow_kernel_factor and noise.drift_period_s must be above 0";
   }
   return "";
 }

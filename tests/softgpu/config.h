@@ -33,6 +33,8 @@ struct Config {
   uint64_t kernel_gap_ns = 700;
   uint64_t kernel_min_ns = 1800;
   uint64_t queue_depth = 1024;
+  std::string slow_kernel;        // kernels with this in their names take ...
+  double slow_kernel_factor = 1;  // ... so many times as long
   double default_flops_per_thread = 64;
   double default_bytes_per_thread = 16;
 

@@ -207,7 +207,12 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
   }
   UpdateDrift(now);
   launched_in_stretch_ = true;
-  double noise = Noise(kernel_noise_) * slow_factor_ * drift_;
+  if (kernel->slowness == 0) [[unlikely]] {
+    const bool slow = !config_.slow_kernel.empty() &&
+                      kernel->name.find(config_.slow_kernel) != std::string::npos;
+    kernel->slowness = slow ? config_.slow_kernel_factor : 1;
+  }
+  double noise = Noise(kernel_noise_) * slow_factor_ * drift_ * kernel->slowness;
   auto duration = static_cast<uint64_t>(ideal_ns * noise);
   c.time_ns = static_cast<double>(duration);
   c.sm_active_cycles = c.time_ns * config_.clock_mhz * 1e-3 * sms * share;

@@ -33,6 +33,7 @@ struct Kernel {
   uint64_t name_hash = 0;
   uint32_t module_id = 0;
   uint32_t max_dynamic_shared_bytes = 48 * 1024;
+  double slowness = 0;  // times its usual duration; 0: not looked up. Guarded like `truth`
   Counters truth;  // all launches, guarded by the model's mutex
 };
 

@@ -71,6 +71,31 @@ TEST(Model, DurationFollowsTheRoofline) {
             });
 }
 
+TEST(Model, OneKernelCanBeMadeSlower) {
+  InProcess(std::string(kNoNoise) +
+                "gpu.efficiency=1,gpu.fp32_tflops=10,gpu.sms=100,gpu.slow_kernel=gemm,"
+                "gpu.slow_kernel_factor=1.5",
+            [] {
+              Gpu gpu;
+              gpu.Open();
+              CUevent a, b;
+              CU_OK(cuEventCreate(&a, 0));
+              CU_OK(cuEventCreate(&b, 0));
+              auto time_us = [&](CUfunction kernel) {
+                const SwgpuWork work = Work(1e10, 0);
+                gpu.Launch(gpu.relu);  // so that the stream is busy when the events come
+                EXPECT_EQ(cuEventRecord(a, gpu.stream), CUDA_SUCCESS);
+                swgpu_next_launch_work(&work);
+                gpu.Launch(kernel, 100);
+                EXPECT_EQ(cuEventRecord(b, gpu.stream), CUDA_SUCCESS);
+                EXPECT_EQ(cuStreamSynchronize(gpu.stream), CUDA_SUCCESS);
+                return ElapsedUs(a, b);
+              };
+              EXPECT_NEAR(time_us(gpu.gemm), 1500, 10);
+              EXPECT_NEAR(time_us(gpu.relu), 1000, 10);
+            });
+}
+
 TEST(Model, KernelsOfOneStreamNeverOverlap) {
   InProcess("", [] {
     Gpu gpu;

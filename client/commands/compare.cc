@@ -1,0 +1,204 @@
+#include "client/commands/compare.h"
+
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/format.h"
+#include "client/options.h"
+#include "client/text.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr int64_t kMostRows = 1'000'000;
+
+constexpr const char* kHelp = R"(
+TIME      the second job's less the first one's
+INTERVAL  holds the truth with the given confidence; where it holds zero, no difference is proven
+SHARE     of the whole difference; a part that goes the other way is below zero
+
+number of iterations    there are more or fewer of them
+lengths                 their lengths are others
+cost at equal lengths   an iteration takes longer or shorter: by kernel, and between kernels
+stalls and first ones   what single iterations took beyond what others of their lengths take)";
+
+std::string Signed(double value, std::string_view unit) {
+  return absl::StrCat(value < 0 ? "-" : "+", FormatQuantity(std::abs(value), unit));
+}
+
+std::string Interval(const v1::Estimate& e, std::string_view unit) {
+  if (e.low() == e.high()) return "exact";
+  return absl::StrCat(Signed(e.low(), unit), " to ", Signed(e.high(), unit));
+}
+
+std::string Percent(double share) {
+  const double percent = 100 * share;
+  return absl::StrFormat("%.*f %%", std::abs(percent) < 9.95 ? 1 : 0, percent);
+}
+
+// How many times one is the other, as a change: "+10.2 %".
+std::string Change(double other, double base) {
+  if (!(base > 0)) return other > 0 ? "new" : "";
+  return absl::StrFormat("%+.1f %%", 100 * (other / base - 1));
+}
+
+std::string NameOf(const v1::DifferencePart& part) {
+  return part.cause() == v1::DIFFERENCE_CAUSE_KERNEL ? Demangle(part.name()) : part.name();
+}
+
+void AddPart(const v1::DifferencePart& part, const std::string& indent, Table* table) {
+  const bool kernel = part.has_base_duration_ns();
+  table->AddRow(
+      {Signed(part.duration_ns().value(), "ns"), Interval(part.duration_ns(), "ns"),
+       !part.proven() && part.duration_ns().value() != 0 ? "not proven"
+       : part.has_share()                                ? Percent(part.share().value())
+                                                         : "-",
+       kernel ? Change(part.other_duration_ns().value(), part.base_duration_ns().value()) : "",
+       absl::StrCat(indent, NameOf(part))});
+}
+
+std::string RunLine(const char* title, const v1::ComparedRun& run) {
+  std::string text =
+      absl::StrCat(title, run.name(), ", ", FormatCount(run.iterations(), "iteration"));
+  if (run.batch() > 0) absl::StrAppend(&text, " of batch ", FormatCount(run.batch()));
+  if (run.has_duration_ns()) {
+    const FormattedEstimate time = FormatEstimate(run.duration_ns(), "ns");
+    absl::StrAppend(&text, ", ", time.value, time.precision.empty() ? "" : " " + time.precision);
+  }
+  return absl::StrCat(text, run.live() ? " so far" : "", "\n");
+}
+
+std::string WhatItIs(const v1::DifferencePart& cause) {
+  switch (cause.cause()) {
+    case v1::DIFFERENCE_CAUSE_KERNEL:
+      return absl::StrCat(
+          "kernel ", NameOf(cause), ", ",
+          Change(cause.other_duration_ns().value(), cause.base_duration_ns().value()),
+          " at equal lengths");
+    case v1::DIFFERENCE_CAUSE_BETWEEN_KERNELS:
+      return "time between kernels (launches, copies, waiting)";
+    default:
+      return cause.name();
+  }
+}
+
+std::string Headline(const v1::CompareReply& reply) {
+  const v1::Estimate& difference = reply.difference_ns();
+  const double base = reply.base().duration_ns().value();
+  if (difference.low() <= 0 && difference.high() >= 0) {
+    return Wrap("difference: ",
+                absl::StrCat(Signed(difference.value(), "ns"), ", ",
+                             absl::StrFormat("%+.2f %%", 100 * difference.value() / base),
+                             "; no difference proven: two runs of the same work may be as far ",
+                             "apart by chance (", Interval(difference, "ns"), ")"),
+                kTextColumns);
+  }
+  std::string text =
+      Wrap("difference: ",
+           absl::StrCat(reply.other().name(), " took ",
+                        FormatQuantity(std::abs(difference.value()), "ns"), " (",
+                        absl::StrFormat("%.2f %%", 100 * std::abs(difference.value()) / base), ") ",
+                        difference.value() > 0 ? "longer" : "less"),
+           kTextColumns);
+  if (!reply.has_main_cause()) {
+    return absl::StrCat(text, "cause:      none of the parts is proven\n");
+  }
+  const v1::DifferencePart& cause = reply.main_cause();
+  return absl::StrCat(
+      text,
+      Wrap("cause:      ",
+           absl::StrCat(WhatItIs(cause), ": ", Signed(cause.duration_ns().value(), "ns"), ", ",
+                        Percent(cause.share().value()), " of the difference (",
+                        Percent(cause.share().low()), " to ", Percent(cause.share().high()), ")"),
+           kTextColumns));
+}
+
+std::string Counters(const v1::CompareReply& reply, int width) {
+  if (reply.counters().empty()) return "";
+  Table table({{"METRIC"},
+               {"FIRST", Table::kRight},
+               {"SECOND", Table::kRight},
+               {"AT EQUAL LENGTHS", Table::kRight},
+               {FormatConfidence(reply.confidence()) + " INTERVAL"}});
+  for (const v1::ComparedCounter& counter : reply.counters()) {
+    const v1::Estimate& d = counter.difference_at_equal_lengths();
+    const double base = counter.base_at_equal_lengths().value();
+    const bool known = counter.has_difference_at_equal_lengths() && base > 0;
+    table.AddRow({counter.metric(), FormatQuantity(counter.base().value(), counter.unit()),
+                  FormatQuantity(counter.other().value(), counter.unit()),
+                  !known             ? "-"
+                  : counter.proven() ? absl::StrFormat("%+.2f %%", 100 * d.value() / base)
+                                     : "no difference proven",
+                  known ? absl::StrFormat("%+.2f %% to %+.2f %%", 100 * d.low() / base,
+                                          100 * d.high() / base)
+                        : ""});
+  }
+  return absl::StrCat("\n", table.ToString(width));
+}
+
+}  // namespace
+
+void CompareOptions::AddTo(CLI::App* command) {
+  command->footer(kHelp);
+  command->add_option("JOB", base, "the first one: its id, name@run_id or name (the latest run)")
+      ->check(Name())
+      ->required();
+  command->add_option("OTHER", other, "the second one, likewise")->check(Name())->required();
+  command->add_option("--confidence", confidence, "that the interval holds the truth; default 95%")
+      ->transform(Share())
+      ->type_name("SHARE");
+  command->add_option("--limit", limit, "how many kernels; default 10")
+      ->transform(WholeNumber(1, kMostRows))
+      ->type_name("N");
+  command->add_flag("--all", all, "all kernels");
+}
+
+v1::CompareRequest CompareOptions::Request() const {
+  v1::CompareRequest request;
+  request.set_base(base);
+  request.set_other(other);
+  request.set_confidence(confidence);
+  request.set_limit(all ? 0 : limit);
+  return request;
+}
+
+std::string CompareText(const v1::CompareReply& reply, int width) {
+  std::string text =
+      absl::StrCat(RunLine("first:      ", reply.base()), RunLine("second:     ", reply.other()));
+  if (!reply.not_known().empty()) {
+    return absl::StrCat(
+        text,
+        Wrap("difference: ", absl::StrCat("not known, because ", reply.not_known()), kTextColumns));
+  }
+  absl::StrAppend(&text, Headline(reply), "\n");
+  Table table({{"TIME", Table::kRight},
+               {FormatConfidence(reply.confidence()) + " INTERVAL"},
+               {"SHARE", Table::kRight},
+               {"KERNEL TIME", Table::kRight},
+               {"PART"}});
+  for (const v1::DifferencePart& part : reply.parts()) {
+    AddPart(part, "", &table);
+    if (part.cause() != v1::DIFFERENCE_CAUSE_COST) continue;
+    for (const v1::DifferencePart& of_cost : reply.cost_parts()) AddPart(of_cost, "  ", &table);
+  }
+  absl::StrAppend(&text, table.ToString(width));
+  absl::StrAppend(&text, Counters(reply, width), "\n");
+  const auto note = [&](const std::string& sentence) {
+    if (!sentence.empty()) text += Wrap("note: ", sentence, kTextColumns);
+  };
+  if (!reply.not_comparable().empty()) {
+    note(absl::StrCat("lengths and cost are not told apart, because ", reply.not_comparable()));
+  }
+  if (reply.not_comparable().empty() && !reply.no_kernels().empty()) {
+    note(absl::StrCat("kernels are not known: ", reply.no_kernels()));
+  }
+  if (!reply.no_counters().empty()) {
+    note(absl::StrCat("counters are not known: ", reply.no_counters()));
+  }
+  for (const std::string& sentence : reply.sentences()) note(sentence);
+  return text;
+}
+
+}  // namespace seqpoint::client

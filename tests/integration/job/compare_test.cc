@@ -1,0 +1,168 @@
+// Two runs on the software GPU that differ by one known change: `compare` names it, and its share.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/api.h"
+#include "tests/support/truth.h"
+
+namespace seqpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CompareTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/seqpoint-test-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    folder_ = pattern;
+    bin_ = BinaryDirectory();
+    setenv("SEQPOINT_DIR", (folder_ / "run").c_str(), 1);
+    daemon_ = Spawn({(bin_ / "seqpointd").string(), "--dir", (folder_ / "run").string(), "--store",
+                     (folder_ / "store.db").string()},
+                    folder_ / "daemon.log");
+  }
+  void TearDown() override {
+    kill(daemon_, SIGKILL);
+    int status;
+    waitpid(daemon_, &status, 0);
+    if (!HasFailure()) fs::remove_all(folder_);
+  }
+
+  // Lengths of examples from `shortest` to `longest`.
+  fs::path WriteLengths(const std::string& name, int shortest, int longest) {
+    const fs::path path = folder_ / name;
+    std::ofstream file(path);
+    file << "len\n";
+    for (int i = 0; i < 20'000; ++i) {
+      const double u = std::fmod(0.5 + 0.618033988749895 * i, 1);
+      file << shortest + std::lround((longest - shortest) * u * u) << "\n";
+    }
+    return path;
+  }
+
+  // Under `seqpoint run`, until it has ended.
+  void Train(const std::string& name, const fs::path& lengths, int batch, int iterations,
+             const std::string& settings = "") {
+    const std::string truth = (folder_ / (name + ".jsonl")).string();
+    const std::vector<std::string> command = {
+        "/usr/bin/env",
+        "LD_LIBRARY_PATH=" + (bin_.parent_path() / "softgpu").string(),
+        "SWGPU_SET=clock.speed_cap=8," + settings,
+        (bin_ / "seqpoint").string(),
+        "run",
+        "--job",
+        name,
+        "--lengths",
+        lengths.string(),
+        "--batch",
+        std::to_string(batch),
+        "--epochs",
+        "4",
+        "--quiet",
+        "--",
+        (bin_ / "seqpoint_workload").string(),
+        "--model",
+        "transformer",
+        "--launch-us",
+        "0.5",
+        "--hidden",
+        "768",
+        "--lengths",
+        lengths.string(),
+        "--batch",
+        std::to_string(batch),
+        "--epochs",
+        "4",
+        "--max-iterations",
+        std::to_string(iterations),
+        "--truth",
+        truth,
+        "--quiet"};
+    const pid_t pid = Spawn(command, folder_ / (name + ".log"));
+    int status = 0;
+    waitpid(pid, &status, 0);
+    ASSERT_EQ(status, 0) << name;
+    const auto read = ReadTruth(truth);
+    ASSERT_TRUE(read.has_value()) << name;
+    truth_[name] = *read;
+  }
+
+  v1::CompareReply Compare(const std::string& base, const std::string& other) {
+    Api api(folder_ / "run" / "api.sock");
+    v1::CompareRequest request;
+    request.set_base(base);
+    request.set_other(other);
+    const auto reply = api.Call(&v1::Profiler::Stub::Compare, request);
+    EXPECT_TRUE(reply.has_value()) << api.error();
+    return reply.value_or(v1::CompareReply{});
+  }
+
+  // What the workload itself took.
+  double TrueDifference(const std::string& base, const std::string& other) {
+    return truth_[other].epoch_time_ns - truth_[base].epoch_time_ns;
+  }
+
+  fs::path folder_, bin_;
+  pid_t daemon_ = 0;
+  std::map<std::string, Truth> truth_;
+};
+
+double PartOf(const v1::CompareReply& reply, v1::DifferenceCause cause) {
+  for (const v1::DifferencePart& part : reply.parts()) {
+    if (part.cause() == cause) return part.duration_ns().value();
+  }
+  return NAN;
+}
+
+TEST_F(CompareTest, ASlowerKernelOtherLengthsAndAnotherBatchAreNamed) {
+  const fs::path lengths = WriteLengths("lengths.csv", 8, 120);
+  Train("base", lengths, 32, 2000);
+  // The kernel that takes most of the time.
+  std::string kernel;
+  for (const auto& [name, time_ns] : truth_["base"].kernel_time) {
+    if (kernel.empty() || time_ns > truth_["base"].kernel_time[kernel]) kernel = name;
+  }
+  Train("slower", lengths, 32, 2000,
+        "noise.seed=2,gpu.slow_kernel=" + kernel + ",gpu.slow_kernel_factor=1.1");
+  const v1::CompareReply slower = Compare("base", "slower");
+  EXPECT_EQ(slower.main_cause().cause(), v1::DIFFERENCE_CAUSE_KERNEL) << slower.DebugString();
+  EXPECT_EQ(slower.main_cause().name(), kernel);
+  const double true_share =
+      (truth_["slower"].kernel_time[kernel] - truth_["base"].kernel_time[kernel]) /
+      TrueDifference("base", "slower");
+  EXPECT_NEAR(slower.main_cause().share().value(), true_share, 0.05) << slower.DebugString();
+
+  const fs::path longer = WriteLengths("longer.csv", 8, 180);
+  Train("longer", longer, 32, 2000, "noise.seed=3");
+  const v1::CompareReply lengths_reply = Compare("base", "longer");
+  EXPECT_EQ(lengths_reply.main_cause().cause(), v1::DIFFERENCE_CAUSE_LENGTHS)
+      << lengths_reply.DebugString();
+  EXPECT_NEAR(lengths_reply.main_cause().share().value(), 1, 0.05) << lengths_reply.DebugString();
+
+  Train("batch", lengths, 16, 4000, "noise.seed=4");
+  const v1::CompareReply batch = Compare("base", "batch");
+  EXPECT_EQ(batch.main_cause().cause(), v1::DIFFERENCE_CAUSE_BATCH) << batch.DebugString();
+  EXPECT_NEAR(batch.main_cause().share().value(), 1, 0.05) << batch.DebugString();
+  EXPECT_GT(PartOf(batch, v1::DIFFERENCE_CAUSE_ITERATIONS), 0);
+  EXPECT_LT(PartOf(batch, v1::DIFFERENCE_CAUSE_LENGTHS), 0);
+
+  // The same work again.
+  Train("again", lengths, 32, 2000, "noise.seed=5");
+  const v1::CompareReply again = Compare("base", "again");
+  EXPECT_FALSE(again.main_cause().cause() == v1::DIFFERENCE_CAUSE_KERNEL) << again.DebugString();
+}
+
+}  // namespace
+}  // namespace seqpoint
