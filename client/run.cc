@@ -374,7 +374,8 @@ std::string WhyNothing(int wait_status) {
            "(SEQPOINT_ADAPTER); nothing was profiled";
   }
   return "the command neither used a GPU nor trained with PyTorch; nothing was profiled. If it "
-         "did, `seqpoint doctor` says what stands in the way";
+         "did, `seqpoint doctor` says what stands in the way; a loop of another kind tells its "
+         "iterations in two lines (docs/pytorch.md)";
 }
 
 }  // namespace
