@@ -430,7 +430,8 @@ std::string WhyNothing(int wait_status) {
            "(SEQPOINT_ADAPTER); nothing was profiled";
   }
   return "no process of the command was seen to use a GPU or to train with PyTorch; nothing was "
-         "profiled. If one did, `seqpoint doctor` says what stands in the way";
+         "profiled. If one did, `seqpoint doctor` says what stands in the way; a loop of another "
+         "kind tells its iterations in two lines (docs/pytorch.md)";
 }
 
 }  // namespace

@@ -87,6 +87,8 @@ bool IsEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
       return payload.size() == sizeof(abi::WindowEvent);
     case abi::EventType::kTimePair:
       return payload.size() == sizeof(abi::TimePairEvent);
+    case abi::EventType::kRank:
+      return payload.size() == sizeof(abi::RankEvent);
     case abi::EventType::kSync:
       return payload.size() == sizeof(abi::SyncEvent);
     case abi::EventType::kMicroStep:

@@ -84,6 +84,8 @@ std::string_view FeatureName(uint16_t feature) {
       return "framework";
     case abi::Feature::kRoofline:
       return "roofline";
+    case abi::Feature::kBatches:
+      return "batches";
     default:
       return "";
   }
@@ -174,20 +176,7 @@ void Job::AddProcess(const ProcessRow& row, const std::set<int64_t>& gone) {
   row_.end_ns = 0;
   row_.state = rule_ ? v1::JOB_STATE_MARKING : v1::JOB_STATE_LEARNING;
   process->learning = std::make_unique<Learning>();
-  // A new incarnation goes on counting where its rank was, until we know what it repeats. One that
-  // runs beside another of its rank is no resumed run.
-  process->first_number = FirstNumber(row.rank);
-  if (const auto it = next_number_.find(row.rank); it != next_number_.end()) {
-    process->rank_next = it->second;
-  }
-  process->learning->SetFirstNumber(process->first_number);
-  for (const auto& [id, other] : processes_) {
-    if (other->row.rank == row.rank && other->alive() && !gone.contains(id)) {
-      process->overlaps.push_back(id);
-    }
-  }
-  process->aligning = process->first_number > 0 || !process->overlaps.empty();
-  if (rule_) process->learning->SetRule(rule_->rule);
+  Place(*process, gone);
   if (!live()) {
     start_ranks_.clear();
     world_size_ = 1;
@@ -196,10 +185,7 @@ void Job::AddProcess(const ProcessRow& row, const std::set<int64_t>& gone) {
   world_size_ = std::max<int64_t>(world_size_, HelloNumber(row, "world_size", 1));
   rows_.processes.push_back(row);
   processes_[row.process_id] = std::move(process);
-  const bool alone = std::all_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
-    return entry.second->row.rank == row.rank;
-  });
-  if (!alone && !work_) SplitRanks();
+  SplitRanksIfNeeded();
   RebuildControls();
   job_dirty_ = state_dirty_ = true;
   ++generation_;
@@ -417,10 +403,10 @@ void Job::EndUnused(int64_t now_ns) {
   if (processes_.empty()) {
     row_.end_ns = now_ns;
     sentence_ =
-        "no process of this job used CUDA or trained with PyTorch (an optimiser of torch.optim "
-        "that steps); a program that trains otherwise tells its iterations by seqpoint_attach and "
-        "seqpoint_iteration_begin, see seqpoint.h; `seqpoint doctor` says what may stand in the "
-        "way";
+        "no process of this job used CUDA or trained with PyTorch (backward passes of a "
+        "torch.nn.Module, and steps); a program that trains otherwise tells its iterations in two "
+        "lines, by seqpoint_attach and seqpoint_iteration_begin, see seqpoint.h or "
+        "docs/pytorch.md; `seqpoint doctor` says what may stand in the way";
     if (end.program && end.program->failed()) {
       sentence_ = absl::StrCat("the program ended with ", EndText(*end.program),
                                " before it used CUDA or trained");
@@ -550,6 +536,10 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       feature.set_state(static_cast<v1::FeatureState>(event->state + 1));
       feature.set_code(static_cast<int32_t>(event->code));
       feature.set_sentence(CleanText(TextAfter<abi::FeatureEvent>(payload, event->length)));
+      if (event->feature == static_cast<uint16_t>(abi::Feature::kBatches)) {
+        horizon_applied_ = false;
+        next_match_ = 0;
+      }
       ++generation_;
       return;
     }
@@ -585,6 +575,16 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
     }
     case abi::EventType::kTimePair:
       return;
+    case abi::EventType::kRank: {
+      const auto event = Fixed<abi::RankEvent>(payload);
+      constexpr int32_t kMostRanks = 1'000'000;
+      if (!event || event->rank < 0 || event->rank >= event->world_size ||
+          event->world_size > kMostRanks) {
+        break;
+      }
+      OnRank(process, *event);
+      return;
+    }
     case abi::EventType::kSampled: {
       const auto event = Fixed<abi::SampledEvent>(payload);
       if (!event || event->duration_ns == 0 || event->covered_ns > event->duration_ns) break;

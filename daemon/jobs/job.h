@@ -228,6 +228,11 @@ class Job {
   void OnFinished(Process& process, const FinishedIteration& iteration);
   void SetSpent(v1::Overhead& overhead) const;
   void OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder);
+  // The process' place among the job's iterations: by its rank, and who else has that.
+  void Place(Process& process, const std::set<int64_t>& gone);
+  // A process has another rank than its Hello says.
+  void OnRank(Process& process, const abi::RankEvent& event);
+  void SplitRanksIfNeeded();
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);
   void EndAlignment(Process& process);
@@ -307,6 +312,14 @@ class Job {
                                           int64_t data_parallel, double share) const;
   EngineHorizons Counted(int64_t steps) const;  // of which the number alone is known
   void Apply(EngineHorizons horizons);
+  // What the processes said of the batches that an iteration takes (abi::BatchesCode), and why.
+  struct BatchesSaid {
+    uint32_t code = 0;
+    std::string sentence;
+  };
+  BatchesSaid Batches() const;
+  // The user's batches whose lengths an iteration's is the sum of.
+  uint32_t SummedBatches() const;
   // Micro-steps whose lengths an iteration's is the sum of.
   uint32_t SummedSteps() const;
   // Their number changes within the epochs; and its mean so far.

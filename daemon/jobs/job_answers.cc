@@ -284,6 +284,13 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
                                  ") are in the log and in no figure; trainings of their own need a "
                                  "--run-id of their own"));
   }
+  for (const auto& [id, process] : processes_) {
+    if (rule_ || !job.trouble().empty()) break;
+    const auto told = process->features.find(static_cast<uint16_t>(abi::Feature::kFramework));
+    if (told == process->features.end()) continue;
+    if (told->second.state() != v1::FEATURE_STATE_IGNORED) continue;
+    job.set_trouble(told->second.sentence());  // what the program can do, where it is known
+  }
   if (!rule_ && job.trouble().empty()) {
     job.set_trouble(former_rule_ ? relearned_ : sentence_);
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <utility>
@@ -91,6 +92,12 @@ int GivenDimensions(const v1::Horizon& horizon) {
   return horizon.histogram_size() == 0 ? 0 : horizon.histogram(0).lengths_size();
 }
 
+std::string WithoutTotal(const std::string& why) {
+  return absl::StrCat("the given lengths do not say when the run ends: ", why,
+                      "; --iterations says how many it has (seqpoint control JOB horizon "
+                      "--iterations N)");
+}
+
 absl::Status CheckHorizon(const v1::Horizon& horizon) {
   constexpr int kMostLengths = 1 << 18;  // what an engine can tell apart
   if (horizon.histogram_size() > kMostLengths) {
@@ -142,6 +149,28 @@ absl::Status CheckHorizon(const v1::Horizon& horizon) {
 
 }  // namespace
 
+Job::BatchesSaid Job::Batches() const {
+  std::map<int32_t, const Process*> last;  // by rank
+  for (const auto& [id, process] : processes_) {
+    const bool counts = process->iterations > 0 || process->alive();
+    if (const Process*& of_rank = last[process->row.rank]; counts || of_rank == nullptr) {
+      of_rank = process.get();
+    }
+  }
+  BatchesSaid said;
+  for (const auto& [rank, process] : last) {
+    const auto feature = process->features.find(static_cast<uint16_t>(abi::Feature::kBatches));
+    if (feature == process->features.end()) continue;
+    const auto code = static_cast<uint32_t>(feature->second.code());
+    if (code > said.code) said = {code, feature->second.sentence()};
+  }
+  return said;
+}
+
+uint32_t Job::SummedBatches() const {
+  return Batches().code == abi::kBatchEach ? SummedSteps() : 1;
+}
+
 uint32_t Job::SummedSteps() const {
   return rule_ && abi::SumsLengths(rule_->rule) ? rule_->rule.micro_steps : 1;
 }
@@ -158,14 +187,17 @@ double Job::MeanMicroSteps() const {
 int64_t Job::RunIterations(const v1::Horizon& horizon) const {
   if (horizon.kind() == v1::Horizon::KIND_UNKNOWN) return 0;
   if (horizon.kind() == v1::Horizon::KIND_ITERATIONS) return horizon.iterations();
+  const uint32_t said = Batches().code;
+  if (said == abi::kBatchUnknown) return 0;
   int64_t batches = 0;
   for (const v1::LengthCount& entry : horizon.histogram()) batches += entry.count();
-  if (MicroStepsVary()) {
+  if (said == abi::kBatchEach && MicroStepsVary()) {
     const int64_t forwards = StepsOf(batches, 1, DataParallel(horizon));
     return std::llround(static_cast<double>(forwards) * std::max<double>(horizon.epochs(), 1) /
                         MeanMicroSteps());
   }
-  const int64_t micro_steps = rule_ ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
+  const int64_t micro_steps =
+      rule_ && said == abi::kBatchEach ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
   return StepsOf(batches, micro_steps, DataParallel(horizon)) *
          std::max<int64_t>(horizon.epochs(), 1);
 }
@@ -232,13 +264,22 @@ void Job::MatchLengths() {
   const bool over = row_.end_ns != 0;
   if (seen < next_match_ && !over) return;
   const bool by_length = horizon_.kind() != v1::Horizon::KIND_ITERATIONS;
+  const BatchesSaid said = Batches();
+  if (by_length && said.code == abi::kBatchUnknown) {
+    next_match_ = std::numeric_limits<int64_t>::max();  // until something else is said
+    map_ = {};
+    Apply({Horizon::Unknown(), Horizon::Unknown()});
+    sentence_ = WithoutTotal(said.sentence);
+    ++generation_;
+    return;
+  }
   const int64_t micro_steps = rule_ ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
   if (by_length && ((seen * micro_steps < kScaleRetryIterations && !over) || !rule_)) {
     if (horizon_applied_) return;
     // The number of iterations is good from the start.
     return Apply(Counted(RunIterations(horizon_)));
   }
-  if (by_length && MicroStepsVary()) {
+  if (by_length && said.code == abi::kBatchEach && MicroStepsVary()) {
     // Which batches come together is not known: their number is, and lengths are like the past.
     next_match_ = 2 * seen;
     map_ = {};
@@ -320,8 +361,8 @@ Job::LengthMap Job::FindFactors(const v1::Horizon& horizon) const {
     if (given == dimensions) map.factor[0] = map.factor[1] = 1;
     return map;
   }
-  const bool sums = abi::SumsLengths(rule_->rule);
-  const std::map<Lengths, int64_t> lengths = IterationLengths(horizon, SummedSteps(), 1);
+  const bool sums = SummedBatches() > 1;
+  const std::map<Lengths, int64_t> lengths = IterationLengths(horizon, SummedBatches(), 1);
   double best = 2;
   for (const bool swapped : {false, true}) {
     if (dimensions == 0 || given == 0 || (swapped && given < 2)) continue;
@@ -409,12 +450,12 @@ absl::StatusOr<Horizon> Job::EngineHorizonOf(const v1::Horizon& horizon, const L
     }
     return histogram;
   };
-  auto histogram = in_features(IterationLengths(horizon, SummedSteps(), data_parallel));
+  auto histogram = in_features(IterationLengths(horizon, SummedBatches(), data_parallel));
   if (!histogram.ok()) return histogram.status();
   const int64_t epochs = std::max<int64_t>(horizon.epochs(), 1);
   const bool exact =
       horizon.kind() == v1::Horizon::KIND_HISTOGRAM && data_parallel == 1 && share == 1;
-  if (!abi::SumsLengths(rule_->rule)) {
+  if (SummedBatches() == 1) {
     return exact ? Horizon::Histogram(*std::move(histogram), epochs)
                  : Horizon::Distribution(*std::move(histogram), epochs);
   }
@@ -433,7 +474,7 @@ bool Job::AreAlike(const v1::Horizon& horizon) const {
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   const LengthUnits units = Units();
   int64_t alike = 0, all = 0;
-  for (const auto& [lengths, count] : IterationLengths(horizon, SummedSteps(), 1)) {
+  for (const auto& [lengths, count] : IterationLengths(horizon, SummedBatches(), 1)) {
     bool within = dimensions > 0;
     for (int i = 0; i < dimensions && within; ++i) {
       const int64_t length = lengths[units.swapped ? 1 - i : i];
@@ -474,6 +515,11 @@ absl::Status Job::CheckLikeLog(const v1::Horizon& horizon) const {
 
 absl::Status Job::SetOther(const v1::Horizon& horizon, RunEngine& steps, RunEngine* work) const {
   if (const absl::Status status = CheckHorizon(horizon); !status.ok()) return status;
+  if (const BatchesSaid said = Batches(); said.code == abi::kBatchUnknown &&
+                                          horizon.kind() != v1::Horizon::KIND_ITERATIONS &&
+                                          horizon.kind() != v1::Horizon::KIND_UNKNOWN) {
+    return absl::FailedPreconditionError(WithoutTotal(said.sentence));
+  }
   if (imported_) {
     if (const absl::Status status = CheckLikeLog(horizon); !status.ok()) return status;
   }

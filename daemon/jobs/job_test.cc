@@ -4,6 +4,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -70,13 +71,15 @@ class FakeProcess {
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
 
-  // The same with four micro-steps. The first pass of a length takes 3 ms more.
-  void Accumulate() {
+  // The same with four micro-steps; `batch`: all work on it. The first pass of a length takes 3 ms
+  // more.
+  void Accumulate(std::optional<int64_t> batch = std::nullopt) {
     const auto begin_gpu_ns = gpu_ns_;
     measured_ = 0;
     int64_t sum = 0, new_lengths = 0;
     for (int micro_step = 0; micro_step < 4; ++micro_step) {
-      const int64_t length = std::geometric_distribution<int64_t>(0.05)(random_) + 10;
+      const int64_t length =
+          batch ? *batch : std::geometric_distribution<int64_t>(0.05)(random_) + 10;
       if (micro_step == 0) Call(abi::Op::kMemset, "", 1 << 20);
       Pass(length);
       sum += length;
@@ -138,6 +141,20 @@ class FakeProcess {
     job_->OnRead(id_, true);
     job_->Advance();
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
+  }
+
+  void SayBatches(abi::BatchesCode code, const std::string& sentence) {
+    const bool known = code != abi::kBatchUnknown;
+    Send(abi::EventType::kFeature,
+         abi::FeatureEvent{.feature = static_cast<uint16_t>(abi::Feature::kBatches),
+                           .state = static_cast<uint16_t>(known ? abi::FeatureState::kReady
+                                                                : abi::FeatureState::kIgnored),
+                           .code = code,
+                           .length = static_cast<uint32_t>(sentence.size())},
+         sentence);
+  }
+  void SayRank(int32_t rank, int32_t world_size) {
+    Send(abi::EventType::kRank, abi::RankEvent{.rank = rank, .world_size = world_size});
   }
 
   // What the daemon does between records.
@@ -873,6 +890,89 @@ TEST(Job, FirstOccurrencesAreThoseOfMicroSteps) {
     EXPECT_EQ((row.flags & kIterationFirst) != 0, process.new_lengths()[n] > 0) << number;
   }
   EXPECT_THAT(projection.basis(), testing::HasSubstr("the first iteration of a length costs"));
+}
+
+TEST(Job, LengthsGiveNoTotalWhileItIsNotKnownHowManyBatchesAnIterationTakes) {
+  Job job(Row(), {});
+  FakeProcess process(4);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  ASSERT_TRUE(job.SetHorizon(AllLengths(40)).ok());
+  const std::string why = "two optimisers take turns";
+  process.SayBatches(abi::kBatchUnknown, why);
+  for (int i = 0; i < 200; ++i) process.Iterate();
+  EXPECT_EQ(Project(job, AskTime())->projection().iterations_total(), 0);
+  EXPECT_EQ(job.Describe(true).horizon().iterations(), 0);
+  EXPECT_THAT(job.Describe(true).rule().sentence(), testing::HasSubstr(why));
+  v1::ProjectRequest another = AskTime();
+  *another.mutable_horizon() = AllLengths(20);
+  EXPECT_THAT(std::string(Project(job, another).status().message()), testing::HasSubstr(why));
+  another.mutable_horizon()->Clear();
+  another.mutable_horizon()->set_kind(v1::Horizon::KIND_ITERATIONS);
+  another.mutable_horizon()->set_iterations(700);
+  EXPECT_EQ(Project(job, another)->projection().iterations_total(), 700);
+
+  process.SayBatches(abi::kBatchEach, "each has its own");
+  for (int i = 0; i < 2; ++i) process.Iterate();
+  EXPECT_EQ(Project(job, AskTime())->projection().iterations_total(), 40 * 31);
+  EXPECT_EQ(job.Describe(true).rule().sentence(), "");
+}
+
+TEST(Job, SeveralPassesOverOneBatchTakeOneOfTheUsersBatches) {
+  Job job(Row(), {});
+  FakeProcess process(6);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  ASSERT_TRUE(job.SetHorizon(AllLengths(40)).ok());
+  process.SayBatches(abi::kBatchOne, "all passes have the same lengths");
+  for (int i = 0; i < 300; ++i) process.Accumulate(process.DrawLength());
+  const v1::Projection projection = Project(job, AskTime())->projection();
+  EXPECT_EQ(projection.iterations_total(), 40 * 31);
+  EXPECT_EQ(projection.horizon_kind(), v1::Horizon::KIND_DISTRIBUTION);
+  const double truth = 40 * 31 * (8e5 + 4e5 * 25) + 31 * 3e6;
+  EXPECT_NEAR(projection.total().value() / truth, 1, 0.01);
+  EXPECT_LE(projection.total().low(), truth);
+  EXPECT_GE(projection.total().high(), truth);
+  EXPECT_EQ(job.Describe(true).rule().sentence(), "");
+}
+
+TEST(Job, RanksThatAreToldLaterAreRanks) {
+  for (const bool after_calls : {false, true}) {
+    Job job(Row(), {});
+    ASSERT_TRUE(job.SetHorizon(AllLengths(40)).ok());
+    ProcessRow second_row = Process();
+    second_row.process_id = 8;
+    second_row.incarnation = 1;
+    job.AddProcess(Process());
+    job.AddProcess(second_row);
+    FakeProcess first(5), second(6);
+    first.Connect(job, 7);
+    second.Connect(job, 8);
+    for (int i = 0; i < 200; ++i) {
+      if (i == (after_calls ? 3 : 0)) {
+        second.SayRank(1, 2);
+        first.SayRank(0, 2);
+      }
+      const int64_t a = first.DrawLength(), b = second.DrawLength();
+      const int64_t time_ns = first.TimeOf(std::max(a, b));
+      first.Iterate(a, time_ns);
+      second.Iterate(b, time_ns);
+    }
+    const v1::Projection projection = Project(job, AskTime())->projection();
+    EXPECT_EQ(projection.iterations_total(), 40 * 31 / 2);
+    EXPECT_THAT(projection.basis(), testing::HasSubstr("the slowest of 2 ranks"));
+    v1::Job described = job.Describe(true);
+    ASSERT_EQ(described.processes_size(), 2);
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(described.processes(rank).rank(), rank);
+      EXPECT_EQ(described.processes(rank).incarnation(), 0);
+      EXPECT_EQ(described.processes(rank).world_size(), 2);
+    }
+    EXPECT_EQ(described.iterations(), 200);
+    EXPECT_EQ(described.trouble(), "");
+    second.SayRank(5, 2);  // no such rank
+    EXPECT_EQ(job.Describe(true).processes(1).losses().rejected(), 1);
+  }
 }
 
 TEST(Job, LengthsThatAreDistributedOtherwiseAreTold) {

@@ -181,6 +181,84 @@ class LoopsTest(JobTest):
         self.assertEqual([int(job["process_count"]) for job in jobs], [1, 1])
 
 
+class TurnsTest(JobTest):
+    """Two models, trained in turn: what the user's lengths say of the run."""
+
+    def gan(self, critic_steps, batches=80, own_batches=False):
+        lengths = self.write("lengths.csv", "len_0\n" + "".join(
+            f"{3 + n * n % 17}\n" * 4 for n in range(batches)))
+        self.script(options=("--lengths", lengths, "--batch", "4"), text=f"""
+            torch.set_num_threads(1)
+            critic, generator = Model(), Model()
+            of_critic = torch.optim.RMSprop(critic.parameters())
+            of_generator = torch.optim.Adam(generator.parameters())
+            batches = [torch.zeros(4, 3 + n * n % 17, dtype=torch.long) for n in range({batches})]
+            taken = iter(batches)
+            for batch in taken:
+                for _ in range({critic_steps}):
+                    (critic(torch.zeros_like(batch)) - critic(batch)).sum().backward()
+                    of_critic.step()
+                    of_critic.zero_grad()
+                    if {own_batches}: batch = next(taken, batch)
+                (generator(batch) + critic(batch)).sum().backward()
+                of_generator.step()
+                of_generator.zero_grad()
+        """)
+
+    def test_a_gan_has_as_many_iterations_as_batches(self):
+        for critic_steps in (1, 2, 5):
+            self.gan(critic_steps)
+            self.assertEqual(len(self.iterations()), 80)
+            self.assertEqual(int(self.job()["horizon"]["iterations"]), 80)
+            self.assertFalse(self.job()["rule"]["sentence"])
+            self.assertEqual(self.ask("project", "job")["projection"]["iterations_total"], "80")
+
+    def test_a_gan_whose_critic_takes_batches_of_its_own_has_no_total_from_lengths(self):
+        self.gan(2, batches=240, own_batches=True)
+        self.assertEqual(len(self.iterations()), 80)
+        self.assertEqual(int(self.job()["horizon"].get("iterations", 0)), 0)
+        self.assertIn("not known how many batches", self.job()["rule"]["sentence"])
+        self.assertIn("--iterations", self.job()["rule"]["sentence"])
+
+
+class ByHandTest(JobTest):
+    def test_steps_that_the_program_makes_itself(self):
+        self.script("""
+            from torch.nn.utils.rnn import pack_sequence
+            class Packed(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.lstm = nn.LSTM(1, 8)
+                def forward(self, packed):
+                    return self.lstm(packed)[0].data
+            model = Packed()
+            for n in range(40):
+                model(pack_sequence([torch.zeros(3 + n % 5, 1)] * 2)).sum().backward()
+                with torch.no_grad():
+                    for p in model.parameters():
+                        p -= 0.1 * p.grad
+                        p.grad = None
+        """)
+        self.assertEqual(self.lengths(), [3 + n % 5 for n in range(40)])
+        self.assertIn("by hand", json.dumps(self.ask("jobs", "job")))
+
+    def test_a_loop_that_cannot_be_seen_is_told_in_two_lines(self):
+        program = """
+            import ctypes; seqpoint = ctypes.CDLL(None)
+            weight = torch.zeros(3, requires_grad=True)
+            for n in range(100):
+                if {}:
+                    seqpoint.seqpoint_attach(0), seqpoint.seqpoint_iteration_begin(3 + n % 5)
+                (weight * torch.zeros(3 + n % 5, 3)).sum().backward()
+        """
+        self.script(program.format("False"))
+        self.assertIn("seqpoint_iteration_begin", self.job()["trouble"])
+        self.assertIn("seqpoint_iteration_begin", "".join(self.output.stderr.split()))
+        self.script(program.format("hasattr(seqpoint, 'seqpoint_iteration_begin')"))
+        self.assertGreaterEqual(len(self.iterations()), 99)  # the last one has no end
+        self.assertGreater(int(self.iterations()[50]["duration_ns"]), 0)
+
+
 class GuestTest(JobTest):
     def test_the_programs_own_sitecustomize_runs(self):
         os.mkdir(self.path("own"))
@@ -368,6 +446,12 @@ class EndsTest(JobTest):
         self.assertEqual(self.job()["state"], "JOB_STATE_FAILED")
         self.assertEqual(self.job()["exit_status"], 1)
 
+    @unittest.skipIf(sys.version_info < (3, 11), "tracebacks cannot be changed before Python 3.11")
+    def test_an_exception_inside_the_model_shows_nothing_of_the_adapter(self):
+        self.ends("model(torch.zeros(3))", status=1)
+        self.assertIn("Traceback", self.output.stderr)
+        self.assertNotIn("seqpoint_adapter", self.output.stderr)
+
     def test_signals(self):
         for number, state in ((signal.SIGTERM, "JOB_STATE_LOST"),
                               (signal.SIGKILL, "JOB_STATE_FAILED"),
@@ -383,6 +467,31 @@ class EndsTest(JobTest):
 
 
 class RanksTest(JobTest):
+    def test_ranks_that_multiprocessing_spawns(self):
+        if not torch.distributed.is_available():
+            self.skipTest("this PyTorch was built without torch.distributed")
+        lengths = self.write("lengths.csv", "len_0\n" + "".join(
+            f"{3 + n * n % 17}\n" for n in range(80)))
+        self.script(options=("--lengths", lengths, "--batch", "1"), text="""
+            import os, torch.distributed, torch.multiprocessing
+            def train(rank, folder):
+                torch.set_num_threads(1)
+                torch.distributed.init_process_group(
+                    "gloo", init_method=f"file://{folder}", rank=rank, world_size=2)
+                parallel = nn.parallel.DistributedDataParallel(model)
+                for n in range(rank, 80, 2):
+                    iterate(3 + n * n % 17, parallel)
+                torch.distributed.destroy_process_group()
+            if __name__ == "__main__":
+                torch.multiprocessing.spawn(train, (os.environ["STORE"],), 2)
+        """, STORE=self.path("rendezvous"))
+        job = self.job()
+        self.assertEqual(sorted(p["rank"] for p in job["processes"]), [0, 1])
+        self.assertEqual({p["world_size"] for p in job["processes"]}, {2})
+        self.assertEqual(len(self.iterations()), 40)
+        self.assertEqual(int(job["horizon"]["iterations"]), 40)
+        self.assertFalse(job["trouble"])
+
     def test_torchrun(self):
         if not torch.distributed.is_available():
             self.skipTest("this PyTorch was built without torch.distributed")
