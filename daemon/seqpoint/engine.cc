@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -35,6 +36,13 @@ constexpr double kVisibleShare = 5e-4;
 // anything was measured; and how likely any statistic grows in first occurrences.
 constexpr double kFollows = 0.7, kFollowsFirsts = 0.15;
 constexpr double kSeenSlow = 0.98;
+// What follows may be a part of an iteration's time, as GPU work beside gaps: then it changes by as
+// much, and relative to itself by more. Evenly likely shares; below the least, most of the time is
+// no GPU work.
+constexpr double kShares[] = {1, 0.7, 0.45};
+constexpr double kLeastLevel = 0.1;
+constexpr double kToldVariance = 0.04;  // of the factor, where one slow iteration or a few told it
+constexpr int kWays = 1 + std::size(kShares);  // not to follow is one, too
 constexpr double kDoubtBelow = 2;
 constexpr double kMostEvidence = 5;
 // So often a length is expected that is known to come.
@@ -137,14 +145,15 @@ void TakeOffPast(std::vector<OutlookRow>& rows, bool expected_only, const Quadra
 }
 
 // Leaves out the few measurements that lie far above a robust curve through all of them: of slow
-// iterations, whose share of the run is known better than from so small a sample.
-void DropSlow(absl::Span<const Measurement> measurements, const TimeModel& model, double core,
-              std::vector<CurvePoint>& points) {
-  if (points.size() < kMinMeasuredForSlow) return;
+// iterations, whose share of the run is known better than from so small a sample. Returns by how
+// much they lie above it, relative, in the mean; 0: there are none.
+double DropSlow(absl::Span<const Measurement> measurements, const TimeModel& model, double core,
+                std::vector<CurvePoint>& points) {
+  if (points.size() < kMinMeasuredForSlow) return 0;
   std::vector<Key> keys;
   std::vector<double> values;
   for (size_t i = 0; i < points.size(); ++i) {
-    if (!(points[i].value > 0)) return;
+    if (!(points[i].value > 0)) return 0;
     keys.push_back(measurements[i].key);
     values.push_back(points[i].value);
     // A key that the curve of times misses may be missed alike here, and is not slow for that.
@@ -160,12 +169,18 @@ void DropSlow(absl::Span<const Measurement> measurements, const TimeModel& model
   std::nth_element(misses.begin(), misses.begin() + misses.size() / 2, misses.end());
   const double gate = std::max(core, kOutlierDeviations * misses[misses.size() / 2]);
   const auto slow = std::count_if(excess.begin(), excess.end(), [&](double e) { return e > gate; });
-  if (static_cast<double>(slow) > kMostSlowMeasured * static_cast<double>(points.size())) return;
+  if (static_cast<double>(slow) > kMostSlowMeasured * static_cast<double>(points.size())) return 0;
   size_t kept = 0;
+  double above = 0;
   for (size_t i = 0; i < points.size(); ++i) {
-    if (excess[i] <= gate) points[kept++] = points[i];
+    if (excess[i] <= gate) {
+      points[kept++] = points[i];
+    } else {
+      above += excess[i] / static_cast<double>(slow);
+    }
   }
   points.resize(kept);
+  return above;
 }
 
 // A cost is never negative, whatever the normal approximation says.
@@ -804,7 +819,14 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   // Levels that vary by no more than their noise are one: else they would speak against following.
   const double variance = square - mean * mean;
   const double reliable = variance > error ? 1 - error / variance : 0;
-  std::vector<CurvePoint> points[2];
+  std::vector<CurvePoint> points[kWays];
+  double factor[kWays] = {0};  // by how much the statistic changes where times do by 1
+  double factor_sum = 0, factor_square = 0;
+  for (int way = 1; way < kWays; ++way) {
+    factor[way] = 1 / kShares[way - 1];
+    factor_sum += factor[way];
+    factor_square += factor[way] * factor[way];
+  }
   Key lowest = {INT64_MAX, INT64_MAX};
   double whole_value = 0, whole_expected = 0;
   for (size_t i = 0; i < measurements.size(); ++i) {
@@ -815,13 +837,16 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
     lowest = {std::min(lowest.first, m.key.first), std::min(lowest.second, m.key.second)};
     whole_value += value;
     whole_expected += expected;
-    points[0].push_back({curve.scale(m.key), expected, value, 1});
-    points[1].push_back({curve.scale(m.key), expected * (1 + level), value, 1});
+    for (int way = 0; way < kWays; ++way) {
+      const double changed = std::max(expected * (1 + factor[way] * level), kLeastLevel * expected);
+      points[way].push_back({curve.scale(m.key), changed, value, 1});
+    }
   }
+  double slow_above = 0;
   if (kind != StatisticKind::kAmount) {
-    for (auto& p : points) DropSlow(measurements, Current().model, core, p);
+    for (auto& p : points) slow_above = DropSlow(measurements, Current().model, core, p);
   }
-  const bool seen_slow = points[0].size() < measurements.size();
+  const bool seen_slow = slow_above > 0;
 
   // Shorter iterations may run kernels of their own: what they take is less certain than their
   // time.
@@ -831,26 +856,49 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   if (below.has_value()) {
     for (auto& p : points) p.push_back(*below);
   }
-  CostCurve cost[2];
-  for (int f : {0, 1}) cost[f] = CostCurve::Fit(std::move(points[f]), curve.scale, -1);
+  const int ways = kind == StatisticKind::kAmount ? 1 : kWays;
+  CostCurve cost[kWays];
+  double probability[kWays] = {}, sum = 0;
+  for (int way = 0; way < ways; ++way) {
+    cost[way] = CostCurve::Fit(std::move(points[way]), curve.scale, -1);
+    const double agrees = cost[way].log_evidence() - cost[0].log_evidence();
+    probability[way] = (way == 0 ? 1 - kFollows : kFollows / std::size(kShares)) *
+                       std::exp(std::clamp(agrees, -kMostEvidence, kMostEvidence));
+    sum += probability[way];
+  }
   std::vector<Statistic> models;
   if (kind == StatisticKind::kAmount) {
     // Algorithm search is work, too.
-    models.push_back({1 - kFollowsFirsts, false, false, false, cost[0]});
-    models.push_back({kFollowsFirsts, false, false, true, cost[0]});
+    models.push_back({.probability = 1 - kFollowsFirsts, .cost = cost[0]});
+    models.push_back({.probability = kFollowsFirsts, .follows_firsts = true, .cost = cost[0]});
     return models;
   }
-  const double odds = kFollows / (1 - kFollows) *
-                      std::exp(std::clamp(cost[1].log_evidence() - cost[0].log_evidence(),
-                                          -kMostEvidence, kMostEvidence));
-  for (bool drift : {false, true}) {
-    const double drift_probability = drift ? odds / (1 + odds) : 1 / (1 + odds);
-    const double follows_slow = seen_slow ? kSeenSlow : kFollows;
-    models.push_back({drift_probability * (1 - follows_slow), drift, false, false, cost[drift]});
-    models.push_back(
-        {drift_probability * follows_slow * (1 - kFollowsFirsts), drift, true, false, cost[drift]});
-    models.push_back(
-        {drift_probability * follows_slow * kFollowsFirsts, drift, true, true, cost[drift]});
+  // Where there is no drift to tell by how much it follows, it may be any of the factors.
+  const double mean_factor = factor_sum / std::size(kShares);
+  const double factor_variance = factor_square / std::size(kShares) - mean_factor * mean_factor;
+  const double follows_slow = seen_slow ? kSeenSlow : kFollows;
+  // Slow iterations that were measured tell it for themselves.
+  const double usual_slow = slow_excess_ns > 0 && whole_expected > 0
+                                ? core + slow_excess_square / slow_excess_ns *
+                                             static_cast<double>(measurements.size()) /
+                                             whole_expected
+                                : 0;
+  const bool told = seen_slow && usual_slow > 0;
+  const double told_factor =
+      told ? std::clamp(slow_above / usual_slow, factor[1], factor[kWays - 1]) : 0;
+  for (int way = 0; way < kWays; ++way) {
+    Statistic model = {.probability = probability[way] / sum * (1 - follows_slow),
+                       .drift = factor[way],
+                       .cost = cost[way]};
+    const double left = probability[way] / sum * follows_slow;
+    models.push_back(model);
+    model.slow = told ? told_factor : way > 0 ? factor[way] : mean_factor;
+    model.slow_variance = told ? kToldVariance : way > 0 ? 0 : factor_variance;
+    model.probability = left * (1 - kFollowsFirsts);
+    models.push_back(model);
+    model.follows_firsts = true;
+    model.probability = left * kFollowsFirsts;
+    models.push_back(model);
   }
   return models;
 }
@@ -1135,11 +1183,11 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
     const bool never = kind == StatisticKind::kAmount;
     absl::StrAppendFormat(&p.basis, "; slow iterations, which take %.2g %% of the time, %s",
                           100 * extra.slow.mean,
-                          likeliest.follows_slow ? "are counted in"
-                          : never                ? "do not raise it"
-                                                 : "may raise it and widen the interval");
+                          likeliest.slow > 0 ? "are counted in"
+                          : never            ? "do not raise it"
+                                             : "may raise it and widen the interval");
   }
-  if (likeliest.follows_drift) absl::StrAppend(&p.basis, "; it follows the drift of times");
+  if (likeliest.drift > 0) absl::StrAppend(&p.basis, "; it follows the drift of times");
   const bool has_total = outlook.iterations_total > 0;
   const double rest = has_total ? SumOf(outlook.remaining) : n;
   const std::vector<CurveTarget>& targets = has_total ? outlook.remaining : outlook.past;
@@ -1168,14 +1216,16 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
       for (Normal& x : sum) {
         x.probability *= model.probability;
         if (!coming.empty()) x.variance += drawn;
-        const double slow = model.follows_slow ? 1 : 0, firsts = model.follows_firsts ? 1 : 0;
-        x.mean += (slow * extra.slow.mean + firsts * extra.firsts.mean) * expected;
-        x.variance +=
-            (slow * extra.slow.variance + firsts * extra.firsts.variance) * expected * expected;
+        const double firsts = model.follows_firsts ? 1 : 0;
+        x.mean += (model.slow * extra.slow.mean + firsts * extra.firsts.mean) * expected;
+        x.variance += (model.slow * model.slow * extra.slow.variance +
+                       model.slow_variance * extra.slow.mean * extra.slow.mean +
+                       firsts * extra.firsts.variance) *
+                      expected * expected;
       }
-      if (model.follows_drift && moving != 0) {
+      if (const double by = model.drift * moving; by != 0) {
         std::vector<Normal> drifts = drift;
-        for (Normal& d : drifts) d = {d.probability, d.mean * moving, d.variance * moving * moving};
+        for (Normal& d : drifts) d = {d.probability, d.mean * by, d.variance * by * by};
         sum = AddIndependent(sum, drifts);
       }
       mixture.insert(mixture.end(), sum.begin(), sum.end());

@@ -176,9 +176,11 @@ struct OnlineEngine::State {
   // One way in which a statistic may depend on an iteration's time at equal length.
   struct Statistic {
     double probability = 0;
-    bool follows_drift = false;
-    bool follows_slow = false;    // takes more in slow iterations, as they take more time
-    bool follows_firsts = false;  // and in first occurrences
+    // By how much, relative, it changes where times at equal length drift by 1, and where
+    // iterations are slow; 0: not at all.
+    double drift = 0;
+    double slow = 0, slow_variance = 0;
+    bool follows_firsts = false;  // takes more in first occurrences
     CostCurve cost;
   };
 

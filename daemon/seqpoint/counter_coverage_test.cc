@@ -1,0 +1,107 @@
+// How often the interval of a statistic that follows time holds the truth, over many simulated runs
+// like the demo's: rare slow iterations that hardly any measurement falls on, a level of times that
+// wanders, and a statistic (cycles) that follows the work on the GPU, which is a part of the time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include "daemon/seqpoint/engine.h"
+
+namespace seqpoint {
+namespace {
+
+constexpr int kRuns = 64;
+constexpr int kIterations = 3000;
+constexpr uint32_t kSets = 4;  // configurations, of which the first has the statistic
+constexpr double kNoise = 0.001;
+
+struct Coverage {
+  int covered = 0;
+  double half_width = 0, error = 0;  // means, relative
+};
+
+// `gpu_share`: of an iteration's time, that its work on the GPU takes.
+void Simulate(int seed, double gpu_share, Coverage* coverage) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> uniform;
+  std::normal_distribution<double> normal;
+  std::vector<Key> keys;
+  std::vector<KeyCount> histogram;
+  for (int i = 0; i < kIterations; ++i) {
+    const double centre = 24 * std::exp(0.45 * normal(random));
+    const auto length = [&] {
+      return std::clamp<int64_t>(std::llround(centre * (1 + 0.06 * normal(random)) + 1), 3, 100);
+    };
+    const int64_t source = length(), target = length();
+    keys.push_back({source, target});
+    histogram.push_back({keys.back(), 1});
+  }
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(histogram)).ok());
+  Plan plan;
+  PlanOptions options;
+  options.sets.clear();
+  for (uint32_t set = 0; set < kSets; ++set) options.sets.push_back(set);
+  const double phase = 2 * M_PI * uniform(random), periods = 0.02 + uniform(random);
+  double truth = 0;
+  for (int i = 0; i < kIterations; ++i) {
+    const auto source = static_cast<double>(keys[i].first);
+    const auto target = static_cast<double>(keys[i].second);
+    const double usual_ns = 1e5 * (8 + 0.9 * source + 1.2 * target + 0.004 * source * target);
+    const double drift = 1 + 0.005 * std::sin(phase + 2 * M_PI * periods * i / kIterations);
+    const double slow = uniform(random) < 0.01 ? 1.3 : 1;
+    const double gpu_ns = gpu_share * usual_ns * drift * slow * (1 + 0.003 * normal(random));
+    const double time_ns = (1 - gpu_share) * usual_ns + gpu_ns - 2e3 * std::log(uniform(random));
+    const double cycles = 1.7 * gpu_ns;
+    truth += cycles;
+    int set = -1;
+    for (PlanEntry& e : plan.entries) {
+      if (e.quota == 0 || keys[i].first < e.low.first || e.high.first < keys[i].first ||
+          keys[i].second < e.low.second || e.high.second < keys[i].second) {
+        continue;
+      }
+      --e.quota;
+      set = static_cast<int>(e.set);
+      break;
+    }
+    const auto number = static_cast<uint64_t>(i);
+    engine.AddIteration({.iteration = number,
+                         .key = keys[i],
+                         .time_ns = std::llround(time_ns),
+                         .measured = set >= 0});
+    if (set >= 0) {
+      const double value = cycles * (1 + kNoise * normal(random));
+      engine.AddMeasurement(static_cast<uint32_t>(set), number, keys[i], {&value, 1}).IgnoreError();
+    }
+    if (set >= 0 || i % 32 == 0) plan = engine.MakePlan(options);
+  }
+  const auto projected = engine.ProjectStatistic(0, 0, 0.999, StatisticKind::kTimeLike);
+  ASSERT_TRUE(projected.ok() && projected->total) << projected.status();
+  const Estimate& total = *projected->total;
+  coverage->covered += total.low <= truth && truth <= total.high ? 1 : 0;
+  coverage->half_width += (total.high - total.low) / 2 / truth / kRuns;
+  coverage->error += std::abs(total.value / truth - 1) / kRuns;
+}
+
+class CounterCoverage : public testing::TestWithParam<double> {};
+
+// Of 64 intervals of 99.9 % two miss in one of 500 tries.
+TEST_P(CounterCoverage, IntervalsHoldWhatTheSampleCannotShow) {
+  Coverage coverage;
+  for (int seed = 1; seed <= kRuns; ++seed) Simulate(seed, GetParam(), &coverage);
+  RecordProperty("half_width_percent", std::to_string(100 * coverage.half_width));
+  printf("%d of %d, half-width %.3f %%, error %.3f %%\n", coverage.covered, kRuns,
+         100 * coverage.half_width, 100 * coverage.error);
+  EXPECT_GE(coverage.covered, kRuns - 1);
+  EXPECT_LT(coverage.half_width, 0.03);  // or it would say nothing
+  EXPECT_LT(coverage.error, 0.01);
+}
+
+INSTANTIATE_TEST_SUITE_P(GpuShares, CounterCoverage, testing::Values(0.4, 0.6, 0.8, 1.0));
+
+}  // namespace
+}  // namespace seqpoint
