@@ -201,7 +201,8 @@ Answers::Summary Answers::Summarise() const {
 absl::StatusOr<RunEngine> Answers::WorkAt(std::vector<KeyCount> iterations) const {
   if (absl::Status status = CheckMeasurable(); !status.ok()) return status;
   if (facts_.work) {
-    return absl::FailedPreconditionError(absl::StrCat("job \"", facts_.name, "\"", RanksInWords(" has "),
+    return absl::FailedPreconditionError(absl::StrCat("job \"", facts_.name, "\"",
+                                                      RanksInWords(" has "),
                                                       ", whose kernels run at the same time"));
   }
   absl::MutexLock lock(&mutex_);

@@ -208,8 +208,8 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
   UpdateDrift(now);
   launched_in_stretch_ = true;
   if (kernel->slowness == 0) [[unlikely]] {
-    const bool slow = !config_.slow_kernel.empty() &&
-                      kernel->name.find(config_.slow_kernel) != std::string::npos;
+    const bool slow =
+        !config_.slow_kernel.empty() && kernel->name.find(config_.slow_kernel) != std::string::npos;
     kernel->slowness = slow ? config_.slow_kernel_factor : 1;
   }
   double noise = Noise(kernel_noise_) * slow_factor_ * drift_ * kernel->slowness;

@@ -34,7 +34,7 @@ struct Kernel {
   uint32_t module_id = 0;
   uint32_t max_dynamic_shared_bytes = 48 * 1024;
   double slowness = 0;  // times its usual duration; 0: not looked up. Guarded like `truth`
-  Counters truth;  // all launches, guarded by the model's mutex
+  Counters truth;       // all launches, guarded by the model's mutex
 };
 
 struct Stream {
