@@ -195,6 +195,9 @@ std::string JobText(const v1::Job& job) {
                     job.host().empty() ? "" : " on " + job.host(), "\n");
     if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
     absl::StrAppend(&text, "so far:    ", iterations, "\n");
+    if (job.has_expected_end()) {
+      absl::StrAppend(&text, "will end:  ", FormatEnd(job.expected_end()), "\n");
+    }
     if (job.has_rule()) text += RuleText(job.rule());
     text += ToldText(job);
   }
@@ -381,8 +384,10 @@ std::string ApartText(const v1::Job& job) {
 }
 
 std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job) {
-  return absl::StrCat(ProjectionText(reply.projection(), job), Note(job.rule().sentence()),
-                      LossesLine(reply.losses()));
+  const bool ends = job.has_expected_end() && reply.projection().metric() == "time";
+  return absl::StrCat(ProjectionText(reply.projection(), job),
+                      ends ? absl::StrCat("will end: ", FormatEnd(job.expected_end()), "\n") : "",
+                      Note(job.rule().sentence()), LossesLine(reply.losses()));
 }
 
 std::string NothingIn(const v1::GetSeqPointsReply& reply) {

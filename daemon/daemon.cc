@@ -862,6 +862,10 @@ void Daemon::SetTrouble(std::string sentence) {
 v1::Job Daemon::Describe(const jobs::Job& job, bool with_details, bool with_histogram) {
   v1::Job description = job.Describe(with_details, with_histogram);
   if (job.live() && !trouble_.empty()) description.set_trouble(trouble_);
+  // It is past, and iterations are missing: something holds the run up, and until when is not known.
+  if (description.expected_end().high_ns() < absl::ToUnixNanos(absl::Now())) {
+    description.clear_expected_end();
+  }
   return description;
 }
 

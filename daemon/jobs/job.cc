@@ -910,6 +910,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   }
 
   if (process.beside) return;
+  process.pace.Add(iteration.boundary_ns, iteration.duration_ns);
   if (sums && !redone) {
     ++summed_iterations_;
     micro_steps_ += iteration.micro_steps;

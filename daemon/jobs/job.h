@@ -218,6 +218,8 @@ class Job {
   v1::JobState EndState() const;
   void OnFinished(Process& process, const FinishedIteration& iteration);
   void SetSpent(v1::Overhead& overhead) const;
+  // Where it is known: from the pace of the lowest rank that runs.
+  void SetExpectedEnd(v1::Job& job) const;
   void OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder);
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);

@@ -152,6 +152,31 @@ const Answers::Summary& Job::RecentSummary() const {
   return summary_;
 }
 
+void Job::SetExpectedEnd(v1::Job& job) const {
+  const v1::Projection& time = job.time();
+  const int64_t so_far = job.iterations(), total = time.iterations_total();
+  if (!live() || released_ || clock_kind() != v1::CLOCK_KIND_REAL || so_far >= total) return;
+  const Process* lowest = nullptr;
+  for (const auto& [id, process] : processes_) {
+    if (!process->alive() || process->beside || process->iterations == 0) continue;
+    if (lowest == nullptr || process->row.rank < lowest->row.rank) lowest = process.get();
+  }
+  if (lowest == nullptr || time.iterations_so_far() >= total) return;
+  // The projection is some iterations old.
+  const double left =
+      static_cast<double>(total - so_far) / static_cast<double>(total - time.iterations_so_far());
+  const v1::Estimate& remaining = time.remaining();
+  const std::optional<Estimate> wall = lowest->pace.WallTimeOf(
+      {left * remaining.value(), left * remaining.low(), left * remaining.high()}, 0.95);
+  if (!wall) return;
+  const int64_t since_ns = lowest->pace.last_begin_ns();
+  v1::ExpectedEnd& end = *job.mutable_expected_end();
+  end.set_time_ns(since_ns + static_cast<int64_t>(wall->value));
+  end.set_low_ns(since_ns + static_cast<int64_t>(std::max(0.0, wall->low)));
+  end.set_high_ns(since_ns + static_cast<int64_t>(wall->high));
+  end.set_last_iteration_ns(since_ns);
+}
+
 v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   v1::Job job;
   job.set_id(absl::StrCat(row_.job_id));
@@ -181,6 +206,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     *job.mutable_time() = RecentSummary().time;
     *job.mutable_seqpoints() = RecentSummary().seqpoints;
   }
+  SetExpectedEnd(job);
   for (const auto& [name, others] :
        {std::pair("start-up", startup_), std::pair("evaluation", evaluation_)}) {
     if (others.count == 0) continue;
