@@ -189,6 +189,10 @@ class Job {
   // What is known now, for questions that take long; for another run, with that horizon. Errors:
   // InvalidArgument, FailedPrecondition for lengths that cannot be mapped onto the learned feature.
   absl::StatusOr<std::shared_ptr<const Answers>> Ask(const v1::Horizon* horizon = nullptr) const;
+  // For questions about some of the iterations that ran, by their feature values; `work`: those of
+  // all ranks, where there are several.
+  absl::StatusOr<std::shared_ptr<const Answers>> AskPart(std::vector<KeyCount> steps,
+                                                         std::vector<KeyCount> work) const;
   // What is expensive in Describe is made anew when the job has grown by a 256th. Whoever is given
   // something here summarises it, without the daemon's lock, and hands it back; meanwhile Describe
   // has the one before.
@@ -214,6 +218,8 @@ class Job {
   };
 
   void AddKernels(const ImportedRun& run);
+  Answers::Facts CollectFacts() const;
+  int64_t EpochIterations() const;
   // Of its processes, all of which have ended; those that had iterations count, where any had.
   v1::JobState EndState() const;
   void OnFinished(Process& process, const FinishedIteration& iteration);

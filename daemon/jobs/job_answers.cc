@@ -73,8 +73,31 @@ std::string Job::WhyTimeOnly() const {
   return why;
 }
 
-absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) const {
-  if (horizon == nullptr && answers_ && answers_generation_ == generation_) return answers_;
+// As far as it is the same for all epochs.
+int64_t Job::EpochIterations() const {
+  const int64_t epochs = horizon_.epochs(), run = RunIterations(horizon_);
+  if (epochs < 1 || run == 0 || run % epochs != 0 || MicroStepsVary()) return 0;
+  return run / epochs;
+}
+
+absl::StatusOr<std::shared_ptr<const Answers>> Job::AskPart(std::vector<KeyCount> steps,
+                                                            std::vector<KeyCount> work) const {
+  Answers::Facts facts = CollectFacts();
+  Horizon of_steps = Horizon::Histogram(std::move(steps));
+  of_steps.another = true;
+  absl::Status status = facts.engine.SetHorizon(std::move(of_steps));
+  if (facts.work) {
+    Horizon of_work = Horizon::Histogram(std::move(work));
+    of_work.another = true;
+    status.Update(facts.work->SetHorizon(std::move(of_work)));
+  }
+  if (!status.ok()) return status;
+  facts.horizon_kind = v1::Horizon::KIND_HISTOGRAM;
+  facts.another = true;
+  return std::make_shared<const Answers>(std::move(facts));
+}
+
+Answers::Facts Job::CollectFacts() const {
   Answers::Facts facts{
       .job_id = row_.job_id,
       .name = row_.name,
@@ -82,6 +105,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .batch = horizon_.batch(),
       .generation = generation_,
       .horizon_kind = horizon_.kind(),
+      .epoch_iterations = EpochIterations(),
       .live = live(),
       .imported = imported_,
       .measurable = std::any_of(processes_.begin(), processes_.end(),
@@ -108,6 +132,12 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
     facts.late = steps_.late();
   }
   if (rule_) facts.rule = DescribeRule();
+  return facts;
+}
+
+absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) const {
+  if (horizon == nullptr && answers_ && answers_generation_ == generation_) return answers_;
+  Answers::Facts facts = CollectFacts();
   if (horizon != nullptr) {
     RunEngine* const work = facts.work ? &*facts.work : nullptr;
     const absl::Status status = SetOther(*horizon, facts.engine, work);
