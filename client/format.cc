@@ -130,6 +130,16 @@ std::string FormatTime(int64_t epoch_ns) {
   return text;
 }
 
+std::string FormatEnd(const v1::ExpectedEnd& end) {
+  const std::string day = FormatTime(end.time_ns()).substr(0, 10);
+  const auto clock = [&](int64_t epoch_ns) {
+    const std::string text = FormatTime(epoch_ns);
+    return text.substr(0, 10) == day ? text.substr(11) : text;
+  };
+  return absl::StrCat(FormatTime(end.time_ns()), " (", clock(end.low_ns()), " to ",
+                      clock(end.high_ns()), ")");
+}
+
 std::string FormatQuantity(double value, std::string_view unit) {
   if (unit == "ns" && std::abs(value) >= 2 * kMinuteNs) {
     return LongDuration(value, std::abs(value) / 2'000);  // three to four digits
@@ -236,6 +246,9 @@ std::string ProgressLine(const v1::Job& job, int width) {
     if (job.time().has_total()) {
       FormattedEstimate total = FormatEstimate(job.time().total(), "ns");
       absl::StrAppend(&text, ", whole run ", total.value, " (", total.interval, ")");
+      if (job.has_expected_end()) {
+        absl::StrAppend(&text, ", ends ", FormatEnd(job.expected_end()).substr(11));
+      }
     } else if (job.time().has_per_1000_iterations()) {
       FormattedEstimate per_1000 = FormatEstimate(job.time().per_1000_iterations(), "ns");
       absl::StrAppend(&text, ", per 1,000 iterations ", per_1000.value, " ", per_1000.precision);

@@ -20,6 +20,9 @@ std::string FormatCount(int64_t count, const std::string& noun);  // 1 iteration
 std::string FormatShare(double share);                            // 12.5 %; "< 0.01 %" for less
 std::string FormatTime(int64_t epoch_ns);  // 2026-01-02 10:15:00, local; "-" for 0
 
+// 2026-01-02 10:15:00 (10:14:40 to 10:15:20); a time of another day has its date.
+std::string FormatEnd(const v1::ExpectedEnd& end);
+
 // `unit` is a Projection's: "B" becomes kB ... PB, "1" k ... P, others likewise; "ns" becomes us
 // ... s, and from two minutes on "3 min 20.0 s", "2 h 15 min", "3 d 4 h".
 std::string FormatQuantity(double value, std::string_view unit);

@@ -1,5 +1,8 @@
 #include "client/format.h"
 
+#include <stdlib.h>
+#include <time.h>
+
 #include <limits>
 
 #include "gmock/gmock.h"
@@ -126,6 +129,21 @@ TEST(FormatTest, ProgressTellsWhatIsKnown) {
   EXPECT_EQ(ProgressLine(job, 20), "gnmt: 1,000 of 5,...");
   job.set_trouble("the disk is full");
   EXPECT_THAT(ProgressLine(job, 200), ::testing::EndsWith(" - the disk is full"));
+}
+
+TEST(FormatTest, AnEndHasItsIntervalAndTheDaysThatDiffer) {
+  setenv("TZ", "UTC", 1);
+  tzset();
+  constexpr int64_t kSecond = 1'000'000'000, kMorning = 1'767'348'900 * kSecond;
+  v1::Job job;
+  v1::ExpectedEnd& end = *job.mutable_expected_end();
+  end.set_time_ns(kMorning);
+  end.set_low_ns(kMorning - 20 * kSecond);
+  end.set_high_ns(kMorning + 24 * 3600 * kSecond);
+  EXPECT_EQ(FormatEnd(end), "2026-01-02 10:15:00 (10:14:40 to 2026-01-03 10:15:00)");
+  job.mutable_time()->mutable_total()->set_value(2e9);
+  EXPECT_THAT(ProgressLine(job, 200),
+              ::testing::HasSubstr(", ends 10:15:00 (10:14:40 to 2026-01-03 10:15:00)"));
 }
 
 TEST(FormatTest, TablesAlign) {

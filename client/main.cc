@@ -19,6 +19,7 @@
 #include "client/analyze.h"
 #include "client/commands/compare.h"
 #include "client/commands/jobs.h"
+#include "client/commands/part.h"
 #include "client/completion.h"
 #include "client/connection.h"
 #include "client/doctor.h"
@@ -502,6 +503,7 @@ class Cli {
         ->check(Name())
         ->type_name("METRIC");
     AddFigureFlags(command);
+    part_.AddTo(command);
     const std::string group = "The run on another machine (without JOB)";
     command
         ->add_option("--playlist", playlist_path_,
@@ -530,8 +532,9 @@ class Cli {
     if (!job_.empty()) return FailUsage("give JOB or --playlist FILE, not both");
     if (playlist_path_.empty()) return FailUsage("--measured FILE needs --playlist FILE");
     if (measured_times_.path.empty()) return FailUsage("--playlist FILE needs --measured FILE");
-    if (!metric_.empty() || horizon_.given() || horizon_.lengths.epochs != 1) {
-      return FailUsage("--playlist goes with neither --metric nor how long the run is");
+    if (!metric_.empty() || horizon_.given() || horizon_.lengths.epochs != 1 || part_.given()) {
+      return FailUsage(
+          "--playlist goes with neither --metric nor how long the run is, nor with a part of it");
     }
     absl::StatusOr<v1::ProjectPlaylistRequest> request = ReadPlaylist(playlist_path_);
     if (!request.ok()) return Fail(request.status());
@@ -636,6 +639,7 @@ class Cli {
     command->add_flag("--measured", measured_list_,
                       "list the measured iterations, and how much longer each took for it");
     AddFigureFlags(command);
+    part_.AddTo(command);
   }
 
   void AddKernels() {
@@ -650,6 +654,7 @@ class Cli {
     command->footer(kKernelsHelp);
     AddLimit(command);
     AddFigureFlags(command);
+    part_.AddTo(command);
   }
 
   void AddRoofline() {
@@ -696,7 +701,13 @@ class Cli {
     request.set_confidence(confidence_);
     absl::StatusOr<v1::Horizon> horizon = horizon_.Read();
     if (!horizon.ok()) return Fail(horizon.status());
+    if (horizon_.given() && part_.given()) {
+      return FailUsage(
+          "--from, --to and --epoch ask about this run, --lengths and --iterations "
+          "about another one; give one of the two");
+    }
     if (horizon_.given()) *request.mutable_horizon() = *std::move(horizon);
+    if constexpr (requires { request.has_part(); }) part_.SetIn(&request);
     absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
     if (!connection.ok()) return Fail(connection.status());
     absl::StatusOr<Reply> reply = (*connection)->Call(call, request);
@@ -714,7 +725,7 @@ class Cli {
           why, "; ", reason.empty() ? "`seqpoint doctor` says what stands in the way" : reason)));
     }
     // The notes are of the run as it is, not of another one that was asked about.
-    if (horizon_.given()) job->Clear();
+    if (horizon_.given() || part_.given()) job->Clear();
     MakePrintable(&*job);
     PrintReply(&*reply, [&](const Reply& shown) { return to_text(shown, job->job()); });
     return kExitOk;
@@ -729,6 +740,7 @@ class Cli {
         ->transform(WholeNumber(0, INT32_MAX))
         ->type_name("R");
     AddLimit(command);
+    part_.AddTo(command);
   }
 
   int Iterations() {
@@ -737,6 +749,7 @@ class Cli {
     v1::ListIterationsRequest request;
     request.set_job(job_);
     request.set_measured_only(measured_);
+    part_.SetIn(&request);
     if (rank_.has_value()) request.set_rank(*rank_);
     v1::ListIterationsReply all;
     int64_t left = all_ ? INT64_MAX : limit_;
@@ -1310,6 +1323,7 @@ class Cli {
   AnalyzeOptions analyze_;
   ImportOptions import_;
   CompareOptions compare_;
+  PartOptions part_;
   HorizonFlags horizon_;
   v1::ControlRequest control_;
   MeasuredOptions measured_times_;

@@ -212,6 +212,9 @@ std::string JobText(const v1::Job& job) {
                     job.host().empty() ? "" : " on " + job.host(), "\n");
     if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
     absl::StrAppend(&text, "so far:    ", iterations, "\n");
+    if (job.has_expected_end()) {
+      absl::StrAppend(&text, "will end:  ", FormatEnd(job.expected_end()), "\n");
+    }
     if (job.has_rule()) text += RuleText(job.rule());
     text += ToldText(job);
   }
@@ -345,7 +348,8 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
                       Note(reply.sentence()), LossesLine(reply.losses()));
 }
 
-std::string ProjectionText(const v1::Projection& projection, const v1::Job& job) {
+std::string ProjectionText(const v1::Projection& projection, const v1::Job& job,
+                           const std::string& part) {
   const bool over = IsOver(job);
   const bool another = projection.has_total() && projection.iterations_so_far() == 0;
   const bool early = EndedBefore(job) > 0;
@@ -364,9 +368,10 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job)
                   text.value, text.interval, text.precision});
   };
   if (projection.has_total()) {
-    add(another ? "another run"
-        : early ? "whole run, had it gone on"
-                : "whole run",
+    add(!part.empty() ? part
+        : another     ? "another run"
+        : early       ? "whole run, had it gone on"
+                      : "whole run",
         projection.iterations_total(), projection.total());
   }
   // Of a run that went to its end it would be the same once more.
@@ -409,8 +414,10 @@ std::string ApartText(const v1::Job& job) {
 }
 
 std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job) {
-  return absl::StrCat(ProjectionText(reply.projection(), job), Note(job.rule().sentence()),
-                      LossesLine(reply.losses()));
+  const bool ends = job.has_expected_end() && reply.projection().metric() == "time";
+  return absl::StrCat(ProjectionText(reply.projection(), job, reply.part()),
+                      ends ? absl::StrCat("will end: ", FormatEnd(job.expected_end()), "\n") : "",
+                      Note(job.rule().sentence()), LossesLine(reply.losses()));
 }
 
 std::string NothingIn(const v1::GetSeqPointsReply& reply) {
@@ -481,6 +488,10 @@ std::string CountersNotes(const v1::GetCountersReply& reply) {
   return text + "\n" + Note(reply.sentence());
 }
 
+std::string PartLine(const std::string& part) {
+  return part.empty() ? "" : absl::StrCat("of ", part, "\n");
+}
+
 std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, int width,
                          bool list_measured) {
   bool whole = false;
@@ -491,7 +502,10 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
     confidence = counter.projection().confidence();
   }
   Table table({{"METRIC"},
-               {whole ? "WHOLE RUN" : "SO FAR", kRight},
+               {!reply.part().empty() ? "PART"
+                : whole               ? "WHOLE RUN"
+                                      : "SO FAR",
+                kRight},
                {FormatConfidence(confidence) + " INTERVAL"},
                {""},
                {"PER ITERATION", kRight},
@@ -516,15 +530,19 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
                                                        : FormatCount(counter.measured_iterations()),
                   counter.complete() ? "" : "incomplete: " + counter.sentence()});
   }
-  return absl::StrCat(table.ToString(width), "\n", list_measured ? MeasuredText(reply) : "",
-                      CountersNotes(reply), Note(EndedBeforeText(job)), Note(job.rule().sentence()),
+  return absl::StrCat(PartLine(reply.part()), table.ToString(width), "\n",
+                      list_measured ? MeasuredText(reply) : "", CountersNotes(reply),
+                      Note(EndedBeforeText(job)), Note(job.rule().sentence()),
                       LossesLine(reply.losses()));
 }
 
 std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width) {
   bool so_far = reply.horizon_kind() == v1::Horizon::KIND_UNKNOWN;
   Table table({{"OF KERNEL TIME", kRight},
-               {so_far ? "TIME SO FAR" : "TIME, WHOLE RUN", kRight},
+               {!reply.part().empty() ? "TIME, PART"
+                : so_far              ? "TIME SO FAR"
+                                      : "TIME, WHOLE RUN",
+                kRight},
                {FormatConfidence(reply.confidence()) + " INTERVAL"},
                {"LAUNCHES", kRight},
                {"KERNEL"}});
@@ -539,7 +557,7 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
     more = absl::StrCat(FormatCount(reply.kernel_names() - reply.kernels_size()),
                         " more kernels; --all shows them\n");
   }
-  return absl::StrCat(table.ToString(width), more, "\n",
+  return absl::StrCat(PartLine(reply.part()), table.ToString(width), more, "\n",
                       FormatCount(reply.measured_iterations(), "iteration"), " traced\n",
                       Note(EndedBeforeText(job)), Note(job.rule().sentence()),
                       LossesLine(reply.losses()));

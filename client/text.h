@@ -33,7 +33,9 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply);
 std::string ApartText(const v1::Job& job);
 // Total, so far, remaining, per 1,000 iterations, basis. Without a horizon there is no total, and a
 // line that says how to get one.
-std::string ProjectionText(const v1::Projection& projection, const v1::Job& job);
+// `part`: of the run, that it is of; empty: of all.
+std::string ProjectionText(const v1::Projection& projection, const v1::Job& job,
+                           const std::string& part = "");
 std::string FormatConfidence(double confidence);  // 95 %
 // A line, or nothing: what was left out, and whose clock it is when it is not this machine's.
 std::string LossesLine(const v1::Losses& losses);

@@ -27,6 +27,7 @@
 #include "daemon/jobs/trace_import.h"
 #include "daemon/playlist.h"
 #include "daemon/queries/compare.h"
+#include "daemon/queries/run_part.h"
 #include "daemon/rpc/requests.h"
 #include "daemon/traces/trace_reader.h"
 #include "spdlog/spdlog.h"
@@ -860,6 +861,11 @@ void Daemon::SetTrouble(std::string sentence) {
 v1::Job Daemon::Describe(const jobs::Job& job, bool with_details, bool with_histogram) {
   v1::Job description = job.Describe(with_details, with_histogram);
   if (job.live() && !trouble_.empty()) description.set_trouble(trouble_);
+  // It is past, and iterations are missing: something holds the run up, and until when is not
+  // known.
+  if (description.expected_end().high_ns() < absl::ToUnixNanos(absl::Now())) {
+    description.clear_expected_end();
+  }
   return description;
 }
 
@@ -887,6 +893,24 @@ absl::StatusOr<std::shared_ptr<const jobs::Answers>> Daemon::Ask(std::string_vie
   const auto job = FindJob(name);
   if (!job.ok()) return job.status();
   return (*job)->Ask(horizon);
+}
+
+absl::StatusOr<std::shared_ptr<const jobs::Answers>> Daemon::AskPart(std::string_view name,
+                                                                     const v1::Part& part,
+                                                                     std::string* words) {
+  const auto whole = Ask(name, nullptr);
+  if (!whole.ok()) return whole.status();
+  const jobs::Answers::Facts& facts = (*whole)->facts();
+  const absl::StatusOr<IterationRange> range = RangeOf(part, facts);
+  if (!range.ok()) return range.status();
+  if (absl::Status stored = AwaitCommit(facts.job_id); !stored.ok()) return stored;
+  absl::StatusOr<PartLengths> lengths = ReadLengths(facts, *range, *store_);
+  if (!lengths.ok()) return lengths.status();
+  *words = range->words;
+  absl::MutexLock lock(&mutex_);
+  const auto job = FindJob(absl::StrCat(facts.job_id));
+  if (!job.ok()) return job.status();
+  return (*job)->AskPart(std::move(lengths->steps), std::move(lengths->work));
 }
 
 absl::StatusOr<v1::Job> Daemon::WaitForJob(const std::string& name, int64_t after_generation,
@@ -927,6 +951,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
         absl::StrCat("page_token: \"", request.page_token(), "\" is not one of ours"));
   }
   int64_t job_id;
+  IterationRange range;
   std::map<int32_t, int64_t> per_rank;
   absl::Status stored;
   {
@@ -934,6 +959,14 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
     const auto job = FindJob(request.job());
     if (!job.ok()) return job.status();
     job_id = (*job)->row().job_id;
+    if (request.has_part()) {
+      const auto answers = (*job)->Ask();
+      if (!answers.ok()) return answers.status();
+      absl::StatusOr<IterationRange> part = RangeOf(request.part(), (*answers)->facts());
+      if (!part.ok()) return part.status();
+      range = *std::move(part);
+      first = std::max(first, range.first);
+    }
     auto ranks = IterationsPerRank(**job);
     if (!ranks.ok()) return ranks.status();
     per_rank = *std::move(ranks);
@@ -951,6 +984,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
   const auto job = FindJob(absl::StrCat(job_id));
   if (!job.ok()) return job.status();
   for (const IterationRow& row : *rows) {
+    if (row.number > range.last) break;
     v1::Iteration& to = *reply.add_iterations();
     to.set_number(row.number);
     to.set_rank(row.rank);
@@ -968,7 +1002,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
     to.set_config((*job)->ConfigName(row.config_id));
     to.set_phase(jobs::PhaseName(row.phase));
   }
-  if (static_cast<int>(rows->size()) >= request.page_size()) {
+  if (static_cast<int>(rows->size()) >= request.page_size() && rows->back().number < range.last) {
     reply.set_next_page_token(absl::StrCat(rows->back().number + 1));
   }
   *reply.mutable_losses() = (*job)->SumLosses();
@@ -976,16 +1010,35 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
 }
 
 absl::StatusOr<v1::ProjectReply> Daemon::Project(const v1::ProjectRequest& request) {
-  const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  const bool time = request.metric().empty() || request.metric() == "time";
+  if (request.has_part() && time) {
+    const auto answers = Ask(request.job(), nullptr);
+    if (!answers.ok()) return answers.status();
+    const auto range = RangeOf(request.part(), (*answers)->facts());
+    if (!range.ok()) return range.status();
+    const absl::Status stored = AwaitCommit((*answers)->facts().job_id);
+    if (!stored.ok()) return stored;
+    return ProjectPart(**answers, *range, request.confidence(), *store_);
+  }
+  std::string part;
+  const auto answers =
+      request.has_part() ? AskPart(request.job(), request.part(), &part)
+                         : Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
   if (!answers.ok()) return answers.status();
-  return (*answers)->Project(request);
+  absl::StatusOr<v1::ProjectReply> reply = (*answers)->Project(request);
+  if (reply.ok()) reply->set_part(part);
+  return reply;
 }
 
 absl::StatusOr<v1::GetCountersReply> Daemon::GetCounters(const v1::GetCountersRequest& request) {
-  const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  std::string part;
+  const auto answers =
+      request.has_part() ? AskPart(request.job(), request.part(), &part)
+                         : Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
   if (!answers.ok()) return answers.status();
   absl::StatusOr<v1::GetCountersReply> reply = (*answers)->GetCounters(request);
   if (!reply.ok()) return reply;
+  reply->set_part(part);
   // Which iterations, and what measuring did to them.
   constexpr size_t kMostListed = 1000;
   constexpr int kMostRead = 1 << 20;
@@ -1018,9 +1071,14 @@ absl::StatusOr<v1::GetCountersReply> Daemon::GetCounters(const v1::GetCountersRe
 }
 
 absl::StatusOr<v1::GetKernelsReply> Daemon::GetKernels(const v1::GetKernelsRequest& request) {
-  const auto answers = Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  std::string part;
+  const auto answers =
+      request.has_part() ? AskPart(request.job(), request.part(), &part)
+                         : Ask(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
   if (!answers.ok()) return answers.status();
-  return (*answers)->GetKernels(request);
+  absl::StatusOr<v1::GetKernelsReply> reply = (*answers)->GetKernels(request);
+  if (reply.ok()) reply->set_part(part);
+  return reply;
 }
 
 absl::StatusOr<v1::GetRooflineReply> Daemon::GetRoofline(const v1::GetRooflineRequest& request) {
@@ -1040,9 +1098,9 @@ absl::StatusOr<v1::CompareReply> Daemon::Compare(const v1::CompareRequest& reque
                                                    request.other(),
                                                    "\" are the same job; give two"));
   }
-  {
-    absl::MutexLock lock(&mutex_);
-    AwaitCommit();
+  for (const auto* answers : {&*base, &*other}) {
+    const absl::Status stored = AwaitCommit((*answers)->facts().job_id);
+    if (!stored.ok()) return stored;
   }
   return seqpoint::Compare(**base, **other, request, *store_);
 }

@@ -150,6 +150,11 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   absl::StatusOr<std::shared_ptr<const jobs::Answers>> Ask(std::string_view name,
                                                            const v1::Horizon* horizon)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of some of its iterations, as they are in the store; `words` says which.
+  absl::StatusOr<std::shared_ptr<const jobs::Answers>> AskPart(std::string_view name,
+                                                               const v1::Part& part,
+                                                               std::string* words)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<jobs::Job*> FindJob(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The job of this name and run id, null when there is none. Both may hold an "@". AlreadyExists
   // while it is being imported.

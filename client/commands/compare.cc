@@ -62,6 +62,7 @@ void AddPart(const v1::DifferencePart& part, const std::string& indent, Table* t
 std::string RunLine(const char* title, const v1::ComparedRun& run) {
   std::string text =
       absl::StrCat(title, run.name(), ", ", FormatCount(run.iterations(), "iteration"));
+  if (!run.part().empty()) absl::StrAppend(&text, " (", run.part(), ")");
   if (run.batch() > 0) absl::StrAppend(&text, " of batch ", FormatCount(run.batch()));
   if (run.has_duration_ns()) {
     const FormattedEstimate time = FormatEstimate(run.duration_ns(), "ns");
@@ -153,6 +154,7 @@ void CompareOptions::AddTo(CLI::App* command) {
       ->transform(WholeNumber(1, kMostRows))
       ->type_name("N");
   command->add_flag("--all", all, "all kernels");
+  part.AddTo(command);
 }
 
 v1::CompareRequest CompareOptions::Request() const {
@@ -161,6 +163,7 @@ v1::CompareRequest CompareOptions::Request() const {
   request.set_other(other);
   request.set_confidence(confidence);
   request.set_limit(all ? 0 : limit);
+  part.SetIn(&request);
   return request;
 }
 

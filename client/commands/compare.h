@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "client/commands/part.h"
 #include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::client {
@@ -15,6 +16,7 @@ struct CompareOptions {
   double confidence = 0;
   int limit = 10;
   bool all = false;
+  PartOptions part;
 
   void AddTo(CLI::App* command);
   v1::CompareRequest Request() const;

@@ -62,7 +62,8 @@ class Answers {
     int64_t batch = 0;  // examples in a forward pass, where it was said
     int64_t generation = 0;
     v1::Horizon::Kind horizon_kind = v1::Horizon::KIND_UNKNOWN;
-    bool another = false;  // the question is about another run
+    bool another = false;          // the question is about another run
+    int64_t epoch_iterations = 0;  // of the run, where the horizon says it; 0: not known
     bool live = false;
     bool imported = false;  // from a log: nothing is measured; or from traces
     bool traced() const { return imported && !measurements.empty(); }

@@ -956,6 +956,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
 
   if (process.beside) return;
   process.open_end |= !process.alive() && !iteration.ended && iteration.duration_ns == 0;
+  process.pace.Add(iteration.boundary_ns, iteration.duration_ns);
   if (sums && !redone) {
     ++summed_iterations_;
     micro_steps_ += iteration.micro_steps;

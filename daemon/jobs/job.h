@@ -198,6 +198,10 @@ class Job {
   // What is known now, for questions that take long; for another run, with that horizon. Errors:
   // InvalidArgument, FailedPrecondition for lengths that cannot be mapped onto the learned feature.
   absl::StatusOr<std::shared_ptr<const Answers>> Ask(const v1::Horizon* horizon = nullptr) const;
+  // For questions about some of the iterations that ran, by their feature values; `work`: those of
+  // all ranks, where there are several.
+  absl::StatusOr<std::shared_ptr<const Answers>> AskPart(std::vector<KeyCount> steps,
+                                                         std::vector<KeyCount> work) const;
   // What is expensive in Describe is made anew when the job has grown by a 256th. Whoever is given
   // something here summarises it, without the daemon's lock, and hands it back; meanwhile Describe
   // has the one before.
@@ -223,10 +227,14 @@ class Job {
   };
 
   void AddKernels(const ImportedRun& run);
+  Answers::Facts CollectFacts() const;
+  int64_t EpochIterations() const;
   // How it ended, once none of its processes runs; those that had iterations count, where any had.
   JobEnd End() const;
   void OnFinished(Process& process, const FinishedIteration& iteration);
   void SetSpent(v1::Overhead& overhead) const;
+  // Where it is known: from the pace of the lowest rank that runs.
+  void SetExpectedEnd(v1::Job& job) const;
   void OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder);
   // The process' place among the job's iterations: by its rank, and who else has that.
   void Place(Process& process, const std::set<int64_t>& gone);

@@ -117,8 +117,31 @@ std::string Job::WhyTimeOnly() const {
   return why;
 }
 
-absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) const {
-  if (horizon == nullptr && answers_ && answers_generation_ == generation_) return answers_;
+// As far as it is the same for all epochs.
+int64_t Job::EpochIterations() const {
+  const int64_t epochs = horizon_.epochs(), run = RunIterations(horizon_);
+  if (epochs < 1 || run == 0 || run % epochs != 0 || MicroStepsVary()) return 0;
+  return run / epochs;
+}
+
+absl::StatusOr<std::shared_ptr<const Answers>> Job::AskPart(std::vector<KeyCount> steps,
+                                                            std::vector<KeyCount> work) const {
+  Answers::Facts facts = CollectFacts();
+  Horizon of_steps = Horizon::Histogram(std::move(steps));
+  of_steps.another = true;
+  absl::Status status = facts.engine.SetHorizon(std::move(of_steps));
+  if (facts.work) {
+    Horizon of_work = Horizon::Histogram(std::move(work));
+    of_work.another = true;
+    status.Update(facts.work->SetHorizon(std::move(of_work)));
+  }
+  if (!status.ok()) return status;
+  facts.horizon_kind = v1::Horizon::KIND_HISTOGRAM;
+  facts.another = true;
+  return std::make_shared<const Answers>(std::move(facts));
+}
+
+Answers::Facts Job::CollectFacts() const {
   Answers::Facts facts{
       .job_id = row_.job_id,
       .name = row_.name,
@@ -126,6 +149,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
       .batch = horizon_.batch(),
       .generation = generation_,
       .horizon_kind = horizon_.kind(),
+      .epoch_iterations = EpochIterations(),
       .live = live(),
       .imported = imported_,
       .measurable = std::any_of(processes_.begin(), processes_.end(),
@@ -153,6 +177,12 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
     facts.late = steps_.late();
   }
   if (rule_) facts.rule = DescribeRule();
+  return facts;
+}
+
+absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) const {
+  if (horizon == nullptr && answers_ && answers_generation_ == generation_) return answers_;
+  Answers::Facts facts = CollectFacts();
   if (horizon != nullptr) {
     RunEngine* const work = facts.work ? &*facts.work : nullptr;
     const absl::Status status = SetOther(*horizon, facts.engine, work);
@@ -197,6 +227,31 @@ const Answers::Summary& Job::RecentSummary() const {
   return summary_;
 }
 
+void Job::SetExpectedEnd(v1::Job& job) const {
+  const v1::Projection& time = job.time();
+  const int64_t so_far = job.iterations(), total = time.iterations_total();
+  if (!live() || released_ || clock_kind() != v1::CLOCK_KIND_REAL || so_far >= total) return;
+  const Process* lowest = nullptr;
+  for (const auto& [id, process] : processes_) {
+    if (!process->alive() || process->beside || process->iterations == 0) continue;
+    if (lowest == nullptr || process->row.rank < lowest->row.rank) lowest = process.get();
+  }
+  if (lowest == nullptr || time.iterations_so_far() >= total) return;
+  // The projection is some iterations old.
+  const double left =
+      static_cast<double>(total - so_far) / static_cast<double>(total - time.iterations_so_far());
+  const v1::Estimate& remaining = time.remaining();
+  const std::optional<Estimate> wall = lowest->pace.WallTimeOf(
+      {left * remaining.value(), left * remaining.low(), left * remaining.high()}, 0.95);
+  if (!wall) return;
+  const int64_t since_ns = lowest->pace.last_begin_ns();
+  v1::ExpectedEnd& end = *job.mutable_expected_end();
+  end.set_time_ns(since_ns + static_cast<int64_t>(wall->value));
+  end.set_low_ns(since_ns + static_cast<int64_t>(std::max(0.0, wall->low)));
+  end.set_high_ns(since_ns + static_cast<int64_t>(wall->high));
+  end.set_last_iteration_ns(since_ns);
+}
+
 v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   v1::Job job;
   job.set_id(absl::StrCat(row_.job_id));
@@ -238,6 +293,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     *job.mutable_time() = RecentSummary().time;
     *job.mutable_seqpoints() = RecentSummary().seqpoints;
   }
+  SetExpectedEnd(job);
   for (const auto& [name, others] :
        {std::pair("start-up", startup_), std::pair("evaluation", evaluation_)}) {
     if (others.count == 0) continue;

@@ -24,6 +24,7 @@
 #include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/roofline.h"
 #include "daemon/jobs/state.pb.h"
+#include "daemon/seqpoint/expected_end.h"
 #include "daemon/store/store.h"
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
@@ -68,6 +69,7 @@ struct Job::Process {
   // Earlier processes of its rank that still ran when it came.
   std::vector<int64_t> overlaps;
   int64_t first_boundary_ns = 0, last_boundary_ns = 0;  // of its finished iterations
+  WallPace pace;            // of its iterations; a new daemon learns it again
   bool beside = false;      // trained beside another process of its rank: it never speaks
   bool ended_well = false;  // with goodbye and exit status 0
   // It ran when the last daemon ended, and its ring was not read since: what it did is not known.

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "injection/abi/matcher.h"
+#include "injection/abi/ring.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -579,6 +580,34 @@ TEST(Job, FindsEveryIterationWithItsLengthAndTime) {
       EXPECT_NEAR(static_cast<double>(row.duration_ns), static_cast<double>(truth.time_ns), 10)
           << number;
     }
+  }
+}
+
+TEST(Job, ARunningJobSaysWhenItWillEnd) {
+  for (const abi::ClockKind clock : {abi::ClockKind::kReal, abi::ClockKind::kForeign}) {
+    Job job(Row(), {});
+    FakeProcess process(3);
+    job.AddProcess(Process());
+    process.Connect(job, 7);
+    job.OnLosses(7, {.clock_kind = static_cast<uint32_t>(clock)});
+    for (int i = 0; i < 500; ++i) process.Iterate();
+    // How long the run is is not known.
+    EXPECT_FALSE(job.Describe(true).has_expected_end());
+    v1::Horizon horizon;
+    horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+    horizon.set_iterations(1000);
+    ASSERT_TRUE(job.SetHorizon(horizon).ok());
+    const v1::Job running = job.Describe(true);
+    for (int i = 500; i < 1000; ++i) process.Iterate();
+    // A software GPU's clock is not the one on the wall.
+    ASSERT_EQ(running.has_expected_end(), clock == abi::ClockKind::kReal);
+    EXPECT_FALSE(job.Describe(true).has_expected_end());
+    if (clock != abi::ClockKind::kReal) continue;
+    const v1::ExpectedEnd& end = running.expected_end();
+    const auto truth = static_cast<int64_t>(process.api_ns());
+    EXPECT_LE(end.low_ns(), truth);
+    EXPECT_GE(end.high_ns(), truth);
+    EXPECT_LT(end.high_ns() - end.low_ns(), (truth - end.last_iteration_ns()) / 2);
   }
 }
 

@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/jobs/job.h"
-#include "daemon/queries/step_rows.h"
+#include "daemon/queries/run_part.h"
 #include "daemon/seqpoint/run_difference.h"
 
 namespace seqpoint {
@@ -42,10 +42,9 @@ struct StoredRun {
 };
 
 void AddStep(const jobs::Answers::Facts& job, const IterationRow& row, StoredRun* to) {
-  if (row.phase != 0 || (row.flags & kIterationOther) != 0) return;
+  if (!IsTraining(row)) return;
   RunToCompare& run = to->run;
-  const bool usable =
-      row.duration_ns > 0 && row.config_id == 0 && (row.flags & kIterationDistorted) == 0;
+  const bool usable = HasUsableTime(row);
   // Those before the rule was learned anew have lengths of another kind.
   const bool has_length =
       row.number >= job.engine.closed_iterations() && (job.dimensions == 0 || row.length_count > 0);
@@ -68,17 +67,13 @@ void AddStep(const jobs::Answers::Facts& job, const IterationRow& row, StoredRun
   run.log.times.push_back(static_cast<double>(row.duration_ns));
 }
 
-absl::StatusOr<StoredRun> ReadRun(const jobs::Answers::Facts& job, Store& store) {
+absl::StatusOr<StoredRun> ReadRun(const jobs::Answers::Facts& job, const IterationRange& range,
+                                  Store& store) {
   StoredRun run;
-  // An imported log has no rank of its own.
-  StepRows reader(store, job.job_id, job.ranks.empty() ? std::vector<int32_t>{0} : job.ranks, 0);
-  std::vector<IterationRow> steps;
-  for (;;) {
-    const absl::StatusOr<bool> more = reader.Read(steps);
-    if (!more.ok()) return more.status();
-    if (!*more) return run;
-    for (const IterationRow& row : steps) AddStep(job, row, &run);
-  }
+  const absl::Status status =
+      ForEachStep(job, range, store, [&](const IterationRow& row) { AddStep(job, row, &run); });
+  if (!status.ok()) return status;
+  return run;
 }
 
 // "bytes of the 1st host-to-device copy ÷ 256": the unit depends on the batch.
@@ -113,10 +108,17 @@ class Comparison {
 
   absl::Status Read(Store& store) {
     for (int r = 0; r < 2; ++r) {
-      absl::StatusOr<StoredRun> run = ReadRun(facts(r), store);
+      IterationRange range;
+      if (request_.has_part()) {
+        absl::StatusOr<IterationRange> part = RangeOf(request_.part(), facts(r));
+        if (!part.ok()) return part.status();
+        range = *std::move(part);
+      }
+      absl::StatusOr<StoredRun> run = ReadRun(facts(r), range, store);
       if (!run.ok()) return run.status();
       runs_[r] = *std::move(run);
       names_[r] = absl::StrCat(facts(r).name, "@", facts(r).run_id);
+      parts_[r] = range.words;
     }
     return absl::OkStatus();
   }
@@ -162,6 +164,7 @@ class Comparison {
       v1::ComparedRun& to = r == kBase ? *reply_.mutable_base() : *reply_.mutable_other();
       to.set_job_id(absl::StrCat(facts(r).job_id));
       to.set_name(names_[r]);
+      to.set_part(parts_[r]);
       to.set_iterations(runs_[r].iterations());
       to.set_timed_iterations(ToInt(runs_[r].run.log.size()) + runs_[r].run.unkeyed);
       to.set_live(facts(r).live);
@@ -400,6 +403,11 @@ class Comparison {
   }
 
   void SetCounters() {
+    if (request_.has_part()) {
+      reply_.set_no_counters(
+          "they are compared of whole runs; `seqpoint counters` has those of a part");
+      return;
+    }
     v1::GetCountersRequest request;
     request.set_confidence(request_.confidence());
     absl::StatusOr<v1::GetCountersReply> replies[2];
@@ -525,7 +533,7 @@ class Comparison {
   const v1::CompareRequest& request_;
   v1::CompareReply& reply_;
   StoredRun runs_[2];
-  std::string names_[2];
+  std::string names_[2], parts_[2];
   Batches batches_;
   RunDifference difference_;
 };

@@ -518,6 +518,12 @@ class Service final : public v1::Profiler::Service {
   grpc::Status AskWithConfidence(const Ask& ask, const Request& request, Reply* reply) {
     SEQPOINT_RPC_CHECK(CheckJobName(request.job()));
     SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
+    if constexpr (requires { request.has_part(); }) {
+      if (request.has_part() && request.has_horizon()) {
+        return ToGrpc(absl::InvalidArgumentError(
+            "part: not with a horizon, which asks about another run; give one of the two"));
+      }
+    }
     double confidence = 0;
     SEQPOINT_RPC_CHECK(SetConfidence(request.confidence(), &confidence));
     Request complete = request;

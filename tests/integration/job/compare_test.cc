@@ -158,6 +158,43 @@ TEST_F(CompareTest, ASlowerKernelOtherLengthsAndAnotherBatchAreNamed) {
   EXPECT_GT(PartOf(batch, v1::DIFFERENCE_CAUSE_ITERATIONS), 0);
   EXPECT_LT(PartOf(batch, v1::DIFFERENCE_CAUSE_LENGTHS), 0);
 
+  // Of a part: at least the times that are in the log.
+  Api api(folder_ / "run" / "api.sock");
+  const auto log = api.Iterations("base");
+  ASSERT_TRUE(log.has_value());
+  double sum = 0;
+  for (const v1::Iteration& i : *log) {
+    const bool usable = i.duration_ns() > 0 && !i.distorted() && i.config().empty();
+    if (i.number() >= 400 && i.number() <= 449 && usable) {
+      sum += static_cast<double>(i.duration_ns());
+    }
+  }
+  v1::ProjectRequest part;
+  part.set_job("base");
+  part.mutable_part()->set_from(400);
+  part.mutable_part()->set_to(449);
+  const auto time = api.Call(&v1::Profiler::Stub::Project, part);
+  ASSERT_TRUE(time.has_value()) << api.error();
+  EXPECT_EQ(time->projection().iterations_total(), 50);
+  EXPECT_GE(time->projection().total().value(), sum * (1 - 1e-9));
+  v1::GetKernelsRequest kernels;
+  kernels.set_job("base");
+  *kernels.mutable_part() = part.part();
+  const auto of_part = api.Call(&v1::Profiler::Stub::GetKernels, kernels);
+  ASSERT_TRUE(of_part.has_value()) << api.error();
+  double kernel_time = 0;
+  for (const v1::Kernel& k : of_part->kernels()) kernel_time += k.duration_ns().value();
+  EXPECT_GT(kernel_time, 0);
+  EXPECT_LT(kernel_time, time->projection().total().value());
+
+  // 20,000 examples are 625 batches.
+  part.mutable_part()->Clear();
+  part.mutable_part()->set_epoch(2);
+  const auto epoch = api.Call(&v1::Profiler::Stub::Project, part);
+  ASSERT_TRUE(epoch.has_value()) << api.error();
+  EXPECT_EQ(epoch->projection().iterations_total(), 625);
+  EXPECT_EQ(epoch->part(), "epoch 2, iterations 625 to 1249");
+
   // The same work again.
   Train("again", lengths, 32, 2000, "noise.seed=5");
   const v1::CompareReply again = Compare("base", "again");

@@ -1,0 +1,209 @@
+#include "daemon/queries/run_part.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/queries/step_rows.h"
+#include "daemon/seqpoint/interval.h"
+
+namespace seqpoint {
+namespace {
+
+// Of a job that was made of a log, which has no ranks.
+std::vector<int32_t> RanksOf(const jobs::Answers::Facts& job) {
+  return job.ranks.empty() ? std::vector<int32_t>{0} : job.ranks;
+}
+
+absl::Status ForEachRow(const jobs::Answers::Facts& job, const std::vector<int32_t>& ranks,
+                        const IterationRange& range, Store& store,
+                        absl::FunctionRef<void(const IterationRow&)> see) {
+  StepRows reader(store, job.job_id, ranks, range.first);
+  std::vector<IterationRow> rows;
+  for (;;) {
+    const absl::StatusOr<bool> more = reader.Read(rows);
+    if (!more.ok()) return more.status();
+    if (!*more) return absl::OkStatus();
+    for (const IterationRow& row : rows) {
+      if (row.number > range.last) return absl::OkStatus();
+      if (IsTraining(row)) see(row);
+    }
+  }
+}
+
+absl::Status NoIteration(const jobs::Answers::Facts& job, const IterationRange& range) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", job.name, "\" has none of ", range.words, "; it has ",
+                   job.engine.Totals().iterations, " so far, which are counted from 0"));
+}
+
+}  // namespace
+
+absl::Status ForEachStep(const jobs::Answers::Facts& job, const IterationRange& range, Store& store,
+                         absl::FunctionRef<void(const IterationRow&)> see) {
+  return ForEachRow(job, RanksOf(job), range, store, see);
+}
+
+bool IsTraining(const IterationRow& row) {
+  return row.phase == 0 && (row.flags & kIterationOther) == 0;
+}
+
+bool HasUsableTime(const IterationRow& row) {
+  return row.duration_ns > 0 && row.config_id == 0 && (row.flags & kIterationDistorted) == 0;
+}
+
+absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::Answers::Facts& job) {
+  IterationRange range;
+  if (part.epoch() != 0) {
+    if (part.has_from() || part.has_to()) {
+      return absl::InvalidArgumentError("part: give an epoch, or iterations from and to, not both");
+    }
+    if (part.epoch() < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("part.epoch = ", part.epoch(), " is not one from 1 on"));
+    }
+    if (job.epoch_iterations == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "job \"", job.name, "\": which iterations epoch ", part.epoch(),
+          " had is not known, because it was not said how many an epoch has; say it with "
+          "`seqpoint control ",
+          job.name,
+          " horizon --lengths FILE --batch N --epochs E`, or ask for "
+          "iterations with --from and --to"));
+    }
+    range.first = (part.epoch() - 1) * job.epoch_iterations;
+    range.last = part.epoch() * job.epoch_iterations - 1;
+    range.words =
+        absl::StrCat("epoch ", part.epoch(), ", iterations ", range.first, " to ", range.last);
+    return range;
+  }
+  if (part.has_from()) range.first = part.from();
+  if (part.has_to()) range.last = part.to();
+  if (range.first < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("part.from = ", range.first, " is negative"));
+  }
+  if (range.last < range.first) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("part.to = ", range.last, " is before part.from = ", range.first));
+  }
+  range.words = part.has_to() ? absl::StrCat("iterations ", range.first, " to ", range.last)
+                              : absl::StrCat("iterations from ", range.first, " on");
+  return range;
+}
+
+absl::StatusOr<PartLengths> ReadLengths(const jobs::Answers::Facts& job,
+                                        const IterationRange& range, Store& store) {
+  if (range.first < job.engine.closed_iterations()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", job.name, "\": the rule was learned anew at iteration ",
+        job.engine.closed_iterations(), "; of a part that begins earlier only the time is known"));
+  }
+  int64_t all = 0, without = 0;
+  std::map<Key, int64_t> counts;
+  const auto see = [&](const IterationRow& row) {
+    ++all;
+    const bool known = job.dimensions == 0 || row.length_count > 0;
+    if (!known) ++without;
+    if (known) ++counts[job.dimensions == 0 ? Key{} : Key{row.length[0], row.length[1]}];
+  };
+  const auto take = [&] {
+    // Those whose length is not known are taken to be like the others.
+    std::vector<KeyCount> taken;
+    for (const auto& [key, count] : counts) taken.push_back({key, count});
+    counts.clear();
+    return taken;
+  };
+  PartLengths lengths;
+  absl::Status status = ForEachStep(job, range, store, see);
+  if (!status.ok()) return status;
+  if (all == 0) return NoIteration(job, range);
+  if (without > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job \"", job.name, "\": ", without, " of ", range.words,
+                     " have no length; of such a part only the time is known"));
+  }
+  lengths.steps = take();
+  if (!job.work) return lengths;
+  for (const int32_t rank : job.ranks) {
+    status = ForEachRow(job, {rank}, range, store, see);
+    if (!status.ok()) return status;
+  }
+  lengths.work = take();
+  return lengths;
+}
+
+absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
+                                             const IterationRange& range, double confidence,
+                                             Store& store) {
+  const jobs::Answers::Facts& job = answers.facts();
+  double known = 0, usual = 0, usual_squares = 0;
+  int64_t timed = 0, untimed = 0, strange = 0;
+  // How single iterations of the run differ from what their lengths take.
+  double residual_squares = 0, residuals = 0;
+  const auto see = [&](const IterationRow& row) {
+    const bool inside = row.number >= range.first && row.number <= range.last;
+    const bool has_length = row.number >= job.engine.closed_iterations() &&
+                            (job.dimensions == 0 || row.length_count > 0);
+    const Key key = job.dimensions == 0 ? Key{} : Key{row.length[0], row.length[1]};
+    const double expected = has_length ? answers.UsualTime(key) : 0;
+    if (HasUsableTime(row)) {
+      const auto time = static_cast<double>(row.duration_ns);
+      if (inside) ++timed;
+      if (inside) known += time;
+      if (expected <= 0) return;
+      residuals += 1;
+      residual_squares += std::pow(time / expected - 1, 2);
+      return;
+    }
+    if (!inside) return;
+    ++untimed;
+    if (expected <= 0) ++strange;
+    usual += expected;
+    usual_squares += expected * expected;
+  };
+  if (absl::Status status = ForEachStep(job, {}, store, see); !status.ok()) {
+    return status;
+  }
+  if (timed + untimed == 0) return NoIteration(job, range);
+  if (strange > 0 || (untimed > 0 && residuals < 2)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", job.name, "\": the time of ", range.words, " is not known, because ", untimed,
+        " of them have no usable time, and what their lengths take is not known either"));
+  }
+  const double reach = untimed == 0 ? 0
+                                    : NormalQuantile(confidence) *
+                                          std::sqrt(residual_squares / residuals * usual_squares);
+  const auto n = static_cast<double>(timed + untimed);
+  v1::ProjectReply reply;
+  v1::Projection& projection = *reply.mutable_projection();
+  projection.set_metric("time");
+  projection.set_unit("ns");
+  projection.set_confidence(confidence);
+  projection.set_horizon_kind(v1::Horizon::KIND_HISTOGRAM);
+  projection.set_iterations_total(timed + untimed);
+  projection.set_clock_kind(job.clock_kind);
+  const auto set = [&](double scale, v1::Estimate* to) {
+    to->set_value(scale * (known + usual));
+    to->set_low(scale * (known + std::max(0.0, usual - reach)));
+    to->set_high(scale * (known + usual + reach));
+  };
+  set(1, projection.mutable_total());
+  set(1000 / n, projection.mutable_per_1000_iterations());
+  projection.set_basis(absl::StrCat(
+      "the sum of ", timed, timed == 1 ? " time" : " times",
+      untimed == 0 ? ""
+                   : absl::StrCat("; ", untimed, untimed == 1 ? " iteration" : " iterations",
+                                  " without a usable time (measured, distorted or without an end) ",
+                                  untimed == 1 ? "counts" : "count", " with what ",
+                                  untimed == 1 ? "its length takes" : "their lengths take")));
+  reply.set_part(range.words);
+  reply.set_job_id(absl::StrCat(job.job_id));
+  *reply.mutable_losses() = job.losses;
+  return reply;
+}
+
+}  // namespace seqpoint
