@@ -10,9 +10,8 @@ void Widen(const Step& part, Step* whole) {
   whole->key.first = std::max(whole->key.first, part.key.first);
   whole->key.second = std::max(whole->key.second, part.key.second);
   whole->key_known &= part.key_known;
-  // The slowest may be the one whose time is not known.
-  const bool timed = whole->duration_ns > 0 && part.duration_ns > 0;
-  whole->duration_ns = timed ? std::max(whole->duration_ns, part.duration_ns) : 0;
+  // 0 where one is not known, which may be the slowest.
+  whole->duration_ns = std::min(whole->duration_ns, part.duration_ns);
   whole->distorted |= part.distorted;
   whole->measured |= part.measured;
   whole->first |= part.first;
@@ -41,6 +40,7 @@ void StepBuilder::Add(int32_t rank, const Step& iteration) {
   const auto [it, added] = open_.try_emplace(iteration.number);
   Open& open = it->second;
   open.begins_ns[rank] = iteration.boundary_ns;
+  open.durations_ns[rank] = iteration.duration_ns;
   if (added) {
     open.step = iteration;
     return;
@@ -81,6 +81,12 @@ void StepBuilder::Compare(const Open& open) {
   changes_ += std::exchange(last_key_, open.step.key) != open.step.key ? 1 : 0;
 }
 
+int64_t StepBuilder::DurationOf(const Open& open) {
+  if (open.step.duration_ns > 0) return clock_.Advance(open.durations_ns);
+  clock_.Lose();
+  return 0;
+}
+
 std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks, bool all_heard) {
   std::vector<Step> steps;
   while (!open_.empty()) {
@@ -88,10 +94,14 @@ std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks, bo
     // Steps before it that no rank reported are as old as it is.
     if (!Finished(first->second, live_ranks, all_heard)) break;
     next_ = next_ < 0 ? first->first : std::max(next_, first->first - kMostLost);
-    for (; next_ < first->first; ++next_) steps.push_back({.number = next_});
+    for (; next_ < first->first; ++next_) {
+      steps.push_back({.number = next_});
+      clock_.Lose();
+    }
     Compare(first->second);
     Step& step = first->second.step;
     if (!step.key_known) step.key = {};
+    step.duration_ns = DurationOf(first->second);
     steps.push_back(step);
     ++next_;
     open_.erase(first);
@@ -108,6 +118,8 @@ StepsState StepBuilder::Save() const {
     to.set_boundary_ns(progress.boundary_ns);
   }
   for (const int32_t rank : left_behind_) state.add_left_behind(rank);
+  for (const auto& [rank, behind_ns] : clock_.behind_ns())
+    (*state.mutable_behind_ns())[rank] = behind_ns;
   for (const auto& [number, open] : open_) {
     StepState& to = *state.add_open();
     to.set_number(number);
@@ -120,6 +132,7 @@ StepsState StepBuilder::Save() const {
     for (const auto& [rank, begin_ns] : open.begins_ns) {
       to.add_rank(rank);
       to.add_begin_ns(begin_ns);
+      to.add_rank_duration_ns(open.durations_ns.at(rank));
     }
     to.set_differed(open.differed);
     to.set_first_occurrence(open.step.first);
@@ -139,6 +152,7 @@ void StepBuilder::Load(const StepsState& state) {
     progress_[rank.rank()] = {.next = rank.next(), .boundary_ns = rank.boundary_ns()};
   }
   left_behind_.insert(state.left_behind().begin(), state.left_behind().end());
+  clock_.Restore({state.behind_ns().begin(), state.behind_ns().end()});
   for (const StepState& from : state.open()) {
     Open& open = open_[from.number()];
     open.step = {.number = from.number(),
@@ -149,8 +163,12 @@ void StepBuilder::Load(const StepsState& state) {
                  .measured = from.measured(),
                  .first = from.first_occurrence()};
     open.differed = from.differed();
-    for (int i = 0; i < std::min(from.rank_size(), from.begin_ns_size()); ++i) {
-      if (progress_.contains(from.rank(i))) open.begins_ns[from.rank(i)] = from.begin_ns(i);
+    const int ranks =
+        std::min({from.rank_size(), from.begin_ns_size(), from.rank_duration_ns_size()});
+    for (int i = 0; i < ranks; ++i) {
+      if (!progress_.contains(from.rank(i))) continue;
+      open.begins_ns[from.rank(i)] = from.begin_ns(i);
+      open.durations_ns[from.rank(i)] = from.rank_duration_ns(i);
     }
   }
   next_ = state.next();

@@ -1,8 +1,7 @@
 // StepBuilder: lines the iterations of several ranks up, by their number, into the job's steps.
 //
-// In synchronous training a step lasts as long as its slowest rank, and the rank with the longest
-// batch makes all others wait: the step's time and lengths are the largest of all ranks. (Where
-// ranks wait for each other their times differ by no more than the jitter of a launch.)
+// In synchronous training the rank with the longest batch makes all others wait: the step's lengths
+// are the largest of all ranks, and its time is that of the slowest (StepClock).
 //
 //   steps.Add(/*rank=*/3, {.number = 812, .key = {37}, .duration_ns = 41'000'000, ...});
 //   for (const Step& step : steps.TakeSteps(/*live_ranks=*/{0, 1, 2, 3})) ...
@@ -24,6 +23,7 @@
 #include <vector>
 
 #include "daemon/jobs/state.pb.h"
+#include "daemon/jobs/step_clock.h"
 #include "daemon/seqpoint/key.h"
 
 namespace seqpoint::jobs {
@@ -79,14 +79,17 @@ class StepBuilder {
   };
   struct Open {
     Step step;
-    std::map<int32_t, int64_t> begins_ns;  // of the ranks that reported it: boundary_ns
-    bool differed = false;                 // in their lengths
+    std::map<int32_t, int64_t> begins_ns;     // of the ranks that reported it: boundary_ns
+    std::map<int32_t, int64_t> durations_ns;  // likewise
+    bool differed = false;                    // in their lengths
   };
   bool Finished(Open& open, const std::set<int32_t>& live_ranks, bool all_heard);
   void Compare(const Open& open);
+  int64_t DurationOf(const Open& open);
 
   std::map<int64_t, Open> open_;
   std::map<int32_t, Progress> progress_;
+  StepClock clock_;
   std::set<int32_t> left_behind_;  // not waited for
   int64_t next_ = -1;              // first step that is not finished; -1: none was reported
   int64_t late_ = 0;
