@@ -391,7 +391,7 @@ class Cli {
   }
 
   void AddJobs() {
-    CLI::App* command = Add("jobs", "List jobs, or tell everything about one.", [this] {
+    CLI::App* command = Add("jobs", "List jobs, or tell everything about one.", [this]() -> int {
       if (!job_.empty()) {
         if (jobs_.narrowed())
           return FailUsage(

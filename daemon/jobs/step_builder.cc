@@ -118,8 +118,10 @@ StepsState StepBuilder::Save() const {
     to.set_boundary_ns(progress.boundary_ns);
   }
   for (const int32_t rank : left_behind_) state.add_left_behind(rank);
-  for (const auto& [rank, behind_ns] : clock_.behind_ns())
-    (*state.mutable_behind_ns())[rank] = behind_ns;
+  for (const auto& [rank, behind_ns] : clock_.behind_ns()) {
+    state.add_clock_ranks(rank);
+    state.add_behind_ns(behind_ns);
+  }
   for (const auto& [number, open] : open_) {
     StepState& to = *state.add_open();
     to.set_number(number);
@@ -152,7 +154,11 @@ void StepBuilder::Load(const StepsState& state) {
     progress_[rank.rank()] = {.next = rank.next(), .boundary_ns = rank.boundary_ns()};
   }
   left_behind_.insert(state.left_behind().begin(), state.left_behind().end());
-  clock_.Restore({state.behind_ns().begin(), state.behind_ns().end()});
+  std::map<int32_t, int64_t> behind_ns;
+  for (int i = 0; i < std::min(state.clock_ranks_size(), state.behind_ns_size()); ++i) {
+    behind_ns[state.clock_ranks(i)] = state.behind_ns(i);
+  }
+  clock_.Restore(std::move(behind_ns));
   for (const StepState& from : state.open()) {
     Open& open = open_[from.number()];
     open.step = {.number = from.number(),

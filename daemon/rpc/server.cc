@@ -690,6 +690,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 void Server::Stop(absl::Duration grace) { impl_->Stop(grace); }
 int Server::tcp_port() const { return impl_->tcp_port(); }
-absl::Time Server::last_question() const { return impl_->last_question(); }
+absl::Duration Server::since_last_question() const { return impl_->since_last_question(); }
 
 }  // namespace seqpoint::rpc
