@@ -38,8 +38,7 @@ bool BlocksHost(Op op) {
 
 bool IsHostCall(const CallRecord& call) {
   const Op op = OpOf(call);
-  return op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kGraphLaunch || op == Op::kMark ||
-         BlocksHost(op);
+  return op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kMark || BlocksHost(op);
 }
 
 // Brings a batch, or waits for one.
@@ -1098,7 +1097,7 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   loop.first_differs = loop.graph_period == 0 && FirstTurnDiffers(loop);
   loop.host_share = static_cast<double>(with_host) / static_cast<double>(loop.turns.size());
   if (loop.host_share < 0.5 || loop.outer_unsure) {
-    loop.sizes_vary = !reads_back && SizesVary(loop);
+    loop.sizes_vary = !reads_back && !outer_.batches_astray && SizesVary(loop);
     loop.others_pending = OthersPending(loop);
   }
   return loop;

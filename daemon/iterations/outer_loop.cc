@@ -101,8 +101,12 @@ bool Alternate(const std::vector<double>& between) {
 OuterLoop FindOuterLoop(const CallStream& stream, Positions turns) {
   OuterLoop outer;
   const std::vector<Group> batches = FindGroups(stream, turns, IsBatchCopy);
+  size_t with_batch = 0;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    with_batch += i == 0 || batches[i].turn != batches[i - 1].turn;
+  }
   // Each turn takes a batch.
-  if (batches.size() * 3 > turns.size() * 2) return outer;
+  if (with_batch * 10 >= turns.size() * 9) return outer;
   if (batches.size() >= kFewest) {
     const std::vector<double> between = TurnsBetween(batches);
     const double spanned = static_cast<double>(batches.back().turn - batches.front().turn);
@@ -113,7 +117,7 @@ OuterLoop FindOuterLoop(const CallStream& stream, Positions turns) {
       for (const Group& group : batches) outer.batches.push_back(group.call);
       return outer;
     }
-    outer.unsure = throughout;
+    outer.unsure = outer.batches_astray = throughout;
   }
   const std::vector<Group> read = FindGroups(stream, turns, IsReadBack);
   outer.unsure = outer.unsure || (read.size() >= kFewest && Regular(TurnsBetween(read)));

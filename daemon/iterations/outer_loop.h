@@ -22,6 +22,9 @@ struct OuterLoop {
   std::vector<uint32_t> batches;
   // Something recurs around several turns, and it is open which of the two is the iteration.
   bool unsure = false;
+  // Batches are copied all the time, but neither each turn takes one nor do several turns share
+  // one: the turns are no iterations, however their sizes vary.
+  bool batches_astray = false;
 };
 
 // `turns`: where each turn of the loop begins, ascending indices of calls; at least two.

@@ -22,6 +22,7 @@ struct Around {
   std::string name;
   RepeatOptions options;
   bool told = true;  // the stream tells the iterations: they are to be found
+  int times = 1;     // as many repeats
 };
 
 void PrintTo(const Around& around, std::ostream* out) { *out << around.name; }
@@ -46,7 +47,7 @@ TEST_P(RepeatsTest, AreNoIterations) {
     RepeatOptions options = GetParam().options;
     options.seed = seed;
     options.kernels = 1 + static_cast<int>(seed * 7 % 8);
-    options.repeats = 2 + static_cast<int>(seed * 5 % 9);
+    options.repeats = GetParam().times * (2 + static_cast<int>(seed * 5 % 9));
     options.more =
         seed % 3 == 0 ? static_cast<int>(seed % static_cast<uint64_t>(options.kernels)) : 0;
     const SyntheticStream stream = MakeRepeatStream(options);
@@ -110,7 +111,21 @@ INSTANTIATE_TEST_SUITE_P(
         Around{"no_copy_lengths_never_read_back",
                {.iterations = 300, .copy = false, .copy_varies = true, .readback_every = 0},
                false},
-        Around{"no_copy_graphs", {.iterations = 300, .copy = false, .graphs = true}, false}),
+        Around{"no_copy_graphs", {.iterations = 300, .copy = false, .graphs = true}, false},
+        // The first iteration alone has more repeats than are needed to recognise a loop.
+        Around{"many", {}, true, 12},
+        Around{"many_never_read_back", {.readback_every = 0}, true, 12},
+        Around{"many_second_stream", {.second_stream = true}, true, 12},
+        Around{"many_optimiser", {.optimiser = true}, true, 12},
+        Around{"many_noise", {.noise = 0.02}, true, 12},
+        Around{"many_rare_noise", {.noise = 0.003}, true, 12},
+        Around{"many_rare_noise_no_copy", {.copy = false, .noise = 0.003}, false, 12},
+        Around{"many_lengths", {.copy_varies = true}, true, 12},
+        Around{"many_time_steps", {.copy_varies = true, .repeats_vary = true}, true, 12},
+        Around{"many_graphs", {.graphs = true}, true, 12},
+        Around{"many_graphs_never_read_back", {.readback_every = 0, .graphs = true}, true, 12},
+        Around{"many_no_copy_graphs", {.copy = false, .graphs = true}, false, 12},
+        Around{"many_no_copy_optimiser", {.copy = false, .optimiser = true}, false, 12}),
     [](const auto& info) { return info.param.name; });
 
 // The batches of one optimiser step, and nothing that only a backward pass launches.
