@@ -1034,7 +1034,8 @@ TEST_F(RpcTest, ReflectionAnswersInVersion1) {
   reflection::ServerReflectionRequest request;
   request.set_list_services("");
   std::set<std::string> services;
-  for (const auto& service : ask(request).list_services_response().service()) {
+  const auto listed = ask(request);
+  for (const auto& service : listed.list_services_response().service()) {
     services.insert(service.name());
   }
   EXPECT_TRUE(services.contains("seqpoint.v1.Profiler"));
@@ -1042,7 +1043,8 @@ TEST_F(RpcTest, ReflectionAnswersInVersion1) {
   // What a client needs to make a call: the files of the service, those they import first.
   request.set_file_containing_symbol("seqpoint.v1.Profiler");
   google::protobuf::DescriptorPool pool;
-  for (const std::string& bytes : ask(request).file_descriptor_response().file_descriptor_proto()) {
+  const auto defined = ask(request);
+  for (const std::string& bytes : defined.file_descriptor_response().file_descriptor_proto()) {
     google::protobuf::FileDescriptorProto file;
     ASSERT_TRUE(file.ParseFromString(bytes));
     ASSERT_NE(pool.BuildFile(file), nullptr);
