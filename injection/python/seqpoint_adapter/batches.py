@@ -50,7 +50,6 @@ class Batches:
         self.watching = False  # an iteration has several passes: they are to be told
         self._turns = None  # why the passes are those of several steps, in words
         self._lost = None  # why lengths cannot tell, in words
-        self._lost = None  # why lengths cannot tell, in words
         self._iterations = self._joined = self._single = 0
         self._calls = 0  # of the root in the open iteration
         self._is_joined = False
@@ -115,8 +114,6 @@ class Batches:
         if self._single > REST and self._turns is None and self._lost is None:
             self.watching = False
         self._calls, self._is_joined, self._first = 0, False, None
-        if self._lost is not None:
-            return UNKNOWN, self._lost
         if self._lost is not None:
             return UNKNOWN, self._lost
         shared = self._turns

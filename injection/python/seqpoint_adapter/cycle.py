@@ -30,6 +30,7 @@ class Cycle:
         self._others_stepped = False
         self._closed_at = weakref.WeakKeyDictionary()  # steps of the closer, at each one's last
         self._latest = None  # that stepped
+        self._newest = lambda: None  # the last to step for the first time
         self._joint = weakref.WeakSet()  # step behind another one, with no pass in between
 
     def add(self, optimizer):
@@ -78,7 +79,11 @@ class Cycle:
             self._waiting.discard(optimizer)
             if closer is None:
                 # The others that exist are expected in the first iteration, but not for ever.
-                if self._waiting and (new or (steps <= RAREST and self.to_come() is not None)):
+                self._newest = weakref.ref(optimizer) if new else self._newest
+                most = max(self._others.values())
+                if self._waiting and (new or (most <= RAREST and self.to_come() is not None)):
+                    return False
+                if optimizer is not self._newest() and steps <= 2 * RAREST:
                     return False
             elif steps > RAREST:
                 self.phases = self.changed = True

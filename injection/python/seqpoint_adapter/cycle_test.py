@@ -47,6 +47,15 @@ class CycleTest(unittest.TestCase):
         ends(cycle, rhythm * 2)
         self.assertEqual(ends(cycle, rhythm * 2), ([True] + [False] * 5) * 2)
 
+    def test_beside_one_that_never_steps_the_same_one_ends_them(self):
+        for rhythm in ([0, 1], [0] * 5 + [1]):
+            cycle, optimizers = self.make(3)
+            for optimizer in optimizers:
+                optimizer.param_groups = [{"params": [object()]}]
+            order = [optimizers[i] for i in rhythm]
+            ends(cycle, order * (RAREST + 1))
+            self.assertEqual(ends(cycle, order * 2), ([False] * (len(rhythm) - 1) + [True]) * 2)
+
     def test_one_that_steps_behind_another_without_a_pass_is_no_rarer_cycle(self):
         cycle, (sparse, dense) = self.make(2)
         for n in range(20):

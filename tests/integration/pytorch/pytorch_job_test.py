@@ -188,6 +188,7 @@ class TurnsTest(JobTest):
         lengths = self.write("lengths.csv", "len_0\n" + "".join(
             f"{3 + n * n % 17}\n" * 4 for n in range(batches)))
         self.script(options=("--lengths", lengths, "--batch", "4"), text=f"""
+            del optimizer  # it never steps
             torch.set_num_threads(1)
             critic, generator = Model(), Model()
             of_critic = torch.optim.RMSprop(critic.parameters())
