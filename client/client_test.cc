@@ -150,6 +150,32 @@ TEST_F(ClientTest, JsonIsTheReply) {
   EXPECT_THAT(result.out, HasSubstr("\"state\": \"JOB_STATE_MARKING\""));
 }
 
+TEST_F(ClientTest, JobsAreListedOverAllPages) {
+  for (int id = 2; id <= 8; ++id) {
+    v1::Job job = rpc::FakeBackend::SampleJob();
+    job.set_id(absl::StrCat(id));
+    job.set_name(absl::StrCat("job", id));
+    if (id % 2 == 0) job.add_tags("even");
+    backend_.PutJob(job);
+  }
+  backend_.SetJobsPerPage(3);
+  StartServer();
+  Result result = Client({"jobs"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (int id = 2; id <= 8; ++id) EXPECT_THAT(result.out, HasSubstr(absl::StrCat("  job", id)));
+  EXPECT_THAT(Client({"jobs", "--json"}).out, HasSubstr("\"job2\""));
+  // A limit and a filter are of all jobs, not of a page.
+  result = Client({"jobs", "--limit", "4"});
+  EXPECT_THAT(result.out, AllOf(HasSubstr("  job5"), Not(HasSubstr("  job4")),
+                                HasSubstr("4 earlier jobs left out")));
+  EXPECT_THAT(Client({"jobs", "--limit", "4", "--json"}).out,
+              AllOf(HasSubstr("\"job5\""), Not(HasSubstr("\"job4\""))));
+  result = Client({"jobs", "--tag", "even"});
+  EXPECT_THAT(result.out, AllOf(HasSubstr("  job8"), HasSubstr("  job6"), HasSubstr("  job4"),
+                                HasSubstr("  job2"), Not(HasSubstr("  job7"))));
+  EXPECT_THAT(Client({"complete", "--", "project", "job2"}).out, HasSubstr("job2@"));
+}
+
 TEST_F(ClientTest, WithoutAHorizonThereIsNoTotal) {
   StartServer();
   Result result = Client({"project", "1"});

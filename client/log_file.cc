@@ -187,7 +187,7 @@ absl::Status ColumnsProblem(const LogOptions& options, const absl::Status& probl
   if (table) return problem;
   return absl::InvalidArgumentError(absl::StrCat(
       options.path, options.or_trace ? " is neither a trace nor" : " is not", " a CSV with a ",
-      "header of columns, parted by commas; it begins with ", Quote(first)));
+      "header of columns, parted by commas, semicolons or tabs; it begins with ", Quote(first)));
 }
 
 // Rows that have one length where others have two.

@@ -122,11 +122,11 @@ TEST_F(LogFileTest, AColumnThatIsNotThere) {
 TEST_F(LogFileTest, WhatHasNoColumnsIsNotAskedForThem) {
   const std::string no_csv = options_.path + " is not a CSV with a header of columns, parted by ";
   for (const char* text :
-       {"hello world\n", "length;time_ms\n5;2\n", "Dear all, it\nis late, 5 pm\n"}) {
+       {"hello world\n", "length|time_ms\n5|2\n", "Dear all, it\nis late, 5 pm\n"}) {
     Write(text);
     EXPECT_THAT(Error(), HasSubstr(no_csv));
   }
-  EXPECT_THAT(Error(), HasSubstr("commas; it begins with \"Dear all, it\""));
+  EXPECT_THAT(Error(), HasSubstr("commas, semicolons or tabs; it begins with \"Dear all, it\""));
   options_.key_columns = {"a"};
   options_.time_column = "b";
   EXPECT_THAT(Error(), HasSubstr(no_csv));

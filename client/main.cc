@@ -407,8 +407,10 @@ class Cli {
       if (!connection.ok()) return Fail(connection.status());
       absl::StatusOr<v1::ListJobsReply> jobs = (*connection)->ListJobs(*request);
       if (!jobs.ok()) return Fail(jobs.status());
-      PrintReply(&*jobs,
-                 [this](const v1::ListJobsReply& reply) { return JobListText(reply, jobs_); });
+      const int left_out = KeepLatest(jobs_, &*jobs);
+      PrintReply(&*jobs, [&](const v1::ListJobsReply& reply) {
+        return JobListText(reply, left_out, jobs_);
+      });
       return kExitOk;
     });
     command->footer(kJobsHelp);

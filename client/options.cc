@@ -24,6 +24,7 @@ CLI::Validator Check(std::function<std::string(std::string&)> check) {
 
 // "5%", "5 %" or "0.05".
 bool ParseShare(absl::string_view text, double* share) {
+  text = absl::StripAsciiWhitespace(text);
   const bool percent = absl::ConsumeSuffix(&text, "%");
   if (!absl::SimpleAtod(absl::StripAsciiWhitespace(text), share)) return false;
   if (percent) *share *= 0.01;

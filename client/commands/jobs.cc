@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -102,20 +103,25 @@ absl::StatusOr<absl::Time> ParseSince(const std::string& text, absl::Time now) {
                    "ago, such as 90m, 12h or 3d"));
 }
 
-std::string JobListText(const v1::ListJobsReply& reply, const JobsOptions& options) {
-  if (reply.jobs_size() == 0 && options.narrowed()) return "no job is like that\n";
-  v1::ListJobsReply shown;
+int KeepLatest(const JobsOptions& options, v1::ListJobsReply* reply) {
+  if (options.limit == 0) return 0;
+  v1::ListJobsReply kept;
   int left_out = 0;
-  for (const v1::Job& job : reply.jobs()) {
-    // Those that the table leaves out take no place.
-    const bool listed = options.all || !job.unused();
-    if (options.limit > 0 && shown.jobs_size() >= options.limit) {
-      left_out += listed ? 1 : 0;
-      continue;
+  for (v1::Job& job : *reply->mutable_jobs()) {
+    if (!options.all && job.unused()) continue;  // the table leaves it out: it takes no place
+    if (kept.jobs_size() < options.limit) {
+      *kept.add_jobs() = std::move(job);
+    } else {
+      ++left_out;
     }
-    if (listed || options.limit == 0) *shown.add_jobs() = job;
   }
-  std::string text = JobsText(shown, options.all);
+  *reply = std::move(kept);
+  return left_out;
+}
+
+std::string JobListText(const v1::ListJobsReply& reply, int left_out, const JobsOptions& options) {
+  if (reply.jobs_size() == 0 && options.narrowed()) return "no job is like that\n";
+  std::string text = JobsText(reply, options.all);
   if (left_out > 0) {
     absl::StrAppend(&text, FormatCount(left_out, "earlier job"),
                     " left out; a larger --limit shows ", left_out == 1 ? "it" : "them", "\n");

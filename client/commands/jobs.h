@@ -30,8 +30,11 @@ struct JobsOptions {
 // A time ("2026-11-20", "2026-11-20 14:30", in the local zone) or how long ago ("90m", "3d").
 absl::StatusOr<absl::Time> ParseSince(const std::string& text, absl::Time now);
 
-// The table of `jobs`, with what was left out of it.
-std::string JobListText(const v1::ListJobsReply& reply, const JobsOptions& options);
+// What --limit leaves of a list, the latest first; how many it does not.
+int KeepLatest(const JobsOptions& options, v1::ListJobsReply* reply);
+
+// The table of `jobs`, with how many a limit left out of it.
+std::string JobListText(const v1::ListJobsReply& reply, int left_out, const JobsOptions& options);
 
 struct TagOptions {
   std::vector<std::string> tags;

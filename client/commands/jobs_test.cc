@@ -52,13 +52,18 @@ TEST(JobsOptions, TheLimitCountsJobsThatAreShown) {
   }
   JobsOptions options;
   options.limit = 2;
-  EXPECT_THAT(JobListText(reply, options),
+  v1::ListJobsReply two = reply;
+  const int left_out = KeepLatest(options, &two);
+  EXPECT_EQ(two.jobs_size(), 2);
+  EXPECT_THAT(JobListText(two, left_out, options),
               AllOf(HasSubstr("newest"), HasSubstr("middle"), Not(HasSubstr("oldest")),
                     HasSubstr("1 earlier job left out")));
   options.limit = 0;
-  EXPECT_THAT(JobListText(reply, options), AllOf(HasSubstr("oldest"), Not(HasSubstr("earlier"))));
+  EXPECT_EQ(KeepLatest(options, &reply), 0);
+  EXPECT_THAT(JobListText(reply, 0, options),
+              AllOf(HasSubstr("oldest"), Not(HasSubstr("earlier"))));
   options.since = "1h";
-  EXPECT_EQ(JobListText(v1::ListJobsReply(), options), "no job is like that\n");
+  EXPECT_EQ(JobListText(v1::ListJobsReply(), 0, options), "no job is like that\n");
 }
 
 }  // namespace

@@ -134,6 +134,11 @@ void FakeBackend::SetIterations(int64_t iterations) {
   iterations_ = iterations;
 }
 
+void FakeBackend::SetJobsPerPage(int jobs) {
+  absl::MutexLock lock(&mutex_);
+  jobs_per_page_ = jobs;
+}
+
 void FakeBackend::SetTrouble(absl::Status status) {
   absl::MutexLock lock(&mutex_);
   trouble_ = std::move(status);
@@ -224,13 +229,15 @@ absl::StatusOr<v1::PrepareJobReply> FakeBackend::PrepareJob(const v1::PrepareJob
 absl::StatusOr<v1::ListJobsReply> FakeBackend::ListJobs(const v1::ListJobsRequest& request) {
   absl::MutexLock lock(&mutex_);
   v1::ListJobsReply reply;
+  const int most =
+      request.page_size() > 0 ? std::min(request.page_size(), jobs_per_page_) : jobs_per_page_;
   bool seen = request.page_token().empty();  // the last one of the page before
   for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
     if (request.live_only() && it->second.end_ns() != 0) continue;
     if (!request.name().empty() && it->second.name() != request.name()) continue;
     if (!IsWanted(it->second, request)) continue;
     if (seen) {
-      if (request.page_size() > 0 && reply.jobs_size() == request.page_size()) {
+      if (reply.jobs_size() == most) {
         reply.set_next_page_token(reply.jobs().rbegin()->id());
         break;
       }

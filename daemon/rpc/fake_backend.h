@@ -5,6 +5,7 @@
 #define DAEMON_RPC_FAKE_BACKEND_H_
 
 #include <atomic>
+#include <climits>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,6 +29,8 @@ class FakeBackend : public Backend {
   v1::Job JobNow(const std::string& id);
   // Iterations that ListIterations and Export go through. Default: 2,500.
   void SetIterations(int64_t iterations);
+  // A page of ListJobs has no more jobs. Default: as many as are asked for.
+  void SetJobsPerPage(int jobs);
   // Every question about figures fails with this from now on.
   void SetTrouble(absl::Status status);
   std::optional<v1::ControlRequest> last_control();
@@ -93,6 +96,7 @@ class FakeBackend : public Backend {
   absl::Mutex mutex_;
   std::map<std::string, v1::Job> jobs_ ABSL_GUARDED_BY(mutex_);
   int64_t iterations_ ABSL_GUARDED_BY(mutex_) = 2'500;
+  int jobs_per_page_ ABSL_GUARDED_BY(mutex_) = INT_MAX;
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ControlRequest> last_control_ ABSL_GUARDED_BY(mutex_);
   v1::AnalyzeRequest last_analysis_ ABSL_GUARDED_BY(mutex_);
