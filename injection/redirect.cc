@@ -94,6 +94,8 @@ bool Describe(const dl_phdr_info* info, Object* object) {
   return true;
 }
 
+// The loader is locked meanwhile. A visit calls nothing that takes its other lock (dlsym, dladdr):
+// a thread that loads an object takes that one first, and then waits for this one.
 template <typename Visit>
 void ForEachObject(const Visit& visit) {
   dl_iterate_phdr(
@@ -163,15 +165,17 @@ void RedirectSlots(const Object& object, const Object::Table& table,
   }
 }
 
-void RedirectLookups(const Object& library, const Redirection& redirection, Writer* writer) {
+void RedirectLookups(const Redirection& redirection, Writer* writer) {
   Dl_info info;
   ElfW(Sym)* symbol = nullptr;
-  if (dladdr1(redirection.from, &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) == 0) {
+  if (redirection.from == nullptr ||
+      dladdr1(redirection.from, &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) == 0) {
     return;
   }
   // Another name of the same function would be another entry.
   if (symbol == nullptr || strcmp(info.dli_sname, redirection.name) != 0) return;
-  writer->Write(&symbol->st_value, Address(redirection.to) - library.info->dlpi_addr);
+  const uintptr_t base = Address(redirection.from) - symbol->st_value;
+  writer->Write(&symbol->st_value, Address(redirection.to) - base);
 }
 
 // An object that binds its calls one by one has calls that never were made, whose slots lead into
@@ -213,15 +217,11 @@ bool Mentions(const Object& object, const char* name) {
 
 void RedirectCalls(const Redirection* redirections, size_t count) {
   Writer writer;
+  for (size_t i = 0; i < count; ++i) RedirectLookups(redirections[i], &writer);
   ForEachObject([&](const Object& object) {
     for (size_t i = 0; i < count; ++i) {
-      if (redirections[i].from != nullptr && object.Holds(redirections[i].from)) {
-        // The library itself: what it calls of its own is no news.
-        for (size_t j = 0; j < count; ++j) {
-          if (redirections[j].from != nullptr) RedirectLookups(object, redirections[j], &writer);
-        }
-        return;
-      }
+      // The library itself: what it calls of its own is no news.
+      if (redirections[i].from != nullptr && object.Holds(redirections[i].from)) return;
     }
     RedirectSlots(object, object.data, redirections, count, &writer);
     RedirectSlots(object, object.calls, redirections, count, &writer);

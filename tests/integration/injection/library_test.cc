@@ -39,12 +39,13 @@ std::set<std::string> Symbols(const std::string& types) {
 }
 
 TEST(LibraryTest, ExportsItsEntryPointsAndNothingElse) {
-  EXPECT_EQ(Symbols("TtDdBbRrVWiu"),  // v and w are asked for, not given
-            (std::set<std::string>{"InitializeInjection", "InitializeInjectionNvtx2",
-                                   "seqpoint_active", "seqpoint_attach", "seqpoint_come_back",
-                                   "seqpoint_describe", "seqpoint_features", "seqpoint_forward",
-                                   "seqpoint_iteration_begin", "seqpoint_iteration_begin2",
-                                   "seqpoint_stand_down", "seqpoint_step", "seqpoint_version"}));
+  EXPECT_EQ(
+      Symbols("TtDdBbRrVWiu"),  // v and w are asked for, not given
+      (std::set<std::string>{
+          "InitializeInjection", "InitializeInjectionNvtx2", "seqpoint_active", "seqpoint_attach",
+          "seqpoint_batches", "seqpoint_come_back", "seqpoint_describe", "seqpoint_features",
+          "seqpoint_forward", "seqpoint_iteration_begin", "seqpoint_iteration_begin2",
+          "seqpoint_rank", "seqpoint_stand_down", "seqpoint_step", "seqpoint_version"}));
 }
 
 TEST(LibraryTest, BringsNoCxxRuntime) {

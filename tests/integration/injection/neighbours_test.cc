@@ -107,6 +107,17 @@ TEST_F(NeighboursTest, AProgramWithTheStaticRuntimeEndsAsWithoutUs) {
   }
 }
 
+// cuInit, where the library looks at all loaded objects, beside a thread that loads and unloads
+// one.
+TEST_F(NeighboursTest, AProgramThatLoadsLibrariesMeanwhile) {
+  daemon_.Start();
+  for (int i = 0; i < 50; ++i) {
+    const ProgramResult result = Run({"iterations=2", "load=libBrokenLocale.so.1"});
+    ASSERT_EQ(result.exit_status, 0) << result.output;
+  }
+  daemon_.Stop();
+}
+
 class ChildTest : public NeighboursTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(ChildTest, IsAProcessOfItsOwn) {

@@ -20,6 +20,8 @@
 // and prints the result. child=N starts, after iteration N, this program once more with 10
 // iterations (how=posix_spawn, fork, vfork or exec).
 //
+// load=FILE: a thread loads and unloads the library FILE all the time, from before cuInit.
+//
 // evaluate_from=N evaluate_until=M: these iterations are evaluation batches, in all but the
 // optimiser like the others.
 //
@@ -336,6 +338,19 @@ int main(int argc, char** argv) {
   if (g_options.count("steal") + g_options.count("timestamps") != 0) g_unnoticed.LookUp();
   const bool with_tool = g_options.count("tool") != 0;
   if (with_tool && Option("tool", 0) < 0) StartTool();
+  std::atomic<bool> stop{false}, loads{false};
+  std::vector<std::thread> others;
+  if (g_options.count("load") != 0) {
+    others.emplace_back([&stop, &loads, file = g_options["load"]] {
+      while (!stop) {
+        void* library = dlopen(file.c_str(), RTLD_NOW);
+        if (library == nullptr) exit(4);
+        dlclose(library);
+        loads = true;
+      }
+    });
+    while (!loads) usleep(100);
+  }
   Check(cuInit(0), "cuInit");
   CUdevice device;
   Check(cuDeviceGet(&device, 0), "cuDeviceGet");
@@ -345,8 +360,6 @@ int main(int argc, char** argv) {
 
   if (Option("exit_on_signal_us", 0) > 0) ExitOnSignal();
 
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> others;
   for (long i = 0; i < Option("threads", 0); ++i) {
     others.emplace_back([&trainer, &stop] {
       Check(cuCtxSetCurrent(trainer.context), "cuCtxSetCurrent");
