@@ -997,10 +997,12 @@ TEST(Job, RanksThatAreToldLaterAreRanks) {
       EXPECT_EQ(described.processes(rank).incarnation(), 0);
       EXPECT_EQ(described.processes(rank).world_size(), 2);
     }
-    EXPECT_EQ(described.iterations(), 200);
     EXPECT_EQ(described.trouble(), "");
     second.SayRank(5, 2);  // no such rank
     EXPECT_EQ(job.Describe(true).processes(1).losses().rejected(), 1);
+    job.OnProcessEnd(7, true, 1);
+    job.OnProcessEnd(8, true, 1);
+    EXPECT_EQ(job.Describe(true).iterations(), 200);
   }
 }
 
