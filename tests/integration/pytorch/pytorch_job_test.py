@@ -187,7 +187,8 @@ class TurnsTest(JobTest):
     def gan(self, critic_steps, batches=80, own_batches=False):
         lengths = self.write("lengths.csv", "len_0\n" + "".join(
             f"{3 + n * n % 17}\n" * 4 for n in range(batches)))
-        self.script(options=("--lengths", lengths, "--batch", "4"), text=f"""
+        self.script(options=("--lengths", lengths, "--batch", "4", "--order", "file"),
+                    text=f"""
             del optimizer  # it never steps
             torch.set_num_threads(1)
             critic, generator = Model(), Model()
