@@ -1169,6 +1169,9 @@ TEST(RunTest, ACommandThatDidNotTrainIsNotSentToTheDoctorForItsOwnError) {
   EXPECT_THAT(RunSummary(job, {}, 0),
               AllOf(HasSubstr("another profiler has the command's GPU work"),
                     HasSubstr("/opt/other.so"), Not(HasSubstr("was seen to use a GPU"))));
+  // Whether it trained before it failed, only the other one knows.
+  EXPECT_THAT(RunSummary(job, {}, kStatus2),
+              AllOf(HasSubstr("another profiler has"), Not(HasSubstr("before it trained"))));
   unsetenv("CUDA_INJECTION64_PATH");
   setenv("SEQPOINT_ADAPTER", "0", 1);
   EXPECT_THAT(RunSummary(job, {}, 0), HasSubstr("there is no adapter"));

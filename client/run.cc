@@ -414,16 +414,16 @@ namespace {
 
 // Of a run that no process of the program told of.
 std::string WhyNothing(int wait_status) {
-  if (WIFSIGNALED(wait_status)) return "it ended before it trained; nothing was profiled";
-  if (const int status = WEXITSTATUS(wait_status); status != 0) {
-    return absl::StrCat("the command ended with status ", status,
-                        " before it trained; nothing was profiled");
-  }
   const char* other = getenv("CUDA_INJECTION64_PATH");
   if (other != nullptr && *other != '\0' && FindLibrary().value_or("") != other) {
     return absl::StrCat(
         "another profiler has the command's GPU work (CUDA_INJECTION64_PATH is ", other,
         "), and the CUDA driver takes one; nothing was profiled. Unset it to profile the command");
+  }
+  if (WIFSIGNALED(wait_status)) return "it ended before it trained; nothing was profiled";
+  if (const int status = WEXITSTATUS(wait_status); status != 0) {
+    return absl::StrCat("the command ended with status ", status,
+                        " before it trained; nothing was profiled");
   }
   if (FindAdapter().empty()) {
     return "the command used no GPU, and PyTorch was not asked, as there is no adapter "
