@@ -15,7 +15,9 @@ void PartOptions::AddTo(CLI::App* command) {
                    ->transform(WholeNumber(0, kMost))
                    ->type_name("N")
                    ->group(group);
-  command->add_option("--epoch", epoch, "an epoch, from 1; needs a run with --lengths and --epochs")
+  command
+      ->add_option("--epoch", epoch,
+                   "an epoch, from 1; of a run with --lengths in the order of the file")
       ->transform(WholeNumber(1, INT32_MAX))
       ->type_name("E")
       ->excludes(first)

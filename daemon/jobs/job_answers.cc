@@ -117,8 +117,10 @@ std::string Job::WhyTimeOnly() const {
   return why;
 }
 
-// As far as it is the same for all epochs.
+// As far as it is the same for all epochs. A distribution's lengths are those of all epochs
+// together.
 int64_t Job::EpochIterations() const {
+  if (horizon_.kind() != v1::Horizon::KIND_HISTOGRAM) return 0;
   const int64_t epochs = horizon_.epochs(), run = RunIterations(horizon_);
   if (epochs < 1 || run == 0 || run % epochs != 0 || MicroStepsVary()) return 0;
   return run / epochs;

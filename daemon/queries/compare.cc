@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/jobs/job.h"
+#include "daemon/jobs/running_round.h"
 #include "daemon/queries/run_part.h"
 #include "daemon/seqpoint/run_difference.h"
 
@@ -26,8 +27,6 @@ namespace {
 constexpr int kBase = 0, kOther = 1;
 // Kernels with a part of their own; each takes a millisecond or two in each run.
 constexpr size_t kMostKernels = 256;
-// Weights of lengths are fractions of iterations, an engine's counts are whole.
-constexpr double kCountsPerIteration = 1000;
 // Runs of as many examples: the last batch of an epoch may be smaller or left out.
 constexpr double kSameExamples = 0.02;
 
@@ -237,7 +236,7 @@ class Comparison {
     part.set_proven(Proven(duration));
     const double all = difference_.difference.value;
     if (Proven(difference_.difference)) {
-      const auto [low, high] = std::minmax(duration.low / all, duration.high / all);
+      const auto [low, high] = std::minmax({duration.low / all, duration.high / all});
       ToProto({duration.value / all, low, high}, part.mutable_share());
     }
     return part;
@@ -268,7 +267,7 @@ class Comparison {
   // What is measured of a run, at the iterations at which cost is compared.
   absl::StatusOr<jobs::RunEngine> EngineAt(int r) const {
     const jobs::LengthUnits& units = facts(r).units;
-    std::map<Key, int64_t> counts;
+    std::map<Key, double> weights;
     for (const KeyWeight& at : difference_.at) {
       const auto seen = runs_[r].feature_of.find(at.key);
       Key feature = at.key;
@@ -278,11 +277,15 @@ class Comparison {
         if (units.swapped && facts(r).dimensions == 2) std::swap(feature.first, feature.second);
         feature = {feature.first * units.unit[0], feature.second * units.unit[1]};
       }
-      counts[feature] += std::llround(at.weight * kCountsPerIteration);
+      weights[feature] += at.weight;
     }
+    // An engine's counts are whole: fractions go to the next length. They are not counted in
+    // smaller units, as an engine takes them for iterations to come, and the more of these there
+    // are the farther times may drift.
+    jobs::RunningRound round;
     std::vector<KeyCount> histogram;
-    for (const auto& [key, count] : counts) {
-      if (count > 0) histogram.push_back({key, count});
+    for (const auto& [key, weight] : weights) {
+      if (const int64_t count = round.Next(weight); count > 0) histogram.push_back({key, count});
     }
     return answers_[r]->WorkAt(std::move(histogram));
   }
@@ -296,9 +299,7 @@ class Comparison {
     if (absl::IsOutOfRange(projection.status())) return Estimate{};
     if (!projection.ok()) return projection.status();
     if (!projection->total) return absl::InternalError("a run of known lengths has no total");
-    const Estimate& e = *projection->total;
-    return Estimate{e.value / kCountsPerIteration, e.low / kCountsPerIteration,
-                    e.high / kCountsPerIteration};
+    return *projection->total;
   }
 
   void SetKernels() {

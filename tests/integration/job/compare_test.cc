@@ -143,6 +143,8 @@ TEST_F(CompareTest, ASlowerKernelOtherLengthsAndAnotherBatchAreNamed) {
       (truth_["slower"].kernel_time[kernel] - truth_["base"].kernel_time[kernel]) /
       TrueDifference("base", "slower");
   EXPECT_NEAR(slower.main_cause().share().value(), true_share, 0.05) << slower.DebugString();
+  EXPECT_LT(slower.main_cause().share().low(), true_share);
+  EXPECT_GT(slower.main_cause().share().high(), true_share);
 
   const fs::path longer = WriteLengths("longer.csv", 8, 180);
   Train("longer", longer, 32, 2000, "noise.seed=3");
@@ -187,13 +189,12 @@ TEST_F(CompareTest, ASlowerKernelOtherLengthsAndAnotherBatchAreNamed) {
   EXPECT_GT(kernel_time, 0);
   EXPECT_LT(kernel_time, time->projection().total().value());
 
-  // 20,000 examples are 625 batches.
+  // The lengths of shuffled batches were said for all epochs together.
   part.mutable_part()->Clear();
   part.mutable_part()->set_epoch(2);
   const auto epoch = api.Call(&v1::Profiler::Stub::Project, part);
-  ASSERT_TRUE(epoch.has_value()) << api.error();
-  EXPECT_EQ(epoch->projection().iterations_total(), 625);
-  EXPECT_EQ(epoch->part(), "epoch 2, iterations 625 to 1249");
+  EXPECT_FALSE(epoch.has_value());
+  EXPECT_NE(api.error().find("epoch 2 had is not known"), std::string::npos) << api.error();
 
   // The same work again.
   Train("again", lengths, 32, 2000, "noise.seed=5");
