@@ -1084,8 +1084,20 @@ TEST_F(ClientTest, DoctorEndsWithOneWhenThereIsAProblem) {
   EXPECT_THAT(Client({"doctor", "--json"}).out, HasSubstr("\"kind\": \"problem\""));
 }
 
+// 1,000 iterations of 40 ms.
+void SetTimeSoFar(v1::Projection* time) {
+  time->set_metric("time");
+  time->set_unit("ns");
+  time->set_confidence(0.95);
+  time->set_iterations_so_far(1'000);
+  time->mutable_so_far()->set_value(40e9);
+  time->mutable_so_far()->set_low(40e9);
+  time->mutable_so_far()->set_high(40e9);
+}
+
 TEST(RunTest, WhatNobodyReadIsNotCalledTheRunsEnd) {
   v1::Job job = rpc::FakeBackend::SampleJob();
+  SetTimeSoFar(job.mutable_time());
   job.set_state(v1::JOB_STATE_LOST);
   job.mutable_losses()->set_unread_processes(1);
   job.mutable_time()->mutable_so_far()->set_high(std::numeric_limits<double>::infinity());
@@ -1121,9 +1133,7 @@ TEST(RunTest, ARunThatIsPastItsHorizonHasNoTotal) {
   job.set_state(v1::JOB_STATE_MARKING);
   job.mutable_horizon()->set_kind(v1::Horizon::KIND_ITERATIONS);
   v1::Projection& time = *job.mutable_time();
-  time.clear_total();
-  time.clear_remaining();
-  time.set_iterations_total(0);
+  SetTimeSoFar(&time);
   time.set_basis("the run is past the 83 iterations that were expected of it");
   EXPECT_THAT(ProjectionText(time, job),
               AllOf(HasSubstr("so far (1,000 iterations)"), HasSubstr("past the 83"),
