@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -142,7 +143,21 @@ void IterationLearner::AddLengths(const std::vector<ReplayedIteration>& iteratio
   for (size_t i = 0; i < learned->lengths.sources.size(); ++i) {
     learned->rule.length[i] = learned->features.sources[learned->lengths.sources[i]];
   }
-  learned->rule.watched_ops = WatchedOps(learned->rule);
+  const uint32_t watched = std::exchange(learned->rule.watched_ops, WatchedOps(learned->rule));
+  const auto looks_back = [](const abi::EventPattern& p) { return p.match & abi::kMatchPrevious; };
+  if (learned->rule.watched_ops == watched ||
+      (!looks_back(learned->rule.boundary) && !looks_back(learned->rule.step))) {
+    return;
+  }
+  // A copy that is watched for its bytes may stand where the rule looks for a launch.
+  const Occurrences occurrences(stream_);
+  const auto from = static_cast<uint32_t>(stream_.after_hole());
+  if (Replay(stream_, occurrences, learned->rule, from).size() == iterations.size()) return;
+  learned->features = {};
+  learned->lengths = {};
+  learned->length_words = "";
+  learned->rule.length_count = 0;
+  learned->rule.watched_ops = watched;
 }
 
 // Does this rule find what the last one found: the same end of a step, and one begin in each of

@@ -331,7 +331,8 @@ class RepeatJob {
   }
   void Copy(Op op, uint64_t bytes) {
     const bool ahead = op == Op::kCopyH2D && options_.second_stream;
-    Add(op, ahead ? 2 : kCompute).bytes = bytes;
+    const bool apart = op == Op::kCopyH2D && options_.default_stream;
+    Add(op, ahead ? 2 : apart ? 0 : kCompute).bytes = bytes;
     stream_.gpu_starts.push_back({stream_.calls.back().correlation_id, api_ns_ + 3000});
     if (ahead) Add(Op::kStreamWait, kCompute);
   }

@@ -74,13 +74,14 @@ struct RepeatOptions {
   int more = 0;         // launches of one more repeat that is not complete
   int micro_steps = 1;  // batches, each with so many repeats, before the optimiser
   bool copy = true;
-  bool second_stream = false;  // copies and computes on different ones
-  bool copy_varies = false;    // bytes and grids follow a length
-  bool repeats_vary = false;   // their number follows it
-  int readback_every = 1;      // 0: never
-  bool optimiser = false;      // a small kernel at the end
-  bool graphs = false;         // each kernel is a graph launch
-  double noise = 0;            // share of launches that are followed by a stray one
+  bool second_stream = false;   // copies and computes on different ones
+  bool default_stream = false;  // copies on a stream that nothing waits for
+  bool copy_varies = false;     // bytes and grids follow a length
+  bool repeats_vary = false;    // their number follows it
+  int readback_every = 1;       // 0: never
+  bool optimiser = false;       // a small kernel at the end
+  bool graphs = false;          // each kernel is a graph launch
+  double noise = 0;             // share of launches that are followed by a stray one
 };
 SyntheticStream MakeRepeatStream(const RepeatOptions& options);
 
