@@ -1506,7 +1506,8 @@ TEST(ProjectStatisticTest, WhatFollowsTimeFollowsItsDrift) {
   const auto p = engine.ProjectStatistic(0, 0, 0.999);
   EXPECT_NEAR(p->total->value / cycles, 1, 0.006);
   EXPECT_TRUE(Covers(*p->total, cycles));
-  EXPECT_LT(p->total->high - p->total->low, 0.08 * cycles);
+  // By how much it follows was never measured: no level had changed yet.
+  EXPECT_LT(p->total->high - p->total->low, 0.16 * cycles);
   const auto q = engine.ProjectStatistic(0, 1, 0.999, StatisticKind::kAmount);
   EXPECT_NEAR(q->total->value / bytes, 1, 0.006);
   EXPECT_TRUE(Covers(*q->total, bytes));
