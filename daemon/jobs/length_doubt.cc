@@ -135,6 +135,7 @@ LengthDoubt WhyLengthsDiffer(const Histogram1& observed, const Histogram1& expec
   if (observed.empty() || expected.empty()) return doubt;
   const double most = MostDistance(Total(observed), Total(expected));
   double least = 2, power = 1, below = 0, least_padded = most / 2;
+  double of_ranks = 2;  // distance if each rank has its share of a batch
   int64_t padded_to = 0;
   doubt.distance = 1;
   for (const auto& [factor, multiple] : Factors(observed, expected)) {
@@ -154,13 +155,13 @@ LengthDoubt WhyLengthsDiffer(const Histogram1& observed, const Histogram1& expec
       least = distance;
       power = tried;
       below = shares.observed.front();
+      of_ranks = Distance(shares, 1 / static_cast<double>(std::max<int64_t>(ranks, 1)));
       doubt.distance = Distance(shares, 1);
     }
   }
   if (doubt.distance <= most) return doubt;
   const bool larger = power > kOtherSize, smaller = power < 1 / kOtherSize;
   const double size = power * static_cast<double>(std::max<int64_t>(batch, 1));
-  const double of_ranks = power * static_cast<double>(ranks);
   const std::string seen = absl::StrCat("they are as of batches of about ",
                                         size < 10 ? std::round(10 * size) / 10 : std::round(size));
   const std::string padding = padded_to == 0 ? ""
@@ -185,8 +186,8 @@ LengthDoubt WhyLengthsDiffer(const Histogram1& observed, const Histogram1& expec
     doubt.cause =
         "they are as of batches of similar examples, not of shuffled ones; say --order bucket or "
         "--order sorted";
-  } else if (ranks > 1 && of_ranks < kOtherSize && of_ranks > 1 / kOtherSize) {
-    doubt.cause = absl::StrCat(seen, " examples, a share of ", batch, " for each of ", ranks,
+  } else if (ranks > 1 && smaller && of_ranks <= most) {
+    doubt.cause = absl::StrCat("they are as of a share of ", batch, " examples for each of ", ranks,
                                " ranks: --batch is that of one rank");
   } else {
     doubt.cause = absl::StrCat(seen, " examples, not ", batch,

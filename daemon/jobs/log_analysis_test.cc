@@ -141,7 +141,7 @@ TEST(AnalyzeLogsTest, NotExplainedIsSaidWithTheShare) {
                   HasSubstr(absl::StrCat(reply.random_measurements(),
                                          " iterations drawn at "
                                          "random give the total to "
-                                         "+-2 %")))));
+                                         "+-2.0 %")))));
 }
 
 TEST(AnalyzeLogsTest, TimeThatHardlyVaries) {

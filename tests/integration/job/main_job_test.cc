@@ -366,11 +366,11 @@ TEST_F(MainJob, AProgramThatNeverUsesAGpuLeavesNoJobWaiting) {
   };
   EXPECT_EQ(WEXITSTATUS(run("missing", "/nonexistent/program")), 127);
   EXPECT_EQ(WEXITSTATUS(run("plain", "/bin/true")), 0);
-  for (const char* job : {"missing", "plain"}) {
-    const v1::Job ended = EndedJob(job);
-    EXPECT_EQ(ended.state(), v1::JOB_STATE_ENDED);
-    EXPECT_NE(ended.trouble(), "");
-  }
+  const v1::Job missing = EndedJob("missing"), plain = EndedJob("plain");
+  EXPECT_EQ(missing.state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(missing.exit_status(), 127);
+  EXPECT_EQ(plain.state(), v1::JOB_STATE_ENDED);
+  for (const v1::Job& ended : {missing, plain}) EXPECT_NE(ended.trouble(), "");
 }
 
 TEST_F(MainJob, SeveralRanksAreOneJob) {
