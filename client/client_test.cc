@@ -1105,7 +1105,7 @@ TEST(RunTest, WhatNobodyReadIsNotCalledTheRunsEnd) {
   EXPECT_THAT(RunSummary(job, {}, 0),
               AllOf(HasSubstr("what was read (1,000 iterations)"), HasSubstr("or more"),
                     HasSubstr("figures are lower bounds"), Not(HasSubstr("until its end"))));
-  // Nor did it end before its horizon, as far as anybody knows.
+  // Nobody knows whether it ended before its horizon.
   job.mutable_time()->set_iterations_total(5'000);
   job.mutable_time()->mutable_total()->set_value(200e9);
   EXPECT_THAT(RunSummary(job, {}, 0),

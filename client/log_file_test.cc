@@ -97,7 +97,7 @@ TEST_F(LogFileTest, OurOwnExportIsReadAsItIs) {
   }
   Write(header + "0,0,10,,1,100,mark\n0,1,20,,101,150,mark\n0,2,10,,251,,mark\n");
   EXPECT_THAT(Read().key_columns, ElementsAre("length"));
-  // Of a rule that was learned anew.
+  // Rows from before the rule was learned again lack the second length.
   Write(header + "0,0,10,,1,100,mark\n0,1,20,8,101,150,mark\n0,2,30,9,251,170,mark\n");
   const LogFile mixed = Read();
   EXPECT_THAT(mixed.times, ElementsAre(150, 170));

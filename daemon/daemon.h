@@ -150,7 +150,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   absl::StatusOr<std::shared_ptr<const jobs::Answers>> Ask(std::string_view name,
                                                            const v1::Horizon* horizon)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of some of its iterations, as they are in the store; `words` says which.
+  // Answers about a part of its iterations, as they are in the store; `words` says which part.
   absl::StatusOr<std::shared_ptr<const jobs::Answers>> AskPart(std::string_view name,
                                                                const v1::Part& part,
                                                                std::string* words)

@@ -30,7 +30,7 @@ struct JobsOptions {
 // A time ("2026-11-20", "2026-11-20 14:30", in the local zone) or how long ago ("90m", "3d").
 absl::StatusOr<absl::Time> ParseSince(const std::string& text, absl::Time now);
 
-// What --limit leaves of a list, the latest first; how many it does not.
+// The jobs that --limit leaves of a list, the latest first, and how many it leaves out.
 int KeepLatest(const JobsOptions& options, v1::ListJobsReply* reply);
 
 // The table of `jobs`, with how many a limit left out of it.

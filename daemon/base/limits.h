@@ -48,7 +48,7 @@ inline absl::Status CheckJobText(const char* field, const std::string& text) {
   return absl::OkStatus();
 }
 
-// Of a job that is new, from wherever it comes.
+// InvalidArgument where a new job cannot have this name or run id, from wherever it comes.
 inline absl::Status CheckNewJob(const std::string& name, const std::string& run_id) {
   if (name.empty()) return absl::InvalidArgumentError("name is empty; a job needs one");
   if (absl::Status status = CheckJobText("name", name); !status.ok()) return status;

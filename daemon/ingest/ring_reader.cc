@@ -538,7 +538,7 @@ RingStats RingReader::stats() const {
   RingStats stats;
   stats.events_received = events_received_;
   stats.records_received = records_received_;
-  // What the process says may be anything; sums of it must not begin at zero again.
+  // The process may say any number; sums of its numbers must not wrap around.
   const auto said = [](uint64_t& count) { return static_cast<uint64_t>(Saturate(Load(count))); };
   stats.events_dropped = said(header_->lane_dropped);
   stats.records_dropped = said(header_->data_dropped);

@@ -253,7 +253,7 @@ bool Finder::IsStepOf(const Family& step, const Family& inner, double strongest)
     }
   }
   const double copies = BatchCopiesIn(plain, batch_bytes / 4);
-  // Nor does a step have now few batches and now many.
+  // A step does not have few batches now and many then.
   if (copies > 0 && !regular) return false;
   if (copies > 0 && BatchCopiesIn(special, batch_bytes / 4) >= 2 * copies) return false;
 
@@ -346,8 +346,7 @@ const Family* Finder::Climb(const Family& from, double strongest,
   return best;
 }
 
-// What happens once per turn is that something is read back or waited for: each tenth iteration may
-// log its loss.
+// The family's calls only read back or wait, as where each tenth iteration logs its loss.
 bool Finder::OnlyReadsBack(const Family& family) const {
   return std::all_of(family.members.begin(), family.members.end(), [this](const Member& member) {
     const Op op = OpOf(calls_[member.at[0]]);
