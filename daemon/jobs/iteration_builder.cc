@@ -29,7 +29,8 @@ void IterationBuilder::OnBoundary(const abi::BoundaryEvent& event) {
     Close(candidate);
   }
   // Every boundary of such a process is a point at which all work is done.
-  if (event.flags & abi::kHostTime) s.synced = s.synced_before = true;
+  s.host_time = (event.flags & abi::kHostTime) != 0;
+  if (s.host_time) s.synced = s.synced_before = true;
   if (s.candidates == 0) s.other = candidate;
   ++s.candidates;
   s.begin = candidate;
@@ -110,6 +111,8 @@ void IterationBuilder::OnStep(const abi::StepEvent& event) {
   done.begin = s.begin;
   iteration.other_batches = s.candidates - 1;
   if (s.candidates > 1) done.other = s.other;
+  done.step_ns = event.api_ns;
+  done.host_time = s.host_time;
   done.synchronised = s.synced && s.synced_before;
   s.synced_before = s.synced;
   s.synced = false;
@@ -141,6 +144,10 @@ void IterationBuilder::Close(const Candidate& end) {
   Pending& last = state_.pending.back();
   last.end = end;
   last.has_end = true;
+  if (last.host_time && end.api_ns >= last.step_ns) {
+    ++state_.rests;
+    state_.rests_ns += end.api_ns - last.step_ns;
+  }
   Resolve(false);
 }
 
@@ -178,6 +185,10 @@ void IterationBuilder::Resolve(bool give_up) {
       if (first.other.api_ns != 0) {
         iteration.other_duration_ns = static_cast<int64_t>(first.begin.api_ns - first.other.api_ns);
       }
+    }
+    if (!first.has_end && first.host_time && state_.rests > 0) {
+      iteration.duration_ns = static_cast<int64_t>(first.step_ns - first.begin.api_ns);
+      iteration.rest_ns = static_cast<int64_t>(state_.rests_ns / state_.rests);
     }
     if (iteration.duration_ns < 0) iteration.duration_ns = 0;  // reversed stamps: unknown
     finished_.push_back(std::move(iteration));

@@ -9,7 +9,8 @@
 // which may open an evaluation phase. Its time is the difference of the GPU stamps of the two,
 // since the CPU may run far ahead; where a stamp never comes, the difference of API stamps is used
 // if the host waited for the GPU in this iteration and in the one before, else the time stays
-// unknown.
+// unknown. The last one of a process has no end. Where the host does the work itself, its time is
+// known until its step; the rest of it, such as reading a loss, is taken to be like that of others.
 //
 // Threading: one thread. Ownership: values only. Memory: bounded by kMaxPending iterations and
 // kMaxStamps stamps, whatever arrives.
@@ -34,6 +35,7 @@ struct FinishedIteration {
   int64_t boundary_ns = 0;  // API time of the boundary
   int64_t start_ns = 0;     // GPU stamp where known
   int64_t duration_ns = 0;  // 0: unknown
+  int64_t rest_ns = 0;      // of one that is known until its step: what lies behind it, usually
   uint64_t call_sequence = 0;
   uint16_t config_id = 0;  // measurement taken
   uint32_t micro_steps = 1;
@@ -83,6 +85,8 @@ class IterationBuilder {
     Candidate begin;
     Candidate end;
     Candidate other;  // first candidate after the previous step, when it is not the begin
+    uint64_t step_ns = 0;        // API time of its step
+    bool host_time = false;      // the host does the work itself
     uint32_t micro_valid = ~0u;  // lengths that all micro-steps so far have
     bool has_end = false;
     bool synchronised = false;  // the host waited in this iteration and the one before
@@ -98,6 +102,9 @@ class IterationBuilder {
     Pending open;              // lengths, config and flags gathered for the open iteration
     bool synced = false;
     bool synced_before = false;
+    bool host_time = false;
+    // From an iteration's step to its end, where the host does the work itself.
+    uint64_t rests = 0, rests_ns = 0;
     std::deque<Pending> pending;
     uint64_t lost_iterations = 0;
   };

@@ -70,7 +70,10 @@ TEST(IterationBuilder, WhereTheHostDoesTheWorkApiTimeIsTheTime) {
   for (int n = 0; n < 3; ++n) EXPECT_EQ(finished[n].duration_ns, 100) << n;
   EXPECT_EQ(finished[2].other_batches, 1u);
   EXPECT_EQ(finished[2].other_duration_ns, 10);
-  EXPECT_EQ(finished[3].duration_ns, 0) << "nothing tells when the last one ended";
+  EXPECT_EQ(finished[3].duration_ns, 90) << "until its step";
+  EXPECT_EQ(finished[3].rest_ns, 10) << "from a step to the end, of those that have one";
+  EXPECT_FALSE(finished[3].ended);
+  EXPECT_EQ(finished[2].rest_ns, 0);
   EXPECT_FALSE(finished[0].gpu_time);
 }
 

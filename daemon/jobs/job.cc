@@ -242,6 +242,7 @@ void Job::AddSteps(const std::set<int32_t>& live_ranks) {
     engine_.current().AddIteration({.iteration = static_cast<uint64_t>(step.number),
                                     .key = step.key,
                                     .time_ns = step.duration_ns,
+                                    .rest_ns = step.rest_ns,
                                     .distorted = step.distorted,
                                     .measured = step.measured,
                                     .first = step.first,
@@ -980,6 +981,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   }
   IterationSample sample{.iteration = next_sample(number),
                          .time_ns = iteration.duration_ns,
+                         .rest_ns = iteration.rest_ns,
                          .distorted = iteration.distorted,
                          .measured = iteration.config_id != 0,
                          .redone = redone,
@@ -994,6 +996,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                                   .key = sample.key,
                                   .key_known = known,
                                   .duration_ns = sample.time_ns,
+                                  .rest_ns = sample.rest_ns,
                                   .distorted = sample.distorted,
                                   .measured = sample.measured,
                                   .first = sample.first,

@@ -49,6 +49,8 @@ void Encode(const Pending& from, IterationState* to) {
   to->set_synchronised(from.synchronised);
   Encode(iteration.micro_lengths, to->mutable_micro_length());
   to->set_micro_valid(from.micro_valid);
+  to->set_step_ns(from.step_ns);
+  to->set_host_time(from.host_time);
 }
 
 Pending Decode(const IterationState& from) {
@@ -69,6 +71,8 @@ Pending Decode(const IterationState& from) {
   to.synchronised = from.synchronised();
   iteration.micro_lengths = DecodeMicroLengths(from.micro_length());
   to.micro_valid = from.micro_valid();
+  to.step_ns = from.step_ns();
+  to.host_time = from.host_time();
   return to;
 }
 
@@ -87,6 +91,9 @@ void EncodeBuilder(const IterationBuilder::State& from, BuilderState* to) {
   for (const Pending& pending : from.pending) Encode(pending, to->add_pending());
   to->set_lost_iterations(from.lost_iterations);
   to->set_early_clock(from.early_clock);
+  to->set_host_time(from.host_time);
+  to->set_rests(from.rests);
+  to->set_rests_ns(from.rests_ns);
 }
 
 IterationBuilder::State DecodeBuilder(const BuilderState& from) {
@@ -103,6 +110,9 @@ IterationBuilder::State DecodeBuilder(const BuilderState& from) {
   for (const IterationState& pending : from.pending()) to.pending.push_back(Decode(pending));
   to.lost_iterations = from.lost_iterations();
   to.early_clock = from.early_clock();
+  to.host_time = from.host_time();
+  to.rests = from.rests();
+  to.rests_ns = from.rests_ns();
   return to;
 }
 
@@ -113,6 +123,7 @@ void Encode(const FinishedIteration& from, FinishedState* to) {
   to->set_boundary_ns(from.boundary_ns);
   to->set_start_ns(from.start_ns);
   to->set_duration_ns(from.duration_ns);
+  to->set_rest_ns(from.rest_ns);
   to->set_config_id(from.config_id);
   to->set_micro_steps(from.micro_steps);
   to->set_distorted(from.distorted);
@@ -130,6 +141,7 @@ FinishedIteration Decode(const FinishedState& from) {
   to.boundary_ns = from.boundary_ns();
   to.start_ns = from.start_ns();
   to.duration_ns = from.duration_ns();
+  to.rest_ns = from.rest_ns();
   to.config_id = static_cast<uint16_t>(from.config_id());
   to.micro_steps = from.micro_steps();
   to.distorted = from.distorted();

@@ -12,6 +12,7 @@ void Widen(const Step& part, Step* whole) {
   whole->key_known &= part.key_known;
   // 0 where one is not known, which may be the slowest.
   whole->duration_ns = std::min(whole->duration_ns, part.duration_ns);
+  whole->rest_ns = std::max(whole->rest_ns, part.rest_ns);
   whole->distorted |= part.distorted;
   whole->measured |= part.measured;
   whole->first |= part.first;
@@ -129,6 +130,7 @@ StepsState StepBuilder::Save() const {
     to.set_second(open.step.key.second);
     to.set_known(open.step.key_known);
     to.set_duration_ns(open.step.duration_ns);
+    to.set_rest_ns(open.step.rest_ns);
     to.set_distorted(open.step.distorted);
     to.set_measured(open.step.measured);
     for (const auto& [rank, begin_ns] : open.begins_ns) {
@@ -165,6 +167,7 @@ void StepBuilder::Load(const StepsState& state) {
                  .key = {from.first(), from.second()},
                  .key_known = from.known(),
                  .duration_ns = from.duration_ns(),
+                 .rest_ns = from.rest_ns(),
                  .distorted = from.distorted(),
                  .measured = from.measured(),
                  .first = from.first_occurrence()};

@@ -34,6 +34,7 @@ struct Step {
   Key key;
   bool key_known = false;   // of every rank that reported
   int64_t duration_ns = 0;  // 0: unknown
+  int64_t rest_ns = 0;      // of one that is known until its step; of any rank, the longest
   bool distorted = false;   // of any rank: the others wait for it
   bool measured = false;    // likewise
   bool first = false;       // likewise: a length came for the first time on that rank

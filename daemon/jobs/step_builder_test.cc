@@ -48,6 +48,24 @@ TEST(StepBuilder, WhatHappensToOneRankHappensToTheStep) {
   EXPECT_EQ(taken[0].duration_ns, 0);
 }
 
+TEST(StepBuilder, TheLastStepIsKnownUntilThoseOfAllRanks) {
+  StepBuilder steps;
+  Step last = Did(0, 30, 300);
+  last.rest_ns = 7;
+  steps.Add(0, last);
+  last.rest_ns = 9;
+  last.duration_ns = 310;
+  steps.Add(1, last);
+  StepBuilder loaded;
+  loaded.Load(steps.Save());
+  for (StepBuilder* builder : {&steps, &loaded}) {
+    const std::vector<Step> taken = builder->TakeSteps({});
+    ASSERT_EQ(taken.size(), 1u);
+    EXPECT_EQ(taken[0].duration_ns, 310);
+    EXPECT_EQ(taken[0].rest_ns, 9);
+  }
+}
+
 TEST(StepBuilder, ARankWhoseRecordWasLostIsNotWaitedForOnceItIsFurther) {
   StepBuilder steps;
   steps.Add(0, Did(0, 30, 300));

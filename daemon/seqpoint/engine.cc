@@ -251,7 +251,8 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
     s.totals.other_time_ns += time;
     return;
   }
-  const bool usable = sample.time_ns > 0 && !sample.distorted && !sample.measured;
+  const bool timed = sample.time_ns > 0 && !sample.distorted && !sample.measured;
+  const bool usable = timed && sample.rest_ns <= 0;  // for what others take, too
   s.totals.observed_time_ns += time;
   s.totals.untimed += sample.time_ns == 0;
   s.totals.distorted += sample.distorted;
@@ -261,7 +262,8 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   s.newest = std::max(s.newest, sample.iteration);
   if (counted) {
     ++s.totals.iterations;
-    if (usable) s.exact_time_ns += time;
+    if (timed) s.exact_time_ns += time;
+    if (timed && !usable) s.rest_ns += static_cast<double>(std::min(sample.rest_ns, kMaxTimeNs));
   }
   if (usable) {
     if (!s.LengthUnknown(sample.key)) s.plain.Add(sample.iteration, sample.key, time);
@@ -273,7 +275,7 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   if (record == s.keys.end()) {
     if (s.keys.size() >= kMaxKeys) {
       ++s.totals.rejected;
-      if (counted && !usable) ++s.overflow_untimed;
+      if (counted && !timed) ++s.overflow_untimed;
       return;
     }
     record = s.keys.try_emplace(sample.key).first;
@@ -283,12 +285,12 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   KeyRecord& key = record->second;
   if (counted) {
     ++key.iterations;
-    if (!usable) ++key.untimed;
+    if (!timed) ++key.untimed;
   }
   const bool first = s.NoteLengths(sample);
   if (first) {
     ++s.totals.first_occurrences;
-    s.firsts[sample.iteration] = {sample.key, usable ? time : 0};
+    s.firsts[sample.iteration] = {sample.key, timed ? time : 0};
   }
   const bool again = sample.first && !first;
   if (again && sample.measured && s.again_measured.size() < kMaxSpent) {
@@ -296,7 +298,7 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   }
   if (again) {
     ++s.totals.first_occurrences;
-    (usable ? s.again_timed : s.again_untimed) += counted ? 1 : 0;
+    (timed ? s.again_timed : s.again_untimed) += counted ? 1 : 0;
   }
   if (!usable) return;
   if (again) {
@@ -1013,6 +1015,19 @@ void OnlineEngine::State::ProjectPlain(Projection& p, bool host_times) const {
 }
 
 Projection OnlineEngine::ProjectTime(double confidence, bool host_times) const {
+  Projection p = ProjectIterations(confidence, host_times);
+  // What processes did between their last step and their end is between nothing and twice as much
+  // as usual.
+  const double rest = state_->rest_ns;
+  const auto add = [rest](std::optional<Estimate>& to) {
+    if (to) to = Estimate{to->value + rest, to->low, to->high + 2 * rest};
+  };
+  add(p.so_far);
+  if (!state_->horizon.another) add(p.total);
+  return p;
+}
+
+Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) const {
   const State& s = *state_;
   const State::Fit& fit = s.Current();
   const State::Outlook& outlook = fit.outlook;

@@ -55,6 +55,9 @@ struct IterationSample {
   uint64_t iteration = 0;  // number within the job, unique; need not arrive in order
   Key key;
   int64_t time_ns = 0;     // 0 = unknown
+  // More than 0: it ended with the process, and its time is known but for about so much. It is in
+  // the sum, and says nothing about others.
+  int64_t rest_ns = 0;
   bool distorted = false;  // the time is that of our own doing (a window switch): not used
   bool measured = false;   // ran under a counter or trace configuration: its time is not used
   bool redone = false;     // repeated after a checkpoint: its time is used, it is not counted
@@ -262,6 +265,9 @@ class OnlineEngine {
  private:
   struct State;
   struct Log;
+
+  Projection ProjectIterations(double confidence, bool host_times) const;
+
   std::unique_ptr<State> state_;
   std::unique_ptr<Log> log_;  // null: not kept
 };

@@ -12,7 +12,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr uint64_t kMagic = 0x35304e4745515053;  // "SPQEGN05", the last two the version
+constexpr uint64_t kMagic = 0x36304e4745515053;  // "SPQEGN06", the last two the version
 
 bool IsTime(double ns) { return ns >= 1 && ns <= static_cast<double>(kMaxTimeNs); }
 
@@ -348,6 +348,7 @@ void VisitState(Stream& s, State& state) {
   s.Field(state.again_untimed);
   for (auto& counts : state.part_counts) VisitMap(s, counts, 16);
   s.Field(state.exact_time_ns);
+  s.Field(state.rest_ns);
   s.Field(state.overflow_untimed);
   VisitList(s, state.pending, 1024, 24);
   s.Field(state.timed);
@@ -430,6 +431,7 @@ void VisitState(Stream& s, State& state) {
     }
     const bool sane = iterations <= state.totals.iterations &&
                       state.overflow_untimed <= kMaxIterations && state.exact_time_ns >= 0 &&
+                      state.rest_ns >= 0 &&
                       state.slow_excess_square >= 0 && state.again_ns >= 0 &&
                       state.again_timed >= 0 && state.again_untimed >= 0 && state.level > 0 &&
                       state.gate_level > 0 && state.totals.unique_keys == state.keys.size();
@@ -501,12 +503,14 @@ void OnlineEngine::Log::Add(const IterationSample& sample) {
   const uint64_t flags = uint64_t{sample.distorted} | uint64_t{sample.measured} << 1 |
                          uint64_t{sample.redone} << 2 | uint64_t{sample.combined} << 3 |
                          static_cast<uint64_t>(sample.phase) << 4 |
-                         uint64_t{!sample.parts.empty()} << 5 | uint64_t{sample.first} << 6;
+                         uint64_t{!sample.parts.empty()} << 5 | uint64_t{sample.first} << 6 |
+                         uint64_t{sample.rest_ns > 0} << 7;
   Writer writer;
   writer.Field(Head(LogEntry::kIteration, flags));
   writer.Field(sample.iteration);
   WriteKey(writer, sample.key);
   writer.Field(static_cast<uint64_t>(sample.time_ns));
+  if (sample.rest_ns > 0) writer.Field(static_cast<uint64_t>(sample.rest_ns));
   if (!sample.parts.empty()) {
     writer.Field(static_cast<uint64_t>(sample.parts.size()));
     for (const Part& part : sample.parts) {
@@ -572,6 +576,7 @@ absl::Status OnlineEngine::Replay(std::string_view log) {
         reader.Field(sample.iteration);
         sample.key = ReadKey(reader);
         sample.time_ns = ReadAny(reader);
+        if ((rest & 128) != 0) sample.rest_ns = ReadAny(reader);
         if ((rest & 32) != 0) {
           sample.parts.resize(reader.Size(kMaxKeys, 24));
           for (Part& part : sample.parts) {

@@ -116,7 +116,8 @@ struct OnlineEngine::State {
   // each came; else empty.
   absl::flat_hash_map<int64_t, uint64_t> part_counts[kLengthLists];
   bool sums = false;
-  double exact_time_ns = 0;      // of counted iterations with a usable time
+  double exact_time_ns = 0;      // of counted iterations with a known time
+  double rest_ns = 0;            // IterationSample::rest_ns of these
   int64_t overflow_untimed = 0;  // iterations whose key found no room, without a usable time
   std::vector<KeyTime> pending;  // repeated iterations before there was a curve to judge them by
   double timed = 0;              // usable repeated times, stalls included
