@@ -67,6 +67,24 @@ inline absl::string_view Field(const char* start, const char* stop) {
   return absl::string_view(start, static_cast<size_t>(stop - start));
 }
 
+// Reads a row of whole numbers of at most 12 digits. Returns where the next row begins; null: it is
+// another row. Reads up to its newline at most.
+inline const char* ReadWhole(const char* at, char delimiter, absl::Span<int64_t> values) {
+  constexpr int64_t kDigits = 12;
+  for (size_t column = 0; column < values.size(); ++column) {
+    if (column > 0 && *at++ != delimiter) return nullptr;
+    const char* const field = at;
+    uint64_t value = 0;
+    for (unsigned digit = 0; (digit = static_cast<unsigned>(*at) - '0') <= 9; ++at) {
+      value = value * 10 + digit;
+    }
+    if (at == field || at - field > kDigits) return nullptr;
+    values[column] = static_cast<int64_t>(value);
+  }
+  if (*at == '\r') ++at;
+  return *at == '\n' ? at + 1 : nullptr;
+}
+
 std::string ReadError(gzFile file) {  // empty: none
   int code = 0;
   const char* text = gzerror(file, &code);
@@ -180,6 +198,24 @@ bool CsvReader::Next() {
     if (!ReadLine()) return false;
   } while (fields_[0].empty() && absl::StripAsciiWhitespace(line_).empty());
   return true;
+}
+
+size_t CsvReader::NextWhole(absl::Span<int64_t> values) {
+  fields_.clear();
+  line_ = {};
+  const size_t columns = header_.size();
+  const char* const end = buffer_.data() + end_;  // there is a newline of our own, see Fill()
+  const char* row = buffer_.data() + begin_;
+  size_t rows = 0;
+  while ((rows + 1) * columns <= values.size()) {
+    const char* const behind = ReadWhole(row, delimiter_, values.subspan(rows * columns, columns));
+    if (behind == nullptr || behind > end) break;
+    row = behind;
+    ++rows;
+  }
+  begin_ = static_cast<size_t>(row - buffer_.data());
+  number_ += static_cast<int64_t>(rows);
+  return rows;
 }
 
 bool CsvReader::Next(std::vector<std::string>* fields) {

@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "client/read_progress.h"
 
 namespace seqpoint::client {
@@ -51,6 +52,13 @@ class CsvReader {
   // in two. Empty: it has one.
   std::string ColumnProblem(size_t column) const;
   absl::Status status() const;
+
+  // Goes to the last of the rows that follow and that hold nothing but a whole number from 0 to
+  // kMaxWhole in each column of the header: as many as `values` has room for, row by row. Returns
+  // how many; 0: the next row is another one, or none, and Next() goes to it. Several times as fast
+  // as Next(). fields() and line() show nothing then.
+  static constexpr int64_t kMaxWhole = 999'999'999'999;
+  size_t NextWhole(absl::Span<int64_t> values);
 
   // As Next(), with copies that stay.
   bool Next(std::vector<std::string>* fields);

@@ -76,6 +76,55 @@ TEST(CsvProperty, WhateverAFileHoldsItsRowsAreThoseOfAPlainReader) {
   }
 }
 
+TEST(CsvProperty, RowsOfWholeNumbersThatAreReadTogetherAreThoseOfAPlainReader) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "whole.csv";
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    std::mt19937_64 random(seed);
+    const size_t columns = 1 + random() % 3;
+    const char delimiter = columns == 1 ? ',' : ",;\t"[random() % 3];
+    const std::string comma(1, delimiter);
+    const std::string others[] = {"",     " 5",   "-5",  "+5",   "5.0", "\"5\"",         "5e3",
+                                  "5\r6", "text", "5,5", "5;5 ", "0x5", "1234567890123", "5\n"};
+    std::string text = "a";
+    for (size_t column = 1; column < columns; ++column) text += comma + "b";
+    for (size_t count = random() % 400; count > 0; --count) {
+      text += random() % 20 == 0 ? "\r\n" : "\n";
+      if (random() % 50 == 0) continue;  // blank
+      const size_t here = random() % 50 == 0 ? 1 + random() % 4 : columns;
+      for (size_t column = 0; column < here; ++column) {
+        text += column == 0 ? "" : comma;
+        text += random() % 40 == 0
+                    ? others[random() % std::size(others)]
+                    : std::to_string(random() % (random() % 2 ? 100 : 1000000000000));
+      }
+      // Blocks that end anywhere in a row.
+      if (random() % 200 == 0) text += "\n" + std::string(262'144 - random() % 40, '\r');
+    }
+    std::ofstream(path, std::ios::binary) << text;
+    absl::StatusOr<CsvReader> csv = CsvReader::Open(path);
+    ASSERT_TRUE(csv.ok()) << csv.status();
+    Rows rows = {csv->header()};
+    std::vector<int64_t> values(columns * (1 + random() % 9));
+    std::vector<std::string> fields;
+    for (bool more = true; more;) {
+      const size_t whole = csv->NextWhole(absl::MakeSpan(values));
+      for (size_t row = 0; row < whole; ++row) {
+        rows.emplace_back();
+        for (size_t column = 0; column < columns; ++column) {
+          rows.back().push_back(std::to_string(values[row * columns + column]));
+        }
+      }
+      if (whole > 0) continue;
+      more = csv->Next(&fields);
+      if (more) rows.push_back(fields);
+    }
+    const int64_t newlines = std::count(text.begin(), text.end(), '\n');
+    EXPECT_EQ(csv->number(), newlines + (text.back() == '\n' ? 0 : 1)) << "seed " << seed;
+    ASSERT_EQ(rows, PlainRows(text, delimiter)) << "seed " << seed;
+  }
+}
+
 using Lengths = std::vector<int64_t>;
 using Histogram = std::map<Lengths, int64_t>;
 
