@@ -6,7 +6,6 @@
 // the program. Its rows are short, so there are as many as a file of that size can have. peak_mib:
 // the most memory held while reading, beyond what was held before.
 #include <benchmark/benchmark.h>
-#include <malloc.h>
 
 #include <cstdio>
 #include <fstream>
@@ -16,21 +15,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/lengths.h"
+#include "tests/support/memory.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {
 namespace {
-
-// A line of /proc/self/status, in bytes.
-double Status(const std::string& key) {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word) {
-    double kib = 0;
-    if (word == key && status >> kib) return kib * 1024;
-  }
-  return 0;
-}
 
 void WriteFile(const std::string& path, bool two_columns, int64_t bytes) {
   std::ofstream file(path);
@@ -52,9 +41,7 @@ void WriteFile(const std::string& path, bool two_columns, int64_t bytes) {
 }
 
 void Read(benchmark::State& state, const LengthsOptions& options, int64_t bytes) {
-  malloc_trim(0);
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts again
-  const double before = Status("VmRSS:");
+  const double before = StartPeakMemory();
   for (auto _ : state) {
     const absl::StatusOr<v1::Horizon> horizon = ReadLengths(options);
     if (!horizon.ok()) {
@@ -64,7 +51,7 @@ void Read(benchmark::State& state, const LengthsOptions& options, int64_t bytes)
     state.counters["lengths"] = horizon->histogram_size();
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * bytes);
-  state.counters["peak_mib"] = (Status("VmHWM:") - before) / (1 << 20);
+  state.counters["peak_mib"] = (PeakMemory() - before) / (1 << 20);
 }
 
 }  // namespace

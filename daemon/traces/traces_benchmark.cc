@@ -9,7 +9,6 @@
 #include <malloc.h>
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,27 +16,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/traces/trace_reader.h"
+#include "tests/support/memory.h"
 
 namespace seqpoint::traces {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{256} << 10;
-
-// A line of /proc/self/status, in bytes.
-double Status(const std::string& key) {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word) {
-    double kib = 0;
-    if (word == key && status >> kib) return kib * 1024;
-  }
-  return 0;
-}
-
-void ResetPeak() {
-  malloc_trim(0);
-  std::ofstream("/proc/self/clear_refs") << "5";
-}
 
 double BytesOf(const whatif::Trace& trace) {
   size_t bytes =
@@ -50,8 +34,7 @@ double BytesOf(const whatif::Trace& trace) {
 // `feed` gives the reader all pieces and returns the bytes of text in them.
 template <typename Feed>
 void Measure(benchmark::State& state, const Feed& feed) {
-  ResetPeak();
-  const double before = Status("VmRSS:");
+  const double before = StartPeakMemory();
   double bytes = 0;
   double trace_bytes = 0;
   for (auto _ : state) {
@@ -71,7 +54,7 @@ void Measure(benchmark::State& state, const Feed& feed) {
   }
   state.counters["MB/s"] = benchmark::Counter(bytes / 1e6, benchmark::Counter::kIsRate);
   state.counters["MB"] = bytes / 1e6 / static_cast<double>(state.iterations());
-  state.counters["peak_mib"] = (Status("VmHWM:") - before) / (1 << 20);
+  state.counters["peak_mib"] = (PeakMemory() - before) / (1 << 20);
   state.counters["trace_mib"] = trace_bytes / (1 << 20);
 }
 
