@@ -131,14 +131,9 @@ class Curve {
       keys.push_back(log.keys[i]);
       times.push_back(log.times[i]);
     }
-    std::vector<Key> unique;
-    std::vector<double> means, counts;
-    for (const KeyTimes& g : GroupByKey(keys, times)) {
-      unique.push_back(g.key);
-      means.push_back(g.mean);
-      counts.push_back(g.count);
-    }
-    quadratic_ = Quadratic::Fit(unique, means, counts);
+    // One by one, not the mean of a length: slow ones lose weight, but not within a mean, and would
+    // bend the parabola beyond the lengths of the run.
+    quadratic_ = Quadratic::Fit(keys, times, std::vector<double>(keys.size(), 1.0));
     times_ = static_cast<double>(times.size());
     for (int d = 0; d < 2; ++d) {
       double squares = 0;
@@ -222,7 +217,9 @@ class Curve {
       time += rows[i].second;
       count += 1;
       const bool last = i + 1 == rows.size();
-      const bool full = i + 1 >= (bins_.size() + 1) * rows.size() / bins;
+      // A last bin of a few would hold whatever these met, also for longer lengths than its own.
+      const bool full = i + 1 >= (bins_.size() + 1) * rows.size() / bins &&
+                        i + 1 + kBinIterations / 2 <= rows.size();
       if (!last && (!full || rows[i + 1].first == rows[i].first)) continue;
       bins_.push_back({last ? INFINITY : rows[i].first, time / expected, count});
       expected = time = count = 0;

@@ -23,6 +23,7 @@ struct Made {
   double scale = 1;                  // of the cost of an iteration
   double noise = 0.02;
   double stalls = 0.01;
+  double stall = 2;  // what one takes on top, of an iteration
   double drift = 0;  // amplitude of a sine of two periods, of any phase
   double untimed = 0;
 };
@@ -45,7 +46,7 @@ MadeRun Make(const Made& made, uint64_t seed) {
     const double usual = made.scale * Cost(key.first);
     const double level = 1 + made.drift * std::sin(phase + 4 * M_PI * i / made.iterations);
     double time = usual * level * (1 + made.noise * normal(random));
-    if (uniform(random) < made.stalls) time += 2 * usual;
+    if (uniform(random) < made.stalls) time += made.stall * usual;
     run.truth += time;
     run.expected += usual / made.iterations;
     if (uniform(random) < made.untimed) {
@@ -83,6 +84,20 @@ TEST(CompareRunsTest, PartsAddUpToTheDifference) {
   // Those without a usable time have what their lengths take.
   EXPECT_TRUE(Holds(d.base, a.truth)) << d.base.low << " " << d.base.high << " " << a.truth;
   EXPECT_TRUE(Holds(d.other, b.truth));
+}
+
+// Batches that are padded to their longest example have few lengths, and none of the other run's.
+TEST(CompareRunsTest, SlowIterationsDoNotBendTheCurveTowardsLengthsThatTheRunLacks) {
+  const Made base = {
+      .iterations = 2000, .mean = 4.74, .spread = 0.05, .noise = 0.003, .stall = 0.3};
+  Made longer = base;
+  longer.mean = 5.13;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const RunDifference d = CompareRuns(Make(base, seed).run, Make(longer, seed + 1000).run, {});
+    ASSERT_EQ(d.not_comparable, "");
+    EXPECT_NEAR(d.lengths->value / d.difference.value, 1, 0.05) << seed;
+    EXPECT_TRUE(Holds(d.cost, 0)) << seed;
+  }
 }
 
 TEST(CompareRunsTest, OneKnownChangeIsNamedWithItsShare) {
