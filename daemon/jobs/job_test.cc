@@ -458,6 +458,17 @@ ProcessRow Process() {
   return {.process_id = 7, .job_id = 1, .ring_id = std::string(16, 'r'), .text = "rank=0\n"};
 }
 
+// Makes them two processes of the job, with a ring each.
+void ConnectTwo(Job& job, FakeProcess& first, FakeProcess& second) {
+  ProcessRow second_row = Process();
+  second_row.process_id = 8;
+  second_row.incarnation = 1;
+  job.AddProcess(Process());
+  job.AddProcess(second_row);
+  first.Connect(job, 7);
+  second.Connect(job, 8);
+}
+
 // As the daemon asks.
 template <typename Request>
 auto AskFor(const Job& job, const Request& request) {
@@ -971,14 +982,8 @@ TEST(Job, RanksThatAreToldLaterAreRanks) {
   for (const bool after_calls : {false, true}) {
     Job job(Row(), {});
     ASSERT_TRUE(job.SetHorizon(AllLengths(40)).ok());
-    ProcessRow second_row = Process();
-    second_row.process_id = 8;
-    second_row.incarnation = 1;
-    job.AddProcess(Process());
-    job.AddProcess(second_row);
     FakeProcess first(5), second(6);
-    first.Connect(job, 7);
-    second.Connect(job, 8);
+    ConnectTwo(job, first, second);
     for (int i = 0; i < 200; ++i) {
       if (i == (after_calls ? 3 : 0)) {
         second.SayRank(1, 2);
@@ -1334,14 +1339,8 @@ TEST(Job, SaysWhyIterationsHaveNoTime) {
 
 TEST(Job, OfTwoTrainingsOfARankTheFirstThatCameIsCounted) {
   Job job(Row(), {});
-  ProcessRow second_row = Process();
-  second_row.process_id = 8;
-  second_row.incarnation = 1;
-  job.AddProcess(Process());
-  job.AddProcess(second_row);
   FakeProcess first(5), second(6);
-  first.Connect(job, 7);
-  second.Connect(job, 8);
+  ConnectTwo(job, first, second);
   first.Iterate();
   for (int i = 0; i < 50; ++i) second.Iterate();  // the rule is learned from this one
   for (int i = 0; i < 70; ++i) {
