@@ -241,6 +241,22 @@ TEST(LearnerTest, LengthsThatExplainNothingAreReadAllTheSame) {
   EXPECT_EQ(learner.rule()->length_words, "bytes of the 1st host-to-device copy ÷ 256");
 }
 
+// The first marks decide: lengths of sorted batches may grow by the same amount each time.
+TEST(LearnerTest, LengthsThatTheProgramTellsMayGrowEvenly) {
+  IterationLearner learner;
+  for (uint64_t i = 1; i <= 12; ++i) {
+    abi::CallRecord mark{};
+    mark.op = static_cast<uint8_t>(abi::Op::kMark);
+    mark.bytes = 10 * i;
+    mark.sequence = i;
+    mark.api_ns = 1'000'000 * i;
+    learner.AddCall(mark);
+  }
+  ASSERT_NE(learner.rule(), nullptr);
+  EXPECT_EQ(learner.rule()->rule.length_count, 1u);
+  EXPECT_NE(learner.rule()->length_words.find("told by the framework mark"), std::string::npos);
+}
+
 // As with accumulation of a changing number of micro-steps: how many there are explains a part of
 // the time, the sum of their lengths nearly all. No third number is there to pair them with.
 TEST(LearnerTest, TheLengthIsWhatExplainsMost) {
