@@ -31,6 +31,10 @@ namespace {
 constexpr absl::Duration kProbeTimeout = absl::Seconds(20);
 constexpr int kCapSysAdmin = 21;
 constexpr int kCuptiMultipleSubscribers = 39;
+constexpr const char* kTwoLines =
+    "a program tells where its iterations begin in two lines: import ctypes; seqpoint = "
+    "ctypes.CDLL(None), and there: if hasattr(seqpoint, 'seqpoint_iteration_begin'): "
+    "seqpoint.seqpoint_attach(0), seqpoint.seqpoint_iteration_begin(length)";
 
 // Runs `probe` in a child process; its lines "path=...", "version=..." and so on come back. A child
 // that crashes or hangs is a finding.
@@ -342,6 +346,12 @@ void AskDaemon(const ConnectOptions& options, DoctorFacts* facts) {
         (*connection)->Call(&v1::Profiler::Stub::GetJob, request);
     if (reply.ok()) facts->live_jobs.push_back(reply->job());
   }
+  v1::ListJobsRequest latest;
+  latest.set_page_size(1);
+  jobs = (*connection)->Call(&v1::Profiler::Stub::ListJobs, latest);
+  if (jobs.ok() && jobs->jobs_size() > 0 && jobs->jobs(0).end_ns() != 0) {
+    facts->ended_job = jobs->jobs(0);
+  }
 }
 
 namespace {
@@ -456,7 +466,12 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
         "without a GPU none",
         "install share/seqpoint/python beside this program, or unset SEQPOINT_ADAPTER");
   } else {
-    add(Finding::kOk, "PyTorch", absl::StrCat("programs tell their loop by ", facts.adapter));
+    add(Finding::kOk, "PyTorch",
+        absl::StrCat(
+            "programs tell their loop by ", facts.adapter,
+            ": backward passes of a torch.nn.Module, and steps of an optimiser or by hand; "
+            "on a GPU other loops are found by what they launch"),
+        std::string("where neither is the case, ") + kTwoLines);
   }
   AddPython(facts.python, add);
 
@@ -510,7 +525,17 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
     }
     if (!job.trouble().empty()) {
       add(Finding::kProblem, "job", absl::StrCat(JobTitle(job), ": ", job.trouble()));
+    } else if (job.state() == v1::JOB_STATE_LEARNING) {
+      add(Finding::kNote, "job", JobTitle(job) + ": it is not found yet where its iterations begin",
+          kTwoLines);
     }
+  }
+  if (facts.ended_job && !facts.ended_job->has_rule() && !facts.ended_job->trouble().empty()) {
+    const std::string& trouble = facts.ended_job->trouble();
+    const bool told = absl::StrContains(trouble, "seqpoint_iteration_begin") ||
+                      facts.ended_job->state() == v1::JOB_STATE_FAILED;
+    add(Finding::kNote, "job", absl::StrCat(JobTitle(*facts.ended_job), ", the latest: ", trouble),
+        told ? "" : kTwoLines);
   }
   return findings;
 }

@@ -43,7 +43,8 @@ struct DoctorFacts {
   std::string daemon_error;                     // why none answers; empty: one does
   bool daemon_hangs = false;                    // one is there and does not answer
   std::optional<v1::GetDaemonReply> daemon;
-  std::vector<v1::Job> live_jobs;  // with their processes
+  std::vector<v1::Job> live_jobs;    // with their processes
+  std::optional<v1::Job> ended_job;  // the latest job, where it has ended
 };
 
 struct Finding {

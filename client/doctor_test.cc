@@ -11,7 +11,9 @@ namespace seqpoint::client {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A machine on which all is well.
 DoctorFacts HealthyFacts() {
@@ -145,6 +147,31 @@ TEST(DoctorTest, FeaturesOfLiveJobsAreTold) {
               AllOf(HasSubstr("gnmt"), HasSubstr("CUPTI is held by Nsight Systems")));
   facts.live_jobs[0].mutable_processes(0)->mutable_features(0)->set_state(v1::FEATURE_STATE_READY);
   EXPECT_THAT(Problems(facts), ::testing::IsEmpty());
+}
+
+TEST(DoctorTest, SaysHowALoopThatIsNotFoundIsTold) {
+  DoctorFacts facts = HealthyFacts();
+  v1::Job job;
+  job.set_name("by_hand");
+  job.set_state(v1::JOB_STATE_LEARNING);
+  facts.live_jobs.push_back(job);
+  const auto text = [&] { return FindingsText(Diagnose(facts, "0.1.0")); };
+  EXPECT_THAT(text(), ContainsRegex("note     job       by_hand.*: it is not found yet where its "
+                                    "iterations begin\n +-> a program tells where its iterations "
+                                    "begin in two lines: .*seqpoint_iteration_begin"));
+  facts.live_jobs[0].mutable_rule();
+  facts.live_jobs[0].set_state(v1::JOB_STATE_MARKING);
+  EXPECT_THAT(text(), Not(HasSubstr("by_hand")));
+  // The program was gone before somebody asked.
+  facts.live_jobs.clear();
+  job.set_state(v1::JOB_STATE_ENDED);
+  job.set_trouble("no process of this job used CUDA or trained with PyTorch");
+  facts.ended_job = job;
+  EXPECT_THAT(text(), ContainsRegex("note     job       by_hand.*, the latest: no process of this "
+                                    "job used CUDA"));
+  EXPECT_THAT(Problems(facts), ::testing::IsEmpty());
+  facts.ended_job->mutable_rule();
+  EXPECT_THAT(text(), Not(HasSubstr("by_hand")));
 }
 
 TEST(DoctorTest, ReadsTheDriversParametersAndRunningTools) {
