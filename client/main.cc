@@ -136,7 +136,7 @@ struct HorizonFlags {
     }
     horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
     horizon.set_iterations(iterations * lengths.epochs);
-    horizon.set_epochs(1);
+    horizon.set_epochs(lengths.epochs);
     if (lengths.epochs > 1) {
       horizon.set_source(
           absl::StrCat(FormatCount(lengths.epochs), " epochs of ", FormatCount(iterations)));

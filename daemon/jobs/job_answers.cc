@@ -120,9 +120,11 @@ std::string Job::WhyTimeOnly() const {
 // As far as it is the same for all epochs. A distribution's lengths are those of all epochs
 // together.
 int64_t Job::EpochIterations() const {
-  if (horizon_.kind() != v1::Horizon::KIND_HISTOGRAM) return 0;
   const int64_t epochs = horizon_.epochs(), run = RunIterations(horizon_);
-  if (epochs < 1 || run == 0 || run % epochs != 0 || MicroStepsVary()) return 0;
+  if (epochs < 1 || run == 0 || run % epochs != 0) return 0;
+  // A number of iterations, without lengths, says nothing of epochs where these were not given.
+  if (horizon_.kind() == v1::Horizon::KIND_ITERATIONS) return epochs > 1 ? run / epochs : 0;
+  if (horizon_.kind() != v1::Horizon::KIND_HISTOGRAM || MicroStepsVary()) return 0;
   return run / epochs;
 }
 

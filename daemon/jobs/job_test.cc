@@ -1572,6 +1572,25 @@ TEST(Job, BadRequestsNameTheValueAndWhatThereIs) {
   EXPECT_NE(status.message().find("-3"), std::string::npos);
 }
 
+// In whatever order the batches come.
+TEST(Job, EpochsOfANumberOfIterationsHaveAsManyEach) {
+  Job job(Row(), {});
+  FakeProcess process(4);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 200; ++i) process.Iterate();
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.set_iterations(600);
+  for (const auto& [epochs, each] : {std::pair(3, 200), std::pair(7, 0), std::pair(1, 0)}) {
+    horizon.set_epochs(epochs);
+    ASSERT_TRUE(job.SetHorizon(horizon).ok());
+    const auto answers = job.Ask();
+    ASSERT_TRUE(answers.ok()) << answers.status();
+    EXPECT_EQ((*answers)->facts().epoch_iterations, each) << epochs;
+  }
+}
+
 TEST(Job, LengthsAndCountsThatOverflowAreRefused) {
   Job job(Row(), {});
   FakeProcess process(4);
