@@ -1099,7 +1099,7 @@ TEST(RunTest, WhatNobodyReadIsNotCalledTheRunsEnd) {
   v1::Job job = rpc::FakeBackend::SampleJob();
   SetTimeSoFar(job.mutable_time());
   job.set_state(v1::JOB_STATE_LOST);
-  job.mutable_losses()->set_unread_processes(1);
+  job.mutable_losses()->set_uncounted_processes(1);
   job.mutable_time()->mutable_so_far()->set_high(std::numeric_limits<double>::infinity());
   job.mutable_time()->clear_total();
   EXPECT_THAT(RunSummary(job, {}, 0),

@@ -220,8 +220,8 @@ std::string FormatLosses(const v1::Losses& losses) {
   add(losses.cupti_dropped(), "record dropped by CUPTI", "records dropped by CUPTI");
   add(losses.rejected(), "malformed record", "malformed records");
   add(losses.invalid_timestamps(), "invalid timestamp", "invalid timestamps");
-  add(losses.unread_processes(), "process not read to its end (figures are lower bounds)",
-      "processes not read to their ends (figures are lower bounds)");
+  add(losses.uncounted_processes(), "process not read completely (figures are lower bounds)",
+      "processes not read completely (figures are lower bounds)");
   return text;
 }
 
@@ -268,7 +268,7 @@ bool IsOver(const v1::Job& job) {
 
 int64_t EndedBefore(const v1::Job& job) {
   if (!IsOver(job)) return 0;
-  if (job.losses().unread_processes() > 0) return 0;  // nobody knows
+  if (job.losses().uncounted_processes() > 0) return 0;  // nobody knows
   int64_t wanted = job.time().iterations_total();
   if (wanted == 0 && job.horizon().kind() == v1::Horizon::KIND_ITERATIONS) {
     wanted = job.horizon().iterations();

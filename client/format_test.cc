@@ -85,8 +85,8 @@ TEST(FormatTest, LossesAreNamedOnlyWhereThereAreAny) {
   losses.set_ring_dropped(12'000);
   EXPECT_EQ(FormatLosses(losses), "1 distorted iteration, 12,000 records dropped by a full ring");
   losses.Clear();
-  losses.set_unread_processes(1);
-  EXPECT_EQ(FormatLosses(losses), "1 process not read to its end (figures are lower bounds)");
+  losses.set_uncounted_processes(1);
+  EXPECT_EQ(FormatLosses(losses), "1 process not read completely (figures are lower bounds)");
 }
 
 TEST(FormatTest, WhatMayBeMoreHasNoUpperEnd) {

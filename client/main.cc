@@ -773,7 +773,7 @@ class Cli {
       fprintf(stderr, "seqpoint: %s\n", Printable(all.sentence()).c_str());
     }
     PrintReply(&all, [&](const v1::ListIterationsReply& reply) {
-      std::string text = IterationsText(reply.iterations()) + UnreadNote(reply.losses());
+      std::string text = IterationsText(reply.iterations()) + UncountedNote(reply.losses());
       if (reply.next_page_token().empty()) return text;
       return absl::StrCat(text, "\nthere are more", measured_ ? " that were measured" : "", "; of ",
                           FormatCount(reply.total()), " iterations in all; --all shows them, ",
@@ -839,7 +839,7 @@ class Cli {
     v1::GetJobRequest request;
     request.set_job(job_);
     const auto reply = (*connection)->Call(&v1::Profiler::Stub::GetJob, request);
-    if (reply.ok()) fputs(UnreadNote(reply->job().losses()).c_str(), stderr);
+    if (reply.ok()) fputs(UncountedNote(reply->job().losses()).c_str(), stderr);
   }
 
   static void SayWritten(const std::string& path, int64_t bytes) {

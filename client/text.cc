@@ -94,10 +94,10 @@ std::string LossesLine(const v1::Losses& losses) {
   return text.empty() ? "" : absl::StrCat("left out: ", text, "\n");
 }
 
-std::string UnreadNote(const v1::Losses& losses) {
-  return losses.unread_processes() == 0
+std::string UncountedNote(const v1::Losses& losses) {
+  return losses.uncounted_processes() == 0
              ? ""
-             : Note("no daemon read the job to its end: there may have been more iterations");
+             : Note("not all of the job was read: there may have been more iterations");
 }
 
 std::string ClockNote(v1::ClockKind kind) {
@@ -158,7 +158,7 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
     }
     bool whole = job.time().has_total();
     bool early = EndedBefore(job) > 0;
-    bool unread = job.losses().unread_processes() > 0;
+    bool unread = job.losses().uncounted_processes() > 0;
     bool known = whole || job.time().has_so_far();
     FormattedEstimate time =
         FormatEstimate(whole && !early ? job.time().total() : job.time().so_far(), "ns");
@@ -175,7 +175,7 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
                   !job.has_time() || !known ? ""
                   : early                   ? "ended early"
                   : whole                   ? "whole run " + time.precision
-                  : unread                  ? "or more: not read to its end"
+                  : unread                  ? "or more: not read completely"
                   : IsOver(job)             ? "until its end"
                                             : "so far",
                   absl::StrJoin(job.tags(), ", ")});
@@ -289,9 +289,9 @@ std::string JobText(const v1::Job& job) {
       table.AddRow({absl::StrCat(process.rank()), absl::StrCat(process.pid()), process.host(),
                     process.device(), FormatCount(process.iterations()), LevelName(process.level()),
                     Version(process.cupti_version()), Version(process.driver_version()),
-                    process.losses().unread_processes() > 0 ? "not read to its end"
-                    : process.end_ns() == 0                 ? "alive"
-                    : !process.lost()                       ? "ended"
+                    process.end_ns() == 0                        ? "alive"
+                    : process.losses().uncounted_processes() > 0 ? "not read completely"
+                    : !process.lost()                            ? "ended"
                     : job.state() == v1::JOB_STATE_ENDED || job.state() == v1::JOB_STATE_FAILED
                         ? "vanished"
                         : "interrupted"});
@@ -357,7 +357,7 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job,
                {"VALUE", kRight},
                {FormatConfidence(projection.confidence()) + " INTERVAL"},
                {""}});
-  const bool unread = job.losses().unread_processes() > 0;
+  const bool unread = job.losses().uncounted_processes() > 0;
   auto add = [&](const std::string& name, int64_t iterations, const v1::Estimate& estimate,
                  bool known = true) {
     FormattedEstimate text = {.value = "not known"};

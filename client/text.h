@@ -41,7 +41,7 @@ std::string FormatConfidence(double confidence);  // 95 %
 std::string LossesLine(const v1::Losses& losses);
 std::string ClockNote(v1::ClockKind kind);
 // A note where the job's last iterations were not read; empty otherwise.
-std::string UnreadNote(const v1::Losses& losses);
+std::string UncountedNote(const v1::Losses& losses);
 // "note: ..." in lines; empty for an empty text.
 std::string Note(const std::string& text);
 std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job);

@@ -123,7 +123,7 @@ struct Daemon::Connection final : public ingest::RingSink {
   void OnData(absl::Span<const abi::DataRecord> records) override {
     job->OnData(process_id, records);
   }
-  void OnCallsMissing(uint64_t, uint64_t) override {}  // the reader counts them
+  void OnCallsMissing(uint64_t, uint64_t count) override { job->OnCallsMissing(process_id, count); }
 };
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
@@ -455,6 +455,7 @@ Daemon::Read Daemon::PollRings(uint64_t most_records) {
       const ingest::RingStats stats = reader.stats();
       connection->job->OnLosses(connection->process_id,
                                 {.dropped = stats.events_dropped + stats.records_dropped,
+                                 .events_dropped = stats.events_dropped,
                                  .lost = stats.lost,
                                  .rejected = stats.rejected + stats.unknown_records,
                                  .cupti_dropped = stats.cupti_dropped,

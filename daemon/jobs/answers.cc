@@ -117,8 +117,8 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
                                   projection.iterations_so_far == 1 ? " iteration" : " iterations",
                                   facts_.traced() ? "" : "; start-up is apart")
                    : projection.basis);
-  if (!facts_.another && !facts_.unread.empty()) {
-    absl::StrAppend(to.mutable_basis(), "; ", facts_.unread);
+  if (!facts_.another && !facts_.uncounted.empty()) {
+    absl::StrAppend(to.mutable_basis(), "; ", facts_.uncounted);
   }
   to.set_clock_kind(facts_.clock_kind);
   return to;
@@ -126,7 +126,7 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
 
 void Answers::SetSoFar(const Estimate& from, v1::Estimate* to) const {
   jobs::ToProto(from, to);
-  if (!facts_.unread.empty()) to->set_high(std::numeric_limits<double>::infinity());
+  if (!facts_.uncounted.empty()) to->set_high(std::numeric_limits<double>::infinity());
 }
 
 std::string Answers::StepsInWords() const {
@@ -384,7 +384,7 @@ absl::StatusOr<Playlist> Answers::MakePlaylist(const PlaylistOptions& options) c
   if (const std::optional<Estimate> all = engine.ProjectTime(0.95).so_far) {
     sentences.push_back(LeftOut(1 - ordinary_ns / all->value));
   }
-  sentences.push_back(facts_.unread);
+  sentences.push_back(facts_.uncounted);
   std::erase(sentences, "");
   reply.set_sentence(absl::StrJoin(sentences, "; "));
   return playlist;

@@ -70,7 +70,7 @@ class Answers {
     bool measurable = true;
     bool host_times = false;    // no GPU did the work
     std::string ended_without;  // why the job that is over had no iteration
-    std::string unread;         // of which process the end is not known; empty: of none
+    std::string uncounted;      // which process had more iterations than are known; empty: none
     v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;
     v1::Losses losses;
     std::optional<v1::Rule> rule;  // without its fit

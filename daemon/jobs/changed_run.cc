@@ -126,7 +126,7 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   run.iterations = run.whole_run ? time.iterations_total : time.iterations_so_far;
   run.lengths = static_cast<int64_t>(engine.Totals().unique_keys);
   run.basis = time.basis;
-  if (!facts_.unread.empty()) absl::StrAppend(&run.basis, "; ", facts_.unread);
+  if (!facts_.uncounted.empty()) absl::StrAppend(&run.basis, "; ", facts_.uncounted);
   run.before = of(time);
   // What it saves of the work it saves of the run: a step of several ranks takes what the slowest
   // takes, and their work is the sum over them.

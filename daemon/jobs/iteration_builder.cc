@@ -1,5 +1,6 @@
 #include "daemon/jobs/iteration_builder.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace seqpoint::jobs {
@@ -145,8 +146,10 @@ void IterationBuilder::Close(const Candidate& end) {
   last.end = end;
   last.has_end = true;
   if (last.host_time && end.api_ns >= last.step_ns) {
+    const uint64_t rest_ns = end.api_ns - last.step_ns;
     ++state_.rests;
-    state_.rests_ns += end.api_ns - last.step_ns;
+    state_.rests_ns += rest_ns;
+    state_.longest_rest_ns = std::max(state_.longest_rest_ns, rest_ns);
   }
   Resolve(false);
 }
@@ -188,7 +191,8 @@ void IterationBuilder::Resolve(bool give_up) {
     }
     if (!first.has_end && first.host_time && state_.rests > 0) {
       iteration.duration_ns = static_cast<int64_t>(first.step_ns - first.begin.api_ns);
-      iteration.rest_ns = static_cast<int64_t>(state_.rests_ns / state_.rests);
+      iteration.rest_ns =
+          static_cast<int64_t>((state_.rests_ns / state_.rests + state_.longest_rest_ns) / 2);
     }
     if (iteration.duration_ns < 0) iteration.duration_ns = 0;  // reversed stamps: unknown
     finished_.push_back(std::move(iteration));

@@ -10,7 +10,9 @@
 // since the CPU may run far ahead; where a stamp never comes, the difference of API stamps is used
 // if the host waited for the GPU in this iteration and in the one before, else the time stays
 // unknown. The last one of a process has no end. Where the host does the work itself, its time is
-// known until its step; the rest of it, such as reading a loss, is taken to be like that of others.
+// known until its step. The rest of it, such as reading a loss, and the begin of the first one
+// before its boundary, such as fetching a batch, are together no more than the mean and the longest
+// of what lies between a step and the next iteration.
 //
 // Threading: one thread. Ownership: values only. Memory: bounded by kMaxPending iterations and
 // kMaxStamps stamps, whatever arrives.
@@ -35,7 +37,7 @@ struct FinishedIteration {
   int64_t boundary_ns = 0;  // API time of the boundary
   int64_t start_ns = 0;     // GPU stamp where known
   int64_t duration_ns = 0;  // 0: unknown
-  int64_t rest_ns = 0;      // of one that is known until its step: what lies behind it, usually
+  int64_t rest_ns = 0;      // of one that is known until its step: half of the most that is missing
   uint64_t call_sequence = 0;
   uint16_t config_id = 0;  // measurement taken
   uint32_t micro_steps = 1;
@@ -84,9 +86,9 @@ class IterationBuilder {
     FinishedIteration iteration;
     Candidate begin;
     Candidate end;
-    Candidate other;  // first candidate after the previous step, when it is not the begin
-    uint64_t step_ns = 0;        // API time of its step
-    bool host_time = false;      // the host does the work itself
+    Candidate other;         // first candidate after the previous step, when it is not the begin
+    uint64_t step_ns = 0;    // API time of its step
+    bool host_time = false;  // the host does the work itself
     uint32_t micro_valid = ~0u;  // lengths that all micro-steps so far have
     bool has_end = false;
     bool synchronised = false;  // the host waited in this iteration and the one before
@@ -104,7 +106,7 @@ class IterationBuilder {
     bool synced_before = false;
     bool host_time = false;
     // From an iteration's step to its end, where the host does the work itself.
-    uint64_t rests = 0, rests_ns = 0;
+    uint64_t rests = 0, rests_ns = 0, longest_rest_ns = 0;
     std::deque<Pending> pending;
     uint64_t lost_iterations = 0;
   };

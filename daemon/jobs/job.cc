@@ -435,7 +435,20 @@ void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
   to.set_cupti_dropped(Saturate(losses.cupti_dropped));
   to.set_invalid_timestamps(Saturate(losses.invalid_timestamps));
   if (to.SerializeAsString() != before) answers_.reset();
+  // Where among the events of this reading they are missing is not known.
+  process.missing_events |= losses.events_dropped > process.events_dropped;
+  process.events_dropped = losses.events_dropped;
   state_dirty_ = true;
+}
+
+void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
+  Process& process = *processes_.at(process_id);
+  // Where the library marks boundaries, it counts the iterations.
+  if (!process.learning || !process.learning->wants_calls()) return;
+  process.missing_calls += count;
+  ForgetAnswers();
+  state_dirty_ = true;
+  ++generation_;
 }
 
 // ----------------------------------------------------------------------------------------- records
@@ -443,6 +456,9 @@ void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
 void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload) {
   Process& process = *processes_.at(process_id);
   state_dirty_ = true;
+  if (type == abi::EventType::kBoundary || type == abi::EventType::kStep) {
+    process.missing_events = false;  // its number tells what came before
+  }
   switch (type) {
     case abi::EventType::kName: {
       const auto event = Fixed<abi::NameEvent>(payload);

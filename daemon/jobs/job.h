@@ -75,6 +75,7 @@ struct JobOptions {
 // What the ring's reader counted for a process so far.
 struct RingLosses {
   uint64_t dropped = 0;
+  uint64_t events_dropped = 0;  // of these, boundaries, steps and other events
   uint64_t lost = 0;
   uint64_t rejected = 0;
   uint64_t cupti_dropped = 0;
@@ -122,6 +123,8 @@ class Job {
   void OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload);
   void OnData(int64_t process_id, absl::Span<const abi::DataRecord> records);
   void OnLosses(int64_t process_id, const RingLosses& losses);
+  // So many calls will not come (RingSink).
+  void OnCallsMissing(int64_t process_id, uint64_t count);
   // What a new incarnation repeats is found in the log of the earlier ones. Asked after each
   // commit: who waits for the lengths of its rank, which are those of the iterations [begin, end).
   struct WantedLog {
@@ -304,9 +307,9 @@ class Job {
   void Observe(int dimension, int64_t length, int64_t count);
   int KernelIndex(const std::string& name);  // in the kernel statistics
   v1::Rule DescribeRule() const;
-  std::string WhyUntimed() const;     // empty: some iterations have a time
-  std::string UnreadInWords() const;  // which process nobody read to its end; empty: none
-  std::string WhyTimeOnly() const;    // empty: a process has CUPTI
+  std::string WhyUntimed() const;        // empty: some iterations have a time
+  std::string UncountedInWords() const;  // which process had more iterations; empty: none
+  std::string WhyTimeOnly() const;       // empty: a process has CUPTI
   // The horizon, in the user's lengths, of the two engines.
   struct EngineHorizons {
     Horizon steps;

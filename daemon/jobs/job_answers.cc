@@ -46,8 +46,8 @@ v1::Losses Job::SumLosses() const {
     sum.set_rejected(SaturatedSum(sum.rejected(), losses.rejected()));
     sum.set_cupti_dropped(SaturatedSum(sum.cupti_dropped(), losses.cupti_dropped()));
     sum.set_invalid_timestamps(SaturatedSum(sum.invalid_timestamps(), losses.invalid_timestamps()));
-    if (process->unread && !process->beside) {
-      sum.set_unread_processes(sum.unread_processes() + 1);
+    if (process->uncounted() && !process->beside) {
+      sum.set_uncounted_processes(sum.uncounted_processes() + 1);
     }
     // The last iteration of a process has no end, and that is no loss.
     if (process->open_end) ++open_ends;
@@ -61,22 +61,35 @@ v1::Losses Job::SumLosses() const {
   return sum;
 }
 
-std::string Job::UnreadInWords() const {
+std::string Job::UncountedInWords() const {
   const Process* first = nullptr;
   int64_t others = -1;
   for (const auto& [id, process] : processes_) {
-    if (!process->unread || process->beside) continue;
+    if (!process->uncounted() || process->beside) continue;
     if (first == nullptr) first = process.get();
     ++others;
   }
   if (first == nullptr) return "";
+  constexpr absl::string_view kFull =
+      ", since its ring was full (give the daemon processor time, or a larger ring to the program: "
+      "SEQPOINT_RING_BYTES)";
+  std::string why;
+  std::string missing = "what it did after";
+  if (first->unread) {
+    why = first->alive() ? "has not come back since the daemon was started again"
+                         : "ended while no daemon read it";
+  } else if (first->missing_calls > 0) {
+    why =
+        absl::StrCat("lost ", first->missing_calls, first->missing_calls == 1 ? " call" : " calls",
+                     " while its iterations were counted by them", kFull);
+    missing = "what it did beside";
+  } else {
+    why = absl::StrCat("lost its last records", kFull);
+  }
   return absl::StrCat(
-      "rank ", first->row.rank, ": process ", first->row.pid,
-      first->alive() ? " has not come back since the daemon was started again"
-                     : " ended while no daemon read it",
-      others == 0 ? "" : absl::StrCat(", and ", others, others == 1 ? " other" : " others"),
-      "; what it did after the ", first->iterations,
-      first->iterations == 1 ? " iteration" : " iterations",
+      "rank ", first->row.rank, ": process ", first->row.pid, " ", why,
+      others == 0 ? "" : absl::StrCat(", and ", others, others == 1 ? " other" : " others"), "; ",
+      missing, " the ", first->iterations, first->iterations == 1 ? " iteration" : " iterations",
       " that are known is in no figure: counts and sums are lower bounds");
 }
 
@@ -169,7 +182,7 @@ Answers::Facts Job::CollectFacts() const {
       .measurements = measurements_,
       .kernels = kernels_,
       .engine = engine_.Copy()};
-  facts.unread = UnreadInWords();
+  facts.uncounted = UncountedInWords();
   if (engine_.Totals().iterations == 0 && row_.end_ns != 0) {
     facts.ended_without = Describe(false).trouble();
     if (facts.ended_without.empty()) facts.ended_without = "it is not known why";
@@ -311,7 +324,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   const int64_t stopped_ns = StoppedNs();
   // First: with these, every figure is another.
   std::vector<std::string> missing;
-  for (std::string sentence : {UnreadInWords(), store_damage_}) {
+  for (std::string sentence : {UncountedInWords(), store_damage_}) {
     if (!sentence.empty()) missing.push_back(std::move(sentence));
   }
   job.set_trouble(absl::StrJoin(missing, "; "));
@@ -381,9 +394,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   }
   if (const int64_t dropped = job.losses().ring_dropped(); dropped > 0 && job.trouble().empty()) {
     job.set_trouble(absl::StrCat(
-        dropped,
-        " records were dropped: the daemon did not keep up, and iterations at the end may be ",
-        "missing from every figure. Give it processor time, or a ",
+        dropped, " records were dropped: the daemon did not keep up. Give it processor time, or a ",
         "larger ring to the program (SEQPOINT_RING_BYTES)",
         forced_level_ == v1::LEVEL_TRACE ? ", or do not trace everything (control JOB level auto)"
                                          : ""));
@@ -439,7 +450,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
     to.set_iterations(static_cast<int64_t>(process->iterations));
     for (const auto& [number, feature] : process->features) *to.add_features() = feature;
     *to.mutable_losses() = process->losses;
-    to.mutable_losses()->set_unread_processes(process->unread ? 1 : 0);
+    to.mutable_losses()->set_uncounted_processes(process->uncounted() ? 1 : 0);
     to.set_stopped_duration_ns(process->stopped_ns);
     to.set_given_up_windows(process->given_up_windows);
     to.set_stood_down_duration_ns(process->stood_down_ns);

@@ -74,7 +74,12 @@ struct Job::Process {
   bool ended_well = false;  // with goodbye and exit status 0
   // It ran when the last daemon ended, and its ring was not read since: what it did is not known.
   bool unread = false;
-  bool open_end = false;  // it is over, and its last iteration was counted, which has no end
+  // Calls that never came while its iterations were counted by them.
+  uint64_t missing_calls = 0;
+  // Events were dropped, and no boundary and no step came since then, whose number would tell.
+  bool missing_events = false;
+  uint64_t events_dropped = 0;  // as RingLosses has it
+  bool open_end = false;        // it is over, and its last iteration was counted, which has no end
   // While it is not known what is repeated, iterations are held back.
   bool aligning = false;
   std::optional<ResumeAligner> aligner;  // once the log is there
@@ -120,6 +125,12 @@ struct Job::Process {
   bool control_stale = true;
 
   bool alive() const { return row.end_ns == 0; }
+  // It may have had more iterations than are known.
+  bool uncounted() const {
+    // A thread that is killed may lose the call that it writes, without a drop.
+    return unread || (missing_calls > 0 && losses.ring_dropped() > 0) ||
+           (missing_events && !alive());
+  }
   // As far as is known; without CUPTI there is nothing to measure.
   bool HasCupti() const {
     const auto cupti = features.find(static_cast<uint16_t>(abi::Feature::kCupti));

@@ -180,6 +180,9 @@ JobState Job::SaveState() const {
     to.mutable_overlaps()->Add(process->overlaps.begin(), process->overlaps.end());
     to.set_ended_well(process->ended_well);
     to.set_unread(process->unread);
+    to.set_missing_calls(process->missing_calls);
+    to.set_missing_events(process->missing_events);
+    to.set_events_dropped(process->events_dropped);
     to.set_open_end(process->open_end);
     to.set_first_boundary_ns(process->first_boundary_ns);
     to.set_last_boundary_ns(process->last_boundary_ns);
@@ -286,6 +289,9 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.overlaps.assign(saved.overlaps().begin(), saved.overlaps().end());
   process.ended_well = saved.ended_well();
   process.unread = saved.unread();
+  process.missing_calls = saved.missing_calls();
+  process.missing_events = saved.missing_events();
+  process.events_dropped = saved.events_dropped();
   process.open_end = saved.open_end();
   process.first_boundary_ns = saved.first_boundary_ns();
   process.last_boundary_ns = saved.last_boundary_ns();

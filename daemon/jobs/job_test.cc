@@ -1426,20 +1426,20 @@ TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
     const v1::Job described = job.Describe(true);
     EXPECT_THAT(described.trouble(), testing::HasSubstr("ended while no daemon read it"));
     EXPECT_THAT(described.trouble(), testing::HasSubstr("lower bounds"));
-    EXPECT_EQ(described.losses().unread_processes(), 1);
+    EXPECT_EQ(described.losses().uncounted_processes(), 1);
     EXPECT_TRUE(std::isinf(described.time().so_far().high()));
     EXPECT_FALSE(described.time().has_total());
     const auto time = Project(job, AskTime());
     ASSERT_TRUE(time.ok());
     EXPECT_TRUE(std::isinf(time->projection().so_far().high()));
     EXPECT_THAT(time->projection().basis(), testing::HasSubstr("lower bounds"));
-    EXPECT_EQ(time->losses().unread_processes(), 1);
+    EXPECT_EQ(time->losses().uncounted_processes(), 1);
     const auto answers = *job.Ask();
     v1::GetCountersRequest counters_request;
     counters_request.set_confidence(0.95);
     const auto counters = answers->GetCounters(counters_request);
     ASSERT_TRUE(counters.ok()) << counters.status();
-    EXPECT_EQ(counters->losses().unread_processes(), 1);
+    EXPECT_EQ(counters->losses().uncounted_processes(), 1);
     for (const v1::Counter& counter : counters->counters()) {
       if (!counter.has_projection()) continue;
       EXPECT_TRUE(std::isinf(counter.projection().so_far().high())) << counter.metric();
@@ -1463,6 +1463,54 @@ TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
   check(*store.Restart({ended}));
 }
 
+TEST(Job, CallsThatWereDroppedWhileIterationsAreCountedByThemMakeALowerBound) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeProcess process(8);
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  FakeStore store;
+  for (int i = 0; i < 6; ++i) process.Iterate();
+  // Two that nobody saw: their numbers would be the library's, which does not count yet.
+  process.deaf = true;
+  for (int i = 0; i < 2; ++i) process.Iterate();
+  process.deaf = false;
+  job->OnCallsMissing(7, 24);
+  job->OnLosses(7, {.dropped = 24});
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  EXPECT_EQ(job->Describe(false).state(), v1::JOB_STATE_MARKING);
+  store.Take(*job);
+  job->OnProcessEnd(7, /*orderly=*/true, 1);
+  const v1::Job described = job->Describe(true);
+  EXPECT_THAT(described.trouble(), testing::HasSubstr("lost 24 calls while its iterations were"));
+  EXPECT_THAT(described.trouble(), testing::HasSubstr("lower bounds"));
+  EXPECT_EQ(described.losses().uncounted_processes(), 1);
+  EXPECT_TRUE(std::isinf(described.time().so_far().high()));
+  EXPECT_EQ(store.Restart()->Describe(false).losses().uncounted_processes(), 1);
+}
+
+TEST(Job, WhereTheLibraryCountsOnlyTheLastEventsCanHideIterations) {
+  for (const bool goes_on : {true, false}) {
+    Job job(Row(), {});
+    FakeProcess process(8);
+    job.AddProcess(Process());
+    process.Connect(job, 7);
+    for (int i = 0; i < 300; ++i) process.Iterate();
+    process.deaf = true;
+    for (int i = 0; i < 10; ++i) process.Iterate();
+    process.deaf = false;
+    job.OnCallsMissing(7, 100);
+    job.OnLosses(7, {.dropped = 40, .events_dropped = 40});
+    EXPECT_EQ(job.Describe(false).losses().uncounted_processes(), 0) << "it may go on";
+    for (int i = 0; goes_on && i < 5; ++i) process.Iterate();
+    job.OnProcessEnd(7, /*orderly=*/true, 1);
+    const v1::Job described = job.Describe(false);
+    EXPECT_EQ(described.losses().uncounted_processes(), goes_on ? 0 : 1);
+    EXPECT_EQ(std::isinf(described.time().so_far().high()), !goes_on);
+    EXPECT_THAT(described.trouble(),
+                testing::HasSubstr(goes_on ? "were dropped" : "lost its last records"));
+  }
+}
+
 TEST(Job, AProcessThatCameBackIsReadOn) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeProcess process(8);
@@ -1472,12 +1520,12 @@ TEST(Job, AProcessThatCameBackIsReadOn) {
   for (int i = 0; i < 300; ++i) process.Iterate();
   store.Take(*job);
   job = store.Restart();
-  EXPECT_EQ(job->Describe(false).losses().unread_processes(), 1);
+  EXPECT_EQ(job->Describe(false).losses().uncounted_processes(), 1);
   process.Connect(*job, 7);
   for (int i = 0; i < 10; ++i) process.Iterate();
   job->OnProcessEnd(7, /*orderly=*/true, 1);
   const v1::Job described = job->Describe(false);
-  EXPECT_EQ(described.losses().unread_processes(), 0);
+  EXPECT_EQ(described.losses().uncounted_processes(), 0);
   EXPECT_EQ(described.trouble(), "");
   EXPECT_TRUE(std::isfinite(described.time().so_far().high()));
 }

@@ -94,6 +94,7 @@ void EncodeBuilder(const IterationBuilder::State& from, BuilderState* to) {
   to->set_host_time(from.host_time);
   to->set_rests(from.rests);
   to->set_rests_ns(from.rests_ns);
+  to->set_longest_rest_ns(from.longest_rest_ns);
 }
 
 IterationBuilder::State DecodeBuilder(const BuilderState& from) {
@@ -113,6 +114,7 @@ IterationBuilder::State DecodeBuilder(const BuilderState& from) {
   to.host_time = from.host_time();
   to.rests = from.rests();
   to.rests_ns = from.rests_ns();
+  to.longest_rest_ns = from.longest_rest_ns();
   return to;
 }
 

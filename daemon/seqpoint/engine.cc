@@ -1016,8 +1016,6 @@ void OnlineEngine::State::ProjectPlain(Projection& p, bool host_times) const {
 
 Projection OnlineEngine::ProjectTime(double confidence, bool host_times) const {
   Projection p = ProjectIterations(confidence, host_times);
-  // What processes did between their last step and their end is between nothing and twice as much
-  // as usual.
   const double rest = state_->rest_ns;
   const auto add = [rest](std::optional<Estimate>& to) {
     if (to) to = Estimate{to->value + rest, to->low, to->high + 2 * rest};

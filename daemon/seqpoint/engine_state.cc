@@ -431,8 +431,7 @@ void VisitState(Stream& s, State& state) {
     }
     const bool sane = iterations <= state.totals.iterations &&
                       state.overflow_untimed <= kMaxIterations && state.exact_time_ns >= 0 &&
-                      state.rest_ns >= 0 &&
-                      state.slow_excess_square >= 0 && state.again_ns >= 0 &&
+                      state.rest_ns >= 0 && state.slow_excess_square >= 0 && state.again_ns >= 0 &&
                       state.again_timed >= 0 && state.again_untimed >= 0 && state.level > 0 &&
                       state.gate_level > 0 && state.totals.unique_keys == state.keys.size();
     if (!sane) s.Refuse();
