@@ -176,6 +176,13 @@ class Asked {
         titles.push_back(named.preset->title);
         if (!named.preset->source.empty()) sources.push_back(named.preset->source);
         if (!named.preset->assumption.empty()) assumptions.push_back(named.preset->assumption);
+        if (const double off_by = named.preset->off_by; off_by > 0) {
+          off_by_ = std::hypot(off_by_, off_by);
+          warnings.insert(absl::StrFormat(
+              "judged answers to %s were off by %.3g %% of the time after (a standard deviation), "
+              "which the interval holds",
+              named.change.name, 100 * off_by));
+        }
       }
       for (const whatif::Step& step : named.change.request.steps) {
         answer->add_steps()->set_text(
@@ -284,7 +291,7 @@ class Asked {
     }
     // No more than the change changes at all.
     const double changed = iterations_ == 1 && replayed_ns_ > 0 ? changed_ns_ / replayed_ns_ : 1;
-    run->Widen(std::min(NormalQuantile(options.confidence) * kUnexplained * run->after.value,
+    run->Widen(std::min(NormalQuantile(options.confidence) * off_by_ * run->after.value,
                         changed * run->before.value));
     if (captured_ns_ > 0 && replayed_iterations_ > 0) {
       const double once_ns = captured_ns_ / replayed_iterations_;
@@ -427,6 +434,7 @@ class Asked {
   const whatif::Bounds& bounds_;
   double iterations_ = 1;                           // of the run, times those before
   double replayed_ns_ = 0, changed_ns_ = 0;         // of all steps: before; changed, a rank's mean
+  double off_by_ = kUnexplained;                    // of the time after, a standard deviation
   double captured_ns_ = 0;                          // see whatif::Applied, of all traces
   double replayed_iterations_ = 0;                  // of all graphs
   std::vector<Outcome> outcomes_;                   // by stretch

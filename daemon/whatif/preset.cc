@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -147,6 +148,10 @@ absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text)
       preset.source = std::string(value);
     } else if (key == "assumes") {
       preset.assumption = std::string(value);
+    } else if (key == "off by") {
+      if (!absl::SimpleAtod(value, &preset.off_by) || !(preset.off_by >= 0 && preset.off_by <= 1)) {
+        return wrong(absl::StrCat("\"", value, "\" is no share from 0 to 1"));
+      }
     } else if (key == "unfit because") {
       if (preset.unfit.empty()) return wrong("of what, is not said before");
       preset.unfit.back().because = std::string(value);
@@ -172,9 +177,8 @@ absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text)
       preset.request = *std::move(request);
       rest = {};
     } else {
-      return wrong(absl::StrCat("\"", key,
-                                "\" is none of title, source, assumes, needs, excludes, ",
-                                "unfit (each with because), param NAME, steps"));
+      return wrong(absl::StrCat("\"", key, "\" is none of title, source, assumes, off by, needs, ",
+                                "excludes, unfit (each with because), param NAME, steps"));
     }
   }
   if (preset.title.empty() || preset.source.empty() || preset.assumption.empty() || !needs ||

@@ -215,6 +215,33 @@ TEST(PresetTest, SaysWhyWhatIsThereAlreadyDoesNotApply) {
   }
 }
 
+TEST(PresetTest, WhatJudgedAnswersWereOffIsRead) {
+  EXPECT_GT(FindPreset("faster-loading")->off_by, 0);
+  EXPECT_EQ(FindPreset("amp")->off_by, 0);
+  EXPECT_THAT(ParsePreset("mine", "off by: 4 %\n").status().message(),
+              HasSubstr("no share from 0 to 1"));
+}
+
+// A batch from another process is received, tensor by tensor, and the memory of the one before is
+// freed, before it is copied to the GPU.
+TEST(PresetTest, ABatchOfAnotherProcessCostsTheTrainingProcessTime) {
+  TestTrace t;
+  t.Api(-10, -5, "cudaEventQuery", CallKind::kOther);
+  t.Annotation(0, 9'995, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__");
+  t.Api(10'000, 10'900, "cudaMemcpyAsync", CallKind::kLaunch);
+  t.Run("Memcpy HtoD (Pageable -> Device)", 10'010, 10'890, WorkKind::kCopyH2D, true);
+  t.trace().works.back().bytes = 8'000'000;
+  const auto after = [&](const char* text) {
+    Graph graph = t.Graph();
+    const Change change = *ParseChange(text);
+    EXPECT_TRUE(Apply(change.request, change.parameters, {}, &graph).ok());
+    return EndUs(graph);
+  };
+  EXPECT_NEAR(
+      after("faster-loading,busy=1") - after("faster-loading,busy=1,receive=0,free=1000000GB/s"),
+      700 + 1000, 1);
+}
+
 TEST(PresetTest, ALargerBatchTakesLongerToLoadAndNotToOptimise) {
   TestTrace t;
   t.Api(-10, -5, "cudaEventQuery", CallKind::kOther);

@@ -76,8 +76,10 @@ const Words<double>& RateUnits() {
   return *words;
 }
 const Words<Made>& Mades() {
-  static const auto* words = new Words<Made>{
-      {"kernel", Made::kKernel}, {"copy", Made::kCopy}, {"collective", Made::kCollective}};
+  static const auto* words = new Words<Made>{{"kernel", Made::kKernel},
+                                             {"copy", Made::kCopy},
+                                             {"collective", Made::kCollective},
+                                             {"call", Made::kCall}};
   return *words;
 }
 
@@ -337,12 +339,15 @@ class Parser {
     if (!line_->Take("of")) return line_->Expected("\"of TIME\"");
     status = ParseAmount(Unit::kTime, &step->amount);
     if (!status.ok()) return status;
-    const bool own = line_->Take("into");
+    const bool call = step->made == Made::kCall;
+    const bool own = !call && line_->Take("into");
     if (own) status = ParseName(&step->queue);
     if (!status.ok()) return status;
     (own ? step->with : step->before) = line_->Take(own ? "with" : "before");
-    if (!step->with && !step->before && !line_->Take("after")) {
-      return line_->Expected(own ? "\"after\" or \"with\"" : "\"before\" or \"after\"");
+    if (!step->with && !step->before && (call || !line_->Take("after"))) {
+      return line_->Expected(own    ? "\"after\" or \"with\""
+                             : call ? "\"before\""
+                                    : "\"before\" or \"after\"");
     }
     status = ParseSelection(&step->selection);
     if (status.ok() && own && line_->Take("sharing")) {

@@ -84,8 +84,8 @@ struct Amount {
   friend bool operator==(const Amount&, const Amount&) = default;
 };
 
-// What kInsert makes.
-enum class Made : uint8_t { kKernel, kCopy, kCollective };
+// What kInsert makes; kCall: time of the CPU in front of the call that launches the selected work.
+enum class Made : uint8_t { kKernel, kCopy, kCollective, kCall };
 
 struct Step {
   Verb verb = Verb::kScale;

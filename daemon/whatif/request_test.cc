@@ -167,8 +167,10 @@ TEST(RequestTest, WhateverIsWrittenIsReadAgain) {
       }
       if (step.verb == Verb::kInsert || step.verb == Verb::kFuse) step.name = "x\"\\";
       if (step.verb == Verb::kInsert) {
-        step.made = static_cast<Made>(random() % 3);
-        if (random() % 2 != 0) {
+        step.made = static_cast<Made>(random() % 4);
+        if (step.made == Made::kCall) {
+          step.before = true;
+        } else if (random() % 2 != 0) {
           step.before = random() % 2 != 0;
         } else {
           step.queue = "net";

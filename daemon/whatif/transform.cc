@@ -461,12 +461,13 @@ class Transformer {
     for (const uint32_t t : selected) {
       const absl::StatusOr<double> amount = AmountFor(step.amount, gpu, t);
       if (!amount.ok()) return amount.status();
-      if (!gpu) {
-        SetDuration(false, t, graph_.cpu[t].duration_ns + Rounded(*amount));
+      const uint32_t call = gpu ? graph_.gpu[t].call : t;
+      if (call == kNone) continue;  // of before the trace
+      if (!gpu || step.made == Made::kCall) {
+        SetDuration(false, call, graph_.cpu[call].duration_ns + Rounded(*amount));
         continue;
       }
       GpuTask task = graph_.gpu[t];
-      if (task.call == kNone) continue;  // of before the trace
       Make(step, name, Rounded(*amount), &task);
       const auto added = static_cast<uint32_t>(graph_.gpu.size());
       if (step.before) {

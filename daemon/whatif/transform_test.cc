@@ -194,6 +194,19 @@ TEST(TransformTest, InsertsWork) {
   EXPECT_NEAR(EndUs(graph), 109 + 5 + 2 + 2, 0.01);  // and a gap for each
 }
 
+TEST(TransformTest, InsertsTimeOfTheCpuBeforeWorkIsLaunched) {
+  TestTrace t;
+  t.Launch(0, 4, "a", 8, 90);
+  t.Launch(10, 14, "b", 92, 94);
+  t.Launch(200, 204, "b", 208, 210);
+  Graph graph = t.Graph();
+  // The GPU is busy until 90: there it costs nothing.
+  EXPECT_THAT(Do("insert call \"receive\" of 5us before kernels where name = \"b\"", &graph).tasks,
+              ElementsAre(2));
+  EXPECT_NEAR(EndUs(graph), 220, 0.01);
+  EXPECT_FALSE(ParseRequest("insert call \"receive\" of 5us after kernels").ok());
+}
+
 TEST(TransformTest, FusedKernelsStartOnceAndTheirLaunchesAreNotMade) {
   TestTrace t;
   for (int iteration = 0; iteration < 2; ++iteration) {

@@ -318,8 +318,12 @@ std::string LoaderRequest(const Recorded& recorded, const LoaderModel& model) {
   const double busy = 1 + model.slower_per_process * running;
   return absl::StrFormat(
       "remove gaps where in ~ \"DataLoader\"; scale calls by %.4f; scale gaps by %.4f; "
+      "insert call \"receive\" of %gms before copies where name ~ \"HtoD.*Pageable\" and bytes > "
+      "8B; "
+      "insert call \"free\" of bytes/%gGB/s before copies where name ~ \"HtoD.*Pageable\" and "
+      "bytes > 8B; "
       "scale copies where name ~ \"HtoD.*Pageable\" by %.4f",
-      busy, busy, busy * model.first_read);
+      busy, busy, model.receive_ms, model.free_gb_s, busy * model.first_read);
 }
 
 absl::StatusOr<Verdict> JudgePair(const Recorded& before, const Recorded& after,

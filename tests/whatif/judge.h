@@ -91,6 +91,8 @@ struct LoaderModel {
   // How much longer the first reading of a batch from newly mapped shared memory takes than one
   // from memory that is in use (first_read.py: 1.41 to 1.46 while the machine was quiet).
   double first_read = 1.45;
+  double receive_ms = 0.7;  // a tensor of the batch from another process
+  double free_gb_s = 8;     // the memory of the batch before
   int processes = 4;
 };
 // The what-if for a trace that loads its data in between.

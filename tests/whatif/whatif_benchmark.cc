@@ -282,6 +282,14 @@ int main(int argc, char** argv) {
                  "how much longer a copy of a batch from another process takes; default 1.45")
       ->check(CLI::Range(0.0, 100.0))
       ->type_name("FACTOR");
+  app.add_option("--receive", flags.loader.receive_ms,
+                 "what receiving a tensor of a batch from another process takes; default 0.7")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->type_name("MS");
+  app.add_option("--free", flags.loader.free_gb_s,
+                 "how fast the shared memory of a batch is freed; default 8")
+      ->check(CLI::Range(0.001, 1e9))
+      ->type_name("GB/S");
   app.add_option("--workers", flags.loader.processes,
                  "processes that load data, of --pair; default 4")
       ->check(CLI::Range(1, 1000))
