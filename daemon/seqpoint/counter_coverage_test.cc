@@ -1,6 +1,7 @@
 // How often the interval of a statistic that follows time holds the truth, over many simulated runs
-// like the demo's: rare slow iterations that hardly any measurement falls on, a level of times that
-// wanders, and a statistic (cycles) that follows the work on the GPU, which is a part of the time.
+// like the demo's: rare slow iterations that hardly any measurement falls on, a start that takes
+// the host longer, a level of times that wanders, and a statistic (cycles) that follows the work on
+// the GPU, which is a part of the time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,6 +19,10 @@ constexpr int kRuns = 64;
 constexpr int kIterations = 3000;
 constexpr uint32_t kSets = 4;  // configurations, of which the first has the statistic
 constexpr double kNoise = 0.001;
+// While the profiler learns it looks at every launch, which only the host notices: 24 iterations of
+// the demo's gnmt take 1.8 % longer.
+constexpr int kWatched = 40;
+constexpr double kWatching = 0.018;
 
 struct Coverage {
   int covered = 0;
@@ -55,7 +60,8 @@ void Simulate(int seed, double gpu_share, Coverage* coverage) {
     const double drift = 1 + 0.005 * std::sin(phase + 2 * M_PI * periods * i / kIterations);
     const double slow = uniform(random) < 0.01 ? 1.3 : 1;
     const double gpu_ns = gpu_share * usual_ns * drift * slow * (1 + 0.003 * normal(random));
-    const double time_ns = (1 - gpu_share) * usual_ns + gpu_ns - 2e3 * std::log(uniform(random));
+    const double host_ns = (1 - gpu_share + (i < kWatched ? kWatching : 0)) * usual_ns;
+    const double time_ns = host_ns + gpu_ns - 2e3 * std::log(uniform(random));
     const double cycles = 1.7 * gpu_ns;
     truth += cycles;
     int set = -1;

@@ -106,6 +106,9 @@ std::vector<std::vector<Difference>> HaarDifferences(
   return scales;
 }
 
+// Blocks whose median is the level about an iteration. Slow iterations, and a start at which the
+// profiler still learns, raise one block of these or two: in the demo the first by 0.3 %.
+constexpr size_t kNeighbours = 5;
 constexpr size_t kStretches = 8;
 constexpr double kOneWay = 0.95;
 
@@ -298,11 +301,24 @@ Level DriftAt(const BlockTrace& trace, const Quadratic& curve, uint64_t iteratio
     time += b.time_ns;
     expected += trace.Expected(b, curve);
   }
+  if (!(expected > 0)) return {};
   size_t at = 0;
   while (at + 1 < blocks.size() && blocks[at].last < iteration) ++at;
-  const double here = trace.Expected(blocks[at], curve);
-  if (!(expected > 0) || !(here > 0)) return {};
-  return {blocks[at].time_ns / here * expected / time - 1, blocks[at].count};
+  // An odd number of neighbours, as many as there are at either end.
+  const size_t count = (std::min(kNeighbours, blocks.size()) - 1) / 2 * 2 + 1;
+  const size_t first = std::min(at - std::min(at, count / 2), blocks.size() - count);
+  std::vector<double> levels;
+  double iterations = 0;
+  for (const BlockTrace::Block& b : blocks.subspan(first, count)) {
+    const double here = trace.Expected(b, curve);
+    if (!(here > 0)) return {};
+    levels.push_back(b.time_ns / here * expected / time - 1);
+    iterations += b.count;
+  }
+  const auto middle = levels.begin() + static_cast<ptrdiff_t>(count / 2);
+  std::nth_element(levels.begin(), middle, levels.end());
+  // A median scatters as the mean of fewer does.
+  return {*middle, count > 1 ? iterations * 2 / M_PI : iterations};
 }
 
 double DriftVariance(const BlockTrace& trace, const Quadratic& curve, double noise) {

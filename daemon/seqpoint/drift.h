@@ -57,11 +57,11 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
 
 struct Level {
   double value = 0;
-  double iterations = 0;  // that it is the mean of
+  double iterations = 0;  // a mean of so many is as certain
 };
 
-// The time at equal length at a past iteration: by how much, relative to its mean over the past, it
-// differs from that.
+// The time at equal length about a past iteration: by how much, relative to its mean over the past,
+// it differs from that. Single slow iterations and a slow start of the run do not raise it.
 Level DriftAt(const BlockTrace& trace, const Quadratic& curve, uint64_t iteration);
 
 // The variance of that over the past, beyond what `noise` makes of it (as in ProjectDrift).

@@ -891,6 +891,7 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   for (int way = 0; way < kWays; ++way) {
     Statistic model = {.probability = probability[way] / sum * (1 - follows_slow),
                        .drift = factor[way],
+                       .level_variance = error,
                        .cost = cost[way]};
     const double left = probability[way] / sum * follows_slow;
     models.push_back(model);
@@ -1231,10 +1232,11 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
         if (!coming.empty()) x.variance += drawn;
         const double firsts = model.follows_firsts ? 1 : 0;
         x.mean += (model.slow * extra.slow.mean + firsts * extra.firsts.mean) * expected;
-        x.variance += (model.slow * model.slow * extra.slow.variance +
-                       model.slow_variance * extra.slow.mean * extra.slow.mean +
-                       firsts * extra.firsts.variance) *
-                      expected * expected;
+        x.variance +=
+            (model.slow * model.slow * extra.slow.variance +
+             model.slow_variance * extra.slow.mean * extra.slow.mean +
+             firsts * extra.firsts.variance + model.drift * model.drift * model.level_variance) *
+            expected * expected;
       }
       if (const double by = model.drift * moving; by != 0) {
         std::vector<Normal> drifts = drift;
