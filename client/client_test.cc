@@ -525,6 +525,12 @@ TEST_F(ClientTest, IterationsGoThroughAllPages) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 25'001);
   result = Client({"iterations", "1", "--limit", "3"});
   EXPECT_THAT(result.out, HasSubstr("25,000 iterations in all"));
+  result = Client({"iterations", "1", "--from", "30000"});
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("there is none of these iterations"),
+                    HasSubstr("the run has 25,000 iterations, which are counted from 0"),
+                    Not(HasSubstr("was found"))));
   backend_.SetIterations(0);
   EXPECT_EQ(Client({"iterations", "1"}).code, 5);
   result = Client({"iterations", "1", "--rank", "7"});

@@ -62,14 +62,20 @@ std::string WithUnit(double value, const Scale& scale, int decimals) {
 
 constexpr double kMinuteNs = 60e9;
 
+// The nearest whole number, or the one below. What differs by the rounding of doubles alone is the
+// number itself.
+double Whole(double value, bool down) {
+  return down ? std::floor(value + std::abs(value) * 1e-12) : std::round(value);
+}
+
 // "3 min 20.0 s", "2 h 15 min", "3 d 4 h": what is smaller than `resolution_ns` is left out.
-std::string LongDuration(double ns, double resolution_ns) {
+std::string LongDuration(double ns, double resolution_ns, bool down = false) {
   constexpr double kMostMs = 9e18;
   int64_t step_ms = 1;
   for (int64_t step : {10, 100, 1'000, 60'000, 3'600'000}) {
     if (resolution_ns >= static_cast<double>(step) * 1e6) step_ms = step;
   }
-  double steps = std::round(std::min(std::abs(ns) * 1e-6, kMostMs) / static_cast<double>(step_ms));
+  double steps = Whole(std::min(std::abs(ns) * 1e-6, kMostMs) / static_cast<double>(step_ms), down);
   int64_t left_ms = static_cast<int64_t>(steps) * step_ms;
   std::string text;
   for (auto [ms, name] : {std::pair(86'400'000, "d"), {3'600'000, "h"}, {60'000, "min"}}) {
@@ -84,6 +90,17 @@ std::string LongDuration(double ns, double resolution_ns) {
   }
   if (text.empty()) text = "0 min";
   return absl::StrCat(ns < 0 ? "-" : "", text);
+}
+
+// `down`: a bound, which the text must not exceed.
+std::string Quantity(double value, std::string_view unit, bool down) {
+  if (unit == "ns" && std::abs(value) >= 2 * kMinuteNs) {
+    return LongDuration(value, std::abs(value) / 2'000, down);  // three to four digits
+  }
+  Scale scale = ScaleFor(value, unit);
+  const int decimals = Decimals(value / scale.factor);
+  const double step = scale.factor / std::pow(10, decimals);
+  return WithUnit(down ? Whole(value / step, down) * step : value, scale, decimals);
 }
 
 std::string Cut(const std::string& text, size_t width) {
@@ -141,15 +158,13 @@ std::string FormatEnd(const v1::ExpectedEnd& end) {
 }
 
 std::string FormatQuantity(double value, std::string_view unit) {
-  if (unit == "ns" && std::abs(value) >= 2 * kMinuteNs) {
-    return LongDuration(value, std::abs(value) / 2'000);  // three to four digits
-  }
-  Scale scale = ScaleFor(value, unit);
-  return WithUnit(value, scale, Decimals(value / scale.factor));
+  return Quantity(value, unit, /*down=*/false);
 }
 
 FormattedEstimate FormatEstimate(const v1::Estimate& estimate, std::string_view unit) {
-  if (std::isinf(estimate.high())) return {FormatQuantity(estimate.value(), unit), "or more", ""};
+  if (std::isinf(estimate.high())) {
+    return {Quantity(estimate.low(), unit, /*down=*/true), "or more", ""};
+  }
   double half = (estimate.high() - estimate.low()) / 2;
   if (!(half > 0)) return {FormatQuantity(estimate.value(), unit), "exact", ""};
   FormattedEstimate result;

@@ -27,6 +27,7 @@ std::string FormatEnd(const v1::ExpectedEnd& end);
 // ... s, and from two minutes on "3 min 20.0 s", "2 h 15 min", "3 d 4 h".
 std::string FormatQuantity(double value, std::string_view unit);
 
+// Without an upper end the value is the lower one, rounded down, and the interval "or more".
 struct FormattedEstimate {
   std::string value;      // 20.00 s
   std::string interval;   // 19.92 to 20.08 s

@@ -90,11 +90,17 @@ TEST(FormatTest, LossesAreNamedOnlyWhereThereAreAny) {
 }
 
 TEST(FormatTest, WhatMayBeMoreHasNoUpperEnd) {
-  const FormattedEstimate text =
-      FormatEstimate(Estimate(5.9e9, 6e9, std::numeric_limits<double>::infinity()), "ns");
-  EXPECT_EQ(text.value, "6 s");
-  EXPECT_EQ(text.interval, "or more");
-  EXPECT_EQ(text.precision, "");
+  const auto at_least = [](double low, const char* unit) {
+    return FormatEstimate(Estimate(low, 1.01 * low, std::numeric_limits<double>::infinity()), unit);
+  };
+  EXPECT_EQ(at_least(4.0949e9, "ns").value, "4.094 s") << "it is no bound if it is rounded up";
+  EXPECT_EQ(at_least(4.0949e9, "ns").interval, "or more");
+  EXPECT_EQ(at_least(4.0949e9, "ns").precision, "");
+  EXPECT_EQ(at_least(4.095e9, "ns").value, "4.095 s");
+  EXPECT_EQ(at_least(6e9, "ns").value, "6 s");
+  EXPECT_EQ(at_least(179.999e9, "ns").value, "2 min 59.99 s");
+  EXPECT_EQ(at_least(1.9999e12, "B").value, "1.999 TB");
+  EXPECT_EQ(at_least(0, "ns").value, "0 ns");
 }
 
 TEST(FormatTest, ReachIsNeverInPowersOfTen) {

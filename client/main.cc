@@ -796,10 +796,17 @@ class Cli {
                                                      absl::StrJoin(ranks, ", ")));
     }
     if (measured_ && total > 0) {
-      return absl::StrCat("none of ", FormatCount(total), " iterations was measured yet");
+      return absl::StrCat("none of ", part_.given() ? "these of " : "", FormatCount(total),
+                          " iterations was measured", IsOver(reply->job()) ? "" : " yet");
+    }
+    if (total > 0) {
+      return absl::StrCat("there is none of these iterations", IsOver(reply->job()) ? "" : " yet",
+                          ": the ", rank_.has_value() ? "rank" : "run", " has ",
+                          FormatCount(total, "iteration"), ", which are counted from 0");
     }
     const std::string& trouble = reply->job().trouble();
-    return absl::StrCat("no iteration was found yet", trouble.empty() ? "" : ": ", trouble);
+    return absl::StrCat("no iteration was found", IsOver(reply->job()) ? "" : " yet",
+                        trouble.empty() ? "" : ": ", trouble);
   }
 
   void AddExport() {

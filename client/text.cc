@@ -35,7 +35,7 @@ std::string VerdictText(const v1::Rule& rule, bool imported = false) {
     case v1::VERDICT_TIME_HARDLY_VARIES:
       return "time hardly varies: there is next to nothing to explain";
     default:
-      return "too few iterations to judge it";
+      return "too few iterations of which length and time are known to judge it";
   }
 }
 
@@ -465,7 +465,8 @@ std::string MeasuredText(const v1::GetCountersReply& reply) {
                       : "-",
                   iteration.complete() ? "" : "came to nothing"});
   }
-  return table.empty() ? "" : table.ToString() + "\n";
+  if (table.empty()) return reply.part().empty() ? "" : "none of these iterations was measured\n\n";
+  return table.ToString() + "\n";
 }
 
 // Which backend, of what, and what it cost the iterations that were measured.
@@ -478,12 +479,14 @@ std::string CountersNotes(const v1::GetCountersReply& reply) {
                         : "by the range profiler, of the process' own work",
                     reply.chip().empty() ? "" : absl::StrCat(", on ", reply.chip()), "\n");
   }
-  absl::StrAppend(&text, FormatCount(reply.measured_iterations(), "iteration"), " measured");
+  const bool all = reply.part().empty();
+  absl::StrAppend(&text, FormatCount(reply.measured_iterations(), "iteration"), " measured",
+                  all ? "" : " in the whole run");
   if (reply.has_slowdown()) {
     absl::StrAppend(&text,
-                    absl::StrFormat("; those with counters took %.3g times as long as usual, "
+                    absl::StrFormat("; those with counters%s took %.3g times as long as usual, "
                                     "which is in no projection of time",
-                                    reply.slowdown()));
+                                    all ? "" : ", of the part,", reply.slowdown()));
   }
   return text + "\n" + Note(reply.sentence());
 }

@@ -25,7 +25,28 @@ cost at equal lengths   an iteration takes longer or shorter: by kernel, and bet
 stalls and first ones   what single iterations took beyond what others of their lengths take)";
 
 std::string Signed(double value, std::string_view unit) {
-  return absl::StrCat(value < 0 ? "-" : "+", FormatQuantity(std::abs(value), unit));
+  const char* const sign = value == 0 ? "" : value < 0 ? "-" : "+";
+  return absl::StrCat(sign, FormatQuantity(std::abs(value), unit));
+}
+
+// Sums of nanoseconds that are as good as equal differ by what doubles round off.
+void RoundOffNoise(v1::Estimate* e) {
+  const auto rounded = [](double ns) { return std::abs(ns) < 0.5 ? 0 : ns; };
+  e->set_low(rounded(e->low()));
+  e->set_value(rounded(e->value()));
+  e->set_high(rounded(e->high()));
+}
+
+void RoundOffNoise(v1::DifferencePart* part) {
+  RoundOffNoise(part->mutable_duration_ns());
+  const v1::Estimate& e = part->duration_ns();
+  if (e.low() == 0 && e.high() == 0) part->clear_share();
+}
+
+void RoundOffNoise(v1::CompareReply* reply) {
+  RoundOffNoise(reply->mutable_difference_ns());
+  for (v1::DifferencePart& part : *reply->mutable_parts()) RoundOffNoise(&part);
+  for (v1::DifferencePart& part : *reply->mutable_cost_parts()) RoundOffNoise(&part);
 }
 
 std::string Interval(const v1::Estimate& e, std::string_view unit) {
@@ -66,7 +87,9 @@ std::string RunLine(const char* title, const v1::ComparedRun& run) {
   if (run.batch() > 0) absl::StrAppend(&text, " of batch ", FormatCount(run.batch()));
   if (run.has_duration_ns()) {
     const FormattedEstimate time = FormatEstimate(run.duration_ns(), "ns");
-    absl::StrAppend(&text, ", ", time.value, time.precision.empty() ? "" : " " + time.precision);
+    const bool bound = std::isinf(run.duration_ns().high());
+    absl::StrAppend(&text, ", ", time.value, bound ? " or more" : "",
+                    time.precision.empty() ? "" : " " + time.precision);
   }
   return absl::StrCat(text, run.live() ? " so far" : "", "\n");
 }
@@ -167,7 +190,8 @@ v1::CompareRequest CompareOptions::Request() const {
   return request;
 }
 
-std::string CompareText(const v1::CompareReply& reply, int width) {
+std::string CompareText(v1::CompareReply reply, int width) {
+  RoundOffNoise(&reply);
   std::string text =
       absl::StrCat(RunLine("first:      ", reply.base()), RunLine("second:     ", reply.other()));
   if (!reply.not_known().empty()) {

@@ -23,7 +23,7 @@ struct CompareOptions {
 };
 
 // `width`: of the terminal; 0: unlimited.
-std::string CompareText(const v1::CompareReply& reply, int width);
+std::string CompareText(v1::CompareReply reply, int width);
 
 }  // namespace seqpoint::client
 

@@ -1,5 +1,8 @@
 #include "client/commands/compare.h"
 
+#include <limits>
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -65,6 +68,27 @@ TEST(CompareTextTest, TheCauseHasItsShare) {
       AllOf(HasSubstr("difference: b@1 took 4 s (10.00 %) longer\n"),
             HasSubstr("cause:      batch size: +3.900 s, 98 % of the difference (95 % to 100 %)"),
             HasSubstr("note: lengths and cost are not told apart, because one has lengths")));
+}
+
+TEST(CompareTextTest, WhatDoublesRoundOffIsNoDifference) {
+  v1::CompareReply reply = TwoRuns();
+  Set(3.8e-5, 3.8e-5, 3.8e-5, reply.mutable_difference_ns());
+  v1::DifferencePart& part = *reply.add_parts();
+  part.set_name("lengths");
+  part.set_proven(true);
+  Set(-7.6e-6, -7.6e-6, -7.6e-6, part.mutable_duration_ns());
+  Set(1, 1, 1, part.mutable_share());
+  *reply.mutable_main_cause() = part;
+  const std::string text = CompareText(reply, 0);
+  EXPECT_THAT(text, AllOf(HasSubstr("difference: 0 ns, +0.00 %; no difference proven"),
+                          HasSubstr("0 ns  exact"), Not(HasSubstr("0.0000")),
+                          Not(HasSubstr("took")), Not(HasSubstr("100"))));
+}
+
+TEST(CompareTextTest, ATimeThatIsABoundSaysSo) {
+  v1::CompareReply reply = TwoRuns();
+  reply.mutable_other()->mutable_duration_ns()->set_high(std::numeric_limits<double>::infinity());
+  EXPECT_THAT(CompareText(reply, 0), HasSubstr("2,000 iterations of batch 16, 44 s or more\n"));
 }
 
 }  // namespace

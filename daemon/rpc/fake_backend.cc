@@ -345,7 +345,8 @@ absl::StatusOr<v1::ListIterationsReply> FakeBackend::ListIterations(
   if (!job.ok()) return job.status();
   v1::ListIterationsReply reply;
   reply.set_total(iterations_);
-  int64_t number = request.page_token().empty() ? 0 : std::stoll(request.page_token());
+  int64_t number =
+      request.page_token().empty() ? request.part().from() : std::stoll(request.page_token());
   for (; number < iterations_ && reply.iterations_size() < request.page_size(); ++number) {
     v1::Iteration iteration = MakeIteration(number);
     if (!request.measured_only() || !iteration.config().empty()) {
