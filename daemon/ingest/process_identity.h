@@ -14,8 +14,9 @@ namespace seqpoint::ingest {
 // "BOOT-ID TICKS"; empty when the process cannot be seen.
 std::string ProcessIdentity(pid_t pid);
 
-// Whether the process `pid`, which had this identity, still runs. True as well where that cannot be
-// known: a process of another namespace (pid 0), or one without an identity whose number is in use.
+// Whether the process `pid`, which had this identity, still runs. One that ended and was not waited
+// for does not. True as well where that cannot be known: a process of another namespace (pid 0), or
+// one without an identity whose number is in use.
 bool StillRuns(pid_t pid, const std::string& identity);
 
 }  // namespace seqpoint::ingest
