@@ -1,4 +1,5 @@
-"""SeqPoint's framework adapter: waits until the program imports torch, then watches its loop.
+"""SeqPoint's framework adapter: waits until the program imports torch, then watches its loop; and
+until it looks by ctypes for the functions of the library that is injected.
 
 Threading: imports may happen on any thread; what is installed says its own.
 """
@@ -102,6 +103,36 @@ def wait_for_torch():
         _install(sys.modules["torch"])
     else:
         around_import("torch", lambda: None, _install)
+
+
+def wait_for_ctypes():
+    if "ctypes" in sys.modules:
+        _show_library(sys.modules["ctypes"])
+    else:
+        around_import("ctypes", lambda: None, _show_library)
+
+
+def _show_library(ctypes):
+    """Has the first ctypes.CDLL(None), which looks in all that is loaded, find the library."""
+    path = os.environ.get("SEQPOINT_LIBRARY")
+    if ctypes is None or not path:
+        return
+    original = ctypes.CDLL.__init__
+
+    def __init__(self, *args, **kwargs):
+        try:
+            if (args[0] if args else kwargs.get("name", path)) is None:
+                ctypes.CDLL.__init__ = original
+                try:
+                    ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+                except OSError as error:
+                    log(f"marks of the program are not seen: {error}")
+            original(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    ctypes.CDLL.__init__ = __init__
 
 
 def _install(torch):

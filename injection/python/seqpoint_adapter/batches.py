@@ -1,139 +1,166 @@
 """How many batches of the program's data an iteration takes.
 
 With gradient accumulation each forward pass takes a batch of its own. Where two models take turns
-(GAN), or a model is called several times before a backward pass (siamese networks), the passes may
-work on one batch. Only the lengths can tell: passes over one batch have the same lengths in every
-iteration, while the lengths change from iteration to iteration. Where they do not tell, the answer
-is that it is not known.
+(GAN), or a model is called several times before a backward pass (siamese networks), or on several
+disturbed copies of a batch, the passes may work on one batch. Equal lengths do not tell: batches
+that were put together by their lengths have them, too. These do:
 
-Threading: one thread at a time. Ownership: readers and inputs are referred to weakly.
+* The program's DataLoader gave as many batches as there were iterations, or passes.
+* All passes of an iteration had the same tensors, and the next iteration had others.
+* Passes with a backward pass each had other lengths: they had batches of their own.
+
+Where nothing tells, the answer is that it is not known.
+
+Threading: one thread at a time; on_taken on any, under the interpreter's lock. Ownership: inputs
+are referred to weakly.
 """
 
 import weakref
 
 EACH, ONE, UNKNOWN = 0, 1, -1  # as seqpoint_batches() takes them
 
-# Lengths that are always equal are those of one batch when chance explains that no better than so.
-CHANCE = 1e-6
-LEAST = 16  # iterations to compare
-SHARE = 16  # passes that share a backward pass count when one in so many iterations has them
+LEAST = 16  # iterations that must agree
+SHARE = 16  # what one in so many iterations has is how the program works, what fewer have is not
 REST = 64  # iterations of a single pass after which passes are not watched
+AHEAD = 1  # batches that a program may take before it needs them
 
-
-class _Agreement:
-    """The numbers of one module's calls that were always equal to one of the iteration's first."""
-
-    def __init__(self):
-        self.pairs = None  # of places: in the first call's numbers, in these
-        self.iterations = 0
-        self.changes = 0  # iterations with other numbers than the one before
-        self._latest = self._numbers = None
-
-    def add(self, first, numbers, iteration):
-        pairs = self.pairs
-        if pairs is None:
-            pairs = [(i, j) for i in range(len(first)) for j in range(len(numbers))]
-        self.pairs = [(i, j) for i, j in pairs if first[i] == numbers[j]]
-        if self._latest != iteration:
-            self._latest = iteration
-            self.iterations += 1
-            self.changes += numbers != self._numbers
-            self._numbers = numbers
-
-    def is_constant(self):
-        """Such as noise of a fixed shape: no batch of lengths that change."""
-        return self.changes * SHARE <= self.iterations + SHARE
+NO_PROOF = ("no DataLoader of PyTorch gives one batch for each iteration, and its passes do not "
+            "all have the same tensors")
 
 
 class Batches:
     def __init__(self):
-        self.watching = False  # an iteration has several passes: they are to be told
+        self._watching = False
         self._turns = None  # why the passes are those of several steps, in words
-        self._lost = None  # why lengths cannot tell, in words
-        self._iterations = self._joined = self._single = 0
-        self._calls = 0  # of the root in the open iteration
-        self._is_joined = False
-        self._reader = None  # of the root, that the evidence is of
-        self._first = self._last = None  # numbers of the iteration's first call, and of the latest
-        self._agreements = weakref.WeakKeyDictionary()  # by reader
-        self._compared = 0  # iterations whose first call was compared with the call before it
-        self._repeated = []  # by place: in how many of those it had the same number
-        self._input = self._gradient = None  # of the call before
+        self._lost = None  # why the iterations so far do not tell, in words
+        self.begin()
+
+    def begin(self):
+        """What counts as an iteration is different from here on."""
+        self._is_whole = False  # the open iteration was watched from its beginning
+        self._iterations = self._several = self._joined = self._differing = self._single = 0
+        self._passes = 0
+        self._taken, self._source = 0, None  # batches of the DataLoader; which data it is of
+        self._same = 0  # iterations in which all passes had the same tensors
+        self._state = self._latest = None  # of the iteration's first call, and of the latest
+        self._begin_iteration()
+
+    def _begin_iteration(self):
+        self._calls = 0  # of the root
+        self._others = 0  # of other modules
+        self._is_joined = self._differs = False
+        self._has_same = True
+        self._before, self._state = self._state, None
+        self._first = None  # numbers of the first call
+        self._gradient = None  # at the call before
+
+    @property
+    def watching(self):
+        """An iteration has several passes: they are to be told."""
+        return self._watching
+
+    def watch(self):
+        if not self._watching:
+            self._watching = True
+            self.begin()
 
     def take_turns(self, why):
         """Passes of an iteration lie between steps of different optimisers."""
-        self.watching = True
         self._turns = why
+        self.watch()
 
     def give_up(self, why):
         """The run has iterations of more than one kind; None: it has not, after all."""
         self._lost = why
-        self.watching |= why is not None
+        if why is not None:
+            self.watch()
 
-    def on_call(self, reader, numbers, value, gradient, is_root):
-        """A call with gradients. `value`: its first input; `gradient`: what every backward pass
+    def on_taken(self, source):
+        """The program took a batch from a DataLoader. `source`: the id of its data."""
+        self._taken += 1
+        if self._source is None:
+            self._source = source
+        elif self._source != source:
+            self._source = False  # several, whose batches belong together perhaps
+
+    def on_call(self, numbers, tensors, gradient, is_root):
+        """A call with gradients. `tensors`: its inputs; `gradient`: what every backward pass
         changes, or None."""
-        if is_root:
-            self._calls += 1
-            if self._calls > 1:
-                same = self._input is not None and self._input() is value
-                self._is_joined |= same or (gradient is not None and gradient == self._gradient)
-            self._gradient = gradient
-            try:
-                self._input = weakref.ref(value)
-            except TypeError:
-                self._input = None
-        if not reader.settled:
+        state = _state(tensors)
+        if self._calls + self._others == 0:
+            self._state = state
+            self._has_same = not _are_same(state, self._before)
+        self._has_same &= _are_same(state, self._state)
+        if not is_root:
+            self._others += 1
             return
-        if is_root and self._calls == 1:
-            self._begin(reader, numbers)
-        elif self._first is not None:
-            agreement = self._agreements.get(reader)
-            if agreement is None:
-                agreement = self._agreements[reader] = _Agreement()
-            agreement.add(self._first, numbers, self._iterations)
-        if is_root:
-            self._last = numbers
-
-    def _begin(self, reader, numbers):
-        if self._reader is None or self._reader() is not reader:
-            self._reader = weakref.ref(reader)
-            self._agreements.clear()
-            self._compared, self._repeated = 0, [0] * len(numbers)
-        elif self._last is not None and len(self._last) == len(numbers):
-            self._compared += 1
-            for i, number in enumerate(numbers):
-                self._repeated[i] += number == self._last[i]
-        self._first = numbers
+        self._calls += 1
+        if self._calls == 1:
+            self._first = numbers
+        else:
+            again = _are_same(state, self._latest)
+            self._is_joined |= again or (gradient is not None and gradient == self._gradient)
+            self._differs |= len(numbers) == len(self._first) and any(
+                a != b for a, b in zip(numbers, self._first))
+        self._latest, self._gradient = state, gradient
 
     def end(self):
         """The iteration is over. Answers how many batches one takes, and why, in words."""
-        self._iterations += 1
-        self._joined += self._is_joined
-        self._single = self._single + 1 if self._calls < 2 else 0
-        if self._single > REST and self._turns is None and self._lost is None:
-            self.watching = False
-        self._calls, self._is_joined, self._first = 0, False, None
+        was_seen = self._is_whole and self._calls > 0
+        if was_seen:
+            self._iterations += 1
+            self._passes += self._calls
+            self._several += self._calls > 1
+            self._joined += self._is_joined
+            self._differing += self._differs
+            self._same += self._has_same and self._calls + self._others > 1
+            self._single = self._single + 1 if self._calls < 2 else 0
+        else:
+            self.begin()
+            self._is_whole = True
+        self._begin_iteration()
         if self._lost is not None:
             return UNKNOWN, self._lost
-        shared = self._turns
-        if shared is None and self._joined * SHARE > self._iterations:
-            shared = "one backward pass is for several forward passes"
-        if shared is None:
-            if not self._agree():
-                return EACH, ""
-            return UNKNOWN, "all forward passes of an iteration have the same lengths"
-        return (ONE if self._agree() else UNKNOWN), shared
+        if not was_seen:
+            return UNKNOWN, self._turns or "an iteration has several forward passes"
+        if self._single > REST and self._turns is None:
+            self._watching = False
+        return self._judge()
 
-    def _agree(self):
-        agreements = [a for a in self._agreements.values() if not a.is_constant()]
-        return bool(agreements) and all(self._is_proof(a) for a in agreements)
+    def _judge(self):
+        if self._turns is not None:
+            return self._judge_shared(self._turns)
+        if self._joined * SHARE > self._iterations:
+            return self._judge_shared("one backward pass is for several forward passes")
+        if self._several * SHARE <= self._iterations or self._took(self._passes):
+            return EACH, "a DataLoader gives a batch for each"
+        if self._differing * SHARE >= self._several:
+            return EACH, "their lengths differ"
+        return UNKNOWN, ("the forward passes of an iteration have the same lengths, and no "
+                         "DataLoader of PyTorch gives a batch for each")
 
-    def _is_proof(self, agreement):
-        if agreement.iterations < LEAST or not agreement.pairs:
-            return False
-        for place in {i for i, _ in agreement.pairs}:
-            chance = (self._repeated[place] + 1) / (self._compared + 2)
-            if chance ** agreement.iterations < CHANCE:
-                return True
-        return False
+    def _judge_shared(self, why):
+        if self._took(self._iterations):
+            return ONE, f"{why}, and the DataLoader gives one batch for each iteration"
+        if self._same == self._iterations >= LEAST:
+            return ONE, f"{why}, and all passes have the same tensors"
+        return UNKNOWN, f"{why}; {NO_PROOF}"
+
+    def _took(self, number):
+        """The DataLoader gave so many batches, as far as that can be said."""
+        return (self._source not in (None, False) and self._iterations >= LEAST and
+                abs(self._taken - number) <= AHEAD)
+
+
+def _state(tensors):
+    """The tensors, weakly, and how often each was written to; None: they cannot be known again."""
+    try:
+        return [(weakref.ref(tensor), tensor._version) for tensor in tensors] or None
+    except Exception:  # some count no changes
+        return None
+
+
+def _are_same(state, other):
+    return (state is not None and other is not None and len(state) == len(other) and
+            all(a[1] == b[1] and a[0]() is not None and a[0]() is b[0]()
+                for a, b in zip(state, other)))

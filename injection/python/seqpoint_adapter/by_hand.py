@@ -1,7 +1,8 @@
 """Notices optimiser steps of programs that make them by hand (`p -= rate * p.grad`).
 
-A backward pass came, and when the model is called next its parameters are others, or its gradients
-were cleared: there was a step. Counters that PyTorch keeps tell that; no tensor's contents are read.
+A backward pass came, and when the model is called next its parameters were changed, or its
+gradients are gone: there was a step. Counters that PyTorch keeps tell that; no tensor's contents
+are read. Gradients that were changed tell nothing: they may have been clipped, scaled, reduced.
 
 Threading: one thread at a time. Ownership: the parameter is referred to weakly.
 """
@@ -14,7 +15,8 @@ class ByHand:
         self.watching = False  # backward passes are to be told
         self.passes = 0  # backward passes without a step
         self._parameter = None  # one that has gradients
-        self._state = None  # at the end of the last backward pass; None: stepped since, or none
+        self._version = None  # after the last backward pass; None: stepped since, or there was none
+        self._has_gradient = False  # then
 
     def on_backward(self, module):
         """`module`: what is trained; None: it is not known."""
@@ -24,21 +26,24 @@ class ByHand:
         parameter = self._parameter() if self._parameter is not None else None
         if parameter is None or parameter.grad is None:
             parameter = graded(module)
+            if parameter is None:  # torch.autograd.grad leaves no gradients
+                parameter = next((p for p in module.parameters() if p.requires_grad), None)
             if parameter is None:
                 return
             self._parameter = weakref.ref(parameter)
-        self._state = (parameter._version, gradient(parameter))
+        self._version, self._has_gradient = parameter._version, parameter.grad is not None
 
     def stepped(self, cycle):
         """Was there a step since the last backward pass? Answers yes once. No where an optimiser of
         `cycle` is yet to step: it may be about to (and call the model itself)."""
-        if self._state is None:
+        if self._version is None:
             return False
         parameter = self._parameter()
         if parameter is None:
-            self._state = None
+            self._version = None
             return False
-        if (parameter._version, gradient(parameter)) == self._state:
+        is_cleared = self._has_gradient and parameter.grad is None
+        if parameter._version == self._version and not is_cleared:
             return False
         if cycle.waits_with(parameter):
             return False
@@ -48,18 +53,15 @@ class ByHand:
     def forget(self):
         """There was a step."""
         self.passes = 0
-        self._state = None
+        self._version = None
 
 
 def gradient(parameter):
-    """What each backward pass, and clearing, changes."""
+    """What each backward pass changes."""
     grad = parameter.grad
     return None if grad is None else (id(grad), grad._version)
 
 
 def graded(module):
     """A parameter of the module that has a gradient now; None: there is none."""
-    for parameter in module.parameters():
-        if parameter.grad is not None:
-            return parameter
-    return None
+    return next((p for p in module.parameters() if p.grad is not None), None)

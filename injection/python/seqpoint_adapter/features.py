@@ -177,6 +177,17 @@ class Reader:
             self.names += source.names
 
 
+def tensors(torch, values, depth=0):
+    """The tensors among a call's inputs, and inside of them."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif depth < MAX_DEPTH:
+            found += tensors(torch, [item for _, _, item in _items(value)], depth + 1)
+    return found
+
+
 def _items(value):
     """(label, getter, item) of what is inside a container."""
     if isinstance(value, Mapping):

@@ -34,7 +34,7 @@ import time
 import types
 import weakref
 
-from . import around_import, hide_frame
+from . import around_import, hide_frame, log
 from . import batches as batches_module
 from . import by_hand as by_hand_module
 from . import cycle as cycle_module
@@ -56,7 +56,7 @@ SURE = 3  # steps by hand until they are taken for such
 TOLD_BY_PROGRAM = (
     "import ctypes; seqpoint = ctypes.CDLL(None); and, where each iteration begins, "
     "if hasattr(seqpoint, 'seqpoint_iteration_begin'): seqpoint.seqpoint_attach(0), "
-    "seqpoint.seqpoint_iteration_begin(length)")
+    "seqpoint.seqpoint_iteration_begin(ctypes.c_int64(int(length)))")
 MAX_PARTS = 1024  # steps with other parameters that belong to one iteration
 
 
@@ -114,7 +114,7 @@ class Adapter:
         self._hand = ByHand()
         self._hand_steps = 0
         self._by_hand = False
-        self._backward = None  # PyTorch's, and ours
+        self._backward = {}  # by name: PyTorch's function, and ours
         self._trainings = 1
         self._look_at = 1  # the step at which _look() comes next
         self._has_rank = False
@@ -153,6 +153,10 @@ class Adapter:
         profile = torch.autograd.profiler.profile
         if self._library.stand_down is not None and hasattr(profile, "_prepare_trace"):
             self._wrap_profiler(profile)
+        loaders = sys.modules.get("torch.utils.data.dataloader")
+        if hasattr(loaders, "_BaseDataLoaderIter"):
+            self._wrap(loaders._BaseDataLoaderIter, "__next__", after=lambda result, iterator: self._safely(
+                self._on_taken, iterator))
         self._search()
         self._watch_backward(True)
         if hasattr(torch, "compile"):
@@ -486,7 +490,7 @@ class Adapter:
         if self._batches.watching:
             self._note_pass(target, args, kwargs, numbers, is_root)
         elif self._forwards > 1:
-            self._batches.watching = True  # from the next iteration on
+            self._batches.watch()  # from the next iteration on
 
     def _before_further_pass(self, target):
         """A call behind another one, with no step of the optimiser that ends iterations between."""
@@ -506,10 +510,10 @@ class Adapter:
                 target.reader = Reader(self._torch, target.module(), args, kwargs)
                 target.count = -1
                 numbers = target.reader.read(args, kwargs)
-        value = args[0] if args else next(iter(kwargs.values()), None)
+        tensors = features_module.tensors(self._torch, (*args, *kwargs.values()))
         parameter = self._graded() if self._graded is not None else None
         gradient = None if parameter is None else (by_hand_module.gradient(parameter),)
-        self._batches.on_call(target.reader, numbers, value, gradient, is_root)
+        self._batches.on_call(numbers, tensors, gradient, is_root)
 
     def _tell(self, target, args, kwargs, training):
         """`training`: False of an evaluation batch; None: of a module beside the root."""
@@ -582,6 +586,7 @@ class Adapter:
         self._stepped, self._parts = (id(optimizer), _first_parameter(optimizer)), 0
         self._end_iteration(optimizer)
         if ended == TAKEN_OVER:
+            self._batches.begin()
             self._batches.take_turns(f"{type(optimizer).__name__} and another optimiser step in "
                                      "turn")
             self._search()
@@ -626,14 +631,21 @@ class Adapter:
             root = self._root.module() if self._root is not None else None
             parameter = by_hand_module.graded(root) if root is not None else None
             self._graded = weakref.ref(parameter) if parameter is not None else None
-        said = self._batches.end()
-        if said != self._said_batches and (self._attached or self._library.active()):
+        said, before = self._batches.end(), self._said_batches
+        if said[0] == before[0] == EACH:
+            return  # whatever tells it
+        if said != before and (self._attached or self._library.active()):
             self._said_batches = said
             per_iteration, why = said
             self._library.batches(per_iteration, {
-                EACH: "each forward pass takes a batch of its own",
-                ONE: f"an iteration takes one batch: {why}, and all have the lengths of one batch",
+                EACH: f"each forward pass takes a batch of its own: {why}",
+                ONE: f"an iteration takes one batch: {why}",
             }.get(per_iteration, f"it is not known how many batches an iteration takes: {why}"))
+
+    def _on_taken(self, iterator):
+        """A DataLoader gave a batch. Those of an evaluation are taken without gradients."""
+        if self._batches.watching and self._grad():
+            self._batches.on_taken(id(getattr(iterator, "_dataset", iterator)))
 
     def _other_trainings(self):
         """Why the iterations so far say nothing of all that the run will do; None: they do."""
@@ -667,11 +679,14 @@ class Adapter:
             return
         self._hand.watching = watch
         autograd = self._torch.autograd
-        if watch:
-            self._backward = (self._wrap(autograd, "backward", after=lambda *_, **__: self._safely(
-                self._on_backward)), autograd.backward)
-        elif autograd.backward is self._backward[1]:
-            autograd.backward = self._backward[0]
+        for name in ("backward", "grad"):
+            if watch:
+                original = self._wrap(autograd, name, after=lambda *_, **__: self._safely(
+                    self._on_backward))
+                self._backward[name] = original, getattr(autograd, name)
+                _let_script(self._torch, *self._backward[name])
+            elif getattr(autograd, name) is self._backward[name][1]:
+                setattr(autograd, name, self._backward[name][0])
 
     def _on_backward(self):
         if not self._hand.watching:
@@ -826,6 +841,18 @@ def _leave_uncompiled(dynamo):
                 dynamo.eval_frame.skip_code(code)
     except Exception:  # not loaded yet, or without the function: they may be looked at for nothing
         pass
+
+
+def _let_script(torch, original, wrapped):
+    """torch.jit.script knows functions of PyTorch by their address, and compiles all others."""
+    try:
+        builtins = importlib.import_module("torch.jit._builtins")
+        named = [name for function, name in builtins._builtin_ops if function is original]
+        builtins._builtin_ops += [(wrapped, name) for name in named[:1]]
+        if builtins._builtin_table is not None:
+            builtins._builtin_table.update({id(wrapped): name for name in named[:1]})
+    except Exception as error:  # built otherwise
+        log(f"torch.jit.script may not know torch.autograd.{original.__name__}: {error!r}")
 
 
 def _codes(names, module):

@@ -108,7 +108,8 @@ class PyTorchTest(unittest.TestCase):
     def setUp(self):
         self.recorder = Recorder()
         self.kept = (torch.optim.Optimizer.__init__, nn.Module.__call__)
-        self.backward = torch.autograd.backward
+        self.backward = torch.autograd.backward, torch.autograd.grad
+        self.next = torch.utils.data.dataloader._BaseDataLoaderIter.__next__
         self.hooks = getattr(torch.optim.Optimizer, "_hook_for_profile", None)
         self.scaler = pytorch._scalers(torch)[0]
         self.scaler_step = self.scaler.step
@@ -124,7 +125,8 @@ class PyTorchTest(unittest.TestCase):
         for owner in list(self.adapter._patched):
             self.adapter._restore(owner)
         torch.optim.Optimizer.__init__ = self.kept[0]
-        torch.autograd.backward = self.backward
+        torch.autograd.backward, torch.autograd.grad = self.backward
+        torch.utils.data.dataloader._BaseDataLoaderIter.__next__ = self.next
         torch.optim.Optimizer._hook_for_profile = self.hooks
         self.scaler.step = self.scaler_step
         profile = torch.autograd.profiler.profile
@@ -237,9 +239,10 @@ class PyTorchTest(unittest.TestCase):
         for batch, iteration in zip((3, 4, 5), told):
             self.assertIn(batch, iteration[0].values())
 
-    def train_gan(self, critic_steps, iterations=60, draw=lambda batch: batch, first="critic"):
-        """A GAN on batches of changing lengths; `draw`: the batch of a critic's step. Answers how
-        many iterations were told after each, and what was said of the batches then."""
+    def train_gan(self, critic_steps, draw=lambda batch: batch, first="critic", loaded=True):
+        """A GAN on batches of changing lengths, from a DataLoader or not; `draw`: the batch of a
+        critic's step, for that of the iteration. Answers how many iterations were told after each,
+        and what was said of the batches then."""
         generator, critic = Model(classes=50), Model()
         of_generator = self.sgd(generator.parameters())
         of_critic = self.sgd(critic.parameters())
@@ -257,8 +260,8 @@ class PyTorchTest(unittest.TestCase):
             critic(tokens(batch)).sum().backward()
             of_generator.step()
 
-        for n in range(iterations):
-            batch = 3 + n * n % 17
+        batches = [3 + n * n % 17 for n in range(60)]
+        for batch in torch.utils.data.DataLoader(batches, batch_size=None) if loaded else batches:
             if first != "critic":
                 step_generator(batch)
             for _ in range(critic_steps):
@@ -275,16 +278,17 @@ class PyTorchTest(unittest.TestCase):
                 with self.subTest(critic_steps=critic_steps, first=first):
                     said = self.train_gan(critic_steps, first=first)
                     self.assertEqual({per for _, per in said[2:10]}, {-1})
-                    # Where the generator's step is the first of several, an iteration is what lies
-                    # behind it, and the next one: of two batches.
-                    known = first == "critic" or critic_steps == 1
-                    self.assertEqual(said[-1][1], 1 if known else -1, self.recorder.batches_told)
+                    self.assertEqual(said[-1][1], 1, self.recorder.batches_told)
                     self.assertEqual(said[-1][0] - said[20][0], 39)  # an iteration each
                 self.setUpAgain()
 
     def test_a_gan_whose_critic_takes_other_batches_is_not_known(self):
-        numbers = iter(range(10000))
-        said = self.train_gan(5, draw=lambda _: 3 + next(numbers) * 7 % 23)
+        loaded = iter(torch.utils.data.DataLoader(range(1000), batch_size=None))
+        said = self.train_gan(5, draw=lambda _: 3 + next(loaded) * 7 % 23, loaded=False)
+        self.assertEqual({per for _, per in said[1:]}, {-1})
+
+    def test_a_gan_whose_batches_nobody_counts_is_not_known_whatever_their_lengths(self):
+        said = self.train_gan(3, loaded=False)
         self.assertEqual({per for _, per in said[1:]}, {-1})
 
     def test_a_siamese_network_is_no_accumulation(self):
@@ -304,7 +308,22 @@ class PyTorchTest(unittest.TestCase):
                 model(tokens(3 + (n + k) ** 2 % 17)).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-        self.assertEqual(self.recorder.batches_told, [])
+        self.assertEqual(self.recorder.batches_told[-1][0], 0)
+
+    def test_passes_of_one_length_are_accumulation_where_a_data_loader_gave_them(self):
+        for taken, says in ((3, 0), (1, -1), (0, -1)):
+            loaded = iter(torch.utils.data.DataLoader(range(1000), batch_size=None))
+            model = Model()
+            optimizer = self.sgd(model.parameters())
+            for n in range(40):
+                for k in range(3):
+                    if k < taken: next(loaded)
+                    model(tokens(5)).sum().backward()
+                optimizer.step()
+                with torch.no_grad():
+                    next(loaded)  # of an evaluation
+            self.assertEqual(self.recorder.batches_told[-1][0], says, taken)
+            self.setUpAgain()
 
     def test_encoder_and_decoder_with_optimisers_of_their_own_are_one_training(self):
         encoder, decoder = Model(), Model()
@@ -335,7 +354,13 @@ class PyTorchTest(unittest.TestCase):
             out.sum().backward()
             for p in model.parameters():
                 p.data.add_(p.grad, alpha=-0.1)
-                p.grad.zero_()
+                p.grad = None
+
+        def by_grad(model, out):
+            gradients = torch.autograd.grad(out.sum(), list(model.parameters()))
+            with torch.no_grad():
+                for p, gradient in zip(model.parameters(), gradients):
+                    p -= 0.1 * gradient
 
         def in_place(model, out):
             out.sum().backward()
@@ -344,7 +369,7 @@ class PyTorchTest(unittest.TestCase):
                     p -= 0.1 * p.grad
                     p.grad = None
 
-        for step in (in_place, by_data):
+        for step in (in_place, by_data, by_grad):
             self.recorder._active = False
             model = Model()
             for n in range(20):
@@ -363,9 +388,13 @@ class PyTorchTest(unittest.TestCase):
         for n in range(20):
             for k in range(3):
                 model(tokens(3 + (n + k) % 5)).sum().backward()
-            for p in model.parameters():
-                p.data.add_(p.grad, alpha=-0.1)
-                p.grad.zero_()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
+                for p in model.parameters():
+                    p.grad = p.grad / 3
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.1 * p.grad
+                    p.grad.zero_()
         self.adapter._on_exit()
         self.assertEqual(self.lengths(), [[3 + (n + k) % 5 for k in range(3)] for n in range(20)])
 
@@ -378,12 +407,23 @@ class PyTorchTest(unittest.TestCase):
 
     def test_backward_passes_that_no_step_follows_are_explained(self):
         self.recorder._active = False
-        weight = torch.zeros(3, requires_grad=True)
-        for n in range(100):
-            (weight * 2).sum().backward()
-        works, sentence = self.recorder.sentences[-1]
-        self.assertFalse(works)
-        self.assertIn("seqpoint_iteration_begin", sentence)
+        for differentiate in (lambda out, weight: out.backward(),
+                              lambda out, weight: torch.autograd.grad(out, weight)):
+            weight = torch.zeros(3, requires_grad=True)
+            for n in range(100):
+                differentiate((weight * 2).sum(), weight)
+            works, sentence = self.recorder.sentences[-1]
+            self.assertFalse(works)
+            self.assertIn("seqpoint_iteration_begin", sentence)
+            self.setUpAgain()
+            self.recorder._active = False
+
+    def test_a_function_that_differentiates_can_be_scripted(self):
+        def differentiate(x):
+            return torch.autograd.grad([(x * x).sum()], [x])[0]
+
+        x = torch.ones(2, requires_grad=True)
+        self.assertEqual(torch.jit.script(differentiate)(x).tolist(), [2, 2])
 
     def test_tracebacks_of_the_program_do_not_show_the_adapter(self):
         if sys.version_info < (3, 11):

@@ -62,6 +62,7 @@ class JobTest(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def write(self, name, text):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
         with open(self.path(name), "w") as file:
             file.write(textwrap.dedent(text))
         return self.path(name)
@@ -184,7 +185,7 @@ class LoopsTest(JobTest):
 class TurnsTest(JobTest):
     """Two models, trained in turn: what the user's lengths say of the run."""
 
-    def gan(self, critic_steps, batches=80, own_batches=False):
+    def gan(self, critic_steps, batches=80, own_batches=False, loaded=True):
         lengths = self.write("lengths.csv", "len_0\n" + "".join(
             f"{3 + n * n % 17}\n" * 4 for n in range(batches)))
         self.script(options=("--lengths", lengths, "--batch", "4", "--order", "file"),
@@ -195,7 +196,8 @@ class TurnsTest(JobTest):
             of_critic = torch.optim.RMSprop(critic.parameters())
             of_generator = torch.optim.Adam(generator.parameters())
             batches = [torch.zeros(4, 3 + n * n % 17, dtype=torch.long) for n in range({batches})]
-            taken = iter(batches)
+            taken = iter(torch.utils.data.DataLoader(batches, batch_size=None) if {loaded} else
+                         batches)
             for batch in taken:
                 for _ in range({critic_steps}):
                     (critic(torch.zeros_like(batch)) - critic(batch)).sum().backward()
@@ -217,6 +219,13 @@ class TurnsTest(JobTest):
 
     def test_a_gan_whose_critic_takes_batches_of_its_own_has_no_total_from_lengths(self):
         self.gan(2, batches=240, own_batches=True)
+        self.assert_not_known()
+
+    def test_nor_has_a_gan_whose_batches_nobody_counts(self):
+        self.gan(2, loaded=False)
+        self.assert_not_known()
+
+    def assert_not_known(self):
         self.assertEqual(len(self.iterations()), 80)
         self.assertEqual(int(self.job()["horizon"].get("iterations", 0)), 0)
         self.assertIn("not known how many batches", self.job()["rule"]["sentence"])
@@ -244,13 +253,43 @@ class ByHandTest(JobTest):
         self.assertEqual(self.lengths(), [3 + n % 5 for n in range(40)])
         self.assertIn("by hand", json.dumps(self.ask("jobs", "job")))
 
+    def test_gradients_that_are_clipped_are_no_step(self):
+        self.script("""
+            model = Model()
+            for n in range(40):
+                for k in range(4):
+                    model(torch.zeros(4, 3 + n % 5, dtype=torch.long)).sum().backward()
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
+                with torch.no_grad():
+                    for p in model.parameters():
+                        p -= 0.1 * p.grad
+                        p.grad.zero_()
+        """)
+        self.assertEqual(len(self.iterations()), 40)
+
+    def test_two_lines_that_no_named_file_has(self):
+        self.write("own/marks.py", """
+            import ctypes; seqpoint = ctypes.CDLL(None)
+            import time
+            for n in range(40):
+                time.sleep(0.001)
+                if hasattr(seqpoint, "seqpoint_iteration_begin"):
+                    seqpoint.seqpoint_attach(0)
+                    seqpoint.seqpoint_iteration_begin(ctypes.c_int64(3 + n % 5))
+        """)
+        self.run_program("-m", "marks", PYTHONPATH=self.path("own"))
+        self.assertEqual(self.lengths()[:39], [3 + n % 5 for n in range(39)])
+
     def test_a_loop_that_cannot_be_seen_is_told_in_two_lines(self):
         program = """
             import ctypes; seqpoint = ctypes.CDLL(None)
+            import numpy
             weight = torch.zeros(3, requires_grad=True)
             for n in range(100):
                 if {}:
-                    seqpoint.seqpoint_attach(0), seqpoint.seqpoint_iteration_begin(3 + n % 5)
+                    length = numpy.int64(2**33 + 3 + n % 5)
+                    seqpoint.seqpoint_attach(0)
+                    seqpoint.seqpoint_iteration_begin(ctypes.c_int64(int(length)))
                 (weight * torch.zeros(3 + n % 5, 3)).sum().backward()
         """
         self.script(program.format("False"))
@@ -259,11 +298,11 @@ class ByHandTest(JobTest):
         self.script(program.format("hasattr(seqpoint, 'seqpoint_iteration_begin')"))
         self.assertGreaterEqual(len(self.iterations()), 99)  # the last one has no end
         self.assertGreater(int(self.iterations()[50]["duration_ns"]), 0)
+        self.assertEqual(self.lengths()[50], 2**33 + 3)
 
 
 class GuestTest(JobTest):
     def test_the_programs_own_sitecustomize_runs(self):
-        os.mkdir(self.path("own"))
         self.write("own/sitecustomize.py", "import builtins\nbuiltins.own_customization = 7\n")
         out = self.run_program("-c", "import sys; print(own_customization, sys.path[1:3], "
                                "sys.modules['sitecustomize'].__file__)",
