@@ -34,7 +34,8 @@ constexpr int kCuptiMultipleSubscribers = 39;
 constexpr const char* kTwoLines =
     "a program tells where its iterations begin in two lines: import ctypes; seqpoint = "
     "ctypes.CDLL(None), and there: if hasattr(seqpoint, 'seqpoint_iteration_begin'): "
-    "seqpoint.seqpoint_attach(0), seqpoint.seqpoint_iteration_begin(length)";
+    "seqpoint.seqpoint_attach(0), "
+    "seqpoint.seqpoint_iteration_begin(ctypes.c_int64(int(length)))";
 
 // Runs `probe` in a child process; its lines "path=...", "version=..." and so on come back. A child
 // that crashes or hangs is a finding.

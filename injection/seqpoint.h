@@ -12,7 +12,8 @@
  *   import ctypes; seqpoint = ctypes.CDLL(None)
  *   ...
  *   if hasattr(seqpoint, "seqpoint_iteration_begin"):
- *       seqpoint.seqpoint_attach(0), seqpoint.seqpoint_iteration_begin(batch_length)
+ *       seqpoint.seqpoint_attach(0)
+ *       seqpoint.seqpoint_iteration_begin(ctypes.c_int64(int(batch_length)))
  *
  * Every function may be called from any thread, at any time; marks return at once (about 50 ns).
  * Before the first CUDA context exists, in a forked child, and with the profiler disabled, a mark
