@@ -361,14 +361,10 @@ int Run(Options options) {
                                                                     : found->projection().so_far();
     const double error = value != 0 ? projected.value() / value - 1 : projected.value();
     const bool covers = projected.low() <= value && value <= projected.high();
-    // Cycles follow time, slow iterations and drift included, which few samples see: now and then
-    // their interval misses (docs/demo.md).
-    const bool must_cover = metric != "sm__cycles_active.sum";
     judge.Add(
         metric,
         absl::StrFormat("%+.3f %%, 99.9 %% interval %s", error * 100, covers ? "covers" : "misses"),
-        must_cover ? "within 1 %, covers" : "within 1 %",
-        std::abs(error) <= 0.01 && (covers || !must_cover));
+        "within 1 %, covers", std::abs(error) <= 0.01 && covers);
     absl::StrAppend(
         &counters_json, counters_json.empty() ? "" : ",",
         absl::StrFormat("{\"name\":%s,\"true\":%.17g,\"projected\":%.17g,\"low\":%.17g,"
