@@ -7,7 +7,8 @@ that were put together by their lengths have them, too. These do:
 
 * The program's DataLoader gave as many batches as there were iterations, or passes.
 * All passes of an iteration had the same tensors, and the next iteration had others.
-* Passes with a backward pass each had other lengths: they had batches of their own.
+* Passes with a backward pass each had other lengths: they had batches of their own, unless they
+  were parts of one tensor, or the DataLoader gave one batch for all.
 
 Where nothing tells, the answer is that it is not known.
 
@@ -39,18 +40,20 @@ class Batches:
         """What counts as an iteration is different from here on."""
         self._is_whole = False  # the open iteration was watched from its beginning
         self._iterations = self._several = self._joined = self._differing = self._single = 0
-        self._passes = 0
+        self._passes = self._divided = 0
         self._taken, self._source = 0, None  # batches of the DataLoader; which data it is of
         self._same = 0  # iterations in which all passes had the same tensors
         self._state = self._latest = None  # of the iteration's first call, and of the latest
+        self._whole = None  # that the first call's tensor is a part of, weakly
         self._begin_iteration()
 
     def _begin_iteration(self):
         self._calls = 0  # of the root
         self._others = 0  # of other modules
-        self._is_joined = self._differs = False
+        self._is_joined = self._differs = self._is_divided = False
         self._has_same = True
         self._before, self._state = self._state, None
+        self._whole_before, self._whole = self._whole, None
         self._first = None  # numbers of the first call
         self._gradient = None  # at the call before
 
@@ -95,13 +98,16 @@ class Batches:
             self._others += 1
             return
         self._calls += 1
+        whole = _whole(tensors)
         if self._calls == 1:
-            self._first = numbers
+            self._first, self._whole = numbers, whole
         else:
             again = _are_same(state, self._latest)
             self._is_joined |= again or (gradient is not None and gradient == self._gradient)
             self._differs |= len(numbers) == len(self._first) and any(
                 a != b for a, b in zip(numbers, self._first))
+            # All batches may be parts of one tensor, too.
+            self._is_divided |= _is(whole, self._whole) and not _is(whole, self._whole_before)
         self._latest, self._gradient = state, gradient
 
     def end(self):
@@ -113,6 +119,7 @@ class Batches:
             self._several += self._calls > 1
             self._joined += self._is_joined
             self._differing += self._differs
+            self._divided += self._is_divided
             self._same += self._has_same and self._calls + self._others > 1
             self._single = self._single + 1 if self._calls < 2 else 0
         else:
@@ -134,6 +141,10 @@ class Batches:
             return self._judge_shared("one backward pass is for several forward passes")
         if self._several * SHARE <= self._iterations or self._took(self._passes):
             return EACH, "a DataLoader gives a batch for each"
+        if self._took(self._iterations) or self._divided * SHARE > self._several:
+            return UNKNOWN, "the forward passes of an iteration seem to share a batch"
+        if self._taken > 0 and self._iterations < LEAST:
+            return UNKNOWN, "an iteration has several forward passes"
         if self._differing * SHARE >= self._several:
             return EACH, "their lengths differ"
         return UNKNOWN, ("the forward passes of an iteration have the same lengths, and no "
@@ -164,3 +175,16 @@ def _are_same(state, other):
     return (state is not None and other is not None and len(state) == len(other) and
             all(a[1] == b[1] and a[0]() is not None and a[0]() is b[0]()
                 for a, b in zip(state, other)))
+
+
+def _whole(tensors):
+    """The tensor that the first one is a part of, weakly; None: it is whole."""
+    try:
+        return weakref.ref(tensors[0]._base)
+    except Exception:
+        return None
+
+
+def _is(reference, other):
+    return (reference is not None and other is not None and reference() is not None and
+            reference() is other())

@@ -7,6 +7,9 @@ from seqpoint_adapter.batches import EACH, LEAST, ONE, UNKNOWN, Batches
 class Tensor:
     _version = 0
 
+    def __init__(self, base=None):
+        self._base = base
+
 
 class BatchesTest(unittest.TestCase):
     def setUp(self):
@@ -59,6 +62,23 @@ class BatchesTest(unittest.TestCase):
         self.begin()
         self.batches.on_taken(1)
         self.assertEqual(self.iterate(*accumulation, taken=3), EACH)
+
+    def test_parts_of_a_batch_are_no_batches(self):
+        def iterate(base, taken=0):
+            for _ in range(40):
+                whole = base or Tensor()
+                for _ in range(taken):
+                    self.batches.on_taken(1)
+                for i in range(3):
+                    self.batches.on_call(self.draw(), [Tensor(whole)], (i,), True)
+                said = self.batches.end()
+            return said[0]
+
+        self.assertEqual(iterate(None), UNKNOWN)
+        self.begin()
+        self.assertEqual(iterate(Tensor()), EACH)  # of all data
+        self.begin()
+        self.assertEqual(iterate(Tensor(), taken=1), UNKNOWN)
 
     def test_turns_take_one_batch_where_the_data_loader_says_so(self):
         turns = [(True, 0, None)] * 3 + [(False, 0, None)]
