@@ -325,7 +325,9 @@ void Daemon::Run() {
     // a daemon that is killed soon has read something.
     if (now - last_commit >= interval || stopping || read.more ||
         (commit_first && !batch_failed_)) {
+      const bool again = stopping && batch_failed_;
       Commit();
+      if (again && !batch_failed_) Commit();  // what came since is in no batch yet
       last_commit = monotonic();
       commit_first = false;
     }
@@ -864,7 +866,7 @@ v1::Job Daemon::Describe(const jobs::Job& job, bool with_details, bool with_hist
   if (job.live() && !trouble_.empty()) description.set_trouble(trouble_);
   // It is past, and iterations are missing: something holds the run up, and until when is not
   // known.
-  if (description.expected_end().high_ns() < absl::ToUnixNanos(absl::Now())) {
+  if (description.expected_end().high_ns() < clock_.WallNs()) {
     description.clear_expected_end();
   }
   return description;
@@ -1044,13 +1046,16 @@ absl::StatusOr<v1::GetCountersReply> Daemon::GetCounters(const v1::GetCountersRe
   constexpr size_t kMostListed = 1000;
   constexpr int kMostRead = 1 << 20;
   const jobs::Answers::Facts& facts = (*answers)->facts();
+  const absl::StatusOr<IterationRange> range = RangeOf(request.part(), facts);
+  if (!range.ok()) return range.status();
   std::vector<IterationRow> measured;
   for (const int32_t rank : facts.ranks) {
-    auto rows = store_->ReadIterations(facts.job_id, rank, 0, kMostRead,
+    auto rows = store_->ReadIterations(facts.job_id, rank, range->first, kMostRead,
                                        /*measured_only=*/true);
     if (!rows.ok()) return rows.status();
-    std::erase_if(*rows, [](const IterationRow& row) {
-      return row.config_id == jobs::kKernelTimeSet;  // traced
+    std::erase_if(*rows, [&](const IterationRow& row) {
+      const bool traced = row.config_id == jobs::kKernelTimeSet;
+      return traced || row.number > range->last;
     });
     const size_t last = std::min(rows->size(), kMostListed);
     measured.insert(measured.end(), rows->end() - static_cast<ptrdiff_t>(last), rows->end());

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -135,7 +136,12 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   void Prune() ABSL_LOCKS_EXCLUDED(mutex_);
   void FindVanished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Unavailable: nothing was changed.
   absl::Status StoreCannotWrite() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The job is again what it was. `former_name`: empty where it was not renamed.
+  absl::Status UndoUpdate(int64_t id, const std::string& former_name,
+                          const std::set<std::string>& added, const std::set<std::string>& removed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The status of an export; an error when the job was removed meanwhile.
   absl::Status StillThere(const JobRow& row, const absl::Status& written)
       ABSL_LOCKS_EXCLUDED(mutex_);

@@ -28,7 +28,8 @@ absl::Status NotYet(const jobs::Job& job, const char* what, const char* why) {
 
 absl::Status Daemon::StoreCannotWrite() const {
   return absl::UnavailableError(
-      absl::StrCat("the store cannot be written now", trouble_.empty() ? "" : ": ", trouble_));
+      absl::StrCat("nothing was changed, as the store cannot be written now",
+                   trouble_.empty() ? "" : absl::StrCat(" (", trouble_, ")")));
 }
 
 absl::StatusOr<v1::DeleteJobReply> Daemon::DeleteJob(const v1::DeleteJobRequest& request) {
@@ -44,9 +45,7 @@ absl::StatusOr<v1::DeleteJobReply> Daemon::DeleteJob(const v1::DeleteJobRequest&
     const auto it = jobs_.find(id);
     return !pruning_ && commits_done_ == commits_begun_ && (it == jobs_.end() || Over(*it->second));
   };
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&removable), kStoreTimeout)) {
-    return StoreCannotWrite();
-  }
+  if (!changed_.Await(mutex_, kStoreTimeout, removable)) return StoreCannotWrite();
   const auto job = FindJob(absl::StrCat(id));  // retention may have been faster
   if (!job.ok()) return job.status();
   const JobRow row = (*job)->row();
@@ -65,6 +64,28 @@ absl::StatusOr<v1::DeleteJobReply> Daemon::DeleteJob(const v1::DeleteJobRequest&
   return reply;
 }
 
+// What is in the batch on its way to the store is written over by the next.
+absl::Status Daemon::UndoUpdate(int64_t id, const std::string& former_name,
+                                const std::set<std::string>& added,
+                                const std::set<std::string>& removed) {
+  const auto job = FindJob(absl::StrCat(id));
+  if (!job.ok()) return job.status();
+  std::set<std::string> tags = (*job)->tags();
+  for (const std::string& tag : added) tags.erase(tag);
+  tags.insert(removed.begin(), removed.end());
+  if (tags != (*job)->tags()) (*job)->SetTags(std::move(tags));
+  if (former_name.empty()) return StoreCannotWrite();
+  const JobRow row = (*job)->row();
+  const auto other = FindRun(former_name, row.run_id);
+  if (!other.ok() || *other != nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        Title(row), " keeps its new name, which is not in the store yet: it cannot be written now ",
+        "and another job took the former name meanwhile"));
+  }
+  (*job)->Rename(former_name);
+  return StoreCannotWrite();
+}
+
 absl::StatusOr<v1::UpdateJobReply> Daemon::UpdateJob(const v1::UpdateJobRequest& request) {
   absl::MutexLock lock(&mutex_);
   AwaitPruned();
@@ -74,17 +95,22 @@ absl::StatusOr<v1::UpdateJobReply> Daemon::UpdateJob(const v1::UpdateJobRequest&
   const int64_t id = job.row().job_id;
   if (!job.refused().empty()) return absl::FailedPreconditionError(job.refused());
   std::set<std::string> tags = job.tags();
+  std::set<std::string> added, removed;
   for (const std::string& tag : request.remove_tags()) {
     if (tags.erase(tag) == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("remove_tags: ", Title(job.row()), " has no tag \"", tag, "\""));
     }
+    removed.insert(tag);
   }
-  tags.insert(request.add_tags().begin(), request.add_tags().end());
+  for (const std::string& tag : request.add_tags()) {
+    if (tags.insert(tag).second && removed.erase(tag) == 0) added.insert(tag);
+  }
   if (tags.size() > kMostTags) {
     return absl::InvalidArgumentError(absl::StrCat("add_tags: ", Title(job.row()), " would have ",
                                                    tags.size(), " tags, more than ", kMostTags));
   }
+  std::string former_name;
   if (!request.name().empty() && request.name() != job.row().name) {
     // Its ranks that are still to come would be another job.
     if (job.live() || job.row().end_ns == 0) {
@@ -96,6 +122,7 @@ absl::StatusOr<v1::UpdateJobReply> Daemon::UpdateJob(const v1::UpdateJobRequest&
       return absl::AlreadyExistsError(
           absl::StrCat("name: there is ", Title((*other)->row()), " already; choose another name"));
     }
+    former_name = job.row().name;
     job.Rename(request.name());
   }
   if (tags != job.tags()) job.SetTags(std::move(tags));
@@ -104,7 +131,9 @@ absl::StatusOr<v1::UpdateJobReply> Daemon::UpdateJob(const v1::UpdateJobRequest&
     mutex_.AssertReaderHeld();
     return commits_done_ >= wanted;
   };
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&done), kStoreTimeout)) return StoreCannotWrite();
+  if (!changed_.Await(mutex_, kStoreTimeout, done)) {
+    return UndoUpdate(id, former_name, added, removed);
+  }
   auto described = DescribeAnew(id, /*with_details=*/true);
   if (!described.ok()) return described.status();
   v1::UpdateJobReply reply;

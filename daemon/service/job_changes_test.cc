@@ -1,4 +1,7 @@
 // Jobs that are deleted, renamed and tagged, and lists that are narrowed to some.
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -130,6 +133,36 @@ TEST_F(JobChangesTest, ANameThatIsTakenIsRefused) {
   const absl::Status status = Update("a", "b").status();
   EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
   EXPECT_THAT(Names(), ElementsAre("b", "a"));
+}
+
+TEST_F(JobChangesTest, WhatTheStoreCannotTakeIsNotDone) {
+  AddJob("old");
+  ASSERT_TRUE(Update("old", "", {"nightly", "h200"}).ok());
+  // As on a full disk: no file may grow.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit none = {.rlim_cur = 1, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &none);
+  const absl::Status status = Update("old", "new", {"weekly"}, {"nightly"}).status();
+  const std::vector<std::string> names = Names();
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("nothing was changed"));
+  EXPECT_THAT(names, ElementsAre("old"));
+  for (const bool restarted : {false, true}) {
+    if (restarted) Restart();
+    EXPECT_THAT(Names(), ElementsAre("old"));
+    v1::GetJobRequest request;
+    request.set_job("old");
+    const auto job = daemon_->GetJob(request);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_THAT(job->job().tags(), ElementsAre("h200", "nightly"));
+  }
+  // The same question again is answered.
+  const auto again = Update("old", "new", {"weekly"}, {"nightly"});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_THAT(again->tags(), ElementsAre("h200", "weekly"));
 }
 
 TEST_F(JobChangesTest, AListIsNarrowedByStateTimeAndTags) {

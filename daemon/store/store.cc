@@ -285,6 +285,9 @@ class Store::Impl {
     const std::pair<Statement*, const char*> statements[] = {
         {&begin_, "BEGIN IMMEDIATE"},
         {&commit_, "COMMIT"},
+        // Names may be exchanged among the jobs of a batch, in any order of its rows.
+        {&free_name_,
+         "UPDATE job SET name=char(1)||job_id WHERE job_id=?1 AND (name<>?2 OR run_id<>?3)"},
         {&put_job_,
          "INSERT INTO job VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (job_id) DO UPDATE SET "
          "name=excluded.name, run_id=excluded.run_id, host=excluded.host, "
@@ -357,9 +360,9 @@ class Store::Impl {
   const std::unique_ptr<Database> reader_;
 
   std::string damage_;
-  Statement begin_, commit_, put_job_, spare_job_, put_process_, put_state_, delete_state_,
-      put_cursor_, delete_cursor_, put_name_, put_iteration_, put_config_, put_measurement_,
-      put_trace_segment_;
+  Statement begin_, commit_, free_name_, put_job_, spare_job_, put_process_, put_state_,
+      delete_state_, put_cursor_, delete_cursor_, put_name_, put_iteration_, put_config_,
+      put_measurement_, put_trace_segment_;
   ZSTD_CCtx* const zstd_;
   std::string compressed_;
   std::atomic<int64_t> next_job_id_{1};
@@ -385,6 +388,10 @@ absl::Status Store::Impl::PutTraceSegment(const TraceSegmentRow& row) {
 }
 
 absl::Status Store::Impl::Apply(const WriteBatch& batch) {
+  for (const JobRow& row : batch.jobs) {
+    SEQPOINT_RETURN_IF_ERROR(
+        free_name_.Reset().Bind(row.job_id).Bind(row.name).Bind(row.run_id).Run());
+  }
   for (const JobRow& row : batch.jobs) {
     SEQPOINT_RETURN_IF_ERROR(put_job_.Reset()
                                  .Bind(row.job_id)

@@ -278,6 +278,19 @@ TEST_F(StoreTest, ARowWithTheSameKeyReplaces) {
   EXPECT_THAT(*store->ReadIterations(job_id, 0, 2, 1), IsEmpty());
 }
 
+TEST_F(StoreTest, JobsExchangeTheirNames) {
+  std::unique_ptr<Store> store = OpenStore();
+  JobRow first = Job(*store, "a", 1, 0), second = Job(*store, "b", 2, 0);
+  ASSERT_TRUE(store->Write({.jobs = {first, second}}).ok());
+  std::swap(first.name, second.name);
+  const absl::Status status = store->Write({.jobs = {first, second}});
+  ASSERT_TRUE(status.ok()) << status;
+  const std::vector<JobRow> jobs = *store->ListJobs();
+  for (const JobRow& row : jobs) {
+    EXPECT_EQ(row.name, row.job_id == first.job_id ? "b" : "a");
+  }
+}
+
 TEST_F(StoreTest, RefusesWhatItCannotStoreWhole) {
   std::unique_ptr<Store> store = OpenStore();
   JobRow job = Job(*store, "a", 1, 0);

@@ -194,6 +194,14 @@ TEST_F(CompareTest, ASlowerKernelOtherLengthsAndAnotherBatchAreNamed) {
   EXPECT_GT(kernel_time, 0);
   EXPECT_LT(kernel_time, time->projection().total().value());
 
+  v1::GetCountersRequest counters;
+  counters.set_job("base");
+  counters.mutable_part()->set_from(400);
+  const auto late = api.Call(&v1::Profiler::Stub::GetCounters, counters);
+  ASSERT_TRUE(late.has_value()) << api.error();
+  EXPECT_GT(late->measured_iterations(), late->iterations_size());
+  for (const v1::MeasuredIteration& i : late->iterations()) EXPECT_GE(i.number(), 400);
+
   // The lengths of shuffled batches were said for all epochs together.
   part.mutable_part()->Clear();
   part.mutable_part()->set_epoch(2);
