@@ -25,7 +25,7 @@ void OnMark(int64_t length0, int64_t length1) {
   call.flags = seqpoint::abi::kCallHasPayload;
   call.bytes = static_cast<uint64_t>(length0);
   call.grid_x = length1 > 0 && length1 <= UINT32_MAX ? static_cast<uint32_t>(length1) : 0;
-  if (guest->host_only.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
+  if (guest->host_times.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
   call.begin_ns = guest->clock.NowNs();
   guest->stream.OnCall(call);
 }
@@ -45,7 +45,7 @@ void Tell(Guest* guest, Op op, const char* name, const int64_t* value, uint64_t 
     call.flags = seqpoint::abi::kCallHasPayload;
     call.bytes = static_cast<uint64_t>(*value);
   }
-  if (guest->host_only.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
+  if (guest->host_times.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
   call.begin_ns = at_ns;
   guest->stream.OnCall(call);
 }

@@ -49,7 +49,9 @@ struct Guest {
   bool reads_records = false;  // and its records are known
   bool measuring = false;      // StartMeasuring ran
   std::atomic<bool> nvtx_patched{false};
-  std::atomic<bool> host_only{false};  // attached without CUDA: the program does its own work
+  std::atomic<bool> host_only{false};  // attached without CUDA: there is nothing to leave
+  // The same, also when CUDA began later: the time of an iteration is that between two marks.
+  std::atomic<bool> host_times{false};
 
   // Buffers and counters, once CUPTI is ours for the first time.
   void StartMeasuring();

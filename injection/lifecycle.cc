@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "injection/guest.h"
@@ -246,6 +247,7 @@ void Initialize(Caller caller) {
   bool was_mapped = false;
   if (caller == Caller::kAdapterWithoutGpu) {
     guest->host_only.store(true);
+    guest->host_times.store(true);
     guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,
                            "the program does not use a GPU: time only");
   } else if (const char* tool = OtherTool(); tool != nullptr && caller == Caller::kAdapter) {
@@ -267,6 +269,19 @@ void Initialize(Caller caller) {
   if (guest->stream.hold() == CallStream::Hold::kAll) return;
   // No context will be announced; the reason must reach the daemon all the same.
   guest->helper.Start();
+}
+
+// CUDA begins in a process that was attached without it: its GPU work is seen from here on.
+void BeginCuda(Guest* guest) {
+  bool was_mapped = false;
+  if (!FindCupti(guest, &was_mapped)) return;
+  guest->clock.Check();
+  guest->has_cupti = true;
+  guest->host_only.store(false);
+  WatchOtherUsers(guest, was_mapped);
+  // The helper thread may be at something, for a moment.
+  constexpr timespec kMoment = {0, 100'000};
+  for (int i = 0; i < 100 && !guest->stream.TakeCupti(false); ++i) nanosleep(&kMoment, nullptr);
 }
 
 void InitializeOnce(Caller caller) {
@@ -299,11 +314,7 @@ int InitializeInjection(void) {
   const int saved_errno = errno;
   InitializeOnce(Caller::kDriver);
   Guest* guest = g_guest;
-  if (guest != nullptr && guest->host_only.exchange(false)) {
-    guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,
-                           "CUDA began in this process after its training had begun without: "
-                           "its GPU work is not seen; iterations and lengths are");
-  }
+  if (guest != nullptr && guest->host_only.load()) BeginCuda(guest);
   errno = saved_errno;
   return 1;
 }

@@ -16,8 +16,8 @@
  *       seqpoint.seqpoint_iteration_begin(ctypes.c_int64(int(batch_length)))
  *
  * Every function may be called from any thread, at any time; marks return at once (about 50 ns).
- * Before the first CUDA context exists, in a forked child, and with the profiler disabled, a mark
- * does nothing. */
+ * In a forked child, with the profiler disabled, and before the first CUDA context exists or
+ * seqpoint_attach was called, a mark does nothing. */
 #ifndef SEQPOINT_H_
 #define SEQPOINT_H_
 
@@ -43,7 +43,8 @@ SEQPOINT_API void seqpoint_iteration_begin2(int64_t length0, int64_t length1);
  * none of them, and goes first where both are there.) */
 
 /* Profiles this process from here on although the CUDA driver did not ask for it. `uses_gpu` 0: the
- * host does the work itself, so that wall time is the time of an iteration. Where the process is
+ * host does the work itself, so that wall time is the time of an iteration (also when CUDA begins
+ * later: then GPU work is seen, too). Where the process is
  * profiled already, nothing changes. Answers seqpoint_active(). */
 SEQPOINT_API int seqpoint_attach(int uses_gpu);
 

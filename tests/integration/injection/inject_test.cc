@@ -213,6 +213,21 @@ TEST_F(InjectTest, MarksReachALibraryThatTheDriverBrought) {
             30);
 }
 
+TEST_F(InjectTest, AMarkBeforeCudaBeginsLeavesTimesAndGpuWork) {
+  RunAndCompare({"iterations=30", "lengths=5", "mark=1", "attach=20"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  int marks = 0, launches = 0;
+  for (const abi::CallRecord& call : process().calls) {
+    launches += static_cast<Op>(call.op) == Op::kLaunch;
+    if (static_cast<Op>(call.op) != Op::kMark) continue;
+    ++marks;
+    EXPECT_NE(call.flags & abi::kCallHostTime, 0);
+  }
+  EXPECT_EQ(marks, 31);  // one before
+  EXPECT_GE(launches, 30 * 7);
+  EXPECT_THAT(process().Sentence(abi::Feature::kCupti), HasSubstr("CUPTI version"));
+}
+
 TEST_F(InjectTest, TakesMarksOfTheProgramWithTwoLengths) {
   RunAndCompare({"iterations=30", "lengths=5", "mark=2"});
   ASSERT_EQ(daemon_.process_count(), 1u);

@@ -351,6 +351,11 @@ int main(int argc, char** argv) {
     });
     while (!loads) usleep(100);
   }
+  if (Option("attach", 0) != 0 && seqpoint_attach) {
+    seqpoint_attach(0);
+    seqpoint_iteration_begin(lengths[0]);
+    usleep(static_cast<useconds_t>(1000 * Option("attach", 0)));
+  }
   Check(cuInit(0), "cuInit");
   CUdevice device;
   Check(cuDeviceGet(&device, 0), "cuDeviceGet");
