@@ -13,11 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -337,20 +335,23 @@ std::string RunIdFromEnvironment() {
 
 bool CallsTheLibrary(const std::vector<std::string>& command) {
   constexpr absl::string_view kPrefix = "seqpoint_";
-  // Scripts are text that somebody wrote; a larger file is data, which may take long to read.
+  // Scripts are text that somebody wrote; a larger file is data, which may take long to read. The
+  // names that a program asks the loader for lie at its beginning, before code and data.
   constexpr uintmax_t kLargestScript = 1 << 20;
+  constexpr size_t kProgramBytes = 64 << 20;
   for (size_t i = 0; i < command.size(); ++i) {
     std::error_code error;
     const std::string path = i == 0 ? FindProgram(command[0]) : command[i];
     if (!std::filesystem::is_regular_file(path, error)) continue;
     if (i > 0 && std::filesystem::file_size(path, error) > kLargestScript) continue;
     std::ifstream file(path, std::ios::binary);
-    const std::default_searcher searcher(kPrefix.begin(), kPrefix.end());
     std::string text(kPrefix.size() - 1, '\0');  // the end of the part before
     std::vector<char> part(1 << 20);
-    while (file.read(part.data(), static_cast<std::streamsize>(part.size())), file.gcount() > 0) {
+    for (size_t read = 0; read < kProgramBytes; read += part.size()) {
+      file.read(part.data(), static_cast<std::streamsize>(part.size()));
+      if (file.gcount() == 0) break;
       text.append(part.data(), static_cast<size_t>(file.gcount()));
-      if (std::search(text.begin(), text.end(), searcher) != text.end()) return true;
+      if (memmem(text.data(), text.size(), kPrefix.data(), kPrefix.size()) != nullptr) return true;
       text.erase(0, text.size() - (kPrefix.size() - 1));
     }
   }
