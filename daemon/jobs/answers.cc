@@ -132,10 +132,9 @@ void Answers::SetSoFar(const Estimate& from, v1::Estimate* to) const {
 std::string Answers::StepsInWords() const {
   std::string words = RanksInWords("; a step is as long as the slowest of ");
   if (facts_.late > 0) {
-    absl::StrAppend(
-        &words, "; ", facts_.late,
-        " iterations of ranks that were far behind came too late for their steps, which "
-        "count as not timed");
+    absl::StrAppend(&words, "; ", facts_.late, facts_.late == 1 ? " iteration" : " iterations",
+                    " came when their steps were over: a step counts without a rank that joins "
+                    "later, and without a time where a rank was far behind");
   }
   return words;
 }

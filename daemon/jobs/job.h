@@ -207,7 +207,7 @@ class Job {
                                                          std::vector<KeyCount> work) const;
   // What is expensive in Describe is made anew when the job has grown by a 256th. Whoever is given
   // something here summarises it, without the daemon's lock, and hands it back; meanwhile Describe
-  // has the one before.
+  // has the one before, unless the job has ended.
   std::shared_ptr<const Answers> TakeDueSummary();
   void SetSummary(const Answers::Summary& summary);
   v1::Losses SumLosses() const;

@@ -229,7 +229,8 @@ std::shared_ptr<const Answers> Job::TakeDueSummary() {
 
 void Job::SetSummary(const Answers::Summary& summary) {
   summary_under_way_ = false;
-  if (!summary_void_) summary_ = summary;
+  // One of before the job's end may come after that of its end.
+  if (!summary_void_ && summary.generation >= summary_.generation) summary_ = summary;
 }
 
 void Job::ForgetAnswers() {
@@ -239,7 +240,8 @@ void Job::ForgetAnswers() {
 }
 
 const Answers::Summary& Job::RecentSummary() const {
-  const bool wait = summary_under_way_ && summary_.generation != 0;
+  // What is said of a job that has ended is stored, and stays.
+  const bool wait = summary_under_way_ && summary_.generation != 0 && live();
   if (SummaryDue() && !wait) summary_ = (*Ask())->Summarise();
   return summary_;
 }

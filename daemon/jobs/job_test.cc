@@ -785,6 +785,40 @@ TEST(Job, ASummaryThatIsMadeElsewhereIsDescribedOnceItIsThere) {
   EXPECT_EQ(job.Describe(false).time().iterations_total(), 1000);
 }
 
+TEST(Job, WhatIsStoredOfAnEndedJobIsItsEndAlsoWhenASummaryIsUnderWay) {
+  Job job(Row(), {});
+  FakeProcess process(14);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 200; ++i) process.Iterate();
+  job.Describe(false);
+  for (int i = 0; i < 100; ++i) process.Iterate();
+  const auto due = job.TakeDueSummary();
+  ASSERT_NE(due, nullptr);
+  for (int i = 0; i < 100; ++i) process.Iterate();
+  job.OnProcessEnd(7, /*orderly=*/true, 2'000'000'000'000'000'000);
+  WriteBatch batch;
+  job.TakeRows(batch);
+  v1::Job stored;
+  for (const StateRow& state : batch.states) {
+    if (state.part != kSummaryPart) continue;
+    ASSERT_TRUE(stored.ParseFromString(state.bytes));
+  }
+  ASSERT_GT(stored.iterations(), 0);
+  EXPECT_EQ(stored.time().iterations_so_far(), stored.iterations());
+  // The one that was under way is of before.
+  job.SetSummary(due->Summarise());
+  EXPECT_EQ(job.Describe(false).time().DebugString(), stored.time().DebugString());
+  // The job as it is read from the store says the same.
+  Job restored(batch.jobs.back(), {});
+  std::vector<Job::StoredProcess> processes;
+  for (const ProcessRow& row : batch.processes) {
+    if (row.end_ns != 0) processes.push_back({.row = row, .names = {}});
+  }
+  ASSERT_TRUE(restored.Restore(batch.states, processes).ok());
+  EXPECT_EQ(restored.Describe(false).time().DebugString(), stored.time().DebugString());
+}
+
 TEST(Job, ResultsThatComeAfterTheirIterationCountAllTheSame) {
   Job job(Row(), {});
   FakeProcess process(2);
@@ -1158,6 +1192,29 @@ TEST(Job, EveryRankHasFirstOccurrencesOfItsOwn) {
     ranks.Step();
     if (i == 80) early = Project(job, AskTime())->projection().total();
   }
+TEST(Job, OfARankThatJoinsLaterTheBasisSaysWhatIsInNoStep) {
+  Job job(Row(), {});
+  FakeProcess first(3), second(4);
+  job.AddProcess(Process());
+  first.Connect(job, 7);
+  for (int i = 0; i < 300; ++i) first.Iterate();
+  ProcessRow row = Process();
+  row.process_id = 8;
+  row.rank = 1;
+  row.text = "rank=1\n";
+  job.AddProcess(row);
+  second.Connect(job, 8);
+  for (int i = 0; i < 100; ++i) {
+    first.Iterate();
+    second.Iterate();
+  }
+  const auto time = Project(job, AskTime());
+  ASSERT_TRUE(time.ok()) << time.status();
+  EXPECT_THAT(time->projection().basis(),
+              testing::HasSubstr("iterations came when their steps were over: a step counts "
+                                 "without a rank that joins later"));
+}
+
   ranks.End(job);
   const v1::Job end = job.Describe(true);
   EXPECT_GT(end.rule().explained_share(), 0.97);
