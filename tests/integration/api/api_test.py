@@ -61,7 +61,9 @@ class ClientTest(Case):
             self.skipTest("python3-grpcio is not installed")
         generate("Python", self.folder)
         client = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL).group(1)
-        self.assertLessEqual(len(client.splitlines()), 22)
+        self.assertLessEqual(len(client.splitlines()), 24)
+        # As with thousands of jobs: a page does not hold all.
+        client = client.replace("ListJobsRequest(", "ListJobsRequest(page_size=1, ")
         environment = dict(os.environ, SEQPOINT_DIR=str(self.folder), HOME=str(self.folder),
                            PYTHONPATH=f"{self.folder}/stubs:{os.environ.get('PYTHONPATH', '')}")
         environment.pop("XDG_STATE_HOME", None)
