@@ -45,7 +45,7 @@ double Confidence(uint32_t verified, const Loop& loop) {
   const double turns = 1 - std::exp(-static_cast<double>(verified) / 4);
   const double begin = 0.85 + 0.15 * std::min(1.0, loop.begin_margin / 2);
   const double family = loop.family_weight >= 4 ? 1 : 0.9;
-  const double readings = loop.shares_batches || IsOpen(loop) ? 0.5 : 1;
+  const double readings = loop.shares_batches || loop.copy_alone || IsOpen(loop) ? 0.5 : 1;
   return turns * begin * family * readings;
 }
 
@@ -91,6 +91,7 @@ std::optional<LearnedRule> IterationLearner::FindRule(
     size_t min_turns, std::vector<ReplayedIteration>* iterations) const {
   LearnedRule learned;
   std::optional<ChosenRule> chosen;
+  std::string unless;
   if (marks_ >= 2) {
     chosen = ChooseMarkRule(stream_, 2);
     learned.evidence = "the job tells its iterations itself";
@@ -109,6 +110,10 @@ std::optional<LearnedRule> IterationLearner::FindRule(
     if (!chosen) return std::nullopt;
     learned.confidence = Confidence(chosen->verified_turns, *loop);
     learned.evidence = loop->evidence;
+    if (loop->copy_alone) {
+      unless = absl::StrCat(", unless each of the ", loop->turns_per_batch,
+                            " repeats behind it is an iteration, as nothing but the copy tells");
+    }
     if (loop->shares_batches) {
       absl::StrAppend(&learned.evidence,
                       "; several turns of this loop share a copied batch, and "
@@ -120,13 +125,14 @@ std::optional<LearnedRule> IterationLearner::FindRule(
     learned.sizes_vary = loop->sizes_vary;
     learned.others_pending = loop->others_pending;
     learned.open = IsOpen(*loop);
+    learned.turns_per_batch = loop->turns_per_batch;
     learned.rare_ends = loop->rare_ends;
     learned.first_differs = loop->first_differs;
     learned.graph_period = loop->graph_period;
     learned.graph_period_unsure = loop->graph_period_unsure;
   }
   learned.rule = chosen->rule;
-  learned.boundary_words = chosen->boundary_words;
+  learned.boundary_words = absl::StrCat(chosen->boundary_words, unless);
   learned.iterations = chosen->iterations.size();
   learned.micro_steps = chosen->micro_steps;
   learned.evaluation_seen = chosen->evaluation_seen;
@@ -260,8 +266,9 @@ void IterationLearner::RunAnalysis() {
       last_begins_.push_back(stream_.calls()[it.begin].sequence);
     }
     confirm_at_ = grown(growth);
-    last_found_ = std::move(found);
   }
+  // What was found first may not have been open, or less was known of it.
+  if (!same || open) last_found_ = std::move(found);
   if (open) {
     next_analysis_ = 2 * seen;  // not for each part of a full stream that is new
   } else if (waits && graphs) {
@@ -289,11 +296,15 @@ std::string IterationLearner::Explanation() const {
                         "in common; mark them with seqpoint_iteration_begin or an NVTX range");
   }
   if (last_found_->open) {
-    return absl::StrCat("what repeats ", last_found_->iterations, " times is ",
-                        last_found_->family_weight,
-                        " different calls that copy no batch: each may be an iteration, or several "
-                        "may be the layers or time steps of one; mark iterations with "
-                        "seqpoint_iteration_begin");
+    const uint32_t calls = last_found_->family_weight;
+    const uint32_t shared = last_found_->turns_per_batch;
+    return absl::StrCat(
+        "what repeats ", last_found_->iterations, " times is ",
+        calls == 1 ? "one call" : absl::StrCat(calls, " different calls"),
+        calls == 1 ? " that copies no batch" : " that copy no batch",
+        shared == 0 ? "" : absl::StrCat(" (one is copied for ", shared, " of them)"),
+        ": each may be an iteration, or ", shared == 0 ? "several" : absl::StrCat(shared),
+        " may be the layers or time steps of one; mark iterations with seqpoint_iteration_begin");
   }
   if (MayBeTimeSteps(*last_found_)) {
     return absl::StrCat("what repeats ", last_found_->iterations,

@@ -66,6 +66,7 @@ struct LearnedRule {
   bool others_pending = false;  // Loop::others_pending
   // These may be the layers or time steps of an iteration, and nothing in the stream will tell.
   bool open = false;
+  uint32_t turns_per_batch = 0;      // Loop::turns_per_batch
   uint32_t rare_ends = 0;            // Loop::rare_ends
   bool first_differs = false;        // Loop::first_differs
   uint32_t graph_period = 0;         // Loop::graph_period

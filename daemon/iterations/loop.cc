@@ -1030,7 +1030,9 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
   const bool parts = inner->count() * 5 >= step->count() * 9 &&
                      CountIn(inner->at(), step->at()[1], step->at()[1] + 1) == 0;
   outer_ = FindOuterLoop(stream_, step->at());
-  if (small && !parts && !outer_.batches.empty()) {
+  if (small && !parts) loop.turns_per_batch = outer_.turns_per_batch;
+  if (small && !parts && !outer_.batches.empty() && !outer_.unsure) {
+    loop.copy_alone = outer_.copy_alone;
     step = inner = AtBatches(families, &batches);
     climb();
   } else {

@@ -61,6 +61,10 @@ struct Loop {
   bool outer_unsure = false;
   // A batch is copied for several turns, which are large enough for iterations.
   bool shares_batches = false;
+  // Turns of few kernels to which one batch is copied, or 0. With outer_unsure these may be the
+  // iterations; else a batch is one, and with copy_alone nothing but its copy says so.
+  uint32_t turns_per_batch = 0;
+  bool copy_alone = false;
   // Turns with an end of their own. A few mean that this may be a loop over micro-steps.
   uint32_t rare_ends = 0;
   // The process' first turn was not seen, or differs from the others as the first of several

@@ -14,6 +14,9 @@ using Positions = absl::Span<const uint32_t>;
 constexpr uint64_t kNumberBytes = 8;
 // Groups that show a period.
 constexpr size_t kFewest = 3;
+// Turns in a row that are enough to be taken for iterations where each of them copies or reads back
+// (LearnerOptions::min_iterations). A single copy is no evidence against so many.
+constexpr double kManyTurns = 12;
 
 // Calls that follow one another without a launch in between are one group, which stands where its
 // first call does. A group belongs to the turn that begins with the next launch: `turn`.
@@ -62,13 +65,17 @@ std::vector<double> TurnsBetween(const std::vector<Group>& groups) {
   return between;
 }
 
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 // The same number of turns, two at least, from each to the next. Warm-up and noise may differ.
 bool Regular(const std::vector<double>& between) {
-  std::vector<double> sorted = between;
-  std::sort(sorted.begin(), sorted.end());
-  const double median = sorted[sorted.size() / 2];
-  const auto same = std::count(sorted.begin(), sorted.end(), median);
-  return median >= 2 && static_cast<size_t>(same) * 5 >= sorted.size() * 4;
+  const double median = Median(between);
+  const auto same = std::count(between.begin(), between.end(), median);
+  return median >= 2 && static_cast<size_t>(same) * 5 >= between.size() * 4;
 }
 
 // More turns where more bytes were copied: the batch's length decides how many there are.
@@ -96,6 +103,64 @@ bool Alternate(const std::vector<double>& between) {
   return alike * 5 + 8 >= between.size() * 4 && neighbours * 2 <= alike;
 }
 
+// Each is where a batch ends, or at another fixed place of it. Evaluation and noise may differ.
+bool OncePerBatch(const std::vector<Group>& read, const std::vector<Group>& batches) {
+  std::vector<size_t> behind, before;  // turns since the last batch, and to the next one
+  for (const Group& group : read) {
+    const auto next = std::partition_point(batches.begin(), batches.end(), [&](const Group& batch) {
+      return batch.turn < group.turn;
+    });
+    if (next == batches.begin() || next == batches.end()) continue;
+    before.push_back(next->turn - group.turn);
+    behind.push_back(group.turn - std::prev(next)->turn);
+  }
+  const auto fixed = [](std::vector<size_t>& places) {
+    if (places.empty()) return true;
+    std::sort(places.begin(), places.end());
+    size_t most = 0;
+    for (auto it = places.begin(); it != places.end();) {
+      const auto end = std::upper_bound(it, places.end(), *it);
+      most = std::max(most, static_cast<size_t>(end - it));
+      it = end;
+    }
+    return most * 5 >= places.size() * 4;
+  };
+  return fixed(before) || fixed(behind);
+}
+
+// Threads that are launched from each turn to the next.
+std::vector<double> Sizes(const CallStream& stream, Positions turns) {
+  std::vector<double> sizes(turns.size() - 1);
+  for (size_t turn = 0; turn + 1 < turns.size(); ++turn) {
+    for (uint32_t i = turns[turn]; i < turns[turn + 1]; ++i) {
+      const CallRecord& call = stream.calls()[i];
+      if (call.op != static_cast<uint8_t>(Op::kLaunch)) continue;
+      sizes[turn] += static_cast<double>(call.grid_x) * call.grid_y * call.grid_z * call.block_x *
+                     call.block_y * call.block_z;
+    }
+  }
+  return sizes;
+}
+
+// The turns of one batch are alike, and those of another batch are not: the batch has the length.
+bool SizesFollow(const std::vector<Group>& batches, const std::vector<double>& sizes) {
+  size_t within = 0, alike = 0, changes = 0;
+  double last = -1;
+  for (size_t i = 0; i + 1 < batches.size(); ++i) {
+    // A turn may begin in the middle of what repeats: the last one has some of the next batch.
+    const size_t end = std::min(batches[i + 1].turn, sizes.size());
+    if (batches[i].turn + 2 >= end) continue;
+    const std::vector<double> own(sizes.begin() + static_cast<ptrdiff_t>(batches[i].turn),
+                                  sizes.begin() + static_cast<ptrdiff_t>(end) - 1);
+    const double usual = Median(own);
+    within += own.size();
+    alike += static_cast<size_t>(std::count(own.begin(), own.end(), usual));
+    changes += usual != last;
+    last = usual;
+  }
+  return within > 0 && alike * 5 >= within * 4 && changes * 2 >= batches.size();
+}
+
 }  // namespace
 
 OuterLoop FindOuterLoop(const CallStream& stream, Positions turns) {
@@ -107,19 +172,24 @@ OuterLoop FindOuterLoop(const CallStream& stream, Positions turns) {
   }
   // Each turn takes a batch.
   if (with_batch * 10 >= turns.size() * 9) return outer;
+  const std::vector<Group> read = FindGroups(stream, turns, IsReadBack);
   if (batches.size() >= kFewest) {
     const std::vector<double> between = TurnsBetween(batches);
     const double spanned = static_cast<double>(batches.back().turn - batches.front().turn);
     // Evaluation copies its batches in phases; a loop over batches has them all the time.
     const bool throughout = spanned * 10 >= static_cast<double>(turns.size()) * 6;
-    if (throughout &&
-        (Regular(between) || (FollowBytes(between, batches) && !Alternate(between)))) {
+    const bool follow = FollowBytes(between, batches) && !Alternate(between);
+    if (throughout && (Regular(between) || follow)) {
       for (const Group& group : batches) outer.batches.push_back(group.call);
+      const double usual = Median(between);
+      outer.turns_per_batch = static_cast<uint32_t>(usual);
+      const bool lengths = follow || SizesFollow(batches, Sizes(stream, turns));
+      outer.copy_alone = !lengths && read.size() < kFewest;
+      outer.unsure = !OncePerBatch(read, batches) || (usual >= kManyTurns && !lengths);
       return outer;
     }
     outer.unsure = outer.batches_astray = throughout;
   }
-  const std::vector<Group> read = FindGroups(stream, turns, IsReadBack);
   outer.unsure = outer.unsure || (read.size() >= kFewest && Regular(TurnsBetween(read)));
   return outer;
 }

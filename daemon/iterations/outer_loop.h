@@ -4,6 +4,9 @@
 //   copy  abc abc abc  copy  abc abc abc      an iteration takes a batch: it has three repeats
 //   abc abc abc  read back  abc abc abc       three iterations, of which each third one logs its
 //                                             loss, or one with three repeats: both are possible
+//   copy  abc read back  abc read back        a loss is read once in an iteration: two batches in
+//                                             one copy, or one that is looked at twice
+//   copy  abc abc abc ... (hundreds)          an epoch's batches, or many time steps
 //
 // Threading: a free function over constant input.
 #ifndef DAEMON_ITERATIONS_OUTER_LOOP_H_
@@ -18,8 +21,12 @@
 namespace seqpoint::iterations {
 
 struct OuterLoop {
-  // The first copy of each batch, where that alone tells the iterations; else empty.
+  // The first copy of each batch that is for several turns; empty where each turn takes one.
   std::vector<uint32_t> batches;
+  // Turns from one of them to the next, as is usual.
+  uint32_t turns_per_batch = 0;
+  // Nothing but the copy comes once for each batch.
+  bool copy_alone = false;
   // Something recurs around several turns, and it is open which of the two is the iteration.
   bool unsure = false;
   // Batches are copied all the time, but neither each turn takes one nor do several turns share

@@ -279,8 +279,11 @@ class RepeatJob {
   SyntheticStream Run() {
     for (int i = 0; i < options_.iterations; ++i) {
       TrueIteration iteration{.first_call = Size()};
-      iteration.first_forward = Size() + (options_.copy ? 1 : 0);
-      for (int micro = 0; micro < options_.micro_steps; ++micro) iteration.length[0] += Train();
+      const bool copies = options_.copy && i % options_.share == 0;
+      iteration.first_forward = Size() + (copies ? 1 : 0);
+      for (int micro = 0; micro < options_.micro_steps; ++micro) {
+        iteration.length[0] += Train(copies);
+      }
       if (options_.optimiser) Launch(1, 1, false);
       if (options_.readback_every > 0 && (i + 1) % options_.readback_every == 0) {
         Copy(Op::kCopyD2H, 4);
@@ -297,9 +300,9 @@ class RepeatJob {
   uint32_t Size() const { return static_cast<uint32_t>(stream_.calls.size()); }
 
   // One batch; its length.
-  int64_t Train() {
+  int64_t Train(bool copies) {
     const auto length = static_cast<uint32_t>(8 + random_() % 57);
-    if (options_.copy) Copy(Op::kCopyH2D, options_.copy_varies ? 64 * length : 4096);
+    if (copies) Copy(Op::kCopyH2D, options_.copy_varies ? 64 * length : 4096);
     const uint32_t grid = options_.copy_varies && !options_.repeats_vary ? length : 1;
     const int repeats = options_.repeats_vary ? static_cast<int>(length) / 4 : options_.repeats;
     for (int l = 0; l < repeats * options_.kernels + options_.more; ++l) {

@@ -74,6 +74,7 @@ struct RepeatOptions {
   int more = 0;         // launches of one more repeat that is not complete
   int micro_steps = 1;  // batches, each with so many repeats, before the optimiser
   bool copy = true;
+  int share = 1;                // iterations for which one copy is made
   bool second_stream = false;   // copies and computes on different ones
   bool default_stream = false;  // copies on a stream that nothing waits for
   bool copy_varies = false;     // bytes and grids follow a length
