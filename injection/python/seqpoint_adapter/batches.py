@@ -139,7 +139,9 @@ class Batches:
             return self._judge_shared(self._turns)
         if self._joined * SHARE > self._iterations:
             return self._judge_shared("one backward pass is for several forward passes")
-        if self._several * SHARE <= self._iterations or self._took(self._passes):
+        if self._several * SHARE <= self._iterations:
+            return EACH, "nearly all iterations have one"
+        if self._took(self._passes):
             return EACH, "a DataLoader gives a batch for each"
         if self._took(self._iterations) or self._divided * SHARE > self._several:
             return UNKNOWN, "the forward passes of an iteration seem to share a batch"

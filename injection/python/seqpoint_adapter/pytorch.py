@@ -155,8 +155,8 @@ class Adapter:
             self._wrap_profiler(profile)
         loaders = sys.modules.get("torch.utils.data.dataloader")
         if hasattr(loaders, "_BaseDataLoaderIter"):
-            self._wrap(loaders._BaseDataLoaderIter, "__next__", after=lambda result, iterator: self._safely(
-                self._on_taken, iterator))
+            self._wrap(loaders._BaseDataLoaderIter, "__next__", after=lambda _, iterator:
+                       self._safely(self._on_taken, iterator))
         self._search()
         self._watch_backward(True)
         if hasattr(torch, "compile"):
