@@ -2,7 +2,7 @@
 
 `seqpoint run` puts this folder first on PYTHONPATH, so Python runs this file when it starts, in
 place of the user's own sitecustomize, which it runs last. Nothing else happens before the program
-imports torch, or calls ctypes.CDLL(None). Without the injected library in the process, nothing happens at all.
+imports torch, or calls ctypes.CDLL(None). Without the injected library, nothing happens at all.
 """
 
 import os
