@@ -1,5 +1,7 @@
 #include "injection/activity.h"
 
+#include <stdlib.h>
+
 #include "injection/callback_ids.h"
 #include "injection/guest.h"
 
@@ -8,7 +10,7 @@ namespace {
 
 using abi::DataType;
 
-constexpr size_t kDiscardBytes = 64 << 10;
+constexpr size_t kAlignment = 64;
 // A record that claims to last a day is absurd, whatever the clock.
 constexpr uint64_t kLongestRecordNs = 24ull * 3600 * 1'000'000'000;
 // How far a record's time may be off what CUPTI's clock has shown: generous beside the microseconds
@@ -65,11 +67,9 @@ bool Activity::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, Na
   names_ = names;
   ring_ = ring;
   features_ = features;
-  buffers_ = static_cast<uint8_t*>(pool->Take(kBuffers * kBufferBytes));
-  discard_ = static_cast<uint8_t*>(pool->Take(kDiscardBytes));
-  if (buffers_ == nullptr || discard_ == nullptr) return false;
-  free_buffers_.store((1u << kBuffers) - 1, std::memory_order_relaxed);
-  first_ns_ = g_guest->clock.NowNs();
+  last_resort_ = static_cast<uint8_t*>(pool->Take(kSmallBufferBytes));
+  if (last_resort_ == nullptr) return false;
+  earliest_ns_.store(g_guest->clock.NowNs(), std::memory_order_relaxed);
   // So that the thread ids of records are those of the system.
   if (cupti_->SetThreadIdType != nullptr) {
     cupti_->SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
@@ -90,6 +90,9 @@ void Activity::TakeBuffers() {
   if (!ready()) return;
   InsideScope inside;
   FlushNow(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  for (Buffer& buffer : buffers_) {
+    if (buffer.lent.load(std::memory_order_acquire)) buffer.stale.store(true);
+  }
   cupti_->ActivityRegisterCallbacks(OnRequest, OnComplete);
 }
 
@@ -165,6 +168,7 @@ void Activity::Flush(bool forced) {
 }
 
 void Activity::FlushNow(uint32_t flag) {
+  ReadClock();
   const uint32_t result = cupti_->ActivityFlushAll(flag);
   if (result == CUPTI_SUCCESS || !ready()) return;
   features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
@@ -222,25 +226,38 @@ void Activity::OnComplete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t v
 }
 
 void Activity::Request(uint8_t** buffer, size_t* size) {
-  uint32_t free = free_buffers_.load(std::memory_order_relaxed);
-  while (free != 0) {
-    const uint32_t index = static_cast<uint32_t>(__builtin_ctz(free));
-    if (free_buffers_.compare_exchange_weak(free, free & ~(1u << index),
-                                            std::memory_order_acquire)) {
-      *buffer = buffers_ + index * kBufferBytes;
-      *size = kBufferBytes;
-      return;
+  for (Buffer& one : buffers_) {
+    if (one.lent.load(std::memory_order_relaxed) ||
+        one.lent.exchange(true, std::memory_order_acquire)) {
+      continue;
     }
+    const size_t bytes = &one < buffers_ + kBuffers ? kBufferBytes : kSmallBufferBytes;
+    void* memory = one.bytes.load(std::memory_order_relaxed);
+    if (memory == nullptr && posix_memalign(&memory, kAlignment, bytes) != 0) {
+      one.lent.store(false, std::memory_order_release);
+      break;
+    }
+    one.bytes.store(static_cast<uint8_t*>(memory), std::memory_order_release);
+    *buffer = static_cast<uint8_t*>(memory);
+    *size = bytes;
+    return;
   }
-  *buffer = discard_;
-  *size = kDiscardBytes;
+  *buffer = last_resort_;
+  *size = kSmallBufferBytes;
 }
 
 void Activity::Complete(uint8_t* buffer, size_t valid_bytes) {
-  const bool discarded = buffer == discard_;
+  Buffer* ours = nullptr;
+  for (Buffer& one : buffers_) {
+    if (one.bytes.load(std::memory_order_acquire) != buffer || !one.lent.load()) continue;
+    ours = &one;
+    break;
+  }
+  if (ours == nullptr && buffer != last_resort_) return;  // another tool's, from before us
+  const bool discarded = ours == nullptr || ours >= buffers_ + kBuffers;
   CUpti_Activity* record = nullptr;
   uint64_t count = 0;
-  latest_ns_.store(g_guest->clock.NowNs(), std::memory_order_relaxed);
+  ReadClock();
   // Ends with MAX_LIMIT_REACHED, or with INVALID_KIND at the unfinished record of a forced flush.
   while (valid_bytes > 0 &&
          cupti_->ActivityGetNextRecord(buffer, valid_bytes, &record) == CUPTI_SUCCESS) {
@@ -250,9 +267,10 @@ void Activity::Complete(uint8_t* buffer, size_t valid_bytes) {
   decoded_.fetch_add(count, std::memory_order_relaxed);
   if (discarded) {
     ring_->Count(injection::RingCounter::kCuptiDropped, count);
-  } else if (buffer >= buffers_ && buffer < buffers_ + kBuffers * kBufferBytes) {
-    const uint32_t index = static_cast<uint32_t>((buffer - buffers_) / kBufferBytes);
-    free_buffers_.fetch_or(1u << index, std::memory_order_release);
+  }
+  if (ours != nullptr) {
+    if (ours->stale.exchange(false)) ours->bytes.store(nullptr, std::memory_order_relaxed);
+    ours->lent.store(false, std::memory_order_release);
   }
   size_t dropped = 0;
   if (cupti_->ActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped > 0) {
@@ -260,9 +278,22 @@ void Activity::Complete(uint8_t* buffer, size_t valid_bytes) {
   }
 }
 
+// At every flush, so that what ran after the system's clock was set back ends later than that time,
+// within the slack.
+void Activity::ReadClock() {
+  const uint64_t now_ns = g_guest->clock.NowNs();
+  uint64_t known = latest_ns_.load(std::memory_order_relaxed);
+  while (now_ns > known && !latest_ns_.compare_exchange_weak(known, now_ns)) {
+  }
+  if (g_guest->clock.foreign()) return;
+  known = earliest_ns_.load(std::memory_order_relaxed);
+  while (now_ns < known && !earliest_ns_.compare_exchange_weak(known, now_ns)) {
+  }
+}
+
 bool Activity::Valid(uint64_t start_ns, uint64_t end_ns) {
   const bool sane = start_ns != 0 && end_ns >= start_ns && end_ns - start_ns < kLongestRecordNs;
-  const bool ours = end_ns + kClockSlackNs >= first_ns_ &&
+  const bool ours = end_ns + kClockSlackNs >= earliest_ns_.load(std::memory_order_relaxed) &&
                     start_ns <= latest_ns_.load(std::memory_order_relaxed) + kClockSlackNs;
   if (sane && ours) return true;
   if (sane) foreign_.fetch_add(1, std::memory_order_relaxed);

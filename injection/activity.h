@@ -1,7 +1,11 @@
 // CUPTI activity records: buffers, decoding into ring records, and which kinds are on.
 //
-//   * Buffers come from a fixed pool; when CUPTI holds them all it gets a discard buffer whose
-//     records are counted as dropped. CUPTI is never given none, which older versions crash on.
+//   * There is a fixed number of buffers; when CUPTI holds them all it gets a small one whose
+//   records
+//     are counted as dropped. CUPTI is never given none, which older versions crash on.
+//   * Buffers are from the program's heap, and one that CUPTI did not return is never touched:
+//   where
+//     another tool registers its callbacks, CUPTI returns ours to it, and it frees what it gets.
 //   * A record is read up to the fields that every supported generation has (CUPTI 12.0 to 13.x):
 //     what was appended later is never touched, and cuptiActivityGetNextRecord knows the sizes.
 //   * A kind is disabled only after the GPU has been waited for and the buffers were flushed, or
@@ -42,6 +46,8 @@ class Activity {
  public:
   static constexpr uint32_t kBuffers = 16;
   static constexpr size_t kBufferBytes = 1 << 20;
+  static constexpr uint32_t kSmallBuffers = 496;
+  static constexpr size_t kSmallBufferBytes = 32 << 10;
 
   // False: records cannot be had; the reason was reported.
   bool Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, Names* names,
@@ -69,6 +75,13 @@ class Activity {
   bool any_kind_on() const { return kinds_.load(std::memory_order_relaxed) != 0; }
 
  private:
+  struct Buffer {
+    std::atomic<bool> lent;  // to CUPTI
+    std::atomic<bool>
+        stale;  // lent since before another tool had CUPTI, and perhaps the tool's now
+    std::atomic<uint8_t*> bytes;
+  };
+
   static void OnRequest(uint8_t** buffer, size_t* size, size_t* max_records);
   static void OnComplete(CUcontext context, uint32_t stream, uint8_t* buffer, size_t size,
                          size_t valid_bytes);
@@ -76,6 +89,7 @@ class Activity {
   void Complete(uint8_t* buffer, size_t valid_bytes);
   void Decode(const CUpti_Activity* record);
   bool Valid(uint64_t start_ns, uint64_t end_ns);
+  void ReadClock();
   void FlushNow(uint32_t flag);
   uint32_t Enable(uint32_t kind);
   void Disable(uint32_t kind);
@@ -85,16 +99,16 @@ class Activity {
   Names* names_ = nullptr;
   injection::RingWriter* ring_ = nullptr;
   Features* features_ = nullptr;
-  uint8_t* buffers_ = nullptr;
-  uint8_t* discard_ = nullptr;
-  std::atomic<uint32_t> free_buffers_{0};  // bit per buffer
+  Buffer buffers_[kBuffers + kSmallBuffers] = {};  // allocated when they are needed first
+  uint8_t* last_resort_ = nullptr;
   std::atomic<uint32_t> kinds_{0};
   std::atomic<bool> ready_{false};
   std::atomic<uint64_t> decoded_{0};  // records
   std::atomic<uint64_t> kernels_{0};
   std::atomic<uint64_t> untimed_kernels_{0};
   std::atomic<uint64_t> foreign_{0};  // records with times that CUPTI's clock never showed
-  uint64_t first_ns_ = 0;             // of CUPTI's clock
+  // What CUPTI's clock has shown. The system's may be set back, that of another tool is no reason.
+  std::atomic<uint64_t> earliest_ns_{UINT64_MAX};
   std::atomic<uint64_t> latest_ns_{0};
   uint64_t checked_decoded_ = 0;
   uint64_t checked_kernels_ = 0;

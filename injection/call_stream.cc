@@ -1,6 +1,7 @@
 #include "injection/call_stream.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -141,6 +142,9 @@ void CallStream::Start(Hold hold) {
   start_monotonic_ns_ = MonotonicNs();
   boundary_monotonic_ns_ = start_monotonic_ns_;
   LockGuard guard(&lock_);
+  // Processes draw other lots, and those of the next run are others again.
+  const uint64_t seed = start_monotonic_ns_ ^ static_cast<uint64_t>(getpid()) << 32;
+  random_ = static_cast<uint32_t>(seed * 0x9E3779B97F4A7C15u >> 32);
   level_ = Level::kLearn;
   wanted_.level = static_cast<uint8_t>(Level::kLearn);
   learning_.store(true, std::memory_order_relaxed);
@@ -269,18 +273,26 @@ void CallStream::EndUnwatched(const Call& call, const abi::MatchEvent& event, ui
 
 // Keeps account of iterations that had their step, at the boundary behind each. Holds lock_.
 void CallStream::CountStep() {
-  if (step_watch_.OnIteration(steps_watched_, stepped_, NextRandom()) && step_watch_.unseen() > 0) {
+  const uint64_t next = matcher_.iteration();
+  if (step_watch_.OnIteration(next, steps_watched_, stepped_, NextRandom()) &&
+      step_watch_.unseen() > 0) {
     g_guest->features.Report(
-        abi::Feature::kMatcher, abi::FeatureState::kIgnored, 0,
-        "evaluation batches are in ranges of the same name as training iterations, which was seen "
-        "late: up to %u iterations before number %llu may be evaluation batches; give their "
-        "ranges another name",
-        step_watch_.unseen(), static_cast<unsigned long long>(matcher_.iteration()));
+        abi::Feature::kEvaluation, abi::FeatureState::kFailed, 0,
+        "the program has iterations without an optimiser step, as of evaluation, in ranges of the "
+        "same name as training, which was seen late: %llu of the iterations %llu to %llu may be "
+        "such, too, and counts are upper bounds; give evaluation's ranges another name",
+        static_cast<unsigned long long>(step_watch_.unseen()),
+        static_cast<unsigned long long>(step_watch_.first_unseen()),
+        static_cast<unsigned long long>(next - 1));
   }
-  // What is switched now is not so for the whole of the iteration that begins.
-  const uint32_t off = matcher_.rule().watched_ops & ~watched_.load(std::memory_order_relaxed);
-  steps_watched_ = (off & kWorkOps) == 0 && step_watch_.spared_ops() == 0;
+  steps_watched_ = WatchesSteps();
   stepped_ = false;
+}
+
+// Launches that the rule names are watched now. Holds lock_.
+bool CallStream::WatchesSteps() const {
+  const uint32_t off = matcher_.rule().watched_ops & ~watched_.load(std::memory_order_relaxed);
+  return (off & kWorkOps) == 0 && step_watch_.spared_ops() == 0;
 }
 
 // Writes the events of one matched call. Holds lock_.
@@ -353,6 +365,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
   }
 
   if (boundary) {
+    todo->boundary = true;
     abi::BoundaryEvent event = {};
     event.iteration = result.iteration;
     event.api_ns = now_ns;
@@ -505,7 +518,7 @@ void CallStream::EndMeasurement(Todo* todo) {
 void CallStream::Act(const Call* call, const Todo& todo) {
   if (todo.close) Close(call->context);
   if (todo.open) Open(call);
-  if (todo.poll) ApplyControl(true);
+  if (todo.poll) ApplyControl(true, todo.boundary);
   EndActing();
 }
 
@@ -650,11 +663,12 @@ void CallStream::BeginRule(const abi::Rule& rule) {
   ahead_not_before_ns_ = 0;
 }
 
-void CallStream::ApplyControl(bool on_application_thread) {
+void CallStream::ApplyControl(bool on_application_thread, bool at_boundary) {
   Guest* guest = g_guest;
   // A torn copy is not used: the daemon is writing, or was killed while it did. What was wanted
   // before still holds.
-  if (control_.Changed() && control_.Copy(&incoming_)) {
+  const bool news = control_.Changed() && control_.Copy(&incoming_);
+  if (news) {
     memcpy(&wanted_, &incoming_, sizeof(wanted_));
     flush_interval_ms_.store(
         wanted_.flush_interval_ms >= kShortestFlushMs ? wanted_.flush_interval_ms : kDefaultFlushMs,
@@ -671,6 +685,7 @@ void CallStream::ApplyControl(bool on_application_thread) {
     }
   }
   Todo todo = {};
+  bool same_iteration = at_boundary;
   {
     LockGuard lock(&lock_);
     if (stopped_) return;
@@ -689,7 +704,7 @@ void CallStream::ApplyControl(bool on_application_thread) {
       distorted_ = distorted_ || !watching || !Watching(level_) ||
                    !guest->host_only.load(std::memory_order_relaxed);
       after_hole_ = after_hole_ || !Watching(level_);
-      steps_watched_ = false;
+      steps_watched_ = same_iteration = false;
       level_ = level;
       abi::RuleEvent event = {};
       event.api_ns = guest->clock.NowNs();
@@ -706,7 +721,12 @@ void CallStream::ApplyControl(bool on_application_thread) {
   }
   if (todo.close) Close(nullptr);
   SwitchWatching(on_application_thread);
-  guest->helper.Wake();
+  if (same_iteration) {
+    // The thread that begins the iteration is still at its begin: nothing of it has passed unseen.
+    LockGuard lock(&lock_);
+    steps_watched_ = steps_watched_ || WatchesSteps();
+  }
+  if (news) guest->helper.Wake();
 }
 
 // Activity kinds outside of windows. Holds lock_.

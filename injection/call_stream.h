@@ -138,11 +138,13 @@ class CallStream {
     bool close;
     bool open;
     bool poll;
+    bool boundary;  // the iteration begins with this very call
     bool any() const { return close || open || poll; }
   };
 
   void EndUnwatched(const Call& call, const abi::MatchEvent& event, uint64_t sequence, Todo* todo);
   void CountStep();
+  bool WatchesSteps() const;
   void OnMatched(const Call& call, uint64_t sequence, uint32_t flags, Todo* todo);
   void WriteSync(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
   void Decide(const abi::MatchResult& result, uint32_t flags, Todo* todo);
@@ -162,7 +164,7 @@ class CallStream {
   uint32_t WantedOps() const;
   bool BeginActing();
   void EndActing();
-  void ApplyControl(bool on_application_thread);
+  void ApplyControl(bool on_application_thread, bool at_boundary = false);
   void SwitchWatching(bool on_application_thread);
   uint32_t WantedKinds() const;
   void TakeNow(bool may_wait);
@@ -195,7 +197,7 @@ class CallStream {
   uint32_t ahead_backoff_ = 0;          // most iterations to wait after a window that nobody wanted
   uint32_t ahead_wait_ = 0;
   uint64_t ahead_not_before_ns_ = 0;
-  uint32_t random_ = 1;
+  uint32_t random_ = 0;
   StepWatch step_watch_;
   bool steps_watched_ = false;  // since the last boundary
   bool stepped_ = false;        // since the last boundary

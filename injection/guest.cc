@@ -7,9 +7,9 @@
 namespace seqpoint::inject {
 namespace {
 
-// With the ring's 15.6 MiB well under the 64 MiB that the library may take. Pages that are never
-// used cost nothing.
-constexpr size_t kPoolBytes = 26 << 20;
+// With the ring's 15.6 MiB and at most 31.5 MiB of activity buffers under the 64 MiB that the
+// library may take. Pages that are never used cost nothing.
+constexpr size_t kPoolBytes = 10 << 20;
 
 SpinLock g_making;
 

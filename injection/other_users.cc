@@ -3,6 +3,7 @@
 #include <cupti_pcsampling.h>
 #include <cupti_sass_metrics.h>
 #include <dlfcn.h>
+#include <stdio.h>
 
 #include <atomic>
 
@@ -37,14 +38,15 @@ namespace {
 constexpr char kRecords[] = "a tool in this process that records CUPTI activities";
 constexpr char kMayUse[] = "the program, which may use CUPTI itself";
 
-// A tool was noticed and has not left.
-std::atomic<bool> g_noticed{false};
+// CUPTI is, or may be, used in a way whose end cannot be told.
+std::atomic<bool> g_endless{false};
 
-// A tool that was announced (seqpoint_stand_down), or noticed before, is no news.
-void Notice(const char* holder) {
-  if (g_guest == nullptr || StandsDown()) return;
-  g_noticed.store(true);
-  StandDown(holder);
+// What a tool does that was announced (seqpoint_stand_down) is no news. What one does for which we
+// stand down already is: the end of its subscription need not be the end of all.
+void Notice(const char* holder, bool ends) {
+  if (g_guest == nullptr || g_guest->host_only.load() || StandsDownAsAsked()) return;
+  if (!ends) g_endless.store(true);
+  if (!StandsDown()) StandDownForNoticed(holder);
 }
 
 enum Beginning {
@@ -61,20 +63,25 @@ constexpr const char* kHolders[] = {
 void* g_functions[kBeginnings];  // CUPTI's own
 decltype(&::cuptiUnsubscribe) g_unsubscribe = nullptr;
 
+constexpr bool IsSubscription(int beginning) {
+  return beginning == k_cuptiSubscribe || beginning == k_cuptiSubscribe_v2;
+}
+
 template <int kBeginning, typename Function>
 struct Passing;
 template <int kBeginning, typename... Arguments>
 struct Passing<kBeginning, CUptiResult (*)(Arguments...)> {
   static CUptiResult Call(Arguments... arguments) {
-    Notice(kHolders[kBeginning]);
+    Notice(kHolders[kBeginning], IsSubscription(kBeginning));
     return reinterpret_cast<CUptiResult (*)(Arguments...)>(g_functions[kBeginning])(arguments...);
   }
 };
 
-// A tool that gives its subscription back has ended: CUPTI is free for the helper thread to take.
+// A tool of which nothing but its subscription was seen ends with it: CUPTI is free for the helper
+// thread to take.
 CUptiResult Unsubscribe(CUpti_SubscriberHandle subscriber) {
   const CUptiResult result = g_unsubscribe(subscriber);
-  if (result == CUPTI_SUCCESS && g_noticed.exchange(false)) ComeBackLater();
+  if (result == CUPTI_SUCCESS && g_guest != nullptr && !g_endless.load()) NoticedLeft();
   return result;
 }
 
@@ -102,11 +109,21 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
   size_t which = 0;
   const Called called =
       was_mapped ? CalledSoFar(redirections + kFirst, kBeginnings - kFirst, &which) : Called::kNo;
-  RedirectCalls(redirections, kBeginnings + 1);
-  // One that is subscribed as well is known by its subscription, and by its end.
-  if (called == Called::kNo || guest->callbacks.Subscribe(false) != CUPTI_SUCCESS) return;
-  guest->callbacks.Unsubscribe();
-  Notice(called == Called::kYes ? kHolders[kFirst + which] : kMayUse);
+  if (!RedirectCalls(redirections, kBeginnings + 1)) {
+    // CUPTI returns a buffer to whoever registered last, be it ours.
+    guest->reads_records = false;
+    guest->features.Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
+                           "/proc/self/mem cannot be written in this process, so that another user "
+                           "of CUPTI would not be noticed: GPU times are not asked for, and "
+                           "iterations are timed by their calls");
+  }
+  char file[24], holder[64];
+  if (called != Called::kNo) {
+    Notice(called == Called::kYes ? kHolders[kFirst + which] : kMayUse, false);
+  } else if (was_mapped && HeldByAnObject(redirections, kBeginnings, file, sizeof(file))) {
+    snprintf(holder, sizeof(holder), "%s, which may use CUPTI itself", file);
+    Notice(holder, false);
+  }
 }
 
 }  // namespace seqpoint::inject

@@ -1,6 +1,6 @@
-// All memory of the library besides the ring: one anonymous mapping, carved once, never freed (a
-// CUPTI thread may call back while the process is already being torn down).
-// Threading: Create and Take are called from InitializeInjection only.
+// All memory of the library besides the ring and CUPTI's activity buffers: one anonymous mapping,
+// carved once, never freed (a CUPTI thread may call back while the process is already being torn
+// down). Threading: Create and Take are called from InitializeInjection only.
 #ifndef SEQPOINT_INJECTION_POOL_H_
 #define SEQPOINT_INJECTION_POOL_H_
 

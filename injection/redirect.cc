@@ -5,7 +5,9 @@
 #include <fcntl.h>
 #include <link.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "injection/system.h"
@@ -121,9 +123,9 @@ class Writer {
   void Write(void* place, uintptr_t value) {
     const auto at = static_cast<off_t>(reinterpret_cast<uintptr_t>(place));
     if (file_ >= 0 && pwrite(file_, &value, sizeof(value), at) == sizeof(value)) return;
-    if (!failed_) Log("the kernel lets nobody write through /proc/self/mem: calls go past us");
     failed_ = true;
   }
+  bool failed() const { return failed_; }
 
  private:
   int file_;
@@ -213,9 +215,80 @@ bool Mentions(const Object& object, const char* name) {
   return false;
 }
 
+// Looks for words in the memory of this process. Reads it through the kernel: an object may have
+// forbidden access to a part of its own data.
+class WordSearch {
+ public:
+  WordSearch(const Redirection* functions, size_t count)
+      : file_(open("/proc/self/mem", O_RDONLY | O_CLOEXEC)),
+        page_bytes_(static_cast<size_t>(sysconf(_SC_PAGESIZE))),
+        functions_(functions),
+        count_(count) {
+    for (size_t i = 0; i < count; ++i) {
+      const uintptr_t address = Address(functions[i].from);
+      if (address == 0) continue;
+      if (address < lowest_) lowest_ = address;
+      if (address > highest_) highest_ = address;
+    }
+  }
+  ~WordSearch() {
+    if (file_ >= 0) close(file_);
+  }
+  WordSearch(const WordSearch&) = delete;
+  WordSearch& operator=(const WordSearch&) = delete;
+
+  // In what the object may write. Pages that nobody has used yet are left alone.
+  bool FindsIn(const Object& object) const {
+    for (int i = 0; i < object.info->dlpi_phnum; ++i) {
+      const ElfW(Phdr)& part = object.info->dlpi_phdr[i];
+      if (part.p_type != PT_LOAD || (part.p_flags & PF_W) == 0) continue;
+      const uintptr_t begin = object.info->dlpi_addr + part.p_vaddr;
+      const uintptr_t end = begin + part.p_memsz;
+      unsigned char used[512];
+      for (uintptr_t at = begin & ~(page_bytes_ - 1); at < end; at += sizeof(used) * page_bytes_) {
+        const size_t left = (end - at + page_bytes_ - 1) / page_bytes_;
+        const size_t pages = left < sizeof(used) ? left : sizeof(used);
+        if (mincore(reinterpret_cast<void*>(at), pages * page_bytes_, used) != 0) continue;
+        for (size_t j = 0; j < pages; ++j) {
+          if ((used[j] & 1) != 0 && FindsIn(at + j * page_bytes_)) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+ private:
+  bool FindsIn(uintptr_t page) const {
+    uintptr_t words[512];
+    for (uintptr_t at = page; at < page + page_bytes_; at += sizeof(words)) {
+      const ssize_t bytes = pread(file_, words, sizeof(words), static_cast<off_t>(at));
+      for (ssize_t i = 0; i < bytes / static_cast<ssize_t>(sizeof(words[0])); ++i) {
+        if (words[i] < lowest_ || words[i] > highest_) continue;
+        for (size_t j = 0; j < count_; ++j) {
+          if (words[i] == Address(functions_[j].from)) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  int file_;
+  uintptr_t page_bytes_;
+  const Redirection* functions_;
+  size_t count_;
+  uintptr_t lowest_ = UINTPTR_MAX, highest_ = 0;
+};
+
+const char* FileOf(const Object& object) {
+  const char* path = object.info->dlpi_name;
+  if (path == nullptr || path[0] == '\0') return "the program";
+  const char* slash = strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
+
 }  // namespace
 
-void RedirectCalls(const Redirection* redirections, size_t count) {
+bool RedirectCalls(const Redirection* redirections, size_t count) {
   Writer writer;
   for (size_t i = 0; i < count; ++i) RedirectLookups(redirections[i], &writer);
   ForEachObject([&](const Object& object) {
@@ -226,6 +299,21 @@ void RedirectCalls(const Redirection* redirections, size_t count) {
     RedirectSlots(object, object.data, redirections, count, &writer);
     RedirectSlots(object, object.calls, redirections, count, &writer);
   });
+  return !writer.failed();
+}
+
+bool HeldByAnObject(const Redirection* redirections, size_t count, char* name, size_t name_bytes) {
+  const WordSearch search(redirections, count);
+  bool found = false;
+  ForEachObject([&](const Object& object) {
+    if (found || object.Holds(reinterpret_cast<void*>(HeldByAnObject))) return;  // we hold them all
+    for (size_t i = 0; i < count; ++i) {
+      if (redirections[i].from != nullptr && object.Holds(redirections[i].from)) return;
+    }
+    found = search.FindsIn(object);
+    if (found) snprintf(name, name_bytes, "%s", FileOf(object));
+  });
+  return found;
 }
 
 void BindWeak(const Binding* bindings, size_t count) {

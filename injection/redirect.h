@@ -7,7 +7,8 @@
 //   * the function's entry in its library's symbol table, from which dlsym and objects that are
 //     loaded later take the address.
 //
-// A pointer that somebody took by dlsym before stays what it was.
+// A pointer that somebody took by dlsym before stays what it was; HeldByAnObject finds those that
+// loaded objects keep.
 //
 // Threading: one thread at a time. Calls of other threads go to the one or the other function.
 #ifndef SEQPOINT_INJECTION_REDIRECT_H_
@@ -22,7 +23,13 @@ struct Redirection {
   void* from;        // the library's function; null: it has none of this name
   void* to;
 };
-void RedirectCalls(const Redirection* redirections, size_t count);
+// False: the kernel lets nobody write the pointers, and calls go past our functions.
+bool RedirectCalls(const Redirection* redirections, size_t count);
+
+// Does an object keep the address of one of these functions in its data, other than in a slot that
+// RedirectCalls has changed? It has looked the function up. `name`: the object's file. Pointers on
+// the heap and on stacks are not found.
+bool HeldByAnObject(const Redirection* redirections, size_t count, char* name, size_t name_bytes);
 
 // Where an object asks for `name` weakly and found nobody, it has `function` afterwards.
 struct Binding {

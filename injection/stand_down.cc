@@ -13,7 +13,8 @@ namespace {
 
 constexpr uint64_t kPatienceNs = 1'000'000'000;
 
-std::atomic<int> g_asked{0};  // stand-downs that nobody took back
+std::atomic<int> g_asked{0};         // stand-downs that nobody took back
+std::atomic<bool> g_noticed{false};  // there is one that nobody asked for
 SpinLock g_holder_lock;
 char g_holder[64];
 
@@ -35,16 +36,13 @@ bool Try(Guest* guest, const Done& done) {
   return false;
 }
 
-}  // namespace
+void SetHolder(const char* holder) {
+  LockGuard guard(&g_holder_lock);
+  snprintf(g_holder, sizeof(g_holder), "%s", holder != nullptr ? holder : "another profiler");
+}
 
-int StandDown(const char* holder) {
+int LeaveCupti(Guest* guest) {
   const int saved_errno = errno;
-  Guest* guest = g_guest;
-  if (guest != nullptr && guest->host_only.load()) return 0;  // there is nothing to leave
-  if (g_asked.fetch_add(1) == 0) {
-    LockGuard guard(&g_holder_lock);
-    snprintf(g_holder, sizeof(g_holder), "%s", holder != nullptr ? holder : "another profiler");
-  }
   bool free = true;
   if (guest != nullptr && guest->ring.active()) {
     free = Try(guest, [guest] { return !StandsDown() || guest->stream.ReleaseCupti(true); });
@@ -53,23 +51,32 @@ int StandDown(const char* holder) {
   return free ? 0 : 1;
 }
 
-// How many had asked.
-static int TakeOneBack() {
-  int asked = g_asked.load();
-  while (asked > 0 && !g_asked.compare_exchange_weak(asked, asked - 1)) {
-  }
-  return asked;
+}  // namespace
+
+int StandDown(const char* holder) {
+  Guest* guest = g_guest;
+  if (guest != nullptr && guest->host_only.load()) return 0;  // there is nothing to leave
+  if (!StandsDown()) SetHolder(holder);
+  g_asked.fetch_add(1);
+  return LeaveCupti(guest);
 }
 
-void ComeBackLater() {
-  TakeOneBack();
-  if (g_guest != nullptr) g_guest->helper.Wake();
+void StandDownForNoticed(const char* holder) {
+  if (!StandsDown()) SetHolder(holder);
+  if (!g_noticed.exchange(true)) LeaveCupti(g_guest);
+}
+
+void NoticedLeft() {
+  if (g_noticed.exchange(false)) g_guest->helper.Wake();
 }
 
 int ComeBack() {
-  const int asked = TakeOneBack();
+  int asked = g_asked.load();
+  while (asked > 0 && !g_asked.compare_exchange_weak(asked, asked - 1)) {
+  }
+  const bool last = asked > 0 ? asked == 1 && !g_noticed.load() : g_noticed.exchange(false);
   Guest* guest = g_guest;
-  if (asked != 1 || guest == nullptr || !guest->ring.active()) return 0;
+  if (!last || guest == nullptr || !guest->ring.active()) return 0;
   const int saved_errno = errno;
   CallStream* stream = &guest->stream;
   const bool tried = Try(guest, [stream] { return stream->TakeCupti(true); });
@@ -78,7 +85,8 @@ int ComeBack() {
   return tried && (!wanted || stream->hold() == CallStream::Hold::kAll) ? 0 : 1;
 }
 
-bool StandsDown() { return g_asked.load() > 0; }
+bool StandsDown() { return StandsDownAsAsked() || g_noticed.load(); }
+bool StandsDownAsAsked() { return g_asked.load() > 0; }
 
 void CopyHolder(char* text, size_t bytes) {
   LockGuard guard(&g_holder_lock);
@@ -87,6 +95,7 @@ void CopyHolder(char* text, size_t bytes) {
 
 void ForgetStandDownInChild() {
   g_asked.store(0);
+  g_noticed.store(false);
   g_holder_lock.Unlock();
 }
 

@@ -12,8 +12,12 @@ namespace seqpoint::inject {
 // seqpoint_stand_down and seqpoint_come_back of seqpoint.h.
 int StandDown(const char* holder);
 int ComeBack();
-// The same, done by the helper thread a moment later.
-void ComeBackLater();
+// For a tool that did not ask and was noticed; until it is known to have left, or the program says
+// by ComeBack that it was none. Coming back is the helper thread's, a moment later.
+void StandDownForNoticed(const char* holder);
+void NoticedLeft();
+// A tool that asked has not taken it back.
+bool StandsDownAsAsked();
 
 // CUPTI is to be left alone.
 bool StandsDown();

@@ -20,7 +20,9 @@ bool LooksBack(const EventPattern& pattern) {
 }  // namespace
 
 void StepWatch::Begin(const abi::Rule& rule) {
-  *this = {};
+  step_ops_ = learned_ = 0;
+  granted_ = false;
+  if (disproved_) return;
   if (!NamedByTheProgram(rule.boundary.op) || rule.micro_steps > 1) return;
   // What else the rule looks at, and what came before it.
   uint32_t needed = Bit(rule.boundary.op) | Bit(rule.clock.op);
@@ -35,16 +37,16 @@ void StepWatch::Begin(const abi::Rule& rule) {
       (Bit(static_cast<uint32_t>(Op::kLaunch)) | Bit(static_cast<uint32_t>(Op::kGraphLaunch)));
 }
 
-bool StepWatch::OnIteration(bool watched, bool stepped, uint32_t random) {
+bool StepWatch::OnIteration(uint64_t next, bool watched, bool stepped, uint32_t random) {
   if (step_ops_ == 0) return false;
+  const bool assumed = assumes();
   if (watched && !stepped) {
-    const uint32_t unseen = unseen_;
-    const bool assumed = assumes();
-    *this = {};
-    unseen_ = unseen;
+    disproved_ = true;
+    step_ops_ = 0;
+    granted_ = false;
     return assumed;
   }
-  unseen_ = watched ? 0 : unseen_ + 1;
+  if (!watched && assumed && unseen_++ == 0) first_unseen_ = next - 1;
   if (learned_ < kLearned) {
     learned_ += watched;
   } else if (granted_) {
@@ -54,7 +56,7 @@ bool StepWatch::OnIteration(bool watched, bool stepped, uint32_t random) {
     return false;
   }
   granted_ = assumes();
-  if (granted_) check_after_ = 1 + random % (2 * kCheckEvery);
+  if (granted_) check_after_ = kCheckEvery - kVaries - 1 + random % (2 * kVaries + 1);
   return false;
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 namespace seqpoint::inject {
 namespace {
 
@@ -25,15 +27,15 @@ struct Loop {
   bool Iteration(bool stepped) {
     watched_count += watched;
     const bool assumed = !watched && watch.assumes();
-    const bool late = watch.OnIteration(watched, stepped || assumed, ++random * 7919);
-    const bool wanted = watch.spared_ops() == 0;
-    watched = wanted && on;
-    on = wanted;  // switched at the boundary
+    next += stepped || assumed;
+    const bool late = watch.OnIteration(next, watched, stepped || assumed, random());
+    watched = watch.spared_ops() == 0;  // switched at the boundary
     return late;
   }
   StepWatch watch;
-  bool on = true, watched = true;
-  uint32_t random = 0;
+  bool watched = true;
+  std::minstd_rand random;
+  uint64_t next = 0;
   int watched_count = 0;
 };
 
@@ -58,17 +60,40 @@ TEST(StepWatchTest, SaysSoWhenEvaluationComesLate) {
   for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(loop.Iteration(true));
   int unnoticed = 0;
   while (!loop.Iteration(false)) ++unnoticed;
-  EXPECT_LE(unnoticed, 2 * static_cast<int>(StepWatch::kCheckEvery) + 1);
-  EXPECT_GE(static_cast<int>(loop.watch.unseen()) + 1, unnoticed);
+  EXPECT_LE(unnoticed, static_cast<int>(StepWatch::kCheckEvery + StepWatch::kVaries));
   for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(loop.Iteration(true));
   EXPECT_EQ(loop.watch.spared_ops(), 0u);
+  loop.watch.Begin(NvtxRule());  // nor with another rule
+  for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(loop.Iteration(true));
+  EXPECT_EQ(loop.watch.spared_ops(), 0u);
+}
+
+// Phases of ten batches, one in 500 iterations.
+TEST(StepWatchTest, ShortPhasesAreSeenAndAllThatPassedIsDoubtful) {
+  int late = 0;
+  for (unsigned seed = 1; seed <= 2'000; ++seed) {
+    Loop loop(NvtxRule());
+    loop.random.seed(seed);
+    bool seen = false;
+    int phases = 0;
+    while (!seen) {
+      for (int i = 0; i < 500; ++i) EXPECT_FALSE(loop.Iteration(true));
+      ++phases;
+      for (int i = 0; i < 10 && !seen; ++i) seen = loop.Iteration(false);
+    }
+    late += phases > 5;
+    // Whatever was not watched since steps were taken for granted.
+    EXPECT_EQ(loop.watch.first_unseen(), StepWatch::kLearned);
+    EXPECT_EQ(loop.watch.unseen() + static_cast<uint64_t>(loop.watched_count) - 1, loop.next);
+  }
+  EXPECT_LT(late, 2'000 / 100);
 }
 
 TEST(StepWatchTest, OnlyWhereNothingElseNeedsLaunches) {
   const auto stops = [](const abi::Rule& rule) {
     Loop loop(rule);
     for (int i = 0; i < 1'000; ++i) loop.Iteration(true);
-    return loop.watch.spared_ops() != 0;
+    return loop.watch.assumes();
   };
   EXPECT_TRUE(stops(NvtxRule()));
   abi::Rule rule = NvtxRule();

@@ -290,8 +290,9 @@ enum class Feature : uint16_t {
   kFork = 8,
   kExit = 9,
   kFramework = 10,
-  kRoofline = 11,  // counters of single kernels
-  kBatches = 12,   // batches that an iteration takes; `code`: BatchesCode
+  kRoofline = 11,    // counters of single kernels
+  kBatches = 12,     // batches that an iteration takes; `code`: BatchesCode
+  kEvaluation = 13,  // failed: some of what was counted as iterations may be evaluation
   kCount
 };
 enum class FeatureState : uint16_t {

@@ -3,6 +3,10 @@
 //
 //   cupti_user uses=activity|callbacks|clock|range|pm|pc from=N until=M iterations=K sleep_us=U
 //
+// uses=both: it subscribes and records from N, gives the subscription back after M, and records on.
+// uses=between: it records from N, and subscribes for a moment after M. uses=library: a library
+// that is loaded beside it (cupti_tool.cc) records from N.
+//
 // It begins before iteration N and ends after iteration M; N = -1: before cuInit, where that is
 // possible. It is linked with CUPTI, or (without SEQPOINT_LINKED) takes the addresses of its
 // functions by dlsym at its start.
@@ -27,6 +31,11 @@
 #include <vector>
 
 #include "tests/softgpu/swgpu.h"
+
+extern "C" {
+__attribute__((weak)) int cupti_tool_begin();
+__attribute__((weak)) int cupti_tool_kernels();
+}
 
 namespace {
 
@@ -122,7 +131,19 @@ struct Tool {
     Note(CALL(cuptiProfilerInitialize)(&params));
   }
 
+  void Subscribe() { Note(CALL(cuptiSubscribe)(&subscriber, OnCallback, nullptr)); }
+  void Record() {
+    Note(CALL(cuptiActivityRegisterCallbacks)(OnRequest, OnComplete));
+    Note(CALL(cuptiActivityEnable)(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
+  }
+
   void Begin() {
+    if (uses == "both") Subscribe();
+    if (uses == "both" || uses == "between") Record();
+    if (uses == "library") {
+      if (!cupti_tool_begin) exit(4);
+      results += " " + std::to_string(cupti_tool_begin());
+    }
     if (uses == "activity" || uses == "clock") {
       if (uses == "clock") Note(CALL(cuptiActivityRegisterTimestampCallback)(OwnClock));
       Note(CALL(cuptiActivityRegisterCallbacks)(OnRequest, OnComplete));
@@ -153,6 +174,8 @@ struct Tool {
   }
 
   void End() {
+    if (uses == "between") Subscribe();
+    if (uses == "both" || uses == "between") Note(CALL(cuptiUnsubscribe)(subscriber));
     if (uses == "activity" || uses == "clock") {
       Check(cuCtxSynchronize(), "cuCtxSynchronize");
       Note(CALL(cuptiActivityDisable)(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
@@ -179,6 +202,9 @@ struct Tool {
   }
 
   void Print() {
+    if (uses == "both" || uses == "between")
+      CALL(cuptiActivityFlushAll)(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    if (uses == "library") results += " " + std::to_string(cupti_tool_kernels());
     const std::lock_guard lock(g_mutex);
     printf("tool%s, %d callbacks", results.c_str(), g_callbacks);
     for (const auto& [kind, count] : g_records) printf(", %d of kind %d", count, kind);

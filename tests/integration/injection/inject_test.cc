@@ -195,8 +195,32 @@ TEST_F(InjectTest, EvaluationThatComesLateIsToldApartAndSaid) {
   // Of 2,700 training iterations a few came before the rule; of 300 evaluation batches, those
   // between two checks may be taken for iterations.
   EXPECT_GT(process().steps.size(), 2500u);
-  EXPECT_LE(process().steps.size(), 2700u + 2 * 32 + 2);
-  EXPECT_THAT(process().Sentence(abi::Feature::kMatcher), HasSubstr("evaluation batches"));
+  EXPECT_LE(process().steps.size(), 2700u + 20);
+  EXPECT_THAT(process().Sentence(abi::Feature::kEvaluation), HasSubstr("counts are upper bounds"));
+}
+
+// Each of these phases may escape the checks; all of them together do not, and when one is met, the
+// iterations of the others are doubtful, too.
+TEST_F(InjectTest, ShortEvaluationsAreSeenAndWhatPassedUnseenIsSaid) {
+  const abi::Control control = MarkControl(NvtxRuleWithStep());
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=7000", "lengths=16,32", "layers=2", "nvtx=1", "sleep_us=100",
+                 "evaluate_from=2000", "evaluate_until=2010", "evaluate_period=510"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  const std::string sentence = process().Sentence(abi::Feature::kEvaluation);
+  ASSERT_THAT(sentence, HasSubstr("counts are upper bounds"));
+  const size_t at = sentence.find("seen late: ");
+  ASSERT_NE(at, std::string::npos);
+  unsigned long long doubtful = 0, first = 0, last = 0;
+  ASSERT_EQ(sscanf(sentence.c_str() + at, "seen late: %llu of the iterations %llu to %llu",
+                   &doubtful, &first, &last),
+            3);
+  EXPECT_LT(first, 2000u);  // where steps were taken for granted
+  EXPECT_GT(last, 1500u);
+  EXPECT_GE(doubtful, (last + 1 - first) * 9 / 10);
+  EXPECT_LE(doubtful, last + 1 - first);
+  // 6,900 train. From then on all are told apart.
+  EXPECT_LE(process().steps.size(), 6900u + (last - 1500) / 500 * 10 + 10);
 }
 
 // As under `seqpoint run`: the driver brings the library, and the program's weak names are bound.

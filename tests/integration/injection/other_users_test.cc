@@ -77,13 +77,13 @@ TEST_P(BeforeTest, WhatItGetsIsComplete) {
   const auto& [use, program] = GetParam();
   Compare(program, {std::string("uses=") + use.name, "from=-1", "iterations=300", "sleep_us=300"});
   EXPECT_TRUE(process().records.empty());
-  if (std::string(use.name) == "callbacks") {
+  // Calls that are bound one by one tell the use; otherwise it may have been any.
+  const bool bound = program == std::string(SEQPOINT_CUPTI_USER_LAZY);
+  if (bound && std::string(use.name) == "callbacks") {
     EXPECT_TRUE(Said("CUPTI is held by"));
   } else {
     EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("standing down for"));
     ASSERT_EQ(process().stand_downs.size(), 1u);
-    // Calls that are bound one by one tell the use; otherwise it may have been any.
-    const bool bound = program == std::string(SEQPOINT_CUPTI_USER_LAZY);
     const bool pm = std::string(use.name) == "pm";
     EXPECT_THAT(process().stand_downs[0].holder,
                 HasSubstr(!bound ? "the program, which may use CUPTI itself"
@@ -136,6 +136,75 @@ INSTANTIATE_TEST_SUITE_P(All, AfterTest,
                                   (std::get<1>(info.param) == abi::CounterBackend::kPm ? "_samples"
                                                                                        : "_ranges");
                          });
+
+// One that subscribes and records, and one that records and then subscribes for a moment: the end
+// of the subscription is not the end of the tool.
+TEST_F(OtherUsersTest, ASubscriptionThatEndsLeavesTheRecords) {
+  for (const char* uses : {"uses=both", "uses=between"}) {
+    for (const char* from : {"from=-1", "from=60"}) {
+      SCOPED_TRACE(std::string(uses) + " " + from);
+      const TempFolder directory;
+      extra_ = {{"SEQPOINT_DIR", directory.path().string()}};
+      PuppetDaemon daemon(directory.path().string());
+      daemon.Start();
+      const std::vector<std::string> arguments = {SEQPOINT_CUPTI_USER_LAZY, uses, from, "until=120",
+                                                  "iterations=600"};
+      std::vector<std::string> slower = arguments;
+      slower.push_back("sleep_us=1000");  // the helper thread has time to come back
+      const ProgramResult profiled = RunProgram(slower, Environment(true));
+      daemon.Stop();
+      EXPECT_EQ(profiled.exit_status, 0) << profiled.output;
+      const std::string alone = ToolLine(RunProgram(arguments, Environment(false)).output);
+      EXPECT_THAT(alone, HasSubstr("of kind 10"));
+      EXPECT_EQ(ToolLine(profiled.output), alone);
+      ASSERT_EQ(daemon.process_count(), 1u);
+      EXPECT_EQ(daemon.process(0).stand_downs.size(), 1u);
+    }
+  }
+}
+
+// --- In a library ---
+
+// It has looked CUPTI's functions up before us. Whether it used them then cannot be told.
+class LibraryToolTest : public OtherUsersTest {
+ protected:
+  void RunBoth(const std::vector<std::string>& arguments) {
+    auto environment = Environment(false);
+    environment["LD_PRELOAD"] = SEQPOINT_CUPTI_TOOL;
+    const ProgramResult alone = RunProgram(arguments, environment);
+    environment = Environment(true);
+    environment["LD_PRELOAD"] = SEQPOINT_INJECT_LIBRARY ":" SEQPOINT_CUPTI_TOOL;
+    daemon_.Start();
+    profiled_ = RunProgram(arguments, environment);
+    daemon_.Stop();
+    EXPECT_EQ(alone.exit_status, 0) << alone.output;
+    EXPECT_EQ(profiled_.exit_status, 0) << profiled_.output;
+    EXPECT_EQ(profiled_.signal, 0) << profiled_.output;
+    EXPECT_EQ(ToolLine(profiled_.output), ToolLine(alone.output));
+    ASSERT_EQ(daemon_.process_count(), 1u);
+  }
+};
+
+TEST_F(LibraryToolTest, WhatItGetsIsComplete) {
+  RunBoth({SEQPOINT_CUPTI_USER_LAZY, "uses=library", "from=100", "iterations=300", "sleep_us=500"});
+  EXPECT_THAT(process().Sentence(Feature::kCallbacks),
+              HasSubstr("libcupti_tool.so, which may use CUPTI itself"));
+}
+
+TEST_F(LibraryToolTest, WhatItGetsIsCompleteWhereItWasFirst) {
+  RunBoth({SEQPOINT_CUPTI_USER_LAZY, "uses=library", "from=-1", "iterations=300", "sleep_us=500"});
+  EXPECT_THAT(process().Sentence(Feature::kCallbacks),
+              HasSubstr("libcupti_tool.so, which may use CUPTI itself"));
+}
+
+// Nobody can be noticed where pointers cannot be changed: then nothing is recorded.
+TEST_F(LibraryToolTest, WhereNobodyCanBeNoticedNothingIsRecorded) {
+  extra_ = {{"NO_PROC_MEM", "1"}};
+  RunBoth({SEQPOINT_CUPTI_USER_LAZY, "uses=library", "from=100", "iterations=300", "sleep_us=500"});
+  EXPECT_THAT(process().Sentence(Feature::kActivity), HasSubstr("/proc/self/mem"));
+  EXPECT_TRUE(process().records.empty());
+  EXPECT_GT(process().calls.size(), 300u * 6);
+}
 
 TEST_F(OtherUsersTest, WhileCallsAreLearned) {
   for (const Use& use : kUses) {

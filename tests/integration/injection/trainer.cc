@@ -23,7 +23,7 @@
 // load=FILE: a thread loads and unloads the library FILE all the time, from before cuInit.
 //
 // evaluate_from=N evaluate_until=M: these iterations are evaluation batches, in all but the
-// optimiser like the others.
+// optimiser like the others. evaluate_period=K: and so are those K, 2 K, ... iterations later.
 //
 // replay=1: each iteration launches a graph of one kernel.
 //
@@ -125,8 +125,9 @@ struct Trainer {
     if (Option("replay", 0) != 0) Replay();
     Launch(loss, 1);
     const long accumulate = Option("accumulate", 1);
-    const bool evaluates =
-        index >= Option("evaluate_from", 1L << 40) && index < Option("evaluate_until", 1L << 40);
+    const long from = Option("evaluate_from", 1L << 40);
+    const long place = index < from ? 0 : (index - from) % Option("evaluate_period", 1L << 40);
+    const bool evaluates = index >= from && from + place < Option("evaluate_until", 1L << 40);
     if ((index + 1) % accumulate == 0 && !evaluates) {
       Launch(adam, 64);
       if (Option("framework", 0) != 0 && seqpoint_step) seqpoint_step(0);
@@ -178,9 +179,9 @@ struct Trainer {
   }
 };
 
-// Functions that another tool in the same process took by dlsym before the library came, as nobody
-// can notice.
-struct {
+// Functions that another tool in the same process took by dlsym before the library came and keeps
+// on the heap, as nobody can notice.
+struct Unnoticed {
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
   decltype(&cuptiActivityRegisterTimestampCallback) register_timestamps = nullptr;
   void LookUp() {
@@ -191,18 +192,18 @@ struct {
     register_timestamps = reinterpret_cast<decltype(register_timestamps)>(
         dlsym(cupti, (prefix + "RegisterTimestampCallback").c_str()));
   }
-} g_unnoticed;
+};
+Unnoticed& g_unnoticed = *new Unnoticed;
 
-// The tool takes CUPTI's buffers.
+// The tool takes CUPTI's buffers, and frees what it gets, as NVIDIA's samples do.
 void StealBuffers() {
-  static char buffer[1 << 16];
   g_unnoticed.register_callbacks(
       [](uint8_t** bytes, size_t* size, size_t* records) {
-        *bytes = reinterpret_cast<uint8_t*>(buffer);
-        *size = sizeof(buffer);
+        *size = 1 << 16;
+        *bytes = static_cast<uint8_t*>(aligned_alloc(8, *size));
         *records = 0;
       },
-      [](CUcontext, uint32_t, uint8_t*, size_t, size_t) {});
+      [](CUcontext, uint32_t, uint8_t* bytes, size_t, size_t) { free(bytes); });
 }
 
 // The tool sets CUPTI's clock.
