@@ -120,6 +120,9 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
   if (!facts_.another && !facts_.uncounted.empty()) {
     absl::StrAppend(to.mutable_basis(), "; ", facts_.uncounted);
   }
+  if (!facts_.another && facts_.begun) {
+    absl::StrAppend(to.mutable_basis(), "; what began behind them has no end and is not counted");
+  }
   to.set_clock_kind(facts_.clock_kind);
   return to;
 }

@@ -139,7 +139,21 @@ void IterationBuilder::OnGpuStart(uint32_t correlation_id, uint64_t start_ns) {
   Resolve(false);
 }
 
-void IterationBuilder::Finish() { Resolve(true); }
+void IterationBuilder::Finish(bool begun_counts) {
+  State& s = state_;
+  if (begun_counts && s.has_begin) {
+    Pending last = std::move(s.open);
+    last.iteration.number = s.number++;
+    last.iteration.call_sequence = s.begin.call_sequence;
+    last.iteration.micro_lengths.clear();
+    last.begin = s.begin;
+    s.pending.push_back(std::move(last));
+    s.open = {};
+    s.has_begin = false;
+    s.candidates = 0;
+  }
+  Resolve(true);
+}
 
 void IterationBuilder::Close(const Candidate& end) {
   Pending& last = state_.pending.back();

@@ -61,8 +61,9 @@ class IterationBuilder {
   void OnSync(const abi::SyncEvent& event);
   void OnGpuStart(uint32_t correlation_id, uint64_t start_ns);
 
-  // The process is gone: what waits for stamps is finished as it is.
-  void Finish();
+  // The process is gone: what waits for stamps is finished as it is. `begun_counts`: so does the
+  // iteration that has begun, without a step of its own.
+  void Finish(bool begun_counts = false);
   // Another matcher's events come from here on.
   void Reset() { state_ = {}; }
 
@@ -71,6 +72,8 @@ class IterationBuilder {
 
   // Number of the open iteration, or of the one to come.
   int64_t next_number() const { return static_cast<int64_t>(state_.number); }
+  // Something has begun that may be an iteration, and has had no step.
+  bool has_begun() const { return state_.has_begin; }
 
   // Iterations whose boundary or step was lost with the ring; counted, never guessed.
   uint64_t lost_iterations() const { return lost_iterations_; }

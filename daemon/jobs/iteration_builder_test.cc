@@ -56,6 +56,29 @@ TEST(IterationBuilder, ABoundarySaysThatTheIterationBeforeItWasDistorted) {
   }
 }
 
+// Where there is no step pattern the step of an iteration is told with the begin of the next one.
+TEST(IterationBuilder, TheLastBeginCountsOnlyWhereItIsCertain) {
+  for (const bool certain : {false, true}) {
+    IterationBuilder builder;
+    Script script(builder);
+    for (uint64_t n = 0; n < 5; ++n) {
+      if (n > 0) script.Step(n - 1, 7);
+      script.Candidate(n, static_cast<int64_t>(n) * 1000 + 1000);
+    }
+    script.SendStamps();
+    EXPECT_TRUE(builder.has_begun());
+    builder.Finish(certain);
+    EXPECT_EQ(builder.has_begun(), !certain);
+    const auto finished = builder.TakeFinished();
+    ASSERT_EQ(finished.size(), certain ? 5 : 4);
+    for (const FinishedIteration& iteration : finished) {
+      EXPECT_EQ(iteration.ended, iteration.number < 4);
+      EXPECT_EQ(iteration.duration_ns, iteration.number < 4 ? 1000 : 0) << iteration.number;
+    }
+    EXPECT_EQ(finished.back().number, certain ? 4u : 3u);
+  }
+}
+
 TEST(IterationBuilder, WhereTheHostDoesTheWorkApiTimeIsTheTime) {
   IterationBuilder builder;
   Script script(builder);

@@ -58,6 +58,14 @@ std::vector<Part> PartsOf(const FinishedIteration& iteration, const abi::Rule& r
   return parts;
 }
 
+// The program itself tells where an iteration begins; what other rules take for a begin may be
+// that of an evaluation batch, until its step is seen.
+bool TellsBegins(const abi::Rule& rule) {
+  const auto op = static_cast<abi::Op>(rule.boundary.op);
+  return rule.step.op == 0 &&
+         (op == abi::Op::kMark || op == abi::Op::kNvtxPush || op == abi::Op::kNvtxMark);
+}
+
 }  // namespace
 
 std::string_view FeatureName(uint16_t feature) {
@@ -321,7 +329,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
     process.learning->Finish(process.builder);
     process.learning.reset();
   }
-  process.builder.Finish();
+  process.builder.Finish(process.ended_well && rule_ && TellsBegins(rule_->rule));
   Advance();
   EndAlignment(process);
   AddSteps(LiveRanks());

@@ -112,13 +112,19 @@ std::string Job::WhyUntimed() const {
   constexpr uint64_t kSome = 8;
   const EngineTotals totals = engine_.Totals();
   if (imported_ || rule_->rule.clock.op != 0 || totals.iterations < kSome ||
-      totals.untimed < totals.iterations) {
+      totals.untimed * 2 < totals.iterations) {
     return "";
   }
-  return "the time of its iterations is not known: the stream that computes does nothing in each "
-         "of them that leaves a time stamp (a copy, a memset, a graph launch), and the host runs "
-         "ahead of the GPU; a cudaMemsetAsync of a few bytes on that stream where an iteration "
-         "begins is enough";
+  const bool none = totals.untimed >= totals.iterations;
+  return absl::StrCat(
+      "the time of ",
+      none ? "its iterations"
+           : absl::StrCat(totals.untimed, " of its ", totals.iterations, " iterations"),
+      " is not known: the stream that computes does nothing where each of them begins that leaves "
+      "a time stamp (a copy, a memset, a graph launch), and ",
+      none ? "the host runs ahead of the GPU"
+           : "only while calls are learned the host's waits tell it",
+      "; a cudaMemsetAsync of a few bytes on that stream where an iteration begins is enough");
 }
 
 std::string Job::WhyTimeOnly() const {
@@ -183,6 +189,11 @@ Answers::Facts Job::CollectFacts() const {
       .kernels = kernels_,
       .engine = engine_.Copy()};
   facts.uncounted = UncountedInWords();
+  facts.begun = std::any_of(processes_.begin(), processes_.end(), [](const auto& entry) {
+    const Process& process = *entry.second;
+    return !process.alive() && process.iterations > 0 && !process.beside &&
+           process.builder.has_begun();
+  });
   if (engine_.Totals().iterations == 0 && row_.end_ns != 0) {
     facts.ended_without = Describe(false).trouble();
     if (facts.ended_without.empty()) facts.ended_without = "it is not known why";

@@ -304,9 +304,14 @@ void Job::MatchLengths() {
   LengthDoubt doubt;
   if (by_length && n >= kLeastForDistribution) doubt = WhyLengthsDiffer();
   sentence_.clear();
-  if (!horizon.ok() && n < kLeastForDistribution) {
+  if (!horizon.ok() && rule_ && rule_->rule.length_count == 0) {
+    sentence_ =
+        "nothing was found in the program that tells the length of an iteration, so the given "
+        "lengths could not be matched: only their number is used";
+  } else if (!horizon.ok() && n < kLeastForDistribution) {
     sentence_ = absl::StrCat("the given lengths could not be matched to the ", observed_count_[0],
-                             " iterations so far, which are few: only their number is used",
+                             " iterations so far of which the length is known, which are few: "
+                             "only their number is used",
                              over ? "" : " until more have come");
   } else if (!horizon.ok()) {
     sentence_ = absl::StrCat(
