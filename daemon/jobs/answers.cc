@@ -120,6 +120,7 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
   if (!facts_.another && !facts_.uncounted.empty()) {
     absl::StrAppend(to.mutable_basis(), "; ", facts_.uncounted);
   }
+  if (!facts_.overcounted.empty()) absl::StrAppend(to.mutable_basis(), "; ", facts_.overcounted);
   if (!facts_.another && facts_.begun) {
     absl::StrAppend(to.mutable_basis(), "; what began behind them has no end and is not counted");
   }
@@ -130,6 +131,7 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
 void Answers::SetSoFar(const Estimate& from, v1::Estimate* to) const {
   jobs::ToProto(from, to);
   if (!facts_.uncounted.empty()) to->set_high(std::numeric_limits<double>::infinity());
+  if (!facts_.overcounted.empty()) to->set_low(0);
 }
 
 std::string Answers::StepsInWords() const {
@@ -387,6 +389,7 @@ absl::StatusOr<Playlist> Answers::MakePlaylist(const PlaylistOptions& options) c
     sentences.push_back(LeftOut(1 - ordinary_ns / all->value));
   }
   sentences.push_back(facts_.uncounted);
+  sentences.push_back(facts_.overcounted);
   std::erase(sentences, "");
   reply.set_sentence(absl::StrJoin(sentences, "; "));
   return playlist;

@@ -71,6 +71,7 @@ class Answers {
     bool host_times = false;    // no GPU did the work
     std::string ended_without;  // why the job that is over had no iteration
     std::string uncounted;      // which process had more iterations than are known; empty: none
+    std::string overcounted;    // which may have had fewer; empty: none
     bool begun = false;         // it is over, and what began last has no end and is not counted
     v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;
     v1::Losses losses;

@@ -94,6 +94,8 @@ std::string_view FeatureName(uint16_t feature) {
       return "roofline";
     case abi::Feature::kBatches:
       return "batches";
+    case abi::Feature::kEvaluation:
+      return "evaluation";
     default:
       return "";
   }

@@ -309,6 +309,7 @@ class Job {
   v1::Rule DescribeRule() const;
   std::string WhyUntimed() const;        // empty: some iterations have a time
   std::string UncountedInWords() const;  // which process had more iterations; empty: none
+  std::string OvercountedInWords() const;  // which may have had fewer; empty: none
   std::string WhyTimeOnly() const;       // empty: a process has CUPTI
   // The horizon, in the user's lengths, of the two engines.
   struct EngineHorizons {

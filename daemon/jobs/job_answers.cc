@@ -93,6 +93,16 @@ std::string Job::UncountedInWords() const {
       " that are known is in no figure: counts and sums are lower bounds");
 }
 
+std::string Job::OvercountedInWords() const {
+  for (const auto& [id, process] : processes_) {
+    const auto found = process->features.find(static_cast<uint16_t>(abi::Feature::kEvaluation));
+    if (found == process->features.end() || process->beside) continue;
+    if (found->second.state() != v1::FEATURE_STATE_FAILED) continue;
+    return absl::StrCat("rank ", process->row.rank, ": ", found->second.sentence());
+  }
+  return "";
+}
+
 v1::Rule Job::DescribeRule() const {
   v1::Rule rule;
   rule.set_generation(static_cast<int32_t>(rule_->rule.generation));
@@ -189,6 +199,7 @@ Answers::Facts Job::CollectFacts() const {
       .kernels = kernels_,
       .engine = engine_.Copy()};
   facts.uncounted = UncountedInWords();
+  facts.overcounted = OvercountedInWords();
   facts.begun = std::any_of(processes_.begin(), processes_.end(), [](const auto& entry) {
     const Process& process = *entry.second;
     return !process.alive() && process.iterations > 0 && !process.beside &&
@@ -337,7 +348,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   const int64_t stopped_ns = StoppedNs();
   // First: with these, every figure is another.
   std::vector<std::string> missing;
-  for (std::string sentence : {UncountedInWords(), store_damage_}) {
+  for (std::string sentence : {UncountedInWords(), OvercountedInWords(), store_damage_}) {
     if (!sentence.empty()) missing.push_back(std::move(sentence));
   }
   job.set_trouble(absl::StrJoin(missing, "; "));
