@@ -307,10 +307,10 @@ class Job {
   void Observe(int dimension, int64_t length, int64_t count);
   int KernelIndex(const std::string& name);  // in the kernel statistics
   v1::Rule DescribeRule() const;
-  std::string WhyUntimed() const;        // empty: some iterations have a time
-  std::string UncountedInWords() const;  // which process had more iterations; empty: none
+  std::string WhyUntimed() const;          // empty: some iterations have a time
+  std::string UncountedInWords() const;    // which process had more iterations; empty: none
   std::string OvercountedInWords() const;  // which may have had fewer; empty: none
-  std::string WhyTimeOnly() const;       // empty: a process has CUPTI
+  std::string WhyTimeOnly() const;         // empty: a process has CUPTI
   // The horizon, in the user's lengths, of the two engines.
   struct EngineHorizons {
     Horizon steps;
