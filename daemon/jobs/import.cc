@@ -238,8 +238,9 @@ absl::StatusOr<std::unique_ptr<Job>> StoreImport(Store& store, JobRow row, const
   for (const ImportedRank& rank : run.ranks) {
     if (absl::Status status = write(rank.rank, rank.iterations); !status.ok()) return status;
   }
-  if (run.ranks.empty()) {
-    if (absl::Status status = write(0, run.iterations); !status.ok()) return status;
+  if (run.ranks.size() != 1) {
+    const int32_t rank = run.ranks.empty() ? 0 : kStepsRank;
+    if (absl::Status status = write(rank, run.iterations); !status.ok()) return status;
   }
   job->TakeRows(batch);
   if (absl::Status status = store.Write(batch); !status.ok()) return status;

@@ -160,12 +160,26 @@ void IterationBuilder::Close(const Candidate& end) {
   last.end = end;
   last.has_end = true;
   if (last.host_time && end.api_ns >= last.step_ns) {
-    const uint64_t rest_ns = end.api_ns - last.step_ns;
-    ++state_.rests;
-    state_.rests_ns += rest_ns;
-    state_.longest_rest_ns = std::max(state_.longest_rest_ns, rest_ns);
+    State& s = state_;
+    s.longest_rest_ns = std::max(s.longest_rest_ns, end.api_ns - last.step_ns);
+    const uint64_t duration_ns = end.api_ns - last.begin.api_ns;
+    if (s.first_ns == 0) {
+      s.first_ns = duration_ns;
+    } else {
+      ++s.others;
+      s.others_ns += duration_ns;
+    }
   }
   Resolve(false);
+}
+
+int64_t IterationBuilder::LongestRest() const {
+  const State& s = state_;
+  // What is done for the first time takes longer: before the first boundary as much as behind it,
+  // but no longer than an iteration.
+  const uint64_t mean_ns = s.others_ns / s.others;
+  const uint64_t slower_ns = s.first_ns > mean_ns ? std::min(s.first_ns - mean_ns, mean_ns) : 0;
+  return static_cast<int64_t>(2 * s.longest_rest_ns + slower_ns);
 }
 
 int64_t IterationBuilder::StampOf(uint32_t correlation_id) const {
@@ -203,10 +217,9 @@ void IterationBuilder::Resolve(bool give_up) {
         iteration.other_duration_ns = static_cast<int64_t>(first.begin.api_ns - first.other.api_ns);
       }
     }
-    if (!first.has_end && first.host_time && state_.rests > 0) {
+    if (!first.has_end && first.host_time && state_.others > 0) {
       iteration.duration_ns = static_cast<int64_t>(first.step_ns - first.begin.api_ns);
-      iteration.rest_ns =
-          static_cast<int64_t>((state_.rests_ns / state_.rests + state_.longest_rest_ns) / 2);
+      iteration.rest_ns = LongestRest();
     }
     if (iteration.duration_ns < 0) iteration.duration_ns = 0;  // reversed stamps: unknown
     finished_.push_back(std::move(iteration));

@@ -10,9 +10,8 @@
 // since the CPU may run far ahead; where a stamp never comes, the difference of API stamps is used
 // if the host waited for the GPU in this iteration and in the one before, else the time stays
 // unknown. The last one of a process has no end. Where the host does the work itself, its time is
-// known until its step. The rest of it, such as reading a loss, and the begin of the first one
-// before its boundary, such as fetching a batch, are together no more than the mean and the longest
-// of what lies between a step and the next iteration.
+// known until its step, and at most `rest_ns` is missing at either end of the process: behind the
+// last step (reading a loss) and before the first boundary (fetching a batch).
 //
 // Threading: one thread. Ownership: values only. Memory: bounded by kMaxPending iterations and
 // kMaxStamps stamps, whatever arrives.
@@ -37,7 +36,7 @@ struct FinishedIteration {
   int64_t boundary_ns = 0;  // API time of the boundary
   int64_t start_ns = 0;     // GPU stamp where known
   int64_t duration_ns = 0;  // 0: unknown
-  int64_t rest_ns = 0;      // of one that is known until its step: half of the most that is missing
+  int64_t rest_ns = 0;      // of one that is known until its step: the most that is missing
   uint64_t call_sequence = 0;
   uint16_t config_id = 0;  // measurement taken
   uint32_t micro_steps = 1;
@@ -108,8 +107,9 @@ class IterationBuilder {
     bool synced = false;
     bool synced_before = false;
     bool host_time = false;
-    // From an iteration's step to its end, where the host does the work itself.
-    uint64_t rests = 0, rests_ns = 0, longest_rest_ns = 0;
+    // Where the host does the work itself: the longest time from a step to the next iteration; the
+    // time of the first iteration, and of the others.
+    uint64_t longest_rest_ns = 0, first_ns = 0, others = 0, others_ns = 0;
     std::deque<Pending> pending;
     uint64_t lost_iterations = 0;
   };
@@ -127,6 +127,7 @@ class IterationBuilder {
  private:
   void Close(const Candidate& end);
   void DropUnended();
+  int64_t LongestRest() const;
   void Resolve(bool give_up);
   int64_t StampOf(uint32_t correlation_id) const;
 

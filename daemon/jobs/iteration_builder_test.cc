@@ -94,7 +94,7 @@ TEST(IterationBuilder, WhereTheHostDoesTheWorkApiTimeIsTheTime) {
   EXPECT_EQ(finished[2].other_batches, 1u);
   EXPECT_EQ(finished[2].other_duration_ns, 10);
   EXPECT_EQ(finished[3].duration_ns, 90) << "until its step";
-  EXPECT_EQ(finished[3].rest_ns, 10) << "from a step to the end, of those that have one";
+  EXPECT_EQ(finished[3].rest_ns, 20) << "the longest from a step to the next begin, at both ends";
   EXPECT_FALSE(finished[3].ended);
   EXPECT_EQ(finished[2].rest_ns, 0);
   EXPECT_FALSE(finished[0].gpu_time);

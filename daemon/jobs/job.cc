@@ -257,6 +257,16 @@ void Job::AddSteps(const std::set<int32_t>& live_ranks) {
                                     .measured = step.measured,
                                     .first = step.first,
                                     .combined = rule_ && abi::SumsLengths(rule_->rule)});
+    rows_.iterations.push_back(
+        {.job_id = row_.job_id,
+         .rank = kStepsRank,
+         .number = step.number,
+         .length_count =
+             step.key_known && rule_ ? static_cast<int32_t>(rule_->rule.length_count) : 0,
+         .length = {step.key.first, step.key.second},
+         .duration_ns = step.rest_ns > 0 ? 0 : step.duration_ns,
+         .flags = (step.distorted ? kIterationDistorted : 0u) | (step.first ? kIterationFirst : 0u),
+         .config_id = step.measured ? 1u : 0u});
     engine_dirty_ = true;
     ++generation_;
   }
@@ -948,7 +958,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
       .incarnation = process.row.incarnation,
       .length_count = known ? dimensions : 0,
       .start_ns = iteration.start_ns,
-      .duration_ns = iteration.duration_ns,
+      .duration_ns = iteration.rest_ns > 0 ? 0 : iteration.duration_ns,
       .level = process.learning || static_cast<int64_t>(iteration.number) < process.marked_from
                    ? v1::LEVEL_LEARN
                    : v1::LEVEL_MARK,
@@ -958,6 +968,8 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (iteration.config_id > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
   if (iteration.distorted) row.flags |= kIterationDistorted;
   if (redone) row.flags |= kIterationRedone;
+  if (process.beside) row.flags |= kIterationBeside;
+  if (work_ && !redone && !process.beside && steps_.IsLate(number)) row.flags |= kIterationLate;
   const bool sums = rule_ && abi::SumsLengths(rule_->rule);
   for (int i = 0; i < row.length_count; ++i) {
     row.length[i] = iteration.length[i];

@@ -1044,6 +1044,18 @@ TEST(Job, RanksThatAreToldLaterAreRanks) {
     job.OnProcessEnd(7, true, 1);
     job.OnProcessEnd(8, true, 1);
     EXPECT_EQ(job.Describe(true).iterations(), 200);
+    // The log has the run's steps, as its figures do.
+    FakeStore store;
+    store.Take(job);
+    int64_t steps = 0, time_ns = 0;
+    for (const auto& [place, row] : store.iterations) {
+      if (row.rank != kStepsRank) continue;
+      ++steps;
+      time_ns += row.duration_ns;
+    }
+    EXPECT_EQ(steps, 200);
+    const double so_far = Project(job, AskTime())->projection().so_far().value();
+    EXPECT_NEAR(static_cast<double>(time_ns) / so_far, 1, 0.02) << "the last one has no end";
   }
 }
 
@@ -1180,18 +1192,6 @@ TEST(Job, AStepOfSeveralRanksIsAsLongAsItsSlowestAndCountersAreOfAll) {
   EXPECT_NEAR(weight, 4 * 600, 1e-6);
 }
 
-TEST(Job, EveryRankHasFirstOccurrencesOfItsOwn) {
-  Job job(Row(), {});
-  v1::Horizon horizon = AllLengths(80);
-  ASSERT_TRUE(job.SetHorizon(horizon).ok());
-  Ranks ranks(4);
-  ranks.first_ns = 3'000'000;  // as long as an iteration
-  ranks.Join(job);
-  v1::Estimate early;
-  for (int i = 0; i < 620; ++i) {
-    ranks.Step();
-    if (i == 80) early = Project(job, AskTime())->projection().total();
-  }
 TEST(Job, OfARankThatJoinsLaterTheBasisSaysWhatIsInNoStep) {
   Job job(Row(), {});
   FakeProcess first(3), second(4);
@@ -1215,6 +1215,18 @@ TEST(Job, OfARankThatJoinsLaterTheBasisSaysWhatIsInNoStep) {
                                  "without a rank that joins later"));
 }
 
+TEST(Job, EveryRankHasFirstOccurrencesOfItsOwn) {
+  Job job(Row(), {});
+  v1::Horizon horizon = AllLengths(80);
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  Ranks ranks(4);
+  ranks.first_ns = 3'000'000;  // as long as an iteration
+  ranks.Join(job);
+  v1::Estimate early;
+  for (int i = 0; i < 620; ++i) {
+    ranks.Step();
+    if (i == 80) early = Project(job, AskTime())->projection().total();
+  }
   ranks.End(job);
   const v1::Job end = job.Describe(true);
   EXPECT_GT(end.rule().explained_share(), 0.97);

@@ -92,9 +92,10 @@ void EncodeBuilder(const IterationBuilder::State& from, BuilderState* to) {
   to->set_lost_iterations(from.lost_iterations);
   to->set_early_clock(from.early_clock);
   to->set_host_time(from.host_time);
-  to->set_rests(from.rests);
-  to->set_rests_ns(from.rests_ns);
   to->set_longest_rest_ns(from.longest_rest_ns);
+  to->set_first_ns(from.first_ns);
+  to->set_others(from.others);
+  to->set_others_ns(from.others_ns);
 }
 
 IterationBuilder::State DecodeBuilder(const BuilderState& from) {
@@ -112,9 +113,10 @@ IterationBuilder::State DecodeBuilder(const BuilderState& from) {
   to.lost_iterations = from.lost_iterations();
   to.early_clock = from.early_clock();
   to.host_time = from.host_time();
-  to.rests = from.rests();
-  to.rests_ns = from.rests_ns();
   to.longest_rest_ns = from.longest_rest_ns();
+  to.first_ns = from.first_ns();
+  to.others = from.others();
+  to.others_ns = from.others_ns();
   return to;
 }
 

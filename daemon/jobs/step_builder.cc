@@ -33,7 +33,7 @@ void StepBuilder::Add(int32_t rank, const Step& iteration) {
   Progress& progress = progress_[rank];
   progress.next = std::max(progress.next, iteration.number + 1);
   progress.boundary_ns = iteration.boundary_ns;
-  if (iteration.number < next_) {
+  if (IsLate(iteration.number)) {
     ++late_;
     return;
   }

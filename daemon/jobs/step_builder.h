@@ -59,6 +59,7 @@ class StepBuilder {
   // Ranks that reported an iteration so far.
   int ranks() const { return static_cast<int>(progress_.size()); }
   int64_t late() const { return late_; }
+  bool IsLate(int64_t number) const { return number < next_; }
   // All ranks had the same length in every step, and it changed again and again: they may work on
   // parts of the same batches.
   bool same_lengths() const { return !differed_ && changes_ >= kManyChanges; }

@@ -131,6 +131,12 @@ class Comparison {
           "or of another tool");
       return;
     }
+    for (int r = 0; r < 2 && !request_.has_part(); ++r) {
+      if (facts(r).uncounted.empty()) continue;
+      reply_.set_not_known(absl::StrCat("not all of ", names_[r], " was read: ", facts(r).uncounted,
+                                        "; a part that was read can be compared (--from, --to)"));
+      return;
+    }
     FindBatches();
     difference_ = CompareRuns(runs_[kBase].run, runs_[kOther].run,
                               {.confidence = request_.confidence(),
@@ -500,6 +506,9 @@ class Comparison {
     for (int r = 0; r < 2; ++r) {
       if (facts(r).live) {
         reply_.add_sentences(absl::StrCat(names_[r], " is running: its figures are those so far"));
+      }
+      if (!facts(r).uncounted.empty()) {
+        reply_.add_sentences(absl::StrCat(names_[r], ": ", facts(r).uncounted));
       }
       const double alone = r == kBase ? difference_.base_alone : difference_.other_alone;
       if (alone > 0.01 && difference_.not_comparable.empty()) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -138,11 +140,16 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                                              const IterationRange& range, double confidence,
                                              Store& store) {
   const jobs::Answers::Facts& job = answers.facts();
-  double known = 0, usual = 0, usual_squares = 0;
-  int64_t timed = 0, untimed = 0, strange = 0;
+  double known = 0;
+  int64_t timed = 0, in_run = 0, strange = 0;
   // How single iterations of the run differ from what their lengths take.
-  double residual_squares = 0, residuals = 0;
+  double residual_squares = 0, residuals = 0, run_time = 0;
+  std::set<Key> timed_keys;
+  std::map<Key, int64_t> untimed_keys;
+  int64_t last = -1;
   const auto see = [&](const IterationRow& row) {
+    ++in_run;
+    last = row.number;
     const bool inside = row.number >= range.first && row.number <= range.last;
     const bool has_length = row.number >= job.engine.closed_iterations() &&
                             (job.dimensions == 0 || row.length_count > 0);
@@ -154,27 +161,40 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
       if (inside) known += time;
       if (expected <= 0) return;
       residuals += 1;
+      run_time += time;
       residual_squares += std::pow(time / expected - 1, 2);
+      timed_keys.insert(key);
       return;
     }
     if (!inside) return;
-    ++untimed;
-    if (expected <= 0) ++strange;
-    usual += expected;
-    usual_squares += expected * expected;
+    if (expected > 0) {
+      ++untimed_keys[key];
+    } else {
+      ++strange;
+    }
   };
   if (absl::Status status = ForEachStep(job, {}, store, see); !status.ok()) {
     return status;
   }
+  int64_t untimed = strange;
+  for (const auto& [key, count] : untimed_keys) untimed += count;
   if (timed + untimed == 0) return NoIteration(job, range);
   if (strange > 0 || (untimed > 0 && residuals < 2)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", job.name, "\": the time of ", range.words, " is not known, because ", untimed,
         " of them have no usable time, and what their lengths take is not known either"));
   }
-  const double reach = untimed == 0 ? 0
-                                    : NormalQuantile(confidence) *
-                                          std::sqrt(residual_squares / residuals * usual_squares);
+  double usual = 0, variance = 0;
+  for (const auto& [key, count] : untimed_keys) {
+    const double expected = answers.UsualTime(key);
+    const auto times = static_cast<double>(count);
+    usual += times * expected;
+    variance += times * expected * expected * residual_squares / residuals;
+    // A length that was never timed may take anything that is usual in this run on top, as the
+    // first one of a length does.
+    if (!timed_keys.contains(key)) variance += std::pow(run_time / residuals, 2);
+  }
+  const double reach = NormalQuantile(confidence) * std::sqrt(variance);
   const auto n = static_cast<double>(timed + untimed);
   v1::ProjectReply reply;
   v1::Projection& projection = *reply.mutable_projection();
@@ -198,6 +218,18 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                                   " without a usable time (measured, distorted or without an end) ",
                                   untimed == 1 ? "counts" : "count", " with what ",
                                   untimed == 1 ? "its length takes" : "their lengths take")));
+  if (range.last < std::numeric_limits<int64_t>::max() && range.last > last) {
+    absl::StrAppend(projection.mutable_basis(), "; the run ", job.live ? "has had" : "had",
+                    " no iteration beyond ", last);
+  }
+  if (!job.uncounted.empty()) {
+    projection.mutable_total()->set_high(std::numeric_limits<double>::infinity());
+    absl::StrAppend(projection.mutable_basis(), "; ", job.uncounted);
+  } else if (const auto counted = static_cast<int64_t>(job.engine.Totals().iterations);
+             !job.live && in_run != counted) {
+    absl::StrAppend(projection.mutable_basis(), "; ", in_run, " of the run's ", counted,
+                    " iterations are in its log, from which parts are read");
+  }
   reply.set_part(range.words);
   reply.set_job_id(absl::StrCat(job.job_id));
   *reply.mutable_losses() = job.losses;

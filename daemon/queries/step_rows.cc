@@ -1,54 +1,64 @@
 #include "daemon/queries/step_rows.h"
 
-#include <algorithm>
 #include <limits>
-#include <map>
-#include <utility>
 
 namespace seqpoint {
 namespace {
 
-constexpr size_t kPageRows = 4096;
-
-void Widen(const IterationRow& row, IterationRow& step) {
-  for (int i = 0; i < 2; ++i) step.length[i] = std::max(step.length[i], row.length[i]);
-  step.duration_ns = std::max(step.duration_ns, row.duration_ns);
-  step.config_id = std::max(step.config_id, row.config_id);
-  step.flags |= row.flags;
-  step.phase = std::max(step.phase, row.phase);
-}
+constexpr int kPageRows = 4096;
+constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
-absl::StatusOr<bool> StepRows::Read(std::vector<IterationRow>& steps) {
-  steps.clear();
-  if (done_) return false;
-  std::map<int64_t, IterationRow> rows;
-  std::map<int64_t, size_t> ranks;
-  std::vector<int64_t> pages;                          // of ranks that have any: the first number
-  int64_t last = std::numeric_limits<int64_t>::max();  // that every rank's page has
-  for (const int32_t rank : ranks_) {
-    const auto page = store_.ReadIterations(job_id_, rank, next_, kPageRows);
+absl::StatusOr<std::vector<IterationRow>> StepRows::ReadPage(int32_t rank, int64_t end,
+                                                             uint32_t without) {
+  for (int64_t from = next_;;) {
+    const auto page = store_.ReadIterations(job_id_, rank, from, kPageRows);
     if (!page.ok()) return page.status();
-    if (page->size() >= kPageRows) last = std::min(last, page->back().number);
-    int64_t before = -1;
-    if (!page->empty()) pages.push_back(page->front().number);
+    std::vector<IterationRow> rows;
     for (const IterationRow& row : *page) {
+      if (row.number >= end || (row.flags & without) != 0) continue;
       // The same iteration of a later incarnation; the first one counts.
-      if (std::exchange(before, row.number) == row.number) continue;
-      ++ranks[row.number];
-      const auto [it, added] = rows.try_emplace(row.number, row);
-      if (!added) Widen(row, it->second);
+      if (!rows.empty() && rows.back().number == row.number) continue;
+      rows.push_back(row);
+    }
+    if (!rows.empty() || page->size() < kPageRows || page->back().number >= end) return rows;
+    from = page->back().number + 1;
+  }
+}
+
+absl::StatusOr<std::vector<IterationRow>> StepRows::ReadSteps() {
+  if (ranks_.size() == 1) return ReadPage(ranks_.front(), kEnd, kIterationBeside);
+  if (!first_step_) {
+    const auto first = store_.ReadIterations(job_id_, kStepsRank, 0, 1);
+    if (!first.ok()) return first.status();
+    first_step_ = first->empty() ? kEnd : first->front().number;
+  }
+  if (next_ < *first_step_) {
+    for (const int32_t rank : ranks_) {
+      auto rows = ReadPage(rank, *first_step_, kIterationBeside | kIterationLate);
+      if (!rows.ok() || !rows->empty()) return rows;
     }
   }
-  const auto working = static_cast<size_t>(
-      std::count_if(pages.begin(), pages.end(), [&](int64_t first) { return first <= last; }));
-  for (const auto& [number, row] : rows) {
-    if (number <= last && ranks[number] == working) steps.push_back(row);
+  return ReadPage(kStepsRank, kEnd, 0);
+}
+
+absl::StatusOr<bool> StepRows::Read(std::vector<IterationRow>& steps) {
+  steps.clear();
+  const absl::StatusOr<std::vector<IterationRow>> rows = ReadSteps();
+  if (!rows.ok()) return rows.status();
+  for (const IterationRow& row : *rows) {
+    // A run's numbers begin anywhere; from there, or from the number that was asked for, on none is
+    // missing but with its record.
+    if (!any_ && next_ == 0) next_ = row.number;
+    for (; next_ < row.number; ++next_) {
+      steps.push_back({.job_id = job_id_, .rank = row.rank, .number = next_});
+    }
+    steps.push_back(row);
+    ++next_;
+    any_ = true;
   }
-  done_ = last == std::numeric_limits<int64_t>::max();
-  next_ = last + (done_ ? 0 : 1);
-  return true;
+  return !steps.empty();
 }
 
 }  // namespace seqpoint

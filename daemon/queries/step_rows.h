@@ -1,12 +1,15 @@
-// The rows of a run's steps, in order and a page at a time. Of several ranks a step has the largest
-// lengths and times, and what is amiss with any; steps that not every rank has are left out. What
-// was repeated after a checkpoint is read once.
+// The rows of a run's steps, in order and a page at a time, as they are in its figures. Of several
+// ranks they are stored as such; until the second one came, the only rank's are. Numbers of which
+// nothing is stored, since their records were lost, come as rows without length and time. What was
+// repeated after a checkpoint is read once, and what ran beside another process not at all.
 //
 // Threading: one thread. Ownership: keeps a pointer to the store.
 #ifndef DAEMON_QUERIES_STEP_ROWS_H_
 #define DAEMON_QUERIES_STEP_ROWS_H_
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +19,7 @@ namespace seqpoint {
 
 class StepRows {
  public:
+  // `ranks`: all of the job, or one, whose own iterations are read then.
   StepRows(Store& store, int64_t job_id, std::vector<int32_t> ranks, int64_t first_number)
       : store_(store), job_id_(job_id), ranks_(std::move(ranks)), next_(first_number) {}
 
@@ -23,11 +27,16 @@ class StepRows {
   absl::StatusOr<bool> Read(std::vector<IterationRow>& steps);
 
  private:
+  // The next page of a rank's rows below `end` that has any.
+  absl::StatusOr<std::vector<IterationRow>> ReadPage(int32_t rank, int64_t end, uint32_t without);
+  absl::StatusOr<std::vector<IterationRow>> ReadSteps();
+
   Store& store_;
   const int64_t job_id_;
   const std::vector<int32_t> ranks_;
+  std::optional<int64_t> first_step_;  // that is stored as such
   int64_t next_;
-  bool done_ = false;
+  bool any_ = false;  // was read
 };
 
 }  // namespace seqpoint

@@ -1019,10 +1019,13 @@ Projection OnlineEngine::ProjectTime(double confidence, bool host_times) const {
   Projection p = ProjectIterations(confidence, host_times);
   const double rest = state_->rest_ns;
   const auto add = [rest](std::optional<Estimate>& to) {
-    if (to) to = Estimate{to->value + rest, to->low, to->high + 2 * rest};
+    if (to) to->high += rest;
   };
   add(p.so_far);
-  if (!state_->horizon.another) add(p.total);
+  if (!state_->horizon.another && p.total) {
+    add(p.total);
+    if (p.per_1000) p.per_1000->high += rest * 1000 / static_cast<double>(p.iterations_total);
+  }
   return p;
 }
 

@@ -764,7 +764,7 @@ absl::Status Store::RemoveJob(int64_t job_id) {
 absl::StatusOr<std::map<int32_t, int64_t>> Store::CountIterations(int64_t job_id) {
   std::map<int32_t, int64_t> ranks;
   SEQPOINT_RETURN_IF_ERROR(impl_->Query(
-      "SELECT rank, count(*) FROM iteration WHERE job_id=? GROUP BY rank",
+      "SELECT rank, count(*) FROM iteration WHERE job_id=? AND rank>=0 GROUP BY rank",
       [&](Statement& s) { s.Bind(job_id); },
       [&](Statement& s) {
         const auto rank = static_cast<int32_t>(s.Int());

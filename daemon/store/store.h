@@ -94,7 +94,12 @@ enum IterationFlags : uint32_t {
   kIterationRedone = 2,     // repeated after a checkpoint
   kIterationFirst = 4,      // first occurrence of its length
   kIterationOther = 8,      // not training; `phase` says what
+  kIterationBeside = 16,    // of a process that trained beside another of its rank: in no figure
+  kIterationLate = 32,      // its step was finished without it: in none of the run's steps
 };
+
+// The rank of rows that are the run's steps, where there are several ranks.
+inline constexpr int32_t kStepsRank = -1;
 
 // key: job_id, rank, number, incarnation
 struct IterationRow {
