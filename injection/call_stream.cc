@@ -276,17 +276,28 @@ void CallStream::CountStep() {
   const uint64_t next = matcher_.iteration();
   if (step_watch_.OnIteration(next, steps_watched_, stepped_, NextRandom()) &&
       step_watch_.unseen() > 0) {
-    g_guest->features.Report(
-        abi::Feature::kEvaluation, abi::FeatureState::kFailed, 0,
-        "the program has iterations without an optimiser step, as of evaluation, in ranges of the "
-        "same name as training, which was seen late: %llu of the iterations %llu to %llu may be "
-        "such, too, and counts are upper bounds; give evaluation's ranges another name",
-        static_cast<unsigned long long>(step_watch_.unseen()),
-        static_cast<unsigned long long>(step_watch_.first_unseen()),
-        static_cast<unsigned long long>(next - 1));
+    doubtful_until_ = next - 1;
   }
   steps_watched_ = WatchesSteps();
   stepped_ = false;
+}
+
+void CallStream::ReportEvaluation() {
+  uint64_t count = 0, first = 0, last = 0;
+  {
+    LockGuard lock(&lock_);
+    if (doubtful_until_ == 0) return;
+    count = step_watch_.unseen();
+    first = step_watch_.first_unseen();
+    last = doubtful_until_;
+  }
+  g_guest->features.Report(
+      abi::Feature::kEvaluation, abi::FeatureState::kFailed, 0,
+      "the program has iterations without an optimiser step, as of evaluation, in ranges of the "
+      "same name as training, which was seen late: %llu of the iterations %llu to %llu may be "
+      "such, too, and counts are upper bounds; give evaluation's ranges another name",
+      static_cast<unsigned long long>(count), static_cast<unsigned long long>(first),
+      static_cast<unsigned long long>(last));
 }
 
 // Launches that the rule names are watched now. Holds lock_.

@@ -109,6 +109,9 @@ class CallStream {
   bool release_wanted() const { return release_.load(std::memory_order_relaxed); }
   // Tells the daemon what watching took so far, if it took more. `callback_ns`: of a call.
   void ReportCost(uint32_t callback_ns);
+  // Tells the daemon which iterations may be evaluation, if any. Again and again, as the ring may
+  // be full; what was told is not told twice.
+  void ReportEvaluation();
   // Copies the metric configurations of the control block; returns their generation.
   uint32_t CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs], abi::CounterBackend* backend);
 
@@ -199,9 +202,10 @@ class CallStream {
   uint64_t ahead_not_before_ns_ = 0;
   uint32_t random_ = 0;
   StepWatch step_watch_;
-  bool steps_watched_ = false;  // since the last boundary
-  bool stepped_ = false;        // since the last boundary
-  bool orphaned_ = false;       // no sign of the daemon for 2 s
+  uint64_t doubtful_until_ = 0;  // an iteration without a step came behind this one; 0: none did
+  bool steps_watched_ = false;   // since the last boundary
+  bool stepped_ = false;         // since the last boundary
+  bool orphaned_ = false;        // no sign of the daemon for 2 s
 
   // Used only by the thread that has acting_.
   injection::ControlReader control_;

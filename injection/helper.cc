@@ -82,6 +82,7 @@ void Helper::Loop() {
         });
       }
       guest->stream.ReportCost(callback_ns_);
+      guest->stream.ReportEvaluation();
       guest->activity.Check(guest->stream.clocked());
       if (guest->names.overflows() != 0) {
         guest->features.Report(abi::Feature::kMatcher, abi::FeatureState::kFailed, 0,
@@ -96,6 +97,7 @@ void Helper::Loop() {
   // A program that ends within the first moments has perhaps not been introduced yet.
   if (next_connect_ns_ == 0) TalkToDaemon(1);
   guest->stream.ReportCost(callback_ns_);
+  guest->stream.ReportEvaluation();
   if (guest->AnyContext() != nullptr) {
     // Samples wait for records that tell their iteration's time.
     if (guest->counters.samples() && guest->activity.any_kind_on()) guest->activity.Flush(true);
