@@ -55,8 +55,8 @@ struct IterationSample {
   uint64_t iteration = 0;  // number within the job, unique; need not arrive in order
   Key key;
   int64_t time_ns = 0;  // 0 = unknown
-  // More than 0: it ended with the process, and may be longer than its time by as much. It is in the
-  // sum, and says nothing about others.
+  // More than 0: it ended with the process, and may be longer than its time by as much. It is in
+  // the sum, and says nothing about others.
   int64_t rest_ns = 0;
   bool distorted = false;  // the time is that of our own doing (a window switch): not used
   bool measured = false;   // ran under a counter or trace configuration: its time is not used
