@@ -433,10 +433,14 @@ class GuestTest(JobTest):
             if "CHILD" in os.environ:
                 for n in range(60):
                     iterate(3 + n * n % 17)
-                    time.sleep(0.005)
+                    # Neither ends before the other one trains.
+                    trains = __file__ + ".trains."
+                    open(trains + os.environ["CHILD"], "a").close()
+                    while n == 30 and not all(os.path.exists(f"{trains}{c}") for c in range(2)):
+                        time.sleep(0.005)
             else:
                 children = [subprocess.Popen([sys.executable, __file__],
-                                             env={**os.environ, "CHILD": "1"}) for n in range(2)]
+                                             env={**os.environ, "CHILD": str(n)}) for n in range(2)]
                 for child in children: child.wait()
         """)
         self.assertEqual(int(self.job()["iterations"]), 60)
