@@ -1,6 +1,9 @@
 #include "daemon/queries/step_rows.h"
 
+#include <algorithm>
 #include <limits>
+
+#include "daemon/jobs/step_builder.h"
 
 namespace seqpoint {
 namespace {
@@ -51,6 +54,8 @@ absl::StatusOr<bool> StepRows::Read(std::vector<IterationRow>& steps) {
     // A run's numbers begin anywhere; from there, or from the number that was asked for, on none is
     // missing but with its record.
     if (!any_ && next_ == 0) next_ = row.number;
+    // As many as the figures count: a number that is damaged is no run.
+    next_ = std::max(next_, row.number - jobs::StepBuilder::kMostLost);
     for (; next_ < row.number; ++next_) {
       steps.push_back({.job_id = job_id_, .rank = row.rank, .number = next_});
     }
