@@ -267,7 +267,7 @@ void IterationLearner::RunAnalysis() {
     }
     confirm_at_ = grown(growth);
   }
-  // What was found first may not have been open, or less was known of it.
+  // The loop that was found first may not have been open, or less was known of it.
   if (!same || open) last_found_ = std::move(found);
   if (open) {
     next_analysis_ = 2 * seen;  // not for each part of a full stream that is new

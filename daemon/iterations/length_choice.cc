@@ -626,7 +626,7 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
       read &= table.value(row, column) >= 0;
       varies |= table.value(row, column) != table.value(rows[0], column);
     }
-    // What the program itself calls the length is no counter, however evenly sorted batches grow.
+    // A length that the program itself tells is no counter, however evenly sorted batches grow.
     const bool told = table.sources[column].pattern.op == static_cast<uint8_t>(Op::kMark);
     if (!read || (!told && Counts(table, column))) continue;
     usable.push_back(column);

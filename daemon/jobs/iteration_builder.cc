@@ -175,8 +175,8 @@ void IterationBuilder::Close(const Candidate& end) {
 
 int64_t IterationBuilder::LongestRest() const {
   const State& s = state_;
-  // What is done for the first time takes longer: before the first boundary as much as behind it,
-  // but no longer than an iteration.
+  // Work that is done for the first time takes longer: before the first boundary as much as behind
+  // it, but no longer than an iteration.
   const uint64_t mean_ns = s.others_ns / s.others;
   const uint64_t slower_ns = s.first_ns > mean_ns ? std::min(s.first_ns - mean_ns, mean_ns) : 0;
   return static_cast<int64_t>(2 * s.longest_rest_ns + slower_ns);

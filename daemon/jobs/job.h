@@ -123,7 +123,7 @@ class Job {
   void OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload);
   void OnData(int64_t process_id, absl::Span<const abi::DataRecord> records);
   void OnLosses(int64_t process_id, const RingLosses& losses);
-  // So many calls will not come (RingSink).
+  // `count` calls will not come (RingSink).
   void OnCallsMissing(int64_t process_id, uint64_t count);
   // What a new incarnation repeats is found in the log of the earlier ones. Asked after each
   // commit: who waits for the lengths of its rank, which are those of the iterations [begin, end).

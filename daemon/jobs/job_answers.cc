@@ -262,7 +262,7 @@ void Job::ForgetAnswers() {
 }
 
 const Answers::Summary& Job::RecentSummary() const {
-  // What is said of a job that has ended is stored, and stays.
+  // The summary of a job that has ended is stored, and stays.
   const bool wait = summary_under_way_ && summary_.generation != 0 && live();
   if (SummaryDue() && !wait) summary_ = (*Ask())->Summarise();
   return summary_;

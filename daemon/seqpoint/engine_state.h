@@ -181,7 +181,7 @@ struct OnlineEngine::State {
     // iterations are slow; 0: not at all.
     double drift = 0;
     double slow = 0, slow_variance = 0;
-    // Of the level of times when it was measured, which is nearly the same for all measurements.
+    // The error of the level of times when it was measured, nearly the same for all measurements.
     double level_variance = 0;
     bool follows_firsts = false;  // takes more in first occurrences
     CostCurve cost;

@@ -64,7 +64,7 @@ absl::StatusOr<v1::DeleteJobReply> Daemon::DeleteJob(const v1::DeleteJobRequest&
   return reply;
 }
 
-// What is in the batch on its way to the store is written over by the next.
+// The next batch writes over the one that is on its way to the store.
 absl::Status Daemon::UndoUpdate(int64_t id, const std::string& former_name,
                                 const std::set<std::string>& added,
                                 const std::set<std::string>& removed) {

@@ -54,7 +54,8 @@ struct Preset {
   std::string title;
   std::string source;
   std::string assumption;
-  // What judged answers were off, a standard deviation, of the time after; 0: none was judged.
+  // By how much judged answers were off, a standard deviation, of the time after; 0: none was
+  // judged.
   double off_by = 0;
   // Without these tasks in the trace it makes no sense: the first of the requirements.
   Selection needs;
