@@ -21,6 +21,9 @@ option(SEQPOINT_WITH_RPC "build the gRPC daemon and client" ON)
 set(SEQPOINT_SANITIZER "" CACHE STRING "address, thread or empty")
 
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+# Function names and lines, for stack traces, without the variables: 20 to 40 % of the time that the
+# compiler takes.
+add_compile_options($<$<CONFIG:RelWithDebInfo>:-g1>)
 if(SEQPOINT_SANITIZER STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
@@ -75,6 +78,8 @@ function(seqpoint_test name)
     set(ARG_TIMEOUT 60)
   endif()
   add_executable(${name} ${ARG_SRCS})
+  # A test's own code is compiled once and run once; what it tests keeps its optimisation.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main Threads::Threads)
   set(properties TIMEOUT ${ARG_TIMEOUT})

@@ -4,7 +4,8 @@ program that knows nothing of the profiler.
   train_lstm.py --lengths train.csv [--log truth.jsonl]
 
 --log writes, for each optimiser step, what the program itself saw: the padded length of its batch,
-the batch size, and the time from the begin of its forward pass to the begin of the next one.
+the batch size, the begin of its forward pass, the end of its step, and the begin of the next
+forward pass ("end", which the last one does not have).
 """
 
 import argparse
@@ -104,11 +105,13 @@ def main():
             if len(micro_steps) < options.accumulate:
                 continue
             optimizer.step()
+            stepped = time.time_ns()
             optimizer.zero_grad()
             losses.append(loss.item())
             steps += 1
             log.append({"iteration": steps - 1, "length": sum(micro_steps),
-                        "batch": tokens.shape[0], "micro_steps": len(micro_steps), "begin": begin})
+                        "batch": tokens.shape[0], "micro_steps": len(micro_steps), "begin": begin,
+                        "stepped": stepped})
             micro_steps = []
             if options.eval_every and steps % options.eval_every == 0:
                 log[-1]["end"] = time.time_ns()
