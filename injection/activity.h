@@ -1,11 +1,10 @@
 // CUPTI activity records: buffers, decoding into ring records, and which kinds are on.
 //
-//   * There is a fixed number of buffers; when CUPTI holds them all it gets a small one whose
-//   records
-//     are counted as dropped. CUPTI is never given none, which older versions crash on.
+//   * There is a fixed number of buffers. When CUPTI holds them all it gets a small one, whose
+//     records are counted as dropped. CUPTI is never given none, which older versions crash on.
 //   * Buffers are from the program's heap, and one that CUPTI did not return is never touched:
-//   where
-//     another tool registers its callbacks, CUPTI returns ours to it, and it frees what it gets.
+//     where another tool registers its callbacks, CUPTI returns ours to it, and it frees what it
+//     gets.
 //   * A record is read up to the fields that every supported generation has (CUPTI 12.0 to 13.x):
 //     what was appended later is never touched, and cuptiActivityGetNextRecord knows the sizes.
 //   * A kind is disabled only after the GPU has been waited for and the buffers were flushed, or
@@ -77,8 +76,8 @@ class Activity {
  private:
   struct Buffer {
     std::atomic<bool> lent;  // to CUPTI
-    std::atomic<bool>
-        stale;  // lent since before another tool had CUPTI, and perhaps the tool's now
+    // Lent since before another tool had CUPTI, and perhaps the tool's now.
+    std::atomic<bool> stale;
     std::atomic<uint8_t*> bytes;
   };
 
