@@ -8,7 +8,7 @@ set(guest_options -O2 -fno-exceptions -fno-rtti -fno-threadsafe-statics
   -fno-asynchronous-unwind-tables -fvisibility=hidden)
 add_library(injection_guest OBJECT
   activity.cc api.cc call_stream.cc callback_ids.cc callbacks.cc clock.cc counter_backend.cc counters.cc
-  cupti_loader.cc features.cc graph_names.cc guest.cc helper.cc identity.cc kernel_ranges.cc names.cc nvtx.cc other_users.cc plan.cc
+  cupti_loader.cc features.cc graph_names.cc guest.cc helper.cc identity.cc kernel_ranges.cc names.cc nvtx.cc other_users.cc own_memory.cc plan.cc
   pm_sampler.cc pool.cc range_profiler.cc redirect.cc stand_down.cc step_watch.cc system.cc ring/connection.cc
   ring/writer.cc)
 target_include_directories(injection_guest PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
@@ -42,6 +42,7 @@ endfunction()
 if(SEQPOINT_TESTS)
   injection_unit_test(callback_ids_test)
   injection_unit_test(names_test)
+  injection_unit_test(own_memory_test)
   injection_unit_test(plan_test)
   injection_unit_test(step_watch_test)
 endif()

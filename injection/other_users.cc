@@ -37,6 +37,7 @@ namespace {
 // clang-format on
 constexpr char kRecords[] = "a tool in this process that records CUPTI activities";
 constexpr char kMayUse[] = "the program, which may use CUPTI itself";
+constexpr char kTooLarge[] = "a program too large to be searched for uses of CUPTI";
 
 // CUPTI is, or may be, used in a way whose end cannot be told.
 std::atomic<bool> g_endless{false};
@@ -118,11 +119,19 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
                            "iterations are timed by their calls");
   }
   char file[24], holder[64];
-  if (called != Called::kNo) {
-    Notice(called == Called::kYes ? kHolders[kFirst + which] : kMayUse, false);
-  } else if (was_mapped && HeldByAnObject(redirections, kBeginnings, file, sizeof(file))) {
+  Held held = Held::kNo;
+  if (called == Called::kYes) {
+    Notice(kHolders[kFirst + which], false);
+  } else if (called == Called::kMentioned) {
+    Notice(kMayUse, false);
+  } else if (was_mapped) {
+    held = HeldByAnObject(redirections, kBeginnings, file, sizeof(file));
+  }
+  if (held == Held::kYes) {
     snprintf(holder, sizeof(holder), "%s, which may use CUPTI itself", file);
     Notice(holder, false);
+  } else if (held == Held::kUnknown || called == Called::kUnknown) {
+    Notice(kTooLarge, false);
   }
 }
 

@@ -28,8 +28,9 @@ bool RedirectCalls(const Redirection* redirections, size_t count);
 
 // Does an object keep the address of one of these functions in its data, other than in a slot that
 // RedirectCalls has changed? It has looked the function up. `name`: the object's file. Pointers on
-// the heap and on stacks are not found.
-bool HeldByAnObject(const Redirection* redirections, size_t count, char* name, size_t name_bytes);
+// the heap and on stacks, and in memory that nobody may read, are not found.
+enum class Held { kNo, kYes, kUnknown };  // kUnknown: there is too much data to search
+Held HeldByAnObject(const Redirection* redirections, size_t count, char* name, size_t name_bytes);
 
 // Where an object asks for `name` weakly and found nobody, it has `function` afterwards.
 struct Binding {
@@ -38,11 +39,12 @@ struct Binding {
 };
 void BindWeak(const Binding* bindings, size_t count);
 
-// Did an object call one of these functions so far? `which`: the first that was, or may have been.
+// Did an object call one of these functions so far (at most 64)? `which`: the first that was.
 enum class Called {
-  kNo,       // nobody imports them, or those that do never called them
-  kYes,      // an object that binds its calls one by one has bound it
-  kUnknown,  // the program itself binds everything at once, or finds functions by their names
+  kNo,         // nobody imports them, or those that do never called them
+  kYes,        // an object that binds its calls one by one has bound it
+  kMentioned,  // the program itself binds everything at once, or finds functions by their names
+  kUnknown,    // the program is too large to search it for their names
 };
 Called CalledSoFar(const Redirection* redirections, size_t count, size_t* which);
 

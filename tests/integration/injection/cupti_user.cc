@@ -8,8 +8,9 @@
 // that is loaded beside it (cupti_tool.cc) records from N.
 //
 // It begins before iteration N and ends after iteration M; N = -1: before cuInit, where that is
-// possible. It is linked with CUPTI, or (without SEQPOINT_LINKED) takes the addresses of its
-// functions by dlsym at its start.
+// possible. guard=1: a page of its own data may not be read by anybody. data_mb=N: it has written
+// to that much static data. It is linked with CUPTI, or (without SEQPOINT_LINKED) takes the
+// addresses of its functions by dlsym at its start.
 //
 // Prints "tool ..." with results and counts, and the software GPU's digest of all work. Both must
 // be the same with and without the profiler.
@@ -22,9 +23,12 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
@@ -38,6 +42,12 @@ __attribute__((weak)) int cupti_tool_kernels();
 }
 
 namespace {
+
+// A page with a pointer that the loader has set.
+struct alignas(1 << 16) Page {
+  decltype(&::cuInit) function = ::cuInit;
+} g_guarded;
+char g_data[512 << 20];
 
 std::map<std::string, std::string> g_options;
 long Option(const char* name, long fallback) {
@@ -222,6 +232,8 @@ int main(int argc, char** argv) {
     g_options[argument.substr(0, equals)] = argument.substr(equals + 1);
   }
   LookUp();
+  if (Option("guard", 0) != 0 && mprotect(&g_guarded, sizeof(g_guarded), PROT_NONE) != 0) return 5;
+  memset(g_data, 1, std::min<size_t>(Option("data_mb", 0) << 20, sizeof(g_data)));
   Tool tool;
   tool.uses = g_options["uses"];
   const long from = Option("from", 0), until = Option("until", 1 << 30);

@@ -110,6 +110,30 @@ TEST_F(OtherUsersTest, AProgramThatOnlyCouldIsProfiled) {
   EXPECT_GT(process().calls.size(), 100u * 6);
 }
 
+// Nor does looking for users touch what the program has forbidden to read.
+TEST_F(OtherUsersTest, PagesThatNobodyMayReadAreLeftAlone) {
+  for (const char* program : {SEQPOINT_CUPTI_USER_LAZY, SEQPOINT_CUPTI_USER_NOW}) {
+    SCOPED_TRACE(program);
+    const TempFolder directory;
+    extra_ = {{"SEQPOINT_DIR", directory.path().string()}};
+    PuppetDaemon daemon(directory.path().string());
+    daemon.Start();
+    const ProgramResult profiled = RunProgram(
+        {program, "uses=range", "from=20", "iterations=30", "guard=1"}, Environment(true));
+    daemon.Stop();
+    EXPECT_EQ(profiled.signal, 0) << profiled.output;
+    EXPECT_EQ(profiled.exit_status, 0) << profiled.output;
+    EXPECT_EQ(daemon.process_count(), 1u);
+  }
+}
+
+// The search has an end, and what it did not reach may be anything.
+TEST_F(OtherUsersTest, AProgramTooLargeToBeSearchedIsLeftAlone) {
+  Compare(SEQPOINT_CUPTI_USER_LAZY,
+          {"uses=range", "from=20", "iterations=30", "data_mb=300", "sleep_us=300"});
+  EXPECT_TRUE(Said("standing down for a program too large to be searched for uses of CUPTI"));
+}
+
 // --- After us ---
 
 class AfterTest : public OtherUsersTest,
