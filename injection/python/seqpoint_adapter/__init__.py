@@ -117,14 +117,19 @@ def _show_library(ctypes):
     path = os.environ.get("SEQPOINT_LIBRARY")
     if ctypes is None or not path:
         return
-    original = ctypes.CDLL.__init__
+    import functools
 
+    loader, original, shown = ctypes.CDLL, ctypes.CDLL.__init__, []
+
+    @functools.wraps(original)
     def __init__(self, *args, **kwargs):
         try:
-            if (args[0] if args else kwargs.get("name", path)) is None:
-                ctypes.CDLL.__init__ = original
+            if not shown and (args[0] if args else kwargs.get("name", path)) is None:
+                shown.append(True)
+                if loader.__init__ is __init__:  # nobody put another one over it
+                    loader.__init__ = original
                 try:
-                    ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+                    original(loader.__new__(loader), path, mode=ctypes.RTLD_GLOBAL)
                 except OSError as error:
                     log(f"marks of the program are not seen: {error}")
             original(self, *args, **kwargs)
@@ -132,7 +137,7 @@ def _show_library(ctypes):
             hide_frame(error)
             raise
 
-    ctypes.CDLL.__init__ = __init__
+    loader.__init__ = __init__
 
 
 def _install(torch):

@@ -15,6 +15,8 @@ from operator import attrgetter, itemgetter
 MAX_DEPTH = 4
 MAX_ITEMS = 16  # of one list or dictionary
 MAX_NUMBERS = 24
+MAX_TENSORS = 64  # of a call that are looked at together
+PLAIN = (bool, int, float, complex, str, bytes)  # they hold no tensor
 SAMPLES = 5  # tensors of a list that are samples rather than inputs of different kinds
 # Calls after which numbers that were always equal to an earlier one are left out.
 STUDIED_CALLS = 16
@@ -30,6 +32,22 @@ class _Shape:
     def __init__(self, name, tensor):
         self.dimensions = tensor.dim()
         self.names = [f"{name}.shape[{i}]" for i in range(self.dimensions)]
+
+
+class _Foreign:
+    """The dimensions of a tensor of a class of the program's, which sees no read of ours."""
+
+    def __init__(self, name, shape, plainly):
+        self.rank = len(shape)
+        self.plainly = plainly
+        self.names = [f"{name}.shape[{i}]" for i in range(self.rank)]
+
+    def read(self, tensor, numbers):
+        with self.plainly():
+            shape = tensor.shape
+        if len(shape) != self.rank:
+            raise Changed
+        numbers += shape
 
 
 class _Packed:
@@ -94,6 +112,7 @@ class Reader:
 
     def __init__(self, torch, module, args, kwargs):
         self._torch = torch
+        self._plain = torch.Tensor
         self._sources = []  # (positional?, key, getters, what reads, dimensions of a tensor)
         self.names = []
         named = _parameter_names(module)
@@ -119,6 +138,8 @@ class Reader:
             if dimensions is None:
                 source.read(value, numbers)
             else:
+                if type(value) is not self._plain:
+                    raise Changed
                 shape = value.shape
                 if len(shape) != dimensions:
                     raise Changed
@@ -153,8 +174,16 @@ class Reader:
     def _walk(self, name, value, where, depth):
         tensor = self._torch.Tensor
         if isinstance(value, tensor):
-            nested = getattr(value, "is_nested", False)
-            self._add(_Nested(name, value) if nested else _Shape(name, value), where)
+            plainly = self._torch._C.DisableTorchFunction
+            with plainly():
+                nested = hasattr(value, "_offsets") or getattr(value, "is_nested", False)
+                shape = None if nested else value.shape
+            if nested:
+                self._add(_Nested(name, value), where)
+            elif type(value) is tensor:
+                self._add(_Shape(name, value), where)
+            else:
+                self._add(_Foreign(name, shape, plainly), where)
         elif isinstance(value, self._torch.nn.utils.rnn.PackedSequence):
             self._add(_Packed(name, value), where)
         elif type(value) is int:
@@ -177,15 +206,28 @@ class Reader:
             self.names += source.names
 
 
-def tensors(torch, values, depth=0):
-    """The tensors among a call's inputs, and inside of them."""
+def tensors(torch, values):
+    """The tensors among a call's inputs, and inside of them; and whether these are all."""
     found = []
+    return found, _find(torch, values, found, 0)
+
+
+def _find(torch, values, found, depth):
+    are_all = True
     for value in values:
+        if len(found) == MAX_TENSORS:
+            return False
         if isinstance(value, torch.Tensor):
             found.append(value)
-        elif depth < MAX_DEPTH:
-            found += tensors(torch, [item for _, _, item in _items(value)], depth + 1)
-    return found
+        elif isinstance(value, Mapping):
+            are_all &= depth < MAX_DEPTH and _find(torch, value.values(), found, depth + 1)
+        elif isinstance(value, (list, tuple)):
+            are_all &= depth < MAX_DEPTH and _find(torch, value, found, depth + 1)
+        elif dataclasses.is_dataclass(value):
+            are_all &= depth < MAX_DEPTH and _find(torch, vars(value).values(), found, depth + 1)
+        else:
+            are_all &= value is None or isinstance(value, PLAIN)
+    return are_all
 
 
 def _items(value):

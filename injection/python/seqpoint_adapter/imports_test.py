@@ -97,5 +97,49 @@ class ImportsTest(unittest.TestCase):
         self.assertIn("did not start", done.stderr)
 
 
+class CtypesTest(unittest.TestCase):
+    def run_program(self, text):
+        """With the adapter waiting for ctypes, and the library of mathematics as ours."""
+        environment = dict(os.environ, SEQPOINT_LIBRARY="libm.so.6",
+                           PYTHONPATH=os.path.dirname(os.path.dirname(seqpoint_adapter.__file__)))
+        program = f"import seqpoint_adapter; seqpoint_adapter.wait_for_ctypes()\n{text}"
+        done = subprocess.run([sys.executable, "-c", program], env=environment, text=True,
+                              capture_output=True, timeout=60)
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split()
+
+    def test_all_that_is_loaded_has_the_library(self):
+        self.assertEqual(self.run_program("""
+import ctypes
+print(hasattr(ctypes.CDLL(None), "tgamma"))
+print(ctypes.CDLL.__init__.__code__.co_filename.endswith("ctypes/__init__.py"))
+"""), ["True", "True"])
+
+    def test_what_the_program_puts_over_it_stays(self):
+        self.assertEqual(self.run_program("""
+import ctypes
+original, calls = ctypes.CDLL.__init__, []
+def counted(self, name, *args, **kwargs):
+    calls.append(name)
+    original(self, name, *args, **kwargs)
+ctypes.CDLL.__init__ = counted
+print(hasattr(ctypes.CDLL(None), "tgamma"))
+ctypes.CDLL("libc.so.6")
+ctypes.CDLL(None)
+print(len(calls), ctypes.CDLL.__init__ is counted)
+"""), ["True", "3", "True"])
+
+    def test_a_class_that_the_program_puts_in_its_place_stays(self):
+        self.assertEqual(self.run_program("""
+import ctypes
+class Own(ctypes.CDLL):
+    def __init__(self, name):
+        super().__init__(name)
+        self.own = True
+ctypes.CDLL = Own
+print(hasattr(ctypes.CDLL(None), "tgamma"), ctypes.CDLL("libc.so.6").own)
+"""), ["True", "True"])
+
+
 if __name__ == "__main__":
     unittest.main()

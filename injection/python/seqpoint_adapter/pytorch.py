@@ -91,6 +91,7 @@ class Adapter:
         self._torch = torch
         self._library = library
         self._grad = torch.is_grad_enabled
+        self._plainly = torch._C.DisableTorchFunction  # classes of the program see no read of ours
         self._hook = self._step_hook()
         self._broken = False
         self._attached = False  # the library profiles this process
@@ -510,10 +511,11 @@ class Adapter:
                 target.reader = Reader(self._torch, target.module(), args, kwargs)
                 target.count = -1
                 numbers = target.reader.read(args, kwargs)
-        tensors = features_module.tensors(self._torch, (*args, *kwargs.values()))
+        tensors, are_all = features_module.tensors(self._torch, (*args, *kwargs.values()))
         parameter = self._graded() if self._graded is not None else None
         gradient = None if parameter is None else (by_hand_module.gradient(parameter),)
-        self._batches.on_call(numbers, tensors, gradient, is_root)
+        with self._plainly():
+            self._batches.on_call(numbers, tensors, are_all, gradient, is_root)
 
     def _tell(self, target, args, kwargs, training):
         """`training`: False of an evaluation batch; None: of a module beside the root."""
@@ -623,6 +625,7 @@ class Adapter:
         self._look_at = 2 * self._steps
         self._cycle.changed = False
         self._batches.give_up(self._other_trainings())
+        self._batches.watch()
         self._ask_rank()
 
     def _tell_batches(self, forwards):
@@ -632,7 +635,7 @@ class Adapter:
             parameter = by_hand_module.graded(root) if root is not None else None
             self._graded = weakref.ref(parameter) if parameter is not None else None
         said, before = self._batches.end(), self._said_batches
-        if said[0] == before[0] == EACH:
+        if said is None or said[0] == before[0] == EACH:
             return  # whatever tells it
         if said != before and (self._attached or self._library.active()):
             self._said_batches = said

@@ -325,6 +325,42 @@ class PyTorchTest(unittest.TestCase):
             self.assertEqual(self.recorder.batches_told[-1][0], says, taken)
             self.setUpAgain()
 
+    def test_several_steps_on_a_batch_are_told_to_be_not_known(self):
+        for steps, says in ((1, []), (4, [-1])):
+            model = Model()
+            optimizer = self.sgd(model.parameters())
+            for batch in torch.utils.data.DataLoader(range(20), batch_size=None):
+                for _ in range(steps):
+                    self.train(model, [3 + batch * batch % 17], optimizer)
+            self.assertEqual([per for per, _ in self.recorder.batches_told][:1], says)
+            self.setUpAgain()
+
+    def test_classes_of_the_program_see_no_read(self):
+        seen = []
+
+        class Own(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                seen.append(function)
+                return super().__torch_function__(function, types, args, kwargs or {})
+
+        class Plain(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.zeros(1))
+
+            def forward(self, own):
+                return self.weight
+
+        model = Plain()
+        optimizer = self.sgd(model.parameters())
+        own = torch.zeros(3, 5).as_subclass(Own)
+        for _ in range(40):
+            model(own).sum().backward()
+            optimizer.step()
+        self.assertEqual(seen, [])
+        self.assertEqual(self.recorder.iterations()[-1][0], {"own.shape[0]": 3, "own.shape[1]": 5})
+
     def test_encoder_and_decoder_with_optimisers_of_their_own_are_one_training(self):
         encoder, decoder = Model(), Model()
         optimizers = [self.sgd(encoder.parameters()), self.sgd(decoder.parameters())]
