@@ -130,7 +130,7 @@ class Reader:
         return self._studied is None
 
     def read(self, args, kwargs):
-        numbers = []
+        numbers, plain = [], self._plain
         for positional, key, getters, source, dimensions in self._sources:
             value = args[key] if positional else kwargs[key]
             for getter in getters:
@@ -138,7 +138,7 @@ class Reader:
             if dimensions is None:
                 source.read(value, numbers)
             else:
-                if type(value) is not self._plain:
+                if type(value) is not plain:
                     raise Changed
                 shape = value.shape
                 if len(shape) != dimensions:
