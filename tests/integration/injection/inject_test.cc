@@ -199,6 +199,20 @@ TEST_F(InjectTest, EvaluationThatComesLateIsToldApartAndSaid) {
   EXPECT_THAT(process().Sentence(abi::Feature::kEvaluation), HasSubstr("counts are upper bounds"));
 }
 
+// As mixed precision does where gradients overflow.
+TEST_F(InjectTest, AStepThatIsLeftOutIsNoEvaluation) {
+  const abi::Control control = MarkControl(NvtxRuleWithStep());
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=5000", "lengths=16,32", "layers=2", "nvtx=1", "sleep_us=100",
+                 "evaluate_from=1000", "evaluate_until=1001", "evaluate_period=20"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_GT(process().steps.size(), 4700u);
+  EXPECT_EQ(process().Sentence(abi::Feature::kEvaluation), "");
+  ASSERT_FALSE(process().costs.empty());
+  EXPECT_LT(process().costs.back().calls[static_cast<int>(abi::Level::kMark)],
+            process().steps.size() * 4 / 2);
+}
+
 // Each of these phases may escape the checks; all of them together do not, and when one is met, the
 // iterations of the others are doubtful, too.
 TEST_F(InjectTest, ShortEvaluationsAreSeenAndWhatPassedUnseenIsSaid) {
@@ -744,7 +758,7 @@ TEST_F(InjectTest, TracesAreWholeWhereTheLengthIsKnownOnlyBehindKernels) {
   abi::Control control = MarkControl(FifthKernelRule(1));
   AddEntry(&control, 100, 32, abi::kConfigTrace, 2, 1);
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
-  RunAndCompare({"iterations=300", "lengths=16,32,48", "layers=5", "sleep_us=500"});
+  RunAndCompare({"iterations=1000", "lengths=16,32,48", "layers=5", "sleep_us=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   std::map<std::string, int> kernels;
   int whole = 0;
