@@ -174,10 +174,12 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
                                   : "not known",
                   !job.has_time() || !known ? ""
                   : early                   ? "ended early"
-                  : whole                   ? "whole run " + time.precision
-                  : unread                  ? "or more: not read completely"
-                  : IsOver(job)             ? "until its end"
-                                            : "so far",
+                  : whole && unread
+                      ? absl::StrCat("whole run ", time.precision, "; not read completely")
+                  : whole       ? "whole run " + time.precision
+                  : unread      ? "or more: not read completely"
+                  : IsOver(job) ? "until its end"
+                                : "so far",
                   absl::StrJoin(job.tags(), ", ")});
   }
   std::string text = table.empty() ? "" : table.ToString();
@@ -517,7 +519,8 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
   for (const v1::Counter& counter : reply.counters()) {
     if (!counter.has_per_iteration()) {
       table.AddRow(
-          {counter.metric(), "-", "-", "", "-", "-", "not measured: " + counter.sentence()});
+          {counter.metric(), "-", "-", "", "-", "-",
+           (counter.has_projection() ? "not known: " : "not measured: ") + counter.sentence()});
       continue;
     }
     const v1::Projection& projection = counter.projection();

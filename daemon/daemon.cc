@@ -904,7 +904,7 @@ absl::StatusOr<std::shared_ptr<const jobs::Answers>> Daemon::AskPart(std::string
   const auto whole = Ask(name, nullptr);
   if (!whole.ok()) return whole.status();
   const jobs::Answers::Facts& facts = (*whole)->facts();
-  const absl::StatusOr<IterationRange> range = RangeOf(part, facts);
+  const absl::StatusOr<IterationRange> range = CountedRangeOf(part, facts);
   if (!range.ok()) return range.status();
   if (absl::Status stored = AwaitCommit(facts.job_id); !stored.ok()) return stored;
   absl::StatusOr<PartLengths> lengths = ReadLengths(facts, *range, *store_);
@@ -1017,7 +1017,7 @@ absl::StatusOr<v1::ProjectReply> Daemon::Project(const v1::ProjectRequest& reque
   if (request.has_part() && time) {
     const auto answers = Ask(request.job(), nullptr);
     if (!answers.ok()) return answers.status();
-    const auto range = RangeOf(request.part(), (*answers)->facts());
+    const auto range = CountedRangeOf(request.part(), (*answers)->facts());
     if (!range.ok()) return range.status();
     const absl::Status stored = AwaitCommit((*answers)->facts().job_id);
     if (!stored.ok()) return stored;

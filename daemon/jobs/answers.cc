@@ -92,8 +92,9 @@ void SetFit(const KeyFit& fit, v1::Rule* rule) {
   }
 }
 
-v1::Projection Answers::ToProto(const Projection& projection, std::string_view metric,
+v1::Projection Answers::ToProto(const Projection& known, std::string_view metric,
                                 std::string_view unit) const {
+  const Projection projection = Doubted(known);
   v1::Projection to;
   to.set_metric(std::string(metric));
   to.set_unit(std::string(unit));
@@ -102,16 +103,22 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
     jobs::ToProto(*projection.total, to.mutable_total());
     if (!facts_.another) jobs::ToProto(projection.remaining, to.mutable_remaining());
   }
-  if (!facts_.another && projection.so_far) SetSoFar(*projection.so_far, to.mutable_so_far());
+  if (!facts_.another && projection.so_far) {
+    jobs::ToProto(*projection.so_far, to.mutable_so_far());
+  }
   if (projection.per_1000) {
     jobs::ToProto(*projection.per_1000, to.mutable_per_1000_iterations());
   }
   to.set_horizon_kind(projection.total ? facts_.horizon_kind : v1::Horizon::KIND_UNKNOWN);
-  to.set_iterations_so_far(facts_.another ? 0 : projection.iterations_so_far);
+  // All iterations of a part ran, and it has no horizon.
+  const bool part = facts_.another && facts_.horizon_kind == v1::Horizon::KIND_UNKNOWN;
+  to.set_iterations_so_far(part             ? projection.iterations_total
+                           : facts_.another ? 0
+                                            : projection.iterations_so_far);
   to.set_iterations_total(projection.iterations_total);
   const bool through = !facts_.another && projection.total &&
                        projection.iterations_so_far >= projection.iterations_total;
-  to.set_basis(through && facts_.imported
+  to.set_basis(through && facts_.imported && facts_.engine.Totals().untimed == 0
                    ? absl::StrCat("the sum of the ", facts_.traced() ? "traces' " : "log's ",
                                   projection.iterations_so_far,
                                   projection.iterations_so_far == 1 ? " iteration" : " iterations",
@@ -128,10 +135,25 @@ v1::Projection Answers::ToProto(const Projection& projection, std::string_view m
   return to;
 }
 
-void Answers::SetSoFar(const Estimate& from, v1::Estimate* to) const {
-  jobs::ToProto(from, to);
-  if (!facts_.uncounted.empty()) to->set_high(std::numeric_limits<double>::infinity());
-  if (!facts_.overcounted.empty()) to->set_low(0);
+Projection Answers::Doubted(Projection projection) const {
+  if (!facts_.uncounted.empty()) {
+    if (projection.so_far) projection.so_far->high = std::numeric_limits<double>::infinity();
+    projection.remaining.low = 0;  // it may have run
+  }
+  if (!facts_.overcounted.empty()) {
+    // What a training iteration takes is not known either: the mean is that of others, too.
+    projection.total.reset();
+    projection.per_1000.reset();
+    projection.remaining = {};
+    if (projection.so_far) projection.so_far->low = 0;
+    if (!facts_.uncounted.empty()) projection.so_far.reset();
+  }
+  return projection;
+}
+
+absl::Status Answers::OvercountedError() const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", facts_.name, "\": ", facts_.overcounted));
 }
 
 std::string Answers::StepsInWords() const {
@@ -433,6 +455,14 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     counter.set_unit(metric.unit);
     return counter;
   };
+  const auto set_per_iteration = [&](const Projection& projection, v1::Counter* counter) {
+    if (const auto per_1000 = Doubted(projection).per_1000) {
+      jobs::ToProto(Scaled(*per_1000, 1e-3), counter->mutable_per_iteration());
+      counter->set_complete(true);
+    } else {
+      counter->set_sentence(facts_.overcounted);
+    }
+  };
   std::string missing;
   for (const counters::OnePassConfig& config : facts_.metrics.set().configs) {
     for (size_t i = 0; i < config.metrics.size(); ++i) {
@@ -455,9 +485,8 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
       counter.clear_sentence();
       *counter.mutable_projection() = ToProto(*projection, metric.name, metric.unit);
       *counter.mutable_projection()->mutable_basis() += RanksInWords("; the sum over ");
-      jobs::ToProto(Scaled(*projection->per_1000, 1e-3), counter.mutable_per_iteration());
+      set_per_iteration(*projection, &counter);
       counter.set_measured_iterations(MeasurementsOf(config.config_id));
-      counter.set_complete(true);
     }
   }
   for (const counters::Ratio& ratio : facts_.metrics.set().ratios) {
@@ -475,10 +504,13 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     if (ratio.denominator.empty()) {
       *counter.mutable_projection() = ToProto(*numerator, ratio.name, ratio.unit);
       *counter.mutable_projection()->mutable_basis() += RanksInWords("; the sum over ");
-      jobs::ToProto(Scaled(*numerator->per_1000, 1e-3), counter.mutable_per_iteration());
+      set_per_iteration(*numerator, &counter);
       counter.set_ratio(false);
       counter.set_derived(true);
-      counter.set_complete(true);
+      continue;
+    }
+    if (!facts_.overcounted.empty()) {
+      counter.set_sentence(facts_.overcounted);
       continue;
     }
     const auto value = RatioOf(*numerator->per_1000, *denominator->per_1000);
@@ -579,20 +611,19 @@ absl::StatusOr<v1::GetKernelsReply> Answers::GetKernels(
   double total_ns = 0;
   std::vector<v1::Kernel> kernels;
   const auto project = [&](absl::Span<const int> indices, const std::string& name) -> absl::Status {
-    const absl::StatusOr<Projection> time =
+    absl::StatusOr<Projection> time =
         engine.ProjectStatistics(kKernelTimeSet, indices, request.confidence());
-    const absl::StatusOr<Projection> launches = engine.ProjectStatistics(
+    absl::StatusOr<Projection> launches = engine.ProjectStatistics(
         kKernelLaunchSet, indices, request.confidence(), StatisticKind::kAmount);
     if (!time.ok()) return time.status();
     if (!launches.ok()) return launches.status();
+    time = Doubted(*std::move(time));
+    launches = Doubted(*std::move(launches));
+    if (!time->total && (facts_.another || !time->so_far)) return OvercountedError();
+    const Estimate& duration = time->total ? *time->total : *time->so_far;
     v1::Kernel& kernel = kernels.emplace_back();
     kernel.set_name(name);
-    const Estimate& duration = time->total ? *time->total : *time->so_far;
-    if (time->total) {
-      jobs::ToProto(duration, kernel.mutable_duration_ns());
-    } else {
-      SetSoFar(duration, kernel.mutable_duration_ns());
-    }
+    jobs::ToProto(duration, kernel.mutable_duration_ns());
     kernel.set_launches(launches->total ? launches->total->value : launches->so_far->value);
     total_ns += duration.value;
     reply.set_horizon_kind(time->total ? facts_.horizon_kind : v1::Horizon::KIND_UNKNOWN);

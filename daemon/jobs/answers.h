@@ -10,6 +10,7 @@
 #define DAEMON_JOBS_ANSWERS_H_
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -72,7 +73,9 @@ class Answers {
     std::string ended_without;  // why the job that is over had no iteration
     std::string uncounted;      // which process had more iterations than are known; empty: none
     std::string overcounted;    // which may have had fewer; empty: none
-    bool begun = false;         // it is over, and what began last has no end and is not counted
+    // With one of these: from which number on others may be missing, or be none.
+    int64_t counted_to = std::numeric_limits<int64_t>::max();
+    bool begun = false;  // it is over, and what began last has no end and is not counted
     v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;
     v1::Losses losses;
     std::optional<v1::Rule> rule;  // without its fit
@@ -127,10 +130,13 @@ class Answers {
   Summary Summarise() const;
 
  private:
-  v1::Projection ToProto(const Projection& projection, std::string_view metric,
+  v1::Projection ToProto(const Projection& known, std::string_view metric,
                          std::string_view unit) const;
-  // Of what the run did so far: without an upper end where a part of that was not read.
-  void SetSoFar(const Estimate& from, v1::Estimate* to) const;
+  // What is left of an estimate where the run had more iterations than are known, or fewer. Every
+  // answer goes through this.
+  Projection Doubted(Projection projection) const;
+  // Where that leaves nothing.
+  absl::Status OvercountedError() const;
   int32_t MeasurementsOf(uint32_t set) const;
   // Of what is measured.
   const RunEngine& Work() const { return facts_.work ? *facts_.work : facts_.engine; }

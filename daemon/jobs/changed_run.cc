@@ -83,6 +83,7 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
                                                   double confidence, double replay_error) const {
   absl::MutexLock lock(&mutex_);
   if (facts_.engine.Totals().iterations == 0) return NoIteration();
+  if (!facts_.overcounted.empty()) return OvercountedError();
   // Iterations of an earlier rule have other lengths; they are taken to save the same share.
   OnlineEngine engine = Work().current().Copy();
   std::map<Key, Shares> shares;

@@ -465,6 +465,7 @@ void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
   Process& process = *processes_.at(process_id);
   // Where the library marks boundaries, it counts the iterations.
   if (!process.learning || !process.learning->wants_calls()) return;
+  if (process.missing_calls == 0) process.missing_since_ns = process.last_call_ns;
   process.missing_calls += count;
   ForgetAnswers();
   state_dirty_ = true;
@@ -717,6 +718,7 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
     switch (static_cast<abi::DataType>(record.type)) {
       case abi::DataType::kCall:
         host_times_ |= (record.call.flags & abi::kCallHostTime) != 0;
+        process.last_call_ns = static_cast<int64_t>(record.call.api_ns);
         if (process.learning) {
           process.learning->OnCall(record.call);
           process.learn_log.append(reinterpret_cast<const char*>(&record), sizeof(record));
@@ -895,6 +897,9 @@ void Job::SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> lo
 void Job::Align(Process& process, const FinishedIteration& iteration) {
   if (process.first_boundary_ns == 0) process.first_boundary_ns = iteration.boundary_ns;
   process.last_boundary_ns = iteration.boundary_ns;
+  if (process.missing_calls == 0 || iteration.boundary_ns <= process.missing_since_ns) {
+    process.missing_in = static_cast<int64_t>(iteration.number);
+  }
   if (!process.aligning) return OnFinished(process, iteration);
   state_dirty_ = true;
   const uint64_t first = process.held.empty() ? iteration.number : process.held.back().number + 1;

@@ -200,6 +200,11 @@ Answers::Facts Job::CollectFacts() const {
       .engine = engine_.Copy()};
   facts.uncounted = UncountedInWords();
   facts.overcounted = OvercountedInWords();
+  for (const auto& [id, process] : processes_) {
+    if (!process->uncounted() || process->beside) continue;
+    facts.counted_to = std::min(facts.counted_to, process->CountedTo());
+  }
+  if (!facts.overcounted.empty()) facts.counted_to = 0;
   facts.begun = std::any_of(processes_.begin(), processes_.end(), [](const auto& entry) {
     const Process& process = *entry.second;
     return !process.alive() && process.iterations > 0 && !process.beside &&

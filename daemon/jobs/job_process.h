@@ -76,6 +76,9 @@ struct Job::Process {
   bool unread = false;
   // Calls that never came while its iterations were counted by them.
   uint64_t missing_calls = 0;
+  int64_t last_call_ns = 0;      // API time of the last call that came
+  int64_t missing_since_ns = 0;  // ... of the last one before the first that did not
+  int64_t missing_in = 0;        // number of the iteration in which the first of them is missing
   // Events were dropped, and no boundary and no step came since then, whose number would tell.
   bool missing_events = false;
   uint64_t events_dropped = 0;  // as RingLosses has it
@@ -130,6 +133,11 @@ struct Job::Process {
     // A thread that is killed may lose the call that it writes, without a drop.
     return unread || (missing_calls > 0 && losses.ring_dropped() > 0) ||
            (missing_events && !alive());
+  }
+  // Then all iterations of its rank before this number are known.
+  int64_t CountedTo() const {
+    const int64_t next = missing_calls > 0 ? missing_in : builder.next_number();
+    return std::max(first_number, next) - repeated;
   }
   // As far as is known; without CUPTI there is nothing to measure.
   bool HasCupti() const {

@@ -181,6 +181,8 @@ JobState Job::SaveState() const {
     to.set_ended_well(process->ended_well);
     to.set_unread(process->unread);
     to.set_missing_calls(process->missing_calls);
+    to.set_missing_since_ns(process->missing_since_ns);
+    to.set_missing_in(process->missing_in);
     to.set_missing_events(process->missing_events);
     to.set_events_dropped(process->events_dropped);
     to.set_open_end(process->open_end);
@@ -290,6 +292,8 @@ void Job::RestoreProcess(const ProcessState& saved, Process& process) {
   process.ended_well = saved.ended_well();
   process.unread = saved.unread();
   process.missing_calls = saved.missing_calls();
+  process.missing_since_ns = saved.missing_since_ns();
+  process.missing_in = saved.missing_in();
   process.missing_events = saved.missing_events();
   process.events_dropped = saved.events_dropped();
   process.open_end = saved.open_end();

@@ -160,6 +160,13 @@ class FakeProcess {
 
   // What the daemon does between records.
   void PassTime(int64_t duration_ns) {
+  void SayLateEvaluation(const std::string& sentence) {
+    Send(abi::EventType::kFeature,
+         abi::FeatureEvent{.feature = static_cast<uint16_t>(abi::Feature::kEvaluation),
+                           .state = static_cast<uint16_t>(abi::FeatureState::kFailed),
+                           .length = static_cast<uint32_t>(sentence.size())},
+         sentence);
+  }
     job_->CheckRules(static_cast<int64_t>(api_ns_));
     api_ns_ += static_cast<uint64_t>(duration_ns);
     job_->CheckRules(static_cast<int64_t>(api_ns_));
@@ -1635,6 +1642,105 @@ TEST(Job, WatchingComesOffTheOverheadBudgetAndIsShown) {
     return process.measured_iterations.size();
   };
   const size_t all = measured(0);
+TEST(Job, TheTimeOfCallsThatWereDroppedIsInNoIteration) {
+  for (const bool restarted : {false, true}) {
+    auto job = std::make_unique<Job>(Row(), JobOptions{});
+    v1::Horizon horizon;
+    horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+    horizon.set_iterations(346);
+    ASSERT_TRUE(job->SetHorizon(horizon).ok());
+    FakeProcess process(8);
+    job->AddProcess(Process());
+    process.Connect(*job, 7);
+    FakeStore store;
+    for (int i = 0; i < 6; ++i) process.Iterate();
+    process.deaf = true;  // from the begin of iteration 6 on
+    for (int i = 0; i < 40; ++i) process.Iterate();
+    process.deaf = false;
+    job->OnCallsMissing(7, 2000);
+    job->OnLosses(7, {.dropped = 2000});
+    if (restarted) {
+      store.Take(*job);
+      job = store.Restart();
+      process.Connect(*job, 7);
+    }
+    for (int i = 0; i < 300; ++i) process.Iterate();
+    job->OnProcessEnd(7, /*orderly=*/true, 1);
+    store.Take(*job);
+    double truth = 0;
+    for (const auto& iteration : process.truth) truth += static_cast<double>(iteration.time_ns);
+    const v1::Projection time = Project(*job, AskTime())->projection();
+    EXPECT_LE(time.total().low(), truth);
+    EXPECT_GE(time.total().high(), truth);
+    EXPECT_NEAR(time.per_1000_iterations().value() / truth, 1000. / 346, 0.1);
+    EXPECT_TRUE(std::isinf(time.so_far().high()));
+    EXPECT_EQ(time.remaining().low(), 0) << "what is missing may have run";
+    EXPECT_EQ(store.iterations[5].flags & kIterationDistorted, kIterationDistorted);
+    EXPECT_EQ((*job->Ask())->facts().counted_to, 5);
+    ProcessRow ended = Process();
+    ended.end_ns = 1;
+    EXPECT_EQ((*store.Restart({ended})->Ask())->facts().counted_to, 5);
+  }
+}
+
+TEST(Job, WhereEvaluationMayBeAmongTheIterationsNothingIsSaidOfAWholeRun) {
+  const std::string why = "some of its iterations may be evaluation";
+  for (const bool unread : {false, true}) {
+    auto job = std::make_unique<Job>(Row(), JobOptions{});
+    ASSERT_TRUE(job->SetHorizon(AllLengths(20)).ok());
+    FakeProcess process(8);
+    job->AddProcess(Process());
+    process.Connect(*job, 7);
+    for (int i = 0; i < 300; ++i) process.Iterate();
+    process.SayLateEvaluation(why);
+    for (int i = 0; i < 10; ++i) process.Iterate();
+    FakeStore store;
+    store.Take(*job);
+    if (unread) job = store.Restart();
+    const v1::Projection time = Project(*job, AskTime())->projection();
+    EXPECT_FALSE(time.has_total());
+    EXPECT_FALSE(time.has_remaining());
+    EXPECT_FALSE(time.has_per_1000_iterations());
+    EXPECT_EQ(time.has_so_far(), !unread) << "neither end is known";
+    EXPECT_EQ(time.so_far().low(), 0);
+    EXPECT_THAT(time.basis(), testing::HasSubstr(why));
+    EXPECT_FALSE(job->Describe(true).time().has_total());
+    v1::ProjectRequest another = AskTime();
+    *another.mutable_horizon() = AllLengths(30);
+    EXPECT_FALSE(Project(*job, another)->projection().has_total());
+    const auto counters = GetCounters(*job, {});
+    ASSERT_TRUE(counters.ok()) << counters.status();
+    ASSERT_GT(counters->counters_size(), 0);
+    for (const v1::Counter& counter : counters->counters()) {
+      EXPECT_FALSE(counter.has_per_iteration()) << counter.metric();
+      EXPECT_FALSE(counter.projection().has_total()) << counter.metric();
+    }
+    const auto kernels = GetKernels(*job, {});
+    EXPECT_EQ(kernels.ok(), !unread);
+    if (!unread) {
+      EXPECT_EQ(kernels->kernels(0).duration_ns().low(), 0);
+    }
+    const auto answers = *job->Ask();
+    EXPECT_THAT(std::string(answers->ProjectChange({}, 0.95, 0).status().message()),
+                testing::HasSubstr(why));
+    EXPECT_EQ(answers->facts().counted_to, 0);
+  }
+}
+
+TEST(Job, WhatWasReadBeforeTheEndThatNobodyReadIsCounted) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeProcess process(8);
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  FakeStore store;
+  for (int i = 0; i < 400; ++i) process.Iterate();
+  store.Take(*job);
+  EXPECT_GT((*job->Ask())->facts().counted_to, 1 << 30);
+  job = store.Restart();
+  job->OnProcessEnd(7, /*orderly=*/false, 1);
+  EXPECT_EQ((*job->Ask())->facts().counted_to, 400);
+}
+
   const size_t some = measured(uint64_t{1} << 40);  // more than the budget
   EXPECT_GT(some, all / 3);
   EXPECT_LT(some, all * 3 / 4);

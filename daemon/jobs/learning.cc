@@ -94,6 +94,7 @@ void Learning::SetRule(const abi::Rule& rule) {
   matcher_.SetRule(rule, static_cast<uint64_t>(first_number_), /*inside=*/false);
   ours_.clear();
   hole_ = false;
+  last_call_.reset();
   library_.clear();  // events of an earlier rule
   for (const abi::CallRecord& call : calls_) Segment(call);
 }
@@ -103,7 +104,10 @@ void Learning::Segment(const abi::CallRecord& call) {
   const uint32_t flags = matcher_.OnEvent(iterations::ToMatchEvent(call, names_));
   const abi::MatchResult& result = matcher_.result();
   const uint64_t api_ns = call.api_ns;
-  hole_ = hole_ || (call.flags & abi::kCallAfterHole) != 0;
+  // Where calls are missing there may have been iterations, and one seems to take their time.
+  const bool missing = last_call_ && call.sequence != *last_call_ + 1;
+  last_call_ = call.sequence;
+  hole_ = hole_ || missing || (call.flags & abi::kCallAfterHole) != 0;
   if (flags & abi::kMatchedMicroLengths) {
     ours_.push_back(
         {abi::EventType::kMicroStep,

@@ -95,7 +95,9 @@ class Learning {
   std::vector<abi::CallRecord> calls_;
   bool has_rule_ = false;
   bool gave_up_ = false;
-  bool hole_ = false;  // nothing was watched for a while since the last boundary
+  // Since the last boundary calls are missing, or nothing was watched for a while.
+  bool hole_ = false;
+  std::optional<uint64_t> last_call_;  // its sequence number
   bool iterates_ = false;
   int64_t first_number_ = 0;
   abi::Matcher matcher_;

@@ -43,7 +43,7 @@ struct StoredRun {
 void AddStep(const jobs::Answers::Facts& job, const IterationRow& row, StoredRun* to) {
   if (!IsTraining(row)) return;
   RunToCompare& run = to->run;
-  const bool usable = HasUsableTime(row);
+  const bool usable = HasUsableTime(job, row);
   // Those before the rule was learned anew have lengths of another kind.
   const bool has_length =
       row.number >= job.engine.closed_iterations() && (job.dimensions == 0 || row.length_count > 0);
@@ -109,7 +109,7 @@ class Comparison {
     for (int r = 0; r < 2; ++r) {
       IterationRange range;
       if (request_.has_part()) {
-        absl::StatusOr<IterationRange> part = RangeOf(request_.part(), facts(r));
+        absl::StatusOr<IterationRange> part = CountedRangeOf(request_.part(), facts(r));
         if (!part.ok()) return part.status();
         range = *std::move(part);
       }
@@ -132,9 +132,14 @@ class Comparison {
       return;
     }
     for (int r = 0; r < 2 && !request_.has_part(); ++r) {
-      if (facts(r).uncounted.empty()) continue;
-      reply_.set_not_known(absl::StrCat("not all of ", names_[r], " was read: ", facts(r).uncounted,
-                                        "; a part that was read can be compared (--from, --to)"));
+      const std::string& why =
+          facts(r).overcounted.empty() ? facts(r).uncounted : facts(r).overcounted;
+      if (why.empty()) continue;
+      reply_.set_not_known(absl::StrCat("which iterations ", names_[r], " had is not known: ", why,
+                                        facts(r).counted_to > 0
+                                            ? absl::StrCat("; a part of it can be compared (--to ",
+                                                           facts(r).counted_to - 1, ")")
+                                            : ""));
       return;
     }
     FindBatches();
@@ -506,9 +511,6 @@ class Comparison {
     for (int r = 0; r < 2; ++r) {
       if (facts(r).live) {
         reply_.add_sentences(absl::StrCat(names_[r], " is running: its figures are those so far"));
-      }
-      if (!facts(r).uncounted.empty()) {
-        reply_.add_sentences(absl::StrCat(names_[r], ": ", facts(r).uncounted));
       }
       const double alone = r == kBase ? difference_.base_alone : difference_.other_alone;
       if (alone > 0.01 && difference_.not_comparable.empty()) {

@@ -4,12 +4,17 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "daemon/queries/step_rows.h"
 #include "daemon/seqpoint/interval.h"
 
@@ -43,6 +48,33 @@ absl::Status NoIteration(const jobs::Answers::Facts& job, const IterationRange& 
                    job.engine.Totals().iterations, " so far, which are counted from 0"));
 }
 
+double ToDouble(size_t count) { return static_cast<double>(count); }
+
+double Sum(absl::Span<const double> times) {
+  return std::accumulate(times.begin(), times.end(), 0.0);
+}
+
+struct Stretch {
+  double mean = 0, variance = 0;  // of the sum
+};
+
+// What `count` iterations in a row take together, from all that the run had of them: where their
+// order is not random (sorted lengths), those that are lost may all be long ones. Nothing where the
+// run has too few of them for a variance.
+std::optional<Stretch> StretchOf(absl::Span<const double> times, size_t count) {
+  const size_t stretches = times.size() / count;
+  if (stretches < 4) return std::nullopt;
+  double sum = 0, squares = 0;
+  for (size_t i = 0; i < stretches; ++i) sum += Sum(times.subspan(i * count, count));
+  const double n = ToDouble(stretches);
+  const double mean = sum / n;
+  for (size_t i = 0; i < stretches; ++i) {
+    squares += std::pow(Sum(times.subspan(i * count, count)) - mean, 2);
+  }
+  // As wide as Student's distribution, where there are few.
+  return Stretch{.mean = mean, .variance = squares / (n - 3) * (1 + 1 / n)};
+}
+
 }  // namespace
 
 absl::Status ForEachStep(const jobs::Answers::Facts& job, const IterationRange& range, Store& store,
@@ -54,8 +86,9 @@ bool IsTraining(const IterationRow& row) {
   return row.phase == 0 && (row.flags & kIterationOther) == 0;
 }
 
-bool HasUsableTime(const IterationRow& row) {
-  return row.duration_ns > 0 && row.config_id == 0 && (row.flags & kIterationDistorted) == 0;
+bool HasUsableTime(const jobs::Answers::Facts& job, const IterationRow& row) {
+  return row.duration_ns > 0 && (row.config_id == 0 || job.imported) &&
+         (row.flags & kIterationDistorted) == 0;
 }
 
 absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::Answers::Facts& job) {
@@ -93,6 +126,19 @@ absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::Answers
   range.words = part.has_to() ? absl::StrCat("iterations ", range.first, " to ", range.last)
                               : absl::StrCat("iterations from ", range.first, " on");
   return range;
+}
+
+absl::StatusOr<IterationRange> CountedRangeOf(const v1::Part& part,
+                                              const jobs::Answers::Facts& job) {
+  absl::StatusOr<IterationRange> range = RangeOf(part, job);
+  if (!range.ok() || range->last < job.counted_to) return range;
+  const std::string& why = job.overcounted.empty() ? job.uncounted : job.overcounted;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "job \"", job.name, "\": which of the run's iterations ", range->words, " are is not known",
+      job.counted_to > 0 ? absl::StrCat(" from ", job.counted_to, " on") : "", ", because ", why,
+      job.counted_to > 0
+          ? absl::StrCat("; ask for a part that ends before (--to ", job.counted_to - 1, ")")
+          : ""));
 }
 
 absl::StatusOr<PartLengths> ReadLengths(const jobs::Answers::Facts& job,
@@ -141,12 +187,14 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                                              Store& store) {
   const jobs::Answers::Facts& job = answers.facts();
   double known = 0;
-  int64_t timed = 0, in_run = 0, strange = 0;
+  int64_t timed = 0, in_run = 0;
+  std::vector<double> times;  // of all of the run that have a usable one
   // How single iterations of the run differ from what their lengths take.
-  double residual_squares = 0, residuals = 0, run_time = 0;
+  double residual_squares = 0, residuals = 0;
   std::set<Key> timed_keys;
   std::map<Key, int64_t> untimed_keys;
-  int64_t last = -1;
+  std::vector<int64_t> strange;  // how many in a row have neither a time nor a length
+  int64_t last = -1, last_strange = -2;
   const auto see = [&](const IterationRow& row) {
     ++in_run;
     last = row.number;
@@ -155,13 +203,13 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                             (job.dimensions == 0 || row.length_count > 0);
     const Key key = job.dimensions == 0 ? Key{} : Key{row.length[0], row.length[1]};
     const double expected = has_length ? answers.UsualTime(key) : 0;
-    if (HasUsableTime(row)) {
+    if (HasUsableTime(job, row)) {
       const auto time = static_cast<double>(row.duration_ns);
+      times.push_back(time);
       if (inside) ++timed;
       if (inside) known += time;
       if (expected <= 0) return;
       residuals += 1;
-      run_time += time;
       residual_squares += std::pow(time / expected - 1, 2);
       timed_keys.insert(key);
       return;
@@ -169,40 +217,58 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
     if (!inside) return;
     if (expected > 0) {
       ++untimed_keys[key];
-    } else {
-      ++strange;
+      return;
     }
+    if (last_strange != row.number - 1) strange.push_back(0);
+    ++strange.back();
+    last_strange = row.number;
   };
   if (absl::Status status = ForEachStep(job, {}, store, see); !status.ok()) {
     return status;
   }
-  int64_t untimed = strange;
+  int64_t untimed = 0, lost = 0;
   for (const auto& [key, count] : untimed_keys) untimed += count;
-  if (timed + untimed == 0) return NoIteration(job, range);
-  if (strange > 0 || (untimed > 0 && residuals < 2)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job \"", job.name, "\": the time of ", range.words, " is not known, because ", untimed,
-        " of them have no usable time, and what their lengths take is not known either"));
+  for (const int64_t count : strange) lost += count;
+  if (timed + untimed + lost == 0) return NoIteration(job, range);
+  const auto not_known = [&](int64_t count, absl::string_view what) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\": the time of ",
+                                                      range.words, " is not known, because ", count,
+                                                      " of them have ", what));
+  };
+  if (untimed > 0 && residuals < 2) {
+    return not_known(untimed, "no usable time, and what their lengths take is not known either");
   }
   double usual = 0, variance = 0;
+  const double run_mean = times.empty() ? 0 : Sum(times) / ToDouble(times.size());
   for (const auto& [key, count] : untimed_keys) {
     const double expected = answers.UsualTime(key);
-    const auto times = static_cast<double>(count);
-    usual += times * expected;
-    variance += times * expected * expected * residual_squares / residuals;
+    const auto count_of_key = static_cast<double>(count);
+    usual += count_of_key * expected;
+    variance += count_of_key * expected * expected * residual_squares / residuals;
     // A length that was never timed may take anything that is usual in this run on top, as the
     // first one of a length does.
-    if (!timed_keys.contains(key)) variance += std::pow(run_time / residuals, 2);
+    if (!timed_keys.contains(key)) variance += run_mean * run_mean;
+  }
+  for (const int64_t count : strange) {
+    const std::optional<Stretch> stretch = StretchOf(times, static_cast<size_t>(count));
+    if (!stretch) {
+      return not_known(lost,
+                       "neither a time nor a length, and the others are too few to tell what as "
+                       "many in a row take");
+    }
+    usual += stretch->mean;
+    variance += stretch->variance;
   }
   const double reach = NormalQuantile(confidence) * std::sqrt(variance);
-  const auto n = static_cast<double>(timed + untimed);
+  const auto n = static_cast<double>(timed + untimed + lost);
   v1::ProjectReply reply;
   v1::Projection& projection = *reply.mutable_projection();
   projection.set_metric("time");
   projection.set_unit("ns");
   projection.set_confidence(confidence);
-  projection.set_horizon_kind(v1::Horizon::KIND_HISTOGRAM);
-  projection.set_iterations_total(timed + untimed);
+  projection.set_horizon_kind(v1::Horizon::KIND_UNKNOWN);
+  projection.set_iterations_so_far(timed + untimed + lost);
+  projection.set_iterations_total(timed + untimed + lost);
   projection.set_clock_kind(job.clock_kind);
   const auto set = [&](double scale, v1::Estimate* to) {
     to->set_value(scale * (known + usual));
@@ -217,16 +283,17 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                    : absl::StrCat("; ", untimed, untimed == 1 ? " iteration" : " iterations",
                                   " without a usable time (measured, distorted or without an end) ",
                                   untimed == 1 ? "counts" : "count", " with what ",
-                                  untimed == 1 ? "its length takes" : "their lengths take")));
+                                  untimed == 1 ? "its length takes" : "their lengths take"),
+      lost == 0 ? ""
+                : absl::StrCat("; ", lost, lost == 1 ? " iteration" : " iterations",
+                               " with neither a time nor a length ", lost == 1 ? "counts" : "count",
+                               " with what as many in a row take in this run")));
   if (range.last < std::numeric_limits<int64_t>::max() && range.last > last) {
     absl::StrAppend(projection.mutable_basis(), "; the run ", job.live ? "has had" : "had",
                     " no iteration beyond ", last);
   }
-  if (!job.uncounted.empty()) {
-    projection.mutable_total()->set_high(std::numeric_limits<double>::infinity());
-    absl::StrAppend(projection.mutable_basis(), "; ", job.uncounted);
-  } else if (const auto counted = static_cast<int64_t>(job.engine.Totals().iterations);
-             !job.live && in_run != counted) {
+  if (const auto counted = static_cast<int64_t>(job.engine.Totals().iterations);
+      !job.live && in_run != counted) {
     absl::StrAppend(projection.mutable_basis(), "; ", in_run, " of the run's ", counted,
                     " iterations are in its log, from which parts are read");
   }

@@ -30,6 +30,11 @@ struct IterationRange {
 // had is not known.
 absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::Answers::Facts& job);
 
+// The same for questions about what ran in them: FailedPrecondition where others may be missing
+// among them, or some may be none.
+absl::StatusOr<IterationRange> CountedRangeOf(const v1::Part& part,
+                                              const jobs::Answers::Facts& job);
+
 // The rows of the part's training iterations, in order; of several ranks those of the steps.
 absl::Status ForEachStep(const jobs::Answers::Facts& job, const IterationRange& range, Store& store,
                          absl::FunctionRef<void(const IterationRow&)> see);
@@ -44,14 +49,15 @@ absl::StatusOr<PartLengths> ReadLengths(const jobs::Answers::Facts& job,
                                         const IterationRange& range, Store& store);
 
 // Times that are known are summed; iterations without a usable one count with what their lengths
-// take in the run.
+// take in the run, or, where their records are lost, with what as many in a row take.
 absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                                              const IterationRange& range, double confidence,
                                              Store& store);
 
-// Whether this row is an iteration of the run, and whether its time is its own.
+// Whether this row is an iteration of the run, and whether its time is its own: measuring it took
+// none of it, or the trace that was imported is all there is of it.
 bool IsTraining(const IterationRow& row);
-bool HasUsableTime(const IterationRow& row);
+bool HasUsableTime(const jobs::Answers::Facts& job, const IterationRow& row);
 
 }  // namespace seqpoint
 

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/jobs/job.h"
+#include "daemon/queries/compare.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/temp_folder.h"
@@ -15,7 +17,9 @@
 namespace seqpoint {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int64_t kJob = 1;
 
@@ -74,6 +78,8 @@ TEST_F(RunPartTest, OfSeveralRanksThePartsAreSumsOfSteps) {
   const auto whole = Ask();
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_EQ(whole->projection().iterations_total(), 300);
+  EXPECT_EQ(whole->projection().iterations_so_far(), 300);
+  EXPECT_EQ(whole->projection().horizon_kind(), v1::Horizon::KIND_UNKNOWN);  // a part has none
   EXPECT_DOUBLE_EQ(whole->projection().total().value(), 300 * 5e6);
   EXPECT_EQ(whole->projection().basis(), "the sum of 300 times");
   const auto part = Ask(40, 249);
@@ -96,32 +102,119 @@ TEST_F(RunPartTest, WhatRanBesideAnotherProcessIsInNoPart) {
   EXPECT_DOUBLE_EQ(whole->projection().total().value(), 100 * 5e6);
 }
 
-TEST_F(RunPartTest, IterationsWhoseRecordsWereLostAreNotForgotten) {
+// Iterations 60 to 69 of 100 are lost.
+TEST_F(RunPartTest, IterationsWhoseRecordsWereLostCountWithWhatAsManyTake) {
+  double truth = 0;
   for (int64_t i = 0; i < 100; ++i) {
-    if (i < 60 || i >= 70) rows_.push_back(Row(0, i, 5'000'000));
-    Count(i, i < 60 || i >= 70 ? 5'000'000 : 0);
+    const int64_t duration_ns = 4'000'000 + 100'000 * (i * 7 % 20);
+    truth += static_cast<double>(duration_ns);
+    if (i < 60 || i >= 70) rows_.push_back(Row(0, i, duration_ns));
+    Count(i, i < 60 || i >= 70 ? duration_ns : 0);
   }
   const auto before = Ask(0, 59);
   ASSERT_TRUE(before.ok()) << before.status();
-  EXPECT_DOUBLE_EQ(before->projection().total().value(), 60 * 5e6);
-  for (const int64_t first : {0, 50, 65}) {
-    const auto lossy = Ask(first, 99);
-    ASSERT_FALSE(lossy.ok()) << first;
-    EXPECT_THAT(std::string(lossy.status().message()), HasSubstr("no usable time"));
-  }
+  EXPECT_EQ(before->projection().total().low(), before->projection().total().high());
+  const auto lossy = Ask();
+  ASSERT_TRUE(lossy.ok()) << lossy.status();
+  const v1::Estimate& total = lossy->projection().total();
+  EXPECT_EQ(lossy->projection().iterations_total(), 100);
+  EXPECT_LE(total.low(), truth);
+  EXPECT_GE(total.high(), truth);
+  EXPECT_LT(total.high() - total.low(), 0.1 * truth);
+  EXPECT_THAT(lossy->projection().basis(),
+              HasSubstr("10 iterations with neither a time nor a length count"));
 }
 
-TEST_F(RunPartTest, WhereIterationsAreUncountedAPartHasNoUpperEnd) {
+TEST_F(RunPartTest, WhereTimesRunTogetherLostIterationsMayAllBeLong) {
+  double truth = 0;
   for (int64_t i = 0; i < 100; ++i) {
+    const int64_t duration_ns = 1'000'000 * (i + 1);  // sorted lengths
+    truth += static_cast<double>(duration_ns);
+    if (i < 85 || i >= 95) rows_.push_back(Row(0, i, duration_ns));
+    Count(i, i < 85 || i >= 95 ? duration_ns : 0);
+  }
+  const auto lossy = Ask();
+  ASSERT_TRUE(lossy.ok()) << lossy.status();
+  EXPECT_GE(lossy->projection().total().high(), truth);
+}
+
+TEST_F(RunPartTest, WhereMostRecordsWereLostTheTimeIsNotKnown) {
+  for (int64_t i = 0; i < 100; ++i) {
+    if (i < 10 || i >= 70) rows_.push_back(Row(0, i, 5'000'000));
+    Count(i, i < 10 || i >= 70 ? 5'000'000 : 0);
+  }
+  const auto lossy = Ask();
+  ASSERT_FALSE(lossy.ok());
+  EXPECT_THAT(std::string(lossy.status().message()),
+              HasSubstr("60 of them have neither a time nor a length"));
+}
+
+TEST_F(RunPartTest, NoPartReachesWhereIterationsMayBeMissing) {
+  facts_.uncounted = "rank 0: process 7 lost 24 calls";
+  facts_.counted_to = 60;
+  v1::Part part;
+  part.set_from(20);
+  EXPECT_FALSE(CountedRangeOf(part, facts_).ok()) << "to its end";
+  part.set_to(60);
+  const absl::Status beyond = CountedRangeOf(part, facts_).status();
+  EXPECT_EQ(beyond.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(beyond.message()),
+              AllOf(HasSubstr("process 7 lost 24 calls"), HasSubstr("--to 59")));
+  part.set_to(59);
+  EXPECT_TRUE(CountedRangeOf(part, facts_).ok());
+  facts_.overcounted = "rank 0: some iterations may be evaluation";
+  facts_.counted_to = 0;
+  EXPECT_THAT(std::string(CountedRangeOf(part, facts_).status().message()),
+              AllOf(HasSubstr("may be evaluation"), Not(HasSubstr("--to"))));
+}
+
+TEST_F(RunPartTest, RunsWithUncountedIterationsAreNotComparedBeyondThem) {
+  for (int64_t i = 0; i < 100; ++i) {
+    rows_.push_back(Row(0, i, 5'000'000 + i % 3));
+    Count(i, 5'000'000 + i % 3);
+  }
+  WriteBatch batch;
+  batch.iterations = rows_;
+  for (IterationRow& row : rows_) {
+    row.job_id = kJob + 1;
+    batch.iterations.push_back(row);
+  }
+  ASSERT_TRUE(store_->Write(batch).ok());
+  jobs::Answers::Facts lossy;
+  lossy.job_id = kJob + 1;
+  lossy.name = "lossy";
+  lossy.dimensions = 1;
+  lossy.ranks = {0};
+  lossy.uncounted = "rank 0: process 7 lost 24 calls";
+  lossy.counted_to = 60;
+  lossy.engine = facts_.engine.Copy();
+  const jobs::Answers base(std::move(facts_)), other(std::move(lossy));
+  v1::CompareRequest request;
+  request.set_confidence(0.95);
+  const auto whole = Compare(base, other, request, *store_);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_THAT(whole->not_known(), AllOf(HasSubstr("lost 24 calls"), HasSubstr("--to 59")));
+  request.mutable_part()->set_from(0);
+  EXPECT_FALSE(Compare(base, other, request, *store_).ok());
+  request.mutable_part()->set_to(80);
+  EXPECT_FALSE(Compare(base, other, request, *store_).ok());
+  request.mutable_part()->set_to(59);
+  const auto part = Compare(base, other, request, *store_);
+  ASSERT_TRUE(part.ok()) << part.status();
+  EXPECT_EQ(part->other().iterations(), 60);
+}
+
+TEST_F(RunPartTest, OfImportedTracesTheTimesAreUsable) {
+  facts_.imported = true;
+  for (int64_t i = 0; i < 32; ++i) {
     rows_.push_back(Row(0, i, 5'000'000));
+    rows_.back().config_id = jobs::kKernelTimeSet;
     Count(i, 5'000'000);
   }
-  facts_.uncounted = "rank 0: process 7 ended while no daemon read it";
-  const auto part = Ask(0, 199);
+  const auto part = Ask(0, 9);
   ASSERT_TRUE(part.ok()) << part.status();
-  EXPECT_TRUE(std::isinf(part->projection().total().high()));
-  EXPECT_THAT(part->projection().basis(), HasSubstr("process 7 ended while"));
-  EXPECT_THAT(part->projection().basis(), HasSubstr("no iteration beyond 99"));
+  EXPECT_EQ(part->projection().total().value(), 10 * 5e6);
+  EXPECT_EQ(part->projection().total().high(), 10 * 5e6);
 }
 
 TEST_F(RunPartTest, AnIterationOfALengthThatWasNeverTimedMayTakeAnything) {
