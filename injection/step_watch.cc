@@ -1,5 +1,7 @@
 #include "injection/step_watch.h"
 
+#include <string.h>
+
 namespace seqpoint::inject {
 namespace {
 
@@ -21,8 +23,10 @@ bool LooksBack(const EventPattern& pattern) {
 
 void StepWatch::Begin(const abi::Rule& rule) {
   step_ops_ = learned_ = 0;
-  granted_ = false;
-  if (disproved_) return;
+  granted_ = assumed_ = missed_ = stepped_ = false;
+  // Of a rule that comes again, by a daemon that came again, this is known.
+  const EventPattern patterns[] = {rule.boundary, rule.confirm, rule.step};
+  if (disproved_ && memcmp(patterns, patterns_, sizeof(patterns)) == 0) return;
   if (!NamedByTheProgram(rule.boundary.op) || rule.micro_steps > 1) return;
   // What else the rule looks at, and what came before it.
   uint32_t needed = Bit(rule.boundary.op) | Bit(rule.clock.op);
@@ -32,6 +36,8 @@ void StepWatch::Begin(const abi::Rule& rule) {
     looks_back = looks_back || LooksBack(rule.length[i].pattern);
   }
   if (looks_back) return;
+  disproved_ = false;
+  memcpy(patterns_, patterns, sizeof(patterns));
   step_ops_ =
       (Bit(rule.step.op) | Bit(rule.confirm.op)) & ~needed &
       (Bit(static_cast<uint32_t>(Op::kLaunch)) | Bit(static_cast<uint32_t>(Op::kGraphLaunch)));
@@ -39,14 +45,21 @@ void StepWatch::Begin(const abi::Rule& rule) {
 
 bool StepWatch::OnIteration(uint64_t next, bool watched, bool stepped, uint32_t random) {
   if (step_ops_ == 0) return false;
-  const bool assumed = assumes();
   if (watched && !stepped) {
-    disproved_ = true;
-    step_ops_ = 0;
+    disproved_ = missed_ && stepped_;
+    if (disproved_) step_ops_ = 0;
+    missed_ = true;
     granted_ = false;
-    return assumed;
+    learned_ = 0;
+    return disproved_ && assumed_;
   }
-  if (!watched && assumed && unseen_++ == 0) first_unseen_ = next - 1;
+  if (watched) {
+    missed_ = false;
+    stepped_ = true;
+  } else if (assumes()) {
+    assumed_ = true;
+    if (unseen_++ == 0) first_unseen_ = next - 1;
+  }
   if (learned_ < kLearned) {
     learned_ += watched;
   } else if (granted_) {

@@ -26,6 +26,7 @@ struct Loop {
   explicit Loop(const abi::Rule& rule) { watch.Begin(rule); }
   bool Iteration(bool stepped) {
     watched_count += watched;
+    missed_count += watched && !stepped;
     const bool assumed = !watched && watch.assumes();
     next += stepped || assumed;
     const bool late = watch.OnIteration(next, watched, stepped || assumed, random());
@@ -36,7 +37,7 @@ struct Loop {
   bool watched = true;
   std::minstd_rand random;
   uint64_t next = 0;
-  int watched_count = 0;
+  int watched_count = 0, missed_count = 0;
 };
 
 TEST(StepWatchTest, StopsWhenEachIterationHadItsStep) {
@@ -60,12 +61,58 @@ TEST(StepWatchTest, SaysSoWhenEvaluationComesLate) {
   for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(loop.Iteration(true));
   int unnoticed = 0;
   while (!loop.Iteration(false)) ++unnoticed;
-  EXPECT_LE(unnoticed, static_cast<int>(StepWatch::kCheckEvery + StepWatch::kVaries));
+  EXPECT_LE(unnoticed, static_cast<int>(StepWatch::kCheckEvery + StepWatch::kVaries + 1));
   for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(loop.Iteration(true));
   EXPECT_EQ(loop.watch.spared_ops(), 0u);
-  loop.watch.Begin(NvtxRule());  // nor with another rule
+  abi::Rule again = NvtxRule();
+  again.generation = 7;
+  loop.watch.Begin(again);
   for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(loop.Iteration(true));
   EXPECT_EQ(loop.watch.spared_ops(), 0u);
+}
+
+TEST(StepWatchTest, AnotherRuleIsLearnedAnew) {
+  abi::Rule wrong = NvtxRule();
+  wrong.boundary.name_hash = 1;  // a range that evaluation has, too
+  Loop loop(wrong);
+  for (int i = 0; i < 100; ++i) loop.Iteration(i % 10 < 8);
+  loop.watch.Begin(NvtxRule());
+  for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(loop.Iteration(true));
+  EXPECT_TRUE(loop.watch.assumes());
+}
+
+// Mixed precision leaves out steps whose gradients overflow: two at the start, one in 2,000 later.
+TEST(StepWatchTest, AStepThatIsLeftOutIsNoEvaluation) {
+  for (const unsigned in_a_row : {0, 2}) {
+    int doubted = 0, watched = 0;
+    for (unsigned seed = 1; seed <= 100; ++seed) {
+      Loop loop(NvtxRule());
+      loop.random.seed(seed);
+      std::mt19937 overflow(seed);
+      bool late = false;
+      for (unsigned i = 0; i < 20'000; ++i) {
+        late = loop.Iteration(i >= in_a_row && overflow() % 2'000 != 0) || late;
+      }
+      doubted += late;
+      watched += loop.watched_count;
+    }
+    EXPECT_EQ(doubted, 0);
+    EXPECT_LT(watched, 100 * 20'000 / 10);
+  }
+}
+
+// Where single ones are many, all are watched; two in a row are then met.
+TEST(StepWatchTest, ManyThatHaveNoStepAreNotTakenForGranted) {
+  for (unsigned seed = 1; seed <= 100; ++seed) {
+    Loop loop(NvtxRule());
+    loop.random.seed(seed);
+    for (int i = 0; i < 1'000; ++i) EXPECT_FALSE(loop.Iteration(true));
+    for (int i = 0; i < 4'000; ++i) EXPECT_FALSE(loop.Iteration(i % 20 != 0));
+    EXPECT_FALSE(loop.watch.assumes());
+    bool late = false;
+    for (int i = 0; i < 2; ++i) late = loop.Iteration(false);
+    EXPECT_TRUE(late);
+  }
 }
 
 // Phases of ten batches, one in 500 iterations.
@@ -84,9 +131,10 @@ TEST(StepWatchTest, ShortPhasesAreSeenAndAllThatPassedIsDoubtful) {
     late += phases > 5;
     // Whatever was not watched since steps were taken for granted.
     EXPECT_EQ(loop.watch.first_unseen(), StepWatch::kLearned);
-    EXPECT_EQ(loop.watch.unseen() + static_cast<uint64_t>(loop.watched_count) - 1, loop.next);
+    EXPECT_EQ(loop.watch.unseen() + static_cast<uint64_t>(loop.watched_count - loop.missed_count),
+              loop.next);
   }
-  EXPECT_LT(late, 2'000 / 100);
+  EXPECT_LT(late, 2'000 / 40);  // 1.6 % in the mean
 }
 
 TEST(StepWatchTest, OnlyWhereNothingElseNeedsLaunches) {

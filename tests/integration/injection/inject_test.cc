@@ -204,9 +204,9 @@ TEST_F(InjectTest, AStepThatIsLeftOutIsNoEvaluation) {
   const abi::Control control = MarkControl(NvtxRuleWithStep());
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
   RunAndCompare({"iterations=5000", "lengths=16,32", "layers=2", "nvtx=1", "sleep_us=100",
-                 "evaluate_from=1000", "evaluate_until=1001", "evaluate_period=20"});
+                 "evaluate_from=1000", "evaluate_until=1001", "evaluate_period=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_GT(process().steps.size(), 4700u);
+  EXPECT_GT(process().steps.size(), 4900u);
   EXPECT_EQ(process().Sentence(abi::Feature::kEvaluation), "");
   ASSERT_FALSE(process().costs.empty());
   EXPECT_LT(process().costs.back().calls[static_cast<int>(abi::Level::kMark)],
@@ -231,7 +231,8 @@ TEST_F(InjectTest, ShortEvaluationsAreSeenAndWhatPassedUnseenIsSaid) {
             3);
   EXPECT_LT(first, 2000u);  // where steps were taken for granted
   EXPECT_GT(last, 1500u);
-  EXPECT_GE(doubtful, (last + 1 - first) * 9 / 10);
+  // But for those that were watched: the checks, and 256 where one met a phase's last batch alone.
+  EXPECT_GE(doubtful, (last + 1 - first) / 2);
   EXPECT_LE(doubtful, last + 1 - first);
   // 6,900 train. From then on all are told apart.
   EXPECT_LE(process().steps.size(), 6900u + (last - 1500) / 500 * 10 + 10);
