@@ -183,7 +183,10 @@ FormattedEstimate FormatEstimate(const v1::Estimate& estimate, std::string_view 
                                       WithUnit(estimate.high(), scale, decimals));
   }
   if (estimate.value() != 0) {
-    double percent = half / std::abs(estimate.value()) * 100;
+    // The value may be an end of its interval.
+    const double reach =
+        std::max(estimate.high() - estimate.value(), estimate.value() - estimate.low());
+    double percent = reach / std::abs(estimate.value()) * 100;
     result.precision =
         percent < 0.01 ? "+-<0.01 %" : absl::StrFormat("+-%.*f %%", percent < 10 ? 2 : 0, percent);
   }

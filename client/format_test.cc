@@ -71,6 +71,11 @@ TEST(FormatTest, AnIntervalDecidesHowManyDigitsAreShown) {
   EXPECT_EQ(text.interval, "0.90 to 1.30 GB");
 }
 
+TEST(FormatTest, AShareReachesTheFartherEndOfTheInterval) {
+  EXPECT_EQ(FormatEstimate(Estimate(106e6, 106e6, 181e6), "ns").precision, "+-71 %");
+  EXPECT_EQ(FormatEstimate(Estimate(40e9, 100e9, 110e9), "ns").precision, "+-60 %");
+}
+
 TEST(FormatTest, AnExactValueSaysSo) {
   FormattedEstimate text = FormatEstimate(Estimate(40e9, 40e9, 40e9), "ns");
   EXPECT_EQ(text.value, "40 s");

@@ -43,7 +43,8 @@ inline constexpr const char* kProjectHelp = R"(
 whole run, remaining   only where the length of the run is known
 so far, until its end  what was seen
 INTERVAL               holds the truth with the given confidence; exact: nothing is estimated
-+-                     half of the interval, as a share of the value
++-                     how far the interval reaches from the value, as a share of it; the
+                       farther end counts
 Times leave out the stops for measuring, and what a measurement disturbed. What watching the
 program costs is in them.)";
 inline constexpr const char* kPlaylistHelp = R"(

@@ -46,6 +46,7 @@ std::string JobNameOfFile(const std::string& path) {
 absl::StatusOr<LogFile> ReadLogToImport(const ImportOptions& options, std::string* notes) {
   LogOptions read = options.log;
   read.or_trace = true;
+  read.keep_untimed = true;
   absl::StatusOr<LogFile> log = ReadLogFile(read);
   if (!log.ok()) return log.status();
   *notes = ReadingNotes(options.log.path, *log);

@@ -158,6 +158,59 @@ class GroupHint {
   std::vector<Column> groups_, counts_;
 };
 
+// What a log says of its rows beside lengths and times.
+class RowKinds {
+ public:
+  RowKinds(const LogOptions& options, const std::vector<std::string>& header)
+      : path_(options.path) {
+    for (size_t i = 0; i < header.size(); ++i) {
+      if (absl::AsciiStrToLower(header[i]) == "rank" && !Has(options.group_columns, header[i])) {
+        rank_ = i;
+      }
+      if (header[i] == "iteration") iteration_ = i;
+      if (header[i] == "redone") redone_ = i;
+      if (header[i] == "beside") beside_ = i;
+    }
+    // Another tool may mean something else by these words.
+    const bool ours = Has(header, "incarnation") && iteration_ && redone_;
+    if (!ours) iteration_ = redone_ = beside_ = std::nullopt;
+  }
+
+  // False: the row is in no figure.
+  bool Take(const std::vector<absl::string_view>& fields, LogFile* log) const {
+    const auto marked = [&](const std::optional<size_t>& column) {
+      return column && *column < fields.size() && fields[*column] == "1";
+    };
+    if (marked(redone_)) ++log->redone;
+    if (marked(beside_)) ++log->beside;
+    return !marked(redone_) && !marked(beside_);
+  }
+
+  // Ranks run at the same time: their times are no run's.
+  absl::Status See(int64_t line, const std::vector<absl::string_view>& fields, LogFile* log) {
+    int64_t number = 0;
+    if (iteration_ && *iteration_ < fields.size() &&
+        absl::SimpleAtoi(fields[*iteration_], &number)) {
+      if (number > next_ && next_ >= 0) log->missing += number - next_;
+      next_ = number + 1;
+    }
+    if (!rank_ || *rank_ >= fields.size()) return absl::OkStatus();
+    if (first_rank_.empty()) first_rank_ = std::string(fields[*rank_]);
+    if (fields[*rank_] == first_rank_) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        path_, ":", line, ": column rank has ", Quote(first_rank_), " and ",
+        Quote(std::string(fields[*rank_])),
+        ": ranks run at the same time, so their times do not add up to a run's; keep the rows of ",
+        "one rank, or take each rank for a run of its own with --group rank"));
+  }
+
+ private:
+  const std::string& path_;
+  std::optional<size_t> rank_, iteration_, redone_, beside_;
+  int64_t next_ = -1;  // number of an iteration
+  std::string first_rank_;
+};
+
 // The step in which fractional lengths are counted.
 double StepOf(const std::vector<std::array<double, 2>>& rows, int dimension, bool* fractions) {
   double low = INFINITY, high = -INFINITY;
@@ -241,8 +294,13 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   std::vector<std::pair<size_t, int64_t>> lacking_second;  // index of the row, line
   std::map<std::vector<std::string>, int32_t> groups;
   GroupHint hint(csv->header());
+  RowKinds kinds(options, csv->header());
+  log.kept_untimed = options.keep_untimed;
   while (csv->Next()) {
     const std::vector<absl::string_view>& fields = csv->fields();
+    if (!kinds.Take(fields, &log)) continue;
+    absl::Status ranks = kinds.See(csv->number(), fields, &log);
+    if (!ranks.ok()) return ranks;
     if (options.group_columns.empty()) hint.See(csv->number(), fields);
     std::array<double, 2> row = {};
     double duration = 0;
@@ -272,7 +330,8 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
     log.last_untimed = !timed;
     if (!timed) {
       ++log.untimed;
-      continue;
+      if (!options.keep_untimed) continue;
+      duration = 0;
     }
     if (!second) lacking_second.emplace_back(rows.size(), csv->number());
     const auto [it, added] = groups.try_emplace(group, static_cast<int32_t>(groups.size()));
@@ -293,10 +352,11 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
         absl::StrCat(options.path, ": there is a header, but no row below it"));
   }
   const int64_t left_out = log.bad.count() + log.untimed;
-  if (left_out > static_cast<int64_t>(rows.size())) {
+  const int64_t usable = static_cast<int64_t>(rows.size()) - (log.kept_untimed ? log.untimed : 0);
+  if (left_out > usable) {
     return absl::InvalidArgumentError(absl::StrCat(
         log.bad.text(), log.bad.count() > 0 ? "\n" : absl::StrCat(options.path, ": "), "only ",
-        rows.size(), " of ", left_out + static_cast<int64_t>(rows.size()), " rows can be used",
+        usable, " of ", left_out + usable, " rows can be used",
         log.untimed > 0 ? absl::StrCat(", ", log.untimed, " have no time") : "", "; is ",
         absl::StrJoin(log.key_columns, ", "), " the length and ", log.time_column, " the time?"));
   }
@@ -329,8 +389,19 @@ std::string ReadingNotes(const std::string& path, const LogFile& log) {
                     " can be used\n");
   }
   if (log.untimed > (log.last_untimed ? 1 : 0)) {
-    absl::StrAppend(&notes, path, ": ", FormatCount(log.untimed, "row"),
-                    " without a time left out\n");
+    absl::StrAppend(&notes, path, ": ", FormatCount(log.untimed, "row"), " without a time",
+                    log.kept_untimed ? ", taken for what their lengths take" : " left out", "\n");
+  }
+  for (const auto& [count, what] :
+       {std::pair(log.redone, " that were done again after a restart"),
+        std::pair(log.beside, " of a process that ran beside another one")}) {
+    if (count == 0) continue;
+    absl::StrAppend(&notes, path, ": ", FormatCount(count, "row"), what, " left out\n");
+  }
+  if (log.missing > 0) {
+    absl::StrAppend(&notes, path, ": ", FormatCount(log.missing, "iteration"),
+                    " between its rows are missing, as their records were lost: they are in no ",
+                    "figure here\n");
   }
   if (log.rounded) {
     const double step = std::min(log.length_step[0], log.length_step[1]);

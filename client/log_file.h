@@ -26,7 +26,8 @@ struct LogOptions {
   std::array<double, 2> length_step = {0, 0};
   // Without a time column that was named, one need not be there: `times` is then empty.
   bool lengths_only = false;
-  bool or_trace = false;  // a trace would have been taken, too: for messages
+  bool keep_untimed = false;  // rows without a time, with 0 in `times`
+  bool or_trace = false;      // a trace would have been taken, too: for messages
 };
 
 struct LogFile {
@@ -35,7 +36,7 @@ struct LogFile {
   // Of each row that can be used, in the order of the file. A length is in steps of `length_step`;
   // the second is 0 when there is only one.
   std::vector<std::array<int64_t, 2>> lengths;
-  std::vector<double> times;    // > 0, in units of `time_unit_ns`
+  std::vector<double> times;    // > 0, in units of `time_unit_ns`; 0: not known (keep_untimed)
   std::vector<int32_t> groups;  // numbered in the order in which they first occur
   // 1, and fractions are rounded; less where whole numbers would tell too few lengths apart.
   std::array<double, 2> length_step = {1, 1};
@@ -45,13 +46,19 @@ struct LogFile {
   std::string groups_hint;        // without group columns: that the log seems to have several
   // Left out: no, a negative or an absurd length; a time that is negative or not a number.
   BadRows bad;
-  // Left out as well: rows without a time, or with zero. The last iteration of a run has no next
-  // one that would end it, so that one in the file's last row is nothing to speak of.
+  // Rows without a time, or with zero; left out, too, where they are not to be kept. The last
+  // iteration of a run has no next one that would end it, so that one in the file's last row is
+  // nothing to speak of.
   int64_t untimed = 0;
   bool last_untimed = false;
+  bool kept_untimed = false;
+  // Of a log that `export --csv` wrote: left out since they are in no figure of the job, as they
+  // were done again or ran beside another process; and those between its rows that it lacks.
+  int64_t redone = 0, beside = 0, missing = 0;
 };
 
-// InvalidArgument where the file or a column is missing, and where more rows are bad than good.
+// InvalidArgument where the file or a column is missing, where more rows are bad than good, and
+// where rows are of several ranks, whose times do not add up.
 absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options);
 
 // InvalidArgument where the unit of the times is not known.

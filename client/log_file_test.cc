@@ -108,6 +108,37 @@ TEST_F(LogFileTest, OurOwnExportIsReadAsItIs) {
   EXPECT_THAT(Error(), HasSubstr("only 1 of 3 rows can be used, 2 have no time"));
 }
 
+TEST_F(LogFileTest, RowsOfOurExportThatAreInNoFigureAreLeftOut) {
+  const std::string header =
+      "rank,iteration,incarnation,length,duration_ns,redone,beside\n0,0,0,10,100,0,0\n";
+  Write(header +
+        "0,1,0,20,150,0,0\n0,1,1,20,170,1,0\n0,2,0,30,,0,0\n0,2,1,30,,1,0\n"
+        "0,3,2,40,500,0,1\n0,6,1,10,110,0,0\n0,7,1,20,160,0,0\n");
+  LogFile log = Read();
+  EXPECT_THAT(log.times, ElementsAre(100, 150, 110, 160));
+  EXPECT_EQ(ReadingNotes("a.csv", log),
+            "a.csv: 1 row without a time left out\n"
+            "a.csv: 2 rows that were done again after a restart left out\n"
+            "a.csv: 1 row of a process that ran beside another one left out\n"
+            "a.csv: 3 iterations between its rows are missing, as their records were lost: they "
+            "are in no figure here\n");
+  options_.keep_untimed = true;
+  log = Read();
+  EXPECT_THAT(log.times, ElementsAre(100, 150, 0, 110, 160));
+  EXPECT_EQ(log.lengths[2][0], 30);
+  EXPECT_THAT(ReadingNotes("a.csv", log), HasSubstr("taken for what their lengths take"));
+  // The same words in another tool's log.
+  Write("length,time_us,redone,iteration\n10,5,1,0\n20,7,0,9\n");
+  EXPECT_EQ(ReadingNotes("a.csv", Read()), "");
+}
+
+TEST_F(LogFileTest, RanksRunAtTheSameTime) {
+  Write("rank,length,duration_ns\n0,10,100\n0,20,150\n1,10,100\n");
+  EXPECT_THAT(Error(), HasSubstr(":4: column rank has \"0\" and \"1\": ranks run at the same"));
+  options_.group_columns = {"rank"};
+  EXPECT_THAT(Read().groups, ElementsAre(0, 0, 1));
+}
+
 TEST_F(LogFileTest, AColumnThatIsNotThere) {
   Write("a,b\n1,2\n");
   EXPECT_THAT(Error(), HasSubstr("which column is the length? Name one or two of a, b with --key"));

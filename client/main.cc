@@ -56,6 +56,7 @@ struct HorizonFlags {
   int32_t data_parallel = 0;
   std::string order = "shuffle";
   int64_t iterations = 0;
+  int64_t epochs = 0;  // 0: not said, as 1
 
   void AddTo(CLI::App* app) {
     const std::string group = "How long the run is";
@@ -73,7 +74,7 @@ struct HorizonFlags {
         ->type_name("NAME[,NAME]")
         ->needs(file)
         ->group(group);
-    app->add_option("--epochs", lengths.epochs, "how often the data is gone through")
+    app->add_option("--epochs", epochs, "how often the data is gone through")
         ->transform(WholeNumber(1, kMaxCount))
         ->type_name("E")
         ->group(group);
@@ -119,6 +120,7 @@ struct HorizonFlags {
                     : order == "sorted" ? ExampleOrder::kSorted
                     : order == "file"   ? ExampleOrder::kFile
                                         : ExampleOrder::kShuffle;
+    lengths.epochs = std::max<int64_t>(epochs, 1);
     v1::Horizon horizon;
     if (!lengths.path.empty()) {
       absl::StatusOr<v1::Horizon> read = ReadLengths(lengths);
@@ -126,7 +128,7 @@ struct HorizonFlags {
       return read;
     }
     if (iterations == 0) {
-      if (lengths.epochs == 1) return horizon;
+      if (epochs <= 1) return horizon;
       return absl::InvalidArgumentError("--epochs needs --lengths FILE or --iterations N");
     }
     if (iterations > kMaxCount / lengths.epochs) {
@@ -136,7 +138,7 @@ struct HorizonFlags {
     }
     horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
     horizon.set_iterations(iterations * lengths.epochs);
-    horizon.set_epochs(lengths.epochs);
+    horizon.set_epochs(epochs);
     if (lengths.epochs > 1) {
       horizon.set_source(
           absl::StrCat(FormatCount(lengths.epochs), " epochs of ", FormatCount(iterations)));
@@ -534,7 +536,7 @@ class Cli {
     if (!job_.empty()) return FailUsage("give JOB or --playlist FILE, not both");
     if (playlist_path_.empty()) return FailUsage("--measured FILE needs --playlist FILE");
     if (measured_times_.path.empty()) return FailUsage("--playlist FILE needs --measured FILE");
-    if (!metric_.empty() || horizon_.given() || horizon_.lengths.epochs != 1 || part_.given()) {
+    if (!metric_.empty() || horizon_.given() || horizon_.epochs > 1 || part_.given()) {
       return FailUsage(
           "--playlist goes with neither --metric nor how long the run is, nor with a part of it");
     }
@@ -773,7 +775,8 @@ class Cli {
       fprintf(stderr, "seqpoint: %s\n", Printable(all.sentence()).c_str());
     }
     PrintReply(&all, [&](const v1::ListIterationsReply& reply) {
-      std::string text = IterationsText(reply.iterations()) + UncountedNote(reply.losses());
+      std::string text =
+          IterationsText(reply.iterations(), !measured_) + UncountedNote(reply.losses());
       if (reply.next_page_token().empty()) return text;
       return absl::StrCat(text, "\nthere are more", measured_ ? " that were measured" : "", "; of ",
                           FormatCount(reply.total()), " iterations in all; --all shows them, ",

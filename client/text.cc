@@ -353,7 +353,8 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
 std::string ProjectionText(const v1::Projection& projection, const v1::Job& job,
                            const std::string& part) {
   const bool over = IsOver(job);
-  const bool another = projection.has_total() && projection.iterations_so_far() == 0;
+  const bool another =
+      !part.empty() || (projection.has_total() && projection.iterations_so_far() == 0);
   const bool early = EndedBefore(job) > 0;
   Table table({{projection.metric().empty() ? "time" : projection.metric()},
                {"VALUE", kRight},
@@ -618,7 +619,8 @@ std::string RooflineText(const v1::GetRooflineReply& reply, int width) {
   return absl::StrCat(text, Note(reply.sentence()), LossesLine(reply.losses()));
 }
 
-std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations) {
+std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations,
+                           bool all) {
   Table table({{"ITERATION", kRight},
                {"RANK", kRight},
                {"LENGTH", kRight},
@@ -626,7 +628,11 @@ std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteratio
                {"LEVEL"},
                {"MEASURED"},
                {"NOTE"}});
+  const v1::Iteration* before = nullptr;
   for (const v1::Iteration& iteration : iterations) {
+    // Between two that were measured there are others.
+    const int64_t lost = all && before != nullptr ? iteration.number() - before->number() - 1 : 0;
+    before = &iteration;
     std::string note;
     auto add = [&](bool condition, const std::string& word) {
       if (condition) absl::StrAppend(&note, note.empty() ? "" : ", ", word);
@@ -634,7 +640,9 @@ std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteratio
     add(iteration.first_occurrence(), "first of its length");
     add(iteration.distorted(), "distorted");
     add(iteration.redone(), "redone");
+    add(iteration.beside(), "ran beside another process, in no figure");
     add(!iteration.phase().empty(), iteration.phase());
+    add(lost > 0, absl::StrCat("the records of ", FormatCount(lost), " before it were lost"));
     table.AddRow({FormatCount(iteration.number()), absl::StrCat(iteration.rank()),
                   FormatLengths(iteration.lengths()),
                   iteration.duration_ns() > 0 ? FormatQuantity(iteration.duration_ns(), "ns") : "-",

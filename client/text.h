@@ -55,7 +55,9 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
                          bool list_measured = false);
 std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width);
 std::string RooflineText(const v1::GetRooflineReply& reply, int width);
-std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations);
+// `all`: none between two of them was left out.
+std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations,
+                           bool all);
 std::string DaemonText(const v1::GetDaemonReply& reply);
 
 }  // namespace seqpoint::client

@@ -268,7 +268,7 @@ absl::Status ExportCsv(Store& store, const JobRow& job, const ExportContext& con
   Pieces pieces(write);
   pieces.Add(
       "rank,iteration,incarnation,length,length2,start_ns,duration_ns,config,distorted,redone,"
-      "phase\n");
+      "beside,phase\n");
   for (const int32_t rank : context.ranks) {
     int64_t next = 0;
     while (true) {
@@ -286,6 +286,7 @@ absl::Status ExportCsv(Store& store, const JobRow& job, const ExportContext& con
                         context.config_name(row.config_id), ",",
                         (row.flags & kIterationDistorted) != 0 ? 1 : 0, ",",
                         (row.flags & kIterationRedone) != 0 ? 1 : 0, ",",
+                        (row.flags & kIterationBeside) != 0 ? 1 : 0, ",",
                         jobs::PhaseName(row.phase), "\n")) {
           return Gone();
         }

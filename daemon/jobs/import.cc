@@ -65,9 +65,13 @@ absl::StatusOr<ImportedRun> ReadImport(const v1::ImportJobRequest& request, int6
   ImportedRun run{.source = OneLine(request.source()),
                   .dimensions = log.second_lengths_size() > 0 ? 2 : 1};
   std::vector<KeyTime> times;
+  // Start-up is looked for among those with a time.
+  std::vector<KeyTime> timed;
+  std::vector<int32_t> groups_of_timed;
   double run_ns = 0;
   for (int i = 0; i < rows; ++i) {
-    const double duration_ns = std::max(std::round(log.durations(i)), 1.0);
+    const double duration_ns =
+        log.durations(i) == 0 ? 0 : std::max(std::round(log.durations(i)), 1.0);
     run_ns += duration_ns;
     if (duration_ns > kMostDurationNs) {
       return absl::InvalidArgumentError(absl::StrCat("log: durations[", i, "] = ", log.durations(i),
@@ -76,6 +80,9 @@ absl::StatusOr<ImportedRun> ReadImport(const v1::ImportJobRequest& request, int6
     }
     times.push_back(
         {{log.lengths(i), run.dimensions > 1 ? log.second_lengths(i) : 0}, duration_ns});
+    if (duration_ns == 0) continue;
+    timed.push_back(times.back());
+    if (log.groups_size() > 0) groups_of_timed.push_back(log.groups(i));
   }
   if (run_ns > kMostRunNs) {
     return absl::InvalidArgumentError(absl::StrCat("log: its ", rows, " durations sum to ",
@@ -86,16 +93,17 @@ absl::StatusOr<ImportedRun> ReadImport(const v1::ImportJobRequest& request, int6
     return absl::InvalidArgumentError(
         absl::StrCat("start_ns = ", request.start_ns(), " is not a time since 1970"));
   }
-  const std::vector<bool> start_up = FindStartUp(times, log.groups());
+  const std::vector<bool> start_up = FindStartUp(timed, groups_of_timed);
   absl::flat_hash_set<int64_t> seen[2];
   int64_t start_ns = 0;
+  size_t next_timed = 0;
   for (size_t i = 0; i < times.size(); ++i) {
     const Key& key = times[i].key;
     ImportedIteration& to = run.iterations.emplace_back();
     to = {.key = key,
           .start_ns = start_ns,
           .duration_ns = static_cast<int64_t>(times[i].time_ns),
-          .start_up = start_up[i]};
+          .start_up = times[i].time_ns > 0 && start_up[next_timed++]};
     start_ns += to.duration_ns;
     if (to.start_up) continue;
     to.first = seen[0].insert(key.first).second;

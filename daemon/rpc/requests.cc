@@ -142,7 +142,7 @@ bool IsWanted(const v1::Job& job, const v1::ListJobsRequest& request) {
                      [&](const std::string& tag) { return has(job.tags(), tag); });
 }
 
-absl::Status CheckLog(const char* field, const v1::IterationLog& log) {
+absl::Status CheckLog(const char* field, const v1::IterationLog& log, bool untimed) {
   const int rows = log.lengths_size();
   const auto error = [&](auto... parts) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", parts...));
@@ -155,13 +155,16 @@ absl::Status CheckLog(const char* field, const v1::IterationLog& log) {
                  log.second_lengths_size(), ", ", log.durations_size(), " and ", log.groups_size(),
                  " entries; all that are not empty must have the same");
   }
+  int without_time = 0;
   for (int i = 0; i < rows; ++i) {
     const auto bad = [](int64_t length) { return length < 0 || length > kMaxLength; };
     if (bad(log.lengths(i))) return error("lengths[", i, "] = ", log.lengths(i), " is no length");
     if (log.second_lengths_size() > 0 && bad(log.second_lengths(i))) {
       return error("second_lengths[", i, "] = ", log.second_lengths(i), " is no length");
     }
-    if (!(log.durations(i) >= kMinDuration && log.durations(i) <= kMaxDuration)) {
+    if (untimed && log.durations(i) == 0) {
+      ++without_time;
+    } else if (!(log.durations(i) >= kMinDuration && log.durations(i) <= kMaxDuration)) {
       return error("durations[", i, "] = ", log.durations(i), " is not a positive number in ",
                    kMinDuration, " ... ", kMaxDuration);
     }
@@ -169,6 +172,7 @@ absl::Status CheckLog(const char* field, const v1::IterationLog& log) {
       return error("groups[", i, "] = ", log.groups(i), " is not in 0 ... ", rows - 1);
     }
   }
+  if (without_time == rows) return error("none of its iterations has a time");
   return absl::OkStatus();
 }
 
@@ -233,7 +237,7 @@ absl::Status CheckImport(const v1::ImportJobRequest& request) {
   if (absl::Status status = CheckBytes("source", request.source(), kMaxWordBytes); !status.ok()) {
     return status;
   }
-  return CheckLog("log", request.log());
+  return CheckLog("log", request.log(), /*untimed=*/true);
 }
 
 absl::Status CheckPrepare(const v1::PrepareJobRequest& request) {

@@ -18,8 +18,9 @@ absl::Status CheckJobName(const std::string& job);
 absl::Status CheckPrepare(const v1::PrepareJobRequest& request);
 // Of its name, its run id, what it came from, and its log.
 absl::Status CheckImport(const v1::ImportJobRequest& request);
-// Columns of equal size, at least one row, every number in its range.
-absl::Status CheckLog(const char* field, const v1::IterationLog& log);
+// Columns of equal size, at least one row, every number in its range. `untimed`: a duration may be
+// 0.
+absl::Status CheckLog(const char* field, const v1::IterationLog& log, bool untimed = false);
 // Of what came in pieces: not too large to keep. ResourceExhausted.
 absl::Status CheckSize(const v1::AnalyzeRequest& request);
 absl::Status CheckSize(const v1::ImportJobRequest& request);

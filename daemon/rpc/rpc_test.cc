@@ -560,8 +560,7 @@ TEST_F(LogTest, ALogThatCannotBeIsRefusedWithFieldRowAndValue) {
   log = Rows(0, 10);
   log.set_second_lengths(9, -1);
   ExpectRefused(log, "second_lengths[9] = -1");
-  for (const auto& [value, text] : {std::pair(0.0, "0"),
-                                    {-3.5, "-3.5"},
+  for (const auto& [value, text] : {std::pair(-3.5, "-3.5"),
                                     {NAN, "nan"},
                                     {INFINITY, "inf"},
                                     {1e19, "1e+19"},
@@ -577,6 +576,21 @@ TEST_F(LogTest, ALogThatCannotBeIsRefusedWithFieldRowAndValue) {
   ExpectRefused(log, "groups[2] = 10 is not in 0 ... 9");
   EXPECT_EQ(backend_.last_analysis().log().lengths_size(), 0);
   EXPECT_EQ(backend_.last_import().log().lengths_size(), 0);
+}
+
+TEST_F(LogTest, ATimeMayBeUnknownInAnImportAlone) {
+  Start();
+  v1::AnalyzeRequest analyze;
+  v1::ImportJobRequest import;
+  import.set_name("log");
+  for (v1::IterationLog* log : {analyze.mutable_log(), import.mutable_log()}) {
+    *log = Rows(0, 10);
+    log->set_durations(7, 0);
+  }
+  EXPECT_THAT(Analyze({analyze}).error_message(), HasSubstr("durations[7] = 0 is not a positive"));
+  EXPECT_TRUE(Import({import}).ok());
+  for (int i = 0; i < 10; ++i) import.mutable_log()->set_durations(i, 0);
+  EXPECT_EQ(Import({import}).error_message(), "log: none of its iterations has a time");
 }
 
 TEST_F(LogTest, WithoutAPieceThereIsNothingToAnswer) {
