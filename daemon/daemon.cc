@@ -1001,6 +1001,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
     to.set_level(static_cast<v1::Level>(row.level));
     to.set_distorted((row.flags & kIterationDistorted) != 0);
     to.set_redone((row.flags & kIterationRedone) != 0);
+    to.set_beside((row.flags & kIterationBeside) != 0);
     to.set_first_occurrence((row.flags & kIterationFirst) != 0);
     to.set_config((*job)->ConfigName(row.config_id));
     to.set_phase(jobs::PhaseName(row.phase));

@@ -723,6 +723,75 @@ TEST_F(DaemonTest, AnImportedJobIsNeitherImportedAgainNorGoneOnWith) {
   EXPECT_TRUE(absl::IsInvalidArgument(daemon->ImportJob(request).status()));
 }
 
+TEST_F(DaemonTest, RowsWithoutATimeAreIterationsOfTheImportedLog) {
+  v1::ImportJobRequest request = ImportRequest();
+  double known_ns = 0;
+  for (const int i : {0, 50, 199}) request.mutable_log()->set_durations(i, 0);
+  for (int i = 0; i < 200; ++i) known_ns += i == 100 ? 0 : request.log().durations(i);
+  auto daemon = Start();
+  const auto reply = daemon->ImportJob(request);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->job().iterations(), 199);  // one is start-up
+  v1::ProjectRequest project;
+  project.set_job("log");
+  project.set_confidence(0.95);
+  const auto itself = daemon->Project(project);
+  ASSERT_TRUE(itself.ok()) << itself.status();
+  const v1::Estimate& total = itself->projection().total();
+  EXPECT_GT(total.low(), known_ns);
+  EXPECT_LT(total.low(), total.high());
+  // Lengths 8 x (1 + {0, 1, 3}), of 1 ms each.
+  EXPECT_NEAR(total.value(), known_ns + 56e6, 2e6);
+  EXPECT_EQ(itself->projection().basis().find("the sum of"), std::string::npos);
+}
+
+TEST_F(DaemonTest, WhatRanBesideIsMarkedInEachRow) {
+  {
+    auto store = OpenStore();
+    WriteBatch batch;
+    batch.jobs.push_back({.job_id = store->NewJobId(),
+                          .name = "j",
+                          .run_id = "1",
+                          .state = v1::JOB_STATE_ENDED,
+                          .start_ns = 1,
+                          .end_ns = 2});
+    for (const uint32_t flags : {0u, uint32_t{kIterationBeside}}) {
+      batch.iterations.push_back({.job_id = batch.jobs[0].job_id,
+                                  .number = 4,
+                                  .incarnation = flags == 0 ? 0 : 1,
+                                  .length_count = 1,
+                                  .length = {37, 0},
+                                  .start_ns = 9,
+                                  .duration_ns = 7,
+                                  .flags = flags});
+    }
+    ASSERT_TRUE(store->Write(batch).ok());
+  }
+  auto daemon = Start();
+  v1::ListIterationsRequest list;
+  list.set_job("j");
+  list.set_page_size(10);
+  const auto reply = daemon->ListIterations(list);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_EQ(reply->iterations_size(), 2);
+  EXPECT_FALSE(reply->iterations(0).beside());
+  EXPECT_TRUE(reply->iterations(1).beside());
+  v1::ExportRequest csv;
+  csv.set_job("j");
+  csv.set_format(v1::ExportRequest::FORMAT_CSV);
+  std::string text;
+  ASSERT_TRUE(daemon
+                  ->Export(csv,
+                           [&](std::string_view piece) {
+                             text += piece;
+                             return true;
+                           })
+                  .ok());
+  EXPECT_EQ(text,
+            "rank,iteration,incarnation,length,length2,start_ns,duration_ns,config,distorted,"
+            "redone,beside,phase\n0,4,0,37,,9,7,,0,0,0,\n0,4,1,37,,9,7,,0,0,1,\n");
+}
+
 TEST_F(DaemonTest, OddLogsHaveAnswers) {
   auto daemon = Start();
   const auto import = [&](const std::vector<int64_t>& lengths, double duration) {

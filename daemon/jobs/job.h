@@ -232,6 +232,7 @@ class Job {
   void AddKernels(const ImportedRun& run);
   Answers::Facts CollectFacts() const;
   int64_t EpochIterations() const;
+  bool HasOpenEnd() const;  // behind the iterations of a process that is over another one began
   // How it ended, once none of its processes runs; those that had iterations count, where any had.
   JobEnd End() const;
   void OnFinished(Process& process, const FinishedIteration& iteration);

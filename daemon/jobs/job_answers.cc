@@ -86,11 +86,16 @@ std::string Job::UncountedInWords() const {
   } else {
     why = absl::StrCat("lost its last records", kFull);
   }
+  // Iterations whose records were lost between others are counted, too.
+  uint64_t counted = first->iterations + first->builder.lost_iterations();
+  if (const auto next = next_number_.find(first->row.rank); next != next_number_.end()) {
+    counted = std::max(first->iterations, std::min(counted, static_cast<uint64_t>(next->second)));
+  }
   return absl::StrCat(
       "rank ", first->row.rank, ": process ", first->row.pid, " ", why,
       others == 0 ? "" : absl::StrCat(", and ", others, others == 1 ? " other" : " others"), "; ",
-      missing, " the ", first->iterations, first->iterations == 1 ? " iteration" : " iterations",
-      " that are known is in no figure: counts and sums are lower bounds");
+      missing, " the ", counted, counted == 1 ? " iteration" : " iterations",
+      " that are counted is in no figure: counts and sums are lower bounds");
 }
 
 std::string Job::OvercountedInWords() const {
@@ -146,13 +151,32 @@ std::string Job::WhyTimeOnly() const {
   return why;
 }
 
+// What began last in a process that is over is done again by the one that goes on from it, and
+// nothing is missing where all iterations that were said are there.
+bool Job::HasOpenEnd() const {
+  const int64_t said = RunIterations(horizon_);
+  if (said > 0 && static_cast<int64_t>(engine_.Totals().iterations) == said) return false;
+  const auto trained = [](const Process& process) {
+    return process.iterations > 0 && !process.beside;
+  };
+  return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    const Process& process = *entry.second;
+    if (process.alive() || !trained(process) || !process.builder.has_begun()) return false;
+    return process.ended_well ||
+           std::none_of(processes_.begin(), processes_.end(), [&](const auto& other) {
+             const ProcessRow& row = other.second->row;
+             return row.rank == process.row.rank && row.incarnation > process.row.incarnation &&
+                    trained(*other.second);
+           });
+  });
+}
+
 // As far as it is the same for all epochs. A distribution's lengths are those of all epochs
 // together.
 int64_t Job::EpochIterations() const {
   const int64_t epochs = horizon_.epochs(), run = RunIterations(horizon_);
   if (epochs < 1 || run == 0 || run % epochs != 0) return 0;
-  // A number of iterations, without lengths, says nothing of epochs where these were not given.
-  if (horizon_.kind() == v1::Horizon::KIND_ITERATIONS) return epochs > 1 ? run / epochs : 0;
+  if (horizon_.kind() == v1::Horizon::KIND_ITERATIONS) return run / epochs;
   if (horizon_.kind() != v1::Horizon::KIND_HISTOGRAM || MicroStepsVary()) return 0;
   return run / epochs;
 }
@@ -169,7 +193,7 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::AskPart(std::vector<KeyCount
     status.Update(facts.work->SetHorizon(std::move(of_work)));
   }
   if (!status.ok()) return status;
-  facts.horizon_kind = v1::Horizon::KIND_HISTOGRAM;
+  facts.horizon_kind = v1::Horizon::KIND_UNKNOWN;
   facts.another = true;
   return std::make_shared<const Answers>(std::move(facts));
 }
@@ -205,11 +229,7 @@ Answers::Facts Job::CollectFacts() const {
     facts.counted_to = std::min(facts.counted_to, process->CountedTo());
   }
   if (!facts.overcounted.empty()) facts.counted_to = 0;
-  facts.begun = std::any_of(processes_.begin(), processes_.end(), [](const auto& entry) {
-    const Process& process = *entry.second;
-    return !process.alive() && process.iterations > 0 && !process.beside &&
-           process.builder.has_begun();
-  });
+  facts.begun = HasOpenEnd();
   if (engine_.Totals().iterations == 0 && row_.end_ns != 0) {
     facts.ended_without = Describe(false).trouble();
     if (facts.ended_without.empty()) facts.ended_without = "it is not known why";

@@ -318,7 +318,8 @@ void Job::MatchLengths() {
         doubt.cause.empty()
             ? std::string(horizon.status().message())
             : absl::StrCat("the given lengths are not those that occur: ", doubt.cause),
-        "; until then only the number of iterations is used");
+        over ? "; only the number of iterations is used"
+             : "; until then only the number of iterations is used");
   } else if (!doubt.cause.empty()) {
     sentence_ = absl::StrFormat(
         "the given lengths are distributed otherwise than those that occur (by up to %.0f %% of "

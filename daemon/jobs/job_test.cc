@@ -99,6 +99,12 @@ class FakeProcess {
     job_->Advance();
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
+  // An iteration that does not get to its end.
+  void Begin() {
+    Pass(DrawLength());
+    job_->OnRead(id_, true);
+    job_->Advance();
+  }
   const std::vector<int64_t>& new_lengths() const { return new_lengths_; }  // per iteration
 
   // Copies on a stream of their own, and never waits.
@@ -154,12 +160,6 @@ class FakeProcess {
                            .length = static_cast<uint32_t>(sentence.size())},
          sentence);
   }
-  void SayRank(int32_t rank, int32_t world_size) {
-    Send(abi::EventType::kRank, abi::RankEvent{.rank = rank, .world_size = world_size});
-  }
-
-  // What the daemon does between records.
-  void PassTime(int64_t duration_ns) {
   void SayLateEvaluation(const std::string& sentence) {
     Send(abi::EventType::kFeature,
          abi::FeatureEvent{.feature = static_cast<uint16_t>(abi::Feature::kEvaluation),
@@ -167,6 +167,12 @@ class FakeProcess {
                            .length = static_cast<uint32_t>(sentence.size())},
          sentence);
   }
+  void SayRank(int32_t rank, int32_t world_size) {
+    Send(abi::EventType::kRank, abi::RankEvent{.rank = rank, .world_size = world_size});
+  }
+
+  // What the daemon does between records.
+  void PassTime(int64_t duration_ns) {
     job_->CheckRules(static_cast<int64_t>(api_ns_));
     api_ns_ += static_cast<uint64_t>(duration_ns);
     job_->CheckRules(static_cast<int64_t>(api_ns_));
@@ -1483,6 +1489,78 @@ TEST(Job, TheLastIterationHasNoEndAndIsNoLoss) {
   }
 }
 
+TEST(Job, WhatAnIncarnationLeftUndoneIsNotMissingOnceAnotherWentOn) {
+  constexpr char kMissing[] = "what began behind them has no end";
+  Job job(Row(), {});
+  FakeProcess killed(8), resumed(9);
+  job.AddProcess(Process());
+  killed.Connect(job, 7);
+  for (int i = 0; i < 300; ++i) killed.Iterate();
+  killed.Begin();
+  job.OnProcessEnd(7, /*orderly=*/false, 1);
+  EXPECT_THAT(Project(job, AskTime())->projection().basis(), testing::HasSubstr(kMissing));
+  ProcessRow row = Process();
+  row.process_id = 8;
+  row.incarnation = 1;
+  job.AddProcess(row);
+  resumed.Connect(job, 8);
+  for (int i = 0; i < 200; ++i) resumed.Iterate();
+  EXPECT_EQ(Project(job, AskTime())->projection().basis().find(kMissing), std::string::npos);
+  // Behind the last iteration of a run that had all of them there is at most an evaluation.
+  resumed.Begin();
+  job.OnProcessEnd(8, /*orderly=*/true, 2);
+  EXPECT_THAT(Project(job, AskTime())->projection().basis(), testing::HasSubstr(kMissing));
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.set_iterations(job.Describe(false).iterations());
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  EXPECT_TRUE(Project(job, AskTime())->projection().has_total());
+  EXPECT_EQ(Project(job, AskTime())->projection().basis().find(kMissing), std::string::npos);
+}
+
+TEST(Job, IterationsThatWereLostBetweenOthersAreAmongThoseThatAreCounted) {
+  Job job(Row(), {});
+  FakeProcess process(8);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  for (const int after : {100, 0}) {
+    process.deaf = true;
+    for (int i = 0; i < 100; ++i) process.Iterate();
+    process.deaf = false;
+    for (int i = 0; i < after; ++i) process.Iterate();
+  }
+  job.OnLosses(7, {.dropped = 40, .events_dropped = 40});
+  job.OnProcessEnd(7, /*orderly=*/true, 1);
+  const v1::Job described = job.Describe(false);
+  ASSERT_EQ(described.losses().uncounted_processes(), 1);
+  EXPECT_THAT(described.trouble(), testing::HasSubstr(absl::StrCat(
+                                       "after the ", described.iterations(), " iterations")));
+}
+
+TEST(Job, OfARunThatHasEndedNothingIsSaidUntilThen) {
+  Job job(Row(), {});
+  FakeProcess process(8);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_HISTOGRAM);
+  for (const int length : {1'000, 1'001, 5'003}) {
+    v1::LengthCount& entry = *horizon.add_histogram();
+    entry.add_lengths(length);
+    entry.set_count(100);
+  }
+  ASSERT_TRUE(job.SetHorizon(horizon).ok());
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  EXPECT_THAT(job.Describe(false).rule().sentence(),
+              testing::HasSubstr("until then only the number of iterations is used"));
+  job.OnProcessEnd(7, /*orderly=*/true, 1);
+  job.Advance();
+  EXPECT_THAT(job.Describe(false).rule().sentence(),
+              testing::AllOf(testing::HasSubstr("; only the number of iterations is used"),
+                             testing::Not(testing::HasSubstr("until then"))));
+}
+
 TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeProcess process(8);
@@ -1564,84 +1642,6 @@ TEST(Job, CallsThatWereDroppedWhileIterationsAreCountedByThemMakeALowerBound) {
   EXPECT_EQ(store.Restart()->Describe(false).losses().uncounted_processes(), 1);
 }
 
-TEST(Job, WhereTheLibraryCountsOnlyTheLastEventsCanHideIterations) {
-  for (const bool goes_on : {true, false}) {
-    Job job(Row(), {});
-    FakeProcess process(8);
-    job.AddProcess(Process());
-    process.Connect(job, 7);
-    for (int i = 0; i < 300; ++i) process.Iterate();
-    process.deaf = true;
-    for (int i = 0; i < 10; ++i) process.Iterate();
-    process.deaf = false;
-    job.OnCallsMissing(7, 100);
-    job.OnLosses(7, {.dropped = 40, .events_dropped = 40});
-    EXPECT_EQ(job.Describe(false).losses().uncounted_processes(), 0) << "it may go on";
-    for (int i = 0; goes_on && i < 5; ++i) process.Iterate();
-    job.OnProcessEnd(7, /*orderly=*/true, 1);
-    const v1::Job described = job.Describe(false);
-    EXPECT_EQ(described.losses().uncounted_processes(), goes_on ? 0 : 1);
-    EXPECT_EQ(std::isinf(described.time().so_far().high()), !goes_on);
-    EXPECT_THAT(described.trouble(),
-                testing::HasSubstr(goes_on ? "were dropped" : "lost its last records"));
-  }
-}
-
-TEST(Job, AProcessThatCameBackIsReadOn) {
-  auto job = std::make_unique<Job>(Row(), JobOptions{});
-  FakeProcess process(8);
-  job->AddProcess(Process());
-  process.Connect(*job, 7);
-  FakeStore store;
-  for (int i = 0; i < 300; ++i) process.Iterate();
-  store.Take(*job);
-  job = store.Restart();
-  EXPECT_EQ(job->Describe(false).losses().uncounted_processes(), 1);
-  process.Connect(*job, 7);
-  for (int i = 0; i < 10; ++i) process.Iterate();
-  job->OnProcessEnd(7, /*orderly=*/true, 1);
-  const v1::Job described = job->Describe(false);
-  EXPECT_EQ(described.losses().uncounted_processes(), 0);
-  EXPECT_EQ(described.trouble(), "");
-  EXPECT_TRUE(std::isfinite(described.time().so_far().high()));
-}
-
-TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
-  Job job(Row(), {});
-  FakeProcess process(7);
-  job.AddProcess(Process());
-  process.Connect(job, 7);
-  v1::ControlRequest request;
-  request.set_action(v1::ControlRequest::ACTION_RELEASE_CUPTI);
-  ASSERT_TRUE(job.Control(request).ok());
-  EXPECT_EQ(job.Describe(false).state(), v1::JOB_STATE_RELEASED);
-  request.set_action(v1::ControlRequest::ACTION_RESUME);
-  ASSERT_TRUE(job.Control(request).ok());
-  EXPECT_EQ(job.Describe(false).state(), v1::JOB_STATE_LEARNING);
-}
-
-TEST(Job, WatchingComesOffTheOverheadBudgetAndIsShown) {
-  const auto measured = [](uint64_t watching_ns) {
-    Job job(Row(), {});
-    FakeProcess process(8);
-    process.stop_ns = 500'000;
-    job.AddProcess(Process());
-    process.Connect(job, 7);
-    for (int i = 0; i < 600; ++i) {
-      process.TellCost(watching_ns / 2, watching_ns / 2);
-      process.Iterate();
-    }
-    const v1::Overhead overhead = job.Describe(false).overhead();
-    EXPECT_LE(overhead.spent_share(), 0.0105);
-    if (watching_ns > 0) {
-      EXPECT_GE(overhead.spent_size(), 2);
-      EXPECT_EQ(overhead.spent(0).what(), "watching at learn");
-      EXPECT_EQ(overhead.spent(0).count(), 100);
-      EXPECT_TRUE(overhead.spent(0).estimated());
-    }
-    return process.measured_iterations.size();
-  };
-  const size_t all = measured(0);
 TEST(Job, TheTimeOfCallsThatWereDroppedIsInNoIteration) {
   for (const bool restarted : {false, true}) {
     auto job = std::make_unique<Job>(Row(), JobOptions{});
@@ -1741,6 +1741,84 @@ TEST(Job, WhatWasReadBeforeTheEndThatNobodyReadIsCounted) {
   EXPECT_EQ((*job->Ask())->facts().counted_to, 400);
 }
 
+TEST(Job, WhereTheLibraryCountsOnlyTheLastEventsCanHideIterations) {
+  for (const bool goes_on : {true, false}) {
+    Job job(Row(), {});
+    FakeProcess process(8);
+    job.AddProcess(Process());
+    process.Connect(job, 7);
+    for (int i = 0; i < 300; ++i) process.Iterate();
+    process.deaf = true;
+    for (int i = 0; i < 10; ++i) process.Iterate();
+    process.deaf = false;
+    job.OnCallsMissing(7, 100);
+    job.OnLosses(7, {.dropped = 40, .events_dropped = 40});
+    EXPECT_EQ(job.Describe(false).losses().uncounted_processes(), 0) << "it may go on";
+    for (int i = 0; goes_on && i < 5; ++i) process.Iterate();
+    job.OnProcessEnd(7, /*orderly=*/true, 1);
+    const v1::Job described = job.Describe(false);
+    EXPECT_EQ(described.losses().uncounted_processes(), goes_on ? 0 : 1);
+    EXPECT_EQ(std::isinf(described.time().so_far().high()), !goes_on);
+    EXPECT_THAT(described.trouble(),
+                testing::HasSubstr(goes_on ? "were dropped" : "lost its last records"));
+  }
+}
+
+TEST(Job, AProcessThatCameBackIsReadOn) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeProcess process(8);
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  FakeStore store;
+  for (int i = 0; i < 300; ++i) process.Iterate();
+  store.Take(*job);
+  job = store.Restart();
+  EXPECT_EQ(job->Describe(false).losses().uncounted_processes(), 1);
+  process.Connect(*job, 7);
+  for (int i = 0; i < 10; ++i) process.Iterate();
+  job->OnProcessEnd(7, /*orderly=*/true, 1);
+  const v1::Job described = job->Describe(false);
+  EXPECT_EQ(described.losses().uncounted_processes(), 0);
+  EXPECT_EQ(described.trouble(), "");
+  EXPECT_TRUE(std::isfinite(described.time().so_far().high()));
+}
+
+TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
+  Job job(Row(), {});
+  FakeProcess process(7);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  v1::ControlRequest request;
+  request.set_action(v1::ControlRequest::ACTION_RELEASE_CUPTI);
+  ASSERT_TRUE(job.Control(request).ok());
+  EXPECT_EQ(job.Describe(false).state(), v1::JOB_STATE_RELEASED);
+  request.set_action(v1::ControlRequest::ACTION_RESUME);
+  ASSERT_TRUE(job.Control(request).ok());
+  EXPECT_EQ(job.Describe(false).state(), v1::JOB_STATE_LEARNING);
+}
+
+TEST(Job, WatchingComesOffTheOverheadBudgetAndIsShown) {
+  const auto measured = [](uint64_t watching_ns) {
+    Job job(Row(), {});
+    FakeProcess process(8);
+    process.stop_ns = 500'000;
+    job.AddProcess(Process());
+    process.Connect(job, 7);
+    for (int i = 0; i < 600; ++i) {
+      process.TellCost(watching_ns / 2, watching_ns / 2);
+      process.Iterate();
+    }
+    const v1::Overhead overhead = job.Describe(false).overhead();
+    EXPECT_LE(overhead.spent_share(), 0.0105);
+    if (watching_ns > 0) {
+      EXPECT_GE(overhead.spent_size(), 2);
+      EXPECT_EQ(overhead.spent(0).what(), "watching at learn");
+      EXPECT_EQ(overhead.spent(0).count(), 100);
+      EXPECT_TRUE(overhead.spent(0).estimated());
+    }
+    return process.measured_iterations.size();
+  };
+  const size_t all = measured(0);
   const size_t some = measured(uint64_t{1} << 40);  // more than the budget
   EXPECT_GT(some, all / 3);
   EXPECT_LT(some, all * 3 / 4);
@@ -1805,7 +1883,8 @@ TEST(Job, EpochsOfANumberOfIterationsHaveAsManyEach) {
   v1::Horizon horizon;
   horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
   horizon.set_iterations(600);
-  for (const auto& [epochs, each] : {std::pair(3, 200), std::pair(7, 0), std::pair(1, 0)}) {
+  for (const auto& [epochs, each] :
+       {std::pair(3, 200), std::pair(7, 0), std::pair(1, 600), std::pair(0, 0)}) {
     horizon.set_epochs(epochs);
     ASSERT_TRUE(job.SetHorizon(horizon).ok());
     const auto answers = job.Ask();

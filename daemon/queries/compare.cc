@@ -271,8 +271,10 @@ class Comparison {
     } else {
       add(v1::DIFFERENCE_CAUSE_MEAN_ITERATION, "cost of a mean iteration", difference_.cost);
     }
-    add(v1::DIFFERENCE_CAUSE_DISTURBANCES, "stalls and first iterations of a length",
-        difference_.disturbances);
+    if (difference_.disturbances) {
+      add(v1::DIFFERENCE_CAUSE_DISTURBANCES, "stalls and first iterations of a length",
+          *difference_.disturbances);
+    }
   }
 
   // What is measured of a run, at the iterations at which cost is compared.
@@ -480,7 +482,7 @@ class Comparison {
     if (!Proven(difference_.difference)) return;
     if (batches_.ratio != 1) {
       Estimate all = difference_.difference;
-      double apart = difference_.disturbances.value;
+      double apart = difference_.disturbances ? difference_.disturbances->value : 0;
       if (!batches_.same_examples) apart += difference_.iterations.value;
       all = {all.value - apart, all.low - apart, all.high - apart};
       const v1::DifferencePart batch = MakePart(v1::DIFFERENCE_CAUSE_BATCH, "batch size", all);

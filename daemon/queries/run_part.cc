@@ -131,11 +131,16 @@ absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::Answers
 absl::StatusOr<IterationRange> CountedRangeOf(const v1::Part& part,
                                               const jobs::Answers::Facts& job) {
   absl::StatusOr<IterationRange> range = RangeOf(part, job);
-  if (!range.ok() || range->last < job.counted_to) return range;
-  const std::string& why = job.overcounted.empty() ? job.uncounted : job.overcounted;
+  const bool doubtful = !job.uncounted.empty() || !job.overcounted.empty();
+  if (!range.ok() || !doubtful || range->last < job.counted_to) return range;
+  if (!job.overcounted.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\": which ones ",
+                                                      range->words,
+                                                      " are is not known: ", job.overcounted));
+  }
   return absl::FailedPreconditionError(absl::StrCat(
-      "job \"", job.name, "\": which of the run's iterations ", range->words, " are is not known",
-      job.counted_to > 0 ? absl::StrCat(" from ", job.counted_to, " on") : "", ", because ", why,
+      "job \"", job.name, "\": ", range->words, " are not known, because from iteration ",
+      job.counted_to, " on others may be missing: ", job.uncounted,
       job.counted_to > 0
           ? absl::StrCat("; ask for a part that ends before (--to ", job.counted_to - 1, ")")
           : ""));

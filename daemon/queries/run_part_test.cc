@@ -150,10 +150,11 @@ TEST_F(RunPartTest, WhereMostRecordsWereLostTheTimeIsNotKnown) {
 }
 
 TEST_F(RunPartTest, NoPartReachesWhereIterationsMayBeMissing) {
-  facts_.uncounted = "rank 0: process 7 lost 24 calls";
-  facts_.counted_to = 60;
   v1::Part part;
   part.set_from(20);
+  EXPECT_TRUE(CountedRangeOf(part, facts_).ok());
+  facts_.uncounted = "rank 0: process 7 lost 24 calls";
+  facts_.counted_to = 60;
   EXPECT_FALSE(CountedRangeOf(part, facts_).ok()) << "to its end";
   part.set_to(60);
   const absl::Status beyond = CountedRangeOf(part, facts_).status();

@@ -509,7 +509,7 @@ RunDifference CompareRuns(const RunToCompare& base_run, const RunToCompare& othe
     own.at[kOther][kOther] = iterations[kOther];
     const Estimate usual = estimate(own);
     const double more = total[kOther] - total[kBase] - usual.value;
-    result.disturbances = {more, more, more};
+    if (with_lengths) result.disturbances = {more, more, more};
     result.difference = {usual.value + more, usual.low + more, usual.high + more};
 
     double before = 0, after = 0;

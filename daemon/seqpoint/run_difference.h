@@ -3,6 +3,7 @@
 //
 //   RunDifference d = CompareRuns(base, other, {.confidence = 0.95});
 //   // d.iterations + d.lengths + d.cost + d.disturbances = d.difference, by their values
+//   // (those that are set)
 //
 // Threading: free functions without state.
 #ifndef DAEMON_SEQPOINT_RUN_DIFFERENCE_H_
@@ -52,8 +53,9 @@ struct RunDifference {
   Estimate iterations;              // for there are more or fewer of them
   std::optional<Estimate> lengths;  // for their lengths are others
   Estimate cost;                    // for an iteration takes longer or shorter at equal lengths
-  Estimate disturbances;            // stalls and first iterations of a length, beyond the usual
-  double cost_ratio = 1;            // of an iteration in the other run to one in the base
+  // Stalls and first iterations of a length, beyond the usual; set where lengths are told apart.
+  std::optional<Estimate> disturbances;
+  double cost_ratio = 1;  // of an iteration in the other run to one in the base
   // The iterations at which cost was compared. What is a sum over iterations (kernels, counters) is
   // comparable there: Σ weight · (other's value - base's value) belongs to `cost`.
   std::vector<KeyWeight> at;
