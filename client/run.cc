@@ -15,7 +15,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -27,6 +26,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/format.h"
+#include "client/program_text.h"
 #include "client/progress.h"
 #include "client/text.h"
 
@@ -335,25 +335,14 @@ std::string RunIdFromEnvironment() {
 
 bool CallsTheLibrary(const std::vector<std::string>& command) {
   constexpr absl::string_view kPrefix = "seqpoint_";
-  // Scripts are text that somebody wrote; a larger file is data, which may take long to read. The
-  // names that a program asks the loader for lie at its beginning, before code and data.
+  // Scripts are text that somebody wrote; a larger file is data, which may take long to read.
   constexpr uintmax_t kLargestScript = 1 << 20;
-  constexpr size_t kProgramBytes = 64 << 20;
   for (size_t i = 0; i < command.size(); ++i) {
     std::error_code error;
     const std::string path = i == 0 ? FindProgram(command[0]) : command[i];
     if (!std::filesystem::is_regular_file(path, error)) continue;
     if (i > 0 && std::filesystem::file_size(path, error) > kLargestScript) continue;
-    std::ifstream file(path, std::ios::binary);
-    std::string text(kPrefix.size() - 1, '\0');  // the end of the part before
-    std::vector<char> part(1 << 20);
-    for (size_t read = 0; read < kProgramBytes; read += part.size()) {
-      file.read(part.data(), static_cast<std::streamsize>(part.size()));
-      if (file.gcount() == 0) break;
-      text.append(part.data(), static_cast<size_t>(file.gcount()));
-      if (memmem(text.data(), text.size(), kPrefix.data(), kPrefix.size()) != nullptr) return true;
-      text.erase(0, text.size() - (kPrefix.size() - 1));
-    }
+    if (ProgramHolds(path, kPrefix)) return true;
   }
   return false;
 }

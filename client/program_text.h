@@ -1,0 +1,20 @@
+// Does a program's file hold a name that it may ask the loader for?
+#ifndef SEQPOINT_CLIENT_PROGRAM_TEXT_H_
+#define SEQPOINT_CLIENT_PROGRAM_TEXT_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace seqpoint::client {
+
+// A file of at most kMostSearched bytes is searched as a whole. A larger program (some carry
+// gigabytes of data, which a start cannot wait for) is searched in its sections of names, wherever
+// they lie: .dynstr has those that it is linked with, .rodata those that it looks up at run time. A
+// file without sections is searched at both ends. At most kMostSearched bytes of each.
+inline constexpr size_t kMostSearched = 64 << 20;
+bool ProgramHolds(const std::string& path, absl::string_view name);
+
+}  // namespace seqpoint::client
+
+#endif  // SEQPOINT_CLIENT_PROGRAM_TEXT_H_
