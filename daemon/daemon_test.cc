@@ -755,6 +755,10 @@ TEST_F(DaemonTest, WhatRanBesideIsMarkedInEachRow) {
                           .state = v1::JOB_STATE_ENDED,
                           .start_ns = 1,
                           .end_ns = 2});
+    batch.processes.push_back({.process_id = store->NewProcessId(),
+                               .job_id = batch.jobs[0].job_id,
+                               .ring_id = std::string(16, 'r'),
+                               .end_ns = 2});
     for (const uint32_t flags : {0u, uint32_t{kIterationBeside}}) {
       batch.iterations.push_back({.job_id = batch.jobs[0].job_id,
                                   .number = 4,
