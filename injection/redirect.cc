@@ -239,7 +239,7 @@ bool Mentions(const Object& program, const Redirection* functions, Functions wan
   if (first == nullptr) return false;
   const auto found = [&](const char* text, size_t bytes) {
     const char* const end = text + bytes;
-    while (true) {
+    for (; text < end; ++text) {
       text = static_cast<const char*>(memmem(text, static_cast<size_t>(end - text), first, common));
       if (text == nullptr) return false;
       for (size_t j = 0; wanted >> j != 0; ++j) {
@@ -248,8 +248,8 @@ bool Mentions(const Object& program, const Redirection* functions, Functions wan
         if (static_cast<size_t>(end - text) < length) continue;
         if (memcmp(text, functions[j].name, length) == 0) return true;
       }
-      ++text;
     }
+    return false;
   };
   for (int i = 0; i < program.info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& part = program.info->dlpi_phdr[i];
