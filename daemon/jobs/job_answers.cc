@@ -73,18 +73,18 @@ std::string Job::UncountedInWords() const {
   constexpr absl::string_view kFull =
       ", since its ring was full (give the daemon processor time, or a larger ring to the program: "
       "SEQPOINT_RING_BYTES)";
-  std::string why;
-  std::string missing = "what it did after";
+  std::vector<std::string> why;
+  const bool between = first->missing_calls > 0 && first->losses.ring_dropped() > 0;
+  if (between) {
+    why.push_back(absl::StrCat("lost ", first->missing_calls,
+                               first->missing_calls == 1 ? " call" : " calls",
+                               " while its iterations were counted by them", kFull));
+  }
   if (first->unread) {
-    why = first->alive() ? "has not come back since the daemon was started again"
-                         : "ended while no daemon read it";
-  } else if (first->missing_calls > 0) {
-    why =
-        absl::StrCat("lost ", first->missing_calls, first->missing_calls == 1 ? " call" : " calls",
-                     " while its iterations were counted by them", kFull);
-    missing = "what it did beside";
-  } else {
-    why = absl::StrCat("lost its last records", kFull);
+    why.emplace_back(first->alive() ? "has not come back since the daemon was started again"
+                                    : "ended while no daemon read it");
+  } else if (!between) {
+    why.push_back(absl::StrCat("lost its last records", kFull));
   }
   // Iterations whose records were lost between others are counted, too.
   uint64_t counted = first->iterations + first->builder.lost_iterations();
@@ -92,9 +92,10 @@ std::string Job::UncountedInWords() const {
     counted = std::max(first->iterations, std::min(counted, static_cast<uint64_t>(next->second)));
   }
   return absl::StrCat(
-      "rank ", first->row.rank, ": process ", first->row.pid, " ", why,
+      "rank ", first->row.rank, ": process ", first->row.pid, " ", absl::StrJoin(why, " and "),
       others == 0 ? "" : absl::StrCat(", and ", others, others == 1 ? " other" : " others"), "; ",
-      missing, " the ", counted, counted == 1 ? " iteration" : " iterations",
+      between ? "what it did beside" : "what it did after", " the ", counted,
+      counted == 1 ? " iteration" : " iterations",
       " that are counted is in no figure: counts and sums are lower bounds");
 }
 

@@ -749,7 +749,8 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
 
 // What the drawing of `remaining` unknown keys adds, when the past is all that is known of them.
 double OnlineEngine::State::SamplingVariance(double remaining, double variance) const {
-  const double n = static_cast<double>(totals.iterations);
+  // Iterations whose length is not known say nothing of which lengths are drawn.
+  const double n = static_cast<double>(totals.iterations) - Current().outlook.untimed_unknown;
   if (!(n > 0) || !(remaining > 0)) return 0;
   const Movement& movement = Current().movement;
   const bool known = horizon.kind == Horizon::Kind::kDistribution && !Current().outlook.mismatch;
@@ -1056,7 +1057,8 @@ Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) c
   untimed = Shifted(std::move(untimed), slow.mean, slow.variance);
   const Normal firsts = fit.model.Surcharge(outlook.opened_untimed);
   untimed = Shifted(std::move(untimed), firsts.mean, firsts.variance);
-  untimed = Shifted(std::move(untimed), 0, outlook.untimed_unknown * fit.variance);
+  untimed =
+      Shifted(std::move(untimed), 0, s.SamplingVariance(outlook.untimed_unknown, fit.variance));
   // They may all have run when times were off their mean.
   const double level_variance =
       DriftVariance(s.trace, fit.model.curve, s.CoreNoise()) * std::pow(MixtureMean(untimed), 2);
@@ -1088,11 +1090,12 @@ Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) c
   const BlockTrace& trace = young ? waiting : s.trace;
   const double noise = young ? fit.model.noise : s.CoreNoise();
   bool drifting = false;  // it is most of the error
-  const auto estimate = [&](const std::vector<CurveTarget>& over, const BucketCounts& opened) {
+  // `drawn`: of these, those whose length is not known but drawn as those before.
+  const auto estimate = [&](const std::vector<CurveTarget>& over, const BucketCounts& opened,
+                            double drawn) {
     std::vector<Normal> sum = fit.model.smooth.Sum(over);
     const double expected = MixtureMean(sum);
-    double mean = 0, variance = 0;
-    if (outlook.sampled || again) variance += s.SamplingVariance(rest, fit.variance);
+    double mean = 0, variance = s.SamplingVariance(drawn, fit.variance);
     const Normal firsts = fit.model.Surcharge(opened);
     mean += firsts.mean;
     variance += firsts.variance;
@@ -1114,13 +1117,16 @@ Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) c
     return AddIndependent(sum, drift);
   };
   if (again) {
-    p.per_1000 = Scaled(
-        NotBelow(0, MixtureEstimate(estimate(targets, outlook.to_open), confidence)), 1000 / n);
+    p.per_1000 =
+        Scaled(NotBelow(0, MixtureEstimate(estimate(targets, outlook.to_open, rest), confidence)),
+               1000 / n);
     if (through) p.total = p.so_far;
     return p;
   }
+  const double drawn = outlook.sampled ? rest : 0;
   if (rest > 0) {
-    p.remaining = NotBelow(0, MixtureEstimate(estimate(targets, outlook.to_open), confidence));
+    p.remaining =
+        NotBelow(0, MixtureEstimate(estimate(targets, outlook.to_open, drawn), confidence));
     if (drifting && p.remaining.high - p.remaining.low > kToldDrift * p.remaining.value) {
       absl::StrAppend(&p.basis,
                       "; most of the interval is for times at equal length that may drift");
@@ -1129,9 +1135,9 @@ Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) c
   const bool another = s.horizon.another;
   Estimate total = another ? p.remaining : *p.so_far;
   if (rest > 0 && !another) {
-    total = MixtureEstimate(
-        Shifted(estimate(both, all_opened), s.exact_time_ns + overflow, level_variance),
-        confidence);
+    total = MixtureEstimate(Shifted(estimate(both, all_opened, drawn + outlook.untimed_unknown),
+                                    s.exact_time_ns + overflow, level_variance),
+                            confidence);
     total = NotBelow(s.exact_time_ns, total);
   }
   p.total = total;
@@ -1208,16 +1214,16 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
   const bool has_total = outlook.iterations_total > 0;
   const double rest = has_total ? SumOf(outlook.remaining) : n;
   const std::vector<CurveTarget>& targets = has_total ? outlook.remaining : outlook.past;
-  double drawn = 0;
-  if (outlook.sampled || !has_total) {
-    const double variance = SpreadOverCells(likeliest.cost, outlook.past);
-    drawn = s.SamplingVariance(rest, variance);
+  const double variance = SpreadOverCells(likeliest.cost, outlook.past);
+  const auto drawn_variance = [&](double drawn) {
+    double sum = s.SamplingVariance(drawn, variance);
     // The walk is in units of time.
     if (fit.movement.moving() && fit.variance > 0) {
-      const double walk = fit.movement.walk_variance * (n + rest) / 3 * rest * rest;
-      drawn += walk * (variance / fit.variance - 1);
+      const double walk = fit.movement.walk_variance * (n + drawn) / 3 * drawn * drawn;
+      sum += walk * (variance / fit.variance - 1);
     }
-  }
+    return sum;
+  };
   const std::vector<Normal> drift =
       Condensed(ProjectDrift(s.trace, fit.model.curve, s.CoreNoise(), n, rest));
   // The sum over the past, the rest, or both: what drifts is the rest.
@@ -1225,6 +1231,10 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
                             const std::vector<CurveTarget>& coming) {
     std::vector<CurveTarget> all = past;
     all.insert(all.end(), coming.begin(), coming.end());
+    // Of the coming iterations, and of those whose records were lost.
+    const double drawn =
+        drawn_variance((!coming.empty() && (outlook.sampled || !has_total) ? rest : 0) +
+                       (past.empty() ? 0 : outlook.untimed_unknown));
     std::vector<Normal> mixture;
     for (const State::Statistic& model : models) {
       std::vector<Normal> sum = Condensed(model.cost.Sum(all));
@@ -1232,7 +1242,7 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
       const double moving = coming.empty() ? 0 : MixtureMean(model.cost.Sum(coming));
       for (Normal& x : sum) {
         x.probability *= model.probability;
-        if (!coming.empty()) x.variance += drawn;
+        x.variance += drawn;
         const double firsts = model.follows_firsts ? 1 : 0;
         x.mean += (model.slow * extra.slow.mean + firsts * extra.firsts.mean) * expected;
         x.variance +=

@@ -293,6 +293,42 @@ TEST(ProjectTimeTest, MeasuredDistortedAndUntimedIterationsCostWhatTheirKeyCosts
   EXPECT_DOUBLE_EQ(totals.observed_time_ns, observed);
 }
 
+// The ring was full for half of the run: how many iterations fell into the hole is known, their
+// lengths are not.
+TEST(ProjectTimeTest, LostIterationsAreAsUncertainAsTheirLengths) {
+  int total = 0, so_far = 0, work = 0;
+  constexpr int kRuns = 40;
+  for (uint32_t seed = 1; seed <= kRuns; ++seed) {
+    const Epoch run = MakeEpoch(seed, 2000);
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(Horizon::Iterations(2000)).ok());
+    double passed = 0, all_work = 0;
+    const auto work_of = [&](size_t i) { return 1e6 * static_cast<double>(run.keys[i].first); };
+    for (size_t i = 0; i < 2000; ++i) {
+      all_work += work_of(i);
+      if (i >= 1980) continue;  // to come
+      passed += static_cast<double>(run.times_ns[i]);
+      const bool lost = i >= 500 && i < 1500;
+      IterationSample sample{.iteration = i};
+      if (!lost) sample.key = run.keys[i], sample.time_ns = run.times_ns[i];
+      sample.measured = i % 100 == 7 && !lost;
+      engine.AddIteration(sample);
+      if (!sample.measured) continue;
+      engine.AddMeasurement(0, i, run.keys[i], {{work_of(i)}}).IgnoreError();
+    }
+    const Projection time = engine.ProjectTime(0.95);
+    total += Covers(*time.total, run.Total());
+    so_far += Covers(*time.so_far, passed);
+    const auto statistic = engine.ProjectStatistic(0, 0, 0.95, StatisticKind::kAmount);
+    ASSERT_TRUE(statistic.ok()) << statistic.status();
+    work += Covers(*statistic->total, all_work);
+    EXPECT_LT(time.total->high - time.total->low, 0.1 * run.Total());
+  }
+  EXPECT_GE(total, 0.9 * kRuns);
+  EXPECT_GE(so_far, 0.9 * kRuns);
+  EXPECT_GE(work, 0.9 * kRuns);
+}
+
 TEST(ProjectTimeTest, FirstOccurrencesAreAStratumOfTheirOwn) {
   Epoch run = MakeEpoch(8, 3000);
   std::set<int64_t> seen;
