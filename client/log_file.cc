@@ -170,20 +170,22 @@ class RowKinds {
       if (header[i] == "iteration") iteration_ = i;
       if (header[i] == "redone") redone_ = i;
       if (header[i] == "beside") beside_ = i;
+      if (header[i] == "distorted") distorted_ = i;
     }
     // Another tool may mean something else by these words.
     const bool ours = Has(header, "incarnation") && iteration_ && redone_;
-    if (!ours) iteration_ = redone_ = beside_ = std::nullopt;
+    if (!ours) iteration_ = redone_ = beside_ = distorted_ = std::nullopt;
   }
 
   // False: the row is in no figure.
   bool Take(const std::vector<absl::string_view>& fields, LogFile* log) const {
-    const auto marked = [&](const std::optional<size_t>& column) {
-      return column && *column < fields.size() && fields[*column] == "1";
-    };
-    if (marked(redone_)) ++log->redone;
-    if (marked(beside_)) ++log->beside;
-    return !marked(redone_) && !marked(beside_);
+    const bool redone = Marked(redone_, fields), beside = Marked(beside_, fields);
+    if (redone) ++log->redone;
+    if (beside) ++log->beside;
+    return !redone && !beside;
+  }
+  bool Distorted(const std::vector<absl::string_view>& fields) const {
+    return Marked(distorted_, fields);
   }
 
   // Ranks run at the same time: their times are no run's.
@@ -205,8 +207,13 @@ class RowKinds {
   }
 
  private:
+  static bool Marked(const std::optional<size_t>& column,
+                     const std::vector<absl::string_view>& fields) {
+    return column && *column < fields.size() && fields[*column] == "1";
+  }
+
   const std::string& path_;
-  std::optional<size_t> rank_, iteration_, redone_, beside_;
+  std::optional<size_t> rank_, iteration_, redone_, beside_, distorted_;
   int64_t next_ = -1;  // number of an iteration
   std::string first_rank_;
 };
@@ -328,8 +335,10 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
       continue;
     }
     log.last_untimed = !timed;
-    if (!timed) {
-      ++log.untimed;
+    const bool distorted = timed && kinds.Distorted(fields);
+    if (!timed) ++log.untimed;
+    if (distorted) ++log.distorted;
+    if (!timed || distorted) {
       if (!options.keep_untimed) continue;
       duration = 0;
     }
@@ -347,12 +356,19 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   } else {
     LeaveOut(lacking_second, options.path, &rows, &log);
   }
-  if (rows.empty() && log.bad.count() == 0 && log.untimed == 0) {
+  const int64_t in_no_figure = log.redone + log.beside + log.distorted;
+  if (rows.empty() && log.bad.count() == 0 && log.untimed == 0 && in_no_figure == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.path, ": there is a header, but no row below it"));
   }
   const int64_t left_out = log.bad.count() + log.untimed;
-  const int64_t usable = static_cast<int64_t>(rows.size()) - (log.kept_untimed ? log.untimed : 0);
+  const int64_t usable =
+      static_cast<int64_t>(rows.size()) - (log.kept_untimed ? log.untimed + log.distorted : 0);
+  if (usable == 0 && left_out == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.path, ": each of its ", in_no_figure,
+        " rows was disturbed by a measurement, done again, or ran beside another process"));
+  }
   if (left_out > usable) {
     return absl::InvalidArgumentError(absl::StrCat(
         log.bad.text(), log.bad.count() > 0 ? "\n" : absl::StrCat(options.path, ": "), "only ",
@@ -390,6 +406,11 @@ std::string ReadingNotes(const std::string& path, const LogFile& log) {
   }
   if (log.untimed > (log.last_untimed ? 1 : 0)) {
     absl::StrAppend(&notes, path, ": ", FormatCount(log.untimed, "row"), " without a time",
+                    log.kept_untimed ? ", taken for what their lengths take" : " left out", "\n");
+  }
+  if (log.distorted > 0) {
+    absl::StrAppend(&notes, path, ": ", FormatCount(log.distorted, "row"),
+                    " whose time a measurement disturbed",
                     log.kept_untimed ? ", taken for what their lengths take" : " left out", "\n");
   }
   for (const auto& [count, what] :

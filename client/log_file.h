@@ -55,6 +55,8 @@ struct LogFile {
   // Of a log that `export --csv` wrote: left out since they are in no figure of the job, as they
   // were done again or ran beside another process; and those between its rows that it lacks.
   int64_t redone = 0, beside = 0, missing = 0;
+  // Of such a log, too: whose time a measurement disturbed, so it is taken for not known.
+  int64_t distorted = 0;
 };
 
 // InvalidArgument where the file or a column is missing, where more rows are bad than good, and

@@ -127,6 +127,14 @@ TEST_F(LogFileTest, RowsOfOurExportThatAreInNoFigureAreLeftOut) {
   EXPECT_THAT(log.times, ElementsAre(100, 150, 0, 110, 160));
   EXPECT_EQ(log.lengths[2][0], 30);
   EXPECT_THAT(ReadingNotes("a.csv", log), HasSubstr("taken for what their lengths take"));
+  options_.keep_untimed = false;
+  // Its time is not that of its length.
+  const std::string distorted = "rank,iteration,incarnation,length,duration_ns,distorted,redone\n";
+  Write(distorted + "0,0,0,10,100,0,0\n0,1,0,20,900,1,0\n");
+  EXPECT_THAT(Read().times, ElementsAre(100));
+  EXPECT_THAT(ReadingNotes("a.csv", Read()), HasSubstr("1 row whose time a measurement disturbed"));
+  Write(distorted + "0,0,0,10,100,1,0\n0,1,0,20,900,1,0\n");
+  EXPECT_THAT(Error(), HasSubstr("each of its 2 rows was disturbed by a measurement"));
   // The same words in another tool's log.
   Write("length,time_us,redone,iteration\n10,5,1,0\n20,7,0,9\n");
   EXPECT_EQ(ReadingNotes("a.csv", Read()), "");
