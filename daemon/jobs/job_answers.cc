@@ -298,6 +298,7 @@ void Job::SetExpectedEnd(v1::Job& job) const {
   const v1::Projection& time = job.time();
   const int64_t so_far = job.iterations(), total = time.iterations_total();
   if (!live() || released_ || clock_kind() != v1::CLOCK_KIND_REAL || so_far >= total) return;
+  if (!time.has_remaining()) return;
   const Process* lowest = nullptr;
   for (const auto& [id, process] : processes_) {
     if (!process->alive() || process->beside || process->iterations == 0) continue;

@@ -1691,9 +1691,12 @@ TEST(Job, WhereEvaluationMayBeAmongTheIterationsNothingIsSaidOfAWholeRun) {
     FakeProcess process(8);
     job->AddProcess(Process());
     process.Connect(*job, 7);
+    job->OnLosses(7, {.clock_kind = static_cast<uint32_t>(abi::ClockKind::kReal)});
     for (int i = 0; i < 300; ++i) process.Iterate();
+    EXPECT_TRUE(job->Describe(true).has_expected_end());
     process.SayLateEvaluation(why);
     for (int i = 0; i < 10; ++i) process.Iterate();
+    EXPECT_FALSE(job->Describe(true).has_expected_end());
     FakeStore store;
     store.Take(*job);
     if (unread) job = store.Restart();

@@ -56,6 +56,7 @@ double Sum(absl::Span<const double> times) {
 
 struct Stretch {
   double mean = 0, variance = 0;  // of the sum
+  double seen = 0;                // so many were looked at
 };
 
 // What `count` iterations in a row take together, from all that the run had of them: where their
@@ -72,7 +73,7 @@ std::optional<Stretch> StretchOf(absl::Span<const double> times, size_t count) {
     squares += std::pow(Sum(times.subspan(i * count, count)) - mean, 2);
   }
   // As wide as Student's distribution, where there are few.
-  return Stretch{.mean = mean, .variance = squares / (n - 3) * (1 + 1 / n)};
+  return Stretch{.mean = mean, .variance = squares / (n - 3), .seen = n};
 }
 
 }  // namespace
@@ -198,8 +199,9 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
   double residual_squares = 0, residuals = 0;
   std::set<Key> timed_keys;
   std::map<Key, int64_t> untimed_keys;
-  std::vector<int64_t> strange;  // how many in a row have neither a time nor a length
-  int64_t last = -1, last_strange = -2;
+  // How many in a row have neither a time nor a length -> how often.
+  std::map<int64_t, int64_t> strange;
+  int64_t last = -1, in_row = 0;
   const auto see = [&](const IterationRow& row) {
     ++in_run;
     last = row.number;
@@ -208,7 +210,13 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                             (job.dimensions == 0 || row.length_count > 0);
     const Key key = job.dimensions == 0 ? Key{} : Key{row.length[0], row.length[1]};
     const double expected = has_length ? answers.UsualTime(key) : 0;
-    if (HasUsableTime(job, row)) {
+    const bool usable = HasUsableTime(job, row);
+    if (inside && !usable && expected <= 0) {
+      ++in_row;
+      return;
+    }
+    if (in_row > 0) ++strange[std::exchange(in_row, 0)];
+    if (usable) {
       const auto time = static_cast<double>(row.duration_ns);
       times.push_back(time);
       if (inside) ++timed;
@@ -220,20 +228,15 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
       return;
     }
     if (!inside) return;
-    if (expected > 0) {
-      ++untimed_keys[key];
-      return;
-    }
-    if (last_strange != row.number - 1) strange.push_back(0);
-    ++strange.back();
-    last_strange = row.number;
+    ++untimed_keys[key];
   };
   if (absl::Status status = ForEachStep(job, {}, store, see); !status.ok()) {
     return status;
   }
+  if (in_row > 0) ++strange[in_row];
   int64_t untimed = 0, lost = 0;
   for (const auto& [key, count] : untimed_keys) untimed += count;
-  for (const int64_t count : strange) lost += count;
+  for (const auto& [count, often] : strange) lost += count * often;
   if (timed + untimed + lost == 0) return NoIteration(job, range);
   const auto not_known = [&](int64_t count, absl::string_view what) {
     return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\": the time of ",
@@ -254,15 +257,16 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
     // first one of a length does.
     if (!timed_keys.contains(key)) variance += run_mean * run_mean;
   }
-  for (const int64_t count : strange) {
+  for (const auto& [count, often] : strange) {
     const std::optional<Stretch> stretch = StretchOf(times, static_cast<size_t>(count));
     if (!stretch) {
       return not_known(lost,
                        "neither a time nor a length, and the others are too few to tell what as "
                        "many in a row take");
     }
-    usual += stretch->mean;
-    variance += stretch->variance;
+    const auto k = static_cast<double>(often);
+    usual += k * stretch->mean;
+    variance += stretch->variance * (k + k * k / stretch->seen);
   }
   const double reach = NormalQuantile(confidence) * std::sqrt(variance);
   const auto n = static_cast<double>(timed + untimed + lost);

@@ -125,6 +125,23 @@ TEST_F(RunPartTest, IterationsWhoseRecordsWereLostCountWithWhatAsManyTake) {
               HasSubstr("10 iterations with neither a time nor a length count"));
 }
 
+TEST_F(RunPartTest, ManySingleLostIterationsAreAsFewLongRowsOfThem) {
+  double truth = 0;
+  for (int64_t i = 0; i < 300; ++i) {
+    const int64_t duration_ns = 4'000'000 + 100'000 * (i * 7 % 20);
+    truth += static_cast<double>(duration_ns);
+    if (i % 3 != 1) rows_.push_back(Row(0, i, duration_ns));
+    Count(i, i % 3 != 1 ? duration_ns : 0);
+  }
+  const auto lossy = Ask();
+  ASSERT_TRUE(lossy.ok()) << lossy.status();
+  EXPECT_THAT(lossy->projection().basis(), HasSubstr("100 iterations with neither"));
+  const v1::Estimate& total = lossy->projection().total();
+  EXPECT_LE(total.low(), truth);
+  EXPECT_GE(total.high(), truth);
+  EXPECT_LT(total.high() - total.low(), 0.05 * truth);
+}
+
 TEST_F(RunPartTest, WhereTimesRunTogetherLostIterationsMayAllBeLong) {
   double truth = 0;
   for (int64_t i = 0; i < 100; ++i) {
