@@ -171,10 +171,11 @@ class RowKinds {
       if (header[i] == "redone") redone_ = i;
       if (header[i] == "beside") beside_ = i;
       if (header[i] == "distorted") distorted_ = i;
+      if (header[i] == "rest_ns") rest_ = i;
     }
     // Another tool may mean something else by these words.
     const bool ours = Has(header, "incarnation") && iteration_ && redone_;
-    if (!ours) iteration_ = redone_ = beside_ = distorted_ = std::nullopt;
+    if (!ours) iteration_ = redone_ = beside_ = distorted_ = rest_ = std::nullopt;
   }
 
   // False: the row is in no figure.
@@ -183,6 +184,10 @@ class RowKinds {
     if (redone) ++log->redone;
     if (beside) ++log->beside;
     return !redone && !beside;
+  }
+  // The end of the last iteration of a process is not known.
+  bool Ends(const std::vector<absl::string_view>& fields) const {
+    return !rest_ || *rest_ >= fields.size() || fields[*rest_].empty() || fields[*rest_] == "0";
   }
   bool Distorted(const std::vector<absl::string_view>& fields) const {
     return Marked(distorted_, fields);
@@ -213,7 +218,7 @@ class RowKinds {
   }
 
   const std::string& path_;
-  std::optional<size_t> rank_, iteration_, redone_, beside_, distorted_;
+  std::optional<size_t> rank_, iteration_, redone_, beside_, distorted_, rest_;
   int64_t next_ = -1;  // number of an iteration
   std::string first_rank_;
 };
@@ -325,7 +330,7 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
       } else if (i < first_group) {
         timed = !fields[column].empty();
         if (timed) problem = ParseNumber(fields[column], names[i], most, &duration);
-        timed = timed && duration != 0;
+        timed = timed && duration != 0 && kinds.Ends(fields);
       } else {
         group.emplace_back(fields[column]);
       }

@@ -135,6 +135,11 @@ TEST_F(LogFileTest, RowsOfOurExportThatAreInNoFigureAreLeftOut) {
   EXPECT_THAT(ReadingNotes("a.csv", Read()), HasSubstr("1 row whose time a measurement disturbed"));
   Write(distorted + "0,0,0,10,100,1,0\n0,1,0,20,900,1,0\n");
   EXPECT_THAT(Error(), HasSubstr("each of its 2 rows was disturbed by a measurement"));
+  // The last iteration of each process has no end.
+  Write(
+      "rank,iteration,incarnation,length,duration_ns,rest_ns,redone\n0,0,0,10,100,0,0\n"
+      "0,1,0,20,150,0,0\n0,2,0,20,90,70,0\n");
+  EXPECT_THAT(Read().times, ElementsAre(100, 150));
   // The same words in another tool's log.
   Write("length,time_us,redone,iteration\n10,5,1,0\n20,7,0,9\n");
   EXPECT_EQ(ReadingNotes("a.csv", Read()), "");

@@ -642,6 +642,9 @@ std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteratio
     add(iteration.redone(), "redone");
     add(iteration.beside(), "ran beside another process, in no figure");
     add(!iteration.phase().empty(), iteration.phase());
+    add(iteration.rest_ns() > 0,
+        absl::StrCat("its end is not known: up to ",
+                     FormatQuantity(static_cast<double>(iteration.rest_ns()), "ns"), " more"));
     add(lost > 0, absl::StrCat("the records of ", FormatCount(lost), " before it were lost"));
     table.AddRow({FormatCount(iteration.number()), absl::StrCat(iteration.rank()),
                   FormatLengths(iteration.lengths()),

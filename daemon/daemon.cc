@@ -997,6 +997,7 @@ absl::StatusOr<v1::ListIterationsReply> Daemon::ListIterations(
     }
     to.set_start_ns(row.start_ns);
     if (row.duration_ns > 0) to.set_duration_ns(row.duration_ns);
+    to.set_rest_ns(row.rest_ns);
     to.set_boundary_ns(row.boundary_ns);
     to.set_level(static_cast<v1::Level>(row.level));
     to.set_distorted((row.flags & kIterationDistorted) != 0);

@@ -743,6 +743,16 @@ TEST_F(DaemonTest, RowsWithoutATimeAreIterationsOfTheImportedLog) {
   // Lengths 8 x (1 + {0, 1, 3}), of 1 ms each.
   EXPECT_NEAR(total.value(), known_ns + 56e6, 2e6);
   EXPECT_EQ(itself->projection().basis().find("the sum of"), std::string::npos);
+  v1::GetPlaylistRequest ask;
+  ask.set_job("log");
+  ask.set_confidence(0.95);
+  const auto playlist = daemon->GetPlaylist(ask);
+  ASSERT_TRUE(playlist.ok()) << playlist.status();
+  EXPECT_THAT(playlist->sentence(), HasSubstr("3 iterations of the log without a time"));
+  for (const v1::PlaylistPoint& point : playlist->points()) {
+    EXPECT_EQ(request.log().lengths(static_cast<int>(point.iteration())), point.lengths(0));
+    EXPECT_GT(request.log().durations(static_cast<int>(point.iteration())), 0);
+  }
 }
 
 TEST_F(DaemonTest, WhatRanBesideIsMarkedInEachRow) {
@@ -791,9 +801,10 @@ TEST_F(DaemonTest, WhatRanBesideIsMarkedInEachRow) {
                              return true;
                            })
                   .ok());
-  EXPECT_EQ(text,
-            "rank,iteration,incarnation,length,length2,start_ns,duration_ns,config,distorted,"
-            "redone,beside,phase\n0,4,0,37,,9,7,,0,0,0,\n0,4,1,37,,9,7,,0,0,1,\n");
+  EXPECT_EQ(
+      text,
+      "rank,iteration,incarnation,length,length2,start_ns,duration_ns,rest_ns,config,distorted,"
+      "redone,beside,phase\n0,4,0,37,,9,7,0,,0,0,0,\n0,4,1,37,,9,7,0,,0,0,1,\n");
 }
 
 TEST_F(DaemonTest, OddLogsHaveAnswers) {

@@ -267,8 +267,8 @@ absl::Status ExportCsv(Store& store, const JobRow& job, const ExportContext& con
                        WriteFunction write) {
   Pieces pieces(write);
   pieces.Add(
-      "rank,iteration,incarnation,length,length2,start_ns,duration_ns,config,distorted,redone,"
-      "beside,phase\n");
+      "rank,iteration,incarnation,length,length2,start_ns,duration_ns,rest_ns,config,distorted,"
+      "redone,beside,phase\n");
   for (const int32_t rank : context.ranks) {
     int64_t next = 0;
     while (true) {
@@ -282,8 +282,8 @@ absl::Status ExportCsv(Store& store, const JobRow& job, const ExportContext& con
         };
         if (!pieces.Add(rank, ",", row.number, ",", row.incarnation, ",", length(0), ",", length(1),
                         ",", row.start_ns, ",",
-                        row.duration_ns > 0 ? absl::StrCat(row.duration_ns) : "", ",",
-                        context.config_name(row.config_id), ",",
+                        row.duration_ns > 0 ? absl::StrCat(row.duration_ns) : "", ",", row.rest_ns,
+                        ",", context.config_name(row.config_id), ",",
                         (row.flags & kIterationDistorted) != 0 ? 1 : 0, ",",
                         (row.flags & kIterationRedone) != 0 ? 1 : 0, ",",
                         (row.flags & kIterationBeside) != 0 ? 1 : 0, ",",

@@ -87,14 +87,17 @@ absl::Status CheckPoint(const v1::ProjectPlaylistRequest& request, int i) {
   return absl::OkStatus();
 }
 
-// The log that a job was made of.
+// The log that a job was made of, without rows that have no time.
 absl::StatusOr<CleanLog> ReadBack(const jobs::Answers::Facts& job, Store& store) {
   RunLog log;
   std::vector<bool> start_up;
+  std::vector<int64_t> numbers;
   for (int64_t next = 0;;) {
     const auto rows = store.ReadIterations(job.job_id, /*rank=*/0, next, kPageRows);
     if (!rows.ok()) return rows.status();
     for (const IterationRow& row : *rows) {
+      if (row.duration_ns == 0) continue;
+      numbers.push_back(row.number);
       log.keys.push_back({row.length[0], row.length[1]});
       log.times.push_back(static_cast<double>(row.duration_ns));
       start_up.push_back(row.phase == jobs::kStartUpPhase);
@@ -106,7 +109,9 @@ absl::StatusOr<CleanLog> ReadBack(const jobs::Answers::Facts& job, Store& store)
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", job.name, "\": its iterations are no longer stored; import the log anew"));
   }
-  return CleanUp(log, start_up);
+  CleanLog clean = CleanUp(log, start_up);
+  for (int64_t& row : clean.rows) row = numbers[static_cast<size_t>(row)];
+  return clean;
 }
 
 void ToProto(const Estimate& from, double scale, v1::Estimate* to) {
@@ -129,7 +134,8 @@ absl::StatusOr<v1::GetPlaylistReply> WithIterations(const jobs::Playlist& playli
     if (!*more) break;
     for (const IterationRow& row : steps) {
       if (row.phase != 0 || (row.flags & kIterationOther) != 0) continue;
-      const bool disturbed = row.config_id != 0 || (row.flags & kIterationDistorted) != 0;
+      const bool disturbed =
+          row.config_id != 0 || row.rest_ns > 0 || (row.flags & kIterationDistorted) != 0;
       const bool first = (row.flags & kIterationFirst) != 0;
       ordinary.See(Key{row.length[0], row.length[1]}, row.number,
                    static_cast<double>(row.duration_ns),
@@ -149,6 +155,11 @@ absl::StatusOr<v1::GetPlaylistReply> PlaylistOfImport(const jobs::Answers::Facts
                                                 static_cast<int64_t>(log->log.size()), fit.verdict);
   if (!enough.ok()) return enough;
   v1::GetPlaylistReply reply = jobs::PlaylistOfLog(*log, fit, job.dimensions, options);
+  if (const uint64_t untimed = job.engine.Totals().untimed; untimed > 0) {
+    absl::StrAppend(reply.mutable_sentence(), reply.sentence().empty() ? "" : "; ", untimed,
+                    untimed == 1 ? " iteration" : " iterations",
+                    " of the log without a time in no weight");
+  }
   reply.set_job_id(absl::StrCat(job.job_id));
   return reply;
 }

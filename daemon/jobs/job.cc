@@ -264,7 +264,8 @@ void Job::AddSteps(const std::set<int32_t>& live_ranks) {
          .length_count =
              step.key_known && rule_ ? static_cast<int32_t>(rule_->rule.length_count) : 0,
          .length = {step.key.first, step.key.second},
-         .duration_ns = step.rest_ns > 0 ? 0 : step.duration_ns,
+         .duration_ns = step.duration_ns,
+         .rest_ns = step.rest_ns,
          .flags = (step.distorted ? kIterationDistorted : 0u) | (step.first ? kIterationFirst : 0u),
          .config_id = step.measured ? 1u : 0u});
     engine_dirty_ = true;
@@ -963,7 +964,8 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
       .incarnation = process.row.incarnation,
       .length_count = known ? dimensions : 0,
       .start_ns = iteration.start_ns,
-      .duration_ns = iteration.rest_ns > 0 ? 0 : iteration.duration_ns,
+      .duration_ns = iteration.duration_ns,
+      .rest_ns = iteration.rest_ns,
       .level = process.learning || static_cast<int64_t>(iteration.number) < process.marked_from
                    ? v1::LEVEL_LEARN
                    : v1::LEVEL_MARK,

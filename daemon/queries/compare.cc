@@ -43,6 +43,12 @@ struct StoredRun {
 void AddStep(const jobs::Answers::Facts& job, const IterationRow& row, StoredRun* to) {
   if (!IsTraining(row)) return;
   RunToCompare& run = to->run;
+  if (HasOpenEnd(job, row)) {  // it says nothing of what its length takes
+    ++run.unkeyed;
+    run.unkeyed_time += static_cast<double>(row.duration_ns);
+    run.rest += static_cast<double>(row.rest_ns);
+    return;
+  }
   const bool usable = HasUsableTime(job, row);
   // Those before the rule was learned anew have lengths of another kind.
   const bool has_length =
@@ -135,11 +141,11 @@ class Comparison {
       const std::string& why =
           facts(r).overcounted.empty() ? facts(r).uncounted : facts(r).overcounted;
       if (why.empty()) continue;
-      reply_.set_not_known(absl::StrCat("which iterations ", names_[r], " had is not known: ", why,
-                                        facts(r).counted_to > 0
-                                            ? absl::StrCat("; a part of it can be compared (--to ",
-                                                           facts(r).counted_to - 1, ")")
-                                            : ""));
+      reply_.set_not_known(absl::StrCat(
+          "which iterations ", names_[r], " had is not known: ", why,
+          facts(r).counted_to > 0
+              ? absl::StrCat("; a part of it can be compared (--to ", facts(r).counted_to - 1, ")")
+              : ""));
       return;
     }
     FindBatches();

@@ -59,6 +59,11 @@ struct Stretch {
   double seen = 0;                // so many were looked at
 };
 
+bool HasOwnTime(const jobs::Answers::Facts& job, const IterationRow& row) {
+  return row.duration_ns > 0 && (row.config_id == 0 || job.imported) &&
+         (row.flags & kIterationDistorted) == 0;
+}
+
 // What `count` iterations in a row take together, from all that the run had of them: where their
 // order is not random (sorted lengths), those that are lost may all be long ones. Nothing where the
 // run has too few of them for a variance.
@@ -88,8 +93,11 @@ bool IsTraining(const IterationRow& row) {
 }
 
 bool HasUsableTime(const jobs::Answers::Facts& job, const IterationRow& row) {
-  return row.duration_ns > 0 && (row.config_id == 0 || job.imported) &&
-         (row.flags & kIterationDistorted) == 0;
+  return HasOwnTime(job, row) && row.rest_ns == 0;
+}
+
+bool HasOpenEnd(const jobs::Answers::Facts& job, const IterationRow& row) {
+  return HasOwnTime(job, row) && row.rest_ns > 0;
 }
 
 absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::Answers::Facts& job) {
@@ -192,7 +200,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                                              const IterationRange& range, double confidence,
                                              Store& store) {
   const jobs::Answers::Facts& job = answers.facts();
-  double known = 0;
+  double known = 0, rest = 0;
   int64_t timed = 0, in_run = 0;
   std::vector<double> times;  // of all of the run that have a usable one
   // How single iterations of the run differ from what their lengths take.
@@ -210,8 +218,8 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                             (job.dimensions == 0 || row.length_count > 0);
     const Key key = job.dimensions == 0 ? Key{} : Key{row.length[0], row.length[1]};
     const double expected = has_length ? answers.UsualTime(key) : 0;
-    const bool usable = HasUsableTime(job, row);
-    if (inside && !usable && expected <= 0) {
+    const bool usable = HasUsableTime(job, row), open_end = HasOpenEnd(job, row);
+    if (inside && !usable && !open_end && expected <= 0) {
       ++in_row;
       return;
     }
@@ -228,6 +236,12 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
       return;
     }
     if (!inside) return;
+    if (open_end) {
+      ++timed;
+      known += ToDouble(row.duration_ns);
+      rest += ToDouble(row.rest_ns);
+      return;
+    }
     ++untimed_keys[key];
   };
   if (absl::Status status = ForEachStep(job, {}, store, see); !status.ok()) {
@@ -282,7 +296,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
   const auto set = [&](double scale, v1::Estimate* to) {
     to->set_value(scale * (known + usual));
     to->set_low(scale * (known + std::max(0.0, usual - reach)));
-    to->set_high(scale * (known + usual + reach));
+    to->set_high(scale * (known + usual + reach + rest));
   };
   set(1, projection.mutable_total());
   set(1000 / n, projection.mutable_per_1000_iterations());
@@ -297,6 +311,11 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                 : absl::StrCat("; ", lost, lost == 1 ? " iteration" : " iterations",
                                " with neither a time nor a length ", lost == 1 ? "counts" : "count",
                                " with what as many in a row take in this run")));
+  if (rest > 0) {
+    absl::StrAppend(
+        projection.mutable_basis(),
+        "; the last one's end is not known, and the interval has the most that it took");
+  }
   if (range.last < std::numeric_limits<int64_t>::max() && range.last > last) {
     absl::StrAppend(projection.mutable_basis(), "; the run ", job.live ? "has had" : "had",
                     " no iteration beyond ", last);

@@ -58,6 +58,8 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
 // none of it, or the trace that was imported is all there is of it.
 bool IsTraining(const IterationRow& row);
 bool HasUsableTime(const jobs::Answers::Facts& job, const IterationRow& row);
+// Of one whose end is not known its time is one until there, and at most `rest_ns` longer.
+bool HasOpenEnd(const jobs::Answers::Facts& job, const IterationRow& row);
 
 }  // namespace seqpoint
 

@@ -235,6 +235,24 @@ TEST_F(RunPartTest, OfImportedTracesTheTimesAreUsable) {
   EXPECT_EQ(part->projection().total().high(), 10 * 5e6);
 }
 
+TEST_F(RunPartTest, AnEndThatIsNotKnownIsInTheInterval) {
+  for (int64_t i = 0; i < 100; ++i) {
+    rows_.push_back(Row(0, i, 5'000'000));
+    Count(i, 5'000'000);
+  }
+  rows_.back().duration_ns = 3'000'000;
+  rows_.back().rest_ns = 9'000'000;
+  const auto whole = Ask();
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  const v1::Estimate& total = whole->projection().total();
+  EXPECT_DOUBLE_EQ(total.value(), 99 * 5e6 + 3e6);
+  EXPECT_DOUBLE_EQ(total.low(), total.value());
+  EXPECT_DOUBLE_EQ(total.high(), total.value() + 9e6);
+  EXPECT_THAT(whole->projection().basis(), HasSubstr("the last one's end is not known"));
+  const auto before = Ask(0, 98);
+  EXPECT_EQ(before->projection().total().high(), before->projection().total().value());
+}
+
 TEST_F(RunPartTest, AnIterationOfALengthThatWasNeverTimedMayTakeAnything) {
   for (int64_t i = 0; i < 100; ++i) {
     rows_.push_back(Row(0, i, 5'000'000 + i % 3));

@@ -502,15 +502,26 @@ RunDifference CompareRuns(const RunToCompare& base_run, const RunToCompare& othe
       doubt[r] = quantile * std::sqrt(curves[r].Covariance(sum, sum) + squares * of_one +
                                       usual * usual * of_mean);
     }
-    result.base = {total[kBase], total[kBase] - doubt[kBase], total[kBase] + doubt[kBase]};
-    result.other = {total[kOther], total[kOther] - doubt[kOther], total[kOther] + doubt[kOther]};
+    const double rest[2] = {runs[kBase].rest, runs[kOther].rest};
+    result.base = {total[kBase], total[kBase] - doubt[kBase],
+                   total[kBase] + doubt[kBase] + rest[kBase]};
+    result.other = {total[kOther], total[kOther] - doubt[kOther],
+                    total[kOther] + doubt[kOther] + rest[kOther]};
     Coefficients own;
     own.at[kBase][kBase] = -iterations[kBase];
     own.at[kOther][kOther] = iterations[kOther];
     const Estimate usual = estimate(own);
     const double more = total[kOther] - total[kBase] - usual.value;
-    if (with_lengths) result.disturbances = {more, more, more};
-    result.difference = {usual.value + more, usual.low + more, usual.high + more};
+    // Where lengths are not told apart it is a part of the mean.
+    const Estimate apart = {more, more - rest[kBase], more + rest[kOther]};
+    if (with_lengths) {
+      result.disturbances = apart;
+    } else {
+      result.cost = {result.cost.value + apart.value, result.cost.low + apart.low,
+                     result.cost.high + apart.high};
+    }
+    result.difference = {usual.value + more, usual.low + more - rest[kBase],
+                         usual.high + more + rest[kOther]};
 
     double before = 0, after = 0;
     for (int l = 0; l < 2; ++l) {

@@ -26,6 +26,7 @@ struct RunToCompare {
   std::vector<Key> untimed;  // with a length, but without a usable time
   int64_t unkeyed = 0;       // with a time, but without a length
   double unkeyed_time = 0;
+  double rest = 0;      // at most so much longer, as an end is not known
   int64_t unknown = 0;  // with neither
 };
 

@@ -241,6 +241,23 @@ TEST(CompareRunsTest, FirstIterationsOfALengthAreNoDrift) {
   EXPECT_NEAR(d.disturbances->value, b.truth - a.truth, 0.15 * a.truth);
 }
 
+TEST(CompareRunsTest, AnEndThatIsNotKnownWidensWhatRestsOnIt) {
+  MadeRun a = Make({}, 1), b = Make({}, 2);
+  const RunDifference closed = CompareRuns(a.run, b.run, {});
+  a.run.rest = 5e6;
+  b.run.rest = 3e6;
+  const RunDifference open = CompareRuns(a.run, b.run, {});
+  EXPECT_NEAR(open.base.high - closed.base.high, 5e6, 1);
+  EXPECT_NEAR(closed.difference.low - open.difference.low, 5e6, 1);
+  EXPECT_NEAR(open.difference.high - closed.difference.high, 3e6, 1);
+  EXPECT_NEAR(open.disturbances->high - open.disturbances->low, 8e6, 1);
+  EXPECT_EQ(open.difference.value, closed.difference.value);
+  const CompareRunsOptions apart = {.incomparable = "bytes and tokens"};
+  EXPECT_NEAR(CompareRuns(a.run, b.run, apart).cost.high -
+                  CompareRuns(Make({}, 1).run, Make({}, 2).run, apart).cost.high,
+              3e6, 1);
+}
+
 TEST(CompareRunsTest, LengthsThatMeanOtherThingsAreNotLaidSideBySide) {
   const RunDifference d = CompareRuns(Make({}, 1).run, Make({.scale = 1.1}, 2).run,
                                       {.incomparable = "bytes and tokens"});

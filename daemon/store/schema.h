@@ -57,6 +57,9 @@ CREATE INDEX trace_of_iteration ON trace_segment (job_id, rank, number);
     R"sql(
 ALTER TABLE process ADD COLUMN identity TEXT NOT NULL DEFAULT '';
 )sql",
+    R"sql(
+ALTER TABLE iteration ADD COLUMN rest_ns INTEGER NOT NULL DEFAULT 0;
+)sql",
 };
 
 inline constexpr int64_t kSchemaVersion = sizeof(kSchemaSteps) / sizeof(kSchemaSteps[0]);

@@ -300,7 +300,7 @@ class Store::Impl {
         {&put_cursor_, "INSERT OR REPLACE INTO ring_cursor VALUES (?,?)"},
         {&delete_cursor_, "DELETE FROM ring_cursor WHERE ring_id=?"},
         {&put_name_, "INSERT OR REPLACE INTO name VALUES (?,?,?,?)"},
-        {&put_iteration_, "INSERT OR REPLACE INTO iteration VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+        {&put_iteration_, "INSERT OR REPLACE INTO iteration VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
         {&put_config_, "INSERT OR REPLACE INTO config VALUES (?,?,?,?)"},
         {&put_measurement_, "INSERT OR REPLACE INTO measurement VALUES (?,?,?,?,?,?,?)"},
         {&put_trace_segment_, "INSERT INTO trace_segment VALUES (NULL,?,?,?,?,?,?)"},
@@ -464,6 +464,7 @@ absl::Status Store::Impl::Apply(const WriteBatch& batch) {
                                  .Bind(row.config_id)
                                  .Bind(row.phase)
                                  .Bind(row.boundary_ns)
+                                 .Bind(row.rest_ns)
                                  .Run());
   }
   for (const ConfigRow& row : batch.configs) {
@@ -839,7 +840,7 @@ absl::StatusOr<std::vector<IterationRow>> Store::ReadIterations(int64_t job_id, 
   const char* filter = measured_only ? " AND config_id > 0" : "";
   std::string sql = absl::StrCat(
       "SELECT number, incarnation, length_count, length0, length1, start_ns, duration_ns, level, "
-      "flags, config_id, phase, boundary_ns FROM iteration WHERE job_id=?1 AND rank=?2 AND "
+      "flags, config_id, phase, boundary_ns, rest_ns FROM iteration WHERE job_id=?1 AND rank=?2 AND "
       "number>=?3",
       filter,
       " AND number<=(SELECT max(number) FROM (SELECT number FROM iteration WHERE job_id=?1 AND "
@@ -866,6 +867,7 @@ absl::StatusOr<std::vector<IterationRow>> Store::ReadIterations(int64_t job_id, 
         row.config_id = static_cast<uint32_t>(s.Int());
         row.phase = static_cast<int32_t>(s.Int());
         row.boundary_ns = s.Int();
+        row.rest_ns = s.Int();
       }));
   return rows;
 }

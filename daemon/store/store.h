@@ -111,6 +111,7 @@ struct IterationRow {
   int64_t length[2] = {0, 0};
   int64_t start_ns = 0;
   int64_t duration_ns = 0;  // 0: unknown
+  int64_t rest_ns = 0;      // of one whose end is not known: at most so much longer
   int32_t level = 0;        // v1.Level
   uint32_t flags = 0;       // IterationFlags
   uint32_t config_id = 0;   // configuration it ran under; 0: none

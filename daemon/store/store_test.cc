@@ -449,7 +449,7 @@ TEST_F(StoreTest, ANewerSchemaIsRefusedWithBothVersions) {
   std::string message =
       OpenError(absl::StatusCode::kFailedPrecondition, {.move_corrupt_aside = true});
   EXPECT_THAT(message, HasSubstr("version 99"));
-  EXPECT_THAT(message, HasSubstr("knows 2"));
+  EXPECT_THAT(message, HasSubstr("knows 3"));
 }
 
 TEST_F(StoreTest, ASecondDaemonIsKeptOut) {
