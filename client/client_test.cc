@@ -1117,6 +1117,9 @@ TEST(RunTest, WhatNobodyReadIsNotCalledTheRunsEnd) {
   EXPECT_THAT(RunSummary(job, {}, 0),
               AllOf(HasSubstr("whole run (5,000 iterations)"), HasSubstr("what was read"),
                     Not(HasSubstr("the run ended after"))));
+  v1::ListJobsReply list;
+  *list.add_jobs() = job;
+  EXPECT_THAT(JobsText(list), HasSubstr("; not read completely"));
 }
 
 TEST(RunTest, ATimeThatIsNotKnownIsNotZero) {
