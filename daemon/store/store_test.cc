@@ -172,6 +172,7 @@ TEST_F(StoreTest, KeepsEveryRowOverARestart) {
                                 .length = {37, -1},
                                 .start_ns = 100,
                                 .duration_ns = 50,
+                                .rest_ns = 9,
                                 .level = 3,
                                 .flags = kIterationDistorted | kIterationFirst,
                                 .config_id = 2,
@@ -231,6 +232,7 @@ TEST_F(StoreTest, KeepsEveryRowOverARestart) {
   EXPECT_EQ(iterations[0].length[0], 37);
   EXPECT_EQ(iterations[0].length[1], -1);
   EXPECT_EQ(iterations[0].duration_ns, 50);
+  EXPECT_EQ(iterations[0].rest_ns, 9);
   EXPECT_EQ(iterations[0].flags, kIterationDistorted | kIterationFirst);
   EXPECT_EQ(iterations[0].config_id, 2u);
   EXPECT_EQ(iterations[0].phase, 1);
