@@ -300,7 +300,8 @@ class Store::Impl {
         {&put_cursor_, "INSERT OR REPLACE INTO ring_cursor VALUES (?,?)"},
         {&delete_cursor_, "DELETE FROM ring_cursor WHERE ring_id=?"},
         {&put_name_, "INSERT OR REPLACE INTO name VALUES (?,?,?,?)"},
-        {&put_iteration_, "INSERT OR REPLACE INTO iteration VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+        {&put_iteration_,
+         "INSERT OR REPLACE INTO iteration VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
         {&put_config_, "INSERT OR REPLACE INTO config VALUES (?,?,?,?)"},
         {&put_measurement_, "INSERT OR REPLACE INTO measurement VALUES (?,?,?,?,?,?,?)"},
         {&put_trace_segment_, "INSERT INTO trace_segment VALUES (NULL,?,?,?,?,?,?)"},
@@ -840,7 +841,8 @@ absl::StatusOr<std::vector<IterationRow>> Store::ReadIterations(int64_t job_id, 
   const char* filter = measured_only ? " AND config_id > 0" : "";
   std::string sql = absl::StrCat(
       "SELECT number, incarnation, length_count, length0, length1, start_ns, duration_ns, level, "
-      "flags, config_id, phase, boundary_ns, rest_ns FROM iteration WHERE job_id=?1 AND rank=?2 AND "
+      "flags, config_id, phase, boundary_ns, rest_ns FROM iteration WHERE job_id=?1 AND rank=?2 "
+      "AND "
       "number>=?3",
       filter,
       " AND number<=(SELECT max(number) FROM (SELECT number FROM iteration WHERE job_id=?1 AND "
