@@ -47,6 +47,21 @@ class DaemonTest : public ::testing::Test {
     return *std::move(daemon);
   }
 
+  static std::string ExportCsv(Daemon& daemon, std::string_view job) {
+    v1::ExportRequest request;
+    request.set_job(std::string(job));
+    request.set_format(v1::ExportRequest::FORMAT_CSV);
+    std::string text;
+    EXPECT_TRUE(daemon
+                    .Export(request,
+                            [&](std::string_view piece) {
+                              text += piece;
+                              return true;
+                            })
+                    .ok());
+    return text;
+  }
+
   // What the store has of a job whose only process said goodbye, or did not.
   static void AddEndedJob(Store& store, WriteBatch& batch, bool orderly = true) {
     JobRow row{.job_id = store.NewJobId(), .name = "test", .state = v1::JOB_STATE_LEARNING};
@@ -148,17 +163,7 @@ TEST_F(DaemonTest, WhatAnotherVersionWroteCanBeExportedAndIsRemovedInItsTurn) {
     ASSERT_TRUE(list.ok()) << list.status();
     EXPECT_EQ(list->total(), 2);
     EXPECT_EQ(list->iterations_size(), 2);
-    v1::ExportRequest csv;
-    csv.set_job("other");
-    csv.set_format(v1::ExportRequest::FORMAT_CSV);
-    std::string text;
-    ASSERT_TRUE(daemon
-                    ->Export(csv,
-                             [&](std::string_view piece) {
-                               text += piece;
-                               return true;
-                             })
-                    .ok());
+    const std::string text = ExportCsv(*daemon, "other");
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 2 + 5) << text;
     const auto jobs = daemon->ListJobs({});
     ASSERT_TRUE(jobs.ok());
@@ -557,17 +562,7 @@ TEST_F(DaemonTest, AnImportedLogIsAJobThatAnswersAlsoAfterARestart) {
       EXPECT_EQ(iteration.first_occurrence(), i < 7);
       next_ns += iteration.duration_ns();
     }
-    std::string text;
-    v1::ExportRequest csv;
-    csv.set_job("log");
-    csv.set_format(v1::ExportRequest::FORMAT_CSV);
-    ASSERT_TRUE(daemon
-                    ->Export(csv,
-                             [&](std::string_view piece) {
-                               text += piece;
-                               return true;
-                             })
-                    .ok());
+    const std::string text = ExportCsv(*daemon, "log");
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 201);
     EXPECT_THAT(text, HasSubstr("\n0,100,0,24,,"));
     EXPECT_THAT(text, HasSubstr(",start-up\n"));
@@ -790,17 +785,7 @@ TEST_F(DaemonTest, WhatRanBesideIsMarkedInEachRow) {
   ASSERT_EQ(reply->iterations_size(), 2);
   EXPECT_FALSE(reply->iterations(0).beside());
   EXPECT_TRUE(reply->iterations(1).beside());
-  v1::ExportRequest csv;
-  csv.set_job("j");
-  csv.set_format(v1::ExportRequest::FORMAT_CSV);
-  std::string text;
-  ASSERT_TRUE(daemon
-                  ->Export(csv,
-                           [&](std::string_view piece) {
-                             text += piece;
-                             return true;
-                           })
-                  .ok());
+  const std::string text = ExportCsv(*daemon, "j");
   EXPECT_EQ(
       text,
       "rank,iteration,incarnation,length,length2,start_ns,duration_ns,rest_ns,config,distorted,"
