@@ -716,6 +716,7 @@ class Adapter:
             return
         if not self._by_hand:
             self._by_hand = self._cycle.changed = True
+            self._batches.begin()  # the first passes, each with a step, were one iteration's until now
             atexit.register(self._safely, self._on_exit)
         self._end_iteration(None)
 

@@ -417,6 +417,7 @@ class PyTorchTest(unittest.TestCase):
             self.assertEqual(self.lengths(), [[3 + n % 5] for n in range(20)])
             self.assertEqual(self.recorder.attached, [0])
             self.assertIn("by hand", self.recorder.sentences[0][1])
+            self.assertEqual(self.recorder.batches_told, [])  # each pass has its own, as is usual
             self.setUpAgain()
 
     def test_accumulation_by_hand(self):
