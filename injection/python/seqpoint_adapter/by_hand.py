@@ -7,6 +7,7 @@ are read. Gradients that were changed tell nothing: they may have been clipped, 
 Threading: one thread at a time. Ownership: the parameter is referred to weakly.
 """
 
+import time
 import weakref
 
 
@@ -14,6 +15,7 @@ class ByHand:
     def __init__(self):
         self.watching = False  # backward passes are to be told
         self.passes = 0  # backward passes without a step
+        self.passed_ns = 0  # when the last one ended
         self._parameter = None  # one that has gradients
         self._version = None  # after the last backward pass; None: stepped since, or there was none
         self._has_gradient = False  # then
@@ -21,6 +23,7 @@ class ByHand:
     def on_backward(self, module):
         """`module`: what is trained; None: it is not known."""
         self.passes += 1
+        self.passed_ns = time.time_ns()
         if module is None:
             return
         parameter = self._parameter() if self._parameter is not None else None

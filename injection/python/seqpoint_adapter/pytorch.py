@@ -95,6 +95,7 @@ class Adapter:
         self._hook = self._step_hook()
         self._broken = False
         self._attached = False  # the library profiles this process
+        self._on_host = False  # ... which does the work itself
         self._early = []  # what was to be told before
         # The loop.
         self._cycle = Cycle()
@@ -599,11 +600,10 @@ class Adapter:
         self._inner = None
         if self._capturing is not None:
             self._capturing.stepped = True
-        if self._attached or self._library.active():
-            self._library.step(0)
-        elif self._root is not None:
+        if not self._attached and not self._library.active() and self._root is not None:
             self._attach(self._root.module())
-            self._library.step(0)
+        if self._attached or self._library.active():
+            self._library.step(0 if optimizer is not None else self._when())
         self._evaluating = False
         self._steps += 1
         if self._steps >= self._look_at or self._cycle.changed:
@@ -712,7 +712,7 @@ class Adapter:
             self._forwards = 0
             self._steps += 1
             if len(self._early) < MAX_EARLY:
-                self._early.append(time.time_ns())
+                self._early.append(self._hand.passed_ns)
             return
         if not self._by_hand:
             self._by_hand = self._cycle.changed = True
@@ -722,7 +722,13 @@ class Adapter:
 
     def _on_exit(self):
         if self._by_hand and self._hand.watching and self._hand.stepped(self._cycle):
-            self._library.step(0)
+            self._library.step(self._when())
+
+    def _when(self):
+        """The time of a step by hand, for the library; 0: now. It is noticed late, the last one
+        when the program ends. Where the host does the work, it is known to have followed the
+        backward pass."""
+        return self._hand.passed_ns if self._on_host else 0
 
     def _is_inner_step(self, optimizer):
         """The step of a parent's class, called by the optimiser's own."""
@@ -748,7 +754,7 @@ class Adapter:
         on_host = root is None or all(p.device.type == "cpu" for p in _parameters(root))
         if not self._library.attach(0 if on_host else 1):
             return
-        self._attached = True
+        self._attached, self._on_host = True, on_host
         for told in self._early:
             if isinstance(told, tuple):
                 self._library.forward(*told)
