@@ -5,7 +5,6 @@
 #include <set>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -25,7 +24,6 @@ constexpr double kSameShare = 0.001;  // a smaller change is none
 constexpr int kShownLengths = 6;      // in a sentence
 constexpr size_t kShownSeqPoints = 12;
 constexpr int kShownKernels = 10;
-constexpr double kSmallPercent = 0.1;
 
 // "-26.2 %"; "0.0 %", without a sign.
 std::string FormatChange(double change, int decimals = 1) {
@@ -85,31 +83,6 @@ Change ChangeOf(const v1::WhatIfAnswer& answer) {
   return {
       format(saved.value()),
       width > 0 ? absl::StrCat(low.substr(0, low.size() - 2), " to ", format(saved.low())) : "-"};
-}
-
-// "doubtful for 0.0459 % of ...": "doubtful for < 0.1 % of ...".
-std::string WithoutSmallShares(const std::string& warning) {
-  constexpr std::string_view kBefore = "doubtful for ", kAfter = " % ";
-  const size_t end = warning.find(kAfter);
-  double percent = 0;
-  if (warning.rfind(kBefore, 0) != 0 || end == std::string::npos ||
-      !absl::SimpleAtod(warning.substr(kBefore.size(), end - kBefore.size()), &percent) ||
-      !(percent < kSmallPercent)) {
-    return warning;
-  }
-  return absl::StrFormat("%s< %g%s", kBefore, kSmallPercent, warning.substr(end));
-}
-
-// Each one once: what traces differ in may be a small share.
-std::vector<std::string> WarningsOf(const v1::WhatIfAnswer& answer) {
-  std::vector<std::string> warnings;
-  for (const std::string& warning : answer.warnings()) {
-    std::string shown = WithoutSmallShares(warning);
-    if (std::find(warnings.begin(), warnings.end(), shown) == warnings.end()) {
-      warnings.push_back(std::move(shown));
-    }
-  }
-  return warnings;
 }
 
 std::string Headline(const v1::WhatIfReply& reply, const v1::WhatIfAnswer& answer) {
@@ -319,7 +292,7 @@ std::string WhatIfText(const v1::WhatIfReply& reply, bool all, int width) {
   if (reply.answers_size() == 0) return "there is no answer\n";
   const v1::WhatIfAnswer& answer = reply.answers(0);
   std::string text = Headline(reply, answer);
-  std::vector<std::string> warnings = WarningsOf(answer);
+  std::vector<std::string> warnings(answer.warnings().begin(), answer.warnings().end());
   // The headline has it.
   if (!answer.applies() && !warnings.empty()) warnings.erase(warnings.begin());
   for (const std::string& warning : warnings) text += Wrap("warning: ", warning, kTextColumns);
@@ -352,8 +325,7 @@ std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width) {
   int unfit = 0;
   std::string before;
   for (const v1::WhatIfAnswer& answer : reply.answers()) {
-    const std::vector<std::string> warnings = WarningsOf(answer);
-    std::string note = warnings.empty() ? "" : warnings[0];
+    std::string note = answer.warnings_size() == 0 ? "" : answer.warnings(0);
     if (!answer.applies()) {
       ++unfit;
       if (all) table.AddRow({answer.name(), "-", "-", "-", note});

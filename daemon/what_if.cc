@@ -169,6 +169,7 @@ class Asked {
                      v1::WhatIfAnswer* answer) {
     std::vector<std::string> names, titles, sources, assumptions;
     std::set<std::string> warnings, why_not;
+    whatif::Doubts doubts;
     bool applies = changes.empty();
     for (const NamedChange& named : changes) {
       names.push_back(named.name);
@@ -200,7 +201,8 @@ class Asked {
           whatif::Fit fit;
           if (named.preset) fit = whatif::FitOf(*named.preset, bounds_, graph, &named.change);
           applies |= fit.applies;
-          if (!fit.warning.empty()) (fit.applies ? warnings : why_not).insert(fit.warning);
+          doubts.Add(fit);
+          if (!fit.applies) why_not.insert(fit.why_not);
           const auto applied =
               whatif::Apply(named.change.request, named.change.parameters, bounds_, &graph);
           if (!applied.ok()) {
@@ -262,6 +264,7 @@ class Asked {
         warnings.insert(absl::StrCat("nothing is selected by \"", step.text(), "\""));
       }
     }
+    for (const std::string& doubt : doubts.InWords()) warnings.insert(doubt);
     // Where it fits some traces, that it does not fit others is no news.
     if (!applies) {
       for (const std::string& why : why_not) answer->add_warnings(why);

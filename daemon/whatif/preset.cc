@@ -16,6 +16,8 @@
 namespace seqpoint::whatif {
 namespace {
 
+constexpr double kSmallShare = 0.001;  // a smaller one is not told apart from others
+
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 // A selection stands in a step that does nothing.
@@ -277,7 +279,7 @@ Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph, const 
     if ((TimeOf(selection, bounds, graph).tasks > 0) == requirement.wanted) continue;
     fit.applies = false;
     // The reason first: lists show a warning up to its first colon.
-    fit.warning =
+    fit.why_not =
         absl::StrCat(requirement.because, requirement.because.empty() ? "" : ": ",
                      requirement.wanted ? "there is nothing in the trace that it could change (no "
                                         : "it makes no sense for this trace (there are ",
@@ -295,11 +297,33 @@ Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph, const 
     const double share =
         whole.time_ns > 0 ? static_cast<double>(unfit.time_ns) / static_cast<double>(whole.time_ns)
                           : 1;
-    absl::StrAppendFormat(&fit.warning, "%sdoubtful for %.3g %% of the time of %s: %s",
-                          fit.warning.empty() ? "" : "; ", 100 * share, FormatSelection(all),
-                          doubt.because);
+    fit.doubtful[absl::StrCat("of the time of ", FormatSelection(all), ": ", doubt.because)] =
+        share;
   }
   return fit;
+}
+
+void Doubts::Add(const Fit& fit) {
+  for (const auto& [of, share] : fit.doubtful) {
+    Shares& shares = shares_[of];
+    shares.least = std::min(shares.least, share);
+    shares.most = std::max(shares.most, share);
+  }
+}
+
+std::vector<std::string> Doubts::InWords() const {
+  std::vector<std::string> sentences;
+  for (const auto& [of, shares] : shares_) {
+    const auto percent = [](double share) { return absl::StrFormat("%.3g", 100 * share); };
+    const std::string least = percent(shares.least), most = percent(shares.most);
+    sentences.push_back(absl::StrCat("doubtful for ",
+                                     shares.most < kSmallShare
+                                         ? absl::StrFormat("< %g", 100 * kSmallShare)
+                                     : least == most ? most
+                                                     : absl::StrCat(least, " to ", most),
+                                     " % ", of));
+  }
+  return sentences;
 }
 
 }  // namespace seqpoint::whatif

@@ -87,15 +87,32 @@ absl::StatusOr<Change> ParseChange(std::string_view text);
 // The same of any preset; `parameters`: "compute=4,memory=1.5", or empty.
 absl::StatusOr<Change> WithParameters(Preset preset, std::string_view parameters);
 
-// Does the preset fit the trace? A sentence when it does not, or is doubtful; else empty.
-// `applies`: false when there is nothing that it could change.
+// Does the preset fit the trace? `applies`: false when there is nothing that it could change, and
+// `why_not` says why.
 struct Fit {
   bool applies = true;
-  std::string warning;
+  std::string why_not;
+  // For which share of the time it is doubtful, by what is said behind it: "of the time of kernels:
+  // these run in half precision".
+  std::map<std::string, double> doubtful;
 };
 // `change` has the texts that were given; nullptr: those by default.
 Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph,
           const Change* change = nullptr);
+
+// What is doubtful in some of the traces: one sentence for each reason, whatever the traces'
+// shares.
+class Doubts {
+ public:
+  void Add(const Fit& fit);
+  std::vector<std::string> InWords() const;
+
+ private:
+  struct Shares {
+    double least = 1, most = 0;
+  };
+  std::map<std::string, Shares> shares_;
+};
 
 }  // namespace seqpoint::whatif
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "daemon/whatif/preset_files.h"
 #include "daemon/whatif/replay.h"
@@ -14,7 +15,10 @@
 namespace seqpoint::whatif {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 double EndUs(const Graph& graph) {
   const Graph* ranks[] = {&graph};
@@ -107,17 +111,31 @@ TEST(PresetTest, TheTextThatIsGivenDecidesWhetherItApplies) {
   EXPECT_TRUE(FitOf(*FindPreset("metaflow"), {}, graph, &gelu).applies);
 }
 
+std::vector<std::string> WarningsOf(const std::vector<Fit>& fits) {
+  Doubts doubts;
+  for (const Fit& fit : fits) doubts.Add(fit);
+  return doubts.InWords();
+}
+
 TEST(PresetTest, SaysWhereItDoesNotFit) {
   TestTrace t;
   t.Launch(0, 4, "volta_fp16_s884gemm", 8, 38);
   t.Launch(10, 14, "elementwise", 39, 49);
   const Graph graph = t.Graph();
-  EXPECT_THAT(FitOf(*FindPreset("amp"), {}, graph).warning,
-              HasSubstr("doubtful for 75 % of the time of kernels: these kernels run in half"));
+  const Fit amp = FitOf(*FindPreset("amp"), {}, graph);
+  EXPECT_THAT(
+      WarningsOf({amp}),
+      ElementsAre(HasSubstr("doubtful for 75 % of the time of kernels: these kernels run")));
   const Fit loading = FitOf(*FindPreset("faster-loading"), {}, graph);
   EXPECT_FALSE(loading.applies);
-  EXPECT_THAT(loading.warning, HasSubstr("nothing in the trace"));
-  EXPECT_EQ(FitOf(*FindPreset("cuda-graphs"), {}, graph).warning, "");
+  EXPECT_THAT(loading.why_not, HasSubstr("nothing in the trace"));
+  EXPECT_THAT(WarningsOf({FitOf(*FindPreset("cuda-graphs"), {}, graph)}), IsEmpty());
+  // Other traces have other shares.
+  TestTrace other;
+  other.Launch(0, 4, "volta_fp16_s884gemm", 8, 18);
+  other.Launch(10, 14, "elementwise", 39, 49);
+  EXPECT_THAT(WarningsOf({amp, FitOf(*FindPreset("amp"), {}, other.Graph()), amp}),
+              ElementsAre(HasSubstr("doubtful for 50 to 75 % of the time of kernels: these")));
 }
 
 TEST(PresetTest, MixedPrecisionLeavesWhatIsInHalfPrecision) {
@@ -168,8 +186,9 @@ TEST(PresetTest, MixedPrecisionLeavesWhatIsInHalfPrecision) {
   const Change change = *ParseChange("amp");
   const Fit fit = FitOf(*FindPreset("amp"), {}, graph, &change);
   EXPECT_TRUE(fit.applies);
-  EXPECT_THAT(fit.warning, HasSubstr("doubtful for 66.7 % of the time of kernels: these kernels"));
-  EXPECT_THAT(fit.warning, HasSubstr("doubtful for 11.1 % of the time of kernels: these kernels"));
+  EXPECT_THAT(WarningsOf({fit}),
+              UnorderedElementsAre(HasSubstr("doubtful for 66.7 % of the time of kernels: these"),
+                                   HasSubstr("doubtful for 11.1 % of the time of kernels: these")));
   ASSERT_TRUE(Apply(change.request, change.parameters, {}, &graph).ok());
   for (const GpuTask& task : graph.gpu) {
     const std::string& name = graph.names[task.name];
@@ -187,7 +206,7 @@ TEST(PresetTest, MixedPrecisionLeavesWhatIsInHalfPrecision) {
   }
   const Fit none = FitOf(*FindPreset("amp"), {}, all_half.Graph());
   EXPECT_FALSE(none.applies);
-  EXPECT_THAT(none.warning, HasSubstr("all run in half precision already"));
+  EXPECT_THAT(none.why_not, HasSubstr("all run in half precision already"));
 }
 
 TEST(PresetTest, SaysWhyWhatIsThereAlreadyDoesNotApply) {
@@ -200,7 +219,7 @@ TEST(PresetTest, SaysWhyWhatIsThereAlreadyDoesNotApply) {
   const auto warning = [&](const char* preset) {
     const Fit fit = FitOf(*FindPreset(preset), {}, graph);
     EXPECT_FALSE(fit.applies) << preset;
-    return fit.warning;
+    return fit.why_not;
   };
   EXPECT_THAT(warning("fused-attention"), HasSubstr("attention is fused already"));
   EXPECT_THAT(warning("data-parallel"), HasSubstr("it is data parallel already"));
@@ -211,7 +230,7 @@ TEST(PresetTest, SaysWhyWhatIsThereAlreadyDoesNotApply) {
   for (const Preset& preset : Presets()) {
     const Fit fit = FitOf(preset, {}, empty);
     EXPECT_FALSE(fit.applies) << preset.name;
-    EXPECT_THAT(fit.warning, HasSubstr(": ")) << preset.name;
+    EXPECT_THAT(fit.why_not, HasSubstr(": ")) << preset.name;
   }
 }
 

@@ -258,20 +258,20 @@ TEST(QueuesTest, PresetsSayWhyTheyDoNotApply) {
     return FitOf(*FindPreset(preset), {}, graph);
   };
   const Graph training = Training(2);
-  EXPECT_EQ(fit("data-parallel", training).warning, "");
-  EXPECT_EQ(fit("p3", training).warning, "");
-  EXPECT_EQ(fit("vdnn", training).warning, "");
-  EXPECT_THAT(fit("data-parallel", Training(1, /*optimizer=*/false)).warning,
+  EXPECT_EQ(fit("data-parallel", training).why_not, "");
+  EXPECT_EQ(fit("p3", training).why_not, "");
+  EXPECT_EQ(fit("vdnn", training).why_not, "");
+  EXPECT_THAT(fit("data-parallel", Training(1, /*optimizer=*/false)).why_not,
               HasSubstr("Optimizer.step, would tell"));
   Graph parallel = training;
   Do("data-parallel,bytes=80KB,bandwidth=1GB/s", &parallel);
   EXPECT_FALSE(fit("data-parallel", parallel).applies);
-  EXPECT_THAT(fit("data-parallel", parallel).warning, HasSubstr("it is data parallel already"));
+  EXPECT_THAT(fit("data-parallel", parallel).why_not, HasSubstr("it is data parallel already"));
   EXPECT_TRUE(fit("blueconnect", parallel).applies);
   TestTrace bare;
   bare.Launch(0, 4, "gemm", 8, 38);
   EXPECT_FALSE(fit("p3", bare.Graph()).applies);
-  EXPECT_THAT(fit("p3", bare.Graph()).warning, HasSubstr("which kernels the backward pass has"));
+  EXPECT_THAT(fit("p3", bare.Graph()).why_not, HasSubstr("which kernels the backward pass has"));
 }
 
 TEST(QueuesTest, P3TakesThePlaceOfAllReduces) {
