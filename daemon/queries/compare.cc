@@ -131,10 +131,8 @@ class Comparison {
   void Answer() {
     reply_.set_confidence(request_.confidence());
     Describe();
-    if (facts(kBase).clock_kind != facts(kOther).clock_kind) {
-      reply_.set_not_known(
-          "the times are those of different clocks: one is real, the other that of a software GPU "
-          "or of another tool");
+    if (const std::string why = OfOtherClock(); !why.empty()) {
+      reply_.set_not_known(why);
       return;
     }
     for (int r = 0; r < 2 && !request_.has_part(); ++r) {
@@ -167,6 +165,21 @@ class Comparison {
 
  private:
   const jobs::Answers::Facts& facts(int r) const { return answers_[r]->facts(); }
+
+  // Why the times cannot be compared; empty: they can. An imported log or trace does not say whose
+  // its are: a machine's, most of them.
+  std::string OfOtherClock() const {
+    const auto foreign = [&](int r) { return facts(r).clock_kind == v1::CLOCK_KIND_FOREIGN; };
+    if (foreign(kBase) == foreign(kOther)) return "";
+    const int other = foreign(kBase) ? kOther : kBase;
+    const std::string here =
+        absl::StrCat("those of ", names_[1 - other], " are a software GPU's, or another tool's, ");
+    return facts(other).imported
+               ? absl::StrCat("whether the times are of one clock is not known: ", here,
+                              "and what ", names_[other], " was made of does not say whose its are")
+               : absl::StrCat("the times are of different clocks: ", here, "those of ",
+                              names_[other], " are real");
+  }
 
   static void ToProto(const Estimate& from, v1::Estimate* to) {
     to->set_value(from.value);

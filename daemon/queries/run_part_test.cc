@@ -222,6 +222,34 @@ TEST_F(RunPartTest, RunsWithUncountedIterationsAreNotComparedBeyondThem) {
   EXPECT_EQ(part->other().iterations(), 60);
 }
 
+// What a log or a trace was recorded with is not known, and of most it is a machine.
+TEST_F(RunPartTest, TimesOfASoftwareGpuAreComparedWithTheirLikeAlone) {
+  const auto why = [&](v1::ClockKind base, v1::ClockKind other) {
+    jobs::Answers::Facts facts[2];
+    for (jobs::Answers::Facts& of : facts) {
+      const bool is_base = &of == facts;
+      of.job_id = is_base ? kJob : kJob + 1;
+      of.name = is_base ? "base" : "other";
+      of.ranks = {0};
+      of.dimensions = 1;
+      of.clock_kind = is_base ? base : other;
+      of.imported = of.clock_kind == v1::CLOCK_KIND_UNSPECIFIED;
+    }
+    const auto reply = Compare(jobs::Answers(std::move(facts[0])),
+                               jobs::Answers(std::move(facts[1])), {}, *store_);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.ok() ? reply->not_known() : "";
+  };
+  EXPECT_THAT(
+      why(v1::CLOCK_KIND_FOREIGN, v1::CLOCK_KIND_REAL),
+      AllOf(HasSubstr("those of base@ are a software GPU's"), HasSubstr("other@ are real")));
+  EXPECT_THAT(why(v1::CLOCK_KIND_UNSPECIFIED, v1::CLOCK_KIND_FOREIGN),
+              AllOf(HasSubstr("whether the times are of one clock is not known"),
+                    HasSubstr("those of other@ are a software GPU's"),
+                    HasSubstr("what base@ was made of does not say"), Not(HasSubstr("real"))));
+  EXPECT_THAT(why(v1::CLOCK_KIND_UNSPECIFIED, v1::CLOCK_KIND_REAL), Not(HasSubstr("clock")));
+}
+
 TEST_F(RunPartTest, OfImportedTracesTheTimesAreUsable) {
   facts_.imported = true;
   for (int64_t i = 0; i < 32; ++i) {
