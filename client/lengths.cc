@@ -378,13 +378,12 @@ absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
   }
   if (exact) {
     horizon.set_kind(v1::Horizon::KIND_HISTOGRAM);
-    horizon.set_epochs(options.epochs);
   } else {
     // Of the whole run, so that lengths that an epoch has rarely are not rounded away.
     horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
-    horizon.set_epochs(1);
     ScaleCounts(per_epoch * options.epochs, &counts);
   }
+  horizon.set_epochs(options.epochs);
   horizon.set_iterations(per_epoch * options.epochs);
   horizon.set_source(Printable(source));
   horizon.set_batch(options.batch);

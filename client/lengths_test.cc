@@ -219,6 +219,7 @@ TEST_F(LengthsTest, ShuffledExamplesMakeAnExpectedDistribution) {
   v1::Horizon horizon = Read();
   EXPECT_EQ(horizon.kind(), v1::Horizon::KIND_DISTRIBUTION);
   EXPECT_EQ(horizon.iterations(), 50'000);
+  EXPECT_EQ(horizon.epochs(), 1'000);
   EXPECT_EQ(Counts(horizon), (Histogram{{{10}, 49'000}, {{1000}, 1'000}}));
 }
 

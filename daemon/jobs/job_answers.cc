@@ -172,13 +172,13 @@ bool Job::HasOpenEnd() const {
   });
 }
 
-// As far as it is the same for all epochs. A distribution's lengths are those of all epochs
-// together.
+// As far as it is the same for all epochs. Of a run that has more iterations than were said,
+// nothing tells to which epoch they belong.
 int64_t Job::EpochIterations() const {
   const int64_t epochs = horizon_.epochs(), run = RunIterations(horizon_);
   if (epochs < 1 || run == 0 || run % epochs != 0) return 0;
-  if (horizon_.kind() == v1::Horizon::KIND_ITERATIONS) return run / epochs;
-  if (horizon_.kind() != v1::Horizon::KIND_HISTOGRAM || MicroStepsVary()) return 0;
+  if (static_cast<int64_t>(engine_.Totals().iterations) > run) return 0;
+  if (horizon_.kind() != v1::Horizon::KIND_ITERATIONS && MicroStepsVary()) return 0;
   return run / epochs;
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/base/repeats.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/job_process.h"
 #include "daemon/jobs/length_doubt.h"
@@ -105,7 +106,7 @@ absl::Status CheckHorizon(const v1::Horizon& horizon) {
         "horizon.histogram: ", horizon.histogram_size(), " different lengths, more than ",
         kMostLengths, "; pad them to a multiple (--pad-to), or give the number of iterations"));
   }
-  const int64_t epochs = std::max<int64_t>(horizon.epochs(), 1);
+  const int64_t epochs = RepeatsOf(horizon);
   int64_t batches = 0;
   for (const v1::LengthCount& entry : horizon.histogram()) {
     if (entry.lengths_size() < 1 || entry.lengths_size() > 2 || entry.count() < 0) {
@@ -193,13 +194,12 @@ int64_t Job::RunIterations(const v1::Horizon& horizon) const {
   for (const v1::LengthCount& entry : horizon.histogram()) batches += entry.count();
   if (said == abi::kBatchEach && MicroStepsVary()) {
     const int64_t forwards = StepsOf(batches, 1, DataParallel(horizon));
-    return std::llround(static_cast<double>(forwards) * std::max<double>(horizon.epochs(), 1) /
+    return std::llround(static_cast<double>(forwards) * static_cast<double>(RepeatsOf(horizon)) /
                         MeanMicroSteps());
   }
   const int64_t micro_steps =
       rule_ && said == abi::kBatchEach ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
-  return StepsOf(batches, micro_steps, DataParallel(horizon)) *
-         std::max<int64_t>(horizon.epochs(), 1);
+  return StepsOf(batches, micro_steps, DataParallel(horizon)) * RepeatsOf(horizon);
 }
 
 int64_t Job::WorkingRanks() const {
@@ -458,7 +458,7 @@ absl::StatusOr<Horizon> Job::EngineHorizonOf(const v1::Horizon& horizon, const L
   };
   auto histogram = in_features(IterationLengths(horizon, SummedBatches(), data_parallel));
   if (!histogram.ok()) return histogram.status();
-  const int64_t epochs = std::max<int64_t>(horizon.epochs(), 1);
+  const int64_t epochs = RepeatsOf(horizon);
   const bool exact =
       horizon.kind() == v1::Horizon::KIND_HISTOGRAM && data_parallel == 1 && share == 1;
   if (SummedBatches() == 1) {

@@ -1896,6 +1896,29 @@ TEST(Job, EpochsOfANumberOfIterationsHaveAsManyEach) {
   }
 }
 
+// Which lengths an epoch has is not known of shuffled batches; how many it has is.
+TEST(Job, EpochsOfShuffledBatchesHaveAsManyEach) {
+  Job job(Row(), {});
+  FakeProcess process(4);
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  for (int i = 0; i < 200; ++i) process.Iterate();
+  v1::Horizon horizon;
+  horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
+  horizon.set_epochs(3);
+  v1::LengthCount& entry = *horizon.add_histogram();
+  entry.add_lengths(20);
+  // The histogram is of all epochs; of more iterations than were said nothing tells the epoch.
+  for (const auto& [batches, each] : {std::pair(600, 200), std::pair(601, 0), std::pair(150, 0)}) {
+    entry.set_count(batches);
+    ASSERT_TRUE(job.SetHorizon(horizon).ok());
+    EXPECT_EQ(job.Describe(false).horizon().iterations(), batches);
+    const auto answers = job.Ask();
+    ASSERT_TRUE(answers.ok()) << answers.status();
+    EXPECT_EQ((*answers)->facts().epoch_iterations, each) << batches;
+  }
+}
+
 TEST(Job, LengthsAndCountsThatOverflowAreRefused) {
   Job job(Row(), {});
   FakeProcess process(4);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/base/repeats.h"
 #include "daemon/jobs/log_playlist.h"
 
 namespace seqpoint::jobs {
@@ -70,7 +71,7 @@ absl::StatusOr<Horizon> HorizonOf(const v1::Horizon& horizon, int dimensions) {
     histogram.push_back(
         {{entry.lengths(0), dimensions == 2 ? entry.lengths(1) : 0}, entry.count()});
   }
-  const int64_t epochs = std::max<int64_t>(1, horizon.epochs());
+  const int64_t epochs = RepeatsOf(horizon);
   return horizon.kind() == v1::Horizon::KIND_HISTOGRAM
              ? Horizon::Histogram(std::move(histogram), epochs)
              : Horizon::Distribution(std::move(histogram), epochs);
@@ -136,9 +137,11 @@ void AddSentences(const LogAnalysis& a, const AnalysisOptions& options, v1::Anal
   }
   if (a.clean.by_key.size() == 1) say("all iterations have one length");
   if (options.points == 0 && options.target_error > 0 && !a.selection.points.empty()) {
-    const std::string unreached =
-        Unreached(options.target_error, ReachOf(a.selection, options.confidence));
-    if (!unreached.empty()) say(unreached);
+    // Told is that of the total, of which a part is known without measurements.
+    const double of_total = a.projection.high / a.projection.value - 1;
+    const bool within = ReachOf(a.selection, options.confidence) <= options.target_error;
+    const std::string unreached = Unreached(options.target_error, of_total);
+    if (!within && !unreached.empty()) say(unreached);
   }
 }
 

@@ -53,7 +53,7 @@ void OrdinaryIterations::See(const Key& key, int64_t number, double duration_ns,
 std::string Unreached(double target_error, double reach) {
   if (reach <= target_error) return "";
   return absl::StrFormat(
-      "+-%.3g %% are out of reach: even all iterations, each measured once, give +-%.3g %%",
+      "+-%.3g %% are out of reach: even all usable iterations, each measured once, give +-%.3g %%",
       100 * target_error, 100 * reach);
 }
 

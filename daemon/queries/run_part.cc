@@ -113,9 +113,9 @@ absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::Answers
     if (job.epoch_iterations == 0) {
       return absl::FailedPreconditionError(absl::StrCat(
           "job \"", job.name, "\": which iterations epoch ", part.epoch(),
-          " had is not known, because how many an epoch has follows only from their number "
-          "(--iterations N --epochs E) or from lengths in the order of their file (--lengths FILE "
-          "--batch N --epochs E --order file); ask for iterations with --from and --to"));
+          " had is not known, because it follows only from --iterations N or --lengths FILE, each "
+          "with --epochs E, where all epochs have as many iterations and the run has no more than "
+          "were said; ask for iterations with --from and --to"));
     }
     range.first = (part.epoch() - 1) * job.epoch_iterations;
     range.last = part.epoch() * job.epoch_iterations - 1;

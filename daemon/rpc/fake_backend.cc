@@ -9,6 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "daemon/base/repeats.h"
 #include "daemon/rpc/requests.h"
 
 namespace seqpoint::rpc {
@@ -32,7 +33,7 @@ int64_t TotalIterations(const v1::Horizon& horizon) {
   if (horizon.kind() == v1::Horizon::KIND_ITERATIONS) return horizon.iterations();
   int64_t total = 0;
   for (const v1::LengthCount& entry : horizon.histogram()) total += entry.count();
-  return total * std::max<int64_t>(1, horizon.epochs());
+  return total * RepeatsOf(horizon);
 }
 
 v1::Projection Projected(const v1::Job& job, const v1::Horizon& horizon, double per_iteration,

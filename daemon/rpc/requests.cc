@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/repeats.h"
 #include "proto/utf8.h"
 
 namespace seqpoint::rpc {
@@ -280,7 +281,7 @@ absl::Status CheckHorizon(const v1::Horizon& horizon) {
     return wants_histogram ? error("the histogram is empty, but the kind needs one")
                            : error("there is a histogram, but the kind takes none");
   }
-  int64_t left = kMaxIterations / std::max<int64_t>(1, horizon.epochs());
+  int64_t left = kMaxIterations / RepeatsOf(horizon);
   for (int i = 0; i < horizon.histogram_size(); ++i) {
     const v1::LengthCount& entry = horizon.histogram(i);
     if (entry.lengths_size() < 1 || entry.lengths_size() > 2 ||
