@@ -139,6 +139,16 @@ Projection Answers::Doubted(Projection projection) const {
   if (!facts_.uncounted.empty()) {
     if (projection.so_far) projection.so_far->high = std::numeric_limits<double>::infinity();
     projection.remaining.low = 0;  // it may have run
+  } else if (!facts_.another && projection.per_1000) {
+    // Of a run that is over it is no forecast: 1,000 of its iterations, as they were.
+    const bool over = projection.total
+                          ? projection.iterations_so_far >= projection.iterations_total
+                          : !facts_.live && projection.so_far && projection.iterations_so_far > 0;
+    const auto iterations = static_cast<double>(projection.iterations_so_far);
+    if (over) {
+      projection.per_1000 =
+          Scaled(projection.total ? *projection.total : *projection.so_far, 1000 / iterations);
+    }
   }
   if (!facts_.overcounted.empty()) {
     // What a training iteration takes is not known either: the mean is that of others, too.
@@ -219,7 +229,9 @@ Answers::Summary Answers::Summarise() const {
     }
   }
   summary.seqpoints.set_measurements(plan.measured);
-  summary.seqpoints.set_measurements_wanted(facts_.measurable ? plan.wanted : plan.measured);
+  // Those that were taken for an earlier plan count, too, also where this one would have fewer.
+  summary.seqpoints.set_measurements_wanted(facts_.measurable ? std::max(plan.wanted, plan.measured)
+                                                              : plan.measured);
   summary_ = std::move(summary);
   return *summary_;
 }
@@ -624,7 +636,11 @@ absl::StatusOr<v1::GetKernelsReply> Answers::GetKernels(
     v1::Kernel& kernel = kernels.emplace_back();
     kernel.set_name(name);
     jobs::ToProto(duration, kernel.mutable_duration_ns());
-    kernel.set_launches(launches->total ? launches->total->value : launches->so_far->value);
+    const Estimate& number = launches->total ? *launches->total : *launches->so_far;
+    kernel.set_launches(number.value);
+    kernel.set_launches_low(number.low);
+    kernel.set_launches_high(number.high);
+    kernel.set_measured_iterations(static_cast<int32_t>(time->measured_with));
     total_ns += duration.value;
     reply.set_horizon_kind(time->total ? facts_.horizon_kind : v1::Horizon::KIND_UNKNOWN);
     return absl::OkStatus();
