@@ -24,6 +24,16 @@ std::string Precision(const v1::Estimate& e) {
   return FormatReach(e.high() / e.value() - 1);
 }
 
+// "1/31 of the iterations".
+std::string ShareOfIterations(int64_t measurements, int64_t iterations) {
+  if (measurements >= iterations) return "all iterations";
+  const int64_t times = iterations / std::max<int64_t>(1, measurements);
+  return absl::StrCat(
+      times > 1 ? absl::StrCat("1/", FormatCount(times))
+                : FormatShare(static_cast<double>(measurements) / static_cast<double>(iterations)),
+      " of the iterations");
+}
+
 std::string SpeedupText(const v1::Estimate& e) {
   const double reach = (e.high() - e.low()) / 2;
   // As many as tell the interval's ends apart; an exact one has none.
@@ -128,8 +138,7 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
         options.target_error > 0
             ? absl::StrFormat(", asked for +-%g %%", 100 * options.target_error)
             : "",
-        "), 1/", FormatCount(std::max<int64_t>(1, reply.iterations() / std::max(1, measurements))),
-        " of the iterations\n", PointsText(reply, unit));
+        "), ", ShareOfIterations(measurements, reply.iterations()), "\n", PointsText(reply, unit));
     // All iterations, drawn at random, are the log itself: nothing to compare with.
     if (measurements < reply.iterations()) {
       absl::StrAppend(&text, "as many iterations at random: ", Precision(reply.random()),

@@ -77,6 +77,15 @@ TEST_F(AnalysisTextTest, PrecisionBeyondTheValueAndOfNothing) {
   EXPECT_THAT(Text(), AllOf(HasSubstr("at random: +-250 %;"), HasSubstr("total to +-0 % (")));
 }
 
+TEST_F(AnalysisTextTest, TheShareOfTheIterationsIsSaidHoweverManyAreMeasured) {
+  for (const auto& [iterations, share] :
+       {std::pair(9, "1/2 of the iterations\n"), std::pair(6, "66.7 % of the iterations\n"),
+        std::pair(4, "interval), all iterations\n")}) {
+    analysis_.reply.set_iterations(iterations);
+    EXPECT_THAT(Text(), HasSubstr(share));
+  }
+}
+
 TEST_F(AnalysisTextTest, ATimeColumnWithoutAUnitHasNone) {
   analysis_.log.time_column = "took";
   analysis_.log.time_unit_ns = 0;

@@ -103,7 +103,7 @@ TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
   StartServer();
   for (const auto& [words, expected] : std::vector<std::pair<std::string, std::string>>{
            {"jobs", " 1  gnmt  r1   marking  2026-01-02 10:15:00       1,000"},
-           {"jobs gnmt", "rank 0: counters failed: no permission for GPU counters"},
+           {"jobs gnmt", "rank 0, counters: no permission for GPU counters"},
            {"seqpoints gnmt@r1", "8 SeqPoints stand for 1,000 iterations"},
            {"project 1 --iterations 5000", "whole run (5,000 iterations)"},
            {"project 1 --iterations 50 --epochs 100 --confidence 99%", "99 % INTERVAL"},
@@ -1202,6 +1202,31 @@ TEST(RunTest, ACommandThatDidNotTrainIsNotSentToTheDoctorForItsOwnError) {
   EXPECT_THAT(RunSummary(job, {}, kStatus2), HasSubstr("the command ended with status 2\n"));
 }
 
+TEST(TextTest, WhatIsNotKnownYetIsSaidWithItsReason) {
+  v1::Job job = rpc::FakeBackend::SampleJob();
+  v1::Feature* feature = job.mutable_processes(0)->mutable_features(0);
+  feature->set_name("batches");
+  feature->set_state(v1::FEATURE_STATE_IGNORED);
+  feature->set_code(2);
+  feature->set_sentence("it is not known how many batches an iteration takes");
+  job.mutable_horizon()->set_kind(v1::Horizon::KIND_DISTRIBUTION);
+  job.mutable_horizon()->set_source("train.csv");
+  EXPECT_THAT(
+      JobText(job),
+      AllOf(HasSubstr("\nrank 0, batches: it is not known how many batches an iteration takes\n"),
+            HasSubstr("\nhorizon:   not known, from train.csv\n")));
+  job.mutable_horizon()->set_iterations(500);
+  EXPECT_THAT(JobText(job), HasSubstr("\nhorizon:   500 iterations from train.csv\n"));
+  job.set_state(v1::JOB_STATE_LEARNING);
+  job.clear_rule();
+  job.set_iterations(0);
+  EXPECT_THAT(JobText(job),
+              HasSubstr("so far:    not known yet, because it is still learned where"));
+  feature->set_name("framework");
+  feature->set_state(v1::FEATURE_STATE_READY);
+  EXPECT_THAT(JobText(job), HasSubstr("learned which of the told numbers is"));
+}
+
 TEST(TextTest, WithoutAGpuNoMeasurementIsShownAsIfItWereToCome) {
   v1::Job job = rpc::FakeBackend::SampleJob();
   job.set_time_only("the program does not use a GPU: time only");
@@ -1316,8 +1341,7 @@ TEST(WhatIfTextTest, WhatMattersIsSaidFirst) {
   answer.set_assumption("tensor cores");
   answer.set_source("Daydream");
   answer.set_guessed_bounds(3);
-  answer.add_warnings("doubtful for 0.0459 % of the time of kernels: half");
-  answer.add_warnings("doubtful for 0.0461 % of the time of kernels: half");
+  answer.add_warnings("doubtful for < 0.1 % of the time of kernels: half");
   answer.add_warnings("doubtful for 0.1 % of the time of copies: small");
   answer.mutable_before()->set_value(4e9);
   answer.mutable_after()->set_value(3e9);

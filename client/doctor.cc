@@ -520,8 +520,7 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
           continue;
         }
         add(feature.state() == v1::FEATURE_STATE_FAILED ? Finding::kProblem : Finding::kNote, "job",
-            absl::StrCat(JobTitle(job), ", rank ", process.rank(), ": ", feature.name(), " ",
-                         FeatureStateName(feature.state()), ": ", feature.sentence()));
+            absl::StrCat(JobTitle(job), ", ", FeatureText(process, feature)));
       }
     }
     if (!job.trouble().empty()) {

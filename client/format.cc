@@ -213,8 +213,16 @@ std::string JobEndText(const v1::Job& job) {
   }
   return text;
 }
-std::string FeatureStateName(v1::FeatureState state) {
-  return EnumWord(v1::FeatureState_Name(state), "FEATURE_STATE_");
+std::string FeatureText(const v1::Process& process, const v1::Feature& feature) {
+  const std::string& sentence = feature.sentence();
+  return absl::StrCat(
+      "rank ", process.rank(), ", ", feature.name(), ": ",
+      sentence.empty() ? EnumWord(v1::FeatureState_Name(feature.state()), "FEATURE_STATE_")
+                       : sentence,
+      // Others than those of a failure tell a program what the sentence tells people.
+      feature.state() == v1::FEATURE_STATE_FAILED && feature.code() != 0
+          ? absl::StrCat(" (error ", feature.code(), ")")
+          : "");
 }
 std::string LevelName(v1::Level level) { return EnumWord(v1::Level_Name(level), "LEVEL_"); }
 

@@ -50,7 +50,8 @@ std::string FormatLengths(const Lengths& lengths) {
 std::string JobStateName(v1::JobState state);  // "marking"; LOST is "interrupted"
 // With how its program ended: "failed: exit status 3", "interrupted: signal 2 (Interrupt)".
 std::string JobEndText(const v1::Job& job);
-std::string FeatureStateName(v1::FeatureState state);
+// "rank 0, counters: no permission for GPU counters (error 35)".
+std::string FeatureText(const v1::Process& process, const v1::Feature& feature);
 std::string LevelName(v1::Level level);
 std::string JobTitle(const v1::Job& job);  // gnmt@r1 (job 1)
 

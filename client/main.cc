@@ -1211,7 +1211,8 @@ class Cli {
         ->add_option("SHARE", budget_share_, "such as 0.5% or 0.005")
         ->transform(Share())
         ->required();
-    CLI::App* horizon = command->add_subcommand("horizon", "Say how long the run is.");
+    CLI::App* horizon = command->add_subcommand(
+        "horizon", "Say how long the run is, also of a job that has ended.");
     horizon->fallthrough();
     horizon->group(kCommands);
     horizon_.AddTo(horizon);
@@ -1244,9 +1245,11 @@ class Cli {
     const v1::Horizon& horizon = job.horizon();
     return absl::StrCat(
         JobTitle(job), ", ", JobStateName(job.state()), ", horizon ",
-        horizon.iterations() > 0 ? FormatCount(horizon.iterations(), "iteration") : "known",
-        horizon.source().empty() ? "" : " from " + horizon.source(), "\n",
-        Note(job.rule().sentence()));
+        horizon.iterations() > 0 ? FormatCount(horizon.iterations(), "iteration") : "not known",
+        horizon.source().empty()   ? ""
+        : horizon.iterations() > 0 ? " from "
+                                   : ", from ",
+        horizon.source(), "\n", Note(job.rule().sentence()));
   }
 
   // Ending a job twice is no error, but no news either.

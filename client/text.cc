@@ -213,12 +213,23 @@ std::string JobText(const v1::Job& job) {
                     "started:   ", FormatTime(job.start_ns()),
                     job.host().empty() ? "" : " on " + job.host(), "\n");
     if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
-    absl::StrAppend(&text, "so far:    ", iterations, "\n");
+    const std::string told = ToldText(job);
+    if (job.state() == v1::JOB_STATE_LEARNING && !job.has_rule() && job.iterations() == 0) {
+      text += Wrap("so far:    ",
+                   told.empty()
+                       ? "not known yet, because it is still learned where an iteration begins"
+                       : "not known yet, because it is still learned which of the told numbers is "
+                         "the length: from 12 iterations, or 64 and more where none explains well "
+                         "how long they take",
+                   kTextColumns);
+    } else {
+      absl::StrAppend(&text, "so far:    ", iterations, "\n");
+    }
     if (job.has_expected_end()) {
       absl::StrAppend(&text, "will end:  ", FormatEnd(job.expected_end()), "\n");
     }
     if (job.has_rule()) text += RuleText(job.rule());
-    text += ToldText(job);
+    text += told;
   }
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
   if (seqpoints.seqpoints() > 0 && job.time_only().empty()) {
@@ -235,8 +246,11 @@ std::string JobText(const v1::Job& job) {
     absl::StrAppend(&text, "horizon:   ",
                     job.horizon().iterations() > 0
                         ? FormatCount(job.horizon().iterations()) + " iterations"
-                        : "",
-                    job.horizon().source().empty() ? "" : " from " + job.horizon().source(), "\n");
+                        : "not known",
+                    job.horizon().source().empty()   ? ""
+                    : job.horizon().iterations() > 0 ? " from "
+                                                     : ", from ",
+                    job.horizon().source(), "\n");
   }
   if (!job.time_only().empty()) {
     if (job.time_only() != job.trouble()) {
@@ -303,10 +317,7 @@ std::string JobText(const v1::Job& job) {
           continue;
         }
         if (feature.sentence() == job.time_only()) continue;  // said above, of all
-        absl::StrAppend(&features, "rank ", process.rank(), ": ", feature.name(), " ",
-                        FeatureStateName(feature.state()), ": ", feature.sentence(),
-                        feature.code() != 0 ? absl::StrCat(" (code ", feature.code(), ")") : "",
-                        "\n");
+        features += Wrap("", FeatureText(process, feature), kTextColumns);
       }
     }
     if (!table.empty()) absl::StrAppend(&text, "\n", table.ToString(), features);
