@@ -66,6 +66,7 @@ EngineTotals RunEngine::Totals() const {
 
 void RunEngine::AddClosed(Projection& sum, const Projection& part) const {
   sum.iterations_so_far += part.iterations_so_far;
+  sum.measured_with += part.measured_with;
   const auto add = [&](std::optional<Estimate>& to) {
     if (to && part.so_far) {
       to = Sum(*to, *part.so_far);

@@ -22,7 +22,7 @@ constexpr double kRoughness[] = {0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3};
 constexpr double kReach[] = {0.4, 5};
 constexpr double kNoiseLow = 0.0005;
 constexpr double kNoiseStep = 1.6;
-constexpr int kNoiseSteps = 14;
+constexpr double kNoiseHigh = 0.23;  // or what deviates most
 
 // Only so far below the lowest key seen is anything assumed.
 constexpr double kFarBelow = 0.5;
@@ -216,7 +216,9 @@ CostCurve CostCurve::Fit(std::vector<CurvePoint> points, const KeyScale& key_sca
   if (noise >= 0) {
     noises.push_back(noise / curve.norm_);
   } else {
-    for (int i = 0; i < kNoiseSteps; ++i) noises.push_back(kNoiseLow * std::pow(kNoiseStep, i));
+    double most = kNoiseHigh;
+    for (const double d : deviations) most = std::max(most, std::abs(d));
+    for (double sigma = kNoiseLow; sigma <= most; sigma *= kNoiseStep) noises.push_back(sigma);
   }
 
   std::vector<double> linear(n * n);

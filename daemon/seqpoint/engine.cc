@@ -36,6 +36,15 @@ constexpr double kVisibleShare = 5e-4;
 // anything was measured; and how likely any statistic grows in first occurrences.
 constexpr double kFollows = 0.7, kFollowsFirsts = 0.15;
 constexpr double kSeenSlow = 0.98;
+// Slow iterations that raise a statistic by more times than they raise times are not those that
+// times show: half again as much as where the least of the shares above is work on the GPU.
+constexpr double kMostShown = 1.5 / 0.45;
+// What does not follow times may drift by itself: as much as is most probable for times (drift.cc).
+constexpr double kUnseenDrift = 0.002;
+// So many statistics of a set tell whether an iteration was slow as a whole, and this share of them
+// is enough: amounts say nothing, and of kernels only few are picked by a length.
+constexpr size_t kMostWitnesses = 64;
+constexpr double kAgreeing = 0.25;
 // What follows may be a part of an iteration's time, as GPU work beside gaps: then it changes by as
 // much, and relative to itself by more. Evenly likely shares; below the least, most of the time is
 // no GPU work.
@@ -144,44 +153,147 @@ void TakeOffPast(std::vector<OutlookRow>& rows, bool expected_only, const Quadra
   }
 }
 
-// Leaves out the few measurements that lie far above a robust curve through all of them: of slow
-// iterations, whose share of the run is known better than from so small a sample. Returns by how
-// much they lie above it, relative, in the mean; 0: there are none.
-double DropSlow(absl::Span<const Measurement> measurements, const TimeModel& model, double core,
-                std::vector<CurvePoint>& points) {
-  if (points.size() < kMinMeasuredForSlow) return 0;
+// By how much each measurement's value lies above a robust curve through all of them, relative;
+// empty where one is not positive.
+std::vector<double> AboveCurve(absl::Span<const Measurement> measurements,
+                               absl::Span<const double> values, const TimeModel& model) {
   std::vector<Key> keys;
-  std::vector<double> values;
-  for (size_t i = 0; i < points.size(); ++i) {
-    if (!(points[i].value > 0)) return 0;
+  std::vector<double> adjusted;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!(values[i] > 0)) return {};
     keys.push_back(measurements[i].key);
-    values.push_back(points[i].value);
+    adjusted.push_back(values[i]);
     // A key that the curve of times misses may be missed alike here, and is not slow for that.
     const double expected = model.Expected(keys[i]), own = model.At(keys[i]);
-    if (model.OwnCell(keys[i]).has_value() && own > 0) values.back() *= expected / own;
+    if (model.OwnCell(keys[i]).has_value() && own > 0) adjusted.back() *= expected / own;
   }
-  const Quadratic fit = Quadratic::Fit(keys, values, std::vector<double>(keys.size(), 1.0));
-  std::vector<double> excess, misses;
-  for (size_t i = 0; i < points.size(); ++i) {
-    excess.push_back(values[i] / fit(keys[i]) - 1);
-    misses.push_back(std::abs(excess.back()));
-  }
+  const Quadratic fit = Quadratic::Fit(keys, adjusted, std::vector<double>(keys.size(), 1.0));
+  std::vector<double> excess;
+  for (size_t i = 0; i < keys.size(); ++i) excess.push_back(adjusted[i] / fit(keys[i]) - 1);
+  return excess;
+}
+
+// Beyond this a measurement is of a slow iteration, or of a length that has more kernels.
+double GateOf(absl::Span<const double> excess, double core) {
+  std::vector<double> misses;
+  for (const double e : excess) misses.push_back(std::abs(e));
   std::nth_element(misses.begin(), misses.begin() + misses.size() / 2, misses.end());
-  const double gate = std::max(core, kOutlierDeviations * misses[misses.size() / 2]);
+  return std::max(core, kOutlierDeviations * misses[misses.size() / 2]);
+}
+
+struct SlowMeasurements {
+  std::vector<bool> which;  // empty: none
+  double above = 0;         // by how much they lie above the curve, relative, in the mean
+  bool certain = false;     // enough of what was measured with them says the same
+};
+
+// The few measurements that lie far above a robust curve through all of them: of slow iterations,
+// whose share of the run is known better than from so small a sample, if what was measured with
+// them is above as well; what jumps alone may also be a length at which a kernel is picked.
+SlowMeasurements FindSlow(absl::Span<const Measurement> measurements,
+                          absl::Span<const double> values, const TimeModel& model, double core) {
+  SlowMeasurements found;
+  if (measurements.size() < kMinMeasuredForSlow) return found;
+  const std::vector<double> excess = AboveCurve(measurements, values, model);
+  if (excess.empty()) return found;
+  const double gate = GateOf(excess, core);
   const auto slow = std::count_if(excess.begin(), excess.end(), [&](double e) { return e > gate; });
-  if (static_cast<double>(slow) > kMostSlowMeasured * static_cast<double>(points.size())) return 0;
-  size_t kept = 0;
-  double above = 0;
-  for (size_t i = 0; i < points.size(); ++i) {
-    if (excess[i] <= gate) {
-      points[kept++] = points[i];
-    } else {
-      above += excess[i] / static_cast<double>(slow);
+  const auto count = static_cast<double>(excess.size());
+  if (slow == 0 || static_cast<double>(slow) > kMostSlowMeasured * count) return found;
+  for (const double e : excess) {
+    found.which.push_back(e > gate);
+    if (e > gate) found.above += e / static_cast<double>(slow);
+  }
+  double witnesses = 0, agreeing = 0;
+  const size_t most = std::min(kMostWitnesses, measurements.front().values.size());
+  std::vector<double> other(measurements.size());
+  for (size_t index = 0; index < most; ++index) {
+    for (size_t i = 0; i < measurements.size(); ++i) {
+      other[i] = index < measurements[i].values.size() ? measurements[i].values[index] : 0;
+    }
+    const std::vector<double> others = AboveCurve(measurements, other, model);
+    if (others.empty()) continue;
+    for (size_t i = 0; i < others.size(); ++i) {
+      if (!found.which[i]) continue;
+      ++witnesses;
+      agreeing += others[i] > core ? 1 : 0;
     }
   }
-  points.resize(kept);
-  return above;
+  found.certain = agreeing >= kAgreeing * witnesses;
+  return found;
 }
+
+// What the measured iterations cannot show of a statistic of which they show that it, or others of
+// its set, are there at some lengths and not at others.
+class Jumps {
+ public:
+  Jumps(absl::Span<const Measurement> measurements, absl::Span<const double> values,
+        const KeyScale& scale) {
+    double with = 0, sum = 0;
+    for (size_t i = 0; i < measurements.size(); ++i) {
+      const Point at = scale(measurements[i].key);
+      for (int d = 0; d < 2; ++d) {
+        low_[d] = i == 0 ? at[d] : std::min(low_[d], at[d]);
+        high_[d] = i == 0 ? at[d] : std::max(high_[d], at[d]);
+      }
+      with += values[i] != 0 ? 1 : 0;
+      sum += std::abs(values[i]);
+    }
+    if (with == 0) return;
+    const auto count = static_cast<double>(measurements.size());
+    // Half a measurement with it and half a one without were seen on top: that all others had it,
+    // or none, does not mean that every iteration has.
+    const double share = (with + 0.5) / (count + 1);
+    if (with < count) presence_variance_ = std::pow(sum / with, 2) * share * (1 - share) / count;
+    NoteOthers(measurements);
+    if (with < count) probability_ = 1;
+    beyond_ = std::min(sum / with, beyond_);
+  }
+
+  // The least variance of the sum over `targets`.
+  double LeastVariance(absl::Span<const CurveTarget> targets) const {
+    return std::pow(SumOf(targets), 2) * presence_variance_;
+  }
+  // At lengths shorter or longer than any that was measured it may be there or not as well: what
+  // that may add to the sum over `targets`. All of them, or none, may have so much more or less.
+  std::vector<Normal> Beyond(absl::Span<const CurveTarget> targets) const {
+    double beyond = 0;
+    for (const CurveTarget& t : targets) {
+      const bool within = low_[0] <= t.point[0] && t.point[0] <= high_[0] &&
+                          low_[1] <= t.point[1] && t.point[1] <= high_[1];
+      if (!within) beyond += t.weight;
+    }
+    if (!(beyond * beyond_ > 0)) return {{1, 0, 0}};
+    return {{1 - probability_, 0, 0}, {probability_, 0, std::pow(beyond * beyond_, 2) / 3}};
+  }
+
+ private:
+  // How many of the set's statistics come and go, and by how much at most.
+  void NoteOthers(absl::Span<const Measurement> measurements) {
+    std::vector<double> sums, with;
+    for (const Measurement& m : measurements) {
+      sums.resize(std::max(sums.size(), m.values.size()));
+      with.resize(sums.size());
+      for (size_t i = 0; i < m.values.size(); ++i) {
+        sums[i] += std::abs(m.values[i]);
+        with[i] += m.values[i] != 0 ? 1 : 0;
+      }
+    }
+    double all = 0, jumping = 0;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      all += with[i] > 0 ? 1 : 0;
+      if (with[i] == 0 || with[i] == static_cast<double>(measurements.size())) continue;
+      ++jumping;
+      beyond_ = std::max(beyond_, sums[i] / with[i]);
+    }
+    probability_ = jumping / all;
+  }
+
+  Point low_ = {}, high_ = {};  // of the lengths that were measured
+  double presence_variance_ = 0;
+  double beyond_ = 0;  // of one iteration
+  double probability_ = 0;
+};
 
 // A cost is never negative, whatever the normal approximation says.
 Estimate NotBelow(double floor, Estimate e) {
@@ -809,6 +921,22 @@ OnlineEngine::State::Extra OnlineEngine::State::ExtraShares() const {
 std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels(
     absl::Span<const Measurement> measurements, absl::Span<const double> values,
     StatisticKind kind) const {
+  if (kind == StatisticKind::kAmount) return StatisticModels(measurements, values, kind, {}, 0);
+  const SlowMeasurements slow = FindSlow(measurements, values, Current().model, core);
+  if (slow.which.empty()) return StatisticModels(measurements, values, kind, {}, 0);
+  std::vector<Statistic> models =
+      StatisticModels(measurements, values, kind, slow.which, slow.above);
+  if (slow.certain) return models;
+  std::vector<Statistic> all = StatisticModels(measurements, values, kind, {}, 0);
+  models.insert(models.end(), std::make_move_iterator(all.begin()),
+                std::make_move_iterator(all.end()));
+  for (Statistic& model : models) model.probability /= 2;
+  return models;
+}
+
+std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels(
+    absl::Span<const Measurement> measurements, absl::Span<const double> values, StatisticKind kind,
+    const std::vector<bool>& left_out, double slow_above) const {
   const Quadratic& curve = Current().model.curve;
   std::vector<Level> levels;
   double mean = 0, square = 0, error = 0;
@@ -840,14 +968,11 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
     lowest = {std::min(lowest.first, m.key.first), std::min(lowest.second, m.key.second)};
     whole_value += value;
     whole_expected += expected;
+    if (!left_out.empty() && left_out[i]) continue;
     for (int way = 0; way < kWays; ++way) {
       const double changed = std::max(expected * (1 + factor[way] * level), kLeastLevel * expected);
       points[way].push_back({curve.scale(m.key), changed, value, 1});
     }
-  }
-  double slow_above = 0;
-  if (kind != StatisticKind::kAmount) {
-    for (auto& p : points) slow_above = DropSlow(measurements, Current().model, core, p);
   }
   const bool seen_slow = slow_above > 0;
 
@@ -879,7 +1004,6 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   // Where there is no drift to tell by how much it follows, it may be any of the factors.
   const double mean_factor = factor_sum / std::size(kShares);
   const double factor_variance = factor_square / std::size(kShares) - mean_factor * mean_factor;
-  const double follows_slow = seen_slow ? kSeenSlow : kFollows;
   // Slow iterations that were measured tell it for themselves.
   const double usual_slow = slow_excess_ns > 0 && whole_expected > 0
                                 ? core + slow_excess_square / slow_excess_ns *
@@ -889,13 +1013,26 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   const bool told = seen_slow && usual_slow > 0;
   const double told_factor =
       told ? std::clamp(slow_above / usual_slow, factor[1], factor[kWays - 1]) : 0;
+  // Where times show no slow iterations of this size, as where the GPU waits for the host, there
+  // are as many as were measured, or half a one that was not.
+  const bool shown = told && slow_above <= kMostShown * usual_slow;
+  const double follows_slow = shown ? kSeenSlow : seen_slow ? 1 - kSeenSlow : kFollows;
+  const auto measured = static_cast<double>(measurements.size());
+  const auto slow_count = static_cast<double>(std::count(left_out.begin(), left_out.end(), true));
+  const double alone_slow =
+      seen_slow ? slow_above * slow_count / measured : kUnseenSlow * kUnseenSlowExcess / measured;
   for (int way = 0; way < kWays; ++way) {
     Statistic model = {.probability = probability[way] / sum * (1 - follows_slow),
                        .drift = factor[way],
                        .level_variance = error,
                        .cost = cost[way]};
+    // Times do not show what becomes of it, as where the GPU waits for the host.
+    if (way == 0) model.unseen_drift = kUnseenDrift;
+    model.unseen_slow = shown ? 0 : alone_slow;
+    model.unseen_slow_variance = model.unseen_slow * model.unseen_slow / std::max(slow_count, 1.0);
     const double left = probability[way] / sum * follows_slow;
     models.push_back(model);
+    model.unseen_slow = model.unseen_slow_variance = 0;
     model.slow = told ? told_factor : way > 0 ? factor[way] : mean_factor;
     model.slow_variance = told ? kToldVariance : way > 0 ? 0 : factor_variance;
     model.probability = left * (1 - kFollowsFirsts);
@@ -1192,6 +1329,7 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
   const State::Outlook& outlook = fit.outlook;
   const State::Extra extra = s.ExtraShares();
   const std::vector<State::Statistic> models = s.StatisticModels(found->second, values, kind);
+  const Jumps jumps(found->second, values, fit.model.curve.scale);
   const State::Statistic& likeliest =
       *std::max_element(models.begin(), models.end(),
                         [](const auto& a, const auto& b) { return a.probability < b.probability; });
@@ -1201,6 +1339,8 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
   p.iterations_so_far = static_cast<int64_t>(s.totals.iterations);
   p.iterations_total = outlook.iterations_total;
   p.basis = absl::StrCat(s.Basis(fit), "; from ", found->second.size(), " measured iterations");
+  p.measured_with = static_cast<int64_t>(
+      std::count_if(values.begin(), values.end(), [](double value) { return value != 0; }));
   const double n = static_cast<double>(s.totals.iterations);
   if (extra.slow.mean > kVisibleShare) {
     const bool never = kind == StatisticKind::kAmount;
@@ -1235,6 +1375,7 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
     const double drawn =
         drawn_variance((!coming.empty() && (outlook.sampled || !has_total) ? rest : 0) +
                        (past.empty() ? 0 : outlook.untimed_unknown));
+    const double least = jumps.LeastVariance(all);
     std::vector<Normal> mixture;
     for (const State::Statistic& model : models) {
       std::vector<Normal> sum = Condensed(model.cost.Sum(all));
@@ -1242,13 +1383,15 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
       const double moving = coming.empty() ? 0 : MixtureMean(model.cost.Sum(coming));
       for (Normal& x : sum) {
         x.probability *= model.probability;
-        x.variance += drawn;
+        x.variance = std::max(x.variance, least) + drawn;
         const double firsts = model.follows_firsts ? 1 : 0;
-        x.mean += (model.slow * extra.slow.mean + firsts * extra.firsts.mean) * expected;
+        x.mean += (model.slow * extra.slow.mean + model.unseen_slow + firsts * extra.firsts.mean) *
+                  expected;
         x.variance +=
             (model.slow * model.slow * extra.slow.variance +
-             model.slow_variance * extra.slow.mean * extra.slow.mean +
-             firsts * extra.firsts.variance + model.drift * model.drift * model.level_variance) *
+             model.slow_variance * extra.slow.mean * extra.slow.mean + model.unseen_slow_variance +
+             model.unseen_drift * model.unseen_drift + firsts * extra.firsts.variance +
+             model.drift * model.drift * model.level_variance) *
             expected * expected;
       }
       if (const double by = model.drift * moving; by != 0) {
@@ -1258,7 +1401,7 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
       }
       mixture.insert(mixture.end(), sum.begin(), sum.end());
     }
-    const Estimate e = MixtureEstimate(mixture, confidence);
+    const Estimate e = MixtureEstimate(AddIndependent(mixture, jumps.Beyond(all)), confidence);
     // Statistics may be of either sign; only sums of non-negative ones stay so.
     return e.value >= 0 ? NotBelow(0, e) : e;
   };

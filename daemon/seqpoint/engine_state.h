@@ -183,6 +183,10 @@ struct OnlineEngine::State {
     double slow = 0, slow_variance = 0;
     // The error of the level of times when it was measured, nearly the same for all measurements.
     double level_variance = 0;
+    // What slow iterations that times do not show take on top, relative; and the standard deviation
+    // of a drift that they do not show.
+    double unseen_slow = 0, unseen_slow_variance = 0;
+    double unseen_drift = 0;
     bool follows_firsts = false;  // takes more in first occurrences
     CostCurve cost;
   };
@@ -227,6 +231,12 @@ struct OnlineEngine::State {
   // `values`: of the statistic, one for each measurement.
   std::vector<Statistic> StatisticModels(absl::Span<const Measurement> measurements,
                                          absl::Span<const double> values, StatisticKind kind) const;
+  // With the measurements `left_out` (empty: none) taken for slow iterations, which lie
+  // `slow_above` above the others, relative.
+  std::vector<Statistic> StatisticModels(absl::Span<const Measurement> measurements,
+                                         absl::Span<const double> values, StatisticKind kind,
+                                         const std::vector<bool>& left_out,
+                                         double slow_above) const;
   double SamplingVariance(double remaining, double variance) const;
   std::string Basis(const Fit& fit) const;
   void ProjectPlain(Projection& projection, bool host_times) const;
