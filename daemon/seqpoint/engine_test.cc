@@ -314,7 +314,7 @@ TEST(ProjectTimeTest, LostIterationsAreAsUncertainAsTheirLengths) {
       sample.measured = i % 100 == 7 && !lost;
       engine.AddIteration(sample);
       if (!sample.measured) continue;
-      engine.AddMeasurement(0, i, run.keys[i], {{work_of(i)}}).IgnoreError();
+      engine.AddMeasurement(0, i, run.keys[i], {work_of(i)}).IgnoreError();
     }
     const Projection time = engine.ProjectTime(0.95);
     total += Covers(*time.total, run.Total());
