@@ -103,7 +103,7 @@ TEST_P(CounterCoverage, IntervalsHoldWhatTheSampleCannotShow) {
   printf("%d of %d, half-width %.3f %%, error %.3f %%\n", coverage.covered, kRuns,
          100 * coverage.half_width, 100 * coverage.error);
   EXPECT_GE(coverage.covered, kRuns - 1);
-  EXPECT_LT(coverage.half_width, 0.035);  // or it would say nothing
+  EXPECT_LT(coverage.half_width, 0.03);  // or it would say nothing
   EXPECT_LT(coverage.error, 0.01);
 }
 
