@@ -1420,6 +1420,28 @@ TEST(TextTest, LaunchesAreWholeNumbers) {
                     HasSubstr(" 23.46 M  gemm")));
 }
 
+TEST(TextTest, KernelsThatFewTracedIterationsHadAreSaid) {
+  v1::GetKernelsReply reply;
+  reply.set_measured_iterations(32);
+  v1::Kernel* kernel = reply.add_kernels();
+  kernel->set_name("gemm");
+  kernel->set_launches(1084.3);
+  kernel->set_launches_low(950.2);
+  kernel->set_launches_high(1664.1);
+  kernel->set_measured_iterations(6);
+  kernel = reply.add_kernels();
+  kernel->set_name("adam");
+  kernel->set_launches(3125);
+  kernel->set_launches_low(3125);
+  kernel->set_launches_high(3125);
+  kernel->set_measured_iterations(32);
+  const std::string text = KernelsText(reply, v1::Job(), 0);
+  EXPECT_THAT(text, AllOf(HasSubstr(" 1,084 (950 to 1,664)  gemm"), HasSubstr(" 3,125  adam"),
+                          HasSubstr("gemm: seen in 6 of the 32 traced iterations; which of the "
+                                    "others have it is an")));
+  EXPECT_THAT(text, Not(HasSubstr("adam: seen")));
+}
+
 TEST(TextTest, TheRooflineSaysWhatBoundsAKernel) {
   v1::GetRooflineReply reply;
   EXPECT_NE(NothingIn(reply), "");

@@ -554,6 +554,16 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
                       LossesLine(reply.losses()));
 }
 
+// "1,084 (950 to 1,220)"; without a range where that is the same number.
+std::string LaunchesText(const v1::Kernel& kernel) {
+  const std::string low = FormatLaunches(kernel.launches_low());
+  const std::string high = FormatLaunches(kernel.launches_high());
+  const std::string value = FormatLaunches(kernel.launches());
+  return kernel.launches_high() <= 0 || low == high
+             ? value
+             : absl::StrCat(value, " (", low, " to ", high, ")");
+}
+
 std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width) {
   bool so_far = reply.horizon_kind() == v1::Horizon::KIND_UNKNOWN;
   Table table({{"OF KERNEL TIME", kRight},
@@ -564,10 +574,20 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
                {FormatConfidence(reply.confidence()) + " INTERVAL"},
                {"LAUNCHES", kRight},
                {"KERNEL"}});
+  std::string rare;
   for (const v1::Kernel& kernel : reply.kernels()) {
     FormattedEstimate time = FormatEstimate(kernel.duration_ns(), "ns");
-    table.AddRow({FormatShare(kernel.share()), time.value, time.interval,
-                  FormatLaunches(kernel.launches()), Demangle(kernel.name())});
+    table.AddRow({FormatShare(kernel.share()), time.value, time.interval, LaunchesText(kernel),
+                  Demangle(kernel.name())});
+    if (0 < kernel.measured_iterations() &&
+        kernel.measured_iterations() < reply.measured_iterations()) {
+      rare += Wrap(
+          "",
+          absl::StrCat(Demangle(kernel.name()), ": seen in ", kernel.measured_iterations(),
+                       " of the ", FormatCount(reply.measured_iterations(), "traced iteration"),
+                       "; which of the others have it is an estimate"),
+          kTextColumns);
+    }
   }
   std::string more;
   const bool all = reply.kernels(reply.kernels_size() - 1).name() == kOtherKernels;
@@ -576,7 +596,7 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
                         " more kernels; --all shows them\n");
   }
   return absl::StrCat(PartLine(reply.part()), table.ToString(width), more, "\n",
-                      FormatCount(reply.measured_iterations(), "iteration"), " traced\n",
+                      FormatCount(reply.measured_iterations(), "iteration"), " traced\n", rare,
                       Note(EndedBeforeText(job)), Note(job.rule().sentence()),
                       LossesLine(reply.losses()));
 }
