@@ -689,7 +689,8 @@ TEST(Job, GraphsThatWereRecordedAsAWholeAreTracedAsSuch) {
   EXPECT_EQ(kernels->kernels(0).name(), "(CUDA graphs, recorded as a whole)");
   EXPECT_GT(kernels->measured_iterations(), 0);
   EXPECT_NEAR(kernels->kernels(0).launches(), 1000, 1);
-  EXPECT_NEAR(kernels->kernels(0).duration_ns().value(), 1000 * 100, 100);
+  // Slow iterations that times do not show may add a little.
+  EXPECT_NEAR(kernels->kernels(0).duration_ns().value(), 1000 * 100, 300);
 }
 
 TEST(Job, ARestartAtAnyMomentLosesAndDoublesNothing) {
