@@ -39,6 +39,9 @@ constexpr double kSeenSlow = 0.98;
 // Slow iterations that raise a statistic by more times than they raise times are not those that
 // times show: half again as much as where the least of the shares above is work on the GPU.
 constexpr double kMostShown = 1.5 / 0.45;
+// Half a slow iteration in so many is expected where times do not show them, before one was
+// measured: the 1 % of the simulated runs.
+constexpr double kUsualGap = 50;
 // What does not follow times may drift by itself: as much as is most probable for times (drift.cc).
 constexpr double kUnseenDrift = 0.002;
 // So many statistics of a set tell whether an iteration was slow as a whole, and this share of them
@@ -1013,14 +1016,15 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   const bool told = seen_slow && usual_slow > 0;
   const double told_factor =
       told ? std::clamp(slow_above / usual_slow, factor[1], factor[kWays - 1]) : 0;
-  // Where times show no slow iterations of this size, as where the GPU waits for the host, there
-  // are as many as were measured, or half a one that was not.
+  // Where times show no slow iterations of this size, as where the GPU waits for the host, the
+  // measured ones tell how many there are; if there is none, half a one counts as seen.
   const bool shown = told && slow_above <= kMostShown * usual_slow;
   const double follows_slow = shown ? kSeenSlow : seen_slow ? 1 - kSeenSlow : kFollows;
   const auto measured = static_cast<double>(measurements.size());
   const auto slow_count = static_cast<double>(std::count(left_out.begin(), left_out.end(), true));
-  const double alone_slow =
-      seen_slow ? slow_above * slow_count / measured : kUnseenSlow * kUnseenSlowExcess / measured;
+  const double alone_slow = seen_slow
+                                ? slow_above * (slow_count + kUnseenSlow) / (measured + kUsualGap)
+                                : kUnseenSlow * kUnseenSlowExcess / measured;
   for (int way = 0; way < kWays; ++way) {
     Statistic model = {.probability = probability[way] / sum * (1 - follows_slow),
                        .drift = factor[way],
