@@ -187,7 +187,7 @@ double GateOf(absl::Span<const double> excess, double core) {
 struct SlowMeasurements {
   std::vector<bool> which;  // empty: none
   double above = 0;         // by how much they lie above the curve, relative, in the mean
-  bool certain = false;     // enough of what was measured with them says the same
+  bool certain = false;     // enough of what else was measured with them says the same
 };
 
 // The few measurements that lie far above a robust curve through all of them: of slow iterations,
@@ -214,6 +214,7 @@ SlowMeasurements FindSlow(absl::Span<const Measurement> measurements,
     for (size_t i = 0; i < measurements.size(); ++i) {
       other[i] = index < measurements[i].values.size() ? measurements[i].values[index] : 0;
     }
+    if (std::equal(other.begin(), other.end(), values.begin())) continue;  // itself
     const std::vector<double> others = AboveCurve(measurements, other, model);
     if (others.empty()) continue;
     for (size_t i = 0; i < others.size(); ++i) {
