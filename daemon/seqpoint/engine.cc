@@ -918,6 +918,16 @@ OnlineEngine::State::Extra OnlineEngine::State::ExtraShares() const {
            unit * unit * firsts.variance}};
 }
 
+// By how much a slow iteration of the measured lengths takes longer, relative, as times show it; 0:
+// they show none.
+double OnlineEngine::State::UsualSlow(absl::Span<const Measurement> measurements) const {
+  double expected = 0;
+  for (const Measurement& m : measurements) expected += Current().model.Expected(m.key);
+  if (!(slow_excess_ns > 0) || !(expected > 0)) return 0;
+  return core +
+         slow_excess_square / slow_excess_ns * static_cast<double>(measurements.size()) / expected;
+}
+
 // A statistic of kind kTimeLike may follow the time of an iteration, at equal length, or not:
 // whether it follows the drift, the measurements tell by how well they agree with the drift's level
 // when they were taken; whether it follows slow iterations, only one that was measured can tell;
@@ -930,7 +940,7 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   if (slow.which.empty()) return StatisticModels(measurements, values, kind, {}, 0);
   std::vector<Statistic> models =
       StatisticModels(measurements, values, kind, slow.which, slow.above);
-  if (slow.certain) return models;
+  if (slow.certain || slow.above <= kMostShown * UsualSlow(measurements)) return models;
   std::vector<Statistic> all = StatisticModels(measurements, values, kind, {}, 0);
   models.insert(models.end(), std::make_move_iterator(all.begin()),
                 std::make_move_iterator(all.end()));
@@ -1009,11 +1019,7 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   const double mean_factor = factor_sum / std::size(kShares);
   const double factor_variance = factor_square / std::size(kShares) - mean_factor * mean_factor;
   // Slow iterations that were measured tell it for themselves.
-  const double usual_slow = slow_excess_ns > 0 && whole_expected > 0
-                                ? core + slow_excess_square / slow_excess_ns *
-                                             static_cast<double>(measurements.size()) /
-                                             whole_expected
-                                : 0;
+  const double usual_slow = UsualSlow(measurements);
   const bool told = seen_slow && usual_slow > 0;
   const double told_factor =
       told ? std::clamp(slow_above / usual_slow, factor[1], factor[kWays - 1]) : 0;

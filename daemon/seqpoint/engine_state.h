@@ -228,6 +228,7 @@ struct OnlineEngine::State {
     Normal slow, firsts;
   };
   Extra ExtraShares() const;
+  double UsualSlow(absl::Span<const Measurement> measurements) const;
   // `values`: of the statistic, one for each measurement.
   std::vector<Statistic> StatisticModels(absl::Span<const Measurement> measurements,
                                          absl::Span<const double> values, StatisticKind kind) const;
