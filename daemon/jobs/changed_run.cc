@@ -110,9 +110,12 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", facts_.name, "\": of the traced iterations none stands for others yet"));
   }
-  const absl::StatusOr<Projection> saved = engine.ProjectStatistic(kSavedSet, 0, confidence);
+  // Shares of usual times: slow iterations and drift come with the run's own time, below.
+  const absl::StatusOr<Projection> saved =
+      engine.ProjectStatistic(kSavedSet, 0, confidence, StatisticKind::kAmount);
   if (!saved.ok()) return saved.status();
-  const absl::StatusOr<Projection> usual = engine.ProjectStatistic(kSavedSet, 1, confidence);
+  const absl::StatusOr<Projection> usual =
+      engine.ProjectStatistic(kSavedSet, 1, confidence, StatisticKind::kAmount);
   if (!usual.ok()) return usual.status();
   const Projection time = facts_.engine.ProjectTime(confidence, facts_.host_times);
   if (!time.so_far && !time.total) {
@@ -143,7 +146,8 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   run.after = {after, std::max(0.0, after - after_half), after + after_half};
   const size_t parts = steps.empty() ? 0 : steps[0].parts_ns.size();
   for (size_t i = 0; i < parts; ++i) {
-    const auto part = engine.ProjectStatistic(kSavedSet, static_cast<int>(i) + 2, confidence);
+    const auto part = engine.ProjectStatistic(kSavedSet, static_cast<int>(i) + 2, confidence,
+                                              StatisticKind::kAmount);
     run.parts_ns.push_back(part.ok() ? of(*part).value * scale : 0);
   }
   for (const SeqPointInfo& point : engine.SeqPoints(facts_.plan)) {

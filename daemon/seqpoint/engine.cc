@@ -1387,6 +1387,11 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
         drawn_variance((!coming.empty() && (outlook.sampled || !has_total) ? rest : 0) +
                        (past.empty() ? 0 : outlook.untimed_unknown));
     const double least = jumps.LeastVariance(all);
+    // Iterations that were measured hide nothing.
+    double iterations = 0;
+    for (const CurveTarget& t : all) iterations += t.weight;
+    const double unmeasured =
+        std::max(0.0, 1 - static_cast<double>(found->second.size()) / iterations);
     std::vector<Normal> mixture;
     for (const State::Statistic& model : models) {
       std::vector<Normal> sum = Condensed(model.cost.Sum(all));
@@ -1396,13 +1401,15 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
         x.probability *= model.probability;
         x.variance = std::max(x.variance, least) + drawn;
         const double firsts = model.follows_firsts ? 1 : 0;
-        x.mean += (model.slow * extra.slow.mean + model.unseen_slow + firsts * extra.firsts.mean) *
+        x.mean += (model.slow * extra.slow.mean + unmeasured * model.unseen_slow +
+                   firsts * extra.firsts.mean) *
                   expected;
         x.variance +=
             (model.slow * model.slow * extra.slow.variance +
-             model.slow_variance * extra.slow.mean * extra.slow.mean + model.unseen_slow_variance +
-             model.unseen_drift * model.unseen_drift + firsts * extra.firsts.variance +
-             model.drift * model.drift * model.level_variance) *
+             model.slow_variance * extra.slow.mean * extra.slow.mean +
+             unmeasured * unmeasured *
+                 (model.unseen_slow_variance + model.unseen_drift * model.unseen_drift) +
+             firsts * extra.firsts.variance + model.drift * model.drift * model.level_variance) *
             expected * expected;
       }
       if (const double by = model.drift * moving; by != 0) {
