@@ -597,7 +597,7 @@ TEST_F(InjectTest, MeasuresAllMicroStepsOfAnIteration) {
   AddEntry(&control, 101, 999, 2, 1);  // never comes
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
   const ProgramResult result =
-      RunAndCompare({"iterations=400", "accumulate=4", "sleep_us=500", "host_ns=20000000",
+      RunAndCompare({"iterations=1600", "accumulate=4", "sleep_us=500", "host_ns=20000000",
                      "truth=1", "lengths=16,16,16,32,16,16,16,48"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   int complete = 0, discarded = 0;
