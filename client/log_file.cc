@@ -158,7 +158,7 @@ class GroupHint {
   std::vector<Column> groups_, counts_;
 };
 
-// What a log says of its rows beside lengths and times.
+// The flags and the rest that a log gives for its rows, beside lengths and times.
 class RowKinds {
  public:
   RowKinds(const LogOptions& options, const std::vector<std::string>& header)

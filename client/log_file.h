@@ -52,10 +52,10 @@ struct LogFile {
   int64_t untimed = 0;
   bool last_untimed = false;
   bool kept_untimed = false;
-  // Of a log that `export --csv` wrote: left out since they are in no figure of the job, as they
-  // were done again or ran beside another process; and those between its rows that it lacks.
+  // Rows of a log that `export --csv` wrote. The first two are left out: no figure of the job has
+  // them, as they were done again or ran beside another process. The log lacks the third.
   int64_t redone = 0, beside = 0, missing = 0;
-  // Of such a log, too: whose time a measurement disturbed, so it is taken for not known.
+  // Rows of such a log whose time a measurement disturbed; it counts as not known.
   int64_t distorted = 0;
 };
 

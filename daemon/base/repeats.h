@@ -9,7 +9,7 @@
 
 namespace seqpoint {
 
-// Of shuffled batches the histogram is of all epochs together.
+// The histogram of shuffled batches has all epochs together.
 inline int64_t RepeatsOf(const v1::Horizon& horizon) {
   return horizon.kind() == v1::Horizon::KIND_HISTOGRAM ? std::max<int64_t>(horizon.epochs(), 1) : 1;
 }

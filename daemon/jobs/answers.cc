@@ -140,7 +140,7 @@ Projection Answers::Doubted(Projection projection) const {
     if (projection.so_far) projection.so_far->high = std::numeric_limits<double>::infinity();
     projection.remaining.low = 0;  // it may have run
   } else if (!facts_.another && projection.per_1000) {
-    // Of a run that is over it is no forecast: 1,000 of its iterations, as they were.
+    // The mean of a run that is over is no forecast: its iterations took so much.
     const bool over = projection.total
                           ? projection.iterations_so_far >= projection.iterations_total
                           : !facts_.live && projection.so_far && projection.iterations_so_far > 0;
@@ -151,7 +151,7 @@ Projection Answers::Doubted(Projection projection) const {
     }
   }
   if (!facts_.overcounted.empty()) {
-    // What a training iteration takes is not known either: the mean is that of others, too.
+    // The mean is that of evaluation, too, so nobody knows what a training iteration takes.
     projection.total.reset();
     projection.per_1000.reset();
     projection.remaining = {};

@@ -132,7 +132,7 @@ class Answers {
  private:
   v1::Projection ToProto(const Projection& known, std::string_view metric,
                          std::string_view unit) const;
-  // What is left of an estimate where the run had more iterations than are known, or fewer. Every
+  // The estimate without what is doubtful: the run may have had more iterations, or fewer. Every
   // answer goes through this.
   Projection Doubted(Projection projection) const;
   // Where that leaves nothing.

@@ -152,8 +152,8 @@ std::string Job::WhyTimeOnly() const {
   return why;
 }
 
-// What began last in a process that is over is done again by the one that goes on from it, and
-// nothing is missing where all iterations that were said are there.
+// A process that goes on from one that is over does its last, open iteration again. No iteration is
+// missing where all that were said are there.
 bool Job::HasOpenEnd() const {
   const int64_t said = RunIterations(horizon_);
   if (said > 0 && static_cast<int64_t>(engine_.Totals().iterations) == said) return false;

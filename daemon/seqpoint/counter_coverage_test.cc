@@ -29,6 +29,19 @@ struct Coverage {
   double half_width = 0, error = 0;  // means, relative
 };
 
+// The configuration that an iteration of this length is measured with; -1: none.
+int TakeSet(std::vector<PlanEntry>& entries, const Key& key) {
+  for (PlanEntry& e : entries) {
+    if (e.quota == 0 || key.first < e.low.first || e.high.first < key.first ||
+        key.second < e.low.second || e.high.second < key.second) {
+      continue;
+    }
+    --e.quota;
+    return static_cast<int>(e.set);
+  }
+  return -1;
+}
+
 // `gpu_share`: of an iteration's time, that its work on the GPU takes.
 void Simulate(int seed, double gpu_share, Coverage* coverage) {
   std::mt19937_64 random(seed);
@@ -64,16 +77,7 @@ void Simulate(int seed, double gpu_share, Coverage* coverage) {
     const double time_ns = host_ns + gpu_ns - 2e3 * std::log(uniform(random));
     const double cycles = 1.7 * gpu_ns;
     truth += cycles;
-    int set = -1;
-    for (PlanEntry& e : plan.entries) {
-      if (e.quota == 0 || keys[i].first < e.low.first || e.high.first < keys[i].first ||
-          keys[i].second < e.low.second || e.high.second < keys[i].second) {
-        continue;
-      }
-      --e.quota;
-      set = static_cast<int>(e.set);
-      break;
-    }
+    const int set = TakeSet(plan.entries, keys[i]);
     const auto number = static_cast<uint64_t>(i);
     engine.AddIteration({.iteration = number,
                          .key = keys[i],
@@ -147,16 +151,7 @@ void SimulateHostBound(int seed, Coverage (&coverage)[kKernels]) {
     values[kMoreWhenLong] =
         1e3 * target * gpu * (source < 33 ? 1 : 1.6) * (1 + 0.02 * normal(random));
     for (int k = 0; k < kKernels; ++k) truth[k] += values[k];
-    int set = -1;
-    for (PlanEntry& e : plan.entries) {
-      if (e.quota == 0 || keys[i].first < e.low.first || e.high.first < keys[i].first ||
-          keys[i].second < e.low.second || e.high.second < keys[i].second) {
-        continue;
-      }
-      --e.quota;
-      set = static_cast<int>(e.set);
-      break;
-    }
+    const int set = TakeSet(plan.entries, keys[i]);
     const auto number = static_cast<uint64_t>(i);
     engine.AddIteration({.iteration = number,
                          .key = keys[i],
