@@ -37,6 +37,11 @@ constexpr uint32_t kDecidedProbes = 4;
 constexpr uint32_t kWorkOps =
     1u << static_cast<uint32_t>(Op::kLaunch) | 1u << static_cast<uint32_t>(Op::kGraphLaunch) |
     1u << static_cast<uint32_t>(Op::kMemset) | 1u << static_cast<uint32_t>(Op::kCopyD2D);
+// Where an iteration leaves no time stamp, when the host waited for the GPU tells times.
+constexpr uint32_t kWaitOps = 1u << static_cast<uint32_t>(Op::kStreamSync) |
+                              1u << static_cast<uint32_t>(Op::kEventSync) |
+                              1u << static_cast<uint32_t>(Op::kContextSync) |
+                              1u << static_cast<uint32_t>(Op::kCopyD2H);
 constexpr uint32_t kAllOps = ((1u << static_cast<uint32_t>(Op::kCount)) - 1) & ~1u;
 // What is seen without CUPTI.
 constexpr uint32_t kHostOps =
@@ -660,7 +665,7 @@ uint32_t CallStream::WantedOps() const {
   // looks only at what the rule names.
   const bool probing = decided_ == Decided::kUnknown && rule.length_count > 0;
   const uint32_t ops = rule.watched_ops & ~step_watch_.spared_ops();
-  return (ops | (probing || measurement_.kernels ? kWorkOps : 0)) & kAllOps;
+  return (ops | (rule.clock.op == 0 ? kWaitOps : 0) | (probing || measurement_.kernels ? kWorkOps : 0)) & kAllOps;
 }
 
 // The rule comes in the middle of a running loop. Holds lock_.

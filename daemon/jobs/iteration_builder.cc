@@ -20,18 +20,19 @@ void IterationBuilder::OnBoundary(const abi::BoundaryEvent& event) {
   s.has_number = true;
   s.number = event.iteration;
 
-  // A clock event between the step and the first candidate stands for that candidate.
+  // A clock event between the step and the first candidate stands for that candidate. Where the
+  // host does the work itself all of it is done at every boundary.
   const Candidate candidate{.api_ns = event.api_ns,
                             .call_sequence = event.call_sequence,
-                            .correlation_id = std::exchange(s.early_clock, 0)};
+                            .correlation_id = std::exchange(s.early_clock, 0),
+                            .waited = std::exchange(s.waited, false) ||
+                                      (event.flags & abi::kHostTime) != 0};
   if (!s.pending.empty() && !s.pending.back().has_end) {
     // The flag speaks of the iteration before the boundary.
     if (event.flags & abi::kDistorted) s.pending.back().iteration.distorted = true;
     Close(candidate);
   }
-  // Every boundary of such a process is a point at which all work is done.
   s.host_time = (event.flags & abi::kHostTime) != 0;
-  if (s.host_time) s.synced = s.synced_before = true;
   if (s.candidates == 0) s.other = candidate;
   ++s.candidates;
   s.begin = candidate;
@@ -114,9 +115,6 @@ void IterationBuilder::OnStep(const abi::StepEvent& event) {
   if (s.candidates > 1) done.other = s.other;
   done.step_ns = event.api_ns;
   done.host_time = s.host_time;
-  done.synchronised = s.synced && s.synced_before;
-  s.synced_before = s.synced;
-  s.synced = false;
   s.pending.push_back(std::move(done));
   s.open = {};
   s.has_begin = false;
@@ -125,7 +123,7 @@ void IterationBuilder::OnStep(const abi::StepEvent& event) {
   Resolve(false);
 }
 
-void IterationBuilder::OnSync(const abi::SyncEvent&) { state_.synced = true; }
+void IterationBuilder::OnSync(const abi::SyncEvent&) { state_.waited = true; }
 
 void IterationBuilder::OnGpuStart(uint32_t correlation_id, uint64_t start_ns) {
   if (correlation_id == 0 || start_ns == 0) return;
@@ -211,7 +209,7 @@ void IterationBuilder::Resolve(bool give_up) {
       if (first.other.gpu_ns != 0) {
         iteration.other_duration_ns = first.begin.gpu_ns - first.other.gpu_ns;
       }
-    } else if (first.has_end && first.synchronised) {
+    } else if (first.has_end && first.begin.waited && first.end.waited) {
       iteration.duration_ns = static_cast<int64_t>(first.end.api_ns - first.begin.api_ns);
       if (first.other.api_ns != 0) {
         iteration.other_duration_ns = static_cast<int64_t>(first.begin.api_ns - first.other.api_ns);
@@ -222,9 +220,31 @@ void IterationBuilder::Resolve(bool give_up) {
       iteration.rest_ns = LongestRest();
     }
     if (iteration.duration_ns < 0) iteration.duration_ns = 0;  // reversed stamps: unknown
+    NoteStretch(first, iteration);
     finished_.push_back(std::move(iteration));
     pending.pop_front();
   }
+}
+
+void IterationBuilder::NoteStretch(const Pending& done, FinishedIteration& iteration) {
+  State& s = state_;
+  const bool next = iteration.number == s.stretch_next && iteration.other_batches == 0;
+  s.stretch_next = iteration.number + 1;
+  if (done.begin.waited) {
+    s.stretch_begin_ns = done.begin.api_ns;
+    s.stretch = 0;
+  } else if (!next) {
+    s.stretch_begin_ns = 0;
+  }
+  const bool usable = iteration.duration_ns == 0 && !iteration.distorted &&
+                      iteration.config_id == 0 && done.has_end && s.stretch < kMaxStretch;
+  if (!usable) s.stretch_begin_ns = 0;
+  if (s.stretch_begin_ns == 0) return;
+  ++s.stretch;
+  if (!done.end.waited || done.end.api_ns <= s.stretch_begin_ns) return;
+  iteration.stretch = s.stretch;
+  iteration.stretch_ns = static_cast<int64_t>(done.end.api_ns - s.stretch_begin_ns);
+  s.stretch_begin_ns = 0;
 }
 
 std::vector<FinishedIteration> IterationBuilder::TakeFinished() {

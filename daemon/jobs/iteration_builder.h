@@ -8,8 +8,10 @@
 // An iteration lasts from its begin (the last candidate before its step) to the next candidate,
 // which may open an evaluation phase. Its time is the difference of the GPU stamps of the two,
 // since the CPU may run far ahead; where a stamp never comes, the difference of API stamps is used
-// if the host waited for the GPU in this iteration and in the one before, else the time stays
-// unknown. The last one of a process has no end. Where the host does the work itself, its time is
+// if the host waited for the GPU in this iteration and in the one before. Where it waits only now
+// and then (it reads the loss in each tenth iteration), the times of single ones stay unknown, and
+// the last of a stretch says what all of it took together, from the first candidate that a wait
+// came before to the next such. The last iteration of a process has no end. Where the host does the work itself, its time is
 // known until its step, and at most `rest_ns` is missing at either end of the process: behind the
 // last step (reading a loss) and before the first boundary (fetching a batch).
 //
@@ -45,6 +47,9 @@ struct FinishedIteration {
   bool distorted = false;
   bool gpu_time = false;  // duration is from GPU stamps
   bool ended = true;      // another candidate came; false of the last one of a process
+  // More than 0: so many iterations without a time, this one the last, took so much together.
+  uint32_t stretch = 0;
+  int64_t stretch_ns = 0;
   // What ran between the end of the iteration before and this one's begin: an evaluation phase.
   uint32_t other_batches = 0;
   int64_t other_duration_ns = 0;
@@ -82,7 +87,8 @@ class IterationBuilder {
     uint64_t api_ns = 0;
     uint64_t call_sequence = 0;
     uint32_t correlation_id = 0;
-    int64_t gpu_ns = 0;  // 0: not known yet
+    int64_t gpu_ns = 0;   // 0: not known yet
+    bool waited = false;  // the host waited for the GPU since the candidate before
   };
   struct Pending {
     FinishedIteration iteration;
@@ -93,7 +99,6 @@ class IterationBuilder {
     bool host_time = false;  // the host does the work itself
     uint32_t micro_valid = ~0u;  // lengths that all micro-steps so far have
     bool has_end = false;
-    bool synchronised = false;  // the host waited in this iteration and the one before
   };
   struct State {
     bool has_number = false;
@@ -104,14 +109,17 @@ class IterationBuilder {
     uint32_t candidates = 0;   // since the last step
     uint32_t early_clock = 0;  // correlation id of a clock event between step and first candidate
     Pending open;              // lengths, config and flags gathered for the open iteration
-    bool synced = false;
-    bool synced_before = false;
+    bool waited = false;       // the host, since the last candidate
     bool host_time = false;
     // Where the host does the work itself: the longest time from a step to the next iteration; the
     // time of the first iteration, and of the others.
     uint64_t longest_rest_ns = 0, first_ns = 0, others = 0, others_ns = 0;
     std::deque<Pending> pending;
     uint64_t lost_iterations = 0;
+    // Finished iterations that may become a stretch: where the first begins (0: there are none),
+    // the number of the next one, and how many they are.
+    uint64_t stretch_begin_ns = 0, stretch_next = 0;
+    uint32_t stretch = 0;
   };
   State SaveState() const;
   void LoadState(State state);
@@ -123,12 +131,14 @@ class IterationBuilder {
   static constexpr size_t kMaxUnstamped = 4;  // when no clock event came at all
   static constexpr size_t kMaxStamps = 1 << 16;
   static constexpr size_t kMaxMicroSteps = 64;
+  static constexpr uint32_t kMaxStretch = 4096;
 
  private:
   void Close(const Candidate& end);
   void DropUnended();
   int64_t LongestRest() const;
   void Resolve(bool give_up);
+  void NoteStretch(const Pending& done, FinishedIteration& iteration);
   int64_t StampOf(uint32_t correlation_id) const;
 
   State state_;

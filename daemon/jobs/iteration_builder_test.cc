@@ -1,5 +1,7 @@
 #include "daemon/jobs/iteration_builder.h"
 
+#include <map>
+
 #include "daemon/jobs/state_codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -197,6 +199,57 @@ TEST(IterationBuilder, WithoutGpuStampsApiTimesCountOnlyWhereTheHostWaited) {
     EXPECT_EQ(finished[5].duration_ns, waits ? 100 : 0);
     EXPECT_FALSE(finished[5].gpu_time);
   }
+}
+
+// The host waits in each fourth iteration; in one of them there is an evaluation batch.
+TEST(IterationBuilder, WhereTheHostWaitsNowAndThenWhatRanBetweenIsKnownTogether) {
+  IterationBuilder builder;
+  Script script(builder);
+  for (uint64_t n = 0; n < 40; ++n) {
+    if (n == 21) script.Candidate(n, 0, /*clock=*/false);
+    script.Candidate(n, 0, /*clock=*/false);
+    if (n % 4 == 3) builder.OnSync({.iteration = n});
+    script.Step(n, 7);
+    if (n == 13) {
+      IterationBuilder::State state = builder.SaveState();
+      BuilderState stored;
+      EncodeBuilder(state, &stored);
+      builder.LoadState(DecodeBuilder(stored));
+    }
+  }
+  builder.Finish();
+  std::map<uint64_t, std::pair<uint32_t, int64_t>> stretches;
+  for (const FinishedIteration& iteration : builder.TakeFinished()) {
+    EXPECT_EQ(iteration.duration_ns, 0) << iteration.number;
+    if (iteration.stretch > 0) {
+      stretches[iteration.number] = {iteration.stretch, iteration.stretch_ns};
+    }
+  }
+  // Before the first wait nothing is known, behind the last one there is no end, and [20, 23] holds
+  // something else.
+  const std::pair<uint32_t, int64_t> four = {4, 400};
+  EXPECT_THAT(stretches, testing::ElementsAre(
+                             testing::Pair(7, four), testing::Pair(11, four),
+                             testing::Pair(15, four), testing::Pair(19, four),
+                             testing::Pair(27, four), testing::Pair(31, four),
+                             testing::Pair(35, four)));
+}
+
+TEST(IterationBuilder, AStretchWithAHoleHasNoTime) {
+  IterationBuilder builder;
+  Script script(builder);
+  for (uint64_t n = 0; n < 30; ++n) {
+    if (n == 13) continue;  // lost
+    script.Candidate(n, 0, /*clock=*/false);
+    if (n % 5 == 4) builder.OnSync({.iteration = n});
+    script.Step(n, 7);
+  }
+  builder.Finish();
+  std::vector<uint64_t> ends;
+  for (const FinishedIteration& iteration : builder.TakeFinished()) {
+    if (iteration.stretch > 0) ends.push_back(iteration.number);
+  }
+  EXPECT_THAT(ends, testing::ElementsAre(9, 19, 24));
 }
 
 TEST(IterationBuilder, AClockEventRightAfterTheStepStandsForTheNextBegin) {

@@ -1036,6 +1036,22 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (known && dimensions > 0) sample.key.first = iteration.length[0];
   if (known && dimensions > 1) sample.key.second = iteration.length[1];
   engine.AddIteration(sample);
+  if (redone || sample.time_ns > 0 || (dimensions > 0 && !known)) {
+    process.untimed.clear();
+  } else {
+    process.untimed.push_back(sample.key);
+  }
+  if (iteration.stretch > 0 && iteration.stretch <= process.untimed.size()) {
+    // What the engine refuses stays without a time.
+    engine
+        .AddStretch(sample.iteration,
+                    absl::MakeConstSpan(process.untimed).last(iteration.stretch),
+                    iteration.stretch_ns)
+        .IgnoreError();
+  }
+  if (iteration.stretch > 0 || process.untimed.size() > IterationBuilder::kMaxStretch) {
+    process.untimed.clear();
+  }
   if (work_ && !redone) {
     steps_.Add(process.row.rank, {.number = number,
                                   .key = sample.key,

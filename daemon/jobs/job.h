@@ -57,7 +57,7 @@ namespace seqpoint::jobs {
 
 struct ImportedRun;
 
-inline constexpr int32_t kJobStateVersion = 7;
+inline constexpr int32_t kJobStateVersion = 8;
 inline constexpr char kSummaryPart[] = "summary";
 
 // Statistic sets of the engine beside the counter configurations, whose set is their config id.

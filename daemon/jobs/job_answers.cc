@@ -127,20 +127,24 @@ v1::Rule Job::DescribeRule() const {
 std::string Job::WhyUntimed() const {
   constexpr uint64_t kSome = 8;
   const EngineTotals totals = engine_.Totals();
+  const uint64_t untimed = totals.untimed + totals.together;
   if (imported_ || rule_->rule.clock.op != 0 || totals.iterations < kSome ||
-      totals.untimed * 2 < totals.iterations) {
+      untimed * 2 < totals.iterations) {
     return "";
   }
-  const bool none = totals.untimed >= totals.iterations;
+  const std::string none = untimed >= totals.iterations
+                               ? "its iterations"
+                               : absl::StrCat(untimed, " of its ", totals.iterations, " iterations");
   return absl::StrCat(
-      "the time of ",
-      none ? "its iterations"
-           : absl::StrCat(totals.untimed, " of its ", totals.iterations, " iterations"),
+      "the time of ", none, totals.together > 0 ? " one by one" : "",
       " is not known: the stream that computes does nothing where each of them begins that leaves "
-      "a time stamp (a copy, a memset, a graph launch), and ",
-      none ? "the host runs ahead of the GPU"
-           : "only while calls are learned the host's waits tell it",
-      "; a cudaMemsetAsync of a few bytes on that stream where an iteration begins is enough");
+      "a time stamp (a copy, a memset, a graph launch), and the host runs ahead of the GPU",
+      totals.together > 0 ? absl::StrCat("; where it waits tells what ", totals.together,
+                                         " of them took, ", totals.together / totals.stretches,
+                                         " at a time")
+                          : "",
+      "; a cudaMemsetAsync of a few bytes on that stream where an iteration begins ",
+      totals.together > 0 ? "tells all" : "is enough");
 }
 
 std::string Job::WhyTimeOnly() const {

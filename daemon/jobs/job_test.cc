@@ -107,9 +107,12 @@ class FakeProcess {
   }
   const std::vector<int64_t>& new_lengths() const { return new_lengths_; }  // per iteration
 
-  // Copies on a stream of their own, and never waits.
-  void IterateAhead() {
+  // Copies on a stream of their own, and waits for the work only where it is told to.
+  void IterateAhead(bool waits = false) {
     const int64_t length = DrawLength();
+    truth.push_back({length, TimeOf(length), 0});
+    done_ns_ = std::max(done_ns_, api_ns_) + static_cast<uint64_t>(truth.back().time_ns);
+    measured_ = 0;
     copy_stream_ = 2;
     Call(abi::Op::kCopyH2D, "", length * kBatch * 4);
     Call(abi::Op::kStreamWait, "", 0);
@@ -117,6 +120,12 @@ class FakeProcess {
       for (int64_t i = 0; i < length; ++i) Call(abi::Op::kLaunch, pass, 0, 64);
     }
     Call(abi::Op::kLaunch, "adam", 0, 512);
+    if (waits) {
+      api_ns_ = std::max(api_ns_, done_ns_);
+      Call(abi::Op::kStreamSync, "", 1000);
+      Send(abi::EventType::kSync, abi::SyncEvent{.iteration = matcher_.iteration()});
+    }
+    if (measured_ != 0) Report({measured_, measured_number_, truth.size() - 1, gpu_ns_});
     job_->OnRead(id_, true);
     job_->Advance();
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
@@ -455,6 +464,7 @@ class FakeProcess {
   std::map<std::string, uint32_t> names_;
   uint64_t sequence_ = 0;
   uint64_t api_ns_ = 1'000'000;
+  uint64_t done_ns_ = 0;  // all that IterateAhead launched
   int64_t gpu_ns_ = 2'000'000;
   uint32_t correlation_ = 0;
   uint64_t copy_stream_ = 0;
@@ -549,10 +559,11 @@ class FakeStore {
     }
     for (const MeasurementRow& row : batch.measurements) ++measurements[row.number];
   }
-  std::unique_ptr<Job> Restart(const std::vector<ProcessRow>& processes = {Process()}) {
+  std::unique_ptr<Job> Restart(const std::vector<ProcessRow>& processes = {Process()},
+                               const JobOptions& options = {}) {
     std::vector<StateRow> states;
     for (const auto& [part, row] : states_) states.push_back(row);
-    auto job = std::make_unique<Job>(Row(), JobOptions{});
+    auto job = std::make_unique<Job>(Row(), options);
     std::vector<Job::StoredProcess> stored;
     for (const ProcessRow& row : processes) {
       stored.push_back({row, {}});
@@ -1418,6 +1429,41 @@ TEST(Job, SaysWhyIterationsHaveNoTime) {
   EXPECT_THAT(ahead.Describe(true).rule().sentence(),
               testing::HasSubstr("the time of its iterations is not known: "));
   EXPECT_EQ(timed.Describe(true).rule().sentence(), "");
+}
+
+// The loss is read in each tenth iteration, and a new daemon goes on in the middle.
+TEST(Job, WhereTheHostWaitsNowAndThenTheWholeRunHasATime) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{.measurement_budget = 8});
+  FakeProcess process(5);
+  FakeStore store;
+  job->AddProcess(Process());
+  process.Connect(*job, 7);
+  ASSERT_TRUE(job->SetHorizon(AllLengths(32)).ok());
+  for (int i = 0; i < 500; ++i) {
+    process.IterateAhead(i % 10 == 9);
+    store.Take(*job);
+    if (i != 333) continue;
+    job = store.Restart({Process()}, {.measurement_budget = 8});
+    process.Connect(*job, 7);
+  }
+  const auto projected = Project(*job, AskTime());
+  ASSERT_TRUE(projected.ok()) << projected.status();
+  const v1::Projection& time = projected->projection();
+  double truth_ns = 0, mean_ns = 0;
+  for (const FakeProcess::Truth& one : process.truth) truth_ns += static_cast<double>(one.time_ns);
+  for (int length = 10; length <= 40; ++length) mean_ns += (2e5 + 1e5 * length) / 31;
+  const double total_ns = truth_ns + (992 - 500) * mean_ns;
+  ASSERT_TRUE(time.has_total());
+  EXPECT_LT(time.total().low(), total_ns);
+  EXPECT_GT(time.total().high(), total_ns);
+  EXPECT_LT(time.total().high(), 1.04 * time.total().low());
+  const v1::Job described = job->Describe(true);
+  EXPECT_THAT(described.rule().sentence(), testing::HasSubstr("10 at a time"));
+  // Those before the first wait, in the stretches of eight measurements and of the restart, and
+  // behind the last wait.
+  EXPECT_LE(described.losses().untimed_iterations(), 120);
+  EXPECT_GE(described.losses().untimed_iterations(), 20);
+  for (const auto& [number, row] : store.iterations) EXPECT_EQ(row.duration_ns, 0) << number;
 }
 
 TEST(Job, OfTwoTrainingsOfARankTheFirstThatCameIsCounted) {

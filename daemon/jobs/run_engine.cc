@@ -54,6 +54,8 @@ EngineTotals RunEngine::Totals() const {
     sum.iterations += part.iterations;
     sum.redone += part.redone;
     sum.untimed += part.untimed;
+    sum.together += part.together;
+    sum.stretches += part.stretches;
     sum.distorted += part.distorted;
     sum.measured += part.measured;
     sum.rejected += part.rejected;

@@ -11,13 +11,15 @@ void Encode(const Candidate& from, CandidateState* to) {
   to->set_call_sequence(from.call_sequence);
   to->set_correlation_id(from.correlation_id);
   to->set_gpu_ns(from.gpu_ns);
+  to->set_waited(from.waited);
 }
 
 Candidate Decode(const CandidateState& from) {
   return {.api_ns = from.api_ns(),
           .call_sequence = from.call_sequence(),
           .correlation_id = from.correlation_id(),
-          .gpu_ns = from.gpu_ns()};
+          .gpu_ns = from.gpu_ns(),
+          .waited = from.waited()};
 }
 
 using MicroLengths = std::vector<std::array<int64_t, 2>>;
@@ -46,7 +48,6 @@ void Encode(const Pending& from, IterationState* to) {
   Encode(from.end, to->mutable_end());
   Encode(from.other, to->mutable_other());
   to->set_ended(from.has_end);
-  to->set_synchronised(from.synchronised);
   Encode(iteration.micro_lengths, to->mutable_micro_length());
   to->set_micro_valid(from.micro_valid);
   to->set_step_ns(from.step_ns);
@@ -68,7 +69,6 @@ Pending Decode(const IterationState& from) {
   to.end = Decode(from.end());
   to.other = Decode(from.other());
   to.has_end = from.ended();
-  to.synchronised = from.synchronised();
   iteration.micro_lengths = DecodeMicroLengths(from.micro_length());
   to.micro_valid = from.micro_valid();
   to.step_ns = from.step_ns();
@@ -86,8 +86,7 @@ void EncodeBuilder(const IterationBuilder::State& from, BuilderState* to) {
   Encode(from.other, to->mutable_other());
   to->set_candidates(from.candidates);
   Encode(from.open, to->mutable_open());
-  to->set_synced(from.synced);
-  to->set_synced_before(from.synced_before);
+  to->set_waited(from.waited);
   for (const Pending& pending : from.pending) Encode(pending, to->add_pending());
   to->set_lost_iterations(from.lost_iterations);
   to->set_early_clock(from.early_clock);
@@ -96,6 +95,9 @@ void EncodeBuilder(const IterationBuilder::State& from, BuilderState* to) {
   to->set_first_ns(from.first_ns);
   to->set_others(from.others);
   to->set_others_ns(from.others_ns);
+  to->set_stretch_begin_ns(from.stretch_begin_ns);
+  to->set_stretch_next(from.stretch_next);
+  to->set_stretch(from.stretch);
 }
 
 IterationBuilder::State DecodeBuilder(const BuilderState& from) {
@@ -107,8 +109,7 @@ IterationBuilder::State DecodeBuilder(const BuilderState& from) {
   to.other = Decode(from.other());
   to.candidates = from.candidates();
   to.open = Decode(from.open());
-  to.synced = from.synced();
-  to.synced_before = from.synced_before();
+  to.waited = from.waited();
   for (const IterationState& pending : from.pending()) to.pending.push_back(Decode(pending));
   to.lost_iterations = from.lost_iterations();
   to.early_clock = from.early_clock();
@@ -117,6 +118,9 @@ IterationBuilder::State DecodeBuilder(const BuilderState& from) {
   to.first_ns = from.first_ns();
   to.others = from.others();
   to.others_ns = from.others_ns();
+  to.stretch_begin_ns = from.stretch_begin_ns();
+  to.stretch_next = from.stretch_next();
+  to.stretch = from.stretch();
   return to;
 }
 
@@ -128,6 +132,8 @@ void Encode(const FinishedIteration& from, FinishedState* to) {
   to->set_start_ns(from.start_ns);
   to->set_duration_ns(from.duration_ns);
   to->set_rest_ns(from.rest_ns);
+  to->set_stretch(from.stretch);
+  to->set_stretch_ns(from.stretch_ns);
   to->set_config_id(from.config_id);
   to->set_micro_steps(from.micro_steps);
   to->set_distorted(from.distorted);
@@ -146,6 +152,8 @@ FinishedIteration Decode(const FinishedState& from) {
   to.start_ns = from.start_ns();
   to.duration_ns = from.duration_ns();
   to.rest_ns = from.rest_ns();
+  to.stretch = from.stretch();
+  to.stretch_ns = from.stretch_ns();
   to.config_id = static_cast<uint16_t>(from.config_id());
   to.micro_steps = from.micro_steps();
   to.distorted = from.distorted();

@@ -162,8 +162,7 @@ std::optional<CurvePoint> ExpectedBelow(const Quadratic& curve, const Key& lowes
   return CurvePoint{curve.scale(key), scale, most * (1 + share) / 2, 1, deviation / scale};
 }
 
-CostCurve::Row CostCurve::RowOf(const Point& point, double scale) const {
-  const Terms terms = QuadraticTerms(point);
+CostCurve::Row CostCurve::RowOf(const Terms& terms, double scale) const {
   Row row;
   row[0] = prior_[0];
   for (int t = 0; t < kTerms; ++t) row[t + 1] = prior_[t + 1] * terms[t] * mean_scale_ / scale;
@@ -178,6 +177,43 @@ double CostCurve::Covariance(const Component& c, const Point& a, const Row& row_
 }
 
 CostCurve CostCurve::Fit(std::vector<CurvePoint> points, const KeyScale& key_scale, double noise) {
+  std::vector<Terms> terms;
+  for (const CurvePoint& p : points) terms.push_back(QuadraticTerms(p.point));
+  return Fit(std::move(points), terms, key_scale, kRoughness, noise);
+}
+
+CostCurve CostCurve::FitSums(absl::Span<const CurveSum> sums, const KeyScale& key_scale) {
+  std::vector<CurvePoint> points;
+  std::vector<Terms> terms;
+  for (const CurveSum& sum : sums) {
+    points.push_back({{sum.terms[1], sum.terms[3]}, sum.scale, sum.value, sum.count});
+    terms.push_back(sum.terms);
+  }
+  return Fit(std::move(points), terms, key_scale, {0}, -1);
+}
+
+Quadratic CostCurve::AsQuadratic(const KeyScale& key_scale) const {
+  Quadratic quadratic;
+  quadratic.scale = key_scale;
+  quadratic.coefficients = {ratio_ * mean_scale_};
+  if (components_.empty()) return quadratic;
+  Row weights = {};
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    for (int k = 0; k < kColumns; ++k) {
+      weights[k] += components_.front().weights[i] * rows_[i][k];
+    }
+  }
+  const double unit = norm_ * mean_scale_;
+  quadratic.coefficients[0] += unit * prior_[0] * weights[0];
+  for (int t = 0; t < kTerms; ++t) {
+    quadratic.coefficients[t] += unit * prior_[t + 1] * weights[t + 1];
+  }
+  return quadratic;
+}
+
+CostCurve CostCurve::Fit(std::vector<CurvePoint> points, absl::Span<const Terms> terms,
+                         const KeyScale& key_scale, absl::Span<const double> roughnesses,
+                         double noise) {
   CostCurve curve;
   double narrow[2];
   for (int d = 0; d < 2; ++d) {
@@ -209,7 +245,7 @@ CostCurve CostCurve::Fit(std::vector<CurvePoint> points, const KeyScale& key_sca
 
   std::vector<double> deviations(n);
   for (int i = 0; i < n; ++i) {
-    curve.rows_.push_back(curve.RowOf(data[i].point, data[i].scale));
+    curve.rows_.push_back(curve.RowOf(terms[i], data[i].scale));
     deviations[i] = (data[i].value / data[i].scale - curve.ratio_) / curve.norm_;
   }
   std::vector<double> noises;
@@ -238,7 +274,7 @@ CostCurve CostCurve::Fit(std::vector<CurvePoint> points, const KeyScale& key_sca
         correlation[i * n + j] = Correlation(data[i].point, data[j].point, reach);
       }
     }
-    for (double roughness : kRoughness) {
+    for (double roughness : roughnesses) {
       for (double sigma : noises) {
         Component c{0, roughness, reach, sigma, std::vector<double>(n * n), deviations};
         for (int i = 0; i < n; ++i) {
@@ -293,7 +329,7 @@ std::vector<Normal> CostCurve::Sum(absl::Span<const CurveTarget> targets) const 
     if (!(m > 0)) continue;
     mass += m;
     square_mass += m * t.scale;
-    const Row row = RowOf(t.point, t.scale);
+    const Row row = RowOf(QuadraticTerms(t.point), t.scale);
     for (int k = 0; k < kColumns; ++k) row_sum[k] += m * row[k];
     if (t.cell >= static_cast<int>(cells.size())) cells.resize(t.cell + 1);
     Cell& cell = cells[t.cell];
@@ -357,7 +393,7 @@ std::vector<Normal> CostCurve::Sum(absl::Span<const CurveTarget> targets) const 
 double CostCurve::ValueAt(const Point& point, double scale) const {
   if (components_.empty()) return ratio_ * scale;
   const Component& c = components_.front();
-  const Row row = RowOf(point, scale);
+  const Row row = RowOf(QuadraticTerms(point), scale);
   double h = 0;
   for (size_t i = 0; i < points_.size(); ++i) {
     h += c.weights[i] * Covariance(c, point, row, points_[i].point, rows_[i]);

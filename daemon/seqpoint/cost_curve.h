@@ -74,6 +74,14 @@ struct CurvePoint {
   double doubt = 0;  // standard deviation, relative to the scale, of a value nobody observed
 };
 
+// Observations of several keys together: means over the keys, and how many those are.
+struct CurveSum {
+  Terms terms = {};
+  double scale = 1;
+  double value = 0;
+  double count = 1;
+};
+
 // Below the lowest key that was seen, in each dimension, a parabola through the others is no guide.
 // A shorter iteration costs at most what the lowest does, and hardly less than falls with the
 // square of its length: that share of it, 1 where `key` is not below.
@@ -100,6 +108,11 @@ class CostCurve {
   // otherwise it is weighed too.
   static CostCurve Fit(std::vector<CurvePoint> points, const KeyScale& scale, double noise);
 
+  // From sums, whose noise is not known: a quadratic, as they say nothing of a process about it.
+  static CostCurve FitSums(absl::Span<const CurveSum> sums, const KeyScale& scale);
+  // The most probable one, where all scales were the same.
+  Quadratic AsQuadratic(const KeyScale& scale) const;
+
   // The distribution of the sum, noise of the single iterations included.
   std::vector<Normal> Sum(absl::Span<const CurveTarget> targets) const;
 
@@ -124,7 +137,9 @@ class CostCurve {
     std::vector<double> weights;  // its inverse times the deviations
   };
 
-  Row RowOf(const Point& point, double scale) const;
+  static CostCurve Fit(std::vector<CurvePoint> points, absl::Span<const Terms> terms,
+                       const KeyScale& scale, absl::Span<const double> roughness, double noise);
+  Row RowOf(const Terms& terms, double scale) const;
   double Covariance(const Component& c, const Point& a, const Row& row_a, const Point& b,
                     const Row& row_b) const;
 

@@ -152,15 +152,17 @@ Movement MovementOf(absl::Span<const BlockTrace::Block> blocks,
 
 }  // namespace
 
-void BlockTrace::Add(uint64_t iteration, const Key& key, double time_ns) {
-  if (open_.count == 0 && blocks_.empty()) origin_ = key;
-  const double x = static_cast<double>(key.first) - static_cast<double>(origin_.first);
-  const double y = static_cast<double>(key.second) - static_cast<double>(origin_.second);
-  const Terms terms = QuadraticTerms({x, y});
-  open_.count += 1;
+void BlockTrace::Add(uint64_t iteration, absl::Span<const Key> keys, double time_ns) {
+  if (open_.count == 0 && blocks_.empty()) origin_ = keys.front();
+  for (const Key& key : keys) {
+    const double x = static_cast<double>(key.first) - static_cast<double>(origin_.first);
+    const double y = static_cast<double>(key.second) - static_cast<double>(origin_.second);
+    const Terms terms = QuadraticTerms({x, y});
+    for (int t = 0; t < kTerms; ++t) open_.terms[t] += terms[t];
+  }
+  open_.count += static_cast<double>(keys.size());
   open_.time_ns += time_ns;
   open_.last = std::max(open_.last, iteration);
-  for (int t = 0; t < kTerms; ++t) open_.terms[t] += terms[t];
   if (open_.count < block_size_) return;
   blocks_.push_back(open_);
   open_ = {};
@@ -178,9 +180,8 @@ void BlockTrace::Add(uint64_t iteration, const Key& key, double time_ns) {
   block_size_ *= 2;
 }
 
-double BlockTrace::Expected(const Block& block, const Quadratic& curve) const {
+Terms BlockTrace::TermsOf(const Block& block, const KeyScale& s) const {
   // Terms of the shifted and scaled key from those of the key relative to the origin.
-  const KeyScale& s = curve.scale;
   const double dx = static_cast<double>(origin_.first) - s.centre[0];
   const double dy = s.two_dimensional ? static_cast<double>(origin_.second) - s.centre[1] : 0;
   const double ux = s.unit[0], uy = s.unit[1];
@@ -189,9 +190,16 @@ double BlockTrace::Expected(const Block& block, const Quadratic& curve) const {
   const double y = s.two_dimensional ? b[3] : 0;
   const double xy = s.two_dimensional ? b[4] : 0;
   const double yy = s.two_dimensional ? b[5] : 0;
-  return curve.OfTerms({n, (x + n * dx) / ux, (xx + 2 * dx * x + n * dx * dx) / (ux * ux),
-                        (y + n * dy) / uy, (xy + dx * y + dy * x + n * dx * dy) / (ux * uy),
-                        (yy + 2 * dy * y + n * dy * dy) / (uy * uy)});
+  return {n,
+          (x + n * dx) / ux,
+          (xx + 2 * dx * x + n * dx * dx) / (ux * ux),
+          (y + n * dy) / uy,
+          (xy + dx * y + dy * x + n * dx * dy) / (ux * uy),
+          (yy + 2 * dy * y + n * dy * dy) / (uy * uy)};
+}
+
+double BlockTrace::Expected(const Block& block, const Quadratic& curve) const {
+  return curve.OfTerms(TermsOf(block, curve.scale));
 }
 
 void BlockTrace::Restore(const Key& origin, double block_size, const Block& open,

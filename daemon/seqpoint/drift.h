@@ -28,9 +28,13 @@ class BlockTrace {
     Terms terms = {};   // sums of QuadraticTerms of (key - origin)
   };
 
-  void Add(uint64_t iteration, const Key& key, double time_ns);
+  void Add(uint64_t iteration, const Key& key, double time_ns) { Add(iteration, {&key, 1}, time_ns); }
+  // Iterations that took so much together, `iteration` the last of them.
+  void Add(uint64_t iteration, absl::Span<const Key> keys, double time_ns);
 
   absl::Span<const Block> blocks() const { return blocks_; }  // complete ones, oldest first
+  // Sum of the quadratic terms over a block.
+  Terms TermsOf(const Block& block, const KeyScale& scale) const;
   // Sum of `curve` over a block.
   double Expected(const Block& block, const Quadratic& curve) const;
 

@@ -310,6 +310,24 @@ std::string Grouped(uint64_t count) {
   return absl::StrFormat("%s,%03d", Grouped(count / 1000), count % 1000);
 }
 
+std::string InWords(const KeyFit& fit) {
+  switch (fit.verdict) {
+    case KeyVerdict::kTooFew:
+      break;
+    case KeyVerdict::kExplained:
+      return absl::StrFormat("the length explains %.1f %% of the variance of time",
+                             100 * fit.explained);
+    case KeyVerdict::kNotExplained:
+      return absl::StrFormat(
+          "the length does not explain time (%.1f %% of its variance): iterations count as drawn "
+          "at random",
+          100 * fit.explained);
+    case KeyVerdict::kTimeHardlyVaries:
+      return absl::StrFormat("time hardly varies (%.1f %%)", 100 * fit.robust_variation);
+  }
+  return "too few to say what explains time";
+}
+
 }  // namespace
 
 Horizon Horizon::Iterations(int64_t iterations) { return {Kind::kIterations, iterations, {}}; }
@@ -427,6 +445,35 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   if (!s.LengthUnknown(sample.key)) {
     s.JudgeRepeated({sample.key, time}, key);
   }
+}
+
+absl::Status OnlineEngine::AddStretch(uint64_t last, absl::Span<const Key> keys, int64_t time_ns) {
+  State& s = *state_;
+  if (log_) log_->Add(last, keys, time_ns);
+  if (keys.empty() || keys.size() > kMaxStretch || time_ns <= 0 || time_ns > kMaxTimeNs) {
+    return absl::InvalidArgumentError(absl::StrCat(keys.size(), " iterations took ", time_ns,
+                                                   " ns together: give 1 to ", kMaxStretch,
+                                                   " of them, and a time"));
+  }
+  absl::flat_hash_map<Key, int64_t> counts;
+  for (const Key& key : keys) ++counts[key];
+  for (const auto& [key, count] : counts) {
+    const auto record = s.keys.find(key);
+    if (record != s.keys.end() && record->second.untimed >= count) continue;
+    return absl::InvalidArgumentError(absl::StrCat("fewer than ", count, " iterations of length (",
+                                                   key.first, ", ", key.second,
+                                                   ") wait for a time; add them first"));
+  }
+  s.fit.reset();
+  const auto time = static_cast<double>(time_ns);
+  for (const auto& [key, count] : counts) s.keys[key].untimed -= count;
+  s.totals.untimed -= std::min<uint64_t>(s.totals.untimed, keys.size());
+  s.totals.together += keys.size();
+  ++s.totals.stretches;
+  s.totals.observed_time_ns += time;
+  s.exact_time_ns += time;
+  s.plain.Add(last, keys, time);
+  return absl::OkStatus();
 }
 
 // A length is new when either dimension's value is: kernels of that shape never ran before. With
@@ -816,6 +863,19 @@ double OnlineEngine::State::AgainPerFirst(const TimeModel& model) const {
   return std::clamp((again_ns - normal_ns) / model.surcharges_ns, 0.0, kMost);
 }
 
+TimeModel OnlineEngine::State::TimesTogether() const {
+  std::vector<Key> all;
+  std::vector<double> counts;
+  Key lowest = {INT64_MAX, INT64_MAX};
+  for (const auto& [key, record] : SortedRecords()) {
+    if (LengthUnknown(key)) continue;
+    all.push_back(key);
+    counts.push_back(static_cast<double>(record.iterations));
+    lowest = {std::min(lowest.first, key.first), std::min(lowest.second, key.second)};
+  }
+  return TimeModel::OfSums(plain, KeyScale::Of(all, counts), lowest);
+}
+
 const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   if (fit.has_value()) return *fit;
   Fit fresh;
@@ -823,9 +883,13 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   std::erase_if(waiting, [this](const KeyTime& t) { return LengthUnknown(t.key); });
   const FirstOccurrences firsts = Firsts();
   fresh.shortest = ShortestKey();
-  fresh.model = TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(), fresh.shortest,
-                               OwnKeys(), sums);
-  fresh.model.again = AgainPerFirst(fresh.model);
+  if (static_cast<double>(totals.together) > plain_count) {
+    fresh.model = TimesTogether();
+  } else {
+    fresh.model = TimeModel::Fit(RegularTimes(), waiting, firsts.times, Correlation(),
+                                 fresh.shortest, OwnKeys(), sums);
+    fresh.model.again = AgainPerFirst(fresh.model);
+  }
   if (!fresh.model.known) {
     // No time at all: keys still need a scale, and every iteration costs the same.
     std::vector<Key> all;
@@ -955,11 +1019,12 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
   std::vector<Level> levels;
   double mean = 0, square = 0, error = 0;
   for (const Measurement& m : measurements) {
-    levels.push_back(DriftAt(trace, curve, m.iteration));
+    levels.push_back(DriftAt(Times(Current().model), curve, m.iteration));
     const double share = 1.0 / static_cast<double>(measurements.size());
     mean += share * levels.back().value;
     square += share * levels.back().value * levels.back().value;
-    error += share * std::pow(CoreNoise(), 2) / std::max(levels.back().iterations, 1.0);
+    error += share * std::pow(NoiseOf(Current().model), 2) /
+             std::max(levels.back().iterations, 1.0);
   }
   // Levels that vary by no more than their noise are one: else they would speak against following.
   const double variance = square - mean * mean;
@@ -1059,24 +1124,12 @@ std::string OnlineEngine::State::Basis(const Fit& f) const {
   std::string basis = absl::StrCat(
       Grouped(totals.iterations), totals.iterations == 1 ? " iteration of " : " iterations of ",
       Grouped(totals.unique_keys), totals.unique_keys == 1 ? " length" : " lengths");
-  switch (f.explained.verdict) {
-    case KeyVerdict::kTooFew:
-      absl::StrAppend(&basis, "; too few to say what explains time");
-      break;
-    case KeyVerdict::kExplained:
-      absl::StrAppendFormat(&basis, "; the length explains %.1f %% of the variance of time",
-                            100 * f.explained.explained);
-      break;
-    case KeyVerdict::kNotExplained:
-      absl::StrAppendFormat(&basis,
-                            "; the length does not explain time (%.1f %% of its variance): "
-                            "iterations count as drawn at random",
-                            100 * f.explained.explained);
-      break;
-    case KeyVerdict::kTimeHardlyVaries:
-      absl::StrAppendFormat(&basis, "; time hardly varies (%.1f %%)",
-                            100 * f.explained.robust_variation);
-      break;
+  if (f.model.of_sums) {
+    absl::StrAppend(&basis, "; ", Grouped(totals.together),
+                    " of them were not timed one by one but in ", Grouped(totals.stretches),
+                    totals.stretches == 1 ? " stretch" : " stretches");
+  } else {
+    absl::StrAppend(&basis, "; ", InWords(f.explained));
   }
   // Of a run that is through there is no rest of which anything could be known.
   const bool through = horizon.kind != Horizon::Kind::kUnknown && !horizon.another &&
@@ -1194,7 +1247,7 @@ Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) c
     return p;
   }
 
-  if (fit.explained.verdict == KeyVerdict::kNotExplained) {
+  if (fit.explained.verdict == KeyVerdict::kNotExplained && !fit.model.of_sums) {
     s.ProjectPlain(p, host_times);
     return p;
   }
@@ -1209,7 +1262,8 @@ Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) c
       Shifted(std::move(untimed), 0, s.SamplingVariance(outlook.untimed_unknown, fit.variance));
   // They may all have run when times were off their mean.
   const double level_variance =
-      DriftVariance(s.trace, fit.model.curve, s.CoreNoise()) * std::pow(MixtureMean(untimed), 2);
+      DriftVariance(s.Times(fit.model), fit.model.curve, s.NoiseOf(fit.model)) *
+      std::pow(MixtureMean(untimed), 2);
   untimed = Shifted(std::move(untimed), 0, level_variance);
   const double overflow = static_cast<double>(s.overflow_untimed) * s.exact_time_ns / n;
   untimed = Shifted(std::move(untimed), overflow, overflow * overflow);
@@ -1234,9 +1288,9 @@ Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) c
   for (const KeyTime& t : s.pending) {
     if (!s.LengthUnknown(t.key)) waiting.Add(0, t.key, t.time_ns);
   }
-  const bool young = s.trace.blocks().empty();
-  const BlockTrace& trace = young ? waiting : s.trace;
-  const double noise = young ? fit.model.noise : s.CoreNoise();
+  const bool young = !fit.model.of_sums && s.trace.blocks().empty();
+  const BlockTrace& trace = young ? waiting : s.Times(fit.model);
+  const double noise = young ? fit.model.noise : s.NoiseOf(fit.model);
   bool drifting = false;  // it is most of the error
   // `drawn`: of these, those whose length is not known but drawn as those before.
   const auto estimate = [&](const std::vector<CurveTarget>& over, const BucketCounts& opened,
@@ -1247,7 +1301,7 @@ Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) c
     const Normal firsts = fit.model.Surcharge(opened);
     mean += firsts.mean;
     variance += firsts.variance;
-    if (fit.model.firsts == TimeModel::Firsts::kUnknown) {
+    if (fit.model.firsts == TimeModel::Firsts::kUnknown && !fit.model.of_sums) {
       variance += std::pow(kUnknownSurcharge * expected, 2);
     }
     variance += std::pow(fit.model.doubt * expected, 2);
@@ -1376,7 +1430,7 @@ absl::StatusOr<Projection> OnlineEngine::ProjectStatistics(uint32_t set,
     return sum;
   };
   const std::vector<Normal> drift =
-      Condensed(ProjectDrift(s.trace, fit.model.curve, s.CoreNoise(), n, rest));
+      Condensed(ProjectDrift(s.Times(fit.model), fit.model.curve, s.NoiseOf(fit.model), n, rest));
   // The sum over the past, the rest, or both: what drifts is the rest.
   const auto estimate = [&](const std::vector<CurveTarget>& past,
                             const std::vector<CurveTarget>& coming) {

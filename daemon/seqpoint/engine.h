@@ -165,6 +165,8 @@ struct EngineTotals {
   uint64_t iterations = 0;  // training iterations, redone ones counted once
   uint64_t redone = 0;
   uint64_t untimed = 0;  // time unknown
+  uint64_t together = 0;  // known only as the time of several iterations together ...
+  uint64_t stretches = 0;  // ... which were so many stretches
   uint64_t distorted = 0;
   uint64_t measured = 0;           // ran under a configuration
   uint64_t first_occurrences = 0;  // of a length: in the total, in the model less their surcharge
@@ -181,6 +183,9 @@ struct EngineTotals {
 // Most statistics of one set.
 inline constexpr size_t kMaxValues = 4096;
 
+// Most iterations that are timed together.
+inline constexpr size_t kMaxStretch = 4096;
+
 class OnlineEngine {
  public:
   OnlineEngine();
@@ -192,6 +197,12 @@ class OnlineEngine {
 
   // O(1) amortised. A negative key or time is counted as rejected and otherwise ignored.
   void AddIteration(const IterationSample& sample);
+
+  // Iterations that were added without a time, one behind the other, took so much together. Of
+  // `keys` one for each; `last` is the number of the last. Once most times are such ones, what an
+  // iteration takes is a quadratic of its key. InvalidArgument for keys of which no iteration waits
+  // for a time; nothing has changed then.
+  absl::Status AddStretch(uint64_t last, absl::Span<const Key> keys, int64_t time_ns);
 
   // The statistics of one set (a counter configuration's values, the kernels' times) measured on
   // one iteration, which was added before. A set's vectors may grow: what is missing at the end is

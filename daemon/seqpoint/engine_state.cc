@@ -12,7 +12,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr uint64_t kMagic = 0x36304e4745515053;  // "SPQEGN06", the last two the version
+constexpr uint64_t kMagic = 0x37304e4745515053;  // "SPQEGN07", the last two the version
 
 bool IsTime(double ns) { return ns >= 1 && ns <= static_cast<double>(kMaxTimeNs); }
 
@@ -230,7 +230,8 @@ template <typename Stream>
 void Visit(Stream& s, EngineTotals& t) {
   for (uint64_t* field : {&t.iterations, &t.redone, &t.untimed, &t.distorted, &t.measured,
                           &t.first_occurrences, &t.outliers, &t.rejected, &t.other_iterations,
-                          &t.unique_keys, &t.measurements_used, &t.measurements_refused}) {
+                          &t.unique_keys, &t.measurements_used, &t.measurements_refused, &t.together,
+                          &t.stretches}) {
     s.Field(*field);
     if constexpr (Stream::kReads) {
       if (*field > static_cast<uint64_t>(kMaxIterations)) s.Refuse();
@@ -466,7 +467,7 @@ namespace {
 
 // An entry of the log is a word with its kind in the lowest byte, then what the call was given, as
 // it was: also what the call refuses.
-enum class LogEntry : uint8_t { kIteration = 1, kMeasurement = 2, kHorizon = 3, kPlan = 4 };
+enum class LogEntry : uint8_t { kIteration = 1, kMeasurement = 2, kHorizon = 3, kPlan = 4, kStretch = 5 };
 
 uint64_t Head(LogEntry entry, uint64_t rest = 0) {
   return static_cast<uint64_t>(entry) | rest << 8;
@@ -517,6 +518,18 @@ void OnlineEngine::Log::Add(const IterationSample& sample) {
       writer.Field(static_cast<uint64_t>(part.kind));
     }
   }
+  bytes += writer.Take();
+}
+
+void OnlineEngine::Log::Add(uint64_t last, absl::Span<const Key> keys, int64_t time_ns) {
+  // One more than is taken is refused as more are.
+  keys = keys.subspan(0, kMaxStretch + 1);
+  Writer writer;
+  writer.Field(Head(LogEntry::kStretch));
+  writer.Field(last);
+  writer.Field(static_cast<uint64_t>(time_ns));
+  writer.Field(static_cast<uint64_t>(keys.size()));
+  for (const Key& key : keys) WriteKey(writer, key);
   bytes += writer.Take();
 }
 
@@ -598,6 +611,16 @@ absl::Status OnlineEngine::Replay(std::string_view log) {
         if (reader.ok()) {
           AddMeasurement(static_cast<uint32_t>(rest), iteration, key, values).IgnoreError();
         }
+        break;
+      }
+      case LogEntry::kStretch: {
+        uint64_t last;
+        reader.Field(last);
+        const int64_t time_ns = ReadAny(reader);
+        std::vector<Key> keys(reader.Size(kMaxStretch + 1, 16));
+        for (Key& key : keys) key = ReadKey(reader);
+        // As above.
+        if (reader.ok()) AddStretch(last, keys, time_ns).IgnoreError();
         break;
       }
       case LogEntry::kHorizon: {

@@ -215,6 +215,10 @@ struct OnlineEngine::State {
   double PartCount(int list) const;
   double Correlation() const;
   double CoreNoise() const;
+  // Times in order, and the noise of one of them: what tells how they drift.
+  const BlockTrace& Times(const TimeModel& model) const { return model.of_sums ? plain : trace; }
+  double NoiseOf(const TimeModel& model) const { return model.of_sums ? model.noise : CoreNoise(); }
+  TimeModel TimesTogether() const;
   // Nothing has length 0, unless everything has.
   bool LengthUnknown(const Key& key) const { return key == Key{} && keys.size() > 1; }
   bool NoteLengths(const IterationSample& sample);
@@ -254,6 +258,7 @@ struct OnlineEngine::Log {
   std::string plan;  // as it was then
 
   void Add(const IterationSample& sample);
+  void Add(uint64_t last, absl::Span<const Key> keys, int64_t time_ns);
   void Add(uint32_t set, uint64_t iteration, const Key& key, absl::Span<const double> values);
   void Add(const Horizon& horizon);
 };

@@ -33,6 +33,8 @@ constexpr size_t kEnoughGroups = 4096;
 // What is assumed of the noise before anything is known, and the weight of that in iterations.
 constexpr double kPriorNoise = 0.02;
 constexpr double kPriorWeight = 6;
+// An iteration takes at least this share of the mean, where none was timed alone.
+constexpr double kLeastShareOfMean = 0.01;
 
 double MedianOf(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -462,6 +464,36 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
     model.stall_excess_ns += excess;
     model.stall_excess_square += excess * excess;
   }
+  return model;
+}
+
+TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest) {
+  TimeModel model;
+  std::vector<CurveSum> sums;
+  const auto add = [&](const BlockTrace::Block& block) {
+    if (!(block.count > 0)) return;
+    CurveSum sum{times.TermsOf(block, scale), 1, block.time_ns / block.count, block.count};
+    for (double& term : sum.terms) term /= block.count;
+    sums.push_back(sum);
+  };
+  for (const BlockTrace::Block& block : times.blocks()) add(block);
+  add(times.open());
+  if (sums.empty()) return model;
+  model.known = model.of_sums = true;
+  model.lowest = lowest;
+  // First about a constant, then, as noise is relative, about what that finds.
+  model.curve = CostCurve::FitSums(sums, scale).AsQuadratic(scale);
+  double time = 0, count = 0;
+  for (const CurveSum& sum : sums) {
+    time += sum.value * sum.count;
+    count += sum.count;
+  }
+  model.curve.floor = std::max(1.0, kLeastShareOfMean * time / count);
+  for (CurveSum& sum : sums) {
+    sum.scale = std::max(model.curve.floor, model.curve.OfTerms(sum.terms));
+  }
+  model.smooth = CostCurve::FitSums(sums, scale);
+  model.noise = model.smooth.noise();
   return model;
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/types/span.h"
 #include "daemon/seqpoint/cost_curve.h"
+#include "daemon/seqpoint/drift.h"
 #include "daemon/seqpoint/interval.h"
 #include "daemon/seqpoint/key.h"
 #include "daemon/seqpoint/novelty.h"
@@ -44,6 +45,7 @@ struct FirstTime {
 
 struct TimeModel {
   bool known = false;  // at least one time
+  bool of_sums = false;  // most times are of several iterations together
   Quadratic curve;
   Key lowest;            // that has a time, in each dimension
   CostCurve smooth;      // about the curve
@@ -81,6 +83,11 @@ struct TimeModel {
   static TimeModel Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
                        absl::Span<const FirstTime> first, double correlation, const Key& shortest,
                        absl::Span<const Key> own = {}, bool sums = false);
+
+  // From times of several iterations together; single ones are among them. What first occurrences
+  // and slow iterations take on top is not known apart: it is in the curve and in the noise.
+  // `lowest`: of the keys that ran, in each dimension.
+  static TimeModel OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest);
 
   // The curve, kept within bounds below the keys that have a time.
   double Expected(const Key& key) const { return BoundedBelow(curve, lowest, key); }

@@ -1,0 +1,143 @@
+// Iterations that are timed together: OnlineEngine::AddStretch.
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "daemon/seqpoint/engine.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace seqpoint {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+double NormalTime(int64_t length) {
+  const auto x = static_cast<double>(length);
+  return 2e6 + 3e4 * x + 250 * x * x;  // attention: 2.4 to 200 ms
+}
+
+struct Training {
+  std::vector<Key> keys;
+  std::vector<double> times_ns;
+  double total_ns = 0;
+
+  Training(int seed, int iterations, double noise, double slow_share = 0) {
+    std::mt19937 random(seed);
+    std::uniform_int_distribution<int64_t> length(8, 64);
+    std::normal_distribution<double> normal;
+    std::uniform_real_distribution<double> uniform;
+    for (int i = 0; i < iterations; ++i) {
+      keys.push_back({8 * length(random)});
+      times_ns.push_back(NormalTime(keys.back().first) * std::exp(noise * normal(random)));
+      if (uniform(random) < slow_share) times_ns.back() *= 1.5;
+      total_ns += times_ns.back();
+    }
+  }
+
+  // The iterations [0, end), of which each `together` ones are timed as one.
+  void Feed(OnlineEngine& engine, size_t end, size_t together) const {
+    double sum = 0;
+    for (size_t i = 0; i < end; ++i) {
+      engine.AddIteration({.iteration = i, .key = keys[i]});
+      sum += std::round(times_ns[i]);
+      if (i % together != together - 1) continue;
+      const absl::Span<const Key> stretch(&keys[i + 1 - together], together);
+      ASSERT_TRUE(engine.AddStretch(i, stretch, static_cast<int64_t>(sum)).ok());
+      sum = 0;
+    }
+  }
+  Horizon Lengths() const {
+    std::map<Key, int64_t> counts;
+    for (const Key& key : keys) ++counts[key];
+    std::vector<KeyCount> histogram;
+    for (const auto& [key, count] : counts) histogram.push_back({key, count});
+    return Horizon::Histogram(histogram);
+  }
+};
+
+bool Covers(const Estimate& e, double truth) { return e.low <= truth && truth <= e.high; }
+
+TEST(StretchTest, WhatRanIsASum) {
+  const Training run(1, 300, 0.01);
+  OnlineEngine engine;
+  run.Feed(engine, 300, 10);
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_NEAR(p.so_far->value / run.total_ns, 1, 1e-6);
+  EXPECT_EQ(p.so_far->low, p.so_far->high);
+  EXPECT_EQ(engine.Totals().untimed, 0u);
+  EXPECT_THAT(p.basis, HasSubstr("300 of them were not timed one by one but in 30 stretches"));
+  EXPECT_THAT(p.basis, Not(HasSubstr("explain")));
+}
+
+// The totals of 100 runs, with the lengths known, asked for after a part of each.
+TEST(StretchTest, IntervalsCover) {
+  for (const auto& [together, seen, slow] : std::vector<std::tuple<size_t, size_t, double>>{
+           {10, 100, 0}, {10, 500, 0}, {10, 1000, 0.01}, {100, 500, 0}, {100, 1000, 0.01}}) {
+    int covered = 0;
+    double width = 0, curve = 0;
+    for (int seed = 1; seed <= 100; ++seed) {
+      const Training run(seed, 2000, 0.01, slow);
+      OnlineEngine engine;
+      ASSERT_TRUE(engine.SetHorizon(run.Lengths()).ok());
+      run.Feed(engine, seen, together);
+      const Projection p = engine.ProjectTime(0.95);
+      covered += Covers(*p.total, run.total_ns);
+      width += (p.total->high - p.total->low) / p.total->value / 200;
+      curve += std::abs(engine.PredictTime({400}) / NormalTime(400) - 1) / 100;
+    }
+    std::printf("%zu together, %zu of 2,000 seen: %d of 100 covered, +-%.2f %%, 400: %.2f %%\n",
+                together, seen, covered, 100 * width, 100 * curve);
+    EXPECT_GE(covered, 92) << together << " together after " << seen;
+    EXPECT_LT(width, together == 10 ? 0.03 : 0.06) << together << " together after " << seen;
+  }
+}
+
+TEST(StretchTest, TheCurveIsFoundFromSums) {
+  const Training run(7, 2000, 0.01);
+  OnlineEngine engine;
+  run.Feed(engine, 2000, 10);
+  for (const int64_t length : {80, 200, 320, 440}) {
+    EXPECT_NEAR(engine.PredictTime({length}), NormalTime(length), 0.01 * run.total_ns / 2000);
+  }
+}
+
+TEST(StretchTest, AsManyTimesAsWaitForOne) {
+  OnlineEngine engine;
+  engine.AddIteration({.iteration = 0, .key = {5}});
+  engine.AddIteration({.iteration = 1, .key = {6}, .time_ns = 1000});
+  const std::string before = engine.Serialize();
+  const Key twice[] = {{5}, {5}}, timed[] = {{6}}, unknown[] = {{7}};
+  EXPECT_FALSE(engine.AddStretch(1, twice, 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(1, timed, 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(1, unknown, 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(1, {}, 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(1, std::vector<Key>(kMaxStretch + 1, Key{5}), 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(1, {twice, 1}, 0).ok());
+  EXPECT_EQ(engine.Serialize(), before);
+  EXPECT_TRUE(engine.AddStretch(1, {twice, 1}, 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(1, {twice, 1}, 1000).ok());
+}
+
+TEST(StretchTest, SurvivesARestart) {
+  const Training run(3, 400, 0.01);
+  OnlineEngine engine;
+  engine.KeepLog();
+  run.Feed(engine, 200, 10);
+  const std::string base = engine.Serialize();
+  engine.TakeLog();
+  for (size_t i = 200; i < 210; ++i) engine.AddIteration({.iteration = i, .key = run.keys[i]});
+  ASSERT_TRUE(engine.AddStretch(209, {&run.keys[200], 10}, 500'000'000).ok());
+  absl::StatusOr<OnlineEngine> copy = OnlineEngine::Parse(base);
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  ASSERT_TRUE(copy->Replay(engine.TakeLog()).ok());
+  EXPECT_EQ(copy->Serialize(), engine.Serialize());
+  EXPECT_EQ(copy->ProjectTime(0.95).so_far->value, engine.ProjectTime(0.95).so_far->value);
+}
+
+}  // namespace
+}  // namespace seqpoint
