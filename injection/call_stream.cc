@@ -37,11 +37,12 @@ constexpr uint32_t kDecidedProbes = 4;
 constexpr uint32_t kWorkOps =
     1u << static_cast<uint32_t>(Op::kLaunch) | 1u << static_cast<uint32_t>(Op::kGraphLaunch) |
     1u << static_cast<uint32_t>(Op::kMemset) | 1u << static_cast<uint32_t>(Op::kCopyD2D);
-// Where an iteration leaves no time stamp, when the host waited for the GPU tells times.
-constexpr uint32_t kWaitOps = 1u << static_cast<uint32_t>(Op::kStreamSync) |
-                              1u << static_cast<uint32_t>(Op::kEventSync) |
-                              1u << static_cast<uint32_t>(Op::kContextSync) |
-                              1u << static_cast<uint32_t>(Op::kCopyD2H);
+// Where an iteration leaves no time stamp, when the host waited for the GPU tells times; the others
+// tell what it waited for.
+constexpr uint32_t kWaitOps =
+    1u << static_cast<uint32_t>(Op::kStreamSync) | 1u << static_cast<uint32_t>(Op::kEventSync) |
+    1u << static_cast<uint32_t>(Op::kContextSync) | 1u << static_cast<uint32_t>(Op::kCopyD2H) |
+    1u << static_cast<uint32_t>(Op::kCopyH2D) | 1u << static_cast<uint32_t>(Op::kEventRecord);
 constexpr uint32_t kAllOps = ((1u << static_cast<uint32_t>(Op::kCount)) - 1) & ~1u;
 // What is seen without CUPTI.
 constexpr uint32_t kHostOps =
@@ -179,7 +180,7 @@ void CallStream::OnCall(const Call& call) {
   if (shaped) shape = ShapeOf(call.name);
 
   Todo todo = {};
-  bool learn = false, after_hole = false;
+  bool learn = false, after_hole = false, for_copies = false;
   uint64_t sequence = 0;
   {
     LockGuard lock(&lock_);
@@ -188,9 +189,13 @@ void CallStream::OnCall(const Call& call) {
     after_hole = std::exchange(after_hole_, false);
     sequence = learn ? TakeSequence(guest->ring.header()) : calls_;
     ++calls_;
-    if (call.context != nullptr) ++calls_at_[static_cast<uint8_t>(level_) & 3];
+    if (call.context != nullptr) {
+      ++calls_at_[static_cast<uint8_t>(level_) & 3];
+      for_copies = call.end_ns != 0 && !wait_watch_.Covers(call.op, call.stream, call.event);
+      wait_watch_.OnCall(call.op, call.stream, call.event);
+    }
     if (matcher_.rule().generation != 0) {
-      if (call.end_ns != 0) WriteSync(call.op, call.begin_ns, call.end_ns);
+      if (call.end_ns != 0 && !for_copies) WriteSync(call.op, call.begin_ns, call.end_ns);
       if (IsNvtx(call.op) && !shaped) {  // the rule came just now
         shape = ShapeOf(call.name);
         shaped = true;
@@ -212,7 +217,8 @@ void CallStream::OnCall(const Call& call) {
     abi::CallRecord& out = record.call;
     out.type = static_cast<uint16_t>(abi::DataType::kCall);
     out.op = static_cast<uint8_t>(call.op);
-    out.flags = call.flags | (after_hole ? abi::kCallAfterHole : 0);
+    out.flags = call.flags | (after_hole ? abi::kCallAfterHole : 0) |
+                (for_copies ? abi::kCallForCopies : 0);
     out.name_id = name.id;
     out.sequence = sequence;
     out.api_ns = call.begin_ns;

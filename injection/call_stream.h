@@ -25,6 +25,7 @@
 #include "injection/ring/writer.h"
 #include "injection/step_watch.h"
 #include "injection/system.h"
+#include "injection/wait_watch.h"
 
 namespace seqpoint::inject {
 
@@ -38,6 +39,7 @@ struct Call {
   uint32_t grid_x, grid_y, grid_z;
   uint32_t block_x, block_y, block_z;
   uint64_t stream;
+  uint64_t event;  // recorded, or waited for
   uint64_t bytes;
   uint64_t begin_ns;  // 0: read the clock when it is needed
   uint64_t end_ns;    // of a call that blocked the host; else 0
@@ -202,6 +204,7 @@ class CallStream {
   uint64_t ahead_not_before_ns_ = 0;
   uint32_t random_ = 0;
   StepWatch step_watch_;
+  WaitWatch wait_watch_;
   uint64_t doubtful_until_ = 0;  // an iteration without a step came behind this one; 0: none did
   bool steps_watched_ = false;   // since the last boundary
   bool stepped_ = false;         // since the last boundary

@@ -172,12 +172,15 @@ void ReadParams(const WatchedCall& watched, const CUpti_CallbackData& data, Call
       break;
     case Params::kEventStream:
       call->stream = Handle(As<cuEventRecord_params>(params).hStream);
+      call->event = Handle(As<cuEventRecord_params>(params).hEvent);
       break;
     case Params::kStreamEvent:
       call->stream = Handle(As<cuStreamWaitEvent_params>(params).hStream);
       break;
-    case Params::kNone:
     case Params::kEvent:
+      call->event = Handle(As<cuEventSynchronize_params>(params).hEvent);
+      break;
+    case Params::kNone:
     case Params::kCaptureBegin:
     case Params::kCaptureEnd:
       break;

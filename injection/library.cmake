@@ -9,7 +9,7 @@ set(guest_options -O2 -fno-exceptions -fno-rtti -fno-threadsafe-statics
 add_library(injection_guest OBJECT
   activity.cc api.cc call_stream.cc callback_ids.cc callbacks.cc clock.cc counter_backend.cc counters.cc
   cupti_loader.cc features.cc graph_names.cc guest.cc helper.cc identity.cc kernel_ranges.cc names.cc nvtx.cc other_users.cc own_memory.cc plan.cc
-  pm_sampler.cc pool.cc range_profiler.cc redirect.cc stand_down.cc step_watch.cc system.cc ring/connection.cc
+  pm_sampler.cc pool.cc range_profiler.cc redirect.cc stand_down.cc step_watch.cc system.cc wait_watch.cc ring/connection.cc
   ring/writer.cc)
 target_include_directories(injection_guest PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_link_libraries(injection_guest PRIVATE seqpoint_cuda_headers)
@@ -45,6 +45,7 @@ if(SEQPOINT_TESTS)
   injection_unit_test(own_memory_test)
   injection_unit_test(plan_test)
   injection_unit_test(step_watch_test)
+  injection_unit_test(wait_watch_test)
 endif()
 if(SEQPOINT_BENCHMARKS)
   seqpoint_benchmark(inject_benchmark SRCS inject_benchmark.cc $<TARGET_OBJECTS:injection_guest>

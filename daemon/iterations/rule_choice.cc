@@ -74,7 +74,8 @@ bool HostWaitsInEach(const std::vector<CallRecord>& calls,
   return std::all_of(iterations.begin(), iterations.end(), [&](const ReplayedIteration& it) {
     return std::any_of(calls.begin() + it.begin, calls.begin() + it.end, [](const CallRecord& c) {
       const Op op = static_cast<Op>(c.op);
-      return op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync;
+      return (op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync) &&
+             (c.flags & abi::kCallForCopies) == 0;
     });
   });
 }
@@ -138,9 +139,27 @@ bool ChooseClockOn(std::optional<uint64_t> stream, const CallStream& source,
   return false;
 }
 
-void ChooseClock(const CallStream& source, const Occurrences& occurrences, uint64_t stream,
-                 ChosenRule* chosen) {
-  if (chosen->iterations.size() < 2 || ChooseClockOn(stream, source, occurrences, chosen)) return;
+// That of the optimiser's step, where it is one; else of most launches. What comes first may
+// prepare the next batch on a stream of its own.
+std::optional<uint64_t> StreamThatComputes(const std::vector<CallRecord>& calls,
+                                           const ReplayedIteration& iteration) {
+  if (IsLaunch(calls[iteration.step].op)) return calls[iteration.step].stream;
+  std::map<uint64_t, uint32_t> launches;
+  for (uint32_t i = iteration.begin; i < iteration.end; ++i) {
+    if (IsLaunch(calls[i].op)) ++launches[calls[i].stream];
+  }
+  const auto most =
+      std::max_element(launches.begin(), launches.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == launches.end()) return std::nullopt;
+  return most->first;
+}
+
+void ChooseClock(const CallStream& source, const Occurrences& occurrences, ChosenRule* chosen) {
+  if (chosen->iterations.size() < 2) return;
+  const std::optional<uint64_t> stream =
+      StreamThatComputes(source.calls(), chosen->iterations.back());
+  if (!stream || ChooseClockOn(stream, source, occurrences, chosen)) return;
   const absl::Span<const ReplayedIteration> last =
       absl::MakeConstSpan(chosen->iterations)
           .last(std::min(chosen->iterations.size(), kStudiedTurns));
@@ -748,8 +767,7 @@ std::optional<ChosenRule> Chooser::Choose() {
       std::optional<ChosenRule> chosen = Try(boundary, step);
       if (!chosen || (each_micro_step && chosen->micro_steps != inner_turns_)) continue;
       chosen->evaluation_seen = evaluation_seen;
-      ChooseClock(stream_, occurrences_,
-                  calls_[loop_.turns[RegularTurns().back()].first_launch].stream, &*chosen);
+      ChooseClock(stream_, occurrences_, &*chosen);
       return chosen;
     }
   }
@@ -811,12 +829,7 @@ std::optional<ChosenRule> ChooseFrameworkRule(const CallStream& stream) {
         return call.op == static_cast<uint8_t>(Op::kForward) &&
                stream.names().Get(call.name_id).hash != chosen.rule.confirm.name_hash;
       });
-  const ReplayedIteration& last = chosen.iterations.back();
-  for (uint32_t i = last.begin; i < last.end; ++i) {
-    if (!IsLaunch(stream.calls()[i].op)) continue;
-    ChooseClock(stream, occurrences, stream.calls()[i].stream, &chosen);
-    break;
-  }
+  ChooseClock(stream, occurrences, &chosen);
   return chosen;
 }
 

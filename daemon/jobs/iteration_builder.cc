@@ -11,7 +11,7 @@ void IterationBuilder::OnBoundary(const abi::BoundaryEvent& event) {
     // A step or boundary was lost with a full lane. The numbers still tell how many iterations
     // passed; what lies in the gap has no begin or no end and is left out.
     if (event.iteration > s.number) lost_iterations_ += event.iteration - s.number;
-    s.has_begin = false;
+    s.has_begin = s.waited = false;
     s.candidates = 0;
     s.open = {};
     s.early_clock = 0;
@@ -94,7 +94,7 @@ void IterationBuilder::OnStep(const abi::StepEvent& event) {
     }
     DropUnended();  // the boundary that ended it is lost
     s.early_clock = 0;
-    s.has_begin = false;
+    s.has_begin = s.waited = false;
     s.candidates = 0;
     s.open = {};
     return;

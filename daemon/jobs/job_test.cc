@@ -107,8 +107,9 @@ class FakeProcess {
   }
   const std::vector<int64_t>& new_lengths() const { return new_lengths_; }  // per iteration
 
-  // Copies on a stream of their own, and waits for the work only where it is told to.
-  void IterateAhead(bool waits = false) {
+  // Copies on a stream of their own, and waits for these, or for the work, only where it is told to.
+  enum class Wait { kNever, kForCopies, kForWork };
+  void IterateAhead(Wait wait = Wait::kNever) {
     const int64_t length = DrawLength();
     truth.push_back({length, TimeOf(length), 0});
     done_ns_ = std::max(done_ns_, api_ns_) + static_cast<uint64_t>(truth.back().time_ns);
@@ -120,7 +121,12 @@ class FakeProcess {
       for (int64_t i = 0; i < length; ++i) Call(abi::Op::kLaunch, pass, 0, 64);
     }
     Call(abi::Op::kLaunch, "adam", 0, 512);
-    if (waits) {
+    if (wait == Wait::kForCopies) {
+      flags_ = abi::kCallForCopies;
+      Call(abi::Op::kStreamSync, "", 1000);
+      flags_ = 0;
+    }
+    if (wait == Wait::kForWork) {
       api_ns_ = std::max(api_ns_, done_ns_);
       Call(abi::Op::kStreamSync, "", 1000);
       Send(abi::EventType::kSync, abi::SyncEvent{.iteration = matcher_.iteration()});
@@ -269,6 +275,7 @@ class FakeProcess {
     gpu_ns_ += 1;
     const abi::CallRecord call{.type = static_cast<uint16_t>(abi::DataType::kCall),
                                .op = static_cast<uint8_t>(op),
+                               .flags = flags_,
                                .name_id = NameId(name),
                                .sequence = sequence_++,
                                .api_ns = api_ns_,
@@ -468,6 +475,7 @@ class FakeProcess {
   int64_t gpu_ns_ = 2'000'000;
   uint32_t correlation_ = 0;
   uint64_t copy_stream_ = 0;
+  uint8_t flags_ = 0;  // of the calls to come
   uint32_t started_ = 0, cap_ = 0;
   uint16_t measured_ = 0;
   uint64_t measured_number_ = 0;
@@ -1415,20 +1423,23 @@ TEST(Job, AShortRunIsStillCounted) {
 }
 
 TEST(Job, SaysWhyIterationsHaveNoTime) {
-  Job ahead(Row(), {}), timed(Row(), {});
-  FakeProcess process(5), other(5);
-  ahead.AddProcess(Process());
-  timed.AddProcess(Process());
-  process.Connect(ahead, 7);
-  other.Connect(timed, 7);
-  for (int i = 0; i < 100; ++i) {
-    process.IterateAhead();
-    other.Iterate();
+  for (const auto wait : {FakeProcess::Wait::kNever, FakeProcess::Wait::kForCopies}) {
+    Job ahead(Row(), {}), timed(Row(), {});
+    FakeProcess process(5), other(5);
+    ahead.AddProcess(Process());
+    timed.AddProcess(Process());
+    process.Connect(ahead, 7);
+    other.Connect(timed, 7);
+    for (int i = 0; i < 100; ++i) {
+      process.IterateAhead(wait);
+      other.Iterate();
+    }
+    EXPECT_GE(ahead.Describe(true).iterations(), 90);
+    EXPECT_THAT(ahead.Describe(true).rule().sentence(),
+                testing::HasSubstr("the time of its iterations is not known: "));
+    EXPECT_FALSE(Project(ahead, AskTime())->projection().has_per_1000_iterations());
+    EXPECT_EQ(timed.Describe(true).rule().sentence(), "");
   }
-  EXPECT_GE(ahead.Describe(true).iterations(), 90);
-  EXPECT_THAT(ahead.Describe(true).rule().sentence(),
-              testing::HasSubstr("the time of its iterations is not known: "));
-  EXPECT_EQ(timed.Describe(true).rule().sentence(), "");
 }
 
 // The loss is read in each tenth iteration, and a new daemon goes on in the middle.
@@ -1440,7 +1451,7 @@ TEST(Job, WhereTheHostWaitsNowAndThenTheWholeRunHasATime) {
   process.Connect(*job, 7);
   ASSERT_TRUE(job->SetHorizon(AllLengths(32)).ok());
   for (int i = 0; i < 500; ++i) {
-    process.IterateAhead(i % 10 == 9);
+    process.IterateAhead(i % 10 == 9 ? FakeProcess::Wait::kForWork : FakeProcess::Wait::kNever);
     store.Take(*job);
     if (i != 333) continue;
     job = store.Restart({Process()}, {.measurement_budget = 8});

@@ -14,10 +14,11 @@ std::vector<uint8_t> Bytes(const T& event) {
   return {data, data + sizeof(T)};
 }
 
-bool BlocksHost(uint8_t op) {
-  return op == static_cast<uint8_t>(abi::Op::kStreamSync) ||
-         op == static_cast<uint8_t>(abi::Op::kEventSync) ||
-         op == static_cast<uint8_t>(abi::Op::kContextSync);
+bool WaitsForWork(const abi::CallRecord& call) {
+  return (call.op == static_cast<uint8_t>(abi::Op::kStreamSync) ||
+          call.op == static_cast<uint8_t>(abi::Op::kEventSync) ||
+          call.op == static_cast<uint8_t>(abi::Op::kContextSync)) &&
+         (call.flags & abi::kCallForCopies) == 0;
 }
 
 uint8_t FlagsOf(const abi::CallRecord& boundary, bool hole) {
@@ -147,7 +148,7 @@ void Learning::Segment(const abi::CallRecord& call) {
                                                        .api_ns = api_ns,
                                                        .correlation_id = call.correlation_id})});
   }
-  if (BlocksHost(call.op)) {
+  if (WaitsForWork(call)) {
     ours_.push_back({abi::EventType::kSync, Bytes(abi::SyncEvent{.iteration = matcher_.iteration(),
                                                                  .begin_ns = api_ns - call.bytes,
                                                                  .end_ns = api_ns,

@@ -69,6 +69,7 @@ enum CallFlags : uint8_t {
   kCallHasPayload = 1,  // `bytes` of an NVTX call is valid
   kCallHostTime = 2,    // no GPU works behind the program's back: api_ns is the time of the work
   kCallAfterHole = 4,   // before it, nothing was watched for a while
+  kCallForCopies = 8,   // a wait for copies to the GPU alone: the work may be far behind
 };
 inline constexpr char kForwardName[] = "forward";        // of a training batch
 inline constexpr char kEvaluationName[] = "evaluation";  // without gradients
@@ -345,7 +346,7 @@ struct TimePairEvent {  // taken together at most 1 us apart
   uint64_t cupti_ns, real_ns, monotonic_ns;
 };
 
-struct SyncEvent {     // a call that blocked the host returned
+struct SyncEvent {     // a call that waited for work of the GPU returned
   uint64_t iteration;  // the open one
   uint64_t begin_ns, end_ns;
   uint8_t op;
