@@ -671,7 +671,9 @@ uint32_t CallStream::WantedOps() const {
   // looks only at what the rule names.
   const bool probing = decided_ == Decided::kUnknown && rule.length_count > 0;
   const uint32_t ops = rule.watched_ops & ~step_watch_.spared_ops();
-  return (ops | (rule.clock.op == 0 ? kWaitOps : 0) | (probing || measurement_.kernels ? kWorkOps : 0)) & kAllOps;
+  return (ops | (rule.clock.op == 0 ? kWaitOps : 0) |
+          (probing || measurement_.kernels ? kWorkOps : 0)) &
+         kAllOps;
 }
 
 // The rule comes in the middle of a running loop. Holds lock_.

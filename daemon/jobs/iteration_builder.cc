@@ -22,11 +22,11 @@ void IterationBuilder::OnBoundary(const abi::BoundaryEvent& event) {
 
   // A clock event between the step and the first candidate stands for that candidate. Where the
   // host does the work itself all of it is done at every boundary.
-  const Candidate candidate{.api_ns = event.api_ns,
-                            .call_sequence = event.call_sequence,
-                            .correlation_id = std::exchange(s.early_clock, 0),
-                            .waited = std::exchange(s.waited, false) ||
-                                      (event.flags & abi::kHostTime) != 0};
+  const Candidate candidate{
+      .api_ns = event.api_ns,
+      .call_sequence = event.call_sequence,
+      .correlation_id = std::exchange(s.early_clock, 0),
+      .waited = std::exchange(s.waited, false) || (event.flags & abi::kHostTime) != 0};
   if (!s.pending.empty() && !s.pending.back().has_end) {
     // The flag speaks of the iteration before the boundary.
     if (event.flags & abi::kDistorted) s.pending.back().iteration.distorted = true;

@@ -11,9 +11,10 @@
 // if the host waited for the GPU in this iteration and in the one before. Where it waits only now
 // and then (it reads the loss in each tenth iteration), the times of single ones stay unknown, and
 // the last of a stretch says what all of it took together, from the first candidate that a wait
-// came before to the next such. The last iteration of a process has no end. Where the host does the work itself, its time is
-// known until its step, and at most `rest_ns` is missing at either end of the process: behind the
-// last step (reading a loss) and before the first boundary (fetching a batch).
+// came before to the next such. The last iteration of a process has no end. Where the host does the
+// work itself, its time is known until its step, and at most `rest_ns` is missing at either end of
+// the process: behind the last step (reading a loss) and before the first boundary (fetching a
+// batch).
 //
 // Threading: one thread. Ownership: values only. Memory: bounded by kMaxPending iterations and
 // kMaxStamps stamps, whatever arrives.

@@ -228,11 +228,10 @@ TEST(IterationBuilder, WhereTheHostWaitsNowAndThenWhatRanBetweenIsKnownTogether)
   // Before the first wait nothing is known, behind the last one there is no end, and [20, 23] holds
   // something else.
   const std::pair<uint32_t, int64_t> four = {4, 400};
-  EXPECT_THAT(stretches, testing::ElementsAre(
-                             testing::Pair(7, four), testing::Pair(11, four),
-                             testing::Pair(15, four), testing::Pair(19, four),
-                             testing::Pair(27, four), testing::Pair(31, four),
-                             testing::Pair(35, four)));
+  EXPECT_THAT(stretches, testing::ElementsAre(testing::Pair(7, four), testing::Pair(11, four),
+                                              testing::Pair(15, four), testing::Pair(19, four),
+                                              testing::Pair(27, four), testing::Pair(31, four),
+                                              testing::Pair(35, four)));
 }
 
 TEST(IterationBuilder, AStretchWithAHoleHasNoTime) {

@@ -1044,8 +1044,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (iteration.stretch > 0 && iteration.stretch <= process.untimed.size()) {
     // What the engine refuses stays without a time.
     engine
-        .AddStretch(sample.iteration,
-                    absl::MakeConstSpan(process.untimed).last(iteration.stretch),
+        .AddStretch(sample.iteration, absl::MakeConstSpan(process.untimed).last(iteration.stretch),
                     iteration.stretch_ns)
         .IgnoreError();
   }

@@ -132,17 +132,18 @@ std::string Job::WhyUntimed() const {
       untimed * 2 < totals.iterations) {
     return "";
   }
-  const std::string none = untimed >= totals.iterations
-                               ? "its iterations"
-                               : absl::StrCat(untimed, " of its ", totals.iterations, " iterations");
+  const std::string none =
+      untimed >= totals.iterations
+          ? "its iterations"
+          : absl::StrCat(untimed, " of its ", totals.iterations, " iterations");
   return absl::StrCat(
       "the time of ", none, totals.together > 0 ? " one by one" : "",
       " is not known: the stream that computes does nothing where each of them begins that leaves "
       "a time stamp (a copy, a memset, a graph launch), and the host runs ahead of the GPU",
-      totals.together > 0 ? absl::StrCat("; where it waits tells what ", totals.together,
-                                         " of them took, ", totals.together / totals.stretches,
-                                         " at a time")
-                          : "",
+      totals.together > 0
+          ? absl::StrCat("; where it waits tells what ", totals.together, " of them took, ",
+                         totals.together / totals.stretches, " at a time")
+          : "",
       "; a cudaMemsetAsync of a few bytes on that stream where an iteration begins ",
       totals.together > 0 ? "tells all" : "is enough");
 }

@@ -107,7 +107,8 @@ class FakeProcess {
   }
   const std::vector<int64_t>& new_lengths() const { return new_lengths_; }  // per iteration
 
-  // Copies on a stream of their own, and waits for these, or for the work, only where it is told to.
+  // Copies on a stream of their own, and waits for these, or for the work, only where it is told
+  // to.
   enum class Wait { kNever, kForCopies, kForWork };
   void IterateAhead(Wait wait = Wait::kNever) {
     const int64_t length = DrawLength();

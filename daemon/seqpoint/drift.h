@@ -28,7 +28,9 @@ class BlockTrace {
     Terms terms = {};   // sums of QuadraticTerms of (key - origin)
   };
 
-  void Add(uint64_t iteration, const Key& key, double time_ns) { Add(iteration, {&key, 1}, time_ns); }
+  void Add(uint64_t iteration, const Key& key, double time_ns) {
+    Add(iteration, {&key, 1}, time_ns);
+  }
   // Iterations that took so much together, `iteration` the last of them.
   void Add(uint64_t iteration, absl::Span<const Key> keys, double time_ns);
 

@@ -1023,8 +1023,8 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
     const double share = 1.0 / static_cast<double>(measurements.size());
     mean += share * levels.back().value;
     square += share * levels.back().value * levels.back().value;
-    error += share * std::pow(NoiseOf(Current().model), 2) /
-             std::max(levels.back().iterations, 1.0);
+    error +=
+        share * std::pow(NoiseOf(Current().model), 2) / std::max(levels.back().iterations, 1.0);
   }
   // Levels that vary by no more than their noise are one: else they would speak against following.
   const double variance = square - mean * mean;

@@ -164,8 +164,8 @@ std::optional<Estimate> RatioOf(const Estimate& numerator, const Estimate& denom
 struct EngineTotals {
   uint64_t iterations = 0;  // training iterations, redone ones counted once
   uint64_t redone = 0;
-  uint64_t untimed = 0;  // time unknown
-  uint64_t together = 0;  // known only as the time of several iterations together ...
+  uint64_t untimed = 0;    // time unknown
+  uint64_t together = 0;   // known only as the time of several iterations together ...
   uint64_t stretches = 0;  // ... which were so many stretches
   uint64_t distorted = 0;
   uint64_t measured = 0;           // ran under a configuration

@@ -228,10 +228,10 @@ void Visit(Stream& s, PlanBasis& plan) {
 
 template <typename Stream>
 void Visit(Stream& s, EngineTotals& t) {
-  for (uint64_t* field : {&t.iterations, &t.redone, &t.untimed, &t.distorted, &t.measured,
-                          &t.first_occurrences, &t.outliers, &t.rejected, &t.other_iterations,
-                          &t.unique_keys, &t.measurements_used, &t.measurements_refused, &t.together,
-                          &t.stretches}) {
+  for (uint64_t* field :
+       {&t.iterations, &t.redone, &t.untimed, &t.distorted, &t.measured, &t.first_occurrences,
+        &t.outliers, &t.rejected, &t.other_iterations, &t.unique_keys, &t.measurements_used,
+        &t.measurements_refused, &t.together, &t.stretches}) {
     s.Field(*field);
     if constexpr (Stream::kReads) {
       if (*field > static_cast<uint64_t>(kMaxIterations)) s.Refuse();
@@ -467,7 +467,13 @@ namespace {
 
 // An entry of the log is a word with its kind in the lowest byte, then what the call was given, as
 // it was: also what the call refuses.
-enum class LogEntry : uint8_t { kIteration = 1, kMeasurement = 2, kHorizon = 3, kPlan = 4, kStretch = 5 };
+enum class LogEntry : uint8_t {
+  kIteration = 1,
+  kMeasurement = 2,
+  kHorizon = 3,
+  kPlan = 4,
+  kStretch = 5
+};
 
 uint64_t Head(LogEntry entry, uint64_t rest = 0) {
   return static_cast<uint64_t>(entry) | rest << 8;

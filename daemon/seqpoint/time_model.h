@@ -44,7 +44,7 @@ struct FirstTime {
 };
 
 struct TimeModel {
-  bool known = false;  // at least one time
+  bool known = false;    // at least one time
   bool of_sums = false;  // most times are of several iterations together
   Quadratic curve;
   Key lowest;            // that has a time, in each dimension
