@@ -60,6 +60,8 @@ constexpr double kMostEvidence = 5;
 // So often a length is expected that is known to come.
 constexpr double kCertain = 100;
 constexpr double kHistogramSlack = 0.02;
+// A quadratic from sums says nothing of lengths beyond those that ran; of so few iterations it may.
+constexpr double kMostOutside = 0.05;
 constexpr double kToldDrift = 0.04;  // width of an interval that is worth a word
 
 bool IsValid(const Key& key) { return key.first >= 0 && key.second >= 0; }
@@ -866,14 +868,15 @@ double OnlineEngine::State::AgainPerFirst(const TimeModel& model) const {
 TimeModel OnlineEngine::State::TimesTogether() const {
   std::vector<Key> all;
   std::vector<double> counts;
-  Key lowest = {INT64_MAX, INT64_MAX};
+  Key lowest = {INT64_MAX, INT64_MAX}, highest;
   for (const auto& [key, record] : SortedRecords()) {
     if (LengthUnknown(key)) continue;
     all.push_back(key);
     counts.push_back(static_cast<double>(record.iterations));
     lowest = {std::min(lowest.first, key.first), std::min(lowest.second, key.second)};
+    highest = {std::max(highest.first, key.first), std::max(highest.second, key.second)};
   }
-  return TimeModel::OfSums(plain, KeyScale::Of(all, counts), lowest);
+  return TimeModel::OfSums(plain, KeyScale::Of(all, counts), lowest, highest);
 }
 
 const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
@@ -1270,6 +1273,14 @@ Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) c
   const Estimate missing = NotBelow(0, MixtureEstimate(untimed, confidence));
   p.so_far = Estimate{missing.value + s.exact_time_ns, missing.low + s.exact_time_ns,
                       missing.high + s.exact_time_ns};
+
+  if (fit.model.of_sums && fit.model.ShareOutside(outlook.remaining) > kMostOutside) {
+    absl::StrAppend(
+        &p.basis,
+        "; what is to come is longer or shorter than all that ran, and of that times of "
+        "stretches say nothing, so there is no total");
+    return p;
+  }
 
   // The rest; with an unknown horizon, as many iterations again, for the cost of 1,000. A run that
   // is over and had fewer is no sum of 1,000, either.

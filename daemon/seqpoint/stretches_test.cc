@@ -1,4 +1,5 @@
 // Iterations that are timed together: OnlineEngine::AddStretch.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -77,7 +78,7 @@ TEST(StretchTest, WhatRanIsASum) {
 // The totals of 100 runs, with the lengths known, asked for after a part of each.
 TEST(StretchTest, IntervalsCover) {
   for (const auto& [together, seen, slow] : std::vector<std::tuple<size_t, size_t, double>>{
-           {10, 100, 0}, {10, 500, 0}, {10, 1000, 0.01}, {100, 500, 0}, {100, 1000, 0.01}}) {
+           {10, 200, 0}, {10, 500, 0}, {10, 1000, 0.01}, {100, 500, 0}, {100, 1000, 0.01}}) {
     int covered = 0;
     double width = 0, curve = 0;
     for (int seed = 1; seed <= 100; ++seed) {
@@ -86,6 +87,7 @@ TEST(StretchTest, IntervalsCover) {
       ASSERT_TRUE(engine.SetHorizon(run.Lengths()).ok());
       run.Feed(engine, seen, together);
       const Projection p = engine.ProjectTime(0.95);
+      ASSERT_TRUE(p.total.has_value()) << p.basis;
       covered += Covers(*p.total, run.total_ns);
       width += (p.total->high - p.total->low) / p.total->value / 200;
       curve += std::abs(engine.PredictTime({400}) / NormalTime(400) - 1) / 100;
@@ -103,6 +105,30 @@ TEST(StretchTest, TheCurveIsFoundFromSums) {
   run.Feed(engine, 2000, 10);
   for (const int64_t length : {80, 200, 320, 440}) {
     EXPECT_NEAR(engine.PredictTime({length}), NormalTime(length), 0.01 * run.total_ns / 2000);
+  }
+}
+
+// Lengths in ascending order, whose times bend otherwise than a parabola.
+TEST(StretchTest, OfLengthsBeyondThoseThatRanNothingIsSaid) {
+  Training run(4, 2000, 0.01);
+  std::sort(run.keys.begin(), run.keys.end());
+  run.total_ns = 0;
+  for (size_t i = 0; i < run.keys.size(); ++i) {
+    run.times_ns[i] = 2e6 + 4e3 * std::pow(static_cast<double>(run.keys[i].first), 1.5);
+    run.total_ns += std::round(run.times_ns[i]);
+  }
+  for (const size_t seen : {500, 1000, 2000}) {
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(run.Lengths()).ok());
+    run.Feed(engine, seen, 10);
+    const Projection p = engine.ProjectTime(0.95);
+    ASSERT_EQ(p.total.has_value(), seen == 2000) << seen;
+    EXPECT_TRUE(p.so_far.has_value());
+    if (p.total) {
+      EXPECT_NEAR(p.total->value / run.total_ns, 1, 1e-9);
+    } else {
+      EXPECT_THAT(p.basis, HasSubstr("longer or shorter than all that ran"));
+    }
   }
 }
 

@@ -467,7 +467,8 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
   return model;
 }
 
-TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest) {
+TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest,
+                            const Key& highest) {
   TimeModel model;
   std::vector<CurveSum> sums;
   const auto add = [&](const BlockTrace::Block& block) {
@@ -481,6 +482,7 @@ TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, cons
   if (sums.empty()) return model;
   model.known = model.of_sums = true;
   model.lowest = lowest;
+  model.highest = highest;
   // First about a constant, then, as noise is relative, about what that finds.
   model.curve = CostCurve::FitSums(sums, scale).AsQuadratic(scale);
   double time = 0, count = 0;
@@ -495,6 +497,18 @@ TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, cons
   model.smooth = CostCurve::FitSums(sums, scale);
   model.noise = model.smooth.noise();
   return model;
+}
+
+double TimeModel::ShareOutside(absl::Span<const CurveTarget> targets) const {
+  const Point low = curve.scale(lowest), high = curve.scale(highest);
+  double all = 0, outside = 0;
+  for (const CurveTarget& t : targets) {
+    const bool inside = low[0] <= t.point[0] && t.point[0] <= high[0] && low[1] <= t.point[1] &&
+                        t.point[1] <= high[1];
+    all += t.weight;
+    if (!inside) outside += t.weight;
+  }
+  return all > 0 ? outside / all : 0;
 }
 
 }  // namespace seqpoint

@@ -48,6 +48,7 @@ struct TimeModel {
   bool of_sums = false;  // most times are of several iterations together
   Quadratic curve;
   Key lowest;            // that has a time, in each dimension
+  Key highest;           // likewise; of sums only
   CostCurve smooth;      // about the curve
   std::vector<Key> own;  // keys with a cell of their own in it, in order
   double noise = 0;      // standard deviation of one iteration, relative, correlation included
@@ -86,8 +87,11 @@ struct TimeModel {
 
   // From times of several iterations together; single ones are among them. What first occurrences
   // and slow iterations take on top is not known apart: it is in the curve and in the noise.
-  // `lowest`: of the keys that ran, in each dimension.
-  static TimeModel OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest);
+  // `lowest`, `highest`: of the keys that ran, in each dimension.
+  static TimeModel OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest,
+                          const Key& highest);
+  // Of these, the share that is shorter or longer than all that ran. OfSums only.
+  double ShareOutside(absl::Span<const CurveTarget> targets) const;
 
   // The curve, kept within bounds below the keys that have a time.
   double Expected(const Key& key) const { return BoundedBelow(curve, lowest, key); }
