@@ -379,7 +379,10 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
         log.bad.text(), log.bad.count() > 0 ? "\n" : absl::StrCat(options.path, ": "), "only ",
         usable, " of ", left_out + usable, " rows can be used",
         log.untimed > 0 ? absl::StrCat(", ", log.untimed, " have no time") : "", "; is ",
-        absl::StrJoin(log.key_columns, ", "), " the length and ", log.time_column, " the time?"));
+        absl::StrJoin(log.key_columns, ", "), " the length and ", log.time_column, " the time?",
+        usable == 0 && log.untimed > 0
+            ? " An export has none where iterations were not timed one by one (seqpoint jobs JOB)."
+            : ""));
   }
   log.groups_hint = hint.Text();
   for (int d = 0; d < static_cast<int>(dimensions); ++d) {

@@ -42,7 +42,7 @@ constexpr uint32_t kWorkOps =
 constexpr uint32_t kWaitOps =
     1u << static_cast<uint32_t>(Op::kStreamSync) | 1u << static_cast<uint32_t>(Op::kEventSync) |
     1u << static_cast<uint32_t>(Op::kContextSync) | 1u << static_cast<uint32_t>(Op::kCopyD2H) |
-    1u << static_cast<uint32_t>(Op::kCopyH2D) | 1u << static_cast<uint32_t>(Op::kEventRecord);
+    1u << static_cast<uint32_t>(Op::kEventRecord);
 constexpr uint32_t kAllOps = ((1u << static_cast<uint32_t>(Op::kCount)) - 1) & ~1u;
 // What is seen without CUPTI.
 constexpr uint32_t kHostOps =
@@ -180,7 +180,7 @@ void CallStream::OnCall(const Call& call) {
   if (shaped) shape = ShapeOf(call.name);
 
   Todo todo = {};
-  bool learn = false, after_hole = false, for_copies = false;
+  bool learn = false, after_hole = false, no_end = false;
   uint64_t sequence = 0;
   {
     LockGuard lock(&lock_);
@@ -191,11 +191,11 @@ void CallStream::OnCall(const Call& call) {
     ++calls_;
     if (call.context != nullptr) {
       ++calls_at_[static_cast<uint8_t>(level_) & 3];
-      for_copies = call.end_ns != 0 && !wait_watch_.Covers(call.op, call.stream, call.event);
+      no_end = call.end_ns != 0 && !WaitedForWork(call);
       wait_watch_.OnCall(call.op, call.stream, call.event);
     }
     if (matcher_.rule().generation != 0) {
-      if (call.end_ns != 0 && !for_copies) WriteSync(call.op, call.begin_ns, call.end_ns);
+      if (call.end_ns != 0 && !no_end) WriteSync(call.op, call.begin_ns, call.end_ns);
       if (IsNvtx(call.op) && !shaped) {  // the rule came just now
         shape = ShapeOf(call.name);
         shaped = true;
@@ -217,8 +217,8 @@ void CallStream::OnCall(const Call& call) {
     abi::CallRecord& out = record.call;
     out.type = static_cast<uint16_t>(abi::DataType::kCall);
     out.op = static_cast<uint8_t>(call.op);
-    out.flags = call.flags | (after_hole ? abi::kCallAfterHole : 0) |
-                (for_copies ? abi::kCallForCopies : 0);
+    out.flags =
+        call.flags | (after_hole ? abi::kCallAfterHole : 0) | (no_end ? abi::kCallNoEnd : 0);
     out.name_id = name.id;
     out.sequence = sequence;
     out.api_ns = call.begin_ns;
@@ -259,11 +259,18 @@ void CallStream::ReportCost(uint32_t callback_ns) {
   g_guest->ring.WriteEvent(abi::EventType::kCost, &event, sizeof(event));
 }
 
-void CallStream::OnBlocked(Op op, uint64_t begin_ns, uint64_t end_ns) {
-  if (!Watches(op)) return;
+void CallStream::OnBlocked(const Call& call) {
+  if (!Watches(call.op)) return;
   LockGuard lock(&lock_);
-  if (stopped_ || matcher_.rule().generation == 0) return;
-  WriteSync(op, begin_ns, end_ns);
+  if (stopped_ || matcher_.rule().generation == 0 || !WaitedForWork(call)) return;
+  WriteSync(call.op, call.begin_ns, call.end_ns);
+}
+
+// Nothing that the program launched is left to do. Another thread's wait may be for what was
+// launched before it began, while the boundaries went on. Holds lock_.
+bool CallStream::WaitedForWork(const Call& call) const {
+  return (boundary_thread_ == 0 || boundary_thread_ == ThreadId()) &&
+         wait_watch_.Covers(call.op, call.stream, call.event);
 }
 
 void CallStream::WriteSync(Op op, uint64_t begin_ns, uint64_t end_ns) {
@@ -333,6 +340,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
   }
   if ((flags & abi::kMatchedStep) != 0) {
     stepped_ = true;
+    if (call.op == Op::kLaunch || call.op == Op::kGraphLaunch) wait_watch_.OnStep(call.stream);
     if (measurement_.kind != Kind::kNone && measurement_.iteration == result.step_iteration) {
       // Lengths that only the step tells.
       if (!measurement_.chosen && ChooseAhead(result.step_length, result.step_valid)) {
@@ -362,6 +370,8 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
   const bool boundary = (flags & abi::kMatchedBoundary) != 0;
   const bool decision = (flags & abi::kMatchedDecision) != 0;
   if (boundary) {
+    boundary_thread_ = ThreadId();
+    wait_watch_.OnBoundary();
     first_decision_ = true;
     worked_ = false;
     CountStep();

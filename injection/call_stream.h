@@ -66,7 +66,7 @@ class CallStream {
 
   void OnCall(const Call& call);
   // A blocking copy, already reported by OnCall, returned.
-  void OnBlocked(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
+  void OnBlocked(const Call& call);
   // Stream captures under way in the process: nothing of ours may synchronise then.
   void OnCaptureBegin(CUcontext context);
   void OnCaptureEnd();
@@ -151,6 +151,7 @@ class CallStream {
   void CountStep();
   bool WatchesSteps() const;
   void OnMatched(const Call& call, uint64_t sequence, uint32_t flags, Todo* todo);
+  bool WaitedForWork(const Call& call) const;
   void WriteSync(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
   void Decide(const abi::MatchResult& result, uint32_t flags, Todo* todo);
   void LearnWhenDecided(bool boundary);
@@ -205,10 +206,11 @@ class CallStream {
   uint32_t random_ = 0;
   StepWatch step_watch_;
   WaitWatch wait_watch_;
-  uint64_t doubtful_until_ = 0;  // an iteration without a step came behind this one; 0: none did
-  bool steps_watched_ = false;   // since the last boundary
-  bool stepped_ = false;         // since the last boundary
-  bool orphaned_ = false;        // no sign of the daemon for 2 s
+  uint32_t boundary_thread_ = 0;  // that met the last boundary; 0: none did
+  uint64_t doubtful_until_ = 0;   // an iteration without a step came behind this one; 0: none did
+  bool steps_watched_ = false;    // since the last boundary
+  bool stepped_ = false;          // since the last boundary
+  bool orphaned_ = false;         // no sign of the daemon for 2 s
 
   // Used only by the thread that has acting_.
   injection::ControlReader control_;

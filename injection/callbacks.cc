@@ -237,10 +237,6 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
   if ((!enter && !watched->blocks) || data.correlationData == nullptr) return;
   if (enter && watched->blocks) *data.correlationData = guest->clock.NowNs();
   if (enter && sync) return;
-  if (!enter && !sync) {
-    guest->stream.OnBlocked(watched->op, *data.correlationData, guest->clock.NowNs());
-    return;
-  }
 
   Call call = {};
   call.op = watched->op;
@@ -248,6 +244,12 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
   call.context = data.context;
   call.correlation_id = data.correlationId;
   if (watched->blocks) call.begin_ns = *data.correlationData;
+  if (!enter && !sync) {
+    call.end_ns = guest->clock.NowNs();
+    ReadParams(*watched, data, &call);
+    guest->stream.OnBlocked(call);
+    return;
+  }
   if (sync) {
     call.end_ns = guest->clock.NowNs();
     // The daemon is told how long the host waited; a zero would say that it did not.

@@ -1,14 +1,16 @@
 // What does the host wait for? A loop may copy its batches on a stream of their own and wait for
-// the copies alone, to use their memory again: the work that computes is then still to come, and
-// such a wait says nothing about time. Waits for results do, and waits for streams that compute.
+// the copies alone, to use their memory again, or wait for what it launched some iterations ago.
+// The work of this iteration is then still to come, and such a wait says nothing about its time.
 //
-//   waits.OnCall(Op::kCopyH2D, stream, 0);     // every watched call, in order
+//   waits.OnCall(Op::kLaunch, stream, 0);     // every watched call, in order
 //   if (waits.Covers(Op::kStreamSync, stream, 0)) ...
 //
-// A stream is for copies when data went to the GPU on it, and less than half as many kernels as on
-// the busiest one (some prepare the batch there). An
-// event stands for what its stream was when it was recorded; of an event that is not known (so many
-// others came) nothing is said to be covered.
+// A wait covers the work when it is for the stream that computes, for an event that was recorded on
+// it since the last boundary and behind all of its kernels that were watched, or for the whole
+// context. The stream that computes is that of the
+// rule's step, or, where that is no launch, the one with most kernels so far. Whatever is not known
+// for certain covers nothing: results that come back on another stream, an event whose place in the
+// table another one took.
 //
 // Threading: CallStream's lock. Memory: fixed.
 #ifndef SEQPOINT_INJECTION_WAIT_WATCH_H_
@@ -23,36 +25,43 @@ namespace seqpoint::inject {
 
 class WaitWatch {
  public:
-  static constexpr size_t kStreams = 64;  // further ones count as computing
+  static constexpr size_t kStreams = 64;  // of which kernels are counted
   static constexpr size_t kEvents = 512;  // a place for each by its handle; the last one has it
 
   // `stream`, `event`: handles. O(streams).
   void OnCall(abi::Op op, uint64_t stream, uint64_t event);
-  // Whether work that computes is done when a call that waits for these returns.
+  // A launch on the stream was the step of an iteration.
+  void OnStep(uint64_t stream) {
+    step_ = stream;
+    has_step_ = true;
+  }
+  void OnBoundary() { ++boundaries_; }
+  // Whether the work that computes is done when a call that waits for these returns.
   bool Covers(abi::Op op, uint64_t stream, uint64_t event) const;
 
  private:
   struct Stream {
     uint64_t handle;
-    bool brings;   // data to the GPU
-    bool fetches;  // results, since the host last waited for it
     uint64_t kernels;
   };
   struct Event {
     uint64_t handle;
-    bool covers;
+    uint64_t stream;
+    uint64_t boundaries;  // so many came before it was recorded
+    uint64_t kernels;     // likewise, on its stream
   };
-  // A graph counts for as many kernels.
-  static constexpr uint64_t kGraph = 64;
+  static constexpr uint64_t kGraph = 64;  // a graph counts for as many kernels
 
-  bool Covers(const Stream* stream) const;
-  const Stream* Find(uint64_t handle) const;
-  Stream* Get(uint64_t handle);
+  bool Computes(uint64_t stream) const;
+  uint64_t KernelsOn(uint64_t stream) const;
   static size_t PlaceOf(uint64_t event) { return (event >> 4 ^ event >> 13) % kEvents; }
 
   Stream streams_[kStreams] = {};
   size_t stream_count_ = 0;
-  uint64_t most_kernels_ = 0;  // on one stream
+  const Stream* busiest_ = nullptr;
+  uint64_t step_ = 0;
+  bool has_step_ = false;
+  uint64_t boundaries_ = 0;
   Event events_[kEvents] = {};
 };
 

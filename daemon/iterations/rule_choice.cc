@@ -72,10 +72,10 @@ uint32_t CountLaunches(const std::vector<CallRecord>& calls, uint32_t begin, uin
 bool HostWaitsInEach(const std::vector<CallRecord>& calls,
                      absl::Span<const ReplayedIteration> iterations) {
   return std::all_of(iterations.begin(), iterations.end(), [&](const ReplayedIteration& it) {
-    return std::any_of(calls.begin() + it.begin, calls.begin() + it.end, [](const CallRecord& c) {
+    return std::any_of(calls.begin() + it.begin, calls.begin() + it.end, [&](const CallRecord& c) {
       const Op op = static_cast<Op>(c.op);
       return (op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync) &&
-             (c.flags & abi::kCallForCopies) == 0;
+             (c.flags & abi::kCallNoEnd) == 0 && c.thread_id == calls[it.begin].thread_id;
     });
   });
 }

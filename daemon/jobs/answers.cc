@@ -207,12 +207,26 @@ absl::Status Answers::NoIteration() const {
                        : absl::StrCat(" ended without iterations: ", facts_.ended_without)));
 }
 
+Projection Answers::Time(double confidence) const {
+  Projection time = facts_.engine.ProjectTime(confidence, facts_.host_times);
+  if (!facts_.mostly_untimed) return time;
+  // The GPU was idle until the host went on, and is not where it runs ahead.
+  time.total.reset();
+  time.so_far.reset();
+  time.per_1000.reset();
+  time.remaining = {};
+  absl::StrAppend(&time.basis,
+                  "; most iterations have no time, and the others are those that the "
+                  "host waited for, which take longer");
+  return time;
+}
+
 Answers::Summary Answers::Summarise() const {
   absl::MutexLock lock(&mutex_);
   if (summary_) return *summary_;
   const RunEngine& engine = facts_.engine;
   Summary summary;
-  summary.time = ToProto(engine.ProjectTime(0.95, facts_.host_times), "time", "ns");
+  summary.time = ToProto(Time(0.95), "time", "ns");
   summary.time.mutable_basis()->append(StepsInWords());
   summary.fit = engine.current().Explained();
   summary.generation = facts_.generation;
@@ -262,8 +276,7 @@ absl::StatusOr<v1::ProjectReply> Answers::Project(const v1::ProjectRequest& requ
   *reply.mutable_losses() = facts_.losses;
   const std::string metric = request.metric().empty() ? "time" : request.metric();
   if (metric == "time") {
-    *reply.mutable_projection() =
-        ToProto(engine.ProjectTime(request.confidence(), facts_.host_times), "time", "ns");
+    *reply.mutable_projection() = ToProto(Time(request.confidence()), "time", "ns");
     reply.mutable_projection()->mutable_basis()->append(StepsInWords());
     return reply;
   }

@@ -69,7 +69,9 @@ class Answers {
     bool imported = false;  // from a log: nothing is measured; or from traces
     bool traced() const { return imported && !measurements.empty(); }
     bool measurable = true;
-    bool host_times = false;    // no GPU did the work
+    bool host_times = false;  // no GPU did the work
+    // Most iterations have no time, and those that have one are those that the host waited for.
+    bool mostly_untimed = false;
     std::string ended_without;  // why the job that is over had no iteration
     std::string uncounted;      // which process had more iterations than are known; empty: none
     std::string overcounted;    // which may have had fewer; empty: none
@@ -137,6 +139,7 @@ class Answers {
   Projection Doubted(Projection projection) const;
   // Where that leaves nothing.
   absl::Status OvercountedError() const;
+  Projection Time(double confidence) const;
   int32_t MeasurementsOf(uint32_t set) const;
   // Of what is measured.
   const RunEngine& Work() const { return facts_.work ? *facts_.work : facts_.engine; }

@@ -117,7 +117,7 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
   const absl::StatusOr<Projection> usual =
       engine.ProjectStatistic(kSavedSet, 1, confidence, StatisticKind::kAmount);
   if (!usual.ok()) return usual.status();
-  const Projection time = facts_.engine.ProjectTime(confidence, facts_.host_times);
+  const Projection time = Time(confidence);
   if (!time.so_far && !time.total) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", facts_.name, "\": no iteration has a time that a change could save"));

@@ -1039,12 +1039,12 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (redone || sample.time_ns > 0 || (dimensions > 0 && !known)) {
     process.untimed.clear();
   } else {
-    process.untimed.push_back(sample.key);
+    process.untimed.push_back({sample.iteration, sample.key, sample.first});
   }
   if (iteration.stretch > 0 && iteration.stretch <= process.untimed.size()) {
     // What the engine refuses stays without a time.
     engine
-        .AddStretch(sample.iteration, absl::MakeConstSpan(process.untimed).last(iteration.stretch),
+        .AddStretch(absl::MakeConstSpan(process.untimed).last(iteration.stretch),
                     iteration.stretch_ns)
         .IgnoreError();
   }

@@ -308,6 +308,7 @@ class Job {
   void Observe(int dimension, int64_t length, int64_t count);
   int KernelIndex(const std::string& name);  // in the kernel statistics
   v1::Rule DescribeRule() const;
+  bool MostlyUntimed() const;
   std::string WhyUntimed() const;          // empty: some iterations have a time
   std::string UncountedInWords() const;    // which process had more iterations; empty: none
   std::string OvercountedInWords() const;  // which may have had fewer; empty: none

@@ -123,29 +123,32 @@ v1::Rule Job::DescribeRule() const {
   return rule;
 }
 
-// One or two iterations may still wait for what ends them.
-std::string Job::WhyUntimed() const {
+// Single ones; those of stretches among them. One or two may still wait for what ends them.
+bool Job::MostlyUntimed() const {
   constexpr uint64_t kSome = 8;
   const EngineTotals totals = engine_.Totals();
-  const uint64_t untimed = totals.untimed + totals.together;
-  if (imported_ || rule_->rule.clock.op != 0 || totals.iterations < kSome ||
-      untimed * 2 < totals.iterations) {
-    return "";
+  return !imported_ && rule_ && rule_->rule.clock.op == 0 && totals.iterations >= kSome &&
+         (totals.untimed + totals.together) * 2 >= totals.iterations;
+}
+
+std::string Job::WhyUntimed() const {
+  if (!MostlyUntimed()) return "";
+  const EngineTotals totals = engine_.Totals();
+  const std::string stamp =
+      "a cudaMemsetAsync of a few bytes on the stream that computes, where an iteration begins, ";
+  if (totals.together > 0) {
+    return absl::StrCat("iterations are not timed one by one, but ",
+                        totals.together / totals.stretches,
+                        " at a time, where the host waits for the GPU; ", stamp, "times each");
   }
-  const std::string none =
-      untimed >= totals.iterations
-          ? "its iterations"
-          : absl::StrCat(untimed, " of its ", totals.iterations, " iterations");
   return absl::StrCat(
-      "the time of ", none, totals.together > 0 ? " one by one" : "",
+      "the time of ",
+      totals.untimed >= totals.iterations
+          ? "its iterations"
+          : absl::StrCat(totals.untimed, " of its ", totals.iterations, " iterations"),
       " is not known: the stream that computes does nothing where each of them begins that leaves "
-      "a time stamp (a copy, a memset, a graph launch), and the host runs ahead of the GPU",
-      totals.together > 0
-          ? absl::StrCat("; where it waits tells what ", totals.together, " of them took, ",
-                         totals.together / totals.stretches, " at a time")
-          : "",
-      "; a cudaMemsetAsync of a few bytes on that stream where an iteration begins ",
-      totals.together > 0 ? "tells all" : "is enough");
+      "a time stamp (a copy, a memset, a graph launch), and the host runs ahead of the GPU; ",
+      stamp, "is enough");
 }
 
 std::string Job::WhyTimeOnly() const {
@@ -247,6 +250,8 @@ Answers::Facts Job::CollectFacts() const {
     facts.late = steps_.late();
   }
   if (rule_) facts.rule = DescribeRule();
+  const EngineTotals totals = engine_.Totals();
+  facts.mostly_untimed = MostlyUntimed() && totals.untimed * 2 >= totals.iterations;
   return facts;
 }
 

@@ -87,7 +87,7 @@ struct Job::Process {
   bool aligning = false;
   std::optional<ResumeAligner> aligner;  // once the log is there
   std::vector<FinishedIteration> held;
-  std::vector<Key> untimed;  // of its last iterations, as far as they may be one stretch
+  std::vector<StretchIteration> untimed;  // its last iterations, as far as they may be one stretch
   absl::flat_hash_set<int64_t> seen[3][2];  // lengths, by Part::Kind and dimension
   int64_t marked_from = 0;                  // first iteration that did not run at level learn
   absl::flat_hash_map<uint64_t, std::vector<WaitingMeasurement>> waiting;  // by our number

@@ -123,7 +123,7 @@ class FakeProcess {
     }
     Call(abi::Op::kLaunch, "adam", 0, 512);
     if (wait == Wait::kForCopies) {
-      flags_ = abi::kCallForCopies;
+      flags_ = abi::kCallNoEnd;
       Call(abi::Op::kStreamSync, "", 1000);
       flags_ = 0;
     }

@@ -18,7 +18,7 @@ bool WaitsForWork(const abi::CallRecord& call) {
   return (call.op == static_cast<uint8_t>(abi::Op::kStreamSync) ||
           call.op == static_cast<uint8_t>(abi::Op::kEventSync) ||
           call.op == static_cast<uint8_t>(abi::Op::kContextSync)) &&
-         (call.flags & abi::kCallForCopies) == 0;
+         (call.flags & abi::kCallNoEnd) == 0;
 }
 
 uint8_t FlagsOf(const abi::CallRecord& boundary, bool hole) {
@@ -127,6 +127,7 @@ void Learning::Segment(const abi::CallRecord& call) {
                                           .micro_steps = result.step_micro_steps})});
   }
   if (flags & abi::kMatchedBoundary) {
+    boundary_thread_ = call.thread_id;
     ours_.push_back(
         {abi::EventType::kBoundary, Bytes(abi::BoundaryEvent{.iteration = result.iteration,
                                                              .api_ns = api_ns,
@@ -148,7 +149,7 @@ void Learning::Segment(const abi::CallRecord& call) {
                                                        .api_ns = api_ns,
                                                        .correlation_id = call.correlation_id})});
   }
-  if (WaitsForWork(call)) {
+  if (WaitsForWork(call) && call.thread_id == boundary_thread_) {
     ours_.push_back({abi::EventType::kSync, Bytes(abi::SyncEvent{.iteration = matcher_.iteration(),
                                                                  .begin_ns = api_ns - call.bytes,
                                                                  .end_ns = api_ns,

@@ -97,6 +97,7 @@ class Learning {
   bool gave_up_ = false;
   // Since the last boundary calls are missing, or nothing was watched for a while.
   bool hole_ = false;
+  uint32_t boundary_thread_ = 0;       // of the last boundary
   std::optional<uint64_t> last_call_;  // its sequence number
   bool iterates_ = false;
   int64_t first_number_ = 0;

@@ -258,7 +258,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
                                                       " of them have ", what));
   };
   if (untimed > 0 && residuals < 2) {
-    return not_known(untimed, "no usable time, and what their lengths take is not known either");
+    return not_known(untimed, "no time of their own, and too few others have one");
   }
   double usual = 0, variance = 0;
   const double run_mean = times.empty() ? 0 : Sum(times) / ToDouble(times.size());

@@ -27,6 +27,10 @@ constexpr double kNoiseHigh = 0.23;  // or what deviates most
 // Only so far below the lowest key seen is anything assumed.
 constexpr double kFarBelow = 0.5;
 
+// Times at equal length drift by as much within an epoch of real logs (0.6 to 0.8 %, docs of the
+// engine): long sums are no more alike, however many iterations they have.
+constexpr double kSharedDrift = 0.005;
+
 constexpr int kRounds = 6;
 constexpr double kHuber = 2;  // standard deviations beyond which a value loses weight
 
@@ -182,14 +186,19 @@ CostCurve CostCurve::Fit(std::vector<CurvePoint> points, const KeyScale& key_sca
   return Fit(std::move(points), terms, key_scale, kRoughness, noise);
 }
 
-CostCurve CostCurve::FitSums(absl::Span<const CurveSum> sums, const KeyScale& key_scale) {
+CostCurve CostCurve::FitSums(absl::Span<const CurveSum> sums, const KeyScale& key_scale,
+                             double noise) {
   std::vector<CurvePoint> points;
   std::vector<Terms> terms;
   for (const CurveSum& sum : sums) {
-    points.push_back({{sum.terms[1], sum.terms[3]}, sum.scale, sum.value, sum.count});
+    points.push_back({.point = {sum.terms[1], sum.terms[3]},
+                      .scale = sum.scale,
+                      .value = sum.value,
+                      .count = sum.count,
+                      .shared = kSharedDrift});
     terms.push_back(sum.terms);
   }
-  return Fit(std::move(points), terms, key_scale, {0}, -1);
+  return Fit(std::move(points), terms, key_scale, {0}, noise);
 }
 
 Quadratic CostCurve::AsQuadratic(const KeyScale& key_scale) const {
@@ -284,7 +293,9 @@ CostCurve CostCurve::Fit(std::vector<CurvePoint> points, absl::Span<const Terms>
           }
           // The last summand keeps equal keys apart where the noise is known to be nothing.
           const double doubt = data[i].doubt / curve.norm_;
-          c.factor[i * n + i] += sigma * sigma / data[i].count + doubt * doubt + 1e-10;
+          const double shared = data[i].shared / curve.norm_;
+          c.factor[i * n + i] +=
+              sigma * sigma / data[i].count + doubt * doubt + shared * shared + 1e-10;
         }
         if (!Cholesky(c.factor, n)) continue;
         SolveLower(c.factor, n, c.weights.data());

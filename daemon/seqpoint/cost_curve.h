@@ -71,7 +71,8 @@ struct CurvePoint {
   double scale = 1;  // the value expected here, up to a factor
   double value = 0;  // mean of `count` observations
   double count = 1;
-  double doubt = 0;  // standard deviation, relative to the scale, of a value nobody observed
+  double doubt = 0;   // standard deviation, relative to the scale, of a value nobody observed
+  double shared = 0;  // likewise, of an error that all its observations share
 };
 
 // Observations of several keys together: means over the keys, and how many those are.
@@ -108,8 +109,8 @@ class CostCurve {
   // otherwise it is weighed too.
   static CostCurve Fit(std::vector<CurvePoint> points, const KeyScale& scale, double noise);
 
-  // From sums, whose noise is not known: a quadratic, as they say nothing of a process about it.
-  static CostCurve FitSums(absl::Span<const CurveSum> sums, const KeyScale& scale);
+  // From sums: a quadratic, as they say nothing of a process about it. `noise` as above.
+  static CostCurve FitSums(absl::Span<const CurveSum> sums, const KeyScale& scale, double noise);
   // The most probable one, where all scales were the same.
   Quadratic AsQuadratic(const KeyScale& scale) const;
 

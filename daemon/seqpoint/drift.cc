@@ -77,6 +77,13 @@ double VarianceWithinRun(Drift kind, double time) {
   return variance / (kGrid * kGrid);
 }
 
+void AddTo(BlockTrace::Block& sum, const BlockTrace::Block& other) {
+  sum.count += other.count;
+  sum.time_ns += other.time_ns;
+  sum.last = std::max(sum.last, other.last);
+  for (int t = 0; t < kTerms; ++t) sum.terms[t] += other.terms[t];
+}
+
 struct Difference {
   double value;      // right half minus left half
   double half_size;  // iterations in one half
@@ -93,10 +100,7 @@ std::vector<std::vector<Difference>> HaarDifferences(
     for (size_t at = 0; at + 2 * half <= blocks.size(); at += 2 * half) {
       BlockTrace::Block sides[2];
       for (size_t i = 0; i < 2 * half; ++i) {
-        BlockTrace::Block& side = sides[i / half];
-        side.count += blocks[at + i].count;
-        side.time_ns += blocks[at + i].time_ns;
-        for (int t = 0; t < kTerms; ++t) side.terms[t] += blocks[at + i].terms[t];
+        AddTo(sides[i / half], blocks[at + i]);
       }
       scale.push_back(
           {level(sides[1]) - level(sides[0]), sides[0].count, 4 * half >= blocks.size()});
@@ -154,30 +158,46 @@ Movement MovementOf(absl::Span<const BlockTrace::Block> blocks,
 
 void BlockTrace::Add(uint64_t iteration, absl::Span<const Key> keys, double time_ns) {
   if (open_.count == 0 && blocks_.empty()) origin_ = keys.front();
+  // Blocks of very different sizes would be as many times taken for as much of the run.
+  const auto count = static_cast<double>(keys.size());
+  if (count > block_size_) Widen(count);
   for (const Key& key : keys) {
     const double x = static_cast<double>(key.first) - static_cast<double>(origin_.first);
     const double y = static_cast<double>(key.second) - static_cast<double>(origin_.second);
     const Terms terms = QuadraticTerms({x, y});
     for (int t = 0; t < kTerms; ++t) open_.terms[t] += terms[t];
   }
-  open_.count += static_cast<double>(keys.size());
+  open_.count += count;
   open_.time_ns += time_ns;
   open_.last = std::max(open_.last, iteration);
+  Push();
+}
+
+// The open block, once it is full.
+void BlockTrace::Push() {
   if (open_.count < block_size_) return;
   blocks_.push_back(open_);
   open_ = {};
   if (blocks_.size() < kMaxBlocks) return;
   for (int b = 0; b < kMaxBlocks / 2; ++b) {
     Block merged = blocks_[2 * b];
-    const Block& other = blocks_[2 * b + 1];
-    merged.count += other.count;
-    merged.time_ns += other.time_ns;
-    merged.last = std::max(merged.last, other.last);
-    for (int t = 0; t < kTerms; ++t) merged.terms[t] += other.terms[t];
+    AddTo(merged, blocks_[2 * b + 1]);
     blocks_[b] = merged;
   }
   blocks_.resize(kMaxBlocks / 2);
   block_size_ *= 2;
+}
+
+// Blocks of at least `size` iterations from here on, and of those so far.
+void BlockTrace::Widen(double size) {
+  block_size_ = size;
+  const Block open = std::exchange(open_, {});
+  for (const Block& block : std::exchange(blocks_, {})) {
+    AddTo(open_, block);
+    Push();
+  }
+  AddTo(open_, open);
+  Push();
 }
 
 Terms BlockTrace::TermsOf(const Block& block, const KeyScale& s) const {
@@ -216,11 +236,10 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
   // Times in shares of the run: first the blocks, then the points that stand for the rest.
   const double run = past + rest;
   std::vector<double> at, level;
-  double mean = 0, block_size = 1;
+  double mean = 0, block_size = 0;
   const size_t together = trace.blocks().size() > kMostBlocks ? 2 : 1;
   for (size_t b = 0; b + together <= trace.blocks().size(); b += together) {
     double expected = 0, time = 0;
-    block_size = 0;
     for (const BlockTrace::Block& block : trace.blocks().subspan(b, together)) {
       expected += trace.Expected(block, curve);
       time += block.time_ns;
@@ -231,6 +250,7 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
   }
   const int n = static_cast<int>(level.size());
   for (double& l : level) l -= mean / n;
+  block_size = n > 0 ? block_size / n : 1;
   const int past_points = std::max(n, 1);
   for (int b = 0; b < past_points; ++b) at.push_back((b + 0.5) / past_points * past / run);
   for (int i = 0; i < kFuturePoints; ++i) {

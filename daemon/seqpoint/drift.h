@@ -47,6 +47,9 @@ class BlockTrace {
   void Restore(const Key& origin, double block_size, const Block& open, std::vector<Block> blocks);
 
  private:
+  void Push();
+  void Widen(double size);
+
   Key origin_;  // the first key: differences to it keep the sums of squares exact
   double block_size_ = 4;
   Block open_;

@@ -449,32 +449,47 @@ void OnlineEngine::AddIteration(const IterationSample& sample) {
   }
 }
 
-absl::Status OnlineEngine::AddStretch(uint64_t last, absl::Span<const Key> keys, int64_t time_ns) {
+absl::Status OnlineEngine::AddStretch(absl::Span<const StretchIteration> iterations,
+                                      int64_t time_ns) {
   State& s = *state_;
-  if (log_) log_->Add(last, keys, time_ns);
-  if (keys.empty() || keys.size() > kMaxStretch || time_ns <= 0 || time_ns > kMaxTimeNs) {
-    return absl::InvalidArgumentError(absl::StrCat(keys.size(), " iterations took ", time_ns,
+  if (log_) log_->Add(iterations, time_ns);
+  const size_t count = iterations.size();
+  if (count == 0 || count > kMaxStretch || time_ns <= 0 || time_ns > kMaxTimeNs) {
+    return absl::InvalidArgumentError(absl::StrCat(count, " iterations took ", time_ns,
                                                    " ns together: give 1 to ", kMaxStretch,
                                                    " of them, and a time"));
   }
-  absl::flat_hash_map<Key, int64_t> counts;
-  for (const Key& key : keys) ++counts[key];
-  for (const auto& [key, count] : counts) {
+  absl::flat_hash_map<Key, int64_t> wanted;
+  for (const StretchIteration& i : iterations) ++wanted[i.key];
+  for (const auto& [key, times] : wanted) {
     const auto record = s.keys.find(key);
-    if (record != s.keys.end() && record->second.untimed >= count) continue;
-    return absl::InvalidArgumentError(absl::StrCat("fewer than ", count, " iterations of length (",
+    if (record != s.keys.end() && record->second.untimed >= times) continue;
+    return absl::InvalidArgumentError(absl::StrCat("fewer than ", times, " iterations of length (",
                                                    key.first, ", ", key.second,
                                                    ") wait for a time; add them first"));
   }
   s.fit.reset();
+  std::vector<Key> keys;
+  uint64_t last = 0;
+  for (const StretchIteration& i : iterations) {
+    keys.push_back(i.key);
+    last = std::max(last, i.iteration);
+    --s.keys[i.key].untimed;
+    // What a first occurrence takes on top is in the time, too.
+    const auto first = s.firsts.find(i.iteration);
+    if (first != s.firsts.end()) {
+      first->second.together = true;
+    } else if (i.first) {
+      s.again_untimed = std::max(0.0, s.again_untimed - 1);
+    }
+  }
   const auto time = static_cast<double>(time_ns);
-  for (const auto& [key, count] : counts) s.keys[key].untimed -= count;
-  s.totals.untimed -= std::min<uint64_t>(s.totals.untimed, keys.size());
-  s.totals.together += keys.size();
+  s.totals.untimed -= std::min<uint64_t>(s.totals.untimed, count);
+  s.totals.together += count;
   ++s.totals.stretches;
   s.totals.observed_time_ns += time;
   s.exact_time_ns += time;
-  s.plain.Add(last, keys, time);
+  s.stretches.Add(last, keys, time);
   return absl::OkStatus();
 }
 
@@ -647,6 +662,7 @@ OnlineEngine::State::FirstOccurrences OnlineEngine::State::Firsts() const {
       const uint64_t iteration = first_seen[list].at(value);
       const auto first = firsts.find(iteration);
       const bool timed = first != firsts.end() && first->second.time_ns > 0;
+      if (first != firsts.end() && first->second.together) continue;
       // The others are beside a measurement, mostly.
       if (!timed && LengthUnknown({value, 0})) continue;
       BucketCounts& to = timed ? opened[iteration] : found.untimed;
@@ -876,7 +892,7 @@ TimeModel OnlineEngine::State::TimesTogether() const {
     lowest = {std::min(lowest.first, key.first), std::min(lowest.second, key.second)};
     highest = {std::max(highest.first, key.first), std::max(highest.second, key.second)};
   }
-  return TimeModel::OfSums(plain, KeyScale::Of(all, counts), lowest, highest);
+  return TimeModel::OfSums(stretches, KeyScale::Of(all, counts), lowest, highest);
 }
 
 const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
@@ -914,7 +930,8 @@ const OnlineEngine::State::Fit& OnlineEngine::State::Current() const {
   fresh.variance = count > 0 ? m2 / count : 0;
   // Before a handful of iterations their spread says little: half of the mean is assumed on top.
   if (count > 0) fresh.variance += 0.25 * mean * mean / (count * count);
-  fresh.movement = KeyMovement(plain, fresh.model.curve, fresh.variance);
+  fresh.movement =
+      KeyMovement(fresh.model.of_sums ? stretches : plain, fresh.model.curve, fresh.variance);
   fresh.outlook = MakeOutlook(fresh.model, fresh.movement.moving());
   fresh.outlook.opened_untimed = firsts.untimed;
   // First occurrences in further processes, in terms of the buckets that the very first ones
@@ -1124,9 +1141,9 @@ std::vector<OnlineEngine::State::Statistic> OnlineEngine::State::StatisticModels
 }
 
 std::string OnlineEngine::State::Basis(const Fit& f) const {
-  std::string basis = absl::StrCat(
-      Grouped(totals.iterations), totals.iterations == 1 ? " iteration of " : " iterations of ",
-      Grouped(totals.unique_keys), totals.unique_keys == 1 ? " length" : " lengths");
+  std::string basis = absl::StrCat(Grouped(totals.iterations),
+                                   totals.iterations == 1 ? " iteration of " : " iterations of ",
+                                   Grouped(Lengths()), Lengths() == 1 ? " length" : " lengths");
   if (f.model.of_sums) {
     absl::StrAppend(&basis, "; ", Grouped(totals.together),
                     " of them were not timed one by one but in ", Grouped(totals.stretches),
@@ -1529,7 +1546,11 @@ double OnlineEngine::PredictTime(const Key& key) const {
   return fit.model.known && IsValid(key) ? std::max(0.0, fit.model.At(key)) : 0;
 }
 
-EngineTotals OnlineEngine::Totals() const { return state_->totals; }
+EngineTotals OnlineEngine::Totals() const {
+  EngineTotals totals = state_->totals;
+  totals.unique_keys = state_->Lengths();
+  return totals;
+}
 
 std::vector<int64_t> OnlineEngine::SeenLengths(int dimension, Part::Kind kind) const {
   std::vector<int64_t> lengths;

@@ -183,7 +183,12 @@ struct EngineTotals {
 // Most statistics of one set.
 inline constexpr size_t kMaxValues = 4096;
 
-// Most iterations that are timed together.
+// One of several iterations that are timed together, as in its IterationSample.
+struct StretchIteration {
+  uint64_t iteration = 0;
+  Key key;
+  bool first = false;
+};
 inline constexpr size_t kMaxStretch = 4096;
 
 class OnlineEngine {
@@ -198,11 +203,10 @@ class OnlineEngine {
   // O(1) amortised. A negative key or time is counted as rejected and otherwise ignored.
   void AddIteration(const IterationSample& sample);
 
-  // Iterations that were added without a time, one behind the other, took so much together. Of
-  // `keys` one for each; `last` is the number of the last. Once most times are such ones, what an
-  // iteration takes is a quadratic of its key. InvalidArgument for keys of which no iteration waits
-  // for a time; nothing has changed then.
-  absl::Status AddStretch(uint64_t last, absl::Span<const Key> keys, int64_t time_ns);
+  // Iterations that were added without a time, one behind the other, took so much together. Once
+  // most times are such ones, what an iteration takes is a quadratic of its key. InvalidArgument
+  // for keys of which no iteration waits for a time; nothing has changed then.
+  absl::Status AddStretch(absl::Span<const StretchIteration> iterations, int64_t time_ns);
 
   // The statistics of one set (a counter configuration's values, the kernels' times) measured on
   // one iteration, which was added before. A set's vectors may grow: what is missing at the end is

@@ -314,6 +314,7 @@ void Visit(Stream& s, std::pair<uint64_t, FirstRecord>& entry) {
   s.Field(entry.first);
   Visit(s, entry.second.key);
   s.Field(entry.second.time_ns);
+  s.Field(entry.second.together);
   if constexpr (Stream::kReads) {
     if (entry.second.time_ns != 0 && !IsTime(entry.second.time_ns)) s.Refuse();
   }
@@ -343,7 +344,7 @@ void VisitState(Stream& s, State& state) {
   VisitMap(s, state.keys, 72);
   s.Field(state.sums);
   for (auto& seen : state.first_seen) VisitMap(s, seen, 16);
-  VisitMap(s, state.firsts, 32, kLengthLists * kMaxKeys);
+  VisitMap(s, state.firsts, 40, kLengthLists * kMaxKeys);
   s.Field(state.again_ns);
   s.Field(state.again_timed);
   s.Field(state.again_untimed);
@@ -392,6 +393,7 @@ void VisitState(Stream& s, State& state) {
 
   Visit(s, state.trace);
   Visit(s, state.plain);
+  Visit(s, state.stretches);
   s.Field(state.plain_count);
   s.Field(state.plain_sum);
   s.Field(state.plain_square);
@@ -527,15 +529,18 @@ void OnlineEngine::Log::Add(const IterationSample& sample) {
   bytes += writer.Take();
 }
 
-void OnlineEngine::Log::Add(uint64_t last, absl::Span<const Key> keys, int64_t time_ns) {
+void OnlineEngine::Log::Add(absl::Span<const StretchIteration> iterations, int64_t time_ns) {
   // One more than is taken is refused as more are.
-  keys = keys.subspan(0, kMaxStretch + 1);
+  iterations = iterations.subspan(0, kMaxStretch + 1);
   Writer writer;
   writer.Field(Head(LogEntry::kStretch));
-  writer.Field(last);
   writer.Field(static_cast<uint64_t>(time_ns));
-  writer.Field(static_cast<uint64_t>(keys.size()));
-  for (const Key& key : keys) WriteKey(writer, key);
+  writer.Field(static_cast<uint64_t>(iterations.size()));
+  for (const StretchIteration& i : iterations) {
+    writer.Field(i.iteration);
+    WriteKey(writer, i.key);
+    writer.Field(i.first);
+  }
   bytes += writer.Take();
 }
 
@@ -620,13 +625,15 @@ absl::Status OnlineEngine::Replay(std::string_view log) {
         break;
       }
       case LogEntry::kStretch: {
-        uint64_t last;
-        reader.Field(last);
         const int64_t time_ns = ReadAny(reader);
-        std::vector<Key> keys(reader.Size(kMaxStretch + 1, 16));
-        for (Key& key : keys) key = ReadKey(reader);
+        std::vector<StretchIteration> iterations(reader.Size(kMaxStretch + 1, 32));
+        for (StretchIteration& one : iterations) {
+          reader.Field(one.iteration);
+          one.key = ReadKey(reader);
+          reader.Field(one.first);
+        }
         // As above.
-        if (reader.ok()) AddStretch(last, keys, time_ns).IgnoreError();
+        if (reader.ok()) AddStretch(iterations, time_ns).IgnoreError();
         break;
       }
       case LogEntry::kHorizon: {

@@ -60,7 +60,8 @@ inline int LengthList(int dimension, Part::Kind kind) {
 // The first occurrence of a length.
 struct FirstRecord {
   Key key;
-  double time_ns = 0;  // 0: not usable
+  double time_ns = 0;     // 0: not usable
+  bool together = false;  // it is in the time of a stretch
 };
 
 struct Measurement {
@@ -140,6 +141,7 @@ struct OnlineEngine::State {
   // Every usable time as it was: for a run whose lengths do not explain its times, and for whether
   // lengths come at random.
   BlockTrace plain;
+  BlockTrace stretches;  // the times of several iterations together
   double plain_count = 0, plain_sum = 0, plain_square = 0;
   std::vector<SampledTime> sample;  // uniform over what was seen
   uint64_t sampled_from = 0;
@@ -216,11 +218,15 @@ struct OnlineEngine::State {
   double Correlation() const;
   double CoreNoise() const;
   // Times in order, and the noise of one of them: what tells how they drift.
-  const BlockTrace& Times(const TimeModel& model) const { return model.of_sums ? plain : trace; }
+  const BlockTrace& Times(const TimeModel& model) const {
+    return model.of_sums ? stretches : trace;
+  }
   double NoiseOf(const TimeModel& model) const { return model.of_sums ? model.noise : CoreNoise(); }
   TimeModel TimesTogether() const;
   // Nothing has length 0, unless everything has.
   bool LengthUnknown(const Key& key) const { return key == Key{} && keys.size() > 1; }
+  // What is not known is no length.
+  uint64_t Lengths() const { return keys.size() - (keys.size() > 1 && keys.contains({}) ? 1 : 0); }
   bool NoteLengths(const IterationSample& sample);
   KeyFit Explained(const TimeModel& model) const;
   const Fit& Current() const;
@@ -258,7 +264,7 @@ struct OnlineEngine::Log {
   std::string plan;  // as it was then
 
   void Add(const IterationSample& sample);
-  void Add(uint64_t last, absl::Span<const Key> keys, int64_t time_ns);
+  void Add(absl::Span<const StretchIteration> iterations, int64_t time_ns);
   void Add(uint32_t set, uint64_t iteration, const Key& key, absl::Span<const double> values);
   void Add(const Horizon& horizon);
 };

@@ -373,7 +373,7 @@ bool Share(const double iterations[2], const bool known[2][2], Coefficients part
 
 std::string NoTimes(const RunToCompare& run, const std::string& name) {
   const size_t times = run.log.size() + static_cast<size_t>(run.unkeyed);
-  if (times == 0) return absl::StrFormat("no iteration of %s has a time", name);
+  if (times == 0) return absl::StrFormat("no iteration of %s has a time of its own", name);
   if (run.log.size() < kFewestTimes) {
     return absl::StrFormat("only %d iterations of %s have a usable time; %d are needed",
                            run.log.size(), name, kFewestTimes);

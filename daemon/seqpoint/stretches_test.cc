@@ -17,6 +17,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+int64_t Ns(double time_ns) { return static_cast<int64_t>(time_ns); }
+
 double NormalTime(int64_t length) {
   const auto x = static_cast<double>(length);
   return 2e6 + 3e4 * x + 250 * x * x;  // attention: 2.4 to 200 ms
@@ -40,6 +42,11 @@ struct Training {
     }
   }
 
+  std::vector<StretchIteration> Stretch(size_t begin, size_t count) const {
+    std::vector<StretchIteration> stretch;
+    for (size_t i = begin; i < begin + count; ++i) stretch.push_back({i, keys[i]});
+    return stretch;
+  }
   // The iterations [0, end), of which each `together` ones are timed as one.
   void Feed(OnlineEngine& engine, size_t end, size_t together) const {
     double sum = 0;
@@ -47,8 +54,7 @@ struct Training {
       engine.AddIteration({.iteration = i, .key = keys[i]});
       sum += std::round(times_ns[i]);
       if (i % together != together - 1) continue;
-      const absl::Span<const Key> stretch(&keys[i + 1 - together], together);
-      ASSERT_TRUE(engine.AddStretch(i, stretch, static_cast<int64_t>(sum)).ok());
+      ASSERT_TRUE(engine.AddStretch(Stretch(i + 1 - together, together), Ns(sum)).ok());
       sum = 0;
     }
   }
@@ -137,16 +143,72 @@ TEST(StretchTest, AsManyTimesAsWaitForOne) {
   engine.AddIteration({.iteration = 0, .key = {5}});
   engine.AddIteration({.iteration = 1, .key = {6}, .time_ns = 1000});
   const std::string before = engine.Serialize();
-  const Key twice[] = {{5}, {5}}, timed[] = {{6}}, unknown[] = {{7}};
-  EXPECT_FALSE(engine.AddStretch(1, twice, 1000).ok());
-  EXPECT_FALSE(engine.AddStretch(1, timed, 1000).ok());
-  EXPECT_FALSE(engine.AddStretch(1, unknown, 1000).ok());
-  EXPECT_FALSE(engine.AddStretch(1, {}, 1000).ok());
-  EXPECT_FALSE(engine.AddStretch(1, std::vector<Key>(kMaxStretch + 1, Key{5}), 1000).ok());
-  EXPECT_FALSE(engine.AddStretch(1, {twice, 1}, 0).ok());
+  using Stretch = std::vector<StretchIteration>;
+  EXPECT_FALSE(engine.AddStretch(Stretch{{0, {5}}, {0, {5}}}, 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(Stretch{{1, {6}}}, 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(Stretch{{2, {7}}}, 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(Stretch{}, 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(Stretch(kMaxStretch + 1, {0, {5}}), 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(Stretch{{0, {5}}}, 0).ok());
   EXPECT_EQ(engine.Serialize(), before);
-  EXPECT_TRUE(engine.AddStretch(1, {twice, 1}, 1000).ok());
-  EXPECT_FALSE(engine.AddStretch(1, {twice, 1}, 1000).ok());
+  EXPECT_TRUE(engine.AddStretch(Stretch{{0, {5}}}, 1000).ok());
+  EXPECT_FALSE(engine.AddStretch(Stretch{{0, {5}}}, 1000).ok());
+}
+
+// What the first iterations of lengths took on top is in the times of their stretches.
+TEST(StretchTest, FirstOccurrencesInStretchesArePaidFor) {
+  const Training run(5, 900, 0.003);
+  OnlineEngine engine;
+  double truth = 0;
+  std::map<Key, int> seen;
+  double sum = 0;
+  for (size_t i = 0; i < 900; ++i) {
+    const Key key = {run.keys[i].first + (i < 600 ? 0 : 1000)};
+    const double time =
+        std::round(NormalTime(key.first) * (1 + 0.003 * (static_cast<int>(i % 7) - 3)) +
+                   (seen[key]++ == 0 ? 3e7 : 0));
+    truth += time;
+    sum += time;
+    engine.AddIteration({.iteration = i, .key = key, .time_ns = i < 600 ? Ns(time) : 0});
+    if (i < 600) sum = 0;
+    if (i < 600 || i % 10 != 9) continue;
+    std::vector<StretchIteration> stretch;
+    for (size_t k = i - 9; k <= i; ++k) stretch.push_back({k, {run.keys[k].first + 1000}});
+    ASSERT_TRUE(engine.AddStretch(stretch, Ns(sum)).ok());
+    sum = 0;
+  }
+  const Projection p = engine.ProjectTime(0.95);
+  EXPECT_NEAR(p.so_far->value / truth, 1, 1e-9);
+  EXPECT_EQ(p.so_far->low, p.so_far->high);
+}
+
+// A few slow iterations are timed alone, before the stretches begin.
+TEST(StretchTest, ASlowStartIsNotMostOfTheRun) {
+  int covered = 0;
+  double bias = 0;
+  for (int seed = 1; seed <= 20; ++seed) {
+    const Training run(seed, 12'000, 0.01);
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(run.Lengths()).ok());
+    double slow = 0, sum = 0;
+    for (size_t i = 0; i < 3060; ++i) {
+      const double time = std::round(run.times_ns[i]);
+      if (i < 60) slow += time;
+      engine.AddIteration(
+          {.iteration = i, .key = run.keys[i], .time_ns = i < 60 ? Ns(2 * time) : 0});
+      if (i >= 60) sum += time;
+      if (i < 60 || (i - 60) % 1000 != 999) continue;
+      ASSERT_TRUE(engine.AddStretch(run.Stretch(i - 999, 1000), Ns(sum)).ok());
+      sum = 0;
+    }
+    const Projection p = engine.ProjectTime(0.95);
+    ASSERT_TRUE(p.total.has_value());
+    const double truth = run.total_ns + slow;
+    covered += Covers(*p.total, truth);
+    bias += (p.total->value / truth - 1) / 20;
+  }
+  EXPECT_GE(covered, 18);
+  EXPECT_LT(std::abs(bias), 0.02);
 }
 
 TEST(StretchTest, SurvivesARestart) {
@@ -157,7 +219,7 @@ TEST(StretchTest, SurvivesARestart) {
   const std::string base = engine.Serialize();
   engine.TakeLog();
   for (size_t i = 200; i < 210; ++i) engine.AddIteration({.iteration = i, .key = run.keys[i]});
-  ASSERT_TRUE(engine.AddStretch(209, {&run.keys[200], 10}, 500'000'000).ok());
+  ASSERT_TRUE(engine.AddStretch(run.Stretch(200, 10), 500'000'000).ok());
   absl::StatusOr<OnlineEngine> copy = OnlineEngine::Parse(base);
   ASSERT_TRUE(copy.ok()) << copy.status();
   ASSERT_TRUE(copy->Replay(engine.TakeLog()).ok());

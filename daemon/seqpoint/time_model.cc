@@ -484,7 +484,7 @@ TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, cons
   model.lowest = lowest;
   model.highest = highest;
   // First about a constant, then, as noise is relative, about what that finds.
-  model.curve = CostCurve::FitSums(sums, scale).AsQuadratic(scale);
+  model.curve = CostCurve::FitSums(sums, scale, -1).AsQuadratic(scale);
   double time = 0, count = 0;
   for (const CurveSum& sum : sums) {
     time += sum.value * sum.count;
@@ -494,8 +494,15 @@ TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, cons
   for (CurveSum& sum : sums) {
     sum.scale = std::max(model.curve.floor, model.curve.OfTerms(sum.terms));
   }
-  model.smooth = CostCurve::FitSums(sums, scale);
-  model.noise = model.smooth.noise();
+  // Of an iteration, from differences of neighbours: drift makes no noise.
+  double square = kPriorWeight * kPriorNoise * kPriorNoise, degrees = kPriorWeight;
+  for (size_t i = 1; i < sums.size(); ++i) {
+    const double step = sums[i].value / sums[i].scale - sums[i - 1].value / sums[i - 1].scale;
+    square += step * step / (1 / sums[i].count + 1 / sums[i - 1].count);
+    degrees += 1;
+  }
+  model.noise = std::sqrt(square / degrees);
+  model.smooth = CostCurve::FitSums(sums, scale, model.noise);
   return model;
 }
 

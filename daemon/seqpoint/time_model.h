@@ -85,7 +85,7 @@ struct TimeModel {
                        absl::Span<const FirstTime> first, double correlation, const Key& shortest,
                        absl::Span<const Key> own = {}, bool sums = false);
 
-  // From times of several iterations together; single ones are among them. What first occurrences
+  // From times of several iterations together. What first occurrences
   // and slow iterations take on top is not known apart: it is in the curve and in the noise.
   // `lowest`, `highest`: of the keys that ran, in each dimension.
   static TimeModel OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest,

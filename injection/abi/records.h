@@ -69,7 +69,7 @@ enum CallFlags : uint8_t {
   kCallHasPayload = 1,  // `bytes` of an NVTX call is valid
   kCallHostTime = 2,    // no GPU works behind the program's back: api_ns is the time of the work
   kCallAfterHole = 4,   // before it, nothing was watched for a while
-  kCallForCopies = 8,   // a wait for copies to the GPU alone: the work may be far behind
+  kCallNoEnd = 8,       // a wait behind which the GPU's work need not be done
 };
 inline constexpr char kForwardName[] = "forward";        // of a training batch
 inline constexpr char kEvaluationName[] = "evaluation";  // without gradients
