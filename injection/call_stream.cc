@@ -340,7 +340,8 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
   }
   if ((flags & abi::kMatchedStep) != 0) {
     stepped_ = true;
-    if (call.op == Op::kLaunch || call.op == Op::kGraphLaunch) wait_watch_.OnStep(call.stream);
+    const Op op = static_cast<Op>(matcher_.rule().step.op);
+    if (op == Op::kLaunch || op == Op::kGraphLaunch) wait_watch_.OnStep(call.stream);
     if (measurement_.kind != Kind::kNone && measurement_.iteration == result.step_iteration) {
       // Lengths that only the step tells.
       if (!measurement_.chosen && ChooseAhead(result.step_length, result.step_valid)) {

@@ -7,10 +7,9 @@
 //
 // A wait covers the work when it is for the stream that computes, for an event that was recorded on
 // it since the last boundary and behind all of its kernels that were watched, or for the whole
-// context. The stream that computes is that of the
-// rule's step, or, where that is no launch, the one with most kernels so far. Whatever is not known
-// for certain covers nothing: results that come back on another stream, an event whose place in the
-// table another one took.
+// context. The stream that computes is that of the rule's step, or, where that is no launch, the
+// one with most kernels so far. Whatever is not known for certain covers nothing: results that come
+// back on another stream, an event whose place in the table another one took.
 //
 // Threading: CallStream's lock. Memory: fixed.
 #ifndef SEQPOINT_INJECTION_WAIT_WATCH_H_

@@ -141,9 +141,9 @@ bool ChooseClockOn(std::optional<uint64_t> stream, const CallStream& source,
 
 // That of the optimiser's step, where it is one; else of most launches. What comes first may
 // prepare the next batch on a stream of its own.
-std::optional<uint64_t> StreamThatComputes(const std::vector<CallRecord>& calls,
+std::optional<uint64_t> StreamThatComputes(const std::vector<CallRecord>& calls, const Rule& rule,
                                            const ReplayedIteration& iteration) {
-  if (IsLaunch(calls[iteration.step].op)) return calls[iteration.step].stream;
+  if (IsLaunch(rule.step.op)) return calls[iteration.step].stream;
   std::map<uint64_t, uint32_t> launches;
   for (uint32_t i = iteration.begin; i < iteration.end; ++i) {
     if (IsLaunch(calls[i].op)) ++launches[calls[i].stream];
@@ -158,7 +158,7 @@ std::optional<uint64_t> StreamThatComputes(const std::vector<CallRecord>& calls,
 void ChooseClock(const CallStream& source, const Occurrences& occurrences, ChosenRule* chosen) {
   if (chosen->iterations.size() < 2) return;
   const std::optional<uint64_t> stream =
-      StreamThatComputes(source.calls(), chosen->iterations.back());
+      StreamThatComputes(source.calls(), chosen->rule, chosen->iterations.back());
   if (!stream || ChooseClockOn(stream, source, occurrences, chosen)) return;
   const absl::Span<const ReplayedIteration> last =
       absl::MakeConstSpan(chosen->iterations)

@@ -1042,6 +1042,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     process.untimed.push_back({sample.iteration, sample.key, sample.first});
   }
   if (iteration.stretch > 0 && iteration.stretch <= process.untimed.size()) {
+    static_assert(IterationBuilder::kMaxStretch <= kMaxStretch);
     // What the engine refuses stays without a time.
     engine
         .AddStretch(absl::MakeConstSpan(process.untimed).last(iteration.stretch),
