@@ -38,6 +38,12 @@ Scale ScaleFor(double value, std::string_view unit) {
   if (unit == "1") base = "";
   if (unit == "bytes") base = "B";
   if (unit == "%") return {1, "%"};
+  double size = 1;
+  if (unit == "GB/s") {
+    base = "B/s";
+    size = 1e9;
+  }
+  value *= size;
   // Words ("instructions") stand apart from the prefix, symbols (B, Hz) do not.
   if (base.size() > 3 && base.find('/') == std::string::npos) base = absl::StrCat(" ", base);
   constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P", "E"};
@@ -45,7 +51,7 @@ Scale ScaleFor(double value, std::string_view unit) {
   for (; power < 6 && value >= std::pow(1000.0, power + 1); ++power) {
   }
   std::string name = absl::StrCat(kPrefixes[power], base);
-  return {std::pow(1000.0, power), std::string(absl::StripLeadingAsciiWhitespace(name))};
+  return {std::pow(1000.0, power) / size, std::string(absl::StripLeadingAsciiWhitespace(name))};
 }
 
 // Digits after the point for about four significant digits.

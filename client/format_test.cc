@@ -42,6 +42,8 @@ TEST(FormatTest, QuantitiesHaveTheUnitThatFits) {
   EXPECT_EQ(FormatQuantity(7, "1"), "7");
   EXPECT_EQ(FormatQuantity(3.2123e9, "bytes"), "3.212 GB");
   EXPECT_EQ(FormatQuantity(69.08e9, "B/s"), "69.08 GB/s");
+  EXPECT_EQ(FormatQuantity(1255, "GB/s"), "1.255 TB/s");
+  EXPECT_EQ(FormatQuantity(0.5, "GB/s"), "500 MB/s");
   EXPECT_EQ(FormatQuantity(2.5e12, "cycles"), "2.500 T cycles");
   EXPECT_EQ(FormatQuantity(12, "cycles"), "12 cycles");
   EXPECT_EQ(FormatQuantity(0.25, "%"), "0.2500 %");
