@@ -32,6 +32,7 @@ bool WaitWatch::Covers(Op op, uint64_t stream, uint64_t event) const {
   if (op == Op::kContextSync) return true;
   if (op != Op::kEventSync) return Computes(stream);
   const Event& known = events_[PlaceOf(event)];
+  if (stream_count_ == kStreams && KernelsOn(known.stream) == 0) return false;  // has no place
   return known.handle == event && Computes(known.stream) && known.boundaries == boundaries_ &&
          known.kernels == KernelsOn(known.stream);
 }

@@ -139,11 +139,12 @@ bool ChooseClockOn(std::optional<uint64_t> stream, const CallStream& source,
   return false;
 }
 
-// That of the optimiser's step, where it is one; else of most launches. What comes first may
-// prepare the next batch on a stream of its own.
-std::optional<uint64_t> StreamThatComputes(const std::vector<CallRecord>& calls, const Rule& rule,
-                                           const ReplayedIteration& iteration) {
-  if (IsLaunch(rule.step.op)) return calls[iteration.step].stream;
+// Those that may compute: that of the optimiser's step, and that of most launches. What comes first
+// may prepare the next batch on a stream of its own.
+std::vector<uint64_t> StreamsThatCompute(const std::vector<CallRecord>& calls, const Rule& rule,
+                                         const ReplayedIteration& iteration) {
+  std::vector<uint64_t> streams;
+  if (IsLaunch(rule.step.op)) streams.push_back(calls[iteration.step].stream);
   std::map<uint64_t, uint32_t> launches;
   for (uint32_t i = iteration.begin; i < iteration.end; ++i) {
     if (IsLaunch(calls[i].op)) ++launches[calls[i].stream];
@@ -151,15 +152,18 @@ std::optional<uint64_t> StreamThatComputes(const std::vector<CallRecord>& calls,
   const auto most =
       std::max_element(launches.begin(), launches.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == launches.end()) return std::nullopt;
-  return most->first;
+  if (most != launches.end()) streams.push_back(most->first);
+  return streams;
 }
 
 void ChooseClock(const CallStream& source, const Occurrences& occurrences, ChosenRule* chosen) {
   if (chosen->iterations.size() < 2) return;
-  const std::optional<uint64_t> stream =
-      StreamThatComputes(source.calls(), chosen->rule, chosen->iterations.back());
-  if (!stream || ChooseClockOn(stream, source, occurrences, chosen)) return;
+  const std::vector<uint64_t> streams =
+      StreamsThatCompute(source.calls(), chosen->rule, chosen->iterations.back());
+  if (streams.empty()) return;
+  for (const uint64_t stream : streams) {
+    if (ChooseClockOn(stream, source, occurrences, chosen)) return;
+  }
   const absl::Span<const ReplayedIteration> last =
       absl::MakeConstSpan(chosen->iterations)
           .last(std::min(chosen->iterations.size(), kStudiedTurns));

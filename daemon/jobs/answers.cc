@@ -209,7 +209,7 @@ absl::Status Answers::NoIteration() const {
 
 Projection Answers::Time(double confidence) const {
   Projection time = facts_.engine.ProjectTime(confidence, facts_.host_times);
-  if (!facts_.mostly_untimed) return time;
+  if (!facts_.mostly_untimed || !time.so_far) return time;
   // The GPU was idle until the host went on, and is not where it runs ahead.
   time.total.reset();
   time.so_far.reset();

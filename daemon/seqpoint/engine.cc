@@ -301,6 +301,25 @@ class Jumps {
   double probability_ = 0;
 };
 
+// How far the lengths of `coming` are from those of `past`: the square root of the sum over cells
+// of (p - q)^2 / q, of shares p and q, beyond what drawing both at random makes of it. What a curve
+// misses by `noise` in an iteration, it misses by at most so many times that in the mean of others.
+double ShiftOf(absl::Span<const CurveTarget> past, absl::Span<const CurveTarget> coming) {
+  constexpr double kUnseen = 0.5;  // iterations in a cell that had none
+  std::map<int, std::pair<double, double>> cells;
+  double before = 0, after = 0;
+  for (const CurveTarget& t : past) cells[t.cell].first += t.weight, before += t.weight;
+  for (const CurveTarget& t : coming) cells[t.cell].second += t.weight, after += t.weight;
+  if (!(before > 0) || !(after > 0)) return 0;
+  double square = 0;
+  for (const auto& [cell, weights] : cells) {
+    const double q = std::max(weights.first, kUnseen) / before, p = weights.second / after;
+    square += (p - q) * (p - q) / q;
+  }
+  const auto count = static_cast<double>(cells.size());
+  return std::sqrt(std::max(0.0, square - count * (1 / before + 1 / after)));
+}
+
 // A cost is never negative, whatever the normal approximation says.
 Estimate NotBelow(double floor, Estimate e) {
   return {std::max(e.value, floor), std::max(e.low, floor), std::max(e.high, floor)};
@@ -1333,6 +1352,9 @@ Projection OnlineEngine::ProjectIterations(double confidence, bool host_times) c
       variance += std::pow(kUnknownSurcharge * expected, 2);
     }
     variance += std::pow(fit.model.doubt * expected, 2);
+    if (fit.model.of_sums) {
+      variance += std::pow(fit.model.noise * ShiftOf(outlook.past, targets) * expected, 2);
+    }
     const Normal slow = s.SlowExcess(SumOf(over), expected);
     mean += slow.mean;
     variance += slow.variance;

@@ -114,6 +114,30 @@ TEST(StretchTest, TheCurveIsFoundFromSums) {
   }
 }
 
+// Work that is padded to the next 256, and a run that goes on with other lengths: a parabola is no
+// guide there.
+TEST(StretchTest, OtherLengthsThanThoseThatRanAreAsUncertainAsTheCurveIsWrong) {
+  for (const int64_t low : {8, 26, 33, 50}) {
+    Training run(6, 2000, 0.01);
+    std::mt19937 random(7);
+    run.total_ns = 0;
+    for (size_t i = 0; i < run.keys.size(); ++i) {
+      if (i >= 1000)
+        run.keys[i].first = 8 * std::uniform_int_distribution<int64_t>(low, low + 8)(random);
+      const int64_t padded = (run.keys[i].first + 255) / 256 * 256;
+      run.times_ns[i] = std::round(NormalTime(padded));
+      run.total_ns += run.times_ns[i];
+    }
+    OnlineEngine engine;
+    ASSERT_TRUE(engine.SetHorizon(run.Lengths()).ok());
+    run.Feed(engine, 1000, 10);
+    const Projection p = engine.ProjectTime(0.95);
+    ASSERT_TRUE(p.total.has_value()) << p.basis;
+    EXPECT_TRUE(Covers(*p.total, run.total_ns))
+        << low << ": " << p.total->low << " to " << p.total->high << ", truth " << run.total_ns;
+  }
+}
+
 // Lengths in ascending order, whose times bend otherwise than a parabola.
 TEST(StretchTest, OfLengthsBeyondThoseThatRanNothingIsSaid) {
   Training run(4, 2000, 0.01);
