@@ -418,7 +418,12 @@ std::string ApartText(const v1::Job& job) {
   if (job.phases_size() == 0) return "";
   const std::string phases =
       absl::StrJoin(job.phases(), ", ", [](std::string* out, const v1::PhaseSummary& phase) {
-        absl::StrAppend(out, phase.name(), " ", FormatQuantity(phase.duration_ns(), "ns"));
+        absl::StrAppend(out, phase.name(), " ",
+                        phase.duration_ns() > 0
+                            ? FormatQuantity(static_cast<double>(phase.duration_ns()), "ns")
+                            : absl::StrCat("of ", FormatCount(phase.iterations()),
+                                           phase.iterations() == 1 ? " batch" : " batches",
+                                           ", whose time is not known"));
       });
   return Wrap("apart:     ",
               absl::StrCat(phases,

@@ -42,5 +42,15 @@ TEST(ProjectionTextTest, APartHasOneTotal) {
               AllOf(HasSubstr("iterations 0 to 9 (10 iterations)"), Not(HasSubstr("so far"))));
 }
 
+TEST(TextTest, APhaseWhoseTimeIsNotKnownTakesNotZero) {
+  v1::Job job;
+  v1::PhaseSummary& phase = *job.add_phases();
+  phase.set_name("evaluation");
+  phase.set_iterations(12);
+  EXPECT_THAT(ApartText(job), HasSubstr("evaluation of 12 batches, whose time is not known"));
+  phase.set_duration_ns(30'000'000);
+  EXPECT_THAT(ApartText(job), HasSubstr("evaluation 30 ms;"));
+}
+
 }  // namespace
 }  // namespace seqpoint::client
