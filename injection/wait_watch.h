@@ -1,6 +1,7 @@
-// What does the host wait for? A loop may copy its batches on a stream of their own and wait for
-// the copies alone, to use their memory again, or wait for what it launched some iterations ago.
-// The work of this iteration is then still to come, and such a wait says nothing about its time.
+// WaitWatch: whether a wait of the host covers the work of the GPU. A loop may copy its batches on
+// a stream of their own and wait for the copies alone, to use their memory again, or wait for what
+// it launched some iterations ago. The work of this iteration is then still to come, and such a
+// wait says nothing about its time.
 //
 //   waits.OnCall(Op::kLaunch, stream, 0);     // every watched call, in order
 //   if (waits.Covers(Op::kStreamSync, stream, 0)) ...

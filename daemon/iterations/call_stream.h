@@ -47,6 +47,13 @@ class NameTable {
 // `names`.
 abi::MatchEvent ToMatchEvent(const abi::CallRecord& call, const NameTable& names);
 
+// The GPU's work is done behind it.
+inline bool WaitsForWork(const abi::CallRecord& call) {
+  const auto op = static_cast<abi::Op>(call.op);
+  return (op == abi::Op::kStreamSync || op == abi::Op::kEventSync || op == abi::Op::kContextSync) &&
+         (call.flags & abi::kCallNoEnd) == 0;
+}
+
 inline bool IsLaunch(uint8_t op) {
   return op == static_cast<uint8_t>(abi::Op::kLaunch) ||
          op == static_cast<uint8_t>(abi::Op::kGraphLaunch);

@@ -73,9 +73,7 @@ bool HostWaitsInEach(const std::vector<CallRecord>& calls,
                      absl::Span<const ReplayedIteration> iterations) {
   return std::all_of(iterations.begin(), iterations.end(), [&](const ReplayedIteration& it) {
     return std::any_of(calls.begin() + it.begin, calls.begin() + it.end, [&](const CallRecord& c) {
-      const Op op = static_cast<Op>(c.op);
-      return (op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync) &&
-             (c.flags & abi::kCallNoEnd) == 0 && c.thread_id == calls[it.begin].thread_id;
+      return WaitsForWork(c) && c.thread_id == calls[it.begin].thread_id;
     });
   });
 }

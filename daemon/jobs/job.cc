@@ -1043,7 +1043,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   }
   if (iteration.stretch > 0 && iteration.stretch <= process.untimed.size()) {
     static_assert(IterationBuilder::kMaxStretch <= kMaxStretch);
-    // What the engine refuses stays without a time.
+    // Iterations that the engine refuses stay without a time.
     engine
         .AddStretch(absl::MakeConstSpan(process.untimed).last(iteration.stretch),
                     iteration.stretch_ns)

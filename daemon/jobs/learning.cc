@@ -14,13 +14,6 @@ std::vector<uint8_t> Bytes(const T& event) {
   return {data, data + sizeof(T)};
 }
 
-bool WaitsForWork(const abi::CallRecord& call) {
-  return (call.op == static_cast<uint8_t>(abi::Op::kStreamSync) ||
-          call.op == static_cast<uint8_t>(abi::Op::kEventSync) ||
-          call.op == static_cast<uint8_t>(abi::Op::kContextSync)) &&
-         (call.flags & abi::kCallNoEnd) == 0;
-}
-
 uint8_t FlagsOf(const abi::CallRecord& boundary, bool hole) {
   return static_cast<uint8_t>(((boundary.flags & abi::kCallHostTime) != 0 ? abi::kHostTime : 0) |
                               (hole ? abi::kDistorted : 0));
@@ -149,7 +142,7 @@ void Learning::Segment(const abi::CallRecord& call) {
                                                        .api_ns = api_ns,
                                                        .correlation_id = call.correlation_id})});
   }
-  if (WaitsForWork(call) && call.thread_id == boundary_thread_) {
+  if (iterations::WaitsForWork(call) && call.thread_id == boundary_thread_) {
     ours_.push_back({abi::EventType::kSync, Bytes(abi::SyncEvent{.iteration = matcher_.iteration(),
                                                                  .begin_ns = api_ns - call.bytes,
                                                                  .end_ns = api_ns,

@@ -494,7 +494,7 @@ absl::Status OnlineEngine::AddStretch(absl::Span<const StretchIteration> iterati
     keys.push_back(i.key);
     last = std::max(last, i.iteration);
     --s.keys[i.key].untimed;
-    // What a first occurrence takes on top is in the time, too.
+    // The time of the stretch includes the surcharge of a first occurrence.
     const auto first = s.firsts.find(i.iteration);
     if (first != s.firsts.end()) {
       first->second.together = true;

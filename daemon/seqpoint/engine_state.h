@@ -225,7 +225,7 @@ struct OnlineEngine::State {
   TimeModel TimesTogether() const;
   // Nothing has length 0, unless everything has.
   bool LengthUnknown(const Key& key) const { return key == Key{} && keys.size() > 1; }
-  // What is not known is no length.
+  // Different lengths so far; iterations whose length is not known have none.
   uint64_t Lengths() const { return keys.size() - (keys.size() > 1 && keys.contains({}) ? 1 : 0); }
   bool NoteLengths(const IterationSample& sample);
   KeyFit Explained(const TimeModel& model) const;

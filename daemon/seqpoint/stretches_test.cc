@@ -179,7 +179,7 @@ TEST(StretchTest, AsManyTimesAsWaitForOne) {
   EXPECT_FALSE(engine.AddStretch(Stretch{{0, {5}}}, 1000).ok());
 }
 
-// What the first iterations of lengths took on top is in the times of their stretches.
+// The times of stretches include the surcharges of first occurrences.
 TEST(StretchTest, FirstOccurrencesInStretchesArePaidFor) {
   const Training run(5, 900, 0.003);
   OnlineEngine engine;

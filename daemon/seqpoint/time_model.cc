@@ -494,7 +494,7 @@ TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, cons
   for (CurveSum& sum : sums) {
     sum.scale = std::max(model.curve.floor, model.curve.OfTerms(sum.terms));
   }
-  // Of an iteration, from differences of neighbours: drift makes no noise.
+  // The noise of one iteration follows from differences of neighbours, which drift hardly changes.
   double square = kPriorWeight * kPriorNoise * kPriorNoise, degrees = kPriorWeight;
   for (size_t i = 1; i < sums.size(); ++i) {
     const double step = sums[i].value / sums[i].scale - sums[i - 1].value / sums[i - 1].scale;

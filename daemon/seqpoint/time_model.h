@@ -90,7 +90,7 @@ struct TimeModel {
   // `lowest`, `highest`: of the keys that ran, in each dimension.
   static TimeModel OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest,
                           const Key& highest);
-  // Of these, the share that is shorter or longer than all that ran. OfSums only.
+  // The share of these targets that is shorter or longer than all that ran. OfSums only.
   double ShareOutside(absl::Span<const CurveTarget> targets) const;
 
   // The curve, kept within bounds below the keys that have a time.
