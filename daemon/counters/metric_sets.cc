@@ -205,16 +205,8 @@ MetricSet Flops(const Chip& chip, Backend backend) {
   std::vector<std::pair<std::string, std::vector<Term>>> by_precision;
   for (const Precision& precision :
        {Precision{'f', "FP32"}, Precision{'h', "FP16"}, Precision{'d', "FP64"}}) {
-    std::vector<Term> terms;
-    // As Nsight Compute counts: a fused multiply-add is two operations.
-    for (const auto& [operation, weight] :
-         {std::pair{"fma", 2.0}, std::pair{"add", 1.0}, std::pair{"mul", 1.0}}) {
-      const std::string base =
-          absl::StrCat("sm__sass_thread_inst_executed_op_", absl::string_view(&precision.letter, 1),
-                       operation, "_pred_on");
-      instructions.push_back(Sum(base, "instructions"));
-      terms.push_back({instructions.back().name, weight});
-    }
+    std::vector<Term> terms = CudaCoreOperations(precision.letter);
+    for (const Term& term : terms) instructions.push_back({term.metric, "instructions"});
     all.insert(all.end(), terms.begin(), terms.end());
     by_precision.emplace_back(absl::StrCat(precision.name, " operations, CUDA cores"), terms);
   }
@@ -490,6 +482,18 @@ absl::StatusOr<MetricSet> CombineMetricSets(const std::vector<std::string>& name
                      kMaxConfigsOfJob, "; ask for fewer sets"));
   }
   return all;
+}
+
+std::vector<Term> CudaCoreOperations(char format) {
+  const double values = format == 'h' ? 2 : 1;
+  std::vector<Term> terms;
+  for (const auto& [operation, weight] :
+       {std::pair{"fma", 2.0}, std::pair{"add", 1.0}, std::pair{"mul", 1.0}}) {
+    terms.push_back({absl::StrCat("sm__sass_thread_inst_executed_op_",
+                                  absl::string_view(&format, 1), operation, "_pred_on.sum"),
+                     weight * values});
+  }
+  return terms;
 }
 
 absl::StatusOr<Metric> OwnMetric(std::string_view text) {

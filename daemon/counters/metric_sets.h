@@ -89,9 +89,6 @@ const std::vector<std::string>& KnownChips();
 // Of a family that these are of.
 bool IsKnownChip(std::string_view name);
 
-// Is it one of these families? Of others nothing was checked.
-bool IsKnownChip(std::string_view chip);
-
 // All shipped sets, as `chip` offers them to `backend`. Of an unknown chip, what all have.
 std::vector<MetricSet> MetricSets(std::string_view chip, Backend backend);
 
@@ -105,6 +102,14 @@ absl::StatusOr<MetricSet> FindMetricSet(std::string_view name, std::string_view 
 absl::StatusOr<MetricSet> CombineMetricSets(const std::vector<std::string>& names,
                                             const std::vector<OwnSet>& own, std::string_view chip,
                                             Backend backend);
+
+// Floating point operations of the CUDA cores in a number format: 'f' FP32, 'h' FP16, 'd' FP64. The
+// metrics are instructions of threads, weighted as in Nsight Compute's roofline sections
+// (derived__sm__sass_thread_inst_executed_op_{ffma,dfma}_pred_on_x2, _hfma_pred_on_x4,
+// derived__smsp__sass_thread_inst_executed_op_{hadd,hmul}_pred_on_x2): a fused multiply-add is two
+// operations, and an FP16 instruction works on a packed pair. One that uses half of the pair counts
+// as two, too.
+std::vector<Term> CudaCoreOperations(char format);
 
 // A metric that a person names: its unit and nature, guessed from its name. Error: InvalidArgument,
 // when its values cannot be added up over iterations (percentages, rates, extremes).

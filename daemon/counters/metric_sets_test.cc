@@ -56,6 +56,30 @@ TEST(MetricSets, ConfigIdsAreUniqueAndRatiosHaveTheirParts) {
   }
 }
 
+TEST(MetricSets, OperationsAreWeightedAsNsightComputeDoes) {
+  const MetricSet flops = FindMetricSet("flops", "GH100", Backend::kRange).value();
+  const auto weight = [&](std::string_view ratio, std::string_view metric) {
+    for (const Ratio& one : flops.ratios) {
+      for (const Term& term : one.numerator) {
+        if (one.name == ratio && term.metric == metric) return term.weight;
+      }
+    }
+    return 0.0;
+  };
+  const auto of = [](std::string_view operation) {
+    return "sm__sass_thread_inst_executed_op_" + std::string(operation) + "_pred_on.sum";
+  };
+  EXPECT_EQ(weight("FP32 operations, CUDA cores", of("ffma")), 2);
+  EXPECT_EQ(weight("FP32 operations, CUDA cores", of("fadd")), 1);
+  EXPECT_EQ(weight("FP64 operations, CUDA cores", of("dfma")), 2);
+  // An FP16 instruction is one of a packed pair.
+  for (const char* ratio : {"FP16 operations, CUDA cores", "floating point operations"}) {
+    EXPECT_EQ(weight(ratio, of("hfma")), 4) << ratio;
+    EXPECT_EQ(weight(ratio, of("hadd")), 2) << ratio;
+    EXPECT_EQ(weight(ratio, of("hmul")), 2) << ratio;
+  }
+}
+
 TEST(MetricSets, DifferByChipAndBackend) {
   const auto metrics = [](const char* set, const char* chip, Backend backend) {
     std::set<std::string> names;

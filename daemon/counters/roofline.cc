@@ -16,8 +16,9 @@ constexpr char kCycles[] = "sm__cycles_elapsed.sum";
 constexpr char kPeakSuffix[] = ".peak_sustained_elapsed";
 constexpr double kSectorBytes = 32;
 
-// Fused multiply-adds that a multiprocessor begins in a cycle, of the CUDA cores: "Throughput of
-// native arithmetic instructions" in NVIDIA's CUDA C++ programming guide. Longer beginnings first.
+// Fused multiply-adds of values that a multiprocessor begins in a cycle, of the CUDA cores:
+// "Throughput of native arithmetic instructions" in NVIDIA's CUDA C++ programming guide. Longer
+// beginnings first.
 struct Lanes {
   absl::string_view chip;
   double fp32, fp16, fp64;
@@ -83,12 +84,7 @@ Roofline MakeRoofline(std::string_view chip) {
     RooflineFormat& format = roofline.formats.emplace_back();
     format.name = name;
     format.per_cycle = 2 * fused;
-    for (const auto& [operation, weight] : {std::pair{"fma", 2.0}, {"add", 1.0}, {"mul", 1.0}}) {
-      const std::string metric =
-          absl::StrCat("sm__sass_thread_inst_executed_op_", absl::string_view(&letter, 1),
-                       operation, "_pred_on.sum");
-      format.operations.push_back({metric, weight});
-    }
+    format.operations = CudaCoreOperations(letter);
   }
   add(flops->configs[0].metrics);
   for (size_t i = 1; i < flops->configs.size(); ++i) {

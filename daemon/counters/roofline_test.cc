@@ -55,6 +55,11 @@ TEST(Roofline, PlacesAKernelByTheNearerRoof) {
   EXPECT_EQ(roofs[1].name, "FP32");
   EXPECT_DOUBLE_EQ(roofs[1].per_second, 2.56e13);
   EXPECT_EQ(roofs[2].name, "tensor src_bf16_dst_fp32");
+  // Packed halves: 128 threads' fused multiply-adds of pairs in a cycle are all that there can be.
+  const MetricSums halves = {{"gpu__time_duration.sum", 1000},
+                             {"sm__cycles_elapsed.sum", 100'000},
+                             {"sm__sass_thread_inst_executed_op_hfma_pred_on.sum", 1.28e7}};
+  EXPECT_DOUBLE_EQ(PlaceOnRoofline(roofline, halves).compute_share.value_or(-1), 1);
   // A format without a peak leaves the roof unknown.
   sums.erase("sm__ops_path_tensor_src_bf16_dst_fp32.sum.peak_sustained_elapsed");
   EXPECT_FALSE(PlaceOnRoofline(roofline, sums).compute_share.has_value());

@@ -219,8 +219,10 @@ def metric_set(machine, name, chip):
 
 
 def operations_of(metrics, values):
-    """As the set "flops" adds them up: a fused multiply-add is two, tensor counts are operations."""
-    return sum((2 if "fma_pred" in metric else 1) * value for metric, value in zip(metrics, values)
+    """As the set "flops" adds them up: a fused multiply-add is two, an FP16 instruction is one of a pair, tensor counts
+    are operations."""
+    return sum((2 if "fma_pred" in metric else 1) * (2 if "_executed_op_h" in metric else 1) * value
+               for metric, value in zip(metrics, values)
                if "_executed_op_" in metric or "__ops_path_tensor_" in metric)
 
 
