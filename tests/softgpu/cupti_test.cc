@@ -445,7 +445,6 @@ CUgraphExec CaptureTwoKernels(Gpu& gpu) {
   EXPECT_EQ(cuStreamBeginCapture(gpu.stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   gpu.Launch(gpu.gemm);
   gpu.Launch(gpu.relu);
-  EXPECT_EQ(cuStreamSynchronize(gpu.stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   EXPECT_EQ(cuStreamEndCapture(gpu.stream, &graph), CUDA_SUCCESS);
   EXPECT_EQ(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
   EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
@@ -470,7 +469,7 @@ TEST(Cupti, GraphsGiveNodeRecordsOrOneForTheWhole) {
     CU_OK(cuCtxSynchronize());
     CUPTI_OK(cuptiActivityFlushAll(0));
     auto kernels = recorder.Kernels();
-    ASSERT_EQ(kernels.size(), 2u) << "a graph instantiated before leaves no records";
+    ASSERT_EQ(kernels.size(), 4u) << "kernels of a graph instantiated before are recorded, too";
     EXPECT_EQ(kernels[0].correlationId, recorder.callbacks[0].correlation_id);
     EXPECT_NE(kernels[0].graphNodeId, kernels[1].graphNodeId);
     EXPECT_NE(kernels[0].graphId, 0u);
@@ -479,14 +478,35 @@ TEST(Cupti, GraphsGiveNodeRecordsOrOneForTheWhole) {
 
     CUPTI_OK(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE));
     CUgraphExec whole = CaptureTwoKernels(gpu);
+    CU_OK(cuGraphLaunch(exec, gpu.stream));  // too early for the kind: no record of any kind
     CU_OK(cuGraphLaunch(whole, gpu.stream));
     CU_OK(cuCtxSynchronize());
     CUPTI_OK(cuptiActivityFlushAll(0));
-    EXPECT_EQ(recorder.Kernels().size(), 2u);
+    EXPECT_EQ(recorder.Kernels().size(), 4u);
     auto graphs = recorder.Records<CUpti_ActivityGraphTrace2>(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
     ASSERT_EQ(graphs.size(), 1u);
     EXPECT_EQ(graphs[0].correlationId, recorder.callbacks.back().correlation_id);
     EXPECT_GT(graphs[0].end, graphs[0].start);
+  });
+}
+
+TEST(Cupti, CopiesOfAGraphThatCameFirstLookLikeKernels) {
+  InProcess("", [] {
+    Gpu gpu;
+    gpu.Open();
+    CUgraph graph;
+    CUgraphExec exec = nullptr;
+    CU_OK(cuStreamBeginCapture(gpu.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CU_OK(cuMemsetD8Async(gpu.memory, 0, 64, gpu.stream));
+    CU_OK(cuStreamEndCapture(gpu.stream, &graph));
+    CU_OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    Recorder& recorder = Recorder::Get();
+    recorder.Enable({kKernel, CUPTI_ACTIVITY_KIND_MEMSET});
+    CU_OK(cuGraphLaunch(exec, gpu.stream));
+    CU_OK(cuCtxSynchronize());
+    CUPTI_OK(cuptiActivityFlushAll(0));
+    EXPECT_EQ(recorder.Kernels().size(), 1u);
+    EXPECT_TRUE(recorder.Records<CUpti_ActivityMemset4>(CUPTI_ACTIVITY_KIND_MEMSET).empty());
   });
 }
 

@@ -163,6 +163,33 @@ Stream* ResolveStream(Context* context, CUstream stream, bool per_thread_default
   return reinterpret_cast<Stream*>(stream);
 }
 
+bool InvalidateCaptures(Driver* driver, const Context* context) {
+  std::lock_guard lock(driver->mutex);
+  bool any = false;
+  for (Graph* graph : driver->captures) {
+    if (graph->origin->context != context) continue;
+    graph->invalidated = true;
+    any = true;
+  }
+  return any;
+}
+
+bool InvalidateUnsafeCaptures(Driver* driver) {
+  if (t_state.capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
+  std::lock_guard lock(driver->mutex);
+  bool any = false;
+  for (Graph* graph : driver->captures) {
+    const bool own = graph->capture_thread == &t_state;
+    const bool guarded = own ? graph->capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED
+                             : graph->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                                   t_state.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (!guarded) continue;
+    graph->invalidated = true;
+    any = true;
+  }
+  return any;
+}
+
 MemoryKind KindOf(Driver* driver, const void* pointer) {
   std::lock_guard lock(driver->mutex);
   auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -253,6 +280,18 @@ extern "C" Hooks* swgpu_get_hooks() {
       if (driver != nullptr && c != nullptr) {
         driver->clock.WaitUntil(driver->model.ContextTailNs(c));
       }
+    };
+    g_hooks.synchronize_context = [](CUcontext context) {
+      Driver* driver = GetDriver();
+      auto* c = context == nullptr ? t_state.current : reinterpret_cast<Context*>(context);
+      if (driver == nullptr || c == nullptr) return false;
+      if (InvalidateCaptures(driver, c)) return false;
+      driver->clock.WaitUntil(driver->model.ContextTailNs(c));
+      return true;
+    };
+    g_hooks.allocate = [] {
+      Driver* driver = GetDriver();
+      return driver != nullptr && !InvalidateUnsafeCaptures(driver);
     };
     g_hooks.counters = [](CUcontext context) {
       Driver* driver = GetDriver();

@@ -36,9 +36,9 @@ struct GraphExec {
   uint32_t id = 0;
   std::vector<GraphNode> nodes;
   CUgraph source = nullptr;
-  // Activity kinds must be on before a graph is instantiated, or its records do not exist.
-  bool node_records = false;
-  bool graph_records = false;
+  // Whether activity kinds were on when the graph was instantiated (CUPTI user guide, 2.3.7).
+  bool node_kinds_on = false;   // else its copies and memsets are recorded as kernels
+  bool graph_trace_on = false;  // else the graph as a whole leaves no record, ever
 };
 
 enum class MemoryKind : uint8_t { kPageable, kPinned, kDevice, kManaged };
@@ -62,7 +62,7 @@ struct Driver {
   std::unordered_set<Context*> contexts;
   std::map<uintptr_t, Allocation> allocations;
   std::vector<uint64_t> allocated_bytes;         // per device
-  std::unordered_set<const Graph*> captures;     // under way
+  std::unordered_set<Graph*> captures;           // under way
   std::vector<std::unique_ptr<Module>> modules;  // never freed: records point at kernel names
   std::atomic<uint32_t> next_context_id{1};
   std::atomic<uint32_t> next_module_id{1};
@@ -83,6 +83,7 @@ struct ThreadState {
   bool has_work;
   SwgpuWork work;
   uint64_t random;
+  CUstreamCaptureMode capture_mode;  // 0: CU_STREAM_CAPTURE_MODE_GLOBAL, the default
 };
 
 extern thread_local constinit ThreadState t_state __attribute__((tls_model("initial-exec")));
@@ -106,11 +107,21 @@ void Report(const Operation& op);
 void ReportSync(Driver* driver, Context* context, uint32_t stream_id, CUstream stream, uint8_t type,
                 uint32_t event_id, uint64_t start_ns);
 
+// A wait for all of `context` is illegal while one of its streams is captured: it fails, and the
+// capture is worthless from then on (CUDA Programming Guide, 4.2.3, "Prohibited and Unhandled
+// Operations", "Invalidation"). True: there was such a capture.
+bool InvalidateCaptures(Driver* driver, const Context* context);
+// The same of a call that is "potentially unsafe" during a capture, as allocations are: forbidden
+// where the calling thread captures, and where any thread captures in global mode, unless the
+// calling thread is relaxed (cuThreadExchangeStreamCaptureMode).
+bool InvalidateUnsafeCaptures(Driver* driver);
+
 // Submits the node, or appends it to the graph that `stream` captures into.
 CUresult Submit(Driver* driver, Stream* stream, const GraphNode& node);
-// Runs the node now; `reported` says whether it leaves a record of its own.
+// Runs the node now; `reported` says whether it leaves a record of its own, and `as_kernel` that it
+// is one of a kernel, whatever it is.
 void Execute(Driver* driver, Stream* stream, const GraphNode& node, uint32_t graph_id,
-             bool reported);
+             bool reported, bool as_kernel = false);
 void RunHostFunction(Driver* driver, Stream* stream, void (*fn)(void*), void* data);
 
 inline const char* KernelName(CUfunction function) {

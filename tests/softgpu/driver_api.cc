@@ -35,6 +35,8 @@ constexpr ErrorText kErrors[] = {
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
      "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
     {CUDA_ERROR_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE",
      "the operation cannot be performed in the present state"},
     {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
@@ -135,6 +137,7 @@ CUresult AllocateInContext(MemoryKind kind, uint64_t bytes, void** out) {
   Driver* driver;
   Context* context;
   if (CUresult r = RequireContext(&driver, &context); r != CUDA_SUCCESS) return r;
+  if (InvalidateUnsafeCaptures(driver)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return Allocate(driver, kind, context->device, bytes, out);
 }
 
@@ -621,8 +624,11 @@ DRIVER_API(cuMemFree_v2, (CUdeviceptr pointer), (pointer),
 
 DRIVER_API(cuMemAllocAsync, (CUdeviceptr * pointer, size_t bytes, CUstream stream),
            (pointer, bytes, stream), {
-             return AllocateInContext(MemoryKind::kDevice, bytes,
-                                      reinterpret_cast<void**>(pointer));
+             Driver* driver;
+             Context* context;
+             if (CUresult r = RequireContext(&driver, &context); r != CUDA_SUCCESS) return r;
+             return Allocate(driver, MemoryKind::kDevice, context->device, bytes,
+                             reinterpret_cast<void**>(pointer));
            })
 
 DRIVER_API(cuMemFreeAsync, (CUdeviceptr pointer, CUstream stream), (pointer, stream), {

@@ -119,7 +119,10 @@ void WaitUntil(Driver* driver, uint64_t time_ns) {
 }
 
 CUresult WaitForStream(Driver* driver, Stream* stream) {
-  if (stream->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (stream->capture != nullptr) {
+    stream->capture->invalidated = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   uint64_t start = driver->clock.NowNs();
   Charge(driver, driver->config.cpu_sync_ns);
   WaitUntil(driver, driver->model.StreamTailNs(stream));
@@ -129,6 +132,7 @@ CUresult WaitForStream(Driver* driver, Stream* stream) {
 }
 
 CUresult WaitForContext(Driver* driver, Context* context) {
+  if (InvalidateCaptures(driver, context)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   uint64_t start = driver->clock.NowNs();
   Charge(driver, driver->config.cpu_sync_ns);
   WaitUntil(driver, driver->model.ContextTailNs(context));
@@ -308,8 +312,8 @@ CUresult Instantiate(CUgraphExec* out, CUgraph graph) {
   exec->id = source->id;
   exec->source = graph;
   exec->nodes = source->nodes;
-  exec->graph_records = GraphTraceWanted();
-  exec->node_records = g_hooks.operations.load(std::memory_order_acquire) != 0;
+  exec->graph_trace_on = GraphTraceWanted();
+  exec->node_kinds_on = g_hooks.operations.load(std::memory_order_acquire) != 0;
   *out = reinterpret_cast<CUgraphExec>(exec);
   RaiseGraph(CUPTI_CBID_RESOURCE_GRAPHEXEC_CREATED, graph, *out);
   return CUDA_SUCCESS;
@@ -322,13 +326,15 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, bool per_thread
     Charge(driver, driver->config.cpu_graph_launch_ns);
     t_state.submits_work = true;
     Stream* stream = ResolveStream(context, stream_handle, per_thread_default);
-    const bool whole = exec->graph_records && GraphTraceWanted();
+    // While graphs are traced as a whole their nodes leave no records, not even those of a graph
+    // that came too early to be traced.
+    const bool whole = GraphTraceWanted();
     uint64_t start = std::max(driver->clock.NowNs() + driver->config.launch_latency_ns,
                               driver->model.StreamTailNs(stream));
     for (const GraphNode& node : exec->nodes) {
-      Execute(driver, stream, node, exec->id, exec->node_records && !whole);
+      Execute(driver, stream, node, exec->id, !whole, !exec->node_kinds_on);
     }
-    if (whole) {
+    if (whole && exec->graph_trace_on) {
       Operation op = NewOperation(*stream);
       op.kind = OpKind::kGraph;
       op.start_ns = start;
@@ -344,6 +350,7 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, bool per_thread
 
 CUresult Submit(Driver* driver, Stream* stream, const GraphNode& node) {
   if (stream->capture != nullptr) {
+    if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     stream->capture->nodes.push_back(node);
     stream->capture->nodes.back().id = driver->next_node_id.fetch_add(1);
     return CUDA_SUCCESS;
@@ -353,7 +360,7 @@ CUresult Submit(Driver* driver, Stream* stream, const GraphNode& node) {
 }
 
 void Execute(Driver* driver, Stream* stream, const GraphNode& node, uint32_t graph_id,
-             bool reported) {
+             bool reported, bool as_kernel) {
   Operation op = NewOperation(*stream);
   op.graph_id = graph_id;
   op.graph_node_id = node.id;
@@ -387,7 +394,14 @@ void Execute(Driver* driver, Stream* stream, const GraphNode& node, uint32_t gra
     case GraphNode::Type::kEmpty:
       return;
   }
-  if (reported) Report(op);
+  if (!reported) return;
+  if (as_kernel && op.kind != OpKind::kKernel) {
+    op.name = op.kind == OpKind::kMemset ? "memset_node" : "memcpy_node";
+    op.kind = OpKind::kKernel;
+    std::fill_n(op.grid, 3, 1);
+    std::fill_n(op.block, 3, 1);
+  }
+  Report(op);
 }
 
 void RunHostFunction(Driver* driver, Stream* stream, void (*fn)(void*), void* data) {
@@ -473,9 +487,10 @@ DRIVER_API(cuStreamGetCtx, (CUstream stream, CUcontext* out), (stream, out), {
 STREAM_API(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status), (stream, status),
            {
              return WithContext([&](Driver*, Context* context) {
-               *status = ResolveStream(context, stream, kPerThread)->capture == nullptr
-                             ? CU_STREAM_CAPTURE_STATUS_NONE
-                             : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+               const Graph* graph = ResolveStream(context, stream, kPerThread)->capture;
+               *status = graph == nullptr     ? CU_STREAM_CAPTURE_STATUS_NONE
+                         : graph->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                              : CU_STREAM_CAPTURE_STATUS_ACTIVE;
                return CUDA_SUCCESS;
              });
            })
@@ -660,6 +675,8 @@ STREAM_API(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode),
     auto* graph = new Graph;
     graph->id = driver->next_graph_id.fetch_add(1);
     graph->origin = s;
+    graph->capture_mode = mode;
+    graph->capture_thread = &t_state;
     s->capture = graph;
     {
       std::lock_guard lock(driver->mutex);
@@ -680,9 +697,16 @@ STREAM_API(cuStreamEndCapture, (CUstream stream, CUgraph* out), (stream, out), {
     for (Stream* other : context->streams) {
       if (other->capture == graph) other->capture = nullptr;
     }
-    *out = reinterpret_cast<CUgraph>(graph);
-    return CUDA_SUCCESS;
+    // The graph stays: an event that was recorded in the capture may still name it.
+    *out = graph->invalidated ? nullptr : reinterpret_cast<CUgraph>(graph);
+    return graph->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
   });
+})
+
+DRIVER_API(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), (mode), {
+  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::swap(*mode, t_state.capture_mode);
+  return CUDA_SUCCESS;
 })
 
 DRIVER_API(cuGraphCreate, (CUgraph * out, unsigned int flags), (out, flags), {

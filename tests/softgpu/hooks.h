@@ -151,6 +151,11 @@ struct Hooks {
   int (*context_device)(CUcontext) = nullptr;
   CUcontext (*current_context)() = nullptr;  // of the calling thread
   void (*drain)(CUcontext) = nullptr;        // waits for all work of the context
+  // As a synchronisation by the program, which a capture forbids and does not survive; false: there
+  // was one.
+  bool (*synchronize_context)(CUcontext) = nullptr;
+  // As an allocation by the program; false: a capture forbids it, and is worthless now.
+  bool (*allocate)() = nullptr;
   // Cumulative counters of all launches submitted to a context so far.
   Counters (*counters)(CUcontext) = nullptr;
   // Starts (non-null) or ends per-kernel collection: kernels are serialised and appended.

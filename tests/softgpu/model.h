@@ -11,6 +11,7 @@
 #ifndef SEQPOINT_TESTS_SOFTGPU_MODEL_H_
 #define SEQPOINT_TESTS_SOFTGPU_MODEL_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -96,6 +97,10 @@ struct Graph {
   uint32_t id = 0;
   Stream* origin = nullptr;
   std::vector<GraphNode> nodes;
+  // Of the capture that makes it.
+  uint32_t capture_mode = 0;             // CUstreamCaptureMode
+  const void* capture_thread = nullptr;  // its ThreadState
+  std::atomic<bool> invalidated{false};
 };
 
 struct Context {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "tests/softgpu/test_support.h"
 
@@ -286,6 +287,63 @@ TEST(Model, CapturesJoinOverEvents) {
     SwgpuTotals totals;
     swgpu_totals(&totals);
     EXPECT_EQ(totals.launches, 2u);
+  });
+}
+
+// Whether a capture of one kernel, in `mode`, survives what `meanwhile` does.
+template <typename Meanwhile>
+bool CaptureSurvives(Gpu& gpu, CUstreamCaptureMode mode, const Meanwhile& meanwhile) {
+  EXPECT_EQ(cuStreamBeginCapture(gpu.stream, mode), CUDA_SUCCESS);
+  gpu.Launch(gpu.gemm);
+  meanwhile();
+  CUgraph graph = nullptr;
+  const CUresult result = cuStreamEndCapture(gpu.stream, &graph);
+  EXPECT_TRUE(result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_EQ(graph != nullptr, result == CUDA_SUCCESS);
+  return result == CUDA_SUCCESS;
+}
+
+TEST(Model, WhatACaptureForbidsEndsIt) {
+  InProcess("", [] {
+    Gpu gpu;
+    gpu.Open();
+    const auto on_another_thread = [&gpu](auto work) {
+      return [&gpu, work] {
+        std::thread([&] {
+          CU_OK(cuCtxSetCurrent(gpu.context));
+          work();
+        }).join();
+      };
+    };
+    const auto synchronize = [] {
+      EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    };
+    const auto allocate = [] {
+      CUdeviceptr memory;
+      cuMemAlloc(&memory, 64);
+    };
+    const auto relaxed = [allocate] {
+      CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+      CU_OK(cuThreadExchangeStreamCaptureMode(&mode));
+      allocate();
+      CU_OK(cuThreadExchangeStreamCaptureMode(&mode));
+    };
+    const CUstreamCaptureMode global = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const CUstreamCaptureMode local = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    EXPECT_TRUE(CaptureSurvives(gpu, global, [] {}));
+    EXPECT_FALSE(CaptureSurvives(gpu, global, [&] {
+      EXPECT_EQ(cuStreamSynchronize(gpu.stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }));
+    for (const CUstreamCaptureMode mode : {global, local, CU_STREAM_CAPTURE_MODE_RELAXED}) {
+      EXPECT_FALSE(CaptureSurvives(gpu, mode, synchronize));
+      EXPECT_FALSE(CaptureSurvives(gpu, mode, on_another_thread(synchronize)));
+    }
+    EXPECT_FALSE(CaptureSurvives(gpu, global, allocate));
+    EXPECT_FALSE(CaptureSurvives(gpu, global, on_another_thread(allocate)));
+    EXPECT_TRUE(CaptureSurvives(gpu, global, on_another_thread(relaxed)));
+    EXPECT_FALSE(CaptureSurvives(gpu, local, allocate));
+    EXPECT_TRUE(CaptureSurvives(gpu, local, on_another_thread(allocate)));
+    EXPECT_TRUE(CaptureSurvives(gpu, CU_STREAM_CAPTURE_MODE_RELAXED, allocate));
   });
 }
 

@@ -136,6 +136,7 @@ const Entry entries[] = {
     ENTRY(cuStreamGetPriority, 5050),
     ENTRY_V(cuStreamBeginCapture, _v2, 10010),
     ENTRY(cuStreamEndCapture, 10000),
+    ENTRY(cuThreadExchangeStreamCaptureMode, 10010),
     ENTRY(cuEventCreate, 2000),
     ENTRY_V(cuEventDestroy, _v2, 4000),
     ENTRY_PTSZ(cuEventRecord, 2000),

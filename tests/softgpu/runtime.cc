@@ -758,6 +758,10 @@ RUNTIME_API(cudaStreamBeginCapture, v10000, (cudaStream_t stream, cudaStreamCapt
 RUNTIME_API(cudaStreamEndCapture, v10000, (cudaStream_t stream, cudaGraph_t* graph),
             (stream, graph), { return Status(cuStreamEndCapture(stream, graph)); })
 
+RUNTIME_API(cudaThreadExchangeStreamCaptureMode, v10010, (cudaStreamCaptureMode * mode), (mode), {
+  return Status(cuThreadExchangeStreamCaptureMode(reinterpret_cast<CUstreamCaptureMode*>(mode)));
+})
+
 RUNTIME_API(cudaGraphCreate, v10000, (cudaGraph_t * graph, unsigned int flags), (graph, flags),
             { return Status(cuGraphCreate(graph, flags)); })
 
