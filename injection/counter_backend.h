@@ -33,6 +33,7 @@ struct CounterConfig {
   const char* names[kMaxMetrics];
   uint32_t count;
   bool kernels;         // ranges are those of single kernels
+  bool of_device;       // some metrics are the whole device's
   uint32_t max_ranges;  // that find room in the counter data image
   size_t image_bytes;
   size_t counter_bytes;  // of the counter data image
@@ -57,10 +58,12 @@ class CounterBackend {
   // Has CUPTI the functions?
   virtual bool Exists() const { return false; }
   virtual CUpti_Profiler_API api() const { return CUPTI_PROFILER_RANGE_PROFILING; }
-  // May this process collect? `image` null: only `bytes`, which it needs.
+  // May this process collect? `image`: of what is available; null: only the bytes that it needs.
   virtual uint32_t Probe(CUcontext, uint32_t device, uint8_t* image, size_t* bytes) {
     return CUPTI_ERROR_NOT_SUPPORTED;
   }
+  // Has Probe's image metrics of the whole device (metric_scope.h)?
+  virtual bool ImageHasDevice() const { return true; }
   // `usual_ns`: how long an iteration took last; 0: not known.
   virtual uint32_t Open(CUcontext, CounterConfig* config, uint64_t usual_ns) {
     return CUPTI_ERROR_NOT_SUPPORTED;

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "injection/guest.h"
+#include "injection/metric_scope.h"
 
 namespace seqpoint::inject {
 namespace {
@@ -436,11 +437,26 @@ uint32_t Counters::BuildConfig(CounterConfig* config, uint32_t* passes, Text<256
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
 
+  bool of_context = false;
+  config->of_device = false;
+  for (uint32_t i = 0; i < config->count; ++i) {
+    const MetricScope scope = ScopeOf(config->names[i]);
+    of_context = of_context || scope == MetricScope::kContext;
+    config->of_device = config->of_device || scope == MetricScope::kDevice;
+  }
+  if (backend_ == &range_ && of_context && config->of_device) {
+    sentence->Append(
+        "metrics of the whole device (NVLink, C2C, PCIe) and of the context cannot share "
+        "configuration %u; split it",
+        wanted.config_id);
+    return CUPTI_ERROR_NOT_SUPPORTED;
+  }
+
   CUpti_Profiler_Host_Initialize_Params initialize = {};
   initialize.structSize = CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE;
   initialize.profilerType = backend_->type();
   initialize.pChipName = chip_;
-  initialize.pCounterAvailabilityImage = has_availability_ ? availability_ : nullptr;
+  initialize.pCounterAvailabilityImage = AvailabilityFor(*config);
   uint32_t result = cupti_->ProfilerHostInitialize(&initialize);
   if (result != CUPTI_SUCCESS) {
     const char* way_out = CounterWayOut(result);
@@ -499,13 +515,20 @@ uint32_t Counters::BuildConfig(CounterConfig* config, uint32_t* passes, Text<256
   return CUPTI_SUCCESS;
 }
 
+// A host object that was made with an image refuses metrics that are not in it. Null: it knows the
+// chip's metrics alone, and what this GPU lacks is found when it is collected.
+uint8_t* Counters::AvailabilityFor(const CounterConfig& config) const {
+  const bool in_image = !config.of_device || backend_->ImageHasDevice();
+  return has_availability_ && in_image ? availability_ : nullptr;
+}
+
 // ConfigAddMetrics takes all or none; one by one shows which metric it was.
 void Counters::FindRefusedMetric(const CounterConfig& config, Text<256>* sentence) {
   CUpti_Profiler_Host_Initialize_Params initialize = {};
   initialize.structSize = CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE;
   initialize.profilerType = backend_->type();
   initialize.pChipName = chip_;
-  initialize.pCounterAvailabilityImage = has_availability_ ? availability_ : nullptr;
+  initialize.pCounterAvailabilityImage = AvailabilityFor(config);
   if (cupti_->ProfilerHostInitialize(&initialize) != CUPTI_SUCCESS) return;
   for (uint32_t i = 0; i < config.count; ++i) {
     const char* name = config.names[i];

@@ -93,6 +93,7 @@ class Counters {
   uint32_t PrepareTarget(CUcontext context);
   void PrepareConfig(CounterConfig* config);
   uint32_t BuildConfig(CounterConfig* config, uint32_t* passes, Text<256>* sentence);
+  uint8_t* AvailabilityFor(const CounterConfig& config) const;
   void FindRefusedMetric(const CounterConfig& config, Text<256>* sentence);
   void DropHost(CounterConfig* config);
   uint32_t Open(CUcontext context, uint64_t usual_ns);

@@ -1,23 +1,45 @@
 #include "injection/range_profiler.h"
 
+#include <stddef.h>
+
 namespace seqpoint::inject {
 namespace {
 
 constexpr char kRangeName[] = "iteration";
 
+// From this version on, availability images have the metrics of the whole device when asked.
+constexpr uint32_t kDeviceLevelFlagVersion = 130100;
+// CUpti_Profiler_GetCounterAvailability_Params as of CUDA 13.1 (its API reference). Earlier ones
+// lack the last member.
+struct AvailabilityParams13_1 {
+  size_t structSize;
+  void* pPriv;
+  CUcontext ctx;
+  size_t counterAvailabilityImageSize;
+  uint8_t* pCounterAvailabilityImage;
+  bool bAllowDeviceLevelCounters;
+};
+
 }  // namespace
 
 uint32_t RangeProfiler::Probe(CUcontext context, uint32_t, uint8_t* image, size_t* bytes) {
-  CUpti_Profiler_GetCounterAvailability_Params available = {};
-  available.structSize = CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE;
+  AvailabilityParams13_1 available = {};
+  available.structSize = cupti_->version < kDeviceLevelFlagVersion
+                             ? CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE
+                             : offsetof(AvailabilityParams13_1, bAllowDeviceLevelCounters) +
+                                   sizeof(available.bAllowDeviceLevelCounters);
   available.ctx = context;
   available.counterAvailabilityImageSize = *bytes;
   available.pCounterAvailabilityImage = image;
-  const uint32_t result = cupti_->ProfilerGetCounterAvailability(&available);
+  available.bAllowDeviceLevelCounters = true;
+  const uint32_t result = cupti_->ProfilerGetCounterAvailability(
+      reinterpret_cast<CUpti_Profiler_GetCounterAvailability_Params*>(&available));
   if (result != CUPTI_SUCCESS) return Fail("cuptiProfilerGetCounterAvailability", result);
   *bytes = available.counterAvailabilityImageSize;
   return CUPTI_SUCCESS;
 }
+
+bool RangeProfiler::ImageHasDevice() const { return cupti_->version >= kDeviceLevelFlagVersion; }
 
 uint32_t RangeProfiler::Open(CUcontext context, CounterConfig* config, uint64_t) {
   uint32_t result = EnableFor(context);

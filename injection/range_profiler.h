@@ -19,6 +19,7 @@ class RangeProfiler final : public CounterBackend {
   bool Exists() const override { return cupti_->CanProfileRanges(); }
   CUpti_Profiler_API api() const override { return CUPTI_PROFILER_RANGE_PROFILING; }
   uint32_t Probe(CUcontext context, uint32_t device, uint8_t* image, size_t* bytes) override;
+  bool ImageHasDevice() const override;
   uint32_t Open(CUcontext context, CounterConfig* config, uint64_t usual_ns) override;
   uint32_t Close() override;
   bool Decode(CounterConfig* config, double* values, uint32_t* status) override;

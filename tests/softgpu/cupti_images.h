@@ -16,14 +16,35 @@
 
 namespace seqpoint::softgpu {
 
-inline constexpr uint64_t kConfigMagic = 0x31474643'55504753;       // "SGPUCFG1"
-inline constexpr uint64_t kCounterDataMagic = 0x31544144'55504753;  // "SGPUDAT1"
+inline constexpr uint64_t kConfigMagic = 0x31474643'55504753;        // "SGPUCFG1"
+inline constexpr uint64_t kCounterDataMagic = 0x31544144'55504753;   // "SGPUDAT1"
+inline constexpr uint64_t kAvailabilityMagic = 0x314c5641'55504753;  // "SGPUAVL1"
 inline constexpr size_t kNameBytes = 128;
 inline constexpr size_t kMaxMetrics = 4096;  // an image that claims more is none
 
 struct Name {
   char text[kNameBytes];
 };
+
+// A counter availability image: of which metrics the device offers which.
+struct Availability {
+  uint64_t magic = kAvailabilityMagic;
+  uint64_t device_level = 1;  // 1: those of the whole device (links), too
+  uint64_t unused[6] = {};
+};
+
+// Answers cupti*GetCounterAvailability.
+inline CUptiResult GiveAvailability(const Availability& availability, size_t* bytes,
+                                    uint8_t* image) {
+  if (image == nullptr) {
+    *bytes = sizeof(availability);
+    return CUPTI_SUCCESS;
+  }
+  if (*bytes < sizeof(availability)) return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
+  memcpy(image, &availability, sizeof(availability));
+  *bytes = sizeof(availability);
+  return CUPTI_SUCCESS;
+}
 
 struct ConfigHeader {
   uint64_t magic;

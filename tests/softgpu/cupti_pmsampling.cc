@@ -22,7 +22,6 @@ namespace {
 
 using namespace seqpoint::softgpu;
 
-constexpr size_t kAvailabilityBytes = 64;
 // What one sample takes in the hardware buffer.
 constexpr size_t kSampleBytes = 64;
 constexpr size_t kSampleBytesPerMetric = 32;
@@ -100,15 +99,8 @@ cuptiPmSamplingGetCounterAvailability(CUpti_PmSampling_GetCounterAvailability_Pa
   if (state == nullptr || !ProfilerInitialized()) return CUPTI_ERROR_UNKNOWN;
   if (state->config->cupti_no_privileges) return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
   if (params->deviceIndex >= state->config->gpu_count) return CUPTI_ERROR_INVALID_DEVICE;
-  if (params->pCounterAvailabilityImage == nullptr) {
-    params->counterAvailabilityImageSize = kAvailabilityBytes;
-    return CUPTI_SUCCESS;
-  }
-  if (params->counterAvailabilityImageSize < kAvailabilityBytes) {
-    return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
-  }
-  memset(params->pCounterAvailabilityImage, 0, kAvailabilityBytes);
-  return CUPTI_SUCCESS;
+  return GiveAvailability({}, &params->counterAvailabilityImageSize,
+                          params->pCounterAvailabilityImage);
 }
 
 CUptiResult CUPTIAPI cuptiPmSamplingEnable(CUpti_PmSampling_Enable_Params* params) {

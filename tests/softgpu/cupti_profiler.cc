@@ -28,12 +28,22 @@ namespace {
 
 using namespace seqpoint::softgpu;
 
-constexpr uint64_t kAvailabilityMagic = 0x314c5641'55504753;  // "SGPUAVL1"
-constexpr size_t kAvailabilityBytes = 64;
+// The parameters of cuptiProfilerGetCounterAvailability as of CUDA 13.1: its "API reference",
+// CUpti_Profiler_GetCounterAvailability_Params.
+struct AvailabilityParams13_1 {
+  size_t structSize;
+  void* pPriv;
+  CUcontext ctx;
+  size_t counterAvailabilityImageSize;
+  uint8_t* pCounterAvailabilityImage;
+  bool bAllowDeviceLevelCounters;
+};
+constexpr uint64_t kDeviceLevelFlagVersion = 130100;
 
 struct HostObject {
   std::string chip;
-  bool sampled = false;  // for PM sampling
+  bool sampled = false;      // for PM sampling
+  bool device_level = true;  // offers metrics of the whole device
   std::vector<MetricGroup> groups;
   bool broken = false;  // an unknown metric was added
   // What Get* calls returned; the caller reads it until the object goes.
@@ -140,6 +150,12 @@ bool ProfilerInitialized() {
   return g_initialized > 0;
 }
 
+void ForgetProfilers() {
+  std::lock_guard lock(g_mutex);
+  g_initialized = 0;
+  g_profilers.clear();  // the objects stay: their owners may still name them
+}
+
 bool RangeProfilerRuns() {
   std::lock_guard lock(g_mutex);
   return std::any_of(g_profilers.begin(), g_profilers.end(),
@@ -203,20 +219,22 @@ CUptiResult CUPTIAPI cuptiDeviceGetChipName(CUpti_Device_GetChipName_Params* par
 CUptiResult CUPTIAPI
 cuptiProfilerGetCounterAvailability(CUpti_Profiler_GetCounterAvailability_Params* params) {
   SWGPU_MAY_FAIL();
-  SWGPU_CHECK_PARAMS(params, CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE);
   CuptiState* state = GetState();
+  if (params == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   if (state == nullptr) return CUPTI_ERROR_UNKNOWN;
+  // Metrics of the whole device are left out unless they are asked for, which 13.0 cannot: user
+  // guide of 13.1, section 2.8.2, and release notes of 13.1.
+  Availability availability{.device_level = 0};
+  constexpr size_t kLongSize = offsetof(AvailabilityParams13_1, bAllowDeviceLevelCounters) + 1;
+  if (params->structSize == kLongSize && state->config->cupti_version >= kDeviceLevelFlagVersion) {
+    const auto* asked = reinterpret_cast<const AvailabilityParams13_1*>(params);
+    availability.device_level = asked->bAllowDeviceLevelCounters ? 1 : 0;
+  } else {
+    SWGPU_CHECK_PARAMS(params, CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE);
+  }
   if (state->config->cupti_no_privileges) return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
-  if (params->pCounterAvailabilityImage == nullptr) {
-    params->counterAvailabilityImageSize = kAvailabilityBytes;
-    return CUPTI_SUCCESS;
-  }
-  if (params->counterAvailabilityImageSize < kAvailabilityBytes) {
-    return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
-  }
-  memset(params->pCounterAvailabilityImage, 0, kAvailabilityBytes);
-  memcpy(params->pCounterAvailabilityImage, &kAvailabilityMagic, sizeof(kAvailabilityMagic));
-  return CUPTI_SUCCESS;
+  return GiveAvailability(availability, &params->counterAvailabilityImageSize,
+                          params->pCounterAvailabilityImage);
 }
 
 // --- Target side ---------------------------------------------------------------------------------
@@ -531,9 +549,15 @@ CUptiResult CUPTIAPI cuptiProfilerHostInitialize(CUpti_Profiler_Host_Initialize_
   if (!KnownChip(params->pChipName)) return CUPTI_ERROR_INVALID_CHIP_NAME;
   const bool sampled = params->profilerType == CUPTI_PROFILER_TYPE_PM_SAMPLING;
   if (sampled && !HasPmSampling(params->pChipName)) return CUPTI_ERROR_NOT_SUPPORTED;
+  Availability availability;
+  if (params->pCounterAvailabilityImage != nullptr) {
+    memcpy(&availability, params->pCounterAvailabilityImage, sizeof(availability));
+    if (availability.magic != kAvailabilityMagic) return CUPTI_ERROR_INVALID_PARAMETER;
+  }
   auto* host = new HostObject;
   host->chip = params->pChipName;
   host->sampled = sampled;
+  host->device_level = availability.device_level != 0;
   params->pHostObject = reinterpret_cast<CUpti_Profiler_Host_Object*>(host);
   return CUPTI_SUCCESS;
 }
@@ -602,7 +626,10 @@ cuptiProfilerHostConfigAddMetrics(CUpti_Profiler_Host_ConfigAddMetrics_Params* p
   for (size_t i = 0; i < params->numMetrics; ++i) {
     const char* name = params->ppMetricNames[i];
     const BaseMetric* base = name == nullptr ? nullptr : FindMetric(host->chip, name);
-    if (base == nullptr || (host->sampled && PmPasses(*base) == 0)) {
+    // What the image does not offer is refused like what the chip does not have. Which result the
+    // real library gives is not public.
+    if (base == nullptr || (host->sampled && PmPasses(*base) == 0) ||
+        (base->device_level && !host->device_level)) {
       host->broken = true;
       return CUPTI_ERROR_INVALID_PARAMETER;
     }
@@ -615,7 +642,8 @@ cuptiProfilerHostConfigAddMetrics(CUpti_Profiler_Host_ConfigAddMetrics_Params* p
   bool context_level = false;
   auto look_at = [&](const MetricGroup& group) {
     for (const std::string& name : group) {
-      (FindMetric(host->chip, name)->device_level ? device_level : context_level) = true;
+      const BaseMetric* base = FindMetric(host->chip, name);
+      if (!CountedWithEither(*base)) (base->device_level ? device_level : context_level) = true;
     }
   };
   look_at(added);

@@ -253,6 +253,10 @@ const BaseMetric* FindMetric(std::string_view chip, std::string_view name) {
   return HasMetric(*base, chip) ? base : nullptr;
 }
 
+bool CountedWithEither(const BaseMetric& base) {
+  return std::string_view(base.name) == "gpu__time_duration";
+}
+
 std::vector<const BaseMetric*> BaseMetrics(std::string_view chip) {
   std::vector<const BaseMetric*> metrics;
   for (const BaseMetric& base : kMetrics) {

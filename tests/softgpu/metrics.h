@@ -37,6 +37,10 @@ struct BaseMetric {
 // Base of the metric `name` on `chip`, or null when there is no such metric.
 const BaseMetric* FindMetric(std::string_view chip, std::string_view name);
 
+// Is it counted for a context and for the whole device alike? What the real host library lets be
+// beside NVLink's and PCIe's metrics.
+bool CountedWithEither(const BaseMetric& base);
+
 // All base metrics, and the suffixes that a base metric takes (".sum", ".sum.per_second", ...).
 std::vector<const BaseMetric*> BaseMetrics(std::string_view chip);
 std::vector<std::string> Submetrics(MetricKind kind);

@@ -276,6 +276,57 @@ TEST(Profiler, HostErrorsAreThoseOfTheRealLibrary) {
   });
 }
 
+// What a host object says to a metric of the whole device and to one of a context, made with an
+// availability image whose parameters are `bytes` long and have `flag` behind those of 13.0.
+std::pair<CUptiResult, CUptiResult> AddedWithImage(size_t bytes, bool flag) {
+  Gpu gpu;
+  gpu.Open();
+  auto profiler = PARAMS(CUpti_Profiler_Initialize_Params);
+  EXPECT_EQ(cuptiProfilerInitialize(&profiler), CUPTI_SUCCESS);
+  struct {
+    CUpti_Profiler_GetCounterAvailability_Params params;
+    bool flag;
+  } long_params = {{.structSize = bytes}, flag};
+  auto* params = &long_params.params;
+  CUptiResult result = cuptiProfilerGetCounterAvailability(params);
+  if (result != CUPTI_SUCCESS) return {result, result};
+  std::vector<uint8_t> image(params->counterAvailabilityImageSize);
+  params->pCounterAvailabilityImage = image.data();
+  EXPECT_EQ(cuptiProfilerGetCounterAvailability(params), CUPTI_SUCCESS);
+  const auto add = [&](const char* metric) {
+    auto init = PARAMS(CUpti_Profiler_Host_Initialize_Params);
+    init.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
+    init.pChipName = "GH100";
+    init.pCounterAvailabilityImage = image.data();
+    EXPECT_EQ(cuptiProfilerHostInitialize(&init), CUPTI_SUCCESS);
+    auto added = PARAMS(CUpti_Profiler_Host_ConfigAddMetrics_Params);
+    added.pHostObject = init.pHostObject;
+    added.ppMetricNames = &metric;
+    added.numMetrics = 1;
+    return cuptiProfilerHostConfigAddMetrics(&added);
+  };
+  return {add("nvlrx__bytes.sum"), add("dram__bytes.sum")};
+}
+
+TEST(Profiler, AvailabilityImagesHaveMetricsOfTheDeviceWhenAsked) {
+  constexpr size_t kShort = CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE;
+  const auto answers = [](CUptiResult device, CUptiResult context) {
+    return std::pair{device, context};
+  };
+  InProcess("", [&] {
+    EXPECT_EQ(AddedWithImage(kShort, false), answers(CUPTI_ERROR_INVALID_PARAMETER, CUPTI_SUCCESS));
+  });
+  InProcess("", [&] {
+    EXPECT_EQ(AddedWithImage(kShort + 1, true).first, CUPTI_ERROR_INVALID_PARAMETER);
+  });
+  InProcess("cupti.version=130100", [&] {
+    EXPECT_EQ(AddedWithImage(kShort, false), answers(CUPTI_ERROR_INVALID_PARAMETER, CUPTI_SUCCESS));
+    EXPECT_EQ(AddedWithImage(kShort + 1, false),
+              answers(CUPTI_ERROR_INVALID_PARAMETER, CUPTI_SUCCESS));
+    EXPECT_EQ(AddedWithImage(kShort + 1, true), answers(CUPTI_SUCCESS, CUPTI_SUCCESS));
+  });
+}
+
 TEST(Profiler, ARangeCountsExactlyTheLaunchesInIt) {
   InProcess("noise.counters=0", [] {
     Gpu gpu;

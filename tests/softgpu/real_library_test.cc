@@ -6,10 +6,12 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "daemon/counters/metric_sets.h"
+#include "injection/metric_scope.h"
 #include "tests/softgpu/metrics.h"
 
 namespace seqpoint::softgpu {
@@ -102,6 +104,64 @@ TEST_F(RealLibrary, SchedulesTheDocumentedSetsAlike) {
   for (const auto& set : sets) {
     EXPECT_EQ(Passes(set), PlanPasses("GH100", set).passes) << set[0].back();
   }
+}
+
+// One metric of each unit beside one of the context, and one of the device: the library refuses
+// those of the other scope.
+TEST_F(RealLibrary, CountsForTheDeviceWhatTheInjectedLibraryThinks) {
+  int of_device = 0;
+  for (const char* chip : {"TU102", "GA100", "GH100", "AD102", "GB100"}) {
+    const auto open = [&] {
+      CUpti_Profiler_Host_Initialize_Params init{CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE,
+                                                 nullptr,
+                                                 CUPTI_PROFILER_TYPE_RANGE_PROFILER,
+                                                 chip,
+                                                 nullptr,
+                                                 nullptr};
+      EXPECT_EQ(Call("cuptiProfilerHostInitialize", &init), CUPTI_SUCCESS);
+      return init.pHostObject;
+    };
+    const auto close = [&](CUpti_Profiler_Host_Object* host) {
+      CUpti_Profiler_Host_Deinitialize_Params end{
+          CUpti_Profiler_Host_Deinitialize_Params_STRUCT_SIZE, nullptr, host};
+      Call("cuptiProfilerHostDeinitialize", &end);
+    };
+    std::map<std::string, std::string> metric_of_unit;
+    CUpti_Profiler_Host_Object* host = open();
+    CUpti_Profiler_Host_GetBaseMetrics_Params bases{
+        CUpti_Profiler_Host_GetBaseMetrics_Params_STRUCT_SIZE,
+        nullptr,
+        host,
+        CUPTI_METRIC_TYPE_COUNTER,
+        nullptr,
+        0};
+    EXPECT_EQ(Call("cuptiProfilerHostGetBaseMetrics", &bases), CUPTI_SUCCESS);
+    for (size_t i = 0; i < bases.numMetrics; ++i) {
+      const std::string name = bases.ppMetricNames[i];
+      metric_of_unit[name.substr(0, name.find("__"))] = name + ".sum";
+    }
+    close(host);
+    EXPECT_GT(metric_of_unit.size(), 10u);
+    metric_of_unit["the time"] = "gpu__time_duration.sum";
+    for (const auto& [unit, metric] : metric_of_unit) {
+      const auto refused_beside = [&](const char* other) {
+        const char* names[] = {other, metric.c_str()};
+        host = open();
+        CUpti_Profiler_Host_ConfigAddMetrics_Params add{
+            CUpti_Profiler_Host_ConfigAddMetrics_Params_STRUCT_SIZE, nullptr, host, names, 2};
+        const CUptiResult result = Call("cuptiProfilerHostConfigAddMetrics", &add);
+        close(host);
+        return result == CUPTI_ERROR_NOT_SUPPORTED;
+      };
+      const inject::MetricScope scope = inject::ScopeOf(metric.c_str());
+      EXPECT_EQ(refused_beside("sm__cycles_active.sum"), scope == inject::MetricScope::kDevice)
+          << metric << " on " << chip;
+      EXPECT_EQ(refused_beside("pcie__read_bytes.sum"), scope == inject::MetricScope::kContext)
+          << metric << " on " << chip;
+      of_device += scope == inject::MetricScope::kDevice ? 1 : 0;
+    }
+  }
+  EXPECT_GT(of_device, 10);
 }
 
 TEST_F(RealLibrary, ChipsDifferAlike) {

@@ -572,13 +572,13 @@ TEST_F(FailureTest, ASubscriberThatIsRefusedForNoReason) {
 
 TEST_F(FailureTest, MetricsOfTheDeviceAndOfTheContextDoNotMix) {
   abi::Control control = MarkControl(CopyRule(1));
-  AddConfig(&control, 2, "gpu__time_duration.sum\nnvlrx__bytes.sum");
+  AddConfig(&control, 2, "sm__cycles_active.sum\nnvlrx__bytes.sum");
   SendAfterCalls(control);
   RunAndCompare({"iterations=200", "sleep_us=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   ASSERT_EQ(process().configs.size(), 1u);
   EXPECT_EQ(process().configs[0].event.status, 27u);
-  EXPECT_THAT(process().configs[0].sentence, HasSubstr("refuses the metrics with 27"));
+  EXPECT_THAT(process().configs[0].sentence, HasSubstr("(NVLink, C2C, PCIe) and of the context cannot share"));
 }
 
 TEST_F(FailureTest, CorrelationIdsWrap) {

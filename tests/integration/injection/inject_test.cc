@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/counters/metric_sets.h"
 #include "tests/integration/injection/inject_fixture.h"
 
 namespace seqpoint {
@@ -343,6 +344,57 @@ TEST_F(InjectTest, TellsWhichGpuItIs) {
   EXPECT_STREQ(process().devices[1].event.chip, "GH100");
   EXPECT_THAT(process().Sentence(abi::Feature::kCounters), HasSubstr("can be collected by range"));
 }
+
+// By CUPTI's version and backend.
+class ShippedSetsTest
+    : public InjectTest,
+      public testing::WithParamInterface<std::tuple<const char*, counters::Backend>> {};
+
+TEST_P(ShippedSetsTest, AreAllBuilt) {
+  const auto [version, backend] = GetParam();
+  extra_ = {{"SWGPU_SET", std::string("cupti.version=") + version}};
+  // One control block has not room for all.
+  std::vector<abi::Control> controls;
+  size_t configs = 0;
+  for (const counters::MetricSet& set : counters::MetricSets("GH100", backend)) {
+    for (const counters::OnePassConfig& config : set.configs) {
+      if (configs++ % abi::kMaxConfigs == 0) {
+        controls.push_back(MarkControl(CopyRule(1)));
+        controls.back().counter_backend =
+            static_cast<uint8_t>(backend == counters::Backend::kPm ? abi::CounterBackend::kPm
+                                                                   : abi::CounterBackend::kRange);
+      }
+      std::string names;
+      for (const counters::Metric& metric : config.metrics) {
+        names += (names.empty() ? "" : "\n") + metric.name;
+      }
+      AddConfig(&controls.back(), config.config_id, names);
+    }
+  }
+  for (size_t i = 0; i < controls.size(); ++i) {
+    daemon_.When(
+        [i](const PuppetProcess& process) {
+          return process.configs.size() >= i * abi::kMaxConfigs;
+        },
+        [control = controls[i]](PuppetProcess& process) { process.Send(control); });
+  }
+  RunAndCompare({"iterations=600", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_EQ(process().configs.size(), configs);
+  for (const ConfigResult& config : process().configs) {
+    EXPECT_EQ(config.event.status, 0u) << config.event.config_id << ": " << config.sentence;
+    EXPECT_EQ(config.event.passes, 1) << config.event.config_id;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, ShippedSetsTest,
+                         testing::Combine(testing::Values("28", "130001", "130100"),
+                                          testing::Values(counters::Backend::kRange,
+                                                          counters::Backend::kPm)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::string(counters::BackendName(std::get<1>(info.param)));
+                         });
 
 TEST_F(InjectTest, CollectsCountersOfWantedLengthsAndNoOthers) {
   abi::Control control = MarkControl(CopyRule(1));
