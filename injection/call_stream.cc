@@ -800,10 +800,13 @@ void CallStream::SwitchWatching(bool on_application_thread) {
 
 void CallStream::OnCaptureBegin(CUcontext context) {
   captures_.fetch_add(1, std::memory_order_relaxed);  // from now on nothing begins
+  const uint64_t held_ns = g_guest->counters.AwaitUnsafe();
   Todo todo = {};
   {
     // A kernel that is measured by itself is waited for, which a capture forbids.
     LockGuard lock(&lock_);
+    held_ns_ += held_ns;
+    distorted_ = distorted_ || held_ns != 0;
     if (acting_ || !measurement_.kernels) return;
     measurement_.captured = true;
     EndMeasurement(&todo);
@@ -819,6 +822,7 @@ void CallStream::OnCaptureEnd() {
   uint32_t count = captures();
   while (count > 0 && !captures_.compare_exchange_weak(count, count - 1)) {
   }
+  g_guest->counters.OnCaptureEnd();
 }
 
 void CallStream::OnContextDestroy(CUcontext context) {

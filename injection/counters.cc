@@ -9,6 +9,11 @@
 namespace seqpoint::inject {
 namespace {
 
+// How long a call of the program waits for what the helper thread does with CUPTI. A decode waits
+// for the work that is queued on the GPU, which is rarely more than an iteration. Going on earlier
+// would break the caller's capture, or pull its context from under the decode.
+constexpr int kPatienceMs = 1000;
+
 // After so many failed measurements in a row, counters rest until the configurations change.
 constexpr uint32_t kMaxFailures = 3;
 
@@ -160,15 +165,51 @@ void Counters::Discard() {
 bool Counters::Rest() {
   if (gone_.load(std::memory_order_relaxed)) return true;
   if (!Begin(State::kPreparing)) return false;
-  InsideScope inside;
-  const CurrentContext current(driver_, backend_->context());
-  backend_->Disable();
+  const bool may = BeginUnsafe();
+  if (may) {
+    InsideScope inside;
+    const CurrentContext current(driver_, backend_->context());
+    backend_->Disable();
+    EndUnsafe();
+  }
   state_.store(State::kIdle, std::memory_order_release);
-  return true;
+  return may;
+}
+
+// What follows may synchronise the context, as cuptiRangeProfilerDecodeData does (CUPTI user guide
+// 2.9.2), or allocate on the GPU. During a stream capture the first is forbidden to every thread,
+// in global mode the second, too, and either makes the capture worthless (CUDA programming guide,
+// "Prohibited and Unhandled Operations"). So one of both sides sees the other: here the flag is set
+// before the captures are read, and a capture is counted before the flag is read. False: not now.
+bool Counters::BeginUnsafe() {
+  unsafe_.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool may = g_guest->stream.captures() == 0;
+  held_up_.store(!may, std::memory_order_relaxed);
+  if (!may) EndUnsafe();
+  return may;
+}
+
+void Counters::EndUnsafe() { unsafe_.store(false, std::memory_order_release); }
+
+uint64_t Counters::AwaitUnsafe() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!unsafe_.load(std::memory_order_acquire)) return 0;
+  const uint64_t begin_ns = g_guest->clock.NowNs();
+  const uint64_t deadline_ns = MonotonicNs() + kPatienceMs * 1'000'000ull;
+  while (unsafe_.load(std::memory_order_acquire) && MonotonicNs() < deadline_ns) {
+    const timespec pause = {0, 100'000};
+    nanosleep(&pause, nullptr);
+  }
+  return g_guest->clock.NowNs() - begin_ns;
+}
+
+void Counters::OnCaptureEnd() {
+  if (held_up_.load(std::memory_order_relaxed)) g_guest->helper.Wake();
 }
 
 void Counters::ForgetContext(CUcontext context) {
-  constexpr int kAttempts = 100;
+  constexpr int kAttempts = kPatienceMs / 10;
   for (int i = 0; i < kAttempts; ++i) {
     if (gone_.load(std::memory_order_relaxed)) return;
     // Until then a flush may bring what the decode waits for.
@@ -193,7 +234,12 @@ void Counters::ForgetContext(CUcontext context) {
 
 void Counters::Service(CUcontext any_context) {
   if (state_.load(std::memory_order_acquire) == State::kDecoding) {
-    if (!gone_.load(std::memory_order_relaxed) && !DecodeNow(any_context == nullptr)) return;
+    if (!gone_.load(std::memory_order_relaxed)) {
+      if (!BeginUnsafe()) return;
+      const bool decoded = DecodeNow(any_context == nullptr);
+      EndUnsafe();
+      if (!decoded) return;
+    }
     state_.store(State::kIdle, std::memory_order_release);
   }
   if (any_context == nullptr) return;
@@ -201,10 +247,14 @@ void Counters::Service(CUcontext any_context) {
   abi::CounterBackend backend;
   const uint32_t generation = g_guest->stream.CopyConfigs(wanted, &backend);
   if (generation == configs_generation_ || !Begin(State::kPreparing)) return;
-  configs_generation_ = generation;
   InsideScope inside;
-  UseBackend(backend);
-  PrepareConfigs(any_context, wanted);
+  if (BeginUnsafe()) {
+    UseBackend(backend);
+    const uint32_t target = target_ready_ ? 0 : PrepareTarget(any_context);
+    EndUnsafe();
+    configs_generation_ = generation;
+    PrepareConfigs(target, wanted);
+  }
   state_.store(State::kIdle, std::memory_order_release);
 }
 
@@ -292,11 +342,11 @@ void Counters::UseBackend(abi::CounterBackend wanted) {
   }
 }
 
-void Counters::PrepareConfigs(CUcontext context, const abi::MetricConfig wanted[abi::kMaxConfigs]) {
+// `target`: what PrepareTarget said.
+void Counters::PrepareConfigs(uint32_t target, const abi::MetricConfig wanted[abi::kMaxConfigs]) {
   failures_ = kernel_failures_ = 0;
   unavailable_.store(false, std::memory_order_relaxed);
   kernels_unavailable_.store(false, std::memory_order_relaxed);
-  const uint32_t target = target_ready_ ? 0 : PrepareTarget(context);
   for (uint32_t i = 0; i < abi::kMaxConfigs; ++i) {
     CounterConfig* config = &configs_[i];
     if (memcmp(&config->wanted, &wanted[i], sizeof(wanted[i])) == 0 &&

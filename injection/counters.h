@@ -68,8 +68,14 @@ class Counters {
   void ForgetContext(CUcontext context);
 
   // Gives the range profiler back until the next Open. False: not now, a range is open or being
-  // decoded.
+  // decoded, or a stream is being captured.
   bool Rest();
+
+  // A stream capture begins (CallStream counts it already): returns when nothing that would break
+  // it is under way on the helper thread, or after a second. How long the caller was held, in ns.
+  uint64_t AwaitUnsafe();
+  // A stream capture ended.
+  void OnCaptureEnd();
 
   // CUPTI is gone: nothing is called any more.
   void GiveUp() { gone_.store(true, std::memory_order_relaxed); }
@@ -89,7 +95,9 @@ class Counters {
  private:
   enum class State : uint32_t { kIdle, kPreparing, kOpen, kClosed, kDecoding };
   bool Begin(State to);
-  void PrepareConfigs(CUcontext context, const abi::MetricConfig wanted[abi::kMaxConfigs]);
+  bool BeginUnsafe();
+  void EndUnsafe();
+  void PrepareConfigs(uint32_t target, const abi::MetricConfig wanted[abi::kMaxConfigs]);
   uint32_t PrepareTarget(CUcontext context);
   void PrepareConfig(CounterConfig* config);
   uint32_t BuildConfig(CounterConfig* config, uint32_t* passes, Text<256>* sentence);
@@ -110,6 +118,8 @@ class Counters {
   std::atomic<State> state_{State::kIdle};
   std::atomic<bool> unavailable_{false};  // until the configurations change
   std::atomic<bool> gone_{true};          // no CUPTI: before Init, or for ever
+  std::atomic<bool> unsafe_{false};       // between BeginUnsafe and EndUnsafe
+  std::atomic<bool> held_up_{false};      // BeginUnsafe was refused, and the helper thread waits
   bool initialized_ = false;              // cuptiProfilerInitialize succeeded
   bool target_ready_ = false;
   uint32_t configs_generation_ = 0;

@@ -186,6 +186,7 @@ LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver) {
     Resolve(cuda, "cuCtxSynchronize", &driver->CtxSynchronize);
     Resolve(cuda, "cuCtxGetCurrent", &driver->CtxGetCurrent);
     Resolve(cuda, "cuCtxSetCurrent", &driver->CtxSetCurrent);
+    Resolve(cuda, "cuThreadExchangeStreamCaptureMode", &driver->ThreadExchangeStreamCaptureMode);
     Resolve(cuda, "cuDriverGetVersion", &driver->DriverGetVersion);
     Resolve(cuda, "cuDeviceGetName", &driver->DeviceGetName);
     Resolve(cuda, "cuDeviceGetAttribute", &driver->DeviceGetAttribute);

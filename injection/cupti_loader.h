@@ -97,6 +97,7 @@ struct CudaDriver {
   decltype(&::cuCtxSynchronize) CtxSynchronize;
   decltype(&::cuCtxGetCurrent) CtxGetCurrent;
   decltype(&::cuCtxSetCurrent) CtxSetCurrent;
+  decltype(&::cuThreadExchangeStreamCaptureMode) ThreadExchangeStreamCaptureMode;
   decltype(&::cuDriverGetVersion) DriverGetVersion;
   decltype(&::cuDeviceGetName) DeviceGetName;
   decltype(&::cuDeviceGetAttribute) DeviceGetAttribute;

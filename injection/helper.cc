@@ -68,6 +68,7 @@ void Helper::Loop() {
     guest->stream.Tick();
     HoldOrRelease(now_ns);
     if (guest->has_new_contexts()) guest->stream.AskDriver([guest] { guest->ReportNewDevices(); });
+    RelaxCaptures();
     guest->counters.Service(guest->AnyContext());
     if (now_ns >= next_flush_ns_ && guest->activity.any_kind_on()) {
       guest->activity.Flush(false);
@@ -169,6 +170,18 @@ void Helper::HoldOrRelease(uint64_t now_ns) {
     stream->TakeCupti(false);
     next_take_ns_ = now_ns + kTakeEveryNs;
   }
+}
+
+// What CUPTI allocates on this thread must not break a capture of another one
+// (cuThreadExchangeStreamCaptureMode). Not before there is a context: the driver must be up.
+void Helper::RelaxCaptures() {
+  Guest* guest = g_guest;
+  if (relaxed_ || !guest->knows_contexts()) return;
+  relaxed_ = guest->stream.AskDriver([guest] {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (guest->driver.ThreadExchangeStreamCaptureMode == nullptr) return;
+    guest->driver.ThreadExchangeStreamCaptureMode(&mode);
+  });
 }
 
 bool Helper::Finish(uint64_t timeout_ns) {

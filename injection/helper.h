@@ -32,6 +32,7 @@ class Helper {
   void Loop();
   void TalkToDaemon(uint64_t now_ns);
   void HoldOrRelease(uint64_t now_ns);
+  void RelaxCaptures();
   uint64_t IntervalNs() const;
 
   WakeWord wake_;
@@ -46,6 +47,7 @@ class Helper {
   uint64_t next_take_ns_ = 0;
   uint32_t callback_ns_ = 0;       // what CUPTI takes for a watched call
   bool reported_refusal_ = false;  // since the last connection
+  bool relaxed_ = false;           // RelaxCaptures was done
 };
 
 }  // namespace seqpoint::inject

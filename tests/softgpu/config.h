@@ -79,6 +79,12 @@ struct Config {
   bool cupti_drop_ranges = false;
   uint64_t cupti_pm_buffer_samples = 0;
   double cupti_pm_lost_share = 0;
+  uint64_t cupti_pm_first_sample_ns = 0;
+  uint64_t cupti_pm_samples_per_decode = 0;
+  double cupti_pm_slowdown = 1;
+  uint64_t cupti_decode_us = 0;
+  uint64_t cupti_range_extra_ns = 0;
+  std::string cupti_monitor_owner_file;
   std::string cupti_fail;
   uint64_t cupti_fail_result = 999;
   uint64_t cupti_fail_after = 0;

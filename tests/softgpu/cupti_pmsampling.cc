@@ -117,6 +117,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingEnable(CUpti_PmSampling_Enable_Params* param
       return CUPTI_ERROR_INVALID_OPERATION;
     }
   }
+  if (!state->hooks->allocate()) return CUPTI_ERROR_UNKNOWN;
   auto* sampler = new PmSampler;
   sampler->device = static_cast<int>(params->deviceIndex);
   g_samplers.insert(sampler);

@@ -8,6 +8,7 @@
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -233,6 +234,8 @@ cuptiProfilerGetCounterAvailability(CUpti_Profiler_GetCounterAvailability_Params
     SWGPU_CHECK_PARAMS(params, CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE);
   }
   if (state->config->cupti_no_privileges) return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
+  // What it does to the context meanwhile is not public: here, the worst.
+  if (!state->hooks->synchronize_context(params->ctx)) return CUPTI_ERROR_UNKNOWN;
   return GiveAvailability(availability, &params->counterAvailabilityImageSize,
                           params->pCounterAvailabilityImage);
 }
@@ -256,6 +259,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerEnable(CUpti_RangeProfiler_Enable_Params*
     if (other->context == context) return CUPTI_ERROR_INVALID_OPERATION;
   }
   if (PcSampled(context)) return CUPTI_ERROR_HARDWARE_BUSY;
+  if (!state->hooks->allocate()) return CUPTI_ERROR_UNKNOWN;
   auto* profiler = new RangeProfiler;
   profiler->context = context;
   g_profilers.insert(profiler);
@@ -437,6 +441,9 @@ CUptiResult CUPTIAPI cuptiRangeProfilerDecodeData(CUpti_RangeProfiler_DecodeData
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
   if (profiler == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   if (!profiler->configured) return CUPTI_ERROR_INVALID_OPERATION;
+  // "Adds a CUDA context synchronization before decoding": user guide 2.9.2.
+  usleep(static_cast<useconds_t>(GetState()->config->cupti_decode_us));
+  if (!GetState()->hooks->synchronize_context(profiler->context)) return CUPTI_ERROR_UNKNOWN;
   CounterData image;
   if (!image.Open(profiler->image, profiler->image_bytes)) return CUPTI_ERROR_INVALID_PARAMETER;
   size_t dropped = profiler->dropped;

@@ -567,6 +567,24 @@ TEST_F(InjectTest, ACaptureEndsTheMeasurementOfKernels) {
   EXPECT_THAT(process().Sentence(abi::Feature::kRoofline), HasSubstr("a stream capture began"));
 }
 
+// Whatever the library does with CUPTI beside the program, a capture must survive it, and counters
+// come nevertheless.
+TEST_F(InjectTest, NoCaptureIsBrokenAndCountersCome) {
+  extra_ = {{"SWGPU_SET", "cupti.decode_us=300"}};
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddEntry(&control, 100, 32, 2, 40);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  const ProgramResult result =
+      RunAndCompare({"iterations=200", "lengths=32", "capture_us=3000", "sleep_us=300"});
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().configs.size(), 1u);
+  EXPECT_EQ(process().configs[0].event.status, 0u) << process().configs[0].sentence;
+  EXPECT_EQ(process().counters.size(), 40u);
+  for (const CountersResult& result : process().counters) EXPECT_EQ(result.event.status, 0u);
+}
+
 TEST_F(InjectTest, LaunchesOfSeveralThreadsAreNeverMixedUp) {
   const std::filesystem::path truth = directory_.path() / "truth.json";
   extra_ = {{"SWGPU_SET", "noise.counters=0"}, {"SWGPU_TRUTH", truth.string()}};

@@ -25,7 +25,8 @@
 // evaluate_from=N evaluate_until=M: these iterations are evaluation batches, in all but the
 // optimiser like the others. evaluate_period=K: and so are those K, 2 K, ... iterations later.
 //
-// replay=1: each iteration launches a graph of one kernel.
+// replay=1: each iteration launches a graph of one kernel. capture_us=N: each iteration captures a
+// graph at its begin, in global mode, which takes so long, and launches it.
 //
 // truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
 //
@@ -119,6 +120,7 @@ struct Trainer {
     Check(cuMemcpyHtoDAsync(data, host.data(), static_cast<size_t>(length * kBytesPerStep), stream),
           "cuMemcpyHtoDAsync");
     Check(cuMemsetD8Async(data, 0, 4096, stream), "cuMemsetD8Async");
+    if (Option("capture_us", 0) > 0) CaptureSlowly();
     for (long layer = 0; layer < Option("layers", 6); ++layer) {
       Launch(forward, static_cast<unsigned>(length));
     }
@@ -166,6 +168,22 @@ struct Trainer {
     } else {
       Check(cuGraphLaunch(executable, stream), "cuGraphLaunch");
     }
+  }
+
+  // As a framework that captures a new graph for each new length: nothing may fail.
+  void CaptureSlowly() {
+    CUgraph graph;
+    CUgraphExec exec;
+    Check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+    Check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+    Launch(forward, 7);
+    usleep(static_cast<useconds_t>(Option("capture_us", 0)));
+    Launch(forward, 7);
+    Check(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+    Check(cuGraphInstantiate(&exec, graph, 0), "cuGraphInstantiate");
+    Check(cuGraphLaunch(exec, stream), "cuGraphLaunch");
+    Check(cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    Check(cuGraphDestroy(graph), "cuGraphDestroy");
   }
 
   // Captures one kernel into a graph; launches it.
