@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "injection/callback_ids.h"
+#include "injection/current_context.h"
 #include "injection/guest.h"
 
 namespace seqpoint::inject {
@@ -74,7 +75,17 @@ bool Activity::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, Na
   if (cupti_->SetThreadIdType != nullptr) {
     cupti_->SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
   }
-  const uint32_t result = cupti_->ActivityRegisterCallbacks(OnRequest, OnComplete);
+  if (cupti_->Has(kHangsAfterKernels)) {
+    Forbid(~(kKindCopy | kKindMemset));
+    features_->Report(
+        abi::Feature::kActivity, abi::FeatureState::kIgnored, 0,
+        "CUPTI version %u may deadlock when kernels are not recorded any more, and "
+        "crash in long runs of CUDA graphs: iterations are timed by their copies, and "
+        "no kernel is recorded; install the CUPTI of CUDA 13.0 Update 1 or later "
+        "(nvidia-cuda-cupti 13.0.85)",
+        cupti_->version);
+  }
+  const uint32_t result = Register();
   if (result != CUPTI_SUCCESS) {
     features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
                       "cuptiActivityRegisterCallbacks gave %u (%s): GPU times cannot be had; "
@@ -86,17 +97,50 @@ bool Activity::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, Na
   return true;
 }
 
-void Activity::TakeBuffers() {
+uint32_t Activity::Register() {
+  CallWatch::Scope watch(&g_guest->call_watch, "cuptiActivityRegisterCallbacks");
+  return cupti_->ActivityRegisterCallbacks(OnRequest, OnComplete);
+}
+
+void Activity::TakeBuffers(bool clock_claimed) {
   if (!ready()) return;
   InsideScope inside;
   FlushNow(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   for (Buffer& buffer : buffers_) {
     if (buffer.lent.load(std::memory_order_acquire)) buffer.stale.store(true);
   }
-  cupti_->ActivityRegisterCallbacks(OnRequest, OnComplete);
+  Register();
+  kinds_.store(0, std::memory_order_relaxed);
+  // After the first session the ids cannot be trusted, and no whole-graph record is asked for.
+  if (cupti_->Has(kMixesUpGraphLaunches)) {
+    graph_ids_wrong_.store(true, std::memory_order_relaxed);
+    Forbid(kKindGraph);
+  }
+  if (!clock_claimed) return;
+  clock_was_changed_.store(true, std::memory_order_relaxed);
+  if (!cupti_->Has(kLosesKernelStarts)) return;
+  Forbid(kKindKernel);
+  features_->Report(
+      abi::Feature::kActivity, abi::FeatureState::kIgnored, 0,
+      "another profiler (torch.profiler) has set CUPTI's clock, and CUPTI version %u "
+      "gives kernels no times from then on: no kernel is recorded in this process any "
+      "more, iterations are timed as before; use the CUPTI of CUDA 13.1 or later",
+      cupti_->version);
+}
+
+Activity::Seen Activity::seen() const {
+  return {decoded_.load(std::memory_order_relaxed), kernels_.load(std::memory_order_relaxed),
+          untimed_kernels_.load(std::memory_order_relaxed)};
+}
+
+bool Activity::Lost(const Seen& before) const {
+  const Seen now = seen();
+  return now.records == before.records ||
+         2 * (now.untimed_kernels - before.untimed_kernels) > now.kernels - before.kernels;
 }
 
 uint32_t Activity::Enable(uint32_t kind) {
+  CallWatch::Scope watch(&g_guest->call_watch, "cuptiActivityEnable");
   if (kind != kKindApi) {
     for (const KindOf& entry : kKindTable) {
       if (entry.bit == kind) return cupti_->ActivityEnable(entry.kind);
@@ -114,6 +158,7 @@ uint32_t Activity::Enable(uint32_t kind) {
 }
 
 void Activity::Disable(uint32_t kind) {
+  CallWatch::Scope watch(&g_guest->call_watch, "cuptiActivityDisable");
   if (kind != kKindApi) {
     for (const KindOf& entry : kKindTable) {
       if (entry.bit == kind) cupti_->ActivityDisable(entry.kind);
@@ -130,14 +175,13 @@ void Activity::Disable(uint32_t kind) {
 
 bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
   if (!ready()) return false;
+  kinds &= allowed();
   const uint32_t on = kinds_.load(std::memory_order_relaxed);
   if (kinds == on) return false;
   InsideScope inside;
   // Kernels in flight when tracing begins would be recorded without a start.
   const bool kernels_change = ((kinds ^ on) & kKindKernel) != 0;
-  if (synchronize && driver_->CtxSynchronize != nullptr && ((on & ~kinds) != 0 || kernels_change)) {
-    driver_->CtxSynchronize();
-  }
+  if (synchronize && ((on & ~kinds) != 0 || kernels_change)) WaitForGpu();
   if ((on & ~kinds) != 0) FlushNow(0);
   for (const KindOf& entry : kKindTable) {
     if ((on & ~kinds & entry.bit) != 0) Disable(entry.bit);
@@ -157,18 +201,33 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
 void Activity::SetKindsOfWindow(uint32_t kinds) {
   if (SetKinds(kinds, true) || !ready()) return;
   InsideScope inside;
-  if (driver_->CtxSynchronize != nullptr) driver_->CtxSynchronize();
+  WaitForGpu();
   FlushNow(0);
 }
 
-void Activity::Flush(bool forced) {
-  if (!ready()) return;
+// A thread of NVTX ranges alone has no context of its own.
+void Activity::WaitForGpu() {
+  if (driver_->CtxSynchronize == nullptr ||
+      driver_->CtxSynchronize() != CUDA_ERROR_INVALID_CONTEXT) {
+    return;
+  }
+  const CUcontext only = g_guest->OnlyContext();
+  if (only == nullptr) return;
+  const CurrentContext current(driver_, only);
+  driver_->CtxSynchronize();
+}
+
+uint64_t Activity::Flush(bool forced) {
+  if (!ready()) return 0;
   InsideScope inside;
+  const uint64_t begin_ns = MonotonicNs();
   FlushNow(forced ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
+  return MonotonicNs() - begin_ns;
 }
 
 void Activity::FlushNow(uint32_t flag) {
   ReadClock();
+  CallWatch::Scope watch(&g_guest->call_watch, "cuptiActivityFlushAll");
   const uint32_t result = cupti_->ActivityFlushAll(flag);
   if (result == CUPTI_SUCCESS || !ready()) return;
   features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
@@ -182,10 +241,15 @@ void Activity::Check(uint64_t awaited) {
   const uint64_t kernels = kernels_.load(std::memory_order_relaxed);
   const uint64_t untimed = untimed_kernels_.load(std::memory_order_relaxed);
   if (2 * (untimed - checked_untimed_) > kernels - checked_kernels_) {
-    features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
-                      "CUPTI delivers kernels without times; it does so from CUDA 12.6 to 13.0 "
-                      "when another profiler (torch.profiler) sets its clock: stop that profiler, "
-                      "or use a later CUDA");
+    const bool clock =
+        clock_was_changed_.load(std::memory_order_relaxed) || g_guest->clock.changed();
+    features_->Report(
+        abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
+        clock ? "CUPTI delivers kernels without times; it does so from CUDA 12.6 to 13.0 when "
+                "another profiler (torch.profiler) sets its clock: stop that profiler, or use a "
+                "later CUDA"
+              : "CUPTI delivers kernels without times, as it does when its buffers on the GPU have "
+                "run out, after millions of kernels: traced iterations are given up");
   } else if (foreign_.load(std::memory_order_relaxed) > 0) {
     features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
                       "CUPTI delivers records with times of another clock, which another profiler "
@@ -242,8 +306,8 @@ void Activity::Request(uint8_t** buffer, size_t* size) {
     *size = bytes;
     return;
   }
-  *buffer = last_resort_;
-  *size = kSmallBufferBytes;
+  *buffer = cupti_->Has(kNeedsBuffers) ? last_resort_ : nullptr;
+  *size = *buffer != nullptr ? kSmallBufferBytes : 0;
 }
 
 void Activity::Complete(uint8_t* buffer, size_t valid_bytes) {
@@ -306,8 +370,18 @@ static void ClockRecord(uint32_t correlation_id, uint64_t start_ns) {
   if (g_guest->counters.samples()) g_guest->counters.pm().OnRecord(correlation_id, start_ns);
 }
 
+// The name that the launch had, where the record's may be that of another module's kernel.
+uint32_t Activity::KernelName(const char* recorded, uint32_t correlation_id) {
+  if (g_guest->modules_went.load(std::memory_order_relaxed)) {
+    const uint32_t launched = g_guest->launch_names.Find(correlation_id);
+    if (launched != 0) return launched;
+  }
+  return names_->InternKernel(recorded).id;
+}
+
 void Activity::Decode(const CUpti_Activity* record) {
   abi::DataRecord data = {};
+  const bool no_graph_ids = graph_ids_wrong_.load(std::memory_order_relaxed);
   switch (record->kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
@@ -320,10 +394,10 @@ void Activity::Decode(const CUpti_Activity* record) {
       abi::KernelRecord& out = data.kernel;
       out.type = static_cast<uint16_t>(DataType::kKernel);
       out.device = static_cast<uint16_t>(in->deviceId);
-      out.name_id = names_->InternKernel(in->name).id;
+      out.name_id = KernelName(in->name, in->graphId == 0 ? in->correlationId : 0);
       out.start_ns = in->start;
       out.end_ns = in->end;
-      out.correlation_id = in->correlationId;
+      out.correlation_id = no_graph_ids && in->graphId != 0 ? 0 : in->correlationId;
       out.stream = in->streamId;
       out.grid_x = static_cast<uint32_t>(in->gridX);
       out.grid_y = Clamp16(in->gridY);

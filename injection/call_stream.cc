@@ -1,5 +1,6 @@
 #include "injection/call_stream.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,6 +38,7 @@ constexpr uint32_t kDecidedProbes = 4;
 constexpr uint32_t kWorkOps =
     1u << static_cast<uint32_t>(Op::kLaunch) | 1u << static_cast<uint32_t>(Op::kGraphLaunch) |
     1u << static_cast<uint32_t>(Op::kMemset) | 1u << static_cast<uint32_t>(Op::kCopyD2D);
+constexpr uint32_t kLaunchOps = 1u << static_cast<uint32_t>(Op::kLaunch);
 // Where an iteration leaves no time stamp, when the host waited for the GPU tells times; the others
 // tell what it waited for.
 constexpr uint32_t kWaitOps =
@@ -59,7 +61,7 @@ bool CanMeasure(uint16_t config_id) {
   if (hold == CallStream::Hold::kNothing) return false;
   // Ranges belong to contexts, whose end nobody would announce without callbacks.
   return config_id == abi::kConfigTrace
-             ? g_guest->activity.ready()
+             ? g_guest->activity.traces()
              : hold == CallStream::Hold::kAll && g_guest->counters.Ready(config_id);
 }
 
@@ -97,6 +99,23 @@ abi::MatchEvent EventOf(const Call& call, uint64_t name_hash, const abi::NameSha
 
 // Activity kinds that a level keeps on. At *mark* only the kind of the rule's clock event, if that
 // is a rare one: its GPU start is the time of the iteration.
+// The kind that records the rule's clock event; 0: none does.
+uint32_t KindOfClock(const abi::Rule& rule) {
+  switch (static_cast<Op>(rule.clock.op)) {
+    case Op::kCopyH2D:
+    case Op::kCopyD2H:
+    case Op::kCopyD2D:
+    case Op::kCopyOther:
+      return kKindCopy;
+    case Op::kMemset:
+      return kKindMemset;
+    case Op::kGraphLaunch:
+      return kKindGraph;
+    default:
+      return 0;
+  }
+}
+
 uint32_t KindsOfLevel(Level level, const abi::Rule& rule) {
   switch (level) {
     case Level::kLearn:
@@ -104,19 +123,9 @@ uint32_t KindsOfLevel(Level level, const abi::Rule& rule) {
     case Level::kTrace:
       return kKindsOfTrace;
     case Level::kMark:
-      switch (static_cast<Op>(rule.clock.op)) {
-        case Op::kCopyH2D:
-        case Op::kCopyD2H:
-        case Op::kCopyD2D:
-        case Op::kCopyOther:
-          return kKindCopy;
-        case Op::kMemset:
-          return kKindMemset;
-        case Op::kGraphLaunch:
-          return kKindGraph;
-        default:
-          return 0;
-      }
+      // A graph that is instantiated while the kind is off leaves no record in any trace window
+      // after (CUPTI user guide 2.3.7.5), so the kind is never off.
+      return kKindGraph | KindOfClock(rule);
     default:
       return 0;
   }
@@ -172,6 +181,9 @@ void CallStream::OnCall(const Call& call) {
   NameRef name = {};
   if (call.op == Op::kLaunch) {
     name = guest->names.InternKernel(call.name);
+    if (guest->modules_went.load(std::memory_order_relaxed)) {
+      guest->launch_names.Add(call.correlation_id, name.id);
+    }
   } else if (!IsNvtx(call.op) || learning()) {
     name = guest->names.Intern(call.name);
   }
@@ -236,6 +248,7 @@ void CallStream::OnCall(const Call& call) {
     guest->ring.WriteData(record);
   }
   if (todo.any()) Act(&call, todo);
+  if (todo.boundary) guest->call_watch.Look(&guest->features);
   // The launch that opened the measurement is in it, the one that closed it is not.
   if (guest->counters.kernels().listing()) {
     guest->counters.kernels().OnCall(call.context, call.op, name.id);
@@ -389,8 +402,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
   const bool counted = todo->close && closing_.kind == Kind::kCounters;  // an iteration is over
   if (boundary || decision) Decide(result, flags, todo);
   if (guest->counters.samples()) {
-    const bool recorded =
-        guest->activity.ready() && KindsOfLevel(Level::kMark, matcher_.rule()) != 0;
+    const bool recorded = guest->activity.records(KindOfClock(matcher_.rule()));
     if (boundary) guest->counters.pm().OnBoundary(now_ns);
     if (counted) guest->counters.pm().ExpectEnd(recorded);
     if (todo->open && measurement_.kind == Kind::kCounters) {
@@ -560,17 +572,20 @@ void CallStream::Open(const Call* call) {
   Guest* guest = g_guest;
   const uint64_t begin_ns = guest->clock.NowNs();
   uint32_t status = 0;
+  Activity::Seen seen = {};
   if (measurement_.kind == Kind::kTrace) {
-    guest->activity.SetKindsOfWindow(applied_kinds_ | kKindsOfTrace);
+    seen = guest->activity.seen();
+    guest->activity.SetKindsOfWindow(KindsOfWindow());
   } else {
     status = guest->counters.Open(guest->ContextOf(call->context), call->context,
                                   measurement_.config_id, iteration_ns_);
   }
-  if (status == 0 && measurement_.kernels) WatchLaunches();
+  if (status == 0 && (measurement_.kernels || NamesLaunches())) WatchLaunches();
   const uint64_t end_ns = guest->clock.NowNs();
   LockGuard lock(&lock_);
   measurement_.begin_ns = begin_ns;
   measurement_.usual_ns = iteration_ns_;
+  measurement_.seen = seen;
   measurement_.stopped_ns = end_ns - begin_ns;
   held_ns_ += end_ns - begin_ns;
   if (status == 0) return;
@@ -600,6 +615,8 @@ void CallStream::Close(CUcontext known) {
   uint32_t closed = 0;
   if (closing_.kind == Kind::kTrace) {
     guest->activity.SetKindsOfWindow(applied_kinds_);
+    if (guest->activity.Lost(closing_.seen)) closed = abi::kCountersRangeDropped;
+    if (NamesLaunches()) WatchLaunches();
   } else {
     closed = guest->counters.Close(known);
     if (closing_.kernels) WatchLaunches();
@@ -682,8 +699,9 @@ uint32_t CallStream::WantedOps() const {
   // looks only at what the rule names.
   const bool probing = decided_ == Decided::kUnknown && rule.length_count > 0;
   const uint32_t ops = rule.watched_ops & ~step_watch_.spared_ops();
+  const bool names = measurement_.kind == Kind::kTrace && NamesLaunches();
   return (ops | (rule.clock.op == 0 ? kWaitOps : 0) |
-          (probing || measurement_.kernels ? kWorkOps : 0)) &
+          (probing || measurement_.kernels ? kWorkOps : 0) | (names ? kLaunchOps : 0)) &
          kAllOps;
 }
 
@@ -765,6 +783,20 @@ void CallStream::ApplyControl(bool on_application_thread, bool at_boundary) {
   if (news) guest->helper.Wake();
 }
 
+// Activity kinds inside of a trace window. Of a graph that was instantiated while graphs were not
+// recorded there is no record as long as they are (CUPTI user guide 2.3.7.2), but there are those
+// of its kernels when they are not.
+uint32_t CallStream::KindsOfWindow() const {
+  const uint32_t kinds = applied_kinds_ | kKindsOfTrace;
+  const bool whole = !early_graphs_ || KindOfClock(matcher_.rule()) == kKindGraph;
+  return whole ? kinds : kinds & ~kKindGraph;
+}
+
+// Are kernels named by their launches? See LaunchNames.
+bool CallStream::NamesLaunches() const {
+  return g_guest->modules_went.load(std::memory_order_relaxed) && g_guest->activity.traces();
+}
+
 // Activity kinds outside of windows. Holds lock_.
 uint32_t CallStream::WantedKinds() const {
   if (hold() == Hold::kNothing) return 0;
@@ -782,9 +814,10 @@ void CallStream::SwitchWatching(bool on_application_thread) {
   {
     LockGuard lock(&lock_);
     applied_kinds_ = WantedKinds();
-    kinds = applied_kinds_ | (measurement_.kind == Kind::kTrace ? kKindsOfTrace : 0);
+    kinds = measurement_.kind == Kind::kTrace ? KindsOfWindow() : applied_kinds_;
     window.iteration = matcher_.iteration();
     window.level = static_cast<uint8_t>(level_);
+    early_graphs_ = early_graphs_ || ((kinds & kKindGraph) == 0 && guest->knows_contexts());
   }
   guest->callbacks.EnableOps(watched_.load(std::memory_order_relaxed));
   // Waiting for the GPU would break a capture that is under way.
@@ -934,10 +967,13 @@ void CallStream::TakeNow(bool may_wait) {
   const bool held = result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   may_be_had_.store(held || result == CUPTI_SUCCESS, std::memory_order_relaxed);
   if (result != CUPTI_SUCCESS && !(held && records)) return;
+  const bool clock_claimed = guest->clock.Claim();
   if (first) {
     guest->StartMeasuring();
-  } else if (before == Hold::kNothing) {
-    guest->activity.TakeBuffers();
+  } else if (result == CUPTI_SUCCESS || before == Hold::kNothing) {
+    early_graphs_ = true;
+    guest->activity.TakeBuffers(clock_claimed);
+    guest->counters.Renew();
   }
   if (result == CUPTI_SUCCESS) {
     stood_down_ = false;
@@ -961,33 +997,70 @@ void CallStream::TakeNow(bool may_wait) {
   SwitchWatching(may_wait);
 }
 
+void CallStream::CheckHold() {
+  Guest* guest = g_guest;
+  if (hold() != Hold::kAll || !BeginActing()) return;
+  if (!guest->callbacks.StillOurs()) {
+    guest->counters.Renew();
+    uint64_t since_ns = 0;
+    {
+      LockGuard lock(&lock_);
+      closing_ = measurement_;
+      measurement_ = {};
+      hold_.store(Hold::kNothing);
+      distorted_ = after_hole_ = true;
+      steps_watched_ = false;
+      watched_.store(WantedOps(), std::memory_order_relaxed);
+      since_ns = boundary_ns_;
+    }
+    if (closing_.kind != Kind::kNone) {
+      ReportFailure(abi::kCountersAborted);
+      WriteWindow(closing_, guest->clock.NowNs(), abi::kCountersAborted);
+    }
+    snprintf(holder_, sizeof(holder_), "a tool in this process that ended CUPTI");
+    BeginStandDown(since_ns);
+  }
+  EndActing();
+}
+
+// Since `since_ns`, for holder_. Runs with acting_.
+void CallStream::BeginStandDown(uint64_t since_ns) {
+  stand_down_ns_ = since_ns != 0 ? since_ns : 1;
+  stood_down_ = true;
+  WriteStandDown(0);
+}
+
 // Tells the daemon from when to when CUPTI was left to another profiler. Runs with acting_.
 void CallStream::NoteStandDown(bool down) {
   if (down == (stand_down_ns_ != 0)) return;
   Guest* guest = g_guest;
   if (down && guest->host_only.load()) return;  // there is nothing to leave
   const uint64_t now_ns = guest->clock.NowNs();
-  abi::StandDownEvent event = {};
-  if (down) {
-    stand_down_ns_ = now_ns != 0 ? now_ns : 1;
-    stood_down_ = true;
-    CopyHolder(holder_, sizeof(holder_));
-    guest->features.Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, 0,
-                           "standing down for %s, which has CUPTI to itself: until it ends, "
-                           "iterations are found by NVTX ranges and program marks only, and "
-                           "nothing is measured",
-                           holder_);
-  } else {
-    event.end_ns = now_ns;
+  if (!down) {
+    WriteStandDown(now_ns);
+    stand_down_ns_ = 0;
+    return;
   }
+  CopyHolder(holder_, sizeof(holder_));
+  guest->features.Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, 0,
+                         "standing down for %s, which has CUPTI to itself: until it ends, "
+                         "iterations are found by NVTX ranges and program marks only, and nothing "
+                         "is measured",
+                         holder_);
+  BeginStandDown(now_ns);
+}
+
+void CallStream::WriteStandDown(uint64_t end_ns) {
+  abi::StandDownEvent event = {};
   {
     LockGuard lock(&lock_);
     event.iteration = matcher_.iteration();
   }
   event.begin_ns = stand_down_ns_;
+  event.end_ns = end_ns;
   event.length = static_cast<uint32_t>(strlen(holder_));
-  guest->ring.WriteEvent(abi::EventType::kStandDown, &event, sizeof(event), holder_, event.length);
-  if (!down) stand_down_ns_ = 0;
+  g_guest->ring.WriteEvent(abi::EventType::kStandDown, &event, sizeof(event), holder_,
+                           event.length);
 }
 
 void CallStream::Stop() {

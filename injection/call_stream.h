@@ -21,6 +21,7 @@
 
 #include "injection/abi/control.h"
 #include "injection/abi/matcher.h"
+#include "injection/activity.h"
 #include "injection/plan.h"
 #include "injection/ring/writer.h"
 #include "injection/step_watch.h"
@@ -95,6 +96,8 @@ class CallStream {
     EndActing();
     return ours;
   }
+  // Notices that another tool ended CUPTI behind our back; the next TakeCupti then takes it anew.
+  void CheckHold();
   // CUPTI may be there for us later: nobody tried yet, or another tool had it.
   bool may_be_had() const { return may_be_had_.load(std::memory_order_relaxed); }
   bool stopped() {
@@ -136,6 +139,7 @@ class CallStream {
     uint64_t stopped_ns;
     uint64_t usual_ns;  // how long the iteration before it took
     int64_t length[2];
+    Activity::Seen seen;  // when the window was opened
     abi::PlanEntry entry;
   };
   // What the thread that met an event does after it released the lock.
@@ -175,6 +179,10 @@ class CallStream {
   uint32_t WantedKinds() const;
   void TakeNow(bool may_wait);
   void NoteStandDown(bool down);
+  void BeginStandDown(uint64_t since_ns);
+  void WriteStandDown(uint64_t end_ns);
+  uint32_t KindsOfWindow() const;
+  bool NamesLaunches() const;
   abi::Level WantedLevel() const;
 
   SpinLock lock_;
@@ -220,6 +228,7 @@ class CallStream {
   uint32_t applied_kinds_ = 0;
   uint64_t stand_down_ns_ = 0;  // since when; 0: not
   char holder_[64] = {};        // for whom
+  bool early_graphs_ = false;   // there may be some, of a time when graphs were not recorded
   bool stood_down_ = false;     // since CUPTI was ours: who had it may keep its subscription
 
   SpinLock configs_lock_;

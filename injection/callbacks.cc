@@ -237,6 +237,9 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
   if ((!enter && !watched->blocks) || data.correlationData == nullptr) return;
   if (enter && watched->blocks) *data.correlationData = guest->clock.NowNs();
   if (enter && sync) return;
+  // The id was turned on while the call was under way. What the data of its ENTER would be then is
+  // not promised.
+  if (!enter && *data.correlationData < guest->callbacks.enabled_ns()) return;
 
   Call call = {};
   call.op = watched->op;
@@ -276,6 +279,7 @@ void OnResource(uint32_t cbid, const CUpti_ResourceData& data) {
       break;
     case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
       guest->names.ForgetAddresses();
+      guest->modules_went.store(guest->cupti.Has(kKeepsNamesOfUnloadedModules));
       break;
     case CUPTI_CBID_RESOURCE_GRAPHEXEC_DESTROY_STARTING:
       if (data.resourceDescriptor != nullptr) {
@@ -318,7 +322,8 @@ void Callbacks::Init(const Cupti* cupti, Features* features) {
 
 uint32_t Callbacks::SubscribeOnce() {
   strcpy(holder_, "another tool (Nsight, a debugger or a framework's profiler)");
-  if (cupti_->Subscribe_v2 == nullptr) {
+  CallWatch::Scope watch(&g_guest->call_watch, "cuptiSubscribe");
+  if (cupti_->Subscribe_v2 == nullptr || cupti_->Has(kSeparatesSubscribeV2)) {
     return cupti_->Subscribe(&subscriber_, OnCuptiCallback, nullptr);
   }
   CUpti_SubscriberParams params = {};
@@ -374,9 +379,23 @@ uint32_t Callbacks::Subscribe(bool report_holder) {
 void Callbacks::Unsubscribe() {
   LockGuard guard(&lock_);
   if (subscriber_ == nullptr) return;
+  CallWatch::Scope watch(&g_guest->call_watch, "cuptiUnsubscribe");
   cupti_->Unsubscribe(subscriber_);
   subscriber_ = nullptr;
   enabled_ops_ = 0;
+}
+
+bool Callbacks::StillOurs() {
+  LockGuard guard(&lock_);
+  if (subscriber_ == nullptr) return false;
+  // An id that is on: nothing changes, but a handle that CUPTI does not know is refused.
+  if (cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE,
+                             CUPTI_CBID_RESOURCE_CONTEXT_CREATED) == CUPTI_SUCCESS) {
+    return true;
+  }
+  subscriber_ = nullptr;
+  enabled_ops_ = 0;
+  return false;
 }
 
 uint32_t Callbacks::MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless) {
@@ -405,7 +424,11 @@ uint32_t Callbacks::MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless) {
 void Callbacks::EnableOps(uint32_t ops) {
   LockGuard guard(&lock_);
   if (subscriber_ == nullptr) return;
+  CallWatch::Scope watch(&g_guest->call_watch, "cuptiEnableCallback");
   const uint32_t changed = ops ^ enabled_ops_;
+  if ((changed & ops) != 0) {
+    enabled_ns_.store(g_guest->clock.NowNs(), std::memory_order_relaxed);
+  }
   for (uint32_t i = 0; i < kWatchedCallCount; ++i) {
     const WatchedCall& call = kWatchedCalls[i];
     const uint32_t bit = 1u << static_cast<uint32_t>(call.op);

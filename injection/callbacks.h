@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include <atomic>
+
 #include "injection/cupti_loader.h"
 #include "injection/features.h"
 #include "injection/system.h"
@@ -31,6 +33,10 @@ class Callbacks {
   uint32_t MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless);
   // Turns on exactly the callback ids of these operations (bit per abi::Op).
   void EnableOps(uint32_t ops);
+  // False: the subscription is gone, as another tool ended CUPTI; Subscribe may be tried again.
+  bool StillOurs();
+  // Before this time callback ids may have been off: a call that began earlier had no ENTER.
+  uint64_t enabled_ns() const { return enabled_ns_.load(std::memory_order_relaxed); }
 
  private:
   uint32_t SubscribeOnce();
@@ -41,6 +47,7 @@ class Callbacks {
   CUpti_SubscriberHandle subscriber_ = nullptr;
   uint32_t enabled_ops_ = 0;
   bool captures_watched_ = false;
+  std::atomic<uint64_t> enabled_ns_{0};
   char holder_[128] = {};
 };
 

@@ -1,7 +1,8 @@
 // The process' CUPTI clock. On a real GPU it is CLOCK_REALTIME, which we then read ourselves
-// (cheaper than through CUPTI); a software GPU's virtual time or another tool's timestamp callback
-// makes it foreign, and then only CUPTI can be asked.
-// Threading: NowNs from any thread; Check from one thread at a time.
+// (cheaper than through CUPTI). A software GPU's virtual time makes it foreign, and then only CUPTI
+// can be asked. Which of both it is stays: a tool that registers a timestamp callback changes the
+// times of records, and not ours.
+// Threading: NowNs from any thread; Init, Claim and Check from one thread at a time.
 #ifndef SEQPOINT_INJECTION_CLOCK_H_
 #define SEQPOINT_INJECTION_CLOCK_H_
 
@@ -9,6 +10,7 @@
 
 #include <atomic>
 
+#include "injection/abi/records.h"
 #include "injection/cupti_loader.h"
 #include "injection/ring/writer.h"
 #include "injection/system.h"
@@ -19,6 +21,15 @@ class Clock {
  public:
   // Until Init, and without CUPTI, time is CLOCK_REALTIME.
   void Init(const Cupti* cupti, injection::RingWriter* ring);
+  // CUPTI is found only now.
+  void Decide();
+  // CUPTI is ours, and no kind of records is on. Where its clock counts from another epoch than the
+  // system's, another tool registered a callback, which need not even count nanoseconds: that of
+  // torch.profiler counts the processor's ticks (pytorch/kineto, libkineto/src/CuptiTimestamp.cpp),
+  // and registers itself anew for each of its sessions. A registration cannot be taken back
+  // (cupti_activity.h, cuptiActivityRegisterTimestampCallback), so the system's clock is registered
+  // in its place. True: it was.
+  bool Claim();
   uint64_t NowNs() const {
     if (!foreign_.load(std::memory_order_relaxed)) return RealNs();
     uint64_t now = 0;
@@ -27,13 +38,23 @@ class Clock {
   }
   // Not the system's time.
   bool foreign() const { return foreign_.load(std::memory_order_relaxed); }
-  // Compares CUPTI's clock with the system's, publishes which kind it is and a pair of stamps.
+  // Another tool has changed CUPTI's since.
+  bool changed() const { return changed_.load(std::memory_order_relaxed); }
+  // Publishes a pair of stamps, where CUPTI's clock is still the one that it was.
   void Check();
 
  private:
+  struct Reading {
+    abi::TimePairEvent pair;
+    bool tight;  // taken within a microsecond
+    bool real;
+  };
+  Reading Read() const;
+
   const Cupti* cupti_ = nullptr;
   injection::RingWriter* ring_ = nullptr;
   std::atomic<bool> foreign_{false};
+  std::atomic<bool> changed_{false};
 };
 
 }  // namespace seqpoint::inject

@@ -78,6 +78,8 @@ class CounterBackend {
   virtual void Expire() {}
   // Gives the hardware back.
   virtual void Disable() {}
+  // CUPTI was ended: its objects are gone without a call of ours.
+  virtual void Forget() { context_ = nullptr; }
 
   // Whose profiler is enabled; null: none.
   CUcontext context() const { return context_; }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "injection/current_context.h"
 #include "injection/guest.h"
 #include "injection/metric_scope.h"
 
@@ -16,30 +17,6 @@ constexpr int kPatienceMs = 1000;
 
 // After so many failed measurements in a row, counters rest until the configurations change.
 constexpr uint32_t kMaxFailures = 3;
-
-// Makes a context current on this thread for a scope. A boundary may be met by a thread that has
-// another one or none (an NVTX range, a mark, one of several GPUs).
-class CurrentContext {
- public:
-  // `known`: what is current, where CUPTI said so: in its callbacks the driver is better not asked.
-  CurrentContext(const CudaDriver* driver, CUcontext context, CUcontext known = nullptr)
-      : driver_(driver) {
-    if (context == known) return;
-    if (driver->CtxGetCurrent == nullptr || driver->CtxSetCurrent == nullptr) return;
-    if (driver->CtxGetCurrent(&before_) != CUDA_SUCCESS || before_ == context) return;
-    changed_ = driver->CtxSetCurrent(context) == CUDA_SUCCESS;
-  }
-  ~CurrentContext() {
-    if (changed_) driver_->CtxSetCurrent(before_);
-  }
-  CurrentContext(const CurrentContext&) = delete;
-  CurrentContext& operator=(const CurrentContext&) = delete;
-
- private:
-  const CudaDriver* driver_;
-  CUcontext before_ = nullptr;
-  bool changed_ = false;
-};
 
 }  // namespace
 
@@ -82,7 +59,8 @@ bool Counters::Ready(uint16_t config_id) const {
       gone_.load(std::memory_order_relaxed) || unavailable_.load(std::memory_order_relaxed)) {
     return false;
   }
-  if (config_id <= abi::kConfigTrace) return false;
+  if (config_id <= abi::kConfigTrace || !target_ready_.load(std::memory_order_relaxed))
+    return false;
   const CounterConfig* config = const_cast<Counters*>(this)->Find(config_id);
   return config != nullptr &&
          !(config->kernels && kernels_unavailable_.load(std::memory_order_relaxed));
@@ -174,6 +152,25 @@ bool Counters::Rest() {
   }
   state_.store(State::kIdle, std::memory_order_release);
   return may;
+}
+
+void Counters::Renew() {
+  if (gone_.load(std::memory_order_relaxed)) return;
+  range_.Forget();
+  pm_.Forget();
+  initialized_ = false;
+  target_ready_.store(false, std::memory_order_relaxed);
+  configs_generation_ = 0;
+  if (state_.load(std::memory_order_acquire) == State::kDecoding) {
+    const abi::CountersEvent event = {
+        measured_.iteration,   {measured_.length[0], measured_.length[1]},
+        measured_.config_id,   0,
+        abi::kCountersAborted, measured_.stopped_ns};
+    ring_->WriteEvent(abi::EventType::kCounters, &event, sizeof(event));
+  }
+  if (kernels_.listing()) kernels_.End();
+  active_ = nullptr;
+  state_.store(State::kIdle, std::memory_order_release);
 }
 
 // What follows may synchronise the context, as cuptiRangeProfilerDecodeData does (CUPTI user guide

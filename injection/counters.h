@@ -71,6 +71,11 @@ class Counters {
   // decoded, or a stream is being captured.
   bool Rest();
 
+  // CUPTI is ours anew, and another tool may have ended it meanwhile: what it knew of us is gone,
+  // and asking for counters begins again. A measurement under way is aborted. For the helper
+  // thread, or while nothing is under way.
+  void Renew();
+
   // A stream capture begins (CallStream counts it already): returns when nothing that would break
   // it is under way on the helper thread, or after a second. How long the caller was held, in ns.
   uint64_t AwaitUnsafe();
@@ -121,7 +126,7 @@ class Counters {
   std::atomic<bool> unsafe_{false};       // between BeginUnsafe and EndUnsafe
   std::atomic<bool> held_up_{false};      // BeginUnsafe was refused, and the helper thread waits
   bool initialized_ = false;              // cuptiProfilerInitialize succeeded
-  bool target_ready_ = false;
+  std::atomic<bool> target_ready_{false};
   uint32_t configs_generation_ = 0;
   uint32_t failures_ = 0;  // measurements that failed one after the other
   char chip_[32] = {};

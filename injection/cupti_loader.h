@@ -20,6 +20,8 @@
 #include <cupti_target.h>
 #include <stdint.h>
 
+#include "injection/cupti_release.h"
+
 namespace seqpoint::inject {
 
 // clang-format off
@@ -42,7 +44,7 @@ namespace seqpoint::inject {
   X(Subscribe_v2) \
   X(SetThreadIdType) \
   X(ActivityEnableDriverApi) \
-  X(ActivitySetAttribute) \
+  X(ActivityRegisterTimestampCallback) \
   X(GetDeviceId) \
   X(ProfilerInitialize) \
   X(ProfilerDeviceSupported) \
@@ -86,6 +88,7 @@ struct Cupti {
 #undef SEQPOINT_MEMBER
   uint32_t version;  // as cuptiGetVersion says: 19..28 for 12.x, xxyyzz from 13.0; 0: not loaded
 
+  bool Has(CuptiTrait trait) const { return (CuptiTraits(version) & trait) != 0; }
   // "CUPTI_ERROR_...": never null.
   const char* ResultName(uint32_t result) const;
   bool CanProfileRanges() const;

@@ -34,7 +34,9 @@ Guest* EnsureGuest() {
 
 void Guest::StartMeasuring() {
   measuring = true;
-  if (reads_records && activity.Init(&cupti, &driver, &pool, &names, &ring, &features)) {
+  if (cupti.Has(kKeepsNamesOfUnloadedModules)) launch_names.Init(&pool);
+  if (reads_records && activity.Init(&cupti, &driver, &pool, &names, &ring, &features) &&
+      activity.traces()) {
     features.Report(abi::Feature::kActivity, abi::FeatureState::kReady, 0,
                     "GPU work can be recorded");
   }
@@ -69,6 +71,11 @@ void Guest::ForgetContexts() {
 CUcontext Guest::AnyContext() {
   LockGuard guard(&contexts_lock_);
   return context_count_ > 0 ? contexts_[0] : nullptr;
+}
+
+CUcontext Guest::OnlyContext() {
+  LockGuard guard(&contexts_lock_);
+  return context_count_ == 1 ? contexts_[0] : nullptr;
 }
 
 void Guest::ReportDevice(uint32_t device, const char* chip) {

@@ -12,6 +12,7 @@
 
 #include "injection/activity.h"
 #include "injection/call_stream.h"
+#include "injection/call_watch.h"
 #include "injection/callbacks.h"
 #include "injection/clock.h"
 #include "injection/counters.h"
@@ -20,6 +21,7 @@
 #include "injection/graph_names.h"
 #include "injection/helper.h"
 #include "injection/identity.h"
+#include "injection/launch_names.h"
 #include "injection/names.h"
 #include "injection/pool.h"
 #include "injection/ring/writer.h"
@@ -35,19 +37,22 @@ struct Guest {
   GraphNames graphs;
   Cupti cupti = {};
   CudaDriver driver = {};
+  CallWatch call_watch;
   Clock clock;
   Callbacks callbacks;
   Activity activity;
   Counters counters;
   CallStream stream{&ring};
   Helper helper;
-
+  LaunchNames launch_names;
   HelloText hello_text;
   char socket_path[128] = {};
   pid_t owner = 0;
   bool has_cupti = false;      // it was found and can be used
   bool reads_records = false;  // and its records are known
   bool measuring = false;      // StartMeasuring ran
+  // Modules were unloaded, and CUPTI's records may name their kernels since.
+  std::atomic<bool> modules_went{false};
   std::atomic<bool> nvtx_patched{false};
   std::atomic<bool> host_only{false};  // attached without CUDA: there is nothing to leave
   // The same, also when CUDA began later: the time of an iteration is that between two marks.
@@ -63,6 +68,8 @@ struct Guest {
   void ForgetContexts();
   bool knows_contexts() const { return __atomic_load_n(&context_count_, __ATOMIC_RELAXED) != 0; }
   CUcontext AnyContext();
+  // The one that is known; null: there is none, or there are several.
+  CUcontext OnlyContext();
   // `context`, else the calling thread's current one, else any.
   CUcontext ContextOf(CUcontext context);
   // Tells the daemon which GPU `device` is; `chip` may be null. For the helper thread.

@@ -14,6 +14,10 @@ constexpr uint64_t kRefusedEveryNs = 2'000'000'000;
 constexpr uint64_t kClockEveryNs = 1'000'000'000;
 // How often CUPTI is asked for while another tool has it: one refused call.
 constexpr uint64_t kTakeEveryNs = 2'000'000'000;
+// Flushes take a twentieth of a core at most: they become slower over hours (CUPTI's release notes
+// of 13.4 Update 1: "unbounded CPU utilization growth during long-running activity tracing").
+constexpr uint64_t kLeastFlushPause = 20;
+constexpr uint64_t kNoticedFlushPauseNs = 1'000'000'000;
 constexpr uint64_t kTickNs = 100'000'000;
 constexpr int kWelcomeTimeoutMs = 500;
 constexpr size_t kStackBytes = 1 << 20;  // the counter host library builds configurations on it
@@ -48,6 +52,7 @@ void* Helper::Run(void* self) {
   pthread_setname_np(pthread_self(), "seqpoint");
   // Whatever this thread asks of CUDA is not the application's.
   ++Thread()->inside;
+  Thread()->helper = true;
   helper->Loop();
   helper->running_.store(false);
   helper->done_.Wake();
@@ -66,13 +71,24 @@ void Helper::Loop() {
     const uint64_t now_ns = MonotonicNs();
     TalkToDaemon(now_ns);
     guest->stream.Tick();
+    guest->call_watch.Look(&guest->features);
     HoldOrRelease(now_ns);
     if (guest->has_new_contexts()) guest->stream.AskDriver([guest] { guest->ReportNewDevices(); });
     RelaxCaptures();
     guest->counters.Service(guest->AnyContext());
     if (now_ns >= next_flush_ns_ && guest->activity.any_kind_on()) {
-      guest->activity.Flush(false);
-      next_flush_ns_ = now_ns + uint64_t{guest->stream.flush_interval_ms()} * 1'000'000;
+      const uint64_t flush_ns = guest->activity.Flush(false);
+      const uint64_t wanted_ns = uint64_t{guest->stream.flush_interval_ms()} * 1'000'000;
+      const uint64_t least_ns = flush_ns * kLeastFlushPause;
+      if (least_ns > kNoticedFlushPauseNs) {
+        guest->features.Report(
+            abi::Feature::kActivity, abi::FeatureState::kReady, 0,
+            "a flush of CUPTI's records takes more than %u ms by now, and is done "
+            "less often: what an iteration took is known later (CUPTI before "
+            "13.4 Update 1 becomes slow in long runs)",
+            static_cast<unsigned>(kNoticedFlushPauseNs / kLeastFlushPause / 1'000'000));
+      }
+      next_flush_ns_ = now_ns + (wanted_ns > least_ns ? wanted_ns : least_ns);
     }
     if (now_ns >= next_clock_ns_) {
       guest->clock.Check();
@@ -84,6 +100,7 @@ void Helper::Loop() {
       }
       guest->stream.ReportCost(callback_ns_);
       guest->stream.ReportEvaluation();
+      guest->stream.CheckHold();
       guest->activity.Check(guest->stream.clocked());
       if (guest->names.overflows() != 0) {
         guest->features.Report(abi::Feature::kMatcher, abi::FeatureState::kFailed, 0,

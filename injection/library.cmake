@@ -7,7 +7,7 @@ configure_file(${CMAKE_CURRENT_SOURCE_DIR}/version.h.in
 set(guest_options -O2 -fno-exceptions -fno-rtti -fno-threadsafe-statics
   -fno-asynchronous-unwind-tables -fvisibility=hidden)
 add_library(injection_guest OBJECT
-  activity.cc api.cc call_stream.cc callback_ids.cc callbacks.cc clock.cc counter_backend.cc counters.cc
+  activity.cc api.cc call_stream.cc call_watch.cc callback_ids.cc callbacks.cc clock.cc counter_backend.cc counters.cc
   cupti_loader.cc features.cc graph_names.cc guest.cc helper.cc identity.cc kernel_ranges.cc names.cc nvtx.cc other_users.cc own_memory.cc plan.cc
   pm_sampler.cc pool.cc range_profiler.cc redirect.cc stand_down.cc step_watch.cc system.cc wait_watch.cc ring/connection.cc
   ring/writer.cc)

@@ -275,7 +275,7 @@ void Initialize(Caller caller) {
 void BeginCuda(Guest* guest) {
   bool was_mapped = false;
   if (!FindCupti(guest, &was_mapped)) return;
-  guest->clock.Check();
+  guest->clock.Decide();
   guest->has_cupti = true;
   guest->host_only.store(false);
   WatchOtherUsers(guest, was_mapped);

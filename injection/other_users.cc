@@ -32,8 +32,7 @@ namespace {
   X(cuptiPCSamplingEnable, "a tool in this process that uses CUPTI's PC sampling") \
   X(cuptiSassMetricsEnable, "a tool in this process that uses CUPTI's SASS metrics") \
   X(cuptiEventGroupEnable, "a tool in this process that counts CUPTI events") \
-  X(cuptiEventGroupSetEnable, "a tool in this process that counts CUPTI events") \
-  X(cuptiFinalize, "a tool in this process that ended CUPTI")
+  X(cuptiEventGroupSetEnable, "a tool in this process that counts CUPTI events")
 // clang-format on
 constexpr char kRecords[] = "a tool in this process that records CUPTI activities";
 constexpr char kMayUse[] = "the program, which may use CUPTI itself";
@@ -63,6 +62,7 @@ constexpr const char* kHolders[] = {
 };
 void* g_functions[kBeginnings];  // CUPTI's own
 decltype(&::cuptiUnsubscribe) g_unsubscribe = nullptr;
+decltype(&::cuptiFinalize) g_finalize = nullptr;
 
 constexpr bool IsSubscription(int beginning) {
   return beginning == k_cuptiSubscribe || beginning == k_cuptiSubscribe_v2;
@@ -86,6 +86,16 @@ CUptiResult Unsubscribe(CUpti_SubscriberHandle subscriber) {
   return result;
 }
 
+// The end of CUPTI is that of everything a tool did with it, and of everything that we did: what we
+// have open is closed before, and CUPTI is taken anew. torch.profiler ends CUPTI so with
+// TEARDOWN_CUPTI=1, at some later call of the program (pytorch/kineto, CuptiActivityApi.cpp).
+CUptiResult Finalize() {
+  Notice("a tool in this process that ended CUPTI", true);
+  const CUptiResult result = g_finalize();
+  if (g_guest != nullptr) NoticedLeft();
+  return result;
+}
+
 }  // namespace
 
 void WatchOtherUsers(Guest* guest, bool was_mapped) {
@@ -94,23 +104,25 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
   if (dladdr(reinterpret_cast<void*>(cupti.GetVersion), &info) == 0) return;
   void* library = dlopen(info.dli_fname, RTLD_NOLOAD | RTLD_NOW);
   if (library == nullptr) return;
-  Redirection redirections[kBeginnings + 1] = {
+  g_unsubscribe = cupti.Unsubscribe;
+  g_finalize = reinterpret_cast<decltype(g_finalize)>(dlsym(library, "cuptiFinalize"));
+  Redirection redirections[kBeginnings + 2] = {
 #define SEQPOINT_REDIRECTION(name, holder) \
   {#name, nullptr, reinterpret_cast<void*>(Passing<k_##name, decltype(&::name)>::Call)},
       SEQPOINT_BEGINNINGS(SEQPOINT_REDIRECTION)
 #undef SEQPOINT_REDIRECTION
-          {"cuptiUnsubscribe", reinterpret_cast<void*>(cupti.Unsubscribe),
-           reinterpret_cast<void*>(Unsubscribe)}};
+          {"cuptiUnsubscribe", reinterpret_cast<void*>(g_unsubscribe),
+           reinterpret_cast<void*>(Unsubscribe)},
+      {"cuptiFinalize", reinterpret_cast<void*>(g_finalize), reinterpret_cast<void*>(Finalize)}};
   for (int i = 0; i < kBeginnings; ++i) {
     g_functions[i] = redirections[i].from = dlsym(library, redirections[i].name);
   }
-  g_unsubscribe = cupti.Unsubscribe;
   // Subscribing tells better than a bound call whether there is a subscription now.
   constexpr size_t kFirst = k_cuptiActivityRegisterCallbacks;
   size_t which = 0;
   const Called called =
       was_mapped ? CalledSoFar(redirections + kFirst, kBeginnings - kFirst, &which) : Called::kNo;
-  if (!RedirectCalls(redirections, kBeginnings + 1)) {
+  if (!RedirectCalls(redirections, kBeginnings + 2)) {
     // CUPTI returns a buffer to whoever registered last, be it ours.
     guest->reads_records = false;
     guest->features.Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,

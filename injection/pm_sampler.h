@@ -39,6 +39,7 @@ class PmSampler final : public CounterBackend {
   }
   void Expire() override { expired_.store(true, std::memory_order_relaxed); }
   void Disable() override;
+  void Forget() override { object_ = nullptr, context_ = nullptr, started_ = false; }
 
   // A candidate for the begin of an iteration, at API time.
   void OnBoundary(uint64_t now_ns);

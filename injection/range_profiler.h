@@ -25,6 +25,7 @@ class RangeProfiler final : public CounterBackend {
   bool Decode(CounterConfig* config, double* values, uint32_t* status) override;
   void Expire() override { expired_.store(true, std::memory_order_relaxed); }
   void Disable() override;
+  void Forget() override { object_ = nullptr, context_ = nullptr; }
 
   // Helper thread, instead of Decode: of a configuration of kernels. Adds each launch's values to
   // the sums in `kernels`; `missing`: launches that found no room.

@@ -61,6 +61,7 @@ struct ThreadState {
   uint32_t tid;
   uint32_t inside;         // our own CUDA and CUPTI calls on this thread are not the application's
   uint32_t capturing;      // stream captures begun on this thread and not ended
+  bool helper;             // this is the helper thread
   uint32_t listed_launch;  // KernelRanges: the measurement that the launch under way is of; 0: none
 };
 ThreadState* Thread();

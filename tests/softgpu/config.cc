@@ -86,7 +86,7 @@ constexpr Key kKeys[] = {
     {"cupti.drop_ranges", &Config::cupti_drop_ranges},
     {"cupti.pm_buffer_samples", &Config::cupti_pm_buffer_samples},
     {"cupti.pm_lost_share", &Config::cupti_pm_lost_share},
-    {"cupti.pm_first_sample_ns", &Config::cupti_pm_first_sample_ns},
+    {"cupti.pm_first_sample_factor", &Config::cupti_pm_first_sample_factor},
     {"cupti.pm_samples_per_decode", &Config::cupti_pm_samples_per_decode},
     {"cupti.pm_slowdown", &Config::cupti_pm_slowdown},
     {"cupti.decode_us", &Config::cupti_decode_us},
@@ -95,6 +95,11 @@ constexpr Key kKeys[] = {
     {"cupti.fail", &Config::cupti_fail},
     {"cupti.fail_result", &Config::cupti_fail_result},
     {"cupti.fail_after", &Config::cupti_fail_after},
+    {"cupti.hang", &Config::cupti_hang},
+    {"cupti.hang_ms", &Config::cupti_hang_ms},
+    {"cupti.kernel_record_limit", &Config::cupti_kernel_record_limit},
+    {"cupti.flush_growth_us", &Config::cupti_flush_growth_us},
+    {"cupti.residual_launch_ns", &Config::cupti_residual_launch_ns},
 };
 
 std::string Trim(const std::string& s) {
@@ -155,9 +160,9 @@ std::string Check(const Config& c) {
   if (c.sms == 0 || c.clock_mhz == 0 || c.fp32_tflops == 0 || c.tensor_tflops == 0 ||
       c.dram_gbps == 0 || c.h2d_gbps == 0 || c.d2h_gbps == 0 || c.efficiency == 0 ||
       c.gpu_count == 0 || c.queue_depth == 0 || c.slow_kernel_factor == 0 ||
-      c.noise_drift_period_s == 0) {
+      c.noise_drift_period_s == 0 || c.cupti_pm_slowdown == 0) {
     return "gpu.count, sms, clock_mhz, *_tflops, *_gbps, efficiency, queue_depth, "
-           "slow_kernel_factor and noise.drift_period_s must be above 0";
+           "slow_kernel_factor, noise.drift_period_s and cupti.pm_slowdown must be above 0";
   }
   return "";
 }

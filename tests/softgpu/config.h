@@ -79,7 +79,7 @@ struct Config {
   bool cupti_drop_ranges = false;
   uint64_t cupti_pm_buffer_samples = 0;
   double cupti_pm_lost_share = 0;
-  uint64_t cupti_pm_first_sample_ns = 0;
+  double cupti_pm_first_sample_factor = 1;
   uint64_t cupti_pm_samples_per_decode = 0;
   double cupti_pm_slowdown = 1;
   uint64_t cupti_decode_us = 0;
@@ -88,6 +88,11 @@ struct Config {
   std::string cupti_fail;
   uint64_t cupti_fail_result = 999;
   uint64_t cupti_fail_after = 0;
+  std::string cupti_hang;
+  uint64_t cupti_hang_ms = 0;
+  uint64_t cupti_kernel_record_limit = 0;
+  uint64_t cupti_flush_growth_us = 0;
+  uint64_t cupti_residual_launch_ns = 0;
 
   std::string truth_file;  // SWGPU_TRUTH
 

@@ -11,12 +11,16 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include "tests/softgpu/cupti_state.h"
+#include "tests/softgpu/releases.h"
 
 namespace seqpoint::softgpu {
 namespace {
@@ -77,31 +81,29 @@ size_t RecordBytes(uint64_t version, uint32_t kind) {
   }
 }
 
-// Where start and end lie in a record whose times may be in the future; false: complete at birth.
-bool EndOf(const uint8_t* record, uint64_t* end_ns) {
-  uint32_t kind;
-  memcpy(&kind, record, sizeof(kind));
-  size_t offset;
+// Where the end lies in a record whose times may be in the future; 0: complete at birth.
+size_t EndOffset(uint32_t kind) {
   switch (kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-      offset = offsetof(CUpti_ActivityKernel10, end);
-      break;
+      return offsetof(CUpti_ActivityKernel10, end);
     case CUPTI_ACTIVITY_KIND_MEMCPY:
-      offset = offsetof(CUpti_ActivityMemcpy6, end);
-      break;
+      return offsetof(CUpti_ActivityMemcpy6, end);
     case CUPTI_ACTIVITY_KIND_MEMCPY2:
-      offset = offsetof(CUpti_ActivityMemcpyPtoP4, end);
-      break;
+      return offsetof(CUpti_ActivityMemcpyPtoP4, end);
     case CUPTI_ACTIVITY_KIND_MEMSET:
-      offset = offsetof(CUpti_ActivityMemset4, end);
-      break;
+      return offsetof(CUpti_ActivityMemset4, end);
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
-      offset = offsetof(CUpti_ActivityGraphTrace2, end);
-      break;
+      return offsetof(CUpti_ActivityGraphTrace2, end);
     default:
-      return false;
+      return 0;
   }
+}
+bool EndOf(const uint8_t* record, uint64_t* end_ns) {
+  uint32_t kind;
+  memcpy(&kind, record, sizeof(kind));
+  const size_t offset = EndOffset(kind);
+  if (offset == 0) return false;
   memcpy(end_ns, record + offset, sizeof(*end_ns));
   return true;
 }
@@ -143,6 +145,38 @@ class Buffers {
                 CUpti_BuffersCallbackCompleteFunc complete) {
     request_ = request;
     complete_ = complete;
+  }
+
+  // CUPTI forgets who its client is. What it still has of that client's is not handed over.
+  void Forget() {
+    Register(nullptr, nullptr);
+    {
+      std::lock_guard lock(slots_mutex_);
+      for (Slot* slot : slots_) {
+        std::lock_guard slot_lock(slot->mutex);
+        slot->buffer = {};
+      }
+    }
+    {
+      std::lock_guard lock(closed_mutex_);
+      closed_.clear();
+    }
+    std::lock_guard lock(lent_mutex_);
+    lent_.clear();
+  }
+
+  // The kind was disabled while work of it ran: the ends of such records are never filled in.
+  void LoseEnds(uint32_t kind) {
+    const uint64_t now = GetState()->hooks->now_ns();
+    {
+      std::lock_guard lock(slots_mutex_);
+      for (Slot* slot : slots_) {
+        std::lock_guard slot_lock(slot->mutex);
+        LoseEndsOf(slot->buffer, kind, now);
+      }
+    }
+    std::lock_guard lock(closed_mutex_);
+    for (const Buffer& buffer : closed_) LoseEndsOf(buffer, kind, now);
   }
 
   // Copies `bytes` of the record; it is complete when the clock reaches `complete_ns`.
@@ -210,11 +244,26 @@ class Buffers {
     if (request == nullptr) return false;
     *buffer = {};
     request(&buffer->data, &buffer->bytes, &buffer->max_records);
+    if (buffer->data == nullptr &&
+        releases::CrashWithoutBuffer(GetState()->config->cupti_version)) {
+      End("this CUPTI crashes when it gets no buffer");
+    }
     if (buffer->data == nullptr || buffer->bytes < needed) {
       buffer->data = nullptr;
       return false;
     }
+    {
+      std::lock_guard lock(lent_mutex_);
+      if (!lent_.insert(buffer->data).second) End("one buffer was given twice at the same time");
+    }
+    memset(buffer->data, 0, buffer->bytes);
     return true;
+  }
+
+  // A program must not go on behind what the real library does not survive.
+  [[noreturn]] static void End(const char* why) {
+    fprintf(stderr, "softgpu: %s\n", why);
+    abort();
   }
 
   void Close(const Buffer& buffer) {
@@ -262,6 +311,10 @@ class Buffers {
     }
     for (const Buffer& buffer : ready) {
       if (buffer.complete_ns > now) MarkUnfinished(buffer, now);
+      {
+        std::lock_guard lock(lent_mutex_);
+        lent_.erase(buffer.data);
+      }
       CUpti_BuffersCallbackCompleteFunc complete = complete_.load();
       if (complete != nullptr) complete(nullptr, 0, buffer.data, buffer.bytes, buffer.used);
     }
@@ -280,6 +333,20 @@ class Buffers {
     }
   }
 
+  static void LoseEndsOf(const Buffer& buffer, uint32_t kind, uint64_t now) {
+    const uint64_t version = GetState()->config->cupti_version;
+    for (size_t at = 0; at < buffer.used;) {
+      uint8_t* record = buffer.data + at;
+      uint32_t own;
+      memcpy(&own, record, sizeof(own));
+      at += RecordBytes(version, own);
+      uint64_t end = 0;
+      if (own != kind || !EndOf(record, &end) || end <= now) continue;
+      end = 0;
+      memcpy(record + EndOffset(own), &end, sizeof(end));
+    }
+  }
+
   std::atomic<CUpti_BuffersCallbackRequestFunc> request_{nullptr};
   std::atomic<CUpti_BuffersCallbackCompleteFunc> complete_{nullptr};
   std::atomic<size_t> dropped_{0};
@@ -295,6 +362,9 @@ class Buffers {
   std::deque<Buffer> closed_;
   bool worker_started_ = false;
   std::mutex delivery_mutex_;
+
+  std::mutex lent_mutex_;
+  std::unordered_set<uint8_t*> lent_;  // of the client's
 };
 
 thread_local std::vector<ExternalId> t_external;
@@ -330,19 +400,55 @@ OperationTimes StampsOf(CuptiState* state, const Operation& op) {
   if (op.kind == OpKind::kKernel && Chosen(state->config->cupti_zero_kernel_share, op.sequence)) {
     return {0, 0};
   }
+  if (op.kind == OpKind::kKernel && state->config->cupti_kernel_record_limit > 0 &&
+      op.sequence >= state->config->cupti_kernel_record_limit) {
+    return {0, 0};
+  }
+  const bool lost = op.kind == OpKind::kKernel && state->timestamp_registered &&
+                    state->config->cupti_timestamp_callback_bug &&
+                    releases::LoseKernelStarts(state->config->cupti_version);
   CUpti_TimestampCallbackFunc own = state->timestamp.load(std::memory_order_relaxed);
-  if (own == nullptr) return {op.start_ns, op.end_ns};
-  // CUPTI 12.6 Update 2 to 13.0 lose the start of kernels when a timestamp callback is registered.
-  uint64_t shift = own() - state->hooks->now_ns();
-  bool lost = op.kind == OpKind::kKernel && state->config->cupti_timestamp_callback_bug;
-  return {lost ? 0 : op.start_ns + shift, op.end_ns + shift};
+  if (own == nullptr) return {lost ? 0 : op.start_ns, op.end_ns};
+  // CUPTI interpolates the GPU's times to those of the callback, whatever that counts in.
+  const uint64_t now = state->hooks->now_ns();
+  const uint64_t own_now = own();
+  const uint64_t elapsed = now - state->timestamp_anchor_ns;
+  const double rate = elapsed < 1'000'000 ? 1
+                                          : static_cast<double>(own_now - state->timestamp_anchor) /
+                                                static_cast<double>(elapsed);
+  const auto stamp = [&](uint64_t ns) {
+    const double off = rate * static_cast<double>(static_cast<int64_t>(ns - now));
+    return own_now + static_cast<uint64_t>(static_cast<int64_t>(off));
+  };
+  return {lost ? 0 : stamp(op.start_ns), stamp(op.end_ns)};
+}
+
+// The id of a graph launch, or of a kernel of one. A session lasts while any kind is on.
+uint32_t RecordedId(CuptiState* state, const Operation& op) {
+  if (op.graph_id == 0) return op.correlation_id;
+  const std::lock_guard lock(state->graph_mutex);
+  if (op.correlation_id != state->graph_launch) {
+    state->graph_launch_before = state->graph_launch;
+    state->graph_launch = op.correlation_id;
+  }
+  const bool wrong =
+      state->sessions > 1 && releases::MixUpGraphLaunches(state->config->cupti_version);
+  return wrong ? state->graph_launch_before : op.correlation_id;
 }
 
 void SetKind(CuptiState* state, CUpti_ActivityKind kind, bool enable) {
   if (enable) {
-    state->kinds.fetch_or(1ull << kind);
+    if (state->kinds.fetch_or(1ull << kind) == 0) ++state->sessions;
   } else {
-    state->kinds.fetch_and(~(1ull << kind));
+    const uint64_t before = state->kinds.fetch_and(~(1ull << kind));
+    if ((before >> kind & 1) != 0) {
+      Buffers::Get().LoseEnds(kind);
+      // What PyTorch's users saw: slower training after profiling, until cuptiFinalize
+      // (pytorch#144455, #146604).
+      if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+        state->hooks->launch_extra_ns = state->config->cupti_residual_launch_ns;
+      }
+    }
   }
   if (kind == CUPTI_ACTIVITY_KIND_DRIVER || kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
     auto* cells = kind == CUPTI_ACTIVITY_KIND_DRIVER ? state->hooks->driver : state->hooks->runtime;
@@ -363,6 +469,11 @@ CUptiResult ChangeKind(CUpti_ActivityKind kind, bool enable) {
     return CUPTI_ERROR_INVALID_KIND;
   }
   if (((kSupportedKinds >> kind) & 1) == 0) return CUPTI_ERROR_NOT_SUPPORTED;
+  if (!state->Uses(CuptiState::Api::kV1)) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  if (!enable && kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && state->KindEnabled(kind) &&
+      releases::MayHangInDisable(state->config->cupti_version)) {
+    Hang(0);
+  }
   std::lock_guard lock(state->mutex);
   SetKind(state, kind, enable);
   UpdateInterest(state);
@@ -419,6 +530,7 @@ void RecordOperation(const Operation& op) {
     return;
   }
   const OperationTimes times = StampsOf(state, op);
+  const uint32_t correlation_id = RecordedId(state, op);
   switch (op.kind) {
     case OpKind::kKernel: {
       CUpti_ActivityKernel10 r{};
@@ -439,7 +551,7 @@ void RecordOperation(const Operation& op) {
       r.blockY = static_cast<int32_t>(op.block[1]);
       r.blockZ = static_cast<int32_t>(op.block[2]);
       r.dynamicSharedMemory = static_cast<int32_t>(op.shared_bytes);
-      r.correlationId = op.correlation_id;
+      r.correlationId = correlation_id;
       r.gridId = static_cast<int64_t>(op.sequence);
       r.name = op.name;
       r.graphNodeId = op.graph_node_id;
@@ -460,7 +572,7 @@ void RecordOperation(const Operation& op) {
       r.deviceId = op.device_id;
       r.contextId = op.context_id;
       r.streamId = op.stream_id;
-      r.correlationId = op.correlation_id;
+      r.correlationId = correlation_id;
       r.graphNodeId = op.graph_node_id;
       r.graphId = op.graph_id;
       r.copyCount = 1;
@@ -483,7 +595,7 @@ void RecordOperation(const Operation& op) {
       r.dstDeviceId = op.dst_device_id;
       r.dstContextId = op.dst_context_id;
       r.streamId = op.stream_id;
-      r.correlationId = op.correlation_id;
+      r.correlationId = correlation_id;
       r.graphNodeId = op.graph_node_id;
       r.graphId = op.graph_id;
       AppendRecord(state, r, op.end_ns);
@@ -499,7 +611,7 @@ void RecordOperation(const Operation& op) {
       r.deviceId = op.device_id;
       r.contextId = op.context_id;
       r.streamId = op.stream_id;
-      r.correlationId = op.correlation_id;
+      r.correlationId = correlation_id;
       r.memoryKind = op.dst_kind;
       r.graphNodeId = op.graph_node_id;
       r.graphId = op.graph_id;
@@ -513,7 +625,7 @@ void RecordOperation(const Operation& op) {
       r.type = static_cast<CUpti_ActivitySynchronizationType>(op.sync_type);
       r.start = times.start_ns;
       r.end = times.end_ns;
-      r.correlationId = op.correlation_id;
+      r.correlationId = correlation_id;
       r.contextId = op.context_id;
       r.streamId = op.stream_id;
       r.cudaEventId = op.event_id;
@@ -523,7 +635,7 @@ void RecordOperation(const Operation& op) {
     case OpKind::kGraph: {
       CUpti_ActivityGraphTrace2 r{};
       r.kind = CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
-      r.correlationId = op.correlation_id;
+      r.correlationId = correlation_id;
       r.start = times.start_ns;
       r.end = times.end_ns;
       r.deviceId = r.endDeviceId = op.device_id;
@@ -536,7 +648,7 @@ void RecordOperation(const Operation& op) {
     case OpKind::kEvent: {
       CUpti_ActivityCudaEvent2 r{};
       r.kind = CUPTI_ACTIVITY_KIND_CUDA_EVENT;
-      r.correlationId = op.correlation_id;
+      r.correlationId = correlation_id;
       r.contextId = op.context_id;
       r.streamId = op.stream_id;
       r.eventId = op.event_id;
@@ -549,6 +661,8 @@ void RecordOperation(const Operation& op) {
 }
 
 void FlushBuffers(bool forced) { Buffers::Get().Flush(forced); }
+
+void ForgetBuffers() { Buffers::Get().Forget(); }
 
 void DisableAllActivity(CuptiState* state) {
   for (int kind = 1; kind < CUPTI_ACTIVITY_KIND_COUNT; ++kind) {
@@ -567,6 +681,9 @@ CUptiResult CUPTIAPI cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequest
   SWGPU_MAY_FAIL();
   if (request == nullptr || complete == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   if (GetState() == nullptr) return CUPTI_SUCCESS;  // so does the real one without a driver
+  if (!GetState()->Uses(CuptiState::Api::kV1)) {
+    return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  }
   Buffers::Get().Register(request, complete);
   return CUPTI_SUCCESS;
 }
@@ -624,6 +741,11 @@ CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flag) {
     return CUPTI_ERROR_UNKNOWN;
   }
   state->hooks->overhead_ns(state->config->cupti_flush_ns);
+  // "Unbounded CPU utilization growth during long-running activity tracing" (release notes 13.4
+  // Update 1), within seconds in place of hours.
+  static std::atomic<uint64_t> flushes{0};
+  const uint64_t growth_us = state->config->cupti_flush_growth_us * flushes.fetch_add(1);
+  if (growth_us > 0) usleep(static_cast<useconds_t>(growth_us));
   FlushBuffers((flag & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) != 0);
   return CUPTI_SUCCESS;
 }
@@ -692,9 +814,18 @@ CUptiResult CUPTIAPI cuptiActivityGetAttribute(CUpti_ActivityAttribute attribute
 }
 
 CUptiResult CUPTIAPI cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc timestamp) {
+  SWGPU_MAY_FAIL();
   CuptiState* state = GetState();
   if (state == nullptr) return CUPTI_ERROR_UNKNOWN;
-  state->timestamp = timestamp;
+  if (timestamp == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;  // it cannot be taken back
+  // The system's clock, which CUPTI takes by itself, is what the virtual one stands for.
+  const uint64_t now = timestamp();
+  const uint64_t system = SystemNs();
+  const bool is_system = now + 1'000'000 > system && now < system + 1'000'000;
+  state->timestamp_anchor = now;
+  state->timestamp_anchor_ns = state->hooks->now_ns();
+  state->timestamp = is_system ? nullptr : timestamp;
+  state->timestamp_registered = true;
   return CUPTI_SUCCESS;
 }
 

@@ -4,12 +4,16 @@
 #include <pthread.h>
 #include <time.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
 
 #include "tests/softgpu/cupti_state.h"
+#include "tests/softgpu/releases.h"
 
 namespace seqpoint::softgpu {
 namespace {
@@ -133,12 +137,6 @@ CuptiState* Attach() {
   return state;
 }
 
-uint64_t RealtimeNs() {
-  timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
-}
-
 std::atomic<bool>* SmallDomain(CuptiState* state, CUpti_CallbackDomain domain) {
   switch (domain) {
     case CUPTI_CB_DOMAIN_RESOURCE:
@@ -207,6 +205,9 @@ CUptiResult Subscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callbac
     return static_cast<CUptiResult>(state->config->cupti_subscribe_result);
   }
   std::lock_guard lock(state->mutex);
+  if (params != nullptr && !state->Uses(CuptiState::Api::kV2)) {
+    return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  }
   const bool held = !state->config->cupti_held_by.empty();
   if (held || state->subscriber.load() != nullptr) {
     if (params != nullptr && params->oldSubscriberName != nullptr) {
@@ -229,7 +230,13 @@ uint64_t CuptiState::NowNs() const {
   CUpti_TimestampCallbackFunc own = timestamp.load(std::memory_order_relaxed);
   if (own != nullptr) return own();
   uint64_t now = hooks->now_ns();
-  return now != 0 ? now : RealtimeNs();
+  return now != 0 ? now : SystemNs();
+}
+
+uint64_t SystemNs() {
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
 }
 
 CuptiState* GetState() {
@@ -237,9 +244,24 @@ CuptiState* GetState() {
   return state;
 }
 
+bool CuptiState::Uses(Api wanted) {
+  if (!releases::SeparateV1AndV2(config->cupti_version)) return true;
+  Api none = Api::kNone;
+  return api.compare_exchange_strong(none, wanted) || none == wanted;
+}
+
+void Hang(uint64_t ms) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+  while (ms == 0 || std::chrono::steady_clock::now() < until) usleep(1000);
+}
+
 CUptiResult PlayedFailure(const char* function) {
   if (GetState() == nullptr) return CUPTI_SUCCESS;
   const Config& config = *GetState()->config;
+  if (config.cupti_hang == function) {
+    static std::atomic<uint64_t> hang_calls{0};
+    if (hang_calls.fetch_add(1) == config.cupti_fail_after) Hang(config.cupti_hang_ms);
+  }
   if (config.cupti_fail.empty() || config.cupti_fail != function) return CUPTI_SUCCESS;
   static std::atomic<uint64_t> calls{0};
   if (calls.fetch_add(1) < config.cupti_fail_after) return CUPTI_SUCCESS;
@@ -292,7 +314,7 @@ CUptiResult CUPTIAPI cuptiGetTimestamp(uint64_t* timestamp) {
   SWGPU_MAY_FAIL();
   if (timestamp == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   CuptiState* state = GetState();
-  *timestamp = state == nullptr ? RealtimeNs() : state->NowNs();
+  *timestamp = state == nullptr ? SystemNs() : state->NowNs();
   return CUPTI_SUCCESS;
 }
 
@@ -416,7 +438,11 @@ CUptiResult CUPTIAPI cuptiFinalize() {
   }
   std::lock_guard lock(state->mutex);
   DisableAllActivity(state);
+  ForgetBuffers();
+  ForgetProfilers();
   UpdateInterest(state);
+  state->api = CuptiState::Api::kNone;
+  state->hooks->launch_extra_ns = 0;
   return CUPTI_SUCCESS;
 }
 

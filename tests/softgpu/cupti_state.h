@@ -38,8 +38,21 @@ struct CuptiState {
 
   std::atomic<uint64_t> kinds{0};  // bit per CUpti_ActivityKind
   std::atomic<uint64_t> api_calls{0};
+  std::atomic<uint64_t> sessions{0};  // times that kinds were turned on after there was none
+  std::mutex graph_mutex;
+  uint32_t graph_launch = 0;  // ids of the last graph launches; guarded by graph_mutex
+  uint32_t graph_launch_before = 0;
   std::atomic<uint32_t> thread_id_type{CUPTI_ACTIVITY_THREAD_ID_TYPE_DEFAULT};
   std::atomic<CUpti_TimestampCallbackFunc> timestamp{nullptr};
+  std::atomic<bool> timestamp_registered{false};  // even if it is the system's clock
+  std::atomic<uint64_t> timestamp_anchor{0};      // of the callback, at its registration ...
+  std::atomic<uint64_t> timestamp_anchor_ns{0};   // ... and then by the GPU's clock
+
+  // Which of the two activity APIs the process uses, where they exclude each other.
+  enum class Api : uint8_t { kNone, kV1, kV2 };
+  std::atomic<Api> api{Api::kNone};
+  // False: the other one is in use.
+  bool Uses(Api wanted);
 
   bool KindEnabled(CUpti_ActivityKind kind) const {
     return (kinds.load(std::memory_order_relaxed) >> kind) & 1;
@@ -60,8 +73,15 @@ void RecordOperation(const Operation& op);
 // Hands over every buffer; `forced` includes those with unfinished records.
 void FlushBuffers(bool forced);
 void DisableAllActivity(CuptiState* state);
+// What cuptiFinalize drops: the registered callbacks with their buffers, and the profilers' state.
+void ForgetBuffers();
+void ForgetProfilers();
 
-// The result that the settings want of this call of `function`: cupti.fail.
+uint64_t SystemNs();  // CLOCK_REALTIME
+// Does not return for `ms`; 0: never.
+void Hang(uint64_t ms);
+
+// The result that the settings want of this call of `function`: cupti.fail, cupti.hang.
 CUptiResult PlayedFailure(const char* function);
 #define SWGPU_MAY_FAIL()                                \
   do {                                                  \

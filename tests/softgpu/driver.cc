@@ -41,6 +41,12 @@ void Begin(ApiCall* call) {
 }
 
 void End(ApiCall* call) {
+  // Who becomes interested while the call is under way sees its end alone. What correlationData
+  // holds then is not promised.
+  if ((call->interest & kInterestCallback) == 0) {
+    call->interest |= g_hooks.Wanted(call->domain, call->cbid).load() & kInterestCallback;
+    call->correlation_data = 1;
+  }
   if (call->interest != 0) {
     call->context = reinterpret_cast<CUcontext>(t_state.current);
     call->context_id = t_state.current == nullptr ? 0 : t_state.current->id;

@@ -64,6 +64,8 @@ struct Driver {
   std::vector<uint64_t> allocated_bytes;         // per device
   std::unordered_set<Graph*> captures;           // under way
   std::vector<std::unique_ptr<Module>> modules;  // never freed: records point at kernel names
+  std::vector<std::string>
+      stale_names;  // kernels of unloaded modules, whose place is not taken yet
   std::atomic<uint32_t> next_context_id{1};
   std::atomic<uint32_t> next_module_id{1};
   std::atomic<uint32_t> next_event_id{1};

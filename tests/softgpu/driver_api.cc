@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "tests/softgpu/driver.h"
+#include "tests/softgpu/releases.h"
 
 using namespace seqpoint::softgpu;
 
@@ -164,12 +165,33 @@ Module* LoadModule(Driver* driver, const void* image) {
   return raw;
 }
 
+// A kernel that takes the place of one of an unloaded module is recorded under that one's name.
+void TakeStaleName(Kernel* kernel) {
+  Driver* driver = GetDriver();
+  if (driver == nullptr) return;
+  std::lock_guard lock(driver->mutex);
+  if (driver->stale_names.empty()) return;
+  kernel->recorded_name = driver->stale_names.back();
+  driver->stale_names.pop_back();
+}
+
+void UnloadModule(Module* module) {
+  Driver* driver = GetDriver();
+  RaiseResource({.cbid = CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING,
+                 .context = reinterpret_cast<CUcontext>(t_state.current),
+                 .module_id = module->id});
+  if (!releases::KeepNamesOfUnloadedModules(driver->config.cupti_version)) return;
+  std::scoped_lock lock(driver->mutex, module->mutex);
+  for (const auto& [name, kernel] : module->kernels) driver->stale_names.push_back(name);
+}
+
 Kernel* GetKernel(Module* module, const char* name) {
   std::lock_guard lock(module->mutex);
   std::unique_ptr<Kernel>& kernel = module->kernels[name];
   if (kernel == nullptr) {
     kernel = std::make_unique<Kernel>();
-    kernel->name = name;
+    kernel->name = kernel->recorded_name = name;
+    TakeStaleName(kernel.get());
     kernel->name_hash = HashBytes(name, strlen(name));
     kernel->module_id = module->id;
   }
@@ -485,7 +507,11 @@ DRIVER_API(cuModuleLoad, (CUmodule * module, const char* path), (module, path), 
   return CUDA_SUCCESS;
 })
 
-DRIVER_API(cuModuleUnload, (CUmodule module), (module), { return CUDA_SUCCESS; })
+DRIVER_API(cuModuleUnload, (CUmodule module), (module), {
+  if (module == nullptr || GetDriver() == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  UnloadModule(reinterpret_cast<Module*>(module));
+  return CUDA_SUCCESS;
+})
 
 DRIVER_API(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name),
            (function, module, name), {

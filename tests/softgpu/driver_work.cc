@@ -203,7 +203,8 @@ CUresult LaunchOn(CUfunction function, const LaunchShape& shape, CUstream stream
     if (static_cast<uint64_t>(shape.block[0]) * shape.block[1] * shape.block[2] > 1024) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    Charge(driver, driver->config.cpu_launch_ns);
+    Charge(driver,
+           driver->config.cpu_launch_ns + g_hooks.launch_extra_ns.load(std::memory_order_relaxed));
     t_state.submits_work = true;
     GraphNode node;
     node.type = GraphNode::Type::kKernel;

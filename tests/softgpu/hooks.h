@@ -133,6 +133,7 @@ struct Hooks {
   std::atomic<bool> armed{false};       // any API callback or API record wanted: calls get ids
   std::atomic<uint32_t> operations{0};  // bit per OpKind
   std::atomic<bool> resources{false};
+  std::atomic<uint64_t> launch_extra_ns{0};  // what CUPTI adds to each launch
   std::atomic<uint8_t> driver[kMaxCallbackId];
   std::atomic<uint8_t> runtime[kMaxCallbackId];
   void (*enter)(ApiCall*) = nullptr;

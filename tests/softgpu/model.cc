@@ -252,7 +252,7 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
   op->kind = OpKind::kKernel;
   op->start_ns = start;
   op->end_ns = end;
-  op->name = kernel->name.c_str();
+  op->name = kernel->recorded_name.c_str();
   for (int i = 0; i < 3; ++i) {
     op->grid[i] = shape.grid[i];
     op->block[i] = shape.block[i];

@@ -31,6 +31,7 @@ struct Graph;
 
 struct Kernel {
   std::string name;
+  std::string recorded_name;  // in activity records
   uint64_t name_hash = 0;
   uint32_t module_id = 0;
   uint32_t max_dynamic_shared_bytes = 48 * 1024;

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <map>
 #include <mutex>
@@ -31,9 +32,22 @@ class SecondTool {
     }
     Find<decltype(&cuptiActivityRegisterCallbacks)>("ActivityRegisterCallbacks")(OnRequest,
                                                                                  OnComplete);
+    if (ticks_) {
+      Find<decltype(&cuptiActivityRegisterTimestampCallback)>("ActivityRegisterTimestampCallback")(
+          Ticks);
+    }
     const auto enable = Find<decltype(&cuptiActivityEnable)>("ActivityEnable");
     for (const CUpti_ActivityKind kind : kKinds) enable(kind);
     return true;
+  }
+
+  // CUPTI's clock counts the processor's ticks, as Kineto has it by default.
+  void CountTicks() { ticks_ = true; }
+
+  // As Kineto does with TEARDOWN_CUPTI=1.
+  void Finalize() {
+    Find<decltype(&cuptiFinalize)>("Finalize")();
+    subscriber_ = nullptr;
   }
 
   // `keep`: the subscription, as Kineto does.
@@ -63,6 +77,15 @@ class SecondTool {
   static constexpr CUpti_ActivityKind kKinds[] = {
       CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
       CUPTI_ACTIVITY_KIND_DRIVER};
+
+  // 2.4 ticks a nanosecond, since the machine was started.
+  static uint64_t Ticks() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 +
+            static_cast<uint64_t>(now.tv_nsec)) *
+           12 / 5;
+  }
 
   static SecondTool*& TheTool() {
     static SecondTool* tool = nullptr;
@@ -102,6 +125,7 @@ class SecondTool {
   void* library_ = nullptr;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   CUptiResult subscribed_ = CUPTI_SUCCESS;
+  bool ticks_ = false;
   std::mutex mutex_;
   std::set<uint8_t*> own_;
   std::map<int, int> records_;

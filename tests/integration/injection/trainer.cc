@@ -13,6 +13,9 @@
 // subscription; tool=-1: from before cuInit; tool_period=P: again every P iterations). storm=T: T
 // threads ask for standing down and coming back all the time.
 //
+// tool_ticks=1: the tool's clock is CUPTI's from then on, and counts ticks. tool_finalizes=N: the
+// tool ends CUPTI after iteration N, or at its own end, before it says so, with N = tool_end.
+//
 // wait=N wait_again=M go=FILE: after iterations N and M it waits until there are the files FILE.N
 // and FILE.M.
 //
@@ -26,7 +29,13 @@
 // optimiser like the others. evaluate_period=K: and so are those K, 2 K, ... iterations later.
 //
 // replay=1: each iteration launches a graph of one kernel. capture_us=N: each iteration captures a
-// graph at its begin, in global mode, which takes so long, and launches it.
+// graph at its begin, in global mode, which takes so long, and launches it. recapture=N: a new
+// graph every N iterations.
+//
+// reload=N: after iteration N its kernels are those of another module, with other names.
+//
+// mark_thread=1: iterations are marked by a thread that uses no GPU. launch_threads=N: so many
+// threads launch a kernel now and then.
 //
 // truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
 //
@@ -82,6 +91,7 @@ struct Trainer {
   CUfunction forward = nullptr, loss = nullptr, adam = nullptr;
   CUdeviceptr data = 0;
   CUgraphExec executable = nullptr;
+  long replays = 0;
   SwgpuTotals totals = {};
   std::vector<char> host = std::vector<char>(1 << 20, 1);
 
@@ -102,8 +112,22 @@ struct Trainer {
           "cuLaunchKernel");
   }
 
+  // Another module takes the place of the one that the kernels are from.
+  void Reload() {
+    Check(cuModuleUnload(module), "cuModuleUnload");
+    Check(cuModuleLoadData(&module, "another image"), "cuModuleLoadData");
+    Check(cuModuleGetFunction(&forward, module, "another_layer"), "cuModuleGetFunction");
+    Check(cuModuleGetFunction(&loss, module, "another_loss"), "cuModuleGetFunction");
+  }
+
   void Iteration(long index, long length) {
-    if (Option("mark", 0) == 1 && seqpoint_iteration_begin) seqpoint_iteration_begin(length);
+    if (Option("mark", 0) == 1 && seqpoint_iteration_begin) {
+      if (Option("mark_thread", 0) != 0) {
+        std::thread([length] { seqpoint_iteration_begin(length); }).join();
+      } else {
+        seqpoint_iteration_begin(length);
+      }
+    }
     if (Option("mark", 0) == 2 && seqpoint_iteration_begin2) {
       seqpoint_iteration_begin2(length, 2 * length);
     }
@@ -163,7 +187,8 @@ struct Trainer {
 
   // The graph that the first iteration captured; the capture launches it, too.
   void Replay() {
-    if (executable == nullptr) {
+    const long period = Option("recapture", 0);
+    if (executable == nullptr || (period > 0 && ++replays % period == 0)) {
       CaptureGraph();
     } else {
       Check(cuGraphLaunch(executable, stream), "cuGraphLaunch");
@@ -244,6 +269,7 @@ void StartTool() {
 }
 void StopTool() {
   g_tool.Stop(Option("tool_keeps", 0) != 0);
+  if (Option("tool_finalizes", -1) == Option("tool_end", 0)) g_tool.Finalize();
   if (Option("tool_tells", 1) == 0 || !seqpoint_come_back) return;
   fprintf(stderr, "come_back %d\n", seqpoint_come_back());
 }
@@ -356,6 +382,7 @@ int main(int argc, char** argv) {
   OpenLibraries(g_options["open"]);
   if (g_options.count("steal") + g_options.count("timestamps") != 0) g_unnoticed.LookUp();
   const bool with_tool = g_options.count("tool") != 0;
+  if (Option("tool_ticks", 0) != 0) g_tool.CountTicks();
   if (with_tool && Option("tool", 0) < 0) StartTool();
   std::atomic<bool> stop{false}, loads{false};
   std::vector<std::thread> others;
@@ -398,6 +425,15 @@ int main(int argc, char** argv) {
       }
     });
   }
+  for (long i = 0; i < Option("launch_threads", 0); ++i) {
+    others.emplace_back([&trainer, &stop] {
+      Check(cuCtxSetCurrent(trainer.context), "cuCtxSetCurrent");
+      while (!stop) {
+        trainer.Launch(trainer.forward, 3);
+        usleep(200'000);
+      }
+    });
+  }
   std::vector<std::thread> storm;
   for (long i = 0; i < Option("storm", 0); ++i) {
     storm.emplace_back([&stop] {
@@ -430,6 +466,8 @@ int main(int argc, char** argv) {
       const std::string go = g_options["go"] + "." + std::to_string(i);
       while (access(go.c_str(), F_OK) != 0) usleep(1000);
     }
+    if (Option("reload", -1) == i) trainer.Reload();
+    if (Option("tool_finalizes", -1) == i && i != Option("tool_end", 0)) g_tool.Finalize();
     if (Option("fork", -1) == i) ForkWorker();
     if (Option("child", -1) == i) StartChild(argv[0]);
     if (Option("steal", -1) == i) StealBuffers();
@@ -448,7 +486,7 @@ int main(int argc, char** argv) {
   stop = true;
   for (std::thread& other : others) other.join();
   if (Option("final_sync", 1) != 0) Check(cuCtxSynchronize(), "cuCtxSynchronize");
-  if (swgpu_digest && Option("threads", 0) == 0) {
+  if (swgpu_digest && Option("threads", 0) + Option("launch_threads", 0) == 0) {
     printf("digest 0x%llx\n", static_cast<unsigned long long>(swgpu_digest()));
   }
   if (Option("host_profiler", 0) != 0) AskHostProfiler();

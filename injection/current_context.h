@@ -1,0 +1,36 @@
+// Makes a context current for a scope. CUPTI and the driver mean the calling thread's.
+// Threading: any thread; the scope is one thread's.
+#ifndef SEQPOINT_INJECTION_CURRENT_CONTEXT_H_
+#define SEQPOINT_INJECTION_CURRENT_CONTEXT_H_
+
+#include "injection/cupti_loader.h"
+
+namespace seqpoint::inject {
+
+// Makes a context current on this thread for a scope. A boundary may be met by a thread that has
+// another one or none (an NVTX range, a mark, one of several GPUs).
+class CurrentContext {
+ public:
+  // `known`: what is current, where CUPTI said so: in its callbacks the driver is better not asked.
+  CurrentContext(const CudaDriver* driver, CUcontext context, CUcontext known = nullptr)
+      : driver_(driver) {
+    if (context == known) return;
+    if (driver->CtxGetCurrent == nullptr || driver->CtxSetCurrent == nullptr) return;
+    if (driver->CtxGetCurrent(&before_) != CUDA_SUCCESS || before_ == context) return;
+    changed_ = driver->CtxSetCurrent(context) == CUDA_SUCCESS;
+  }
+  ~CurrentContext() {
+    if (changed_) driver_->CtxSetCurrent(before_);
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+ private:
+  const CudaDriver* driver_;
+  CUcontext before_ = nullptr;
+  bool changed_ = false;
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_CURRENT_CONTEXT_H_

@@ -1,0 +1,422 @@
+// The library on the CUPTI of each release, with what that one does differently or wrong, and after
+// another profiler of the process has left CUPTI another than it was.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/integration/injection/inject_fixture.h"
+
+namespace seqpoint {
+namespace {
+
+using abi::DataType;
+using abi::Feature;
+using ::testing::HasSubstr;
+
+class ReleaseTest : public InjectTest {
+ protected:
+  void SendAfterCalls(const abi::Control& control) {
+    daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  }
+  // Iterations of the trainer, each of them traced.
+  abi::Control TraceControl() {
+    abi::Control control = MarkControl(CopyRule(1));
+    AddEntry(&control, 100, 16, abi::kConfigTrace, 1000, 1);
+    control.plan[0].low[0] = INT64_MIN;
+    control.plan[0].high[0] = INT64_MAX;
+    return control;
+  }
+  template <typename Matches>
+  size_t CountKernels(const Matches& matches) {
+    size_t count = 0;
+    for (const abi::DataRecord& record : process().records) {
+      count += record.type == static_cast<uint16_t>(DataType::kKernel) && matches(record.kernel);
+    }
+    return count;
+  }
+  size_t GoodWindows() {
+    size_t count = 0;
+    for (const abi::WindowEvent& window : process().windows) {
+      count += window.iteration != 0 && (window.flags & abi::kWindowGivenUp) == 0 &&
+               window.level == static_cast<uint8_t>(abi::Level::kTrace);
+    }
+    return count;
+  }
+  bool AnySentence(const std::string& part) {
+    return std::any_of(
+        process().features.begin(), process().features.end(),
+        [&](const FeatureResult& f) { return f.sentence.find(part) != std::string::npos; });
+  }
+  uint64_t BackNs() {
+    return process().stand_downs.empty() ? 0 : process().stand_downs.back().event.end_ns;
+  }
+};
+
+// The clock of torch.profiler counts ticks, and stays CUPTI's to the end of the process.
+TEST_F(ReleaseTest, TimesAreTheSameAfterAProfilerThatCountsTicks) {
+  extra_ = {{"SWGPU_SET",
+             "clock.mode=real,noise.kernel=0,noise.slow_share=0,noise.drift=0,"
+             "cupti.version=130100"}};
+  SendAfterCalls(TraceControl());
+  RunAndCompare(
+      {"iterations=300", "lengths=16", "sleep_us=500", "tool=150", "tool_end=169", "tool_ticks=1"});
+  ASSERT_EQ(process().stand_downs.size(), 2u);
+  std::map<bool, std::set<uint64_t>> durations;  // after the other profiler
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type != static_cast<uint16_t>(DataType::kKernel)) continue;
+    if (process().names[record.kernel.name_id] != "forward_layer") continue;
+    durations[record.kernel.start_ns > BackNs()].insert(record.kernel.end_ns -
+                                                        record.kernel.start_ns);
+  }
+  ASSERT_EQ(durations.size(), 2u);
+  EXPECT_EQ(durations[true], durations[false]);
+  EXPECT_EQ(process().stats.clock_kind, abi::ClockKind::kReal);
+  EXPECT_EQ(process().stats.invalid_timestamps, 0u);
+}
+
+// CUPTI 13.0 gives kernels no times from then on: none is better than an iteration without kernels.
+TEST_F(ReleaseTest, NothingIsTracedWhereKernelsHaveNoTimesAnyMore) {
+  extra_ = {{"SWGPU_SET", "clock.mode=real,cupti.version=130001"}};
+  SendAfterCalls(TraceControl());
+  RunAndCompare(
+      {"iterations=300", "lengths=16", "sleep_us=500", "tool=150", "tool_end=169", "tool_ticks=1"});
+  ASSERT_EQ(process().stand_downs.size(), 2u);
+  EXPECT_GT(CountKernels([&](const auto& kernel) { return kernel.start_ns < BackNs(); }), 100u);
+  EXPECT_EQ(process().stats.invalid_timestamps, 0u);
+  for (const abi::WindowEvent& window : process().windows) {
+    if (window.level == static_cast<uint8_t>(abi::Level::kTrace)) {
+      EXPECT_LT(window.begin_ns, BackNs());
+    }
+  }
+  EXPECT_TRUE(AnySentence("gives kernels no times from then on"));
+  // Iterations are timed by their copies as before.
+  size_t copies = 0;
+  for (const abi::DataRecord& record : process().records) {
+    copies +=
+        record.type == static_cast<uint16_t>(DataType::kCopy) && record.copy.start_ns > BackNs();
+  }
+  EXPECT_GT(copies, 100u);
+}
+
+// CUPTI records no graph as a whole that was instantiated while it was not asked to, and not its
+// kernels either while it is.
+TEST_F(ReleaseTest, GraphsThatAreMadeLateAreTraced) {
+  SendAfterCalls(TraceControl());
+  RunAndCompare(
+      {"iterations=300", "lengths=16", "layers=2", "sleep_us=500", "replay=1", "recapture=20"});
+  std::map<uint64_t, int> by_window;
+  size_t windows = 0, with_graph = 0;
+  for (const abi::WindowEvent& window : process().windows) {
+    if (window.level != static_cast<uint8_t>(abi::Level::kTrace)) continue;
+    if ((window.flags & abi::kWindowGivenUp) != 0) continue;
+    ++windows;
+    with_graph += std::any_of(
+        process().records.begin(), process().records.end(), [&](const abi::DataRecord& record) {
+          if (record.type == static_cast<uint16_t>(DataType::kGraph)) {
+            return record.graph.start_ns > window.begin_ns && record.graph.end_ns < window.end_ns;
+          }
+          return record.type == static_cast<uint16_t>(DataType::kKernel) &&
+                 record.kernel.graph_id != 0 && record.kernel.start_ns > window.begin_ns &&
+                 record.kernel.end_ns < window.end_ns;
+        });
+  }
+  EXPECT_GT(windows, 100u);
+  EXPECT_EQ(with_graph, windows);
+}
+
+// Graphs of the time when CUPTI was another's have no record as a whole; their kernels have.
+TEST_F(ReleaseTest, GraphsThatWereMadeWhileCuptiWasAnothersAreTraced) {
+  extra_ = {{"SWGPU_SET", "cupti.version=130101"}};
+  SendAfterCalls(TraceControl());
+  RunAndCompare({"iterations=300", "lengths=16", "layers=2", "sleep_us=500", "replay=1",
+                 "recapture=165", "tool=150", "tool_end=179"});
+  ASSERT_EQ(process().stand_downs.size(), 2u);
+  const size_t nodes = CountKernels([&](const auto& kernel) {
+    return kernel.graph_id != 0 && kernel.start_ns > BackNs() && kernel.correlation_id != 0;
+  });
+  const size_t losses = CountKernels([&](const auto& kernel) {
+    return process().names[kernel.name_id] == "loss" && kernel.start_ns > BackNs();
+  });
+  EXPECT_GT(losses, 50u);
+  EXPECT_GE(nodes + 2, losses);  // one kernel of a graph in each iteration
+}
+
+// Before 13.1 Update 1 the ids of graph launches are wrong after another session: none is passed
+// on.
+TEST_F(ReleaseTest, WrongIdsOfGraphLaunchesAreNotPassedOn) {
+  for (const char* version : {"130100", "130101"}) {
+    SCOPED_TRACE(version);
+    const TempFolder directory;
+    extra_ = {{"SWGPU_SET", std::string("cupti.version=") + version},
+              {"SEQPOINT_DIR", directory.path().string()}};
+    PuppetDaemon daemon(directory.path().string());
+    const abi::Control control = TraceControl();
+    daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+    daemon.Start();
+    const ProgramResult result = Run({"iterations=300", "lengths=16", "layers=2", "sleep_us=500",
+                                      "replay=1", "tool=150", "tool_end=179"});
+    daemon.Stop();
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    ASSERT_EQ(daemon.process_count(), 1u);
+    PuppetProcess& process = daemon.process(0);
+    ASSERT_EQ(process.stand_downs.size(), 2u);
+    const uint64_t back_ns = process.stand_downs[1].event.end_ns;
+    std::map<uint32_t, uint64_t> called_ns;  // of graph launches
+    for (const abi::DataRecord& record : process.records) {
+      if (record.type == static_cast<uint16_t>(DataType::kApi) &&
+          record.api.op == static_cast<uint8_t>(abi::Op::kGraphLaunch)) {
+        called_ns[record.api.correlation_id] = record.api.start_ns;
+      }
+    }
+    size_t without = 0, with = 0;
+    std::map<uint32_t, uint64_t> started_ns;
+    for (const abi::DataRecord& record : process.records) {
+      if (record.type != static_cast<uint16_t>(DataType::kKernel) || record.kernel.graph_id == 0 ||
+          record.kernel.start_ns < back_ns) {
+        continue;
+      }
+      if (record.kernel.correlation_id == 0) {
+        ++without;
+        continue;
+      }
+      ++with;
+      const uint64_t call_ns = called_ns[record.kernel.correlation_id];
+      EXPECT_GT(record.kernel.start_ns, call_ns);
+      EXPECT_LT(record.kernel.start_ns - call_ns, 150'000u);  // and not an iteration later
+    }
+    EXPECT_GT(with + without, 50u);
+    EXPECT_EQ(version == std::string("130100") ? with : without, 0u);
+  }
+}
+
+// From 13.2 on the second API's subscription takes the first API's records away.
+TEST_F(ReleaseTest, RecordsComeWhereTheTwoActivityApisExcludeEachOther) {
+  for (const char* version : {"130001", "130200", "130401"}) {
+    SCOPED_TRACE(version);
+    const TempFolder directory;
+    extra_ = {{"SWGPU_SET", std::string("cupti.version=") + version},
+              {"SEQPOINT_DIR", directory.path().string()}};
+    PuppetDaemon daemon(directory.path().string());
+    daemon.Start();
+    const ProgramResult result = Run({"iterations=50", "sleep_us=500"});
+    daemon.Stop();
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    ASSERT_EQ(daemon.process_count(), 1u);
+    EXPECT_GE(daemon.process(0).CountRecords(DataType::kCopy), 50u);
+    EXPECT_EQ(daemon.process(0).Sentence(Feature::kActivity), "GPU work can be recorded");
+  }
+}
+
+// Another profiler ends CUPTI: at its own end, or at some later call of the program.
+class FinalizeTest : public ReleaseTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(FinalizeTest, EverythingIsTakenAnew) {
+  extra_ = {{"SWGPU_SET", "cupti.version=130100"}};
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "gpu__time_duration.sum");
+  AddEntry(&control, 100, 16, abi::kConfigTrace, 1000);
+  AddEntry(&control, 101, 32, 2, 1000);
+  SendAfterCalls(control);
+  RunAndCompare({"iterations=800", "lengths=16,32", "sleep_us=5000", "tool=150", "tool_end=159",
+                 "tool_keeps=1", GetParam()});
+  ASSERT_GE(process().stand_downs.size(), 2u);
+  ASSERT_FALSE(process().boundaries.empty());
+  const uint64_t last = process().boundaries.back().iteration;
+  // What is traced has its kernels, and none of what came to nothing counts.
+  for (const abi::WindowEvent& window : process().windows) {
+    if (window.level != static_cast<uint8_t>(abi::Level::kTrace) ||
+        (window.flags & abi::kWindowGivenUp) != 0) {
+      continue;
+    }
+    EXPECT_GE(CountKernels([&](const auto& kernel) {
+                return kernel.start_ns >= window.begin_ns && kernel.end_ns <= window.end_ns;
+              }),
+              8u)
+        << window.iteration;
+  }
+  EXPECT_GT(CountKernels([&](const auto& kernel) { return kernel.start_ns > BackNs(); }), 100u);
+  uint64_t measured = 0;
+  for (const CountersResult& result : process().counters) {
+    if (result.event.status == 0) measured = result.event.iteration;
+  }
+  EXPECT_GT(measured, last - 100);
+}
+INSTANTIATE_TEST_SUITE_P(All, FinalizeTest,
+                         ::testing::Values("tool_finalizes=159", "tool_finalizes=160",
+                                           "tool_finalizes=300"),
+                         [](const auto& info) {
+                           const std::string text = info.param;
+                           return "After" + text.substr(text.find('=') + 1);
+                         });
+
+// 13.0 before Update 1 may deadlock when kernels are not recorded any more.
+TEST_F(ReleaseTest, NoKernelIsRecordedWhereThatMayDeadlock) {
+  extra_ = {{"SWGPU_SET", "cupti.version=130000"}};
+  SendAfterCalls(TraceControl());
+  RunAndCompare({"iterations=300", "lengths=16", "sleep_us=500"});
+  EXPECT_EQ(CountKernels([](const auto&) { return true; }), 0u);
+  EXPECT_EQ(GoodWindows(), 0u);
+  EXPECT_GT(process().CountRecords(DataType::kCopy), 200u);
+  EXPECT_THAT(process().Sentence(Feature::kActivity),
+              testing::AllOf(HasSubstr("130000"), HasSubstr("may deadlock"), HasSubstr("install")));
+}
+
+// A call of CUPTI that does not return is named.
+TEST_F(ReleaseTest, ACallThatDoesNotReturnIsNamed) {
+  struct Case {
+    const char* function;
+    const char* who;
+  };
+  for (const Case& one : {Case{"cuptiActivityDisable", "the thread that trains waits for it"},
+                          Case{"cuptiActivityFlushAll", "training goes on"}}) {
+    SCOPED_TRACE(one.function);
+    const TempFolder directory;
+    extra_ = {{"SWGPU_SET",
+               std::string("cupti.hang_ms=2500,cupti.fail_after=3,cupti.hang=") + one.function},
+              {"SEQPOINT_DIR", directory.path().string()}};
+    PuppetDaemon daemon(directory.path().string());
+    abi::Control control = MarkControl(CopyRule(1));
+    if (one.who[0] == 't' && one.who[1] == 'h') control = TraceControl();
+    daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+    daemon.Start();
+    const ProgramResult result = Run({"iterations=700", "lengths=16", "sleep_us=5000"});
+    daemon.Stop();
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    ASSERT_EQ(daemon.process_count(), 1u);
+    bool named = false, returned = false;
+    for (const FeatureResult& feature : daemon.process(0).features) {
+      const bool of_it = feature.sentence.find(one.function) != std::string::npos;
+      if (of_it && feature.sentence.find("has not returned for") != std::string::npos) {
+        named = true;
+        EXPECT_THAT(feature.sentence, HasSubstr(one.who));
+      }
+      returned =
+          returned || (of_it && feature.sentence.find(" returned after 2.") != std::string::npos);
+    }
+    EXPECT_TRUE(named);
+    EXPECT_TRUE(returned);
+  }
+}
+
+// Flushes become slow over hours. They are done less often then.
+TEST_F(ReleaseTest, SlowFlushesAreDoneLessOften) {
+  extra_ = {{"SWGPU_SET", "clock.mode=real,cupti.flush_growth_us=30000"}};
+  SendAfterCalls(MarkControl(CopyRule(1)));
+  RunAndCompare({"iterations=300", "lengths=16", "sleep_us=10000"});
+  EXPECT_TRUE(AnySentence("a flush of CUPTI's records takes"));
+  EXPECT_EQ(process().stats.invalid_timestamps, 0u);
+}
+
+// CUPTI's buffers on the GPU run out after millions of kernels, and kernels have no times then.
+TEST_F(ReleaseTest, IterationsWhoseKernelsHaveNoTimesAreNotTraced) {
+  extra_ = {{"SWGPU_SET", "clock.mode=real,cupti.kernel_record_limit=700"}};
+  SendAfterCalls(TraceControl());
+  RunAndCompare({"iterations=800", "lengths=16", "sleep_us=3000"});
+  EXPECT_GT(GoodWindows(), 20u);
+  for (const abi::WindowEvent& window : process().windows) {
+    if (window.level != static_cast<uint8_t>(abi::Level::kTrace) ||
+        (window.flags & abi::kWindowGivenUp) != 0) {
+      continue;
+    }
+    EXPECT_GE(CountKernels([&](const auto& kernel) {
+                return kernel.start_ns >= window.begin_ns && kernel.end_ns <= window.end_ns;
+              }),
+              8u)
+        << window.iteration;
+  }
+  EXPECT_TRUE(AnySentence("buffers on the GPU have run out"));
+}
+
+// Of more threads than there are buffers some get none; the same is never given to two.
+TEST_F(ReleaseTest, ThreadsBeyondTheBuffersShareNone) {
+  abi::Control control = MarkControl(CopyRule(1));
+  control.level = static_cast<uint8_t>(abi::Level::kTrace);
+  control.flush_interval_ms = 10'000;  // threads keep their buffers
+  SendAfterCalls(control);
+  daemon_.Start();
+  const ProgramResult result = Run({"iterations=300", "launch_threads=540", "sleep_us=5000"});
+  daemon_.Stop();
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  EXPECT_EQ(result.signal, 0);
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_GT(process().stats.cupti_dropped, 0u);
+}
+
+// The thread that marks iterations has no context, and waits for the program's all the same.
+TEST_F(ReleaseTest, KernelsInFlightAreWaitedForByAThreadWithoutAContext) {
+  abi::Control control = MarkControl(CopyRule(1));
+  control.rule.watched_ops = Bit(abi::Op::kMark) | Bit(abi::Op::kStreamSync);
+  control.rule.boundary = {};
+  control.rule.boundary.op = static_cast<uint8_t>(abi::Op::kMark);
+  control.rule.clock = control.rule.step = {};
+  control.rule.length[0].pattern = control.rule.boundary;
+  AddEntry(&control, 100, 1600, abi::kConfigTrace, 1000, 1);
+  SendAfterCalls(control);
+  RunAndCompare({"iterations=200", "lengths=1600", "mark=1", "mark_thread=1", "host_ns=1000"});
+  EXPECT_GT(GoodWindows(), 50u);
+  EXPECT_EQ(process().stats.invalid_timestamps, 0u);
+}
+
+// Callback ids are switched while other threads are inside of a call that waits.
+TEST_F(ReleaseTest, AWaitWhoseBeginNobodySawIsNone) {
+  extra_ = {{"SWGPU_SET", "clock.mode=real"}};
+  abi::Control learn = {}, mark = MarkControl(CopyRule(1));
+  learn.level = static_cast<uint8_t>(abi::Level::kLearn);
+  learn.flush_interval_ms = 20;
+  mark.rule.watched_ops = Bit(abi::Op::kCopyH2D) | Bit(abi::Op::kLaunch);
+  int sent = 0;
+  daemon_.Always([&](PuppetProcess& p) {
+    if (++sent % 5 == 0) p.Send(sent % 10 == 0 ? learn : mark);
+  });
+  daemon_.Start();
+  const ProgramResult result =
+      Run({"iterations=1500", "lengths=16", "threads=4", "sleep_us=1000", "host_ns=1000"});
+  daemon_.Stop();
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  size_t waits = 0;
+  for (const abi::CallRecord& call : process().calls) {
+    if (static_cast<abi::Op>(call.op) != abi::Op::kStreamSync) continue;
+    ++waits;
+    EXPECT_LT(call.bytes, 60'000'000'000u);  // nanoseconds that it took
+  }
+  EXPECT_GT(waits, 100u);
+}
+
+// CUPTI before 13.4 Update 1 records kernels under names of a module that was unloaded.
+TEST_F(ReleaseTest, KernelsHaveTheNamesOfTheirLaunches) {
+  for (const char* version : {"130001", "130401"}) {
+    SCOPED_TRACE(version);
+    const TempFolder directory;
+    extra_ = {{"SWGPU_SET", std::string("cupti.version=") + version},
+              {"SEQPOINT_DIR", directory.path().string()}};
+    PuppetDaemon daemon(directory.path().string());
+    const abi::Control control = TraceControl();
+    daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+    daemon.Start();
+    const ProgramResult result =
+        Run({"iterations=300", "lengths=16", "sleep_us=500", "reload=150", "layers=3"});
+    daemon.Stop();
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    ASSERT_EQ(daemon.process_count(), 1u);
+    PuppetProcess& process = daemon.process(0);
+    std::map<std::string, size_t> kernels;
+    for (const abi::DataRecord& record : process.records) {
+      if (record.type != static_cast<uint16_t>(DataType::kKernel)) continue;
+      ++kernels[process.names[record.kernel.name_id]];
+    }
+    EXPECT_GT(kernels["another_layer"], 100u);
+    EXPECT_LE(kernels["forward_layer"], 3u * 151);
+    EXPECT_NEAR(static_cast<double>(kernels["another_layer"]),
+                3.0 * static_cast<double>(kernels["another_loss"]), 6);
+  }
+}
+
+}  // namespace
+}  // namespace seqpoint

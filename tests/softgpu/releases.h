@@ -1,0 +1,42 @@
+// How the releases of CUPTI differ, by the number that cuptiGetVersion gives (setting
+// cupti.version): the version of a pip package or a toolkit is
+//
+//   12.8 (nvidia-cuda-cupti-cu12 12.8.90)  26        13.0 Update 1 (nvidia-cuda-cupti 13.0.85)
+//   130001 12.9                                   27        13.1, 13.1 Update 1 130100, 130101 13.0
+//   (13.0.48)                     130000        13.4, 13.4 Update 1                130400, 130401
+//
+// Sources: the user guide (UG) and release notes (RN) of CUPTI in the documentation of CUDA 13.4
+// Update 1. A fault is present in every release before the one whose notes say that it was fixed;
+// where its beginning is not told it is played back to the oldest release.
+#ifndef SEQPOINT_TESTS_SOFTGPU_RELEASES_H_
+#define SEQPOINT_TESTS_SOFTGPU_RELEASES_H_
+
+#include <cstdint>
+
+namespace seqpoint::softgpu::releases {
+
+// Kernel records lose their start while a timestamp callback is registered: from 12.6 Update 2, RN
+// 13.1.
+inline bool LoseKernelStarts(uint64_t version) { return version >= 24 && version < 130100; }
+
+// A client that gives no buffer crashes CUPTI: RN 12.9.
+inline bool CrashWithoutBuffer(uint64_t version) { return version < 27; }
+
+// Disabling CONCURRENT_KERNEL may deadlock: RN 13.0 Update 1.
+inline bool MayHangInDisable(uint64_t version) { return version == 130000; }
+
+// Graph launches and their kernels have wrong correlation ids in each session after the first: RN
+// 13.1 Update 1. The notes do not say which ids; here they are those of the graph launch before.
+inline bool MixUpGraphLaunches(uint64_t version) { return version < 130101; }
+
+// Functions of the first and of the second activity API exclude each other, and cuptiSubscribe_v2
+// is one of the second: UG 2.4.3 and 2.4.8. The guides up to 13.1 know no second API.
+inline bool SeparateV1AndV2(uint64_t version) { return version >= 130200; }
+
+// Kernels of a module that took the place of an unloaded one have that one's names: RN 13.4 Update
+// 1.
+inline bool KeepNamesOfUnloadedModules(uint64_t version) { return version < 130401; }
+
+}  // namespace seqpoint::softgpu::releases
+
+#endif  // SEQPOINT_TESTS_SOFTGPU_RELEASES_H_
