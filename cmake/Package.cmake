@@ -3,8 +3,8 @@
 # software GPU and what measures on a GPU. `./dev package` makes one relocatable folder of all.
 
 set(product seqpoint seqpointd seqpoint_inject)
-set(tests seqpoint_workload seqpoint_demo seqpoint_gpu_probe seqpoint_gpu_probe_inject
-          seqpoint_gpu_ranges launch_cost_benchmark seqpoint_launcher
+set(tests seqpoint_workload seqpoint_demo seqpoint_gpu_probe seqpoint_gpu_ranges
+          launch_cost_benchmark seqpoint_launcher
           overhead_benchmark overhead_job seqpoint_overhead_tracer)
 
 # What the bundle needs built: `cmake --build ... --target bundle`.

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures on this machine's GPU what the project could not know without one.
 
-  gpu [PARTS] [--out DIR]     PARTS: letters or steps, such as "a", "bd" or "b.gnmt"; default: all
+  gpu [PARTS] [--out DIR]     PARTS: letters or steps, such as "a", "bd" or "b.gnmt_auto"; default: all,
+                              what matters most first
 
 docs/gpu.md says what each part measures and how to read the results. A step that is done is kept
 and skipped by later calls with the same DIR; one that failed is recorded with its error, the others
@@ -33,11 +34,30 @@ PARTS = {
     "f": ("workloads", "The CUDA workloads, against the software GPU's model"),
 }
 NO_GPU = 3
+# What a GPU that is lent for half an hour is spent on, in three calls: docs/gpu.md says why in this order. Steps
+# that are not here follow in the order of their parts.
+ORDER = """
+    a.environment a.doctor a.torch_cupti a.nesting a.graph_records a.late_graphs a.captures a.metric_sets
+    a.second_process a.torch_profiler a.torch_profiler_teardown a.graph_job a.graph_job_torch a.range a.range_activity
+    a.decode_thread a.graph_range a.first_window a.switch a.call_time a.launch a.copy_clock a.sampling a.opcodes
+    a.kernel_ranges a.graph_job_compile
+    b.pace b.gnmt_auto b.transformer_auto b.ds2_auto b.gnmt_adapter d.torch_launches d.torch_graph d.torch_compute
+    c.gnmt a.exits
+    c.roofline c.torch_flops c.ncu d.governor f.gnmt d.soak
+""".split()
 
 
 def load_steps(letter):
     """[(name, limit in seconds, function(machine) -> result)]"""
     return importlib.import_module(f"steps.{PARTS[letter][0]}").STEPS
+
+
+def in_order(chosen):
+    """[(letter, step, limit, function)] of the chosen steps."""
+    steps = [(letter, *step) for letter, only in chosen.items() for step in load_steps(letter)
+             if only is None or step[0] in only]
+    place = {name: index for index, name in enumerate(ORDER)}
+    return sorted(steps, key=lambda step: place.get(f"{step[0]}.{step[1]}", len(ORDER)))
 
 
 def choose(words):
@@ -174,25 +194,22 @@ def measure(arguments, machine, folder, chosen, again, started):
     counts = {"done": 0, "failed": 0, "skipped": 0, "kept": 0, "left for the next call": 0}
     try:
         report(folder, parts)
-        for letter, only in chosen.items():
+        for letter, name, limit, function in in_order(chosen):
             part = parts[letter]
-            for name, limit, function in load_steps(letter):
-                if only is not None and name not in only:
-                    continue
-                anew = letter in again and (again[letter] is None or name in again[letter])
-                if part.finished(name) and not anew:
-                    counts["kept"] += 1
-                    continue
-                left = arguments.limit - (time.monotonic() - started)
-                # Steps take a third of their limit where all goes well.
-                if left < limit / 3:
-                    counts["left for the next call"] += 1
-                    continue
-                part.data["machine"] = facts
-                whole = limit <= left or limit > arguments.limit
-                counts[run_step(part, name, min(limit, left), function, machine, whole)] += 1
-                report(folder, parts)
-                details.keep()
+            anew = letter in again and (again[letter] is None or name in again[letter])
+            if part.finished(name) and not anew:
+                counts["kept"] += 1
+                continue
+            left = arguments.limit - (time.monotonic() - started)
+            # Steps take a third of their limit where all goes well.
+            if left < limit / 3:
+                counts["left for the next call"] += 1
+                continue
+            part.data["machine"] = facts
+            whole = limit <= left or limit > arguments.limit
+            counts[run_step(part, name, min(limit, left), function, machine, whole)] += 1
+            report(folder, parts)
+            details.keep()
     except OSError as reason:
         print(f"gpu: cannot write results to {folder}: {reason.strerror}; what was written before is kept. Make "
               "room, and call again with the same --out", file=sys.stderr)

@@ -21,8 +21,8 @@ import compare  # noqa: E402
 import gpu as driver  # noqa: E402
 import machine as machines  # noqa: E402
 import results  # noqa: E402
-from steps import counters, whatif, workloads  # noqa: E402
-from steps.questions import operations_of  # noqa: E402
+from steps import counters, experiments, whatif, workloads  # noqa: E402
+from steps.questions import line_through, operations_of  # noqa: E402
 
 SKIPPED = 77
 BUILD = ""
@@ -164,6 +164,34 @@ class Reports(unittest.TestCase):
         self.assertEqual([row[:4] for row in rows], [["tf32", 4.0, 2.0, 0.5], ["compile", 4.0, None, None]])
         self.assertEqual(failed, ["compile after: OSError: no compiler"])
 
+    def test_a_graph_that_leaves_no_record_is_counted(self):
+        def record(iteration, graph):
+            return {"cat": "kernel", "name": "x", "ts": 1, "args": {"iteration": iteration, **({"graph": 1} if graph else {})}}
+        # Iterations 1 and 2 have their graph and the optimiser; 3 has its nodes, 4 the optimiser alone. 5 is in no
+        # window: whole graphs are recorded at other levels, too.
+        events = [record(1, True), record(1, False), record(2, True), record(2, False), *[record(3, False)] * 20,
+                  record(4, False), record(5, True), {"cat": "gpu_memcpy", "args": {"iteration": 1}}, {"ph": "M"}]
+        traced = experiments.by_iteration(events)
+        self.assertEqual(sorted(traced), [1, 2, 3, 4])
+        rows = experiments.graph_rows(traced, {1: 16, 2: 41, 3: 42, 4: 42, 5: 42}, {16})
+        self.assertEqual([row[1:] for row in rows], [[1, 1.0, 1.0, 0], [3, 1 / 3, 22 / 3, 1]])
+        self.assertEqual(experiments.graph_rows({}, {}, {16})[1][1:], [0, None, None, 0])
+
+    def test_lengths_are_found_whatever_they_are_divided_by(self):
+        found = [{"number": "7", "lengths": ["1024"]}, {"number": "8", "lengths": ["2688"]}, {"number": "9", "lengths": []}]
+        self.assertEqual(experiments.lengths_of(found, {16, 42}), {7: 16, 8: 42})
+        self.assertEqual(experiments.lengths_of(found, set()), {})
+
+    def test_what_grows_is_the_last_third_against_the_first(self):
+        samples = [{"ms": value} for value in (1, 2, 1, 5, 9, 9, 3, 4, 3)]
+        self.assertEqual(experiments.first_and_last(samples, "ms"), [1, 3])
+        self.assertEqual(experiments.first_and_last([{"ms": None}], "ms"), [None, None])
+
+    def test_a_fixed_addition_is_told_from_a_factor(self):
+        offset, slope = line_through([(x, 3000 + 1.5 * x) for x in (100.0, 200.0, 800.0)])
+        self.assertAlmostEqual(offset, 3000)
+        self.assertAlmostEqual(slope, 1.5)
+
     def test_the_report_names_what_is_missing_and_what_failed(self):
         with tempfile.TemporaryDirectory() as folder:
             part = results.Part(folder, "a", "Questions")
@@ -267,7 +295,7 @@ class Driver(unittest.TestCase):
             # What failed is tried again by the next call, what is done is not.
             part = results.Part(folder, "a", "")
             part.record("decode_thread", "failed", 1, error="on purpose")
-            done = gpu("a.environment", "a.decode_thread", "a.permission", "--software", "--out", folder)
+            done = gpu("a.environment", "a.decode_thread", "a.second_process", "--software", "--out", folder)
             self.assertIn("2 done; 1 kept", done.stdout)
             after = part_of(folder, "a")["steps"]
             self.assertEqual(before["environment"], after["environment"])
@@ -354,7 +382,7 @@ class Driver(unittest.TestCase):
             mark = f"{os.getpid()}.{time.monotonic_ns()}"
             with tempfile.TemporaryDirectory() as folder:
                 process = subprocess.Popen([sys.executable, os.path.join(HERE, "gpu.py"), "--bundle", BUILD, "--software",
-                                            "a.injection_order", "f.gnmt", "--out", folder], stdout=subprocess.PIPE,
+                                            "a.graph_job", "f.gnmt", "--out", folder], stdout=subprocess.PIPE,
                                            stderr=subprocess.DEVNULL, text=True, env={**os.environ, "GPU_TEST_MARK": mark})
                 end = time.monotonic() + 40
                 while time.monotonic() < end and not running(mark, "seqpoint_workload --model gnmt"):
@@ -362,13 +390,29 @@ class Driver(unittest.TestCase):
                 process.send_signal(number)
                 process.communicate(timeout=20)
                 self.assertEqual(process.returncode, status)
-                self.assertEqual(part_of(folder, "a")["steps"]["injection_order"]["status"], "done")
+                self.assertEqual(part_of(folder, "a")["steps"]["graph_job"]["status"], "done")
                 with tarfile.open(os.path.join(folder, "details.tar.gz")) as archive:
-                    self.assertIn("inject-0.jsonl", archive.getnames())
+                    self.assertIn("rung-late-cuda/output.log", archive.getnames())
                 while time.monotonic() < end and running(mark, "seqpoint_workload"):
                     time.sleep(0.05)
                 self.assertEqual(running(mark, "seqpoint_workload"), [])
                 self.assertFalse([name for name in os.listdir(folder) if name.endswith(".new")])
+
+    def test_what_matters_most_comes_first(self):
+        every = [f"{letter}.{name}" for letter in driver.PARTS for name, _, _ in driver.load_steps(letter)]
+        order = [f"{letter}.{name}" for letter, name, _, _ in driver.in_order(driver.choose([]))]
+        self.assertEqual(order[:len(driver.ORDER)], driver.ORDER)
+        self.assertEqual(sorted(order), sorted(every))
+        self.assertEqual([step[1] for step in driver.in_order(driver.choose(["d.soak", "a.switch", "a.captures"]))],
+                         ["captures", "switch", "soak"])
+        # The table of docs/gpu.md has the same steps in the same order; a bundle has no docs.
+        page = os.path.join(HERE, "..", "..", "docs", "gpu.md")
+        if os.path.exists(page):
+            with open(page, encoding="utf-8") as file:
+                rows = [line.split("|") for line in file if line.startswith(("| 1 |", "| 2 |", "| 3 |"))]
+            self.assertEqual([word.strip("` ") for row in rows for word in row[2].split(",")], driver.ORDER)
+        # What goes along to another machine is eight files: one for each part, the report and the details.
+        self.assertEqual(len(driver.PARTS), 6)
 
     def test_wrong_words_are_refused(self):
         self.assertIn("no part \"x\"", gpu("x", expected=1).stderr)
@@ -381,14 +425,30 @@ class Probes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
-            names = ["environment", "switch", "nesting", "copy_clock", "injection_order", "launch", "range", "range_activity",
-                     "permission", "decode_thread", "graph_range", "passes", "sampling", "graph_records", "opcodes", "kernel_ranges"]
+            names = ["environment", "switch", "nesting", "copy_clock", "launch", "call_time", "range", "range_activity",
+                     "second_process", "metric_sets", "decode_thread", "graph_range", "sampling", "graph_records",
+                     "late_graphs", "first_window", "captures", "opcodes", "kernel_ranges"]
             gpu(*[f"a.{name}" for name in names], "--software", "--out", folder)
             cls.steps = {name: entry["result"] for name, entry in part_of(folder, "a")["steps"].items()}
 
     def test_calls_nest_with_one_id(self):
         for call in self.steps["nesting"]["raw"]["calls"]:
             self.assertTrue(call["driver_nested"] and call["same_correlation_id"], call)
+
+    def test_records_have_the_ids_of_the_callbacks(self):
+        records = self.steps["nesting"]["raw"]["records"]
+        self.assertEqual([one["call"] for one in records], ["kernel <<<>>>", "cudaMemcpyAsync H2D", "cudaMemcpy D2H",
+                                                            "cudaMemsetAsync", "cudaGraphLaunch"])
+        for one in records:
+            self.assertEqual((one["records"], one["same"]), (1, True), one)
+
+    def test_a_callback_is_not_in_the_time_of_the_call(self):
+        self.assertIn("at the beginning of a call is outside of the time of the call's record, at the end outside of it",
+                      self.steps["call_time"]["summary"][0])
+        more = {row["setting"]: row["launch_ns"]["median"] for row in self.steps["call_time"]["raw"]["settings"]}
+        # What the callback takes is in the launch itself, or the question would not have been asked.
+        for end in ("beginning", "end"):
+            self.assertAlmostEqual(more[f"20 us at the {end}, call recorded"] - more["callback, call recorded"], 20000, delta=500)
 
     def test_a_watched_launch_costs_what_the_model_says(self):
         more = {(row["setting"], row["threads"]): row["more_ns"] for row in self.steps["launch"]["raw"]["settings"]}
@@ -399,15 +459,41 @@ class Probes(unittest.TestCase):
     def test_copies_and_kernels_agree_on_the_period(self):
         self.assertLess(self.steps["copy_clock"]["raw"]["sum_difference_share"], 0.001)
 
-    def test_the_first_context_comes_after_the_injection(self):
-        table = self.steps["injection_order"]["tables"][0]["rows"]
-        self.assertEqual(table[0][2:4], ["no context", True])
-
     def test_ranges_wait_and_hold_the_work_of_all_threads(self):
         raw = self.steps["range"]["raw"]
         self.assertTrue(raw["start_drains"] and raw["push_drains"] and raw["pop_drains"])
         self.assertAlmostEqual(raw["share_of_other_thread_in_range"], 1, delta=0.05)
         self.assertEqual((raw["start_in_callback"], raw["push_in_callback"]), ("0", "0"))
+        self.assertEqual([one["state"] for one in raw["states"]],
+                         ["never enabled", "enabled", "enabled, at rest after 30 ranges", "disabled again"])
+        for one in raw["states"]:  # the software GPU has no clock that changes
+            self.assertAlmostEqual(one["kernel_ns"]["median"] / raw["states"][0]["kernel_ns"]["median"], 1, delta=0.05)
+        self.assertIn("while a range is decoded", "".join(row["what"] for row in raw["costs"]))
+
+    def test_what_a_range_adds_to_the_time_of_its_kernels(self):
+        # The time of the software GPU's ranges is that between push and pop, so a little more than the kernels'.
+        lengths = self.steps["range_activity"]["raw"]["lengths"]
+        self.assertEqual([row["times"] for row in lengths], [1, 2, 4, 8, 16])
+        for row in lengths:
+            self.assertLess(0, row["range_ns"] - row["records_in_the_range_ns"])
+            self.assertLess(row["range_ns"] - row["records_in_the_range_ns"], 10000)
+
+    def test_counters_of_a_process_that_rests_are_asked_for(self):
+        # Processes of the software GPU have a GPU each.
+        rows = self.steps["second_process"]["tables"][0]["rows"]
+        self.assertEqual([row[0] for row in rows], ["nobody", "at rest", "disabled"])
+        for row in rows:
+            self.assertEqual(row[1:], ["0", "0", "0"])
+
+    def test_every_shipped_configuration_is_collected(self):
+        rows = self.steps["metric_sets"]["tables"][0]["rows"]
+        self.assertEqual({row[0].split(" ")[0] for row in rows},
+                         {"utilisation", "flops", "memory", "tensor", "cache", "links", "speed-of-light"})
+        for row in rows:
+            self.assertTrue(row[5], row)
+        # What belongs to the whole device is not among the counters that one context may use.
+        for row in rows:
+            self.assertEqual(row[3] == "0", not row[0].startswith("links"), row)
 
     def test_counters_beside_records_and_in_graphs(self):
         raw = self.steps["range_activity"]["raw"]
@@ -415,24 +501,53 @@ class Probes(unittest.TestCase):
         for value in self.steps["graph_range"]["raw"]["values"]:
             self.assertAlmostEqual(value["graph"] / value["eager"], 1, delta=0.1)
 
-    def test_passes_are_numbered(self):
-        raw = self.steps["passes"]["raw"]
-        self.assertEqual(len(raw["iterations"]), raw["passes"])
-        self.assertTrue(raw["iterations"][-1]["complete"])
-        for value in raw["values"]:
-            self.assertAlmostEqual(value["in_several_passes"] / value["in_one_pass"], 1, delta=0.05)
-
     def test_samples_lie_where_the_kernels_were(self):
         for row in self.steps["sampling"]["raw"]["intervals"][:3]:
             self.assertEqual((row["set_config"], row["start"]), ("0", "0"))
             self.assertGreater(row["samples"], 50)
             self.assertLess(abs(row["first_sample_minus_record_start_ns"]["median"]), 1.5 * row["interval_ns"])
             self.assertGreater(row["share_of_instructions_near_bursts"], 0.9)
+        self.assertEqual([one["state"] for one in self.steps["sampling"]["raw"]["states"]],
+                         ["not enabled", "enabled", "started", "stopped", "disabled again"])
 
-    def test_graph_nodes_leave_records_only_when_enabled_before(self):
-        cases = {c["enabled"]: c["kernel_records_per_launch"] for c in self.steps["graph_records"]["raw"]["cases"]}
-        self.assertEqual(cases["kernel, from instantiation on"], 100)
-        self.assertEqual(cases["kernel, at launch alone"], 0)
+    def test_whole_graphs_leave_records_only_when_enabled_before(self):
+        # As documented (CUPTI user guide 2.3.7.5): kernel records of an older graph come, whole-graph records do not.
+        cases = {c["enabled"]: (c["kernel_records_per_launch"], c["graph_records_per_launch"])
+                 for c in self.steps["graph_records"]["raw"]["cases"]}
+        self.assertEqual(cases["kernel, from instantiation on"], (100, 0))
+        self.assertEqual(cases["kernel, at launch alone"], (100, 0))
+        self.assertEqual(cases["graph, from instantiation on"], (0, 1))
+        self.assertEqual(cases["graph, at launch alone"], (0, 0))
+        self.assertIn("leaves 0 whole-graph records and 100 of 100 kernel records a launch",
+                      self.steps["graph_records"]["summary"][0])
+
+    def test_graphs_between_windows_are_a_hole_unless_the_kind_stays_on(self):
+        late = {}
+        for one in self.steps["late_graphs"]["raw"]:
+            for window in one["windows"]:
+                if window["graph"] == "between windows":
+                    late.setdefault(one["kinds"], set()).add((window["graph_records_per_launch"],
+                                                              window["kernel_records_per_launch"]))
+                elif window["window"] == 1:
+                    self.assertEqual(window["ids_of_the_calls_share"], 1)
+        self.assertEqual(late, {"graph and kernel in windows": {(0, 0)}, "kernel in windows": {(0, 20)},
+                                "graph always, kernel in windows": {(1, 0)}, "graph always": {(1, 0)}})
+
+    def test_windows_among_many_modules(self):
+        for one in self.steps["first_window"]["raw"]:
+            self.assertEqual([window["records"] for window in one["windows"]], [one["modules"] + 100] * 3)
+        self.assertEqual([one["modules"] for one in self.steps["first_window"]["raw"]], [0, 200])
+
+    def test_calls_that_end_a_capture_are_found(self):
+        survives = {}
+        for row in self.steps["captures"]["tables"][0]["rows"]:
+            survives.setdefault(row[0], []).append(row[5])
+        self.assertEqual(survives["nothing"], [True] * 3)
+        self.assertEqual(survives["cuptiActivityFlushAll"], [True] * 3)
+        # It synchronises the context, which no capture survives, whatever the modes.
+        self.assertEqual(survives["cudaDeviceSynchronize"], [False] * 3)
+        self.assertEqual(survives["cuptiRangeProfilerDecodeData"], [False] * 3)
+        self.assertIn("cuptiRangeProfilerDecodeData (global)", self.steps["captures"]["summary"][0])
 
     def test_operations_are_counted_once(self):
         # The software GPU knows operations of the CUDA cores as FP32, and those of the tensor pipes as BF16.
@@ -498,6 +613,35 @@ class Parts(unittest.TestCase):
             if row[5] is not None:
                 self.assertAlmostEqual(row[2] / row[5], 1, delta=0.02)
 
+    def test_graphs_that_come_late(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("a.graph_job", "a.graph_job_torch", "a.graph_job_compile", "--software", "--out", folder)
+            steps = part_of(folder, "a")["steps"]
+        job = steps["graph_job"]["result"]
+        self.assertIn("0 captures failed", job["summary"][0])
+        self.assertIn("ended with status 0", job["summary"][0])
+        early, late = job["tables"][0]["rows"]
+        self.assertGreater(early[1], 0)
+        self.assertGreater(late[1], 0)
+        for name in ("graph_job_torch", "graph_job_compile"):
+            self.assertEqual(steps[name]["status"], "skipped")
+            self.assertIn("PyTorch", steps[name]["error"])
+
+    def test_hours_in_minutes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("d.soak", "--software", "--out", folder)
+            soak = part_of(folder, "d")["steps"]["soak"]["result"]
+        rows = {row[0]: row for row in soak["tables"][0]["rows"]}
+        self.assertEqual(list(rows), list(experiments.SOAK))
+        for name, samples in soak["raw"]["samples"].items():
+            self.assertEqual(len(samples), 3)
+            for one in samples:
+                self.assertGreater(one["ms"], 0)
+                self.assertGreater(one["resident_mib"], 1)
+                # A flush in a program without CUPTI would be the beginning of its use.
+                self.assertEqual(one["flush_ms"] is not None, name in experiments.FLUSHES)
+        self.assertEqual(soak["raw"]["second_process"]["start"], "0")
+        self.assertEqual(sum("decides" in sentence for sentence in soak["summary"]), 3)
 
     def test_a_roofline_of_kernels_known_by_hand(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -578,10 +722,41 @@ class Torch(unittest.TestCase):
         self.assertEqual([row[3] for row in rows], [1.5] * 4)
         self.assertEqual(len(off), 4)
 
-    def test_a_users_own_profiler(self):
-        answer = script("own_profiler.py")[0]
-        self.assertGreater(answer["iterations"], 10)
-        self.assertGreater(answer["operators"], 0)
+    def test_a_users_own_profiler_between_two_halves(self):
+        if not os.path.isdir(os.path.join(BUILD, "share", "seqpoint", "python")):
+            self.skipTest("this build has no PyTorch adapter in share/seqpoint/python")
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("a.torch_profiler", "--software", "--out", folder)
+            result = part_of(folder, "a")["steps"]["torch_profiler"]["result"]
+        self.assertIn("ended with status 0", result["summary"][0])
+        self.assertIn("matrix products alone", result["summary"][1])
+        self.assertTrue(result["summary"][1].endswith(": complete"), result["summary"][1])
+        self.assertIn("decides whether times and records are right", result["summary"][2])
+        for half in result["raw"]["halves"]:
+            self.assertGreater(half["found"], 0)
+
+    def test_which_cupti_pytorch_has(self):
+        answer = script("cupti.py")[0]
+        self.assertEqual(answer["mapped_by_import"], answer["cupti"] is not None)
+        self.assertIn("libtorch_cpu.so", [one["file"] for one in answer["libraries"]])
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("a.torch_cupti", "--software", "--out", folder)
+            self.assertIn("linked statically", part_of(folder, "a")["steps"]["torch_cupti"]["result"]["summary"][1])
+
+    def test_a_library_that_holds_cupti_is_found(self):
+        code = ("import sys; sys.path.insert(0, %r); import cupti; print(cupti.holds_cupti(%r), cupti.holds_cupti(%r))" %
+                (os.path.join(HERE, "torch"), os.path.join(BUILD, "softgpu", "libcupti.so.13"),
+                 os.path.join(BUILD, "softgpu", "libcudart.so.13")))
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(out.strip(), "True False")
+
+    def test_lengths_with_graphs_of_their_own(self):
+        process = subprocess.Popen([sys.executable, os.path.join(HERE, "torch", "late_graphs.py"), "--device", "cpu", "--tiny"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        out, _ = process.communicate("block 20\nblock 41\nend\n", timeout=50)
+        answers = [json.loads(line) for line in out.splitlines()[1:]]
+        self.assertEqual([sorted(one["captured_lengths"]) for one in answers], [[16, 24, 32, 40], [42, 44, 46]])
+        self.assertEqual([one["captures_failed"] for one in answers], [0, 0])
 
     def test_a_training_is_laid_beside_its_log(self):
         if not os.path.isdir(os.path.join(BUILD, "share", "seqpoint", "python")):

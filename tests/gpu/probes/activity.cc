@@ -12,6 +12,7 @@
 
 #include "tests/gpu/probes/kernels.h"
 #include "tests/gpu/probes/probe.h"
+#include "tests/softgpu/swgpu.h"
 
 namespace seqpoint::probe {
 namespace {
@@ -20,18 +21,6 @@ constexpr CUpti_ActivityKind kKernel = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
 
 void CUPTIAPI CountCalls(void* count, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {
   static_cast<std::atomic<int64_t>*>(count)->fetch_add(1, std::memory_order_relaxed);
-}
-
-// `launches` empty kernels, captured and instantiated.
-cudaGraphExec_t MakeGraph(cudaStream_t stream, int launches) {
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < launches; ++i) LaunchEmpty(stream);
-  CUDA(cudaStreamEndCapture(stream, &graph));
-  CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  CUDA(cudaGraphDestroy(graph));
-  return exec;
 }
 
 // ns per launch, `threads` threads with a stream each. The queue is emptied before and after.
@@ -279,6 +268,160 @@ void Nesting(Json* out) {
   }
   CUPTI(cuptiUnsubscribe(subscriber));
   out->Add("calls", rows);
+
+  // With driver ids alone, which is how the library watches: do records carry the ids of its
+  // callbacks? The header says so of copies, memsets and graphs, and of kernels "driver or runtime"
+  // (cupti_activity.h, correlationId of each record).
+  std::vector<uint32_t> recorded;
+  CollectActivity([&](const CUpti_Activity* record) {
+    if (record->kind == kKernel) {
+      recorded.push_back(reinterpret_cast<const CUpti_ActivityKernel10*>(record)->correlationId);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      recorded.push_back(reinterpret_cast<const CUpti_ActivityMemcpy6*>(record)->correlationId);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+      recorded.push_back(reinterpret_cast<const CUpti_ActivityMemset4*>(record)->correlationId);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) {
+      recorded.push_back(reinterpret_cast<const CUpti_ActivityGraphTrace2*>(record)->correlationId);
+    }
+  });
+  constexpr CUpti_ActivityKind kKinds[] = {kKernel, CUPTI_ACTIVITY_KIND_MEMCPY,
+                                           CUPTI_ACTIVITY_KIND_MEMSET,
+                                           CUPTI_ACTIVITY_KIND_GRAPH_TRACE};
+  for (const CUpti_ActivityKind kind : kKinds) CUPTI(cuptiActivityEnable(kind));
+  CUPTI(cuptiSubscribe(&subscriber, NoteCall, &calls));
+  for (const uint32_t id :
+       {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
+        CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2,
+        CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2, CUPTI_DRIVER_TRACE_CBID_cuMemsetD8Async,
+        CUPTI_DRIVER_TRACE_CBID_cuMemsetD32Async, CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch}) {
+    CUPTI(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id));
+  }
+  graph = MakeGraph(stream, 3);  // while the kind is on, without which it leaves no record
+  std::vector<Json> records;
+  for (const Work& work : works) {
+    CUDA(cudaDeviceSynchronize());
+    FlushActivity();
+    calls.clear();
+    recorded.clear();
+    work.run();
+    CUDA(cudaDeviceSynchronize());
+    FlushActivity();
+    if (calls.empty()) continue;  // it reaches the GPU by none of these calls
+    records.push_back(
+        Json()
+            .Add("call", work.name)
+            .Add("driver_id", static_cast<int64_t>(calls.front().id))
+            .Add("callback_correlation", static_cast<int64_t>(calls.front().correlation))
+            .Add("records", recorded.size())
+            .Add("record_correlation",
+                 static_cast<int64_t>(recorded.empty() ? 0 : recorded.front()))
+            .Add("same", !recorded.empty() &&
+                             std::all_of(recorded.begin(), recorded.end(), [&](uint32_t id) {
+                               return id == calls.front().correlation;
+                             })));
+  }
+  CUPTI(cuptiUnsubscribe(subscriber));
+  for (const CUpti_ActivityKind kind : kKinds) CUPTI(cuptiActivityDisable(kind));
+  out->Add("records", records);
+}
+
+namespace {
+
+// What the callback of the call does at one of its ends, besides returning.
+struct Dawdle {
+  CUpti_ApiCallbackSite at;
+  double for_ns = 0;
+};
+
+void CUPTIAPI OnDawdle(void* data, CUpti_CallbackDomain, CUpti_CallbackId, const void* info) {
+  const auto* dawdle = static_cast<const Dawdle*>(data);
+  if (dawdle->for_ns == 0 ||
+      static_cast<const CUpti_CallbackData*>(info)->callbackSite != dawdle->at) {
+    return;
+  }
+  if (swgpu_host_work) {
+    swgpu_host_work(static_cast<uint64_t>(dawdle->for_ns));
+    return;
+  }
+  const double until = Now() + dawdle->for_ns;
+  while (Now() < until) {
+  }
+}
+
+}  // namespace
+
+// A callback that takes 20 us at the beginning or at the end of the call: is that in the time of
+// the call's own record? And what recording the call, its kernel, or both costs the thread.
+void CallTime(Json* out) {
+  constexpr int kLaunches = 400;
+  constexpr double kDawdleNs = 20'000;
+  std::vector<double> lengths;
+  CollectActivity([&](const CUpti_Activity* record) {
+    if (record->kind != CUPTI_ACTIVITY_KIND_DRIVER) return;
+    const auto* call = reinterpret_cast<const CUpti_ActivityAPI*>(record);
+    lengths.push_back(static_cast<double>(call->end - call->start));
+  });
+  cudaStream_t stream;
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  LaunchEmpty(stream);
+  CUDA(cudaStreamSynchronize(stream));
+  Dawdle dawdle = {CUPTI_API_ENTER};
+  CUpti_SubscriberHandle subscriber;
+  CUPTI(cuptiSubscribe(&subscriber, OnDawdle, &dawdle));
+  for (const uint32_t id :
+       {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx}) {
+    CUPTI(cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id));
+  }
+  const auto set_calls = [](bool on) {
+    for (const uint32_t id :
+         {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx}) {
+      CUPTI(cuptiActivityEnableDriverApi(id, on ? 1 : 0));
+    }
+  };
+  struct Setting {
+    const char* name;
+    bool calls, kernels;
+    CUpti_ApiCallbackSite at;
+    double dawdle_ns;
+  };
+  const Setting settings[] = {
+      {"callback", false, false, CUPTI_API_ENTER, 0},
+      {"callback, call recorded", true, false, CUPTI_API_ENTER, 0},
+      {"callback, kernel recorded", false, true, CUPTI_API_ENTER, 0},
+      {"callback, call and kernel recorded", true, true, CUPTI_API_ENTER, 0},
+      {"20 us at the beginning, call recorded", true, false, CUPTI_API_ENTER, kDawdleNs},
+      {"20 us at the end, call recorded", true, false, CUPTI_API_EXIT, kDawdleNs},
+  };
+  std::map<std::string, std::vector<double>> walls, records;
+  for (int round = 0; round < 10; ++round) {
+    for (const Setting& setting : settings) {
+      dawdle = {setting.at, setting.dawdle_ns};
+      set_calls(setting.calls);
+      if (setting.kernels) CUPTI(cuptiActivityEnable(kKernel));
+      lengths.clear();
+      walls[setting.name].push_back(Time([&] {
+                                      for (int i = 0; i < kLaunches; ++i) LaunchEmpty(stream);
+                                    }) /
+                                    kLaunches);
+      dawdle.for_ns = 0;
+      CUDA(cudaStreamSynchronize(stream));
+      FlushActivity();
+      if (setting.kernels) CUPTI(cuptiActivityDisable(kKernel));
+      set_calls(false);
+      if (setting.calls && !lengths.empty()) {
+        records[setting.name].push_back(Quantile(lengths, 0.5));
+      }
+    }
+  }
+  CUPTI(cuptiUnsubscribe(subscriber));
+  std::vector<Json> rows;
+  for (const Setting& setting : settings) {
+    Json row;
+    row.Add("setting", setting.name).Add("launch_ns", Spread(walls[setting.name]));
+    if (setting.calls) row.Add("record_ns", Quantile(records[setting.name], 0.5));
+    rows.push_back(row);
+  }
+  out->Add("dawdle_ns", kDawdleNs).Add("settings", rows);
 }
 
 // Iterations of known, different lengths. The same records tell both clocks: start of the batch
@@ -358,64 +501,6 @@ void CopyClock(Json* out) {
   out->Add("cost", rows)
       .Add("worst_period_difference_share", worst_share)
       .Add("sum_difference_share", sum_share);
-}
-
-void GraphRecords(Json* out) {
-  constexpr int kNodes = 100;
-  cudaStream_t stream;
-  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  int64_t kernels = 0, graphs = 0, with_node = 0;
-  CollectActivity([&](const CUpti_Activity* record) {
-    if (record->kind == kKernel) {
-      ++kernels;
-      with_node += reinterpret_cast<const CUpti_ActivityKernel10*>(record)->graphNodeId != 0;
-    }
-    graphs += record->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
-  });
-  struct Case {
-    const char* name;
-    CUpti_ActivityKind at_instantiation, at_launch;
-  };
-  constexpr CUpti_ActivityKind kNone = CUPTI_ACTIVITY_KIND_INVALID;
-  constexpr CUpti_ActivityKind kGraph = CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
-  const Case cases[] = {{"nothing ever", kNone, kNone},
-                        {"kernel, from instantiation on", kKernel, kKernel},
-                        {"kernel, at instantiation alone", kKernel, kNone},
-                        {"kernel, at launch alone", kNone, kKernel},
-                        {"graph, from instantiation on", kGraph, kGraph},
-                        {"graph, at launch alone", kNone, kGraph},
-                        {"kernel at instantiation, graph at launch", kKernel, kGraph}};
-  const auto set = [](CUpti_ActivityKind kind, bool on) {
-    if (kind == kNone) return;
-    CUPTI(on ? cuptiActivityEnable(kind) : cuptiActivityDisable(kind));
-  };
-  std::vector<Json> rows;
-  for (const Case& one : cases) {
-    set(one.at_instantiation, true);
-    cudaGraphExec_t exec = MakeGraph(stream, kNodes);
-    set(one.at_instantiation, false);
-    set(one.at_launch, true);
-    kernels = graphs = with_node = 0;
-    std::vector<double> launch, run;
-    for (int i = 0; i < 50; ++i) {
-      const double begin = Now();
-      CUDA(cudaGraphLaunch(exec, stream));
-      launch.push_back(Now() - begin);
-      CUDA(cudaStreamSynchronize(stream));
-      run.push_back(Now() - begin);
-    }
-    FlushActivity();
-    set(one.at_launch, false);
-    CUDA(cudaGraphExecDestroy(exec));
-    rows.push_back(Json()
-                       .Add("enabled", one.name)
-                       .Add("kernel_records_per_launch", static_cast<double>(kernels) / 50)
-                       .Add("with_node_id", static_cast<double>(with_node) / 50)
-                       .Add("graph_records_per_launch", static_cast<double>(graphs) / 50)
-                       .Add("launch_ns", Spread(launch))
-                       .Add("launch_to_end_ns", Spread(run)));
-  }
-  out->Add("nodes", kNodes).Add("cases", rows);
 }
 
 }  // namespace seqpoint::probe

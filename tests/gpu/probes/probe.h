@@ -64,25 +64,34 @@ void CollectActivity(std::function<void(const CUpti_Activity*)> on_record);
 // Everything that is finished, also of buffers that are not full.
 void FlushActivity();
 
+// `launches` empty kernels, captured from the stream and instantiated.
+cudaGraphExec_t MakeGraph(cudaStream_t stream, int launches);
+
 // The probes, by group of questions.
 void Environment(Json* out);
 void LaunchCost(Json* out);     // 5
 void SwitchCost(Json* out);     // 1
 void Nesting(Json* out);        // 2
 void CopyClock(Json* out);      // 3
+void CallTime(Json* out);       // 18
 void GraphRecords(Json* out);   // 15
+void LateGraphs(Json* out);     // 15, 20
+void FirstWindow(Json* out);    // 20
+void Captures(Json* out);       // 21
 void RangeCost(Json* out);      // 6
 void RangeActivity(Json* out);  // 7
-void Permission(Json* out);     // 8
+void Permission(Json* out);     // 22
+void HoldCounters(Json* out);   // 22
+void Collect(Json* out);        // 23
 void DecodeThread(Json* out);   // 9
 void GraphRange(Json* out);     // 10
-void Passes(Json* out);         // 13
 void Sampling(Json* out);       // 14
 void Known(Json* out);          // kernels whose work is known, alone: for ncu
 void KnownMeasured(Json* out);  // the same, measured by an auto range
 void Opcodes(Json* out);        // 16
 void KernelRanges(Json* out);   // 17
 void KnownTraining(Json* out);  // a training of kernels whose work is known, to be profiled
+void SoakJob(Json* out);        // a training that is told what to do line by line
 
 }  // namespace seqpoint::probe
 

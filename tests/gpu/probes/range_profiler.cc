@@ -55,40 +55,68 @@ CUptiResult CounterAvailability(std::vector<uint8_t>* image) {
 MetricConfig::MetricConfig(std::vector<std::string> metrics, CUpti_ProfilerType type,
                            std::vector<uint8_t> available)
     : metrics_(std::move(metrics)) {
-  for (const std::string& metric : metrics_) names_.push_back(metric.c_str());
   if (available.empty()) {
     CheckCupti(CounterAvailability(&available), "cuptiProfilerGetCounterAvailability");
   }
+  std::string call;
+  const CUptiResult result = Build(type, available.data(), &call);
+  CheckCupti(result, (call + " (" + metrics_.front() + ", ...)").c_str());
+}
+
+MetricConfig::MetricConfig(std::vector<std::string> metrics, bool with_image, CUptiResult* result,
+                           std::string* call)
+    : metrics_(std::move(metrics)) {
+  std::vector<uint8_t> available;
+  *call = "cuptiProfilerGetCounterAvailability";
+  *result = CounterAvailability(&available);
+  if (*result != CUPTI_SUCCESS) return;
+  *result =
+      Build(CUPTI_PROFILER_TYPE_RANGE_PROFILER, with_image ? available.data() : nullptr, call);
+}
+
+CUptiResult MetricConfig::Build(CUpti_ProfilerType type, const uint8_t* available,
+                                std::string* call) {
+  for (const std::string& metric : metrics_) names_.push_back(metric.c_str());
   const std::string chip = ChipName();
   auto host = PARAMS(CUpti_Profiler_Host_Initialize_Params);
   host.profilerType = type;
   host.pChipName = chip.c_str();
-  host.pCounterAvailabilityImage = available.data();
-  CUPTI(cuptiProfilerHostInitialize(&host));
+  host.pCounterAvailabilityImage = available;
+  *call = "cuptiProfilerHostInitialize";
+  CUptiResult result = cuptiProfilerHostInitialize(&host);
+  if (result != CUPTI_SUCCESS) return result;
   host_ = host.pHostObject;
   auto add = PARAMS(CUpti_Profiler_Host_ConfigAddMetrics_Params);
   add.pHostObject = host_;
   add.ppMetricNames = names_.data();
   add.numMetrics = names_.size();
-  CheckCupti(cuptiProfilerHostConfigAddMetrics(&add),
-             ("cuptiProfilerHostConfigAddMetrics (" + metrics_.front() + ", ...)").c_str());
+  *call = "cuptiProfilerHostConfigAddMetrics";
+  result = cuptiProfilerHostConfigAddMetrics(&add);
+  if (result != CUPTI_SUCCESS) return result;
   auto size = PARAMS(CUpti_Profiler_Host_GetConfigImageSize_Params);
   size.pHostObject = host_;
-  CUPTI(cuptiProfilerHostGetConfigImageSize(&size));
+  *call = "cuptiProfilerHostGetConfigImageSize";
+  result = cuptiProfilerHostGetConfigImageSize(&size);
+  if (result != CUPTI_SUCCESS) return result;
   image_.resize(size.configImageSize);
   auto image = PARAMS(CUpti_Profiler_Host_GetConfigImage_Params);
   image.pHostObject = host_;
   image.configImageSize = image_.size();
   image.pConfigImage = image_.data();
-  CUPTI(cuptiProfilerHostGetConfigImage(&image));
+  *call = "cuptiProfilerHostGetConfigImage";
+  result = cuptiProfilerHostGetConfigImage(&image);
+  if (result != CUPTI_SUCCESS) return result;
   auto passes = PARAMS(CUpti_Profiler_Host_GetNumOfPasses_Params);
   passes.configImageSize = image_.size();
   passes.pConfigImage = image_.data();
-  CUPTI(cuptiProfilerHostGetNumOfPasses(&passes));
+  *call = "cuptiProfilerHostGetNumOfPasses";
+  result = cuptiProfilerHostGetNumOfPasses(&passes);
   passes_ = passes.numOfPasses;
+  return result;
 }
 
 MetricConfig::~MetricConfig() {
+  if (host_ == nullptr) return;
   auto params = PARAMS(CUpti_Profiler_Host_Deinitialize_Params);
   params.pHostObject = host_;
   cuptiProfilerHostDeinitialize(&params);
@@ -112,15 +140,25 @@ std::vector<double> MetricConfig::Values(const std::vector<uint8_t>& counter_dat
 RangeProfiler::RangeProfiler() {
   std::vector<uint8_t> available;
   CheckCupti(CounterAvailability(&available), "cuptiProfilerGetCounterAvailability");
-  auto enable = PARAMS(CUpti_RangeProfiler_Enable_Params);
-  CUPTI(cuptiRangeProfilerEnable(&enable));
-  object_ = enable.pRangeProfilerObject;
+  CheckCupti(Enable(), "cuptiRangeProfilerEnable");
 }
 
 RangeProfiler::~RangeProfiler() {
+  if (object_ != nullptr) Disable();
+}
+
+CUptiResult RangeProfiler::Enable() {
+  auto params = PARAMS(CUpti_RangeProfiler_Enable_Params);
+  const CUptiResult result = cuptiRangeProfilerEnable(&params);
+  object_ = params.pRangeProfilerObject;
+  return result;
+}
+
+CUptiResult RangeProfiler::Disable() {
   auto params = PARAMS(CUpti_RangeProfiler_Disable_Params);
   params.pRangeProfilerObject = object_;
-  cuptiRangeProfilerDisable(&params);
+  object_ = nullptr;
+  return cuptiRangeProfilerDisable(&params);
 }
 
 CUptiResult RangeProfiler::Configure(MetricConfig* config, CUpti_ProfilerRange range,

@@ -34,6 +34,11 @@ class MetricConfig {
   // Dies where a metric is unknown. `available`: of another kind of profiler; empty: of ranges.
   MetricConfig(std::vector<std::string> metrics, CUpti_ProfilerType type,
                std::vector<uint8_t> available = {});
+  // A configuration of ranges that may be refused: `result` and `call` say at which call, and the
+  // object is of no use then. Without an image every counter of the chip counts as available
+  // (user guide 13.0, 2.8.2: what metrics of the whole device need).
+  MetricConfig(std::vector<std::string> metrics, bool with_image, CUptiResult* result,
+               std::string* call);
   ~MetricConfig();
   MetricConfig(const MetricConfig&) = delete;
   MetricConfig& operator=(const MetricConfig&) = delete;
@@ -46,6 +51,9 @@ class MetricConfig {
   std::vector<double> Values(const std::vector<uint8_t>& counter_data, size_t index) const;
 
  private:
+  // The result of the first call that failed, and its name.
+  CUptiResult Build(CUpti_ProfilerType type, const uint8_t* available, std::string* call);
+
   std::vector<std::string> metrics_;
   mutable std::vector<const char*> names_;
   CUpti_Profiler_Host_Object* host_ = nullptr;
@@ -55,11 +63,15 @@ class MetricConfig {
 
 class RangeProfiler {
  public:
-  // Enables it for the current context.
+  // Enables it for the current context, and dies where that is refused.
   RangeProfiler();
   ~RangeProfiler();
   RangeProfiler(const RangeProfiler&) = delete;
   RangeProfiler& operator=(const RangeProfiler&) = delete;
+
+  // What the constructor and the destructor do, to be measured.
+  CUptiResult Enable();
+  CUptiResult Disable();
 
   // `config` must outlive the profiler or the next Configure.
   CUptiResult Configure(MetricConfig* config, CUpti_ProfilerRange range,

@@ -3,7 +3,10 @@
 #include <cupti_driver_cbid.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,11 +38,16 @@ class Iteration {
     Run();
     CUDA(cudaDeviceSynchronize());
   }
-  void Run() const {
-    LaunchCopy(stream_, to_, from_, kFloats);
-    LaunchMultiplyAdd(stream_, to_, 132 * 4, 2000);
-    for (int i = 0; i < 20; ++i) LaunchEmpty(stream_);
+  // `times` as much of it, in as many more kernels.
+  void Run(int times = 1) const {
+    for (int i = 0; i < times; ++i) {
+      LaunchCopy(stream_, to_, from_, kFloats);
+      LaunchMultiplyAdd(stream_, to_, 132 * 4, 2000);
+      for (int k = 0; k < kShort; ++k) LaunchEmpty(stream_);
+    }
   }
+  static constexpr int kShort = 20;
+  static constexpr int kKernels = kShort + 2;
   cudaStream_t stream() const { return stream_; }
   float* memory() const { return to_; }
 
@@ -90,14 +98,43 @@ void CUPTIAPI OnLaunch(void* data, CUpti_CallbackDomain, CUpti_CallbackId, const
   if (state->start == CUPTI_SUCCESS) state->push = state->profiler->Push("iteration");
 }
 
+// Time of a launch, and of a kernel that only the clock of the GPU makes longer or shorter: what an
+// enabled profiler changes for a program that is not being measured.
+Json StateOfTheGpu(const char* state, const Iteration& iteration) {
+  std::vector<double> launches, kernels;
+  for (int i = 0; i < 30; ++i) {
+    constexpr int kLaunches = 200;
+    launches.push_back(Time([&] {
+                         for (int k = 0; k < kLaunches; ++k) LaunchEmpty(iteration.stream());
+                       }) /
+                       kLaunches);
+    CUDA(cudaStreamSynchronize(iteration.stream()));
+    kernels.push_back(Time([&] {
+      LaunchMultiplyAdd(iteration.stream(), iteration.memory(), 132 * 4, 50'000);
+      CUDA(cudaStreamSynchronize(iteration.stream()));
+    }));
+  }
+  return Json()
+      .Add("state", state)
+      .Add("launch_ns", Spread(launches))
+      .Add("kernel_ns", Spread(kernels));
+}
+
 }  // namespace
 
 void RangeCost(Json* out) {
   const Iteration iteration;
   const auto work = [&] { iteration.Run(); };
+  std::vector<Json> states;
+  states.push_back(StateOfTheGpu("never enabled", iteration));
   RangeProfiler profiler;
+  states.push_back(StateOfTheGpu("enabled", iteration));
   MetricConfig config(OnePass(), kRange);
   std::map<std::string, std::vector<double>> costs;
+  for (int i = 0; i < 10; ++i) {
+    costs["disable"].push_back(Time([&] { CUPTI(profiler.Disable()); }));
+    costs["enable"].push_back(Time([&] { CUPTI(profiler.Enable()); }));
+  }
   for (int i = 0; i < 30; ++i) {
     costs["configure"].push_back(
         Time([&] { CUPTI(profiler.Configure(&config, CUPTI_UserRange, CUPTI_UserReplay, 1)); }));
@@ -109,6 +146,36 @@ void RangeCost(Json* out) {
     costs["stop, GPU idle"].push_back(Time([&] { CUPTI(profiler.Stop()); }));
     costs["decode"].push_back(Time([&] { CUPTI(profiler.Decode()); }));
     costs["evaluate"].push_back(Time([&] { profiler.Values(0); }));
+  }
+  states.push_back(StateOfTheGpu("enabled, at rest after 30 ranges", iteration));
+
+  // What a thread that goes on launching notices of a decode on another one.
+  for (const bool decoding : {false, true}) {
+    CUPTI(profiler.Configure(&config, CUPTI_UserRange, CUPTI_UserReplay, 1));
+    CUPTI(profiler.Start());
+    CUPTI(profiler.Push("iteration"));
+    work();
+    CUPTI(profiler.Pop());
+    CUPTI(profiler.Stop());
+    std::atomic<bool> over = false;
+    std::vector<double> launches;
+    std::thread launcher([&] {
+      cudaStream_t stream;
+      CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+      while (!over || launches.size() < 100) {
+        launches.push_back(Time([&] { LaunchEmpty(stream); }));
+        // The decode waits for the context: it would never end behind a queue that is kept full.
+        if (launches.size() % 10 == 0) CUDA(cudaStreamSynchronize(stream));
+      }
+    });
+    if (decoding) CUPTI(profiler.Decode());
+    over = true;
+    launcher.join();
+    if (!decoding) CUPTI(profiler.Decode());
+    const std::string what = decoding ? " while a range is decoded" : ", nothing decoded";
+    costs["launches of another thread" + what] = launches;
+    out->Add(decoding ? "longest_launch_beside_decode_ns" : "longest_launch_ns",
+             *std::max_element(launches.begin(), launches.end()));
   }
 
   // With 5 ms of work in the queue: who waits for it?
@@ -179,13 +246,23 @@ void RangeCost(Json* out) {
     out->Add("instructions_from_callback_on_share", profiler.Values(0)[kInstructions] / alone);
   }
   CUPTI(cuptiUnsubscribe(subscriber));
+  CUPTI(profiler.Disable());
+  states.push_back(StateOfTheGpu("disabled again", iteration));
+  out->Add("states", states);
 }
 
 void RangeActivity(Json* out) {
   const Iteration iteration;
   const auto work = [&] { iteration.Run(); };
   int64_t kernels = 0;
-  CollectActivity([&](const CUpti_Activity* record) { kernels += record->kind == kKernel; });
+  uint64_t first = UINT64_MAX, last = 0;  // of the kernels on the GPU
+  CollectActivity([&](const CUpti_Activity* record) {
+    if (record->kind != kKernel) return;
+    const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+    ++kernels;
+    first = std::min(first, kernel->start);
+    last = std::max(last, kernel->end);
+  });
   RangeProfiler profiler;
   MetricConfig config(OnePass(), kRange);
   std::map<bool, std::vector<std::vector<double>>> values;
@@ -216,7 +293,7 @@ void RangeActivity(Json* out) {
   }
   out->Add("errors", errors.empty() ? "none" : errors)
       .Add("kernel_records", kernels)
-      .Add("kernel_records_expected", values[true].size() * 22);
+      .Add("kernel_records_expected", values[true].size() * Iteration::kKernels);
   std::vector<Json> rows;
   for (size_t metric = 0; metric < OnePass().size(); ++metric) {
     std::vector<double> without, with;
@@ -228,6 +305,37 @@ void RangeActivity(Json* out) {
                        .Add("with_records", Quantile(with, 0.5)));
   }
   out->Add("values", rows);
+
+  // The same iterations by both clocks, at several lengths: what is left at no length is what the
+  // range adds (NVIDIA's forum, 353002: times of user ranges are longer than those of auto ranges).
+  std::vector<Json> lengths;
+  for (const int times : {1, 2, 4, 8, 16}) {
+    std::vector<double> ranged, recorded, recorded_beside;
+    for (int round = 0; round < 10; ++round) {
+      for (const bool range : {false, true}) {
+        first = UINT64_MAX;
+        last = 0;
+        CUPTI(cuptiActivityEnable(kKernel));
+        if (range) {
+          ranged.push_back(Measure(&profiler, &config, [&] { iteration.Run(times); })[kDuration]);
+        } else {
+          iteration.Run(times);
+        }
+        CUDA(cudaDeviceSynchronize());
+        FlushActivity();
+        CUPTI(cuptiActivityDisable(kKernel));
+        if (last > first) {
+          (range ? recorded_beside : recorded).push_back(static_cast<double>(last - first));
+        }
+      }
+    }
+    lengths.push_back(Json()
+                          .Add("times", times)
+                          .Add("range_ns", Quantile(ranged, 0.5))
+                          .Add("records_in_the_range_ns", Quantile(recorded_beside, 0.5))
+                          .Add("records_alone_ns", Quantile(recorded, 0.5)));
+  }
+  out->Add("lengths", lengths);
 }
 
 void Permission(Json* out) {
@@ -316,42 +424,73 @@ void GraphRange(Json* out) {
   out->Add("values", rows);
 }
 
-void Passes(Json* out) {
+namespace {
+
+// One range of one configuration, step by step. `result`, and which call it is of.
+Json CollectOnce(const Iteration& iteration, const std::vector<std::string>& metrics,
+                 bool with_image) {
+  CUptiResult result = CUPTI_SUCCESS;
+  std::string call;
+  MetricConfig config(metrics, with_image, &result, &call);
+  Json out;
+  if (result == CUPTI_SUCCESS) {
+    out.Add("passes", config.passes());
+    RangeProfiler profiler;
+    const std::pair<const char*, std::function<CUptiResult()>> steps[] = {
+        {"cuptiRangeProfilerSetConfig",
+         [&] { return profiler.Configure(&config, CUPTI_UserRange, CUPTI_UserReplay, 1); }},
+        {"cuptiRangeProfilerStart", [&] { return profiler.Start(); }},
+        {"cuptiRangeProfilerPushRange", [&] { return profiler.Push("iteration"); }},
+        {"cuptiRangeProfilerPopRange",
+         [&] {
+           iteration.Run();
+           return profiler.Pop();
+         }},
+        {"cuptiRangeProfilerStop", [&] { return profiler.Stop(); }},
+        {"cuptiRangeProfilerDecodeData", [&] { return profiler.Decode(); }},
+    };
+    for (const auto& [name, step] : steps) {
+      call = name;
+      result = step();
+      if (result != CUPTI_SUCCESS) break;
+    }
+    if (result == CUPTI_SUCCESS && profiler.Ranges() == 1) {
+      out.Add("values", Named(metrics, profiler.Values(0)));
+    }
+  }
+  out.Add("result", ResultText(result));
+  if (result != CUPTI_SUCCESS) out.Add("call", call);
+  return out;
+}
+
+}  // namespace
+
+// METRIC ...: is this configuration built, started and decoded? Once with the image of the counters
+// that are available, and once without.
+void Collect(Json* out) {
   const Iteration iteration;
-  const std::vector<std::string> metrics = {"sm__throughput.avg.pct_of_peak_sustained_elapsed",
-                                            "sm__inst_executed.sum", "dram__bytes_read.sum",
-                                            "dram__bytes_write.sum", "lts__t_sectors.sum"};
+  const std::vector<std::string>& metrics = Arguments();
+  if (metrics.empty()) Die("collect METRIC ...");
+  out->Add("metrics", metrics)
+      .Add("with_image", CollectOnce(iteration, metrics, true))
+      .Add("without_image", CollectOnce(iteration, metrics, false));
+}
+
+// Measures one range, and says so; rests; with a line on standard input disables the profiler, and
+// says so; ends with the next one. What another process is answered meanwhile is the question.
+void HoldCounters(Json* out) {
+  const Iteration iteration;
   RangeProfiler profiler;
-  MetricConfig config(metrics, kRange);
-  out->Add("passes", config.passes());
-  CUPTI(profiler.Configure(&config, CUPTI_UserRange, CUPTI_UserReplay, 1));
-  std::vector<Json> rows;
-  bool complete = false;
-  for (size_t i = 0; i < 2 * config.passes() && !complete; ++i) {
-    CUPTI(profiler.Start());
-    CUPTI(profiler.Push("iteration"));
-    iteration.Run();
-    CUPTI(profiler.Pop());
-    size_t pass = 0;
-    CUPTI(profiler.Stop(&pass, &complete));
-    rows.push_back(Json().Add("iteration", i).Add("pass_index", pass).Add("complete", complete));
-  }
-  size_t dropped = 0;
-  const CUptiResult decoded = profiler.Decode(&dropped);
-  out->Add("iterations", rows).Add("decode", ResultText(decoded)).Add("dropped", dropped);
-  if (decoded != CUPTI_SUCCESS || profiler.Ranges() != 1) return;
-  const std::vector<double> together = profiler.Values(0);
-  std::vector<Json> compared;
-  for (size_t metric = 1; metric < metrics.size(); ++metric) {
-    MetricConfig single({metrics[metric]}, kRange);
-    const double alone =
-        single.passes() == 1 ? Measure(&profiler, &single, [&] { iteration.Run(); })[0] : NAN;
-    compared.push_back(Json()
-                           .Add("metric", metrics[metric])
-                           .Add("in_several_passes", together[metric])
-                           .Add("in_one_pass", alone));
-  }
-  out->Add("values", compared);
+  MetricConfig config(OnePass(), kRange);
+  out->Add("instructions", Measure(&profiler, &config, [&] { iteration.Run(); })[kInstructions]);
+  const auto say = [](const char* what) {
+    std::printf("%s\n", what);
+    std::fflush(stdout);
+    std::getchar();
+  };
+  say("at rest");
+  CUPTI(profiler.Disable());
+  say("disabled");
 }
 
 namespace {

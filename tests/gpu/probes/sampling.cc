@@ -82,14 +82,7 @@ void Sampling(Json* out) {
     const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
     bursts.push_back({static_cast<double>(kernel->start), static_cast<double>(kernel->end)});
   });
-  std::vector<Json> rows;
-  for (const uint64_t interval_ns : {100'000, 50'000, 20'000, 10'000, 5'000, 2'000}) {
-    constexpr uint32_t kMaxSamples = 60'000;
-    Json row;
-    row.Add("interval_ns", static_cast<int64_t>(interval_ns));
-    auto enable = PARAMS(CUpti_PmSampling_Enable_Params);
-    CheckCupti(pm.Enable(&enable), "cuptiPmSamplingEnable");
-    CUpti_PmSampling_Object* object = enable.pPmSamplingObject;
+  const auto configure = [&](CUpti_PmSampling_Object* object, uint64_t interval_ns) {
     auto set = PARAMS(CUpti_PmSampling_SetConfig_Params);
     set.pPmSamplingObject = object;
     set.configSize = config.image().size();
@@ -98,7 +91,54 @@ void Sampling(Json* out) {
     set.samplingInterval = interval_ns;
     set.triggerMode = CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL;
     set.hwBufferAppendMode = CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST;
-    const CUptiResult configured = pm.SetConfig(&set);
+    return pm.SetConfig(&set);
+  };
+
+  // A kernel that only the clock of the GPU makes longer or shorter: does sampling change the
+  // clock, and from when to when (pytorch#188844: "locks the GPU clocks while active")?
+  std::vector<Json> states;
+  const auto look_at_the_clock = [&](const char* state) {
+    std::vector<double> kernels;
+    for (int i = 0; i < 30; ++i) {
+      kernels.push_back(Time([&] {
+        LaunchMultiplyAdd(stream, memory, 132 * 4, 50'000);
+        CUDA(cudaStreamSynchronize(stream));
+      }));
+    }
+    states.push_back(Json().Add("state", state).Add("kernel_ns", Spread(kernels)));
+  };
+  look_at_the_clock("not enabled");
+  {
+    auto enable = PARAMS(CUpti_PmSampling_Enable_Params);
+    CheckCupti(pm.Enable(&enable), "cuptiPmSamplingEnable");
+    look_at_the_clock("enabled");
+    auto start = PARAMS(CUpti_PmSampling_Start_Params);
+    start.pPmSamplingObject = enable.pPmSamplingObject;
+    CUptiResult started = configure(enable.pPmSamplingObject, 50'000);
+    if (started == CUPTI_SUCCESS) started = pm.Start(&start);
+    if (started == CUPTI_SUCCESS) {
+      look_at_the_clock("started");
+      auto stop = PARAMS(CUpti_PmSampling_Stop_Params);
+      stop.pPmSamplingObject = enable.pPmSamplingObject;
+      CheckCupti(pm.Stop(&stop), "cuptiPmSamplingStop");
+      look_at_the_clock("stopped");
+    }
+    auto disable = PARAMS(CUpti_PmSampling_Disable_Params);
+    disable.pPmSamplingObject = enable.pPmSamplingObject;
+    CheckCupti(pm.Disable(&disable), "cuptiPmSamplingDisable");
+    look_at_the_clock("disabled again");
+  }
+  out->Add("states", states);
+
+  std::vector<Json> rows;
+  for (const uint64_t interval_ns : {50'000, 20'000, 10'000, 5'000}) {
+    constexpr uint32_t kMaxSamples = 60'000;
+    Json row;
+    row.Add("interval_ns", static_cast<int64_t>(interval_ns));
+    auto enable = PARAMS(CUpti_PmSampling_Enable_Params);
+    CheckCupti(pm.Enable(&enable), "cuptiPmSamplingEnable");
+    CUpti_PmSampling_Object* object = enable.pPmSamplingObject;
+    const CUptiResult configured = configure(object, interval_ns);
     row.Add("set_config", ResultText(configured));
     if (configured == CUPTI_SUCCESS) {
       auto size = PARAMS(CUpti_PmSampling_GetCounterDataSize_Params);

@@ -5,89 +5,33 @@ others wait, round after round, so that clocks and neighbours hit all alike."""
 import json
 import os
 import random
-import selectors
 import statistics
-import subprocess
-import time
 
 import session
 from machine import Skipped, StepFailed
+from steps.experiments import soak
+from steps.rungs import WINDOW, Rung
 
 # rung -> (watched, what the job is told once it is warm, what each block is told). "idle" is the
 # library in the process, told to do nothing; "auto" what a user gets. Counters one iteration after
-# the other are in the benchmark of CUDA programs.
+# the other are in the benchmark of CUDA programs. What CUPTI leaves behind after windows shows in the
+# two rungs that had some (pytorch#144455: trainings that stay slower after profiling has ended).
 RUNGS = {
     "not loaded": (False, [], "block"),
     "torch.profiler": (False, [], "kineto"),
-    "idle": (True, None, "block"),
-    "mark": (True, ["level", "mark"], "block"),
-    "trace": (True, ["level", "trace"], "block"),
-    "auto": (True, ["level", "auto"], "block"),
-    "released": (True, ["release"], "block"),
+    "idle": (True, [], "block"),
+    "mark": (True, [["level", "mark"]], "block"),
+    "mark after three windows": (True, [["level", "mark"]] + 3 * WINDOW, "block"),
+    "trace": (True, [["level", "trace"]], "block"),
+    "auto": (True, [["level", "auto"]], "block"),
+    "released": (True, [["release"]], "block"),
+    "released after three windows": (True, [["level", "mark"]] + 3 * WINDOW + [["release"]], "block"),
 }
+NEED_A_GPU = ("trace", "mark after three windows", "released after three windows")
 # To reach, as shares of an iteration: docs/measurements/README.md.
 GOALS = {("compute", "mark"): 0.001, ("launches", "mark"): 0.01, ("launches", "released"): 0.002,
          ("compute", "released"): 0.002, ("graph", "released"): 0.002}
-
-
-class Rung:
-    def __init__(self, machine, job, name):
-        self.machine = machine
-        self.name = name
-        self.watched, self.command, self.verb = RUNGS[name]
-        self.session = None
-        arguments = [machine.python, machine.torch_script("overhead.py"), *session.device(machine), "--job", job]
-        if self.watched:
-            self.session = session.Session(machine, f"rung-{job}-{name}".replace(" ", "-")).__enter__()
-            self.session.start(arguments, cuda=False, pipes=True,
-                               extra={"SEQPOINT_DISABLE": "1"} if name == "idle" else None)
-            self.process = self.session.process
-        else:
-            self.process = machine.programs.start(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                                  bufsize=1, env=machine.environment(cuda=False))
-
-    def line(self):
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            while selector.select(self.machine.left(60)):
-                line = self.process.stdout.readline()
-                if line == "ready\n" or line.startswith("{"):
-                    return line
-                if not line:
-                    raise StepFailed(f"{self.name}: the program ended; "
-                                     f"{self.session.tail() if self.session else 'see its output above'}")
-        raise StepFailed(f"{self.name}: no answer")
-
-    def prepare(self, job):
-        """Level and the like. Raises Skipped where the rung cannot be reached."""
-        if self.command is None or not self.watched:
-            return
-        # Boundaries must be known before a level is kept.
-        for _ in range(40):
-            state = self.session.job()
-            if state["state"] not in ("JOB_STATE_LEARNING", "JOB_STATE_WAITING", None):
-                break
-            self.block(20)
-        else:
-            raise Skipped(f"{self.name}: no rule was found; {state.get('trouble') or ''}")
-        self.session.tell(*self.command)
-        time.sleep(0.3)
-        self.block(20)
-
-    def block(self, count):
-        self.process.stdin.write(f"{self.verb} {count}\n")
-        return json.loads(self.line())
-
-    def close(self):
-        try:
-            self.process.stdin.write("end\n")
-            self.process.stdin.close()
-            self.process.wait(timeout=20)
-        except (OSError, subprocess.TimeoutExpired):
-            pass
-        self.machine.programs.end(self.process)
-        if self.session:
-            self.session.__exit__()
+GOALS.update({(job, f"{rung} after three windows"): goal for (job, rung), goal in GOALS.items()})
 
 
 def ladder(machine, job, names=tuple(RUNGS), rounds=10):
@@ -96,11 +40,13 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=10):
         raise Skipped("CUDA graphs need a GPU")
     if machine.software:
         # The adapter finds iterations without a GPU; there is nothing to trace.
-        names, rounds = [n for n in names if n != "trace"], 3
+        names, rounds = [n for n in names if n not in NEED_A_GPU], 3
+    command = [machine.python, machine.torch_script("overhead.py"), *session.device(machine), "--job", job]
     rungs, skipped = [], {}
     try:
         for name in names:
-            rungs.append(Rung(machine, job, name))
+            rungs.append(Rung(machine, job, name, RUNGS[name], command, cuda=False,
+                              extra={"SEQPOINT_DISABLE": "1"} if name == "idle" else None))
         def without(rung, reason):  # the others go on
             skipped[rung.name] = str(reason)
             rung.close()
@@ -112,7 +58,7 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=10):
                 without(rung, reason)
         for rung in list(rungs):
             try:
-                rung.prepare(job)
+                rung.prepare()
             except (Skipped, StepFailed) as reason:
                 without(rung, reason)
         if "not loaded" not in (rung.name for rung in rungs):
@@ -153,6 +99,11 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=10):
     if "trace" in raw and "torch.profiler" in raw and raw["torch.profiler"]["more"] > 0:
         summary.append(f"trace costs {raw['trace']['more'] / raw['torch.profiler']['more']:.2f} of what torch.profiler "
                        "costs (to reach: 0.5)")
+    for rung in ("mark", "released"):
+        after = raw.get(f"{rung} after three windows")
+        if after and rung in raw:
+            summary.append(f"{rung}: {raw[rung]['more'] * 100:+.3f} % in a process that never had a window of kernel records, "
+                           f"{after['more'] * 100:+.3f} % after three: the difference is what CUPTI leaves behind")
     summary += [f"left out: {name}: {reason}" for name, reason in skipped.items()]
     return {"summary": summary, "raw": raw,
             "tables": [{"columns": ["rung", "ms an iteration", "ms of its calls", "more than not loaded (median)",
@@ -185,4 +136,4 @@ def cuda_governor(machine):
 
 
 STEPS = [(f"torch_{job}", 90, lambda machine, j=job: ladder(machine, j)) for job in ("launches", "compute", "graph")]
-STEPS += [("cuda", 120, cuda_ladder), ("governor", 90, cuda_governor)]
+STEPS += [("cuda", 120, cuda_ladder), ("governor", 90, cuda_governor), ("soak", 560, soak)]

@@ -1,12 +1,13 @@
 """Part a: every question of docs/gpu-questions.md, by its number."""
 import concurrent.futures
 import json
-import os
 import signal
+import subprocess
 import time
 
 import session
 from machine import StepFailed, status_text
+from steps import experiments
 
 
 def us(ns):
@@ -61,10 +62,16 @@ def nesting(machine):
             for c in raw["calls"]]
     every = all(c["driver_nested"] and c.get("same_correlation_id") for c in raw["calls"])
     kernel = raw["calls"][0]
+    other = [r["call"] for r in raw["records"] if not r["same"]]
     return answer(2, [("every driver call nests under its runtime call with the same correlation id" if every else
                        "not every driver call nests with the same id: see the table") +
-                      f"; a kernel's launch is runtime {kernel.get('runtime_id')}, driver {kernel.get('driver_id')}"],
-                  [{"columns": ["call", "driver call nested", "same id", "runtime id", "driver id"], "rows": rows}], raw)
+                      f"; a kernel's launch is runtime {kernel.get('runtime_id')}, driver {kernel.get('driver_id')}",
+                      "with driver ids alone, records carry the ids of the callbacks" if not other else
+                      "with driver ids alone, records of these calls carry other ids, or there are none: " + ", ".join(other)],
+                  [{"columns": ["call", "driver call nested", "same id", "runtime id", "driver id"], "rows": rows},
+                   {"columns": ["driver ids alone", "driver id", "callback's id", "records", "record's id", "same"],
+                    "rows": [[r["call"], r["driver_id"], r["callback_correlation"], r["records"], r["record_correlation"],
+                              r["same"]] for r in raw["records"]]}], raw)
 
 
 def copy_clock(machine):
@@ -77,39 +84,19 @@ def copy_clock(machine):
                       f"single iteration {raw['worst_period_difference_share'] * 100:.3f} %"], [], raw)
 
 
-def injection_order(machine):
-    """Question 4: with the probe program, and with PyTorch where it is there."""
-    library = os.path.join(machine.bundle, "lib", "libseqpoint_gpu_probe_inject.so")
-    # Not a probe: those link CUPTI, so it would be there in any case.
-    training = [machine.program("seqpoint_workload"), "--hidden", "64", "--layers", "2", "--vocabulary", "256",
-                "--max-iterations", "2", "--quiet"]
-    programs = {"a CUDA program": (training, machine.environment())}
-    if machine.torch().get("sees_gpu") and not machine.software:
-        code = "import torch; torch.cuda.init(); torch.zeros(1, device='cuda')"
-        programs["python -c 'import torch; torch.cuda.init()'"] = (
-            [machine.python, "-c", code], machine.environment(cuda=False))
-    raw, rows, sentences = {}, [], []
-    for name, (command, env) in programs.items():
-        path = os.path.join(machine.work, f"inject-{len(raw)}.jsonl")
-        env = dict(env, CUDA_INJECTION64_PATH=library, SEQPOINT_PROBE_OUT=path)
-        machine.run(command, env=env, limit=60)
-        events = []
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                events = [json.loads(line) for line in file]
-        raw[name] = events
-        kinds = [event["event"] for event in events]
-        if "InitializeInjection" not in kinds:
-            raise StepFailed(f"{name}: the driver did not call InitializeInjection of {library}")
-        first = events[kinds.index("InitializeInjection")]
-        context = next((e["detail"] for e in events if e["event"] == "cuCtxGetCurrent"), "not asked")
-        later = "context created" in kinds[kinds.index("InitializeInjection"):]
-        rows.append([name, first["detail"], context, later,
-                     ", ".join(e["detail"] for e in events if e["event"] == "mapped")])
-        sentences.append(f"{name}: at InitializeInjection there is {context}, {first['detail']}; the first context "
-                         f"was {'seen after it' if later else 'not seen'}")
-    return answer(4, sentences, [{"columns": ["program", "libcupti", "context", "created later", "mapped then"],
-                                  "rows": rows}], raw)
+def torch_cupti(machine):
+    """Question 4: which CUPTI PyTorch brings, and whether it is there before CUDA begins."""
+    machine.need_torch()
+    raw = machine.run([machine.python, machine.torch_script("cupti.py"), *session.device(machine)],
+                      env=machine.environment(cuda=False), limit=90).last_json()
+    cupti = raw["cupti"]
+    sentences = [f"PyTorch {raw['torch']} for CUDA {raw['cuda']}: " +
+                 (f"{cupti['file']}, version {cupti['version']}" if cupti else "no libcupti is mapped") +
+                 (", mapped by its import" if raw["mapped_by_import"] else ", not mapped before CUDA begins" if cupti else "")]
+    sentences.append("its own libraries hold a CUPTI that is linked statically: " + ", ".join(raw["static"]) if raw["static"]
+                     else "none of its own libraries holds a CUPTI that is linked statically")
+    return answer(4, sentences, [{"columns": ["library", "MiB", "holds a CUPTI"],
+                                  "rows": [[one["file"], one["mib"], one["static"]] for one in raw["libraries"]]}], raw)
 
 
 def launch(machine):
@@ -124,15 +111,41 @@ def launch(machine):
         [{"columns": ["setting", "threads", "median ns", "least ns", "more than nothing, ns"], "rows": rows}], raw)
 
 
+def state_rows(states, values):
+    """[state, then median and change against the first state of each value]"""
+    first = states[0]
+    return [[s["state"]] + [x for v in values for x in
+                            (us(s[v]["median"]), f"{(s[v]['median'] / first[v]['median'] - 1) * 100:+.2f} %")] for s in states]
+
+
 def range_cost(machine):
     raw = machine.probe("range", limit=90)
+    cost = {row["what"]: row["ns"]["median"] for row in raw["costs"]}
+    states = {s["state"]: s for s in raw["states"]}
+    rest, never = states["enabled, at rest after 30 ranges"], states["never enabled"]
     return answer(6, [", ".join(f"{what} {'waits' if raw[what + '_drains'] else 'does not wait'} for queued work"
                                 for what in ("start", "push", "pop", "stop")),
+                      f"enable {us(cost['enable'])} µs, disable {us(cost['disable'])} µs; at rest, a launch takes "
+                      f"{(rest['launch_ns']['median'] / never['launch_ns']['median'] - 1) * 100:+.2f} %, a kernel "
+                      f"{(rest['kernel_ns']['median'] / never['kernel_ns']['median'] - 1) * 100:+.2f} %",
+                      f"a decode holds another thread's launch for {us(raw['longest_launch_beside_decode_ns'])} µs at most "
+                      f"({us(raw['longest_launch_ns'])} µs without)",
                       f"of the work of another stream {raw['share_of_other_stream_in_range'] * 100:.0f} %, of another "
                       f"thread {raw['share_of_other_thread_in_range'] * 100:.0f} % is inside",
                       f"from a launch's callback: start {raw['start_in_callback']}, push {raw['push_in_callback']}"],
                   [{"columns": ["what", "median µs", "p90 µs", "least µs"],
-                    "rows": [[r["what"], *spread_row(r["ns"])] for r in raw["costs"]]}], raw)
+                    "rows": [[r["what"], *spread_row(r["ns"])] for r in raw["costs"]]},
+                   {"columns": ["range profiler", "launch µs", "change", "kernel µs", "change"],
+                    "rows": state_rows(raw["states"], ("launch_ns", "kernel_ns"))}], raw)
+
+
+def line_through(points):
+    """(offset, slope) of the least squares line through [(x, y)]."""
+    count = len(points)
+    x = sum(p[0] for p in points) / count
+    y = sum(p[1] for p in points) / count
+    slope = sum((p[0] - x) * (p[1] - y) for p in points) / sum((p[0] - x) ** 2 for p in points)
+    return y - slope * x, slope
 
 
 def range_activity(machine):
@@ -140,20 +153,74 @@ def range_activity(machine):
     rows = [[v["metric"], v["without_records"], v["with_records"],
              f"{(v['with_records'] / v['without_records'] - 1) * 100:+.2f} %" if v["without_records"] else "-"]
             for v in raw["values"]]
-    return answer(7, [f"errors: {raw['errors']}; {raw['kernel_records']} kernel records of {raw['kernel_records_expected']}"],
-                  [{"columns": ["metric", "range alone", "with kernel records", "difference"], "rows": rows}], raw)
+    lengths = [r for r in raw["lengths"] if r["records_in_the_range_ns"]]
+    sentences = [f"errors: {raw['errors']}; {raw['kernel_records']} kernel records of {raw['kernel_records_expected']}"]
+    if len(lengths) > 1:
+        offset, slope = line_through([(r["records_in_the_range_ns"], r["range_ns"]) for r in lengths])
+        sentences.append(f"the time of a range is that of its kernels' records times {slope:.4f}, and {us(offset)} µs more "
+                         "whatever the length: rates over the time of a range are too low by that")
+    return answer(7, sentences,
+                  [{"columns": ["metric", "range alone", "with kernel records", "difference"], "rows": rows},
+                   {"columns": ["times the work", "range µs", "first to last kernel, in the range µs", "alone µs",
+                                "range longer by µs"],
+                    "rows": [[r["times"], us(r["range_ns"]), us(r["records_in_the_range_ns"]), us(r["records_alone_ns"]),
+                              us(r["range_ns"] - r["records_in_the_range_ns"]) if r["records_in_the_range_ns"] else None]
+                             for r in raw["lengths"]]}], raw)
 
 
-def permission(machine):
-    raw = {"this user": machine.probe("permission")}
-    if os.getuid() == 0 and not machine.software:
-        # Bundle and work folder may lie where only root looks: then that is the answer.
-        try:
-            raw["another user (65534)"] = machine.probe("permission", user=65534)
-        except StepFailed as reason:
-            raw["another user (65534)"] = {"availability": str(reason).splitlines()[-1]}
-    return answer(8, [f"{who} (uid {os.getuid() if who == 'this user' else 65534}): " +
-                      ", ".join(f"{k} {v}" for k, v in values.items()) for who, values in raw.items()], [], raw)
+def second_process(machine):
+    """Question 22: one process has used counters and rests; another wants them, before and after the first
+    has disabled the profiler."""
+    raw = {"nobody": machine.probe("permission")}
+    process = machine.programs.start([machine.program("seqpoint_gpu_probe"), "hold_counters"], stdin=subprocess.PIPE,
+                                     stdout=subprocess.PIPE, text=True, bufsize=1, env=machine.environment())
+    try:
+        for state in ("at rest", "disabled"):
+            line = process.stdout.readline().strip()
+            if line != state:
+                raise StepFailed(f"the first process is not {state}: it said \"{line}\"")
+            raw[state] = machine.probe("permission")
+            process.stdin.write("\n")
+    finally:
+        machine.programs.end(process)
+    columns = ["availability", "configure", "start"]
+    refused = [what for what in columns if raw["at rest"].get(what) != "0"]
+    return answer(22, ["a process that has used counters and rests " +
+                       ("leaves them to another" if not refused else
+                        f"keeps them from another ({refused[0]}: {raw['at rest'].get(refused[0], 'not reached')})") +
+                       "; once it has disabled the profiler, the other is answered " +
+                       (raw["disabled"].get("start", "not reached"))],
+                  [{"columns": ["the first process", *columns],
+                    "rows": [[who, *[one.get(what) for what in columns]] for who, one in raw.items()]}], raw)
+
+
+def metric_sets(machine):
+    """Question 23: is every configuration of every shipped set built, started and decoded here?"""
+    chip = machine.probe("environment")["chip"]
+    out = machine.run([machine.program("seqpoint"), "metrics", "--json"], limit=30)
+    names = [one["name"] for one in json.loads(out.text[out.text.index("{"):])["sets"]]
+    raw, rows, refused = [], [], []
+    for name in names:
+        for number, metrics in enumerate(metric_set(machine, name, chip)):
+            try:
+                one = machine.probe("collect", *metrics, limit=30)
+            except StepFailed as reason:
+                one = {side: {"result": str(reason).splitlines()[-1]} for side in ("with_image", "without_image")}
+            raw.append({"set": name, "configuration": number, **one})
+            answers = [one[side]["result"] + (f" at {one[side]['call']}" if "call" in one[side] else "")
+                       for side in ("with_image", "without_image")]
+            passes = next((one[side]["passes"] for side in ("with_image", "without_image") if "passes" in one[side]), None)
+            # The library takes the image for what one context counts, and none for what the device does.
+            works = answers[1 if name == "links" else 0] == "0" and passes == 1
+            rows.append([f"{name} {number + 1}", len(metrics), passes, *answers, works])
+            if not works:
+                refused.append(f"{name} {number + 1}")
+    return answer(23, [f"all {len(rows)} configurations of the shipped sets are built, started and decoded on {chip}" if not
+                       refused else f"{len(refused)} of {len(rows)} configurations are not: {', '.join(refused)}",
+                       "links: " + "; ".join(f"with the availability image {r[3]}, without {r[4]}" for r in rows
+                                             if r[0].startswith("links"))],
+                  [{"columns": ["configuration", "metrics", "passes", "with the availability image", "without", "works"],
+                    "rows": rows}], raw)
 
 
 def decode_thread(machine):
@@ -170,15 +237,6 @@ def graph_range(machine):
                   [{"columns": ["metric", "eager", "graph", "difference"], "rows": rows}], raw)
 
 
-def passes(machine):
-    raw = machine.probe("passes")
-    order = [row["pass_index"] for row in raw["iterations"]]
-    rows = [[v["metric"], v["in_several_passes"], v["in_one_pass"]] for v in raw.get("values", [])]
-    return answer(13, [f"{raw['passes']} passes took {len(order)} iterations; pass index after each: {order}; decoding "
-                       f"gave {raw['decode']}"],
-                  [{"columns": ["metric", "in several passes", "in one pass"], "rows": rows}], raw)
-
-
 def sampling(machine):
     raw = machine.probe("sampling", limit=90)
     rows, shortest = [], None
@@ -192,8 +250,13 @@ def sampling(machine):
                          us(r["last_sample_minus_record_end_ns"].get("median")), r["share_of_instructions_near_bursts"]])
         else:
             rows.append([us(r["interval_ns"]), r.get("start", r["set_config"])] + [None] * 9)
-    return answer(14, [f"shortest interval that was kept: {us(shortest)} µs"],
-                  [{"columns": ["interval µs", "start µs", "stop µs", "samples", "width µs", "first one's", "overflow", "decode ns per sample",
+    states = {s["state"]: s["kernel_ns"]["median"] for s in raw["states"]}
+    base = states["not enabled"]
+    return answer(14, [f"shortest interval that was kept: {us(shortest)} µs",
+                       "a kernel's time against that before sampling, by which the clock is told: " +
+                       ", ".join(f"{state} {(ns / base - 1) * 100:+.2f} %" for state, ns in states.items()
+                                 if state != "not enabled")],
+                  [{"columns": ["sampling", "kernel µs", "change"], "rows": state_rows(raw["states"], ("kernel_ns",))}, {"columns": ["interval µs", "start µs", "stop µs", "samples", "width µs", "first one's", "overflow", "decode ns per sample",
                                 "first sample - record start, µs", "last sample - record end, µs",
                                 "share of work near records"], "rows": rows}], raw)
 
@@ -202,12 +265,99 @@ def graph_records(machine):
     raw = machine.probe("graph_records")
     rows = [[c["enabled"], c["kernel_records_per_launch"], c["graph_records_per_launch"],
              us(c["launch_ns"]["median"]), us(c["launch_to_end_ns"]["median"])] for c in raw["cases"]]
-    late = next(c for c in raw["cases"] if c["enabled"] == "kernel, at launch alone")
-    seen = late["kernel_records_per_launch"] > 0
-    return answer(15, ["kernels of a graph leave records when the kind is enabled " +
-                       ("only at its launch, too" if seen else "before it is instantiated, and not otherwise")],
+    cases = {c["enabled"]: c for c in raw["cases"]}
+
+    def late(kind):  # records per launch of a graph that is older than the kind
+        return cases[f"{kind}, at launch alone"][f"{kind}_records_per_launch"]
+    never, kept = cases["nothing ever"]["launch_to_end_ns"]["median"], cases["graph, from instantiation on"]
+    both = cases["kernel at instantiation, graph at launch"]
+    return answer(15, [f"a graph that was instantiated before the kind was enabled leaves {late('graph'):g} whole-graph "
+                       f"records and {late('kernel'):g} of {raw['nodes']} kernel records a launch; instantiated under kernel "
+                       f"records, it leaves {both['graph_records_per_launch']:g} whole-graph records",
+                       f"keeping whole-graph records on costs {us(kept['launch_to_end_ns']['median'] - never)} µs a launch of "
+                       f"{raw['nodes']} kernels ({us(never)} µs without)"],
                   [{"columns": [f"enabled ({raw['nodes']} nodes)", "kernel records", "graph records", "launch µs",
                                 "launch to end µs"], "rows": rows}], raw)
+
+
+def late_graphs(machine):
+    """Questions 15 and 20: graphs that are instantiated between two windows of traced iterations."""
+    raw = [machine.probe("late_graphs", setting, limit=20) for setting in range(4)]
+    rows = [[one["kinds"], w["window"], w["graph"], w["graph_records_per_launch"], w["kernel_records_per_launch"],
+             w.get("ids_of_the_calls_share")] for one in raw for w in one["windows"]]
+    sentences = []
+    for one in raw:
+        late = [w for w in one["windows"] if w["graph"] == "between windows"]
+        graphs = min(w["graph_records_per_launch"] for w in late)
+        kernels = min(w["kernel_records_per_launch"] for w in late)
+        ids = [w["ids_of_the_calls_share"] for w in one["windows"] if "ids_of_the_calls_share" in w and w["window"] > 1]
+        sentences.append(f"{one['kinds']}: a graph from between two windows leaves {graphs:g} whole-graph and {kernels:g} of "
+                         f"{one['nodes']} kernel records a launch; " +
+                         (f"in later windows {min(ids) * 100:.0f} % of the records carry the ids of their launches"
+                          if ids else "no record in later windows"))
+    return answer(20, sentences, [{"columns": ["kinds", "window", "graph instantiated", "graph records", "kernel records",
+                                               "with ids of the launches"], "rows": rows}], raw)
+
+
+def first_window(machine):
+    raw = [machine.probe("first_window", modules, limit=60) for modules in (0, 200 if machine.software else 2000)]
+    rows = [[one["modules"], w["window"], *[us(w[what]) for what in
+             ("enable_ns", "work_before_ns", "work_within_ns", "flush_ns", "disable_ns", "work_after_ns")], w["records"]]
+            for one in raw for w in one["windows"]]
+
+    def stop(window):  # what the window adds to the program's time
+        return us(sum(window[what] for what in ("enable_ns", "work_within_ns", "flush_ns", "disable_ns")) -
+                  window["work_before_ns"])
+    return answer(20, [f"with {one['modules']} modules loaded, the first window of kernel records costs "
+                       f"{stop(one['windows'][0])} µs, the third {stop(one['windows'][2])} µs" for one in raw],
+                  [{"columns": ["modules", "window", "enable µs", "work before µs", "work within µs", "flush µs", "disable µs",
+                                "work after µs", "records"], "rows": rows}], raw)
+
+
+# Calls that the library makes on a thread of its own while the program may be capturing; the second one
+# is known to end a capture, the first to do nothing.
+CALLS_BESIDE_A_CAPTURE = ("nothing", "cudaDeviceSynchronize", "cuptiActivityFlushAll", "cuptiActivityEnable, Disable",
+                          "cuptiRangeProfilerDecodeData", "cuptiRangeProfilerSetConfig", "cuptiRangeProfilerDisable, Enable")
+
+
+def captures(machine):
+    """Question 21: each call in a process of its own, as one that hangs says nothing of the others."""
+    raw, rows, ends = [], [], []
+    for call in CALLS_BESIDE_A_CAPTURE:
+        try:
+            one = machine.probe("captures", call, limit=20)
+        except StepFailed as reason:
+            rows.append([call, "-", str(reason).splitlines()[-1], None, None, False])
+            ends.append(f"{call} (the process failed)")
+            continue
+        raw.append(one)
+        for mode in one["modes"]:
+            fine = mode["capture_result"] == 0 and mode["launch_result"] == 0
+            rows.append([call, mode["mode"], mode["call_result"], mode["launch_result"], mode["capture_result"], fine])
+            if not fine and call != "cudaDeviceSynchronize":
+                ends.append(f"{call} ({mode['mode']})")
+    return answer(21, ["no call of CUPTI on another thread ends a stream capture" if not ends else
+                       "these calls on another thread end a stream capture: " + ", ".join(ends)],
+                  [{"columns": ["call on another thread", "mode of the capture", "its result", "launch in the capture",
+                                "end of the capture", "capture survives"], "rows": rows}], raw)
+
+
+def call_time(machine):
+    raw = machine.probe("call_time")
+    found = {row["setting"]: row for row in raw["settings"]}
+    plain = found["callback, call recorded"]["record_ns"]
+
+    def inside(setting):
+        return "inside" if found[setting]["record_ns"] - plain > raw["dawdle_ns"] / 2 else "outside of"
+    launch = {name: row["launch_ns"]["median"] for name, row in found.items()}
+    return answer(18, [f"what a callback takes at the beginning of a call is {inside('20 us at the beginning, call recorded')} "
+                       f"the time of the call's record, at the end {inside('20 us at the end, call recorded')} it",
+                       "a launch takes " + ", ".join(
+                           f"{launch[name] - launch['callback']:+.0f} ns with its {what} recorded" for name, what in (
+                               ("callback, call recorded", "call"), ("callback, kernel recorded", "kernel"),
+                               ("callback, call and kernel recorded", "call and kernel")))],
+                  [{"columns": ["setting", "launch ns", "record ns"],
+                    "rows": [[r["setting"], r["launch_ns"]["median"], r.get("record_ns")] for r in raw["settings"]]}], raw)
 
 
 def metric_set(machine, name, chip):
@@ -309,29 +459,17 @@ def exits(machine):
                   [{"columns": ["way", "status", "without us", "job", "iterations", "processes left"], "rows": rows}], raw)
 
 
-def torch_profiler(machine):
-    """Question 12: the user's own torch.profiler while we are loaded."""
-    machine.need_torch()
-    alone = machine.run([machine.python, machine.torch_script("own_profiler.py"), *session.device(machine)],
-                        env=machine.environment(cuda=False), limit=60).last_json()
-    with session.Session(machine, "own-profiler") as watched:
-        beside = watched.train("own_profiler.py", [], limit=60).last_json()
-        job = watched.job()
-    raw = {"alone": alone, "beside": beside, "job": job}
-    same = all(alone[what] == beside[what] for what in ("kernels", "operators"))
-    return answer(12, [f"in the user's trace: {alone['kernels']} GPU events and {alone['operators']} matrix products alone, "
-                       f"{beside['kernels']} and {beside['operators']} with us loaded: "
-                       f"{'complete' if same else 'NOT complete'}",
-                       f"our job: {job.get('iterations')} iterations found of {beside['iterations']}; "
-                       f"{job.get('trouble') or 'no trouble reported'}"], [], raw)
-
-
 STEPS = [
-    ("environment", 30, environment), ("doctor", 30, doctor), ("switch", 60, switch), ("nesting", 30, nesting),
-    ("copy_clock", 60, copy_clock), ("injection_order", 60, injection_order), ("launch", 90, launch),
-    ("range", 90, range_cost), ("range_activity", 60, range_activity), ("permission", 40, permission),
-    ("decode_thread", 30, decode_thread), ("graph_range", 30, graph_range), ("passes", 40, passes),
-    ("sampling", 60, sampling), ("graph_records", 40, graph_records),
+    ("environment", 30, environment), ("doctor", 30, doctor), ("torch_cupti", 90, torch_cupti),
+    ("switch", 60, switch), ("nesting", 30, nesting), ("copy_clock", 60, copy_clock), ("launch", 90, launch),
+    ("call_time", 30, call_time), ("range", 90, range_cost), ("range_activity", 60, range_activity),
+    ("second_process", 40, second_process), ("metric_sets", 120, metric_sets), ("decode_thread", 30, decode_thread),
+    ("graph_range", 30, graph_range), ("sampling", 60, sampling), ("graph_records", 40, graph_records),
+    ("late_graphs", 40, late_graphs), ("first_window", 60, first_window), ("captures", 60, captures),
     ("opcodes", 90, opcodes), ("kernel_ranges", 60, kernel_ranges), ("exits", 120, exits),
-    ("torch_profiler", 90, torch_profiler),
+    ("torch_profiler", 120, lambda machine: experiments.sandwich(machine, False)),
+    ("torch_profiler_teardown", 120, lambda machine: experiments.sandwich(machine, True)),
+    ("graph_job", 90, experiments.graph_job_cuda),
+    ("graph_job_torch", 120, lambda machine: experiments.graph_job_torch(machine, "graph")),
+    ("graph_job_compile", 180, lambda machine: experiments.graph_job_torch(machine, "compile")),
 ]

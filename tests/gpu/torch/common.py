@@ -5,6 +5,8 @@ for the GPU: CUDA events are recorded between iterations and read at the end.
 """
 import argparse
 import csv
+import ctypes
+import os
 import time
 
 import torch
@@ -37,6 +39,17 @@ def arguments(description, **defaults):
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
     return options
+
+
+def cupti():
+    """{"file", "version"} of the libcupti that this process has; None where it has none."""
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        path = next((line.split()[-1] for line in file if "/libcupti.so" in line), None)
+    if path is None:
+        return None
+    version = ctypes.c_uint32()
+    ctypes.CDLL(path).cuptiGetVersion(ctypes.byref(version))
+    return {"file": os.path.basename(path), "version": version.value}
 
 
 # --- lengths and batches --------------------------------------------------------------------------
@@ -83,7 +96,6 @@ class Log:
         self.marks = []  # an event, or perf_counter, per row, and one for the end
         self.ranges = None
         if options.counters:
-            import ctypes
             self.ranges = ctypes.CDLL(options.counter_library)
             torch.zeros(1, device=options.device)  # the context must be there
             self._check(self.ranges.gpu_ranges_begin(options.metrics.encode()), "gpu_ranges_begin")

@@ -1,0 +1,391 @@
+"""What meets a profiler in the field: another profiler in the same process, graphs that come late, and hours.
+Steps of the parts a and d."""
+import json
+import os
+import random
+import statistics
+import subprocess
+import time
+
+import session
+from machine import Skipped, StepFailed, status_text
+from steps.rungs import COUNTERS, WINDOW, Rung
+
+MARK, AUTO, TRACE = ["level", "mark"], ["level", "auto"], ["level", "trace"]
+
+
+def events_of(watched, name):
+    """The trace events of the traced iterations so far; [] where there are none."""
+    path = os.path.join(watched.folder, name)
+    watched.ask("export", watched.name, "--chrome", path, check=False)
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    os.remove(path)
+    return events
+
+
+def by_iteration(events):
+    """{iteration's number: {"graphs", "kernels"}}: whole-graph and kernel records of each traced iteration.
+
+    Iterations without kernel records are none of a window: whole graphs are recorded at other levels, too."""
+    found = {}
+    for event in events:
+        number = event.get("args", {}).get("iteration")
+        if event.get("cat") == "kernel" and number is not None:
+            found.setdefault(number, {"graphs": 0, "kernels": 0})["graphs" if event["args"].get("graph") else "kernels"] += 1
+    return {number: one for number, one in found.items() if one["kernels"] > 0}
+
+
+# --- another profiler in the process --------------------------------------------------------------
+
+HALF = 200  # iterations
+
+
+def sandwich(machine, teardown):
+    """Question 12: torch.profiler between two halves of a training, alone and beside us."""
+    machine.need_torch()
+    half = 20 if machine.software else HALF
+    command = [machine.python, machine.torch_script("sandwich.py"), *session.device(machine)]
+    extra = {"TEARDOWN_CUPTI": "1"} if teardown else {}
+    alone = Rung(machine, "sandwich", "alone", (False, [], "block"), command, cuda=False, extra=extra)
+    try:
+        alone.line()
+        plain = [alone.block(half), alone.say("profile 10"), alone.block(half)]
+    finally:
+        alone.close()
+    # Before the user's profiler: a window of traced iterations and counters, as in a job that it meets.
+    # Without a GPU there is nothing to trace or to count.
+    measured = [] if machine.software else [*WINDOW, COUNTERS, MARK]
+    rung = Rung(machine, "sandwich", "teardown" if teardown else "plain", (True, [MARK, *measured], "block"), command,
+                cuda=False, run_options=["--overhead-budget", "30%"], extra=extra)
+    try:
+        rung.line()
+        rung.prepare()
+        halves = [half_of(rung, half)]
+        own = rung.say("profile 10")
+        rung.block(20)
+        lost = ""
+        try:
+            rung.follow(measured)
+        except Skipped as reason:  # that counters do not come back is an answer
+            lost = str(reason)
+            rung.follow([MARK])
+        halves.append(half_of(rung, half))
+        status = rung.end()
+    finally:
+        rung.close()
+    before, after = halves
+
+    def more(what):  # in the second half than before
+        return after[what] - before[what]
+    rows = [["ms of an iteration, alone", plain[0]["median_ms"], plain[2]["median_ms"]],
+            ["ms of an iteration, beside us", before["median_ms"], after["median_ms"]],
+            ["the same as we found it", before["found_ms"], after["found_ms"]],
+            ["clock of the records", before["clock"], after["clock"]],
+            ["iterations traced", before["traced"], more("traced")],
+            ["kernel records of a traced iteration", before["kernels_each"], after["kernels_each"]],
+            ["records without times", before["without_times"], more("without_times")],
+            ["stops for counters", before["counters"], more("counters")],
+            ["trouble", before["trouble"], "; ".join(filter(None, (lost, after["trouble"])))]]
+    same = all(plain[1][what] == own[what] for what in ("kernels", "operators"))
+    off = [half["found_ms"] / half["median_ms"] for half in halves if half["found_ms"]]
+    cupti = own["cupti"]
+    summary = [
+        "CUPTI: " + (f"{cupti['file']}, version {cupti['version']}" if cupti else "none in this process") +
+        f"; the program ended with {status_text(status) if status is not None else 'no status within its time'}",
+        f"in the user's trace: {plain[1]['kernels']} GPU events and {plain[1]['operators']} matrix products alone, "
+        f"{own['kernels']} and {own['operators']} with us loaded: {'complete' if same else 'NOT complete'}",
+        "decides whether times and records are right after another profiler of the process has ended" +
+        (" and has finalised CUPTI" if teardown else "") + ": iterations as we found them take " +
+        (" before it and ".join(f"{ratio:.3f}" for ratio in off) + " after it" if len(off) == 2 else "not known") +
+        " of the program's own time; "
+        f"{more('traced')} iterations traced and {more('counters')} counted after it, {more('without_times')} records without times"]
+    return {"question": 12, "summary": summary, "raw": {"alone": plain, "profile": own, "halves": halves},
+            "tables": [{"columns": ["", "before torch.profiler", "after"], "rows": rows}]}
+
+
+def half_of(rung, count):
+    """What the program and what we say of `count` iterations at level mark."""
+    watched = rung.session
+    time.sleep(0.5)  # records are on their way
+    first = watched.job()["iterations"]
+    own = rung.block(count)
+    rung.block(2)  # the last iteration ends with the next one's boundary
+    time.sleep(0.5)
+    job = watched.job()
+    found = [int(one["duration_ns"]) / 1e6 for one in watched.ask("iterations", watched.name, "--all")["iterations"]
+             if first + 2 <= int(one["number"]) < first + count and not one["distorted"]]
+    traced = by_iteration(events_of(watched, "sandwich.json"))
+    newest = sorted(traced)[-5:]
+    return {"median_ms": own["median_ms"], "found_ms": statistics.median(found) if found else None, "found": len(found),
+            "clock": job["clock_kind"], "traced": len(traced),
+            "kernels_each": statistics.median(traced[number]["kernels"] for number in newest) if newest else None,
+            "without_times": int((job["losses"] or {}).get("invalid_timestamps") or 0),
+            "counters": watched.stops("counters"), "trouble": job["trouble"] or "none"}
+
+
+# --- graphs that come late ------------------------------------------------------------------------
+
+# Kernels of an iteration beside its graph: the optimiser's and the like.
+BESIDE_THE_GRAPH = 4
+
+
+def graph_rows(traced, length_of, early):
+    """Rows of [graph, traced iterations, whole-graph records each, kernel records each, without any record].
+
+    `traced`: by_iteration(); `length_of`: {iteration: the job's length}; `early`: lengths whose graphs are older
+    than the first window."""
+    rows = []
+    for name, wanted in (("captured before the first window", True), ("captured later", False)):
+        some = [one for number, one in traced.items() if number in length_of and (length_of[number] in early) == wanted]
+        rows.append([name, len(some), sum(one["graphs"] for one in some) / len(some) if some else None,
+                     sum(one["kernels"] for one in some) / len(some) if some else None,
+                     sum(one["graphs"] == 0 and one["kernels"] <= BESIDE_THE_GRAPH for one in some)])
+    return rows
+
+
+def lengths_of(iterations, told):
+    """{number: length}: lengths as found are bytes, or bytes divided by what they have in common."""
+    found = {int(one["number"]): float(one["lengths"][0]) for one in iterations if one.get("lengths")}
+    if not found or not told:
+        return {}
+    unit = max(found.values()) / max(told)
+    return {number: round(value / unit) for number, value in found.items()}
+
+
+def graph_job(machine, name, command, cuda, blocks):
+    """Question 20: lengths that come after the rule is found, each with a graph of its own, under windows of
+    traced iterations and counters."""
+    rung = Rung(machine, "late", name, (True, [MARK], "block"), command, cuda, ["--overhead-budget", "50%"],
+                extra=session.WITHOUT_ADAPTER)
+    answers = []
+    try:
+        rung.line()
+        say = rung.say
+
+        def note(line):  # what is captured while the rule is looked for counts, too
+            answers.append(say(line))
+            return answers[-1]
+        rung.say = note
+        rung.prepare()
+        early = {length for one in answers for length in one["captured_lengths"]}
+        for block in range(blocks):
+            if machine.left() < 25:
+                break
+            rung.session.tell(*(TRACE if block % 3 == 1 else AUTO))
+            time.sleep(0.1)
+            rung.block(20)
+        rung.session.tell(*MARK)
+        rung.block(20)
+        time.sleep(0.5)
+        watched = rung.session
+        job = watched.job()
+        iterations = watched.ask("iterations", watched.name, "--all", check=False).get("iterations", [])
+        traced = by_iteration(events_of(watched, "late.json"))
+        counters, traces = watched.stops("counters"), watched.stops("traces")
+        status = rung.end()
+    finally:
+        rung.close()
+    told = {length for one in answers for length in one["captured_lengths"]}
+    length_of = lengths_of(iterations, told)
+    rows = graph_rows(traced, length_of, early)
+    late = rows[1]
+    failed, count = answers[-1]["captures_failed"], 20 * len(answers)
+    return {"question": 20, "raw": {"answers": answers, "job": job},
+            "summary": [
+                f"{len(told)} graphs, {len(told - early)} of them captured later; {failed} captures failed"
+                f" ({answers[-1]['failure']}); the program ended with "
+                f"{status_text(status) if status is not None else 'no status within its time'}; "
+                f"{len(iterations)} iterations found of {count}; {job.get('trouble') or 'no trouble reported'}",
+                "decides whether graphs that come late are a hole in traces, and whether measuring breaks captures: " +
+                (f"of {late[1]} traced iterations with such a graph {late[4]} hold no record of it; " if late[1] else
+                 "no iteration with such a graph was traced; ") +
+                f"{traces} stops for traces and {counters} for counters, {failed} captures failed"],
+            "tables": [{"columns": ["graph", "iterations traced", "whole-graph records each", "kernel records each",
+                                    "without any record of the graph"], "rows": rows}]}
+
+
+def graph_job_cuda(machine):
+    command = [machine.program("seqpoint_gpu_probe"), "soak_job", "graphs"]
+    return graph_job(machine, "cuda", command, True, 6 if machine.software else 30)
+
+
+def graph_job_torch(machine, how):
+    machine.need_torch()
+    if machine.software:
+        raise Skipped("without a GPU PyTorch has no CUDA graphs")
+    command = [machine.python, machine.torch_script("late_graphs.py"), *session.device(machine), "--how", how]
+    return graph_job(machine, how, command, False, 24)
+
+
+# --- hours in minutes -----------------------------------------------------------------------------
+
+SOAK = {
+    "not loaded": (False, [], "block"),
+    "mark": (True, [MARK], "block"),
+    "mark after five windows": (True, [MARK] + 5 * WINDOW, "block"),
+    "released after five windows": (True, [MARK] + 5 * WINDOW + [["release"]], "block"),
+    "counters used, then at rest": (True, [MARK, COUNTERS, MARK], "block"),
+}
+# Where the library uses CUPTI: elsewhere the call would begin a use.
+FLUSHES = ("mark", "mark after five windows", "counters used, then at rest")
+
+
+class Clocks:
+    """nvidia-smi beside it: the clock of the multiprocessors, twice a second."""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.path = os.path.join(machine.work, "clocks.csv")
+        self.process = None
+        if machine.software:
+            return
+        with open(self.path, "w", encoding="utf-8") as out:
+            try:
+                self.process = machine.programs.start(
+                    ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "-lms", "500"], stdout=out,
+                    stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            except OSError:
+                pass
+
+    def position(self):
+        return os.path.getsize(self.path) if self.process is not None else 0
+
+    def since(self, position):
+        """MHz, the median of what was read since then; None: nothing."""
+        if self.process is None:
+            return None
+        with open(self.path, encoding="utf-8", errors="replace") as file:
+            file.seek(position)
+            # The first and the last line may be parts of one.
+            found = [int(word) for word in file.read().split("\n")[1:-1] if word.strip().isdigit()]
+        return statistics.median(found) if found else None
+
+    def close(self):
+        if self.process is not None:
+            self.machine.programs.end(self.process)
+
+
+def threads_of(pid):
+    """{name: CPU seconds of the threads with that name}, and resident MiB."""
+    seconds = {}
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{thread}/comm", encoding="utf-8") as file:
+                name = file.read().strip()
+            with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="utf-8") as file:
+                seconds[name] = seconds.get(name, 0.0) + int(file.read().split()[0]) / 1e9
+        except OSError:
+            continue  # it has ended
+    with open(f"/proc/{pid}/statm", encoding="utf-8") as file:
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return seconds, resident
+
+
+def sample(rung, count, clocks):
+    """One block, and what the process is like after it."""
+    ask = "flush" if rung.name in FLUSHES else "state"
+    state = rung.say(ask)
+    threads, _ = threads_of(state["pid"])
+    position, begin = clocks.position(), time.monotonic()
+    block = rung.block(count)
+    wall = time.monotonic() - begin
+    mhz = clocks.since(position)
+    after = rung.say(ask)
+    later, resident = threads_of(state["pid"])
+    # The job's own thread is the one that launches; "seqpoint" is ours, the others are the driver's and CUPTI's.
+    cpu = {name: later[name] - threads.get(name, 0.0) for name in later}
+    own = sum(seconds for name, seconds in cpu.items() if name == "seqpoint")
+    launching = block["host_ms"] * count / 1e3
+    return {"at": time.monotonic(), "ms": block["ms"], "flush_ms": after.get("flush_ns", 0) / 1e6 or None,
+            "slowest_flush_ms": after.get("slowest_flush_ns", 0) / 1e6 or None, "wall": wall,
+            "helper_share": own / wall, "others_share": max(0.0, sum(cpu.values()) - own - launching) / wall,
+            "resident_mib": resident, "gpu_mib_more": (state["free_bytes"] - after["free_bytes"]) / 2**20, "mhz": mhz}
+
+
+def first_and_last(samples, what):
+    """Medians of the first and of the last third."""
+    values = [one[what] for one in samples]
+    third = max(1, len(values) // 3)
+    return [statistics.median(some) if None not in some else None for some in (values[:third], values[-third:])]
+
+
+def soak(machine):
+    """Question 24: what stays behind in a process after windows and counters, and what grows."""
+    command = [machine.program("seqpoint_gpu_probe"), "soak_job"]
+    block_s, reserve, most = (0.05, 20, 3) if machine.software else (1.6, 30, 10**6)
+    rungs, samples, left_out, clocks = [], {}, [], Clocks(machine)
+    begin = time.monotonic()
+    try:
+        for name, kind in SOAK.items():
+            rungs.append(Rung(machine, "soak", name, kind, command, cuda=True, run_options=["--overhead-budget", "50%"]))
+        for rung in list(rungs):
+            try:
+                rung.line()
+                rung.prepare()
+                samples[rung.name] = []
+            except (Skipped, StepFailed) as reason:
+                if rung.name in ("not loaded", "mark after five windows"):
+                    raise
+                left_out.append(str(reason))
+                rungs.remove(rung)
+                rung.close()
+        base = next(rung for rung in rungs if rung.name == "not loaded")
+        base.block(20)
+        count = max(20, int(block_s * 1e3 / base.block(20)["ms"]))
+        rounds = 0
+        while rounds < most and machine.left() > reserve:
+            rounds += 1
+            # Each for a moment while the others rest: their helper threads go on.
+            for rung in random.sample(rungs, len(rungs)):
+                samples[rung.name].append(sample(rung, count, clocks))
+        asked = machine.probe("permission", limit=15)
+    finally:
+        for rung in rungs:
+            rung.close()
+        clocks.close()
+    minutes = (time.monotonic() - begin) / 60
+    if not rounds:
+        raise StepFailed("the jobs took so long to begin that no time was left for a round")
+    rows, figures = [], {}
+    for name, some in samples.items():
+        against = [one["ms"] / other["ms"] - 1 for one, other in zip(some, samples["not loaded"])]
+        figures[name] = {what: first_and_last(some, what) for what in
+                         ("ms", "flush_ms", "slowest_flush_ms", "helper_share", "others_share", "resident_mib", "mhz")}
+        figures[name]["more"] = statistics.median(against)
+        figures[name]["gpu_mib_more"] = sum(one["gpu_mib_more"] for one in some)
+        one = figures[name]
+        rows.append([name, *one["ms"], f"{one['more'] * 100:+.2f} %", *one["flush_ms"], *percent(one["helper_share"]),
+                     *percent(one["others_share"]), *one["resident_mib"], one["gpu_mib_more"], one["mhz"][1]])
+    launches = count * rounds * 36 * 28  # of each process: soak.cc
+    marked = figures["mark after five windows"]
+    after_counters = figures.get("counters used, then at rest", {"mhz": [None, None]})["mhz"][1]
+    more = {name: f"{figure['more'] * 100:+.2f} %" for name, figure in figures.items()}
+    return {"question": 24, "raw": {"samples": samples, "second_process": asked, "minutes": minutes},
+            "summary": [
+                f"{minutes:.1f} minutes, {rounds} rounds, {launches / 1e6:.1f} million launches in each process",
+                "decides what windows and counters leave behind: an iteration takes, against a program without us, " +
+                "; ".join(f"{name} {text}" for name, text in more.items() if name != "not loaded"),
+                "decides whether anything grows with time: at mark after five windows, a flush took "
+                f"{text_of(marked['flush_ms'][0])} ms at the beginning and {text_of(marked['flush_ms'][1])} ms at the end, the helper "
+                f"thread {marked['helper_share'][0] * 100:.2f} % and {marked['helper_share'][1] * 100:.2f} % of a core, the "
+                f"process {marked['resident_mib'][0]:.0f} and {marked['resident_mib'][1]:.0f} MiB, the GPU's memory "
+                f"{marked['gpu_mib_more']:+.0f} MiB",
+                "decides whether the profiler is kept from others while it rests, and whether it holds the clock: another "
+                f"process that asks for counters is answered {asked.get('start', asked.get('configure', asked['availability']))}; "
+                f"the multiprocessors' clock is {text_of(after_counters)} MHz after counters, "
+                f"{text_of(figures['not loaded']['mhz'][1])} MHz without us", *[f"left out: {one}" for one in left_out]],
+            "tables": [{"columns": ["rung", "ms at first", "ms at last", "more than not loaded", "flush ms at first", "at last",
+                                    "helper thread", "at last", "CUPTI's and the driver's threads", "at last",
+                                    "resident MiB", "at last", "GPU memory MiB more", "MHz"], "rows": rows}]}
+
+
+def percent(shares):
+    return [None if share is None else f"{share * 100:.2f} %" for share in shares]
+
+
+def text_of(value):
+    return "not known" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+

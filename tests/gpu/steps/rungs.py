@@ -1,0 +1,98 @@
+"""Programs that run blocks of iterations when they are told to, alone or under the profiler."""
+import json
+import selectors
+import subprocess
+import time
+
+import session
+from machine import Skipped, StepFailed
+
+# One window of traced iterations, as the library opens and closes it.
+WINDOW = [["level", "trace"], ["level", "mark"]]
+COUNTERS = ["counters"]  # until an iteration's counters were measured
+
+
+class Rung:
+    """A process of its own that speaks the protocol of torch/overhead.py, alone or under the profiler."""
+
+    def __init__(self, machine, job, name, kind, command, cuda, run_options=(), extra=None):
+        """`kind`: (watched, commands it is told once it is warm, verb of a block). `cuda`: a CUDA program of the bundle, and not PyTorch. `extra`: of its
+        environment."""
+        self.machine = machine
+        self.name = name
+        self.watched, self.commands, self.verb = kind
+        self.session = None
+        if self.watched:
+            self.session = session.Session(machine, f"rung-{job}-{name}".replace(",", "").replace(" ", "-")).__enter__()
+            self.session.start(command, run_options, cuda=cuda, pipes=True, extra=extra)
+            self.process = self.session.process
+        else:
+            self.process = machine.programs.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                                  bufsize=1, env=machine.environment(extra, cuda=cuda))
+
+    def line(self):
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while selector.select(self.machine.left(60)):
+                line = self.process.stdout.readline()
+                if line == "ready\n" or line.startswith("{"):
+                    return line
+                if not line:
+                    raise StepFailed(f"{self.name}: the program ended; "
+                                     f"{self.session.tail() if self.session else 'see its output above'}")
+        raise StepFailed(f"{self.name}: no answer")
+
+    def prepare(self):
+        """Level and the like. Raises Skipped where the rung cannot be reached."""
+        if not self.commands:
+            return
+        # Boundaries must be known before a level is kept.
+        latest = time.monotonic() + self.machine.left(30)
+        while (state := self.session.job())["state"] in ("JOB_STATE_LEARNING", "JOB_STATE_WAITING", None):
+            self.block(20)
+            if time.monotonic() > latest:
+                raise Skipped(f"{self.name}: no rule was found; {state.get('trouble') or ''}")
+        self.follow(self.commands)
+
+    def follow(self, commands):
+        """Tells them one after the other, with iterations for each to take effect."""
+        for command in commands:
+            if command is COUNTERS:
+                self.use_counters()
+                continue
+            self.session.tell(*command)
+            time.sleep(0.3)
+            self.block(20)
+
+    def use_counters(self):
+        before = self.session.stops("counters")
+        self.session.tell("level", "auto")
+        latest = time.monotonic() + self.machine.left(30)
+        while self.session.stops("counters") <= before:
+            self.block(20)
+            if time.monotonic() > latest:
+                raise Skipped(f"{self.name}: no iteration's counters were measured; {self.session.job().get('trouble') or ''}")
+
+    def block(self, count):
+        return self.say(f"{self.verb} {count}")
+
+    def say(self, line):
+        """The answer to one line."""
+        self.process.stdin.write(line + "\n")
+        return json.loads(self.line())
+
+    def end(self):
+        """Ends the program by its own means; its status, None when it does not end."""
+        try:
+            self.process.stdin.write("end\n")
+            self.process.stdin.close()
+            return self.process.wait(timeout=self.machine.left(20))
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+
+    def close(self):
+        if not self.process.stdin.closed:
+            self.end()
+        self.machine.programs.end(self.process)
+        if self.session:
+            self.session.__exit__()
