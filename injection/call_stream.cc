@@ -425,7 +425,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     event.stopped_ns = held_ns_ < UINT32_MAX ? static_cast<uint32_t>(held_ns_) : UINT32_MAX;
     guest->ring.WriteEvent(abi::EventType::kBoundary, &event, sizeof(event));
     held_ns_ = 0;
-    distorted_ = todo->close || measurement_.kind != Kind::kNone;
+    distorted_ = todo->close || measurement_.kind != Kind::kNone || guest->counters.pm().enabled();
     boundary_monotonic_ns_ = MonotonicNs();
     iteration_ns_ = boundary_ns_ != 0 && now_ns > boundary_ns_ ? now_ns - boundary_ns_ : 0;
     boundary_ns_ = now_ns;

@@ -246,6 +246,8 @@ void Counters::Service(CUcontext any_context) {
   if (generation == configs_generation_ || !Begin(State::kPreparing)) return;
   InsideScope inside;
   if (BeginUnsafe()) {
+    // CUPTI may still read images of configurations, which change now.
+    backend_->Disable();
     UseBackend(backend);
     const uint32_t target = target_ready_ ? 0 : PrepareTarget(any_context);
     EndUnsafe();
@@ -328,7 +330,6 @@ void Counters::UseBackend(abi::CounterBackend wanted) {
   CounterBackend* backend = &range_;
   if (wanted == abi::CounterBackend::kPm) backend = &pm_;
   if (backend == backend_) return;
-  backend_->Disable();
   backend_ = backend;
   samples_.store(backend == &pm_, std::memory_order_relaxed);
   target_ready_ = has_availability_ = false;

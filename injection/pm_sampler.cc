@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <utility>
+
 #include "injection/guest.h"
 
 namespace seqpoint::inject {
@@ -97,6 +99,7 @@ uint32_t PmSampler::Open(CUcontext context, CounterConfig* config, uint64_t usua
     if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingEnable", result);
     object_ = enable.pPmSamplingObject;
     context_ = context;
+    enabled_.store(true, std::memory_order_relaxed);
   }
   expired_.store(false, std::memory_order_relaxed);
   result = StartFor(device, config, usual_ns);
@@ -108,6 +111,7 @@ uint32_t PmSampler::StartFor(uint32_t device, CounterConfig* config, uint64_t us
   uint64_t interval_ns = usual_ns == 0 ? kUsualIntervalNs : usual_ns / kSamplesOfIteration;
   if (interval_ns < kShortestIntervalNs) interval_ns = kShortestIntervalNs;
   if (interval_ns > kLongestIntervalNs) interval_ns = kLongestIntervalNs;
+  interval_ns_ = interval_ns;
   CUpti_PmSampling_SetConfig_Params set = {};
   set.structSize = CUpti_PmSampling_SetConfig_Params_STRUCT_SIZE;
   set.pPmSamplingObject = object_;
@@ -145,7 +149,7 @@ uint32_t PmSampler::Close() {
   return CUPTI_SUCCESS;
 }
 
-void PmSampler::Discard() { Stop(); }
+void PmSampler::Discard() { Disable(); }
 
 void PmSampler::Stop() {
   if (!started_) return;
@@ -164,6 +168,12 @@ void PmSampler::Disable() {
   disable.structSize = CUpti_PmSampling_Disable_Params_STRUCT_SIZE;
   disable.pPmSamplingObject = object_;
   cupti_->PmSamplingDisable(&disable);
+  Forget();
+}
+
+void PmSampler::Forget() {
+  enabled_.store(false, std::memory_order_relaxed);
+  started_ = false;
   object_ = nullptr;
   context_ = nullptr;
 }
@@ -178,7 +188,7 @@ bool PmSampler::Decode(CounterConfig* config, double* values, uint32_t* status) 
         MonotonicNs() - closed_monotonic_ns_ < kRecordPatienceNs) {
       return false;
     }
-    Stop();
+    Disable();
     *status = abi::kCountersAborted;
     return true;
   }
@@ -186,12 +196,12 @@ bool PmSampler::Decode(CounterConfig* config, double* values, uint32_t* status) 
   seen_ = {};
   if (end_ns > begin_ns) seen_.duration_ns = end_ns - begin_ns;
   // The program was held in Open: before, this thread had nothing but the clock event on the GPU.
-  // That part is not scaled up, as the GPU was idle in most of it; it is told.
-  if (begin_ns < started_ns_) begin_ns = started_ns_;
+  // That part and the first sample, which is not used, are not scaled up, as the GPU was idle in
+  // most of them; they are told.
+  if (begin_ns < started_ns_ + interval_ns_) begin_ns = started_ns_ + interval_ns_;
   *status = end_ns > begin_ns ? DecodeSamples(config, begin_ns, end_ns, values)
                               : static_cast<uint32_t>(abi::kCountersAborted);
-  // The next session begins without what is left of this one.
-  if (*status != CUPTI_SUCCESS) Disable();
+  Disable();
   return true;
 }
 
@@ -228,7 +238,7 @@ uint32_t PmSampler::NewImage(CounterConfig* config) {
 uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint64_t end_ns,
                                   double* values) {
   uint64_t covered_ns = 0;
-  bool overflow = false;
+  bool overflow = false, first = true;
   for (int round = 0; round < kMaxDecodes; ++round) {
     uint32_t result = NewImage(config);
     if (result != CUPTI_SUCCESS) return result;
@@ -257,6 +267,9 @@ uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint
       sample.sampleIndex = i;
       result = cupti_->PmSamplingCounterDataGetSampleInfo(&sample);
       if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingCounterDataGetSampleInfo", result);
+      // "The first sample may occasionally contain outlier values. Discarding the first sample is
+      // recommended" (CUPTI user guide 2.12.1).
+      if (std::exchange(first, false)) continue;
       const uint64_t from = sample.startTimestamp > begin_ns ? sample.startTimestamp : begin_ns;
       const uint64_t to = sample.endTimestamp < end_ns ? sample.endTimestamp : end_ns;
       if (from >= to) continue;  // outside, or without a time
@@ -281,7 +294,9 @@ uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint
       const uint64_t width_ns = sample.endTimestamp - sample.startTimestamp;
       if (to - from < width_ns) seen_.edge_ns += width_ns;
     }
-    if (decode.decodeStopReason != CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL) break;
+    // A decode may stop for no told reason while there are many more (pytorch/kineto#1532).
+    if (decode.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS) break;
+    if (info.numCompletedSamples == 0) break;
   }
   const uint64_t whole_ns = end_ns - begin_ns;
   const uint64_t missing_ns = whole_ns - covered_ns;

@@ -11,10 +11,12 @@
 //   OnRecord, from CUPTI's threads, brings the GPU's times; Decode waits for both.
 //
 // Sampling begins in Open and goes on until Decode knows the end: the hardware buffer keeps the
-// oldest samples, which are the iteration's.
+// oldest samples, which are the iteration's. Nothing stays enabled in between: the GPU's clocks are
+// locked meanwhile (pytorch/pytorch#188849), so that iterations take other times, and CUPTI keeps a
+// pointer to the configuration's image (pytorch/kineto#1532).
 //
-// Threading: as CounterBackend; OnBoundary, OnClock and Expect* under CallStream's lock; OnRecord
-// and Expire from any thread.
+// Threading: as CounterBackend; enabled from any thread; OnBoundary, OnClock and Expect* under
+// CallStream's lock; OnRecord and Expire from any thread.
 #ifndef SEQPOINT_INJECTION_PM_SAMPLER_H_
 #define SEQPOINT_INJECTION_PM_SAMPLER_H_
 
@@ -39,7 +41,9 @@ class PmSampler final : public CounterBackend {
   }
   void Expire() override { expired_.store(true, std::memory_order_relaxed); }
   void Disable() override;
-  void Forget() override { object_ = nullptr, context_ = nullptr, started_ = false; }
+  void Forget() override;
+  // Other iterations than the measured one are not themselves while it is.
+  bool enabled() const { return enabled_.load(std::memory_order_relaxed); }
 
   // A candidate for the begin of an iteration, at API time.
   void OnBoundary(uint64_t now_ns);
@@ -74,8 +78,10 @@ class PmSampler final : public CounterBackend {
   void Stop();
 
   CUpti_PmSampling_Object* object_ = nullptr;  // null: none enabled
+  std::atomic<bool> enabled_{false};           // there is an object
   bool started_ = false;
   uint64_t started_ns_ = 0;
+  uint64_t interval_ns_ = 0;
   uint64_t boundary_ns_ = 0;     // of the open candidate
   uint32_t boundary_clock_ = 0;  // its clock event, once it was seen
   Edge begin_, end_;

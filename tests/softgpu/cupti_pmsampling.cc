@@ -34,12 +34,20 @@ struct PmSampler {
   uint64_t lost_from = UINT64_MAX;         // the buffer was full: samples from this one on are lost
   std::vector<std::string> image_metrics;  // of the last GetCounterDataSize
   std::vector<std::string> metrics;        // of the configuration
-  size_t max_samples = 0;                  // in the hardware buffer
+  const uint8_t* config = nullptr;         // the caller's image, which must stay as it is
+  std::vector<uint8_t> config_copy;
+  size_t max_samples = 0;  // in the hardware buffer
   uint64_t interval_ns = 0;
   uint64_t start_ns = 0, stop_ns = 0;
   uint64_t next = 0;  // index of the next sample to be decoded, since the start
   std::vector<KernelSample> kernels;
 };
+
+// The library keeps the pointer to the configuration image and reads it later: one that was changed
+// meanwhile hangs or crashes it (pytorch/kineto#1532). Here every later call fails.
+bool ImageIsTheSame(const PmSampler& sampler) {
+  return memcmp(sampler.config, sampler.config_copy.data(), sampler.config_copy.size()) == 0;
+}
 
 std::mutex g_mutex;  // guards everything below and every PmSampler
 std::set<PmSampler*> g_samplers;
@@ -121,6 +129,8 @@ CUptiResult CUPTIAPI cuptiPmSamplingEnable(CUpti_PmSampling_Enable_Params* param
   auto* sampler = new PmSampler;
   sampler->device = static_cast<int>(params->deviceIndex);
   g_samplers.insert(sampler);
+  // The clocks are locked while it is enabled: pytorch/pytorch#188849.
+  state->hooks->slow_device(sampler->device, state->config->cupti_pm_slowdown);
   params->pPmSamplingObject = reinterpret_cast<CUpti_PmSampling_Object*>(sampler);
   return CUPTI_SUCCESS;
 }
@@ -132,6 +142,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingDisable(CUpti_PmSampling_Disable_Params* par
   PmSampler* sampler = Find(params->pPmSamplingObject);
   if (sampler == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   GetState()->hooks->watch_device(sampler->device, false);
+  GetState()->hooks->slow_device(sampler->device, 1);
   g_samplers.erase(sampler);
   delete sampler;
   return CUPTI_SUCCESS;
@@ -170,6 +181,8 @@ CUptiResult CUPTIAPI cuptiPmSamplingSetConfig(CUpti_PmSampling_SetConfig_Params*
   sampler->max_samples =
       params->hardwareBufferSize / (kSampleBytes + kSampleBytesPerMetric * sampler->metrics.size());
   if (config.cupti_pm_buffer_samples > 0) sampler->max_samples = config.cupti_pm_buffer_samples;
+  sampler->config = params->pConfig;
+  sampler->config_copy.assign(params->pConfig, params->pConfig + params->configSize);
   sampler->configured = true;
   return CUPTI_SUCCESS;
 }
@@ -183,6 +196,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingStart(CUpti_PmSampling_Start_Params* params)
   PmSampler* sampler = Find(params->pPmSamplingObject);
   if (sampler == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   if (!sampler->configured || sampler->started) return CUPTI_ERROR_INVALID_OPERATION;
+  if (!ImageIsTheSame(*sampler)) return CUPTI_ERROR_UNKNOWN;
   sampler->started = true;
   sampler->lost_from = UINT64_MAX;
   sampler->next = 0;
@@ -221,6 +235,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingDecodeData(CUpti_PmSampling_DecodeData_Param
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
   if (sampler->start_ns == 0) return CUPTI_ERROR_INVALID_OPERATION;
+  if (!ImageIsTheSame(*sampler)) return CUPTI_ERROR_UNKNOWN;
   CuptiState* state = GetState();
   if (sampler->started) {
     for (KernelSample& kernel : state->hooks->take_kernels(sampler->device)) {
@@ -248,6 +263,9 @@ CUptiResult CUPTIAPI cuptiPmSamplingDecodeData(CUpti_PmSampling_DecodeData_Param
   }
   // Lost samples come in stretches: here the first of every hundred.
   const double lost_of_hundred = 100 * state->config->cupti_pm_lost_share;
+  const uint64_t most = state->config->cupti_pm_samples_per_decode > 0
+                            ? state->config->cupti_pm_samples_per_decode
+                            : UINT64_MAX;
   for (; sampler->next < taken; ++sampler->next) {
     if (static_cast<double>(sampler->next % 100) < lost_of_hundred) continue;
     const uint64_t index = image.header->ranges;
@@ -255,12 +273,26 @@ CUptiResult CUPTIAPI cuptiPmSamplingDecodeData(CUpti_PmSampling_DecodeData_Param
       params->decodeStopReason = CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL;
       return CUPTI_SUCCESS;
     }
-    const Times times = {sampler->start_ns + sampler->next * sampler->interval_ns,
-                         sampler->start_ns + (sampler->next + 1) * sampler->interval_ns};
-    SetTimes(times, &image.ranges[index]);
+    // "Still contains plenty of completed samples", and more come: pytorch/kineto#1532.
+    if (index == most) {
+      params->decodeStopReason = CUPTI_PM_SAMPLING_DECODE_STOP_REASON_OTHER;
+      return CUPTI_SUCCESS;
+    }
+    Times times = {sampler->start_ns + sampler->next * sampler->interval_ns,
+                   sampler->start_ns + (sampler->next + 1) * sampler->interval_ns};
     PassData data{During(sampler->kernels, longest_ns, times),
                   static_cast<double>(sampler->interval_ns),
                   state->config->seed * 0x9e3779b97f4a7c15 + ++g_samples};
+    // "The first sample may occasionally contain outlier values": user guide 2.12.1. It is wider
+    // besides, in the output that NVIDIA shows.
+    if (sampler->next == 0 && state->config->cupti_pm_first_sample_factor > 1) {
+      const double factor = state->config->cupti_pm_first_sample_factor;
+      data.duration_ns *= factor;
+      times.start_ns = times.end_ns - static_cast<uint64_t>(data.duration_ns);
+      const Counters counted = data.counters;
+      data.counters.Add(counted, factor * factor - 1);
+    }
+    SetTimes(times, &image.ranges[index]);
     for (const std::string& metric : sampler->metrics) {
       const uint64_t slot = image.Find(metric);
       if (slot == image.header->metrics) return CUPTI_ERROR_INVALID_PARAMETER;

@@ -119,7 +119,7 @@ struct RangeProfiler {
 };
 
 std::mutex g_mutex;  // guards everything below and every RangeProfiler
-int g_initialized = 0;
+bool g_initialized = false;
 std::set<RangeProfiler*> g_profilers;
 uint64_t g_ranges = 0;
 
@@ -148,7 +148,7 @@ namespace seqpoint::softgpu {
 
 bool ProfilerInitialized() {
   std::lock_guard lock(g_mutex);
-  return g_initialized > 0;
+  return g_initialized;
 }
 
 void ForgetProfilers() {
@@ -179,15 +179,19 @@ CUptiResult CUPTIAPI cuptiProfilerInitialize(CUpti_Profiler_Initialize_Params* p
   CuptiState* state = GetState();
   if (state == nullptr || state->failed) return CUPTI_ERROR_UNKNOWN;
   std::lock_guard lock(g_mutex);
-  ++g_initialized;
+  g_initialized = true;
   return CUPTI_SUCCESS;
 }
 
 CUptiResult CUPTIAPI cuptiProfilerDeInitialize(CUpti_Profiler_DeInitialize_Params* params) {
   SWGPU_CHECK_PARAMS(params, CUpti_Profiler_DeInitialize_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
-  if (g_initialized == 0) return CUPTI_ERROR_NOT_INITIALIZED;
-  --g_initialized;
+  if (!g_initialized) {
+    // Calls are not counted, and the real library crashes at one too many: pytorch/pytorch#188849.
+    fprintf(stderr, "softgpu: cuptiProfilerDeInitialize without cuptiProfilerInitialize\n");
+    abort();
+  }
+  g_initialized = false;
   return CUPTI_SUCCESS;
 }
 
@@ -246,7 +250,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerEnable(CUpti_RangeProfiler_Enable_Params*
   SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_RangeProfiler_Enable_Params_STRUCT_SIZE);
   std::lock_guard lock(g_mutex);
-  if (g_initialized == 0) {
+  if (!g_initialized) {
     // The real library crashes here; a caller that does not check must not get away with it.
     fprintf(stderr,
             "softgpu: cuptiRangeProfilerEnable without a successful cuptiProfilerInitialize\n");

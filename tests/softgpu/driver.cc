@@ -313,6 +313,9 @@ extern "C" Hooks* swgpu_get_hooks() {
     g_hooks.watch_device = [](int device, bool on) {
       if (Driver* driver = GetDriver()) driver->model.WatchDevice(device, on);
     };
+    g_hooks.slow_device = [](int device, double factor) {
+      if (Driver* driver = GetDriver()) driver->model.SlowDevice(device, factor);
+    };
     g_hooks.take_kernels = [](int device) {
       Driver* driver = GetDriver();
       return driver == nullptr ? std::vector<KernelSample>() : driver->model.TakeKernels(device);

@@ -165,6 +165,8 @@ struct Hooks {
   // that were collected since the last call.
   void (*watch_device)(int device, bool on) = nullptr;
   std::vector<KernelSample> (*take_kernels)(int device) = nullptr;
+  // Kernels of the device take so many times as long from now on.
+  void (*slow_device)(int device, double factor) = nullptr;
   // Every context alive: for dumps of what existed before a profiler came.
   void (*for_each_context)(void (*)(CUcontext, uint32_t id, int device, void*), void*) = nullptr;
 

@@ -212,14 +212,14 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
         !config_.slow_kernel.empty() && kernel->name.find(config_.slow_kernel) != std::string::npos;
     kernel->slowness = slow ? config_.slow_kernel_factor : 1;
   }
-  double noise = Noise(kernel_noise_) * slow_factor_ * drift_ * kernel->slowness;
+  Device& device = devices_[stream->context->device];
+  double noise = Noise(kernel_noise_) * slow_factor_ * drift_ * kernel->slowness * device.slowness;
   auto duration = static_cast<uint64_t>(ideal_ns * noise);
   c.time_ns = static_cast<double>(duration);
   c.sm_active_cycles = c.time_ns * config_.clock_mhz * 1e-3 * sms * share;
   c.warp_cycles = c.sm_active_cycles *
                   std::min(64.0, std::ceil(threads_per_block / 32) * std::ceil(blocks / sms));
 
-  Device& device = devices_[stream->context->device];
   uint64_t start =
       std::max(now + config_.launch_latency_ns, Ready(*stream) + config_.kernel_gap_ns);
   start = std::max(start, device.exclusive_end_ns);
@@ -377,6 +377,11 @@ void Model::WatchDevice(int device, bool on) {
   std::lock_guard lock(mutex_);
   devices_[device].watched = on;
   devices_[device].kernels.clear();
+}
+
+void Model::SlowDevice(int device, double factor) {
+  std::lock_guard lock(mutex_);
+  devices_[device].slowness = factor;
 }
 
 std::vector<KernelSample> Model::TakeKernels(int device) {

@@ -148,6 +148,7 @@ class Model {
   void SampleKernels(Context* context, std::vector<KernelSample>* samples, uint32_t passes);
   void WatchDevice(int device, bool on);
   std::vector<KernelSample> TakeKernels(int device);
+  void SlowDevice(int device, double factor);
 
   Counters Totals();
   uint64_t Digest();
@@ -161,6 +162,7 @@ class Model {
     uint64_t shared_end_ns = 0;          // last kernel that shares
     uint64_t engine_end_ns[2] = {0, 0};  // H2D, D2H
     bool watched = false;
+    double slowness = 1;  // what kernels take, times
     std::vector<KernelSample> kernels;  // while watched
   };
 

@@ -56,7 +56,8 @@ class Sampler {
     auto size = PARAMS(CUpti_Profiler_Host_GetConfigImageSize_Params);
     size.pHostObject = host_;
     OK(cuptiProfilerHostGetConfigImageSize(&size));
-    std::vector<uint8_t> config(size.configImageSize);
+    std::vector<uint8_t>& config = config_;
+    config.assign(size.configImageSize, 0);
     auto image = PARAMS(CUpti_Profiler_Host_GetConfigImage_Params);
     image.pHostObject = host_;
     image.configImageSize = config.size();
@@ -71,6 +72,12 @@ class Sampler {
     set.triggerMode = trigger;
     return cuptiPmSamplingSetConfig(&set);
   }
+  CUptiResult Disable() {
+    auto params = PARAMS(CUpti_PmSampling_Disable_Params);
+    params.pPmSamplingObject = object_;
+    return cuptiPmSamplingDisable(&params);
+  }
+  std::vector<uint8_t>& config() { return config_; }
   CUptiResult Start() {
     auto params = PARAMS(CUpti_PmSampling_Start_Params);
     params.pPmSamplingObject = object_;
@@ -131,16 +138,22 @@ class Sampler {
         values.pMetricValues = to.values.data();
         OK(cuptiProfilerHostEvaluateToGpuValues(&values));
       }
+      if (decode.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_OTHER) ++stops_;
       if (decode.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS) {
         return samples;
       }
     }
   }
 
+  // Decodes so far that stopped for no told reason.
+  int stops() const { return stops_; }
+
  private:
   CUpti_PmSampling_Object* object_ = nullptr;
   CUpti_Profiler_Host_Object* host_ = nullptr;
   Names names_;
+  std::vector<uint8_t> config_;
+  int stops_ = 0;
 };
 
 void LaunchWork(Gpu* gpu, int launches) {
@@ -201,6 +214,90 @@ TEST(PmSampling, AFullBufferKeepsTheOldest) {
     ASSERT_EQ(samples.size(), 10u);
     EXPECT_LE(samples[0].start_ns, begin_ns);
     EXPECT_EQ(sampler.Decode(64).size(), 0u) << "the others are lost";
+  });
+}
+
+TEST(PmSampling, DecodesMayStopBeforeTheEnd) {
+  InProcess("cupti.pm_samples_per_decode=10", [] {
+    Gpu gpu;
+    gpu.Open();
+    Initialize();
+    Sampler sampler;
+    ASSERT_EQ(sampler.Enable(), CUPTI_SUCCESS);
+    ASSERT_EQ(sampler.Configure({"gpu__time_duration.sum"}, 1000), CUPTI_SUCCESS);
+    CUPTI_OK(sampler.Start());
+    swgpu_host_work(55000);
+    CUPTI_OK(sampler.Stop());
+    EXPECT_GT(sampler.Decode(64).size(), 50u);
+    EXPECT_GE(sampler.stops(), 5);
+  });
+}
+
+TEST(PmSampling, TheFirstSampleIsAnOutlier) {
+  InProcess("noise.counters=0,cupti.pm_first_sample_factor=100", [] {
+    Gpu gpu;
+    gpu.Open();
+    Initialize();
+    Sampler sampler;
+    ASSERT_EQ(sampler.Enable(), CUPTI_SUCCESS);
+    ASSERT_EQ(sampler.Configure({"gpu__time_duration.sum"}, 1000), CUPTI_SUCCESS);
+    for (int round = 0; round < 2; ++round) {
+      CUPTI_OK(sampler.Start());
+      swgpu_host_work(10000);
+      CUPTI_OK(sampler.Stop());
+      const auto samples = sampler.Decode(64);
+      ASSERT_GT(samples.size(), 2u);
+      EXPECT_EQ(samples[0].end_ns - samples[0].start_ns, 100'000u);
+      EXPECT_EQ(samples[1].start_ns, samples[0].end_ns);
+      EXPECT_EQ(samples[1].values[0], 1000);
+    }
+  });
+}
+
+TEST(PmSampling, AnImageThatChangedIsNoticed) {
+  InProcess("", [] {
+    Gpu gpu;
+    gpu.Open();
+    Initialize();
+    Sampler sampler;
+    ASSERT_EQ(sampler.Enable(), CUPTI_SUCCESS);
+    ASSERT_EQ(sampler.Configure({"gpu__time_duration.sum"}, 1000), CUPTI_SUCCESS);
+    sampler.config().back() ^= 1;
+    EXPECT_EQ(sampler.Start(), CUPTI_ERROR_UNKNOWN);
+    sampler.config().back() ^= 1;
+    EXPECT_EQ(sampler.Start(), CUPTI_SUCCESS);
+  });
+}
+
+TEST(PmSampling, ClocksAreLockedWhileItIsEnabled) {
+  InProcess(std::string(kNoNoise) + "cupti.pm_slowdown=3", [] {
+    Gpu gpu;
+    gpu.Open();
+    Initialize();
+    const auto time_ns = [&] {
+      const uint64_t begin_ns = swgpu_now_ns();
+      LaunchWork(&gpu, 1000);
+      EXPECT_EQ(cuStreamSynchronize(gpu.stream), CUDA_SUCCESS);
+      return static_cast<double>(swgpu_now_ns() - begin_ns);
+    };
+    const double usual_ns = time_ns();
+    Sampler sampler;
+    ASSERT_EQ(sampler.Enable(), CUPTI_SUCCESS);
+    EXPECT_GT(time_ns(), 1.5 * usual_ns);
+    CUPTI_OK(sampler.Disable());
+    EXPECT_NEAR(time_ns(), usual_ns, 0.01 * usual_ns);
+  });
+}
+
+TEST(PmSampling, InitializingIsNotCounted) {
+  InProcess("", [] {
+    Gpu gpu;
+    gpu.Open();
+    Initialize();
+    Initialize();
+    auto end = PARAMS(CUpti_Profiler_DeInitialize_Params);
+    CUPTI_OK(cuptiProfilerDeInitialize(&end));
+    EXPECT_DEATH(cuptiProfilerDeInitialize(&end), "without cuptiProfilerInitialize");
   });
 }
 

@@ -604,8 +604,10 @@ TEST_F(InjectTest, LaunchesOfSeveralThreadsAreNeverMixedUp) {
   }
 }
 
+// Whatever CUPTI's first sample says, and wherever its decodes stop.
 TEST_F(InjectTest, PmSamplingCountsAnIterationByItsTime) {
-  extra_ = {{"SWGPU_SET", "noise.counters=0"}};
+  extra_ = {{"SWGPU_SET",
+             "noise.counters=0,cupti.pm_first_sample_factor=1000,cupti.pm_samples_per_decode=500"}};
   abi::Control control = MarkControl(CopyRule(1));
   control.counter_backend = static_cast<uint8_t>(abi::CounterBackend::kPm);
   AddConfig(&control, 2, "gpu__time_duration.sum\ndram__bytes_read.sum");
@@ -613,7 +615,7 @@ TEST_F(InjectTest, PmSamplingCountsAnIterationByItsTime) {
   AddEntry(&control, 101, 48, 2, 2);
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
   const ProgramResult result = RunAndCompare(
-      {"iterations=400", "lengths=16,32,48", "sleep_us=500", "truth=1", "layers=300"});
+      {"iterations=800", "lengths=16,32,48", "sleep_us=500", "truth=1", "layers=300"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_THAT(process().Sentence(abi::Feature::kCounters), HasSubstr("by PM sampling"));
   ASSERT_EQ(process().counters.size(), 4u);
@@ -649,6 +651,59 @@ TEST_F(InjectTest, PmSamplingCountsAnIterationByItsTime) {
         truth * static_cast<double>(sampled.edge_ns) / static_cast<double>(sampled.covered_ns))
         << key;
   }
+}
+
+// PM sampling locks the GPU's clocks: no other iteration has a time of them that counts, and none
+// has it after the last measurement. The configuration changes in between, under which its image
+// must not be read any more.
+TEST_F(InjectTest, PmSamplingLeavesTheTimesOfOtherIterationsAlone) {
+  extra_ = {{"SWGPU_SET",
+             "noise.kernel=0,noise.slow_share=0,noise.drift=0,noise.cpu=0,cupti.pm_slowdown=3"}};
+  abi::Control control = MarkControl(CopyRule(1));
+  control.counter_backend = static_cast<uint8_t>(abi::CounterBackend::kPm);
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddEntry(&control, 100, 16, 2, 3);
+  abi::Control other = MarkControl(CopyRule(1));
+  other.counter_backend = control.counter_backend;
+  AddConfig(&other, 3, "dram__bytes_write.sum\nsm__inst_executed.sum");
+  AddEntry(&other, 101, 16, 3, 3);
+  daemon_.OnCalls(60, [](PuppetProcess& p) { p.Send(MarkControl(CopyRule(1))); });
+  daemon_.When([](const PuppetProcess& p) { return p.clocks.size() >= 50; },
+               [control](PuppetProcess& p) { p.Send(control); });
+  daemon_.When([](const PuppetProcess& p) { return p.counters.size() == 3; },
+               [other](PuppetProcess& p) { p.Send(other); });
+  RunAndCompare({"iterations=800", "lengths=16", "sleep_us=1000", "layers=300"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().counters.size(), 6u);
+  for (const CountersResult& result : process().counters) EXPECT_EQ(result.event.status, 0u);
+  EXPECT_EQ(process().Sentence(abi::Feature::kCounters).find("gave"), std::string::npos);
+
+  std::map<uint32_t, uint64_t> copy_ns;
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type != static_cast<uint16_t>(abi::DataType::kCopy)) continue;
+    copy_ns[record.copy.correlation_id] = record.copy.start_ns;
+  }
+  std::map<uint64_t, uint64_t> start_ns;
+  for (const abi::ClockEvent& clock : process().clocks) {
+    if (copy_ns.count(clock.correlation_id) != 0) {
+      start_ns[clock.iteration] = copy_ns[clock.correlation_id];
+    }
+  }
+  std::set<uint64_t> distorted;
+  for (const abi::BoundaryEvent& boundary : process().boundaries) {
+    if ((boundary.flags & abi::kDistorted) != 0) distorted.insert(boundary.iteration - 1);
+  }
+  std::vector<uint64_t> times_ns;
+  uint64_t last = 0;
+  for (const auto& [iteration, begin_ns] : start_ns) {
+    if (start_ns.count(iteration + 1) == 0 || distorted.count(iteration) != 0) continue;
+    times_ns.push_back(start_ns[iteration + 1] - begin_ns);
+    last = iteration;
+  }
+  EXPECT_GT(times_ns.size(), 200u);
+  EXPECT_GT(last, start_ns.rbegin()->first - 5);
+  std::sort(times_ns.begin(), times_ns.end());
+  EXPECT_LT(times_ns.back(), times_ns.front() * 3 / 2);
 }
 
 TEST_F(InjectTest, MeasuresAllMicroStepsOfAnIteration) {
