@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostream>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -279,6 +281,45 @@ TEST(LearnerTest, TheLengthIsWhatExplainsMost) {
   const LengthChoice choice = ChooseLengths(table);
   EXPECT_EQ(choice.words, "length");
   EXPECT_GT(choice.explained, 0.95);
+}
+
+// Numbers of the samples of a batch, as a framework adapter tells them.
+FeatureTable SampleNumbers(double ns_per_token, double ns_per_square) {
+  FeatureTable table;
+  for (const char* words : {"tokens", "number", "sum", "longest", "sum of squares"}) {
+    abi::LengthSource source{};
+    source.pattern.op = static_cast<uint8_t>(abi::Op::kFeature);
+    source.field = static_cast<uint8_t>(abi::LengthField::kNamePayload);
+    table.sources.push_back(source);
+    table.words.push_back(words);
+  }
+  std::mt19937_64 draw(1);
+  for (int row = 0; row < 100; ++row) {
+    int64_t count = 1 + static_cast<int64_t>(draw() % 9), sum = 0, longest = 0, squares = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t length = 1 + static_cast<int64_t>(draw() % 1'000'000);
+      sum += length;
+      longest = std::max(longest, length);
+      squares += length * length;
+    }
+    const double noise = 1 + 0.01 * static_cast<double>(draw() % 3);
+    table.values.insert(table.values.end(), {sum, count, sum, longest, squares});
+    table.time_ns.push_back(noise * (ns_per_token * static_cast<double>(sum) +
+                                     ns_per_square * static_cast<double>(squares)));
+    table.launched_threads.push_back(0);
+    table.launches.push_back(0);
+  }
+  table.time_source = "host waits";
+  return table;
+}
+
+TEST(LearnerTest, SumsOfSquaresAreTakenWhereTheyExplain) {
+  const LengthChoice squares = ChooseLengths(SampleNumbers(0, 1e-3));
+  EXPECT_EQ(squares.words, "sum of squares");
+  EXPECT_GT(squares.explained, 0.95);
+  const LengthChoice tokens = ChooseLengths(SampleNumbers(1e3, 0));
+  EXPECT_EQ(tokens.words, "tokens");
+  EXPECT_GT(tokens.explained, 0.95);
 }
 
 TEST(LearnerTest, LengthsThatExplainLittleAreWaitedForALittleLonger) {

@@ -548,8 +548,11 @@ LengthUnits Job::Units() const {
   LengthUnits units;
   for (int i = 0; i < 2; ++i) {
     if (observed_count_[i] > unit_count_[i] + unit_count_[i] / 64) {
-      // One length that never varies is itself, and no unit.
-      unit_[i] = observed_[i].size() > 1 ? NaturalUnit(observed_[i]) : 1;
+      // One length that never varies is itself, and no unit; what the program or its framework
+      // tells is in units already.
+      const auto op = rule_ ? static_cast<abi::Op>(rule_->rule.length[i].pattern.op) : abi::Op{};
+      const bool told = op == abi::Op::kFeature || op == abi::Op::kMark;
+      unit_[i] = observed_[i].size() > 1 && !told ? NaturalUnit(observed_[i]) : 1;
       unit_count_[i] = observed_count_[i];
     }
     units.unit[i] = map_.factor[i] > 0 ? map_.factor[i] : unit_[i];

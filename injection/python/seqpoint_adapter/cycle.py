@@ -3,7 +3,7 @@
 A GAN steps the discriminator's optimiser, then the generator's; some models have one optimiser for
 dense and one for sparse parameters. The iteration ends with the last of them: the one that was the
 last to step for the first time, or, where another one steps less often, with that. The first
-iteration waits for all optimisers that exist.
+iteration waits for all optimisers that exist and may take part in it.
 
 Threading: one thread at a time. Ownership: optimisers are referred to weakly.
 """
@@ -45,22 +45,41 @@ class Cycle:
 
     def to_come(self):
         """An optimiser that never stepped, of parameters that no other one steps; None: there is
-        none. (Some optimisers are made of another one, which alone steps.)"""
+        none. (Some optimisers are made of another one, which alone steps: SAM, Lookahead.)"""
+        return next(self._to_come(), None)
+
+    def _to_come(self):
         if not self._waiting:
-            return None
-        others = list(self._others)
-        if self._closer is not None and (closer := self._closer()) is not None:
-            others.append(closer)
-        stepped = {id(p) for optimizer in others for p in _parameters(optimizer)}
+            return
+        stepped = self.stepped()
         for optimizer in list(self._waiting):
             if not all(id(p) in stepped for p in _parameters(optimizer)):
-                return optimizer
-        return None
+                yield optimizer
+
+    def stepped(self):
+        """The ids of the parameters whose optimisers have stepped."""
+        others = list(self._others)
+        if (closer := self.closer()) is not None:
+            others.append(closer)
+        return {id(p) for optimizer in others for p in _parameters(optimizer)}
+
+    def was_over(self, takes_part):
+        """The model is called again in the first iteration. Was that over with the last step? It
+        was, where none of the optimisers that are yet to step takes part in it.
+        `takes_part(parameters)`: one of these may be about to. Answers yes once."""
+        last = self._newest()
+        if self._closer is not None or last is None:
+            return False
+        if any(takes_part(_parameters(optimizer)) for optimizer in self._to_come()):
+            return False
+        self._alone = len(self._others) == 1
+        self._close(last)
+        return True
 
     def ends(self, optimizer, own=True):
         """This optimiser has stepped: is the iteration over? `own`: there were forward passes since
         the step before, of any optimiser."""
-        closer = self._closer() if self._closer is not None else None
+        closer = self.closer()
         if optimizer is closer and self._alone:
             self._closed += 1
             return True
@@ -81,7 +100,7 @@ class Cycle:
                 # The others that exist are expected in the first iteration, but not for ever.
                 self._newest = weakref.ref(optimizer) if new else self._newest
                 most = max(self._others.values())
-                if self._waiting and (new or (most <= RAREST and self.to_come() is not None)):
+                if most <= RAREST and self.to_come() is not None:
                     return False
                 if optimizer is not self._newest() and steps <= 2 * RAREST:
                     return False
@@ -91,8 +110,17 @@ class Cycle:
                 pass  # the closer steps several times for each of its steps
             elif not (new and self._closed <= RAREST):
                 return False
-            self._closer = weakref.ref(optimizer)
             taken_over = closer is not None
+        self._close(optimizer)
+        return TAKEN_OVER if taken_over else True
+
+    def closer(self):
+        return self._closer() if self._closer is not None else None
+
+    def _close(self, optimizer):
+        """An iteration is over with this optimiser's step."""
+        if self.closer() is not optimizer:
+            self._closer = weakref.ref(optimizer)
             self._closed = 0
             self._closed_at.clear()
         self._closed += 1
@@ -100,7 +128,6 @@ class Cycle:
             self._others_stepped = False
             for other in list(self._others):
                 self._others[other] = 0
-        return TAKEN_OVER if taken_over else True
 
 
 def _parameters(optimizer):

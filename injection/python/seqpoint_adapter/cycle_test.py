@@ -5,7 +5,10 @@ from seqpoint_adapter.cycle import RAREST, Cycle
 
 
 class Optimizer:
-    pass
+    """Of a parameter of its own, or of another one's."""
+
+    def __init__(self, like=None):
+        self.param_groups = like.param_groups if like else [{"params": [object()]}]
 
 
 def ends(cycle, order):
@@ -31,9 +34,21 @@ class CycleTest(unittest.TestCase):
         cycle, (a, b) = self.make(2)
         self.assertEqual(ends(cycle, [b, a] * 3), [False, True] * 3)
 
-    def test_an_optimizer_that_never_steps_costs_one_iteration_at_most(self):
-        cycle, (a, _) = self.make(2)
-        self.assertEqual(ends(cycle, [a] * 4), [False, True, True, True])
+    def test_an_optimizer_that_another_one_is_made_of_is_not_waited_for(self):
+        cycle, (a,) = self.make(1)
+        cycle.add(outer := Optimizer(like=a))
+        self.assertEqual(ends(cycle, [a] * 4), [True] * 4)
+        del outer
+
+    def test_an_optimizer_that_does_not_take_part_costs_no_iteration(self):
+        cycle, (a, b) = self.make(2)
+        self.assertFalse(cycle.was_over(lambda parameters: False))  # nothing stepped
+        self.assertEqual(ends(cycle, [a]), [False])
+        self.assertFalse(cycle.was_over(lambda parameters: True))
+        self.assertTrue(cycle.was_over(lambda parameters: parameters != b.param_groups[0]["params"]))
+        self.assertFalse(cycle.was_over(lambda parameters: False))  # once
+        self.assertEqual(ends(cycle, [a] * 4), [True] * 4)
+        self.assertIs(cycle.to_come(), b)
 
     def test_five_critic_steps_for_each_of_the_generator(self):
         cycle, (d, g) = self.make(2)

@@ -1,29 +1,37 @@
-"""Numbers that are known when a module is called: the shapes of its tensor inputs.
+"""Numbers that are known when a module is called: the shapes of its inputs, and the lengths of the
+samples where they lie on the host.
 
-A Reader is made from one call and reads the same numbers from the calls that follow. It never
-touches a tensor's data on the GPU, which would wait for it.
+A Reader learns from each call that is built otherwise than those before what can be read from such
+calls. It never touches a tensor's data on the GPU, which would wait for it.
 
 Threading: one thread at a time.
 """
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Mapping
 from math import prod
-from operator import attrgetter, itemgetter
+from operator import attrgetter, itemgetter, mul, sub
 
 MAX_DEPTH = 4
 MAX_ITEMS = 16  # of one list or dictionary
 MAX_NUMBERS = 24
 MAX_TENSORS = 64  # of a call that are looked at together
 PLAIN = (bool, int, float, complex, str, bytes)  # they hold no tensor
-SAMPLES = 5  # tensors of a list that are samples rather than inputs of different kinds
+MAX_PLANS = 8  # of calls that are built differently
+SAMPLES = 5  # items of a list that are samples rather than inputs of different kinds
+# What is read of an input on the host in each call takes 0.01 ms, or 0.15 ms at most (docs/pytorch.md).
+MAX_LENGTHS = 256
+MAX_ELEMENTS = 1 << 15  # PyTorch sums up to so many on the calling thread alone (at::internal::GRAIN_SIZE)
+# Containers of libraries, which are no mappings but have their items by name.
+CONTAINERS = ("torch_geometric", "tensordict")
 # Calls after which numbers that were always equal to an earlier one are left out.
 STUDIED_CALLS = 16
 
 
 class Changed(Exception):
-    """The call's inputs are built otherwise than those of the call that the reader was made from."""
+    """The call's inputs are built otherwise than those of the call that the plan was made from."""
 
 
 class _Shape:
@@ -103,33 +111,104 @@ class _Number:
         numbers.append(value)
 
 
-class Reader:
-    """Reads the numbers of a module's call.
+class _Lengths:
+    """Lengths of samples. Attention takes a time by the sum of their squares."""
 
-    names: what each is, "src.shape[1]". read(args, kwargs): a list of as many; raises Changed, or
-    whatever a missing input raises, when the call is built otherwise.
-    """
+    def __init__(self, name, lengths_of):
+        self.lengths_of = lengths_of
+        self.names = [f"number of {name}", f"sum of {name}", f"longest of {name}",
+                      f"sum of squares of {name}"]
 
-    def __init__(self, torch, module, args, kwargs):
+    def read(self, value, numbers):
+        lengths = self.lengths_of(value)
+        if len(lengths) > MAX_LENGTHS:
+            raise Changed
+        numbers += (len(lengths), sum(lengths), max(lengths, default=0),
+                    sum(map(mul, lengths, lengths)))
+
+
+class _Size:
+    """Of a container, which holds the same items each time or was built otherwise."""
+
+    names = ()
+
+    def __init__(self, value):
+        self.size = len(value)
+
+    def read(self, value, numbers):
+        if len(value) != self.size:
+            raise Changed
+
+
+class _Nothing:
+    """An optional input that is left out."""
+
+    names = ()
+
+    def read(self, value, numbers):
+        if value is not None:
+            raise Changed
+
+
+def _of_list(values):
+    if set(map(type, values)) != {int}:
+        raise Changed
+    return values
+
+
+def _of_tensor(tensor):
+    return tensor.tolist()
+
+
+def _of_offsets(tensor):
+    """Where each sample begins in a row of all (cu_seqlens)."""
+    offsets = tensor.tolist()
+    return list(map(sub, offsets[1:], offsets))
+
+
+def _of_mask(tensor):
+    return tensor.sum(1).tolist()
+
+
+def _of_positions(tensor):
+    """Each sample begins at position 0."""
+    flat = tensor.flatten()
+    begins = (flat == 0).nonzero().flatten().tolist()
+    return list(map(sub, [*begins[1:], len(flat)], begins))
+
+
+# By the input's name and dimensions.
+_KINDS = ((re.compile(r"cu_?seq|cu_.*len"), (1,), _of_offsets),
+          (re.compile(r"len"), (1,), _of_tensor),
+          (re.compile(r"attention_mask"), (2,), _of_mask),
+          (re.compile(r"position_ids"), (1, 2), _of_positions))
+
+
+class _Plan:
+    """How to read the numbers of calls that are built like one call.
+
+    `left_out`: names of numbers that need not be told. `with_lengths`: of samples, where they lie
+    on the host."""
+
+    def __init__(self, torch, parameters, args, kwargs, left_out, with_lengths):
         self._torch = torch
         self._plain = torch.Tensor
+        self._with_lengths = with_lengths
         self._sources = []  # (positional?, key, getters, what reads, dimensions of a tensor)
+        self._inputs = len(args), len(kwargs)
         self.names = []
-        named = _parameter_names(module)
         for i, value in enumerate(args):
-            name = named[i] if i < len(named) else f"input[{i}]"
+            name = parameters[i] if i < len(parameters) else f"input[{i}]"
             self._walk(name, value, (True, i, ()), 0)
         for key, value in kwargs.items():
             self._walk(key, value, (False, key, ()), 0)
+        self.names = tuple(self.names)
         self._kept = None  # picks, of the numbers that are read, those to tell; None: all
-        self._studied = []  # None: done
-
-    @property
-    def settled(self):
-        """The names stay as they are."""
-        return self._studied is None
+        self.leave_out(left_out)
 
     def read(self, args, kwargs):
+        if (len(args), len(kwargs)) != self._inputs:
+            raise Changed
         numbers, plain = [], self._plain
         for positional, key, getters, source, dimensions in self._sources:
             value = args[key] if positional else kwargs[key]
@@ -144,56 +223,74 @@ class Reader:
                 if len(shape) != dimensions:
                     raise Changed
                 numbers += shape
-        if self._studied is not None:
-            return self._study(numbers)
         return numbers if self._kept is None else self._kept(numbers)
 
-    def _study(self, numbers):
-        """A mask has the shape of what it masks: later copies of a number are of no use."""
-        self._studied.append(numbers)
-        if len(self._studied) < STUDIED_CALLS:
-            return numbers
-        columns = list(zip(*self._studied))
-        kept = [column not in columns[:i] for i, column in enumerate(columns)]
-        # Inputs of which nothing is left are not looked at any more.
-        sources, flags, read = [], iter(kept), []
+    def leave_out(self, names):
+        """Inputs of which nothing is left are not looked at any more."""
+        sources, read = [], []
         for where in self._sources:
-            of_source = [next(flags) for _ in where[3].names]
-            if any(of_source):
+            of_source = where[3].names
+            if not of_source or not names.issuperset(of_source):
                 sources.append(where)
                 read += of_source
-        self._sources, self._studied = sources, None
-        told = [i for i, keep in enumerate(read) if keep]
+        self._sources = sources
+        told = [i for i, name in enumerate(read) if name not in names]
         if len(told) == 1:
             self._kept = lambda numbers, i=told[0]: (numbers[i],)
         elif len(told) < len(read):
-            self._kept = itemgetter(*told)
-        self.names = [name for name, keep in zip(self.names, kept) if keep]
-        return [number for number, keep in zip(numbers, kept) if keep]
+            self._kept = itemgetter(*told) if told else lambda numbers: ()
+        self.names = tuple(read[i] for i in told)
 
     def _walk(self, name, value, where, depth):
-        tensor = self._torch.Tensor
-        if isinstance(value, tensor):
-            plainly = self._torch._C.DisableTorchFunction
+        torch = self._torch
+        if isinstance(value, torch.Tensor):
+            plainly = torch._C.DisableTorchFunction
             with plainly():
                 nested = hasattr(value, "_offsets") or getattr(value, "is_nested", False)
                 shape = None if nested else value.shape
             if nested:
                 self._add(_Nested(name, value), where)
-            elif type(value) is tensor:
+            elif type(value) is torch.Tensor:
                 self._add(_Shape(name, value), where)
+                self._add_lengths(name, value, where)
             else:
                 self._add(_Foreign(name, shape, plainly), where)
-        elif isinstance(value, self._torch.nn.utils.rnn.PackedSequence):
+        elif isinstance(value, torch.nn.utils.rnn.PackedSequence):
             self._add(_Packed(name, value), where)
         elif type(value) is int:
             self._add(_Number(name, value), where)
+        elif value is None:
+            self._add(_Nothing(), where)
         elif self._are_samples(value):
             self._add(_Samples(name, value), where)
+        elif _are_lengths(value):
+            self._add(_Lengths(name, _of_list), where)
         elif depth < MAX_DEPTH:
-            for label, getter, item in _items(value):
+            items = _items(value)
+            if isinstance(value, (Mapping, list, tuple)):
+                self._add(_Size(value), where)
+            for label, getter, item in items:
                 positional, key, getters = where
                 self._walk(name + label, item, (positional, key, (*getters, getter)), depth + 1)
+
+    def _add_lengths(self, name, tensor, where):
+        if (not self._with_lengths or tensor.device.type != "cpu" or tensor.is_floating_point() or
+                tensor.is_complex() or tensor.numel() > MAX_ELEMENTS):
+            return
+        for pattern, dimensions, lengths_of in _KINDS:
+            if tensor.dim() in dimensions and pattern.search(name):
+                torch = self._torch
+
+                def lengths(tensor):
+                    if not _may_compute(torch) or (
+                            type(tensor) is not torch.Tensor or tensor.dim() not in dimensions or
+                            tensor.device.type != "cpu" or tensor.numel() > MAX_ELEMENTS):
+                        raise Changed
+                    with torch._C.DisableTorchFunction():
+                        return lengths_of(tensor)
+
+                self._add(_Lengths(name, lengths), where)
+                return
 
     def _are_samples(self, value):
         return (type(value) in (list, tuple) and len(value) >= SAMPLES and
@@ -204,6 +301,78 @@ class Reader:
         if len(self.names) + len(source.names) <= MAX_NUMBERS:
             self._sources.append((*where, source, getattr(source, "dimensions", None)))
             self.names += source.names
+
+
+class Reader:
+    """Reads the numbers of a module's calls.
+
+    read(args, kwargs): a list of numbers; `names`: what each of them is, "src.shape[1]", in the call
+    that was read last. An input that a call leaves out has no number in it. The tuple of names is
+    the same object as long as the calls are built alike.
+    """
+
+    def __init__(self, torch, module):
+        self._torch = torch
+        self._parameters = _parameter_names(module)
+        self._plans = []  # the one that was used last is the first
+        self._studied = []  # numbers of the first calls, by name; None: done
+        self._left_out = frozenset()
+        self.names = ()
+
+    def read(self, args, kwargs):
+        for i, plan in enumerate(self._plans):
+            try:
+                numbers = plan.read(args, kwargs)
+            except Exception:  # built otherwise
+                continue
+            if i > 0:
+                self._plans.insert(0, self._plans.pop(i))
+            break
+        else:
+            plan, numbers = self._make_plan(args, kwargs)
+        self.names = plan.names
+        if self._studied is not None:
+            self._study(dict(zip(plan.names, numbers)))
+        return numbers
+
+    def _make_plan(self, args, kwargs):
+        def make(with_lengths):
+            plan = _Plan(self._torch, self._parameters, args, kwargs, self._left_out, with_lengths)
+            return plan, plan.read(args, kwargs)
+
+        if not _may_compute(self._torch):
+            return make(with_lengths=False)  # for this once
+        try:
+            plan, numbers = make(with_lengths=True)
+        except Exception:  # tensors that are not what they seem (torch.func)
+            return make(with_lengths=False)
+        self._plans = [plan, *self._plans[:MAX_PLANS - 1]]
+        return plan, numbers
+
+    def _study(self, numbers):
+        """A mask has the shape of what it masks: later copies of a number are of no use."""
+        self._studied.append(numbers)
+        if len(self._studied) < STUDIED_CALLS:
+            return
+        names = list(dict.fromkeys(name for row in self._studied for name in row))
+        columns = [[row.get(name) for row in self._studied] for name in names]
+        self._left_out = frozenset(
+            name for i, name in enumerate(names) if columns[i] in columns[:i])
+        self._studied = None
+        for plan in self._plans:
+            plan.leave_out(self._left_out)
+
+
+def _are_lengths(value):
+    """A few whole numbers in a tuple are something else (the size of a picture)."""
+    return (type(value) is list or type(value) is tuple and len(value) >= SAMPLES) and (
+        0 < len(value) <= MAX_LENGTHS and set(map(type, value)) == {int})
+
+
+def _may_compute(torch):
+    """Nobody would record what we compute: torch.jit.trace, or a mode of the program."""
+    modes = getattr(torch._C, "_len_torch_dispatch_stack", int)
+    return torch._C._get_tracing_state() is None and modes() == 0
 
 
 def tensors(torch, values):
@@ -235,6 +404,9 @@ def _items(value):
     if isinstance(value, Mapping):
         keys = [key for key in value if isinstance(key, (str, int))]
         return [(f"[{key!r}]", itemgetter(key), value[key]) for key in keys[:MAX_ITEMS]]
+    if any(base.__module__.partition(".")[0] in CONTAINERS for base in type(value).__mro__):
+        items = value.to_dict()
+        return [(f"[{key!r}]", itemgetter(key), items[key]) for key in list(items)[:MAX_ITEMS]]
     if isinstance(value, (list, tuple)):
         return [(f"[{i}]", itemgetter(i), item) for i, item in enumerate(value[:MAX_ITEMS])]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

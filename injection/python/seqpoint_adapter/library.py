@@ -4,6 +4,7 @@ Calls release the interpreter's lock: at the border of a measured iteration the 
 the GPU.
 """
 
+import _thread
 import ctypes
 import os
 
@@ -12,10 +13,19 @@ from . import log
 MAX_FEATURES = 32
 
 
+class _Values(_thread._local):
+    """The numbers of a call, of each thread its own: while the library works, others go on."""
+
+    def __init__(self):
+        self.array = (ctypes.c_int64 * MAX_FEATURES)()
+        self.at = ctypes.addressof(self.array)
+
+
 class Library:
     """What the adapter tells the injected library.
 
-    Names given to `forward` are kept alive here, as the library asks.
+    Threading: any number of threads at once. Names given to `forward` are kept alive here, as the
+    library asks.
     """
 
     def __init__(self, handle):
@@ -40,8 +50,7 @@ class Library:
             stand_down = function("seqpoint_stand_down", ctypes.c_int, ctypes.c_char_p)
             self.stand_down = lambda holder: stand_down(holder.encode())
             self.come_back = function("seqpoint_come_back", ctypes.c_int)
-        self._values = (ctypes.c_int64 * MAX_FEATURES)()
-        self._values_at = ctypes.addressof(self._values)
+        self._values = _Values()
         self._names = {}  # tuple of names -> address of their array
         self._kept = []
 
@@ -56,15 +65,15 @@ class Library:
 
     def forward(self, training, names_at, values, at_ns=0):
         """`training`: of a batch with gradients, or not; None: more of the same batch."""
-        count = len(values)
+        count, own = len(values), self._values
         try:
-            self._values[:count] = values
+            own.array[:count] = values
         except TypeError:  # sizes of a call that is traced are no numbers
             count = 0
         if training is None:
-            self._features(count, names_at, self._values_at, at_ns)
+            self._features(count, names_at, own.at, at_ns)
         else:
-            self._forward(training, count, names_at, self._values_at, at_ns)
+            self._forward(training, count, names_at, own.at, at_ns)
 
     def batches(self, per_iteration, sentence):
         self._batches(per_iteration, sentence.encode(errors="replace"))

@@ -20,10 +20,13 @@ torch.compile: its machinery notes down nn.Module.__call__ when it is loaded (by
 that is made, from 2.1 on), so PyTorch's own is put back for that long. It never compiles a frame of
 ours; what it traces through, the watched classes' `__call__`, is nothing but a call then.
 
-Threading: the hooks run on whatever thread trains, under the interpreter's lock. Ownership: modules
-and optimisers are referred to weakly.
+Threading: the hooks run on whatever thread trains. What a call tells is that thread's own; the state
+of the loop has no lock, as the library may wait for the GPU in a call, and the GPU for another
+thread. Two threads that train at once are taken for one loop. Ownership: modules and optimisers are
+referred to weakly.
 """
 
+import _thread
 import atexit
 import functools
 import gc
@@ -33,6 +36,7 @@ import sys
 import time
 import types
 import weakref
+from collections import Counter
 
 from . import around_import, hide_frame, log
 from . import batches as batches_module
@@ -40,18 +44,23 @@ from . import by_hand as by_hand_module
 from . import cycle as cycle_module
 from . import features as features_module
 from . import library as library_module
+from . import passes as passes_module
 from .batches import EACH, ONE, Batches
 from .by_hand import ByHand
 from .cycle import TAKEN_OVER, Cycle
 from .features import Reader
+from .passes import GradientFree, LeftOut
 
 MAX_COMPANIONS = 3
 MAX_OWNERS = 64
+MAX_WRAPPED = 8  # models inside of each other, down from the root
+MAX_ALIKE = 8  # modules of one class in the root whose calls may all pass through us
 MAX_EARLY = 1024  # forwards before the first optimiser step
 SEARCHES = 3  # levels of the module tree that are tried where the outermost is never called
 SEARCHED_STEPS = 32  # until a search without torch.compile ends; some programs step before training
 LOST_AFTER = 3  # steps without a call of the root: something else is trained now
 UNEXPLAINED = 64  # backward passes without a step of any kind, until that is said
+UNEXPLAINED_AT_END = 16  # the same, when the program ends
 SURE = 3  # steps by hand until they are taken for such
 TOLD_BY_PROGRAM = (
     "import ctypes; seqpoint = ctypes.CDLL(None); and, where each iteration begins, "
@@ -63,14 +72,14 @@ MAX_PARTS = 1024  # steps with other parameters that belong to one iteration
 class Target:
     """A module whose calls are told."""
 
-    __slots__ = ("module", "label", "reader", "names_at", "count", "steps")
+    __slots__ = ("module", "label", "reader", "names_at", "names", "steps")
 
     def __init__(self, module, label):
         self.module = weakref.ref(module)
         self.label = label  # put before the names of its numbers; "" of the root
         self.reader = None
         self.names_at = 0
-        self.count = -1  # numbers that names_at has the names of
+        self.names = None  # of the reader, that names_at has
         self.steps = -1  # value of Adapter._steps when it was told last
 
 
@@ -102,7 +111,11 @@ class Adapter:
         self._outer_steps = {}  # optimiser class -> the code of its step that may call a parent's
         self._steps = 0
         self._forwards = 0  # of training, since the last step
-        self._evaluating = False  # an evaluation was told since the last step
+        self._called_root = False  # by Python, since the last step
+        self._gradient_free = GradientFree()
+        self._was_free = False  # there were passes without gradients since the last step
+        self._begun = False  # they have begun the iteration
+        self._left_out = LeftOut()
         self._train_mode = False  # the root trains in training mode
         self._scaler_stepped = False
         self._stepped = None  # what the step that ended the last iteration had: ids of both
@@ -116,6 +129,7 @@ class Adapter:
         self._hand = ByHand()
         self._hand_steps = 0
         self._by_hand = False
+        self._ends_watched = False  # the end of the program is looked at
         self._backward = {}  # by name: PyTorch's function, and ours
         self._trainings = 1
         self._look_at = 1  # the step at which _look() comes next
@@ -129,8 +143,9 @@ class Adapter:
         self._without_root = 0  # steps
         self._patience = LOST_AFTER  # of those, until another search
         self._compiles = False
-        self._depth = 0
+        self._inside = _thread._local()  # whose `depth`: calls of modules, of each thread its own
         self._called = []  # targets called in this iteration while searching
+        self._met = {}  # by id: modules that were called while searching, weakly
         self._said = None  # of the last root that was found
 
     def install(self):
@@ -257,7 +272,7 @@ class Adapter:
         """Iterations that are captured as a whole run no Python when they are replayed."""
         adapter = self
         begin, end, replay = graph_class.capture_begin, graph_class.capture_end, graph_class.replay
-        captured = weakref.WeakKeyDictionary()  # graph with a step -> the forwards, as told
+        captured = weakref.WeakKeyDictionary()  # graph with a part of an iteration -> its _Capture
 
         @functools.wraps(begin)
         def capture_begin(self, *args, **kwargs):
@@ -273,8 +288,8 @@ class Adapter:
         def capture_end(self, *args, **kwargs):
             capture, adapter._capturing = adapter._capturing, None
             captured.pop(self, None)
-            if capture is not None and capture.stepped:
-                captured[self] = capture.forwards
+            if capture is not None and (capture.stepped or capture.passes > 0):
+                captured[self] = capture
             try:
                 return end(self, *args, **kwargs)
             except BaseException as error:
@@ -283,21 +298,40 @@ class Adapter:
 
         @functools.wraps(replay)
         def replay_(self, *args, **kwargs):
-            forwards = captured.get(self) if captured else None
-            watched = forwards is not None and not adapter._broken and adapter._attached
-            for told in forwards if watched else ():
-                adapter._library.forward(*told)
+            capture = captured.get(self) if captured else None
+            if capture is not None:
+                adapter._safely(adapter._on_replay, capture)
             try:
                 result = replay(self, *args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
                 raise
-            if watched:
-                adapter._library.step(0)
+            if capture is not None and capture.stepped:
+                adapter._safely(adapter._on_replayed_step)
             return result
 
         graph_class.capture_begin, graph_class.capture_end = capture_begin, capture_end
         graph_class.replay = replay_
+
+    def _on_replay(self, capture):
+        """Passes without their step: the optimiser's comes later. Where Python called the root, the
+        call has told (torch.cuda.make_graphed_callables)."""
+        if not self._attached or (self._called_root and not capture.stepped):
+            return
+        if not capture.stepped:
+            if self._forwards == 0:
+                self._gradient_free.on_begin(self._was_free)
+                self._left_out.on_first(None)
+            self._forwards += capture.passes
+        for training, *told in capture.forwards:
+            if self._begun and training:  # by passes without gradients
+                self._begun, training = False, None
+            self._library.forward(training, *told)
+
+    def _on_replayed_step(self):
+        if self._attached:
+            self._library.step(0)
+            self._was_free = self._begun = False
 
     def _wrap_profiler(self, profile):
         """CUPTI serves one profiler at a time: the program's own goes first."""
@@ -371,10 +405,10 @@ class Adapter:
         self._searching = True
         self._searches = 0
         self._without_root = 0
-        self._root = None
+        self._root = self._graded = None
         self._targets.clear()
         self._called = []
-        self._depth = 0
+        self._met = {}
         for owner in list(self._patched):
             self._restore(owner)
         self._watch_all()
@@ -388,25 +422,33 @@ class Adapter:
 
         @functools.wraps(original)
         def call(self, *args, **kwargs):
+            inside = adapter._inside
+            depth = getattr(inside, "depth", 0)
             watched = adapter._searching and not compiling()
-            if watched and adapter._depth == 0:
+            if watched and depth == 0:
                 adapter._safely(adapter._on_outermost, self, args, kwargs)
-            adapter._depth += watched
+            inside.depth = depth + watched
             try:
                 return original(self, *args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
                 raise
             finally:
-                adapter._depth -= watched
+                inside.depth = depth
 
         self._replace(module, call)
 
     def _on_outermost(self, module, args, kwargs):
+        self._met[id(module)] = weakref.ref(module)
         target = self._targets.get(id(module))
         if target is None or target.module() is not module:
             self._called = [t for t in self._called if t.module() is not None]
-            if not self._grad() or len(self._called) > MAX_COMPANIONS:
+            if not self._grad():
+                # Nobody can tell yet whose it is; before the first iteration it is in none.
+                self._was_free |= self._steps == 0 and any(
+                    p.requires_grad for p in _parameters(module))
+                return
+            if len(self._called) > MAX_COMPANIONS:
                 return
             if self._torch.jit.is_tracing():
                 return
@@ -423,7 +465,8 @@ class Adapter:
         return target
 
     def _watch(self, owner):
-        """Watches the calls of a class' instances that are targets."""
+        """Watches the calls of a class' instances: of those that are targets, and without gradients
+        of all."""
         if any(base in self._patched for base in owner.__mro__):
             return
         adapter, targets, original = self, self._targets, owner.__call__
@@ -442,6 +485,8 @@ class Adapter:
                     adapter._on_call(target, self, args, kwargs)
                 except Exception as error:
                     adapter._fail(error)
+            elif adapter and (adapter._forwards == 0 or adapter._hand.watching):
+                adapter._safely(adapter._on_relative, self)
             try:
                 if inherited and base.__call__ is not original:  # replaced, as torch.fx does
                     return super(owner, self).__call__(*args, **kwargs)
@@ -469,13 +514,11 @@ class Adapter:
             training = self._grad() and (module.training or not self._train_mode)
             if training:
                 if self._forwards == 0:
-                    self._train_mode = module.training
+                    self._begin_iteration(module)
                 self._forwards += 1
-            elif self._forwards > 0 or self._evaluating:
-                return  # within an iteration; a phase that was told
+                self._called_root = True
             else:
-                self._evaluating = True
-                self._tell(target, args, kwargs, training)
+                self._on_gradient_free()
                 return
         elif self._grad():
             self._passes = True
@@ -483,8 +526,11 @@ class Adapter:
                 return
             training = None
         else:
+            self._on_gradient_free()
             return
         self._passes = True
+        if self._begun:  # by passes without gradients
+            self._begun, training = False, None
         numbers = None
         if is_root or target.steps != self._steps:
             numbers = self._tell(target, args, kwargs, training)
@@ -494,50 +540,97 @@ class Adapter:
         elif self._forwards > 1:
             self._batches.watch()  # from the next iteration on
 
+    def _begin_iteration(self, root):
+        self._train_mode = root.training
+        self._gradient_free.on_begin(self._was_free)
+        self._left_out.on_first(self._gradient())
+
+    def _on_relative(self, module):
+        """An instance of a class that is watched is called, which is no target: what the root
+        wraps, or a copy of it."""
+        if self._forwards > 0:
+            self._before_further_pass(self._root)
+        if not (self._grad() and (module.training or not self._train_mode)):
+            self._on_gradient_free()
+
+    def _on_gradient_free(self):
+        """A pass without gradients: an evaluation, unless they come before nearly every step."""
+        if self._forwards > 0 or self._was_free:
+            return  # within an iteration; of a phase that was told
+        self._was_free = True
+        self._begun = self._steps > 0 and self._gradient_free.recur
+        self._send(1 if self._begun else 0, self._library.names(()), ())
+
+    def _gradient(self):
+        """What each backward pass changes; None also where that is not known."""
+        parameter = self._graded() if self._graded is not None else None
+        return None if parameter is None else by_hand_module.gradient(parameter)
+
+    def _find_graded(self):
+        if self._graded is None or self._graded() is None:
+            root = self._root.module() if self._root is not None else None
+            parameter = by_hand_module.graded(root) if root is not None else None
+            self._graded = weakref.ref(parameter) if parameter is not None else None
+
     def _before_further_pass(self, target):
         """A call behind another one, with no step of the optimiser that ends iterations between."""
-        if self._hand.watching and target is self._root and self._hand.stepped(self._cycle):
+        if target is not self._root:
+            pass
+        elif self._hand.watching and self._hand.stepped(self._cycle):
             self._on_hand_step()
+        elif self._searching:
+            if self._inner is not None and self._cycle.was_over(self._takes_part):
+                self._end_iteration(self._cycle.closer())
+        elif self._grad() and not self._by_hand and self._left_out.on_further(self._gradient()):
+            self._end_iteration()
         if self._inner is not None and self._grad():
             self._batches.take_turns(
                 f"{self._inner} steps between the forward passes of an iteration")
             self._inner = None
 
+    def _takes_part(self, parameters):
+        """May an optimiser of these be about to step, which never has? Not one of modules that
+        nobody called, nor of parameters beside those that stepped that got no gradient."""
+        stepped, own = self._cycle.stepped(), {id(p) for p in parameters}
+        for reference in list(self._met.values()):
+            of_module = {id(p) for p in _parameters(reference())}
+            if not own.isdisjoint(of_module) and stepped.isdisjoint(of_module):
+                return True
+            if not own.isdisjoint(of_module) and any(p.grad is not None for p in parameters):
+                return True
+        return False
+
     def _note_pass(self, target, args, kwargs, numbers, is_root):
         """One of several passes of an iteration."""
         if numbers is None:
-            try:
-                numbers = target.reader.read(args, kwargs)
-            except Exception:  # built otherwise
-                target.reader = Reader(self._torch, target.module(), args, kwargs)
-                target.count = -1
-                numbers = target.reader.read(args, kwargs)
+            numbers = target.reader.read(args, kwargs)
         tensors, are_all = features_module.tensors(self._torch, (*args, *kwargs.values()))
-        parameter = self._graded() if self._graded is not None else None
-        gradient = None if parameter is None else (by_hand_module.gradient(parameter),)
+        known = self._graded is not None and self._graded() is not None
+        gradient = (self._gradient(),) if known else None
         with self._plainly():
             self._batches.on_call(numbers, tensors, are_all, gradient, is_root)
 
     def _tell(self, target, args, kwargs, training):
         """`training`: False of an evaluation batch; None: of a module beside the root."""
-        try:
-            numbers = target.reader.read(args, kwargs)
-        except Exception:  # the first call, or one that is built otherwise
-            target.reader = Reader(self._torch, target.module(), args, kwargs)
-            target.count = -1
-            numbers = target.reader.read(args, kwargs)
-        if target.count != len(numbers):
-            target.count = len(numbers)
+        reader = target.reader
+        if reader is None:
+            reader = target.reader = Reader(self._torch, target.module())
+        numbers = reader.read(args, kwargs)
+        if target.names is not reader.names:
+            target.names = reader.names
             target.names_at = self._library.names(
-                tuple(target.label + name for name in target.reader.names))
+                tuple(target.label + name for name in target.names))
+        self._send(training, target.names_at, numbers)
+        return numbers
+
+    def _send(self, training, names_at, numbers):
         if self._capturing is not None and len(self._capturing.forwards) < MAX_EARLY:
-            self._capturing.forwards.append((training, target.names_at, numbers))
+            self._capturing.forwards.append((training, names_at, numbers))
         if self._attached or self._library.active():
             self._attached = True
-            self._library.forward(training, target.names_at, numbers)
+            self._library.forward(training, names_at, numbers)
         elif len(self._early) < MAX_EARLY:
-            self._early.append((training, target.names_at, numbers, time.time_ns()))
-        return numbers
+            self._early.append((training, names_at, numbers, time.time_ns()))
 
     # Optimiser steps.
 
@@ -587,6 +680,7 @@ class Adapter:
         if self._forwards == 0 and self._is_part(optimizer):
             return
         self._stepped, self._parts = (id(optimizer), _first_parameter(optimizer)), 0
+        self._left_out.on_step(self._forwards)
         self._end_iteration(optimizer)
         if ended == TAKEN_OVER:
             self._batches.begin()
@@ -594,17 +688,18 @@ class Adapter:
                                      "turn")
             self._search()
 
-    def _end_iteration(self, optimizer):
-        """With a step of the optimiser, or one by hand (None)."""
+    def _end_iteration(self, optimizer=None, at_ns=0):
+        """With a step of the optimiser, one by hand, or one that is left out."""
         forwards, self._forwards = self._forwards, 0
+        self._called_root = False
         self._inner = None
         if self._capturing is not None:
             self._capturing.stepped = True
         if not self._attached and not self._library.active() and self._root is not None:
             self._attach(self._root.module())
         if self._attached or self._library.active():
-            self._library.step(0 if optimizer is not None else self._when())
-        self._evaluating = False
+            self._library.step(at_ns)
+        self._was_free = self._begun = False
         self._steps += 1
         if self._steps >= self._look_at or self._cycle.changed:
             self._look()
@@ -626,14 +721,13 @@ class Adapter:
         self._cycle.changed = False
         self._batches.give_up(self._other_trainings())
         self._batches.watch()
+        self._find_graded()
         self._ask_rank()
 
     def _tell_batches(self, forwards):
         """How many batches the iteration took that is over."""
-        if forwards > 1 and self._graded is None:
-            root = self._root.module() if self._root is not None else None
-            parameter = by_hand_module.graded(root) if root is not None else None
-            self._graded = weakref.ref(parameter) if parameter is not None else None
+        if forwards > 1:
+            self._find_graded()
         said, before = self._batches.end(), self._said_batches
         if said is None or said[0] == before[0] == EACH:
             return  # whatever tells it
@@ -696,13 +790,20 @@ class Adapter:
             return
         root = self._root.module() if self._root is not None else None
         self._hand.on_backward(root)
-        if self._hand.passes != UNEXPLAINED or self._steps > 0:
-            return
+        if not self._ends_watched:
+            self._ends_watched = True
+            atexit.register(self._safely, self._on_exit)
+        if self._hand.passes == UNEXPLAINED and self._steps == 0:
+            self._explain(root)
+            self._watch_backward(False)
+            self._watch_found()
+
+    def _explain(self, root):
         if not (self._attached or self._library.active()):
             self._attach(root)
         self._library.describe(False, (
-            f"PyTorch {self._torch.__version__}: there were {UNEXPLAINED} backward passes, and no "
-            f"step of an optimiser that could be seen; the program can tell its iterations: "
+            f"PyTorch {self._torch.__version__}: there were {self._hand.passes} backward passes, "
+            f"and no step of an optimiser that could be seen; the program can tell its iterations: "
             f"{TOLD_BY_PROGRAM}"))
 
     def _on_hand_step(self):
@@ -710,6 +811,7 @@ class Adapter:
         self._hand_steps += 1
         if self._hand_steps < SURE and not (self._attached or self._library.active()):
             self._forwards = 0
+            self._was_free = False
             self._steps += 1
             if len(self._early) < MAX_EARLY:
                 self._early.append(self._hand.passed_ns)
@@ -717,12 +819,16 @@ class Adapter:
         if not self._by_hand:
             self._by_hand = self._cycle.changed = True
             self._batches.begin()  # the first passes, each with a step, were one iteration's until now
-            atexit.register(self._safely, self._on_exit)
-        self._end_iteration(None)
+        self._left_out.on_step(self._forwards)
+        self._end_iteration(at_ns=self._when())
 
     def _on_exit(self):
-        if self._by_hand and self._hand.watching and self._hand.stepped(self._cycle):
+        if not self._hand.watching:
+            return
+        if self._by_hand and self._hand.stepped(self._cycle):
             self._library.step(self._when())
+        elif self._steps == 0 and self._hand.passes >= UNEXPLAINED_AT_END:
+            self._explain(self._root.module() if self._root is not None else None)
 
     def _when(self):
         """The time of a step by hand, for the library; 0: now. It is noticed late, the last one
@@ -762,20 +868,26 @@ class Adapter:
                 self._library.step(told)
         self._early = []
 
+    def _watch_found(self):
+        """Watches what was called while searching, and nothing else. Answers these modules."""
+        self._searching = False
+        self._met = {}
+        self._without_root = 0
+        self._patience = LOST_AFTER
+        self._targets = Targets({key: t for key, t in self._targets.items() if t in self._called})
+        for owner in list(self._patched):
+            self._restore(owner)
+        modules = [module for t in self._called if (module := t.module()) is not None]
+        root = self._root.module() if self._root is not None else None
+        for module in (*modules, *(_wrapped(root) if root is not None else ())):
+            self._watch(type(module))
+        return modules
+
     def _end_search(self, optimizer):
         if self._root is not None:
             words = ("steps that the program makes by hand" if optimizer is None else
                      f"the step of {type(optimizer).__name__}")
-            self._searching = False
-            self._without_root = 0
-            self._patience = LOST_AFTER
-            self._targets = Targets(
-                {key: t for key, t in self._targets.items() if t in self._called})
-            for owner in list(self._patched):
-                self._restore(owner)
-            modules = [module for t in self._called if (module := t.module()) is not None]
-            for module in modules:
-                self._watch(type(module))
+            modules = self._watch_found()
             names = [t.label + name for t in self._called if t.reader for name in t.reader.names]
             sentence = (
                 f"PyTorch {self._torch.__version__}: iterations end with {words}; batches are "
@@ -827,6 +939,10 @@ class _Capture:
         self.forwards = []
         self.stepped = False
 
+    @property
+    def passes(self):
+        return sum(training == 1 for training, *_ in self.forwards)
+
 
 def _compiling(torch):
     """The function that tells code whether torch.compile traces it."""
@@ -844,7 +960,7 @@ def _leave_uncompiled(dynamo):
     """Has torch.compile run the adapter's frames as they are, as it does those of torch.nn.Module.
     What they call is compiled all the same."""
     modules = (batches_module, by_hand_module, cycle_module, features_module, library_module,
-               sys.modules[__name__])
+               passes_module, sys.modules[__name__])
     try:
         for module in modules:
             for code in _codes(vars(module), module.__name__):
@@ -891,6 +1007,28 @@ def _parameters(module):
         return list(module.parameters())
     except Exception:
         return []
+
+
+def _wrapped(root):
+    """What the root wraps (as DDP, torch.compile and PEFT do), and that in turn: of each module the
+    part that holds more than half of its parameters."""
+    classes = Counter(type(module) for module in root.modules())
+    found, module, size = [], root, _size(root)
+    while module is not None and len(found) < MAX_WRAPPED:
+        sizes = [(_size(child), child) for child in module.children()]
+        module = next((child for its, child in sizes if 2 * its > size), None)
+        size = max((its for its, _ in sizes), default=0)
+        if module is not None and classes[type(module)] <= MAX_ALIKE:
+            found.append(module)
+    return found
+
+
+def _size(module):
+    """Elements of its parameters, as far as they are made."""
+    try:
+        return sum(p.numel() for p in module.parameters())
+    except Exception:
+        return 0
 
 
 def _owners(torch, optimizer, level):

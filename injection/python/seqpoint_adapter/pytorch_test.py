@@ -1,6 +1,7 @@
 """Real PyTorch training loops under the adapter; a recorder stands in for the injected library."""
 
 import copy
+import ctypes
 import importlib
 import io
 import os
@@ -21,6 +22,7 @@ except ImportError as error:
 
 from torch import nn
 
+from seqpoint_adapter import library as library_module
 from seqpoint_adapter import pytorch
 
 
@@ -194,6 +196,71 @@ class PyTorchTest(unittest.TestCase):
             self.train(model, [6], optimizer)
             self.assertEqual(self.recorder.kinds(), ["evaluation", "forward", "step"], grad_mode)
             self.setUpAgain()
+
+    def relatives(self):
+        """A model that is wrapped for training, as DDP or PEFT does, and others of its kin."""
+
+        class Wrapper(nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+            def forward(self, tokens):
+                return self.module(tokens)
+
+        class Head(nn.Module):
+            def __init__(self, model):
+                super().__init__()
+                self.model, self.value = model, nn.Linear(3, 1)
+
+            def forward(self, tokens):
+                return self.value(self.model(tokens))
+
+        model = Model()
+        root = Wrapper(Wrapper(Head(model)))
+        return {"root": root, "module": root.module, "base": root.module.module, "inner": model,
+                "copy": copy.deepcopy(root), "copy of the base": copy.deepcopy(model)}
+
+    def test_evaluation_is_one_whoever_is_called(self):
+        for who in self.relatives():
+            relatives = self.relatives()
+            root, evaluated = relatives["root"], relatives[who]
+            optimizer = self.train(root, [5, 6])
+            self.recorder.told.clear()
+            for grad_mode in (torch.no_grad, torch.enable_grad):
+                with grad_mode():
+                    for length in (2, 3):
+                        evaluated.eval()(tokens(length))
+                root.train()
+                evaluated.train()
+                self.train(root, [7, 8], optimizer)
+            self.assertEqual(
+                self.recorder.kinds(),
+                ["evaluation", "forward", "step", "forward", "step"] * 2, who)
+            self.setUpAgain()
+
+    def test_passes_without_gradients_before_each_step_begin_its_iteration(self):
+        for who in self.relatives():
+            relatives = self.relatives()
+            root, actor = relatives["root"], relatives[who]
+            optimizer = self.sgd(root.parameters())
+            for length in range(3, 30):
+                with torch.no_grad():
+                    for _ in range(3):
+                        actor(tokens(9))
+                self.train(root, [length], optimizer)
+            # Before the first iteration nobody knows them.
+            self.assertEqual([k for k in self.recorder.kinds()[2:] if k != "evaluation"],
+                             ["forward", "beside", "step"] * 26, who)
+            self.assertEqual([[list(numbers.values())[1] for numbers in iteration if numbers]
+                              for iteration in self.recorder.iterations()],
+                             [[length] for length in range(3, 30)])
+            self.setUpAgain()
+
+    def test_modules_inside_the_root_that_pass_as_a_part_of_it_are_nothing_else(self):
+        relatives = self.relatives()
+        self.train(relatives["root"], [5, 6, 7])
+        self.assertEqual(self.recorder.kinds(), ["forward", "step"] * 3)
 
     def setUpAgain(self):
         self.tearDown()
@@ -455,6 +522,33 @@ class PyTorchTest(unittest.TestCase):
             self.setUpAgain()
             self.recorder._active = False
 
+    def train_unseen(self, count):
+        """Steps that leave no trace: through `data`, with gradients that are cleared in place."""
+        model = Model()
+        for n in range(count):
+            model(tokens(3 + n % 5)).sum().backward()
+            for p in model.parameters():
+                p.data.add_(p.grad.data, alpha=-0.1)
+                p.grad.data.zero_()
+
+    def test_steps_that_cannot_be_seen_are_said_and_nothing_stays_replaced(self):
+        self.recorder._active = False
+        self.train_unseen(pytorch.UNEXPLAINED)
+        self.assertIn("no step of an optimiser", self.recorder.sentences[-1][1])
+        self.assertIs(nn.Module.__call__, self.kept[1])
+        self.assertEqual((torch.autograd.backward, torch.autograd.grad), self.backward)
+        # An optimiser that comes later is seen.
+        self.train(Model(), [5] * 10)
+        self.assertIn([5], self.lengths())
+
+    def test_a_short_program_is_said_to_have_unseen_steps_when_it_ends(self):
+        for count, says in ((2, False), (40, True)):
+            self.recorder._active = False
+            self.train_unseen(count)
+            self.adapter._on_exit()
+            self.assertEqual(bool(self.recorder.sentences), says)
+            self.setUpAgain()
+
     def test_a_function_that_differentiates_can_be_scripted(self):
         def differentiate(x):
             return torch.autograd.grad([(x * x).sum()], [x])[0]
@@ -532,6 +626,79 @@ class PyTorchTest(unittest.TestCase):
             model(tokens(length)).sum().backward()
             Scaler().step(optimizer, overflow)
         self.assertEqual(self.lengths(), [[5], [6], [7]])
+
+    def left_out(self, leave_out):
+        """Lengths of 40 iterations, of which `leave_out` leaves out three before the step."""
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for n in range(40):
+            optimizer.zero_grad(set_to_none=True)
+            loss = model(tokens(3 + n % 7)).sum()
+            if n in (20, 21, 30) and leave_out(loss):
+                continue
+            loss.backward()
+            optimizer.step()
+        return self.lengths()
+
+    def test_batches_that_are_dropped_before_or_behind_their_backward_pass_are_iterations(self):
+        for leave_out in (lambda loss: True, lambda loss: loss.backward() or True):
+            self.assertEqual(self.left_out(leave_out), [[3 + n % 7] for n in range(40)])
+            self.setUpAgain()
+
+    def test_loops_that_pass_twice_in_each_iteration_are_not_cut(self):
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for n in range(40):
+            optimizer.zero_grad(set_to_none=True)
+            (model(tokens(5)) - model(tokens(6))).sum().backward()
+            optimizer.step()
+        self.assertEqual(self.lengths(), [[5, 6]] * 40)
+
+    def test_accumulation_that_begins_later_is_no_step_left_out(self):
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for n in range(40):
+            for _ in range(1 if n < 20 else 2):
+                model(tokens(5)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.assertEqual(self.lengths(), [[5]] * 20 + [[5, 5]] * 20)
+
+    def test_optimizers_that_never_step_join_no_iterations(self):
+        class Outer(torch.optim.Optimizer):  # as SAM and Lookahead are made
+            def __init__(self, inner):
+                super().__init__(inner.param_groups, {})
+
+        def of_the_same(model):
+            return self.sgd(model.parameters()), lambda optimizer: Outer(optimizer)
+
+        def of_another_stage(model):
+            return self.sgd(model.parameters()), lambda _: self.sgd(Model().parameters())
+
+        def of_a_parameter_without_gradients(model):
+            model.unused = nn.Parameter(torch.zeros(1))
+            return self.sgd([p for p in model.parameters() if p is not model.unused]), \
+                lambda _: self.sgd([model.unused])
+
+        for make in (of_the_same, of_another_stage, of_a_parameter_without_gradients):
+            model = Model()
+            optimizer, others = make(model)
+            kept = others(optimizer)
+            self.train(model, [5, 6, 7, 8], optimizer)
+            self.assertEqual(self.lengths(), [[5], [6], [7], [8]], make.__name__)
+            del kept
+            self.setUpAgain()
+
+    def test_one_optimizer_a_parameter_of_which_one_never_steps(self):
+        model = Model()
+        model.unused = nn.Parameter(torch.zeros(1))
+        optimizers = [self.sgd([p]) for p in model.parameters()]
+        for length in (5, 6, 7, 8):
+            model(tokens(length)).sum().backward()
+            for optimizer in optimizers:
+                if optimizer.param_groups[0]["params"][0].grad is not None:
+                    optimizer.step()
+        self.assertEqual(self.lengths(), [[5], [6], [7], [8]])
 
     def test_a_closure_runs_the_model_inside_the_step(self):
         model = Model()
@@ -811,6 +978,38 @@ class PyTorchTest(unittest.TestCase):
         self.assertEqual(self.recorder.kinds(), ["forward", "step"] * 3)
         self.assertEqual(replayed[:2], [1, 2])  # between the forward and the step
 
+    def test_passes_that_are_replayed_from_a_cuda_graph_whose_step_comes_later(self):
+        class Graph:
+            def capture_begin(self):
+                pass
+
+            def capture_end(self):
+                pass
+
+            def replay(self):
+                pass
+
+        self.adapter._wrap_graph(Graph)
+        model = Model()
+        optimizer = self.train(model, [5, 5])
+        graph, inner = Graph(), Graph()
+        for captured, length in ((graph, 6), (inner, 7)):
+            captured.capture_begin()
+            model(tokens(length)).sum().backward()
+            captured.capture_end()
+            optimizer.step()
+        self.recorder.told.clear()
+        for passes in (1, 2, 1):
+            for _ in range(passes):
+                graph.replay()
+            optimizer.step()
+        for _ in range(2):  # the model is called, and replays by itself
+            model(tokens(7))
+            inner.replay()
+            optimizer.step()
+        self.assertEqual(self.lengths(), [[6], [6, 6], [6], [7], [7]])
+        self.assertTrue(all(works for works, _ in self.recorder.sentences))
+
     # PyTorch 2.x, by what is different of it.
 
     def test_the_global_hook_of_2_x(self):
@@ -919,6 +1118,48 @@ class PyTorchTest(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(self.lengths(), [[5]] + [[6]] * 20)
+
+    def test_the_root_is_found_while_another_thread_is_inside_a_module(self):
+        inside, leave = threading.Event(), threading.Event()
+
+        class Waiting(nn.Module):
+            def forward(self):
+                inside.set()
+                leave.wait(10)
+
+        thread = threading.Thread(target=Waiting())
+        thread.start()
+        inside.wait(10)
+        self.train(Model(), [5, 6])
+        leave.set()
+        thread.join()
+        self.assertEqual(self.lengths(), [[5], [6]])
+
+    def test_numbers_of_two_threads_are_not_mixed(self):
+        told, both = {}, threading.Barrier(2)
+
+        class Handle:  # of the library: a call that takes a while
+            def __getattr__(self, name):
+                def function(*arguments):
+                    if name == "seqpoint_forward":
+                        both.wait(10)
+                        count, at = arguments[1], arguments[3]
+                        told[threading.get_ident()] = list((ctypes.c_int64 * count).from_address(at))
+                return function
+
+        library = library_module.Library(Handle())
+        expected = {}
+
+        def tell(values):
+            expected[threading.get_ident()] = values
+            library.forward(1, library.names(("a", "b")), values)
+
+        threads = [threading.Thread(target=tell, args=([n, n + 1],)) for n in (3, 7)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(told, expected)
 
     def test_the_programs_own_profiler_goes_first(self):
         if not torch.profiler.kineto_available():

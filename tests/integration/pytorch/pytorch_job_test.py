@@ -184,6 +184,80 @@ class LoopsTest(JobTest):
         self.assertEqual([int(job["process_count"]) for job in jobs], [1, 1])
 
 
+class PassesTest(JobTest):
+    """Passes without gradients: their time is in the figures, or said to be apart."""
+
+    def passes(self, called, every):
+        """Trains for 40 steps of some 5 ms with a phase of 10 ms before each `every`-th. Answers
+        how long the iterations took in all, and what is apart, in ms."""
+        self.script(f"""
+            import copy, time
+            class Sleeping(Model):
+                def forward(self, tokens):
+                    time.sleep(0.005)
+                    return super().forward(tokens)
+                def generate(self, tokens):
+                    return self(tokens)
+            class Wrapper(nn.Module):
+                def __init__(self, module):
+                    super().__init__()
+                    self.module = module
+                def forward(self, tokens):
+                    return self.module(tokens)
+            model = Wrapper(Sleeping())
+            average = copy.deepcopy(model.module)
+            optimizer = torch.optim.Adam(model.parameters())
+            for n in range(40):
+                if n % {every} == 0:
+                    with torch.no_grad():
+                        for _ in range(4):
+                            {called}(torch.zeros(4, 5, dtype=torch.long))
+                iterate(3 + n % 5, model)
+        """)
+        job = self.job()
+        apart = {p["name"]: int(p["duration_ns"]) / 1e6 for p in job.get("phases", [])}
+        return int(job["iterations_duration_ns"]) / 1e6, apart.get("evaluation", 0)
+
+    def test_evaluation_is_apart_whoever_is_called(self):
+        for called in ("model", "model.module", "average"):
+            within, apart = self.passes(called, every=8)
+            self.assertGreater(apart, 4 * 20, called)
+            self.assertGreater(within, 40 * 5)
+
+    def test_rollouts_are_in_the_figures_whoever_is_called(self):
+        for called in ("model", "model.module.generate", "average"):
+            within, apart = self.passes(called, every=1)
+            self.assertEqual(apart, 0, called)
+            self.assertGreater(within, 40 * 5 + 39 * 20)
+
+    def test_sums_of_squares_are_the_length_where_time_goes_by_them(self):
+        self.script("""
+            import random, time
+            class Packed(Model):
+                def forward(self, tokens, cu_seqlens):
+                    time.sleep(5e-6 * sum(n * n for n in lengths))
+                    return super().forward(tokens)
+            model = Packed()
+            optimizer = torch.optim.Adam(model.parameters())
+            draw = random.Random(1)
+            for n in range(80):
+                lengths = []
+                while sum(lengths) < 100:
+                    lengths.append(min(draw.randint(1, 100), 100 - sum(lengths)))
+                ends = torch.tensor([0, *lengths]).cumsum(0)
+                model(torch.zeros(1, 100, dtype=torch.long), ends).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                if n == 79: print(sum(n * n for n in lengths))
+        """)
+        self.assertIn("sum of squares of cu_seqlens", self.job()["rule"]["length"])
+        self.assertEqual(self.lengths()[-1], int(self.output.stdout))
+
+    def test_lengths_that_are_told_are_shown_as_they_are(self):
+        self.script("for n in range(40): iterate(8 * (3 + n % 5))")
+        self.assertEqual(self.lengths(), [8 * (3 + n % 5) for n in range(40)])
+
+
 class TurnsTest(JobTest):
     """Two models, trained in turn: what the user's lengths say of the run."""
 
