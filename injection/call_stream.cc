@@ -997,10 +997,11 @@ void CallStream::TakeNow(bool may_wait) {
   SwitchWatching(may_wait);
 }
 
-void CallStream::CheckHold() {
+bool CallStream::StillHeld() {
   Guest* guest = g_guest;
-  if (hold() != Hold::kAll || !BeginActing()) return;
-  if (!guest->callbacks.StillOurs()) {
+  if (hold() != Hold::kAll || !BeginActing()) return true;
+  const bool ours = guest->callbacks.StillOurs();
+  if (!ours) {
     guest->counters.Renew();
     uint64_t since_ns = 0;
     {
@@ -1021,6 +1022,7 @@ void CallStream::CheckHold() {
     BeginStandDown(since_ns);
   }
   EndActing();
+  return ours;
 }
 
 // Since `since_ns`, for holder_. Runs with acting_.

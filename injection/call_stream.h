@@ -96,8 +96,8 @@ class CallStream {
     EndActing();
     return ours;
   }
-  // Notices that another tool ended CUPTI behind our back; the next TakeCupti then takes it anew.
-  void CheckHold();
+  // False: another tool ended CUPTI behind our back, and TakeCupti may take it anew.
+  bool StillHeld();
   // CUPTI may be there for us later: nobody tried yet, or another tool had it.
   bool may_be_had() const { return may_be_had_.load(std::memory_order_relaxed); }
   bool stopped() {

@@ -100,7 +100,7 @@ void Helper::Loop() {
       }
       guest->stream.ReportCost(callback_ns_);
       guest->stream.ReportEvaluation();
-      guest->stream.CheckHold();
+      if (!guest->stream.StillHeld()) next_take_ns_ = 0;
       guest->activity.Check(guest->stream.clocked());
       if (guest->names.overflows() != 0) {
         guest->features.Report(abi::Feature::kMatcher, abi::FeatureState::kFailed, 0,

@@ -206,7 +206,11 @@ std::string LoadConfig(const char* path, const char* overrides, Config* config) 
 const Config& ProcessConfig() {
   static const Config* config = [] {
     auto* loaded = new Config;
-    std::string error = LoadConfig(getenv("SWGPU_CONFIG"), getenv("SWGPU_SET"), loaded);
+    // Before the rest, so that a test that needs a release of its own has it.
+    const char* version = getenv("SWGPU_CUPTI_VERSION");
+    std::string error;
+    if (version != nullptr) error = Set("cupti.version", version, loaded);
+    if (error.empty()) error = LoadConfig(getenv("SWGPU_CONFIG"), getenv("SWGPU_SET"), loaded);
     const char* seed = getenv("SWGPU_SEED");
     if (error.empty() && seed != nullptr) error = Set("noise.seed", seed, loaded);
     if (!error.empty()) {

@@ -15,6 +15,7 @@
 //
 // tool_ticks=1: the tool's clock is CUPTI's from then on, and counts ticks. tool_finalizes=N: the
 // tool ends CUPTI after iteration N, or at its own end, before it says so, with N = tool_end.
+// ends_cupti=N: a tool that nobody can notice does.
 //
 // wait=N wait_again=M go=FILE: after iterations N and M it waits until there are the files FILE.N
 // and FILE.M.
@@ -227,6 +228,7 @@ struct Trainer {
 struct Unnoticed {
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
   decltype(&cuptiActivityRegisterTimestampCallback) register_timestamps = nullptr;
+  decltype(&cuptiFinalize) finalize = nullptr;
   void LookUp() {
     void* cupti = dlopen("libcupti.so.13", RTLD_NOW);
     const std::string prefix = "cuptiActivity";  // the names are nowhere in the program
@@ -234,6 +236,8 @@ struct Unnoticed {
         dlsym(cupti, (prefix + "RegisterCallbacks").c_str()));
     register_timestamps = reinterpret_cast<decltype(register_timestamps)>(
         dlsym(cupti, (prefix + "RegisterTimestampCallback").c_str()));
+    finalize = reinterpret_cast<decltype(finalize)>(
+        dlsym(cupti, (prefix.substr(0, 5) + "Finalize").c_str()));
   }
 };
 Unnoticed& g_unnoticed = *new Unnoticed;
@@ -380,7 +384,10 @@ int main(int argc, char** argv) {
   }
 
   OpenLibraries(g_options["open"]);
-  if (g_options.count("steal") + g_options.count("timestamps") != 0) g_unnoticed.LookUp();
+  if (g_options.count("steal") + g_options.count("timestamps") + g_options.count("ends_cupti") !=
+      0) {
+    g_unnoticed.LookUp();
+  }
   const bool with_tool = g_options.count("tool") != 0;
   if (Option("tool_ticks", 0) != 0) g_tool.CountTicks();
   if (with_tool && Option("tool", 0) < 0) StartTool();
@@ -475,6 +482,7 @@ int main(int argc, char** argv) {
     if (Option("kill", -1) == i) raise(SIGKILL);
     if (Option("_exit", -1) == i) _exit(7);
     if (Option("timestamps", -1) == i) SetTimestamps();
+    if (Option("ends_cupti", -1) == i) g_unnoticed.finalize();
     if (Option("abort", -1) == i) abort();
     if (Option("throw", -1) == i) throw std::runtime_error("uncaught");
     if (Option("term", -1) == i) raise(SIGTERM);
