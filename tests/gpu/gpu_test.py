@@ -187,6 +187,15 @@ class Reports(unittest.TestCase):
         self.assertEqual(experiments.first_and_last(samples, "ms"), [1, 3])
         self.assertEqual(experiments.first_and_last([{"ms": None}], "ms"), [None, None])
 
+    def test_who_is_refused_counters_is_told_where(self):
+        self.assertIsNone(experiments.refusal({"availability": "0", "enable": "0", "configure": "0", "start": "0"}))
+        with tempfile.TemporaryDirectory() as folder:
+            machine = machines.Machine(BUILD, folder, True)
+            for setting, expected in (("no_privileges", "availability: 35 CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"),
+                                      ("hardware_busy", "start: 26 CUPTI_ERROR_HARDWARE_BUSY")):
+                answers = machine.probe("permission", env={"SWGPU_SET": f"cupti.{setting}=1"})
+                self.assertEqual(experiments.refusal(answers), expected)
+
     def test_a_fixed_addition_is_told_from_a_factor(self):
         offset, slope = line_through([(x, 3000 + 1.5 * x) for x in (100.0, 200.0, 800.0)])
         self.assertAlmostEqual(offset, 3000)
@@ -483,7 +492,7 @@ class Probes(unittest.TestCase):
         rows = self.steps["second_process"]["tables"][0]["rows"]
         self.assertEqual([row[0] for row in rows], ["nobody", "at rest", "disabled"])
         for row in rows:
-            self.assertEqual(row[1:], ["0", "0", "0"])
+            self.assertEqual(row[1:], ["0", "0", "0", "0"])
 
     def test_every_shipped_configuration_is_collected(self):
         rows = self.steps["metric_sets"]["tables"][0]["rows"]

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <iterator>
 #include <map>
@@ -299,21 +300,28 @@ void Captures(Json* out) {
     if (ready == CUPTI_SUCCESS) ready = profiler.Pop();
     if (ready == CUPTI_SUCCESS) ready = profiler.Stop();
     CUDA(cudaStreamSynchronize(stream));
-    CUDA(cudaStreamBeginCapture(stream, mode.mode));
-    LaunchEmpty(stream);
     std::string answer;
-    std::thread([&] {
-      CUDA(cudaSetDevice(0));
+    std::atomic<bool> there = false, captures = false;
+    std::thread caller([&] {
+      CUDA(cudaSetDevice(0));  // before the capture: it may do more than it says
       cudaStreamCaptureMode own = cudaStreamCaptureModeRelaxed;
       if (mode.relaxed) CUDA(cudaThreadExchangeStreamCaptureMode(&own));
+      there = true;
+      while (!captures) std::this_thread::yield();
       answer = call->second();
-    }).join();
+    });
+    while (!there) std::this_thread::yield();
+    CUDA(cudaStreamBeginCapture(stream, mode.mode));
+    LaunchEmpty(stream);
+    captures = true;
+    caller.join();
     LaunchEmpty(stream);
     const cudaError_t launched = cudaGetLastError();
     cudaGraph_t graph = nullptr;
     const cudaError_t captured = cudaStreamEndCapture(stream, &graph);
     cudaGetLastError();
     if (graph != nullptr) CUDA(cudaGraphDestroy(graph));
+    profiler.Decode();  // where it is decoded already, this is refused
     rows.push_back(Json()
                        .Add("mode", mode.name)
                        .Add("range_before", ResultText(ready))

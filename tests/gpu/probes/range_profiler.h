@@ -65,6 +65,8 @@ class RangeProfiler {
  public:
   // Enables it for the current context, and dies where that is refused.
   RangeProfiler();
+  // Says what enabling gave instead.
+  explicit RangeProfiler(CUptiResult* result) { *result = Enable(); }
   ~RangeProfiler();
   RangeProfiler(const RangeProfiler&) = delete;
   RangeProfiler& operator=(const RangeProfiler&) = delete;

@@ -344,14 +344,17 @@ void Permission(Json* out) {
   const CUptiResult available = CounterAvailability(&image);
   out->Add("availability", ResultText(available));
   if (available != CUPTI_SUCCESS) return;
-  RangeProfiler profiler;
+  CUptiResult result = CUPTI_SUCCESS;
+  RangeProfiler profiler(&result);
+  out->Add("enable", ResultText(result));
+  if (result != CUPTI_SUCCESS) return;
   MetricConfig config(OnePass(), kRange);
-  const CUptiResult configured = profiler.Configure(&config, CUPTI_UserRange, CUPTI_UserReplay, 1);
-  out->Add("configure", ResultText(configured));
-  if (configured != CUPTI_SUCCESS) return;
-  const CUptiResult start = profiler.Start();
-  out->Add("start", ResultText(start));
-  if (start == CUPTI_SUCCESS) CUPTI(profiler.Stop());
+  result = profiler.Configure(&config, CUPTI_UserRange, CUPTI_UserReplay, 1);
+  out->Add("configure", ResultText(result));
+  if (result != CUPTI_SUCCESS) return;
+  result = profiler.Start();
+  out->Add("start", ResultText(result));
+  if (result == CUPTI_SUCCESS) CUPTI(profiler.Stop());
 }
 
 void DecodeThread(Json* out) {

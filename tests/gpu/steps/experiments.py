@@ -1,10 +1,11 @@
 """What meets a profiler in the field: another profiler in the same process, graphs that come late, and hours.
 Steps of the parts a and d."""
+import ctypes
 import json
 import os
 import random
 import statistics
-import subprocess
+import threading
 import time
 
 import session
@@ -66,7 +67,7 @@ def sandwich(machine, teardown):
         halves = [half_of(rung, half)]
         own = rung.say("profile 10")
         rung.block(20)
-        lost = ""
+        lost, rung.patience = "", 10.0
         try:
             rung.follow(measured)
         except Skipped as reason:  # that counters do not come back is an answer
@@ -222,6 +223,21 @@ def graph_job_torch(machine, how):
 
 # --- hours in minutes -----------------------------------------------------------------------------
 
+def counters_for(machine):
+    """What a process of its own is answered that asks for counters: {call: result}, up to the first that is
+    refused."""
+    try:
+        return machine.probe("permission", limit=20)
+    except StepFailed as reason:
+        return {"the process": str(reason).splitlines()[-1]}
+
+
+def refusal(answers):
+    """The last call of counters_for() and its result; None: it had them."""
+    call, result = list(answers.items())[-1]
+    return None if call == "start" and result == "0" else f"{call}: {result}"
+
+
 SOAK = {
     "not loaded": (False, [], "block"),
     "mark": (True, [MARK], "block"),
@@ -229,43 +245,42 @@ SOAK = {
     "released after five windows": (True, [MARK] + 5 * WINDOW + [["release"]], "block"),
     "counters used, then at rest": (True, [MARK, COUNTERS, MARK], "block"),
 }
+NEEDED = ("not loaded", "mark after five windows")
 # Where the library uses CUPTI: elsewhere the call would begin a use.
 FLUSHES = ("mark", "mark after five windows", "counters used, then at rest")
 
 
 class Clocks:
-    """nvidia-smi beside it: the clock of the multiprocessors, twice a second."""
+    """The clock of the multiprocessors, looked at four times a second by a thread of its own."""
 
-    def __init__(self, machine):
-        self.machine = machine
-        self.path = os.path.join(machine.work, "clocks.csv")
-        self.process = None
-        if machine.software:
+    SM = 1  # NVML_CLOCK_SM (nvml.h)
+
+    def __init__(self):
+        self.found = []  # (time.monotonic(), MHz)
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.look, daemon=True)
+        self.thread.start()
+
+    def look(self):
+        try:
+            nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            return  # no driver
+        device, mhz = ctypes.c_void_p(), ctypes.c_uint()
+        if nvml.nvmlInit_v2() != 0 or nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) != 0:
             return
-        with open(self.path, "w", encoding="utf-8") as out:
-            try:
-                self.process = machine.programs.start(
-                    ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "-lms", "500"], stdout=out,
-                    stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-            except OSError:
-                pass
+        while not self.over.wait(0.25):
+            if nvml.nvmlDeviceGetClockInfo(device, self.SM, ctypes.byref(mhz)) == 0:
+                self.found.append((time.monotonic(), mhz.value))
 
-    def position(self):
-        return os.path.getsize(self.path) if self.process is not None else 0
-
-    def since(self, position):
+    def since(self, begin):
         """MHz, the median of what was read since then; None: nothing."""
-        if self.process is None:
-            return None
-        with open(self.path, encoding="utf-8", errors="replace") as file:
-            file.seek(position)
-            # The first and the last line may be parts of one.
-            found = [int(word) for word in file.read().split("\n")[1:-1] if word.strip().isdigit()]
-        return statistics.median(found) if found else None
+        some = [mhz for at, mhz in self.found if at >= begin]
+        return statistics.median(some) if some else None
 
     def close(self):
-        if self.process is not None:
-            self.machine.programs.end(self.process)
+        self.over.set()
+        self.thread.join(timeout=5)
 
 
 def threads_of(pid):
@@ -289,10 +304,10 @@ def sample(rung, count, clocks):
     ask = "flush" if rung.name in FLUSHES else "state"
     state = rung.say(ask)
     threads, _ = threads_of(state["pid"])
-    position, begin = clocks.position(), time.monotonic()
+    begin = time.monotonic()
     block = rung.block(count)
     wall = time.monotonic() - begin
-    mhz = clocks.since(position)
+    mhz = clocks.since(begin)
     after = rung.say(ask)
     later, resident = threads_of(state["pid"])
     # The job's own thread is the one that launches; "seqpoint" is ours, the others are the driver's and CUPTI's.
@@ -316,7 +331,7 @@ def soak(machine):
     """Question 24: what stays behind in a process after windows and counters, and what grows."""
     command = [machine.program("seqpoint_gpu_probe"), "soak_job"]
     block_s, reserve, most = (0.05, 20, 3) if machine.software else (1.6, 30, 10**6)
-    rungs, samples, left_out, clocks = [], {}, [], Clocks(machine)
+    rungs, samples, left_out, clocks = [], {}, [], Clocks()
     begin = time.monotonic()
     try:
         for name, kind in SOAK.items():
@@ -327,7 +342,7 @@ def soak(machine):
                 rung.prepare()
                 samples[rung.name] = []
             except (Skipped, StepFailed) as reason:
-                if rung.name in ("not loaded", "mark after five windows"):
+                if rung.name in NEEDED:
                     raise
                 left_out.append(str(reason))
                 rungs.remove(rung)
@@ -340,8 +355,15 @@ def soak(machine):
             rounds += 1
             # Each for a moment while the others rest: their helper threads go on.
             for rung in random.sample(rungs, len(rungs)):
-                samples[rung.name].append(sample(rung, count, clocks))
-        asked = machine.probe("permission", limit=15)
+                try:
+                    samples[rung.name].append(sample(rung, count, clocks))
+                except (StepFailed, OSError, ValueError) as reason:  # the others go on
+                    if rung.name in NEEDED:
+                        raise
+                    left_out.append(f"{rung.name}, in round {rounds}: {reason}")
+                    rungs.remove(rung)
+                    rung.close()
+        asked = counters_for(machine)
     finally:
         for rung in rungs:
             rung.close()
@@ -350,6 +372,7 @@ def soak(machine):
     if not rounds:
         raise StepFailed("the jobs took so long to begin that no time was left for a round")
     rows, figures = [], {}
+    samples = {name: some for name, some in samples.items() if some}
     for name, some in samples.items():
         against = [one["ms"] / other["ms"] - 1 for one, other in zip(some, samples["not loaded"])]
         figures[name] = {what: first_and_last(some, what) for what in
@@ -374,7 +397,7 @@ def soak(machine):
                 f"process {marked['resident_mib'][0]:.0f} and {marked['resident_mib'][1]:.0f} MiB, the GPU's memory "
                 f"{marked['gpu_mib_more']:+.0f} MiB",
                 "decides whether the profiler is kept from others while it rests, and whether it holds the clock: another "
-                f"process that asks for counters is answered {asked.get('start', asked.get('configure', asked['availability']))}; "
+                f"process that asks for counters {'is refused (' + refusal(asked) + ')' if refusal(asked) else 'has them'}; "
                 f"the multiprocessors' clock is {text_of(after_counters)} MHz after counters, "
                 f"{text_of(figures['not loaded']['mhz'][1])} MHz without us", *[f"left out: {one}" for one in left_out]],
             "tables": [{"columns": ["rung", "ms at first", "ms at last", "more than not loaded", "flush ms at first", "at last",

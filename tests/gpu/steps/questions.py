@@ -1,6 +1,7 @@
 """Part a: every question of docs/gpu-questions.md, by its number."""
 import concurrent.futures
 import json
+import selectors
 import signal
 import subprocess
 import time
@@ -8,6 +9,7 @@ import time
 import session
 from machine import StepFailed, status_text
 from steps import experiments
+from steps.experiments import counters_for, refusal
 
 
 def us(ns):
@@ -171,25 +173,26 @@ def range_activity(machine):
 def second_process(machine):
     """Question 22: one process has used counters and rests; another wants them, before and after the first
     has disabled the profiler."""
-    raw = {"nobody": machine.probe("permission")}
+    raw = {"nobody": counters_for(machine)}
     process = machine.programs.start([machine.program("seqpoint_gpu_probe"), "hold_counters"], stdin=subprocess.PIPE,
-                                     stdout=subprocess.PIPE, text=True, bufsize=1, env=machine.environment())
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1,
+                                     env=machine.environment())
     try:
         for state in ("at rest", "disabled"):
-            line = process.stdout.readline().strip()
+            with selectors.DefaultSelector() as selector:
+                selector.register(process.stdout, selectors.EVENT_READ)
+                line = process.stdout.readline().strip() if selector.select(machine.left(20)) else "nothing"
             if line != state:
-                raise StepFailed(f"the first process is not {state}: it said \"{line}\"")
-            raw[state] = machine.probe("permission")
+                raise StepFailed(f"the first process should be {state}; it said: {line}")
+            raw[state] = counters_for(machine)
             process.stdin.write("\n")
     finally:
         machine.programs.end(process)
-    columns = ["availability", "configure", "start"]
-    refused = [what for what in columns if raw["at rest"].get(what) != "0"]
+    kept, then = refusal(raw["at rest"]), refusal(raw["disabled"])
+    columns = ["availability", "enable", "configure", "start"]
     return answer(22, ["a process that has used counters and rests " +
-                       ("leaves them to another" if not refused else
-                        f"keeps them from another ({refused[0]}: {raw['at rest'].get(refused[0], 'not reached')})") +
-                       "; once it has disabled the profiler, the other is answered " +
-                       (raw["disabled"].get("start", "not reached"))],
+                       (f"keeps them from another ({kept})" if kept else "leaves them to another") +
+                       "; once it has disabled the profiler, the other " + (f"is refused ({then})" if then else "has them")],
                   [{"columns": ["the first process", *columns],
                     "rows": [[who, *[one.get(what) for what in columns]] for who, one in raw.items()]}], raw)
 

@@ -22,6 +22,7 @@ class Rung:
         self.name = name
         self.watched, self.commands, self.verb = kind
         self.session = None
+        self.patience = 30.0  # seconds that iterations go on until a rule, or counters, are there
         if self.watched:
             self.session = session.Session(machine, f"rung-{job}-{name}".replace(",", "").replace(" ", "-")).__enter__()
             self.session.start(command, run_options, cuda=cuda, pipes=True, extra=extra)
@@ -47,7 +48,7 @@ class Rung:
         if not self.commands:
             return
         # Boundaries must be known before a level is kept.
-        latest = time.monotonic() + self.machine.left(30)
+        latest = time.monotonic() + self.machine.left(self.patience)
         while (state := self.session.job())["state"] in ("JOB_STATE_LEARNING", "JOB_STATE_WAITING", None):
             self.block(20)
             if time.monotonic() > latest:
@@ -67,7 +68,7 @@ class Rung:
     def use_counters(self):
         before = self.session.stops("counters")
         self.session.tell("level", "auto")
-        latest = time.monotonic() + self.machine.left(30)
+        latest = time.monotonic() + self.machine.left(self.patience)
         while self.session.stops("counters") <= before:
             self.block(20)
             if time.monotonic() > latest:
