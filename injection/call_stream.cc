@@ -56,6 +56,7 @@ constexpr uint32_t kHostOps =
 uint16_t Clamp16(uint32_t value) { return value < 0xFFFF ? static_cast<uint16_t>(value) : 0xFFFF; }
 
 bool AlwaysReady(uint16_t) { return true; }
+bool CanCount(uint16_t config_id) { return g_guest->counters.Ready(config_id); }
 bool CanMeasure(uint16_t config_id) {
   const CallStream::Hold hold = g_guest->stream.hold();
   if (hold == CallStream::Hold::kNothing) return false;
@@ -1077,6 +1078,11 @@ void CallStream::Stop() {
     ReportFailure(abi::kCountersAborted);
   }
   lock_.Unlock();
+}
+
+bool CallStream::WantsCounters() {
+  LockGuard lock(&lock_);
+  return measurement_.kind == Kind::kCounters || plan_.Pending(CanCount, 0) != nullptr;
 }
 
 uint32_t CallStream::CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs],

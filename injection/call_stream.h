@@ -117,6 +117,8 @@ class CallStream {
   // Tells the daemon which iterations may be evaluation, if any. Again and again, as the ring may
   // be full; what was told is not told twice.
   void ReportEvaluation();
+  // Is there a measurement of counters, or does an entry of the plan want one that can be had?
+  bool WantsCounters();
   // Copies the metric configurations of the control block; returns their generation.
   uint32_t CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs], abi::CounterBackend* backend);
 

@@ -8,8 +8,8 @@ const char* CounterWayOut(uint32_t result) {
       return "load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0, or run with "
              "CAP_SYS_ADMIN (containers: --cap-add=SYS_ADMIN)";
     case CUPTI_ERROR_HARDWARE_BUSY:
-      return "another tool uses the GPU's counters; stop it (DCGM: `dcgmi profile --pause`, or "
-             "Nsight)";
+      return "another tool or another profiled job uses the GPU's counters; they are asked for "
+             "again, or stop it (DCGM: `dcgmi profile --pause`, or Nsight)";
     case CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES:
       return "the vGPU's profiling plugin parameter must be enabled by the host's administrator";
     case CUPTI_ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED:

@@ -15,6 +15,12 @@ namespace {
 // would break the caller's capture, or pull its context from under the decode.
 constexpr int kPatienceMs = 1000;
 
+// The performance monitors of a GPU have one owner in all processes. After a refusal they are asked
+// for again in so long, then in twice that: another job's measurements take seconds, another tool's
+// hours, and each question stops an iteration.
+constexpr uint64_t kBusyRestNs = 250'000'000;
+constexpr uint64_t kLongestBusyRestNs = 64'000'000'000;
+
 // After so many failed measurements in a row, counters rest until the configurations change.
 constexpr uint32_t kMaxFailures = 3;
 
@@ -61,6 +67,8 @@ bool Counters::Ready(uint16_t config_id) const {
   }
   if (config_id <= abi::kConfigTrace || !target_ready_.load(std::memory_order_relaxed))
     return false;
+  const uint64_t busy_until_ns = busy_until_ns_.load(std::memory_order_relaxed);
+  if (busy_until_ns != 0 && MonotonicNs() < busy_until_ns) return false;
   const CounterConfig* config = const_cast<Counters*>(this)->Find(config_id);
   return config != nullptr &&
          !(config->kernels && kernels_unavailable_.load(std::memory_order_relaxed));
@@ -82,6 +90,8 @@ uint32_t Counters::Open(CUcontext context, CUcontext known, uint16_t config_id, 
   uint32_t result = CUPTI_ERROR_INVALID_PARAMETER;
   if (active_ != nullptr && context != nullptr) result = Open(context, usual_ns);
   if (result == CUPTI_SUCCESS) {
+    busy_rest_ns_ = 0;
+    busy_until_ns_.store(0, std::memory_order_relaxed);
     if (active_->kernels) kernels_.Begin(context);
     return 0;
   }
@@ -110,6 +120,12 @@ uint32_t Counters::Close(CUcontext known) {
 }
 
 void Counters::CountFailure(uint32_t result) {
+  if (result == CUPTI_ERROR_HARDWARE_BUSY) {
+    busy_rest_ns_ = busy_rest_ns_ == 0 ? kBusyRestNs : 2 * busy_rest_ns_;
+    if (busy_rest_ns_ > kLongestBusyRestNs) busy_rest_ns_ = kLongestBusyRestNs;
+    busy_until_ns_.store(MonotonicNs() + busy_rest_ns_, std::memory_order_relaxed);
+    return;
+  }
   if (++failures_ >= kMaxFailures || result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) {
     unavailable_.store(true, std::memory_order_relaxed);
   }
@@ -143,8 +159,9 @@ void Counters::Discard() {
 bool Counters::Rest() {
   if (gone_.load(std::memory_order_relaxed)) return true;
   if (!Begin(State::kPreparing)) return false;
-  const bool may = BeginUnsafe();
-  if (may) {
+  const bool enabled = backend_->context() != nullptr;
+  const bool may = !enabled || BeginUnsafe();
+  if (enabled && may) {
     InsideScope inside;
     const CurrentContext current(driver_, backend_->context());
     backend_->Disable();
@@ -240,6 +257,8 @@ void Counters::Service(CUcontext any_context) {
     state_.store(State::kIdle, std::memory_order_release);
   }
   if (any_context == nullptr) return;
+  // Whoever else wants the GPU's performance monitors cannot have them meanwhile.
+  if (!g_guest->stream.WantsCounters()) Rest();
   abi::MetricConfig wanted[abi::kMaxConfigs];
   abi::CounterBackend backend;
   const uint32_t generation = g_guest->stream.CopyConfigs(wanted, &backend);

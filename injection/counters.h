@@ -67,7 +67,7 @@ class Counters {
   // under way, at most a second.
   void ForgetContext(CUcontext context);
 
-  // Gives the range profiler back until the next Open. False: not now, a range is open or being
+  // Gives the hardware back until the next Open. False: not now, a range is open or being
   // decoded, or a stream is being captured.
   bool Rest();
 
@@ -121,11 +121,13 @@ class Counters {
   injection::RingWriter* ring_ = nullptr;
   Features* features_ = nullptr;
   std::atomic<State> state_{State::kIdle};
-  std::atomic<bool> unavailable_{false};  // until the configurations change
-  std::atomic<bool> gone_{true};          // no CUPTI: before Init, or for ever
-  std::atomic<bool> unsafe_{false};       // between BeginUnsafe and EndUnsafe
-  std::atomic<bool> held_up_{false};      // BeginUnsafe was refused, and the helper thread waits
-  bool initialized_ = false;              // cuptiProfilerInitialize succeeded
+  std::atomic<bool> unavailable_{false};    // until the configurations change
+  std::atomic<uint64_t> busy_until_ns_{0};  // somebody else had the hardware; 0: nobody
+  uint64_t busy_rest_ns_ = 0;
+  std::atomic<bool> gone_{true};      // no CUPTI: before Init, or for ever
+  std::atomic<bool> unsafe_{false};   // between BeginUnsafe and EndUnsafe
+  std::atomic<bool> held_up_{false};  // BeginUnsafe was refused, and the helper thread waits
+  bool initialized_ = false;          // cuptiProfilerInitialize succeeded
   std::atomic<bool> target_ready_{false};
   uint32_t configs_generation_ = 0;
   uint32_t failures_ = 0;  // measurements that failed one after the other

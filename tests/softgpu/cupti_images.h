@@ -161,6 +161,12 @@ inline CUptiResult InitializeCounterData(const std::vector<std::string>& names, 
   return CUPTI_SUCCESS;
 }
 
+// The performance monitors of a device have one owner in all processes (setting
+// cupti.monitor_owner_file). False: it is another process. Each call that succeeds asks for one of
+// ReleaseMonitors.
+bool OwnMonitors(int device);
+void ReleaseMonitors(int device);
+
 // The two profilers need the same hardware, and both an initialised profiler API.
 bool ProfilerInitialized();
 bool RangeProfilerRuns();

@@ -126,6 +126,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingEnable(CUpti_PmSampling_Enable_Params* param
     }
   }
   if (!state->hooks->allocate()) return CUPTI_ERROR_UNKNOWN;
+  if (!OwnMonitors(static_cast<int>(params->deviceIndex))) return CUPTI_ERROR_HARDWARE_BUSY;
   auto* sampler = new PmSampler;
   sampler->device = static_cast<int>(params->deviceIndex);
   g_samplers.insert(sampler);
@@ -143,6 +144,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingDisable(CUpti_PmSampling_Disable_Params* par
   if (sampler == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   GetState()->hooks->watch_device(sampler->device, false);
   GetState()->hooks->slow_device(sampler->device, 1);
+  ReleaseMonitors(sampler->device);
   g_samplers.erase(sampler);
   delete sampler;
   return CUPTI_SUCCESS;

@@ -8,6 +8,8 @@
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -146,6 +149,40 @@ void Collect(RangeProfiler* profiler, uint32_t pass, std::string name, const Cou
 
 namespace seqpoint::softgpu {
 
+namespace {
+struct MonitorOwner {
+  int file = -1;
+  int users = 0;
+};
+std::mutex g_monitors_mutex;
+std::map<int, MonitorOwner> g_monitors;  // by device
+}  // namespace
+
+bool OwnMonitors(int device) {
+  const std::string& path = GetState()->config->cupti_monitor_owner_file;
+  if (path.empty()) return true;
+  std::lock_guard lock(g_monitors_mutex);
+  MonitorOwner& owner = g_monitors[device];
+  if (owner.users == 0) {
+    owner.file =
+        open((path + "." + std::to_string(device)).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (owner.file < 0 || flock(owner.file, LOCK_EX | LOCK_NB) != 0) {
+      close(owner.file);
+      return false;
+    }
+  }
+  ++owner.users;
+  return true;
+}
+
+void ReleaseMonitors(int device) {
+  std::lock_guard lock(g_monitors_mutex);
+  const auto owner = g_monitors.find(device);
+  if (owner == g_monitors.end() || --owner->second.users > 0) return;
+  close(owner->second.file);
+  g_monitors.erase(owner);
+}
+
 bool ProfilerInitialized() {
   std::lock_guard lock(g_mutex);
   return g_initialized;
@@ -264,6 +301,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerEnable(CUpti_RangeProfiler_Enable_Params*
   }
   if (PcSampled(context)) return CUPTI_ERROR_HARDWARE_BUSY;
   if (!state->hooks->allocate()) return CUPTI_ERROR_UNKNOWN;
+  if (!OwnMonitors(state->hooks->context_device(context))) return CUPTI_ERROR_HARDWARE_BUSY;
   auto* profiler = new RangeProfiler;
   profiler->context = context;
   g_profilers.insert(profiler);
@@ -278,6 +316,7 @@ CUptiResult CUPTIAPI cuptiRangeProfilerDisable(CUpti_RangeProfiler_Disable_Param
   RangeProfiler* profiler = Find(params->pRangeProfilerObject);
   if (profiler == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   GetState()->hooks->sample_kernels(profiler->context, nullptr, 1);
+  ReleaseMonitors(GetState()->hooks->context_device(profiler->context));
   g_profilers.erase(profiler);
   delete profiler;
   return CUPTI_SUCCESS;

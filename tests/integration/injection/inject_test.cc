@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -10,6 +11,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "daemon/counters/metric_sets.h"
@@ -704,6 +706,45 @@ TEST_F(InjectTest, PmSamplingLeavesTheTimesOfOtherIterationsAlone) {
   EXPECT_GT(last, start_ns.rbegin()->first - 5);
   std::sort(times_ns.begin(), times_ns.end());
   EXPECT_LT(times_ns.back(), times_ns.front() * 3 / 2);
+}
+
+// The performance monitors of a GPU have one owner. The first job keeps them while a length of its
+// plan may still come, and no longer; the second one asks for them until then.
+TEST_F(InjectTest, TwoJobsOnOneGpuHaveCountersOneAfterTheOther) {
+  const TempFolder folder;
+  extra_ = {{"SWGPU_SET", "cupti.monitor_owner_file=" + (directory_.path() / "monitors").string()}};
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddEntry(&control, 100, 16, 2, 3);
+  abi::Control for_ever = control;
+  AddEntry(&for_ever, 101, 999, 2, 1);
+  std::atomic<size_t> first_has = 0, second_lacks = 0;
+  daemon_.OnCalls(60, [for_ever](PuppetProcess& p) { p.Send(for_ever); });
+  daemon_.When([&](const PuppetProcess&) { return second_lacks >= 3; },
+               [control](PuppetProcess& p) { p.Send(control); });
+  daemon_.Always([&](PuppetProcess& p) { first_has = p.counters.size(); });
+  daemon_.Start();
+  std::thread training([this] { Run({"iterations=6000", "lengths=16", "sleep_us=1000"}); });
+  while (first_has < 3) usleep(1000);
+
+  PuppetDaemon second(folder.path().string());
+  second.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  second.Always([&](PuppetProcess& p) {
+    second_lacks = static_cast<size_t>(
+        std::count_if(p.counters.begin(), p.counters.end(),
+                      [](const CountersResult& one) { return one.event.status == 26; }));
+  });
+  second.Start();
+  extra_["SEQPOINT_DIR"] = folder.path().string();
+  Run({"iterations=3000", "lengths=16", "sleep_us=1000"});
+  second.Stop();
+  training.join();
+  daemon_.Stop();
+  ASSERT_EQ(second.process_count(), 1u);
+  EXPECT_THAT(second.process(0).Sentence(abi::Feature::kCounters), HasSubstr("asked for again"));
+  EXPECT_EQ(std::count_if(second.process(0).counters.begin(), second.process(0).counters.end(),
+                          [](const CountersResult& one) { return one.event.status == 0; }),
+            3);
 }
 
 TEST_F(InjectTest, MeasuresAllMicroStepsOfAnIteration) {
