@@ -187,6 +187,21 @@ class Reports(unittest.TestCase):
         self.assertEqual(experiments.first_and_last(samples, "ms"), [1, 3])
         self.assertEqual(experiments.first_and_last([{"ms": None}], "ms"), [None, None])
 
+    def test_a_clock_that_changes_and_a_program_that_is_lost_are_told(self):
+        plain = [{"median_ms": 5.0}, {"kernels": 30, "operators": 10}, {"median_ms": 5.0}]
+        own = {"kernels": 30, "operators": 10, "cupti": {"file": "libcupti.so.13", "version": 130001}}
+        before = {"median_ms": 5.0, "found_ms": 5.0, "clock": "REAL", "traced": [7, 8], "kernels_each": 3, "without_times": 1,
+                  "counters": 2, "trouble": "none"}
+        # A clock of ticks: 2.4 of them in a nanosecond.
+        after = dict(before, found_ms=12.0, clock="FOREIGN", traced=[21], without_times=5, counters=3)
+        told = experiments.told_of(False, plain, own, before, after, "", 0)["summary"]
+        self.assertIn("version 130001; the program ended with status 0", told[0])
+        self.assertIn("take 1.000 before it and 2.400 after it of the program's own time; 1 iterations traced and 1 stops", told[2])
+        self.assertIn("4 records without times", told[2])
+        told = experiments.told_of(True, plain, own, before, None, "plain: the program ended", -11)["summary"]
+        self.assertIn("signal SIGSEGV", told[0])
+        self.assertIn("finalised CUPTI: the program was lost after it: plain: the program ended", told[2])
+
     def test_who_is_refused_counters_is_told_where(self):
         self.assertIsNone(experiments.refusal({"availability": "0", "enable": "0", "configure": "0", "start": "0"}))
         with tempfile.TemporaryDirectory() as folder:
@@ -436,7 +451,7 @@ class Probes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             names = ["environment", "switch", "nesting", "copy_clock", "launch", "call_time", "range", "range_activity",
                      "second_process", "metric_sets", "decode_thread", "graph_range", "sampling", "graph_records",
-                     "late_graphs", "first_window", "captures", "opcodes", "kernel_ranges"]
+                     "late_graphs", "first_window", "captures", "other_users", "opcodes", "kernel_ranges"]
             gpu(*[f"a.{name}" for name in names], "--software", "--out", folder)
             cls.steps = {name: entry["result"] for name, entry in part_of(folder, "a")["steps"].items()}
 
@@ -541,6 +556,12 @@ class Probes(unittest.TestCase):
                     self.assertEqual(window["ids_of_the_calls_share"], 1)
         self.assertEqual(late, {"graph and kernel in windows": {(0, 0)}, "kernel in windows": {(0, 20)},
                                 "graph always, kernel in windows": {(1, 0)}, "graph always": {(1, 0)}})
+
+    def test_programs_that_use_cupti_themselves_lose_nothing(self):
+        rows = {row[0]: row[1:] for row in self.steps["other_users"]["tables"][0]["rows"]}
+        self.assertEqual(rows["activity records"], ["500 of 500 records"] * 3 + [True])
+        self.assertEqual(rows["counter ranges"], ["0"] * 3 + [True])
+        self.assertEqual(rows["PM sampling"], ["0, 0, 0, 0"] * 3 + [True])
 
     def test_windows_among_many_modules(self):
         for one in self.steps["first_window"]["raw"]:

@@ -503,4 +503,28 @@ void CopyClock(Json* out) {
       .Add("sum_difference_share", sum_share);
 }
 
+namespace {
+
+std::atomic<int64_t> own_records = 0;
+
+}  // namespace
+
+// A program that traces itself, as NVIDIA's sample activity_trace: buffers and kind before cuInit.
+void BeginOwnRecords() {
+  CollectActivity([](const CUpti_Activity* record) { own_records += record->kind == kKernel; });
+  CUPTI(cuptiActivityEnable(kKernel));
+}
+
+void OwnRecords(Json* out) {
+  constexpr int kLaunches = 500;
+  cudaStream_t streams[2];
+  for (cudaStream_t& stream : streams) {
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  }
+  for (int i = 0; i < kLaunches; ++i) LaunchEmpty(streams[i % 2]);
+  CUDA(cudaDeviceSynchronize());
+  FlushActivity();
+  out->Add("launches", kLaunches).Add("records", own_records.load());
+}
+
 }  // namespace seqpoint::probe

@@ -208,14 +208,17 @@ void KernelRanges(Json* out) {
 
   // More ranges than the library asks for, and than there is room.
   std::vector<Json> rooms;
-  for (const auto& [room, launches] : {std::pair{2000, 2000}, {2000, 2100}, {4000, 4000}}) {
-    const Ranges ranges = MeasureRanges(&profiler, &config, CUPTI_AutoRange, room, [&] {
-      for (int i = 0; i < launches; ++i) LaunchEmpty(one);
+  struct Room {
+    int room, launches;
+  };
+  for (const Room each : {Room{2000, 2000}, Room{2000, 2100}, Room{4000, 4000}}) {
+    const Ranges ranges = MeasureRanges(&profiler, &config, CUPTI_AutoRange, each.room, [&] {
+      for (int i = 0; i < each.launches; ++i) LaunchEmpty(one);
       CUDA(cudaDeviceSynchronize());
     });
     rooms.push_back(Json()
-                        .Add("room", room)
-                        .Add("launches", launches)
+                        .Add("room", each.room)
+                        .Add("launches", each.launches)
                         .Add("result", ranges.result)
                         .Add("ranges", ranges.count)
                         .Add("dropped", ranges.dropped));

@@ -15,6 +15,7 @@ struct Probe {
   const char* name;
   void (*run)(Json*);
   const char* question;
+  void (*before_cuda)() = nullptr;
 };
 
 constexpr Probe kProbes[] = {
@@ -26,6 +27,7 @@ constexpr Probe kProbes[] = {
     {"range", RangeCost, "cost and reach of a counter range (6)"},
     {"range_activity", RangeActivity, "counters beside kernel records (7)"},
     {"call_time", CallTime, "callbacks within the time of a call's record (18)"},
+    {"own_records", OwnRecords, "records of a program that traces itself (19)", BeginOwnRecords},
     {"permission", Permission, "what a process is answered that asks for counters (22)"},
     {"hold_counters", HoldCounters, "measures a range and rests, for others to ask meanwhile (22)"},
     {"collect", Collect, "METRIC ...: is a configuration built, started and decoded (23)"},
@@ -60,6 +62,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   arguments.assign(argv + 2, argv + argc);
+  if (chosen->before_cuda != nullptr) chosen->before_cuda();
   int devices = 0;
   const cudaError_t result = cudaGetDeviceCount(&devices);
   if (result != cudaSuccess || devices == 0) {

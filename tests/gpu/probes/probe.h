@@ -74,6 +74,8 @@ void SwitchCost(Json* out);     // 1
 void Nesting(Json* out);        // 2
 void CopyClock(Json* out);      // 3
 void CallTime(Json* out);       // 18
+void BeginOwnRecords();         // 19, before CUDA begins
+void OwnRecords(Json* out);     // 19
 void GraphRecords(Json* out);   // 15
 void LateGraphs(Json* out);     // 15, 20
 void FirstWindow(Json* out);    // 20

@@ -61,54 +61,67 @@ def sandwich(machine, teardown):
     measured = [] if machine.software else [*WINDOW, COUNTERS, MARK]
     rung = Rung(machine, "sandwich", "teardown" if teardown else "plain", (True, [MARK, *measured], "block"), command,
                 cuda=False, run_options=["--overhead-budget", "30%"], extra=extra)
+    lost = ""
+    after = status = None
     try:
         rung.line()
         rung.prepare()
-        halves = [half_of(rung, half)]
+        before = half_of(rung, half)
         own = rung.say("profile 10")
-        rung.block(20)
-        lost, rung.patience = "", 10.0
         try:
-            rung.follow(measured)
-        except Skipped as reason:  # that counters do not come back is an answer
+            rung.block(20)
+            rung.patience = 10.0
+            try:
+                rung.follow(measured)
+            except Skipped as reason:  # that counters do not come back is an answer
+                lost = str(reason)
+                rung.follow([MARK])
+            after = half_of(rung, half, before["traced"])
+        except (StepFailed, OSError) as reason:  # that the program does not live on is one, too
             lost = str(reason)
-            rung.follow([MARK])
-        halves.append(half_of(rung, half))
         status = rung.end()
     finally:
         rung.close()
-    before, after = halves
+    return told_of(teardown, plain, own, before, after, lost, status)
+
+
+def told_of(teardown, plain, own, before, after, lost, status):
+    """The sandwich in words. `after` is None where the program did not live on, or was lost from sight."""
+    new = after or {}
 
     def more(what):  # in the second half than before
-        return after[what] - before[what]
+        return new[what] - before[what] if new else None
     rows = [["ms of an iteration, alone", plain[0]["median_ms"], plain[2]["median_ms"]],
-            ["ms of an iteration, beside us", before["median_ms"], after["median_ms"]],
-            ["the same as we found it", before["found_ms"], after["found_ms"]],
-            ["clock of the records", before["clock"], after["clock"]],
-            ["iterations traced", before["traced"], more("traced")],
-            ["kernel records of a traced iteration", before["kernels_each"], after["kernels_each"]],
+            ["ms of an iteration, beside us", before["median_ms"], new.get("median_ms")],
+            ["the same as we found it", before["found_ms"], new.get("found_ms")],
+            ["clock of the records", before["clock"], new.get("clock")],
+            ["iterations traced", len(before["traced"]), len(new["traced"]) if new else None],
+            ["kernel records of a traced iteration", before["kernels_each"], new.get("kernels_each")],
             ["records without times", before["without_times"], more("without_times")],
             ["stops for counters", before["counters"], more("counters")],
-            ["trouble", before["trouble"], "; ".join(filter(None, (lost, after["trouble"])))]]
+            ["trouble", before["trouble"], "; ".join(filter(None, (lost, new.get("trouble"))))]]
     same = all(plain[1][what] == own[what] for what in ("kernels", "operators"))
-    off = [half["found_ms"] / half["median_ms"] for half in halves if half["found_ms"]]
+    off = [half["found_ms"] / half["median_ms"] for half in (before, new) if half.get("found_ms")]
     cupti = own["cupti"]
+    decides = "decides whether times and records are right after another profiler of the process has ended" + (
+        " and has finalised CUPTI" if teardown else "")
     summary = [
         "CUPTI: " + (f"{cupti['file']}, version {cupti['version']}" if cupti else "none in this process") +
         f"; the program ended with {status_text(status) if status is not None else 'no status within its time'}",
         f"in the user's trace: {plain[1]['kernels']} GPU events and {plain[1]['operators']} matrix products alone, "
         f"{own['kernels']} and {own['operators']} with us loaded: {'complete' if same else 'NOT complete'}",
-        "decides whether times and records are right after another profiler of the process has ended" +
-        (" and has finalised CUPTI" if teardown else "") + ": iterations as we found them take " +
-        (" before it and ".join(f"{ratio:.3f}" for ratio in off) + " after it" if len(off) == 2 else "not known") +
-        " of the program's own time; "
-        f"{more('traced')} iterations traced and {more('counters')} counted after it, {more('without_times')} records without times"]
-    return {"question": 12, "summary": summary, "raw": {"alone": plain, "profile": own, "halves": halves},
+        f"{decides}: the program was lost after it: {lost}" if not new else
+        f"{decides}: iterations as we found them take " +
+        (" before it and ".join(f"{ratio:.3f}" for ratio in off) + " after it" if len(off) == 2 else "an unknown share") +
+        f" of the program's own time; {len(new['traced'])} iterations traced and {more('counters')} stops for counters after "
+        f"it, {more('without_times')} records without times"]
+    return {"question": 12, "summary": summary, "raw": {"alone": plain, "profile": own, "halves": [before, after]},
             "tables": [{"columns": ["", "before torch.profiler", "after"], "rows": rows}]}
 
 
-def half_of(rung, count):
-    """What the program and what we say of `count` iterations at level mark."""
+def half_of(rung, count, known=()):
+    """What the program and what we say of `count` iterations at level mark. `known`: traced iterations that are no
+    news."""
     watched = rung.session
     time.sleep(0.5)  # records are on their way
     first = watched.job()["iterations"]
@@ -119,9 +132,9 @@ def half_of(rung, count):
     found = [int(one["duration_ns"]) / 1e6 for one in watched.ask("iterations", watched.name, "--all")["iterations"]
              if first + 2 <= int(one["number"]) < first + count and not one["distorted"]]
     traced = by_iteration(events_of(watched, "sandwich.json"))
-    newest = sorted(traced)[-5:]
+    newest = sorted(set(traced) - set(known))
     return {"median_ms": own["median_ms"], "found_ms": statistics.median(found) if found else None, "found": len(found),
-            "clock": job["clock_kind"], "traced": len(traced),
+            "clock": job["clock_kind"], "traced": newest,
             "kernels_each": statistics.median(traced[number]["kernels"] for number in newest) if newest else None,
             "without_times": int((job["losses"] or {}).get("invalid_timestamps") or 0),
             "counters": watched.stops("counters"), "trouble": job["trouble"] or "none"}

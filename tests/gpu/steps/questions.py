@@ -345,6 +345,39 @@ def captures(machine):
                                 "end of the capture", "capture survives"], "rows": rows}], raw)
 
 
+# Programs that use CUPTI themselves, and what they say of it.
+OTHER_USERS = {
+    "activity records": (["own_records"], lambda one: f"{one['records']} of {one['launches']} records"),
+    "counter ranges": (["collect", "gpu__time_duration.sum"], lambda one: one["with_image"]["result"]),
+    "PM sampling": (["sampling"], lambda one: ", ".join(row.get("start", row["set_config"]) for row in one["intervals"])),
+}
+
+
+def other_users(machine):
+    """Question 19: programs that use CUPTI themselves, alone and under us, bound as they are and at once."""
+    raw, rows = [], []
+    for name, (arguments, say) in OTHER_USERS.items():
+        try:
+            answers = [say(machine.probe(*arguments, limit=30))]
+        except StepFailed as reason:
+            answers = [str(reason).splitlines()[-1]]
+        for way, bind in (("lazy", {}), ("now", {"LD_BIND_NOW": "1"})):
+            with session.Session(machine, f"other-{arguments[0]}-{way}") as watched:
+                watched.start([machine.program("seqpoint_gpu_probe"), *arguments], extra=bind)
+                out = watched.wait(30, check=False)
+                job = watched.job()
+            try:
+                answers.append(say(out.last_json()))
+            except StepFailed as reason:
+                answers.append(str(reason).splitlines()[-1])
+            raw.append({"use": name, "bound": way, "status": out.status, "job": job})
+        rows.append([name, *answers, answers[0] == answers[1] == answers[2]])
+    lost = [row[0] for row in rows if not row[4]]
+    return answer(19, ["programs that use CUPTI themselves have what they have without us" if not lost else
+                       "programs that use CUPTI themselves lose something under us: " + ", ".join(lost)],
+                  [{"columns": ["use", "alone", "under us", "under us, LD_BIND_NOW=1", "same"], "rows": rows}], raw)
+
+
 def call_time(machine):
     raw = machine.probe("call_time")
     found = {row["setting"]: row for row in raw["settings"]}
@@ -470,6 +503,7 @@ STEPS = [
     ("graph_range", 30, graph_range), ("sampling", 60, sampling), ("graph_records", 40, graph_records),
     ("late_graphs", 40, late_graphs), ("first_window", 60, first_window), ("captures", 60, captures),
     ("opcodes", 90, opcodes), ("kernel_ranges", 60, kernel_ranges), ("exits", 120, exits),
+    ("other_users", 90, other_users),
     ("torch_profiler", 120, lambda machine: experiments.sandwich(machine, False)),
     ("torch_profiler_teardown", 120, lambda machine: experiments.sandwich(machine, True)),
     ("graph_job", 90, experiments.graph_job_cuda),

@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import session
-from machine import Skipped, StepFailed
+from machine import Skipped, StepFailed, status_text
 
 # One window of traced iterations, as the library opens and closes it.
 WINDOW = [["level", "trace"], ["level", "mark"]]
@@ -39,7 +39,9 @@ class Rung:
                 if line == "ready\n" or line.startswith("{"):
                     return line
                 if not line:
-                    raise StepFailed(f"{self.name}: the program ended; "
+                    status = self.status(5)
+                    raise StepFailed(f"{self.name}: the program ended with "
+                                     f"{status_text(status) if status is not None else 'its output'}; "
                                      f"{self.session.tail() if self.session else 'see its output above'}")
         raise StepFailed(f"{self.name}: no answer")
 
@@ -87,8 +89,14 @@ class Rung:
         try:
             self.process.stdin.write("end\n")
             self.process.stdin.close()
-            return self.process.wait(timeout=self.machine.left(20))
-        except (OSError, subprocess.TimeoutExpired):
+        except OSError:
+            pass  # it has ended before
+        return self.status()
+
+    def status(self, seconds=20):
+        try:
+            return self.process.wait(timeout=self.machine.left(seconds))
+        except subprocess.TimeoutExpired:
             return None
 
     def close(self):
