@@ -1592,9 +1592,48 @@ TEST(RunTest, TheAdapterComesFirstForPython) {
   unsetenv("PYTHONPATH");
   EXPECT_THAT(ChildEnvironment("/lib/ours.so", false, "/opt/python", "", "job", "run", &warnings),
               Contains("PYTHONPATH=/opt/python"));
+  // For seqpoint.pth, where Python does not look at PYTHONPATH.
+  EXPECT_THAT(ChildEnvironment("/lib/ours.so", false, "/opt/python", "", "job", "run", &warnings),
+              Contains("SEQPOINT_ADAPTER=/opt/python"));
   setenv("SEQPOINT_ADAPTER", "0", 1);
   EXPECT_EQ(FindAdapter(), "");
   unsetenv("SEQPOINT_ADAPTER");
+}
+
+TEST(RunTest, AnAdapterThatDidNotGetIntoAPythonIsMissed) {
+  for (const char* option : {"-I", "-E", "-uE", "-Im"}) {
+    EXPECT_THAT(AdapterMissing({"python3", option, "train.py"}, ""),
+                AllOf(HasSubstr(std::string("started with -") + (strchr(option, 'I') ? "I" : "E")),
+                      HasSubstr("seqpoint.pth")));
+  }
+  EXPECT_THAT(AdapterMissing({"/usr/bin/python3.12", "-S", "train.py"}, ""),
+              AllOf(HasSubstr("with -S"), Not(HasSubstr("seqpoint.pth"))));
+  EXPECT_THAT(AdapterMissing({"python3", "-u", "-X", "dev", "train.py", "-I"}, ""),
+              AllOf(HasSubstr("OpenTelemetry"), Not(HasSubstr("started with"))));
+  // A launcher that has it starts a Python that has not (opentelemetry-instrument).
+  EXPECT_THAT(AdapterMissing({"python3", "train.py"}, "p"), HasSubstr("imported torch"));
+  EXPECT_THAT(AdapterMissing({"/bin/sh", "-c", "python3 train.py"}, "pp"),
+              HasSubstr("imported torch"));
+  // One that was heard, and programs of other kinds.
+  EXPECT_EQ(AdapterMissing({"python3", "-I", "train.py"}, "ppt"), "");
+  EXPECT_EQ(AdapterMissing({"/bin/sh", "-c", "python3 train.py"}, ""), "");
+  EXPECT_EQ(AdapterMissing({"no-such-program"}, ""), "");
+  // A script has its interpreter in its first line.
+  const std::string script = testing::TempDir() + "/train";
+  std::ofstream(script) << "#!/usr/bin/env -S python3 -E\nprint(1)\n";
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  EXPECT_THAT(AdapterMissing({script}, ""), HasSubstr("with -E"));
+  EXPECT_EQ(AdapterMissing({script}, "pt"), "");
+}
+
+TEST(RunTest, ARunThatMissesItsAdapterSaysSo) {
+  const std::string missing = AdapterMissing({"python3", "-I"}, "");
+  v1::Job nothing;
+  EXPECT_THAT(RunSummary(nothing, {}, 0, missing),
+              AllOf(HasSubstr("started with -I"), HasSubstr("nothing was profiled")));
+  const v1::Job job = rpc::FakeBackend::SampleJob();
+  EXPECT_THAT(RunSummary(job, {}, 0, missing), HasSubstr("PyTorch was not asked"));
+  EXPECT_THAT(RunSummary(job, {}, 0), Not(HasSubstr("PyTorch was not asked")));
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ constexpr const char* kAskPython = R"(
 import sys
 print('path=' + sys.executable, flush=True)
 print('version=%d.%d.%d' % sys.version_info[:3], flush=True)
-if len(sys.argv) > 1 and 'seqpoint_adapter' not in sys.modules:
+if len(sys.argv) > 1 and 'seqpoint_start' not in sys.modules:
     print('error=it does not run sitecustomize.py of ' + sys.argv[1], flush=True)
 try:
     import torch

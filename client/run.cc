@@ -15,6 +15,8 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -22,7 +24,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/format.h"
@@ -383,6 +387,7 @@ std::vector<std::string> ChildEnvironment(const std::string& library, bool prelo
     }
   }
   if (!adapter.empty()) {
+    own.emplace_back("SEQPOINT_ADAPTER", adapter);  // for seqpoint.pth
     const char* path = getenv("PYTHONPATH");
     own.emplace_back("PYTHONPATH",
                      path == nullptr || *path == '\0' ? adapter : absl::StrCat(adapter, ":", path));
@@ -402,8 +407,35 @@ std::vector<std::string> ChildEnvironment(const std::string& library, bool prelo
 
 namespace {
 
+// Where the adapters of a run tell that they got into a Python: a file for as long as this lives.
+class AdapterEar {
+ public:
+  AdapterEar() {
+    std::error_code error;
+    path_ = (std::filesystem::temp_directory_path(error) / "seqpoint-XXXXXX").string();
+    const int fd = mkstemp(path_.data());
+    if (fd < 0) path_.clear();
+    if (fd >= 0) close(fd);
+  }
+  ~AdapterEar() {
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+  AdapterEar(const AdapterEar&) = delete;
+  AdapterEar& operator=(const AdapterEar&) = delete;
+
+  // Empty: there is none, and nothing will be heard.
+  const std::string& path() const { return path_; }
+  std::string Heard() const {
+    std::ifstream file(path_);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+
+ private:
+  std::string path_;
+};
+
 // Of a run that no process of the program told of.
-std::string WhyNothing(int wait_status) {
+std::string WhyNothing(int wait_status, const std::string& adapter_missing) {
   const char* other = getenv("CUDA_INJECTION64_PATH");
   if (other != nullptr && *other != '\0' && FindLibrary().value_or("") != other) {
     return absl::StrCat(
@@ -419,6 +451,9 @@ std::string WhyNothing(int wait_status) {
     return "the command used no GPU, and PyTorch was not asked, as there is no adapter "
            "(SEQPOINT_ADAPTER); nothing was profiled";
   }
+  if (!adapter_missing.empty()) {
+    return absl::StrCat("nothing was profiled: the command used no GPU, and ", adapter_missing);
+  }
   return "no process of the command was seen to use a GPU or to train with PyTorch; nothing was "
          "profiled. If one did, `seqpoint doctor` says what stands in the way; a loop of another "
          "kind tells its iterations in two lines (docs/pytorch.md)";
@@ -426,7 +461,65 @@ std::string WhyNothing(int wait_status) {
 
 }  // namespace
 
-std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status) {
+// Is the program a Python: by its name, or that of a script's interpreter? The options that it has
+// been given before its script, "-I -u", go to `options`.
+static bool IsPython(const std::vector<std::string>& command, std::string* options) {
+  if (command.empty()) return false;
+  const auto is_python = [](absl::string_view words) {
+    for (absl::string_view word : absl::StrSplit(words, absl::ByAnyChar(" \t"))) {
+      const std::string file = std::filesystem::path(std::string(word)).filename();
+      if (absl::StartsWith(file, "python")) return true;
+    }
+    return false;
+  };
+  std::error_code error;
+  const std::string path = FindProgram(command[0]);
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  if (is_python(command[0]) || is_python(real.filename().string())) {
+    std::vector<std::string> given;
+    for (size_t i = 1; i < command.size() && absl::StartsWith(command[i], "-"); ++i) {
+      if (command[i] == "-c" || command[i] == "-m") break;
+      given.push_back(command[i]);
+    }
+    *options = absl::StrJoin(given, " ");
+    return true;
+  }
+  std::ifstream file(path);
+  std::string line;
+  if (file.get() != '#' || file.get() != '!' || !std::getline(file, line)) return false;
+  if (!is_python(line)) return false;
+  const size_t end = line.find(' ', line.rfind("python"));
+  *options = end == std::string::npos ? "" : line.substr(end + 1);
+  return true;
+}
+
+std::string AdapterMissing(const std::vector<std::string>& command, const std::string& told) {
+  std::string options;
+  if (absl::StrContains(told, 't') || (told.empty() && !IsPython(command, &options))) return "";
+  constexpr absl::string_view kWayOut =
+      "to let it in, copy seqpoint.pth from the folder of the adapter to that Python's "
+      "site-packages "
+      "(docs/pytorch.md)";
+  // Of one word several may stand together ("-Es"); -X and -W have a value.
+  for (absl::string_view word : absl::StrSplit(options, ' ')) {
+    if (!absl::ConsumePrefix(&word, "-") || word.empty() || word[0] == '-') continue;
+    const size_t found = word.substr(0, word.find_first_of("XWcm")).find_first_of("IES");
+    if (found == absl::string_view::npos) continue;
+    const char option = word[found];
+    return absl::StrCat("the PyTorch adapter does not get into a Python that is started with -",
+                        std::string(1, option), "; ",
+                        option == 'S' ? "leave it out, and the adapter is there" : kWayOut);
+  }
+  return absl::StrCat(
+      told.empty() ? "the PyTorch adapter did not get into its Python"
+                   : "no Python that the PyTorch adapter got into imported torch",
+      "; what keeps it out is a sitecustomize that goes before it on PYTHONPATH and does not hand "
+      "on (as OpenTelemetry's), or a program that starts Python with an environment of its own; ",
+      kWayOut);
+}
+
+std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status,
+                       const std::string& adapter_missing) {
   std::string text = JobTitle(job);
   if (WIFSIGNALED(wait_status)) {
     int number = WTERMSIG(wait_status);
@@ -439,7 +532,7 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
   }
   absl::StrAppend(&text, "\n");
   if (job.process_count() == 0) {
-    text += Wrap("", WhyNothing(wait_status), kTextColumns - 2);
+    text += Wrap("", WhyNothing(wait_status, adapter_missing), kTextColumns - 2);
   } else {
     std::string early = EndedBeforeText(job);
     absl::StrAppend(&text, early.empty() ? FormatCount(job.iterations(), "iteration") : early, ", ",
@@ -452,6 +545,9 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
     if (job.time_only() != job.trouble()) text += Note(job.time_only());
     if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), job));
     text += Note(job.rule().sentence());
+    if (!adapter_missing.empty()) {
+      text += Note(absl::StrCat("PyTorch was not asked for its iterations, as ", adapter_missing));
+    }
     if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
       absl::StrAppend(&text, "left out: ", losses, "\n");
     }
@@ -541,6 +637,11 @@ int Run(const RunOptions& options) {
       ChildEnvironment(library, CallsTheLibrary(options.command),
                        library.empty() ? "" : FindAdapter(), directory, name, run_id, &warnings);
   for (const std::string& warning : warnings) Say(warning);
+  const AdapterEar ear;
+  std::erase_if(environment, [](const std::string& entry) {
+    return absl::StartsWith(entry, "SEQPOINT_ADAPTER_TOLD=");  // of a run that this one is part of
+  });
+  environment.push_back(absl::StrCat("SEQPOINT_ADAPTER_TOLD=", ear.path()));
   if (int error = supervisor.Start(options.command, std::move(environment)); error != 0) {
     Say(absl::StrCat("cannot run ", options.command[0], ": ", strerror(error)));
     if (watcher != nullptr) {
@@ -576,7 +677,15 @@ int Run(const RunOptions& options) {
       printf("%s\n", ToJson(reply, /*one_line=*/false).c_str());
     } else if (!options.quiet) {
       MakePrintable(&job);
-      fputs(RunSummary(job, AskAnswers(connection.get(), job.id()), wait_status).c_str(), stderr);
+      // Where something was profiled, a Python without torch (JAX) is no trouble.
+      const std::string told = ear.Heard();
+      const bool wanted = told.empty() || job.process_count() == 0;
+      std::string missing;
+      if (wanted && !ear.path().empty() && !FindAdapter().empty()) {
+        missing = AdapterMissing(options.command, told);
+      }
+      fputs(RunSummary(job, AskAnswers(connection.get(), job.id()), wait_status, missing).c_str(),
+            stderr);
     }
     watcher.reset();
   } else if (options.json) {

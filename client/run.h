@@ -58,8 +58,16 @@ struct Answerable {
   bool kernels = false;  // and a trace
 };
 
-// What `run` prints at the end. `wait_status`: how the program ended, as waitpid tells it.
-std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status);
+// Why the PyTorch adapter was not heard of in a Python program, and the way out: a sentence without
+// its full stop. `told`: what adapters told in the file that SEQPOINT_ADAPTER_TOLD names, "p" for
+// each Python and "t" for each torch that they got into. Answers nothing where one got into torch,
+// or no Python is known to have run.
+std::string AdapterMissing(const std::vector<std::string>& command, const std::string& told);
+
+// What `run` prints at the end. `wait_status`: how the program ended, as waitpid tells it;
+// `adapter_missing`: AdapterMissing.
+std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status,
+                       const std::string& adapter_missing = "");
 
 }  // namespace seqpoint::client
 

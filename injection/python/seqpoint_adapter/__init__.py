@@ -149,5 +149,7 @@ def _install(torch):
         told = library.find()
         if told is not None:
             pytorch.Adapter(torch, told).install()
+            if "seqpoint_start" in sys.modules:
+                sys.modules["seqpoint_start"].tell(b"t")
     except Exception as error:  # a torch we do not know must still train
         log(f"the PyTorch adapter did not start: {error!r}")

@@ -4,6 +4,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -139,6 +140,95 @@ class Own(ctypes.CDLL):
 ctypes.CDLL = Own
 print(hasattr(ctypes.CDLL(None), "tgamma"), ctypes.CDLL("libc.so.6").own)
 """), ["True", "True"])
+
+
+class StartTest(unittest.TestCase):
+    """How the adapter gets into a Python, by whichever way."""
+
+    FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.told = self.write("told", "")
+        self.write("torch.py", "")
+        self.environment = {name: value for name, value in os.environ.items()
+                            if not name.startswith(("PYTHON", "SEQPOINT"))}
+        self.environment.update(
+            SEQPOINT_LIBRARY="/nowhere.so", SEQPOINT_ADAPTER=self.FOLDER,
+            SEQPOINT_ADAPTER_TOLD=self.told, PYTHONDONTWRITEBYTECODE="1")
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def run_python(self, program, *options, python=sys.executable, **environment):
+        done = subprocess.run([python, *options, "-c", program], capture_output=True, text=True,
+                              env={**self.environment, **environment}, check=True)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def path(self, *folders):
+        return os.pathsep.join([self.FOLDER, *folders])
+
+    STATE = ("import sys; print('seqpoint_start' in sys.modules, 'seqpoint_adapter' in sys.modules, "
+             f"{FOLDER!r} in sys.path)")
+
+    def test_nothing_is_loaded_before_torch_or_ctypes(self):
+        loaded = self.run_python(self.STATE + "; print('importlib.util' in sys.modules)",
+                                 PYTHONPATH=self.path())
+        self.assertEqual(loaded, "True False False\nFalse\n")
+        for name in ("torch", "ctypes"):
+            self.assertEqual(
+                self.run_python(f"import {name}; {self.STATE}", PYTHONPATH=self.path(self.folder)),
+                "True True False\n")
+
+    def test_the_programs_own_sitecustomize_runs_whatever_it_imports(self):
+        self.write("own/sitecustomize.py", "import ctypes, torch\nprint(__name__, __file__)\n")
+        out = self.run_python(self.STATE, PYTHONPATH=self.path(f"{self.folder}/own", self.folder))
+        self.assertEqual(out, f"sitecustomize {self.folder}/own/sitecustomize.py\nTrue True False\n")
+
+    def test_it_says_that_it_is_there(self):
+        self.run_python("", PYTHONPATH=self.path())
+        with open(self.told) as file:
+            self.assertEqual(file.read(), "p")
+        self.run_python("", PYTHONPATH=self.path(), SEQPOINT_ADAPTER_TOLD="/nowhere/told")
+
+    def test_threads_that_import_at_once_find_it_once(self):
+        program = ("import sys, threading\n"
+                   "threads = [threading.Thread(target=__import__, args=(name,)) "
+                   "for name in ('torch', 'ctypes') * 4]\n"
+                   "[t.start() for t in threads]; [t.join() for t in threads]\n" + self.STATE +
+                   "; print(len([f for f in sys.meta_path if 'seqpoint' in type(f).__module__]))")
+        self.assertEqual(self.run_python(program, PYTHONPATH=self.path(self.folder)),
+                         "True True False\n0\n")
+
+    def test_a_pth_file_lets_it_into_a_python_that_hears_no_environment(self):
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", f"{self.folder}/venv"],
+                       check=True, env=self.environment)
+        python = f"{self.folder}/venv/bin/python3"
+        site = self.run_python("import sysconfig; print(sysconfig.get_path('purelib'))",
+                               python=python).strip()
+        for option in ("-I", "-E"):
+            self.assertEqual(self.run_python(self.STATE, option, python=python,
+                                             PYTHONPATH=self.path()), "False False False\n")
+        shutil.copy(f"{self.FOLDER}/seqpoint.pth", site)
+        # A sitecustomize that goes first and does not hand on (as OpenTelemetry's).
+        self.write("other/sitecustomize.py", "")
+        other = os.pathsep.join([f"{self.folder}/other", self.path()])
+        for options, path in ((["-I"], ""), (["-E"], ""), ([], other), ([], self.path())):
+            self.assertEqual(self.run_python(self.STATE, *options, python=python, PYTHONPATH=path)
+                             .split()[:2], ["True", "False"], options)
+        # Elsewhere it does nothing.
+        for name in ("SEQPOINT_LIBRARY", "SEQPOINT_ADAPTER"):
+            self.assertEqual(self.run_python(self.STATE, python=python, **{name: ""}),
+                             "False False False\n")
+        self.assertEqual(self.run_python(self.STATE, python=python, SEQPOINT_ADAPTER="/nowhere"),
+                         "False False False\n")
 
 
 if __name__ == "__main__":

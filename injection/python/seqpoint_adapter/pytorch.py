@@ -475,9 +475,10 @@ class Adapter:
 
         @functools.wraps(original)
         def call(self, *args, **kwargs):
-            if compiling():  # nothing but a call
-                if inherited and base.__call__ is not original:
-                    return super(owner, self).__call__(*args, **kwargs)
+            if compiling():
+                # torch.compile inlines this where it meets the class (UnspecializedNNModuleVariable
+                # .call_function, torch/_dynamo/variables/nn_module.py of 2.2 to 2.9), so it is
+                # nothing but a call: what cannot be traced would be an error under fullgraph.
                 return original(self, *args, **kwargs)
             target = targets.get(id(self))
             if target is not None:

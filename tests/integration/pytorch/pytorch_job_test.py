@@ -235,17 +235,17 @@ class PassesTest(JobTest):
             import random, time
             class Packed(Model):
                 def forward(self, tokens, cu_seqlens):
-                    time.sleep(5e-6 * sum(n * n for n in lengths))
+                    time.sleep(8e-8 * sum(n * n for n in lengths))
                     return super().forward(tokens)
             model = Packed()
             optimizer = torch.optim.Adam(model.parameters())
             draw = random.Random(1)
             for n in range(80):
                 lengths = []
-                while sum(lengths) < 100:
-                    lengths.append(min(draw.randint(1, 100), 100 - sum(lengths)))
+                while sum(lengths) < 2048:
+                    lengths.append(min(int(draw.lognormvariate(5.5, 1)) + 1, 2048 - sum(lengths)))
                 ends = torch.tensor([0, *lengths]).cumsum(0)
-                model(torch.zeros(1, 100, dtype=torch.long), ends).sum().backward()
+                model(torch.zeros(1, 2048, dtype=torch.long), ends).sum().backward()
                 optimizer.step()
                 optimizer.zero_grad()
                 if n == 79: print(sum(n * n for n in lengths))
@@ -276,6 +276,8 @@ class TurnsTest(JobTest):
                          batches)
             for batch in taken:
                 for _ in range({critic_steps}):
+                    with torch.no_grad():
+                        generator(batch)
                     (critic(torch.zeros_like(batch)) - critic(batch)).sum().backward()
                     of_critic.step()
                     of_critic.zero_grad()
@@ -390,6 +392,16 @@ class GuestTest(JobTest):
         self.assertIn("7", out)
         self.assertIn(self.path("own"), out)
         self.assertNotIn("seqpoint/python", out)
+
+    def test_what_keeps_the_adapter_out_is_said(self):
+        self.assertEqual(self.run_program("-I", "-c", "print(1)"), "1\n")
+        self.assertIn("started with -I", " ".join(self.output.stderr.split()))
+        self.write("other/sitecustomize.py", "")
+        again = ("import os, sys; 'AGAIN' in os.environ or os.execve(sys.executable, "
+                 "[sys.executable, '-c', 'print(1)'], {**os.environ, 'AGAIN': '1', 'PYTHONPATH': "
+                 f"{self.path('other')!r} + ':' + os.environ['PYTHONPATH']}})")
+        self.assertEqual(self.run_program("-c", again), "1\n")
+        self.assertIn("OpenTelemetry", self.output.stderr)
 
     def test_a_program_without_pytorch_is_no_process_of_the_job(self):
         self.assertEqual(self.run_program("-c", "print(1 + 1)"), "2\n")
