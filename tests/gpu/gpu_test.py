@@ -190,14 +190,19 @@ class Reports(unittest.TestCase):
     def test_a_clock_that_changes_and_a_program_that_is_lost_are_told(self):
         plain = [{"median_ms": 5.0}, {"kernels": 30, "operators": 10}, {"median_ms": 5.0}]
         own = {"kernels": 30, "operators": 10, "cupti": {"file": "libcupti.so.13", "version": 130001}}
-        before = {"median_ms": 5.0, "found_ms": 5.0, "clock": "REAL", "traced": [7, 8], "kernels_each": 3, "without_times": 1,
-                  "counters": 2, "trouble": "none"}
+        before = {"median_ms": 5.0, "found_ms": 5.0, "clock": "REAL", "windows": 1, "with_kernels": [7, 8], "kernels_each": 3,
+                  "without_times": 1, "counters": 2, "trouble": "none", "says": {"activity": "GPU work can be recorded"}}
         # A clock of ticks: 2.4 of them in a nanosecond.
-        after = dict(before, found_ms=12.0, clock="FOREIGN", traced=[21], without_times=5, counters=3)
-        told = experiments.told_of(False, plain, own, before, after, "", 0)["summary"]
+        after = dict(before, found_ms=12.0, clock="FOREIGN", windows=3, with_kernels=[21], without_times=5, counters=3,
+                     says={"activity": "no kernel is recorded"})
+        result = experiments.told_of(False, plain, own, before, after, "", 0)
+        self.assertIn(["what is said of activity", "GPU work can be recorded", "no kernel is recorded"], result["tables"][0]["rows"])
+        told = result["summary"]
         self.assertIn("version 130001; the program ended with status 0", told[0])
-        self.assertIn("take 1.000 before it and 2.400 after it of the program's own time; 1 iterations traced and 1 stops", told[2])
-        self.assertIn("4 records without times", told[2])
+        self.assertIn("have 1.000 of the program's own time before it and 2.400 of the program's own time after it; after it 2 "
+                      "windows, 1 iterations with kernel records, 4 records without times and 1 stops for counters", told[2])
+        untimed = experiments.told_of(False, plain, own, before, dict(after, found_ms=None), "", 0)["summary"]
+        self.assertIn("have 1.000 of the program's own time before it and no times after it", untimed[2])
         told = experiments.told_of(True, plain, own, before, None, "plain: the program ended", -11)["summary"]
         self.assertIn("signal SIGSEGV", told[0])
         self.assertIn("finalised CUPTI: the program was lost after it: plain: the program ended", told[2])
@@ -656,6 +661,22 @@ class Parts(unittest.TestCase):
         for name in ("graph_job_torch", "graph_job_compile"):
             self.assertEqual(steps[name]["status"], "skipped")
             self.assertIn("PyTorch", steps[name]["error"])
+
+    def test_another_profiler_between_two_halves(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gpu("a.cuda_profiler_teardown", "--software", "--out", folder)
+            result = part_of(folder, "a")["steps"]["cuda_profiler_teardown"]["result"]
+        before, after = result["raw"]["halves"]
+        self.assertIn("version 130001; the program ended with status 0", result["summary"][0])
+        self.assertTrue(result["summary"][1].endswith(": complete"), result["summary"][1])
+        self.assertGreater(len(before["with_kernels"]), 0)
+        # The clock that the other one has set, which counts ticks, is not ours: times are as they were.
+        for half in (before, after):
+            self.assertGreater(half["found"], 10)
+        self.assertAlmostEqual(after["found_ms"] / before["found_ms"], 1, delta=0.2)
+        # This CUPTI gives kernels no times once a clock was set; counters go on after it was ended.
+        self.assertGreater(after["windows"], before["windows"])
+        self.assertGreater(after["counters"], before["counters"])
 
     def test_hours_in_minutes(self):
         with tempfile.TemporaryDirectory() as folder:

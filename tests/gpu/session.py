@@ -111,6 +111,11 @@ class Session:
         out["iterations"] = int(out["iterations"] or 0)
         return out
 
+    def says(self):
+        """{feature: sentence} of the library in the newest process: what it can do, and why not what it cannot."""
+        processes = self.ask("jobs", self.name, check=False).get("job", {}).get("processes") or [{}]
+        return {one["name"]: one["sentence"] for one in processes[-1].get("features", [])}
+
     def stops(self, what):
         """How often the program was stopped for this: "counters", "traces"."""
         spent = (self.job().get("overhead") or {}).get("spent") or []

@@ -44,7 +44,7 @@ constexpr Probe kProbes[] = {
     {"opcodes", Opcodes, "METRIC ...: counts of known arithmetic by one configuration (16)"},
     {"kernel_ranges", KernelRanges, "is each launch one automatic range, in order; cost (17)"},
     {"known_training", KnownTraining, "a training of known kernels, to be profiled"},
-    {"soak_job", SoakJob, "[graphs]: a training that is told what to do line by line"},
+    {"soak_job", SoakJob, "[graphs|marks]: a training that is told what to do line by line"},
 };
 
 std::vector<std::string> arguments;

@@ -1,8 +1,11 @@
 // A job for hours in minutes: nothing but launches, told what to do line by line, and telling what
 // CUPTI leaves behind in its process.
+#include <dlfcn.h>
 #include <unistd.h>
+#include <x86intrin.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -31,10 +34,11 @@ double ThreadCpuNs() {
 
 // The work of an iteration: a copy of the batch, launches, the optimiser, the loss read back. With
 // graphs, the launches are one graph for each length, captured when the length first comes, as
-// torch.compile does it at mode "reduce-overhead"; a new length comes every 20 iterations.
+// torch.compile does it at mode "reduce-overhead"; a new length comes every 20 iterations. With
+// marks, the program tells where an iteration begins, as the adapter for PyTorch does.
 class Training {
  public:
-  explicit Training(bool graphs) : graphs_(graphs) {
+  Training(bool graphs, bool marks) : graphs_(graphs), marks_(marks) {
     CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     CUDA(cudaMallocHost(&batch_, kBatchBytes));
     CUDA(cudaMalloc(&on_gpu_, kBatchBytes));
@@ -48,6 +52,7 @@ class Training {
       which = more > 0 && i % kNewEvery < 2 ? 3 + more : i * 7 % (4 + more);
     }
     const int length = which < 4 ? kLengths[which] : kLengths[3] + static_cast<int>(which) - 3;
+    if (marks_ && seqpoint_iteration_begin != nullptr) seqpoint_iteration_begin(length);
     CUDA(cudaMemcpyAsync(on_gpu_, batch_, static_cast<size_t>(length) * 64, cudaMemcpyHostToDevice,
                          stream_));
     if (graphs_) {
@@ -61,6 +66,7 @@ class Training {
   }
 
   int64_t iterations() const { return iterations_; }
+  cudaStream_t stream() const { return stream_; }
   // What was captured since the last call, and what could not be.
   void TellCaptures(Json* out) {
     if (!graphs_) return;
@@ -109,7 +115,7 @@ class Training {
     CUDA(cudaGraphLaunch(exec, stream_));
   }
 
-  const bool graphs_;
+  const bool graphs_, marks_;
   cudaStream_t stream_ = nullptr;
   char* batch_ = nullptr;
   float* on_gpu_ = nullptr;
@@ -123,8 +129,89 @@ class Training {
 
 }  // namespace
 
-// [graphs]. Prints "ready"; then a line of JSON for each line of standard input:
+namespace {
+
+CUpti_SubscriberHandle own_subscriber = nullptr;
+std::atomic<bool> ends_cupti = false;
+
+uint64_t CUPTIAPI Ticks() { return __rdtsc(); }
+
+// At the end of the first call after the profile, with TEARDOWN_CUPTI=1.
+void CUPTIAPI OnCall(void*, CUpti_CallbackDomain domain, CUpti_CallbackId, const void* info) {
+  if (domain != CUPTI_CB_DOMAIN_RUNTIME_API && domain != CUPTI_CB_DOMAIN_DRIVER_API) return;
+  if (static_cast<const CUpti_CallbackData*>(info)->callbackSite != CUPTI_API_EXIT) return;
+  if (!ends_cupti.exchange(false)) return;
+  CUPTI(cuptiUnsubscribe(own_subscriber));
+  CUPTI(cuptiFinalize());
+}
+
+// What torch.profiler does with CUPTI (pytorch/kineto@114171df, libkineto/src: CuptiTimestamp.cpp,
+// CuptiActivityApi.cpp, CuptiCallbackApi.cpp:96), told to an injected library as the adapter for
+// PyTorch tells it. Once in a process.
+Json Profile(Training* training, int64_t iterations) {
+  constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                           CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
+                                           CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER};
+  if (seqpoint_stand_down != nullptr) seqpoint_stand_down("torch.profiler");
+  static std::atomic<int64_t> kernels = 0, copies = 0;
+  CUPTI(cuptiSubscribe(&own_subscriber, OnCall, nullptr));
+  CUPTI(cuptiActivityRegisterTimestampCallback(Ticks));
+  CollectActivity([](const CUpti_Activity* record) {
+    kernels += record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    copies += record->kind == CUPTI_ACTIVITY_KIND_MEMCPY;
+  });
+  for (const CUpti_ActivityKind kind : kKinds) CUPTI(cuptiActivityEnable(kind));
+  for (int64_t i = 0; i < iterations; ++i) training->Iterate();
+  CUDA(cudaDeviceSynchronize());
+  FlushActivity();
+  for (const CUpti_ActivityKind kind : kKinds) CUPTI(cuptiActivityDisable(kind));
+  const char* teardown = std::getenv("TEARDOWN_CUPTI");
+  if (teardown != nullptr && std::strcmp(teardown, "1") == 0) {
+    CUPTI(cuptiEnableDomain(1, own_subscriber, CUPTI_CB_DOMAIN_RUNTIME_API));
+    CUPTI(cuptiEnableDomain(1, own_subscriber, CUPTI_CB_DOMAIN_DRIVER_API));
+    FlushActivity();
+    ends_cupti = true;
+  }
+  if (seqpoint_come_back != nullptr) seqpoint_come_back();
+  uint32_t version = 0;
+  CUPTI(cuptiGetVersion(&version));
+  Dl_info cupti = {};
+  dladdr(reinterpret_cast<void*>(cuptiGetVersion), &cupti);
+  const std::string path = cupti.dli_fname != nullptr ? cupti.dli_fname : "";
+  return Json()
+      .Add("kernels", kernels.load())
+      .Add("operators", copies.load())
+      .Add("cupti", Json()
+                        .Add("file", path.substr(path.rfind('/') + 1))
+                        .Add("version", static_cast<int64_t>(version)));
+}
+
+// The median over the iterations, by the GPU's events.
+double MedianMs(Training* training, int64_t iterations) {
+  std::vector<cudaEvent_t> marks(static_cast<size_t>(iterations) + 1);
+  for (cudaEvent_t& mark : marks) CUDA(cudaEventCreate(&mark));
+  CUDA(cudaEventRecord(marks[0], training->stream()));
+  for (size_t i = 1; i < marks.size(); ++i) {
+    training->Iterate();
+    CUDA(cudaEventRecord(marks[i], training->stream()));
+  }
+  CUDA(cudaEventSynchronize(marks.back()));
+  std::vector<double> times;
+  for (size_t i = 1; i < marks.size(); ++i) {
+    float ms = 0;
+    CUDA(cudaEventElapsedTime(&ms, marks[i - 1], marks[i]));
+    times.push_back(ms);
+  }
+  for (cudaEvent_t mark : marks) CUDA(cudaEventDestroy(mark));
+  return Quantile(times, 0.5);
+}
+
+}  // namespace
+
+// [graphs|marks]. Prints "ready"; then a line of JSON for each line of standard input:
 //   block N    N iterations: wall time, and CPU time of this thread, of an iteration
+//   timed N    the median over N iterations, by the GPU's events
+//   profile N  N iterations under a profiler of the program's own, as torch.profiler is one
 //   state      this process, and the GPU's free memory
 //   flush      the same, with the time of five flushes of activity records: for a process in which
 //              CUPTI is in use, as the call alone would begin a use
@@ -133,7 +220,8 @@ void SoakJob(Json* out) {
   // The program's other probes use CUPTI, so an injected library leaves it to us. This one does
   // not.
   if (seqpoint_come_back != nullptr) seqpoint_come_back();
-  Training training(!Arguments().empty() && Arguments()[0] == "graphs");
+  const std::string kind = Arguments().empty() ? "" : Arguments()[0];
+  Training training(kind == "graphs", kind == "marks");
   std::printf("ready\n");
   std::fflush(stdout);
   for (char line[64]; std::fgets(line, sizeof line, stdin) != nullptr;) {
@@ -146,6 +234,10 @@ void SoakJob(Json* out) {
       const auto per = 1e6 * static_cast<double>(count);
       answer.Add("ms", (WallNs() - wall) / per).Add("host_ms", (ThreadCpuNs() - cpu) / per);
       training.TellCaptures(&answer);
+    } else if (std::strncmp(line, "timed ", 6) == 0) {
+      answer.Add("median_ms", MedianMs(&training, std::max<int64_t>(1, std::atoll(line + 6))));
+    } else if (std::strncmp(line, "profile ", 8) == 0) {
+      answer = Profile(&training, std::max<int64_t>(1, std::atoll(line + 8)));
     } else {
       size_t free_bytes = 0, all_bytes = 0;
       CUDA(cudaMemGetInfo(&free_bytes, &all_bytes));

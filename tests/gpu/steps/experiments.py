@@ -42,33 +42,46 @@ def by_iteration(events):
 # --- another profiler in the process --------------------------------------------------------------
 
 HALF = 200  # iterations
+PROFILE = "profile 12"  # every length of the jobs as often as the others
 
 
-def sandwich(machine, teardown):
+def torch_sandwich(machine, teardown):
     """Question 12: torch.profiler between two halves of a training, alone and beside us."""
     machine.need_torch()
-    half = 20 if machine.software else HALF
     command = [machine.python, machine.torch_script("sandwich.py"), *session.device(machine)]
+    return sandwich(machine, "torch", teardown, command, False, "block", 20 if machine.software else HALF)
+
+
+def cuda_sandwich(machine, teardown):
+    """The same with what torch.profiler does with CUPTI, by a CUDA program."""
+    command = [machine.program("seqpoint_gpu_probe"), "soak_job", "marks"]
+    return sandwich(machine, "cuda", teardown, command, True, "timed", 40 if machine.software else HALF)
+
+
+def sandwich(machine, name, teardown, command, cuda, verb, half):
     extra = {"TEARDOWN_CUPTI": "1"} if teardown else {}
-    alone = Rung(machine, "sandwich", "alone", (False, [], "block"), command, cuda=False, extra=extra)
+    alone = Rung(machine, "sandwich", "alone", (False, [], verb), command, cuda=cuda, extra=extra)
     try:
         alone.line()
-        plain = [alone.block(half), alone.say("profile 10"), alone.block(half)]
+        plain = [alone.block(half), alone.say(PROFILE), alone.block(half)]
     finally:
         alone.close()
     # Before the user's profiler: a window of traced iterations and counters, as in a job that it meets.
-    # Without a GPU there is nothing to trace or to count.
-    measured = [] if machine.software else [*WINDOW, COUNTERS, MARK]
-    rung = Rung(machine, "sandwich", "teardown" if teardown else "plain", (True, [MARK, *measured], "block"), command,
-                cuda=False, run_options=["--overhead-budget", "30%"], extra=extra)
+    # PyTorch without a GPU has nothing to trace or to count.
+    measured = [] if machine.software and not cuda else [*WINDOW, COUNTERS, MARK]
+    rung = Rung(machine, "sandwich", name + ("-teardown" if teardown else ""), (True, [MARK, *measured], verb), command,
+                cuda=cuda, run_options=["--overhead-budget", "30%"], extra=extra)
     lost = ""
     after = status = None
     try:
         rung.line()
         rung.prepare()
         before = half_of(rung, half)
-        own = rung.say("profile 10")
+        own = rung.say(PROFILE)
         try:
+            rung.block(20)
+            # Whoever ends CUPTI does it in the first calls after its profile, and we look for it every 2 s.
+            time.sleep(2.5)
             rung.block(20)
             rung.patience = 10.0
             try:
@@ -76,7 +89,7 @@ def sandwich(machine, teardown):
             except Skipped as reason:  # that counters do not come back is an answer
                 lost = str(reason)
                 rung.follow([MARK])
-            after = half_of(rung, half, before["traced"])
+            after = half_of(rung, half, before["with_kernels"])
         except (StepFailed, OSError) as reason:  # that the program does not live on is one, too
             lost = str(reason)
         status = rung.end()
@@ -95,33 +108,36 @@ def told_of(teardown, plain, own, before, after, lost, status):
             ["ms of an iteration, beside us", before["median_ms"], new.get("median_ms")],
             ["the same as we found it", before["found_ms"], new.get("found_ms")],
             ["clock of the records", before["clock"], new.get("clock")],
-            ["iterations traced", len(before["traced"]), len(new["traced"]) if new else None],
-            ["kernel records of a traced iteration", before["kernels_each"], new.get("kernels_each")],
+            ["windows of traced iterations", before["windows"], more("windows")],
+            ["iterations with kernel records", len(before["with_kernels"]), len(new["with_kernels"]) if new else None],
+            ["kernel records of one of them", before["kernels_each"], new.get("kernels_each")],
             ["records without times", before["without_times"], more("without_times")],
             ["stops for counters", before["counters"], more("counters")],
             ["trouble", before["trouble"], "; ".join(filter(None, (lost, new.get("trouble"))))]]
+    rows += [[f"what is said of {name}", before["says"].get(name), sentence] for name, sentence in new.get("says", {}).items()
+             if sentence != before["says"].get(name)]
     same = all(plain[1][what] == own[what] for what in ("kernels", "operators"))
-    off = [half["found_ms"] / half["median_ms"] for half in (before, new) if half.get("found_ms")]
+    off = [f"{half['found_ms'] / half['median_ms']:.3f} of the program's own time" if half.get("found_ms") else "no times"
+           for half in (before, new)]
     cupti = own["cupti"]
     decides = "decides whether times and records are right after another profiler of the process has ended" + (
         " and has finalised CUPTI" if teardown else "")
     summary = [
         "CUPTI: " + (f"{cupti['file']}, version {cupti['version']}" if cupti else "none in this process") +
         f"; the program ended with {status_text(status) if status is not None else 'no status within its time'}",
-        f"in the user's trace: {plain[1]['kernels']} GPU events and {plain[1]['operators']} matrix products alone, "
+        f"in the user's trace: {plain[1]['kernels']} GPU events and {plain[1]['operators']} operations alone, "
         f"{own['kernels']} and {own['operators']} with us loaded: {'complete' if same else 'NOT complete'}",
         f"{decides}: the program was lost after it: {lost}" if not new else
-        f"{decides}: iterations as we found them take " +
-        (" before it and ".join(f"{ratio:.3f}" for ratio in off) + " after it" if len(off) == 2 else "an unknown share") +
-        f" of the program's own time; {len(new['traced'])} iterations traced and {more('counters')} stops for counters after "
-        f"it, {more('without_times')} records without times"]
+        f"{decides}: iterations as we found them have {off[0]} before it and {off[1]} after it; after it {more('windows')} "
+        f"windows, {len(new['with_kernels'])} iterations with kernel records, {more('without_times')} records without times "
+        f"and {more('counters')} stops for counters"]
     return {"question": 12, "summary": summary, "raw": {"alone": plain, "profile": own, "halves": [before, after]},
             "tables": [{"columns": ["", "before torch.profiler", "after"], "rows": rows}]}
 
 
 def half_of(rung, count, known=()):
-    """What the program and what we say of `count` iterations at level mark. `known`: traced iterations that are no
-    news."""
+    """What the program and what we say of `count` iterations at level mark. `known`: iterations whose kernel records
+    are no news."""
     watched = rung.session
     time.sleep(0.5)  # records are on their way
     first = watched.job()["iterations"]
@@ -130,11 +146,11 @@ def half_of(rung, count, known=()):
     time.sleep(0.5)
     job = watched.job()
     found = [int(one["duration_ns"]) / 1e6 for one in watched.ask("iterations", watched.name, "--all")["iterations"]
-             if first + 2 <= int(one["number"]) < first + count and not one["distorted"]]
+             if first + 2 <= int(one["number"]) < first + count and not one["distorted"] and "duration_ns" in one]
     traced = by_iteration(events_of(watched, "sandwich.json"))
     newest = sorted(set(traced) - set(known))
     return {"median_ms": own["median_ms"], "found_ms": statistics.median(found) if found else None, "found": len(found),
-            "clock": job["clock_kind"], "traced": newest,
+            "clock": job["clock_kind"], "windows": watched.stops("traces"), "with_kernels": newest, "says": watched.says(),
             "kernels_each": statistics.median(traced[number]["kernels"] for number in newest) if newest else None,
             "without_times": int((job["losses"] or {}).get("invalid_timestamps") or 0),
             "counters": watched.stops("counters"), "trouble": job["trouble"] or "none"}
