@@ -780,7 +780,7 @@ class Torch(unittest.TestCase):
             gpu("a.torch_profiler", "--software", "--out", folder)
             result = part_of(folder, "a")["steps"]["torch_profiler"]["result"]
         self.assertIn("ended with status 0", result["summary"][0])
-        self.assertIn("matrix products alone", result["summary"][1])
+        self.assertIn("96 operations alone", result["summary"][1])
         self.assertTrue(result["summary"][1].endswith(": complete"), result["summary"][1])
         self.assertIn("decides whether times and records are right", result["summary"][2])
         for half in result["raw"]["halves"]:
