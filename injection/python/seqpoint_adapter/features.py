@@ -24,6 +24,7 @@ SAMPLES = 5  # items of a list that are samples rather than inputs of different 
 # What is read of an input on the host in each call takes 0.01 ms, or 0.15 ms at most (docs/pytorch.md).
 MAX_LENGTHS = 256
 MAX_ELEMENTS = 1 << 15  # PyTorch sums up to so many on the calling thread alone (at::internal::GRAIN_SIZE)
+SQUARES = "sum of squares of "
 # Containers of libraries, which are no mappings but have their items by name.
 CONTAINERS = ("torch_geometric", "tensordict")
 # Calls after which numbers that were always equal to an earlier one are left out.
@@ -116,8 +117,11 @@ class _Lengths:
 
     def __init__(self, name, lengths_of):
         self.lengths_of = lengths_of
-        self.names = [f"number of {name}", f"sum of {name}", f"longest of {name}",
-                      f"sum of squares of {name}"]
+        self.names = self.names_of(name)
+
+    @staticmethod
+    def names_of(name):
+        return [f"number of {name}", f"sum of {name}", f"longest of {name}", f"{SQUARES}{name}"]
 
     def read(self, value, numbers):
         lengths = self.lengths_of(value)
@@ -350,14 +354,20 @@ class Reader:
         return plan, numbers
 
     def _study(self, numbers):
-        """A mask has the shape of what it masks: later copies of a number are of no use."""
+        """A mask has the shape of what it masks: later copies of a number are of no use. Neither
+        are lengths of samples that stay the same, and they take time to read."""
         self._studied.append(numbers)
         if len(self._studied) < STUDIED_CALLS:
             return
         names = list(dict.fromkeys(name for row in self._studied for name in row))
         columns = [[row.get(name) for row in self._studied] for name in names]
-        self._left_out = frozenset(
-            name for i, name in enumerate(names) if columns[i] in columns[:i])
+        left_out = {name for i, name in enumerate(names) if columns[i] in columns[:i]}
+        constant = {name for name, column in zip(names, columns) if len(set(column)) == 1}
+        for name in constant:
+            if name.startswith(SQUARES):
+                of_source = _Lengths.names_of(name[len(SQUARES):])
+                left_out.update(of_source if constant.issuperset(of_source) else ())
+        self._left_out = frozenset(left_out)
         self._studied = None
         for plan in self._plans:
             plan.leave_out(self._left_out)

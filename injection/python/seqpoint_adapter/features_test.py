@@ -131,6 +131,13 @@ class FeaturesTest(unittest.TestCase):
             self.assertEqual(read_by(reader, torch.zeros(1), **{name: value[:2]})
                              .get(f"sum of {name}") is None, False, name)
 
+    def test_lengths_that_stay_the_same_are_left_out_after_a_while(self):
+        for varies in (False, True):
+            reader = Reader(torch, Model())
+            for n in range(STUDIED_CALLS + 1):  # a constant sum, as packed rows have
+                told = read_by(reader, lengths=[8 + n, 40 - n] if varies else [24, 24])
+            self.assertEqual("sum of squares of lengths" in told, varies)
+
     def test_whole_numbers_that_are_no_lengths(self):
         for name, value in (("labels", torch.tensor([5, 2, 3])), ("size", (224, 224)),
                             ("attention_mask", torch.zeros(3, 6)),

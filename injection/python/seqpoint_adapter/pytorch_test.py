@@ -645,6 +645,25 @@ class PyTorchTest(unittest.TestCase):
             self.assertEqual(self.left_out(leave_out), [[3 + n % 7] for n in range(40)])
             self.setUpAgain()
 
+    def test_a_step_left_out_where_gradients_are_kept_elsewhere(self):
+        # As Megatron (main_grad) and DeepSpeed keep them, which return before the inner step.
+        model = Model()
+        optimizer = self.sgd(model.parameters())
+        for n in range(40):
+            model(tokens(3 + n % 7)).sum().backward()
+            optimizer.zero_grad(set_to_none=True)
+            if n not in (20, 30):
+                optimizer.step()
+        self.assertEqual(self.lengths(), [[3 + n % 7] for n in range(40)])
+
+    def test_a_module_whose_class_changes_is_still_seen(self):
+        model = Model()
+        optimizer = self.train(model, [5, 6])
+        # As FSDP2's fully_shard does it.
+        model.__class__ = type("FSDPModel", (type("FSDPModule", (), {}), Model), {})
+        self.train(model, [7, 8], optimizer)
+        self.assertEqual(self.lengths(), [[5], [6], [7], [8]])
+
     def test_loops_that_pass_twice_in_each_iteration_are_not_cut(self):
         model = Model()
         optimizer = self.sgd(model.parameters())
