@@ -377,7 +377,6 @@ uint32_t Callbacks::Subscribe(bool report_holder) {
 }
 
 void Callbacks::Unsubscribe() {
-  LockGuard guard(&lock_);
   if (subscriber_ == nullptr) return;
   CallWatch::Scope watch(&g_guest->call_watch, "cuptiUnsubscribe");
   cupti_->Unsubscribe(subscriber_);
@@ -386,7 +385,6 @@ void Callbacks::Unsubscribe() {
 }
 
 bool Callbacks::StillOurs() {
-  LockGuard guard(&lock_);
   if (subscriber_ == nullptr) return false;
   // An id that is on: nothing changes, but a handle that CUPTI does not know is refused.
   if (cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE,
@@ -401,7 +399,6 @@ bool Callbacks::StillOurs() {
 uint32_t Callbacks::MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless) {
   constexpr int kCalls = 200;
   constexpr int kTimes = 3;
-  LockGuard guard(&lock_);
   if (subscriber_ == nullptr || harmless == nullptr) return 0;
   InsideScope inside;
   uint64_t best_ns[2] = {UINT64_MAX, UINT64_MAX};
@@ -422,7 +419,6 @@ uint32_t Callbacks::MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless) {
 }
 
 void Callbacks::EnableOps(uint32_t ops) {
-  LockGuard guard(&lock_);
   if (subscriber_ == nullptr) return;
   CallWatch::Scope watch(&g_guest->call_watch, "cuptiEnableCallback");
   const uint32_t changed = ops ^ enabled_ops_;

@@ -1,7 +1,6 @@
 // Our CUPTI subscriber: which driver callback ids are on, and how a callback becomes a Call.
-// Threading: the callback runs on the application's threads. Subscribe, Unsubscribe and EnableOps
-// are called by one thread at a time (InitializeInjection, the thread acting at a boundary, the
-// helper thread).
+// Threading: the callback runs on the application's threads. Everything else is called by one thread
+// at a time, the one that acts (CallStream).
 #ifndef SEQPOINT_INJECTION_CALLBACKS_H_
 #define SEQPOINT_INJECTION_CALLBACKS_H_
 
@@ -43,7 +42,6 @@ class Callbacks {
 
   const Cupti* cupti_ = nullptr;
   Features* features_ = nullptr;
-  SpinLock lock_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   uint32_t enabled_ops_ = 0;
   bool captures_watched_ = false;

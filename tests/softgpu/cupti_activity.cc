@@ -133,6 +133,7 @@ struct ExternalId {
 class Buffers {
  public:
   Buffers() {
+    per_thread_ = releases::HaveBuffersOfThreads(GetState()->config->cupti_version);
     pthread_key_create(&key_, [](void* slot) { Get().Retire(static_cast<Slot*>(slot)); });
   }
 
@@ -470,8 +471,11 @@ CUptiResult ChangeKind(CUpti_ActivityKind kind, bool enable) {
   }
   if (((kSupportedKinds >> kind) & 1) == 0) return CUPTI_ERROR_NOT_SUPPORTED;
   if (!state->Uses(CuptiState::Api::kV1)) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  // The GPU's stamps are collected in device memory (cupti_activity.h,
+  // CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE).
+  if (enable) state->hooks->allocate();
   if (!enable && kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && state->KindEnabled(kind) &&
-      releases::MayHangInDisable(state->config->cupti_version)) {
+      releases::HangsInDisable(state->config->cupti_version, ++state->kernels_disabled)) {
     Hang(0);
   }
   std::lock_guard lock(state->mutex);

@@ -39,6 +39,7 @@ struct CuptiState {
   std::atomic<uint64_t> kinds{0};  // bit per CUpti_ActivityKind
   std::atomic<uint64_t> api_calls{0};
   std::atomic<uint64_t> sessions{0};  // times that kinds were turned on after there was none
+  std::atomic<uint64_t> kernels_disabled{0};  // times that CONCURRENT_KERNEL was
   std::mutex graph_mutex;
   uint32_t graph_launch = 0;  // ids of the last graph launches; guarded by graph_mutex
   uint32_t graph_launch_before = 0;

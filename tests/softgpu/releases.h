@@ -19,11 +19,18 @@ namespace seqpoint::softgpu::releases {
 // 13.1.
 inline bool LoseKernelStarts(uint64_t version) { return version >= 24 && version < 130100; }
 
+// Buffers are those of threads, and not of contexts, unless an attribute says otherwise:
+// cupti_activity.h of 13.0, CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER.
+inline bool HaveBuffersOfThreads(uint64_t version) { return version >= 130000; }
+
 // A client that gives no buffer crashes CUPTI: RN 12.9.
 inline bool CrashWithoutBuffer(uint64_t version) { return version < 27; }
 
-// Disabling CONCURRENT_KERNEL may deadlock: RN 13.0 Update 1.
-inline bool MayHangInDisable(uint64_t version) { return version == 130000; }
+// Disabling CONCURRENT_KERNEL may deadlock: RN 13.0 Update 1. Here it does the third time: not for
+// a tool that records one session.
+inline bool HangsInDisable(uint64_t version, uint64_t times) {
+  return version == 130000 && times >= 3;
+}
 
 // Graph launches and their kernels have wrong correlation ids in each session after the first: RN
 // 13.1 Update 1. The notes do not say which ids; here they are those of the graph launch before.

@@ -61,8 +61,12 @@ TEST_F(FailureTest, CuptiHeldByAnotherTool) {
   extra_ = {{"SWGPU_SET", "cupti.held_by=Nsight Systems"}};
   RunAndCompare({"iterations=50", "nvtx=1"});
   ASSERT_EQ(daemon_.process_count(), 1u);
+  // From 13.2 on only a subscription that takes the records away would name the tool.
+  const char* version = getenv("SWGPU_CUPTI_VERSION");
+  const bool named = version == nullptr || atoi(version) < 130200;
   EXPECT_THAT(process().Sentence(Feature::kCallbacks),
-              testing::AllOf(HasSubstr("Nsight Systems"), HasSubstr("stop that tool")));
+              testing::AllOf(HasSubstr(named ? "Nsight Systems" : "held by another tool"),
+                             HasSubstr("stop that tool")));
   // NVTX needs no CUPTI: its ranges are still seen.
   EXPECT_EQ(process().calls.size(), 100u);
 }
@@ -214,6 +218,7 @@ TEST_F(FailureTest, AMetricThatDoesNotExistAndOneThatNeedsPasses) {
 }
 
 TEST_F(FailureTest, LostAndInvalidRecordsAreCounted) {
+  SEQPOINT_NEEDS_TRACES();
   extra_ = {{"SWGPU_SET", "cupti.zero_kernel_share=0.2,cupti.drop_share=0.1"}};
   abi::Control control = MarkControl(CopyRule(1));
   control.level = static_cast<uint8_t>(abi::Level::kTrace);
@@ -285,6 +290,7 @@ class EndingTest : public FailureTest,
 
 TEST_P(EndingTest, InTheMiddleOfARange) {
   const auto& [collector, ending] = GetParam();
+  if (collector == Collector::kSamples) SEQPOINT_NEEDS_TRACES();  // which wait for flushes
   abi::Control control = CounterControl();
   if (collector == Collector::kKernels) {
     control.config[0].ranges = static_cast<uint8_t>(abi::Ranges::kKernels);
@@ -339,6 +345,10 @@ class CuptiFunctionTest : public FailureTest, public ::testing::WithParamInterfa
 
 TEST_P(CuptiFunctionTest, MayFail) {
   const std::string name = GetParam();
+  const char* version = getenv("SWGPU_CUPTI_VERSION");
+  if (name == "cuptiSubscribe_v2" && version != nullptr && atoi(version) >= 130200) {
+    GTEST_SKIP() << "cuptiSubscribe_v2 is not called on CUPTI " << version;
+  }
   for (const char* after : {"0", "2"}) {
     const std::string settings =
         "cupti.fail=" + name + ",cupti.fail_result=15,cupti.fail_after=" + after;
@@ -638,6 +648,7 @@ TEST_F(FailureTest, UnfinishedRecordsAtTheEndAreLeftOut) {
 }
 
 TEST_F(FailureTest, MoreThreadsThanBuffersDropAndCount) {
+  SEQPOINT_NEEDS_TRACES();
   abi::Control control = MarkControl(CopyRule(1));
   control.level = static_cast<uint8_t>(abi::Level::kTrace);
   control.flush_interval_ms = 10'000;  // threads keep their buffers
@@ -692,6 +703,7 @@ TEST_F(FailureTest, SeveralThreadsKeepOneOrder) {
 }
 
 TEST_F(FailureTest, MeasuresWhileOtherThreadsLaunch) {
+  SEQPOINT_NEEDS_TRACES();
   abi::Control control = CounterControl();
   AddEntry(&control, 101, 32, abi::kConfigTrace, 3);
   SendAfterCalls(control);
@@ -706,6 +718,7 @@ TEST_F(FailureTest, MeasuresWhileOtherThreadsLaunch) {
 }
 
 TEST_F(FailureTest, WhatIsCapturedIntoAGraphIsNoCall) {
+  SEQPOINT_NEEDS_TRACES();
   RunAndCompare({"iterations=20", "layers=3", "capture=10"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   size_t graphs = 0, launches = 0;

@@ -293,6 +293,7 @@ TEST_F(HostileTest, AStoppedDaemonCostsOnlyWhatTheRingCannotHold) {
 }
 
 TEST_F(HostileTest, AnotherDaemonTakesOverWithAnotherPlan) {
+  SEQPOINT_NEEDS_TRACES();
   abi::Control first = MarkControl(CopyRule(3));
   AddEntry(&first, 100, 16, abi::kConfigTrace, 1);
   const std::string go = (directory_.path() / "go").string();

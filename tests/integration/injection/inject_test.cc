@@ -922,6 +922,7 @@ TEST_F(InjectTest, MeasuresWhereOnlyTheStepTellsTheLength) {
 }
 
 TEST_F(InjectTest, TracesAreWholeWhereTheLengthIsKnownOnlyBehindKernels) {
+  SEQPOINT_NEEDS_TRACES();
   abi::Control control = MarkControl(FifthKernelRule(1));
   AddEntry(&control, 100, 32, abi::kConfigTrace, 2, 1);
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
@@ -944,6 +945,7 @@ TEST_F(InjectTest, TracesAreWholeWhereTheLengthIsKnownOnlyBehindKernels) {
 }
 
 TEST_F(InjectTest, TracesWantedIterationsInAWindow) {
+  SEQPOINT_NEEDS_TRACES();
   abi::Control control = MarkControl(CopyRule(1));
   AddEntry(&control, 100, 32, abi::kConfigTrace, 2);
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });

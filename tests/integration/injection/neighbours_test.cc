@@ -146,6 +146,7 @@ INSTANTIATE_TEST_SUITE_P(All, ChildTest, ::testing::Values("posix_spawn", "fork"
 // Memcheck sees every byte that the library reads and writes, all levels included. It has no heap
 // that could leak.
 TEST_F(NeighboursTest, ValgrindFindsNothing) {
+  SEQPOINT_NEEDS_TRACES();
   if (std::string(SEQPOINT_VALGRIND).empty()) GTEST_SKIP() << "no valgrind: install it";
   SendEverything();
   daemon_.Start();
@@ -165,6 +166,7 @@ TEST_F(NeighboursTest, ValgrindFindsNothing) {
 
 // Named for the driver alone, and preloaded behind the checker's runtime, which must come first.
 TEST_F(NeighboursTest, AddressSanitizerFindsNothing) {
+  SEQPOINT_NEEDS_TRACES();
   const ProgramResult runtime = RunProgram({"gcc", "-print-file-name=libasan.so"}, {});
   const std::string libasan = runtime.output.substr(0, runtime.output.find('\n'));
   for (const bool preloaded : {false, true}) {

@@ -21,6 +21,8 @@ using ::testing::HasSubstr;
 
 class ReleaseTest : public InjectTest {
  protected:
+  // Whatever the rest is run on: without it the newest one that PyTorch brings.
+  ReleaseTest() { extra_["SWGPU_CUPTI_VERSION"] = "130001"; }
   void SendAfterCalls(const abi::Control& control) {
     daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
   }
@@ -60,7 +62,8 @@ class ReleaseTest : public InjectTest {
 
 // The clock of torch.profiler counts ticks, and stays CUPTI's to the end of the process.
 TEST_F(ReleaseTest, TimesAreTheSameAfterAProfilerThatCountsTicks) {
-  extra_ = {{"SWGPU_SET",
+  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
+            {"SWGPU_SET",
              "clock.mode=real,noise.kernel=0,noise.slow_share=0,noise.drift=0,"
              "cupti.version=130100"}};
   SendAfterCalls(TraceControl());
@@ -82,7 +85,8 @@ TEST_F(ReleaseTest, TimesAreTheSameAfterAProfilerThatCountsTicks) {
 
 // CUPTI 13.0 gives kernels no times from then on: none is better than an iteration without kernels.
 TEST_F(ReleaseTest, NothingIsTracedWhereKernelsHaveNoTimesAnyMore) {
-  extra_ = {{"SWGPU_SET", "clock.mode=real,cupti.version=130001"}};
+  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
+            {"SWGPU_SET", "clock.mode=real,cupti.version=130001"}};
   SendAfterCalls(TraceControl());
   RunAndCompare(
       {"iterations=300", "lengths=16", "sleep_us=500", "tool=150", "tool_end=169", "tool_ticks=1"});
@@ -134,7 +138,7 @@ TEST_F(ReleaseTest, GraphsThatAreMadeLateAreTraced) {
 
 // Graphs of the time when CUPTI was another's have no record as a whole; their kernels have.
 TEST_F(ReleaseTest, GraphsThatWereMadeWhileCuptiWasAnothersAreTraced) {
-  extra_ = {{"SWGPU_SET", "cupti.version=130101"}};
+  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"}, {"SWGPU_SET", "cupti.version=130101"}};
   SendAfterCalls(TraceControl());
   RunAndCompare({"iterations=300", "lengths=16", "layers=2", "sleep_us=500", "replay=1",
                  "recapture=165", "tool=150", "tool_end=179"});
@@ -155,7 +159,8 @@ TEST_F(ReleaseTest, WrongIdsOfGraphLaunchesAreNotPassedOn) {
   for (const char* version : {"130100", "130101"}) {
     SCOPED_TRACE(version);
     const TempFolder directory;
-    extra_ = {{"SWGPU_SET", std::string("cupti.version=") + version},
+    extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
+              {"SWGPU_SET", std::string("cupti.version=") + version},
               {"SEQPOINT_DIR", directory.path().string()}};
     PuppetDaemon daemon(directory.path().string());
     const abi::Control control = TraceControl();
@@ -202,7 +207,8 @@ TEST_F(ReleaseTest, RecordsComeWhereTheTwoActivityApisExcludeEachOther) {
   for (const char* version : {"130001", "130200", "130401"}) {
     SCOPED_TRACE(version);
     const TempFolder directory;
-    extra_ = {{"SWGPU_SET", std::string("cupti.version=") + version},
+    extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
+              {"SWGPU_SET", std::string("cupti.version=") + version},
               {"SEQPOINT_DIR", directory.path().string()}};
     PuppetDaemon daemon(directory.path().string());
     daemon.Start();
@@ -219,20 +225,19 @@ TEST_F(ReleaseTest, RecordsComeWhereTheTwoActivityApisExcludeEachOther) {
 class FinalizeTest : public ReleaseTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(FinalizeTest, EverythingIsTakenAnew) {
-  extra_ = {{"SWGPU_SET", "cupti.version=130100"}};
+  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"}, {"SWGPU_SET", "cupti.version=130100"}};
   abi::Control control = MarkControl(CopyRule(1));
   AddConfig(&control, 2, "gpu__time_duration.sum");
   AddEntry(&control, 100, 16, abi::kConfigTrace, 1000);
   AddEntry(&control, 101, 32, 2, 1000);
   SendAfterCalls(control);
-  RunAndCompare({"iterations=800", "lengths=16,32", "sleep_us=3000", "tool=150", "tool_end=159",
+  RunAndCompare({"iterations=1000", "lengths=16,32", "sleep_us=3000", "tool=150", "tool_end=159",
                  "tool_keeps=1", GetParam()});
   ASSERT_GE(process().stand_downs.size(), 2u);
   ASSERT_FALSE(process().boundaries.empty());
-  const uint64_t last = process().boundaries.back().iteration;
   EXPECT_GT(std::count_if(process().boundaries.begin(), process().boundaries.end(),
                           [&](const auto& boundary) { return boundary.api_ns > BackNs(); }),
-            200);
+            50);
   // What is traced has its kernels, and none of what came to nothing counts.
   for (const abi::WindowEvent& window : process().windows) {
     if (window.level != static_cast<uint8_t>(abi::Level::kTrace) ||
@@ -245,12 +250,12 @@ TEST_P(FinalizeTest, EverythingIsTakenAnew) {
               8u)
         << window.iteration;
   }
-  EXPECT_GT(CountKernels([&](const auto& kernel) { return kernel.start_ns > BackNs(); }), 100u);
+  EXPECT_GT(CountKernels([&](const auto& kernel) { return kernel.start_ns > BackNs(); }), 50u);
   uint64_t measured = 0;
   for (const CountersResult& result : process().counters) {
     if (result.event.status == 0) measured = result.event.iteration;
   }
-  EXPECT_GT(measured, last - 100);
+  EXPECT_GT(measured, process().stand_downs.back().event.iteration + 20);
 }
 INSTANTIATE_TEST_SUITE_P(All, FinalizeTest,
                          ::testing::Values("tool_finalizes=159", "tool_finalizes=160",
@@ -263,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(All, FinalizeTest,
 
 // 13.0 before Update 1 may deadlock when kernels are not recorded any more.
 TEST_F(ReleaseTest, NoKernelIsRecordedWhereThatMayDeadlock) {
-  extra_ = {{"SWGPU_SET", "cupti.version=130000"}};
+  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"}, {"SWGPU_SET", "cupti.version=130000"}};
   SendAfterCalls(TraceControl());
   RunAndCompare({"iterations=300", "lengths=16", "sleep_us=500"});
   EXPECT_EQ(CountKernels([](const auto&) { return true; }), 0u);
@@ -283,7 +288,8 @@ TEST_F(ReleaseTest, ACallThatDoesNotReturnIsNamed) {
                           Case{"cuptiActivityFlushAll", "training goes on"}}) {
     SCOPED_TRACE(one.function);
     const TempFolder directory;
-    extra_ = {{"SWGPU_SET",
+    extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
+              {"SWGPU_SET",
                std::string("cupti.hang_ms=2500,cupti.fail_after=3,cupti.hang=") + one.function},
               {"SEQPOINT_DIR", directory.path().string()}};
     PuppetDaemon daemon(directory.path().string());
@@ -312,7 +318,8 @@ TEST_F(ReleaseTest, ACallThatDoesNotReturnIsNamed) {
 
 // Flushes become slow over hours. They are done less often then.
 TEST_F(ReleaseTest, SlowFlushesAreDoneLessOften) {
-  extra_ = {{"SWGPU_SET", "clock.mode=real,cupti.flush_growth_us=30000"}};
+  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
+            {"SWGPU_SET", "clock.mode=real,cupti.flush_growth_us=30000"}};
   SendAfterCalls(MarkControl(CopyRule(1)));
   RunAndCompare({"iterations=300", "lengths=16", "sleep_us=10000"});
   EXPECT_TRUE(AnySentence("a flush of CUPTI's records takes"));
@@ -321,7 +328,8 @@ TEST_F(ReleaseTest, SlowFlushesAreDoneLessOften) {
 
 // CUPTI's buffers on the GPU run out after millions of kernels, and kernels have no times then.
 TEST_F(ReleaseTest, IterationsWhoseKernelsHaveNoTimesAreNotTraced) {
-  extra_ = {{"SWGPU_SET", "clock.mode=real,cupti.kernel_record_limit=700"}};
+  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
+            {"SWGPU_SET", "clock.mode=real,cupti.kernel_record_limit=700"}};
   SendAfterCalls(TraceControl());
   RunAndCompare({"iterations=800", "lengths=16", "sleep_us=3000"});
   EXPECT_GT(GoodWindows(), 20u);
@@ -337,6 +345,30 @@ TEST_F(ReleaseTest, IterationsWhoseKernelsHaveNoTimesAreNotTraced) {
         << window.iteration;
   }
   EXPECT_TRUE(AnySentence("buffers on the GPU have run out"));
+}
+
+// Another GPU of the process is busy at both ends of a traced iteration, and is not waited for.
+TEST_F(ReleaseTest, KernelsOfAnotherGpuThatHaveNoEndAreLeftOut) {
+  extra_["SWGPU_SET"] = "clock.mode=real,gpu.count=2";
+  abi::Control control = MarkControl(CopyRule(1));
+  AddEntry(&control, 100, 16, abi::kConfigTrace, 1000);
+  SendAfterCalls(control);
+  SendAfterCalls(control);
+  daemon_.Start();
+  const ProgramResult result =
+      Run({"iterations=300", "lengths=16", "sleep_us=1000", "second_gpu=1"});
+  daemon_.Stop();
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_GT(GoodWindows(), 20u);
+  EXPECT_GT(process().stats.invalid_timestamps, 0u);
+  size_t of_second = 0;
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type != static_cast<uint16_t>(DataType::kKernel)) continue;
+    EXPECT_GT(record.kernel.end_ns, record.kernel.start_ns);
+    of_second += record.kernel.device == 1;
+  }
+  EXPECT_GT(of_second, 20u);
 }
 
 // Of more threads than there are buffers some get none; the same is never given to two.
@@ -371,7 +403,7 @@ TEST_F(ReleaseTest, KernelsInFlightAreWaitedForByAThreadWithoutAContext) {
 
 // Callback ids are switched while other threads are inside of a call that waits.
 TEST_F(ReleaseTest, AWaitWhoseBeginNobodySawIsNone) {
-  extra_ = {{"SWGPU_SET", "clock.mode=real"}};
+  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"}, {"SWGPU_SET", "clock.mode=real"}};
   abi::Control learn = {}, mark = MarkControl(CopyRule(1));
   learn.level = static_cast<uint8_t>(abi::Level::kLearn);
   learn.flush_interval_ms = 20;
@@ -400,7 +432,8 @@ TEST_F(ReleaseTest, KernelsHaveTheNamesOfTheirLaunches) {
   for (const char* version : {"130001", "130401"}) {
     SCOPED_TRACE(version);
     const TempFolder directory;
-    extra_ = {{"SWGPU_SET", std::string("cupti.version=") + version},
+    extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
+              {"SWGPU_SET", std::string("cupti.version=") + version},
               {"SEQPOINT_DIR", directory.path().string()}};
     PuppetDaemon daemon(directory.path().string());
     const abi::Control control = TraceControl();

@@ -91,6 +91,7 @@ class StandDownAtLevelTest : public StandDownTest,
                              public ::testing::WithParamInterface<UnderWay> {};
 
 TEST_P(StandDownAtLevelTest, TheOtherToolsTraceIsComplete) {
+  if (GetParam().config_id == 1 || GetParam().level == abi::Level::kTrace) SEQPOINT_NEEDS_TRACES();
   abi::Control control = MarkControl(CopyRule(1));
   control.level = static_cast<uint8_t>(GetParam().level);
   control.counter_backend = static_cast<uint8_t>(GetParam().backend);
@@ -145,6 +146,7 @@ TEST_F(StandDownTest, MarksOfTheProgramGoOn) {
 }
 
 TEST_F(StandDownTest, AToolThatKeepsItsSubscriptionLeavesUsTheRecords) {
+  SEQPOINT_NEEDS_TRACES();
   abi::Control control = MarkControl(MarkRule(1));
   AddEntry(&control, 100, 16, abi::kConfigTrace, 1000, 1);
   SendAfterCalls(control);
@@ -163,6 +165,7 @@ TEST_F(StandDownTest, AToolThatKeepsItsSubscriptionLeavesUsTheRecords) {
 }
 
 TEST_F(StandDownTest, AgainAndAgain) {
+  SEQPOINT_NEEDS_TRACES();
   for (const char* keeps : {"tool_keeps=0", "tool_keeps=1"}) {
     SCOPED_TRACE(keeps);
     const TempFolder directory;

@@ -36,7 +36,7 @@
 // reload=N: after iteration N its kernels are those of another module, with other names.
 //
 // mark_thread=1: iterations are marked by a thread that uses no GPU. launch_threads=N: so many
-// threads launch a kernel now and then.
+// threads launch a kernel now and then. second_gpu=1: a thread keeps the second GPU busy.
 //
 // truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
 //
@@ -438,6 +438,15 @@ int main(int argc, char** argv) {
       while (!stop) {
         trainer.Launch(trainer.forward, 3);
         usleep(200'000);
+      }
+    });
+  }
+  if (Option("second_gpu", 0) != 0) {
+    others.emplace_back([&stop] {
+      Trainer second(1);
+      while (!stop) {
+        for (int i = 0; i < 8; ++i) second.Launch(second.forward, 20'000);
+        Check(cuStreamSynchronize(second.stream), "cuStreamSynchronize");
       }
     });
   }
