@@ -178,7 +178,8 @@ class Reports(unittest.TestCase):
         self.assertEqual(experiments.graph_rows({}, {}, {16})[1][1:], [0, None, None, 0])
 
     def test_lengths_are_found_whatever_they_are_divided_by(self):
-        found = [{"number": "7", "lengths": ["1024"]}, {"number": "8", "lengths": ["2688"]}, {"number": "9", "lengths": []}]
+        found = [{"number": "7", "lengths": ["1024"]}, {"number": "8", "lengths": ["2688"]}, {"number": "9", "lengths": []},
+                 {"number": "10", "lengths": ["1280"]}]
         self.assertEqual(experiments.lengths_of(found, {16, 42}), {7: 16, 8: 42})
         self.assertEqual(experiments.lengths_of(found, set()), {})
 
@@ -289,7 +290,7 @@ class Reports(unittest.TestCase):
 
 def gpu(*arguments, expected=0):
     done = subprocess.run([sys.executable, os.path.join(HERE, "gpu.py"), "--bundle", BUILD, *arguments], capture_output=True,
-                          text=True, check=False, timeout=55)
+                          text=True, check=False, timeout=110)
     if expected is not None and done.returncode != expected:
         raise AssertionError(f"status {done.returncode}: {done.stdout}{done.stderr}")
     return done

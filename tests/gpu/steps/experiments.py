@@ -177,12 +177,13 @@ def graph_rows(traced, length_of, early):
 
 
 def lengths_of(iterations, told):
-    """{number: length}: lengths as found are bytes, or bytes divided by what they have in common."""
+    """{number: length} of the lengths that the job told: as found they are bytes, or bytes divided by what they have
+    in common."""
     found = {int(one["number"]): float(one["lengths"][0]) for one in iterations if one.get("lengths")}
     if not found or not told:
         return {}
     unit = max(found.values()) / max(told)
-    return {number: round(value / unit) for number, value in found.items()}
+    return {number: round(value / unit) for number, value in found.items() if round(value / unit) in told}
 
 
 def graph_job(machine, name, command, cuda, blocks):
@@ -373,7 +374,7 @@ def soak(machine):
             except (Skipped, StepFailed) as reason:
                 if rung.name in NEEDED:
                     raise
-                left_out.append(str(reason))
+                left_out.append(str(reason).splitlines()[0])
                 rungs.remove(rung)
                 rung.close()
         base = next(rung for rung in rungs if rung.name == "not loaded")
@@ -389,7 +390,7 @@ def soak(machine):
                 except (StepFailed, OSError, ValueError) as reason:  # the others go on
                     if rung.name in NEEDED:
                         raise
-                    left_out.append(f"{rung.name}, in round {rounds}: {reason}")
+                    left_out.append(f"{rung.name}, in round {rounds}: {str(reason).splitlines()[0]}")
                     rungs.remove(rung)
                     rung.close()
         asked = counters_for(machine)

@@ -135,5 +135,5 @@ def cuda_governor(machine):
     return cuda_benchmark(machine, ["--jobs", "none"])
 
 
-STEPS = [(f"torch_{job}", 90, lambda machine, j=job: ladder(machine, j)) for job in ("launches", "compute", "graph")]
+STEPS = [(f"torch_{job}", 120, lambda machine, j=job: ladder(machine, j)) for job in ("launches", "compute", "graph")]
 STEPS += [("cuda", 120, cuda_ladder), ("governor", 90, cuda_governor), ("soak", 560, soak)]
