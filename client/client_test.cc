@@ -1626,6 +1626,19 @@ TEST(RunTest, AnAdapterThatDidNotGetIntoAPythonIsMissed) {
   EXPECT_EQ(AdapterMissing({script}, "pt"), "");
 }
 
+TEST(TextTest, WhatIsApartHasItsShareOfTheTime) {
+  v1::Job job;
+  v1::PhaseSummary& phase = *job.add_phases();
+  phase.set_name("evaluation");
+  phase.set_iterations(100);
+  phase.set_duration_ns(3'000'000'000);
+  EXPECT_THAT(ApartText(job), AllOf(HasSubstr("evaluation 3"), Not(HasSubstr("%"))));
+  job.set_iterations_duration_ns(1'000'000'000);
+  EXPECT_THAT(ApartText(job), HasSubstr("(75.0 % of the time seen)"));
+  job.set_iterations_duration_ns(3'000'000'000'000);
+  EXPECT_THAT(ApartText(job), Not(HasSubstr("%")));
+}
+
 TEST(RunTest, ARunThatMissesItsAdapterSaysSo) {
   const std::string missing = AdapterMissing({"python3", "-I"}, "");
   v1::Job nothing;

@@ -416,14 +416,25 @@ std::string Note(const std::string& text) {
 
 std::string ApartText(const v1::Job& job) {
   if (job.phases_size() == 0) return "";
+  // What is apart may be most of a run (rollouts of reinforcement learning, a long evaluation).
+  int64_t seen_ns = job.iterations_duration_ns();
+  for (const v1::PhaseSummary& phase : job.phases()) seen_ns += phase.duration_ns();
+  const auto share = [&](const v1::PhaseSummary& phase) {
+    constexpr double kWorthSaying = 0.01;
+    const double its = static_cast<double>(phase.duration_ns()) / static_cast<double>(seen_ns);
+    return job.iterations_duration_ns() > 0 && its >= kWorthSaying
+               ? absl::StrCat(" (", FormatShare(its), " of the time seen)")
+               : "";
+  };
   const std::string phases =
-      absl::StrJoin(job.phases(), ", ", [](std::string* out, const v1::PhaseSummary& phase) {
-        absl::StrAppend(out, phase.name(), " ",
-                        phase.duration_ns() > 0
-                            ? FormatQuantity(static_cast<double>(phase.duration_ns()), "ns")
-                            : absl::StrCat("of ", FormatCount(phase.iterations()),
-                                           phase.iterations() == 1 ? " batch" : " batches",
-                                           ", whose time is not known"));
+      absl::StrJoin(job.phases(), ", ", [&](std::string* out, const v1::PhaseSummary& phase) {
+        absl::StrAppend(
+            out, phase.name(), " ",
+            phase.duration_ns() > 0
+                ? FormatQuantity(static_cast<double>(phase.duration_ns()), "ns") + share(phase)
+                : absl::StrCat("of ", FormatCount(phase.iterations()),
+                               phase.iterations() == 1 ? " batch" : " batches",
+                               ", whose time is not known"));
       });
   return Wrap("apart:     ",
               absl::StrCat(phases,

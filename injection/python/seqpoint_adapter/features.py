@@ -181,23 +181,23 @@ def _of_positions(tensor):
     return list(map(sub, [*begins[1:], len(flat)], begins))
 
 
-# By the input's name and dimensions.
-_KINDS = ((re.compile(r"cu_?seq|cu_.*len"), (1,), _of_offsets),
-          (re.compile(r"len"), (1,), _of_tensor),
-          (re.compile(r"attention_mask"), (2,), _of_mask),
-          (re.compile(r"position_ids"), (1, 2), _of_positions))
+# By the input's name and dimensions: how its lengths are read, of at most so many elements.
+_KINDS = ((re.compile(r"cu_?seq|cu_.*len"), (1,), _of_offsets, MAX_LENGTHS + 1),
+          (re.compile(r"len"), (1,), _of_tensor, MAX_LENGTHS),
+          (re.compile(r"attention_mask"), (2,), _of_mask, MAX_ELEMENTS),
+          (re.compile(r"position_ids"), (1, 2), _of_positions, MAX_ELEMENTS))
 
 
 class _Plan:
     """How to read the numbers of calls that are built like one call.
 
-    `left_out`: names of numbers that need not be told. `with_lengths`: of samples, where they lie
-    on the host."""
+    `left_out`: names of numbers that need not be told. `may_compute`: is true where lengths of
+    samples may be read; None: none are."""
 
-    def __init__(self, torch, parameters, args, kwargs, left_out, with_lengths):
+    def __init__(self, torch, parameters, args, kwargs, left_out, may_compute):
         self._torch = torch
         self._plain = torch.Tensor
-        self._with_lengths = with_lengths
+        self._may_compute = may_compute
         self._sources = []  # (positional?, key, getters, what reads, dimensions of a tensor)
         self._inputs = len(args), len(kwargs)
         self.names = []
@@ -278,19 +278,21 @@ class _Plan:
                 self._walk(name + label, item, (positional, key, (*getters, getter)), depth + 1)
 
     def _add_lengths(self, name, tensor, where):
-        if (not self._with_lengths or tensor.device.type != "cpu" or tensor.is_floating_point() or
-                tensor.is_complex() or tensor.numel() > MAX_ELEMENTS):
+        may_compute = self._may_compute
+        if (may_compute is None or tensor.device.type != "cpu" or tensor.is_floating_point() or
+                tensor.is_complex()):
             return
-        for pattern, dimensions, lengths_of in _KINDS:
-            if tensor.dim() in dimensions and pattern.search(name):
-                torch = self._torch
+        for pattern, dimensions, lengths_of, most in _KINDS:
+            if tensor.dim() in dimensions and tensor.numel() <= most and pattern.search(name):
+                plain, plainly = self._plain, self._torch._C.DisableTorchFunction
+                host, of_dimension = tensor.device, tensor.dim()
 
                 def lengths(tensor):
-                    if not _may_compute(torch) or (
-                            type(tensor) is not torch.Tensor or tensor.dim() not in dimensions or
-                            tensor.device.type != "cpu" or tensor.numel() > MAX_ELEMENTS):
+                    if not may_compute() or (
+                            type(tensor) is not plain or tensor.dim() != of_dimension or
+                            tensor.device != host or tensor.numel() > most):
                         raise Changed
-                    with torch._C.DisableTorchFunction():
+                    with plainly():
                         return lengths_of(tensor)
 
                 self._add(_Lengths(name, lengths), where)
@@ -317,21 +319,20 @@ class Reader:
 
     def __init__(self, torch, module):
         self._torch = torch
+        self._may_compute = _may_compute(torch)
         self._parameters = _parameter_names(module)
-        self._plans = []  # the one that was used last is the first
+        self._plans = []  # the last that was made is the first; those without lengths are the last
         self._studied = []  # numbers of the first calls, by name; None: done
         self._left_out = frozenset()
         self.names = ()
 
     def read(self, args, kwargs):
-        for i, plan in enumerate(self._plans):
+        for plan in self._plans:
             try:
                 numbers = plan.read(args, kwargs)
+                break
             except Exception:  # built otherwise
-                continue
-            if i > 0:
-                self._plans.insert(0, self._plans.pop(i))
-            break
+                pass
         else:
             plan, numbers = self._make_plan(args, kwargs)
         self.names = plan.names
@@ -340,17 +341,18 @@ class Reader:
         return numbers
 
     def _make_plan(self, args, kwargs):
-        def make(with_lengths):
-            plan = _Plan(self._torch, self._parameters, args, kwargs, self._left_out, with_lengths)
+        def make(may_compute):
+            plan = _Plan(self._torch, self._parameters, args, kwargs, self._left_out, may_compute)
             return plan, plan.read(args, kwargs)
 
-        if not _may_compute(self._torch):
-            return make(with_lengths=False)  # for this once
+        if not self._may_compute():
+            return make(None)  # for this once
         try:
-            plan, numbers = make(with_lengths=True)
-        except Exception:  # tensors that are not what they seem (torch.func)
-            return make(with_lengths=False)
-        self._plans = [plan, *self._plans[:MAX_PLANS - 1]]
+            plan, numbers = make(self._may_compute)
+            self._plans = [plan, *self._plans[:MAX_PLANS - 1]]
+        except Exception:  # too many samples; tensors that are not what they seem (torch.func)
+            plan, numbers = make(None)
+            self._plans = [*self._plans[:MAX_PLANS - 1], plan]
         return plan, numbers
 
     def _study(self, numbers):
@@ -380,9 +382,11 @@ def _are_lengths(value):
 
 
 def _may_compute(torch):
-    """Nobody would record what we compute: torch.jit.trace, or a mode of the program."""
-    modes = getattr(torch._C, "_len_torch_dispatch_stack", int)
-    return torch._C._get_tracing_state() is None and modes() == 0
+    """The function that tells whether nobody would record what we compute, as torch.jit.trace and
+    dispatch modes of the program do."""
+    tracing = torch._C._get_tracing_state
+    modes = getattr(torch._C, "_len_torch_dispatch_stack", None)  # since 2.0
+    return lambda: tracing() is None and (modes is None or modes() == 0)
 
 
 def tensors(torch, values):

@@ -138,6 +138,13 @@ class FeaturesTest(unittest.TestCase):
                 told = read_by(reader, lengths=[8 + n, 40 - n] if varies else [24, 24])
             self.assertEqual("sum of squares of lengths" in told, varies)
 
+    def test_many_samples_have_no_lengths_now_and_then(self):
+        reader = Reader(torch, Model())
+        for count in (3, 300, 3, 300):
+            told = read_by(reader, torch.zeros(4), position_ids=torch.arange(4).repeat(count))
+            self.assertEqual(told["position_ids.shape[0]"], 4 * count)
+            self.assertEqual(told.get("number of position_ids"), 3 if count == 3 else None)
+
     def test_whole_numbers_that_are_no_lengths(self):
         for name, value in (("labels", torch.tensor([5, 2, 3])), ("size", (224, 224)),
                             ("attention_mask", torch.zeros(3, 6)),
