@@ -428,8 +428,8 @@ def soak(machine):
                 f"{marked['gpu_mib_more']:+.0f} MiB",
                 "decides whether the profiler is kept from others while it rests, and whether it holds the clock: another "
                 f"process that asks for counters {'is refused (' + refusal(asked) + ')' if refusal(asked) else 'has them'}; "
-                f"the multiprocessors' clock is {text_of(after_counters)} MHz after counters, "
-                f"{text_of(figures['not loaded']['mhz'][1])} MHz without us", *[f"left out: {one}" for one in left_out]],
+                f"the clock of the multiprocessors in MHz: {text_of(after_counters)} after counters, "
+                f"{text_of(figures['not loaded']['mhz'][1])} without us", *[f"left out: {one}" for one in left_out]],
             "tables": [{"columns": ["rung", "ms at first", "ms at last", "more than not loaded", "flush ms at first", "at last",
                                     "helper thread", "at last", "CUPTI's and the driver's threads", "at last",
                                     "resident MiB", "at last", "GPU memory MiB more", "MHz"], "rows": rows}]}
