@@ -48,14 +48,17 @@ class LeftOut:
         self._gradient = None
         self._gives_up = False
 
+    @property
+    def may_be(self):
+        return self._single >= SURE and not self._gives_up
+
     def on_first(self, gradient):
         """The first pass of an iteration is about to come."""
         self._gradient = gradient
 
     def on_further(self, gradient):
         """Another one is about to come: was there a step between that has been left out?"""
-        nothing_left = gradient is None or gradient == self._gradient
-        if self._single < SURE or self._gives_up or not nothing_left:
+        if not self.may_be or not (gradient is None or gradient == self._gradient):
             return False
         self._left_out += 1
         self._gives_up = self._left_out > MOST_LEFT_OUT or self._in_a_row >= MOST_IN_A_ROW

@@ -582,7 +582,8 @@ class Adapter:
         elif self._searching:
             if self._inner is not None and self._cycle.was_over(self._takes_part):
                 self._end_iteration(self._cycle.closer())
-        elif self._grad() and not self._by_hand and self._left_out.on_further(self._gradient()):
+        elif (self._left_out.may_be and self._grad() and not self._by_hand and
+              not self._is_inside_step() and self._left_out.on_further(self._gradient())):
             self._end_iteration()
         if self._inner is not None and self._grad():
             self._batches.take_turns(
@@ -842,6 +843,16 @@ class Adapter:
         code, frame = self._outer_steps.get(type(optimizer)), sys._getframe()
         while code is not None and frame is not None:
             if frame.f_code is code and frame.f_locals.get(code.co_varnames[0]) is optimizer:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _is_inside_step(self):
+        """An optimiser calls the model itself, by a closure."""
+        frame = sys._getframe()
+        while frame is not None:
+            if frame.f_code.co_name == "step" and isinstance(
+                    frame.f_locals.get("self"), self._torch.optim.Optimizer):
                 return True
             frame = frame.f_back
         return False

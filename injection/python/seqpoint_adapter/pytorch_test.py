@@ -731,6 +731,21 @@ class PyTorchTest(unittest.TestCase):
             optimizer.step(closure)
         self.assertEqual([set(iteration) for iteration in self.lengths()], [{5}, {6}])
 
+    def test_a_closure_that_runs_more_often_later_leaves_out_no_step(self):
+        model = Model()
+        optimizer = type("LBFGS", (torch.optim.LBFGS,), {})(model.parameters(), max_iter=1)
+        for n in range(30):
+            def closure():
+                optimizer.zero_grad(set_to_none=True)
+                loss = model(tokens(3 + n)).square().sum()
+                loss.backward()
+                return loss
+            optimizer.param_groups[0].update(max_iter=1 if n < 15 else 3, max_eval=4)
+            optimizer.step(closure)
+        self.assertEqual([set(iteration) for iteration in self.lengths()],
+                         [{3 + n} for n in range(30)])
+        self.assertGreater(max(map(len, self.lengths())), 1)
+
     def test_a_step_that_calls_its_parents_counts_once(self):
         class Parent(torch.optim.SGD):
             pass
