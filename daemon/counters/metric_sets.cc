@@ -98,17 +98,18 @@ const Chip& ChipOf(absl::string_view name) {
   return kUnknownChip;
 }
 
+constexpr char kPeak[] = ".sum.peak_sustained_elapsed";
+
 Metric Sum(absl::string_view base, absl::string_view unit, bool follows_time = false) {
   return {absl::StrCat(base, ".sum"), std::string(unit), follows_time};
 }
 // The most that the unit could have done in the time: adds up like a counter.
 Metric Peak(absl::string_view base, absl::string_view unit) {
-  return {absl::StrCat(base, ".sum.peak_sustained_elapsed"), std::string(unit), true};
+  return {absl::StrCat(base, kPeak), std::string(unit), true};
 }
 
-const char kTime[] = "gpu__time_duration.sum";
 const Metric& Duration() {
-  static const auto* const kDuration = new Metric{kTime, "ns", true};
+  static const auto* const kDuration = new Metric{kRangeTime, "ns", true};
   return *kDuration;
 }
 
@@ -152,8 +153,8 @@ std::vector<Metric> DramMetrics(const Chip& chip) {
 }
 void AddDramRatios(const Chip& chip, Builder* set) {
   if (chip.dram == Dram::kNone) return;
-  set->AddRatio("device memory read", "GB/s", {{ReadName(chip) + ".sum"}}, {{kTime}});
-  set->AddRatio("device memory write", "GB/s", {{WriteName(chip) + ".sum"}}, {{kTime}});
+  set->AddRatio("device memory read", "GB/s", {{ReadName(chip) + ".sum"}}, {{kRangeTime}});
+  set->AddRatio("device memory write", "GB/s", {{WriteName(chip) + ".sum"}}, {{kRangeTime}});
 }
 
 const char kTensorCycles[] = "sm__pipe_tensor_cycles_active";
@@ -231,7 +232,7 @@ MetricSet Flops(const Chip& chip, Backend backend) {
   set.AddRatio("operations, tensor cores", "FLOP", std::move(tensor_terms), {});
   std::vector<Term> tera;
   for (Term& term : all) tera.push_back({term.metric, term.weight * 1e-3});
-  set.AddRatio("rate", "TFLOP/s", std::move(tera), {{kTime}});
+  set.AddRatio("rate", "TFLOP/s", std::move(tera), {{kRangeTime}});
   return set.Done(chip.uncounted.empty()
                       ? ""
                       : absl::StrCat("without ", chip.uncounted, " of the tensor cores"));
@@ -250,9 +251,9 @@ MetricSet Memory(const Chip& chip, Backend backend) {
     set.AddConfig({Sum("lts__t_sectors_aperture_sysmem_op_read", "sectors"),
                    Sum("lts__t_sectors_aperture_sysmem_op_write", "sectors")});
     set.AddRatio("memory read", "GB/s", {{"lts__t_sectors_aperture_sysmem_op_read.sum", 32}},
-                 {{kTime}});
+                 {{kRangeTime}});
     set.AddRatio("memory write", "GB/s", {{"lts__t_sectors_aperture_sysmem_op_write.sum", 32}},
-                 {{kTime}});
+                 {{kRangeTime}});
     return set.Done("without the peak: the memory is the host's");
   }
   std::vector<Metric> metrics = DramMetrics(chip);
@@ -297,7 +298,7 @@ MetricSet Cache(const Chip&, Backend backend) {
     set.AddConfig(
         {Sum(l1_hit, "sectors"), Sum(l1_miss, "sectors"), Sum("lts__t_sectors", "sectors")});
     set.AddRatio("L1 hits", "%", {{sum(l1_hit), 100}}, l1);
-    set.AddRatio("L2 traffic", "GB/s", {{"lts__t_sectors.sum", 32}}, {{kTime}});
+    set.AddRatio("L2 traffic", "GB/s", {{"lts__t_sectors.sum", 32}}, {{kRangeTime}});
     return set.Done("without L2 hits, which PM sampling does not count");
   }
   // Hits and misses of L2 never share a pass.
@@ -306,7 +307,7 @@ MetricSet Cache(const Chip&, Backend backend) {
   const std::vector<Term> l2 = {{sum(l2_hit)}, {sum(l2_miss)}};
   set.AddRatio("L1 hits", "%", {{sum(l1_hit), 100}}, l1);
   set.AddRatio("L2 hits", "%", {{sum(l2_hit), 100}}, l2);
-  set.AddRatio("L2 traffic", "GB/s", {{sum(l2_hit), 32}, {sum(l2_miss), 32}}, {{kTime}});
+  set.AddRatio("L2 traffic", "GB/s", {{sum(l2_hit), 32}, {sum(l2_miss), 32}}, {{kRangeTime}});
   return set.Done();
 }
 
@@ -317,7 +318,7 @@ MetricSet LinksSet(const Chip& chip, Backend backend) {
   std::vector<Metric> metrics;
   const auto add = [&](absl::string_view base, absl::string_view ratio) {
     metrics.push_back(Sum(base, "bytes"));
-    set.AddRatio(ratio, "GB/s", {{metrics.back().name}}, {{kTime}});
+    set.AddRatio(ratio, "GB/s", {{metrics.back().name}}, {{kRangeTime}});
   };
   const bool nvlink = links != Links::kPcie, pcie = links != Links::kNvlink;
   if (nvlink) {
@@ -496,6 +497,12 @@ std::vector<Term> CudaCoreOperations(char format) {
   return terms;
 }
 
+bool CountsElapsedTime(std::string_view metric) {
+  const absl::string_view name(metric.data(), metric.size());
+  return absl::EndsWith(name, kPeak) || absl::StrContains(name, "time_duration") ||
+         absl::StrContains(name, "cycles_elapsed");
+}
+
 absl::StatusOr<Metric> OwnMetric(std::string_view text) {
   const absl::string_view name(text.data(), text.size());
   const auto wrong = [&](absl::string_view why) {
@@ -505,7 +512,7 @@ absl::StatusOr<Metric> OwnMetric(std::string_view text) {
                                              "0123456789_.") != absl::string_view::npos) {
     return wrong("is not a name of CUPTI's, as dram__bytes_read.sum");
   }
-  const bool peak = absl::EndsWith(name, ".sum.peak_sustained_elapsed");
+  const bool peak = absl::EndsWith(name, kPeak);
   if (!peak && !absl::EndsWith(name, ".sum")) {
     return wrong(
         "does not end in .sum: only sums add up over iterations. Collect the sums, and "
@@ -520,8 +527,7 @@ absl::StatusOr<Metric> OwnMetric(std::string_view text) {
                 : has("ops_path")      ? "operations"
                 : has("inst_executed") ? "instructions"
                                        : "";
-  metric.follows_time = peak || has("time_duration") || has("cycles_elapsed") ||
-                        absl::EndsWith(name, "__cycles_active.sum");
+  metric.follows_time = CountsElapsedTime(text) || absl::EndsWith(name, "__cycles_active.sum");
   return metric;
 }
 

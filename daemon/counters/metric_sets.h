@@ -115,6 +115,11 @@ std::vector<Term> CudaCoreOperations(char format);
 // when its values cannot be added up over iterations (percentages, rates, extremes).
 absl::StatusOr<Metric> OwnMetric(std::string_view name);
 
+inline constexpr char kRangeTime[] = "gpu__time_duration.sum";
+// Does the metric grow with the time of the range alone, whatever runs in it? (The time, elapsed
+// cycles, the most that a unit could have done.)
+bool CountsElapsedTime(std::string_view metric);
+
 // Error: InvalidArgument, naming the set and what is wrong with it.
 absl::Status CheckOwnSet(const OwnSet& set);
 

@@ -471,6 +471,14 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
   }
   v1::GetCountersReply reply;
   std::map<std::string, Projection> projected;
+  // The same, but what elapses while an iteration runs is that of its usual time: a measured range
+  // is longer by what CUPTI does at its ends (NVIDIA's developer forum, 353002: a kernel of 3.5 us
+  // in an automatic range takes "much" longer in a user range), and the GPU is idle meanwhile.
+  std::map<std::string, Projection> in_usual_time;
+  Projection usual_time;  // its per_1000 alone
+  if (!facts_.mostly_untimed) {
+    usual_time = engine.ProjectTime(request.confidence(), facts_.host_times);
+  }
   const auto counter_of = [&](const counters::Metric& metric) -> v1::Counter& {
     for (v1::Counter& counter : *reply.mutable_counters()) {
       if (counter.metric() == metric.name) return counter;
@@ -490,6 +498,13 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
   };
   std::string missing;
   for (const counters::OnePassConfig& config : facts_.metrics.set().configs) {
+    std::optional<Estimate> range_time;
+    for (size_t i = 0; i < config.metrics.size(); ++i) {
+      if (config.metrics[i].name != counters::kRangeTime) continue;
+      absl::StatusOr<Projection> time = engine.ProjectStatistic(
+          config.config_id, static_cast<int>(i), request.confidence(), KindOf(config.metrics[i]));
+      if (time.ok()) range_time = time->per_1000;
+    }
     for (size_t i = 0; i < config.metrics.size(); ++i) {
       const counters::Metric& metric = config.metrics[i];
       if (projected.contains(metric.name)) continue;  // by another configuration
@@ -504,7 +519,12 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
         counter_of(metric).set_sentence(missing);
         continue;
       }
-      projected[metric.name] = *projection;
+      projected[metric.name] = in_usual_time[metric.name] = *projection;
+      if (counters::CountsElapsedTime(metric.name) && usual_time.per_1000 && range_time &&
+          range_time->value > 0 && projection->per_1000) {
+        in_usual_time[metric.name].per_1000 =
+            Scaled(*usual_time.per_1000, projection->per_1000->value / range_time->value);
+      }
       if (!wanted(metric.name)) continue;
       v1::Counter& counter = counter_of(metric);
       counter.clear_sentence();
@@ -520,13 +540,15 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
     counter.set_metric(ratio.name);
     counter.set_unit(ratio.unit);
     counter.set_ratio(true);
-    const std::optional<Projection> numerator = SumOf(ratio.numerator, projected);
-    const std::optional<Projection> denominator = SumOf(ratio.denominator, projected);
-    if (!numerator || (!denominator && !ratio.denominator.empty())) {
+    const bool is_sum = ratio.denominator.empty();
+    const std::optional<Projection> numerator =
+        SumOf(ratio.numerator, is_sum ? projected : in_usual_time);
+    const std::optional<Projection> denominator = SumOf(ratio.denominator, in_usual_time);
+    if (!numerator || (!denominator && !is_sum)) {
       counter.set_sentence(missing);
       continue;
     }
-    if (ratio.denominator.empty()) {
+    if (is_sum) {
       *counter.mutable_projection() = ToProto(*numerator, ratio.name, ratio.unit);
       *counter.mutable_projection()->mutable_basis() += RanksInWords("; the sum over ");
       set_per_iteration(*numerator, &counter);
@@ -566,6 +588,14 @@ absl::StatusOr<v1::GetCountersReply> Answers::GetCounters(
           100 * sampled.covered_ns() / sampled.duration_ns(), 100 * sampled.least_covered_share(),
           100 * sampled.edge_ns() / sampled.duration_ns()));
     }
+  }
+  if (!projected.empty()) {
+    sentences.push_back(
+        usual_time.per_1000
+            ? "rates and shares of a peak or of cycles are over the usual time of iterations; "
+              "measured ranges, whose time and cycles are listed, last longer"
+            : "no usual time of iterations is known: rates and shares are over measured "
+              "ranges, which last longer");
   }
   if (facts_.metrics.chip().empty()) {
     sentences.push_back(

@@ -220,6 +220,8 @@ class FakeProcess {
   bool whole_graphs = false;   // of a trace: CUPTI records graph launches, not their kernels
   bool loses_kernels = false;  // of each measurement one event
   bool no_numbers = false;     // values are NaN or infinite
+  double range_extra_ns = 0;   // what ranges last longer than iterations; 0: they have no time
+  static constexpr double kCyclesPerNs = 200;
   std::map<std::pair<int64_t, uint16_t>, int> kernel_measurements;  // by length, configuration
   std::vector<Truth> truth;
   std::vector<uint64_t> measured_iterations;
@@ -442,8 +444,12 @@ class FakeProcess {
     }
     std::string values;
     for (int i = 0; i < 7; ++i) {
-      const double value =
+      double value =
           no_numbers ? std::numeric_limits<double>::infinity() : truth[result.index].flops;
+      if (range_extra_ns > 0 && (i == 0 || i == 6)) {  // the time, elapsed cycles
+        value = (static_cast<double>(truth[result.index].time_ns) + range_extra_ns) *
+                (i == 0 ? 1 : kCyclesPerNs);
+      }
       values.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
     Send(abi::EventType::kCounters,
@@ -689,6 +695,33 @@ TEST(Job, MeasuresWithinItsCapAndProjectsCountersOfTheWholeRun) {
   const auto kernels = GetKernels(job, {});
   ASSERT_TRUE(kernels.ok());
   EXPECT_EQ(kernels->kernels(0).name(), "lstm_forward");
+}
+
+TEST(Job, RatesAreOverTheTimeOfIterationsAndNotOfRanges) {
+  Job job(Row(), {});
+  FakeProcess process(2);
+  process.range_extra_ns = 20'000;
+  job.AddProcess(Process());
+  process.Connect(job, 7);
+  double time_ns = 0, amount = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const int64_t length = process.DrawLength();
+    process.Iterate(length, process.TimeOf(length) / 10);  // 120 to 420 us
+    time_ns += static_cast<double>(process.truth.back().time_ns);
+    amount += process.truth.back().flops;
+  }
+  const auto counters = GetCounters(job, {});
+  ASSERT_TRUE(counters.ok());
+  std::map<std::string, double> ratios;
+  for (const v1::Counter& counter : counters->counters()) {
+    if (counter.ratio()) ratios[counter.metric()] = counter.per_iteration().value();
+  }
+  EXPECT_NEAR(ratios["device memory read"] / (amount / time_ns), 1, 0.01);
+  EXPECT_NEAR(
+      ratios["multiprocessors active"] / (100 * amount / (time_ns * FakeProcess::kCyclesPerNs)), 1,
+      0.01);
+  EXPECT_NEAR(ratios["instructions per active cycle"], 1, 0.01);
+  EXPECT_THAT(counters->sentence(), testing::HasSubstr("over the usual time of iterations"));
 }
 
 // Which kernels ran in them nobody knows; that iterations were traced, and how long they took, is.

@@ -470,8 +470,10 @@ CUptiResult CUPTIAPI cuptiRangeProfilerPopRange(CUpti_RangeProfiler_PopRange_Par
   if (profiler->open.size() + 1 == profiler->level()) {
     Counters counters = state->hooks->counters(profiler->context);
     counters.Add(range.begin, -1);
+    // A user range is longer than what it holds: NVIDIA's developer forum, 353002.
+    const uint64_t extra_ns = state->config->cupti_range_extra_ns;
     Collect(profiler, profiler->pass(), std::move(range.name), counters,
-            static_cast<double>(end_ns - range.begin_ns));
+            static_cast<double>(end_ns - range.begin_ns + extra_ns));
   }
   state->hooks->overhead_ns(state->config->cupti_range_ns);
   return CUPTI_SUCCESS;
