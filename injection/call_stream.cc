@@ -56,7 +56,7 @@ constexpr uint32_t kHostOps =
 uint16_t Clamp16(uint32_t value) { return value < 0xFFFF ? static_cast<uint16_t>(value) : 0xFFFF; }
 
 bool AlwaysReady(uint16_t) { return true; }
-bool CanCount(uint16_t config_id) { return g_guest->counters.Ready(config_id); }
+bool CanCount(uint16_t config_id) { return g_guest->counters.CanBeHad(config_id); }
 bool CanMeasure(uint16_t config_id) {
   const CallStream::Hold hold = g_guest->stream.hold();
   if (hold == CallStream::Hold::kNothing) return false;

@@ -5,6 +5,7 @@
 
 #include "injection/current_context.h"
 #include "injection/guest.h"
+#include "injection/identity.h"
 #include "injection/metric_scope.h"
 
 namespace seqpoint::inject {
@@ -61,17 +62,32 @@ CounterConfig* Counters::Find(uint16_t config_id) {
 }
 
 bool Counters::Ready(uint16_t config_id) const {
-  if (state_.load(std::memory_order_relaxed) != State::kIdle ||
-      gone_.load(std::memory_order_relaxed) || unavailable_.load(std::memory_order_relaxed)) {
-    return false;
-  }
-  if (config_id <= abi::kConfigTrace || !target_ready_.load(std::memory_order_relaxed))
-    return false;
+  if (state_.load(std::memory_order_relaxed) != State::kIdle) return false;
   const uint64_t busy_until_ns = busy_until_ns_.load(std::memory_order_relaxed);
   if (busy_until_ns != 0 && MonotonicNs() < busy_until_ns) return false;
+  return CanBeHad(config_id);
+}
+
+bool Counters::CanBeHad(uint16_t config_id) const {
+  if (gone_.load(std::memory_order_relaxed) || unavailable_.load(std::memory_order_relaxed) ||
+      config_id <= abi::kConfigTrace || !target_ready_.load(std::memory_order_relaxed)) {
+    return false;
+  }
   const CounterConfig* config = const_cast<Counters*>(this)->Find(config_id);
   return config != nullptr &&
-         !(config->kernels && kernels_unavailable_.load(std::memory_order_relaxed));
+         !(config->kernels &&
+           (kernels_unavailable_.load(std::memory_order_relaxed) || WhyNoKernels() != nullptr));
+}
+
+// In automatic ranges the context is synchronised behind each launch, which "can lead to problems
+// like hang state, if there are dependencies between two kernel launches" (CUPTI user guide 2.9.1).
+// Kernels that communicate wait for those of other GPUs. Null: nothing tells of such kernels.
+const char* Counters::WhyNoKernels() {
+  if (WorldSize() > 1) return "the job has several ranks, whose kernels wait for each other";
+  if (g_guest->names.saw_communication()) {
+    return "the program uses NCCL or NVSHMEM, whose kernels wait for each other";
+  }
+  return nullptr;
 }
 
 bool Counters::OfKernels(uint16_t config_id) const {
@@ -505,6 +521,15 @@ uint32_t Counters::BuildConfig(CounterConfig* config, uint32_t* passes, Text<256
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
 
+  if (const char* why = WhyNoKernels(); config->kernels && why != nullptr) {
+    sentence->Append(
+        "%s: measured one after the other, they would hang; without --roofline the "
+        "job is measured as usual",
+        why);
+    features_->Report(abi::Feature::kRoofline, abi::FeatureState::kIgnored, 0,
+                      "counters of single kernels: %s", sentence->c_str());
+    return CUPTI_ERROR_NOT_SUPPORTED;
+  }
   bool of_context = false;
   config->of_device = false;
   for (uint32_t i = 0; i < config->count; ++i) {

@@ -53,7 +53,10 @@ class Counters {
   bool Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, injection::RingWriter* ring,
             Features* features);
 
+  // Can a measurement begin now?
   bool Ready(uint16_t config_id) const;
+  // Or later, when nothing else is under way?
+  bool CanBeHad(uint16_t config_id) const;
   // Are the values of this configuration those of single kernels?
   bool OfKernels(uint16_t config_id) const;
   // 0, or the CUptiResult or CountersStatus that stopped it (reported); then nothing is open.
@@ -105,6 +108,7 @@ class Counters {
   void PrepareConfigs(uint32_t target, const abi::MetricConfig wanted[abi::kMaxConfigs]);
   uint32_t PrepareTarget(CUcontext context);
   void PrepareConfig(CounterConfig* config);
+  static const char* WhyNoKernels();
   uint32_t BuildConfig(CounterConfig* config, uint32_t* passes, Text<256>* sentence);
   uint8_t* AvailabilityFor(const CounterConfig& config) const;
   void FindRefusedMetric(const CounterConfig& config, Text<256>* sentence);

@@ -18,6 +18,8 @@ constexpr size_t kCommandBytes = 2048;
 
 // As SetRank was told.
 std::atomic<int> g_rank{-1}, g_world_size{-1};
+// As the launcher says: the environment is read once, as the program may change it.
+std::atomic<int> g_launched_world_size{1};
 
 const char* FirstOf(const char* const* variables) {
   for (; *variables != nullptr; ++variables) {
@@ -65,6 +67,11 @@ size_t ReadCommand(char* bytes, size_t capacity) {
 void SetRank(int rank, int world_size) {
   g_rank.store(rank);
   g_world_size.store(world_size);
+}
+
+int WorldSize() {
+  const int told = g_world_size.load(std::memory_order_relaxed);
+  return told > 0 ? told : g_launched_world_size.load(std::memory_order_relaxed);
 }
 
 void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text) {
@@ -128,10 +135,11 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
   const char* rank = FirstOf(kRanks);
   const char* local_rank = FirstOf(kLocalRanks);
   const char* world_size = FirstOf(kWorldSizes);
-  const int told_rank = g_rank.load(), told_size = g_world_size.load();
+  const int told_rank = g_rank.load();
+  g_launched_world_size.store(NumberOf(world_size, 1));
   text->Append("rank=%d\nlocal_rank=%d\nworld_size=%d\n",
                told_rank >= 0 ? told_rank : NumberOf(rank, 0), NumberOf(local_rank, 0),
-               told_size > 0 ? told_size : NumberOf(world_size, 1));
+               WorldSize());
 
   for (size_t i = 0; i + 1 < length; ++i) {
     if (command[i] == '\0') command[i] = ' ';

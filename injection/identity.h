@@ -1,5 +1,5 @@
 // Who this process is: the "key=value" lines of Hello.
-// Threading: SetRank from any thread; BuildHelloText once, from the helper thread.
+// Threading: SetRank and WorldSize from any thread; BuildHelloText once, from the helper thread.
 #ifndef SEQPOINT_INJECTION_IDENTITY_H_
 #define SEQPOINT_INJECTION_IDENTITY_H_
 
@@ -21,6 +21,8 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
 
 // What the program itself knows of its place among the ranks. Negative: nothing.
 void SetRank(int rank, int world_size);
+// As SetRank was told, else as BuildHelloText found it; 1 before.
+int WorldSize();
 
 }  // namespace seqpoint::inject
 

@@ -54,6 +54,9 @@ NameRef Names::InternSlowly(const char* text, uint32_t capacity, AddressSlot* sl
     char* copy = texts_ + text_used_;
     memcpy(copy, text, kept);
     copy[kept] = '\0';
+    if (strstr(copy, "nccl") != nullptr || strstr(copy, "nvshmem") != nullptr) {
+      saw_communication_.store(true, std::memory_order_relaxed);
+    }
     text_used_ += kept + 1;
     id = ++count_;
     entries_[id] = {hash, copy, static_cast<uint32_t>(length), false};

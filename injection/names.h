@@ -39,6 +39,8 @@ class Names {
   NameRef InternKernel(const char* text) { return Lookup(text, kComparedOfKernels, kCapacity); }
   // A module is being unloaded: its names' addresses may come back with other names.
   void ForgetAddresses();
+  // Was there a name of NCCL or NVSHMEM, whose kernels wait for those of other GPUs?
+  bool saw_communication() const { return saw_communication_.load(std::memory_order_relaxed); }
   // Names that found the table full; they have id 0.
   uint64_t overflows() const { return overflows_.load(std::memory_order_relaxed); }
 
@@ -75,6 +77,7 @@ class Names {
   uint32_t count_ = 0;
   SpinLock lock_;
   std::atomic<uint64_t> overflows_{0};
+  std::atomic<bool> saw_communication_{false};
 };
 
 }  // namespace seqpoint::inject

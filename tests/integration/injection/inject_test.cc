@@ -518,6 +518,26 @@ TEST_F(InjectTest, KernelsAreCountedOneByOne) {
   EXPECT_EQ(of_kernels, 2);
 }
 
+// Automatic ranges wait behind each kernel: where it waits for another rank's, for ever.
+TEST_F(InjectTest, KernelsOfSeveralRanksAreNotMeasuredOneByOne) {
+  extra_ = {{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "dram__bytes_read.sum");
+  AddConfig(&control, 3, "dram__bytes_read.sum", abi::Ranges::kKernels);
+  AddEntry(&control, 100, 32, 3, 2);
+  AddEntry(&control, 101, 32, 2, 2);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  RunAndCompare({"iterations=200", "lengths=32", "sleep_us=500"});
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  ASSERT_EQ(process().configs.size(), 2u);
+  EXPECT_EQ(process().configs[0].event.status, 0u);
+  EXPECT_EQ(process().configs[1].event.status, 27u);
+  EXPECT_THAT(process().configs[1].sentence, HasSubstr("the job has several ranks"));
+  EXPECT_THAT(process().Sentence(abi::Feature::kRoofline), HasSubstr("they would hang"));
+  EXPECT_THAT(process().kernel_counters, IsEmpty());
+  EXPECT_EQ(process().counters.size(), 2u);  // of iterations
+}
+
 TEST_F(InjectTest, KernelsBeyondTheRoomAreSaid) {
   extra_ = {{"SWGPU_SET", "noise.counters=0"}};
   abi::Control control = MarkControl(CopyRule(1));
