@@ -373,6 +373,38 @@ TEST(Profiler, ARangeCountsExactlyTheLaunchesInIt) {
   });
 }
 
+TEST(Profiler, AUserRangeIsLongerThanWhatItHolds) {
+  const auto time_of_range = [](double* time_ns) {
+    Gpu gpu;
+    gpu.Open();
+    Session session;
+    session.Initialize();
+    ASSERT_EQ(session.Configure({"gpu__time_duration.sum"}, CUPTI_UserRange, CUPTI_UserReplay),
+              CUPTI_SUCCESS);
+    CUPTI_OK(session.Start());
+    CUPTI_OK(session.Push("iteration"));
+    const uint64_t begin_ns = swgpu_now_ns();
+    gpu.Launch(gpu.gemm);
+    CU_OK(cuStreamSynchronize(gpu.stream));
+    const uint64_t end_ns = swgpu_now_ns();
+    CUPTI_OK(session.Pop());
+    session.Stop();
+    session.Decode();
+    *time_ns = session.Values(0)[0] - static_cast<double>(end_ns - begin_ns);
+  };
+  const std::string quiet = kNoNoise;
+  InProcess(quiet, [&] {
+    double extra_ns = -1;
+    time_of_range(&extra_ns);
+    EXPECT_NEAR(extra_ns, 0, 100);
+  });
+  InProcess(quiet + "cupti.range_extra_ns=20000", [&] {
+    double extra_ns = -1;
+    time_of_range(&extra_ns);
+    EXPECT_NEAR(extra_ns, 20'000, 100);
+  });
+}
+
 TEST(Profiler, MetricsAddedApartTakePassesApart) {
   InProcess("", [] {
     Gpu gpu;
