@@ -1614,6 +1614,7 @@ TEST(RunTest, AnAdapterThatDidNotGetIntoAPythonIsMissed) {
   EXPECT_THAT(AdapterMissing({"python3", "train.py"}, "p"), HasSubstr("imported torch"));
   EXPECT_THAT(AdapterMissing({"/bin/sh", "-c", "python3 train.py"}, "pp"),
               HasSubstr("imported torch"));
+  EXPECT_THAT(AdapterMissing({"python3", "train.py"}, "ptu"), HasSubstr("two lines"));
   // One that was heard, and programs of other kinds.
   EXPECT_EQ(AdapterMissing({"python3", "-I", "train.py"}, "ppt"), "");
   EXPECT_EQ(AdapterMissing({"/bin/sh", "-c", "python3 train.py"}, ""), "");

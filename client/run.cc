@@ -494,6 +494,11 @@ static bool IsPython(const std::vector<std::string>& command, std::string* optio
 }
 
 std::string AdapterMissing(const std::vector<std::string>& command, const std::string& told) {
+  // A process that ends soon may not have reached the daemon with that.
+  if (absl::StrContains(told, 'u')) {
+    return "PyTorch made backward passes without a step of an optimiser that could be seen; the "
+           "program can tell its iterations in two lines (docs/pytorch.md)";
+  }
   std::string options;
   if (absl::StrContains(told, 't') || (told.empty() && !IsPython(command, &options))) return "";
   constexpr absl::string_view kWayOut =

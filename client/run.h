@@ -58,10 +58,10 @@ struct Answerable {
   bool kernels = false;  // and a trace
 };
 
-// Why the PyTorch adapter was not heard of in a Python program, and the way out: a sentence without
-// its full stop. `told`: what adapters told in the file that SEQPOINT_ADAPTER_TOLD names, "p" for
-// each Python and "t" for each torch that they got into. Answers nothing where one got into torch,
-// or no Python is known to have run.
+// Why the PyTorch adapter told no iterations of a Python program, and the way out: a sentence
+// without its full stop. `told`: what adapters told in the file that SEQPOINT_ADAPTER_TOLD names:
+// "p" for each Python and "t" for each torch that they got into, "u" for a training whose steps
+// could not be seen. Answers nothing where one got into torch, or no Python is known to have run.
 std::string AdapterMissing(const std::vector<std::string>& command, const std::string& told);
 
 // What `run` prints at the end. `wait_status`: how the program ended, as waitpid tells it;

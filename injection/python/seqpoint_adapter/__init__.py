@@ -14,6 +14,12 @@ def log(sentence):
         print(f"seqpoint: {sentence}", file=sys.stderr)
 
 
+def tell(what):
+    """Tells `seqpoint run`, which says at the program's end why nothing was profiled."""
+    if "seqpoint_start" in sys.modules:
+        sys.modules["seqpoint_start"].tell(what)
+
+
 def hide_frame(error):
     """Takes the frame that caught `error`, and raises it again, off its traceback: where functions
     of the program call functions of PyTorch, nobody looks for us. (Python before 3.11 ignores it.)
@@ -149,7 +155,6 @@ def _install(torch):
         told = library.find()
         if told is not None:
             pytorch.Adapter(torch, told).install()
-            if "seqpoint_start" in sys.modules:
-                sys.modules["seqpoint_start"].tell(b"t")
+            tell(b"t")
     except Exception as error:  # a torch we do not know must still train
         log(f"the PyTorch adapter did not start: {error!r}")

@@ -38,7 +38,7 @@ import types
 import weakref
 from collections import Counter
 
-from . import around_import, hide_frame, log
+from . import around_import, hide_frame, log, tell
 from . import batches as batches_module
 from . import by_hand as by_hand_module
 from . import cycle as cycle_module
@@ -801,6 +801,7 @@ class Adapter:
             self._watch_found()
 
     def _explain(self, root):
+        tell(b"u")
         if not (self._attached or self._library.active()):
             self._attach(root)
         self._library.describe(False, (

@@ -349,6 +349,17 @@ class ByHandTest(JobTest):
         """)
         self.assertEqual(len(self.iterations()), 40)
 
+    def test_steps_that_leave_no_trace_are_said(self):
+        self.script("""
+            for n in range(40):
+                model(torch.zeros(4, 3 + n % 5, dtype=torch.long)).sum().backward()
+                for p in model.parameters():
+                    p.data.add_(p.grad.data, alpha=-0.1)
+                    p.grad.data.zero_()
+        """)
+        said = " ".join(self.output.stderr.split())
+        self.assertIn("backward passes", said)
+
     def test_two_lines_that_no_named_file_has(self):
         self.write("own/marks.py", """
             import ctypes; seqpoint = ctypes.CDLL(None)
