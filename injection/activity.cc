@@ -123,8 +123,8 @@ void Activity::TakeBuffers(bool clock_claimed) {
   features_->Report(
       abi::Feature::kActivity, abi::FeatureState::kIgnored, 0,
       "another profiler (torch.profiler) has set CUPTI's clock, and CUPTI version %u "
-      "gives kernels no times from then on: no kernel is recorded in this process any "
-      "more, iterations are timed as before; use the CUPTI of CUDA 13.1 or later",
+      "gives kernels no times from then on: no iteration is traced in this process any "
+      "more; use the CUPTI of CUDA 13.1 or later",
       cupti_->version);
 }
 
@@ -179,6 +179,7 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
   const uint32_t on = kinds_.load(std::memory_order_relaxed);
   if (kinds == on) return false;
   InsideScope inside;
+  const RelaxedCaptures relaxed(driver_, g_guest->stream.may_capture());
   // Kernels in flight when tracing begins would be recorded without a start.
   const bool kernels_change = ((kinds ^ on) & kKindKernel) != 0;
   if (synchronize && ((on & ~kinds) != 0 || kernels_change)) WaitForGpu();

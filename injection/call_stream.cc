@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <utility>
@@ -24,6 +25,8 @@ constexpr uint64_t kPollMask = 255;
 constexpr uint64_t kPollEveryNs = 100'000'000;
 constexpr uint32_t kShortestFlushMs = 10;
 constexpr uint64_t kStopPatienceNs = 100'000'000;
+// A capture that began unseen is over then: it holds launches of microseconds each.
+constexpr uint64_t kBlindNs = 1'000'000'000;
 // Windows opened before the lengths are known. After several for nothing in a row so many
 // iterations may pass to the next, and always so long that they stay within half of the overhead
 // budget.
@@ -121,8 +124,6 @@ uint32_t KindsOfLevel(Level level, const abi::Rule& rule) {
   switch (level) {
     case Level::kLearn:
       return kKindsOfLearn;
-    case Level::kTrace:
-      return kKindsOfTrace;
     case Level::kMark:
       // A graph that is instantiated while the kind is off leaves no record in any trace window
       // after (CUPTI user guide 2.3.7.5), so the kind is never off.
@@ -393,7 +394,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     if (measurement_.kind != Kind::kNone) {
       // While another thread acts, or a stream is being captured (nothing may synchronise then),
       // the window stays open to the next boundary and is then worth nothing.
-      if (acting_ || captures() != 0) {
+      if (acting_ || may_capture()) {
         measurement_.unwanted = true;
       } else {
         EndMeasurement(todo);
@@ -431,7 +432,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     iteration_ns_ = boundary_ns_ != 0 && now_ns > boundary_ns_ ? now_ns - boundary_ns_ : 0;
     boundary_ns_ = now_ns;
     // What else must be watched, or need not be any more, is switched here, too.
-    if (!acting_ && captures() == 0) {
+    if (!acting_ && !may_capture()) {
       todo->poll = control_.Changed() || WantedOps() != watched_.load(std::memory_order_relaxed);
     }
   }
@@ -448,7 +449,9 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
     if (guest->counters.samples()) guest->counters.pm().OnClock(call.correlation_id);
     const abi::ClockEvent event = {result.iteration, now_ns, call.correlation_id, 0};
     guest->ring.WriteEvent(abi::EventType::kClock, &event, sizeof(event));
-    clocked_.fetch_add(1, std::memory_order_relaxed);
+    if (guest->activity.records(KindOfClock(matcher_.rule()))) {
+      clocked_.fetch_add(1, std::memory_order_relaxed);
+    }
   }
 }
 
@@ -511,7 +514,7 @@ void CallStream::Decide(const abi::MatchResult& result, uint32_t flags, Todo* to
   const bool first = decision && first_decision_;
   if (decision) first_decision_ = false;
   if (first) LearnWhenDecided(boundary);
-  const bool may_act = !acting_ && captures() == 0;
+  const bool may_act = !acting_ && !may_capture();
 
   if (measurement_.kind != Kind::kNone && !measurement_.chosen && decision &&
       !ChooseAhead(result.length, result.valid) && may_act) {
@@ -576,7 +579,7 @@ void CallStream::Open(const Call* call) {
   Activity::Seen seen = {};
   if (measurement_.kind == Kind::kTrace) {
     seen = guest->activity.seen();
-    guest->activity.SetKindsOfWindow(KindsOfWindow());
+    guest->activity.SetKindsOfWindow(KindsOfTrace());
   } else {
     status = guest->counters.Open(guest->ContextOf(call->context), call->context,
                                   measurement_.config_id, iteration_ns_);
@@ -784,13 +787,13 @@ void CallStream::ApplyControl(bool on_application_thread, bool at_boundary) {
   if (news) guest->helper.Wake();
 }
 
-// Activity kinds inside of a trace window. Of a graph that was instantiated while graphs were not
-// recorded there is no record as long as they are (CUPTI user guide 2.3.7.2), but there are those
-// of its kernels when they are not.
-uint32_t CallStream::KindsOfWindow() const {
-  const uint32_t kinds = applied_kinds_ | kKindsOfTrace;
-  const bool whole = !early_graphs_ || KindOfClock(matcher_.rule()) == kKindGraph;
-  return whole ? kinds : kinds & ~kKindGraph;
+// Activity kinds while iterations are traced. Of a graph that was instantiated while graphs were
+// not recorded there is no record as long as they are (CUPTI user guide 2.3.7.2), but there are
+// those of its kernels when they are not.
+uint32_t CallStream::KindsOfTrace() const {
+  const uint32_t clock = KindOfClock(matcher_.rule());
+  return early_graphs_ && clock != kKindGraph ? (kKindsOfTrace & ~kKindGraph) | clock
+                                              : kKindsOfTrace | clock;
 }
 
 // Are kernels named by their launches? See LaunchNames.
@@ -803,7 +806,7 @@ uint32_t CallStream::WantedKinds() const {
   if (hold() == Hold::kNothing) return 0;
   // Without calls nothing joins the records of single events with them.
   if (hold() == Hold::kRecords && level_ != Level::kTrace) return 0;
-  return KindsOfLevel(level_, matcher_.rule());
+  return level_ == Level::kTrace ? KindsOfTrace() : KindsOfLevel(level_, matcher_.rule());
 }
 
 // Brings callback ids and activity kinds in line with the level. Runs with acting_.
@@ -815,14 +818,14 @@ void CallStream::SwitchWatching(bool on_application_thread) {
   {
     LockGuard lock(&lock_);
     applied_kinds_ = WantedKinds();
-    kinds = measurement_.kind == Kind::kTrace ? KindsOfWindow() : applied_kinds_;
+    kinds = measurement_.kind == Kind::kTrace ? KindsOfTrace() : applied_kinds_;
     window.iteration = matcher_.iteration();
     window.level = static_cast<uint8_t>(level_);
     early_graphs_ = early_graphs_ || ((kinds & kKindGraph) == 0 && guest->knows_contexts());
   }
   guest->callbacks.EnableOps(watched_.load(std::memory_order_relaxed));
   // Waiting for the GPU would break a capture that is under way.
-  const bool may_wait = on_application_thread && captures() == 0;
+  const bool may_wait = on_application_thread && !may_capture();
   if (!guest->activity.SetKinds(kinds, may_wait)) return;
   window.begin_ns = begin_ns;
   window.end_ns = guest->clock.NowNs();
@@ -834,7 +837,8 @@ void CallStream::SwitchWatching(bool on_application_thread) {
 
 void CallStream::OnCaptureBegin(CUcontext context) {
   captures_.fetch_add(1, std::memory_order_relaxed);  // from now on nothing begins
-  const uint64_t held_ns = g_guest->counters.AwaitUnsafe();
+  captured_.store(true, std::memory_order_relaxed);
+  const uint64_t held_ns = g_guest->counters.AwaitUnsafe() + AwaitActing();
   Todo todo = {};
   {
     // A kernel that is measured by itself is waited for, which a capture forbids.
@@ -850,6 +854,31 @@ void CallStream::OnCaptureBegin(CUcontext context) {
   Call call = {};
   call.context = context;
   Act(&call, todo);
+}
+
+// Another thread that acts may wait for the GPU or have CUPTI allocate, which breaks a capture. Not
+// longer than a second: what that thread waits for may be what this one launches next. Nanoseconds
+// that the caller was held.
+uint64_t CallStream::AwaitActing() {
+  constexpr uint64_t kPatienceNs = 1'000'000'000;
+  const uint64_t begin_ns = MonotonicNs();
+  bool waited = false;
+  for (uint64_t now_ns = begin_ns; now_ns - begin_ns < kPatienceNs; now_ns = MonotonicNs()) {
+    {
+      LockGuard lock(&lock_);
+      if (!acting_ || stopped_) return waited ? now_ns - begin_ns : 0;
+    }
+    waited = true;
+    const timespec pause = {0, 50'000};
+    nanosleep(&pause, nullptr);
+  }
+  return kPatienceNs;
+}
+
+bool CallStream::may_capture() const {
+  if (captures() != 0) return true;
+  const uint64_t blind_until_ns = blind_until_ns_.load(std::memory_order_relaxed);
+  return blind_until_ns != 0 && MonotonicNs() < blind_until_ns;
 }
 
 void CallStream::OnCaptureEnd() {
@@ -973,6 +1002,7 @@ void CallStream::TakeNow(bool may_wait) {
     guest->StartMeasuring();
   } else if (result == CUPTI_SUCCESS || before == Hold::kNothing) {
     early_graphs_ = true;
+    guest->modules_went.store(guest->cupti.Has(kKeepsNamesOfUnloadedModules));
     guest->activity.TakeBuffers(clock_claimed);
     guest->counters.Renew();
   }
@@ -980,6 +1010,10 @@ void CallStream::TakeNow(bool may_wait) {
     stood_down_ = false;
     guest->ForgetContexts();
     captures_.store(0, std::memory_order_relaxed);  // what ended meanwhile was not seen
+    // One that began unseen may go on still, in a program that captures.
+    if (captured_.load(std::memory_order_relaxed)) {
+      blind_until_ns_.store(MonotonicNs() + kBlindNs, std::memory_order_relaxed);
+    }
   } else if (before == Hold::kNothing) {
     guest->features.Report(
         abi::Feature::kCallbacks, abi::FeatureState::kIgnored, result,

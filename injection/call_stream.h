@@ -72,6 +72,8 @@ class CallStream {
   void OnCaptureBegin(CUcontext context);
   void OnCaptureEnd();
   uint32_t captures() const { return captures_.load(std::memory_order_relaxed); }
+  // The same, and for a second after CUPTI was another's: captures may have begun that nobody saw.
+  bool may_capture() const;
   // A context is about to go: ends an open measurement while that is still possible.
   void OnContextDestroy(CUcontext context);
 
@@ -182,8 +184,9 @@ class CallStream {
   void TakeNow(bool may_wait);
   void NoteStandDown(bool down);
   void BeginStandDown(uint64_t since_ns);
+  uint64_t AwaitActing();
   void WriteStandDown(uint64_t end_ns);
-  uint32_t KindsOfWindow() const;
+  uint32_t KindsOfTrace() const;
   bool NamesLaunches() const;
   abi::Level WantedLevel() const;
 
@@ -245,6 +248,8 @@ class CallStream {
   std::atomic<bool> learning_{false};
   std::atomic<bool> matching_{false};  // there is a rule
   std::atomic<uint32_t> captures_{0};
+  std::atomic<bool> captured_{false};        // there was a capture
+  std::atomic<uint64_t> blind_until_ns_{0};  // monotonic; captures are not known before
   std::atomic<bool> release_{false};
   std::atomic<uint64_t> clocked_{0};
   std::atomic<uint32_t> flush_interval_ms_{kDefaultFlushMs};

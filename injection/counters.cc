@@ -214,7 +214,7 @@ void Counters::Renew() {
 bool Counters::BeginUnsafe() {
   unsafe_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const bool may = g_guest->stream.captures() == 0;
+  const bool may = !g_guest->stream.may_capture();
   held_up_.store(!may, std::memory_order_relaxed);
   if (!may) EndUnsafe();
   return may;

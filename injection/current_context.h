@@ -1,5 +1,5 @@
-// Makes a context current for a scope. CUPTI and the driver mean the calling thread's.
-// Threading: any thread; the scope is one thread's.
+// State of the calling thread in the driver, for a scope: the current context, and what stream
+// captures of others forbid it. Threading: any thread; the scope is one thread's.
 #ifndef SEQPOINT_INJECTION_CURRENT_CONTEXT_H_
 #define SEQPOINT_INJECTION_CURRENT_CONTEXT_H_
 
@@ -29,6 +29,26 @@ class CurrentContext {
   const CudaDriver* driver_;
   CUcontext before_ = nullptr;
   bool changed_ = false;
+};
+
+// While a stream is captured, what CUPTI allocates on this thread would break a capture of another
+// one in global mode, unless the thread is relaxed (cuThreadExchangeStreamCaptureMode).
+class RelaxedCaptures {
+ public:
+  // `captures`: there may be one; else the driver is not asked.
+  RelaxedCaptures(const CudaDriver* driver, bool captures)
+      : exchange_(captures ? driver->ThreadExchangeStreamCaptureMode : nullptr) {
+    if (exchange_ != nullptr && exchange_(&mode_) != CUDA_SUCCESS) exchange_ = nullptr;
+  }
+  ~RelaxedCaptures() {
+    if (exchange_ != nullptr) exchange_(&mode_);
+  }
+  RelaxedCaptures(const RelaxedCaptures&) = delete;
+  RelaxedCaptures& operator=(const RelaxedCaptures&) = delete;
+
+ private:
+  decltype(CudaDriver::ThreadExchangeStreamCaptureMode) exchange_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 }  // namespace seqpoint::inject

@@ -648,6 +648,10 @@ TEST_F(FailureTest, UnfinishedRecordsAtTheEndAreLeftOut) {
 }
 
 TEST_F(FailureTest, MoreThreadsThanBuffersDropAndCount) {
+  const char* version = getenv("SWGPU_CUPTI_VERSION");
+  if (version != nullptr && atoi(version) < 130000) {
+    GTEST_SKIP() << "in CUPTI " << version << " buffers are those of contexts";
+  }
   SEQPOINT_NEEDS_TRACES();
   abi::Control control = MarkControl(CopyRule(1));
   control.level = static_cast<uint8_t>(abi::Level::kTrace);

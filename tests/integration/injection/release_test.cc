@@ -136,11 +136,27 @@ TEST_F(ReleaseTest, GraphsThatAreMadeLateAreTraced) {
   EXPECT_EQ(with_graph, windows);
 }
 
+// Graphs are listened to at all times. Where there are none, and nothing else is recorded, nobody
+// has taken our buffers.
+TEST_F(ReleaseTest, AProgramWithoutRecordsIsNotTakenForOneWhoseRecordsAreLost) {
+  abi::Control control = MarkControl(CopyRule(1));
+  control.rule.clock = control.rule.step;  // a launch, which leaves no record
+  AddEntry(&control, 100, 32, abi::kConfigTrace, 1000);
+  daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
+  daemon_.Start();
+  const ProgramResult result = Run({"iterations=900", "lengths=16", "sleep_us=5000"});
+  daemon_.Stop();
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_GT(process().clocks.size(), 500u);
+  EXPECT_FALSE(AnySentence("took CUPTI's buffers"));
+}
+
 // Graphs of the time when CUPTI was another's have no record as a whole; their kernels have.
 TEST_F(ReleaseTest, GraphsThatWereMadeWhileCuptiWasAnothersAreTraced) {
   extra_ = {{"SWGPU_CUPTI_VERSION", "130001"}, {"SWGPU_SET", "cupti.version=130101"}};
   SendAfterCalls(TraceControl());
-  RunAndCompare({"iterations=300", "lengths=16", "layers=2", "sleep_us=500", "replay=1",
+  RunAndCompare({"iterations=1800", "lengths=16", "layers=2", "sleep_us=1000", "replay=1",
                  "recapture=165", "tool=150", "tool_end=179"});
   ASSERT_EQ(process().stand_downs.size(), 2u);
   const size_t nodes = CountKernels([&](const auto& kernel) {
@@ -166,7 +182,7 @@ TEST_F(ReleaseTest, WrongIdsOfGraphLaunchesAreNotPassedOn) {
     const abi::Control control = TraceControl();
     daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
     daemon.Start();
-    const ProgramResult result = Run({"iterations=300", "lengths=16", "layers=2", "sleep_us=500",
+    const ProgramResult result = Run({"iterations=1800", "lengths=16", "layers=2", "sleep_us=1000",
                                       "replay=1", "tool=150", "tool_end=179"});
     daemon.Stop();
     EXPECT_EQ(result.exit_status, 0) << result.output;
@@ -345,6 +361,38 @@ TEST_F(ReleaseTest, IterationsWhoseKernelsHaveNoTimesAreNotTraced) {
         << window.iteration;
   }
   EXPECT_TRUE(AnySentence("buffers on the GPU have run out"));
+}
+
+// A thread captures graphs while the one that trains is traced and counted, and while a profiler
+// comes and goes.
+TEST_F(ReleaseTest, NoCaptureIsBrokenByStandingDown) {
+  extra_["SWGPU_SET"] = "cupti.version=130101";
+  SendAfterCalls(TraceControl());
+  daemon_.Start();
+  const ProgramResult result =
+      Run({"iterations=1000", "lengths=16", "sleep_us=500", "capture_thread=1", "storm=2"});
+  daemon_.Stop();
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  EXPECT_EQ(result.Value("broken"), "0") << result.output;
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_GT(process().stand_downs.size(), 10u);
+}
+
+TEST_F(ReleaseTest, NoCaptureOfAnotherThreadIsBroken) {
+  abi::Control control = MarkControl(CopyRule(1));
+  AddConfig(&control, 2, "gpu__time_duration.sum");
+  AddEntry(&control, 100, 16, abi::kConfigTrace, 1000);
+  AddEntry(&control, 101, 32, 2, 1000);
+  SendAfterCalls(control);
+  daemon_.Start();
+  const ProgramResult result =
+      Run({"iterations=1500", "lengths=16,32", "sleep_us=500", "capture_thread=1"});
+  daemon_.Stop();
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  EXPECT_EQ(result.Value("broken"), "0") << result.output;
+  ASSERT_EQ(daemon_.process_count(), 1u);
+  EXPECT_GT(GoodWindows(), 20u);
+  EXPECT_GT(process().counters.size(), 20u);
 }
 
 // Another GPU of the process is busy at both ends of a traced iteration, and is not waited for.

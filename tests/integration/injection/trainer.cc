@@ -37,6 +37,8 @@
 //
 // mark_thread=1: iterations are marked by a thread that uses no GPU. launch_threads=N: so many
 // threads launch a kernel now and then. second_gpu=1: a thread keeps the second GPU busy.
+// capture_thread=1: a thread captures graphs all the time, in global mode; prints "broken N", those
+// that failed.
 //
 // truth=1 prints the bytes that each length's kernels read, as the software GPU knows them.
 //
@@ -450,6 +452,25 @@ int main(int argc, char** argv) {
       }
     });
   }
+  std::atomic<int> broken{0}, captured{0};
+  if (Option("capture_thread", 0) != 0) {
+    others.emplace_back([&] {
+      Check(cuCtxSetCurrent(trainer.context), "cuCtxSetCurrent");
+      CUstream own;
+      Check(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+      void* arguments[] = {&trainer.data};
+      while (!stop) {
+        CUgraph graph = nullptr;
+        Check(cuStreamBeginCapture(own, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+        cuLaunchKernel(trainer.forward, 3, 1, 1, 64, 1, 1, 0, own, arguments, nullptr);
+        usleep(50);
+        ++captured;
+        if (cuStreamEndCapture(own, &graph) != CUDA_SUCCESS) ++broken;
+        if (graph != nullptr) cuGraphDestroy(graph);
+        usleep(50);
+      }
+    });
+  }
   std::vector<std::thread> storm;
   for (long i = 0; i < Option("storm", 0); ++i) {
     storm.emplace_back([&stop] {
@@ -502,6 +523,7 @@ int main(int argc, char** argv) {
   }
   stop = true;
   for (std::thread& other : others) other.join();
+  if (Option("capture_thread", 0) != 0) printf("broken %d of %d\n", broken.load(), captured.load());
   if (Option("final_sync", 1) != 0) Check(cuCtxSynchronize(), "cuCtxSynchronize");
   if (swgpu_digest && Option("threads", 0) + Option("launch_threads", 0) == 0) {
     printf("digest 0x%llx\n", static_cast<unsigned long long>(swgpu_digest()));
