@@ -21,9 +21,10 @@ MAX_TENSORS = 64  # of a call that are looked at together
 PLAIN = (bool, int, float, complex, str, bytes)  # they hold no tensor
 MAX_PLANS = 8  # of calls that are built differently
 SAMPLES = 5  # items of a list that are samples rather than inputs of different kinds
-# What is read of an input on the host in each call takes 0.01 ms, or 0.15 ms at most (docs/pytorch.md).
+# Of an input on the host at most so many are read in each call, in some 2 to 20 us
+# (docs/pytorch.md).
 MAX_LENGTHS = 256
-MAX_ELEMENTS = 1 << 15  # PyTorch sums up to so many on the calling thread alone (at::internal::GRAIN_SIZE)
+MAX_ELEMENTS = 1 << 15  # PyTorch sums so many on the calling thread (at::internal::GRAIN_SIZE)
 SQUARES = "sum of squares of "
 # Containers of libraries, which are no mappings but have their items by name.
 CONTAINERS = ("torch_geometric", "tensordict")

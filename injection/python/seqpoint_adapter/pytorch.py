@@ -5,7 +5,8 @@ How it hooks in, so that nothing of the program's changes:
 * The optimiser step by PyTorch's global hook (2.0 and later), else by wrapping `step` of each
   optimiser's class, as PyTorch's own profiler hook does.
 * The root module by `__call__` of its class. No hook is stored in a module, where it would be
-  pickled and copied with it, and keyword inputs are seen in every version.
+  pickled and copied with it, and keyword inputs are seen in every version. Passes without gradients
+  by what it wraps, or by copies, are seen in the same way.
 * GradScaler.step, for steps that it leaves out; CUDAGraph.replay, for iterations that were captured
   as a whole; torch.profiler, which needs CUPTI to itself.
 
@@ -476,9 +477,9 @@ class Adapter:
         @functools.wraps(original)
         def call(self, *args, **kwargs):
             if compiling():
-                # torch.compile inlines this where it meets the class (UnspecializedNNModuleVariable
-                # .call_function, torch/_dynamo/variables/nn_module.py of 2.2 to 2.9), so it is
-                # nothing but a call: what cannot be traced would be an error under fullgraph.
+                # torch.compile inlines this where it meets the class (torch/_dynamo/variables/
+                # nn_module.py: UnspecializedNNModuleVariable.call_function), so it is nothing but a
+                # call: what cannot be traced would be an error under fullgraph.
                 return original(self, *args, **kwargs)
             target = targets.get(id(self))
             if target is not None:
@@ -1024,14 +1025,18 @@ def _parameters(module):
 
 def _wrapped(root):
     """What the root wraps (as DDP, torch.compile and PEFT do), and that in turn: of each module the
-    part that holds more than half of its parameters."""
+    part that holds more than half of its parameters. Of PyTorch's own classes, which other models
+    have parts of, only what holds all of them."""
     classes = Counter(type(module) for module in root.modules())
     found, module, size = [], root, _size(root)
-    while module is not None and len(found) < MAX_WRAPPED:
-        sizes = [(_size(child), child) for child in module.children()]
-        module = next((child for its, child in sizes if 2 * its > size), None)
-        size = max((its for its, _ in sizes), default=0)
-        if module is not None and classes[type(module)] <= MAX_ALIKE:
+    while size > 0 and len(found) < MAX_WRAPPED:
+        whole, (size, module) = size, max(
+            ((_size(child), child) for child in module.children()), default=(0, None),
+            key=lambda sized: sized[0])
+        if 2 * size <= whole:
+            break
+        is_own = not type(module).__module__.startswith("torch.nn.")
+        if (is_own or size == whole) and classes[type(module)] <= MAX_ALIKE:
             found.append(module)
     return found
 

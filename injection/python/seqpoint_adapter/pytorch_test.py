@@ -257,6 +257,22 @@ class PyTorchTest(unittest.TestCase):
                              [[length] for length in range(3, 30)])
             self.setUpAgain()
 
+    def test_classes_of_pytorch_are_left_alone_unless_they_are_all_that_is_trained(self):
+        class Network(nn.Module):
+            def __init__(self, head):
+                super().__init__()
+                self.features = nn.Sequential(nn.Embedding(50, 30), nn.Linear(30, 20))
+                if head:
+                    self.head = nn.Linear(20, 2)
+
+            def forward(self, tokens):
+                return self.features(tokens)
+
+        for head in (True, False):
+            self.train(Network(head), [5, 6])
+            self.assertEqual("__call__" in nn.Sequential.__dict__, not head)
+            self.setUpAgain()
+
     def test_modules_inside_the_root_that_pass_as_a_part_of_it_are_nothing_else(self):
         relatives = self.relatives()
         self.train(relatives["root"], [5, 6, 7])
