@@ -592,13 +592,7 @@ std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t
     }
   }
   // A second column must take away most of what is left, and be worth it.
-  const auto is_worth_it = [&](double without) {
-    return without - pair_best >= 0.004 && pair_best <= 0.6 * without;
-  };
-  if (!is_worth_it(single)) return {preferred};
-  // Nor is it where another column alone does nearly as well (a sum of squares, as the number of
-  // samples and the longest one do together).
-  if (!is_worth_it(alone.front().first)) return {alone.front().second};
+  if (single - pair_best < 0.004 || pair_best > 0.6 * single) return {preferred};
   for (const auto& [unexplained, pair] : pairs) {
     if (unexplained <= pair_best + kNear / 4) return pair;
   }
