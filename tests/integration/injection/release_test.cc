@@ -34,6 +34,16 @@ class ReleaseTest : public InjectTest {
     control.plan[0].high[0] = INT64_MAX;
     return control;
   }
+  // The trainer under the puppet, for tests whose program has no digest of its own.
+  ProgramResult RunWatched(const std::vector<std::string>& arguments) {
+    daemon_.Start();
+    ProgramResult result = Run(arguments);
+    daemon_.Stop();
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    EXPECT_EQ(result.signal, 0);
+    EXPECT_EQ(daemon_.process_count(), 1u);
+    return result;
+  }
   template <typename Matches>
   size_t CountKernels(const Matches& matches) {
     size_t count = 0;
@@ -62,10 +72,9 @@ class ReleaseTest : public InjectTest {
 
 // The clock of torch.profiler counts ticks, and stays CUPTI's to the end of the process.
 TEST_F(ReleaseTest, TimesAreTheSameAfterAProfilerThatCountsTicks) {
-  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
-            {"SWGPU_SET",
-             "clock.mode=real,noise.kernel=0,noise.slow_share=0,noise.drift=0,"
-             "cupti.version=130100"}};
+  extra_["SWGPU_SET"] =
+      "clock.mode=real,noise.kernel=0,noise.slow_share=0,noise.drift=0,"
+      "cupti.version=130100";
   SendAfterCalls(TraceControl());
   RunAndCompare(
       {"iterations=300", "lengths=16", "sleep_us=500", "tool=150", "tool_end=169", "tool_ticks=1"});
@@ -85,8 +94,7 @@ TEST_F(ReleaseTest, TimesAreTheSameAfterAProfilerThatCountsTicks) {
 
 // CUPTI 13.0 gives kernels no times from then on: none is better than an iteration without kernels.
 TEST_F(ReleaseTest, NothingIsTracedWhereKernelsHaveNoTimesAnyMore) {
-  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
-            {"SWGPU_SET", "clock.mode=real,cupti.version=130001"}};
+  extra_["SWGPU_SET"] = "clock.mode=real,cupti.version=130001";
   SendAfterCalls(TraceControl());
   RunAndCompare(
       {"iterations=300", "lengths=16", "sleep_us=500", "tool=150", "tool_end=169", "tool_ticks=1"});
@@ -143,18 +151,14 @@ TEST_F(ReleaseTest, AProgramWithoutRecordsIsNotTakenForOneWhoseRecordsAreLost) {
   control.rule.clock = control.rule.step;  // a launch, which leaves no record
   AddEntry(&control, 100, 32, abi::kConfigTrace, 1000);
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
-  daemon_.Start();
-  const ProgramResult result = Run({"iterations=900", "lengths=16", "sleep_us=5000"});
-  daemon_.Stop();
-  EXPECT_EQ(result.exit_status, 0) << result.output;
-  ASSERT_EQ(daemon_.process_count(), 1u);
+  RunWatched({"iterations=900", "lengths=16", "sleep_us=5000"});
   EXPECT_GT(process().clocks.size(), 500u);
   EXPECT_FALSE(AnySentence("took CUPTI's buffers"));
 }
 
 // Graphs of the time when CUPTI was another's have no record as a whole; their kernels have.
 TEST_F(ReleaseTest, GraphsThatWereMadeWhileCuptiWasAnothersAreTraced) {
-  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"}, {"SWGPU_SET", "cupti.version=130101"}};
+  extra_["SWGPU_SET"] = "cupti.version=130101";
   SendAfterCalls(TraceControl());
   RunAndCompare({"iterations=1800", "lengths=16", "layers=2", "sleep_us=1000", "replay=1",
                  "recapture=165", "tool=150", "tool_end=179"});
@@ -171,77 +175,59 @@ TEST_F(ReleaseTest, GraphsThatWereMadeWhileCuptiWasAnothersAreTraced) {
 
 // Before 13.1 Update 1 the ids of graph launches are wrong after another session: none is passed
 // on.
-TEST_F(ReleaseTest, WrongIdsOfGraphLaunchesAreNotPassedOn) {
-  for (const char* version : {"130100", "130101"}) {
-    SCOPED_TRACE(version);
-    const TempFolder directory;
-    extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
-              {"SWGPU_SET", std::string("cupti.version=") + version},
-              {"SEQPOINT_DIR", directory.path().string()}};
-    PuppetDaemon daemon(directory.path().string());
-    const abi::Control control = TraceControl();
-    daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
-    daemon.Start();
-    const ProgramResult result = Run({"iterations=1800", "lengths=16", "layers=2", "sleep_us=1000",
-                                      "replay=1", "tool=150", "tool_end=179"});
-    daemon.Stop();
-    EXPECT_EQ(result.exit_status, 0) << result.output;
-    ASSERT_EQ(daemon.process_count(), 1u);
-    PuppetProcess& process = daemon.process(0);
-    ASSERT_EQ(process.stand_downs.size(), 2u);
-    const uint64_t back_ns = process.stand_downs[1].event.end_ns;
-    std::map<uint32_t, uint64_t> called_ns;  // of graph launches
-    for (const abi::DataRecord& record : process.records) {
-      if (record.type == static_cast<uint16_t>(DataType::kApi) &&
-          record.api.op == static_cast<uint8_t>(abi::Op::kGraphLaunch)) {
-        called_ns[record.api.correlation_id] = record.api.start_ns;
-      }
+class GraphIdsTest : public ReleaseTest, public ::testing::WithParamInterface<const char*> {};
+TEST_P(GraphIdsTest, WrongOnesAreNotPassedOn) {
+  extra_["SWGPU_CUPTI_VERSION"] = GetParam();
+  SendAfterCalls(TraceControl());
+  RunWatched({"iterations=1800", "lengths=16", "layers=2", "sleep_us=1000", "replay=1", "tool=150",
+              "tool_end=179"});
+  ASSERT_EQ(process().stand_downs.size(), 2u);
+  const uint64_t back_ns = process().stand_downs[1].event.end_ns;
+  std::map<uint32_t, uint64_t> called_ns;  // of graph launches
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type == static_cast<uint16_t>(DataType::kApi) &&
+        record.api.op == static_cast<uint8_t>(abi::Op::kGraphLaunch)) {
+      called_ns[record.api.correlation_id] = record.api.start_ns;
     }
-    size_t without = 0, with = 0;
-    std::map<uint32_t, uint64_t> started_ns;
-    for (const abi::DataRecord& record : process.records) {
-      if (record.type != static_cast<uint16_t>(DataType::kKernel) || record.kernel.graph_id == 0 ||
-          record.kernel.start_ns < back_ns) {
-        continue;
-      }
-      if (record.kernel.correlation_id == 0) {
-        ++without;
-        continue;
-      }
-      ++with;
-      const uint64_t call_ns = called_ns[record.kernel.correlation_id];
-      EXPECT_GT(record.kernel.start_ns, call_ns);
-      EXPECT_LT(record.kernel.start_ns - call_ns, 150'000u);  // and not an iteration later
-    }
-    EXPECT_GT(with + without, 50u);
-    EXPECT_EQ(version == std::string("130100") ? with : without, 0u);
   }
+  size_t without = 0, with = 0;
+  std::map<uint32_t, uint64_t> started_ns;
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type != static_cast<uint16_t>(DataType::kKernel) || record.kernel.graph_id == 0 ||
+        record.kernel.start_ns < back_ns) {
+      continue;
+    }
+    if (record.kernel.correlation_id == 0) {
+      ++without;
+      continue;
+    }
+    ++with;
+    const uint64_t call_ns = called_ns[record.kernel.correlation_id];
+    EXPECT_GT(record.kernel.start_ns, call_ns);
+    EXPECT_LT(record.kernel.start_ns - call_ns, 150'000u);  // and not an iteration later
+  }
+  EXPECT_GT(with + without, 50u);
+  EXPECT_EQ(std::string(GetParam()) == "130100" ? with : without, 0u);
 }
+INSTANTIATE_TEST_SUITE_P(All, GraphIdsTest, ::testing::Values("130100", "130101"),
+                         [](const auto& info) { return std::string(info.param); });
 
 // From 13.2 on the second API's subscription takes the first API's records away.
-TEST_F(ReleaseTest, RecordsComeWhereTheTwoActivityApisExcludeEachOther) {
-  for (const char* version : {"130001", "130200", "130401"}) {
-    SCOPED_TRACE(version);
-    const TempFolder directory;
-    extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
-              {"SWGPU_SET", std::string("cupti.version=") + version},
-              {"SEQPOINT_DIR", directory.path().string()}};
-    PuppetDaemon daemon(directory.path().string());
-    daemon.Start();
-    const ProgramResult result = Run({"iterations=50", "sleep_us=500"});
-    daemon.Stop();
-    EXPECT_EQ(result.exit_status, 0) << result.output;
-    ASSERT_EQ(daemon.process_count(), 1u);
-    EXPECT_GE(daemon.process(0).CountRecords(DataType::kCopy), 50u);
-    EXPECT_EQ(daemon.process(0).Sentence(Feature::kActivity), "GPU work can be recorded");
-  }
+class ActivityApiTest : public ReleaseTest, public ::testing::WithParamInterface<const char*> {};
+TEST_P(ActivityApiTest, RecordsCome) {
+  extra_["SWGPU_CUPTI_VERSION"] = GetParam();
+  RunWatched({"iterations=50", "sleep_us=500"});
+  EXPECT_GE(process().CountRecords(DataType::kCopy), 50u);
+  EXPECT_EQ(process().Sentence(Feature::kActivity), "GPU work can be recorded");
 }
+INSTANTIATE_TEST_SUITE_P(All, ActivityApiTest, ::testing::Values("130001", "130200", "130401"),
+                         [](const auto& info) { return std::string(info.param); });
 
 // Another profiler ends CUPTI: at its own end, or at some later call of the program.
 class FinalizeTest : public ReleaseTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(FinalizeTest, EverythingIsTakenAnew) {
-  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"}, {"SWGPU_SET", "cupti.version=130100"}};
+  extra_["SWGPU_SET"] = "cupti.version=130100";
   abi::Control control = MarkControl(CopyRule(1));
   AddConfig(&control, 2, "gpu__time_duration.sum");
   AddEntry(&control, 100, 16, abi::kConfigTrace, 1000);
@@ -284,7 +270,7 @@ INSTANTIATE_TEST_SUITE_P(All, FinalizeTest,
 
 // 13.0 before Update 1 may deadlock when kernels are not recorded any more.
 TEST_F(ReleaseTest, NoKernelIsRecordedWhereThatMayDeadlock) {
-  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"}, {"SWGPU_SET", "cupti.version=130000"}};
+  extra_["SWGPU_SET"] = "cupti.version=130000";
   SendAfterCalls(TraceControl());
   RunAndCompare({"iterations=300", "lengths=16", "sleep_us=500"});
   EXPECT_EQ(CountKernels([](const auto&) { return true; }), 0u);
@@ -294,48 +280,32 @@ TEST_F(ReleaseTest, NoKernelIsRecordedWhereThatMayDeadlock) {
               testing::AllOf(HasSubstr("130000"), HasSubstr("may deadlock"), HasSubstr("install")));
 }
 
-// A call of CUPTI that does not return is named.
-TEST_F(ReleaseTest, ACallThatDoesNotReturnIsNamed) {
-  struct Case {
-    const char* function;
-    const char* who;
-  };
-  for (const Case& one : {Case{"cuptiActivityDisable", "the thread that trains waits for it"},
-                          Case{"cuptiActivityFlushAll", "training goes on"}}) {
-    SCOPED_TRACE(one.function);
-    const TempFolder directory;
-    extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
-              {"SWGPU_SET",
-               std::string("cupti.hang_ms=2500,cupti.fail_after=3,cupti.hang=") + one.function},
-              {"SEQPOINT_DIR", directory.path().string()}};
-    PuppetDaemon daemon(directory.path().string());
-    abi::Control control = MarkControl(CopyRule(1));
-    if (one.who[0] == 't' && one.who[1] == 'h') control = TraceControl();
-    daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
-    daemon.Start();
-    const ProgramResult result = Run({"iterations=700", "lengths=16", "sleep_us=5000"});
-    daemon.Stop();
-    EXPECT_EQ(result.exit_status, 0) << result.output;
-    ASSERT_EQ(daemon.process_count(), 1u);
-    bool named = false, returned = false;
-    for (const FeatureResult& feature : daemon.process(0).features) {
-      const bool of_it = feature.sentence.find(one.function) != std::string::npos;
-      if (of_it && feature.sentence.find("has not returned for") != std::string::npos) {
-        named = true;
-        EXPECT_THAT(feature.sentence, HasSubstr(one.who));
-      }
-      returned =
-          returned || (of_it && feature.sentence.find(" returned after 2.") != std::string::npos);
-    }
-    EXPECT_TRUE(named);
-    EXPECT_TRUE(returned);
-  }
+// A call of CUPTI that does not return is named: one of a thread that trains, and one of the helper
+// thread.
+struct Hang {
+  const char* function;
+  const char* who;
+  bool traced;
+};
+class HangTest : public ReleaseTest, public ::testing::WithParamInterface<Hang> {};
+TEST_P(HangTest, IsNamed) {
+  const std::string function = GetParam().function;
+  extra_["SWGPU_SET"] = "cupti.hang_ms=2500,cupti.fail_after=3,cupti.hang=" + function;
+  SendAfterCalls(GetParam().traced ? TraceControl() : MarkControl(CopyRule(1)));
+  RunWatched({"iterations=700", "lengths=16", "sleep_us=5000"});
+  EXPECT_TRUE(AnySentence(function + " of CUPTI version 130001 has not returned for 2 s; " +
+                          GetParam().who));
+  EXPECT_TRUE(AnySentence(function + " returned after 2."));
 }
+INSTANTIATE_TEST_SUITE_P(
+    All, HangTest,
+    ::testing::Values(Hang{"cuptiActivityDisable", "the thread that trains waits for it", true},
+                      Hang{"cuptiActivityFlushAll", "training goes on", false}),
+    [](const auto& info) { return std::string(info.param.function); });
 
 // Flushes become slow over hours. They are done less often then.
 TEST_F(ReleaseTest, SlowFlushesAreDoneLessOften) {
-  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
-            {"SWGPU_SET", "clock.mode=real,cupti.flush_growth_us=30000"}};
+  extra_["SWGPU_SET"] = "clock.mode=real,cupti.flush_growth_us=30000";
   SendAfterCalls(MarkControl(CopyRule(1)));
   RunAndCompare({"iterations=300", "lengths=16", "sleep_us=10000"});
   EXPECT_TRUE(AnySentence("a flush of CUPTI's records takes"));
@@ -344,8 +314,7 @@ TEST_F(ReleaseTest, SlowFlushesAreDoneLessOften) {
 
 // CUPTI's buffers on the GPU run out after millions of kernels, and kernels have no times then.
 TEST_F(ReleaseTest, IterationsWhoseKernelsHaveNoTimesAreNotTraced) {
-  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
-            {"SWGPU_SET", "clock.mode=real,cupti.kernel_record_limit=700"}};
+  extra_["SWGPU_SET"] = "clock.mode=real,cupti.kernel_record_limit=700";
   SendAfterCalls(TraceControl());
   RunAndCompare({"iterations=800", "lengths=16", "sleep_us=3000"});
   EXPECT_GT(GoodWindows(), 20u);
@@ -368,13 +337,9 @@ TEST_F(ReleaseTest, IterationsWhoseKernelsHaveNoTimesAreNotTraced) {
 TEST_F(ReleaseTest, NoCaptureIsBrokenByStandingDown) {
   extra_["SWGPU_SET"] = "cupti.version=130101";
   SendAfterCalls(TraceControl());
-  daemon_.Start();
   const ProgramResult result =
-      Run({"iterations=1000", "lengths=16", "sleep_us=500", "capture_thread=1", "storm=2"});
-  daemon_.Stop();
-  EXPECT_EQ(result.exit_status, 0) << result.output;
+      RunWatched({"iterations=1000", "lengths=16", "sleep_us=500", "capture_thread=1", "storm=2"});
   EXPECT_EQ(result.Value("broken"), "0") << result.output;
-  ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_GT(process().stand_downs.size(), 10u);
 }
 
@@ -384,13 +349,9 @@ TEST_F(ReleaseTest, NoCaptureOfAnotherThreadIsBroken) {
   AddEntry(&control, 100, 16, abi::kConfigTrace, 1000);
   AddEntry(&control, 101, 32, 2, 1000);
   SendAfterCalls(control);
-  daemon_.Start();
   const ProgramResult result =
-      Run({"iterations=1500", "lengths=16,32", "sleep_us=500", "capture_thread=1"});
-  daemon_.Stop();
-  EXPECT_EQ(result.exit_status, 0) << result.output;
+      RunWatched({"iterations=1500", "lengths=16,32", "sleep_us=500", "capture_thread=1"});
   EXPECT_EQ(result.Value("broken"), "0") << result.output;
-  ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_GT(GoodWindows(), 20u);
   EXPECT_GT(process().counters.size(), 20u);
 }
@@ -402,12 +363,7 @@ TEST_F(ReleaseTest, KernelsOfAnotherGpuThatHaveNoEndAreLeftOut) {
   AddEntry(&control, 100, 16, abi::kConfigTrace, 1000);
   SendAfterCalls(control);
   SendAfterCalls(control);
-  daemon_.Start();
-  const ProgramResult result =
-      Run({"iterations=300", "lengths=16", "sleep_us=1000", "second_gpu=1"});
-  daemon_.Stop();
-  EXPECT_EQ(result.exit_status, 0) << result.output;
-  ASSERT_EQ(daemon_.process_count(), 1u);
+  RunWatched({"iterations=300", "lengths=16", "sleep_us=1000", "second_gpu=1"});
   EXPECT_GT(GoodWindows(), 20u);
   EXPECT_GT(process().stats.invalid_timestamps, 0u);
   size_t of_second = 0;
@@ -425,12 +381,7 @@ TEST_F(ReleaseTest, ThreadsBeyondTheBuffersShareNone) {
   control.level = static_cast<uint8_t>(abi::Level::kTrace);
   control.flush_interval_ms = 10'000;  // threads keep their buffers
   SendAfterCalls(control);
-  daemon_.Start();
-  const ProgramResult result = Run({"iterations=300", "launch_threads=540", "sleep_us=5000"});
-  daemon_.Stop();
-  EXPECT_EQ(result.exit_status, 0) << result.output;
-  EXPECT_EQ(result.signal, 0);
-  ASSERT_EQ(daemon_.process_count(), 1u);
+  RunWatched({"iterations=300", "launch_threads=540", "sleep_us=5000"});
   EXPECT_GT(process().stats.cupti_dropped, 0u);
 }
 
@@ -451,7 +402,7 @@ TEST_F(ReleaseTest, KernelsInFlightAreWaitedForByAThreadWithoutAContext) {
 
 // Callback ids are switched while other threads are inside of a call that waits.
 TEST_F(ReleaseTest, AWaitWhoseBeginNobodySawIsNone) {
-  extra_ = {{"SWGPU_CUPTI_VERSION", "130001"}, {"SWGPU_SET", "clock.mode=real"}};
+  extra_["SWGPU_SET"] = "clock.mode=real";
   abi::Control learn = {}, mark = MarkControl(CopyRule(1));
   learn.level = static_cast<uint8_t>(abi::Level::kLearn);
   learn.flush_interval_ms = 20;
@@ -460,12 +411,7 @@ TEST_F(ReleaseTest, AWaitWhoseBeginNobodySawIsNone) {
   daemon_.Always([&](PuppetProcess& p) {
     if (++sent % 5 == 0) p.Send(sent % 10 == 0 ? learn : mark);
   });
-  daemon_.Start();
-  const ProgramResult result =
-      Run({"iterations=1500", "lengths=16", "threads=4", "sleep_us=1000", "host_ns=1000"});
-  daemon_.Stop();
-  EXPECT_EQ(result.exit_status, 0) << result.output;
-  ASSERT_EQ(daemon_.process_count(), 1u);
+  RunWatched({"iterations=1500", "lengths=16", "threads=4", "sleep_us=1000", "host_ns=1000"});
   size_t waits = 0;
   for (const abi::CallRecord& call : process().calls) {
     if (static_cast<abi::Op>(call.op) != abi::Op::kStreamSync) continue;
@@ -476,34 +422,23 @@ TEST_F(ReleaseTest, AWaitWhoseBeginNobodySawIsNone) {
 }
 
 // CUPTI before 13.4 Update 1 records kernels under names of a module that was unloaded.
-TEST_F(ReleaseTest, KernelsHaveTheNamesOfTheirLaunches) {
-  for (const char* version : {"130001", "130401"}) {
-    SCOPED_TRACE(version);
-    const TempFolder directory;
-    extra_ = {{"SWGPU_CUPTI_VERSION", "130001"},
-              {"SWGPU_SET", std::string("cupti.version=") + version},
-              {"SEQPOINT_DIR", directory.path().string()}};
-    PuppetDaemon daemon(directory.path().string());
-    const abi::Control control = TraceControl();
-    daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
-    daemon.Start();
-    const ProgramResult result =
-        Run({"iterations=300", "lengths=16", "sleep_us=500", "reload=150", "layers=3"});
-    daemon.Stop();
-    EXPECT_EQ(result.exit_status, 0) << result.output;
-    ASSERT_EQ(daemon.process_count(), 1u);
-    PuppetProcess& process = daemon.process(0);
-    std::map<std::string, size_t> kernels;
-    for (const abi::DataRecord& record : process.records) {
-      if (record.type != static_cast<uint16_t>(DataType::kKernel)) continue;
-      ++kernels[process.names[record.kernel.name_id]];
-    }
-    EXPECT_GT(kernels["another_layer"], 100u);
-    EXPECT_LE(kernels["forward_layer"], 3u * 151);
-    EXPECT_NEAR(static_cast<double>(kernels["another_layer"]),
-                3.0 * static_cast<double>(kernels["another_loss"]), 6);
+class KernelNamesTest : public ReleaseTest, public ::testing::WithParamInterface<const char*> {};
+TEST_P(KernelNamesTest, AreThoseOfTheLaunches) {
+  extra_["SWGPU_CUPTI_VERSION"] = GetParam();
+  SendAfterCalls(TraceControl());
+  RunWatched({"iterations=300", "lengths=16", "sleep_us=500", "reload=150", "layers=3"});
+  std::map<std::string, size_t> kernels;
+  for (const abi::DataRecord& record : process().records) {
+    if (record.type != static_cast<uint16_t>(DataType::kKernel)) continue;
+    ++kernels[process().names[record.kernel.name_id]];
   }
+  EXPECT_GT(kernels["another_layer"], 100u);
+  EXPECT_LE(kernels["forward_layer"], 3u * 151);
+  EXPECT_NEAR(static_cast<double>(kernels["another_layer"]),
+              3.0 * static_cast<double>(kernels["another_loss"]), 6);
 }
+INSTANTIATE_TEST_SUITE_P(All, KernelNamesTest, ::testing::Values("130001", "130401"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace seqpoint
