@@ -228,6 +228,42 @@ INSTANTIATE_TEST_SUITE_P(
         Counting{"pm_never", v1::COUNTER_BACKEND_PM, {"memory"}, "never", "dram__bytes_read.sum"}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// A measured range is longer than its iteration, here by 20 us and more of 1.5 ms.
+TEST_F(MainJob, RatesAreThoseOfTheRunAndNotOfMeasuredRanges) {
+  StartDaemon();
+  Api api(folder_ / "run" / "api.sock");
+  v1::PrepareJobRequest prepare;
+  prepare.set_name("job");
+  prepare.set_run_id("1");
+  prepare.set_overhead_budget_share(0.2);
+  prepare.add_metric_sets("memory");
+  for (int i = 0; i < 100; ++i) {  // it may still be starting
+    if (api.Call(&v1::Profiler::Stub::PrepareJob, prepare)) break;
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  ASSERT_EQ(Wait(Train(
+                "job",
+                {"--model", "fixed", "--batch", "4", "--max-iterations", "1500", "--readback", "1"},
+                {{"SWGPU_SET",
+                  "noise.kernel=0,noise.slow_share=0,noise.cpu=0,noise.drift=0,noise.counters=0,"
+                  "noise.search_ns=0,clock.speed_cap=1,cupti.range_extra_ns=20000"}})),
+            0);
+  const v1::Job job = EndedJob("job");
+  v1::GetCountersRequest request;
+  request.set_job("job");
+  const auto reply = api.Call(&v1::Profiler::Stub::GetCounters, request);
+  ASSERT_TRUE(reply.has_value()) << api.error();
+  double rate = 0, range_ns = 0;
+  for (const v1::Counter& counter : reply->counters()) {
+    if (counter.metric() == "device memory read") rate = counter.per_iteration().value();
+    if (counter.metric() == "gpu__time_duration.sum") range_ns = counter.per_iteration().value();
+  }
+  const double bytes = TruthOf("job").counters["dram__bytes_read.sum"];
+  const double time_ns = job.time().so_far().value();
+  EXPECT_NEAR(rate / (bytes / time_ns), 1, 0.01);
+  EXPECT_GT(range_ns, 1.005 * time_ns / static_cast<double>(job.iterations()));
+}
+
 TEST_F(MainJob, AWorkloadWithoutDependenceIsSaidToHaveNone) {
   StartDaemon();
   ASSERT_EQ(Wait(Train("job", {"--model", "fixed", "--batch", "32", "--max-iterations", "250"})),
