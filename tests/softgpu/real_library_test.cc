@@ -143,7 +143,8 @@ TEST_F(RealLibrary, CountsForTheDeviceWhatTheInjectedLibraryThinks) {
     close(host);
     EXPECT_GT(metric_of_unit.size(), 10u);
     metric_of_unit["the time"] = "gpu__time_duration.sum";
-    for (const auto& [unit, metric] : metric_of_unit) {
+    for (const auto& unit : metric_of_unit) {
+      const std::string& metric = unit.second;
       const auto refused_beside = [&](const char* other) {
         const char* names[] = {other, metric.c_str()};
         host = open();
