@@ -200,7 +200,7 @@ class _Plan:
         self._plain = torch.Tensor
         self._may_compute = may_compute
         self._sources = []  # (positional?, key, getters, what reads, dimensions of a tensor)
-        self._inputs = len(args), len(kwargs)
+        self._positional, self._named = len(args), len(kwargs)
         self.names = []
         for i, value in enumerate(args):
             name = parameters[i] if i < len(parameters) else f"input[{i}]"
@@ -212,7 +212,7 @@ class _Plan:
         self.leave_out(left_out)
 
     def read(self, args, kwargs):
-        if (len(args), len(kwargs)) != self._inputs:
+        if len(args) != self._positional or len(kwargs) != self._named:
             raise Changed
         numbers, plain = [], self._plain
         for positional, key, getters, source, dimensions in self._sources:
