@@ -1043,6 +1043,7 @@ bool CallStream::StillHeld() {
       LockGuard lock(&lock_);
       closing_ = measurement_;
       measurement_ = {};
+      if (closing_.chosen) plan_.GiveBack(closing_.entry.entry_id);
       hold_.store(Hold::kNothing);
       distorted_ = after_hole_ = true;
       steps_watched_ = false;
