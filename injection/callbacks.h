@@ -1,6 +1,6 @@
 // Our CUPTI subscriber: which driver callback ids are on, and how a callback becomes a Call.
-// Threading: the callback runs on the application's threads. Everything else is called by one thread
-// at a time, the one that acts (CallStream).
+// Threading: the callback runs on the application's threads. Everything else is called by one
+// thread at a time, the one that acts (CallStream).
 #ifndef SEQPOINT_INJECTION_CALLBACKS_H_
 #define SEQPOINT_INJECTION_CALLBACKS_H_
 

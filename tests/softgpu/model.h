@@ -162,7 +162,7 @@ class Model {
     uint64_t shared_end_ns = 0;          // last kernel that shares
     uint64_t engine_end_ns[2] = {0, 0};  // H2D, D2H
     bool watched = false;
-    double slowness = 1;  // what kernels take, times
+    double slowness = 1;                // what kernels take, times
     std::vector<KernelSample> kernels;  // while watched
   };
 
