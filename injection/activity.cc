@@ -77,13 +77,13 @@ bool Activity::Init(const Cupti* cupti, const CudaDriver* driver, Pool* pool, Na
   }
   if (cupti_->Has(kHangsAfterKernels)) {
     Forbid(~(kKindCopy | kKindMemset));
-    features_->Report(
-        abi::Feature::kActivity, abi::FeatureState::kIgnored, 0,
-        "CUPTI version %u may deadlock when kernels are not recorded any more, and "
-        "crash in long runs of CUDA graphs: iterations are timed by their copies, and "
-        "no kernel is recorded; install the CUPTI of CUDA 13.0 Update 1 or later "
-        "(nvidia-cuda-cupti 13.0.85)",
-        cupti_->version);
+    features_->Report(abi::Feature::kActivity, abi::FeatureState::kIgnored, 0,
+                      "CUPTI version %u may deadlock when kernels are not recorded any more, and "
+                      "crash in long runs of CUDA graphs: iterations are timed by their copies and "
+                      "memsets, and no kernel or graph is recorded; install the CUPTI of CUDA 13.0 "
+                      "Update 1 or later "
+                      "(nvidia-cuda-cupti 13.0.85)",
+                      cupti_->version);
   }
   const uint32_t result = Register();
   if (result != CUPTI_SUCCESS) {
@@ -111,11 +111,7 @@ void Activity::TakeBuffers(bool clock_claimed) {
   }
   Register();
   kinds_.store(0, std::memory_order_relaxed);
-  // After the first session the ids cannot be trusted, and no whole-graph record is asked for.
-  if (cupti_->Has(kMixesUpGraphLaunches)) {
-    graph_ids_wrong_.store(true, std::memory_order_relaxed);
-    Forbid(kKindGraph);
-  }
+  BeginAnotherSession();
   if (!clock_claimed) return;
   clock_was_changed_.store(true, std::memory_order_relaxed);
   if (!cupti_->Has(kLosesKernelStarts)) return;
@@ -126,6 +122,14 @@ void Activity::TakeBuffers(bool clock_claimed) {
       "gives kernels no times from then on: no iteration is traced in this process any "
       "more; use the CUPTI of CUDA 13.1 or later",
       cupti_->version);
+}
+
+// After the first session, which ends where no kind is on, ids of graph launches cannot be trusted,
+// and no whole-graph record is asked for.
+void Activity::BeginAnotherSession() {
+  if (!cupti_->Has(kMixesUpGraphLaunches)) return;
+  graph_ids_wrong_.store(true, std::memory_order_relaxed);
+  Forbid(kKindGraph);
 }
 
 Activity::Seen Activity::seen() const {
@@ -175,8 +179,12 @@ void Activity::Disable(uint32_t kind) {
 
 bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
   if (!ready()) return false;
-  kinds &= allowed();
   const uint32_t on = kinds_.load(std::memory_order_relaxed);
+  kinds &= allowed();
+  if (on == 0 && kinds != 0 && sessions_++ > 0) {
+    BeginAnotherSession();
+    kinds &= allowed();
+  }
   if (kinds == on) return false;
   InsideScope inside;
   const RelaxedCaptures relaxed(driver_, g_guest->stream.may_capture());
@@ -193,6 +201,7 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
                         "cuptiActivityEnable(kind %u) gave %u (%s): this kind of GPU work is not "
                         "recorded",
                         static_cast<unsigned>(entry.kind), result, cupti_->ResultName(result));
+      Forbid(entry.bit);
     }
   }
   kinds_.store(kinds, std::memory_order_relaxed);
@@ -223,6 +232,7 @@ uint64_t Activity::Flush(bool forced) {
   InsideScope inside;
   const uint64_t begin_ns = MonotonicNs();
   FlushNow(forced ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
+  flushes_.fetch_add(1, std::memory_order_relaxed);
   return MonotonicNs() - begin_ns;
 }
 
@@ -258,6 +268,10 @@ void Activity::Check(uint64_t awaited) {
   }
   checked_kernels_ = kernels;
   checked_untimed_ = untimed;
+  // Records come with flushes, which are done less often where they are slow.
+  const uint64_t flushes = flushes_.load(std::memory_order_relaxed);
+  if (flushes == checked_flushes_) return;
+  checked_flushes_ = flushes;
   const bool starved = any_kind_on() && awaited > checked_awaited_ && decoded == checked_decoded_;
   starved_checks_ = starved ? starved_checks_ + 1 : 0;
   checked_awaited_ = awaited;

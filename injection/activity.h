@@ -108,6 +108,7 @@ class Activity {
   bool Valid(uint64_t start_ns, uint64_t end_ns);
   void ReadClock();
   uint32_t Register();
+  void BeginAnotherSession();
   void FlushNow(uint32_t flag);
   void WaitForGpu();
   void Forbid(uint32_t kinds) { allowed_.fetch_and(~kinds, std::memory_order_relaxed); }
@@ -135,6 +136,9 @@ class Activity {
   // What CUPTI's clock has shown. The system's may be set back, that of another tool is no reason.
   std::atomic<uint64_t> earliest_ns_{UINT64_MAX};
   std::atomic<uint64_t> latest_ns_{0};
+  uint32_t sessions_ = 0;  // times that kinds were enabled after none was
+  std::atomic<uint64_t> flushes_{0};
+  uint64_t checked_flushes_ = 0;
   uint64_t checked_decoded_ = 0;
   uint64_t checked_kernels_ = 0;
   uint64_t checked_untimed_ = 0;

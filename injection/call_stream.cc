@@ -25,7 +25,7 @@ constexpr uint64_t kPollMask = 255;
 constexpr uint64_t kPollEveryNs = 100'000'000;
 constexpr uint32_t kShortestFlushMs = 10;
 constexpr uint64_t kStopPatienceNs = 100'000'000;
-// A capture that began unseen is over then: it holds launches of microseconds each.
+// Most captures that began unseen are over then; one that compiles kernels takes longer.
 constexpr uint64_t kBlindNs = 1'000'000'000;
 // Windows opened before the lengths are known. After several for nothing in a row so many
 // iterations may pass to the next, and always so long that they stay within half of the overhead
@@ -62,10 +62,10 @@ bool AlwaysReady(uint16_t) { return true; }
 bool CanCount(uint16_t config_id) { return g_guest->counters.CanBeHad(config_id); }
 bool CanMeasure(uint16_t config_id) {
   const CallStream::Hold hold = g_guest->stream.hold();
-  if (hold == CallStream::Hold::kNothing) return false;
+  if (hold == CallStream::Hold::kNothing || g_guest->stream.HoldsCaptures()) return false;
   // Ranges belong to contexts, whose end nobody would announce without callbacks.
   return config_id == abi::kConfigTrace
-             ? g_guest->activity.traces()
+             ? g_guest->activity.traces() && !g_guest->stream.GraphsAreHidden()
              : hold == CallStream::Hold::kAll && g_guest->counters.Ready(config_id);
 }
 
@@ -564,6 +564,14 @@ void CallStream::EndMeasurement(Todo* todo) {
   todo->close = true;
 }
 
+// The open measurement comes to nothing, and nothing is called for it. Holds lock_.
+void CallStream::DropMeasurement() {
+  closing_ = measurement_;
+  measurement_ = {};
+  distorted_ = true;
+  if (closing_.chosen) plan_.GiveBack(closing_.entry.entry_id);
+}
+
 // What an event asked for, outside the lock, by the one thread that has acting_.
 void CallStream::Act(const Call* call, const Todo& todo) {
   if (todo.close) Close(call->context);
@@ -580,6 +588,10 @@ void CallStream::Open(const Call* call) {
   if (measurement_.kind == Kind::kTrace) {
     seen = guest->activity.seen();
     guest->activity.SetKindsOfWindow(KindsOfTrace());
+    if (!guest->activity.traces()) {  // CUPTI refused, just now
+      guest->activity.SetKindsOfWindow(applied_kinds_);
+      status = abi::kCountersAborted;
+    }
   } else {
     status = guest->counters.Open(guest->ContextOf(call->context), call->context,
                                   measurement_.config_id, iteration_ns_);
@@ -703,7 +715,8 @@ uint32_t CallStream::WantedOps() const {
   // looks only at what the rule names.
   const bool probing = decided_ == Decided::kUnknown && rule.length_count > 0;
   const uint32_t ops = rule.watched_ops & ~step_watch_.spared_ops();
-  const bool names = measurement_.kind == Kind::kTrace && NamesLaunches();
+  const bool traced = measurement_.kind == Kind::kTrace || level_ == Level::kTrace;
+  const bool names = traced && NamesLaunches();
   return (ops | (rule.clock.op == 0 ? kWaitOps : 0) |
           (probing || measurement_.kernels ? kWorkOps : 0) | (names ? kLaunchOps : 0)) &
          kAllOps;
@@ -791,9 +804,13 @@ void CallStream::ApplyControl(bool on_application_thread, bool at_boundary) {
 // not recorded there is no record as long as they are (CUPTI user guide 2.3.7.2), but there are
 // those of its kernels when they are not.
 uint32_t CallStream::KindsOfTrace() const {
-  const uint32_t clock = KindOfClock(matcher_.rule());
-  return early_graphs_ && clock != kKindGraph ? (kKindsOfTrace & ~kKindGraph) | clock
-                                              : kKindsOfTrace | clock;
+  const uint32_t kinds = kKindsOfTrace | KindOfClock(matcher_.rule());
+  return early_graphs_ ? kinds & ~kKindGraph : kinds;
+}
+
+// Traced iterations would lack such graphs, as the rule's clock needs records of whole ones.
+bool CallStream::GraphsAreHidden() const {
+  return early_graphs_ && KindOfClock(matcher_.rule()) == kKindGraph;
 }
 
 // Are kernels named by their launches? See LaunchNames.
@@ -856,27 +873,42 @@ void CallStream::OnCaptureBegin(CUcontext context) {
   Act(&call, todo);
 }
 
-// Another thread that acts may wait for the GPU or have CUPTI allocate, which breaks a capture. Not
-// longer than a second: what that thread waits for may be what this one launches next. Nanoseconds
-// that the caller was held.
+// Another thread that acts may wait for the GPU or have CUPTI allocate, which breaks a capture.
+// That thread may wait for what this one launches next, or hang in CUPTI: it is waited for a
+// quarter of a second, once; where that was not enough several times, nothing is measured any more.
+// Nanoseconds that the caller was held.
 uint64_t CallStream::AwaitActing() {
-  constexpr uint64_t kPatienceNs = 1'000'000'000;
+  constexpr uint64_t kPatienceNs = 250'000'000;
   const uint64_t begin_ns = MonotonicNs();
-  bool waited = false;
-  for (uint64_t now_ns = begin_ns; now_ns - begin_ns < kPatienceNs; now_ns = MonotonicNs()) {
+  uint64_t held_ns = 0;
+  while (held_ns < kPatienceNs) {
     {
       LockGuard lock(&lock_);
-      if (!acting_ || stopped_) return waited ? now_ns - begin_ns : 0;
+      if (!acting_ || stopped_) {
+        acting_too_long_ = false;
+        return held_ns;
+      }
+      if (acting_too_long_) return held_ns;
     }
-    waited = true;
     const timespec pause = {0, 50'000};
     nanosleep(&pause, nullptr);
+    held_ns = MonotonicNs() - begin_ns;
   }
-  return kPatienceNs;
+  LockGuard lock(&lock_);
+  acting_too_long_ = true;
+  if (++captures_held_ == kMostCapturesHeld) {
+    g_guest->features.Report(
+        abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
+        "stream captures of the program waited for the profiler, which waited for the GPU: no "
+        "iteration is traced or counted in this process any more; iterations are timed as before");
+  }
+  return held_ns;
 }
 
 bool CallStream::may_capture() const {
   if (captures() != 0) return true;
+  // Without callbacks captures are not seen.
+  if (hold() == Hold::kRecords && captured_.load(std::memory_order_relaxed)) return true;
   const uint64_t blind_until_ns = blind_until_ns_.load(std::memory_order_relaxed);
   return blind_until_ns != 0 && MonotonicNs() < blind_until_ns;
 }
@@ -948,14 +980,20 @@ bool CallStream::ReleaseCupti(bool may_wait) {
     return true;
   }
   Todo todo = {};
+  bool dropped = false;
   {
     LockGuard lock(&lock_);
     if (measurement_.kind != Kind::kNone && captures() == 0) {
       measurement_.unwanted = true;
       EndMeasurement(&todo);
+    } else if (measurement_.kind == Kind::kTrace) {
+      // Nobody may wait now; and the window must not be closed within the other tool's session.
+      DropMeasurement();
+      dropped = true;
     }
   }
   if (todo.close) Close(nullptr);
+  if (dropped) WriteWindow(closing_, guest->clock.NowNs(), abi::kCountersAborted);
   // In a capture a range cannot be closed; and what the helper thread decodes is waited for.
   if (measurement_.kind == Kind::kCounters || !guest->counters.Rest()) {
     EndActing();
@@ -996,11 +1034,12 @@ void CallStream::TakeNow(bool may_wait) {
   const uint32_t result = guest->callbacks.Subscribe(!records);
   const bool held = result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   may_be_had_.store(held || result == CUPTI_SUCCESS, std::memory_order_relaxed);
-  if (result != CUPTI_SUCCESS && !(held && records)) return;
+  if (held) anothers_ = true;
+  if (result != CUPTI_SUCCESS && (!records || before == Hold::kRecords)) return;
   const bool clock_claimed = guest->clock.Claim();
-  if (first) {
-    guest->StartMeasuring();
-  } else if (result == CUPTI_SUCCESS || before == Hold::kNothing) {
+  if (first) guest->StartMeasuring();
+  if (!first || anothers_ || stood_down_ || clock_claimed) {
+    // What happened while CUPTI was another's is not known.
     early_graphs_ = true;
     guest->modules_went.store(guest->cupti.Has(kKeepsNamesOfUnloadedModules));
     guest->activity.TakeBuffers(clock_claimed);
@@ -1041,9 +1080,7 @@ bool CallStream::StillHeld() {
     uint64_t since_ns = 0;
     {
       LockGuard lock(&lock_);
-      closing_ = measurement_;
-      measurement_ = {};
-      if (closing_.chosen) plan_.GiveBack(closing_.entry.entry_id);
+      DropMeasurement();
       hold_.store(Hold::kNothing);
       distorted_ = after_hole_ = true;
       steps_watched_ = false;
@@ -1056,6 +1093,7 @@ bool CallStream::StillHeld() {
     }
     snprintf(holder_, sizeof(holder_), "a tool in this process that ended CUPTI");
     BeginStandDown(since_ns);
+    stood_down_ = false;  // who has CUPTI now has not stopped recording
   }
   EndActing();
   return ours;

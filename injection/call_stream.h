@@ -74,6 +74,12 @@ class CallStream {
   uint32_t captures() const { return captures_.load(std::memory_order_relaxed); }
   // The same, and for a second after CUPTI was another's: captures may have begun that nobody saw.
   bool may_capture() const;
+  // Measuring has held captures up for too long, too often.
+  bool HoldsCaptures() const {
+    return captures_held_.load(std::memory_order_relaxed) >= kMostCapturesHeld;
+  }
+  // For the thread that meets an event.
+  bool GraphsAreHidden() const;
   // A context is about to go: ends an open measurement while that is still possible.
   void OnContextDestroy(CUcontext context);
 
@@ -185,6 +191,7 @@ class CallStream {
   void NoteStandDown(bool down);
   void BeginStandDown(uint64_t since_ns);
   uint64_t AwaitActing();
+  void DropMeasurement();
   void WriteStandDown(uint64_t end_ns);
   uint32_t KindsOfTrace() const;
   bool NamesLaunches() const;
@@ -196,9 +203,10 @@ class CallStream {
   Plan plan_;
   Measurement measurement_ = {};
   bool acting_ = false;
-  bool after_hole_ = false;      // the next call is the first after nothing was watched
-  bool distorted_ = false;       // something was switched in the open iteration
-  bool first_decision_ = false;  // the open candidate has none yet
+  bool acting_too_long_ = false;  // a capture gave up waiting for it
+  bool after_hole_ = false;       // the next call is the first after nothing was watched
+  bool distorted_ = false;        // something was switched in the open iteration
+  bool first_decision_ = false;   // the open candidate has none yet
   bool stopped_ = false;
   abi::Level level_ = abi::Level::kOff;
   uint64_t calls_ = 0;
@@ -233,6 +241,7 @@ class CallStream {
   uint32_t applied_kinds_ = 0;
   uint64_t stand_down_ns_ = 0;  // since when; 0: not
   char holder_[64] = {};        // for whom
+  bool anothers_ = false;       // CUPTI was refused to us, at some time
   bool early_graphs_ = false;   // there may be some, of a time when graphs were not recorded
   bool stood_down_ = false;     // since CUPTI was ours: who had it may keep its subscription
 
@@ -248,6 +257,8 @@ class CallStream {
   std::atomic<bool> learning_{false};
   std::atomic<bool> matching_{false};  // there is a rule
   std::atomic<uint32_t> captures_{0};
+  static constexpr uint32_t kMostCapturesHeld = 3;
+  std::atomic<uint32_t> captures_held_{0};   // that waited in vain
   std::atomic<bool> captured_{false};        // there was a capture
   std::atomic<uint64_t> blind_until_ns_{0};  // monotonic; captures are not known before
   std::atomic<bool> release_{false};

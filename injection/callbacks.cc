@@ -357,6 +357,7 @@ uint32_t Callbacks::Subscribe(bool report_holder) {
     return result;
   }
   g_guest->names.ForgetAddresses();  // modules may have gone while nobody watched
+  CallWatch::Scope watch(&g_guest->call_watch, "cuptiEnableCallback");
   for (const CUpti_CallbackId id : kResources) {
     const uint32_t enabled = cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, id);
     // Without news of contexts nothing else works; an id that only this CUPTI lacks is no loss.
@@ -385,6 +386,7 @@ void Callbacks::Unsubscribe() {
 }
 
 bool Callbacks::StillOurs() {
+  CallWatch::Scope watch(&g_guest->call_watch, "cuptiEnableCallback");
   if (subscriber_ == nullptr) return false;
   // An id that is on: nothing changes, but a handle that CUPTI does not know is refused.
   if (cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE,
@@ -397,6 +399,7 @@ bool Callbacks::StillOurs() {
 }
 
 uint32_t Callbacks::MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless) {
+  CallWatch::Scope watch(&g_guest->call_watch, "cuptiEnableCallback");
   constexpr int kCalls = 200;
   constexpr int kTimes = 3;
   if (subscriber_ == nullptr || harmless == nullptr) return 0;

@@ -1,5 +1,7 @@
 #include "injection/clock.h"
 
+#include <time.h>
+
 namespace seqpoint::inject {
 namespace {
 
@@ -33,14 +35,20 @@ Clock::Reading Clock::Read() const {
     reading.real =
         pair.cupti_ns + kRealWithinNs >= before && pair.cupti_ns <= pair.real_ns + kRealWithinNs;
   }
+  timespec raw;
+  clock_gettime(CLOCK_MONOTONIC_RAW, &raw);
+  const uint64_t raw_ns =
+      static_cast<uint64_t>(raw.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(raw.tv_nsec);
+  reading.far = Difference(pair.cupti_ns, pair.real_ns) >= kAnotherEpochNs;
+  reading.raw = Difference(pair.cupti_ns, raw_ns) < kRealWithinNs;
   return reading;
 }
 
 void Clock::Decide() {
   const Reading now = Read();
+  raw_ = raw_ || now.raw;
   // One from another epoch may count anything; its records are left out.
-  const bool foreign =
-      !now.real && Difference(now.pair.cupti_ns, now.pair.real_ns) < kAnotherEpochNs;
+  const bool foreign = !now.real && (!now.far || (raw_ && now.raw));
   foreign_.store(foreign, std::memory_order_relaxed);
   ring_->SetClockKind(foreign ? abi::ClockKind::kForeign : abi::ClockKind::kReal);
   Check();
@@ -48,7 +56,7 @@ void Clock::Decide() {
 
 bool Clock::Claim() {
   const Reading now = Read();
-  if (Difference(now.pair.cupti_ns, now.pair.real_ns) < kAnotherEpochNs) return false;
+  if (!now.far || (raw_ && now.raw)) return false;
   if (cupti_->ActivityRegisterTimestampCallback == nullptr) return false;
   if (cupti_->ActivityRegisterTimestampCallback(RealNs) != CUPTI_SUCCESS) return false;
   Decide();

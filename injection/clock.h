@@ -48,6 +48,8 @@ class Clock {
     abi::TimePairEvent pair;
     bool tight;  // taken within a microsecond
     bool real;
+    bool far;  // counts from another epoch than the system's
+    bool raw;  // is CLOCK_MONOTONIC_RAW
   };
   Reading Read() const;
 
@@ -55,6 +57,7 @@ class Clock {
   injection::RingWriter* ring_ = nullptr;
   std::atomic<bool> foreign_{false};
   std::atomic<bool> changed_{false};
+  bool raw_ = false;  // CUPTI's own is CLOCK_MONOTONIC_RAW, as on WSL (cupti_activity.h)
 };
 
 }  // namespace seqpoint::inject

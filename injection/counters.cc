@@ -280,8 +280,9 @@ void Counters::Service(CUcontext any_context) {
   const uint32_t generation = g_guest->stream.CopyConfigs(wanted, &backend);
   if (generation == configs_generation_ || !Begin(State::kPreparing)) return;
   InsideScope inside;
-  // While another tool has CUPTI, calls of ours would be in its trace.
-  if (g_guest->stream.hold() != CallStream::Hold::kNothing && BeginUnsafe()) {
+  // While another tool has CUPTI, calls of ours would be in its trace; and without callbacks stream
+  // captures are not seen.
+  if (g_guest->stream.hold() == CallStream::Hold::kAll && BeginUnsafe()) {
     // CUPTI may still read images of configurations, which change now.
     backend_->Disable();
     UseBackend(backend);

@@ -18,6 +18,8 @@ constexpr uint64_t kTakeEveryNs = 2'000'000'000;
 // of 13.4 Update 1: "unbounded CPU utilization growth during long-running activity tracing").
 constexpr uint64_t kLeastFlushPause = 20;
 constexpr uint64_t kNoticedFlushPauseNs = 1'000'000'000;
+// PM sampling waits 5 s for the records of its iteration.
+constexpr uint64_t kLongestFlushPauseNs = 4'000'000'000;
 constexpr uint64_t kTickNs = 100'000'000;
 constexpr int kWelcomeTimeoutMs = 500;
 constexpr size_t kStackBytes = 1 << 20;  // the counter host library builds configurations on it
@@ -77,18 +79,7 @@ void Helper::Loop() {
     RelaxCaptures();
     guest->counters.Service(guest->AnyContext());
     if (now_ns >= next_flush_ns_ && guest->activity.any_kind_on()) {
-      const uint64_t flush_ns = guest->activity.Flush(false);
-      const uint64_t wanted_ns = uint64_t{guest->stream.flush_interval_ms()} * 1'000'000;
-      const uint64_t least_ns = flush_ns * kLeastFlushPause;
-      if (least_ns > kNoticedFlushPauseNs) {
-        guest->features.Report(
-            abi::Feature::kActivity, abi::FeatureState::kReady, 0,
-            "a flush of CUPTI's records takes more than %u ms by now, and is done "
-            "less often: what an iteration took is known later (CUPTI before "
-            "13.4 Update 1 becomes slow in long runs)",
-            static_cast<unsigned>(kNoticedFlushPauseNs / kLeastFlushPause / 1'000'000));
-      }
-      next_flush_ns_ = now_ns + (wanted_ns > least_ns ? wanted_ns : least_ns);
+      next_flush_ns_ = now_ns + FlushPauseNs(guest->activity.Flush(false));
     }
     if (now_ns >= next_clock_ns_) {
       guest->clock.Check();
@@ -123,6 +114,23 @@ void Helper::Loop() {
     if (guest->activity.any_kind_on()) guest->activity.Flush(true);
   }
   guest->ring.CloseThreadChunk();
+}
+
+// Until the next flush. One slow flush says nothing (a machine that was busy, or stopped).
+uint64_t Helper::FlushPauseNs(uint64_t flush_ns) {
+  const uint64_t wanted_ns = uint64_t{g_guest->stream.flush_interval_ms()} * 1'000'000;
+  const uint64_t steady_ns = flush_ns < last_flush_ns_ ? flush_ns : last_flush_ns_;
+  last_flush_ns_ = flush_ns;
+  uint64_t least_ns = steady_ns * kLeastFlushPause;
+  if (least_ns > kLongestFlushPauseNs) least_ns = kLongestFlushPauseNs;
+  if (least_ns > kNoticedFlushPauseNs) {
+    g_guest->features.Report(
+        abi::Feature::kActivity, abi::FeatureState::kReady, 0,
+        "a flush of CUPTI's records takes more than %u ms by now, and is done less often: what an "
+        "iteration took is known later (CUPTI before 13.4 Update 1 becomes slow in long runs)",
+        static_cast<unsigned>(kNoticedFlushPauseNs / kLeastFlushPause / 1'000'000));
+  }
+  return wanted_ns > least_ns ? wanted_ns : least_ns;
 }
 
 void Helper::TalkToDaemon(uint64_t now_ns) {

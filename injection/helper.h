@@ -33,6 +33,7 @@ class Helper {
   void TalkToDaemon(uint64_t now_ns);
   void HoldOrRelease(uint64_t now_ns);
   void RelaxCaptures();
+  uint64_t FlushPauseNs(uint64_t flush_ns);
   uint64_t IntervalNs() const;
 
   WakeWord wake_;
@@ -45,6 +46,7 @@ class Helper {
   uint64_t next_flush_ns_ = 0;
   uint64_t next_clock_ns_ = 0;
   uint64_t next_take_ns_ = 0;
+  uint64_t last_flush_ns_ = 0;     // how long it took
   uint32_t callback_ns_ = 0;       // what CUPTI takes for a watched call
   bool reported_refusal_ = false;  // since the last connection
   bool relaxed_ = false;           // RelaxCaptures was done

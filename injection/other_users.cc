@@ -92,6 +92,7 @@ CUptiResult Unsubscribe(CUpti_SubscriberHandle subscriber) {
 CUptiResult Finalize() {
   Notice("a tool in this process that ended CUPTI", true);
   const CUptiResult result = g_finalize();
+  g_endless.store(false);
   if (g_guest != nullptr) NoticedLeft();
   return result;
 }

@@ -11,7 +11,7 @@ constexpr char kRangeName[] = "iteration";
 constexpr uint32_t kDeviceLevelFlagVersion = 130100;
 // CUpti_Profiler_GetCounterAvailability_Params as of CUDA 13.1 (its API reference). Earlier ones
 // lack the last member.
-struct AvailabilityParams13_1 {
+struct AvailabilityParamsOf13Point1 {
   size_t structSize;
   void* pPriv;
   CUcontext ctx;
@@ -23,10 +23,10 @@ struct AvailabilityParams13_1 {
 }  // namespace
 
 uint32_t RangeProfiler::Probe(CUcontext context, uint32_t, uint8_t* image, size_t* bytes) {
-  AvailabilityParams13_1 available = {};
+  AvailabilityParamsOf13Point1 available = {};
   available.structSize = cupti_->version < kDeviceLevelFlagVersion
                              ? CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE
-                             : offsetof(AvailabilityParams13_1, bAllowDeviceLevelCounters) +
+                             : offsetof(AvailabilityParamsOf13Point1, bAllowDeviceLevelCounters) +
                                    sizeof(available.bAllowDeviceLevelCounters);
   available.ctx = context;
   available.counterAvailabilityImageSize = *bytes;

@@ -34,7 +34,7 @@ using namespace seqpoint::softgpu;
 
 // The parameters of cuptiProfilerGetCounterAvailability as of CUDA 13.1: its "API reference",
 // CUpti_Profiler_GetCounterAvailability_Params.
-struct AvailabilityParams13_1 {
+struct AvailabilityParamsOf13Point1 {
   size_t structSize;
   void* pPriv;
   CUcontext ctx;
@@ -267,9 +267,10 @@ cuptiProfilerGetCounterAvailability(CUpti_Profiler_GetCounterAvailability_Params
   // Metrics of the whole device are left out unless they are asked for, which 13.0 cannot: user
   // guide of 13.1, section 2.8.2, and release notes of 13.1.
   Availability availability{.device_level = 0};
-  constexpr size_t kLongSize = offsetof(AvailabilityParams13_1, bAllowDeviceLevelCounters) + 1;
+  constexpr size_t kLongSize =
+      offsetof(AvailabilityParamsOf13Point1, bAllowDeviceLevelCounters) + 1;
   if (params->structSize == kLongSize && state->config->cupti_version >= kDeviceLevelFlagVersion) {
-    const auto* asked = reinterpret_cast<const AvailabilityParams13_1*>(params);
+    const auto* asked = reinterpret_cast<const AvailabilityParamsOf13Point1*>(params);
     availability.device_level = asked->bAllowDeviceLevelCounters ? 1 : 0;
   } else {
     SWGPU_CHECK_PARAMS(params, CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE);

@@ -1,9 +1,5 @@
 // How the releases of CUPTI differ, by the number that cuptiGetVersion gives (setting
-// cupti.version): the version of a pip package or a toolkit is
-//
-//   12.8 (nvidia-cuda-cupti-cu12 12.8.90)  26        13.0 Update 1 (nvidia-cuda-cupti 13.0.85)
-//   130001 12.9                                   27        13.1, 13.1 Update 1 130100, 130101 13.0
-//   (13.0.48)                     130000        13.4, 13.4 Update 1                130400, 130401
+// cupti.version). docs/software-gpu.md has the packages that they are of.
 //
 // Sources: the user guide (UG) and release notes (RN) of CUPTI in the documentation of CUDA 13.4
 // Update 1. A fault is present in every release before the one whose notes say that it was fixed;
