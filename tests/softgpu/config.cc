@@ -97,6 +97,7 @@ constexpr Key kKeys[] = {
     {"cupti.fail_after", &Config::cupti_fail_after},
     {"cupti.hang", &Config::cupti_hang},
     {"cupti.hang_ms", &Config::cupti_hang_ms},
+    {"cupti.raw_clock", &Config::cupti_raw_clock},
     {"cupti.kernel_record_limit", &Config::cupti_kernel_record_limit},
     {"cupti.flush_growth_us", &Config::cupti_flush_growth_us},
     {"cupti.residual_launch_ns", &Config::cupti_residual_launch_ns},

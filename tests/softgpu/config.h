@@ -90,6 +90,7 @@ struct Config {
   uint64_t cupti_fail_after = 0;
   std::string cupti_hang;
   uint64_t cupti_hang_ms = 0;
+  bool cupti_raw_clock = false;
   uint64_t cupti_kernel_record_limit = 0;
   uint64_t cupti_flush_growth_us = 0;
   uint64_t cupti_residual_launch_ns = 0;

@@ -121,6 +121,13 @@ void OnOperation(const Operation& op) {
   CallSubscriber(state, CUPTI_CB_DOMAIN_SYNCHRONIZE, cbid, &data);
 }
 
+// CUPTI's own clock on WSL (cupti_activity.h, cuptiActivityRegisterTimestampCallback).
+uint64_t RawNs() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC_RAW, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+}
+
 CuptiState* Attach() {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver == nullptr) return nullptr;
@@ -129,6 +136,11 @@ CuptiState* Attach() {
   auto* state = new CuptiState;
   state->hooks = get();
   state->config = state->hooks->config;
+  if (state->config->cupti_raw_clock) {
+    state->timestamp_anchor = RawNs();
+    state->timestamp_anchor_ns = SystemNs();
+    state->timestamp = RawNs;
+  }
   state->hooks->enter = OnEnter;
   state->hooks->exit = OnExit;
   state->hooks->operation = OnOperation;

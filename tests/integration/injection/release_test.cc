@@ -303,6 +303,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Hang{"cuptiActivityFlushAll", "training goes on", false}),
     [](const auto& info) { return std::string(info.param.function); });
 
+// A single one that was slow, as on a machine that was stopped, costs no record.
+TEST_F(ReleaseTest, OneSlowFlushLosesNothing) {
+  extra_["SWGPU_SET"] = "cupti.hang=cuptiActivityFlushAll,cupti.hang_ms=300,cupti.fail_after=20";
+  SendAfterCalls(MarkControl(CopyRule(1)));
+  RunWatched({"iterations=1500", "lengths=16", "sleep_us=3000"});
+  EXPECT_EQ(process().CountRecords(DataType::kCopy), 1500u);
+}
+
 // Flushes become slow over hours. They are done less often then.
 TEST_F(ReleaseTest, SlowFlushesAreDoneLessOften) {
   extra_["SWGPU_SET"] = "clock.mode=real,cupti.flush_growth_us=30000";
@@ -354,6 +362,89 @@ TEST_F(ReleaseTest, NoCaptureOfAnotherThreadIsBroken) {
   EXPECT_EQ(result.Value("broken"), "0") << result.output;
   EXPECT_GT(GoodWindows(), 20u);
   EXPECT_GT(process().counters.size(), 20u);
+}
+
+// A tool was there first, and ended: what it left is no other than behind a later one.
+TEST_F(ReleaseTest, WhatAToolThatWasFirstLeavesIsKnown) {
+  extra_["SWGPU_SET"] = "clock.mode=real,cupti.version=130101";
+  SendAfterCalls(TraceControl());
+  RunWatched({"iterations=1200", "lengths=16", "layers=2", "sleep_us=2000", "replay=1", "tool=-1",
+              "tool_end=100", "tool_tells=0"});
+  EXPECT_GT(GoodWindows(), 50u);
+  const auto of_graph = [](const auto& kernel) { return kernel.graph_id != 0; };
+  EXPECT_GE(CountKernels(of_graph) + 2, GoodWindows());
+}
+
+TEST_F(ReleaseTest, AToolThatWasFirstAndCountsTicksLeavesNoTraces) {
+  extra_["SWGPU_SET"] = "clock.mode=real";
+  SendAfterCalls(TraceControl());
+  RunWatched({"iterations=1200", "lengths=16", "sleep_us=2000", "tool=-1", "tool_end=100",
+              "tool_tells=0", "tool_ticks=1"});
+  EXPECT_EQ(GoodWindows(), 0u);
+  EXPECT_TRUE(AnySentence("gives kernels no times from then on"));
+  EXPECT_FALSE(AnySentence("have run out"));
+}
+
+// It ends CUPTI and begins at once, and nobody could notice: its records are its own.
+TEST_F(ReleaseTest, AToolThatEndsCuptiAndRecordsIsLeftAlone) {
+  extra_["SWGPU_SET"] = "clock.mode=real,cupti.version=130101";
+  SendAfterCalls(MarkControl(CopyRule(1)));
+  const std::vector<std::string> arguments = {
+      "iterations=1000", "lengths=16",   "sleep_us=3000", "tool=200",
+      "tool_end=900",    "tool_tells=0", "tool_hidden=1", "tool_ends_first=1"};
+  const std::string with = RunWatched(arguments).Value("tool_kind10");
+  EXPECT_EQ(with, Run(arguments, false).Value("tool_kind10"));
+  EXPECT_FALSE(AnySentence("has stopped recording"));
+}
+
+// No kind is on while the level is *paused*, which ends a session of CUPTI's.
+TEST_F(ReleaseTest, IdsOfGraphLaunchesAreUnknownAfterAPause) {
+  abi::Control paused = MarkControl(CopyRule(1));
+  paused.level = static_cast<uint8_t>(abi::Level::kPaused);
+  SendAfterCalls(MarkControl(CopyRule(1)));
+  daemon_.When([](const PuppetProcess& p) { return p.boundaries.size() > 100; },
+               [paused](PuppetProcess& p) { p.Send(paused); });
+  const abi::Control traced = TraceControl();
+  daemon_.When(
+      [](const PuppetProcess& p) {
+        return p.rules.back().level == static_cast<uint8_t>(abi::Level::kPaused);
+      },
+      [traced](PuppetProcess& p) { p.Send(traced); });
+  RunWatched({"iterations=2500", "lengths=16", "sleep_us=1000", "layers=2", "replay=1"});
+  EXPECT_GT(GoodWindows(), 50u);
+  EXPECT_GT(CountKernels([](const auto& kernel) { return kernel.graph_id != 0; }), 50u);
+  EXPECT_EQ(CountKernels([](const auto& kernel) {
+              return kernel.graph_id != 0 && kernel.correlation_id != 0;
+            }),
+            0u);
+}
+
+TEST_F(ReleaseTest, NothingIsTracedWhereAKindIsRefused) {
+  extra_["SWGPU_SET"] = "cupti.fail=cuptiActivityEnable,cupti.fail_after=3";  // those of learning
+  SendAfterCalls(TraceControl());
+  RunWatched({"iterations=300", "lengths=16", "sleep_us=500"});
+  EXPECT_EQ(GoodWindows(), 0u);
+  EXPECT_TRUE(AnySentence("cuptiActivityEnable(kind 10) gave"));
+}
+
+// CUPTI's own clock on WSL is not another tool's.
+TEST_F(ReleaseTest, TheClockOfWslIsCuptisOwn) {
+  extra_["SWGPU_SET"] = "clock.mode=real,cupti.raw_clock=1";
+  SendAfterCalls(TraceControl());
+  RunWatched({"iterations=300", "lengths=16", "sleep_us=500"});
+  EXPECT_GT(GoodWindows(), 50u);
+  EXPECT_EQ(process().stats.invalid_timestamps, 0u);
+}
+
+// The other tool begins while a stream is captured and an iteration is traced: its session is its
+// own.
+TEST_F(ReleaseTest, ATracedIterationEndsWithAStandDown) {
+  extra_["SWGPU_SET"] = "clock.mode=real,cupti.version=130101";
+  SendAfterCalls(TraceControl());
+  const std::vector<std::string> arguments = {"iterations=400",   "lengths=16", "sleep_us=500",
+                                              "capture_thread=1", "tool=200",   "tool_end=300"};
+  const std::string with = RunWatched(arguments).Value("tool_kind10");
+  EXPECT_EQ(with, Run(arguments, false).Value("tool_kind10"));
 }
 
 // Another GPU of the process is busy at both ends of a traced iteration, and is not waited for.

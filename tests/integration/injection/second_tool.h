@@ -41,6 +41,17 @@ class SecondTool {
     return true;
   }
 
+  // Takes the functions' addresses now and keeps them on the heap (of which the object must be):
+  // before cuInit, nobody can notice the tool.
+  void LookUpAll() {
+    if (library_ == nullptr) library_ = dlopen("libcupti.so.13", RTLD_NOW);
+    for (const char* name : {"Subscribe", "Unsubscribe", "Finalize", "ActivityRegisterCallbacks",
+                             "ActivityRegisterTimestampCallback", "ActivityEnable",
+                             "ActivityDisable", "ActivityFlushAll", "ActivityGetNextRecord"}) {
+      functions_[name] = Find<void*>(name);
+    }
+  }
+
   // CUPTI's clock counts the processor's ticks, as Kineto has it by default.
   void CountTicks() { ticks_ = true; }
 
@@ -96,6 +107,8 @@ class SecondTool {
   // the program.
   template <typename Function>
   Function Find(const std::string& name) {
+    const auto known = functions_.find(name);
+    if (known != functions_.end()) return reinterpret_cast<Function>(known->second);
     return reinterpret_cast<Function>(dlsym(library_, ("cupti" + name).c_str()));
   }
 
@@ -122,6 +135,7 @@ class SecondTool {
     free(buffer);
   }
 
+  std::map<std::string, void*> functions_;
   void* library_ = nullptr;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   CUptiResult subscribed_ = CUPTI_SUCCESS;

@@ -17,6 +17,8 @@
 // tool ends CUPTI after iteration N, or at its own end, before it says so, with N = tool_end.
 // ends_cupti=N: a tool that nobody can notice does.
 //
+// tool_hidden=1: nobody can notice the tool; tool_ends_first=1: it ends CUPTI before it begins.
+//
 // wait=N wait_again=M go=FILE: after iterations N and M it waits until there are the files FILE.N
 // and FILE.M.
 //
@@ -265,12 +267,13 @@ void SetTimestamps() {
 }
 
 // The other profiler, begun and ended as its user does.
-seqpoint::SecondTool g_tool;
+seqpoint::SecondTool& g_tool = *new seqpoint::SecondTool;
 void StartTool() {
   if (Option("tool_tells", 1) != 0 && seqpoint_stand_down) {
     const int free = seqpoint_stand_down("torch.profiler");
     fprintf(stderr, "stand_down %d\n", free);
   }
+  if (Option("tool_ends_first", 0) != 0) g_tool.Finalize();
   if (!g_tool.Start()) fprintf(stderr, "no CUPTI for the tool\n");
 }
 void StopTool() {
@@ -392,6 +395,7 @@ int main(int argc, char** argv) {
   }
   const bool with_tool = g_options.count("tool") != 0;
   if (Option("tool_ticks", 0) != 0) g_tool.CountTicks();
+  if (Option("tool_hidden", 0) != 0) g_tool.LookUpAll();
   if (with_tool && Option("tool", 0) < 0) StartTool();
   std::atomic<bool> stop{false}, loads{false};
   std::vector<std::thread> others;
