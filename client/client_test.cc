@@ -1633,9 +1633,13 @@ TEST(TextTest, WhatIsApartHasItsShareOfTheTime) {
   phase.set_name("evaluation");
   phase.set_iterations(100);
   phase.set_duration_ns(3'000'000'000);
-  EXPECT_THAT(ApartText(job), AllOf(HasSubstr("evaluation 3"), Not(HasSubstr("%"))));
+  EXPECT_THAT(ApartText(job), AllOf(HasSubstr("evaluation or rollouts 3"), Not(HasSubstr("%"))));
   job.set_iterations_duration_ns(1'000'000'000);
   EXPECT_THAT(ApartText(job), HasSubstr("(75.0 % of the time seen)"));
+  // Of several ranks it is a sum, and may be in the iterations of those that wait for it.
+  for (const int rank : {0, 1}) job.add_processes()->set_rank(rank);
+  EXPECT_THAT(ApartText(job), AllOf(HasSubstr("of 2 ranks together"), Not(HasSubstr("%"))));
+  job.clear_processes();
   job.set_iterations_duration_ns(3'000'000'000'000);
   EXPECT_THAT(ApartText(job), Not(HasSubstr("%")));
 }

@@ -502,9 +502,8 @@ std::string AdapterMissing(const std::vector<std::string>& command, const std::s
   std::string options;
   if (absl::StrContains(told, 't') || (told.empty() && !IsPython(command, &options))) return "";
   constexpr absl::string_view kWayOut =
-      "to let it in, copy seqpoint.pth from the folder of the adapter to that Python's "
-      "site-packages "
-      "(docs/pytorch.md)";
+      "to let it in, copy share/seqpoint/python/seqpoint.pth of this installation to that Python's "
+      "site-packages (docs/pytorch.md)";
   // Of one word several may stand together ("-Es"); -X and -W have a value.
   for (absl::string_view word : absl::StrSplit(options, ' ')) {
     if (!absl::ConsumePrefix(&word, "-") || word.empty() || word[0] == '-') continue;

@@ -416,20 +416,23 @@ std::string Note(const std::string& text) {
 
 std::string ApartText(const v1::Job& job) {
   if (job.phases_size() == 0) return "";
+  std::set<int32_t> ranks;
+  for (const v1::Process& process : job.processes()) ranks.insert(process.rank());
+  const bool several = ranks.size() > 1;
   // What is apart may be most of a run (rollouts of reinforcement learning, a long evaluation).
   int64_t seen_ns = job.iterations_duration_ns();
   for (const v1::PhaseSummary& phase : job.phases()) seen_ns += phase.duration_ns();
   const auto share = [&](const v1::PhaseSummary& phase) {
     constexpr double kWorthSaying = 0.01;
     const double its = static_cast<double>(phase.duration_ns()) / static_cast<double>(seen_ns);
-    return job.iterations_duration_ns() > 0 && its >= kWorthSaying
+    return job.iterations_duration_ns() > 0 && its >= kWorthSaying && !several
                ? absl::StrCat(" (", FormatShare(its), " of the time seen)")
                : "";
   };
   const std::string phases =
       absl::StrJoin(job.phases(), ", ", [&](std::string* out, const v1::PhaseSummary& phase) {
         absl::StrAppend(
-            out, phase.name(), " ",
+            out, phase.name() == "evaluation" ? "evaluation or rollouts" : phase.name(), " ",
             phase.duration_ns() > 0
                 ? FormatQuantity(static_cast<double>(phase.duration_ns()), "ns") + share(phase)
                 : absl::StrCat("of ", FormatCount(phase.iterations()),
@@ -438,8 +441,12 @@ std::string ApartText(const v1::Job& job) {
       });
   return Wrap("apart:     ",
               absl::StrCat(phases,
-                           "; in no figure, nor is what comes before the first iteration "
-                           "and after the last"),
+                           several ? absl::StrCat(" of ", ranks.size(),
+                                                  " ranks together; in no figure of its own rank "
+                                                  "(where others wait for it, it is in theirs)")
+                                   : "; in no figure",
+                           ". What comes before the first iteration and after the last is in none, "
+                           "either"),
               kTextColumns);
 }
 

@@ -116,6 +116,7 @@ class Adapter:
         self._gradient_free = GradientFree()
         self._was_free = False  # there were passes without gradients since the last step
         self._begun = False  # they have begun the iteration
+        self._holds_free = False  # they did at some time
         self._left_out = LeftOut()
         self._train_mode = False  # the root trains in training mode
         self._scaler_stepped = False
@@ -545,6 +546,9 @@ class Adapter:
     def _begin_iteration(self, root):
         self._train_mode = root.training
         self._gradient_free.on_begin(self._was_free)
+        if self._gradient_free.is_sure and not self._holds_free:
+            self._holds_free = True
+            self._say()
         self._left_out.on_first(self._gradient())
 
     def _on_relative(self, module):
@@ -900,6 +904,12 @@ class Adapter:
             self._watch(type(module))
         return modules
 
+    def _say(self):
+        if self._said is not None:
+            self._library.describe(True, self._said + (
+                "; passes without gradients come before nearly every step and are part of the "
+                "iteration, those of an evaluation among them" if self._holds_free else ""))
+
     def _end_search(self, optimizer):
         if self._root is not None:
             words = ("steps that the program makes by hand" if optimizer is None else
@@ -913,7 +923,7 @@ class Adapter:
                 f"{', '.join(names) if names else 'no lengths'}")
             if sentence != self._said:
                 self._said = sentence
-                self._library.describe(True, sentence)
+                self._say()
             return
         self._searches += 1
         if optimizer is None:

@@ -255,6 +255,8 @@ class PyTorchTest(unittest.TestCase):
             self.assertEqual([[list(numbers.values())[1] for numbers in iteration if numbers]
                               for iteration in self.recorder.iterations()],
                              [[length] for length in range(3, 30)])
+            # An evaluation would be among them, and the user is told so.
+            self.assertIn("those of an evaluation among them", self.recorder.sentences[-1][1])
             self.setUpAgain()
 
     def test_classes_of_pytorch_are_left_alone_unless_they_are_all_that_is_trained(self):
