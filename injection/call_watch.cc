@@ -9,16 +9,19 @@ namespace {
 // The longest of these calls, a flush of full buffers or the start of a counter session, takes some
 // milliseconds.
 constexpr uint64_t kPatienceNs = 2'000'000'000;
+// What is queued on a GPU is less than that: the queue holds a thousand launches.
+constexpr uint64_t kPatienceWithGpuNs = 30'000'000'000;
 
 }  // namespace
 
-CallWatch::Scope::Scope(CallWatch* watch, const char* function) : watch_(watch) {
+CallWatch::Scope::Scope(CallWatch* watch, const char* function, bool waits) : watch_(watch) {
   for (int i = 0; i < kSlots && slot_ < 0; ++i) {
     const char* free = nullptr;
     if (watch_->slots_[i].function.compare_exchange_strong(free, function)) slot_ = i;
   }
   if (slot_ < 0) return;
   Slot& slot = watch_->slots_[slot_];
+  slot.waits.store(waits, std::memory_order_relaxed);
   slot.by_helper.store(Thread()->helper, std::memory_order_relaxed);
   slot.since_ns.store(MonotonicNs(), std::memory_order_release);
 }
@@ -38,7 +41,10 @@ CallWatch::Scope::~Scope() {
 void CallWatch::Look(Features* features) {
   for (Slot& slot : slots_) {
     const uint64_t since_ns = slot.since_ns.load(std::memory_order_acquire);
-    if (since_ns == 0 || MonotonicNs() - since_ns < kPatienceNs) continue;
+    if (since_ns == 0) continue;
+    const uint64_t patience_ns =
+        slot.waits.load(std::memory_order_relaxed) ? kPatienceWithGpuNs : kPatienceNs;
+    if (MonotonicNs() - since_ns < patience_ns) continue;
     const char* function = slot.function.load();
     if (function == nullptr || slot.reported.exchange(true)) continue;
     features->Report(

@@ -22,7 +22,8 @@ class CallWatch {
  public:
   class Scope {
    public:
-    Scope(CallWatch* watch, const char* function);
+    // `waits`: for the GPU, which may have work for a while.
+    Scope(CallWatch* watch, const char* function, bool waits = false);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -32,7 +33,8 @@ class CallWatch {
     int slot_ = -1;  // none was free: this call is not watched
   };
 
-  // Reports a call that has not returned for two seconds, once, and its end.
+  // Reports a call that has not returned for two seconds, or thirty where it waits for the GPU,
+  // once, and its end.
   void Look(Features* features);
 
  private:
@@ -44,6 +46,7 @@ class CallWatch {
     std::atomic<uint64_t> since_ns;     // monotonic; 0: not yet
     std::atomic<bool> reported;
     std::atomic<bool> by_helper;
+    std::atomic<bool> waits;
   };
   Slot slots_[kSlots] = {};
 };

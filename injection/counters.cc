@@ -104,6 +104,7 @@ uint32_t Counters::Open(CUcontext context, CUcontext known, uint16_t config_id, 
   const CurrentContext current(driver_, context, known);
   active_ = Find(config_id);
   uint32_t result = CUPTI_ERROR_INVALID_PARAMETER;
+  const CallWatch::Scope watch(&g_guest->call_watch, "the start of CUPTI's counters", true);
   if (active_ != nullptr && context != nullptr) result = Open(context, usual_ns);
   if (result == CUPTI_SUCCESS) {
     busy_rest_ns_ = 0;
@@ -128,6 +129,7 @@ uint32_t Counters::Close(CUcontext known) {
   if (gone_.load(std::memory_order_relaxed)) return abi::kCountersAborted;
   InsideScope inside;
   const CurrentContext current(driver_, backend_->context(), known);
+  const CallWatch::Scope watch(&g_guest->call_watch, "the end of CUPTI's counters", true);
   uint32_t result = backend_->Close();
   if (result != 0) CountFailure(result);
   if (result == 0 && not_told != nullptr) result = KernelsNotTold(not_told);
@@ -298,6 +300,7 @@ void Counters::Service(CUcontext any_context) {
 bool Counters::DecodeNow(bool last) {
   InsideScope inside;
   const CurrentContext current(driver_, backend_->context());
+  const CallWatch::Scope watch(&g_guest->call_watch, "the decoding of CUPTI's counters", true);
   double values[kMaxMetrics] = {};
   uint32_t status = abi::kCountersOk;
   if (active_->kernels) {
@@ -408,6 +411,7 @@ void Counters::PrepareConfigs(uint32_t target, const abi::MetricConfig wanted[ab
 
 // Asks once whether this process may collect counters at all. 0: yes.
 uint32_t Counters::PrepareTarget(CUcontext context) {
+  const CallWatch::Scope watch(&g_guest->call_watch, "the preparation of CUPTI's counters", true);
   if (!backend_->Exists()) {
     features_->Report(abi::Feature::kCounters, abi::FeatureState::kIgnored, 0,
                       "this CUPTI (version %u) has no %s; install CUDA 12.6 or later for counters",
