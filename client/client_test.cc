@@ -1636,7 +1636,7 @@ TEST(TextTest, WhatIsApartHasItsShareOfTheTime) {
   EXPECT_THAT(ApartText(job), AllOf(HasSubstr("evaluation or rollouts 3"), Not(HasSubstr("%"))));
   job.set_iterations_duration_ns(1'000'000'000);
   EXPECT_THAT(ApartText(job), HasSubstr("(75.0 % of the time seen)"));
-  // Of several ranks it is a sum, and may be in the iterations of those that wait for it.
+  // The time of several ranks is a sum, and may be in the iterations of ranks that wait for it.
   for (const int rank : {0, 1}) job.add_processes()->set_rank(rank);
   EXPECT_THAT(ApartText(job), AllOf(HasSubstr("of 2 ranks together"), Not(HasSubstr("%"))));
   job.clear_processes();

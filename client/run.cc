@@ -504,7 +504,7 @@ std::string AdapterMissing(const std::vector<std::string>& command, const std::s
   constexpr absl::string_view kWayOut =
       "to let it in, copy share/seqpoint/python/seqpoint.pth of this installation to that Python's "
       "site-packages (docs/pytorch.md)";
-  // Of one word several may stand together ("-Es"); -X and -W have a value.
+  // One word may hold several options ("-Es"); -X and -W have a value.
   for (absl::string_view word : absl::StrSplit(options, ' ')) {
     if (!absl::ConsumePrefix(&word, "-") || word.empty() || word[0] == '-') continue;
     const size_t found = word.substr(0, word.find_first_of("XWcm")).find_first_of("IES");

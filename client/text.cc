@@ -419,7 +419,8 @@ std::string ApartText(const v1::Job& job) {
   std::set<int32_t> ranks;
   for (const v1::Process& process : job.processes()) ranks.insert(process.rank());
   const bool several = ranks.size() > 1;
-  // What is apart may be most of a run (rollouts of reinforcement learning, a long evaluation).
+  // Phases that are apart may be most of a run (rollouts of reinforcement learning, a long
+  // evaluation).
   int64_t seen_ns = job.iterations_duration_ns();
   for (const v1::PhaseSummary& phase : job.phases()) seen_ns += phase.duration_ns();
   const auto share = [&](const v1::PhaseSummary& phase) {

@@ -65,7 +65,7 @@ class Activity {
   bool traces() const { return ready() && (allowed() & kKindKernel) != 0; }
   // Whether records of these kinds come, when they are asked for; false: `kinds` is none.
   bool records(uint32_t kinds) const { return ready() && (allowed() & kinds) != 0; }
-  // What came so far.
+  // Records that came so far.
   struct Seen {
     uint64_t records, kernels, untimed_kernels;
   };

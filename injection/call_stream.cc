@@ -1039,7 +1039,7 @@ void CallStream::TakeNow(bool may_wait) {
   const bool clock_claimed = guest->clock.Claim();
   if (first) guest->StartMeasuring();
   if (!first || anothers_ || stood_down_ || clock_claimed) {
-    // What happened while CUPTI was another's is not known.
+    // Nobody saw what the program did while CUPTI was another tool's.
     early_graphs_ = true;
     guest->modules_went.store(guest->cupti.Has(kKeepsNamesOfUnloadedModules));
     guest->activity.TakeBuffers(clock_claimed);

@@ -9,7 +9,7 @@ namespace {
 // The longest of these calls, a flush of full buffers or the start of a counter session, takes some
 // milliseconds.
 constexpr uint64_t kPatienceNs = 2'000'000'000;
-// What is queued on a GPU is less than that: the queue holds a thousand launches.
+// The GPU works its queue off in less: a queue holds a thousand launches.
 constexpr uint64_t kPatienceWithGpuNs = 30'000'000'000;
 
 }  // namespace

@@ -208,11 +208,12 @@ void Counters::Renew() {
   state_.store(State::kIdle, std::memory_order_release);
 }
 
-// What follows may synchronise the context, as cuptiRangeProfilerDecodeData does (CUPTI user guide
-// 2.9.2), or allocate on the GPU. During a stream capture the first is forbidden to every thread,
-// in global mode the second, too, and either makes the capture worthless (CUDA programming guide,
-// "Prohibited and Unhandled Operations"). So one of both sides sees the other: here the flag is set
-// before the captures are read, and a capture is counted before the flag is read. False: not now.
+// The work that follows may synchronise the context, as cuptiRangeProfilerDecodeData does (CUPTI
+// user guide 2.9.2), or allocate on the GPU. During a stream capture the first is forbidden to
+// every thread, in global mode the second, too, and either makes the capture worthless (CUDA
+// programming guide, "Prohibited and Unhandled Operations"). So one of both sides sees the other:
+// here the flag is set before the captures are read, and a capture is counted before the flag is
+// read. False: not now.
 bool Counters::BeginUnsafe() {
   unsafe_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -1,5 +1,6 @@
-// State of the calling thread in the driver, for a scope: the current context, and what stream
-// captures of others forbid it. Threading: any thread; the scope is one thread's.
+// State of the calling thread in the driver, for a scope: its current context, and what stream
+// captures of other threads forbid it.
+// Threading: any thread; the scope is one thread's.
 #ifndef SEQPOINT_INJECTION_CURRENT_CONTEXT_H_
 #define SEQPOINT_INJECTION_CURRENT_CONTEXT_H_
 

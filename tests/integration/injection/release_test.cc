@@ -60,6 +60,20 @@ class ReleaseTest : public InjectTest {
     }
     return count;
   }
+  // Each of the trainer's iterations launches eight kernels.
+  void ExpectKernelsInGoodWindows() {
+    for (const abi::WindowEvent& window : process().windows) {
+      if (window.level != static_cast<uint8_t>(abi::Level::kTrace) ||
+          (window.flags & abi::kWindowGivenUp) != 0) {
+        continue;
+      }
+      EXPECT_GE(CountKernels([&](const auto& kernel) {
+                  return kernel.start_ns >= window.begin_ns && kernel.end_ns <= window.end_ns;
+                }),
+                8u)
+          << window.iteration;
+    }
+  }
   bool AnySentence(const std::string& part) {
     return std::any_of(
         process().features.begin(), process().features.end(),
@@ -241,17 +255,7 @@ TEST_P(FinalizeTest, EverythingIsTakenAnew) {
                           [&](const auto& boundary) { return boundary.api_ns > BackNs(); }),
             50);
   // What is traced has its kernels, and none of what came to nothing counts.
-  for (const abi::WindowEvent& window : process().windows) {
-    if (window.level != static_cast<uint8_t>(abi::Level::kTrace) ||
-        (window.flags & abi::kWindowGivenUp) != 0) {
-      continue;
-    }
-    EXPECT_GE(CountKernels([&](const auto& kernel) {
-                return kernel.start_ns >= window.begin_ns && kernel.end_ns <= window.end_ns;
-              }),
-              8u)
-        << window.iteration;
-  }
+  ExpectKernelsInGoodWindows();
   EXPECT_GT(CountKernels([&](const auto& kernel) { return kernel.start_ns > BackNs(); }), 50u);
   uint64_t measured = 0;
   for (const CountersResult& result : process().counters) {
@@ -326,17 +330,7 @@ TEST_F(ReleaseTest, IterationsWhoseKernelsHaveNoTimesAreNotTraced) {
   SendAfterCalls(TraceControl());
   RunAndCompare({"iterations=800", "lengths=16", "sleep_us=3000"});
   EXPECT_GT(GoodWindows(), 20u);
-  for (const abi::WindowEvent& window : process().windows) {
-    if (window.level != static_cast<uint8_t>(abi::Level::kTrace) ||
-        (window.flags & abi::kWindowGivenUp) != 0) {
-      continue;
-    }
-    EXPECT_GE(CountKernels([&](const auto& kernel) {
-                return kernel.start_ns >= window.begin_ns && kernel.end_ns <= window.end_ns;
-              }),
-              8u)
-        << window.iteration;
-  }
+  ExpectKernelsInGoodWindows();
   EXPECT_TRUE(AnySentence("buffers on the GPU have run out"));
 }
 
