@@ -47,9 +47,10 @@ TEST(TextTest, APhaseWhoseTimeIsNotKnownTakesNotZero) {
   v1::PhaseSummary& phase = *job.add_phases();
   phase.set_name("evaluation");
   phase.set_iterations(12);
-  EXPECT_THAT(ApartText(job), HasSubstr("evaluation of 12 batches, whose time is not known"));
+  EXPECT_THAT(ApartText(job),
+              HasSubstr("evaluation or rollouts of 12 batches, whose time is not known"));
   phase.set_duration_ns(30'000'000);
-  EXPECT_THAT(ApartText(job), HasSubstr("evaluation 30 ms;"));
+  EXPECT_THAT(ApartText(job), HasSubstr("evaluation or rollouts 30 ms;"));
 }
 
 }  // namespace
