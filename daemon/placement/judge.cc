@@ -12,7 +12,7 @@
 namespace seqpoint::placement {
 namespace {
 
-// Of each producer: the operators that read its output.
+// The operators that read each operator's output.
 std::vector<std::vector<int>> Consumers(const Problem& problem) {
   std::vector<std::vector<int>> consumers(problem.operators.size());
   for (const Edge& edge : problem.edges) consumers[edge.from].push_back(edge.to);

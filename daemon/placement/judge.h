@@ -1,4 +1,4 @@
-// What a placement costs, and whether it keeps the rules: the one place that says so.
+// The judge: it alone says what a placement costs, and whether it keeps the rules.
 //
 // Works on the problem as it was read, operator by operator, and shares no code with the methods
 // (class graph, ideals, search), so that a fault in one of these shows. Cost: linear in operators
@@ -27,8 +27,7 @@ struct Judgement {
   std::vector<DeviceLoad> devices;  // accelerators first, then cores
   double max_load = 0;
 
-  // Operators that no sentence names are as they should be. Empty: the placement is allowed
-  // (contiguity apart).
+  // A sentence for each rule that is broken; contiguity is apart. Empty: the placement is allowed.
   std::vector<std::string> violations;
 
   // The devices can be put in an order in which no forward edge leads back: docs/placement.md,
