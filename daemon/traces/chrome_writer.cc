@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "daemon/base/json_string.h"
 #include "daemon/traces/json_text.h"
 #include "daemon/traces/trace_builder.h"
 #include "daemon/whatif/correlations.h"
@@ -26,21 +27,7 @@ constexpr int64_t kReplayedRows = 1'000'000'000;
 constexpr std::string_view kStepName = "ProfilerStep#";
 constexpr std::string_view kLengths = " lengths=[";
 
-std::string JsonString(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : ValidUtf8(text)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte == 0x7f) {
-      absl::StrAppend(&out, "\\u", absl::Hex(byte, absl::kZeroPad4));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
+std::string JsonText(std::string_view text) { return JsonString(ValidUtf8(text)); }
 
 // A number as it is written, or nothing.
 bool IsInteger(std::string_view text, int64_t* value) {
@@ -207,13 +194,13 @@ class ChromeWriter::Rows {
       if (name.empty() && options_.replayed) name = absl::StrCat("thread ", number);
       thread = absl::StrCat(number + (options_.replayed ? kReplayedRows : 0));
     } else {
-      thread = JsonString(thread + suffix_);
+      thread = JsonText(thread + suffix_);
     }
     if (IsInteger(process, &number)) {
       process = absl::StrCat(number + first_process_);
     } else {
       process =
-          JsonString(options_.by_rank ? absl::StrCat("rank ", trace_.rank, " ", process) : process);
+          JsonText(options_.by_rank ? absl::StrCat("rank ", trace_.rank, " ", process) : process);
     }
     NameProcess(process, options_.process.empty() ? "CPU" : options_.process, first_process_);
     const std::string row = Row(process, thread);
@@ -225,13 +212,13 @@ class ChromeWriter::Rows {
     if (!writer_.named_.insert(process).second) return;
     const std::string row = Row(process, "0");
     const std::string rank = options_.by_rank ? absl::StrCat("rank ", trace_.rank, ", ") : "";
-    Event(Metadata("process_name", row, "name", JsonString(rank + name)));
+    Event(Metadata("process_name", row, "name", JsonText(rank + name)));
     Event(Metadata("process_sort_index", row, "sort_index", absl::StrCat(place)));
   }
   // `place` is even: behind it comes the replayed one.
   void NameRow(const std::string& row, const std::string& name, int64_t place) {
     if (!writer_.named_.insert(row).second) return;
-    if (!name.empty()) Event(Metadata("thread_name", row, "name", JsonString(name + suffix_)));
+    if (!name.empty()) Event(Metadata("thread_name", row, "name", JsonText(name + suffix_)));
     Event(Metadata("thread_sort_index", row, "sort_index",
                    absl::StrCat(place + (options_.replayed ? 1 : 0))));
   }
@@ -251,20 +238,20 @@ class ChromeWriter::Rows {
 ChromeWriter::ChromeWriter(const ChromeFile& file, WriteFunction write)
     : write_(write), base_ns_(file.base_ns) {
   absl::StrAppend(&text_, "{\"schemaVersion\":1,\"profiler\":\"SeqPoint\",",
-                  "\"displayTimeUnit\":\"ms\",\"traceName\":", JsonString(file.name),
+                  "\"displayTimeUnit\":\"ms\",\"traceName\":", JsonText(file.name),
                   ",\"baseTimeNanoseconds\":", base_ns_);
   if (file.only_to_view.empty()) {
     absl::StrAppend(&text_, ",\"distributedInfo\":{\"rank\":", file.rank,
                     ",\"world_size\":", file.world_size, "}");
   } else {
-    absl::StrAppend(&text_, ",\"onlyToView\":", JsonString(file.only_to_view));
+    absl::StrAppend(&text_, ",\"onlyToView\":", JsonText(file.only_to_view));
   }
   absl::StrAppend(&text_, ",\"deviceProperties\":[");
   const char* comma = "";
   for (size_t gpu = 0; gpu < file.gpus.size(); ++gpu) {
     if (file.gpus[gpu].empty()) continue;
     absl::StrAppend(&text_, std::exchange(comma, ","), "{\"id\":", gpu,
-                    ",\"name\":", JsonString(file.gpus[gpu]), "}");
+                    ",\"name\":", JsonText(file.gpus[gpu]), "}");
   }
   absl::StrAppend(&text_, "],\"traceEvents\":[");
 }
@@ -277,7 +264,7 @@ bool ChromeWriter::Flush() {
 
 bool ChromeWriter::Add(const Trace& trace, const ChromeRows& options) {
   std::vector<std::string> names;
-  for (const std::string& name : trace.names) names.push_back(JsonString(name));
+  for (const std::string& name : trace.names) names.push_back(JsonText(name));
   Rows rows(this, trace, options);
   // `fields`: the arguments, without braces.
   const auto event = [&](const char* category, const std::string& name, const std::string& row,
@@ -297,7 +284,7 @@ bool ChromeWriter::Add(const Trace& trace, const ChromeRows& options) {
     const bool parted = lengths != std::string::npos;
     if (!event(
             annotation ? "user_annotation" : "cpu_op",
-            parted ? JsonString(name.substr(0, lengths)) : names[span.name],
+            parted ? JsonText(name.substr(0, lengths)) : names[span.name],
             rows.OfThread(span.thread), span.begin_ns, span.end_ns,
             parted ? absl::StrCat("\"lengths\":[", name.substr(lengths + kLengths.size())) : "")) {
       return false;

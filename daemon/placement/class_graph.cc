@@ -1,0 +1,268 @@
+#include "daemon/placement/class_graph.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace seqpoint::placement {
+namespace {
+
+using Adjacency = std::vector<std::vector<int>>;
+
+void SortUnique(Adjacency* lists) {
+  for (std::vector<int>& list : *lists) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
+}
+
+// Operators that sit together have the same number, 0 to count - 1.
+struct Grouping {
+  std::vector<int> of;  // of each operator
+  int count = 0;
+};
+
+Grouping GroupByColor(const Problem& problem) {
+  Grouping groups;
+  absl::flat_hash_map<int64_t, int> of_color;
+  for (const Operator& op : problem.operators) {
+    int group = groups.count;
+    if (op.color.has_value()) group = of_color.try_emplace(*op.color, group).first->second;
+    groups.count = std::max(groups.count, group + 1);
+    groups.of.push_back(group);
+  }
+  return groups;
+}
+
+// The forward pass between the groups; of groups without a forward operator, the mirrored backward
+// pass (createArtificialForwardNodes of the published program).
+Adjacency Precedence(const Problem& problem, const Grouping& groups,
+                     const std::vector<bool>& has_forward) {
+  Adjacency successors(groups.count);
+  for (const Edge& edge : problem.edges) {
+    const int from = groups.of[edge.from], to = groups.of[edge.to];
+    const bool backward = problem.operators[edge.from].backward;
+    if (from == to || backward != problem.operators[edge.to].backward) continue;
+    if (!backward) {
+      successors[from].push_back(to);
+    } else if (!has_forward[from] || !has_forward[to]) {
+      successors[to].push_back(from);
+    }
+  }
+  SortUnique(&successors);
+  return successors;
+}
+
+// The strongly connected component of each vertex, numbered so that edges lead to lower numbers
+// (Tarjan 1972, without recursion: chains are long).
+std::vector<int> StrongComponents(const Adjacency& successors) {
+  const int vertices = static_cast<int>(successors.size());
+  std::vector<int> order(vertices, -1), low(vertices, 0), component(vertices, -1);
+  std::vector<int> open, path;
+  std::vector<size_t> next(vertices, 0);
+  int visited = 0, components = 0;
+  for (int root = 0; root < vertices; ++root) {
+    if (order[root] >= 0) continue;
+    path.push_back(root);
+    while (!path.empty()) {
+      const int v = path.back();
+      if (order[v] < 0) {
+        order[v] = low[v] = visited++;
+        open.push_back(v);
+      }
+      if (next[v] < successors[v].size()) {
+        const int to = successors[v][next[v]++];
+        if (order[to] < 0) {
+          path.push_back(to);
+        } else if (component[to] < 0) {
+          low[v] = std::min(low[v], order[to]);
+        }
+        continue;
+      }
+      path.pop_back();
+      if (!path.empty()) low[path.back()] = std::min(low[path.back()], low[v]);
+      if (low[v] != order[v]) continue;
+      int member = -1;
+      do {
+        member = open.back();
+        open.pop_back();
+        component[member] = components;
+      } while (member != v);
+      ++components;
+    }
+  }
+  return component;
+}
+
+Adjacency Fuse(const Adjacency& successors, const std::vector<int>& group, int groups) {
+  Adjacency fused(groups);
+  for (size_t v = 0; v < successors.size(); ++v) {
+    for (const int to : successors[v]) {
+      if (group[v] != group[to]) fused[group[v]].push_back(group[to]);
+    }
+  }
+  SortUnique(&fused);
+  return fused;
+}
+
+void Regroup(const std::vector<int>& group, Grouping* groups) {
+  groups->count = group.empty() ? 0 : *std::max_element(group.begin(), group.end()) + 1;
+  for (int& of : groups->of) of = group[of];
+}
+
+// Groups without time that have one neighbor in the forward pass and none in the backward pass join
+// it (performTrivialNodeOptimizations). One that cannot run where its neighbor can stays apart.
+std::vector<int> MergeFree(const Problem& problem, const Grouping& groups,
+                           const Adjacency& successors) {
+  std::vector<bool> free(groups.count, true), supported(groups.count, true);
+  for (size_t i = 0; i < problem.operators.size(); ++i) {
+    const Operator& op = problem.operators[i];
+    if (op.cpu_time != 0 || op.accelerator_time != 0) free[groups.of[i]] = false;
+    if (!op.accelerator_supported) supported[groups.of[i]] = false;
+  }
+  for (const Edge& edge : problem.edges) {
+    if (!problem.operators[edge.from].backward && problem.operators[edge.to].backward) {
+      free[groups.of[edge.from]] = false;
+    }
+  }
+  std::vector<std::set<int>> neighbors(groups.count);
+  for (int v = 0; v < groups.count; ++v) {
+    for (const int to : successors[v]) {
+      neighbors[v].insert(to);
+      neighbors[to].insert(v);
+    }
+  }
+  std::vector<int> host(groups.count);
+  std::vector<int> leaves;
+  for (int v = 0; v < groups.count; ++v) {
+    host[v] = v;
+    leaves.push_back(v);
+  }
+  while (!leaves.empty()) {
+    const int leaf = leaves.back();
+    leaves.pop_back();
+    if (!free[leaf] || host[leaf] != leaf || neighbors[leaf].size() != 1) continue;
+    const int neighbor = *neighbors[leaf].begin();
+    if (!supported[leaf] && supported[neighbor]) continue;
+    host[leaf] = neighbor;
+    neighbors[neighbor].erase(leaf);
+    leaves.push_back(neighbor);
+  }
+  // A host joined another one later than those whom it hosts.
+  std::vector<int> number(groups.count, -1);
+  int count = 0;
+  for (int v = 0; v < groups.count; ++v) {
+    if (host[v] == v) number[v] = count++;
+  }
+  std::vector<int> merged(groups.count);
+  for (int v = 0; v < groups.count; ++v) {
+    int at = v;
+    while (host[at] != at) at = host[at];
+    merged[v] = number[at];
+  }
+  return merged;
+}
+
+// The place of each vertex in a depth-first topological order.
+std::vector<int> TopologicalPlaces(const Adjacency& successors) {
+  const int vertices = static_cast<int>(successors.size());
+  std::vector<int> waits_for(vertices, 0), ready, place(vertices, 0);
+  for (const std::vector<int>& after : successors) {
+    for (const int to : after) ++waits_for[to];
+  }
+  for (int v = vertices - 1; v >= 0; --v) {
+    if (waits_for[v] == 0) ready.push_back(v);
+  }
+  for (int next = 0; !ready.empty(); ++next) {
+    const int v = ready.back();
+    ready.pop_back();
+    place[v] = next;
+    for (const int to : successors[v]) {
+      if (--waits_for[to] == 0) ready.push_back(to);
+    }
+  }
+  return place;
+}
+
+std::vector<Net> Nets(const Problem& problem, const std::vector<int>& class_of) {
+  std::vector<std::vector<int>> pins(problem.operators.size());
+  for (const Edge& edge : problem.edges) pins[edge.from].push_back(class_of[edge.to]);
+  std::map<std::vector<int>, double> nets;
+  for (size_t i = 0; i < pins.size(); ++i) {
+    if (problem.operators[i].transfer_time == 0) continue;
+    pins[i].push_back(class_of[i]);
+    std::sort(pins[i].begin(), pins[i].end());
+    pins[i].erase(std::unique(pins[i].begin(), pins[i].end()), pins[i].end());
+    if (pins[i].size() > 1) nets[pins[i]] += problem.operators[i].transfer_time;
+  }
+  std::vector<Net> list;
+  list.reserve(nets.size());
+  for (const auto& [classes, transfer_time] : nets) list.push_back({transfer_time, classes});
+  return list;
+}
+
+ClassGraph Build(const Problem& problem, const Grouping& groups, Adjacency successors) {
+  ClassGraph graph;
+  graph.class_of = groups.of;
+  graph.accelerators = problem.accelerators;
+  graph.cpus = problem.cpus;
+  graph.memory_bytes = problem.memory_bytes;
+  graph.classes.resize(groups.count);
+  for (size_t i = 0; i < problem.operators.size(); ++i) {
+    const Operator& op = problem.operators[i];
+    Class& of = graph.classes[groups.of[i]];
+    of.accelerator_time += op.accelerator_time;
+    of.cpu_time += op.cpu_time;
+    of.memory_bytes += op.memory_bytes;
+    of.accelerator_supported = of.accelerator_supported && op.accelerator_supported;
+    of.operators.push_back(static_cast<int>(i));
+  }
+  graph.nets = Nets(problem, groups.of);
+  graph.predecessors.resize(groups.count);
+  for (int v = 0; v < groups.count; ++v) {
+    for (const int to : successors[v]) graph.predecessors[to].push_back(v);
+  }
+  graph.successors = std::move(successors);
+  return graph;
+}
+
+std::vector<bool> HasForward(const Problem& problem, const Grouping& groups) {
+  std::vector<bool> has_forward(groups.count, false);
+  for (size_t i = 0; i < problem.operators.size(); ++i) {
+    if (!problem.operators[i].backward) has_forward[groups.of[i]] = true;
+  }
+  return has_forward;
+}
+
+}  // namespace
+
+ClassGraph ColorClasses(const Problem& problem) {
+  const Grouping groups = GroupByColor(problem);
+  return Build(problem, groups, Precedence(problem, groups, HasForward(problem, groups)));
+}
+
+ClassGraph ContiguousClasses(const Problem& problem) {
+  Grouping groups = GroupByColor(problem);
+  Adjacency successors = Precedence(problem, groups, HasForward(problem, groups));
+  const auto regroup = [&](const std::vector<int>& group) {
+    Regroup(group, &groups);
+    successors = Fuse(successors, group, groups.count);
+  };
+  regroup(StrongComponents(successors));
+  regroup(MergeFree(problem, groups, successors));
+  regroup(TopologicalPlaces(successors));
+  return Build(problem, groups, std::move(successors));
+}
+
+Placement ToPlacement(const ClassGraph& graph, const std::vector<int>& device) {
+  Placement placement;
+  placement.reserve(graph.class_of.size());
+  for (const int of : graph.class_of) placement.push_back(device[of]);
+  return placement;
+}
+
+}  // namespace seqpoint::placement

@@ -1,0 +1,369 @@
+#include "daemon/placement/problem_json.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/base/json_string.h"
+
+namespace seqpoint::placement {
+namespace {
+
+using simdjson::dom::array;
+using simdjson::dom::element;
+using simdjson::dom::object;
+
+// As in the published reader.
+constexpr double kSameCost = 1e-6;
+constexpr size_t kShownOfCycle = 8;
+constexpr size_t kShownOfWord = 20;
+
+struct NamedEdge {
+  int64_t from = 0;
+  int64_t to = 0;
+  double cost = 0;
+};
+
+// What simdjson does not tell: where. Finds the usual fault, the NaN and Infinity of Python's json
+// module, and other words that JSON does not have; empty where there is none.
+std::string FirstOddWord(std::string_view text) {
+  int line = 1;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '\n') ++line;
+    if (text[at] == '"') {
+      for (++at; at < text.size() && text[at] != '"'; ++at) {
+        if (text[at] == '\\') ++at;
+      }
+    } else if (absl::ascii_isalnum(text[at])) {
+      const size_t begin = at;
+      while (at + 1 < text.size() && absl::ascii_isalnum(text[at + 1])) ++at;
+      const std::string word(text.substr(begin, at + 1 - begin));
+      if (!absl::ascii_isdigit(word[0]) && word != "true" && word != "false" && word != "null") {
+        return absl::StrCat("line ", line, " has ", word.substr(0, kShownOfWord),
+                            ", which is no number");
+      }
+    }
+  }
+  return "";
+}
+
+bool IsAmount(double amount) { return std::isfinite(amount) && amount >= 0; }
+
+class Reader {
+ public:
+  explicit Reader(const std::string& file) : file_(file) {}
+
+  absl::StatusOr<Problem> Read(std::string_view text) {
+    element document;
+    object fields;
+    const simdjson::padded_string padded(text);
+    if (const auto error = parser_.parse(padded).get(document)) {
+      const std::string word = FirstOddWord(text);
+      return Fail(
+          absl::StrCat("is no JSON: ", word.empty() ? simdjson::error_message(error) : word));
+    }
+    if (document.get_object().get(fields)) return Fail("is no JSON object");
+    element nodes, edges, memory, accelerators, cpus;
+    for (const auto& [field, name] :
+         {std::pair{&nodes, "nodes"}, std::pair{&edges, "edges"},
+          std::pair{&memory, "maxSizePerFPGA"}, std::pair{&accelerators, "maxFPGAs"},
+          std::pair{&cpus, "maxCPUs"}}) {
+      if (fields[name].get(*field)) return Missing(name, "");
+    }
+    absl::Status status = Amount(memory, "maxSizePerFPGA", "", &problem_.memory_bytes);
+    status.Update(Devices(accelerators, "maxFPGAs", &problem_.accelerators));
+    status.Update(Devices(cpus, "maxCPUs", &problem_.cpus));
+    status.Update(ForEach(nodes, "nodes", [this](object entry) { return ReadOperator(entry); }));
+    if (!status.ok()) return status;
+    status = ForEach(edges, "edges", [this](object entry) { return ReadEdge(entry); });
+    if (!status.ok()) return status;
+    if (status = Connect(); !status.ok()) return status;
+    if (status = CheckProblem(file_, &problem_); !status.ok()) return status;
+    return std::move(problem_);
+  }
+
+ private:
+  absl::Status Fail(const std::string& what) const {
+    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", what));
+  }
+
+  template <typename Read>
+  absl::Status ForEach(element content, const std::string& name, Read read) {
+    array entries;
+    if (content.get_array().get(entries)) return Wrong(name, "", "is no list");
+    entry_ = 0;
+    for (const element item : entries) {
+      object entry;
+      ++entry_;
+      if (item.get_object().get(entry)) {
+        return Fail(absl::StrCat("entry ", entry_, " of \"", name, "\" is no object"));
+      }
+      if (absl::Status status = read(entry); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Amount(element content, const std::string& key, const std::string& whose,
+                      double* amount) {
+    if (content.get_double().get(*amount) || !std::isfinite(*amount)) {
+      return Wrong(key, whose, "is no number");
+    }
+    if (*amount < 0) return Wrong(key, whose, absl::StrCat("is negative: ", *amount));
+    return absl::OkStatus();
+  }
+
+  absl::Status Integer(element content, const std::string& key, const std::string& whose,
+                       int64_t* out) {
+    if (content.get_int64().get(*out)) return Wrong(key, whose, "is no integer");
+    return absl::OkStatus();
+  }
+
+  absl::Status Flag(element content, const std::string& key, const std::string& whose, bool* flag) {
+    int64_t number = 0;
+    if (!content.get_bool().get(*flag)) return absl::OkStatus();
+    if (content.get_int64().get(number) || (number != 0 && number != 1)) {
+      return Wrong(key, whose, "is neither true, false, 1 nor 0");
+    }
+    *flag = number == 1;
+    return absl::OkStatus();
+  }
+
+  absl::Status Text(element content, const std::string& key, const std::string& whose,
+                    std::string* text) {
+    std::string_view view;
+    if (content.get_string().get(view)) return Wrong(key, whose, "is no string");
+    *text = view;
+    return absl::OkStatus();
+  }
+
+  absl::Status Devices(element content, const std::string& key, int* devices) {
+    int64_t number = 0;
+    if (absl::Status status = Integer(content, key, "", &number); !status.ok()) return status;
+    if (number < 0 || number > kMostDevices) {
+      return Wrong(key, "", absl::StrCat("is ", number, ", not 0 to ", kMostDevices));
+    }
+    *devices = static_cast<int>(number);
+    return absl::OkStatus();
+  }
+
+  absl::Status Wrong(const std::string& key, const std::string& whose,
+                     const std::string& what) const {
+    return Fail(absl::StrCat(whose, whose.empty() ? "" : ": ", "\"", key, "\" ", what));
+  }
+
+  absl::Status Missing(const std::string& key, const std::string& whose) const {
+    return Fail(absl::StrCat(whose, whose.empty() ? "" : ": ", "there is no field \"", key, "\""));
+  }
+
+  // A field that must be there.
+  template <typename Value>
+  absl::Status Take(object fields, const std::string& key, const std::string& whose,
+                    absl::Status (Reader::*read)(element, const std::string&, const std::string&,
+                                                 Value*),
+                    Value* value) {
+    element content;
+    return fields[key].get(content) ? Missing(key, whose)
+                                    : (this->*read)(content, key, whose, value);
+  }
+
+  absl::Status ReadOperator(object fields) {
+    Operator op;
+    const std::string entry = absl::StrCat("entry ", entry_, " of \"nodes\"");
+    absl::Status status = Take(fields, "id", entry, &Reader::Integer, &op.id);
+    if (!status.ok()) return status;
+    const std::string whose = absl::StrCat("operator ", op.id);
+    status.Update(Take(fields, "supportedOnFpga", whose, &Reader::Flag, &op.accelerator_supported));
+    status.Update(Take(fields, "isBackwardNode", whose, &Reader::Flag, &op.backward));
+    status.Update(Take(fields, "cpuLatency", whose, &Reader::Amount, &op.cpu_time));
+    status.Update(Take(fields, "fpgaLatency", whose, &Reader::Amount, &op.accelerator_time));
+    element optional;
+    if (!fields["name"].get(optional)) status.Update(Text(optional, "name", whose, &op.name));
+    if (!fields["size"].get(optional)) {
+      status.Update(Amount(optional, "size", whose, &op.memory_bytes));
+    }
+    if (!fields["colorClass"].get(optional)) {
+      status.Update(Integer(optional, "colorClass", whose, &op.color.emplace()));
+    }
+    problem_.operators.push_back(std::move(op));
+    return status;
+  }
+
+  absl::Status ReadEdge(object fields) {
+    NamedEdge edge;
+    const std::string whose = absl::StrCat("entry ", entry_, " of \"edges\"");
+    absl::Status status = Take(fields, "sourceId", whose, &Reader::Integer, &edge.from);
+    status.Update(Take(fields, "destId", whose, &Reader::Integer, &edge.to));
+    status.Update(Take(fields, "cost", whose, &Reader::Amount, &edge.cost));
+    edges_.push_back(edge);
+    return status;
+  }
+
+  // From ids to indexes, and from the cost of edges to that of their producers.
+  absl::Status Connect() {
+    absl::flat_hash_map<int64_t, int> index;
+    for (size_t i = 0; i < problem_.operators.size(); ++i) {
+      index.try_emplace(problem_.operators[i].id, static_cast<int>(i));
+    }
+    std::vector<bool> has_cost(problem_.operators.size(), false);
+    for (const NamedEdge& edge : edges_) {
+      for (const int64_t id : {edge.from, edge.to}) {
+        if (!index.contains(id)) {
+          return Fail(absl::StrCat("the edge from ", edge.from, " to ", edge.to, " names operator ",
+                                   id, ", which is not there"));
+        }
+      }
+      const int from = index[edge.from];
+      double& cost = problem_.operators[from].transfer_time;
+      if (!has_cost[from]) {
+        cost = edge.cost;
+        has_cost[from] = true;
+      } else if (std::abs(cost - edge.cost) > kSameCost) {
+        return Fail(absl::StrCat("edges from operator ", edge.from, " have different costs, ", cost,
+                                 " and ", edge.cost));
+      }
+      problem_.edges.push_back({from, index[edge.to]});
+    }
+    return absl::OkStatus();
+  }
+
+  std::string file_;
+  simdjson::dom::parser parser_;
+  Problem problem_;
+  std::vector<NamedEdge> edges_;
+  int64_t entry_ = 0;  // from 1 on, of the list that is being read
+};
+
+// The operators of one cycle, in its order; none where there is none.
+std::vector<int> FindCycle(const Problem& problem) {
+  const int operators = static_cast<int>(problem.operators.size());
+  std::vector<std::vector<int>> producers(operators);
+  std::vector<int> unread(operators, 0);  // producers that may be on a cycle
+  std::vector<std::vector<int>> consumers(operators);
+  for (const Edge& edge : problem.edges) {
+    producers[edge.to].push_back(edge.from);
+    consumers[edge.from].push_back(edge.to);
+    ++unread[edge.to];
+  }
+  std::vector<int> free;
+  for (int v = 0; v < operators; ++v) {
+    if (unread[v] == 0) free.push_back(v);
+  }
+  for (size_t next = 0; next < free.size(); ++next) {
+    for (const int to : consumers[free[next]]) {
+      if (--unread[to] == 0) free.push_back(to);
+    }
+  }
+  if (static_cast<int>(free.size()) == operators) return {};
+  // Every operator that is left has a producer that is left: back along these until one comes
+  // again.
+  int at = static_cast<int>(
+      std::find_if(unread.begin(), unread.end(), [](int n) { return n > 0; }) - unread.begin());
+  std::vector<int> path;
+  std::vector<int> position(operators, -1);
+  while (position[at] < 0) {
+    position[at] = static_cast<int>(path.size());
+    path.push_back(at);
+    at = *std::find_if(producers[at].begin(), producers[at].end(),
+                       [&](int producer) { return unread[producer] > 0; });
+  }
+  path.erase(path.begin(), path.begin() + position[at]);
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+std::string CycleInWords(const Problem& problem, const std::vector<int>& cycle) {
+  std::string text = "operators wait for each other in a circle: ";
+  for (size_t i = 0; i < std::min(cycle.size(), kShownOfCycle); ++i) {
+    absl::StrAppend(&text, problem.operators[cycle[i]].id, " -> ");
+  }
+  if (cycle.size() > kShownOfCycle) absl::StrAppend(&text, "... -> ");
+  return absl::StrCat(text, problem.operators[cycle[0]].id, " (", cycle.size(), " operators)");
+}
+
+}  // namespace
+
+absl::Status CheckProblem(const std::string& file, Problem* problem) {
+  const auto fail = [&](const std::string& what) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", what));
+  };
+  if (problem->operators.empty()) return fail("there are no operators");
+  absl::flat_hash_map<int64_t, int> index;
+  for (const Operator& op : problem->operators) {
+    if (!index.try_emplace(op.id, 0).second) {
+      return fail(absl::StrCat("two operators have the id ", op.id));
+    }
+    for (const double amount :
+         {op.cpu_time, op.accelerator_time, op.memory_bytes, op.transfer_time}) {
+      if (!IsAmount(amount)) {
+        return fail(absl::StrCat("operator ", op.id, " has a time or a size of ", amount));
+      }
+    }
+  }
+  if (!IsAmount(problem->memory_bytes)) {
+    return fail(absl::StrCat("accelerators have ", problem->memory_bytes, " bytes of memory"));
+  }
+  for (const Edge& edge : problem->edges) {
+    const Operator& from = problem->operators[edge.from];
+    const Operator& to = problem->operators[edge.to];
+    if (edge.from == edge.to) {
+      return fail(absl::StrCat("an edge leads from operator ", from.id, " to itself"));
+    }
+    if (from.backward && !to.backward) {
+      return fail(absl::StrCat("an edge leads from operator ", from.id,
+                               " of the backward pass to operator ", to.id,
+                               " of the forward pass"));
+    }
+  }
+  const auto key = [](const Edge& edge) { return std::tie(edge.from, edge.to); };
+  std::sort(problem->edges.begin(), problem->edges.end(),
+            [&](const Edge& a, const Edge& b) { return key(a) < key(b); });
+  problem->edges.erase(std::unique(problem->edges.begin(), problem->edges.end(),
+                                   [&](const Edge& a, const Edge& b) { return key(a) == key(b); }),
+                       problem->edges.end());
+  const std::vector<int> cycle = FindCycle(*problem);
+  return cycle.empty() ? absl::OkStatus() : fail(CycleInWords(*problem, cycle));
+}
+
+absl::StatusOr<Problem> ReadProblem(std::string_view text, const std::string& file) {
+  return Reader(file).Read(text);
+}
+
+std::string WriteProblem(const Problem& problem) {
+  std::string out = absl::StrCat("{\"maxSizePerFPGA\": ", JsonNumber(problem.memory_bytes),
+                                 ", \"maxFPGAs\": ", problem.accelerators,
+                                 ", \"maxCPUs\": ", problem.cpus, ",\n \"nodes\": [");
+  const char* separator = "\n  ";
+  for (const Operator& op : problem.operators) {
+    absl::StrAppend(&out, separator, "{\"id\": ", op.id);
+    if (!op.name.empty()) absl::StrAppend(&out, ", \"name\": ", JsonString(op.name));
+    absl::StrAppend(&out, ", \"supportedOnFpga\": ", op.accelerator_supported ? "true" : "false",
+                    ", \"isBackwardNode\": ", op.backward ? "true" : "false",
+                    ", \"cpuLatency\": ", JsonNumber(op.cpu_time),
+                    ", \"fpgaLatency\": ", JsonNumber(op.accelerator_time),
+                    ", \"size\": ", JsonNumber(op.memory_bytes));
+    if (op.color.has_value()) absl::StrAppend(&out, ", \"colorClass\": ", *op.color);
+    out += '}';
+    separator = ",\n  ";
+  }
+  out += "],\n \"edges\": [";
+  separator = "\n  ";
+  for (const Edge& edge : problem.edges) {
+    const Operator& from = problem.operators[edge.from];
+    absl::StrAppend(&out, separator, "{\"sourceId\": ", from.id,
+                    ", \"destId\": ", problem.operators[edge.to].id,
+                    ", \"cost\": ", JsonNumber(from.transfer_time), "}");
+    separator = ",\n  ";
+  }
+  return out + "]}\n";
+}
+
+}  // namespace seqpoint::placement

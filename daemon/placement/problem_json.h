@@ -1,0 +1,32 @@
+// The published form of a placement problem: JSON (docs/placement.md, "The problem file").
+//
+// Source: github.com/msr-fiddle/dnn-partitioning, throughput-dp/dp.cpp (from_json). Threading: free
+// functions. Ownership: values only.
+#ifndef SEQPOINT_DAEMON_PLACEMENT_PROBLEM_JSON_H_
+#define SEQPOINT_DAEMON_PLACEMENT_PROBLEM_JSON_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/placement/problem.h"
+
+namespace seqpoint::placement {
+
+inline constexpr int kMostDevices = 4096;  // of a kind: more than any pipeline has stages
+
+// `file` is the name for messages. InvalidArgument: one sentence with the file, and the operator or
+// the line. A problem without any device is read: they may be said elsewhere.
+absl::StatusOr<Problem> ReadProblem(std::string_view text, const std::string& file);
+
+// What ReadProblem checks of the graph: ids, edges, times and sizes, and that no edges lead in a
+// circle. Also takes out edges that are there twice. For problems that were not read from a file.
+absl::Status CheckProblem(const std::string& file, Problem* problem);
+
+// Reads back as the same problem.
+std::string WriteProblem(const Problem& problem);
+
+}  // namespace seqpoint::placement
+
+#endif  // SEQPOINT_DAEMON_PLACEMENT_PROBLEM_JSON_H_
