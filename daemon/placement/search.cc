@@ -3,17 +3,15 @@
 #include <math.h>
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <map>
-#include <mutex>
-#include <random>
-#include <thread>
 
 namespace seqpoint::placement {
 namespace {
 
-// What all threads read.
+constexpr int kMostForContiguity = 64;  // bits of a word
+
+// All threads read it.
 struct Costs {
   int classes = 0;
   int nets = 0;
@@ -26,39 +24,12 @@ struct Costs {
   std::vector<double> cpu_time;                 // [class][length]
   std::vector<double> transfer_time;            // [net][length]
   std::vector<double> class_bytes;              // [class]
-  std::vector<bool> accelerator_supported;      // [class]
   std::vector<std::vector<int>> classes_of;     // of each net
   std::vector<std::vector<int>> nets_of;        // of each class
   std::vector<std::vector<int>> before, after;  // of each class: forward precedence
   std::vector<int> line, place;  // the classes in a line, and where each stands in it
-  double temperature_unit = 0;   // the load of a device when all have the same
+  double load_of_each = 0;       // the load of a device when all have the same
 };
-
-// Each class after those that it needs, where no circle forbids that; depth first from the last
-// ones, so that neighbours in the line need each other.
-std::vector<int> InALine(const ClassGraph& graph) {
-  std::vector<int> line;
-  std::vector<bool> seen(graph.size(), false);
-  std::vector<std::pair<int, size_t>> path;  // class, its next predecessor
-  for (int last = graph.size() - 1; last >= 0; --last) {
-    if (seen[last]) continue;
-    seen[last] = true;
-    path.emplace_back(last, 0);
-    while (!path.empty()) {
-      const int c = path.back().first;
-      if (path.back().second == graph.predecessors[c].size()) {
-        line.push_back(c);
-        path.pop_back();
-        continue;
-      }
-      const int before = graph.predecessors[c][path.back().second++];
-      if (seen[before]) continue;
-      seen[before] = true;
-      path.emplace_back(before, 0);
-    }
-  }
-  return line;
-}
 
 Costs MakeCosts(absl::Span<const WeightedGraph> lengths, const Problem& devices) {
   Costs costs;
@@ -70,15 +41,11 @@ Costs MakeCosts(absl::Span<const WeightedGraph> lengths, const Problem& devices)
   costs.memory_bytes = devices.memory_bytes;
   costs.before = first.predecessors;
   costs.after = first.successors;
-  costs.line = InALine(first);
-  costs.place.resize(costs.classes);
-  for (int i = 0; i < costs.classes; ++i) costs.place[costs.line[i]] = i;
   costs.nets_of.resize(costs.classes);
   costs.accelerator_time.resize(size_t{1} * costs.classes * costs.lengths);
   costs.cpu_time.resize(costs.accelerator_time.size());
   for (const Class& c : first.classes) {
     costs.class_bytes.push_back(c.memory_bytes);
-    costs.accelerator_supported.push_back(c.accelerator_supported);
   }
   // A net may be missing at a length at which it costs nothing.
   std::map<std::vector<int>, int> net_of;
@@ -105,15 +72,16 @@ Costs MakeCosts(absl::Span<const WeightedGraph> lengths, const Problem& devices)
       costs.transfer_time[net_of[net.classes] * costs.lengths + s] += net.transfer_time;
     }
     const int alike = devices.accelerators > 0 ? devices.accelerators : devices.cpus;
-    costs.temperature_unit += lengths[s].weight * work / alike;
+    costs.load_of_each += lengths[s].weight * work / alike;
   }
   return costs;
 }
 
-// A device for each class, and the loads that follow; a move costs O(nets of the class x lengths).
+// A device for each class, and the loads that follow. A move costs O(nets of the class x lengths).
 class State {
  public:
-  State(const Costs& costs, const std::vector<int>& device) : costs_(costs), device_(device) {
+  State(const Costs& costs, const std::vector<int>& device, bool contiguous)
+      : costs_(costs), contiguous_(contiguous), device_(device) {
     Recount();
   }
 
@@ -141,7 +109,6 @@ class State {
   }
 
   const std::vector<int>& devices() const { return device_; }
-  int device(int c) const { return device_[c]; }
 
   void Move(int c, int to) {
     const int from = device_[c];
@@ -171,21 +138,17 @@ class State {
     device_[c] = to;
   }
 
-  bool FitsInMemory() const {
-    for (int d = 0; d < costs_.accelerators; ++d) {
-      if (bytes_[d] > costs_.memory_bytes) return false;
-    }
-    return true;
-  }
-
-  // What the search is asked for.
   double Value() const {
+    for (int d = 0; d < costs_.accelerators; ++d) {
+      if (bytes_[d] > costs_.memory_bytes) return std::numeric_limits<double>::infinity();
+    }
     double value = 0;
     for (int s = 0; s < costs_.lengths; ++s) value += costs_.weight[s] * Largest(s);
     return value;
   }
 
-  // What the annealing follows: never below the value, plus the price of memory that is not there.
+  // The 8-norm of the loads and not their maximum: most moves do not touch the device with the
+  // largest load, and have to be told apart, too. Memory that is not there has a price.
   double Energy() const {
     double energy = 0;
     for (int s = 0; s < costs_.lengths; ++s) {
@@ -204,10 +167,17 @@ class State {
       excess += std::max(0.0, bytes_[d] / costs_.memory_bytes - 1);
     }
     // A device twice too full costs as much as two loads more.
-    return energy + 2 * costs_.temperature_unit * excess;
+    return energy + 2 * costs_.load_of_each * excess;
   }
 
-  // No edge between devices leads back to `device`. After a move no other can be in a circle.
+  bool Allowed(const Neighbourhood::Moves& moves) const {
+    return !contiguous_ || std::all_of(moves.begin(), moves.end(), [this](const auto& move) {
+      return LeavesForGood(move.second);
+    });
+  }
+
+ private:
+  // No edge between devices leads back to `device`. After moves to it no other can be in a circle.
   bool LeavesForGood(int device) const {
     const int devices = costs_.devices;
     uint64_t reached = 0, next = uint64_t{1} << device;
@@ -224,8 +194,6 @@ class State {
     }
     return true;
   }
-
- private:
   void AddCompute(int c, int device, int sign) {
     const bool accelerator = device < costs_.accelerators;
     const std::vector<double>& time = accelerator ? costs_.accelerator_time : costs_.cpu_time;
@@ -246,6 +214,7 @@ class State {
   }
 
   const Costs& costs_;
+  bool contiguous_;
   std::vector<int> device_;    // [class]
   std::vector<double> load_;   // [length][device]
   std::vector<double> bytes_;  // [device]
@@ -254,192 +223,22 @@ class State {
   std::vector<int> edges_;     // [device][device]: forward edges between classes
 };
 
-// One run from a high temperature to a low one.
-class Annealing {
- public:
-  Annealing(const Costs& costs, const std::vector<int>& start, bool contiguous, uint64_t seed)
-      : costs_(costs), contiguous_(contiguous), random_(seed), state_(costs, start) {
-    Note();
-  }
-
-  // `hot`, `cold`: in loads of a device. False: stopped.
-  bool Run(double hot, double cold, int64_t steps, const std::function<bool()>& stop) {
-    double energy = state_.Energy();
-    for (int64_t step = 0; step < steps; ++step) {
-      if (step % 256 == 0 && stop && stop()) return false;
-      if (step % 65'536 == 65'535) {
-        state_.Recount();
-        energy = state_.Energy();
-      }
-      if (!Propose()) continue;
-      for (const auto& [c, to] : moves_) state_.Move(c, to);
-      const double share = static_cast<double>(step) / static_cast<double>(steps);
-      const double temperature = costs_.temperature_unit * hot * pow(cold / hot, share);
-      const double after = Allowed() ? state_.Energy() : std::numeric_limits<double>::infinity();
-      if (after <= energy || exp((energy - after) / temperature) > Uniform()) {
-        energy = after;
-        Note();
-      } else {
-        for (size_t i = moves_.size(); i-- > 0;) state_.Move(moves_[i].first, from_[i]);
-      }
-    }
-    return true;
-  }
-
-  double best_value() const { return best_value_; }
-  const std::vector<int>& best() const { return best_; }
-
- private:
-  // Fills moves_ and from_. False: nothing to do this time.
-  bool Propose() {
-    moves_.clear();
-    from_.clear();
-    const int c = Below(costs_.classes);
-    const int from = state_.device(c);
-    switch (Below(5)) {
-      case 0: {  // exchange
-        const int other = Below(costs_.classes);
-        const int to = state_.device(other);
-        if (to == from) return false;
-        return Add(c, to) && Add(other, from);
-      }
-      case 1:  // to a neighbour
-        return Add(c, state_.device(Neighbour(c)));
-      case 2: {  // with a neighbour
-        const int other = Neighbour(c);
-        const int to = Below(costs_.devices);
-        if (other == c || state_.device(other) != from) return false;
-        return Add(c, to) && Add(other, to);
-      }
-      case 3:
-        return Add(c, Below(costs_.devices));
-      default:
-        return Stretch(c);
-    }
-  }
-
-  // From `c` on, forwards or backwards, the classes of its device, to the device that lies on the
-  // other side of `c`, or to any. Lengths from one to half of the graph, short ones more often.
-  bool Stretch(int c) {
-    const int from = state_.device(c);
-    const int direction = Below(2) == 0 ? 1 : -1;
-    const double longest = std::max(2.0, costs_.classes / 2.0);
-    const size_t wanted = static_cast<size_t>(exp(Uniform() * log(longest)));
-    const int first = costs_.place[c];
-    const int behind = first - direction;
-    const bool to_neighbour = Below(2) == 0 && behind >= 0 && behind < costs_.classes;
-    const int to = to_neighbour ? state_.device(costs_.line[behind]) : Below(costs_.devices);
-    for (int i = first; i >= 0 && i < costs_.classes && moves_.size() < wanted; i += direction) {
-      if (state_.device(costs_.line[i]) == from) {
-        if (!Add(costs_.line[i], to)) return false;
-      } else if (Below(2) == 0) {
-        break;
-      }
-    }
-    return true;
-  }
-
-  bool Add(int c, int to) {
-    if (to == state_.device(c)) return false;
-    if (to < costs_.accelerators && !costs_.accelerator_supported[c]) return false;
-    moves_.emplace_back(c, to);
-    from_.push_back(state_.device(c));
-    return true;
-  }
-
-  int Neighbour(int c) {
-    const std::vector<int>& nets = costs_.nets_of[c];
-    if (nets.empty()) return c;
-    const std::vector<int>& classes = costs_.classes_of[nets[Below(static_cast<int>(nets.size()))]];
-    return classes[Below(static_cast<int>(classes.size()))];
-  }
-
-  bool Allowed() const {
-    if (!contiguous_) return true;
-    for (const auto& [c, to] : moves_) {
-      if (!state_.LeavesForGood(to)) return false;
-    }
-    return true;
-  }
-
-  void Note() {
-    const double value = state_.Value();
-    if (value >= best_value_ || !state_.FitsInMemory()) return;
-    best_value_ = value;
-    best_ = state_.devices();
-  }
-
-  // Not the standard's distributions: their numbers differ between libraries.
-  int Below(int n) { return static_cast<int>((random_() >> 32) * n >> 32); }
-  double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
-
-  const Costs& costs_;
-  const bool contiguous_;
-  std::mt19937_64 random_;
-  State state_;
-  std::vector<std::pair<int, int>> moves_;  // class, device
-  std::vector<int> from_;
-  double best_value_ = std::numeric_limits<double>::infinity();
-  std::vector<int> best_;
-};
-
-// Figures: docs/placement-accuracy.md, "The search". Temperatures in loads of a device; steps per
-// class and device.
-constexpr double kHot = 0.3, kWarm = 0.1, kCold = 0.0005;
-constexpr int64_t kSweeps = 2000;
+constexpr int64_t kSweeps = 2000;  // moves per class and device
 
 }  // namespace
 
 SearchResult Search(absl::Span<const WeightedGraph> lengths, const Problem& devices,
-                    const std::vector<int>& start, const SearchOptions& options) {
+                    const std::vector<int>& start, bool contiguous, const SearchOptions& options) {
   const Costs costs = MakeCosts(lengths, devices);
-  SearchResult result;
-  result.device = start;
-  {
-    const State state(costs, start);
-    result.value = state.FitsInMemory() ? state.Value() : std::numeric_limits<double>::infinity();
-  }
-  if (costs.classes == 0 || costs.devices < 2 || (options.contiguous && costs.devices > 64)) {
-    return result;
-  }
-  // Half of the runs go from the start, the others from the best that these found.
-  const int64_t steps = kSweeps * costs.classes * costs.devices;
-  std::atomic<bool> stopped = false;
-  std::mutex mutex;
-  for (int half = 0; half < 2 && !stopped; ++half) {
-    const std::vector<int> from = result.device;
-    const int runs = half == 0 ? (options.restarts + 1) / 2 : options.restarts / 2;
-    struct Run {
-      double value = std::numeric_limits<double>::infinity();
-      std::vector<int> device;
-    };
-    std::vector<Run> found(runs);
-    std::atomic<int> next = 0;
-    double told = result.value;
-    const auto work = [&] {
-      for (int run = next++; run < runs && !stopped; run = next++) {
-        Annealing annealing(costs, from, options.contiguous,
-                            options.seed * 1'000'003 + half * 1'000 + run);
-        if (!annealing.Run(half == 0 ? kHot : kWarm, kCold, steps, options.stop)) stopped = true;
-        found[run] = {annealing.best_value(), annealing.best()};
-        const std::lock_guard<std::mutex> lock(mutex);
-        if (found[run].value < told && options.found) options.found(found[run].value);
-        told = std::min(told, found[run].value);
-      }
-    };
-    std::vector<std::thread> others;
-    for (int i = 1; i < std::min(options.threads, runs); ++i) others.emplace_back(work);
-    work();
-    for (std::thread& other : others) other.join();
-    for (Run& run : found) {
-      if (run.value >= result.value) continue;
-      result.value = run.value;
-      result.device = std::move(run.device);
-    }
-  }
-  result.stopped = stopped;
-  if (result.value == std::numeric_limits<double>::infinity()) result.device.clear();
-  return result;
+  const Neighbourhood neighbourhood(*lengths[0].graph, devices.accelerators, devices.devices());
+  const int64_t moves = kSweeps * costs.classes * costs.devices;
+  const bool few_enough = !contiguous || costs.devices <= kMostForContiguity;
+  return Restarts(
+      neighbourhood,
+      [&](const std::vector<int>& device) {
+        return State(costs, device, contiguous && few_enough);
+      },
+      start, {.unit = costs.load_of_each, .moves = few_enough ? moves : 0}, options);
 }
 
 }  // namespace seqpoint::placement
