@@ -166,7 +166,7 @@ bool ChromeEvents::Parse(std::string_view element, Event* event) {
         if (key == "args") {
           simdjson::ondemand::object arguments;
           const bool wanted =
-              event->category != Category::kOperator &&
+              (event->category != Category::kOperator || operators_) &&
               (event->category != Category::kAnnotation || event->name.starts_with(kStepName));
           if (wanted && !value.get(arguments)) {
             failed = ParseArguments(arguments, event) != simdjson::SUCCESS;
@@ -209,6 +209,12 @@ bool ChromeEvents::Parse(std::string_view element, Event* event) {
         break;
     }
     if (failed) return false;
+  }
+  // The list that a PyTorch without Kineto exports has no categories:
+  // pytorch/pytorch@v1.13.1:torch/autograd/profiler_util.py, EventList.export_chrome_trace.
+  if (operators_ && event->category == Category::kNotNeeded &&
+      Unquoted(event->process) == "CPU functions") {
+    event->category = Category::kOperator;
   }
   return true;
 }
@@ -261,6 +267,9 @@ simdjson::error_code ChromeEvents::ParseArguments(simdjson::ondemand::object arg
         if (key == "pageable") {
           event->pageable = std::string_view(value.raw_json_token()).starts_with("true");
         }
+        break;
+      case 'R':
+        if (key == "Record function id") out = &event->record_function;
         break;
       case 's':
         if (key == "stream") out = &event->stream;
@@ -338,10 +347,12 @@ bool ChromeEvents::Take(const Event& event) {
       if (!event.lengths.empty() && event.lengths.size() <= kMaxLengthsBytes) {
         with_lengths = std::string(event.name).append(" lengths=").append(event.lengths);
       }
+      const uint64_t record_function = Positive(event.record_function);
       builder_->spans().Add(
           {*begin_ns, end_ns, builder_->Name(with_lengths.empty() ? event.name : with_lengths),
            builder_->Thread(Unquoted(event.process), Unquoted(event.thread)),
-           annotation ? whatif::SpanKind::kAnnotation : whatif::SpanKind::kOperator});
+           annotation ? whatif::SpanKind::kAnnotation : whatif::SpanKind::kOperator,
+           record_function > UINT32_MAX ? 0 : static_cast<uint32_t>(record_function)});
       break;
     }
     default:

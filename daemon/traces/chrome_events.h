@@ -25,7 +25,9 @@ namespace seqpoint::traces {
 
 class ChromeEvents : public ElementSink {
  public:
-  explicit ChromeEvents(TraceBuilder* builder) : builder_(builder) {}
+  // `operators`: as TraceReaderOptions::operators.
+  explicit ChromeEvents(TraceBuilder* builder, bool operators = false)
+      : builder_(builder), operators_(operators) {}
 
   void OnElement(std::string_view element, uint64_t at) override;
   void OnDamage(uint64_t at) override;
@@ -60,6 +62,7 @@ class ChromeEvents : public ElementSink {
     std::string_view correlation, stream, device, bytes, kind, argument_name, lengths;
     std::string_view wait_stream, wait_record;
     std::string_view elements, element_type;  // of a collective
+    std::string_view record_function;
     uint32_t grid[3] = {0, 0, 0};
     uint32_t block[3] = {0, 0, 0};
     bool graph = false, pageable = false;
@@ -75,6 +78,7 @@ class ChromeEvents : public ElementSink {
   static int32_t DeviceOf(const Event& event);
 
   TraceBuilder* builder_;
+  const bool operators_;
   simdjson::ondemand::parser parser_;
   uint64_t events_ = 0;
   std::vector<std::string> keys_;

@@ -51,6 +51,8 @@ std::string Foreign(std::string_view head) {
 }  // namespace
 
 struct TraceReader::Content {
+  explicit Content(bool operators) : events(&builder, operators) {}
+
   uint64_t packed_bytes = 0;
   uint64_t bytes = 0;  // unpacked
   std::string packed_head;
@@ -59,13 +61,13 @@ struct TraceReader::Content {
   std::string head;  // until the format is known
   bool begun = false;
   TraceBuilder builder;
-  ChromeEvents events{&builder};
+  ChromeEvents events;
   std::optional<ElementScanner> json;
   std::optional<ActivityCsv> csv;
 };
 
 TraceReader::TraceReader(TraceReaderOptions options)
-    : options_(std::move(options)), content_(std::make_unique<Content>()) {}
+    : options_(std::move(options)), content_(std::make_unique<Content>(options_.operators)) {}
 
 TraceReader::~TraceReader() = default;
 
@@ -186,12 +188,15 @@ absl::StatusOr<whatif::Trace> TraceReader::Finish() {
     return Refuse(absl::StrCat("is only to be looked at: ", absl::Utf8SafeCHexEscape(why),
                                "; give the traces that it was made of"));
   }
-  if (c.builder.work_count() == 0) {
+  if (options_.operators && c.builder.spans().size() == 0) {
+    return refuse("has no operators", "record with activities=[ProfilerActivity.CPU]");
+  }
+  if (c.builder.work_count() == 0 && !options_.operators) {
     return refuse("has no GPU work",
                   "record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] while the "
                   "GPU works");
   }
-  if (c.builder.calls().size() > 0 && !c.builder.any_correlation()) {
+  if (c.builder.work_count() > 0 && c.builder.calls().size() > 0 && !c.builder.any_correlation()) {
     return refuse(absl::StrCat("has ", c.builder.work_count(),
                                " pieces of GPU work of which none names the call that launched it "
                                "(args.correlation)"),

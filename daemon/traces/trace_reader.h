@@ -26,6 +26,9 @@ struct TraceReaderOptions {
   std::string name;  // of the file, for messages and Trace::source
   // More than this, unpacked, is refused.
   uint64_t max_bytes = uint64_t{16} << 30;
+  // The trace is read for the times of its operators: it needs no GPU work, spans keep PyTorch's
+  // number of the execution, and the lists that PyTorch without Kineto exports are read, too.
+  bool operators = false;
 };
 
 class TraceReader {

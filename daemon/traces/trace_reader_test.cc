@@ -607,5 +607,43 @@ TEST(CallStreamTest, CallsDescribeTheWorkTheyCaused) {
   EXPECT_EQ(ToCallStream(*table, "").calls.size(), 4u);
 }
 
+absl::StatusOr<Trace> ReadOperators(std::string_view text) {
+  TraceReader reader({.name = "t.json", .operators = true});
+  if (const absl::Status status = reader.Add(text); !status.ok()) return status;
+  return reader.Finish();
+}
+
+// What PyTorch exports without Kineto, which the CPU's packages of distributions are.
+TEST(TraceReaderTest, TheListOfAPyTorchWithoutKinetoIsReadForTheTimesOfOperators) {
+  const char kList[] =
+      R"([{"name": "aten::mm", "ph": "X", "ts": 161, "dur": 129, "tid": 1, "pid": "CPU functions",
+           "args": {}},
+          {"name": "Optimizer.step#SGD.step", "ph": "X", "ts": 300, "dur": 9, "tid": 1,
+           "pid": "CPU functions", "args": {}}])";
+  const auto trace = ReadOperators(kList);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  ASSERT_EQ(trace->spans.size(), 2u);
+  EXPECT_EQ(trace->names[trace->spans[0].name], "aten::mm");
+  EXPECT_EQ(trace->spans[0].end_ns - trace->spans[0].begin_ns, 129'000);
+  EXPECT_EQ(trace->spans[1].kind, whatif::SpanKind::kAnnotation);
+  // A job's trace has GPU work.
+  EXPECT_THAT(Refusal(kList), HasSubstr("has no GPU work"));
+}
+
+TEST(TraceReaderTest, OperatorsKeepTheirRecordFunctionsIdWhereItIsAskedFor) {
+  const char kOperators[] =
+      R"({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1,
+           "ts": 5, "dur": 2, "args": {"External id": 13, "Record function id": 4711}},
+          {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 8, "dur": 2,
+           "args": {"Record function id": 4294967296}}]})";
+  const auto trace = ReadOperators(kOperators);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  ASSERT_EQ(trace->spans.size(), 2u);
+  EXPECT_EQ(trace->spans[0].record_function, 4711u);
+  EXPECT_EQ(trace->spans[1].record_function, 0u);  // larger than is kept: not known
+  EXPECT_THAT(std::string(ReadOperators(R"({"traceEvents": [{"ph": "M"}]})").status().message()),
+              HasSubstr("has no operators"));
+}
+
 }  // namespace
 }  // namespace seqpoint::traces

@@ -77,6 +77,9 @@ struct Span {
   uint32_t name = 0;
   uint32_t thread = 0;
   SpanKind kind = SpanKind::kOperator;
+  // PyTorch's number for this execution of an operator; 0: not known, or not asked for. Stores do
+  // not keep it.
+  uint32_t record_function = 0;
 };
 
 // What a synchronising call is known to wait for; joined with the call by its correlation. A trace
