@@ -1,11 +1,8 @@
 #include "daemon/placement/annealing.h"
 
 namespace seqpoint::placement {
-namespace {
 
-// Each class after those that it needs, where no circle forbids that; depth first from the last
-// ones, so that neighbours in the line need each other.
-std::vector<int> InALine(const ClassGraph& graph) {
+std::vector<int> TopologicalLine(const ClassGraph& graph) {
   std::vector<int> line;
   std::vector<bool> seen(graph.size(), false);
   std::vector<std::pair<int, size_t>> path;  // class, its next predecessor
@@ -29,13 +26,11 @@ std::vector<int> InALine(const ClassGraph& graph) {
   return line;
 }
 
-}  // namespace
-
 Neighbourhood::Neighbourhood(const ClassGraph& graph, int accelerators, int devices)
     : accelerators_(accelerators),
       devices_(devices),
       nets_of_(graph.size()),
-      line_(InALine(graph)),
+      line_(TopologicalLine(graph)),
       place_(graph.size()) {
   for (const Class& c : graph.classes) supported_.push_back(c.accelerator_supported);
   for (const Net& net : graph.nets) {

@@ -42,6 +42,10 @@ struct SearchResult {
   bool stopped = false;
 };
 
+// Each class after those that it needs, where no circle forbids that; depth first from the last
+// ones, so that neighbours in the line need each other.
+std::vector<int> TopologicalLine(const ClassGraph& graph);
+
 // What a move may do. All threads read it.
 class Neighbourhood {
  public:

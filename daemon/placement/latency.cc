@@ -1,0 +1,412 @@
+#include "daemon/placement/latency.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace seqpoint::placement {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A graph of operators, as lists in one array.
+struct Lists {
+  std::vector<int> begin, item;
+
+  struct Range {
+    const int* first;
+    const int* last;
+    const int* begin() const { return first; }
+    const int* end() const { return last; }
+  };
+  Range operator[](int v) const { return {item.data() + begin[v], item.data() + begin[v + 1]}; }
+};
+
+template <typename From, typename To>
+Lists ListEdges(const Problem& problem, const From& from, const To& to) {
+  Lists lists;
+  lists.begin.assign(problem.operators.size() + 1, 0);
+  lists.item.resize(problem.edges.size());
+  for (const Edge& edge : problem.edges) ++lists.begin[from(edge) + 1];
+  std::partial_sum(lists.begin.begin(), lists.begin.end(), lists.begin.begin());
+  std::vector<int> next(lists.begin.begin(), lists.begin.end() - 1);
+  for (const Edge& edge : problem.edges) lists.item[next[from(edge)]++] = to(edge);
+  return lists;
+}
+
+Lists Consumers(const Problem& problem) {
+  return ListEdges(
+      problem, [](const Edge& edge) { return edge.from; },
+      [](const Edge& edge) { return edge.to; });
+}
+Lists Producers(const Problem& problem) {
+  return ListEdges(
+      problem, [](const Edge& edge) { return edge.to; },
+      [](const Edge& edge) { return edge.from; });
+}
+
+std::vector<int> InOrder(const Problem& problem, const Lists& consumers, const Lists& producers) {
+  std::vector<int> order, missing;
+  for (size_t v = 0; v < problem.operators.size(); ++v) {
+    missing.push_back(static_cast<int>(producers[v].end() - producers[v].begin()));
+    if (missing.back() == 0) order.push_back(static_cast<int>(v));
+  }
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (int consumer : consumers[order[i]]) {
+      if (--missing[consumer] == 0) order.push_back(consumer);
+    }
+  }
+  return order;
+}
+
+// All states read it.
+struct Graph {
+  explicit Graph(const Problem& p, const ClassGraph& g, bool one_piece)
+      : problem(p),
+        classes(g),
+        contiguous(one_piece),
+        consumers(Consumers(p)),
+        producers(Producers(p)),
+        order(InOrder(p, consumers, producers)) {
+    for (const Operator& op : p.operators) {
+      unit += p.accelerators > 0 ? op.accelerator_time : op.cpu_time;
+    }
+  }
+  const Problem& problem;
+  const ClassGraph& classes;
+  const bool contiguous;
+  const Lists consumers, producers;
+  const std::vector<int> order;
+  double unit = 0;  // all operators one after another
+};
+
+// A placement of classes and how long a sample takes: O(operators + edges) for each question, times
+// the accelerators where these have several pieces.
+class State {
+ public:
+  State(const Graph& graph, const std::vector<int>& device)
+      : graph_(&graph), device_(device), bytes_(graph.problem.accelerators, 0) {
+    Recount();
+  }
+
+  const std::vector<int>& devices() const { return device_; }
+  void Move(int c, int to) {
+    AddBytes(c, -1);
+    device_[c] = to;
+    AddBytes(c, +1);
+    latency_ = -1;
+  }
+  void Recount() {
+    std::fill(bytes_.begin(), bytes_.end(), 0);
+    for (int c = 0; c < graph_->classes.size(); ++c) AddBytes(c, +1);
+  }
+  bool Allowed(const Neighbourhood::Moves&) const { return true; }
+
+  double Energy() const {
+    double excess = 0;
+    for (double bytes : bytes_) excess += std::max(0.0, bytes / graph_->problem.memory_bytes - 1);
+    // An accelerator twice too full costs as much as the work of all.
+    return Latency() + graph_->unit * excess;
+  }
+  double Value() const {
+    const double most = graph_->problem.memory_bytes;
+    const bool fits =
+        std::all_of(bytes_.begin(), bytes_.end(), [most](double bytes) { return bytes <= most; });
+    return fits ? Latency() : kInfinity;
+  }
+
+ private:
+  void AddBytes(int c, int sign) {
+    if (device_[c] >= graph_->problem.accelerators) return;
+    bytes_[device_[c]] += sign * graph_->classes.classes[c].memory_bytes;
+  }
+  double Latency() const {
+    if (latency_ < 0) latency_ = Compute();
+    return latency_;
+  }
+
+  // The piece of each operator on its accelerator.
+  void Cut() const {
+    const size_t operators = graph_->problem.operators.size();
+    piece_.assign(operators, 0);
+    if (graph_->contiguous) {
+      for (size_t v = 0; v < operators; ++v) piece_[v] = graph_->problem.operators[v].backward;
+      return;
+    }
+    for (int d = 0; d < graph_->problem.accelerators; ++d) {
+      // One more whenever an output of the accelerator comes back to it over another device.
+      level_.assign(operators, -1);
+      for (int v : graph_->order) {
+        const bool inside = OnDevice(v) == d;
+        int level = inside ? 0 : -1;
+        for (int u : graph_->producers[v]) {
+          level = std::max(level, level_[u] + (inside && OnDevice(u) != d ? 1 : 0));
+        }
+        level_[v] = level;
+        if (inside) piece_[v] = level;
+      }
+    }
+  }
+
+  int OnDevice(int v) const { return device_[graph_->classes.class_of[v]]; }
+
+  double Compute() const {
+    const Problem& problem = graph_->problem;
+    const int operators = static_cast<int>(problem.operators.size());
+    const int accelerators = problem.accelerators;
+    Cut();
+    const int pieces = operators == 0 ? 1 : *std::max_element(piece_.begin(), piece_.end()) + 1;
+    // Steps: an operator on a core, or a piece; pieces have the numbers after the operators.
+    steps_.assign(operators + accelerators * pieces, {});
+    step_of_.resize(operators);
+    members_.assign(accelerators * pieces, {});
+    int left = 0;
+    for (int v = 0; v < operators; ++v) {
+      const int d = OnDevice(v);
+      step_of_[v] = d < accelerators ? operators + d * pieces + piece_[v] : v;
+      if (d < accelerators) members_[step_of_[v] - operators].push_back(v);
+    }
+    for (int v = 0; v < operators; ++v) {
+      for (int consumer : graph_->consumers[v]) {
+        if (step_of_[v] != step_of_[consumer]) ++steps_[step_of_[consumer]].missing;
+      }
+    }
+    ready_.clear();
+    for (int v = 0; v < operators; ++v) {
+      if (step_of_[v] != v) continue;
+      ++left;
+      if (steps_[v].missing == 0) ready_.push_back(v);
+    }
+    for (int d = 0; d < accelerators; ++d) {
+      int previous = -1;
+      for (int p = 0; p < pieces; ++p) {
+        const int step = operators + d * pieces + p;
+        if (members_[step - operators].empty()) continue;
+        ++left;
+        steps_[step].fetched = -1;
+        if (previous >= 0) {
+          steps_[previous].next = step;
+          ++steps_[step].missing;
+        }
+        previous = step;
+        if (steps_[step].missing == 0) ready_.push_back(step);
+      }
+    }
+    double latency = 0;
+    for (size_t i = 0; i < ready_.size(); ++i) {
+      const int step = ready_[i];
+      --left;
+      const double end =
+          steps_[step].time + (step < operators ? problem.operators[step].cpu_time
+                                                : steps_[step].transfers + OfPiece(step));
+      latency = std::max(latency, end);
+      if (step < operators) {
+        Tell(step, end);
+        continue;
+      }
+      for (int v : members_[step - operators]) Tell(v, end);
+      if (steps_[step].next >= 0) Arrive(steps_[step].next, end);
+    }
+    return left == 0 ? latency : kInfinity;
+  }
+
+  // Compute, and what is written back.
+  double OfPiece(int step) const {
+    double time = 0;
+    for (int v : members_[step - static_cast<int>(graph_->problem.operators.size())]) {
+      const Operator& op = graph_->problem.operators[v];
+      time += op.accelerator_time;
+      for (int consumer : graph_->consumers[v]) {
+        if (step_of_[consumer] == step) continue;
+        time += op.transfer_time;
+        break;
+      }
+    }
+    return time;
+  }
+
+  // The output of `v` is in host memory at `end`.
+  void Tell(int v, double end) const {
+    for (int consumer : graph_->consumers[v]) {
+      const int step = step_of_[consumer];
+      if (step == step_of_[v]) continue;
+      if (step != consumer && steps_[step].fetched != v) {
+        steps_[step].fetched = v;
+        steps_[step].transfers += graph_->problem.operators[v].transfer_time;
+      }
+      Arrive(step, end);
+    }
+  }
+  void Arrive(int step, double end) const {
+    steps_[step].time = std::max(steps_[step].time, end);
+    if (--steps_[step].missing == 0) ready_.push_back(step);
+  }
+
+  struct Step {
+    double time = 0;       // at which it begins
+    double transfers = 0;  // of its inputs
+    int missing = 0;       // edges, and the piece before
+    int next = -1;         // piece of the same accelerator
+    int fetched = -1;      // the last output that was counted; an operator tells all at once
+  };
+
+  const Graph* graph_;
+  std::vector<int> device_;  // [class]
+  std::vector<double> bytes_;
+  mutable double latency_ = -1;  // below zero: not known
+  // Scratch space of Compute().
+  mutable std::vector<int> piece_, level_, step_of_, ready_;
+  mutable std::vector<Step> steps_;
+  mutable std::vector<std::vector<int>> members_;
+};
+
+constexpr int64_t kSweeps = 200;  // moves per class and device
+
+}  // namespace
+
+std::vector<int> FillByMemory(const Problem& problem, const ClassGraph& graph) {
+  const ClassGraph blocks = ContiguousClasses(problem);
+  std::vector<int> device(graph.size(), problem.accelerators);
+  int filling = 0;
+  double bytes = 0;
+  for (const Class& block : blocks.classes) {
+    int to = problem.accelerators;
+    if (block.accelerator_supported && block.memory_bytes <= problem.memory_bytes) {
+      if (bytes + block.memory_bytes > problem.memory_bytes && filling < problem.accelerators) {
+        ++filling;
+        bytes = 0;
+      }
+      to = filling;
+      bytes += block.memory_bytes;
+    }
+    if (problem.cpus == 0) to = std::min(to, problem.accelerators - 1);
+    for (int v : block.operators) device[graph.class_of[v]] = to;
+  }
+  return device;
+}
+
+std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& graph) {
+  const ClassGraph blocks = ContiguousClasses(problem);
+  const std::vector<int> line = TopologicalLine(blocks);
+  const int size = blocks.size();
+  const int most = problem.accelerators;
+  std::vector<std::vector<int>> nets_of(size);
+  for (size_t net = 0; net < blocks.nets.size(); ++net) {
+    for (int c : blocks.nets[net].classes) nets_of[c].push_back(static_cast<int>(net));
+  }
+  // Up to each place in the line, with each number of accelerators.
+  struct Best {
+    double latency = kInfinity;
+    int begin = -1;  // of the last stretch
+    bool on_cores = false;
+  };
+  std::vector<std::vector<Best>> best(size + 1, std::vector<Best>(most + 1));
+  best[0][0].latency = 0;
+  std::vector<int> inside(blocks.nets.size());
+  std::vector<double> path(size);  // on cores, within the stretch
+  for (int begin = 0; begin < size; ++begin) {
+    double accelerator = 0, bytes = 0, cores = 0;
+    std::fill(inside.begin(), inside.end(), 0);
+    std::fill(path.begin(), path.end(), 0);
+    for (int end = begin; end < size; ++end) {
+      const int c = line[end];
+      const Class& added = blocks.classes[c];
+      accelerator += added.accelerator_supported ? added.accelerator_time : kInfinity;
+      bytes += added.memory_bytes;
+      for (int net : nets_of[c]) {
+        if (inside[net]++ == 0) accelerator += blocks.nets[net].transfer_time;
+        const bool whole = inside[net] == static_cast<int>(blocks.nets[net].classes.size());
+        if (whole) accelerator -= blocks.nets[net].transfer_time;
+      }
+      for (int u : blocks.predecessors[c]) path[c] = std::max(path[c], path[u]);
+      path[c] += added.cpu_time;
+      cores = std::max(cores, path[c]);
+      const bool fits = bytes <= problem.memory_bytes;
+      for (int used = 0; used <= most; ++used) {
+        const double before = best[begin][used].latency;
+        if (before + cores < best[end + 1][used].latency && problem.cpus > 0) {
+          best[end + 1][used] = {before + cores, begin, true};
+        }
+        if (used == most || !fits || before + accelerator >= best[end + 1][used + 1].latency) {
+          continue;
+        }
+        best[end + 1][used + 1] = {before + accelerator, begin, false};
+      }
+    }
+  }
+  const auto fastest =
+      std::min_element(best[size].begin(), best[size].end(),
+                       [](const Best& a, const Best& b) { return a.latency < b.latency; });
+  if (fastest->latency == kInfinity) return {};
+  int used = static_cast<int>(fastest - best[size].begin());
+  std::vector<int> device(graph.size(), most);
+  for (int end = size; end > 0;) {
+    const Best& stretch = best[end][used];
+    if (!stretch.on_cores) --used;
+    for (int i = stretch.begin; i < end; ++i) {
+      for (int v : blocks.classes[line[i]].operators) {
+        device[graph.class_of[v]] = stretch.on_cores ? most : used;
+      }
+    }
+    end = stretch.begin;
+  }
+  return device;
+}
+
+SearchResult SearchLatency(const Problem& problem, const ClassGraph& graph,
+                           const std::vector<int>& start, bool contiguous,
+                           const SearchOptions& options) {
+  const Graph shared(problem, graph, contiguous);
+  const int devices = problem.accelerators + (problem.cpus > 0 ? 1 : 0);
+  const Neighbourhood neighbourhood(graph, problem.accelerators, devices);
+  std::vector<int> from = start;
+  if (from.empty()) {
+    from.assign(graph.size(), devices - 1);  // all on cores always works, where there are any
+    for (const auto& device : {FillByMemory(problem, graph), StretchByStretch(problem, graph)}) {
+      if (device.empty()) continue;
+      if (State(shared, device).Value() < State(shared, from).Value()) from = device;
+    }
+  }
+  return Restarts(
+      neighbourhood, [&](const std::vector<int>& device) { return State(shared, device); }, from,
+      {.hot = 1,
+       .cold = 0.001,
+       .unit = shared.unit / devices,
+       .moves = kSweeps * graph.size() * devices},
+      options);
+}
+
+double LatencyBound(const Problem& problem) {
+  const Lists consumers = Consumers(problem), producers = Producers(problem);
+  const std::vector<int> order = InOrder(problem, consumers, producers);
+  const double bytes = problem.memory_bytes * problem.accelerators;
+  std::vector<double> end(problem.operators.size());
+  // For a price of a byte on an accelerator.
+  const auto bound = [&](double price) {
+    double longest = 0;
+    for (int v : order) {
+      const Operator& op = problem.operators[v];
+      const bool accelerator = op.accelerator_supported && problem.accelerators > 0;
+      double time = problem.cpus > 0 ? op.cpu_time : kInfinity;
+      if (accelerator) time = std::min(time, op.accelerator_time + price * op.memory_bytes);
+      double begin = 0;
+      for (int u : producers[v]) begin = std::max(begin, end[u]);
+      end[v] = begin + time;
+      longest = std::max(longest, end[v]);
+    }
+    return longest - price * bytes;
+  };
+  double best = bound(0);
+  // Every price gives a bound. At these an operator is as fast on either side, price included.
+  std::vector<double> prices;
+  for (const Operator& op : problem.operators) {
+    if (op.memory_bytes <= 0 || op.cpu_time <= op.accelerator_time) continue;
+    prices.push_back((op.cpu_time - op.accelerator_time) / op.memory_bytes);
+  }
+  std::sort(prices.begin(), prices.end());
+  prices.erase(std::unique(prices.begin(), prices.end()), prices.end());
+  for (double price : prices) best = std::max(best, bound(price));
+  return best;
+}
+
+}  // namespace seqpoint::placement
