@@ -1,0 +1,54 @@
+#include "daemon/placement/components.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace seqpoint::placement {
+
+void SortUnique(Adjacency* lists) {
+  for (std::vector<int>& list : *lists) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
+}
+
+std::vector<int> StrongComponents(const Adjacency& successors) {
+  const int vertices = static_cast<int>(successors.size());
+  std::vector<int> order(vertices, -1), low(vertices, 0), component(vertices, -1);
+  std::vector<int> open, path;
+  std::vector<size_t> next(vertices, 0);
+  int visited = 0, components = 0;
+  for (int root = 0; root < vertices; ++root) {
+    if (order[root] >= 0) continue;
+    path.push_back(root);
+    while (!path.empty()) {
+      const int v = path.back();
+      if (order[v] < 0) {
+        order[v] = low[v] = visited++;
+        open.push_back(v);
+      }
+      if (next[v] < successors[v].size()) {
+        const int to = successors[v][next[v]++];
+        if (order[to] < 0) {
+          path.push_back(to);
+        } else if (component[to] < 0) {
+          low[v] = std::min(low[v], order[to]);
+        }
+        continue;
+      }
+      path.pop_back();
+      if (!path.empty()) low[path.back()] = std::min(low[path.back()], low[v]);
+      if (low[v] != order[v]) continue;
+      int member = -1;
+      do {
+        member = open.back();
+        open.pop_back();
+        component[member] = components;
+      } while (member != v);
+      ++components;
+    }
+  }
+  return component;
+}
+
+}  // namespace seqpoint::placement
