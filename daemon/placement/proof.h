@@ -5,7 +5,7 @@
 // that no placement is looked at twice. Solved by COIN-OR's Cbc in this process. Small graphs only:
 // seconds to minutes for a hundred classes, and not at all for a thousand.
 //
-// Needs libcoinor-cbc-dev at build time; ProofIsThere() says whether it was there.
+// Needs coinor-libcbc-dev at build time; ProofIsThere() says whether it was there.
 #ifndef SEQPOINT_DAEMON_PLACEMENT_PROOF_H_
 #define SEQPOINT_DAEMON_PLACEMENT_PROOF_H_
 

@@ -174,7 +174,7 @@ TEST_P(EveryPlacement, NoneIsBetterThanWhatIsFoundWithoutContiguity) {
 }
 
 TEST_P(EveryPlacement, NoneIsBelowTheProof) {
-  if (!ProofIsThere()) GTEST_SKIP() << "built without Cbc (libcoinor-cbc-dev)";
+  if (!ProofIsThere()) GTEST_SKIP() << "built without Cbc (coinor-libcbc-dev)";
   ForEach(kFew, [](const Problem& problem, const Best& best) {
     if (best.any == kInfinity || best.any == 0) return;
     const ClassGraph graph = ColorClasses(problem);
