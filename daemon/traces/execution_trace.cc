@@ -137,6 +137,10 @@ class Reader {
       std::string schema;
       if (absl::Status status = Text(content, key, &schema); !status.ok()) return status;
       op_.schema = Name(schema);
+    } else if (key == "kernel_backend") {
+      std::string backend;
+      if (absl::Status status = Text(content, key, &backend); !status.ok()) return status;
+      op_.compiled = !backend.empty();
     } else if (key == "inputs") {
       return ReadValues(content, key, &inputs_);
     } else if (key == "outputs") {

@@ -54,6 +54,7 @@ struct ExecutedOperator {
   uint32_t name = 0;            // indices into ExecutionTrace::names
   uint32_t schema = 0;          // "aten::mul_(Tensor(a!) self, ...) -> ..."; empty: none
   uint8_t scope = kFunctionScope;
+  bool compiled = false;  // a kernel of torch.compile: what it writes is not recorded
 
   size_t first_use = 0;  // in ExecutionTrace::uses: the inputs, then the outputs
   uint32_t inputs = 0;

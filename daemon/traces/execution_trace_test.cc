@@ -89,6 +89,7 @@ TEST(ExecutionTraceTest, OperatorsOfChakraSchemas) {
   ASSERT_EQ(trace->Outputs(op).size(), 2U);
   EXPECT_EQ(trace->Outputs(op)[1].element, 1U);
   EXPECT_FALSE(trace->Outputs(op)[1].host);
+  EXPECT_FALSE(op.compiled);
 }
 
 TEST(ExecutionTraceTest, ListsOfNumbersAndEmptyTensorsAreNoTensors) {

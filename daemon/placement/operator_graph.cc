@@ -1,0 +1,513 @@
+#include "daemon/placement/operator_graph.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/base/disjoint_sets.h"
+
+namespace seqpoint::placement {
+namespace {
+
+using traces::ExecutedOperator;
+using traces::ExecutionTrace;
+using traces::TensorUse;
+
+// torch/csrc/autograd/engine.cpp, Engine::evaluate_function; the node itself is its child.
+constexpr std::string_view kEvaluate = "autograd::engine::evaluate_function: ";
+// torch/csrc/autograd/functions/accumulate_grad.h: the end of the backward pass of a parameter.
+constexpr std::string_view kAccumulate = "AccumulateGrad";
+// torch/optim/optimizer.py: "Optimizer.step#Adam.step", "Optimizer.zero_grad#Adam.zero_grad".
+constexpr std::string_view kOptimizer = "Optimizer.";
+
+// What native_functions.yaml calls the arguments that are parameters of modules.
+bool NamesParameter(std::string_view argument) {
+  static const auto* const kNames = new absl::flat_hash_set<std::string_view>{
+      "weight", "bias", "params", "w_ih", "w_hh", "b_ih", "b_hh", "running_mean", "running_var"};
+  return kNames->contains(argument);
+}
+
+struct Argument {
+  bool parameter = false;  // by its name
+  bool written = false;    // "Tensor(a!) self"
+};
+
+// The arguments of "aten::mul_.Tensor(Tensor(a!) self, Tensor other, *, int[2] x=[1, 2]) -> ...".
+std::vector<Argument> ArgumentsOf(std::string_view schema) {
+  std::vector<Argument> arguments;
+  const size_t open = schema.find('(');
+  if (open == schema.npos) return arguments;
+  int depth = 0;
+  size_t begin = open + 1;
+  for (size_t at = begin; at < schema.size(); ++at) {
+    const char c = schema[at];
+    const bool last = c == ')' && depth == 0;
+    if (last || (c == ',' && depth == 0)) {
+      std::string_view text = schema.substr(begin, at - begin);
+      begin = at + 1;
+      const bool written = text.find('!') != text.npos;
+      text = text.substr(0, text.find('='));
+      const size_t blank = text.rfind(' ');
+      const std::string_view name = blank == text.npos ? text : text.substr(blank + 1);
+      if (!name.empty() && name != "*") arguments.push_back({NamesParameter(name), written});
+      if (last) break;
+    }
+    if (c == '(' || c == '[') ++depth;
+    if (c == ')' || c == ']') --depth;
+  }
+  return arguments;
+}
+
+// An allocation. Its address may have been another one's before.
+struct Memory {
+  int writer = -1;  // unit
+  uint64_t written_at = 0;
+  int creator = -1;  // unit; -1: it was there before, or its allocation is not recorded
+  // It was there before the iteration: the first that happens to it is a read, or an update.
+  bool resident = false;
+  bool saved = false;           // read by the backward pass
+  bool read_elsewhere = false;  // by another unit than its creator
+  bool named = false;           // arrives as an argument that is called like a parameter
+  bool updated = false;         // used by the optimizer's step
+  uint64_t elements = 0;
+  double bytes = 0;
+  std::vector<int> readers;  // forward units
+};
+
+// One operator of the graph to be, with all that it calls.
+struct Unit {
+  int node = 0;
+  bool backward = false;
+  bool optimizer = false;       // within the optimizer's annotation
+  bool after_backward = false;  // uses what the backward pass made, and is no part of it
+  std::vector<int> producers;
+
+  bool update() const { return optimizer || after_backward; }
+};
+
+class Builder {
+ public:
+  explicit Builder(const ExecutionTrace& trace) : trace_(trace) {}
+
+  absl::StatusOr<OperatorGraph> Build() {
+    if (absl::Status status = FindUnits(); !status.ok()) return status;
+    for (size_t u = 0; u < units_.size(); ++u) Walk(static_cast<int>(u));
+    if (absl::Status status = FindTwins(); !status.ok()) return status;
+    FindParameters();
+    Number();
+    Color();
+    ShareUpdates();
+    Size();
+    return std::move(graph_);
+  }
+
+ private:
+  // A tensor by its number and memory: a view has the memory of another one.
+  using View = std::pair<uint64_t, uint64_t>;
+  struct ViewOrigin {
+    int unit = -1;
+    int memory = -1;
+    uint64_t made_at = 0;
+  };
+
+  absl::Status FindUnits() {
+    const std::vector<ExecutedOperator>& operators = trace_.operators;
+    absl::flat_hash_map<uint64_t, int> index;
+    unit_of_.assign(operators.size(), -1);
+    children_.resize(operators.size());
+    std::vector<bool> optimizer(operators.size());
+    for (size_t i = 0; i < operators.size(); ++i) {
+      const ExecutedOperator& op = operators[i];
+      const std::string& name = trace_.NameOf(op);
+      if (op.compiled) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            trace_.source, ": operator ", op.id,
+            " is a kernel of torch.compile, of which PyTorch does not record what it writes; "
+            "record the model without torch.compile"));
+      }
+      index.emplace(op.id, static_cast<int>(i));
+      // A parent that did not end while the observer was on is not in the file.
+      const auto parent = index.find(op.parent);
+      if (parent != index.end()) {
+        children_[parent->second].push_back(static_cast<int>(i));
+        unit_of_[i] = unit_of_[parent->second];
+        optimizer[i] = optimizer[parent->second];
+      }
+      if (op.scope == traces::kUserScope) {
+        optimizer[i] = optimizer[i] || name.starts_with(kOptimizer);
+      } else if (unit_of_[i] < 0) {
+        unit_of_[i] = static_cast<int>(units_.size());
+        const bool backward = op.scope == traces::kBackwardScope || name.starts_with(kEvaluate);
+        units_.push_back({.node = static_cast<int>(i),
+                          .backward = backward,
+                          .optimizer = optimizer[i] && !backward});
+        graph_.training |= backward;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::vector<Argument>& SchemaOf(const ExecutedOperator& op) {
+    const auto [it, added] = schemas_.try_emplace(op.schema);
+    if (added) it->second = ArgumentsOf(trace_.names[op.schema]);
+    return it->second;
+  }
+
+  // Depth first, so that what an inner operator makes is known before the outer one ends. What a
+  // unit needs is what its outermost operators with a schema get: inner ones also use memory whose
+  // allocation is not recorded, at addresses that were others' before.
+  void Walk(int unit) {
+    struct Open {
+      int node;
+      size_t next_child = 0;
+    };
+    std::vector<Open> open;
+    const auto enter = [&](int node) {
+      open.push_back({node});
+      if (outermost_ >= 0) return;
+      Read(unit, node);
+      if (trace_.operators[node].schema != 0) outermost_ = node;
+    };
+    enter(units_[unit].node);
+    while (!open.empty()) {
+      Open& top = open.back();
+      if (top.next_child < children_[top.node].size()) {
+        enter(children_[top.node][top.next_child++]);
+      } else {
+        Write(unit, top.node);
+        if (outermost_ == top.node) outermost_ = -1;
+        open.pop_back();
+      }
+    }
+    Unit& self = units_[unit];
+    std::sort(self.producers.begin(), self.producers.end());
+    self.producers.erase(std::unique(self.producers.begin(), self.producers.end()),
+                         self.producers.end());
+  }
+
+  void Read(int unit, int node) {
+    const ExecutedOperator& op = trace_.operators[node];
+    const std::vector<Argument>& arguments = SchemaOf(op);
+    Unit& self = units_[unit];
+    ++now_;
+    for (const TensorUse& use : trace_.Inputs(op)) {
+      const Argument argument =
+          use.argument < arguments.size() ? arguments[use.argument] : Argument();
+      const auto [it, added] = memory_at_.try_emplace(use.storage, memories_.size());
+      if (added) {
+        memories_.push_back({.resident = !argument.written || self.optimizer,
+                             .elements = use.elements,
+                             .bytes = static_cast<double>(use.bytes())});
+      }
+      const size_t number = it->second;
+      Memory& memory = memories_[number];
+      const auto view = views_.find(View(use.tensor, use.storage));
+      const bool through_view = view != views_.end() &&
+                                view->second.memory == static_cast<int>(number) &&
+                                view->second.made_at > memory.written_at;
+      const int producer = through_view ? view->second.unit : memory.writer;
+      if (producer >= 0 && producer != unit) {
+        self.producers.push_back(producer);
+        const Unit& maker = units_[producer];
+        self.after_backward |= !self.backward && (maker.backward || maker.after_backward);
+        if (!self.update()) {
+          const double bytes = std::min(memory.bytes, static_cast<double>(use.bytes()));
+          double& moved =
+              moved_[{producer, static_cast<int>(number), through_view ? use.tensor : uint64_t{0}}];
+          moved = std::max(moved, through_view ? bytes : memory.bytes);
+        }
+      }
+      memory.read_elsewhere |= memory.creator != unit;
+      memory.saved |= self.backward;
+      const bool outermost = node == self.node;
+      memory.named |= outermost && argument.parameter && !self.backward;
+      if (self.update()) {
+        if (outermost) updates_.push_back({unit, static_cast<int>(number), use.element});
+        if (outermost && !memory.updated && memory.resident) {
+          // The first use of a parameter may be one that is expanded; the optimizer's never is.
+          memory.elements = use.elements;
+          memory.bytes = static_cast<double>(use.bytes());
+        }
+        memory.updated |= outermost;
+      } else if (!self.backward && (memory.readers.empty() || memory.readers.back() != unit)) {
+        memory.readers.push_back(unit);
+      }
+    }
+  }
+
+  void Write(int unit, int node) {
+    const ExecutedOperator& op = trace_.operators[node];
+    if (op.schema == 0) return;  // hands on what its operators made
+    const std::vector<Argument>& arguments = SchemaOf(op);
+    ++now_;
+    for (const TensorUse& use : trace_.Inputs(op)) {
+      if (use.argument >= arguments.size() || !arguments[use.argument].written) continue;
+      const auto at = memory_at_.find(use.storage);
+      const bool known = at != memory_at_.end() &&
+                         (memories_[at->second].writer == unit || IsInput(outermost_, use.storage));
+      Memory& memory = known ? memories_[at->second] : Create(unit, use);
+      memory.writer = unit;
+      memory.written_at = now_;
+    }
+    for (const TensorUse& use : trace_.Outputs(op)) {
+      const auto at = memory_at_.find(use.storage);
+      const bool made_inside = at != memory_at_.end() && memories_[at->second].writer == unit;
+      if (!made_inside && !IsInput(node, use.storage)) {
+        Create(unit, use);
+      } else if (made_inside) {
+        double& bytes = memories_[at->second].bytes;
+        bytes = std::max(bytes, static_cast<double>(use.bytes()));
+      } else if (node == outermost_) {
+        // A view: who reads it needs this operator.
+        views_[View(use.tensor, use.storage)] = {unit, static_cast<int>(at->second), now_};
+      }
+    }
+  }
+
+  bool IsInput(int node, uint64_t storage) const {
+    const auto inputs = trace_.Inputs(trace_.operators[node]);
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [&](const TensorUse& input) { return input.storage == storage; });
+  }
+
+  Memory& Create(int unit, const TensorUse& use) {
+    memory_at_[use.storage] = memories_.size();
+    return memories_.emplace_back(Memory{.writer = unit,
+                                         .written_at = now_,
+                                         .creator = unit,
+                                         .elements = use.elements,
+                                         .bytes = static_cast<double>(use.bytes())});
+  }
+
+  // PyTorch numbers the backward nodes of a thread as it makes them. A forward operator has the
+  // number of the next one: the last operator with a number made that node. Source:
+  // torch/csrc/autograd/profiler_kineto.cpp, generateForwardBackwardLink.
+  absl::Status FindTwins() {
+    absl::flat_hash_map<std::pair<uint64_t, int64_t>, int> makers;
+    for (size_t i = 0; i < trace_.operators.size(); ++i) {
+      const ExecutedOperator& op = trace_.operators[i];
+      if (unit_of_[i] < 0 || op.sequence < 0 || units_[unit_of_[i]].backward) continue;
+      makers[{op.thread, op.sequence}] = unit_of_[i];
+    }
+    twin_.assign(units_.size(), -1);
+    for (size_t u = 0; u < units_.size(); ++u) {
+      if (!units_[u].backward) continue;
+      const ExecutedOperator* node = BackwardNode(units_[u].node);
+      if (node == nullptr) continue;
+      const auto maker = makers.find({node->forward_thread, node->sequence});
+      if (maker == makers.end()) continue;
+      if (units_[maker->second].after_backward) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            trace_.source,
+            " has a backward pass over operators that use the result of another backward pass; "
+            "record a single iteration"));
+      }
+      twin_[u] = maker->second;
+    }
+    return absl::OkStatus();
+  }
+
+  // The engine's call, or the node that it evaluates.
+  const ExecutedOperator* BackwardNode(int node) const {
+    const ExecutedOperator& op = trace_.operators[node];
+    if (op.scope == traces::kBackwardScope && op.sequence >= 0) return &op;
+    for (const int child : children_[node]) {
+      const ExecutedOperator& inner = trace_.operators[child];
+      if (inner.scope == traces::kBackwardScope && inner.sequence >= 0) return &inner;
+    }
+    return nullptr;
+  }
+
+  // What the optimizer updates; where there is none, what the operators call a parameter.
+  void FindParameters() {
+    const auto find = [&](auto accept) {
+      for (size_t m = 0; m < memories_.size(); ++m) {
+        const Memory& memory = memories_[m];
+        if (memory.resident && !memory.readers.empty() && accept(memory)) {
+          parameter_memories_.push_back(static_cast<int>(m));
+        }
+      }
+    };
+    find([](const Memory& memory) { return memory.updated; });
+    if (parameter_memories_.empty()) find([](const Memory& memory) { return memory.named; });
+    // In the order of their first readers; those of one operator in the order of its arguments,
+    // which is that of their first uses.
+    std::stable_sort(parameter_memories_.begin(), parameter_memories_.end(), [&](int a, int b) {
+      return memories_[a].readers[0] < memories_[b].readers[0];
+    });
+  }
+
+  void Number() {
+    number_.assign(units_.size(), -1);
+    for (size_t u = 0; u < units_.size(); ++u) {
+      const Unit& unit = units_[u];
+      if (unit.update()) continue;
+      number_[u] = static_cast<int>(graph_.operators.size());
+      std::string_view name = trace_.NameOf(trace_.operators[unit.node]);
+      if (name.starts_with(kEvaluate)) name.remove_prefix(kEvaluate.size());
+      graph_.operators.push_back(
+          {.node = unit.node, .name = std::string(name), .backward = unit.backward});
+      for (const int producer : unit.producers) {
+        if (number_[producer] >= 0) graph_.edges.push_back({number_[producer], number_[u]});
+      }
+    }
+  }
+
+  void Color() {
+    DisjointSets sets(units_.size());
+    for (const int m : parameter_memories_) {
+      const std::vector<int>& readers = memories_[m].readers;
+      const auto parameter = static_cast<int>(graph_.parameters.size());
+      graph_.parameters.push_back({.elements = memories_[m].elements,
+                                   .bytes = memories_[m].bytes,
+                                   .first_reader = number_[readers[0]]});
+      for (const int reader : readers) {
+        sets.Join(reader, readers[0]);
+        graph_.operators[number_[reader]].parameters.push_back(parameter);
+      }
+    }
+    for (size_t u = 0; u < units_.size(); ++u) {
+      if (!units_[u].backward) continue;
+      if (twin_[u] >= 0 && number_[twin_[u]] >= 0) sets.Join(static_cast<int>(u), twin_[u]);
+      // A gradient is kept where it comes from: where its parameter is used.
+      if (trace_.NameOf(trace_.operators[units_[u].node]).ends_with(kAccumulate)) {
+        for (const int producer : units_[u].producers) {
+          if (units_[producer].backward) sets.Join(static_cast<int>(u), producer);
+        }
+      }
+    }
+    absl::flat_hash_map<int, std::vector<int>> members;  // operators, by the set's unit
+    for (size_t u = 0; u < units_.size(); ++u) {
+      if (number_[u] >= 0) members[sets.Find(static_cast<int>(u))].push_back(number_[u]);
+    }
+    for (size_t u = 0; u < units_.size(); ++u) {
+      if (number_[u] < 0) continue;
+      const std::vector<int>& set = members[sets.Find(static_cast<int>(u))];
+      if (set.size() > 1) graph_.operators[number_[u]].color = set.front();
+    }
+    for (Parameter& parameter : graph_.parameters) {
+      parameter.updater = parameter.first_reader;
+      const int color = graph_.operators[parameter.first_reader].color;
+      for (size_t i = 0; color >= 0 && i < graph_.operators.size(); ++i) {
+        if (graph_.operators[i].color == color && graph_.operators[i].backward) {
+          parameter.updater = static_cast<int>(i);
+        }
+      }
+    }
+  }
+
+  // Which parameter a gradient, or a part of the optimizer's state, belongs to: operators of the
+  // optimizer's step use them together, one by one or in lists of the same order.
+  void ShareUpdates() {
+    DisjointSets sets(memories_.size());
+    for (size_t begin = 0, end = 0; begin < updates_.size(); begin = end) {
+      std::map<std::pair<uint32_t, uint64_t>, int> together;  // by place in the list, and size
+      for (end = begin; end < updates_.size() && updates_[end].unit == updates_[begin].unit;
+           ++end) {
+        const int memory = updates_[end].memory;
+        const auto [it, first] =
+            together.try_emplace({updates_[end].element, memories_[memory].elements}, memory);
+        if (!first) sets.Join(memory, it->second);
+      }
+    }
+    absl::flat_hash_map<int, std::vector<int>> of_set;  // parameters
+    for (size_t p = 0; p < parameter_memories_.size(); ++p) {
+      of_set[sets.Find(parameter_memories_[p])].push_back(static_cast<int>(p));
+    }
+    std::vector<int> all(graph_.parameters.size());
+    std::iota(all.begin(), all.end(), 0);
+    const auto parameters_of = [&](int memory) -> const std::vector<int>& {
+      const auto it = of_set.find(sets.Find(memory));
+      return it == of_set.end() ? all : it->second;
+    };
+
+    for (size_t m = 0; m < memories_.size(); ++m) {
+      const Memory& memory = memories_[m];
+      const bool gradient = memory.creator >= 0 && units_[memory.creator].backward;
+      if (!memory.updated || !(memory.resident || gradient)) continue;
+      const std::vector<int>& owners = parameters_of(static_cast<int>(m));
+      for (const int p : owners) {
+        graph_.parameters[p].resident_bytes += memory.bytes * ShareOf(p, owners);
+      }
+    }
+    for (Parameter& parameter : graph_.parameters) {
+      // Without an optimizer in the trace: the parameter, and its gradient.
+      if (parameter.resident_bytes == 0) {
+        parameter.resident_bytes = parameter.bytes * (graph_.training ? 2 : 1);
+      }
+    }
+
+    std::vector<std::set<int>> touched(units_.size());
+    for (const Use& use : updates_) {
+      const auto it = of_set.find(sets.Find(use.memory));
+      if (it != of_set.end()) touched[use.unit].insert(it->second.begin(), it->second.end());
+    }
+    for (size_t u = 0; u < units_.size(); ++u) {
+      if (!units_[u].update()) continue;
+      graph_.updates.push_back({units_[u].node, {touched[u].begin(), touched[u].end()}});
+      if (touched[u].empty()) graph_.updates.back().parameters = all;
+    }
+  }
+
+  double ShareOf(int parameter, const std::vector<int>& among) const {
+    double sum = 0;
+    for (const int p : among) sum += graph_.parameters[p].bytes;
+    return sum > 0 ? graph_.parameters[parameter].bytes / sum : 1.0 / among.size();
+  }
+
+  void Size() {
+    for (const Memory& memory : memories_) {
+      if (memory.creator < 0 || number_[memory.creator] < 0 || units_[memory.creator].backward) {
+        continue;
+      }
+      if (graph_.training ? memory.saved : memory.read_elsewhere) {
+        graph_.operators[number_[memory.creator]].activation_bytes += memory.bytes;
+      }
+    }
+    for (const auto& [output, bytes] : moved_) {
+      const int producer = number_[std::get<0>(output)];
+      if (producer >= 0) graph_.operators[producer].transfer_bytes += bytes;
+    }
+  }
+
+  struct Use {
+    int unit;
+    int memory;
+    uint32_t element;
+  };
+
+  const ExecutionTrace& trace_;
+  OperatorGraph graph_;
+  std::vector<Unit> units_;
+  std::vector<int> unit_of_;                // of each node; -1: of none
+  std::vector<std::vector<int>> children_;  // of each node
+  std::vector<int> twin_;                   // forward unit of a backward one
+  std::vector<int> number_;                 // of each unit in the graph; -1: not in it
+  absl::flat_hash_map<uint32_t, std::vector<Argument>> schemas_;
+
+  int outermost_ =
+      -1;  // while a unit is walked: its open operator with a schema that has none around
+  uint64_t now_ = 0;
+  std::vector<Memory> memories_;
+  absl::flat_hash_map<uint64_t, size_t> memory_at_;  // by the number of the storage, now
+  absl::flat_hash_map<View, ViewOrigin> views_;
+  std::map<std::tuple<int, int, uint64_t>, double> moved_;  // (producer, memory, view) → bytes
+  std::vector<Use> updates_;                                // in the order of their units
+  std::vector<int> parameter_memories_;
+};
+
+}  // namespace
+
+absl::StatusOr<OperatorGraph> MakeOperatorGraph(const traces::ExecutionTrace& trace) {
+  return Builder(trace).Build();
+}
+
+}  // namespace seqpoint::placement
