@@ -1,0 +1,248 @@
+#include "daemon/placement/planner.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/placement/bound.h"
+#include "daemon/placement/class_graph.h"
+#include "daemon/placement/exact.h"
+#include "daemon/placement/ideals.h"
+#include "daemon/placement/latency.h"
+#include "daemon/placement/linear.h"
+#include "daemon/placement/proof.h"
+#include "daemon/placement/search.h"
+
+namespace seqpoint::placement {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Sums in another order differ in the last digits. A share.
+constexpr double kSame = 1e-9;
+constexpr size_t kShownOperators = 5;
+
+std::string OperatorsInWords(const Problem& problem, const Class& of) {
+  std::string text = of.operators.size() == 1 ? "operator " : "operators ";
+  const size_t shown = std::min(of.operators.size(), kShownOperators);
+  for (size_t i = 0; i < shown; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", problem.operators[of.operators[i]].id);
+  }
+  if (shown < of.operators.size()) {
+    absl::StrAppend(&text, " and ", of.operators.size() - shown, " more");
+  }
+  return text;
+}
+
+// Why a class can run nowhere; ok where each can run somewhere.
+absl::Status CheckClasses(const Problem& problem, const ClassGraph& graph) {
+  if (problem.devices() == 0) {
+    return absl::FailedPreconditionError("there are no devices: neither accelerators nor cores");
+  }
+  if (problem.cpus > 0) return absl::OkStatus();
+  for (const Class& of : graph.classes) {
+    if (RunsOnAccelerator(graph, of)) continue;
+    const std::string who = OperatorsInWords(problem, of);
+    const std::string together = of.operators.size() > 1 ? ", which sit together," : "";
+    return absl::FailedPreconditionError(
+        of.accelerator_supported
+            ? absl::StrFormat(
+                  "%s%s needs %.0f bytes; an accelerator has %.0f, and there is no core", who,
+                  together, of.memory_bytes, problem.memory_bytes)
+            : absl::StrFormat("%s%s cannot run on an accelerator, and there is no core", who,
+                              together));
+  }
+  return absl::OkStatus();
+}
+
+// A device of each class of `graph` from one of each operator.
+std::vector<int> DevicesOf(const ClassGraph& graph, const Placement& placement) {
+  std::vector<int> device;
+  for (const Class& of : graph.classes) device.push_back(placement[of.operators.front()]);
+  return device;
+}
+
+class Planner {
+ public:
+  Planner(const Problem& problem, const PlannerOptions& options)
+      : problem_(problem), options_(options) {}
+
+  absl::StatusOr<Plan> Make() {
+    const ClassGraph classes = options_.contiguous && options_.objective == Objective::kThroughput
+                                   ? ContiguousClasses(problem_)
+                                   : ColorClasses(problem_);
+    if (absl::Status status = CheckClasses(problem_, classes); !status.ok()) return status;
+    if (options_.objective == Objective::kLatency) {
+      Latency(classes);
+    } else if (options_.contiguous) {
+      Contiguous(classes);
+    } else {
+      Anywhere(classes);
+    }
+    if (plan_.placement.empty()) return None();
+    plan_.judgement = Judge(problem_, plan_.placement);
+    plan_.value = Value(problem_, plan_.placement, options_);
+    if (absl::Status status = CheckRules(); !status.ok()) return status;
+    // Two sums of the same may differ in the last digit.
+    plan_.lower_bound = std::min(plan_.lower_bound, plan_.value);
+    plan_.optimal = plan_.value - plan_.lower_bound <= kSame * plan_.value;
+    return std::move(plan_);
+  }
+
+ private:
+  absl::Status CheckRules() const {
+    std::string broken;
+    if (!plan_.judgement.violations.empty()) {
+      broken = plan_.judgement.violations[0];
+    } else if (plan_.value == kInfinity) {
+      broken = "its pieces wait for each other";
+    } else if (options_.objective == Objective::kThroughput && options_.contiguous &&
+               !plan_.judgement.contiguous) {
+      broken = "it is not contiguous";
+    }
+    if (broken.empty()) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat("the placement of the method ", plan_.method, " broke a rule: ", broken));
+  }
+
+  absl::Status None() const {
+    if (plan_.stopped) {
+      return absl::CancelledError("stopped before a placement was found");
+    }
+    std::string text = absl::StrFormat("no %splacement %s: %d accelerators have %.0f bytes each",
+                                       options_.contiguous ? "contiguous " : "",
+                                       plan_.optimal ? "keeps to the rules" : "was found",
+                                       problem_.accelerators, problem_.memory_bytes);
+    double needed = 0;
+    for (const Operator& op : problem_.operators) needed += op.memory_bytes;
+    absl::StrAppendFormat(&text, ", and all operators need %.0f", needed);
+    return absl::FailedPreconditionError(text);
+  }
+
+  void Say(const std::string& what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
+  void Take(const std::string& method, const ClassGraph& graph, const std::vector<int>& device) {
+    plan_.method = method;
+    plan_.placement = ToPlacement(graph, device);
+  }
+
+  void Contiguous(const ClassGraph& graph) {
+    plan_.lower_bound = LoadBound(graph);
+    StagesOptions options = {.threads = options_.threads, .stop = options_.stop};
+    Say("linearised");
+    const Stages linear = BestLinearStages(graph, plan_.lower_bound, kInfinity, options);
+    const double found = linear.device.empty() ? kInfinity : linear.load;
+    if (!linear.device.empty()) Take("linearised", graph, linear.device);
+    plan_.stopped = linear.stopped;
+    if (plan_.stopped) return;
+    Say("listing ideals");
+    const std::optional<Ideals> ideals =
+        Ideals::List(graph.predecessors, options_.most_ideals, options_.stop);
+    if (!ideals.has_value()) {
+      plan_.stopped = options_.stop && options_.stop();
+      if (!plan_.stopped) {
+        plan_.notes.push_back(absl::StrCat("the graph has more than ", options_.most_ideals,
+                                           " ideals: linearised, not exact"));
+        Improve(graph, /*contiguous=*/true);
+      }
+      return;
+    }
+    options.progress = [&](double share) {
+      Say(absl::StrFormat("exact, %d ideals: %.0f %%", ideals->size(), 100 * share));
+    };
+    const Stages exact =
+        BestStages(graph, *ideals, plan_.lower_bound, found * (1 - kSame), options);
+    plan_.lower_bound = std::max(plan_.lower_bound, exact.none_below);
+    plan_.stopped = exact.stopped;
+    if (plan_.stopped) return;
+    plan_.optimal = true;
+    if (exact.device.empty() && linear.device.empty()) return;  // there is none
+    plan_.lower_bound = exact.device.empty() ? found : exact.load;
+    Take("exact", graph, exact.device.empty() ? linear.device : exact.device);
+  }
+
+  // From the best contiguous placement on, where there is one.
+  void Anywhere(const ClassGraph& graph) {
+    Contiguous(ContiguousClasses(problem_));
+    plan_.lower_bound = LoadBound(graph);
+    plan_.optimal = false;
+    if (!plan_.stopped) Improve(graph, /*contiguous=*/false);
+    if (!plan_.stopped && !plan_.placement.empty()) Prove(graph);
+  }
+
+  // Where the time is enough, that there is no better one; else a better bound.
+  void Prove(const ClassGraph& graph) {
+    if (options_.proof_seconds <= 0) return;
+    if (!ProofIsThere()) {
+      plan_.notes.push_back("not proved: built without Cbc (coinor-libcbc-dev)");
+      return;
+    }
+    Say(absl::StrFormat("proof, at most %g s", options_.proof_seconds));
+    const double known = Judge(problem_, plan_.placement).max_load;
+    const Proof proof = ProveMaxLoad(problem_, graph, known, options_.proof_seconds, options_.stop);
+    plan_.lower_bound = std::max(plan_.lower_bound, proof.lower_bound);
+    plan_.stopped = options_.stop && options_.stop();
+    if (proof.device.empty()) return;
+    if (Judge(problem_, ToPlacement(graph, proof.device)).max_load < known) {
+      Take("proof", graph, proof.device);
+    }
+  }
+
+  // Changes the placement where the search finds a better one.
+  void Improve(const ClassGraph& graph, bool contiguous) {
+    Say("search");
+    const WeightedGraph whole = {.weight = 1, .graph = &graph};
+    const std::vector<int> start = plan_.placement.empty() ? std::vector<int>(graph.size(), 0)
+                                                           : DevicesOf(graph, plan_.placement);
+    const SearchResult result = Search({&whole, 1}, problem_, start, contiguous, SearchFor());
+    plan_.stopped = result.stopped;
+    if (result.device.empty()) return;
+    const Placement found = ToPlacement(graph, result.device);
+    if (plan_.placement.empty() ||
+        Judge(problem_, found).max_load < Judge(problem_, plan_.placement).max_load) {
+      Take("search", graph, result.device);
+    }
+  }
+
+  void Latency(const ClassGraph& graph) {
+    Say("search");
+    plan_.lower_bound = LatencyBound(problem_);
+    const SearchResult result =
+        SearchLatency(problem_, graph, /*start=*/{}, options_.contiguous, SearchFor());
+    plan_.stopped = result.stopped;
+    if (!result.device.empty()) Take("search", graph, result.device);
+  }
+
+  SearchOptions SearchFor() const {
+    SearchOptions options;
+    options.threads = options_.threads;
+    options.stop = options_.stop;
+    options.found = [this](double value) { Say(absl::StrFormat("search: %.6g", value)); };
+    return options;
+  }
+
+  const Problem& problem_;
+  const PlannerOptions& options_;
+  Plan plan_;
+};
+
+}  // namespace
+
+double Value(const Problem& problem, const Placement& placement, const PlannerOptions& options) {
+  if (options.objective == Objective::kThroughput) return Judge(problem, placement).max_load;
+  if (!options.contiguous) return Latency(problem, placement);
+  // One piece of the forward pass and one of the backward pass.
+  std::vector<int> pieces;
+  for (const Operator& op : problem.operators) pieces.push_back(op.backward ? 1 : 0);
+  return Latency(problem, placement, &pieces);
+}
+
+absl::StatusOr<Plan> MakePlan(const Problem& problem, const PlannerOptions& options) {
+  return Planner(problem, options).Make();
+}
+
+}  // namespace seqpoint::placement
