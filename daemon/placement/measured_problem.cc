@@ -22,7 +22,6 @@ constexpr double kMsPerNs = 1e-6;
 struct Cost {
   double time = 0;  // ms
   double memory_bytes = 0;
-  double transfer_bytes = 0;
 };
 
 struct Measured {
@@ -326,7 +325,7 @@ absl::StatusOr<Measured> Measure(const Recording& recording, bool gpu_times, Rec
   };
 
   for (const GraphOperator& op : operators) {
-    measured.costs.push_back({time_of(op.node), op.activation_bytes, op.transfer_bytes});
+    measured.costs.push_back({time_of(op.node), op.activation_bytes});
   }
   const std::vector<Parameter>& parameters = measured.graph.parameters;
   for (const Parameter& parameter : parameters) {
@@ -411,20 +410,28 @@ absl::StatusOr<MeasuredRun> MakeMeasuredRun(absl::Span<const Recording> recordin
     problem.memory_bytes = devices.memory_bytes;
     const OperatorGraph& graph = measured[r].graph;
     const std::vector<int>& place = alignment.place[r];
-    std::vector<bool> leaves(graph.operators.size());  // its output is needed by another place
-    for (const Edge& edge : graph.edges) {
-      if (place[edge.from] != place[edge.to]) leaves[edge.from] = true;
-    }
     for (size_t i = 0; i < graph.operators.size(); ++i) {
       const Cost& cost = measured[r].costs[i];
       Operator& op = problem.operators[place[i]];
       op.cpu_time += cost.time;
       op.accelerator_time += cost.time;
       op.memory_bytes += cost.memory_bytes;
-      if (leaves[i]) op.transfer_time += cost.transfer_bytes / run.bytes_per_second * 1e3;
       if (r == 0) {
         run.trace_ids[place[i]].push_back(
             recordings[0].graph.operators[graph.operators[i].node].id);
+      }
+    }
+    for (const Output& output : graph.outputs) {
+      // What only operators need that sit on the same device anyway is never moved.
+      const int from = place[output.producer];
+      const bool moves =
+          std::any_of(output.consumers.begin(), output.consumers.end(), [&](int consumer) {
+            const int to = place[consumer];
+            const auto& color = problem.operators[from].color;
+            return from != to && !(color && color == problem.operators[to].color);
+          });
+      if (moves) {
+        problem.operators[from].transfer_time += output.bytes / run.bytes_per_second * 1e3;
       }
     }
     for (size_t i = 0; i < problem.operators.size(); ++i) {

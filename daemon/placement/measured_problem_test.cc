@@ -196,6 +196,55 @@ TEST(MeasuredProblemTest, AnOutputIsMovedOnceInItsBytes) {
   EXPECT_DOUBLE_EQ(Find(problem, "c").transfer_time, 0);
 }
 
+TEST(MeasuredProblemTest, WhatOnlyItsTwinNeedsIsNotMoved) {
+  TestRecording r;
+  r.Op("a", {{7}}, {{1, 1000}, {2, 500}}, {.sequence = 4})
+      .Op("b", {{1, 1000}}, {{3}}, {.sequence = 5})
+      .Backward("BBackward0", 5, {{3}}, {{4}})
+      .Backward("ABackward0", 4, {{4}, {2, 500}}, {{5}});
+  const Problem problem = Measure({r.recording()}).problems[0].problem;
+  EXPECT_DOUBLE_EQ(Find(problem, "a").transfer_time, 0.004);
+  // It is kept for the backward pass all the same.
+  EXPECT_DOUBLE_EQ(Find(problem, "a").memory_bytes, 2000);
+}
+
+TEST(MeasuredProblemTest, AnUpdateByHandIsAnUpdate) {
+  TestRecording r;
+  const TestTensor weight = {50, 1000};
+  r.Op("linear", {{1}, weight}, {{2}}, {.sequence = 7})
+      .Backward("LinearBackward0", 7, {{2}, {1}}, {{52, 1000}})
+      .Op("add_", {weight, {52, 1000}}, {weight},
+          {.us = 9, .schema = "add_(Tensor(a!) self, Tensor other) -> Tensor(a!)"});
+  const MeasuredRun run = Measure({r.recording()});
+  EXPECT_DOUBLE_EQ(run.recordings[0].update, 0.009);
+  EXPECT_EQ(run.problems[0].problem.operators.size(), 2U);
+  EXPECT_DOUBLE_EQ(Find(run.problems[0].problem, "linear").memory_bytes, 2 * 4000 + 256 * 4);
+}
+
+// Numbers become tensors whose allocation is not recorded, here where a gradient was before.
+TEST(MeasuredProblemTest, ANumberAtAnOldAddressIsNotWhatWasThere) {
+  TestRecording r;
+  r.Op("first", {{1}, {50, 100}}, {{2}}, {.sequence = 7})
+      .Backward("FirstBackward0", 7, {{2}}, {{60}})
+      .Op("div", {{3}, {60, 1, 777}}, {{4}}, {.sequence = 8})
+      .Op("second", {{4}, {50, 100}}, {{5}}, {.sequence = 9})
+      .Backward("SecondBackward0", 9, {{5}}, {{61}});
+  const MeasuredRun run = Measure({r.recording()});
+  EXPECT_DOUBLE_EQ(run.recordings[0].update, 0);
+  EXPECT_EQ(run.problems[0].problem.operators.size(), 5U);
+}
+
+TEST(MeasuredProblemTest, TwoIterationsInOneGraphAreRefused) {
+  TestRecording r;
+  for (int i = 0; i < 2; ++i) {
+    r.Op("linear", {{1}, {50, 100}}, {{2}}, {.sequence = 7 + i})
+        .Backward("LinearBackward0", 7 + i, {{2}}, {{52, 100}})
+        .Op("add_", {{50, 100}, {52, 100}}, {{50, 100}},
+            {.schema = "add_(Tensor(a!) self, Tensor other) -> Tensor(a!)"});
+  }
+  EXPECT_THAT(ErrorOf({r.recording()}), HasSubstr("record a single iteration"));
+}
+
 TEST(MeasuredProblemTest, TimesOfAnotherIterationAreJoinedByOrderAndName) {
   TestRecording r;
   r.Op("a", {}, {{1}}, {.us = 100}).Begin("b", {{1}}, {{2}}, {.us = 30});

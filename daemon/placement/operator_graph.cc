@@ -28,11 +28,13 @@ constexpr std::string_view kAccumulate = "AccumulateGrad";
 // torch/optim/optimizer.py: "Optimizer.step#Adam.step", "Optimizer.zero_grad#Adam.zero_grad".
 constexpr std::string_view kOptimizer = "Optimizer.";
 
-// What native_functions.yaml calls the arguments that are parameters of modules.
+// What native_functions.yaml calls the arguments that are parameters of modules: weight,
+// in_proj_bias, ffn_weight_1; params of aten::lstm, w_ih of aten::lstm_cell.
 bool NamesParameter(std::string_view argument) {
-  static const auto* const kNames = new absl::flat_hash_set<std::string_view>{
-      "weight", "bias", "params", "w_ih", "w_hh", "b_ih", "b_hh", "running_mean", "running_var"};
-  return kNames->contains(argument);
+  static const auto* const kNames =
+      new absl::flat_hash_set<std::string_view>{"params", "w_ih", "w_hh", "b_ih", "b_hh"};
+  return argument.find("weight") != argument.npos || argument.find("bias") != argument.npos ||
+         argument.starts_with("running_") || kNames->contains(argument);
 }
 
 struct Argument {
@@ -76,10 +78,11 @@ struct Memory {
   bool saved = false;           // read by the backward pass
   bool read_elsewhere = false;  // by another unit than its creator
   bool named = false;           // arrives as an argument that is called like a parameter
-  bool updated = false;         // used by the optimizer's step
+  bool updated = false;         // used by the optimizer's step,
+  bool changed = false;         // which writes it in place
   uint64_t elements = 0;
   double bytes = 0;
-  std::vector<int> readers;  // forward units
+  std::vector<int> readers;  // forward units that do not write it
 };
 
 // One operator of the graph to be, with all that it calls.
@@ -110,12 +113,13 @@ class Builder {
   }
 
  private:
-  // A tensor by its number and memory: a view has the memory of another one.
-  using View = std::pair<uint64_t, uint64_t>;
-  struct ViewOrigin {
+  // By its number and the number of its memory.
+  using Tensor = std::pair<uint64_t, uint64_t>;
+  // The last operator that gave it out.
+  struct Origin {
     int unit = -1;
-    int memory = -1;
-    uint64_t made_at = 0;
+    size_t memory = 0;
+    uint64_t given_at = 0;
   };
 
   absl::Status FindUnits() {
@@ -196,49 +200,82 @@ class Builder {
   void Read(int unit, int node) {
     const ExecutedOperator& op = trace_.operators[node];
     const std::vector<Argument>& arguments = SchemaOf(op);
+    const absl::Span<const TensorUse> inputs = trace_.Inputs(op);
     Unit& self = units_[unit];
-    ++now_;
-    for (const TensorUse& use : trace_.Inputs(op)) {
-      const Argument argument =
-          use.argument < arguments.size() ? arguments[use.argument] : Argument();
-      const auto [it, added] = memory_at_.try_emplace(use.storage, memories_.size());
-      if (added) {
-        memories_.push_back({.resident = !argument.written || self.optimizer,
-                             .elements = use.elements,
-                             .bytes = static_cast<double>(use.bytes())});
+    std::vector<Argument> argument(inputs.size());
+    std::vector<size_t> memory(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].argument < arguments.size()) argument[i] = arguments[inputs[i].argument];
+      memory[i] = MemoryOf(inputs[i], argument[i], self, node);
+      Need(unit, inputs[i], memory[i]);
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      Note(unit, node == self.node, inputs[i], argument[i], &memories_[memory[i]]);
+    }
+  }
+
+  size_t MemoryOf(const TensorUse& use, const Argument& argument, const Unit& self, int node) {
+    const auto at = memory_at_.find(use.storage);
+    bool resident = false;
+    if (at == memory_at_.end()) {
+      // Operators also write to memory that they allocate themselves, which is not recorded.
+      resident = !argument.written || node == self.node;
+    } else {
+      const Memory& memory = memories_[at->second];
+      const auto origin = origins_.find(Tensor(use.tensor, use.storage));
+      const bool given = origin != origins_.end() && origin->second.memory == at->second;
+      // What an operator of the program gets was given out by another one, or was there before.
+      // Else it is something new (a number that became a tensor) at an address that was another's.
+      if (given || memory.creator < 0 || self.backward) return at->second;
+    }
+    memory_at_[use.storage] = memories_.size();
+    memories_.push_back({.resident = resident,
+                         .elements = use.elements,
+                         .bytes = static_cast<double>(use.bytes())});
+    return memories_.size() - 1;
+  }
+
+  void Need(int unit, const TensorUse& use, size_t number) {
+    Unit& self = units_[unit];
+    const Memory& memory = memories_[number];
+    const auto origin = origins_.find(Tensor(use.tensor, use.storage));
+    const bool view = origin != origins_.end() && origin->second.memory == number &&
+                      origin->second.given_at > memory.written_at &&
+                      origin->second.unit != memory.writer;
+    const int producer = view ? origin->second.unit : memory.writer;
+    if (producer < 0 || producer == unit) return;
+    self.producers.push_back(producer);
+    const Unit& maker = units_[producer];
+    self.after_backward |= !self.backward && (maker.backward || maker.after_backward);
+    if (self.update()) return;
+    const double bytes =
+        view ? std::min(memory.bytes, static_cast<double>(use.bytes())) : memory.bytes;
+    Moved& moved = moved_[{producer, number, view ? use.tensor : uint64_t{0}}];
+    moved.bytes = std::max(moved.bytes, bytes);
+    if (moved.consumers.empty() || moved.consumers.back() != unit) {
+      moved.consumers.push_back(unit);
+    }
+  }
+
+  void Note(int unit, bool outermost, const TensorUse& use, const Argument& argument,
+            Memory* memory) {
+    const Unit& self = units_[unit];
+    memory->read_elsewhere |= memory->creator != unit;
+    memory->saved |= self.backward;
+    if (!outermost) return;
+    if (self.update()) {
+      updates_.push_back({unit, static_cast<int>(memory - memories_.data()), use.element});
+      if (!memory->updated && memory->resident) {
+        // The first use of a parameter may be one that is expanded; the optimizer's never is.
+        memory->elements = use.elements;
+        memory->bytes = static_cast<double>(use.bytes());
       }
-      const size_t number = it->second;
-      Memory& memory = memories_[number];
-      const auto view = views_.find(View(use.tensor, use.storage));
-      const bool through_view = view != views_.end() &&
-                                view->second.memory == static_cast<int>(number) &&
-                                view->second.made_at > memory.written_at;
-      const int producer = through_view ? view->second.unit : memory.writer;
-      if (producer >= 0 && producer != unit) {
-        self.producers.push_back(producer);
-        const Unit& maker = units_[producer];
-        self.after_backward |= !self.backward && (maker.backward || maker.after_backward);
-        if (!self.update()) {
-          const double bytes = std::min(memory.bytes, static_cast<double>(use.bytes()));
-          double& moved =
-              moved_[{producer, static_cast<int>(number), through_view ? use.tensor : uint64_t{0}}];
-          moved = std::max(moved, through_view ? bytes : memory.bytes);
-        }
-      }
-      memory.read_elsewhere |= memory.creator != unit;
-      memory.saved |= self.backward;
-      const bool outermost = node == self.node;
-      memory.named |= outermost && argument.parameter && !self.backward;
-      if (self.update()) {
-        if (outermost) updates_.push_back({unit, static_cast<int>(number), use.element});
-        if (outermost && !memory.updated && memory.resident) {
-          // The first use of a parameter may be one that is expanded; the optimizer's never is.
-          memory.elements = use.elements;
-          memory.bytes = static_cast<double>(use.bytes());
-        }
-        memory.updated |= outermost;
-      } else if (!self.backward && (memory.readers.empty() || memory.readers.back() != unit)) {
-        memory.readers.push_back(unit);
+      memory->updated = true;
+      memory->changed |= argument.written;
+    } else if (!self.backward && !argument.written) {
+      memory->named |= argument.parameter;
+      if (memory->readers.empty() || memory->readers.back() != unit) {
+        memory->readers.push_back(unit);
       }
     }
   }
@@ -265,10 +302,8 @@ class Builder {
       } else if (made_inside) {
         double& bytes = memories_[at->second].bytes;
         bytes = std::max(bytes, static_cast<double>(use.bytes()));
-      } else if (node == outermost_) {
-        // A view: who reads it needs this operator.
-        views_[View(use.tensor, use.storage)] = {unit, static_cast<int>(at->second), now_};
       }
+      origins_[Tensor(use.tensor, use.storage)] = {unit, memory_at_[use.storage], now_};
     }
   }
 
@@ -336,7 +371,7 @@ class Builder {
         }
       }
     };
-    find([](const Memory& memory) { return memory.updated; });
+    find([](const Memory& memory) { return memory.changed; });
     if (parameter_memories_.empty()) find([](const Memory& memory) { return memory.named; });
     // In the order of their first readers; those of one operator in the order of its arguments,
     // which is that of their first uses.
@@ -472,9 +507,12 @@ class Builder {
         graph_.operators[number_[memory.creator]].activation_bytes += memory.bytes;
       }
     }
-    for (const auto& [output, bytes] : moved_) {
-      const int producer = number_[std::get<0>(output)];
-      if (producer >= 0) graph_.operators[producer].transfer_bytes += bytes;
+    for (const auto& [output, moved] : moved_) {
+      Output out = {.producer = number_[std::get<0>(output)], .bytes = moved.bytes};
+      for (const int consumer : moved.consumers) {
+        if (number_[consumer] >= 0) out.consumers.push_back(number_[consumer]);
+      }
+      if (out.producer >= 0 && !out.consumers.empty()) graph_.outputs.push_back(std::move(out));
     }
   }
 
@@ -482,6 +520,10 @@ class Builder {
     int unit;
     int memory;
     uint32_t element;
+  };
+  struct Moved {
+    double bytes = 0;
+    std::vector<int> consumers;  // units
   };
 
   const ExecutionTrace& trace_;
@@ -498,9 +540,9 @@ class Builder {
   uint64_t now_ = 0;
   std::vector<Memory> memories_;
   absl::flat_hash_map<uint64_t, size_t> memory_at_;  // by the number of the storage, now
-  absl::flat_hash_map<View, ViewOrigin> views_;
-  std::map<std::tuple<int, int, uint64_t>, double> moved_;  // (producer, memory, view) → bytes
-  std::vector<Use> updates_;                                // in the order of their units
+  absl::flat_hash_map<Tensor, Origin> origins_;
+  std::map<std::tuple<int, size_t, uint64_t>, Moved> moved_;  // by producer, memory and view
+  std::vector<Use> updates_;                                  // in the order of their units
   std::vector<int> parameter_memories_;
 };
 

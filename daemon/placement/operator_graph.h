@@ -27,8 +27,14 @@ struct GraphOperator {
   // ones; -1: alone.
   int color = -1;
   double activation_bytes = 0;  // of its outputs, kept for the backward pass
-  double transfer_bytes = 0;    // of its outputs that other operators read
   std::vector<int> parameters;  // that it reads, a forward operator; ascending
+};
+
+// Something that an operator makes for others: a tensor, with the memory behind it.
+struct Output {
+  int producer = 0;  // operator
+  double bytes = 0;
+  std::vector<int> consumers;  // operators; ascending
 };
 
 struct Parameter {
@@ -48,6 +54,7 @@ struct UpdateOperator {
 struct OperatorGraph {
   std::vector<GraphOperator> operators;  // in the order in which they began
   std::vector<Edge> edges;               // from a lower index to a higher one; none twice
+  std::vector<Output> outputs;           // that others read
   std::vector<Parameter> parameters;     // in the order of their first reads
   std::vector<UpdateOperator> updates;
   bool training = false;  // it has a backward pass
