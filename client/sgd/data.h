@@ -1,0 +1,32 @@
+// Made-up samples and weights, the same on any number of ranks: each number is a hash of where it
+// stands.
+//
+// A sample has one of ten classes. An input neuron is 1 or 0, and how often it is 1 depends on the
+// class; an output neuron is to be 1 where its number modulo 10 is the class. Threading: free
+// functions.
+#ifndef SEQPOINT_CLIENT_SGD_DATA_H_
+#define SEQPOINT_CLIENT_SGD_DATA_H_
+
+#include <stdint.h>
+
+#include <vector>
+
+#include "client/sgd/training.h"
+#include "daemon/sparse/network.h"
+
+namespace seqpoint::sgd {
+
+// Of the samples [first, first + samples); `neurons`: whose rows.
+Batch Inputs(uint64_t seed, int64_t first, int samples, const std::vector<int32_t>& neurons);
+
+// `loss`: for kCrossEntropy the column of each sample adds up to 1 over all `outputs`.
+Batch Targets(uint64_t seed, int64_t first, int samples, const std::vector<int32_t>& neurons,
+              int32_t outputs, Loss loss);
+
+// Uniform in +-sqrt(6 / nonzeros of the row): Glorot, Bengio, AISTATS 2010, without the output
+// side.
+void DrawWeights(uint64_t seed, sparse::Network& network);
+
+}  // namespace seqpoint::sgd
+
+#endif  // SEQPOINT_CLIENT_SGD_DATA_H_

@@ -1,0 +1,49 @@
+// The rows of one layer that one rank owns, and whom it exchanges neurons with.
+//
+// Source: Demirci, Ferhatosmanoglu, ICS 2021, section 4 (row-wise partition; point-to-point
+// exchange of activations and of partial sums). docs/partition.md has the model.
+//
+// Values. The lists are made from the matrix and the owners alone, not from what a planner says of
+// them, so that what is counted while a step runs is a check of its prediction.
+#ifndef SEQPOINT_CLIENT_SGD_LOCAL_LAYER_H_
+#define SEQPOINT_CLIENT_SGD_LOCAL_LAYER_H_
+
+#include <stdint.h>
+
+#include <vector>
+
+#include "Eigen/SparseCore"
+#include "daemon/sparse/network.h"
+
+namespace seqpoint::sgd {
+
+using Weights = Eigen::SparseMatrix<float, Eigen::RowMajor, int32_t>;
+
+// Neurons that travel between this rank and another one: forwards their activations, backwards the
+// partial sums of their gradients.
+struct Peer {
+  int rank = 0;
+  std::vector<int32_t> send;  // forwards: index among this rank's neurons of the layer before
+  int32_t receive_begin = 0;  // forwards: the first of its neurons among all that are received
+  int32_t receive_count = 0;
+};
+
+struct LocalLayer {
+  std::vector<int32_t> rows;      // owned, as in the whole layer, ascending
+  std::vector<int32_t> columns;   // owned, of the layer before
+  std::vector<int32_t> received;  // of the layer before, of other ranks: by rank, then ascending
+  Weights own;                    // rows x columns
+  Weights remote;                 // rows x received
+  std::vector<Peer> peers;        // by rank; none with nothing to exchange
+};
+
+// `before` and `owners`: the owner of each column and of each row.
+LocalLayer MakeLocalLayer(const sparse::Layer& layer, const std::vector<int32_t>& before,
+                          const std::vector<int32_t>& owners, int rank);
+
+// The weights of the rows, as the whole layer has them: row by row, columns ascending.
+std::vector<float> RowWeights(const LocalLayer& layer);
+
+}  // namespace seqpoint::sgd
+
+#endif  // SEQPOINT_CLIENT_SGD_LOCAL_LAYER_H_

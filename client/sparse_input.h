@@ -1,0 +1,37 @@
+// The sparse network that a command works on: files of matrices, or a generated RadiX-Net.
+//
+// For the programs that link neither the client nor gRPC. Threading: free functions.
+#ifndef CLIENT_SPARSE_INPUT_H_
+#define CLIENT_SPARSE_INPUT_H_
+
+#include <stdint.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/sparse/network.h"
+
+namespace seqpoint::client {
+
+struct SparseInputOptions {
+  std::vector<std::string> files;  // one or more layers each, in order
+  int32_t neurons = 0;             // of layers whose file does not say it
+  std::string radixnet;            // "1024x120"
+  std::string permutations;        // a file; empty: drawn with `seed`
+  uint64_t seed = 1;
+};
+
+// `options` must outlive `app`.
+void AddSparseInput(CLI::App& app, SparseInputOptions* options);
+
+// InvalidArgument: one sentence with the file, and the line where there is one.
+absl::StatusOr<sparse::Network> ReadSparseInput(const SparseInputOptions& options);
+
+// The bytes of a file. InvalidArgument: "cannot read FILE: why".
+absl::StatusOr<std::string> ReadWhole(const std::string& path);
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_SPARSE_INPUT_H_
