@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "client/format.h"
+#include "client/plain_text.h"
 #include "proto/utf8.h"
 
 namespace seqpoint::client {
