@@ -166,6 +166,30 @@ TEST(MeasuredProblemTest, AnOptimizerOfListsIsChargedByTheBytesOfEachParameter) 
   EXPECT_DOUBLE_EQ(Find(problem, "LargeBackward0").cpu_time, 0.010 + 0.040 * 3 / 4);
 }
 
+// DistributedDataParallel keeps gradients side by side in one allocation.
+TEST(MeasuredProblemTest, GradientsThatShareTheirMemoryAreCountedOnceEach) {
+  TestRecording r;
+  r.Op("small", {{1}, {50, 100}}, {{2}}, {.sequence = 1})
+      .Op("large", {{2}, {51, 300}}, {{3}}, {.sequence = 2})
+      .Backward("LargeBackward0", 2, {{3}}, {})
+      .Backward("SmallBackward0", 1, {{3}}, {})
+      .BeginStep();
+  const TestRecording::Options in_place = {.schema =
+                                               "add_(Tensor(a!) self, Tensor other) -> Tensor(a!)"};
+  for (int i = 0; i < 2; ++i) {
+    r.Op("add_", {{50, 100}, {70, 100, 81}}, {{50, 100}}, in_place);
+    r.Op("add_", {{51, 300}, {70, 300, 82}}, {{51, 300}}, in_place);
+  }
+  r.End();
+  for (traces::TensorUse& use : r.recording().graph.uses) {
+    if (use.tensor == 82) use.offset = 100;
+  }
+  const Problem problem = Measure({r.recording()}).problems[0].problem;
+  double bytes = 0;
+  for (const Operator& op : problem.operators) bytes += op.memory_bytes;
+  EXPECT_DOUBLE_EQ(bytes, 2 * 400 * 4 + 256 * 4);  // and what {3}'s maker keeps for backward
+}
+
 TEST(MeasuredProblemTest, TheLoadsAddUpToTheIteration) {
   TestRecording r;
   r.Op("a", {}, {{1}}, {.us = 100})

@@ -226,7 +226,7 @@ class Builder {
       const bool given = origin != origins_.end() && origin->second.memory == at->second;
       // What an operator of the program gets was given out by another one, or was there before.
       // Else it is something new (a number that became a tensor) at an address that was another's.
-      if (given || memory.creator < 0 || self.backward) return at->second;
+      if (given || memory.creator < 0 || self.backward || self.optimizer) return at->second;
     }
     memory_at_[use.storage] = memories_.size();
     memories_.push_back({.resident = resident,
@@ -264,13 +264,18 @@ class Builder {
     memory->saved |= self.backward;
     if (!outermost) return;
     if (self.update()) {
-      updates_.push_back({unit, static_cast<int>(memory - memories_.data()), use.element});
-      if (!memory->updated && memory->resident) {
-        // The first use of a parameter may be one that is expanded; the optimizer's never is.
+      const auto number = static_cast<int>(memory - memories_.data());
+      updates_.push_back({unit, number, use.element, use.elements});
+      // The first use of a parameter may be one that is expanded; the optimizer's never is.
+      if (!memory->updated) {
         memory->elements = use.elements;
-        memory->bytes = static_cast<double>(use.bytes());
+        memory->bytes = 0;
       }
       memory->updated = true;
+      // Gradients may share their memory (the buckets of DistributedDataParallel).
+      if (regions_.emplace(number, use.offset, use.elements).second) {
+        memory->bytes += static_cast<double>(use.bytes());
+      }
       memory->changed |= argument.written;
     } else if (!self.backward && !argument.written) {
       memory->named |= argument.parameter;
@@ -449,7 +454,7 @@ class Builder {
            ++end) {
         const int memory = updates_[end].memory;
         const auto [it, first] =
-            together.try_emplace({updates_[end].element, memories_[memory].elements}, memory);
+            together.try_emplace({updates_[end].element, updates_[end].elements}, memory);
         if (!first) sets.Join(memory, it->second);
       }
     }
@@ -520,6 +525,7 @@ class Builder {
     int unit;
     int memory;
     uint32_t element;
+    uint64_t elements;
   };
   struct Moved {
     double bytes = 0;
@@ -542,7 +548,8 @@ class Builder {
   absl::flat_hash_map<uint64_t, size_t> memory_at_;  // by the number of the storage, now
   absl::flat_hash_map<Tensor, Origin> origins_;
   std::map<std::tuple<int, size_t, uint64_t>, Moved> moved_;  // by producer, memory and view
-  std::vector<Use> updates_;                                  // in the order of their units
+  absl::flat_hash_set<std::tuple<int, uint64_t, uint64_t>> regions_;  // of memory, in the update
+  std::vector<Use> updates_;                                          // in the order of their units
   std::vector<int> parameter_memories_;
 };
 

@@ -227,6 +227,10 @@ simdjson::error_code ChromeEvents::ParseArguments(simdjson::ondemand::object arg
     simdjson::ondemand::value value = field.value();
     std::string_view* out = nullptr;
     switch (key.raw()[0]) {
+      case 'E':
+        // Before "Record function id" there was, Kineto's own number was the same in some releases.
+        if (key == "External id" && event->record_function.empty()) out = &event->record_function;
+        break;
       case 'I':
         if (key == "In msg nelems") out = &event->elements;
         break;

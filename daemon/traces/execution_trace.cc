@@ -241,6 +241,7 @@ class Reader {
     if (!tensor || count != kTensorFields || numbers[1] == 0 || numbers[3] == 0) return true;
     uses->push_back({.tensor = numbers[0],
                      .storage = numbers[1],
+                     .offset = numbers[2],
                      .elements = numbers[3],
                      .item_bytes = numbers[4],
                      .host = device == "cpu"});

@@ -29,6 +29,7 @@ struct TensorUse {
   // same address later has the same number.
   uint64_t tensor = 0;
   uint64_t storage = 0;   // the memory; views of one memory have the same
+  uint64_t offset = 0;    // of its first element in the memory, in elements
   uint64_t elements = 0;  // of the tensor; of an expanded one more than there are in memory
   uint64_t item_bytes = 0;
   uint32_t argument = 0;  // its place among the inputs, or among the outputs
