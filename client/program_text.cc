@@ -80,4 +80,10 @@ bool ProgramHolds(const std::string& path, absl::string_view name) {
                      [&](const Range& range) { return Holds(&file, range, name); });
 }
 
+bool IsProgram(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  char begin[SELFMAG] = {};
+  return file.read(begin, SELFMAG).good() && memcmp(begin, ELFMAG, SELFMAG) == 0;
+}
+
 }  // namespace seqpoint::client

@@ -1,4 +1,6 @@
 // Does a program's file hold a name that it may ask the loader for?
+//
+// Threading: free functions. A file that cannot be read holds nothing.
 #ifndef SEQPOINT_CLIENT_PROGRAM_TEXT_H_
 #define SEQPOINT_CLIENT_PROGRAM_TEXT_H_
 
@@ -14,6 +16,9 @@ namespace seqpoint::client {
 // file without sections is searched at both ends. At most kMostSearched bytes of each.
 inline constexpr size_t kMostSearched = 64 << 20;
 bool ProgramHolds(const std::string& path, absl::string_view name);
+
+// An ELF file, as programs and libraries are.
+bool IsProgram(const std::string& path);
 
 }  // namespace seqpoint::client
 

@@ -77,6 +77,15 @@ TEST(ProgramTextTest, AFileWithoutSectionsIsSearchedAtBothEnds) {
   EXPECT_FALSE(ProgramHolds(folder.path() / "none", "seqpoint_"));
 }
 
+TEST(ProgramTextTest, ProgramsAreToldFromScripts) {
+  const TempFolder folder;
+  EXPECT_TRUE(IsProgram("/proc/self/exe"));
+  std::ofstream(folder.path() / "script") << "#!/bin/sh\n";
+  EXPECT_FALSE(IsProgram(folder.path() / "script"));
+  EXPECT_FALSE(IsProgram(folder.path() / "none"));
+  EXPECT_FALSE(IsProgram(folder.path()));
+}
+
 TEST(ProgramTextTest, HeadersThatLieAreNotFollowed) {
   const TempFolder folder;
   const std::string path = WithSection(folder, ".rodata", kBehind);

@@ -337,15 +337,17 @@ std::string RunIdFromEnvironment() {
   return absl::StrFormat("%s-%04x", text, std::random_device()() & 0xffff);
 }
 
+// A script that is named, or a program: of the command itself, or one that it starts (mpirun).
 bool CallsTheLibrary(const std::vector<std::string>& command) {
   constexpr absl::string_view kPrefix = "seqpoint_";
   // Scripts are text that somebody wrote; a larger file is data, which may take long to read.
   constexpr uintmax_t kLargestScript = 1 << 20;
   for (size_t i = 0; i < command.size(); ++i) {
     std::error_code error;
-    const std::string path = i == 0 ? FindProgram(command[0]) : command[i];
+    const bool here = i > 0 && std::filesystem::is_regular_file(command[i], error);
+    const std::string path = here ? command[i] : FindProgram(command[i]);
     if (!std::filesystem::is_regular_file(path, error)) continue;
-    if (i > 0 && std::filesystem::file_size(path, error) > kLargestScript) continue;
+    if (!IsProgram(path) && std::filesystem::file_size(path, error) > kLargestScript) continue;
     if (ProgramHolds(path, kPrefix)) return true;
   }
   return false;
