@@ -76,6 +76,7 @@ struct Memory {
   // It was there before the iteration: the first that happens to it is a read, or an update.
   bool resident = false;
   bool saved = false;           // read by the backward pass
+  bool gradient = false;        // written by the backward pass
   bool read_elsewhere = false;  // by another unit than its creator
   bool named = false;           // arrives as an argument that is called like a parameter
   bool updated = false;         // used by the optimizer's step,
@@ -104,6 +105,7 @@ class Builder {
     if (absl::Status status = FindUnits(); !status.ok()) return status;
     for (size_t u = 0; u < units_.size(); ++u) Walk(static_cast<int>(u));
     if (absl::Status status = FindTwins(); !status.ok()) return status;
+    MeasureUpdated();
     FindParameters();
     Number();
     Color();
@@ -267,15 +269,10 @@ class Builder {
       const auto number = static_cast<int>(memory - memories_.data());
       updates_.push_back({unit, number, use.element, use.elements});
       // The first use of a parameter may be one that is expanded; the optimizer's never is.
-      if (!memory->updated) {
-        memory->elements = use.elements;
-        memory->bytes = 0;
-      }
+      if (!memory->updated) memory->elements = use.elements;
       memory->updated = true;
-      // Gradients may share their memory (the buckets of DistributedDataParallel).
-      if (regions_.emplace(number, use.offset, use.elements).second) {
-        memory->bytes += static_cast<double>(use.bytes());
-      }
+      const uint64_t end = use.offset + std::min(use.elements, UINT64_MAX - use.offset);
+      regions_[number].push_back({use.offset, end, use.item_bytes});
       memory->changed |= argument.written;
     } else if (!self.backward && !argument.written) {
       memory->named |= argument.parameter;
@@ -298,6 +295,7 @@ class Builder {
       Memory& memory = known ? memories_[at->second] : Create(unit, use);
       memory.writer = unit;
       memory.written_at = now_;
+      memory.gradient |= units_[unit].backward;
     }
     for (const TensorUse& use : trace_.Outputs(op)) {
       const auto at = memory_at_.find(use.storage);
@@ -323,6 +321,7 @@ class Builder {
     return memories_.emplace_back(Memory{.writer = unit,
                                          .written_at = now_,
                                          .creator = unit,
+                                         .gradient = units_[unit].backward,
                                          .elements = use.elements,
                                          .bytes = static_cast<double>(use.bytes())});
   }
@@ -364,6 +363,23 @@ class Builder {
       if (inner.scope == traces::kBackwardScope && inner.sequence >= 0) return &inner;
     }
     return nullptr;
+  }
+
+  // Gradients may share their memory (the buckets of DistributedDataParallel), and be used one by
+  // one and together.
+  void MeasureUpdated() {
+    for (auto& [number, regions] : regions_) {
+      std::sort(regions.begin(), regions.end());
+      double bytes = 0;
+      uint64_t counted = 0;  // up to this element
+      for (const auto& [begin, end, item_bytes] : regions) {
+        const uint64_t from = std::max(begin, counted);
+        if (end <= from) continue;
+        bytes += static_cast<double>(end - from) * static_cast<double>(item_bytes);
+        counted = end;
+      }
+      memories_[number].bytes = bytes;
+    }
   }
 
   // What the optimizer updates; where there is none, what the operators call a parameter.
@@ -471,8 +487,7 @@ class Builder {
 
     for (size_t m = 0; m < memories_.size(); ++m) {
       const Memory& memory = memories_[m];
-      const bool gradient = memory.creator >= 0 && units_[memory.creator].backward;
-      if (!memory.updated || !(memory.resident || gradient)) continue;
+      if (!memory.updated || !(memory.resident || memory.gradient)) continue;
       const std::vector<int>& owners = parameters_of(static_cast<int>(m));
       for (const int p : owners) {
         graph_.parameters[p].resident_bytes += memory.bytes * ShareOf(p, owners);
@@ -548,8 +563,9 @@ class Builder {
   absl::flat_hash_map<uint64_t, size_t> memory_at_;  // by the number of the storage, now
   absl::flat_hash_map<Tensor, Origin> origins_;
   std::map<std::tuple<int, size_t, uint64_t>, Moved> moved_;  // by producer, memory and view
-  absl::flat_hash_set<std::tuple<int, uint64_t, uint64_t>> regions_;  // of memory, in the update
-  std::vector<Use> updates_;                                          // in the order of their units
+  // Of each memory that the update uses: (begin, end, bytes of an element) of what it uses.
+  absl::flat_hash_map<int, std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>> regions_;
+  std::vector<Use> updates_;  // in the order of their units
   std::vector<int> parameter_memories_;
 };
 
