@@ -55,7 +55,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
 
 std::string HelpFormatter::make_usage(const CLI::App* app, std::string name) const {
   std::string arguments;
-  for (const CLI::App* of = app; of->get_parent() != nullptr; of = of->get_parent()) {
+  for (const CLI::App* of = app; of != nullptr; of = of->get_parent()) {
     std::string own = of->get_name();
     for (const CLI::Option* option : of->get_options()) {
       if (!option->get_positional()) continue;
@@ -65,7 +65,7 @@ std::string HelpFormatter::make_usage(const CLI::App* app, std::string name) con
     }
     arguments = absl::StrCat(" ", own, arguments);
   }
-  std::string usage = absl::StrCat("\nUsage: seqpoint", arguments);
+  std::string usage = absl::StrCat("\nUsage:", arguments);
   if (!Commands(*app).empty()) usage += " COMMAND";
   usage += " [OPTIONS]";
   if (app->get_prefix_command()) usage += " -- COMMAND [ARGUMENT ...]";

@@ -20,6 +20,7 @@
 #include "client/commands/compare.h"
 #include "client/commands/jobs.h"
 #include "client/commands/part.h"
+#include "client/commands/planners.h"
 #include "client/completion.h"
 #include "client/connection.h"
 #include "client/doctor.h"
@@ -187,6 +188,7 @@ class Cli {
     AddImport();
     AddReplay();
     AddWhatIf();
+    AddPlanners();
     AddControl();
     AddDoctor();
     AddCompletion();
@@ -200,8 +202,19 @@ class Cli {
       Print(Complete(app_, arguments, [this] { return Jobs(); }));
       return kExitOk;
     }
+    // `seqpoint --json place` is `seqpoint place --json`.
+    const auto first = std::find_if(arguments.begin(), arguments.end(),
+                                    [](const std::string& word) { return word != "--json"; });
+    if (first != arguments.end() && IsPlanner(*first)) {
+      const std::string planner = *first;
+      arguments.erase(first);
+      return Fail(StartPlanner(planner, arguments));
+    }
     if (!arguments.empty() && arguments[0] == "help") {
       arguments.erase(arguments.begin());
+      if (!arguments.empty() && IsPlanner(arguments[0])) {
+        return Fail(StartPlanner(arguments[0], {"--help"}));
+      }
       return Help(arguments);
     }
     // What follows "--" is the command of `run`, whatever it looks like.
@@ -1263,6 +1276,15 @@ class Cli {
     if (!reply.ok() || !IsOver(reply->job())) return;
     MakePrintable(&*reply);
     fprintf(stderr, "seqpoint: %s has ended already\n", JobTitle(reply->job()).c_str());
+  }
+
+  // For help and completion: Main() starts them.
+  void AddPlanners() {
+    for (const Planner& planner : kPlanners) {
+      Add(planner.name, planner.help, [this] {
+        return FailUsage("put the command first");
+      })->prefix_command();
+    }
   }
 
   void AddDoctor() {

@@ -1,6 +1,9 @@
 #include "client/options.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -66,6 +69,27 @@ CLI::Validator Confidence() {
       return absl::StrCat(Quote(text), " is not a confidence, such as 95, 95% or 0.95");
     }
     text = absl::StrFormat("%.17g", share);
+    return std::string();
+  });
+}
+
+CLI::Validator ByteSize() {
+  return Check([](std::string& text) {
+    const absl::string_view stripped = absl::StripAsciiWhitespace(text);
+    const size_t digits = std::min(stripped.find_first_not_of("0123456789.eE+-"), stripped.size());
+    double size = 0;
+    const std::string unit(absl::StripAsciiWhitespace(stripped.substr(digits)));
+    constexpr std::pair<const char*, double> kUnits[] = {
+        {"", 1},         {"B", 1},        {"kB", 1e3},    {"KB", 1e3},
+        {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},   {"KiB", 0x1p10},
+        {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+    const auto* found = std::find_if(std::begin(kUnits), std::end(kUnits),
+                                     [&](const auto& known) { return unit == known.first; });
+    if (found == std::end(kUnits) || !absl::SimpleAtod(stripped.substr(0, digits), &size) ||
+        !(size >= 0) || !std::isfinite(size * found->second)) {
+      return absl::StrCat(Quote(text), " is not a size such as 600MB or 16GiB");
+    }
+    text = absl::StrFormat("%.17g", size * found->second);
     return std::string();
   });
 }

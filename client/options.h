@@ -14,6 +14,7 @@ namespace seqpoint::client {
 CLI::Validator WholeNumber(int64_t least, int64_t most);
 CLI::Validator Share();       // "0.5%" or "0.005", above 0 and below 1
 CLI::Validator Confidence();  // "95", "95 %" or "0.95"
+CLI::Validator ByteSize();    // "600MB", "16 GiB" or a number of bytes
 // For CLI::Option::check.
 CLI::Validator Name();  // neither empty nor too long for a name
 

@@ -2,7 +2,7 @@
 # a machine without our packages lacks. Component `tests` adds the training programs, the demo, the
 # software GPU and what measures on a GPU. `./dev package` makes one relocatable folder of all.
 
-set(product seqpoint seqpointd seqpoint_inject)
+set(product seqpoint seqpointd seqpoint_inject seqpoint-place)
 set(tests seqpoint_workload seqpoint_demo seqpoint_gpu_probe seqpoint_gpu_ranges
           launch_cost_benchmark seqpoint_launcher
           overhead_benchmark overhead_job seqpoint_overhead_tracer)
