@@ -4,10 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/sparse/matrix_text.h"
 #include "daemon/sparse/npz.h"
@@ -45,10 +49,18 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
 
 namespace {
 
-absl::StatusOr<sparse::Network> Generate(const SparseInputOptions& options) {
+constexpr const char* kZip = "PK\x03\x04";  // what an .npz begins with
+constexpr const char* kDigits = "0123456789";
+
+absl::StatusOr<sparse::Network> Generate(const SparseInputOptions& options,
+                                         std::vector<std::string>* notes) {
   const auto size = sparse::ParseRadixNetSize(options.radixnet);
   if (!size.ok()) return size.status();
   if (options.permutations.empty()) {
+    if (notes != nullptr && size->blocks() > 1) {
+      notes->push_back(absl::StrCat("the permutations of the RadiX-Net were drawn with seed ",
+                                    options.seed, "; the published ones need --permutations"));
+    }
     return sparse::MakeRadixNet(*size, sparse::DrawPermutations(*size, options.seed));
   }
   const auto text = ReadWhole(options.permutations);
@@ -60,18 +72,56 @@ absl::StatusOr<sparse::Network> Generate(const SparseInputOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<sparse::Network> ReadSparseInput(const SparseInputOptions& options) {
+bool OrderByNumber(std::vector<std::string>* files) {
+  if (files->size() < 2) return false;
+  const std::string& first = files->front();
+  size_t prefix = first.size();
+  size_t suffix = first.size();
+  for (const std::string& file : *files) {
+    const auto differ = std::mismatch(first.begin(), first.end(), file.begin(), file.end());
+    prefix = std::min(prefix, static_cast<size_t>(differ.first - first.begin()));
+    const auto back = std::mismatch(first.rbegin(), first.rend(), file.rbegin(), file.rend());
+    suffix = std::min(suffix, static_cast<size_t>(back.first - first.rbegin()));
+  }
+  // What numbers begin or end with alike belongs to the number.
+  while (prefix > 0 && absl::ascii_isdigit(first[prefix - 1])) --prefix;
+  while (suffix > 0 && absl::ascii_isdigit(first[first.size() - suffix])) --suffix;
+  std::vector<std::pair<int64_t, std::string>> numbered;
+  for (const std::string& file : *files) {
+    if (file.size() <= prefix + suffix) return false;
+    const std::string middle = file.substr(prefix, file.size() - prefix - suffix);
+    int64_t number = 0;
+    if (middle.find_first_not_of(kDigits) != std::string::npos ||
+        !absl::SimpleAtoi(middle, &number)) {
+      return false;
+    }
+    numbered.emplace_back(number, file);
+  }
+  const auto less = [](const auto& a, const auto& b) { return a.first < b.first; };
+  if (std::is_sorted(numbered.begin(), numbered.end(), less)) return false;
+  std::stable_sort(numbered.begin(), numbered.end(), less);
+  for (size_t i = 0; i < numbered.size(); ++i) (*files)[i] = numbered[i].second;
+  return true;
+}
+
+absl::StatusOr<sparse::Network> ReadSparseInput(const SparseInputOptions& options,
+                                                std::vector<std::string>* notes) {
   if (options.files.empty() == options.radixnet.empty()) {
     return absl::InvalidArgumentError(
         options.files.empty() ? "no network: give files of matrices, or --radixnet 1024x120"
                               : "two networks: give files of matrices or --radixnet, not both");
   }
-  if (!options.radixnet.empty()) return Generate(options);
+  if (!options.radixnet.empty()) return Generate(options, notes);
   std::vector<sparse::MatrixEntries> matrices;
-  for (const std::string& file : options.files) {
+  std::vector<std::string> files = options.files;
+  if (OrderByNumber(&files) && notes != nullptr) {
+    notes->push_back(absl::StrCat("layers are in the order of the numbers in their names: ",
+                                  files.front(), " first, ", files.back(), " last"));
+  }
+  for (const std::string& file : files) {
     const auto bytes = ReadWhole(file);
     if (!bytes.ok()) return bytes.status();
-    if (absl::EndsWith(file, ".npz")) {
+    if (absl::StartsWith(*bytes, kZip) || absl::EndsWith(file, ".npz")) {
       auto several = sparse::ReadNpz(*bytes, file);
       if (!several.ok()) return several.status();
       for (sparse::MatrixEntries& matrix : *several) matrices.push_back(std::move(matrix));

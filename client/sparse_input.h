@@ -26,8 +26,14 @@ struct SparseInputOptions {
 // `options` must outlive `app`.
 void AddSparseInput(CLI::App& app, SparseInputOptions* options);
 
-// InvalidArgument: one sentence with the file, and the line where there is one.
-absl::StatusOr<sparse::Network> ReadSparseInput(const SparseInputOptions& options);
+// Files whose names differ in one number alone get the order of that number: a shell puts l10
+// before l2. True where that is another order.
+bool OrderByNumber(std::vector<std::string>* files);
+
+// InvalidArgument: one sentence with the file, and the line where there is one. `notes` gets a
+// sentence for what was not as asked for: an order by numbers, permutations that were drawn.
+absl::StatusOr<sparse::Network> ReadSparseInput(const SparseInputOptions& options,
+                                                std::vector<std::string>* notes = nullptr);
 
 // The bytes of a file. InvalidArgument: "cannot read FILE: why".
 absl::StatusOr<std::string> ReadWhole(const std::string& path);

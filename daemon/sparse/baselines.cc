@@ -116,18 +116,14 @@ absl::StatusOr<std::vector<int32_t>> PartitionLayer(const Layer& layer, int part
 
 absl::StatusOr<Owners> LayerByLayer(const Network& network, int parts, double imbalance,
                                     uint64_t seed, HypergraphPartitioner* partitioner,
-                                    const std::function<bool()>& stop, bool* stopped) {
-  Owners owners = BlockParts(network, parts);
-  *stopped = false;
-  for (size_t l = 0; l < network.layers.size() && !*stopped; ++l) {
-    if (stop && stop()) {
-      *stopped = true;
-      break;
-    }
+                                    const std::function<bool(size_t layer)>& next) {
+  Owners owners(1);
+  for (size_t l = 0; l < network.layers.size(); ++l) {
+    if (!next(l)) return absl::CancelledError();
     absl::StatusOr<std::vector<int32_t>> part_of = PartitionLayer(
         network.layers[l], parts, imbalance, seed + l, l == 0 ? nullptr : &owners[l], partitioner);
     if (!part_of.ok()) return part_of.status();
-    owners[l + 1] = *std::move(part_of);
+    owners.push_back(*std::move(part_of));
   }
   PlaceInputs(network, parts, &owners);
   return owners;

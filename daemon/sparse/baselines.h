@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
@@ -33,11 +34,11 @@ absl::StatusOr<std::vector<int32_t>> PartitionLayer(const Layer& layer, int part
                                                     HypergraphPartitioner* partitioner);
 
 // The published way: one layer after another, each with the owners of its inputs as fixed vertices.
-// Source: Demirci, Ferhatosmanoglu, ICS 2021, section 5. `stop` is asked before each layer; where
-// it says so the rest are blocks, and `stopped` becomes true.
+// Source: Demirci, Ferhatosmanoglu, ICS 2021, section 5. `next` is called before each layer, with
+// its index; Cancelled where it returns false.
 absl::StatusOr<Owners> LayerByLayer(const Network& network, int parts, double imbalance,
                                     uint64_t seed, HypergraphPartitioner* partitioner,
-                                    const std::function<bool()>& stop, bool* stopped);
+                                    const std::function<bool(size_t layer)>& next);
 
 }  // namespace seqpoint::sparse
 

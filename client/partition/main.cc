@@ -1,0 +1,245 @@
+// `seqpoint-partition`: shares the rows of a sparse network out among ranks (docs/partition.md).
+// `seqpoint partition` starts it.
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "client/help.h"
+#include "client/options.h"
+#include "client/partition/partition_text.h"
+#include "client/plain_text.h"
+#include "client/progress.h"
+#include "client/sparse_input.h"
+#include "client/whole_file.h"
+#include "daemon/base/json_string.h"
+#include "daemon/sparse/matrix_text.h"
+#include "daemon/sparse/owners_text.h"
+#include "daemon/sparse/planner.h"
+#ifdef SEQPOINT_WITH_ZOLTAN
+#include "daemon/sparse/zoltan_partitioner.h"
+#endif
+
+namespace seqpoint::client {
+namespace {
+
+using sparse::Network;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kExitNoAnswer = 1;
+constexpr int kExitUsage = 2;
+// An answer that comes sooner needs no progress; a line that changes more often is not read.
+constexpr auto kQuiet = std::chrono::seconds(1);
+constexpr auto kBetweenLines = std::chrono::milliseconds(100);
+constexpr const char* kStoppedNote =
+    "stopped: this is the best so far, a longer search finds better";
+
+std::atomic<bool> interrupted = false;
+
+void Interrupt(int) { interrupted = true; }
+
+// The next one ends the program at once.
+void WaitForInterrupt() {
+  struct sigaction action = {};
+  action.sa_handler = &Interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+#ifdef SEQPOINT_WITH_ZOLTAN
+absl::StatusOr<std::unique_ptr<sparse::HypergraphPartitioner>> Partitioner() {
+  return sparse::MakeZoltanPartitioner();
+}
+#else
+absl::StatusOr<std::unique_ptr<sparse::HypergraphPartitioner>> Partitioner() { return nullptr; }
+constexpr const char* kNoZoltanNote =
+    "no layer-by-layer partition: this program was built without Zoltan; install "
+    "libtrilinos-zoltan-dev and libopenmpi-dev and build it again";
+#endif
+
+// The last line of the terminal, while the search takes long.
+class PlanProgress {
+ public:
+  void Say(const std::string& what) {
+    const Clock::time_point now = Clock::now();
+    if (now < next_) return;
+    next_ = now + kBetweenLines;
+    if (!line_.visible()) line_.Show();
+    line_.Draw(Cut(absl::StrCat("seqpoint partition: ", what, " (Ctrl-C: the best so far)"),
+                   static_cast<size_t>(std::max(line_.width(), 1))));
+  }
+
+ private:
+  Progress line_{/*wanted=*/true};
+  Clock::time_point next_ = Clock::now() + kQuiet;
+};
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (std::filesystem::is_directory(path)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot make the folder ", path, ": ",
+                                                 error ? error.message() : "a file has this name"));
+}
+
+class Partition {
+ public:
+  Partition()
+      : app_("Share the rows of a sparse network out among ranks so that little is sent.",
+             "seqpoint partition") {
+    app_.formatter(std::make_shared<HelpFormatter>());
+    app_.set_help_flag("-h,--help", "print this help");
+    app_.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
+    AddSparseInput(app_, &input_);
+    app_.add_option("--parts", options_.parts, "ranks")
+        ->transform(WholeNumber(1, sparse::kMostParts))
+        ->type_name("P");
+    app_.add_option("--imbalance", options_.imbalance,
+                    "nonzeros that a part of a layer may have above the mean; default 1%")
+        ->transform(Share())
+        ->type_name("SHARE");
+    app_.add_flag("--training", options_.training, "count the backward pass, too");
+    app_.add_option("--effort", options_.effort, "multiplies the time of the search; default 1")
+        ->check(CLI::Range(0.001, 1000.0))
+        ->type_name("F");
+    app_.add_option("-o,--output", output_, "write owners.txt and sends.txt there")
+        ->type_name("DIR");
+    app_.add_option("--write", write_,
+                    "write the network there, GraphChallenge .tsv, a file a layer")
+        ->type_name("DIR");
+    app_.add_flag("--json", json_, "print the answer as JSON");
+    app_.footer(R"(
+WORDS           numbers sent for one sample: an activation, once to each part that needs it; with
+                --training as many partial sums back
+LARGEST SENDER  words of the part that sends the most
+IMBALANCE       nonzeros of the fullest part above the mean, in the worst layer
+OF WORDS        this partition's words as a share of those
+layer by layer  the published way, with Zoltan; blocks: consecutive rows
+
+Exit codes: 0 ok, also when Ctrl-C ended the search with the best so far; 1 no answer; 2 wrong
+usage. Formats and methods: docs/partition.md.)");
+  }
+
+  int Main(std::vector<std::string> arguments) {
+    JoinPercent(&arguments);
+    const std::vector<std::string> words = arguments;
+    json_ = std::find(words.begin(), words.end(), "--json") != words.end();
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    try {
+      app_.parse(arguments);
+    } catch (const CLI::ParseError& error) {
+      if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
+      return FailUsage(UsageSentence(app_, error, /*separated=*/false, words));
+    }
+    if (app_.count("--parts") == 0 && write_.empty()) return FailUsage("--parts is missing");
+    const absl::Status status = Run();
+    return status.ok() ? 0 : Fail(status, kExitNoAnswer);
+  }
+
+ private:
+  int FailUsage(const std::string& sentence) const {
+    return Fail(
+        absl::InvalidArgumentError(absl::StrCat(sentence, "; see seqpoint partition --help")),
+        kExitUsage);
+  }
+
+  int Fail(const absl::Status& status, int code) const {
+    const std::string sentence = Printable(std::string(status.message()));
+    fprintf(stderr, "seqpoint partition: %s\n", sentence.c_str());
+    if (json_) {
+      printf("{\"error\": {\"code\": \"%s\", \"message\": %s}}\n",
+             absl::StatusCodeToString(status.code()).c_str(), JsonString(sentence).c_str());
+    }
+    return code;
+  }
+
+  absl::Status Run() {
+    std::vector<std::string> notes;
+    const absl::StatusOr<Network> network = ReadSparseInput(input_, &notes);
+    if (!network.ok()) return network.status();
+    if (!write_.empty()) {
+      if (absl::Status status = WriteNetwork(*network); !status.ok()) return status;
+    }
+    if (app_.count("--parts") == 0) return absl::OkStatus();
+
+    PartitionAnswer answer{.options = options_};
+    answer.options.seed = input_.seed;
+    if (absl::Status status = MakePlan(*network, &answer); !status.ok()) return status;
+    if (answer.plan.stopped) notes.insert(notes.begin(), kStoppedNote);
+    answer.plan.notes.insert(answer.plan.notes.begin(), notes.begin(), notes.end());
+    if (!output_.empty()) {
+      if (absl::Status status = WritePlan(*network, answer); !status.ok()) return status;
+    }
+    return WriteWhole("-", json_ ? PartitionJson(answer) : PartitionText(*network, answer));
+  }
+
+  absl::Status MakePlan(const Network& network, PartitionAnswer* answer) const {
+    const auto partitioner = Partitioner();
+    if (!partitioner.ok()) return partitioner.status();
+    PlanProgress progress;
+    sparse::PlannerOptions options = answer->options;
+    options.stop = [] { return interrupted.load(); };
+    options.progress = [&](const std::string& what) { progress.Say(what); };
+    WaitForInterrupt();
+    const Clock::time_point begin = Clock::now();
+    absl::StatusOr<sparse::Plan> plan = sparse::MakePlan(network, options, partitioner->get());
+    if (!plan.ok()) return plan.status();
+    answer->seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    answer->plan = *std::move(plan);
+#ifndef SEQPOINT_WITH_ZOLTAN
+    answer->plan.notes.push_back(kNoZoltanNote);
+#endif
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteNetwork(const Network& network) const {
+    absl::Status status = MakeFolder(write_);
+    for (size_t l = 0; l < network.layers.size() && status.ok(); ++l) {
+      const sparse::Layer& layer = network.layers[l];
+      status = WriteWhole(absl::StrCat(write_, "/n", layer.columns, "-l", l + 1, ".tsv"),
+                          sparse::WriteTsv(layer));
+    }
+    return status;
+  }
+
+  absl::Status WritePlan(const Network& network, const PartitionAnswer& answer) const {
+    absl::Status status = MakeFolder(output_);
+    if (!status.ok()) return status;
+    status = WriteWhole(output_ + "/owners.txt", sparse::WriteOwners(answer.plan.owners));
+    if (!status.ok()) return status;
+    return WriteWhole(output_ + "/sends.txt",
+                      sparse::WriteSendLists(
+                          sparse::SendLists(network, answer.plan.owners, answer.options.parts)));
+  }
+
+  CLI::App app_;
+  SparseInputOptions input_;
+  sparse::PlannerOptions options_;
+  std::string output_, write_;
+  bool json_ = false;
+};
+
+}  // namespace
+}  // namespace seqpoint::client
+
+int main(int argc, char** argv) {
+  const int code =
+      seqpoint::client::Partition().Main(std::vector<std::string>(argv + 1, argv + argc));
+  if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
+  fprintf(stderr, "seqpoint partition: the answer could not be written to standard output: %s\n",
+          strerror(errno));
+  return code == 0 ? 1 : code;
+}
