@@ -1,0 +1,45 @@
+// What a benchmark measured, beside what was to be reached: a table on standard output, and with
+// --json a list of {figure, measured, unit, to_reach, reached}.
+//
+// Threading: one thread. Ownership: a value.
+#ifndef TESTS_SUPPORT_FIGURE_TABLE_H_
+#define TESTS_SUPPORT_FIGURE_TABLE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace seqpoint {
+
+class FigureTable {
+ public:
+  enum class Bound { kAtMost, kBelow, kEqual };  // equal: to a relative 1e-6
+
+  // A figure that is only told.
+  void Tell(const std::string& figure, double measured, const std::string& unit);
+  // A figure with a target. Prints its row at once, as a long benchmark goes on.
+  void Compare(const std::string& figure, double measured, const std::string& unit, Bound bound,
+               double to_reach);
+  // Not measured, and why.
+  void Leave(const std::string& figure, const std::string& why);
+
+  // Figures with a target that was missed.
+  int missed() const { return missed_; }
+  // False: the file cannot be written; errno says why.
+  bool WriteJson(const std::string& path) const;
+
+ private:
+  struct Row {
+    std::string figure, unit, to_reach;
+    std::optional<double> measured;
+    std::optional<bool> reached;
+  };
+  void Add(Row row);
+
+  std::vector<Row> rows_;
+  int missed_ = 0;
+};
+
+}  // namespace seqpoint
+
+#endif  // TESTS_SUPPORT_FIGURE_TABLE_H_
