@@ -202,11 +202,17 @@ class Cli {
       Print(Complete(app_, arguments, [this] { return Jobs(); }));
       return kExitOk;
     }
-    // `seqpoint --json place` is `seqpoint place --json`.
+    // `seqpoint --json place` is `seqpoint place --json`; other options are about a daemon.
     const auto first = std::find_if(arguments.begin(), arguments.end(),
-                                    [](const std::string& word) { return word != "--json"; });
+                                    [](const auto& word) { return !absl::StartsWith(word, "-"); });
     if (first != arguments.end() && IsPlanner(*first)) {
       const std::string planner = *first;
+      const auto other =
+          std::find_if(arguments.begin(), first, [](const auto& word) { return word != "--json"; });
+      if (other != first) {
+        return Fail(absl::InvalidArgumentError(
+            absl::StrCat(*other, " does not belong to seqpoint ", planner)));
+      }
       arguments.erase(first);
       return Fail(StartPlanner(planner, arguments));
     }

@@ -45,14 +45,12 @@ absl::Status CheckClasses(const Problem& problem, const ClassGraph& graph) {
   for (const Class& of : graph.classes) {
     if (RunsOnAccelerator(graph, of)) continue;
     const std::string who = OperatorsInWords(problem, of);
-    const std::string together = of.operators.size() > 1 ? ", which sit together," : "";
+    const std::string needs = of.operators.size() > 1 ? ", which sit together, need" : " needs";
     return absl::FailedPreconditionError(
         of.accelerator_supported
-            ? absl::StrFormat(
-                  "%s%s needs %.0f bytes; an accelerator has %.0f, and there is no core", who,
-                  together, of.memory_bytes, problem.memory_bytes)
-            : absl::StrFormat("%s%s cannot run on an accelerator, and there is no core", who,
-                              together));
+            ? absl::StrFormat("%s%s %.0f bytes; an accelerator has %.0f, and there is no core", who,
+                              needs, of.memory_bytes, problem.memory_bytes)
+            : absl::StrCat(who, " cannot run on an accelerator, and there is no core"));
   }
   return absl::OkStatus();
 }

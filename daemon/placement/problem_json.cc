@@ -277,6 +277,7 @@ std::vector<int> FindCycle(const Problem& problem) {
   }
   path.erase(path.begin(), path.begin() + position[at]);
   std::reverse(path.begin(), path.end());
+  std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
   return path;
 }
 
