@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/format.h"
+#include "client/plain_text.h"
 
 namespace seqpoint::client {
 namespace {

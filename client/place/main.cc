@@ -24,12 +24,15 @@
 #include "client/help.h"
 #include "client/options.h"
 #include "client/place/place_text.h"
+#include "client/place/recordings.h"
 #include "client/plain_text.h"
 #include "client/progress.h"
 #include "client/whole_file.h"
 #include "daemon/base/json_string.h"
+#include "daemon/placement/judge.h"
 #include "daemon/placement/problem_json.h"
 #include "daemon/placement/split_json.h"
+#include "daemon/placement/whole_run.h"
 
 namespace seqpoint::client {
 namespace {
@@ -45,6 +48,7 @@ constexpr int kExitNoAnswer = 1;
 constexpr int kExitUsage = 2;
 constexpr int kMostThreads = 64;
 constexpr double kMostProofSeconds = 86'400;
+constexpr double kRounding = 1e-9;
 // An answer that comes sooner needs no progress; a line that changes more often is not read.
 constexpr auto kQuiet = std::chrono::seconds(1);
 constexpr auto kBetweenLines = std::chrono::milliseconds(100);
@@ -97,7 +101,27 @@ class Place {
     app_.formatter(std::make_shared<HelpFormatter>());
     app_.set_help_flag("-h,--help", "print this help");
     app_.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
-    app_.add_option("FILE", file_, "the problem, published JSON")->required();
+    auto* file = app_.add_option("FILE", file_, "the problem, published JSON");
+    auto* trace =
+        app_.add_option("--trace", traces_,
+                        "a recording in place of FILE: an execution trace of PyTorch and the times "
+                        "of its operators; once for each length")
+            ->type_name("ET,TIMES[@LENGTH]")
+            ->excludes(file);
+    app_.add_option("--lengths", lengths_,
+                    "CSV of the run's iterations: how often each length comes; default: all count "
+                    "the same")
+        ->needs(trace)
+        ->type_name("FILE");
+    AddChoice(&app_, "--pipeline", &pipeline_, {"decoupled", "lockstep"},
+              "over several lengths: deep queues between stages (default), or each step as long as "
+              "the slowest stage");
+    app_.add_option("--bandwidth", bandwidth_,
+                    "of recordings: what moves in a second, such as 12GB; default: as their copies "
+                    "did, else 15.75GB")
+        ->needs(trace)
+        ->transform(ByteSize())
+        ->type_name("SIZE");
     app_.add_option("--devices", accelerators_, "accelerators; default: those of the file")
         ->transform(WholeNumber(0, placement::kMostDevices))
         ->type_name("N");
@@ -133,6 +157,8 @@ COMMUNICATION  transfers in and out, each output once for each accelerator; free
 OF SLOWEST     share of the largest load, which is the time per sample
 COMPARED WITH  one accelerator with everything; equal layers: as many operators on each, in order;
                one more accelerator: what another one would bring
+RECORDING      a length that was recorded; ITERATION and LOADS are to be the same on a CPU; BETWEEN
+               is what lies between operators; docs/operator-costs.md
 
 Exit codes: 0 ok, also when Ctrl-C ended the search with the best so far; 1 no answer; 2 wrong
 usage. Formats and methods: docs/placement.md.)");
@@ -166,6 +192,11 @@ usage. Formats and methods: docs/placement.md.)");
   }
 
   absl::Status Run() {
+    if (!traces_.empty()) return RunRecorded();
+    if (file_.empty()) {
+      return absl::InvalidArgumentError(
+          "give a FILE with a problem, or recordings with --trace; see seqpoint place --help");
+    }
     absl::StatusOr<std::string> text = ReadWhole(file_);
     if (!text.ok()) return text.status();
     absl::StatusOr<Problem> problem = placement::ReadProblem(*text, file_);
@@ -181,12 +212,48 @@ usage. Formats and methods: docs/placement.md.)");
       if (!split.ok()) return split.status();
       against = *std::move(split);
     }
-    return Answer(*std::move(problem), against);
+    return Answer(*std::move(problem), against, nullptr);
   }
 
-  absl::Status Answer(Problem problem, const Placement& against) {
+  absl::Status RunRecorded() {
+    if (pipeline_ == "lockstep" && objective_ == "latency") {
+      return absl::InvalidArgumentError(
+          "--pipeline lockstep is about a pipeline's throughput; leave out --objective latency");
+    }
+    if (accelerators_ < 0 && cpus_ < 0) {
+      return absl::InvalidArgumentError(
+          "recordings do not say how many devices there are; give --devices N, or --cpus N");
+    }
+    RecordingsAsked asked = {.lengths = lengths_, .memory_said = memory_ >= 0};
+    for (const std::string& argument : traces_) {
+      absl::StatusOr<TraceArgument> trace = ParseTraceArgument(argument);
+      if (!trace.ok()) return trace.status();
+      asked.traces.push_back(*std::move(trace));
+    }
+    asked.devices.accelerators = std::max(accelerators_, 0);
+    asked.devices.cpus = std::max(cpus_, 0);
+    asked.devices.memory_bytes = std::max(memory_, 0.0);
+    if (bandwidth_ > 0) asked.devices.bytes_per_second = bandwidth_;
+    const absl::StatusOr<placement::MeasuredRun> run = ReadRecordings(asked);
+    if (!run.ok()) return run.status();
+    Problem average = placement::AverageProblem(run->problems);
+    Placement against;
+    if (!against_.empty()) {
+      absl::StatusOr<std::string> text = ReadWhole(against_);
+      if (!text.ok()) return text.status();
+      absl::StatusOr<Placement> split = placement::ReadSplit(*text, against_, average);
+      if (!split.ok()) return split.status();
+      against = *std::move(split);
+    }
+    return Answer(std::move(average), against, &*run);
+  }
+
+  // `run`: what `problem` is the average of; null: it comes from a file.
+  absl::Status Answer(Problem problem, const Placement& against,
+                      const placement::MeasuredRun* run) {
     PlaceAnswer answer;
-    answer.source = file_;
+    answer.source = run == nullptr ? file_ : "the recorded model";
+    if (run != nullptr) answer.unit = "Times in ms.";
     answer.options.objective =
         objective_ == "latency" ? Objective::kLatency : Objective::kThroughput;
     answer.options.contiguous = !any_;
@@ -197,6 +264,7 @@ usage. Formats and methods: docs/placement.md.)");
     }
     if (absl::Status status = MakePlans(problem, &answer); !status.ok()) return status;
     answer.problem = std::move(problem);
+    if (run != nullptr) PlanRun(*run, against, &answer);
     absl::Status status = Write(answer);
     if (!status.ok()) return status;
     const std::string text = json_ ? PlaceJson(answer) : PlaceText(answer);
@@ -207,16 +275,14 @@ usage. Formats and methods: docs/placement.md.)");
   // The plan, and what one more accelerator would bring.
   absl::Status MakePlans(const Problem& problem, PlaceAnswer* answer) const {
     PlanProgress progress;
-    PlannerOptions options = answer->options;
-    options.threads = threads_ > 0 ? threads_ : Processors();
-    options.stop = [] { return interrupted.load(); };
+    PlannerOptions options = Planning(answer->options);
     options.progress = [&](const std::string& what) { progress.Say(what); };
     WaitForInterrupt();
     const Clock::time_point begin = Clock::now();
     absl::StatusOr<Plan> plan = placement::MakePlan(problem, options);
     if (!plan.ok()) {
       return absl::Status(plan.status().code(),
-                          absl::StrCat(file_, ": ", std::string(plan.status().message())));
+                          absl::StrCat(answer->source, ": ", std::string(plan.status().message())));
     }
     answer->seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     answer->plan = *std::move(plan);
@@ -234,6 +300,50 @@ usage. Formats and methods: docs/placement.md.)");
       answer->alternatives.push_back({.name = "one more accelerator", .value = plan->value});
     }
     return absl::OkStatus();
+  }
+
+  PlannerOptions Planning(PlannerOptions options) const {
+    options.threads = threads_ > 0 ? threads_ : Processors();
+    options.stop = [] { return interrupted.load(); };
+    return options;
+  }
+
+  // Over the lengths of a run: the pipeline that was asked for, and beside it the placements that
+  // are best for one length alone.
+  void PlanRun(const placement::MeasuredRun& run, const Placement& against,
+               PlaceAnswer* answer) const {
+    Plan& plan = answer->plan;
+    const Pipeline pipeline = pipeline_ == "lockstep" ? Pipeline::kLockStep : Pipeline::kDecoupled;
+    const auto add = [&](const std::string& name, const Placement& placement) {
+      Alternative other = Judged(name, answer->problem, placement, answer->options);
+      other.value = PipelineTime(run, placement, pipeline);
+      answer->alternatives.push_back(std::move(other));
+    };
+    PlannerOptions options = Planning(answer->options);
+    if (pipeline == Pipeline::kLockStep) {
+      answer->alternatives.clear();  // their values are those of a decoupled pipeline
+      add("one device", Placement(answer->problem.operators.size(), 0));
+      if (!against.empty()) add(against_, against);
+      add("the best decoupled one", plan.placement);
+      const placement::LockStepResult best = placement::ImproveLockStep(
+          run.problems, plan.placement, answer->options.contiguous, options.stop);
+      plan.placement = best.placement;
+      plan.judgement = placement::Judge(answer->problem, plan.placement);
+      plan.value = best.value;
+      // The bound of the decoupled pipeline is one of this pipeline, too.
+      plan.optimal = plan.value <= plan.lower_bound * (1 + kRounding);
+      plan.stopped = plan.stopped || best.stopped;
+      plan.method += ", then local search in lock-step";
+    }
+    options.proof_seconds = 0;
+    for (size_t r = 0; r < run.problems.size() && run.problems.size() > 1; ++r) {
+      const absl::StatusOr<Plan> alone = placement::MakePlan(run.problems[r].problem, options);
+      if (alone.ok() && !alone->stopped) {
+        add(absl::StrCat("best for ", run.problems[r].name, " alone"), alone->placement);
+      }
+    }
+    answer->more_text = RecordingsText(run, plan.placement);
+    answer->more_json = RecordingsJson(run, plan.placement);
   }
 
   static int Processors() {
@@ -254,6 +364,9 @@ usage. Formats and methods: docs/placement.md.)");
 
   CLI::App app_;
   std::string file_, objective_ = "throughput", against_, output_, dot_;
+  std::vector<std::string> traces_;
+  std::string lengths_, pipeline_ = "decoupled";
+  double bandwidth_ = 0;                             // bytes in a second; 0: not said
   int accelerators_ = -1, cpus_ = -1, threads_ = 0;  // not said
   double memory_ = -1;                               // bytes; not said
   double proof_seconds_ = 30;

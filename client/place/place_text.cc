@@ -157,8 +157,7 @@ std::string PlaceText(const PlaceAnswer& answer) {
                         problem.accelerators > 0
                             ? absl::StrCat(" with ", FormatQuantity(problem.memory_bytes, "B"))
                             : "",
-                        ", ", FormatCount(problem.cpus, "core"),
-                        ". Times have the unit of the file (published ones: ms)."),
+                        ", ", FormatCount(problem.cpus, "core"), ". ", answer.unit),
            kColumns);
   absl::StrAppend(&text, Wrap("", Headline(answer), kColumns));
   if (answer.plan.stopped) {
@@ -167,7 +166,8 @@ std::string PlaceText(const PlaceAnswer& answer) {
   for (const std::string& note : answer.plan.notes) {
     absl::StrAppend(&text, Wrap("note: ", note, kColumns));
   }
-  return absl::StrCat(text, "\n", DevicesTable(answer), AlternativesTable(answer));
+  return absl::StrCat(text, "\n", DevicesTable(answer), AlternativesTable(answer),
+                      answer.more_text);
 }
 
 std::string PlaceJson(const PlaceAnswer& answer) {
@@ -203,7 +203,8 @@ std::string PlaceJson(const PlaceAnswer& answer) {
       ", \"stopped\": ", Word(plan.stopped), ",\n \"devices\": [\n  ",
       absl::StrJoin(devices, ",\n  "), "],\n \"alternatives\": [\n  ",
       absl::StrJoin(alternatives, ",\n  "), "],\n \"notes\": [", absl::StrJoin(notes, ", "),
-      "], \"seconds\": ", JsonNumber(answer.seconds), "}\n");
+      "], \"seconds\": ", JsonNumber(answer.seconds), answer.more_json.empty() ? "" : ",\n ",
+      answer.more_json, "}\n");
 }
 
 std::string PlaceDot(const Problem& problem, const Placement& placement) {

@@ -21,12 +21,15 @@ struct Alternative {
 };
 
 struct PlaceAnswer {
-  std::string source;  // the problem's file
+  std::string source;  // the problem's file, or what was recorded
+  std::string unit = "Times have the unit of the file (published ones: ms).";
   placement::Problem problem;
   placement::PlannerOptions options;  // what was asked for
   placement::Plan plan;
   std::vector<Alternative> alternatives;
   double seconds = 0;  // that planning took
+  // Of recordings (client/place/recordings.h): lines, and fields of the JSON object.
+  std::string more_text, more_json;
 };
 
 // One accelerator, equal layers: what people do without a planner.

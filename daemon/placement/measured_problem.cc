@@ -435,7 +435,8 @@ absl::StatusOr<MeasuredRun> MakeMeasuredRun(absl::Span<const Recording> recordin
       }
     }
     for (size_t i = 0; i < problem.operators.size(); ++i) {
-      problem.operators[i].id = static_cast<int64_t>(i);
+      const std::vector<uint64_t>& ids = run.trace_ids[i];
+      problem.operators[i].id = static_cast<int64_t>(run.folded || ids.empty() ? i : ids[0]);
     }
   }
   return run;

@@ -120,7 +120,8 @@ class Reader {
   absl::Status ReadField(std::string_view key, value content) {
     if (key == "id") {
       id_seen_ = true;
-      return Number(content, key, &op_.id);
+      if (absl::Status status = Number(content, key, &op_.id); !status.ok()) return status;
+      return op_.id > INT64_MAX ? Wrong(key, "larger than 2^63 - 1") : absl::OkStatus();
     }
     if (key == "name") return Text(content, key, &name_);
     if (key == "parent" || key == "ctrl_deps") return Number(content, key, &op_.parent);

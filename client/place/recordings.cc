@@ -1,0 +1,270 @@
+#include "client/place/recordings.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/csv.h"
+#include "client/plain_text.h"
+#include "daemon/base/json_string.h"
+#include "daemon/placement/judge.h"
+#include "daemon/traces/execution_trace.h"
+#include "daemon/traces/gunzip.h"
+#include "daemon/traces/trace_reader.h"
+
+namespace seqpoint::client {
+namespace {
+
+using placement::MeasuredRun;
+using placement::Placement;
+using placement::RecordingFacts;
+using placement::WeightedProblem;
+
+constexpr int kColumns = 98;
+constexpr char kGzip[] = "\x1f\x8b";
+constexpr size_t kPieceBytes = size_t{1} << 18;
+
+std::string Ms(double ms) { return absl::StrFormat("%.6g", ms); }
+
+absl::StatusOr<std::ifstream> Open(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (file) return file;
+  return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
+}
+
+absl::StatusOr<traces::ExecutionTrace> ReadGraph(const std::string& path) {
+  absl::StatusOr<std::ifstream> file = Open(path);
+  if (!file.ok()) return file.status();
+  std::string text((std::istreambuf_iterator<char>(*file)), {});
+  if (file->bad()) return absl::InvalidArgumentError(absl::StrCat("cannot read ", path));
+  if (absl::StartsWith(text, kGzip)) {
+    traces::Gunzip gunzip;
+    std::string unpacked;
+    gunzip.Add(text, [&](std::string_view piece) { unpacked += piece; });
+    if (!gunzip.complete()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": the gzip file is cut or damaged; copy it again"));
+    }
+    text = std::move(unpacked);
+  }
+  return traces::ReadExecutionTrace(text, path);
+}
+
+absl::StatusOr<whatif::Trace> ReadTimes(const std::string& path) {
+  absl::StatusOr<std::ifstream> file = Open(path);
+  if (!file.ok()) return file.status();
+  traces::TraceReader reader({.name = path, .operators = true});
+  std::vector<char> piece(kPieceBytes);
+  while (file->read(piece.data(), static_cast<std::streamsize>(piece.size())) ||
+         file->gcount() > 0) {
+    const std::string_view bytes(piece.data(), static_cast<size_t>(file->gcount()));
+    if (absl::Status status = reader.Add(bytes); !status.ok()) return status;
+  }
+  return reader.Finish();
+}
+
+// The column of the lengths: the only one, or the first whose name has "len" in it.
+absl::StatusOr<size_t> LengthColumn(const CsvReader& csv, const std::string& path) {
+  const std::vector<std::string>& header = csv.header();
+  for (size_t i = 0; i < header.size(); ++i) {
+    if (header.size() == 1 || absl::StrContains(absl::AsciiStrToLower(header[i]), "len")) return i;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ":1: no column has \"len\" in its name: ", absl::StrJoin(header, ", ")));
+}
+
+absl::Status Weigh(const std::string& path, const std::vector<TraceArgument>& arguments,
+                   std::vector<placement::Recording>* recordings) {
+  absl::StatusOr<CsvReader> csv = CsvReader::Open(path);
+  if (!csv.ok()) return csv.status();
+  const absl::StatusOr<size_t> column = LengthColumn(*csv, path);
+  if (!column.ok()) return column.status();
+  for (placement::Recording& recording : *recordings) recording.weight = 0;
+  while (csv->Next()) {
+    double length = 0;
+    const bool fits = csv->Fits(*column);
+    if (!fits || !ParseCsvNumber(csv->fields()[*column], &length) || !(length > 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ":", csv->number(), ": ",
+          fits ? Quote(std::string(csv->fields()[*column])) : "the row", " is no length above 0"));
+    }
+    size_t nearest = 0;
+    for (size_t r = 1; r < arguments.size(); ++r) {
+      const auto away = [&](size_t i) {
+        return std::abs(static_cast<double>(*arguments[i].length) - length);
+      };
+      if (away(r) < away(nearest)) nearest = r;
+    }
+    ++(*recordings)[nearest].weight;
+  }
+  if (!csv->status().ok()) return csv->status();
+  for (size_t r = 0; r < arguments.size(); ++r) {
+    if ((*recordings)[r].weight > 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(path, ": no length of the run is near ",
+                                                   *arguments[r].length, "; leave out ",
+                                                   arguments[r].graph));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TraceArgument> ParseTraceArgument(const std::string& argument) {
+  TraceArgument trace;
+  std::string files = argument;
+  if (const size_t at = files.rfind('@'); at != files.npos) {
+    int64_t length = 0;
+    if (absl::SimpleAtoi(files.substr(at + 1), &length) && length > 0) {
+      trace.length = length;
+      files.resize(at);
+    }
+  }
+  const std::vector<std::string> parts = absl::StrSplit(files, ',');
+  if (parts.size() != 2 || parts[0].empty() || parts[1].empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--trace ", Quote(argument),
+        ": two files are needed, ET,TIMES or ET,TIMES@LENGTH: an execution trace and the times of "
+        "torch.profiler"));
+  }
+  trace.graph = parts[0];
+  trace.times = parts[1];
+  return trace;
+}
+
+absl::StatusOr<MeasuredRun> ReadRecordings(const RecordingsAsked& asked) {
+  std::vector<placement::Recording> recordings;
+  for (const TraceArgument& trace : asked.traces) {
+    if (!trace.length && (!asked.lengths.empty() || asked.traces.size() > 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--trace ", trace.graph, ",", trace.times,
+                       " has no length; with several recordings, or --lengths, add @LENGTH"));
+    }
+    placement::Recording& recording = recordings.emplace_back();
+    recording.name = trace.length ? absl::StrCat("length ", *trace.length) : trace.graph;
+    absl::StatusOr<traces::ExecutionTrace> graph = ReadGraph(trace.graph);
+    if (!graph.ok()) return graph.status();
+    recording.graph = *std::move(graph);
+    absl::StatusOr<whatif::Trace> times = ReadTimes(trace.times);
+    if (!times.ok()) return times.status();
+    recording.times = *std::move(times);
+  }
+  if (!asked.lengths.empty()) {
+    if (absl::Status status = Weigh(asked.lengths, asked.traces, &recordings); !status.ok()) {
+      return status;
+    }
+  }
+  absl::StatusOr<MeasuredRun> run = placement::MakeMeasuredRun(recordings, asked.devices);
+  if (!run.ok() || asked.memory_said) return run;
+  double whole = 0;
+  for (const placement::Operator& op : placement::AverageProblem(run->problems).operators) {
+    whole += op.memory_bytes;
+  }
+  for (WeightedProblem& weighted : run->problems) weighted.problem.memory_bytes = whole;
+  return run;
+}
+
+double PipelineTime(const MeasuredRun& run, const Placement& placement, Pipeline pipeline) {
+  const placement::WholeRunTime time = placement::TimeOfWholeRun(run.problems, placement);
+  return pipeline == Pipeline::kLockStep ? time.lock_step : time.decoupled;
+}
+
+std::string RecordingsText(const MeasuredRun& run, const Placement& placement) {
+  Table table({{"RECORDING"},
+               {"SHARE OF RUN", Table::kRight},
+               {"CALLS", Table::kRight},
+               {"ITERATION", Table::kRight},
+               {"LOADS", Table::kRight},
+               {"OPTIMIZER", Table::kRight},
+               {run.gpu_times ? "NO OPERATOR" : "BETWEEN", Table::kRight},
+               {"SLOWEST DEVICE", Table::kRight}});
+  double weights = 0;
+  for (const WeightedProblem& problem : run.problems) weights += problem.weight;
+  int without_time = 0;
+  for (size_t r = 0; r < run.problems.size(); ++r) {
+    const RecordingFacts& facts = run.recordings[r];
+    const placement::Judgement judgement = placement::Judge(run.problems[r].problem, placement);
+    const double rest = run.gpu_times ? facts.without_operator : facts.between;
+    table.AddRow({facts.name, FormatShare(run.problems[r].weight / weights),
+                  FormatCount(facts.operators), Ms(facts.iteration), Ms(facts.loads),
+                  Ms(facts.update), Ms(rest), Ms(judgement.max_load)});
+    without_time += facts.without_time;
+  }
+  const placement::WholeRunTime time = placement::TimeOfWholeRun(run.problems, placement);
+  std::string text = absl::StrCat("\n", table.ToString());
+  if (run.problems.size() > 1) {
+    absl::StrAppend(&text, Wrap("",
+                                absl::StrCat("Over the run: ", Ms(time.decoupled),
+                                             " ms per micro-batch decoupled, ", Ms(time.lock_step),
+                                             " ms in lock-step."),
+                                kColumns));
+  }
+  const auto note = [&](const std::string& sentence) {
+    absl::StrAppend(&text, Wrap("note: ", sentence, kColumns));
+  };
+  note(run.gpu_times
+           ? "times are those of the GPU work that operators launched"
+           : "times are those of the recorded CPU, with the time between operators; every device "
+             "is taken to be like it");
+  note(absl::StrFormat("an output moves at %.4g GB/s%s", run.bytes_per_second / 1e9,
+                       run.bandwidth_measured ? ", as the recorded copies did" : ""));
+  if (run.folded) {
+    note(
+        "the lengths have different operators: those that use the same parameters, and those "
+        "between the same parameters, are one");
+  }
+  if (without_time > 0) {
+    note(absl::StrCat(FormatCount(without_time, "call"),
+                      " of the execution traces are not in the times, and take 0"));
+  }
+  return text;
+}
+
+std::string RecordingsJson(const MeasuredRun& run, const Placement& placement) {
+  std::vector<std::string> recordings, operators;
+  for (size_t r = 0; r < run.problems.size(); ++r) {
+    const RecordingFacts& facts = run.recordings[r];
+    const placement::Judgement judgement = placement::Judge(run.problems[r].problem, placement);
+    recordings.push_back(absl::StrCat(
+        "{\"name\": ", JsonString(Printable(facts.name)),
+        ", \"weight\": ", JsonNumber(run.problems[r].weight), ", \"calls\": ", facts.operators,
+        ", \"without_time\": ", facts.without_time,
+        ", \"iteration\": ", JsonNumber(facts.iteration), ", \"loads\": ", JsonNumber(facts.loads),
+        ", \"optimizer\": ", JsonNumber(facts.update),
+        ", \"between\": ", JsonNumber(facts.between)));
+    absl::StrAppend(&recordings.back(),
+                    ", \"without_operator\": ", JsonNumber(facts.without_operator),
+                    ", \"joined_by_id\": ", facts.joined_by_id ? "true" : "false",
+                    ", \"max_load\": ", JsonNumber(judgement.max_load), "}");
+  }
+  const placement::Problem& problem = run.problems[0].problem;
+  for (size_t i = 0; i < problem.operators.size(); ++i) {
+    operators.push_back(
+        absl::StrCat("{\"id\": ", problem.operators[i].id,
+                     ", \"name\": ", JsonString(Printable(problem.operators[i].name)),
+                     ", \"trace_ids\": [", absl::StrJoin(run.trace_ids[i], ", "), "]}"));
+  }
+  const placement::WholeRunTime time = placement::TimeOfWholeRun(run.problems, placement);
+  return absl::StrCat("\"recordings\": [", absl::StrJoin(recordings, ", "),
+                      "], \"pipelines\": {\"decoupled\": ", JsonNumber(time.decoupled),
+                      ", \"lockstep\": ", JsonNumber(time.lock_step), "}, \"times_of\": \"",
+                      run.gpu_times ? "gpu" : "cpu",
+                      "\", \"bytes_per_second\": ", JsonNumber(run.bytes_per_second),
+                      ", \"bandwidth_measured\": ", run.bandwidth_measured ? "true" : "false",
+                      ", \"folded\": ", run.folded ? "true" : "false", ", \"operators\": [",
+                      absl::StrJoin(operators, ", "), "]");
+}
+
+}  // namespace seqpoint::client

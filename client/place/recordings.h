@@ -1,0 +1,49 @@
+// `seqpoint place --trace`: reads recordings of a model, and says what they hold
+// (docs/operator-costs.md).
+// Threading: none. Ownership: values only.
+#ifndef CLIENT_PLACE_RECORDINGS_H_
+#define CLIENT_PLACE_RECORDINGS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/placement/measured_problem.h"
+
+namespace seqpoint::client {
+
+// One "--trace": ET,TIMES or ET,TIMES@LENGTH.
+struct TraceArgument {
+  std::string graph;
+  std::string times;
+  std::optional<int64_t> length;
+};
+absl::StatusOr<TraceArgument> ParseTraceArgument(const std::string& argument);
+
+struct RecordingsAsked {
+  std::vector<TraceArgument> traces;
+  // CSV whose rows are the iterations of the run: each counts for the recorded length that is
+  // nearest to its own. Empty: all recordings count the same.
+  std::string lengths;
+  placement::DevicesAsked devices;
+  bool memory_said = false;  // else each accelerator holds the whole model
+};
+absl::StatusOr<placement::MeasuredRun> ReadRecordings(const RecordingsAsked& asked);
+
+enum class Pipeline { kDecoupled, kLockStep };
+
+// What the time of a placement is, over all lengths.
+double PipelineTime(const placement::MeasuredRun& run, const placement::Placement& placement,
+                    Pipeline pipeline);
+
+// A table of the recordings with the largest load that `placement` has at each, and notes.
+std::string RecordingsText(const placement::MeasuredRun& run,
+                           const placement::Placement& placement);
+// Fields of a JSON object, without its braces: "recordings", "pipelines", ...
+std::string RecordingsJson(const placement::MeasuredRun& run,
+                           const placement::Placement& placement);
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_PLACE_RECORDINGS_H_
