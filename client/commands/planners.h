@@ -17,6 +17,7 @@ struct Planner {
 
 inline constexpr Planner kPlanners[] = {
     {"place", "Split a graph of operators over accelerators and CPU cores."},
+    {"partition", "Share the rows of a sparse network out among ranks."},
 };
 
 bool IsPlanner(const std::string& command);
