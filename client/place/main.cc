@@ -253,7 +253,11 @@ usage. Formats and methods: docs/placement.md.)");
                       const placement::MeasuredRun* run) {
     PlaceAnswer answer;
     answer.source = run == nullptr ? file_ : "the recorded model";
-    if (run != nullptr) answer.unit = "Times in ms.";
+    if (run != nullptr) {
+      answer.unit = absl::StrCat(
+          "Times in ms.",
+          memory_ < 0 ? " Without --memory each accelerator can hold the whole model." : "");
+    }
     answer.options.objective =
         objective_ == "latency" ? Objective::kLatency : Objective::kThroughput;
     answer.options.contiguous = !any_;

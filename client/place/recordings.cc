@@ -172,7 +172,10 @@ absl::StatusOr<MeasuredRun> ReadRecordings(const RecordingsAsked& asked) {
   for (const placement::Operator& op : placement::AverageProblem(run->problems).operators) {
     whole += op.memory_bytes;
   }
-  for (WeightedProblem& weighted : run->problems) weighted.problem.memory_bytes = whole;
+  // Whole bytes, so that the order of a sum makes no difference.
+  for (WeightedProblem& weighted : run->problems) {
+    weighted.problem.memory_bytes = std::ceil(whole) + 1;
+  }
   return run;
 }
 
