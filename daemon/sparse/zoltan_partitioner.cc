@@ -89,6 +89,8 @@ class ZoltanPartitioner : public HypergraphPartitioner {
     set("EDGE_WEIGHT_DIM", "0");
     set("RETURN_LISTS", "PARTS");
     set("PHG_CUT_OBJECTIVE", "CONNECTIVITY");
+    // Its default leaves out nets with more than a quarter of all vertices, with a warning.
+    set("PHG_EDGE_SIZE_THRESHOLD", "1.0");
     set("NUM_GLOBAL_PARTS", absl::StrCat(parts));
     set("IMBALANCE_TOL", absl::StrFormat("%.6f", 1 + imbalance));
     set("SEED", absl::StrCat(seed % 1'000'000 + 1));
