@@ -176,11 +176,30 @@ usage. Formats and methods: docs/placement.md.)");
       return Fail(absl::InvalidArgumentError(absl::StrCat(sentence, "; see seqpoint place --help")),
                   kExitUsage);
     }
-    const absl::Status status = Run();
+    if (const absl::Status usage = CheckUsage(); !usage.ok()) return Fail(usage, kExitUsage);
+    const absl::Status status = traces_.empty() ? RunFile() : RunRecorded();
     return status.ok() ? 0 : Fail(status, kExitNoAnswer);
   }
 
  private:
+  // What CLI11 does not check.
+  absl::Status CheckUsage() const {
+    if (traces_.empty()) {
+      if (!file_.empty()) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          "give a FILE with a problem, or recordings with --trace; see seqpoint place --help");
+    }
+    if (pipeline_ == "lockstep" && objective_ == "latency") {
+      return absl::InvalidArgumentError(
+          "--pipeline lockstep is about a pipeline's throughput; leave out --objective latency");
+    }
+    if (accelerators_ < 0 && cpus_ < 0) {
+      return absl::InvalidArgumentError(
+          "recordings do not say how many devices there are; give --devices N, or --cpus N");
+    }
+    return absl::OkStatus();
+  }
+
   int Fail(const absl::Status& status, int code) const {
     const std::string sentence = Printable(std::string(status.message()));
     fprintf(stderr, "seqpoint place: %s\n", sentence.c_str());
@@ -191,12 +210,7 @@ usage. Formats and methods: docs/placement.md.)");
     return code;
   }
 
-  absl::Status Run() {
-    if (!traces_.empty()) return RunRecorded();
-    if (file_.empty()) {
-      return absl::InvalidArgumentError(
-          "give a FILE with a problem, or recordings with --trace; see seqpoint place --help");
-    }
+  absl::Status RunFile() {
     absl::StatusOr<std::string> text = ReadWhole(file_);
     if (!text.ok()) return text.status();
     absl::StatusOr<Problem> problem = placement::ReadProblem(*text, file_);
@@ -216,14 +230,6 @@ usage. Formats and methods: docs/placement.md.)");
   }
 
   absl::Status RunRecorded() {
-    if (pipeline_ == "lockstep" && objective_ == "latency") {
-      return absl::InvalidArgumentError(
-          "--pipeline lockstep is about a pipeline's throughput; leave out --objective latency");
-    }
-    if (accelerators_ < 0 && cpus_ < 0) {
-      return absl::InvalidArgumentError(
-          "recordings do not say how many devices there are; give --devices N, or --cpus N");
-    }
     RecordingsAsked asked = {.lengths = lengths_, .memory_said = memory_ >= 0};
     for (const std::string& argument : traces_) {
       absl::StatusOr<TraceArgument> trace = ParseTraceArgument(argument);
