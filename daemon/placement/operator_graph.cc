@@ -299,12 +299,14 @@ class Builder {
     }
     for (const TensorUse& use : trace_.Outputs(op)) {
       const auto at = memory_at_.find(use.storage);
-      const bool made_inside = at != memory_at_.end() && memories_[at->second].writer == unit;
-      if (!made_inside && !IsInput(node, use.storage)) {
-        Create(unit, use);
-      } else if (made_inside) {
+      const bool known = at != memory_at_.end();
+      if (known && memories_[at->second].writer == unit) {
         double& bytes = memories_[at->second].bytes;
         bytes = std::max(bytes, static_cast<double>(use.bytes()));
+      } else if (!IsInput(node, use.storage)) {
+        Create(unit, use);
+      } else if (!known) {
+        continue;  // of an inner operator, what it got
       }
       origins_[Tensor(use.tensor, use.storage)] = {unit, memory_at_[use.storage], now_};
     }
@@ -386,7 +388,9 @@ class Builder {
   void FindParameters() {
     const auto find = [&](auto accept) {
       for (size_t m = 0; m < memories_.size(); ++m) {
-        const Memory& memory = memories_[m];
+        Memory& memory = memories_[m];
+        // A unit of several operators may turn out to be an update after its first reads.
+        std::erase_if(memory.readers, [&](int reader) { return units_[reader].update(); });
         if (memory.resident && !memory.readers.empty() && accept(memory)) {
           parameter_memories_.push_back(static_cast<int>(m));
         }
