@@ -23,6 +23,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Sums in another order differ in the last digits. A share.
 constexpr double kSame = 1e-9;
 constexpr size_t kShownOperators = 5;
+constexpr int kFewRestarts = 4;  // half a second for a hundred classes
 
 std::string OperatorsInWords(const Problem& problem, const Class& of) {
   std::string text = of.operators.size() == 1 ? "operator " : "operators ";
@@ -145,7 +146,7 @@ class Planner {
       if (!plan_.stopped) {
         plan_.notes.push_back(absl::StrCat("the graph has more than ", options_.most_ideals,
                                            " ideals: linearised, not exact"));
-        Improve(graph, /*contiguous=*/true);
+        Improve(graph, /*contiguous=*/true, SearchOptions().restarts);
       }
       return;
     }
@@ -168,8 +169,16 @@ class Planner {
     Contiguous(ContiguousClasses(problem_));
     plan_.lower_bound = LoadBound(graph);
     plan_.optimal = false;
-    if (!plan_.stopped) Improve(graph, /*contiguous=*/false);
+    if (!plan_.stopped) Improve(graph, /*contiguous=*/false, kFewRestarts);
+    // For small graphs the proof is faster than the rest of the search.
     if (!plan_.stopped && !plan_.placement.empty()) Prove(graph);
+    const bool proved = plan_.lower_bound >= Largest() * (1 - kSame);
+    if (!plan_.stopped && !proved) Improve(graph, /*contiguous=*/false, SearchOptions().restarts);
+  }
+
+  // Load of the placement so far; infinite where there is none.
+  double Largest() const {
+    return plan_.placement.empty() ? kInfinity : Judge(problem_, plan_.placement).max_load;
   }
 
   // Where the time is enough, that there is no better one; else a better bound.
@@ -180,7 +189,7 @@ class Planner {
       return;
     }
     Say(absl::StrFormat("proof, at most %g s", options_.proof_seconds));
-    const double known = Judge(problem_, plan_.placement).max_load;
+    const double known = Largest();
     const Proof proof = ProveMaxLoad(problem_, graph, known, options_.proof_seconds, options_.stop);
     plan_.lower_bound = std::max(plan_.lower_bound, proof.lower_bound);
     plan_.stopped = options_.stop && options_.stop();
@@ -191,17 +200,20 @@ class Planner {
   }
 
   // Changes the placement where the search finds a better one.
-  void Improve(const ClassGraph& graph, bool contiguous) {
+  void Improve(const ClassGraph& graph, bool contiguous, int restarts) {
     Say("search");
     const WeightedGraph whole = {.weight = 1, .graph = &graph};
-    const std::vector<int> start = plan_.placement.empty() ? std::vector<int>(graph.size(), 0)
-                                                           : DevicesOf(graph, plan_.placement);
-    const SearchResult result = Search({&whole, 1}, problem_, start, contiguous, SearchFor());
+    // A core takes all; without one each class runs on any accelerator (CheckClasses), and the
+    // search finds its way out of one that is too full.
+    const int takes_all = problem_.cpus > 0 ? problem_.accelerators : 0;
+    const std::vector<int> start = plan_.placement.empty()
+                                       ? std::vector<int>(graph.size(), takes_all)
+                                       : DevicesOf(graph, plan_.placement);
+    const SearchResult result =
+        Search({&whole, 1}, problem_, start, contiguous, SearchFor(restarts));
     plan_.stopped = result.stopped;
     if (result.device.empty()) return;
-    const Placement found = ToPlacement(graph, result.device);
-    if (plan_.placement.empty() ||
-        Judge(problem_, found).max_load < Judge(problem_, plan_.placement).max_load) {
+    if (Judge(problem_, ToPlacement(graph, result.device)).max_load < Largest()) {
       Take("search", graph, result.device);
     }
   }
@@ -209,14 +221,15 @@ class Planner {
   void Latency(const ClassGraph& graph) {
     Say("search");
     plan_.lower_bound = LatencyBound(problem_);
-    const SearchResult result =
-        SearchLatency(problem_, graph, /*start=*/{}, options_.contiguous, SearchFor());
+    const SearchResult result = SearchLatency(problem_, graph, /*start=*/{}, options_.contiguous,
+                                              SearchFor(SearchOptions().restarts / 2));
     plan_.stopped = result.stopped;
     if (!result.device.empty()) Take("search", graph, result.device);
   }
 
-  SearchOptions SearchFor() const {
+  SearchOptions SearchFor(int restarts) const {
     SearchOptions options;
+    options.restarts = restarts;
     options.threads = options_.threads;
     options.stop = options_.stop;
     options.found = [this](double value) { Say(absl::StrFormat("search: %.6g", value)); };
