@@ -324,19 +324,34 @@ usage. Formats and methods: docs/placement.md.)");
                PlaceAnswer* answer) const {
     Plan& plan = answer->plan;
     const Pipeline pipeline = pipeline_ == "lockstep" ? Pipeline::kLockStep : Pipeline::kDecoupled;
-    const auto add = [&](const std::string& name, const Placement& placement) {
+    const auto judged = [&](const std::string& name, const Placement& placement) {
       Alternative other = Judged(name, answer->problem, placement, answer->options);
       other.value = PipelineTime(run, placement, pipeline);
-      answer->alternatives.push_back(std::move(other));
+      return other;
     };
+    std::vector<Alternative> others;
+    if (pipeline == Pipeline::kLockStep) {
+      others.push_back(judged("one device", Placement(answer->problem.operators.size(), 0)));
+      if (!against.empty()) others.push_back(judged(against_, against));
+      others.push_back(judged("the best decoupled one", plan.placement));
+    }
     PlannerOptions options = Planning(answer->options);
+    options.proof_seconds = 0;
+    Placement start = plan.placement;
+    for (size_t r = 0; r < run.problems.size() && run.problems.size() > 1; ++r) {
+      const absl::StatusOr<Plan> alone = placement::MakePlan(run.problems[r].problem, options);
+      if (!alone.ok() || alone->stopped) continue;
+      others.push_back(
+          judged(absl::StrCat("best for ", run.problems[r].name, " alone"), alone->placement));
+      if (others.back().why_not.empty() &&
+          *others.back().value < PipelineTime(run, start, pipeline)) {
+        start = alone->placement;
+      }
+    }
     if (pipeline == Pipeline::kLockStep) {
       answer->alternatives.clear();  // their values are those of a decoupled pipeline
-      add("one device", Placement(answer->problem.operators.size(), 0));
-      if (!against.empty()) add(against_, against);
-      add("the best decoupled one", plan.placement);
-      const placement::LockStepResult best = placement::ImproveLockStep(
-          run.problems, plan.placement, answer->options.contiguous, options.stop);
+      const placement::LockStepResult best =
+          placement::ImproveLockStep(run.problems, start, answer->options.contiguous, options.stop);
       plan.placement = best.placement;
       plan.judgement = placement::Judge(answer->problem, plan.placement);
       plan.value = best.value;
@@ -345,13 +360,7 @@ usage. Formats and methods: docs/placement.md.)");
       plan.stopped = plan.stopped || best.stopped;
       plan.method += ", then local search in lock-step";
     }
-    options.proof_seconds = 0;
-    for (size_t r = 0; r < run.problems.size() && run.problems.size() > 1; ++r) {
-      const absl::StatusOr<Plan> alone = placement::MakePlan(run.problems[r].problem, options);
-      if (alone.ok() && !alone->stopped) {
-        add(absl::StrCat("best for ", run.problems[r].name, " alone"), alone->placement);
-      }
-    }
+    answer->alternatives.insert(answer->alternatives.end(), others.begin(), others.end());
     answer->more_text = RecordingsText(run, plan.placement);
     answer->more_json = RecordingsJson(run, plan.placement);
   }

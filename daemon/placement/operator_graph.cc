@@ -453,14 +453,14 @@ class Builder {
       const std::vector<int>& set = members[sets.Find(static_cast<int>(u))];
       if (set.size() > 1) graph_.operators[number_[u]].color = set.front();
     }
+    absl::flat_hash_map<int, int> last_backward;  // by color
+    for (size_t i = 0; i < graph_.operators.size(); ++i) {
+      const GraphOperator& op = graph_.operators[i];
+      if (op.backward && op.color >= 0) last_backward[op.color] = static_cast<int>(i);
+    }
     for (Parameter& parameter : graph_.parameters) {
-      parameter.updater = parameter.first_reader;
-      const int color = graph_.operators[parameter.first_reader].color;
-      for (size_t i = 0; color >= 0 && i < graph_.operators.size(); ++i) {
-        if (graph_.operators[i].color == color && graph_.operators[i].backward) {
-          parameter.updater = static_cast<int>(i);
-        }
-      }
+      const auto it = last_backward.find(graph_.operators[parameter.first_reader].color);
+      parameter.updater = it == last_backward.end() ? parameter.first_reader : it->second;
     }
   }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "daemon/placement/components.h"
 #include "daemon/placement/judge.h"
 
 namespace seqpoint::placement {
@@ -31,6 +32,24 @@ std::vector<std::vector<int>> Groups(const Problem& problem) {
     groups[group].push_back(static_cast<int>(i));
   }
   return groups;
+}
+
+// Groups that need each other's outputs.
+std::vector<std::vector<int>> Neighbors(const Problem& problem,
+                                        const std::vector<std::vector<int>>& groups) {
+  std::vector<int> group_of(problem.operators.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (const int op : groups[g]) group_of[op] = static_cast<int>(g);
+  }
+  Adjacency neighbors(groups.size());
+  for (const Edge& edge : problem.edges) {
+    const int from = group_of[edge.from], to = group_of[edge.to];
+    if (from == to) continue;
+    neighbors[from].push_back(to);
+    neighbors[to].push_back(from);
+  }
+  SortUnique(&neighbors);
+  return neighbors;
 }
 
 bool Allowed(absl::Span<const WeightedProblem> problems, const Placement& placement,
@@ -85,16 +104,26 @@ LockStepResult ImproveLockStep(absl::Span<const WeightedProblem> problems, const
   LockStepResult best = {start, TimeOfWholeRun(problems, start).lock_step};
   contiguous = contiguous && Judge(first, start).contiguous;
   const std::vector<std::vector<int>> groups = Groups(first);
+  const std::vector<std::vector<int>> neighbors = Neighbors(first, groups);
+  // A stage gains or loses at its border, or begins on a device that has nothing.
+  const auto reaches = [&](size_t group, int device) {
+    if (!contiguous) return true;
+    return std::none_of(best.placement.begin(), best.placement.end(),
+                        [&](int used) { return used == device; }) ||
+           std::any_of(neighbors[group].begin(), neighbors[group].end(),
+                       [&](int neighbor) { return best.placement[groups[neighbor][0]] == device; });
+  };
   // Passes over all moves, until one pass finds none.
   for (bool moved = true; moved;) {
     moved = false;
-    for (const std::vector<int>& group : groups) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const std::vector<int>& group = groups[g];
       for (int device = 0; device < first.devices(); ++device) {
         if (stop()) {
           best.stopped = true;
           return best;
         }
-        if (best.placement[group[0]] == device) continue;
+        if (best.placement[group[0]] == device || !reaches(g, device)) continue;
         Placement candidate = best.placement;
         for (const int op : group) candidate[op] = device;
         const double value = TimeOfWholeRun(problems, candidate).lock_step;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,8 @@ struct Case {
   bool training;
   bool contiguous;
 };
+
+void PrintTo(const Case& c, std::ostream* out) { *out << "seed " << c.seed; }
 
 class WholeRunSimulationTest : public testing::TestWithParam<Case> {};
 
