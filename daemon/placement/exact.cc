@@ -17,8 +17,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSlack = 1e-9;
 constexpr int kLooksBetweenStops = 1 << 16;
 constexpr int kIdealsBetweenStops = 1 << 10;
-// With fewer ideals of a size, on average, threads wait for each other longer than they work: on the
-// published graphs an ideal takes 10 to 500 us, no more than waking a thread on a busy machine.
+// With fewer ideals of a size, on average, threads wait for each other longer than they work: on
+// the published graphs an ideal takes 10 to 500 us, no more than waking a thread on a busy machine.
 constexpr int kIdealsPerThread = 16;
 // The first limit lies so far above the lower bound, as a share, and the gap grows so much from one
 // limit to the next. A pass costs the more the higher its limit is. On the published graphs a first
