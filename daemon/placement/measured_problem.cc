@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -331,18 +332,28 @@ absl::StatusOr<Measured> Measure(const Recording& recording, bool gpu_times, Rec
   for (const Parameter& parameter : parameters) {
     measured.costs[parameter.first_reader].memory_bytes += parameter.resident_bytes;
   }
+  const auto charge = [&](double time, const std::vector<int>& to) {
+    double bytes = 0;
+    for (const int p : to) bytes += parameters[p].bytes;
+    for (const int p : to) {
+      const double share = bytes > 0 ? parameters[p].bytes / bytes : 1.0 / to.size();
+      measured.costs[parameters[p].updater].time += time * share;
+    }
+  };
+  double for_all = 0;
   for (const UpdateOperator& update : measured.graph.updates) {
     const double time = time_of(update.node);
     facts->update += time;
-    if (update.parameters.empty()) measured.costs.back().time += time;
-    double bytes = 0;
-    for (const int p : update.parameters) bytes += parameters[p].bytes;
-    for (const int p : update.parameters) {
-      const double share = bytes > 0 ? parameters[p].bytes / bytes
-                                     : 1.0 / static_cast<double>(update.parameters.size());
-      measured.costs[parameters[p].updater].time += time * share;
+    if (update.parameters.empty()) {
+      for_all += time;
+    } else {
+      charge(time, update.parameters);
     }
   }
+  std::vector<int> all(parameters.size());
+  std::iota(all.begin(), all.end(), 0);
+  charge(for_all, all);
+  if (all.empty()) measured.costs.back().time += for_all;
   facts->name = recording.name;
   facts->iteration = times->iteration_ns * kMsPerNs;
   for (const Cost& cost : measured.costs) facts->loads += cost.time;

@@ -484,19 +484,18 @@ class Builder {
     }
     std::vector<int> all(graph_.parameters.size());
     std::iota(all.begin(), all.end(), 0);
-    const auto parameters_of = [&](int memory) -> const std::vector<int>& {
-      const auto it = of_set.find(sets.Find(memory));
-      return it == of_set.end() ? all : it->second;
-    };
-
+    double everybodys = 0;
     for (size_t m = 0; m < memories_.size(); ++m) {
       const Memory& memory = memories_[m];
       if (!memory.updated || !(memory.resident || memory.gradient)) continue;
-      const std::vector<int>& owners = parameters_of(static_cast<int>(m));
-      for (const int p : owners) {
-        graph_.parameters[p].resident_bytes += memory.bytes * ShareOf(p, owners);
+      const auto owners = of_set.find(sets.Find(static_cast<int>(m)));
+      if (owners == of_set.end()) {
+        everybodys += memory.bytes;
+      } else {
+        Share(memory.bytes, owners->second);
       }
     }
+    Share(everybodys, all);
     for (Parameter& parameter : graph_.parameters) {
       // Without an optimizer in the trace: the parameter, and its gradient.
       if (parameter.resident_bytes == 0) {
@@ -512,14 +511,17 @@ class Builder {
     for (size_t u = 0; u < units_.size(); ++u) {
       if (!units_[u].update()) continue;
       graph_.updates.push_back({units_[u].node, {touched[u].begin(), touched[u].end()}});
-      if (touched[u].empty()) graph_.updates.back().parameters = all;
     }
   }
 
-  double ShareOf(int parameter, const std::vector<int>& among) const {
+  // By the bytes of the parameters.
+  void Share(double bytes, const std::vector<int>& among) {
     double sum = 0;
     for (const int p : among) sum += graph_.parameters[p].bytes;
-    return sum > 0 ? graph_.parameters[parameter].bytes / sum : 1.0 / among.size();
+    for (const int p : among) {
+      Parameter& parameter = graph_.parameters[p];
+      parameter.resident_bytes += sum > 0 ? bytes * parameter.bytes / sum : 0;
+    }
   }
 
   void Size() {

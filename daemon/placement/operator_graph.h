@@ -48,7 +48,7 @@ struct Parameter {
 // An operator of the optimizer's step, or another one after the backward pass.
 struct UpdateOperator {
   int node = 0;
-  std::vector<int> parameters;  // that it updates; never empty where the graph has any
+  std::vector<int> parameters;  // that it updates; empty: what it does is for all of them
 };
 
 struct OperatorGraph {
