@@ -45,7 +45,10 @@ constexpr int kFewestSweeps = 4;
 
 // Hypergraphs from fine to coarse.
 struct Hierarchy {
-  std::deque<LayeredHypergraph> graphs;  // the first one is that of the rows, or of alike rows
+  explicit Hierarchy(const LayeredHypergraph& finest) : graphs{&finest} {}
+
+  std::vector<const LayeredHypergraph*> graphs;  // the first one belongs to somebody else
+  std::deque<LayeredHypergraph> coarser;         // the others
   std::vector<std::vector<int32_t>> coarse_of;
 
   Parts Lift(Parts part_of, size_t from, size_t to) const {  // to a finer one
@@ -60,9 +63,9 @@ struct Hierarchy {
   // Of a partition that is the same within each coarse vertex.
   Parts Lower(Parts part_of, size_t from, size_t to) const {
     for (size_t i = from; i < to; ++i) {
-      Parts coarser(graphs[i + 1].vertices());
-      for (size_t v = 0; v < part_of.size(); ++v) coarser[coarse_of[i][v]] = part_of[v];
-      part_of = std::move(coarser);
+      Parts merged(graphs[i + 1]->vertices());
+      for (size_t v = 0; v < part_of.size(); ++v) merged[coarse_of[i][v]] = part_of[v];
+      part_of = std::move(merged);
     }
     return part_of;
   }
@@ -127,7 +130,7 @@ class JointSearch {
     for (int round = 0; round < kRounds; ++round) {
       const Hierarchy alike = MergeAlike(&best_);
       const size_t top = alike.graphs.size() - 1;
-      const LayeredHypergraph& graph = alike.graphs[top];
+      const LayeredHypergraph& graph = *alike.graphs[top];
       Parts best = alike.Lower(best_, 0, top);
       for (int cycle = 0; cycle < kCyclesOfRound && !Stopped(); ++cycle) {
         best =
@@ -143,7 +146,7 @@ class JointSearch {
 
   void AnnealFromRandomStart(double work) {
     const Hierarchy alike = MergeAlike(nullptr);
-    const LayeredHypergraph& graph = alike.graphs.back();
+    const LayeredHypergraph& graph = *alike.graphs.back();
     PartitionState state(graph, options_.parts, SpreadEvenly(graph, options_.parts, &random_));
     const double rows = RowsOfVertex(graph);
     AnnealingOptions annealing = Annealing(graph, kHot * rows, kCold * rows);
@@ -156,8 +159,7 @@ class JointSearch {
 
   // A candidate near `best`: merged within parts, annealed from coarse to fine.
   Parts Cycle(const LayeredHypergraph& graph, const Parts& best, double work) {
-    Hierarchy hierarchy;
-    hierarchy.graphs.push_back(graph);
+    Hierarchy hierarchy(graph);
     Parts part_of = best;
     double pins = static_cast<double>(graph.pins());
     for (;;) {
@@ -165,12 +167,12 @@ class JointSearch {
       if (!AddCoarser(limits, &hierarchy)) break;
       const size_t last = hierarchy.graphs.size() - 1;
       part_of = hierarchy.Lower(part_of, last - 1, last);
-      pins += static_cast<double>(hierarchy.graphs.back().pins());
+      pins += static_cast<double>(hierarchy.graphs.back()->pins());
     }
     const double uniform = static_cast<double>(random_() >> 11) * 0x1p-53;
     const double temperature = kHot * std::pow(kColdestCycle, uniform) * RowsOfVertex(graph);
     for (size_t i = hierarchy.graphs.size(); i-- > 0;) {
-      PartitionState state(hierarchy.graphs[i], options_.parts, part_of);
+      PartitionState state(*hierarchy.graphs[i], options_.parts, part_of);
       AnnealingOptions annealing = Annealing(graph, temperature, temperature * kCooling);
       annealing.sweeps = Sweeps(work, pins);
       Anneal(annealing, &random_, &state);
@@ -205,8 +207,7 @@ class JointSearch {
   }
 
   Hierarchy MergeAlike(const Parts* part_of) {
-    Hierarchy hierarchy;
-    hierarchy.graphs.push_back(rows_);
+    Hierarchy hierarchy(rows_);
     Parts parts;
     if (part_of != nullptr) parts = *part_of;
     for (;;) {
@@ -220,11 +221,12 @@ class JointSearch {
 
   // False when hardly anything could be merged.
   bool AddCoarser(const CoarseningLimits& limits, Hierarchy* hierarchy) {
-    const LayeredHypergraph& fine = hierarchy->graphs.back();
+    const LayeredHypergraph& fine = *hierarchy->graphs.back();
     Coarsening next = Coarsen(fine, limits, &random_);
     if (next.coarse.vertices() > 0.95 * fine.vertices()) return false;
     hierarchy->coarse_of.push_back(std::move(next.coarse_of));
-    hierarchy->graphs.push_back(std::move(next.coarse));
+    hierarchy->coarser.push_back(std::move(next.coarse));
+    hierarchy->graphs.push_back(&hierarchy->coarser.back());
     return true;
   }
 
