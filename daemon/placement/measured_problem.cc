@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -176,15 +175,19 @@ class Folder {
   // What a part is called at every length: its parameters; of a part without parameters those that
   // it depends on, and those that depend on it. Parts of one name are one, which closes no circle:
   // along an edge the first set only grows, and the second one only shrinks.
-  using Key = std::pair<std::set<int>, std::set<int>>;
+  using Parameters = std::vector<bool>;  // of all; one stands for those that are together
+  using Key = std::pair<Parameters, Parameters>;
 
   void Place(const OperatorGraph& graph) {
     const Parts parts = PartsOf(graph);
     const auto count = static_cast<int>(parts.successors.size());
-    std::vector<std::set<int>> before(count), after(count);
-    const auto add = [&](int part, const std::set<int>& reached, std::set<int>* to) {
-      to->insert(reached.begin(), reached.end());
-      for (const int p : parts.parameters[part]) to->insert(parameters_.Find(p));
+    const Parameters none(parameters_count());
+    std::vector<Parameters> before(count, none), after(count, none);
+    const auto add = [&](int part, const Parameters& reached, Parameters* to) {
+      for (size_t p = 0; p < reached.size(); ++p) {
+        if (reached[p]) (*to)[p] = true;
+      }
+      for (const int p : parts.parameters[part]) (*to)[parameters_.Find(p)] = true;
     };
     for (int part = count - 1; part >= 0; --part) {
       for (const int next : parts.successors[part]) add(part, before[part], &before[next]);
@@ -196,8 +199,9 @@ class Folder {
     for (int part = 0; part < count; ++part) {
       Key key(before[part], after[part]);
       if (!parts.parameters[part].empty()) {
-        const int itself = parameters_.Find(parts.parameters[part][0]);
-        key = {{itself}, {itself}};
+        key = {none, none};
+        key.first[parameters_.Find(parts.parameters[part][0])] = true;
+        key.second = key.first;
       }
       pair_of[part] =
           pairs_.try_emplace(std::move(key), static_cast<int>(pairs_.size())).first->second;
