@@ -307,7 +307,9 @@ usage. Formats and methods: docs/placement.md.)");
     };
     plan = placement::MakePlan(larger, options);
     if (plan.ok() && !plan->stopped) {
-      answer->alternatives.push_back({.name = "one more accelerator", .value = plan->value});
+      // A device may stay empty; a search that finds less than before found nothing.
+      const double value = std::min(plan->value, answer->plan.value);
+      answer->alternatives.push_back({.name = "one more accelerator", .value = value});
     }
     return absl::OkStatus();
   }
