@@ -52,7 +52,7 @@ if torch is not None:
             super().__init__()
             self.source = nn.Embedding(WORDS, WIDTH)
             layer = nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, batch_first=True)
-            self.layers = nn.TransformerEncoder(layer, 3)
+            self.layers = nn.TransformerEncoder(layer, 2)
             self.out = nn.Linear(WIDTH, WORDS)
 
         def forward(self, source, _):
@@ -139,7 +139,7 @@ class RecordedPlacementTest(unittest.TestCase):
         self.assertLess(answer["value"], 0.9 * one)
 
     def test_recurrence_has_one_graph_at_all_lengths(self):
-        traces, longest = self.check(Recurrent(), [5, 20])
+        traces, longest = self.check(Recurrent(), [4, 12])
         self.assertFalse(longest["folded"])
         for pipeline in ("decoupled", "lockstep"):
             answer = place(*traces, "--devices", "2", "--pipeline", pipeline)
@@ -149,8 +149,8 @@ class RecordedPlacementTest(unittest.TestCase):
             self.assertAlmostEqual(answer["value"], answer["pipelines"][pipeline], places=6)
 
     def test_transformer_keeps_its_operators(self):
-        traces, longest = self.check(Transformer(), [8, 40])
-        answer = place(*traces, "--devices", "3")
+        traces, longest = self.check(Transformer(), [8, 24])
+        answer = place(*traces, "--devices", "2")
         self.assertFalse(answer["folded"])
         self.assertEqual(len(answer["operators"]), len(longest["operators"]))
         self.check_plan(answer)
