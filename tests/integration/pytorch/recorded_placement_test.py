@@ -162,7 +162,7 @@ class RecordedPlacementTest(unittest.TestCase):
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("length 8 and length 9 are of different models", done.stderr)
-        mixed = first.split(",")[0] + "," + second.split(",")[1].split("@")[0]
+        mixed = second.split(",")[0] + "," + first.split(",")[1].split("@")[0]
         done = subprocess.run([PLACE, "--trace", mixed, "--devices", "2"], capture_output=True,
                               text=True, check=False)
         self.assertIn("of another program, or of another length", done.stderr)
