@@ -46,6 +46,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kExitNoAnswer = 1;
 constexpr int kExitUsage = 2;
+constexpr int kLockStepRestarts = 8;  // each as long as those of one length together
 constexpr int kMostThreads = 64;
 constexpr double kMostProofSeconds = 86'400;
 constexpr double kRounding = 1e-9;
@@ -352,15 +353,19 @@ usage. Formats and methods: docs/placement.md.)");
     }
     if (pipeline == Pipeline::kLockStep) {
       answer->alternatives.clear();  // their values are those of a decoupled pipeline
+      placement::SearchOptions search;
+      search.restarts = kLockStepRestarts;
+      search.threads = options.threads;
+      search.stop = options.stop;
       const placement::LockStepResult best =
-          placement::ImproveLockStep(run.problems, start, answer->options.contiguous, options.stop);
+          placement::ImproveLockStep(run.problems, start, answer->options.contiguous, search);
       plan.placement = best.placement;
       plan.judgement = placement::Judge(answer->problem, plan.placement);
       plan.value = best.value;
       // The bound of the decoupled pipeline is one of this pipeline, too.
       plan.optimal = plan.value <= plan.lower_bound * (1 + kRounding);
       plan.stopped = plan.stopped || best.stopped;
-      plan.method += ", then local search in lock-step";
+      plan.method += ", then search in lock-step";
     }
     answer->alternatives.insert(answer->alternatives.end(), others.begin(), others.end());
     answer->more_text = RecordingsText(run, plan.placement);

@@ -209,6 +209,17 @@ ClassGraph ContiguousClasses(const Problem& problem) {
   return Build(problem, groups, std::move(successors));
 }
 
+ClassGraph WithCostsOf(const ClassGraph& graph, const Problem& problem) {
+  return Build(problem, {graph.class_of, graph.size()}, graph.successors);
+}
+
+std::vector<int> DevicesOf(const ClassGraph& graph, const Placement& placement) {
+  std::vector<int> device;
+  device.reserve(graph.classes.size());
+  for (const Class& of : graph.classes) device.push_back(placement[of.operators.front()]);
+  return device;
+}
+
 Placement ToPlacement(const ClassGraph& graph, const std::vector<int>& device) {
   Placement placement;
   placement.reserve(graph.class_of.size());

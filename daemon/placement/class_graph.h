@@ -51,8 +51,14 @@ ClassGraph ColorClasses(const Problem& problem);
 // For contiguous placements: no circles; predecessors have lower numbers.
 ClassGraph ContiguousClasses(const Problem& problem);
 
+// The same classes with the times, transfers and memory that `problem` has for the operators: the
+// same model at another length.
+ClassGraph WithCostsOf(const ClassGraph& graph, const Problem& problem);
+
 // `device`: of each class.
 Placement ToPlacement(const ClassGraph& graph, const std::vector<int>& device);
+// Of each class the device of its first operator.
+std::vector<int> DevicesOf(const ClassGraph& graph, const Placement& placement);
 
 }  // namespace seqpoint::placement
 

@@ -56,13 +56,6 @@ absl::Status CheckClasses(const Problem& problem, const ClassGraph& graph) {
   return absl::OkStatus();
 }
 
-// A device of each class of `graph` from one of each operator.
-std::vector<int> DevicesOf(const ClassGraph& graph, const Placement& placement) {
-  std::vector<int> device;
-  for (const Class& of : graph.classes) device.push_back(placement[of.operators.front()]);
-  return device;
-}
-
 class Planner {
  public:
   Planner(const Problem& problem, const PlannerOptions& options)

@@ -1,55 +1,19 @@
 #include "daemon/placement/whole_run.h"
 
 #include <algorithm>
-#include <map>
-#include <utility>
+#include <vector>
 
-#include "daemon/placement/components.h"
+#include "daemon/placement/class_graph.h"
 #include "daemon/placement/judge.h"
+#include "daemon/placement/search.h"
 
 namespace seqpoint::placement {
 namespace {
-
-// Smaller gains are rounding.
-constexpr double kGain = 1e-9;
 
 double TotalWeight(absl::Span<const WeightedProblem> problems) {
   double total = 0;
   for (const WeightedProblem& problem : problems) total += problem.weight;
   return total;
-}
-
-// The operators that move together.
-std::vector<std::vector<int>> Groups(const Problem& problem) {
-  std::vector<std::vector<int>> groups;
-  std::map<int64_t, size_t> of_color;
-  for (size_t i = 0; i < problem.operators.size(); ++i) {
-    size_t group = groups.size();
-    if (const auto& color = problem.operators[i].color) {
-      group = of_color.try_emplace(*color, group).first->second;
-    }
-    if (group == groups.size()) groups.emplace_back();
-    groups[group].push_back(static_cast<int>(i));
-  }
-  return groups;
-}
-
-// Groups that need each other's outputs.
-std::vector<std::vector<int>> Neighbors(const Problem& problem,
-                                        const std::vector<std::vector<int>>& groups) {
-  std::vector<int> group_of(problem.operators.size());
-  for (size_t g = 0; g < groups.size(); ++g) {
-    for (const int op : groups[g]) group_of[op] = static_cast<int>(g);
-  }
-  Adjacency neighbors(groups.size());
-  for (const Edge& edge : problem.edges) {
-    const int from = group_of[edge.from], to = group_of[edge.to];
-    if (from == to) continue;
-    neighbors[from].push_back(to);
-    neighbors[to].push_back(from);
-  }
-  SortUnique(&neighbors);
-  return neighbors;
 }
 
 bool Allowed(absl::Span<const WeightedProblem> problems, const Placement& placement,
@@ -99,42 +63,31 @@ WholeRunTime TimeOfWholeRun(absl::Span<const WeightedProblem> problems,
 }
 
 LockStepResult ImproveLockStep(absl::Span<const WeightedProblem> problems, const Placement& start,
-                               bool contiguous, const std::function<bool()>& stop) {
-  const Problem& first = problems[0].problem;
+                               bool contiguous, const SearchOptions& options) {
   LockStepResult best = {start, TimeOfWholeRun(problems, start).lock_step};
-  contiguous = contiguous && Judge(first, start).contiguous;
-  const std::vector<std::vector<int>> groups = Groups(first);
-  const std::vector<std::vector<int>> neighbors = Neighbors(first, groups);
-  // A stage gains or loses at its border, or begins on a device that has nothing.
-  const auto reaches = [&](size_t group, int device) {
-    if (!contiguous) return true;
-    return std::none_of(best.placement.begin(), best.placement.end(),
-                        [&](int used) { return used == device; }) ||
-           std::any_of(neighbors[group].begin(), neighbors[group].end(),
-                       [&](int neighbor) { return best.placement[groups[neighbor][0]] == device; });
-  };
-  // Passes over all moves, until one pass finds none.
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t g = 0; g < groups.size(); ++g) {
-      const std::vector<int>& group = groups[g];
-      for (int device = 0; device < first.devices(); ++device) {
-        if (stop()) {
-          best.stopped = true;
-          return best;
-        }
-        if (best.placement[group[0]] == device || !reaches(g, device)) continue;
-        Placement candidate = best.placement;
-        for (const int op : group) candidate[op] = device;
-        const double value = TimeOfWholeRun(problems, candidate).lock_step;
-        if (value >= best.value * (1 - kGain) || !Allowed(problems, candidate, contiguous)) {
-          continue;
-        }
-        best.placement = std::move(candidate);
-        best.value = value;
-        moved = true;
-      }
+  const Problem average = AverageProblem(problems);
+  contiguous = contiguous && Judge(average, start).contiguous;
+  const ClassGraph classes = contiguous ? ContiguousClasses(average) : ColorClasses(average);
+  const double total = TotalWeight(problems);
+  std::vector<ClassGraph> graphs;
+  std::vector<WeightedGraph> lengths;
+  graphs.reserve(problems.size());
+  for (const WeightedProblem& problem : problems) {
+    graphs.push_back(WithCostsOf(classes, problem.problem));
+    for (int c = 0; c < classes.size(); ++c) {
+      graphs.back().classes[c].memory_bytes = classes.classes[c].memory_bytes;
     }
+    lengths.push_back({problem.weight / total, &graphs.back()});
+  }
+  const SearchResult found =
+      Search(lengths, average, DevicesOf(classes, start), contiguous, options);
+  best.stopped = found.stopped;
+  if (found.device.empty()) return best;
+  const Placement placement = ToPlacement(classes, found.device);
+  const double value = TimeOfWholeRun(problems, placement).lock_step;
+  if (value < best.value && Allowed(problems, placement, contiguous)) {
+    best.placement = placement;
+    best.value = value;
   }
   return best;
 }

@@ -5,11 +5,11 @@
 #ifndef SEQPOINT_DAEMON_PLACEMENT_WHOLE_RUN_H_
 #define SEQPOINT_DAEMON_PLACEMENT_WHOLE_RUN_H_
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "daemon/placement/annealing.h"
 #include "daemon/placement/problem.h"
 
 namespace seqpoint::placement {
@@ -43,14 +43,14 @@ WholeRunTime TimeOfWholeRun(absl::Span<const WeightedProblem> problems, const Pl
 struct LockStepResult {
   Placement placement;
   double value = 0;      // WholeRunTime::lock_step
-  bool stopped = false;  // before no single move helped any more
+  bool stopped = false;  // before the search was through
 };
 
-// Moves classes of operators from `start` while a move makes the lock-step pipeline faster; keeps
-// to the rules that the judge checks and, where `start` is contiguous and `contiguous` asks for
-// it, contiguous. `stop` is asked between moves; what it had by then is the result.
+// A placement with which the lock-step pipeline is faster than with `start`, or `start`: found by
+// annealing (search.h). Keeps to the rules that the judge checks at every length and, where `start`
+// is contiguous and `contiguous` asks for it, contiguous.
 LockStepResult ImproveLockStep(absl::Span<const WeightedProblem> problems, const Placement& start,
-                               bool contiguous, const std::function<bool()>& stop);
+                               bool contiguous, const SearchOptions& options);
 
 }  // namespace seqpoint::placement
 

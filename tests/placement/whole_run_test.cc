@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <ostream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -146,8 +146,7 @@ TEST(WholeRunTest, ALockStepPipelineIsImprovedWithinTheRules) {
     const Placement start = Slices(problems[0].problem);
     ASSERT_TRUE(Judge(problems[0].problem, start).contiguous);
     const double before = TimeOfWholeRun(problems, start).lock_step;
-    const LockStepResult result =
-        ImproveLockStep(problems, start, contiguous, [] { return false; });
+    const LockStepResult result = ImproveLockStep(problems, start, contiguous, {.restarts = 2});
     EXPECT_LT(result.value, before);
     EXPECT_FALSE(result.stopped);
     EXPECT_DOUBLE_EQ(result.value, TimeOfWholeRun(problems, result.placement).lock_step);
@@ -162,7 +161,8 @@ TEST(WholeRunTest, ALockStepPipelineIsImprovedWithinTheRules) {
 TEST(WholeRunTest, AStopKeepsWhatWasFound) {
   const auto problems = RandomRun(3, true);
   const Placement start = Slices(problems[0].problem);
-  const LockStepResult result = ImproveLockStep(problems, start, true, [] { return true; });
+  const LockStepResult result =
+      ImproveLockStep(problems, start, true, {.stop = [] { return true; }});
   EXPECT_TRUE(result.stopped);
   EXPECT_EQ(result.placement, start);
 }
