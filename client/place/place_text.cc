@@ -35,7 +35,9 @@ std::string Time(double time) { return absl::StrFormat("%.6g", time); }
 std::string Change(double value, double answer) {
   if (answer <= 0) return "";
   const double percent = 100 * (value / answer - 1);
-  return absl::StrFormat("%+.*f %%", std::abs(percent) < 100 ? 1 : 0, percent);
+  const int digits = std::abs(percent) < 100 ? 1 : 0;
+  const bool same = std::abs(percent) < 0.05;  // no sign on a zero
+  return same ? "0.0 %" : absl::StrFormat("%+.*f %%", digits, percent);
 }
 
 std::string Gap(const Plan& plan) {
