@@ -65,28 +65,28 @@ void Regroup(const std::vector<int>& group, Grouping* groups) {
   for (int& of : groups->of) of = group[of];
 }
 
-// Groups without time that have one neighbor in the forward pass and none in the backward pass join
-// it (performTrivialNodeOptimizations). One that cannot run where its neighbor can stays apart.
-std::vector<int> MergeFree(const Problem& problem, const Grouping& groups,
-                           const Adjacency& successors) {
+// Groups without time that exchange data with one other group alone join it: that saves transfers
+// and costs nothing (performTrivialNodeOptimizations; the published program also binds memory so).
+// One whose memory may be too much for its neighbor's device stays apart, and so does one that
+// cannot run where its neighbor can.
+std::vector<int> MergeFree(const Problem& problem, const Grouping& groups) {
   std::vector<bool> free(groups.count, true), supported(groups.count, true);
+  double memory_bytes = 0;
+  for (const Operator& op : problem.operators) memory_bytes += op.memory_bytes;
+  const bool all_fit = memory_bytes <= problem.memory_bytes;
   for (size_t i = 0; i < problem.operators.size(); ++i) {
     const Operator& op = problem.operators[i];
     if (op.cpu_time != 0 || op.accelerator_time != 0) free[groups.of[i]] = false;
+    if (!all_fit && op.memory_bytes != 0) free[groups.of[i]] = false;
     if (!op.accelerator_supported) supported[groups.of[i]] = false;
   }
-  for (const Edge& edge : problem.edges) {
-    if (!problem.operators[edge.from].backward && problem.operators[edge.to].backward) {
-      free[groups.of[edge.from]] = false;
-    }
-  }
   std::vector<std::set<int>> neighbors(groups.count);
-  for (int v = 0; v < groups.count; ++v) {
-    for (const int to : successors[v]) {
-      neighbors[v].insert(to);
-      neighbors[to].insert(v);
-    }
-  }
+  const auto join = [&](int a, int b) {
+    if (a == b) return;
+    neighbors[a].insert(b);
+    neighbors[b].insert(a);
+  };
+  for (const Edge& edge : problem.edges) join(groups.of[edge.from], groups.of[edge.to]);
   std::vector<int> host(groups.count);
   std::vector<int> leaves;
   for (int v = 0; v < groups.count; ++v) {
@@ -204,7 +204,7 @@ ClassGraph ContiguousClasses(const Problem& problem) {
     successors = Fuse(successors, group, groups.count);
   };
   regroup(StrongComponents(successors));
-  regroup(MergeFree(problem, groups, successors));
+  regroup(MergeFree(problem, groups));
   regroup(TopologicalPlaces(successors));
   return Build(problem, groups, std::move(successors));
 }

@@ -66,7 +66,7 @@ class RandomProblem {
     Operator op;
     op.id = id;
     op.accelerator_supported = Below(8) > 0;
-    op.accelerator_time = Below(1000) / 64.0;
+    op.accelerator_time = Below(5) == 0 ? 0 : Below(1000) / 64.0;
     op.cpu_time = op.accelerator_time * (1 + Below(8));
     op.memory_bytes = Below(12);
     op.transfer_time = Below(4) == 0 ? 0 : Below(256) / 64.0;
