@@ -161,7 +161,7 @@ ClassGraph Build(const Problem& problem, const Grouping& groups, Adjacency succe
   graph.class_of = groups.of;
   graph.accelerators = problem.accelerators;
   graph.cpus = problem.cpus;
-  graph.memory_bytes = problem.memory_bytes;
+  graph.memory_bytes = problem.memory_limit();
   graph.classes.resize(groups.count);
   for (size_t i = 0; i < problem.operators.size(); ++i) {
     const Operator& op = problem.operators[i];

@@ -116,7 +116,7 @@ Judgement Judge(const Problem& problem, const Placement& placement) {
   for (int device = 0; device < problem.devices(); ++device) {
     const DeviceLoad& load = judgement.devices[device];
     judgement.max_load = std::max(judgement.max_load, load.load());
-    if (load.memory_bytes > problem.memory_bytes) {
+    if (load.memory_bytes > problem.memory_limit()) {
       judgement.violations.push_back(absl::StrFormat("%s holds %.0f bytes; it has %.0f",
                                                      DeviceName(problem, device), load.memory_bytes,
                                                      problem.memory_bytes));

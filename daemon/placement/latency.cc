@@ -104,12 +104,12 @@ class State {
 
   double Energy() const {
     double excess = 0;
-    for (double bytes : bytes_) excess += std::max(0.0, bytes / graph_->problem.memory_bytes - 1);
+    for (double bytes : bytes_) excess += std::max(0.0, bytes / graph_->problem.memory_limit() - 1);
     // An accelerator twice too full costs as much as the work of all.
     return Latency() + graph_->unit * excess;
   }
   double Value() const {
-    const double most = graph_->problem.memory_bytes;
+    const double most = graph_->problem.memory_limit();
     const bool fits =
         std::all_of(bytes_.begin(), bytes_.end(), [most](double bytes) { return bytes <= most; });
     return fits ? Latency() : kInfinity;
@@ -260,6 +260,10 @@ class State {
   mutable std::vector<std::vector<int>> members_;
 };
 
+// A bound takes a walk over the graph for each price.
+constexpr size_t kMostPrices = 256;
+// Larger graphs are too slow for StretchByStretch: seconds for a billion steps.
+constexpr double kMostSteps = 4e9;
 constexpr int64_t kSweeps = 200;  // moves per class and device
 
 }  // namespace
@@ -271,8 +275,8 @@ std::vector<int> FillByMemory(const Problem& problem, const ClassGraph& graph) {
   double bytes = 0;
   for (const Class& block : blocks.classes) {
     int to = problem.accelerators;
-    if (block.accelerator_supported && block.memory_bytes <= problem.memory_bytes) {
-      if (bytes + block.memory_bytes > problem.memory_bytes && filling < problem.accelerators) {
+    if (block.accelerator_supported && block.memory_bytes <= problem.memory_limit()) {
+      if (bytes + block.memory_bytes > problem.memory_limit() && filling < problem.accelerators) {
         ++filling;
         bytes = 0;
       }
@@ -289,7 +293,8 @@ std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& grap
   const ClassGraph blocks = ContiguousClasses(problem);
   const std::vector<int> line = TopologicalLine(blocks);
   const int size = blocks.size();
-  const int most = problem.accelerators;
+  const int most = std::min(problem.accelerators, size);
+  if (static_cast<double>(size) * size * (most + 1) > kMostSteps) return {};
   std::vector<std::vector<int>> nets_of(size);
   for (size_t net = 0; net < blocks.nets.size(); ++net) {
     for (int c : blocks.nets[net].classes) nets_of[c].push_back(static_cast<int>(net));
@@ -321,7 +326,7 @@ std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& grap
       for (int u : blocks.predecessors[c]) path[c] = std::max(path[c], path[u]);
       path[c] += added.cpu_time;
       cores = std::max(cores, path[c]);
-      const bool fits = bytes <= problem.memory_bytes;
+      const bool fits = bytes <= problem.memory_limit();
       for (int used = 0; used <= most; ++used) {
         const double before = best[begin][used].latency;
         if (before + cores < best[end + 1][used].latency && problem.cpus > 0) {
@@ -339,13 +344,13 @@ std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& grap
                        [](const Best& a, const Best& b) { return a.latency < b.latency; });
   if (fastest->latency == kInfinity) return {};
   int used = static_cast<int>(fastest - best[size].begin());
-  std::vector<int> device(graph.size(), most);
+  std::vector<int> device(graph.size(), problem.accelerators);
   for (int end = size; end > 0;) {
     const Best& stretch = best[end][used];
     if (!stretch.on_cores) --used;
     for (int i = stretch.begin; i < end; ++i) {
       for (int v : blocks.classes[line[i]].operators) {
-        device[graph.class_of[v]] = stretch.on_cores ? most : used;
+        device[graph.class_of[v]] = stretch.on_cores ? problem.accelerators : used;
       }
     }
     end = stretch.begin;
@@ -379,7 +384,7 @@ SearchResult SearchLatency(const Problem& problem, const ClassGraph& graph,
 double LatencyBound(const Problem& problem) {
   const Lists consumers = Consumers(problem), producers = Producers(problem);
   const std::vector<int> order = InOrder(problem, consumers, producers);
-  const double bytes = problem.memory_bytes * problem.accelerators;
+  const double bytes = problem.memory_limit() * problem.accelerators;
   std::vector<double> end(problem.operators.size());
   // For a price of a byte on an accelerator.
   const auto bound = [&](double price) {
@@ -394,7 +399,7 @@ double LatencyBound(const Problem& problem) {
       end[v] = begin + time;
       longest = std::max(longest, end[v]);
     }
-    return longest - price * bytes;
+    return price == 0 ? longest : longest - price * bytes;
   };
   double best = bound(0);
   // Every price gives a bound. At these an operator is as fast on either side, price included.
@@ -405,7 +410,8 @@ double LatencyBound(const Problem& problem) {
   }
   std::sort(prices.begin(), prices.end());
   prices.erase(std::unique(prices.begin(), prices.end()), prices.end());
-  for (double price : prices) best = std::max(best, bound(price));
+  const size_t step = prices.size() / kMostPrices + 1;
+  for (size_t i = 0; i < prices.size(); i += step) best = std::max(best, bound(prices[i]));
   return best;
 }
 

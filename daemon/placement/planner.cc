@@ -246,7 +246,21 @@ double Value(const Problem& problem, const Placement& placement, const PlannerOp
 }
 
 absl::StatusOr<Plan> MakePlan(const Problem& problem, const PlannerOptions& options) {
-  return Planner(problem, options).Make();
+  // More devices of a kind than there are operators stay empty, and cost time and memory.
+  const int most = std::max(1, static_cast<int>(problem.operators.size()));
+  if (problem.accelerators <= most && problem.cpus <= most) {
+    return Planner(problem, options).Make();
+  }
+  Problem fewer = problem;
+  fewer.accelerators = std::min(fewer.accelerators, most);
+  fewer.cpus = std::min(fewer.cpus, most);
+  absl::StatusOr<Plan> plan = Planner(fewer, options).Make();
+  if (!plan.ok()) return plan;
+  for (int& device : plan->placement) {
+    if (device >= fewer.accelerators) device += problem.accelerators - fewer.accelerators;
+  }
+  plan->judgement = Judge(problem, plan->placement);
+  return plan;
 }
 
 }  // namespace seqpoint::placement

@@ -220,9 +220,58 @@ TEST(PlannerTest, MoreDevicesThanOperatorsAreNotNeeded) {
   Problem problem = Chains(1, 3);
   problem.accelerators = 4096;
   problem.cpus = 4096;
-  const auto plan = MakePlan(problem, {});
+  for (const bool contiguous : {true, false}) {
+    const auto plan = MakePlan(problem, {.contiguous = contiguous, .proof_seconds = 10});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(plan->optimal);
+    EXPECT_EQ(plan->judgement.devices.size(), 8192u);
+  }
+}
+
+TEST(PlannerTest, TimesMayBeInAnyUnit) {
+  for (const double unit : {1e-9, 1e9}) {
+    Problem problem = Chains(2, 3);
+    for (Operator& op : problem.operators) {
+      op.cpu_time *= unit;
+      op.accelerator_time *= unit;
+      op.transfer_time *= unit;
+    }
+    const PlannerOptions any = {.contiguous = false, .proof_seconds = 10};
+    const auto plan = MakePlan(problem, any);
+    const auto unscaled = MakePlan(Chains(2, 3), any);
+    ASSERT_TRUE(plan.ok() && unscaled.ok()) << plan.status();
+    EXPECT_NEAR(plan->value / unit, unscaled->value, 1e-9 * unscaled->value);
+    EXPECT_EQ(plan->optimal, unscaled->optimal);
+
+    problem.accelerators = 0;
+    problem.cpus = 1;
+    EXPECT_TRUE(MakePlan(problem, any).ok());
+  }
+}
+
+// .3 + .1 + .2 is above .6 in the last digit, and .1 + .2 + .3 too, but not by as much.
+TEST(PlannerTest, MemoryMayBeFullToTheLastDigit) {
+  for (const auto& sizes : {std::vector{.3, .1, .2}, std::vector{.1, .2, .3}}) {
+    Problem problem = Chains(1, 3);
+    problem.accelerators = 1;
+    problem.cpus = 0;
+    problem.memory_bytes = .6;
+    for (size_t i = 0; i < sizes.size(); ++i) problem.operators[i].memory_bytes = sizes[i];
+    for (const bool contiguous : {true, false}) {
+      const auto plan = MakePlan(problem, {.contiguous = contiguous});
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      EXPECT_EQ(plan->judgement.devices[0].operators, 3);
+    }
+  }
+}
+
+TEST(PlannerTest, MemoryWithoutEndIsNoMemoryLimit) {
+  Problem problem = Chains(2, 3);
+  problem.memory_bytes = 1e308;
+  const auto plan = MakePlan(problem, {.objective = Objective::kLatency});
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_TRUE(plan->optimal);
+  EXPECT_GT(plan->lower_bound, 0);
+  EXPECT_LE(plan->lower_bound, plan->value);
 }
 
 }  // namespace

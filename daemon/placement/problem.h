@@ -41,6 +41,9 @@ struct Problem {
   int cpus = 0;             // cores, one device each
   double memory_bytes = 0;  // of each accelerator; cores have no limit
 
+  // Sums of sizes differ in the last digits with their order; what is more than these is too much.
+  double memory_limit() const { return memory_bytes * (1 + 1e-9); }
+
   int devices() const { return accelerators + cpus; }
   bool IsAccelerator(int device) const { return device < accelerators; }
 };

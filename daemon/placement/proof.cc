@@ -27,7 +27,9 @@ class StopHandler : public CbcEventHandler {
 // classes are there (touched) and whether all of them are (inside); the largest load.
 class Program {
  public:
-  Program(const Problem& devices, const ClassGraph& graph) : devices_(devices), graph_(graph) {
+  // Times are in `unit`s: Cbc's tolerances are absolute.
+  Program(const Problem& devices, const ClassGraph& graph, double unit)
+      : devices_(devices), graph_(graph), unit_(unit) {
     const int on = graph.size() * devices.devices();
     const int of_nets = static_cast<int>(graph.nets.size()) * devices.accelerators;
     touched_ = on;
@@ -61,7 +63,9 @@ class Program {
     for (int c = 0; c < graph_.size(); ++c) {
       for (int d = 0; d < devices_.devices(); ++d) {
         Add(on(c, d), 1);
-        const bool allowed = !devices_.IsAccelerator(d) || graph_.classes[c].accelerator_supported;
+        const bool allowed = !devices_.IsAccelerator(d) ||
+                             (graph_.classes[c].accelerator_supported &&
+                              graph_.classes[c].memory_bytes <= devices_.memory_limit());
         if (!allowed) model_.setColumnUpper(on(c, d), 0.0);
       }
       Row(1, 1);
@@ -107,19 +111,20 @@ class Program {
       const bool accelerator = devices_.IsAccelerator(d);
       for (int c = 0; c < graph_.size(); ++c) {
         const Class& placed = graph_.classes[c];
-        Add(on(c, d), accelerator ? placed.accelerator_time : placed.cpu_time);
+        Add(on(c, d), (accelerator ? placed.accelerator_time : placed.cpu_time) / unit_);
       }
       for (size_t net = 0; accelerator && net < graph_.nets.size(); ++net) {
         const int i = static_cast<int>(net) * devices_.accelerators + d;
-        Add(touched_ + i, graph_.nets[net].transfer_time);
-        Add(inside_ + i, -graph_.nets[net].transfer_time);
+        const double transfer_time = graph_.nets[net].transfer_time / unit_;
+        Add(touched_ + i, transfer_time);
+        Add(inside_ + i, -transfer_time);
       }
       Add(largest_, -1);
       Row(-COIN_DBL_MAX, 0);
-      if (!accelerator) continue;
+      if (!accelerator || devices_.memory_limit() <= 0) continue;
       for (int c = 0; c < graph_.size(); ++c) {
         // As shares of the memory: bytes beside times of a millisecond are badly scaled.
-        Add(on(c, d), graph_.classes[c].memory_bytes / devices_.memory_bytes);
+        Add(on(c, d), graph_.classes[c].memory_bytes / devices_.memory_limit());
       }
       Row(-COIN_DBL_MAX, 1);
     }
@@ -127,6 +132,7 @@ class Program {
 
   const Problem& devices_;
   const ClassGraph& graph_;
+  const double unit_;
   int touched_ = 0, inside_ = 0, largest_ = 0;
   CoinModel model_;
   std::vector<int> columns_;
@@ -139,7 +145,9 @@ bool ProofIsThere() { return true; }
 
 Proof ProveMaxLoad(const Problem& devices, const ClassGraph& graph, double known, double seconds,
                    const std::function<bool()>& stop) {
-  const Program program(devices, graph);
+  // One device leaves nothing to choose, and no time nothing to improve.
+  if (devices.devices() < 2 || known <= 0) return {.lower_bound = known, .finished = true};
+  const Program program(devices, graph, known);
   CoinModel rows = program.model();
   OsiClpSolverInterface solver;
   solver.setHintParam(OsiDoReducePrint, true);
@@ -151,7 +159,7 @@ Proof ProveMaxLoad(const Problem& devices, const ClassGraph& graph, double known
   const StopHandler handler(&stop);
   model.passInEventHandler(&handler);
   // Only what is better is of use, and a millionth is not.
-  model.setCutoff(known * (1 - 1e-7));
+  model.setCutoff(1 - 1e-7);
   const std::string limit = std::to_string(seconds);
   const char* arguments[] = {"seqpoint-place", "-log", "0",      "-seconds", limit.c_str(),
                              "-ratioGap",      "1e-7", "-solve", "-quit"};
@@ -159,9 +167,12 @@ Proof ProveMaxLoad(const Problem& devices, const ClassGraph& graph, double known
 
   Proof proof;
   proof.finished = model.status() == 0 && !(stop && stop());
-  proof.lower_bound = proof.finished && !model.bestSolution()
-                          ? known
-                          : std::min(known, model.getBestPossibleObjValue());
+  const double bound = model.getBestPossibleObjValue();
+  if (proof.finished) {
+    proof.lower_bound = known * (model.bestSolution() ? std::min(1.0, bound) : 1.0);
+  } else if (bound > 0 && bound < 1 - 1e-7) {
+    proof.lower_bound = known * bound;  // else it stopped before it knew anything
+  }
   const double* solution = model.bestSolution();
   if (solution != nullptr) {
     for (int c = 0; c < graph.size(); ++c) {

@@ -38,7 +38,7 @@ Costs MakeCosts(absl::Span<const WeightedGraph> lengths, const Problem& devices)
   costs.lengths = static_cast<int>(lengths.size());
   costs.accelerators = devices.accelerators;
   costs.devices = devices.devices();
-  costs.memory_bytes = devices.memory_bytes;
+  costs.memory_bytes = devices.memory_limit();
   costs.before = first.predecessors;
   costs.after = first.successors;
   costs.nets_of.resize(costs.classes);
