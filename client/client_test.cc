@@ -1571,6 +1571,7 @@ TEST(RunTest, OnlyACommandThatCallsTheLibraryHasItFromItsStart) {
   std::ofstream(other) << "import torch\n";
   EXPECT_TRUE(CallsTheLibrary({program, "--epochs", "3"}));
   EXPECT_TRUE(CallsTheLibrary({"sh", script}));
+  EXPECT_TRUE(CallsTheLibrary({"sh", "-n", "2", "/proc/self/exe"}));  // as mpirun starts it
   EXPECT_FALSE(CallsTheLibrary({"sh", other, "--seqpoint_like", "/"}));
   EXPECT_FALSE(CallsTheLibrary({"no-such-program"}));
   EXPECT_FALSE(CallsTheLibrary({}));

@@ -347,7 +347,8 @@ bool CallsTheLibrary(const std::vector<std::string>& command) {
     const bool here = i > 0 && std::filesystem::is_regular_file(command[i], error);
     const std::string path = here ? command[i] : FindProgram(command[i]);
     if (!std::filesystem::is_regular_file(path, error)) continue;
-    if (!IsProgram(path) && std::filesystem::file_size(path, error) > kLargestScript) continue;
+    const bool script = i > 0 && !IsProgram(path);
+    if (script && std::filesystem::file_size(path, error) > kLargestScript) continue;
     if (ProgramHolds(path, kPrefix)) return true;
   }
   return false;
