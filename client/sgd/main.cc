@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -155,10 +156,12 @@ Outcome Run(const Options& options, const Ranks& ranks, const sparse::Network& n
     MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     outcome.step_seconds.push_back(seconds);
     outcome.output_sum = output.cast<double>().sum();
+    if (!outcome.losses.empty() && !std::isfinite(outcome.losses.back())) break;
   }
   MPI_Allreduce(MPI_IN_PLACE, &outcome.output_sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-  outcome.forward = OfAllRanks(training.forward_traffic(), options.steps);
-  outcome.backward = OfAllRanks(training.backward_traffic(), options.steps);
+  const int steps = static_cast<int>(outcome.step_seconds.size());
+  outcome.forward = OfAllRanks(training.forward_traffic(), steps);
+  outcome.backward = OfAllRanks(training.backward_traffic(), steps);
   return outcome;
 }
 
@@ -253,11 +256,11 @@ std::string Json(const Options& options, const Ranks& ranks, const Outcome& outc
 void Print(const Options& options, const Ranks& ranks, const Outcome& outcome, bool as_predicted) {
   const auto line = [&](const char* name, const std::vector<Traffic>& traffic) {
     const Traffic sum = Sum(traffic);
-    printf("%s %d words of each sample, %s a step, in %d messages\n", name,
-           static_cast<int>(sum.words),
+    printf("%s %lld words of each sample, %s a step, in %lld messages\n", name,
+           static_cast<long long>(sum.words),
            absl::StrFormat("%.1f MB", 4e-6 * static_cast<double>(sum.words) * options.step.samples)
                .c_str(),
-           static_cast<int>(sum.messages));
+           static_cast<long long>(sum.messages));
   };
   printf("%s on %d rank%s, %d steps of %d samples\n", options.inference ? "inference" : "training",
          ranks.size, ranks.size == 1 ? "" : "s", options.steps, options.step.samples);
@@ -279,6 +282,13 @@ absl::Status Main(const Options& options, const Ranks& ranks) {
   Job job = *std::move(prepared);
   Training training(MPI_COMM_WORLD, std::move(job.layers), options.step);
   const Outcome outcome = Run(options, ranks, job.network, job.owners, training);
+  // The same on all ranks.
+  if (!outcome.losses.empty() && !std::isfinite(outcome.losses.back())) {
+    return OfAllRanks(absl::InvalidArgumentError(absl::StrCat(
+                          "the loss is no finite number any more in step ", outcome.losses.size(),
+                          "; try a smaller --rate than ", options.step.rate)),
+                      ranks);
+  }
 
   if (!options.write.empty()) Gather(ranks, job.owners, training.layers(), job.network);
   if (ranks.rank != 0) return OfAllRanks(absl::OkStatus(), ranks);

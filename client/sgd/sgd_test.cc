@@ -117,6 +117,17 @@ TEST_F(SgdTest, TheLossFalls) {
   EXPECT_LT(last, 0.8 * first);
 }
 
+TEST_F(SgdTest, ARunThatDivergesIsNoSuccess) {
+  const std::string json = folder_.path() / "figures.json";
+  const Ran run = OnRanks(2,
+                          "--radixnet 64x3 --rate 1e38 --activation relu --loss cross-entropy "
+                          "--json " +
+                              json);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.output, HasSubstr("the loss is no finite number any more in step"));
+  EXPECT_FALSE(std::filesystem::exists(json));
+}
+
 TEST_F(SgdTest, InferenceIsThatOfOneRank) {
   const std::string what = "--radixnet 1024x6 --inference --steps 2 --samples 8 --bias -0.05";
   std::vector<std::string> sums;
