@@ -185,6 +185,16 @@ usage. Formats and methods: docs/placement.md.)");
  private:
   // What CLI11 does not check.
   absl::Status CheckUsage() const {
+    const bool several = output_ == dot_ || (json_ && (output_ == "-" || dot_ == "-"));
+    if (several && !(output_.empty() && dot_.empty())) {
+      return absl::InvalidArgumentError("-o, --dot and --json would go to one place; name others");
+    }
+    std::error_code error;
+    for (const std::string& written : {output_, dot_}) {
+      if (written.empty() || !std::filesystem::equivalent(written, file_, error)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(written, " is the problem; write the answer to another file"));
+    }
     if (traces_.empty()) {
       if (!file_.empty()) return absl::OkStatus();
       return absl::InvalidArgumentError(

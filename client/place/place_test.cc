@@ -183,6 +183,12 @@ TEST_F(PlaceTest, WrongUsageAndFilesThatCannotBeReadAreTold) {
     EXPECT_EQ(result.code, 2) << size;
     EXPECT_THAT(result.err, HasSubstr("is not a size such as")) << size;
   }
+  const std::string model = Model();
+  const Result over = Place({model, "-o", model});
+  EXPECT_EQ(over.code, 2);
+  EXPECT_THAT(over.err, HasSubstr("is the problem; write the answer to another file"));
+  EXPECT_EQ(Place({model, "--json", "--dot", "-"}).code, 2);
+  EXPECT_EQ(Place({model, "-o", Path("a"), "--dot", Path("a")}).code, 2);
   const Result missing = Place({Path("none.json"), "--json"});
   EXPECT_EQ(missing.code, 1);
   EXPECT_THAT(missing.err, HasSubstr("none.json: No such file or directory"));
