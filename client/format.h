@@ -1,4 +1,4 @@
-// What the messages of the API hold, as figures and words for people.
+// The messages of the API as figures and words for people.
 // Threading: pure functions.
 #ifndef CLIENT_FORMAT_H_
 #define CLIENT_FORMAT_H_

@@ -1,11 +1,6 @@
 #include "client/sparse_input.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/whole_file.h"
 #include "daemon/sparse/matrix_text.h"
 #include "daemon/sparse/npz.h"
 #include "daemon/sparse/radixnet.h"
@@ -30,21 +26,6 @@ void AddSparseInput(CLI::App& app, SparseInputOptions* options) {
   app.add_option("--permutations", options->permutations,
                  "of the RadiX-Net: a row for each block; without it they are drawn");
   app.add_option("--seed", options->seed, "of what is drawn");
-}
-
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  const std::unique_ptr<FILE, decltype(&fclose)> file(fopen(path.c_str(), "rb"), &fclose);
-  std::string text;
-  char piece[1 << 16];
-  while (file != nullptr) {
-    const size_t size = fread(piece, 1, sizeof piece, file.get());
-    if (size == 0) break;
-    text.append(piece, size);
-  }
-  if (file == nullptr || ferror(file.get()) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
-  }
-  return text;
 }
 
 namespace {
@@ -83,7 +64,7 @@ bool OrderByNumber(std::vector<std::string>* files) {
     const auto back = std::mismatch(first.rbegin(), first.rend(), file.rbegin(), file.rend());
     suffix = std::min(suffix, static_cast<size_t>(back.first - first.rbegin()));
   }
-  // What numbers begin or end with alike belongs to the number.
+  // Digits that are alike at both ends of the numbers belong to the numbers.
   while (prefix > 0 && absl::ascii_isdigit(first[prefix - 1])) --prefix;
   while (suffix > 0 && absl::ascii_isdigit(first[first.size() - suffix])) --suffix;
   std::vector<std::pair<int64_t, std::string>> numbered;

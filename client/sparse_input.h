@@ -35,9 +35,6 @@ bool OrderByNumber(std::vector<std::string>* files);
 absl::StatusOr<sparse::Network> ReadSparseInput(const SparseInputOptions& options,
                                                 std::vector<std::string>* notes = nullptr);
 
-// The bytes of a file. InvalidArgument: "cannot read FILE: why".
-absl::StatusOr<std::string> ReadWhole(const std::string& path);
-
 }  // namespace seqpoint::client
 
 #endif  // CLIENT_SPARSE_INPUT_H_

@@ -5,6 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -64,6 +67,19 @@ absl::Status WriteWhole(const std::string& path, std::string_view text) {
   if (!file.ok()) return file.status();
   if (absl::Status status = file->Write(text); !status.ok()) return status;
   return file->Close();
+}
+
+absl::StatusOr<std::string> ReadWhole(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": it is a folder"));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  if (!file.is_open() || file.bad()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
+  }
+  return text;
 }
 
 }  // namespace seqpoint::client

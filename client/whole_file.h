@@ -1,4 +1,4 @@
-// A file that appears under its name only when it is whole.
+// A file that appears under its name only when it is whole, and one that is read whole.
 //
 //   absl::StatusOr<WholeFile> file = WholeFile::Open("trace.json");
 //   for (...) if (absl::Status status = file->Write(piece); !status.ok()) return status;
@@ -42,6 +42,9 @@ class WholeFile {
 };
 
 absl::Status WriteWhole(const std::string& path, std::string_view text);
+
+// The bytes of a file. InvalidArgument: "cannot read FILE: why".
+absl::StatusOr<std::string> ReadWhole(const std::string& path);
 
 }  // namespace seqpoint::client
 

@@ -11,8 +11,6 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -64,19 +62,6 @@ void WaitForInterrupt() {
   action.sa_handler = &Interrupt;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
-}
-
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": it is a folder"));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  if (!file.is_open() || file.bad()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
-  }
-  return text;
 }
 
 // The last line of the terminal, while planning takes long.
@@ -183,7 +168,7 @@ usage. Formats and methods: docs/placement.md.)");
   }
 
  private:
-  // What CLI11 does not check.
+  // CLI11 checks the rest.
   absl::Status CheckUsage() const {
     const bool several = output_ == dot_ || (json_ && (output_ == "-" || dot_ == "-"));
     if (several && !(output_.empty() && dot_.empty())) {

@@ -28,7 +28,7 @@ struct PlaceAnswer {
   placement::Plan plan;
   std::vector<Alternative> alternatives;
   double seconds = 0;  // that planning took
-  // Of recordings (client/place/recordings.h): lines, and fields of the JSON object.
+  // The part about recordings (client/place/recordings.h): lines, and fields of the JSON object.
   std::string more_text, more_json;
 };
 

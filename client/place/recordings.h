@@ -33,7 +33,7 @@ absl::StatusOr<placement::MeasuredRun> ReadRecordings(const RecordingsAsked& ask
 
 enum class Pipeline { kDecoupled, kLockStep };
 
-// What the time of a placement is, over all lengths.
+// The time of a placement over all lengths.
 double PipelineTime(const placement::MeasuredRun& run, const placement::Placement& placement,
                     Pipeline pipeline);
 

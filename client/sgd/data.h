@@ -16,7 +16,7 @@
 
 namespace seqpoint::sgd {
 
-// Of the samples [first, first + samples); `neurons`: whose rows.
+// The samples [first, first + samples); a row for each of `neurons`.
 Batch Inputs(uint64_t seed, int64_t first, int samples, const std::vector<int32_t>& neurons);
 
 // `loss`: for kCrossEntropy the column of each sample adds up to 1 over all `outputs`.

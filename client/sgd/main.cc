@@ -20,6 +20,7 @@
 #include "client/sgd/training.h"
 #include "client/sparse_input.h"
 #include "client/whole_file.h"
+#include "daemon/sparse/baselines.h"
 #include "daemon/sparse/matrix_text.h"
 #include "daemon/sparse/owners_text.h"
 #include "daemon/sparse/volume.h"
@@ -55,23 +56,9 @@ absl::Status OfAllRanks(const absl::Status& status, const Ranks& ranks) {
   return absl::CancelledError();  // that rank says it
 }
 
-// Neuron i of n belongs to rank floor(i ranks / n): what is done without a plan.
-sparse::Owners Blocks(const sparse::Network& network, int ranks) {
-  sparse::Owners owners;
-  const auto add = [&](int64_t neurons) {
-    owners.emplace_back(neurons);
-    for (int64_t i = 0; i < neurons; ++i) {
-      owners.back()[i] = static_cast<int32_t>(i * ranks / neurons);
-    }
-  };
-  add(network.layers[0].columns);
-  for (const sparse::Layer& layer : network.layers) add(layer.rows);
-  return owners;
-}
-
 absl::StatusOr<sparse::Owners> ReadPlan(const Options& options, const sparse::Network& network,
                                         int ranks) {
-  if (options.owners.empty()) return Blocks(network, ranks);
+  if (options.owners.empty()) return sparse::BlockParts(network, ranks);
   const auto text = client::ReadWhole(options.owners);
   if (!text.ok()) return text.status();
   auto owners = sparse::ReadOwners(*text, options.owners);

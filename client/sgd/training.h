@@ -61,7 +61,7 @@ class Training {
   const Batch& input_gradient() const { return gradient_; }
 
   const std::vector<LocalLayer>& layers() const { return layers_; }
-  // Of each layer, of all steps so far, for one sample of each minibatch.
+  // The sums of all steps so far, for each layer and one sample of each minibatch.
   const std::vector<Traffic>& forward_traffic() const { return forward_traffic_; }
   const std::vector<Traffic>& backward_traffic() const { return backward_traffic_; }
 

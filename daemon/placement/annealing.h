@@ -46,7 +46,7 @@ struct SearchResult {
 // ones, so that neighbours in the line need each other.
 std::vector<int> TopologicalLine(const ClassGraph& graph);
 
-// What a move may do. All threads read it.
+// The moves that there are. All threads read it.
 class Neighbourhood {
  public:
   // `devices`: accelerators first.
@@ -80,7 +80,7 @@ class Neighbourhood {
   std::vector<int> line_, place_;             // the classes in a line, and where each stands in it
 };
 
-// Of a run from a high temperature to a low one. Figures: docs/placement-accuracy.md, "The search".
+// One run from a high temperature to a low one. Figures: docs/placement-accuracy.md, "The search".
 struct Cooling {
   double hot = 0.3;  // in `unit`
   double cold = 0.0005;

@@ -57,7 +57,7 @@ ClassGraph WithCostsOf(const ClassGraph& graph, const Problem& problem);
 
 // `device`: of each class.
 Placement ToPlacement(const ClassGraph& graph, const std::vector<int>& device);
-// Of each class the device of its first operator.
+// The device of the first operator of each class.
 std::vector<int> DevicesOf(const ClassGraph& graph, const Placement& placement);
 
 }  // namespace seqpoint::placement

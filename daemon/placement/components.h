@@ -8,7 +8,7 @@
 
 namespace seqpoint::placement {
 
-// Of each vertex, those that its edges lead to.
+// For each vertex, those that its edges lead to.
 using Adjacency = std::vector<std::vector<int>>;
 
 // Each list ascending and without repeats.

@@ -43,7 +43,7 @@ struct Plan {
   std::vector<std::string> notes;  // sentences
 };
 
-// What the objective says of a placement, by the judge.
+// The objective's value of a placement, by the judge.
 double Value(const Problem& problem, const Placement& placement, const PlannerOptions& options);
 
 // FailedPrecondition: one sentence why there is no placement, with the operators. Cancelled:

@@ -20,8 +20,9 @@ inline constexpr int kMostDevices = 4096;  // of a kind: more than any pipeline 
 // the line. A problem without any device is read: they may be said elsewhere.
 absl::StatusOr<Problem> ReadProblem(std::string_view text, const std::string& file);
 
-// What ReadProblem checks of the graph: ids, edges, times and sizes, and that no edges lead in a
-// circle. Also takes out edges that are there twice. For problems that were not read from a file.
+// The checks that ReadProblem makes of the graph: ids, edges, times and sizes, and that no edges
+// lead in a circle. Also takes out edges that are there twice. For problems that were not read from
+// a file.
 absl::Status CheckProblem(const std::string& file, Problem* problem);
 
 // Reads back as the same problem.

@@ -1,4 +1,4 @@
-// What anybody would do first: partitions to compare with, and to start from.
+// Simple partitions, to compare with and to start from.
 //
 // Threading: free functions. Ownership: values.
 #ifndef SEQPOINT_DAEMON_SPARSE_BASELINES_H_

@@ -15,7 +15,7 @@
 
 namespace seqpoint::sparse {
 
-// Of a file that scipy wrote one matrix; else one for each two-dimensional array, in the order of
+// One matrix of a file that scipy wrote; else one for each two-dimensional array, in the order of
 // the archive; arrays with fewer dimensions (biases) are no layers. Rows are neurons, columns
 // inputs, as in torch.nn.Linear.weight. InvalidArgument: one sentence with the file and the array.
 absl::StatusOr<std::vector<MatrixEntries>> ReadNpz(std::string_view bytes, const std::string& file);

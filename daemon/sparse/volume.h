@@ -44,7 +44,7 @@ struct Volume {
 // network.
 absl::Status CheckOwners(const Network& network, const Owners& owners, int parts);
 
-// Of a forward pass; with `training` of a forward and a backward pass. The owners are those of the
+// Counts a forward pass; with `training` a forward and a backward pass. The owners are those of the
 // network (CheckOwners).
 Volume CountVolume(const Network& network, const Owners& owners, int parts, bool training = false);
 

@@ -80,7 +80,7 @@ std::optional<Measured> Measure(const std::string& path, const PlannerOptions& o
   return told ? std::optional(measured) : std::nullopt;
 }
 
-// What expected.json says of one problem.
+// The values of one problem in expected.json.
 struct Known {
   std::optional<double> contiguous;  // the optimum; nothing: there is no placement
   std::optional<double> any;         // the best that is known

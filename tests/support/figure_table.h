@@ -1,4 +1,4 @@
-// What a benchmark measured, beside what was to be reached: a table on standard output, and with
+// The figures of a benchmark, beside what was to be reached: a table on standard output, and with
 // --json a list of {figure, measured, unit, to_reach, reached}.
 //
 // Threading: one thread. Ownership: a value.
