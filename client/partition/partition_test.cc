@@ -132,7 +132,7 @@ TEST_F(PartitionTest, BadInputIsOneSentenceAndNothingIsWritten) {
   EXPECT_THAT(run.err, HasSubstr("cannot read nowhere.mtx: No such file"));
   run = Run(". --parts 2");
   EXPECT_EQ(run.status, 1);
-  EXPECT_THAT(run.err, HasSubstr("cannot read .: Is a directory"));
+  EXPECT_THAT(run.err, HasSubstr("cannot read .: it is a folder"));
   run = Run("--radixnet 64x4 --parts 65");
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.err, HasSubstr("layer 1 has 64 neurons, fewer than the 65 parts"));
