@@ -1,13 +1,7 @@
 // `seqpoint-partition`: shares the rows of a sparse network out among ranks (docs/partition.md).
 // `seqpoint partition` starts it.
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -21,11 +15,9 @@
 #include "client/help.h"
 #include "client/options.h"
 #include "client/partition/partition_text.h"
-#include "client/plain_text.h"
-#include "client/progress.h"
+#include "client/planner_program.h"
 #include "client/sparse_input.h"
 #include "client/whole_file.h"
-#include "daemon/base/json_string.h"
 #include "daemon/sparse/matrix_text.h"
 #include "daemon/sparse/owners_text.h"
 #include "daemon/sparse/planner.h"
@@ -39,25 +31,9 @@ namespace {
 using sparse::Network;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kExitNoAnswer = 1;
-constexpr int kExitUsage = 2;
-// An answer that comes sooner needs no progress; a line that changes more often is not read.
-constexpr auto kQuiet = std::chrono::seconds(1);
-constexpr auto kBetweenLines = std::chrono::milliseconds(100);
+constexpr const char* kProgram = "seqpoint partition";
 constexpr const char* kStoppedNote =
     "stopped: this is the best so far, a longer search finds better";
-
-std::atomic<bool> interrupted = false;
-
-void Interrupt(int) { interrupted = true; }
-
-// The next one ends the program at once.
-void WaitForInterrupt() {
-  struct sigaction action = {};
-  action.sa_handler = &Interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-}
 
 #ifdef SEQPOINT_WITH_ZOLTAN
 absl::StatusOr<std::unique_ptr<sparse::HypergraphPartitioner>> Partitioner() {
@@ -69,23 +45,6 @@ constexpr const char* kNoZoltanNote =
     "no layer-by-layer partition: this program was built without Zoltan; install "
     "libtrilinos-zoltan-dev and libopenmpi-dev and build it again";
 #endif
-
-// The last line of the terminal, while the search takes long.
-class PlanProgress {
- public:
-  void Say(const std::string& what) {
-    const Clock::time_point now = Clock::now();
-    if (now < next_) return;
-    next_ = now + kBetweenLines;
-    if (!line_.visible()) line_.Show();
-    line_.Draw(Cut(absl::StrCat("seqpoint partition: ", what, " (Ctrl-C: the best so far)"),
-                   static_cast<size_t>(std::max(line_.width(), 1))));
-  }
-
- private:
-  Progress line_{/*wanted=*/true};
-  Clock::time_point next_ = Clock::now() + kQuiet;
-};
 
 absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
@@ -157,13 +116,7 @@ usage. Formats and methods: docs/partition.md.)");
   }
 
   int Fail(const absl::Status& status, int code) const {
-    const std::string sentence = Printable(std::string(status.message()));
-    fprintf(stderr, "seqpoint partition: %s\n", sentence.c_str());
-    if (json_) {
-      printf("{\"error\": {\"code\": \"%s\", \"message\": %s}}\n",
-             absl::StatusCodeToString(status.code()).c_str(), JsonString(sentence).c_str());
-    }
-    return code;
+    return FailProgram(kProgram, status, code, json_);
   }
 
   absl::Status Run() {
@@ -189,11 +142,11 @@ usage. Formats and methods: docs/partition.md.)");
   absl::Status MakePlan(const Network& network, PartitionAnswer* answer) const {
     const auto partitioner = Partitioner();
     if (!partitioner.ok()) return partitioner.status();
-    PlanProgress progress;
+    PlanProgress progress(kProgram);
     sparse::PlannerOptions options = answer->options;
-    options.stop = [] { return interrupted.load(); };
+    options.stop = &Interrupted;
     options.progress = [&](const std::string& what) { progress.Say(what); };
-    WaitForInterrupt();
+    CatchInterrupt();
     const Clock::time_point begin = Clock::now();
     absl::StatusOr<sparse::Plan> plan = sparse::MakePlan(network, options, partitioner->get());
     if (!plan.ok()) return plan.status();
@@ -238,8 +191,5 @@ usage. Formats and methods: docs/partition.md.)");
 int main(int argc, char** argv) {
   const int code =
       seqpoint::client::Partition().Main(std::vector<std::string>(argv + 1, argv + argc));
-  if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
-  fprintf(stderr, "seqpoint partition: the answer could not be written to standard output: %s\n",
-          strerror(errno));
-  return code == 0 ? 1 : code;
+  return seqpoint::client::FinishProgram(seqpoint::client::kProgram, code);
 }

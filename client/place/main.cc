@@ -1,14 +1,7 @@
 // `seqpoint-place`: splits a graph of operators over devices (docs/placement.md). `seqpoint place`
 // starts it.
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -23,10 +16,8 @@
 #include "client/options.h"
 #include "client/place/place_text.h"
 #include "client/place/recordings.h"
-#include "client/plain_text.h"
-#include "client/progress.h"
+#include "client/planner_program.h"
 #include "client/whole_file.h"
-#include "daemon/base/json_string.h"
 #include "daemon/placement/judge.h"
 #include "daemon/placement/problem_json.h"
 #include "daemon/placement/split_json.h"
@@ -42,44 +33,11 @@ using placement::PlannerOptions;
 using placement::Problem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kExitNoAnswer = 1;
-constexpr int kExitUsage = 2;
+constexpr const char* kProgram = "seqpoint place";
 constexpr int kLockStepRestarts = 8;  // each as long as those of one length together
 constexpr int kMostThreads = 64;
 constexpr double kMostProofSeconds = 86'400;
 constexpr double kRounding = 1e-9;
-// An answer that comes sooner needs no progress; a line that changes more often is not read.
-constexpr auto kQuiet = std::chrono::seconds(1);
-constexpr auto kBetweenLines = std::chrono::milliseconds(100);
-
-std::atomic<bool> interrupted = false;
-
-void Interrupt(int) { interrupted = true; }
-
-// The next one ends the program at once.
-void WaitForInterrupt() {
-  struct sigaction action = {};
-  action.sa_handler = &Interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-}
-
-// The last line of the terminal, while planning takes long.
-class PlanProgress {
- public:
-  void Say(const std::string& what) {
-    const Clock::time_point now = Clock::now();
-    if (now < next_) return;
-    next_ = now + kBetweenLines;
-    if (!line_.visible()) line_.Show();
-    line_.Draw(Cut(absl::StrCat("seqpoint place: ", what, " (Ctrl-C: the best so far)"),
-                   static_cast<size_t>(std::max(line_.width(), 1))));
-  }
-
- private:
-  Progress line_{/*wanted=*/true};
-  Clock::time_point next_ = Clock::now() + kQuiet;
-};
 
 class Place {
  public:
@@ -197,13 +155,7 @@ usage. Formats and methods: docs/placement.md.)");
   }
 
   int Fail(const absl::Status& status, int code) const {
-    const std::string sentence = Printable(std::string(status.message()));
-    fprintf(stderr, "seqpoint place: %s\n", sentence.c_str());
-    if (json_) {
-      printf("{\"error\": {\"code\": \"%s\", \"message\": %s}}\n",
-             absl::StatusCodeToString(status.code()).c_str(), JsonString(sentence).c_str());
-    }
-    return code;
+    return FailProgram(kProgram, status, code, json_);
   }
 
   absl::Status RunFile() {
@@ -280,10 +232,10 @@ usage. Formats and methods: docs/placement.md.)");
 
   // The plan, and what one more accelerator would bring.
   absl::Status MakePlans(const Problem& problem, PlaceAnswer* answer) const {
-    PlanProgress progress;
+    PlanProgress progress(kProgram);
     PlannerOptions options = Planning(answer->options);
     options.progress = [&](const std::string& what) { progress.Say(what); };
-    WaitForInterrupt();
+    CatchInterrupt();
     const Clock::time_point begin = Clock::now();
     absl::StatusOr<Plan> plan = placement::MakePlan(problem, options);
     if (!plan.ok()) {
@@ -312,7 +264,7 @@ usage. Formats and methods: docs/placement.md.)");
 
   PlannerOptions Planning(PlannerOptions options) const {
     options.threads = threads_ > 0 ? threads_ : Processors();
-    options.stop = [] { return interrupted.load(); };
+    options.stop = &Interrupted;
     return options;
   }
 
@@ -399,8 +351,5 @@ usage. Formats and methods: docs/placement.md.)");
 
 int main(int argc, char** argv) {
   const int code = seqpoint::client::Place().Main(std::vector<std::string>(argv + 1, argv + argc));
-  if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
-  fprintf(stderr, "seqpoint place: the answer could not be written to standard output: %s\n",
-          strerror(errno));
-  return code == 0 ? 1 : code;
+  return seqpoint::client::FinishProgram(seqpoint::client::kProgram, code);
 }
