@@ -363,6 +363,9 @@ class Cli {
     command->add_flag("--roofline", run_.roofline,
                       "measure single kernels, too, which run one after the other for it: at most "
                       "4 lengths, once with each configuration (`seqpoint roofline`)");
+    command->add_flag("--operators", run_.operators,
+                      "PyTorch: record the operators of two iterations of each SeqPoint's length, "
+                      "which take up to twice as long, to JOB.operators (`seqpoint place JOB`)");
     command->add_flag_callback(
         "--no-progress", [this] { run_.progress = false; }, "no progress line on the terminal");
     command->add_flag("--quiet", run_.quiet, "no summary at the end either");

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -244,8 +245,23 @@ class Supervisor {
   bool was_visible_ = false;
 };
 
+// The folder for recordings of operators, of rank 0 where there are several.
+absl::StatusOr<std::string> MakeOperatorsFolder(const std::string& name,
+                                                const std::string& run_id) {
+  std::string file = absl::StrCat(name, "@", run_id, ".operators");
+  std::replace(file.begin(), file.end(), '/', '_');
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(file, error);
+  if (!error) std::filesystem::create_directory(folder, error);
+  if (!error) return folder.string();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--operators: cannot make the folder ", Quote(folder.string()),
+      " for the recordings: ", error.message(), "; start from a folder that you may write to"));
+}
+
 absl::StatusOr<v1::Job> Prepare(Connection* connection, const RunOptions& options,
-                                const std::string& name, const std::string& run_id) {
+                                const std::string& name, const std::string& run_id,
+                                const std::string& operators_folder) {
   v1::PrepareJobRequest request;
   request.set_name(name);
   request.set_run_id(run_id);
@@ -262,6 +278,7 @@ absl::StatusOr<v1::Job> Prepare(Connection* connection, const RunOptions& option
   for (const v1::MetricSet& set : options.own_metric_sets) *request.add_own_metric_sets() = set;
   request.set_counter_backend(options.counter_backend);
   request.set_roofline(options.roofline);
+  request.set_operators_folder(operators_folder);
   absl::StatusOr<v1::PrepareJobReply> reply =
       connection->Call(&v1::Profiler::Stub::PrepareJob, request);
   if (!reply.ok()) return reply.status();
@@ -597,6 +614,12 @@ Answerable AskAnswers(Connection* connection, const std::string& job_id) {
 
 }  // namespace
 
+static int FailUsage(const absl::Status& status, bool json) {
+  Say(std::string(status.message()));
+  if (json) printf("%s\n", ErrorJson(status).c_str());
+  return kExitUsage;
+}
+
 int Run(const RunOptions& options) {
   Supervisor supervisor;  // before gRPC starts threads
   std::string name = options.job.empty() ? JobNameFor(options.command) : options.job;
@@ -607,7 +630,12 @@ int Run(const RunOptions& options) {
 
   std::unique_ptr<Connection> connection;
   std::unique_ptr<Watcher> watcher;
-  std::string directory;
+  std::string directory, operators_folder;
+  if (options.operators && !library.empty()) {
+    const absl::StatusOr<std::string> made = MakeOperatorsFolder(name, run_id);
+    if (!made.ok()) return FailUsage(made.status(), options.json);
+    operators_folder = *made;
+  }
   if (!library.empty()) {
     absl::StatusOr<v1::Job> job = absl::UnavailableError("");
     // A private daemon that was about to end may answer once more and be gone: then start another.
@@ -619,7 +647,7 @@ int Run(const RunOptions& options) {
       }
       connection = *std::move(opened);
       directory = connection->directory();
-      job = Prepare(connection.get(), options, name, run_id);
+      job = Prepare(connection.get(), options, name, run_id, operators_folder);
     }
     trouble = job.status();
     if (job.ok()) {
@@ -631,9 +659,7 @@ int Run(const RunOptions& options) {
   }
   if (absl::IsInvalidArgument(trouble)) {
     // A mistake in what was asked: better now than after a day of training.
-    Say(std::string(trouble.message()));
-    if (options.json) printf("%s\n", ErrorJson(trouble).c_str());
-    return kExitUsage;
+    return FailUsage(trouble, options.json);
   }
   if (!trouble.ok()) {
     Say(absl::StrCat(std::string(trouble.message()), "; the command runs without a profile"));
@@ -649,6 +675,9 @@ int Run(const RunOptions& options) {
     return absl::StartsWith(entry, "SEQPOINT_ADAPTER_TOLD=");  // of a run that this one is part of
   });
   environment.push_back(absl::StrCat("SEQPOINT_ADAPTER_TOLD=", ear.path()));
+  if (!operators_folder.empty()) {
+    environment.push_back(absl::StrCat("SEQPOINT_OPERATORS=", operators_folder));
+  }
   if (int error = supervisor.Start(options.command, std::move(environment)); error != 0) {
     Say(absl::StrCat("cannot run ", options.command[0], ": ", strerror(error)));
     if (watcher != nullptr) {
@@ -695,6 +724,7 @@ int Run(const RunOptions& options) {
             stderr);
     }
     watcher.reset();
+    if (!operators_folder.empty()) rmdir(operators_folder.c_str());  // when it is empty
   } else if (options.json) {
     printf("%s\n", ErrorJson(trouble).c_str());
   }

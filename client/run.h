@@ -25,7 +25,8 @@ struct RunOptions {
   std::vector<std::string> metric_sets;
   std::vector<v1::MetricSet> own_metric_sets;
   v1::CounterBackend counter_backend = v1::COUNTER_BACKEND_UNSPECIFIED;
-  bool roofline = false;  // single kernels are measured, too
+  bool roofline = false;   // single kernels are measured, too
+  bool operators = false;  // operators are recorded, too
   bool progress = true;
   bool quiet = false;  // no summary either
   bool json = false;   // the summary is a GetJobReply as JSON, on standard output

@@ -760,6 +760,7 @@ absl::Status SetUp(const v1::PrepareJobRequest& request, int64_t monotonic_ns, j
     if (!status.ok()) return status;
   }
   job.Reopen(monotonic_ns);
+  if (!request.operators_folder().empty()) job.RecordOperators(request.operators_folder());
   if (request.has_horizon()) {
     if (const absl::Status status = job.SetHorizon(request.horizon()); !status.ok()) return status;
   }

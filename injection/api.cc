@@ -9,6 +9,7 @@
 
 namespace {
 
+using seqpoint::abi::Feature;
 using seqpoint::abi::Op;
 using seqpoint::inject::Call;
 using seqpoint::inject::g_guest;
@@ -57,6 +58,14 @@ void TellFeatures(Guest* guest, uint32_t count, const char* const* names, const 
   }
 }
 
+void Report(Feature feature, int works, const char* sentence) {
+  Guest* guest = g_guest;
+  if (guest == nullptr || sentence == nullptr) return;
+  using seqpoint::abi::FeatureState;
+  guest->features.Report(feature, works != 0 ? FeatureState::kReady : FeatureState::kIgnored, 0,
+                         "%s", sentence);
+}
+
 }  // namespace
 
 extern "C" {
@@ -85,12 +94,21 @@ void seqpoint_step(uint64_t at_ns) {
 }
 
 void seqpoint_describe(int works, const char* sentence) {
+  Report(Feature::kFramework, works, sentence);
+}
+void seqpoint_operators(int works, const char* sentence) {
+  Report(Feature::kOperators, works, sentence);
+}
+
+int seqpoint_wants_operators(int64_t length[2]) {
   Guest* guest = g_guest;
-  if (guest == nullptr || sentence == nullptr) return;
-  using seqpoint::abi::FeatureState;
-  guest->features.Report(seqpoint::abi::Feature::kFramework,
-                         works != 0 ? FeatureState::kReady : FeatureState::kIgnored, 0, "%s",
-                         sentence);
+  if (guest == nullptr || length == nullptr) return seqpoint::inject::CallStream::kNotWanted;
+  return guest->stream.WantsOperators(length);
+}
+
+void seqpoint_distort(void) {
+  Guest* guest = g_guest;
+  if (guest != nullptr) guest->stream.Distort();
 }
 
 void seqpoint_batches(int per_iteration, const char* sentence) {

@@ -514,6 +514,13 @@ void CallStream::Decide(const abi::MatchResult& result, uint32_t flags, Todo* to
   const bool first = decision && first_decision_;
   if (decision) first_decision_ = false;
   if (first) LearnWhenDecided(boundary);
+  if (boundary) operators_ = kNotWanted;
+  if ((decision || rule.length_count == 0) &&
+      plan_.Wants(abi::kConfigOperators, result.length, decision ? result.valid : 0)) {
+    operators_ = static_cast<int>(rule.length_count);
+    operators_length_[0] = result.length[0];
+    operators_length_[1] = result.length[1];
+  }
   const bool may_act = !acting_ && !may_capture();
 
   if (measurement_.kind != Kind::kNone && !measurement_.chosen && decision &&
@@ -554,6 +561,18 @@ void CallStream::Decide(const abi::MatchResult& result, uint32_t flags, Todo* to
   }
   distorted_ = true;
   todo->open = true;
+}
+
+int CallStream::WantsOperators(int64_t length[2]) {
+  LockGuard lock(&lock_);
+  length[0] = operators_length_[0];
+  length[1] = operators_length_[1];
+  return operators_;
+}
+
+void CallStream::Distort() {
+  LockGuard lock(&lock_);
+  distorted_ = true;
 }
 
 // Hands the open measurement to the thread that will close it. Holds lock_.

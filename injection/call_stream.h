@@ -127,6 +127,12 @@ class CallStream {
   void ReportEvaluation();
   // Is there a measurement of counters, or does an entry of the plan want one that can be had?
   bool WantsCounters();
+  // Shall the operators of the open iteration be recorded? Answers how many lengths it has, and
+  // writes them; kNotWanted: no, or its lengths are not known yet.
+  static constexpr int kNotWanted = -1;
+  int WantsOperators(int64_t length[2]);
+  // The time of the open iteration is of no use: somebody slows it down.
+  void Distort();
   // Copies the metric configurations of the control block; returns their generation.
   uint32_t CopyConfigs(abi::MetricConfig configs[abi::kMaxConfigs], abi::CounterBackend* backend);
 
@@ -207,6 +213,8 @@ class CallStream {
   bool after_hole_ = false;       // the next call is the first after nothing was watched
   bool distorted_ = false;        // something was switched in the open iteration
   bool first_decision_ = false;   // the open candidate has none yet
+  int operators_ = kNotWanted;    // lengths of the open iteration, if its operators are wanted
+  int64_t operators_length_[2] = {};
   bool stopped_ = false;
   abi::Level level_ = abi::Level::kOff;
   uint64_t calls_ = 0;

@@ -54,6 +54,13 @@ const abi::PlanEntry* Plan::Match(const int64_t length[2], uint32_t valid, uint1
   return nullptr;
 }
 
+bool Plan::Wants(uint16_t config_id, const int64_t length[2], uint32_t valid) const {
+  for (uint32_t i = 0; i < entry_count_; ++i) {
+    if (entries_[i].config_id == config_id && Holds(entries_[i], length, valid)) return true;
+  }
+  return false;
+}
+
 const abi::PlanEntry* Plan::Pending(ConfigReady ready, uint32_t random) const {
   for (uint32_t i = 0; i < entry_count_; ++i) {
     const uint32_t at = (random + i) % entry_count_;

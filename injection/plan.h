@@ -22,6 +22,8 @@ class Plan {
   // `config_id` other than 0 restricts it to that configuration. Null: none.
   const abi::PlanEntry* Match(const int64_t length[2], uint32_t valid, uint16_t config_id,
                               ConfigReady ready) const;
+  // Is there an entry with this configuration whose box holds the lengths, whatever its quota?
+  bool Wants(uint16_t config_id, const int64_t length[2], uint32_t valid) const;
   // One of the entries with quota left and a ready configuration, by lot: entries of one
   // configuration whose lengths never come must not keep the others waiting. Null: none.
   const abi::PlanEntry* Pending(ConfigReady ready, uint32_t random) const;

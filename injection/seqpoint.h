@@ -72,6 +72,19 @@ SEQPOINT_API void seqpoint_describe(int works, const char* sentence);
  * the user gives then say nothing of when the run will end. Why, in a sentence. */
 SEQPOINT_API void seqpoint_batches(int per_iteration, const char* sentence);
 
+/* Shall the operators of the iteration that has just begun be recorded (`seqpoint run
+ * --operators`)? Then its length is that of a SeqPoint. Ask after seqpoint_forward. Answers how
+ * many lengths it has, 0 to 2, and writes them; -1: no. */
+SEQPOINT_API int seqpoint_wants_operators(int64_t length[2]);
+
+/* Whoever slows the open iteration down, as a recording does, says so, in the same thread: its time
+ * is then used for nothing. */
+SEQPOINT_API void seqpoint_distort(void);
+
+/* Tells whoever asks about the job which operators were recorded, in a sentence; `works`: 0 when
+ * none are. */
+SEQPOINT_API void seqpoint_operators(int works, const char* sentence);
+
 /* The process' rank among so many, where the environment (RANK, WORLD_SIZE) does not tell. Before
  * the first iteration; best before seqpoint_attach. */
 SEQPOINT_API void seqpoint_rank(int rank, int world_size);

@@ -14,8 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/help.h"
 #include "client/options.h"
+#include "client/place/job_recordings.h"
 #include "client/place/place_text.h"
 #include "client/place/recordings.h"
+#include "client/plain_text.h"
 #include "client/planner_program.h"
 #include "client/whole_file.h"
 #include "daemon/placement/judge.h"
@@ -45,7 +47,10 @@ class Place {
     app_.formatter(std::make_shared<HelpFormatter>());
     app_.set_help_flag("-h,--help", "print this help");
     app_.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
-    auto* file = app_.add_option("FILE", file_, "the problem, published JSON");
+    auto* file = app_.add_option("FILE", file_,
+                                 "the problem, published JSON; or a JOB of seqpoint run "
+                                 "--operators: its id, name@run_id or name")
+                     ->option_text("FILE|JOB");
     auto* trace =
         app_.add_option("--trace", traces_,
                         "a recording in place of FILE: an execution trace of PyTorch and the times "
@@ -60,10 +65,10 @@ class Place {
     AddChoice(&app_, "--pipeline", &pipeline_, {"decoupled", "lockstep"},
               "over several lengths: deep queues between stages (default), or each step as long as "
               "the slowest stage");
+    app_.add_option("--socket", socket_, "of a JOB: the daemon's api.sock")->type_name("PATH");
     app_.add_option("--bandwidth", bandwidth_,
                     "of recordings: what moves in a second, such as 12GB; default: as their copies "
                     "did, else 15.75GB")
-        ->needs(trace)
         ->transform(ByteSize())
         ->type_name("SIZE");
     app_.add_option("--devices", accelerators_, "accelerators; default: those of the file")
@@ -121,7 +126,7 @@ usage. Formats and methods: docs/placement.md.)");
                   kExitUsage);
     }
     if (const absl::Status usage = CheckUsage(); !usage.ok()) return Fail(usage, kExitUsage);
-    const absl::Status status = traces_.empty() ? RunFile() : RunRecorded();
+    const absl::Status status = !traces_.empty() ? RunTraces() : IsJob() ? RunJob() : RunFile();
     return status.ok() ? 0 : Fail(status, kExitNoAnswer);
   }
 
@@ -138,10 +143,16 @@ usage. Formats and methods: docs/placement.md.)");
       return absl::InvalidArgumentError(
           absl::StrCat(written, " is the problem; write the answer to another file"));
     }
-    if (traces_.empty()) {
-      if (!file_.empty()) return absl::OkStatus();
+    if (traces_.empty() && file_.empty()) {
       return absl::InvalidArgumentError(
-          "give a FILE with a problem, or recordings with --trace; see seqpoint place --help");
+          "give a FILE with a problem, a JOB, or recordings with --trace; see seqpoint place "
+          "--help");
+    }
+    if (traces_.empty() && !IsJob()) {
+      if (bandwidth_ == 0 && socket_.empty()) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat(bandwidth_ > 0 ? "--bandwidth" : "--socket",
+                                                     " goes with recordings, and ", file_,
+                                                     " is a file; leave it out"));
     }
     if (pipeline_ == "lockstep" && objective_ == "latency") {
       return absl::InvalidArgumentError(
@@ -174,16 +185,39 @@ usage. Formats and methods: docs/placement.md.)");
       if (!split.ok()) return split.status();
       against = *std::move(split);
     }
-    return Answer(*std::move(problem), against, nullptr);
+    return Answer(*std::move(problem), against, file_, nullptr, "");
   }
 
-  absl::Status RunRecorded() {
-    RecordingsAsked asked = {.lengths = lengths_, .memory_said = memory_ >= 0};
+  // A word that is no file, and does not look like one that is missing.
+  bool IsJob() const {
+    std::error_code error;
+    return traces_.empty() && !file_.empty() && !std::filesystem::exists(file_, error) &&
+           file_.find('/') == file_.npos && !file_.ends_with(".json");
+  }
+
+  absl::Status RunTraces() {
+    RecordingsAsked asked = {.lengths = lengths_};
     for (const std::string& argument : traces_) {
       absl::StatusOr<TraceArgument> trace = ParseTraceArgument(argument);
       if (!trace.ok()) return trace.status();
       asked.traces.push_back(*std::move(trace));
     }
+    return RunRecorded(std::move(asked), "the recorded model", "");
+  }
+
+  absl::Status RunJob() {
+    absl::StatusOr<JobRecordings> found = FindJobRecordings(socket_, file_);
+    if (!found.ok()) {
+      return absl::Status(found.status().code(),
+                          absl::StrCat(Quote(file_), " is no file, and as a job: ",
+                                       std::string(found.status().message())));
+    }
+    return RunRecorded({.traces = std::move(found->traces)}, found->job, found->note);
+  }
+
+  absl::Status RunRecorded(RecordingsAsked asked, const std::string& source,
+                           const std::string& note) {
+    asked.memory_said = memory_ >= 0;
     asked.devices.accelerators = std::max(accelerators_, 0);
     asked.devices.cpus = std::max(cpus_, 0);
     asked.devices.memory_bytes = std::max(memory_, 0.0);
@@ -199,14 +233,15 @@ usage. Formats and methods: docs/placement.md.)");
       if (!split.ok()) return split.status();
       against = *std::move(split);
     }
-    return Answer(std::move(average), against, &*run);
+    return Answer(std::move(average), against, source, &*run, note);
   }
 
-  // `run`: what `problem` is the average of; null: it comes from a file.
-  absl::Status Answer(Problem problem, const Placement& against,
-                      const placement::MeasuredRun* run) {
+  // `run`: what `problem` is the average of; null: it comes from a file. `note`: about it.
+  absl::Status Answer(Problem problem, const Placement& against, const std::string& source,
+                      const placement::MeasuredRun* run, const std::string& note) {
+    CatchInterrupt();
     PlaceAnswer answer;
-    answer.source = run == nullptr ? file_ : "the recorded model";
+    answer.source = source;
     if (run != nullptr) {
       answer.unit = absl::StrCat(
           "Times in ms.",
@@ -222,7 +257,7 @@ usage. Formats and methods: docs/placement.md.)");
     }
     if (absl::Status status = MakePlans(problem, &answer); !status.ok()) return status;
     answer.problem = std::move(problem);
-    if (run != nullptr) PlanRun(*run, against, &answer);
+    if (run != nullptr) PlanRun(*run, against, note, &answer);
     absl::Status status = Write(answer);
     if (!status.ok()) return status;
     const std::string text = json_ ? PlaceJson(answer) : PlaceText(answer);
@@ -235,7 +270,6 @@ usage. Formats and methods: docs/placement.md.)");
     PlanProgress progress(kProgram);
     PlannerOptions options = Planning(answer->options);
     options.progress = [&](const std::string& what) { progress.Say(what); };
-    CatchInterrupt();
     const Clock::time_point begin = Clock::now();
     absl::StatusOr<Plan> plan = placement::MakePlan(problem, options);
     if (!plan.ok()) {
@@ -270,7 +304,7 @@ usage. Formats and methods: docs/placement.md.)");
 
   // Over the lengths of a run: the pipeline that was asked for, and beside it the placements that
   // are best for one length alone.
-  void PlanRun(const placement::MeasuredRun& run, const Placement& against,
+  void PlanRun(const placement::MeasuredRun& run, const Placement& against, const std::string& note,
                PlaceAnswer* answer) const {
     Plan& plan = answer->plan;
     const Pipeline pipeline = pipeline_ == "lockstep" ? Pipeline::kLockStep : Pipeline::kDecoupled;
@@ -315,7 +349,7 @@ usage. Formats and methods: docs/placement.md.)");
       plan.method += ", then search in lock-step";
     }
     answer->alternatives.insert(answer->alternatives.end(), others.begin(), others.end());
-    answer->more_text = RecordingsText(run, plan.placement);
+    answer->more_text = RecordingsText(run, plan.placement, note);
     answer->more_json = RecordingsJson(run, plan.placement);
   }
 
@@ -338,7 +372,7 @@ usage. Formats and methods: docs/placement.md.)");
   CLI::App app_;
   std::string file_, objective_ = "throughput", against_, output_, dot_;
   std::vector<std::string> traces_;
-  std::string lengths_, pipeline_ = "decoupled";
+  std::string lengths_, socket_, pipeline_ = "decoupled";
   double bandwidth_ = 0;                             // bytes in a second; 0: not said
   int accelerators_ = -1, cpus_ = -1, threads_ = 0;  // not said
   double memory_ = -1;                               // bytes; not said

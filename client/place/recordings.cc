@@ -147,13 +147,17 @@ absl::StatusOr<TraceArgument> ParseTraceArgument(const std::string& argument) {
 absl::StatusOr<MeasuredRun> ReadRecordings(const RecordingsAsked& asked) {
   std::vector<placement::Recording> recordings;
   for (const TraceArgument& trace : asked.traces) {
-    if (!trace.length && (!asked.lengths.empty() || asked.traces.size() > 1)) {
+    if (trace.name.empty() && !trace.length &&
+        (!asked.lengths.empty() || asked.traces.size() > 1)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--trace ", trace.graph, ",", trace.times,
                        " has no length; with several recordings, or --lengths, add @LENGTH"));
     }
     placement::Recording& recording = recordings.emplace_back();
-    recording.name = trace.length ? absl::StrCat("length ", *trace.length) : trace.graph;
+    recording.name = !trace.name.empty() ? trace.name
+                     : trace.length      ? absl::StrCat("length ", *trace.length)
+                                         : trace.graph;
+    recording.weight = trace.weight.value_or(1);
     absl::StatusOr<traces::ExecutionTrace> graph = ReadGraph(trace.graph);
     if (!graph.ok()) return graph.status();
     recording.graph = *std::move(graph);
@@ -184,7 +188,8 @@ double PipelineTime(const MeasuredRun& run, const Placement& placement, Pipeline
   return pipeline == Pipeline::kLockStep ? time.lock_step : time.decoupled;
 }
 
-std::string RecordingsText(const MeasuredRun& run, const Placement& placement) {
+std::string RecordingsText(const MeasuredRun& run, const Placement& placement,
+                           const std::string& more) {
   Table table({{"RECORDING"},
                {"SHARE OF RUN", Table::kRight},
                {"CALLS", Table::kRight},
@@ -228,6 +233,7 @@ std::string RecordingsText(const MeasuredRun& run, const Placement& placement) {
         "the lengths have different operators: those that use the same parameters, and those "
         "between the same parameters, are one");
   }
+  if (!more.empty()) note(more);
   if (without_time > 0) {
     note(absl::StrCat(FormatCount(without_time, "call"),
                       " of the execution traces are not in the times, and take 0"));

@@ -18,6 +18,9 @@ struct TraceArgument {
   std::string graph;
   std::string times;
   std::optional<int64_t> length;
+  // Said otherwise than by the argument: for tables, and the share of the run, in any scale.
+  std::string name;
+  std::optional<double> weight;
 };
 absl::StatusOr<TraceArgument> ParseTraceArgument(const std::string& argument);
 
@@ -37,9 +40,10 @@ enum class Pipeline { kDecoupled, kLockStep };
 double PipelineTime(const placement::MeasuredRun& run, const placement::Placement& placement,
                     Pipeline pipeline);
 
-// A table of the recordings with the largest load that `placement` has at each, and notes.
-std::string RecordingsText(const placement::MeasuredRun& run,
-                           const placement::Placement& placement);
+// A table of the recordings with the largest load that `placement` has at each, and notes; `note`:
+// one more, or empty.
+std::string RecordingsText(const placement::MeasuredRun& run, const placement::Placement& placement,
+                           const std::string& note = "");
 // Fields of a JSON object, without its braces: "recordings", "pipelines", ...
 std::string RecordingsJson(const placement::MeasuredRun& run,
                            const placement::Placement& placement);

@@ -344,6 +344,7 @@ absl::StatusOr<v1::GetSeqPointsReply> Answers::GetSeqPoints() const {
     v1::SeqPoint& to = *reply.add_seqpoints();
     const int64_t length[2] = {point.key.first, point.key.second};
     for (const int64_t value : facts_.units.Of(length, facts_.dimensions)) to.add_lengths(value);
+    for (int i = 0; i < facts_.dimensions; ++i) to.add_read_lengths(length[i]);
     to.set_weight(point.weight);
     to.set_share(total_weight > 0 ? point.weight / total_weight : 0);
     const double mean_ns = engine.current().PredictTime(point.key);

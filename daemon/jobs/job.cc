@@ -96,6 +96,8 @@ std::string_view FeatureName(uint16_t feature) {
       return "batches";
     case abi::Feature::kEvaluation:
       return "evaluation";
+    case abi::Feature::kOperators:
+      return "operators";
     default:
       return "";
   }

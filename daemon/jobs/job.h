@@ -185,6 +185,8 @@ class Job {
   bool stored() const;
 
   absl::Status SetHorizon(const v1::Horizon& horizon);
+  // Has the process of rank 0 record the operators of SeqPoints' iterations, into this folder.
+  void RecordOperators(const std::string& folder);
   // What is collected, before the first process. FailedPrecondition when it is another choice
   // after.
   absl::Status SetMetrics(MetricChoice choice);
@@ -299,6 +301,8 @@ class Job {
   // Measurements beyond the budget that the roofline may take.
   int RooflineBudget() const;
   std::vector<PlanEntry> PlanRoofline(const PlanOptions& options) const;
+  std::vector<Key> PlanOperators(const PlanOptions& options) const;
+  void AddOperators(const Process& process, abi::Control& control) const;
   void StoreConfigs();
   void OnChip(Process& process);  // its GPU's chip became known
   bool SummaryDue() const;
@@ -385,9 +389,11 @@ class Job {
   RooflineMeasurements roofline_;
   bool roofline_dirty_ = false;
   std::vector<PlanEntry> plan_;
-  std::string waits_;                 // why measurements wait
-  int64_t affordable_total_ = 0;      // measurements, those that were started included
-  std::vector<std::string> kernels_;  // in the order they were met
+  std::string operators_folder_;       // empty: operators are not recorded
+  std::vector<Key> operator_lengths_;  // whose operators are wanted
+  std::string waits_;                  // why measurements wait
+  int64_t affordable_total_ = 0;       // measurements, those that were started included
+  std::vector<std::string> kernels_;   // in the order they were met
   absl::flat_hash_map<std::string, int> kernel_index_;
   v1::Horizon horizon_;
   bool horizon_applied_ = false;

@@ -470,6 +470,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
                                               totals.observed_time_ns);
     }
   }
+  job.set_operators_folder(operators_folder_);
   v1::Horizon& horizon = *job.mutable_horizon();
   if (with_histogram) {
     horizon = horizon_;

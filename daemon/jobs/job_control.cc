@@ -17,6 +17,9 @@ namespace {
 
 constexpr int64_t kUnpricedMeasurements = 2;  // before the first has told its price
 constexpr int64_t kSumTolerance = 32;         // 1/32 of a length
+// SeqPoints whose operators are recorded. Each slows two iterations down, and a plan for a run
+// needs the shape of its distribution, not its every length.
+constexpr size_t kMostOperatorLengths = 8;
 
 // Sums over micro-steps hardly ever come twice, and a window must open before they are known: what
 // is near the wanted length is as good, as the iteration counts with its own.
@@ -62,6 +65,7 @@ PlanOptions Job::MakePlanOptions() const {
 void Job::UpdatePlan() {
   plan_stale_ = false;
   std::vector<PlanEntry> plan;
+  std::vector<Key> operator_lengths;
   waits_ = "";
   if (!paused_ && !released_ && forced_level_ != v1::LEVEL_MARK && rule_) {
     // A measurement that failed is spent all the same: the cap is on iterations disturbed.
@@ -77,6 +81,7 @@ void Job::UpdatePlan() {
     std::vector<PlanEntry> kernels = PlanRoofline(options);
     plan.insert(plan.begin(), kernels.begin(), kernels.end());
     if (plan.size() > abi::kMaxPlanEntries) plan.resize(abi::kMaxPlanEntries);
+    operator_lengths = PlanOperators(options);
   }
   const int64_t affordable = AffordableMeasurements();
   if (affordable <= 0 && !plan.empty()) {
@@ -91,8 +96,9 @@ void Job::UpdatePlan() {
     total += static_cast<int64_t>(process->measurements_started);
   }
   const bool same_total = total == std::exchange(affordable_total_, total);
-  if (same_total && SamePlan(plan, plan_)) return;
+  if (same_total && SamePlan(plan, plan_) && operator_lengths == operator_lengths_) return;
   plan_ = std::move(plan);
+  operator_lengths_ = std::move(operator_lengths);
   RebuildControls();
 }
 
@@ -107,6 +113,37 @@ std::vector<PlanEntry> Job::PlanRoofline(const PlanOptions& options) const {
   }
   if (configs.empty() || measurements_.empty()) return {};
   return roofline_.Plan(configs, work().current().SeqPoints(options));
+}
+
+// The SeqPoints that stand for most of the run. A recording is of one length exactly.
+std::vector<Key> Job::PlanOperators(const PlanOptions& options) const {
+  if (operators_folder_.empty()) return {};
+  std::vector<SeqPointInfo> points = work().current().SeqPoints(options);
+  const size_t count = std::min(points.size(), kMostOperatorLengths);
+  std::partial_sort(
+      points.begin(), points.begin() + static_cast<ptrdiff_t>(count), points.end(),
+      [](const SeqPointInfo& a, const SeqPointInfo& b) { return a.weight > b.weight; });
+  std::vector<Key> lengths;
+  for (size_t i = 0; i < count; ++i) lengths.push_back(points[i].key);
+  std::sort(lengths.begin(), lengths.end());
+  return lengths;
+}
+
+void Job::AddOperators(const Process& process, abi::Control& control) const {
+  if (process.row.rank != 0 || process.learning || process.beside) return;
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const uint32_t dimensions = rule_ ? rule_->rule.length_count : 0;
+  for (const Key& length : operator_lengths_) {
+    abi::PlanEntry& to = control.plan[control.plan_count++];
+    to = {};
+    to.low[0] = dimensions > 0 ? length.first : kLeast;
+    to.high[0] = dimensions > 0 ? length.first : kMost;
+    to.low[1] = dimensions > 1 ? length.second : kLeast;
+    to.high[1] = dimensions > 1 ? length.second : kMost;
+    to.config_id = abi::kConfigOperators;
+    to.entry_id = (static_cast<uint64_t>(control.generation) << 16) | control.plan_count;
+  }
 }
 
 int64_t Job::StoppedNs() const {
@@ -254,6 +291,7 @@ void Job::BuildControl(Process& process) {
   for (const counters::OnePassConfig& config : metrics_.roofline().configs) {
     add_config(config, abi::Ranges::kKernels);
   }
+  AddOperators(process, control);
   // Those that have measurements left share the plan.
   bool measures = false;
   uint64_t measuring = 0, place = 0;
@@ -295,6 +333,12 @@ const abi::Control* Job::TakeControl(int64_t process_id) {
 }
 
 void Job::RepublishControl(int64_t process_id) { processes_.at(process_id)->control_stale = true; }
+
+void Job::RecordOperators(const std::string& folder) {
+  operators_folder_ = folder;
+  plan_stale_ = true;
+  ++generation_;
+}
 
 // ----------------------------------------------------------------------------------------- control
 

@@ -224,6 +224,7 @@ JobState Job::SaveState() const {
   }
   *state.mutable_metrics() = metrics_.Save();
   state.set_overhead_budget_share(options_.overhead_budget_share);
+  state.set_operators_folder(operators_folder_);
   state.set_paused(paused_);
   state.set_released(released_);
   state.set_forced_level(forced_level_);
@@ -410,6 +411,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   kernels_added_.Clear();
   horizon_applied_ = state.horizon_applied();
   options_.overhead_budget_share = state.overhead_budget_share();
+  operators_folder_ = state.operators_folder();
   paused_ = state.paused();
   released_ = state.released();
   forced_level_ = static_cast<v1::Level>(state.forced_level());

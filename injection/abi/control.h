@@ -87,6 +87,9 @@ struct Rule {
 // Measure iterations whose lengths lie in the box with configuration `config_id`, `quota` times.
 inline constexpr uint16_t kConfigNone = 0;
 inline constexpr uint16_t kConfigTrace = 1;  // full kernel trace instead of counters
+// The framework's adapter records the operators of an iteration with these lengths: nothing of the
+// library's. `quota` does not count; whoever records knows what is there already.
+inline constexpr uint16_t kConfigOperators = UINT16_MAX;
 struct PlanEntry {
   int64_t low[2];   // inclusive
   int64_t high[2];  // inclusive; an unused dimension has low = INT64_MIN, high = INT64_MAX

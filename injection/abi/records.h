@@ -294,6 +294,7 @@ enum class Feature : uint16_t {
   kRoofline = 11,    // counters of single kernels
   kBatches = 12,     // batches that an iteration takes; `code`: BatchesCode
   kEvaluation = 13,  // failed: some of what was counted as iterations may be evaluation
+  kOperators = 14,   // recordings of the framework's operators
   kCount
 };
 enum class FeatureState : uint16_t {

@@ -50,6 +50,13 @@ class Library:
             stand_down = function("seqpoint_stand_down", ctypes.c_int, ctypes.c_char_p)
             self.stand_down = lambda holder: stand_down(holder.encode())
             self.come_back = function("seqpoint_come_back", ctypes.c_int)
+        # Of a library that knows which operators are to be recorded.
+        self._wants_operators = None
+        if hasattr(handle, "seqpoint_wants_operators"):
+            self._wants_operators = function("seqpoint_wants_operators", ctypes.c_int,
+                                             ctypes.c_void_p)
+            self.distort = function("seqpoint_distort", None)
+            self._operators = function("seqpoint_operators", None, ctypes.c_int, ctypes.c_char_p)
         self._values = _Values()
         self._names = {}  # tuple of names -> address of their array
         self._kept = []
@@ -74,6 +81,19 @@ class Library:
             self._features(count, names_at, own.at, at_ns)
         else:
             self._forward(training, count, names_at, own.at, at_ns)
+
+    def wants_operators(self):
+        """The lengths of the iteration that has begun, if its operators are to be recorded."""
+        if self._wants_operators is None:
+            return None
+        lengths = (ctypes.c_int64 * 2)()
+        count = self._wants_operators(ctypes.addressof(lengths))
+        return None if count < 0 else tuple(lengths[:count])
+
+    def operators(self, works, sentence):
+        if self._wants_operators is not None:
+            self._operators(works, sentence.encode(errors="replace"))
+        log(sentence)
 
     def batches(self, per_iteration, sentence):
         self._batches(per_iteration, sentence.encode(errors="replace"))

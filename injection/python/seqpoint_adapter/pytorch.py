@@ -33,6 +33,7 @@ import functools
 import gc
 import importlib
 import inspect
+import os
 import sys
 import time
 import types
@@ -45,11 +46,13 @@ from . import by_hand as by_hand_module
 from . import cycle as cycle_module
 from . import features as features_module
 from . import library as library_module
+from . import operators as operators_module
 from . import passes as passes_module
 from .batches import EACH, ONE, Batches
 from .by_hand import ByHand
 from .cycle import TAKEN_OVER, Cycle
 from .features import Reader
+from .operators import Recorder
 from .passes import GradientFree, LeftOut
 
 MAX_COMPANIONS = 3
@@ -149,6 +152,7 @@ class Adapter:
         self._called = []  # targets called in this iteration while searching
         self._met = {}  # by id: modules that were called while searching, weakly
         self._said = None  # of the last root that was found
+        self._recorder = None  # of operators, where they are asked for
 
     def install(self):
         self._safely(self._install)
@@ -176,6 +180,8 @@ class Adapter:
         if hasattr(loaders, "_BaseDataLoaderIter"):
             self._wrap(loaders._BaseDataLoaderIter, "__next__", after=lambda _, iterator:
                        self._safely(self._on_taken, iterator))
+        if os.environ.get("SEQPOINT_OPERATORS"):
+            self._recorder = Recorder(torch, self._library, os.environ["SEQPOINT_OPERATORS"])
         self._search()
         self._watch_backward(True)
         if hasattr(torch, "compile"):
@@ -225,6 +231,26 @@ class Adapter:
             return result
 
         wrapped.seqpoint = wrapped.hooked = True
+        owner.step = wrapped
+
+    def _watch_end(self, owner):
+        """Behind all that PyTorch does around a step: its own record of it is to be whole."""
+        adapter, step = self, owner.step
+        if getattr(step, "seqpoint_end", False):
+            return
+
+        @functools.wraps(step)
+        def wrapped(optimizer, *args, **kwargs):
+            try:
+                result = step(optimizer, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            if adapter:
+                adapter._recorder.on_step(adapter._forwards == 0)
+            return result
+
+        wrapped.seqpoint_end = True
         owner.step = wrapped
 
     def _wrap_scaler(self, scaler):
@@ -343,6 +369,8 @@ class Adapter:
 
         @functools.wraps(prepare)
         def _prepare_trace(self, *args, **kwargs):
+            if adapter._recorder is not None and adapter._recorder.make_room():
+                return prepare(self, *args, **kwargs)
             if self not in running:
                 running.add(self)
                 adapter._library.stand_down("torch.profiler")
@@ -537,6 +565,8 @@ class Adapter:
         numbers = None
         if is_root or target.steps != self._steps:
             numbers = self._tell(target, args, kwargs, training)
+        if self._recorder is not None and training and self._forwards == 1:
+            self._recorder.on_begin(self._on_host, self._compiles)
         target.steps = self._steps
         if self._batches.watching:
             self._note_pass(target, args, kwargs, numbers, is_root)
@@ -544,6 +574,8 @@ class Adapter:
             self._batches.watch()  # from the next iteration on
 
     def _begin_iteration(self, root):
+        if self._recorder is not None:
+            self._recorder.end()
         self._train_mode = root.training
         self._gradient_free.on_begin(self._was_free)
         if self._gradient_free.is_sure and not self._holds_free:
@@ -648,6 +680,8 @@ class Adapter:
         """An optimiser was made: of another model than the root, it begins another training (the
         next fold, the next stage), whose first iteration is not to be missed."""
         self._cycle.add(optimizer)
+        if self._recorder is not None:
+            self._watch_end(type(optimizer))
         steps = [vars(c)["step"] for c in type(optimizer).__mro__ if "step" in vars(c)]
         if len(steps) > 2:  # its own, a parent's, and that of Optimizer, which does nothing
             code = getattr(inspect.unwrap(steps[0]), "__code__", None)
@@ -987,7 +1021,7 @@ def _leave_uncompiled(dynamo):
     """Has torch.compile run the adapter's frames as they are, as it does those of torch.nn.Module.
     What they call is compiled all the same."""
     modules = (batches_module, by_hand_module, cycle_module, features_module, library_module,
-               passes_module, sys.modules[__name__])
+               operators_module, passes_module, sys.modules[__name__])
     try:
         for module in modules:
             for code in _codes(vars(module), module.__name__):

@@ -1,0 +1,144 @@
+#include "client/place/job_recordings.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <system_error>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/connection.h"
+#include "client/plain_text.h"
+
+namespace seqpoint::client {
+namespace {
+
+namespace fs = std::filesystem;
+using Lengths = std::vector<int64_t>;
+
+constexpr absl::string_view kGraph = ".graph.json";
+constexpr absl::string_view kTimes = ".times.json";
+constexpr absl::string_view kNoLength = "iteration";  // all have the same
+
+// As the adapter names files: "25", "25x30", "iteration".
+std::optional<Lengths> ParseLengths(absl::string_view name) {
+  Lengths lengths;
+  if (name == kNoLength) return lengths;
+  for (const absl::string_view part : absl::StrSplit(name, 'x')) {
+    int64_t length = 0;
+    if (!absl::SimpleAtoi(part, &length)) return std::nullopt;
+    lengths.push_back(length);
+  }
+  return lengths;
+}
+
+// Those of a JobRecordings whose files are both there, by their lengths.
+std::map<Lengths, TraceArgument> FindPairs(const fs::path& folder, int* graphs) {
+  std::map<Lengths, TraceArgument> pairs;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string file = it->path().filename().string();
+    absl::string_view name = file;
+    if (!absl::ConsumeSuffix(&name, kGraph)) continue;
+    const std::optional<Lengths> lengths = ParseLengths(name);
+    if (!lengths) continue;
+    ++*graphs;
+    const fs::path times = folder / absl::StrCat(name, kTimes);
+    if (!fs::exists(times, error)) continue;
+    TraceArgument trace = {.graph = it->path().string(), .times = times.string()};
+    trace.name = lengths->empty()       ? "all lengths"
+                 : lengths->size() == 1 ? absl::StrCat("length ", name)
+                                        : absl::StrCat("lengths ", absl::StrJoin(*lengths, ", "));
+    pairs.emplace(*lengths, std::move(trace));
+  }
+  return pairs;
+}
+
+int64_t Distance(const Lengths& a, const Lengths& b) {
+  int64_t distance = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) distance += std::abs(a[i] - b[i]);
+  return distance;
+}
+
+// Why an adapter recorded nothing, as it said itself; empty: it said nothing.
+std::string WhyNone(const v1::Job& job) {
+  for (const v1::Process& process : job.processes()) {
+    for (const v1::Feature& feature : process.features()) {
+      if (feature.name() == "operators") return absl::StrCat(": ", feature.sentence());
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<JobRecordings> WeighJobRecordings(const v1::Job& job,
+                                                 const v1::GetSeqPointsReply& seqpoints) {
+  JobRecordings found = {.job = absl::StrCat(job.name(), "@", job.run_id())};
+  const std::string& folder = job.operators_folder();
+  if (folder.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("operators of job ", Quote(found.job),
+                     " were not recorded; run it with `seqpoint run --operators`"));
+  }
+  int graphs = 0;
+  std::map<Lengths, TraceArgument> pairs = FindPairs(folder, &graphs);
+  if (pairs.empty()) {
+    const bool running = job.end_ns() == 0;
+    std::string why = WhyNone(job);
+    if (why.empty() && graphs > 0) why = " yet: the graphs are there, and no times";
+    if (why.empty() && running) why = " yet";
+    if (why.empty()) why = ", or they are on another machine";
+    return absl::FailedPreconditionError(
+        absl::StrCat("there are no recordings of operators in ", folder,
+                     job.host().empty() ? "" : absl::StrCat(" of ", job.host()), why,
+                     "; `--trace ET,TIMES` takes files from anywhere (docs/operator-costs.md)"));
+  }
+  for (auto& [lengths, trace] : pairs) trace.weight = 0;
+  double all = 0, exact = 0;
+  for (const v1::SeqPoint& point : seqpoints.seqpoints()) {
+    const Lengths lengths(point.read_lengths().begin(), point.read_lengths().end());
+    auto nearest = pairs.begin();
+    for (auto it = pairs.begin(); it != pairs.end(); ++it) {
+      if (Distance(it->first, lengths) < Distance(nearest->first, lengths)) nearest = it;
+    }
+    *nearest->second.weight += point.weight();
+    all += point.weight();
+    if (nearest->first == lengths) exact += point.weight();
+  }
+  if (all <= 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", Quote(found.job), " has no SeqPoints yet; ask again later"));
+  }
+  if (exact < all) {
+    found.note = absl::StrCat("SeqPoints of ", FormatShare(1 - exact / all),
+                              " of the run were not recorded; each counts for the nearest length "
+                              "that was");
+  }
+  for (auto& [lengths, trace] : pairs) {
+    if (*trace.weight > 0) found.traces.push_back(std::move(trace));
+  }
+  return found;
+}
+
+absl::StatusOr<JobRecordings> FindJobRecordings(const std::string& socket, const std::string& job) {
+  absl::StatusOr<std::unique_ptr<Connection>> connection =
+      Connection::Open({.socket_path = socket});
+  if (!connection.ok()) return connection.status();
+  v1::GetJobRequest of_job;
+  of_job.set_job(job);
+  const auto found = (*connection)->Call(&v1::Profiler::Stub::GetJob, of_job);
+  if (!found.ok()) return found.status();
+  v1::GetSeqPointsRequest of_points;
+  of_points.set_job(found->job().id());
+  const auto points = (*connection)->Call(&v1::Profiler::Stub::GetSeqPoints, of_points);
+  if (!points.ok()) return points.status();
+  return WeighJobRecordings(found->job(), *points);
+}
+
+}  // namespace seqpoint::client
