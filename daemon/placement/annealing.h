@@ -30,7 +30,7 @@ struct SearchOptions {
   int restarts = 32;
   int threads = 1;
   uint64_t seed = 1;
-  // Asked every few hundred moves, from every thread; true ends the search.
+  // Asked every few moves, from every thread; true ends the search.
   std::function<bool()> stop;
   // A better value, from any thread, one call at a time.
   std::function<void(double value)> found;
@@ -80,6 +80,9 @@ class Neighbourhood {
   std::vector<int> line_, place_;             // the classes in a line, and where each stands in it
 };
 
+// A move of 100,000 operators takes 10 ms, and people wait for the answer after Ctrl-C.
+inline constexpr int64_t kStepsBetweenStops = 16;
+
 // One run from a high temperature to a low one. Figures: docs/placement-accuracy.md, "The search".
 struct Cooling {
   double hot = 0.3;  // in `unit`
@@ -108,7 +111,7 @@ class Annealing {
     double energy = state_.Energy();
     Neighbourhood::Moves moves, back;
     for (int64_t step = 0; step < cooling.moves; ++step) {
-      if (step % 256 == 0 && stop && stop()) return false;
+      if (step % kStepsBetweenStops == 0 && stop && stop()) return false;
       if (step % 65'536 == 65'535) {
         state_.Recount();
         energy = state_.Energy();

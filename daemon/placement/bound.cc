@@ -12,21 +12,27 @@ constexpr int kHalvings = 60;  // of an interval: to the last digit of a double
 
 double Ratio(double gain, double cost) { return cost > 0 ? gain / cost : kInfinity; }
 
-// What `gain` of the classes can be had at most for `cost` of them in all, if they could be divided
-// (fractional knapsack).
-template <typename Gain, typename Cost>
-double MostGain(std::vector<const Class*> classes, double most_cost, Gain gain, Cost cost) {
-  std::sort(classes.begin(), classes.end(), [&](const Class* a, const Class* b) {
-    return Ratio(gain(*a), cost(*a)) > Ratio(gain(*b), cost(*b));
+using Part = double Class::*;
+
+// Those with the most of `gain` for the least of `cost` first.
+void SortByRatio(Part gain, Part cost, std::vector<const Class*>* classes) {
+  std::sort(classes->begin(), classes->end(), [&](const Class* a, const Class* b) {
+    return Ratio(a->*gain, a->*cost) > Ratio(b->*gain, b->*cost);
   });
-  double total = 0;
+}
+
+// The least `gain` that is left when classes are taken away for `most_cost` in all, if they could
+// be divided (fractional knapsack). `classes` are sorted. Adds up the rest: the difference of two
+// large sums would lose it.
+double LeastLeft(const std::vector<const Class*>& classes, double most_cost, Part gain, Part cost) {
   most_cost = std::max(most_cost, 0.0);
+  double left = 0;
   for (const Class* of : classes) {
-    if (cost(*of) > most_cost) return total + gain(*of) * (most_cost / cost(*of));
-    total += gain(*of);
-    most_cost -= cost(*of);
+    const double taken = of->*cost > most_cost ? most_cost / (of->*cost) : 1;
+    left += (1 - taken) * (of->*gain);
+    most_cost = taken < 1 ? 0 : most_cost - of->*cost;
   }
-  return total;
+  return left;
 }
 
 }  // namespace
@@ -37,8 +43,6 @@ bool RunsOnAccelerator(const ClassGraph& graph, const Class& of) {
 }
 
 double LoadBound(const ClassGraph& graph) {
-  const auto accelerator_time = [](const Class& of) { return of.accelerator_time; };
-  const auto cpu_time = [](const Class& of) { return of.cpu_time; };
   double largest = 0, only_on_cpus = 0, work = 0, bytes = 0, all = 0;
   std::vector<const Class*> either;
   for (const Class& of : graph.classes) {
@@ -59,22 +63,22 @@ double LoadBound(const ClassGraph& graph) {
   if (graph.cpus > 0) {
     // Bytes that no accelerator holds go to the cores: the least time for them is all of it but
     // what the others can keep.
-    double cpu_work = 0;
-    for (const Class* of : either) cpu_work += of->cpu_time;
-    const double kept = MostGain(either, graph.accelerators * graph.memory_bytes, cpu_time,
-                                 [](const Class& of) { return of.memory_bytes; });
-    low = std::max(low, (only_on_cpus + cpu_work - kept) / graph.cpus);
+    SortByRatio(&Class::cpu_time, &Class::memory_bytes, &either);
+    const double moved = LeastLeft(either, graph.accelerators * graph.memory_bytes,
+                                   &Class::cpu_time, &Class::memory_bytes);
+    low = std::max(low, (only_on_cpus + moved) / graph.cpus);
   } else if (bytes > graph.accelerators * graph.memory_bytes) {
     return kInfinity;
   }
   // The least load with which accelerators and cores together do the work.
   double high = std::max(low, all + only_on_cpus);
+  SortByRatio(&Class::accelerator_time, &Class::cpu_time, &either);
   for (int i = 0; i < kHalvings; ++i) {
     const double load = low + (high - low) / 2;
-    const double taken = graph.cpus > 0 ? MostGain(either, graph.cpus * load - only_on_cpus,
-                                                   accelerator_time, cpu_time)
-                                        : 0;
-    (work - taken <= graph.accelerators * load ? high : low) = load;
+    const double left = graph.cpus > 0 ? LeastLeft(either, graph.cpus * load - only_on_cpus,
+                                                   &Class::accelerator_time, &Class::cpu_time)
+                                       : work;
+    (left <= graph.accelerators * load ? high : low) = load;
   }
   return low;
 }

@@ -27,6 +27,10 @@ constexpr int kIdealsPerThread = 16;
 constexpr double kFirstGap = 0.02;
 constexpr double kGapGrowth = 16;
 
+// No stage may cut a net whose transfer is above the limit. More than this many limits are not
+// counted: beside a transfer of 1e16 a time of 1 would be lost.
+constexpr double kTooMuch = 2;
+
 // So many devices of each kind, and the largest load with which they can do an ideal.
 struct State {
   int accelerators = 0;
@@ -52,8 +56,8 @@ struct Task {
     for (size_t net = 0; net < graph.nets.size(); ++net) {
       const std::vector<int>& on = graph.nets[net].classes;
       for (const int c : on) {
-        pins_of[c].push_back(
-            {static_cast<int>(net), static_cast<int>(on.size()), graph.nets[net].transfer_time});
+        pins_of[c].push_back({static_cast<int>(net), static_cast<int>(on.size()),
+                              std::min(graph.nets[net].transfer_time, kTooMuch * limit)});
       }
     }
     first_pin.push_back(0);

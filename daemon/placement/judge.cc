@@ -133,10 +133,19 @@ namespace {
 std::vector<int> PublishedPieces(const Problem& problem, const Placement& placement,
                                  const std::vector<int>& order,
                                  const std::vector<std::vector<int>>& producers) {
-  std::vector<int> pieces(problem.operators.size(), 0);
+  const int operators = static_cast<int>(problem.operators.size());
+  std::vector<int> pieces(operators, 0), level(operators, 0);
+  // Before its first and behind its last operator an accelerator has no levels.
+  std::vector<int> first(problem.devices(), operators), last(problem.devices(), -1);
+  for (int i = 0; i < operators; ++i) {
+    const int device = placement[order[i]];
+    if (device < 0) continue;
+    first[device] = std::min(first[device], i);
+    last[device] = i;
+  }
   for (int accelerator = 0; accelerator < problem.accelerators; ++accelerator) {
-    std::vector<int> level(problem.operators.size(), 0);
-    for (int v : order) {
+    for (int i = first[accelerator]; i <= last[accelerator]; ++i) {
+      const int v = order[i];
       const bool inside = placement[v] == accelerator;
       if (inside) level[v] = 1;
       for (int u : producers[v]) {
@@ -145,6 +154,7 @@ std::vector<int> PublishedPieces(const Problem& problem, const Placement& placem
       }
       if (inside) pieces[v] = level[v] - 1;
     }
+    for (int i = first[accelerator]; i <= last[accelerator]; ++i) level[order[i]] = 0;
   }
   return pieces;
 }

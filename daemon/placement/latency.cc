@@ -125,26 +125,43 @@ class State {
     return latency_;
   }
 
-  // The piece of each operator on its accelerator.
+  // The piece of each operator on its accelerator, and how many each accelerator has.
   void Cut() const {
-    const size_t operators = graph_->problem.operators.size();
+    const int operators = static_cast<int>(graph_->problem.operators.size());
+    const int accelerators = graph_->problem.accelerators;
     piece_.assign(operators, 0);
+    pieces_.assign(accelerators, 0);
     if (graph_->contiguous) {
-      for (size_t v = 0; v < operators; ++v) piece_[v] = graph_->problem.operators[v].backward;
+      for (int v = 0; v < operators; ++v) piece_[v] = graph_->problem.operators[v].backward;
+      pieces_.assign(accelerators, 2);
       return;
     }
-    for (int d = 0; d < graph_->problem.accelerators; ++d) {
+    // The stretch of the order that each accelerator's operators lie in: outside of it nothing
+    // leads from the accelerator back to it.
+    first_.assign(accelerators, operators);
+    last_.assign(accelerators, -1);
+    for (int i = 0; i < operators; ++i) {
+      const int d = OnDevice(graph_->order[i]);
+      if (d >= accelerators) continue;
+      first_[d] = std::min(first_[d], i);
+      last_[d] = i;
+    }
+    level_.assign(operators, -1);
+    for (int d = 0; d < accelerators; ++d) {
       // One more whenever an output of the accelerator comes back to it over another device.
-      level_.assign(operators, -1);
-      for (int v : graph_->order) {
+      for (int i = first_[d]; i <= last_[d]; ++i) {
+        const int v = graph_->order[i];
         const bool inside = OnDevice(v) == d;
         int level = inside ? 0 : -1;
         for (int u : graph_->producers[v]) {
           level = std::max(level, level_[u] + (inside && OnDevice(u) != d ? 1 : 0));
         }
         level_[v] = level;
-        if (inside) piece_[v] = level;
+        if (!inside) continue;
+        piece_[v] = level;
+        pieces_[d] = std::max(pieces_[d], level + 1);
       }
+      for (int i = first_[d]; i <= last_[d]; ++i) level_[graph_->order[i]] = -1;
     }
   }
 
@@ -155,15 +172,20 @@ class State {
     const int operators = static_cast<int>(problem.operators.size());
     const int accelerators = problem.accelerators;
     Cut();
-    const int pieces = operators == 0 ? 1 : *std::max_element(piece_.begin(), piece_.end()) + 1;
     // Steps: an operator on a core, or a piece; pieces have the numbers after the operators.
-    steps_.assign(operators + accelerators * pieces, {});
+    int steps = operators;
+    first_piece_.clear();
+    for (const int pieces : pieces_) {
+      first_piece_.push_back(steps);
+      steps += pieces;
+    }
+    steps_.assign(steps, {});
     step_of_.resize(operators);
-    members_.assign(accelerators * pieces, {});
+    members_.assign(steps - operators, {});
     int left = 0;
     for (int v = 0; v < operators; ++v) {
       const int d = OnDevice(v);
-      step_of_[v] = d < accelerators ? operators + d * pieces + piece_[v] : v;
+      step_of_[v] = d < accelerators ? first_piece_[d] + piece_[v] : v;
       if (d < accelerators) members_[step_of_[v] - operators].push_back(v);
     }
     for (int v = 0; v < operators; ++v) {
@@ -179,8 +201,7 @@ class State {
     }
     for (int d = 0; d < accelerators; ++d) {
       int previous = -1;
-      for (int p = 0; p < pieces; ++p) {
-        const int step = operators + d * pieces + p;
+      for (int step = first_piece_[d]; step < first_piece_[d] + pieces_[d]; ++step) {
         if (members_[step - operators].empty()) continue;
         ++left;
         steps_[step].fetched = -1;
@@ -256,6 +277,7 @@ class State {
   mutable double latency_ = -1;  // below zero: not known
   // Scratch space of Compute().
   mutable std::vector<int> piece_, level_, step_of_, ready_;
+  mutable std::vector<int> pieces_, first_piece_, first_, last_;  // of each accelerator
   mutable std::vector<Step> steps_;
   mutable std::vector<std::vector<int>> members_;
 };
@@ -265,6 +287,9 @@ constexpr size_t kMostPrices = 256;
 // Larger graphs are too slow for StretchByStretch: seconds for a billion steps.
 constexpr double kMostSteps = 4e9;
 constexpr int64_t kSweeps = 200;  // moves per class and device
+// Each move looks at the whole graph. A run of a published graph looks at fewer than a billion
+// operators and edges; one of 10,000 operators would look at so many that it took hours.
+constexpr double kMostLooks = 4e9;
 
 }  // namespace
 
@@ -289,7 +314,8 @@ std::vector<int> FillByMemory(const Problem& problem, const ClassGraph& graph) {
   return device;
 }
 
-std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& graph) {
+std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& graph,
+                                  const std::function<bool()>& stop) {
   const ClassGraph blocks = ContiguousClasses(problem);
   const std::vector<int> line = TopologicalLine(blocks);
   const int size = blocks.size();
@@ -310,6 +336,7 @@ std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& grap
   std::vector<int> inside(blocks.nets.size());
   std::vector<double> path(size);  // on cores, within the stretch
   for (int begin = 0; begin < size; ++begin) {
+    if (stop && stop()) return {};
     double accelerator = 0, bytes = 0, cores = 0;
     std::fill(inside.begin(), inside.end(), 0);
     std::fill(path.begin(), path.end(), 0);
@@ -367,18 +394,18 @@ SearchResult SearchLatency(const Problem& problem, const ClassGraph& graph,
   std::vector<int> from = start;
   if (from.empty()) {
     from.assign(graph.size(), devices - 1);  // all on cores always works, where there are any
-    for (const auto& device : {FillByMemory(problem, graph), StretchByStretch(problem, graph)}) {
+    for (const auto& device :
+         {FillByMemory(problem, graph), StretchByStretch(problem, graph, options.stop)}) {
       if (device.empty()) continue;
       if (State(shared, device).Value() < State(shared, from).Value()) from = device;
     }
   }
+  const double looks = static_cast<double>(problem.operators.size() + problem.edges.size());
+  const int64_t moves = std::min(kSweeps * graph.size() * devices,
+                                 static_cast<int64_t>(kMostLooks / std::max(looks, 1.0)));
   return Restarts(
       neighbourhood, [&](const std::vector<int>& device) { return State(shared, device); }, from,
-      {.hot = 1,
-       .cold = 0.001,
-       .unit = shared.unit / devices,
-       .moves = kSweeps * graph.size() * devices},
-      options);
+      {.hot = 1, .cold = 0.001, .unit = shared.unit / devices, .moves = moves}, options);
 }
 
 double LatencyBound(const Problem& problem) {
@@ -399,7 +426,10 @@ double LatencyBound(const Problem& problem) {
       end[v] = begin + time;
       longest = std::max(longest, end[v]);
     }
-    return price == 0 ? longest : longest - price * bytes;
+    // A sum of so many times and prices may be off by so much.
+    const double rounding =
+        std::numeric_limits<double>::epsilon() * static_cast<double>(order.size()) * longest;
+    return price == 0 ? longest : longest - price * bytes - rounding;
   };
   double best = bound(0);
   // Every price gives a bound. At these an operator is as fast on either side, price included.

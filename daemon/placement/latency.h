@@ -11,6 +11,7 @@
 #ifndef SEQPOINT_DAEMON_PLACEMENT_LATENCY_H_
 #define SEQPOINT_DAEMON_PLACEMENT_LATENCY_H_
 
+#include <functional>
 #include <vector>
 
 #include "daemon/placement/annealing.h"
@@ -33,9 +34,10 @@ std::vector<int> FillByMemory(const Problem& problem, const ClassGraph& graph);
 
 // The fastest of the placements in which stretches of a topological order follow one another, each
 // on an accelerator of its own or on the cores, and nothing runs at the same time as anything else
-// but cores beside cores (dynamic programming over the order). Empty where there is none.
-// O(classes^2 x accelerators).
-std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& graph);
+// but cores beside cores (dynamic programming over the order). Empty where there is none, or where
+// `stop`, which may be null, says so. O(classes^2 x accelerators).
+std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& graph,
+                                  const std::function<bool()>& stop);
 
 // No placement is faster. Each path takes the sum of its operators' times, on whichever side each
 // is faster; accelerators hold only so many bytes, and an operator that does not fit runs on a core

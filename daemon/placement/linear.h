@@ -14,9 +14,15 @@
 namespace seqpoint::placement {
 
 // The best of several orders with a load below `below`. `from`: a lower bound that is known. Its
-// none_below says nothing about placements that follow no such order.
+// none_below says nothing about placements that follow no such order. Of many classes
+// neighbours in the order stay together, except where a border would cut little.
 Stages BestLinearStages(const ClassGraph& graph, double from, double below,
                         const StagesOptions& options);
+
+// A placement at once, O(classes): accelerators are filled along the first order, each until it has
+// its share of the work (`share`) or has no room for the next class; the last one takes the rest.
+// Respects neither memory nor what accelerators support.
+std::vector<int> FillInOrder(const ClassGraph& graph, bool share);
 
 // Equal shares of the classes, accelerators only, along the first order: what people do by hand.
 // Respects neither memory nor what accelerators support.

@@ -24,6 +24,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSame = 1e-9;
 constexpr size_t kShownOperators = 5;
 constexpr int kFewRestarts = 4;  // half a second for a hundred classes
+// Each ideal has a bit for each class, and the list has three such tables while it grows.
+constexpr int64_t kMostIdealBits = int64_t{1} << 30;
 
 std::string OperatorsInWords(const Problem& problem, const Class& of) {
   std::string text = of.operators.size() == 1 ? "operator " : "operators ";
@@ -66,6 +68,8 @@ class Planner {
                                    ? ContiguousClasses(problem_)
                                    : ColorClasses(problem_);
     if (absl::Status status = CheckClasses(problem_, classes); !status.ok()) return status;
+    plan_.optimal = LoadBound(classes) == kInfinity;
+    if (plan_.optimal) return None();
     if (options_.objective == Objective::kLatency) {
       Latency(classes);
     } else if (options_.contiguous) {
@@ -122,22 +126,47 @@ class Planner {
     plan_.placement = ToPlacement(graph, device);
   }
 
+  // Where it keeps to the rules, and its load is smaller, or the same.
+  void TakeBetter(const std::string& method, const ClassGraph& graph,
+                  const std::vector<int>& device) {
+    const Judgement judgement = Judge(problem_, ToPlacement(graph, device));
+    if (!judgement.violations.empty() || judgement.max_load > Largest() * (1 + kSame)) return;
+    Take(method, graph, device);
+  }
+
+  // A placement that is there at once, so that there is an answer whenever the search is stopped.
+  void Begin(const ClassGraph& graph) {
+    std::vector<std::pair<std::string, std::vector<int>>> simple;
+    if (problem_.accelerators > 0) {
+      for (const bool share : {true, false}) {
+        simple.emplace_back("filled in order", FillInOrder(graph, share));
+      }
+    }
+    if (problem_.cpus > 0) {
+      simple.emplace_back("one core", std::vector<int>(graph.size(), problem_.accelerators));
+    }
+    for (const auto& [method, device] : simple) TakeBetter(method, graph, device);
+  }
+
   void Contiguous(const ClassGraph& graph) {
     plan_.lower_bound = LoadBound(graph);
+    Begin(graph);
     StagesOptions options = {.threads = options_.threads, .stop = options_.stop};
     Say("linearised");
     const Stages linear = BestLinearStages(graph, plan_.lower_bound, kInfinity, options);
     const double found = linear.device.empty() ? kInfinity : linear.load;
-    if (!linear.device.empty()) Take("linearised", graph, linear.device);
+    if (!linear.device.empty()) TakeBetter("linearised", graph, linear.device);
     plan_.stopped = linear.stopped;
     if (plan_.stopped) return;
     Say("listing ideals");
+    const int64_t most_ideals =
+        std::min(options_.most_ideals, kMostIdealBits / std::max(graph.size(), 1));
     const std::optional<Ideals> ideals =
-        Ideals::List(graph.predecessors, options_.most_ideals, options_.stop);
+        Ideals::List(graph.predecessors, most_ideals, options_.stop);
     if (!ideals.has_value()) {
       plan_.stopped = options_.stop && options_.stop();
       if (!plan_.stopped) {
-        plan_.notes.push_back(absl::StrCat("the graph has more than ", options_.most_ideals,
+        plan_.notes.push_back(absl::StrCat("the graph has more than ", most_ideals,
                                            " ideals: linearised, not exact"));
         Improve(graph, /*contiguous=*/true, SearchOptions().restarts);
       }

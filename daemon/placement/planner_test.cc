@@ -3,6 +3,7 @@
 #include <simdjson.h>
 
 #include <atomic>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -11,6 +12,7 @@
 #include "daemon/placement/bound.h"
 #include "daemon/placement/class_graph.h"
 #include "daemon/placement/exact.h"
+#include "daemon/placement/linear.h"
 #include "daemon/placement/problem_json.h"
 #include "daemon/placement/split_json.h"
 #include "gmock/gmock.h"
@@ -167,6 +169,61 @@ TEST(PlannerTest, AStopGivesTheBestSoFar) {
   }
   EXPECT_GT(stopped, 0);
   EXPECT_GT(with_placement, 0);
+}
+
+// Large graphs take minutes, and people stop them at any time.
+TEST(PlannerTest, ThereIsAPlacementFromTheStart) {
+  const Problem chains = Chains(60, 20);
+  Problem without_cores = chains;
+  without_cores.cpus = 0;
+  Problem cores = chains;
+  cores.accelerators = 0;
+  Problem full = without_cores;
+  full.memory_bytes = 1200.0 / 3;
+  for (const Problem& problem : {chains, without_cores, cores, full}) {
+    for (const Objective objective : {Objective::kThroughput, Objective::kLatency}) {
+      for (const bool contiguous : {true, false}) {
+        const auto plan = MakePlan(
+            problem,
+            {.objective = objective, .contiguous = contiguous, .stop = [] { return true; }});
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        EXPECT_TRUE(plan->stopped || problem.accelerators == 0);  // alike cores: nothing to choose
+        EXPECT_THAT(plan->judgement.violations, ElementsAre());
+        EXPECT_LE(plan->lower_bound, plan->value);
+      }
+    }
+  }
+}
+
+// That there is no placement is known at once, too.
+TEST(PlannerTest, MemoryThatIsTooSmallIsSaidForEveryObjective) {
+  Problem problem = Chains(6, 20);
+  problem.cpus = 0;
+  problem.memory_bytes = 39;
+  for (const Objective objective : {Objective::kThroughput, Objective::kLatency}) {
+    for (const bool contiguous : {true, false}) {
+      const auto plan = MakePlan(
+          problem, {.objective = objective, .contiguous = contiguous, .stop = [] { return true; }});
+      EXPECT_THAT(std::string(plan.status().message()),
+                  HasSubstr("placement keeps to the rules: 3 accelerators have 39 bytes each, and "
+                            "all operators need 120"));
+    }
+  }
+}
+
+// More classes than the method looks at one by one: the borders are found among all of them.
+TEST(PlannerTest, ALongChainIsCutWhereItIsBest) {
+  Problem problem = Chains(1, 20'000);
+  for (Operator& op : problem.operators) op.transfer_time = 1000;
+  problem.operators[6'666].transfer_time = 0;
+  problem.operators[13'332].transfer_time = 0;
+  problem.cpus = 0;
+  const ClassGraph graph = ContiguousClasses(problem);
+  const Stages stages = BestLinearStages(graph, LoadBound(graph), HUGE_VAL, {});
+  ASSERT_FALSE(stages.device.empty());
+  const Judgement judgement = Judge(problem, ToPlacement(graph, stages.device));
+  EXPECT_TRUE(judgement.contiguous);
+  for (const DeviceLoad& device : judgement.devices) EXPECT_EQ(device.communication, 0);
 }
 
 TEST(PlannerTest, SaysWhoFitsNowhere) {

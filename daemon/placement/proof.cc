@@ -106,16 +106,19 @@ class Program {
     }
   }
 
+  // No better placement has a load of one unit. Coefficients far above that make Cbc err.
+  double Share(double time) const { return std::min(time / unit_, 2.0); }
+
   void Loads() {
     for (int d = 0; d < devices_.devices(); ++d) {
       const bool accelerator = devices_.IsAccelerator(d);
       for (int c = 0; c < graph_.size(); ++c) {
         const Class& placed = graph_.classes[c];
-        Add(on(c, d), (accelerator ? placed.accelerator_time : placed.cpu_time) / unit_);
+        Add(on(c, d), Share(accelerator ? placed.accelerator_time : placed.cpu_time));
       }
       for (size_t net = 0; accelerator && net < graph_.nets.size(); ++net) {
         const int i = static_cast<int>(net) * devices_.accelerators + d;
-        const double transfer_time = graph_.nets[net].transfer_time / unit_;
+        const double transfer_time = Share(graph_.nets[net].transfer_time);
         Add(touched_ + i, transfer_time);
         Add(inside_ + i, -transfer_time);
       }

@@ -77,6 +77,19 @@ class RandomProblem {
   std::mt19937_64 random_;
 };
 
+// Some of the times are so large that a sum with them loses the others: people write them for what
+// is not to happen.
+Problem WithTimesFarApart(Problem problem, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (Operator& op : problem.operators) {
+    for (double* time : {&op.accelerator_time, &op.cpu_time, &op.transfer_time}) {
+      const bool often = time == &op.transfer_time;
+      if (random() % (often ? 3 : 8) == 0) *time = 1e16 * static_cast<double>(1 + random() % 4);
+    }
+  }
+  return problem;
+}
+
 struct Best {
   double contiguous = kInfinity;  // largest load
   double any = kInfinity;
@@ -150,6 +163,37 @@ TEST_P(EveryPlacement, NoneIsBetterThanTheExactMethods) {
     EXPECT_TRUE(judgement.contiguous);
     EXPECT_NEAR(judgement.max_load, best.contiguous, 1e-9);
   });
+}
+
+TEST_P(EveryPlacement, TimesThatAreFarApartHideNothing) {
+  for (uint64_t seed = GetParam() * kFew; seed < (GetParam() + 1u) * kFew; ++seed) {
+    const Problem problem = WithTimesFarApart(RandomProblem(seed).Make(), seed);
+    SCOPED_TRACE(absl::StrCat("problem ", seed, ": ", WriteProblem(problem)));
+    const Best best = OfAllPlacements(problem);
+    if (best.contiguous == kInfinity) continue;
+    const ClassGraph graph = ContiguousClasses(problem), colors = ColorClasses(problem);
+    const auto ideals = Ideals::List(graph.predecessors, 1000, nullptr);
+    const double bound = LoadBound(graph);
+    EXPECT_LE(bound, best.contiguous * (1 + 1e-12));
+    EXPECT_LE(LoadBound(colors), best.any * (1 + 1e-12));
+    EXPECT_LE(LatencyBound(problem), best.latency * (1 + 1e-12));
+    const Stages stages = BestStages(graph, *ideals, bound, kInfinity, {});
+    ASSERT_FALSE(stages.device.empty());
+    EXPECT_NEAR(Judge(problem, ToPlacement(graph, stages.device)).max_load, best.contiguous,
+                1e-9 * best.contiguous);
+
+    const WeightedGraph whole{1, &colors};
+    const std::vector<int> start = DevicesOf(colors, ToPlacement(graph, stages.device));
+    const SearchResult any = Search({&whole, 1}, problem, start, false, {.restarts = 4});
+    ASSERT_FALSE(any.device.empty());
+    EXPECT_NEAR(Judge(problem, ToPlacement(colors, any.device)).max_load, any.value,
+                1e-9 * any.value);
+    EXPECT_LE(any.value, best.contiguous * (1 + 1e-9));
+    if (!ProofIsThere() || best.any == 0 || problem.devices() < 2) continue;
+    const Proof proof = ProveMaxLoad(problem, colors, best.any * 1.1, 60, nullptr);
+    EXPECT_TRUE(proof.finished);
+    EXPECT_NEAR(proof.lower_bound, best.any, 1e-6 * best.any);
+  }
 }
 
 // Annealing looks at far more placements than there are here; it has to find the best.

@@ -25,8 +25,9 @@ struct WeightedGraph {
 
 // From `start` (a device for each class) on. The value is the sum over lengths of weight x largest
 // load. `devices`: their numbers, and the memory. `contiguous`: as in Judgement; then the start is,
-// too. There are at most 64 devices for that, or the start is the answer. Memory: O(nets x devices)
-// per thread.
+// too. There are at most 64 devices for that, or the start is the answer. Memory: 4 bytes for each
+// net and device per thread; nothing is searched, and the answer is empty, where that is more than
+// 400 MB.
 SearchResult Search(absl::Span<const WeightedGraph> lengths, const Problem& devices,
                     const std::vector<int>& start, bool contiguous, const SearchOptions& options);
 
