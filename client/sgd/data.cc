@@ -5,8 +5,6 @@
 namespace seqpoint::sgd {
 namespace {
 
-constexpr int kClasses = 10;
-
 // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15;

@@ -1,9 +1,9 @@
 // Made-up samples and weights, the same on any number of ranks: each number is a hash of where it
 // stands.
 //
-// A sample has one of ten classes. An input neuron is 1 or 0, and how often it is 1 depends on the
-// class; an output neuron is to be 1 where its number modulo 10 is the class. Threading: free
-// functions.
+// A sample has one of kClasses classes. An input neuron is 1 or 0, and how often it is 1 depends on
+// the class; an output neuron is to be 1 where its number modulo kClasses is the class. Threading:
+// free functions.
 #ifndef SEQPOINT_CLIENT_SGD_DATA_H_
 #define SEQPOINT_CLIENT_SGD_DATA_H_
 
@@ -15,6 +15,8 @@
 #include "daemon/sparse/network.h"
 
 namespace seqpoint::sgd {
+
+inline constexpr int kClasses = 10;
 
 // The samples [first, first + samples); a row for each of `neurons`.
 Batch Inputs(uint64_t seed, int64_t first, int samples, const std::vector<int32_t>& neurons);

@@ -8,14 +8,6 @@
 namespace seqpoint::sgd {
 namespace {
 
-std::vector<int32_t> Owned(const std::vector<int32_t>& owners, int rank) {
-  std::vector<int32_t> owned;
-  for (size_t i = 0; i < owners.size(); ++i) {
-    if (owners[i] == rank) owned.push_back(static_cast<int32_t>(i));
-  }
-  return owned;
-}
-
 // Where each neuron stands in `neurons`; -1: it does not.
 std::vector<int32_t> Places(const std::vector<int32_t>& neurons, int32_t of) {
   std::vector<int32_t> place(of, -1);
@@ -24,6 +16,14 @@ std::vector<int32_t> Places(const std::vector<int32_t>& neurons, int32_t of) {
 }
 
 }  // namespace
+
+std::vector<int32_t> Owned(const std::vector<int32_t>& owners, int rank) {
+  std::vector<int32_t> owned;
+  for (size_t i = 0; i < owners.size(); ++i) {
+    if (owners[i] == rank) owned.push_back(static_cast<int32_t>(i));
+  }
+  return owned;
+}
 
 LocalLayer MakeLocalLayer(const sparse::Layer& layer, const std::vector<int32_t>& before,
                           const std::vector<int32_t>& owners, int rank) {

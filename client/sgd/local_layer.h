@@ -37,6 +37,9 @@ struct LocalLayer {
   std::vector<Peer> peers;        // by rank; none with nothing to exchange
 };
 
+// The neurons that `rank` owns, ascending.
+std::vector<int32_t> Owned(const std::vector<int32_t>& owners, int rank);
+
 // `before` and `owners`: the owner of each column and of each row.
 LocalLayer MakeLocalLayer(const sparse::Layer& layer, const std::vector<int32_t>& before,
                           const std::vector<int32_t>& owners, int rank);

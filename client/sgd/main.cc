@@ -1,22 +1,34 @@
 // seqpoint-sgd: runs a sparse network on MPI ranks, each with the neurons that a plan gives it.
 // docs/partition.md, "Execution".
 #include <mpi.h>
-#include <stdio.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/help.h"
+#include "client/options.h"
+#include "client/plain_text.h"
+#include "client/planner_program.h"
 #include "client/sgd/data.h"
 #include "client/sgd/local_layer.h"
+#include "client/sgd/report.h"
+#include "client/sgd/step_line.h"
 #include "client/sgd/training.h"
 #include "client/sparse_input.h"
 #include "client/whole_file.h"
@@ -28,6 +40,9 @@
 
 namespace seqpoint::sgd {
 namespace {
+
+constexpr const char* kProgram = "seqpoint-sgd";
+constexpr double kMostNumber = std::numeric_limits<float>::max();
 
 struct Options {
   client::SparseInputOptions input;
@@ -41,6 +56,28 @@ struct Options {
   std::string json;
   std::string write;
 };
+
+// mpirun sends its ranks SIGTERM for Ctrl-C and for SIGTERM alike.
+void CatchSignals() {
+  client::CatchInterrupt();
+  struct sigaction action = {};
+  sigaction(SIGINT, nullptr, &action);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+// For CLI::Option::check; CLI11 takes "nan" and "inf" for numbers.
+CLI::Validator Number(double least) {
+  return CLI::Validator(
+      [least](const std::string& text) {
+        double value = 0;
+        if (absl::SimpleAtod(text, &value) && value >= least && value <= kMostNumber) {
+          return std::string();
+        }
+        return absl::StrCat(client::Quote(text), " is not a number", least == 0 ? " from 0 on" : "",
+                            ", such as 0.1");
+      },
+      "");
+}
 
 struct Ranks {
   int rank = 0;
@@ -70,6 +107,69 @@ absl::StatusOr<sparse::Owners> ReadPlan(const Options& options, const sparse::Ne
                    " ranks, and the plan must be of this network for as many parts"));
 }
 
+// Where a class has no output, nothing tells its samples right from wrong.
+absl::Status CheckLoss(const Options& options, const sparse::Network& network) {
+  const int32_t outputs = network.layers.back().rows;
+  if (options.inference || options.step.loss != Loss::kCrossEntropy || outputs >= kClasses) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--loss cross-entropy needs an output for each of the ", kClasses,
+                   " classes of the samples, and the last layer has ",
+                   client::FormatCount(outputs, "neuron"), "; take --loss squares"));
+}
+
+std::string LayerFile(const Options& options, size_t layer) {
+  return absl::StrCat(options.write, "/layer", layer + 1, ".tsv");
+}
+
+// Before the first step, so that no run is lost for an output that cannot be written.
+absl::Status CheckOutputs(const Options& options, size_t layers) {
+  std::vector<std::string> written;
+  if (!options.json.empty() && options.json != "-") written.push_back(options.json);
+  if (!options.write.empty()) {
+    mkdir(options.write.c_str(), 0777);  // where it fails, opening a file there says why
+    for (size_t l = 0; l < layers; ++l) written.push_back(LayerFile(options, l));
+  }
+  std::error_code error;
+  std::set<std::filesystem::path> taken;
+  for (const std::string& file : options.input.files) {
+    taken.insert(std::filesystem::canonical(file, error));
+  }
+  for (const std::string& file : {options.owners, options.input.permutations}) {
+    taken.insert(std::filesystem::canonical(file, error));
+  }
+  for (const std::string& file : written) {
+    if (!taken.insert(std::filesystem::weakly_canonical(file, error)).second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "cannot write ", file, ": it is read, or written already; name another place"));
+    }
+    // A pipe or a device waits until there is something to write.
+    if (std::filesystem::exists(file, error) && !std::filesystem::is_regular_file(file, error) &&
+        !std::filesystem::is_directory(file, error)) {
+      continue;
+    }
+    const auto opened = client::WholeFile::Open(file);
+    if (!opened.ok()) return opened.status();
+  }
+  return absl::OkStatus();
+}
+
+// MPI counts what a message holds in an int.
+absl::Status CheckMessages(const LocalLayer& layer, size_t index, int samples) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  for (const Peer& peer : layer.peers) {
+    const int64_t neurons = std::max<int64_t>(peer.send.size(), peer.receive_count);
+    if (neurons * samples <= kMost) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "in layer ", index + 1, " ", client::FormatCount(neurons), " neurons of ",
+        client::FormatCount(samples), " samples would travel in one message, and MPI takes ",
+        client::FormatCount(kMost), " numbers at most; take --samples ", kMost / neurons,
+        " or fewer"));
+  }
+  return absl::OkStatus();
+}
+
 struct Job {
   sparse::Network network;
   sparse::Owners owners;
@@ -81,6 +181,7 @@ absl::StatusOr<Job> Prepare(const Options& options, const Ranks& ranks) {
   auto network = client::ReadSparseInput(options.input);
   if (!network.ok()) return network.status();
   job.network = *std::move(network);
+  if (absl::Status status = CheckLoss(options, job.network); !status.ok()) return status;
   auto owners = ReadPlan(options, job.network, ranks.size);
   if (!owners.ok()) return owners.status();
   job.owners = *std::move(owners);
@@ -90,18 +191,16 @@ absl::StatusOr<Job> Prepare(const Options& options, const Ranks& ranks) {
   for (size_t l = 0; l < job.network.layers.size(); ++l) {
     job.layers.push_back(
         MakeLocalLayer(job.network.layers[l], job.owners[l], job.owners[l + 1], ranks.rank));
+    absl::Status fits = CheckMessages(job.layers.back(), l, options.step.samples);
+    if (!fits.ok()) return fits;
+  }
+  if (ranks.rank == 0) {
+    if (absl::Status status = CheckOutputs(options, job.layers.size()); !status.ok()) return status;
   }
   return job;
 }
 
-struct Outcome {
-  std::vector<double> step_seconds;  // of the slowest rank
-  std::vector<double> losses;
-  double output_sum = 0;                   // of the last step's outputs; inference
-  std::vector<Traffic> forward, backward;  // of all ranks, of one step
-};
-
-std::vector<Traffic> OfAllRanks(const std::vector<Traffic>& mine, int steps) {
+std::vector<Traffic> OfAllRanks(const std::vector<Traffic>& mine, int64_t steps) {
   std::vector<int64_t> sums;
   for (const Traffic& traffic : mine) {
     sums.push_back(traffic.words);
@@ -116,40 +215,65 @@ std::vector<Traffic> OfAllRanks(const std::vector<Traffic>& mine, int steps) {
   return all;
 }
 
-Outcome Run(const Options& options, const Ranks& ranks, const sparse::Network& network,
-            const sparse::Owners& owners, Training& training) {
-  Outcome outcome;
-  std::vector<int32_t> inputs, outputs;
-  for (size_t i = 0; i < owners.front().size(); ++i) {
-    if (owners.front()[i] == ranks.rank) inputs.push_back(static_cast<int32_t>(i));
+Traffic LargestSender(const Training& training, int64_t steps) {
+  int64_t most[2] = {0, 0};
+  for (const auto* layers : {&training.forward_traffic(), &training.backward_traffic()}) {
+    for (const Traffic& traffic : *layers) {
+      most[0] += traffic.words;
+      most[1] += traffic.messages;
+    }
   }
-  for (size_t i = 0; i < owners.back().size(); ++i) {
-    if (owners.back()[i] == ranks.rank) outputs.push_back(static_cast<int32_t>(i));
-  }
+  MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+  return {most[0] / steps, most[1] / steps};
+}
+
+std::string StepText(const Report& report) {
+  std::string text =
+      absl::StrCat("seqpoint-sgd: step ", report.step_seconds.size(), " of ", report.steps_wanted);
+  if (!report.losses.empty()) absl::StrAppendFormat(&text, ", loss %.4g", report.losses.back());
+  absl::StrAppendFormat(&text, ", %.3g ms (Ctrl-C: end after this step)",
+                        1e3 * report.step_seconds.back());
+  return text;
+}
+
+Report Run(const Options& options, const Ranks& ranks, const Job& job, Training& training) {
+  Report report{.ranks = ranks.size,
+                .inference = options.inference,
+                .steps_wanted = options.steps,
+                .samples = options.step.samples};
+  const std::vector<int32_t> inputs = Owned(job.owners.front(), ranks.rank);
+  const std::vector<int32_t> outputs = Owned(job.owners.back(), ranks.rank);
   const int samples = options.step.samples;
   const uint64_t seed = options.input.seed;
-  for (int step = 0; step < options.steps; ++step) {
+  StepLine line(/*wanted=*/ranks.rank == 0);
+  CatchSignals();
+  for (int step = 0; step < options.steps && !report.stopped; ++step) {
     const int64_t first = int64_t{1} * step * samples;
     const Batch input = Inputs(seed, first, samples, inputs);
-    const Batch target = options.inference ? Batch()
-                                           : Targets(seed, first, samples, outputs,
-                                                     network.layers.back().rows, options.step.loss);
+    const Batch target = options.inference
+                             ? Batch()
+                             : Targets(seed, first, samples, outputs,
+                                       job.network.layers.back().rows, options.step.loss);
     MPI_Barrier(MPI_COMM_WORLD);
     if (seqpoint_iteration_begin) seqpoint_iteration_begin(samples);
     const double begin = MPI_Wtime();
     const Batch& output = training.Forward(input);
-    if (!options.inference) outcome.losses.push_back(training.Backward(target));
-    double seconds = MPI_Wtime() - begin;
-    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    outcome.step_seconds.push_back(seconds);
-    outcome.output_sum = output.cast<double>().sum();
-    if (!outcome.losses.empty() && !std::isfinite(outcome.losses.back())) break;
+    if (!options.inference) report.losses.push_back(training.Backward(target));
+    // A signal reaches ranks at different times; whoever has it stops all after the same step.
+    double of_slowest[2] = {MPI_Wtime() - begin, client::Interrupted() ? 1.0 : 0.0};
+    MPI_Allreduce(MPI_IN_PLACE, of_slowest, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    report.step_seconds.push_back(of_slowest[0]);
+    report.stopped = of_slowest[1] > 0 && step + 1 < options.steps;
+    report.output_sum = output.cast<double>().sum();
+    if (!report.losses.empty() && !std::isfinite(report.losses.back())) break;
+    if (line.Due()) line.Say(StepText(report));
   }
-  MPI_Allreduce(MPI_IN_PLACE, &outcome.output_sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-  const int steps = static_cast<int>(outcome.step_seconds.size());
-  outcome.forward = OfAllRanks(training.forward_traffic(), steps);
-  outcome.backward = OfAllRanks(training.backward_traffic(), steps);
-  return outcome;
+  MPI_Allreduce(MPI_IN_PLACE, &report.output_sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  const auto steps = static_cast<int64_t>(report.step_seconds.size());
+  report.forward = OfAllRanks(training.forward_traffic(), steps);
+  report.backward = OfAllRanks(training.backward_traffic(), steps);
+  report.largest_sender = LargestSender(training, steps);
+  return report;
 }
 
 // The weights of all ranks, in rank 0's `network`.
@@ -185,20 +309,6 @@ void Gather(const Ranks& ranks, const sparse::Owners& owners, const std::vector<
   }
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-Traffic Sum(const std::vector<Traffic>& layers) {
-  Traffic sum;
-  for (const Traffic& traffic : layers) {
-    sum.words += traffic.words;
-    sum.messages += traffic.messages;
-  }
-  return sum;
-}
-
 // Whether what was sent is what the judge says of the plan, layer by layer.
 bool AsPredicted(const std::vector<Traffic>& sent, const sparse::Volume& predicted) {
   for (size_t l = 0; l < sent.size(); ++l) {
@@ -208,58 +318,21 @@ bool AsPredicted(const std::vector<Traffic>& sent, const sparse::Volume& predict
   return true;
 }
 
-std::string Json(const Options& options, const Ranks& ranks, const Outcome& outcome,
-                 bool as_predicted) {
-  std::string layers;
-  for (size_t l = 0; l < outcome.forward.size(); ++l) {
-    absl::StrAppendFormat(
-        &layers,
-        "%s\n  {\"forward_words\": %d, \"forward_messages\": %d, \"backward_words\": %d, "
-        "\"backward_messages\": %d}",
-        l == 0 ? "" : ",", outcome.forward[l].words, outcome.forward[l].messages,
-        outcome.backward[l].words, outcome.backward[l].messages);
+absl::Status Write(const Options& options, const sparse::Network& network, const Report& report) {
+  absl::Status status =
+      client::WriteWhole("-", options.json == "-" ? ReportJson(report) : ReportText(report));
+  if (!report.as_predicted) return absl::InternalError("what was sent is not what was predicted");
+  if (status.ok() && !options.json.empty() && options.json != "-") {
+    status = client::WriteWhole(options.json, ReportJson(report));
   }
-  const auto [least, most] =
-      std::minmax_element(outcome.step_seconds.begin(), outcome.step_seconds.end());
-  std::string text = absl::StrFormat(
-      "{\"ranks\": %d, \"mode\": \"%s\", \"steps\": %d, \"samples\": %d,\n"
-      " \"step_seconds\": {\"median\": %.9g, \"least\": %.9g, \"most\": %.9g},\n"
-      " \"forward\": {\"words\": %d, \"messages\": %d}, \"backward\": {\"words\": %d, "
-      "\"messages\": %d},\n \"as_predicted\": %s,\n",
-      ranks.size, options.inference ? "inference" : "training", options.steps, options.step.samples,
-      Median(outcome.step_seconds), *least, *most, Sum(outcome.forward).words,
-      Sum(outcome.forward).messages, Sum(outcome.backward).words, Sum(outcome.backward).messages,
-      as_predicted ? "true" : "false");
-  if (outcome.losses.empty()) {
-    absl::StrAppendFormat(&text, " \"output_sum\": %.9g,\n", outcome.output_sum);
-  } else {
-    absl::StrAppendFormat(&text, " \"loss\": {\"first\": %.9g, \"last\": %.9g},\n",
-                          outcome.losses.front(), outcome.losses.back());
+  for (size_t l = 0; status.ok() && !options.write.empty() && l < network.layers.size(); ++l) {
+    status = client::WriteWhole(LayerFile(options, l), sparse::WriteTsv(network.layers[l]));
   }
-  absl::StrAppend(&text, " \"layers\": [", layers, "]}\n");
-  return text;
-}
-
-void Print(const Options& options, const Ranks& ranks, const Outcome& outcome, bool as_predicted) {
-  const auto line = [&](const char* name, const std::vector<Traffic>& traffic) {
-    const Traffic sum = Sum(traffic);
-    printf("%s %lld words of each sample, %s a step, in %lld messages\n", name,
-           static_cast<long long>(sum.words),
-           absl::StrFormat("%.1f MB", 4e-6 * static_cast<double>(sum.words) * options.step.samples)
-               .c_str(),
-           static_cast<long long>(sum.messages));
-  };
-  printf("%s on %d rank%s, %d steps of %d samples\n", options.inference ? "inference" : "training",
-         ranks.size, ranks.size == 1 ? "" : "s", options.steps, options.step.samples);
-  printf("step:     %.3f ms in the median, of the slowest rank\n",
-         1e3 * Median(outcome.step_seconds));
-  line("forward: ", outcome.forward);
-  if (!options.inference) line("backward:", outcome.backward);
-  if (!outcome.losses.empty()) {
-    printf("loss:     %.6g, then %.6g\n", outcome.losses.front(), outcome.losses.back());
+  // The last word, so that a run that was killed while it wrote is told from a whole one.
+  if (status.ok() && !options.write.empty() && options.json != "-") {
+    status = client::WriteWhole("-", absl::StrCat("weights:  written to ", options.write, "\n"));
   }
-  printf("%s\n", as_predicted ? "sent as the plan says, in every layer"
-                              : "NOT what the plan says was sent: please report this");
+  return status;
 }
 
 absl::Status Main(const Options& options, const Ranks& ranks) {
@@ -268,11 +341,11 @@ absl::Status Main(const Options& options, const Ranks& ranks) {
   if (!status.ok()) return status;
   Job job = *std::move(prepared);
   Training training(MPI_COMM_WORLD, std::move(job.layers), options.step);
-  const Outcome outcome = Run(options, ranks, job.network, job.owners, training);
+  Report report = Run(options, ranks, job, training);
   // The same on all ranks.
-  if (!outcome.losses.empty() && !std::isfinite(outcome.losses.back())) {
+  if (!report.losses.empty() && !std::isfinite(report.losses.back())) {
     return OfAllRanks(absl::InvalidArgumentError(absl::StrCat(
-                          "the loss is no finite number any more in step ", outcome.losses.size(),
+                          "the loss is no finite number any more in step ", report.losses.size(),
                           "; try a smaller --rate than ", options.step.rate)),
                       ranks);
   }
@@ -280,44 +353,51 @@ absl::Status Main(const Options& options, const Ranks& ranks) {
   if (!options.write.empty()) Gather(ranks, job.owners, training.layers(), job.network);
   if (ranks.rank != 0) return OfAllRanks(absl::OkStatus(), ranks);
   const sparse::Volume predicted = sparse::CountVolume(job.network, job.owners, ranks.size);
-  const bool as_predicted = AsPredicted(outcome.forward, predicted) &&
-                            (options.inference || AsPredicted(outcome.backward, predicted));
-  Print(options, ranks, outcome, as_predicted);
-  if (!as_predicted) status = absl::InternalError("what was sent is not what was predicted");
-  if (status.ok() && !options.json.empty()) {
-    status = client::WriteWhole(options.json, Json(options, ranks, outcome, as_predicted));
-  }
-  for (size_t l = 0; status.ok() && !options.write.empty() && l < job.network.layers.size(); ++l) {
-    mkdir(options.write.c_str(), 0777);  // where it fails, writing says why
-    status = client::WriteWhole(absl::StrCat(options.write, "/layer", l + 1, ".tsv"),
-                                sparse::WriteTsv(job.network.layers[l]));
-  }
-  return OfAllRanks(status, ranks);
+  report.as_predicted = AsPredicted(report.forward, predicted) &&
+                        (options.inference || AsPredicted(report.backward, predicted));
+  return OfAllRanks(Write(options, job.network, report), ranks);
 }
 
 void AddOptions(CLI::App& app, Options* options) {
+  app.formatter(std::make_shared<client::HelpFormatter>());
+  app.set_help_flag("-h,--help", "print this help");
+  app.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
   client::AddSparseInput(app, &options->input);
   app.add_option("--owners", options->owners,
-                 "owners.txt of seqpoint partition; without it each layer is cut into blocks");
+                 "owners.txt of seqpoint partition; without it each layer is cut into blocks")
+      ->type_name("FILE");
   app.add_flag("--inference", options->inference,
                "GraphChallenge's: weights as read, clipped ReLU, a bias; else it trains");
   app.add_flag("--weights-as-read", options->weights_as_read,
                "train from the weights of the files; else they are drawn with --seed");
-  app.add_option("--activation", options->activation, "sigmoid, relu or clipped")
-      ->check(CLI::IsMember({"sigmoid", "relu", "clipped"}));
-  app.add_option("--loss", options->loss, "squares or cross-entropy")
-      ->check(CLI::IsMember({"squares", "cross-entropy"}))
-      ->capture_default_str();
-  app.add_option("--bias", options->step.bias, "added to every weighted sum");
-  app.add_option("--rate", options->step.rate, "step size of the descent")->capture_default_str();
-  app.add_option("--samples", options->step.samples, "of a minibatch")
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str();
-  app.add_option("--steps", options->steps, "minibatches")
-      ->check(CLI::Range(1, 1 << 30))
-      ->capture_default_str();
-  app.add_option("--json", options->json, "write the figures there");
-  app.add_option("--write", options->write, "write the weights after the last step there, as .tsv");
+  client::AddChoice(&app, "--activation", &options->activation, {"sigmoid", "relu", "clipped"},
+                    "default: sigmoid, with --inference clipped");
+  client::AddChoice(&app, "--loss", &options->loss, {"squares", "cross-entropy"},
+                    "default: squares");
+  app.add_option("--bias", options->step.bias,
+                 "added to every weighted sum; default 0, with --inference -0.3")
+      ->check(Number(-kMostNumber))
+      ->type_name("B");
+  app.add_option("--rate", options->step.rate, "step size of the descent; default 0.1")
+      ->check(Number(0))
+      ->type_name("R");
+  app.add_option("--samples", options->step.samples, "of a minibatch; default 32")
+      ->transform(client::WholeNumber(1, 1 << 16))
+      ->type_name("N");
+  app.add_option("--steps", options->steps, "minibatches; default 100")
+      ->transform(client::WholeNumber(1, 1 << 30))
+      ->type_name("N");
+  app.add_option("--json", options->json, "write the figures there; -: print them and nothing else")
+      ->type_name("FILE");
+  app.add_option("--write", options->write, "write the weights after the last step there, as .tsv")
+      ->type_name("DIR");
+  app.footer(R"(
+Ctrl-C ends the run after the step at hand, with the figures and weights so far. mpirun passes it on
+after a second, and after another one it kills ranks that are not done: pkill -INT -x seqpoint-sgd
+has no such limit, and mpirun --mca odls_base_sigkill_timeout 10 waits so many seconds, both times.
+
+Exit codes: 0 ok, also after a signal; 1 no answer; 2 wrong usage. After Ctrl-C mpirun itself says 1.
+docs/partition.md, "Execution", has the method and the fields of the JSON.)");
 }
 
 void Settle(const CLI::App& app, Options* options) {
@@ -329,39 +409,45 @@ void Settle(const CLI::App& app, Options* options) {
   if (options->inference && app.count("--bias") == 0) options->step.bias = -0.3f;
 }
 
-}  // namespace
-}  // namespace seqpoint::sgd
-
-int main(int argc, char** argv) {
-  using seqpoint::sgd::Options;
+int RunProgram(const std::vector<std::string>& words, const Ranks& ranks) {
   Options options;
   CLI::App app(
       "Runs a sparse network on MPI ranks: mpirun -n 8 seqpoint-sgd --radixnet 1024x120 "
       "--owners plan/owners.txt",
-      "seqpoint-sgd");
-  seqpoint::sgd::AddOptions(app, &options);
+      kProgram);
+  AddOptions(app, &options);
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // as CLI11 wants them
+  } catch (const CLI::ParseError& error) {
+    const bool asked = error.get_exit_code() == 0;  // --help, --version
+    if (ranks.rank != 0) return asked ? 0 : client::kExitUsage;
+    if (asked) return app.exit(error);
+    const std::string sentence =
+        client::UsageSentence(app, error, /*separated=*/false, words) + "; see seqpoint-sgd --help";
+    return client::FailProgram(kProgram, absl::InvalidArgumentError(sentence), client::kExitUsage,
+                               options.json == "-");
+  }
+  Settle(app, &options);
+  if (seqpoint_rank) seqpoint_rank(ranks.rank, ranks.size);
+  if (seqpoint_attach) seqpoint_attach(/*uses_gpu=*/0);
+  const absl::Status status = Main(options, ranks);
+  if (status.ok()) return 0;
+  const bool said_elsewhere = absl::IsCancelled(status);
+  if (said_elsewhere) return client::kExitNoAnswer;
+  return client::FailProgram(kProgram, status, client::kExitNoAnswer, options.json == "-");
+}
+
+}  // namespace
+}  // namespace seqpoint::sgd
+
+int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   seqpoint::sgd::Ranks ranks;
   MPI_Comm_rank(MPI_COMM_WORLD, &ranks.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks.size);
-  int exit_status = 0;
-  try {
-    app.parse(argc, argv);
-    seqpoint::sgd::Settle(app, &options);
-    if (seqpoint_rank) seqpoint_rank(ranks.rank, ranks.size);
-    if (seqpoint_attach) seqpoint_attach(/*uses_gpu=*/0);
-    const absl::Status status = seqpoint::sgd::Main(options, ranks);
-    if (!status.ok()) {
-      exit_status = 1;
-      const bool said_elsewhere = absl::IsCancelled(status);
-      if (!said_elsewhere) {
-        fprintf(stderr, "seqpoint-sgd: %s\n", std::string(status.message()).c_str());
-      }
-    }
-  } catch (const CLI::ParseError& error) {
-    exit_status = error.get_exit_code() == 0 ? 0 : 2;
-    if (ranks.rank == 0) app.exit(error);
-  }
+  const int code = seqpoint::client::FinishProgram(
+      seqpoint::sgd::kProgram,
+      seqpoint::sgd::RunProgram(std::vector<std::string>(argv + 1, argv + argc), ranks));
   MPI_Finalize();
-  return exit_status;
+  return code;
 }

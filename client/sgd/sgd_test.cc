@@ -1,24 +1,32 @@
 // seqpoint-sgd as people run it: mpirun, ranks that exchange messages, files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <sstream>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
+#include "simdjson.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::sgd {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 struct Ran {
@@ -48,6 +56,56 @@ class SgdTest : public testing::Test {
     char piece[4096];
     while (size_t size = fread(piece, 1, sizeof piece, pipe)) run.output.append(piece, size);
     const int status = pclose(pipe);
+    run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return run;
+  }
+
+  struct Lines {
+    std::string out, err;
+  };
+  // Of rank 0 and rank 1, apart.
+  Lines OnTwoRanks(const std::string& arguments) {
+    const std::string out = folder_.path() / "out", err = folder_.path() / "err";
+    const std::string command =
+        "mpirun -n 2 " SGD_BINARY " " + arguments + " >" + out + " 2>" + err + " </dev/null";
+    std::ignore = system(command.c_str());
+    return {Text(out), Text(err)};
+  }
+
+  static std::string Text(const std::filesystem::path& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+
+  // On a terminal; `interrupt` comes when the program says how far it is.
+  Ran OnTerminal(const std::string& arguments,
+                 const std::function<void(pid_t mpirun, int terminal)>& interrupt) {
+    winsize size = {.ws_row = 24, .ws_col = 100};
+    int terminal = -1;
+    const pid_t mpirun = forkpty(&terminal, nullptr, nullptr, &size);
+    if (mpirun == 0) {
+      setenv("TERM", "xterm", 1);
+      // Seconds; a busy machine takes longer for a step than mpirun waits for it by itself.
+      setenv("OMPI_MCA_odls_base_sigkill_timeout", "3", 1);
+      const std::string command = "exec mpirun -n 2 " SGD_BINARY " " + arguments;
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(99);
+    }
+    Ran run;
+    bool interrupted = false;
+    char piece[4096];
+    ssize_t count = 0;
+    while ((count = read(terminal, piece, sizeof piece)) > 0) {
+      run.output.append(piece, static_cast<size_t>(count));
+      if (!interrupted && run.output.find("seqpoint-sgd: step ") != std::string::npos) {
+        interrupted = true;
+        interrupt(mpirun, terminal);
+      }
+    }
+    int status = 0;
+    waitpid(mpirun, &status, 0);
+    close(terminal);
     run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     return run;
   }
@@ -161,7 +219,123 @@ TEST_F(SgdTest, WhatCannotBeRunIsSaidOnce) {
   const Ran two = OnRanks(2, "--radixnet 64x2 --owners " + for_four);
   EXPECT_EQ(two.status, 1);
   EXPECT_THAT(two.output, AllOf(HasSubstr(for_four), HasSubstr("there are 2 ranks")));
-  EXPECT_EQ(OnRanks(2, "--radixnet 64x2 --samples 0").status, 2);
+}
+
+TEST_F(SgdTest, ATerminalShowsTheStepAndASignalEndsTheRunAfterOne) {
+  const std::string json = folder_.path() / "figures.json";
+  const std::string what = "--radixnet 64x2 --steps 1000000000 --json " + json;
+  // mpirun makes SIGTERM of it, for all ranks, and says 1 itself.
+  const auto ctrl_c = [](pid_t, int terminal) { std::ignore = write(terminal, "\x03", 1); };
+  const auto to_one_rank = [](pid_t mpirun, int) {
+    const std::string self = std::to_string(mpirun);
+    const std::string ranks = Text("/proc/" + self + "/task/" + self + "/children");
+    kill(std::stoi(ranks), SIGINT);
+  };
+  for (const auto& [interrupt, status] :
+       {std::pair<std::function<void(pid_t, int)>, int>{ctrl_c, 1}, {to_one_rank, 0}}) {
+    std::filesystem::remove(json);
+    const Ran run = OnTerminal(what, interrupt);
+    EXPECT_EQ(run.status, status);
+    EXPECT_THAT(run.output, ContainsRegex("seqpoint-sgd: step [0-9]+ of 1000000000, loss [0-9.]+, "
+                                          "[0-9.e-]+ ms \\(Ctrl-C: end after this step\\)"));
+    EXPECT_THAT(run.output, ContainsRegex("stopped: after [0-9]+ of 1000000000 steps"));
+    // All ranks made the same steps.
+    EXPECT_THAT(run.output, HasSubstr("sent as the plan says, in every layer"));
+    EXPECT_THAT(Text(json), AllOf(HasSubstr("\"stopped\": true"), HasSubstr("\"loss\"")));
+  }
+}
+
+TEST_F(SgdTest, WithoutATerminalNothingIsSaidOfSteps) {
+  const Ran run = OnRanks(2, "--radixnet 1024x12 --steps 60");  // a second or more
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.output.find("seqpoint-sgd: step"), std::string::npos) << run.output;
+}
+
+TEST_F(SgdTest, JsonOnStandardOutputIsAlone) {
+  const Lines run = OnTwoRanks("--radixnet 64x2 --steps 3 --json -");
+  simdjson::dom::parser parser;
+  simdjson::dom::element json;
+  ASSERT_EQ(parser.parse(run.out).get(json), simdjson::SUCCESS) << run.out << run.err;
+  EXPECT_EQ(int64_t{json["steps"]}, 3);
+  EXPECT_FALSE(bool{json["stopped"]});
+  EXPECT_LE(double{json["step_seconds"]["lower_quartile"]}, double{json["step_seconds"]["median"]});
+  EXPECT_LE(double{json["step_seconds"]["median"]}, double{json["step_seconds"]["upper_quartile"]});
+  // Blocks on two ranks: 32 neurons of a layer each way.
+  EXPECT_EQ(int64_t{json["largest_sender"]["words"]}, 2 * 2 * 32);
+  EXPECT_EQ(int64_t{json["largest_sender"]["messages"]}, 2 * 2);
+  const Lines wrong = OnTwoRanks("--radixnet 7x2 --json -");
+  ASSERT_EQ(parser.parse(wrong.out).get(json), simdjson::SUCCESS) << wrong.out << wrong.err;
+  EXPECT_EQ(json["error"]["code"].get_string().value(), "INVALID_ARGUMENT");
+}
+
+TEST_F(SgdTest, OutputsAreCheckedBeforeTheFirstStep) {
+  const std::string folder = folder_.path();
+  const std::string owners = RandomOwners(2, 2);
+  const std::string before = Text(owners);
+  std::ofstream(folder + "/file") << "text";
+  std::filesystem::create_directories(folder + "/taken/layer2.tsv");
+  // More steps than this test has time for.
+  const std::string what = "--radixnet 64x2 --steps 1000000000 --owners " + owners;
+  const std::pair<std::string, std::string> wrong[] = {
+      {"--json " + folder, "cannot write " + folder + ": Is a directory"},
+      {"--json " + folder + "/none/a", "cannot write " + folder + "/none/a: No such file"},
+      {"--json " + owners, "cannot write " + owners + ": it is read, or written already"},
+      {"--write " + folder + "/file", "cannot write " + folder + "/file/layer1.tsv: Not a dir"},
+      {"--write " + folder + "/none/a", "cannot write " + folder + "/none/a/layer1.tsv: No such"},
+      {"--write " + folder + "/taken", "/taken/layer2.tsv: Is a directory"},
+      {"--write " + folder + "/w --json " + folder + "/w/layer1.tsv", "written already"}};
+  for (const auto& [arguments, sentence] : wrong) {
+    const Ran run = OnRanks(2, what + " " + arguments);
+    EXPECT_EQ(run.status, 1);
+    EXPECT_THAT(run.output, HasSubstr(sentence));
+  }
+  EXPECT_EQ(Text(owners), before);
+  EXPECT_EQ(Text(folder + "/file"), "text");
+}
+
+TEST_F(SgdTest, NumbersThatAreNoneAreWrongUsage) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"--bias nan", "--bias: \"nan\" is not a number"},
+      {"--bias inf", "--bias: \"inf\" is not a number"},
+      {"--bias 1e39", "--bias: \"1e39\" is not a number"},
+      {"--rate nan", "--rate: \"nan\" is not a number from 0 on"},
+      {"--rate -1", "--rate: \"-1\" is not a number from 0 on"},
+      {"--steps -3", "--steps: \"-3\" is not a whole number from 1"},
+      {"--samples 0", "--samples: \"0\" is not a whole number from 1 to 65,536"}};
+  for (const auto& [arguments, sentence] : wrong) {
+    const Ran run = OnRanks(2, std::string("--radixnet 64x2 --steps 2 ") + arguments);
+    EXPECT_EQ(run.status, 2) << arguments;
+    EXPECT_THAT(run.output, AllOf(HasSubstr(sentence), HasSubstr("see seqpoint-sgd --help")));
+  }
+}
+
+TEST_F(SgdTest, AMessageThatMpiCannotCountIsRefused) {
+  // Each neuron is needed by the other rank.
+  constexpr int kNeurons = 66'000;
+  const std::string path = folder_.path() / "crossed.tsv";
+  {
+    std::ofstream file(path);
+    for (int i = 0; i < kNeurons; ++i) {
+      file << i + 1 << '\t' << (i + kNeurons / 2) % kNeurons + 1 << "\t1\n";
+    }
+  }
+  const Ran run = OnRanks(2, path + " --steps 1 --samples 65536");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.output,
+              AllOf(HasSubstr("in layer 1 33,000 neurons of 65,536 samples"),
+                    HasSubstr("2,147,483,647 numbers at most; take --samples 65075 or fewer")));
+}
+
+TEST_F(SgdTest, CrossEntropyNeedsAnOutputForEachClass) {
+  const std::string path = folder_.path() / "small.mtx";
+  std::ofstream(path) << "%%MatrixMarket matrix coordinate real general\n"
+                         "3 2 4\n1 1 0.5\n2 1 0.25\n2 2 -1\n3 2 0.125\n";
+  const Ran run = OnRanks(2, path + " --loss cross-entropy --steps 2");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.output, HasSubstr("--loss cross-entropy needs an output for each of the 10 "
+                                    "classes of the samples, and the last layer has 3 neurons; "
+                                    "take --loss squares"));
+  EXPECT_EQ(OnRanks(2, path + " --steps 2").status, 0);
 }
 
 }  // namespace
