@@ -130,6 +130,8 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   app.add_option("--write-lengths", options.lengths_out,
                  "writes the examples' lengths as CSV, and trains nothing");
   app.add_option("--truth", options.truth_file, "writes what really happened, as JSON lines");
+  app.add_option("--operations", options.operations_file,
+                 "writes which launches are of which operation, a line for each batch shape");
   app.add_flag("--quiet", options.quiet, "prints nothing");
 
   try {
@@ -163,6 +165,9 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
     return Usage{2, absl::StrCat("--graphs: ", model,
                                  " launches per time step; only transformer and fixed can be "
                                  "captured\n")};
+  }
+  if (options.graphs && !options.operations_file.empty()) {
+    return Usage{2, "--operations: not with --graphs: a graph is one launch\n"};
   }
   if (transformer && options.model.hidden > 64 && options.model.hidden % 64 != 0) {
     return Usage{2, absl::StrCat("--hidden: ", options.model.hidden,

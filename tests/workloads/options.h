@@ -43,6 +43,7 @@ struct Options {
   double learning_rate = 1e-3;
   std::string lengths_out;
   std::string truth_file;
+  std::string operations_file;
   bool quiet = false;
 };
 

@@ -20,12 +20,14 @@ float* Arena::Floats(size_t count) {
   }
   float* data = reinterpret_cast<float*>(chunks_[chunk_].data + used_);
   used_ += bytes;
+  taken_bytes_ += bytes;
   return data;
 }
 
 void Arena::Reset() {
   chunk_ = 0;
   used_ = 0;
+  taken_bytes_ = 0;
 }
 
 Tensor* Parameters::Declare(int rows, int columns, float scale, float constant) {
@@ -63,12 +65,18 @@ void Parameters::Allocate(Stream stream, uint64_t seed) {
 void Tape::Reset(bool training) {
   training_ = training;
   tensors_.clear();
+  operations_.clear();
   backward_.clear();
   arena_->Reset();
+  Done();
 }
 
 void Tape::Backward() {
-  for (size_t i = backward_.size(); i > 0; --i) backward_[i - 1]();
+  Done();
+  for (size_t i = backward_.size(); i > 0; --i) {
+    backward_[i - 1]();
+    operations_[i - 1].backward = Done();
+  }
 }
 
 Tensor* Tape::New(int rows, int columns) {
@@ -82,8 +90,18 @@ Tensor* Tape::Input(float* value, int rows, int columns) {
   return &tensors_.back();
 }
 
-void Tape::OnBackward(std::function<void()> step) {
-  if (training_) backward_.push_back(std::move(step));
+void Tape::OnBackward(Operation operation, std::function<void()> step) {
+  if (!training_) return;
+  operation.forward = Done();
+  operations_.push_back(std::move(operation));
+  backward_.push_back(std::move(step));
+}
+
+Operation::Pass Tape::Done() {
+  const CallCounts calls = Calls();
+  const Operation::Pass now{calls.launches + calls.memsets, arena_->taken_bytes()};
+  const Operation::Pass before = std::exchange(done_, now);
+  return {now.works - before.works, now.bytes - before.bytes};
 }
 
 bool Tape::Claim(Tensor* tensor) {
@@ -104,7 +122,7 @@ Tensor* Tape::Embedding(const int* tokens, Tensor* table, Tensor* positions, int
   Tensor* out = New(rows, table->columns);
   EmbeddingGather(queue_, tokens, table->value, positions ? positions->value : nullptr, batch,
                   out->value, rows, table->columns);
-  OnBackward([=, this] {
+  OnBackward({"embedding", {table, positions}, out, out->columns}, [=, this] {
     for (Tensor* parameter : {table, positions}) {
       if (parameter != nullptr) ClaimZeroed(parameter);
     }
@@ -122,7 +140,7 @@ Tensor* Tape::Linear(Tensor* x, Tensor* weight) {
                 .a = {x->value, x->columns},
                 .b = {weight->value, weight->columns},
                 .c = {out->value, out->columns}});
-  OnBackward([=, this] {
+  OnBackward({"linear", {x, weight}, out, out->columns}, [=, this] {
     const bool weight_grad = Claim(weight);
     Gemm(queue_, {.m = x->columns,
                   .n = out->columns,
@@ -147,7 +165,7 @@ Tensor* Tape::BiasActivate(Tensor* x, Tensor* bias, Activation activation) {
   // x stays as it is: the backward pass of an activation needs it.
   Tensor* out = New(x->rows, x->columns);
   BiasActivation(queue_, activation, x->value, bias->value, out->value, x->rows, x->columns);
-  OnBackward([=, this] {
+  OnBackward({"bias", {x, bias}, out, out->columns}, [=, this] {
     ClaimZeroed(bias);
     if (activation == Activation::kNone) {
       // The gradient passes through unchanged.
@@ -166,7 +184,7 @@ Tensor* Tape::BiasActivate(Tensor* x, Tensor* bias, Activation activation) {
 Tensor* Tape::Sum(Tensor* a, Tensor* b) {
   Tensor* out = New(a->rows, a->columns);
   Add(queue_, a->value, b->value, out->value, out->Count());
-  OnBackward([=, this] {
+  OnBackward({"sum", {a, b}, out, out->columns}, [=, this] {
     AddGradient(a, out->grad);
     AddGradient(b, out->grad);
   });
@@ -178,7 +196,7 @@ Tensor* Tape::Concat(Tensor* a, Tensor* b) {
   CopyMatrix(queue_, a->value, a->columns, out->value, out->columns, a->rows, a->columns, false);
   CopyMatrix(queue_, b->value, b->columns, out->value + a->columns, out->columns, b->rows,
              b->columns, false);
-  OnBackward([=, this] {
+  OnBackward({"concat", {a, b}, out, out->columns}, [=, this] {
     const float* grad = out->grad;
     for (Tensor* part : {a, b}) {
       const bool accumulate = Claim(part);
@@ -196,7 +214,7 @@ Tensor* Tape::AddLayerNorm(Tensor* a, Tensor* b, Tensor* gamma, Tensor* beta) {
   float* stats = arena_->Floats(2 * static_cast<size_t>(a->rows));
   LayerNorm(queue_, a->value, b ? b->value : nullptr, gamma->value, beta->value, sum, stats,
             out->value, a->rows, a->columns);
-  OnBackward([=, this] {
+  OnBackward({"layer norm", {a, b, gamma, beta}, out, out->columns}, [=, this] {
     ClaimZeroed(gamma);
     ClaimZeroed(beta);
     LayerNormParameters(queue_, sum, stats, out->grad, gamma->grad, beta->grad, a->rows,
@@ -244,7 +262,8 @@ void Tape::Lstm(Tensor* x, const LstmParameters& parameters, int batch, bool rev
                     step > 0 ? cells + time(step - 1) * state : nullptr, cells + time(step) * state,
                     h(step), out->columns, batch, hidden);
   }
-  OnBackward([=, this] { LstmBackward(x, parameters, batch, reverse, out, offset, gates, cells); });
+  OnBackward({"lstm", {x, parameters.input, parameters.recurrent, parameters.bias}, out, hidden},
+             [=, this] { LstmBackward(x, parameters, batch, reverse, out, offset, gates, cells); });
 }
 
 void Tape::LstmBackward(Tensor* x, const LstmParameters& parameters, int batch, bool reverse,
@@ -315,7 +334,7 @@ Tensor* Tape::Rnn(Tensor* x, const RnnParameters& parameters, int batch, int chu
     RnnForward(queue_, gx->value, parameters.bias->value, parameters.recurrent->value, h->value,
                steps, from, std::min(steps, from + chunk), batch, hidden);
   }
-  OnBackward([=, this] {
+  OnBackward({"rnn", {gx, parameters.recurrent, parameters.bias}, h, h->columns}, [=, this] {
     const size_t square = static_cast<size_t>(hidden) * static_cast<size_t>(hidden);
     const size_t step_floats = static_cast<size_t>(batch) * 2 * static_cast<size_t>(hidden);
     float* transposed = arena_->Floats(2 * square);
@@ -376,7 +395,7 @@ void Tape::Attention(const AttentionShape& shape, HeadView q, HeadView k, HeadVi
                   .c = {out->value, s.out_ld, s.out_stride},
                   .batch = s.batch});
   }
-  OnBackward([=, this] {
+  OnBackward({"attention", {q.tensor, k.tensor, v.tensor}, out, s.width}, [=, this] {
     float* d_p = arena_->Floats(scores);
     Gemm(queue_, {.m = s.queries,
                   .n = s.keys,
@@ -426,7 +445,7 @@ void Tape::Attention(const AttentionShape& shape, HeadView q, HeadView k, HeadVi
 Tensor* Tape::Convolution(const ConvShape& shape, Tensor* x, Tensor* filter) {
   Tensor* out = New(shape.OutTime() * shape.batch, shape.out_channels * shape.OutFrequency());
   Conv(queue_, shape, x->value, filter->value, out->value);
-  OnBackward([=, this] {
+  OnBackward({"convolution", {x, filter}, out, out->columns}, [=, this] {
     ClaimZeroed(filter);
     ConvFilterGradient(queue_, shape, x->value, out->grad, filter->grad);
     if (!x->needs_grad) return;
@@ -444,7 +463,7 @@ void Tape::CrossEntropyLoss(Tensor* logits, const int* labels, int micro_steps, 
   float* lse = arena_->Floats(static_cast<size_t>(rows));
   CrossEntropy(queue_, logits->value, labels, row_loss, lse, rows, logits->columns);
   ReduceLoss(queue_, row_loss, rows, scale, loss, accumulate);
-  OnBackward([=, this] {
+  OnBackward({"cross entropy", {logits}}, [=, this] {
     CrossEntropyBackward(queue_, logits->value, labels, lse, scale, rows, logits->columns);
     logits->grad = logits->value;
     logits->has_grad = true;
@@ -463,6 +482,7 @@ void Tape::CtcLoss(Tensor* logits, const int* labels, int batch, int max_labels,
   Ctc(queue_, logits->value, labels, alpha, row_loss, logits->grad, scale, steps, batch,
       logits->columns, max_labels);
   ReduceLoss(queue_, row_loss, batch, scale, loss, accumulate);
+  OnBackward({"ctc", {logits}}, [] {});
 }
 
 }  // namespace seqpoint::workload

@@ -35,6 +35,7 @@ class Arena {
   explicit Arena(size_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
   float* Floats(size_t count);
   void Reset();
+  size_t taken_bytes() const { return taken_bytes_; }  // since Reset
 
  private:
   struct Chunk {
@@ -42,6 +43,7 @@ class Arena {
     size_t bytes;
   };
   size_t chunk_bytes_;
+  size_t taken_bytes_ = 0;
   std::vector<Chunk> chunks_;
   size_t chunk_ = 0;
   size_t used_ = 0;
@@ -95,6 +97,20 @@ struct HeadView {
   int offset;
 };
 
+// An operation that was written on a tape: what the GPU's work is for, and who needs whom.
+struct Operation {
+  const char* name = "";
+  std::vector<const Tensor*> reads;  // parameters among them
+  const Tensor* out = nullptr;       // null: the loss
+  int out_columns = 0;               // of `out`, that it writes
+  struct Pass {
+    uint64_t works = 0;  // kernel launches and memsets, one after the other
+    size_t bytes = 0;    // of device memory, kept until the tape is reset
+  };
+  Pass forward;
+  Pass backward;
+};
+
 class Tape {
  public:
   Tape(const Queue& queue, Arena* arena) : queue_(queue), arena_(arena) {}
@@ -102,6 +118,8 @@ class Tape {
   // Forgets all tensors; the arena starts again. `training`: whether a backward pass will follow.
   void Reset(bool training);
   void Backward();
+  // In the order of the forward pass; a backward pass runs them in reverse. Only of training.
+  const std::vector<Operation>& operations() const { return operations_; }
 
   Tensor* New(int rows, int columns);
   // `positions` may be null; row r is position r / batch.
@@ -134,7 +152,10 @@ class Tape {
   Tensor* Input(float* value, int rows, int columns);
 
  private:
-  void OnBackward(std::function<void()> step);
+  // Ends an operation: all that was done since the one before belongs to it.
+  void OnBackward(Operation operation, std::function<void()> step);
+  // What was done since the last call.
+  Operation::Pass Done();
   // Makes sure that `tensor` has a gradient buffer; says whether it already holds a gradient.
   bool Claim(Tensor* tensor);
   // The same for operations that can only add: a buffer without a gradient is cleared.
@@ -147,7 +168,9 @@ class Tape {
   Arena* arena_;
   bool training_ = false;
   std::deque<Tensor> tensors_;
-  std::vector<std::function<void()>> backward_;
+  std::vector<Operation> operations_;
+  std::vector<std::function<void()>> backward_;  // of each operation
+  Operation::Pass done_;                         // of the process, when Done was called
 };
 
 }  // namespace seqpoint::workload

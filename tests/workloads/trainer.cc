@@ -20,6 +20,7 @@
 #include "tests/workloads/feeder.h"
 #include "tests/workloads/gpu.h"
 #include "tests/workloads/models.h"
+#include "tests/workloads/operations.h"
 #include "tests/workloads/tape.h"
 #include "tests/workloads/truth.h"
 
@@ -175,6 +176,7 @@ class Trainer {
         schedule_(schedule),
         queue_(queue),
         truth_(truth),
+        operations_(options.operations_file),
         arena_(kActivationChunkBytes),
         tape_(queue_, &arena_),
         optimizer_(&model->parameters(), static_cast<float>(options.learning_rate),
@@ -271,6 +273,7 @@ class Trainer {
     } else {
       backward();
     }
+    operations_.Write(batch.lengths, tape_, model_->parameters());
     if (micro + 1 == count) {
       NvtxRange range(options_.nvtx, "optimizer");
       optimizer_.Step(queue_);
@@ -333,6 +336,7 @@ class Trainer {
   const Schedule& schedule_;
   const Queue queue_;
   Truth* truth_;
+  OperationsFile operations_;
   Arena arena_;
   Tape tape_;
   Optimizer optimizer_;
