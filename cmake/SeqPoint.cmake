@@ -1,7 +1,10 @@
-# Build settings and the three functions every part uses:
+# Build settings and the four functions every part uses:
 #   seqpoint_library(NAME SRCS ... [DEPS ...])   one folder, one static library
 #   seqpoint_test(NAME SRCS ... [DEPS ...] [TIMEOUT s] [LABELS ...] [SERIAL])
 #                                                SERIAL: needs all cores, runs beside no other
+#   seqpoint_python_test(NAME SCRIPT file CASES ... [ARGS ...])
+#                                                a test for each case: SCRIPT BUILD_FOLDER ARGS CASE;
+#                                                77: skipped
 #   seqpoint_benchmark(NAME SRCS ... [DEPS ...])
 # Every test case runs in a process of its own, with a timeout.
 
@@ -38,6 +41,9 @@ find_package(absl REQUIRED)
 if(SEQPOINT_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)
+  # Debian's Python has Debian's PyTorch; another one on the PATH often has none.
+  find_program(SEQPOINT_TEST_PYTHON python3 HINTS /usr/bin NO_DEFAULT_PATH)
+  find_program(SEQPOINT_TEST_PYTHON python3)
 endif()
 if(SEQPOINT_BENCHMARKS)
   find_package(benchmark REQUIRED)
@@ -91,6 +97,19 @@ function(seqpoint_test name)
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX ${name}.
     PROPERTIES ${properties})
+endfunction()
+
+function(seqpoint_python_test name)
+  cmake_parse_arguments(ARG "" "SCRIPT" "CASES;ARGS" ${ARGN})
+  if(NOT SEQPOINT_TESTS OR SEQPOINT_SANITIZER OR NOT SEQPOINT_TEST_PYTHON)
+    return()
+  endif()
+  foreach(case ${ARG_CASES})
+    add_test(NAME ${name}.${case} COMMAND ${SEQPOINT_TEST_PYTHON}
+      ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SCRIPT} ${CMAKE_BINARY_DIR} ${ARG_ARGS} ${case})
+    set_tests_properties(${name}.${case} PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77
+      ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
+  endforeach()
 endfunction()
 
 function(seqpoint_benchmark name)
