@@ -133,6 +133,10 @@ usage. Formats and methods: docs/placement.md.)");
  private:
   // CLI11 checks the rest.
   absl::Status CheckUsage() const {
+    if (memory_ > placement::kMostBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--memory is ", memory_, " bytes; it can be 0 to ", placement::kMostBytes));
+    }
     const bool several = output_ == dot_ || (json_ && (output_ == "-" || dot_ == "-"));
     if (several && !(output_.empty() && dot_.empty())) {
       return absl::InvalidArgumentError("-o, --dot and --json would go to one place; name others");

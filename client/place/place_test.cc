@@ -183,6 +183,9 @@ TEST_F(PlaceTest, WrongUsageAndFilesThatCannotBeReadAreTold) {
     EXPECT_EQ(result.code, 2) << size;
     EXPECT_THAT(result.err, HasSubstr("is not a size such as")) << size;
   }
+  const Result endless = Place({Model(), "--memory", "1e290GB"});
+  EXPECT_EQ(endless.code, 2);
+  EXPECT_THAT(endless.err, HasSubstr("--memory is 1e+299 bytes; it can be 0 to 9.22337e+18"));
   const std::string model = Model();
   const Result over = Place({model, "-o", model});
   EXPECT_EQ(over.code, 2);

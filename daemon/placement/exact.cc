@@ -31,7 +31,7 @@ constexpr double kGapGrowth = 16;
 // counted: beside a transfer of 1e16 a time of 1 would be lost.
 constexpr double kTooMuch = 2;
 
-// So many devices of each kind, and the largest load with which they can do an ideal.
+// A number of devices of each kind, and the largest load with which they can do an ideal.
 struct State {
   int accelerators = 0;
   int cpus = 0;
@@ -45,8 +45,8 @@ struct Pin {
   double transfer_time = 0;
 };
 
-// What does not depend on where one is: the graph as flat lists, and how much work cores can take
-// away from accelerators.
+// The data that does not depend on the ideal: the graph as flat lists, and how much work cores can
+// take away from accelerators.
 struct Task {
   Task(const ClassGraph& classes, const Ideals& listed, double limit)
       : graph(classes), ideals(listed), below(limit) {
@@ -282,8 +282,8 @@ class Program {
     }
   }
 
-  // Of an ideal with this work: how many accelerators may do it with so many cores, at least and at
-  // most; the rest is for the other devices.
+  // The number of accelerators, at least and at most, that may do an ideal with this work beside so
+  // many cores; the rest is for the other devices.
   struct Range {
     double least = 0;
     double most = 0;

@@ -22,8 +22,8 @@ std::optional<Ideals> Ideals::List(const std::vector<std::vector<int>>& predeces
     for (const int before : predecessors[c]) successors[before].push_back(c);
   }
 
-  // Of one size after another, those with one class more; each class that may come next is a bit of
-  // `ready`.
+  // The ideals of one size give those with one class more; each class that may come next is a bit
+  // of `ready`.
   const auto key = [&](int32_t ideal) {
     return absl::Span<const uint64_t>(bits.data() + ideal * words, words);
   };

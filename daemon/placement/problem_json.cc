@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/json_string.h"
+#include "daemon/placement/json_object.h"
 
 namespace seqpoint::placement {
 namespace {
@@ -25,36 +25,14 @@ using simdjson::dom::object;
 // As in the published reader.
 constexpr double kSameCost = 1e-6;
 constexpr size_t kShownOfCycle = 8;
-constexpr size_t kShownOfWord = 20;
+// Sums of times, each counted once for each device, stay below the largest double, 1.8e308.
+constexpr double kMostTime = 1e300;
 
 struct NamedEdge {
   int64_t from = 0;
   int64_t to = 0;
   double cost = 0;
 };
-
-// What simdjson does not tell: where. Finds the usual fault, the NaN and Infinity of Python's json
-// module, and other words that JSON does not have; empty where there is none.
-std::string FirstOddWord(std::string_view text) {
-  int line = 1;
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '\n') ++line;
-    if (text[at] == '"') {
-      for (++at; at < text.size() && text[at] != '"'; ++at) {
-        if (text[at] == '\\') ++at;
-      }
-    } else if (absl::ascii_isalnum(text[at])) {
-      const size_t begin = at;
-      while (at + 1 < text.size() && absl::ascii_isalnum(text[at + 1])) ++at;
-      const std::string word(text.substr(begin, at + 1 - begin));
-      if (!absl::ascii_isdigit(word[0]) && word != "true" && word != "false" && word != "null") {
-        return absl::StrCat("line ", line, " has ", word.substr(0, kShownOfWord),
-                            ", which is no number");
-      }
-    }
-  }
-  return "";
-}
 
 bool IsAmount(double amount) { return std::isfinite(amount) && amount >= 0; }
 
@@ -63,15 +41,10 @@ class Reader {
   explicit Reader(const std::string& file) : file_(file) {}
 
   absl::StatusOr<Problem> Read(std::string_view text) {
-    element document;
-    object fields;
-    const simdjson::padded_string padded(text);
-    if (const auto error = parser_.parse(padded).get(document)) {
-      const std::string word = FirstOddWord(text);
-      return Fail(
-          absl::StrCat("is no JSON: ", word.empty() ? simdjson::error_message(error) : word));
-    }
-    if (document.get_object().get(fields)) return Fail("is no JSON object");
+    const absl::StatusOr<object> parsed = ParseObject(text, file_, &parser_);
+    if (!parsed.ok()) return parsed.status();
+    const object fields = *parsed;
+    if (absl::Status status = EachKeyOnce(fields, ""); !status.ok()) return status;
     element nodes, edges, memory, accelerators, cpus;
     for (const auto& [field, name] :
          {std::pair{&nodes, "nodes"}, std::pair{&edges, "edges"},
@@ -96,6 +69,11 @@ class Reader {
     return absl::InvalidArgumentError(absl::StrCat(file_, ": ", what));
   }
 
+  absl::Status EachKeyOnce(object fields, const std::string& whose) const {
+    const std::string key = RepeatedKey(fields);
+    return key.empty() ? absl::OkStatus() : Wrong(key, whose, "is there twice");
+  }
+
   template <typename Read>
   absl::Status ForEach(element content, const std::string& name, Read read) {
     array entries;
@@ -107,6 +85,8 @@ class Reader {
       if (item.get_object().get(entry)) {
         return Fail(absl::StrCat("entry ", entry_, " of \"", name, "\" is no object"));
       }
+      const std::string whose = absl::StrCat("entry ", entry_, " of \"", name, "\"");
+      if (absl::Status status = EachKeyOnce(entry, whose); !status.ok()) return status;
       if (absl::Status status = read(entry); !status.ok()) return status;
     }
     return absl::OkStatus();
@@ -298,6 +278,7 @@ absl::Status CheckProblem(const std::string& file, Problem* problem) {
   };
   if (problem->operators.empty()) return fail("there are no operators");
   absl::flat_hash_map<int64_t, int> index;
+  double time = 0;
   for (const Operator& op : problem->operators) {
     if (!index.try_emplace(op.id, 0).second) {
       return fail(absl::StrCat("two operators have the id ", op.id));
@@ -308,9 +289,19 @@ absl::Status CheckProblem(const std::string& file, Problem* problem) {
         return fail(absl::StrCat("operator ", op.id, " has a time or a size of ", amount));
       }
     }
+    if (op.memory_bytes > kMostBytes) {
+      return fail(absl::StrCat("operator ", op.id, " has a size of ", op.memory_bytes,
+                               " bytes; it can be 0 to ", kMostBytes));
+    }
+    time += op.cpu_time + op.accelerator_time + op.transfer_time;
   }
-  if (!IsAmount(problem->memory_bytes)) {
-    return fail(absl::StrCat("accelerators have ", problem->memory_bytes, " bytes of memory"));
+  if (!IsAmount(problem->memory_bytes) || problem->memory_bytes > kMostBytes) {
+    return fail(absl::StrCat("accelerators have ", problem->memory_bytes,
+                             " bytes of memory; it can be 0 to ", kMostBytes));
+  }
+  if (time > kMostTime) {
+    return fail(absl::StrCat("the times of all operators add up to ", time,
+                             ", which is too much to calculate with; at most ", kMostTime, " can"));
   }
   for (const Edge& edge : problem->edges) {
     const Operator& from = problem->operators[edge.from];

@@ -15,6 +15,8 @@
 namespace seqpoint::placement {
 
 inline constexpr int kMostDevices = 4096;  // of a kind: more than any pipeline has stages
+// More than any machine has, and a count of bytes still fits into 64 bits.
+inline constexpr double kMostBytes = 0x1p63;
 
 // `file` is the name for messages. InvalidArgument: one sentence with the file, and the operator or
 // the line. A problem without any device is read: they may be said elsewhere.

@@ -64,6 +64,12 @@ TEST(ReadProblemTest, ReadsThePublishedForm) {
   EXPECT_EQ(problem->operators[1].color, std::nullopt);
 }
 
+// As editors of Windows write it.
+TEST(ReadProblemTest, AByteOrderMarkIsSkipped) {
+  EXPECT_EQ(Error("\xef\xbb\xbf" + File(Node(1))), "");
+  EXPECT_EQ(Error(File(Node(1, ", \"name\": \"\xc3\xa9\xe2\x82\xac\""))), "");
+}
+
 TEST(ReadProblemTest, EdgesThatAreThereTwiceAreOne) {
   const auto problem =
       ReadProblem(File(Node(1) + "," + Node(2), Edge(1, 2) + "," + Edge(1, 2, "0.5000005")), "f");
@@ -78,7 +84,25 @@ TEST(ReadProblemTest, NamesWhatIsWrongAndWhere) {
            {"", "is no JSON"},
            {"{", "is no JSON"},
            {File(two) + " x", "is no JSON"},
-           {"\xff\xfe", "is no JSON"},
+           {"\xff\xfe{", "is no JSON: it is UTF-16 or UTF-32; save it as UTF-8"},
+           {std::string("{\0}\0", 4), "is no JSON: it is UTF-16 or UTF-32"},
+           {File(two, std::string("\n\0", 2)), "line 2 has a control character 0x00"},
+           {File(two + ",\n{\"name\": \"\xe9\"}"), "line 2 has a byte 0xe9 that is not UTF-8"},
+           {"{\n\"name\": \"a", "is no JSON: it ends within a string, begun in line 2"},
+           {"{\"nodes\": [\n{\"name\": \"a\nb\"}]}", "line 2 ends within a string"},
+           {"{\"nodes\": [\n", "is no JSON: it ends in the middle, in line 2"},
+           {File(two, "\n" + Edge(1, 2, "1e999")), "line 2 has 1e999, which is too large a number"},
+           {File(two, "\n" + Edge(1, 2, "12345678901234567890123")),
+            "line 2 has 12345678901234567890, which is too large a number"},
+           {File(two, "\n" + Edge(1, 2, "01")), "line 2 has 01, which is no number"},
+           {File(Node(1, R"(, "cpuLatency": 3)")),
+            R"(entry 1 of "nodes": "cpuLatency" is there twice)"},
+           {R"({"nodes": [], "edges": [], "nodes": []})", R"("nodes" is there twice)"},
+           {File(Node(1, R"(, "size": 1e300)")),
+            "operator 1 has a size of 1e+300 bytes; it can be 0 to 9.22337e+18"},
+           {File(R"({"id": 4, "supportedOnFpga": 1, "isBackwardNode": 0, "cpuLatency": 1e308, )"
+                 R"("fpgaLatency": 1e308})"),
+            "the times of all operators add up to inf, which is too much to calculate with"},
            {"[]", "is no JSON object"},
            {"{}", R"(there is no field "nodes")"},
            {R"({"nodes": [], "edges": []})", R"(there is no field "maxSizePerFPGA")"},
@@ -129,7 +153,8 @@ TEST(ReadProblemTest, AbsurdCountsAreRefused) {
 
 // A deep file is no reason to crash.
 TEST(ReadProblemTest, DeepNestingIsRefused) {
-  EXPECT_THAT(Error(std::string(100'000, '[')), HasSubstr("is no JSON"));
+  EXPECT_THAT(Error("\n" + std::string(100'000, '[')),
+              HasSubstr("is no JSON: line 2 nests more than 1023 levels deep"));
 }
 
 TEST(ReadProblemTest, LongCyclesAreCutShort) {
@@ -162,7 +187,7 @@ TEST(WriteProblemTest, ReadsBackTheSame) {
        .accelerator_supported = false,
        .backward = true,
        .accelerator_time = 1e-9,
-       .memory_bytes = 1e300,
+       .memory_bytes = 1e18,
        .color = 77}};
   problem.edges = {{0, 1}};
   const auto read = ReadProblem(WriteProblem(problem), "f");

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/json_string.h"
+#include "daemon/placement/json_object.h"
 
 namespace seqpoint::placement {
 namespace {
@@ -25,15 +26,13 @@ class Reader {
   }
 
   absl::StatusOr<Placement> Read(std::string_view text) {
-    element document;
-    object fields;
-    const simdjson::padded_string padded(text);
-    if (const auto error = parser_.parse(padded).get(document)) {
-      return Fail(absl::StrCat("is no JSON: ", simdjson::error_message(error)));
+    const absl::StatusOr<object> fields = ParseObject(text, file_, &parser_);
+    if (!fields.ok()) return fields.status();
+    if (const std::string key = RepeatedKey(*fields); !key.empty()) {
+      return Fail(absl::StrCat("\"", key, "\" is there twice"));
     }
-    if (document.get_object().get(fields)) return Fail("is no JSON object");
-    absl::Status status = ReadDevices(fields, "fpgas", 0, problem_.accelerators);
-    status.Update(ReadDevices(fields, "cpus", problem_.accelerators, problem_.cpus));
+    absl::Status status = ReadDevices(*fields, "fpgas", 0, problem_.accelerators);
+    status.Update(ReadDevices(*fields, "cpus", problem_.accelerators, problem_.cpus));
     if (!status.ok()) return status;
     FollowForward();
     return std::move(placement_);
