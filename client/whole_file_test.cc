@@ -1,6 +1,9 @@
 #include "client/whole_file.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,11 +75,58 @@ TEST_F(WholeFileTest, WhatCannotBeWrittenIsNamedAndLeavesNothing) {
   // Before any work was done for it.
   EXPECT_FALSE(WholeFile::Open(directory_ / "folder").ok());
   EXPECT_EQ(Files(), 1);
-  // A full disk.
-  std::filesystem::create_symlink("/dev/full", directory_ / "full.part");
+  // No room for it.
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
   EXPECT_THAT(std::string(WriteWhole(directory_ / "full", "text").message()),
-              HasSubstr("No space left"));
-  EXPECT_FALSE(std::filesystem::exists(directory_ / "full"));
+              HasSubstr("File too large"));
+  EXPECT_EQ(Files(), 1);
+}
+
+TEST_F(WholeFileTest, TwoWritersOfOneFileDoNotMix) {
+  const std::filesystem::path path = directory_ / "a";
+  absl::StatusOr<WholeFile> first = WholeFile::Open(path), second = WholeFile::Open(path);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_TRUE(first->Write("the first one").ok());
+  EXPECT_TRUE(second->Write("second").ok());
+  EXPECT_TRUE(first->Close().ok());
+  EXPECT_EQ(Text(path), "the first one");
+  EXPECT_TRUE(second->Close().ok());
+  EXPECT_EQ(Text(path), "second");
+  EXPECT_EQ(Files(), 1);
+}
+
+// Also one that leads to a link, over folders, and to a file that is not there yet.
+TEST_F(WholeFileTest, ALinkStaysOneAndItsFileIsWritten) {
+  std::filesystem::create_directory(directory_ / "folder");
+  std::filesystem::create_symlink("folder/inner", directory_ / "outer");
+  std::filesystem::create_symlink("../target", directory_ / "folder" / "inner");
+  for (const char* text : {"new", "newer"}) {
+    EXPECT_TRUE(WriteWhole(directory_ / "outer", text).ok());
+    EXPECT_TRUE(std::filesystem::is_symlink(directory_ / "outer"));
+    EXPECT_FALSE(std::filesystem::is_symlink(directory_ / "target"));
+    EXPECT_EQ(Text(directory_ / "target"), text);
+  }
+  std::filesystem::create_symlink("loop", directory_ / "loop");
+  EXPECT_FALSE(WriteWhole(directory_ / "loop", "text").ok());
+  EXPECT_EQ(Files(), 4);
+}
+
+TEST_F(WholeFileTest, AFileThatIsStandardOutputIsNotReplaced) {
+  const std::filesystem::path path = directory_ / "out";
+  const int kept = dup(STDOUT_FILENO);
+  const int out = open(path.c_str(), O_WRONLY | O_CREAT, 0600);
+  dup2(out, STDOUT_FILENO);
+  printf("before ");
+  // As /dev/stdout is.
+  std::filesystem::create_symlink("/proc/self/fd/1", directory_ / "stdout");
+  const absl::Status status = WriteWhole(directory_ / "stdout", "text");
+  printf(" after");
+  fflush(stdout);
+  dup2(kept, STDOUT_FILENO);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(Text(path), "before text after");
 }
 
 TEST_F(WholeFileTest, APipeOrADeviceStaysOne) {
