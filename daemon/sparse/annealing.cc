@@ -49,7 +49,7 @@ class Annealer {
     return state_.part_of()[pin == consumers ? graph_.owner[net] : graph_.consumer[begin + pin]];
   }
 
-  // What it costs in words that a part has so many nonzeros more than now.
+  // The cost, in words, of so many more nonzeros in a part than now.
   double BalanceChange(int layer, int32_t part, int64_t nonzeros) const {
     const double off = static_cast<double>(state_.load(layer, part)) - mean_[layer];
     const double then = off + static_cast<double>(nonzeros);

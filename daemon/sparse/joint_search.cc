@@ -30,7 +30,7 @@ constexpr double kCold = 0.05;
 // partitions, cold ones mend what is there, and which of them helps depends on the network.
 constexpr double kColdestCycle = 1.0 / 32;
 constexpr double kCooling = 1.0 / 6;
-// What a vertex too many in a part costs, for each of its rows, in words: little against what its
+// A vertex too many in a part costs so many words for each of its rows: little against what its
 // place decides, then as much.
 constexpr double kSoft = 1.0 / 16;
 constexpr double kStiff = 1.0;
@@ -60,7 +60,7 @@ struct Hierarchy {
     return part_of;
   }
 
-  // Of a partition that is the same within each coarse vertex.
+  // The partition is the same within each coarse vertex.
   Parts Lower(Parts part_of, size_t from, size_t to) const {
     for (size_t i = from; i < to; ++i) {
       Parts merged(graphs[i + 1]->vertices());

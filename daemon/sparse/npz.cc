@@ -140,7 +140,7 @@ struct Array {
   }
 };
 
-// What stands behind 'key': in the header, which is a Python dictionary of literals.
+// The text behind 'key': in the header, which is a Python dictionary of literals.
 absl::string_view ValueOf(absl::string_view header, absl::string_view key) {
   const size_t at = header.find(absl::StrCat("'", key, "':"));
   if (at == absl::string_view::npos) return {};

@@ -230,7 +230,7 @@ TEST(JointSearchTest, AStopEndsItWithABalancedPartition) {
   EXPECT_LE(volume.words, CountVolume(network, RandomParts(network, 4, 1), 4).words);
 }
 
-// What the search is for: residue classes are found without being told, and aligned over layers.
+// The search finds residue classes without being told, and aligns them over layers.
 TEST(JointSearchTest, FindsTheStructureOfARadixNet) {
   const RadixNetSize size{.neurons = 256, .layers = 8};
   const Network network = MakeRadixNet(size, DrawPermutations(size, 1));
