@@ -80,6 +80,14 @@ class ClientTest : public ::testing::Test {
     }
     return child;
   }
+  // Files that were left half written.
+  int Parts() const {
+    const auto is_part = [](const auto& file) {
+      return file.path().filename().string().find(".part") != std::string::npos;
+    };
+    return static_cast<int>(
+        std::count_if(std::filesystem::directory_iterator(directory_), {}, is_part));
+  }
   static std::string ReadFile(const std::filesystem::path& path) {
     std::stringstream text;
     text << std::ifstream(path).rdbuf();
@@ -229,7 +237,7 @@ TEST_F(ClientTest, APlaylistAndItsTimesElsewhereGiveTheRunThere) {
   result = Client({"playlist", "gnmt", "--output", playlist});
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.out, "");
-  EXPECT_FALSE(std::filesystem::exists(playlist + ".part"));
+  EXPECT_EQ(Parts(), 0);
   EXPECT_THAT(Client({"playlist", "gnmt", "--json"}).out,
               AllOf(StartsWith("{"), HasSubstr("\"expected_duration_ns\": 1")));
 
@@ -549,7 +557,7 @@ TEST_F(ClientTest, ExportAppearsOnlyWhenItIsWhole) {
   std::filesystem::remove(path);
   EXPECT_EQ(Client({"export", "nope", "--chrome", path}).code, 4);
   EXPECT_FALSE(std::filesystem::exists(path));
-  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+  EXPECT_EQ(Parts(), 0);
   EXPECT_EQ(Client({"export", "1", "--chrome", "/nonexistent/x"}).code, 1);
   EXPECT_EQ(Client({"export", "1"}).code, 2);
 }
@@ -1073,6 +1081,31 @@ TEST_F(ClientTest, RunRefusesAMistakeBeforeTheCommandRuns) {
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr("/nonexistent.csv"));
   EXPECT_EQ(Client({"run", "--job", "a@b", "--", "echo", "ran"}).code, 2);
+}
+
+TEST_F(ClientTest, RunHasARecordingsFolderForOperators) {
+  const std::filesystem::path kept = std::filesystem::current_path();
+  std::filesystem::current_path(directory_);
+  const auto run = [&](const std::string& command) {
+    return Client(
+        {"run", "--operators", "--job", "a/b", "--run-id", "1", "--", "sh", "-c", command});
+  };
+  const std::filesystem::path folder = std::filesystem::canonical(directory_) / "a_b@1.operators";
+  Result result = run("echo $SEQPOINT_OPERATORS; touch $SEQPOINT_OPERATORS/5.graph.json");
+  EXPECT_EQ(result.out, folder.string() + "\n");
+  EXPECT_TRUE(std::filesystem::exists(folder / "5.graph.json"));
+  EXPECT_THAT(result.err, HasSubstr("seqpoint place "));
+  std::filesystem::remove(folder / "5.graph.json");
+  EXPECT_THAT(run("true").err, Not(HasSubstr("seqpoint place ")));
+  EXPECT_FALSE(std::filesystem::exists(folder));  // it was empty
+  // A file in its place: said before the command runs.
+  std::ofstream(folder.string()) << "mine";
+  result = run("echo ran");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("--operators: cannot make the folder"), HasSubstr(folder.string())));
+  std::filesystem::current_path(kept);
 }
 
 TEST_F(ClientTest, RunSaysWhenTheCommandCannotBeRun) {
