@@ -586,6 +586,7 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
       absl::StrAppend(&text, ", seqpoint kernels ", id, ", seqpoint export ", id,
                       " --chrome trace.json");
     }
+    if (answers.operators) absl::StrAppend(&text, ", seqpoint place ", id, " --devices 2");
     if (answers.kernels && job.time_only().empty() && job.seqpoints().measurements() > 0) {
       absl::StrAppend(&text, ", seqpoint whatif ", id, " --list");
     }
@@ -600,7 +601,9 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
 
 namespace {
 
-Answerable AskAnswers(Connection* connection, const std::string& job_id) {
+Answerable AskAnswers(Connection* connection, const std::string& job_id,
+                      const std::string& operators_folder) {
+  std::error_code error;
   v1::GetCountersRequest counters_request;
   counters_request.set_job(job_id);
   const auto counters = connection->Call(&v1::Profiler::Stub::GetCounters, counters_request);
@@ -609,7 +612,9 @@ Answerable AskAnswers(Connection* connection, const std::string& job_id) {
   kernels_request.set_limit(1);
   const auto kernels = connection->Call(&v1::Profiler::Stub::GetKernels, kernels_request);
   return {.counters = counters.ok() && NothingIn(*counters).empty(),
-          .kernels = kernels.ok() && NothingIn(*kernels).empty()};
+          .kernels = kernels.ok() && NothingIn(*kernels).empty(),
+          .operators =
+              !operators_folder.empty() && !std::filesystem::is_empty(operators_folder, error)};
 }
 
 }  // namespace
@@ -720,7 +725,9 @@ int Run(const RunOptions& options) {
       if (wanted && !ear.path().empty() && !FindAdapter().empty()) {
         missing = AdapterMissing(options.command, told);
       }
-      fputs(RunSummary(job, AskAnswers(connection.get(), job.id()), wait_status, missing).c_str(),
+      fputs(RunSummary(job, AskAnswers(connection.get(), job.id(), operators_folder), wait_status,
+                       missing)
+                .c_str(),
             stderr);
     }
     watcher.reset();

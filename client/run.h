@@ -57,6 +57,7 @@ std::vector<std::string> ChildEnvironment(const std::string& library, bool prelo
 struct Answerable {
   bool counters = false;
   bool kernels = false;  // and a trace
+  bool operators = false;
 };
 
 // Why the PyTorch adapter told no iterations of a Python program, and the way out: a sentence

@@ -52,15 +52,18 @@ std::string RuleText(const v1::Rule& rule) {
   return text;
 }
 
-// What the framework's adapter found in the program, of each process that found something else.
+// The findings of the framework's adapter in the program, of each process that found something
+// else.
 std::string ToldText(const v1::Job& job) {
   std::string text;
   std::set<std::string> told;
   for (const v1::Process& process : job.processes()) {
     for (const v1::Feature& feature : process.features()) {
-      if (feature.name() != "framework" || feature.state() != v1::FEATURE_STATE_READY) continue;
+      const bool operators = feature.name() == "operators";
+      if (feature.name() != "framework" && !operators) continue;
+      if (feature.state() != v1::FEATURE_STATE_READY) continue;
       if (told.insert(feature.sentence()).second) {
-        text += Wrap("told by:   ", feature.sentence(), kTextColumns);
+        text += Wrap(operators ? "operators: " : "told by:   ", feature.sentence(), kTextColumns);
       }
     }
   }

@@ -54,6 +54,20 @@ TEST_F(PlanTest, AnEntryWhoseConfigurationIsNotReadyIsPassedOver) {
   EXPECT_EQ(Match(15, OnlyTwo)->entry_id, 2u);
 }
 
+TEST_F(PlanTest, OperatorsAreWantedAsLongAsThereIsAnEntry) {
+  Add(Entry(1, 10, 10, abi::kConfigOperators, 0));
+  control_->measurement_cap = 0;
+  plan_->Apply(*control_);
+  const auto wants = [&](int64_t length, uint32_t valid) {
+    const int64_t lengths[2] = {length, 0};
+    return plan_->Wants(abi::kConfigOperators, lengths, valid);
+  };
+  EXPECT_TRUE(wants(10, 1));
+  EXPECT_FALSE(wants(11, 1));
+  EXPECT_FALSE(wants(10, 0));
+  EXPECT_EQ(Match(10), nullptr);  // nothing is measured for it
+}
+
 TEST_F(PlanTest, ABoundOnAnUnknownLengthNeverHolds) {
   abi::PlanEntry entry = Entry(1, 10, 20, 2, 1);
   entry.low[1] = 0;

@@ -2175,6 +2175,59 @@ TEST(Job, ConfigurationsAreThoseOfTheChip) {
   EXPECT_THAT(job.Describe(true).trouble(), testing::HasSubstr("runs on GH100"));
 }
 
+// The lengths whose operators a process is asked to record.
+std::vector<int64_t> OperatorsIn(const abi::Control* control) {
+  std::vector<int64_t> lengths;
+  for (uint32_t i = 0; control != nullptr && i < control->plan_count; ++i) {
+    const abi::PlanEntry& entry = control->plan[i];
+    if (entry.config_id != abi::kConfigOperators) continue;
+    EXPECT_EQ(entry.low[0], entry.high[0]);  // a recording is of one length
+    lengths.push_back(entry.low[0]);
+  }
+  return lengths;
+}
+
+TEST(Job, OperatorsOfTheHeaviestSeqPointsAreRecordedByRankZero) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeStore store;
+  ProcessRow second_row = Process();
+  second_row.process_id = 8;
+  second_row.ring_id = std::string(16, 's');
+  second_row.rank = 1;
+  second_row.text = "rank=1\nworld_size=2\n";
+  FakeProcess first(3), second(4);
+  job->AddProcess(Process());
+  job->AddProcess(second_row);
+  first.Connect(*job, 7);
+  second.Connect(*job, 8);
+  const auto asked = [&](int64_t process) {
+    job->RepublishControl(process);
+    return OperatorsIn(job->TakeControl(process));
+  };
+  for (int i = 0; i < 300; ++i) {
+    first.Iterate();
+    second.Iterate();
+  }
+  EXPECT_THAT(asked(7), testing::IsEmpty());  // nobody wanted them
+  job->RecordOperators("/runs/a.operators");
+  for (int i = 0; i < 3; ++i) {
+    first.Iterate();
+    second.Iterate();
+  }
+  const std::vector<int64_t> lengths = asked(7);
+  EXPECT_EQ(lengths.size(), 8u);
+  for (const int64_t length : lengths) {
+    EXPECT_TRUE(std::any_of(first.truth.begin(), first.truth.end(), [&](const auto& iteration) {
+      return iteration.length * kBatch * 4 == length;
+    })) << length;
+  }
+  EXPECT_THAT(asked(8), testing::IsEmpty());
+  EXPECT_EQ(job->Describe(true).operators_folder(), "/runs/a.operators");
+  store.Take(*job);
+  job = store.Restart({Process(), second_row});
+  EXPECT_EQ(job->Describe(true).operators_folder(), "/runs/a.operators");
+}
+
 v1::PrepareJobRequest WithRoofline() {
   v1::PrepareJobRequest request;
   request.set_roofline(true);

@@ -169,10 +169,11 @@ class _Graph(_Recording):
 
     def __init__(self, observer, path):
         super().__init__(path)
+        # An observer that cannot write stays registered, and nobody could register another.
+        with open(self._part, "wb"):
+            pass
         self._observer = observer()
         self._observer.register_callback(self._part)
-        if not self._observer._registered:
-            raise OSError(f"cannot write {self._part}")
         self._observer.start()
 
     def _stop(self):

@@ -614,6 +614,69 @@ class EndsTest(JobTest):
                   "os.kill(os.getpid(), signal.SIGTERM); signal.pause()", status=5)
 
 
+class OperatorsTest(JobTest):
+    def recorded(self):
+        """The folder of the job's recordings, and the files in it."""
+        folders = [name for name in os.listdir(self.folder) if name.endswith(".operators")]
+        self.assertEqual(len(folders), 1)
+        return folders[0], sorted(os.listdir(self.path(folders[0])))
+
+    def run_here(self, text):
+        kept = os.getcwd()
+        os.chdir(self.folder)
+        try:
+            self.script(text, options=("--operators",))
+        finally:
+            os.chdir(kept)
+
+    def test_a_run_is_placed_by_what_it_recorded(self):
+        # 5 and 8 often, 30 seldom: each is a SeqPoint.
+        self.run_here("""
+            torch.manual_seed(1)
+            for n in range(200):
+                iterate((5, 8, 5, 8, 30)[n % 5] if n % 2 else 5)
+        """)
+        folder, files = self.recorded()
+        self.assertEqual(files, [f"{length}.{kind}.json" for length in (30, 5, 8)
+                                 for kind in ("graph", "times")])
+        job = self.job()
+        self.assertEqual(os.path.basename(job["operators_folder"]), folder)
+        # Those that were recorded are in no time, and nothing else is lost.
+        self.assertEqual(sum(it["distorted"] for it in self.iterations()), 6)
+        self.assertEqual(len(self.iterations()), 200)
+        self.assertFalse(job["trouble"])
+        answer = self.ask("place", "job", "--devices", "2")
+        shares = {r["name"]: r["weight"] for r in answer["recordings"]}
+        whole = sum(shares.values())
+        lengths = self.lengths()
+        for length in (5, 8, 30):
+            self.assertAlmostEqual(shares[f"length {length}"] / whole,
+                                   lengths.count(length) / 200, places=2)
+        placed = [o for device in answer["devices"] for o in device["operators"]]
+        self.assertEqual(len(placed), len(answer["operators"]))
+
+    def test_a_run_that_ends_early_leaves_nothing_behind(self):
+        self.run_here("iterate(5)")
+        self.assertFalse([name for name in os.listdir(self.folder) if "operators" in name])
+        done = subprocess.run([f"{BUILD}/bin/seqpoint", "place", "job", "--devices", "2"],
+                              env=self.environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ended without iterations", done.stderr)
+
+    def test_a_model_of_one_length(self):
+        self.run_here("for n in range(1000): iterate(5)")
+        self.assertEqual(len(self.recorded()[1]), 2)
+        answer = self.ask("place", "job", "--devices", "2")
+        self.assertEqual(len(answer["recordings"]), 1)
+
+    def test_a_run_without_them_is_told_how(self):
+        self.script("for n in range(30): iterate(5)")
+        done = subprocess.run([f"{BUILD}/bin/seqpoint", "place", "job", "--devices", "2"],
+                              env=self.environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("seqpoint run --operators", done.stderr)
+
+
 class RanksTest(JobTest):
     def test_ranks_that_multiprocessing_spawns(self):
         if not torch.distributed.is_available():
