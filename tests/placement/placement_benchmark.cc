@@ -1,4 +1,5 @@
-// The figures of docs/placement-accuracy.md: ./dev bench placement [--json OUT] [FILE...].
+// The figures of docs/placement-accuracy.md: ./dev bench placement [--json OUT] [--whole-run]
+// [FILE...].
 //
 // The published problems and what is known of them come from the shared data folder
 // (placement/expected.json, with the values that other programs reached). FILES are problems beyond
@@ -21,6 +22,7 @@
 #include "daemon/placement/planner.h"
 #include "daemon/placement/problem_json.h"
 #include "simdjson.h"
+#include "tests/placement/gnmt_figures.h"
 #include "tests/support/figure_table.h"
 #include "tests/support/shared_traces.h"
 
@@ -201,14 +203,18 @@ void Others(const std::vector<std::string>& files, FigureTable& table) {
 
 int Main(int argc, char** argv) {
   std::string json;
+  bool only_whole_run = false;
   std::vector<std::string> files;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--json" && i + 1 < argc) {
       json = argv[++i];
+    } else if (argument == "--whole-run") {
+      only_whole_run = true;
     } else if (argument.starts_with("-")) {
       printf(
-          "./dev bench placement [--json OUT] [FILE...]\n"
+          "./dev bench placement [--json OUT] [--whole-run] [FILE...]\n"
+          "--whole-run leaves the published problems out\n"
           "FILEs are further problems (docs/placement.md)\n");
       return argument == "-h" || argument == "--help" ? 0 : 2;
     } else {
@@ -218,7 +224,9 @@ int Main(int argc, char** argv) {
   FigureTable table;
   const std::string folder = SharedData() + "/placement";
   const auto known = ReadKnown(folder + "/expected.json");
-  if (known.empty()) {
+  if (only_whole_run) {
+    table.Leave("published problems", "only the whole run was asked for");
+  } else if (known.empty()) {
     table.Leave("published problems",
                 folder + " is not there; SEQPOINT_SHARED_DATA names the folder that holds it");
   } else {
@@ -228,6 +236,11 @@ int Main(int argc, char** argv) {
     Anywhere(folder, known, table);
     OneSample(folder, known, table);
   }
+#ifdef SEQPOINT_WITH_SOFTWARE_RUNS
+  GnmtFigures(table);
+#else
+  table.Leave("GNMT of the software GPU", "built without nvcc or gRPC");
+#endif
   Others(files, table);
   if (!json.empty() && !table.WriteJson(json)) {
     perror(json.c_str());

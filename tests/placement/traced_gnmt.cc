@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/seqpoint/analysis.h"
 #include "daemon/traces/read_file.h"
 #include "tests/support/temp_folder.h"
 
@@ -148,18 +149,17 @@ absl::StatusOr<Epoch> TrainGnmt(whatif::SoftwareRuns& runs, const GnmtRun& run,
   if (!trained.ok()) return trained.status();
   Epoch epoch;
   std::map<Lengths, double> counts;
+  RunLog log;
   for (const TrueIteration& iteration : trained->alone.iterations) {
     counts[{iteration.lengths.begin(), iteration.lengths.end()}] += 1;
+    log.keys.push_back({iteration.lengths[0], iteration.lengths[1]});
+    log.times.push_back(iteration.gpu_time_ns);
   }
   for (const auto& [lengths, count] : counts) epoch.all.push_back({lengths, count});
   epoch.mean_ms = trained->alone_ns / static_cast<double>(trained->alone.iterations.size()) * 1e-6;
-  v1::GetPlaylistRequest request;
-  request.set_job("trained");
-  request.set_points(points);
-  const auto playlist = runs.api().Call(&v1::Profiler::Stub::GetPlaylist, request);
-  if (!playlist) return absl::InternalError(runs.api().error());
-  for (const v1::PlaylistPoint& point : playlist->points()) {
-    epoch.seqpoints.push_back({{point.lengths().begin(), point.lengths().end()}, point.weight()});
+  for (const SeqPoint& point : AnalyzeLog(log, nullptr, {.points = points}).selection.points) {
+    epoch.seqpoints.push_back(
+        {{static_cast<int>(point.key.first), static_cast<int>(point.key.second)}, point.weight});
   }
   return epoch;
 }

@@ -37,7 +37,7 @@ struct Epoch {
     double iterations = 0;
   };
   std::vector<Share> all;        // every pair of lengths that came
-  std::vector<Share> seqpoints;  // those that stand for all, of the job's playlist
+  std::vector<Share> seqpoints;  // those that stand for all, chosen from its log
   double mean_ms = 0;            // an iteration, without the profiler
 };
 // `examples`: options that say which, and how they are batched.
