@@ -49,7 +49,8 @@ if(SEQPOINT_BENCHMARKS)
   find_package(benchmark REQUIRED)
 endif()
 
-# The CUDA toolkit gives headers (cuda.h, cupti.h, nvtx3) and nvcc. Nothing links a CUDA library.
+# The CUDA toolkit gives headers (cuda.h, cupti.h, nvtx3) and nvcc. Nothing links a CUDA library but
+# the module of seqpoint-sgd --gpu.
 find_path(SEQPOINT_CUDA_INCLUDE cupti_range_profiler.h
   HINTS $ENV{CUDA_HOME}/include $ENV{CUDA_HOME}/extras/CUPTI/include
         /usr/local/cuda/include /usr/local/cuda/extras/CUPTI/include)

@@ -12,12 +12,10 @@
 
 #include <vector>
 
-#include "Eigen/SparseCore"
+#include "client/sgd/local_product.h"
 #include "daemon/sparse/network.h"
 
 namespace seqpoint::sgd {
-
-using Weights = Eigen::SparseMatrix<float, Eigen::RowMajor, int32_t>;
 
 // Neurons that travel between this rank and another one: forwards their activations, backwards the
 // partial sums of their gradients.

@@ -1,5 +1,6 @@
 // seqpoint-sgd: runs a sparse network on MPI ranks, each with the neurons that a plan gives it.
 // docs/partition.md, "Execution".
+#include <dlfcn.h>
 #include <mpi.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -25,6 +26,7 @@
 #include "client/options.h"
 #include "client/plain_text.h"
 #include "client/planner_program.h"
+#include "client/sgd/cusparse_product.h"
 #include "client/sgd/data.h"
 #include "client/sgd/local_layer.h"
 #include "client/sgd/report.h"
@@ -44,11 +46,14 @@ namespace {
 constexpr const char* kProgram = "seqpoint-sgd";
 constexpr double kMostNumber = std::numeric_limits<float>::max();
 
+decltype(&seqpoint_sgd_cusparse_product) cusparse_product = nullptr;  // of the module
+
 struct Options {
   client::SparseInputOptions input;
   std::string owners;
   bool inference = false;
   bool weights_as_read = false;
+  bool gpu = false;
   std::string activation;
   std::string loss = "squares";
   Training::Options step;
@@ -227,6 +232,39 @@ Traffic LargestSender(const Training& training, int64_t steps) {
   return {most[0] / steps, most[1] / steps};
 }
 
+std::unique_ptr<LocalProduct> MakeCusparseProduct(Weights* weights) {
+  return std::unique_ptr<LocalProduct>(cusparse_product(weights));
+}
+
+// The module stays open until the program ends.
+absl::StatusOr<MakeProduct> OpenGpu() {
+  // First what all ranks do together: some may return early.
+  MPI_Comm machine = MPI_COMM_NULL;
+  int rank = 0;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+  MPI_Comm_rank(machine, &rank);
+  MPI_Comm_free(&machine);
+  void* module = dlopen(kCusparseModule, RTLD_NOW | RTLD_LOCAL);
+  if (module == nullptr) {
+    return absl::UnavailableError(
+        absl::StrCat("--gpu needs the module with cuSPARSE, which cannot be loaded: ", dlerror(),
+                     "; build it with the CUDA Toolkit, or leave --gpu out"));
+  }
+  const auto open =
+      reinterpret_cast<decltype(&seqpoint_sgd_open_gpu)>(dlsym(module, "seqpoint_sgd_open_gpu"));
+  cusparse_product =
+      reinterpret_cast<decltype(cusparse_product)>(dlsym(module, "seqpoint_sgd_cusparse_product"));
+  if (open == nullptr || cusparse_product == nullptr) {
+    return absl::UnavailableError(
+        absl::StrCat("--gpu: ", kCusparseModule, " is of another version; build both together"));
+  }
+  if (const char* why = open(rank)) {
+    return absl::UnavailableError(
+        absl::StrCat("--gpu: no GPU can be used here: ", why, "; leave --gpu out"));
+  }
+  return &MakeCusparseProduct;
+}
+
 std::string StepText(const Report& report) {
   std::string text =
       absl::StrCat("seqpoint-sgd: step ", report.step_seconds.size(), " of ", report.steps_wanted);
@@ -340,7 +378,10 @@ absl::Status Main(const Options& options, const Ranks& ranks) {
   absl::Status status = OfAllRanks(prepared.status(), ranks);
   if (!status.ok()) return status;
   Job job = *std::move(prepared);
-  Training training(MPI_COMM_WORLD, std::move(job.layers), options.step);
+  auto product = options.gpu ? OpenGpu() : absl::StatusOr<MakeProduct>(&MakeEigenProduct);
+  status = OfAllRanks(product.status(), ranks);
+  if (!status.ok()) return status;
+  Training training(MPI_COMM_WORLD, std::move(job.layers), options.step, *product);
   Report report = Run(options, ranks, job, training);
   // The same on all ranks.
   if (!report.losses.empty() && !std::isfinite(report.losses.back())) {
@@ -350,7 +391,7 @@ absl::Status Main(const Options& options, const Ranks& ranks) {
                       ranks);
   }
 
-  if (!options.write.empty()) Gather(ranks, job.owners, training.layers(), job.network);
+  if (!options.write.empty()) Gather(ranks, job.owners, training.Layers(), job.network);
   if (ranks.rank != 0) return OfAllRanks(absl::OkStatus(), ranks);
   const sparse::Volume predicted = sparse::CountVolume(job.network, job.owners, ranks.size);
   report.as_predicted = AsPredicted(report.forward, predicted) &&
@@ -370,6 +411,7 @@ void AddOptions(CLI::App& app, Options* options) {
                "GraphChallenge's: weights as read, clipped ReLU, a bias; else it trains");
   app.add_flag("--weights-as-read", options->weights_as_read,
                "train from the weights of the files; else they are drawn with --seed");
+  app.add_flag("--gpu", options->gpu, "local products with cuSPARSE; never run so far");
   client::AddChoice(&app, "--activation", &options->activation, {"sigmoid", "relu", "clipped"},
                     "default: sigmoid, with --inference clipped");
   client::AddChoice(&app, "--loss", &options->loss, {"squares", "cross-entropy"},

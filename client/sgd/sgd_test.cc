@@ -210,6 +210,15 @@ TEST_F(SgdTest, InferenceIsThatOfOneRank) {
   EXPECT_NEAR(one, three, 1e-5 * one);
 }
 
+TEST_F(SgdTest, WhereThereIsNoGpuThatIsSaid) {
+  if (std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "a GPU is here";
+  const Ran run = OnRanks(2, "--radixnet 64x2 --gpu");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.output, HasSubstr("seqpoint-sgd: --gpu"));
+  EXPECT_THAT(run.output, HasSubstr("leave --gpu out"));
+  EXPECT_EQ(run.output.find("--gpu:"), run.output.rfind("--gpu:"));
+}
+
 TEST_F(SgdTest, WhatCannotBeRunIsSaidOnce) {
   const Ran none = OnRanks(2, "");
   EXPECT_EQ(none.status, 1);

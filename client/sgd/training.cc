@@ -7,12 +7,23 @@
 
 namespace seqpoint::sgd {
 
-Training::Training(MPI_Comm communicator, std::vector<LocalLayer> layers, const Options& options)
+Training::Training(MPI_Comm communicator, std::vector<LocalLayer> layers, const Options& options,
+                   MakeProduct make)
     : communicator_(communicator), options_(options), layers_(std::move(layers)) {
   activations_.resize(layers_.size() + 1);
   received_.resize(layers_.size());
   forward_traffic_.resize(layers_.size());
   backward_traffic_.resize(layers_.size());
+  for (LocalLayer& layer : layers_) {
+    own_.push_back(make(&layer.own));
+    remote_.push_back(make(&layer.remote));
+  }
+}
+
+const std::vector<LocalLayer>& Training::Layers() {
+  for (const auto& product : own_) product->Store();
+  for (const auto& product : remote_) product->Store();
+  return layers_;
 }
 
 const Batch& Training::Forward(const Batch& input) {
@@ -35,14 +46,14 @@ void Training::ForwardLayer(size_t l) {
   }
   Start(l, /*forward=*/true, outgoing_, incoming_);
   Batch& sums = activations_[l + 1];
-  sums.noalias() = layer.own * activations_[l];
+  own_[l]->Multiply(activations_[l], &sums);
   Finish();
   received_[l].resize(layer.received.size(), options_.samples);
   for (size_t p = 0; p < layer.peers.size(); ++p) {
     received_[l].middleRows(layer.peers[p].receive_begin, layer.peers[p].receive_count) =
         incoming_[p];
   }
-  sums.noalias() += layer.remote * received_[l];
+  remote_[l]->MultiplyAdd(received_[l], &sums);
   // The softmax is a part of the loss.
   const bool last = l + 1 == layers_.size();
   if (!last || options_.loss != Loss::kCrossEntropy) Activate(sums);
@@ -55,8 +66,8 @@ double Training::Backward(const Batch& target) {
 }
 
 void Training::BackwardLayer(size_t l) {
-  LocalLayer& layer = layers_[l];
-  const Batch partial = layer.remote.transpose() * gradient_;
+  const LocalLayer& layer = layers_[l];
+  const Batch partial = remote_[l]->MultiplyTransposed(gradient_);
   outgoing_.resize(layer.peers.size());
   incoming_.resize(layer.peers.size());
   for (size_t p = 0; p < layer.peers.size(); ++p) {
@@ -65,18 +76,11 @@ void Training::BackwardLayer(size_t l) {
     incoming_[p].resize(peer.send.size(), options_.samples);
   }
   Start(l, /*forward=*/false, outgoing_, incoming_);
-  Batch before = layer.own.transpose() * gradient_;
+  Batch before = own_[l]->MultiplyTransposed(gradient_);
 
   const float step = options_.rate / static_cast<float>(options_.samples);
-  const auto update = [&](Weights& weights, const Batch& inputs) {
-    for (int row = 0; row < weights.outerSize(); ++row) {
-      for (Weights::InnerIterator weight(weights, row); weight; ++weight) {
-        weight.valueRef() -= step * gradient_.row(row).dot(inputs.row(weight.col()));
-      }
-    }
-  };
-  update(layer.own, activations_[l]);
-  update(layer.remote, received_[l]);
+  own_[l]->Update(step, gradient_, activations_[l]);
+  remote_[l]->Update(step, gradient_, received_[l]);
 
   Finish();
   for (size_t p = 0; p < layer.peers.size(); ++p) {

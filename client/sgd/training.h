@@ -13,15 +13,13 @@
 #include <mpi.h>
 #include <stdint.h>
 
+#include <memory>
 #include <vector>
 
-#include "Eigen/Core"
 #include "client/sgd/local_layer.h"
+#include "client/sgd/local_product.h"
 
 namespace seqpoint::sgd {
-
-// A row per neuron, a column per sample of the minibatch.
-using Batch = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 // Clipped: GraphChallenge's min(32, max(0, x)).
 enum class Activation { kSigmoid, kRelu, kClipped };
@@ -44,7 +42,8 @@ class Training {
   };
 
   // `layers`: this rank's, first layer first. MPI is initialised; errors of MPI end the program.
-  Training(MPI_Comm communicator, std::vector<LocalLayer> layers, const Options& options);
+  Training(MPI_Comm communicator, std::vector<LocalLayer> layers, const Options& options,
+           MakeProduct make = &MakeEigenProduct);
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
@@ -60,7 +59,8 @@ class Training {
   // (embeddings).
   const Batch& input_gradient() const { return gradient_; }
 
-  const std::vector<LocalLayer>& layers() const { return layers_; }
+  // With the weights after the last step.
+  const std::vector<LocalLayer>& Layers();
   // The sums of all steps so far, for each layer and one sample of each minibatch.
   const std::vector<Traffic>& forward_traffic() const { return forward_traffic_; }
   const std::vector<Traffic>& backward_traffic() const { return backward_traffic_; }
@@ -79,6 +79,7 @@ class Training {
   const MPI_Comm communicator_;
   const Options options_;
   std::vector<LocalLayer> layers_;
+  std::vector<std::unique_ptr<LocalProduct>> own_, remote_;  // of each layer
   std::vector<Batch> activations_;          // [0]: the input; [l + 1]: the output of layer l
   std::vector<Batch> received_;             // of each layer: the others' inputs
   Batch gradient_;                          // of the loss by the weighted sums of the layer at hand
