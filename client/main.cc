@@ -365,7 +365,7 @@ class Cli {
                       "4 lengths, once with each configuration (`seqpoint roofline`)");
     command->add_flag("--operators", run_.operators,
                       "PyTorch: record the operators of two iterations of each SeqPoint's length, "
-                      "which take up to twice as long, to JOB.operators (`seqpoint place JOB`)");
+                      "which take several times as long (`seqpoint place JOB`)");
     command->add_flag_callback(
         "--no-progress", [this] { run_.progress = false; }, "no progress line on the terminal");
     command->add_flag("--quiet", run_.quiet, "no summary at the end either");
