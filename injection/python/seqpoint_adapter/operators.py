@@ -12,6 +12,7 @@ import os
 
 MAX_LENGTHS = 16  # twice those that the daemon wants at a time: its SeqPoints may change
 MAX_FAILURES = 3
+MAX_DROPPED = 16  # recordings of iterations that turned out to be unlike others
 
 GRAPH, TIMES = "graph", "times"
 
@@ -23,6 +24,8 @@ class Recorder:
         self._folder = folder
         self._made = {}  # lengths -> kinds that are there
         self._open = None
+        self._dropped = 0
+        self._graphs = {}  # lengths -> a graph that has no name yet
         self._starting = False
         self._failures = 0
         self._over = False
@@ -33,7 +36,11 @@ class Recorder:
             self._give_up(f"PyTorch {torch.__version__} has no observer of operators")
             return
         self._wrap_observer(self._observer)
-        atexit.register(self.make_room)
+        for owner in _profilers(torch):
+            self._wrap_enter(owner)
+        # A child would write into the file of the graph, too.
+        os.register_at_fork(before=self.make_room)
+        atexit.register(self._on_exit)
 
     def on_begin(self, on_host, compiles):
         """An iteration has begun, and its lengths were told. `on_host`: the CPU does the work."""
@@ -53,6 +60,16 @@ class Recorder:
             return
         self._library.distort()
         self._try(self._start, kind, lengths, on_host)
+
+    def on_pass(self):
+        """Another pass within the iteration: a micro-step, the next one where this one failed, an
+        evaluation. The recording would be of both."""
+        if self._open is None:
+            return
+        self.make_room()
+        self._dropped += 1
+        if self._dropped == MAX_DROPPED:
+            self._give_up("iterations have several forward passes")
 
     def on_step(self, ends):
         """An optimiser's step is over, with which the iteration `ends` or not."""
@@ -76,6 +93,11 @@ class Recorder:
             self._try(recording.drop)
         return False
 
+    def _on_exit(self):
+        self.close()
+        for graph in self._graphs.values():
+            self._try(graph.remove)
+
     def _is_taken(self):
         """The program records, with one of the two, of which a process can have one each."""
         return self._torch.autograd._profiler_enabled() or getattr(
@@ -95,8 +117,17 @@ class Recorder:
         self._open.lengths, self._open.kind, self._open.on_host = lengths, kind, on_host
 
     def _finish(self, recording):
-        recording.keep()
+        """The two files of a length get their names together: they are of one program."""
+        recording.end()
         self._made.setdefault(recording.lengths, []).append(recording.kind)
+        if recording.on_host and recording.kind == GRAPH:
+            self._graphs[recording.lengths] = recording
+            return
+        graph = self._graphs.pop(recording.lengths, None)
+        if graph is not None:
+            recording.remove_old()
+            graph.keep()
+        recording.keep()
         whole = sum(not recording.on_host or len(kinds) == 2 for kinds in self._made.values())
         if whole > 0 and recording.on_host:
             self._tell(True, f"those of {whole} length{'s' * (whole > 1)} are in {self._folder}")
@@ -110,9 +141,17 @@ class Recorder:
         try:
             function(*arguments)
         except Exception as error:
-            self._failures += 1
-            if self._failures == MAX_FAILURES:
-                self._give_up(f"{type(error).__name__}: {error}")
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _fail(self, why):
+        self._failures += 1
+        if self._failures == MAX_FAILURES:
+            self._give_up(why)
+
+    def close(self):
+        """The adapter gave up."""
+        self._over = True
+        self.make_room()
 
     def _give_up(self, why):
         self._over = True
@@ -131,41 +170,63 @@ class Recorder:
 
         observer.register_callback = register_callback
 
+    def _wrap_enter(self, owner):
+        recorder, enter = self, owner.__enter__
+
+        def __enter__(self):
+            if recorder:
+                recorder.make_room()
+            return enter(self)
+
+        owner.__enter__ = __enter__
+
     def __reduce__(self):  # see Adapter's
         return bool, ()
 
 
 class _Recording:
-    """A file that gets its name when it is whole."""
+    """A file that gets its name when all is whole."""
+
+    ENDS = (b"}", b"]")
 
     def __init__(self, path):
         self._path, self._part = path, f"{path}.{os.getpid()}.part"
 
-    def keep(self):
+    def end(self):
         try:
             self._write(self._part)
+            size = os.path.getsize(self._part)
             with open(self._part, "rb") as file:
-                file.seek(-min(16, os.path.getsize(self._part)), os.SEEK_END)
-                if not file.read().rstrip().endswith((b"}", b"]")):
-                    raise OSError(f"{self._path} would be cut: is the disk full?")
-            os.replace(self._part, self._path)
+                file.seek(-min(64, size), os.SEEK_END)
+                end = file.read().rstrip()
+            if not end.endswith(self.ENDS) or self.LAST not in end:
+                raise OSError(f"{self._path} would be cut: is the disk full?")
         except BaseException:
-            self._remove()
+            self.remove()
             raise
+
+    def keep(self):
+        os.replace(self._part, self._path)
 
     def drop(self):
         try:
             self._stop()
         finally:
-            self._remove()
+            self.remove()
 
-    def _remove(self):
+    def remove(self):
         if os.path.exists(self._part):
             os.remove(self._part)
+
+    def remove_old(self):
+        if os.path.exists(self._path):
+            os.remove(self._path)
 
 
 class _Graph(_Recording):
     """The graph of operators: an execution trace (Chakra)."""
+
+    LAST = b"finish_ts"  # behind the nodes, in all versions
 
     def __init__(self, observer, path):
         super().__init__(path)
@@ -187,6 +248,8 @@ class _Times(_Recording):
     """The times of operators: a time line of PyTorch's profiler, of the CPU alone, so that CUPTI is
     left to others."""
 
+    LAST = b""
+
     def __init__(self, profiler, path):
         super().__init__(path)
         self._profile = profiler.profile(activities=[profiler.ProfilerActivity.CPU])
@@ -205,3 +268,12 @@ def _observer_class(torch):
     profiler = torch.profiler
     return getattr(profiler, "ExecutionTraceObserver",
                    getattr(profiler, "ExecutionGraphObserver", None))
+
+
+def _profilers(torch):
+    """The profilers of PyTorch that start without the common one."""
+    profiler = torch.autograd.profiler
+    legacy = getattr(torch.autograd, "profiler_legacy", None)
+    owners = [getattr(profiler, "emit_nvtx", None), getattr(profiler, "emit_itt", None),
+              getattr(legacy, "profile", None)]
+    return [owner for owner in owners if owner is not None]

@@ -10,7 +10,7 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"needs PyTorch: {error}")
 
-from seqpoint_adapter.operators import MAX_LENGTHS, Recorder, _observer_class
+from seqpoint_adapter.operators import MAX_DROPPED, MAX_LENGTHS, Recorder, _observer_class
 
 
 class Library:
@@ -93,12 +93,14 @@ class OperatorsTest(unittest.TestCase):
         self.iterate(5, ends=False)
         self.model(torch.ones(2, 4))
         self.recorder.on_step(True)
+        self.iterate(5)
         self.assertEqual(self.names("5.graph.json").count("aten::linear"), 2)
 
     def test_a_step_that_was_not_seen_ends_with_the_next_iteration(self):
-        self.iterate(5, ends=False)
-        self.recorder.end()
-        self.assertEqual(self.files(), ["5.graph.json"])
+        for _ in range(2):
+            self.iterate(5, ends=False)
+            self.recorder.end()
+        self.assertEqual(self.files(), ["5.graph.json", "5.times.json"])
 
     def test_the_program_records_itself(self):
         activities = [torch.profiler.ProfilerActivity.CPU]
@@ -107,6 +109,7 @@ class OperatorsTest(unittest.TestCase):
         self.assertEqual(self.files(), [])
         self.assertGreater(len(own.events()), 0)
         # It begins where we record: ours comes to nothing, and its own is whole.
+        self.iterate(5)
         self.iterate(5)
         path = os.path.join(self.folder, "own")
         observer = self.observer()
@@ -118,8 +121,9 @@ class OperatorsTest(unittest.TestCase):
         self.iterate(7, inside=begin)
         self.iterate(9)
         observer.unregister_callback()
-        self.assertEqual(self.files(), ["5.graph.json", "own"])
+        self.assertEqual(self.files(), ["5.graph.json", "5.times.json", "own"])
         self.assertEqual(self.names("own").count("aten::linear"), 2)
+        self.iterate(9)
         self.iterate(9)
         self.assertIn("9.graph.json", self.files())
 
@@ -130,11 +134,10 @@ class OperatorsTest(unittest.TestCase):
         self.assertIn("torch.compile", self.library.sentences[0][1])
 
     def test_no_more_lengths_than_the_most(self):
-        for length in range(1, MAX_LENGTHS + 5):
-            self.iterate(length)
-        self.assertEqual(len(self.files()), MAX_LENGTHS)
-        self.iterate(1)
-        self.assertIn("1.times.json", self.files())
+        for _ in range(2):
+            for length in range(1, MAX_LENGTHS + 5):
+                self.iterate(length)
+        self.assertEqual(len(self.files()), 2 * MAX_LENGTHS)
 
     def test_a_folder_that_cannot_be_written(self):
         self.recorder._folder = os.path.join(self.folder, "none")
@@ -146,9 +149,69 @@ class OperatorsTest(unittest.TestCase):
         self.assertIn("no more are recorded", sentence)
         self.assertFalse(torch.autograd._profiler_enabled())
 
-    def test_the_program_ends_within(self):
+    def test_iterations_of_several_passes(self):
+        self.iterate(5, inside=self.recorder.on_pass)
+        self.assertFalse(torch.autograd._profiler_enabled())
+        self.iterate(5)  # like others: it is recorded
+        self.iterate(5)
+        self.assertEqual(self.files(), ["5.graph.json", "5.times.json"])
+        for _ in range(30):
+            self.iterate(7, inside=self.recorder.on_pass)
+        self.assertIn("several forward passes", self.library.sentences[-1][1])
+        self.assertEqual(self.library.distorted, 2 + MAX_DROPPED)
+
+    def test_a_graph_has_times_of_its_own_program(self):
+        for _ in range(2):
+            self.iterate(5)
+        again = Recorder(torch, self.library, self.folder)
+        again.on_step(True)
+        self.recorder = again
+        before = os.stat(os.path.join(self.folder, "5.graph.json")).st_ino
+        self.iterate(5)  # the old pair stays whole until there is a new one
+        self.assertEqual(os.stat(os.path.join(self.folder, "5.graph.json")).st_ino, before)
+        self.iterate(5)
+        self.assertNotEqual(os.stat(os.path.join(self.folder, "5.graph.json")).st_ino, before)
+        self.assertEqual(len(self.files()), 2)
+
+    def test_other_profilers_of_the_program(self):
+        legacy = torch.autograd.profiler_legacy.profile
+
+        def own():
+            with legacy() as profile:
+                self.model(torch.ones(2, 4))
+            self.assertGreater(len(profile.function_events), 0)
+
+        for _ in range(4):
+            self.iterate(5, inside=own)
+        self.assertEqual(self.files(), [])
+
+    def test_a_fork_within(self):
+        def fork():
+            child = os.fork()
+            if child == 0:
+                torch.relu(torch.ones(3))
+                os._exit(0)
+            os.waitpid(child, 0)
+
+        for _ in range(2):
+            self.iterate(5, inside=fork)
+        self.assertEqual(self.files(), [])
+        for _ in range(2):
+            self.iterate(5)
+        self.assertNotIn("aten::relu", self.names("5.graph.json"))
+
+    def test_the_adapter_fails_within(self):
+        self.iterate(5)
         self.iterate(5, ends=False)
-        self.recorder.make_room()
+        self.recorder.close()
+        self.assertFalse(torch.autograd._profiler_enabled())
+        self.iterate(5)
+        self.assertFalse(any(file.endswith(".json") for file in self.files()))
+
+    def test_the_program_ends_within(self):
+        self.iterate(5)
+        self.iterate(5, ends=False)
+        self.recorder._on_exit()
         self.assertEqual(self.files(), [])
 
 

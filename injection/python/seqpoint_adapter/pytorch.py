@@ -407,6 +407,8 @@ class Adapter:
 
     def _fail(self, error):
         self._broken = True
+        if self._recorder is not None:
+            self._recorder.close()
         self._targets.clear()
         self._searching = False
         self._watch_backward(False)
@@ -565,8 +567,11 @@ class Adapter:
         numbers = None
         if is_root or target.steps != self._steps:
             numbers = self._tell(target, args, kwargs, training)
-        if self._recorder is not None and training and self._forwards == 1:
-            self._recorder.on_begin(self._on_host, self._compiles)
+        if self._recorder is not None and is_root:
+            if self._forwards > 1:
+                self._recorder.on_pass()
+            elif training:
+                self._recorder.on_begin(self._on_host, self._compiles)
         target.steps = self._steps
         if self._batches.watching:
             self._note_pass(target, args, kwargs, numbers, is_root)
@@ -593,6 +598,8 @@ class Adapter:
 
     def _on_gradient_free(self):
         """A pass without gradients: an evaluation, unless they come before nearly every step."""
+        if self._recorder is not None:
+            self._recorder.on_pass()
         if self._forwards > 0 or self._was_free:
             return  # within an iteration; of a phase that was told
         self._was_free = True

@@ -43,9 +43,10 @@ TEST(LibraryTest, ExportsItsEntryPointsAndNothingElse) {
       Symbols("TtDdBbRrVWiu"),  // v and w are asked for, not given
       (std::set<std::string>{
           "InitializeInjection", "InitializeInjectionNvtx2", "seqpoint_active", "seqpoint_attach",
-          "seqpoint_batches", "seqpoint_come_back", "seqpoint_describe", "seqpoint_features",
-          "seqpoint_forward", "seqpoint_iteration_begin", "seqpoint_iteration_begin2",
-          "seqpoint_rank", "seqpoint_stand_down", "seqpoint_step", "seqpoint_version"}));
+          "seqpoint_batches", "seqpoint_come_back", "seqpoint_describe", "seqpoint_distort",
+          "seqpoint_features", "seqpoint_forward", "seqpoint_iteration_begin",
+          "seqpoint_iteration_begin2", "seqpoint_operators", "seqpoint_rank", "seqpoint_stand_down",
+          "seqpoint_step", "seqpoint_version", "seqpoint_wants_operators"}));
 }
 
 TEST(LibraryTest, BringsNoCxxRuntime) {
