@@ -1090,7 +1090,7 @@ TEST_F(ClientTest, RunHasARecordingsFolderForOperators) {
     return Client(
         {"run", "--operators", "--job", "a/b", "--run-id", "1", "--", "sh", "-c", command});
   };
-  const std::filesystem::path folder = std::filesystem::canonical(directory_) / "a_b@1.operators";
+  const std::filesystem::path folder = std::filesystem::canonical(directory_) / "a%2Fb@1.operators";
   Result result = run("echo $SEQPOINT_OPERATORS; touch $SEQPOINT_OPERATORS/5.graph.json");
   EXPECT_EQ(result.out, folder.string() + "\n");
   EXPECT_TRUE(std::filesystem::exists(folder / "5.graph.json"));

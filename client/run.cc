@@ -26,6 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/notification.h"
@@ -245,11 +246,19 @@ class Supervisor {
   bool was_visible_ = false;
 };
 
+// Takes a folder away at the end if nothing is in it. Empty: there is none.
+struct FolderWhileFull {
+  ~FolderWhileFull() {
+    if (!path.empty()) rmdir(path.c_str());  // only empty ones go
+  }
+  std::string path;
+};
+
 // The folder for recordings of operators, of rank 0 where there are several.
 absl::StatusOr<std::string> MakeOperatorsFolder(const std::string& name,
                                                 const std::string& run_id) {
-  std::string file = absl::StrCat(name, "@", run_id, ".operators");
-  std::replace(file.begin(), file.end(), '/', '_');
+  const std::string file = absl::StrReplaceAll(absl::StrCat(name, "@", run_id, ".operators"),
+                                               {{"%", "%25"}, {"/", "%2F"}});
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::absolute(file, error);
   if (!error) std::filesystem::create_directory(folder, error);
@@ -613,8 +622,8 @@ Answerable AskAnswers(Connection* connection, const std::string& job_id,
   const auto kernels = connection->Call(&v1::Profiler::Stub::GetKernels, kernels_request);
   return {.counters = counters.ok() && NothingIn(*counters).empty(),
           .kernels = kernels.ok() && NothingIn(*kernels).empty(),
-          .operators =
-              !operators_folder.empty() && !std::filesystem::is_empty(operators_folder, error)};
+          .operators = !operators_folder.empty() &&
+                       !std::filesystem::is_empty(operators_folder, error) && !error};
 }
 
 }  // namespace
@@ -635,11 +644,12 @@ int Run(const RunOptions& options) {
 
   std::unique_ptr<Connection> connection;
   std::unique_ptr<Watcher> watcher;
-  std::string directory, operators_folder;
+  std::string directory;
+  FolderWhileFull operators_folder;
   if (options.operators && !library.empty()) {
     const absl::StatusOr<std::string> made = MakeOperatorsFolder(name, run_id);
     if (!made.ok()) return FailUsage(made.status(), options.json);
-    operators_folder = *made;
+    operators_folder.path = *made;
   }
   if (!library.empty()) {
     absl::StatusOr<v1::Job> job = absl::UnavailableError("");
@@ -652,7 +662,7 @@ int Run(const RunOptions& options) {
       }
       connection = *std::move(opened);
       directory = connection->directory();
-      job = Prepare(connection.get(), options, name, run_id, operators_folder);
+      job = Prepare(connection.get(), options, name, run_id, operators_folder.path);
     }
     trouble = job.status();
     if (job.ok()) {
@@ -680,8 +690,11 @@ int Run(const RunOptions& options) {
     return absl::StartsWith(entry, "SEQPOINT_ADAPTER_TOLD=");  // of a run that this one is part of
   });
   environment.push_back(absl::StrCat("SEQPOINT_ADAPTER_TOLD=", ear.path()));
-  if (!operators_folder.empty()) {
-    environment.push_back(absl::StrCat("SEQPOINT_OPERATORS=", operators_folder));
+  if (!operators_folder.path.empty()) {
+    std::erase_if(environment, [](const std::string& entry) {
+      return absl::StartsWith(entry, "SEQPOINT_OPERATORS=");
+    });
+    environment.push_back(absl::StrCat("SEQPOINT_OPERATORS=", operators_folder.path));
   }
   if (int error = supervisor.Start(options.command, std::move(environment)); error != 0) {
     Say(absl::StrCat("cannot run ", options.command[0], ": ", strerror(error)));
@@ -725,13 +738,12 @@ int Run(const RunOptions& options) {
       if (wanted && !ear.path().empty() && !FindAdapter().empty()) {
         missing = AdapterMissing(options.command, told);
       }
-      fputs(RunSummary(job, AskAnswers(connection.get(), job.id(), operators_folder), wait_status,
-                       missing)
+      fputs(RunSummary(job, AskAnswers(connection.get(), job.id(), operators_folder.path),
+                       wait_status, missing)
                 .c_str(),
             stderr);
     }
     watcher.reset();
-    if (!operators_folder.empty()) rmdir(operators_folder.c_str());  // when it is empty
   } else if (options.json) {
     printf("%s\n", ErrorJson(trouble).c_str());
   }

@@ -27,8 +27,10 @@ absl::Status StartPlanner(const std::string& name, const std::vector<std::string
   for (const std::string& argument : arguments) words.push_back(argument.c_str());
   words.push_back(nullptr);
   execv(program.c_str(), const_cast<char* const*>(words.data()));
-  return absl::NotFoundError(absl::StrCat("cannot start ", program, ": ", strerror(errno),
-                                          "; it belongs beside this program: install it"));
+  return absl::InternalError(absl::StrCat("cannot start ", program, ": ", strerror(errno),
+                                          "; it belongs beside this program: `./dev build release "
+                                          "--target seqpoint-",
+                                          name, "` makes it"));
 }
 
 }  // namespace seqpoint::client

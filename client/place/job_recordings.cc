@@ -1,5 +1,7 @@
 #include "client/place/job_recordings.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -65,6 +67,11 @@ int64_t Distance(const Lengths& a, const Lengths& b) {
   return distance;
 }
 
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
 // Why an adapter recorded nothing, as it said itself; empty: it said nothing.
 std::string WhyNone(const v1::Job& job) {
   for (const v1::Process& process : job.processes()) {
@@ -93,7 +100,12 @@ absl::StatusOr<JobRecordings> WeighJobRecordings(const v1::Job& job,
     std::string why = WhyNone(job);
     if (why.empty() && graphs > 0) why = " yet: the graphs are there, and no times";
     if (why.empty() && running) why = " yet";
-    if (why.empty()) why = ", or they are on another machine";
+    if (why.empty() && job.host() != HostName()) why = ", or they are there and not here";
+    if (why.empty()) {
+      why =
+          ": no iteration came with the length of a SeqPoint once these were known, or iterations "
+          "have several forward passes, whose length is known only at the last one";
+    }
     return absl::FailedPreconditionError(
         absl::StrCat("there are no recordings of operators in ", folder,
                      job.host().empty() ? "" : absl::StrCat(" of ", job.host()), why,
@@ -108,6 +120,9 @@ absl::StatusOr<JobRecordings> WeighJobRecordings(const v1::Job& job,
       if (Distance(it->first, lengths) < Distance(nearest->first, lengths)) nearest = it;
     }
     *nearest->second.weight += point.weight();
+    if (nearest->first == lengths && point.has_mean_duration_ns()) {
+      nearest->second.usual_ms = point.mean_duration_ns() / 1e6;
+    }
     all += point.weight();
     if (nearest->first == lengths) exact += point.weight();
   }

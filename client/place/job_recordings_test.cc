@@ -92,7 +92,7 @@ TEST_F(JobRecordingsTest, TwoLengthsAndNone) {
 TEST_F(JobRecordingsTest, WhereThereIsNothingTheCauseIsSaid) {
   AddPoint({40}, 1);
   EXPECT_THAT(Error(), AllOf(HasSubstr(folder_.path().string() + " of node1"),
-                             HasSubstr("or they are on another machine"), HasSubstr("--trace")));
+                             HasSubstr("or they are there and not here"), HasSubstr("--trace")));
   job_.set_end_ns(0);
   EXPECT_THAT(Error(), HasSubstr(" yet"));
   v1::Feature& feature = *job_.add_processes()->add_features();

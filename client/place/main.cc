@@ -237,7 +237,10 @@ usage. Formats and methods: docs/placement.md.)");
       if (!split.ok()) return split.status();
       against = *std::move(split);
     }
-    return Answer(std::move(average), against, source, &*run, note);
+    std::string notes = note;
+    const std::string unusual = UnusualRecordings(asked.traces, *run);
+    if (!unusual.empty()) absl::StrAppend(&notes, notes.empty() ? "" : "; ", unusual);
+    return Answer(std::move(average), against, source, &*run, notes);
   }
 
   // `run`: what `problem` is the average of; null: it comes from a file. `note`: about it.

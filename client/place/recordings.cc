@@ -183,6 +183,23 @@ absl::StatusOr<MeasuredRun> ReadRecordings(const RecordingsAsked& asked) {
   return run;
 }
 
+std::string UnusualRecordings(const std::vector<TraceArgument>& traces, const MeasuredRun& run) {
+  // A tenth: iterations of one length on a CPU differ by so much anyhow.
+  constexpr double kUsual = 0.1;
+  std::vector<std::string> unusual;
+  for (size_t i = 0; i < traces.size() && i < run.recordings.size(); ++i) {
+    if (!traces[i].usual_ms || run.gpu_times) continue;
+    const double change = run.recordings[i].iteration / *traces[i].usual_ms - 1;
+    if (std::abs(change) <= kUsual) continue;
+    unusual.push_back(absl::StrFormat("%s: %+.0f %%", run.recordings[i].name, 100 * change));
+  }
+  if (unusual.empty()) return "";
+  return absl::StrCat(
+      "each length was recorded once, and took more or less time than its other "
+      "iterations in the run (",
+      absl::StrJoin(unusual, ", "), "); the placement is best for the recorded times");
+}
+
 double PipelineTime(const MeasuredRun& run, const Placement& placement, Pipeline pipeline) {
   const placement::WholeRunTime time = placement::TimeOfWholeRun(run.problems, placement);
   return pipeline == Pipeline::kLockStep ? time.lock_step : time.decoupled;
@@ -227,7 +244,10 @@ std::string RecordingsText(const MeasuredRun& run, const Placement& placement,
            : "times are those of the recorded CPU, with the time between operators; every device "
              "is taken to be like it");
   note(absl::StrFormat("an output moves at %.4g GB/s%s", run.bytes_per_second / 1e9,
-                       run.bandwidth_measured ? ", as the recorded copies did" : ""));
+                       run.bandwidth_measured ? ", as the recorded copies did"
+                       : run.bytes_per_second == placement::kDefaultBytesPerSecond
+                           ? ", which is assumed (PCI Express 3.0 x16); --bandwidth says otherwise"
+                           : ", as was asked for"));
   if (run.folded) {
     note(
         "the lengths have different operators: those that use the same parameters, and those "

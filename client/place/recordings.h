@@ -21,7 +21,13 @@ struct TraceArgument {
   // Said otherwise than by the argument: for tables, and the share of the run, in any scale.
   std::string name;
   std::optional<double> weight;
+  std::optional<double> usual_ms;  // iterations of this length that were not recorded
 };
+
+// A sentence about recorded iterations that took much longer or shorter than others of their
+// length, whose costs the placement then rests on; empty: there is none.
+std::string UnusualRecordings(const std::vector<TraceArgument>& traces,
+                              const placement::MeasuredRun& run);
 absl::StatusOr<TraceArgument> ParseTraceArgument(const std::string& argument);
 
 struct RecordingsAsked {
