@@ -197,7 +197,9 @@ std::string UnusualRecordings(const std::vector<TraceArgument>& traces, const Me
   return absl::StrCat(
       "each length was recorded once, and took more or less time than its other "
       "iterations in the run (",
-      absl::StrJoin(unusual, ", "), "); the placement is best for the recorded times");
+      absl::StrJoin(unusual, ", "),
+      "), which last to the next forward pass; the placement is best for the recorded "
+      "times");
 }
 
 double PipelineTime(const MeasuredRun& run, const Placement& placement, Pipeline pipeline) {

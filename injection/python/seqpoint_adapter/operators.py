@@ -64,12 +64,7 @@ class Recorder:
     def on_pass(self):
         """Another pass within the iteration: a micro-step, the next one where this one failed, an
         evaluation. The recording would be of both."""
-        if self._open is None:
-            return
         self.make_room()
-        self._dropped += 1
-        if self._dropped == MAX_DROPPED:
-            self._give_up("iterations have several forward passes")
 
     def on_step(self, ends):
         """An optimiser's step is over, with which the iteration `ends` or not."""
@@ -84,13 +79,17 @@ class Recorder:
             self._try(self._finish, recording)
 
     def make_room(self, whose=None):
-        """The program is about to record itself, or ends: an open recording comes to nothing.
-        Answers whether it is ours that begins."""
+        """The program is about to record itself, to fork or to end: an open recording comes to
+        nothing. Answers whether it is ours that begins."""
         if self._starting:
             return True
         recording, self._open = self._open, None
         if recording is not None:
             self._try(recording.drop)
+            self._dropped += 1
+            if self._dropped == MAX_DROPPED:
+                self._give_up("iterations have several forward passes, start processes, or are "
+                              "recorded by the program itself")
         return False
 
     def _on_exit(self):

@@ -181,9 +181,11 @@ class OperatorsTest(unittest.TestCase):
                 self.model(torch.ones(2, 4))
             self.assertGreater(len(profile.function_events), 0)
 
-        for _ in range(4):
+        for _ in range(MAX_DROPPED + 4):
             self.iterate(5, inside=own)
         self.assertEqual(self.files(), [])
+        self.assertEqual(self.library.distorted, MAX_DROPPED)
+        self.assertIn("recorded by the program itself", self.library.sentences[-1][1])
 
     def test_a_fork_within(self):
         def fork():
