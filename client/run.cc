@@ -686,16 +686,15 @@ int Run(const RunOptions& options) {
                        library.empty() ? "" : FindAdapter(), directory, name, run_id, &warnings);
   for (const std::string& warning : warnings) Say(warning);
   const AdapterEar ear;
-  std::erase_if(environment, [](const std::string& entry) {
-    return absl::StartsWith(entry, "SEQPOINT_ADAPTER_TOLD=");  // of a run that this one is part of
-  });
-  environment.push_back(absl::StrCat("SEQPOINT_ADAPTER_TOLD=", ear.path()));
-  if (!operators_folder.path.empty()) {
-    std::erase_if(environment, [](const std::string& entry) {
-      return absl::StartsWith(entry, "SEQPOINT_OPERATORS=");
+  // In place of those of a run that this one is part of.
+  const auto set = [&](const std::string& name, const std::string& value) {
+    std::erase_if(environment, [&](const std::string& entry) {
+      return absl::StartsWith(entry, absl::StrCat(name, "="));
     });
-    environment.push_back(absl::StrCat("SEQPOINT_OPERATORS=", operators_folder.path));
-  }
+    environment.push_back(absl::StrCat(name, "=", value));
+  };
+  set("SEQPOINT_ADAPTER_TOLD", ear.path());
+  if (!operators_folder.path.empty()) set("SEQPOINT_OPERATORS", operators_folder.path);
   if (int error = supervisor.Start(options.command, std::move(environment)); error != 0) {
     Say(absl::StrCat("cannot run ", options.command[0], ": ", strerror(error)));
     if (watcher != nullptr) {

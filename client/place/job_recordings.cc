@@ -39,8 +39,8 @@ std::optional<Lengths> ParseLengths(absl::string_view name) {
   return lengths;
 }
 
-// Those of a JobRecordings whose files are both there, by their lengths.
-std::map<Lengths, TraceArgument> FindPairs(const fs::path& folder, int* graphs) {
+// The recordings in the folder whose two files are both there, by their lengths.
+std::map<Lengths, TraceArgument> FindPairs(const fs::path& folder) {
   std::map<Lengths, TraceArgument> pairs;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -49,7 +49,6 @@ std::map<Lengths, TraceArgument> FindPairs(const fs::path& folder, int* graphs) 
     if (!absl::ConsumeSuffix(&name, kGraph)) continue;
     const std::optional<Lengths> lengths = ParseLengths(name);
     if (!lengths) continue;
-    ++*graphs;
     const fs::path times = folder / absl::StrCat(name, kTimes);
     if (!fs::exists(times, error)) continue;
     TraceArgument trace = {.graph = it->path().string(), .times = times.string()};
@@ -93,13 +92,10 @@ absl::StatusOr<JobRecordings> WeighJobRecordings(const v1::Job& job,
         absl::StrCat("operators of job ", Quote(found.job),
                      " were not recorded; run it with `seqpoint run --operators`"));
   }
-  int graphs = 0;
-  std::map<Lengths, TraceArgument> pairs = FindPairs(folder, &graphs);
+  std::map<Lengths, TraceArgument> pairs = FindPairs(folder);
   if (pairs.empty()) {
-    const bool running = job.end_ns() == 0;
     std::string why = WhyNone(job);
-    if (why.empty() && graphs > 0) why = " yet: the graphs are there, and no times";
-    if (why.empty() && running) why = " yet";
+    if (why.empty() && job.end_ns() == 0) why = " yet";
     if (why.empty() && job.host() != HostName()) why = ", or they are there and not here";
     if (why.empty()) {
       why =
@@ -120,11 +116,10 @@ absl::StatusOr<JobRecordings> WeighJobRecordings(const v1::Job& job,
       if (Distance(it->first, lengths) < Distance(nearest->first, lengths)) nearest = it;
     }
     *nearest->second.weight += point.weight();
-    if (nearest->first == lengths && point.has_mean_duration_ns()) {
-      nearest->second.usual_ms = point.mean_duration_ns() / 1e6;
-    }
     all += point.weight();
-    if (nearest->first == lengths) exact += point.weight();
+    if (nearest->first != lengths) continue;
+    exact += point.weight();
+    if (point.has_mean_duration_ns()) nearest->second.usual_ms = point.mean_duration_ns() / 1e6;
   }
   if (all <= 0) {
     return absl::FailedPreconditionError(

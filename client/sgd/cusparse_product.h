@@ -1,5 +1,5 @@
-// What the module libseqpoint_sgd_cusparse.so exports. It alone links CUDA, so that seqpoint-sgd
-// starts where there is none.
+// The function that the module libseqpoint_sgd_cusparse.so exports. The module alone links CUDA, so
+// that seqpoint-sgd starts where there is none.
 //
 // Threading: one thread. Ownership: the caller's.
 #ifndef SEQPOINT_CLIENT_SGD_CUSPARSE_PRODUCT_H_
@@ -15,7 +15,7 @@ extern "C" {
 // until the process ends. Before the first product.
 const char* seqpoint_sgd_open_gpu(int rank_of_machine);
 
-// What CUDA or cuSPARSE refuses later ends the program with a sentence and exit code 1.
+// A later error of CUDA or cuSPARSE ends the program with a sentence and exit code 1.
 seqpoint::sgd::LocalProduct* seqpoint_sgd_cusparse_product(seqpoint::sgd::Weights* weights);
 }
 

@@ -1,6 +1,5 @@
-// What a run of seqpoint-sgd sent and how long its steps took: as text for people, and as JSON
-// (docs/partition.md, "Execution").
-// Threading: pure functions.
+// The traffic and the step times of a run of seqpoint-sgd: as text for people, and as JSON
+// (docs/partition.md, "Execution"). Threading: pure functions.
 #ifndef SEQPOINT_CLIENT_SGD_REPORT_H_
 #define SEQPOINT_CLIENT_SGD_REPORT_H_
 

@@ -63,7 +63,7 @@ class SgdTest : public testing::Test {
   struct Lines {
     std::string out, err;
   };
-  // Of rank 0 and rank 1, apart.
+  // The lines of rank 0 and those of rank 1, apart.
   Lines OnTwoRanks(const std::string& arguments) {
     const std::string out = folder_.path() / "out", err = folder_.path() / "err";
     const std::string command =

@@ -47,7 +47,7 @@ struct Answer {
   double peak_mib = 0;           // of the whole process
 };
 
-// Of seqpoint-sgd; numbers are of one step.
+// One variant that seqpoint-sgd ran; its numbers are those of one step.
 struct Executed {
   double median = 0, lower = 0, upper = 0;  // seconds of a step of the slowest rank
   double words = 0, messages = 0;           // of one sample, all ranks

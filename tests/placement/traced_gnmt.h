@@ -30,7 +30,7 @@ struct GnmtRun {
 absl::StatusOr<std::vector<TracedProblem>> TraceGnmt(whatif::SoftwareRuns& runs, const GnmtRun& run,
                                                      const std::vector<Lengths>& lengths);
 
-// What a training run of this program on these examples is like.
+// The iterations of one epoch of this program on these examples.
 struct Epoch {
   struct Share {
     Lengths lengths;

@@ -26,7 +26,7 @@ TEST(TracedGnmtTest, FromTracedIterationsToAPlacementOfTheWholeRun) {
   std::vector<WeightedProblem> problems;
   for (size_t i = 0; i < lengths.size(); ++i) {
     const TracedProblem& one = (*traced)[i];
-    // What the operators add up to is the iteration, as the profiler has it.
+    // The operators add up to the iteration, as the profiler has it.
     EXPECT_NEAR(one.loads_ms / one.iteration_ms, 1, 0.02);
     double operators = 0;
     for (const Operator& op : one.problem.operators) {

@@ -154,7 +154,7 @@ class Tape {
  private:
   // Ends an operation: all that was done since the one before belongs to it.
   void OnBackward(Operation operation, std::function<void()> step);
-  // What was done since the last call.
+  // Returns the work that was done since the last call.
   Operation::Pass Done();
   // Makes sure that `tensor` has a gradient buffer; says whether it already holds a gradient.
   bool Claim(Tensor* tensor);

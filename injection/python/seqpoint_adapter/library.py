@@ -50,7 +50,7 @@ class Library:
             stand_down = function("seqpoint_stand_down", ctypes.c_int, ctypes.c_char_p)
             self.stand_down = lambda holder: stand_down(holder.encode())
             self.come_back = function("seqpoint_come_back", ctypes.c_int)
-        # Of a library that knows which operators are to be recorded.
+        # A library before `run --operators` does not have these.
         self._wants_operators = None
         if hasattr(handle, "seqpoint_wants_operators"):
             self._wants_operators = function("seqpoint_wants_operators", ctypes.c_int,
