@@ -862,7 +862,7 @@ void Daemon::SetTrouble(std::string sentence) {
 }
 
 // What is wrong with the store is wrong with every live job.
-v1::Job Daemon::Describe(const jobs::Job& job, bool with_details, bool with_histogram) {
+v1::Job Daemon::Describe(jobs::Job& job, bool with_details, bool with_histogram) {
   v1::Job description = job.Describe(with_details, with_histogram);
   if (job.live() && !trouble_.empty()) description.set_trouble(trouble_);
   // It is past, and iterations are missing: something holds the run up, and until when is not

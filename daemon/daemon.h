@@ -146,7 +146,7 @@ class Daemon : public rpc::Backend, private ingest::InjectServer::Handler {
   absl::Status StillThere(const JobRow& row, const absl::Status& written)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void SetTrouble(std::string sentence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  v1::Job Describe(const jobs::Job& job, bool with_details, bool with_histogram = false)
+  v1::Job Describe(jobs::Job& job, bool with_details, bool with_histogram = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<v1::Job> DescribeForList(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // With a summary that is not too old, which is made without the lock.

@@ -221,8 +221,8 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   // As a whole, not as it grew.
   engine_log_.Restart();
   observed_log_.Restart();
-  job_dirty_ = state_dirty_ = engine_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kRow);
+  changes_.Mark(Change::kIterations);
 }
 
 absl::StatusOr<std::unique_ptr<Job>> StoreImport(Store& store, JobRow row, const ImportedRun& run,

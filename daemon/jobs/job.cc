@@ -142,8 +142,7 @@ absl::Status Job::SetMetrics(MetricChoice choice) {
         " and cannot change to ", choice.InWords(), "; use another run id, or the same sets"));
   }
   metrics_ = std::move(choice);
-  plan_stale_ = state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kMetrics);
   return absl::OkStatus();
 }
 
@@ -164,8 +163,7 @@ void Job::OnChip(Process& process) {
         absl::StrCat("nothing is counted on ", metrics_.chip(), ": ", metrics_.set().missing);
   }
   StoreConfigs();
-  plan_stale_ = state_dirty_ = true;
-  RebuildControls();
+  changes_.Mark(Change::kMetrics);
 }
 
 Job::~Job() = default;
@@ -198,9 +196,7 @@ void Job::AddProcess(const ProcessRow& row, const std::set<int64_t>& gone) {
   rows_.processes.push_back(row);
   processes_[row.process_id] = std::move(process);
   SplitRanksIfNeeded();
-  RebuildControls();
-  job_dirty_ = state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kProcesses);
 }
 
 // Ranks that start together have the same first number, also when one of them had come further
@@ -233,8 +229,7 @@ void Job::SplitRanks() {
   }
   horizon_applied_ = false;
   next_match_ = 0;
-  engine_dirty_ = true;
-  ForgetAnswers();
+  changes_.Mark(Change::kRankSplit);
 }
 
 std::set<int32_t> Job::LiveRanks() const {
@@ -270,13 +265,8 @@ void Job::AddSteps(const std::set<int32_t>& live_ranks) {
          .rest_ns = step.rest_ns,
          .flags = (step.distorted ? kIterationDistorted : 0u) | (step.first ? kIterationFirst : 0u),
          .config_id = step.measured ? 1u : 0u});
-    engine_dirty_ = true;
-    ++generation_;
+    changes_.Mark(Change::kIterations);
   }
-}
-
-void Job::RebuildControls() {
-  for (auto& [id, process] : processes_) process->control_stale = true;
 }
 
 Job::Role Job::RoleOf(const Process& process) const {
@@ -348,14 +338,12 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
   Advance();
   EndAlignment(process);
   AddSteps(LiveRanks());
-  RebuildControls();
   rows_.processes.push_back(process.row);
   if (!live()) {
     row_.end_ns = now_ns;
     row_.state = End().state;
   }
-  job_dirty_ = state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kProcesses);
 }
 
 JobEnd Job::End() const {
@@ -385,26 +373,22 @@ JobEnd Job::End() const {
 void Job::EndProgram(const ProgramEnd& end) {
   if (end.launch.empty() || !refused_.empty() || !program_ends_.Add(end)) return;
   if (row_.end_ns != 0) row_.state = End().state;
-  job_dirty_ = state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kRow);
 }
 
 void Job::Rename(const std::string& name) {
   row_.name = name;
-  job_dirty_ = state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kRow);
 }
 
 void Job::SetTags(std::set<std::string> tags) {
   tags_ = std::move(tags);
-  job_dirty_ = state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kRow);
 }
 
 void Job::SetStoreDamage(const std::string& sentence) {
   store_damage_ = sentence;
-  state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kDescription);
 }
 
 void Job::Reopen(int64_t monotonic_ns) {
@@ -413,8 +397,7 @@ void Job::Reopen(int64_t monotonic_ns) {
   row_.end_ns = 0;
   if (processes_.empty()) sentence_.clear();  // of a program that did not train
   row_.state = v1::JOB_STATE_WAITING;
-  job_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kRow);
 }
 
 void Job::EndUnused(int64_t now_ns) {
@@ -436,15 +419,13 @@ void Job::EndUnused(int64_t now_ns) {
                                " before it used CUDA or trained");
     }
   }
-  job_dirty_ = state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kRow);
 }
 
 void Job::EndRefused(int64_t now_ns) {
   row_.end_ns = now_ns;
   row_.state = v1::JOB_STATE_LOST;
-  job_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kRow);
 }
 
 void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
@@ -457,11 +438,11 @@ void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
   to.set_rejected(Saturate(losses.rejected));
   to.set_cupti_dropped(Saturate(losses.cupti_dropped));
   to.set_invalid_timestamps(Saturate(losses.invalid_timestamps));
-  if (to.SerializeAsString() != before) answers_.reset();
+  if (to.SerializeAsString() != before) changes_.Mark(Change::kLosses);
   // Where among the events of this reading they are missing is not known.
   process.missing_events |= losses.events_dropped > process.events_dropped;
   process.events_dropped = losses.events_dropped;
-  state_dirty_ = true;
+  changes_.Mark(Change::kRecords);
 }
 
 void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
@@ -470,16 +451,14 @@ void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
   if (!process.learning || !process.learning->wants_calls()) return;
   if (process.missing_calls == 0) process.missing_since_ns = process.last_call_ns;
   process.missing_calls += count;
-  ForgetAnswers();
-  state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kCompleteness);
 }
 
 // ----------------------------------------------------------------------------------------- records
 
 void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload) {
   Process& process = *processes_.at(process_id);
-  state_dirty_ = true;
+  changes_.Mark(Change::kRecords);
   if (type == abi::EventType::kBoundary || type == abi::EventType::kStep) {
     process.missing_events = false;  // its number tells what came before
   }
@@ -548,9 +527,8 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
         }
         if (auto kernels = process.kernels.Take(*event)) {
           roofline_.Add(*std::move(kernels));
-          ++generation_;
         }
-        roofline_dirty_ = plan_stale_ = true;
+        changes_.Mark(Change::kRoofline);
       } else if (complete) {
         OnMeasurement(process, number, event->config_id, std::move(values));
       }
@@ -581,7 +559,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
         horizon_applied_ = false;
         next_match_ = 0;
       }
-      ++generation_;
+      changes_.Mark(Change::kDescription);
       return;
     }
     case abi::EventType::kRule: {
@@ -590,7 +568,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       if (process.level == static_cast<uint8_t>(abi::Level::kTrace)) process.was_tracing = true;
       process.level = event->level;
       process.library_rule = event->rule_generation;
-      ++generation_;
+      changes_.Mark(Change::kDescription);
       return;
     }
     case abi::EventType::kWindow: {
@@ -663,7 +641,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
       process.chip = CleanText(std::string(event->chip, strnlen(event->chip, sizeof(event->chip))));
       process.compute_capability = absl::StrCat(event->compute_major, ".", event->compute_minor);
       if (!process.chip.empty()) OnChip(process);
-      ++generation_;
+      changes_.Mark(Change::kDescription);
       return;
     }
     case abi::EventType::kConfig: {
@@ -675,10 +653,9 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
         refused_configs_[event->config_id] = why;
         config_trouble_ =
             absl::StrCat(DescribeConfig(event->config_id), " cannot be collected: ", why);
-        plan_stale_ = true;
-        ++generation_;
+        changes_.Mark(Change::kRefusedConfig);
       } else if (refused_configs_.erase(event->config_id) > 0) {
-        plan_stale_ = true;
+        changes_.Mark(Change::kRefusedConfig);
       }
       return;
     }
@@ -689,7 +666,7 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
 }
 
 void Job::OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder) {
-  ++generation_;
+  changes_.Mark(Change::kDescription);
   const uint64_t number = event.iteration + process.number_offset;
   if (event.end_ns == 0) {
     process.stands_down_for = holder.empty() ? "another profiler" : std::move(holder);
@@ -750,15 +727,14 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
         process.losses.set_rejected(process.losses.rejected() + 1);
     }
   }
-  state_dirty_ = true;
+  changes_.Mark(Change::kRecords);
 }
 
 bool Job::OnRead(int64_t process_id, bool complete) {
   Process& process = *processes_.at(process_id);
   process.readings += complete;
   if (std::exchange(process.unread, false)) {
-    ForgetAnswers();
-    ++generation_;
+    changes_.Mark(Change::kCompleteness);
   }
   return !process.windows.empty() && process.windows.front().resolved_at <= process.readings;
 }
@@ -773,11 +749,8 @@ void Job::Advance() {
         process->learning.reset();
         process->monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count,
                                  rule_->rule.step.op == static_cast<uint8_t>(abi::Op::kStep));
-        RebuildControls();
         row_.state = v1::JOB_STATE_MARKING;
-        job_dirty_ = true;
-        plan_stale_ = true;
-        ++generation_;
+        changes_.Mark(Change::kRule);
       }
     }
     // First the windows: a measurement waits for its iteration, not the other way round. Both may
@@ -789,7 +762,7 @@ void Job::Advance() {
   }
   AddSteps(LiveRanks());
   MatchLengths();
-  if (plan_stale_) UpdatePlan();
+  if (changes_.TakePlanDue()) UpdatePlan();
 }
 
 void Job::CheckRules(int64_t monotonic_ns) {
@@ -829,11 +802,9 @@ void Job::Relearn(std::string_view why) {
   }
   AddSteps({});  // their keys are those of the old rule
   former_rule_ = std::exchange(rule_, std::nullopt);
-  RebuildControls();
   row_.state = v1::JOB_STATE_LEARNING;
   plan_.clear();
-  job_dirty_ = state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kRule);
 }
 
 void Job::OnRuleLearned(LearnedRule rule) {
@@ -844,8 +815,6 @@ void Job::OnRuleLearned(LearnedRule rule) {
       engine_.Close();
       if (work_) work_->Close();
       roofline_.Clear();
-      roofline_dirty_ = true;
-      ForgetAnswers();
       for (auto& [id, process] : processes_) {
         process->awaited.clear();
         process->waiting.clear();
@@ -862,8 +831,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
       work_log_.Restart();
       map_ = {};
       next_match_ = 0;
-      horizon_applied_ = false;
-      engine_dirty_ = true;
+      changes_.Mark(Change::kLengthFeature);
     }
     former_rule_.reset();
   }
@@ -872,10 +840,8 @@ void Job::OnRuleLearned(LearnedRule rule) {
   rule_ = std::move(rule);
   for (auto& [id, process] : processes_) {
     if (process->learning) process->learning->SetRule(rule_->rule);
-    process->control_stale = true;
   }
-  job_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kRule);
 }
 
 std::vector<Job::WantedLog> Job::WantedLogs() const {
@@ -904,7 +870,7 @@ void Job::Align(Process& process, const FinishedIteration& iteration) {
     process.missing_in = static_cast<int64_t>(iteration.number);
   }
   if (!process.aligning) return OnFinished(process, iteration);
-  state_dirty_ = true;
+  changes_.Mark(Change::kRecords);
   const uint64_t first = process.held.empty() ? iteration.number : process.held.back().number + 1;
   process.held.push_back(iteration);
   if (process.aligner) {
@@ -927,7 +893,7 @@ void Job::Align(Process& process, const FinishedIteration& iteration) {
 void Job::EndAlignment(Process& process) {
   if (!process.aligning) return;
   process.aligning = false;
-  RebuildControls();
+  changes_.Mark(Change::kProcesses);
   if (process.aligner && !process.held.empty()) {
     const std::optional<int64_t> number = process.aligner->first_number();
     // From the very begin of a training that came to its end: another one with the same data.
@@ -994,15 +960,14 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     if (dimensions > 1) first |= seen[1].insert(part.key.second).second;
     if (first) row.flags |= kIterationFirst;
   }
-  if ((row.flags & kIterationFirst) != 0 && processes_.size() > 1) process.control_stale = true;
+  if ((row.flags & kIterationFirst) != 0 && processes_.size() > 1) process.control_made = 0;
   rows_.iterations.push_back(row);
-  ++generation_;
   const bool disturbed = iteration.distorted || iteration.config_id != abi::kConfigNone;
   if (process.monitor && known && iteration.gpu_time && !disturbed) {
     process.monitor->OnTime(iteration.length, static_cast<uint64_t>(iteration.duration_ns));
   }
 
-  if (process.beside) return;
+  if (process.beside) return changes_.Mark(Change::kDescription);
   process.open_end |= !process.alive() && !iteration.ended && iteration.duration_ns == 0;
   process.pace.Add(iteration.boundary_ns, iteration.duration_ns);
   if (sums && !redone) {
@@ -1065,8 +1030,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                                   .first = sample.first,
                                   .boundary_ns = iteration.boundary_ns});
   }
-  engine_dirty_ = true;
-  plan_stale_ = true;
+  changes_.Mark(Change::kIterations);
   if (known && !redone) {
     for (int i = 0; i < dimensions; ++i) {
       Observe(i, iteration.length[i], 1);
@@ -1091,14 +1055,12 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
 
 void Job::UseMeasurement(const Awaited& iteration, const WaitingMeasurement& measurement) {
   const std::vector<double> values(measurement.values().begin(), measurement.values().end());
-  engine_dirty_ = plan_stale_ = true;
   // A refusal (the length's first occurrence) is counted by the engine.
   if (work()
           .current()
           .AddMeasurement(measurement.set(), iteration.sample, iteration.key, values)
           .ok()) {
     ++measurements_[measurement.set()];
-    ForgetAnswers();
   }
 }
 

@@ -34,7 +34,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "daemon/counters/metric_sets.h"
+#include "daemon/jobs/answer_cache.h"
 #include "daemon/jobs/answers.h"
+#include "daemon/jobs/change_tracker.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/length_doubt.h"
@@ -194,15 +196,15 @@ class Job {
   absl::Status Control(const v1::ControlRequest& request);
 
   // Answers. `generation` grows with every change a watcher would see.
-  int64_t generation() const { return generation_; }
+  int64_t generation() const { return changes_.generation(); }
   // It was there before: watchers wait for what is later.
-  void SetGeneration(int64_t generation) { generation_ = generation; }
+  void SetGeneration(int64_t generation) { changes_.SetGeneration(generation); }
   const JobRow& row() const { return row_; }
   bool live() const;
-  v1::Job Describe(bool with_details, bool with_histogram = false) const;
+  v1::Job Describe(bool with_details, bool with_histogram = false);
   // What is known now, for questions that take long; for another run, with that horizon. Errors:
   // InvalidArgument, FailedPrecondition for lengths that cannot be mapped onto the learned feature.
-  absl::StatusOr<std::shared_ptr<const Answers>> Ask(const v1::Horizon* horizon = nullptr) const;
+  absl::StatusOr<std::shared_ptr<const Answers>> Ask(const v1::Horizon* horizon = nullptr);
   // For questions about some of the iterations that ran, by their feature values; `work`: those of
   // all ranks, where there are several.
   absl::StatusOr<std::shared_ptr<const Answers>> AskPart(std::vector<KeyCount> steps,
@@ -211,7 +213,7 @@ class Job {
   // something here summarises it, without the daemon's lock, and hands it back; meanwhile Describe
   // has the one before, unless the job has ended.
   std::shared_ptr<const Answers> TakeDueSummary();
-  void SetSummary(const Answers::Summary& summary);
+  void SetSummary(const Answers::Summary& summary) { answers_.Set(summary); }
   v1::Losses SumLosses() const;
   // Errors: FailedPrecondition, when it was not asked for or nothing was measured.
   absl::StatusOr<v1::GetRooflineReply> GetRoofline(const v1::GetRooflineRequest& request) const;
@@ -264,7 +266,6 @@ class Job {
   void SplitRanks();
   std::set<int32_t> LiveRanks() const;
   void AddSteps(const std::set<int32_t>& live_ranks);
-  void RebuildControls();
   // The engine of what is measured: its iterations are those of single ranks.
   RunEngine& work() { return work_ ? *work_ : engine_; }
   const RunEngine& work() const { return work_ ? *work_ : engine_; }
@@ -305,9 +306,8 @@ class Job {
   void AddOperators(const Process& process, abi::Control& control) const;
   void StoreConfigs();
   void OnChip(Process& process);  // its GPU's chip became known
-  bool SummaryDue() const;
-  const Answers::Summary& RecentSummary() const;
-  void ForgetAnswers();  // what they rest on is another
+  std::string Error() const;
+  std::string NoRuleError() const;
   abi::Level WantedLevel(const Process& process) const;
   void Observe(int dimension, int64_t length, int64_t count);
   int KernelIndex(const std::string& name);  // in the kernel statistics
@@ -387,7 +387,6 @@ class Job {
   uint32_t control_generation_ = 0;
   MetricChoice metrics_;
   RooflineMeasurements roofline_;
-  bool roofline_dirty_ = false;
   std::vector<PlanEntry> plan_;
   std::string operators_folder_;       // empty: operators are not recorded
   std::vector<Key> operator_lengths_;  // whose operators are wanted
@@ -418,17 +417,8 @@ class Job {
   };
   OtherBatches startup_, evaluation_;
   std::map<int32_t, int64_t> next_number_;  // by rank, of the next iteration of an incarnation
-  int64_t generation_ = 1;
-  mutable Answers::Summary summary_;  // generation 0: must be made anew
-  bool summary_under_way_ = false;
-  bool summary_void_ = false;  // what is under way comes too late
-  mutable std::shared_ptr<const Answers> answers_;
-  mutable int64_t answers_generation_ = 0;
-  bool plan_stale_ = false;
-  bool job_dirty_ = true;
-  bool state_dirty_ = true;
-  bool engine_dirty_ = true;
-  bool horizon_dirty_ = false;  // a state part of its own: it may be large and hardly ever changes
+  ChangeTracker changes_;
+  AnswerCache answers_{changes_};
   // Closed engines that are in the store.
   int closed_stored_ = 0, closed_work_stored_ = 0;
   // What grows with the run is stored as it grows, not anew each time.

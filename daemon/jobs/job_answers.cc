@@ -213,7 +213,7 @@ Answers::Facts Job::CollectFacts() const {
       .name = row_.name,
       .run_id = row_.run_id,
       .batch = horizon_.batch(),
-      .generation = generation_,
+      .generation = changes_.generation(),
       .horizon_kind = horizon_.kind(),
       .epoch_iterations = EpochIterations(),
       .live = live(),
@@ -240,7 +240,7 @@ Answers::Facts Job::CollectFacts() const {
   if (!facts.overcounted.empty()) facts.counted_to = 0;
   facts.begun = HasOpenEnd();
   if (engine_.Totals().iterations == 0 && row_.end_ns != 0) {
-    facts.ended_without = Describe(false).trouble();
+    facts.ended_without = Error();
     if (facts.ended_without.empty()) facts.ended_without = "it is not known why";
   }
   for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
@@ -255,53 +255,19 @@ Answers::Facts Job::CollectFacts() const {
   return facts;
 }
 
-absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) const {
-  if (horizon == nullptr && answers_ && answers_generation_ == generation_) return answers_;
+absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) {
+  if (horizon == nullptr) return answers_.Copy([this] { return CollectFacts(); });
   Answers::Facts facts = CollectFacts();
-  if (horizon != nullptr) {
-    RunEngine* const work = facts.work ? &*facts.work : nullptr;
-    const absl::Status status = SetOther(*horizon, facts.engine, work);
-    if (!status.ok()) return status;
-    facts.horizon_kind = horizon->kind();
-    facts.another = true;
-    return std::make_shared<const Answers>(std::move(facts));
-  }
-  answers_ = std::make_shared<const Answers>(std::move(facts));
-  answers_generation_ = generation_;
-  return answers_;
-}
-
-bool Job::SummaryDue() const {
-  const uint64_t iterations = engine_.Totals().iterations;
-  if (iterations == 0 || summary_.generation == generation_) return false;
-  const bool recent = iterations <= summary_.iterations + summary_.iterations / 256;
-  return summary_.generation == 0 || !live() || !recent;
+  RunEngine* const work = facts.work ? &*facts.work : nullptr;
+  const absl::Status status = SetOther(*horizon, facts.engine, work);
+  if (!status.ok()) return status;
+  facts.horizon_kind = horizon->kind();
+  facts.another = true;
+  return std::make_shared<const Answers>(std::move(facts));
 }
 
 std::shared_ptr<const Answers> Job::TakeDueSummary() {
-  if (summary_under_way_ || !SummaryDue()) return nullptr;
-  summary_under_way_ = true;
-  summary_void_ = false;
-  return *Ask();
-}
-
-void Job::SetSummary(const Answers::Summary& summary) {
-  summary_under_way_ = false;
-  // One of before the job's end may come after that of its end.
-  if (!summary_void_ && summary.generation >= summary_.generation) summary_ = summary;
-}
-
-void Job::ForgetAnswers() {
-  answers_.reset();
-  summary_.generation = 0;
-  summary_void_ = true;
-}
-
-const Answers::Summary& Job::RecentSummary() const {
-  // The summary of a job that has ended is stored, and stays.
-  const bool wait = summary_under_way_ && summary_.generation != 0 && live();
-  if (SummaryDue() && !wait) summary_ = (*Ask())->Summarise();
-  return summary_;
+  return answers_.TakeDue(engine_.Totals().iterations, live(), [this] { return CollectFacts(); });
 }
 
 void Job::SetExpectedEnd(v1::Job& job) const {
@@ -330,7 +296,91 @@ void Job::SetExpectedEnd(v1::Job& job) const {
   end.set_last_iteration_ns(since_ns);
 }
 
-v1::Job Job::Describe(bool with_details, bool with_histogram) const {
+// The first that applies, the gravest first.
+std::string Job::Error() const {
+  // With these, every figure is another.
+  std::vector<std::string> missing;
+  for (std::string message : {UncountedInWords(), OvercountedInWords(), store_damage_}) {
+    if (!message.empty()) missing.push_back(std::move(message));
+  }
+  if (!missing.empty()) return absl::StrJoin(missing, "; ");
+  for (const auto& [id, process] : processes_) {
+    for (const auto& [number, feature] : process->features) {
+      if (feature.state() == v1::FEATURE_STATE_FAILED) return feature.sentence();
+    }
+  }
+  if (!refused_.empty()) return refused_;
+  if (!config_trouble_.empty()) return config_trouble_;
+  for (const auto& [id, process] : processes_) {
+    if (process->stands_down_for.empty()) continue;
+    return process->alive()
+               ? absl::StrCat("rank ", process->row.rank, ": standing down while ",
+                              process->stands_down_for,
+                              " has CUPTI; what NVTX ranges or marks do not tell is not seen")
+               : absl::StrCat("rank ", process->row.rank, ": CUPTI was left to ",
+                              process->stands_down_for,
+                              " until the process ended; what NVTX ranges or marks do not tell was "
+                              "not seen");
+  }
+  for (const auto& [id, process] : processes_) {
+    if (!process->beside) continue;
+    return absl::StrCat("rank ", process->row.rank, ": process ", process->row.pid,
+                        " ran beside another one of this rank: its iterations (",
+                        process->iterations,
+                        ") are in the log and in no figure; trainings of their own need a --run-id "
+                        "of their own");
+  }
+  if (!rule_) {
+    if (std::string error = NoRuleError(); !error.empty()) return error;
+  }
+  constexpr uint64_t kLongEnough = 500;  // iterations of others
+  for (const auto& [id, process] : processes_) {
+    if (!rule_ || !process->learning || !process->alive()) continue;
+    if (process->iterations > 0 || engine_.Totals().iterations < kLongEnough) continue;
+    return absl::StrCat("rank ", process->row.rank,
+                        ": what it does does not fit the rule learned from another process; it is "
+                        "in no figure");
+  }
+  if (const int64_t dropped = SumLosses().ring_dropped(); dropped > 0) {
+    return absl::StrCat(
+        dropped, " records were dropped: the daemon did not keep up. Give it processor time, or a ",
+        "larger ring to the program (SEQPOINT_RING_BYTES)",
+        forced_level_ == v1::LEVEL_TRACE ? ", or do not trace everything (control JOB level auto)"
+                                         : "");
+  }
+  return "";
+}
+
+// Why no rule was learned, where that is known.
+std::string Job::NoRuleError() const {
+  const auto ignored = [](const Process& process, abi::Feature wanted) -> std::string {
+    const auto feature = process.features.find(static_cast<uint16_t>(wanted));
+    const bool known =
+        feature != process.features.end() && feature->second.state() == v1::FEATURE_STATE_IGNORED;
+    return known ? feature->second.sentence() : "";
+  };
+  // What the program can do.
+  for (const auto& [id, process] : processes_) {
+    if (std::string why = ignored(*process, abi::Feature::kFramework); !why.empty()) return why;
+  }
+  if (const std::string& why = former_rule_ ? relearned_ : sentence_; !why.empty()) return why;
+  for (const auto& [id, process] : processes_) {
+    if (!process->learning || process->learning->wants_calls()) continue;
+    if (std::string why = process->learning->Explanation(); !why.empty()) return why;
+  }
+  // Where another tool has CUPTI there are no calls to learn from, however long the run is.
+  for (const auto& [id, process] : processes_) {
+    if (std::string why = ignored(*process, abi::Feature::kCallbacks); !why.empty()) return why;
+  }
+  if (imported_ || live() || processes_.empty()) return "";
+  return absl::StrCat("the run ended before it was found where its iterations begin: ",
+                      no_rule_.empty() ? "there were too few" : no_rule_);
+}
+
+v1::Job Job::Describe(bool with_details, bool with_histogram) {
+  const EngineTotals totals = engine_.Totals();
+  const Answers::Summary& summary =
+      answers_.Recent(totals.iterations, live(), [this] { return CollectFacts(); });
   v1::Job job;
   job.set_id(absl::StrCat(row_.job_id));
   job.set_name(row_.name);
@@ -342,7 +392,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   job.set_unused(processes_.empty() && row_.end_ns != 0 && refused_.empty());
   job.set_start_ns(row_.start_ns);
   job.set_end_ns(row_.end_ns);
-  job.set_generation(generation_);
+  job.set_generation(changes_.generation());
   job.set_state(live() && released_ ? v1::JOB_STATE_RELEASED
                 : live() && paused_ ? v1::JOB_STATE_PAUSED
                                     : static_cast<v1::JobState>(row_.state));
@@ -358,9 +408,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   for (const std::string& tag : tags_) job.add_tags(tag);
   if (rule_) {
     *job.mutable_rule() = DescribeRule();
-    SetFit(RecentSummary().fit, job.mutable_rule());
+    SetFit(summary.fit, job.mutable_rule());
   }
-  const EngineTotals totals = engine_.Totals();
   job.set_iterations(static_cast<int64_t>(totals.iterations));
   job.set_unique_lengths(static_cast<int64_t>(totals.unique_keys));
   if (totals.observed_time_ns > 0) {
@@ -368,8 +417,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   }
   *job.mutable_losses() = SumLosses();
   if (totals.iterations > 0) {
-    *job.mutable_time() = RecentSummary().time;
-    *job.mutable_seqpoints() = RecentSummary().seqpoints;
+    *job.mutable_time() = summary.time;
+    *job.mutable_seqpoints() = summary.seqpoints;
   }
   SetExpectedEnd(job);
   for (const auto& [name, others] :
@@ -383,82 +432,9 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) const {
   job.set_clock_kind(clock_kind());
   job.set_process_count(static_cast<int32_t>(processes_.size()));
   const int64_t stopped_ns = StoppedNs();
-  // First: with these, every figure is another.
-  std::vector<std::string> missing;
-  for (std::string sentence : {UncountedInWords(), OvercountedInWords(), store_damage_}) {
-    if (!sentence.empty()) missing.push_back(std::move(sentence));
-  }
-  job.set_trouble(absl::StrJoin(missing, "; "));
+  job.set_trouble(Error());
   for (const auto& [id, process] : processes_) {
     if (process->alive()) job.set_live_processes(job.live_processes() + 1);
-    for (const auto& [number, feature] : process->features) {
-      if (feature.state() == v1::FEATURE_STATE_FAILED && job.trouble().empty()) {
-        job.set_trouble(feature.sentence());
-      }
-    }
-  }
-  if (job.trouble().empty()) job.set_trouble(refused_.empty() ? config_trouble_ : refused_);
-  for (const auto& [id, process] : processes_) {
-    if (!job.trouble().empty() || process->stands_down_for.empty()) continue;
-    job.set_trouble(
-        process->alive()
-            ? absl::StrCat("rank ", process->row.rank, ": standing down while ",
-                           process->stands_down_for,
-                           " has CUPTI; what NVTX ranges or marks do not tell is not seen")
-            : absl::StrCat("rank ", process->row.rank, ": CUPTI was left to ",
-                           process->stands_down_for,
-                           " until the process ended; what NVTX ranges or marks do not tell was "
-                           "not seen"));
-  }
-  for (const auto& [id, process] : processes_) {
-    if (!job.trouble().empty() || !process->beside) continue;
-    job.set_trouble(absl::StrCat("rank ", process->row.rank, ": process ", process->row.pid,
-                                 " ran beside another one of this rank: its iterations (",
-                                 process->iterations,
-                                 ") are in the log and in no figure; trainings of their own need a "
-                                 "--run-id of their own"));
-  }
-  for (const auto& [id, process] : processes_) {
-    if (rule_ || !job.trouble().empty()) break;
-    const auto told = process->features.find(static_cast<uint16_t>(abi::Feature::kFramework));
-    if (told == process->features.end()) continue;
-    if (told->second.state() != v1::FEATURE_STATE_IGNORED) continue;
-    job.set_trouble(told->second.sentence());  // what the program can do, where it is known
-  }
-  if (!rule_ && job.trouble().empty()) {
-    job.set_trouble(former_rule_ ? relearned_ : sentence_);
-  }
-  for (const auto& [id, process] : processes_) {
-    if (job.trouble().empty() && process->learning && !process->learning->wants_calls()) {
-      job.set_trouble(process->learning->Explanation());
-    }
-  }
-  for (const auto& [id, process] : processes_) {
-    // Where another tool has CUPTI there are no calls to learn from, however long the run is.
-    const auto callbacks = process->features.find(static_cast<uint16_t>(abi::Feature::kCallbacks));
-    if (rule_ || !job.trouble().empty() || callbacks == process->features.end()) continue;
-    if (callbacks->second.state() == v1::FEATURE_STATE_IGNORED) {
-      job.set_trouble(callbacks->second.sentence());
-    }
-  }
-  if (!rule_ && !imported_ && !live() && !processes_.empty() && job.trouble().empty()) {
-    job.set_trouble(absl::StrCat("the run ended before it was found where its iterations begin: ",
-                                 no_rule_.empty() ? "there were too few" : no_rule_));
-  }
-  for (const auto& [id, process] : processes_) {
-    constexpr uint64_t kLongEnough = 500;  // iterations of others
-    if (!job.trouble().empty() || !rule_ || !process->learning || !process->alive()) continue;
-    if (process->iterations > 0 || totals.iterations < kLongEnough) continue;
-    job.set_trouble(absl::StrCat("rank ", process->row.rank,
-                                 ": what it does does not fit the rule learned from another "
-                                 "process; it is in no figure"));
-  }
-  if (const int64_t dropped = job.losses().ring_dropped(); dropped > 0 && job.trouble().empty()) {
-    job.set_trouble(absl::StrCat(
-        dropped, " records were dropped: the daemon did not keep up. Give it processor time, or a ",
-        "larger ring to the program (SEQPOINT_RING_BYTES)",
-        forced_level_ == v1::LEVEL_TRACE ? ", or do not trace everything (control JOB level auto)"
-                                         : ""));
   }
   if (!imported_) {
     job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);

@@ -63,7 +63,7 @@ PlanOptions Job::MakePlanOptions() const {
 }
 
 void Job::UpdatePlan() {
-  plan_stale_ = false;
+  changes_.TakePlanDue();
   std::vector<PlanEntry> plan;
   std::vector<Key> operator_lengths;
   waits_ = "";
@@ -99,7 +99,7 @@ void Job::UpdatePlan() {
   if (same_total && SamePlan(plan, plan_) && operator_lengths == operator_lengths_) return;
   plan_ = std::move(plan);
   operator_lengths_ = std::move(operator_lengths);
-  RebuildControls();
+  changes_.Mark(Change::kPlan);
 }
 
 int Job::RooflineBudget() const {
@@ -326,18 +326,17 @@ void Job::BuildControl(Process& process) {
 
 const abi::Control* Job::TakeControl(int64_t process_id) {
   Process& process = *processes_.at(process_id);
-  if (!process.control_stale) return nullptr;
-  process.control_stale = false;
+  if (process.control_made == changes_.controls()) return nullptr;
+  process.control_made = changes_.controls();
   BuildControl(process);
   return &process.control;
 }
 
-void Job::RepublishControl(int64_t process_id) { processes_.at(process_id)->control_stale = true; }
+void Job::RepublishControl(int64_t process_id) { processes_.at(process_id)->control_made = 0; }
 
 void Job::RecordOperators(const std::string& folder) {
   operators_folder_ = folder;
-  plan_stale_ = true;
-  ++generation_;
+  changes_.Mark(Change::kOperators);
 }
 
 // ----------------------------------------------------------------------------------------- control
@@ -402,10 +401,8 @@ absl::Status Job::Control(const v1::ControlRequest& request) {
       return absl::InvalidArgumentError(
           absl::StrCat("action: ", static_cast<int>(request.action()), " is unknown"));
   }
+  changes_.Mark(Change::kOrders);
   UpdatePlan();
-  RebuildControls();
-  state_dirty_ = true;
-  ++generation_;
   return absl::OkStatus();
 }
 

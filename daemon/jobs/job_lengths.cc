@@ -226,8 +226,8 @@ void Job::Apply(EngineHorizons horizons) {
   engine_.SetHorizon(std::move(horizons.steps)).IgnoreError();
   if (work_) work_->SetHorizon(std::move(horizons.work)).IgnoreError();
   applied_world_ = {WorkingRanks(), WorldSize()};
-  horizon_applied_ = plan_stale_ = engine_dirty_ = true;
-  ForgetAnswers();
+  horizon_applied_ = true;
+  changes_.Mark(Change::kSchedule);
 }
 
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
@@ -240,14 +240,11 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
   }
   if (const absl::Status status = CheckHorizon(horizon); !status.ok()) return status;
   horizon_ = horizon;
-  horizon_dirty_ = true;
   horizon_applied_ = false;
   next_match_ = 0;
   map_ = {};
   MatchLengths();
-  plan_stale_ = true;
-  state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kHorizon);
   return absl::OkStatus();
 }
 
@@ -270,7 +267,7 @@ void Job::MatchLengths() {
     map_ = {};
     Apply({Horizon::Unknown(), Horizon::Unknown()});
     sentence_ = WithoutTotal(said.sentence);
-    ++generation_;
+    changes_.Mark(Change::kDescription);
     return;
   }
   const int64_t micro_steps = rule_ ? std::max<int64_t>(rule_->rule.micro_steps, 1) : 1;
@@ -289,7 +286,7 @@ void Job::MatchLengths() {
         "%d of %d iterations had another number of micro-steps than %d: of the given lengths only "
         "the number is used, %.2f batches per iteration as so far; --iterations says it exactly",
         otherwise_summed_, summed_iterations_, SummedSteps(), MeanMicroSteps());
-    ++generation_;
+    changes_.Mark(Change::kDescription);
     return;
   }
   const bool known_before = map_.factor[0] > 0;
@@ -337,7 +334,7 @@ void Job::MatchLengths() {
         "control JOB horizon --lengths FILE --data-parallel N, with the run's other options";
   }
   horizon_applied_ = true;
-  ++generation_;
+  changes_.Mark(Change::kDescription);
 }
 
 // Of shuffled batches, which come in no order: lengths so far are a sample of all. Of each

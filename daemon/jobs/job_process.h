@@ -126,7 +126,7 @@ struct Job::Process {
 
   int64_t LearnLogNumber() const { return -(row.process_id + (learn_round << 40)); }
   abi::Control control = {};
-  bool control_stale = true;
+  int64_t control_made = 0;  // ChangeTracker::controls() then; 0: it must be made again
 
   bool alive() const { return row.end_ns == 0; }
   // It may have had more iterations than are known.

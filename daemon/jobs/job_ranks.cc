@@ -74,9 +74,7 @@ void Job::OnRank(Process& process, const abi::RankEvent& event) {
     SplitRanksIfNeeded();
   }
   rows_.processes.push_back(process.row);
-  RebuildControls();
-  plan_stale_ = job_dirty_ = state_dirty_ = true;
-  ++generation_;
+  changes_.Mark(Change::kProcesses);
 }
 
 }  // namespace seqpoint::jobs

@@ -43,7 +43,8 @@ std::optional<LearnedRule> DecodeRule(const RuleState& from) {
 
 void Job::TakeRows(WriteBatch& batch) {
   if (!refused_.empty()) {
-    if (std::exchange(job_dirty_, false)) batch.jobs.push_back(row_);
+    if (changes_.unsaved(StatePart::kRow)) batch.jobs.push_back(row_);
+    changes_.SetSaved();
     return;
   }
   if (row_.end_ns != 0 && !stored()) {
@@ -61,7 +62,7 @@ void Job::TakeRows(WriteBatch& batch) {
                                     .process_id = process->row.process_id,
                                     .records = std::exchange(process->learn_log, {})});
   }
-  if (job_dirty_) batch.jobs.push_back(row_);
+  if (changes_.unsaved(StatePart::kRow)) batch.jobs.push_back(row_);
   const auto move = [](auto& from, auto& to) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
     from.clear();
@@ -72,13 +73,13 @@ void Job::TakeRows(WriteBatch& batch) {
   move(rows_.configs, batch.configs);
   move(rows_.measurements, batch.measurements);
   move(rows_.trace_segments, batch.trace_segments);
-  if (state_dirty_) {
+  if (changes_.unsaved(StatePart::kJob)) {
     batch.states.push_back({.job_id = row_.job_id,
                             .part = kJobPart,
                             .version = kJobStateVersion,
                             .bytes = SaveState().SerializeAsString()});
   }
-  if (engine_dirty_) {
+  if (changes_.unsaved(StatePart::kEngine)) {
     engine_log_.Write(
         row_.job_id, kJobStateVersion, engine_.current().TakeLog(),
         [&] { return engine_.Serialize(); }, batch.states);
@@ -103,19 +104,19 @@ void Job::TakeRows(WriteBatch& batch) {
   kernels_added_.Clear();
   StoreClosed(engine_, kClosedPart, closed_stored_, batch);
   if (work_) StoreClosed(*work_, kClosedWorkPart, closed_work_stored_, batch);
-  if (horizon_dirty_) {
+  if (changes_.unsaved(StatePart::kHorizon)) {
     batch.states.push_back({.job_id = row_.job_id,
                             .part = kHorizonPart,
                             .version = kJobStateVersion,
                             .bytes = horizon_.SerializeAsString()});
   }
-  if (roofline_dirty_) {
+  if (changes_.unsaved(StatePart::kRoofline)) {
     batch.states.push_back({.job_id = row_.job_id,
                             .part = kRooflinePart,
                             .version = kJobStateVersion,
                             .bytes = roofline_.state().SerializeAsString()});
   }
-  job_dirty_ = state_dirty_ = engine_dirty_ = horizon_dirty_ = roofline_dirty_ = false;
+  changes_.SetSaved();
 }
 
 void Job::StoreClosed(const RunEngine& engine, std::string_view part, int& stored,
@@ -128,10 +129,7 @@ void Job::StoreClosed(const RunEngine& engine, std::string_view part, int& store
   }
 }
 
-bool Job::stored() const {
-  return !job_dirty_ && !state_dirty_ && !engine_dirty_ && !horizon_dirty_ && !roofline_dirty_ &&
-         rows_.Empty();
-}
+bool Job::stored() const { return changes_.all_saved() && rows_.Empty(); }
 
 ObservedState Job::SaveObserved() const {
   ObservedState state;
@@ -339,7 +337,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   const auto refuse = [&](std::string_view what, std::string_view why) {
     // What is stored stays as it is, for the version that can read it.
     processes_.clear();
-    job_dirty_ = false;
+    changes_.SetSaved();
     refused_ = absl::StrCat("the stored ", std::string(what), " state of job \"", row_.name, "@",
                             row_.run_id, "\" cannot be read (", std::string(why),
                             "); its iterations and measurements are still there: `seqpoint "
@@ -465,8 +463,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     if (rule_) process.learning->SetRule(rule_->rule);
     if (found) process.learning->LoadQueue(saved->library_events());
   }
-  plan_stale_ = true;
-  job_dirty_ = state_dirty_ = engine_dirty_ = false;
+  changes_.SetSaved();
   rows_.Clear();
   return absl::OkStatus();
 }

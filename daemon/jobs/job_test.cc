@@ -509,27 +509,25 @@ void ConnectTwo(Job& job, FakeProcess& first, FakeProcess& second) {
 
 // As the daemon asks.
 template <typename Request>
-auto AskFor(const Job& job, const Request& request) {
+auto AskFor(Job& job, const Request& request) {
   return job.Ask(request.has_horizon() ? &request.horizon() : nullptr);
 }
-absl::StatusOr<v1::ProjectReply> Project(const Job& job, const v1::ProjectRequest& request) {
+absl::StatusOr<v1::ProjectReply> Project(Job& job, const v1::ProjectRequest& request) {
   const auto answers = AskFor(job, request);
   if (!answers.ok()) return answers.status();
   return (*answers)->Project(request);
 }
-absl::StatusOr<v1::GetKernelsReply> GetKernels(const Job& job,
-                                               const v1::GetKernelsRequest& request) {
+absl::StatusOr<v1::GetKernelsReply> GetKernels(Job& job, const v1::GetKernelsRequest& request) {
   const auto answers = AskFor(job, request);
   if (!answers.ok()) return answers.status();
   return (*answers)->GetKernels(request);
 }
-absl::StatusOr<v1::GetCountersReply> GetCounters(const Job& job,
-                                                 const v1::GetCountersRequest& request) {
+absl::StatusOr<v1::GetCountersReply> GetCounters(Job& job, const v1::GetCountersRequest& request) {
   const auto answers = AskFor(job, request);
   if (!answers.ok()) return answers.status();
   return (*answers)->GetCounters(request);
 }
-absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(const Job& job) {
+absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(Job& job) {
   return (*job.Ask())->GetSeqPoints();
 }
 
@@ -1668,7 +1666,7 @@ TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
   job = store.Restart();
   EXPECT_THAT(job->Describe(false).trouble(), testing::HasSubstr("has not come back"));
   job->OnProcessEnd(7, /*orderly=*/false, 1);
-  const auto check = [](const Job& job) {
+  const auto check = [](Job& job) {
     const v1::Job described = job.Describe(true);
     EXPECT_THAT(described.trouble(), testing::HasSubstr("ended while no daemon read it"));
     EXPECT_THAT(described.trouble(), testing::HasSubstr("lower bounds"));

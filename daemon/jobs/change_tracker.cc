@@ -1,0 +1,78 @@
+#include "daemon/jobs/change_tracker.h"
+
+namespace seqpoint::jobs {
+
+struct Effects {
+  uint32_t unsaved = 0;
+  bool plan = false;      // is made again
+  bool controls = false;  // likewise
+  bool figures = false;   // do not hold any more, and with them no copy
+  bool visible = true;
+  bool copies = false;  // do not hold any more, though no watcher sees it
+
+  static constexpr uint32_t kRow = ChangeTracker::Bit(StatePart::kRow);
+  static constexpr uint32_t kJob = ChangeTracker::Bit(StatePart::kJob);
+  static constexpr uint32_t kEngine = ChangeTracker::Bit(StatePart::kEngine);
+  static constexpr uint32_t kHorizon = ChangeTracker::Bit(StatePart::kHorizon);
+  static constexpr uint32_t kRoofline = ChangeTracker::Bit(StatePart::kRoofline);
+};
+
+namespace {
+
+Effects EffectsOf(Change change) {
+  constexpr uint32_t kJob = Effects::kJob;
+  switch (change) {
+    case Change::kRow:
+      return {.unsaved = kJob | Effects::kRow};
+    case Change::kProcesses:
+      return {.unsaved = kJob | Effects::kRow, .controls = true};
+    case Change::kRecords:
+      return {.unsaved = kJob, .visible = false};
+    case Change::kDescription:
+      return {.unsaved = kJob};
+    case Change::kLosses:  // they come with each reading: watchers are not woken for them
+      return {.unsaved = kJob, .visible = false, .copies = true};
+    case Change::kCompleteness:
+      return {.unsaved = kJob, .figures = true};
+    case Change::kIterations:
+      return {.unsaved = kJob | Effects::kEngine, .plan = true};
+    case Change::kMeasurements:
+      return {.unsaved = kJob | Effects::kEngine, .plan = true, .figures = true};
+    case Change::kRoofline:
+      return {.unsaved = kJob | Effects::kRoofline, .plan = true};
+    case Change::kRule:
+      return {.unsaved = kJob | Effects::kRow, .plan = true, .controls = true};
+    case Change::kLengthFeature:
+      return {.unsaved = kJob | Effects::kEngine | Effects::kRoofline, .figures = true};
+    case Change::kRankSplit:
+      return {.unsaved = kJob | Effects::kEngine, .figures = true};
+    case Change::kHorizon:
+      return {.unsaved = kJob | Effects::kHorizon, .plan = true};
+    case Change::kSchedule:
+      return {.unsaved = kJob | Effects::kEngine, .plan = true, .figures = true};
+    case Change::kMetrics:
+      return {.unsaved = kJob, .plan = true, .controls = true};
+    case Change::kRefusedConfig:
+    case Change::kOperators:
+      return {.unsaved = kJob, .plan = true};
+    case Change::kPlan:  // follows from what is stored
+      return {.controls = true, .visible = false};
+    case Change::kOrders:
+      return {.unsaved = kJob, .plan = true, .controls = true};
+  }
+  return {};
+}
+
+}  // namespace
+
+void ChangeTracker::Mark(Change change) {
+  const Effects effects = EffectsOf(change);
+  unsaved_ |= effects.unsaved;
+  plan_due_ |= effects.plan;
+  controls_ += effects.controls;
+  figures_ += effects.figures;
+  knowledge_ += effects.visible || effects.figures || effects.copies;
+  generation_ += effects.visible;
+}
+
+}  // namespace seqpoint::jobs

@@ -1,0 +1,79 @@
+// ChangeTracker: what changed in a job since it was stored, computed and shown last.
+//
+// A mark names what changed. One table (change_tracker.cc) says what follows from it: which parts
+// the store is given, whether the plan and the control blocks are made again, whether what was
+// answered still holds, and whether a watcher sees it.
+//
+//   changes.Mark(Change::kIterations);
+//   if (changes.TakePlanDue()) UpdatePlan();
+//   if (changes.unsaved(StatePart::kEngine)) ...; changes.SetSaved();
+//
+// Threading: one thread at a time. Ownership: values only.
+#ifndef DAEMON_JOBS_CHANGE_TRACKER_H_
+#define DAEMON_JOBS_CHANGE_TRACKER_H_
+
+#include <cstdint>
+#include <utility>
+
+namespace seqpoint::jobs {
+
+enum class Change : uint8_t {
+  kRow,           // its name, tags, times or how it ended
+  kProcesses,     // a process came, ended or has another place
+  kRecords,       // records came; what they say has marks of its own
+  kDescription,   // words of the description: features, a level, a gap
+  kLosses,        // a counter of losses
+  kCompleteness,  // whether all iterations are known
+  kIterations,
+  kMeasurements,
+  kRoofline,       // measurements of single kernels
+  kRule,           // it was learned, is verified, or does not fit any more
+  kLengthFeature,  // iterations have other keys from now on
+  kRankSplit,      // the job's steps and the ranks' iterations are two things from now on
+  kHorizon,        // the user's
+  kSchedule,       // the engine's horizon
+  kMetrics,        // what is collected
+  kRefusedConfig,  // a configuration can not be collected, or can again
+  kOperators,      // whose operators are recorded
+  kPlan,           // what is measured next
+  kOrders,         // a client paused, resumed, ...
+};
+
+// What the store has of a job, each written as a whole when it is unsaved.
+enum class StatePart : uint8_t { kRow, kJob, kEngine, kHorizon, kRoofline };
+
+class ChangeTracker {
+ public:
+  void Mark(Change change);
+
+  bool unsaved(StatePart part) const { return (unsaved_ & Bit(part)) != 0; }
+  bool all_saved() const { return unsaved_ == 0; }
+  void SetSaved() { unsaved_ = 0; }
+
+  // The plan must be made again; asked once.
+  bool TakePlanDue() { return std::exchange(plan_due_, false); }
+
+  // Each grows when what was made before does not hold any more: control blocks; copies of what
+  // the job knows; figures, which otherwise may be some iterations old.
+  int64_t controls() const { return controls_; }
+  int64_t knowledge() const { return knowledge_; }
+  int64_t figures() const { return figures_; }
+
+  // Grows with every change that a watcher would see.
+  int64_t generation() const { return generation_; }
+  void SetGeneration(int64_t generation) { generation_ = generation; }
+
+ private:
+  static constexpr uint32_t Bit(StatePart part) { return 1u << static_cast<uint32_t>(part); }
+  friend struct Effects;
+
+  // A new job has nothing in the store.
+  uint32_t unsaved_ = Bit(StatePart::kRow) | Bit(StatePart::kJob) | Bit(StatePart::kEngine);
+  bool plan_due_ = true;
+  int64_t controls_ = 1, knowledge_ = 1, figures_ = 1;
+  int64_t generation_ = 1;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_CHANGE_TRACKER_H_
