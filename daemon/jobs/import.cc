@@ -7,7 +7,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/jobs/job_process.h"
+#include "daemon/jobs/hello.h"
+#include "daemon/jobs/process.h"
 #include "daemon/jobs/thinned.h"
 #include "daemon/jobs/trace_import.h"
 #include "daemon/seqpoint/start_up.h"
@@ -117,8 +118,8 @@ absl::StatusOr<ImportedRun> ReadImport(const v1::ImportJobRequest& request, int6
 }
 
 void Job::AddKernels(const ImportedRun& run) {
-  for (const std::string& name : run.kernel_names) KernelIndex(name);
-  const size_t kernels = std::min(kernels_.size(), kMaxValues);
+  for (const std::string& name : run.kernel_names) kernels_.IndexOf(name);
+  const size_t kernels = std::min(kernels_.names().size(), kMaxValues);
   std::vector<size_t> traced;  // iterations
   std::vector<Key> keys;
   for (size_t i = 0; i < run.iterations.size(); ++i) {
@@ -164,8 +165,8 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
                                              .text = absl::StrCat("command=", run.source),
                                              .start_ns = run.start_ns,
                                              .end_ns = run.end_ns});
-    process->iterations = iterations;
-    process->level = static_cast<uint8_t>(run.traced ? abi::Level::kTrace : abi::Level::kMark);
+    process->state.set_iterations(iterations);
+    process->SetLevel(static_cast<uint8_t>(run.traced ? abi::Level::kTrace : abi::Level::kMark));
     rows_.processes.push_back(process->row);
     processes_[process_id] = std::move(process);
     next_number_[rank] = static_cast<int64_t>(iterations);

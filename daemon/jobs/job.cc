@@ -12,36 +12,16 @@
 #include "absl/strings/str_split.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/saturate.h"
-#include "daemon/jobs/job_process.h"
-#include "daemon/jobs/payload.h"
+#include "daemon/jobs/event_dispatcher.h"
+#include "daemon/jobs/hello.h"
+#include "daemon/jobs/process.h"
 #include "injection/abi/matcher.h"
 #include "injection/abi/ring.h"
 
 namespace seqpoint::jobs {
 namespace {
 
-bool AllFinite(const std::vector<double>& values) {
-  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
-}
-
-constexpr size_t kMaxOpenWork = 1 << 21;   // trace records of an open window
-constexpr size_t kMaxStrayWork = 1 << 16;  // others, whose window may not have been heard of yet
-constexpr size_t kMaxWaiting = 4096;
-// Stands for the kernels of graph launches, where CUPTI records the graph and not its nodes.
-constexpr char kWholeGraphs[] = "(CUDA graphs, recorded as a whole)";
-constexpr int64_t kMaxRepeated = 200'000;   // iterations that a resumed run may do again
-constexpr uint64_t kResultPatience = 1000;  // iterations
-
-// Text from a ring may hold anything; answers are UTF-8. What is not printable ASCII becomes '?':
-// names are mangled symbols, sentences are the library's own.
-std::string CleanText(std::string_view text) {
-  std::string clean(text);
-  for (char& c : clean) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return clean;
-}
-
+constexpr int64_t kMaxRepeated = 200'000;  // iterations that a resumed run may do again
 // The micro-steps of an iteration, where their lengths are known.
 std::vector<Part> PartsOf(const FinishedIteration& iteration, const abi::Rule& rule) {
   constexpr auto kGraph = static_cast<uint8_t>(abi::Op::kGraphLaunch);
@@ -67,55 +47,6 @@ bool TellsBegins(const abi::Rule& rule) {
 }
 
 }  // namespace
-
-std::string_view FeatureName(uint16_t feature) {
-  switch (static_cast<abi::Feature>(feature)) {
-    case abi::Feature::kCupti:
-      return "cupti";
-    case abi::Feature::kCallbacks:
-      return "callbacks";
-    case abi::Feature::kActivity:
-      return "activity";
-    case abi::Feature::kCounters:
-      return "counters";
-    case abi::Feature::kNvtx:
-      return "nvtx";
-    case abi::Feature::kRing:
-      return "ring";
-    case abi::Feature::kMatcher:
-      return "matcher";
-    case abi::Feature::kFork:
-      return "fork";
-    case abi::Feature::kExit:
-      return "exit";
-    case abi::Feature::kFramework:
-      return "framework";
-    case abi::Feature::kRoofline:
-      return "roofline";
-    case abi::Feature::kBatches:
-      return "batches";
-    case abi::Feature::kEvaluation:
-      return "evaluation";
-    case abi::Feature::kOperators:
-      return "operators";
-    default:
-      return "";
-  }
-}
-
-std::string HelloField(const ProcessRow& row, std::string_view key) {
-  for (const absl::string_view line : absl::StrSplit(row.text, '\n')) {
-    const std::pair<absl::string_view, absl::string_view> pair =
-        absl::StrSplit(line, absl::MaxSplits('=', 1));
-    if (pair.first == absl::string_view(key.data(), key.size())) return std::string(pair.second);
-  }
-  return "";
-}
-
-int HelloNumber(const ProcessRow& row, std::string_view key, int fallback) {
-  int value;
-  return absl::SimpleAtoi(HelloField(row, key), &value) ? value : fallback;
-}
 
 Job::Job(JobRow row, JobOptions options) : row_(std::move(row)), options_(options) {}
 
@@ -147,11 +78,11 @@ absl::Status Job::SetMetrics(MetricChoice choice) {
 }
 
 void Job::OnChip(Process& process) {
-  const absl::StatusOr<bool> chosen = metrics_.SetChip(process.chip);
+  const absl::StatusOr<bool> chosen = metrics_.SetChip(process.state.chip());
   if (!chosen.ok()) config_trouble_ = std::string(chosen.status().message());
-  if (!metrics_.Fits(process.chip)) {
+  if (!metrics_.Fits(process.state.chip())) {
     config_trouble_ =
-        absl::StrCat("rank ", process.row.rank, " runs on ", process.chip,
+        absl::StrCat("rank ", process.row.rank, " runs on ", process.state.chip(),
                      ", whose counters differ from those "
                      "of ",
                      metrics_.chip(), ": its iterations are traced and timed, and not counted");
@@ -214,7 +145,7 @@ int64_t Job::FirstNumber(int32_t rank) const {
   for (const auto& [id, process] : processes_) {
     if (!process->alive() || process->row.rank == rank) continue;
     if (of_rank > 0 && process->row.start_ns < ended_ns) continue;  // of the start before
-    of_others = std::max(of_others.value_or(0), process->first_number);
+    of_others = std::max(of_others.value_or(0), process->state.first_number());
   }
   return std::max(of_rank, of_others.value_or(of_run));
 }
@@ -243,7 +174,7 @@ std::set<int32_t> Job::LiveRanks() const {
 void Job::AddSteps(const std::set<int32_t>& live_ranks) {
   // After a restart each process is read in its turn.
   const bool all_heard = std::all_of(processes_.begin(), processes_.end(), [](const auto& entry) {
-    return !entry.second->alive() || entry.second->readings > 0;
+    return !entry.second->alive() || entry.second->traces.readings() > 0;
   });
   for (const Step& step : steps_.TakeSteps(live_ranks, all_heard)) {
     engine_.current().AddIteration({.iteration = static_cast<uint64_t>(step.number),
@@ -270,26 +201,28 @@ void Job::AddSteps(const std::set<int32_t>& live_ranks) {
 }
 
 Job::Role Job::RoleOf(const Process& process) const {
-  if (process.beside) return Role::kBeside;
-  if (process.iterations > 0) return Role::kTaken;
+  if (process.state.concurrent()) return Role::kBeside;
+  if (process.state.iterations() > 0) return Role::kTaken;
   // What the calls say counts, not how far the daemon is with each: the answer is that of the run.
   const auto trains = [](const Process& other) {
-    return other.iterations > 0 || !other.held.empty() ||
+    return other.state.iterations() > 0 || !other.buffered.empty() ||
            (other.learning && other.learning->iterates());
   };
   Role role = Role::kTaken;
-  for (const int64_t id : process.overlaps) {
+  for (const int64_t id : process.state.overlaps()) {
     const auto it = processes_.find(id);
-    if (it == processes_.end() || it->second->beside) continue;
+    if (it == processes_.end() || it->second->state.concurrent()) continue;
     const Process& other = *it->second;
-    const bool over = !other.alive() && other.last_boundary_ns < process.first_boundary_ns;
+    const bool over =
+        !other.alive() && other.state.last_boundary_ns() < process.state.first_boundary_ns();
     if (trains(other) && !over) return Role::kBeside;
     if (other.alive()) role = Role::kOpen;
   }
   for (const auto& [id, later] : processes_) {
-    const bool overlap =
-        std::count(later->overlaps.begin(), later->overlaps.end(), process.row.process_id) > 0;
-    if (overlap && later->alive() && !later->beside && later->iterations > 0) return Role::kBeside;
+    const bool overlap = std::count(later->state.overlaps().begin(), later->state.overlaps().end(),
+                                    process.row.process_id) > 0;
+    if (overlap && later->alive() && !later->state.concurrent() && later->state.iterations() > 0)
+      return Role::kBeside;
   }
   return role;
 }
@@ -324,7 +257,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
   if (!process.alive()) return;
   process.row.end_ns = now_ns;
   process.row.lost = !orderly;
-  process.ended_well = orderly && !failed;
+  process.state.set_ended_well(orderly && !failed);
   if (process.learning) {
     // Too short a run to agree: what the learn stream alone shows is what there is.
     if (!rule_) {
@@ -334,7 +267,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
     process.learning->Finish(process.builder);
     process.learning.reset();
   }
-  process.builder.Finish(process.ended_well && rule_ && TellsBegins(rule_->rule));
+  process.builder.Finish(process.state.ended_well() && rule_ && TellsBegins(rule_->rule));
   Advance();
   EndAlignment(process);
   AddSteps(LiveRanks());
@@ -348,7 +281,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
 
 JobEnd Job::End() const {
   const auto counts = [](const Process& process) {
-    return process.iterations > 0 && !process.beside;
+    return process.state.iterations() > 0 && !process.state.concurrent();
   };
   const ProgramEnd* latest = program_ends_.latest();
   bool latest_came = latest == nullptr;
@@ -363,7 +296,7 @@ JobEnd Job::End() const {
     const bool gone = process->row.end_ns != 0;
     ends.push_back({.launch = HelloField(process->row, "launch"),
                     .lost = process->row.lost,
-                    .failed = gone && !process->row.lost && !process->ended_well});
+                    .failed = gone && !process->row.lost && !process->state.ended_well()});
   }
   // A program of which no process trained ends the job, too.
   if (!latest_came) ends.push_back({.launch = latest->launch});
@@ -430,8 +363,8 @@ void Job::EndRefused(int64_t now_ns) {
 
 void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
   Process& process = *processes_.at(process_id);
-  v1::Losses& to = process.losses;
-  process.clock_kind = losses.clock_kind;
+  v1::Losses& to = *process.state.mutable_losses();
+  process.state.set_clock_kind(losses.clock_kind);
   const std::string before = to.SerializeAsString();
   to.set_ring_dropped(Saturate(losses.dropped));
   to.set_ring_lost(Saturate(losses.lost));
@@ -440,8 +373,9 @@ void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
   to.set_invalid_timestamps(Saturate(losses.invalid_timestamps));
   if (to.SerializeAsString() != before) changes_.Mark(Change::kLosses);
   // Where among the events of this reading they are missing is not known.
-  process.missing_events |= losses.events_dropped > process.events_dropped;
-  process.events_dropped = losses.events_dropped;
+  if (losses.events_dropped > process.state.events_dropped())
+    process.state.set_missing_events(true);
+  process.state.set_events_dropped(losses.events_dropped);
   changes_.Mark(Change::kRecords);
 }
 
@@ -449,8 +383,8 @@ void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
   Process& process = *processes_.at(process_id);
   // Where the library marks boundaries, it counts the iterations.
   if (!process.learning || !process.learning->wants_calls()) return;
-  if (process.missing_calls == 0) process.missing_since_ns = process.last_call_ns;
-  process.missing_calls += count;
+  if (process.state.missing_calls() == 0) process.state.set_missing_since_ns(process.last_call_ns);
+  process.state.set_missing_calls(process.state.missing_calls() + count);
   changes_.Mark(Change::kCompleteness);
 }
 
@@ -459,237 +393,69 @@ void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
 void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload) {
   Process& process = *processes_.at(process_id);
   changes_.Mark(Change::kRecords);
-  if (type == abi::EventType::kBoundary || type == abi::EventType::kStep) {
-    process.missing_events = false;  // its number tells what came before
-  }
-  switch (type) {
-    case abi::EventType::kName: {
-      const auto event = Fixed<abi::NameEvent>(payload);
-      if (!event || event->name_id == 0 || event->name_id > (1u << 22)) break;
-      if (process.names_bytes + event->length > kMaxNamesBytes) break;
-      rows_.names.push_back({.process_id = process_id,
-                             .name_id = event->name_id,
-                             .name_hash = event->name_hash,
-                             .text = CleanText(TextAfter<abi::NameEvent>(payload, event->length))});
-      SetName(process, rows_.names.back());
-      return;
-    }
-    case abi::EventType::kBoundary:
-    case abi::EventType::kDecision:
-    case abi::EventType::kStep:
-    case abi::EventType::kClock:
-    case abi::EventType::kSync:
-    case abi::EventType::kMicroStep:
-      if (type == abi::EventType::kDecision) {
-        if (const auto event = Fixed<abi::DecisionEvent>(payload); event && event->config_id != 0) {
-          ++process.measurements_started;
-          if (event->config_id == abi::kConfigTrace) {
-            process.open_traces.insert(event->iteration + process.number_offset);
-          }
-        }
-      }
-      if (process.learning) {
-        // Events of an earlier rule say nothing about this one.
-        if (rule_ && process.library_rule == rule_->rule.generation) {
-          process.learning->OnLibraryEvent(type, payload);
-        }
-      } else if (!FeedBuilder(type, payload, process.number_offset, process.builder)) {
-        break;
-      } else if (type == abi::EventType::kStep && process.monitor) {
-        process.monitor->OnStep(*Fixed<abi::StepEvent>(payload));
-      } else if (type == abi::EventType::kBoundary && process.monitor) {
-        process.monitor->OnCandidate(Fixed<abi::BoundaryEvent>(payload)->api_ns);
-      }
-      return;
-    case abi::EventType::kCounters: {
-      const auto event = Fixed<abi::CountersEvent>(payload);
-      if (!event || payload.size() < sizeof(*event) + event->count * sizeof(double)) break;
-      ++process.stops;  // its WindowEvent has what it took
-      ++process.counter_stops;
-      process.counter_stops_ns =
-          SaturatedSum(process.counter_stops_ns, Saturate(event->stopped_ns));
-      const uint64_t number = event->iteration + process.number_offset;
-      std::vector<double> values(event->count);
-      std::memcpy(values.data(), payload.data() + sizeof(*event), event->count * sizeof(double));
-      // Values that are no numbers, of whom ever, are none.
-      const bool complete = event->status == abi::kCountersOk && AllFinite(values);
-      rows_.measurements.push_back({.job_id = row_.job_id,
-                                    .rank = process.row.rank,
-                                    .number = static_cast<int64_t>(number) - process.repeated,
-                                    .incarnation = process.row.incarnation,
-                                    .config_id = event->config_id,
-                                    .complete = complete,
-                                    .values = values});
-      if (MetricChoice::OfKernels(event->config_id)) {
-        // Of a length that nobody wanted, the library knows how often to try.
-        if (event->status != abi::kCountersDiscarded && event->status != abi::kCountersAborted) {
-          roofline_.CountAttempt();
-        }
-        if (auto kernels = process.kernels.Take(*event)) {
-          roofline_.Add(*std::move(kernels));
-        }
-        changes_.Mark(Change::kRoofline);
-      } else if (complete) {
-        OnMeasurement(process, number, event->config_id, std::move(values));
-      }
-      return;
-    }
-    case abi::EventType::kKernelCounters: {
-      const auto event = Fixed<abi::KernelCountersEvent>(payload);
-      if (!event || payload.size() < sizeof(*event) + event->count * sizeof(double) ||
-          !MetricChoice::OfKernels(event->config_id)) {
-        break;
-      }
-      std::vector<double> values(event->count);
-      std::memcpy(values.data(), payload.data() + sizeof(*event), event->count * sizeof(double));
-      if (!AllFinite(values)) break;  // one is missing then, and the iteration's are not used
-      const bool named = event->name_id < process.names.size();
-      process.kernels.Add(*event, named ? process.names[event->name_id].text : "", values);
-      return;
-    }
-    case abi::EventType::kFeature: {
-      const auto event = Fixed<abi::FeatureEvent>(payload);
-      if (!event || FeatureName(event->feature).empty()) break;
-      v1::Feature& feature = process.features[event->feature];
-      feature.set_name(std::string(FeatureName(event->feature)));
-      feature.set_state(static_cast<v1::FeatureState>(event->state + 1));
-      feature.set_code(static_cast<int32_t>(event->code));
-      feature.set_sentence(CleanText(TextAfter<abi::FeatureEvent>(payload, event->length)));
-      if (event->feature == static_cast<uint16_t>(abi::Feature::kBatches)) {
-        horizon_applied_ = false;
-        next_match_ = 0;
-      }
-      changes_.Mark(Change::kDescription);
-      return;
-    }
-    case abi::EventType::kRule: {
-      const auto event = Fixed<abi::RuleEvent>(payload);
-      if (!event) break;
-      if (process.level == static_cast<uint8_t>(abi::Level::kTrace)) process.was_tracing = true;
-      process.level = event->level;
-      process.library_rule = event->rule_generation;
-      changes_.Mark(Change::kDescription);
-      return;
-    }
-    case abi::EventType::kWindow: {
-      const auto event = Fixed<abi::WindowEvent>(payload);
-      if (!event) break;
-      process.stopped_ns = SaturatedSum(process.stopped_ns, Saturate(event->stopped_ns));
-      if (event->level == static_cast<uint8_t>(abi::Level::kTrace)) {
-        ++process.trace_stops;
-        process.trace_stops_ns = SaturatedSum(process.trace_stops_ns, Saturate(event->stopped_ns));
-      }
-      const uint64_t number = event->iteration + process.number_offset;
-      process.stops += static_cast<int64_t>(process.open_traces.count(number));
-      if ((event->flags & abi::kWindowGivenUp) != 0) {
-        ++process.given_up_windows;
-        process.open_traces.erase(number);
-      } else if (event->level == static_cast<uint8_t>(abi::Level::kTrace)) {
-        process.windows.push_back({.number = number,
-                                   .begin_ns = static_cast<int64_t>(event->begin_ns),
-                                   .end_ns = static_cast<int64_t>(event->end_ns),
-                                   .resolved_at = process.readings + 2});
-      }
-      return;
-    }
-    case abi::EventType::kTimePair:
-      return;
-    case abi::EventType::kRank: {
-      const auto event = Fixed<abi::RankEvent>(payload);
-      constexpr int32_t kMostRanks = 1'000'000;
-      if (!event || event->rank < 0 || event->rank >= event->world_size ||
-          event->world_size > kMostRanks) {
-        break;
-      }
-      OnRank(process, *event);
-      return;
-    }
-    case abi::EventType::kSampled: {
-      const auto event = Fixed<abi::SampledEvent>(payload);
-      if (!event || event->duration_ns == 0 || event->covered_ns > event->duration_ns) break;
-      const auto duration_ns = static_cast<double>(event->duration_ns);
-      const auto covered_ns = static_cast<double>(event->covered_ns);
-      SampledState sampled;
-      sampled.set_iterations(1);
-      sampled.set_duration_ns(duration_ns);
-      sampled.set_covered_ns(covered_ns);
-      sampled.set_edge_ns(static_cast<double>(event->edge_ns));
-      sampled.set_least_covered_share(covered_ns / duration_ns);
-      AddSampled(sampled, &process.sampled);
-      return;
-    }
-    case abi::EventType::kCost: {
-      const auto event = Fixed<abi::CostEvent>(payload);
-      if (!event) break;
-      for (size_t level = 0; level < process.watching_ns.size(); ++level) {
-        process.watched_calls[level] = event->calls[level];
-        process.watching_ns[level] = Saturate(event->spent_ns[level]);
-      }
-      return;
-    }
-    case abi::EventType::kStandDown: {
-      const auto event = Fixed<abi::StandDownEvent>(payload);
-      if (!event) break;
-      OnStandDown(process, *event,
-                  CleanText(TextAfter<abi::StandDownEvent>(payload, event->length)));
-      return;
-    }
-    case abi::EventType::kDevice: {
-      const auto event = Fixed<abi::DeviceEvent>(payload);
-      if (!event) break;
-      process.device = CleanText(TextAfter<abi::DeviceEvent>(payload, event->length));
-      process.chip = CleanText(std::string(event->chip, strnlen(event->chip, sizeof(event->chip))));
-      process.compute_capability = absl::StrCat(event->compute_major, ".", event->compute_minor);
-      if (!process.chip.empty()) OnChip(process);
-      changes_.Mark(Change::kDescription);
-      return;
-    }
-    case abi::EventType::kConfig: {
-      const auto event = Fixed<abi::ConfigEvent>(payload);
-      if (!event) break;
-      if (event->status != 0 || event->passes != 1) {
-        const std::string why = CleanText(TextAfter<abi::ConfigEvent>(payload, event->length));
-        if (refused_configs_.size() >= kMaxRefusedConfigs) break;
-        refused_configs_[event->config_id] = why;
-        config_trouble_ =
-            absl::StrCat(DescribeConfig(event->config_id), " cannot be collected: ", why);
-        changes_.Mark(Change::kRefusedConfig);
-      } else if (refused_configs_.erase(event->config_id) > 0) {
-        changes_.Mark(Change::kRefusedConfig);
-      }
-      return;
-    }
-    default:
-      break;
-  }
-  process.losses.set_rejected(process.losses.rejected() + 1);
+  if (!EventDispatcher(process, *this, changes_).Dispatch(type, payload)) process.CountRejected();
 }
 
-void Job::OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder) {
-  changes_.Mark(Change::kDescription);
-  const uint64_t number = event.iteration + process.number_offset;
-  if (event.end_ns == 0) {
-    process.stands_down_for = holder.empty() ? "another profiler" : std::move(holder);
-    process.stood_down_from = number;
+uint32_t Job::RuleGeneration() const { return rule_ ? rule_->rule.generation : 0; }
+
+void Job::OnName(Process& process, const abi::NameEvent& event, std::string text) {
+  rows_.names.push_back({.process_id = process.row.process_id,
+                         .name_id = event.name_id,
+                         .name_hash = event.name_hash,
+                         .text = std::move(text)});
+}
+
+void Job::OnCounters(Process& process, const abi::CountersEvent& event, uint64_t number,
+                     bool complete, std::vector<double> values) {
+  rows_.measurements.push_back({.job_id = row_.job_id,
+                                .rank = process.row.rank,
+                                .number = static_cast<int64_t>(number) - process.state.repeated(),
+                                .incarnation = process.row.incarnation,
+                                .config_id = event.config_id,
+                                .complete = complete,
+                                .values = values});
+  if (!MetricChoice::OfKernels(event.config_id)) {
+    if (complete) OnMeasurement(process, number, event.config_id, values);
     return;
   }
-  const auto duration_ns = static_cast<double>(event.end_ns) - static_cast<double>(event.begin_ns);
-  if (duration_ns < 0) return;
-  process.stood_down_ns =
-      SaturatedSum(process.stood_down_ns, Saturate(event.end_ns - event.begin_ns));
-  process.stands_down_for.clear();
+  // The library knows how often to try a length that nobody wanted.
+  if (event.status != abi::kCountersDiscarded && event.status != abi::kCountersAborted) {
+    roofline_.CountAttempt();
+  }
+  if (auto kernels = process.kernels.Take(event)) roofline_.Add(*std::move(kernels));
+  changes_.Mark(Change::kRoofline);
+}
+
+void Job::OnFeature(Process&, abi::Feature feature) {
+  if (feature != abi::Feature::kBatches) return;
+  horizon_applied_ = false;
+  next_match_ = 0;
+}
+
+bool Job::OnConfig(uint32_t config_id, bool collected, const std::string& why) {
+  if (collected) {
+    if (refused_configs_.erase(config_id) > 0) changes_.Mark(Change::kRefusedConfig);
+    return true;
+  }
+  if (refused_configs_.size() >= kMaxRefusedConfigs) return false;
+  refused_configs_[config_id] = why;
+  config_trouble_ = absl::StrCat(DescribeConfig(config_id), " cannot be collected: ", why);
+  changes_.Mark(Change::kRefusedConfig);
+  return true;
+}
+
+void Job::OnStoodDown(const abi::StandDownEvent& event, const std::string& holder, uint64_t from,
+                      uint64_t number) {
+  const auto duration_ns = static_cast<double>(event.end_ns - event.begin_ns);
   gap_ = absl::StrCat("CUPTI was left to ", holder, " for ", std::round(duration_ns / 1e8) / 10,
-                      " s around iteration ", process.stood_down_from);
+                      " s around iteration ", from);
   const EngineTotals totals = engine_.Totals();
   if (totals.observed_time_ns <= 0) return;
   const double mean_ns = totals.observed_time_ns / static_cast<double>(totals.iterations);
-  const double missed =
-      std::round(duration_ns / mean_ns) - static_cast<double>(number - process.stood_down_from);
+  const double missed = std::round(duration_ns / mean_ns) - static_cast<double>(number - from);
   if (missed < 1) return;
-  absl::StrAppendFormat(&gap_,
-                        ": about %.0f iterations of that time were not seen and are in no "
-                        "figure",
-                        missed);
+  absl::StrAppendFormat(
+      &gap_, ": about %.0f iterations of that time were not seen and are in no figure", missed);
 }
 
 void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) {
@@ -721,10 +487,10 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
       case abi::DataType::kKernel:
       case abi::DataType::kApi:
       case abi::DataType::kSync:
-        process.work.push_back(record);
+        process.traces.Add(record);
         break;
       default:
-        process.losses.set_rejected(process.losses.rejected() + 1);
+        process.CountRejected();
     }
   }
   changes_.Mark(Change::kRecords);
@@ -732,11 +498,12 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
 
 bool Job::OnRead(int64_t process_id, bool complete) {
   Process& process = *processes_.at(process_id);
-  process.readings += complete;
-  if (std::exchange(process.unread, false)) {
+  if (complete) process.traces.OnRead();
+  if (process.state.unread()) {
+    process.state.set_unread(false);
     changes_.Mark(Change::kCompleteness);
   }
-  return !process.windows.empty() && process.windows.front().resolved_at <= process.readings;
+  return process.traces.due();
 }
 
 void Job::Advance() {
@@ -744,8 +511,8 @@ void Job::Advance() {
     if (process->learning) {
       if (!rule_ && process->learning->learned()) OnRuleLearned(*process->learning->learned());
       if (const std::optional<int64_t> offset = process->learning->Agree(process->builder)) {
-        process->number_offset = *offset;
-        process->marked_from = process->builder.next_number();
+        process->state.set_number_offset(*offset);
+        process->state.set_marked_from(process->builder.next_number());
         process->learning.reset();
         process->monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count,
                                  rule_->rule.step.op == static_cast<uint8_t>(abi::Op::kStep));
@@ -755,7 +522,7 @@ void Job::Advance() {
     }
     // First the windows: a measurement waits for its iteration, not the other way round. Both may
     // come in one reading when the machine is busy.
-    ResolveWindows(*process);
+    CountTracedWork(*process);
     for (const FinishedIteration& iteration : process->builder.TakeFinished()) {
       Align(*process, iteration);
     }
@@ -767,9 +534,11 @@ void Job::Advance() {
 
 void Job::CheckRules(int64_t monotonic_ns) {
   for (auto& [id, process] : processes_) {
-    if (!process->alive() || !process->monitor || !process->stands_down_for.empty()) continue;
+    if (!process->alive() || !process->monitor || !process->state.stands_down_for().empty())
+      continue;
     // Pauses on a clock of the program's own are not those of ours.
-    const bool foreign = process->clock_kind == static_cast<uint32_t>(abi::ClockKind::kForeign);
+    const bool foreign =
+        process->state.clock_kind() == static_cast<uint32_t>(abi::ClockKind::kForeign);
     const std::optional<std::string> why =
         process->monitor->Check(foreign ? 0 : static_cast<uint64_t>(monotonic_ns));
     if (why) return Relearn(*why);
@@ -790,14 +559,15 @@ void Job::Relearn(std::string_view why) {
     const int64_t next_number = process->builder.next_number();
     process->builder.Reset();
     process->monitor.reset();
-    process->number_offset = 0;
-    ++process->learn_round;
+    process->state.set_number_offset(0);
+    process->state.set_learn_round(process->state.learn_round() + 1);
     process->learn_log.clear();  // of the round before
     process->learning = std::make_unique<Learning>();
     process->learning->SetFirstNumber(next_number);
-    for (size_t i = 0; i < process->names.size(); ++i) {
-      if (process->names[i].text.empty()) continue;
-      process->learning->OnName(static_cast<uint32_t>(i), process->names[i].text);
+    const std::vector<ProcessNames::Name>& names = process->names.by_id();
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (!names[i].text.empty())
+        process->learning->OnName(static_cast<uint32_t>(i), names[i].text);
     }
   }
   AddSteps({});  // their keys are those of the old rule
@@ -816,8 +586,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
       if (work_) work_->Close();
       roofline_.Clear();
       for (auto& [id, process] : processes_) {
-        process->awaited.clear();
-        process->waiting.clear();
+        process->measurements.Clear();
         for (auto& seen : process->seen) seen[0].clear(), seen[1].clear();
       }
       for (int i = 0; i < 2; ++i) {
@@ -847,8 +616,9 @@ void Job::OnRuleLearned(LearnedRule rule) {
 std::vector<Job::WantedLog> Job::WantedLogs() const {
   std::vector<WantedLog> wanted;
   for (const auto& [id, process] : processes_) {
-    if (!process->aligning || process->aligner || RoleOf(*process) == Role::kBeside) continue;
-    const int64_t end = process->first_number;
+    if (!process->state.aligning() || process->aligner || RoleOf(*process) == Role::kBeside)
+      continue;
+    const int64_t end = process->state.first_number();
     wanted.push_back({id, process->row.rank, std::max<int64_t>(end - kMaxRepeated, 0), end});
   }
   return wanted;
@@ -856,23 +626,26 @@ std::vector<Job::WantedLog> Job::WantedLogs() const {
 
 void Job::SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> log) {
   Process& process = *processes_.at(process_id);
-  if (!process.aligning) return;
+  if (!process.state.aligning()) return;
   process.aligner.emplace(begin, std::move(log));
-  for (const FinishedIteration& iteration : std::exchange(process.held, {})) {
+  for (const FinishedIteration& iteration : std::exchange(process.buffered, {})) {
     Align(process, iteration);
   }
 }
 
 void Job::Align(Process& process, const FinishedIteration& iteration) {
-  if (process.first_boundary_ns == 0) process.first_boundary_ns = iteration.boundary_ns;
-  process.last_boundary_ns = iteration.boundary_ns;
-  if (process.missing_calls == 0 || iteration.boundary_ns <= process.missing_since_ns) {
-    process.missing_in = static_cast<int64_t>(iteration.number);
+  if (process.state.first_boundary_ns() == 0)
+    process.state.set_first_boundary_ns(iteration.boundary_ns);
+  process.state.set_last_boundary_ns(iteration.boundary_ns);
+  if (process.state.missing_calls() == 0 ||
+      iteration.boundary_ns <= process.state.missing_since_ns()) {
+    process.state.set_missing_in(static_cast<int64_t>(iteration.number));
   }
-  if (!process.aligning) return OnFinished(process, iteration);
+  if (!process.state.aligning()) return OnFinished(process, iteration);
   changes_.Mark(Change::kRecords);
-  const uint64_t first = process.held.empty() ? iteration.number : process.held.back().number + 1;
-  process.held.push_back(iteration);
+  const uint64_t first =
+      process.buffered.empty() ? iteration.number : process.buffered.back().number + 1;
+  process.buffered.push_back(iteration);
   if (process.aligner) {
     for (uint64_t lost = first; lost < iteration.number && !process.aligner->decided(); ++lost) {
       process.aligner->Add(std::nullopt);
@@ -886,65 +659,68 @@ void Job::Align(Process& process, const FinishedIteration& iteration) {
   }
   const Role role = RoleOf(process);
   const bool decided = process.aligner && process.aligner->decided() && role == Role::kTaken;
-  if (decided || role == Role::kBeside || process.held.size() >= ResumeAligner::kMaxIterations)
+  if (decided || role == Role::kBeside || process.buffered.size() >= ResumeAligner::kMaxIterations)
     EndAlignment(process);
 }
 
 void Job::EndAlignment(Process& process) {
-  if (!process.aligning) return;
-  process.aligning = false;
+  if (!process.state.aligning()) return;
+  process.state.set_aligning(false);
   changes_.Mark(Change::kProcesses);
-  if (process.aligner && !process.held.empty()) {
+  if (process.aligner && !process.buffered.empty()) {
     const std::optional<int64_t> number = process.aligner->first_number();
     // From the very begin of a training that came to its end: another one with the same data.
     const std::vector<int64_t>& places = process.aligner->places_found();
     const bool another = std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
       const Process& other = *entry.second;
-      return other.ended_well && other.row.rank == process.row.rank &&
-             std::count(places.begin(), places.end(), other.first_number - other.repeated) > 0;
+      return other.state.ended_well() && other.row.rank == process.row.rank &&
+             std::count(places.begin(), places.end(),
+                        other.state.first_number() - other.state.repeated()) > 0;
     });
     if (number && !another) {
-      process.repeated = static_cast<int64_t>(process.held.front().number) - *number;
+      process.state.set_repeated(static_cast<int64_t>(process.buffered.front().number) - *number);
     }
   }
   process.aligner.reset();
-  for (const FinishedIteration& iteration : std::exchange(process.held, {})) {
+  for (const FinishedIteration& iteration : std::exchange(process.buffered, {})) {
     OnFinished(process, iteration);
   }
 }
 
 void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
-  const int64_t number = static_cast<int64_t>(iteration.number) - process.repeated;
-  const bool redone = number < process.rank_next;
+  const int64_t number = static_cast<int64_t>(iteration.number) - process.state.repeated();
+  const bool redone = number < process.state.rank_next();
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   const uint32_t wanted = (1u << dimensions) - 1;
   const bool known = (iteration.valid & wanted) == wanted;
-  process.beside = RoleOf(process) == Role::kBeside;
+  process.state.set_concurrent(RoleOf(process) == Role::kBeside);
   // A window whose event is lost: they come within a few iterations.
-  absl::erase_if(process.open_traces,
-                 [&](uint64_t started) { return started + kResultPatience < iteration.number; });
-  ++process.iterations;
+  if (iteration.number > kResultPatience) {
+    process.traces.ForgetBefore(iteration.number - kResultPatience);
+  }
+  process.state.set_iterations(process.state.iterations() + 1);
 
-  IterationRow row{
-      .job_id = row_.job_id,
-      .rank = process.row.rank,
-      .number = number,
-      .incarnation = process.row.incarnation,
-      .length_count = known ? dimensions : 0,
-      .start_ns = iteration.start_ns,
-      .duration_ns = iteration.duration_ns,
-      .rest_ns = iteration.rest_ns,
-      .level = process.learning || static_cast<int64_t>(iteration.number) < process.marked_from
-                   ? v1::LEVEL_LEARN
-                   : v1::LEVEL_MARK,
-      .config_id = iteration.config_id,
-      .boundary_ns = iteration.boundary_ns};
+  IterationRow row{.job_id = row_.job_id,
+                   .rank = process.row.rank,
+                   .number = number,
+                   .incarnation = process.row.incarnation,
+                   .length_count = known ? dimensions : 0,
+                   .start_ns = iteration.start_ns,
+                   .duration_ns = iteration.duration_ns,
+                   .rest_ns = iteration.rest_ns,
+                   .level = process.learning || static_cast<int64_t>(iteration.number) <
+                                                    process.state.marked_from()
+                                ? v1::LEVEL_LEARN
+                                : v1::LEVEL_MARK,
+                   .config_id = iteration.config_id,
+                   .boundary_ns = iteration.boundary_ns};
   if (iteration.config_id == abi::kConfigTrace) row.level = v1::LEVEL_TRACE;
   if (iteration.config_id > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
   if (iteration.distorted) row.flags |= kIterationDistorted;
   if (redone) row.flags |= kIterationRedone;
-  if (process.beside) row.flags |= kIterationBeside;
-  if (work_ && !redone && !process.beside && steps_.IsLate(number)) row.flags |= kIterationLate;
+  if (process.state.concurrent()) row.flags |= kIterationBeside;
+  if (work_ && !redone && !process.state.concurrent() && steps_.IsLate(number))
+    row.flags |= kIterationLate;
   const bool sums = rule_ && abi::SumsLengths(rule_->rule);
   for (int i = 0; i < row.length_count; ++i) {
     row.length[i] = iteration.length[i];
@@ -967,20 +743,22 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     process.monitor->OnTime(iteration.length, static_cast<uint64_t>(iteration.duration_ns));
   }
 
-  if (process.beside) return changes_.Mark(Change::kDescription);
-  process.open_end |= !process.alive() && !iteration.ended && iteration.duration_ns == 0;
+  if (process.state.concurrent()) return changes_.Mark(Change::kDescription);
+  if (!process.alive() && !iteration.ended && iteration.duration_ns == 0) {
+    process.state.set_open_end(true);
+  }
   process.pace.Add(iteration.boundary_ns, iteration.duration_ns);
   if (sums && !redone) {
     ++summed_iterations_;
     micro_steps_ += iteration.micro_steps;
     if (iteration.micro_steps != SummedSteps()) ++otherwise_summed_;
   }
-  OtherBatches& others = process.iterations == 1 ? startup_ : evaluation_;
+  OtherBatches& others = process.state.iterations() == 1 ? startup_ : evaluation_;
   others.count += iteration.other_batches;
   others.duration_ns += iteration.other_duration_ns;
 
   int64_t& next_number = next_number_[process.row.rank];
-  const int64_t first_lost = process.iterations > 1 ? next_number : number;
+  const int64_t first_lost = process.state.iterations() > 1 ? next_number : number;
   next_number = std::max(next_number, number + 1);
   // Iterations whose records were lost happened all the same.
   OnlineEngine& engine = work().current();
@@ -1041,41 +819,26 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     }
   }
   if (iteration.config_id == abi::kConfigNone) return;
-  absl::erase_if(process.awaited, [&](const auto& entry) {
-    return entry.first + kResultPatience < iteration.number;
-  });
-  const Awaited& awaited = process.awaited[iteration.number] = {sample.key, sample.iteration};
-  if (const auto it = process.waiting.find(iteration.number); it != process.waiting.end()) {
-    for (const WaitingMeasurement& measurement : it->second) {
-      UseMeasurement(awaited, measurement);
-    }
-    process.waiting.erase(it);
+  const MeasurementTracker::Iteration measured = {sample.key, sample.iteration};
+  for (const MeasurementState& measurement :
+       process.measurements.OnIteration(iteration.number, measured)) {
+    UseMeasurement(measured, measurement.set(), measurement.values());
   }
 }
 
-void Job::UseMeasurement(const Awaited& iteration, const WaitingMeasurement& measurement) {
-  const std::vector<double> values(measurement.values().begin(), measurement.values().end());
+void Job::UseMeasurement(const MeasurementTracker::Iteration& iteration, uint32_t set,
+                         absl::Span<const double> values) {
+  changes_.Mark(Change::kMeasurements);
   // A refusal (the length's first occurrence) is counted by the engine.
-  if (work()
-          .current()
-          .AddMeasurement(measurement.set(), iteration.sample, iteration.key, values)
-          .ok()) {
-    ++measurements_[measurement.set()];
-  }
+  const absl::Status added =
+      work().current().AddMeasurement(set, iteration.sample, iteration.key, values);
+  if (added.ok()) ++measurements_[set];
 }
 
 void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
-                        std::vector<double> values) {
-  if (process.waiting.size() >= kMaxWaiting) process.waiting.clear();
-  WaitingMeasurement measurement;
-  measurement.set_number(number);
-  measurement.set_set(set);
-  measurement.mutable_values()->Add(values.begin(), values.end());
-  if (const auto it = process.awaited.find(number); it != process.awaited.end()) {
-    UseMeasurement(it->second, measurement);
-  } else {
-    process.waiting[number].push_back(std::move(measurement));
-  }
+                        absl::Span<const double> values) {
+  const auto iteration = process.measurements.OnMeasurement(number, set, values);
+  if (iteration) UseMeasurement(*iteration, set, values);
 }
 
 void Job::Observe(int dimension, int64_t length, int64_t count) {
@@ -1083,142 +846,37 @@ void Job::Observe(int dimension, int64_t length, int64_t count) {
   observed_count_[dimension] += count;
 }
 
-int Job::KernelIndex(const std::string& name) {
-  const auto [it, added] = kernel_index_.try_emplace(name, static_cast<int>(kernels_.size()));
-  if (added) {
-    kernels_.push_back(name);
-    kernels_added_.add_names(name);
-  }
-  return std::min(it->second, kOtherKernels);
-}
-
-// Which traced work belongs to which iteration: a window opens and closes with the GPU idle, so
-// its work lies between its two stamps. Its records were published before its event, but the
-// reading that saw the event may have looked for records a moment earlier; the next one has them
-// all.
-void Job::ResolveWindows(Process& process) {
-  while (!process.windows.empty()) {
-    const Process::Window window = process.windows.front();
-    if (process.alive() && window.resolved_at > process.readings) return;
-    process.windows.pop_front();
-    process.open_traces.erase(window.number);
-    std::vector<double> time_ns(std::min(kernels_.size(), kMaxValues));
-    std::vector<double> launches(time_ns.size());
-    TraceSegmentRow segment{.job_id = row_.job_id,
-                            .rank = process.row.rank,
-                            .number = static_cast<int64_t>(window.number) - process.repeated,
-                            .process_id = process.row.process_id};
-    std::vector<abi::DataRecord> rest;
-    size_t rest_filed = 0;
-    bool any = false;
-    for (size_t i = 0; i < process.work.size(); ++i) {
-      const abi::DataRecord& record = process.work[i];
-      // Every trace record has its start at the same place.
-      const int64_t start_ns = static_cast<int64_t>(record.kernel.start_ns);
-      if (start_ns < window.begin_ns || start_ns > window.end_ns) {
-        if (start_ns > window.end_ns || process.tracing()) {
-          rest.push_back(record);
-          if (i < process.filed) ++rest_filed;
-        }
-        continue;
-      }
-      any = true;
-      if (i >= process.filed) {
-        segment.records.append(reinterpret_cast<const char*>(&record), sizeof(record));
-      }
-      int kernel = 0;
-      if (record.type == static_cast<uint16_t>(abi::DataType::kGraph)) {
-        kernel = KernelIndex(kWholeGraphs);
-      } else if (record.type == static_cast<uint16_t>(abi::DataType::kKernel)) {
-        const uint32_t name_id = record.kernel.name_id;
-        if (name_id >= process.names.size() || process.names[name_id].text.empty()) {
-          process.losses.set_rejected(process.losses.rejected() + 1);
-          continue;
-        }
-        Process::Name& name = process.names[name_id];
-        if (name.kernel < 0) name.kernel = KernelIndex(name.text);
-        kernel = name.kernel;
-      } else {
-        continue;
-      }
-      if (static_cast<size_t>(kernel) >= time_ns.size()) {
-        time_ns.resize(static_cast<size_t>(kernel) + 1);
-        launches.resize(time_ns.size());
-      }
-      // The times of a graph launch are at the same place.
-      time_ns[kernel] +=
-          static_cast<double>(record.kernel.end_ns) - static_cast<double>(record.kernel.start_ns);
-      launches[kernel] += 1;
-    }
-    process.work = std::move(rest);
-    process.filed = rest_filed;
-    if (!any) continue;
-    if (!segment.records.empty()) rows_.trace_segments.push_back(std::move(segment));
-    OnMeasurement(process, window.number, kKernelTimeSet, std::move(time_ns));
-    OnMeasurement(process, window.number, kKernelLaunchSet, std::move(launches));
+// What the kernels of traced iterations took, of those whose records are all here.
+void Job::CountTracedWork(Process& process) {
+  while (std::optional<TraceWindows::Work> work = process.traces.Take(!process.alive())) {
+    if (work->records.empty()) continue;
+    const KernelStatistics::Sums sums = kernels_.SumOf(work->records, process.names);
+    for (int64_t i = 0; i < sums.unnamed; ++i) process.CountRejected();
+    if (!work->unsaved.empty()) AddTraceSegment(process, work->number, std::move(work->unsaved));
+    OnMeasurement(process, work->number, kKernelTimeSet, sums.time_ns);
+    OnMeasurement(process, work->number, kKernelLaunchSet, sums.launches);
   }
 }
 
-// Before a commit, which moves the ring's cursor past these records: what must not be lost goes
-// into the store. Of a window that is open, or not resolved yet, it comes back after a restart;
-// while everything is traced it is kept under the iteration that was open when it arrived.
-void Job::FileTrace(Process& process) {
-  std::vector<abi::DataRecord>& work = process.work;
-  std::map<uint64_t, std::string> files;  // by our number
-  if (process.filed < work.size() && (process.tracing() || !process.open_traces.empty())) {
-    // The window that is open: its event is not here yet.
-    std::optional<uint64_t> open;
-    for (const uint64_t number : process.open_traces) {
-      const bool closed = std::any_of(process.windows.begin(), process.windows.end(),
-                                      [&](const auto& window) { return window.number == number; });
-      if (!closed && !open) open = number;
-    }
-    if (!open && process.tracing()) open = static_cast<uint64_t>(process.builder.next_number());
-    const auto stray = std::stable_partition(
-        work.begin() + static_cast<ptrdiff_t>(process.filed), work.end(),
-        [&](const abi::DataRecord& record) {
-          const int64_t start_ns = static_cast<int64_t>(record.kernel.start_ns);
-          const auto window = std::find_if(
-              process.windows.begin(), process.windows.end(),
-              [&](const auto& w) { return w.begin_ns <= start_ns && start_ns <= w.end_ns; });
-          if (window == process.windows.end() && !open) return false;
-          const uint64_t number = window != process.windows.end() ? window->number : *open;
-          files[number].append(reinterpret_cast<const char*>(&record), sizeof(record));
-          return true;
-        });
-    process.filed = static_cast<size_t>(stray - work.begin());
-  }
-  for (auto& [number, records] : files) {
-    rows_.trace_segments.push_back({.job_id = row_.job_id,
-                                    .rank = process.row.rank,
-                                    .number = static_cast<int64_t>(number) - process.repeated,
-                                    .process_id = process.row.process_id,
-                                    .records = std::move(records)});
-  }
-  process.was_tracing = false;
-  const size_t limit = process.open_traces.empty() ? kMaxStrayWork : kMaxOpenWork;
-  if (work.size() <= 2 * limit) return;
-  const size_t surplus = work.size() - limit;
-  work.erase(work.begin(), work.begin() + static_cast<ptrdiff_t>(surplus));
-  process.filed -= std::min(process.filed, surplus);
+void Job::AddTraceSegment(const Process& process, uint64_t number, std::string records) {
+  rows_.trace_segments.push_back({.job_id = row_.job_id,
+                                  .rank = process.row.rank,
+                                  .number = static_cast<int64_t>(number) - process.state.repeated(),
+                                  .process_id = process.row.process_id,
+                                  .records = std::move(records)});
 }
 
 std::vector<int64_t> Job::OpenTraces(int64_t process_id) const {
   const Process& process = *processes_.at(process_id);
   std::vector<int64_t> numbers;
-  for (const uint64_t number : process.open_traces) {
-    numbers.push_back(static_cast<int64_t>(number) - process.repeated);
+  for (const uint64_t number : process.traces.open()) {
+    numbers.push_back(static_cast<int64_t>(number) - process.state.repeated());
   }
   return numbers;
 }
 
 void Job::RestoreTrace(int64_t process_id, std::string_view records) {
-  Process& process = *processes_.at(process_id);
-  const size_t count = records.size() / sizeof(abi::DataRecord);
-  const size_t before = process.work.size();
-  process.work.resize(before + count);
-  std::memcpy(process.work.data() + before, records.data(), count * sizeof(abi::DataRecord));
-  process.filed = process.work.size();
+  processes_.at(process_id)->traces.Restore(records);
 }
 
 }  // namespace seqpoint::jobs

@@ -37,11 +37,14 @@
 #include "daemon/jobs/answer_cache.h"
 #include "daemon/jobs/answers.h"
 #include "daemon/jobs/change_tracker.h"
+#include "daemon/jobs/event_dispatcher.h"
 #include "daemon/jobs/iteration_builder.h"
+#include "daemon/jobs/kernel_statistics.h"
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/length_doubt.h"
 #include "daemon/jobs/length_scale.h"
 #include "daemon/jobs/metric_choice.h"
+#include "daemon/jobs/process.h"
 #include "daemon/jobs/program_ends.h"
 #include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/roofline.h"
@@ -59,15 +62,8 @@ namespace seqpoint::jobs {
 
 struct ImportedRun;
 
-inline constexpr int32_t kJobStateVersion = 8;
+inline constexpr int32_t kJobStateVersion = 9;
 inline constexpr char kSummaryPart[] = "summary";
-
-// Statistic sets of the engine beside the counter configurations, whose set is their config id.
-inline constexpr uint32_t kKernelTimeSet = abi::kConfigTrace;
-inline constexpr uint32_t kKernelLaunchSet = 0x10000 + abi::kConfigTrace;
-
-// Kernels that find no place of their own in these sets share the last one.
-inline constexpr int kOtherKernels = static_cast<int>(kMaxValues) - 1;
 
 struct JobOptions {
   int measurement_budget = 64;  // measured iterations over the whole run
@@ -85,7 +81,7 @@ struct RingLosses {
   uint32_t clock_kind = 0;
 };
 
-class Job {
+class Job : private JobEvents {
  public:
   Job(JobRow row, JobOptions options);
   ~Job();
@@ -226,13 +222,6 @@ class Job {
   std::map<int32_t, int64_t> IterationsPerRank() const;
 
  private:
-  struct Process;
-  // A finished iteration whose measurement is still to come.
-  struct Awaited {
-    Key key;
-    uint64_t sample = 0;  // its number in the engine
-  };
-
   void AddKernels(const ImportedRun& run);
   Answers::Facts CollectFacts() const;
   int64_t EpochIterations() const;
@@ -243,11 +232,8 @@ class Job {
   void SetSpent(v1::Overhead& overhead) const;
   // Where it is known: from the pace of the lowest rank that runs.
   void SetExpectedEnd(v1::Job& job) const;
-  void OnStandDown(Process& process, const abi::StandDownEvent& event, std::string holder);
   // The process' place among the job's iterations: by its rank, and who else has that.
   void Place(Process& process, const std::set<int64_t>& gone);
-  // A process has another rank than its Hello says.
-  void OnRank(Process& process, const abi::RankEvent& event);
   void SplitRanksIfNeeded();
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);
@@ -269,13 +255,15 @@ class Job {
   // The engine of what is measured: its iterations are those of single ranks.
   RunEngine& work() { return work_ ? *work_ : engine_; }
   const RunEngine& work() const { return work_ ? *work_ : engine_; }
-  void OnMeasurement(Process& process, uint64_t number, uint32_t set, std::vector<double> values);
+  void OnMeasurement(Process& process, uint64_t number, uint32_t set,
+                     absl::Span<const double> values);
   void OnRuleLearned(LearnedRule rule);
   // The rule does not fit any more, for the reason in `why`: all processes go back to learning.
   void Relearn(std::string_view why);
-  void UseMeasurement(const Awaited& iteration, const WaitingMeasurement& measurement);
-  void ResolveWindows(Process& process);
-  void FileTrace(Process& process);
+  void UseMeasurement(const MeasurementTracker::Iteration& iteration, uint32_t set,
+                      absl::Span<const double> values);
+  void CountTracedWork(Process& process);
+  void AddTraceSegment(const Process& process, uint64_t number, std::string records);
   void MatchLengths();
   // Different batches in a step: ranks that have data of their own.
   int64_t DataParallel(const v1::Horizon& horizon) const;
@@ -305,12 +293,10 @@ class Job {
   std::vector<Key> PlanOperators(const PlanOptions& options) const;
   void AddOperators(const Process& process, abi::Control& control) const;
   void StoreConfigs();
-  void OnChip(Process& process);  // its GPU's chip became known
   std::string Error() const;
   std::string NoRuleError() const;
   abi::Level WantedLevel(const Process& process) const;
   void Observe(int dimension, int64_t length, int64_t count);
-  int KernelIndex(const std::string& name);  // in the kernel statistics
   v1::Rule DescribeRule() const;
   bool MostlyUntimed() const;
   std::string WhyUntimed() const;          // empty: some iterations have a time
@@ -354,8 +340,18 @@ class Job {
   void StoreClosed(const RunEngine& engine, std::string_view part, int& stored,
                    WriteBatch& batch) const;
   ObservedState SaveObserved() const;
-  static void RestoreProcess(const ProcessState& saved, Process& process);
-  static void SetName(Process& process, const NameRow& name);
+
+  // JobEvents:
+  uint32_t RuleGeneration() const override;
+  void OnName(Process& process, const abi::NameEvent& event, std::string text) override;
+  void OnCounters(Process& process, const abi::CountersEvent& event, uint64_t number, bool complete,
+                  std::vector<double> values) override;
+  void OnFeature(Process& process, abi::Feature feature) override;
+  void OnRank(Process& process, const abi::RankEvent& event) override;
+  void OnChip(Process& process) override;
+  void OnStoodDown(const abi::StandDownEvent& event, const std::string& holder, uint64_t from,
+                   uint64_t number) override;
+  bool OnConfig(uint32_t config_id, bool collected, const std::string& why) override;
 
   JobRow row_;
   int64_t waiting_since_ns_ = 0;
@@ -392,8 +388,7 @@ class Job {
   std::vector<Key> operator_lengths_;  // whose operators are wanted
   std::string waits_;                  // why measurements wait
   int64_t affordable_total_ = 0;       // measurements, those that were started included
-  std::vector<std::string> kernels_;   // in the order they were met
-  absl::flat_hash_map<std::string, int> kernel_index_;
+  KernelStatistics kernels_;
   v1::Horizon horizon_;
   bool horizon_applied_ = false;
   int64_t world_size_ = 1;                     // as the processes of the last start say
@@ -423,9 +418,8 @@ class Job {
   int closed_stored_ = 0, closed_work_stored_ = 0;
   // What grows with the run is stored as it grows, not anew each time.
   PartLog engine_log_{"engine"}, work_log_{"work"};
-  PartLog observed_log_{"observed"}, kernels_log_{"kernels"};
+  PartLog observed_log_{"observed"};
   ObservedState observed_added_;  // since it was stored
-  KernelsState kernels_added_;
   WriteBatch rows_;
 };
 

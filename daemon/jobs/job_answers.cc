@@ -5,8 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/base/saturate.h"
+#include "daemon/jobs/hello.h"
 #include "daemon/jobs/job.h"
-#include "daemon/jobs/job_process.h"
+#include "daemon/jobs/process.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -29,7 +30,8 @@ v1::Level ToProtoLevel(uint8_t level) {
 v1::ClockKind Job::clock_kind() const {
   v1::ClockKind kind = v1::CLOCK_KIND_UNSPECIFIED;
   for (const auto& [id, process] : processes_) {
-    const auto of_process = static_cast<v1::ClockKind>(std::min<uint32_t>(process->clock_kind, 2));
+    const auto of_process =
+        static_cast<v1::ClockKind>(std::min<uint32_t>(process->state.clock_kind(), 2));
     if (of_process != v1::CLOCK_KIND_UNSPECIFIED) kind = of_process;
   }
   return kind;
@@ -39,18 +41,18 @@ v1::Losses Job::SumLosses() const {
   v1::Losses sum;
   int64_t open_ends = 0;
   for (const auto& [id, process] : processes_) {
-    const v1::Losses& losses = process->losses;
+    const v1::Losses& losses = process->state.losses();
     sum.set_ring_dropped(SaturatedSum(sum.ring_dropped(), losses.ring_dropped()));
     sum.set_ring_lost(SaturatedSum(SaturatedSum(sum.ring_lost(), losses.ring_lost()),
                                    Saturate(process->builder.lost_iterations())));
     sum.set_rejected(SaturatedSum(sum.rejected(), losses.rejected()));
     sum.set_cupti_dropped(SaturatedSum(sum.cupti_dropped(), losses.cupti_dropped()));
     sum.set_invalid_timestamps(SaturatedSum(sum.invalid_timestamps(), losses.invalid_timestamps()));
-    if (process->uncounted() && !process->beside) {
+    if (process->uncounted() && !process->state.concurrent()) {
       sum.set_uncounted_processes(sum.uncounted_processes() + 1);
     }
     // The last iteration of a process has no end, and that is no loss.
-    if (process->open_end) ++open_ends;
+    if (process->state.open_end()) ++open_ends;
   }
   const EngineTotals totals = work().Totals();
   sum.set_distorted_iterations(static_cast<int64_t>(totals.distorted));
@@ -65,7 +67,7 @@ std::string Job::UncountedInWords() const {
   const Process* first = nullptr;
   int64_t others = -1;
   for (const auto& [id, process] : processes_) {
-    if (!process->uncounted() || process->beside) continue;
+    if (!process->uncounted() || process->state.concurrent()) continue;
     if (first == nullptr) first = process.get();
     ++others;
   }
@@ -74,22 +76,23 @@ std::string Job::UncountedInWords() const {
       ", since its ring was full (give the daemon processor time, or a larger ring to the program: "
       "SEQPOINT_RING_BYTES)";
   std::vector<std::string> why;
-  const bool between = first->missing_calls > 0 && first->losses.ring_dropped() > 0;
+  const bool between = first->state.missing_calls() > 0 && first->state.losses().ring_dropped() > 0;
   if (between) {
-    why.push_back(absl::StrCat("lost ", first->missing_calls,
-                               first->missing_calls == 1 ? " call" : " calls",
+    why.push_back(absl::StrCat("lost ", first->state.missing_calls(),
+                               first->state.missing_calls() == 1 ? " call" : " calls",
                                " while its iterations were counted by them", kFull));
   }
-  if (first->unread) {
+  if (first->state.unread()) {
     why.emplace_back(first->alive() ? "has not come back since the daemon was started again"
                                     : "ended while no daemon read it");
   } else if (!between) {
     why.push_back(absl::StrCat("lost its last records", kFull));
   }
   // Iterations whose records were lost between others are counted, too.
-  uint64_t counted = first->iterations + first->builder.lost_iterations();
+  uint64_t counted = first->state.iterations() + first->builder.lost_iterations();
   if (const auto next = next_number_.find(first->row.rank); next != next_number_.end()) {
-    counted = std::max(first->iterations, std::min(counted, static_cast<uint64_t>(next->second)));
+    counted =
+        std::max(first->state.iterations(), std::min(counted, static_cast<uint64_t>(next->second)));
   }
   return absl::StrCat(
       "rank ", first->row.rank, ": process ", first->row.pid, " ", absl::StrJoin(why, " and "),
@@ -102,7 +105,7 @@ std::string Job::UncountedInWords() const {
 std::string Job::OvercountedInWords() const {
   for (const auto& [id, process] : processes_) {
     const auto found = process->features.find(static_cast<uint16_t>(abi::Feature::kEvaluation));
-    if (found == process->features.end() || process->beside) continue;
+    if (found == process->features.end() || process->state.concurrent()) continue;
     if (found->second.state() != v1::FEATURE_STATE_FAILED) continue;
     return absl::StrCat("rank ", process->row.rank, ": ", found->second.sentence());
   }
@@ -166,12 +169,12 @@ bool Job::HasOpenEnd() const {
   const int64_t said = RunIterations(horizon_);
   if (said > 0 && static_cast<int64_t>(engine_.Totals().iterations) == said) return false;
   const auto trained = [](const Process& process) {
-    return process.iterations > 0 && !process.beside;
+    return process.state.iterations() > 0 && !process.state.concurrent();
   };
   return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
     const Process& process = *entry.second;
     if (process.alive() || !trained(process) || !process.builder.has_begun()) return false;
-    return process.ended_well ||
+    return process.state.ended_well() ||
            std::none_of(processes_.begin(), processes_.end(), [&](const auto& other) {
              const ProcessRow& row = other.second->row;
              return row.rank == process.row.rank && row.incarnation > process.row.incarnation &&
@@ -229,12 +232,12 @@ Answers::Facts Job::CollectFacts() const {
       .refused_configs = refused_configs_,
       .plan = MakePlanOptions(),
       .measurements = measurements_,
-      .kernels = kernels_,
+      .kernels = kernels_.names(),
       .engine = engine_.Copy()};
   facts.uncounted = UncountedInWords();
   facts.overcounted = OvercountedInWords();
   for (const auto& [id, process] : processes_) {
-    if (!process->uncounted() || process->beside) continue;
+    if (!process->uncounted() || process->state.concurrent()) continue;
     facts.counted_to = std::min(facts.counted_to, process->CountedTo());
   }
   if (!facts.overcounted.empty()) facts.counted_to = 0;
@@ -244,7 +247,7 @@ Answers::Facts Job::CollectFacts() const {
     if (facts.ended_without.empty()) facts.ended_without = "it is not known why";
   }
   for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
-  for (const auto& [id, process] : processes_) AddSampled(process->sampled, &facts.sampled);
+  for (const auto& [id, process] : processes_) AddSampled(process->state.sampled(), &facts.sampled);
   if (work_) {
     facts.work = work_->Copy();
     facts.late = steps_.late();
@@ -277,7 +280,8 @@ void Job::SetExpectedEnd(v1::Job& job) const {
   if (!time.has_remaining()) return;
   const Process* lowest = nullptr;
   for (const auto& [id, process] : processes_) {
-    if (!process->alive() || process->beside || process->iterations == 0) continue;
+    if (!process->alive() || process->state.concurrent() || process->state.iterations() == 0)
+      continue;
     if (lowest == nullptr || process->row.rank < lowest->row.rank) lowest = process.get();
   }
   if (lowest == nullptr || time.iterations_so_far() >= total) return;
@@ -312,21 +316,21 @@ std::string Job::Error() const {
   if (!refused_.empty()) return refused_;
   if (!config_trouble_.empty()) return config_trouble_;
   for (const auto& [id, process] : processes_) {
-    if (process->stands_down_for.empty()) continue;
+    if (process->state.stands_down_for().empty()) continue;
     return process->alive()
                ? absl::StrCat("rank ", process->row.rank, ": standing down while ",
-                              process->stands_down_for,
+                              process->state.stands_down_for(),
                               " has CUPTI; what NVTX ranges or marks do not tell is not seen")
                : absl::StrCat("rank ", process->row.rank, ": CUPTI was left to ",
-                              process->stands_down_for,
+                              process->state.stands_down_for(),
                               " until the process ended; what NVTX ranges or marks do not tell was "
                               "not seen");
   }
   for (const auto& [id, process] : processes_) {
-    if (!process->beside) continue;
+    if (!process->state.concurrent()) continue;
     return absl::StrCat("rank ", process->row.rank, ": process ", process->row.pid,
                         " ran beside another one of this rank: its iterations (",
-                        process->iterations,
+                        process->state.iterations(),
                         ") are in the log and in no figure; trainings of their own need a --run-id "
                         "of their own");
   }
@@ -336,7 +340,7 @@ std::string Job::Error() const {
   constexpr uint64_t kLongEnough = 500;  // iterations of others
   for (const auto& [id, process] : processes_) {
     if (!rule_ || !process->learning || !process->alive()) continue;
-    if (process->iterations > 0 || engine_.Totals().iterations < kLongEnough) continue;
+    if (process->state.iterations() > 0 || engine_.Totals().iterations < kLongEnough) continue;
     return absl::StrCat("rank ", process->row.rank,
                         ": what it does does not fit the rule learned from another process; it is "
                         "in no figure");
@@ -480,22 +484,23 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
     to.set_library_version(HelloField(row, "library_version"));
     to.set_cupti_version(HelloField(row, "cupti_version"));
     to.set_driver_version(HelloField(row, "driver_version"));
-    to.set_clock_kind(static_cast<v1::ClockKind>(std::min<uint32_t>(process->clock_kind, 2)));
+    to.set_clock_kind(
+        static_cast<v1::ClockKind>(std::min<uint32_t>(process->state.clock_kind(), 2)));
     to.set_start_ns(row.start_ns);
     to.set_end_ns(row.end_ns);
     to.set_lost(row.lost);
-    to.set_level(ToProtoLevel(process->level));
-    to.set_iterations(static_cast<int64_t>(process->iterations));
+    to.set_level(ToProtoLevel(process->state.level()));
+    to.set_iterations(static_cast<int64_t>(process->state.iterations()));
     for (const auto& [number, feature] : process->features) *to.add_features() = feature;
-    *to.mutable_losses() = process->losses;
+    *to.mutable_losses() = process->state.losses();
     to.mutable_losses()->set_uncounted_processes(process->uncounted() ? 1 : 0);
-    to.set_stopped_duration_ns(process->stopped_ns);
-    to.set_given_up_windows(process->given_up_windows);
-    to.set_stood_down_duration_ns(process->stood_down_ns);
-    to.set_stands_down_for(process->stands_down_for);
-    to.set_device(process->device);
-    to.set_chip(process->chip);
-    to.set_compute_capability(process->compute_capability);
+    to.set_stopped_duration_ns(process->state.stopped_duration_ns());
+    to.set_given_up_windows(process->state.given_up_windows());
+    to.set_stood_down_duration_ns(process->state.stood_down_duration_ns());
+    to.set_stands_down_for(process->state.stands_down_for());
+    to.set_device(process->state.device());
+    to.set_chip(process->state.chip());
+    to.set_compute_capability(process->state.compute_capability());
   }
   return job;
 }
@@ -508,14 +513,17 @@ void Job::SetSpent(v1::Overhead& overhead) const {
       to.set_count(SaturatedSum(to.count(), Saturate(count)));
       to.set_duration_ns(SaturatedSum(to.duration_ns(), duration_ns));
     };
-    add(learn, process->watched_calls[1], process->watching_ns[1]);
-    add(mark, process->watched_calls[2], process->watching_ns[2]);
-    add(trace, process->watched_calls[3], process->watching_ns[3]);
-    add(counters, static_cast<uint64_t>(process->counter_stops), process->counter_stops_ns);
-    add(traces, static_cast<uint64_t>(process->trace_stops), process->trace_stops_ns);
+    add(learn, process->state.watched_calls()[1], process->state.watching_ns()[1]);
+    add(mark, process->state.watched_calls()[2], process->state.watching_ns()[2]);
+    add(trace, process->state.watched_calls()[3], process->state.watching_ns()[3]);
+    add(counters, static_cast<uint64_t>(process->state.counter_stops()),
+        process->state.counter_stops_ns());
+    add(traces, static_cast<uint64_t>(process->state.trace_stops()),
+        process->state.trace_stops_ns());
     add(rest, 0,
         std::max<int64_t>(
-            process->stopped_ns - SaturatedSum(process->counter_stops_ns, process->trace_stops_ns),
+            process->state.stopped_duration_ns() -
+                SaturatedSum(process->state.counter_stops_ns(), process->state.trace_stops_ns()),
             0));
   }
   const auto list = [&](v1::Spent& spent, std::string_view what, bool estimated) {
@@ -616,7 +624,7 @@ std::string Job::DescribeConfig(uint32_t config_id) const {
 std::map<int32_t, int64_t> Job::IterationsPerRank() const {
   std::map<int32_t, int64_t> ranks;
   for (const auto& [id, process] : processes_) {
-    ranks[process->row.rank] += static_cast<int64_t>(process->iterations);
+    ranks[process->row.rank] += static_cast<int64_t>(process->state.iterations());
   }
   return ranks;
 }

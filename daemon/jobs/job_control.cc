@@ -9,8 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/base/saturate.h"
+#include "daemon/jobs/hello.h"
 #include "daemon/jobs/job.h"
-#include "daemon/jobs/job_process.h"
+#include "daemon/jobs/process.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -72,7 +73,7 @@ void Job::UpdatePlan() {
     PlanOptions options = MakePlanOptions();
     int started = -options_.measurement_budget * engine_.closed();
     for (const auto& [id, process] : processes_) {
-      started += static_cast<int>(process->measurements_started);
+      started += static_cast<int>(process->state.measurements_started());
     }
     started -= std::min(started, roofline_.attempts());
     options.in_flight = std::max(0, started - work().current().MakePlan(options).measured);
@@ -93,7 +94,7 @@ void Job::UpdatePlan() {
   }
   int64_t total = affordable;
   for (const auto& [id, process] : processes_) {
-    total += static_cast<int64_t>(process->measurements_started);
+    total += static_cast<int64_t>(process->state.measurements_started());
   }
   const bool same_total = total == std::exchange(affordable_total_, total);
   if (same_total && SamePlan(plan, plan_) && operator_lengths == operator_lengths_) return;
@@ -130,7 +131,7 @@ std::vector<Key> Job::PlanOperators(const PlanOptions& options) const {
 }
 
 void Job::AddOperators(const Process& process, abi::Control& control) const {
-  if (process.row.rank != 0 || process.learning || process.beside) return;
+  if (process.row.rank != 0 || process.learning || process.state.concurrent()) return;
   constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   const uint32_t dimensions = rule_ ? rule_->rule.length_count : 0;
@@ -149,7 +150,7 @@ void Job::AddOperators(const Process& process, abi::Control& control) const {
 int64_t Job::StoppedNs() const {
   int64_t stopped_ns = 0;
   for (const auto& [id, process] : processes_) {
-    stopped_ns = SaturatedSum(stopped_ns, process->stopped_ns);
+    stopped_ns = SaturatedSum(stopped_ns, process->state.stopped_duration_ns());
   }
   return stopped_ns;
 }
@@ -160,10 +161,10 @@ int64_t Job::AffordableMeasurements() const {
   const int64_t stopped_ns = StoppedNs();
   int64_t stops = 0, started = 0;
   for (const auto& [id, process] : processes_) {
-    stops += process->stops;
+    stops += process->state.stops();
     // What a process that is gone had under way never comes.
-    started +=
-        process->alive() ? static_cast<int64_t>(process->measurements_started) : process->stops;
+    started += process->alive() ? static_cast<int64_t>(process->state.measurements_started())
+                                : process->state.stops();
   }
   const EngineTotals totals = engine_.Totals();
   const double iterations = static_cast<double>(totals.iterations);
@@ -180,8 +181,9 @@ int64_t Job::AffordableMeasurements() const {
   std::map<int32_t, double> per_rank;
   for (const auto& [id, process] : processes_) {
     double& of_rank = per_rank[process->row.rank];
-    of_rank += static_cast<double>(process->watching_ns[1]) +
-               static_cast<double>(SaturatedSum(process->watching_ns[2], process->watching_ns[3])) *
+    of_rank += static_cast<double>(process->state.watching_ns()[1]) +
+               static_cast<double>(
+                   SaturatedSum(process->state.watching_ns()[2], process->state.watching_ns()[3])) *
                    (1 + to_come / std::max(iterations, 1.0));
     watching_ns = std::max(watching_ns, of_rank);
   }
@@ -210,13 +212,14 @@ int64_t Job::MeasurementCap(const Process& process, const std::vector<const Proc
   int64_t left = all;
   int64_t others = 0;
   for (const auto& [id, other] : processes_) {
-    if (other.get() != &process) others += static_cast<int64_t>(other->measurements_started);
+    if (other.get() != &process)
+      others += static_cast<int64_t>(other->state.measurements_started());
   }
   left -= others;
   int64_t place = 0;
   for (const Process* other : able) {
     if (other->row.rank < process.row.rank) ++place;
-    if (other != &process) left += static_cast<int64_t>(other->measurements_started);
+    if (other != &process) left += static_cast<int64_t>(other->state.measurements_started());
   }
   const auto shares = static_cast<int64_t>(able.size());
   if (shares == 0) return 0;
@@ -226,11 +229,11 @@ int64_t Job::MeasurementCap(const Process& process, const std::vector<const Proc
   return std::clamp<int64_t>(all - others, 0, share);
 }
 
-std::vector<const Job::Process*> Job::AbleToMeasure() const {
+std::vector<const Process*> Job::AbleToMeasure() const {
   std::vector<const Process*> able;
   for (const auto& [id, process] : processes_) {
-    if (process->alive() && !process->learning && !process->aligning && !process->beside &&
-        process->HasCupti()) {
+    if (process->alive() && !process->learning && !process->state.aligning() &&
+        !process->state.concurrent() && process->HasCupti()) {
       able.push_back(process.get());
     }
   }
@@ -272,7 +275,7 @@ void Job::BuildControl(Process& process) {
   control.measurement_cap = static_cast<uint32_t>(MeasurementCap(process, able));
   if (rule_) control.rule = rule_->rule;
   // Another chip's counters have other names.
-  const bool counts = process.chip.empty() || metrics_.Fits(process.chip);
+  const bool counts = process.state.chip().empty() || metrics_.Fits(process.state.chip());
   const auto add_config = [&](const counters::OnePassConfig& config, abi::Ranges ranges) {
     if (control.config_count == abi::kMaxConfigs || !counts) return;
     abi::MetricConfig& to = control.config[control.config_count++];
@@ -296,7 +299,8 @@ void Job::BuildControl(Process& process) {
   bool measures = false;
   uint64_t measuring = 0, place = 0;
   for (const Process* other : able) {
-    if (static_cast<int64_t>(other->measurements_started) >= MeasurementCap(*other, able)) continue;
+    if (static_cast<int64_t>(other->state.measurements_started()) >= MeasurementCap(*other, able))
+      continue;
     measures |= other == &process;
     if (other->row.rank < process.row.rank) ++place;
     ++measuring;

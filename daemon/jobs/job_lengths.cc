@@ -11,9 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/base/repeats.h"
+#include "daemon/jobs/hello.h"
 #include "daemon/jobs/job.h"
-#include "daemon/jobs/job_process.h"
 #include "daemon/jobs/length_doubt.h"
+#include "daemon/jobs/process.h"
 #include "daemon/jobs/running_round.h"
 #include "injection/abi/matcher.h"
 
@@ -153,7 +154,7 @@ absl::Status CheckHorizon(const v1::Horizon& horizon) {
 Job::BatchesSaid Job::Batches() const {
   std::map<int32_t, const Process*> last;  // by rank
   for (const auto& [id, process] : processes_) {
-    const bool counts = process->iterations > 0 || process->alive();
+    const bool counts = process->state.iterations() > 0 || process->alive();
     if (const Process*& of_rank = last[process->row.rank]; counts || of_rank == nullptr) {
       of_rank = process.get();
     }

@@ -6,38 +6,27 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "daemon/jobs/hello.h"
 #include "daemon/jobs/job.h"
-#include "daemon/jobs/job_process.h"
+#include "daemon/jobs/process.h"
 
 namespace seqpoint::jobs {
-namespace {
-
-void SetHelloField(const std::string& key, int64_t value, ProcessRow& row) {
-  std::vector<std::string> lines = absl::StrSplit(row.text, '\n', absl::SkipEmpty());
-  const std::string begin = key + "=";
-  std::erase_if(lines, [&](const std::string& line) { return line.starts_with(begin); });
-  lines.push_back(absl::StrCat(begin, value));
-  row.text = absl::StrCat(absl::StrJoin(lines, "\n"), "\n");
-}
-
-}  // namespace
-
 void Job::Place(Process& process, const std::set<int64_t>& gone) {
   const int32_t rank = process.row.rank;
   // A new incarnation goes on counting where its rank was, until we know what it repeats. One that
   // runs beside another of its rank is no resumed run.
-  process.first_number = FirstNumber(rank);
+  process.state.set_first_number(FirstNumber(rank));
   const auto next = next_number_.find(rank);
-  process.rank_next = next == next_number_.end() ? 0 : next->second;
-  process.learning->SetFirstNumber(process.first_number);
-  process.overlaps.clear();
+  process.state.set_rank_next(next == next_number_.end() ? 0 : next->second);
+  process.learning->SetFirstNumber(process.state.first_number());
+  process.state.clear_overlaps();
   for (const auto& [id, other] : processes_) {
     if (other.get() != &process && other->row.rank == rank && other->alive() &&
         !gone.contains(id)) {
-      process.overlaps.push_back(id);
+      process.state.add_overlaps(id);
     }
   }
-  process.aligning = process.first_number > 0 || !process.overlaps.empty();
+  process.state.set_aligning(process.state.first_number() > 0 || !process.state.overlaps().empty());
   if (rule_) process.learning->SetRule(rule_->rule);
 }
 
@@ -53,8 +42,8 @@ void Job::OnRank(Process& process, const abi::RankEvent& event) {
   world_size_ = std::max<int64_t>(world_size_, event.world_size);
   const int32_t before = process.row.rank;
   // What a process has done is in the log under the rank that it had then.
-  const bool moves =
-      event.rank != before && process.iterations == 0 && process.held.empty() && process.learning;
+  const bool moves = event.rank != before && process.state.iterations() == 0 &&
+                     process.buffered.empty() && process.learning;
   if (moves) {
     SetHelloField("rank", event.rank, process.row);
     process.row.incarnation = NextIncarnation(event.rank);
@@ -64,9 +53,12 @@ void Job::OnRank(Process& process, const abi::RankEvent& event) {
     bool left = true;
     for (const auto& [id, other] : processes_) {
       left &= other->row.rank != before || !other->alive();
-      std::erase(other->overlaps, process.row.process_id);
+      auto& overlaps = *other->state.mutable_overlaps();
+      overlaps.erase(std::remove(overlaps.begin(), overlaps.end(), process.row.process_id),
+                     overlaps.end());
       // It was held back only for this process.
-      if (other->aligning && other->overlaps.empty() && other->first_number == 0) {
+      if (other->state.aligning() && other->state.overlaps().empty() &&
+          other->state.first_number() == 0) {
         EndAlignment(*other);
       }
     }

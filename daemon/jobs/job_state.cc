@@ -8,8 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "daemon/jobs/hello.h"
 #include "daemon/jobs/job.h"
-#include "daemon/jobs/job_process.h"
+#include "daemon/jobs/process.h"
 #include "daemon/jobs/state_codec.h"
 
 namespace seqpoint::jobs {
@@ -54,7 +55,10 @@ void Job::TakeRows(WriteBatch& batch) {
                             .bytes = Describe(false).SerializeAsString()});
   }
   for (auto& [id, process] : processes_) {
-    FileTrace(*process);
+    const auto next_number = static_cast<uint64_t>(process->builder.next_number());
+    for (auto& [number, records] : process->traces.TakeUnsaved(next_number)) {
+      AddTraceSegment(*process, number, std::move(records));
+    }
     if (process->learn_log.empty()) continue;
     batch.trace_segments.push_back({.job_id = row_.job_id,
                                     .rank = process->row.rank,
@@ -93,15 +97,7 @@ void Job::TakeRows(WriteBatch& batch) {
       row_.job_id, kJobStateVersion, observed_added_.SerializeAsString(),
       [&] { return SaveObserved().SerializeAsString(); }, batch.states);
   observed_added_.Clear();
-  kernels_log_.Write(
-      row_.job_id, kJobStateVersion, kernels_added_.SerializeAsString(),
-      [&] {
-        KernelsState all;
-        for (const std::string& kernel : kernels_) all.add_names(kernel);
-        return all.SerializeAsString();
-      },
-      batch.states);
-  kernels_added_.Clear();
+  kernels_.Store(row_.job_id, kJobStateVersion, batch.states);
   StoreClosed(engine_, kClosedPart, closed_stored_, batch);
   if (work_) StoreClosed(*work_, kClosedWorkPart, closed_work_stored_, batch);
   if (changes_.unsaved(StatePart::kHorizon)) {
@@ -151,74 +147,7 @@ JobState Job::SaveState() const {
   state.set_gap(gap_);
   state.set_store_damage(store_damage_);
   for (const auto& [id, process] : processes_) {
-    ProcessState& to = *state.add_processes();
-    to.set_process_id(id);
-    to.set_phase(process->learning ? 0 : 1);
-    to.set_number_offset(process->number_offset);
-    to.set_marked_from(process->marked_from);
-    EncodeBuilder(process->builder.SaveState(), to.mutable_builder());
-    for (const auto& [number, measurements] : process->waiting) {
-      for (const WaitingMeasurement& measurement : measurements) *to.add_waiting() = measurement;
-    }
-    *to.mutable_losses() = process->losses;
-    for (const auto& [number, feature] : process->features) *to.add_features() = feature;
-    to.set_stopped_duration_ns(process->stopped_ns);
-    to.set_given_up_windows(process->given_up_windows);
-    to.set_stood_down_duration_ns(process->stood_down_ns);
-    to.set_stands_down_for(process->stands_down_for);
-    to.set_stood_down_from(process->stood_down_from);
-    to.mutable_watched_calls()->Add(process->watched_calls.begin(), process->watched_calls.end());
-    to.mutable_watching_ns()->Add(process->watching_ns.begin(), process->watching_ns.end());
-    to.set_counter_stops(process->counter_stops);
-    to.set_counter_stops_ns(process->counter_stops_ns);
-    *to.mutable_sampled() = process->sampled;
-    to.set_trace_stops(process->trace_stops);
-    to.set_trace_stops_ns(process->trace_stops_ns);
-    to.set_beside(process->beside);
-    to.mutable_overlaps()->Add(process->overlaps.begin(), process->overlaps.end());
-    to.set_ended_well(process->ended_well);
-    to.set_unread(process->unread);
-    to.set_missing_calls(process->missing_calls);
-    to.set_missing_since_ns(process->missing_since_ns);
-    to.set_missing_in(process->missing_in);
-    to.set_missing_events(process->missing_events);
-    to.set_events_dropped(process->events_dropped);
-    to.set_open_end(process->open_end);
-    to.set_first_boundary_ns(process->first_boundary_ns);
-    to.set_last_boundary_ns(process->last_boundary_ns);
-    to.set_device(process->device);
-    to.set_chip(process->chip);
-    to.set_compute_capability(process->compute_capability);
-    to.set_level(process->level);
-    to.set_measurements_started(process->measurements_started);
-    to.set_clock_kind(process->clock_kind);
-    to.set_iterations(process->iterations);
-    for (const auto& [number, iteration] : process->awaited) {
-      AwaitedState& awaited = *to.add_awaited();
-      awaited.set_number(number);
-      awaited.set_first(iteration.key.first);
-      awaited.set_second(iteration.key.second);
-      awaited.set_sample(iteration.sample);
-    }
-    for (const Process::Window& window : process->windows) {
-      WindowState& saved = *to.add_windows();
-      saved.set_number(window.number);
-      saved.set_begin_ns(window.begin_ns);
-      saved.set_end_ns(window.end_ns);
-    }
-    to.set_stops(process->stops);
-    to.set_learn_round(process->learn_round);
-    to.set_library_rule(process->library_rule);
-    to.set_first_number(process->first_number);
-    to.set_rank_next(process->rank_next);
-    to.set_repeated(process->repeated);
-    to.set_aligning(process->aligning);
-    for (const FinishedIteration& iteration : process->held) Encode(iteration, to.add_held());
-    to.mutable_open_traces()->Add(process->open_traces.begin(), process->open_traces.end());
-    if (process->learning) {
-      to.set_learning_from(process->learning->first_number());
-      process->learning->SaveQueue(to.mutable_library_events());
-    }
+    *state.add_processes() = process->Save();
   }
   *state.mutable_metrics() = metrics_.Save();
   state.set_overhead_budget_share(options_.overhead_budget_share);
@@ -255,81 +184,6 @@ JobState Job::SaveState() const {
   }
   for (const auto& [set, count] : measurements_) (*state.mutable_measurements())[set] = count;
   return state;
-}
-
-void Job::RestoreProcess(const ProcessState& saved, Process& process) {
-  if (saved.phase() == 1) process.learning.reset();
-  process.number_offset = saved.number_offset();
-  process.marked_from = saved.marked_from();
-  process.builder.LoadState(DecodeBuilder(saved.builder()));
-  for (const WaitingMeasurement& measurement : saved.waiting()) {
-    process.waiting[measurement.number()].push_back(measurement);
-  }
-  process.losses = saved.losses();
-  for (const v1::Feature& feature : saved.features()) {
-    for (uint16_t i = 1; i < static_cast<uint16_t>(abi::Feature::kCount); ++i) {
-      if (FeatureName(i) == feature.name()) process.features[i] = feature;
-    }
-  }
-  process.stopped_ns = saved.stopped_duration_ns();
-  process.given_up_windows = saved.given_up_windows();
-  process.stood_down_ns = saved.stood_down_duration_ns();
-  process.stands_down_for = saved.stands_down_for();
-  process.stood_down_from = saved.stood_down_from();
-  for (size_t i = 0; i < process.watching_ns.size(); ++i) {
-    const int level = static_cast<int>(i);
-    if (level < saved.watched_calls_size()) process.watched_calls[i] = saved.watched_calls(level);
-    if (level < saved.watching_ns_size()) process.watching_ns[i] = saved.watching_ns(level);
-  }
-  process.counter_stops = saved.counter_stops();
-  process.counter_stops_ns = saved.counter_stops_ns();
-  process.sampled = saved.sampled();
-  process.trace_stops = saved.trace_stops();
-  process.trace_stops_ns = saved.trace_stops_ns();
-  process.beside = saved.beside();
-  process.overlaps.assign(saved.overlaps().begin(), saved.overlaps().end());
-  process.ended_well = saved.ended_well();
-  process.unread = saved.unread();
-  process.missing_calls = saved.missing_calls();
-  process.missing_since_ns = saved.missing_since_ns();
-  process.missing_in = saved.missing_in();
-  process.missing_events = saved.missing_events();
-  process.events_dropped = saved.events_dropped();
-  process.open_end = saved.open_end();
-  process.first_boundary_ns = saved.first_boundary_ns();
-  process.last_boundary_ns = saved.last_boundary_ns();
-  process.device = saved.device();
-  process.chip = saved.chip();
-  process.compute_capability = saved.compute_capability();
-  process.level = static_cast<uint8_t>(saved.level());
-  process.measurements_started = saved.measurements_started();
-  process.clock_kind = saved.clock_kind();
-  process.iterations = saved.iterations();
-  for (const AwaitedState& awaited : saved.awaited()) {
-    process.awaited[awaited.number()] = {{awaited.first(), awaited.second()}, awaited.sample()};
-  }
-  for (const WindowState& window : saved.windows()) {
-    process.windows.push_back({.number = window.number(),
-                               .begin_ns = window.begin_ns(),
-                               .end_ns = window.end_ns(),
-                               .resolved_at = 2});
-  }
-  process.stops = saved.stops();
-  process.learn_round = saved.learn_round();
-  process.library_rule = saved.library_rule();
-  process.first_number = saved.first_number();
-  process.rank_next = saved.rank_next();
-  process.repeated = saved.repeated();
-  process.aligning = saved.aligning();
-  for (const FinishedState& iteration : saved.held()) process.held.push_back(Decode(iteration));
-  process.open_traces.insert(saved.open_traces().begin(), saved.open_traces().end());
-}
-
-void Job::SetName(Process& process, const NameRow& name) {
-  if (name.name_id >= process.names.size()) process.names.resize(name.name_id + 1);
-  process.names_bytes += name.text.size() - process.names[name.name_id].text.size();
-  process.names[name.name_id] = {.hash = name.name_hash, .text = name.text};
-  if (process.learning) process.learning->OnName(name.name_id, name.text);
 }
 
 absl::Status Job::Restore(const std::vector<StateRow>& states,
@@ -389,11 +243,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   if (!observed.ParseFromString(observed_bytes.base + observed_bytes.added)) {
     return refuse("observed", "damaged");
   }
-  const PartLog::Content kernel_bytes = kernels_log_.Load(states);
-  KernelsState kernels;
-  if (!kernels.ParseFromString(kernel_bytes.base + kernel_bytes.added)) {
-    return refuse("kernels", "damaged");
-  }
+  if (!kernels_.Load(states)) return refuse("kernels", "damaged");
   if (state.has_metrics()) {
     auto metrics = MetricChoice::Restore(state.metrics());
     if (!metrics.ok()) return refuse(kJobPart, std::string(metrics.status().message()));
@@ -405,8 +255,6 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   relearned_ = state.relearned();
   gap_ = state.gap();
   store_damage_ = state.store_damage();
-  for (const std::string& kernel : kernels.names()) KernelIndex(kernel);
-  kernels_added_.Clear();
   horizon_applied_ = state.horizon_applied();
   options_.overhead_budget_share = state.overhead_budget_share();
   operators_folder_ = state.operators_folder();
@@ -438,13 +286,13 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     const int64_t process_id = stored.row.process_id;
     Process& process = *(processes_[process_id] = std::make_unique<Process>(stored.row));
     process.learning = std::make_unique<Learning>();
-    for (const NameRow& name : stored.names) SetName(process, name);
+    for (const NameRow& name : stored.names) process.SetName(name.name_id, name.text);
     const auto saved = std::find_if(
         state.processes().begin(), state.processes().end(),
         [&](const ProcessState& candidate) { return candidate.process_id() == process_id; });
     const bool found = saved != state.processes().end();
-    if (found) RestoreProcess(*saved, process);
-    if (process.alive()) process.unread = true;  // until it comes back
+    if (found) process.Load(*saved);
+    if (process.alive()) process.state.set_unread(true);  // until it comes back
     for (int kind = 0; kind < 3; ++kind) {
       for (int i = 0; i < 2; ++i) {
         for (const int64_t length :
@@ -459,9 +307,10 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
                                 rule_->rule.step.op == static_cast<uint8_t>(abi::Op::kStep));
       continue;
     }
-    process.learning->SetFirstNumber(found ? saved->learning_from() : process.first_number);
+    process.learning->SetFirstNumber(found ? saved->learning().first_number()
+                                           : process.state.first_number());
     if (rule_) process.learning->SetRule(rule_->rule);
-    if (found) process.learning->LoadQueue(saved->library_events());
+    if (found) process.learning->LoadQueue(saved->learning().library_events());
   }
   changes_.SetSaved();
   rows_.Clear();

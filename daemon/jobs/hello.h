@@ -1,0 +1,21 @@
+// The "key=value" lines that a process said when it connected (ProcessRow::text).
+// Threading: free functions.
+#ifndef DAEMON_JOBS_HELLO_H_
+#define DAEMON_JOBS_HELLO_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "daemon/store/store.h"
+
+namespace seqpoint::jobs {
+
+// Empty when there is no such line.
+std::string HelloField(const ProcessRow& row, std::string_view key);
+int HelloNumber(const ProcessRow& row, std::string_view key, int fallback);
+void SetHelloField(std::string_view key, int64_t value, ProcessRow& row);
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_HELLO_H_
