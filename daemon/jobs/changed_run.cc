@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/answers.h"
-#include "daemon/jobs/thinned.h"
+#include "daemon/jobs/downsampled.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -102,7 +102,7 @@ absl::StatusOr<ChangedRun> Answers::ProjectChange(const std::vector<ReplayedStep
     ++of_key.traces;
   }
   bool any = false;
-  for (const Measured& one : Thinned(std::move(replayed), kMostReplayed)) {
+  for (const Measured& one : Downsampled(std::move(replayed), kMostReplayed)) {
     // One on a first occurrence stands for nothing else, as with counters.
     any |= engine.AddMeasurement(kSavedSet, one.number, one.key, one.values).ok();
   }

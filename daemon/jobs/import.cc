@@ -7,9 +7,9 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/jobs/downsampled.h"
 #include "daemon/jobs/hello.h"
 #include "daemon/jobs/process.h"
-#include "daemon/jobs/thinned.h"
 #include "daemon/jobs/trace_import.h"
 #include "daemon/seqpoint/start_up.h"
 
@@ -206,22 +206,24 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   horizon.set_kind(too_many ? v1::Horizon::KIND_ITERATIONS : v1::Horizon::KIND_HISTOGRAM);
   if (too_many) horizon.set_iterations(rows - startup_.count);
   for (const auto& [key, count] : counts) {
-    Observe(0, key.first, count);
-    if (run.dimensions > 1) Observe(1, key.second, count);
+    observed_.Add(0, key.first, count);
+    if (run.dimensions > 1) observed_.Add(1, key.second, count);
     if (too_many) continue;
     v1::LengthCount& entry = *horizon.add_histogram();
     entry.add_lengths(key.first);
     if (run.dimensions > 1) entry.add_lengths(key.second);
     entry.set_count(count);
   }
+  observed_.RefreshUnits();
   SetHorizon(horizon).IgnoreError();  // it is one of ours
   if (counts.size() > kMostLengths) {
-    sentence_ = absl::StrCat("of the log's ", counts.size(), " different lengths only the first ",
-                             kMostLengths, " are told apart; round them to a multiple");
+    matching_.SetMessage(absl::StrCat("of the log's ", counts.size(),
+                                      " different lengths only the first ", kMostLengths,
+                                      " are told apart; round them to a multiple"));
   }
   // As a whole, not as it grew.
   engine_log_.Restart();
-  observed_log_.Restart();
+  observed_.StoreWhole();
   changes_.Mark(Change::kRow);
   changes_.Mark(Change::kIterations);
 }

@@ -158,8 +158,7 @@ void Job::SplitRanks() {
   for (const auto& [rank, next] : next_number_) {
     next_sample_ = std::max(next_sample_, static_cast<uint64_t>(next));
   }
-  horizon_applied_ = false;
-  next_match_ = 0;
+  matching_.Restart();
   changes_.Mark(Change::kRankSplit);
 }
 
@@ -328,7 +327,7 @@ void Job::Reopen(int64_t monotonic_ns) {
   if (live()) return;
   waiting_since_ns_ = monotonic_ns;
   row_.end_ns = 0;
-  if (processes_.empty()) sentence_.clear();  // of a program that did not train
+  unused_.clear();
   row_.state = v1::JOB_STATE_WAITING;
   changes_.Mark(Change::kRow);
 }
@@ -342,14 +341,14 @@ void Job::EndUnused(int64_t now_ns) {
   }
   if (processes_.empty()) {
     row_.end_ns = now_ns;
-    sentence_ =
+    unused_ =
         "no process of this job used CUDA or trained with PyTorch (backward passes of a "
         "torch.nn.Module, and steps); a program that trains otherwise tells its iterations in two "
         "lines, by seqpoint_attach and seqpoint_iteration_begin, see seqpoint.h or "
         "docs/pytorch.md; `seqpoint doctor` says what may stand in the way";
     if (end.program && end.program->failed()) {
-      sentence_ = absl::StrCat("the program ended with ", EndText(*end.program),
-                               " before it used CUDA or trained");
+      unused_ = absl::StrCat("the program ended with ", EndText(*end.program),
+                             " before it used CUDA or trained");
     }
   }
   changes_.Mark(Change::kRow);
@@ -427,9 +426,7 @@ void Job::OnCounters(Process& process, const abi::CountersEvent& event, uint64_t
 }
 
 void Job::OnFeature(Process&, abi::Feature feature) {
-  if (feature != abi::Feature::kBatches) return;
-  horizon_applied_ = false;
-  next_match_ = 0;
+  if (feature == abi::Feature::kBatches) matching_.Restart();
 }
 
 bool Job::OnConfig(uint32_t config_id, bool collected, const std::string& why) {
@@ -528,6 +525,7 @@ void Job::Advance() {
     }
   }
   AddSteps(LiveRanks());
+  observed_.RefreshUnits();
   MatchLengths();
   if (changes_.TakePlanDue()) UpdatePlan();
 }
@@ -589,22 +587,16 @@ void Job::OnRuleLearned(LearnedRule rule) {
         process->measurements.Clear();
         for (auto& seen : process->seen) seen[0].clear(), seen[1].clear();
       }
-      for (int i = 0; i < 2; ++i) {
-        observed_[i].clear();
-        observed_count_[i] = unit_count_[i] = 0;
-      }
-      observed_added_.Clear();
-      summed_iterations_ = otherwise_summed_ = micro_steps_ = 0;
-      observed_log_.Restart();
+      observed_.Clear();
+      micro_batches_.Clear();
       engine_log_.Restart();
       work_log_.Restart();
-      map_ = {};
-      next_match_ = 0;
+      matching_.Restart(/*forget=*/true);
       changes_.Mark(Change::kLengthFeature);
     }
     former_rule_.reset();
   }
-  horizon_applied_ = false;  // micro-steps change what a batch of the user's is
+  matching_.Restart();  // micro-steps change what a batch of the user's is
   rule.rule.generation = ++rule_generation_;
   rule_ = std::move(rule);
   for (auto& [id, process] : processes_) {
@@ -749,9 +741,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   }
   process.pace.Add(iteration.boundary_ns, iteration.duration_ns);
   if (sums && !redone) {
-    ++summed_iterations_;
-    micro_steps_ += iteration.micro_steps;
-    if (iteration.micro_steps != SummedSteps()) ++otherwise_summed_;
+    micro_batches_.Add(iteration.micro_steps, rule_->rule.micro_steps);
   }
   OtherBatches& others = process.state.iterations() == 1 ? startup_ : evaluation_;
   others.count += iteration.other_batches;
@@ -811,11 +801,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   changes_.Mark(Change::kIterations);
   if (known && !redone) {
     for (int i = 0; i < dimensions; ++i) {
-      Observe(i, iteration.length[i], 1);
-      LengthCountState& added =
-          *(i == 0 ? observed_added_.add_first() : observed_added_.add_second());
-      added.set_value(iteration.length[i]);
-      added.set_count(1);
+      observed_.Add(i, iteration.length[i]);
     }
   }
   if (iteration.config_id == abi::kConfigNone) return;
@@ -839,11 +825,6 @@ void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
                         absl::Span<const double> values) {
   const auto iteration = process.measurements.OnMeasurement(number, set, values);
   if (iteration) UseMeasurement(*iteration, set, values);
-}
-
-void Job::Observe(int dimension, int64_t length, int64_t count) {
-  observed_[dimension][length] += count;
-  observed_count_[dimension] += count;
 }
 
 // What the kernels of traced iterations took, of those whose records are all here.

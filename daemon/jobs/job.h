@@ -41,14 +41,16 @@
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/kernel_statistics.h"
 #include "daemon/jobs/learning.h"
-#include "daemon/jobs/length_doubt.h"
-#include "daemon/jobs/length_scale.h"
+#include "daemon/jobs/length_matching.h"
 #include "daemon/jobs/metric_choice.h"
+#include "daemon/jobs/micro_batches.h"
+#include "daemon/jobs/observed_lengths.h"
 #include "daemon/jobs/process.h"
 #include "daemon/jobs/program_ends.h"
 #include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/roofline.h"
 #include "daemon/jobs/run_engine.h"
+#include "daemon/jobs/run_schedule.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/jobs/step_builder.h"
 #include "daemon/seqpoint/engine.h"
@@ -265,20 +267,10 @@ class Job : private JobEvents {
   void CountTracedWork(Process& process);
   void AddTraceSegment(const Process& process, uint64_t number, std::string records);
   void MatchLengths();
-  // Different batches in a step: ranks that have data of their own.
-  int64_t DataParallel(const v1::Horizon& horizon) const;
   int64_t WorkingRanks() const;  // that had iterations, of those that started together last
   int64_t WorldSize() const;
-  // Steps of the run that `horizon` tells of; 0: unknown.
-  int64_t RunIterations(const v1::Horizon& horizon) const;
-  // Which of the user's lengths is which feature, and what one step of it is.
-  struct LengthMap {
-    int64_t factor[2] = {0, 0};  // 0: no match
-    bool swapped = false;        // the user's first length is the feature's second
-    double distance = 0;         // between the distributions (Kolmogorov-Smirnov); not of sums
-  };
-  LengthMap FindFactors(const v1::Horizon& horizon) const;
-  LengthDoubt WhyLengthsDiffer() const;
+  int64_t RunIterations() const;  // of the user's horizon; 0: unknown
+  RunShape Shape() const;
   void UpdatePlan();
   int64_t StoppedNs() const;  // all processes, by measurements
   int64_t AffordableMeasurements() const;
@@ -296,50 +288,18 @@ class Job : private JobEvents {
   std::string Error() const;
   std::string NoRuleError() const;
   abi::Level WantedLevel(const Process& process) const;
-  void Observe(int dimension, int64_t length, int64_t count);
   v1::Rule DescribeRule() const;
   bool MostlyUntimed() const;
   std::string WhyUntimed() const;          // empty: some iterations have a time
   std::string UncountedInWords() const;    // which process had more iterations; empty: none
   std::string OvercountedInWords() const;  // which may have had fewer; empty: none
   std::string WhyTimeOnly() const;         // empty: a process has CUPTI
-  // The horizon, in the user's lengths, of the two engines.
-  struct EngineHorizons {
-    Horizon steps;
-    Horizon work;  // of the ranks that are here
-  };
-  // An error when the lengths cannot be mapped onto the learned feature.
-  absl::StatusOr<EngineHorizons> EngineHorizon(const v1::Horizon& horizon,
-                                               const LengthMap& map) const;
-  // With the lengths of `share` of the batches, the largest of `data_parallel` at a time.
-  absl::StatusOr<Horizon> EngineHorizonOf(const v1::Horizon& horizon, const LengthMap& map,
-                                          int64_t data_parallel, double share) const;
-  EngineHorizons Counted(int64_t steps) const;  // of which the number alone is known
-  void Apply(EngineHorizons horizons);
-  // What the processes said of the batches that an iteration takes (abi::BatchesCode), and why.
-  struct BatchesSaid {
-    uint32_t code = 0;
-    std::string sentence;
-  };
-  BatchesSaid Batches() const;
-  // The user's batches whose lengths an iteration's is the sum of.
-  uint32_t SummedBatches() const;
-  // Micro-steps whose lengths an iteration's is the sum of.
-  uint32_t SummedSteps() const;
-  // Their number changes within the epochs; and its mean so far.
-  bool MicroStepsVary() const;
-  double MeanMicroSteps() const;
-  bool AreAlike(const v1::Horizon& horizon) const;
-  absl::Status CheckLikeLog(const v1::Horizon& horizon) const;
-  // Makes the engines those of a run with this horizon.
-  absl::Status SetOther(const v1::Horizon& horizon, RunEngine& steps, RunEngine* work) const;
   LengthUnits Units() const;
   v1::ClockKind clock_kind() const;
   PlanOptions MakePlanOptions() const;
   JobState SaveState() const;
   void StoreClosed(const RunEngine& engine, std::string_view part, int& stored,
                    WriteBatch& batch) const;
-  ObservedState SaveObserved() const;
 
   // JobEvents:
   uint32_t RuleGeneration() const override;
@@ -365,8 +325,7 @@ class Job : private JobEvents {
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while it is learned anew
   std::string relearned_;                   // why it was, in a sentence
-  // Iterations of sums over micro-steps, those with another number of them, and the micro-steps.
-  int64_t summed_iterations_ = 0, otherwise_summed_ = 0, micro_steps_ = 0;
+  MicroBatches micro_batches_;
   bool host_times_ = false;  // no GPU does the work
   std::string no_rule_;      // why the last process that ended left none
   ProgramEnds program_ends_;
@@ -376,7 +335,7 @@ class Job : private JobEvents {
   std::string store_damage_;
   std::string refused_;
   bool imported_ = false;                            // its lengths are the user's own
-  std::string sentence_;                             // about the lengths
+  std::string unused_;                               // why it had no process
   std::string config_trouble_;                       // a configuration that cannot be collected
   std::map<uint32_t, std::string> refused_configs_;  // all of them, and why
   uint32_t rule_generation_ = 0;
@@ -389,21 +348,14 @@ class Job : private JobEvents {
   std::string waits_;                  // why measurements wait
   int64_t affordable_total_ = 0;       // measurements, those that were started included
   KernelStatistics kernels_;
-  v1::Horizon horizon_;
-  bool horizon_applied_ = false;
-  int64_t world_size_ = 1;                     // as the processes of the last start say
-  std::set<int32_t> start_ranks_;              // theirs
-  std::pair<int64_t, int64_t> applied_world_;  // ranks with iterations, world size, at that time
-  int64_t next_match_ = 0;  // iterations at which the user's lengths are matched next
+  LengthMatching matching_;
+  ObservedLengths observed_;
+  int64_t world_size_ = 1;         // as the processes of the last start say
+  std::set<int32_t> start_ranks_;  // theirs
   bool paused_ = false;
   bool released_ = false;
   v1::Level forced_level_ = v1::LEVEL_UNSPECIFIED;
   absl::flat_hash_map<uint32_t, int32_t> measurements_;  // usable ones, by statistic set
-  Histogram1 observed_[2];
-  int64_t observed_count_[2] = {0, 0};
-  // NaturalUnit of the lengths when there were `unit_count_` of them.
-  mutable int64_t unit_[2] = {1, 1}, unit_count_[2] = {0, 0};
-  LengthMap map_;  // of the job's own horizon
   // Candidates that began no training iteration, and their time: before a process' first iteration,
   // and later.
   struct OtherBatches {
@@ -418,8 +370,6 @@ class Job : private JobEvents {
   int closed_stored_ = 0, closed_work_stored_ = 0;
   // What grows with the run is stored as it grows, not anew each time.
   PartLog engine_log_{"engine"}, work_log_{"work"};
-  PartLog observed_log_{"observed"};
-  ObservedState observed_added_;  // since it was stored
   WriteBatch rows_;
 };
 

@@ -120,7 +120,7 @@ v1::Rule Job::DescribeRule() const {
   rule.set_confidence(rule_->confidence);
   rule.set_length_dimensions(static_cast<int32_t>(rule_->rule.length_count));
   rule.set_sentence(WhyUntimed());
-  for (const std::string* sentence : {&sentence_, &relearned_, &gap_}) {
+  for (const std::string* sentence : {&matching_.message(), &relearned_, &gap_}) {
     if (rule.sentence().empty()) rule.set_sentence(*sentence);
   }
   return rule;
@@ -166,7 +166,7 @@ std::string Job::WhyTimeOnly() const {
 // A process that goes on from one that is over does its last, open iteration again. No iteration is
 // missing where all that were said are there.
 bool Job::HasOpenEnd() const {
-  const int64_t said = RunIterations(horizon_);
+  const int64_t said = RunIterations();
   if (said > 0 && static_cast<int64_t>(engine_.Totals().iterations) == said) return false;
   const auto trained = [](const Process& process) {
     return process.state.iterations() > 0 && !process.state.concurrent();
@@ -186,10 +186,10 @@ bool Job::HasOpenEnd() const {
 // As far as it is the same for all epochs. Of a run that has more iterations than were said,
 // nothing tells to which epoch they belong.
 int64_t Job::EpochIterations() const {
-  const int64_t epochs = horizon_.epochs(), run = RunIterations(horizon_);
+  const int64_t epochs = matching_.horizon().epochs(), run = RunIterations();
   if (epochs < 1 || run == 0 || run % epochs != 0) return 0;
   if (static_cast<int64_t>(engine_.Totals().iterations) > run) return 0;
-  if (horizon_.kind() != v1::Horizon::KIND_ITERATIONS && MicroStepsVary()) return 0;
+  if (matching_.horizon().kind() != v1::Horizon::KIND_ITERATIONS && micro_batches_.vary()) return 0;
   return run / epochs;
 }
 
@@ -215,9 +215,9 @@ Answers::Facts Job::CollectFacts() const {
       .job_id = row_.job_id,
       .name = row_.name,
       .run_id = row_.run_id,
-      .batch = horizon_.batch(),
+      .batch = matching_.horizon().batch(),
       .generation = changes_.generation(),
-      .horizon_kind = horizon_.kind(),
+      .horizon_kind = matching_.horizon().kind(),
       .epoch_iterations = EpochIterations(),
       .live = live(),
       .imported = imported_,
@@ -261,8 +261,10 @@ Answers::Facts Job::CollectFacts() const {
 absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horizon) {
   if (horizon == nullptr) return answers_.Copy([this] { return CollectFacts(); });
   Answers::Facts facts = CollectFacts();
-  RunEngine* const work = facts.work ? &*facts.work : nullptr;
-  const absl::Status status = SetOther(*horizon, facts.engine, work);
+  absl::StatusOr<EngineHorizons> other = matching_.OtherRun(*horizon, Shape(), observed_);
+  if (!other.ok()) return other.status();
+  absl::Status status = facts.engine.SetHorizon(std::move(other->steps));
+  if (status.ok() && facts.work) status = facts.work->SetHorizon(std::move(other->work));
   if (!status.ok()) return status;
   facts.horizon_kind = horizon->kind();
   facts.another = true;
@@ -367,7 +369,11 @@ std::string Job::NoRuleError() const {
   for (const auto& [id, process] : processes_) {
     if (std::string why = ignored(*process, abi::Feature::kFramework); !why.empty()) return why;
   }
-  if (const std::string& why = former_rule_ ? relearned_ : sentence_; !why.empty()) return why;
+  if (const std::string& why = former_rule_         ? relearned_
+                               : processes_.empty() ? unused_
+                                                    : matching_.message();
+      !why.empty())
+    return why;
   for (const auto& [id, process] : processes_) {
     if (!process->learning || process->learning->wants_calls()) continue;
     if (std::string why = process->learning->Explanation(); !why.empty()) return why;
@@ -453,16 +459,16 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   job.set_operators_folder(operators_folder_);
   v1::Horizon& horizon = *job.mutable_horizon();
   if (with_histogram) {
-    horizon = horizon_;
+    horizon = matching_.horizon();
   } else {
-    horizon.set_kind(horizon_.kind());
-    horizon.set_epochs(horizon_.epochs());
-    horizon.set_source(horizon_.source());
-    horizon.set_data_parallel(horizon_.data_parallel());
+    horizon.set_kind(matching_.horizon().kind());
+    horizon.set_epochs(matching_.horizon().epochs());
+    horizon.set_source(matching_.horizon().source());
+    horizon.set_data_parallel(matching_.horizon().data_parallel());
   }
-  horizon.set_iterations(RunIterations(horizon_));
-  const int64_t shares = DataParallel(horizon_);
-  if (horizon_.histogram_size() > 0 && shares > 1) {
+  horizon.set_iterations(RunIterations());
+  const int64_t shares = DataParallel(matching_.horizon(), Shape());
+  if (matching_.horizon().histogram_size() > 0 && shares > 1) {
     absl::StrAppend(horizon.mutable_source(), ", shared out between ", shares, " ranks");
   }
   if (!with_details) return job;

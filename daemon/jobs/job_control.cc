@@ -173,7 +173,7 @@ int64_t Job::AffordableMeasurements() const {
                                          totals.observed_time_ns / 2);
   // What is to come is estimated by the first iterations, which are the slow ones.
   constexpr double kCertain = 0.8;
-  const double to_come = std::max(0.0, static_cast<double>(RunIterations(horizon_)) - iterations);
+  const double to_come = std::max(0.0, static_cast<double>(RunIterations()) - iterations);
   const double run_ns = undisturbed_ns * (1 + kCertain * to_come / std::max(iterations, 1.0));
   const double budget_ns = options_.overhead_budget_share * run_ns;
   // What watching takes is in the budget, too; but half of it is for measuring, whatever the rest.
@@ -246,8 +246,8 @@ bool Job::NarrowToSeen(const Process& process, abi::PlanEntry& entry) const {
   const auto& seen = process.seen[0][0];
   int64_t low = 0, count = 0, most = 0;
   const abi::PlanEntry whole = entry;
-  for (auto it = observed_[0].lower_bound(whole.low[0]);
-       it != observed_[0].end() && it->first <= whole.high[0]; ++it) {
+  for (auto it = observed_.histogram(0).lower_bound(whole.low[0]);
+       it != observed_.histogram(0).end() && it->first <= whole.high[0]; ++it) {
     if (!seen.contains(it->first)) {
       count = 0;
       continue;

@@ -93,10 +93,7 @@ void Job::TakeRows(WriteBatch& batch) {
           [&] { return work_->Serialize(); }, batch.states);
     }
   }
-  observed_log_.Write(
-      row_.job_id, kJobStateVersion, observed_added_.SerializeAsString(),
-      [&] { return SaveObserved().SerializeAsString(); }, batch.states);
-  observed_added_.Clear();
+  observed_.Store(row_.job_id, kJobStateVersion, batch.states);
   kernels_.Store(row_.job_id, kJobStateVersion, batch.states);
   StoreClosed(engine_, kClosedPart, closed_stored_, batch);
   if (work_) StoreClosed(*work_, kClosedWorkPart, closed_work_stored_, batch);
@@ -104,7 +101,7 @@ void Job::TakeRows(WriteBatch& batch) {
     batch.states.push_back({.job_id = row_.job_id,
                             .part = kHorizonPart,
                             .version = kJobStateVersion,
-                            .bytes = horizon_.SerializeAsString()});
+                            .bytes = matching_.horizon().SerializeAsString()});
   }
   if (changes_.unsaved(StatePart::kRoofline)) {
     batch.states.push_back({.job_id = row_.job_id,
@@ -127,18 +124,6 @@ void Job::StoreClosed(const RunEngine& engine, std::string_view part, int& store
 
 bool Job::stored() const { return changes_.all_saved() && rows_.Empty(); }
 
-ObservedState Job::SaveObserved() const {
-  ObservedState state;
-  for (int i = 0; i < 2; ++i) {
-    for (const auto& [value, count] : observed_[i]) {
-      LengthCountState& entry = *(i == 0 ? state.add_first() : state.add_second());
-      entry.set_value(value);
-      entry.set_count(count);
-    }
-  }
-  return state;
-}
-
 JobState Job::SaveState() const {
   JobState state;
   if (rule_) EncodeRule(*rule_, state.mutable_rule());
@@ -155,22 +140,16 @@ JobState Job::SaveState() const {
   state.set_paused(paused_);
   state.set_released(released_);
   state.set_forced_level(forced_level_);
-  for (int i = 0; i < 2; ++i) {
-    state.add_factor(map_.factor[i]);
-  }
-  state.set_swapped(map_.swapped);
-  state.set_horizon_applied(horizon_applied_);
+  *state.mutable_matching() = matching_.state();
+  *state.mutable_micro_batches() = micro_batches_.state();
   state.set_other_batches(evaluation_.count);
   state.set_other_duration_ns(evaluation_.duration_ns);
   state.set_startup_batches(startup_.count);
   state.set_startup_duration_ns(startup_.duration_ns);
   for (const auto& [rank, number] : next_number_) (*state.mutable_next_number())[rank] = number;
-  state.set_sentence(sentence_);
+  state.set_unused(unused_);
   state.set_no_rule(no_rule_);
   state.set_host_times(host_times_);
-  state.set_summed_iterations(summed_iterations_);
-  state.set_otherwise_summed(otherwise_summed_);
-  state.set_micro_steps(micro_steps_);
   program_ends_.Save(&state);
   for (const std::string& tag : tags_) state.add_tags(tag);
   state.set_world_size(world_size_);
@@ -207,8 +186,10 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     if (row.part == kJobPart && !state.ParseFromString(row.bytes)) {
       return refuse(row.part, "damaged");
     }
-    if (row.part == kHorizonPart && !horizon_.ParseFromString(row.bytes)) {
-      return refuse(row.part, "damaged");
+    if (row.part == kHorizonPart) {
+      v1::Horizon horizon;
+      if (!horizon.ParseFromString(row.bytes)) return refuse(row.part, "damaged");
+      matching_.SetHorizon(horizon);
     }
     if (row.part == kRooflinePart) {
       RooflineState roofline;
@@ -238,11 +219,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     next_sample_ = state.next_sample();
     closed_work_stored_ = work_->closed();
   }
-  const PartLog::Content observed_bytes = observed_log_.Load(states);
-  ObservedState observed;
-  if (!observed.ParseFromString(observed_bytes.base + observed_bytes.added)) {
-    return refuse("observed", "damaged");
-  }
+  if (!observed_.Load(states)) return refuse("observed", "damaged");
   if (!kernels_.Load(states)) return refuse("kernels", "damaged");
   if (state.has_metrics()) {
     auto metrics = MetricChoice::Restore(state.metrics());
@@ -255,25 +232,19 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   relearned_ = state.relearned();
   gap_ = state.gap();
   store_damage_ = state.store_damage();
-  horizon_applied_ = state.horizon_applied();
+  matching_.state() = state.matching();
+  micro_batches_.Load(state.micro_batches());
   options_.overhead_budget_share = state.overhead_budget_share();
   operators_folder_ = state.operators_folder();
   paused_ = state.paused();
   released_ = state.released();
   forced_level_ = static_cast<v1::Level>(state.forced_level());
-  for (int i = 0; i < 2 && i < state.factor_size(); ++i) map_.factor[i] = state.factor(i);
-  for (const LengthCountState& entry : observed.first()) Observe(0, entry.value(), entry.count());
-  for (const LengthCountState& entry : observed.second()) Observe(1, entry.value(), entry.count());
-  map_.swapped = state.swapped();
   evaluation_ = {state.other_batches(), state.other_duration_ns()};
   startup_ = {state.startup_batches(), state.startup_duration_ns()};
   for (const auto& [rank, number] : state.next_number()) next_number_[rank] = number;
-  sentence_ = state.sentence();
+  unused_ = state.unused();
   no_rule_ = state.no_rule();
   host_times_ = state.host_times();
-  summed_iterations_ = state.summed_iterations();
-  otherwise_summed_ = state.otherwise_summed();
-  micro_steps_ = state.micro_steps();
   program_ends_.Restore(state);
   tags_ = {state.tags().begin(), state.tags().end()};
   world_size_ = std::max<int64_t>(state.world_size(), 1);

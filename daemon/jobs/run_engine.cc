@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/jobs/running_round.h"
+#include "daemon/jobs/cumulative_rounder.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -37,7 +37,7 @@ absl::Status RunEngine::SetHorizon(Horizon horizon) {
   // Which lengths the closed engines had is not known in today's keys: as many of each as come on
   // average are left.
   const double share = static_cast<double>(left) / static_cast<double>(horizon.iterations);
-  RunningRound round;
+  CumulativeRounder round;
   for (KeyCount& entry : horizon.histogram) {
     entry.count = round.Next(static_cast<double>(entry.count) * share);
   }

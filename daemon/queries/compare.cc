@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/jobs/job.h"
-#include "daemon/jobs/running_round.h"
+#include "daemon/jobs/cumulative_rounder.h"
 #include "daemon/queries/run_part.h"
 #include "daemon/seqpoint/run_difference.h"
 
@@ -314,7 +314,7 @@ class Comparison {
     // An engine's counts are whole: fractions go to the next length. They are not counted in
     // smaller units, as an engine takes them for iterations to come, and the more of these there
     // are the farther times may drift.
-    jobs::RunningRound round;
+    jobs::CumulativeRounder round;
     std::vector<KeyCount> histogram;
     for (const auto& [key, weight] : weights) {
       if (const int64_t count = round.Next(weight); count > 0) histogram.push_back({key, count});

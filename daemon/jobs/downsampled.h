@@ -2,8 +2,8 @@
 // trace of another profiler may hold thousands of iterations.
 //
 // Threading: a free function. Ownership: values.
-#ifndef DAEMON_JOBS_THINNED_H_
-#define DAEMON_JOBS_THINNED_H_
+#ifndef DAEMON_JOBS_DOWNSAMPLED_H_
+#define DAEMON_JOBS_DOWNSAMPLED_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -21,11 +21,11 @@ struct Measured {
 
 // At most `most`. Those of one key are joined to means of about as many each; of more than `most`
 // keys, keys are left out, evenly.
-std::vector<Measured> Thinned(std::vector<Measured> all, size_t most);
+std::vector<Measured> Downsampled(std::vector<Measured> all, size_t most);
 
 // The same, of measurements that are as indices: which of `keys` become one, by key.
 std::vector<std::vector<size_t>> Groups(const std::vector<Key>& keys, size_t most);
 
 }  // namespace seqpoint::jobs
 
-#endif  // DAEMON_JOBS_THINNED_H_
+#endif  // DAEMON_JOBS_DOWNSAMPLED_H_

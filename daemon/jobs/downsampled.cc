@@ -1,4 +1,4 @@
-#include "daemon/jobs/thinned.h"
+#include "daemon/jobs/downsampled.h"
 
 #include <algorithm>
 #include <map>
@@ -35,7 +35,7 @@ std::vector<std::vector<size_t>> Groups(const std::vector<Key>& keys, size_t mos
   return groups;
 }
 
-std::vector<Measured> Thinned(std::vector<Measured> all, size_t most) {
+std::vector<Measured> Downsampled(std::vector<Measured> all, size_t most) {
   std::vector<Key> keys;
   for (const Measured& one : all) keys.push_back(one.key);
   std::vector<Measured> fewer;

@@ -1,16 +1,16 @@
-// RunningRound: whole numbers for a row of fractions. The sum is rounded, not each: of many small
-// counts none is lost.
+// CumulativeRounder: whole numbers for a row of fractions. The sum is rounded, not each: of many
+// small counts none is lost.
 //
 // Threading: one thread. Ownership: values only.
-#ifndef DAEMON_JOBS_RUNNING_ROUND_H_
-#define DAEMON_JOBS_RUNNING_ROUND_H_
+#ifndef DAEMON_JOBS_CUMULATIVE_ROUNDER_H_
+#define DAEMON_JOBS_CUMULATIVE_ROUNDER_H_
 
 #include <cmath>
 #include <cstdint>
 
 namespace seqpoint::jobs {
 
-class RunningRound {
+class CumulativeRounder {
  public:
   int64_t Next(double value) {
     exact_ += value;
@@ -26,4 +26,4 @@ class RunningRound {
 
 }  // namespace seqpoint::jobs
 
-#endif  // DAEMON_JOBS_RUNNING_ROUND_H_
+#endif  // DAEMON_JOBS_CUMULATIVE_ROUNDER_H_

@@ -1,0 +1,90 @@
+// LengthMatching: the user's lengths, matched to the learned feature, and the horizon of the
+// engines that follows.
+//
+// The match is looked for again and again, as what fits the first lengths may not fit the later
+// ones. Until there is one, the number of iterations alone is used.
+//
+// Threading: one thread at a time. Ownership: the horizon and the match.
+#ifndef DAEMON_JOBS_LENGTH_MATCHING_H_
+#define DAEMON_JOBS_LENGTH_MATCHING_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "daemon/jobs/answers.h"
+#include "daemon/jobs/length_doubt.h"
+#include "daemon/jobs/observed_lengths.h"
+#include "daemon/jobs/run_schedule.h"
+#include "daemon/jobs/state.pb.h"
+#include "daemon/seqpoint/engine.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::jobs {
+
+// The horizon of the two engines.
+struct EngineHorizons {
+  Horizon steps;
+  Horizon work;  // of the ranks that are here
+};
+
+// Which of the user's lengths is which feature, and what one step of it is.
+struct LengthMap {
+  int64_t factor[2] = {0, 0};  // 0: no match
+  bool swapped = false;        // the user's first length is the feature's second
+};
+
+class LengthMatching {
+ public:
+  const v1::Horizon& horizon() const { return horizon_; }
+  void SetHorizon(const v1::Horizon& horizon);
+
+  // What a match rests on is another: it is looked for at once. `forget`: so is the feature.
+  void Restart(bool forget = false);
+
+  struct Run {
+    int64_t iterations = 0;  // so far
+    bool over = false;
+    bool same_lengths = false;  // StepBuilder
+  };
+  struct Outcome {
+    std::optional<EngineHorizons> horizons;  // the engines' from now on
+    bool looked = false;                     // the message may be another
+  };
+  Outcome Match(const RunShape& shape, const ObservedLengths& observed, const Run& run);
+
+  // About the match, for the user; empty: nothing stands out.
+  const std::string& message() const { return state_.message(); }
+  void SetMessage(std::string message) { state_.set_message(std::move(message)); }
+
+  // The engines' horizon for another run. InvalidArgument; FailedPrecondition when its lengths
+  // cannot be mapped onto the feature.
+  absl::StatusOr<EngineHorizons> OtherRun(const v1::Horizon& horizon, const RunShape& shape,
+                                          const ObservedLengths& observed) const;
+
+  // Feature units -> the user's lengths.
+  LengthUnits Units(const RunShape& shape, const ObservedLengths& observed) const;
+
+  MatchingState& state() { return state_; }
+  const MatchingState& state() const { return state_; }
+
+ private:
+  void SetMap(const LengthMap& map);
+  LengthMap map() const;
+  Outcome Apply(EngineHorizons horizons, const RunShape& shape);
+  std::string MessageOf(const absl::StatusOr<EngineHorizons>& horizons, const RunShape& shape,
+                        const ObservedLengths& observed, const Run& run) const;
+  LengthDoubt WhyLengthsDiffer(const RunShape& shape, const ObservedLengths& observed) const;
+
+  v1::Horizon horizon_;
+  MatchingState state_;
+  // Ranks with iterations and world size when the horizon was applied.
+  std::pair<int64_t, int64_t> applied_ranks_ = {0, 0};
+  int64_t next_match_ = 0;  // iterations at which it is looked for next
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_LENGTH_MATCHING_H_

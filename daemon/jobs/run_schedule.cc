@@ -1,0 +1,165 @@
+#include "daemon/jobs/run_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/repeats.h"
+#include "daemon/jobs/cumulative_rounder.h"
+#include "injection/abi/matcher.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+// Steps of an epoch of so many forward passes.
+int64_t StepsOf(int64_t batches, int64_t micro_batches, int64_t data_parallel) {
+  // The usual samplers give every rank as many batches, some of them twice.
+  return (batches + data_parallel - 1) / data_parallel / micro_batches;
+}
+
+int64_t BatchesOf(const v1::Horizon& horizon) {
+  int64_t batches = 0;
+  for (const v1::LengthCount& entry : horizon.histogram()) batches += entry.count();
+  return batches;
+}
+
+}  // namespace
+
+int RunShape::dimensions() const { return rule == nullptr ? 0 : rule->rule.length_count; }
+
+uint32_t RunShape::SummedMicroBatches() const {
+  return rule != nullptr && abi::SumsLengths(rule->rule) ? rule->rule.micro_steps : 1;
+}
+
+uint32_t RunShape::SummedBatches() const {
+  return batches == abi::kBatchEach ? SummedMicroBatches() : 1;
+}
+
+std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, int64_t micro_batches,
+                                            int64_t data_parallel) {
+  constexpr int64_t kMostDrawn = 1 << 18;
+  std::map<Lengths, int64_t> counts;
+  int64_t total = 0;
+  for (const v1::LengthCount& entry : horizon.histogram()) {
+    const int64_t second = entry.lengths_size() > 1 ? entry.lengths(1) : 0;
+    counts[{entry.lengths(0), second}] += entry.count();
+    total += entry.count();
+  }
+  // With fewer batches than ranks one step has what there is.
+  data_parallel =
+      std::clamp<int64_t>(data_parallel, 1, std::max<int64_t>(total / micro_batches, 1));
+  const int64_t group = micro_batches * data_parallel;
+  if (group <= 1) return counts;
+  const double share = std::min(1.0, static_cast<double>(kMostDrawn) / std::max<int64_t>(total, 1));
+  std::vector<Lengths> batches;
+  for (const auto& [lengths, count] : counts) {
+    const auto drawn = static_cast<size_t>(std::ceil(static_cast<double>(count) * share));
+    batches.insert(batches.end(), drawn, lengths);
+  }
+  std::mt19937_64 random(1);
+  if (!horizon.alike()) std::shuffle(batches.begin(), batches.end(), random);
+  std::map<Lengths, int64_t> steps;
+  int64_t drawn = 0;
+  for (size_t i = 0; i + static_cast<size_t>(group) <= batches.size(); ++drawn) {
+    Lengths most = {0, 0};
+    for (int64_t rank = 0; rank < data_parallel; ++rank) {
+      Lengths sum = {0, 0};
+      for (int64_t step = 0; step < micro_batches; ++step, ++i) {
+        for (int d = 0; d < 2; ++d) sum[d] = std::min(sum[d] + batches[i][d], kMaxLength + 1);
+      }
+      for (int d = 0; d < 2; ++d) most[d] = std::max(most[d], sum[d]);
+    }
+    ++steps[most];
+  }
+  const int64_t wanted = StepsOf(total, micro_batches, data_parallel);
+  const double times =
+      static_cast<double>(wanted) / static_cast<double>(std::max<int64_t>(drawn, 1));
+  CumulativeRounder round;
+  for (auto& [lengths, count] : steps) count = round.Next(static_cast<double>(count) * times);
+  std::erase_if(steps, [](const auto& entry) { return entry.second == 0; });
+  return steps;
+}
+
+Histogram1 Marginal(const std::map<Lengths, int64_t>& lengths, int dimension) {
+  Histogram1 histogram;
+  for (const auto& [pair, count] : lengths) histogram[pair[dimension]] += count;
+  return histogram;
+}
+
+int GivenDimensions(const v1::Horizon& horizon) {
+  return horizon.histogram_size() == 0 ? 0 : horizon.histogram(0).lengths_size();
+}
+
+absl::Status CheckHorizon(const v1::Horizon& horizon) {
+  constexpr int kMostLengths = 1 << 18;  // what an engine can tell apart
+  if (horizon.histogram_size() > kMostLengths) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "horizon.histogram: ", horizon.histogram_size(), " different lengths, more than ",
+        kMostLengths, "; pad them to a multiple (--pad-to), or give the number of iterations"));
+  }
+  const int64_t epochs = RepeatsOf(horizon);
+  int64_t batches = 0;
+  for (const v1::LengthCount& entry : horizon.histogram()) {
+    if (entry.lengths_size() < 1 || entry.lengths_size() > 2 || entry.count() < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("horizon.histogram: an entry needs one or two lengths and a count, not ",
+                       entry.lengths_size(), " and ", entry.count()));
+    }
+    for (const int64_t length : entry.lengths()) {
+      if (length < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("horizon.histogram: length ", length, " is negative"));
+      }
+      if (length > kMaxLength) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("horizon.histogram: length ", length, " is more than ", kMaxLength,
+                         "; give lengths in tokens, frames or pixels"));
+      }
+    }
+    if (entry.count() > kMostIterations / epochs - batches) {
+      return absl::InvalidArgumentError(absl::StrCat("horizon: the counts and ", epochs,
+                                                     " epochs make more than ", kMostIterations,
+                                                     " iterations; check the counts"));
+    }
+    batches += entry.count();
+  }
+  if (horizon.iterations() < 0 || horizon.epochs() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("horizon: iterations ", horizon.iterations(),
+                                                   " and epochs ", horizon.epochs(),
+                                                   " must not be negative"));
+  }
+  if (horizon.data_parallel() < 0 || horizon.data_parallel() > kMostRanks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "horizon.data_parallel: ", horizon.data_parallel(), " is not in 0 ... ", kMostRanks));
+  }
+  if (horizon.iterations() > kMostIterations) {
+    return absl::InvalidArgumentError(absl::StrCat("horizon: ", horizon.iterations(),
+                                                   " iterations, more than ", kMostIterations));
+  }
+  return absl::OkStatus();
+}
+
+int64_t DataParallel(const v1::Horizon& horizon, const RunShape& shape) {
+  if (horizon.data_parallel() > 0) return horizon.data_parallel();
+  return shape.imported ? 1 : shape.world_size;
+}
+
+int64_t RunIterations(const v1::Horizon& horizon, const RunShape& shape) {
+  if (horizon.kind() == v1::Horizon::KIND_UNKNOWN) return 0;
+  if (horizon.kind() == v1::Horizon::KIND_ITERATIONS) return horizon.iterations();
+  if (shape.batches == abi::kBatchUnknown) return 0;
+  const int64_t batches = BatchesOf(horizon), data_parallel = DataParallel(horizon, shape);
+  const bool each = shape.batches == abi::kBatchEach;
+  if (each && shape.micro_batches.vary()) {
+    const int64_t forwards = StepsOf(batches, 1, data_parallel);
+    return std::llround(static_cast<double>(forwards) * static_cast<double>(RepeatsOf(horizon)) /
+                        shape.micro_batches.mean());
+  }
+  const int64_t micro_batches =
+      shape.rule != nullptr && each ? std::max<int64_t>(shape.rule->rule.micro_steps, 1) : 1;
+  return StepsOf(batches, micro_batches, data_parallel) * RepeatsOf(horizon);
+}
+
+}  // namespace seqpoint::jobs
