@@ -8,7 +8,7 @@ namespace {
 
 // The longest of these calls, a flush of full buffers or the start of a counter session, takes some
 // milliseconds.
-constexpr uint64_t kPatienceNs = 2'000'000'000;
+constexpr uint64_t kPatienceWithoutGpuNs = 2'000'000'000;
 // The GPU works its queue off in less: a queue holds a thousand launches.
 constexpr uint64_t kPatienceWithGpuNs = 30'000'000'000;
 
@@ -43,7 +43,7 @@ void CallWatch::Look(Features* features) {
     const uint64_t since_ns = slot.since_ns.load(std::memory_order_acquire);
     if (since_ns == 0) continue;
     const uint64_t patience_ns =
-        slot.waits.load(std::memory_order_relaxed) ? kPatienceWithGpuNs : kPatienceNs;
+        slot.waits.load(std::memory_order_relaxed) ? kPatienceWithGpuNs : kPatienceWithoutGpuNs;
     if (MonotonicNs() - since_ns < patience_ns) continue;
     const char* function = slot.function.load();
     if (function == nullptr || slot.reported.exchange(true)) continue;

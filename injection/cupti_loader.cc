@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "injection/system.h"
+
 namespace seqpoint::inject {
 namespace {
 
@@ -16,11 +18,6 @@ constexpr uint32_t kOldestVersion = 19;       // CUDA 12.0
 constexpr uint32_t kFirstUnknown = 140'000u;  // CUDA 14
 
 char g_detail[PATH_MAX + 128];
-
-const char* Basename(const char* path) {
-  const char* slash = strrchr(path, '/');
-  return slash == nullptr ? path : slash + 1;
-}
 
 // Walks the mapped objects for one whose file name begins with `prefix`.
 struct MappedSearch {

@@ -37,11 +37,6 @@ int NumberOf(const char* text, int fallback) {
   return *end == '\0' && value >= 0 && value <= 1'000'000 ? static_cast<int>(value) : fallback;
 }
 
-const char* Basename(const char* path) {
-  const char* slash = strrchr(path, '/');
-  return slash == nullptr ? path : slash + 1;
-}
-
 bool IsInterpreter(const char* program) { return strncmp(program, "python", 6) == 0; }
 
 // Control characters would end a line of the text too early.

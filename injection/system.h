@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <atomic>
 
@@ -77,6 +78,11 @@ class InsideScope {
  private:
   ThreadState* state_;
 };
+
+inline const char* Basename(const char* path) {
+  const char* slash = strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
 
 // Text of fixed capacity; what does not fit is cut.
 template <size_t kCapacity>

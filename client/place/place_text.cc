@@ -21,8 +21,6 @@ using placement::Plan;
 using placement::PlannerOptions;
 using placement::Problem;
 
-constexpr int kColumns = 98;
-
 std::string DeviceName(const Problem& problem, int device) {
   return problem.IsAccelerator(device) ? absl::StrCat("accelerator ", device)
                                        : absl::StrCat("core ", device - problem.accelerators);
@@ -160,13 +158,13 @@ std::string PlaceText(const PlaceAnswer& answer) {
                             ? absl::StrCat(" with ", FormatQuantity(problem.memory_bytes, "B"))
                             : "",
                         ", ", FormatCount(problem.cpus, "core"), ". ", answer.unit),
-           kColumns);
-  absl::StrAppend(&text, Wrap("", Headline(answer), kColumns));
+           kPlaceColumns);
+  absl::StrAppend(&text, Wrap("", Headline(answer), kPlaceColumns));
   if (answer.plan.stopped) {
     absl::StrAppend(&text, "stopped before the search was through: this is the best so far\n");
   }
   for (const std::string& note : answer.plan.notes) {
-    absl::StrAppend(&text, Wrap("note: ", note, kColumns));
+    absl::StrAppend(&text, Wrap("note: ", note, kPlaceColumns));
   }
   return absl::StrCat(text, "\n", DevicesTable(answer), AlternativesTable(answer),
                       answer.more_text);

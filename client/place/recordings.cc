@@ -33,7 +33,6 @@ using placement::Placement;
 using placement::RecordingFacts;
 using placement::WeightedProblem;
 
-constexpr int kColumns = 98;
 constexpr char kGzip[] = "\x1f\x8b";
 constexpr size_t kPieceBytes = size_t{1} << 18;
 
@@ -236,10 +235,10 @@ std::string RecordingsText(const MeasuredRun& run, const Placement& placement,
                                 absl::StrCat("Over the run: ", Ms(time.decoupled),
                                              " ms per micro-batch decoupled, ", Ms(time.lock_step),
                                              " ms in lock-step."),
-                                kColumns));
+                                kPlaceColumns));
   }
   const auto note = [&](const std::string& sentence) {
-    absl::StrAppend(&text, Wrap("note: ", sentence, kColumns));
+    absl::StrAppend(&text, Wrap("note: ", sentence, kPlaceColumns));
   };
   note(run.gpu_times
            ? "times are those of the GPU work that operators launched"

@@ -7,7 +7,6 @@
 namespace seqpoint::placement {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kHalvings = 60;  // of an interval: to the last digit of a double
 
 double Ratio(double gain, double cost) { return cost > 0 ? gain / cost : kInfinity; }

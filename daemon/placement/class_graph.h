@@ -7,11 +7,15 @@
 #ifndef SEQPOINT_DAEMON_PLACEMENT_CLASS_GRAPH_H_
 #define SEQPOINT_DAEMON_PLACEMENT_CLASS_GRAPH_H_
 
+#include <limits>
 #include <vector>
 
 #include "daemon/placement/problem.h"
 
 namespace seqpoint::placement {
+
+// The time of what a device cannot do.
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Sums over its operators, forward and backward.
 struct Class {

@@ -12,7 +12,6 @@
 namespace seqpoint::placement {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Sums in another order differ in the last digits; no bound may exclude for that. A share.
 constexpr double kSlack = 1e-9;
 constexpr int kLooksBetweenStops = 1 << 16;

@@ -7,8 +7,6 @@
 namespace seqpoint::placement {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // A graph of operators, as lists in one array.
 struct Lists {
   std::vector<int> begin, item;
@@ -82,9 +80,9 @@ struct Graph {
 
 // A placement of classes and how long a sample takes: O(operators + edges) for each question, times
 // the accelerators where these have several pieces.
-class State {
+class LatencyState {
  public:
-  State(const Graph& graph, const std::vector<int>& device)
+  LatencyState(const Graph& graph, const std::vector<int>& device)
       : graph_(&graph), device_(device), bytes_(graph.problem.accelerators, 0) {
     Recount();
   }
@@ -286,7 +284,7 @@ class State {
 constexpr size_t kMostPrices = 256;
 // Larger graphs are too slow for StretchByStretch: seconds for a billion steps.
 constexpr double kMostSteps = 4e9;
-constexpr int64_t kSweeps = 200;  // moves per class and device
+constexpr int64_t kLatencySweeps = 200;  // moves per class and device
 // Each move looks at the whole graph. A run of a published graph looks at fewer than a billion
 // operators and edges; one of 10,000 operators would look at so many that it took hours.
 constexpr double kMostLooks = 4e9;
@@ -397,15 +395,15 @@ SearchResult SearchLatency(const Problem& problem, const ClassGraph& graph,
     for (const auto& device :
          {FillByMemory(problem, graph), StretchByStretch(problem, graph, options.stop)}) {
       if (device.empty()) continue;
-      if (State(shared, device).Value() < State(shared, from).Value()) from = device;
+      if (LatencyState(shared, device).Value() < LatencyState(shared, from).Value()) from = device;
     }
   }
   const double looks = static_cast<double>(problem.operators.size() + problem.edges.size());
-  const int64_t moves = std::min(kSweeps * graph.size() * devices,
+  const int64_t moves = std::min(kLatencySweeps * graph.size() * devices,
                                  static_cast<int64_t>(kMostLooks / std::max(looks, 1.0)));
   return Restarts(
-      neighbourhood, [&](const std::vector<int>& device) { return State(shared, device); }, from,
-      {.hot = 1, .cold = 0.001, .unit = shared.unit / devices, .moves = moves}, options);
+      neighbourhood, [&](const std::vector<int>& device) { return LatencyState(shared, device); },
+      from, {.hot = 1, .cold = 0.001, .unit = shared.unit / devices, .moves = moves}, options);
 }
 
 double LatencyBound(const Problem& problem) {

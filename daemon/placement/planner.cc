@@ -19,7 +19,6 @@
 namespace seqpoint::placement {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Sums in another order differ in the last digits. A share.
 constexpr double kSame = 1e-9;
 constexpr size_t kShownOperators = 5;

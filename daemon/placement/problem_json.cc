@@ -36,9 +36,9 @@ struct NamedEdge {
 
 bool IsAmount(double amount) { return std::isfinite(amount) && amount >= 0; }
 
-class Reader {
+class ProblemReader {
  public:
-  explicit Reader(const std::string& file) : file_(file) {}
+  explicit ProblemReader(const std::string& file) : file_(file) {}
 
   absl::StatusOr<Problem> Read(std::string_view text) {
     const absl::StatusOr<object> parsed = ParseObject(text, file_, &parser_);
@@ -147,8 +147,8 @@ class Reader {
   // A field that must be there.
   template <typename Value>
   absl::Status Take(object fields, const std::string& key, const std::string& whose,
-                    absl::Status (Reader::*read)(element, const std::string&, const std::string&,
-                                                 Value*),
+                    absl::Status (ProblemReader::*read)(element, const std::string&,
+                                                        const std::string&, Value*),
                     Value* value) {
     element content;
     return fields[key].get(content) ? Missing(key, whose)
@@ -158,13 +158,14 @@ class Reader {
   absl::Status ReadOperator(object fields) {
     Operator op;
     const std::string entry = absl::StrCat("entry ", entry_, " of \"nodes\"");
-    absl::Status status = Take(fields, "id", entry, &Reader::Integer, &op.id);
+    absl::Status status = Take(fields, "id", entry, &ProblemReader::Integer, &op.id);
     if (!status.ok()) return status;
     const std::string whose = absl::StrCat("operator ", op.id);
-    status.Update(Take(fields, "supportedOnFpga", whose, &Reader::Flag, &op.accelerator_supported));
-    status.Update(Take(fields, "isBackwardNode", whose, &Reader::Flag, &op.backward));
-    status.Update(Take(fields, "cpuLatency", whose, &Reader::Amount, &op.cpu_time));
-    status.Update(Take(fields, "fpgaLatency", whose, &Reader::Amount, &op.accelerator_time));
+    status.Update(
+        Take(fields, "supportedOnFpga", whose, &ProblemReader::Flag, &op.accelerator_supported));
+    status.Update(Take(fields, "isBackwardNode", whose, &ProblemReader::Flag, &op.backward));
+    status.Update(Take(fields, "cpuLatency", whose, &ProblemReader::Amount, &op.cpu_time));
+    status.Update(Take(fields, "fpgaLatency", whose, &ProblemReader::Amount, &op.accelerator_time));
     element optional;
     if (!fields["name"].get(optional)) status.Update(Text(optional, "name", whose, &op.name));
     if (!fields["size"].get(optional)) {
@@ -180,9 +181,9 @@ class Reader {
   absl::Status ReadEdge(object fields) {
     NamedEdge edge;
     const std::string whose = absl::StrCat("entry ", entry_, " of \"edges\"");
-    absl::Status status = Take(fields, "sourceId", whose, &Reader::Integer, &edge.from);
-    status.Update(Take(fields, "destId", whose, &Reader::Integer, &edge.to));
-    status.Update(Take(fields, "cost", whose, &Reader::Amount, &edge.cost));
+    absl::Status status = Take(fields, "sourceId", whose, &ProblemReader::Integer, &edge.from);
+    status.Update(Take(fields, "destId", whose, &ProblemReader::Integer, &edge.to));
+    status.Update(Take(fields, "cost", whose, &ProblemReader::Amount, &edge.cost));
     edges_.push_back(edge);
     return status;
   }
@@ -326,7 +327,7 @@ absl::Status CheckProblem(const std::string& file, Problem* problem) {
 }
 
 absl::StatusOr<Problem> ReadProblem(std::string_view text, const std::string& file) {
-  return Reader(file).Read(text);
+  return ProblemReader(file).Read(text);
 }
 
 std::string WriteProblem(const Problem& problem) {

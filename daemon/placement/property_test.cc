@@ -19,8 +19,6 @@
 namespace seqpoint::placement {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // Four to seven operators; colors, memory that binds, unsupported operators, training twins and
 // backward operators without a twin come and go.
 class RandomProblem {

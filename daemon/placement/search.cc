@@ -90,9 +90,9 @@ void Limit(double value, Costs* costs) {
 }
 
 // A device for each class, and the loads that follow. A move costs O(nets of the class x lengths).
-class State {
+class LoadState {
  public:
-  State(const Costs& costs, const std::vector<int>& device, bool contiguous)
+  LoadState(const Costs& costs, const std::vector<int>& device, bool contiguous)
       : costs_(costs), contiguous_(contiguous), device_(device) {
     Recount();
   }
@@ -248,14 +248,14 @@ SearchResult Search(absl::Span<const WeightedGraph> lengths, const Problem& devi
                     const std::vector<int>& start, bool contiguous, const SearchOptions& options) {
   Costs costs = MakeCosts(lengths, devices);
   if (static_cast<double>(costs.nets) * costs.devices > kMostPins) return {};
-  Limit(State(costs, start, contiguous).Value(), &costs);
+  Limit(LoadState(costs, start, contiguous).Value(), &costs);
   const Neighbourhood neighbourhood(*lengths[0].graph, devices.accelerators, devices.devices());
   const int64_t moves = std::min(kSweeps * costs.classes * costs.devices, kMostMoves);
   const bool few_enough = !contiguous || costs.devices <= kMostForContiguity;
   return Restarts(
       neighbourhood,
       [&](const std::vector<int>& device) {
-        return State(costs, device, contiguous && few_enough);
+        return LoadState(costs, device, contiguous && few_enough);
       },
       start, {.unit = costs.load_of_each, .moves = few_enough ? moves : 0}, options);
 }

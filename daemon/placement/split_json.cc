@@ -16,9 +16,9 @@ using simdjson::dom::array;
 using simdjson::dom::element;
 using simdjson::dom::object;
 
-class Reader {
+class SplitReader {
  public:
-  Reader(const std::string& file, const Problem& problem)
+  SplitReader(const std::string& file, const Problem& problem)
       : file_(file), problem_(problem), placement_(problem.operators.size(), -1) {
     for (size_t i = 0; i < problem.operators.size(); ++i) {
       index_.try_emplace(problem.operators[i].id, static_cast<int>(i));
@@ -109,7 +109,7 @@ class Reader {
 
 absl::StatusOr<Placement> ReadSplit(std::string_view text, const std::string& file,
                                     const Problem& problem) {
-  return Reader(file, problem).Read(text);
+  return SplitReader(file, problem).Read(text);
 }
 
 std::string WriteSplit(const Problem& problem, const Placement& placement,

@@ -23,7 +23,7 @@ Problem Training() {
   return problem;
 }
 
-std::string Error(const std::string& text) {
+std::string SplitError(const std::string& text) {
   const auto placement = ReadSplit(text, "split.json", Training());
   return placement.ok() ? "" : std::string(placement.status().message());
 }
@@ -36,8 +36,8 @@ TEST(ReadSplitTest, BackwardOperatorsFollowTheirColor) {
 }
 
 TEST(ReadSplitTest, AnExtraListIsNoFaultWhileItIsEmpty) {
-  EXPECT_EQ(Error(R"({"fpgas": [], "cpus": [{"nodes": [1, 2]}, {"nodes": []}]})"), "");
-  EXPECT_THAT(Error(R"({"fpgas": [], "cpus": [{"nodes": [1]}, {"nodes": [2]}]})"),
+  EXPECT_EQ(SplitError(R"({"fpgas": [], "cpus": [{"nodes": [1, 2]}, {"nodes": []}]})"), "");
+  EXPECT_THAT(SplitError(R"({"fpgas": [], "cpus": [{"nodes": [1]}, {"nodes": [2]}]})"),
               HasSubstr("\"cpus\" uses 2 devices; there are 1"));
 }
 
@@ -53,8 +53,8 @@ TEST(ReadSplitTest, NamesWhatIsWrong) {
            {R"({"fpgas": [{"nodes": [1]}], "cpus": [{"nodes": [1]}]})",
             "operator 1 is there twice"},
        }) {
-    EXPECT_THAT(Error(text), HasSubstr(sentence)) << text;
-    EXPECT_THAT(Error(text), HasSubstr("split.json: "));
+    EXPECT_THAT(SplitError(text), HasSubstr(sentence)) << text;
+    EXPECT_THAT(SplitError(text), HasSubstr("split.json: "));
   }
 }
 

@@ -9,7 +9,7 @@
 namespace seqpoint::rpc {
 namespace {
 
-namespace v1 = grpc::reflection::v1;
+namespace reflection = grpc::reflection::v1;
 using google::protobuf::DescriptorPool;
 using google::protobuf::FileDescriptor;
 
@@ -19,7 +19,7 @@ constexpr const char* kServices[] = {"grpc.health.v1.Health", "grpc.reflection.v
 
 // The file and, before it, all that it imports.
 void AddFile(const FileDescriptor& file, std::set<std::string>* seen,
-             v1::FileDescriptorResponse* response) {
+             reflection::FileDescriptorResponse* response) {
   if (!seen->insert(std::string(file.name())).second) return;
   for (int i = 0; i < file.dependency_count(); ++i) AddFile(*file.dependency(i), seen, response);
   google::protobuf::FileDescriptorProto proto;
@@ -27,9 +27,9 @@ void AddFile(const FileDescriptor& file, std::set<std::string>* seen,
   response->add_file_descriptor_proto(proto.SerializeAsString());
 }
 
-v1::ServerReflectionResponse Answer(const v1::ServerReflectionRequest& request) {
-  using Request = v1::ServerReflectionRequest;
-  v1::ServerReflectionResponse response;
+reflection::ServerReflectionResponse Answer(const reflection::ServerReflectionRequest& request) {
+  using Request = reflection::ServerReflectionRequest;
+  reflection::ServerReflectionResponse response;
   response.set_valid_host(request.host());
   *response.mutable_original_request() = request;
   const auto fail = [&](grpc::StatusCode code, const std::string& why) {
@@ -81,8 +81,9 @@ v1::ServerReflectionResponse Answer(const v1::ServerReflectionRequest& request) 
 
 grpc::Status Reflection::ServerReflectionInfo(
     grpc::ServerContext* context,
-    grpc::ServerReaderWriter<v1::ServerReflectionResponse, v1::ServerReflectionRequest>* stream) {
-  v1::ServerReflectionRequest request;
+    grpc::ServerReaderWriter<reflection::ServerReflectionResponse,
+                             reflection::ServerReflectionRequest>* stream) {
+  reflection::ServerReflectionRequest request;
   while (stream->Read(&request)) {
     if (!stream->Write(Answer(request))) break;
   }

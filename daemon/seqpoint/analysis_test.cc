@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "daemon/seqpoint/estimates_for_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -43,32 +44,6 @@ RunLog MakeLog(int seed, const Shape& shape = {}) {
 }
 
 std::vector<KeyTimes> Grouped(const RunLog& log) { return GroupByKey(log.keys, log.times); }
-
-double Sum(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
-double Weights(const Selection& selection) {
-  double sum = 0;
-  for (const SeqPoint& p : selection.points) sum += p.weight;
-  return sum;
-}
-
-int Measurements(const Selection& selection) {
-  int sum = 0;
-  for (const SeqPoint& p : selection.points) sum += p.measurements;
-  return sum;
-}
-
-double HalfWidth(const Estimate& e) { return (e.high - e.low) / 2; }
-
-bool Same(const Selection& a, const Selection& b) {
-  return std::equal(a.points.begin(), a.points.end(), b.points.begin(), b.points.end(),
-                    [](const SeqPoint& x, const SeqPoint& y) {
-                      return x.key == y.key && x.weight == y.weight &&
-                             x.measurements == y.measurements;
-                    });
-}
 
 void ExpectFinite(const Estimate& e) {
   EXPECT_TRUE(std::isfinite(e.value) && std::isfinite(e.low) && std::isfinite(e.high))

@@ -6,23 +6,24 @@
 #include <random>
 #include <set>
 
+#include "daemon/seqpoint/estimates_for_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace seqpoint {
 namespace {
 
-struct Log {
+struct GroupedLog {
   std::vector<Key> keys;
   std::vector<double> times;
   std::vector<KeyTimes> groups;
 };
 
-Log RandomLog(int seed, int iterations = 600, int lengths = 50) {
+GroupedLog RandomGroupedLog(int seed, int iterations = 600, int lengths = 50) {
   std::mt19937 random(seed);
   std::geometric_distribution<int64_t> length(3.0 / lengths);
   std::normal_distribution<double> normal;
-  Log log;
+  GroupedLog log;
   for (int i = 0; i < iterations; ++i) {
     log.keys.push_back({5 + std::min<int64_t>(length(random), lengths - 1)});
     log.times.push_back((50 + 3.0 * static_cast<double>(log.keys.back().first)) *
@@ -32,20 +33,8 @@ Log RandomLog(int seed, int iterations = 600, int lengths = 50) {
   return log;
 }
 
-double Weights(const Selection& selection) {
-  double sum = 0;
-  for (const SeqPoint& p : selection.points) sum += p.weight;
-  return sum;
-}
-
-int Measurements(const Selection& selection) {
-  int sum = 0;
-  for (const SeqPoint& p : selection.points) sum += p.measurements;
-  return sum;
-}
-
 // The lengths of all iterations, sorted: what the rules are about.
-std::vector<int64_t> Lengths(const Log& log) {
+std::vector<int64_t> Lengths(const GroupedLog& log) {
   std::vector<int64_t> lengths;
   for (const Key& key : log.keys) lengths.push_back(key.first);
   std::sort(lengths.begin(), lengths.end());
@@ -54,7 +43,7 @@ std::vector<int64_t> Lengths(const Log& log) {
 
 class BaselinesTest : public ::testing::TestWithParam<int> {
  protected:
-  const Log log_ = RandomLog(GetParam());
+  const GroupedLog log_ = RandomGroupedLog(GetParam());
 };
 
 TEST_P(BaselinesTest, WeightsAreTheIterationsAndMeasurementsAsAsked) {

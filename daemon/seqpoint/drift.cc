@@ -38,7 +38,7 @@ constexpr struct { double deviation, probability; } kSurprises[] = {{0.003, 0.8}
 constexpr double kHostNoise = 0.002, kMostHostSize = 25, kHostSurprise = 2;
 constexpr double kLeastProbability = 3e-4;
 constexpr int kFuturePoints = 24;
-constexpr size_t kMostBlocks = 32;  // as many are enough to tell one drift from another
+constexpr size_t kMostDriftBlocks = 32;  // as many are enough to tell one drift from another
 
 // Covariance of the drift at two times, up to a factor and a constant.
 double DriftCovariance(Drift kind, double time, double a, double b) {
@@ -112,7 +112,7 @@ std::vector<std::vector<Difference>> HaarDifferences(
 
 // Blocks whose median is the level about an iteration. Slow iterations, and a start at which the
 // profiler still learns, raise one block of these or two: in the demo the first by 0.3 %.
-constexpr size_t kNeighbours = 5;
+constexpr size_t kSmoothedBlocks = 5;
 constexpr size_t kStretches = 8;
 constexpr double kOneWay = 0.95;
 
@@ -237,7 +237,7 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
   const double run = past + rest;
   std::vector<double> at, level;
   double mean = 0, block_size = 0;
-  const size_t together = trace.blocks().size() > kMostBlocks ? 2 : 1;
+  const size_t together = trace.blocks().size() > kMostDriftBlocks ? 2 : 1;
   for (size_t b = 0; b + together <= trace.blocks().size(); b += together) {
     double expected = 0, time = 0;
     for (const BlockTrace::Block& block : trace.blocks().subspan(b, together)) {
@@ -333,7 +333,7 @@ Level DriftAt(const BlockTrace& trace, const Quadratic& curve, uint64_t iteratio
   size_t at = 0;
   while (at + 1 < blocks.size() && blocks[at].last < iteration) ++at;
   // An odd number of neighbours, as many as there are at either end.
-  const size_t count = (std::min(kNeighbours, blocks.size()) - 1) / 2 * 2 + 1;
+  const size_t count = (std::min(kSmoothedBlocks, blocks.size()) - 1) / 2 * 2 + 1;
   const size_t first = std::min(at - std::min(at, count / 2), blocks.size() - count);
   std::vector<double> levels;
   double iterations = 0;

@@ -18,7 +18,7 @@ constexpr size_t kMaxRecentOutliers = 64;
 constexpr double kCoreDeviations = 6;
 constexpr double kMinCore = 0.03;
 // A key's own deviation from the curve leans on none as on this many iterations.
-constexpr double kPeculiarShrinkage = 2;
+constexpr double kBaselineShrinkage = 2;
 // So many iterations of a key that were cut and agree may be its ordinary ones, where at least as
 // many of other keys ran between them.
 constexpr double kLeastAgreeing = 3;
@@ -26,7 +26,7 @@ constexpr double kAgreeingDeviations = 4, kMostAgreement = 0.25;
 // The level of times is a moving average over about as many iterations.
 constexpr double kLevelMemory = 1.0 / 32;
 // A curve through few times is itself uncertain: its bounds are wider by this over their number.
-constexpr double kYoungCurve = 96;
+constexpr double kYoungGateCurve = 96;
 
 Quadratic CurveOf(absl::Span<const KeyTime> times, const std::vector<bool>& left_out) {
   std::vector<Key> keys;
@@ -119,7 +119,7 @@ void OnlineEngine::State::Accept(const KeyTime& time, KeyRecord& key) {
 
   // For drift, less what is peculiar to the key: steps of the cost curve are no noise in time.
   const double own = key.timed > 0 ? key.timed * key.mean_ns / key.level : 0;
-  const double peculiar = (own + kPeculiarShrinkage * base) / (key.timed + kPeculiarShrinkage);
+  const double peculiar = (own + kBaselineShrinkage * base) / (key.timed + kBaselineShrinkage);
   const double rest = std::clamp(common / (peculiar * level) - 1, -core / 3, core / 3);
   residual_square += rest * rest;
   residual_product += rest * previous_residual;
@@ -245,7 +245,7 @@ void OnlineEngine::State::SetGates() {
     mad = deviations[deviations.size() / 2];
   }
   gate = std::max(kOutlierShare, kOutlierDeviations * mad);
-  core = std::max(kMinCore, kCoreDeviations * mad) * (1 + kYoungCurve / timed);
+  core = std::max(kMinCore, kCoreDeviations * mad) * (1 + kYoungGateCurve / timed);
   next_curve_at = 2 * timed;
 }
 

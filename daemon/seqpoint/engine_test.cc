@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "daemon/seqpoint/estimates_for_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -59,8 +60,6 @@ void Feed(OnlineEngine& engine, const Epoch& run, size_t begin, size_t end) {
     engine.AddIteration({.iteration = i, .key = run.keys[i], .time_ns = run.times_ns[i]});
   }
 }
-
-bool Covers(const Estimate& e, double truth) { return e.low <= truth && truth <= e.high; }
 
 bool Equal(const Estimate& a, const Estimate& b) {
   return a.value == b.value && a.low == b.low && a.high == b.high;

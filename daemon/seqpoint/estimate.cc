@@ -1,7 +1,6 @@
 #include "daemon/seqpoint/estimate.h"
 
 #include <algorithm>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 
 namespace seqpoint {
@@ -33,12 +32,6 @@ double Variance(absl::Span<const MeasuredPoint> points) {
 
 Estimate Around(double value, double half_width) {
   return {value, value - half_width, value + half_width};
-}
-
-// Two-sided.
-double StudentQuantile(double confidence, double freedom) {
-  const double tail = (1 - std::clamp(confidence, 1e-6, 1 - 1e-9)) / 2;  // as NormalQuantile
-  return boost::math::quantile(boost::math::complement(boost::math::students_t(freedom), tail));
 }
 
 }  // namespace

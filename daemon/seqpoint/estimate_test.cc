@@ -4,14 +4,11 @@
 #include <cmath>
 #include <random>
 
+#include "daemon/seqpoint/estimates_for_test.h"
 #include "gtest/gtest.h"
 
 namespace seqpoint {
 namespace {
-
-double HalfWidth(const Estimate& e) { return (e.high - e.low) / 2; }
-
-bool Covers(const Estimate& e, double truth) { return e.low <= truth && truth <= e.high; }
 
 // A machine: what an iteration of a length takes there, and how much that varies.
 struct Machine {

@@ -1,6 +1,5 @@
 #include "daemon/seqpoint/expected_end.h"
 
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 
 namespace seqpoint {
@@ -53,8 +52,7 @@ std::optional<Estimate> WallPace::WallTimeOf(const Estimate& training, double co
   const double variance = squares / (n - 1);
   const double to_come = training.value / mean;  // parts
   const double of_pace = std::sqrt(variance * (to_come + to_come * to_come / n));
-  const double quantile = boost::math::quantile(
-      boost::math::complement(boost::math::students_t(n - 1), (1 - confidence) / 2));
+  const double quantile = StudentQuantile(confidence, n - 1);
   const double value = pace * training.value;
   return Estimate{value,
                   value - std::hypot(quantile * of_pace, pace * (training.value - training.low)),

@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include <boost/math/distributions/students_t.hpp>
+
 namespace seqpoint {
 namespace {
 
@@ -94,6 +96,11 @@ double NormalQuantile(double confidence) {
   const Normal standard{1, 0, 1};
   const double tail = (1 - std::clamp(confidence, 1e-6, 1 - 1e-9)) / 2;
   return -MixtureQuantile({&standard, 1}, tail);
+}
+
+double StudentQuantile(double confidence, double freedom) {
+  const double tail = (1 - std::clamp(confidence, 1e-6, 1 - 1e-9)) / 2;
+  return boost::math::quantile(boost::math::complement(boost::math::students_t(freedom), tail));
 }
 
 }  // namespace seqpoint

@@ -43,6 +43,9 @@ Estimate MixtureEstimate(absl::Span<const Normal> mixture, double confidence);
 // The two-sided quantile of the standard normal distribution: 1.96 for 0.95.
 double NormalQuantile(double confidence);
 
+// The two-sided quantile of Student's distribution with `freedom` degrees of freedom.
+double StudentQuantile(double confidence, double freedom);
+
 }  // namespace seqpoint
 
 #endif  // DAEMON_SEQPOINT_INTERVAL_H_

@@ -12,9 +12,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class Log {
+class LengthsAndNoise {
  public:
-  explicit Log(int seed) : random_(seed) {}
+  explicit LengthsAndNoise(int seed) : random_(seed) {}
   int64_t Length(int low, int high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random_);
   }
@@ -27,7 +27,7 @@ class Log {
 };
 
 TEST(FitKeyTest, ExplainsTimeThatFollowsTheLength) {
-  Log log(1);
+  LengthsAndNoise log(1);
   std::vector<Key> keys;
   std::vector<double> times;
   for (int i = 0; i < 400; ++i) {
@@ -42,7 +42,7 @@ TEST(FitKeyTest, ExplainsTimeThatFollowsTheLength) {
 // As much as the curve that made the times explains; normal noise is not cut.
 TEST(FitKeyTest, TellsTheTrueShare) {
   for (const double noise : {0.05, 0.1, 0.3}) {
-    Log log(7);
+    LengthsAndNoise log(7);
     std::vector<Key> keys;
     std::vector<double> times, made;
     for (int i = 0; i < 1000; ++i) {
@@ -61,7 +61,7 @@ TEST(FitKeyTest, TellsTheTrueShare) {
 }
 
 TEST(FitKeyTest, RareSlowIterationsDoNotHideWhatTheLengthExplains) {
-  Log log(8);
+  LengthsAndNoise log(8);
   std::vector<Key> keys;
   std::vector<double> times;
   for (int i = 0; i < 1000; ++i) {
@@ -74,7 +74,7 @@ TEST(FitKeyTest, RareSlowIterationsDoNotHideWhatTheLengthExplains) {
 
 TEST(FitKeyTest, RefusesTimeThatDoesNot) {
   for (int seed = 0; seed < 50; ++seed) {
-    Log log(seed);
+    LengthsAndNoise log(seed);
     std::vector<Key> keys;
     std::vector<double> times;
     for (int i = 0; i < 64; ++i) {
@@ -86,7 +86,7 @@ TEST(FitKeyTest, RefusesTimeThatDoesNot) {
 }
 
 TEST(FitKeyTest, SaysWhenTimeHardlyVaries) {
-  Log log(2);
+  LengthsAndNoise log(2);
   std::vector<Key> keys;
   std::vector<double> times;
   for (int i = 0; i < 200; ++i) {
@@ -112,7 +112,7 @@ TEST(FitKeyTest, AllTimesEqual) {
 }
 
 TEST(FitKeyTest, HugeLengths) {
-  Log log(3);
+  LengthsAndNoise log(3);
   std::vector<Key> keys;
   std::vector<double> times;
   for (int i = 0; i < 200; ++i) {
@@ -124,7 +124,7 @@ TEST(FitKeyTest, HugeLengths) {
 
 // Rows: batch size (constant), noise, target length, source length, twice the source length.
 TEST(ChooseKeyTest, TakesTheTwoLengthsThatMatter) {
-  Log log(4);
+  LengthsAndNoise log(4);
   std::vector<int64_t> features;
   std::vector<double> times;
   for (int i = 0; i < 500; ++i) {
@@ -140,7 +140,7 @@ TEST(ChooseKeyTest, TakesTheTwoLengthsThatMatter) {
 }
 
 TEST(ChooseKeyTest, OneLengthIsEnoughWhereOneExplains) {
-  Log log(5);
+  LengthsAndNoise log(5);
   std::vector<int64_t> features;
   std::vector<double> times;
   for (int i = 0; i < 300; ++i) {
@@ -156,7 +156,7 @@ TEST(ChooseKeyTest, OneLengthIsEnoughWhereOneExplains) {
 TEST(ChooseKeyTest, NothingThatVaries) {
   const std::vector<int64_t> features(200, 7);
   std::vector<double> times;
-  Log log(6);
+  LengthsAndNoise log(6);
   for (int i = 0; i < 100; ++i) times.push_back(log.Noise(0.5));
   const KeyChoice choice = ChooseKey(features, 2, times);
   EXPECT_THAT(choice.features, IsEmpty());
@@ -164,7 +164,7 @@ TEST(ChooseKeyTest, NothingThatVaries) {
 }
 
 TEST(ChooseKeyTest, ThirtyTwoFeatures) {
-  Log log(7);
+  LengthsAndNoise log(7);
   std::vector<int64_t> features;
   std::vector<double> times;
   for (int i = 0; i < 256; ++i) {

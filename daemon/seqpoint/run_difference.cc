@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <map>
 #include <set>
@@ -22,7 +21,7 @@ constexpr size_t kBinIterations = 32;
 constexpr size_t kMostBins = 32;
 // Consecutive parts of a run whose levels tell how far its level wanders. Ten leave Student's
 // quantile near the normal one (2.26), and see drifts down to a tenth of the run.
-constexpr size_t kMostBlocks = 10;
+constexpr size_t kMostDifferenceBlocks = 10;
 constexpr size_t kBlockIterations = 8;
 // Lengths are the same where both runs have some in a cell of so many equal parts of both runs'
 // iterations together: of one dimension, and of each of two.
@@ -36,11 +35,6 @@ constexpr double kDoubtOfRise = 0.25;
 constexpr double kMostDoubt = 0.25;
 // First iterations of a length are kept apart where others are left to tell what it costs.
 constexpr double kMostFirsts = 0.25;
-
-double StudentQuantile(double freedom, double confidence) {
-  return boost::math::quantile(
-      boost::math::complement(boost::math::students_t(freedom), (1 - confidence) / 2));
-}
 
 using Histogram = std::map<Key, double>;
 
@@ -237,7 +231,7 @@ class Curve {
   // noise say how far the whole may be from a run of the same work.
   void FindNoise(const std::vector<Key>& keys, const std::vector<double>& times) {
     const size_t n = keys.size();
-    const size_t blocks = std::clamp<size_t>(n / kBlockIterations, 2, kMostBlocks);
+    const size_t blocks = std::clamp<size_t>(n / kBlockIterations, 2, kMostDifferenceBlocks);
     std::vector<double> level(blocks), count(blocks);
     double squares = 0;
     for (size_t i = 0; i < n; ++i) {
@@ -462,7 +456,7 @@ RunDifference CompareRuns(const RunToCompare& base_run, const RunToCompare& othe
       continue;
     }
     const double quantile = StudentQuantile(
-        std::min(curves[kBase].freedom(), curves[kOther].freedom()), options.confidence);
+        options.confidence, std::min(curves[kBase].freedom(), curves[kOther].freedom()));
     // `coefficients` are of means.
     const auto estimate = [&](const Coefficients& coefficients) {
       double value = 0, variance = 0;

@@ -6,22 +6,23 @@
 #include <limits>
 #include <random>
 
+#include "daemon/seqpoint/estimates_for_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace seqpoint {
 namespace {
 
-struct Log {
+struct UniformLog {
   std::vector<Key> keys;
   std::vector<double> times;
 };
 
-Log RandomLog(int seed, int iterations, int lengths, bool two_dimensional = false) {
+UniformLog RandomUniformLog(int seed, int iterations, int lengths, bool two_dimensional = false) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<int64_t> length(5, 5 + lengths - 1);
   std::normal_distribution<double> normal;
-  Log log;
+  UniformLog log;
   for (int i = 0; i < iterations; ++i) {
     Key key = {length(random), two_dimensional ? length(random) : 0};
     log.keys.push_back(key);
@@ -30,18 +31,6 @@ Log RandomLog(int seed, int iterations, int lengths, bool two_dimensional = fals
         std::exp(0.02 * normal(random)));
   }
   return log;
-}
-
-double Sum(const std::vector<double>& values) {
-  double sum = 0;
-  for (double v : values) sum += v;
-  return sum;
-}
-
-double Weights(const Selection& selection) {
-  double sum = 0;
-  for (const SeqPoint& p : selection.points) sum += p.weight;
-  return sum;
 }
 
 double Project(const Selection& selection, absl::Span<const KeyTimes> log) {
@@ -54,14 +43,6 @@ double Project(const Selection& selection, absl::Span<const KeyTimes> log) {
   return sum;
 }
 
-bool Same(const Selection& a, const Selection& b) {
-  return std::equal(a.points.begin(), a.points.end(), b.points.begin(), b.points.end(),
-                    [](const SeqPoint& x, const SeqPoint& y) {
-                      return x.key == y.key && x.weight == y.weight &&
-                             x.measurements == y.measurements;
-                    });
-}
-
 class BothSelections : public ::testing::TestWithParam<int> {
  protected:
   static std::vector<Selection> Select(absl::Span<const KeyTimes> log, int m = 8) {
@@ -70,7 +51,7 @@ class BothSelections : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(BothSelections, WeightsSumToTheIterationsAndKeysExist) {
-  const Log log = RandomLog(GetParam(), 700, 90);
+  const UniformLog log = RandomUniformLog(GetParam(), 700, 90);
   const std::vector<KeyTimes> groups = GroupByKey(log.keys, log.times);
   for (const Selection& selection : Select(groups)) {
     EXPECT_NEAR(Weights(selection), 700, 1e-6);
@@ -82,7 +63,7 @@ TEST_P(BothSelections, WeightsSumToTheIterationsAndKeysExist) {
 }
 
 TEST_P(BothSelections, OrderOfTheLogDoesNotMatter) {
-  Log log = RandomLog(GetParam(), 500, 60);
+  UniformLog log = RandomUniformLog(GetParam(), 500, 60);
   const std::vector<Selection> before = Select(GroupByKey(log.keys, log.times));
   std::mt19937 random(GetParam());
   for (size_t i = log.keys.size() - 1; i > 0; --i) {
@@ -96,7 +77,7 @@ TEST_P(BothSelections, OrderOfTheLogDoesNotMatter) {
 }
 
 TEST_P(BothSelections, ScalingTimesScalesTheProjection) {
-  Log log = RandomLog(GetParam(), 500, 60);
+  UniformLog log = RandomUniformLog(GetParam(), 500, 60);
   const std::vector<KeyTimes> groups = GroupByKey(log.keys, log.times);
   for (double& t : log.times) t *= 1000;
   const std::vector<KeyTimes> scaled = GroupByKey(log.keys, log.times);
@@ -107,7 +88,7 @@ TEST_P(BothSelections, ScalingTimesScalesTheProjection) {
 }
 
 TEST_P(BothSelections, ProjectTheLogThatChoseThem) {
-  const Log log = RandomLog(GetParam(), 2000, 90);
+  const UniformLog log = RandomUniformLog(GetParam(), 2000, 90);
   const std::vector<KeyTimes> groups = GroupByKey(log.keys, log.times);
   const double total = Sum(log.times);
   const std::vector<Selection> selections = Select(groups, 16);
@@ -118,14 +99,14 @@ TEST_P(BothSelections, ProjectTheLogThatChoseThem) {
 INSTANTIATE_TEST_SUITE_P(Seeds, BothSelections, ::testing::Range(1, 6));
 
 TEST(SelectPaperTest, FewLengthsAreAllSeqPoints) {
-  const Log log = RandomLog(3, 300, 10);
+  const UniformLog log = RandomUniformLog(3, 300, 10);
   const Selection selection = SelectPaper(GroupByKey(log.keys, log.times), {});
   EXPECT_EQ(selection.points.size(), 10u);
   EXPECT_EQ(selection.error, 0);
 }
 
 TEST(SelectPaperTest, MoreBinsUntilTheErrorIsMet) {
-  const Log log = RandomLog(4, 3000, 90);
+  const UniformLog log = RandomUniformLog(4, 3000, 90);
   const std::vector<KeyTimes> groups = GroupByKey(log.keys, log.times);
   const Selection coarse = SelectPaper(groups, {.max_error = 1});
   EXPECT_EQ(coarse.bins, PaperOptions().first_bins);
@@ -207,7 +188,7 @@ TEST_P(StrataTest, AsGoodAsTryingEverything) {
 INSTANTIATE_TEST_SUITE_P(Seeds, StrataTest, ::testing::Range(1, 21));
 
 TEST(SelectStratifiedTest, MoreMeasurementsMeanLessError) {
-  const Log log = RandomLog(5, 2000, 90);
+  const UniformLog log = RandomUniformLog(5, 2000, 90);
   const std::vector<KeyTimes> groups = GroupByKey(log.keys, log.times);
   double error = INFINITY;
   for (int m : {1, 2, 4, 8, 16, 32, 64}) {
@@ -223,7 +204,7 @@ TEST(SelectStratifiedTest, MoreMeasurementsMeanLessError) {
 // From a log to its SeqPoints nothing is lost: the error is the least that any strata give.
 TEST(SelectStratifiedTest, NoOtherStrataAreBetter) {
   for (int seed = 1; seed <= 10; ++seed) {
-    const Log log = RandomLog(seed, 80, 6);
+    const UniformLog log = RandomUniformLog(seed, 80, 6);
     const std::vector<KeyTimes> groups = GroupByKey(log.keys, log.times);
     const std::vector<Atom> atoms = BuildAtoms(groups, 128);
     ASSERT_EQ(atoms.size(), groups.size());
@@ -241,7 +222,7 @@ TEST(SelectStratifiedTest, ProjectsFromSingleMeasurements) {
   double square = 0;
   constexpr int kLogs = 8;
   for (int seed = 0; seed < kLogs; ++seed) {
-    const Log log = RandomLog(100 + seed, 4000, 60, /*two_dimensional=*/true);
+    const UniformLog log = RandomUniformLog(100 + seed, 4000, 60, /*two_dimensional=*/true);
     const Selection selection = SelectStratified(GroupByKey(log.keys, log.times), 16);
     double projected = 0;
     for (const SeqPoint& p : selection.points) {
@@ -289,7 +270,7 @@ TEST(BuildAtomsTest, MergesNeighboursBeyondTheLimit) {
 }
 
 TEST(BuildAtomsTest, TwoDimensionsAreOrderedByCost) {
-  const Log log = RandomLog(8, 3000, 40, /*two_dimensional=*/true);
+  const UniformLog log = RandomUniformLog(8, 3000, 40, /*two_dimensional=*/true);
   const std::vector<Atom> atoms = BuildAtoms(GroupByKey(log.keys, log.times), 48);
   for (size_t a = 1; a < atoms.size(); ++a) EXPECT_LE(atoms[a - 1].cost, atoms[a].cost);
 }

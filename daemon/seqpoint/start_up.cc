@@ -9,7 +9,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr size_t kNeighbours = 7;
+constexpr size_t kNearestLengths = 7;
 
 // An iteration on the line on which lengths are near each other.
 struct Placed {
@@ -22,11 +22,11 @@ bool IsShorter(const Placed& a, const Placed& b) { return a.length < b.length; }
 // The medians of the neighbours of place `middle` in `sorted`, which has enough of them.
 Placed Near(const std::vector<Placed>& sorted, size_t middle) {
   const size_t begin =
-      std::min(middle - std::min(middle, kNeighbours / 2), sorted.size() - kNeighbours);
-  std::array<double, kNeighbours> times;
-  for (size_t i = 0; i < kNeighbours; ++i) times[i] = sorted[begin + i].time_ns;
-  std::nth_element(times.begin(), times.begin() + kNeighbours / 2, times.end());
-  return {sorted[begin + kNeighbours / 2].length, times[kNeighbours / 2]};
+      std::min(middle - std::min(middle, kNearestLengths / 2), sorted.size() - kNearestLengths);
+  std::array<double, kNearestLengths> times;
+  for (size_t i = 0; i < kNearestLengths; ++i) times[i] = sorted[begin + i].time_ns;
+  std::nth_element(times.begin(), times.begin() + kNearestLengths / 2, times.end());
+  return {sorted[begin + kNearestLengths / 2].length, times[kNearestLengths / 2]};
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ std::vector<bool> FindStartUp(absl::Span<const KeyTime> times, absl::Span<const 
       others.push_back(place(times[i]));
     }
   }
-  if (others.size() < kNeighbours) return start_up;
+  if (others.size() < kNearestLengths) return start_up;
   std::stable_sort(others.begin(), others.end(), IsShorter);
   std::vector<double> deviations;
   for (size_t i = 0; i < others.size(); ++i) {

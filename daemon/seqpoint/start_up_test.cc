@@ -13,8 +13,8 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 
 // Three epochs of 40 iterations, 1 ms per unit of length with 2 % of noise.
-struct Log {
-  Log() {
+struct EpochLog {
+  EpochLog() {
     for (int i = 0; i < 120; ++i) {
       const int64_t length = 20 + 7 * (i % 13);
       times.push_back({{length}, 1e6 * static_cast<double>(length) * (1 + 0.02 * (i % 3 - 1))});
@@ -34,7 +34,7 @@ struct Log {
 };
 
 TEST(StartUpTest, OnlyAGroupsFirstThatTookFarLongerIsStartUp) {
-  Log log;
+  EpochLog log;
   log.times[40].time_ns *= 3;    // first of the second epoch
   log.times[80].time_ns *= 1.3;  // first of the third, within the gate
   log.times[55].time_ns *= 9;    // a stall, no start-up
@@ -46,20 +46,20 @@ TEST(StartUpTest, OnlyAGroupsFirstThatTookFarLongerIsStartUp) {
 }
 
 TEST(StartUpTest, FirstsAreNotComparedWithEachOther) {
-  Log log;
+  EpochLog log;
   // Sorted epochs: each begins with the longest, and with its start-up.
   for (const size_t first : {0, 40, 80}) log.times[first] = {{150}, 900e6};
   EXPECT_THAT(log.Found(), ElementsAre(0, 40, 80));
 }
 
 TEST(StartUpTest, AMuchLongerFirstMayTakeMuchLonger) {
-  Log log;
+  EpochLog log;
   log.times[0] = {{1000}, 1000e6};
   EXPECT_THAT(log.Found(), ElementsAre());
 }
 
 TEST(StartUpTest, NoisyTimesWidenTheGate) {
-  Log log;
+  EpochLog log;
   for (size_t i = 0; i < log.times.size(); ++i) log.times[i].time_ns *= i % 2 == 0 ? 0.8 : 1.25;
   log.times[40].time_ns *= 3;
   EXPECT_THAT(log.Found(), ElementsAre());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/seqpoint/engine.h"
+#include "daemon/seqpoint/estimates_for_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -66,8 +67,6 @@ struct Training {
     return Horizon::Histogram(histogram);
   }
 };
-
-bool Covers(const Estimate& e, double truth) { return e.low <= truth && truth <= e.high; }
 
 TEST(StretchTest, WhatRanIsASum) {
   const Training run(1, 300, 0.01);

@@ -13,9 +13,9 @@ namespace {
 constexpr int kMinTimes = 8;
 // More of either tell no more.
 constexpr size_t kEnoughTimes = 4096;
-constexpr int kRounds = 6;
+constexpr int kWeightRounds = 6;
 // Residuals beyond so many deviations weigh less (Huber).
-constexpr double kHuber = 2;
+constexpr double kWeightHuber = 2;
 constexpr double kLeastNoise = 1e-3;
 // What all first occurrences in an iteration cost, before anything is known: so much of its time.
 constexpr double kPriorShare = 0.2;
@@ -52,7 +52,7 @@ std::optional<Fit> FitRows(const Data& data, const Row& mean, const Row& penalty
   Fit fit;
   double count = 0;
   for (double c : data.counts) count += c;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kWeightRounds; ++round) {
     std::vector<double> normal(kColumns * kColumns);
     Row right = {};
     for (size_t r = 0; r < n; ++r) {
@@ -85,8 +85,10 @@ std::optional<Fit> FitRows(const Data& data, const Row& mean, const Row& penalty
     double loss = 0;
     for (size_t r = 0; r < n; ++r) {
       const double miss = misses[r].first / noise;
-      weights[r] = data.counts[r] * std::min(1.0, kHuber / std::max(miss, 1e-9));
-      loss += data.counts[r] * (miss < kHuber ? miss * miss : 2 * kHuber * miss - kHuber * kHuber);
+      weights[r] = data.counts[r] * std::min(1.0, kWeightHuber / std::max(miss, 1e-9));
+      loss += data.counts[r] * (miss < kWeightHuber
+                                    ? miss * miss
+                                    : 2 * kWeightHuber * miss - kWeightHuber * kWeightHuber);
     }
     for (int i = 0; i < kColumns; ++i) loss += penalty[i] * std::pow(fit.coefficients[i], 2);
     Row level = mean;

@@ -11,7 +11,7 @@
 namespace seqpoint {
 namespace {
 
-constexpr int kMaxCells = 48;
+constexpr int kMaxModelCells = 48;
 constexpr size_t kMaxOwnCells = 16;  // of keys that the curve misses
 constexpr int kNeighbours = 7;
 // Fewer repeated iterations are nothing to hold first occurrences against; as many first
@@ -20,10 +20,10 @@ constexpr double kMinRepeated = 5;
 constexpr size_t kManyFirsts = 200;
 // What stands out: this many median absolute deviations, at least this share; more where the curve
 // itself rests on few times.
-constexpr double kCostlyDeviations = 6;
+constexpr double kCostlyLengthDeviations = 6;
 constexpr double kMinCostly = 0.03;
 constexpr double kLeastMiss = 1e-3;
-constexpr double kYoungCurve = 16;
+constexpr double kYoungModelCurve = 16;
 // So many stand out by chance: slow iterations.
 constexpr double kSlowShare = 0.05;
 // A difference between ordinary ones that is worth a stratum of its own.
@@ -31,8 +31,8 @@ constexpr double kMinFirstEffect = 0.01;
 constexpr int kJudgeRounds = 6;
 constexpr size_t kEnoughGroups = 4096;
 // What is assumed of the noise before anything is known, and the weight of that in iterations.
-constexpr double kPriorNoise = 0.02;
-constexpr double kPriorWeight = 6;
+constexpr double kModelPriorNoise = 0.02;
+constexpr double kModelPriorWeight = 6;
 // An iteration takes at least this share of the mean, where none was timed alone.
 constexpr double kLeastShareOfMean = 0.01;
 
@@ -56,7 +56,7 @@ Columns ColumnsOf(absl::Span<const KeyTimes> groups) {
   return c;
 }
 
-struct Moments {
+struct GroupMoments {
   double count = 0, sum = 0, squares = 0;
 
   void Add(double value) {
@@ -95,7 +95,7 @@ std::vector<KeyTimes> Thinned(std::vector<KeyTimes> groups) {
   return groups;
 }
 
-Quadratic CurveOf(absl::Span<const KeyTimes> groups) {
+Quadratic CurveOfGroups(absl::Span<const KeyTimes> groups) {
   const Columns c = ColumnsOf(groups);
   return Quadratic::Fit(c.keys, c.means, c.counts);
 }
@@ -142,7 +142,7 @@ Quadratic CurveOfOthers(absl::Span<const KeyTimes> times, absl::Span<const Key> 
     kept += t.count;
     others.push_back(t);
   }
-  return CurveOf(2 * kept < all ? times : others);
+  return CurveOfGroups(2 * kept < all ? times : others);
 }
 
 // The likelier of two normal distributions.
@@ -201,13 +201,13 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
   };
   for (int round = 0; round < kJudgeRounds; ++round) {
     const std::vector<KeyTimes> all = Thinned(with_firsts());
-    const Quadratic fit = CurveOf(all);
+    const Quadratic fit = CurveOfGroups(all);
     const double miss = std::max(MedianMiss(all, fit), kLeastMiss);
-    const double young = 1 + kYoungCurve / std::max(repeated, static_cast<double>(n));
-    const double gate = std::max(kMinCostly, kCostlyDeviations * miss) * young;
+    const double young = 1 + kYoungModelCurve / std::max(repeated, static_cast<double>(n));
+    const double gate = std::max(kMinCostly, kCostlyLengthDeviations * miss) * young;
     spread = 2 * 1.4826 * miss * young;
     const std::vector<bool> before = costly;
-    Moments costs, ordinary, expectations;
+    GroupMoments costs, ordinary, expectations;
     double judged = 0;
     for (size_t i = 0; i < n; ++i) {
       const auto its_own = own_ns.find(first[i].time.key);
@@ -287,7 +287,7 @@ void TimeModel::JudgeSums(absl::Span<const FirstTime> first, std::vector<KeyTime
   } else if (repeated >= kMinRepeated) {
     firsts = Firsts::kOrdinary;
   }
-  Moments rest, surcharges;
+  GroupMoments rest, surcharges;
   for (size_t i = 0; i < first.size() && known; ++i) {
     if (first[i].of_run) continue;
     rest.Add(judged.excess_ns[i] - judged.surcharge_ns[i]);
@@ -411,7 +411,7 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
 
   // Cells: their means are what the smooth curve sees, what remains within them is noise.
   const double count = std::accumulate(c.counts.begin(), c.counts.end(), 0.0);
-  const int max_cells = std::clamp(static_cast<int>(count / 4), 1, kMaxCells);
+  const int max_cells = std::clamp(static_cast<int>(count / 4), 1, kMaxModelCells);
   std::vector<int> cell_of = CutIntoCells(c.keys, c.counts, max_cells);
   const int shared_cells = 1 + *std::max_element(cell_of.begin(), cell_of.end());
   model.own = model.MostMissed(regular, own);
@@ -432,14 +432,15 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
     cell.expected += c.counts[i] * model.curve(c.keys[i]);
     for (int d = 0; d < 2; ++d) cell.centre[d] += c.counts[i] * p[d];
   }
-  double square = kPriorWeight * kPriorNoise * kPriorNoise;
+  double square = kModelPriorWeight * kModelPriorNoise * kModelPriorNoise;
   for (size_t i = 0; i < regular.size(); ++i) {
     const Cell& cell = cells[cell_of[i]];
     const double expected = model.curve(c.keys[i]) * cell.time / cell.expected;
     square += regular[i].m2 / (expected * expected) +
               c.counts[i] * std::pow(c.means[i] / expected - 1, 2);
   }
-  const double degrees = kPriorWeight + std::max(0.0, count - static_cast<double>(cells.size()));
+  const double degrees =
+      kModelPriorWeight + std::max(0.0, count - static_cast<double>(cells.size()));
   model.noise = std::sqrt(square / degrees * correlation);
 
   std::vector<CurvePoint> points;
@@ -495,7 +496,8 @@ TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, cons
     sum.scale = std::max(model.curve.floor, model.curve.OfTerms(sum.terms));
   }
   // The noise of one iteration follows from differences of neighbours, which drift hardly changes.
-  double square = kPriorWeight * kPriorNoise * kPriorNoise, degrees = kPriorWeight;
+  double square = kModelPriorWeight * kModelPriorNoise * kModelPriorNoise,
+         degrees = kModelPriorWeight;
   for (size_t i = 1; i < sums.size(); ++i) {
     const double step = sums[i].value / sums[i].scale - sums[i - 1].value / sums[i - 1].scale;
     square += step * step / (1 / sums[i].count + 1 / sums[i - 1].count);

@@ -12,7 +12,7 @@
 namespace seqpoint::softgpu {
 namespace {
 
-std::mutex g_mutex;
+std::mutex g_pc_mutex;
 std::set<CUcontext>& Sampled() {
   static auto* contexts = new std::set<CUcontext>;
   return *contexts;
@@ -21,7 +21,7 @@ std::set<CUcontext>& Sampled() {
 }  // namespace
 
 bool PcSampled(CUcontext context) {
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pc_mutex);
   return Sampled().count(context) > 0;
 }
 
@@ -41,7 +41,7 @@ CUptiResult CUPTIAPI cuptiPCSamplingEnable(CUpti_PCSamplingEnableParams* params)
   if (params->ctx == nullptr) return CUPTI_ERROR_INVALID_CONTEXT;
   if (state->config->cupti_no_privileges) return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
   if (RangeProfiled(params->ctx)) return CUPTI_ERROR_HARDWARE_BUSY;
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pc_mutex);
   return Sampled().insert(params->ctx).second ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_OPERATION;
 }
 
@@ -50,7 +50,7 @@ CUptiResult CUPTIAPI cuptiPCSamplingDisable(CUpti_PCSamplingDisableParams* param
   if (params == nullptr || params->size != CUpti_PCSamplingDisableParamsSize) {
     return CUPTI_ERROR_INVALID_PARAMETER;
   }
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pc_mutex);
   return Sampled().erase(params->ctx) > 0 ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_OPERATION;
 }
 

@@ -49,7 +49,7 @@ bool ImageIsTheSame(const PmSampler& sampler) {
   return memcmp(sampler.config, sampler.config_copy.data(), sampler.config_copy.size()) == 0;
 }
 
-std::mutex g_mutex;  // guards everything below and every PmSampler
+std::mutex g_pm_mutex;  // guards everything below and every PmSampler
 std::set<PmSampler*> g_samplers;
 uint64_t g_samples = 0;
 
@@ -90,7 +90,7 @@ Counters During(const std::vector<KernelSample>& kernels, uint64_t longest_ns, c
 namespace seqpoint::softgpu {
 
 bool PmSamplingRuns() {
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pm_mutex);
   return std::any_of(g_samplers.begin(), g_samplers.end(),
                      [](const PmSampler* sampler) { return sampler->started; });
 }
@@ -119,7 +119,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingEnable(CUpti_PmSampling_Enable_Params* param
   if (state->config->cupti_no_privileges) return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
   if (params->deviceIndex >= state->config->gpu_count) return CUPTI_ERROR_INVALID_DEVICE;
   if (!HasPmSampling(state->config->chip)) return CUPTI_ERROR_NOT_SUPPORTED;
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pm_mutex);
   for (const PmSampler* other : g_samplers) {
     if (other->device == static_cast<int>(params->deviceIndex)) {
       return CUPTI_ERROR_INVALID_OPERATION;
@@ -139,7 +139,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingEnable(CUpti_PmSampling_Enable_Params* param
 CUptiResult CUPTIAPI cuptiPmSamplingDisable(CUpti_PmSampling_Disable_Params* params) {
   SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_PmSampling_Disable_Params_STRUCT_SIZE);
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pm_mutex);
   PmSampler* sampler = Find(params->pPmSamplingObject);
   if (sampler == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   GetState()->hooks->watch_device(sampler->device, false);
@@ -153,7 +153,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingDisable(CUpti_PmSampling_Disable_Params* par
 CUptiResult CUPTIAPI cuptiPmSamplingSetConfig(CUpti_PmSampling_SetConfig_Params* params) {
   SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_PmSampling_SetConfig_Params_STRUCT_SIZE);
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pm_mutex);
   PmSampler* sampler = Find(params->pPmSamplingObject);
   if (sampler == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   if (sampler->started) return CUPTI_ERROR_INVALID_OPERATION;
@@ -194,7 +194,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingStart(CUpti_PmSampling_Start_Params* params)
   SWGPU_CHECK_PARAMS(params, CUpti_PmSampling_Start_Params_STRUCT_SIZE);
   CuptiState* state = GetState();
   if (state->config->cupti_hardware_busy || RangeProfilerRuns()) return CUPTI_ERROR_HARDWARE_BUSY;
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pm_mutex);
   PmSampler* sampler = Find(params->pPmSamplingObject);
   if (sampler == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   if (!sampler->configured || sampler->started) return CUPTI_ERROR_INVALID_OPERATION;
@@ -213,7 +213,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingStart(CUpti_PmSampling_Start_Params* params)
 CUptiResult CUPTIAPI cuptiPmSamplingStop(CUpti_PmSampling_Stop_Params* params) {
   SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_PmSampling_Stop_Params_STRUCT_SIZE);
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pm_mutex);
   PmSampler* sampler = Find(params->pPmSamplingObject);
   if (sampler == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   if (!sampler->started) return CUPTI_ERROR_INVALID_OPERATION;
@@ -230,7 +230,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingStop(CUpti_PmSampling_Stop_Params* params) {
 CUptiResult CUPTIAPI cuptiPmSamplingDecodeData(CUpti_PmSampling_DecodeData_Params* params) {
   SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_PmSampling_DecodeData_Params_STRUCT_SIZE);
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pm_mutex);
   PmSampler* sampler = Find(params->pPmSamplingObject);
   CounterData image;
   if (sampler == nullptr || !image.Open(params->pCounterDataImage, params->counterDataImageSize)) {
@@ -312,7 +312,7 @@ CUptiResult CUPTIAPI
 cuptiPmSamplingGetCounterDataSize(CUpti_PmSampling_GetCounterDataSize_Params* params) {
   SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_PmSampling_GetCounterDataSize_Params_STRUCT_SIZE);
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pm_mutex);
   PmSampler* sampler = Find(params->pPmSamplingObject);
   if (sampler == nullptr || params->pMetricNames == nullptr || params->numMetrics == 0 ||
       params->maxSamples == 0) {
@@ -332,7 +332,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingCounterDataImageInitialize(
     CUpti_PmSampling_CounterDataImage_Initialize_Params* params) {
   SWGPU_MAY_FAIL();
   SWGPU_CHECK_PARAMS(params, CUpti_PmSampling_CounterDataImage_Initialize_Params_STRUCT_SIZE);
-  std::lock_guard lock(g_mutex);
+  std::lock_guard lock(g_pm_mutex);
   PmSampler* sampler = Find(params->pPmSamplingObject);
   if (sampler == nullptr || sampler->image_metrics.empty()) return CUPTI_ERROR_INVALID_PARAMETER;
   return InitializeCounterData(sampler->image_metrics, params->pCounterData,

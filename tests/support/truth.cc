@@ -122,7 +122,7 @@ double UndisturbedTimeNs(const Truth& truth, const Truth& alone,
 
 std::string FunctionName(const std::string& symbol) {
   int status = 0;
-  char* demangled = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
+  char* demangled = ::abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
   std::string name = status == 0 ? demangled : symbol;
   std::free(demangled);
   for (size_t at; (at = name.find("(anonymous namespace)::")) != std::string::npos;) {

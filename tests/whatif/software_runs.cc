@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int Wait(pid_t pid) {
+int WaitFor(pid_t pid) {
   int status = 0;
   waitpid(pid, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -45,7 +45,7 @@ SoftwareRuns::SoftwareRuns() : bin_(BinaryDirectory()), api_(folder_.path() / "r
 
 SoftwareRuns::~SoftwareRuns() {
   kill(daemon_, SIGTERM);
-  Wait(daemon_);
+  WaitFor(daemon_);
 }
 
 std::vector<std::string> SoftwareRuns::Environment(const std::string& settings) const {
@@ -87,7 +87,8 @@ absl::StatusOr<SoftwareRun> SoftwareRuns::Train(const std::string& name,
   }
   std::vector<std::string> alone = Environment(absl::StrCat("clock.speed_cap=0,", settings));
   Append(Command(options, folder_.path() / (name + ".alone.jsonl")), &alone);
-  if (Wait(StartTraining(name, options, settings)) != 0 || Wait(Spawn(alone, Log(name))) != 0) {
+  if (WaitFor(StartTraining(name, options, settings)) != 0 ||
+      WaitFor(Spawn(alone, Log(name))) != 0) {
     return absl::InternalError(absl::StrCat(name, " failed:\n", TextOf(Log(name))));
   }
   const std::optional<Truth> watched = ReadTruth(folder_.path() / (name + ".jsonl"));
@@ -126,7 +127,7 @@ SoftwareRuns::Said SoftwareRuns::Seqpoint(const std::vector<std::string>& argume
   command.push_back(bin_ / "seqpoint");
   Append(arguments, &command);
   Said said;
-  said.status = Wait(Spawn(command, log));
+  said.status = WaitFor(Spawn(command, log));
   said.text = TextOf(log);
   return said;
 }

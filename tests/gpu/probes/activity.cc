@@ -17,8 +17,6 @@
 namespace seqpoint::probe {
 namespace {
 
-constexpr CUpti_ActivityKind kKernel = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-
 void CUPTIAPI CountCalls(void* count, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {
   static_cast<std::atomic<int64_t>*>(count)->fetch_add(1, std::memory_order_relaxed);
 }

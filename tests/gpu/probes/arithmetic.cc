@@ -17,7 +17,6 @@
 namespace seqpoint::probe {
 namespace {
 
-constexpr CUpti_ProfilerType kRange = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
 constexpr int kBlocks = 132 * 16;  // more than an H200 runs at once
 constexpr size_t kResultBytes = 64 << 20;
 constexpr size_t kCopyFloats = 16 << 20;

@@ -19,7 +19,6 @@
 namespace seqpoint::probe {
 namespace {
 
-constexpr CUpti_ActivityKind kKernel = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
 constexpr CUpti_ActivityKind kGraph = CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
 
 using Kinds = std::vector<CUpti_ActivityKind>;

@@ -6,6 +6,8 @@
 
 #include <cuda_runtime.h>
 #include <cupti.h>
+#include <cupti_profiler_target.h>
+#include <cupti_range_profiler.h>
 
 #include <cstdint>
 #include <functional>
@@ -13,6 +15,9 @@
 #include <vector>
 
 namespace seqpoint::probe {
+
+inline constexpr CUpti_ActivityKind kKernel = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+inline constexpr CUpti_ProfilerType kRange = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
 
 // An object, written in the order of the calls.
 class Json {

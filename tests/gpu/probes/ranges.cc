@@ -19,9 +19,6 @@
 namespace seqpoint::probe {
 namespace {
 
-constexpr CUpti_ProfilerType kRange = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
-constexpr CUpti_ActivityKind kKernel = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-
 std::vector<std::string> OnePass() {
   return {"gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",
           "sm__inst_executed.sum", "sm__cycles_active.sum"};
