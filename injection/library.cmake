@@ -6,11 +6,12 @@ configure_file(${CMAKE_CURRENT_SOURCE_DIR}/version.h.in
 
 set(guest_options -O2 -fno-exceptions -fno-rtti -fno-threadsafe-statics
   -fno-asynchronous-unwind-tables -fvisibility=hidden)
-add_library(injection_guest OBJECT
+set(guest_sources
   activity.cc api.cc call_stream.cc call_watch.cc callback_ids.cc callbacks.cc clock.cc counter_backend.cc counters.cc
   cupti_loader.cc features.cc graph_names.cc guest.cc helper.cc identity.cc kernel_ranges.cc names.cc nvtx.cc other_users.cc own_memory.cc plan.cc
   pm_sampler.cc pool.cc range_profiler.cc redirect.cc stand_down.cc step_watch.cc system.cc wait_watch.cc ring/connection.cc
   ring/writer.cc)
+add_library(injection_guest OBJECT ${guest_sources})
 target_include_directories(injection_guest PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_link_libraries(injection_guest PRIVATE seqpoint_cuda_headers)
 target_compile_options(injection_guest PRIVATE ${guest_options})
@@ -18,7 +19,7 @@ target_compile_options(injection_guest PRIVATE ${guest_options})
 # A sanitizer's runtime cannot come into somebody's process: then the library is compiled anew
 # without, and only the unit tests are checked.
 if(SEQPOINT_SANITIZER)
-  set(guest_objects $<TARGET_PROPERTY:injection_guest,SOURCES>)
+  set(guest_objects ${guest_sources})
   set(no_sanitizer -fno-sanitize=all)
 else()
   set(guest_objects $<TARGET_OBJECTS:injection_guest>)
