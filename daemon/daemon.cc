@@ -1251,7 +1251,7 @@ absl::StatusOr<v1::ImportTraceReply> Daemon::AddTraces(
   std::unique_ptr<traces::TraceReader> reader;
   const auto end_file = [&]() -> absl::Status {
     if (reader == nullptr) return absl::OkStatus();
-    absl::StatusOr<whatif::Trace> trace = reader->Finish();
+    absl::StatusOr<trace::Trace> trace = reader->Finish();
     if (!trace.ok()) return trace.status();
     files.back().trace = *std::move(trace);
     return absl::OkStatus();

@@ -421,14 +421,14 @@ TEST_F(DaemonTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
   EXPECT_EQ(read->spans[0].begin_ns, kStepStartNs);
   EXPECT_EQ(read->spans[0].end_ns, kStepStartNs + 1'000'000);
   ASSERT_EQ(read->works.size(), 5u);
-  EXPECT_EQ(read->works[3].kind, whatif::WorkKind::kCopyH2D);
+  EXPECT_EQ(read->works[3].kind, trace::WorkKind::kCopyH2D);
   EXPECT_EQ(read->works[3].bytes, 4096u);
   EXPECT_EQ(read->works[3].correlation, 77u);
-  EXPECT_EQ(read->works[4].kind, whatif::WorkKind::kGraph);
+  EXPECT_EQ(read->works[4].kind, trace::WorkKind::kGraph);
   for (size_t i = 0; i < 5; ++i) {
-    const whatif::Work& work = read->works[i];
+    const trace::Work& work = read->works[i];
     if (i < 3) {
-      EXPECT_EQ(work.kind, whatif::WorkKind::kKernel);
+      EXPECT_EQ(work.kind, trace::WorkKind::kKernel);
       EXPECT_EQ(read->names[work.name], "axpy(float, float*)");
     }
     EXPECT_EQ(work.start_ns, kStepStartNs + 1 + static_cast<int64_t>(i * sizeof(abi::DataRecord)));

@@ -12,8 +12,8 @@
 #include "daemon/jobs/import.h"
 #include "daemon/jobs/trace_import.h"
 #include "daemon/stored_windows.h"
+#include "daemon/trace/marks.h"
 #include "daemon/traces/chrome_writer.h"
-#include "daemon/whatif/marks.h"
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
 
@@ -45,11 +45,11 @@ class Pieces {
 
 absl::Status Gone() { return absl::CancelledError("the receiver of the export went away"); }
 
-int64_t EndOf(const whatif::Trace& trace) {
+int64_t EndOf(const trace::Trace& trace) {
   int64_t end_ns = 0;
-  for (const whatif::Call& call : trace.calls) end_ns = std::max(end_ns, call.end_ns);
-  for (const whatif::Work& work : trace.works) end_ns = std::max(end_ns, work.end_ns);
-  for (const whatif::Span& span : trace.spans) end_ns = std::max(end_ns, span.end_ns);
+  for (const trace::Call& call : trace.calls) end_ns = std::max(end_ns, call.end_ns);
+  for (const trace::Work& work : trace.works) end_ns = std::max(end_ns, work.end_ns);
+  for (const trace::Span& span : trace.spans) end_ns = std::max(end_ns, span.end_ns);
   return end_ns;
 }
 
@@ -90,7 +90,7 @@ class OwnTraces {
         if (!behind.ok()) return behind.status();
         if (const auto other = WindowOf(*behind, next->second)) next_ns = other->begin_ns;
       }
-      AddAnnotation(whatif::kNotRecorded, window->end_ns, std::max(window->end_ns, next_ns),
+      AddAnnotation(trace::kNotRecorded, window->end_ns, std::max(window->end_ns, next_ns),
                     &*trace);
     } else {
       const auto near = ReadRows(store_, job_.job_id, rank, number - kNear, number + kNear);
@@ -106,7 +106,7 @@ class OwnTraces {
     traces::ChromeRows options;
     options.process = by_rank_ ? job_.command : absl::StrCat(job_.command, ", rank ", rank);
     options.by_rank = by_rank_;
-    options.work_fields = [&, number = number](const whatif::Work& work) {
+    options.work_fields = [&, number = number](const trace::Work& work) {
       const auto of = by_start.upper_bound(work.start_ns);
       return Fields(of == by_start.begin() ? number : std::prev(of)->second,
                     records_.find({trace->streams[work.stream].id, work.start_ns}));
@@ -140,14 +140,14 @@ class OwnTraces {
     return window.end_ns > window.begin_ns ? std::optional(window) : std::nullopt;
   }
 
-  static int64_t BeginOf(const whatif::Trace& trace) {
+  static int64_t BeginOf(const trace::Trace& trace) {
     int64_t begin_ns = INT64_MAX;
-    for (const whatif::Call& call : trace.calls) begin_ns = std::min(begin_ns, call.begin_ns);
-    for (const whatif::Work& work : trace.works) begin_ns = std::min(begin_ns, work.start_ns);
+    for (const trace::Call& call : trace.calls) begin_ns = std::min(begin_ns, call.begin_ns);
+    for (const trace::Work& work : trace.works) begin_ns = std::min(begin_ns, work.start_ns);
     return begin_ns;
   }
 
-  void AddStep(const IterationRow& row, const Window& times, whatif::Trace* trace) const {
+  void AddStep(const IterationRow& row, const Window& times, trace::Trace* trace) const {
     AddAnnotation(StepName(row.number, context_.lengths(row)), times.begin_ns, times.end_ns, trace);
   }
 
@@ -174,7 +174,7 @@ class OwnTraces {
 // gets marks that do: imported again it is the same.
 absl::Status Mark(Store& store, const JobRow& job, const ExportContext& context,
                   traces::RecordedTrace* recorded) {
-  whatif::Trace& trace = recorded->trace;
+  trace::Trace& trace = recorded->trace;
   const std::vector<int64_t>& begins_ns = recorded->iteration_begins_ns;
   const auto count = static_cast<int64_t>(recorded->iterations);
   const auto rows = ReadRows(store, job.job_id, trace.rank, recorded->first_iteration,
@@ -190,7 +190,7 @@ absl::Status Mark(Store& store, const JobRow& job, const ExportContext& context,
     }
   }
   if (same) return absl::OkStatus();
-  std::erase_if(trace.spans, [&](const whatif::Span& span) {
+  std::erase_if(trace.spans, [&](const trace::Span& span) {
     return trace.names[span.name].starts_with("ProfilerStep#");
   });
   // One begin more than iterations: points, of which the last one only ends an iteration.
@@ -245,11 +245,11 @@ absl::Status ExportChrome(Store& store, const JobRow& job, const ExportContext& 
     }
     auto recorded = jobs::ReadRecordedTrace(store, job.job_id, rank, number);
     if (!recorded.ok()) return recorded.status();
-    whatif::Trace& trace = recorded->trace;
+    trace::Trace& trace = recorded->trace;
     if (absl::Status status = Mark(store, job, context, &*recorded); !status.ok()) return status;
-    if (next != nullptr && next->first == rank && whatif::FindHoles(trace).empty()) {
+    if (next != nullptr && next->first == rank && trace::FindHoles(trace).empty()) {
       const int64_t end_ns = EndOf(trace);
-      AddAnnotation(whatif::kNotRecorded, end_ns, end_ns + 1, &trace);
+      AddAnnotation(trace::kNotRecorded, end_ns, end_ns + 1, &trace);
     }
     if (!writer) {
       // Many traces count from the start of the machine.

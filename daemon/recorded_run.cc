@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "daemon/jobs/trace_import.h"
 #include "daemon/stored_windows.h"
-#include "daemon/whatif/marks.h"
+#include "daemon/trace/marks.h"
 #include "injection/abi/control.h"
 
 namespace seqpoint {
@@ -29,7 +29,7 @@ Key KeyOf(const IterationRow& row) {
 }
 
 // Of one iteration, of which nothing behind it is recorded; nothing where it cannot be replayed.
-std::optional<Stretch> WindowStretch(const whatif::Trace& trace, const Window& window,
+std::optional<Stretch> WindowStretch(const trace::Trace& trace, const Window& window,
                                      const jobs::Answers& answers, int64_t number, const Key& key) {
   const int64_t period_ns = window.end_ns - window.begin_ns;
   if (trace.calls.empty() || trace.works.empty() || period_ns <= 0) return std::nullopt;
@@ -50,7 +50,7 @@ std::optional<Stretch> WindowStretch(const whatif::Trace& trace, const Window& w
 // An imported one, as FindIterations has it.
 bool IsWindow(const traces::RecordedTrace& recorded) {
   return recorded.iterations == 1 && recorded.iteration_begins_ns.size() == 2 &&
-         whatif::FindHoles(recorded.trace).size() == 1;
+         trace::FindHoles(recorded.trace).size() == 1;
 }
 
 // The imported traces that were recorded at the same time, one of each rank.

@@ -30,7 +30,7 @@ std::string Demangle(const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<whatif::Trace> StoredWindows::Read(
+absl::StatusOr<trace::Trace> StoredWindows::Read(
     int64_t job_id, int32_t rank, int64_t number,
     const std::optional<traces::WindowReader::Window>& window, Visitor visit) {
   const auto segments = store_.ReadTrace(job_id, rank, number);
@@ -62,7 +62,7 @@ absl::StatusOr<whatif::Trace> StoredWindows::Read(
       all.begin_ns = std::min(all.begin_ns, static_cast<int64_t>(record.kernel.start_ns));
     }
   }
-  whatif::Trace trace = reader.Finish(window.value_or(all));
+  trace::Trace trace = reader.Finish(window.value_or(all));
   trace.rank = rank;
   begin_ns_ = reader.begin_ns();
   return trace;
@@ -84,7 +84,7 @@ absl::StatusOr<std::map<int64_t, IterationRow>> ReadRows(Store& store, int64_t j
   return rows;
 }
 
-void NameOwnRows(whatif::Trace* trace) {
+void NameOwnRows(trace::Trace* trace) {
   for (std::string& thread : trace->threads) {
     thread = absl::StrCat(kOwnProcess, thread, " thread");
   }
@@ -101,19 +101,19 @@ uint32_t IndexOf(std::string_view text, std::vector<std::string>* table) {
 
 }  // namespace
 
-uint32_t AnnotationRow(whatif::Trace* trace) {
+uint32_t AnnotationRow(trace::Trace* trace) {
   const std::string first = trace->threads.empty() ? "" : trace->threads[0];
   const size_t slash = first.find('/');
   const std::string process = slash == std::string::npos ? kOwnProcess : first.substr(0, slash);
   return IndexOf(absl::StrCat(process, "/0 iterations"), &trace->threads);
 }
 
-void AddAnnotation(std::string_view name, int64_t begin_ns, int64_t end_ns, whatif::Trace* trace) {
+void AddAnnotation(std::string_view name, int64_t begin_ns, int64_t end_ns, trace::Trace* trace) {
   trace->spans.push_back({.begin_ns = begin_ns,
                           .end_ns = end_ns,
                           .name = IndexOf(name, &trace->names),
                           .thread = AnnotationRow(trace),
-                          .kind = whatif::SpanKind::kAnnotation});
+                          .kind = trace::SpanKind::kAnnotation});
 }
 
 std::string StepName(int64_t number, const std::vector<int64_t>& lengths) {

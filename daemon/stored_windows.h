@@ -15,8 +15,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "daemon/store/store.h"
+#include "daemon/trace/trace.h"
 #include "daemon/traces/window_reader.h"
-#include "daemon/whatif/trace.h"
 #include "injection/abi/records.h"
 
 namespace seqpoint {
@@ -33,7 +33,7 @@ class StoredWindows {
   // `window`: where it began and ended on the CPU; nothing: all that is there. `record`, if any,
   // sees each record.
   using Visitor = absl::FunctionRef<void(const abi::DataRecord&)>;
-  absl::StatusOr<whatif::Trace> Read(
+  absl::StatusOr<trace::Trace> Read(
       int64_t job_id, int32_t rank, int64_t number,
       const std::optional<traces::WindowReader::Window>& window,
       Visitor record = [](const abi::DataRecord&) {});
@@ -49,12 +49,12 @@ class StoredWindows {
 };
 
 // For exports: their CPU threads are those of one process.
-void NameOwnRows(whatif::Trace* trace);
+void NameOwnRows(trace::Trace* trace);
 
 // A row of its own, of the process that the first CPU thread is of.
-uint32_t AnnotationRow(whatif::Trace* trace);
+uint32_t AnnotationRow(trace::Trace* trace);
 // In that row.
-void AddAnnotation(std::string_view name, int64_t begin_ns, int64_t end_ns, whatif::Trace* trace);
+void AddAnnotation(std::string_view name, int64_t begin_ns, int64_t end_ns, trace::Trace* trace);
 
 // "ProfilerStep#40 lengths=[37]": an iteration as ChromeWriter and TraceReader know it.
 std::string StepName(int64_t number, const std::vector<int64_t>& lengths);

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/daemon.h"
+#include "daemon/trace/marks.h"
 #include "daemon/traces/chrome_writer.h"
 #include "daemon/traces/trace_reader.h"
-#include "daemon/whatif/marks.h"
 #include "daemon/whatif/test_trace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -109,7 +109,7 @@ class TraceExportTest : public ::testing::Test {
     return reply.ok() ? *reply : v1::ReplayReply();
   }
 
-  static std::string Written(const whatif::Trace& trace) {
+  static std::string Written(const trace::Trace& trace) {
     std::string text;
     const auto write = [&](std::string_view piece) {
       text += piece;
@@ -122,19 +122,19 @@ class TraceExportTest : public ::testing::Test {
   }
 
   // Steps of 1 ms, "train 30", "train 40", ...: in each a copy, two kernels and a synchronisation.
-  static whatif::Trace Steps(int32_t rank = 0, int32_t world_size = 1) {
+  static trace::Trace Steps(int32_t rank = 0, int32_t world_size = 1) {
     whatif::TestTrace t;
     const double begin_us = static_cast<double>(kBeginNs) / 1000;
     for (int i = 0; i < 5; ++i) {
       const double at = begin_us + 1000 * i;
       t.Annotation(at, at + 10, absl::StrCat("train ", 30 + 10 * i));
-      t.Api(at + 10, at + 20, "cudaMemcpyAsync", whatif::CallKind::kCopy);
-      t.Run("Memcpy HtoD (Pinned -> Device)", at + 15, at + 30, whatif::WorkKind::kCopyH2D);
+      t.Api(at + 10, at + 20, "cudaMemcpyAsync", trace::CallKind::kCopy);
+      t.Run("Memcpy HtoD (Pinned -> Device)", at + 15, at + 30, trace::WorkKind::kCopyH2D);
       t.Launch(at + 30, at + 40, "gemm", at + 50, at + 500);
       t.Launch(at + 50, at + 60, "relu", at + 502, at + 700 + 20 * i);
-      t.Api(at + 70, at + 800, "cudaDeviceSynchronize", whatif::CallKind::kContextSync);
+      t.Api(at + 70, at + 800, "cudaDeviceSynchronize", trace::CallKind::kContextSync);
     }
-    whatif::Trace trace = t.trace();
+    trace::Trace trace = t.trace();
     trace.rank = rank;
     trace.world_size = world_size;
     return trace;
@@ -163,12 +163,12 @@ TEST_F(TraceExportTest, AnImportedTraceIsTheSameJobWhenItIsImportedAgain) {
 }
 
 TEST_F(TraceExportTest, FilesOneAfterTheOtherAreNotOneRun) {
-  whatif::Trace later = Steps();
-  for (whatif::Call& call : later.calls)
+  trace::Trace later = Steps();
+  for (trace::Call& call : later.calls)
     call.begin_ns += 9'000'000'000, call.end_ns += 9'000'000'000;
-  for (whatif::Work& work : later.works)
+  for (trace::Work& work : later.works)
     work.start_ns += 9'000'000'000, work.end_ns += 9'000'000'000;
-  for (whatif::Span& span : later.spans)
+  for (trace::Span& span : later.spans)
     span.begin_ns += 9'000'000'000, span.end_ns += 9'000'000'000;
   auto daemon = Start();
   ASSERT_TRUE(Import(*daemon, "first", {Written(Steps()), Written(later)}, "train (\\d+)").ok());

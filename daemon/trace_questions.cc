@@ -174,14 +174,13 @@ namespace {
 // What was replayed of a trace: the calls and works that ran, at their new times, and a mark of
 // each iteration, the first of which is `first_number`. Of a window only the counted turn, from its
 // begin on.
-whatif::Trace Replayed(const whatif::Trace& trace, const Stretch& stretch,
-                       const whatif::Graph& graph, const whatif::RankTimeline& timeline,
-                       int64_t first_number) {
+trace::Trace Replayed(const trace::Trace& trace, const Stretch& stretch, const whatif::Graph& graph,
+                      const whatif::RankTimeline& timeline, int64_t first_number) {
   const size_t turn = stretch.window ? kCountedTurn : 0;
   std::vector<int64_t> begins_ns(static_cast<size_t>(graph.iterations), INT64_MAX);
   for (size_t i = 0; i < graph.cpu.size(); ++i) {
     const whatif::CpuTask& task = graph.cpu[i];
-    if (task.call == whatif::kNone || task.iteration < 0) continue;
+    if (task.call == trace::kNone || task.iteration < 0) continue;
     if (timeline.cpu_begin_ns[i] == whatif::kNotRun) continue;
     int64_t& begin_ns = begins_ns[static_cast<size_t>(task.iteration)];
     begin_ns = std::min(begin_ns, timeline.cpu_begin_ns[i]);
@@ -189,10 +188,10 @@ whatif::Trace Replayed(const whatif::Trace& trace, const Stretch& stretch,
   int64_t shift_ns = graph.begin_ns;
   if (stretch.window) {
     int64_t first_ns = INT64_MAX;
-    for (const whatif::Call& call : trace.calls) first_ns = std::min(first_ns, call.begin_ns);
+    for (const trace::Call& call : trace.calls) first_ns = std::min(first_ns, call.begin_ns);
     shift_ns = first_ns - begins_ns[turn];
   }
-  whatif::Trace replayed = trace;
+  trace::Trace replayed = trace;
   replayed.calls.clear();
   replayed.works.clear();
   replayed.spans.clear();
@@ -201,7 +200,7 @@ whatif::Trace Replayed(const whatif::Trace& trace, const Stretch& stretch,
   const auto take = [&](const auto& from, uint32_t index, int64_t task_begin_ns,
                         int64_t task_end_ns, auto begin, auto end, auto* to) {
     // Turn by turn, see Repeat.
-    if (index == whatif::kNone || task_begin_ns == whatif::kNotRun || index / from.size() != turn) {
+    if (index == trace::kNone || task_begin_ns == whatif::kNotRun || index / from.size() != turn) {
       return;
     }
     to->push_back(from[index % from.size()]);
@@ -210,11 +209,11 @@ whatif::Trace Replayed(const whatif::Trace& trace, const Stretch& stretch,
   };
   for (size_t i = 0; i < graph.cpu.size(); ++i) {
     take(trace.calls, graph.cpu[i].call, timeline.cpu_begin_ns[i], timeline.cpu_end_ns[i],
-         &whatif::Call::begin_ns, &whatif::Call::end_ns, &replayed.calls);
+         &trace::Call::begin_ns, &trace::Call::end_ns, &replayed.calls);
   }
   for (size_t i = 0; i < graph.gpu.size(); ++i) {
     take(trace.works, graph.gpu[i].work, timeline.gpu_begin_ns[i], timeline.gpu_end_ns[i],
-         &whatif::Work::start_ns, &whatif::Work::end_ns, &replayed.works);
+         &trace::Work::start_ns, &trace::Work::end_ns, &replayed.works);
   }
   const uint32_t row = AnnotationRow(&replayed);
   for (size_t i = turn; i < (stretch.window ? turn + 1 : begins_ns.size()); ++i) {
@@ -226,7 +225,7 @@ whatif::Trace Replayed(const whatif::Trace& trace, const Stretch& stretch,
                               .end_ns = end_ns + shift_ns,
                               .name = static_cast<uint32_t>(replayed.names.size()),
                               .thread = row,
-                              .kind = whatif::SpanKind::kAnnotation});
+                              .kind = trace::SpanKind::kAnnotation});
     replayed.names.push_back(
         absl::StrCat("iteration ", first_number + static_cast<int64_t>(i - turn)));
   }
@@ -252,7 +251,7 @@ absl::Status TraceQuestions::WriteReplay(const jobs::Answers& answers,
     const whatif::Timeline timeline = whatif::Replay(graphs);
     for (size_t r = 0; r < graphs.size(); ++r) {
       const auto [rank, number] = stretch.pieces[r];
-      whatif::Trace trace;
+      trace::Trace trace;
       int64_t first_number = number;
       if (jobs::IsRecordedTrace(number)) {
         auto recorded = jobs::ReadRecordedTrace(*store_, job.job_id, rank, number);
@@ -279,7 +278,7 @@ absl::Status TraceQuestions::WriteReplay(const jobs::Answers& answers,
                                           .only_to_view = "it has a replay beside the trace"},
                        write);
       }
-      const whatif::Trace replayed =
+      const trace::Trace replayed =
           Replayed(trace, stretch, *graphs[r], timeline.ranks[r], first_number);
       if (!writer->Add(trace, {.by_rank = by_rank}) ||
           !writer->Add(replayed, {.by_rank = by_rank, .replayed = true})) {

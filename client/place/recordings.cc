@@ -62,7 +62,7 @@ absl::StatusOr<traces::ExecutionTrace> ReadGraph(const std::string& path) {
   return traces::ReadExecutionTrace(text, path);
 }
 
-absl::StatusOr<whatif::Trace> ReadTimes(const std::string& path) {
+absl::StatusOr<trace::Trace> ReadTimes(const std::string& path) {
   absl::StatusOr<std::ifstream> file = Open(path);
   if (!file.ok()) return file.status();
   traces::TraceReader reader({.name = path, .operators = true});
@@ -160,7 +160,7 @@ absl::StatusOr<MeasuredRun> ReadRecordings(const RecordingsAsked& asked) {
     absl::StatusOr<traces::ExecutionTrace> graph = ReadGraph(trace.graph);
     if (!graph.ok()) return graph.status();
     recording.graph = *std::move(graph);
-    absl::StatusOr<whatif::Trace> times = ReadTimes(trace.times);
+    absl::StatusOr<trace::Trace> times = ReadTimes(trace.times);
     if (!times.ok()) return times.status();
     recording.times = *std::move(times);
   }

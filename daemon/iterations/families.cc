@@ -18,7 +18,7 @@ constexpr size_t kManyGraphs = 16;
 constexpr double kSizedOnly = 0.2;
 constexpr double kGraphBonus = 6;  // a graph stands for many launches
 
-void Weigh(const CallStream& stream, Family* family) {
+void Weigh(const LaunchLog& stream, Family* family) {
   const uint32_t from = family->at()[family->count() / 2];
   absl::flat_hash_set<uint32_t> calls, sized, graphs;
   for (const Member& member : family->members) {
@@ -40,7 +40,7 @@ bool IsGraph(const abi::CallRecord& call) {
   return call.op == static_cast<uint8_t>(abi::Op::kGraphLaunch);
 }
 
-bool HasManyGraphs(const CallStream& stream, uint32_t begin, uint32_t end) {
+bool HasManyGraphs(const LaunchLog& stream, uint32_t begin, uint32_t end) {
   if (stream.SymbolOf(Alphabet::kSized, abi::Op::kGraphLaunch) == 0) return false;
   absl::flat_hash_set<uint32_t> graphs;
   for (uint32_t i = begin; i < end && graphs.size() <= kManyGraphs; ++i) {
@@ -50,7 +50,7 @@ bool HasManyGraphs(const CallStream& stream, uint32_t begin, uint32_t end) {
 }
 
 // Does the symbol stand for one particular graph, or for what follows it?
-bool NamesGraph(const CallStream& stream, Alphabet alphabet, uint32_t call) {
+bool NamesGraph(const LaunchLog& stream, Alphabet alphabet, uint32_t call) {
   if (alphabet == Alphabet::kSized) return false;
   if (alphabet != Alphabet::kAfter && IsGraph(stream.calls()[call])) return true;
   if (alphabet == Alphabet::kWhat) return false;
@@ -60,7 +60,7 @@ bool NamesGraph(const CallStream& stream, Alphabet alphabet, uint32_t call) {
 
 }  // namespace
 
-Occurrences::Occurrences(const CallStream& stream) {
+Occurrences::Occurrences(const LaunchLog& stream) {
   const std::vector<Symbols>& symbols = stream.symbols();
   for (size_t a = 0; a < kAlphabets; ++a) {
     const uint32_t count = stream.symbol_count(static_cast<Alphabet>(a));
@@ -100,7 +100,7 @@ bool Interleave(absl::Span<const uint32_t> a, absl::Span<const uint32_t> b) {
   return true;
 }
 
-std::vector<Family> FindFamilies(const CallStream& stream, const Occurrences& occurrences,
+std::vector<Family> FindFamilies(const LaunchLog& stream, const Occurrences& occurrences,
                                  uint32_t begin, uint32_t end, size_t min_count) {
   const bool many_graphs = HasManyGraphs(stream, begin, end);
   std::vector<Member> symbols;

@@ -14,14 +14,14 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/launch_log.h"
 
 namespace seqpoint::iterations {
 
-// Where each symbol occurs. Indices are those of CallStream::calls().
+// Where each symbol occurs. Indices are those of LaunchLog::calls().
 class Occurrences {
  public:
-  explicit Occurrences(const CallStream& stream);
+  explicit Occurrences(const LaunchLog& stream);
   // Occurrences in [begin, end), ascending.
   absl::Span<const uint32_t> Of(Alphabet alphabet, uint32_t symbol, uint32_t begin,
                                 uint32_t end) const;
@@ -55,7 +55,7 @@ bool Interleave(absl::Span<const uint32_t> a, absl::Span<const uint32_t> b);
 // All families in [begin, end) whose members occur at least `min_count` times, heaviest first.
 // O(calls), because a symbol is compared only with the families of its own count. `occurrences`
 // must outlive the answer.
-std::vector<Family> FindFamilies(const CallStream& stream, const Occurrences& occurrences,
+std::vector<Family> FindFamilies(const LaunchLog& stream, const Occurrences& occurrences,
                                  uint32_t begin, uint32_t end, size_t min_count);
 
 }  // namespace seqpoint::iterations

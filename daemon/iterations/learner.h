@@ -26,7 +26,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/launch_log.h"
 #include "daemon/iterations/length_choice.h"
 #include "daemon/iterations/loop.h"
 #include "daemon/iterations/rule_choice.h"
@@ -99,7 +99,7 @@ class IterationLearner {
   // Why there is no rule yet, in one sentence; empty when there is one.
   std::string Explanation() const;
 
-  const CallStream& stream() const { return stream_; }
+  const LaunchLog& stream() const { return stream_; }
   uint64_t analyses() const { return analyses_; }
   // Forgets calls and rule, keeps the names: learning begins anew.
   void Restart();
@@ -119,7 +119,7 @@ class IterationLearner {
   void RunAnalysis();
 
   LearnerOptions options_;
-  CallStream stream_;
+  LaunchLog stream_;
   GpuStarts gpu_starts_;
   std::optional<LearnedRule> published_;
   std::optional<LearnedRule> last_found_;

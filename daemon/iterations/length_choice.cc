@@ -51,7 +51,7 @@ double RobustVariation(const std::vector<double>& values) {
 // Reads one source in one micro-step.
 class Reader {
  public:
-  Reader(const CallStream& stream, const std::vector<LengthSource>& sources)
+  Reader(const LaunchLog& stream, const std::vector<LengthSource>& sources)
       : stream_(stream), sources_(sources) {
     for (size_t s = 0; s < sources.size(); ++s) {
       const bool count = sources[s].field == static_cast<uint8_t>(LengthField::kCallCount);
@@ -109,7 +109,7 @@ class Reader {
     }
   }
 
-  const CallStream& stream_;
+  const LaunchLog& stream_;
   const std::vector<LengthSource>& sources_;
   std::vector<size_t> counted_;  // sources that count launches
   std::vector<size_t> read_;     // the others
@@ -123,7 +123,7 @@ struct MicroStep {
 // Proposes sources by looking at a few iterations.
 class Proposer {
  public:
-  Proposer(const CallStream& stream, const std::vector<MicroStep>& micro_steps, bool accumulates,
+  Proposer(const LaunchLog& stream, const std::vector<MicroStep>& micro_steps, bool accumulates,
            FeatureTable* table)
       : stream_(stream), micro_steps_(micro_steps), accumulates_(accumulates), table_(table) {}
 
@@ -301,13 +301,13 @@ class Proposer {
     }
   }
 
-  const CallStream& stream_;
+  const LaunchLog& stream_;
   const std::vector<MicroStep>& micro_steps_;
   bool accumulates_;
   FeatureTable* table_;
 };
 
-bool HostWaited(const CallStream& stream, const ReplayedIteration& it) {
+bool HostWaited(const LaunchLog& stream, const ReplayedIteration& it) {
   for (uint32_t i = it.begin; i < it.end; ++i) {
     const auto op = static_cast<Op>(stream.calls()[i].op);
     if ((stream.calls()[i].flags & abi::kCallHostTime) != 0) return true;
@@ -319,7 +319,7 @@ bool HostWaited(const CallStream& stream, const ReplayedIteration& it) {
   return false;
 }
 
-void MakeTimes(const CallStream& stream, absl::Span<const ReplayedIteration> iterations,
+void MakeTimes(const LaunchLog& stream, absl::Span<const ReplayedIteration> iterations,
                const GpuStarts& gpu_starts, FeatureTable* table) {
   const std::vector<CallRecord>& calls = stream.calls();
   size_t timed = 0, waited = 0;
@@ -354,7 +354,7 @@ void MakeTimes(const CallStream& stream, absl::Span<const ReplayedIteration> ite
 
 }  // namespace
 
-FeatureTable MakeFeatures(const CallStream& stream,
+FeatureTable MakeFeatures(const LaunchLog& stream,
                           const std::vector<ReplayedIteration>& all_iterations,
                           uint32_t micro_steps_per_step, const GpuStarts& gpu_starts) {
   FeatureTable table;

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/launch_log.h"
 #include "daemon/iterations/replay.h"
 #include "injection/abi/control.h"
 
@@ -39,8 +39,7 @@ struct FeatureTable {
   int64_t value(size_t row, size_t source) const { return values[row * sources.size() + source]; }
 };
 
-FeatureTable MakeFeatures(const CallStream& stream,
-                          const std::vector<ReplayedIteration>& iterations,
+FeatureTable MakeFeatures(const LaunchLog& stream, const std::vector<ReplayedIteration>& iterations,
                           uint32_t micro_steps_per_step, const GpuStarts& gpu_starts);
 
 struct LengthChoice {

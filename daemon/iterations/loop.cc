@@ -71,7 +71,7 @@ std::pair<uint32_t, double> Mode(const std::vector<uint32_t>& values) {
 
 class Finder {
  public:
-  Finder(const CallStream& stream, const Occurrences& occurrences)
+  Finder(const LaunchLog& stream, const Occurrences& occurrences)
       : stream_(stream), calls_(stream.calls()), occurrences_(occurrences) {}
 
   std::optional<Loop> Find(size_t min_turns);
@@ -128,7 +128,7 @@ class Finder {
   void JudgeStepCalls(const Skeleton& skeleton, const Family& step, const Family& inner,
                       std::vector<Evidence>* places) const;
 
-  const CallStream& stream_;
+  const LaunchLog& stream_;
   const std::vector<CallRecord>& calls_;
   const Occurrences& occurrences_;
   uint32_t begin_ = 0, end_ = 0;  // calls that are looked at
@@ -1106,7 +1106,7 @@ std::optional<Loop> Finder::Find(size_t min_turns) {
 
 }  // namespace
 
-std::optional<Loop> FindLoop(const CallStream& stream, const Occurrences& occurrences,
+std::optional<Loop> FindLoop(const LaunchLog& stream, const Occurrences& occurrences,
                              size_t min_turns) {
   return Finder(stream, occurrences).Find(min_turns);
 }

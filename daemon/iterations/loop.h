@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/iterations/call_stream.h"
 #include "daemon/iterations/families.h"
+#include "daemon/iterations/launch_log.h"
 
 namespace seqpoint::iterations {
 
@@ -92,7 +92,7 @@ struct Loop {
 inline constexpr uint32_t kWholeNetwork = 16;
 
 // Nothing when fewer than `min_turns` complete turns are found.
-std::optional<Loop> FindLoop(const CallStream& stream, const Occurrences& occurrences,
+std::optional<Loop> FindLoop(const LaunchLog& stream, const Occurrences& occurrences,
                              size_t min_turns);
 
 }  // namespace seqpoint::iterations

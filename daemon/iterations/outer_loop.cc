@@ -28,7 +28,7 @@ struct Group {
 
 // Groups of the calls that `belongs` names, from the copy before the first turn to the last turn.
 template <typename Predicate>
-std::vector<Group> FindGroups(const CallStream& stream, Positions turns, Predicate belongs) {
+std::vector<Group> FindGroups(const LaunchLog& stream, Positions turns, Predicate belongs) {
   const std::vector<CallRecord>& calls = stream.calls();
   uint32_t from = turns.front();
   while (from > 0 && !IsLaunch(calls[from - 1].op)) --from;
@@ -129,7 +129,7 @@ bool OncePerBatch(const std::vector<Group>& read, const std::vector<Group>& batc
 }
 
 // Threads that are launched from each turn to the next.
-std::vector<double> Sizes(const CallStream& stream, Positions turns) {
+std::vector<double> Sizes(const LaunchLog& stream, Positions turns) {
   std::vector<double> sizes(turns.size() - 1);
   for (size_t turn = 0; turn + 1 < turns.size(); ++turn) {
     for (uint32_t i = turns[turn]; i < turns[turn + 1]; ++i) {
@@ -163,7 +163,7 @@ bool SizesFollow(const std::vector<Group>& batches, const std::vector<double>& s
 
 }  // namespace
 
-OuterLoop FindOuterLoop(const CallStream& stream, Positions turns) {
+OuterLoop FindOuterLoop(const LaunchLog& stream, Positions turns) {
   OuterLoop outer;
   const std::vector<Group> batches = FindGroups(stream, turns, IsBatchCopy);
   size_t with_batch = 0;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/launch_log.h"
 
 namespace seqpoint::iterations {
 
@@ -35,7 +35,7 @@ struct OuterLoop {
 };
 
 // `turns`: where each turn of the loop begins, ascending indices of calls; at least two.
-OuterLoop FindOuterLoop(const CallStream& stream, absl::Span<const uint32_t> turns);
+OuterLoop FindOuterLoop(const LaunchLog& stream, absl::Span<const uint32_t> turns);
 
 }  // namespace seqpoint::iterations
 

@@ -10,7 +10,7 @@ namespace {
 // that can, and what was watched directly before them, are handed over.
 class Feeder {
  public:
-  Feeder(const CallStream& stream, const Occurrences& occurrences, const abi::Rule& rule,
+  Feeder(const LaunchLog& stream, const Occurrences& occurrences, const abi::Rule& rule,
          uint32_t from)
       : stream_(stream), rule_(rule), matcher_(rule), next_(from) {
     const auto size = static_cast<uint32_t>(stream_.size());
@@ -65,7 +65,7 @@ class Feeder {
     return any;
   }
 
-  const CallStream& stream_;
+  const LaunchLog& stream_;
   const abi::Rule& rule_;
   abi::Matcher matcher_;
   std::vector<uint32_t> calls_;
@@ -75,7 +75,7 @@ class Feeder {
 
 }  // namespace
 
-std::vector<ReplayedIteration> Replay(const CallStream& stream, const Occurrences& occurrences,
+std::vector<ReplayedIteration> Replay(const LaunchLog& stream, const Occurrences& occurrences,
                                       const abi::Rule& rule, uint32_t from) {
   std::vector<ReplayedIteration> done;
   Feeder feeder(stream, occurrences, rule, from);
@@ -115,7 +115,7 @@ std::vector<ReplayedIteration> Replay(const CallStream& stream, const Occurrence
   return done;
 }
 
-std::vector<uint32_t> Candidates(const CallStream& stream, const Occurrences& occurrences,
+std::vector<uint32_t> Candidates(const LaunchLog& stream, const Occurrences& occurrences,
                                  const abi::Rule& rule, uint32_t from) {
   abi::Rule unconfirmed = rule;
   unconfirmed.confirm = unconfirmed.clock = {};

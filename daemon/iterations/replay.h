@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
-#include "daemon/iterations/call_stream.h"
 #include "daemon/iterations/families.h"
+#include "daemon/iterations/launch_log.h"
 #include "injection/abi/control.h"
 
 namespace seqpoint::iterations {
@@ -30,11 +30,11 @@ struct ReplayedIteration {
 
 // Complete iterations of calls [from, stream.size()). Looks only at calls that can match:
 // O(those * log), whatever the stream's length.
-std::vector<ReplayedIteration> Replay(const CallStream& stream, const Occurrences& occurrences,
+std::vector<ReplayedIteration> Replay(const LaunchLog& stream, const Occurrences& occurrences,
                                       const abi::Rule& rule, uint32_t from);
 
 // Calls at which a candidate begins when nothing confirms one: one per micro-step.
-std::vector<uint32_t> Candidates(const CallStream& stream, const Occurrences& occurrences,
+std::vector<uint32_t> Candidates(const LaunchLog& stream, const Occurrences& occurrences,
                                  const abi::Rule& rule, uint32_t from);
 
 // Bits of Rule::watched_ops that its patterns need.

@@ -80,7 +80,7 @@ bool HostWaitsInEach(const std::vector<CallRecord>& calls,
 
 // The GPU start of an iteration: a copy, memset or graph launch in compute order, close to the
 // begin, or between the step and the next begin. `stream`: that of the launches; nothing: any.
-bool ChooseClockOn(std::optional<uint64_t> stream, const CallStream& source,
+bool ChooseClockOn(std::optional<uint64_t> stream, const LaunchLog& source,
                    const Occurrences& occurrences, ChosenRule* chosen) {
   const std::vector<CallRecord>& calls = source.calls();
   const auto stamped = [&](uint32_t i) {
@@ -154,7 +154,7 @@ std::vector<uint64_t> StreamsThatCompute(const std::vector<CallRecord>& calls, c
   return streams;
 }
 
-void ChooseClock(const CallStream& source, const Occurrences& occurrences, ChosenRule* chosen) {
+void ChooseClock(const LaunchLog& source, const Occurrences& occurrences, ChosenRule* chosen) {
   if (chosen->iterations.size() < 2) return;
   const std::vector<uint64_t> streams =
       StreamsThatCompute(source.calls(), chosen->rule, chosen->iterations.back());
@@ -172,7 +172,7 @@ void ChooseClock(const CallStream& source, const Occurrences& occurrences, Chose
 
 class Chooser {
  public:
-  Chooser(const CallStream& stream, const Occurrences& occurrences, const Loop& loop)
+  Chooser(const LaunchLog& stream, const Occurrences& occurrences, const Loop& loop)
       : stream_(stream), calls_(stream.calls()), occurrences_(occurrences), loop_(loop) {
     absl::flat_hash_set<uint32_t> graphs;
     for (uint32_t i = loop.turns.empty() ? 0 : loop.turns[0].region; i < loop.end; ++i) {
@@ -222,7 +222,7 @@ class Chooser {
   std::optional<ChosenRule> Verify(const Rule& rule, uint32_t micro_steps, int launches_late) const;
   uint32_t LaunchAfter(uint32_t launch, int n) const;
 
-  const CallStream& stream_;
+  const LaunchLog& stream_;
   const std::vector<CallRecord>& calls_;
   const Occurrences& occurrences_;
   const Loop& loop_;
@@ -778,12 +778,12 @@ std::optional<ChosenRule> Chooser::Choose() {
 
 }  // namespace
 
-std::optional<ChosenRule> ChooseRule(const CallStream& stream, const Occurrences& occurrences,
+std::optional<ChosenRule> ChooseRule(const LaunchLog& stream, const Occurrences& occurrences,
                                      const Loop& loop) {
   return Chooser(stream, occurrences, loop).Choose();
 }
 
-std::optional<ChosenRule> ChooseMarkRule(const CallStream& stream, size_t min_marks) {
+std::optional<ChosenRule> ChooseMarkRule(const LaunchLog& stream, size_t min_marks) {
   ChosenRule chosen;
   chosen.rule.generation = 1;
   chosen.rule.boundary = On(Op::kMark);
@@ -797,7 +797,7 @@ std::optional<ChosenRule> ChooseMarkRule(const CallStream& stream, size_t min_ma
   return chosen;
 }
 
-std::optional<ChosenRule> ChooseFrameworkRule(const CallStream& stream) {
+std::optional<ChosenRule> ChooseFrameworkRule(const LaunchLog& stream) {
   ChosenRule chosen;
   chosen.rule.generation = 1;
   chosen.rule.boundary = On(Op::kForward);

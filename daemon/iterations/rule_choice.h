@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/launch_log.h"
 #include "daemon/iterations/loop.h"
 #include "daemon/iterations/replay.h"
 #include "injection/abi/control.h"
@@ -27,16 +27,16 @@ struct ChosenRule {
 };
 
 // Nothing when no pattern finds each turn exactly once.
-std::optional<ChosenRule> ChooseRule(const CallStream& stream, const Occurrences& occurrences,
+std::optional<ChosenRule> ChooseRule(const LaunchLog& stream, const Occurrences& occurrences,
                                      const Loop& loop);
 
 // The rule of a stream that tells its iterations by framework marks; nothing without at least
 // `min_marks`.
-std::optional<ChosenRule> ChooseMarkRule(const CallStream& stream, size_t min_marks);
+std::optional<ChosenRule> ChooseMarkRule(const LaunchLog& stream, size_t min_marks);
 
 // The rule of a stream in which a framework adapter tells forwards and optimiser steps; nothing
 // without at least two iterations.
-std::optional<ChosenRule> ChooseFrameworkRule(const CallStream& stream);
+std::optional<ChosenRule> ChooseFrameworkRule(const LaunchLog& stream);
 
 // A short form of a kernel's name: without template and call arguments.
 std::string ShortName(std::string_view name);

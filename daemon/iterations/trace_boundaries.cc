@@ -37,9 +37,9 @@ size_t TraceBoundaries::exact() const {
   return static_cast<size_t>(std::count(per_step.begin(), per_step.end(), 1));
 }
 
-TraceBoundaries FindBoundaries(const whatif::Trace& trace, std::string_view marker) {
+TraceBoundaries FindBoundaries(const trace::Trace& trace, std::string_view marker) {
   TraceBoundaries found;
-  traces::CallStream stream = traces::ToCallStream(trace, marker);
+  traces::CallRecords stream = traces::ToCallRecords(trace, marker);
   found.calls = stream.calls.size();
   found.markers = std::move(stream.markers);
   found.points = ArePoints(found.markers);

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "daemon/iterations/learner.h"
-#include "daemon/traces/call_stream.h"
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
+#include "daemon/traces/call_records.h"
 
 namespace seqpoint::iterations {
 
@@ -36,7 +36,7 @@ struct TraceBoundaries {
 };
 
 // `marker`: what the names of the markers begin with.
-TraceBoundaries FindBoundaries(const whatif::Trace& trace, std::string_view marker);
+TraceBoundaries FindBoundaries(const trace::Trace& trace, std::string_view marker);
 
 }  // namespace seqpoint::iterations
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/iterations/replay.h"
 #include "daemon/iterations/trace_boundaries.h"
-#include "daemon/whatif/marks.h"
+#include "daemon/trace/marks.h"
 
 namespace seqpoint::iterations {
 namespace {
@@ -29,7 +29,7 @@ struct Learned {
 // a step of training: each complete turn gets a batch from the host, or is launched by two threads,
 // the program's and autograd's. Copies to the host and waits tell nothing: a layer may have them
 // (how many tokens an expert gets).
-bool AreSteps(const CallStream& stream, const std::vector<int64_t>& begins_ns) {
+bool AreSteps(const LaunchLog& stream, const std::vector<int64_t>& begins_ns) {
   size_t turn = 0;  // number of those begun
   bool batch = false;
   uint64_t first_thread = 0;
@@ -54,7 +54,7 @@ bool AreSteps(const CallStream& stream, const std::vector<int64_t>& begins_ns) {
   return begins_ns.size() > 1;
 }
 
-Learned Learn(const whatif::Trace& trace) {
+Learned Learn(const trace::Trace& trace) {
   Learned learned;
   // No annotation has an empty name.
   const TraceBoundaries found = FindBoundaries(trace, "\n");
@@ -66,7 +66,7 @@ Learned Learn(const whatif::Trace& trace) {
   learned.steps = AreSteps(found.learner->stream(), learned.begins_ns);
   const auto dimensions = static_cast<int>(found.rule->rule.length_count);
   if (dimensions == 0 || !found.rule->lengths.depends) return learned;
-  const CallStream& stream = found.learner->stream();
+  const LaunchLog& stream = found.learner->stream();
   const Occurrences occurrences(stream);
   for (const ReplayedIteration& iteration : Replay(stream, occurrences, found.rule->rule, 0)) {
     if (iteration.valid + 1 != 1u << dimensions) return learned;
@@ -98,7 +98,7 @@ void TakeLengths(const Learned& learned, TraceIterations* iterations) {
   iterations->length_words = learned.length_words;
 }
 
-absl::Status ReadLengths(const whatif::Trace& trace, const whatif::IterationMarks& marks,
+absl::Status ReadLengths(const trace::Trace& trace, const trace::IterationMarks& marks,
                          const RE2& expression, TraceIterations* iterations) {
   int groups = expression.NumberOfCapturingGroups();
   std::string second;
@@ -131,7 +131,7 @@ absl::Status ReadLengths(const whatif::Trace& trace, const whatif::IterationMark
 
 }  // namespace
 
-absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
+absl::StatusOr<TraceIterations> FindIterations(const trace::Trace& trace,
                                                const std::string& marker) {
   const RE2 expression(marker.empty() ? kLengthsInName : marker, RE2::Quiet);
   if (!expression.ok()) {
@@ -143,14 +143,14 @@ absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
         absl::StrCat("marker: \"", marker, "\" has ", expression.NumberOfCapturingGroups(),
                      " groups; a length has at most two numbers, write other groups as (?:...)"));
   }
-  const whatif::IterationMarks marks = whatif::FindMarks(trace, marker);
+  const trace::IterationMarks marks = trace::FindMarks(trace, marker);
   TraceIterations iterations;
   if (marks.iterations() > 0) {
     iterations.count = marks.iterations();
     iterations.begins_ns = marks.begins_ns;
     iterations.marks_elsewhere = marks.elsewhere;
     if (!marks.points) iterations.last_end_ns = marks.ends_ns.back();
-    if (const auto holes = whatif::FindHoles(trace); iterations.count == 1 && holes.size() == 1) {
+    if (const auto holes = trace::FindHoles(trace); iterations.count == 1 && holes.size() == 1) {
       iterations.begins_ns = {marks.begins_ns[0], std::max(marks.begins_ns[0], holes[0].begin_ns)};
     }
     // "ProfilerStep#3": what all have is the part before the number.
@@ -182,8 +182,8 @@ absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
     return iterations;
   }
   int64_t begin_ns = std::numeric_limits<int64_t>::max();
-  for (const whatif::Call& call : trace.calls) begin_ns = std::min(begin_ns, call.begin_ns);
-  for (const whatif::Work& work : trace.works) begin_ns = std::min(begin_ns, work.start_ns);
+  for (const trace::Call& call : trace.calls) begin_ns = std::min(begin_ns, call.begin_ns);
+  for (const trace::Work& work : trace.works) begin_ns = std::min(begin_ns, work.start_ns);
   iterations.count = 1;
   iterations.begins_ns = {begin_ns};
   iterations.boundary_words =

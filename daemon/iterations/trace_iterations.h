@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 
 namespace seqpoint::iterations {
 
 struct TraceIterations {
   size_t count = 0;
   // On the CPU; `count`, or one more, which ends the last one: a point, or the end of a window of
-  // one iteration (whatif::kNotRecorded).
+  // one iteration (trace::kNotRecorded).
   std::vector<int64_t> begins_ns;
   int64_t last_end_ns = 0;                      // of the last one's annotation; 0: not known
   int dimensions = 0;                           // of a length: 0, 1 or 2
@@ -32,7 +32,7 @@ struct TraceIterations {
 // the usual ones, else the learner. A trace in which nothing is repeated that looks like a step of
 // training (each gets a batch from the host, or two threads launch it) is one iteration.
 // InvalidArgument: no annotation matches `marker`, or a group of it is no number >= 0.
-absl::StatusOr<TraceIterations> FindIterations(const whatif::Trace& trace,
+absl::StatusOr<TraceIterations> FindIterations(const trace::Trace& trace,
                                                const std::string& marker);
 
 }  // namespace seqpoint::iterations

@@ -5,16 +5,16 @@
 #include <filesystem>
 #include <string>
 
+#include "daemon/trace/test_trace.h"
 #include "daemon/traces/read_file.h"
-#include "daemon/whatif/test_trace.h"
 #include "tests/support/shared_traces.h"
 
 namespace seqpoint::iterations {
 namespace {
 
-using whatif::CallKind;
-using whatif::TestTrace;
-using whatif::WorkKind;
+using trace::CallKind;
+using trace::TestTrace;
+using trace::WorkKind;
 
 constexpr const char* kWholeTrace =
     "nothing that looks like a training step is repeated: the whole trace";
@@ -23,7 +23,7 @@ constexpr const char* kWholeTrace =
 enum class Turn { kOnlyLaunches, kBatch, kBackwardThread, kCountsForTheHost };
 
 // Eight turns of twelve kernels, and something before.
-whatif::Trace Turns(Turn kind) {
+trace::Trace Turns(Turn kind) {
   TestTrace t;
   double at_us = 0;
   const auto launch = [&](const std::string& name) {
@@ -94,10 +94,10 @@ TEST_P(RecordedTest, WithoutMarks) {
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << path << " is not there; set SEQPOINT_SHARED_DATA to the folder with traces/";
   }
-  absl::StatusOr<whatif::Trace> trace = traces::ReadTraceFile(path);
+  absl::StatusOr<trace::Trace> trace = traces::ReadTraceFile(path);
   ASSERT_TRUE(trace.ok()) << trace.status();
   std::erase_if(trace->spans,
-                [](const whatif::Span& s) { return s.kind == whatif::SpanKind::kAnnotation; });
+                [](const trace::Span& s) { return s.kind == trace::SpanKind::kAnnotation; });
   const absl::StatusOr<TraceIterations> found = FindIterations(*trace, "");
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->count, GetParam().count) << found->boundary_words;

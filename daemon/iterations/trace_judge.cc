@@ -43,7 +43,7 @@ bool Judge(const std::string& path, const std::string& marker, bool verbose) {
       rule->confidence, rule->length_words.c_str(), rule->lengths.explained,
       rule->lengths.judged_by.c_str());
   if (verbose) {
-    const seqpoint::iterations::CallStream& stream = found.learner->stream();
+    const seqpoint::iterations::LaunchLog& stream = found.learner->stream();
     const seqpoint::iterations::Occurrences occurrences(stream);
     const auto loop = seqpoint::iterations::FindLoop(stream, occurrences, 2);
     for (const auto& place :

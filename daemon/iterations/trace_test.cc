@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "daemon/iterations/learner.h"
-#include "daemon/traces/call_stream.h"
+#include "daemon/traces/call_records.h"
 #include "daemon/traces/read_file.h"
 #include "tests/support/shared_traces.h"
 
@@ -29,7 +29,7 @@ TEST_P(TraceTest, OneBoundaryInEachStep) {
   }
   const auto trace = traces::ReadTraceFile(path);
   ASSERT_TRUE(trace.ok()) << trace.status();
-  const traces::CallStream stream = traces::ToCallStream(*trace, GetParam().marker);
+  const traces::CallRecords stream = traces::ToCallRecords(*trace, GetParam().marker);
   const std::vector<traces::Marker>& markers = stream.markers;
   ASSERT_GE(markers.size(), 3u);
   IterationLearner learner;

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/launch_log.h"
 #include "daemon/iterations/learner.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/state.pb.h"

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/iterations/trace_iterations.h"
+#include "daemon/trace/correlations.h"
+#include "daemon/trace/marks.h"
 #include "daemon/traces/trace_reader.h"
-#include "daemon/whatif/correlations.h"
-#include "daemon/whatif/marks.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -32,7 +32,7 @@ constexpr size_t kMostHoles = 4096;
 struct Recording {
   std::string file;
   int32_t rank = 0;
-  whatif::Trace trace;
+  trace::Trace trace;
   TraceIterations iterations;
   int64_t begin_ns = kUnset, end_ns = -kUnset;  // of all that it holds
   int64_t first_call_ns = kUnset;               // of its first iteration
@@ -41,14 +41,14 @@ struct Recording {
 
 void SetTimes(Recording* recording) {
   const std::vector<int64_t>& begins_ns = recording->iterations.begins_ns;
-  for (const whatif::Call& call : recording->trace.calls) {
+  for (const trace::Call& call : recording->trace.calls) {
     if (!begins_ns.empty() && call.begin_ns >= begins_ns[0]) {
       recording->first_call_ns = std::min(recording->first_call_ns, call.begin_ns);
     }
     recording->begin_ns = std::min(recording->begin_ns, call.begin_ns);
     recording->end_ns = std::max(recording->end_ns, call.end_ns);
   }
-  for (const whatif::Work& work : recording->trace.works) {
+  for (const trace::Work& work : recording->trace.works) {
     recording->begin_ns = std::min(recording->begin_ns, work.start_ns);
     recording->end_ns = std::max(recording->end_ns, work.end_ns);
   }
@@ -67,24 +67,24 @@ int64_t At(const TraceIterations& iterations, int64_t time_ns) {
 }
 
 std::vector<Measured> Measure(const Recording& recording) {
-  const whatif::Trace& trace = recording.trace;
+  const trace::Trace& trace = recording.trace;
   const TraceIterations& iterations = recording.iterations;
-  const whatif::Correlations correlations(trace);
+  const trace::Correlations correlations(trace);
   // One more, for what comes behind the last one.
   std::vector<int64_t> starts_ns(iterations.count + 1, kUnset);
   std::vector<Measured> measured(iterations.count);
-  for (const whatif::Work& work : trace.works) {
+  for (const trace::Work& work : trace.works) {
     const uint32_t call = correlations.CallOf(work.correlation);
     // Of a trace without calls, its works are in their place.
-    if (call == whatif::kNone && !trace.calls.empty()) continue;
+    if (call == trace::kNone && !trace.calls.empty()) continue;
     const int64_t at =
-        At(iterations, call == whatif::kNone ? work.start_ns : trace.calls[call].begin_ns);
+        At(iterations, call == trace::kNone ? work.start_ns : trace.calls[call].begin_ns);
     if (at < 0 || at > static_cast<int64_t>(iterations.count)) continue;
     const auto index = static_cast<size_t>(at);
     starts_ns[index] = std::min(starts_ns[index], work.start_ns);
-    const bool kernel = work.kind == whatif::WorkKind::kKernel ||
-                        work.kind == whatif::WorkKind::kCollective ||
-                        work.kind == whatif::WorkKind::kGraph;
+    const bool kernel = work.kind == trace::WorkKind::kKernel ||
+                        work.kind == trace::WorkKind::kCollective ||
+                        work.kind == trace::WorkKind::kGraph;
     if (index == iterations.count || !kernel) continue;
     KernelSum& sum = measured[index].kernels[trace.names[work.name]];
     sum.time_ns += static_cast<double>(work.end_ns - work.start_ns);
@@ -154,13 +154,13 @@ absl::StatusOr<std::vector<Recording>> Split(std::vector<Recording> files,
                                              const std::string& marker) {
   std::vector<Recording> parts;
   for (Recording& file : files) {
-    if (const size_t holes = whatif::FindHoles(file.trace).size(); holes > kMostHoles) {
+    if (const size_t holes = trace::FindHoles(file.trace).size(); holes > kMostHoles) {
       return absl::InvalidArgumentError(absl::StrCat(file.file, ": ", holes, " annotations \"",
-                                                     whatif::kNotRecorded, "\", more than ",
+                                                     trace::kNotRecorded, "\", more than ",
                                                      kMostHoles, ": export fewer windows at once"));
     }
     bool goes_on = false;
-    for (whatif::Trace& trace : whatif::SplitAtHoles(std::move(file.trace))) {
+    for (trace::Trace& trace : trace::SplitAtHoles(std::move(file.trace))) {
       absl::StatusOr<TraceIterations> found = iterations::FindIterations(trace, marker);
       if (!found.ok()) {
         return absl::Status(found.status().code(),

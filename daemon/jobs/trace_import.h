@@ -15,15 +15,15 @@
 #include "absl/status/statusor.h"
 #include "daemon/jobs/import.h"
 #include "daemon/store/store.h"
+#include "daemon/trace/trace.h"
 #include "daemon/traces/stored_trace.h"
-#include "daemon/whatif/trace.h"
 #include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::jobs {
 
 struct TraceFile {
   std::string name;
-  whatif::Trace trace;
+  trace::Trace trace;
 };
 
 struct TraceImport {
@@ -33,7 +33,7 @@ struct TraceImport {
 };
 
 // One file or more: of several ranks, or one after the other of one rank. A file with holes
-// (whatif::kNotRecorded) is as many traces as it has parts. Where no file says its
+// (trace::kNotRecorded) is as many traces as it has parts. Where no file says its
 // rank, they are numbered as they come. `marker`: see iterations::FindIterations. InvalidArgument:
 // two files of one rank overlap in time, iterations of different ranks have lengths of different
 // kinds, or what FindIterations says.

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "daemon/placement/whole_run.h"
+#include "daemon/trace/trace.h"
 #include "daemon/traces/execution_trace.h"
-#include "daemon/whatif/trace.h"
 
 namespace seqpoint::placement {
 
@@ -24,7 +24,7 @@ struct Recording {
   std::string name;   // "length 25", or the file
   double weight = 1;  // share of the run, any scale, above 0
   traces::ExecutionTrace graph;
-  whatif::Trace times;
+  trace::Trace times;
 };
 
 struct DevicesAsked {

@@ -317,7 +317,7 @@ TEST(MeasuredProblemTest, OnAGpuAnOperatorTakesWhatItLaunches) {
   r.Op("a", {}, {{1}}, {.us = 10, .gpu_us = 300}).Begin("b", {{1}}, {{2}}, {.us = 5});
   r.Op("inner", {{1}}, {{2}}, {.us = 10, .gpu_us = 200}).End();
   r.Op("view", {{2}}, {{2, 128, 77}});
-  r.AddWork(1000, whatif::WorkKind::kCopyH2D, 4'000'000);  // 4 GB/s, by no operator
+  r.AddWork(1000, trace::WorkKind::kCopyH2D, 4'000'000);  // 4 GB/s, by no operator
   DevicesAsked devices = kTwo;
   devices.bytes_per_second.reset();
   const MeasuredRun run = Measure({r.recording()}, devices);
@@ -404,7 +404,7 @@ TEST(MeasuredProblemTest, OneLengthKeepsEveryOperator) {
 TEST(MeasuredProblemTest, OperatorsThatAreTheSameAtEachLengthStayApart) {
   Recording longer = Recurrence(3);
   longer.name = "longer";
-  for (whatif::Span& span : longer.times.spans) {
+  for (trace::Span& span : longer.times.spans) {
     span.begin_ns *= 2;
     span.end_ns *= 2;
   }

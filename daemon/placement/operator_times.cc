@@ -13,10 +13,10 @@
 namespace seqpoint::placement {
 namespace {
 
+using trace::Span;
+using trace::Trace;
 using traces::ExecutedOperator;
 using traces::ExecutionTrace;
-using whatif::Span;
-using whatif::Trace;
 
 // Two lists with more differences are of two programs. Finding them needs memory by its square:
 // 16 MB here.
@@ -205,13 +205,13 @@ class Joiner {
     if (times_.works.empty()) return;
     absl::flat_hash_map<uint64_t, double> launched_ns;  // by correlation
     int64_t end_ns = end_ns_;
-    for (const whatif::Work& work : times_.works) {
+    for (const trace::Work& work : times_.works) {
       const auto ns = static_cast<double>(work.end_ns - work.start_ns);
       result_.gpu_ns += ns;
       if (work.correlation != 0) launched_ns[work.correlation] += ns;
       end_ns = std::max(end_ns, work.end_ns);
       const bool copy =
-          work.kind == whatif::WorkKind::kCopyH2D || work.kind == whatif::WorkKind::kCopyD2H;
+          work.kind == trace::WorkKind::kCopyH2D || work.kind == trace::WorkKind::kCopyD2H;
       if (copy && work.bytes >= kCopyBytes) {
         result_.copied_bytes += static_cast<double>(work.bytes);
         result_.copying_ns += ns;
@@ -220,7 +220,7 @@ class Joiner {
     result_.iteration_ns = static_cast<double>(end_ns - begin_ns_);
     std::map<uint32_t, std::vector<int>> by_thread;  // in order of their begins
     for (const int i : in_order_) by_thread[SpanOf(i)->thread].push_back(i);
-    for (const whatif::Call& call : times_.calls) {
+    for (const trace::Call& call : times_.calls) {
       const auto work = launched_ns.find(call.correlation);
       const auto thread = by_thread.find(call.thread);
       if (work == launched_ns.end() || thread == by_thread.end()) continue;

@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "daemon/trace/trace.h"
 #include "daemon/traces/execution_trace.h"
-#include "daemon/whatif/trace.h"
 
 namespace seqpoint::placement {
 
@@ -39,7 +39,7 @@ struct OperatorTimes {
 // `nodes`: indices into trace.operators, ascending; none of them is called by another one.
 // FailedPrecondition: the time line is of another program; the message says where they part.
 absl::StatusOr<OperatorTimes> JoinTimes(const traces::ExecutionTrace& trace,
-                                        absl::Span<const int> nodes, const whatif::Trace& times);
+                                        absl::Span<const int> nodes, const trace::Trace& times);
 
 }  // namespace seqpoint::placement
 

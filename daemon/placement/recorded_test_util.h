@@ -75,9 +75,9 @@ class TestRecording {
     recording_.times.spans.push_back({.begin_ns = now_us_ * 1000,
                                       .name = Number(&recording_.times.names, name),
                                       .kind = scope == traces::kUserScope
-                                                  ? whatif::SpanKind::kAnnotation
-                                                  : whatif::SpanKind::kOperator});
-    if (options.gpu_us > 0) AddWork(options.gpu_us, whatif::WorkKind::kKernel, 0);
+                                                  ? trace::SpanKind::kAnnotation
+                                                  : trace::SpanKind::kOperator});
+    if (options.gpu_us > 0) AddWork(options.gpu_us, trace::WorkKind::kKernel, 0);
     now_us_ += options.us;
     return *this;
   }
@@ -112,12 +112,12 @@ class TestRecording {
     return Begin("Optimizer.step#SGD.step", {}, {}, {.us = 0, .schema = ""}, traces::kUserScope);
   }
 
-  void AddWork(int64_t us, whatif::WorkKind kind, uint64_t bytes) {
+  void AddWork(int64_t us, trace::WorkKind kind, uint64_t bytes) {
     const uint64_t correlation = recording_.times.calls.size() + 1;
     recording_.times.calls.push_back({.begin_ns = now_us_ * 1000,
                                       .end_ns = now_us_ * 1000 + 1,
                                       .correlation = correlation,
-                                      .kind = whatif::CallKind::kLaunch});
+                                      .kind = trace::CallKind::kLaunch});
     if (recording_.times.streams.empty()) recording_.times.streams.push_back({0, 7});
     recording_.times.works.push_back({.start_ns = now_us_ * 1000,
                                       .end_ns = (now_us_ + us) * 1000,

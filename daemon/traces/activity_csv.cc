@@ -11,7 +11,7 @@
 namespace seqpoint::traces {
 namespace {
 
-using whatif::WorkKind;
+using trace::WorkKind;
 
 constexpr size_t kMaxLineBytes = size_t{1} << 20;  // a longer one is cut
 
@@ -43,7 +43,7 @@ uint64_t Bytes(std::string_view text) {
 }
 
 // "(64 1 1)|(256 1 1)".
-void Geometry(std::string_view text, whatif::Work* work) {
+void Geometry(std::string_view text, trace::Work* work) {
   uint64_t numbers[6] = {};
   size_t n = 0;
   for (size_t i = 0; i < text.size() && n < 6; ++i) {
@@ -102,7 +102,7 @@ void ActivityCsv::TakeLine(std::string_view line, uint64_t at) {
     return;
   }
   if (TakeActivity(line)) return;
-  whatif::LeftOut& left_out = builder_->trace().left_out;
+  trace::LeftOut& left_out = builder_->trace().left_out;
   if (left_out.damaged++ == 0) left_out.first_damaged_at = at;
 }
 
@@ -120,7 +120,7 @@ bool ActivityCsv::TakeActivity(std::string_view line) {
   const auto name_id = ParseInteger(fields[3]);
   if (!start_ns || !stream || !name_id) return false;
   const auto name = names_.find(*name_id);
-  whatif::Work work;
+  trace::Work work;
   work.start_ns = *start_ns;
   work.end_ns = *start_ns + std::max<int64_t>(duration_ns.value_or(0), 0);
   if (!duration_ns || *duration_ns < 0) ++builder_->trace().left_out.without_duration;

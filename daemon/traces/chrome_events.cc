@@ -8,8 +8,8 @@
 namespace seqpoint::traces {
 namespace {
 
-using whatif::kNone;
-using whatif::WorkKind;
+using trace::kNone;
+using trace::WorkKind;
 
 constexpr int64_t kMaxDurationNs = int64_t{1} << 60;
 constexpr size_t kMaxGpus = 1024;
@@ -108,7 +108,7 @@ ChromeEvents::Category ChromeEvents::CategoryOf(std::string_view name) {
 }
 
 void ChromeEvents::OnDamage(uint64_t at) {
-  whatif::LeftOut& left_out = builder_->trace().left_out;
+  trace::LeftOut& left_out = builder_->trace().left_out;
   if (left_out.damaged++ == 0) left_out.first_damaged_at = at;
 }
 
@@ -134,7 +134,7 @@ bool ChromeEvents::SkipByHead(std::string_view element) {
   const std::string_view phase = TakeText("ph", &element);
   if (phase.size() != 1 || phase[0] == 'M') return false;
   if ((phase[0] == 's' || phase[0] == 'f') && NamesFlow(element)) return false;
-  whatif::LeftOut& left_out = builder_->trace().left_out;
+  trace::LeftOut& left_out = builder_->trace().left_out;
   if (phase[0] == 'X') {
     const std::string_view name = TakeText("cat", &element);
     if (name.empty()) return false;
@@ -296,7 +296,7 @@ int32_t ChromeEvents::DeviceOf(const Event& event) {
 }
 
 bool ChromeEvents::Take(const Event& event) {
-  whatif::Trace& trace = builder_->trace();
+  trace::Trace& trace = builder_->trace();
   if (event.phase != 0) ++events_;
   if (event.phase == 'M') {
     if (event.name == "thread_name") {
@@ -355,7 +355,7 @@ bool ChromeEvents::Take(const Event& event) {
       builder_->spans().Add(
           {*begin_ns, end_ns, builder_->Name(with_lengths.empty() ? event.name : with_lengths),
            builder_->Thread(Unquoted(event.process), Unquoted(event.thread)),
-           annotation ? whatif::SpanKind::kAnnotation : whatif::SpanKind::kOperator,
+           annotation ? trace::SpanKind::kAnnotation : trace::SpanKind::kOperator,
            record_function > UINT32_MAX ? 0 : static_cast<uint32_t>(record_function)});
       break;
     }
@@ -367,7 +367,7 @@ bool ChromeEvents::Take(const Event& event) {
 }
 
 void ChromeEvents::TakeWork(const Event& event, int64_t begin_ns, int64_t end_ns) {
-  whatif::Work work;
+  trace::Work work;
   work.start_ns = begin_ns;
   work.end_ns = end_ns;
   work.correlation = Positive(event.correlation);
@@ -400,7 +400,7 @@ void ChromeEvents::TakeSync(const Event& event) {
     const auto id = ParseInteger(token);
     return id && *id >= 0 ? builder_->Stream(DeviceOf(event), *id) : kNone;
   };
-  whatif::Wait wait;
+  trace::Wait wait;
   wait.correlation = Positive(event.correlation);
   wait.record_correlation = Positive(event.wait_record);
   wait.stream = stream(event.stream);
@@ -412,7 +412,7 @@ void ChromeEvents::OnRest(const std::string& rest) {
   simdjson::dom::parser parser;
   simdjson::dom::object fields;
   if (parser.parse(rest).get(fields) && parser.parse(Mend(rest)).get(fields)) return;
-  whatif::Trace& trace = builder_->trace();
+  trace::Trace& trace = builder_->trace();
   const auto integer = [](simdjson::dom::element element) {
     int64_t value = 0;
     std::string_view text;

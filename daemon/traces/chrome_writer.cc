@@ -9,17 +9,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "daemon/base/json_string.h"
+#include "daemon/trace/correlations.h"
 #include "daemon/traces/json_text.h"
 #include "daemon/traces/trace_builder.h"
-#include "daemon/whatif/correlations.h"
 
 namespace seqpoint::traces {
 namespace {
 
-using whatif::CallKind;
-using whatif::kNone;
-using whatif::Trace;
-using whatif::WorkKind;
+using trace::CallKind;
+using trace::kNone;
+using trace::Trace;
+using trace::WorkKind;
 
 constexpr size_t kPieceBytes = 256 * 1024;
 constexpr int64_t kMostProcesses = 5'000'000;  // more than Linux gives; GPUs come behind them
@@ -102,7 +102,7 @@ std::string Triple(const Number (&size)[3]) {
 }
 
 // The arguments of GPU work, without braces.
-std::string WorkFields(const whatif::Work& work, const whatif::Stream& stream,
+std::string WorkFields(const trace::Work& work, const trace::Stream& stream,
                        const std::string& name) {
   std::string fields = absl::StrCat("\"device\":", stream.device, ",\"stream\":", stream.id);
   const auto add = [&](const char* key, const auto& value) {
@@ -277,8 +277,8 @@ bool ChromeWriter::Add(const Trace& trace, const ChromeRows& options) {
                     fields.empty() ? "}" : "}}");
     return text_.size() < kPieceBytes || Flush();
   };
-  for (const whatif::Span& span : trace.spans) {
-    const bool annotation = span.kind == whatif::SpanKind::kAnnotation;
+  for (const trace::Span& span : trace.spans) {
+    const bool annotation = span.kind == trace::SpanKind::kAnnotation;
     const std::string& name = trace.names[span.name];
     const size_t lengths = annotation ? LengthsIn(name) : std::string::npos;
     const bool parted = lengths != std::string::npos;
@@ -290,14 +290,14 @@ bool ChromeWriter::Add(const Trace& trace, const ChromeRows& options) {
       return false;
     }
   }
-  for (const whatif::Call& call : trace.calls) {
+  for (const trace::Call& call : trace.calls) {
     if (!event(CallCategory(trace.names[call.name]), names[call.name], rows.OfThread(call.thread),
                call.begin_ns, call.end_ns,
                call.correlation == 0 ? "" : absl::StrCat("\"correlation\":", call.correlation))) {
       return false;
     }
   }
-  for (const whatif::Work& work : trace.works) {
+  for (const trace::Work& work : trace.works) {
     std::string fields = WorkFields(work, trace.streams[work.stream], trace.names[work.name]);
     if (options.work_fields) fields += options.work_fields(work);
     const char* category = IsKernel(work.kind)              ? "kernel"
@@ -308,15 +308,15 @@ bool ChromeWriter::Add(const Trace& trace, const ChromeRows& options) {
       return false;
     }
   }
-  absl::flat_hash_map<uint64_t, const whatif::Call*> waiting;
-  for (const whatif::Wait& wait : trace.waits) waiting[wait.correlation] = nullptr;
-  for (const whatif::Call& call : trace.calls) {
+  absl::flat_hash_map<uint64_t, const trace::Call*> waiting;
+  for (const trace::Wait& wait : trace.waits) waiting[wait.correlation] = nullptr;
+  for (const trace::Call& call : trace.calls) {
     const auto it = waiting.find(call.correlation);
     if (it != waiting.end()) it->second = &call;
   }
-  for (const whatif::Wait& wait : trace.waits) {
+  for (const trace::Wait& wait : trace.waits) {
     // Within its call; Kineto's lie in the streams' rows, where they overlap with work.
-    const whatif::Call* call = waiting[wait.correlation];
+    const trace::Call* call = waiting[wait.correlation];
     const uint32_t stream = wait.stream != kNone ? wait.stream : wait.source;
     std::string fields = absl::StrCat("\"correlation\":", wait.correlation);
     const auto add = [&](const char* key, auto value) {
@@ -351,22 +351,22 @@ bool ChromeWriter::AddFlows(const Trace& trace, Rows* rows) {
                     phase == 'f' ? ",\"bp\":\"e\"}" : "}");
     return text_.size() < kPieceBytes || Flush();
   };
-  const whatif::Correlations correlations(trace);
+  const trace::Correlations correlations(trace);
   absl::flat_hash_map<uint32_t, uint64_t> numbers;  // by call
-  for (const whatif::Work& work : trace.works) {
+  for (const trace::Work& work : trace.works) {
     const uint32_t call = correlations.CallOf(work.correlation);
     if (work.correlation == 0 || call == kNone) continue;
     const auto [number, first] = numbers.try_emplace(call, flows_ + 1);
     if (first) {
       ++flows_;
-      const whatif::Call& launch = trace.calls[call];
+      const trace::Call& launch = trace.calls[call];
       if (!end('s', "ac2g", number->second, rows->OfThread(launch.thread), launch.begin_ns)) {
         return false;
       }
     }
     if (!end('f', "ac2g", number->second, rows->OfStream(work.stream), work.start_ns)) return false;
   }
-  for (const whatif::Flow& flow : trace.flows) {
+  for (const trace::Flow& flow : trace.flows) {
     ++flows_;
     if (!end('s', "fwdbwd", flows_, rows->OfThread(flow.forward_thread), flow.forward_ns) ||
         !end('f', "fwdbwd", flows_, rows->OfThread(flow.backward_thread), flow.backward_ns)) {

@@ -2,7 +2,7 @@
 // TensorBoard open the file, and TraceReader makes the same trace of it again.
 //
 //   ChromeWriter writer({.name = "resnet@1", .base_ns = begin_ns}, write);
-//   for (const whatif::Trace& trace : traces) if (!writer.Add(trace)) return;  // receiver gone
+//   for (const trace::Trace& trace : traces) if (!writer.Add(trace)) return;  // receiver gone
 //   writer.Finish();
 //
 // What TraceReader made comes back as it was, but for names and threads that nothing uses,
@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 
 namespace seqpoint::traces {
 
@@ -50,7 +50,7 @@ struct ChromeRows {
   bool by_rank = false;
   bool replayed = false;  // rows of their own, each below the one of the same name
   // More fields of a piece of work, each with a comma before it; may be empty.
-  std::function<std::string(const whatif::Work&)> work_fields;
+  std::function<std::string(const trace::Work&)> work_fields;
 };
 
 class ChromeWriter {
@@ -60,14 +60,14 @@ class ChromeWriter {
   ChromeWriter(const ChromeFile& file, WriteFunction write);
 
   // False: the receiver is gone.
-  bool Add(const whatif::Trace& trace, const ChromeRows& rows = {});
+  bool Add(const trace::Trace& trace, const ChromeRows& rows = {});
   bool Finish();
 
  private:
   class Rows;
 
   bool Flush();
-  bool AddFlows(const whatif::Trace& trace, Rows* rows);
+  bool AddFlows(const trace::Trace& trace, Rows* rows);
 
   WriteFunction write_;
   const int64_t base_ns_;

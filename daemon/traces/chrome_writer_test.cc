@@ -22,12 +22,12 @@
 namespace seqpoint::traces {
 namespace {
 
-using whatif::CallKind;
-using whatif::kNone;
-using whatif::SpanKind;
-using whatif::Trace;
-using whatif::Work;
-using whatif::WorkKind;
+using trace::CallKind;
+using trace::kNone;
+using trace::SpanKind;
+using trace::Trace;
+using trace::Work;
+using trace::WorkKind;
 
 // Everything in a trace, a line each, without the numbers of names, threads and streams.
 std::vector<std::string> Lines(const Trace& trace) {
@@ -39,12 +39,12 @@ std::vector<std::string> Lines(const Trace& trace) {
     if (i == kNone) return std::string("none");
     return absl::StrCat(trace.streams[i].device, "/", trace.streams[i].id);
   };
-  for (const whatif::Span& span : trace.spans) {
+  for (const trace::Span& span : trace.spans) {
     lines.push_back(absl::StrCat("span ", span.begin_ns, " ", span.end_ns, " ",
                                  trace.names[span.name], " on ", trace.threads[span.thread], " ",
                                  static_cast<int>(span.kind)));
   }
-  for (const whatif::Call& call : trace.calls) {
+  for (const trace::Call& call : trace.calls) {
     lines.push_back(absl::StrCat("call ", call.begin_ns, " ", call.end_ns, " ", call.correlation,
                                  " ", trace.names[call.name], " on ", trace.threads[call.thread],
                                  " ", static_cast<int>(call.kind)));
@@ -56,11 +56,11 @@ std::vector<std::string> Lines(const Trace& trace) {
                                  absl::StrJoin(work.block, ","), " ", static_cast<int>(work.kind),
                                  work.pageable ? " pageable" : ""));
   }
-  for (const whatif::Wait& wait : trace.waits) {
+  for (const trace::Wait& wait : trace.waits) {
     lines.push_back(absl::StrCat("wait ", wait.correlation, " ", wait.record_correlation, " ",
                                  stream(wait.stream), " ", stream(wait.source)));
   }
-  for (const whatif::Flow& flow : trace.flows) {
+  for (const trace::Flow& flow : trace.flows) {
     lines.push_back(absl::StrCat("flow ", flow.forward_ns, " on ",
                                  trace.threads[flow.forward_thread], " to ", flow.backward_ns,
                                  " on ", trace.threads[flow.backward_thread]));
@@ -77,7 +77,7 @@ size_t Count(const std::string& text, const std::string& part) {
 std::string Written(const Trace& trace, const ChromeRows& rows = {}) {
   std::string text;
   int64_t base_ns = trace.works.empty() ? 0 : trace.works[0].start_ns;
-  for (const whatif::Call& call : trace.calls) base_ns = std::min(base_ns, call.begin_ns);
+  for (const trace::Call& call : trace.calls) base_ns = std::min(base_ns, call.begin_ns);
   const ChromeFile file = {.name = "a \"job\"",
                            .base_ns = std::max<int64_t>(base_ns, 0),
                            .rank = trace.rank,
@@ -289,7 +289,7 @@ TEST_P(ChromeWriterTracesTest, RecordedTracesComeBack) {
   EXPECT_EQ(Count(text, "\"cat\":\"fwdbwd\""), of_operators);
   EXPECT_EQ(trace->flows.size() * 2, of_operators);
   std::set<uint64_t> launched;
-  for (const whatif::Call& call : trace->calls) launched.insert(call.correlation);
+  for (const trace::Call& call : trace->calls) launched.insert(call.correlation);
   size_t joined = 0;
   for (const Work& work : trace->works) {
     joined += work.correlation != 0 && launched.contains(work.correlation) ? 1 : 0;

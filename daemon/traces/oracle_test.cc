@@ -23,8 +23,8 @@
 namespace seqpoint::traces {
 namespace {
 
-using whatif::Trace;
-using whatif::WorkKind;
+using trace::Trace;
+using trace::WorkKind;
 
 std::vector<std::string> Files() {
   std::vector<std::string> files;
@@ -43,7 +43,7 @@ std::string Output(const std::string& command) {
   return text;
 }
 
-bool Copy(const whatif::Work& work) {
+bool Copy(const trace::Work& work) {
   return work.kind != WorkKind::kKernel && work.kind != WorkKind::kCollective &&
          work.kind != WorkKind::kGraph;
 }
@@ -66,7 +66,7 @@ struct Figures {
 
 Figures FiguresOf(const Trace& trace) {
   std::map<uint32_t, std::vector<Interval>> by_thread;
-  for (const whatif::Span& span : trace.spans) {
+  for (const trace::Span& span : trace.spans) {
     if (ProfilerStep(trace.names[span.name])) {
       by_thread[span.thread].push_back({span.begin_ns, span.end_ns});
     }
@@ -98,8 +98,8 @@ Figures FiguresOf(const Trace& trace) {
   figures.span_ms = ms(static_cast<double>(end - begin));
   figures.step_ms = ms(steps_ns / static_cast<double>(steps.size()));
 
-  std::unordered_map<uint64_t, const whatif::Call*> by_correlation;
-  for (const whatif::Call& call : trace.calls) {
+  std::unordered_map<uint64_t, const trace::Call*> by_correlation;
+  for (const trace::Call& call : trace.calls) {
     const std::string& name = trace.names[call.name];
     const bool launches = name.find("Launch") != name.npos || name.find("Memcpy") != name.npos ||
                           name.find("Memset") != name.npos;
@@ -107,7 +107,7 @@ Figures FiguresOf(const Trace& trace) {
     if (!inserted && launches) it->second = &call;
   }
   int64_t wall_end = end;
-  for (const whatif::Work& work : trace.works) {
+  for (const trace::Work& work : trace.works) {
     const auto call = by_correlation.find(work.correlation);
     const int64_t at = call == by_correlation.end() ? work.start_ns : call->second->begin_ns;
     if (at < begin || (steps.size() == 1 && at > end)) continue;
@@ -115,7 +115,7 @@ Figures FiguresOf(const Trace& trace) {
   }
   figures.wall_ms = ms(static_cast<double>(wall_end - begin));
   std::vector<Interval> busy;
-  for (const whatif::Work& work : trace.works) {
+  for (const trace::Work& work : trace.works) {
     if (work.end_ns > begin && work.start_ns < wall_end) {
       busy.push_back({std::max(work.start_ns, begin), std::min(work.end_ns, wall_end)});
     }
@@ -164,18 +164,18 @@ TEST_P(OracleTest, ReadsWhatTheOtherReads) {
   uint64_t copies = 0, collectives = 0, matched = 0, operators = 0, numbered = 0;
   std::set<uint64_t> correlations;
   std::set<uint32_t> threads, streams;
-  for (const whatif::Call& call : trace->calls) {
+  for (const trace::Call& call : trace->calls) {
     correlations.insert(call.correlation);
     threads.insert(call.thread);
   }
-  for (const whatif::Work& work : trace->works) {
+  for (const trace::Work& work : trace->works) {
     copies += Copy(work);
     collectives += work.kind == WorkKind::kCollective;
     matched += correlations.count(work.correlation);
     streams.insert(work.stream);
   }
-  for (const whatif::Span& span : trace->spans) {
-    if (span.kind == whatif::SpanKind::kOperator) {
+  for (const trace::Span& span : trace->spans) {
+    if (span.kind == trace::SpanKind::kOperator) {
       ++operators;
     } else {
       numbered += trace->names[span.name].find('#') != std::string::npos;

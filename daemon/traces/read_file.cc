@@ -9,7 +9,7 @@
 
 namespace seqpoint::traces {
 
-absl::StatusOr<whatif::Trace> ReadTraceFile(const std::string& path) {
+absl::StatusOr<trace::Trace> ReadTraceFile(const std::string& path) {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (file == nullptr) return absl::NotFoundError(absl::StrCat("cannot open ", path));
   TraceReader reader({.name = path.substr(path.rfind('/') + 1)});

@@ -7,12 +7,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 
 namespace seqpoint::traces {
 
 // NotFound when the file cannot be read; else as TraceReader.
-absl::StatusOr<whatif::Trace> ReadTraceFile(const std::string& path);
+absl::StatusOr<trace::Trace> ReadTraceFile(const std::string& path);
 
 }  // namespace seqpoint::traces
 

@@ -10,7 +10,7 @@
 namespace seqpoint::traces {
 namespace {
 
-using whatif::kNone;
+using trace::kNone;
 
 constexpr int kVersion = 1;
 
@@ -80,7 +80,7 @@ void AppendParts(const Rows& rows, std::string* bytes, const Fill& fill) {
 }  // namespace
 
 absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
-  const whatif::Trace& trace = recorded.trace;
+  const trace::Trace& trace = recorded.trace;
   StoredTrace head;
   head.set_version(kVersion);
   head.set_source(trace.source);
@@ -89,7 +89,7 @@ absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
   for (const std::string& gpu : trace.gpus) head.add_gpus(gpu);
   head.set_rank(trace.rank);
   head.set_world_size(trace.world_size);
-  for (const whatif::Stream& stream : trace.streams) {
+  for (const trace::Stream& stream : trace.streams) {
     head.add_device(stream.device);
     head.add_stream_id(stream.id);
   }
@@ -111,7 +111,7 @@ absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
   std::string bytes = head.SerializeAsString();
 
   Deltas call_begin, call_correlation;
-  AppendParts(trace.calls, &bytes, [&](const whatif::Call& call, StoredTrace* part) {
+  AppendParts(trace.calls, &bytes, [&](const trace::Call& call, StoredTrace* part) {
     StoredTrace::Calls& to = *part->mutable_calls();
     to.add_begin(call_begin.To(Unsigned(call.begin_ns)));
     to.add_duration(Unsigned(call.end_ns - call.begin_ns));
@@ -121,7 +121,7 @@ absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
     to.add_kind(static_cast<uint32_t>(call.kind));
   });
   Deltas start, work_correlation;
-  AppendParts(trace.works, &bytes, [&](const whatif::Work& work, StoredTrace* part) {
+  AppendParts(trace.works, &bytes, [&](const trace::Work& work, StoredTrace* part) {
     StoredTrace::Works& to = *part->mutable_works();
     to.add_start(start.To(Unsigned(work.start_ns)));
     to.add_duration(Unsigned(work.end_ns - work.start_ns));
@@ -135,7 +135,7 @@ absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
     to.add_pageable(work.pageable);
   });
   Deltas span_begin;
-  AppendParts(trace.spans, &bytes, [&](const whatif::Span& span, StoredTrace* part) {
+  AppendParts(trace.spans, &bytes, [&](const trace::Span& span, StoredTrace* part) {
     StoredTrace::Spans& to = *part->mutable_spans();
     to.add_begin(span_begin.To(Unsigned(span.begin_ns)));
     to.add_duration(Unsigned(span.end_ns - span.begin_ns));
@@ -144,7 +144,7 @@ absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
     to.add_kind(static_cast<uint32_t>(span.kind));
   });
   Deltas wait_correlation;
-  AppendParts(trace.waits, &bytes, [&](const whatif::Wait& wait, StoredTrace* part) {
+  AppendParts(trace.waits, &bytes, [&](const trace::Wait& wait, StoredTrace* part) {
     StoredTrace::Waits& to = *part->mutable_waits();
     to.add_correlation(wait_correlation.To(wait.correlation));
     to.add_record_correlation(wait.record_correlation);
@@ -152,7 +152,7 @@ absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
     to.add_source(FromStream(wait.source));
   });
   Deltas flow_forward;
-  AppendParts(trace.flows, &bytes, [&](const whatif::Flow& flow, StoredTrace* part) {
+  AppendParts(trace.flows, &bytes, [&](const trace::Flow& flow, StoredTrace* part) {
     StoredTrace::Flows& to = *part->mutable_flows();
     to.add_forward(flow_forward.To(Unsigned(flow.forward_ns)));
     to.add_backward(static_cast<int64_t>(Unsigned(flow.backward_ns) - Unsigned(flow.forward_ns)));
@@ -179,7 +179,7 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
                                                       "; import the trace again"));
   }
   RecordedTrace recorded;
-  whatif::Trace& trace = recorded.trace;
+  trace::Trace& trace = recorded.trace;
   trace.source = in.source();
   trace.names.assign(in.names().begin(), in.names().end());
   trace.threads.assign(in.threads().begin(), in.threads().end());
@@ -203,14 +203,14 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
     Deltas begin, correlation;
     trace.calls.reserve(checks.good ? static_cast<size_t>(rows) : 0);
     for (int i = 0; checks.good && i < rows; ++i) {
-      whatif::Call& call = trace.calls.emplace_back();
+      trace::Call& call = trace.calls.emplace_back();
       call.begin_ns = static_cast<int64_t>(begin.From(from.begin(i)));
       call.end_ns = checks.End(call.begin_ns, from.duration(i));
       call.correlation = correlation.From(from.correlation(i));
       call.name = checks.Below(from.name(i), trace.names.size());
       call.thread = checks.Below(from.thread(i), trace.threads.size());
-      call.kind = static_cast<whatif::CallKind>(
-          checks.Below(from.kind(i), static_cast<size_t>(whatif::CallKind::kStreamWait) + 1));
+      call.kind = static_cast<trace::CallKind>(
+          checks.Below(from.kind(i), static_cast<size_t>(trace::CallKind::kStreamWait) + 1));
     }
   }
   if (const std::unique_ptr<StoredTrace::Works> columns(in.release_works()); columns) {
@@ -227,7 +227,7 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
     Deltas start, correlation;
     trace.works.reserve(checks.good ? static_cast<size_t>(rows) : 0);
     for (int i = 0; checks.good && i < rows; ++i) {
-      whatif::Work& work = trace.works.emplace_back();
+      trace::Work& work = trace.works.emplace_back();
       work.start_ns = static_cast<int64_t>(start.From(from.start(i)));
       work.end_ns = checks.End(work.start_ns, from.duration(i));
       work.correlation = correlation.From(from.correlation(i));
@@ -238,8 +238,8 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
         work.grid[k] = from.size(6 * i + k);
         work.block[k] = static_cast<uint16_t>(checks.Below(from.size(6 * i + 3 + k), 1 << 16));
       }
-      work.kind = static_cast<whatif::WorkKind>(
-          checks.Below(from.kind(i), static_cast<size_t>(whatif::WorkKind::kGraph) + 1));
+      work.kind = static_cast<trace::WorkKind>(
+          checks.Below(from.kind(i), static_cast<size_t>(trace::WorkKind::kGraph) + 1));
       work.pageable = from.pageable(i);
     }
   }
@@ -253,13 +253,13 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
     Deltas begin;
     trace.spans.reserve(checks.good ? static_cast<size_t>(rows) : 0);
     for (int i = 0; checks.good && i < rows; ++i) {
-      whatif::Span& span = trace.spans.emplace_back();
+      trace::Span& span = trace.spans.emplace_back();
       span.begin_ns = static_cast<int64_t>(begin.From(from.begin(i)));
       span.end_ns = checks.End(span.begin_ns, from.duration(i));
       span.name = checks.Below(from.name(i), trace.names.size());
       span.thread = checks.Below(from.thread(i), trace.threads.size());
-      span.kind = static_cast<whatif::SpanKind>(
-          checks.Below(from.kind(i), static_cast<size_t>(whatif::SpanKind::kAnnotation) + 1));
+      span.kind = static_cast<trace::SpanKind>(
+          checks.Below(from.kind(i), static_cast<size_t>(trace::SpanKind::kAnnotation) + 1));
     }
   }
   if (const std::unique_ptr<StoredTrace::Waits> columns(in.release_waits()); columns) {
@@ -270,7 +270,7 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
     checks.Size(from.source(), rows);
     Deltas correlation;
     for (int i = 0; checks.good && i < rows; ++i) {
-      whatif::Wait& wait = trace.waits.emplace_back();
+      trace::Wait& wait = trace.waits.emplace_back();
       wait.correlation = correlation.From(from.correlation(i));
       wait.record_correlation = from.record_correlation(i);
       wait.stream = checks.Stream(from.stream(i), trace.streams.size());
@@ -285,7 +285,7 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
     checks.Size(from.backward_thread(), rows);
     Deltas forward;
     for (int i = 0; checks.good && i < rows; ++i) {
-      whatif::Flow& flow = trace.flows.emplace_back();
+      trace::Flow& flow = trace.flows.emplace_back();
       const uint64_t forward_ns = forward.From(from.forward(i));
       flow.forward_ns = static_cast<int64_t>(forward_ns);
       flow.backward_ns = static_cast<int64_t>(forward_ns + Unsigned(from.backward(i)));

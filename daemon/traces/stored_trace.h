@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 
 namespace seqpoint::traces {
 
 struct RecordedTrace {
-  whatif::Trace trace;
+  trace::Trace trace;
   std::vector<int64_t> iteration_begins_ns;  // on the CPU, ascending; one more may end the last one
   size_t iterations = 0;
   int64_t first_iteration = 0;  // number of the first one within the job

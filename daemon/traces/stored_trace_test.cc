@@ -10,7 +10,7 @@ namespace {
 
 RecordedTrace Sample() {
   RecordedTrace recorded;
-  whatif::Trace& trace = recorded.trace;
+  trace::Trace& trace = recorded.trace;
   trace.source = "Kineto, a.json";
   trace.names = {"", "gemm", "caf\xe9", "ProfilerStep#1"};
   trace.threads = {"main", "autograd"};
@@ -18,9 +18,9 @@ RecordedTrace Sample() {
   trace.rank = 3;
   trace.world_size = 8;
   trace.streams = {{0, 7}, {1, -20}};
-  trace.calls = {{100, 105, 9, 1, 0, whatif::CallKind::kLaunch},
-                 {90, 90, 0, 2, 1, whatif::CallKind::kOther}};
-  whatif::Work work;
+  trace.calls = {{100, 105, 9, 1, 0, trace::CallKind::kLaunch},
+                 {90, 90, 0, 2, 1, trace::CallKind::kOther}};
+  trace::Work work;
   work.start_ns = 1'700'000'000'000'000'110;
   work.end_ns = 1'700'000'000'000'000'200;
   work.correlation = UINT64_MAX;
@@ -29,11 +29,11 @@ RecordedTrace Sample() {
   work.stream = 1;
   work.grid[0] = 70'000;
   work.block[2] = 64;
-  work.kind = whatif::WorkKind::kCopyD2H;
+  work.kind = trace::WorkKind::kCopyD2H;
   work.pageable = true;
   trace.works = {work, {}};
-  trace.spans = {{95, 300, 3, 0, whatif::SpanKind::kAnnotation}};
-  trace.waits = {{9, 4, whatif::kNone, 1}};
+  trace.spans = {{95, 300, 3, 0, trace::SpanKind::kAnnotation}};
+  trace.waits = {{9, 4, trace::kNone, 1}};
   trace.flows = {{95, 1'700'000'000'000'000'000, 0, 1}, {90, 20, 1, 0}};
   trace.left_out.truncated = true;
   trace.left_out.damaged = 2;
@@ -48,7 +48,7 @@ TEST(StoredTrace, ComesBackAsItWas) {
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   const auto back = FromBytes(*bytes);
   ASSERT_TRUE(back.ok()) << back.status();
-  const whatif::Trace &was = Sample().trace, &is = back->trace;
+  const trace::Trace &was = Sample().trace, &is = back->trace;
   EXPECT_EQ(is.source, was.source);
   EXPECT_EQ(is.names, was.names);
   EXPECT_EQ(is.threads, was.threads);
@@ -58,13 +58,13 @@ TEST(StoredTrace, ComesBackAsItWas) {
   EXPECT_EQ(is.streams[1].id, -20);
   EXPECT_EQ(is.calls[1].begin_ns, 90);
   EXPECT_EQ(is.calls[1].thread, 1u);
-  EXPECT_EQ(is.calls[0].kind, whatif::CallKind::kLaunch);
+  EXPECT_EQ(is.calls[0].kind, trace::CallKind::kLaunch);
   EXPECT_EQ(is.works[0].end_ns, was.works[0].end_ns);
   EXPECT_EQ(is.works[0].correlation, UINT64_MAX);
   EXPECT_EQ(is.works[0].grid[0], 70'000u);
   EXPECT_EQ(is.works[0].block[2], 64);
   EXPECT_TRUE(is.works[0].pageable);
-  EXPECT_EQ(is.waits[0].stream, whatif::kNone);
+  EXPECT_EQ(is.waits[0].stream, trace::kNone);
   EXPECT_EQ(is.waits[0].source, 1u);
   EXPECT_EQ(is.spans[0].end_ns, 300);
   ASSERT_EQ(is.flows.size(), 2u);
@@ -84,7 +84,7 @@ TEST(StoredTrace, MoreRowsThanOnePart) {
   recorded.trace.calls.clear();
   for (int i = 0; i < 200'000; ++i) {
     recorded.trace.calls.push_back(
-        {10LL * i, 10LL * i + 3, static_cast<uint64_t>(i), 1, 1, whatif::CallKind::kLaunch});
+        {10LL * i, 10LL * i + 3, static_cast<uint64_t>(i), 1, 1, trace::CallKind::kLaunch});
   }
   const auto back = FromBytes(*ToBytes(recorded));
   ASSERT_TRUE(back.ok()) << back.status();
@@ -106,12 +106,12 @@ TEST(StoredTrace, DamagedBytesAreToldOrHarmless) {
     const auto back = FromBytes(damaged);
     refused += back.ok() ? 0 : 1;
     if (!back.ok()) continue;
-    for (const whatif::Work& work : back->trace.works) {
+    for (const trace::Work& work : back->trace.works) {
       ASSERT_LT(work.stream, back->trace.streams.size());
       ASSERT_LT(work.name, back->trace.names.size());
       ASSERT_GE(work.end_ns, work.start_ns);
     }
-    for (const whatif::Call& call : back->trace.calls) {
+    for (const trace::Call& call : back->trace.calls) {
       ASSERT_LT(call.thread, back->trace.threads.size());
     }
   }

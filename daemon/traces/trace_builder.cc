@@ -6,8 +6,8 @@
 namespace seqpoint::traces {
 namespace {
 
-using whatif::CallKind;
-using whatif::WorkKind;
+using trace::CallKind;
+using trace::WorkKind;
 
 bool Contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -41,15 +41,15 @@ TraceBuilder::TraceBuilder() : names_(0, NameHash{&trace_.names}, NameEqual{&tra
   Name("");
 }
 
-whatif::Trace TraceBuilder::Take() {
+trace::Trace TraceBuilder::Take() {
   trace_.calls = calls_.Take();
   trace_.works = works_.Take();
   trace_.spans = spans_.Take();
   trace_.flows = flows_.Take();
-  for (whatif::Call& call : trace_.calls) call.begin_ns += base_ns_, call.end_ns += base_ns_;
-  for (whatif::Work& work : trace_.works) work.start_ns += base_ns_, work.end_ns += base_ns_;
-  for (whatif::Span& span : trace_.spans) span.begin_ns += base_ns_, span.end_ns += base_ns_;
-  for (whatif::Flow& flow : trace_.flows) {
+  for (trace::Call& call : trace_.calls) call.begin_ns += base_ns_, call.end_ns += base_ns_;
+  for (trace::Work& work : trace_.works) work.start_ns += base_ns_, work.end_ns += base_ns_;
+  for (trace::Span& span : trace_.spans) span.begin_ns += base_ns_, span.end_ns += base_ns_;
+  for (trace::Flow& flow : trace_.flows) {
     flow.forward_ns += base_ns_, flow.backward_ns += base_ns_;
   }
   for (const auto& [key, name] : thread_names_) {

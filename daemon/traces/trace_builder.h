@@ -1,4 +1,4 @@
-// Makes a whatif::Trace from what a format's reader finds: numbers names, threads and streams, and
+// Makes a trace::Trace from what a format's reader finds: numbers names, threads and streams, and
 // tells from a name what a call or a copy does.
 //
 // Threading: none. Ownership: holds the trace until it is taken.
@@ -18,7 +18,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 
 namespace seqpoint::traces {
 
@@ -79,10 +79,10 @@ class TraceBuilder {
   TraceBuilder& operator=(const TraceBuilder&) = delete;
 
   // The trace but for its calls, works, spans and flows.
-  whatif::Trace& trace() { return trace_; }
-  GrowingTable<whatif::Call>& calls() { return calls_; }
-  GrowingTable<whatif::Span>& spans() { return spans_; }
-  void AddWork(const whatif::Work& work) {
+  trace::Trace& trace() { return trace_; }
+  GrowingTable<trace::Call>& calls() { return calls_; }
+  GrowingTable<trace::Span>& spans() { return spans_; }
+  void AddWork(const trace::Work& work) {
     any_correlation_ |= work.correlation != 0;
     works_.Add(work);
   }
@@ -92,7 +92,7 @@ class TraceBuilder {
   bool any_correlation() const { return any_correlation_; }  // of the works
   void set_base_ns(int64_t base_ns) { base_ns_ = base_ns; }  // all times are relative to it
 
-  whatif::Trace Take();
+  trace::Trace Take();
 
   uint32_t Name(std::string_view text);
   // By the process's and the thread's number or name, as it is written.
@@ -102,7 +102,7 @@ class TraceBuilder {
   uint32_t Stream(int32_t device, int64_t id);
 
   // What a runtime or driver call of CUDA or HIP with this name does.
-  whatif::CallKind CallKindOf(uint32_t name) const { return facts_[name].call; }
+  trace::CallKind CallKindOf(uint32_t name) const { return facts_[name].call; }
   // Whether a kernel with this name is one of a library for communication between GPUs.
   bool IsCollective(uint32_t name) const { return facts_[name].collective; }
 
@@ -125,13 +125,13 @@ class TraceBuilder {
     }
   };
 
-  whatif::Trace trace_;
-  GrowingTable<whatif::Call> calls_;
-  GrowingTable<whatif::Work> works_;
-  GrowingTable<whatif::Span> spans_;
-  GrowingTable<whatif::Flow> flows_;
+  trace::Trace trace_;
+  GrowingTable<trace::Call> calls_;
+  GrowingTable<trace::Work> works_;
+  GrowingTable<trace::Span> spans_;
+  GrowingTable<trace::Flow> flows_;
   struct FlowEnds {
-    whatif::Flow flow;
+    trace::Flow flow;
     bool forward = false, backward = false;  // is known
   };
   absl::flat_hash_map<std::string, FlowEnds> half_flows_;
@@ -142,7 +142,7 @@ class TraceBuilder {
   absl::flat_hash_map<std::string, std::string> thread_names_;
   absl::flat_hash_map<std::pair<int32_t, int64_t>, uint32_t> streams_;
   struct NameFacts {
-    whatif::CallKind call;
+    trace::CallKind call;
     bool collective;
   };
   std::vector<NameFacts> facts_;  // by name
@@ -151,7 +151,7 @@ class TraceBuilder {
 
 // What a copy does, by its name or kind: "Memcpy HtoD (Pageable -> Device)", "[CUDA memcpy HtoD]",
 // "CopyHostToDevice".
-whatif::WorkKind CopyKindOf(std::string_view name);
+trace::WorkKind CopyKindOf(std::string_view name);
 
 }  // namespace seqpoint::traces
 

@@ -138,7 +138,7 @@ void TraceReader::Begin() {
   c.head = {};
 }
 
-absl::StatusOr<whatif::Trace> TraceReader::Finish() {
+absl::StatusOr<trace::Trace> TraceReader::Finish() {
   Content& c = *content_;
   if (status_.ok() && !c.packing_known && !c.packed_head.empty()) AddUnpacked(c.packed_head);
   const bool cut = c.gunzip && !c.gunzip->complete();
@@ -150,7 +150,7 @@ absl::StatusOr<whatif::Trace> TraceReader::Finish() {
   if (status_.ok() && !c.begun) Begin();
   if (!status_.ok()) return status_;
 
-  whatif::LeftOut& left_out = c.builder.trace().left_out;
+  trace::LeftOut& left_out = c.builder.trace().left_out;
   std::string format = "GPU activities";
   if (c.json) {
     c.json->Finish();
@@ -202,12 +202,12 @@ absl::StatusOr<whatif::Trace> TraceReader::Finish() {
                                "(args.correlation)"),
                   "give the trace as the profiler wrote it");
   }
-  whatif::Trace result = c.builder.Take();
+  trace::Trace result = c.builder.Take();
   result.source = options_.name.empty() ? format : absl::StrCat(format, ", ", options_.name);
   return result;
 }
 
-std::string LeftOutInWords(const whatif::LeftOut& left_out) {
+std::string LeftOutInWords(const trace::LeftOut& left_out) {
   std::vector<std::string> parts;
   if (left_out.truncated)
     parts.push_back("the file is cut or damaged: only what is before is read");

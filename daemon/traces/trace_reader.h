@@ -3,7 +3,7 @@
 //
 //   TraceReader reader({.name = "resnet.json.gz"});
 //   while (piece = ...) RETURN_IF_ERROR(reader.Add(piece));
-//   absl::StatusOr<whatif::Trace> trace = reader.Finish();
+//   absl::StatusOr<trace::Trace> trace = reader.Finish();
 //
 // Needs the memory of the trace and at most 64 MiB, mostly much less.
 //
@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 
 namespace seqpoint::traces {
 
@@ -43,7 +43,7 @@ class TraceReader {
   // After the last byte; once. InvalidArgument when nothing can be made of it: not a trace, or
   // without GPU work, or without what tells which call launched it. A file that was cut or is
   // damaged in places is read as far as it goes: Trace::left_out says so.
-  absl::StatusOr<whatif::Trace> Finish();
+  absl::StatusOr<trace::Trace> Finish();
 
   uint64_t text_bytes() const;  // added so far, unpacked
 
@@ -60,7 +60,7 @@ class TraceReader {
 
 // What is not in the trace, or not as it was, for people; empty: nothing to say. Python frames and
 // flows, which no trace has to have, are not mentioned.
-std::string LeftOutInWords(const whatif::LeftOut& left_out);
+std::string LeftOutInWords(const trace::LeftOut& left_out);
 
 }  // namespace seqpoint::traces
 

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "daemon/traces/call_stream.h"
+#include "daemon/traces/call_records.h"
 #include "daemon/traces/json_text.h"
 
 namespace seqpoint::traces {
@@ -19,9 +19,9 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using whatif::CallKind;
-using whatif::Trace;
-using whatif::WorkKind;
+using trace::CallKind;
+using trace::Trace;
+using trace::WorkKind;
 
 absl::StatusOr<Trace> Read(std::string_view text, size_t piece = std::string_view::npos) {
   TraceReader reader({.name = "t.json"});
@@ -354,7 +354,7 @@ TEST(TraceReaderTest, OddNumbers) {
         absl::StrCat(R"({"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "args": {)",
                      arguments, "}}"));
     EXPECT_EQ(trace.works.size(), 2u) << arguments;
-    return trace.works.empty() ? whatif::Work() : trace.works[0];
+    return trace.works.empty() ? trace::Work() : trace.works[0];
   };
   EXPECT_EQ(work("\"correlation\": -1").correlation, 0u);
   EXPECT_EQ(work("\"correlation\": 12.0").correlation, 12u);
@@ -576,7 +576,7 @@ TEST(TraceReaderTest, TablesOfGpuActivities) {
   EXPECT_EQ(Dump(Read(Gzip(kTable))), Dump(Read(kTable)));
 }
 
-TEST(CallStreamTest, CallsDescribeTheWorkTheyCaused) {
+TEST(CallRecordsTest, CallsDescribeTheWorkTheyCaused) {
   const auto trace = Read(Document({
       R"({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 10, "tid": 11,
           "ts": 900, "dur": 4, "args": {"correlation": 99}})",
@@ -588,7 +588,7 @@ TEST(CallStreamTest, CallsDescribeTheWorkTheyCaused) {
       R"({"ph": "X", "cat": "cpu_op", "name": "step#1", "pid": 10, "tid": 11, "ts": 1, "dur": 4})",
   }));
   ASSERT_TRUE(trace.ok()) << trace.status();
-  const CallStream stream = ToCallStream(*trace, "step#");
+  const CallRecords stream = ToCallRecords(*trace, "step#");
   ASSERT_EQ(stream.calls.size(), 2u);  // the launch without work and cudaMalloc reach no stream
   EXPECT_EQ(stream.calls[0].op, static_cast<uint8_t>(abi::Op::kContextSync));
   EXPECT_EQ(stream.calls[0].bytes, 40000u);
@@ -604,7 +604,7 @@ TEST(CallStreamTest, CallsDescribeTheWorkTheyCaused) {
 
   const auto table = Read(kTable);
   ASSERT_TRUE(table.ok());
-  EXPECT_EQ(ToCallStream(*table, "").calls.size(), 4u);
+  EXPECT_EQ(ToCallRecords(*table, "").calls.size(), 4u);
 }
 
 absl::StatusOr<Trace> ReadOperators(std::string_view text) {
@@ -625,7 +625,7 @@ TEST(TraceReaderTest, TheListOfAPyTorchWithoutKinetoIsReadForTheTimesOfOperators
   ASSERT_EQ(trace->spans.size(), 2u);
   EXPECT_EQ(trace->names[trace->spans[0].name], "aten::mm");
   EXPECT_EQ(trace->spans[0].end_ns - trace->spans[0].begin_ns, 129'000);
-  EXPECT_EQ(trace->spans[1].kind, whatif::SpanKind::kAnnotation);
+  EXPECT_EQ(trace->spans[1].kind, trace::SpanKind::kAnnotation);
   // A job's trace has GPU work.
   EXPECT_THAT(Refusal(kList), HasSubstr("has no GPU work"));
 }

@@ -23,10 +23,10 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{256} << 10;
 
-double BytesOf(const whatif::Trace& trace) {
+double BytesOf(const trace::Trace& trace) {
   size_t bytes =
-      trace.calls.size() * sizeof(whatif::Call) + trace.works.size() * sizeof(whatif::Work) +
-      trace.spans.size() * sizeof(whatif::Span) + trace.waits.size() * sizeof(whatif::Wait);
+      trace.calls.size() * sizeof(trace::Call) + trace.works.size() * sizeof(trace::Work) +
+      trace.spans.size() * sizeof(trace::Span) + trace.waits.size() * sizeof(trace::Wait);
   for (const std::string& name : trace.names) bytes += sizeof(name) + name.capacity();
   return static_cast<double>(bytes);
 }

@@ -9,8 +9,8 @@ namespace seqpoint::traces {
 namespace {
 
 using abi::Op;
-using whatif::CallKind;
-using whatif::WorkKind;
+using trace::CallKind;
+using trace::WorkKind;
 
 constexpr uint16_t kStreamSynchronize = 3;  // CUpti_ActivitySynchronizationType
 
@@ -91,26 +91,26 @@ Op OpOf(WorkKind kind) {
 // Of work that no recorded call launched. Returns when the first of them went on to the driver,
 // where it tells: the library stops in it to close one window and to open this one, with the GPU
 // idle, so its work starts as soon after that as any does.
-int64_t WindowReader::AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) const {
+int64_t WindowReader::AddOpeningCalls(int64_t begin_ns, trace::Trace* trace) const {
   if (trace->calls.empty()) return begin_ns;
   absl::flat_hash_set<uint64_t> called;
-  const whatif::Call* first = &trace->calls[0];
-  for (const whatif::Call& call : trace->calls) {
+  const trace::Call* first = &trace->calls[0];
+  for (const trace::Call& call : trace->calls) {
     called.insert(call.correlation);
     if (call.begin_ns < first->begin_ns) first = &call;
   }
-  std::map<uint64_t, const whatif::Work*> missing;  // in the order of the calls
-  for (const whatif::Work& work : trace->works) {
+  std::map<uint64_t, const trace::Work*> missing;  // in the order of the calls
+  for (const trace::Work& work : trace->works) {
     if (work.correlation != 0 && !called.contains(work.correlation))
       missing.emplace(work.correlation, &work);
   }
-  const whatif::Call before = *first;
+  const trace::Call before = *first;
   if (!missing.empty()) {
     absl::flat_hash_map<uint64_t, int64_t> begins;
-    for (const whatif::Call& call : trace->calls) begins[call.correlation] = call.begin_ns;
+    for (const trace::Call& call : trace->calls) begins[call.correlation] = call.begin_ns;
     const int64_t first_start_ns = missing.begin()->second->start_ns;
     int64_t latency_ns = first_start_ns - begin_ns;
-    for (const whatif::Work& work : trace->works) {
+    for (const trace::Work& work : trace->works) {
       const auto it = begins.find(work.correlation);
       if (it == begins.end()) continue;
       latency_ns = std::min(latency_ns, std::max<int64_t>(work.start_ns - it->second, 0));
@@ -144,7 +144,7 @@ uint32_t WindowReader::NameOf(uint32_t name_id) const {
 }
 
 void WindowReader::Add(const abi::DataRecord& record) {
-  whatif::Work work;
+  trace::Work work;
   switch (static_cast<abi::DataType>(record.type)) {
     case abi::DataType::kKernel: {
       const abi::KernelRecord& in = record.kernel;
@@ -188,7 +188,7 @@ void WindowReader::Add(const abi::DataRecord& record) {
     }
     case abi::DataType::kApi: {
       const abi::ApiRecord& in = record.api;
-      whatif::Call call;
+      trace::Call call;
       call.begin_ns = static_cast<int64_t>(in.start_ns);
       call.end_ns = static_cast<int64_t>(in.end_ns);
       call.correlation = in.correlation_id;
@@ -209,24 +209,24 @@ void WindowReader::Add(const abi::DataRecord& record) {
   builder_.AddWork(work);
 }
 
-whatif::Trace WindowReader::Finish(const Window& window) {
-  whatif::Trace trace = builder_.Take();
+trace::Trace WindowReader::Finish(const Window& window) {
+  trace::Trace trace = builder_.Take();
   // Some kinds of records are always on; what they left of iterations before is not of the window.
-  std::erase_if(trace.calls, [&](const whatif::Call& call) {
+  std::erase_if(trace.calls, [&](const trace::Call& call) {
     return call.begin_ns < window.begin_ns || call.begin_ns >= window.end_ns;
   });
   std::erase_if(trace.works,
-                [&](const whatif::Work& work) { return work.start_ns < window.begin_ns; });
+                [&](const trace::Work& work) { return work.start_ns < window.begin_ns; });
   begin_ns_ = AddOpeningCalls(window.begin_ns, &trace);
   // These records name no device: the stream's number tells where it is in use.
   absl::flat_hash_map<int64_t, uint32_t> streams;
   for (uint32_t i = 0; i < trace.streams.size(); ++i) {
     const auto [it, inserted] = streams.try_emplace(trace.streams[i].id, i);
-    if (!inserted) it->second = whatif::kNone;
+    if (!inserted) it->second = trace::kNone;
   }
   for (const abi::SyncRecord& sync : stream_syncs_) {
     const auto it = streams.find(sync.stream);
-    if (it == streams.end() || it->second == whatif::kNone) continue;
+    if (it == streams.end() || it->second == trace::kNone) continue;
     trace.waits.push_back({.correlation = sync.correlation_id, .stream = it->second});
   }
   return trace;

@@ -1,9 +1,9 @@
-// Records of our own trace windows (injection/abi/records.h) as a whatif::Trace.
+// Records of our own trace windows (injection/abi/records.h) as a trace::Trace.
 //
 //   WindowReader reader;
 //   reader.AddName(7, "volta_sgemm_128x64_nn");
 //   for (const abi::DataRecord& record : records) reader.Add(record);
-//   whatif::Trace trace = reader.Finish({.begin_ns = boundary, .end_ns = next_boundary});
+//   trace::Trace trace = reader.Finish({.begin_ns = boundary, .end_ns = next_boundary});
 //
 // Calls that begin at the end or later are the library's own, which waits for the GPU to close the
 // window. The calls in which it opened the window are not recorded, only their work: they are put
@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "daemon/trace/trace.h"
 #include "daemon/traces/trace_builder.h"
-#include "daemon/whatif/trace.h"
 #include "injection/abi/records.h"
 
 namespace seqpoint::traces {
@@ -41,16 +41,16 @@ class WindowReader {
     int64_t begin_ns = 0;
     int64_t end_ns = 0;
   };
-  whatif::Trace Finish(const Window& window);
+  trace::Trace Finish(const Window& window);
   // After it: Window::begin_ns, without what the library did in that call to open the window.
   int64_t begin_ns() const { return begin_ns_; }
 
  private:
   uint32_t NameOf(uint32_t name_id) const;
-  int64_t AddOpeningCalls(int64_t begin_ns, whatif::Trace* trace) const;
+  int64_t AddOpeningCalls(int64_t begin_ns, trace::Trace* trace) const;
 
   TraceBuilder builder_;
-  std::map<whatif::WorkKind, uint32_t> opening_names_;  // of the calls that launch it
+  std::map<trace::WorkKind, uint32_t> opening_names_;  // of the calls that launch it
   absl::flat_hash_map<uint32_t, uint32_t> names_;
   std::vector<abi::SyncRecord> stream_syncs_;
   int64_t begin_ns_ = 0;

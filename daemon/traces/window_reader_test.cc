@@ -71,24 +71,24 @@ TEST(WindowReaderTest, CallsWorkAndStreamSynchronisationsBecomeATrace) {
   reader.Add(call);
 
   reader.Add(Api(abi::Op::kContextSync, 12, 1000, 1001));  // our own, which closes the window
-  const whatif::Trace trace = reader.Finish({.begin_ns = 70, .end_ns = 1000});
+  const trace::Trace trace = reader.Finish({.begin_ns = 70, .end_ns = 1000});
   ASSERT_EQ(trace.works.size(), 4u);
   EXPECT_EQ(trace.names[trace.works[0].name], "sgemm");
   EXPECT_EQ(trace.works[0].grid[0], 12u);
-  EXPECT_EQ(trace.works[1].kind, whatif::WorkKind::kCollective);
+  EXPECT_EQ(trace.works[1].kind, trace::WorkKind::kCollective);
   EXPECT_EQ(trace.names[trace.works[2].name], "");
-  EXPECT_EQ(trace.works[3].kind, whatif::WorkKind::kCopyD2H);
+  EXPECT_EQ(trace.works[3].kind, trace::WorkKind::kCopyD2H);
   EXPECT_EQ(trace.works[3].bytes, 64u);
   ASSERT_EQ(trace.calls.size(), 5u);
-  EXPECT_EQ(trace.calls[0].kind, whatif::CallKind::kLaunch);
+  EXPECT_EQ(trace.calls[0].kind, trace::CallKind::kLaunch);
   EXPECT_EQ(trace.names[trace.calls[1].name], "cuMemcpy");
-  EXPECT_EQ(trace.calls[2].kind, whatif::CallKind::kStreamSync);
+  EXPECT_EQ(trace.calls[2].kind, trace::CallKind::kStreamSync);
   // The window was opened in the calls of kernels 2 and 3.
   EXPECT_EQ(trace.calls[3].correlation, 2u);
   EXPECT_EQ(trace.calls[3].begin_ns, 90);
   EXPECT_EQ(trace.calls[4].correlation, 3u);
   EXPECT_EQ(trace.names[trace.calls[4].name], "cuLaunchKernel");
-  EXPECT_EQ(trace.calls[4].kind, whatif::CallKind::kLaunch);
+  EXPECT_EQ(trace.calls[4].kind, trace::CallKind::kLaunch);
   EXPECT_EQ(trace.calls[4].thread, trace.calls[0].thread);
   ASSERT_EQ(trace.waits.size(), 1u);
   EXPECT_EQ(trace.streams[trace.waits[0].stream].id, 7);
@@ -104,7 +104,7 @@ TEST(WindowReaderTest, AWindowBeginsWhenItsFirstCallWentOnToTheDriver) {
   reader.Add(Kernel(5, 3, 7, 345, 350));
   reader.Add(Api(abi::Op::kLaunch, 2, 323, 326));
   reader.Add(Api(abi::Op::kLaunch, 3, 330, 333));
-  const whatif::Trace trace = reader.Finish({.begin_ns = 100, .end_ns = 1000});
+  const trace::Trace trace = reader.Finish({.begin_ns = 100, .end_ns = 1000});
   EXPECT_EQ(reader.begin_ns(), 300);
   ASSERT_EQ(trace.calls.size(), 3u);
   EXPECT_EQ(trace.calls[2].correlation, 1u);

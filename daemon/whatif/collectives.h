@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "daemon/trace/trace.h"
 #include "daemon/whatif/graph.h"
-#include "daemon/whatif/trace.h"
 
 namespace seqpoint::whatif {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "daemon/whatif/correlations.h"
+#include "daemon/trace/correlations.h"
 #include "daemon/whatif/phases.h"
 
 namespace seqpoint::whatif {
@@ -147,7 +147,7 @@ class Builder {
   }
 
   void JoinWorks() {
-    const Correlations correlations(trace_);
+    const trace::Correlations correlations(trace_);
     const auto find = [&](uint64_t correlation) -> uint32_t {
       const uint32_t call = correlations.CallOf(correlation);
       return call == kNone ? kNone : outer_[call];
@@ -984,7 +984,7 @@ class Builder {
         return;
       }
       default:
-        if (Launches(call.kind) && launch.count == 0) ++graph_.figures.calls_left_out;
+        if (trace::Launches(call.kind) && launch.count == 0) ++graph_.figures.calls_left_out;
         return;
     }
     const bool waited = waited_end_ns_[p] > call.begin_ns + kTickNs;

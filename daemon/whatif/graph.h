@@ -25,9 +25,20 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 
 namespace seqpoint::whatif {
+
+using trace::Call;
+using trace::CallKind;
+using trace::kNone;
+using trace::Span;
+using trace::SpanKind;
+using trace::Stream;
+using trace::Trace;
+using trace::Wait;
+using trace::Work;
+using trace::WorkKind;
 
 enum class CpuKind : uint8_t {
   kGap,

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/whatif/correlations.h"
+#include "daemon/trace/correlations.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/test_trace.h"
 
@@ -27,7 +27,7 @@ TEST(GraphTest, WorkBelongsToTheCallThatLaunchesIt) {
   call(8, CallKind::kOther);
   for (const uint64_t far : {uint64_t{9}, uint64_t{1} << 60}) {
     call(far, CallKind::kCopy);
-    const Correlations correlations(trace);
+    const trace::Correlations correlations(trace);
     EXPECT_EQ(correlations.CallOf(0), kNone);
     EXPECT_EQ(correlations.CallOf(7), 2u);
     EXPECT_EQ(correlations.CallOf(8), 4u);

@@ -12,8 +12,8 @@
 #ifndef DAEMON_WHATIF_PHASES_H_
 #define DAEMON_WHATIF_PHASES_H_
 
+#include "daemon/trace/trace.h"
 #include "daemon/whatif/graph.h"
-#include "daemon/whatif/trace.h"
 
 namespace seqpoint::whatif {
 

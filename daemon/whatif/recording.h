@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "daemon/trace/trace.h"
 #include "daemon/whatif/graph.h"
 #include "daemon/whatif/report.h"
-#include "daemon/whatif/trace.h"
 
 namespace seqpoint::whatif {
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/trace/trace.h"
 #include "daemon/whatif/graph.h"
 #include "daemon/whatif/replay.h"
-#include "daemon/whatif/trace.h"
 
 namespace seqpoint::whatif {
 

@@ -82,8 +82,8 @@ std::string Write(std::string_view program) {
 }
 
 // A time line of the same operators, a millisecond each.
-whatif::Trace TimesOf(const traces::ExecutionTrace& graph) {
-  whatif::Trace times;
+trace::Trace TimesOf(const traces::ExecutionTrace& graph) {
+  trace::Trace times;
   times.names = graph.names;
   times.threads = {"0", "1"};
   for (size_t i = 0; i < graph.operators.size(); ++i) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/traces/call_stream.h"
+#include "daemon/traces/call_records.h"
 #include "daemon/traces/trace_reader.h"
 
 namespace seqpoint::traces {
@@ -19,7 +19,7 @@ void Require(bool holds) {
   if (!holds) abort();
 }
 
-absl::StatusOr<whatif::Trace> Read(std::string_view text, size_t piece) {
+absl::StatusOr<trace::Trace> Read(std::string_view text, size_t piece) {
   TraceReader reader({.name = "f", .max_bytes = size_t{64} << 20});
   while (!text.empty()) {
     if (const auto status = reader.Add(text.substr(0, piece)); !status.ok()) return status;
@@ -28,7 +28,7 @@ absl::StatusOr<whatif::Trace> Read(std::string_view text, size_t piece) {
   return reader.Finish();
 }
 
-void RequireWhole(const whatif::Trace& trace) {
+void RequireWhole(const trace::Trace& trace) {
   Require(!trace.works.empty() && !trace.names.empty() && trace.names[0].empty());
   Require(trace.world_size > 0 && trace.rank >= 0);
   for (const auto& call : trace.calls) {
@@ -44,12 +44,12 @@ void RequireWhole(const whatif::Trace& trace) {
             span.thread < trace.threads.size());
   }
   for (const auto& wait : trace.waits) {
-    Require(wait.stream == whatif::kNone || wait.stream < trace.streams.size());
-    Require(wait.source == whatif::kNone || wait.source < trace.streams.size());
+    Require(wait.stream == trace::kNone || wait.stream < trace.streams.size());
+    Require(wait.source == trace::kNone || wait.source < trace.streams.size());
   }
 }
 
-bool Same(const whatif::Trace& a, const whatif::Trace& b) {
+bool Same(const trace::Trace& a, const trace::Trace& b) {
   const auto equal = [](const auto& left, const auto& right, const auto& same) {
     return std::equal(left.begin(), left.end(), right.begin(), right.end(), same);
   };
@@ -141,6 +141,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   }
   RequireWhole(*whole);
   (void)LeftOutInWords(whole->left_out);
-  (void)ToCallStream(*whole, "a");
+  (void)ToCallRecords(*whole, "a");
   return 0;
 }

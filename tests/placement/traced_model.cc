@@ -34,8 +34,8 @@ std::vector<T> Numbers(element list) {
 
 Pass PassOf(element pass) { return {int64_t(pass["works"]), double(pass["bytes"])}; }
 
-bool IsCopy(const whatif::Work& work) {
-  return work.kind != whatif::WorkKind::kKernel && work.kind != whatif::WorkKind::kMemset;
+bool IsCopy(const trace::Work& work) {
+  return work.kind != trace::WorkKind::kKernel && work.kind != trace::WorkKind::kMemset;
 }
 
 }  // namespace
@@ -61,9 +61,9 @@ absl::StatusOr<std::vector<ModelOperations>> ReadOperations(const std::string& p
   return models;
 }
 
-std::vector<TracedStep> StepsOf(const whatif::Trace& trace) {
+std::vector<TracedStep> StepsOf(const trace::Trace& trace) {
   std::vector<TracedStep> steps;
-  for (const whatif::Span& span : trace.spans) {
+  for (const trace::Span& span : trace.spans) {
     // "ProfilerStep#7 lengths=[20,21]"
     absl::string_view name = trace.names[span.name];
     name = name.substr(0, name.find(' '));
@@ -74,9 +74,9 @@ std::vector<TracedStep> StepsOf(const whatif::Trace& trace) {
   }
   std::sort(steps.begin(), steps.end(),
             [](const TracedStep& a, const TracedStep& b) { return a.begin_ns < b.begin_ns; });
-  std::vector<whatif::Work> works = trace.works;
+  std::vector<trace::Work> works = trace.works;
   std::sort(works.begin(), works.end(),
-            [](const whatif::Work& a, const whatif::Work& b) { return a.start_ns < b.start_ns; });
+            [](const trace::Work& a, const trace::Work& b) { return a.start_ns < b.start_ns; });
   size_t next = 0;
   for (TracedStep& step : steps) {
     while (next < works.size() && works[next].start_ns < step.begin_ns) ++next;
@@ -147,7 +147,7 @@ absl::StatusOr<TracedProblem> MakeProblem(const ModelOperations& model, const Tr
   std::vector<double> ms(operators.size());
   double for_all = 0;
   int64_t end_ns = step.begin_ns, at = 0;
-  for (const whatif::Work& work : step.works) {
+  for (const trace::Work& work : step.works) {
     const double elapsed = static_cast<double>(work.end_ns - end_ns) * kMsPerNs;
     end_ns = work.end_ns;
     traced.loads_ms += elapsed;

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/placement/problem.h"
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 
 namespace seqpoint::placement {
 
@@ -42,10 +42,10 @@ struct TracedStep {
   int64_t number = 0;  // of the job's iterations
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
-  std::vector<whatif::Work> works;
+  std::vector<trace::Work> works;
 };
 // The iterations of an exported job whose work is in the trace, by number.
-std::vector<TracedStep> StepsOf(const whatif::Trace& trace);
+std::vector<TracedStep> StepsOf(const trace::Trace& trace);
 
 struct TracedProblem {
   Problem problem;          // times in ms; devices and their memory are left to the caller

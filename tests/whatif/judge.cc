@@ -22,9 +22,9 @@
 #include "daemon/traces/read_file.h"
 #include "daemon/traces/trace_reader.h"
 #include "daemon/whatif/collectives.h"
+#include "daemon/whatif/request.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/report.h"
-#include "daemon/whatif/request.h"
 #include "daemon/whatif/transform.h"
 
 namespace seqpoint::whatif {
@@ -100,7 +100,7 @@ int64_t Edges(const Graph& graph) {
 
 void Describe(const Recorded& recorded, uint64_t not_run, Verdict* verdict) {
   const Figures& figures = recorded.graph.figures;
-  const LeftOut& file = recorded.trace.left_out;
+  const trace::LeftOut& file = recorded.trace.left_out;
   verdict->tasks = Tasks(recorded.graph);
   verdict->edges = Edges(recorded.graph);
   verdict->left_out =
@@ -196,7 +196,7 @@ absl::StatusOr<Recorded> ReadRecorded(const std::string& path, const std::string
   Recorded recorded;
   recorded.file = path;
   recorded.trace = *std::move(trace);
-  recorded.marks = FindMarks(recorded.trace, marker);
+  recorded.marks = trace::FindMarks(recorded.trace, marker);
   recorded.graph = BuildGraph(recorded.trace, {recorded.marks.begins_ns});
   return recorded;
 }
@@ -210,7 +210,7 @@ Recorded CutOff(const Recorded& whole, int64_t at_ns, const std::string& marker)
   for (const Call& call : cut.trace.calls) called.insert(call.correlation);
   std::erase_if(cut.trace.waits,
                 [&](const Wait& wait) { return !called.contains(wait.correlation); });
-  cut.marks = FindMarks(cut.trace, marker);
+  cut.marks = trace::FindMarks(cut.trace, marker);
   cut.graph = BuildGraph(cut.trace, {cut.marks.begins_ns});
   return cut;
 }
@@ -225,7 +225,7 @@ std::vector<double> GpuPeriodsMs(const Recorded& recorded) {
   return PeriodsMs(recorded, recorded.graph, ReplayOne(recorded.graph), /*measured=*/true);
 }
 
-std::vector<double> MarkPeriodsMs(const IterationMarks& marks) {
+std::vector<double> MarkPeriodsMs(const trace::IterationMarks& marks) {
   std::vector<double> periods;
   for (size_t i = 1; i < marks.begins_ns.size(); ++i) {
     periods.push_back(Ms(marks.begins_ns[i] - marks.begins_ns[i - 1]));
@@ -402,7 +402,7 @@ Verdict JudgeCollectives(absl::Span<const Recorded* const> ranks) {
   std::vector<double> errors, us, measured_ms, predicted_ms;
   for (size_t r = 0; r < ranks.size(); ++r) {
     const Graph& graph = *graphs[r];
-    const IterationMarks& marks = ranks[r]->marks;
+    const trace::IterationMarks& marks = ranks[r]->marks;
     const double step_ms = marks.begins_ns.size() > 1 ? Mean(MarkPeriodsMs(marks))
                            : marks.begins_ns.empty()  ? WholeMs(*ranks[r], nullptr)
                                                       : Ms(marks.ends_ns[0] - marks.begins_ns[0]);

@@ -13,9 +13,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "daemon/trace/marks.h"
+#include "daemon/trace/trace.h"
 #include "daemon/whatif/graph.h"
-#include "daemon/whatif/marks.h"
-#include "daemon/whatif/trace.h"
 
 namespace seqpoint::whatif {
 
@@ -53,10 +53,10 @@ inline constexpr double kPairWorst = 0.05, kCollectiveMean = 0.02;
 struct Recorded {
   std::string file;  // as it is shown, the path at first
   Trace trace;
-  IterationMarks marks;
+  trace::IterationMarks marks;
   Graph graph;  // marks.iterations() of them, and what comes after
 };
-// `marker`: see FindMarks.
+// `marker`: see trace::FindMarks.
 absl::StatusOr<Recorded> ReadRecorded(const std::string& path, const std::string& marker = "");
 
 // The same as a profiler that started at `at_ns` would have left it: calls and annotations that
@@ -69,7 +69,7 @@ std::vector<int64_t> CutsNs(const Recorded& whole);
 // Distance of the first GPU starts of consecutive iterations, or of their marks. The last iteration
 // has none.
 std::vector<double> GpuPeriodsMs(const Recorded& recorded);
-std::vector<double> MarkPeriodsMs(const IterationMarks& marks);
+std::vector<double> MarkPeriodsMs(const trace::IterationMarks& marks);
 
 // The learner's iterations against the trace's marks. A trace without marks may have its training
 // steps in a table beside it: STEM_steps.tsv with columns `kind` and `start_ms`.

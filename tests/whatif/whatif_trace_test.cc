@@ -69,7 +69,7 @@ Recorded PartOf(const Recorded& whole) {
   size_t works = 0;
   std::erase_if(part.trace.works,
                 [&](const Work& work) { return outside(work.start_ns) || ++works % 97 == 50; });
-  part.marks = FindMarks(part.trace);
+  part.marks = trace::FindMarks(part.trace);
   part.graph = BuildGraph(part.trace, {part.marks.begins_ns});
   return part;
 }

@@ -1,19 +1,19 @@
 // What a process did on its CPU threads and its GPU's streams in a stretch of time, as a profiler
-// recorded it: the input of the dependency graph. Our own trace windows become one, and so do the
-// traces of other profilers (daemon/traces).
+// recorded it. Our own trace windows become one, and so do the traces of other profilers
+// (daemon/traces). The dependency graph (daemon/whatif) is made from one.
 //
-// Times are nanoseconds of one clock for CPU and GPU. Orders are not promised: the graph sorts.
+// Times are nanoseconds of one clock for CPU and GPU. The elements are in no promised order.
 //
 // Threading: plain values. Ownership: a Trace owns all that it refers to; names, threads and
 // streams are indices into its tables.
-#ifndef DAEMON_WHATIF_TRACE_H_
-#define DAEMON_WHATIF_TRACE_H_
+#ifndef DAEMON_TRACE_TRACE_H_
+#define DAEMON_TRACE_TRACE_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace seqpoint::whatif {
+namespace seqpoint::trace {
 
 inline constexpr uint32_t kNone = UINT32_MAX;
 
@@ -133,6 +133,6 @@ struct Trace {
   LeftOut left_out;
 };
 
-}  // namespace seqpoint::whatif
+}  // namespace seqpoint::trace
 
-#endif  // DAEMON_WHATIF_TRACE_H_
+#endif  // DAEMON_TRACE_TRACE_H_

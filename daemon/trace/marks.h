@@ -2,16 +2,16 @@
 // where it has holes.
 //
 // Threading: free functions. Ownership: values.
-#ifndef DAEMON_WHATIF_MARKS_H_
-#define DAEMON_WHATIF_MARKS_H_
+#ifndef DAEMON_TRACE_MARKS_H_
+#define DAEMON_TRACE_MARKS_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 
-namespace seqpoint::whatif {
+namespace seqpoint::trace {
 
 struct IterationMarks {
   std::string first;               // name of the first one; empty: there are none
@@ -39,6 +39,6 @@ std::vector<Span> FindHoles(const Trace& trace);
 // work is left out.
 std::vector<Trace> SplitAtHoles(Trace trace);
 
-}  // namespace seqpoint::whatif
+}  // namespace seqpoint::trace
 
-#endif  // DAEMON_WHATIF_MARKS_H_
+#endif  // DAEMON_TRACE_MARKS_H_

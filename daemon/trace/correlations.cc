@@ -1,8 +1,8 @@
-#include "daemon/whatif/correlations.h"
+#include "daemon/trace/correlations.h"
 
 #include <algorithm>
 
-namespace seqpoint::whatif {
+namespace seqpoint::trace {
 
 bool Launches(CallKind kind) {
   return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch || kind == CallKind::kCopy ||
@@ -31,4 +31,4 @@ Correlations::Correlations(const Trace& trace) {
   }
 }
 
-}  // namespace seqpoint::whatif
+}  // namespace seqpoint::trace

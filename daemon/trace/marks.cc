@@ -1,4 +1,4 @@
-#include "daemon/whatif/marks.h"
+#include "daemon/trace/marks.h"
 
 #include <re2/re2.h>
 
@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-namespace seqpoint::whatif {
+namespace seqpoint::trace {
 namespace {
 
 constexpr const char* kUsualMarkers[] = {R"(^ProfilerStep#\d+)", "^Optimizer\\.zero_grad#",
@@ -138,4 +138,4 @@ std::vector<Trace> SplitAtHoles(Trace trace) {
   return parts;
 }
 
-}  // namespace seqpoint::whatif
+}  // namespace seqpoint::trace

@@ -1,16 +1,16 @@
 // Which call of a trace launched what: calls and work are joined by correlation.
 //
 // Threading: plain values. Ownership: refers to nothing.
-#ifndef DAEMON_WHATIF_CORRELATIONS_H_
-#define DAEMON_WHATIF_CORRELATIONS_H_
+#ifndef DAEMON_TRACE_CORRELATIONS_H_
+#define DAEMON_TRACE_CORRELATIONS_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 
-namespace seqpoint::whatif {
+namespace seqpoint::trace {
 
 class Correlations {
  public:
@@ -32,6 +32,6 @@ class Correlations {
 
 bool Launches(CallKind kind);
 
-}  // namespace seqpoint::whatif
+}  // namespace seqpoint::trace
 
-#endif  // DAEMON_WHATIF_CORRELATIONS_H_
+#endif  // DAEMON_TRACE_CORRELATIONS_H_

@@ -1,10 +1,10 @@
-#include "daemon/whatif/marks.h"
+#include "daemon/trace/marks.h"
 
 #include <gtest/gtest.h>
 
-#include "daemon/whatif/test_trace.h"
+#include "daemon/trace/test_trace.h"
 
-namespace seqpoint::whatif {
+namespace seqpoint::trace {
 namespace {
 
 TEST(MarksTest, StepsAreFoundInTheirOrderOnTheThreadThatHasMost) {
@@ -69,4 +69,4 @@ TEST(MarksTest, ATraceWithoutMarksHasNone) {
 }
 
 }  // namespace
-}  // namespace seqpoint::whatif
+}  // namespace seqpoint::trace

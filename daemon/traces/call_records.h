@@ -7,8 +7,8 @@
 // are not turned into calls: they are the markers that the learner is judged by.
 //
 // Threading: free functions. Ownership: values only.
-#ifndef DAEMON_TRACES_CALL_STREAM_H_
-#define DAEMON_TRACES_CALL_STREAM_H_
+#ifndef DAEMON_TRACES_CALL_RECORDS_H_
+#define DAEMON_TRACES_CALL_RECORDS_H_
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/whatif/trace.h"
+#include "daemon/trace/trace.h"
 #include "injection/abi/records.h"
 
 namespace seqpoint::traces {
@@ -27,15 +27,15 @@ struct Marker {
   uint64_t end_ns = 0;
 };
 
-struct CallStream {
+struct CallRecords {
   std::vector<abi::CallRecord> calls;                     // name ids are those of the trace
   std::vector<std::pair<uint32_t, uint64_t>> gpu_starts;  // correlation id, ns
   std::vector<Marker> markers;                            // begin ascending
 };
 
 // `marker_prefix`: spans whose name begins so become markers ("ProfilerStep#").
-CallStream ToCallStream(const whatif::Trace& trace, std::string_view marker_prefix);
+CallRecords ToCallRecords(const trace::Trace& trace, std::string_view marker_prefix);
 
 }  // namespace seqpoint::traces
 
-#endif  // DAEMON_TRACES_CALL_STREAM_H_
+#endif  // DAEMON_TRACES_CALL_RECORDS_H_

@@ -1,4 +1,4 @@
-#include "daemon/iterations/call_stream.h"
+#include "daemon/iterations/launch_log.h"
 
 #include <algorithm>
 #include <bit>
@@ -50,7 +50,7 @@ abi::MatchEvent ToMatchEvent(const abi::CallRecord& call, const NameTable& names
   return event;
 }
 
-void CallStream::Add(const abi::CallRecord& call) {
+void LaunchLog::Add(const abi::CallRecord& call) {
   if (!calls_.empty() && call.sequence != calls_.back().sequence + 1) {
     holes_ +=
         call.sequence > calls_.back().sequence + 1 ? call.sequence - calls_.back().sequence - 1 : 1;
@@ -104,7 +104,7 @@ void CallStream::Add(const abi::CallRecord& call) {
   if (calls_.size() >= max_calls_) DropOlderHalf();
 }
 
-uint32_t CallStream::Intern(Alphabet alphabet, uint64_t key) {
+uint32_t LaunchLog::Intern(Alphabet alphabet, uint64_t key) {
   auto& ids = ids_[static_cast<size_t>(alphabet)];
   uint32_t& count = counts_[static_cast<size_t>(alphabet)];
   if (count >= kMaxSymbols) {
@@ -116,14 +116,14 @@ uint32_t CallStream::Intern(Alphabet alphabet, uint64_t key) {
   return it->second;
 }
 
-uint32_t CallStream::SymbolOf(Alphabet alphabet, abi::Op op) const {
+uint32_t LaunchLog::SymbolOf(Alphabet alphabet, abi::Op op) const {
   const auto& ids = ids_[static_cast<size_t>(alphabet)];
   const auto key = static_cast<uint64_t>(op);
   const auto it = ids.find(alphabet == Alphabet::kSized ? key : Mix(key, 0));
   return it == ids.end() ? 0 : it->second;
 }
 
-void CallStream::DropOlderHalf() {
+void LaunchLog::DropOlderHalf() {
   const size_t half = calls_.size() / 2;
   calls_.erase(calls_.begin(), calls_.begin() + static_cast<ptrdiff_t>(half));
   symbols_.erase(symbols_.begin(), symbols_.begin() + static_cast<ptrdiff_t>(half));
@@ -131,8 +131,8 @@ void CallStream::DropOlderHalf() {
   dropped_ += half;
 }
 
-void CallStream::ClearCalls() {
-  CallStream empty(max_calls_);
+void LaunchLog::ClearCalls() {
+  LaunchLog empty(max_calls_);
   empty.names_ = std::move(names_);
   *this = std::move(empty);
 }

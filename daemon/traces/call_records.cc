@@ -1,4 +1,4 @@
-#include "daemon/traces/call_stream.h"
+#include "daemon/traces/call_records.h"
 
 #include <algorithm>
 
@@ -8,8 +8,8 @@ namespace seqpoint::traces {
 namespace {
 
 using abi::Op;
-using whatif::CallKind;
-using whatif::WorkKind;
+using trace::CallKind;
+using trace::WorkKind;
 
 Op OpOf(CallKind kind) {
   switch (kind) {
@@ -58,7 +58,7 @@ Op OpOf(WorkKind kind) {
   return Op::kLaunch;
 }
 
-void Describe(const whatif::Work& work, abi::CallRecord* call) {
+void Describe(const trace::Work& work, abi::CallRecord* call) {
   call->op = static_cast<uint8_t>(OpOf(work.kind));
   if (work.kind == WorkKind::kKernel || work.kind == WorkKind::kCollective) {
     call->name_id = work.name;
@@ -77,26 +77,26 @@ void Describe(const whatif::Work& work, abi::CallRecord* call) {
 
 }  // namespace
 
-CallStream ToCallStream(const whatif::Trace& trace, std::string_view marker_prefix) {
-  CallStream result;
+CallRecords ToCallRecords(const trace::Trace& trace, std::string_view marker_prefix) {
+  CallRecords result;
   const auto add = [&result](abi::CallRecord call) {
     call.type = static_cast<uint16_t>(abi::DataType::kCall);
     call.sequence = result.calls.size() + 1;
     result.calls.push_back(call);
   };
-  absl::flat_hash_map<uint64_t, const whatif::Work*> first_work;  // by correlation
-  for (const whatif::Work& work : trace.works) {
+  absl::flat_hash_map<uint64_t, const trace::Work*> first_work;  // by correlation
+  for (const trace::Work& work : trace.works) {
     if (work.correlation != 0) first_work.try_emplace(work.correlation, &work);
   }
 
-  std::vector<const whatif::Call*> calls;
-  for (const whatif::Call& call : trace.calls) {
+  std::vector<const trace::Call*> calls;
+  for (const trace::Call& call : trace.calls) {
     if (call.kind != CallKind::kOther) calls.push_back(&call);
   }
-  std::stable_sort(calls.begin(), calls.end(), [](const whatif::Call* a, const whatif::Call* b) {
+  std::stable_sort(calls.begin(), calls.end(), [](const trace::Call* a, const trace::Call* b) {
     return a->begin_ns < b->begin_ns;
   });
-  for (const whatif::Call* recorded : calls) {
+  for (const trace::Call* recorded : calls) {
     abi::CallRecord call{};
     call.op = static_cast<uint8_t>(OpOf(recorded->kind));
     call.api_ns = static_cast<uint64_t>(recorded->begin_ns);
@@ -118,7 +118,7 @@ CallStream ToCallStream(const whatif::Trace& trace, std::string_view marker_pref
     add(call);
   }
   if (trace.calls.empty()) {
-    for (const whatif::Work& work : trace.works) {
+    for (const trace::Work& work : trace.works) {
       abi::CallRecord call{};
       Describe(work, &call);
       call.api_ns = static_cast<uint64_t>(work.start_ns);
@@ -128,7 +128,7 @@ CallStream ToCallStream(const whatif::Trace& trace, std::string_view marker_pref
       add(call);
     }
   }
-  for (const whatif::Span& span : trace.spans) {
+  for (const trace::Span& span : trace.spans) {
     const std::string& name = trace.names[span.name];
     if (std::string_view(name).substr(0, marker_prefix.size()) != marker_prefix) continue;
     result.markers.push_back(

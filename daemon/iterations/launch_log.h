@@ -1,14 +1,14 @@
 // The launch stream of one process, as the learner and the segmenter see it: the calls in order,
 // their names, and for each call a few symbols under which it can be recognised again.
 //
-//   CallStream stream(1 << 19);
+//   LaunchLog stream(1 << 19);
 //   stream.AddName(7, "embedding_forward");
 //   stream.Add(call);
 //
 // Threading: one thread. Ownership: values only. Memory: at most the given number of calls (about
 // 80 bytes each) and kMaxNames names; when full, the older half is dropped and counted.
-#ifndef DAEMON_ITERATIONS_CALL_STREAM_H_
-#define DAEMON_ITERATIONS_CALL_STREAM_H_
+#ifndef DAEMON_ITERATIONS_LAUNCH_LOG_H_
+#define DAEMON_ITERATIONS_LAUNCH_LOG_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -71,9 +71,9 @@ struct Symbols {
   uint32_t of[kAlphabets];
 };
 
-class CallStream {
+class LaunchLog {
  public:
-  explicit CallStream(size_t max_calls) : max_calls_(max_calls) {}
+  explicit LaunchLog(size_t max_calls) : max_calls_(max_calls) {}
 
   void AddName(uint32_t id, std::string_view text) { names_.Add(id, text); }
   // Calls come in sequence order; a gap in `sequence` is a hole.
@@ -115,4 +115,4 @@ class CallStream {
 
 }  // namespace seqpoint::iterations
 
-#endif  // DAEMON_ITERATIONS_CALL_STREAM_H_
+#endif  // DAEMON_ITERATIONS_LAUNCH_LOG_H_
