@@ -15,8 +15,9 @@
 #include "client/format.h"
 #include "client/options.h"
 #include "client/text.h"
+#include "daemon/whatif/language/printer.h"
+#include "daemon/whatif/language/units.h"
 #include "daemon/whatif/preset.h"
-#include "daemon/whatif/request.h"
 #include "proto/utf8.h"
 
 namespace seqpoint::client {

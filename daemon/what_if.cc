@@ -14,6 +14,8 @@
 #include "absl/strings/str_join.h"
 #include "daemon/jobs/import.h"
 #include "daemon/seqpoint/interval.h"
+#include "daemon/whatif/language/parser.h"
+#include "daemon/whatif/language/printer.h"
 
 namespace seqpoint {
 namespace {

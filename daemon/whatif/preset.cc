@@ -11,6 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "daemon/whatif/language/parser.h"
+#include "daemon/whatif/language/printer.h"
+#include "daemon/whatif/language/units.h"
 #include "daemon/whatif/preset_files.h"
 
 namespace seqpoint::whatif {

@@ -20,7 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/whatif/graph.h"
-#include "daemon/whatif/request.h"
+#include "daemon/whatif/language/request.h"
 #include "daemon/whatif/transform.h"
 
 namespace seqpoint::whatif {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/whatif/language/parser.h"
+#include "daemon/whatif/language/printer.h"
 #include "daemon/whatif/preset_files.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/test_trace.h"

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/preset.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/test_trace.h"

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "daemon/whatif/language/evaluate.h"
 #include "daemon/whatif/queues.h"
 
 namespace seqpoint::whatif {

@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/whatif/graph.h"
-#include "daemon/whatif/request.h"
+#include "daemon/whatif/language/request.h"
 
 namespace seqpoint::whatif {
 

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/test_trace.h"
 

@@ -22,7 +22,7 @@
 #include "daemon/traces/read_file.h"
 #include "daemon/traces/trace_reader.h"
 #include "daemon/whatif/collectives.h"
-#include "daemon/whatif/request.h"
+#include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/report.h"
 #include "daemon/whatif/transform.h"

@@ -17,7 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "daemon/whatif/request.h"
+#include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/transform.h"
 #include "tests/support/shared_traces.h"

@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/preset.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/report.h"

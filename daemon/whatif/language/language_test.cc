@@ -1,10 +1,13 @@
-#include "daemon/whatif/request.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 #include <string>
+
+#include "daemon/whatif/language/evaluate.h"
+#include "daemon/whatif/language/parser.h"
+#include "daemon/whatif/language/printer.h"
+#include "daemon/whatif/language/units.h"
 
 namespace seqpoint::whatif {
 namespace {

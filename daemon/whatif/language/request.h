@@ -1,21 +1,13 @@
-// What would be otherwise: a what-if as text, the same in a file, on a command line and in the gRPC
-// request (docs/whatif.md has the grammar).
+// What would be otherwise: a what-if as values. parser.h reads it from text, printer.h writes it.
 //
-//   scale kernels where name ~ "gemm|conv" by 1/3
-//   remove gaps where in ~ "DataLoader"
-//
-// Threading: free functions, plain values. Ownership: values.
-#ifndef DAEMON_WHATIF_REQUEST_H_
-#define DAEMON_WHATIF_REQUEST_H_
+// Threading: plain values. Ownership: values.
+#ifndef DAEMON_WHATIF_LANGUAGE_REQUEST_H_
+#define DAEMON_WHATIF_LANGUAGE_REQUEST_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
-
-#include "absl/status/statusor.h"
 
 namespace seqpoint::whatif {
 
@@ -115,36 +107,6 @@ struct Request {
   friend bool operator==(const Request&, const Request&) = default;
 };
 
-// One step a line, or parted by ';'. "# ..." is a comment. InvalidArgument names the line, what was
-// read there, and what could have been.
-absl::StatusOr<Request> ParseRequest(std::string_view text);
-// The text that reads as the same request, a step a line.
-std::string FormatRequest(const Request& request);
-
-std::string FormatSelection(const Selection& selection);
-std::string Quoted(const std::string& text);  // as text stands in a request
-
-// Of the selected task.
-struct TaskValues {
-  double bytes = 0;
-  double duration_ns = 0;
-};
-bool NeedsTask(const Amount& amount);
-bool NeedsBytes(const Amount& amount);
-
-// Values of the parameters that a request names; InvalidArgument for one that is not given, a
-// division by 0, a result that is no finite number >= 0.
-absl::StatusOr<double> Evaluate(const Amount& amount,
-                                const std::map<std::string, double>& parameters,
-                                const TaskValues& task = {});
-
-// "12us", "1.5 ms", "0": nanoseconds. InvalidArgument for anything else.
-absl::StatusOr<double> ParseTimeNs(std::string_view text);
-// "0.5", "12us", "25MB", "2GB/s": the number and its unit.
-absl::StatusOr<Amount::Term> ParseQuantity(std::string_view text);
-// "a number", "a time such as 10us", ...
-const char* UnitInWords(Unit unit);
-
 }  // namespace seqpoint::whatif
 
-#endif  // DAEMON_WHATIF_REQUEST_H_
+#endif  // DAEMON_WHATIF_LANGUAGE_REQUEST_H_
