@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/base/statistics.h"
+
 namespace seqpoint::iterations {
 namespace {
 
@@ -63,12 +65,6 @@ std::vector<double> TurnsBetween(const std::vector<Group>& groups) {
     between.push_back(static_cast<double>(groups[i + 1].turn - groups[i].turn));
   }
   return between;
-}
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // The same number of turns, two at least, from each to the next. Warm-up and noise may differ.

@@ -1,15 +1,13 @@
 #include "daemon/iterations/rule_choice.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/iterations/kernel_names.h"
 
 namespace seqpoint::iterations {
 namespace {
@@ -833,40 +831,6 @@ std::optional<ChosenRule> ChooseFrameworkRule(const LaunchLog& stream) {
       });
   ChooseClock(stream, occurrences, &chosen);
   return chosen;
-}
-
-std::string ShortName(std::string_view name) {
-  if (name.empty()) return "an unnamed kernel";
-  if (name.substr(0, 2) == "_Z") {
-    int status = -1;
-    char* demangled = ::abi::__cxa_demangle(std::string(name).c_str(), nullptr, nullptr, &status);
-    if (status == 0) {
-      std::string text = demangled;
-      std::free(demangled);
-      const std::string anonymous = "(anonymous namespace)::";
-      for (size_t at; (at = text.find(anonymous)) != std::string::npos;) {
-        text.erase(at, anonymous.size());
-      }
-      return ShortName(text);
-    }
-    std::free(demangled);
-  }
-  if (name.substr(0, 5) == "void ") name.remove_prefix(5);
-  const size_t end = name.find_first_of("<(");
-  if (end != std::string_view::npos && end > 0) name = name.substr(0, end);
-  std::string text(name.substr(0, 80));
-  if (name.size() > 80) text.replace(77, 3, "...");
-  return text;
-}
-
-std::string Ordinal(uint32_t n) {
-  const uint32_t tens = n % 100;
-  const char* suffix = tens >= 11 && tens <= 13 ? "th"
-                       : n % 10 == 1            ? "st"
-                       : n % 10 == 2            ? "nd"
-                       : n % 10 == 3            ? "rd"
-                                                : "th";
-  return absl::StrCat(n, suffix);
 }
 
 }  // namespace seqpoint::iterations

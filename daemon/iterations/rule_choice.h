@@ -38,11 +38,6 @@ std::optional<ChosenRule> ChooseMarkRule(const LaunchLog& stream, size_t min_mar
 // without at least two iterations.
 std::optional<ChosenRule> ChooseFrameworkRule(const LaunchLog& stream);
 
-// A short form of a kernel's name: without template and call arguments.
-std::string ShortName(std::string_view name);
-// "1st", "2nd", ...
-std::string Ordinal(uint32_t n);
-
 }  // namespace seqpoint::iterations
 
 #endif  // DAEMON_ITERATIONS_RULE_CHOICE_H_

@@ -1,0 +1,37 @@
+// Where the length of an iteration may be read: the candidates, in the order of preference.
+//
+// Threading: free functions over constant input.
+#ifndef DAEMON_ITERATIONS_LENGTH_SOURCES_H_
+#define DAEMON_ITERATIONS_LENGTH_SOURCES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/iterations/launch_log.h"
+#include "injection/abi/control.h"
+
+namespace seqpoint::iterations {
+
+// Of the first launches of a micro-step grids are read.
+inline constexpr uint32_t kReadLaunches = 24;
+
+// Indices of calls. `step`: the call that ends the training part, or `end`.
+struct MicroStep {
+  uint32_t begin, end, step;
+};
+
+struct LengthSources {
+  std::vector<abi::LengthSource> sources;
+  std::vector<std::string> words;  // of each: "bytes of the 2nd host-to-device copy"
+};
+
+// What the last few micro-steps all have: framework marks and features, NVTX payloads and numbers,
+// bytes of host-to-device copies, grids of the first launches, numbers of launches. With
+// `accumulates` values are summed over the micro-steps of an iteration. `micro_steps` is not empty.
+LengthSources ProposeLengthSources(const LaunchLog& log, const std::vector<MicroStep>& micro_steps,
+                                   bool accumulates);
+
+}  // namespace seqpoint::iterations
+
+#endif  // DAEMON_ITERATIONS_LENGTH_SOURCES_H_
