@@ -24,7 +24,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "client/format.h"
+#include "client/text/format.h"
 
 namespace seqpoint::client {
 namespace {

@@ -12,19 +12,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/exit_code.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
 
 namespace seqpoint::client {
 
-// Exit codes of `seqpoint`; documented in --help.
-enum ExitCode : int {
-  kExitOk = 0,
-  kExitError = 1,
-  kExitUsage = 2,
-  kExitNoDaemon = 3,
-  kExitNoSuchJob = 4,
-  kExitNotEnoughData = 5,
-};
 int ExitCodeFor(const absl::Status& status);
 
 struct ConnectOptions {

@@ -7,9 +7,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/format.h"
-#include "client/options.h"
-#include "client/text.h"
+#include "client/commands/options.h"
+#include "client/text/format.h"
+#include "client/text/text.h"
 
 namespace seqpoint::client {
 namespace {

@@ -1,6 +1,6 @@
 #include "client/commands/part.h"
 
-#include "client/options.h"
+#include "client/commands/options.h"
 
 namespace seqpoint::client {
 

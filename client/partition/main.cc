@@ -12,12 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "client/help.h"
-#include "client/options.h"
+#include "client/commands/options.h"
+#include "client/files/whole_file.h"
 #include "client/partition/partition_text.h"
-#include "client/planner_program.h"
-#include "client/sparse_input.h"
-#include "client/whole_file.h"
+#include "client/planners/planner_program.h"
+#include "client/planners/sparse_input.h"
+#include "client/text/help.h"
 #include "daemon/sparse/matrix_text.h"
 #include "daemon/sparse/owners_text.h"
 #include "daemon/sparse/planner.h"
@@ -105,7 +105,7 @@ usage. Formats and methods: docs/partition.md.)");
     }
     if (app_.count("--parts") == 0 && write_.empty()) return FailUsage("--parts is missing");
     const absl::Status status = Run();
-    return status.ok() ? 0 : Fail(status, kExitNoAnswer);
+    return status.ok() ? 0 : Fail(status, kExitError);
   }
 
  private:

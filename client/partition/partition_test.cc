@@ -14,7 +14,7 @@
 #include <sstream>
 #include <string>
 
-#include "client/sparse_input.h"
+#include "client/planners/sparse_input.h"
 #include "daemon/sparse/owners_text.h"
 #include "daemon/sparse/volume.h"
 #include "simdjson.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/plain_text.h"
+#include "client/text/plain_text.h"
 #include "daemon/base/json_string.h"
 
 namespace seqpoint::client {

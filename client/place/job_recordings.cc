@@ -15,7 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/connection.h"
-#include "client/plain_text.h"
+#include "client/text/plain_text.h"
 
 namespace seqpoint::client {
 namespace {

@@ -12,14 +12,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "client/help.h"
-#include "client/options.h"
+#include "client/commands/options.h"
+#include "client/files/whole_file.h"
 #include "client/place/job_recordings.h"
 #include "client/place/place_text.h"
 #include "client/place/recordings.h"
-#include "client/plain_text.h"
-#include "client/planner_program.h"
-#include "client/whole_file.h"
+#include "client/planners/planner_program.h"
+#include "client/text/help.h"
+#include "client/text/plain_text.h"
 #include "daemon/placement/judge.h"
 #include "daemon/placement/problem_json.h"
 #include "daemon/placement/split_json.h"
@@ -127,7 +127,7 @@ usage. Formats and methods: docs/placement.md.)");
     }
     if (const absl::Status usage = CheckUsage(); !usage.ok()) return Fail(usage, kExitUsage);
     const absl::Status status = !traces_.empty() ? RunTraces() : IsJob() ? RunJob() : RunFile();
-    return status.ok() ? 0 : Fail(status, kExitNoAnswer);
+    return status.ok() ? 0 : Fail(status, kExitError);
   }
 
  private:

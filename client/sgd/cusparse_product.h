@@ -2,8 +2,8 @@
 // that seqpoint-sgd starts where there is none.
 //
 // Threading: one thread. Ownership: the caller's.
-#ifndef SEQPOINT_CLIENT_SGD_CUSPARSE_PRODUCT_H_
-#define SEQPOINT_CLIENT_SGD_CUSPARSE_PRODUCT_H_
+#ifndef CLIENT_SGD_CUSPARSE_PRODUCT_H_
+#define CLIENT_SGD_CUSPARSE_PRODUCT_H_
 
 #include "client/sgd/local_product.h"
 
@@ -19,4 +19,4 @@ const char* seqpoint_sgd_open_gpu(int rank_of_machine);
 seqpoint::sgd::LocalProduct* seqpoint_sgd_cusparse_product(seqpoint::sgd::Weights* weights);
 }
 
-#endif  // SEQPOINT_CLIENT_SGD_CUSPARSE_PRODUCT_H_
+#endif  // CLIENT_SGD_CUSPARSE_PRODUCT_H_

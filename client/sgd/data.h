@@ -4,8 +4,8 @@
 // A sample has one of kClasses classes. An input neuron is 1 or 0, and how often it is 1 depends on
 // the class; an output neuron is to be 1 where its number modulo kClasses is the class. Threading:
 // free functions.
-#ifndef SEQPOINT_CLIENT_SGD_DATA_H_
-#define SEQPOINT_CLIENT_SGD_DATA_H_
+#ifndef CLIENT_SGD_DATA_H_
+#define CLIENT_SGD_DATA_H_
 
 #include <stdint.h>
 
@@ -31,4 +31,4 @@ void DrawWeights(uint64_t seed, sparse::Network& network);
 
 }  // namespace seqpoint::sgd
 
-#endif  // SEQPOINT_CLIENT_SGD_DATA_H_
+#endif  // CLIENT_SGD_DATA_H_

@@ -5,8 +5,8 @@
 //
 // Values. The lists are made from the matrix and the owners alone, not from what a planner says of
 // them, so that what is counted while a step runs is a check of its prediction.
-#ifndef SEQPOINT_CLIENT_SGD_LOCAL_LAYER_H_
-#define SEQPOINT_CLIENT_SGD_LOCAL_LAYER_H_
+#ifndef CLIENT_SGD_LOCAL_LAYER_H_
+#define CLIENT_SGD_LOCAL_LAYER_H_
 
 #include <stdint.h>
 
@@ -47,4 +47,4 @@ std::vector<float> RowWeights(const LocalLayer& layer);
 
 }  // namespace seqpoint::sgd
 
-#endif  // SEQPOINT_CLIENT_SGD_LOCAL_LAYER_H_
+#endif  // CLIENT_SGD_LOCAL_LAYER_H_

@@ -2,8 +2,8 @@
 //
 // Threading: one thread. Ownership: a product refers to its matrix, which outlives it and stays
 // where it is.
-#ifndef SEQPOINT_CLIENT_SGD_LOCAL_PRODUCT_H_
-#define SEQPOINT_CLIENT_SGD_LOCAL_PRODUCT_H_
+#ifndef CLIENT_SGD_LOCAL_PRODUCT_H_
+#define CLIENT_SGD_LOCAL_PRODUCT_H_
 
 #include <stdint.h>
 
@@ -39,4 +39,4 @@ std::unique_ptr<LocalProduct> MakeEigenProduct(Weights* weights);
 
 }  // namespace seqpoint::sgd
 
-#endif  // SEQPOINT_CLIENT_SGD_LOCAL_PRODUCT_H_
+#endif  // CLIENT_SGD_LOCAL_PRODUCT_H_

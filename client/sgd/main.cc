@@ -22,18 +22,18 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/help.h"
-#include "client/options.h"
-#include "client/plain_text.h"
-#include "client/planner_program.h"
+#include "client/commands/options.h"
+#include "client/files/whole_file.h"
+#include "client/planners/planner_program.h"
+#include "client/planners/sparse_input.h"
 #include "client/sgd/cusparse_product.h"
 #include "client/sgd/data.h"
 #include "client/sgd/local_layer.h"
 #include "client/sgd/report.h"
 #include "client/sgd/step_line.h"
 #include "client/sgd/training.h"
-#include "client/sparse_input.h"
-#include "client/whole_file.h"
+#include "client/text/help.h"
+#include "client/text/plain_text.h"
 #include "daemon/sparse/baselines.h"
 #include "daemon/sparse/matrix_text.h"
 #include "daemon/sparse/owners_text.h"
@@ -475,8 +475,8 @@ int RunProgram(const std::vector<std::string>& words, const Ranks& ranks) {
   const absl::Status status = Main(options, ranks);
   if (status.ok()) return 0;
   const bool said_elsewhere = absl::IsCancelled(status);
-  if (said_elsewhere) return client::kExitNoAnswer;
-  return client::FailProgram(kProgram, status, client::kExitNoAnswer, options.json == "-");
+  if (said_elsewhere) return client::kExitError;
+  return client::FailProgram(kProgram, status, client::kExitError, options.json == "-");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The traffic and the step times of a run of seqpoint-sgd: as text for people, and as JSON
 // (docs/partition.md, "Execution"). Threading: pure functions.
-#ifndef SEQPOINT_CLIENT_SGD_REPORT_H_
-#define SEQPOINT_CLIENT_SGD_REPORT_H_
+#ifndef CLIENT_SGD_REPORT_H_
+#define CLIENT_SGD_REPORT_H_
 
 #include <string>
 #include <vector>
@@ -29,4 +29,4 @@ std::string ReportJson(const Report& report);
 
 }  // namespace seqpoint::sgd
 
-#endif  // SEQPOINT_CLIENT_SGD_REPORT_H_
+#endif  // CLIENT_SGD_REPORT_H_

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client/plain_text.h"
-#include "client/progress.h"
+#include "client/text/plain_text.h"
+#include "client/text/progress.h"
 
 namespace seqpoint::sgd {
 namespace {

@@ -4,8 +4,8 @@
 // kill a rank at any time, and nobody would give it back.
 //
 // Threading: one thread. Ownership: closes what it opened.
-#ifndef SEQPOINT_CLIENT_SGD_STEP_LINE_H_
-#define SEQPOINT_CLIENT_SGD_STEP_LINE_H_
+#ifndef CLIENT_SGD_STEP_LINE_H_
+#define CLIENT_SGD_STEP_LINE_H_
 
 #include <chrono>
 #include <string>
@@ -35,4 +35,4 @@ class StepLine {
 
 }  // namespace seqpoint::sgd
 
-#endif  // SEQPOINT_CLIENT_SGD_STEP_LINE_H_
+#endif  // CLIENT_SGD_STEP_LINE_H_

@@ -7,8 +7,8 @@
 //
 // The sums are made in an order that does not depend on which message comes first: the same run
 // gives the same numbers. Threading: one thread per rank; every rank makes the same calls.
-#ifndef SEQPOINT_CLIENT_SGD_TRAINING_H_
-#define SEQPOINT_CLIENT_SGD_TRAINING_H_
+#ifndef CLIENT_SGD_TRAINING_H_
+#define CLIENT_SGD_TRAINING_H_
 
 #include <mpi.h>
 #include <stdint.h>
@@ -90,4 +90,4 @@ class Training {
 
 }  // namespace seqpoint::sgd
 
-#endif  // SEQPOINT_CLIENT_SGD_TRAINING_H_
+#endif  // CLIENT_SGD_TRAINING_H_

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/csv.h"
+#include "client/files/csv.h"
 #include "tests/workloads/lengths.h"
 #include "tests/workloads/random.h"
 

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/log_file.h"
+#include "client/files/log_file.h"
 #include "daemon/seqpoint/analysis.h"
 #include "daemon/seqpoint/key.h"
 #include "daemon/seqpoint/selection.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/csv.h"
+#include "client/files/csv.h"
 
 namespace seqpoint::accuracy {
 namespace {

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/sparse_input.h"
+#include "client/planners/sparse_input.h"
 #include "daemon/sparse/baselines.h"
 #include "daemon/sparse/owners_text.h"
 #include "simdjson.h"

@@ -1,0 +1,179 @@
+#include "client/commands/analyze.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/commands/send_log.h"
+#include "client/text/format.h"
+#include "client/text/text.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr std::chrono::minutes kTimeout{10};
+
+// The file's unit, where its column has none.
+std::string UnitOf(const LogFile& log) { return log.time_unit_ns > 0 ? "ns" : ""; }
+
+std::string Precision(const v1::Estimate& e) {
+  // The upper half: the lower one ends at zero. What is left by rounding is nothing.
+  return FormatReach(e.high() / e.value() - 1);
+}
+
+// "1/31 of the iterations".
+std::string ShareOfIterations(int64_t measurements, int64_t iterations) {
+  if (measurements >= iterations) return "all iterations";
+  const int64_t times = iterations / std::max<int64_t>(1, measurements);
+  return absl::StrCat(
+      times > 1 ? absl::StrCat("1/", FormatCount(times))
+                : FormatShare(static_cast<double>(measurements) / static_cast<double>(iterations)),
+      " of the iterations");
+}
+
+std::string SpeedupText(const v1::Estimate& e) {
+  const double reach = (e.high() - e.low()) / 2;
+  // As many as tell the interval's ends apart; an exact one has none.
+  const int digits =
+      reach > 0 ? static_cast<int>(std::clamp(1 - std::floor(std::log10(reach)), 2.0, 6.0)) : 4;
+  return absl::StrFormat("%.*f x (%.*f to %.*f)", digits, e.value(), digits, e.low(), digits,
+                         e.high());
+}
+
+// One way in which the run's cost can be known, and how well.
+std::string PointsText(const v1::AnalyzeReply& reply, const std::string& unit) {
+  Table table({{"LENGTH", Table::kRight},
+               {"MEASURE", Table::kRight},
+               {"ITERATIONS", Table::kRight},
+               {"SHARE", Table::kRight},
+               {"TIME", Table::kRight},
+               {"NOISE", Table::kRight}});
+  for (const v1::AnalyzedPoint& p : reply.points()) {
+    table.AddRow({FormatLengths(p.lengths()), absl::StrCat(p.measurements(), "x"),
+                  absl::StrFormat("%.1f", p.weight()),
+                  FormatShare(p.weight() / static_cast<double>(reply.iterations())),
+                  FormatQuantity(p.expected(), unit), FormatShare(p.noise() / p.expected())});
+  }
+  return table.ToString();
+}
+
+}  // namespace
+
+absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& options) {
+  Analysis analysis;
+  absl::StatusOr<LogFile> log = ReadLogFile(options.log);
+  if (!log.ok()) return log.status();
+  analysis.notes = ReadingNotes(options.log.path, *log);
+  if (options.playlist) {
+    if (absl::Status status = CheckTimeUnit(options.log.path, *log); !status.ok()) return status;
+  }
+  LogFile against;
+  if (!options.against.empty()) {
+    LogOptions same = options.log;
+    same.path = options.against;
+    same.key_columns = log->key_columns;
+    same.time_column = log->time_column;
+    same.length_step = log->length_step;
+    absl::StatusOr<LogFile> other = ReadLogFile(same);
+    if (!other.ok()) return other.status();
+    absl::StrAppend(&analysis.notes, ReadingNotes(options.against, *other));
+    against = *std::move(other);
+  }
+
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  v1::AnalyzeRequest question;
+  question.set_points(options.points);
+  question.set_target_error(options.target_error);
+  question.set_confidence(options.confidence);
+  question.set_playlist(options.playlist);
+  *question.mutable_horizon() = options.horizon;
+  for (v1::LengthCount& entry : *question.mutable_horizon()->mutable_histogram()) {
+    for (int d = 0; d < entry.lengths_size(); ++d) {
+      entry.set_lengths(d, std::llround(static_cast<double>(entry.lengths(d)) /
+                                        log->length_step[std::min(d, 1)]));
+    }
+  }
+  absl::Status status =
+      SendLog(connection->stub().Analyze(&context, &analysis.reply), std::move(question), *log,
+              options.against.empty() ? nullptr : &against);
+  if (!status.ok()) return status;
+  log->lengths = {};
+  log->times = {};
+  log->groups = {};
+  analysis.log = *std::move(log);
+  return analysis;
+}
+
+std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options) {
+  const v1::AnalyzeReply& reply = analysis.reply;
+  const std::string unit = UnitOf(analysis.log);
+  std::string text = absl::StrCat(
+      options.log.path, ": ", FormatCount(reply.iterations(), "iteration"), " of ",
+      FormatCount(reply.unique_lengths(), "length"), " (",
+      absl::StrJoin(analysis.log.key_columns, " x "), "), ", FormatQuantity(reply.total(), unit),
+      unit.empty() ? absl::StrCat(" ", analysis.log.time_column) : "", " in all\n");
+  if (reply.start_up_iterations() > 0) {
+    absl::StrAppend(
+        &text, "start-up:   ", FormatCount(reply.start_up_iterations(), "first iteration"),
+        " left out, which took ", FormatQuantity(reply.start_up_duration(), unit), "\n");
+  }
+  if (reply.verdict() == v1::VERDICT_EXPLAINED) {
+    absl::StrAppend(&text, "length:     explains ", FormatShare(reply.explained_share()),
+                    " of the variance of time\n");
+  }
+  for (const std::string& sentence : reply.sentences()) {
+    text += Wrap("note:       ", sentence, kTextColumns);
+  }
+  if (reply.points_size() > 0) {
+    int measurements = 0;
+    for (const v1::AnalyzedPoint& p : reply.points()) measurements += p.measurements();
+    absl::StrAppend(
+        &text, "\n", FormatCount(reply.points_size(), "SeqPoint"), ", ",
+        FormatCount(measurements, "measurement"), ": the total to ", Precision(reply.projection()),
+        " (", absl::StrFormat("%g", 100 * reply.confidence()), " % interval",
+        options.target_error > 0
+            ? absl::StrFormat(", asked for +-%g %%", 100 * options.target_error)
+            : "",
+        "), ", ShareOfIterations(measurements, reply.iterations()), "\n", PointsText(reply, unit));
+    // All iterations, drawn at random, are the log itself: nothing to compare with.
+    if (measurements < reply.iterations()) {
+      absl::StrAppend(&text, "as many iterations at random: ", Precision(reply.random()),
+                      "; the paper's rule would choose ",
+                      FormatCount(reply.paper_points_size(), "length"), "\n");
+    }
+  }
+  if (reply.has_horizon_projection()) {
+    const FormattedEstimate e = FormatEstimate(reply.horizon_projection(), unit);
+    absl::StrAppend(&text, "\n",
+                    options.horizon.source().empty() ? "another run" : options.horizon.source(),
+                    ": ", FormatCount(reply.horizon_iterations(), "iteration"), ", ", e.value,
+                    e.precision.empty() ? absl::StrCat(", ", e.interval)
+                                        : absl::StrCat(" (", e.interval, ", ", e.precision, ")"),
+                    "\n");
+  }
+  if (reply.has_speedup_all()) {
+    absl::StrAppend(&text, "\n", options.against, ": ",
+                    FormatCount(reply.against_iterations(), "iteration"), ", ",
+                    FormatQuantity(reply.against_total(), unit), "\n");
+    text += "speedup:    ";
+    if (reply.has_speedup()) {
+      absl::StrAppend(&text, SpeedupText(reply.speedup()),
+                      " from the SeqPoints alone\n            ");
+    }
+    absl::StrAppend(&text, SpeedupText(reply.speedup_all()),
+                    " from all iterations, at equal lengths\n            ",
+                    absl::StrFormat("%.4g x", reply.speedup_means()),
+                    " is the quotient of the mean times, whatever their lengths\n");
+    if (reply.against_unknown_lengths() > 0) {
+      absl::StrAppend(&text, "            ", FormatCount(reply.against_unknown_lengths(), "length"),
+                      " not in the other log: taken to change as the nearest does\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace seqpoint::client

@@ -1,0 +1,43 @@
+// What options take, and what is said of those that are wrong: the option, the value, the way out.
+// Threading: pure functions.
+#ifndef CLIENT_COMMANDS_OPTIONS_H_
+#define CLIENT_COMMANDS_OPTIONS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace seqpoint::client {
+
+// For CLI::Option::transform: the value is checked, and given on in a form that CLI11 reads.
+CLI::Validator WholeNumber(int64_t least, int64_t most);
+CLI::Validator Share();       // "0.5%" or "0.005", above 0 and below 1
+CLI::Validator Confidence();  // "95", "95 %" or "0.95"
+CLI::Validator ByteSize();    // "600MB", "16 GiB" or a number of bytes
+// For CLI::Option::check.
+CLI::Validator Name();  // neither empty nor too long for a name
+
+// A "%" that a shell parted from its number (--confidence 95 %) goes back to it.
+void JoinPercent(std::vector<std::string>* arguments);
+
+// An option or a positional that takes one of `words`; help and completion show them.
+CLI::Option* AddChoice(CLI::App* app, const std::string& name, std::string* target,
+                       const std::vector<std::string>& words, const std::string& help);
+
+// The sentence for what `app` could not parse. `separated`: a command stands behind a "--".
+// `words`: what was typed, up to there.
+std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, bool separated,
+                          const std::vector<std::string>& words);
+
+// " (did you mean X?)", of the word that is a slip of the finger or two away; empty: none is.
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& words);
+// Of the options of `app` and of those above it.
+std::string NoSuchOption(const CLI::App& app, const std::string& word);
+
+std::vector<const CLI::App*> Commands(const CLI::App& app);
+const CLI::App* FindCommand(const CLI::App& app, const std::string& name);  // null: none
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_COMMANDS_OPTIONS_H_

@@ -1,0 +1,43 @@
+// A log of iterations, sent to the daemon in pieces: as a whole it would be too large a message.
+// Threading: pure but for the stream. Ownership: keeps nothing.
+#ifndef CLIENT_COMMANDS_SEND_LOG_H_
+#define CLIENT_COMMANDS_SEND_LOG_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "client/connection.h"
+#include "client/files/log_file.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::client {
+
+inline constexpr size_t kRowsPerPiece = 32 << 10;
+
+// Rows [begin, begin + kRowsPerPiece) as a message; durations in ns where the unit is known.
+void FillLog(const LogFile& log, size_t begin, v1::IterationLog* piece);
+
+// `first`, which asks the question, goes with the first rows. `against` may be null, and must be
+// for requests that have no second log. Errors: as the daemon gives them.
+template <typename Request>
+absl::Status SendLog(std::unique_ptr<grpc::ClientWriter<Request>> writer, Request first,
+                     const LogFile& log, const LogFile* against) {
+  const size_t rows = std::max(log.lengths.size(), against ? against->lengths.size() : 0);
+  for (size_t at = 0; at < rows; at += kRowsPerPiece) {
+    if (at < log.lengths.size()) FillLog(log, at, first.mutable_log());
+    if constexpr (requires { first.mutable_against(); }) {
+      if (against && at < against->lengths.size()) FillLog(*against, at, first.mutable_against());
+    }
+    if (!writer->Write(first)) break;  // Finish() says why
+    first.Clear();
+  }
+  writer->WritesDone();
+  return Connection::FromGrpc(writer->Finish());
+}
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_COMMANDS_SEND_LOG_H_

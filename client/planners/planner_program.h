@@ -1,0 +1,54 @@
+// The parts that the planning programs have in common: Ctrl-C, the line that tells the progress,
+// the sentence of an error, and the end of main.
+//
+//   CatchInterrupt();
+//   options.stop = &Interrupted;
+//
+// Threading: Interrupted() may be asked by any thread, a PlanProgress is told by one at a time, and
+// the rest is for the main thread.
+#ifndef CLIENT_PLANNERS_PLANNER_PROGRAM_H_
+#define CLIENT_PLANNERS_PLANNER_PROGRAM_H_
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "client/exit_code.h"
+#include "client/text/progress.h"
+
+namespace seqpoint::client {
+
+// From this call on the first Ctrl-C of the process sets a flag, and the next one ends the program
+// at once. The handler does nothing else, so that a program of MPI may use it, too.
+void CatchInterrupt();
+bool Interrupted();
+
+// The last line of the terminal while planning takes long; nothing where there is no terminal.
+class PlanProgress {
+ public:
+  // `program`: as people call it, "seqpoint place".
+  explicit PlanProgress(std::string program) : program_(std::move(program)) {}
+  void Say(const std::string& step);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // An answer that comes sooner needs no progress; a line that changes more often is not read.
+  static constexpr auto kQuiet = std::chrono::seconds(1);
+  static constexpr auto kBetweenLines = std::chrono::milliseconds(100);
+
+  const std::string program_;
+  Progress line_{/*wanted=*/true};
+  Clock::time_point next_ = Clock::now() + kQuiet;
+};
+
+// Says the error on standard error, and with `json` as an object on standard output, too. Returns
+// `code`.
+int FailProgram(const std::string& program, const absl::Status& status, int code, bool json);
+
+// The exit code of the program: `code`, unless the answer did not reach standard output.
+int FinishProgram(const std::string& program, int code);
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_PLANNERS_PLANNER_PROGRAM_H_

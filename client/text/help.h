@@ -1,0 +1,126 @@
+// How --help looks: names in one column, descriptions beside them, wrapped.
+// Threading: pure.
+#ifndef CLIENT_TEXT_HELP_H_
+#define CLIENT_TEXT_HELP_H_
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace seqpoint::client {
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { label("Positionals", "Arguments"); }
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+  std::string make_usage(const CLI::App* app, std::string name) const override;
+  std::string make_option(const CLI::Option* option, bool is_positional) const override;
+  std::string make_subcommand(const CLI::App* app) const override;
+};
+
+// What stands below the options of a command: what it prints.
+inline constexpr const char* kJobsHelp = R"(
+STATE      waiting: no process has come yet; learning: where an iteration begins is not known yet;
+           marking: iterations are found, a few of them are measured; paused, released: by control;
+           ended; failed: with another exit status than 0, or by a crash; interrupted: somebody
+           stopped it (Ctrl-C), or its last process vanished and nobody told how it ended
+LENGTHS    different sequence lengths so far
+SEQPOINTS  with all the measurements they want / in all
+TIME       of the whole run where its length is known, else so far
+LEVEL      what the library listens to: learn, mark (boundaries, lengths, times), trace (all GPU
+           work), counters, off)";
+inline constexpr const char* kSeqPointsHelp = R"(
+LENGTH      sequence length, or two
+STANDS FOR  iterations of the whole run (so far, where its length is unknown)
+SHARE       of the run's iterations
+MEAN TIME   of an iteration of this length, by the model of all iterations
+MEASURED    measurements taken / wanted
+
+Of a job that ran here these are the lengths that its measurements were planned for, as many as the
+budget allows; of an imported log those that `seqpoint analyze` lists. `seqpoint playlist JOB
+--points K` lists those for K measurements.)";
+inline constexpr const char* kProjectHelp = R"(
+whole run, remaining   only where the length of the run is known
+so far, until its end  what was seen
+INTERVAL               holds the truth with the given confidence; exact: nothing is estimated
++-                     how far the interval reaches from the value, as a share of it; the
+                       farther end counts
+Times leave out the stops for measuring, and what a measurement disturbed. What watching the
+program costs is in them.)";
+inline constexpr const char* kPlaylistHelp = R"(
+A CSV: a row is an iteration's length, the weight with which its time counts, how often to measure
+it, and what it took here with its standard deviation. The whole run takes the sum of weight x mean
+time; `seqpoint project --playlist FILE --measured TIMES.csv` computes it, with an interval.)";
+inline constexpr const char* kAnalyzeHelp = R"(
+MEASURE     how often to measure an iteration of this length
+ITERATIONS  those of the log that it stands for, its mean time's weight in the total
+SHARE       of the log's iterations
+TIME        mean of ordinary iterations of this length
+NOISE       standard deviation of one iteration about it
++-          half of an interval that holds the truth with the given confidence, as a share
+Nothing is kept. --playlist FILE writes the same points for another machine; `seqpoint import LOG`
+makes a job, of which `seqpoint playlist` writes them again.)";
+inline constexpr const char* kImportHelp = R"(
+What a file is, is told by its content. A trace may be packed with gzip; it needs CPU and GPU:
+torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]).
+
+  seqpoint import steps.csv --key tokens --time step_ms --group run,epoch
+  seqpoint import rank0.json.gz rank1.json.gz --name resnet
+  seqpoint import trace.json --marker 'batch of length (\d+)')";
+inline constexpr const char* kReplayHelp = R"(
+MEASURED  from the first GPU work of the iteration to that of the next one
+REPLAYED  the same, of the trace run again as it is: how well the trace is understood, and so how
+          far a what-if can be trusted
+CRITICAL PATH  what the time is spent on: none of it could take longer without the end being later
+Of more than 20 iterations the worst are shown.)";
+inline constexpr const char* kWhatIfHelp = R"(
+STANDS FOR  iterations of the run that a length represents
+CHANGE      of the time; an interval holds the truth with the given confidence. What the replay
+            itself is off (seqpoint replay JOB) is not in it
+TASKS       that a step changed, in all traces
+
+  seqpoint whatif JOB --list
+  seqpoint whatif JOB --apply amp,compute=4 --apply cuda-graphs
+  seqpoint whatif --show amp > my.whatif; seqpoint whatif JOB --apply ./my.whatif,memory=1.5
+  seqpoint whatif JOB --steps 'scale kernels where name ~ "gemm" by 1/2; remove copies')";
+inline constexpr const char* kMetricsHelp = R"(
+RANGE, PM  passes with each backend (`seqpoint run --counter-backend`). Each configuration of one
+           pass is measured on iterations of its own; -: the chip does not offer it
+?          CUPTI's host library, which counts passes of own sets, is not here)";
+inline constexpr const char* kCountersHelp = R"(
+WHOLE RUN, SO FAR  sum over the run where its length is known, else so far
+PER ITERATION      mean
+MEASURED           iterations; derived: made of other counters)";
+inline constexpr const char* kKernelsHelp = R"(
+OF KERNEL TIME  share of the time of all kernels together; copies and gaps are not in it
+LAUNCHES        of the whole run, else so far)";
+inline constexpr const char* kRooflineHelp = R"(
+OF KERNEL TIME  share of the time of the measured kernels, which ran one after the other
+FLOP/BYTE       floating point operations for each byte of device memory that it moved
+BOUND BY        the nearer roof: memory, compute; latency: below 58 % of both
+OF ROOF         how near it is: of the peak bandwidth, or of the peak rates of the formats used
+NOTE            why there is no position
+Needs a job that ran under `seqpoint run --roofline`.)";
+inline constexpr const char* kIterationsHelp = R"(
+TIME      "-": unknown
+LEVEL     what the library listened to: learn, mark, trace, counters
+MEASURED  with what
+NOTE      first of its length: pays for algorithm search and the like; distorted: its time is partly
+          our doing, its length's mean counts instead; redone: repeated after a checkpoint, counted
+          once; the name of another phase: no training iteration)";
+inline constexpr const char* kSeqpointHelp = R"(
+A JOB is its id, "name@run_id", or "name" (its latest run). The options above belong to every
+command. `seqpoint help COMMAND` explains what a command prints.
+
+Exit codes: 0 ok; 1 error; 2 wrong usage; 3 no daemon; 4 no such job; 5 no answer yet.
+`run` ends as its command ended (127: not found, 126: cannot be run). `doctor` ends with 1 when
+there is a problem. With --json an error is also an object on standard output.
+
+Environment: SEQPOINT_DIR (folder of the daemon's sockets; default $XDG_RUNTIME_DIR/seqpoint, then
+/run/seqpoint), SEQPOINT_DAEMON (path of seqpointd), SEQPOINT_LIBRARY (path of
+libseqpoint_inject.so), SEQPOINT_CUPTI_LIB (path of libcupti), SEQPOINT_ADAPTER (folder of the
+PyTorch adapter; 0: none).)";
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_TEXT_HELP_H_
