@@ -185,6 +185,14 @@ int ExitCodeFor(const absl::Status& status) {
   }
 }
 
+absl::StatusOr<v1::Job> Connection::GetJob(const std::string& job) {
+  v1::GetJobRequest request;
+  request.set_job(job);
+  absl::StatusOr<v1::GetJobReply> reply = Call(&v1::Profiler::Stub::GetJob, request);
+  if (!reply.ok()) return reply.status();
+  return *std::move(*reply).mutable_job();
+}
+
 absl::StatusOr<v1::ListJobsReply> Connection::ListJobs(v1::ListJobsRequest request) {
   v1::ListJobsReply all;
   do {

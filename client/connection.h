@@ -49,6 +49,7 @@ class Connection {
     return reply;
   }
 
+  absl::StatusOr<v1::Job> GetJob(const std::string& job);
   // All pages of a list.
   absl::StatusOr<v1::ListJobsReply> ListJobs(v1::ListJobsRequest request);
 

@@ -7,9 +7,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/commands/commands.h"
+#include "client/commands/horizon.h"
+#include "client/commands/log_options.h"
+#include "client/commands/playlist.h"
+#include "client/commands/points.h"
 #include "client/commands/send_log.h"
+#include "client/files/whole_file.h"
 #include "client/text/format.h"
-#include "client/text/text.h"
+#include "client/text/help.h"
+#include "client/text/notes.h"
 
 namespace seqpoint::client {
 namespace {
@@ -174,6 +181,90 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
     }
   }
   return text;
+}
+
+namespace {
+
+struct Options {
+  AnalyzeOptions asked;
+  PointOptions points;
+  HorizonOptions horizon;
+  std::string playlist;  // a file, or "-"
+};
+
+int AnalyzeLog(const Context& context, Options& options) {
+  if (options.horizon.data_parallel > 0) {
+    return context.FailUsage(
+        "--data-parallel: a log's iterations are those of one rank, or of all together; import it "
+        "and ask `seqpoint project JOB --lengths FILE --data-parallel N`");
+  }
+  absl::StatusOr<v1::Horizon> horizon = options.horizon.Read();
+  if (!horizon.ok()) return context.Fail(horizon.status());
+  AnalyzeOptions& asked = options.asked;
+  asked.horizon = *std::move(horizon);
+  asked.points = options.points.points;
+  asked.target_error = options.points.target_error;
+  asked.confidence = options.points.confidence;
+  asked.playlist = !options.playlist.empty();
+  std::unique_ptr<WholeFile> file;
+  if (asked.playlist && options.playlist != "-") {
+    absl::StatusOr<WholeFile> opened = WholeFile::Open(options.playlist);
+    if (!opened.ok()) return context.Fail(opened.status());
+    file = std::make_unique<WholeFile>(*std::move(opened));
+  }
+  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
+  if (!connection.ok()) return context.Fail(connection.status());
+  absl::StatusOr<Analysis> analysis = Analyze(connection->get(), asked);
+  if (!analysis.ok()) return context.Fail(analysis.status());
+  fprintf(stderr, "%s", Printable(analysis->notes).c_str());
+  v1::GetPlaylistReply& playlist = *analysis->reply.mutable_playlist();
+  const std::string csv = PlaylistCsv(playlist);
+  if (file) {
+    absl::Status status = file->Write(csv);
+    if (status.ok()) status = file->Close();
+    if (!status.ok()) return context.Fail(status);
+  }
+  if (asked.playlist && !context.json()) {
+    MakePrintable(&playlist);
+    fprintf(stderr, "%s%s", file ? absl::StrCat(Printable(options.playlist), ": ").c_str() : "",
+            PlaylistNotes(playlist).c_str());
+  }
+  if (options.playlist == "-" && !context.json()) {
+    Context::Print(csv);
+    return kExitOk;
+  }
+  if (!asked.playlist) analysis->reply.clear_playlist();
+  context.PrintReply(&analysis->reply, [&](const v1::AnalyzeReply&) {
+    return Printable(AnalysisText(*analysis, asked));
+  });
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddAnalyze(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<Options>(
+      app, context, "analyze",
+      "What a log of iterations, written by any tool, says: the lengths that stand for all "
+      "others, and how well.",
+      &AnalyzeLog);
+  LogOptions* log = &options->asked.log;
+  command->add_option("LOG", log->path, "CSV (or .gz) with a header; a row is an iteration")
+      ->required()
+      ->type_name("FILE");
+  AddLogColumns(command, log, "Options");
+  options->points.AddTo(command);
+  command
+      ->add_option("--playlist", options->playlist,
+                   "write the points there, as `seqpoint playlist` does; \"-\": on standard "
+                   "output, instead of the answer")
+      ->type_name("FILE");
+  command
+      ->add_option("--against", options->asked.against,
+                   "the same work on another machine, with the same columns: the speedup")
+      ->type_name("FILE");
+  options->horizon.AddTo(command);
+  command->footer(kAnalyzeHelp);
 }
 
 }  // namespace seqpoint::client

@@ -5,9 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/commands/commands.h"
 #include "client/commands/options.h"
 #include "client/text/format.h"
-#include "client/text/text.h"
+#include "client/text/notes.h"
 
 namespace seqpoint::client {
 namespace {
@@ -226,6 +227,22 @@ std::string CompareText(v1::CompareReply reply, int width) {
   }
   for (const std::string& sentence : reply.sentences()) note(sentence);
   return text;
+}
+
+namespace {
+
+int Compare(const Context& context, CompareOptions& options) {
+  return context.Ask(
+      &v1::Profiler::Stub::Compare, options.Request(),
+      [](const v1::CompareReply& reply) { return CompareText(reply, Context::Width()); });
+}
+
+}  // namespace
+
+void AddCompare(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<CompareOptions>(
+      app, context, "compare", "Why one job took longer than another.", &Compare);
+  options->AddTo(command);
 }
 
 }  // namespace seqpoint::client

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/commands/commands.h"
 #include "client/commands/options.h"
 #include "client/commands/whatif.h"
 
@@ -158,6 +159,41 @@ std::string Complete(const CLI::App& app, const std::vector<std::string>& words,
     if (absl::StartsWith(line, words.back())) absl::StrAppend(&fitting, line, "\n");
   }
   return fitting;
+}
+
+std::vector<std::string> JobWords(const Context& context) {
+  std::vector<std::string> words;
+  absl::StatusOr<std::unique_ptr<Connection>> connection = context.ConnectToRunning();
+  if (!connection.ok()) return words;
+  absl::StatusOr<v1::ListJobsReply> reply = (*connection)->ListJobs({});
+  if (!reply.ok()) return words;
+  for (const v1::Job& job : reply->jobs()) {
+    words.push_back(job.id());
+    words.push_back(absl::StrCat(job.name(), "@", job.run_id()));
+  }
+  return words;
+}
+
+namespace {
+
+struct Options {
+  std::string shell;
+};
+
+int PrintCompletion(const Context& context, Options& options) {
+  const std::string script = CompletionScript(options.shell);
+  Context::Print(context.json() ? FieldsJson({{"shell", options.shell}, {"script", script}}) + "\n"
+                                : script);
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddCompletion(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<Options>(
+      app, context, "completion", "Print a completion script for a shell.", &PrintCompletion);
+  AddChoice(command, "SHELL", &options->shell, {"bash", "zsh", "fish"}, "bash, zsh or fish")
+      ->required();
 }
 
 }  // namespace seqpoint::client

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "client/commands/context.h"
+
 namespace seqpoint::client {
 
 // `shell`: "bash", "zsh" or "fish".
@@ -19,6 +21,9 @@ std::string CompletionScript(const std::string& shell);
 // `jobs` is called where a job may stand.
 std::string Complete(const CLI::App& app, const std::vector<std::string>& words,
                      const std::function<std::vector<std::string>()>& jobs);
+
+// What may stand for a job, of the daemon that runs, if any: ids, and names with run ids.
+std::vector<std::string> JobWords(const Context& context);
 
 }  // namespace seqpoint::client
 

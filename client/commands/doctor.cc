@@ -22,8 +22,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "client/commands/commands.h"
 #include "client/text/format.h"
-#include "client/text/text.h"
+#include "client/text/json.h"
 
 namespace seqpoint::client {
 namespace {
@@ -582,6 +583,34 @@ std::string FindingsJson(const std::vector<Finding>& findings) {
     fields["action"].set_string_value(finding.action);
   }
   return ToJson(object, /*one_line=*/false);
+}
+
+namespace {
+
+struct Options {
+  std::string python = "python3";
+};
+
+int Doctor(const Context& context, Options& options) {
+  DoctorFacts facts = CollectFacts("", options.python);
+  AskDaemon(context.connect(), &facts);
+  const std::vector<Finding> findings = Diagnose(facts, context.version());
+  Context::Print(context.json() ? FindingsJson(findings) + "\n" : FindingsText(findings));
+  const bool problem = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.kind == Finding::kProblem;
+  });
+  return problem ? kExitError : kExitOk;
+}
+
+}  // namespace
+
+void AddDoctor(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<Options>(
+      app, context, "doctor", "Say what stands in the way of a profile, and what to do.", &Doctor);
+  command
+      ->add_option("--python", options->python,
+                   "the Python of the training, whose PyTorch is looked at; default: python3")
+      ->type_name("PATH");
 }
 
 }  // namespace seqpoint::client

@@ -4,12 +4,17 @@
 #include <chrono>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "client/commands/commands.h"
+#include "client/commands/log_options.h"
 #include "client/commands/send_log.h"
+#include "client/commands/trace_import.h"
 #include "client/text/format.h"
-#include "client/text/text.h"
+#include "client/text/help.h"
+#include "client/text/job_text.h"
 
 namespace seqpoint::client {
 namespace {
@@ -75,6 +80,109 @@ std::string ImportText(const v1::ImportJobReply& reply) {
                       ", seqpoint seqpoints ", id, ", seqpoint iterations ", id,
                       "\nof a run with other data: seqpoint project ", id,
                       " --lengths FILE --epochs N\n");
+}
+
+namespace {
+
+struct Options {
+  std::vector<std::string> files;
+  std::string marker;
+  ImportOptions import;
+};
+
+// The option of logs that was given; empty: none was.
+std::string LogOptionOf(const LogOptions& log) {
+  return !log.key_columns.empty()     ? "--key"
+         : !log.time_column.empty()   ? "--time"
+         : !log.time_unit.empty()     ? "--time-unit"
+         : !log.group_columns.empty() ? "--group"
+                                      : "";
+}
+
+int ImportLog(const Context& context, ImportOptions& import) {
+  std::string notes;
+  absl::StatusOr<LogFile> log = ReadLogToImport(import, &notes);
+  fprintf(stderr, "%s", Printable(notes).c_str());
+  if (!log.ok()) return context.Fail(log.status());
+  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
+  if (!connection.ok()) return context.Fail(connection.status());
+  absl::StatusOr<v1::ImportJobReply> reply = Import(connection->get(), import, *log);
+  if (!reply.ok()) return context.Fail(reply.status());
+  context.PrintReply(&*reply, ImportText);
+  return kExitOk;
+}
+
+int ImportTraceFiles(const Context& context, const Options& options) {
+  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
+  if (!connection.ok()) return context.Fail(connection.status());
+  const std::string& name = options.import.name;
+  absl::StatusOr<v1::ImportTraceReply> reply = ImportTraces(
+      connection->get(), {.files = options.files,
+                          .marker = options.marker,
+                          .name = name.empty() ? JobNameOfFile(options.files[0]) : name,
+                          .run_id = options.import.run_id});
+  if (!reply.ok()) return context.Fail(reply.status());
+  context.PrintReply(&*reply, [](const v1::ImportTraceReply& shown) {
+    return TraceImportText(shown, Context::Width());
+  });
+  return kExitOk;
+}
+
+int ImportFiles(const Context& context, Options& options) {
+  if (absl::StrContains(options.import.name, "@")) {
+    return context.FailUsage(absl::StrCat("--name: ", Quote(options.import.name),
+                                          " contains \"@\", which parts name and run id"));
+  }
+  const std::string log_option = LogOptionOf(options.import.log);
+  for (const std::string& path : options.files) {
+    const absl::StatusOr<bool> is_trace = IsTrace(path);
+    if (!is_trace.ok()) return context.Fail(is_trace.status());
+    if (*is_trace && !log_option.empty()) {
+      return context.FailUsage(absl::StrCat(log_option, " is of a log; ", path, " is none"));
+    }
+    if (*is_trace) continue;
+    if (options.files.size() > 1) {
+      return context.FailUsage(
+          absl::StrCat("several files must be traces, one of each rank; ", path, " is none"));
+    }
+    if (!options.marker.empty()) {
+      return context.FailUsage(absl::StrCat("--marker is of traces; ", path, " is none"));
+    }
+    options.import.log.path = path;
+    return ImportLog(context, options.import);
+  }
+  return ImportTraceFiles(context, options);
+}
+
+}  // namespace
+
+void AddImport(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<Options>(
+      app, context, "import",
+      "Make a job of what another tool wrote, so that all other commands know it: a log of "
+      "iterations, or traces of a profiler.",
+      &ImportFiles);
+  command->footer(kImportHelp);
+  command
+      ->add_option("FILE", options->files,
+                   "a log: CSV (or .gz) with a header, a row is an iteration; or traces, one of "
+                   "each rank: JSON of torch.profiler or `seqpoint export --chrome`")
+      ->required()
+      ->type_name("FILE");
+  AddLogColumns(command, &options->import.log, "Of a log");
+  command
+      ->add_option("--marker", options->marker,
+                   "RE2 of the annotations at which iterations begin; its groups, one or two, "
+                   "are their lengths; default: ProfilerStep#N, else they are found")
+      ->check(Name())
+      ->type_name("REGEX")
+      ->group("Of traces");
+  command->add_option("--name", options->import.name, "of the job; default: the (first) file's")
+      ->check(Name())
+      ->type_name("NAME");
+  command->add_option("--run-id", options->import.run_id, "of the job; default: a new one")
+      ->check(Name())
+      ->type_name("ID");
 }
 
 }  // namespace seqpoint::client

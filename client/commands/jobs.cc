@@ -7,9 +7,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "client/commands/commands.h"
 #include "client/commands/options.h"
 #include "client/text/format.h"
-#include "client/text/text.h"
+#include "client/text/help.h"
+#include "client/text/job_text.h"
 
 namespace seqpoint::client {
 namespace {
@@ -134,7 +137,7 @@ void TagOptions::AddTo(CLI::App* command) {
   command->add_flag("--remove", remove, "take these tags away");
 }
 
-v1::UpdateJobRequest TagOptions::Request(const std::string& job) const {
+v1::UpdateJobRequest TagOptions::Request() const {
   v1::UpdateJobRequest request;
   request.set_job(job);
   for (const std::string& tag : tags)
@@ -146,6 +149,44 @@ std::string UpdatedText(const v1::Job& job) {
   return absl::StrCat(
       JobTitle(job),
       job.tags_size() == 0 ? ", no tags" : ", tags " + absl::StrJoin(job.tags(), ", "), "\n");
+}
+
+namespace {
+
+int ShowJob(const Context& context, const JobsOptions& options) {
+  if (options.narrowed()) {
+    return context.FailUsage(
+        "what narrows the list (--state, --since, --tag, --limit, --live) goes without JOB");
+  }
+  v1::GetJobRequest request;
+  request.set_job(options.job);
+  return context.Ask(&v1::Profiler::Stub::GetJob, request,
+                     [](const v1::GetJobReply& reply) { return JobText(reply.job()); });
+}
+
+int ShowJobs(const Context& context, JobsOptions& options) {
+  if (!options.job.empty()) return ShowJob(context, options);
+  const absl::StatusOr<v1::ListJobsRequest> request = options.Request(absl::Now());
+  if (!request.ok()) return context.FailUsage(std::string(request.status().message()));
+  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
+  if (!connection.ok()) return context.Fail(connection.status());
+  absl::StatusOr<v1::ListJobsReply> jobs = (*connection)->ListJobs(*request);
+  if (!jobs.ok()) return context.Fail(jobs.status());
+  const int left_out = KeepLatest(options, &*jobs);
+  context.PrintReply(&*jobs, [&](const v1::ListJobsReply& reply) {
+    return JobListText(reply, left_out, options);
+  });
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddJobs(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<JobsOptions>(
+      app, context, "jobs", "List jobs, or tell everything about one.", &ShowJobs);
+  command->footer(kJobsHelp);
+  AddJob(command, &options->job);
+  options->AddTo(command);
 }
 
 }  // namespace seqpoint::client

@@ -15,6 +15,7 @@ namespace seqpoint::client {
 
 // Which jobs are listed.
 struct JobsOptions {
+  std::string job;  // not empty: everything about this one
   bool live = false;
   bool all = false;
   std::vector<std::string> states;
@@ -37,11 +38,12 @@ int KeepLatest(const JobsOptions& options, v1::ListJobsReply* reply);
 std::string JobListText(const v1::ListJobsReply& reply, int left_out, const JobsOptions& options);
 
 struct TagOptions {
+  std::string job;
   std::vector<std::string> tags;
   bool remove = false;
 
   void AddTo(CLI::App* command);
-  v1::UpdateJobRequest Request(const std::string& job) const;
+  v1::UpdateJobRequest Request() const;
 };
 
 // "gnmt@r7 (job 3), tags nightly, h200".

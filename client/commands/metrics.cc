@@ -11,8 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/commands/commands.h"
+#include "client/commands/options.h"
 #include "client/text/format.h"
-#include "client/text/text.h"
+#include "client/text/help.h"
+#include "client/text/json.h"
+#include "client/text/notes.h"
 #include "daemon/counters/host_library.h"
 #include "daemon/counters/metric_file.h"
 
@@ -307,6 +311,38 @@ absl::StatusOr<std::string> DescribeMetrics(const MetricsOptions& asked, bool js
   }
   if (json) return JsonOf(sets, options.chip);
   return options.set.empty() ? ListText(sets, options.chip) : SetText(sets[0], options.chip);
+}
+
+namespace {
+
+int ShowMetrics(const Context& context, MetricsOptions& options) {
+  const auto text = DescribeMetrics(options, context.json());
+  if (!text.ok()) return context.Fail(text.status());
+  Context::Print(*text);
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddMetricsFile(CLI::App* command, std::string* file) {
+  command->add_option("--metrics-file", *file, "own metric sets (docs/counters.md)")
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE");
+}
+
+void AddMetrics(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<MetricsOptions>(
+      app, context, "metrics", "List metric sets: what they measure, and in how many passes.",
+      &ShowMetrics);
+  options->chip = "GH100";
+  command->footer(kMetricsHelp);
+  command->add_option("SET", options->set, "only this, with all its metrics")->check(Name());
+  command
+      ->add_option("--chip", options->chip,
+                   "of the GPU, as `seqpoint counters JOB` names it; default GH100")
+      ->check(Name())
+      ->type_name("CHIP");
+  AddMetricsFile(command, &options->file);
 }
 
 }  // namespace seqpoint::client

@@ -3,6 +3,7 @@
 #ifndef CLIENT_COMMANDS_METRICS_H_
 #define CLIENT_COMMANDS_METRICS_H_
 
+#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@
 #include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::client {
+
+// --metrics-file, wherever sets of the user's own can be given.
+void AddMetricsFile(CLI::App* command, std::string* file);
 
 struct MetricsOptions {
   std::string set;   // empty: all

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "client/commands/commands.h"
 
 namespace seqpoint::client {
 
@@ -31,6 +32,16 @@ absl::Status StartPlanner(const std::string& name, const std::vector<std::string
                                           "; it belongs beside this program: `./dev build release "
                                           "--target seqpoint-",
                                           name, "` makes it"));
+}
+
+void AddPlanners(CLI::App* app, Context* context) {
+  for (const Planner& planner : kPlanners) {
+    struct NoOptions {};
+    AddCommand<NoOptions>(
+        app, context, planner.name, planner.help,
+        [](const Context& given, NoOptions&) { return given.FailUsage("put the command first"); })
+        .app->prefix_command();
+  }
 }
 
 }  // namespace seqpoint::client

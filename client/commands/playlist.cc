@@ -10,9 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/commands/commands.h"
+#include "client/commands/points.h"
 #include "client/files/csv.h"
+#include "client/files/whole_file.h"
 #include "client/text/format.h"
-#include "client/text/text.h"
+#include "client/text/help.h"
+#include "client/text/notes.h"
 #include "client/text/time_unit.h"
 
 namespace seqpoint::client {
@@ -297,6 +301,53 @@ std::string PlaylistProjectionText(const v1::ProjectPlaylistReply& reply) {
                     "playlist's (made by a model, or copied?): no noise was seen, which is no "
                     "promise that the run there has none"
                   : "");
+}
+
+namespace {
+
+struct Options {
+  std::string job, output;
+  PointOptions points;
+};
+
+int WritePlaylist(const Context& context, Options& options) {
+  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
+  if (!connection.ok()) return context.Fail(connection.status());
+  v1::GetPlaylistRequest request;
+  request.set_job(options.job);
+  request.set_points(options.points.points);
+  request.set_target_error(options.points.target_error);
+  request.set_confidence(options.points.confidence);
+  absl::StatusOr<v1::GetPlaylistReply> reply =
+      (*connection)->Call(&v1::Profiler::Stub::GetPlaylist, request);
+  if (!reply.ok()) return context.Fail(reply.status());
+  const bool to_file = !options.output.empty() && options.output != "-";
+  if (to_file) {
+    absl::Status status = WriteWhole(options.output, PlaylistCsv(*reply));
+    if (!status.ok()) return context.Fail(status);
+  }
+  if (context.json()) {
+    context.PrintReply(&*reply, PlaylistCsv);
+    return kExitOk;
+  }
+  if (!to_file) Context::Print(PlaylistCsv(*reply));
+  // Not on standard output, which may be the file.
+  MakePrintable(&*reply);
+  fputs(PlaylistNotes(*reply).c_str(), stderr);
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddPlaylist(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<Options>(
+      app, context, "playlist",
+      "The iterations that stand for all others, for another machine to run.", &WritePlaylist);
+  command->footer(kPlaylistHelp);
+  AddJob(command, &options->job)->required();
+  options->points.AddTo(command);
+  command->add_option("--output", options->output, "where to write it; default: standard output")
+      ->type_name("FILE");
 }
 
 }  // namespace seqpoint::client

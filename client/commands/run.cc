@@ -33,8 +33,12 @@
 #include "absl/time/clock.h"
 #include "client/files/program_text.h"
 #include "client/text/format.h"
+#include "client/text/job_text.h"
+#include "client/text/json.h"
+#include "client/text/notes.h"
+#include "client/text/nothing.h"
 #include "client/text/progress.h"
-#include "client/text/text.h"
+#include "client/text/projection_text.h"
 
 namespace seqpoint::client {
 namespace {

@@ -12,8 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/text/format.h"
+#include "client/text/job_text.h"
+#include "client/text/notes.h"
 #include "client/text/progress.h"
-#include "client/text/text.h"
 #include "daemon/traces/content.h"
 
 namespace seqpoint::client {

@@ -12,9 +12,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/commands/commands.h"
+#include "client/commands/figures.h"
 #include "client/commands/options.h"
 #include "client/text/format.h"
-#include "client/text/text.h"
+#include "client/text/help.h"
+#include "client/text/json.h"
+#include "client/text/notes.h"
+#include "client/text/whatif_text.h"
 #include "daemon/whatif/language/printer.h"
 #include "daemon/whatif/language/units.h"
 #include "daemon/whatif/preset.h"
@@ -175,6 +180,103 @@ absl::StatusOr<std::string> PresetFileText(const std::string& name) {
   const absl::StatusOr<whatif::Preset> preset = whatif::FindPreset(name);
   if (preset.ok()) return preset->text;
   return absl::InvalidArgumentError(preset.status().message());
+}
+
+namespace {
+
+struct Options {
+  std::vector<std::string> applied, steps;
+  const CLI::App* command = nullptr;  // knows in which order the two above were given
+  bool list = false, presets = false, all = false;
+  std::string show;
+  FigureOptions figures;
+};
+
+int ShowPresets(const Context& context) {
+  Context::Print(context.json() ? PresetsJson() + "\n" : PresetsText());
+  return kExitOk;
+}
+
+int ShowPreset(const Context& context, const std::string& name) {
+  const absl::StatusOr<std::string> text = PresetFileText(name);
+  if (!text.ok()) return context.Fail(text.status());
+  Context::Print(context.json() ? FieldsJson({{"name", name}, {"text", *text}}) + "\n" : *text);
+  return kExitOk;
+}
+
+// In the order of the command line.
+absl::Status AddChanges(const Options& options, v1::WhatIfRequest* request) {
+  size_t applied = 0, steps = 0;
+  for (const CLI::Option* option : options.command->parse_order()) {
+    const bool apply = option->get_name() == "--apply";
+    if (!apply && option->get_name() != "--steps") continue;
+    absl::StatusOr<v1::WhatIfChange> change =
+        apply ? ReadChange(options.applied[applied++]) : StepsChange(options.steps[steps++]);
+    if (!change.ok()) return change.status();
+    *request->add_changes() = *std::move(change);
+  }
+  return absl::OkStatus();
+}
+
+int WhatIf(const Context& context, Options& options) {
+  const bool changes = !options.applied.empty() || !options.steps.empty();
+  const std::string& job = options.figures.job;
+  const bool about_presets = options.presets || !options.show.empty();
+  const int questions = (changes ? 1 : 0) + (options.list ? 1 : 0) + (options.presets ? 1 : 0) +
+                        (options.show.empty() ? 0 : 1);
+  if (questions == 0) {
+    return context.FailUsage("say --apply PRESET or FILE, or --list, which tries all presets");
+  }
+  if (questions > 1) {
+    return context.FailUsage(
+        "--apply (with --steps), --list, --presets and --show go one at a time");
+  }
+  if (!job.empty() == about_presets) {
+    return context.FailUsage(job.empty() ? "JOB is missing" : "--presets and --show take no JOB");
+  }
+  if (options.presets) return ShowPresets(context);
+  if (!options.show.empty()) return ShowPreset(context, options.show);
+  v1::WhatIfRequest request;
+  request.set_list(options.list);
+  if (absl::Status status = AddChanges(options, &request); !status.ok()) {
+    return context.Fail(status);
+  }
+  return AskFigures(context, options.figures, &v1::Profiler::Stub::WhatIf, request,
+                    [&](const v1::WhatIfReply& reply, const v1::Job&) {
+                      return options.list ? WhatIfListText(reply, options.all, Context::Width())
+                                          : WhatIfText(reply, options.all, Context::Width());
+                    });
+}
+
+}  // namespace
+
+void AddWhatIf(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<Options>(
+      app, context, "whatif", "What a change would do to the time of the whole run.", &WhatIf);
+  options->command = command;
+  command->footer(kWhatIfHelp);
+  AddJob(command, &options->figures.job);
+  const std::string group = "What is asked";
+  command
+      ->add_option("--apply", options->applied,
+                   "a preset or a file, with parameters behind commas: amp,compute=4. "
+                   "Several are done one after the other")
+      ->allow_extra_args(false)
+      ->type_name("CHANGE")
+      ->group(group);
+  command->add_option("--steps", options->steps, "steps as in a file (docs/whatif.md), parted by ;")
+      ->allow_extra_args(false)
+      ->type_name("STEPS")
+      ->group(group);
+  command->add_flag("--list", options->list, "what each preset would save")->group(group);
+  command->add_flag("--presets", options->presets, "what presets there are (no JOB)")->group(group);
+  command->add_option("--show", options->show, "the file of one, to save and change (no JOB)")
+      ->type_name("PRESET")
+      ->group(group);
+  command->add_flag("--all", options->all,
+                    "all lengths and kernels, names whole; with --list: presets that do not "
+                    "apply, too");
+  options->figures.AddTo(command);
 }
 
 }  // namespace seqpoint::client

@@ -1,4 +1,6 @@
-#include "client/text/text.h"
+#include "client/text/figures_text.h"
+#include "client/text/job_text.h"
+#include "client/text/projection_text.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/text/format.h"
-#include "client/text/text.h"
+#include "client/text/notes.h"
 
 namespace seqpoint::client {
 namespace {
@@ -240,10 +240,6 @@ std::string Basis(const v1::WhatIfReply& reply) {
 }
 
 }  // namespace
-
-std::string NothingIn(const v1::ReplayReply& reply) {
-  return reply.iterations_size() > 0 ? "" : "no iteration was traced";
-}
 
 std::string ReplayText(const v1::ReplayReply& reply, bool all) {
   std::vector<const v1::ReplayedIteration*> shown;

@@ -9,9 +9,6 @@
 
 namespace seqpoint::client {
 
-// Why there is nothing to show; empty when there is something.
-std::string NothingIn(const v1::ReplayReply& reply);
-
 // Measured and replayed times, and what they are spent on. Of many iterations the worst, unless
 // `all`.
 std::string ReplayText(const v1::ReplayReply& reply, bool all);

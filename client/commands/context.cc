@@ -1,0 +1,68 @@
+#include "client/commands/context.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/commands/options.h"
+#include "client/text/progress.h"
+
+namespace seqpoint::client {
+
+void Context::AddTo(CLI::App* app) {
+  app_ = app;
+  app->add_flag("--json", json_, "print the reply as protobuf JSON");
+  app->add_option("--socket", connect_.socket_path, "the daemon's api.sock")->type_name("PATH");
+  app->add_flag_callback(
+      "--no-start", [this] { connect_.start_private = false; },
+      "do not start a private daemon when none answers");
+  auto* server =
+      app->add_option("--server", connect_.server, "host:port of a daemon elsewhere, over TLS")
+          ->type_name("ADDRESS");
+  app->add_option("--ca", connect_.ca_file, "PEM of the authority to trust")
+      ->type_name("FILE")
+      ->needs(server);
+  auto* certificate = app->add_option("--cert", connect_.certificate_file, "own certificate")
+                          ->type_name("FILE")
+                          ->needs(server);
+  app->add_option("--key", connect_.key_file, "own key")->type_name("FILE")->needs(certificate);
+}
+
+absl::StatusOr<std::unique_ptr<Connection>> Context::ConnectToRunning() const {
+  ConnectOptions running = connect_;
+  running.start_private = false;
+  return Connection::Open(running);
+}
+
+int Context::Fail(const absl::Status& status, bool output_taken) const {
+  fprintf(stderr, "seqpoint: %s\n", Printable(std::string(status.message())).c_str());
+  if (json_ && !output_taken) Print(ErrorJson(status) + "\n");
+  return ExitCodeFor(status);
+}
+
+int Context::FailUsage(const std::string& sentence) const {
+  const std::vector<CLI::App*> parsed = app_->get_subcommands();
+  const std::string command = parsed.empty() ? "" : parsed[0]->get_name() + " ";
+  return Fail(
+      absl::InvalidArgumentError(absl::StrCat(sentence, "; see seqpoint ", command, "--help")));
+}
+
+void Context::Print(const std::string& text) { fwrite(text.data(), 1, text.size(), stdout); }
+
+int Context::Width() { return TerminalWidth(STDOUT_FILENO); }
+
+CLI::App* AddSubcommand(CLI::App* app, const std::string& name, const std::string& help) {
+  CLI::App* command = app->add_subcommand(name, help);
+  command->fallthrough();
+  command->group("Commands");
+  return command;
+}
+
+CLI::Option* AddJob(CLI::App* command, std::string* job) {
+  return command->add_option("JOB", *job, "its id, name@run_id or name (the latest run)")
+      ->check(Name());
+}
+
+}  // namespace seqpoint::client

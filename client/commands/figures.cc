@@ -1,0 +1,21 @@
+#include "client/commands/figures.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/commands/options.h"
+
+namespace seqpoint::client {
+
+void FigureOptions::AddTo(CLI::App* command) {
+  command->add_option("--confidence", confidence, "that the interval holds the truth; default 95%")
+      ->transform(Confidence())
+      ->type_name("C");
+  horizon.AddTo(command);
+}
+
+absl::Status NothingToShow(const std::string& why, const v1::Job& job) {
+  const std::string& reason = job.trouble().empty() ? job.overhead().sentence() : job.trouble();
+  return absl::FailedPreconditionError(absl::StrCat(
+      why, "; ", reason.empty() ? "`seqpoint doctor` says what stands in the way" : reason));
+}
+
+}  // namespace seqpoint::client

@@ -1,0 +1,65 @@
+// Questions about a job's figures (project, counters, kernels, whatif): the options that they
+// share, and how they are asked.
+// Threading: one thread. Ownership: the options outlive the app that reads them.
+#ifndef CLIENT_COMMANDS_FIGURES_H_
+#define CLIENT_COMMANDS_FIGURES_H_
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/commands/context.h"
+#include "client/commands/horizon.h"
+#include "client/commands/part.h"
+
+namespace seqpoint::client {
+
+struct FigureOptions {
+  std::string job;
+  double confidence = 0;
+  HorizonOptions horizon;
+  PartOptions part;
+
+  // All but the job and the part.
+  void AddTo(CLI::App* command);
+};
+
+// For AskFigures: why nothing can be shown of the job, with what stands in the way.
+absl::Status NothingToShow(const std::string& why, const v1::Job& job);
+
+// Asks for figures and prints them. `to_text` gets the reply and the job, whose notes belong to
+// the run as it is: the job is empty where the question was about another run, or about a part.
+template <typename Request, typename Reply, typename ToText>
+int AskFigures(const Context& context, const FigureOptions& options,
+               grpc::Status (v1::Profiler::Stub::*call)(grpc::ClientContext*, const Request&,
+                                                        Reply*),
+               Request request, ToText to_text) {
+  request.set_job(options.job);
+  request.set_confidence(options.confidence);
+  absl::StatusOr<v1::Horizon> horizon = options.horizon.Read();
+  if (!horizon.ok()) return context.Fail(horizon.status());
+  if (options.horizon.given() && options.part.given()) {
+    return context.FailUsage(
+        "--from, --to and --epoch ask about this run, --lengths and --iterations "
+        "about another one; give one of the two");
+  }
+  if (options.horizon.given()) *request.mutable_horizon() = *std::move(horizon);
+  if constexpr (requires { request.has_part(); }) options.part.SetIn(&request);
+  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
+  if (!connection.ok()) return context.Fail(connection.status());
+  absl::StatusOr<Reply> reply = (*connection)->Call(call, request);
+  if (!reply.ok()) return context.Fail(reply.status());
+  absl::StatusOr<v1::Job> job = (*connection)->GetJob(reply->job_id());
+  if (!job.ok()) return context.Fail(job.status());
+  if (std::string why = NothingIn(*reply); !why.empty()) {
+    return context.Fail(NothingToShow(why, *job));
+  }
+  if (options.horizon.given() || options.part.given()) job->Clear();
+  MakePrintable(&*job);
+  context.PrintReply(&*reply, [&](const Reply& shown) { return to_text(shown, *job); });
+  return kExitOk;
+}
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_COMMANDS_FIGURES_H_

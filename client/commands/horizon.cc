@@ -1,0 +1,104 @@
+#include "client/commands/horizon.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client/commands/options.h"
+#include "client/text/format.h"
+
+namespace seqpoint::client {
+namespace {
+
+constexpr int64_t kMaxCount = 1'000'000'000'000'000;
+constexpr int64_t kMaxRanks = 1 << 16;
+
+}  // namespace
+
+void HorizonOptions::AddTo(CLI::App* app) {
+  const std::string group = "How long the run is";
+  auto* file =
+      app->add_option("--lengths", lengths.path,
+                      "CSV (or .gz) with a header; a row is an iteration of one epoch, or an "
+                      "example when --batch is given")
+          ->type_name("FILE")
+          ->group(group);
+  app->add_option("--length-column", lengths.columns,
+                  "its length column, or two; default: len_total, else the first two with "
+                  "\"len\" in their names, else all of a file with one or two")
+      ->delimiter(',')
+      ->expected(1, 2)
+      ->type_name("NAME[,NAME]")
+      ->needs(file)
+      ->group(group);
+  app->add_option("--epochs", epochs, "how often the data is gone through")
+      ->transform(WholeNumber(1, kMaxCount))
+      ->type_name("E")
+      ->group(group);
+  app->add_option("--batch", lengths.batch,
+                  "examples in a forward pass (of one rank); with gradient accumulation several "
+                  "of them are one iteration")
+      ->transform(WholeNumber(1, kMaxCount))
+      ->type_name("N")
+      ->needs(file)
+      ->group(group);
+  app->add_option("--data-parallel", data_parallel,
+                  "ranks with batches of their own, which share the forward passes out; default: "
+                  "all ranks of the run")
+      ->transform(WholeNumber(1, kMaxRanks))
+      ->type_name("N")
+      ->needs(file)
+      ->group(group);
+  AddChoice(app, "--order", &order, {"shuffle", "bucket", "sorted", "file"},
+            "in which examples come: shuffle (default), bucket (sorted within 100 random "
+            "batches), sorted, file (as they stand there)")
+      ->needs(file)
+      ->group(group);
+  app->add_option("--pad-to", lengths.pad_to, "lengths are padded to a multiple of N")
+      ->transform(WholeNumber(1, kMaxCount))
+      ->type_name("N")
+      ->needs(file)
+      ->group(group);
+  app->add_flag("--drop-last", lengths.drop_last, "leave an incomplete last batch out")
+      ->needs(file)
+      ->group(group);
+  app->add_option("--iterations", iterations,
+                  "iterations of the run (of one epoch, with --epochs), lengths unknown")
+      ->transform(WholeNumber(1, kMaxCount))
+      ->type_name("N")
+      ->excludes(file)
+      ->group(group);
+}
+
+absl::StatusOr<v1::Horizon> HorizonOptions::Read() const {
+  const int64_t times = std::max<int64_t>(epochs, 1);
+  v1::Horizon horizon;
+  if (!lengths.path.empty()) {
+    LengthsOptions file = lengths;
+    file.order = order == "bucket"   ? ExampleOrder::kBucket
+                 : order == "sorted" ? ExampleOrder::kSorted
+                 : order == "file"   ? ExampleOrder::kFile
+                                     : ExampleOrder::kShuffle;
+    file.epochs = times;
+    absl::StatusOr<v1::Horizon> read = ReadLengths(file);
+    if (read.ok()) read->set_data_parallel(data_parallel);
+    return read;
+  }
+  if (iterations == 0) {
+    if (epochs <= 1) return horizon;
+    return absl::InvalidArgumentError("--epochs needs --lengths FILE or --iterations N");
+  }
+  if (iterations > kMaxCount / times) {
+    return absl::InvalidArgumentError(absl::StrCat(FormatCount(iterations), " iterations x ",
+                                                   FormatCount(times), " epochs are more than ",
+                                                   FormatCount(kMaxCount), " iterations"));
+  }
+  horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+  horizon.set_iterations(iterations * times);
+  horizon.set_epochs(epochs);
+  if (times > 1) {
+    horizon.set_source(absl::StrCat(FormatCount(times), " epochs of ", FormatCount(iterations)));
+  }
+  return horizon;
+}
+
+}  // namespace seqpoint::client

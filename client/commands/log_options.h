@@ -1,0 +1,42 @@
+// --key, --time, --time-unit, --group: what the columns of another tool's log are.
+// Threading: one thread. Ownership: the options outlive the app that reads them.
+#ifndef CLIENT_COMMANDS_LOG_OPTIONS_H_
+#define CLIENT_COMMANDS_LOG_OPTIONS_H_
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "client/commands/options.h"
+#include "client/files/log_file.h"
+
+namespace seqpoint::client {
+
+inline void AddLogColumns(CLI::App* command, LogOptions* log, const std::string& group) {
+  command
+      ->add_option("--key", log->key_columns,
+                   "column of the iteration's length, or two; default: what logs call it")
+      ->delimiter(',')
+      ->expected(1, 2)
+      ->type_name("COL[,COL]")
+      ->group(group);
+  command
+      ->add_option("--time", log->time_column,
+                   "column of its time; _ns, _us, _ms or _s at the end is the unit")
+      ->type_name("COL")
+      ->group(group);
+  AddChoice(command, "--time-unit", &log->time_unit, {"ns", "us", "ms", "s"},
+            "of the time column, where its name does not end in one")
+      ->group(group);
+  command
+      ->add_option("--group", log->group_columns,
+                   "columns that tell runs and epochs apart; their first iterations may be "
+                   "start-up")
+      ->delimiter(',')
+      ->expected(1, 8)
+      ->type_name("COL[,COL]")
+      ->group(group);
+}
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_COMMANDS_LOG_OPTIONS_H_

@@ -1,0 +1,97 @@
+// `seqpoint project JOB`, and `seqpoint project --playlist FILE --measured FILE`.
+#include <stdio.h>
+
+#include "client/commands/commands.h"
+#include "client/commands/figures.h"
+#include "client/commands/options.h"
+#include "client/commands/playlist.h"
+#include "client/text/help.h"
+#include "client/text/projection_text.h"
+
+namespace seqpoint::client {
+namespace {
+
+struct Options {
+  std::string metric;
+  FigureOptions figures;
+  std::string playlist;
+  MeasuredOptions measured;
+};
+
+// The time that another machine took for the iterations of a playlist.
+int ProjectPlaylist(const Context& context, const Options& options) {
+  const FigureOptions& figures = options.figures;
+  if (!figures.job.empty()) return context.FailUsage("give JOB or --playlist FILE, not both");
+  if (options.playlist.empty()) {
+    return context.FailUsage("--measured FILE needs --playlist FILE");
+  }
+  if (options.measured.path.empty()) {
+    return context.FailUsage("--playlist FILE needs --measured FILE");
+  }
+  if (!options.metric.empty() || figures.horizon.given() || figures.horizon.epochs > 1 ||
+      figures.part.given()) {
+    return context.FailUsage(
+        "--playlist goes with neither --metric nor how long the run is, nor with a part of it");
+  }
+  absl::StatusOr<v1::ProjectPlaylistRequest> request = ReadPlaylist(options.playlist);
+  if (!request.ok()) return context.Fail(request.status());
+  absl::StatusOr<std::string> notes = ReadMeasured(options.measured, &*request);
+  if (!notes.ok()) return context.Fail(notes.status());
+  if (!notes->empty()) fprintf(stderr, "%s\n", Printable(*notes).c_str());
+  request->set_confidence(figures.confidence);
+  return context.Ask(&v1::Profiler::Stub::ProjectPlaylist, *request, PlaylistProjectionText);
+}
+
+int Project(const Context& context, Options& options) {
+  if (!options.playlist.empty() || !options.measured.path.empty()) {
+    return ProjectPlaylist(context, options);
+  }
+  if (!options.measured.time_column.empty() || !options.measured.time_unit.empty()) {
+    return context.FailUsage("--time and --time-unit are of --measured FILE");
+  }
+  if (options.figures.job.empty()) {
+    return context.FailUsage("JOB is missing, or --playlist FILE");
+  }
+  v1::ProjectRequest request;
+  request.set_metric(options.metric);
+  return AskFigures(context, options.figures, &v1::Profiler::Stub::Project, request, ProjectText);
+}
+
+}  // namespace
+
+void AddProject(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<Options>(
+      app, context, "project",
+      "What the whole run costs, with an interval: without the stops for measuring.", &Project);
+  command->footer(kProjectHelp);
+  AddJob(command, &options->figures.job);
+  command
+      ->add_option("--metric", options->metric, "a counter of `seqpoint counters`; default: time")
+      ->check(Name())
+      ->type_name("METRIC");
+  options->figures.AddTo(command);
+  options->figures.part.AddTo(command);
+  const std::string group = "The run on another machine (without JOB)";
+  command
+      ->add_option("--playlist", options->playlist,
+                   "what `seqpoint playlist` wrote; needs --measured")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      ->add_option("--measured", options->measured.path,
+                   "CSV (or .gz) with a header: a row is the time of one iteration there; its "
+                   "columns are length (and length_2), or iteration, and a time")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      ->add_option("--time", options->measured.time_column,
+                   "its time column; default: the one whose name ends in _ns, _us, _ms or _s")
+      ->check(Name())
+      ->type_name("NAME")
+      ->group(group);
+  AddChoice(command, "--time-unit", &options->measured.time_unit, {"ns", "us", "ms", "s"},
+            "of the times; default: as the column's name ends")
+      ->group(group);
+}
+
+}  // namespace seqpoint::client

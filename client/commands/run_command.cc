@@ -1,0 +1,131 @@
+// `seqpoint run -- COMMAND`: its options, and the checks of what they say.
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/commands/commands.h"
+#include "client/commands/horizon.h"
+#include "client/commands/metrics.h"
+#include "client/commands/options.h"
+#include "client/commands/run.h"
+
+namespace seqpoint::client {
+namespace {
+
+struct Options {
+  RunOptions run;
+  HorizonOptions horizon;
+  std::string metrics_file, backend;
+  const CLI::App* command = nullptr;
+};
+
+v1::CounterBackend BackendOf(const std::string& name) {
+  return name == "pm"      ? v1::COUNTER_BACKEND_PM
+         : name == "range" ? v1::COUNTER_BACKEND_RANGE
+                           : v1::COUNTER_BACKEND_UNSPECIFIED;
+}
+
+// The words of the command: CLI11 leaves behind what it does not know, up to a "--" and from there
+// on.
+absl::StatusOr<std::vector<std::string>> CommandWords(const Options& options,
+                                                      const std::vector<std::string>& separated) {
+  const std::vector<std::string> words = options.command->remaining();
+  if (!words.empty() && absl::StartsWith(words[0], "-")) {
+    return absl::InvalidArgumentError(NoSuchOption(*options.command, words[0]));
+  }
+  if (!words.empty() && !separated.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(Quote(words[0]), " stands before the --"));
+  }
+  if (words.empty() && separated.empty()) {
+    return absl::InvalidArgumentError("there is no command to run");
+  }
+  return separated.empty() ? words : separated;
+}
+
+// Own sets of the file, which some chip offers, and names of sets that there are.
+absl::Status ReadMetrics(const Options& options, RunOptions* run) {
+  std::vector<counters::OwnSet> own_sets;
+  if (!options.metrics_file.empty()) {
+    const auto own = ReadMetricFile(options.metrics_file);
+    if (!own.ok()) return own.status();
+    own_sets = *own;
+    const absl::Status offered = CheckOffered(
+        *own, options.backend == "pm" ? counters::Backend::kPm : counters::Backend::kRange,
+        options.metrics_file);
+    if (!offered.ok()) return offered;
+    for (const counters::OwnSet& set : *own) run->own_metric_sets.push_back(ToProto(set));
+  }
+  const absl::Status known = CheckNames(run->metric_sets, own_sets);
+  if (known.ok()) return known;
+  return absl::InvalidArgumentError(absl::StrCat("--metrics: ", std::string(known.message())));
+}
+
+int RunCommand(const Context& context, Options& options) {
+  RunOptions& run = options.run;
+  absl::StatusOr<std::vector<std::string>> words = CommandWords(options, context.separated_words());
+  if (!words.ok()) return context.FailUsage(std::string(words.status().message()));
+  run.command = *std::move(words);
+  if (absl::StrContains(run.job, "@")) {
+    return context.FailUsage(
+        absl::StrCat("--job: ", Quote(run.job), " contains \"@\", which parts name and run id"));
+  }
+  options.horizon.lengths.show_progress = run.progress && !run.quiet;
+  absl::StatusOr<v1::Horizon> horizon = options.horizon.Read();
+  if (!horizon.ok()) return context.Fail(horizon.status());
+  run.horizon = *std::move(horizon);
+  run.counter_backend = BackendOf(options.backend);
+  if (absl::Status status = ReadMetrics(options, &run); !status.ok()) return context.Fail(status);
+  run.connect = context.connect();
+  run.json = context.json();
+  return Run(run);
+}
+
+}  // namespace
+
+void AddRun(CLI::App* app, Context* context) {
+  auto [command, options] = AddCommand<Options>(
+      app, context, "run",
+      "Run a training program and learn what it costs. It keeps terminal, signals and exit status.",
+      &RunCommand);
+  options->command = command;
+  RunOptions& run = options->run;
+  command->prefix_command();
+  command->add_option("--job", run.job, "name of the job; default: the program's")
+      ->check(Name())
+      ->type_name("NAME");
+  command
+      ->add_option("--run-id", run.run_id,
+                   "ranks and resumed runs with the same id are one job; default: that of "
+                   "torchrun or Slurm, else a new one")
+      ->check(Name())
+      ->type_name("ID");
+  command
+      ->add_option(
+          "--overhead-budget", run.overhead_budget_share,
+          "what the stops for measuring may take, as a share of the run's time; default 1%")
+      ->transform(Share())
+      ->type_name("SHARE");
+  command
+      ->add_option("--metrics", run.metric_sets,
+                   "metric sets to collect, which share the measurements; default: utilisation. "
+                   "`seqpoint metrics` lists them")
+      ->delimiter(',')
+      ->check(Name())
+      ->type_name("SET[,SET]");
+  AddMetricsFile(command, &options->metrics_file);
+  AddChoice(command, "--counter-backend", &options->backend, {"range", "pm"},
+            "range (default): the process' own work, exactly, the GPU waits at both ends of a "
+            "measured iteration; pm: samples of the whole GPU, nothing waits");
+  command->add_flag("--roofline", run.roofline,
+                    "measure single kernels, too, which run one after the other for it: at most "
+                    "4 lengths, once with each configuration (`seqpoint roofline`)");
+  command->add_flag("--operators", run.operators,
+                    "PyTorch: record the operators of two iterations of each SeqPoint's length, "
+                    "which take several times as long (`seqpoint place JOB`)");
+  command->add_flag_callback(
+      "--no-progress", [&run] { run.progress = false; }, "no progress line on the terminal");
+  command->add_flag("--quiet", run.quiet, "no summary at the end either");
+  options->horizon.AddTo(command);
+}
+
+}  // namespace seqpoint::client

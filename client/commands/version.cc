@@ -1,0 +1,48 @@
+// `seqpoint version`.
+#include "absl/strings/str_cat.h"
+#include "client/commands/commands.h"
+
+namespace seqpoint::client {
+namespace {
+
+struct Options {};
+
+std::string DaemonText(const v1::GetDaemonReply& reply) {
+  std::string text = absl::StrCat(
+      "seqpointd ", reply.version(), ", process ", reply.pid(), " on ", reply.host(), ", since ",
+      FormatTime(reply.start_ns()), reply.private_daemon() ? ", private" : "", "\n", "store  ",
+      reply.store_path(), ", ", FormatQuantity(reply.store_bytes(), "B"), ", ",
+      FormatCount(reply.jobs(), "job"), "\n");
+  if (!reply.trouble().empty()) absl::StrAppend(&text, "trouble: ", reply.trouble(), "\n");
+  return text;
+}
+
+int ShowVersions(const Context& context, Options&) {
+  v1::GetDaemonReply daemon;
+  absl::StatusOr<std::unique_ptr<Connection>> connection = context.ConnectToRunning();
+  if (connection.ok()) {
+    absl::StatusOr<v1::GetDaemonReply> reply =
+        (*connection)->Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
+    if (!reply.ok()) return context.Fail(reply.status());
+    daemon = *std::move(reply);
+  }
+  if (context.json()) {
+    const std::string text = ToJson(daemon, /*one_line=*/true);
+    Context::Print(absl::StrCat("{\"client_version\": \"", context.version(),
+                                "\", \"daemon\": ", connection.ok() ? text : "null", "}\n"));
+    return kExitOk;
+  }
+  Context::Print(absl::StrCat("seqpoint  ", context.version(), "\n"));
+  MakePrintable(&daemon);
+  Context::Print(connection.ok() ? DaemonText(daemon) : "seqpointd none is running\n");
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddVersion(CLI::App* app, Context* context) {
+  AddCommand<Options>(app, context, "version",
+                      "Print the versions of this program and of the daemon.", &ShowVersions);
+}
+
+}  // namespace seqpoint::client

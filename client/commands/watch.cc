@@ -1,0 +1,50 @@
+// `seqpoint watch JOB`.
+#include <stdio.h>
+
+#include "client/commands/commands.h"
+#include "client/text/job_text.h"
+
+namespace seqpoint::client {
+namespace {
+
+struct Options {
+  std::string job;
+};
+
+int Watch(const Context& context, Options& options) {
+  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
+  if (!connection.ok()) return context.Fail(connection.status());
+  v1::WatchJobRequest request;
+  request.set_job(options.job);
+  const bool in_place = !context.json() && Context::Width() > 0;
+  if (!in_place && !context.json()) request.set_min_interval_ms(1000);
+  grpc::ClientContext call;
+  auto reader = (*connection)->stub().WatchJob(&call, request);
+  v1::WatchJobReply reply;
+  while (reader->Read(&reply)) {
+    if (!context.json()) MakePrintable(&reply);
+    if (context.json()) {
+      Context::Print(ToJson(reply, /*one_line=*/true) + "\n");
+    } else if (in_place) {
+      Context::Print("\r\033[K" + ProgressLine(reply.job(), Context::Width() - 1));
+    } else {
+      Context::Print(ProgressLine(reply.job(), 1'000) + "\n");
+    }
+    fflush(stdout);
+  }
+  if (in_place) Context::Print("\r\033[K");
+  absl::Status status = Connection::FromGrpc(reader->Finish());
+  if (!status.ok()) return context.Fail(status);
+  if (!context.json()) Context::Print(JobText(reply.job()));
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddWatch(CLI::App* app, Context* context) {
+  auto [command, options] =
+      AddCommand<Options>(app, context, "watch", "Follow a job until it ends.", &Watch);
+  AddJob(command, &options->job)->required();
+}
+
+}  // namespace seqpoint::client
