@@ -135,11 +135,11 @@ class Search {
     };
     for (uint32_t r = 0; r < period; ++r) {
       const bool before = special(r + period - 1), at = special(r);
-      found.begin_points[r] = before && at ? kBetweenTwo : before ? kBehindOne : at ? kAtOne : 0;
+      found.begin_scores[r] = before && at ? kBetweenTwo : before ? kBehindOne : at ? kAtOne : 0;
     }
-    if (launches_.from_start) found.begin_points[0] += kFromStart;
+    if (launches_.from_start) found.begin_scores[0] += kFromStart;
     for (uint32_t number : launches_.waits) {
-      found.begin_points[number % period] +=
+      found.begin_scores[number % period] +=
           kBehindWait / static_cast<double>(launches_.waits.size());
     }
     return found;

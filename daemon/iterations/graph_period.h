@@ -33,7 +33,7 @@ struct GraphLaunches {
 struct GraphPeriod {
   uint32_t period = 1;
   // Points for an iteration to begin at numbers r mod period, by r.
-  std::vector<double> begin_points;
+  std::vector<double> begin_scores;
   // With period 1: too few graphs came back to exclude every other one.
   bool unsure = false;
 };

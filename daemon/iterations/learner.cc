@@ -32,21 +32,21 @@ bool MayBeMicroSteps(const LearnedRule& learned) {
   return learned.first_differs && learned.iterations < kMaxMicroSteps;
 }
 
-// Turns of few kernels, always the same: nothing tells the iterations of a small network from the
-// parts of an iteration, however long the stream is looked at.
+// Loop iterations of few kernels, always the same: nothing tells the iterations of a small network
+// from the parts of an iteration, however long the stream is looked at.
 bool IsOpen(const Loop& loop) {
   return (loop.host_share < 0.5 || loop.outer_unsure) && !loop.sizes_vary &&
-         loop.family_weight < kWholeNetwork;
+         loop.group_weight < kWholeNetwork;
 }
 
-// More verified turns, a clear begin and a heavy family make it likelier that the next thousand
-// iterations will be found exactly.
+// More verified loop iterations, a clear begin and a heavy group make it likelier that the next
+// thousand iterations will be found exactly.
 double Confidence(uint32_t verified, const Loop& loop) {
-  const double turns = 1 - std::exp(-static_cast<double>(verified) / 4);
+  const double iterations = 1 - std::exp(-static_cast<double>(verified) / 4);
   const double begin = 0.85 + 0.15 * std::min(1.0, loop.begin_margin / 2);
-  const double family = loop.family_weight >= 4 ? 1 : 0.9;
+  const double group = loop.group_weight >= 4 ? 1 : 0.9;
   const double readings = loop.shares_batches || loop.copy_alone || IsOpen(loop) ? 0.5 : 1;
-  return turns * begin * family * readings;
+  return iterations * begin * group * readings;
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ std::optional<LearnedRule> IterationLearner::Analyse() const {
   std::vector<ReplayedIteration> iterations;
   std::optional<LearnedRule> learned = FindRule(2, &iterations);
   if (!learned) return std::nullopt;
-  // A few turns, unsure as they are, do no harm; thousands do.
+  // A few loop iterations, unsure as they are, do no harm; thousands do.
   if (learned->iterations >= kTimesWithoutHost * options_.min_iterations &&
       MayBeTimeSteps(*learned)) {
     return std::nullopt;
@@ -88,7 +88,7 @@ std::optional<LearnedRule> IterationLearner::Analyse() const {
 
 // Everything but the lengths.
 std::optional<LearnedRule> IterationLearner::FindRule(
-    size_t min_turns, std::vector<ReplayedIteration>* iterations) const {
+    size_t min_iterations, std::vector<ReplayedIteration>* iterations) const {
   LearnedRule learned;
   std::optional<ChosenRule> chosen;
   std::string unless;
@@ -104,14 +104,14 @@ std::optional<LearnedRule> IterationLearner::FindRule(
     learned.confidence = 1;
   } else {
     const Occurrences occurrences(stream_);
-    const std::optional<Loop> loop = FindLoop(stream_, occurrences, min_turns);
+    const std::optional<Loop> loop = FindLoop(stream_, occurrences, min_iterations);
     if (!loop) return std::nullopt;
     chosen = ChooseRule(stream_, occurrences, *loop);
     if (!chosen) return std::nullopt;
-    learned.confidence = Confidence(chosen->verified_turns, *loop);
+    learned.confidence = Confidence(chosen->verified_iterations, *loop);
     learned.evidence = loop->evidence;
     if (loop->copy_alone) {
-      unless = absl::StrCat(", unless each of the ", loop->turns_per_batch,
+      unless = absl::StrCat(", unless each of the ", loop->iterations_per_batch,
                             " repeats behind it is an iteration, as nothing but the copy tells");
     }
     if (loop->shares_batches) {
@@ -119,13 +119,13 @@ std::optional<LearnedRule> IterationLearner::FindRule(
                       "; several turns of this loop share a copied batch, and "
                       "may make one iteration");
     }
-    learned.family_weight = loop->family_weight;
+    learned.group_weight = loop->group_weight;
     learned.runner_up_weight = loop->runner_up_weight;
     learned.host_share = loop->host_share;
     learned.sizes_vary = loop->sizes_vary;
     learned.others_pending = loop->others_pending;
     learned.open = IsOpen(*loop);
-    learned.turns_per_batch = loop->turns_per_batch;
+    learned.iterations_per_batch = loop->iterations_per_batch;
     learned.rare_ends = loop->rare_ends;
     learned.first_differs = loop->first_differs;
     learned.graph_period = loop->graph_period;
@@ -189,8 +189,9 @@ bool IterationLearner::SameIterations(const abi::Rule& rule,
   return true;
 }
 
-// Without a call of the host in each turn it may be a loop over time steps or layers, of which the
-// first iteration alone may have thousands: no number of equal turns tells, nor does growth.
+// Without a call of the host in each loop iteration it may be a loop over time steps or layers, of
+// which the first iteration alone may have thousands: no number of equal loop iterations tells, nor
+// does growth.
 bool IterationLearner::MayBeTimeSteps(const LearnedRule& learned) const {
   if (learned.open) return true;
   if (learned.host_share >= 0.5 || learned.sizes_vary) return false;
@@ -296,8 +297,8 @@ std::string IterationLearner::Explanation() const {
                         "in common; mark them with seqpoint_iteration_begin or an NVTX range");
   }
   if (last_found_->open) {
-    const uint32_t calls = last_found_->family_weight;
-    const uint32_t shared = last_found_->turns_per_batch;
+    const uint32_t calls = last_found_->group_weight;
+    const uint32_t shared = last_found_->iterations_per_batch;
     return absl::StrCat(
         "what repeats ", last_found_->iterations, " times is ",
         calls == 1 ? "one call" : absl::StrCat(calls, " different calls"),

@@ -66,15 +66,15 @@ struct LearnedRule {
   bool others_pending = false;  // Loop::others_pending
   // These may be the layers or time steps of an iteration, and nothing in the stream will tell.
   bool open = false;
-  uint32_t turns_per_batch = 0;      // Loop::turns_per_batch
-  uint32_t rare_ends = 0;            // Loop::rare_ends
-  bool first_differs = false;        // Loop::first_differs
-  uint32_t graph_period = 0;         // Loop::graph_period
-  bool graph_period_unsure = false;  // Loop::graph_period_unsure
-  uint64_t iterations = 0;           // complete ones in the buffered stream
-  uint32_t micro_steps = 1;          // per optimiser step
+  uint32_t iterations_per_batch = 0;  // Loop::iterations_per_batch
+  uint32_t rare_ends = 0;             // Loop::rare_ends
+  bool first_differs = false;         // Loop::first_differs
+  uint32_t graph_period = 0;          // Loop::graph_period
+  bool graph_period_unsure = false;   // Loop::graph_period_unsure
+  uint64_t iterations = 0;            // complete ones in the buffered stream
+  uint32_t micro_steps = 1;           // per optimiser step
   bool evaluation_seen = false;
-  uint32_t family_weight = 0;  // different calls that happen once per iteration
+  uint32_t group_weight = 0;  // different calls that happen once per iteration
   uint32_t runner_up_weight = 0;
 };
 
@@ -92,8 +92,8 @@ class IterationLearner {
   // The published rule; null until the learner is sure.
   const LearnedRule* rule() const { return published_ ? &*published_ : nullptr; }
   // What the buffered stream says now, sure or not; nothing when no loop is found, or one of many
-  // turns that may be the time steps of a single iteration. For the end of a short run, and to
-  // choose lengths anew after late stamps.
+  // loop iterations that may be the time steps of a single iteration. For the end of a short run,
+  // and to choose lengths anew after late stamps.
   std::optional<LearnedRule> Analyse() const;
 
   // Why there is no rule yet, in one sentence; empty when there is one.
@@ -107,7 +107,7 @@ class IterationLearner {
   static constexpr size_t kMaxStamps = 1 << 18;
 
  private:
-  std::optional<LearnedRule> FindRule(size_t min_turns,
+  std::optional<LearnedRule> FindRule(size_t min_iterations,
                                       std::vector<ReplayedIteration>* iterations) const;
   void AddLengths(const std::vector<ReplayedIteration>& iterations, LearnedRule* learned) const;
   bool SameIterations(const abi::Rule& rule,

@@ -357,9 +357,9 @@ TEST(LearnerTest, TimeStepsAndLayersAreNotIterations) {
   EXPECT_NE(learner.Explanation(), "");
 }
 
-// `turns` repeats of some launches: time steps, or iterations of a loop that does nothing but
+// `iterations` repeats of some launches: time steps, or iterations of a loop that does nothing but
 // launch; something else in each of `others`.
-const LearnedRule* FeedLaunches(int turns, uint32_t launches, const std::set<int>& others,
+const LearnedRule* FeedLaunches(int iterations, uint32_t launches, const std::set<int>& others,
                                 IterationLearner* learner) {
   const uint32_t other = launches + 1;
   for (uint32_t i = 1; i <= other; ++i) learner->AddName(i, "kernel_" + std::to_string(i));
@@ -373,9 +373,9 @@ const LearnedRule* FeedLaunches(int turns, uint32_t launches, const std::set<int
     call.grid_x = call.grid_y = call.grid_z = call.block_x = call.block_y = call.block_z = 64;
     learner->AddCall(call);
   };
-  for (int turn = 0; turn < turns && learner->rule() == nullptr; ++turn) {
+  for (int iteration = 0; iteration < iterations && learner->rule() == nullptr; ++iteration) {
     for (uint32_t name = 1; name <= launches; ++name) add(name);
-    if (others.contains(turn)) add(other);
+    if (others.contains(iteration)) add(other);
   }
   return learner->rule();
 }

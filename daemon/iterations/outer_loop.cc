@@ -16,32 +16,33 @@ using Positions = absl::Span<const uint32_t>;
 constexpr uint64_t kNumberBytes = 8;
 // Groups that show a period.
 constexpr size_t kFewest = 3;
-// Turns in a row that are enough to be taken for iterations where each of them copies or reads back
-// (LearnerOptions::min_iterations). A single copy is no evidence against so many.
-constexpr double kManyTurns = 12;
+// Loop iterations in a row that are enough to be taken for iterations where each of them copies or
+// reads back (LearnerOptions::min_iterations). A single copy is no evidence against so many.
+constexpr double kManyIterations = 12;
 
 // Calls that follow one another without a launch in between are one group, which stands where its
-// first call does. A group belongs to the turn that begins with the next launch: `turn`.
+// first call does. A group belongs to the loop iteration that begins with the next launch: `iteration`.
 struct Group {
   uint32_t call;
-  size_t turn;
+  size_t iteration;
   double bytes;
 };
 
-// Groups of the calls that `belongs` names, from the copy before the first turn to the last turn.
+// Groups of the calls that `belongs` names, from the copy before the first loop iteration to the
+// last loop iteration.
 template <typename Predicate>
-std::vector<Group> FindGroups(const LaunchLog& stream, Positions turns, Predicate belongs) {
+std::vector<Group> FindGroups(const LaunchLog& stream, Positions iterations, Predicate belongs) {
   const std::vector<CallRecord>& calls = stream.calls();
-  uint32_t from = turns.front();
+  uint32_t from = iterations.front();
   while (from > 0 && !IsLaunch(calls[from - 1].op)) --from;
   std::vector<Group> groups;
   bool apart = true;
-  size_t turn = 0;
-  for (uint32_t i = from; i <= turns.back(); ++i) {
-    while (turn < turns.size() && turns[turn] < i) ++turn;
+  size_t iteration = 0;
+  for (uint32_t i = from; i <= iterations.back(); ++i) {
+    while (iteration < iterations.size() && iterations[iteration] < i) ++iteration;
     if (IsLaunch(calls[i].op)) apart = true;
     if (!belongs(calls[i])) continue;
-    if (apart) groups.push_back({i, turn, 0});
+    if (apart) groups.push_back({i, iteration, 0});
     groups.back().bytes += static_cast<double>(calls[i].bytes);
     apart = false;
   }
@@ -58,23 +59,24 @@ bool IsReadBack(const CallRecord& call) {
          op == Op::kContextSync;
 }
 
-// Turns from each group to the next.
-std::vector<double> TurnsBetween(const std::vector<Group>& groups) {
+// Loop iterations from each group to the next.
+std::vector<double> IterationsBetween(const std::vector<Group>& groups) {
   std::vector<double> between;
   for (size_t i = 0; i + 1 < groups.size(); ++i) {
-    between.push_back(static_cast<double>(groups[i + 1].turn - groups[i].turn));
+    between.push_back(static_cast<double>(groups[i + 1].iteration - groups[i].iteration));
   }
   return between;
 }
 
-// The same number of turns, two at least, from each to the next. Warm-up and noise may differ.
+// The same number of loop iterations, two at least, from each to the next. Warm-up and noise may
+// differ.
 bool Regular(const std::vector<double>& between) {
   const double median = Median(between);
   const auto same = std::count(between.begin(), between.end(), median);
   return median >= 2 && static_cast<size_t>(same) * 5 >= between.size() * 4;
 }
 
-// More turns where more bytes were copied: the batch's length decides how many there are.
+// More loop iterations where more bytes were copied: the batch's length decides how many there are.
 bool FollowBytes(const std::vector<double>& between, const std::vector<Group>& groups) {
   const auto n = static_cast<double>(between.size());
   double sum = 0, bytes = 0, squares = 0, byte_squares = 0, products = 0;
@@ -101,14 +103,14 @@ bool Alternate(const std::vector<double>& between) {
 
 // Each is where a batch ends, or at another fixed place of it. Evaluation and noise may differ.
 bool OncePerBatch(const std::vector<Group>& read, const std::vector<Group>& batches) {
-  std::vector<size_t> behind, before;  // turns since the last batch, and to the next one
+  std::vector<size_t> behind, before;  // loop iterations since the last batch, and to the next one
   for (const Group& group : read) {
     const auto next = std::partition_point(batches.begin(), batches.end(), [&](const Group& batch) {
-      return batch.turn < group.turn;
+      return batch.iteration < group.iteration;
     });
     if (next == batches.begin() || next == batches.end()) continue;
-    before.push_back(next->turn - group.turn);
-    behind.push_back(group.turn - std::prev(next)->turn);
+    before.push_back(next->iteration - group.iteration);
+    behind.push_back(group.iteration - std::prev(next)->iteration);
   }
   const auto fixed = [](std::vector<size_t>& places) {
     if (places.empty()) return true;
@@ -124,29 +126,31 @@ bool OncePerBatch(const std::vector<Group>& read, const std::vector<Group>& batc
   return fixed(before) || fixed(behind);
 }
 
-// Threads that are launched from each turn to the next.
-std::vector<double> Sizes(const LaunchLog& stream, Positions turns) {
-  std::vector<double> sizes(turns.size() - 1);
-  for (size_t turn = 0; turn + 1 < turns.size(); ++turn) {
-    for (uint32_t i = turns[turn]; i < turns[turn + 1]; ++i) {
+// Threads that are launched from each loop iteration to the next.
+std::vector<double> Sizes(const LaunchLog& stream, Positions iterations) {
+  std::vector<double> sizes(iterations.size() - 1);
+  for (size_t iteration = 0; iteration + 1 < iterations.size(); ++iteration) {
+    for (uint32_t i = iterations[iteration]; i < iterations[iteration + 1]; ++i) {
       const CallRecord& call = stream.calls()[i];
       if (call.op != static_cast<uint8_t>(Op::kLaunch)) continue;
-      sizes[turn] += static_cast<double>(call.grid_x) * call.grid_y * call.grid_z * call.block_x *
-                     call.block_y * call.block_z;
+      sizes[iteration] += static_cast<double>(call.grid_x) * call.grid_y * call.grid_z *
+                          call.block_x * call.block_y * call.block_z;
     }
   }
   return sizes;
 }
 
-// The turns of one batch are alike, and those of another batch are not: the batch has the length.
+// The loop iterations of one batch are alike, and those of another batch are not: the batch has the
+// length.
 bool SizesFollow(const std::vector<Group>& batches, const std::vector<double>& sizes) {
   size_t within = 0, alike = 0, changes = 0;
   double last = -1;
   for (size_t i = 0; i + 1 < batches.size(); ++i) {
-    // A turn may begin in the middle of what repeats: the last one has some of the next batch.
-    const size_t end = std::min(batches[i + 1].turn, sizes.size());
-    if (batches[i].turn + 2 >= end) continue;
-    const std::vector<double> own(sizes.begin() + static_cast<ptrdiff_t>(batches[i].turn),
+    // A loop iteration may begin in the middle of what repeats: the last one has some of the next
+    // batch.
+    const size_t end = std::min(batches[i + 1].iteration, sizes.size());
+    if (batches[i].iteration + 2 >= end) continue;
+    const std::vector<double> own(sizes.begin() + static_cast<ptrdiff_t>(batches[i].iteration),
                                   sizes.begin() + static_cast<ptrdiff_t>(end) - 1);
     const double usual = Median(own);
     within += own.size();
@@ -159,34 +163,35 @@ bool SizesFollow(const std::vector<Group>& batches, const std::vector<double>& s
 
 }  // namespace
 
-OuterLoop FindOuterLoop(const LaunchLog& stream, Positions turns) {
+OuterLoop FindOuterLoop(const LaunchLog& stream, Positions iterations) {
   OuterLoop outer;
-  const std::vector<Group> batches = FindGroups(stream, turns, IsBatchCopy);
+  const std::vector<Group> batches = FindGroups(stream, iterations, IsBatchCopy);
   size_t with_batch = 0;
   for (size_t i = 0; i < batches.size(); ++i) {
-    with_batch += i == 0 || batches[i].turn != batches[i - 1].turn;
+    with_batch += i == 0 || batches[i].iteration != batches[i - 1].iteration;
   }
-  // Each turn takes a batch.
-  if (with_batch * 10 >= turns.size() * 9) return outer;
-  const std::vector<Group> read = FindGroups(stream, turns, IsReadBack);
+  // Each loop iteration takes a batch.
+  if (with_batch * 10 >= iterations.size() * 9) return outer;
+  const std::vector<Group> read = FindGroups(stream, iterations, IsReadBack);
   if (batches.size() >= kFewest) {
-    const std::vector<double> between = TurnsBetween(batches);
-    const double spanned = static_cast<double>(batches.back().turn - batches.front().turn);
+    const std::vector<double> between = IterationsBetween(batches);
+    const double spanned =
+        static_cast<double>(batches.back().iteration - batches.front().iteration);
     // Evaluation copies its batches in phases; a loop over batches has them all the time.
-    const bool throughout = spanned * 10 >= static_cast<double>(turns.size()) * 6;
+    const bool throughout = spanned * 10 >= static_cast<double>(iterations.size()) * 6;
     const bool follow = FollowBytes(between, batches) && !Alternate(between);
     if (throughout && (Regular(between) || follow)) {
       for (const Group& group : batches) outer.batches.push_back(group.call);
       const double usual = Median(between);
-      outer.turns_per_batch = static_cast<uint32_t>(usual);
-      const bool lengths = follow || SizesFollow(batches, Sizes(stream, turns));
+      outer.iterations_per_batch = static_cast<uint32_t>(usual);
+      const bool lengths = follow || SizesFollow(batches, Sizes(stream, iterations));
       outer.copy_alone = !lengths && read.size() < kFewest;
-      outer.unsure = !OncePerBatch(read, batches) || (usual >= kManyTurns && !lengths);
+      outer.unsure = !OncePerBatch(read, batches) || (usual >= kManyIterations && !lengths);
       return outer;
     }
     outer.unsure = outer.batches_astray = throughout;
   }
-  outer.unsure = outer.unsure || (read.size() >= kFewest && Regular(TurnsBetween(read)));
+  outer.unsure = outer.unsure || (read.size() >= kFewest && Regular(IterationsBetween(read)));
   return outer;
 }
 

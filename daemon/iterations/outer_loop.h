@@ -21,21 +21,23 @@
 namespace seqpoint::iterations {
 
 struct OuterLoop {
-  // The first copy of each batch that is for several turns; empty where each turn takes one.
+  // The first copy of each batch that is for several loop iterations; empty where each loop
+  // iteration takes one.
   std::vector<uint32_t> batches;
-  // Turns from one of them to the next, as is usual.
-  uint32_t turns_per_batch = 0;
+  // Loop iterations from one of them to the next, as is usual.
+  uint32_t iterations_per_batch = 0;
   // Nothing but the copy comes once for each batch.
   bool copy_alone = false;
-  // Something recurs around several turns, and it is open which of the two is the iteration.
+  // Something recurs around several loop iterations, and it is open which of the two is the
+  // iteration.
   bool unsure = false;
-  // Batches are copied all the time, but neither each turn takes one nor do several turns share
-  // one: the turns are no iterations, however their sizes vary.
+  // Batches are copied all the time, but neither each loop iteration takes one nor do several loop
+  // iterations share one: the loop iterations are no iterations, however their sizes vary.
   bool batches_astray = false;
 };
 
-// `turns`: where each turn of the loop begins, ascending indices of calls; at least two.
-OuterLoop FindOuterLoop(const LaunchLog& stream, absl::Span<const uint32_t> turns);
+// `iterations`: where each loop iteration begins, ascending indices of calls; at least two.
+OuterLoop FindOuterLoop(const LaunchLog& stream, absl::Span<const uint32_t> iterations);
 
 }  // namespace seqpoint::iterations
 

@@ -180,14 +180,14 @@ TEST_P(SharedCopyTest, IsNoIteration) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Loops, SharedCopyTest,
-                         ::testing::Values(Shared{4, 1}, Shared{4, 2}, Shared{3, 2}, Shared{10, 1},
-                                           Shared{10, 3}, Shared{20, 0}, Shared{50, 10},
-                                           Shared{200, 0}, Shared{200, 100}, Shared{200, 150},
-                                           Shared{200, 200},
-                                           // Each turn is an iteration long before the second copy.
-                                           Shared{200, 1, true}),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(
+    Loops, SharedCopyTest,
+    ::testing::Values(Shared{4, 1}, Shared{4, 2}, Shared{3, 2}, Shared{10, 1}, Shared{10, 3},
+                      Shared{20, 0}, Shared{50, 10}, Shared{200, 0}, Shared{200, 100},
+                      Shared{200, 150}, Shared{200, 200},
+                      // Each loop iteration is an iteration long before the second copy.
+                      Shared{200, 1, true}),
+    ::testing::PrintToStringParamName());
 
 // One copy for few repeats and nothing else that tells: it is said, and the confidence is low.
 TEST(CopyAloneTest, IsSaid) {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "daemon/iterations/families.h"
+#include "daemon/iterations/kernel_groups.h"
 #include "daemon/iterations/launch_log.h"
 #include "injection/abi/control.h"
 

@@ -20,7 +20,7 @@ using abi::Rule;
 // Forward and loss take less than this share of a training step's launches; what is first launched
 // later, evaluation does not launch.
 constexpr double kLate = 0.55;
-constexpr size_t kStudiedTurns = 10;
+constexpr size_t kStudiedIterations = 10;
 constexpr size_t kFewGraphs = 4;
 
 EventPattern On(Op op) {
@@ -34,23 +34,23 @@ bool IsNvtxBegin(Op op) { return op == Op::kNvtxPush || op == Op::kNvtxMark; }
 struct BoundaryChoice {
   EventPattern pattern;
   std::string words;
-  bool first_in_region = false;  // it must be the first of its kind before the first launch
-  int launches_late = 0;         // launches between the turn's first launch and it
+  bool first_in_segment = false;  // it must be the first of its kind before the first launch
+  int launches_late = 0;          // launches between the loop iteration's first launch and it
 };
 
-// How one kind of call lies within the turns of the loop.
+// How one kind of call lies within the loop iterations.
 struct Usage {
-  uint32_t turns = 0;
-  uint32_t last_turn = kNoCall;
-  double earliest = 1;  // as a share of the turn's launches
+  uint32_t iterations = 0;
+  uint32_t last_iteration = kNoCall;
+  double earliest = 1;  // as a share of the loop iteration's launches
   bool same_geometry = true;
-  uint64_t geometry = 0;  // order-free sum over the calls of the first turn
-  uint64_t geometry_in_turn = 0;
-  uint32_t count = 0;  // calls in the first turn
-  uint32_t count_in_turn = 0;
+  uint64_t geometry = 0;  // order-free sum over the calls of the first loop iteration
+  uint64_t geometry_in_iteration = 0;
+  uint32_t count = 0;  // calls in the first loop iteration
+  uint32_t count_in_iteration = 0;
   bool same_count = true;
   uint64_t last_geometry = 0;
-  uint32_t changes = 0;  // turns with another geometry than the turn before
+  uint32_t changes = 0;  // loop iterations with another geometry than the loop iteration before
   uint32_t example = 0;  // index of a call
 };
 
@@ -110,7 +110,7 @@ bool ChooseClockOn(std::optional<uint64_t> stream, const LaunchLog& source,
     if (stamped(i)) consider(i);
     launched += IsLaunch(calls[i].op);
   }
-  const size_t studied = std::min<size_t>(found.size(), kStudiedTurns);
+  const size_t studied = std::min<size_t>(found.size(), kStudiedIterations);
   if (choices.size() > 12) choices.resize(12);
   for (const EventPattern& choice : choices) {
     Rule rule = chosen->rule;
@@ -162,7 +162,7 @@ void ChooseClock(const LaunchLog& source, const Occurrences& occurrences, Chosen
   }
   const absl::Span<const ReplayedIteration> last =
       absl::MakeConstSpan(chosen->iterations)
-          .last(std::min(chosen->iterations.size(), kStudiedTurns));
+          .last(std::min(chosen->iterations.size(), kStudiedIterations));
   if (HostWaitsInEach(source.calls(), last)) {
     ChooseClockOn(std::nullopt, source, occurrences, chosen);
   }
@@ -173,20 +173,21 @@ class Chooser {
   Chooser(const LaunchLog& stream, const Occurrences& occurrences, const Loop& loop)
       : stream_(stream), calls_(stream.calls()), occurrences_(occurrences), loop_(loop) {
     absl::flat_hash_set<uint32_t> graphs;
-    for (uint32_t i = loop.turns.empty() ? 0 : loop.turns[0].region; i < loop.end; ++i) {
+    for (uint32_t i = loop.iterations.empty() ? 0 : loop.iterations[0].segment; i < loop.end; ++i) {
       if (OpAt(i) == Op::kGraphLaunch) graphs.insert(What(i));
     }
     graphs_ = graphs.size();
     // Several optimisers that share a batch are not micro-steps.
-    inner_turns_ = loop.inner_turns;
+    inner_iterations_ = loop.inner_iterations;
     uint32_t copies = 0;  // groups of them
-    for (size_t turn : RegularTurns()) {
-      for (uint32_t i = loop.turns[turn].region; i < loop.EndRegionOf(turn); ++i) {
+    for (size_t iteration : RegularIterations()) {
+      for (uint32_t i = loop.iterations[iteration].segment; i < loop.EndSegmentOf(iteration); ++i) {
         copies += OpAt(i) == Op::kCopyH2D && (i == 0 || OpAt(i - 1) != Op::kCopyH2D);
       }
     }
-    if (copies > 0 && copies < inner_turns_ * RegularTurns().size()) inner_turns_ = 1;
-    if (inner_turns_ == 1 && loop.graph_period <= 1) inner_turns_ = MicroBatches();
+    if (copies > 0 && copies < inner_iterations_ * RegularIterations().size())
+      inner_iterations_ = 1;
+    if (inner_iterations_ == 1 && loop.graph_period <= 1) inner_iterations_ = MicroBatches();
   }
 
   std::optional<ChosenRule> Choose();
@@ -194,8 +195,8 @@ class Chooser {
  private:
   uint32_t What(uint32_t call) const { return stream_.symbols()[call].of[0]; }
   Op OpAt(uint32_t call) const { return static_cast<Op>(calls_[call].op); }
-  std::vector<size_t> RegularTurns() const;
-  // Batches copied per turn for micro-steps: the same calls follow each of them.
+  std::vector<size_t> RegularIterations() const;
+  // Batches copied per loop iteration for micro-steps: the same calls follow each of them.
   uint32_t MicroBatches() const;
   std::vector<BoundaryChoice> BoundaryChoices() const;
   void AddCopyChoices(std::vector<BoundaryChoice>* choices) const;
@@ -224,29 +225,30 @@ class Chooser {
   const std::vector<CallRecord>& calls_;
   const Occurrences& occurrences_;
   const Loop& loop_;
-  size_t graphs_ = 0;         // different ones
-  uint32_t inner_turns_ = 1;  // micro-steps
+  size_t graphs_ = 0;              // different ones
+  uint32_t inner_iterations_ = 1;  // micro-steps
 };
 
-std::vector<size_t> Chooser::RegularTurns() const {
-  std::vector<size_t> turns;
-  // The first turn's begin lies among start-up calls.
-  const size_t first = loop_.turns.size() > 3 ? 1 : 0;
-  for (size_t turn = loop_.turns.size(); turn-- > first && turns.size() < kStudiedTurns;) {
-    if (loop_.turns[turn].regular) turns.push_back(turn);
+std::vector<size_t> Chooser::RegularIterations() const {
+  std::vector<size_t> iterations;
+  // The first loop iteration's begin lies among start-up calls.
+  const size_t first = loop_.iterations.size() > 3 ? 1 : 0;
+  for (size_t iteration = loop_.iterations.size();
+       iteration-- > first && iterations.size() < kStudiedIterations;) {
+    if (loop_.iterations[iteration].regular) iterations.push_back(iteration);
   }
-  std::reverse(turns.begin(), turns.end());
-  return turns;
+  std::reverse(iterations.begin(), iterations.end());
+  return iterations;
 }
 
 uint32_t Chooser::MicroBatches() const {
-  uint32_t batches = 0;  // per turn
-  for (size_t turn : RegularTurns()) {
+  uint32_t batches = 0;  // per loop iteration
+  for (size_t iteration : RegularIterations()) {
     // What is launched behind each group of copies.
     std::vector<absl::flat_hash_set<uint32_t>> launched;
     bool copying = false;
     uint32_t last = 0;
-    for (uint32_t i = loop_.turns[turn].region; i < loop_.EndRegionOf(turn); ++i) {
+    for (uint32_t i = loop_.iterations[iteration].segment; i < loop_.EndSegmentOf(iteration); ++i) {
       if (OpAt(i) == Op::kCopyH2D) {
         if (!copying) launched.emplace_back();
         copying = true;
@@ -293,19 +295,19 @@ void Chooser::AddCopyChoices(std::vector<BoundaryChoice>* choices) const {
   choices->push_back({group, "first of a group of host-to-device copies", true});
   // Small copies (a learning rate, a loss scale) lie elsewhere in the iteration.
   uint64_t least = UINT64_MAX;
-  uint32_t per_turn = 0;
+  uint32_t per_iteration = 0;
   bool same_number = true;
-  for (size_t turn : RegularTurns()) {
+  for (size_t iteration : RegularIterations()) {
     uint32_t copies = 0;
-    for (uint32_t i = loop_.turns[turn].region; i < loop_.EndRegionOf(turn); ++i) {
+    for (uint32_t i = loop_.iterations[iteration].segment; i < loop_.EndSegmentOf(iteration); ++i) {
       if (OpAt(i) != Op::kCopyH2D) continue;
-      if (i < loop_.turns[turn].first_launch && copies == 0) {
+      if (i < loop_.iterations[iteration].first_launch && copies == 0) {
         least = std::min(least, calls_[i].bytes);
       }
       ++copies;
     }
-    same_number &= per_turn == 0 || copies == per_turn;
-    per_turn = copies;
+    same_number &= per_iteration == 0 || copies == per_iteration;
+    per_iteration = copies;
   }
   if (least != UINT64_MAX && least > 1) {
     EventPattern large = copy;
@@ -320,12 +322,12 @@ void Chooser::AddCopyChoices(std::vector<BoundaryChoice>* choices) const {
                                      large.bytes, " bytes"),
                         true});
   }
-  if (per_turn % inner_turns_ == 0) per_turn /= inner_turns_;
-  if (per_turn > 1 && same_number) {
+  if (per_iteration % inner_iterations_ == 0) per_iteration /= inner_iterations_;
+  if (per_iteration > 1 && same_number) {
     EventPattern counted = copy;
-    counted.every = per_turn;
+    counted.every = per_iteration;
     choices->push_back(
-        {counted, absl::StrCat("first of ", per_turn, " host-to-device copies"), true});
+        {counted, absl::StrCat("first of ", per_iteration, " host-to-device copies"), true});
   }
 }
 
@@ -343,8 +345,8 @@ void Chooser::AddLaunch(uint32_t call, std::vector<BoundaryChoice>* choices) con
 }
 
 void Chooser::AddLaunchChoices(std::vector<BoundaryChoice>* choices) const {
-  const size_t turn = RegularTurns().back();
-  const uint32_t first = loop_.turns[turn].first_launch;
+  const size_t iteration = RegularIterations().back();
+  const uint32_t first = loop_.iterations[iteration].first_launch;
   if (OpAt(first) == Op::kGraphLaunch) {
     choices->push_back({On(Op::kGraphLaunch), "graph launch", false});
     choices->push_back({PatternOf(first), "launch of one of the graphs", false});
@@ -352,7 +354,7 @@ void Chooser::AddLaunchChoices(std::vector<BoundaryChoice>* choices) const {
   }
   AddLaunch(first, choices);
   // The forward pass launches it a fixed number of times: evaluation does, too.
-  const uint32_t end = loop_.EndOf(turn);
+  const uint32_t end = loop_.EndOf(iteration);
   uint32_t times = 0, last = first;
   for (uint32_t i = first; i < end; ++i) {
     if (What(i) != What(first)) continue;
@@ -389,14 +391,14 @@ void Chooser::AddLaunchChoices(std::vector<BoundaryChoice>* choices) const {
 
 std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
   // What is there before (almost) every first launch?
-  absl::flat_hash_map<uint32_t, uint32_t> present;  // kWhat symbol -> turns
-  std::vector<uint32_t> order;                      // in the order of the last turn
+  absl::flat_hash_map<uint32_t, uint32_t> present;  // kWhat symbol -> loop iterations
+  std::vector<uint32_t> order;                      // in the order of the last loop iteration
   size_t regular = 0;
-  for (const Turn& turn : loop_.turns) {
-    if (!turn.regular) continue;
+  for (const LoopIteration& iteration : loop_.iterations) {
+    if (!iteration.regular) continue;
     ++regular;
     std::vector<uint32_t> seen;
-    for (uint32_t i = turn.region; i < turn.first_launch; ++i) {
+    for (uint32_t i = iteration.segment; i < iteration.first_launch; ++i) {
       if (std::find(seen.begin(), seen.end(), What(i)) == seen.end()) seen.push_back(What(i));
     }
     for (uint32_t symbol : seen) ++present[symbol];
@@ -405,10 +407,10 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
   const auto always = [&](uint32_t symbol) { return present[symbol] * 10 >= regular * 9; };
 
   std::vector<BoundaryChoice> nvtx, copy, memset, wait, launch, record, sync, readback;
-  const Turn& last = loop_.turns[RegularTurns().back()];
+  const LoopIteration& last = loop_.iterations[RegularIterations().back()];
   for (uint32_t symbol : order) {
     if (!always(symbol)) continue;
-    uint32_t call = last.region;
+    uint32_t call = last.segment;
     while (What(call) != symbol) ++call;
     const std::string& text = stream_.names().Get(calls_[call].name_id).text;
     switch (OpAt(call)) {
@@ -431,13 +433,13 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
       }
       case Op::kStreamWait: {
         wait.push_back({On(Op::kStreamWait), "a stream waits for an event", true});
-        const Turn& next = loop_.turns[RegularTurns().back()];
+        const LoopIteration& next = loop_.iterations[RegularIterations().back()];
         uint32_t waits = 0;
-        for (uint32_t i = next.region; i < loop_.EndRegionOf(RegularTurns().back()); ++i) {
+        for (uint32_t i = next.segment; i < loop_.EndSegmentOf(RegularIterations().back()); ++i) {
           waits += OpAt(i) == Op::kStreamWait;
         }
         // Per micro-step, where there are any.
-        if (waits % inner_turns_ == 0) waits /= inner_turns_;
+        if (waits % inner_iterations_ == 0) waits /= inner_iterations_;
         if (waits < 2 || waits > 8) break;
         EventPattern counted = On(Op::kStreamWait);
         counted.every = waits;
@@ -465,7 +467,7 @@ std::vector<BoundaryChoice> Chooser::BoundaryChoices() const {
   // iteration would be missed.
   // One that is waited for before the first launch is this one's.
   bool prefetched = false;
-  for (uint32_t i = last.region; i < last.first_launch; ++i) {
+  for (uint32_t i = last.segment; i < last.first_launch; ++i) {
     if (OpAt(i) == Op::kStreamWait) prefetched = false;
     prefetched |= OpAt(i) == Op::kCopyH2D && calls_[i].stream != calls_[last.first_launch].stream;
   }
@@ -491,15 +493,15 @@ std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches, dou
   std::vector<Usage> usages(stream_.symbol_count(Alphabet::kWhat));
   std::vector<uint32_t> touched;
   const auto close = [](Usage* usage) {
-    if (usage->turns == 1) {
-      usage->geometry = usage->geometry_in_turn;
-      usage->count = usage->count_in_turn;
+    if (usage->iterations == 1) {
+      usage->geometry = usage->geometry_in_iteration;
+      usage->count = usage->count_in_iteration;
     } else {
-      usage->same_geometry &= usage->geometry == usage->geometry_in_turn;
-      usage->same_count &= usage->count == usage->count_in_turn;
-      usage->changes += usage->last_geometry != usage->geometry_in_turn;
+      usage->same_geometry &= usage->geometry == usage->geometry_in_iteration;
+      usage->same_count &= usage->count == usage->count_in_iteration;
+      usage->changes += usage->last_geometry != usage->geometry_in_iteration;
     }
-    usage->last_geometry = usage->geometry_in_turn;
+    usage->last_geometry = usage->geometry_in_iteration;
   };
   for (uint32_t s = 0; s < stretches.size(); ++s) {
     const auto [begin, end] = stretches[s];
@@ -510,16 +512,16 @@ std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches, dou
       const bool launch = IsLaunch(calls_[i].op);
       if (launch || IsNvtxBegin(op)) {
         Usage& usage = usages[What(i)];
-        if (usage.last_turn != s) {
-          if (usage.turns > 0) close(&usage);
-          if (usage.turns++ == 0) touched.push_back(What(i));
-          usage.last_turn = s;
-          usage.geometry_in_turn = 0;
-          usage.count_in_turn = 0;
+        if (usage.last_iteration != s) {
+          if (usage.iterations > 0) close(&usage);
+          if (usage.iterations++ == 0) touched.push_back(What(i));
+          usage.last_iteration = s;
+          usage.geometry_in_iteration = 0;
+          usage.count_in_iteration = 0;
         }
         usage.earliest = std::min(usage.earliest, launched / launches);
-        usage.geometry_in_turn += stream_.symbols()[i].of[1] * 0x9e3779b97f4a7c15ull;
-        ++usage.count_in_turn;
+        usage.geometry_in_iteration += stream_.symbols()[i].of[1] * 0x9e3779b97f4a7c15ull;
+        ++usage.count_in_iteration;
         usage.example = i;
       }
       launched += launch;
@@ -528,22 +530,22 @@ std::vector<Usage> Chooser::LateCalls(const std::vector<Stretch>& stretches, dou
   std::vector<Usage> late;
   for (uint32_t symbol : touched) {
     Usage& usage = usages[symbol];
-    if (usage.turns != stretches.size() || usage.earliest < least) continue;
+    if (usage.iterations != stretches.size() || usage.earliest < least) continue;
     close(&usage);
     late.push_back(usage);
   }
   return late;
 }
 
-// Some turn holds more of it than any regular one: evaluation launches it, too.
+// Some loop iteration holds more of it than any regular one: evaluation launches it, too.
 bool Chooser::InEvaluation(const Usage& usage) const {
   size_t most = 0, most_irregular = 0;
-  for (size_t turn = 0; turn < loop_.turns.size(); ++turn) {
+  for (size_t iteration = 0; iteration < loop_.iterations.size(); ++iteration) {
     const size_t count = occurrences_
                              .Of(Alphabet::kWhat, What(usage.example),
-                                 loop_.turns[turn].first_launch, loop_.EndOf(turn))
+                                 loop_.iterations[iteration].first_launch, loop_.EndOf(iteration))
                              .size();
-    size_t& so_far = loop_.turns[turn].regular ? most : most_irregular;
+    size_t& so_far = loop_.iterations[iteration].regular ? most : most_irregular;
     so_far = std::max(so_far, count);
   }
   return most_irregular > most;
@@ -574,20 +576,20 @@ std::vector<EndChoice> Chooser::GraphStepChoices() const {
   const uint32_t period = loop_.graph_period;
   std::vector<EndChoice> choices;
   // The loss is read back behind each step: that needs no counting.
-  const size_t last = RegularTurns().back();
-  for (uint32_t i = loop_.EndRegionOf(last); i < loop_.EndOf(last); ++i) {
+  const size_t last = RegularIterations().back();
+  for (uint32_t i = loop_.EndSegmentOf(last); i < loop_.EndOf(last); ++i) {
     if (OpAt(i) == Op::kCopyD2H) choices.push_back({On(Op::kCopyD2H), i});
   }
   if (choices.size() > 1) choices.clear();
   // Else the launches are counted, from the process' start or from a graph that is known to be the
   // last of its step.
-  EndChoice counted{On(Op::kGraphLaunch), loop_.turns[last].first_launch};
+  EndChoice counted{On(Op::kGraphLaunch), loop_.iterations[last].first_launch};
   counted.pattern.match = abi::kMatchAnchored;
   counted.pattern.every = period;
   counted.pattern.phase = period - 1;
   absl::flat_hash_map<uint64_t, uint32_t> ends, others;
   uint32_t number = 0;
-  for (uint32_t i = loop_.turns[0].first_launch; i < loop_.end; ++i) {
+  for (uint32_t i = loop_.iterations[0].first_launch; i < loop_.end; ++i) {
     if (OpAt(i) != Op::kGraphLaunch) continue;
     const uint64_t name = ToMatchEvent(calls_[i], stream_.names()).name_hash;
     ++(number++ % period == period - 1 ? ends : others)[name];
@@ -601,7 +603,8 @@ std::vector<EndChoice> Chooser::GraphStepChoices() const {
                              &counted.pattern.stream};
   for (size_t i = 0; i < anchors.size() && i < 3; ++i) *names[i] = anchors[i].second;
   uint32_t before = 0;
-  for (uint32_t i = 0; i < loop_.turns[0].first_launch; ++i) before += OpAt(i) == Op::kGraphLaunch;
+  for (uint32_t i = 0; i < loop_.iterations[0].first_launch; ++i)
+    before += OpAt(i) == Op::kGraphLaunch;
   counted.pattern.start =
       stream_.from_process_start() ? (period - before % period) % period : period;
   choices.push_back(counted);
@@ -613,11 +616,13 @@ std::vector<EndChoice> Chooser::GraphStepChoices() const {
 std::vector<EndChoice> Chooser::ConfirmChoices(const std::vector<uint32_t>& candidates,
                                                const EndChoice& step) const {
   std::vector<Stretch> stretches;
-  for (size_t turn : RegularTurns()) {
-    const uint32_t turn_end = loop_.EndRegionOf(turn);
-    auto it = std::lower_bound(candidates.begin(), candidates.end(), loop_.turns[turn].region);
-    for (; it != candidates.end() && *it < turn_end; ++it) {
-      uint32_t end = it + 1 != candidates.end() ? std::min(*(it + 1), turn_end) : turn_end;
+  for (size_t iteration : RegularIterations()) {
+    const uint32_t iteration_end = loop_.EndSegmentOf(iteration);
+    auto it =
+        std::lower_bound(candidates.begin(), candidates.end(), loop_.iterations[iteration].segment);
+    for (; it != candidates.end() && *it < iteration_end; ++it) {
+      uint32_t end =
+          it + 1 != candidates.end() ? std::min(*(it + 1), iteration_end) : iteration_end;
       const auto steps = occurrences_.Of(Alphabet::kWhat, What(step.example), *it, end);
       if (!steps.empty()) end = steps[0];
       stretches.push_back({*it, end});
@@ -625,7 +630,7 @@ std::vector<EndChoice> Chooser::ConfirmChoices(const std::vector<uint32_t>& cand
   }
   std::vector<Usage> late = LateCalls(stretches);
   // Where forward and backward pass launch the same kernels, any of them must do.
-  if (late.empty() && inner_turns_ > 1) late = LateCalls(stretches, 0);
+  if (late.empty() && inner_iterations_ > 1) late = LateCalls(stretches, 0);
   std::erase_if(late, [&](const Usage& usage) {
     return IsNvtxBegin(OpAt(usage.example)) != IsNvtxBegin(OpAt(step.example)) ||
            InEvaluation(usage);
@@ -640,9 +645,9 @@ uint32_t Chooser::LaunchAfter(uint32_t launch, int n) const {
   return launch;
 }
 
-// Each turn must hold exactly one iteration, with the same number of micro-steps, that begins
-// before the turn's first launch (after evaluation: somewhere in the turn). Only warm-up turns may
-// differ.
+// Each loop iteration must hold exactly one iteration, with the same number of micro-steps, that
+// begins before the loop iteration's first launch (after evaluation: somewhere in the loop
+// iteration). Only warm-up loop iterations may differ.
 std::optional<ChosenRule> Chooser::Verify(const Rule& rule, uint32_t micro_steps,
                                           int launches_late) const {
   ChosenRule chosen;
@@ -653,9 +658,9 @@ std::optional<ChosenRule> Chooser::Verify(const Rule& rule, uint32_t micro_steps
   size_t next = 0;
   const auto& found = chosen.iterations;
   const bool has_step = rule.step.op != 0;
-  for (size_t turn = 0; turn < loop_.turns.size(); ++turn) {
-    const uint32_t from = loop_.turns[turn].region;
-    const uint32_t to = loop_.EndRegionOf(turn);
+  for (size_t iteration = 0; iteration < loop_.iterations.size(); ++iteration) {
+    const uint32_t from = loop_.iterations[iteration].segment;
+    const uint32_t to = loop_.EndSegmentOf(iteration);
     const auto place = [&](const ReplayedIteration& it) { return has_step ? it.step : it.begin; };
     while (next < found.size() && place(found[next]) < from) ++next;
     size_t here = 0;
@@ -663,20 +668,21 @@ std::optional<ChosenRule> Chooser::Verify(const Rule& rule, uint32_t micro_steps
     for (; next < found.size() && place(found[next]) < to; ++next) {
       ++here;
       const ReplayedIteration& it = found[next];
-      const uint32_t latest = loop_.turns[turn].regular
-                                  ? LaunchAfter(loop_.turns[turn].first_launch, launches_late)
-                                  : to;
+      const uint32_t latest =
+          loop_.iterations[iteration].regular
+              ? LaunchAfter(loop_.iterations[iteration].first_launch, launches_late)
+              : to;
       exact &= it.begin >= from && it.begin <= latest && it.micro_steps.size() == micro_steps;
     }
     // The last one has no end yet when the stream ends before the next candidate.
-    if (here == 0 && turn + 1 == loop_.turns.size() && !loop_.turns.empty()) break;
+    if (here == 0 && iteration + 1 == loop_.iterations.size() && !loop_.iterations.empty()) break;
     if (here == 1 && exact) {
-      ++chosen.verified_turns;
-    } else if (turn * 4 >= loop_.turns.size()) {
+      ++chosen.verified_iterations;
+    } else if (iteration * 4 >= loop_.iterations.size()) {
       return std::nullopt;
     }
   }
-  if (chosen.verified_turns == 0) return std::nullopt;
+  if (chosen.verified_iterations == 0) return std::nullopt;
   return chosen;
 }
 
@@ -689,21 +695,22 @@ std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary,
   rule.watched_ops = WatchedOps(rule);
   const auto from = static_cast<uint32_t>(stream_.after_hole());
   const std::vector<uint32_t> candidates = Candidates(stream_, occurrences_, rule, from);
-  // How many per turn, and does the first one lie before the first launch?
+  // How many per loop iteration, and does the first one lie before the first launch?
   uint32_t micro_steps = 0;
-  for (size_t turn : RegularTurns()) {
+  for (size_t iteration : RegularIterations()) {
     const auto first =
-        std::lower_bound(candidates.begin(), candidates.end(), loop_.turns[turn].region);
+        std::lower_bound(candidates.begin(), candidates.end(), loop_.iterations[iteration].segment);
     const auto last =
-        std::lower_bound(candidates.begin(), candidates.end(), loop_.EndRegionOf(turn));
+        std::lower_bound(candidates.begin(), candidates.end(), loop_.EndSegmentOf(iteration));
     const auto n = static_cast<uint32_t>(last - first);
-    if (n == 0 || *first > LaunchAfter(loop_.turns[turn].first_launch, boundary.launches_late)) {
+    if (n == 0 ||
+        *first > LaunchAfter(loop_.iterations[iteration].first_launch, boundary.launches_late)) {
       return std::nullopt;
     }
     if (micro_steps != 0 && n != micro_steps) return std::nullopt;
     micro_steps = n;
-    if (boundary.first_in_region) {
-      for (uint32_t i = loop_.turns[turn].region; i < *first; ++i) {
+    if (boundary.first_in_segment) {
+      for (uint32_t i = loop_.iterations[iteration].segment; i < *first; ++i) {
         if (calls_[i].op == boundary.pattern.op) return std::nullopt;
       }
     }
@@ -732,26 +739,26 @@ std::optional<ChosenRule> Chooser::Try(const BoundaryChoice& boundary,
 }
 
 std::optional<ChosenRule> Chooser::Choose() {
-  if (loop_.turns.empty() || RegularTurns().empty()) return std::nullopt;
+  if (loop_.iterations.empty() || RegularIterations().empty()) return std::nullopt;
   std::vector<Stretch> stretches;
-  for (size_t turn : RegularTurns()) {
-    stretches.push_back({loop_.turns[turn].region, loop_.EndRegionOf(turn)});
+  for (size_t iteration : RegularIterations()) {
+    stretches.push_back({loop_.iterations[iteration].segment, loop_.EndSegmentOf(iteration)});
   }
   const std::vector<Usage> late = LateCalls(stretches);
   const std::vector<EndChoice> steps =
       loop_.graph_period > 1 ? GraphStepChoices() : StepChoices(late, false);
   const std::vector<EndChoice> nvtx_steps = StepChoices(late, true);
-  const bool evaluation_seen =
-      std::any_of(loop_.turns.begin(), loop_.turns.end(), [](const Turn& t) { return !t.regular; });
+  const bool evaluation_seen = std::any_of(loop_.iterations.begin(), loop_.iterations.end(),
+                                           [](const LoopIteration& t) { return !t.regular; });
   std::vector<BoundaryChoice> boundaries = BoundaryChoices();
   // A boundary at each micro-step lets their lengths add up; at each step is second best.
   const size_t choices = boundaries.size();
-  if (inner_turns_ > 1) {
+  if (inner_iterations_ > 1) {
     for (size_t i = 0; i < choices; ++i) boundaries.push_back(boundaries[i]);
   }
   for (size_t i = 0; i < boundaries.size(); ++i) {
     const BoundaryChoice& boundary = boundaries[i];
-    const bool each_micro_step = inner_turns_ > 1 && i < choices;
+    const bool each_micro_step = inner_iterations_ > 1 && i < choices;
     std::vector<EndChoice> tried;
     const bool nvtx = IsNvtxBegin(static_cast<Op>(boundary.pattern.op));
     // Seen to stay away from evaluation: nothing more is needed.
@@ -759,13 +766,13 @@ std::optional<ChosenRule> Chooser::Choose() {
     if (nvtx) tried.insert(tried.end(), nvtx_steps.begin(), nvtx_steps.end());
     tried.insert(tried.end(), steps.begin(), steps.end());
     // A graph that holds the whole iteration is its step as well.
-    const uint32_t first = loop_.turns[RegularTurns().back()].first_launch;
+    const uint32_t first = loop_.iterations[RegularIterations().back()].first_launch;
     if (steps.empty() && OpAt(first) == Op::kGraphLaunch)
       tried.push_back({PatternOf(first), first});
     if (steps.empty()) tried.push_back({});
     for (const EndChoice& step : tried) {
       std::optional<ChosenRule> chosen = Try(boundary, step);
-      if (!chosen || (each_micro_step && chosen->micro_steps != inner_turns_)) continue;
+      if (!chosen || (each_micro_step && chosen->micro_steps != inner_iterations_)) continue;
       chosen->evaluation_seen = evaluation_seen;
       ChooseClock(stream_, occurrences_, &*chosen);
       return chosen;
@@ -790,7 +797,7 @@ std::optional<ChosenRule> ChooseMarkRule(const LaunchLog& stream, size_t min_mar
   chosen.boundary_words = "framework mark";
   chosen.iterations =
       Replay(stream, Occurrences(stream), chosen.rule, static_cast<uint32_t>(stream.after_hole()));
-  chosen.verified_turns = static_cast<uint32_t>(chosen.iterations.size());
+  chosen.verified_iterations = static_cast<uint32_t>(chosen.iterations.size());
   if (chosen.iterations.size() + 1 < min_marks || chosen.iterations.empty()) return std::nullopt;
   return chosen;
 }
@@ -811,7 +818,7 @@ std::optional<ChosenRule> ChooseFrameworkRule(const LaunchLog& stream) {
   chosen.iterations =
       Replay(stream, occurrences, chosen.rule, static_cast<uint32_t>(stream.after_hole()));
   if (chosen.iterations.size() < 2) return std::nullopt;
-  chosen.verified_turns = static_cast<uint32_t>(chosen.iterations.size());
+  chosen.verified_iterations = static_cast<uint32_t>(chosen.iterations.size());
   // The usual number; the last iteration of an epoch may have fewer.
   std::map<size_t, size_t> micro_steps;
   for (const ReplayedIteration& it : chosen.iterations) ++micro_steps[it.micro_steps.size()];

@@ -1,6 +1,6 @@
-// Turns a found loop into a rule that the matcher can follow: the cheapest reliable event at the
-// begin of an iteration, and, because an evaluation phase that was never seen may copy the same
-// batches and run the same forward pass, events that only a training iteration has.
+// Loop iterations a found loop into a rule that the matcher can follow: the cheapest reliable event
+// at the begin of an iteration, and, because an evaluation phase that was never seen may copy the
+// same batches and run the same forward pass, events that only a training iteration has.
 //
 // Threading: free functions over constant input.
 #ifndef DAEMON_ITERATIONS_RULE_CHOICE_H_
@@ -20,13 +20,13 @@ namespace seqpoint::iterations {
 struct ChosenRule {
   abi::Rule rule{};                           // without lengths
   std::vector<ReplayedIteration> iterations;  // what it finds in the stream
-  uint32_t verified_turns = 0;  // turns of the loop in which it found exactly one iteration
+  uint32_t verified_iterations = 0;  // loop iterations in which it found exactly one iteration
   uint32_t micro_steps = 1;
   bool evaluation_seen = false;
   std::string boundary_words;
 };
 
-// Nothing when no pattern finds each turn exactly once.
+// Nothing when no pattern finds each loop iteration exactly once.
 std::optional<ChosenRule> ChooseRule(const LaunchLog& stream, const Occurrences& occurrences,
                                      const Loop& loop);
 

@@ -26,18 +26,19 @@ struct Learned {
 };
 
 // Layers of a model are repeated, too, and a trace of one forward pass has nothing else. What tells
-// a step of training: each complete turn gets a batch from the host, or is launched by two threads,
-// the program's and autograd's. Copies to the host and waits tell nothing: a layer may have them
-// (how many tokens an expert gets).
+// a step of training: each complete loop iteration gets a batch from the host, or is launched by
+// two threads, the program's and autograd's. Copies to the host and waits tell nothing: a layer may
+// have them (how many tokens an expert gets).
 bool AreSteps(const LaunchLog& stream, const std::vector<int64_t>& begins_ns) {
-  size_t turn = 0;  // number of those begun
+  size_t iteration = 0;  // number of those begun
   bool batch = false;
   uint64_t first_thread = 0;
   int threads = 0;  // that launch: 0, 1, 2 or more
   for (const abi::CallRecord& call : stream.calls()) {
-    while (turn < begins_ns.size() && static_cast<int64_t>(call.api_ns) >= begins_ns[turn]) {
-      if (turn > 0 && !batch && threads < 2) return false;
-      ++turn;
+    while (iteration < begins_ns.size() &&
+           static_cast<int64_t>(call.api_ns) >= begins_ns[iteration]) {
+      if (iteration > 0 && !batch && threads < 2) return false;
+      ++iteration;
       batch = false;
       threads = 0;
     }

@@ -19,11 +19,11 @@ using trace::WorkKind;
 constexpr const char* kWholeTrace =
     "nothing that looks like a training step is repeated: the whole trace";
 
-// What is done in each turn beside the launches of a layer.
-enum class Turn { kOnlyLaunches, kBatch, kBackwardThread, kCountsForTheHost };
+// What is done in each loop iteration beside the launches of a layer.
+enum class LoopIteration { kOnlyLaunches, kBatch, kBackwardThread, kCountsForTheHost };
 
-// Eight turns of twelve kernels, and something before.
-trace::Trace Turns(Turn kind) {
+// Eight loop iterations of twelve kernels, and something before.
+trace::Trace Iterations(LoopIteration kind) {
   TestTrace t;
   double at_us = 0;
   const auto launch = [&](const std::string& name) {
@@ -31,20 +31,20 @@ trace::Trace Turns(Turn kind) {
     at_us += 20;
   };
   for (int i = 0; i < 7; ++i) launch("embedding_" + std::to_string(i));
-  for (int turn = 0; turn < 8; ++turn) {
-    if (kind == Turn::kBatch) {
+  for (int iteration = 0; iteration < 8; ++iteration) {
+    if (kind == LoopIteration::kBatch) {
       t.Api(at_us, at_us + 4, "cudaMemcpyAsync", CallKind::kCopy);
       t.Run("Memcpy HtoD (Pinned -> Device)", at_us + 8, at_us + 18, WorkKind::kCopyH2D);
       at_us += 20;
     }
     for (int i = 0; i < 6; ++i) launch("forward_" + std::to_string(i));
-    if (kind == Turn::kCountsForTheHost) {
+    if (kind == LoopIteration::kCountsForTheHost) {
       t.Api(at_us, at_us + 4, "cudaMemcpyAsync", CallKind::kCopy);
       t.Run("Memcpy DtoH (Device -> Pinned)", at_us + 8, at_us + 18, WorkKind::kCopyD2H);
       t.Api(at_us + 5, at_us + 19, "cudaStreamSynchronize", CallKind::kStreamSync);
       at_us += 20;
     }
-    if (kind == Turn::kBackwardThread) t.On(1);
+    if (kind == LoopIteration::kBackwardThread) t.On(1);
     for (int i = 0; i < 6; ++i) launch("backward_" + std::to_string(i));
     t.On(0);
     at_us += 100;
@@ -53,8 +53,9 @@ trace::Trace Turns(Turn kind) {
 }
 
 TEST(TraceIterationsTest, LayersOfOneForwardPassAreNoIterations) {
-  for (const Turn kind : {Turn::kOnlyLaunches, Turn::kCountsForTheHost}) {
-    const absl::StatusOr<TraceIterations> found = FindIterations(Turns(kind), "");
+  for (const LoopIteration kind :
+       {LoopIteration::kOnlyLaunches, LoopIteration::kCountsForTheHost}) {
+    const absl::StatusOr<TraceIterations> found = FindIterations(Iterations(kind), "");
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_EQ(found->count, 1u) << found->boundary_words;
     EXPECT_EQ(found->begins_ns.front(), 0);
@@ -63,8 +64,8 @@ TEST(TraceIterationsTest, LayersOfOneForwardPassAreNoIterations) {
 }
 
 TEST(TraceIterationsTest, TurnsWithABatchOrABackwardThreadAreIterations) {
-  for (const Turn kind : {Turn::kBatch, Turn::kBackwardThread}) {
-    const absl::StatusOr<TraceIterations> found = FindIterations(Turns(kind), "");
+  for (const LoopIteration kind : {LoopIteration::kBatch, LoopIteration::kBackwardThread}) {
+    const absl::StatusOr<TraceIterations> found = FindIterations(Iterations(kind), "");
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_EQ(found->count, 8u) << found->boundary_words;
   }

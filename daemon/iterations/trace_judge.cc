@@ -39,7 +39,7 @@ bool Judge(const std::string& path, const std::string& marker, bool verbose) {
       found.begins_ns.size(), found.exact(),
       judged ? (good ? "  ok" : "  FAILED") : "  (not judged)", rule->boundary_words.c_str(),
       rule->evidence.c_str(), rule->rule.step.op, rule->rule.confirm.op, rule->micro_steps,
-      rule->family_weight, rule->runner_up_weight, rule->evaluation_seen ? "seen" : "not seen",
+      rule->group_weight, rule->runner_up_weight, rule->evaluation_seen ? "seen" : "not seen",
       rule->confidence, rule->length_words.c_str(), rule->lengths.explained,
       rule->lengths.judged_by.c_str());
   if (verbose) {
@@ -50,7 +50,7 @@ bool Judge(const std::string& path, const std::string& marker, bool verbose) {
          loop ? loop->places : std::vector<seqpoint::iterations::BeginPlace>()) {
       const uint32_t name_id = stream.calls()[place.launch].name_id;
       std::printf("    call %u %.60s: %.2f points: %s\n", place.launch,
-                  stream.names().Get(name_id).text.c_str(), place.points, place.evidence.c_str());
+                  stream.names().Get(name_id).text.c_str(), place.score, place.evidence.c_str());
     }
   }
   return good || !judged;

@@ -1,13 +1,13 @@
-// Families of calls that take turns.
+// Groups of calls that take turns.
 //
-// Two symbols belong to one family when they interleave: between two occurrences of one there is
+// Two symbols belong to one group when they interleave: between two occurrences of one there is
 // exactly one of the other. What happens once per iteration (embedding, loss, optimiser, the first
-// launch after the optimiser) forms a large family whose count is the number of iterations,
+// launch after the optimiser) forms a large group whose count is the number of iterations,
 // whatever the sequence length does to everything else.
 //
 // Threading: free functions over constant input.
-#ifndef DAEMON_ITERATIONS_FAMILIES_H_
-#define DAEMON_ITERATIONS_FAMILIES_H_
+#ifndef DAEMON_ITERATIONS_KERNEL_GROUPS_H_
+#define DAEMON_ITERATIONS_KERNEL_GROUPS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -36,9 +36,9 @@ struct Member {
   uint32_t symbol;
   absl::Span<const uint32_t> at;
 };
-struct Family {
+struct KernelGroup {
   std::vector<Member> members;  // the first one decided who else belongs
-  uint32_t weight = 0;          // different calls per turn
+  uint32_t weight = 0;          // different calls per loop iteration
   // The same, with less for calls that only their geometry tells apart: at one particular length
   // everything has a geometry of its own, and takes turns with everything else at that length.
   double strength = 0;
@@ -52,12 +52,12 @@ struct Family {
 // same call). O(n).
 bool Interleave(absl::Span<const uint32_t> a, absl::Span<const uint32_t> b);
 
-// All families in [begin, end) whose members occur at least `min_count` times, heaviest first.
-// O(calls), because a symbol is compared only with the families of its own count. `occurrences`
+// All groups in [begin, end) whose members occur at least `min_count` times, heaviest first.
+// O(calls), because a symbol is compared only with the groups of its own count. `occurrences`
 // must outlive the answer.
-std::vector<Family> FindFamilies(const LaunchLog& stream, const Occurrences& occurrences,
-                                 uint32_t begin, uint32_t end, size_t min_count);
+std::vector<KernelGroup> FindKernelGroups(const LaunchLog& stream, const Occurrences& occurrences,
+                                          uint32_t begin, uint32_t end, size_t min_count);
 
 }  // namespace seqpoint::iterations
 
-#endif  // DAEMON_ITERATIONS_FAMILIES_H_
+#endif  // DAEMON_ITERATIONS_KERNEL_GROUPS_H_

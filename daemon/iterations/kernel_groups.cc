@@ -1,4 +1,4 @@
-#include "daemon/iterations/families.h"
+#include "daemon/iterations/kernel_groups.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace seqpoint::iterations {
 namespace {
 
-// Symbols that take turns with nothing make families of one; beyond this many per count the rest
+// Symbols that take turns with nothing make groups of one; beyond this many per count the rest
 // is noise and would only cost time.
 constexpr size_t kMaxFamiliesPerCount = 96;
 
@@ -18,10 +18,10 @@ constexpr size_t kManyGraphs = 16;
 constexpr double kSizedOnly = 0.2;
 constexpr double kGraphBonus = 6;  // a graph stands for many launches
 
-void Weigh(const LaunchLog& stream, Family* family) {
-  const uint32_t from = family->at()[family->count() / 2];
+void Weigh(const LaunchLog& stream, KernelGroup* group) {
+  const uint32_t from = group->at()[group->count() / 2];
   absl::flat_hash_set<uint32_t> calls, sized, graphs;
-  for (const Member& member : family->members) {
+  for (const Member& member : group->members) {
     auto it = std::lower_bound(member.at.begin(), member.at.end(), from);
     const uint32_t call = it == member.at.end() ? member.at.back() : *it;
     const bool graph = stream.calls()[call].op == static_cast<uint8_t>(abi::Op::kGraphLaunch);
@@ -29,11 +29,11 @@ void Weigh(const LaunchLog& stream, Family* family) {
     (member.alphabet == Alphabet::kSized && !graph ? sized : calls).insert(call);
   }
   for (uint32_t call : calls) sized.erase(call);
-  family->weight = static_cast<uint32_t>(calls.size() + sized.size());
-  family->strength = static_cast<double>(calls.size()) +
-                     kSizedOnly * static_cast<double>(sized.size()) +
-                     kGraphBonus * static_cast<double>(graphs.size());
-  family->graphs = !graphs.empty();
+  group->weight = static_cast<uint32_t>(calls.size() + sized.size());
+  group->strength = static_cast<double>(calls.size()) +
+                    kSizedOnly * static_cast<double>(sized.size()) +
+                    kGraphBonus * static_cast<double>(graphs.size());
+  group->graphs = !graphs.empty();
 }
 
 bool IsGraph(const abi::CallRecord& call) {
@@ -100,8 +100,8 @@ bool Interleave(absl::Span<const uint32_t> a, absl::Span<const uint32_t> b) {
   return true;
 }
 
-std::vector<Family> FindFamilies(const LaunchLog& stream, const Occurrences& occurrences,
-                                 uint32_t begin, uint32_t end, size_t min_count) {
+std::vector<KernelGroup> FindKernelGroups(const LaunchLog& stream, const Occurrences& occurrences,
+                                          uint32_t begin, uint32_t end, size_t min_count) {
   const bool many_graphs = HasManyGraphs(stream, begin, end);
   std::vector<Member> symbols;
   for (int a = 0; a < kAlphabets; ++a) {
@@ -116,8 +116,8 @@ std::vector<Family> FindFamilies(const LaunchLog& stream, const Occurrences& occ
   std::stable_sort(symbols.begin(), symbols.end(),
                    [](const Member& x, const Member& y) { return x.at.size() > y.at.size(); });
 
-  // Families of the counts n + 1 and n, while symbols of count n are looked at.
-  std::vector<Family> found;
+  // Groups of the counts n + 1 and n, while symbols of count n are looked at.
+  std::vector<KernelGroup> found;
   size_t above_begin = 0, same_begin = 0;
   size_t count = 0;
   for (const Member& symbol : symbols) {
@@ -136,9 +136,9 @@ std::vector<Family> FindFamilies(const LaunchLog& stream, const Occurrences& occ
       found.push_back({.members = {symbol}});
     }
   }
-  for (Family& family : found) Weigh(stream, &family);
+  for (KernelGroup& group : found) Weigh(stream, &group);
   std::stable_sort(found.begin(), found.end(),
-                   [](const Family& x, const Family& y) { return x.weight > y.weight; });
+                   [](const KernelGroup& x, const KernelGroup& y) { return x.weight > y.weight; });
   return found;
 }
 
