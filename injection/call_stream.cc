@@ -288,6 +288,19 @@ bool CallStream::WaitedForWork(const Call& call) const {
          wait_watch_.Covers(call.op, call.stream, call.event);
 }
 
+// The lock is held.
+void CallStream::NoteClock(uint64_t call) {
+  abi::ClockStepEvent step;
+  if (!g_guest->clock.TakeStep(call, &step)) return;
+  g_guest->ring.WriteEvent(abi::EventType::kClockStep, &step, sizeof(step));
+}
+
+void CallStream::CheckClock() {
+  LockGuard lock(&lock_);
+  if (stopped_ || level_ == Level::kReleased) return;
+  NoteClock(level_ == Level::kLearn ? g_guest->ring.header()->call_sequence : calls_);
+}
+
 void CallStream::WriteSync(Op op, uint64_t begin_ns, uint64_t end_ns) {
   const abi::SyncEvent sync = {
       matcher_.iteration(), begin_ns, end_ns, static_cast<uint8_t>(op), {}};
@@ -413,6 +426,7 @@ void CallStream::OnMatched(const Call& call, uint64_t sequence, uint32_t flags, 
   }
 
   if (boundary) {
+    NoteClock(sequence);
     todo->boundary = true;
     abi::BoundaryEvent event = {};
     event.iteration = result.iteration;

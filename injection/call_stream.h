@@ -122,6 +122,8 @@ class CallStream {
   bool release_wanted() const { return release_.load(std::memory_order_relaxed); }
   // Tells the daemon what watching took so far, if it took more. `callback_ns`: of a call.
   void ReportCost(uint32_t callback_ns);
+  // Tells the daemon when the system's clock was set; boundaries look for themselves.
+  void CheckClock();
   // Tells the daemon which iterations may be evaluation, if any. Again and again, as the ring may
   // be full; what was told is not told twice.
   void ReportEvaluation();
@@ -172,6 +174,7 @@ class CallStream {
   bool WatchesSteps() const;
   void OnMatched(const Call& call, uint64_t sequence, uint32_t flags, Todo* todo);
   bool WaitedForWork(const Call& call) const;
+  void NoteClock(uint64_t call);
   void WriteSync(abi::Op op, uint64_t begin_ns, uint64_t end_ns);
   void Decide(const abi::MatchResult& result, uint32_t flags, Todo* todo);
   void LearnWhenDecided(bool boundary);

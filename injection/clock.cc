@@ -8,6 +8,10 @@ namespace {
 constexpr uint64_t kRealWithinNs = 1'000'000;
 constexpr uint64_t kPairWithinNs = 1'000;
 constexpr int kPairAttempts = 5;
+// Clocks that are disciplined drift against each other by 500 us a second at most (adjtimex(2),
+// MAXFREQ); what is more, or faster, makes a time wrong that others are compared with.
+constexpr uint64_t kStepNs = 1'000'000;
+constexpr uint64_t kSlewShare = 2000;
 // No clock that counts from the system's epoch is off by a day; a software GPU's virtual time, at
 // 20 times the speed of the real one, is after an hour of it.
 constexpr uint64_t kAnotherEpochNs = 24ull * 3600 * 1'000'000'000;
@@ -24,23 +28,21 @@ void Clock::Init(const Cupti* cupti, injection::RingWriter* ring) {
 
 Clock::Reading Clock::Read() const {
   Reading reading = {};
-  abi::TimePairEvent& pair = reading.pair;
-  for (int i = 0; i < kPairAttempts && !reading.tight; ++i) {
+  uint64_t cupti_ns = 0, real_ns = 0;
+  for (int i = 0; i < kPairAttempts; ++i) {
     const uint64_t before = RealNs();
-    pair.cupti_ns = before;
-    if (cupti_ != nullptr && cupti_->version != 0) cupti_->GetTimestamp(&pair.cupti_ns);
-    pair.monotonic_ns = MonotonicNs();
-    pair.real_ns = RealNs();
-    reading.tight = pair.real_ns >= before && pair.real_ns - before <= kPairWithinNs;
-    reading.real =
-        pair.cupti_ns + kRealWithinNs >= before && pair.cupti_ns <= pair.real_ns + kRealWithinNs;
+    cupti_ns = before;
+    if (cupti_ != nullptr && cupti_->version != 0) cupti_->GetTimestamp(&cupti_ns);
+    real_ns = RealNs();
+    reading.real = cupti_ns + kRealWithinNs >= before && cupti_ns <= real_ns + kRealWithinNs;
+    if (real_ns >= before && real_ns - before <= kPairWithinNs) break;
   }
   timespec raw;
   clock_gettime(CLOCK_MONOTONIC_RAW, &raw);
   const uint64_t raw_ns =
       static_cast<uint64_t>(raw.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(raw.tv_nsec);
-  reading.far = Difference(pair.cupti_ns, pair.real_ns) >= kAnotherEpochNs;
-  reading.raw = Difference(pair.cupti_ns, raw_ns) < kRealWithinNs;
+  reading.far = Difference(cupti_ns, real_ns) >= kAnotherEpochNs;
+  reading.raw = Difference(cupti_ns, raw_ns) < kRealWithinNs;
   return reading;
 }
 
@@ -63,13 +65,27 @@ bool Clock::Claim() {
   return true;
 }
 
-void Clock::Check() {
-  const Reading now = Read();
-  const bool same = now.real != foreign();
-  changed_.store(!same, std::memory_order_relaxed);
-  if (now.tight && same) {
-    ring_->WriteEvent(abi::EventType::kTimePair, &now.pair, sizeof(now.pair));
+void Clock::Check() { changed_.store(Read().real == foreign(), std::memory_order_relaxed); }
+
+bool Clock::TakeStep(uint64_t call, abi::ClockStepEvent* step) {
+  uint64_t before = 0, real_ns = 0;
+  bool close = false;
+  for (int i = 0; i < kPairAttempts && !close; ++i) {
+    before = MonotonicNs();
+    real_ns = RealNs();
+    close = MonotonicNs() - before <= kPairWithinNs;
   }
+  if (!close) return false;
+  const uint64_t offset_ns = real_ns - before;
+  const auto by_ns = static_cast<int64_t>(offset_ns - step_offset_ns_);
+  const uint64_t slack_ns = kStepNs + (before - step_monotonic_ns_) / kSlewShare;
+  const bool set = step_monotonic_ns_ != 0 && !foreign() &&
+                   static_cast<uint64_t>(by_ns < 0 ? -by_ns : by_ns) > slack_ns;
+  *step = {real_ns, before, by_ns, step_call_, call};
+  step_monotonic_ns_ = before;
+  step_offset_ns_ = offset_ns;
+  step_call_ = call;
+  return set;
 }
 
 }  // namespace seqpoint::inject

@@ -2,7 +2,8 @@
 // (cheaper than through CUPTI). A software GPU's virtual time makes it foreign, and then only CUPTI
 // can be asked. Which of both it is stays: a tool that registers a timestamp callback changes the
 // times of records, and not ours.
-// Threading: NowNs from any thread; Init, Claim and Check from one thread at a time.
+// Threading: NowNs from any thread; Init, Claim and Check from one thread at a time; TakeStep from
+// one at a time, beside those.
 #ifndef SEQPOINT_INJECTION_CLOCK_H_
 #define SEQPOINT_INJECTION_CLOCK_H_
 
@@ -40,13 +41,15 @@ class Clock {
   bool foreign() const { return foreign_.load(std::memory_order_relaxed); }
   // Another tool has changed CUPTI's since.
   bool changed() const { return changed_.load(std::memory_order_relaxed); }
-  // Publishes a pair of stamps, where CUPTI's clock is still the one that it was.
+  // Notices whether CUPTI's clock is still the one that it was.
   void Check();
+  // Whether the system's clock was set since the last time it was asked; `call` is the number of
+  // watched calls. False where times are not the system's, and where the two clocks could not be
+  // read closely together.
+  bool TakeStep(uint64_t call, abi::ClockStepEvent* step);
 
  private:
   struct Reading {
-    abi::TimePairEvent pair;
-    bool tight;  // taken within a microsecond
     bool real;
     bool far;  // counts from another epoch than the system's
     bool raw;  // is CLOCK_MONOTONIC_RAW
@@ -54,9 +57,11 @@ class Clock {
   Reading Read() const;
 
   const Cupti* cupti_ = nullptr;
-  injection::RingWriter* ring_ = nullptr;
+  injection::RingWriter* ring_ = nullptr;  // for its kind of clock
   std::atomic<bool> foreign_{false};
   std::atomic<bool> changed_{false};
+  // Of the last TakeStep that read the clocks; 0: there was none.
+  uint64_t step_monotonic_ns_ = 0, step_offset_ns_ = 0, step_call_ = 0;
   bool raw_ = false;  // CUPTI's own is CLOCK_MONOTONIC_RAW, as on WSL (cupti_activity.h)
 };
 

@@ -83,6 +83,7 @@ void Helper::Loop() {
     }
     if (now_ns >= next_clock_ns_) {
       guest->clock.Check();
+      guest->stream.CheckClock();
       // Where calls cost a virtual time, what they cost really says nothing.
       if (callback_ns_ == 0 && guest->knows_contexts() && !guest->clock.foreign()) {
         guest->stream.AskDriver([&] {

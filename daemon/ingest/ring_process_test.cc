@@ -80,7 +80,7 @@ Ledger* MakeLedger() {
   threads.emplace_back([&] {
     while (!stopped()) {
       Add(ledger->events_tried);
-      if (WriteTimePair(ring, ledger->events_tried - 1)) Add(ledger->events_written);
+      if (WriteClockStep(ring, ledger->events_tried - 1)) Add(ledger->events_written);
       if (pause.count() != 0) std::this_thread::sleep_for(pause);
     }
   });
@@ -111,10 +111,10 @@ struct Tally {
 class TallySink : public RingSink {
  public:
   void OnEvent(uint64_t number, abi::EventType type, absl::Span<const uint8_t> payload) override {
-    abi::TimePairEvent event;
+    abi::ClockStepEvent event;
     memcpy(&event, payload.data(), sizeof event);
-    tally.wrong += event.cupti_ns < tally.next_event;
-    tally.next_event = event.cupti_ns + 1;
+    tally.wrong += event.real_ns < tally.next_event;
+    tally.next_event = event.real_ns + 1;
     ++tally.events;
   }
   void OnData(absl::Span<const abi::DataRecord> records) override {

@@ -85,8 +85,8 @@ bool IsEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
       return payload.size() == sizeof(abi::RuleEvent);
     case abi::EventType::kWindow:
       return payload.size() == sizeof(abi::WindowEvent);
-    case abi::EventType::kTimePair:
-      return payload.size() == sizeof(abi::TimePairEvent);
+    case abi::EventType::kClockStep:
+      return payload.size() == sizeof(abi::ClockStepEvent);
     case abi::EventType::kRank:
       return payload.size() == sizeof(abi::RankEvent);
     case abi::EventType::kSync:

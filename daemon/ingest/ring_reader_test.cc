@@ -69,13 +69,13 @@ TEST_F(RingReaderTest, DeliversDataAndEventsOnce) {
   injection::ThreadChunk chunk = {};
   WriteName(ring_, 1, "gemm");
   for (uint64_t i = 0; i < 3; ++i) ring_.WriteData(MakeKernel(i), &chunk);
-  WriteTimePair(ring_, 77);
+  WriteClockStep(ring_, 77);
   const PollResult first = Poll();
   EXPECT_EQ(first.events, 2u);
   EXPECT_EQ(first.records, 3u);
   EXPECT_FALSE(first.waiting);
   EXPECT_THAT(sink_.names, ElementsAre("gemm"));
-  EXPECT_THAT(sink_.time_pairs, ElementsAre(77));
+  EXPECT_THAT(sink_.clock_steps, ElementsAre(77));
   EXPECT_THAT(sink_.kernels, ElementsAre(0, 1, 2));
   EXPECT_EQ(Poll().records, 0u);
   EXPECT_EQ(reader_->stats().events_received, 2u);
@@ -109,14 +109,14 @@ TEST_F(RingReaderTest, NothingIsFreeBeforeItIsCommitted) {
   injection::ThreadChunk chunk = {};
   uint64_t sent = 0;
   while (ring_.WriteData(MakeKernel(sent), &chunk)) ++sent;
-  while (WriteTimePair(ring_, 0)) {
+  while (WriteClockStep(ring_, 0)) {
   }
   Poll();
   EXPECT_EQ(sink_.kernels.size(), sent);
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(ring_.WriteData(MakeKernel(sent), &chunk));
-  EXPECT_FALSE(WriteTimePair(ring_, 0));
+  EXPECT_FALSE(WriteClockStep(ring_, 0));
   Commit();
-  EXPECT_TRUE(WriteTimePair(ring_, 0));
+  EXPECT_TRUE(WriteClockStep(ring_, 0));
   bool written = false;
   for (int i = 0; i < 100 && !written; ++i) written = ring_.WriteData(MakeKernel(sent), &chunk);
   EXPECT_TRUE(written);
@@ -132,7 +132,7 @@ TEST_F(RingReaderTest, DroppedAndReceivedIsSentExactly) {
     for (uint32_t n = random() % 400; n > 0; --n, ++sent) {
       ring_.WriteData(MakeKernel(sent), &chunks[random() % 3]);
     }
-    for (uint32_t n = random() % 100; n > 0; --n, ++events) WriteTimePair(ring_, events);
+    for (uint32_t n = random() % 100; n > 0; --n, ++events) WriteClockStep(ring_, events);
     Poll();
     if (round % 2 == 0) Commit();
   }
@@ -346,17 +346,17 @@ TEST_F(RingReaderTest, ADaemonWithoutAStoreReadsWhatTheRingStillHolds) {
   Create(injection::kSmallRing);
   injection::ThreadChunk chunk = {};
   for (uint64_t i = 0; i < 40; ++i) ring_.WriteData(MakeKernel(i), &chunk);
-  for (uint64_t i = 0; i < 30; ++i) WriteTimePair(ring_, i);
+  for (uint64_t i = 0; i < 30; ++i) WriteClockStep(ring_, i);
   Poll();
   Commit();
-  for (uint64_t i = 30; i < 40; ++i) WriteTimePair(ring_, i);
+  for (uint64_t i = 30; i < 40; ++i) WriteClockStep(ring_, i);
   sink_ = {};
   committed_.clear();
   Reopen();
   Poll();
   // Two chunks of 16 were freed; the third was not full.
   EXPECT_EQ(sink_.kernels, Range(32, 40));
-  EXPECT_EQ(sink_.time_pairs, Range(30, 40));
+  EXPECT_EQ(sink_.clock_steps, Range(30, 40));
   EXPECT_EQ(reader_->stats().lost, 30u);
 }
 
@@ -442,7 +442,7 @@ TEST_F(RingReaderTest, NothingLostNothingTwiceOverRandomKills) {
           ++numbers;
           break;
         case 6:
-          if (WriteTimePair(ring_, numbers)) events.push_back(numbers);
+          if (WriteClockStep(ring_, numbers)) events.push_back(numbers);
           ++numbers;
           break;
         case 7:
@@ -473,7 +473,7 @@ TEST_F(RingReaderTest, NothingLostNothingTwiceOverRandomKills) {
     std::sort(sink_.kernels.begin(), sink_.kernels.end());
     ASSERT_EQ(sink_.calls, calls);
     ASSERT_EQ(sink_.kernels, kernels);
-    ASSERT_EQ(sink_.time_pairs, events);
+    ASSERT_EQ(sink_.clock_steps, events);
     uint64_t missing = 0;
     for (const auto& hole : sink_.missing) missing += hole.second;
     ASSERT_EQ(missing + calls.size(), ring_.header()->call_sequence);
@@ -644,12 +644,12 @@ TEST_F(HostileRingTest, EventsThatBreakTheirRulesAreRejected) {
     ring_.Destroy();
     sink_ = {};
     Create(injection::kSmallRing);
-    WriteTimePair(ring_, 1);
-    WriteTimePair(ring_, 2);
-    WriteTimePair(ring_, 3);
+    WriteClockStep(ring_, 1);
+    WriteClockStep(ring_, 2);
+    WriteClockStep(ring_, 3);
     spoil(Slot(1));
     Poll();
-    EXPECT_THAT(sink_.time_pairs, ElementsAre(1, 3));
+    EXPECT_THAT(sink_.clock_steps, ElementsAre(1, 3));
     EXPECT_EQ(reader_->stats().rejected, 1u);
   };
   expect_rejected([](auto& slot) { slot.slots = 0; });
@@ -693,7 +693,7 @@ TEST_F(HostileRingTest, AMicroStepOfAnotherSizeIsRejected) {
 TEST_F(HostileRingTest, ALaneHeadFromNowhereIsRejected) {
   Create(injection::kSmallRing);
   for (uint64_t head : {uint64_t{1} << 40, ~uint64_t{0}, uint64_t{0}}) {
-    WriteTimePair(ring_, 1);
+    WriteClockStep(ring_, 1);
     ring_.header()->lane_head = head;
     Poll();
     EXPECT_EQ(reader_->cursor().lane_position, head);

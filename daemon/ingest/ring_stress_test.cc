@@ -97,11 +97,11 @@ TEST_F(RingStressTest, EventsAlone) {
   Create(injection::RingOptions{});
   constexpr uint64_t kEvents = 20'000;
   std::thread writer([&] {
-    for (uint64_t i = 0; i < kEvents;) i += WriteTimePair(ring_, i);
+    for (uint64_t i = 0; i < kEvents;) i += WriteClockStep(ring_, i);
   });
-  while (sink_.time_pairs.size() < kEvents) PollAndRelease();
+  while (sink_.clock_steps.size() < kEvents) PollAndRelease();
   writer.join();
-  EXPECT_TRUE(std::is_sorted(sink_.time_pairs.begin(), sink_.time_pairs.end()));
+  EXPECT_TRUE(std::is_sorted(sink_.clock_steps.begin(), sink_.clock_steps.end()));
 }
 
 TEST_F(RingStressTest, TheControlBlockIsNeverTorn) {

@@ -32,9 +32,9 @@ inline abi::DataRecord MakeKernel(uint64_t number, uint32_t stream = 0) {
   return record;
 }
 
-inline bool WriteTimePair(injection::RingWriter& ring, uint64_t number) {
-  const abi::TimePairEvent event = {number, 0, 0};
-  return ring.WriteEvent(abi::EventType::kTimePair, &event, sizeof event);
+inline bool WriteClockStep(injection::RingWriter& ring, uint64_t number) {
+  const abi::ClockStepEvent event = {.real_ns = number};
+  return ring.WriteEvent(abi::EventType::kClockStep, &event, sizeof event);
 }
 
 inline bool WriteName(injection::RingWriter& ring, uint32_t name_id, const std::string& text) {
@@ -46,10 +46,10 @@ class CollectingSink : public RingSink {
  public:
   void OnEvent(uint64_t number, abi::EventType type, absl::Span<const uint8_t> payload) override {
     event_numbers.push_back(number);
-    if (type == abi::EventType::kTimePair) {
-      abi::TimePairEvent event;
+    if (type == abi::EventType::kClockStep) {
+      abi::ClockStepEvent event;
       memcpy(&event, payload.data(), sizeof event);
-      time_pairs.push_back(event.cupti_ns);
+      clock_steps.push_back(event.real_ns);
     } else if (type == abi::EventType::kName) {
       names.emplace_back(reinterpret_cast<const char*>(payload.data()) + sizeof(abi::NameEvent),
                          payload.size() - sizeof(abi::NameEvent));
@@ -69,7 +69,7 @@ class CollectingSink : public RingSink {
   }
 
   std::vector<uint64_t> event_numbers;
-  std::vector<uint64_t> time_pairs;
+  std::vector<uint64_t> clock_steps;
   std::vector<std::string> names;
   std::vector<uint64_t> calls;
   std::vector<uint64_t> kernels;

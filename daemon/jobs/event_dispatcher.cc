@@ -73,8 +73,8 @@ bool EventDispatcher::Dispatch(abi::EventType type, Payload payload) {
       return Decode<abi::RuleEvent>(payload);
     case abi::EventType::kWindow:
       return Decode<abi::WindowEvent>(payload);
-    case abi::EventType::kTimePair:
-      return true;
+    case abi::EventType::kClockStep:
+      return Decode<abi::ClockStepEvent>(payload);
     case abi::EventType::kRank:
       return Decode<abi::RankEvent>(payload);
     case abi::EventType::kSampled:
@@ -117,6 +117,14 @@ bool EventDispatcher::OnIterationEvent(abi::EventType type, Payload payload) {
   } else if (process_.monitor && type == abi::EventType::kBoundary) {
     process_.monitor->OnCandidate(Fixed<abi::BoundaryEvent>(payload)->api_ns);
   }
+  return true;
+}
+
+bool EventDispatcher::On(const abi::ClockStepEvent& event, Payload) {
+  process_.builder.OnClockStep(event);
+  process_.pace = {};  // measured by the clock
+  v1::Losses& losses = *process_.state.mutable_losses();
+  losses.set_clock_steps(losses.clock_steps() + 1);
   return true;
 }
 

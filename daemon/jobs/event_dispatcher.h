@@ -56,6 +56,7 @@ class EventDispatcher {
   bool Decode(Payload payload);
   bool OnIterationEvent(abi::EventType type, Payload payload);
   bool On(const abi::NameEvent& event, Payload payload);
+  bool On(const abi::ClockStepEvent& event, Payload payload);
   bool On(const abi::CountersEvent& event, Payload payload);
   bool On(const abi::KernelCountersEvent& event, Payload payload);
   bool On(const abi::FeatureEvent& event, Payload payload);

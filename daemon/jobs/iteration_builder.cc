@@ -125,6 +125,19 @@ void IterationBuilder::OnStep(const abi::StepEvent& event) {
 
 void IterationBuilder::OnSync(const abi::SyncEvent&) { state_.waited = true; }
 
+void IterationBuilder::OnClockStep(const abi::ClockStepEvent& event) {
+  state_.clock_steps.push_back({event.first_call, event.last_call});
+  if (state_.clock_steps.size() > kMaxClockSteps) state_.clock_steps.pop_front();
+  for (Pending& pending : state_.pending) pending.clock_set = true;
+}
+
+bool IterationBuilder::ClockSetBetween(const Candidate& begin, const Candidate& end) const {
+  return std::any_of(
+      state_.clock_steps.begin(), state_.clock_steps.end(), [&](const ClockStep& step) {
+        return begin.call_sequence <= step.last_call && end.call_sequence >= step.first_call;
+      });
+}
+
 void IterationBuilder::OnGpuStart(uint32_t correlation_id, uint64_t start_ns) {
   if (correlation_id == 0 || start_ns == 0) return;
   const auto [it, added] = stamps_.insert_or_assign(correlation_id, static_cast<int64_t>(start_ns));
@@ -218,6 +231,13 @@ void IterationBuilder::Resolve(bool give_up) {
     if (!first.has_end && first.host_time && state_.others > 0) {
       iteration.duration_ns = static_cast<int64_t>(first.step_ns - first.begin.api_ns);
       iteration.rest_ns = LongestRest();
+    }
+    if (first.clock_set || ClockSetBetween(first.begin, first.has_end ? first.end : first.begin)) {
+      iteration.distorted = true;
+      iteration.duration_ns = iteration.other_duration_ns = 0;
+    }
+    if (first.other.api_ns != 0 && ClockSetBetween(first.other, first.begin)) {
+      iteration.other_duration_ns = 0;
     }
     if (iteration.duration_ns < 0) iteration.duration_ns = 0;  // reversed stamps: unknown
     NoteStretch(first, iteration);

@@ -16,8 +16,12 @@
 // the process: behind the last step (reading a loss) and before the first boundary (fetching a
 // batch).
 //
-// Threading: one thread. Ownership: values only. Memory: bounded by kMaxPending iterations and
-// kMaxStamps stamps, whatever arrives.
+// Where the system's clock was set, the iteration and its neighbours have no time and are
+// distorted, and so are those that still waited for stamps: the GPU may have been busy with one of
+// them.
+//
+// Threading: one thread. Ownership: values only. Memory: bounded by kMaxPending iterations,
+// kMaxStamps stamps and kMaxClockSteps steps, whatever arrives.
 #ifndef DAEMON_JOBS_ITERATION_BUILDER_H_
 #define DAEMON_JOBS_ITERATION_BUILDER_H_
 
@@ -26,6 +30,7 @@
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "injection/abi/records.h"
@@ -64,13 +69,15 @@ class IterationBuilder {
   void OnMicroStep(const abi::MicroStepEvent& event);
   void OnStep(const abi::StepEvent& event);
   void OnSync(const abi::SyncEvent& event);
+  // May come before or after the boundaries on either side of it.
+  void OnClockStep(const abi::ClockStepEvent& event);
   void OnGpuStart(uint32_t correlation_id, uint64_t start_ns);
 
   // The process is gone: what waits for stamps is finished as it is. `begun_counts`: so does the
   // iteration that has begun, without a step of its own.
   void Finish(bool begun_counts = false);
   // Another matcher's events come from here on.
-  void Reset() { state_ = {}; }
+  void Reset() { state_ = {.clock_steps = std::move(state_.clock_steps)}; }
 
   // Finished since the last call, in order.
   std::vector<FinishedIteration> TakeFinished();
@@ -100,6 +107,11 @@ class IterationBuilder {
     bool host_time = false;  // the host does the work itself
     uint32_t micro_valid = ~0u;  // lengths that all micro-steps so far have
     bool has_end = false;
+    bool clock_set = false;  // while it waited for stamps
+  };
+  // Watched calls (BoundaryEvent::call_sequence) between which the system's clock was set.
+  struct ClockStep {
+    uint64_t first_call = 0, last_call = 0;
   };
   struct State {
     bool has_number = false;
@@ -121,6 +133,7 @@ class IterationBuilder {
     // the number of the next one, and how many they are.
     uint64_t stretch_begin_ns = 0, stretch_next = 0;
     uint32_t stretch = 0;
+    std::deque<ClockStep> clock_steps;  // the last kMaxClockSteps
   };
   State SaveState() const;
   void LoadState(State state);
@@ -133,6 +146,7 @@ class IterationBuilder {
   static constexpr size_t kMaxStamps = 1 << 16;
   static constexpr size_t kMaxMicroSteps = 64;
   static constexpr uint32_t kMaxStretch = 4096;
+  static constexpr size_t kMaxClockSteps = 16;
 
  private:
   void Close(const Candidate& end);
@@ -140,6 +154,7 @@ class IterationBuilder {
   int64_t LongestRest() const;
   void Resolve(bool give_up);
   void NoteStretch(const Pending& done, FinishedIteration& iteration);
+  bool ClockSetBetween(const Candidate& begin, const Candidate& end) const;
   int64_t StampOf(uint32_t correlation_id) const;
 
   State state_;

@@ -58,6 +58,42 @@ TEST(IterationBuilder, ABoundarySaysThatTheIterationBeforeItWasDistorted) {
   }
 }
 
+// The event may come before or after the boundaries around the step; what it says outlives a
+// restart.
+TEST(IterationBuilder, AroundAStepOfTheClockThereAreNoTimes) {
+  for (const bool late : {false, true}) {
+    IterationBuilder builder;
+    Script script(builder);
+    const abi::ClockStepEvent step = {.by_ns = 3600, .first_call = 5, .last_call = 6};
+    if (!late) builder.OnClockStep(step);
+    for (uint64_t n = 0; n < 10; ++n) {
+      // Call 5 is the boundary of iteration 4, call 6 that of iteration 5.
+      script.Candidate(n, static_cast<int64_t>(n) * 1000 + (n >= 5 ? 1'000'000 : 1000));
+      script.Step(n, 7);
+      if (n == 5 && late) {
+        builder.OnClockStep(step);
+        script.SendStamps();
+      }
+    }
+    BuilderState saved;
+    EncodeBuilder(builder.SaveState(), &saved);
+    const auto before = builder.TakeFinished();
+    IterationBuilder restarted;
+    restarted.LoadState(DecodeBuilder(saved));
+    script.SendStamps();
+    auto finished = builder.TakeFinished();
+    finished.insert(finished.begin(), before.begin(), before.end());
+    ASSERT_EQ(finished.size(), 9);
+    for (const FinishedIteration& iteration : finished) {
+      const bool around =
+          late ? iteration.number <= 5 : iteration.number >= 3 && iteration.number <= 5;
+      EXPECT_EQ(iteration.distorted, around) << iteration.number << late;
+      EXPECT_EQ(iteration.duration_ns, around ? 0 : 1000) << iteration.number << late;
+    }
+    EXPECT_EQ(restarted.SaveState().clock_steps.size(), 1u);
+  }
+}
+
 // Where there is no step pattern the step of an iteration is told with the begin of the next one.
 TEST(IterationBuilder, TheLastBeginCountsOnlyWhereItIsCertain) {
   for (const bool certain : {false, true}) {

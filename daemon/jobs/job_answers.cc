@@ -47,6 +47,8 @@ v1::Losses Job::SumLosses() const {
                                    Saturate(process->builder.lost_iterations())));
     sum.set_rejected(SaturatedSum(sum.rejected(), losses.rejected()));
     sum.set_cupti_dropped(SaturatedSum(sum.cupti_dropped(), losses.cupti_dropped()));
+    // The ranks of a node have one clock.
+    sum.set_clock_steps(std::max(sum.clock_steps(), losses.clock_steps()));
     sum.set_invalid_timestamps(SaturatedSum(sum.invalid_timestamps(), losses.invalid_timestamps()));
     if (process->uncounted() && !process->state.concurrent()) {
       sum.set_uncounted_processes(sum.uncounted_processes() + 1);

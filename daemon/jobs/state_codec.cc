@@ -52,6 +52,7 @@ void Encode(const Pending& from, IterationState* to) {
   to->set_micro_valid(from.micro_valid);
   to->set_step_ns(from.step_ns);
   to->set_host_time(from.host_time);
+  to->set_clock_set(from.clock_set);
 }
 
 Pending Decode(const IterationState& from) {
@@ -73,6 +74,7 @@ Pending Decode(const IterationState& from) {
   to.micro_valid = from.micro_valid();
   to.step_ns = from.step_ns();
   to.host_time = from.host_time();
+  to.clock_set = from.clock_set();
   return to;
 }
 
@@ -98,6 +100,10 @@ void EncodeBuilder(const IterationBuilder::State& from, BuilderState* to) {
   to->set_stretch_begin_ns(from.stretch_begin_ns);
   to->set_stretch_next(from.stretch_next);
   to->set_stretch(from.stretch);
+  for (const IterationBuilder::ClockStep& step : from.clock_steps) {
+    to->add_clock_step_calls(step.first_call);
+    to->add_clock_step_calls(step.last_call);
+  }
 }
 
 IterationBuilder::State DecodeBuilder(const BuilderState& from) {
@@ -121,6 +127,9 @@ IterationBuilder::State DecodeBuilder(const BuilderState& from) {
   to.stretch_begin_ns = from.stretch_begin_ns();
   to.stretch_next = from.stretch_next();
   to.stretch = from.stretch();
+  for (int i = 0; i + 1 < from.clock_step_calls_size(); i += 2) {
+    to.clock_steps.push_back({from.clock_step_calls(i), from.clock_step_calls(i + 1)});
+  }
   return to;
 }
 

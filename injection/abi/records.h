@@ -163,7 +163,7 @@ enum class EventType : uint16_t {
   kFeature = 7,          // FeatureEvent
   kRule = 8,             // RuleEvent
   kWindow = 9,           // WindowEvent
-  kTimePair = 10,        // TimePairEvent
+  kClockStep = 10,       // ClockStepEvent
   kSync = 11,            // SyncEvent
   kConfig = 12,          // ConfigEvent
   kDevice = 13,          // DeviceEvent
@@ -343,8 +343,13 @@ enum WindowFlags : uint8_t {
   kWindowGivenUp = 1,  // a measurement that came to nothing: what it recorded is not an iteration
 };
 
-struct TimePairEvent {  // taken together at most 1 us apart
-  uint64_t cupti_ns, real_ns, monotonic_ns;
+// The system's clock (CLOCK_REALTIME) was set by `by_ns`: between the watched calls
+// `first_call` and `last_call` (BoundaryEvent::call_sequence). Times on either side of it cannot be
+// compared.
+struct ClockStepEvent {
+  uint64_t real_ns, monotonic_ns;  // when it was noticed, by the clock as it is now
+  int64_t by_ns;                   // negative: it was set back
+  uint64_t first_call, last_call;
 };
 
 struct SyncEvent {     // a call that waited for work of the GPU returned

@@ -127,9 +127,9 @@ TEST_F(WriterTest, AFullRingDropsCountsAndGoesOnWhenAChunkIsFree) {
 
 TEST_F(WriterTest, AFullLaneDropsAndEachTryTakesANumber) {
   ASSERT_TRUE(ring_.Create(kSmallRing).ok());
-  const abi::TimePairEvent event = {};
+  const abi::ClockStepEvent event = {};
   for (int i = 0; i < 70; ++i) {
-    EXPECT_EQ(ring_.WriteEvent(abi::EventType::kTimePair, &event, sizeof event), i < 64);
+    EXPECT_EQ(ring_.WriteEvent(abi::EventType::kClockStep, &event, sizeof event), i < 64);
   }
   EXPECT_EQ(ring_.header()->lane_dropped, 6u);
   EXPECT_EQ(ring_.header()->lane_number, 70u);

@@ -86,8 +86,8 @@ void PuppetProcess::OnEvent(uint64_t number, abi::EventType type,
     case abi::EventType::kWindow:
       windows.push_back(As<abi::WindowEvent>(payload));
       break;
-    case abi::EventType::kTimePair:
-      time_pairs.push_back(As<abi::TimePairEvent>(payload));
+    case abi::EventType::kClockStep:
+      clock_steps.push_back(As<abi::ClockStepEvent>(payload));
       break;
     case abi::EventType::kCounters: {
       CountersResult result;

@@ -82,7 +82,7 @@ class PuppetProcess : public ingest::RingSink {
   std::vector<abi::SyncEvent> syncs;
   std::vector<abi::RuleEvent> rules;
   std::vector<abi::WindowEvent> windows;
-  std::vector<abi::TimePairEvent> time_pairs;
+  std::vector<abi::ClockStepEvent> clock_steps;
   std::vector<CountersResult> counters;
   std::vector<KernelResult> kernel_counters;
   std::vector<ConfigResult> configs;

@@ -43,12 +43,18 @@ class DaemonTroubleTest : public testing::Test {
     waitpid(daemon_, nullptr, 0);
     daemon_ = 0;
   }
-  pid_t Train(int iterations) {
+  // `clock_set_by`: seconds by which the clock of the training is set when it runs; empty: it is
+  // not.
+  pid_t Train(int iterations, const std::string& clock = "clock.speed_cap=0.5",
+              const std::string& clock_set_by = "") {
     const fs::path build = bin_.parent_path();
+    std::string preload = build / "lib/libseqpoint_inject.so";
+    if (!clock_set_by.empty())
+      preload += ":" + (build / "lib/libseqpoint_test_set_clock.so").string();
     return Spawn(
-        {"/usr/bin/env", "LD_LIBRARY_PATH=" + (build / "softgpu").string(),
-         "SWGPU_SET=clock.speed_cap=0.5", "SEQPOINT_DIR=" + directory_.string(), "SEQPOINT_JOB=j",
-         "SEQPOINT_RUN_ID=1", "LD_PRELOAD=" + (build / "lib/libseqpoint_inject.so").string(),
+        {"/usr/bin/env", "LD_LIBRARY_PATH=" + (build / "softgpu").string(), "SWGPU_SET=" + clock,
+         "SEQPOINT_DIR=" + directory_.string(), "SEQPOINT_JOB=j", "SEQPOINT_RUN_ID=1",
+         "SEQPOINT_TEST_SET_CLOCK=2," + clock_set_by, "LD_PRELOAD=" + preload,
          (bin_ / "seqpoint_workload").string(), "--model", "gnmt", "--examples", "100000",
          "--batch", "8", "--max-iterations", std::to_string(iterations), "--quiet"},
         folder_.path() / "training.log");
@@ -94,6 +100,41 @@ TEST_P(ClockIsSetTest, WhatWasReadIsInTheStoreWhenTheDaemonIsKilled) {
   ASSERT_TRUE(stored.has_value());
   EXPECT_EQ(stored->size(), said->size());
   EXPECT_GE(stored->size(), 599u);
+}
+
+// An hour that nobody trained is in no figure, and the answer says why some iterations are left
+// out.
+TEST_P(ClockIsSetTest, TheIterationsAroundItStayOutOfProjections) {
+  StartDaemon();
+  Api api(directory_ / "api.sock");
+  api.Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
+  const auto begin = std::chrono::steady_clock::now();
+  const pid_t training = Train(500, "clock.mode=real", GetParam());
+  int status = 0;
+  waitpid(training, &status, 0);
+  EXPECT_EQ(status, 0);
+  const double wall_ns =
+      std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
+  for (int i = 0; i < 200 && Job().end_ns() == 0; ++i)
+    std::this_thread::sleep_for(milliseconds(50));
+  const v1::Job job = Job();
+  EXPECT_EQ(job.losses().clock_steps(), 1);
+  const auto rows = Api(directory_ / "api.sock").Iterations("j");
+  ASSERT_TRUE(rows.has_value());
+  int64_t distorted = 0;
+  for (const v1::Iteration& row : *rows) {
+    EXPECT_LT(static_cast<double>(row.duration_ns()), wall_ns / 4) << row.number();
+    distorted += row.distorted();
+  }
+  EXPECT_GE(distorted, 1);
+  EXPECT_LT(distorted, 250);
+  v1::ProjectRequest request;
+  request.set_job("j");
+  const auto projection = api.Call(&v1::Profiler::Stub::Project, request);
+  ASSERT_TRUE(projection.has_value());
+  EXPECT_LT(projection->projection().so_far().value(), wall_ns);
+  EXPECT_GT(projection->projection().so_far().value(), wall_ns / 4);
+  EXPECT_EQ(projection->losses().clock_steps(), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(BySeconds, ClockIsSetTest, testing::Values("-30", "-3600", "3600"),
