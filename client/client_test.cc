@@ -20,11 +20,11 @@
 #include "absl/time/clock.h"
 #include "client/commands/run.h"
 #include "client/commands/trace_import.h"
+#include "client/text/figures_text.h"
 #include "client/text/format.h"
 #include "client/text/job_text.h"
-#include "client/text/projection_text.h"
-#include "client/text/figures_text.h"
 #include "client/text/nothing.h"
+#include "client/text/projection_text.h"
 #include "client/text/whatif_text.h"
 #include "daemon/rpc/fake_backend.h"
 #include "daemon/rpc/server.h"
@@ -371,8 +371,8 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
            {"run --iterations 5 python3 x.py --lengths a.csv --batch 8 --lr 1",
             "run [OPTIONS] -- python3 x.py --lengths a.csv --batch 8 --lr 1"},
            {"run ls -- ls", "\"ls\" stands before the --"},
-           {"metrics --chip foo", "--chip: \"foo\" is none of "},
-           {"run --metrics foo -- ls", "--metrics: no metric set \"foo\"; there are: utilisation"},
+           {"metrics --chip foo", "chip: \"foo\" is none of "},
+           {"run --metrics foo -- ls", "no metric set \"foo\"; there are: utilisation"},
            {"export 1", "give either --chrome FILE or --csv FILE"},
            {"export 1 --csv /tmp", "cannot write /tmp: it is a folder"}}) {
     Result result = Client(absl::StrSplit(words, ' '));
@@ -779,8 +779,13 @@ TEST_F(ClientTest, PresetsAreRankedByWhatTheySave) {
   EXPECT_THAT(Client({"whatif", "gnmt", "--list", "--json"}).out, HasSubstr("\"applies\": false"));
 }
 
-TEST_F(ClientTest, PresetsAreShownWithoutADaemon) {
-  setenv("SEQPOINT_DAEMON", "/nonexistent/seqpointd", 1);
+TEST_F(ClientTest, WhatThereIsIsShownWhereNoDaemonRuns) {
+  EXPECT_THAT(Client({"whatif", "--presets"}).out, HasSubstr("amp: mixed precision\n"));
+  EXPECT_THAT(Client({"metrics"}).out, HasSubstr("utilisation     1 pass      1 pass"));
+}
+
+TEST_F(ClientTest, PresetsAreShown) {
+  StartServer();
   Result result = Client({"whatif", "--presets"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(StartsWith("amp: mixed precision\n  compute=3: how many times"),
@@ -795,8 +800,6 @@ TEST_F(ClientTest, PresetsAreShownWithoutADaemon) {
               AllOf(StartsWith("title: mixed precision\n"), HasSubstr("\nsteps:\nscale kernels")));
   const std::string own = directory_ / "mine";
   std::ofstream(own) << result.out;
-  unsetenv("SEQPOINT_DAEMON");
-  StartServer();
   EXPECT_EQ(Client({"whatif", "1", "--apply", own}).code, 0);
   EXPECT_EQ(backend_.last_what_if().changes(0).text(), result.out);
 }

@@ -83,7 +83,7 @@ int Main(Words words) {
   AddCommands(&app, &context);
   if (words.size() > 1 && words[0] == "complete" && words[1] == "--") {
     words.erase(words.begin(), words.begin() + 2);
-    Context::Print(Complete(app, words, [&] { return JobWords(context); }));
+    Context::Print(Complete(app, words, WordsOfDaemon(context)));
     return kExitOk;
   }
   const auto first = std::find_if(words.begin(), words.end(),

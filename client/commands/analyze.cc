@@ -21,8 +21,6 @@
 namespace seqpoint::client {
 namespace {
 
-constexpr std::chrono::minutes kTimeout{10};
-
 // The file's unit, where its column has none.
 std::string UnitOf(const LogFile& log) { return log.time_unit_ns > 0 ? "ns" : ""; }
 
@@ -91,7 +89,7 @@ absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& o
   }
 
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  context.set_deadline(std::chrono::system_clock::now() + kLogTimeout);
   v1::AnalyzeRequest question;
   question.set_points(options.points);
   question.set_target_error(options.target_error);
@@ -185,14 +183,14 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
 
 namespace {
 
-struct Options {
+struct AnalyzeCommandOptions {
   AnalyzeOptions asked;
   PointOptions points;
   HorizonOptions horizon;
   std::string playlist;  // a file, or "-"
 };
 
-int AnalyzeLog(const Context& context, Options& options) {
+int AnalyzeLog(const Context& context, AnalyzeCommandOptions& options) {
   if (options.horizon.data_parallel > 0) {
     return context.FailUsage(
         "--data-parallel: a log's iterations are those of one rank, or of all together; import it "
@@ -243,7 +241,7 @@ int AnalyzeLog(const Context& context, Options& options) {
 }  // namespace
 
 void AddAnalyze(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<AnalyzeCommandOptions>(
       app, context, "analyze",
       "What a log of iterations, written by any tool, says: the lengths that stand for all "
       "others, and how well.",

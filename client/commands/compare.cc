@@ -61,7 +61,7 @@ std::string Percent(double share) {
 }
 
 // How many times one is the other, as a change: "+10.2 %".
-std::string Change(double other, double base) {
+std::string RelativeChange(double other, double base) {
   if (!(base > 0)) return other > 0 ? "new" : "";
   return absl::StrFormat("%+.1f %%", 100 * (other / base - 1));
 }
@@ -77,7 +77,8 @@ void AddPart(const v1::DifferencePart& part, const std::string& indent, Table* t
        !part.proven() && part.duration_ns().value() != 0 ? "not proven"
        : part.has_share()                                ? Percent(part.share().value())
                                                          : "-",
-       kernel ? Change(part.other_duration_ns().value(), part.base_duration_ns().value()) : "",
+       kernel ? RelativeChange(part.other_duration_ns().value(), part.base_duration_ns().value())
+              : "",
        absl::StrCat(indent, NameOf(part))});
 }
 
@@ -100,7 +101,7 @@ std::string WhatItIs(const v1::DifferencePart& cause) {
     case v1::DIFFERENCE_CAUSE_KERNEL:
       return absl::StrCat(
           "kernel ", NameOf(cause), ", ",
-          Change(cause.other_duration_ns().value(), cause.base_duration_ns().value()),
+          RelativeChange(cause.other_duration_ns().value(), cause.base_duration_ns().value()),
           " at equal lengths");
     case v1::DIFFERENCE_CAUSE_BETWEEN_KERNELS:
       return "time between kernels (launches, copies, waiting)";
@@ -109,7 +110,7 @@ std::string WhatItIs(const v1::DifferencePart& cause) {
   }
 }
 
-std::string Headline(const v1::CompareReply& reply) {
+std::string DifferenceLine(const v1::CompareReply& reply) {
   const v1::Estimate& difference = reply.difference_ns();
   const double base = reply.base().duration_ns().value();
   if (difference.low() <= 0 && difference.high() >= 0) {
@@ -200,7 +201,7 @@ std::string CompareText(v1::CompareReply reply, int width) {
         text,
         Wrap("difference: ", absl::StrCat("not known, because ", reply.not_known()), kTextColumns));
   }
-  absl::StrAppend(&text, Headline(reply), "\n");
+  absl::StrAppend(&text, DifferenceLine(reply), "\n");
   Table table({{"TIME", Table::kRight},
                {FormatConfidence(reply.confidence()) + " INTERVAL"},
                {"SHARE", Table::kRight},

@@ -71,17 +71,17 @@ std::vector<const CLI::Option*> Positionals(const CLI::App* app) {
 
 // Values of an option or a positional that begin with `word`, or all.
 std::string Values(const CLI::Option* option, const std::string& word,
-                   const std::function<std::vector<std::string>()>& jobs) {
+                   const CompletionWords& known) {
   std::string type = option->get_type_name();
   if (option->get_name() == "JOB") {
     std::string text;
-    for (const std::string& job : jobs()) absl::StrAppend(&text, job, "\n");
+    for (const std::string& job : known.jobs()) absl::StrAppend(&text, job, "\n");
     return text;
   }
   if (type == "FILE" || type == "PATH") return kFiles;
   std::string text;
   if (type == "PRESET" || type == "CHANGE") {
-    for (const std::string& preset : PresetNames()) {
+    for (const std::string& preset : known.presets()) {
       if (absl::StartsWith(preset, word)) absl::StrAppend(&text, preset, "\n");
     }
     return text.empty() && type == "CHANGE" ? kFiles : text;  // a change may be a file
@@ -94,10 +94,24 @@ std::string Values(const CLI::Option* option, const std::string& word,
   return text;
 }
 
+// Ids, and names with run ids, of the daemon that runs, if any.
+std::vector<std::string> JobWords(const Context& context) {
+  std::vector<std::string> words;
+  absl::StatusOr<std::unique_ptr<Connection>> connection = context.ConnectToRunning();
+  if (!connection.ok()) return words;
+  absl::StatusOr<v1::ListJobsReply> reply = (*connection)->ListJobs({});
+  if (!reply.ok()) return words;
+  for (const v1::Job& job : reply->jobs()) {
+    words.push_back(job.id());
+    words.push_back(absl::StrCat(job.name(), "@", job.run_id()));
+  }
+  return words;
+}
+
 std::string FirstSentence(const std::string& text) { return text.substr(0, text.find('.')); }
 
 std::string Candidates(const CLI::App& app, const std::vector<std::string>& words,
-                       const std::function<std::vector<std::string>()>& jobs) {
+                       const CompletionWords& known) {
   const CLI::App* command = &app;
   size_t positional = 0;
   const CLI::Option* awaiting = nullptr;  // the option whose value comes next
@@ -119,7 +133,7 @@ std::string Candidates(const CLI::App& app, const std::vector<std::string>& word
       ++positional;
     }
   }
-  if (awaiting != nullptr) return Values(awaiting, words.back(), jobs);
+  if (awaiting != nullptr) return Values(awaiting, words.back(), known);
   std::string text;
   if (!words.empty() && absl::StartsWith(words.back(), "-")) {
     for (const CLI::App* of = command; of != nullptr; of = of->get_parent()) {
@@ -136,7 +150,7 @@ std::string Candidates(const CLI::App& app, const std::vector<std::string>& word
     positional = std::min(positional, positionals.size() - 1);  // the last one goes on
   }
   if (positional < positionals.size()) {
-    return Values(positionals[positional], words.empty() ? "" : words.back(), jobs);
+    return Values(positionals[positional], words.empty() ? "" : words.back(), known);
   }
   for (const CLI::App* sub : Commands(*command)) {
     absl::StrAppend(&text, sub->get_name(), "\t", FirstSentence(sub->get_description()), "\n");
@@ -146,13 +160,18 @@ std::string Candidates(const CLI::App& app, const std::vector<std::string>& word
 
 }  // namespace
 
+CompletionWords WordsOfDaemon(const Context& context) {
+  return {.jobs = [&context] { return JobWords(context); },
+          .presets = [&context] { return PresetNames(context); }};
+}
+
 std::string CompletionScript(const std::string& shell) {
   return shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish;
 }
 
 std::string Complete(const CLI::App& app, const std::vector<std::string>& words,
-                     const std::function<std::vector<std::string>()>& jobs) {
-  std::string candidates = Candidates(app, words, jobs);
+                     const CompletionWords& known) {
+  std::string candidates = Candidates(app, words, known);
   if (candidates == kFiles || words.empty()) return candidates;
   std::string fitting;
   for (absl::string_view line : absl::StrSplit(candidates, '\n', absl::SkipEmpty())) {
@@ -161,26 +180,13 @@ std::string Complete(const CLI::App& app, const std::vector<std::string>& words,
   return fitting;
 }
 
-std::vector<std::string> JobWords(const Context& context) {
-  std::vector<std::string> words;
-  absl::StatusOr<std::unique_ptr<Connection>> connection = context.ConnectToRunning();
-  if (!connection.ok()) return words;
-  absl::StatusOr<v1::ListJobsReply> reply = (*connection)->ListJobs({});
-  if (!reply.ok()) return words;
-  for (const v1::Job& job : reply->jobs()) {
-    words.push_back(job.id());
-    words.push_back(absl::StrCat(job.name(), "@", job.run_id()));
-  }
-  return words;
-}
-
 namespace {
 
-struct Options {
+struct CompletionOptions {
   std::string shell;
 };
 
-int PrintCompletion(const Context& context, Options& options) {
+int PrintCompletion(const Context& context, CompletionOptions& options) {
   const std::string script = CompletionScript(options.shell);
   Context::Print(context.json() ? FieldsJson({{"shell", options.shell}, {"script", script}}) + "\n"
                                 : script);
@@ -190,7 +196,7 @@ int PrintCompletion(const Context& context, Options& options) {
 }  // namespace
 
 void AddCompletion(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<CompletionOptions>(
       app, context, "completion", "Print a completion script for a shell.", &PrintCompletion);
   AddChoice(command, "SHELL", &options->shell, {"bash", "zsh", "fish"}, "bash, zsh or fish")
       ->required();

@@ -16,14 +16,18 @@ namespace seqpoint::client {
 // `shell`: "bash", "zsh" or "fish".
 std::string CompletionScript(const std::string& shell);
 
+// What the daemon knows; each is asked for where such a word may stand.
+struct CompletionWords {
+  std::function<std::vector<std::string>()> jobs;  // ids, and names with run ids
+  std::function<std::vector<std::string>()> presets;
+};
+// Jobs are those of a daemon that runs; for presets one is started. `context` outlives the result.
+CompletionWords WordsOfDaemon(const Context& context);
+
 // What may stand in place of the last of `words` (those after "seqpoint"; the last may be empty or
 // begun): a line each, "word<TAB>description". The line ":files" alone means a file's name.
-// `jobs` is called where a job may stand.
 std::string Complete(const CLI::App& app, const std::vector<std::string>& words,
-                     const std::function<std::vector<std::string>()>& jobs);
-
-// What may stand for a job, of the daemon that runs, if any: ids, and names with run ids.
-std::vector<std::string> JobWords(const Context& context);
+                     const CompletionWords& known);
 
 }  // namespace seqpoint::client
 

@@ -13,7 +13,7 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {
+struct ControlOptions {
   std::string job, level;
   double budget_share = 0;
   HorizonOptions horizon;
@@ -21,7 +21,7 @@ struct Options {
 
 // What the job is from now on, in a line.
 std::string ControlText(const v1::Job& job, const v1::ControlRequest& request,
-                        const Options& options) {
+                        const ControlOptions& options) {
   std::string text = absl::StrCat(JobTitle(job), ", ", JobStateName(job.state()));
   if (request.action() == v1::ControlRequest::ACTION_SET_LEVEL) {
     absl::StrAppend(&text, ", level ", options.level);
@@ -54,7 +54,8 @@ void SayIfOver(const Context& context, const std::string& name) {
   fprintf(stderr, "seqpoint: %s has ended already\n", JobTitle(*job).c_str());
 }
 
-int Control(const Context& context, const Options& options, v1::ControlRequest::Action action) {
+int Control(const Context& context, const ControlOptions& options,
+            v1::ControlRequest::Action action) {
   v1::ControlRequest request;
   request.set_action(action);
   request.set_job(options.job);
@@ -70,7 +71,7 @@ int Control(const Context& context, const Options& options, v1::ControlRequest::
   });
 }
 
-int SetHorizon(const Context& context, const Options& options) {
+int SetHorizon(const Context& context, const ControlOptions& options) {
   if (!options.horizon.given()) return context.FailUsage("say --iterations N or --lengths FILE");
   absl::StatusOr<v1::Horizon> read = options.horizon.Read();
   if (!read.ok()) return context.Fail(read.status());
@@ -86,7 +87,7 @@ int SetHorizon(const Context& context, const Options& options) {
 void AddControl(CLI::App* app, Context* context) {
   // Its subcommands are what runs; a callback of its own would come after theirs.
   CLI::App* command = AddSubcommand(app, "control", "Change what is measured in a running job.");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ControlOptions>();
   AddJob(command, &options->job)->required();
   command->require_subcommand(1);
   auto add = [&](const std::string& name, const std::string& help,

@@ -10,13 +10,13 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {
+struct CountersOptions {
   std::vector<std::string> metrics;
   bool list_measured = false;
   FigureOptions figures;
 };
 
-int ShowCounters(const Context& context, Options& options) {
+int ShowCounters(const Context& context, CountersOptions& options) {
   v1::GetCountersRequest request;
   for (const std::string& metric : options.metrics) request.add_metrics(metric);
   return AskFigures(context, options.figures, &v1::Profiler::Stub::GetCounters, request,
@@ -28,9 +28,9 @@ int ShowCounters(const Context& context, Options& options) {
 }  // namespace
 
 void AddCounters(CLI::App* app, Context* context) {
-  auto [command, options] =
-      AddCommand<Options>(app, context, "counters",
-                          "Hardware counters of the whole run, with intervals.", &ShowCounters);
+  auto [command, options] = AddCommand<CountersOptions>(
+      app, context, "counters", "Hardware counters of the whole run, with intervals.",
+      &ShowCounters);
   command->footer(kCountersHelp);
   AddJob(command, &options->figures.job)->required();
   command->add_option("METRIC", options->metrics, "only these")->check(Name());

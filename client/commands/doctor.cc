@@ -587,11 +587,11 @@ std::string FindingsJson(const std::vector<Finding>& findings) {
 
 namespace {
 
-struct Options {
+struct DoctorOptions {
   std::string python = "python3";
 };
 
-int Doctor(const Context& context, Options& options) {
+int Doctor(const Context& context, DoctorOptions& options) {
   DoctorFacts facts = CollectFacts("", options.python);
   AskDaemon(context.connect(), &facts);
   const std::vector<Finding> findings = Diagnose(facts, context.version());
@@ -605,7 +605,7 @@ int Doctor(const Context& context, Options& options) {
 }  // namespace
 
 void AddDoctor(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<DoctorOptions>(
       app, context, "doctor", "Say what stands in the way of a profile, and what to do.", &Doctor);
   command
       ->add_option("--python", options->python,

@@ -9,7 +9,7 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {
+struct ExportOptions {
   std::string job, chrome, csv;
 };
 
@@ -21,7 +21,7 @@ void SayUnread(const Context& context, const std::string& job_name) {
   if (job.ok()) fputs(UncountedNote(job->losses()).c_str(), stderr);
 }
 
-int Export(const Context& context, Options& options) {
+int Export(const Context& context, ExportOptions& options) {
   const bool csv = !options.csv.empty();
   if (csv == !options.chrome.empty()) {
     return context.FailUsage("give either --chrome FILE or --csv FILE");
@@ -44,7 +44,7 @@ int Export(const Context& context, Options& options) {
 }  // namespace
 
 void AddExport(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<ExportOptions>(
       app, context, "export", "Write a job to a file, in one of two formats.", &Export);
   AddJob(command, &options->job)->required();
   command

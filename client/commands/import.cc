@@ -19,8 +19,6 @@
 namespace seqpoint::client {
 namespace {
 
-constexpr std::chrono::minutes kTimeout{10};
-
 // "log.csv, lengths in lenpair_est, times in time_ms"
 std::string Source(const ImportOptions& options, const LogFile& log) {
   std::string text = absl::StrCat(std::filesystem::path(options.log.path).filename().string(),
@@ -62,7 +60,7 @@ absl::StatusOr<LogFile> ReadLogToImport(const ImportOptions& options, std::strin
 absl::StatusOr<v1::ImportJobReply> Import(Connection* connection, const ImportOptions& options,
                                           const LogFile& log) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  context.set_deadline(std::chrono::system_clock::now() + kLogTimeout);
   v1::ImportJobReply reply;
   v1::ImportJobRequest question;
   question.set_name(options.name.empty() ? JobNameOfFile(options.log.path) : options.name);
@@ -84,7 +82,7 @@ std::string ImportText(const v1::ImportJobReply& reply) {
 
 namespace {
 
-struct Options {
+struct ImportCommandOptions {
   std::vector<std::string> files;
   std::string marker;
   ImportOptions import;
@@ -112,7 +110,7 @@ int ImportLog(const Context& context, ImportOptions& import) {
   return kExitOk;
 }
 
-int ImportTraceFiles(const Context& context, const Options& options) {
+int ImportTraceFiles(const Context& context, const ImportCommandOptions& options) {
   absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
   if (!connection.ok()) return context.Fail(connection.status());
   const std::string& name = options.import.name;
@@ -128,7 +126,7 @@ int ImportTraceFiles(const Context& context, const Options& options) {
   return kExitOk;
 }
 
-int ImportFiles(const Context& context, Options& options) {
+int ImportFiles(const Context& context, ImportCommandOptions& options) {
   if (absl::StrContains(options.import.name, "@")) {
     return context.FailUsage(absl::StrCat("--name: ", Quote(options.import.name),
                                           " contains \"@\", which parts name and run id"));
@@ -157,7 +155,7 @@ int ImportFiles(const Context& context, Options& options) {
 }  // namespace
 
 void AddImport(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<ImportCommandOptions>(
       app, context, "import",
       "Make a job of what another tool wrote, so that all other commands know it: a log of "
       "iterations, or traces of a profiler.",

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kRowsPerCall = 10'000;
 
-struct Options {
+struct IterationsOptions {
   std::string job;
   bool measured = false;
   std::optional<int> rank;
@@ -29,8 +29,8 @@ struct Options {
 };
 
 // A sentence; InvalidArgument when the job has no such rank.
-absl::StatusOr<std::string> WhyNoIterations(const Options& options, Connection* connection,
-                                            int64_t total) {
+absl::StatusOr<std::string> WhyNoIterations(const IterationsOptions& options,
+                                            Connection* connection, int64_t total) {
   const absl::StatusOr<v1::Job> job = connection->GetJob(options.job);
   if (!job.ok()) return job.status();
   std::set<int> ranks;
@@ -54,7 +54,7 @@ absl::StatusOr<std::string> WhyNoIterations(const Options& options, Connection* 
 }
 
 // As many pages as the rows need.
-absl::StatusOr<v1::ListIterationsReply> ListIterations(const Options& options,
+absl::StatusOr<v1::ListIterationsReply> ListIterations(const IterationsOptions& options,
                                                        Connection* connection) {
   v1::ListIterationsRequest request;
   request.set_job(options.job);
@@ -76,7 +76,7 @@ absl::StatusOr<v1::ListIterationsReply> ListIterations(const Options& options,
   return all;
 }
 
-int ShowIterations(const Context& context, Options& options) {
+int ShowIterations(const Context& context, IterationsOptions& options) {
   absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
   if (!connection.ok()) return context.Fail(connection.status());
   absl::StatusOr<v1::ListIterationsReply> listed = ListIterations(options, connection->get());
@@ -103,8 +103,8 @@ int ShowIterations(const Context& context, Options& options) {
 }  // namespace
 
 void AddIterations(CLI::App* app, Context* context) {
-  auto [command, options] =
-      AddCommand<Options>(app, context, "iterations", "The log of iterations.", &ShowIterations);
+  auto [command, options] = AddCommand<IterationsOptions>(
+      app, context, "iterations", "The log of iterations.", &ShowIterations);
   command->footer(kIterationsHelp);
   AddJob(command, &options->job)->required();
   command->add_flag("--measured", options->measured, "only those that were measured");

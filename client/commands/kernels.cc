@@ -8,12 +8,12 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {
+struct KernelsOptions {
   RowOptions rows;
   FigureOptions figures;
 };
 
-int ShowKernels(const Context& context, Options& options) {
+int ShowKernels(const Context& context, KernelsOptions& options) {
   v1::GetKernelsRequest request;
   request.set_limit(options.rows.all ? 0 : options.rows.limit);
   return AskFigures(context, options.figures, &v1::Profiler::Stub::GetKernels, request,
@@ -25,7 +25,7 @@ int ShowKernels(const Context& context, Options& options) {
 }  // namespace
 
 void AddKernels(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<KernelsOptions>(
       app, context, "kernels", "Kernels by their share of kernel time.", &ShowKernels);
   command->footer(kKernelsHelp);
   AddJob(command, &options->figures.job)->required();

@@ -305,12 +305,12 @@ std::string PlaylistProjectionText(const v1::ProjectPlaylistReply& reply) {
 
 namespace {
 
-struct Options {
+struct PlaylistOptions {
   std::string job, output;
   PointOptions points;
 };
 
-int WritePlaylist(const Context& context, Options& options) {
+int WritePlaylist(const Context& context, PlaylistOptions& options) {
   absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
   if (!connection.ok()) return context.Fail(connection.status());
   v1::GetPlaylistRequest request;
@@ -340,7 +340,7 @@ int WritePlaylist(const Context& context, Options& options) {
 }  // namespace
 
 void AddPlaylist(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<PlaylistOptions>(
       app, context, "playlist",
       "The iterations that stand for all others, for another machine to run.", &WritePlaylist);
   command->footer(kPlaylistHelp);

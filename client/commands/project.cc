@@ -11,7 +11,7 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {
+struct ProjectOptions {
   std::string metric;
   FigureOptions figures;
   std::string playlist;
@@ -19,7 +19,7 @@ struct Options {
 };
 
 // The time that another machine took for the iterations of a playlist.
-int ProjectPlaylist(const Context& context, const Options& options) {
+int ProjectPlaylist(const Context& context, const ProjectOptions& options) {
   const FigureOptions& figures = options.figures;
   if (!figures.job.empty()) return context.FailUsage("give JOB or --playlist FILE, not both");
   if (options.playlist.empty()) {
@@ -42,7 +42,7 @@ int ProjectPlaylist(const Context& context, const Options& options) {
   return context.Ask(&v1::Profiler::Stub::ProjectPlaylist, *request, PlaylistProjectionText);
 }
 
-int Project(const Context& context, Options& options) {
+int Project(const Context& context, ProjectOptions& options) {
   if (!options.playlist.empty() || !options.measured.path.empty()) {
     return ProjectPlaylist(context, options);
   }
@@ -60,7 +60,7 @@ int Project(const Context& context, Options& options) {
 }  // namespace
 
 void AddProject(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<ProjectOptions>(
       app, context, "project",
       "What the whole run costs, with an interval: without the stops for measuring.", &Project);
   command->footer(kProjectHelp);

@@ -7,12 +7,12 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {
+struct ReplayOptions {
   std::string job, chrome;
   bool all = false;
 };
 
-int Replay(const Context& context, Options& options) {
+int Replay(const Context& context, ReplayOptions& options) {
   if (!options.chrome.empty()) {
     const bool to_output = options.chrome == "-";
     const absl::StatusOr<int64_t> bytes =
@@ -30,7 +30,7 @@ int Replay(const Context& context, Options& options) {
 }  // namespace
 
 void AddReplay(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<ReplayOptions>(
       app, context, "replay", "Run a job's traces again as they are: how well they are understood.",
       &Replay);
   command->footer(kReplayHelp);

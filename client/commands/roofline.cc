@@ -7,12 +7,12 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {
+struct RooflineOptions {
   std::string job;
   RowOptions rows;
 };
 
-int ShowRoofline(const Context& context, Options& options) {
+int ShowRoofline(const Context& context, RooflineOptions& options) {
   v1::GetRooflineRequest request;
   request.set_job(options.job);
   request.set_limit(options.rows.all ? 0 : options.rows.limit);
@@ -24,9 +24,9 @@ int ShowRoofline(const Context& context, Options& options) {
 }  // namespace
 
 void AddRoofline(CLI::App* app, Context* context) {
-  auto [command, options] =
-      AddCommand<Options>(app, context, "roofline",
-                          "Which kernels memory bounds, and which arithmetic.", &ShowRoofline);
+  auto [command, options] = AddCommand<RooflineOptions>(
+      app, context, "roofline", "Which kernels memory bounds, and which arithmetic.",
+      &ShowRoofline);
   command->footer(kRooflineHelp);
   AddJob(command, &options->job)->required();
   options->rows.AddTo(command);

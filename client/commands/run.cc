@@ -288,7 +288,7 @@ absl::StatusOr<v1::Job> Prepare(Connection* connection, const RunOptions& option
   }
   request.set_command(command);
   for (const std::string& set : options.metric_sets) request.add_metric_sets(set);
-  for (const v1::MetricSet& set : options.own_metric_sets) *request.add_own_metric_sets() = set;
+  if (options.metric_file) *request.mutable_metric_file() = *options.metric_file;
   request.set_counter_backend(options.counter_backend);
   request.set_roofline(options.roofline);
   request.set_operators_folder(operators_folder);

@@ -7,6 +7,7 @@
 #ifndef CLIENT_COMMANDS_RUN_H_
 #define CLIENT_COMMANDS_RUN_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct RunOptions {
   v1::Horizon horizon;
   double overhead_budget_share = 0;  // 0: the daemon's default
   std::vector<std::string> metric_sets;
-  std::vector<v1::MetricSet> own_metric_sets;
+  std::optional<v1::MetricFile> metric_file;  // own sets
   v1::CounterBackend counter_backend = v1::COUNTER_BACKEND_UNSPECIFIED;
   bool roofline = false;   // single kernels are measured, too
   bool operators = false;  // operators are recorded, too

@@ -12,7 +12,7 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {
+struct RunCommandOptions {
   RunOptions run;
   HorizonOptions horizon;
   std::string metrics_file, backend;
@@ -27,7 +27,7 @@ v1::CounterBackend BackendOf(const std::string& name) {
 
 // The words of the command: CLI11 leaves behind what it does not know, up to a "--" and from there
 // on.
-absl::StatusOr<std::vector<std::string>> CommandWords(const Options& options,
+absl::StatusOr<std::vector<std::string>> CommandWords(const RunCommandOptions& options,
                                                       const std::vector<std::string>& separated) {
   const std::vector<std::string> words = options.command->remaining();
   if (!words.empty() && absl::StartsWith(words[0], "-")) {
@@ -42,25 +42,7 @@ absl::StatusOr<std::vector<std::string>> CommandWords(const Options& options,
   return separated.empty() ? words : separated;
 }
 
-// Own sets of the file, which some chip offers, and names of sets that there are.
-absl::Status ReadMetrics(const Options& options, RunOptions* run) {
-  std::vector<counters::OwnSet> own_sets;
-  if (!options.metrics_file.empty()) {
-    const auto own = ReadMetricFile(options.metrics_file);
-    if (!own.ok()) return own.status();
-    own_sets = *own;
-    const absl::Status offered = CheckOffered(
-        *own, options.backend == "pm" ? counters::Backend::kPm : counters::Backend::kRange,
-        options.metrics_file);
-    if (!offered.ok()) return offered;
-    for (const counters::OwnSet& set : *own) run->own_metric_sets.push_back(ToProto(set));
-  }
-  const absl::Status known = CheckNames(run->metric_sets, own_sets);
-  if (known.ok()) return known;
-  return absl::InvalidArgumentError(absl::StrCat("--metrics: ", std::string(known.message())));
-}
-
-int RunCommand(const Context& context, Options& options) {
+int RunCommand(const Context& context, RunCommandOptions& options) {
   RunOptions& run = options.run;
   absl::StatusOr<std::vector<std::string>> words = CommandWords(options, context.separated_words());
   if (!words.ok()) return context.FailUsage(std::string(words.status().message()));
@@ -74,7 +56,11 @@ int RunCommand(const Context& context, Options& options) {
   if (!horizon.ok()) return context.Fail(horizon.status());
   run.horizon = *std::move(horizon);
   run.counter_backend = BackendOf(options.backend);
-  if (absl::Status status = ReadMetrics(options, &run); !status.ok()) return context.Fail(status);
+  if (!options.metrics_file.empty()) {
+    absl::StatusOr<v1::MetricFile> file = ReadMetricFile(options.metrics_file);
+    if (!file.ok()) return context.Fail(file.status());
+    run.metric_file = *std::move(file);
+  }
   run.connect = context.connect();
   run.json = context.json();
   return Run(run);
@@ -83,7 +69,7 @@ int RunCommand(const Context& context, Options& options) {
 }  // namespace
 
 void AddRun(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<RunCommandOptions>(
       app, context, "run",
       "Run a training program and learn what it costs. It keeps terminal, signals and exit status.",
       &RunCommand);

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -16,6 +17,7 @@
 namespace seqpoint::client {
 
 inline constexpr size_t kRowsPerPiece = 32 << 10;
+inline constexpr std::chrono::minutes kLogTimeout{10};  // for the whole answer
 
 // Rows [begin, begin + kRowsPerPiece) as a message; durations in ns where the unit is known.
 void FillLog(const LogFile& log, size_t begin, v1::IterationLog* piece);

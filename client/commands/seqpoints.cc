@@ -6,11 +6,11 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {
+struct SeqPointsOptions {
   std::string job;
 };
 
-int ShowSeqPoints(const Context& context, Options& options) {
+int ShowSeqPoints(const Context& context, SeqPointsOptions& options) {
   v1::GetSeqPointsRequest request;
   request.set_job(options.job);
   return context.Ask(&v1::Profiler::Stub::GetSeqPoints, request, SeqPointsText);
@@ -19,7 +19,7 @@ int ShowSeqPoints(const Context& context, Options& options) {
 }  // namespace
 
 void AddSeqPoints(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<SeqPointsOptions>(
       app, context, "seqpoints", "The iterations that represent all others, and their weights.",
       &ShowSeqPoints);
   command->footer(kSeqPointsHelp);

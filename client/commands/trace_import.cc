@@ -15,7 +15,7 @@
 #include "client/text/job_text.h"
 #include "client/text/notes.h"
 #include "client/text/progress.h"
-#include "daemon/traces/content.h"
+#include "proto/file_content.h"
 
 namespace seqpoint::client {
 namespace {
@@ -61,10 +61,10 @@ absl::StatusOr<bool> IsTrace(const std::string& path) {
   }
   const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzopen(path.c_str(), "rb"), &gzclose);
   if (file == nullptr) return CannotRead(path);
-  char head[traces::kHeadBytes];
+  char head[kHeadBytes];
   const int bytes = gzread(file.get(), head, sizeof(head));
   const std::string_view seen(head, static_cast<size_t>(std::max(bytes, 0)));
-  return traces::ContentOf(seen) != traces::ContentKind::kText;
+  return ContentOf(seen) != ContentKind::kText;
 }
 
 absl::StatusOr<v1::ImportTraceReply> ImportTraces(Connection* connection,

@@ -5,7 +5,7 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {};
+struct VersionOptions {};
 
 std::string DaemonText(const v1::GetDaemonReply& reply) {
   std::string text = absl::StrCat(
@@ -17,7 +17,7 @@ std::string DaemonText(const v1::GetDaemonReply& reply) {
   return text;
 }
 
-int ShowVersions(const Context& context, Options&) {
+int ShowVersions(const Context& context, VersionOptions&) {
   v1::GetDaemonReply daemon;
   absl::StatusOr<std::unique_ptr<Connection>> connection = context.ConnectToRunning();
   if (connection.ok()) {
@@ -41,8 +41,9 @@ int ShowVersions(const Context& context, Options&) {
 }  // namespace
 
 void AddVersion(CLI::App* app, Context* context) {
-  AddCommand<Options>(app, context, "version",
-                      "Print the versions of this program and of the daemon.", &ShowVersions);
+  AddCommand<VersionOptions>(app, context, "version",
+                             "Print the versions of this program and of the daemon.",
+                             &ShowVersions);
 }
 
 }  // namespace seqpoint::client

@@ -7,11 +7,11 @@
 namespace seqpoint::client {
 namespace {
 
-struct Options {
+struct WatchOptions {
   std::string job;
 };
 
-int Watch(const Context& context, Options& options) {
+int Watch(const Context& context, WatchOptions& options) {
   absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
   if (!connection.ok()) return context.Fail(connection.status());
   v1::WatchJobRequest request;
@@ -43,7 +43,7 @@ int Watch(const Context& context, Options& options) {
 
 void AddWatch(CLI::App* app, Context* context) {
   auto [command, options] =
-      AddCommand<Options>(app, context, "watch", "Follow a job until it ends.", &Watch);
+      AddCommand<WatchOptions>(app, context, "watch", "Follow a job until it ends.", &Watch);
   AddJob(command, &options->job)->required();
 }
 

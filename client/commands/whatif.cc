@@ -1,7 +1,6 @@
 #include "client/commands/whatif.h"
 
 #include <errno.h>
-#include <google/protobuf/struct.pb.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,12 +17,8 @@
 #include "client/commands/options.h"
 #include "client/text/format.h"
 #include "client/text/help.h"
-#include "client/text/json.h"
 #include "client/text/notes.h"
 #include "client/text/whatif_text.h"
-#include "daemon/whatif/language/printer.h"
-#include "daemon/whatif/language/units.h"
-#include "daemon/whatif/preset.h"
 #include "proto/utf8.h"
 
 namespace seqpoint::client {
@@ -55,57 +51,27 @@ absl::StatusOr<v1::WhatIfChange> TextChange(const std::string& name, const std::
   return change;
 }
 
-// From the largest on; what is read back is the same.
-std::string WithUnit(double value, const std::vector<const char*>& units) {
-  for (const char* unit : units) {
-    const auto one = whatif::ParseQuantity(absl::StrCat("1", unit));
-    const std::string text = absl::StrFormat("%g%s", value / one->number, unit);
-    const auto back = whatif::ParseQuantity(text);
-    const bool large_enough = value >= one->number || unit == units.back();
-    if (large_enough && back.ok() && back->number == value) return text;
-  }
-  return absl::StrFormat("%.17g%s", value, units.back());
+absl::StatusOr<v1::ListPresetsReply> ListPresets(Connection* connection) {
+  return connection->Call(&v1::Profiler::Stub::ListPresets, v1::ListPresetsRequest());
 }
 
-struct UnitWords {
-  const char* name;     // as a file of a preset says it
-  const char* example;  // of a value
-  const char* stands;   // for a value
-  std::vector<const char*> units;
-};
-UnitWords WordsOf(const whatif::Parameter& parameter) {
-  if (parameter.is_text) return {"text", "\"gemm|conv\"", "TEXT", {}};
-  switch (parameter.unit) {
-    case whatif::Unit::kTime:
-      return {"time", "10us", "TIME", {"s", "ms", "us", "ns"}};
-    case whatif::Unit::kBytes:
-      return {"bytes", "100MB", "BYTES", {"TB", "GB", "MB", "KB", "B"}};
-    case whatif::Unit::kRate:
-      return {"bytes/s", "10GB/s", "RATE", {"TB/s", "GB/s", "MB/s", "KB/s"}};
-    case whatif::Unit::kNumber:
-      break;
-  }
-  return {"number", "2", "NUMBER", {""}};
+std::vector<std::string> NamesOf(const v1::ListPresetsReply& reply) {
+  std::vector<std::string> names;
+  for (const v1::Preset& preset : reply.presets()) names.push_back(preset.name());
+  return names;
 }
 
-// As an option takes it: "3", "50us"; empty: it has to be given.
-std::string Value(const whatif::Parameter& parameter) {
-  if (parameter.is_text) return parameter.text ? whatif::Quoted(*parameter.text) : "";
-  return parameter.value ? WithUnit(*parameter.value, WordsOf(parameter).units) : "";
+// For a value that has to be given.
+std::string StandIn(const std::string& unit) {
+  return unit == "bytes/s" ? "RATE" : absl::AsciiStrToUpper(unit);
 }
 
 }  // namespace
 
-std::vector<std::string> PresetNames() {
-  std::vector<std::string> names;
-  for (const whatif::Preset& preset : whatif::Presets()) names.push_back(preset.name);
-  return names;
-}
-
-absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text) {
+absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text,
+                                            const std::vector<std::string>& presets) {
   const size_t comma = std::min(text.find(','), text.size());
   const std::string name = text.substr(0, comma);
-  const std::vector<std::string> presets = PresetNames();
   const bool is_preset = std::find(presets.begin(), presets.end(), name) != presets.end();
   std::error_code error;
   if (!is_preset && (absl::StrContains(name, "/") || absl::EndsWith(name, ".whatif") ||
@@ -123,8 +89,6 @@ absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text) {
                                                    Quote(name), DidYouMean(name, presets),
                                                    "; `seqpoint whatif --presets` lists presets"));
   }
-  // Its parameters, before a daemon is asked.
-  if (const auto parsed = whatif::ParseChange(text); !parsed.ok()) return parsed.status();
   v1::WhatIfChange change;
   change.set_preset(Printable(text));
   return change;
@@ -134,57 +98,38 @@ absl::StatusOr<v1::WhatIfChange> StepsChange(const std::string& steps) {
   return TextChange("steps", steps);
 }
 
-std::string PresetsText() {
+std::string PresetsText(const v1::ListPresetsReply& reply) {
   std::string text;
-  for (const whatif::Preset& preset : whatif::Presets()) {
-    absl::StrAppend(&text, preset.name, ": ", preset.title, "\n");
-    for (const whatif::Parameter& parameter : preset.parameters) {
-      const std::string value = Value(parameter);
-      const UnitWords words = WordsOf(parameter);
-      std::string line = absl::StrCat(parameter.name, "=", value.empty() ? words.stands : value,
-                                      ": ", parameter.meaning);
-      if (value.empty()) {
-        absl::StrAppend(&line, "; has to be given: ", words.name, ", such as ", words.example);
+  for (const v1::Preset& preset : reply.presets()) {
+    absl::StrAppend(&text, preset.name(), ": ", preset.title(), "\n");
+    for (const v1::PresetParameter& parameter : preset.parameters()) {
+      const bool has_value = !parameter.value().empty();
+      std::string line = absl::StrCat(parameter.name(), "=",
+                                      has_value ? parameter.value() : StandIn(parameter.unit()),
+                                      ": ", parameter.meaning());
+      if (!has_value) {
+        absl::StrAppend(&line, "; has to be given: ", parameter.unit(), ", such as ",
+                        parameter.example());
       }
       text += Wrap("  ", line, kTextColumns);
     }
-    text += Wrap("  assumes ", preset.assumption, kTextColumns);
-    text += Wrap("  source: ", preset.source, kTextColumns) + "\n";
+    text += Wrap("  assumes ", preset.assumption(), kTextColumns);
+    text += Wrap("  source: ", preset.source(), kTextColumns) + "\n";
   }
   return text + "with others' values: --apply amp,compute=4; the file, to change it: --show amp\n";
 }
 
-std::string PresetsJson() {
-  google::protobuf::Struct object;
-  auto* presets = (*object.mutable_fields())["presets"].mutable_list_value();
-  for (const whatif::Preset& preset : whatif::Presets()) {
-    auto& fields = *presets->add_values()->mutable_struct_value()->mutable_fields();
-    fields["name"].set_string_value(preset.name);
-    fields["title"].set_string_value(preset.title);
-    fields["assumption"].set_string_value(preset.assumption);
-    fields["source"].set_string_value(preset.source);
-    auto* parameters = fields["parameters"].mutable_list_value();
-    for (const whatif::Parameter& parameter : preset.parameters) {
-      auto& of = *parameters->add_values()->mutable_struct_value()->mutable_fields();
-      of["name"].set_string_value(parameter.name);
-      of["value"].set_string_value(Value(parameter));
-      of["unit"].set_string_value(WordsOf(parameter).name);
-      if (Value(parameter).empty()) of["example"].set_string_value(WordsOf(parameter).example);
-      of["meaning"].set_string_value(parameter.meaning);
-    }
-  }
-  return ToJson(object, /*one_line=*/false);
-}
-
-absl::StatusOr<std::string> PresetFileText(const std::string& name) {
-  const absl::StatusOr<whatif::Preset> preset = whatif::FindPreset(name);
-  if (preset.ok()) return preset->text;
-  return absl::InvalidArgumentError(preset.status().message());
+std::vector<std::string> PresetNames(const Context& context) {
+  const absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
+  if (!connection.ok()) return {};
+  const absl::StatusOr<v1::ListPresetsReply> reply = ListPresets(connection->get());
+  if (!reply.ok()) return {};
+  return NamesOf(*reply);
 }
 
 namespace {
 
-struct Options {
+struct WhatIfOptions {
   std::vector<std::string> applied, steps;
   const CLI::App* command = nullptr;  // knows in which order the two above were given
   bool list = false, presets = false, all = false;
@@ -193,32 +138,42 @@ struct Options {
 };
 
 int ShowPresets(const Context& context) {
-  Context::Print(context.json() ? PresetsJson() + "\n" : PresetsText());
-  return kExitOk;
+  return context.Ask(&v1::Profiler::Stub::ListPresets, v1::ListPresetsRequest(), PresetsText);
 }
 
+// The file of a preset, as it is.
 int ShowPreset(const Context& context, const std::string& name) {
-  const absl::StatusOr<std::string> text = PresetFileText(name);
-  if (!text.ok()) return context.Fail(text.status());
-  Context::Print(context.json() ? FieldsJson({{"name", name}, {"text", *text}}) + "\n" : *text);
-  return kExitOk;
+  v1::ListPresetsRequest request;
+  request.set_name(name);
+  return context.Ask(&v1::Profiler::Stub::ListPresets, request,
+                     [](const v1::ListPresetsReply& reply) { return reply.presets(0).text(); });
 }
 
 // In the order of the command line.
-absl::Status AddChanges(const Options& options, v1::WhatIfRequest* request) {
+absl::Status AddChanges(const Context& context, const WhatIfOptions& options,
+                        v1::WhatIfRequest* request) {
+  std::vector<std::string> presets;
+  if (!options.applied.empty()) {
+    const absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
+    if (!connection.ok()) return connection.status();
+    const absl::StatusOr<v1::ListPresetsReply> reply = ListPresets(connection->get());
+    if (!reply.ok()) return reply.status();
+    presets = NamesOf(*reply);
+  }
   size_t applied = 0, steps = 0;
   for (const CLI::Option* option : options.command->parse_order()) {
     const bool apply = option->get_name() == "--apply";
     if (!apply && option->get_name() != "--steps") continue;
-    absl::StatusOr<v1::WhatIfChange> change =
-        apply ? ReadChange(options.applied[applied++]) : StepsChange(options.steps[steps++]);
+    absl::StatusOr<v1::WhatIfChange> change = apply
+                                                  ? ReadChange(options.applied[applied++], presets)
+                                                  : StepsChange(options.steps[steps++]);
     if (!change.ok()) return change.status();
     *request->add_changes() = *std::move(change);
   }
   return absl::OkStatus();
 }
 
-int WhatIf(const Context& context, Options& options) {
+int WhatIf(const Context& context, WhatIfOptions& options) {
   const bool changes = !options.applied.empty() || !options.steps.empty();
   const std::string& job = options.figures.job;
   const bool about_presets = options.presets || !options.show.empty();
@@ -238,7 +193,7 @@ int WhatIf(const Context& context, Options& options) {
   if (!options.show.empty()) return ShowPreset(context, options.show);
   v1::WhatIfRequest request;
   request.set_list(options.list);
-  if (absl::Status status = AddChanges(options, &request); !status.ok()) {
+  if (absl::Status status = AddChanges(context, options, &request); !status.ok()) {
     return context.Fail(status);
   }
   return AskFigures(context, options.figures, &v1::Profiler::Stub::WhatIf, request,
@@ -251,7 +206,7 @@ int WhatIf(const Context& context, Options& options) {
 }  // namespace
 
 void AddWhatIf(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<Options>(
+  auto [command, options] = AddCommand<WhatIfOptions>(
       app, context, "whatif", "What a change would do to the time of the whole run.", &WhatIf);
   options->command = command;
   command->footer(kWhatIfHelp);

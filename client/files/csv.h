@@ -29,6 +29,9 @@
 
 namespace seqpoint::client {
 
+// Fractions are rounded where the lengths of a column still spread over so many whole numbers.
+inline constexpr double kEnoughSteps = 16;
+
 class CsvReader {
  public:
   // Reads the header; one that holds a number is refused, as the header is missing then.

@@ -22,8 +22,6 @@ namespace {
 constexpr int64_t kMaxLength = 1'000'000'000'000;
 constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
 constexpr int64_t kBatchesPerWindow = 100;
-// Fractions are rounded where the lengths still spread over so many whole numbers.
-constexpr double kEnoughSteps = 16;
 constexpr size_t kMostLengths = 1 << 18;         // what a daemon tells apart
 constexpr size_t kMostExampleLengths = 1 << 21;  // of examples, in 100 MB
 // After so many bad rows it is the wrong file, or column.
@@ -62,7 +60,7 @@ absl::Status TooManyLengths(const LengthsOptions& options, const char* of, size_
                    " different lengths; pad them (--pad-to N), or give only --iterations"));
 }
 
-struct Range {
+struct LengthRange {
   double low = INFINITY, high = 0;
 
   void Add(double value) {
@@ -183,7 +181,7 @@ absl::StatusOr<LengthFile> ReadFile(const LengthsOptions& options) {
   Counter counter(options);
   BadRows bad;
   std::string problem;
-  std::array<Range, 2> ranges;
+  std::array<LengthRange, 2> ranges;
   // Most rows hold nothing but whole numbers: those are read many at a time.
   static_assert(CsvReader::kMaxWhole <= kMaxLength);
   const size_t columns = csv->header().size(), first = chosen->front(), second = chosen->back();

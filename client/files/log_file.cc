@@ -17,11 +17,9 @@
 namespace seqpoint::client {
 namespace {
 
-constexpr double kMaxLength = 1e12;
+constexpr double kMaxLogLength = 1e12;
 constexpr double kMaxTime = 1e15;
 constexpr double kMaxTimeNs = 1e18;
-// Fractions are rounded where the lengths still spread over so many whole numbers.
-constexpr double kEnoughSteps = 16;
 
 // What logs call the length and the time of an iteration, the most telling first.
 constexpr const char* kKeyNames[] = {"length",      "seq_len",    "sequence_length",
@@ -326,7 +324,7 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
       if (i == 1 && may_lack_second && fields[column].empty()) {
         second = false;
       } else if (i < dimensions) {
-        problem = ParseNumber(fields[column], names[i], kMaxLength, &row[i]);
+        problem = ParseNumber(fields[column], names[i], kMaxLogLength, &row[i]);
       } else if (i < first_group) {
         timed = !fields[column].empty();
         if (timed) problem = ParseNumber(fields[column], names[i], most, &duration);

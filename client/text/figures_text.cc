@@ -15,8 +15,6 @@
 namespace seqpoint::client {
 namespace {
 
-constexpr Table::Align kRight = Table::kRight;
-
 constexpr const char* kOtherKernels = "(others)";  // the daemon's name for many in one
 
 // A whole number, though a projection is none: what was seen was launched at least once.
@@ -33,13 +31,13 @@ std::string FormatRate(double value) {
 }
 
 std::string MeasuredText(const v1::GetCountersReply& reply) {
-  Table table({{"ITERATION", kRight},
-               {"RANK", kRight},
-               {"LENGTH", kRight},
+  Table table({{"ITERATION", Table::kRight},
+               {"RANK", Table::kRight},
+               {"LENGTH", Table::kRight},
                {"SET"},
-               {"TIME", kRight},
-               {"USUALLY", kRight},
-               {"SLOWER", kRight},
+               {"TIME", Table::kRight},
+               {"USUALLY", Table::kRight},
+               {"SLOWER", Table::kRight},
                {"NOTE"}});
   for (const v1::MeasuredIteration& iteration : reply.iterations()) {
     const double usual_ns = iteration.usual_duration_ns();
@@ -93,11 +91,11 @@ std::string LaunchesText(const v1::Kernel& kernel) {
 
 std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
   const bool imported = !reply.sentence().empty();
-  Table table({{"LENGTH", kRight},
-               {"STANDS FOR", kRight},
-               {"SHARE", kRight},
-               {"MEAN TIME", kRight},
-               {"MEASURED", kRight},
+  Table table({{"LENGTH", Table::kRight},
+               {"STANDS FOR", Table::kRight},
+               {"SHARE", Table::kRight},
+               {"MEAN TIME", Table::kRight},
+               {"MEASURED", Table::kRight},
                {"BY CONFIGURATION"}});
   double weight = 0;
   for (const v1::SeqPoint& seqpoint : reply.seqpoints()) {
@@ -140,11 +138,11 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
                {!reply.part().empty() ? "PART"
                 : whole               ? "WHOLE RUN"
                                       : "SO FAR",
-                kRight},
+                Table::kRight},
                {FormatConfidence(confidence) + " INTERVAL"},
                {""},
-               {"PER ITERATION", kRight},
-               {"MEASURED", kRight},
+               {"PER ITERATION", Table::kRight},
+               {"MEASURED", Table::kRight},
                {"NOTE"}});
   for (const v1::Counter& counter : reply.counters()) {
     if (!counter.has_per_iteration()) {
@@ -174,13 +172,13 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
 
 std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width) {
   bool so_far = reply.horizon_kind() == v1::Horizon::KIND_UNKNOWN;
-  Table table({{"OF KERNEL TIME", kRight},
+  Table table({{"OF KERNEL TIME", Table::kRight},
                {!reply.part().empty() ? "TIME, PART"
                 : so_far              ? "TIME SO FAR"
                                       : "TIME, WHOLE RUN",
-                kRight},
+                Table::kRight},
                {FormatConfidence(reply.confidence()) + " INTERVAL"},
-               {"LAUNCHES", kRight},
+               {"LAUNCHES", Table::kRight},
                {"KERNEL"}});
   std::string rare;
   for (const v1::Kernel& kernel : reply.kernels()) {
@@ -210,13 +208,13 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
 }
 
 std::string RooflineText(const v1::GetRooflineReply& reply, int width) {
-  Table table({{"OF KERNEL TIME", kRight},
-               {"LAUNCHES", kRight},
-               {"FLOP/BYTE", kRight},
-               {"GFLOP/S", kRight},
-               {"GB/S", kRight},
+  Table table({{"OF KERNEL TIME", Table::kRight},
+               {"LAUNCHES", Table::kRight},
+               {"FLOP/BYTE", Table::kRight},
+               {"GFLOP/S", Table::kRight},
+               {"GB/S", Table::kRight},
                {"BOUND BY"},
-               {"OF ROOF", kRight},
+               {"OF ROOF", Table::kRight},
                {"NOTE"},
                {"KERNEL"}});
   for (const v1::RooflineKernel& kernel : reply.kernels()) {
@@ -260,10 +258,10 @@ std::string RooflineText(const v1::GetRooflineReply& reply, int width) {
 
 std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations,
                            bool all) {
-  Table table({{"ITERATION", kRight},
-               {"RANK", kRight},
-               {"LENGTH", kRight},
-               {"TIME", kRight},
+  Table table({{"ITERATION", Table::kRight},
+               {"RANK", Table::kRight},
+               {"LENGTH", Table::kRight},
+               {"TIME", Table::kRight},
                {"LEVEL"},
                {"MEASURED"},
                {"NOTE"}});

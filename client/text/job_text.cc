@@ -13,8 +13,6 @@
 namespace seqpoint::client {
 namespace {
 
-constexpr Table::Align kRight = Table::kRight;
-
 int64_t IterationsSoFar(const v1::Job& job) {
   // The figures may be a moment older than the job.
   return job.has_time() ? job.time().iterations_so_far() : job.iterations();
@@ -75,15 +73,15 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
   if (reply.jobs_size() == 0) return "no jobs yet; `seqpoint run -- COMMAND` makes one\n";
   const bool tagged = std::any_of(reply.jobs().begin(), reply.jobs().end(),
                                   [](const v1::Job& job) { return job.tags_size() > 0; });
-  Table table({{"ID", kRight},
+  Table table({{"ID", Table::kRight},
                {"NAME"},
                {"RUN"},
                {"STATE"},
                {"STARTED"},
-               {"ITERATIONS", kRight},
-               {"LENGTHS", kRight},
-               {"SEQPOINTS", kRight},
-               {"TIME", kRight},
+               {"ITERATIONS", Table::kRight},
+               {"LENGTHS", Table::kRight},
+               {"SEQPOINTS", Table::kRight},
+               {"TIME", Table::kRight},
                {""},
                {tagged ? "TAGS" : ""}});
   int empty = 0;
@@ -221,11 +219,11 @@ std::string JobText(const v1::Job& job) {
     text += ClockNote(job.clock_kind());
   }
   if (job.processes_size() > 0) {
-    Table table({{"RANK", kRight},
-                 {"PID", kRight},
+    Table table({{"RANK", Table::kRight},
+                 {"PID", Table::kRight},
                  {"HOST"},
                  {"DEVICE"},
-                 {"ITERATIONS", kRight},
+                 {"ITERATIONS", Table::kRight},
                  {"LEVEL"},
                  {"CUPTI"},
                  {"DRIVER"},

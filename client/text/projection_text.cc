@@ -7,11 +7,7 @@
 #include "client/text/notes.h"
 
 namespace seqpoint::client {
-namespace {
-
-constexpr Table::Align kRight = Table::kRight;
-
-}  // namespace
+namespace {}  // namespace
 
 std::string ProjectionText(const v1::Projection& projection, const v1::Job& job,
                            const std::string& part) {
@@ -20,7 +16,7 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job,
       !part.empty() || (projection.has_total() && projection.iterations_so_far() == 0);
   const bool early = EndedBefore(job) > 0;
   Table table({{projection.metric().empty() ? "time" : projection.metric()},
-               {"VALUE", kRight},
+               {"VALUE", Table::kRight},
                {FormatConfidence(projection.confidence()) + " INTERVAL"},
                {""}});
   const bool unread = job.losses().uncounted_processes() > 0;

@@ -16,7 +16,6 @@ namespace {
 
 using TimeShares = google::protobuf::RepeatedPtrField<v1::TimeShare>;
 
-constexpr Table::Align kRight = Table::kRight;
 constexpr int kShownIterations = 20;  // of more only the worst
 constexpr int kShownWorst = 10;
 constexpr double kBarColumns = 40;
@@ -42,7 +41,7 @@ std::string NanosecondsOrNone(double duration_ns) {
 }
 
 std::string SharesText(const std::string& title, const TimeShares& shares) {
-  Table table({{title}, {"PER ITERATION", kRight}, {"SHARE", kRight}, {""}});
+  Table table({{title}, {"PER ITERATION", Table::kRight}, {"SHARE", Table::kRight}, {""}});
   for (const v1::TimeShare& share : shares) {
     if (!(share.duration_ns() > 0)) continue;
     const double columns = std::clamp(share.share(), 0.0, 1.0) * kBarColumns;
@@ -156,11 +155,11 @@ std::string SeqPointsTable(const v1::WhatIfAnswer& answer, bool all) {
                                           b->lengths().begin(), b->lengths().end());
     });
   }
-  Table table({{"LENGTH", kRight},
-               {"STANDS FOR", kRight},
-               {"BEFORE", kRight},
-               {"AFTER", kRight},
-               {"CHANGE", kRight},
+  Table table({{"LENGTH", Table::kRight},
+               {"STANDS FOR", Table::kRight},
+               {"BEFORE", Table::kRight},
+               {"AFTER", Table::kRight},
+               {"CHANGE", Table::kRight},
                {"NOTE"}});
   for (const v1::WhatIfSeqPoint* point : shown) {
     table.AddRow({FormatLengths(point->lengths()), FormatCount(std::llround(point->weight())),
@@ -176,7 +175,8 @@ std::string SeqPointsTable(const v1::WhatIfAnswer& answer, bool all) {
 
 // With `all` all that there are, their names whole.
 std::string KernelsTable(const v1::WhatIfAnswer& answer, bool all, int width) {
-  Table table({{"BEFORE", kRight}, {"AFTER", kRight}, {"CHANGE", kRight}, {"KERNEL"}});
+  Table table(
+      {{"BEFORE", Table::kRight}, {"AFTER", Table::kRight}, {"CHANGE", Table::kRight}, {"KERNEL"}});
   const int shown = all ? answer.kernels_size() : std::min(answer.kernels_size(), kShownKernels);
   for (int i = 0; i < shown; ++i) {
     const v1::WhatIfKernel& kernel = answer.kernels(i);
@@ -204,10 +204,10 @@ std::string PathsTable(const v1::WhatIfAnswer& answer) {
     return it == shares.end() ? v1::TimeShare() : *it;
   };
   Table table({{"CRITICAL PATH"},
-               {"BEFORE", kRight},
-               {"SHARE", kRight},
-               {"AFTER", kRight},
-               {"SHARE", kRight}});
+               {"BEFORE", Table::kRight},
+               {"SHARE", Table::kRight},
+               {"AFTER", Table::kRight},
+               {"SHARE", Table::kRight}});
   std::set<std::string> seen;
   for (const TimeShares* shares : {&before, &after}) {
     for (const v1::TimeShare& share : *shares) {
@@ -222,7 +222,7 @@ std::string PathsTable(const v1::WhatIfAnswer& answer) {
 }
 
 std::string StepsTable(const v1::WhatIfAnswer& answer) {
-  Table table({{"TASKS", kRight}, {"STEP"}});
+  Table table({{"TASKS", Table::kRight}, {"STEP"}});
   for (const v1::WhatIfStep& step : answer.steps()) {
     table.AddRow({step.tasks() == 0 ? "none" : FormatCount(step.tasks()), step.text()});
   }
@@ -255,12 +255,12 @@ std::string ReplayText(const v1::ReplayReply& reply, bool all) {
     });
     shown.resize(kShownWorst);
   }
-  Table table({{"ITERATION", kRight},
-               {"RANK", kRight},
-               {"LENGTH", kRight},
-               {"MEASURED", kRight},
-               {"REPLAYED", kRight},
-               {"ERROR", kRight}});
+  Table table({{"ITERATION", Table::kRight},
+               {"RANK", Table::kRight},
+               {"LENGTH", Table::kRight},
+               {"MEASURED", Table::kRight},
+               {"REPLAYED", Table::kRight},
+               {"ERROR", Table::kRight}});
   for (const v1::ReplayedIteration* iteration : shown) {
     table.AddRow({FormatCount(iteration->number()),
                   ranks.size() > 1 ? absl::StrCat(iteration->rank()) : "",
@@ -314,9 +314,9 @@ std::string WhatIfText(const v1::WhatIfReply& reply, bool all, int width) {
 
 std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width) {
   Table table({{"PRESET"},
-               {"TIME", kRight},
+               {"TIME", Table::kRight},
                {FormatConfidence(reply.confidence()) + " INTERVAL"},
-               {reply.whole_run() ? "RUN THEN" : "SO FAR THEN", kRight},
+               {reply.whole_run() ? "RUN THEN" : "SO FAR THEN", Table::kRight},
                {"NOTE"}});
   int unfit = 0;
   std::string before;

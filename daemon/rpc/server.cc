@@ -25,6 +25,8 @@
 #include "daemon/base/change_signal.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/limits.h"
+#include "daemon/queries/metric_sets.h"
+#include "daemon/queries/presets.h"
 #include "daemon/rpc/listener.h"
 #include "daemon/rpc/reflection.h"
 #include "daemon/rpc/requests.h"
@@ -155,7 +157,10 @@ class Service final : public v1::Profiler::Service {
     const Question question(this);
     SEQPOINT_RPC_CHECK(CheckPrepare(*request));
     SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
-    return Answer(backend_->PrepareJob(*request), reply);
+    v1::PrepareJobRequest complete = *request;
+    SEQPOINT_RPC_CHECK(queries::ResolveMetricSets(&complete));
+    SEQPOINT_RPC_CHECK(CheckPrepare(complete));  // with the sets of its file
+    return Answer(backend_->PrepareJob(complete), reply);
   }
 
   grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
@@ -305,6 +310,19 @@ class Service final : public v1::Profiler::Service {
     })));
   }
 
+  grpc::Status ListPresets(grpc::ServerContext* context, const v1::ListPresetsRequest* request,
+                           v1::ListPresetsReply* reply) override {
+    const Question question(this);
+    return Answer(queries::ListPresets(*request), reply);
+  }
+
+  grpc::Status ListMetricSets(grpc::ServerContext* context,
+                              const v1::ListMetricSetsRequest* request,
+                              v1::ListMetricSetsReply* reply) override {
+    const Question question(this);
+    return Answer(queries::ListMetricSets(*request), reply);
+  }
+
   grpc::Status SetHorizon(grpc::ServerContext* context, const v1::SetHorizonRequest* request,
                           v1::SetHorizonReply* reply) override {
     const Question question(this);
@@ -427,6 +445,7 @@ class Service final : public v1::Profiler::Service {
     const Counted replay(&replays_);
     SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
     SEQPOINT_RPC_CHECK(CheckChanges(*request));
+    SEQPOINT_RPC_CHECK(queries::CheckPresets(*request));
     const auto ask = [&](const v1::WhatIfRequest& complete) {
       return backend_->WhatIf(complete, [&] { return Left(*context); });
     };

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "absl/strings/numbers.h"
-#include "daemon/traces/content.h"
 #include "daemon/traces/json_text.h"
+#include "proto/file_content.h"
 
 namespace seqpoint::traces {
 namespace {

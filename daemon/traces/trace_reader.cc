@@ -10,10 +10,10 @@
 #include "absl/strings/str_join.h"
 #include "daemon/traces/activity_csv.h"
 #include "daemon/traces/chrome_events.h"
-#include "daemon/traces/content.h"
 #include "daemon/traces/element_scanner.h"
 #include "daemon/traces/gunzip.h"
 #include "daemon/traces/trace_builder.h"
+#include "proto/file_content.h"
 
 namespace seqpoint::traces {
 namespace {

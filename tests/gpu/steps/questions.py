@@ -399,8 +399,8 @@ def call_time(machine):
 def metric_set(machine, name, chip):
     """[[metric, ...], ...]: the configurations of a shipped set, as the range backend has them."""
     out = machine.run([machine.program("seqpoint"), "metrics", name, "--chip", chip, "--json"], limit=30)
-    backends = json.loads(out.text[out.text.index("{"):])["sets"][0]["backends"]
-    configs = next(b for b in backends if b["backend"] == "range")["configurations"]
+    offers = json.loads(out.text[out.text.index("{"):])["sets"][0]["offers"]
+    configs = next(offer for offer in offers if offer["backend"] == "COUNTER_BACKEND_RANGE")["configurations"]
     return [[metric["name"] for metric in config["metrics"]] for config in configs]
 
 
