@@ -7,7 +7,7 @@
 #include "client/commands/horizon.h"
 #include "client/commands/metrics.h"
 #include "client/commands/options.h"
-#include "client/commands/run.h"
+#include "client/commands/run/run.h"
 
 namespace seqpoint::client {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/commands/doctor.h"
+#include "client/commands/doctor/diagnosis.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,0 +1,102 @@
+#include "client/commands/run/summary.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/connection.h"
+#include "client/text/format.h"
+#include "client/text/job_text.h"
+#include "client/text/notes.h"
+#include "client/text/projection_text.h"
+
+namespace seqpoint::client {
+namespace {
+
+// Of a run that no process of the program told of.
+std::string WhyNothing(int wait_status, const std::string& adapter_missing) {
+  const char* other = getenv("CUDA_INJECTION64_PATH");
+  if (other != nullptr && *other != '\0' && FindLibrary().value_or("") != other) {
+    return absl::StrCat(
+        "another profiler has the command's GPU work (CUDA_INJECTION64_PATH is ", other,
+        "), and the CUDA driver takes one; nothing was profiled. Unset it to profile the command");
+  }
+  if (WIFSIGNALED(wait_status)) return "it ended before it trained; nothing was profiled";
+  if (const int status = WEXITSTATUS(wait_status); status != 0) {
+    return absl::StrCat("the command ended with status ", status,
+                        " before it trained; nothing was profiled");
+  }
+  if (FindAdapter().empty()) {
+    return "the command used no GPU, and PyTorch was not asked, as there is no adapter "
+           "(SEQPOINT_ADAPTER); nothing was profiled";
+  }
+  if (!adapter_missing.empty()) {
+    return absl::StrCat("nothing was profiled: the command used no GPU, and ", adapter_missing);
+  }
+  return "no process of the command was seen to use a GPU or to train with PyTorch; nothing was "
+         "profiled. If one did, `seqpoint doctor` says what stands in the way; a loop of another "
+         "kind tells its iterations in two lines (docs/pytorch.md)";
+}
+
+}  // namespace
+
+std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status,
+                       const std::string& adapter_missing) {
+  std::string text = JobTitle(job);
+  if (WIFSIGNALED(wait_status)) {
+    int number = WTERMSIG(wait_status);
+    absl::StrAppend(
+        &text,
+        number == SIGINT ? ", interrupted by Ctrl-C" : absl::StrCat(", ended by signal ", number),
+        " (", strsignal(number), ")");
+  } else if (WEXITSTATUS(wait_status) != 0 && job.process_count() > 0) {
+    absl::StrAppend(&text, ", the command ended with status ", WEXITSTATUS(wait_status));
+  }
+  absl::StrAppend(&text, "\n");
+  if (job.process_count() == 0) {
+    text += Wrap("", WhyNothing(wait_status, adapter_missing), kTextColumns - 2);
+  } else {
+    std::string early = EndedBeforeText(job);
+    absl::StrAppend(&text, early.empty() ? FormatCount(job.iterations(), "iteration") : early, ", ",
+                    FormatCount(job.unique_lengths(), "length"));
+    if (job.time_only().empty()) {
+      absl::StrAppend(&text, ", ", FormatCount(job.seqpoints().seqpoints(), "SeqPoint"), ", ",
+                      FormatCount(job.seqpoints().measurements(), "iteration"), " measured");
+    }
+    text += "\n";
+    if (job.time_only() != job.trouble()) text += Note(job.time_only());
+    if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), job));
+    text += Note(job.rule().sentence());
+    if (!adapter_missing.empty()) {
+      text += Note(absl::StrCat("PyTorch was not asked for its iterations, as ", adapter_missing));
+    }
+    if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
+      absl::StrAppend(&text, "left out: ", losses, "\n");
+    }
+    text += ApartText(job);
+    if (!job.trouble().empty()) text += Wrap("trouble: ", job.trouble(), kTextColumns);
+    if (!IsOver(job)) text += "the last records are not in these figures yet: ask again\n";
+    const std::string& id = job.id();
+    absl::StrAppend(&text, "ask next: seqpoint jobs ", id);
+    if (job.has_time()) absl::StrAppend(&text, ", seqpoint project ", id);
+    if (answers.counters) absl::StrAppend(&text, ", seqpoint counters ", id);
+    if (answers.kernels) {
+      absl::StrAppend(&text, ", seqpoint kernels ", id, ", seqpoint export ", id,
+                      " --chrome trace.json");
+    }
+    if (answers.operators) absl::StrAppend(&text, ", seqpoint place ", id, " --devices 2");
+    if (answers.kernels && job.time_only().empty() && job.seqpoints().measurements() > 0) {
+      absl::StrAppend(&text, ", seqpoint whatif ", id, " --list");
+    }
+    text += "\n";
+  }
+  std::string indented = "\n";
+  for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&indented, indented.size() == 1 ? "" : "  ", line, "\n");
+  }
+  return indented;
+}
+
+}  // namespace seqpoint::client

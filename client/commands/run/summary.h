@@ -1,0 +1,26 @@
+// The summary that `seqpoint run` prints at its end.
+// Threading: pure but for the environment.
+#ifndef CLIENT_COMMANDS_RUN_SUMMARY_H_
+#define CLIENT_COMMANDS_RUN_SUMMARY_H_
+
+#include <string>
+
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::client {
+
+// What the daemon can answer of a job beside its time.
+struct Answerable {
+  bool counters = false;
+  bool kernels = false;  // and a trace
+  bool operators = false;
+};
+
+// What `run` prints at the end. `wait_status`: how the program ended, as waitpid tells it;
+// `adapter_missing`: AdapterMissing.
+std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status,
+                       const std::string& adapter_missing = "");
+
+}  // namespace seqpoint::client
+
+#endif  // CLIENT_COMMANDS_RUN_SUMMARY_H_
