@@ -1,0 +1,56 @@
+// How soon works start: after their launch, after the work before them in their queue, and after
+// work of another queue that they wait for.
+//
+// Threading: plain values. Ownership: refers to the joined trace, which outlives it.
+#ifndef DAEMON_WHATIF_GRAPH_GAPS_H_
+#define DAEMON_WHATIF_GRAPH_GAPS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "daemon/whatif/graph/join.h"
+
+namespace seqpoint::whatif {
+
+class Gaps {
+ public:
+  // Without waits for other queues: those are not known yet.
+  Gaps(const JoinedTrace& joined, const Graph& graph);
+  // Measures again without what was spent waiting for other queues. `waits_for`: works, of a work.
+  void SetWaits(std::vector<std::vector<uint32_t>> waits_for);
+
+  int64_t usual_latency_ns() const { return usual_latency_ns_; }
+  int64_t shortest_latency_ns() const { return shortest_latency_ns_; }
+  const std::vector<uint32_t>& WaitsFor(uint32_t w) const { return waits_for_[w]; }
+
+  int64_t GapOf(uint32_t w) const;
+  int64_t WaitGapOf(uint32_t w) const;
+  // Of the works of other queues that a work waits for, the one that ended last.
+  uint32_t LastWait(uint32_t w) const;
+  // When a work could have started for all that its queue and its launch tell.
+  int64_t ReadyNs(uint32_t w) const;
+
+ private:
+  // By queue, what is before, what is behind: see GapKey.
+  using Samples = std::vector<std::vector<int64_t>>;
+
+  void MeasureLatencies(const Graph& graph);
+  void MeasureGaps();
+  size_t GapKey(uint32_t after, uint32_t w) const;
+
+  const JoinedTrace& j_;
+  size_t queues_;
+  int64_t usual_latency_ns_ = 0;
+  int64_t shortest_latency_ns_ = 0;
+  int64_t usual_gap_ns_;
+  int64_t usual_wait_gap_ns_;
+  std::vector<int64_t> gap_ns_;       // by GapKey of it and what is before in the queue
+  std::vector<int64_t> wait_gap_ns_;  // by GapKey of it and what it waits for in another one
+  std::vector<std::vector<uint32_t>> waits_for_;  // works, of a work
+};
+
+}  // namespace seqpoint::whatif
+
+#endif  // DAEMON_WHATIF_GRAPH_GAPS_H_

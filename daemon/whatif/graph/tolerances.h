@@ -1,0 +1,22 @@
+// How exact the times of a trace are taken.
+//
+// Threading: constants.
+#ifndef DAEMON_WHATIF_GRAPH_TOLERANCES_H_
+#define DAEMON_WHATIF_GRAPH_TOLERANCES_H_
+
+#include <cstdint>
+#include <limits>
+
+namespace seqpoint::whatif {
+
+inline constexpr int64_t kMicro = 1000;
+// Old traces have whole microseconds: what is that near is the same time.
+inline constexpr int64_t kTickNs = 2 * kMicro;
+// A task starts within this time after the end of what it waited for.
+inline constexpr int64_t kSoonNs = 15 * kMicro;
+inline constexpr int64_t kLateNs = 5 * kMicro;
+inline constexpr int64_t kPast = std::numeric_limits<int64_t>::min() / 4;
+
+}  // namespace seqpoint::whatif
+
+#endif  // DAEMON_WHATIF_GRAPH_TOLERANCES_H_
