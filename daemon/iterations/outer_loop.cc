@@ -21,7 +21,8 @@ constexpr size_t kFewest = 3;
 constexpr double kManyIterations = 12;
 
 // Calls that follow one another without a launch in between are one group, which stands where its
-// first call does. A group belongs to the loop iteration that begins with the next launch: `iteration`.
+// first call does. A group belongs to the loop iteration that begins with the next launch:
+// `iteration`.
 struct Group {
   uint32_t call;
   size_t iteration;
