@@ -660,7 +660,7 @@ TEST_F(HostileRingTest, EventsThatBreakTheirRulesAreRejected) {
   expect_rejected([](auto& slot) { slot.payload_bytes = 23; });
   expect_rejected([](auto& slot) { slot.type = 0; });
   expect_rejected([](auto& slot) { slot.type = 999; });
-  expect_rejected([](auto& slot) { slot.type = static_cast<uint16_t>(abi::EventType::kStep); });
+  expect_rejected([](auto& slot) { slot.type = static_cast<uint16_t>(abi::EventType::kSync); });
 }
 
 TEST_F(HostileRingTest, TextsThatAreLongerThanTheirEventAreRejected) {
