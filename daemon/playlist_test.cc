@@ -239,7 +239,7 @@ class PlaylistDaemonTest : public ::testing::Test {
       if (part.part != "job") continue;
       jobs::JobState state;
       ASSERT_TRUE(state.ParseFromString(part.bytes));
-      (*state.mutable_next_number())[0] = static_cast<int64_t>(run.keys.size());
+      (*state.mutable_ranks()->mutable_next_number())[0] = static_cast<int64_t>(run.keys.size());
       part.bytes = state.SerializeAsString();
     }
     batch.states.push_back({.job_id = row.job_id,

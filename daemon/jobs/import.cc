@@ -168,8 +168,8 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
     process->state.set_iterations(iterations);
     process->SetLevel(static_cast<uint8_t>(run.traced ? abi::Level::kTrace : abi::Level::kMark));
     rows_.processes.push_back(process->row);
-    processes_[process_id] = std::move(process);
-    next_number_[rank] = static_cast<int64_t>(iterations);
+    processes_.Add(std::move(process));
+    ranks_.Advance(rank, static_cast<int64_t>(iterations));
   };
   for (const ImportedRank& rank : run.ranks) add_process(rank.rank, rank.iterations.size());
   if (run.ranks.empty()) add_process(0, run.iterations.size());

@@ -117,65 +117,28 @@ void Job::AddProcess(const ProcessRow& row, const std::set<int64_t>& gone) {
   row_.end_ns = 0;
   row_.state = rule_ ? v1::JOB_STATE_MARKING : v1::JOB_STATE_LEARNING;
   process->learning = std::make_unique<Learning>();
-  Place(*process, gone);
-  if (!live()) {
-    start_ranks_.clear();
-    world_size_ = 1;
-  }
-  start_ranks_.insert(row.rank);
-  world_size_ = std::max<int64_t>(world_size_, HelloNumber(row, "world_size", 1));
+  if (!live()) ranks_.Start();
+  processes_.Place(*process, ranks_, gone);
+  if (rule_) process->learning->SetRule(rule_->rule);
+  ranks_.Add(row.rank, HelloNumber(row, "world_size", 1));
   rows_.processes.push_back(row);
-  processes_[row.process_id] = std::move(process);
-  SplitRanksIfNeeded();
+  processes_.Add(std::move(process));
+  if (!processes_.one_rank() && !work_) SplitRanks();
   changes_.Mark(Change::kProcesses);
-}
-
-// Ranks that start together have the same first number, also when one of them had come further
-// than another before they were all started again, and when it is not known of each that it ended.
-int64_t Job::FirstNumber(int32_t rank) const {
-  int64_t of_run = 0, of_rank = 0, ended_ns = 0;
-  for (const auto& [other, next] : next_number_) {
-    of_run = std::max(of_run, next);
-    if (other == rank) of_rank = next;
-  }
-  for (const auto& [id, process] : processes_) {
-    if (process->row.rank == rank) ended_ns = std::max(ended_ns, process->row.end_ns);
-  }
-  std::optional<int64_t> of_others;
-  for (const auto& [id, process] : processes_) {
-    if (!process->alive() || process->row.rank == rank) continue;
-    if (of_rank > 0 && process->row.start_ns < ended_ns) continue;  // of the start before
-    of_others = std::max(of_others.value_or(0), process->state.first_number());
-  }
-  return std::max(of_rank, of_others.value_or(of_run));
 }
 
 void Job::SplitRanks() {
   work_ = engine_.Copy();
   work_->current().KeepLog();
   work_log_.Restart();
-  steps_ = StepBuilder(next_number_);
-  for (const auto& [rank, next] : next_number_) {
-    next_sample_ = std::max(next_sample_, static_cast<uint64_t>(next));
-  }
+  steps_ = StepBuilder(ranks_.next_numbers());
+  next_sample_ = std::max(next_sample_, static_cast<uint64_t>(ranks_.LargestNextNumber()));
   matching_.Restart();
   changes_.Mark(Change::kRankSplit);
 }
 
-std::set<int32_t> Job::LiveRanks() const {
-  std::set<int32_t> ranks;
-  for (const auto& [id, process] : processes_) {
-    if (process->alive() && RoleOf(*process) == Role::kTaken) ranks.insert(process->row.rank);
-  }
-  return ranks;
-}
-
 void Job::AddSteps(const std::set<int32_t>& live_ranks) {
-  // After a restart each process is read in its turn.
-  const bool all_heard = std::all_of(processes_.begin(), processes_.end(), [](const auto& entry) {
-    return !entry.second->alive() || entry.second->traces.readings() > 0;
-  });
-  for (const Step& step : steps_.TakeSteps(live_ranks, all_heard)) {
+  for (const Step& step : steps_.TakeSteps(live_ranks, processes_.all_read())) {
     engine_.current().AddIteration({.iteration = static_cast<uint64_t>(step.number),
                                     .key = step.key,
                                     .time_ns = step.duration_ns,
@@ -199,46 +162,6 @@ void Job::AddSteps(const std::set<int32_t>& live_ranks) {
   }
 }
 
-Job::Role Job::RoleOf(const Process& process) const {
-  if (process.state.concurrent()) return Role::kBeside;
-  if (process.state.iterations() > 0) return Role::kTaken;
-  // What the calls say counts, not how far the daemon is with each: the answer is that of the run.
-  const auto trains = [](const Process& other) {
-    return other.state.iterations() > 0 || !other.buffered.empty() ||
-           (other.learning && other.learning->iterates());
-  };
-  Role role = Role::kTaken;
-  for (const int64_t id : process.state.overlaps()) {
-    const auto it = processes_.find(id);
-    if (it == processes_.end() || it->second->state.concurrent()) continue;
-    const Process& other = *it->second;
-    const bool over =
-        !other.alive() && other.state.last_boundary_ns() < process.state.first_boundary_ns();
-    if (trains(other) && !over) return Role::kBeside;
-    if (other.alive()) role = Role::kOpen;
-  }
-  for (const auto& [id, later] : processes_) {
-    const bool overlap = std::count(later->state.overlaps().begin(), later->state.overlaps().end(),
-                                    process.row.process_id) > 0;
-    if (overlap && later->alive() && !later->state.concurrent() && later->state.iterations() > 0)
-      return Role::kBeside;
-  }
-  return role;
-}
-
-bool Job::live() const {
-  return std::any_of(processes_.begin(), processes_.end(),
-                     [](const auto& entry) { return entry.second->alive(); });
-}
-
-int32_t Job::NextIncarnation(int32_t rank) const {
-  int32_t next = 0;
-  for (const auto& [id, process] : processes_) {
-    if (process->row.rank == rank) next = std::max(next, process->row.incarnation + 1);
-  }
-  return next;
-}
-
 std::vector<std::pair<int64_t, int32_t>> Job::LiveProcesses() const {
   std::vector<std::pair<int64_t, int32_t>> live;
   for (const auto& [id, process] : processes_) {
@@ -248,11 +171,11 @@ std::vector<std::pair<int64_t, int32_t>> Job::LiveProcesses() const {
 }
 
 const std::string& Job::Identity(int64_t process_id) const {
-  return processes_.at(process_id)->row.identity;
+  return processes_.at(process_id).row.identity;
 }
 
 void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed) {
-  Process& process = *processes_.at(process_id);
+  Process& process = processes_.at(process_id);
   if (!process.alive()) return;
   process.row.end_ns = now_ns;
   process.row.lost = !orderly;
@@ -269,7 +192,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
   process.builder.Finish(process.state.ended_well() && rule_ && TellsBegins(rule_->rule));
   Advance();
   EndAlignment(process);
-  AddSteps(LiveRanks());
+  AddSteps(processes_.LiveRanks());
   rows_.processes.push_back(process.row);
   if (!live()) {
     row_.end_ns = now_ns;
@@ -279,17 +202,13 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
 }
 
 JobEnd Job::End() const {
-  const auto counts = [](const Process& process) {
-    return process.state.iterations() > 0 && !process.state.concurrent();
-  };
   const ProgramEnd* latest = program_ends_.latest();
   bool latest_came = latest == nullptr;
-  std::map<int32_t, const Process*> last;  // by rank; earlier incarnations were resumed
   for (const auto& [id, process] : processes_) {
-    const Process*& of_rank = last[process->row.rank];
-    if (of_rank == nullptr || counts(*process) || !counts(*of_rank)) of_rank = process.get();
     latest_came = latest_came || HelloField(process->row, "launch") == latest->launch;
   }
+  // Earlier incarnations were resumed.
+  const auto last = processes_.LastOfRanks([](const Process& process) { return process.counts(); });
   std::vector<LastProcess> ends;
   for (const auto& [rank, process] : last) {
     const bool gone = process->row.end_ns != 0;
@@ -361,7 +280,7 @@ void Job::EndRefused(int64_t now_ns) {
 }
 
 void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
-  Process& process = *processes_.at(process_id);
+  Process& process = processes_.at(process_id);
   v1::Losses& to = *process.state.mutable_losses();
   process.state.set_clock_kind(losses.clock_kind);
   const std::string before = to.SerializeAsString();
@@ -379,7 +298,7 @@ void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
 }
 
 void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
-  Process& process = *processes_.at(process_id);
+  Process& process = processes_.at(process_id);
   // Where the library marks boundaries, it counts the iterations.
   if (!process.learning || !process.learning->wants_calls()) return;
   if (process.state.missing_calls() == 0) process.state.set_missing_since_ns(process.last_call_ns);
@@ -390,7 +309,7 @@ void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
 // ----------------------------------------------------------------------------------------- records
 
 void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload) {
-  Process& process = *processes_.at(process_id);
+  Process& process = processes_.at(process_id);
   changes_.Mark(Change::kRecords);
   if (!EventDispatcher(process, *this, changes_).Dispatch(type, payload)) process.CountRejected();
 }
@@ -429,6 +348,28 @@ void Job::OnFeature(Process&, abi::Feature feature) {
   if (feature == abi::Feature::kBatches) matching_.Restart();
 }
 
+void Job::OnRank(Process& process, const abi::RankEvent& event) {
+  SetHelloField("world_size", event.world_size, process.row);
+  ranks_.SetWorldSize(event.world_size);
+  const int32_t before = process.row.rank;
+  // What a process has done is in the log under the rank that it had then.
+  const bool moves = event.rank != before && process.state.iterations() == 0 &&
+                     !process.alignment.buffers() && process.learning;
+  if (moves) {
+    SetHelloField("rank", event.rank, process.row);
+    process.row.incarnation = processes_.NextIncarnation(event.rank);
+    process.row.rank = event.rank;
+    processes_.Place(process, ranks_, {});
+    if (rule_) process.learning->SetRule(rule_->rule);
+    ranks_.Add(event.rank, event.world_size);
+    for (Process* const other : processes_.Leave(process)) EndAlignment(*other);
+    if (!processes_.HasLive(before)) ranks_.Remove(before);
+    if (!processes_.one_rank() && !work_) SplitRanks();
+  }
+  rows_.processes.push_back(process.row);
+  changes_.Mark(Change::kProcesses);
+}
+
 bool Job::OnConfig(uint32_t config_id, bool collected, const std::string& why) {
   if (collected) {
     if (refused_configs_.erase(config_id) > 0) changes_.Mark(Change::kRefusedConfig);
@@ -456,7 +397,7 @@ void Job::OnStoodDown(const abi::StandDownEvent& event, const std::string& holde
 }
 
 void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) {
-  Process& process = *processes_.at(process_id);
+  Process& process = processes_.at(process_id);
   for (const abi::DataRecord& record : records) {
     switch (static_cast<abi::DataType>(record.type)) {
       case abi::DataType::kCall:
@@ -494,7 +435,7 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
 }
 
 bool Job::OnRead(int64_t process_id, bool complete) {
-  Process& process = *processes_.at(process_id);
+  Process& process = processes_.at(process_id);
   if (complete) process.traces.OnRead();
   if (process.state.unread()) {
     process.state.set_unread(false);
@@ -524,7 +465,7 @@ void Job::Advance() {
       Align(*process, iteration);
     }
   }
-  AddSteps(LiveRanks());
+  AddSteps(processes_.LiveRanks());
   observed_.RefreshUnits();
   MatchLengths();
   if (changes_.TakePlanDue()) UpdatePlan();
@@ -585,7 +526,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
       roofline_.Clear();
       for (auto& [id, process] : processes_) {
         process->measurements.Clear();
-        for (auto& seen : process->seen) seen[0].clear(), seen[1].clear();
+        process->seen.Clear();
       }
       observed_.Clear();
       micro_batches_.Clear();
@@ -608,7 +549,8 @@ void Job::OnRuleLearned(LearnedRule rule) {
 std::vector<Job::WantedLog> Job::WantedLogs() const {
   std::vector<WantedLog> wanted;
   for (const auto& [id, process] : processes_) {
-    if (!process->state.aligning() || process->aligner || RoleOf(*process) == Role::kBeside)
+    if (!process->state.aligning() || process->alignment.has_log() ||
+        processes_.RoleOf(*process) == Role::kConcurrent)
       continue;
     const int64_t end = process->state.first_number();
     wanted.push_back({id, process->row.rank, std::max<int64_t>(end - kMaxRepeated, 0), end});
@@ -617,66 +559,47 @@ std::vector<Job::WantedLog> Job::WantedLogs() const {
 }
 
 void Job::SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> log) {
-  Process& process = *processes_.at(process_id);
+  Process& process = processes_.at(process_id);
   if (!process.state.aligning()) return;
-  process.aligner.emplace(begin, std::move(log));
-  for (const FinishedIteration& iteration : std::exchange(process.buffered, {})) {
-    Align(process, iteration);
-  }
+  process.alignment.SetLog(begin, std::move(log), Shape().dimensions());
+  if (process.alignment.buffers()) EndAlignmentIfDecided(process);
 }
 
 void Job::Align(Process& process, const FinishedIteration& iteration) {
-  if (process.state.first_boundary_ns() == 0)
-    process.state.set_first_boundary_ns(iteration.boundary_ns);
-  process.state.set_last_boundary_ns(iteration.boundary_ns);
-  if (process.state.missing_calls() == 0 ||
-      iteration.boundary_ns <= process.state.missing_since_ns()) {
-    process.state.set_missing_in(static_cast<int64_t>(iteration.number));
+  ProcessState& state = process.state;
+  if (state.first_boundary_ns() == 0) state.set_first_boundary_ns(iteration.boundary_ns);
+  state.set_last_boundary_ns(iteration.boundary_ns);
+  if (state.missing_calls() == 0 || iteration.boundary_ns <= state.missing_since_ns()) {
+    state.set_missing_in(static_cast<int64_t>(iteration.number));
   }
-  if (!process.state.aligning()) return OnFinished(process, iteration);
+  if (!state.aligning()) return OnFinished(process, iteration);
   changes_.Mark(Change::kRecords);
-  const uint64_t first =
-      process.buffered.empty() ? iteration.number : process.buffered.back().number + 1;
-  process.buffered.push_back(iteration);
-  if (process.aligner) {
-    for (uint64_t lost = first; lost < iteration.number && !process.aligner->decided(); ++lost) {
-      process.aligner->Add(std::nullopt);
-    }
-    const uint32_t wanted = rule_ ? (1u << rule_->rule.length_count) - 1 : 0;
-    KnownLengths lengths;
-    if (wanted != 0 && (iteration.valid & wanted) == wanted) {
-      lengths.emplace(iteration.length[0], wanted > 1 ? iteration.length[1] : 0);
-    }
-    process.aligner->Add(lengths);
-  }
-  const Role role = RoleOf(process);
-  const bool decided = process.aligner && process.aligner->decided() && role == Role::kTaken;
-  if (decided || role == Role::kBeside || process.buffered.size() >= ResumeAligner::kMaxIterations)
-    EndAlignment(process);
+  process.alignment.Add(iteration, Shape().dimensions());
+  EndAlignmentIfDecided(process);
+}
+
+void Job::EndAlignmentIfDecided(Process& process) {
+  const Role role = processes_.RoleOf(process);
+  const bool decided = process.alignment.decided() && role == Role::kCounted;
+  if (decided || role == Role::kConcurrent || process.alignment.full()) EndAlignment(process);
 }
 
 void Job::EndAlignment(Process& process) {
   if (!process.state.aligning()) return;
   process.state.set_aligning(false);
   changes_.Mark(Change::kProcesses);
-  if (process.aligner && !process.buffered.empty()) {
-    const std::optional<int64_t> number = process.aligner->first_number();
-    // From the very begin of a training that came to its end: another one with the same data.
-    const std::vector<int64_t>& places = process.aligner->places_found();
-    const bool another = std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
-      const Process& other = *entry.second;
-      return other.state.ended_well() && other.row.rank == process.row.rank &&
-             std::count(places.begin(), places.end(),
-                        other.state.first_number() - other.state.repeated()) > 0;
-    });
-    if (number && !another) {
-      process.state.set_repeated(static_cast<int64_t>(process.buffered.front().number) - *number);
-    }
+  // From the very begin of a training that came to its end: another one with the same data.
+  const std::vector<int64_t> places = process.alignment.Places();
+  const bool another = std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    const Process& other = *entry.second;
+    return other.state.ended_well() && other.row.rank == process.row.rank &&
+           std::count(places.begin(), places.end(),
+                      other.state.first_number() - other.state.repeated()) > 0;
+  });
+  if (const std::optional<int64_t> repeated = process.alignment.Repeated(); repeated && !another) {
+    process.state.set_repeated(*repeated);
   }
-  process.aligner.reset();
-  for (const FinishedIteration& iteration : std::exchange(process.buffered, {})) {
-    OnFinished(process, iteration);
-  }
+  for (const FinishedIteration& iteration : process.alignment.End()) OnFinished(process, iteration);
 }
 
 void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
@@ -685,7 +608,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
   const uint32_t wanted = (1u << dimensions) - 1;
   const bool known = (iteration.valid & wanted) == wanted;
-  process.state.set_concurrent(RoleOf(process) == Role::kBeside);
+  process.state.set_concurrent(processes_.RoleOf(process) == Role::kConcurrent);
   // A window whose event is lost: they come within a few iterations.
   if (iteration.number > kResultPatience) {
     process.traces.ForgetBefore(iteration.number - kResultPatience);
@@ -714,21 +637,17 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (work_ && !redone && !process.state.concurrent() && steps_.IsLate(number))
     row.flags |= kIterationLate;
   const bool sums = rule_ && abi::SumsLengths(rule_->rule);
-  for (int i = 0; i < row.length_count; ++i) {
-    row.length[i] = iteration.length[i];
-    if (sums) continue;
-    if (process.seen[0][i].insert(iteration.length[i]).second) row.flags |= kIterationFirst;
-  }
+  for (int i = 0; i < row.length_count; ++i) row.length[i] = iteration.length[i];
   // That a sum is new says nothing: kernels run on the lengths of micro-steps.
   std::vector<Part> parts;
   if (sums && known) parts = PartsOf(iteration, rule_->rule);
-  for (const Part& part : parts) {
-    auto* seen = process.seen[static_cast<size_t>(part.kind)];
-    bool first = seen[0].insert(part.key.first).second;
-    if (dimensions > 1) first |= seen[1].insert(part.key.second).second;
-    if (first) row.flags |= kIterationFirst;
+  bool first = false;
+  if (!sums && known) {
+    first = process.seen.Add({{iteration.length[0], iteration.length[1]}}, dimensions);
   }
-  if ((row.flags & kIterationFirst) != 0 && processes_.size() > 1) process.control_made = 0;
+  for (const Part& part : parts) first |= process.seen.Add(part, dimensions);
+  if (first) row.flags |= kIterationFirst;
+  if (first && processes_.size() > 1) process.control_made = 0;
   rows_.iterations.push_back(row);
   const bool disturbed = iteration.distorted || iteration.config_id != abi::kConfigNone;
   if (process.monitor && known && iteration.gpu_time && !disturbed) {
@@ -747,9 +666,9 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   others.count += iteration.other_batches;
   others.duration_ns += iteration.other_duration_ns;
 
-  int64_t& next_number = next_number_[process.row.rank];
-  const int64_t first_lost = process.state.iterations() > 1 ? next_number : number;
-  next_number = std::max(next_number, number + 1);
+  const int64_t first_lost =
+      process.state.iterations() > 1 ? ranks_.NextNumber(process.row.rank) : number;
+  ranks_.Advance(process.row.rank, number + 1);
   // Iterations whose records were lost happened all the same.
   OnlineEngine& engine = work().current();
   const auto next_sample = [&](int64_t of) {
@@ -765,7 +684,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                          .distorted = iteration.distorted,
                          .measured = iteration.config_id != 0,
                          .redone = redone,
-                         .first = (row.flags & kIterationFirst) != 0,
+                         .first = first,
                          .combined = sums,
                          .parts = std::move(parts)};
   if (known && dimensions > 0) sample.key.first = iteration.length[0];
@@ -848,7 +767,7 @@ void Job::AddTraceSegment(const Process& process, uint64_t number, std::string r
 }
 
 std::vector<int64_t> Job::OpenTraces(int64_t process_id) const {
-  const Process& process = *processes_.at(process_id);
+  const Process& process = processes_.at(process_id);
   std::vector<int64_t> numbers;
   for (const uint64_t number : process.traces.open()) {
     numbers.push_back(static_cast<int64_t>(number) - process.state.repeated());
@@ -857,7 +776,7 @@ std::vector<int64_t> Job::OpenTraces(int64_t process_id) const {
 }
 
 void Job::RestoreTrace(int64_t process_id, std::string_view records) {
-  processes_.at(process_id)->traces.Restore(records);
+  processes_.at(process_id).traces.Restore(records);
 }
 
 }  // namespace seqpoint::jobs

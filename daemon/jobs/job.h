@@ -46,7 +46,9 @@
 #include "daemon/jobs/micro_batches.h"
 #include "daemon/jobs/observed_lengths.h"
 #include "daemon/jobs/process.h"
+#include "daemon/jobs/process_table.h"
 #include "daemon/jobs/program_ends.h"
+#include "daemon/jobs/rank_table.h"
 #include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/roofline.h"
 #include "daemon/jobs/run_engine.h"
@@ -116,7 +118,7 @@ class Job : private JobEvents {
   void AddProcess(const ProcessRow& row, const std::set<int64_t>& gone = {});
   bool HasProcesses() const { return !processes_.empty(); }
   bool HasProcess(int64_t process_id) const { return processes_.contains(process_id); }
-  int32_t NextIncarnation(int32_t rank) const;
+  int32_t NextIncarnation(int32_t rank) const { return processes_.NextIncarnation(rank); }
   std::vector<std::pair<int64_t, int32_t>> LiveProcesses() const;  // id, pid
   const std::string& Identity(int64_t process_id) const;           // ingest::ProcessIdentity
 
@@ -198,7 +200,7 @@ class Job : private JobEvents {
   // It was there before: watchers wait for what is later.
   void SetGeneration(int64_t generation) { changes_.SetGeneration(generation); }
   const JobRow& row() const { return row_; }
-  bool live() const;
+  bool live() const { return processes_.live(); }
   v1::Job Describe(bool with_details, bool with_histogram = false);
   // What is known now, for questions that take long; for another run, with that horizon. Errors:
   // InvalidArgument, FailedPrecondition for lengths that cannot be mapped onto the learned feature.
@@ -234,25 +236,12 @@ class Job : private JobEvents {
   void SetSpent(v1::Overhead& overhead) const;
   // Where it is known: from the pace of the lowest rank that runs.
   void SetExpectedEnd(v1::Job& job) const;
-  // The process' place among the job's iterations: by its rank, and who else has that.
-  void Place(Process& process, const std::set<int64_t>& gone);
-  void SplitRanksIfNeeded();
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);
+  void EndAlignmentIfDecided(Process& process);
   void EndAlignment(Process& process);
-  // Of processes of one rank that run at the same time, the first that came and trains is counted
-  // and measured; the others are in the log alone. Before a process has had an iteration:
-  enum class Role {
-    kTaken,
-    kBeside,  // another one's training goes on
-    kOpen,    // one that came before it may still turn out to train
-  };
-  Role RoleOf(const Process& process) const;
-  // Of the first iteration of a process that comes now.
-  int64_t FirstNumber(int32_t rank) const;
   // A second rank came: the job's steps and the ranks' iterations are two things from now on.
   void SplitRanks();
-  std::set<int32_t> LiveRanks() const;
   void AddSteps(const std::set<int32_t>& live_ranks);
   // The engine of what is measured: its iterations are those of single ranks.
   RunEngine& work() { return work_ ? *work_ : engine_; }
@@ -267,8 +256,6 @@ class Job : private JobEvents {
   void CountTracedWork(Process& process);
   void AddTraceSegment(const Process& process, uint64_t number, std::string records);
   void MatchLengths();
-  int64_t WorkingRanks() const;  // that had iterations, of those that started together last
-  int64_t WorldSize() const;
   int64_t RunIterations() const;  // of the user's horizon; 0: unknown
   RunShape Shape() const;
   void UpdatePlan();
@@ -321,7 +308,8 @@ class Job : private JobEvents {
   std::optional<RunEngine> work_;
   StepBuilder steps_;         // likewise
   uint64_t next_sample_ = 0;  // likewise: the number of an iteration in `work_`
-  std::map<int64_t, std::unique_ptr<Process>> processes_;
+  ProcessTable processes_;
+  RankTable ranks_;
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while it is learned anew
   std::string relearned_;                   // why it was, in a sentence
@@ -350,8 +338,6 @@ class Job : private JobEvents {
   KernelStatistics kernels_;
   LengthMatching matching_;
   ObservedLengths observed_;
-  int64_t world_size_ = 1;         // as the processes of the last start say
-  std::set<int32_t> start_ranks_;  // theirs
   bool paused_ = false;
   bool released_ = false;
   v1::Level forced_level_ = v1::LEVEL_UNSPECIFIED;
@@ -363,7 +349,6 @@ class Job : private JobEvents {
     int64_t duration_ns = 0;
   };
   OtherBatches startup_, evaluation_;
-  std::map<int32_t, int64_t> next_number_;  // by rank, of the next iteration of an incarnation
   ChangeTracker changes_;
   AnswerCache answers_{changes_};
   // Closed engines that are in the store.

@@ -92,9 +92,8 @@ std::string Job::UncountedInWords() const {
   }
   // Iterations whose records were lost between others are counted, too.
   uint64_t counted = first->state.iterations() + first->builder.lost_iterations();
-  if (const auto next = next_number_.find(first->row.rank); next != next_number_.end()) {
-    counted =
-        std::max(first->state.iterations(), std::min(counted, static_cast<uint64_t>(next->second)));
+  if (const int64_t next = ranks_.NextNumber(first->row.rank); next > 0) {
+    counted = std::max(first->state.iterations(), std::min(counted, static_cast<uint64_t>(next)));
   }
   return absl::StrCat(
       "rank ", first->row.rank, ": process ", first->row.pid, " ", absl::StrJoin(why, " and "),
@@ -170,17 +169,14 @@ std::string Job::WhyTimeOnly() const {
 bool Job::HasOpenEnd() const {
   const int64_t said = RunIterations();
   if (said > 0 && static_cast<int64_t>(engine_.Totals().iterations) == said) return false;
-  const auto trained = [](const Process& process) {
-    return process.state.iterations() > 0 && !process.state.concurrent();
-  };
   return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
     const Process& process = *entry.second;
-    if (process.alive() || !trained(process) || !process.builder.has_begun()) return false;
+    if (process.alive() || !process.counts() || !process.builder.has_begun()) return false;
     return process.state.ended_well() ||
            std::none_of(processes_.begin(), processes_.end(), [&](const auto& other) {
              const ProcessRow& row = other.second->row;
              return row.rank == process.row.rank && row.incarnation > process.row.incarnation &&
-                    trained(*other.second);
+                    other.second->counts();
            });
   });
 }
@@ -248,7 +244,7 @@ Answers::Facts Job::CollectFacts() const {
     facts.ended_without = Error();
     if (facts.ended_without.empty()) facts.ended_without = "it is not known why";
   }
-  for (const auto& [rank, next] : next_number_) facts.ranks.push_back(rank);
+  for (const auto& [rank, next] : ranks_.next_numbers()) facts.ranks.push_back(rank);
   for (const auto& [id, process] : processes_) AddSampled(process->state.sampled(), &facts.sampled);
   if (work_) {
     facts.work = work_->Copy();

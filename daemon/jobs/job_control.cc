@@ -243,12 +243,11 @@ std::vector<const Process*> Job::AbleToMeasure() const {
 // The first iteration of a length stands for no other, in each process: of an entry's lengths those
 // that this process had, the most frequent ones without a gap. False when there are none.
 bool Job::NarrowToSeen(const Process& process, abi::PlanEntry& entry) const {
-  const auto& seen = process.seen[0][0];
   int64_t low = 0, count = 0, most = 0;
   const abi::PlanEntry whole = entry;
   for (auto it = observed_.histogram(0).lower_bound(whole.low[0]);
        it != observed_.histogram(0).end() && it->first <= whole.high[0]; ++it) {
-    if (!seen.contains(it->first)) {
+    if (!process.seen.Contains(it->first)) {
       count = 0;
       continue;
     }
@@ -329,14 +328,14 @@ void Job::BuildControl(Process& process) {
 }
 
 const abi::Control* Job::TakeControl(int64_t process_id) {
-  Process& process = *processes_.at(process_id);
+  Process& process = processes_.at(process_id);
   if (process.control_made == changes_.controls()) return nullptr;
   process.control_made = changes_.controls();
   BuildControl(process);
   return &process.control;
 }
 
-void Job::RepublishControl(int64_t process_id) { processes_.at(process_id)->control_made = 0; }
+void Job::RepublishControl(int64_t process_id) { processes_.at(process_id).control_made = 0; }
 
 void Job::RecordOperators(const std::string& folder) {
   operators_folder_ = folder;

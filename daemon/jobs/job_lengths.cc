@@ -15,16 +15,11 @@ RunShape Job::Shape() const {
   RunShape shape{.rule = rule_ ? &*rule_ : nullptr,
                  .imported = imported_,
                  .micro_batches = micro_batches_,
-                 .working_ranks = WorkingRanks(),
-                 .world_size = WorldSize(),
+                 .working_ranks = ranks_.working(),
+                 .world_size = ranks_.world_size(),
                  .several_ranks = work_.has_value()};
-  std::map<int32_t, const Process*> last;  // by rank
-  for (const auto& [id, process] : processes_) {
-    const bool counts = process->state.iterations() > 0 || process->alive();
-    if (const Process*& of_rank = last[process->row.rank]; counts || of_rank == nullptr) {
-      of_rank = process.get();
-    }
-  }
+  const auto last = processes_.LastOfRanks(
+      [](const Process& process) { return process.state.iterations() > 0 || process.alive(); });
   for (const auto& [rank, process] : last) {
     const v1::Feature* const feature = process->FindFeature(abi::Feature::kBatches);
     if (feature == nullptr || static_cast<uint32_t>(feature->code()) <= shape.batches) continue;
@@ -32,16 +27,6 @@ RunShape Job::Shape() const {
     shape.batches_message = feature->sentence();
   }
   return shape;
-}
-
-int64_t Job::WorkingRanks() const {
-  const int64_t ranks = std::count_if(start_ranks_.begin(), start_ranks_.end(),
-                                      [&](int32_t rank) { return next_number_.contains(rank); });
-  return std::max<int64_t>(ranks, 1);
-}
-
-int64_t Job::WorldSize() const {
-  return std::min(std::max(world_size_, WorkingRanks()), kMostRanks);
 }
 
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {

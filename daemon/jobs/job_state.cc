@@ -146,14 +146,12 @@ JobState Job::SaveState() const {
   state.set_other_duration_ns(evaluation_.duration_ns);
   state.set_startup_batches(startup_.count);
   state.set_startup_duration_ns(startup_.duration_ns);
-  for (const auto& [rank, number] : next_number_) (*state.mutable_next_number())[rank] = number;
   state.set_unused(unused_);
   state.set_no_rule(no_rule_);
   state.set_host_times(host_times_);
   program_ends_.Save(&state);
   for (const std::string& tag : tags_) state.add_tags(tag);
-  state.set_world_size(world_size_);
-  state.mutable_start_ranks()->Add(start_ranks_.begin(), start_ranks_.end());
+  ranks_.Save(state.mutable_ranks());
   state.set_rule_generation(rule_generation_);
   state.set_control_generation(control_generation_);
   state.set_imported(imported_);
@@ -169,7 +167,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
                           const std::vector<StoredProcess>& processes) {
   const auto refuse = [&](std::string_view what, std::string_view why) {
     // What is stored stays as it is, for the version that can read it.
-    processes_.clear();
+    processes_.Clear();
     changes_.SetSaved();
     refused_ = absl::StrCat("the stored ", std::string(what), " state of job \"", row_.name, "@",
                             row_.run_id, "\" cannot be read (", std::string(why),
@@ -241,21 +239,19 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   forced_level_ = static_cast<v1::Level>(state.forced_level());
   evaluation_ = {state.other_batches(), state.other_duration_ns()};
   startup_ = {state.startup_batches(), state.startup_duration_ns()};
-  for (const auto& [rank, number] : state.next_number()) next_number_[rank] = number;
   unused_ = state.unused();
   no_rule_ = state.no_rule();
   host_times_ = state.host_times();
   program_ends_.Restore(state);
   tags_ = {state.tags().begin(), state.tags().end()};
-  world_size_ = std::max<int64_t>(state.world_size(), 1);
-  start_ranks_.insert(state.start_ranks().begin(), state.start_ranks().end());
+  ranks_.Load(state.ranks());
   rule_generation_ = state.rule_generation();
   control_generation_ = state.control_generation();
   imported_ = state.imported();
   for (const auto& [set, count] : state.measurements()) measurements_[set] = count;
   for (const StoredProcess& stored : processes) {
     const int64_t process_id = stored.row.process_id;
-    Process& process = *(processes_[process_id] = std::make_unique<Process>(stored.row));
+    Process& process = processes_.Add(std::make_unique<Process>(stored.row));
     process.learning = std::make_unique<Learning>();
     for (const NameRow& name : stored.names) process.SetName(name.name_id, name.text);
     const auto saved = std::find_if(
@@ -264,14 +260,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     const bool found = saved != state.processes().end();
     if (found) process.Load(*saved);
     if (process.alive()) process.state.set_unread(true);  // until it comes back
-    for (int kind = 0; kind < 3; ++kind) {
-      for (int i = 0; i < 2; ++i) {
-        for (const int64_t length :
-             work().current().SeenLengths(i, static_cast<Part::Kind>(kind))) {
-          process.seen[kind][i].insert(length);
-        }
-      }
-    }
+    process.seen.Load(work().current());
     if (!process.learning) {
       if (rule_)
         process.monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count,
@@ -289,7 +278,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
 }
 
 std::optional<int64_t> Job::LearnLog(int64_t process_id) const {
-  const Process& process = *processes_.at(process_id);
+  const Process& process = processes_.at(process_id);
   if (!process.learning) return std::nullopt;
   return process.LearnLogNumber();
 }
@@ -298,7 +287,7 @@ void Job::RestoreLearnLog(int64_t process_id, std::string_view records) {
   std::vector<abi::DataRecord> log(records.size() / sizeof(abi::DataRecord));
   std::memcpy(log.data(), records.data(), log.size() * sizeof(abi::DataRecord));
   OnData(process_id, log);
-  processes_.at(process_id)->learn_log.clear();  // it is in the store
+  processes_.at(process_id).learn_log.clear();  // it is in the store
 }
 
 }  // namespace seqpoint::jobs

@@ -74,7 +74,7 @@ ProcessState Process::Save() const {
   EncodeBuilder(builder.SaveState(), to.mutable_builder());
   traces.Save(to.mutable_traces());
   measurements.Save(to.mutable_measurements());
-  for (const FinishedIteration& iteration : buffered) Encode(iteration, to.add_buffered());
+  alignment.Save(to.mutable_buffered());
   return to;
 }
 
@@ -88,7 +88,7 @@ void Process::Load(const ProcessState& saved) {
   traces.SetTracing(saved.level() == static_cast<int32_t>(abi::Level::kTrace));
   traces.Load(saved.traces());
   measurements.Load(saved.measurements());
-  for (const FinishedState& iteration : saved.buffered()) buffered.push_back(Decode(iteration));
+  alignment.Load(saved.buffered());
   state.mutable_watched_calls()->Resize(kLevels, 0);
   state.mutable_watching_ns()->Resize(kLevels, 0);
   // The parts have them.

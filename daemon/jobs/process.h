@@ -16,14 +16,14 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "daemon/iterations/rule_monitor.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/measurement_tracker.h"
 #include "daemon/jobs/process_names.h"
-#include "daemon/jobs/resume_aligner.h"
+#include "daemon/jobs/resume_alignment.h"
 #include "daemon/jobs/roofline.h"
+#include "daemon/jobs/seen_lengths.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/jobs/trace_windows.h"
 #include "daemon/seqpoint/engine.h"
@@ -44,12 +44,11 @@ struct Process {
   IterationBuilder builder;
   TraceWindows traces;
   MeasurementTracker measurements;
-  std::vector<FinishedIteration> buffered;  // while it is not known what is repeated
+  ResumeAlignment alignment;
 
   // Not saved.
-  ProcessNames names;                       // they have rows of their own
-  std::optional<ResumeAligner> aligner;     // once the log is there
-  absl::flat_hash_set<int64_t> seen[3][2];  // lengths, by Part::Kind and dimension
+  ProcessNames names;  // they have rows of their own
+  SeenLengths seen;
   std::vector<StretchIteration> untimed;  // its last iterations, as far as they may be one stretch
   std::optional<iterations::RuleMonitor> monitor;  // while marking
   ArrivingKernels kernels;

@@ -1,0 +1,132 @@
+#include "daemon/jobs/process_table.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace seqpoint::jobs {
+
+Process& ProcessTable::Add(std::unique_ptr<Process> process) {
+  return *(processes_[process->row.process_id] = std::move(process));
+}
+
+bool ProcessTable::live() const {
+  return std::any_of(begin(), end(), [](const auto& entry) { return entry.second->alive(); });
+}
+
+bool ProcessTable::HasLive(int32_t rank) const {
+  return std::any_of(begin(), end(), [&](const auto& entry) {
+    return entry.second->alive() && entry.second->row.rank == rank;
+  });
+}
+
+bool ProcessTable::one_rank() const {
+  return std::all_of(begin(), end(), [&](const auto& entry) {
+    return entry.second->row.rank == begin()->second->row.rank;
+  });
+}
+
+std::set<int32_t> ProcessTable::LiveRanks() const {
+  std::set<int32_t> ranks;
+  for (const auto& [id, process] : processes_) {
+    if (process->alive() && RoleOf(*process) == Role::kCounted) ranks.insert(process->row.rank);
+  }
+  return ranks;
+}
+
+bool ProcessTable::all_read() const {
+  return std::all_of(begin(), end(), [](const auto& entry) {
+    return !entry.second->alive() || entry.second->traces.readings() > 0;
+  });
+}
+
+int32_t ProcessTable::NextIncarnation(int32_t rank) const {
+  int32_t next = 0;
+  for (const auto& [id, process] : processes_) {
+    if (process->row.rank == rank) next = std::max(next, process->row.incarnation + 1);
+  }
+  return next;
+}
+
+std::map<int32_t, const Process*> ProcessTable::LastOfRanks(
+    const std::function<bool(const Process&)>& counts) const {
+  std::map<int32_t, const Process*> last;
+  for (const auto& [id, process] : processes_) {
+    const Process*& of_rank = last[process->row.rank];
+    if (of_rank == nullptr || counts(*process) || !counts(*of_rank)) of_rank = process.get();
+  }
+  return last;
+}
+
+Role ProcessTable::RoleOf(const Process& process) const {
+  if (process.state.concurrent()) return Role::kConcurrent;
+  if (process.state.iterations() > 0) return Role::kCounted;
+  const auto trains = [](const Process& other) {
+    return other.state.iterations() > 0 || other.alignment.buffers() ||
+           (other.learning && other.learning->iterates());
+  };
+  Role role = Role::kCounted;
+  for (const int64_t id : process.state.overlaps()) {
+    const auto it = processes_.find(id);
+    if (it == processes_.end() || it->second->state.concurrent()) continue;
+    const Process& other = *it->second;
+    const bool over =
+        !other.alive() && other.state.last_boundary_ns() < process.state.first_boundary_ns();
+    if (trains(other) && !over) return Role::kConcurrent;
+    if (other.alive()) role = Role::kOpen;
+  }
+  for (const auto& [id, later] : processes_) {
+    const auto& overlaps = later->state.overlaps();
+    const bool overlap = std::count(overlaps.begin(), overlaps.end(), process.row.process_id) > 0;
+    if (overlap && later->alive() && later->counts()) return Role::kConcurrent;
+  }
+  return role;
+}
+
+// Ranks that start together have the same first number, also when one of them had come further
+// than another before they were all started again, and when it is not known of each that it ended.
+int64_t ProcessTable::FirstNumber(int32_t rank, const RankTable& ranks) const {
+  const int64_t of_rank = ranks.NextNumber(rank);
+  int64_t ended_ns = 0;
+  for (const auto& [id, process] : processes_) {
+    if (process->row.rank == rank) ended_ns = std::max(ended_ns, process->row.end_ns);
+  }
+  std::optional<int64_t> of_others;
+  for (const auto& [id, process] : processes_) {
+    if (!process->alive() || process->row.rank == rank) continue;
+    if (of_rank > 0 && process->row.start_ns < ended_ns) continue;  // of the start before
+    of_others = std::max(of_others.value_or(0), process->state.first_number());
+  }
+  return std::max(of_rank, of_others.value_or(ranks.LargestNextNumber()));
+}
+
+void ProcessTable::Place(Process& process, const RankTable& ranks,
+                         const std::set<int64_t>& gone) const {
+  const int32_t rank = process.row.rank;
+  ProcessState& state = process.state;
+  state.set_first_number(FirstNumber(rank, ranks));
+  state.set_rank_next(ranks.NextNumber(rank));
+  state.clear_overlaps();
+  for (const auto& [id, other] : processes_) {
+    if (other.get() != &process && other->row.rank == rank && other->alive() &&
+        !gone.contains(id)) {
+      state.add_overlaps(id);
+    }
+  }
+  state.set_aligning(state.first_number() > 0 || !state.overlaps().empty());
+  process.learning->SetFirstNumber(state.first_number());
+}
+
+std::vector<Process*> ProcessTable::Leave(const Process& process) const {
+  std::vector<Process*> free;
+  for (const auto& [id, other] : processes_) {
+    auto& overlaps = *other->state.mutable_overlaps();
+    overlaps.erase(std::remove(overlaps.begin(), overlaps.end(), process.row.process_id),
+                   overlaps.end());
+    if (other->state.aligning() && overlaps.empty() && other->state.first_number() == 0) {
+      free.push_back(other.get());
+    }
+  }
+  return free;
+}
+
+}  // namespace seqpoint::jobs

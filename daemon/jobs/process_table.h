@@ -1,0 +1,75 @@
+// ProcessTable: the processes of a job by id, and the place of each among the job's iterations: by
+// its rank, and by who else has that.
+//
+// Processes of one rank come one after the other when a run is resumed. Where they run at the same
+// time, the first that came and trains is counted and measured; the others are in the log alone.
+//
+// Threading: one thread at a time. Ownership: the processes.
+#ifndef DAEMON_JOBS_PROCESS_TABLE_H_
+#define DAEMON_JOBS_PROCESS_TABLE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "daemon/jobs/process.h"
+#include "daemon/jobs/rank_table.h"
+
+namespace seqpoint::jobs {
+
+enum class Role : uint8_t {
+  kCounted,
+  kConcurrent,  // another one's training goes on
+  kOpen,        // one that came before it may still turn out to train
+};
+
+class ProcessTable {
+ public:
+  using Map = std::map<int64_t, std::unique_ptr<Process>>;
+
+  Map::const_iterator begin() const { return processes_.begin(); }
+  Map::const_iterator end() const { return processes_.end(); }
+  bool empty() const { return processes_.empty(); }
+  size_t size() const { return processes_.size(); }
+  bool contains(int64_t process_id) const { return processes_.contains(process_id); }
+  Process& at(int64_t process_id) const { return *processes_.at(process_id); }
+  Process& Add(std::unique_ptr<Process> process);
+  void Clear() { processes_.clear(); }
+
+  bool live() const;
+  bool HasLive(int32_t rank) const;
+  // All have one rank.
+  bool one_rank() const;
+  // Ranks of which a live process is counted.
+  std::set<int32_t> LiveRanks() const;
+  // Each live process' ring was read since the daemon started.
+  bool all_read() const;
+  int32_t NextIncarnation(int32_t rank) const;
+  // The process of each rank that came last, of those for which `counts` holds, where there are
+  // any.
+  std::map<int32_t, const Process*> LastOfRanks(
+      const std::function<bool(const Process&)>& counts) const;
+
+  // What the calls say counts, not how far the daemon is with each: the answer is that of the run.
+  Role RoleOf(const Process& process) const;
+
+  // Numbers the iterations of a process that had none from where its rank was, until it is known
+  // what it repeats. `gone`: processes that run no more, though their last records are not read
+  // yet.
+  void Place(Process& process, const RankTable& ranks, const std::set<int64_t>& gone) const;
+  // The process leaves the rank `before`. Returns those that were buffered only for it.
+  std::vector<Process*> Leave(const Process& process) const;
+
+ private:
+  int64_t FirstNumber(int32_t rank, const RankTable& ranks) const;
+
+  Map processes_;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_PROCESS_TABLE_H_

@@ -1,0 +1,51 @@
+// ResumeAlignment: buffers the first iterations of a process until it is known which of its rank's
+// iterations they repeat (ResumeAligner), or that they repeat none.
+//
+// Threading: one thread at a time. Ownership: the buffered iterations and the log.
+#ifndef DAEMON_JOBS_RESUME_ALIGNMENT_H_
+#define DAEMON_JOBS_RESUME_ALIGNMENT_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "daemon/jobs/iteration_builder.h"
+#include "daemon/jobs/resume_aligner.h"
+#include "daemon/jobs/state.pb.h"
+
+namespace seqpoint::jobs {
+
+class ResumeAlignment {
+ public:
+  // `dimensions` of a length, here and below; 0: lengths are not known.
+  void Add(const FinishedIteration& iteration, int dimensions);
+
+  // The lengths of the rank's iterations [begin, begin + log.size()).
+  void SetLog(int64_t begin, std::vector<KnownLengths> log, int dimensions);
+  bool has_log() const { return aligner_.has_value(); }
+
+  bool buffers() const { return !buffered_.empty(); }
+  bool full() const { return buffered_.size() >= ResumeAligner::kMaxIterations; }
+  bool decided() const { return aligner_ && aligner_->decided(); }
+  // How many iterations the process did again, where that is decided; `places`: see ResumeAligner.
+  std::optional<int64_t> Repeated() const;
+  std::vector<int64_t> Places() const;
+
+  // It is over. Returns what was buffered.
+  std::vector<FinishedIteration> End();
+
+  void Save(google::protobuf::RepeatedPtrField<FinishedState>* to) const;
+  void Load(const google::protobuf::RepeatedPtrField<FinishedState>& from);
+
+ private:
+  void Feed(const FinishedIteration& iteration, int dimensions);
+
+  std::vector<FinishedIteration> buffered_;
+  std::optional<ResumeAligner> aligner_;  // once the log is there
+  std::optional<uint64_t> fed_to_;        // number of the last iteration that it was given
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_RESUME_ALIGNMENT_H_
