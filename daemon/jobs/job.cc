@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/saturate.h"
+#include "daemon/jobs/control_writer.h"
 #include "daemon/jobs/event_dispatcher.h"
 #include "daemon/jobs/hello.h"
 #include "daemon/jobs/process.h"
@@ -48,52 +49,27 @@ bool TellsBegins(const abi::Rule& rule) {
 
 }  // namespace
 
-Job::Job(JobRow row, JobOptions options) : row_(std::move(row)), options_(options) {}
-
-void Job::StoreConfigs() {
-  rows_.configs.clear();
-  for (const auto* configs : {&metrics_.set().configs, &metrics_.roofline().configs}) {
-    for (const counters::OnePassConfig& config : *configs) {
-      ConfigRow row{.job_id = row_.job_id,
-                    .config_id = config.config_id,
-                    .name = ConfigName(config.config_id)};
-      for (const counters::Metric& metric : config.metrics) row.metrics.push_back(metric.name);
-      rows_.configs.push_back(std::move(row));
-    }
-  }
-}
+Job::Job(JobRow row, JobOptions options)
+    : row_(std::move(row)), options_(options), orders_(options.overhead_budget_share) {}
 
 absl::Status Job::SetMetrics(MetricChoice choice) {
   if (!refused_.empty()) return absl::DataLossError(refused_);
-  if (choice.SameAs(metrics_)) return absl::OkStatus();
+  if (choice.SameAs(metrics_.choice())) return absl::OkStatus();
   // What is measured of one set says nothing about another's metrics.
   if (!processes_.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "metric_sets: job \"", row_.name, "@", row_.run_id, "\" collects ", metrics_.InWords(),
-        " and cannot change to ", choice.InWords(), "; use another run id, or the same sets"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("metric_sets: job \"", row_.name, "@", row_.run_id, "\" collects ",
+                     metrics_.choice().InWords(), " and cannot change to ", choice.InWords(),
+                     "; use another run id, or the same sets"));
   }
-  metrics_ = std::move(choice);
+  metrics_.Set(std::move(choice));
   changes_.Mark(Change::kMetrics);
   return absl::OkStatus();
 }
 
 void Job::OnChip(Process& process) {
-  const absl::StatusOr<bool> chosen = metrics_.SetChip(process.state.chip());
-  if (!chosen.ok()) config_trouble_ = std::string(chosen.status().message());
-  if (!metrics_.Fits(process.state.chip())) {
-    config_trouble_ =
-        absl::StrCat("rank ", process.row.rank, " runs on ", process.state.chip(),
-                     ", whose counters differ from those "
-                     "of ",
-                     metrics_.chip(), ": its iterations are traced and timed, and not counted");
-  }
-  if (!chosen.ok() || !*chosen) return;
-  if (!metrics_.no_roofline().empty()) config_trouble_ = metrics_.no_roofline();
-  if (metrics_.set().configs.empty() && !metrics_.set().missing.empty()) {
-    config_trouble_ =
-        absl::StrCat("nothing is counted on ", metrics_.chip(), ": ", metrics_.set().missing);
-  }
-  StoreConfigs();
+  if (!metrics_.OnChip(process.state.chip(), process.row.rank)) return;
+  rows_.configs = metrics_.Rows(row_.job_id);
   changes_.Mark(Change::kMetrics);
 }
 
@@ -372,12 +348,11 @@ void Job::OnRank(Process& process, const abi::RankEvent& event) {
 
 bool Job::OnConfig(uint32_t config_id, bool collected, const std::string& why) {
   if (collected) {
-    if (refused_configs_.erase(config_id) > 0) changes_.Mark(Change::kRefusedConfig);
+    if (metrics_.Accept(config_id)) changes_.Mark(Change::kRefusedConfig);
     return true;
   }
-  if (refused_configs_.size() >= kMaxRefusedConfigs) return false;
-  refused_configs_[config_id] = why;
-  config_trouble_ = absl::StrCat(DescribeConfig(config_id), " cannot be collected: ", why);
+  if (metrics_.full()) return false;
+  metrics_.Refuse(config_id, why);
   changes_.Mark(Change::kRefusedConfig);
   return true;
 }
@@ -512,7 +487,7 @@ void Job::Relearn(std::string_view why) {
   AddSteps({});  // their keys are those of the old rule
   former_rule_ = std::exchange(rule_, std::nullopt);
   row_.state = v1::JOB_STATE_LEARNING;
-  plan_.clear();
+  plan_.Clear();
   changes_.Mark(Change::kRule);
 }
 
@@ -777,6 +752,76 @@ std::vector<int64_t> Job::OpenTraces(int64_t process_id) const {
 
 void Job::RestoreTrace(int64_t process_id, std::string_view records) {
   processes_.at(process_id).traces.Restore(records);
+}
+
+// ----------------------------------------------------------------------------------------- control
+
+void Job::UpdatePlan() {
+  changes_.TakePlanDue();
+  const EngineTotals totals = engine_.Totals();
+  const int64_t affordable = AffordableMeasurements(
+      processes_, {.share = orders_.state().overhead_budget_share(),
+                   .most_pending = options_.measurement_budget + RooflineBudget(metrics_),
+                   .run_iterations = RunIterations(),
+                   .observed_time_ns = totals.observed_time_ns,
+                   .iterations = static_cast<int64_t>(totals.iterations)});
+  const bool changed = plan_.Update({.has_rule = rule_.has_value(),
+                                     .measured = !measurements_.empty(),
+                                     .measurement_budget = options_.measurement_budget,
+                                     .orders = orders_.state(),
+                                     .processes = processes_,
+                                     .work = work(),
+                                     .roofline = roofline_,
+                                     .metrics = metrics_,
+                                     .affordable = affordable});
+  if (changed) changes_.Mark(Change::kPlan);
+}
+
+const abi::Control* Job::TakeControl(int64_t process_id) {
+  Process& process = processes_.at(process_id);
+  if (process.control_made == changes_.controls()) return nullptr;
+  process.control_made = changes_.controls();
+  // Each rule has lengths of its own to measure.
+  const int64_t most = options_.measurement_budget * (1 + engine_.closed());
+  process.control = WriteControl(
+      process,
+      {.orders = orders_.state(),
+       .processes = processes_,
+       .metrics = metrics_,
+       .plan = plan_,
+       .observed = observed_,
+       .rule = rule_ ? &*rule_ : nullptr,
+       .most_measurements = std::min(most + RooflineBudget(metrics_), plan_.affordable_total())},
+      orders_.NextGeneration());
+  return &process.control;
+}
+
+void Job::RepublishControl(int64_t process_id) { processes_.at(process_id).control_made = 0; }
+
+void Job::RecordOperators(const std::string& folder) {
+  orders_.RecordOperators(folder);
+  changes_.Mark(Change::kOperators);
+}
+
+absl::Status Job::Control(const v1::ControlRequest& request) {
+  if (!refused_.empty()) return absl::DataLossError(refused_);
+  if (row_.end_ns != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", row_.name, "@", row_.run_id,
+                                                      "\" has ended; there is nothing to control"));
+  }
+  const auto iterations = static_cast<int64_t>(engine_.Totals().iterations);
+  const bool can_trace = processes_.empty() || HasCupti();
+  if (absl::Status status = orders_.Apply(request, iterations, can_trace, gap_); !status.ok()) {
+    return status;
+  }
+  changes_.Mark(Change::kOrders);
+  UpdatePlan();
+  return absl::OkStatus();
+}
+
+bool Job::HasCupti() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const auto& entry) { return entry.second->HasCupti(); });
 }
 
 }  // namespace seqpoint::jobs

@@ -42,9 +42,12 @@
 #include "daemon/jobs/kernel_statistics.h"
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/length_matching.h"
+#include "daemon/jobs/measurement_plan.h"
 #include "daemon/jobs/metric_choice.h"
+#include "daemon/jobs/metric_collection.h"
 #include "daemon/jobs/micro_batches.h"
 #include "daemon/jobs/observed_lengths.h"
+#include "daemon/jobs/orders.h"
 #include "daemon/jobs/process.h"
 #include "daemon/jobs/process_table.h"
 #include "daemon/jobs/program_ends.h"
@@ -192,7 +195,7 @@ class Job : private JobEvents {
   // What is collected, before the first process. FailedPrecondition when it is another choice
   // after.
   absl::Status SetMetrics(MetricChoice choice);
-  const MetricChoice& metrics() const { return metrics_; }
+  const MetricChoice& metrics() const { return metrics_.choice(); }
   absl::Status Control(const v1::ControlRequest& request);
 
   // Answers. `generation` grows with every change a watcher would see.
@@ -219,9 +222,8 @@ class Job : private JobEvents {
   absl::StatusOr<v1::GetRooflineReply> GetRoofline(const v1::GetRooflineRequest& request) const;
   // Feature units -> the user's lengths.
   std::vector<int64_t> UserLengths(const int64_t length[2], int count) const;
-  std::string ConfigName(uint32_t config_id) const;
-  std::string DescribeConfig(
-      uint32_t config_id) const;  // "of \"cache\", lts__t_bytes.sum and 2 more"
+  std::string ConfigName(uint32_t config_id) const { return metrics_.NameOf(config_id); }
+  std::string DescribeConfig(uint32_t config_id) const { return metrics_.Describe(config_id); }
   // Finished iterations of each rank, over all incarnations.
   std::map<int32_t, int64_t> IterationsPerRank() const;
 
@@ -259,22 +261,9 @@ class Job : private JobEvents {
   int64_t RunIterations() const;  // of the user's horizon; 0: unknown
   RunShape Shape() const;
   void UpdatePlan();
-  int64_t StoppedNs() const;  // all processes, by measurements
-  int64_t AffordableMeasurements() const;
-  std::vector<const Process*> AbleToMeasure() const;
-  // `able`: all that are.
-  int64_t MeasurementCap(const Process& process, const std::vector<const Process*>& able) const;
-  bool NarrowToSeen(const Process& process, abi::PlanEntry& entry) const;
-  void BuildControl(Process& process);
-  // Measurements beyond the budget that the roofline may take.
-  int RooflineBudget() const;
-  std::vector<PlanEntry> PlanRoofline(const PlanOptions& options) const;
-  std::vector<Key> PlanOperators(const PlanOptions& options) const;
-  void AddOperators(const Process& process, abi::Control& control) const;
-  void StoreConfigs();
+  bool HasCupti() const;  // any process, as far as is known
   std::string Error() const;
   std::string NoRuleError() const;
-  abi::Level WantedLevel(const Process& process) const;
   v1::Rule DescribeRule() const;
   bool MostlyUntimed() const;
   std::string WhyUntimed() const;          // empty: some iterations have a time
@@ -283,7 +272,6 @@ class Job : private JobEvents {
   std::string WhyTimeOnly() const;         // empty: a process has CUPTI
   LengthUnits Units() const;
   v1::ClockKind clock_kind() const;
-  PlanOptions MakePlanOptions() const;
   JobState SaveState() const;
   void StoreClosed(const RunEngine& engine, std::string_view part, int& stored,
                    WriteBatch& batch) const;
@@ -318,29 +306,19 @@ class Job : private JobEvents {
   std::string no_rule_;      // why the last process that ended left none
   ProgramEnds program_ends_;
   std::set<std::string> tags_;
-  std::string gap_;          // what was not seen, in a sentence
-  int64_t traced_from_ = 0;  // iteration at which level *trace* was asked for
+  std::string gap_;  // what was not seen, in a sentence
   std::string store_damage_;
   std::string refused_;
-  bool imported_ = false;                            // its lengths are the user's own
-  std::string unused_;                               // why it had no process
-  std::string config_trouble_;                       // a configuration that cannot be collected
-  std::map<uint32_t, std::string> refused_configs_;  // all of them, and why
+  bool imported_ = false;  // its lengths are the user's own
+  std::string unused_;     // why it had no process
   uint32_t rule_generation_ = 0;
-  uint32_t control_generation_ = 0;
-  MetricChoice metrics_;
+  Orders orders_;
+  MetricCollection metrics_;
   RooflineMeasurements roofline_;
-  std::vector<PlanEntry> plan_;
-  std::string operators_folder_;       // empty: operators are not recorded
-  std::vector<Key> operator_lengths_;  // whose operators are wanted
-  std::string waits_;                  // why measurements wait
-  int64_t affordable_total_ = 0;       // measurements, those that were started included
+  MeasurementPlan plan_;
   KernelStatistics kernels_;
   LengthMatching matching_;
   ObservedLengths observed_;
-  bool paused_ = false;
-  bool released_ = false;
-  v1::Level forced_level_ = v1::LEVEL_UNSPECIFIED;
   absl::flat_hash_map<uint32_t, int32_t> measurements_;  // usable ones, by statistic set
   // Candidates that began no training iteration, and their time: before a process' first iteration,
   // and later.

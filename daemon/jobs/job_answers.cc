@@ -209,29 +209,27 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::AskPart(std::vector<KeyCount
 }
 
 Answers::Facts Job::CollectFacts() const {
-  Answers::Facts facts{
-      .job_id = row_.job_id,
-      .name = row_.name,
-      .run_id = row_.run_id,
-      .batch = matching_.horizon().batch(),
-      .generation = changes_.generation(),
-      .horizon_kind = matching_.horizon().kind(),
-      .epoch_iterations = EpochIterations(),
-      .live = live(),
-      .imported = imported_,
-      .measurable = std::any_of(processes_.begin(), processes_.end(),
-                                [](const auto& p) { return p.second->HasCupti(); }),
-      .host_times = host_times_,
-      .clock_kind = clock_kind(),
-      .losses = SumLosses(),
-      .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
-      .units = Units(),
-      .metrics = metrics_,
-      .refused_configs = refused_configs_,
-      .plan = MakePlanOptions(),
-      .measurements = measurements_,
-      .kernels = kernels_.names(),
-      .engine = engine_.Copy()};
+  Answers::Facts facts{.job_id = row_.job_id,
+                       .name = row_.name,
+                       .run_id = row_.run_id,
+                       .batch = matching_.horizon().batch(),
+                       .generation = changes_.generation(),
+                       .horizon_kind = matching_.horizon().kind(),
+                       .epoch_iterations = EpochIterations(),
+                       .live = live(),
+                       .imported = imported_,
+                       .measurable = HasCupti(),
+                       .host_times = host_times_,
+                       .clock_kind = clock_kind(),
+                       .losses = SumLosses(),
+                       .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
+                       .units = Units(),
+                       .metrics = metrics_.choice(),
+                       .refused_configs = metrics_.refused(),
+                       .plan = MakePlanOptions(metrics_, options_.measurement_budget),
+                       .measurements = measurements_,
+                       .kernels = kernels_.names(),
+                       .engine = engine_.Copy()};
   facts.uncounted = UncountedInWords();
   facts.overcounted = OvercountedInWords();
   for (const auto& [id, process] : processes_) {
@@ -276,7 +274,9 @@ std::shared_ptr<const Answers> Job::TakeDueSummary() {
 void Job::SetExpectedEnd(v1::Job& job) const {
   const v1::Projection& time = job.time();
   const int64_t so_far = job.iterations(), total = time.iterations_total();
-  if (!live() || released_ || clock_kind() != v1::CLOCK_KIND_REAL || so_far >= total) return;
+  if (!live() || orders_.state().released() || clock_kind() != v1::CLOCK_KIND_REAL ||
+      so_far >= total)
+    return;
   if (!time.has_remaining()) return;
   const Process* lowest = nullptr;
   for (const auto& [id, process] : processes_) {
@@ -314,7 +314,7 @@ std::string Job::Error() const {
     }
   }
   if (!refused_.empty()) return refused_;
-  if (!config_trouble_.empty()) return config_trouble_;
+  if (!metrics_.error().empty()) return metrics_.error();
   for (const auto& [id, process] : processes_) {
     if (process->state.stands_down_for().empty()) continue;
     return process->alive()
@@ -349,8 +349,7 @@ std::string Job::Error() const {
     return absl::StrCat(
         dropped, " records were dropped: the daemon did not keep up. Give it processor time, or a ",
         "larger ring to the program (SEQPOINT_RING_BYTES)",
-        forced_level_ == v1::LEVEL_TRACE ? ", or do not trace everything (control JOB level auto)"
-                                         : "");
+        orders_.traces_everything() ? ", or do not trace everything (control JOB level auto)" : "");
   }
   return "";
 }
@@ -401,9 +400,9 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   job.set_start_ns(row_.start_ns);
   job.set_end_ns(row_.end_ns);
   job.set_generation(changes_.generation());
-  job.set_state(live() && released_ ? v1::JOB_STATE_RELEASED
-                : live() && paused_ ? v1::JOB_STATE_PAUSED
-                                    : static_cast<v1::JobState>(row_.state));
+  job.set_state(live() && orders_.state().released() ? v1::JOB_STATE_RELEASED
+                : live() && orders_.state().paused() ? v1::JOB_STATE_PAUSED
+                                                     : static_cast<v1::JobState>(row_.state));
   if (row_.end_ns != 0 && !imported_) {
     if (const JobEnd end = End(); end.program) {
       if (end.program->signal != 0) {
@@ -439,22 +438,22 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   }
   job.set_clock_kind(clock_kind());
   job.set_process_count(static_cast<int32_t>(processes_.size()));
-  const int64_t stopped_ns = StoppedNs();
+  const int64_t stopped_ns = StoppedNs(processes_);
   job.set_trouble(Error());
   for (const auto& [id, process] : processes_) {
     if (process->alive()) job.set_live_processes(job.live_processes() + 1);
   }
   if (!imported_) {
-    job.mutable_overhead()->set_budget_share(options_.overhead_budget_share);
+    job.mutable_overhead()->set_budget_share(orders_.state().overhead_budget_share());
     job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
-    job.mutable_overhead()->set_sentence(waits_);
+    job.mutable_overhead()->set_sentence(plan_.waits());
     SetSpent(*job.mutable_overhead());
     if (totals.observed_time_ns > 0) {
       job.mutable_overhead()->set_spent_share(static_cast<double>(stopped_ns) /
                                               totals.observed_time_ns);
     }
   }
-  job.set_operators_folder(operators_folder_);
+  job.set_operators_folder(orders_.state().operators_folder());
   v1::Horizon& horizon = *job.mutable_horizon();
   if (with_histogram) {
     horizon = matching_.horizon();
@@ -544,24 +543,14 @@ void Job::SetSpent(v1::Overhead& overhead) const {
   list(rest, "stops for switching levels", false);
 }
 
-std::string Job::ConfigName(uint32_t config_id) const {
-  if (config_id == abi::kConfigNone) return "";
-  if (config_id == abi::kConfigTrace) return "trace";
-  for (const counters::OnePassConfig& config : metrics_.set().configs) {
-    if (config.config_id == config_id) return config.set;
-  }
-  if (MetricChoice::OfKernels(config_id)) return std::string(counters::kRooflineSet);
-  return absl::StrCat("configuration ", config_id);
-}
-
 absl::StatusOr<v1::GetRooflineReply> Job::GetRoofline(const v1::GetRooflineRequest& request) const {
   const std::string name = absl::StrCat("job \"", row_.name, "@", row_.run_id, "\"");
-  if (!metrics_.wants_roofline()) {
+  if (!metrics_.choice().wants_roofline()) {
     return absl::FailedPreconditionError(absl::StrCat(
         name, ": single kernels were not measured; ask for them with `seqpoint run --roofline`"));
   }
   if (roofline_.measurements() == 0) {
-    std::string why = metrics_.no_roofline();
+    std::string why = metrics_.choice().no_roofline();
     for (const abi::Feature of : {abi::Feature::kRoofline, abi::Feature::kCounters}) {
       for (const auto& [id, process] : processes_) {
         const auto feature = process->features.find(static_cast<uint16_t>(of));
@@ -572,12 +561,12 @@ absl::StatusOr<v1::GetRooflineReply> Job::GetRoofline(const v1::GetRooflineReque
         why = feature->second.sentence();
       }
     }
-    if (why.empty()) why = waits_;
+    if (why.empty()) why = plan_.waits();
     if (why.empty()) why = "each length is first measured otherwise";
     return absl::FailedPreconditionError(
         absl::StrCat(name, ": no kernel was measured by itself yet: ", why));
   }
-  v1::GetRooflineReply reply = roofline_.Answer(metrics_.roofline());
+  v1::GetRooflineReply reply = roofline_.Answer(metrics_.choice().roofline());
   if (reply.kernels().empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(name, ": of no length the kernels' time and bytes were measured yet"));
@@ -593,9 +582,9 @@ absl::StatusOr<v1::GetRooflineReply> Job::GetRoofline(const v1::GetRooflineReque
                                             reply.kernels_size() - request.limit());
   }
   std::vector<std::string> sentences;
-  for (const counters::OnePassConfig& config : metrics_.roofline().configs) {
-    const auto refused = refused_configs_.find(config.config_id);
-    if (refused != refused_configs_.end()) {
+  for (const counters::OnePassConfig& config : metrics_.choice().roofline().configs) {
+    const auto refused = metrics_.refused().find(config.config_id);
+    if (refused != metrics_.refused().end()) {
       sentences.push_back(absl::StrCat(config.metrics[0].name, " and others cannot be collected: ",
                                        refused->second, "; no kernel has a position without"));
     }
@@ -608,21 +597,10 @@ absl::StatusOr<v1::GetRooflineReply> Job::GetRoofline(const v1::GetRooflineReque
     sentences.push_back(absl::StrCat("rank ", process->row.rank, ": ", feature->second.sentence()));
   }
   reply.set_sentence(absl::StrJoin(sentences, "; "));
-  reply.set_chip(metrics_.chip());
+  reply.set_chip(metrics_.choice().chip());
   *reply.mutable_losses() = SumLosses();
   reply.set_job_id(absl::StrCat(row_.job_id));
   return reply;
-}
-
-std::string Job::DescribeConfig(uint32_t config_id) const {
-  for (const counters::OnePassConfig& config : metrics_.set().configs) {
-    if (config.config_id != config_id || config.metrics.empty()) continue;
-    return absl::StrCat(
-        "a configuration of the metric set \"", config.set, "\" (", config.metrics[0].name,
-        config.metrics.size() > 1 ? absl::StrCat(" and ", config.metrics.size() - 1, " more") : "",
-        ")");
-  }
-  return absl::StrCat("configuration ", config_id);
 }
 
 std::map<int32_t, int64_t> Job::IterationsPerRank() const {

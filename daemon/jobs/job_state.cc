@@ -134,12 +134,8 @@ JobState Job::SaveState() const {
   for (const auto& [id, process] : processes_) {
     *state.add_processes() = process->Save();
   }
-  *state.mutable_metrics() = metrics_.Save();
-  state.set_overhead_budget_share(options_.overhead_budget_share);
-  state.set_operators_folder(operators_folder_);
-  state.set_paused(paused_);
-  state.set_released(released_);
-  state.set_forced_level(forced_level_);
+  *state.mutable_metrics() = metrics_.choice().Save();
+  *state.mutable_orders() = orders_.state();
   *state.mutable_matching() = matching_.state();
   *state.mutable_micro_batches() = micro_batches_.state();
   state.set_other_batches(evaluation_.count);
@@ -153,7 +149,6 @@ JobState Job::SaveState() const {
   for (const std::string& tag : tags_) state.add_tags(tag);
   ranks_.Save(state.mutable_ranks());
   state.set_rule_generation(rule_generation_);
-  state.set_control_generation(control_generation_);
   state.set_imported(imported_);
   if (work_) {
     *state.mutable_steps() = steps_.Save();
@@ -222,7 +217,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   if (state.has_metrics()) {
     auto metrics = MetricChoice::Restore(state.metrics());
     if (!metrics.ok()) return refuse(kJobPart, std::string(metrics.status().message()));
-    metrics_ = *std::move(metrics);
+    metrics_.Set(*std::move(metrics));
   }
   closed_stored_ = engine_.closed();
   rule_ = DecodeRule(state.rule());
@@ -232,11 +227,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   store_damage_ = state.store_damage();
   matching_.state() = state.matching();
   micro_batches_.Load(state.micro_batches());
-  options_.overhead_budget_share = state.overhead_budget_share();
-  operators_folder_ = state.operators_folder();
-  paused_ = state.paused();
-  released_ = state.released();
-  forced_level_ = static_cast<v1::Level>(state.forced_level());
+  orders_.Load(state.orders());
   evaluation_ = {state.other_batches(), state.other_duration_ns()};
   startup_ = {state.startup_batches(), state.startup_duration_ns()};
   unused_ = state.unused();
@@ -246,7 +237,6 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   tags_ = {state.tags().begin(), state.tags().end()};
   ranks_.Load(state.ranks());
   rule_generation_ = state.rule_generation();
-  control_generation_ = state.control_generation();
   imported_ = state.imported();
   for (const auto& [set, count] : state.measurements()) measurements_[set] = count;
   for (const StoredProcess& stored : processes) {

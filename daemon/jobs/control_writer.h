@@ -1,0 +1,35 @@
+// The control block of a process: at which level its library works, with which rule, and its share
+// of what the job measures.
+//
+// Threading: free functions. Ownership: values.
+#ifndef DAEMON_JOBS_CONTROL_WRITER_H_
+#define DAEMON_JOBS_CONTROL_WRITER_H_
+
+#include <cstdint>
+
+#include "daemon/iterations/learner.h"
+#include "daemon/jobs/measurement_plan.h"
+#include "daemon/jobs/metric_collection.h"
+#include "daemon/jobs/observed_lengths.h"
+#include "daemon/jobs/process_table.h"
+#include "daemon/jobs/state.pb.h"
+#include "injection/abi/control.h"
+
+namespace seqpoint::jobs {
+
+struct ControlInputs {
+  const OrdersState& orders;
+  const ProcessTable& processes;
+  const MetricCollection& metrics;
+  const MeasurementPlan& plan;
+  const ObservedLengths& observed;
+  const iterations::LearnedRule* rule = nullptr;  // null: none
+  int64_t most_measurements = 0;                  // of the whole job
+};
+
+// `generation`: of the block; each is a new one.
+abi::Control WriteControl(const Process& process, const ControlInputs& inputs, uint32_t generation);
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_CONTROL_WRITER_H_

@@ -1,0 +1,103 @@
+#include "daemon/jobs/measurement_budget.h"
+
+#include <algorithm>
+#include <map>
+
+#include "daemon/base/saturate.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+constexpr int64_t kUnpricedMeasurements = 2;  // before the first has told its price
+
+int64_t Started(const Process& process) {
+  return static_cast<int64_t>(process.state.measurements_started());
+}
+
+// What watching takes of one rank, as ranks watch at the same time; `growth`: by which its later
+// part grows until the run's end.
+double WatchingNs(const ProcessTable& processes, double growth) {
+  double most = 0;
+  std::map<int32_t, double> per_rank;
+  for (const auto& [id, process] : processes) {
+    const auto& watching_ns = process->state.watching_ns();
+    double& of_rank = per_rank[process->row.rank];
+    of_rank += static_cast<double>(watching_ns[1]) +
+               static_cast<double>(SaturatedSum(watching_ns[2], watching_ns[3])) * growth;
+    most = std::max(most, of_rank);
+  }
+  return most;
+}
+
+}  // namespace
+
+int64_t StoppedNs(const ProcessTable& processes) {
+  int64_t stopped_ns = 0;
+  for (const auto& [id, process] : processes) {
+    stopped_ns = SaturatedSum(stopped_ns, process->state.stopped_duration_ns());
+  }
+  return stopped_ns;
+}
+
+int64_t StartedMeasurements(const ProcessTable& processes) {
+  int64_t started = 0;
+  for (const auto& [id, process] : processes) started += Started(*process);
+  return started;
+}
+
+int64_t AffordableMeasurements(const ProcessTable& processes, const Budget& budget) {
+  const auto stopped_ns = static_cast<double>(StoppedNs(processes));
+  int64_t stops = 0, started = 0;
+  for (const auto& [id, process] : processes) {
+    stops += process->state.stops();
+    // What a process that is gone had under way never comes.
+    started += process->alive() ? Started(*process) : process->state.stops();
+  }
+  const auto iterations = static_cast<double>(budget.iterations);
+  // Most measurements are made early: with their stops the run would seem longer than it is.
+  const double undisturbed_ns =
+      std::max(budget.observed_time_ns - stopped_ns, budget.observed_time_ns / 2);
+  // What is to come is estimated by the first iterations, which are the slow ones.
+  constexpr double kCertain = 0.8;
+  const double to_come = std::max(0.0, static_cast<double>(budget.run_iterations) - iterations);
+  const double growth = to_come / std::max(iterations, 1.0);
+  const double budget_ns = budget.share * undisturbed_ns * (1 + kCertain * growth);
+  // What watching takes is in the budget, too; but half of it is for measuring, whatever the rest.
+  const double stops_ns = std::max(budget_ns - WatchingNs(processes, 1 + growth), budget_ns / 2);
+  const double left_ns = stops_ns - stopped_ns;
+  if (left_ns <= 0) return 0;
+  if (stops == 0) return kUnpricedMeasurements;
+  const double price_ns = std::max(1.0, stopped_ns / static_cast<double>(stops));
+  const double affordable = std::min(left_ns / price_ns, static_cast<double>(budget.most_pending));
+  return static_cast<int64_t>(affordable) - std::max<int64_t>(0, started - stops);
+}
+
+std::vector<const Process*> AbleToMeasure(const ProcessTable& processes) {
+  std::vector<const Process*> able;
+  for (const auto& [id, process] : processes) {
+    if (process->alive() && !process->learning && !process->state.aligning() &&
+        !process->state.concurrent() && process->HasCupti()) {
+      able.push_back(process.get());
+    }
+  }
+  return able;
+}
+
+int64_t MeasurementCap(const Process& process, const std::vector<const Process*>& able,
+                       const ProcessTable& processes, int64_t all) {
+  const int64_t others = StartedMeasurements(processes) - Started(process);
+  int64_t left = all - others;
+  int64_t place = 0;
+  for (const Process* other : able) {
+    if (other->row.rank < process.row.rank) ++place;
+    if (other != &process) left += Started(*other);
+  }
+  const auto shares = static_cast<int64_t>(able.size());
+  if (shares == 0) return 0;
+  left = std::max<int64_t>(left, 0);
+  const int64_t share = left * (place + 1) / shares - left * place / shares;
+  // Who came late finds less.
+  return std::clamp<int64_t>(all - others, 0, share);
+}
+
+}  // namespace seqpoint::jobs

@@ -1,0 +1,47 @@
+// Orders: what clients ordered of a job: pause, release, a level, a budget, recordings.
+//
+// Threading: one thread at a time. Ownership: values only.
+#ifndef DAEMON_JOBS_ORDERS_H_
+#define DAEMON_JOBS_ORDERS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "daemon/jobs/state.pb.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::jobs {
+
+class Orders {
+ public:
+  explicit Orders(double overhead_budget_share) {
+    state_.set_overhead_budget_share(overhead_budget_share);
+  }
+
+  // `iterations`: of the job so far; `can_trace`: a process may have CUPTI. `gap` is told where the
+  // figures lack something, or hold it otherwise, for this order. InvalidArgument,
+  // FailedPrecondition.
+  absl::Status Apply(const v1::ControlRequest& request, int64_t iterations, bool can_trace,
+                     std::string& gap);
+  // Has the process of rank 0 record the operators of SeqPoints' iterations, into this folder.
+  void RecordOperators(const std::string& folder) { state_.set_operators_folder(folder); }
+  // Of a control block.
+  uint32_t NextGeneration() {
+    state_.set_control_generation(state_.control_generation() + 1);
+    return state_.control_generation();
+  }
+
+  bool traces_everything() const { return state_.forced_level() == v1::LEVEL_TRACE; }
+  const OrdersState& state() const { return state_; }
+  void Load(const OrdersState& state) { state_ = state; }
+
+ private:
+  absl::Status SetLevel(v1::Level level, int64_t iterations, bool can_trace, std::string& gap);
+
+  OrdersState state_;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_ORDERS_H_
