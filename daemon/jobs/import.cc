@@ -138,18 +138,22 @@ void Job::AddKernels(const ImportedRun& run) {
       }
     }
     const absl::Span<const double> all(values);
-    engine_.current()
+    engines_.steps()
+        .current()
         .AddMeasurement(kKernelTimeSet, traced[group[0]], keys[group[0]], all.first(kernels))
         .IgnoreError();  // counted
-    engine_.current()
+    engines_.steps()
+        .current()
         .AddMeasurement(kKernelLaunchSet, traced[group[0]], keys[group[0]], all.subspan(kernels))
         .IgnoreError();
   }
-  if (count > 0) measurements_[kKernelTimeSet] = measurements_[kKernelLaunchSet] = count;
+  if (count == 0) return;
+  engines_.SetMeasurements(kKernelTimeSet, count);
+  engines_.SetMeasurements(kKernelLaunchSet, count);
 }
 
 void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_process_id) {
-  imported_ = true;
+  facts_.set_imported(true);
   row_.command = run.source;
   row_.state = v1::JOB_STATE_ENDED;
   row_.start_ns = run.start_ns;
@@ -174,26 +178,28 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   for (const ImportedRank& rank : run.ranks) add_process(rank.rank, rank.iterations.size());
   if (run.ranks.empty()) add_process(0, run.iterations.size());
   rule_.emplace();
-  rule_->rule.generation = ++rule_generation_;
+  rule_->rule.generation = NextRuleGeneration();
   rule_->rule.micro_steps = 1;
   rule_->rule.length_count = static_cast<uint8_t>(run.dimensions);
   rule_->boundary_words = run.traced ? run.boundary_words : "each row of the imported log";
   rule_->length_words = run.traced ? run.length_words : run.source;
   rule_->confidence = 1;
 
+  OtherBatchesState& startup = *facts_.mutable_startup();
   std::map<Key, int64_t> counts;
   for (int64_t i = 0; i < rows; ++i) {
     const ImportedIteration& iteration = run.iterations[static_cast<size_t>(i)];
     // A profiler is started when a run is under way: the first iteration of a length that it sees
     // is like any other.
-    engine_.current().AddIteration({.iteration = static_cast<uint64_t>(i),
-                                    .key = iteration.key,
-                                    .time_ns = iteration.duration_ns,
-                                    .combined = run.traced,
-                                    .phase = iteration.start_up ? Phase::kOther : Phase::kTrain});
+    engines_.steps().current().AddIteration(
+        {.iteration = static_cast<uint64_t>(i),
+         .key = iteration.key,
+         .time_ns = iteration.duration_ns,
+         .combined = run.traced,
+         .phase = iteration.start_up ? Phase::kOther : Phase::kTrain});
     if (iteration.start_up) {
-      ++startup_.count;
-      startup_.duration_ns += iteration.duration_ns;
+      startup.set_count(startup.count() + 1);
+      startup.set_duration_ns(startup.duration_ns() + iteration.duration_ns);
     } else {
       ++counts[iteration.key];
     }
@@ -204,7 +210,7 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   horizon.set_epochs(1);
   const bool too_many = counts.size() > kMostLengths || run.dimensions == 0;
   horizon.set_kind(too_many ? v1::Horizon::KIND_ITERATIONS : v1::Horizon::KIND_HISTOGRAM);
-  if (too_many) horizon.set_iterations(rows - startup_.count);
+  if (too_many) horizon.set_iterations(rows - startup.count());
   for (const auto& [key, count] : counts) {
     observed_.Add(0, key.first, count);
     if (run.dimensions > 1) observed_.Add(1, key.second, count);
@@ -222,7 +228,7 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
                                       " are told apart; round them to a multiple"));
   }
   // As a whole, not as it grew.
-  engine_log_.Restart();
+  engines_.StoreWhole();
   observed_.StoreWhole();
   changes_.Mark(Change::kRow);
   changes_.Mark(Change::kIterations);

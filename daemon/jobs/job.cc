@@ -79,7 +79,7 @@ Job::~Job() = default;
 
 absl::Status Job::MayGoOn() const {
   if (!refused_.empty()) return absl::DataLossError(refused_);
-  if (!imported_) return absl::OkStatus();
+  if (!facts_.imported()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("job \"", row_.name, "@", row_.run_id,
                    "\" was made of another tool's log; run under another name or run id"));
@@ -99,30 +99,26 @@ void Job::AddProcess(const ProcessRow& row, const std::set<int64_t>& gone) {
   ranks_.Add(row.rank, HelloNumber(row, "world_size", 1));
   rows_.processes.push_back(row);
   processes_.Add(std::move(process));
-  if (!processes_.one_rank() && !work_) SplitRanks();
+  if (!processes_.one_rank() && !engines_.split()) SplitRanks();
   changes_.Mark(Change::kProcesses);
 }
 
 void Job::SplitRanks() {
-  work_ = engine_.Copy();
-  work_->current().KeepLog();
-  work_log_.Restart();
-  steps_ = StepBuilder(ranks_.next_numbers());
-  next_sample_ = std::max(next_sample_, static_cast<uint64_t>(ranks_.LargestNextNumber()));
+  engines_.Split(ranks_);
   matching_.Restart();
   changes_.Mark(Change::kRankSplit);
 }
 
 void Job::AddSteps(const std::set<int32_t>& live_ranks) {
-  for (const Step& step : steps_.TakeSteps(live_ranks, processes_.all_read())) {
-    engine_.current().AddIteration({.iteration = static_cast<uint64_t>(step.number),
-                                    .key = step.key,
-                                    .time_ns = step.duration_ns,
-                                    .rest_ns = step.rest_ns,
-                                    .distorted = step.distorted,
-                                    .measured = step.measured,
-                                    .first = step.first,
-                                    .combined = rule_ && abi::SumsLengths(rule_->rule)});
+  for (const Step& step : engines_.builder().TakeSteps(live_ranks, processes_.all_read())) {
+    engines_.steps().current().AddIteration({.iteration = static_cast<uint64_t>(step.number),
+                                             .key = step.key,
+                                             .time_ns = step.duration_ns,
+                                             .rest_ns = step.rest_ns,
+                                             .distorted = step.distorted,
+                                             .measured = step.measured,
+                                             .first = step.first,
+                                             .combined = rule_ && abi::SumsLengths(rule_->rule)});
     rows_.iterations.push_back(
         {.job_id = row_.job_id,
          .rank = kStepsRank,
@@ -160,7 +156,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
     // Too short a run to agree: what the learn stream alone shows is what there is.
     if (!rule_) {
       if (std::optional<LearnedRule> rule = process.learning->Analyse()) OnRuleLearned(*rule);
-      if (!rule_) no_rule_ = process.learning->Explanation();
+      if (!rule_) facts_.set_no_rule(process.learning->Explanation());
     }
     process.learning->Finish(process.builder);
     process.learning.reset();
@@ -214,7 +210,7 @@ void Job::SetTags(std::set<std::string> tags) {
 }
 
 void Job::SetStoreDamage(const std::string& sentence) {
-  store_damage_ = sentence;
+  facts_.set_store_damage(sentence);
   changes_.Mark(Change::kDescription);
 }
 
@@ -222,7 +218,7 @@ void Job::Reopen(int64_t monotonic_ns) {
   if (live()) return;
   waiting_since_ns_ = monotonic_ns;
   row_.end_ns = 0;
-  unused_.clear();
+  facts_.clear_unused();
   row_.state = v1::JOB_STATE_WAITING;
   changes_.Mark(Change::kRow);
 }
@@ -236,14 +232,14 @@ void Job::EndUnused(int64_t now_ns) {
   }
   if (processes_.empty()) {
     row_.end_ns = now_ns;
-    unused_ =
+    facts_.set_unused(
         "no process of this job used CUDA or trained with PyTorch (backward passes of a "
         "torch.nn.Module, and steps); a program that trains otherwise tells its iterations in two "
         "lines, by seqpoint_attach and seqpoint_iteration_begin, see seqpoint.h or "
-        "docs/pytorch.md; `seqpoint doctor` says what may stand in the way";
+        "docs/pytorch.md; `seqpoint doctor` says what may stand in the way");
     if (end.program && end.program->failed()) {
-      unused_ = absl::StrCat("the program ended with ", EndText(*end.program),
-                             " before it used CUDA or trained");
+      facts_.set_unused(absl::StrCat("the program ended with ", EndText(*end.program),
+                                     " before it used CUDA or trained"));
     }
   }
   changes_.Mark(Change::kRow);
@@ -288,6 +284,11 @@ void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint
   Process& process = processes_.at(process_id);
   changes_.Mark(Change::kRecords);
   if (!EventDispatcher(process, *this, changes_).Dispatch(type, payload)) process.CountRejected();
+}
+
+uint32_t Job::NextRuleGeneration() {
+  facts_.set_rule_generation(facts_.rule_generation() + 1);
+  return facts_.rule_generation();
 }
 
 uint32_t Job::RuleGeneration() const { return rule_ ? rule_->rule.generation : 0; }
@@ -340,7 +341,7 @@ void Job::OnRank(Process& process, const abi::RankEvent& event) {
     ranks_.Add(event.rank, event.world_size);
     for (Process* const other : processes_.Leave(process)) EndAlignment(*other);
     if (!processes_.HasLive(before)) ranks_.Remove(before);
-    if (!processes_.one_rank() && !work_) SplitRanks();
+    if (!processes_.one_rank() && !engines_.split()) SplitRanks();
   }
   rows_.processes.push_back(process.row);
   changes_.Mark(Change::kProcesses);
@@ -360,15 +361,16 @@ bool Job::OnConfig(uint32_t config_id, bool collected, const std::string& why) {
 void Job::OnStoodDown(const abi::StandDownEvent& event, const std::string& holder, uint64_t from,
                       uint64_t number) {
   const auto duration_ns = static_cast<double>(event.end_ns - event.begin_ns);
-  gap_ = absl::StrCat("CUPTI was left to ", holder, " for ", std::round(duration_ns / 1e8) / 10,
-                      " s around iteration ", from);
-  const EngineTotals totals = engine_.Totals();
+  facts_.set_gap(absl::StrCat("CUPTI was left to ", holder, " for ",
+                              std::round(duration_ns / 1e8) / 10, " s around iteration ", from));
+  const EngineTotals totals = engines_.steps().Totals();
   if (totals.observed_time_ns <= 0) return;
   const double mean_ns = totals.observed_time_ns / static_cast<double>(totals.iterations);
   const double missed = std::round(duration_ns / mean_ns) - static_cast<double>(number - from);
   if (missed < 1) return;
-  absl::StrAppendFormat(
-      &gap_, ": about %.0f iterations of that time were not seen and are in no figure", missed);
+  absl::StrAppendFormat(facts_.mutable_gap(),
+                        ": about %.0f iterations of that time were not seen and are in no figure",
+                        missed);
 }
 
 void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) {
@@ -376,7 +378,7 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
   for (const abi::DataRecord& record : records) {
     switch (static_cast<abi::DataType>(record.type)) {
       case abi::DataType::kCall:
-        host_times_ |= (record.call.flags & abi::kCallHostTime) != 0;
+        if ((record.call.flags & abi::kCallHostTime) != 0) facts_.set_host_times(true);
         process.last_call_ns = static_cast<int64_t>(record.call.api_ns);
         if (process.learning) {
           process.learning->OnCall(record.call);
@@ -460,8 +462,8 @@ void Job::CheckRules(int64_t monotonic_ns) {
 }
 
 void Job::Relearn(std::string_view why) {
-  relearned_ = absl::StrCat("the rule was learned anew at iteration ", engine_.Totals().iterations,
-                            ": ", std::string(why));
+  facts_.set_relearned(absl::StrCat("the rule was learned anew at iteration ",
+                                    engines_.steps().Totals().iterations, ": ", std::string(why)));
   for (auto& [id, process] : processes_) {
     if (!process->alive()) continue;
     if (process->learning) process->learning->Finish(process->builder);
@@ -496,8 +498,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
     // The same rule once more: the loop only paused. Another one has other lengths.
     rule.rule.generation = former_rule_->rule.generation;
     if (std::memcmp(&rule.rule, &former_rule_->rule, sizeof(abi::Rule)) != 0) {
-      engine_.Close();
-      if (work_) work_->Close();
+      engines_.Close();
       roofline_.Clear();
       for (auto& [id, process] : processes_) {
         process->measurements.Clear();
@@ -505,15 +506,13 @@ void Job::OnRuleLearned(LearnedRule rule) {
       }
       observed_.Clear();
       micro_batches_.Clear();
-      engine_log_.Restart();
-      work_log_.Restart();
       matching_.Restart(/*forget=*/true);
       changes_.Mark(Change::kLengthFeature);
     }
     former_rule_.reset();
   }
   matching_.Restart();  // micro-steps change what a batch of the user's is
-  rule.rule.generation = ++rule_generation_;
+  rule.rule.generation = NextRuleGeneration();
   rule_ = std::move(rule);
   for (auto& [id, process] : processes_) {
     if (process->learning) process->learning->SetRule(rule_->rule);
@@ -609,7 +608,8 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (iteration.distorted) row.flags |= kIterationDistorted;
   if (redone) row.flags |= kIterationRedone;
   if (process.state.concurrent()) row.flags |= kIterationBeside;
-  if (work_ && !redone && !process.state.concurrent() && steps_.IsLate(number))
+  if (engines_.split() && !redone && !process.state.concurrent() &&
+      engines_.builder().IsLate(number))
     row.flags |= kIterationLate;
   const bool sums = rule_ && abi::SumsLengths(rule_->rule);
   for (int i = 0; i < row.length_count; ++i) row.length[i] = iteration.length[i];
@@ -637,23 +637,21 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (sums && !redone) {
     micro_batches_.Add(iteration.micro_steps, rule_->rule.micro_steps);
   }
-  OtherBatches& others = process.state.iterations() == 1 ? startup_ : evaluation_;
-  others.count += iteration.other_batches;
-  others.duration_ns += iteration.other_duration_ns;
+  OtherBatchesState& others =
+      process.state.iterations() == 1 ? *facts_.mutable_startup() : *facts_.mutable_evaluation();
+  others.set_count(others.count() + iteration.other_batches);
+  others.set_duration_ns(others.duration_ns() + iteration.other_duration_ns);
 
   const int64_t first_lost =
       process.state.iterations() > 1 ? ranks_.NextNumber(process.row.rank) : number;
   ranks_.Advance(process.row.rank, number + 1);
   // Iterations whose records were lost happened all the same.
-  OnlineEngine& engine = work().current();
-  const auto next_sample = [&](int64_t of) {
-    return work_ ? next_sample_++ : static_cast<uint64_t>(of);
-  };
+  OnlineEngine& engine = engines_.work().current();
   for (int64_t lost = std::max(first_lost, number - StepBuilder::kMostLost); lost < number;
        ++lost) {
-    engine.AddIteration({.iteration = next_sample(lost)});
+    engine.AddIteration({.iteration = engines_.NextSample(lost)});
   }
-  IterationSample sample{.iteration = next_sample(number),
+  IterationSample sample{.iteration = engines_.NextSample(number),
                          .time_ns = iteration.duration_ns,
                          .rest_ns = iteration.rest_ns,
                          .distorted = iteration.distorted,
@@ -681,16 +679,16 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (iteration.stretch > 0 || process.untimed.size() > IterationBuilder::kMaxStretch) {
     process.untimed.clear();
   }
-  if (work_ && !redone) {
-    steps_.Add(process.row.rank, {.number = number,
-                                  .key = sample.key,
-                                  .key_known = known,
-                                  .duration_ns = sample.time_ns,
-                                  .rest_ns = sample.rest_ns,
-                                  .distorted = sample.distorted,
-                                  .measured = sample.measured,
-                                  .first = sample.first,
-                                  .boundary_ns = iteration.boundary_ns});
+  if (engines_.split() && !redone) {
+    engines_.builder().Add(process.row.rank, {.number = number,
+                                              .key = sample.key,
+                                              .key_known = known,
+                                              .duration_ns = sample.time_ns,
+                                              .rest_ns = sample.rest_ns,
+                                              .distorted = sample.distorted,
+                                              .measured = sample.measured,
+                                              .first = sample.first,
+                                              .boundary_ns = iteration.boundary_ns});
   }
   changes_.Mark(Change::kIterations);
   if (known && !redone) {
@@ -709,10 +707,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
 void Job::UseMeasurement(const MeasurementTracker::Iteration& iteration, uint32_t set,
                          absl::Span<const double> values) {
   changes_.Mark(Change::kMeasurements);
-  // A refusal (the length's first occurrence) is counted by the engine.
-  const absl::Status added =
-      work().current().AddMeasurement(set, iteration.sample, iteration.key, values);
-  if (added.ok()) ++measurements_[set];
+  engines_.AddMeasurement(set, iteration, values);
 }
 
 void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
@@ -758,7 +753,7 @@ void Job::RestoreTrace(int64_t process_id, std::string_view records) {
 
 void Job::UpdatePlan() {
   changes_.TakePlanDue();
-  const EngineTotals totals = engine_.Totals();
+  const EngineTotals totals = engines_.steps().Totals();
   const int64_t affordable = AffordableMeasurements(
       processes_, {.share = orders_.state().overhead_budget_share(),
                    .most_pending = options_.measurement_budget + RooflineBudget(metrics_),
@@ -766,11 +761,11 @@ void Job::UpdatePlan() {
                    .observed_time_ns = totals.observed_time_ns,
                    .iterations = static_cast<int64_t>(totals.iterations)});
   const bool changed = plan_.Update({.has_rule = rule_.has_value(),
-                                     .measured = !measurements_.empty(),
+                                     .measured = !engines_.measurements().empty(),
                                      .measurement_budget = options_.measurement_budget,
                                      .orders = orders_.state(),
                                      .processes = processes_,
-                                     .work = work(),
+                                     .work = engines_.work(),
                                      .roofline = roofline_,
                                      .metrics = metrics_,
                                      .affordable = affordable});
@@ -782,7 +777,7 @@ const abi::Control* Job::TakeControl(int64_t process_id) {
   if (process.control_made == changes_.controls()) return nullptr;
   process.control_made = changes_.controls();
   // Each rule has lengths of its own to measure.
-  const int64_t most = options_.measurement_budget * (1 + engine_.closed());
+  const int64_t most = options_.measurement_budget * (1 + engines_.steps().closed());
   process.control = WriteControl(
       process,
       {.orders = orders_.state(),
@@ -809,9 +804,10 @@ absl::Status Job::Control(const v1::ControlRequest& request) {
     return absl::FailedPreconditionError(absl::StrCat("job \"", row_.name, "@", row_.run_id,
                                                       "\" has ended; there is nothing to control"));
   }
-  const auto iterations = static_cast<int64_t>(engine_.Totals().iterations);
+  const auto iterations = static_cast<int64_t>(engines_.steps().Totals().iterations);
   const bool can_trace = processes_.empty() || HasCupti();
-  if (absl::Status status = orders_.Apply(request, iterations, can_trace, gap_); !status.ok()) {
+  if (absl::Status status = orders_.Apply(request, iterations, can_trace, *facts_.mutable_gap());
+      !status.ok()) {
     return status;
   }
   changes_.Mark(Change::kOrders);

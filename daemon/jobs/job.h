@@ -39,6 +39,7 @@
 #include "daemon/jobs/change_tracker.h"
 #include "daemon/jobs/event_dispatcher.h"
 #include "daemon/jobs/iteration_builder.h"
+#include "daemon/jobs/job_engines.h"
 #include "daemon/jobs/kernel_statistics.h"
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/length_matching.h"
@@ -245,11 +246,9 @@ class Job : private JobEvents {
   // A second rank came: the job's steps and the ranks' iterations are two things from now on.
   void SplitRanks();
   void AddSteps(const std::set<int32_t>& live_ranks);
-  // The engine of what is measured: its iterations are those of single ranks.
-  RunEngine& work() { return work_ ? *work_ : engine_; }
-  const RunEngine& work() const { return work_ ? *work_ : engine_; }
   void OnMeasurement(Process& process, uint64_t number, uint32_t set,
                      absl::Span<const double> values);
+  uint32_t NextRuleGeneration();
   void OnRuleLearned(LearnedRule rule);
   // The rule does not fit any more, for the reason in `why`: all processes go back to learning.
   void Relearn(std::string_view why);
@@ -273,8 +272,6 @@ class Job : private JobEvents {
   LengthUnits Units() const;
   v1::ClockKind clock_kind() const;
   JobState SaveState() const;
-  void StoreClosed(const RunEngine& engine, std::string_view part, int& stored,
-                   WriteBatch& batch) const;
 
   // JobEvents:
   uint32_t RuleGeneration() const override;
@@ -291,27 +288,15 @@ class Job : private JobEvents {
   JobRow row_;
   int64_t waiting_since_ns_ = 0;
   JobOptions options_;
-  RunEngine engine_;  // of the job's steps
-  // Of what each rank does, once there are several: its keys are a rank's own, not the slowest's.
-  std::optional<RunEngine> work_;
-  StepBuilder steps_;         // likewise
-  uint64_t next_sample_ = 0;  // likewise: the number of an iteration in `work_`
+  JobEngines engines_;
   ProcessTable processes_;
   RankTable ranks_;
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while it is learned anew
-  std::string relearned_;                   // why it was, in a sentence
   MicroBatches micro_batches_;
-  bool host_times_ = false;  // no GPU does the work
-  std::string no_rule_;      // why the last process that ended left none
   ProgramEnds program_ends_;
   std::set<std::string> tags_;
-  std::string gap_;  // what was not seen, in a sentence
-  std::string store_damage_;
   std::string refused_;
-  bool imported_ = false;  // its lengths are the user's own
-  std::string unused_;     // why it had no process
-  uint32_t rule_generation_ = 0;
   Orders orders_;
   MetricCollection metrics_;
   RooflineMeasurements roofline_;
@@ -319,20 +304,9 @@ class Job : private JobEvents {
   KernelStatistics kernels_;
   LengthMatching matching_;
   ObservedLengths observed_;
-  absl::flat_hash_map<uint32_t, int32_t> measurements_;  // usable ones, by statistic set
-  // Candidates that began no training iteration, and their time: before a process' first iteration,
-  // and later.
-  struct OtherBatches {
-    int64_t count = 0;
-    int64_t duration_ns = 0;
-  };
-  OtherBatches startup_, evaluation_;
+  JobFactsState facts_;
   ChangeTracker changes_;
   AnswerCache answers_{changes_};
-  // Closed engines that are in the store.
-  int closed_stored_ = 0, closed_work_stored_ = 0;
-  // What grows with the run is stored as it grows, not anew each time.
-  PartLog engine_log_{"engine"}, work_log_{"work"};
   WriteBatch rows_;
 };
 

@@ -56,7 +56,7 @@ v1::Losses Job::SumLosses() const {
     // The last iteration of a process has no end, and that is no loss.
     if (process->state.open_end()) ++open_ends;
   }
-  const EngineTotals totals = work().Totals();
+  const EngineTotals totals = engines_.work().Totals();
   sum.set_distorted_iterations(static_cast<int64_t>(totals.distorted));
   sum.set_redone_iterations(static_cast<int64_t>(totals.redone));
   sum.set_untimed_iterations(
@@ -121,7 +121,7 @@ v1::Rule Job::DescribeRule() const {
   rule.set_confidence(rule_->confidence);
   rule.set_length_dimensions(static_cast<int32_t>(rule_->rule.length_count));
   rule.set_sentence(WhyUntimed());
-  for (const std::string* sentence : {&matching_.message(), &relearned_, &gap_}) {
+  for (const std::string* sentence : {&matching_.message(), &facts_.relearned(), &facts_.gap()}) {
     if (rule.sentence().empty()) rule.set_sentence(*sentence);
   }
   return rule;
@@ -130,14 +130,14 @@ v1::Rule Job::DescribeRule() const {
 // Single ones; those of stretches among them. One or two may still wait for what ends them.
 bool Job::MostlyUntimed() const {
   constexpr uint64_t kSome = 8;
-  const EngineTotals totals = engine_.Totals();
-  return !imported_ && rule_ && rule_->rule.clock.op == 0 && totals.iterations >= kSome &&
+  const EngineTotals totals = engines_.steps().Totals();
+  return !facts_.imported() && rule_ && rule_->rule.clock.op == 0 && totals.iterations >= kSome &&
          (totals.untimed + totals.together) * 2 >= totals.iterations;
 }
 
 std::string Job::WhyUntimed() const {
   if (!MostlyUntimed()) return "";
-  const EngineTotals totals = engine_.Totals();
+  const EngineTotals totals = engines_.steps().Totals();
   const std::string stamp =
       "a cudaMemsetAsync of a few bytes on the stream that computes, where an iteration begins, ";
   if (totals.together > 0) {
@@ -168,7 +168,7 @@ std::string Job::WhyTimeOnly() const {
 // missing where all that were said are there.
 bool Job::HasOpenEnd() const {
   const int64_t said = RunIterations();
-  if (said > 0 && static_cast<int64_t>(engine_.Totals().iterations) == said) return false;
+  if (said > 0 && static_cast<int64_t>(engines_.steps().Totals().iterations) == said) return false;
   return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
     const Process& process = *entry.second;
     if (process.alive() || !process.counts() || !process.builder.has_begun()) return false;
@@ -186,7 +186,7 @@ bool Job::HasOpenEnd() const {
 int64_t Job::EpochIterations() const {
   const int64_t epochs = matching_.horizon().epochs(), run = RunIterations();
   if (epochs < 1 || run == 0 || run % epochs != 0) return 0;
-  if (static_cast<int64_t>(engine_.Totals().iterations) > run) return 0;
+  if (static_cast<int64_t>(engines_.steps().Totals().iterations) > run) return 0;
   if (matching_.horizon().kind() != v1::Horizon::KIND_ITERATIONS && micro_batches_.vary()) return 0;
   return run / epochs;
 }
@@ -217,9 +217,9 @@ Answers::Facts Job::CollectFacts() const {
                        .horizon_kind = matching_.horizon().kind(),
                        .epoch_iterations = EpochIterations(),
                        .live = live(),
-                       .imported = imported_,
+                       .imported = facts_.imported(),
                        .measurable = HasCupti(),
-                       .host_times = host_times_,
+                       .host_times = facts_.host_times(),
                        .clock_kind = clock_kind(),
                        .losses = SumLosses(),
                        .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
@@ -227,9 +227,9 @@ Answers::Facts Job::CollectFacts() const {
                        .metrics = metrics_.choice(),
                        .refused_configs = metrics_.refused(),
                        .plan = MakePlanOptions(metrics_, options_.measurement_budget),
-                       .measurements = measurements_,
+                       .measurements = engines_.measurements(),
                        .kernels = kernels_.names(),
-                       .engine = engine_.Copy()};
+                       .engine = engines_.steps().Copy()};
   facts.uncounted = UncountedInWords();
   facts.overcounted = OvercountedInWords();
   for (const auto& [id, process] : processes_) {
@@ -238,18 +238,18 @@ Answers::Facts Job::CollectFacts() const {
   }
   if (!facts.overcounted.empty()) facts.counted_to = 0;
   facts.begun = HasOpenEnd();
-  if (engine_.Totals().iterations == 0 && row_.end_ns != 0) {
+  if (engines_.steps().Totals().iterations == 0 && row_.end_ns != 0) {
     facts.ended_without = Error();
     if (facts.ended_without.empty()) facts.ended_without = "it is not known why";
   }
   for (const auto& [rank, next] : ranks_.next_numbers()) facts.ranks.push_back(rank);
   for (const auto& [id, process] : processes_) AddSampled(process->state.sampled(), &facts.sampled);
-  if (work_) {
-    facts.work = work_->Copy();
-    facts.late = steps_.late();
+  if (engines_.split()) {
+    facts.work = engines_.work().Copy();
+    facts.late = engines_.builder().late();
   }
   if (rule_) facts.rule = DescribeRule();
-  const EngineTotals totals = engine_.Totals();
+  const EngineTotals totals = engines_.steps().Totals();
   facts.mostly_untimed = MostlyUntimed() && totals.untimed * 2 >= totals.iterations;
   return facts;
 }
@@ -268,7 +268,8 @@ absl::StatusOr<std::shared_ptr<const Answers>> Job::Ask(const v1::Horizon* horiz
 }
 
 std::shared_ptr<const Answers> Job::TakeDueSummary() {
-  return answers_.TakeDue(engine_.Totals().iterations, live(), [this] { return CollectFacts(); });
+  return answers_.TakeDue(engines_.steps().Totals().iterations, live(),
+                          [this] { return CollectFacts(); });
 }
 
 void Job::SetExpectedEnd(v1::Job& job) const {
@@ -304,7 +305,7 @@ void Job::SetExpectedEnd(v1::Job& job) const {
 std::string Job::Error() const {
   // With these, every figure is another.
   std::vector<std::string> missing;
-  for (std::string message : {UncountedInWords(), OvercountedInWords(), store_damage_}) {
+  for (std::string message : {UncountedInWords(), OvercountedInWords(), facts_.store_damage()}) {
     if (!message.empty()) missing.push_back(std::move(message));
   }
   if (!missing.empty()) return absl::StrJoin(missing, "; ");
@@ -340,7 +341,8 @@ std::string Job::Error() const {
   constexpr uint64_t kLongEnough = 500;  // iterations of others
   for (const auto& [id, process] : processes_) {
     if (!rule_ || !process->learning || !process->alive()) continue;
-    if (process->state.iterations() > 0 || engine_.Totals().iterations < kLongEnough) continue;
+    if (process->state.iterations() > 0 || engines_.steps().Totals().iterations < kLongEnough)
+      continue;
     return absl::StrCat("rank ", process->row.rank,
                         ": what it does does not fit the rule learned from another process; it is "
                         "in no figure");
@@ -366,8 +368,8 @@ std::string Job::NoRuleError() const {
   for (const auto& [id, process] : processes_) {
     if (std::string why = ignored(*process, abi::Feature::kFramework); !why.empty()) return why;
   }
-  if (const std::string& why = former_rule_         ? relearned_
-                               : processes_.empty() ? unused_
+  if (const std::string& why = former_rule_         ? facts_.relearned()
+                               : processes_.empty() ? facts_.unused()
                                                     : matching_.message();
       !why.empty())
     return why;
@@ -379,13 +381,13 @@ std::string Job::NoRuleError() const {
   for (const auto& [id, process] : processes_) {
     if (std::string why = ignored(*process, abi::Feature::kCallbacks); !why.empty()) return why;
   }
-  if (imported_ || live() || processes_.empty()) return "";
+  if (facts_.imported() || live() || processes_.empty()) return "";
   return absl::StrCat("the run ended before it was found where its iterations begin: ",
-                      no_rule_.empty() ? "there were too few" : no_rule_);
+                      facts_.no_rule().empty() ? "there were too few" : facts_.no_rule());
 }
 
 v1::Job Job::Describe(bool with_details, bool with_histogram) {
-  const EngineTotals totals = engine_.Totals();
+  const EngineTotals totals = engines_.steps().Totals();
   const Answers::Summary& summary =
       answers_.Recent(totals.iterations, live(), [this] { return CollectFacts(); });
   v1::Job job;
@@ -394,8 +396,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   job.set_run_id(row_.run_id);
   job.set_host(row_.host);
   job.set_command(row_.command);
-  job.set_imported(imported_);
-  if (!imported_) job.set_time_only(WhyTimeOnly());
+  job.set_imported(facts_.imported());
+  if (!facts_.imported()) job.set_time_only(WhyTimeOnly());
   job.set_unused(processes_.empty() && row_.end_ns != 0 && refused_.empty());
   job.set_start_ns(row_.start_ns);
   job.set_end_ns(row_.end_ns);
@@ -403,7 +405,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   job.set_state(live() && orders_.state().released() ? v1::JOB_STATE_RELEASED
                 : live() && orders_.state().paused() ? v1::JOB_STATE_PAUSED
                                                      : static_cast<v1::JobState>(row_.state));
-  if (row_.end_ns != 0 && !imported_) {
+  if (row_.end_ns != 0 && !facts_.imported()) {
     if (const JobEnd end = End(); end.program) {
       if (end.program->signal != 0) {
         job.set_signal(end.program->signal);
@@ -429,12 +431,12 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   }
   SetExpectedEnd(job);
   for (const auto& [name, others] :
-       {std::pair("start-up", startup_), std::pair("evaluation", evaluation_)}) {
-    if (others.count == 0) continue;
+       {std::pair("start-up", facts_.startup()), std::pair("evaluation", facts_.evaluation())}) {
+    if (others.count() == 0) continue;
     v1::PhaseSummary& phase = *job.add_phases();
     phase.set_name(name);
-    phase.set_iterations(others.count);
-    phase.set_duration_ns(others.duration_ns);
+    phase.set_iterations(others.count());
+    phase.set_duration_ns(others.duration_ns());
   }
   job.set_clock_kind(clock_kind());
   job.set_process_count(static_cast<int32_t>(processes_.size()));
@@ -443,7 +445,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   for (const auto& [id, process] : processes_) {
     if (process->alive()) job.set_live_processes(job.live_processes() + 1);
   }
-  if (!imported_) {
+  if (!facts_.imported()) {
     job.mutable_overhead()->set_budget_share(orders_.state().overhead_budget_share());
     job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
     job.mutable_overhead()->set_sentence(plan_.waits());

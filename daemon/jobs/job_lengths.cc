@@ -13,11 +13,11 @@ namespace seqpoint::jobs {
 
 RunShape Job::Shape() const {
   RunShape shape{.rule = rule_ ? &*rule_ : nullptr,
-                 .imported = imported_,
+                 .imported = facts_.imported(),
                  .micro_batches = micro_batches_,
                  .working_ranks = ranks_.working(),
                  .world_size = ranks_.world_size(),
-                 .several_ranks = work_.has_value()};
+                 .several_ranks = engines_.split()};
   const auto last = processes_.LastOfRanks(
       [](const Process& process) { return process.state.iterations() > 0 || process.alive(); });
   for (const auto& [rank, process] : last) {
@@ -31,7 +31,7 @@ RunShape Job::Shape() const {
 
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
   if (!refused_.empty()) return absl::DataLossError(refused_);
-  if (imported_ &&
+  if (facts_.imported() &&
       matching_.horizon().kind() != v1::Horizon::KIND_UNKNOWN) {  // it has the log's own
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", row_.name, "@", row_.run_id,
@@ -47,14 +47,13 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
 
 void Job::MatchLengths() {
   const LengthMatching::Run run = {
-      .iterations = static_cast<int64_t>(engine_.current().Totals().iterations),
+      .iterations = static_cast<int64_t>(engines_.steps().current().Totals().iterations),
       .over = row_.end_ns != 0,
-      .same_lengths = steps_.same_lengths()};
+      .same_lengths = engines_.builder().same_lengths()};
   LengthMatching::Outcome outcome = matching_.Match(Shape(), observed_, run);
   if (outcome.looked) changes_.Mark(Change::kDescription);
   if (!outcome.horizons) return;
-  engine_.SetHorizon(std::move(outcome.horizons->steps)).IgnoreError();
-  if (work_) work_->SetHorizon(std::move(outcome.horizons->work)).IgnoreError();
+  engines_.SetHorizon(*std::move(outcome.horizons));
   changes_.Mark(Change::kSchedule);
 }
 

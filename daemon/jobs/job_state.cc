@@ -19,10 +19,6 @@ namespace {
 constexpr char kJobPart[] = "job";
 constexpr char kHorizonPart[] = "horizon";
 constexpr char kRooflinePart[] = "roofline";
-// And the index of a closed engine; the current ones are PartLogs.
-constexpr char kClosedPart[] = "engine-";
-constexpr char kClosedWorkPart[] = "work-";
-
 void EncodeRule(const LearnedRule& from, RuleState* to) {
   to->set_rule(std::string(reinterpret_cast<const char*>(&from.rule), sizeof(abi::Rule)));
   to->set_boundary_words(from.boundary_words);
@@ -83,20 +79,9 @@ void Job::TakeRows(WriteBatch& batch) {
                             .version = kJobStateVersion,
                             .bytes = SaveState().SerializeAsString()});
   }
-  if (changes_.unsaved(StatePart::kEngine)) {
-    engine_log_.Write(
-        row_.job_id, kJobStateVersion, engine_.current().TakeLog(),
-        [&] { return engine_.Serialize(); }, batch.states);
-    if (work_) {
-      work_log_.Write(
-          row_.job_id, kJobStateVersion, work_->current().TakeLog(),
-          [&] { return work_->Serialize(); }, batch.states);
-    }
-  }
+  engines_.Store(row_.job_id, kJobStateVersion, changes_.unsaved(StatePart::kEngine), batch.states);
   observed_.Store(row_.job_id, kJobStateVersion, batch.states);
   kernels_.Store(row_.job_id, kJobStateVersion, batch.states);
-  StoreClosed(engine_, kClosedPart, closed_stored_, batch);
-  if (work_) StoreClosed(*work_, kClosedWorkPart, closed_work_stored_, batch);
   if (changes_.unsaved(StatePart::kHorizon)) {
     batch.states.push_back({.job_id = row_.job_id,
                             .part = kHorizonPart,
@@ -112,25 +97,12 @@ void Job::TakeRows(WriteBatch& batch) {
   changes_.SetSaved();
 }
 
-void Job::StoreClosed(const RunEngine& engine, std::string_view part, int& stored,
-                      WriteBatch& batch) const {
-  for (; stored < engine.closed(); ++stored) {
-    batch.states.push_back({.job_id = row_.job_id,
-                            .part = absl::StrFormat("%s%06d", part, stored),
-                            .version = kJobStateVersion,
-                            .bytes = engine.SerializeClosed(stored)});
-  }
-}
-
 bool Job::stored() const { return changes_.all_saved() && rows_.Empty(); }
 
 JobState Job::SaveState() const {
   JobState state;
   if (rule_) EncodeRule(*rule_, state.mutable_rule());
   if (former_rule_) EncodeRule(*former_rule_, state.mutable_former_rule());
-  state.set_relearned(relearned_);
-  state.set_gap(gap_);
-  state.set_store_damage(store_damage_);
   for (const auto& [id, process] : processes_) {
     *state.add_processes() = process->Save();
   }
@@ -138,23 +110,11 @@ JobState Job::SaveState() const {
   *state.mutable_orders() = orders_.state();
   *state.mutable_matching() = matching_.state();
   *state.mutable_micro_batches() = micro_batches_.state();
-  state.set_other_batches(evaluation_.count);
-  state.set_other_duration_ns(evaluation_.duration_ns);
-  state.set_startup_batches(startup_.count);
-  state.set_startup_duration_ns(startup_.duration_ns);
-  state.set_unused(unused_);
-  state.set_no_rule(no_rule_);
-  state.set_host_times(host_times_);
+  *state.mutable_facts() = facts_;
   program_ends_.Save(&state);
   for (const std::string& tag : tags_) state.add_tags(tag);
   ranks_.Save(state.mutable_ranks());
-  state.set_rule_generation(rule_generation_);
-  state.set_imported(imported_);
-  if (work_) {
-    *state.mutable_steps() = steps_.Save();
-    state.set_next_sample(next_sample_);
-  }
-  for (const auto& [set, count] : measurements_) (*state.mutable_measurements())[set] = count;
+  engines_.Save(state.mutable_engines());
   return state;
 }
 
@@ -189,29 +149,9 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
       if (!roofline.ParseFromString(row.bytes)) return refuse(row.part, "damaged");
       roofline_.Load(std::move(roofline));
     }
-    // By part, and so in their order.
-    const bool of_work = absl::StartsWith(row.part, kClosedWorkPart);
-    if (!of_work && !absl::StartsWith(row.part, kClosedPart)) continue;
-    if (of_work && !work_) work_.emplace();
-    const absl::Status status = (of_work ? *work_ : engine_).RestoreClosed(row.bytes);
-    if (!status.ok()) return refuse(row.part, std::string(status.message()));
   }
-  const auto restore = [](const PartLog::Content& content, RunEngine& engine) {
-    absl::Status status = content.base.empty() ? absl::OkStatus() : engine.Restore(content.base);
-    if (status.ok()) status = engine.current().Replay(content.added);
-    if (status.ok()) engine.current().KeepLog();
-    return status;
-  };
-  absl::Status status = restore(engine_log_.Load(states), engine_);
+  const absl::Status status = engines_.Load(states, state.engines());
   if (!status.ok()) return refuse("engine", std::string(status.message()));
-  if (state.has_steps()) {
-    if (!work_) work_.emplace();
-    status = restore(work_log_.Load(states), *work_);
-    if (!status.ok()) return refuse("work", std::string(status.message()));
-    steps_.Load(state.steps());
-    next_sample_ = state.next_sample();
-    closed_work_stored_ = work_->closed();
-  }
   if (!observed_.Load(states)) return refuse("observed", "damaged");
   if (!kernels_.Load(states)) return refuse("kernels", "damaged");
   if (state.has_metrics()) {
@@ -219,26 +159,15 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     if (!metrics.ok()) return refuse(kJobPart, std::string(metrics.status().message()));
     metrics_.Set(*std::move(metrics));
   }
-  closed_stored_ = engine_.closed();
   rule_ = DecodeRule(state.rule());
   former_rule_ = DecodeRule(state.former_rule());
-  relearned_ = state.relearned();
-  gap_ = state.gap();
-  store_damage_ = state.store_damage();
   matching_.state() = state.matching();
   micro_batches_.Load(state.micro_batches());
   orders_.Load(state.orders());
-  evaluation_ = {state.other_batches(), state.other_duration_ns()};
-  startup_ = {state.startup_batches(), state.startup_duration_ns()};
-  unused_ = state.unused();
-  no_rule_ = state.no_rule();
-  host_times_ = state.host_times();
+  facts_ = state.facts();
   program_ends_.Restore(state);
   tags_ = {state.tags().begin(), state.tags().end()};
   ranks_.Load(state.ranks());
-  rule_generation_ = state.rule_generation();
-  imported_ = state.imported();
-  for (const auto& [set, count] : state.measurements()) measurements_[set] = count;
   for (const StoredProcess& stored : processes) {
     const int64_t process_id = stored.row.process_id;
     Process& process = processes_.Add(std::make_unique<Process>(stored.row));
@@ -250,7 +179,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     const bool found = saved != state.processes().end();
     if (found) process.Load(*saved);
     if (process.alive()) process.state.set_unread(true);  // until it comes back
-    process.seen.Load(work().current());
+    process.seen.Load(engines_.work().current());
     if (!process.learning) {
       if (rule_)
         process.monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count,

@@ -1,0 +1,115 @@
+#include "daemon/jobs/job_engines.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+// And the index of a closed engine; the current ones are PartLogs.
+constexpr char kClosedPart[] = "engine-";
+constexpr char kClosedWorkPart[] = "work-";
+
+void StoreClosedEngines(const RunEngine& engine, std::string_view part, int64_t job_id,
+                        int32_t version, int& stored, std::vector<StateRow>& rows) {
+  for (; stored < engine.closed(); ++stored) {
+    rows.push_back({.job_id = job_id,
+                    .part = absl::StrFormat("%s%06d", part, stored),
+                    .version = version,
+                    .bytes = engine.SerializeClosed(stored)});
+  }
+}
+
+absl::Status Named(std::string_view part, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::DataLossError(absl::StrCat(std::string(part), ": ", std::string(status.message())));
+}
+
+absl::Status LoadCurrent(std::string_view part, const PartLog::Content& content,
+                         RunEngine& engine) {
+  absl::Status status = content.base.empty() ? absl::OkStatus() : engine.Restore(content.base);
+  if (status.ok()) status = engine.current().Replay(content.added);
+  if (status.ok()) engine.current().KeepLog();
+  return Named(part, status);
+}
+
+}  // namespace
+
+void JobEngines::Split(const RankTable& ranks) {
+  work_ = steps_.Copy();
+  work_->current().KeepLog();
+  work_log_.Restart();
+  builder_ = StepBuilder(ranks.next_numbers());
+  next_sample_ = std::max(next_sample_, static_cast<uint64_t>(ranks.LargestNextNumber()));
+}
+
+void JobEngines::SetHorizon(EngineHorizons horizons) {
+  steps_.SetHorizon(std::move(horizons.steps)).IgnoreError();
+  if (work_) work_->SetHorizon(std::move(horizons.work)).IgnoreError();
+}
+
+void JobEngines::Close() {
+  steps_.Close();
+  if (work_) work_->Close();
+  StoreWhole();
+}
+
+void JobEngines::AddMeasurement(uint32_t set, const MeasurementTracker::Iteration& iteration,
+                                absl::Span<const double> values) {
+  const absl::Status added =
+      work().current().AddMeasurement(set, iteration.sample, iteration.key, values);
+  if (added.ok()) ++measurements_[set];
+}
+
+void JobEngines::StoreWhole() {
+  steps_log_.Restart();
+  work_log_.Restart();
+}
+
+void JobEngines::Store(int64_t job_id, int32_t version, bool changed, std::vector<StateRow>& rows) {
+  if (changed) {
+    steps_log_.Write(
+        job_id, version, steps_.current().TakeLog(), [&] { return steps_.Serialize(); }, rows);
+    if (work_) {
+      work_log_.Write(
+          job_id, version, work_->current().TakeLog(), [&] { return work_->Serialize(); }, rows);
+    }
+  }
+  StoreClosedEngines(steps_, kClosedPart, job_id, version, stored_closed_, rows);
+  if (work_) {
+    StoreClosedEngines(*work_, kClosedWorkPart, job_id, version, stored_closed_work_, rows);
+  }
+}
+
+void JobEngines::Save(EnginesState* to) const {
+  for (const auto& [set, count] : measurements_) (*to->mutable_measurements())[set] = count;
+  if (!work_) return;
+  *to->mutable_steps() = builder_.Save();
+  to->set_next_sample(next_sample_);
+}
+
+absl::Status JobEngines::Load(const std::vector<StateRow>& rows, const EnginesState& state) {
+  measurements_.insert(state.measurements().begin(), state.measurements().end());
+  if (state.has_steps()) work_.emplace();
+  for (const StateRow& row : rows) {  // by part, and so in their order
+    const bool of_work = absl::StartsWith(row.part, kClosedWorkPart);
+    if (!of_work && !absl::StartsWith(row.part, kClosedPart)) continue;
+    if (of_work && !work_) work_.emplace();
+    const absl::Status status = (of_work ? *work_ : steps_).RestoreClosed(row.bytes);
+    if (!status.ok()) return Named(row.part, status);
+  }
+  absl::Status status = LoadCurrent("engine", steps_log_.Load(rows), steps_);
+  stored_closed_ = steps_.closed();
+  if (!status.ok() || !state.has_steps()) return status;
+  builder_.Load(state.steps());
+  next_sample_ = state.next_sample();
+  stored_closed_work_ = work_->closed();
+  return LoadCurrent("work", work_log_.Load(rows), *work_);
+}
+
+}  // namespace seqpoint::jobs
