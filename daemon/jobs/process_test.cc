@@ -50,6 +50,7 @@ void Complete(ProcessState& state) {
   };
   iteration(*state.mutable_builder()->mutable_open());
   iteration(*state.mutable_builder()->mutable_pending(0));
+  state.mutable_builder()->add_clock_step_calls(9);
   state.mutable_buffered(0)->add_length(8);
   state.mutable_buffered(0)->add_micro_length(9);
   (*state.mutable_features())[3].set_name("counters");
