@@ -69,6 +69,8 @@ std::string FormatLosses(const v1::Losses& losses) {
                     count == 1 ? one : many);
   };
   add(losses.distorted_iterations(), "distorted iteration", "distorted iterations");
+  add(losses.clock_steps(), "step of the system's clock (iterations around it have no time)",
+      "steps of the system's clock (iterations around them have no time)");
   add(losses.redone_iterations(), "redone iteration", "redone iterations");
   add(losses.untimed_iterations(), "iteration without a time", "iterations without a time");
   add(losses.refused_measurements(), "refused measurement", "refused measurements");

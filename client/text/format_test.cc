@@ -92,6 +92,10 @@ TEST(FormatTest, LossesAreNamedOnlyWhereThereAreAny) {
   losses.set_ring_dropped(12'000);
   EXPECT_EQ(FormatLosses(losses), "1 distorted iteration, 12,000 records dropped by a full ring");
   losses.Clear();
+  losses.set_clock_steps(2);
+  EXPECT_EQ(FormatLosses(losses),
+            "2 steps of the system's clock (iterations around them have no time)");
+  losses.Clear();
   losses.set_uncounted_processes(1);
   EXPECT_EQ(FormatLosses(losses), "1 process not read completely (figures are lower bounds)");
 }
