@@ -16,8 +16,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "daemon/jobs/job.h"
 #include "daemon/jobs/cumulative_rounder.h"
+#include "daemon/jobs/job.h"
 #include "daemon/queries/run_part.h"
 #include "daemon/seqpoint/run_difference.h"
 
