@@ -1,6 +1,6 @@
 // Files for other tools, made from what the store holds: Chrome trace events in JSON of the traced
 // iterations or the imported traces (Perfetto, HTA and TensorBoard open it, and of one rank it can
-// be imported again: docs/traces.md), and a CSV with one row per iteration.
+// be imported again: docs/formats/traces.md), and a CSV with one row per iteration.
 //
 // Threading: any thread; reads the store only. Memory: one window or imported trace at a time.
 #ifndef DAEMON_EXPORT_H_

@@ -1,5 +1,5 @@
 // Playlists: the iterations that another machine or a simulator is to run, and what their times
-// there say of the whole run. docs/playlist.md
+// there say of the whole run. docs/formats/playlist.md
 //
 // Threading: free functions; the store may be used by others meanwhile.
 #ifndef DAEMON_PLAYLIST_H_

@@ -25,7 +25,7 @@ namespace {
 using whatif::Outcome;
 
 // Of replays that miss what was measured by more, nothing follows for a change. Those of recorded
-// traces miss it by less than 1 %, published ones by 3 to 14 % (docs/whatif-accuracy.md).
+// traces miss it by less than 1 %, published ones by 3 to 14 % (docs/using/whatif-accuracy.md).
 constexpr double kMostReplayError = 0.10;
 
 struct ReplayErrors {

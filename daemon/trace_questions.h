@@ -1,5 +1,5 @@
 // What is asked of a job's traces: are they understood (replay), and what would a change do to the
-// run (docs/whatif.md). Traces are our own windows and those that were imported.
+// run (docs/using/whatif.md). Traces are our own windows and those that were imported.
 //
 // Threading: thread-safe; each question works on its caller's thread, with the memory of the
 // traces and of a changed copy. Ownership: keeps a pointer to the store, and the traces that were

@@ -25,7 +25,7 @@ using whatif::Outcome;
 constexpr int kMostKernels = 20;
 constexpr double kFollowsRoof = 0.3;
 // What the judge found the times of changed runs to be off where no other term of the interval
-// tells (docs/whatif-accuracy.md): root mean square, of the time after.
+// tells (docs/using/whatif-accuracy.md): root mean square, of the time after.
 constexpr double kUnexplained = 0.0028;
 
 }  // namespace

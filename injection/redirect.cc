@@ -17,7 +17,7 @@ namespace seqpoint::inject {
 namespace {
 
 // Bytes that one search reads, so that no program waits long: this many take 0.16 s, once. That is
-// 16 times what PyTorch's objects have (docs/injected-library.md).
+// 16 times what PyTorch's objects have (docs/internals/injected-library.md).
 constexpr uint64_t kMostSearched = 256 << 20;
 
 // One loaded object, as its dynamic section describes it.

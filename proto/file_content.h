@@ -1,5 +1,5 @@
 // What a file is, by its first bytes: those who send files and those who read them agree on it.
-// docs/traces.md has the formats.
+// docs/formats/traces.md has the formats.
 // Threading: pure functions.
 #ifndef PROTO_FILE_CONTENT_H_
 #define PROTO_FILE_CONTENT_H_

@@ -1,4 +1,4 @@
-// `seqpoint compare JOB JOB`: why one job took longer than another. docs/compare.md
+// `seqpoint compare JOB JOB`: why one job took longer than another. docs/using/compare.md
 // Threading: pure functions.
 #ifndef CLIENT_COMMANDS_COMPARE_H_
 #define CLIENT_COMMANDS_COMPARE_H_

@@ -113,7 +113,7 @@ absl::StatusOr<v1::MetricFile> ReadMetricFile(const std::string& path) {
   if (!IsUtf8(text)) wrong = "is not UTF-8";
   if (!wrong.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " ", wrong, "; docs/counters.md has the form of own metric sets"));
+        absl::StrCat(path, " ", wrong, "; docs/using/counters.md has the form of own metric sets"));
   }
   v1::MetricFile read;
   read.set_name(Printable(path));
@@ -165,7 +165,7 @@ std::string MetricSetText(const v1::OfferedMetricSet& set, const std::string& ch
 }
 
 void AddMetricsFile(CLI::App* command, std::string* file) {
-  command->add_option("--metrics-file", *file, "own metric sets (docs/counters.md)")
+  command->add_option("--metrics-file", *file, "own metric sets (docs/using/counters.md)")
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
 }

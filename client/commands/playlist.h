@@ -1,4 +1,4 @@
-// Playlists and the times that were measured for them, as CSV files. docs/playlist.md
+// Playlists and the times that were measured for them, as CSV files. docs/formats/playlist.md
 //
 //   absl::Status written = WriteWhole("gnmt.csv", PlaylistCsv(reply));
 //   absl::StatusOr<v1::ProjectPlaylistRequest> request = ReadPlaylist("gnmt.csv");

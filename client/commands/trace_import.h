@@ -1,5 +1,5 @@
 // `seqpoint import` of recorded traces: files that other profilers wrote become a job that has
-// ended. They are sent as they are, in pieces; the daemon reads them (docs/traces.md).
+// ended. They are sent as they are, in pieces; the daemon reads them (docs/formats/traces.md).
 // Threading: one call per process. Ownership: keeps nothing.
 #ifndef CLIENT_COMMANDS_TRACE_IMPORT_H_
 #define CLIENT_COMMANDS_TRACE_IMPORT_H_

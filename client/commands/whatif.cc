@@ -42,8 +42,8 @@ absl::StatusOr<v1::WhatIfChange> TextChange(const std::string& name, const std::
   if (text.size() > kMaxTextBytes) wrong = absl::StrCat("has more than ", kMaxTextBytes, " bytes");
   if (!IsUtf8(text)) wrong = "is not UTF-8";
   if (!wrong.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " ", wrong, "; docs/whatif.md has the ", "form of steps and presets"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " ", wrong, "; docs/using/whatif.md has the ", "form of steps and presets"));
   }
   v1::WhatIfChange change;
   change.set_name(Printable(name));
@@ -219,7 +219,9 @@ void AddWhatIf(CLI::App* app, Context* context) {
       ->allow_extra_args(false)
       ->type_name("CHANGE")
       ->group(group);
-  command->add_option("--steps", options->steps, "steps as in a file (docs/whatif.md), parted by ;")
+  command
+      ->add_option("--steps", options->steps,
+                   "steps as in a file (docs/using/whatif.md), parted by ;")
       ->allow_extra_args(false)
       ->type_name("STEPS")
       ->group(group);

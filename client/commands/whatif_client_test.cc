@@ -144,7 +144,7 @@ TEST_F(ClientTest, AMistakenWhatIfIsNamed) {
            {"1 --apply other-gpu", "other-gpu needs compute"},
            {"1 --apply x.whatif", "cannot read x.whatif: No such file"},
            {"1 --apply /tmp", "cannot read /tmp: Is a directory"},
-           {"1 --apply " + empty, "empty.whatif is empty; docs/whatif.md has the form"},
+           {"1 --apply " + empty, "empty.whatif is empty; docs/using/whatif.md has the form"},
            {"1 --apply " + large, "large has more than 65536 bytes"},
            {"1 --apply " + latin, "latin is not UTF-8"},
            {"1 --apply amp cuda-graphs", "\"cuda-graphs\" is one argument too many"},

@@ -1,5 +1,5 @@
-// `seqpoint-partition`: shares the rows of a sparse network out among ranks (docs/partition.md).
-// `seqpoint partition` starts it.
+// `seqpoint-partition`: shares the rows of a sparse network out among ranks
+// (docs/using/partition.md). `seqpoint partition` starts it.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -89,7 +89,7 @@ OF WORDS        this partition's words as a share of those
 layer by layer  the published way, with Zoltan; blocks: consecutive rows
 
 Exit codes: 0 ok, also when Ctrl-C ended the search with the best so far; 1 no answer; 2 wrong
-usage. Formats and methods: docs/partition.md.)");
+usage. Formats and methods: docs/using/partition.md.)");
   }
 
   int Main(std::vector<std::string> arguments) {

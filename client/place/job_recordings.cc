@@ -102,10 +102,10 @@ absl::StatusOr<JobRecordings> WeighJobRecordings(const v1::Job& job,
           ": no iteration came with the length of a SeqPoint once these were known, or iterations "
           "have several forward passes, whose length is known only at the last one";
     }
-    return absl::FailedPreconditionError(
-        absl::StrCat("there are no recordings of operators in ", folder,
-                     job.host().empty() ? "" : absl::StrCat(" of ", job.host()), why,
-                     "; `--trace ET,TIMES` takes files from anywhere (docs/operator-costs.md)"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "there are no recordings of operators in ", folder,
+        job.host().empty() ? "" : absl::StrCat(" of ", job.host()), why,
+        "; `--trace ET,TIMES` takes files from anywhere (docs/formats/operator-costs.md)"));
   }
   for (auto& [lengths, trace] : pairs) trace.weight = 0;
   double all = 0, exact = 0;

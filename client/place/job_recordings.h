@@ -1,5 +1,5 @@
 // The recordings of a job that `seqpoint run --operators` made, and how much of the run each stands
-// for (docs/operator-costs.md, "By seqpoint run").
+// for (docs/formats/operator-costs.md, "By seqpoint run").
 // Threading: none. Ownership: values only.
 #ifndef CLIENT_PLACE_JOB_RECORDINGS_H_
 #define CLIENT_PLACE_JOB_RECORDINGS_H_

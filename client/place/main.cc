@@ -1,5 +1,5 @@
-// `seqpoint-place`: splits a graph of operators over devices (docs/placement.md). `seqpoint place`
-// starts it.
+// `seqpoint-place`: splits a graph of operators over devices (docs/using/placement.md). `seqpoint
+// place` starts it.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -107,10 +107,10 @@ OF SLOWEST     share of the largest load, which is the time per sample
 COMPARED WITH  one accelerator with everything; equal layers: as many operators on each, in order;
                one more accelerator: what another one would bring
 RECORDING      a length that was recorded; ITERATION and LOADS are to be the same on a CPU; BETWEEN
-               is what lies between operators; docs/operator-costs.md
+               is what lies between operators; docs/formats/operator-costs.md
 
 Exit codes: 0 ok, also when Ctrl-C ended the search with the best so far; 1 no answer; 2 wrong
-usage. Formats and methods: docs/placement.md.)");
+usage. Formats and methods: docs/using/placement.md.)");
   }
 
   int Main(std::vector<std::string> arguments) {

@@ -1,4 +1,4 @@
-// The answer of `seqpoint place` as text, as JSON and as a graph (docs/placement.md, "What is
+// The answer of `seqpoint place` as text, as JSON and as a graph (docs/using/placement.md, "What is
 // printed").
 // Threading: pure functions.
 #ifndef CLIENT_PLACE_PLACE_TEXT_H_

@@ -1,5 +1,5 @@
 // `seqpoint place --trace`: reads recordings of a model, and says what they hold
-// (docs/operator-costs.md).
+// (docs/formats/operator-costs.md).
 // Threading: none. Ownership: values only.
 #ifndef CLIENT_PLACE_RECORDINGS_H_
 #define CLIENT_PLACE_RECORDINGS_H_

@@ -1,7 +1,7 @@
 // The rows of one layer that one rank owns, and whom it exchanges neurons with.
 //
 // Source: Demirci, Ferhatosmanoglu, ICS 2021, section 4 (row-wise partition; point-to-point
-// exchange of activations and of partial sums). docs/partition.md has the model.
+// exchange of activations and of partial sums). docs/using/partition.md has the model.
 //
 // Values. The lists are made from the matrix and the owners alone, not from what a planner says of
 // them, so that what is counted while a step runs is a check of its prediction.

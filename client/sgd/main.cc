@@ -1,5 +1,5 @@
 // seqpoint-sgd: runs a sparse network on MPI ranks, each with the neurons that a plan gives it.
-// docs/partition.md, "Execution".
+// docs/using/partition.md, "Execution".
 #include <dlfcn.h>
 #include <mpi.h>
 #include <signal.h>
@@ -439,7 +439,7 @@ after a second, and after another one it kills ranks that are not done: pkill -I
 has no such limit, and mpirun --mca odls_base_sigkill_timeout 10 waits so many seconds, both times.
 
 Exit codes: 0 ok, also after a signal; 1 no answer; 2 wrong usage. After Ctrl-C mpirun itself says 1.
-docs/partition.md, "Execution", has the method and the fields of the JSON.)");
+docs/using/partition.md, "Execution", has the method and the fields of the JSON.)");
 }
 
 void Settle(const CLI::App& app, Options* options) {

@@ -1,5 +1,5 @@
 // The traffic and the step times of a run of seqpoint-sgd: as text for people, and as JSON
-// (docs/partition.md, "Execution"). Threading: pure functions.
+// (docs/using/partition.md, "Execution"). Threading: pure functions.
 #ifndef CLIENT_SGD_REPORT_H_
 #define CLIENT_SGD_REPORT_H_
 

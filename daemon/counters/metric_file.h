@@ -1,4 +1,4 @@
-// Own metric sets, from a file of the user's (docs/counters.md):
+// Own metric sets, from a file of the user's (docs/using/counters.md):
 //
 //   [l2]
 //   sentence = bytes through the L2 cache, beside device memory

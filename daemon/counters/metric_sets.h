@@ -20,7 +20,7 @@
 
 namespace seqpoint::counters {
 
-// Which part of CUPTI collects: docs/counters.md.
+// Which part of CUPTI collects: docs/using/counters.md.
 enum class Backend : uint8_t { kRange = 0, kPm = 1 };
 std::string_view BackendName(Backend backend);  // "range", "pm"
 
@@ -70,7 +70,7 @@ struct MetricSet {
   friend bool operator==(const MetricSet&, const MetricSet&) = default;
 };
 
-// What a person wrote into a file (docs/counters.md).
+// What a person wrote into a file (docs/using/counters.md).
 struct OwnSet {
   std::string name;
   std::string sentence;

@@ -1,5 +1,5 @@
-// ControlWriter: writes the control block of one ring under its sequence lock (docs/shared-ring.md,
-// "Control block").
+// ControlWriter: writes the control block of one ring under its sequence lock
+// (docs/formats/shared-ring.md, "Control block").
 //
 // Threading: one thread. Ownership: the block belongs to the RingReader, which must outlive this.
 // The process may scribble over the block: nothing but its own copy is ever read from it.

@@ -1,5 +1,5 @@
-// InjectServer: inject.sock, where profiled processes hand over their rings (docs/shared-ring.md,
-// "Handing over").
+// InjectServer: inject.sock, where profiled processes hand over their rings
+// (docs/formats/shared-ring.md, "Handing over").
 //
 //   process                         daemon
 //   connect, Hello + memfd  ─────▶  peer's user, versions, seals, header: checked

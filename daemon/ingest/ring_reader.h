@@ -1,4 +1,4 @@
-// RingReader: the daemon's side of one process' ring (docs/shared-ring.md).
+// RingReader: the daemon's side of one process' ring (docs/formats/shared-ring.md).
 //
 //   auto reader = RingReader::Open(fd, {});            // checks seals, size, version, layout
 //   if (stored) (*reader)->Resume(*stored);            // go on where the store says

@@ -9,7 +9,8 @@
 //
 // A call costs a few table look-ups; now and then (in geometric steps of the stream's length) one
 // call also pays for an analysis of all that is buffered, so that the average stays low. A rule is
-// published when two analyses in a row agree on it. Method and limits: docs/iteration-rules.md.
+// published when two analyses in a row agree on it. Method and limits:
+// docs/internals/iteration-rules.md.
 //
 // The state is the calls themselves: whoever keeps them (the daemon's store does while learning)
 // restores a learner by feeding them again.

@@ -90,7 +90,7 @@ struct Loop {
 
 // Different calls in a loop iteration from which on it is no layer or time step: of recorded
 // trainings the iteration has 22 to 61, what repeats within one at most 7
-// (docs/iteration-rules.md).
+// (docs/internals/iteration-rules.md).
 inline constexpr uint32_t kWholeNetwork = 16;
 
 // Nothing when fewer than `min_iterations` complete loop iterations are found.

@@ -101,7 +101,7 @@ class Answers {
 
   absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) const;
   absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints() const;
-  // docs/playlist.md
+  // docs/formats/playlist.md
   absl::StatusOr<Playlist> MakePlaylist(const PlaylistOptions& options) const;
   absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) const;
   // Adds the iterations that were measured with counters, and what it did to their time.

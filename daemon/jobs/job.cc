@@ -236,7 +236,7 @@ void Job::EndUnused(int64_t now_ns) {
         "no process of this job used CUDA or trained with PyTorch (backward passes of a "
         "torch.nn.Module, and steps); a program that trains otherwise tells its iterations in two "
         "lines, by seqpoint_attach and seqpoint_iteration_begin, see seqpoint.h or "
-        "docs/pytorch.md; `seqpoint doctor` says what may stand in the way");
+        "docs/using/pytorch.md; `seqpoint doctor` says what may stand in the way");
     if (end.program && end.program->failed()) {
       facts_.set_unused(absl::StrCat("the program ended with ", EndText(*end.program),
                                      " before it used CUDA or trained"));

@@ -1,5 +1,5 @@
 // The playlist of a log that another tool wrote, and the list of its SeqPoints: the same for an
-// analysis and for the job that an import makes of the log. docs/playlist.md
+// analysis and for the job that an import makes of the log. docs/formats/playlist.md
 //
 //   const CleanLog clean = CleanUp(ReadLog(log));
 //   v1::GetPlaylistReply playlist = PlaylistOfLog(clean, FitOf(clean), {.points = 16});

@@ -83,7 +83,8 @@ class Neighbourhood {
 // A move of 100,000 operators takes 10 ms, and people wait for the answer after Ctrl-C.
 inline constexpr int64_t kStepsBetweenStops = 16;
 
-// One run from a high temperature to a low one. Figures: docs/placement-accuracy.md, "The search".
+// One run from a high temperature to a low one. Figures: docs/using/placement-accuracy.md, "The
+// search".
 struct Cooling {
   double hot = 0.3;  // in `unit`
   double cold = 0.0005;

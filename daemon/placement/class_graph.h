@@ -1,7 +1,7 @@
 // The graph that the methods work on: operators that must sit together are one class.
 //
-// docs/placement.md, "Contiguous", has the steps and their order. Source: Tarnawski et al., NeurIPS
-// 2020, and throughput-dp/dp.cpp of github.com/msr-fiddle/dnn-partitioning.
+// docs/using/placement.md, "Contiguous", has the steps and their order. Source: Tarnawski et al.,
+// NeurIPS 2020, and throughput-dp/dp.cpp of github.com/msr-fiddle/dnn-partitioning.
 //
 // Values; a const object may be read by any number of threads.
 #ifndef SEQPOINT_DAEMON_PLACEMENT_CLASS_GRAPH_H_

@@ -30,8 +30,8 @@ struct Judgement {
   // A sentence for each rule that is broken; contiguity is apart. Empty: the placement is allowed.
   std::vector<std::string> violations;
 
-  // The devices can be put in an order in which no forward edge leads back: docs/placement.md,
-  // "Contiguous".
+  // The devices can be put in an order in which no forward edge leads back:
+  // docs/using/placement.md, "Contiguous".
   bool contiguous = false;
 };
 
@@ -42,7 +42,7 @@ Judgement Judge(const Problem& problem, const Placement& placement);
 // after another; a piece begins when all of its inputs are in host memory, fetches them, computes
 // and writes what others need. There are as many cores as the graph asks for (as published).
 // `pieces`: the piece of each operator on its accelerator, from 0 on, in the order in which they
-// run; without it the pieces are made as the published program makes them (docs/placement.md,
+// run; without it the pieces are made as the published program makes them (docs/using/placement.md,
 // "Latency"). Returns infinity where pieces wait for each other in a circle.
 double Latency(const Problem& problem, const Placement& placement,
                const std::vector<int>* pieces = nullptr);

@@ -1,5 +1,5 @@
 // Placement problems from recordings: the operator graph of an execution trace with the times of
-// the same operators, for one sequence length or for several. docs/operator-costs.md.
+// the same operators, for one sequence length or for several. docs/formats/operator-costs.md.
 //
 // Pure functions; values. Any thread.
 #ifndef SEQPOINT_DAEMON_PLACEMENT_MEASURED_PROBLEM_H_

@@ -1,5 +1,5 @@
 // The operators of a recorded iteration, and what they need of each other: an execution trace
-// without times. docs/operator-costs.md says how each part is found.
+// without times. docs/formats/operator-costs.md says how each part is found.
 //
 // An operator is what the program calls (aten::linear with all that it calls itself), or one node
 // of the backward pass. The optimizer's step is no part of the graph: its operators are listed with

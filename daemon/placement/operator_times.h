@@ -1,5 +1,5 @@
 // The times of an execution trace's operators, from a time line: Kineto's, or the list of a PyTorch
-// without Kineto. docs/operator-costs.md, "Joining".
+// without Kineto. docs/formats/operator-costs.md, "Joining".
 //
 // Pure functions; values. Any thread.
 #ifndef SEQPOINT_DAEMON_PLACEMENT_OPERATOR_TIMES_H_

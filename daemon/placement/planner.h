@@ -35,7 +35,7 @@ struct PlannerOptions {
 struct Plan {
   Placement placement;
   Judgement judgement;
-  std::string method;              // docs/placement.md, "Methods"
+  std::string method;              // docs/using/placement.md, "Methods"
   double value = 0;                // of the objective, by the judge; in the problem's unit
   double lower_bound = 0;          // no placement that was asked for has a lower value
   bool optimal = false;            // the value is the bound, to a relative 1e-9

@@ -1,6 +1,6 @@
 // A device placement problem: a graph of operators, and the devices that they may run on.
 //
-// The objectives and the published form of the file: docs/placement.md. Source: Tarnawski,
+// The objectives and the published form of the file: docs/using/placement.md. Source: Tarnawski,
 // Phanishayee, Devanur, Mahajan, Nina Paravecino, "Efficient Algorithms for Device Placement of
 // DNN Graph Operators", NeurIPS 2020, which calls an accelerator an FPGA.
 //

@@ -1,4 +1,4 @@
-// The published form of a placement problem: JSON (docs/placement.md, "The problem file").
+// The published form of a placement problem: JSON (docs/using/placement.md, "The problem file").
 //
 // Source: github.com/msr-fiddle/dnn-partitioning, throughput-dp/dp.cpp (from_json). Threading: free
 // functions. Ownership: values only.

@@ -2,8 +2,8 @@
 //
 // Used where devices may be left and come back to (not contiguous), where a graph has too many
 // ideals for the exact method, and where a placement serves several lengths whose steps wait for
-// the slowest stage (docs/placement.md). The value found is an upper bound only; whether it is the
-// best is not known here.
+// the slowest stage (docs/using/placement.md). The value found is an upper bound only; whether it
+// is the best is not known here.
 #ifndef SEQPOINT_DAEMON_PLACEMENT_SEARCH_H_
 #define SEQPOINT_DAEMON_PLACEMENT_SEARCH_H_
 

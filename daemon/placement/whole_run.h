@@ -1,5 +1,6 @@
 // Placements for a whole run, whose iterations differ in their sequence length: one graph with the
-// costs of each length, and how often each length comes. docs/operator-costs.md, "The whole run".
+// costs of each length, and how often each length comes. docs/formats/operator-costs.md, "The whole
+// run".
 //
 // Pure functions; values. Any thread.
 #ifndef SEQPOINT_DAEMON_PLACEMENT_WHOLE_RUN_H_

@@ -1,4 +1,4 @@
-// Why one job took longer than another: docs/compare.md.
+// Why one job took longer than another: docs/using/compare.md.
 //
 // Threading: a free function; the store may be used by others meanwhile.
 #ifndef DAEMON_QUERIES_COMPARE_H_

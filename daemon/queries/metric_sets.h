@@ -1,5 +1,5 @@
 // The metric sets that there are, as a chip offers them, and sets of a person's own from a file.
-// docs/counters.md
+// docs/using/counters.md
 // Threading: thread-safe (CUPTI's host library is asked by one thread at a time). Ownership:
 // values.
 #ifndef DAEMON_QUERIES_METRIC_SETS_H_

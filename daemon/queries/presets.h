@@ -1,4 +1,4 @@
-// The what-if presets that there are, as the API shows them. docs/whatif.md
+// The what-if presets that there are, as the API shows them. docs/using/whatif.md
 // Threading: pure functions. Ownership: values.
 #ifndef DAEMON_QUERIES_PRESETS_H_
 #define DAEMON_QUERIES_PRESETS_H_

@@ -1,5 +1,5 @@
 // Questions about some of a run's iterations: which they are, what they took, and how often each
-// length is among them. docs/client.md
+// length is among them. docs/using/client.md
 //
 // Threading: free functions; the store may be used by others meanwhile.
 #ifndef DAEMON_QUERIES_RUN_PART_H_

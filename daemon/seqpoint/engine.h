@@ -13,7 +13,8 @@
 //   Projection time = engine.ProjectTime(0.95);
 //   if (time.total) Print(time.total->value, time.total->low, time.total->high, time.basis);
 //
-// Method: docs/seqpoint-engine.md. After Pati, Aga, Sinclair, Jayasena: SeqPoint, ISPASS 2020.
+// Method: docs/internals/seqpoint-engine.md. After Pati, Aga, Sinclair, Jayasena: SeqPoint, ISPASS
+// 2020.
 //
 // Threading: not thread-safe; const functions fill caches, so they need the same exclusion.
 // Ownership: owns all of its state, memory O(unique keys + measurements); iterations are not kept.
@@ -214,7 +215,8 @@ class OnlineEngine {
   // that was never added and for a first occurrence, whose values stand for nothing else (unless
   // first occurrences were found to be iterations like any other, or keys are sums over
   // micro-steps);
-  // ResourceExhausted beyond the limits in docs/seqpoint-engine.md. What is refused is counted.
+  // ResourceExhausted beyond the limits in docs/internals/seqpoint-engine.md. What is refused is
+  // counted.
   absl::Status AddMeasurement(uint32_t set, uint64_t iteration, const Key& key,
                               absl::Span<const double> values);
 

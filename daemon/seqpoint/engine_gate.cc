@@ -1,5 +1,5 @@
 // Which iterations are ordinary: what of a time counts for its key, what is cut off or set apart as
-// a stall, and which keys have a level of their own. docs/seqpoint-engine.md, Time.
+// a stall, and which keys have a level of their own. docs/internals/seqpoint-engine.md, Time.
 #include <algorithm>
 #include <cmath>
 #include <utility>

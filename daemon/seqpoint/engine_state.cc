@@ -1,4 +1,4 @@
-// OnlineEngine: the state as bytes. Format: docs/seqpoint-engine.md.
+// OnlineEngine: the state as bytes. Format: docs/internals/seqpoint-engine.md.
 #include "daemon/seqpoint/engine_state.h"
 
 #include <algorithm>

@@ -17,7 +17,7 @@
 
 namespace seqpoint {
 
-// Limits of the state; docs/seqpoint-engine.md names them.
+// Limits of the state; docs/internals/seqpoint-engine.md names them.
 inline constexpr size_t kMaxKeys = 1 << 18;
 inline constexpr size_t kMaxSets = 256;
 inline constexpr size_t kMaxMeasurementsPerSet = 4096;

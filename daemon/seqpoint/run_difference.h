@@ -1,5 +1,5 @@
 // Why one run took longer than another: how many iterations each had, with which lengths, and what
-// an iteration takes at equal lengths. docs/compare.md has the method.
+// an iteration takes at equal lengths. docs/using/compare.md has the method.
 //
 //   RunDifference d = CompareRuns(base, other, {.confidence = 0.95});
 //   // d.iterations + d.lengths + d.cost + d.disturbances = d.difference, by their values

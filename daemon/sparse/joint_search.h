@@ -8,7 +8,7 @@
 //      the coarsest to the finest, and what came out is mixed with the best.
 //   5. Single rows are annealed at a low temperature, mixed with the best, and from 4 again.
 //
-// No step makes the best worse. Sources: docs/partition.md, "The method". Cost: linear in the
+// No step makes the best worse. Sources: docs/using/partition.md, "The method". Cost: linear in the
 // nonzeros and in `effort`. Threading: one thread.
 #ifndef SEQPOINT_DAEMON_SPARSE_JOINT_SEARCH_H_
 #define SEQPOINT_DAEMON_SPARSE_JOINT_SEARCH_H_

@@ -1,8 +1,8 @@
 // The judge: it alone says how many words a partition sends, and whether it is balanced.
 //
 // Counts on the matrices as they were read, and shares no code with the methods (hypergraph,
-// coarsening, search), so that a fault in one of these shows. The model: docs/partition.md, "What
-// is counted". Cost: linear in the nonzeros. No state; any thread.
+// coarsening, search), so that a fault in one of these shows. The model: docs/using/partition.md,
+// "What is counted". Cost: linear in the nonzeros. No state; any thread.
 #ifndef SEQPOINT_DAEMON_SPARSE_VOLUME_H_
 #define SEQPOINT_DAEMON_SPARSE_VOLUME_H_
 

@@ -9,7 +9,7 @@
 //
 // A batch is plain data of the caller's; one that could not be written (disk full) is unchanged and
 // can be written later, with more added to it. Durable means: survives kill -9. Power loss may
-// cost the last second. Layout, versions and recovery: docs/store.md.
+// cost the last second. Layout, versions and recovery: docs/formats/store.md.
 //
 // Threading: thread-safe. Writes exclude each other; reads see the last committed state and never
 // wait for a write, nor a write for a read.

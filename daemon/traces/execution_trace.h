@@ -5,7 +5,7 @@
 //
 // Written by torch.profiler.ExecutionGraphObserver (PyTorch 1.13, schema 1.0.1) and
 // ExecutionTraceObserver (since 2.0, schemas 1.0.1 to 1.1.1-chakra.0.0.4); format:
-// docs/operator-costs.md. Sources: pytorch/pytorch@33427ee:torch/csrc/profiler/standalone/
+// docs/formats/operator-costs.md. Sources: pytorch/pytorch@33427ee:torch/csrc/profiler/standalone/
 // execution_graph_observer.cpp and @018d5f2:.../execution_trace_observer.cpp, writeJsonNode and
 // convertIValue.
 //

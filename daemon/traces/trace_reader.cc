@@ -45,7 +45,7 @@ std::string Foreign(std::string_view head) {
   return absl::StrCat("is not a trace: it begins with \"",
                       absl::Utf8SafeCHexEscape(std::string(head.substr(0, 24))),
                       "\"; give the JSON of torch.profiler (export_chrome_trace), of \"seqpoint "
-                      "export --chrome\", or the table of docs/traces.md");
+                      "export --chrome\", or the table of docs/formats/traces.md");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Reads a recorded trace from bytes as they come in: docs/traces.md has the formats. What a file is
-// is told from its content, never from its name.
+// Reads a recorded trace from bytes as they come in: docs/formats/traces.md has the formats. What a
+// file is is told from its content, never from its name.
 //
 //   TraceReader reader({.name = "resnet.json.gz"});
 //   while (piece = ...) RETURN_IF_ERROR(reader.Add(piece));

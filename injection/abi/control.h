@@ -2,7 +2,7 @@
 // at most 256 plan entries, under a sequence lock. One writer (the daemon), one or more readers in
 // the process, who copy it whole at a boundary when `generation` changed. A reader that finds
 // `sequence` odd three times keeps its old copy. A new daemon rewrites the whole block. Rules:
-// docs/iteration-rules.md. Layout: docs/shared-ring.md.
+// docs/internals/iteration-rules.md. Layout: docs/formats/shared-ring.md.
 #ifndef SEQPOINT_INJECTION_ABI_CONTROL_H_
 #define SEQPOINT_INJECTION_ABI_CONTROL_H_
 
@@ -99,7 +99,7 @@ struct PlanEntry {
   uint64_t entry_id;  // stable over generations: an entry that stays keeps its count
 };
 
-// Which part of CUPTI counts: docs/counters.md.
+// Which part of CUPTI counts: docs/using/counters.md.
 enum class CounterBackend : uint8_t { kRange = 0, kPm = 1 };
 
 // What a value is a value of.

@@ -1,6 +1,6 @@
 // What crosses inject.sock (SOCK_SEQPACKET). The process sends Hello with the ring's memfd
 // (SCM_RIGHTS), the daemon answers Welcome; the connection then stays open and its end tells each
-// side that the other is gone. docs/shared-ring.md, section "Handing over".
+// side that the other is gone. docs/formats/shared-ring.md, section "Handing over".
 #ifndef SEQPOINT_INJECTION_ABI_HELLO_H_
 #define SEQPOINT_INJECTION_ABI_HELLO_H_
 

@@ -1,6 +1,6 @@
 // The rule matcher: says for each call whether it begins an iteration, tells its length, or ends
 // its optimiser step. The injected library runs it on live calls, the daemon on learn records: the
-// same code, so both agree. What a rule means, with examples: docs/iteration-rules.md.
+// same code, so both agree. What a rule means, with examples: docs/internals/iteration-rules.md.
 //
 //   Matcher matcher;
 //   matcher.SetRule(rule, /*next_iteration=*/0, /*inside=*/true);

@@ -1,6 +1,6 @@
 // The records that travel through the ring. Data records are 64 bytes each and go into chunks;
 // event records have a payload of any size up to a few KiB and go through the event lane. Times are
-// nanoseconds of the process' CUPTI clock. Layout: docs/shared-ring.md.
+// nanoseconds of the process' CUPTI clock. Layout: docs/formats/shared-ring.md.
 #ifndef SEQPOINT_INJECTION_ABI_RECORDS_H_
 #define SEQPOINT_INJECTION_ABI_RECORDS_H_
 

@@ -1,6 +1,6 @@
 // Layout of the memory a profiled process shares with the daemon: header, control block, event
-// lane, chunk directory and chunks, in one sealed memfd. `docs/shared-ring.md` specifies it with
-// the transitions of every state and an example; this header is that page as code.
+// lane, chunk directory and chunks, in one sealed memfd. `docs/formats/shared-ring.md` specifies it
+// with the transitions of every state and an example; this header is that page as code.
 //
 //   * Writes are atomic per record: a reader sees a record whole or not at all.
 //   * A full ring drops and counts; a writer never waits.

@@ -1,5 +1,6 @@
-// The writing side of the shared ring (docs/shared-ring.md), for the guest in the profiled process:
-// libc only, no C++ runtime, no heap, no lock. A full ring drops and counts; nothing ever waits.
+// The writing side of the shared ring (docs/formats/shared-ring.md), for the guest in the profiled
+// process: libc only, no C++ runtime, no heap, no lock. A full ring drops and counts; nothing ever
+// waits.
 //
 //   static RingWriter ring;                      // constant-initialised, trivially destructible
 //   Status status = ring.Create(RingOptions{});

@@ -1,5 +1,5 @@
 // The overhead ladder: what a training loop costs more with the library in its process, at each
-// level, and what the governor lets a whole run spend. docs/figures.md has the figures.
+// level, and what the governor lets a whole run spend. docs/using/figures.md has the figures.
 //
 //   overhead_benchmark [--gpu software|real] [--jobs launch,compute,graph,run] [--rounds 10]
 //                      [--blocks 6] [--block-ms 40] [--beside NAME=COMMAND]... [--no-governor]

@@ -1,4 +1,4 @@
-// The figures of docs/partition-accuracy.md: ./dev bench partition [--json OUT] [--quick].
+// The figures of docs/using/partition-accuracy.md: ./dev bench partition [--json OUT] [--quick].
 //
 // Whoever is measured is `seqpoint-partition` itself, in a process of its own: its answer (as
 // JSON), its time, its memory; and `seqpoint-sgd` on ranks of mpirun. The published network's

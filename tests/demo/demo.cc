@@ -1,6 +1,6 @@
 // The main job, end to end: trains one epoch of a workload under `seqpoint run`, asks the daemon
 // for projections on the way, and lays them beside the workload's own truth file, which the
-// profiler never sees. Ends non-zero when a figure of docs/demo.md is missed.
+// profiler never sees. Ends non-zero when a figure of docs/using/demo.md is missed.
 //
 // Everything runs in a folder of its own (sockets, store, truth); nothing of the user's is touched.
 #include <signal.h>
@@ -378,8 +378,8 @@ int Run(Options options) {
   std::optional<double> worst_kernel;
   for (const auto& [name, time_ns] : truth.kernel_time) kernel_total += time_ns;
   if (options.graphs) {
-    judge.Add("kernels' share of time", "not seen inside CUDA graphs", "not judged (docs/demo.md)",
-              true);
+    judge.Add("kernels' share of time", "not seen inside CUDA graphs",
+              "not judged (docs/using/demo.md)", true);
   } else if (kernels && kernel_total > 0) {
     std::map<std::string, double> projected;
     for (const v1::Kernel& kernel : kernels->kernels()) {

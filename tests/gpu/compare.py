@@ -160,7 +160,7 @@ def compare(log, found, asked):
 
 # What the project wants to reach on a GPU: (asked at, greatest error).
 PROJECTION_GOALS = {1.0: 0.005, 0.05: 0.01}
-# Fewer iterations say nothing of a projection (docs/demo.md).
+# Fewer iterations say nothing of a projection (docs/using/demo.md).
 LEAST_ITERATIONS = {1.0: 64, 0.05: 150}
 
 

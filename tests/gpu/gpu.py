@@ -4,7 +4,7 @@
   gpu [PARTS] [--out DIR]     PARTS: letters or steps, such as "a", "bd" or "b.gnmt_auto"; default: all,
                               what matters most first
 
-docs/gpu.md says what each part measures and how to read the results. A step that is done is kept
+docs/using/gpu.md says what each part measures and how to read the results. A step that is done is kept
 and skipped by later calls with the same DIR; one that failed is recorded with its error, the others
 go on. Python's standard library is enough for this program; steps that need PyTorch say so.
 SEQPOINT_PYTHON names the Python that runs it and the trainings; default: python3.
@@ -34,7 +34,7 @@ PARTS = {
     "f": ("workloads", "The CUDA workloads, against the software GPU's model"),
 }
 NO_GPU = 3
-# What a GPU that is lent for half an hour is spent on, in three calls: docs/gpu.md says why in this order. Steps
+# What a GPU that is lent for half an hour is spent on, in three calls: docs/using/gpu.md says why in this order. Steps
 # that are not here follow in the order of their parts.
 ORDER = """
     a.environment a.doctor a.torch_cupti a.nesting a.graph_records a.late_graphs a.captures a.metric_sets

@@ -435,8 +435,8 @@ class Driver(unittest.TestCase):
         self.assertEqual(sorted(order), sorted(every))
         self.assertEqual([step[1] for step in driver.in_order(driver.choose(["d.soak", "a.switch", "a.captures"]))],
                          ["captures", "switch", "soak"])
-        # The table of docs/gpu.md has the same steps in the same order; a bundle has no docs.
-        page = os.path.join(HERE, "..", "..", "docs", "gpu.md")
+        # The table of docs/using/gpu.md has the same steps in the same order; a bundle has no docs.
+        page = os.path.join(HERE, "..", "..", "docs", "using", "gpu.md")
         if os.path.exists(page):
             with open(page, encoding="utf-8") as file:
                 rows = [line.split("|") for line in file if line.startswith(("| 1 |", "| 2 |", "| 3 |"))]
@@ -450,7 +450,7 @@ class Driver(unittest.TestCase):
 
 
 class Probes(unittest.TestCase):
-    """What the probes find of the software GPU, whose answers are known (docs/software-gpu.md)."""
+    """What the probes find of the software GPU, whose answers are known (docs/internals/software-gpu.md)."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,5 +1,5 @@
 // Figures of placements for a whole run: the GNMT of the software GPU over the lengths of a real
-// corpus. docs/placement-accuracy.md, "The whole run".
+// corpus. docs/using/placement-accuracy.md, "The whole run".
 #ifndef SEQPOINT_TESTS_PLACEMENT_GNMT_FIGURES_H_
 #define SEQPOINT_TESTS_PLACEMENT_GNMT_FIGURES_H_
 

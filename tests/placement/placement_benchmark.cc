@@ -1,4 +1,4 @@
-// The figures of docs/placement-accuracy.md: ./dev bench placement [--json OUT] [--whole-run]
+// The figures of docs/using/placement-accuracy.md: ./dev bench placement [--json OUT] [--whole-run]
 // [FILE...].
 //
 // The published problems and what is known of them come from the shared data folder
@@ -215,7 +215,7 @@ int Main(int argc, char** argv) {
       printf(
           "./dev bench placement [--json OUT] [--whole-run] [FILE...]\n"
           "--whole-run leaves the published problems out\n"
-          "FILEs are further problems (docs/placement.md)\n");
+          "FILEs are further problems (docs/using/placement.md)\n");
       return argument == "-h" || argument == "--help" ? 0 : 2;
     } else {
       files.push_back(argument);

@@ -1,6 +1,6 @@
 """The loads of placements, recounted from the problem's file and the written split alone.
 
-Shares no code with the product: another language, another reader, the definition of docs/placement.md
+Shares no code with the product: another language, another reader, the definition of docs/using/placement.md
 edge by edge. usage: recount_test.py BUILD_FOLDER SHARED_DATA"""
 
 import collections

@@ -23,7 +23,7 @@ struct GnmtRun {
   int batch = 128;
   std::vector<std::string> options;  // of the program, without batch and lengths
   std::string settings;              // of the software GPU
-  double bytes_per_second = 50e9;    // its copies (gpu.h2d_gbps, docs/software-gpu.md)
+  double bytes_per_second = 50e9;    // its copies (gpu.h2d_gbps, docs/internals/software-gpu.md)
 };
 
 // In the order of `lengths`, in which none comes twice.

@@ -1,5 +1,6 @@
 // Placement problems of a training program on the software GPU: operators and who needs whom from
-// its operations file (docs/workloads.md), times from kernel records of traced iterations.
+// its operations file (docs/internals/workloads.md), times from kernel records of traced
+// iterations.
 //
 // An operator is an operation of the program's tape: a layer, over all time steps, as the weights
 // of a recurrent layer sit on one device. Its backward operator has its color. Pure but for

@@ -151,7 +151,7 @@ std::string Set(const std::string& name, const std::string& value, Config* confi
   for (const Key& key : kKeys) {
     if (key.name == name) return std::visit(Assign{config, value}, key.field);
   }
-  return "unknown key \"" + name + "\" (docs/software-gpu.md lists them)";
+  return "unknown key \"" + name + "\" (docs/internals/software-gpu.md lists them)";
 }
 
 std::string Check(const Config& c) {

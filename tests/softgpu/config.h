@@ -1,6 +1,6 @@
 // Settings of the software GPU: built-in values (an H200-like device), a file (SWGPU_CONFIG) and
-// overrides (SWGPU_SET="key=value,..."), in this order. docs/software-gpu.md describes every key.
-// Read once per process, immutable afterwards.
+// overrides (SWGPU_SET="key=value,..."), in this order. docs/internals/software-gpu.md describes
+// every key. Read once per process, immutable afterwards.
 #ifndef SEQPOINT_TESTS_SOFTGPU_CONFIG_H_
 #define SEQPOINT_TESTS_SOFTGPU_CONFIG_H_
 

@@ -36,7 +36,7 @@ constexpr uint64_t kSupportedKinds =
     (1ull << CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) |
     (1ull << CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) | (1ull << CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
 
-// First versions with the larger records of each kind (docs/software-gpu.md).
+// First versions with the larger records of each kind (docs/internals/software-gpu.md).
 constexpr uint64_t kVersion12Point4 = 22;
 constexpr uint64_t kVersion12Point8 = 26;
 constexpr uint64_t kVersion13 = 130000;

@@ -12,7 +12,7 @@ constexpr MetricKind kRatio = MetricKind::kRatio;
 constexpr MetricKind kThroughput = MetricKind::kThroughput;
 
 // Weights reproduce the pass counts of the real host library for GH100: those of single metrics and
-// those of the sets that docs/software-gpu.md lists.
+// those of the sets that docs/internals/software-gpu.md lists.
 constexpr BaseMetric kMetrics[] = {
     {"gpu__time_duration", kCounter, "nsecond", 0, 1, false},
     {"gr__cycles_elapsed", kCounter, "cycle", 0.1, 1, false},

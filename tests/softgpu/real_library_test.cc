@@ -1,6 +1,6 @@
 // The metric catalogue against the real host library, which needs no GPU: names, and passes on
-// GH100 of every metric alone and of the sets that docs/software-gpu.md lists. Skipped where the
-// library is not installed.
+// GH100 of every metric alone and of the sets that docs/internals/software-gpu.md lists. Skipped
+// where the library is not installed.
 
 #include <cupti_profiler_host.h>
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 // How the releases of CUPTI differ, by the number that cuptiGetVersion gives (setting
-// cupti.version). docs/software-gpu.md has the packages that they are of.
+// cupti.version). docs/internals/software-gpu.md has the packages that they are of.
 //
 // Sources: the user guide (UG) and release notes (RN) of CUPTI in the documentation of CUDA 13.4
 // Update 1. A fault is present in every release before the one whose notes say that it was fixed;

@@ -1,5 +1,5 @@
 // What CUPTI's releases do differently, and what no release survives: releases.h and
-// docs/software-gpu.md.
+// docs/internals/software-gpu.md.
 #include "tests/softgpu/releases.h"
 
 #include <time.h>

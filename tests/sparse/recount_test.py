@@ -1,7 +1,7 @@
 """The words of partitions, recounted from the written matrices and owners alone, and executed.
 
 Shares no code with the product: another language, another reader, the definition of
-docs/partition.md. usage: recount_test.py BUILD_FOLDER SHARED_DATA"""
+docs/using/partition.md. usage: recount_test.py BUILD_FOLDER SHARED_DATA"""
 
 import collections
 import json

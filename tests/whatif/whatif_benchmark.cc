@@ -258,9 +258,10 @@ int main(int argc, char** argv) {
       "a trace of the changed run, and the ends of collectives with all ranks replayed together.",
       "./dev bench whatif");
   app.set_help_flag("-h,--help", "print this help");
-  app.add_option("TRACE", flags.files,
-                 "traces (docs/traces.md); default: all of ../shared/data/traces. Ranks of one job "
-                 "lie in one folder; names with workers0 and workersN are a pair")
+  app.add_option(
+         "TRACE", flags.files,
+         "traces (docs/formats/traces.md); default: all of ../shared/data/traces. Ranks of one job "
+         "lie in one folder; names with workers0 and workersN are a pair")
       ->type_name("");
   app.add_option("--marker", flags.marker,
                  "expression for the names of the annotations that iterations begin with; default: "
@@ -269,9 +270,10 @@ int main(int argc, char** argv) {
   app.add_option("--pair", flags.pair, "a trace before a change and one after it")
       ->expected(2)
       ->type_name("BEFORE AFTER");
-  app.add_option("--apply", flags.apply,
-                 "the change, as a what-if (docs/whatif.md); default: data loading moves into "
-                 "processes of its own")
+  app.add_option(
+         "--apply", flags.apply,
+         "the change, as a what-if (docs/using/whatif.md); default: data loading moves into "
+         "processes of its own")
       ->type_name("TEXT");
   app.add_option(
          "--slower", flags.loader.slower_per_process,

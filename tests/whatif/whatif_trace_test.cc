@@ -1,6 +1,6 @@
-// Replay, pairs and collectives on recorded traces, with the limits that docs/whatif-accuracy.md
-// states. The traces are not part of the repository: SEQPOINT_SHARED_DATA names the folder that
-// holds traces/. `./dev bench whatif` says more.
+// Replay, pairs and collectives on recorded traces, with the limits that
+// docs/using/whatif-accuracy.md states. The traces are not part of the repository:
+// SEQPOINT_SHARED_DATA names the folder that holds traces/. `./dev bench whatif` says more.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // A file with the operations that a model writes on the tape, for planners: the launches of each,
-// in their order, and who needs whom. docs/workloads.md gives the format with an example.
+// in their order, and who needs whom. docs/internals/workloads.md gives the format with an example.
 //
 // Threading: one thread. Owns its file.
 #ifndef SEQPOINT_TESTS_WORKLOADS_OPERATIONS_H_

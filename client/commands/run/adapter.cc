@@ -73,13 +73,13 @@ std::string AdapterMissing(const std::vector<std::string>& command, const std::s
   // A process that ends soon may not have reached the daemon with that.
   if (absl::StrContains(told, 'u')) {
     return "PyTorch made backward passes without a step of an optimiser that could be seen; the "
-           "program can tell its iterations in two lines (docs/pytorch.md)";
+           "program can tell its iterations in two lines (docs/using/pytorch.md)";
   }
   std::string options;
   if (absl::StrContains(told, 't') || (told.empty() && !IsPython(command, &options))) return "";
   constexpr absl::string_view kWayOut =
       "to let it in, copy share/seqpoint/python/seqpoint.pth of this installation to that Python's "
-      "site-packages (docs/pytorch.md)";
+      "site-packages (docs/using/pytorch.md)";
   // One word may hold several options ("-Es"); -X and -W have a value.
   for (absl::string_view word : absl::StrSplit(options, ' ')) {
     if (!absl::ConsumePrefix(&word, "-") || word.empty() || word[0] == '-') continue;

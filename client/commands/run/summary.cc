@@ -37,7 +37,7 @@ std::string WhyNothing(int wait_status, const std::string& adapter_missing) {
   }
   return "no process of the command was seen to use a GPU or to train with PyTorch; nothing was "
          "profiled. If one did, `seqpoint doctor` says what stands in the way; a loop of another "
-         "kind tells its iterations in two lines (docs/pytorch.md)";
+         "kind tells its iterations in two lines (docs/using/pytorch.md)";
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 
 namespace seqpoint::whatif {
 
-// A model of communication: what it takes, in order (docs/whatif.md has the formulas).
+// A model of communication: what it takes, in order (docs/using/whatif.md has the formulas).
 struct Function {
   const char* name;
   std::vector<Unit> arguments;

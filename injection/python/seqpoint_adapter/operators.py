@@ -1,5 +1,5 @@
 """Records the operators of iterations that have the length of a SeqPoint (`seqpoint run
---operators`, docs/operator-costs.md): of each length the graph in one iteration, the times in
+--operators`, docs/formats/operator-costs.md): of each length the graph in one iteration, the times in
 another, as the observer of the graph takes time itself.
 
 Threading: one thread at a time; a recording begins and ends in the thread that trains. Ownership:

@@ -1,4 +1,4 @@
-"""The commands and the client of docs/api.md, as they stand there."""
+"""The commands and the client of docs/using/api.md, as they stand there."""
 import importlib.util
 import os
 import pathlib
@@ -11,7 +11,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs/api.md").read_text()
+PAGE = (ROOT / "docs/using/api.md").read_text()
 BIN = pathlib.Path(os.environ.get("SEQPOINT_BUILD", ROOT / "build/release")) / "bin"
 
 

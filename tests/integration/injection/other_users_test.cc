@@ -1,6 +1,6 @@
 // Programs that use CUPTI themselves, in all of its ways, before and after us, without telling:
 // what they get is complete, and a sentence says why they are not profiled.
-// docs/injected-library.md has the table.
+// docs/internals/injected-library.md has the table.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

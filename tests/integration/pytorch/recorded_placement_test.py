@@ -1,5 +1,5 @@
 """Placements of real models from their recordings: an LSTM encoder-decoder with attention and a
-Transformer, on the CPU. What is recorded, and how, is docs/operator-costs.md, "Recording"."""
+Transformer, on the CPU. What is recorded, and how, is docs/formats/operator-costs.md, "Recording"."""
 
 import json
 import os
