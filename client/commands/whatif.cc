@@ -43,7 +43,7 @@ absl::StatusOr<v1::WhatIfChange> TextChange(const std::string& name, const std::
   if (!IsUtf8(text)) wrong = "is not UTF-8";
   if (!wrong.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        name, " ", wrong, "; docs/using/whatif.md has the ", "form of steps and presets"));
+        name, " ", wrong, "; docs/formats/whatif-steps.md has the ", "form of steps and presets"));
   }
   v1::WhatIfChange change;
   change.set_name(Printable(name));
@@ -221,7 +221,7 @@ void AddWhatIf(CLI::App* app, Context* context) {
       ->group(group);
   command
       ->add_option("--steps", options->steps,
-                   "steps as in a file (docs/using/whatif.md), parted by ;")
+                   "steps as in a file (docs/formats/whatif-steps.md), parted by ;")
       ->allow_extra_args(false)
       ->type_name("STEPS")
       ->group(group);

@@ -12,7 +12,7 @@
 //
 // Idle time of a queue is not recorded: it has to come out of the edges. Where no edge explains a
 // late start, it stays as long after the task before it as it was, and Graph::figures counts it.
-// docs/using/whatif.md has the edges with the reasons.
+// docs/internals/whatif-graph.md has the edges with the reasons.
 //
 // Threading: plain values, free functions. Ownership: a Graph owns all that it refers to; indices
 // refer to its own tables.

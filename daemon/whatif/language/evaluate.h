@@ -13,7 +13,8 @@
 
 namespace seqpoint::whatif {
 
-// A model of communication: what it takes, in order (docs/using/whatif.md has the formulas).
+// A model of communication: what it takes, in order (docs/formats/whatif-steps.md has the
+// formulas).
 struct Function {
   const char* name;
   std::vector<Unit> arguments;

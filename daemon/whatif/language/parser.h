@@ -1,5 +1,5 @@
 // Reads a what-if from text, the same in a file, on a command line and in the gRPC request
-// (docs/using/whatif.md has the grammar).
+// (docs/formats/whatif-steps.md has the grammar).
 //
 //   scale kernels where name ~ "gemm|conv" by 1/3
 //   remove gaps where in ~ "DataLoader"
