@@ -1,4 +1,4 @@
-// A partition as text for people, and as JSON: docs/using/partition.md, "What is answered".
+// A partition as text for people, and as JSON: docs/using/partition.md, "What is printed".
 // Threading: pure functions.
 #ifndef CLIENT_PARTITION_PARTITION_TEXT_H_
 #define CLIENT_PARTITION_PARTITION_TEXT_H_

@@ -1,8 +1,8 @@
 // A device placement problem: a graph of operators, and the devices that they may run on.
 //
-// The objectives and the published form of the file: docs/using/placement.md. Source: Tarnawski,
-// Phanishayee, Devanur, Mahajan, Nina Paravecino, "Efficient Algorithms for Device Placement of
-// DNN Graph Operators", NeurIPS 2020, which calls an accelerator an FPGA.
+// The objectives and the published form of the file: docs/formats/placement-files.md. Source:
+// Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino, "Efficient Algorithms for Device
+// Placement of DNN Graph Operators", NeurIPS 2020, which calls an accelerator an FPGA.
 //
 // Values; a const object may be read by any number of threads.
 #ifndef SEQPOINT_DAEMON_PLACEMENT_PROBLEM_H_

@@ -1,4 +1,5 @@
-// The published form of a placement problem: JSON (docs/using/placement.md, "The problem file").
+// The published form of a placement problem: JSON (docs/formats/placement-files.md, "The problem
+// file").
 //
 // Source: github.com/msr-fiddle/dnn-partitioning, throughput-dp/dp.cpp (from_json). Threading: free
 // functions. Ownership: values only.

@@ -1,4 +1,4 @@
-// The published form of a placement: JSON (docs/using/placement.md, "The split file").
+// The published form of a placement: JSON (docs/formats/placement-files.md, "The split file").
 //
 // Source: github.com/msr-fiddle/dnn-partitioning, throughput-dp/dp.cpp (Result,
 // augmentHumanExpertToTrainingWithColocations). Threading: free functions. Ownership: values only.

@@ -1,5 +1,5 @@
 // Sparse matrices as text: Matrix Market, and the .tsv of GraphChallenge; and how matrices of
-// layers, from whatever file, make a network. Formats: docs/using/partition.md, "Networks".
+// layers, from whatever file, make a network. Formats: docs/formats/partition-files.md, "Networks".
 //
 // Sources: math.nist.gov/MatrixMarket/formats.html; graphchallenge.mit.edu. Threading: free
 // functions. Ownership: values. InvalidArgument: one sentence with the file and the line.

@@ -1,8 +1,8 @@
 // A sparse feed-forward network: one sparse matrix per layer.
 //
 // Source of the model: Demirci, Ferhatosmanoglu, "Partitioning Sparse Deep Neural Networks for
-// Scalable Training and Inference", ICS 2021 (arXiv 2104.11805). docs/using/partition.md has the
-// formats.
+// Scalable Training and Inference", ICS 2021 (arXiv 2104.11805). docs/formats/partition-files.md
+// has the formats.
 //
 // Values; a const object may be read by any number of threads.
 #ifndef SEQPOINT_DAEMON_SPARSE_NETWORK_H_

@@ -1,5 +1,5 @@
 // Matrices from NumPy's .npz: what scipy.sparse.save_npz wrote of one layer, or numpy.savez of the
-// tensors of a pruned PyTorch model. Format: docs/using/partition.md, "Networks".
+// tensors of a pruned PyTorch model. Format: docs/formats/partition-files.md, "Networks".
 //
 // Sources: numpy.lib.format (the .npy header), APPNOTE.TXT of PKWARE (the archive),
 // scipy/sparse/_matrix_io.py (names of the arrays). Threading: free functions. Ownership: values.

@@ -1,4 +1,5 @@
-// The files that `seqpoint partition -o DIR` writes: docs/using/partition.md, "What is written".
+// The files that `seqpoint partition -o DIR` writes: docs/formats/partition-files.md, "What is
+// written".
 //
 // Threading: free functions. Ownership: values.
 #ifndef SEQPOINT_DAEMON_SPARSE_OWNERS_TEXT_H_

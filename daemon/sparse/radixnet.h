@@ -2,7 +2,8 @@
 //
 // Sources: Robinett, Kepner, "RadiX-Net: Structured Sparse Matrices for Deep Neural Networks",
 // IPDPSW 2019 (arXiv 1905.00416); graphchallenge.mit.edu for sizes and the permuted blocks. With
-// the published permutations as a table the published matrices come out: docs/using/partition.md.
+// the published permutations as a table the published matrices come out:
+// docs/formats/partition-files.md.
 //
 // Threading: free functions. Ownership: values.
 #ifndef SEQPOINT_DAEMON_SPARSE_RADIXNET_H_
