@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "injection/guest.h"
+#include "injection/process/guest.h"
 
 extern char** environ;
 

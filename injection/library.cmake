@@ -7,10 +7,13 @@ configure_file(${CMAKE_CURRENT_SOURCE_DIR}/version.h.in
 set(guest_options -O2 -fno-exceptions -fno-rtti -fno-threadsafe-statics
   -fno-asynchronous-unwind-tables -fvisibility=hidden)
 set(guest_sources
-  activity.cc api.cc call_stream.cc call_watch.cc callback_ids.cc callbacks.cc clock.cc counter_backend.cc counters.cc
-  cupti_loader.cc features.cc graph_names.cc guest.cc helper.cc identity.cc kernel_ranges.cc names.cc nvtx.cc other_users.cc own_memory.cc plan.cc
-  pm_sampler.cc pool.cc range_profiler.cc redirect.cc stand_down.cc step_watch.cc system.cc wait_watch.cc ring/connection.cc
-  ring/writer.cc)
+  base/features.cc base/graph_names.cc base/names.cc base/pool.cc base/system.cc
+  counters/backend.cc counters/counters.cc counters/kernel_ranges.cc counters/pm_sampler.cc counters/range_profiler.cc
+  cupti/activity.cc cupti/call_watch.cc cupti/callback_ids.cc cupti/callbacks.cc cupti/clock.cc cupti/loader.cc
+  iterations/call_stream.cc iterations/plan.cc iterations/step_watch.cc iterations/wait_watch.cc
+  process/api.cc process/guest.cc process/helper.cc process/identity.cc process/nvtx.cc process/other_users.cc
+  process/own_memory.cc process/redirect.cc process/stand_down.cc
+  ring/connection.cc ring/writer.cc)
 add_library(injection_guest OBJECT ${guest_sources})
 target_include_directories(injection_guest PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_link_libraries(injection_guest PRIVATE seqpoint_cuda_headers)
@@ -24,7 +27,7 @@ if(SEQPOINT_SANITIZER)
 else()
   set(guest_objects $<TARGET_OBJECTS:injection_guest>)
 endif()
-add_library(seqpoint_inject SHARED lifecycle.cc ${guest_objects})
+add_library(seqpoint_inject SHARED process/lifecycle.cc ${guest_objects})
 target_include_directories(seqpoint_inject PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_compile_options(seqpoint_inject PRIVATE ${guest_options} ${no_sanitizer})
 set_target_properties(seqpoint_inject PROPERTIES LINKER_LANGUAGE C
@@ -36,18 +39,19 @@ target_link_options(seqpoint_inject PRIVATE ${no_sanitizer} -nostartfiles -Wl,-z
 target_link_libraries(seqpoint_inject PRIVATE seqpoint_cuda_headers ${CMAKE_DL_LIBS})
 
 # Unit tests and the benchmark link the same objects.
-function(injection_unit_test name)
-  seqpoint_test(${name} SRCS ${name}.cc $<TARGET_OBJECTS:injection_guest>
+function(injection_unit_test source)
+  get_filename_component(name ${source} NAME_WE)
+  seqpoint_test(${name} SRCS ${source} $<TARGET_OBJECTS:injection_guest>
     DEPS seqpoint_cuda_headers ${CMAKE_DL_LIBS})
 endfunction()
 if(SEQPOINT_TESTS)
-  injection_unit_test(callback_ids_test)
-  injection_unit_test(clock_test)
-  injection_unit_test(names_test)
-  injection_unit_test(own_memory_test)
-  injection_unit_test(plan_test)
-  injection_unit_test(step_watch_test)
-  injection_unit_test(wait_watch_test)
+  injection_unit_test(base/names_test.cc)
+  injection_unit_test(cupti/callback_ids_test.cc)
+  injection_unit_test(cupti/clock_test.cc)
+  injection_unit_test(iterations/plan_test.cc)
+  injection_unit_test(iterations/step_watch_test.cc)
+  injection_unit_test(iterations/wait_watch_test.cc)
+  injection_unit_test(process/own_memory_test.cc)
 endif()
 if(SEQPOINT_BENCHMARKS)
   seqpoint_benchmark(inject_benchmark SRCS inject_benchmark.cc $<TARGET_OBJECTS:injection_guest>

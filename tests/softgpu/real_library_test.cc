@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "daemon/counters/metric_sets.h"
-#include "injection/metric_scope.h"
+#include "injection/counters/metric_scope.h"
 #include "tests/softgpu/metrics.h"
 
 namespace seqpoint::softgpu {

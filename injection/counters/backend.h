@@ -1,0 +1,106 @@
+// What collects the counters of one iteration: CUPTI's range profiler or its PM sampling. Counters
+// owns one of each, uses one at a time and does what they have in common: configurations, states,
+// events.
+//
+//   application's thread   Open (before the iteration's work), Close (after it), Discard
+//   helper thread          Probe, Decode (until it returns true), Disable
+//
+// Counters never calls two of these at once but Expire, and Close or Discard only after an Open
+// that succeeded. All report their own failures and return CUptiResult or CountersStatus; 0: good.
+#ifndef SEQPOINT_INJECTION_COUNTERS_BACKEND_H_
+#define SEQPOINT_INJECTION_COUNTERS_BACKEND_H_
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "injection/abi/control.h"
+#include "injection/abi/records.h"
+#include "injection/base/features.h"
+#include "injection/cupti/loader.h"
+
+namespace seqpoint::inject {
+
+inline constexpr size_t kCounterImageBytes = 2 << 20;
+inline constexpr uint32_t kMaxMetrics = 64;
+
+struct CounterConfig {
+  std::atomic<uint16_t> ready_id;  // 0: not usable
+  abi::MetricConfig wanted;        // as the control block has it
+  char text[sizeof(abi::MetricConfig::names) + 1];
+  const char* names[kMaxMetrics];
+  uint32_t count;
+  bool kernels;         // ranges are those of single kernels
+  bool of_device;       // some metrics are the whole device's
+  uint32_t max_ranges;  // that find room in the counter data image
+  size_t image_bytes;
+  size_t counter_bytes;  // of the counter data image
+  uint8_t* image;
+  CUpti_Profiler_Host_Object* host;
+};
+
+// What a person can do about a result, or null.
+const char* CounterWayOut(uint32_t result);
+
+class CounterBackend {
+ public:
+  // `counter_image`: kCounterImageBytes, shared by the backends.
+  void Init(const Cupti* cupti, Features* features, uint8_t* counter_image) {
+    cupti_ = cupti;
+    features_ = features;
+    counter_image_ = counter_image;
+  }
+
+  virtual CUpti_ProfilerType type() const { return CUPTI_PROFILER_TYPE_RANGE_PROFILER; }
+  virtual const char* words() const { return ""; }  // "range profiling"
+  // Has CUPTI the functions?
+  virtual bool Exists() const { return false; }
+  virtual CUpti_Profiler_API api() const { return CUPTI_PROFILER_RANGE_PROFILING; }
+  // May this process collect? `image`: of what is available; null: only the bytes that it needs.
+  virtual uint32_t Probe(CUcontext, uint32_t device, uint8_t* image, size_t* bytes) {
+    return CUPTI_ERROR_NOT_SUPPORTED;
+  }
+  // Has Probe's image metrics of the whole device (metric_scope.h)?
+  virtual bool ImageHasDevice() const { return true; }
+  // `usual_ns`: how long an iteration took last; 0: not known.
+  virtual uint32_t Open(CUcontext, CounterConfig* config, uint64_t usual_ns) {
+    return CUPTI_ERROR_NOT_SUPPORTED;
+  }
+  virtual uint32_t Close() { return CUPTI_ERROR_NOT_SUPPORTED; }
+  virtual void Discard() {}
+  // False: not yet, ask again. `values`: one for each metric, where the status is good.
+  virtual bool Decode(CounterConfig* config, double* values, uint32_t* status) { return true; }
+  // What a Decode that succeeded saw of its iteration; false: all of it, by ranges.
+  virtual bool Sampled(abi::SampledEvent* seen) const { return false; }
+  // Makes a Decode that waits give up; any thread.
+  virtual void Expire() {}
+  // Gives the hardware back.
+  virtual void Disable() {}
+  // CUPTI was ended: its objects are gone without a call of ours.
+  virtual void Forget() { context_ = nullptr; }
+
+  // Whose profiler is enabled; null: none.
+  CUcontext context() const { return context_; }
+
+ protected:
+  ~CounterBackend() = default;
+  uint32_t Fail(const char* what, uint32_t result) {
+    return ReportCounterFailure(*cupti_, features_, what, result);
+  }
+  static uint32_t ReportCounterFailure(const Cupti& cupti, Features* features, const char* what,
+                                       uint32_t result);
+  // CUPTI's values of what it did not collect are no numbers; reports the first one.
+  uint32_t CheckNumbers(const CounterConfig& config, const double* values);
+  friend class Counters;
+
+  const Cupti* cupti_ = nullptr;
+  Features* features_ = nullptr;
+  uint8_t* counter_image_ = nullptr;
+  CUcontext context_ = nullptr;
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_COUNTERS_BACKEND_H_

@@ -1,0 +1,318 @@
+#include "injection/counters/pm_sampler.h"
+
+#include <string.h>
+
+#include <utility>
+
+#include "injection/process/guest.h"
+
+namespace seqpoint::inject {
+namespace {
+
+constexpr size_t kHardwareBufferBytes = 64 << 20;
+constexpr uint32_t kMaxSamplesOfImage = 1024;
+// About a thousand samples an iteration: each edge is then wrong by a thousandth at most.
+constexpr uint64_t kSamplesOfIteration = 1000;
+constexpr uint64_t kShortestIntervalNs = 20'000;
+constexpr uint64_t kLongestIntervalNs = 1'000'000;
+constexpr uint64_t kUsualIntervalNs = 100'000;  // of an iteration of unknown length
+// Records come with the next flush; without one for so long they never do.
+constexpr uint64_t kRecordPatienceNs = 5'000'000'000;
+// A twentieth of the samples lost makes the measurement worthless. Fewer are lost anywhere, and
+// what is there stands for them; but a full buffer loses the iteration's end, which is like nothing
+// else in it.
+constexpr uint64_t kMissingShare = 20;
+constexpr uint64_t kMissingEndShare = 200;
+// Decoding ends even if CUPTI never says so.
+constexpr int kMaxDecodes = 4096;
+
+}  // namespace
+
+// Where an iteration begins and ends.
+
+void PmSampler::OnBoundary(uint64_t now_ns) {
+  // The candidate before this one had no clock event: its call must do.
+  for (Edge* edge : {&begin_, &end_}) {
+    if (!edge->expected.load(std::memory_order_relaxed)) continue;
+    edge->expected.store(false, std::memory_order_relaxed);
+    if (edge->correlation_id.load(std::memory_order_relaxed) != 0) continue;
+    edge->ns.store(boundary_ns_, std::memory_order_release);
+  }
+  boundary_ns_ = now_ns;
+  boundary_clock_ = 0;
+}
+
+void PmSampler::OnClock(uint32_t correlation_id) {
+  if (boundary_clock_ != 0) return;
+  boundary_clock_ = correlation_id;
+  for (Edge* edge : {&begin_, &end_}) {
+    if (!edge->expected.load(std::memory_order_relaxed) ||
+        edge->correlation_id.load(std::memory_order_relaxed) != 0) {
+      continue;
+    }
+    edge->correlation_id.store(correlation_id, std::memory_order_release);
+  }
+}
+
+void PmSampler::Expect(Edge* edge, bool recorded) {
+  edge->ns.store(recorded ? 0 : boundary_ns_, std::memory_order_relaxed);
+  edge->correlation_id.store(recorded ? boundary_clock_ : 0, std::memory_order_release);
+  edge->expected.store(recorded, std::memory_order_release);
+}
+
+void PmSampler::ExpectBegin(bool recorded) {
+  end_.expected.store(false, std::memory_order_relaxed);
+  end_.correlation_id.store(0, std::memory_order_relaxed);
+  end_.ns.store(0, std::memory_order_relaxed);
+  end_expected_ = false;
+  Expect(&begin_, recorded);
+}
+
+void PmSampler::ExpectEnd(bool recorded) {
+  end_expected_ = true;
+  Expect(&end_, recorded);
+}
+
+// Application's thread.
+
+uint32_t PmSampler::Probe(CUcontext, uint32_t device, uint8_t* image, size_t* bytes) {
+  CUpti_PmSampling_GetCounterAvailability_Params available = {};
+  available.structSize = CUpti_PmSampling_GetCounterAvailability_Params_STRUCT_SIZE;
+  available.deviceIndex = device;
+  available.counterAvailabilityImageSize = *bytes;
+  available.pCounterAvailabilityImage = image;
+  const uint32_t result = cupti_->PmSamplingGetCounterAvailability(&available);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingGetCounterAvailability", result);
+  *bytes = available.counterAvailabilityImageSize;
+  return CUPTI_SUCCESS;
+}
+
+uint32_t PmSampler::Open(CUcontext context, CounterConfig* config, uint64_t usual_ns) {
+  uint32_t device = 0;
+  uint32_t result = cupti_->GetDeviceId(context, &device);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiGetDeviceId", result);
+  if (object_ == nullptr) {
+    CUpti_PmSampling_Enable_Params enable = {};
+    enable.structSize = CUpti_PmSampling_Enable_Params_STRUCT_SIZE;
+    enable.deviceIndex = device;
+    result = cupti_->PmSamplingEnable(&enable);
+    if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingEnable", result);
+    object_ = enable.pPmSamplingObject;
+    context_ = context;
+    enabled_.store(true, std::memory_order_relaxed);
+  }
+  expired_.store(false, std::memory_order_relaxed);
+  result = StartFor(device, config, usual_ns);
+  if (result != CUPTI_SUCCESS) Disable();
+  return result;
+}
+
+uint32_t PmSampler::StartFor(uint32_t device, CounterConfig* config, uint64_t usual_ns) {
+  uint64_t interval_ns = usual_ns == 0 ? kUsualIntervalNs : usual_ns / kSamplesOfIteration;
+  if (interval_ns < kShortestIntervalNs) interval_ns = kShortestIntervalNs;
+  if (interval_ns > kLongestIntervalNs) interval_ns = kLongestIntervalNs;
+  interval_ns_ = interval_ns;
+  CUpti_PmSampling_SetConfig_Params set = {};
+  set.structSize = CUpti_PmSampling_SetConfig_Params_STRUCT_SIZE;
+  set.pPmSamplingObject = object_;
+  set.configSize = config->image_bytes;
+  set.pConfig = config->image;
+  set.hardwareBufferSize = kHardwareBufferBytes;
+  set.samplingInterval = interval_ns;
+  set.triggerMode = CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL;
+  set.hwBufferAppendMode = CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST;
+  uint32_t result = cupti_->PmSamplingSetConfig(&set);
+  if (result == CUPTI_ERROR_NOT_SUPPORTED) {
+    // Turing and GA100 count clock cycles, of somewhat under a nanosecond.
+    set.triggerMode = CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_SYSCLK_INTERVAL;
+    result = cupti_->PmSamplingSetConfig(&set);
+  }
+  if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingSetConfig", result);
+  CUpti_PmSampling_Start_Params start = {};
+  start.structSize = CUpti_PmSampling_Start_Params_STRUCT_SIZE;
+  start.pPmSamplingObject = object_;
+  result = cupti_->PmSamplingStart(&start);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingStart", result);
+  started_ = true;
+  cupti_->GetTimestamp(&started_ns_);
+  return CUPTI_SUCCESS;
+}
+
+uint32_t PmSampler::Close() {
+  // Ended by something else than a boundary: what is left has no time of its own.
+  if (!end_expected_) {
+    uint64_t now_ns = 0;
+    cupti_->GetTimestamp(&now_ns);
+    end_.ns.store(now_ns, std::memory_order_release);
+  }
+  closed_monotonic_ns_ = MonotonicNs();
+  return CUPTI_SUCCESS;
+}
+
+void PmSampler::Discard() { Disable(); }
+
+void PmSampler::Stop() {
+  if (!started_) return;
+  started_ = false;
+  CUpti_PmSampling_Stop_Params stop = {};
+  stop.structSize = CUpti_PmSampling_Stop_Params_STRUCT_SIZE;
+  stop.pPmSamplingObject = object_;
+  const uint32_t result = cupti_->PmSamplingStop(&stop);
+  if (result != CUPTI_SUCCESS) Fail("cuptiPmSamplingStop", result);
+}
+
+void PmSampler::Disable() {
+  if (object_ == nullptr) return;
+  Stop();
+  CUpti_PmSampling_Disable_Params disable = {};
+  disable.structSize = CUpti_PmSampling_Disable_Params_STRUCT_SIZE;
+  disable.pPmSamplingObject = object_;
+  cupti_->PmSamplingDisable(&disable);
+  Forget();
+}
+
+void PmSampler::Forget() {
+  enabled_.store(false, std::memory_order_relaxed);
+  started_ = false;
+  object_ = nullptr;
+  context_ = nullptr;
+}
+
+// Helper thread.
+
+bool PmSampler::Decode(CounterConfig* config, double* values, uint32_t* status) {
+  uint64_t begin_ns = begin_.ns.load(std::memory_order_acquire);
+  const uint64_t end_ns = end_.ns.load(std::memory_order_acquire);
+  if (begin_ns == 0 || end_ns == 0) {
+    if (!expired_.load(std::memory_order_relaxed) &&
+        MonotonicNs() - closed_monotonic_ns_ < kRecordPatienceNs) {
+      return false;
+    }
+    Disable();
+    *status = abi::kCountersAborted;
+    return true;
+  }
+  Stop();
+  seen_ = {};
+  if (end_ns > begin_ns) seen_.duration_ns = end_ns - begin_ns;
+  // The program was held in Open: before, this thread had nothing but the clock event on the GPU.
+  // That part and the first sample, which is not used, are not scaled up, as the GPU was idle in
+  // most of them; they are told.
+  if (begin_ns < started_ns_ + interval_ns_) begin_ns = started_ns_ + interval_ns_;
+  *status = end_ns > begin_ns ? DecodeSamples(config, begin_ns, end_ns, values)
+                              : static_cast<uint32_t>(abi::kCountersAborted);
+  Disable();
+  return true;
+}
+
+uint32_t PmSampler::NewImage(CounterConfig* config) {
+  CUpti_PmSampling_GetCounterDataSize_Params size = {};
+  size.structSize = CUpti_PmSampling_GetCounterDataSize_Params_STRUCT_SIZE;
+  size.pPmSamplingObject = object_;
+  size.pMetricNames = config->names;
+  size.numMetrics = config->count;
+  uint32_t result = CUPTI_SUCCESS;
+  for (size.maxSamples = kMaxSamplesOfImage; size.maxSamples > 0; size.maxSamples /= 2) {
+    result = cupti_->PmSamplingGetCounterDataSize(&size);
+    if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingGetCounterDataSize", result);
+    if (size.counterDataSize <= kCounterImageBytes) break;
+  }
+  if (size.maxSamples == 0) {
+    features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+                      "configuration %u needs a counter data image of more than %zu bytes for one "
+                      "sample; split its metrics",
+                      config->wanted.config_id, kCounterImageBytes);
+    return CUPTI_ERROR_OUT_OF_MEMORY;
+  }
+  config->counter_bytes = size.counterDataSize;
+  CUpti_PmSampling_CounterDataImage_Initialize_Params image = {};
+  image.structSize = CUpti_PmSampling_CounterDataImage_Initialize_Params_STRUCT_SIZE;
+  image.pPmSamplingObject = object_;
+  image.counterDataSize = config->counter_bytes;
+  image.pCounterData = counter_image_;
+  result = cupti_->PmSamplingCounterDataImageInitialize(&image);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingCounterDataImageInitialize", result);
+  return CUPTI_SUCCESS;
+}
+
+uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint64_t end_ns,
+                                  double* values) {
+  uint64_t covered_ns = 0;
+  bool overflow = false, first = true;
+  for (int round = 0; round < kMaxDecodes; ++round) {
+    uint32_t result = NewImage(config);
+    if (result != CUPTI_SUCCESS) return result;
+    CUpti_PmSampling_DecodeData_Params decode = {};
+    decode.structSize = CUpti_PmSampling_DecodeData_Params_STRUCT_SIZE;
+    decode.pPmSamplingObject = object_;
+    decode.pCounterDataImage = counter_image_;
+    decode.counterDataImageSize = config->counter_bytes;
+    result = cupti_->PmSamplingDecodeData(&decode);
+    overflow |= decode.overflow != 0 || result == CUPTI_ERROR_OUT_OF_MEMORY;
+    if (result != CUPTI_SUCCESS && result != CUPTI_ERROR_OUT_OF_MEMORY) {
+      return Fail("cuptiPmSamplingDecodeData", result);
+    }
+    CUpti_PmSampling_GetCounterDataInfo_Params info = {};
+    info.structSize = CUpti_PmSampling_GetCounterDataInfo_Params_STRUCT_SIZE;
+    info.pCounterDataImage = counter_image_;
+    info.counterDataImageSize = config->counter_bytes;
+    result = cupti_->PmSamplingGetCounterDataInfo(&info);
+    if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingGetCounterDataInfo", result);
+    for (size_t i = 0; i < info.numCompletedSamples; ++i) {
+      CUpti_PmSampling_CounterData_GetSampleInfo_Params sample = {};
+      sample.structSize = CUpti_PmSampling_CounterData_GetSampleInfo_Params_STRUCT_SIZE;
+      sample.pPmSamplingObject = object_;
+      sample.pCounterDataImage = counter_image_;
+      sample.counterDataImageSize = config->counter_bytes;
+      sample.sampleIndex = i;
+      result = cupti_->PmSamplingCounterDataGetSampleInfo(&sample);
+      if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingCounterDataGetSampleInfo", result);
+      // "The first sample may occasionally contain outlier values. Discarding the first sample is
+      // recommended" (CUPTI user guide 2.12.1).
+      if (std::exchange(first, false)) continue;
+      const uint64_t from = sample.startTimestamp > begin_ns ? sample.startTimestamp : begin_ns;
+      const uint64_t to = sample.endTimestamp < end_ns ? sample.endTimestamp : end_ns;
+      if (from >= to) continue;  // outside, or without a time
+      double of_sample[kMaxMetrics] = {};
+      CUpti_Profiler_Host_EvaluateToGpuValues_Params evaluate = {};
+      evaluate.structSize = CUpti_Profiler_Host_EvaluateToGpuValues_Params_STRUCT_SIZE;
+      evaluate.pHostObject = config->host;
+      evaluate.pCounterDataImage = counter_image_;
+      evaluate.counterDataImageSize = config->counter_bytes;
+      evaluate.rangeIndex = i;
+      evaluate.ppMetricNames = config->names;
+      evaluate.numMetrics = config->count;
+      evaluate.pMetricValues = of_sample;
+      result = cupti_->ProfilerHostEvaluateToGpuValues(&evaluate);
+      if (result != CUPTI_SUCCESS) return Fail("cuptiProfilerHostEvaluateToGpuValues", result);
+      const double share = static_cast<double>(to - from) /
+                           static_cast<double>(sample.endTimestamp - sample.startTimestamp);
+      for (uint32_t metric = 0; metric < config->count; ++metric) {
+        values[metric] += share * of_sample[metric];
+      }
+      covered_ns += to - from;
+      const uint64_t width_ns = sample.endTimestamp - sample.startTimestamp;
+      if (to - from < width_ns) seen_.edge_ns += width_ns;
+    }
+    // A decode may stop for no told reason while there are many more (pytorch/kineto#1532).
+    if (decode.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS) break;
+    if (info.numCompletedSamples == 0) break;
+  }
+  const uint64_t whole_ns = end_ns - begin_ns;
+  const uint64_t missing_ns = whole_ns - covered_ns;
+  if (covered_ns > whole_ns || missing_ns > whole_ns / kMissingShare ||
+      (overflow && missing_ns > whole_ns / kMissingEndShare)) {
+    features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+                      overflow ? "PM sampling's buffer was full before a measured iteration ended; "
+                                 "its counters are missing"
+                               : "PM sampling lost samples of a measured iteration; its counters "
+                                 "are missing");
+    return abi::kCountersRangeDropped;
+  }
+  const double scale = static_cast<double>(whole_ns) / static_cast<double>(covered_ns);
+  for (uint32_t metric = 0; metric < config->count; ++metric) values[metric] *= scale;
+  seen_.covered_ns = covered_ns;
+  return CheckNumbers(*config, values);
+}
+
+}  // namespace seqpoint::inject

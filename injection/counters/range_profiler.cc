@@ -1,0 +1,251 @@
+#include "injection/counters/range_profiler.h"
+
+#include <stddef.h>
+
+namespace seqpoint::inject {
+namespace {
+
+constexpr char kRangeName[] = "iteration";
+
+// From this version on, availability images have the metrics of the whole device when asked.
+constexpr uint32_t kDeviceLevelFlagVersion = 130100;
+// CUpti_Profiler_GetCounterAvailability_Params as of CUDA 13.1 (its API reference). Earlier ones
+// lack the last member.
+struct AvailabilityParamsOf13Point1 {
+  size_t structSize;
+  void* pPriv;
+  CUcontext ctx;
+  size_t counterAvailabilityImageSize;
+  uint8_t* pCounterAvailabilityImage;
+  bool bAllowDeviceLevelCounters;
+};
+
+}  // namespace
+
+uint32_t RangeProfiler::Probe(CUcontext context, uint32_t, uint8_t* image, size_t* bytes) {
+  AvailabilityParamsOf13Point1 available = {};
+  available.structSize = cupti_->version < kDeviceLevelFlagVersion
+                             ? CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE
+                             : offsetof(AvailabilityParamsOf13Point1, bAllowDeviceLevelCounters) +
+                                   sizeof(available.bAllowDeviceLevelCounters);
+  available.ctx = context;
+  available.counterAvailabilityImageSize = *bytes;
+  available.pCounterAvailabilityImage = image;
+  available.bAllowDeviceLevelCounters = true;
+  const uint32_t result = cupti_->ProfilerGetCounterAvailability(
+      reinterpret_cast<CUpti_Profiler_GetCounterAvailability_Params*>(&available));
+  if (result != CUPTI_SUCCESS) return Fail("cuptiProfilerGetCounterAvailability", result);
+  *bytes = available.counterAvailabilityImageSize;
+  return CUPTI_SUCCESS;
+}
+
+bool RangeProfiler::ImageHasDevice() const { return cupti_->version >= kDeviceLevelFlagVersion; }
+
+uint32_t RangeProfiler::Open(CUcontext context, CounterConfig* config, uint64_t) {
+  uint32_t result = EnableFor(context);
+  if (result == CUPTI_SUCCESS) result = StartRange(config);
+  if (result != CUPTI_SUCCESS) Disable();
+  return result;
+}
+
+uint32_t RangeProfiler::EnableFor(CUcontext context) {
+  if (object_ != nullptr && context_ == context) return CUPTI_SUCCESS;
+  Disable();
+  CUpti_RangeProfiler_Enable_Params enable = {};
+  enable.structSize = CUpti_RangeProfiler_Enable_Params_STRUCT_SIZE;
+  enable.ctx = context;
+  const uint32_t result = cupti_->RangeProfilerEnable(&enable);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerEnable", result);
+  object_ = enable.pRangeProfilerObject;
+  context_ = context;
+  return CUPTI_SUCCESS;
+}
+
+// As many ranges as find room, of kernels; else one.
+uint32_t RangeProfiler::FitImage(CounterConfig* config) {
+  size_t bytes = 0;
+  for (size_t ranges = config->kernels ? KernelRanges::kMaxRanges : 1; ranges > 0; ranges /= 2) {
+    // The profiler remembers the metrics of the last question for a size; the image is made for
+    // them.
+    CUpti_RangeProfiler_GetCounterDataSize_Params size = {};
+    size.structSize = CUpti_RangeProfiler_GetCounterDataSize_Params_STRUCT_SIZE;
+    size.pRangeProfilerObject = object_;
+    size.pMetricNames = config->names;
+    size.numMetrics = config->count;
+    size.maxNumOfRanges = ranges;
+    size.maxNumRangeTreeNodes = static_cast<uint32_t>(ranges);
+    const uint32_t result = cupti_->RangeProfilerGetCounterDataSize(&size);
+    if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerGetCounterDataSize", result);
+    bytes = size.counterDataSize;
+    if (bytes > kCounterImageBytes) continue;
+    config->counter_bytes = bytes;
+    config->max_ranges = static_cast<uint32_t>(ranges);
+    return CUPTI_SUCCESS;
+  }
+  features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+                    "configuration %u needs a counter data image of %zu bytes, more than %zu; "
+                    "split its metrics",
+                    config->wanted.config_id, bytes, kCounterImageBytes);
+  return CUPTI_ERROR_OUT_OF_MEMORY;
+}
+
+uint32_t RangeProfiler::StartRange(CounterConfig* config) {
+  uint32_t result = FitImage(config);
+  if (result != CUPTI_SUCCESS) return result;
+  CUpti_RangeProfiler_CounterDataImage_Initialize_Params image = {};
+  image.structSize = CUpti_RangeProfiler_CounterDataImage_Initialize_Params_STRUCT_SIZE;
+  image.pRangeProfilerObject = object_;
+  image.counterDataSize = config->counter_bytes;
+  image.pCounterData = counter_image_;
+  result = cupti_->RangeProfilerCounterDataImageInitialize(&image);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerCounterDataImageInitialize", result);
+
+  CUpti_RangeProfiler_SetConfig_Params set = {};
+  set.structSize = CUpti_RangeProfiler_SetConfig_Params_STRUCT_SIZE;
+  set.pRangeProfilerObject = object_;
+  set.configSize = config->image_bytes;
+  set.pConfig = config->image;
+  set.counterDataImageSize = config->counter_bytes;
+  set.pCounterDataImage = counter_image_;
+  set.range = config->kernels ? CUPTI_AutoRange : CUPTI_UserRange;
+  set.replayMode = CUPTI_UserReplay;
+  set.maxRangesPerPass = config->max_ranges;
+  set.numNestingLevels = 1;
+  set.minNestingLevel = 1;
+  set.passIndex = 0;
+  set.targetNestingLevel = 1;
+  result = cupti_->RangeProfilerSetConfig(&set);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerSetConfig", result);
+
+  CUpti_RangeProfiler_Start_Params start = {};
+  start.structSize = CUpti_RangeProfiler_Start_Params_STRUCT_SIZE;
+  start.pRangeProfilerObject = object_;
+  result = cupti_->RangeProfilerStart(&start);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerStart", result);
+  pushed_ = !config->kernels;
+  if (!pushed_) return CUPTI_SUCCESS;
+
+  CUpti_RangeProfiler_PushRange_Params push = {};
+  push.structSize = CUpti_RangeProfiler_PushRange_Params_STRUCT_SIZE;
+  push.pRangeProfilerObject = object_;
+  push.pRangeName = kRangeName;
+  result = cupti_->RangeProfilerPushRange(&push);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerPushRange", result);
+  return CUPTI_SUCCESS;
+}
+
+uint32_t RangeProfiler::Close() {
+  CUpti_RangeProfiler_PopRange_Params pop = {};
+  pop.structSize = CUpti_RangeProfiler_PopRange_Params_STRUCT_SIZE;
+  pop.pRangeProfilerObject = object_;
+  const uint32_t popped = pushed_ ? cupti_->RangeProfilerPopRange(&pop) : CUPTI_SUCCESS;
+  CUpti_RangeProfiler_Stop_Params stop = {};
+  stop.structSize = CUpti_RangeProfiler_Stop_Params_STRUCT_SIZE;
+  stop.pRangeProfilerObject = object_;
+  const uint32_t stopped = cupti_->RangeProfilerStop(&stop);
+  uint32_t result = 0;
+  if (popped != CUPTI_SUCCESS) {
+    result = Fail("cuptiRangeProfilerPopRange", popped);
+  } else if (stopped != CUPTI_SUCCESS) {
+    result = Fail("cuptiRangeProfilerStop", stopped);
+  }
+  if (result != 0) Disable();  // the next range begins with a profiler that is not half open
+  return result;
+}
+
+void RangeProfiler::Disable() {
+  if (object_ == nullptr) return;
+  CUpti_RangeProfiler_Disable_Params disable = {};
+  disable.structSize = CUpti_RangeProfiler_Disable_Params_STRUCT_SIZE;
+  disable.pRangeProfilerObject = object_;
+  cupti_->RangeProfilerDisable(&disable);
+  object_ = nullptr;
+  context_ = nullptr;
+}
+
+bool RangeProfiler::Decode(CounterConfig* config, double* values, uint32_t* status) {
+  *status = DecodeRange(config, values);
+  return true;
+}
+
+uint32_t RangeProfiler::DecodeRange(CounterConfig* config, double* values) {
+  size_t ranges = 0, dropped = 0;
+  const uint32_t result = ReadRanges(config, &ranges, &dropped);
+  if (result != 0) return result;
+  if (dropped != 0 || ranges != 1) return RangeLost();
+  return Evaluate(config, 0, values);
+}
+
+uint32_t RangeProfiler::ReadRanges(CounterConfig* config, size_t* ranges, size_t* dropped) {
+  CUpti_RangeProfiler_DecodeData_Params decode = {};
+  decode.structSize = CUpti_RangeProfiler_DecodeData_Params_STRUCT_SIZE;
+  decode.pRangeProfilerObject = object_;
+  uint32_t result = cupti_->RangeProfilerDecodeData(&decode);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerDecodeData", result);
+  *dropped = decode.numOfRangeDropped;
+
+  CUpti_RangeProfiler_GetCounterDataInfo_Params info = {};
+  info.structSize = CUpti_RangeProfiler_GetCounterDataInfo_Params_STRUCT_SIZE;
+  info.pCounterDataImage = counter_image_;
+  info.counterDataImageSize = config->counter_bytes;
+  result = cupti_->RangeProfilerGetCounterDataInfo(&info);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerGetCounterDataInfo", result);
+  *ranges = info.numTotalRanges;
+  return 0;
+}
+
+uint32_t RangeProfiler::Evaluate(CounterConfig* config, size_t range, double* values) {
+  CUpti_Profiler_Host_EvaluateToGpuValues_Params evaluate = {};
+  evaluate.structSize = CUpti_Profiler_Host_EvaluateToGpuValues_Params_STRUCT_SIZE;
+  evaluate.pHostObject = config->host;
+  evaluate.pCounterDataImage = counter_image_;
+  evaluate.counterDataImageSize = config->counter_bytes;
+  evaluate.rangeIndex = range;
+  evaluate.ppMetricNames = config->names;
+  evaluate.numMetrics = config->count;
+  evaluate.pMetricValues = values;
+  const uint32_t result = cupti_->ProfilerHostEvaluateToGpuValues(&evaluate);
+  if (result != CUPTI_SUCCESS) return Fail("cuptiProfilerHostEvaluateToGpuValues", result);
+  return CheckNumbers(*config, values);
+}
+
+uint32_t RangeProfiler::DecodeKernels(CounterConfig* config, KernelRanges* kernels,
+                                      uint32_t* missing) {
+  expired_.store(false, std::memory_order_relaxed);
+  size_t ranges = 0, dropped = 0;
+  uint32_t result = ReadRanges(config, &ranges, &dropped);
+  if (result != 0) return result;
+  // CUPTI tells ranges by their number alone.
+  if (ranges + dropped != kernels->launches() || ranges > config->max_ranges) {
+    features_->Report(abi::Feature::kRoofline, abi::FeatureState::kFailed, 0,
+                      "a measured iteration launched %u kernels and CUPTI measured %zu: which "
+                      "values are whose is not certain, and they are not used",
+                      kernels->launches(), ranges + dropped);
+    return abi::kCountersNotTold;
+  }
+  if (dropped != 0) {
+    features_->Report(abi::Feature::kRoofline, abi::FeatureState::kReady, 0,
+                      "only the first %zu kernels of an iteration are measured: for the others "
+                      "there is no room",
+                      ranges);
+  }
+  *missing = static_cast<uint32_t>(dropped);
+  kernels->ClearSums();
+  double values[kMaxMetrics] = {};
+  for (size_t range = 0; range < ranges; ++range) {
+    // The context is going, and waits for this.
+    if (expired_.load(std::memory_order_relaxed)) return abi::kCountersAborted;
+    result = Evaluate(config, range, values);
+    if (result != 0) return result;
+    kernels->Add(static_cast<uint32_t>(range), values, config->count);
+  }
+  return 0;
+}
+
+uint32_t RangeProfiler::RangeLost() {
+  features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+                    "CUPTI lost the range of a measured iteration; its counters are missing");
+  return abi::kCountersRangeDropped;
+}
+
+}  // namespace seqpoint::inject

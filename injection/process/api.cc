@@ -1,0 +1,139 @@
+// The C API of seqpoint.h.
+#define SEQPOINT_API __attribute__((visibility("default")))
+#include "injection/seqpoint.h"
+
+#include "injection/process/guest.h"
+#include "injection/process/identity.h"
+#include "injection/process/stand_down.h"
+#include "injection/version.h"
+
+namespace {
+
+using seqpoint::abi::Feature;
+using seqpoint::abi::Op;
+using seqpoint::inject::Call;
+using seqpoint::inject::g_guest;
+using seqpoint::inject::Guest;
+
+constexpr uint32_t kMaxFeatures = 32;
+
+// The second length travels in the place of the grid's x dimension.
+void OnMark(int64_t length0, int64_t length1) {
+  Guest* guest = g_guest;
+  if (guest == nullptr || !guest->stream.Watches(seqpoint::abi::Op::kMark)) return;
+  Call call = {};
+  call.op = seqpoint::abi::Op::kMark;
+  call.flags = seqpoint::abi::kCallHasPayload;
+  call.bytes = static_cast<uint64_t>(length0);
+  call.grid_x = length1 > 0 && length1 <= UINT32_MAX ? static_cast<uint32_t>(length1) : 0;
+  if (guest->host_times.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
+  call.begin_ns = guest->clock.NowNs();
+  guest->stream.OnCall(call);
+}
+
+// CUPTI's clock may not be the system's: then there is no telling when that was.
+uint64_t TimeOf(Guest* guest, uint64_t at_ns) {
+  return at_ns != 0 && !guest->clock.foreign() ? at_ns : guest->clock.NowNs();
+}
+
+// One event of the framework's loop.
+void Tell(Guest* guest, Op op, const char* name, const int64_t* value, uint64_t at_ns) {
+  if (!guest->stream.Watches(op)) return;
+  Call call = {};
+  call.op = op;
+  call.name = name;
+  if (value != nullptr) {
+    call.flags = seqpoint::abi::kCallHasPayload;
+    call.bytes = static_cast<uint64_t>(*value);
+  }
+  if (guest->host_times.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
+  call.begin_ns = at_ns;
+  guest->stream.OnCall(call);
+}
+
+void TellFeatures(Guest* guest, uint32_t count, const char* const* names, const int64_t* values,
+                  uint64_t at_ns) {
+  for (uint32_t i = 0; i < count && i < kMaxFeatures; ++i) {
+    Tell(guest, Op::kFeature, names[i], &values[i], at_ns);
+  }
+}
+
+void Report(Feature feature, int works, const char* sentence) {
+  Guest* guest = g_guest;
+  if (guest == nullptr || sentence == nullptr) return;
+  using seqpoint::abi::FeatureState;
+  guest->features.Report(feature, works != 0 ? FeatureState::kReady : FeatureState::kIgnored, 0,
+                         "%s", sentence);
+}
+
+}  // namespace
+
+extern "C" {
+
+void seqpoint_iteration_begin(int64_t length) { OnMark(length, 0); }
+void seqpoint_iteration_begin2(int64_t length0, int64_t length1) { OnMark(length0, length1); }
+void seqpoint_forward(int training, uint32_t count, const char* const* names, const int64_t* values,
+                      uint64_t at_ns) {
+  Guest* guest = g_guest;
+  if (guest == nullptr) return;
+  const uint64_t now_ns = TimeOf(guest, at_ns);
+  const char* kind = training != 0 ? seqpoint::abi::kForwardName : seqpoint::abi::kEvaluationName;
+  Tell(guest, Op::kForward, kind, nullptr, now_ns);
+  TellFeatures(guest, count, names, values, now_ns);
+}
+
+void seqpoint_features(uint32_t count, const char* const* names, const int64_t* values,
+                       uint64_t at_ns) {
+  Guest* guest = g_guest;
+  if (guest != nullptr) TellFeatures(guest, count, names, values, TimeOf(guest, at_ns));
+}
+
+void seqpoint_step(uint64_t at_ns) {
+  Guest* guest = g_guest;
+  if (guest != nullptr) Tell(guest, Op::kStep, nullptr, nullptr, TimeOf(guest, at_ns));
+}
+
+void seqpoint_describe(int works, const char* sentence) {
+  Report(Feature::kFramework, works, sentence);
+}
+void seqpoint_operators(int works, const char* sentence) {
+  Report(Feature::kOperators, works, sentence);
+}
+
+int seqpoint_wants_operators(int64_t length[2]) {
+  Guest* guest = g_guest;
+  if (guest == nullptr || length == nullptr) return seqpoint::inject::CallStream::kNotWanted;
+  return guest->stream.WantsOperators(length);
+}
+
+void seqpoint_distort(void) {
+  Guest* guest = g_guest;
+  if (guest != nullptr) guest->stream.Distort();
+}
+
+void seqpoint_batches(int per_iteration, const char* sentence) {
+  Guest* guest = g_guest;
+  if (guest == nullptr || sentence == nullptr) return;
+  using namespace seqpoint::abi;
+  const uint32_t code = per_iteration < 0    ? kBatchUnknown
+                        : per_iteration == 1 ? kBatchOne
+                                             : kBatchEach;
+  guest->features.Report(Feature::kBatches,
+                         code == kBatchUnknown ? FeatureState::kIgnored : FeatureState::kReady,
+                         code, "%s", sentence);
+}
+
+void seqpoint_rank(int rank, int world_size) {
+  if (rank < 0 || world_size <= rank) return;
+  seqpoint::inject::SetRank(rank, world_size);
+  Guest* guest = g_guest;
+  if (guest == nullptr || !guest->ring.active()) return;  // its Hello will say so
+  const seqpoint::abi::RankEvent event = {rank, world_size};
+  guest->ring.WriteEvent(seqpoint::abi::EventType::kRank, &event, sizeof(event), nullptr, 0);
+}
+
+int seqpoint_stand_down(const char* holder) { return seqpoint::inject::StandDown(holder); }
+int seqpoint_come_back(void) { return seqpoint::inject::ComeBack(); }
+int seqpoint_active(void) { return g_guest != nullptr && g_guest->ring.active() ? 1 : 0; }
+const char* seqpoint_version(void) { return seqpoint::inject::kLibraryVersion; }
+}

@@ -1,0 +1,226 @@
+#include "injection/process/helper.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "injection/process/guest.h"
+#include "injection/process/stand_down.h"
+
+namespace seqpoint::inject {
+namespace {
+
+constexpr uint64_t kConnectEveryNs = 200'000'000;
+constexpr uint64_t kRefusedEveryNs = 2'000'000'000;
+constexpr uint64_t kClockEveryNs = 1'000'000'000;
+// How often CUPTI is asked for while another tool has it: one refused call.
+constexpr uint64_t kTakeEveryNs = 2'000'000'000;
+// Flushes take a twentieth of a core at most: they become slower over hours (CUPTI's release notes
+// of 13.4 Update 1: "unbounded CPU utilization growth during long-running activity tracing").
+constexpr uint64_t kLeastFlushPause = 20;
+constexpr uint64_t kNoticedFlushPauseNs = 1'000'000'000;
+// PM sampling waits 5 s for the records of its iteration.
+constexpr uint64_t kLongestFlushPauseNs = 4'000'000'000;
+constexpr uint64_t kTickNs = 100'000'000;
+constexpr int kWelcomeTimeoutMs = 500;
+constexpr size_t kStackBytes = 1 << 20;  // the counter host library builds configurations on it
+
+}  // namespace
+
+void Helper::Start() {
+  if (started_.exchange(true)) return;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  running_.store(true);
+  const int error = pthread_create(&thread, &attributes, Run, this);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) return;
+  running_.store(false);
+  g_guest->features.Report(abi::Feature::kRing, abi::FeatureState::kFailed,
+                           static_cast<uint32_t>(error),
+                           "the helper thread could not be started (error %d): nothing reaches the "
+                           "daemon; raise the limit on processes (ulimit -u)",
+                           error);
+}
+
+void* Helper::Run(void* self) {
+  Helper* helper = static_cast<Helper*>(self);
+  pthread_setname_np(pthread_self(), "seqpoint");
+  // Whatever this thread asks of CUDA is not the application's.
+  ++Thread()->inside;
+  Thread()->helper = true;
+  helper->Loop();
+  helper->running_.store(false);
+  helper->done_.Wake();
+  return nullptr;
+}
+
+uint64_t Helper::IntervalNs() const {
+  const uint64_t flush_ns = uint64_t{g_guest->stream.flush_interval_ms()} * 1'000'000;
+  return flush_ns < kTickNs ? flush_ns : kTickNs;
+}
+
+void Helper::Loop() {
+  Guest* guest = g_guest;
+  uint32_t seen = 0;
+  while (!finish_.load(std::memory_order_acquire)) {
+    const uint64_t now_ns = MonotonicNs();
+    TalkToDaemon(now_ns);
+    guest->stream.Tick();
+    guest->call_watch.Look(&guest->features);
+    HoldOrRelease(now_ns);
+    if (guest->has_new_contexts()) guest->stream.AskDriver([guest] { guest->ReportNewDevices(); });
+    RelaxCaptures();
+    guest->counters.Service(guest->AnyContext());
+    if (now_ns >= next_flush_ns_ && guest->activity.any_kind_on()) {
+      next_flush_ns_ = now_ns + FlushPauseNs(guest->activity.Flush(false));
+    }
+    if (now_ns >= next_clock_ns_) {
+      guest->clock.Check();
+      guest->stream.CheckClock();
+      // Where calls cost a virtual time, what they cost really says nothing.
+      if (callback_ns_ == 0 && guest->knows_contexts() && !guest->clock.foreign()) {
+        guest->stream.AskDriver([&] {
+          callback_ns_ = guest->callbacks.MeasurePriceNs(guest->driver.DriverGetVersion);
+        });
+      }
+      guest->stream.ReportCost(callback_ns_);
+      guest->stream.ReportEvaluation();
+      if (!guest->stream.StillHeld()) next_take_ns_ = 0;
+      guest->activity.Check(guest->stream.clocked());
+      if (guest->names.overflows() != 0) {
+        guest->features.Report(abi::Feature::kMatcher, abi::FeatureState::kFailed, 0,
+                               "more than %u different names: later ones are recorded without a "
+                               "name; are there NVTX ranges with a number in each name?",
+                               Names::kCapacity / 2);
+      }
+      next_clock_ns_ = now_ns + kClockEveryNs;
+    }
+    seen = wake_.Wait(seen, IntervalNs());
+  }
+  // A program that ends within the first moments has perhaps not been introduced yet.
+  if (next_connect_ns_ == 0) TalkToDaemon(1);
+  guest->stream.ReportCost(callback_ns_);
+  guest->stream.ReportEvaluation();
+  if (guest->AnyContext() != nullptr) {
+    // Samples wait for records that tell their iteration's time.
+    if (guest->counters.samples() && guest->activity.any_kind_on()) guest->activity.Flush(true);
+    guest->counters.Service(nullptr);
+    if (guest->activity.any_kind_on()) guest->activity.Flush(true);
+  }
+  guest->ring.CloseThreadChunk();
+}
+
+// Until the next flush. One slow flush says nothing (a machine that was busy, or stopped).
+uint64_t Helper::FlushPauseNs(uint64_t flush_ns) {
+  const uint64_t wanted_ns = uint64_t{g_guest->stream.flush_interval_ms()} * 1'000'000;
+  const uint64_t steady_ns = flush_ns < last_flush_ns_ ? flush_ns : last_flush_ns_;
+  last_flush_ns_ = flush_ns;
+  uint64_t least_ns = steady_ns * kLeastFlushPause;
+  if (least_ns > kLongestFlushPauseNs) least_ns = kLongestFlushPauseNs;
+  if (least_ns > kNoticedFlushPauseNs) {
+    g_guest->features.Report(
+        abi::Feature::kActivity, abi::FeatureState::kReady, 0,
+        "a flush of CUPTI's records takes more than %u ms by now, and is done less often: what an "
+        "iteration took is known later (CUPTI before 13.4 Update 1 becomes slow in long runs)",
+        static_cast<unsigned>(kNoticedFlushPauseNs / kLeastFlushPause / 1'000'000));
+  }
+  return wanted_ns > least_ns ? wanted_ns : least_ns;
+}
+
+void Helper::TalkToDaemon(uint64_t now_ns) {
+  if (now_ns < next_connect_ns_) return;
+  next_connect_ns_ = now_ns + kConnectEveryNs;
+  if (connection_.Alive()) return;
+  Guest* guest = g_guest;
+  if (guest->hello_text.size() == 0) {
+    // Not earlier: inside cuInit the driver must not be called.
+    int driver_version = 0;
+    const auto ask = [&] {
+      if (guest->driver.DriverGetVersion == nullptr) return;
+      guest->driver.DriverGetVersion(&driver_version);
+    };
+    if (guest->has_cupti) {
+      guest->stream.AskDriver(ask);
+    } else {
+      ask();
+    }
+    BuildHelloText(guest->cupti.version, driver_version, &guest->hello_text);
+  }
+  const injection::Status status =
+      connection_.Connect(guest->socket_path, guest->ring, guest->hello_text.c_str(),
+                          guest->hello_text.size(), kWelcomeTimeoutMs);
+  if (status.ok()) {
+    reported_refusal_ = false;
+    Log("connected to the daemon at %s", guest->socket_path);
+    return;
+  }
+  // No daemon yet is no news; a refusal is, and it is not asked again at once.
+  const bool absent =
+      status.error == ENOENT || status.error == ECONNREFUSED || status.error == EINTR;
+  if (!absent) next_connect_ns_ = MonotonicNs() + kRefusedEveryNs;
+  if (reported_refusal_) return;
+  reported_refusal_ = true;
+  if (absent) {
+    Log("%s: no daemon is there; training goes on, and what the ring holds waits for one (start "
+        "seqpointd, or train under `seqpoint run`)",
+        status.message);
+  } else {
+    guest->features.Report(
+        abi::Feature::kRing, abi::FeatureState::kFailed, static_cast<uint32_t>(status.error),
+        status.error == EBADF ? "%s; training goes on"
+                              : "%s; training goes on, and nothing reaches a daemon",
+        status.message);
+  }
+}
+
+// Gives CUPTI back to the process, at the daemon's or the program's wish (where the program's own
+// thread could not do it), and takes it when it can be had.
+void Helper::HoldOrRelease(uint64_t now_ns) {
+  CallStream* stream = &g_guest->stream;
+  const bool released = stream->release_wanted();
+  if (released || StandsDown()) {
+    next_take_ns_ = 0;
+    if (stream->hold() == CallStream::Hold::kNothing || !stream->ReleaseCupti(false)) return;
+    if (!released || StandsDown()) return;
+    g_guest->features.Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, 0,
+                             "CUPTI was released as asked; set another level to take it again");
+  } else if (now_ns >= next_take_ns_ && stream->may_be_had() &&
+             stream->hold() != CallStream::Hold::kAll) {
+    stream->TakeCupti(false);
+    next_take_ns_ = now_ns + kTakeEveryNs;
+  }
+}
+
+// What CUPTI allocates on this thread must not break a capture of another one
+// (cuThreadExchangeStreamCaptureMode). Not before there is a context: the driver must be up.
+void Helper::RelaxCaptures() {
+  Guest* guest = g_guest;
+  if (relaxed_ || !guest->knows_contexts()) return;
+  relaxed_ = guest->stream.AskDriver([guest] {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (guest->driver.ThreadExchangeStreamCaptureMode == nullptr) return;
+    guest->driver.ThreadExchangeStreamCaptureMode(&mode);
+  });
+}
+
+bool Helper::Finish(uint64_t timeout_ns) {
+  finish_.store(true, std::memory_order_release);
+  wake_.Wake();
+  const uint64_t deadline_ns = MonotonicNs() + timeout_ns;
+  uint32_t seen = 0;
+  while (running_.load(std::memory_order_acquire)) {
+    const uint64_t now_ns = MonotonicNs();
+    if (now_ns >= deadline_ns) return false;
+    seen = done_.Wait(seen, deadline_ns - now_ns);
+  }
+  return true;
+}
+
+}  // namespace seqpoint::inject

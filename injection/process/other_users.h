@@ -1,0 +1,22 @@
+// Other users of CUPTI in the process that nobody told us of: a program that records its own
+// activities, an injected tool, a framework's profiler. CUPTI has no function that names them, and
+// most of what it gives (the activity buffers, the clock, the GPU's counters) it gives to one user,
+// without a word to the one that had it. So the calls by which such a use begins are led past us,
+// and we stand down before they are carried out. docs/internals/injected-library.md has the table.
+//
+// Threading: WatchOtherUsers is called once, from InitializeInjection; the rest on any thread.
+#ifndef SEQPOINT_INJECTION_PROCESS_OTHER_USERS_H_
+#define SEQPOINT_INJECTION_PROCESS_OTHER_USERS_H_
+
+namespace seqpoint::inject {
+
+struct Guest;
+
+// From now on another user is noticed when it begins. One that recorded activities before, or may
+// have, is noticed here: then this stands down at once. `was_mapped`: libcupti was in the process
+// before we looked for it.
+void WatchOtherUsers(Guest* guest, bool was_mapped);
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_PROCESS_OTHER_USERS_H_
