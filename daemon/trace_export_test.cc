@@ -9,7 +9,7 @@
 #include "daemon/trace/marks.h"
 #include "daemon/traces/chrome_writer.h"
 #include "daemon/traces/trace_reader.h"
-#include "daemon/whatif/test_trace.h"
+#include "daemon/whatif/graph_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "injection/abi/control.h"

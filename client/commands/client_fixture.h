@@ -13,10 +13,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "daemon/rpc/fake_backend.h"
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fakes/fake_backend.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {

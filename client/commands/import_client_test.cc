@@ -5,9 +5,9 @@
 #include <fstream>
 
 #include "client/commands/client_fixture.h"
-#include "daemon/rpc/fake_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fakes/fake_backend.h"
 
 namespace seqpoint::client {
 namespace {

@@ -4,9 +4,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/commands/client_fixture.h"
-#include "daemon/rpc/fake_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fakes/fake_backend.h"
 
 namespace seqpoint::client {
 namespace {

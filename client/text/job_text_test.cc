@@ -1,9 +1,9 @@
 #include "client/text/job_text.h"
 
 #include "client/commands/run/summary.h"
-#include "daemon/rpc/fake_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fakes/fake_backend.h"
 
 namespace seqpoint::client {
 namespace {

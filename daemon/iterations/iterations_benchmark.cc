@@ -2,7 +2,7 @@
 #include <benchmark/benchmark.h>
 
 #include "daemon/iterations/learner.h"
-#include "daemon/iterations/synthetic_stream.h"
+#include "tests/iterations/synthetic_stream.h"
 
 namespace seqpoint::iterations {
 namespace {

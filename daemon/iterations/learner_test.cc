@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/iterations/synthetic_stream.h"
+#include "tests/iterations/synthetic_stream.h"
 
 namespace seqpoint::iterations {
 namespace {

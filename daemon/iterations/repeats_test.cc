@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/iterations/learner.h"
-#include "daemon/iterations/synthetic_stream.h"
+#include "tests/iterations/synthetic_stream.h"
 
 namespace seqpoint::iterations {
 namespace {

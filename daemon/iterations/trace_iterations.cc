@@ -57,8 +57,7 @@ bool AreSteps(const LaunchLog& stream, const std::vector<int64_t>& begins_ns) {
 
 Learned Learn(const trace::Trace& trace) {
   Learned learned;
-  // No annotation has an empty name.
-  const TraceBoundaries found = FindBoundaries(trace, "\n");
+  const TraceBoundaries found = FindBoundaries(trace);
   if (!found.rule) return learned;
   for (const uint64_t begin : found.begins_ns) {
     learned.begins_ns.push_back(static_cast<int64_t>(begin));

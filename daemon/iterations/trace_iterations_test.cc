@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "daemon/trace/test_trace.h"
+#include "daemon/trace/trace_test_util.h"
 #include "daemon/traces/read_file.h"
 #include "tests/support/shared_traces.h"
 

@@ -4,11 +4,9 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
-#include "daemon/iterations/learner.h"
-#include "daemon/traces/call_records.h"
 #include "daemon/traces/read_file.h"
+#include "tests/iterations/marked_boundaries.h"
 #include "tests/support/shared_traces.h"
 
 namespace seqpoint::iterations {
@@ -29,43 +27,15 @@ TEST_P(TraceTest, OneBoundaryInEachStep) {
   }
   const auto trace = traces::ReadTraceFile(path);
   ASSERT_TRUE(trace.ok()) << trace.status();
-  const traces::CallRecords stream = traces::ToCallRecords(*trace, GetParam().marker);
-  const std::vector<traces::Marker>& markers = stream.markers;
-  ASSERT_GE(markers.size(), 3u);
-  IterationLearner learner;
-  for (uint32_t id = 1; id < trace->names.size(); ++id) learner.AddName(id, trace->names[id]);
-  for (const abi::CallRecord& call : stream.calls) learner.AddCall(call);
-  const auto learned = learner.Analyse();
-  ASSERT_TRUE(learned.has_value());
-  SCOPED_TRACE(learned->boundary_words + "; " + learned->evidence);
-
-  std::vector<int> per_step(markers.size(), 0);
-  int outside = 0;
-  abi::Matcher matcher(learned->rule);
-  bool open = false;
-  size_t open_step = 0;
-  for (const abi::CallRecord& call : stream.calls) {
-    const uint32_t flags = matcher.OnEvent(ToMatchEvent(call, learner.stream().names()));
-    if (flags & abi::kMatchedStep) open = false;
-    if ((flags & abi::kMatchedBoundary) == 0) continue;
-    const auto next = std::upper_bound(markers.begin(), markers.end(), call.api_ns,
-                                       [](uint64_t t, const auto& m) { return t < m.begin_ns; });
-    if (next == markers.begin()) {
-      ++outside;
-      continue;
-    }
-    const auto step = static_cast<size_t>(next - markers.begin()) - 1;
-    if (open) --per_step[open_step];  // replaced
-    ++per_step[step];
-    open = true;
-    open_step = step;
+  const MarkedBoundaries marked = FindMarkedBoundaries(*trace, GetParam().marker);
+  ASSERT_TRUE(marked.judged());
+  ASSERT_TRUE(marked.found.rule.has_value());
+  SCOPED_TRACE(marked.found.rule->boundary_words + "; " + marked.found.rule->evidence);
+  EXPECT_EQ(marked.points, GetParam().points);
+  EXPECT_EQ(marked.outside, 0);
+  for (size_t i = 0; i < marked.per_step.size(); ++i) {
+    EXPECT_EQ(marked.per_step[i], 1) << "step " << i;
   }
-  if (GetParam().points) {
-    per_step.pop_back();
-    outside = 0;  // part of a step before the first marker
-  }
-  EXPECT_EQ(outside, 0);
-  for (size_t i = 0; i < per_step.size(); ++i) EXPECT_EQ(per_step[i], 1) << "step " << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -17,12 +17,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "daemon/rpc/fake_backend.h"
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
+#include "tests/fakes/fake_backend.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::rpc {

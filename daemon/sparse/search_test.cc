@@ -11,11 +11,11 @@
 #include "daemon/sparse/baselines.h"
 #include "daemon/sparse/joint_search.h"
 #include "daemon/sparse/layered_hypergraph.h"
+#include "daemon/sparse/networks_test_util.h"
 #include "daemon/sparse/partition_state.h"
 #include "daemon/sparse/planner.h"
 #include "daemon/sparse/radixnet.h"
 #include "daemon/sparse/recombination.h"
-#include "daemon/sparse/test_networks.h"
 #include "daemon/sparse/volume.h"
 
 namespace seqpoint::sparse {

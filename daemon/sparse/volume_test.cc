@@ -11,8 +11,8 @@
 #include <tuple>
 
 #include "daemon/sparse/baselines.h"
+#include "daemon/sparse/networks_test_util.h"
 #include "daemon/sparse/radixnet.h"
-#include "daemon/sparse/test_networks.h"
 #include "tests/support/shared_traces.h"
 
 namespace seqpoint::sparse {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/trace/test_trace.h"
+#include "daemon/trace/trace_test_util.h"
 
 namespace seqpoint::trace {
 namespace {

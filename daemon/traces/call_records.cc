@@ -77,7 +77,7 @@ void Describe(const trace::Work& work, abi::CallRecord* call) {
 
 }  // namespace
 
-CallRecords ToCallRecords(const trace::Trace& trace, std::string_view marker_prefix) {
+CallRecords ToCallRecords(const trace::Trace& trace) {
   CallRecords result;
   const auto add = [&result](abi::CallRecord call) {
     call.type = static_cast<uint16_t>(abi::DataType::kCall);
@@ -128,14 +128,6 @@ CallRecords ToCallRecords(const trace::Trace& trace, std::string_view marker_pre
       add(call);
     }
   }
-  for (const trace::Span& span : trace.spans) {
-    const std::string& name = trace.names[span.name];
-    if (std::string_view(name).substr(0, marker_prefix.size()) != marker_prefix) continue;
-    result.markers.push_back(
-        {name, static_cast<uint64_t>(span.begin_ns), static_cast<uint64_t>(span.end_ns)});
-  }
-  std::sort(result.markers.begin(), result.markers.end(),
-            [](const Marker& a, const Marker& b) { return a.begin_ns < b.begin_ns; });
   return result;
 }
 

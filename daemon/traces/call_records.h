@@ -4,15 +4,13 @@
 // Calls are those of the runtime and driver that reach a stream, in call order, each with the name,
 // geometry and bytes of the GPU work it caused; calls whose work ran outside of the recorded window
 // are left out. A trace without calls gives each of its works as a call at its start. Annotations
-// are not turned into calls: they are the markers that the learner is judged by.
+// are not turned into calls.
 //
 // Threading: free functions. Ownership: values only.
 #ifndef DAEMON_TRACES_CALL_RECORDS_H_
 #define DAEMON_TRACES_CALL_RECORDS_H_
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,20 +19,12 @@
 
 namespace seqpoint::traces {
 
-struct Marker {
-  std::string name;
-  uint64_t begin_ns = 0;
-  uint64_t end_ns = 0;
-};
-
 struct CallRecords {
   std::vector<abi::CallRecord> calls;                     // name ids are those of the trace
   std::vector<std::pair<uint32_t, uint64_t>> gpu_starts;  // correlation id, ns
-  std::vector<Marker> markers;                            // begin ascending
 };
 
-// `marker_prefix`: spans whose name begins so become markers ("ProfilerStep#").
-CallRecords ToCallRecords(const trace::Trace& trace, std::string_view marker_prefix);
+CallRecords ToCallRecords(const trace::Trace& trace);
 
 }  // namespace seqpoint::traces
 

@@ -588,7 +588,7 @@ TEST(CallRecordsTest, CallsDescribeTheWorkTheyCaused) {
       R"({"ph": "X", "cat": "cpu_op", "name": "step#1", "pid": 10, "tid": 11, "ts": 1, "dur": 4})",
   }));
   ASSERT_TRUE(trace.ok()) << trace.status();
-  const CallRecords stream = ToCallRecords(*trace, "step#");
+  const CallRecords stream = ToCallRecords(*trace);
   ASSERT_EQ(stream.calls.size(), 2u);  // the launch without work and cudaMalloc reach no stream
   EXPECT_EQ(stream.calls[0].op, static_cast<uint8_t>(abi::Op::kContextSync));
   EXPECT_EQ(stream.calls[0].bytes, 40000u);
@@ -599,12 +599,10 @@ TEST(CallRecordsTest, CallsDescribeTheWorkTheyCaused) {
   EXPECT_EQ(launch.grid_y, 2u);
   EXPECT_EQ(launch.sequence, 2u);
   EXPECT_THAT(stream.gpu_starts, ElementsAre(std::make_pair(7u, uint64_t{1010000})));
-  ASSERT_EQ(stream.markers.size(), 2u);
-  EXPECT_EQ(stream.markers[0].name, "step#1");
 
   const auto table = Read(kTable);
   ASSERT_TRUE(table.ok());
-  EXPECT_EQ(ToCallRecords(*table, "").calls.size(), 4u);
+  EXPECT_EQ(ToCallRecords(*table).calls.size(), 4u);
 }
 
 absl::StatusOr<Trace> ReadOperators(std::string_view text) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/whatif/graph_test_util.h"
 #include "daemon/whatif/replay.h"
-#include "daemon/whatif/test_trace.h"
 
 namespace seqpoint::whatif {
 namespace {

@@ -10,10 +10,10 @@
 #include <tuple>
 #include <vector>
 
+#include "daemon/whatif/graph_test_util.h"
 #include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/preset.h"
 #include "daemon/whatif/replay.h"
-#include "daemon/whatif/test_trace.h"
 #include "daemon/whatif/transform.h"
 
 namespace seqpoint::whatif {

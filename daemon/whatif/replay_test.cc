@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "daemon/whatif/graph.h"
-#include "daemon/whatif/test_trace.h"
+#include "daemon/whatif/graph_test_util.h"
 
 namespace seqpoint::whatif {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "daemon/whatif/test_trace.h"
+#include "daemon/whatif/graph_test_util.h"
 
 namespace seqpoint::whatif {
 namespace {

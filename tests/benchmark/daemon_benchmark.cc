@@ -26,11 +26,11 @@
 #include <vector>
 
 #include "daemon/ingest/ring_reader.h"
-#include "daemon/iterations/synthetic_stream.h"
 #include "daemon/jobs/job.h"
 #include "daemon/store/store.h"
 #include "injection/abi/matcher.h"
 #include "injection/ring/writer.h"
+#include "tests/iterations/synthetic_stream.h"
 
 namespace seqpoint {
 namespace {

@@ -17,7 +17,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "daemon/iterations/trace_boundaries.h"
 #include "daemon/traces/gunzip.h"
 #include "daemon/traces/read_file.h"
 #include "daemon/traces/trace_reader.h"
@@ -26,6 +25,7 @@
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/report.h"
 #include "daemon/whatif/transform.h"
+#include "tests/iterations/marked_boundaries.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -242,12 +242,14 @@ Verdict JudgeBoundaries(const std::string& path, const Recorded& recorded) {
   // of this name.
   const std::string& first = recorded.marks.first;
   const std::string prefix = first.empty() ? "ProfilerStep#" : first.substr(0, first.find('#') + 1);
-  const iterations::TraceBoundaries found = iterations::FindBoundaries(recorded.trace, prefix);
+  const iterations::MarkedBoundaries marked =
+      iterations::FindMarkedBoundaries(recorded.trace, prefix);
+  const iterations::TraceBoundaries& found = marked.found;
   verdict.note = found.rule ? found.rule->boundary_words : "no loop found";
-  verdict.iterations_true = static_cast<int64_t>(found.per_step.size());
+  verdict.iterations_true = static_cast<int64_t>(marked.per_step.size());
   verdict.iterations_detected =
-      std::accumulate(found.per_step.begin(), found.per_step.end(), int64_t{found.outside});
-  bool good = found.good();
+      std::accumulate(marked.per_step.begin(), marked.per_step.end(), int64_t{marked.outside});
+  bool good = marked.good();
   if (first.empty()) {
     const std::vector<double> steps_ms = StepsMs(path);
     verdict.iterations_detected = static_cast<int64_t>(found.begins_ns.size());

@@ -11,9 +11,9 @@
 #include "client/commands/run/summary.h"
 #include "client/text/job_text.h"
 #include "client/text/projection_text.h"
-#include "daemon/rpc/fake_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fakes/fake_backend.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "injection/abi/matcher.h"
-#include "tests/integration/injection/puppet_daemon.h"
-#include "tests/integration/injection/run_program.h"
+#include "tests/fakes/puppet_daemon.h"
+#include "tests/support/run_program.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint {

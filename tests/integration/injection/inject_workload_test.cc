@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/fakes/puppet_daemon.h"
 #include "tests/integration/injection/inject_fixture.h"
-#include "tests/integration/injection/puppet_daemon.h"
-#include "tests/integration/injection/run_program.h"
+#include "tests/support/run_program.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint {

@@ -1,4 +1,4 @@
-#include "daemon/iterations/synthetic_stream.h"
+#include "tests/iterations/synthetic_stream.h"
 
 #include <algorithm>
 #include <map>

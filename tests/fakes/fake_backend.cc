@@ -1,4 +1,4 @@
-#include "daemon/rpc/fake_backend.h"
+#include "tests/fakes/fake_backend.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // FakeBackend: answers with one made-up job, "gnmt@r1", so that the service and the client can be
 // tested without jobs. Its figures are constants; tests know them.
 // Threading: thread-safe.
-#ifndef DAEMON_RPC_FAKE_BACKEND_H_
-#define DAEMON_RPC_FAKE_BACKEND_H_
+#ifndef TESTS_FAKES_FAKE_BACKEND_H_
+#define TESTS_FAKES_FAKE_BACKEND_H_
 
 #include <atomic>
 #include <climits>
@@ -108,4 +108,4 @@ class FakeBackend : public Backend {
 
 }  // namespace seqpoint::rpc
 
-#endif  // DAEMON_RPC_FAKE_BACKEND_H_
+#endif  // TESTS_FAKES_FAKE_BACKEND_H_

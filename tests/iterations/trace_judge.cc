@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "daemon/iterations/loop.h"
-#include "daemon/iterations/trace_boundaries.h"
 #include "daemon/traces/read_file.h"
+#include "tests/iterations/marked_boundaries.h"
 
 namespace {
 
@@ -22,21 +22,23 @@ bool Judge(const std::string& path, const std::string& marker, bool verbose) {
     std::printf("%s: %s\n", path.c_str(), trace.status().ToString().c_str());
     return false;
   }
-  const seqpoint::iterations::TraceBoundaries found =
-      seqpoint::iterations::FindBoundaries(*trace, marker);
-  std::printf("%s: %zu calls, %zu markers: ", path.c_str(), found.calls, found.markers.size());
-  const bool judged = found.judged();
+  const seqpoint::iterations::MarkedBoundaries marked =
+      seqpoint::iterations::FindMarkedBoundaries(*trace, marker);
+  const seqpoint::iterations::TraceBoundaries& found = marked.found;
+  std::printf("%s: %zu calls, %zu markers: ", path.c_str(), found.learner->stream().calls().size(),
+              marked.marks.size());
+  const bool judged = marked.judged();
   const std::optional<LearnedRule>& rule = found.rule;
   if (!rule) {
     std::printf("no loop found%s\n", judged ? "  FAILED" : "");
     return !judged;
   }
-  const bool good = found.good();
+  const bool good = marked.good();
   std::printf(
       "%zu boundaries, %zu steps with exactly one%s\n  begin: %s (%s)\n  step: op %d, confirm: op "
       "%d, micro-steps %u, once-per-iteration calls %u (next %u), evaluation %s, confidence "
       "%.2f\n  length: %s (explains %.3f by %s)\n",
-      found.begins_ns.size(), found.exact(),
+      found.begins_ns.size(), marked.exact(),
       judged ? (good ? "  ok" : "  FAILED") : "  (not judged)", rule->boundary_words.c_str(),
       rule->evidence.c_str(), rule->rule.step.op, rule->rule.confirm.op, rule->micro_steps,
       rule->group_weight, rule->runner_up_weight, rule->evaluation_seen ? "seen" : "not seen",

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "daemon/rpc/fake_backend.h"
 #include "daemon/rpc/server.h"
+#include "tests/fakes/fake_backend.h"
 
 int main(int argc, char** argv) {
   using seqpoint::rpc::FakeBackend;

@@ -1,16 +1,16 @@
-// Small traces for tests (daemon/trace/test_trace.h), and the graphs of them:
+// Small traces for tests (daemon/trace/trace_test_util.h), and the graphs of them:
 //
 //   TestTrace t;
 //   t.Launch(0, 5, "gemm", 10, 30);  // called at [0, 5), the kernel runs at [10, 30)
 //   Graph graph = t.Graph();
 //
 // Threading: none. Ownership: values.
-#ifndef DAEMON_WHATIF_TEST_TRACE_H_
-#define DAEMON_WHATIF_TEST_TRACE_H_
+#ifndef DAEMON_WHATIF_GRAPH_TEST_UTIL_H_
+#define DAEMON_WHATIF_GRAPH_TEST_UTIL_H_
 
 #include <vector>
 
-#include "daemon/trace/test_trace.h"
+#include "daemon/trace/trace_test_util.h"
 #include "daemon/whatif/graph.h"
 
 namespace seqpoint::whatif {
@@ -26,4 +26,4 @@ class TestTrace : public trace::TestTrace {
 
 }  // namespace seqpoint::whatif
 
-#endif  // DAEMON_WHATIF_TEST_TRACE_H_
+#endif  // DAEMON_WHATIF_GRAPH_TEST_UTIL_H_

@@ -1,4 +1,4 @@
-#include "tests/integration/injection/run_program.h"
+#include "tests/support/run_program.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "tests/integration/injection/puppet_daemon.h"
+#include "tests/fakes/puppet_daemon.h"
 
 #include <time.h>
 

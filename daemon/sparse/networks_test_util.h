@@ -1,7 +1,7 @@
 // Networks for tests: random ones, small or not, and owners drawn at random.
 // Threading: free functions.
-#ifndef SEQPOINT_DAEMON_SPARSE_TEST_NETWORKS_H_
-#define SEQPOINT_DAEMON_SPARSE_TEST_NETWORKS_H_
+#ifndef SEQPOINT_DAEMON_SPARSE_NETWORKS_TEST_UTIL_H_
+#define SEQPOINT_DAEMON_SPARSE_NETWORKS_TEST_UTIL_H_
 
 #include <algorithm>
 #include <random>
@@ -45,4 +45,4 @@ inline Owners RandomOwners(const Network& network, int parts, std::mt19937_64* r
 
 }  // namespace seqpoint::sparse
 
-#endif  // SEQPOINT_DAEMON_SPARSE_TEST_NETWORKS_H_
+#endif  // SEQPOINT_DAEMON_SPARSE_NETWORKS_TEST_UTIL_H_
