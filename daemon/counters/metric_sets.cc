@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint::counters {
 namespace {
@@ -461,7 +462,7 @@ absl::StatusOr<MetricSet> CombineMetricSets(const std::vector<std::string>& name
     const auto mine =
         std::find_if(own.begin(), own.end(), [&](const OwnSet& set) { return set.name == name; });
     if (mine != own.end()) {
-      if (absl::Status status = CheckOwnSet(*mine); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(CheckOwnSet(*mine));
       if (!taken.insert(name).second) continue;
       MetricSet set{.name = mine->name, .sentence = mine->sentence, .ratios = mine->ratios};
       for (const std::vector<std::string>& metrics : mine->configs) {
@@ -472,9 +473,8 @@ absl::StatusOr<MetricSet> CombineMetricSets(const std::vector<std::string>& name
       Append(set, &all);
       continue;
     }
-    const absl::StatusOr<MetricSet> set = FindMetricSet(name, chip, backend);
-    if (!set.ok()) return set.status();
-    if (taken.insert(name).second) Append(*set, &all);
+    SEQPOINT_ASSIGN_OR_RETURN(const MetricSet set, FindMetricSet(name, chip, backend));
+    if (taken.insert(name).second) Append(set, &all);
   }
   if (all.configs.size() > kMaxConfigsOfJob) {
     return absl::InvalidArgumentError(

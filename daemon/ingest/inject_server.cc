@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint::ingest {
 namespace {
@@ -154,7 +155,7 @@ absl::StatusOr<std::unique_ptr<InjectServer>> InjectServer::Listen(const std::st
                                                                    const Options& options,
                                                                    Handler* handler) {
   std::unique_ptr<InjectServer> server(new InjectServer(options, handler));
-  if (absl::Status status = server->Start(directory); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(server->Start(directory));
   return server;
 }
 
@@ -361,9 +362,9 @@ absl::Status InjectServer::Greet(uint64_t id, std::string_view message, int ring
   }
   if (ring_fd < 0) return absl::InvalidArgumentError("the hello carries no memfd");
 
-  absl::StatusOr<std::unique_ptr<RingReader>> reader = RingReader::Open(ring_fd, options_.reader);
-  if (!reader.ok()) return reader.status();
-  const std::string ring_id = (*reader)->ring_id();
+  SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<RingReader> reader,
+                            RingReader::Open(ring_fd, options_.reader));
+  const std::string ring_id = reader.ring_id();
   if (memcmp(ring_id.data(), hello.ring_id, sizeof hello.ring_id) != 0) {
     return absl::InvalidArgumentError("the hello names another ring than the memfd holds");
   }
@@ -403,8 +404,8 @@ absl::Status InjectServer::Greet(uint64_t id, std::string_view message, int ring
   process.reconnect = hello.reconnect;
   process.text = CleanText(message.substr(sizeof hello));
   process.fields = Fields(process.text);
-  process.reader = *std::move(reader);
-  if (absl::Status status = handler_->OnProcess(std::move(process)); !status.ok()) return status;
+  process.reader = std::move(reader);
+  SEQPOINT_RETURN_IF_ERROR(handler_->OnProcess(std::move(process)));
 
   peer.ring_id = ring_id;
   peer.device = file.st_dev;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/saturate.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint::ingest {
 namespace {
@@ -132,7 +133,7 @@ absl::StatusOr<std::unique_ptr<RingReader>> RingReader::Open(int fd,
   }
   std::unique_ptr<RingReader> reader(
       new RingReader(static_cast<uint8_t*>(memory), bytes, true, options));
-  if (absl::Status status = reader->ReadHeader(); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(reader->ReadHeader());
   return reader;
 }
 
@@ -143,7 +144,7 @@ absl::StatusOr<std::unique_ptr<RingReader>> RingReader::OpenMemory(
     return Refuse("memory of ", memory.size(), " bytes is too small or not at a page");
   }
   std::unique_ptr<RingReader> reader(new RingReader(memory.data(), memory.size(), false, options));
-  if (absl::Status status = reader->ReadHeader(); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(reader->ReadHeader());
   return reader;
 }
 

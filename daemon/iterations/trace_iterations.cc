@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/iterations/replay.h"
 #include "daemon/iterations/trace_boundaries.h"
 #include "daemon/trace/marks.h"
@@ -158,8 +159,7 @@ absl::StatusOr<TraceIterations> FindIterations(const trace::Trace& trace,
         marker.empty()
             ? absl::StrCat("annotation \"", marks.first.substr(0, marks.first.find('#')), "\"")
             : absl::StrCat("annotation matching \"", marker, "\"");
-    absl::Status read = ReadLengths(trace, marks, expression, &iterations);
-    if (!read.ok()) return read;
+    SEQPOINT_RETURN_IF_ERROR(ReadLengths(trace, marks, expression, &iterations));
     if (iterations.dimensions == 0) {
       iterations.lengths.clear();
       TakeLengths(Learn(trace), &iterations);

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/disjoint_sets.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint::placement {
 namespace {
@@ -102,9 +103,9 @@ class Builder {
   explicit Builder(const ExecutionTrace& trace) : trace_(trace) {}
 
   absl::StatusOr<OperatorGraph> Build() {
-    if (absl::Status status = FindUnits(); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(FindUnits());
     for (size_t u = 0; u < units_.size(); ++u) Walk(static_cast<int>(u));
-    if (absl::Status status = FindTwins(); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(FindTwins());
     MeasureUpdated();
     FindParameters();
     Number();

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint::placement {
 namespace {
@@ -83,7 +84,7 @@ class Joiner {
   absl::StatusOr<OperatorTimes> Join() {
     result_.by_id = JoinById();
     if (!result_.by_id) {
-      if (absl::Status status = JoinByOrder(); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(JoinByOrder());
     }
     result_.operators.resize(nodes_.size());
     AddCpuTimes();

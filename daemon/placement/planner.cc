@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/placement/bound.h"
 #include "daemon/placement/class_graph.h"
 #include "daemon/placement/exact.h"
@@ -66,7 +67,7 @@ class Planner {
     const ClassGraph classes = options_.contiguous && options_.objective == Objective::kThroughput
                                    ? ContiguousClasses(problem_)
                                    : ColorClasses(problem_);
-    if (absl::Status status = CheckClasses(problem_, classes); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(CheckClasses(problem_, classes));
     plan_.optimal = LoadBound(classes) == kInfinity;
     if (plan_.optimal) return None();
     if (options_.objective == Objective::kLatency) {
@@ -79,7 +80,7 @@ class Planner {
     if (plan_.placement.empty()) return None();
     plan_.judgement = Judge(problem_, plan_.placement);
     plan_.value = Value(problem_, plan_.placement, options_);
-    if (absl::Status status = CheckRules(); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(CheckRules());
     // Two sums of the same may differ in the last digit.
     plan_.lower_bound = std::min(plan_.lower_bound, plan_.value);
     plan_.optimal = plan_.value - plan_.lower_bound <= kSame * plan_.value;

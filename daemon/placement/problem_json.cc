@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/json_string.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/placement/json_object.h"
 
 namespace seqpoint::placement {
@@ -41,10 +42,8 @@ class ProblemReader {
   explicit ProblemReader(const std::string& file) : file_(file) {}
 
   absl::StatusOr<Problem> Read(std::string_view text) {
-    const absl::StatusOr<object> parsed = ParseObject(text, file_, &parser_);
-    if (!parsed.ok()) return parsed.status();
-    const object fields = *parsed;
-    if (absl::Status status = EachKeyOnce(fields, ""); !status.ok()) return status;
+    SEQPOINT_ASSIGN_OR_RETURN(const object fields, ParseObject(text, file_, &parser_));
+    SEQPOINT_RETURN_IF_ERROR(EachKeyOnce(fields, ""));
     element nodes, edges, memory, accelerators, cpus;
     for (const auto& [field, name] :
          {std::pair{&nodes, "nodes"}, std::pair{&edges, "edges"},
@@ -86,8 +85,8 @@ class ProblemReader {
         return Fail(absl::StrCat("entry ", entry_, " of \"", name, "\" is no object"));
       }
       const std::string whose = absl::StrCat("entry ", entry_, " of \"", name, "\"");
-      if (absl::Status status = EachKeyOnce(entry, whose); !status.ok()) return status;
-      if (absl::Status status = read(entry); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(EachKeyOnce(entry, whose));
+      SEQPOINT_RETURN_IF_ERROR(read(entry));
     }
     return absl::OkStatus();
   }
@@ -127,7 +126,7 @@ class ProblemReader {
 
   absl::Status Devices(element content, const std::string& key, int* devices) {
     int64_t number = 0;
-    if (absl::Status status = Integer(content, key, "", &number); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(Integer(content, key, "", &number));
     if (number < 0 || number > kMostDevices) {
       return Wrong(key, "", absl::StrCat("is ", number, ", not 0 to ", kMostDevices));
     }

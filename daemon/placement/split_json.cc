@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/json_string.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/placement/json_object.h"
 
 namespace seqpoint::placement {
@@ -26,13 +27,12 @@ class SplitReader {
   }
 
   absl::StatusOr<Placement> Read(std::string_view text) {
-    const absl::StatusOr<object> fields = ParseObject(text, file_, &parser_);
-    if (!fields.ok()) return fields.status();
-    if (const std::string key = RepeatedKey(*fields); !key.empty()) {
+    SEQPOINT_ASSIGN_OR_RETURN(const object fields, ParseObject(text, file_, &parser_));
+    if (const std::string key = RepeatedKey(fields); !key.empty()) {
       return Fail(absl::StrCat("\"", key, "\" is there twice"));
     }
-    absl::Status status = ReadDevices(*fields, "fpgas", 0, problem_.accelerators);
-    status.Update(ReadDevices(*fields, "cpus", problem_.accelerators, problem_.cpus));
+    absl::Status status = ReadDevices(fields, "fpgas", 0, problem_.accelerators);
+    status.Update(ReadDevices(fields, "cpus", problem_.accelerators, problem_.cpus));
     if (!status.ok()) return status;
     FollowForward();
     return std::move(placement_);
@@ -60,7 +60,7 @@ class SplitReader {
             absl::StrCat("\"", name, "\" uses ", device + 1, " devices; there are ", devices));
       }
       for (const element id : ids) {
-        if (absl::Status status = Place(id, first + device); !status.ok()) return status;
+        SEQPOINT_RETURN_IF_ERROR(Place(id, first + device));
       }
       ++device;
     }

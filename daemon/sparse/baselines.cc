@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "daemon/base/status_macros.h"
 #include "daemon/sparse/layered_hypergraph.h"
 #include "daemon/sparse/partition_state.h"
 
@@ -120,10 +121,10 @@ absl::StatusOr<Owners> LayerByLayer(const Network& network, int parts, double im
   Owners owners(1);
   for (size_t l = 0; l < network.layers.size(); ++l) {
     if (!next(l)) return absl::CancelledError();
-    absl::StatusOr<std::vector<int32_t>> part_of = PartitionLayer(
-        network.layers[l], parts, imbalance, seed + l, l == 0 ? nullptr : &owners[l], partitioner);
-    if (!part_of.ok()) return part_of.status();
-    owners.push_back(*std::move(part_of));
+    SEQPOINT_ASSIGN_OR_RETURN(std::vector<int32_t> part_of,
+                              PartitionLayer(network.layers[l], parts, imbalance, seed + l,
+                                             l == 0 ? nullptr : &owners[l], partitioner));
+    owners.push_back(std::move(part_of));
   }
   PlaceInputs(network, parts, &owners);
   return owners;

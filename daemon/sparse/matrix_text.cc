@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint::sparse {
 namespace {
@@ -112,20 +113,16 @@ absl::StatusOr<MatrixEntries> ReadTsv(std::string_view text, const std::string& 
   Lines lines(text, file);
   while (lines.Next()) {
     if (lines.blank()) continue;
-    const absl::StatusOr<int32_t> source = lines.Index("the source", kMostNeuronsOfLayer);
-    if (!source.ok()) return source.status();
-    const absl::StatusOr<int32_t> target = lines.Index("the target", kMostNeuronsOfLayer);
-    if (!target.ok()) return target.status();
-    const absl::StatusOr<float> weight = lines.Weight();
-    if (!weight.ok()) return weight.status();
+    SEQPOINT_ASSIGN_OR_RETURN(const int32_t source, lines.Index("the source", kMostNeuronsOfLayer));
+    SEQPOINT_ASSIGN_OR_RETURN(const int32_t target, lines.Index("the target", kMostNeuronsOfLayer));
+    SEQPOINT_ASSIGN_OR_RETURN(const float weight, lines.Weight());
     // The published files end with a line end: half a number looks like a whole one.
     if (!lines.ended()) {
       return lines.Error(
           "the last line has no line end: the file was cut off; add a line end if "
           "it is whole");
     }
-    const absl::Status status = Append(&matrix, &lines, *target, *source, *weight);
-    if (!status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(Append(&matrix, &lines, target, source, weight));
   }
   return matrix;
 }
@@ -150,42 +147,37 @@ absl::StatusOr<MatrixEntries> ReadMatrixMarket(std::string_view text, const std:
   while (lines.Next() && (lines.blank() || absl::StartsWith(lines.line(), "%"))) {
   }
   MatrixEntries matrix{.file = file};
-  const absl::StatusOr<int32_t> rows = lines.Index("the number of rows", kMostNeuronsOfLayer);
-  if (!rows.ok()) return rows.status();
-  const absl::StatusOr<int32_t> columns = lines.Index("the number of columns", kMostNeuronsOfLayer);
-  if (!columns.ok()) return columns.status();
-  const absl::StatusOr<int32_t> nonzeros = lines.Index("the number of nonzeros", INT32_MAX);
-  if (!nonzeros.ok()) return nonzeros.status();
-  absl::Status status = lines.NoMore();
-  if (!status.ok()) return status;
-  if (symmetric && *rows != *columns) {
-    return lines.Error("a symmetric matrix has as many rows as columns, not ", *rows, " and ",
-                       *columns);
+  SEQPOINT_ASSIGN_OR_RETURN(const int32_t rows,
+                            lines.Index("the number of rows", kMostNeuronsOfLayer));
+  SEQPOINT_ASSIGN_OR_RETURN(const int32_t columns,
+                            lines.Index("the number of columns", kMostNeuronsOfLayer));
+  SEQPOINT_ASSIGN_OR_RETURN(const int32_t nonzeros,
+                            lines.Index("the number of nonzeros", INT32_MAX));
+  SEQPOINT_RETURN_IF_ERROR(lines.NoMore());
+  if (symmetric && rows != columns) {
+    return lines.Error("a symmetric matrix has as many rows as columns, not ", rows, " and ",
+                       columns);
   }
-  matrix.rows = *rows;
-  matrix.columns = *columns;
+  matrix.rows = rows;
+  matrix.columns = columns;
 
   int64_t read = 0;
   while (lines.Next()) {
     if (lines.blank()) continue;
-    if (++read > *nonzeros) {
-      return lines.Error("there are more nonzeros than the ", *nonzeros, " of the size line");
+    if (++read > nonzeros) {
+      return lines.Error("there are more nonzeros than the ", nonzeros, " of the size line");
     }
-    const absl::StatusOr<int32_t> row = lines.Index("the row", *rows);
-    if (!row.ok()) return row.status();
-    const absl::StatusOr<int32_t> column = lines.Index("the column", *columns);
-    if (!column.ok()) return column.status();
-    const absl::StatusOr<float> weight = pattern ? 1.0F : lines.Weight();
-    if (!weight.ok()) return weight.status();
-    status = Append(&matrix, &lines, *row, *column, *weight);
-    if (!status.ok()) return status;
-    if (symmetric && *row != *column) {
-      matrix.entries.push_back({*column - 1, *row - 1, *weight, lines.number()});
+    SEQPOINT_ASSIGN_OR_RETURN(const int32_t row, lines.Index("the row", rows));
+    SEQPOINT_ASSIGN_OR_RETURN(const int32_t column, lines.Index("the column", columns));
+    SEQPOINT_ASSIGN_OR_RETURN(const float weight, pattern ? 1.0F : lines.Weight());
+    SEQPOINT_RETURN_IF_ERROR(Append(&matrix, &lines, row, column, weight));
+    if (symmetric && row != column) {
+      matrix.entries.push_back({column - 1, row - 1, weight, lines.number()});
     }
   }
-  if (read < *nonzeros) {
+  if (read < nonzeros) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": the file was cut off: it has ", read,
-                                                   " of the ", *nonzeros,
+                                                   " of the ", nonzeros,
                                                    " nonzeros that its size line says"));
   }
   return matrix;
@@ -268,9 +260,8 @@ absl::StatusOr<Network> MakeNetwork(std::vector<MatrixEntries> matrices, int32_t
   }
   Network network;
   for (MatrixEntries& matrix : matrices) {
-    absl::StatusOr<Layer> layer = MakeLayer(&matrix);
-    if (!layer.ok()) return layer.status();
-    network.layers.push_back(*std::move(layer));
+    SEQPOINT_ASSIGN_OR_RETURN(Layer layer, MakeLayer(&matrix));
+    network.layers.push_back(std::move(layer));
     std::vector<MatrixEntries::Entry>().swap(matrix.entries);
   }
   return network;

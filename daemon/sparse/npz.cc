@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint::sparse {
 namespace {
@@ -115,9 +116,8 @@ absl::StatusOr<std::vector<Member>> ReadArchive(absl::string_view bytes, const s
     if (method == 0) {
       members.push_back({std::move(name), std::string(content)});
     } else if (method == 8) {
-      absl::StatusOr<std::string> data = Inflate(content, size, where);
-      if (!data.ok()) return data.status();
-      members.push_back({std::move(name), *std::move(data)});
+      SEQPOINT_ASSIGN_OR_RETURN(std::string data, Inflate(content, size, where));
+      members.push_back({std::move(name), std::move(data)});
     } else {
       return absl::InvalidArgumentError(
           absl::StrCat(where, ": packed by method ", method, "; numpy.savez packs by 0 or 8"));
@@ -275,8 +275,7 @@ absl::StatusOr<MatrixEntries> ReadScipy(const Arrays& arrays, const std::string&
   if (!data.ok()) return data.status();
   MatrixEntries matrix{.file = file};
   if (shape->size() != 2) return absl::InvalidArgumentError(absl::StrCat(file, ": no matrix"));
-  absl::Status status = SetShape(file, (*shape)[0], (*shape)[1], &matrix);
-  if (!status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(SetShape(file, (*shape)[0], (*shape)[1], &matrix));
 
   std::vector<double> major;  // of each nonzero
   absl::StatusOr<std::vector<double>> minor;
@@ -320,8 +319,7 @@ absl::StatusOr<MatrixEntries> ReadScipy(const Arrays& arrays, const std::string&
   for (size_t i = 0; i < data->size(); ++i) {
     const double row = by_columns ? (*minor)[i] : major[i];
     const double column = by_columns ? major[i] : (*minor)[i];
-    status = AddEntry(file, row, column, (*data)[i], &matrix);
-    if (!status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(AddEntry(file, row, column, (*data)[i], &matrix));
   }
   return matrix;
 }
@@ -330,18 +328,16 @@ absl::StatusOr<MatrixEntries> ReadDense(const Array& array) {
   MatrixEntries matrix{.file = array.where};
   const auto numbers = Numbers(array);
   if (!numbers.ok()) return numbers.status();
-  absl::Status status = SetShape(array.where, static_cast<double>(array.shape[0]),
-                                 static_cast<double>(array.shape[1]), &matrix);
-  if (!status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(SetShape(array.where, static_cast<double>(array.shape[0]),
+                                    static_cast<double>(array.shape[1]), &matrix));
   const int64_t lines = array.by_columns ? matrix.rows : matrix.columns;
   for (int64_t i = 0; i < array.elements; ++i) {
     const double weight = (*numbers)[i];
     if (weight == 0) continue;
     const auto outer = static_cast<double>(i / lines);
     const auto inner = static_cast<double>(i % lines);
-    status = AddEntry(array.where, array.by_columns ? inner : outer,
-                      array.by_columns ? outer : inner, weight, &matrix);
-    if (!status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(AddEntry(array.where, array.by_columns ? inner : outer,
+                                      array.by_columns ? outer : inner, weight, &matrix));
   }
   return matrix;
 }
@@ -350,22 +346,19 @@ absl::StatusOr<MatrixEntries> ReadDense(const Array& array) {
 
 absl::StatusOr<std::vector<MatrixEntries>> ReadNpz(std::string_view bytes,
                                                    const std::string& file) {
-  const absl::StatusOr<std::vector<Member>> members =
-      ReadArchive(absl::string_view(bytes.data(), bytes.size()), file);
-  if (!members.ok()) return members.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const std::vector<Member> members,
+                            ReadArchive(absl::string_view(bytes.data(), bytes.size()), file));
   Arrays by_name;
   std::vector<Array> in_order;
-  for (const Member& member : *members) {
-    absl::StatusOr<Array> array = ParseArray(member, file);
-    if (!array.ok()) return array.status();
-    in_order.push_back(*array);
-    by_name[member.name] = *std::move(array);
+  for (const Member& member : members) {
+    SEQPOINT_ASSIGN_OR_RETURN(Array array, ParseArray(member, file));
+    in_order.push_back(array);
+    by_name[member.name] = std::move(array);
   }
   std::vector<MatrixEntries> matrices;
   if (by_name.contains("shape") && by_name.contains("data")) {
-    absl::StatusOr<MatrixEntries> matrix = ReadScipy(by_name, file);
-    if (!matrix.ok()) return matrix.status();
-    matrices.push_back(*std::move(matrix));
+    SEQPOINT_ASSIGN_OR_RETURN(MatrixEntries matrix, ReadScipy(by_name, file));
+    matrices.push_back(std::move(matrix));
     return matrices;
   }
   for (const Array& array : in_order) {
@@ -375,9 +368,8 @@ absl::StatusOr<std::vector<MatrixEntries>> ReadNpz(std::string_view bytes,
           absl::StrCat(array.where, ": ", array.shape.size(),
                        " dimensions; a layer is a matrix. Save fully connected layers alone"));
     }
-    absl::StatusOr<MatrixEntries> matrix = ReadDense(array);
-    if (!matrix.ok()) return matrix.status();
-    matrices.push_back(*std::move(matrix));
+    SEQPOINT_ASSIGN_OR_RETURN(MatrixEntries matrix, ReadDense(array));
+    matrices.push_back(std::move(matrix));
   }
   if (matrices.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": no two-dimensional array in it"));

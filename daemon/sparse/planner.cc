@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/sparse/baselines.h"
 #include "daemon/sparse/joint_search.h"
 
@@ -17,14 +18,14 @@ class Planner {
       : network_(network), options_(options), partitioner_(partitioner) {}
 
   absl::StatusOr<Plan> Run() {
-    if (absl::Status status = Check(); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(Check());
     const Owners random = RandomParts(network_, options_.parts, options_.seed);
     const Owners blocks = BlockParts(network_, options_.parts);
     plan_.random = Count(random);
     plan_.blocks = Count(blocks);
     candidates_.push_back(blocks);
     if (partitioner_ != nullptr) {
-      if (absl::Status status = AskPartitioner(); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(AskPartitioner());
     }
     Search();
     plan_.volume = Count(plan_.owners);
@@ -77,11 +78,11 @@ class Planner {
     for (size_t l = 0; l < layers; ++l) {
       if (Stopped()) return absl::OkStatus();
       Say(absl::StrCat("layer ", l + 1, " of ", layers, ", alone"));
-      absl::StatusOr<std::vector<int32_t>> part_of =
+      SEQPOINT_ASSIGN_OR_RETURN(
+          std::vector<int32_t> part_of,
           PartitionLayer(network_.layers[l], options_.parts, options_.imbalance, options_.seed + l,
-                         nullptr, partitioner_);
-      if (!part_of.ok()) return part_of.status();
-      alone.push_back(*std::move(part_of));
+                         nullptr, partitioner_));
+      alone.push_back(std::move(part_of));
     }
     candidates_.push_back(std::move(alone));
     return absl::OkStatus();

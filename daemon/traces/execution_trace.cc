@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint::traces {
 namespace {
@@ -54,14 +55,14 @@ class Reader {
         object node;
         ++place_;
         if (element.get_object().get(node)) return Damaged();
-        if (absl::Status status = ReadNode(node); !status.ok()) return status;
+        SEQPOINT_RETURN_IF_ERROR(ReadNode(node));
       }
     }
     if (!nodes_seen) return Fail(absl::StrCat("has no \"nodes\"; ", kHowToRecord));
     if (trace_.operators.empty()) {
       return Fail("has no operators; call the observer's start() before the iteration");
     }
-    if (absl::Status status = Order(); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(Order());
     return std::move(trace_);
   }
 
@@ -102,7 +103,7 @@ class Reader {
     for (auto field : node) {
       std::string_view key;
       if (field.unescaped_key().get(key)) return Damaged();
-      if (absl::Status status = ReadField(key, field.value()); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(ReadField(key, field.value()));
     }
     if (!id_seen_) return Fail(absl::StrCat("node ", place_, " has no \"id\""));
     if (name_.starts_with(kRootName)) return absl::OkStatus();
@@ -120,7 +121,7 @@ class Reader {
   absl::Status ReadField(std::string_view key, value content) {
     if (key == "id") {
       id_seen_ = true;
-      if (absl::Status status = Number(content, key, &op_.id); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(Number(content, key, &op_.id));
       return op_.id > INT64_MAX ? Wrong(key, "larger than 2^63 - 1") : absl::OkStatus();
     }
     if (key == "name") return Text(content, key, &name_);
@@ -132,15 +133,15 @@ class Reader {
       if (content.get_int64().get(op_.sequence)) return Wrong(key, "no number");
     } else if (key == "scope") {
       uint64_t scope = 0;
-      if (absl::Status status = Number(content, key, &scope); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(Number(content, key, &scope));
       op_.scope = static_cast<uint8_t>(std::min<uint64_t>(scope, UINT8_MAX));
     } else if (key == "op_schema") {
       std::string schema;
-      if (absl::Status status = Text(content, key, &schema); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(Text(content, key, &schema));
       op_.schema = Name(schema);
     } else if (key == "kernel_backend") {
       std::string backend;
-      if (absl::Status status = Text(content, key, &backend); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(Text(content, key, &backend));
       op_.compiled = !backend.empty();
     } else if (key == "inputs") {
       return ReadValues(content, key, &inputs_);
@@ -192,7 +193,7 @@ class Reader {
       std::string_view name;
       if (part.unescaped_key().get(name)) return Damaged();
       if (name != "values") continue;
-      if (absl::Status status = ReadArguments(part.value(), key, uses); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(ReadArguments(part.value(), key, uses));
     }
     return absl::OkStatus();
   }

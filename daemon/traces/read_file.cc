@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/traces/trace_reader.h"
 
 namespace seqpoint::traces {
@@ -15,7 +16,7 @@ absl::StatusOr<trace::Trace> ReadTraceFile(const std::string& path) {
   TraceReader reader({.name = path.substr(path.rfind('/') + 1)});
   std::vector<char> piece(size_t{1} << 18);
   while (const size_t n = std::fread(piece.data(), 1, piece.size(), file.get())) {
-    if (const absl::Status status = reader.Add({piece.data(), n}); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(reader.Add({piece.data(), n}));
   }
   return reader.Finish();
 }

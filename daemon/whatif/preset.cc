@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/language/printer.h"
 #include "daemon/whatif/language/units.h"
@@ -25,9 +26,8 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 
 // A selection stands in a step that does nothing.
 absl::StatusOr<Selection> ParseSelection(absl::string_view text) {
-  absl::StatusOr<Request> request = ParseRequest(absl::StrCat("remove ", text));
-  if (!request.ok()) return request.status();
-  return std::move(request->steps[0].selection);
+  SEQPOINT_ASSIGN_OR_RETURN(Request request, ParseRequest(absl::StrCat("remove ", text)));
+  return std::move(request.steps[0].selection);
 }
 
 // "text", or \"text\" with \" and \\ inside.
@@ -63,13 +63,12 @@ absl::Status Give(absl::string_view value, Parameter* parameter) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", *parameter->text, "\": ", expression.ok() ? "is empty" : expression.error()));
   }
-  const absl::StatusOr<Amount::Term> given = ParseQuantity({value.data(), value.size()});
-  if (!given.ok()) return given.status();
-  if (given->unit != parameter->unit && given->number != 0) {
+  SEQPOINT_ASSIGN_OR_RETURN(const Amount::Term given, ParseQuantity({value.data(), value.size()}));
+  if (given.unit != parameter->unit && given.number != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", value, "\" is not ", UnitInWords(parameter->unit)));
   }
-  parameter->value = given->number;
+  parameter->value = given.number;
   return absl::OkStatus();
 }
 
@@ -95,13 +94,12 @@ absl::StatusOr<Parameter> ParseParameter(absl::string_view declared, absl::strin
   } else if (words.size() != 1) {
     return absl::InvalidArgumentError("\"param NAME [in UNIT] [= VALUE]: MEANING\" is expected");
   } else if (!value.empty()) {
-    const absl::StatusOr<Amount::Term> quantity = ParseQuantity(value);
-    if (!quantity.ok()) return quantity.status();
-    parameter.unit = quantity->unit;
+    SEQPOINT_ASSIGN_OR_RETURN(const Amount::Term quantity, ParseQuantity(value));
+    parameter.unit = quantity.unit;
   }
   parameter.time = parameter.unit == Unit::kTime;
   if (value.empty()) return parameter;
-  if (absl::Status status = Give(value, &parameter); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(Give(value, &parameter));
   return parameter;
 }
 
@@ -219,9 +217,8 @@ absl::StatusOr<Preset> FindPreset(std::string_view name) {
 absl::StatusOr<Change> ParseChange(std::string_view text) {
   absl::string_view rest = View(text);
   const std::string name(NextPart(&rest));
-  const absl::StatusOr<Preset> preset = FindPreset(name);
-  if (!preset.ok()) return preset.status();
-  return WithParameters(*preset, {rest.data(), rest.size()});
+  SEQPOINT_ASSIGN_OR_RETURN(const Preset preset, FindPreset(name));
+  return WithParameters(preset, {rest.data(), rest.size()});
 }
 
 absl::StatusOr<Change> WithParameters(Preset preset, std::string_view parameters) {

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/whatif/language/evaluate.h"
 #include "daemon/whatif/queues.h"
 
@@ -283,9 +284,8 @@ class Transformer {
     }
     if (step.verb == Verb::kScale || step.verb == Verb::kSet || step.verb == Verb::kInsert) {
       // Where nothing is selected, too, parameters must have values.
-      const absl::StatusOr<double> amount = Evaluate(step.amount, parameters_, {1, 1});
-      if (!amount.ok()) return amount.status();
-      amount_ = NeedsTask(step.amount) ? std::nullopt : std::optional<double>(*amount);
+      SEQPOINT_ASSIGN_OR_RETURN(const double amount, Evaluate(step.amount, parameters_, {1, 1}));
+      amount_ = NeedsTask(step.amount) ? std::nullopt : std::optional<double>(amount);
     }
     if (step.selection.what == What::kIterations) {
       if (step.verb != Verb::kScale || !step.selection.conditions.empty() || !amount_) {
@@ -315,9 +315,8 @@ class Transformer {
       case Verb::kSet:
         for (const uint32_t t : selected) {
           const double now_ns = static_cast<double>(selector_.DurationOf(gpu, t));
-          const absl::StatusOr<double> amount = AmountFor(step.amount, gpu, t);
-          if (!amount.ok()) return amount.status();
-          SetDuration(gpu, t, Rounded(step.verb == Verb::kScale ? now_ns * *amount : *amount));
+          SEQPOINT_ASSIGN_OR_RETURN(const double amount, AmountFor(step.amount, gpu, t));
+          SetDuration(gpu, t, Rounded(step.verb == Verb::kScale ? now_ns * amount : amount));
         }
         break;
       case Verb::kRemove:
@@ -452,7 +451,7 @@ class Transformer {
   absl::Status Insert(bool gpu, const std::vector<uint32_t>& selected, const Step& step) {
     std::vector<uint32_t> before;  // the task before each of the same call
     if (gpu) {
-      if (absl::Status status = CheckTasks(selected.size()); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(CheckTasks(selected.size()));
       before.assign(graph_.gpu.size(), kNone);
       for (uint32_t g = 0; g < graph_.gpu.size(); ++g) {
         if (graph_.gpu[g].next != kNone) before[graph_.gpu[g].next] = g;
@@ -460,16 +459,15 @@ class Transformer {
     }
     const uint32_t name = gpu ? NameId(step.name) : 0;
     for (const uint32_t t : selected) {
-      const absl::StatusOr<double> amount = AmountFor(step.amount, gpu, t);
-      if (!amount.ok()) return amount.status();
+      SEQPOINT_ASSIGN_OR_RETURN(const double amount, AmountFor(step.amount, gpu, t));
       const uint32_t call = gpu ? graph_.gpu[t].call : t;
       if (call == kNone) continue;  // of before the trace
       if (!gpu || step.made == Made::kCall) {
-        SetDuration(false, call, graph_.cpu[call].duration_ns + Rounded(*amount));
+        SetDuration(false, call, graph_.cpu[call].duration_ns + Rounded(amount));
         continue;
       }
       GpuTask task = graph_.gpu[t];
-      Make(step, name, Rounded(*amount), &task);
+      Make(step, name, Rounded(amount), &task);
       const auto added = static_cast<uint32_t>(graph_.gpu.size());
       if (step.before) {
         task.next = t;
@@ -499,9 +497,8 @@ class Transformer {
     for (const auto& [amount, value] :
          {std::pair(&step.shared, &shared), std::pair(&step.piece, &piece_bytes)}) {
       if (!*amount) continue;
-      const absl::StatusOr<double> evaluated = Evaluate(**amount, parameters_);
-      if (!evaluated.ok()) return evaluated.status();
-      *value = *evaluated;
+      SEQPOINT_ASSIGN_OR_RETURN(const double evaluated, Evaluate(**amount, parameters_));
+      *value = evaluated;
     }
     std::vector<uint32_t> needed_by;
     if (step.needed_by) {
@@ -510,18 +507,17 @@ class Transformer {
       }
       needed_by = selector_.Select(*step.needed_by);
     }
-    const absl::StatusOr<std::vector<Piece>> pieces = Pieces(graph_, selected, shared, piece_bytes);
-    if (!pieces.ok()) return pieces.status();
-    if (absl::Status status = CheckTasks(pieces->size()); !status.ok()) return status;
+    SEQPOINT_ASSIGN_OR_RETURN(const std::vector<Piece> pieces,
+                              Pieces(graph_, selected, shared, piece_bytes));
+    SEQPOINT_RETURN_IF_ERROR(CheckTasks(pieces.size()));
     const uint32_t name = NameId(step.name);
     QueueInserter inserter(step.queue, step.with, needed_by, step.reversed, &graph_);
-    for (const Piece& piece : *pieces) {
-      const absl::StatusOr<double> amount =
-          AmountOf(step.amount, piece.bytes, /*gpu=*/true, piece.after);
-      if (!amount.ok()) return amount.status();
+    for (const Piece& piece : pieces) {
+      SEQPOINT_ASSIGN_OR_RETURN(const double amount,
+                                AmountOf(step.amount, piece.bytes, /*gpu=*/true, piece.after));
       GpuTask task = graph_.gpu[piece.after];
-      Make(step, name, Rounded(*amount), &task);
-      if (absl::Status status = inserter.Insert(piece, task); !status.ok()) return status;
+      Make(step, name, Rounded(amount), &task);
+      SEQPOINT_RETURN_IF_ERROR(inserter.Insert(piece, task));
     }
     inserter.Finish();
     return absl::OkStatus();

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/whatif/language/printer.h"
 
 namespace seqpoint::whatif {
@@ -23,9 +24,8 @@ absl::StatusOr<double> ValueOf(const Amount::Term& term,
     if (term.function != function.name) continue;
     std::vector<double> arguments;
     for (const Amount::Term& argument : term.arguments) {
-      const absl::StatusOr<double> value = ValueOf(argument, parameters, task);
-      if (!value.ok()) return value;
-      arguments.push_back(*value);
+      SEQPOINT_ASSIGN_OR_RETURN(const double value, ValueOf(argument, parameters, task));
+      arguments.push_back(value);
     }
     return function.time_ns(arguments);
   }
@@ -82,9 +82,8 @@ absl::StatusOr<double> Evaluate(const Amount& amount,
   absl::StatusOr<double> value = ValueOf(amount.first, parameters, task);
   if (!value.ok()) return value;
   if (amount.operation != 0) {
-    const absl::StatusOr<double> second = ValueOf(amount.second, parameters, task);
-    if (!second.ok()) return second;
-    *value = amount.operation == '*' ? *value * *second : *value / *second;
+    SEQPOINT_ASSIGN_OR_RETURN(const double second, ValueOf(amount.second, parameters, task));
+    *value = amount.operation == '*' ? *value * second : *value / second;
   }
   if (!std::isfinite(*value) || *value < 0) {
     return absl::InvalidArgumentError(

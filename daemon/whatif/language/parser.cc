@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/whatif/language/evaluate.h"
 #include "daemon/whatif/language/lexer.h"
 #include "daemon/whatif/language/printer.h"
@@ -32,7 +33,7 @@ class Parser {
     }
     line_->Take();
     step.verb = *known;
-    if (absl::Status status = Rest(&step); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(Rest(&step));
     if (!line_->done()) return line_->Expected("the end of the step");
     return step;
   }
@@ -128,7 +129,7 @@ class Parser {
     if (!line_->Take("where")) return absl::OkStatus();
     do {
       Condition& condition = selection->conditions.emplace_back();
-      if (absl::Status status = ParseCondition(&condition); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(ParseCondition(&condition));
     } while (line_->Take("and"));
     return absl::OkStatus();
   }
@@ -140,7 +141,7 @@ class Parser {
     line_->Take();
     condition->field = *field;
     if (*field == Field::kCounter) {
-      if (absl::Status status = ParseName(&condition->text); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(ParseName(&condition->text));
     }
     token = line_->Peek();
     const Compare* compare = token == nullptr ? nullptr : Find(Compares(), token->text);
@@ -188,11 +189,11 @@ class Parser {
 
   absl::Status ParseAmount(Unit wanted, Amount* amount) {
     amount->time = wanted == Unit::kTime;
-    if (absl::Status status = ParseTerm(&amount->first); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(ParseTerm(&amount->first));
     for (const char operation : {'*', '/'}) {
       if (!line_->Take(std::string(1, operation))) continue;
       amount->operation = operation;
-      if (absl::Status status = ParseTerm(&amount->second); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(ParseTerm(&amount->second));
       break;
     }
     return CheckUnit(*amount, wanted);
@@ -266,10 +267,8 @@ class Parser {
     for (size_t i = 0; i < function.arguments.size(); ++i) {
       if (!line_->Take(i == 0 ? "(" : ",")) return line_->Expected(i == 0 ? "\"(\"" : "\",\"");
       Amount argument;
-      if (absl::Status status = ParseTerm(&argument.first, depth + 1); !status.ok()) return status;
-      if (absl::Status status = CheckUnit(argument, function.arguments[i]); !status.ok()) {
-        return status;
-      }
+      SEQPOINT_RETURN_IF_ERROR(ParseTerm(&argument.first, depth + 1));
+      SEQPOINT_RETURN_IF_ERROR(CheckUnit(argument, function.arguments[i]));
       term->arguments.push_back(std::move(argument.first));
     }
     return line_->Take(")") ? absl::OkStatus() : line_->Expected("\")\"");
@@ -284,10 +283,9 @@ absl::StatusOr<Request> ParseRequest(std::string_view text) {
   Request request;
   for (const auto& [number, step] : StepTexts(text)) {
     Line line(number, step);
-    if (absl::Status status = line.Split(); !status.ok()) return status;
-    absl::StatusOr<Step> parsed = Parser(&line).ParseStep();
-    if (!parsed.ok()) return parsed.status();
-    request.steps.push_back(*std::move(parsed));
+    SEQPOINT_RETURN_IF_ERROR(line.Split());
+    SEQPOINT_ASSIGN_OR_RETURN(Step parsed, Parser(&line).ParseStep());
+    request.steps.push_back(std::move(parsed));
   }
   if (request.steps.empty()) {
     return absl::InvalidArgumentError(

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -109,10 +110,9 @@ absl::StatusOr<Amount::Term> ParseQuantity(std::string_view text) {
                                                    "\"; there are ", List(TimeUnits()), ", ",
                                                    List(ByteUnits()), ", ", List(RateUnits())));
   }
-  const absl::StatusOr<double> number =
-      ParseNumber(word, units == nullptr ? Words<double>() : *units);
-  if (!number.ok()) return number.status();
-  term.number = *number;
+  SEQPOINT_ASSIGN_OR_RETURN(const double number,
+                            ParseNumber(word, units == nullptr ? Words<double>() : *units));
+  term.number = number;
   return term;
 }
 
