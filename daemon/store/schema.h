@@ -1,5 +1,4 @@
-// The store's tables, as a ladder: step i leads from schema version i to i + 1. A step that was
-// released never changes. Threading: constants.
+// The store's tables. Threading: constants.
 #ifndef DAEMON_STORE_SCHEMA_H_
 #define DAEMON_STORE_SCHEMA_H_
 
@@ -9,8 +8,8 @@ namespace seqpoint {
 
 inline constexpr int64_t kStoreApplicationId = 0x53515054;  // "SQPT", in the file's header
 
-inline constexpr const char* kSchemaSteps[] = {
-    R"sql(
+inline constexpr int64_t kSchemaVersion = 1;
+inline constexpr const char* kSchema = R"sql(
 CREATE TABLE job (
   job_id INTEGER PRIMARY KEY AUTOINCREMENT,
   name TEXT NOT NULL, run_id TEXT NOT NULL, host TEXT NOT NULL, command TEXT NOT NULL,
@@ -21,7 +20,8 @@ CREATE TABLE process (
   process_id INTEGER PRIMARY KEY AUTOINCREMENT,
   job_id INTEGER NOT NULL, rank INTEGER NOT NULL, incarnation INTEGER NOT NULL,
   pid INTEGER NOT NULL, host TEXT NOT NULL, ring_id BLOB NOT NULL, text TEXT NOT NULL,
-  start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, lost INTEGER NOT NULL);
+  start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, lost INTEGER NOT NULL,
+  identity TEXT NOT NULL);
 CREATE INDEX process_of_job ON process (job_id, rank, incarnation);
 CREATE INDEX process_of_ring ON process (ring_id);
 CREATE TABLE state (
@@ -37,8 +37,7 @@ CREATE TABLE iteration (
   incarnation INTEGER NOT NULL, length_count INTEGER NOT NULL, length0 INTEGER NOT NULL,
   length1 INTEGER NOT NULL, start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,
   level INTEGER NOT NULL, flags INTEGER NOT NULL, config_id INTEGER NOT NULL,
-  phase INTEGER NOT NULL,
-  boundary_ns INTEGER NOT NULL,
+  phase INTEGER NOT NULL, boundary_ns INTEGER NOT NULL, rest_ns INTEGER NOT NULL,
   PRIMARY KEY (job_id, rank, number, incarnation)) WITHOUT ROWID;
 CREATE TABLE config (
   job_id INTEGER NOT NULL, config_id INTEGER NOT NULL, name TEXT NOT NULL, metrics TEXT NOT NULL,
@@ -53,16 +52,7 @@ CREATE TABLE trace_segment (
   job_id INTEGER NOT NULL, rank INTEGER NOT NULL, number INTEGER NOT NULL,
   process_id INTEGER NOT NULL, record_count INTEGER NOT NULL, zstd_bytes BLOB NOT NULL);
 CREATE INDEX trace_of_iteration ON trace_segment (job_id, rank, number);
-)sql",
-    R"sql(
-ALTER TABLE process ADD COLUMN identity TEXT NOT NULL DEFAULT '';
-)sql",
-    R"sql(
-ALTER TABLE iteration ADD COLUMN rest_ns INTEGER NOT NULL DEFAULT 0;
-)sql",
-};
-
-inline constexpr int64_t kSchemaVersion = sizeof(kSchemaSteps) / sizeof(kSchemaSteps[0]);
+)sql";
 
 }  // namespace seqpoint
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint {
 namespace {
@@ -61,9 +62,10 @@ Statement& Statement::Bind(std::string_view text) {
   return *this;
 }
 
-Statement& Statement::BindBlob(std::string_view bytes) {
-  sqlite3_bind_blob64(statement_.get(), next_parameter_++, bytes.empty() ? "" : bytes.data(),
-                      bytes.size(), SQLITE_STATIC);
+Statement& Statement::Bind(Blob blob) {
+  sqlite3_bind_blob64(statement_.get(), next_parameter_++,
+                      blob.bytes.empty() ? "" : blob.bytes.data(), blob.bytes.size(),
+                      SQLITE_STATIC);
   return *this;
 }
 
@@ -108,18 +110,16 @@ absl::StatusOr<Statement> Database::Prepare(std::string_view sql) {
 }
 
 absl::StatusOr<int64_t> Database::Int(std::string_view sql) {
-  absl::StatusOr<Statement> statement = Prepare(sql);
-  if (!statement.ok()) return statement.status();
-  int64_t value = statement->Next() ? statement->Int() : 0;
-  if (!statement->status().ok()) return statement->status();
+  SEQPOINT_ASSIGN_OR_RETURN(Statement statement, Prepare(sql));
+  int64_t value = statement.Next() ? statement.Int() : 0;
+  if (!statement.status().ok()) return statement.status();
   return value;
 }
 
 absl::StatusOr<std::string> Database::Text(std::string_view sql) {
-  absl::StatusOr<Statement> statement = Prepare(sql);
-  if (!statement.ok()) return statement.status();
-  std::string text = statement->Next() ? statement->Text() : std::string();
-  if (!statement->status().ok()) return statement->status();
+  SEQPOINT_ASSIGN_OR_RETURN(Statement statement, Prepare(sql));
+  std::string text = statement.Next() ? statement.Text() : std::string();
+  if (!statement.status().ok()) return statement.status();
   return text;
 }
 

@@ -20,30 +20,52 @@ namespace seqpoint {
 
 class Database;
 
-// Bind in order, then Step until it is done:
+// Bytes as they are, not text.
+struct Blob {
+  std::string_view bytes;
+};
+
+// Bind in order, then step until it is done:
 //   while (statement.Next()) ids.push_back(statement.Int());
 class Statement {
  public:
   Statement() = default;
+  // Runs a statement without a result from its start, with these parameters.
+  template <typename... Values>
+  absl::Status RunWith(const Values&... values) {
+    Reset();
+    (Bind(values), ...);
+    return Run();
+  }
   // Steps a statement without a result to its end and resets it.
   absl::Status Run();
   // True while there is a row. False at the end or on an error, which status() then tells.
   bool Next();
   const absl::Status& status() const { return status_; }
 
-  // Begins anew: forgets bindings and the row. Text and blobs bound are not copied: they must live
+  // Starts again: forgets bindings and the row. Text and blobs bound are not copied: they must live
   // until the statement was run.
   Statement& Reset();
   Statement& Bind(int64_t value);
   Statement& Bind(std::string_view text);
-  Statement& BindBlob(std::string_view bytes);
+  Statement& Bind(Blob blob);
 
   // Columns of the row, from left to right.
   int64_t Int();
   std::string Text();  // or blob
+  // The next columns, in order; a number is cut to the type that it is read into.
+  template <typename... Columns>
+  void Read(Columns*... columns) {
+    (ReadColumn(columns), ...);
+  }
 
  private:
   friend class Database;
+  void ReadColumn(std::string* column) { *column = Text(); }
+  template <typename Number>
+  void ReadColumn(Number* column) {
+    *column = static_cast<Number>(Int());
+  }
   struct Finalize {
     void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
   };

@@ -1,0 +1,112 @@
+// Rows of iterations, and of what was measured in them.
+#include <string.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/store/store.h"
+#include "daemon/store/store_impl.h"
+
+namespace seqpoint {
+namespace {
+
+Blob AsBlob(const std::vector<double>& values) {
+  return {{reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)}};
+}
+
+}  // namespace
+
+absl::Status Store::Impl::PutIterationRows(const WriteBatch& batch) {
+  for (const IterationRow& row : batch.iterations) {
+    SEQPOINT_RETURN_IF_ERROR(put_iteration_.RunWith(
+        row.job_id, row.rank, row.number, row.incarnation, row.length_count, row.length[0],
+        row.length[1], row.start_ns, row.duration_ns, row.level, row.flags, row.config_id,
+        row.phase, row.boundary_ns, row.rest_ns));
+  }
+  for (const ConfigRow& row : batch.configs) {
+    SEQPOINT_RETURN_IF_ERROR(
+        put_config_.RunWith(row.job_id, row.config_id, row.name, absl::StrJoin(row.metrics, "\n")));
+  }
+  for (const MeasurementRow& row : batch.measurements) {
+    SEQPOINT_RETURN_IF_ERROR(put_measurement_.RunWith(row.job_id, row.rank, row.number,
+                                                      row.incarnation, row.config_id, row.complete,
+                                                      AsBlob(row.values)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<IterationRow>> Store::ReadIterations(int64_t job_id, int32_t rank,
+                                                                int64_t first_number, int limit,
+                                                                bool measured_only) {
+  // The inner query finds the number at which the page ends.
+  const char* filter = measured_only ? " AND config_id > 0" : "";
+  std::string sql = absl::StrCat(
+      "SELECT job_id, rank, number, incarnation, length_count, length0, length1, start_ns, "
+      "duration_ns, level, flags, config_id, phase, boundary_ns, rest_ns FROM iteration "
+      "WHERE job_id=?1 AND rank=?2 AND number>=?3",
+      filter,
+      " AND number<=(SELECT max(number) FROM (SELECT number FROM iteration WHERE job_id=?1 AND "
+      "rank=?2 AND number>=?3",
+      filter,
+      " ORDER BY number, incarnation LIMIT ?4))"
+      " ORDER BY number, incarnation");
+  std::vector<IterationRow> rows;
+  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+      sql, [&](Statement& s) { s.Bind(job_id).Bind(rank).Bind(first_number).Bind(limit); },
+      [&](Statement& s) {
+        IterationRow& row = rows.emplace_back();
+        s.Read(&row.job_id, &row.rank, &row.number, &row.incarnation, &row.length_count,
+               &row.length[0], &row.length[1], &row.start_ns, &row.duration_ns, &row.level,
+               &row.flags, &row.config_id, &row.phase, &row.boundary_ns, &row.rest_ns);
+      }));
+  return rows;
+}
+
+absl::StatusOr<std::map<int32_t, int64_t>> Store::CountIterations(int64_t job_id) {
+  std::map<int32_t, int64_t> ranks;
+  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+      "SELECT rank, count(*) FROM iteration WHERE job_id=? AND rank>=0 GROUP BY rank",
+      [&](Statement& s) { s.Bind(job_id); },
+      [&](Statement& s) {
+        const auto rank = static_cast<int32_t>(s.Int());
+        ranks[rank] = s.Int();
+      }));
+  return ranks;
+}
+
+absl::StatusOr<std::vector<ConfigRow>> Store::ReadConfigs(int64_t job_id) {
+  std::vector<ConfigRow> rows;
+  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+      "SELECT job_id, config_id, name, metrics FROM config WHERE job_id=? ORDER BY config_id",
+      [&](Statement& s) { s.Bind(job_id); },
+      [&](Statement& s) {
+        ConfigRow& row = rows.emplace_back();
+        std::string metrics;
+        s.Read(&row.job_id, &row.config_id, &row.name, &metrics);
+        row.metrics = absl::StrSplit(metrics, '\n', absl::SkipEmpty());
+      }));
+  return rows;
+}
+
+absl::StatusOr<std::vector<MeasurementRow>> Store::ReadMeasurements(int64_t job_id) {
+  std::vector<MeasurementRow> rows;
+  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+      "SELECT job_id, rank, number, incarnation, config_id, complete, value_bytes "
+      "FROM measurement WHERE job_id=? ORDER BY rank, number, incarnation, config_id",
+      [&](Statement& s) { s.Bind(job_id); },
+      [&](Statement& s) {
+        MeasurementRow& row = rows.emplace_back();
+        std::string bytes;
+        s.Read(&row.job_id, &row.rank, &row.number, &row.incarnation, &row.config_id, &row.complete,
+               &bytes);
+        row.values.resize(bytes.size() / sizeof(double));
+        memcpy(row.values.data(), bytes.data(), row.values.size() * sizeof(double));
+      }));
+  return rows;
+}
+
+}  // namespace seqpoint

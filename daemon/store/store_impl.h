@@ -1,0 +1,88 @@
+// The parts of a Store that its files share: the connections, the statements that write, and how a
+// query is run. Each kind of row has a file that writes and reads it.
+//
+// Threading: writes hold writer_mutex_, queries reader_mutex_. Ownership: see Store.
+#ifndef DAEMON_STORE_STORE_IMPL_H_
+#define DAEMON_STORE_STORE_IMPL_H_
+
+#include <zstd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/store/file_lock.h"
+#include "daemon/store/sqlite.h"
+#include "daemon/store/store.h"
+
+namespace seqpoint {
+
+inline constexpr int64_t kMaxSegmentBytes = 256 << 20;
+
+class Store::Impl {
+ public:
+  Impl(FileLock lock, std::unique_ptr<Database> writer, std::unique_ptr<Database> reader);
+  ~Impl();
+
+  // Compiles the statements and finds the next ids.
+  absl::Status Prepare();
+
+  // Runs `body` in a transaction on the writing connection.
+  template <typename Body>
+  absl::Status Transact(Body body) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_) {
+    SEQPOINT_RETURN_IF_ERROR(begin_.RunWith());
+    absl::Status status = body();
+    if (status.ok()) status = commit_.RunWith();
+    if (!status.ok()) writer_->Rollback();
+    return status;
+  }
+
+  // Runs a query and hands each row to `row`. `bind` binds.
+  template <typename Bind, typename Row>
+  absl::Status Query(std::string_view sql, Bind bind, Row row) {
+    absl::MutexLock guard(&reader_mutex_);
+    SEQPOINT_ASSIGN_OR_RETURN(Statement statement, reader_->Prepare(sql));
+    bind(statement);
+    while (statement.Next()) row(statement);
+    return statement.status();
+  }
+
+  absl::Status PutJobRows(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  absl::Status PutIterationRows(const WriteBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  absl::Status PutTraceRows(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+
+  absl::Status DoomJob(int64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  // Deletes rows of doomed jobs, then jobs by age, then trace records and jobs by size, as far as
+  // one call may.
+  absl::Status PruneRows(const PruneOptions& options, PruneResult* result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  // Deletes at most `rows_left` rows of a doomed job; counts them off.
+  absl::Status RemoveDoomed(int64_t job_id, int64_t* rows_left)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  absl::StatusOr<int64_t> UsedBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+
+  const FileLock lock_;
+  absl::Mutex writer_mutex_;
+  const std::unique_ptr<Database> writer_;
+  absl::Mutex reader_mutex_;
+  const std::unique_ptr<Database> reader_;
+
+  std::string damage_;
+  Statement begin_, commit_, free_name_, put_job_, spare_job_, put_process_, put_state_,
+      delete_state_, put_cursor_, delete_cursor_, put_name_, put_iteration_, put_config_,
+      put_measurement_, put_trace_segment_;
+  ZSTD_CCtx* const zstd_;
+  std::string compressed_;
+  std::atomic<int64_t> next_job_id_{1};
+  std::atomic<int64_t> next_process_id_{1};
+};
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_STORE_STORE_IMPL_H_
