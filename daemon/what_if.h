@@ -15,7 +15,7 @@
 #include "daemon/whatif/preset.h"
 #include "daemon/whatif/recording.h"
 #include "daemon/whatif/report.h"
-#include "daemon/whatif/transform.h"
+#include "daemon/whatif/transform/transform.h"
 #include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint {

@@ -6,9 +6,9 @@
 #include "daemon/whatif/graph/gpu_tasks.h"
 #include "daemon/whatif/graph/join.h"
 #include "daemon/whatif/graph/late_starts.h"
+#include "daemon/whatif/graph/phases.h"
 #include "daemon/whatif/graph/threads.h"
 #include "daemon/whatif/graph/waits.h"
-#include "daemon/whatif/phases.h"
 
 namespace seqpoint::whatif {
 

@@ -1,17 +1,18 @@
-// The dependency graph of a recorded trace: what each task waits for, so that a replay can tell
-// when it would begin if other tasks took another time (Daydream, Zhu et al., ATC 2020, section 4).
+// The dependency graph of a recorded trace: the tasks that each task waits for. A replay computes
+// from it when each would start if other tasks took another time (Daydream, Zhu et al., ATC 2020,
+// section 4).
 //
 //   CPU tasks   calls and the gaps between them, in order on their threads. A gap is what the
 //               thread does without CUDA: framework, Python, data loading. It is cut where an
 //               annotation begins or ends, and knows those it lies in.
-//   GPU tasks   kernels, copies, memsets and collectives, in order on their queues. A queue is a
+//   GPU tasks   kernels, copies, memsets and collectives, in order on their lanes. A lane is a
 //               stream, or a branch of a graph launch.
 //
 //   Graph graph = BuildGraph(trace, {});
 //   Timeline timeline = Replay(graph);
 //
-// Idle time of a queue is not recorded: it has to come out of the edges. Where no edge explains a
-// late start, it stays as long after the task before it as it was, and Graph::figures counts it.
+// The graph does not record idle time of a lane: it follows from the edges. A late start that no
+// edge explains stays as long after the task before it as it was, and Graph::figures counts it.
 // docs/internals/whatif-graph.md has the edges with the reasons.
 //
 // Threading: plain values, free functions. Ownership: a Graph owns all that it refers to; indices
@@ -42,13 +43,13 @@ using trace::WorkKind;
 
 enum class CpuKind : uint8_t {
   kGap,
-  kCall,        // returns when it has done its own work
-  kWaitStream,  // ... and when what is then last in queue `queue` is over,
-  kWaitAll,     // ... or in all queues of the rank,
-  kWaitEvent,   // ... or what event `event` stands for,
+  kCall,        // returns when its own work is done
+  kWaitStream,  // ... and when the work that is then last in lane `lane` is over,
+  kWaitAll,     // ... or in all lanes of the rank,
+  kWaitEvent,   // ... or the work that event `event` stands for,
   kWaitOwn,     // ... or the copy that it launched (pageable memory)
-  kRecord,      // event `event` stands for what is last in queue `queue` now
-  kStreamWait,  // what is launched into `queue` from now on comes after event `event`
+  kRecord,      // event `event` stands for the work that is last in lane `lane` now
+  kStreamWait,  // work launched into `lane` from now on comes after event `event`
 };
 
 inline bool IsWait(CpuKind kind) {
@@ -56,37 +57,40 @@ inline bool IsWait(CpuKind kind) {
          kind == CpuKind::kWaitOwn;
 }
 
-// Of an iteration. What nothing tells is unknown; what is none of the others is other.
+// A phase of an iteration. kUnknown: nothing in the trace says. kOther: none of the others.
 enum class Phase : uint8_t { kUnknown, kForward, kBackward, kOptimizer, kLoading, kOther };
 const char* PhaseName(Phase phase);
 std::optional<Phase> PhaseOf(std::string_view name);
 
 struct CpuTask {
-  int64_t duration_ns = 0;  // of a call that waits: without the wait
-  int64_t tail_ns = 0;      // of a call that waits: from the end of what it waited for to its own
+  int64_t duration_ns = 0;  // a call that waits: without the wait
+  int64_t tail_ns =
+      0;  // a call that waits: from the end of the work that it waited for to its own end
   uint32_t name = 0;
   uint32_t label = 0;  // names of the annotations around it, outermost first, a line each; 0: none
-  uint32_t after = kNone;       // CPU task of another thread that hands over to this one
-  uint32_t first_work = kNone;  // GPU task that it launches; the others by GpuTask::next
-  uint32_t queue = kNone;
-  uint32_t event = kNone;   // of kWaitEvent and kStreamWait; kNone: what is last in `source` now
-  uint32_t source = kNone;  // queue
+  uint32_t after =
+      kNone;  // CPU task of another thread that this one waits for (cross-thread dependency)
+  uint32_t first_work = kNone;  // first GPU task that it launches; GpuTask::next has the others
+  uint32_t lane = kNone;
+  uint32_t event =
+      kNone;  // of kWaitEvent and kStreamWait; kNone: the work that is last in `source` now
+  uint32_t source = kNone;  // lane
   uint32_t thread = 0;
   uint32_t call = kNone;   // of Trace::calls; kNone: a gap, or inserted
   int32_t iteration = -1;  // -1: before the first
   CpuKind kind = CpuKind::kGap;
-  Phase phase = Phase::kUnknown;  // of a launch: its work's too
+  Phase phase = Phase::kUnknown;  // a launch: its work's phase, too
 };
 
 struct GpuTask {
   int64_t duration_ns = 0;
-  int64_t latency_ns = 0;   // from the begin of the call to the start where nothing else holds it
-  int64_t gap_ns = 0;       // from the end of what is before it in its queue to the start
-  int64_t wait_gap_ns = 0;  // from the end of what it waits for in another queue
+  int64_t latency_ns = 0;  // from the start of the call to its own, where it waits for nothing else
+  int64_t gap_ns = 0;      // from the end of the task before it in its lane to its start
+  int64_t wait_gap_ns = 0;  // from the end of the task of another lane that it waits for
   uint64_t bytes = 0;
   uint32_t name = 0;
   uint32_t layer = 0;  // label of its call
-  uint32_t queue = 0;
+  uint32_t lane = 0;
   uint32_t call = kNone;  // that launches it; kNone: see `before`, or removed by a transformation
   uint32_t next = kNone;  // of the same call
   uint32_t first_dependency = 0;  // in Graph::dependencies
@@ -96,31 +100,32 @@ struct GpuTask {
   bool by_graph = false;  // one node of a graph launch
   uint32_t collective = kNone;  // the same number on all ranks that take part
   uint32_t work = kNone;        // in the trace; kNone: inserted by a transformation
-  uint32_t rank = kNone;        // see Queue::by_rank
+  uint32_t priority = kNone;    // see Lane::by_priority
 };
 
-// By a transformation.
+// Removed by a transformation.
 inline bool IsRemoved(const GpuTask& task) { return task.call == kNone && !task.before; }
 
-struct Queue {
+struct Lane {
   uint32_t stream = 0;  // of Trace::streams
   uint32_t branch = 0;  // 0: the stream itself
-  // By a transformation: of what could start, that with the lowest GpuTask::rank does.
-  bool by_rank = false;
-  std::string name;  // of one that a transformation made
+  // Set by a transformation: of the tasks that could start, the one with the lowest
+  // GpuTask::priority does.
+  bool by_priority = false;
+  std::string name;  // of a lane that a transformation made
 };
 
-// What the graph could not be told, for answers.
+// What the trace does not say, for answers.
 struct Figures {
-  uint64_t calls_left_out = 0;  // launches whose work was not recorded
-  uint64_t works_before = 0;    // work launched before the trace began: in flight then
-  uint64_t launches_lost = 0;   // work that came later, and whose launch was not recorded
-  uint64_t waits_recorded = 0;  // stream waits that the trace explains,
-  uint64_t waits_inferred = 0;  // ... that times and neighbours explain,
-  uint64_t waits_unknown = 0;   // ... that nothing explains: left out
-  uint64_t handovers = 0;       // from CPU thread to CPU thread
-  uint64_t shared = 0;          // tasks that waited for another queue's kernel without an event
-  uint64_t unexplained = 0;     // tasks that started later than any edge tells: kept as they were
+  uint64_t calls_left_out = 0;             // launches whose work was not recorded
+  uint64_t works_before = 0;               // work launched before the trace started: in flight then
+  uint64_t launches_lost = 0;              // later work whose launch was not recorded
+  uint64_t waits_recorded = 0;             // stream waits that the trace explains,
+  uint64_t waits_inferred = 0;             // ... that times and neighbours explain,
+  uint64_t waits_unknown = 0;              // ... that nothing explains: left out
+  uint64_t cross_thread_dependencies = 0;  // from CPU thread to CPU thread
+  uint64_t shared = 0;       // tasks that waited for a kernel of another lane without an event
+  uint64_t unexplained = 0;  // tasks that started later than any edge explains: kept as they were
   int64_t unexplained_ns = 0;
 };
 
@@ -133,14 +138,14 @@ struct Graph {
   std::vector<int64_t> thread_begin_ns;      // when its first task begins, from the trace's begin
   std::vector<GpuTask> gpu;                  // works_before first
   std::vector<uint32_t> dependencies;        // GPU tasks
-  std::vector<Queue> queues;
+  std::vector<Lane> lanes;
   uint32_t events = 0;     // number of them
   int32_t iterations = 0;  // that have a number; the last one may be cut off
   int64_t begin_ns = 0;    // of the trace
   Figures figures;
 };
 
-// Where the iterations begin on the CPU: times, ascending.
+// Where the iterations start on the CPU: times, ascending.
 struct GraphOptions {
   std::vector<int64_t> iteration_begins_ns;
 };

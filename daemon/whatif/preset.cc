@@ -20,7 +20,7 @@
 namespace seqpoint::whatif {
 namespace {
 
-constexpr double kSmallShare = 0.001;  // a smaller one is not told apart from others
+constexpr double kSmallShare = 0.001;  // smaller ones are all shown as "<"
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
@@ -40,7 +40,7 @@ std::string Unquoted(absl::string_view text) {
   }
   return out;
 }
-// Where this character first stands outside of quotation marks.
+// The first place of a character outside of quotation marks.
 size_t FindOutside(absl::string_view text, char wanted) {
   bool quoted = false;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -103,7 +103,7 @@ absl::StatusOr<Parameter> ParseParameter(absl::string_view declared, absl::strin
   return parameter;
 }
 
-// Puts texts in the place of the parameters that stand for them. One that has none stays.
+// Puts texts in the place of their parameters. A parameter without a text stays.
 void PutTexts(const std::map<std::string, std::string>& texts, Selection* selection) {
   for (Condition& condition : selection->conditions) {
     const auto it = texts.find(condition.parameter);
@@ -113,7 +113,7 @@ void PutTexts(const std::map<std::string, std::string>& texts, Selection* select
   }
 }
 
-// Up to the next comma outside of quotes, which is taken, too.
+// Takes the text up to the next comma outside of quotes, and the comma.
 absl::string_view NextPart(absl::string_view* rest) {
   const size_t comma = std::min(FindOutside(*rest, ','), rest->size());
   const absl::string_view part = absl::StripAsciiWhitespace(rest->substr(0, comma));
@@ -292,7 +292,7 @@ Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph, const 
     const SelectedTime unfit = TimeOf(selection, bounds, graph);
     if (unfit.tasks == 0) continue;
     Selection all;
-    all.what = selection.what;
+    all.target = selection.target;
     const SelectedTime whole = TimeOf(all, bounds, graph);
     const double share =
         whole.time_ns > 0 ? static_cast<double>(unfit.time_ns) / static_cast<double>(whole.time_ns)

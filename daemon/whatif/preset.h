@@ -1,4 +1,4 @@
-// What-ifs that people ask for, as files with their source and their assumption
+// What-ifs that people ask for, as files that say their source and their assumption
 // (daemon/whatif/presets/*.whatif, built into the program).
 //
 //   source: Daydream (Zhu et al., ATC 2020), section 5.1
@@ -21,28 +21,28 @@
 #include "absl/status/statusor.h"
 #include "daemon/whatif/graph.h"
 #include "daemon/whatif/language/request.h"
-#include "daemon/whatif/transform.h"
+#include "daemon/whatif/transform/transform.h"
 
 namespace seqpoint::whatif {
 
 struct Parameter {
   std::string name;
-  std::optional<double> value;  // by default; none: it has to be given
+  std::optional<double> value;  // the default; none: it has to be given
   bool time = false;            // nanoseconds
   std::string meaning;
   Unit unit = Unit::kNumber;
-  bool is_text = false;  // a part of names, an expression; then by default:
+  bool is_text = false;  // an expression that names match; `text` is the default
   std::optional<std::string> text;
 };
 
-// What must be in the trace, or must not be, for the assumption to hold.
+// Tasks that the trace must have, or must not have, for the assumption to hold.
 struct Requirement {
   bool wanted = true;
   Selection selection;
-  std::string because;  // a sentence for where it is otherwise; may be empty
+  std::string because;  // a sentence for a trace that does not meet it; may be empty
 };
 
-// With these tasks in the trace it is doubtful, for their share of the time, and why.
+// The answer is doubtful for the share of the time that these tasks take.
 struct Doubt {
   Selection selection;
   std::string because;
@@ -50,14 +50,14 @@ struct Doubt {
 
 struct Preset {
   std::string name;  // "amp"
-  std::string text;  // of its file
+  std::string text;  // the text of its file
   std::string title;
   std::string source;
   std::string assumption;
-  // By how much judged answers were off, a standard deviation, of the time after; 0: none was
+  // Standard deviation of the errors of judged answers, as a share of the time after; 0: none was
   // judged.
   double off_by = 0;
-  // Without these tasks in the trace it makes no sense: the first of the requirements.
+  // The preset makes no sense without these tasks: the first of the requirements.
   Selection needs;
   std::vector<Requirement> requirements;
   std::vector<Doubt> unfit;
@@ -65,17 +65,17 @@ struct Preset {
   Request request;
 };
 
-// Of a file's text. InvalidArgument names the line and what is wrong with it.
+// Reads a file's text. InvalidArgument names the line and the mistake.
 absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text);
 
-// All that are built in, by name.
+// All built-in presets, by name.
 const std::vector<Preset>& Presets();
 // NotFound lists those that there are.
 absl::StatusOr<Preset> FindPreset(std::string_view name);
 
-// What is to be done, with the values of its parameters.
+// A what-if to apply, with the values of its parameters.
 struct Change {
-  std::string name;  // of the preset; "steps" of steps that were given
+  std::string name;  // the preset's; "steps" where steps were given
   Request request;
   std::map<std::string, double> parameters;
   std::map<std::string, std::string> texts;  // the request has them already
@@ -84,24 +84,23 @@ struct Change {
 // "amp", "amp,compute=4,memory=1.5": a preset with parameters; texts may stand in quotation marks.
 // InvalidArgument: one that the preset does not have, no number, or one that has no value.
 absl::StatusOr<Change> ParseChange(std::string_view text);
-// The same of any preset; `parameters`: "compute=4,memory=1.5", or empty.
+// The same for any preset. `parameters`: "compute=4,memory=1.5", or empty.
 absl::StatusOr<Change> WithParameters(Preset preset, std::string_view parameters);
 
-// Does the preset fit the trace? `applies`: false when there is nothing that it could change, and
-// `why_not` says why.
+// Whether the preset fits the trace. `applies` is false when it could change nothing, and `why_not`
+// says why.
 struct Fit {
   bool applies = true;
   std::string why_not;
-  // For which share of the time it is doubtful, by what is said behind it: "of the time of kernels:
-  // these run in half precision".
+  // The shares of the time for which it is doubtful, by the text that follows the share: "of the
+  // time of kernels: these run in half precision".
   std::map<std::string, double> doubtful;
 };
-// `change` has the texts that were given; nullptr: those by default.
+// `change` has the texts that were given; nullptr: the defaults.
 Fit FitOf(const Preset& preset, const Bounds& bounds, const Graph& graph,
           const Change* change = nullptr);
 
-// What is doubtful in some of the traces: one sentence for each reason, whatever the traces'
-// shares.
+// The doubts over several traces: one sentence for each reason, with the range of the shares.
 class Doubts {
  public:
   void Add(const Fit& fit);

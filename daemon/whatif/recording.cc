@@ -5,13 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/whatif/collectives.h"
+#include "daemon/whatif/graph/collectives.h"
 #include "daemon/whatif/replay.h"
 
 namespace seqpoint::whatif {
 namespace {
 
-// Of those that have a next one, or of the only one.
+// The durations of the iterations that have a next one, or of the only one.
 std::vector<double> Whole(const std::vector<int64_t>& durations_ns, size_t count, bool any_behind) {
   const size_t whole = count > 1 && !any_behind ? count - 1 : count;
   std::vector<double> result;
@@ -185,7 +185,7 @@ double TakeTracingOff(const std::vector<Untraced>& windows, PriceIn where) {
     }
     return sum_ns / usual_ns - 1;
   };
-  // Off by less is no worse than the replay itself.
+  // A smaller error is no worse than the replay's own.
   constexpr double kClose = 2e-4;
   constexpr double kMostNs = 5000;  // an activity record of a call takes less
   const double as_recorded = excess(0);

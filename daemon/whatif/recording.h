@@ -1,5 +1,5 @@
-// A stretch of a run as it was recorded on all of its ranks, which can be run again, as it was and
-// changed: what each of its iterations takes, and what the time is spent on.
+// A part of a run that was recorded on all of its ranks. It can be replayed as it was and changed,
+// and says how long each iteration takes and what the time is spent on.
 //
 //   absl::StatusOr<Recording> recording = MakeRecording(std::move(ranks));
 //   Outcome before = RunAgain(*recording, recording->graphs);
@@ -25,18 +25,18 @@ namespace seqpoint::whatif {
 struct RecordedRank {
   Trace trace;
   std::vector<int64_t> iteration_begins_ns;  // on the CPU, ascending
-  size_t iterations = 0;                     // of these; what comes behind belongs to none
+  size_t iterations = 0;  // number of these; the time behind them belongs to none
 };
 
 struct Recording {
   std::vector<int32_t> ranks;
   std::vector<Graph> graphs;  // by rank, collectives matched
-  // Of each rank; an iteration without one behind it may be cut off, and is not among them, unless
-  // it is the only one.
+  // By rank. An iteration that no other one follows may be cut off, and is left out unless it is
+  // the only one.
   std::vector<std::vector<double>> measured_ns;
   std::string left_out;  // in words; empty: nothing
 
-  size_t iterations() const;  // most of a rank
+  size_t iterations() const;  // the most that a rank has
   int64_t tasks() const;
 };
 
@@ -44,20 +44,20 @@ Recording MakeRecording(std::vector<RecordedRank> ranks);
 
 struct Outcome {
   std::vector<std::vector<double>> duration_ns;  // as Recording::measured_ns
-  // By iteration: of its slowest rank, whose time the critical path's parts sum to.
+  // By iteration, for its slowest rank; the parts of the critical path sum to that rank's time.
   std::vector<Shares> critical_path, idle;
-  // By iteration: what each kernel takes, by name, on all ranks.
+  // By iteration: the time of each kernel on all ranks, by name.
   std::vector<absl::flat_hash_map<std::string, double>> kernels_ns;
-  // What the critical paths owe to calls that launch nothing, by name.
+  // The time of calls that launch nothing on the critical paths, by name.
   absl::flat_hash_map<std::string, double> calls_ns;
   uint64_t not_run = 0;  // tasks never reached
 };
 Outcome RunAgain(const Recording& recording, const std::vector<Graph>& graphs);
-// Outcome::duration_ns alone.
+// Only Outcome::duration_ns.
 std::vector<std::vector<double>> Durations(const Recording& recording,
                                            const std::vector<Graph>& graphs);
 
-// Recording costs the program time: CUPTI's share in each call, or behind it.
+// Where recording costs the program time: in each call, or behind it.
 enum class PriceIn : uint8_t {
   kCalls,
   kGaps,  // behind each call
@@ -67,17 +67,17 @@ struct Untraced {
   size_t iteration = 0;  // of rank 0
   double usual_ns = 0;   // when nothing is recorded
 };
-// Takes so much off for every call that the replays last as long as the iterations do when nothing
-// is recorded, all of them together, and says how much; 0 where the calls' time does not matter, or
-// the replays are shorter already. ns.
+// Takes the same time off each call, so that all replays together last as long as the iterations do
+// when nothing is recorded. Returns that time in ns; 0 where the calls' time does not matter, or
+// where the replays are shorter already.
 double TakeTracingOff(const std::vector<Untraced>& windows, PriceIn where);
 void TakeOff(double by_ns, PriceIn where, Recording* recording);
 
-// The step, which is as long as its slowest rank, of each iteration.
+// The duration of each step, which is that of its slowest rank.
 std::vector<double> Steps(const std::vector<std::vector<double>>& by_rank);
 
-// The trace of one iteration, `times` in a row, `period_ns` apart: what it takes in a run, where
-// the CPU may be far ahead of the GPU, shows from the second on.
+// Repeats the trace of one iteration, `period_ns` apart. From the second one on, an iteration takes
+// as long as in a run, where the CPU may run far before the GPU.
 Trace Repeat(const Trace& trace, int times, int64_t period_ns);
 
 }  // namespace seqpoint::whatif

@@ -9,11 +9,11 @@
 namespace seqpoint::whatif {
 namespace {
 
-// A thread that can go on, or a queue by rank that can choose.
+// A thread that can go on, or a lane by priority that can choose.
 struct Event {
   int64_t time_ns;
   uint32_t rank;
-  uint32_t thread;                            // behind the threads: queues
+  uint32_t thread;                            // numbers behind the threads' are lanes
   bool operator<(const Event& other) const {  // for a heap with the earliest on top
     if (time_ns != other.time_ns) return time_ns > other.time_ns;
     if (rank != other.rank) return rank > other.rank;
@@ -21,7 +21,7 @@ struct Event {
   }
 };
 
-// The ranks of a job: collectives that some have begun.
+// A collective that some ranks have started.
 struct Collective {
   int64_t latest_ns = 0;
   uint32_t latest_rank = 0;
@@ -42,7 +42,7 @@ class Machine {
       Rank& rank = ranks_[r];
       for (uint32_t t = 0; t < rank.graph->gpu.size(); ++t) {
         if (!rank.graph->gpu[t].before) break;
-        Enqueue(r, t, /*ready_ns=*/rank.graph->gpu[t].latency_ns);
+        Enlane(r, t, /*ready_ns=*/rank.graph->gpu[t].latency_ns);
       }
       for (uint32_t thread = 0; thread < rank.graph->order.size(); ++thread) {
         if (!rank.graph->order[thread].empty()) {
@@ -66,31 +66,31 @@ class Machine {
   }
 
  private:
-  struct QueueState {
+  struct LaneState {
     uint32_t last = kNone;             // given
     uint32_t free_by = kNone;          // the last whose end is known
     std::vector<uint32_t> unresolved;  // in order; the first of them waits
     size_t next = 0;
     bool advancing = false;
-    // Of a queue by rank: when it chooses next, what it chose last, what can start when (a heap),
-    // and what could by now, by rank (a heap).
+    // A lane by priority: when it chooses next, the task that it chose last, the tasks that can
+    // start by their times (a heap), and those that can start now by priority (a heap).
     int64_t choice_ns = kNotRun;
     uint32_t running = kNone;
     std::vector<std::pair<int64_t, uint32_t>> known;
     std::vector<std::pair<uint32_t, uint32_t>> able;
-    std::vector<uint32_t> waits;  // tasks that the next launch comes after
+    std::vector<uint32_t> waits;  // tasks that the next launch has to follow
   };
   struct Rank {
     const Graph* graph = nullptr;
     RankTimeline* out = nullptr;
-    std::vector<QueueState> queues;
+    std::vector<LaneState> lanes;
     std::vector<uint32_t> position;             // of each thread, in its order
-    std::vector<int64_t> waiting_ns;            // since when a thread waits to be woken; or kNotRun
+    std::vector<int64_t> waiting_ns;            // since when a thread waits to be woken, or kNotRun
     std::vector<int64_t> ready_ns;              // of a GPU task: by its launch
     std::vector<std::vector<uint32_t>> events;  // GPU tasks that an event stands for
-    // Who goes on when a task is over.
-    absl::flat_hash_map<uint32_t, std::vector<uint32_t>> queues_after_gpu;
-    absl::flat_hash_map<uint32_t, std::vector<uint32_t>> ranked_after_gpu;
+    // Lanes, tasks and threads that go on when a task is over.
+    absl::flat_hash_map<uint32_t, std::vector<uint32_t>> lanes_after_gpu;
+    absl::flat_hash_map<uint32_t, std::vector<uint32_t>> prioritized_after_gpu;
     absl::flat_hash_map<uint32_t, std::vector<uint32_t>> threads_after_gpu;
     absl::flat_hash_map<uint32_t, std::vector<uint32_t>> threads_after_cpu;
   };
@@ -99,7 +99,7 @@ class Machine {
     Rank& rank = ranks_[r];
     rank.graph = &graph;
     rank.out = &timeline_.ranks[r];
-    rank.queues.resize(graph.queues.size());
+    rank.lanes.resize(graph.lanes.size());
     rank.position.assign(graph.order.size(), 0);
     rank.waiting_ns.assign(graph.order.size(), kNotRun);
     rank.ready_ns.assign(graph.gpu.size(), kNotRun);
@@ -116,7 +116,7 @@ class Machine {
     out.gpu_cause_kind.assign(graph.gpu.size(), Cause::kStart);
   }
 
-  // A collective of which this job has one rank is a kernel like any other.
+  // A collective of which the job has one rank is treated as a kernel.
   void CountCollectives() {
     if (ranks_.size() < 2) return;
     for (const Rank& rank : ranks_) {
@@ -161,7 +161,7 @@ class Machine {
         if (after_ns >= now_ns) SetCpuCause(&out, t, Cause::kCpuTask, task.after);
         if (after_ns > now_ns) {
           now_ns = after_ns;
-          // Others may be earlier now.
+          // Other threads may be earlier now.
           if (!heap_.empty() && heap_.front().time_ns < now_ns) {
             Push({now_ns, event.rank, event.thread});
             return;
@@ -187,7 +187,7 @@ class Machine {
         if (last != kNone && out.gpu_end_ns[last] + task.tail_ns > end_ns &&
             out.gpu_end_ns[last] > out.cpu_begin_ns[t]) {
           end_ns = out.gpu_end_ns[last] + task.tail_ns;
-          // Its end comes from the GPU: who follows looks there.
+          // The GPU decides its end, so its successors' cause is there.
           SetCpuCause(&out, t, Cause::kGpuTask, last);
         }
       }
@@ -202,26 +202,27 @@ class Machine {
     }
   }
 
-  // What a CPU task does to the queues at its begin.
+  // Applies the effects of a CPU task on the lanes at its start.
   void Begin(uint32_t r, const CpuTask& task, int64_t now_ns) {
     Rank& rank = ranks_[r];
     if (task.kind == CpuKind::kRecord) {
-      // A stream without any work has no queue: the event stands for nothing.
-      rank.events[task.event].assign(1, task.queue == kNone ? kNone : rank.queues[task.queue].last);
+      // A stream without work has no lane: the event stands for nothing.
+      rank.events[task.event].assign(1, task.lane == kNone ? kNone : rank.lanes[task.lane].last);
     } else if (task.kind == CpuKind::kStreamWait) {
-      std::vector<uint32_t>& waits = rank.queues[task.queue].waits;
+      std::vector<uint32_t>& waits = rank.lanes[task.lane].waits;
       if (task.event != kNone && !rank.events[task.event].empty()) {
         waits.push_back(rank.events[task.event][0]);
       } else if (task.source != kNone) {
-        waits.push_back(rank.queues[task.source].last);
+        waits.push_back(rank.lanes[task.source].last);
       }
     }
     for (uint32_t g = task.first_work; g != kNone; g = rank.graph->gpu[g].next) {
-      Enqueue(r, g, now_ns + rank.graph->gpu[g].latency_ns);
+      Enlane(r, g, now_ns + rank.graph->gpu[g].latency_ns);
     }
   }
 
-  // The last task that a call waits for, in `last`; answers one whose end is not known yet.
+  // Sets `last` to the last task that a call waits for. Returns one whose end is not known yet, or
+  // kNone.
   uint32_t WaitedFor(const Rank& rank, const CpuTask& task, uint32_t* last) const {
     const auto look = [&](uint32_t g) {
       if (g == kNone) return kNone;
@@ -229,24 +230,24 @@ class Machine {
       if (*last == kNone || rank.out->gpu_end_ns[g] > rank.out->gpu_end_ns[*last]) *last = g;
       return kNone;
     };
-    // Of a queue by rank the last one given need not be the last one that runs.
+    // In a lane by priority the last one launched into it need not be the last one that runs.
     const auto look_at = [&](uint32_t q) {
-      const QueueState& queue = rank.queues[q];
-      if (!rank.graph->queues[q].by_rank) return look(queue.last);
+      const LaneState& lane = rank.lanes[q];
+      if (!rank.graph->lanes[q].by_priority) return look(lane.last);
       const auto open = std::find_if(
-          queue.unresolved.begin() + static_cast<int64_t>(queue.next), queue.unresolved.end(),
+          lane.unresolved.begin() + static_cast<int64_t>(lane.next), lane.unresolved.end(),
           [&](uint32_t g) { return rank.out->gpu_end_ns[g] == kNotRun; });
-      return look(open == queue.unresolved.end() ? queue.running : *open);
+      return look(open == lane.unresolved.end() ? lane.running : *open);
     };
     uint32_t unknown = kNone;
     switch (task.kind) {
       case CpuKind::kWaitStream:
-        return look_at(task.queue);
+        return look_at(task.lane);
       case CpuKind::kWaitEvent:
-        if (rank.events[task.event].empty()) return look_at(task.queue);
+        if (rank.events[task.event].empty()) return look_at(task.lane);
         return look(rank.events[task.event][0]);
       case CpuKind::kWaitAll:
-        for (uint32_t q = 0; q < rank.queues.size(); ++q) {
+        for (uint32_t q = 0; q < rank.lanes.size(); ++q) {
           unknown = look_at(q);
           if (unknown != kNone) return unknown;
         }
@@ -260,31 +261,31 @@ class Machine {
     }
   }
 
-  void Enqueue(uint32_t r, uint32_t g, int64_t ready_ns) {
+  void Enlane(uint32_t r, uint32_t g, int64_t ready_ns) {
     Rank& rank = ranks_[r];
     const GpuTask& task = rank.graph->gpu[g];
-    QueueState& queue = rank.queues[task.queue];
+    LaneState& lane = rank.lanes[task.lane];
     rank.ready_ns[g] = ready_ns;
-    if (!queue.waits.empty()) {
-      extra_[{r, g}] = std::move(queue.waits);
-      queue.waits.clear();
+    if (!lane.waits.empty()) {
+      extra_[{r, g}] = std::move(lane.waits);
+      lane.waits.clear();
     }
-    queue.last = g;
-    if (rank.graph->queues[task.queue].by_rank) {
-      queue.unresolved.push_back(g);
-      EnqueueRanked(r, g);
+    lane.last = g;
+    if (rank.graph->lanes[task.lane].by_priority) {
+      lane.unresolved.push_back(g);
+      EnlaneRanked(r, g);
       return;
     }
-    if (queue.next < queue.unresolved.size()) {
-      queue.unresolved.push_back(g);
+    if (lane.next < lane.unresolved.size()) {
+      lane.unresolved.push_back(g);
     } else if (!Resolve(r, g)) {
-      queue.unresolved.assign(1, g);
-      queue.next = 0;
+      lane.unresolved.assign(1, g);
+      lane.next = 0;
     }
   }
 
-  // When a task can start for all but its queue, and what it comes after (kNone: its launch);
-  // false: not known yet, and its queue goes on when it is.
+  // Finds when a task can start, apart from its lane, and the task that it follows (kNone: its
+  // launch). False: not known yet; its lane goes on when it is.
   bool Ready(uint32_t r, uint32_t g, int64_t* begin_ns, uint32_t* by) {
     Rank& rank = ranks_[r];
     const Graph& graph = *rank.graph;
@@ -295,7 +296,8 @@ class Machine {
     for (uint32_t i = 0; i < task.dependency_count; ++i) {
       const uint32_t other = graph.dependencies[task.first_dependency + i];
       if (out.gpu_end_ns[other] == kNotRun) {
-        if (rank.ready_ns[other] == kNotRun) continue;  // comes later now: no room was taken
+        if (rank.ready_ns[other] == kNotRun)
+          continue;  // it comes later in this replay, so it takes no room
         Await(&rank, other, g);
         return false;
       }
@@ -315,16 +317,16 @@ class Machine {
     return true;
   }
   static void Await(Rank* rank, uint32_t other, uint32_t g) {
-    const uint32_t queue = rank->graph->gpu[g].queue;
-    if (rank->graph->queues[queue].by_rank) {
-      rank->ranked_after_gpu[other].push_back(g);
+    const uint32_t lane = rank->graph->gpu[g].lane;
+    if (rank->graph->lanes[lane].by_priority) {
+      rank->prioritized_after_gpu[other].push_back(g);
     } else {
-      rank->queues_after_gpu[other].push_back(queue);
+      rank->lanes_after_gpu[other].push_back(lane);
     }
   }
   void Follow(uint32_t r, uint32_t g, uint32_t other, int64_t* begin_ns, uint32_t* by) const {
     const std::vector<GpuTask>& gpu = ranks_[r].graph->gpu;
-    const bool same = gpu[other].queue == gpu[g].queue;
+    const bool same = gpu[other].lane == gpu[g].lane;
     const int64_t end_ns =
         ranks_[r].out->gpu_end_ns[other] + (same ? gpu[g].gap_ns : gpu[g].wait_gap_ns);
     if (end_ns <= *begin_ns) return;
@@ -332,14 +334,14 @@ class Machine {
     *by = other;
   }
 
-  // Finds begin and end of the first task of a queue whose are not known; false: they cannot be
-  // yet.
+  // Finds start and end of the first task of a lane for which they are not known. False: not
+  // possible yet.
   bool Resolve(uint32_t r, uint32_t g) {
     int64_t begin_ns = 0;
     uint32_t by = kNone;
     if (!Ready(r, g, &begin_ns, &by)) return false;
-    const QueueState& queue = ranks_[r].queues[ranks_[r].graph->gpu[g].queue];
-    if (queue.free_by != kNone) Follow(r, g, queue.free_by, &begin_ns, &by);
+    const LaneState& lane = ranks_[r].lanes[ranks_[r].graph->gpu[g].lane];
+    if (lane.free_by != kNone) Follow(r, g, lane.free_by, &begin_ns, &by);
     return Start(r, g, begin_ns, by);
   }
 
@@ -354,115 +356,116 @@ class Machine {
     return true;
   }
 
-  // --- Queues by rank ---
-  // One chooses when it is free and something can start. Threads and other queues are then as far,
-  // so nothing that becomes known later could have been chosen.
+  // --- Lanes by priority --- A lane by priority chooses when it is free and a task can start.
+  // Threads and other lanes have then reached that time, so no task that becomes known later could
+  // have been chosen.
 
-  void EnqueueRanked(uint32_t r, uint32_t g) {
-    QueueState& queue = ranks_[r].queues[ranks_[r].graph->gpu[g].queue];
+  void EnlaneRanked(uint32_t r, uint32_t g) {
+    LaneState& lane = ranks_[r].lanes[ranks_[r].graph->gpu[g].lane];
     int64_t begin_ns = 0;
     uint32_t by = kNone;
     if (!Ready(r, g, &begin_ns, &by)) return;
-    queue.known.emplace_back(begin_ns, g);
-    std::push_heap(queue.known.begin(), queue.known.end(), std::greater<>());
-    PlanChoice(r, ranks_[r].graph->gpu[g].queue);
+    lane.known.emplace_back(begin_ns, g);
+    std::push_heap(lane.known.begin(), lane.known.end(), std::greater<>());
+    PlanChoice(r, ranks_[r].graph->gpu[g].lane);
   }
 
   void PlanChoice(uint32_t r, uint32_t q) {
     const Rank& rank = ranks_[r];
-    QueueState& queue = ranks_[r].queues[q];
-    while (queue.next < queue.unresolved.size() &&
-           rank.out->gpu_end_ns[queue.unresolved[queue.next]] != kNotRun) {
-      ++queue.next;
+    LaneState& lane = ranks_[r].lanes[q];
+    while (lane.next < lane.unresolved.size() &&
+           rank.out->gpu_end_ns[lane.unresolved[lane.next]] != kNotRun) {
+      ++lane.next;
     }
     int64_t at_ns = kNotRun;
-    if (queue.running != kNone) {
-      at_ns = rank.out->gpu_end_ns[queue.running];
+    if (lane.running != kNone) {
+      at_ns = rank.out->gpu_end_ns[lane.running];
       if (at_ns == kNotRun) return;  // a collective that others lack
     }
-    if (queue.able.empty()) {
-      if (queue.known.empty()) return;
-      at_ns = std::max(at_ns, queue.known.front().first);
+    if (lane.able.empty()) {
+      if (lane.known.empty()) return;
+      at_ns = std::max(at_ns, lane.known.front().first);
     }
-    if (at_ns == queue.choice_ns) return;
-    queue.choice_ns = at_ns;
+    if (at_ns == lane.choice_ns) return;
+    lane.choice_ns = at_ns;
     Push({at_ns, r, static_cast<uint32_t>(rank.graph->order.size()) + q});
   }
 
   void Choose(uint32_t r, uint32_t q, int64_t now_ns) {
     const std::vector<GpuTask>& gpu = ranks_[r].graph->gpu;
-    QueueState& queue = ranks_[r].queues[q];
-    if (queue.choice_ns != now_ns) return;  // planned anew
-    queue.choice_ns = kNotRun;
-    while (!queue.known.empty() && queue.known.front().first <= now_ns) {
-      const uint32_t g = queue.known.front().second;
-      std::pop_heap(queue.known.begin(), queue.known.end(), std::greater<>());
-      queue.known.pop_back();
-      queue.able.emplace_back(gpu[g].rank, g);
-      std::push_heap(queue.able.begin(), queue.able.end(), std::greater<>());
+    LaneState& lane = ranks_[r].lanes[q];
+    if (lane.choice_ns != now_ns) return;  // planned again
+    lane.choice_ns = kNotRun;
+    while (!lane.known.empty() && lane.known.front().first <= now_ns) {
+      const uint32_t g = lane.known.front().second;
+      std::pop_heap(lane.known.begin(), lane.known.end(), std::greater<>());
+      lane.known.pop_back();
+      lane.able.emplace_back(gpu[g].priority, g);
+      std::push_heap(lane.able.begin(), lane.able.end(), std::greater<>());
     }
-    const uint32_t g = queue.able.front().second;
-    std::pop_heap(queue.able.begin(), queue.able.end(), std::greater<>());
-    queue.able.pop_back();
+    const uint32_t g = lane.able.front().second;
+    std::pop_heap(lane.able.begin(), lane.able.end(), std::greater<>());
+    lane.able.pop_back();
     int64_t begin_ns = 0;
     uint32_t by = kNone;
     Ready(r, g, &begin_ns, &by);
-    if (queue.running != kNone) Follow(r, g, queue.running, &begin_ns, &by);
-    queue.running = g;
+    if (lane.running != kNone) Follow(r, g, lane.running, &begin_ns, &by);
+    lane.running = g;
     if (Start(r, g, begin_ns, by)) PlanChoice(r, q);
   }
 
   void End(uint32_t r, uint32_t g, int64_t end_ns) {
     Rank& rank = ranks_[r];
-    QueueState& queue = rank.queues[rank.graph->gpu[g].queue];
+    LaneState& lane = rank.lanes[rank.graph->gpu[g].lane];
     rank.out->gpu_end_ns[g] = end_ns;
-    queue.free_by = g;
+    lane.free_by = g;
     if (!rank.threads_after_gpu.empty()) {
       if (const auto it = rank.threads_after_gpu.find(g); it != rank.threads_after_gpu.end()) {
         for (const uint32_t thread : it->second) Wake(r, thread, kNotRun);
         rank.threads_after_gpu.erase(it);
       }
     }
-    if (!rank.ranked_after_gpu.empty()) {
-      if (const auto it = rank.ranked_after_gpu.find(g); it != rank.ranked_after_gpu.end()) {
+    if (!rank.prioritized_after_gpu.empty()) {
+      if (const auto it = rank.prioritized_after_gpu.find(g);
+          it != rank.prioritized_after_gpu.end()) {
         const std::vector<uint32_t> tasks = std::move(it->second);
-        rank.ranked_after_gpu.erase(it);
-        for (const uint32_t task : tasks) EnqueueRanked(r, task);
+        rank.prioritized_after_gpu.erase(it);
+        for (const uint32_t task : tasks) EnlaneRanked(r, task);
       }
     }
-    if (!rank.queues_after_gpu.empty()) {
-      if (const auto it = rank.queues_after_gpu.find(g); it != rank.queues_after_gpu.end()) {
-        const std::vector<uint32_t> queues = std::move(it->second);
-        rank.queues_after_gpu.erase(it);
-        for (const uint32_t q : queues) Advance(r, q);
+    if (!rank.lanes_after_gpu.empty()) {
+      if (const auto it = rank.lanes_after_gpu.find(g); it != rank.lanes_after_gpu.end()) {
+        const std::vector<uint32_t> lanes = std::move(it->second);
+        rank.lanes_after_gpu.erase(it);
+        for (const uint32_t q : lanes) Advance(r, q);
       }
     }
   }
 
-  // Goes on with a queue that waited.
+  // Continues a lane that waited.
   void Advance(uint32_t r, uint32_t q) {
-    QueueState& queue = ranks_[r].queues[q];
-    if (ranks_[r].graph->queues[q].by_rank) {
+    LaneState& lane = ranks_[r].lanes[q];
+    if (ranks_[r].graph->lanes[q].by_priority) {
       PlanChoice(r, q);
       return;
     }
-    // The end of one of its tasks may lead here again: who began goes on.
-    if (std::exchange(queue.advancing, true)) return;
+    // The end of one of its tasks may lead here again: the first caller goes on.
+    if (std::exchange(lane.advancing, true)) return;
     const RankTimeline& out = *ranks_[r].out;
-    for (; queue.next < queue.unresolved.size(); ++queue.next) {
-      const uint32_t g = queue.unresolved[queue.next];
+    for (; lane.next < lane.unresolved.size(); ++lane.next) {
+      const uint32_t g = lane.unresolved[lane.next];
       if (out.gpu_end_ns[g] != kNotRun) continue;
-      // One that has begun is a collective that others lack.
+      // A task that has started is a collective that other ranks have not reached.
       if (out.gpu_begin_ns[g] != kNotRun || !Resolve(r, g)) break;
     }
-    queue.advancing = false;
-    if (queue.next < queue.unresolved.size()) return;
-    queue.unresolved.clear();
-    queue.next = 0;
+    lane.advancing = false;
+    if (lane.next < lane.unresolved.size()) return;
+    lane.unresolved.clear();
+    lane.next = 0;
   }
 
-  // The data move when all are there: the rank that came last had to wait for nobody, so the
-  // shortest duration is what moving takes.
+  // The data move when all ranks are there. The rank that came last did not wait, so the shortest
+  // duration is the time of moving.
   bool Arrive(uint32_t r, uint32_t g, int64_t begin_ns) {
     const GpuTask& task = ranks_[r].graph->gpu[g];
     Collective& collective = collectives_[task.collective];
@@ -486,12 +489,12 @@ class Machine {
       End(rank, other, done.latest_ns + move_ns);
     }
     for (const auto& [rank, other] : done.tasks) {
-      if (rank != r || other != g) Advance(rank, ranks_[rank].graph->gpu[other].queue);
+      if (rank != r || other != g) Advance(rank, ranks_[rank].graph->gpu[other].lane);
     }
     return true;
   }
 
-  // `time_ns`: not before; kNotRun: where it stopped.
+  // `time_ns`: the earliest time at which it goes on; kNotRun: where it stopped.
   void Wake(uint32_t r, uint32_t thread, int64_t time_ns) {
     const int64_t since_ns = std::exchange(ranks_[r].waiting_ns[thread], kNotRun);
     if (since_ns != kNotRun) Push({std::max(since_ns, time_ns), r, thread});

@@ -68,7 +68,7 @@ TEST(ReplayTest, WhatWasMeasuredComesOut) {
   EXPECT_NEAR(EndUs(t.Graph()), 300, 2);
 }
 
-TEST(ReplayTest, AQueuePassesOnWhatItsTasksTake) {
+TEST(ReplayTest, ALanePassesOnWhatItsTasksTake) {
   Graph graph = CpuAhead().Graph();
   const double before_us = StartUs(graph, "c");
   Lengthen(&graph, "a", 50);
@@ -86,7 +86,7 @@ TEST(ReplayTest, AShorterKernelHelpsNothingWhereTheLaunchIsLate) {
   EXPECT_GT(StartUs(graph, "b"), 118);
 }
 
-TEST(ReplayTest, FasterLaunchesHelpWhereTheQueueIsIdle) {
+TEST(ReplayTest, FasterLaunchesHelpWhereTheLaneIsIdle) {
   TestTrace t;
   t.Launch(0, 4, "a", 8, 20);
   t.Launch(100, 104, "b", 108, 120);
@@ -122,7 +122,7 @@ TEST(ReplayTest, AWaitThatWasForNothingWaitsWhenTheWorkTakesLonger) {
   EXPECT_NEAR(StartUs(graph, "b"), 120 + 2 + 7 + 8, 0.1);
 }
 
-TEST(ReplayTest, APageableCopyHoldsItsCallBehindTheQueue) {
+TEST(ReplayTest, APageableCopyHoldsItsCallBehindTheLane) {
   TestTrace t;
   t.Launch(0, 4, "a", 8, 50);
   t.Api(100, 132, "cudaMemcpyAsync", CallKind::kCopy);
@@ -130,7 +130,7 @@ TEST(ReplayTest, APageableCopyHoldsItsCallBehindTheQueue) {
   t.Launch(140, 144, "b", 148, 160);
   Graph graph = t.Graph();
   ExpectAsMeasured(t, graph);
-  // Earlier than the kernel is over, the copy queues up, and so does the thread.
+  // Earlier than the kernel is over, the copy lanes up, and so does the thread.
   for (CpuTask& task : graph.cpu) {
     if (task.kind == CpuKind::kGap && task.duration_ns == 96'000) task.duration_ns = 0;
   }
@@ -175,9 +175,9 @@ TEST(ReplayTest, AStreamWaitsForTheEventOfAnother) {
   }
 }
 
-TEST(ReplayTest, WaitingForAnotherQueueIsNoGapOfTheOwn) {
-  // A copy, its all-reduce on another stream, the next copy: 1 us from queue to queue, all launched
-  // long before. As gaps of one queue they would be 10 us and more, and add up.
+TEST(ReplayTest, WaitingForAnotherLaneIsNoGapOfTheOwn) {
+  // A copy, its all-reduce on another stream, the next copy: 1 us from lane to lane, all launched
+  // long before. As gaps of one lane they would be 10 us and more, and add up.
   TestTrace t;
   constexpr int kPairs = 20;
   for (int i = 0; i < kPairs; ++i) {
@@ -340,7 +340,7 @@ TestTrace TwoThreads() {
 TEST(ReplayTest, AThreadThatTakesOverWaitsForTheOther) {
   const TestTrace t = TwoThreads();
   Graph graph = t.Graph();
-  EXPECT_EQ(graph.figures.handovers, 3u);
+  EXPECT_EQ(graph.figures.cross_thread_dependencies, 3u);
   ExpectAsMeasured(t, graph);
   // Twice as much time between the calls of the forward thread moves the backward thread.
   const double before_us = StartUs(graph, "backward");
@@ -358,7 +358,7 @@ TEST(ReplayTest, AThreadThatOnlyPollsTakesNoTurn) {
     t.On(0).Launch(i * 20, i * 20 + 5, "a", i * 20 + 8, i * 20 + 15);
     if (i % 10 == 5) t.On(2).Api(i * 20 + 10, i * 20 + 11, "cudaEventQuery", CallKind::kOther);
   }
-  EXPECT_EQ(t.Graph().figures.handovers, 0u);
+  EXPECT_EQ(t.Graph().figures.cross_thread_dependencies, 0u);
 }
 
 TEST(ReplayTest, GapsAreCutWhereAnnotationsBeginAndEnd) {
@@ -401,7 +401,7 @@ TEST(ReplayTest, NodesOfAGraphLaunchRunOnBranches) {
   EXPECT_EQ(StartUs(graph, "right"), 61);
 }
 
-TEST(ReplayTest, WorkFromBeforeTheTraceHoldsItsQueue) {
+TEST(ReplayTest, WorkFromBeforeTheTraceHoldsItsLane) {
   TestTrace t;
   t.Launch(0, 4, "b", 60, 80);
   t.trace().works.push_back(t.trace().works[0]);

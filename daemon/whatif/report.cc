@@ -38,7 +38,7 @@ class Walk {
   Walk(const Graph& graph, const RankTimeline& timeline, std::vector<int64_t>* calls_ns = nullptr)
       : graph_(graph), timeline_(timeline), calls_ns_(calls_ns) {}
 
-  // From a GPU task's end (`gpu`) or a CPU task's, whose time after `at_ns` does not count.
+  // Starts at the end of a GPU task (`gpu`) or of a CPU task. Time after `at_ns` does not count.
   void Back(bool gpu, uint32_t task, int64_t at_ns, int64_t until_ns, Shares* shares) const {
     while (task != kNone && at_ns > until_ns) {
       if (gpu) {
@@ -49,7 +49,7 @@ class Walk {
         const uint32_t cause = timeline_.gpu_cause[task];
         switch (timeline_.gpu_cause_kind[task]) {
           case Cause::kGpuTask:
-            Add(Share::kQueue, at_ns - std::max(timeline_.gpu_end_ns[cause], until_ns), shares);
+            Add(Share::kLane, at_ns - std::max(timeline_.gpu_end_ns[cause], until_ns), shares);
             at_ns = std::min(at_ns, timeline_.gpu_end_ns[cause]);
             task = cause;
             break;
@@ -83,7 +83,7 @@ class Walk {
       at_ns = std::min(at_ns, begin_ns);
       task = cause;
     }
-    // Before the first task of a thread that nobody started.
+    // The time before the first task of a thread that no other thread started.
     Add(Share::kCpu, at_ns - until_ns, shares);
   }
 
@@ -102,7 +102,7 @@ class Walk {
   std::vector<int64_t>* const calls_ns_;
 };
 
-// What begins each iteration.
+// The tasks that start each iteration.
 struct Begins {
   struct Task {
     int64_t at_ns = kUnset;
@@ -132,14 +132,14 @@ struct Begins {
       }
     }
   }
-  // Between GPU works where both iterations have one, else between calls, where both have.
+  // Whether both iterations have GPU work, and ByCpu: whether both have calls.
   bool ByGpu(size_t i) const {
     return i + 1 < gpu.size() && gpu[i].index != kNone && gpu[i + 1].index != kNone;
   }
   bool ByCpu(size_t i) const {
     return i + 1 < cpu.size() && cpu[i].index != kNone && cpu[i + 1].index != kNone;
   }
-  // Of the last iteration.
+  // For the last iteration.
   int64_t First(size_t i) const { return std::min(gpu[i].at_ns, cpu[i].at_ns); }
 };
 
@@ -155,7 +155,7 @@ const char* ShareName(Share share) {
       return "communication";
     case Share::kLaunch:
       return "launches";
-    case Share::kQueue:
+    case Share::kLane:
       return "between GPU tasks";
     case Share::kCall:
       return "other CUDA calls";
@@ -228,7 +228,7 @@ std::vector<IterationTime> IterationTimes(const Trace& trace, const Graph& graph
 
 namespace {
 
-// What ends last of all.
+// The task that ends last.
 struct Last {
   bool gpu = false;
   uint32_t task = kNone;
@@ -250,7 +250,7 @@ Last LastOf(const RankTimeline& timeline) {
 Shares CriticalPath(const Graph& graph, const RankTimeline& timeline) {
   Shares shares = {};
   const Last last = LastOf(timeline);
-  // Of several ranks one may begin later than the others.
+  // A rank may start later than the others.
   int64_t begin_ns = last.end_ns;
   for (const std::vector<int64_t>* begins_ns : {&timeline.cpu_begin_ns, &timeline.gpu_begin_ns}) {
     for (const int64_t task_begin_ns : *begins_ns) {
@@ -287,8 +287,7 @@ std::vector<Shares> IterationPaths(const Graph& graph, const RankTimeline& timel
 
 namespace {
 
-// `at`: where what is owed to the gap before a task that begins at this time is added; nullptr:
-// nowhere.
+// `at`: maps the start of a task to the shares that the gap before it is added to; nullptr: none.
 template <typename At>
 void AddIdle(const Graph& graph, const RankTimeline& timeline, const At& at) {
   std::vector<uint32_t> order;
@@ -308,7 +307,7 @@ void AddIdle(const Graph& graph, const RankTimeline& timeline, const At& at) {
       const uint32_t cause = timeline.gpu_cause[i];
       switch (timeline.gpu_cause_kind[i]) {
         case Cause::kGpuTask:
-          Add(Share::kQueue, begin_ns - busy_until_ns, shares);
+          Add(Share::kLane, begin_ns - busy_until_ns, shares);
           break;
         case Cause::kRank:
           Add(Share::kOtherRank, begin_ns - busy_until_ns, shares);
@@ -347,7 +346,7 @@ std::vector<Shares> IterationIdle(const Graph& graph, const RankTimeline& timeli
     if (begins.gpu[i].index != kNone) starts.emplace_back(begins.gpu[i].at_ns, i);
   }
   std::sort(starts.begin(), starts.end());
-  // The gap before the first work of an iteration is the former one's.
+  // The gap before the first work of an iteration belongs to the iteration before.
   AddIdle(graph, timeline, [&](int64_t begin_ns) -> Shares* {
     const auto next =
         std::lower_bound(starts.begin(), starts.end(), std::pair(begin_ns, size_t{0}));

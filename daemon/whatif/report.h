@@ -1,5 +1,5 @@
-// What a replay says about a trace: how long each iteration takes, what the time is spent on, and
-// why the GPU was idle.
+// The answers of a replay: how long each iteration takes, what the time is spent on, and why the
+// GPU was idle.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_WHATIF_REPORT_H_
@@ -17,13 +17,13 @@
 
 namespace seqpoint::whatif {
 
-// What a stretch of the critical path, or of idle time, is owed to.
+// The causes of the time on the critical path, and of idle time.
 enum class Share : uint8_t {
   kKernel,
   kCopy,  // and memset
   kCommunication,
-  kLaunch,       // calls that launch, and the way of their work to an idle GPU
-  kQueue,        // from one GPU task to the next
+  kLaunch,       // calls that launch, and the latency of their work on an idle GPU
+  kLane,         // from one GPU task to the next
   kCall,         // other calls of CUDA
   kDataLoading,  // the thread was in a data loader
   kCpu,          // framework and program between calls
@@ -39,35 +39,35 @@ struct IterationTime {
   int64_t replayed_ns = 0;
 };
 
-// Time of an iteration: from the first GPU start of its work to that of the next one's; where an
-// iteration has no GPU work, between the begins of their first calls. The last iteration of a trace
-// ends with its last task. Pieces of work belong to the iteration that launched them.
+// Time of an iteration: from the first GPU start of its work to the first GPU start of the next
+// one's work; without GPU work, between the starts of their first calls. The last iteration of a
+// trace ends with its last task. Work belongs to the iteration that launched it.
 std::vector<IterationTime> IterationTimes(const Trace& trace, const Graph& graph,
                                           const RankTimeline& timeline);
-// The same of one timeline.
+// The same for one timeline.
 std::vector<int64_t> IterationDurations(const Graph& graph, const RankTimeline& timeline);
 
-// When each task of the graph began and ended as it was recorded, without causes. Tasks that the
-// trace does not have (gaps, what a transformation inserted) are kNotRun.
+// The start and end of each task of the graph as recorded, without causes. Tasks that the trace
+// does not have (gaps, inserted tasks) are kNotRun.
 RankTimeline Measured(const Trace& trace, const Graph& graph);
 
-// The chain of tasks that none of could be later without the last one of the trace being later:
-// what it is made of, from the first task's begin to the end. `timeline` has causes.
+// The critical path: a chain of tasks from the start of the first to the end of the last, where a
+// delay of any delays the end of the trace. Returns its time by cause. `timeline` has causes.
 Shares CriticalPath(const Graph& graph, const RankTimeline& timeline);
 
-// The same of each iteration, as IterationDurations has them: from what begins the next one back to
-// what began this one, so its parts sum to the iteration's time. `calls_ns`, if any, gets what of
-// Share::kCall is owed to each name, of all iterations.
+// The same for each iteration of IterationDurations, from the task that starts the next one back to
+// the task that started this one: the parts sum to the iteration's time. `calls_ns`, if any, gets
+// the time of Share::kCall by the call's name, over all iterations.
 std::vector<Shares> IterationPaths(const Graph& graph, const RankTimeline& timeline,
                                    std::vector<int64_t>* calls_ns = nullptr);
 // IdleTime within each iteration.
 std::vector<Shares> IterationIdle(const Graph& graph, const RankTimeline& timeline);
 
-// Time in which no task ran on the GPU, between its first and its last, by what the launch that
-// ended it had to wait for. `timeline` has causes.
+// Time between the first and the last GPU task in which none ran, by the cause for which the next
+// launch had to wait. `timeline` has causes.
 Shares IdleTime(const Graph& graph, const RankTimeline& timeline);
 
-// A gap of that label is data loading.
+// Whether a gap of that label is data loading.
 bool IsDataLoading(const std::string& label);
 
 }  // namespace seqpoint::whatif

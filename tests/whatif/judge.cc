@@ -20,11 +20,11 @@
 #include "daemon/traces/gunzip.h"
 #include "daemon/traces/read_file.h"
 #include "daemon/traces/trace_reader.h"
-#include "daemon/whatif/collectives.h"
+#include "daemon/whatif/graph/collectives.h"
 #include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/report.h"
-#include "daemon/whatif/transform.h"
+#include "daemon/whatif/transform/transform.h"
 #include "tests/iterations/marked_boundaries.h"
 
 namespace seqpoint::whatif {
@@ -77,16 +77,17 @@ int64_t Tasks(const Graph& graph) {
   return static_cast<int64_t>(graph.cpu.size() + graph.gpu.size());
 }
 
-// Orders of threads and queues, launches, hand-overs, waits, what GPU tasks depend on.
+// Orders of threads and lanes, launches, cross-thread dependencies, waits, what GPU tasks depend
+// on.
 int64_t Edges(const Graph& graph) {
   auto edges = static_cast<int64_t>(graph.dependencies.size());
   for (const std::vector<uint32_t>& order : graph.order) {
     edges += std::max<int64_t>(0, static_cast<int64_t>(order.size()) - 1);
   }
-  std::vector<bool> used(graph.queues.size());
+  std::vector<bool> used(graph.lanes.size());
   for (const GpuTask& task : graph.gpu) {
-    edges += (used[task.queue] ? 1 : 0) + (task.call != kNone ? 1 : 0);
-    used[task.queue] = true;
+    edges += (used[task.lane] ? 1 : 0) + (task.call != kNone ? 1 : 0);
+    used[task.lane] = true;
   }
   for (const CpuTask& task : graph.cpu) {
     edges += task.after != kNone ? 1 : 0;

@@ -19,7 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/replay.h"
-#include "daemon/whatif/transform.h"
+#include "daemon/whatif/transform/transform.h"
 #include "tests/support/shared_traces.h"
 #include "tests/whatif/judge.h"
 #ifdef SEQPOINT_WITH_SOFTWARE_RUNS

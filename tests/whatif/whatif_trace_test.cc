@@ -17,7 +17,7 @@
 #include "daemon/whatif/preset.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/report.h"
-#include "daemon/whatif/transform.h"
+#include "daemon/whatif/transform/transform.h"
 #include "tests/support/shared_traces.h"
 #include "tests/whatif/judge.h"
 

@@ -8,7 +8,7 @@
 namespace seqpoint::whatif {
 namespace {
 
-constexpr int64_t kUsualLatencyNs = 5 * kMicro;  // where no launch of the trace tells one
+constexpr int64_t kUsualLatencyNs = 5 * kMicro;  // where no launch of the trace shows one
 constexpr int64_t kUsualGapNs = 1 * kMicro;
 constexpr int64_t kLongestGapNs = 50 * kMicro;
 constexpr size_t kGapSample = 8;
@@ -16,7 +16,7 @@ constexpr size_t kGapSample = 8;
 // Kinds that follow each other with the same gap.
 enum class GapClass : uint8_t { kKernel, kCopy, kMemset };
 constexpr size_t kGapClasses = 3;
-constexpr size_t kGapKeys = kGapClasses * kGapClasses;  // of a queue
+constexpr size_t kGapKeys = kGapClasses * kGapClasses;  // of a lane
 GapClass ClassOf(WorkKind kind) {
   switch (kind) {
     case WorkKind::kMemset:
@@ -33,8 +33,8 @@ GapClass ClassOf(WorkKind kind) {
 
 using Samples = std::vector<std::vector<int64_t>>;
 
-// The mean keeps the sum over thousands of tasks right; what waited for something else is no gap
-// between two, and few tell nothing.
+// The mean keeps the sum over thousands of tasks right. A task that waited for something else shows
+// no gap, and a few samples show nothing.
 int64_t MeanGapNs(std::vector<int64_t>* values, int64_t otherwise_ns) {
   if (values->size() < kGapSample) return otherwise_ns;
   const int64_t median_ns = Median(*values);
@@ -61,7 +61,7 @@ void SetGaps(Samples* gaps, int64_t otherwise_ns, int64_t* usual_ns,
 
 Gaps::Gaps(const JoinedTrace& joined, const Graph& graph)
     : j_(joined),
-      queues_(graph.queues.size()),
+      lanes_(graph.lanes.size()),
       usual_gap_ns_(kUsualGapNs),
       usual_wait_gap_ns_(kUsualGapNs) {
   MeasureLatencies(graph);
@@ -73,30 +73,25 @@ void Gaps::SetWaits(std::vector<std::vector<uint32_t>> waits_for) {
   MeasureGaps();
 }
 
-// What a launch takes to reach an idle queue.
+// The time that a launch takes to reach an idle lane.
 void Gaps::MeasureLatencies(const Graph& graph) {
   std::vector<int64_t> latencies;
   for (uint32_t w = 0; w < j_.works.size(); ++w) {
     if (!j_.HasLaunch(w)) continue;
     const int64_t begin_ns = j_.CallAt(j_.call_of[w]).begin_ns;
-    // What was in flight may not be all recorded.
+    // The trace may not hold all work that was in flight.
     const bool idle = j_.before[w] == kNone ? graph.figures.works_before == 0
                                             : j_.works[j_.before[w]].end_ns <= begin_ns;
     const bool first = j_.works_of_call[j_.launches[j_.call_of[w]].first] == w;
     if (idle && first) latencies.push_back(j_.works[w].start_ns - begin_ns);
   }
   usual_latency_ns_ = Median(latencies, kUsualLatencyNs);
-  shortest_latency_ns_ = usual_latency_ns_;
-  if (!latencies.empty()) {
-    const auto low = latencies.begin() + static_cast<int64_t>(latencies.size() / 20);
-    std::nth_element(latencies.begin(), low, latencies.end());
-    shortest_latency_ns_ = *low;
-  }
+  shortest_latency_ns_ = latencies.empty() ? usual_latency_ns_ : Quantile(latencies, 0.05);
 }
 
-// What one task takes to follow another of its queue, or of one that it waits for.
+// The time after which one task follows another of its lane, or one that it waits for.
 void Gaps::MeasureGaps() {
-  Samples same(queues_ * kGapKeys), across(same.size());
+  Samples same(lanes_ * kGapKeys), across(same.size());
   for (uint32_t w = 0; w < j_.works.size(); ++w) {
     if (j_.before[w] == kNone || !j_.HasLaunch(w)) continue;
     const uint32_t wait = LastWait(w);
@@ -115,7 +110,7 @@ void Gaps::MeasureGaps() {
 }
 
 size_t Gaps::GapKey(uint32_t after, uint32_t w) const {
-  return j_.queue_of[w] * kGapKeys +
+  return j_.lane_of[w] * kGapKeys +
          static_cast<size_t>(ClassOf(j_.works[after].kind)) * kGapClasses +
          static_cast<size_t>(ClassOf(j_.works[w].kind));
 }

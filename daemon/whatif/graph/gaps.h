@@ -1,5 +1,5 @@
-// How soon works start: after their launch, after the work before them in their queue, and after
-// work of another queue that they wait for.
+// How soon works start after their launch, after the work before them in their lane, and after work
+// of another lane that they wait for.
 //
 // Threading: plain values. Ownership: refers to the joined trace, which outlives it.
 #ifndef DAEMON_WHATIF_GRAPH_GAPS_H_
@@ -16,9 +16,10 @@ namespace seqpoint::whatif {
 
 class Gaps {
  public:
-  // Without waits for other queues: those are not known yet.
+  // Measures without waits for other lanes, which are not known yet.
   Gaps(const JoinedTrace& joined, const Graph& graph);
-  // Measures again without what was spent waiting for other queues. `waits_for`: works, of a work.
+  // Measures again, without the time spent in waits for other lanes. `waits_for`: by work, the
+  // works that it waits for.
   void SetWaits(std::vector<std::vector<uint32_t>> waits_for);
 
   int64_t usual_latency_ns() const { return usual_latency_ns_; }
@@ -27,13 +28,13 @@ class Gaps {
 
   int64_t GapOf(uint32_t w) const;
   int64_t WaitGapOf(uint32_t w) const;
-  // Of the works of other queues that a work waits for, the one that ended last.
+  // The work that ended last of those of other lanes that a work waits for.
   uint32_t LastWait(uint32_t w) const;
-  // When a work could have started for all that its queue and its launch tell.
+  // When a work could have started, as far as its lane and its launch say.
   int64_t ReadyNs(uint32_t w) const;
 
  private:
-  // By queue, what is before, what is behind: see GapKey.
+  // By lane and by the kinds of both works: see GapKey.
   using Samples = std::vector<std::vector<int64_t>>;
 
   void MeasureLatencies(const Graph& graph);
@@ -41,14 +42,15 @@ class Gaps {
   size_t GapKey(uint32_t after, uint32_t w) const;
 
   const JoinedTrace& j_;
-  size_t queues_;
+  size_t lanes_;
   int64_t usual_latency_ns_ = 0;
   int64_t shortest_latency_ns_ = 0;
   int64_t usual_gap_ns_;
   int64_t usual_wait_gap_ns_;
-  std::vector<int64_t> gap_ns_;       // by GapKey of it and what is before in the queue
-  std::vector<int64_t> wait_gap_ns_;  // by GapKey of it and what it waits for in another one
-  std::vector<std::vector<uint32_t>> waits_for_;  // works, of a work
+  std::vector<int64_t> gap_ns_;  // by GapKey of it and the work before it in the lane
+  std::vector<int64_t>
+      wait_gap_ns_;  // by GapKey of it and the work of another lane that it waits for
+  std::vector<std::vector<uint32_t>> waits_for_;  // by work
 };
 
 }  // namespace seqpoint::whatif

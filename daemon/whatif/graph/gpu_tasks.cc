@@ -10,8 +10,8 @@
 namespace seqpoint::whatif {
 namespace {
 
-// The nodes of one graph launch in order of their starts: each follows the one that ended last
-// before it, on whatever branch.
+// The nodes of one graph launch in order of their starts. Each follows the one that ended last
+// before it, on any branch.
 class EndedNodes {
  public:
   explicit EndedNodes(const JoinedTrace& joined) : j_(joined) {}
@@ -22,19 +22,19 @@ class EndedNodes {
       Take(running_.top().second);
       running_.pop();
     }
-    return last_ != kNone && Queue(last_) == Queue(w) ? last_of_others_ : last_;
+    return last_ != kNone && Lane(last_) == Lane(w) ? last_of_others_ : last_;
   }
   void Add(uint32_t w) { running_.emplace(EndNs(w), w); }
 
  private:
   int64_t EndNs(uint32_t w) const { return j_.works[w].end_ns; }
-  uint32_t Queue(uint32_t w) const { return j_.queue_of[w]; }
+  uint32_t Lane(uint32_t w) const { return j_.lane_of[w]; }
   bool Later(uint32_t w, uint32_t than) const { return than == kNone || EndNs(w) > EndNs(than); }
   void Take(uint32_t w) {
     if (Later(w, last_)) {
-      if (last_ != kNone && Queue(last_) != Queue(w)) last_of_others_ = last_;
+      if (last_ != kNone && Lane(last_) != Lane(w)) last_of_others_ = last_;
       last_ = w;
-    } else if (Queue(w) != Queue(last_) && Later(w, last_of_others_)) {
+    } else if (Lane(w) != Lane(last_) && Later(w, last_of_others_)) {
       last_of_others_ = w;
     }
   }
@@ -42,7 +42,7 @@ class EndedNodes {
   using Node = std::pair<int64_t, uint32_t>;  // end, work
   std::priority_queue<Node, std::vector<Node>, std::greater<>> running_;
   uint32_t last_ = kNone;
-  uint32_t last_of_others_ = kNone;  // on another branch than that
+  uint32_t last_of_others_ = kNone;  // on another branch than last_
 };
 
 class GpuTaskMaker {
@@ -50,7 +50,7 @@ class GpuTaskMaker {
   GpuTaskMaker(const JoinedTrace& joined, const Gaps& gaps, const LateStarts& late, Graph* graph)
       : j_(joined), gaps_(gaps), late_(late), graph_(graph) {}
 
-  // Works become tasks in the order of their calls, which is that of their queues.
+  // Works become tasks in the order of their calls, which is that of their lanes.
   void Make() {
     graph_->gpu.reserve(j_.works.size());
     task_of_.assign(j_.works.size(), kNone);
@@ -64,7 +64,7 @@ class GpuTaskMaker {
       if (late_.IsLate(w)) KeepLate(w, &task);
       task.bytes = work.bytes;
       task.name = work.name;
-      task.queue = j_.queue_of[w];
+      task.lane = j_.lane_of[w];
       task.kind = work.kind;
       task.work = j_.work_ids[w];
       return task;
@@ -73,7 +73,7 @@ class GpuTaskMaker {
       if (j_.call_of[w] != kNone) continue;
       GpuTask& task = add(w);
       task.before = true;
-      // Of the first of a queue nothing else is known; the others come after it.
+      // Nothing else is known of the first of a lane; the others come after it.
       task.latency_ns = j_.works[w].start_ns - graph_->begin_ns;
       if (j_.before[w] != kNone) task.latency_ns = std::min<int64_t>(task.latency_ns, 0);
       AddFixed(w, &task);
@@ -106,8 +106,8 @@ class GpuTaskMaker {
  private:
   using Launch = JoinedTrace::Launch;
 
-  // What the replay does not find out itself: whom it shares the GPU with, and what of that which
-  // it waits for was in flight.
+  // Adds the dependencies that the replay does not find: the work that it shares the GPU with, and
+  // the works in flight that it waits for.
   void AddFixed(uint32_t w, GpuTask* task) {
     if (late_.SharedWith(w) != kNone && task_of_[late_.SharedWith(w)] != kNone)
       AddDependency(late_.SharedWith(w), task);
@@ -115,7 +115,7 @@ class GpuTaskMaker {
       if (j_.InFlight(other)) AddDependency(other, task);
     }
   }
-  // A start that nothing explains is as long after what is before it as it was.
+  // A start that nothing explains stays as long after the work before it as it was.
   void KeepLate(uint32_t w, GpuTask* task) const {
     const int64_t start_ns = j_.works[w].start_ns;
     const uint32_t before = j_.before[w], wait = gaps_.LastWait(w);
@@ -127,7 +127,7 @@ class GpuTaskMaker {
     }
   }
 
-  // Those of a task are added one after the other.
+  // The dependencies of a task are added one after the other.
   void AddDependency(uint32_t w, GpuTask* task) {
     if (task->dependency_count++ == 0) {
       task->first_dependency = static_cast<uint32_t>(graph_->dependencies.size());

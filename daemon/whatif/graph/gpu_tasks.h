@@ -13,7 +13,7 @@
 
 namespace seqpoint::whatif {
 
-// Adds them to `graph`, in the order of their calls, which is that of their queues. Returns the
+// Adds them to `graph`, in the order of their calls, which is that of their lanes. Returns the
 // task of each work.
 std::vector<uint32_t> MakeGpuTasks(const JoinedTrace& joined, const Gaps& gaps,
                                    const LateStarts& late, Graph* graph);

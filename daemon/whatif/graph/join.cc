@@ -23,15 +23,15 @@ class Joiner {
   void Run() {
     SortCalls();
     JoinWorks();
-    AssignQueues();
+    AssignLanes();
   }
 
  private:
   using Launch = JoinedTrace::Launch;
   using Launched = JoinedTrace::Launched;
 
-  // Calls in order of their begin over all threads; a call inside of another one of its thread (the
-  // driver's below the runtime's) is part of that.
+  // Calls of all threads in order of their starts. A call inside another one of its thread (the
+  // driver's inside the runtime's) is part of that one.
   void SortCalls() {
     std::vector<uint32_t> sorted(j_.trace.calls.size());
     for (uint32_t i = 0; i < sorted.size(); ++i) sorted[i] = i;
@@ -96,7 +96,7 @@ class Joiner {
       first += std::exchange(launch.count, 0);
     }
     j_.works_of_call.resize(first);
-    for (const bool adopted : {false, true}) {  // a launch's own works are its first
+    for (const bool adopted : {false, true}) {  // a launch's own works come first
       for (uint32_t w = 0; w < j_.works.size(); ++w) {
         if (j_.call_of[w] == kNone || j_.adopted[w] != adopted) continue;
         Launch& launch = j_.launches[j_.call_of[w]];
@@ -120,10 +120,10 @@ class Joiner {
     }
   }
 
-  // Work without a launch was in flight when the trace began, or its launch was lost. The numbers
-  // of correlations, which ascend with the calls of a process, tell which, and after which launch
-  // a lost one came: with that one it goes. Where they do not it goes with the launch before it in
-  // its stream.
+  // Work without a launch was in flight when the trace started, or its launch was lost. Correlation
+  // ids ascend with the calls of a process: they say which of both, and after which launch a lost
+  // one came. The work then goes with that launch, or, where the ids do not say, with the launch
+  // before it in its stream.
   void AdoptWorks() {
     j_.adopted.assign(j_.works.size(), false);
     std::vector<std::pair<uint64_t, uint32_t>> launches;  // correlation, position
@@ -149,54 +149,54 @@ class Joiner {
     }
   }
 
-  // A stream is a queue. Nodes of one graph launch that overlap on a stream are on branches.
-  void AssignQueues() {
-    std::vector<std::vector<uint32_t>> queues_of(j_.trace.streams.size());
-    const auto queue = [&](uint32_t stream, uint32_t branch) {
-      std::vector<uint32_t>& queues = queues_of[stream];
-      while (queues.size() <= branch) {
-        queues.push_back(static_cast<uint32_t>(graph_->queues.size()));
-        graph_->queues.push_back({stream, static_cast<uint32_t>(queues.size() - 1)});
+  // A stream is a lane. Nodes of one graph launch that overlap on a stream are on branches.
+  void AssignLanes() {
+    std::vector<std::vector<uint32_t>> lanes_of(j_.trace.streams.size());
+    const auto lane = [&](uint32_t stream, uint32_t branch) {
+      std::vector<uint32_t>& lanes = lanes_of[stream];
+      while (lanes.size() <= branch) {
+        lanes.push_back(static_cast<uint32_t>(graph_->lanes.size()));
+        graph_->lanes.push_back({stream, static_cast<uint32_t>(lanes.size() - 1)});
       }
-      return queues[branch];
+      return lanes[branch];
     };
-    j_.queue_of.resize(j_.works.size());
+    j_.lane_of.resize(j_.works.size());
     j_.before.assign(j_.works.size(), kNone);
-    std::vector<uint32_t> last;  // work by queue
+    std::vector<uint32_t> last;  // work by lane
     std::vector<int64_t> end_ns;
     for (uint32_t w = 0; w < j_.works.size(); ++w) {
       const Work& work = j_.works[w];
       uint32_t branch = 0;
       const bool node = j_.HasLaunch(w) && j_.launches[j_.call_of[w]].count > 1;
-      uint32_t q = queue(work.stream, 0);
-      last.resize(graph_->queues.size(), kNone);
-      end_ns.resize(graph_->queues.size(), kPast);
+      uint32_t q = lane(work.stream, 0);
+      last.resize(graph_->lanes.size(), kNone);
+      end_ns.resize(graph_->lanes.size(), kPast);
       while (node && last[q] != kNone && j_.call_of[last[q]] == j_.call_of[w] &&
              end_ns[q] > work.start_ns + kTickNs && branch + 1 < kMostBranches) {
-        q = queue(work.stream, ++branch);
-        last.resize(graph_->queues.size(), kNone);
-        end_ns.resize(graph_->queues.size(), kPast);
+        q = lane(work.stream, ++branch);
+        last.resize(graph_->lanes.size(), kNone);
+        end_ns.resize(graph_->lanes.size(), kPast);
       }
-      j_.queue_of[w] = q;
+      j_.lane_of[w] = q;
       j_.before[w] = last[q];
       last[q] = w;
       end_ns[q] = work.end_ns;
     }
-    j_.main_queue.assign(j_.trace.streams.size(), kNone);
-    for (uint32_t s = 0; s < queues_of.size(); ++s) {
-      if (!queues_of[s].empty()) j_.main_queue[s] = queues_of[s][0];
+    j_.main_lane.assign(j_.trace.streams.size(), kNone);
+    for (uint32_t s = 0; s < lanes_of.size(); ++s) {
+      if (!lanes_of[s].empty()) j_.main_lane[s] = lanes_of[s][0];
     }
-    j_.in_flight.resize(graph_->queues.size());
+    j_.in_flight.resize(graph_->lanes.size());
     for (uint32_t w = 0; w < j_.works.size(); ++w) {
-      if (j_.InFlight(w)) j_.in_flight[j_.queue_of[w]].push_back(w);
+      if (j_.InFlight(w)) j_.in_flight[j_.lane_of[w]].push_back(w);
     }
-    // Works of each queue by the position of their call, to look up what was last when.
-    j_.launched.resize(graph_->queues.size());
+    // Works of each lane by the position of their call, for looking up the last one at any call.
+    j_.launched.resize(graph_->lanes.size());
     for (uint32_t position = 0; position < j_.calls.size(); ++position) {
       const Launch& launch = j_.launches[position];
       for (uint32_t i = 0; i < launch.count; ++i) {
         const uint32_t w = j_.works_of_call[launch.first + i];
-        std::vector<Launched>& list = j_.launched[j_.queue_of[w]];
+        std::vector<Launched>& list = j_.launched[j_.lane_of[w]];
         if (!list.empty() && list.back().position == position) {
           list.back().last = w;
         } else {
@@ -218,22 +218,22 @@ JoinedTrace Join(const Trace& trace, Graph* graph) {
   return joined;
 }
 
-uint32_t JoinedTrace::LastBefore(uint32_t queue, uint32_t position) const {
-  const std::vector<Launched>& list = launched[queue];
+uint32_t JoinedTrace::LastBefore(uint32_t lane, uint32_t position) const {
+  const std::vector<Launched>& list = launched[lane];
   const auto it = std::partition_point(
       list.begin(), list.end(), [&](const Launched& each) { return each.position < position; });
   return it == list.begin() ? kNone : std::prev(it)->last;
 }
 
-uint32_t JoinedTrace::FirstAfter(uint32_t queue, uint32_t position) const {
-  const std::vector<Launched>& list = launched[queue];
+uint32_t JoinedTrace::FirstAfter(uint32_t lane, uint32_t position) const {
+  const std::vector<Launched>& list = launched[lane];
   const auto it = std::partition_point(
       list.begin(), list.end(), [&](const Launched& each) { return each.position <= position; });
   return it == list.end() ? kNone : it->first;
 }
 
-uint32_t JoinedTrace::LastInFlight(uint32_t queue, int64_t until_ns) const {
-  const std::vector<uint32_t>& list = in_flight[queue];
+uint32_t JoinedTrace::LastInFlight(uint32_t lane, int64_t until_ns) const {
+  const std::vector<uint32_t>& list = in_flight[lane];
   const auto it = std::partition_point(
       list.begin(), list.end(), [&](uint32_t w) { return works[w].end_ns <= until_ns + kTickNs; });
   return it == list.begin() ? kNone : *std::prev(it);

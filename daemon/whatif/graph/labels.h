@@ -50,17 +50,17 @@ class Labels {
       return std::tie(a.begin_ns, b.end_ns) < std::tie(b.begin_ns, a.end_ns);
     });
   }
-  // Calls `piece(begin_ns, end_ns, label)` for each part of [begin_ns, end_ns) with the same
+  // Calls `part(begin_ns, end_ns, label)` for each part of [begin_ns, end_ns) that has the same
   // annotations around it. Times of successive calls ascend.
-  template <typename Piece>
-  void Cut(int64_t begin_ns, int64_t end_ns, const Piece& piece) {
+  template <typename Part>
+  void Cut(int64_t begin_ns, int64_t end_ns, const Part& part) {
     int64_t at_ns = begin_ns;
     do {
       Enter(at_ns);
       int64_t until_ns = end_ns;
       if (!open_.empty()) until_ns = std::min(until_ns, open_.back().end_ns);
       if (next_ < spans_.size()) until_ns = std::min(until_ns, spans_[next_].begin_ns);
-      piece(at_ns, until_ns, open_.empty() ? 0 : open_.back().label);
+      part(at_ns, until_ns, open_.empty() ? 0 : open_.back().label);
       at_ns = until_ns;
     } while (at_ns < end_ns);
   }
@@ -72,7 +72,7 @@ class Labels {
     for (; next_ < spans_.size() && spans_[next_].begin_ns <= at_ns; ++next_) {
       const Span& span = spans_[next_];
       if (span.end_ns <= at_ns) continue;
-      // What ended before this one began is not around it.
+      // An annotation that ended before this one started is not around it.
       while (!open_.empty() && open_.back().end_ns <= span.begin_ns) open_.pop_back();
       const uint32_t outer = open_.empty() ? 0 : open_.back().label;
       const bool deep = open_.size() >= kMostNested;

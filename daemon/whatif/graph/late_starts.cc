@@ -9,8 +9,8 @@
 namespace seqpoint::whatif {
 namespace {
 
-// Ends of work looked at for one late start. Real traces are far below it; the graph of a hostile
-// one beyond it would take minutes.
+// Ends of work that are looked at for one late start. Real traces are far below the limit; without
+// it, the graph of a hostile trace would take minutes.
 constexpr ptrdiff_t kMostNear = 4096;
 
 }  // namespace
@@ -20,9 +20,9 @@ LateStarts::LateStarts(const JoinedTrace& joined, const Gaps& gaps, Figures* fig
   FindShared(figures);
 }
 
-// Work that starts later than all that, just when a kernel of another queue ends: the GPU had no
-// room for both, or an event of which the trace says nothing. Where that does not explain it
-// either, it is late.
+// Some work starts later than all that explains, just when a kernel of another lane ends: the GPU
+// had no room for both, or there was an event that the trace does not have. Work whose start this
+// does not explain either is late.
 void LateStarts::FindShared(Figures* figures) {
   shared_.assign(j_.works.size(), kNone);
   late_.assign(j_.works.size(), false);
@@ -31,7 +31,7 @@ void LateStarts::FindShared(Figures* figures) {
   for (uint32_t w = 0; w < j_.works.size(); ++w) ends.emplace_back(j_.works[w].end_ns, w);
   std::sort(ends.begin(), ends.end());
   for (uint32_t w = 0; w < j_.works.size(); ++w) {
-    // Without a launch and anything before it its start is all that is known.
+    // Without a launch, and without work before it, only its start is known.
     if (!j_.HasLaunch(w) && j_.before[w] == kNone) continue;
     const Work& work = j_.works[w];
     int64_t ready_ns = gaps_.ReadyNs(w);
@@ -50,7 +50,7 @@ void LateStarts::FindShared(Figures* figures) {
       const uint32_t other = it->second;
       const bool earlier =
           j_.InFlight(other) || (!j_.InFlight(w) && j_.call_of[other] < j_.call_of[w]);
-      if (j_.queue_of[other] == j_.queue_of[w] || it->first <= ready_ns || !earlier ||
+      if (j_.lane_of[other] == j_.lane_of[w] || it->first <= ready_ns || !earlier ||
           j_.works[other].start_ns >= work.start_ns) {
         continue;
       }

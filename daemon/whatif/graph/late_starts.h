@@ -1,4 +1,4 @@
-// Works that start later than their launch, their queue and their waits tell.
+// Works that start later than their launch, their lane and their waits explain.
 //
 // Threading: plain values. Ownership: refers to the joined trace and the gaps, which outlive it.
 #ifndef DAEMON_WHATIF_GRAPH_LATE_STARTS_H_
@@ -17,7 +17,7 @@ class LateStarts {
   // Sets Figures::shared and unexplained.
   LateStarts(const JoinedTrace& joined, const Gaps& gaps, Figures* figures);
 
-  // The work of another queue at whose end it started, without an event: kNone, there is none.
+  // The work of another lane at whose end it started without an event; kNone: there is none.
   uint32_t SharedWith(uint32_t w) const { return shared_[w]; }
   // Nothing explains its start.
   bool IsLate(uint32_t w) const { return late_[w]; }

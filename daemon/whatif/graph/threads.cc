@@ -12,8 +12,8 @@
 namespace seqpoint::whatif {
 namespace {
 
-constexpr int64_t kWaitCallNs = 2 * kMicro;  // a wait for what is over
-// A run of so many calls is a thread's turn; fewer may be a watchdog's.
+constexpr int64_t kWaitCallNs = 2 * kMicro;  // a wait for finished work
+// A run of this many calls shows that a thread has the others wait. Fewer may be a watchdog's.
 constexpr size_t kTurnCalls = 5;
 
 bool HostSide(WorkKind kind) {
@@ -99,8 +99,8 @@ class CpuTaskMaker {
     size_t calls = 0;
   };
 
-  // Threads that take turns hand over to each other: the one that stops waits for the other (the
-  // forward thread for the backward thread of autograd). A gap that such a turn fills is no work.
+  // Threads that run by turns depend on each other: the one that stops waits for the other, as the
+  // forward thread waits for the backward thread of autograd. The gap in which it waits is no work.
   void FindCrossThreadDependencies() {
     after_.assign(j_.calls.size(), kNone);
     std::vector<Turn> turns;
@@ -110,7 +110,7 @@ class CpuTaskMaker {
       turns.back().last = p;
       ++turns.back().calls;
     }
-    // Short ones are not turns, and do not cut those of others.
+    // Short runs are left out, and do not cut those of others.
     std::vector<Turn> solid;
     for (const Turn& turn : turns) {
       if (!solid.empty() && solid.back().thread == turn.thread) {
@@ -125,7 +125,7 @@ class CpuTaskMaker {
       const Turn& before = solid[i - 1];
       if (j_.CallAt(before.last).end_ns > j_.CallAt(turn.first).begin_ns + kTickNs) continue;
       after_[turn.first] = before.last;
-      ++graph_->figures.handovers;
+      ++graph_->figures.cross_thread_dependencies;
     }
   }
 
@@ -137,11 +137,11 @@ class CpuTaskMaker {
     return task;
   }
 
-  // What each blocking call waited for.
+  // The work that each blocking call waited for.
   void FindIntervalsWaitedFor() {
-    waited_queue_.assign(j_.calls.size(), kNone);
+    waited_lane_.assign(j_.calls.size(), kNone);
     waited_end_ns_.assign(j_.calls.size(), kPast);
-    std::vector<uint32_t> last(graph_->queues.size(), kNone);
+    std::vector<uint32_t> last(graph_->lanes.size(), kNone);
     for (uint32_t q = 0; q < last.size(); ++q) {
       if (!j_.in_flight[q].empty()) last[q] = j_.in_flight[q].back();
     }
@@ -149,7 +149,7 @@ class CpuTaskMaker {
       const Call& call = j_.CallAt(p);
       for (uint32_t i = 0; i < j_.launches[p].count; ++i) {
         const uint32_t w = j_.works_of_call[j_.launches[p].first + i];
-        last[j_.queue_of[w]] = w;
+        last[j_.lane_of[w]] = w;
       }
       if (call.kind == CallKind::kContextSync) {
         for (const uint32_t w : last) {
@@ -161,21 +161,21 @@ class CpuTaskMaker {
           const Wait& wait = j_.trace.waits[j_.wait_of[p]];
           stream = wait.stream != kNone ? wait.stream : wait.source;
         }
-        if (stream != kNone && j_.main_queue[stream] != kNone) {
-          const uint32_t w = last[j_.main_queue[stream]];
-          // It waited for something older than what the replay would have there.
+        if (stream != kNone && j_.main_lane[stream] != kNone) {
+          const uint32_t w = last[j_.main_lane[stream]];
+          // It waited for older work than the replay would have there.
           if (j_.RecordedBefore(p) && w != kNone && j_.works[w].end_ns > call.end_ns + kTickNs)
             continue;
-          waited_queue_[p] = j_.main_queue[stream];
+          waited_lane_[p] = j_.main_lane[stream];
           if (w != kNone) waited_end_ns_[p] = j_.works[w].end_ns;
           continue;
         }
-        // The queue that was done last before the call returned.
+        // The lane that finished last before the call returned.
         for (uint32_t q = 0; q < last.size(); ++q) {
           if (last[q] == kNone || j_.works[last[q]].end_ns > call.end_ns + kTickNs) continue;
           if (j_.works[last[q]].end_ns <= waited_end_ns_[p]) continue;
           waited_end_ns_[p] = j_.works[last[q]].end_ns;
-          waited_queue_[p] = q;
+          waited_lane_[p] = q;
         }
       }
     }
@@ -198,9 +198,9 @@ class CpuTaskMaker {
         break;
       case CallKind::kStreamSync:
       case CallKind::kEventSync: {
-        if (waited_queue_[p] == kNone) return;
+        if (waited_lane_[p] == kNone) return;
         task->kind = CpuKind::kWaitStream;
-        task->queue = waited_queue_[p];
+        task->lane = waited_lane_[p];
         if (call.kind == CallKind::kEventSync) task->event = j_.EventOf(p);
         if (task->event != kNone) task->kind = CpuKind::kWaitEvent;
         break;
@@ -210,13 +210,13 @@ class CpuTaskMaker {
         if (it == j_.event_of.end()) return;
         task->kind = CpuKind::kRecord;
         task->event = it->second;
-        task->queue = j_.main_queue[j_.record_stream.at(p)];
+        task->lane = j_.main_lane[j_.record_stream.at(p)];
         return;
       }
       case CallKind::kStreamWait: {
-        if (waits_.wait_queue[p] == kNone || waits_.wait_source[p] == kNone) return;
+        if (waits_.wait_lane[p] == kNone || waits_.wait_source[p] == kNone) return;
         task->kind = CpuKind::kStreamWait;
-        task->queue = waits_.wait_queue[p];
+        task->lane = waits_.wait_lane[p];
         task->source = waits_.wait_source[p];
         task->event = j_.EventOf(p);
         return;
@@ -252,7 +252,7 @@ class CpuTaskMaker {
   const GraphOptions& options_;
   Graph* graph_;
   std::vector<uint32_t> after_;  // position, of a call
-  std::vector<uint32_t> waited_queue_;
+  std::vector<uint32_t> waited_lane_;
   std::vector<int64_t> waited_end_ns_;
 };
 

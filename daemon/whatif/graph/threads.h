@@ -12,8 +12,8 @@
 
 namespace seqpoint::whatif {
 
-// Adds them to `graph`, whose GPU tasks get their calls and layers. `task_of`: the GPU task of each
-// work.
+// Adds them to `graph`, and sets the calls and layers of its GPU tasks. `task_of`: the GPU task of
+// each work.
 void MakeCpuTasks(const JoinedTrace& joined, const StreamWaits& waits,
                   const std::vector<uint32_t>& task_of, const GraphOptions& options, Graph* graph);
 

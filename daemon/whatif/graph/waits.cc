@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kWaitSample = 256;
 // Real traces are far below these limits. The graph of a hostile trace beyond them would take
 // minutes.
-constexpr size_t kMostWaitQueues = 64;      // pairs of which may explain a wait: the busiest
+constexpr size_t kMostWaitLanes = 64;       // pairs of the busiest may explain a wait
 constexpr size_t kMostWaitTries = 1 << 28;  // in all
 
 class WaitFinder {
@@ -29,90 +29,90 @@ class WaitFinder {
  private:
   // Calls with the same neighbours are the same line of the program.
   void FindWaits() {
-    found_.wait_queue.assign(j_.calls.size(), kNone);
+    found_.wait_lane.assign(j_.calls.size(), kNone);
     found_.wait_source.assign(j_.calls.size(), kNone);
     struct Place {
       uint32_t before = 0, after = 0;  // names
-      uint32_t queue_before = kNone, queue_after = kNone;
+      uint32_t lane_before = kNone, lane_after = kNone;
     };
     std::vector<Place> places(j_.calls.size());
     std::vector<uint32_t> last(j_.trace.threads.size(), kNone),
-        queue(j_.trace.threads.size(), kNone);
+        lane(j_.trace.threads.size(), kNone);
     for (uint32_t p = 0; p < j_.calls.size(); ++p) {
       const Call& call = j_.CallAt(p);
-      places[p].queue_before = queue[call.thread];
+      places[p].lane_before = lane[call.thread];
       if (last[call.thread] != kNone) {
         places[p].before = j_.CallAt(last[call.thread]).name;
         places[last[call.thread]].after = call.name;
       }
       last[call.thread] = p;
       if (j_.launches[p].count > 0) {
-        queue[call.thread] = j_.queue_of[j_.works_of_call[j_.launches[p].first]];
+        lane[call.thread] = j_.lane_of[j_.works_of_call[j_.launches[p].first]];
       }
     }
-    std::fill(queue.begin(), queue.end(), kNone);
+    std::fill(lane.begin(), lane.end(), kNone);
     std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, std::vector<uint32_t>> groups;
     for (uint32_t p = static_cast<uint32_t>(j_.calls.size()); p-- > 0;) {
       const Call& call = j_.CallAt(p);
-      places[p].queue_after = queue[call.thread];
+      places[p].lane_after = lane[call.thread];
       if (j_.launches[p].count > 0) {
-        queue[call.thread] = j_.queue_of[j_.works_of_call[j_.launches[p].first]];
+        lane[call.thread] = j_.lane_of[j_.works_of_call[j_.launches[p].first]];
       }
       if (call.kind != CallKind::kStreamWait) continue;
       if (j_.wait_of[p] != kNone) {
         const Wait& wait = j_.trace.waits[j_.wait_of[p]];
         if (wait.stream != kNone && wait.source != kNone) {
-          found_.wait_queue[p] = j_.main_queue[wait.stream];
-          found_.wait_source[p] = j_.main_queue[wait.source];
+          found_.wait_lane[p] = j_.main_lane[wait.stream];
+          found_.wait_source[p] = j_.main_lane[wait.source];
           ++figures_->waits_recorded;
           continue;
         }
       }
       const Place& place = places[p];
-      groups[{place.before, place.after, place.queue_before, place.queue_after}].push_back(p);
+      groups[{place.before, place.after, place.lane_before, place.lane_after}].push_back(p);
     }
-    for (uint32_t queue = 0; queue < graph_.queues.size(); ++queue) busiest_.push_back(queue);
-    if (busiest_.size() > kMostWaitQueues) {
+    for (uint32_t lane = 0; lane < graph_.lanes.size(); ++lane) busiest_.push_back(lane);
+    if (busiest_.size() > kMostWaitLanes) {
       std::stable_sort(busiest_.begin(), busiest_.end(), [this](uint32_t a, uint32_t b) {
         return j_.launched[a].size() > j_.launched[b].size();
       });
-      busiest_.resize(kMostWaitQueues);
+      busiest_.resize(kMostWaitLanes);
     }
     for (const auto& [key, calls] : groups) {
       InferWaits(calls, std::get<2>(key), std::get<3>(key));
     }
     found_.waits_for.resize(j_.works.size());
     for (uint32_t p = 0; p < j_.calls.size(); ++p) {
-      if (found_.wait_queue[p] == kNone || found_.wait_source[p] == kNone) continue;
-      const uint32_t waiting = j_.FirstAfter(found_.wait_queue[p], p);
+      if (found_.wait_lane[p] == kNone || found_.wait_source[p] == kNone) continue;
+      const uint32_t waiting = j_.FirstAfter(found_.wait_lane[p], p);
       uint32_t source = j_.LastBefore(found_.wait_source[p], p);
       if (source == kNone || j_.RecordedBefore(p)) {
-        // What it waits for was in flight: that is one task, whatever the replay has in the queue.
+        // It waits for work in flight. That is one task, whatever the replay has in the lane.
         if (waiting != kNone)
           source = j_.LastInFlight(found_.wait_source[p], j_.works[waiting].start_ns);
-        found_.wait_queue[p] = kNone;
+        found_.wait_lane[p] = kNone;
       }
       if (waiting != kNone && source != kNone) found_.waits_for[waiting].push_back(source);
     }
   }
 
   void InferWaits(const std::vector<uint32_t>& calls, uint32_t before, uint32_t after) {
-    uint32_t best_queue = kNone, best_source = kNone;
+    uint32_t best_lane = kNone, best_source = kNone;
     std::tuple<int64_t, int> best(std::numeric_limits<int64_t>::min(), 0);
     const size_t step = std::max<size_t>(1, calls.size() / kWaitSample);
-    std::vector<uint32_t> queues = busiest_;
-    for (const uint32_t queue : {before, after}) {
-      const bool known = std::find(queues.begin(), queues.end(), queue) != queues.end();
-      if (queue != kNone && !known) queues.push_back(queue);
+    std::vector<uint32_t> lanes = busiest_;
+    for (const uint32_t lane : {before, after}) {
+      const bool known = std::find(lanes.begin(), lanes.end(), lane) != lanes.end();
+      if (lane != kNone && !known) lanes.push_back(lane);
     }
-    wait_tries_ += queues.size() * queues.size() * (calls.size() / step);
-    if (wait_tries_ > kMostWaitTries) queues.clear();
-    for (const uint32_t queue : queues) {
-      for (const uint32_t source : queues) {
-        if (queue == source) continue;
+    wait_tries_ += lanes.size() * lanes.size() * (calls.size() / step);
+    if (wait_tries_ > kMostWaitTries) lanes.clear();
+    for (const uint32_t lane : lanes) {
+      for (const uint32_t source : lanes) {
+        if (lane == source) continue;
         int64_t tried = 0, supported = 0, contradicted = 0;
         for (size_t i = 0; i < calls.size(); i += step) {
-          const uint32_t waiting = j_.FirstAfter(queue, calls[i]);
+          const uint32_t waiting = j_.FirstAfter(lane, calls[i]);
           const uint32_t waited = j_.LastBefore(source, calls[i]);
           if (waiting == kNone || waited == kNone) continue;
           ++tried;
@@ -125,24 +125,24 @@ class WaitFinder {
             ++supported;
           }
         }
-        const int alike = (queue == after ? 1 : 0) + (source == before ? 1 : 0);
+        const int alike = (lane == after ? 1 : 0) + (source == before ? 1 : 0);
         if (tried == 0 || contradicted * 50 > tried || (supported == 0 && alike < 2)) continue;
         const std::tuple<int64_t, int> score(supported - 5 * contradicted, alike);
         if (score <= best) continue;
         best = score;
-        best_queue = queue;
+        best_lane = lane;
         best_source = source;
       }
     }
     for (const uint32_t p : calls) {
-      const uint32_t waiting = best_queue == kNone ? kNone : j_.FirstAfter(best_queue, p);
-      const uint32_t waited = best_queue == kNone ? kNone : j_.LastBefore(best_source, p);
+      const uint32_t waiting = best_lane == kNone ? kNone : j_.FirstAfter(best_lane, p);
+      const uint32_t waited = best_lane == kNone ? kNone : j_.LastBefore(best_source, p);
       if (waiting == kNone || waited == kNone ||
           j_.works[waited].end_ns > j_.works[waiting].start_ns + kTickNs) {
         ++figures_->waits_unknown;
         continue;
       }
-      found_.wait_queue[p] = best_queue;
+      found_.wait_lane[p] = best_lane;
       found_.wait_source[p] = best_source;
       ++figures_->waits_inferred;
     }
@@ -153,7 +153,7 @@ class WaitFinder {
   const Graph& graph_;
   Figures* figures_;
   StreamWaits found_;
-  std::vector<uint32_t> busiest_;  // queues
+  std::vector<uint32_t> busiest_;  // lanes
   size_t wait_tries_ = 0;
 };
 

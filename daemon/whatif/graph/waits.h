@@ -1,5 +1,5 @@
-// Which work of one queue waits for which work of another: stream waits, as they were recorded, or
-// else inferred from what the neighbours of such a call are about and what the times allow.
+// Stream waits: the works of one lane that wait for works of another. They are taken as recorded,
+// or else inferred from the lanes that the neighbours of such a call use and from the times.
 //
 // Threading: a free function over constant input. Ownership: values.
 #ifndef DAEMON_WHATIF_GRAPH_WAITS_H_
@@ -14,8 +14,8 @@
 namespace seqpoint::whatif {
 
 struct StreamWaits {
-  std::vector<uint32_t> wait_queue, wait_source;  // queues, of a stream wait
-  std::vector<std::vector<uint32_t>> waits_for;   // works, of a work
+  std::vector<uint32_t> wait_lane, wait_source;  // lanes, by stream wait
+  std::vector<std::vector<uint32_t>> waits_for;  // works, by work
 };
 
 // Sets Figures::waits_*.

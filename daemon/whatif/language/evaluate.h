@@ -1,4 +1,4 @@
-// What the amounts of a what-if come to, among them models of communication.
+// The values of amounts in a what-if, among them models of communication.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_WHATIF_LANGUAGE_EVALUATE_H_
@@ -22,7 +22,7 @@ struct Function {
 };
 const std::vector<Function>& Functions();
 
-// Of the selected task.
+// Values of the selected task.
 struct TaskValues {
   double bytes = 0;
   double duration_ns = 0;
@@ -30,8 +30,8 @@ struct TaskValues {
 bool NeedsTask(const Amount& amount);
 bool NeedsBytes(const Amount& amount);
 
-// Values of the parameters that a request names; InvalidArgument for one that is not given, a
-// division by 0, a result that is no finite number >= 0.
+// `parameters` has the values of those that a request names. InvalidArgument: one is missing, or
+// the result is no finite number >= 0 (a division by 0).
 absl::StatusOr<double> Evaluate(const Amount& amount,
                                 const std::map<std::string, double>& parameters,
                                 const TaskValues& task = {});

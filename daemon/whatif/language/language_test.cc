@@ -139,7 +139,7 @@ TEST(RequestTest, WhateverIsWrittenIsReadAgain) {
     for (uint64_t steps = 1 + random() % 3; steps > 0; --steps) {
       Step& step = request.steps.emplace_back();
       step.verb = static_cast<Verb>(random() % 7);
-      step.selection.what = static_cast<What>(random() % 8);
+      step.selection.target = static_cast<Target>(random() % 8);
       for (uint64_t n = random() % 3; n > 0; --n) {
         Condition& condition = step.selection.conditions.emplace_back();
         condition.field = static_cast<Field>(random() % 9);
@@ -176,16 +176,16 @@ TEST(RequestTest, WhateverIsWrittenIsReadAgain) {
         } else if (random() % 2 != 0) {
           step.before = random() % 2 != 0;
         } else {
-          step.queue = "net";
+          step.lane = "net";
           step.with = random() % 2 != 0;
           if (random() % 2 != 0) {
             Amount& shared = step.shared.emplace();
             shared.first = {.number = static_cast<double>(random() % 1'000'000) / 9,
                             .unit = Unit::kBytes};
-            if (random() % 2 != 0) step.piece.emplace().first.parameter = "piece";
+            if (random() % 2 != 0) step.transfer.emplace().first.parameter = "piece";
           }
           if (random() % 2 != 0) {
-            step.needed_by.emplace().what = What::kCopies;
+            step.needed_by.emplace().target = Target::kCopies;
             step.reversed = random() % 2 != 0;
           }
           const double rate = static_cast<double>(1 + random() % 1'000'000) / 11e5;

@@ -14,8 +14,8 @@
 
 namespace seqpoint::whatif {
 
-// The number of its line and the text of each step. Steps end at a line's end, or at a ';' that
-// stands in no text.
+// The number of its line and the text of each step. A step ends at the end of a line, or at a ';'
+// outside of quoted text.
 std::vector<std::pair<int, std::string_view>> StepTexts(std::string_view text);
 
 struct Token {

@@ -89,7 +89,7 @@ class Parser {
     if (!status.ok()) return status;
     const bool call = step->made == Made::kCall;
     const bool own = !call && line_->Take("into");
-    if (own) status = ParseName(&step->queue);
+    if (own) status = ParseName(&step->lane);
     if (!status.ok()) return status;
     (own ? step->with : step->before) = line_->Take(own ? "with" : "before");
     if (!step->with && !step->before && (call || !line_->Take("after"))) {
@@ -101,7 +101,7 @@ class Parser {
     if (status.ok() && own && line_->Take("sharing")) {
       status = ParseAmount(Unit::kBytes, &step->shared.emplace());
       if (status.ok() && line_->Take("in")) {
-        status = ParseAmount(Unit::kBytes, &step->piece.emplace());
+        status = ParseAmount(Unit::kBytes, &step->transfer.emplace());
       }
     }
     if (status.ok() && own && line_->Take("needed", "by")) {
@@ -122,10 +122,11 @@ class Parser {
 
   absl::Status ParseSelection(Selection* selection) {
     const Token* token = line_->Peek();
-    const What* what = token == nullptr || token->quoted ? nullptr : Find(Whats(), token->text);
-    if (what == nullptr) return line_->Expected(absl::StrCat("one of ", List(Whats())));
+    const Target* target =
+        token == nullptr || token->quoted ? nullptr : Find(Targets(), token->text);
+    if (target == nullptr) return line_->Expected(absl::StrCat("one of ", List(Targets())));
     line_->Take();
-    selection->what = *what;
+    selection->target = *target;
     if (!line_->Take("where")) return absl::OkStatus();
     do {
       Condition& condition = selection->conditions.emplace_back();
@@ -199,7 +200,7 @@ class Parser {
     return CheckUnit(*amount, wanted);
   }
 
-  // Times and bytes in it, as powers; none: a parameter has any unit.
+  // The powers of time and bytes in a unit; none: a parameter has any unit.
   using Powers = std::optional<std::pair<int, int>>;
   static Powers PowersOf(Unit unit) {
     return std::pair(unit == Unit::kTime   ? 1

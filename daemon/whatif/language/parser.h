@@ -15,8 +15,8 @@
 
 namespace seqpoint::whatif {
 
-// One step a line, or parted by ';'. "# ..." is a comment. InvalidArgument names the line, what was
-// read there, and what could have been.
+// One step a line, or separated by ';'. "# ..." is a comment. InvalidArgument names the line, the
+// text that was read there, and the text that was expected.
 absl::StatusOr<Request> ParseRequest(std::string_view text);
 
 }  // namespace seqpoint::whatif

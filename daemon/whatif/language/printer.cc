@@ -23,14 +23,14 @@ std::string InsertText(const Step& step) {
   std::string text =
       absl::StrCat(step.made == Made::kKernel ? "" : WordOf(Mades(), step.made) + " ",
                    Quoted(step.name), " of ", FormatAmount(step.amount));
-  if (!step.queue.empty()) absl::StrAppend(&text, " into ", Quoted(step.queue));
+  if (!step.lane.empty()) absl::StrAppend(&text, " into ", Quoted(step.lane));
   absl::StrAppend(&text,
                   step.before ? " before "
                   : step.with ? " with "
                               : " after ",
                   FormatSelection(step.selection));
   if (step.shared) absl::StrAppend(&text, " sharing ", FormatAmount(*step.shared));
-  if (step.piece) absl::StrAppend(&text, " in ", FormatAmount(*step.piece));
+  if (step.transfer) absl::StrAppend(&text, " in ", FormatAmount(*step.transfer));
   if (step.needed_by) {
     absl::StrAppend(&text, " needed by ", FormatSelection(*step.needed_by),
                     step.reversed ? " in reverse" : "");
@@ -56,7 +56,7 @@ std::string FormatAmount(const Amount& amount) {
 }
 
 std::string FormatSelection(const Selection& selection) {
-  std::string text = WordOf(Whats(), selection.what);
+  std::string text = WordOf(Targets(), selection.target);
   for (size_t i = 0; i < selection.conditions.size(); ++i) {
     const Condition& condition = selection.conditions[i];
     absl::StrAppend(&text, i == 0 ? " where " : " and ", WordOf(Fields(), condition.field), " ",

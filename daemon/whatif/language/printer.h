@@ -10,7 +10,7 @@
 
 namespace seqpoint::whatif {
 
-// A step a line.
+// One step a line.
 std::string FormatRequest(const Request& request);
 std::string FormatAmount(const Amount& amount);
 std::string FormatSelection(const Selection& selection);

@@ -18,7 +18,7 @@ const Words<double>& RateUnits() {
       new Words<double>{{"B/s", 1e-9}, {"KB/s", 1e-6}, {"MB/s", 1e-3}, {"GB/s", 1}, {"TB/s", 1e3}};
   return *words;
 }
-// Shortest text that reads as the same number.
+// The shortest text that reads as the same number.
 std::string NumberText(double number) {
   for (int digits = 6; digits < 17; ++digits) {
     std::string text = absl::StrFormat("%.*g", digits, number);
@@ -28,7 +28,7 @@ std::string NumberText(double number) {
   return absl::StrFormat("%.17g", number);
 }
 
-// In the largest unit that leaves a short number; `units` ascend.
+// Uses the largest unit that leaves a short number; `units` ascend.
 std::string WithUnit(double number, const Words<double>& units) {
   for (size_t i = units.size(); i-- > 0;) {
     const double factor = units[i].second;

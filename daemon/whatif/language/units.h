@@ -16,17 +16,17 @@ namespace seqpoint::whatif {
 
 const Words<double>& TimeUnits();  // in nanoseconds
 const Words<double>& ByteUnits();
-// Of the values that a condition compares; none: plain numbers.
+// Units of the values that a condition compares; none: plain numbers.
 const Words<double>& UnitsOf(Field field);
 
 // "12us", "1.5": the number and the unit behind it.
 std::pair<std::string, std::string> SplitUnit(const std::string& text);
-// "12us" as what the unit makes of it; InvalidArgument for what is no number >= 0 with one of
-// `units`, or without one where there are none.
+// The value of "12us". InvalidArgument: not a number >= 0 with one of `units`, or without a unit
+// where there are none.
 absl::StatusOr<double> ParseNumber(const std::string& text, const Words<double>& units);
 // "0.5", "12us", "25MB", "2GB/s": the number and its unit.
 absl::StatusOr<Amount::Term> ParseQuantity(std::string_view text);
-// In the largest unit that leaves a short number.
+// Uses the largest unit that leaves a short number.
 std::string QuantityText(double number, Unit unit);
 // "a number", "a time such as 10us", ...
 const char* UnitInWords(Unit unit);

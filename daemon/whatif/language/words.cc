@@ -11,16 +11,16 @@ const Words<Verb>& Verbs() {
       {"reschedule", Verb::kReschedule}};
   return *words;
 }
-const Words<What>& Whats() {
-  static const auto* words = new Words<What>{{"work", What::kWork},
-                                             {"kernels", What::kKernels},
-                                             {"copies", What::kCopies},
-                                             {"memsets", What::kMemsets},
-                                             {"collectives", What::kCollectives},
-                                             {"launches", What::kLaunches},
-                                             {"calls", What::kCalls},
-                                             {"gaps", What::kGaps},
-                                             {"iterations", What::kIterations}};
+const Words<Target>& Targets() {
+  static const auto* words = new Words<Target>{{"work", Target::kWork},
+                                               {"kernels", Target::kKernels},
+                                               {"copies", Target::kCopies},
+                                               {"memsets", Target::kMemsets},
+                                               {"collectives", Target::kCollectives},
+                                               {"launches", Target::kLaunches},
+                                               {"calls", Target::kCalls},
+                                               {"gaps", Target::kGaps},
+                                               {"iterations", Target::kIterations}};
   return *words;
 }
 const Words<Field>& Fields() {

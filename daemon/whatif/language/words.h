@@ -1,4 +1,4 @@
-// The words of the language of what-ifs, by what they mean.
+// The words of the language of what-ifs, with their meanings.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_WHATIF_LANGUAGE_WORDS_H_
@@ -18,12 +18,13 @@ template <typename T>
 using Words = std::vector<std::pair<const char*, T>>;
 
 const Words<Verb>& Verbs();
-const Words<What>& Whats();
+const Words<Target>& Targets();
 const Words<Field>& Fields();
 const Words<Compare>& Compares();
 const Words<Made>& Mades();
 
-// Of conditions: compared with quoted text, or with a word of WordsOf; else with a number.
+// A condition on the field compares with quoted text (IsText), with a word of WordsOf, or with a
+// number.
 bool IsText(Field field);
 bool IsOneOf(Field field, const std::string& word);
 const char* WordsOf(Field field);

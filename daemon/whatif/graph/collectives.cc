@@ -1,4 +1,4 @@
-#include "daemon/whatif/collectives.h"
+#include "daemon/whatif/graph/collectives.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,8 +13,8 @@ namespace {
 // Ends of one collective on ranks of one clock are within 10 us on real traces; more allows for
 // clocks that drift and for times in whole microseconds.
 constexpr int64_t kSameNs = 100'000;
-constexpr int64_t kClockStepNs = 20'000;  // clocks are first aligned so coarsely
-constexpr size_t kClockSample = 512;      // collectives of a rank that its clock is found by
+constexpr int64_t kClockStepNs = 20'000;  // clocks are first aligned to this
+constexpr size_t kClockSample = 512;      // collectives of a rank that show its clock
 
 struct Member {
   uint32_t rank = 0;
@@ -31,7 +31,7 @@ using Sequence = std::vector<Item>;  // in order
 
 struct Communicator {
   Sequence items;
-  uint32_t last_rank = 0;  // that takes part
+  uint32_t last_rank = 0;  // of the ranks that take part
 };
 
 // Pairs of the same collectives, as indices; `behind_ns` is added to the times of `b`.
@@ -51,7 +51,7 @@ std::vector<std::pair<size_t, size_t>> Pairs(const Sequence& a, const Sequence& 
   return pairs;
 }
 
-// How many of `b` end while `a` does: the windows of ranks differ.
+// How many of `b` end within the time of `a`: the windows of ranks differ.
 size_t InWindow(const Sequence& a, const Sequence& b, int64_t behind_ns) {
   size_t count = 0;
   for (const Item& item : b) {
@@ -82,15 +82,15 @@ class Matcher {
   // The collectives of each stream.
   std::vector<Sequence> SequencesOf(uint32_t rank) const {
     const Graph& graph = *graphs_[rank];
-    std::map<uint32_t, Sequence> by_queue;
+    std::map<uint32_t, Sequence> by_lane;
     for (uint32_t t = 0; t < graph.gpu.size(); ++t) {
       const GpuTask& task = graph.gpu[t];
       if (task.kind != WorkKind::kCollective || task.work == kNone) continue;
-      by_queue[task.queue].push_back(
+      by_lane[task.lane].push_back(
           {graph.names[task.name], traces_[rank]->works[task.work].end_ns, {{rank, t}}});
     }
     std::vector<Sequence> sequences;
-    for (auto& [queue, sequence] : by_queue) {
+    for (auto& [lane, sequence] : by_lane) {
       std::stable_sort(sequence.begin(), sequence.end(),
                        [](const Item& a, const Item& b) { return a.end_ns < b.end_ns; });
       sequences.push_back(std::move(sequence));
@@ -98,7 +98,7 @@ class Matcher {
     return sequences;
   }
 
-  // 0 where that explains the ends. Else what most pairs of ends have in common.
+  // 0 where one clock explains the ends, else the difference that most pairs of ends have.
   int64_t ClockBehindNs(const std::vector<Sequence>& sequences) const {
     std::vector<int64_t> differences;
     for (const Communicator& communicator : communicators_) {
@@ -121,7 +121,7 @@ class Matcher {
     for (size_t first = 0, last = 0; last < differences.size(); ++last) {
       while (differences[last] - differences[first] > kClockStepNs) ++first;
       const size_t count = last - first + 1;
-      // Of several as good, the smallest: clocks of hosts are synchronised.
+      // The smallest of several that are as good: clocks of hosts are synchronised.
       const size_t middle = first + count / 2;
       if (count < best_count ||
           (count == best_count && std::abs(differences[middle]) >= std::abs(differences[best]))) {
@@ -156,7 +156,7 @@ class Matcher {
       best->items[i].members.push_back(sequence[k].members[0]);
       sequence[k].members.clear();
     }
-    // What the ranks so far lack later ones may have.
+    // Later ranks may have collectives that the ranks so far do not.
     for (Item& item : sequence) {
       if (!item.members.empty()) best->items.push_back(std::move(item));
     }
@@ -187,7 +187,7 @@ class Matcher {
     }
   }
 
-  // Times of a graph are from its begin: that becomes the same moment.
+  // Times of a graph count from its start, which becomes the same moment on all ranks.
   void BeginTogether() {
     int64_t begin_ns = std::numeric_limits<int64_t>::max();
     for (size_t r = 0; r < graphs_.size(); ++r) {

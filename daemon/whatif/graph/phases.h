@@ -1,4 +1,4 @@
-// Which phase of an iteration each CPU task of a graph belongs to, as far as the trace tells:
+// The phase of an iteration that each CPU task of a graph belongs to, as far as the trace says:
 //   - the innermost annotation around it that says so;
 //   - an operator of autograd around it, or that its thread is autograd's: by its name, its
 //     operators, or, in a trace without operators, as the training thread hands over to it and it
@@ -9,8 +9,8 @@
 //   - between two calls of one phase the thread is in it, too.
 //
 // Threading: free functions. Ownership: values.
-#ifndef DAEMON_WHATIF_PHASES_H_
-#define DAEMON_WHATIF_PHASES_H_
+#ifndef DAEMON_WHATIF_GRAPH_PHASES_H_
+#define DAEMON_WHATIF_GRAPH_PHASES_H_
 
 #include "daemon/trace/trace.h"
 #include "daemon/whatif/graph.h"
@@ -22,4 +22,4 @@ void SetPhases(const Trace& trace, Graph* graph);
 
 }  // namespace seqpoint::whatif
 
-#endif  // DAEMON_WHATIF_PHASES_H_
+#endif  // DAEMON_WHATIF_GRAPH_PHASES_H_

@@ -1,4 +1,4 @@
-#include "daemon/whatif/transform.h"
+#include "daemon/whatif/transform/transform.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

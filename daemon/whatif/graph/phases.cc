@@ -1,4 +1,4 @@
-#include "daemon/whatif/phases.h"
+#include "daemon/whatif/graph/phases.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +30,7 @@ class Phases {
     for (uint32_t thread = 0; thread < graph_.order.size(); ++thread) {
       autograd_[thread] = SetByMarks(thread);
     }
-    if (!has_operators_) FindAutogradByHandover();
+    if (!has_operators_) FindAutogradByThreads();
     for (uint32_t thread = 0; thread < graph_.order.size(); ++thread) {
       if (autograd_[thread]) {
         for (const uint32_t t : graph_.order[thread]) {
@@ -66,14 +66,14 @@ class Phases {
         label.phase = Phase::kOptimizer;
       } else if (has("dataloader") || has("data_loading")) {
         label.phase = Phase::kLoading;
-      } else if (forward != backward) {  // "forward_backward" tells nothing
+      } else if (forward != backward) {  // "forward_backward" says nothing
         label.phase = forward ? Phase::kForward : Phase::kBackward;
       }
     }
     return label;
   }
 
-  // Per thread the times in which operators of autograd run, merged.
+  // The times in which operators of autograd run, by thread, merged.
   void FindAutogradOperators() {
     std::vector<int8_t> named(trace_.names.size(), -1);
     in_autograd_.resize(trace_.threads.size());
@@ -105,7 +105,7 @@ class Phases {
     }
   }
 
-  // By annotations and operators; answers whether the thread is autograd's.
+  // Sets phases by annotations and operators. Returns whether the thread is autograd's.
   bool SetByMarks(uint32_t thread) {
     const auto& intervals = in_autograd_[thread];
     size_t next = 0, calls = 0, inside = 0;
@@ -123,21 +123,22 @@ class Phases {
     return absl::StrContains(graph_.threads[thread], "pt_autograd") || inside * 2 > calls;
   }
 
-  // A thread without marks of its own that launches kernels, as one with marks hands over to it.
-  void FindAutogradByHandover() {
+  // A thread is autograd's when it has no marks of its own, launches kernels, and waits for a
+  // thread with marks.
+  void FindAutogradByThreads() {
     std::vector<bool> marked(graph_.order.size());
     for (const CpuTask& task : graph_.cpu) {
       if (LabelOf(task).phase != Phase::kUnknown) marked[task.thread] = true;
     }
     for (uint32_t thread = 0; thread < graph_.order.size(); ++thread) {
-      size_t handovers = 0, kernels = 0, others = 0;
+      size_t handed_over = 0, kernels = 0, others = 0;
       for (const uint32_t t : graph_.order[thread]) {
         const CpuTask& task = graph_.cpu[t];
-        if (task.after != kNone && marked[graph_.cpu[task.after].thread]) ++handovers;
+        if (task.after != kNone && marked[graph_.cpu[task.after].thread]) ++handed_over;
         if (task.first_work == kNone) continue;
         ++(graph_.gpu[task.first_work].kind == WorkKind::kKernel ? kernels : others);
       }
-      if (handovers > 0 && kernels > others && !marked[thread]) {
+      if (handed_over > 0 && kernels > others && !marked[thread]) {
         autograd_[thread] = true;
       }
     }
@@ -181,7 +182,7 @@ class Phases {
     for (size_t i = 0; i < order.size(); ++i) {
       const Phase phase = graph_.cpu[order[i]].phase;
       if (phase == Phase::kUnknown) {
-        // A call, or the annotations around it, say that it is none of both.
+        // A call of no phase may belong to neither phase.
         if (graph_.cpu[order[i]].kind != CpuKind::kGap) since = order.size();
         continue;
       }

@@ -1,4 +1,4 @@
-#include "daemon/whatif/collectives.h"
+#include "daemon/whatif/graph/collectives.h"
 
 #include <gtest/gtest.h>
 

@@ -55,7 +55,7 @@ TEST(GraphTest, ANodeFollowsTheOneThatEndedLastBeforeIt) {
     uint32_t latest = kNone;
     for (uint32_t other = 0; other < i; ++other) {
       const int64_t end_ns = works[other].end_ns;
-      if (graph.gpu[other].queue == task.queue || end_ns > works[i].start_ns + 2000) continue;
+      if (graph.gpu[other].lane == task.lane || end_ns > works[i].start_ns + 2000) continue;
       if (latest == kNone || end_ns > works[latest].end_ns) latest = other;
     }
     ASSERT_EQ(task.dependency_count, latest == kNone ? 0 : 1) << i;
@@ -96,7 +96,7 @@ TEST(GraphTest, AGraphLaunchOfManyNodesAtOnceHasFewBranches) {
   t.Api(0, 10, "cudaGraphLaunch", CallKind::kGraphLaunch);
   for (int i = 0; i < 2000; ++i) t.Run("node", 20 + i, 5000 + i);
   const Graph graph = t.Graph();
-  EXPECT_LE(graph.queues.size(), 256u);
+  EXPECT_LE(graph.lanes.size(), 256u);
   EXPECT_EQ(Replay(std::vector<const Graph*>{&graph}).not_run, 0u);
 }
 

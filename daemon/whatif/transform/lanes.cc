@@ -1,4 +1,4 @@
-#include "daemon/whatif/queues.h"
+#include "daemon/whatif/transform/lanes.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,14 +9,14 @@
 namespace seqpoint::whatif {
 namespace {
 
-constexpr double kMostPieces = 1'000'000;  // of a trace
+constexpr double kMostTransfers = 1'000'000;  // of a trace
 constexpr double kMostBytes = 1LL << 62;
 constexpr size_t kMostDependencies = 1 << 26;
 
 int32_t IterationOf(const Graph& graph, uint32_t t) {
   return graph.cpu[graph.gpu[t].call].iteration;
 }
-// So that tasks without a duration count, too.
+// One more, so that tasks without a duration count.
 double Weight(const Graph& graph, uint32_t t) {
   return static_cast<double>(graph.gpu[t].duration_ns) + 1;
 }
@@ -46,16 +46,16 @@ std::vector<Stretch> Iterations(const Graph& graph, const std::vector<uint32_t>&
   return iterations;
 }
 
-uint32_t QueueNamed(const std::string& name, Graph* graph) {
-  for (uint32_t q = 0; q < graph->queues.size(); ++q) {
-    if (graph->queues[q].name == name) return q;
+uint32_t LaneNamed(const std::string& name, Graph* graph) {
+  for (uint32_t q = 0; q < graph->lanes.size(); ++q) {
+    if (graph->lanes[q].name == name) return q;
   }
-  Queue queue;
-  queue.stream = static_cast<uint32_t>(graph->streams.size());
-  queue.name = name;
+  Lane lane;
+  lane.stream = static_cast<uint32_t>(graph->streams.size());
+  lane.name = name;
   graph->streams.push_back({0, -1 - static_cast<int64_t>(graph->streams.size())});
-  graph->queues.push_back(queue);
-  return static_cast<uint32_t>(graph->queues.size() - 1);
+  graph->lanes.push_back(lane);
+  return static_cast<uint32_t>(graph->lanes.size() - 1);
 }
 
 }  // namespace
@@ -69,12 +69,13 @@ std::vector<uint32_t> LaunchOrder(const Graph& graph) {
   return order;
 }
 
-absl::StatusOr<std::vector<Piece>> Pieces(const Graph& graph, const std::vector<uint32_t>& selected,
-                                          std::optional<double> bytes,
-                                          std::optional<double> piece_bytes) {
-  if (piece_bytes && !(*piece_bytes >= 1)) {
+absl::StatusOr<std::vector<Transfer>> Transfers(const Graph& graph,
+                                                const std::vector<uint32_t>& selected,
+                                                std::optional<double> bytes,
+                                                std::optional<double> transfer_bytes) {
+  if (transfer_bytes && !(*transfer_bytes >= 1)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("pieces of ", *piece_bytes, " bytes: give a size from 1B on"));
+        absl::StrCat("pieces of ", *transfer_bytes, " bytes: give a size from 1B on"));
   }
   if (bytes && *bytes > kMostBytes) {
     return absl::InvalidArgumentError(
@@ -83,55 +84,55 @@ absl::StatusOr<std::vector<Piece>> Pieces(const Graph& graph, const std::vector<
   const std::vector<uint32_t> order = InOrder(graph, selected);
   const std::vector<Stretch> iterations = Iterations(graph, order);
   const auto count = static_cast<double>(iterations.size());
-  if (bytes && piece_bytes && *bytes / *piece_bytes * count > kMostPieces) {
+  if (bytes && transfer_bytes && *bytes / *transfer_bytes * count > kMostTransfers) {
     return absl::InvalidArgumentError(
-        absl::StrCat("pieces of ", *piece_bytes, " bytes are ", *bytes / *piece_bytes,
-                     " an iteration, more than ", kMostPieces, " in all: take larger ones"));
+        absl::StrCat("pieces of ", *transfer_bytes, " bytes are ", *bytes / *transfer_bytes,
+                     " an iteration, more than ", kMostTransfers, " in all: take larger ones"));
   }
   double mean_ns = 0;
   for (const Stretch& iteration : iterations) {
     mean_ns += iteration.ns / static_cast<double>(iterations.size());
   }
-  std::vector<Piece> pieces;
+  std::vector<Transfer> transfers;
   for (const Stretch& iteration : iterations) {
     double all = bytes.value_or(0);
-    // What comes before the first iteration is a part of one.
+    // The tasks before the first iteration are a part of one.
     if (iterations.size() > 1 && IterationOf(graph, order[iteration.begin]) < 0) {
       all *= std::min(1.0, iteration.ns / mean_ns);
     }
     double so_far_ns = 0, sent = 0;
     for (size_t i = iteration.begin; i < iteration.end; ++i) {
-      Piece piece = {order[i], static_cast<double>(graph.gpu[order[i]].bytes), 0};
+      Transfer transfer = {order[i], static_cast<double>(graph.gpu[order[i]].bytes), 0};
       so_far_ns += Weight(graph, order[i]);
-      piece.behind = 1 - so_far_ns / iteration.ns;
-      if (!bytes || !piece_bytes) {
-        if (bytes) piece.bytes = all * Weight(graph, order[i]) / iteration.ns;
-        pieces.push_back(piece);
+      transfer.behind = 1 - so_far_ns / iteration.ns;
+      if (!bytes || !transfer_bytes) {
+        if (bytes) transfer.bytes = all * Weight(graph, order[i]) / iteration.ns;
+        transfers.push_back(transfer);
         continue;
       }
-      // Whole ones as they are full, the rest with the last task.
-      const double made = all * (1 - piece.behind);
-      while (made - sent >= *piece_bytes * (1 - 1e-9) ||
+      // A whole transfer is made as soon as it is full, the rest with the last task.
+      const double made = all * (1 - transfer.behind);
+      while (made - sent >= *transfer_bytes * (1 - 1e-9) ||
              (i + 1 == iteration.end && all - sent > 0.5)) {
-        piece.bytes = std::min(*piece_bytes, all - sent);
-        sent += piece.bytes;
-        pieces.push_back(piece);
+        transfer.bytes = std::min(*transfer_bytes, all - sent);
+        sent += transfer.bytes;
+        transfers.push_back(transfer);
       }
     }
   }
-  return pieces;
+  return transfers;
 }
 
-QueueInserter::QueueInserter(const std::string& queue, bool with,
-                             const std::vector<uint32_t>& needed_by, bool reversed, Graph* graph)
-    : graph_(*graph), with_(with), reversed_(reversed), queue_(QueueNamed(queue, graph)) {
+LaneInserter::LaneInserter(const std::string& lane, bool with,
+                           const std::vector<uint32_t>& needed_by, bool reversed, Graph* graph)
+    : graph_(*graph), with_(with), reversed_(reversed), lane_(LaneNamed(lane, graph)) {
   places_.resize(graph_.gpu.size());
   before_.assign(graph_.gpu.size(), kNone);
-  std::vector<uint32_t> last(graph_.queues.size(), kNone);
+  std::vector<uint32_t> last(graph_.lanes.size(), kNone);
   const std::vector<uint32_t> launched = LaunchOrder(graph_);
   for (uint32_t i = 0; i < launched.size(); ++i) {
     places_[launched[i]] = i;
-    before_[launched[i]] = std::exchange(last[graph_.gpu[launched[i]].queue], launched[i]);
+    before_[launched[i]] = std::exchange(last[graph_.gpu[launched[i]].lane], launched[i]);
   }
   const std::vector<uint32_t> order = InOrder(graph_, needed_by);
   for (const Stretch& iteration : Iterations(graph_, order)) {
@@ -143,35 +144,35 @@ QueueInserter::QueueInserter(const std::string& queue, bool with,
   }
 }
 
-absl::Status QueueInserter::Insert(const Piece& piece, GpuTask task) {
+absl::Status LaneInserter::Insert(const Transfer& transfer, GpuTask task) {
   if (graph_.dependencies.size() > kMostDependencies) {
     return absl::InvalidArgumentError(absl::StrCat("the tasks would wait for more than ",
                                                    kMostDependencies, " others: insert fewer"));
   }
-  task.queue = queue_;
-  task.bytes = static_cast<uint64_t>(piece.bytes);
+  task.lane = lane_;
+  task.bytes = static_cast<uint64_t>(transfer.bytes);
   task.wait_gap_ns = task.gap_ns = 0;
   if (!with_) {
-    AddDependency(piece.after, &task);
-  } else {  // what holds that one holds this one
-    const GpuTask other = graph_.gpu[piece.after];
+    AddDependency(transfer.after, &task);
+  } else {  // this task waits for whatever that one waits for
+    const GpuTask other = graph_.gpu[transfer.after];
     for (uint32_t i = 0; i < other.dependency_count; ++i) {
       AddDependency(uint32_t{graph_.dependencies[other.first_dependency + i]}, &task);
     }
-    if (const auto it = needed_.find(piece.after); it != needed_.end()) {
+    if (const auto it = needed_.find(transfer.after); it != needed_.end()) {
       for (const uint32_t t : it->second) AddDependency(t, &task);
     }
-    if (before_[piece.after] != kNone) AddDependency(before_[piece.after], &task);
+    if (before_[transfer.after] != kNone) AddDependency(before_[transfer.after], &task);
   }
-  // Behind those that were inserted after the same one.
-  if (piece.after != last_after_) last_ = last_after_ = piece.after;
+  // It goes behind those that were inserted after the same task.
+  if (transfer.after != last_after_) last_ = last_after_ = transfer.after;
   task.next = graph_.gpu[last_].next;
   const auto added = static_cast<uint32_t>(graph_.gpu.size());
   graph_.gpu[last_].next = added;
   last_ = added;
   graph_.gpu.push_back(task);
 
-  const uint32_t consumer = ConsumerOf(piece);
+  const uint32_t consumer = ConsumerOf(transfer);
   if (consumer == kNone) return absl::OkStatus();
   std::vector<uint32_t>& needed = needed_[consumer];
   if (graph_.gpu[consumer].dependency_count + needed.size() + 1 >= UINT16_MAX) {
@@ -183,26 +184,26 @@ absl::Status QueueInserter::Insert(const Piece& piece, GpuTask task) {
   return absl::OkStatus();
 }
 
-void QueueInserter::Finish() {
+void LaneInserter::Finish() {
   for (const auto& [consumer, needed] : std::exchange(needed_, {})) {
     for (const uint32_t t : needed) AddDependency(t, &graph_.gpu[consumer]);
   }
 }
 
-uint32_t QueueInserter::ConsumerOf(const Piece& piece) const {
-  auto next = std::upper_bound(consumers_.begin(), consumers_.end(), places_[piece.after],
+uint32_t LaneInserter::ConsumerOf(const Transfer& transfer) const {
+  auto next = std::upper_bound(consumers_.begin(), consumers_.end(), places_[transfer.after],
                                [](uint32_t place, const Consumer& c) { return place < c.place; });
   if (next == consumers_.end()) return kNone;
   if (reversed_) {
     const auto end = consumers_.begin() + static_cast<int64_t>(next->iteration_end);
-    next = std::upper_bound(next, std::prev(end), piece.behind + 1e-9,
+    next = std::upper_bound(next, std::prev(end), transfer.behind + 1e-9,
                             [](double share, const Consumer& c) { return share < c.until; });
   }
   return next->task;
 }
 
 // The dependencies of a task follow each other: another one moves them to the end.
-void QueueInserter::AddDependency(uint32_t other, GpuTask* task) {
+void LaneInserter::AddDependency(uint32_t other, GpuTask* task) {
   std::vector<uint32_t>& all = graph_.dependencies;
   if (task->first_dependency + task->dependency_count != all.size()) {
     const auto first = static_cast<uint32_t>(all.size());
@@ -219,8 +220,8 @@ void Prefer(const std::vector<uint32_t>& selected, bool first, Graph* graph) {
   std::vector<bool> is(graph->gpu.size());
   for (const uint32_t t : selected) {
     is[t] = true;
-    graph->queues[graph->gpu[t].queue].by_rank = true;
-    graph->gpu[t].rank = first ? 0 : kNone;
+    graph->lanes[graph->gpu[t].lane].by_priority = true;
+    graph->gpu[t].priority = first ? 0 : kNone;
   }
   if (first) return;
   uint32_t place = 0;
@@ -229,7 +230,7 @@ void Prefer(const std::vector<uint32_t>& selected, bool first, Graph* graph) {
     ++place;
     for (uint32_t i = 0; i < task.dependency_count; ++i) {
       const uint32_t other = graph->dependencies[task.first_dependency + i];
-      if (is[other]) graph->gpu[other].rank = std::min(graph->gpu[other].rank, place);
+      if (is[other]) graph->gpu[other].priority = std::min(graph->gpu[other].priority, place);
     }
   }
 }

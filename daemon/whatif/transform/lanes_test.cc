@@ -14,7 +14,7 @@
 #include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/preset.h"
 #include "daemon/whatif/replay.h"
-#include "daemon/whatif/transform.h"
+#include "daemon/whatif/transform/transform.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -85,7 +85,7 @@ double AfterUs(const std::string& text, Graph graph, const std::string& name) {
   return StartUs(graph, name);
 }
 
-TEST(QueuesTest, GradientsTravelWhileTheBackwardPassRuns) {
+TEST(LanesTest, GradientsTravelWhileTheBackwardPassRuns) {
   const Graph graph = Training(1);
   EXPECT_EQ(StartUs(graph, "0 o"), 180);
   const std::string change = "data-parallel,bytes=80KB,bucket=20KB,latency=0us,workers=2,";
@@ -103,7 +103,7 @@ TEST(QueuesTest, GradientsTravelWhileTheBackwardPassRuns) {
             100 + 50 + 4 * (40 + 2));
 }
 
-TEST(QueuesTest, BucketsAreFullWhenTheirBytesAreThere) {
+TEST(LanesTest, BucketsAreFullWhenTheirBytesAreThere) {
   // 50 KB in 20 KB: full after 16 and 32 us, that is with the second and the fourth kernel, and the
   // rest goes with the last.
   Graph graph = Training(1);
@@ -119,7 +119,7 @@ TEST(QueuesTest, BucketsAreFullWhenTheirBytesAreThere) {
   EXPECT_EQ(StartUs(graph, "0 o"), 210);
 }
 
-TEST(QueuesTest, WhatIsNeededFirstGoesFirst) {
+TEST(LanesTest, WhatIsNeededFirstGoesFirst) {
   // A slice of 20 us after each backward kernel of 10 us, the first for layer 4. In order: layer
   // 1's comes last, at 150 + 4 * 20, and all of the next forward pass is behind it.
   const Graph graph = Training(2, /*optimizer=*/false);
@@ -141,7 +141,7 @@ TEST(QueuesTest, WhatIsNeededFirstGoesFirst) {
   EXPECT_EQ(StartUs(by_need, "1 gemm b4"), 250);
 }
 
-TEST(QueuesTest, WhatAGradientComesFromMayGoAway) {
+TEST(LanesTest, WhatAGradientComesFromMayGoAway) {
   // Without the backward kernels all buckets are there when the forward pass is over.
   Graph graph = Training(1);
   Do("data-parallel,bytes=80KB,bucket=20KB,bandwidth=1GB/s,latency=0us", &graph);
@@ -149,7 +149,7 @@ TEST(QueuesTest, WhatAGradientComesFromMayGoAway) {
   EXPECT_EQ(StartUs(graph, "0 o"), 140 + 4 * 20);
 }
 
-TEST(QueuesTest, ASlowBusStallsWhatMovesFeatureMaps) {
+TEST(LanesTest, ASlowBusStallsWhatMovesFeatureMaps) {
   const Graph graph = Training(1);
   // Copies of 5 us beside kernels of 10: nothing waits.
   EXPECT_EQ(AfterUs("vdnn,bytes=80KB,bandwidth=4GB/s", graph, "0 o"), 180);
@@ -161,7 +161,7 @@ TEST(QueuesTest, ASlowBusStallsWhatMovesFeatureMaps) {
   EXPECT_EQ(StartUs(slow, "0 o"), 170 + 3 * 20 + 10);
 }
 
-TEST(QueuesTest, ADeviceSynchroniseWaitsForWhatRunsByNeed) {
+TEST(LanesTest, ADeviceSynchroniseWaitsForWhatRunsByNeed) {
   TestTrace t;
   t.Launch(0, 4, "a", 8, 18);
   t.Launch(5, 7, "b", 19, 29);
@@ -176,7 +176,7 @@ TEST(QueuesTest, ADeviceSynchroniseWaitsForWhatRunsByNeed) {
 }
 
 // By rank, chosen by a loop that knows all times beforehand.
-TEST(QueuesTest, TheBestOfWhatIsThereRuns) {
+TEST(LanesTest, TheBestOfWhatIsThereRuns) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 50; ++round) {
     TestTrace t;
@@ -197,7 +197,7 @@ TEST(QueuesTest, TheBestOfWhatIsThereRuns) {
     std::vector<uint32_t> open;
     for (uint32_t g = count; g < graph.gpu.size(); ++g) {
       graph.gpu[g].duration_ns = 1000 * static_cast<int64_t>(1 + random() % 30);
-      graph.gpu[g].rank = static_cast<uint32_t>(random() % 10);
+      graph.gpu[g].priority = static_cast<uint32_t>(random() % 10);
       open.push_back(g);
     }
     ASSERT_EQ(open.size(), static_cast<size_t>(count));
@@ -209,8 +209,8 @@ TEST(QueuesTest, TheBestOfWhatIsThereRuns) {
       for (const uint32_t g : open) earliest_us = std::min(earliest_us, ready(g));
       now_us = std::max(now_us, earliest_us);
       const auto best = std::min_element(open.begin(), open.end(), [&](uint32_t a, uint32_t b) {
-        return std::tuple(ready(a) > now_us, graph.gpu[a].rank, a) <
-               std::tuple(ready(b) > now_us, graph.gpu[b].rank, b);
+        return std::tuple(ready(a) > now_us, graph.gpu[a].priority, a) <
+               std::tuple(ready(b) > now_us, graph.gpu[b].priority, b);
       });
       EXPECT_EQ(static_cast<double>(timeline.gpu_begin_ns[*best]) / 1000, now_us) << *best;
       now_us += static_cast<double>(graph.gpu[*best].duration_ns) / 1000;
@@ -219,7 +219,7 @@ TEST(QueuesTest, TheBestOfWhatIsThereRuns) {
   }
 }
 
-TEST(QueuesTest, WhatCannotBeDoneIsSaid) {
+TEST(LanesTest, WhatCannotBeDoneIsSaid) {
   Graph graph = Training(1);
   const auto error = [&](const std::string& text) {
     const absl::StatusOr<Request> request = ParseRequest(text);
@@ -237,7 +237,7 @@ TEST(QueuesTest, WhatCannotBeDoneIsSaid) {
               HasSubstr("$kernels has no value"));
 }
 
-TEST(QueuesTest, WhatNobodyCanMeanIsRefused) {
+TEST(LanesTest, WhatNobodyCanMeanIsRefused) {
   const auto why = [](const std::string& sharing) {
     Graph graph = Training(3);
     const absl::StatusOr<Request> request =
@@ -254,7 +254,7 @@ TEST(QueuesTest, WhatNobodyCanMeanIsRefused) {
   EXPECT_EQ(why("1MB in 100B needed by kernels where name = \"2 o\""), "");
 }
 
-TEST(QueuesTest, PresetsSayWhyTheyDoNotApply) {
+TEST(LanesTest, PresetsSayWhyTheyDoNotApply) {
   const auto fit = [](const std::string& preset, const Graph& graph) {
     return FitOf(*FindPreset(preset), {}, graph);
   };
@@ -275,7 +275,7 @@ TEST(QueuesTest, PresetsSayWhyTheyDoNotApply) {
   EXPECT_THAT(fit("p3", bare.Graph()).why_not, HasSubstr("which kernels the backward pass has"));
 }
 
-TEST(QueuesTest, P3TakesThePlaceOfAllReduces) {
+TEST(LanesTest, P3TakesThePlaceOfAllReduces) {
   Graph graph = Training(2);
   Do("data-parallel,bytes=80KB,bucket=20KB,bandwidth=0.01GB/s", &graph);
   Do("p3,bytes=80KB,bandwidth=100GB/s", &graph);
