@@ -59,7 +59,7 @@ void AddCopyChoices(const RuleContext& rules, std::vector<BoundaryChoice>* choic
   }
 }
 
-// By name, then by name and grid.
+// Adds a launch by name, then by name and grid.
 void AddLaunch(const RuleContext& rules, uint32_t call, std::vector<BoundaryChoice>* choices) {
   const std::string name = ShortName(rules.log.names().Get(rules.calls[call].name_id).text);
   EventPattern launch = rules.PatternOf(call);
@@ -82,11 +82,11 @@ void AddLaunchChoices(const RuleContext& rules, std::vector<BoundaryChoice>* cho
     return;
   }
   AddLaunch(rules, first, choices);
-  // The forward pass launches it a fixed number of times: evaluation does, too.
+  // The forward pass launches it a fixed number of times; so does evaluation.
   const uint32_t end = rules.loop.EndOf(iteration);
   uint32_t times = 0, last = first;
   for (uint32_t i = first; i < end; ++i) {
-    if (rules.What(i) != rules.What(first)) continue;
+    if (rules.KindAt(i) != rules.KindAt(first)) continue;
     ++times;
     last = i;
   }
@@ -97,7 +97,7 @@ void AddLaunchChoices(const RuleContext& rules, std::vector<BoundaryChoice>* cho
     counted.every = times;
     choices->push_back({counted, absl::StrCat("first of ", times, " launches of ", name), false});
   }
-  // A launch or two later, if that is what can be recognised.
+  // A launch or two later may be recognised where the first is not.
   uint32_t later = first;
   for (int i = 0; i < 6 && later + 1 < end;) {
     if (!IsLaunch(rules.calls[++later].op)) continue;
@@ -122,8 +122,8 @@ void AddLaunchChoices(const RuleContext& rules, std::vector<BoundaryChoice>* cho
 }  // namespace
 
 std::vector<BoundaryChoice> BoundaryChoices(const RuleContext& rules) {
-  // What is there before (almost) every first launch?
-  absl::flat_hash_map<uint32_t, uint32_t> present;  // kWhat symbol -> loop iterations
+  // The kinds of calls that stand before (almost) every first launch.
+  absl::flat_hash_map<uint32_t, uint32_t> present;  // kKind symbol -> loop iterations
   std::vector<uint32_t> order;                      // in the order of the last loop iteration
   size_t regular = 0;
   for (const LoopIteration& iteration : rules.loop.iterations) {
@@ -131,8 +131,8 @@ std::vector<BoundaryChoice> BoundaryChoices(const RuleContext& rules) {
     ++regular;
     std::vector<uint32_t> seen;
     for (uint32_t i = iteration.segment; i < iteration.first_launch; ++i) {
-      if (std::find(seen.begin(), seen.end(), rules.What(i)) == seen.end())
-        seen.push_back(rules.What(i));
+      if (std::find(seen.begin(), seen.end(), rules.KindAt(i)) == seen.end())
+        seen.push_back(rules.KindAt(i));
     }
     for (uint32_t symbol : seen) ++present[symbol];
     order = std::move(seen);
@@ -144,7 +144,7 @@ std::vector<BoundaryChoice> BoundaryChoices(const RuleContext& rules) {
   for (uint32_t symbol : order) {
     if (!always(symbol)) continue;
     uint32_t call = last.segment;
-    while (rules.What(call) != symbol) ++call;
+    while (rules.KindAt(call) != symbol) ++call;
     const std::string& text = rules.log.names().Get(rules.calls[call].name_id).text;
     switch (rules.OpAt(call)) {
       case Op::kNvtxPush:
@@ -172,7 +172,7 @@ std::vector<BoundaryChoice> BoundaryChoices(const RuleContext& rules) {
              i < rules.loop.EndSegmentOf(rules.RegularIterations().back()); ++i) {
           waits += rules.OpAt(i) == Op::kStreamWait;
         }
-        // Per micro-step, where there are any.
+        // Per micro-batch, where there are any.
         if (waits % rules.inner_iterations == 0) waits /= rules.inner_iterations;
         if (waits < 2 || waits > 8) break;
         EventPattern counted = On(Op::kStreamWait);
@@ -198,8 +198,7 @@ std::vector<BoundaryChoice> BoundaryChoices(const RuleContext& rules) {
   }
   AddLaunchChoices(rules, &launch);
   // A copy on a stream of its own is the next batch's: at the end of an epoch there is none, and an
-  // iteration would be missed.
-  // One that is waited for before the first launch is this one's.
+  // iteration would be missed. A copy that is waited for before the first launch is this batch's.
   bool prefetched = false;
   for (uint32_t i = last.segment; i < last.first_launch; ++i) {
     if (rules.OpAt(i) == Op::kStreamWait) prefetched = false;
@@ -212,7 +211,7 @@ std::vector<BoundaryChoice> BoundaryChoices(const RuleContext& rules) {
   };
   append(nvtx);
   if (!prefetched) append(copy);
-  // Before the copies of the next batch, so that these belong to one iteration.
+  // The wait stands before the copies of the next batch, so that these belong to one iteration.
   if (prefetched) append(wait);
   append(memset);
   if (!prefetched) append(wait);

@@ -1,4 +1,4 @@
-// Events that may mark the begin of an iteration, the cheapest reliable ones first.
+// Events that may mark the start of an iteration, the cheapest reliable ones first.
 //
 // Threading: a free function over constant input. Ownership: values.
 #ifndef DAEMON_ITERATIONS_BOUNDARY_RULES_H_

@@ -15,7 +15,7 @@ using abi::EventPattern;
 using abi::Op;
 using abi::Rule;
 
-// The host waits for the GPU in each of the iterations: no stream is ahead of another.
+// Whether the host waits for the GPU in each of the iterations: then no stream runs before another.
 bool HostWaitsInEach(const std::vector<CallRecord>& calls,
                      absl::Span<const ReplayedIteration> iterations) {
   return std::all_of(iterations.begin(), iterations.end(), [&](const ReplayedIteration& it) {
@@ -26,7 +26,7 @@ bool HostWaitsInEach(const std::vector<CallRecord>& calls,
 }
 
 // The GPU start of an iteration: a copy, memset or graph launch in compute order, close to the
-// begin, or between the step and the next begin. `stream`: that of the launches; nothing: any.
+// start, or between the step and the next start. `stream`: the one of the launches; nothing: any.
 bool ChooseClockOn(std::optional<uint64_t> stream, const LaunchLog& source,
                    const Occurrences& occurrences, ChosenRule* chosen) {
   const std::vector<CallRecord>& calls = source.calls();
@@ -74,7 +74,7 @@ bool ChooseClockOn(std::optional<uint64_t> stream, const LaunchLog& source,
                                                      : CountLaunches(calls, it.clock, it.begin);
       good += distance <= near && stamped(it.clock);
     }
-    // The first replayed iteration may lack a clock that precedes its begin.
+    // The first replayed iteration may lack a clock that precedes its start.
     if (timed.size() < 2 || good + 1 < timed.size()) continue;
     chosen->rule = rule;
     chosen->iterations =
@@ -84,8 +84,8 @@ bool ChooseClockOn(std::optional<uint64_t> stream, const LaunchLog& source,
   return false;
 }
 
-// Those that may compute: that of the optimiser's step, and that of most launches. What comes first
-// may prepare the next batch on a stream of its own.
+// The streams that may compute: that of the optimiser's step, and that of most launches. The first
+// launches may prepare the next batch on a stream of their own.
 std::vector<uint64_t> StreamsThatCompute(const std::vector<CallRecord>& calls, const Rule& rule,
                                          const ReplayedIteration& iteration) {
   std::vector<uint64_t> streams;

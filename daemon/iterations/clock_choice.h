@@ -1,4 +1,5 @@
-// Which call of an iteration has its GPU start: the iteration's time is from one to the next.
+// Chooses the call of an iteration whose GPU start is the iteration's: its time is from one to the
+// next.
 //
 // Threading: a free function over constant input. Ownership: values.
 #ifndef DAEMON_ITERATIONS_CLOCK_CHOICE_H_
@@ -10,8 +11,7 @@
 
 namespace seqpoint::iterations {
 
-// Adds the clock to the rule, and to its iterations. Without a call that can be one nothing
-// changes.
+// Adds the clock to the rule, and to its iterations. Nothing changes where no call can be one.
 void ChooseClock(const LaunchLog& source, const Occurrences& occurrences, ChosenRule* chosen);
 
 }  // namespace seqpoint::iterations

@@ -9,7 +9,7 @@ using abi::Op;
 
 std::vector<uint32_t> BatchCopies(const LogWindow& window, Positions anchors) {
   const Positions all =
-      window.occurrences.Of(Alphabet::kWhat, window.log.SymbolOf(Alphabet::kWhat, Op::kCopyH2D),
+      window.occurrences.Of(Alphabet::kKind, window.log.SymbolOf(Alphabet::kKind, Op::kCopyH2D),
                             window.begin, window.end);
   uint64_t threshold = UINT64_MAX;
   auto next = std::lower_bound(all.begin(), all.end(), anchors[0]);
@@ -29,7 +29,7 @@ std::vector<uint32_t> BatchCopies(const LogWindow& window, Positions anchors) {
   for (uint32_t i : all) {
     if (window.calls()[i].bytes < threshold) continue;
     if (copies.empty() || i - last > group) {
-      // Before the first anchor only the last one counts: others are evaluation's.
+      // Before the first anchor only the last copy counts: the others are evaluation's.
       if (i <= anchors[0]) copies.clear();
       copies.push_back(i);
     }
@@ -44,8 +44,7 @@ CommonSubsequence FindCommonSubsequence(const LogWindow& window, const KernelGro
   CommonSubsequence places;
   const auto add = [&](const Member& member, Positions at) {
     Place place{member, {}, {}};
-    // The launch that a place before, or at, a call belongs to. In rising order: each call is
-    // looked at once.
+    // The launch at or after each call. In ascending order each call is looked at once.
     uint32_t next = window.begin;
     for (uint32_t call : at) {
       next = std::max(next, call);
@@ -64,7 +63,7 @@ CommonSubsequence FindCommonSubsequence(const LogWindow& window, const KernelGro
   };
   for (const Member& member : group.members) add(member, member.at);
   const std::vector<uint32_t> copies = BatchCopies(window, anchors);
-  if (Interleave(copies, anchors)) add(Member{Alphabet::kWhat, 0, {}}, copies);
+  if (Interleave(copies, anchors)) add(Member{Alphabet::kKind, 0, {}}, copies);
 
   const size_t middle = iterations / 2;
   std::stable_sort(places.begin(), places.end(), [middle](const Place& a, const Place& b) {
@@ -73,8 +72,8 @@ CommonSubsequence FindCommonSubsequence(const LogWindow& window, const KernelGro
   CommonSubsequence subsequence;
   for (Place& place : places) {
     if (!subsequence.empty()) {
-      // Another symbol of the same launch, or one whose order changes from loop iteration to loop
-      // iteration.
+      // It is another symbol of the same launch, or one whose order changes from loop iteration to
+      // loop iteration.
       bool ascending = true;
       for (size_t iteration = 0; iteration < iterations; ++iteration) {
         ascending &= place.at[iteration] > subsequence.back().at[iteration];

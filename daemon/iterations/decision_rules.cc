@@ -11,15 +11,15 @@ namespace {
 using abi::EventPattern;
 using abi::Op;
 
-// Forward and loss take less than this share of a training step's launches; what is first launched
-// later, evaluation does not launch.
+// Forward pass and loss take less than this share of a training step's launches. Evaluation does
+// not launch the kinds that come first after it.
 constexpr double kLate = 0.55;
 
 struct Stretch {
   uint32_t begin, end;
 };
 
-// How one kind of call lies within the loop iterations.
+// The places of one kind of call within the loop iterations.
 struct Usage {
   uint32_t iterations = 0;
   uint32_t last_iteration = kNoCall;
@@ -35,10 +35,10 @@ struct Usage {
   uint32_t example = 0;  // index of a call
 };
 
-// Kinds of calls that appear only late in each of the stretches.
+// The kinds of calls that appear only late in each of the stretches.
 std::vector<Usage> LateCalls(const RuleContext& rules, const std::vector<Stretch>& stretches,
                              double least = kLate) {
-  std::vector<Usage> usages(rules.log.symbol_count(Alphabet::kWhat));
+  std::vector<Usage> usages(rules.log.symbol_count(Alphabet::kKind));
   std::vector<uint32_t> touched;
   const auto close = [](Usage* usage) {
     if (usage->iterations == 1) {
@@ -58,11 +58,11 @@ std::vector<Usage> LateCalls(const RuleContext& rules, const std::vector<Stretch
     for (uint32_t i = begin; i < end; ++i) {
       const Op op = rules.OpAt(i);
       const bool launch = IsLaunch(rules.calls[i].op);
-      if (launch || IsNvtxBegin(op)) {
-        Usage& usage = usages[rules.What(i)];
+      if (launch || IsNvtxStart(op)) {
+        Usage& usage = usages[rules.KindAt(i)];
         if (usage.last_iteration != s) {
           if (usage.iterations > 0) close(&usage);
-          if (usage.iterations++ == 0) touched.push_back(rules.What(i));
+          if (usage.iterations++ == 0) touched.push_back(rules.KindAt(i));
           usage.last_iteration = s;
           usage.geometry_in_iteration = 0;
           usage.count_in_iteration = 0;
@@ -85,13 +85,13 @@ std::vector<Usage> LateCalls(const RuleContext& rules, const std::vector<Stretch
   return late;
 }
 
-// Some loop iteration holds more of it than any regular one: evaluation launches it, too.
+// Whether some loop iteration holds more of it than any regular one: evaluation launches it, too.
 bool InEvaluation(const RuleContext& rules, const Usage& usage) {
   size_t most = 0, most_irregular = 0;
   for (size_t iteration = 0; iteration < rules.loop.iterations.size(); ++iteration) {
     const size_t count =
         rules.occurrences
-            .Of(Alphabet::kWhat, rules.What(usage.example),
+            .Of(Alphabet::kKind, rules.KindAt(usage.example),
                 rules.loop.iterations[iteration].first_launch, rules.loop.EndOf(iteration))
             .size();
     size_t& so_far = rules.loop.iterations[iteration].regular ? most : most_irregular;
@@ -123,7 +123,7 @@ Steps StepChoices(const RuleContext& rules) {
   const auto best = [&](bool nvtx) {
     std::vector<Usage> late = all;
     std::erase_if(late, [&](const Usage& usage) {
-      return IsNvtxBegin(rules.OpAt(usage.example)) != nvtx || InEvaluation(rules, usage);
+      return IsNvtxStart(rules.OpAt(usage.example)) != nvtx || InEvaluation(rules, usage);
     });
     return BestOf(rules, std::move(late), [](const Usage& usage) {
       return (usage.same_geometry ? 1 : 0) + usage.earliest;
@@ -135,14 +135,14 @@ Steps StepChoices(const RuleContext& rules) {
 std::vector<EndChoice> GraphStepChoices(const RuleContext& rules) {
   const uint32_t period = rules.loop.graph_period;
   std::vector<EndChoice> choices;
-  // The loss is read back behind each step: that needs no counting.
+  // The loss is read back after each step: that needs no counting.
   const size_t last = rules.RegularIterations().back();
   for (uint32_t i = rules.loop.EndSegmentOf(last); i < rules.loop.EndOf(last); ++i) {
     if (rules.OpAt(i) == Op::kCopyD2H) choices.push_back({On(Op::kCopyD2H), i});
   }
   if (choices.size() > 1) choices.clear();
-  // Else the launches are counted, from the process' start or from a graph that is known to be the
-  // last of its step.
+  // Otherwise the launches are counted, from the process' start or from a graph that is known to be
+  // the last of its step.
   EndChoice counted{On(Op::kGraphLaunch), rules.loop.iterations[last].first_launch};
   counted.pattern.match = abi::kMatchAnchored;
   counted.pattern.every = period;
@@ -171,8 +171,8 @@ std::vector<EndChoice> GraphStepChoices(const RuleContext& rules) {
   return choices;
 }
 
-// Best is what runs the same number of times with geometries that follow the length: libraries do
-// not pick it by the length.
+// The best runs the same number of times, with geometries that follow the length: libraries do not
+// pick it by the length.
 std::vector<EndChoice> ConfirmChoices(const RuleContext& rules,
                                       const std::vector<uint32_t>& candidates,
                                       const EndChoice& step) {
@@ -184,16 +184,17 @@ std::vector<EndChoice> ConfirmChoices(const RuleContext& rules,
     for (; it != candidates.end() && *it < iteration_end; ++it) {
       uint32_t end =
           it + 1 != candidates.end() ? std::min(*(it + 1), iteration_end) : iteration_end;
-      const auto steps = rules.occurrences.Of(Alphabet::kWhat, rules.What(step.example), *it, end);
+      const auto steps =
+          rules.occurrences.Of(Alphabet::kKind, rules.KindAt(step.example), *it, end);
       if (!steps.empty()) end = steps[0];
       stretches.push_back({*it, end});
     }
   }
   std::vector<Usage> late = LateCalls(rules, stretches);
-  // Where forward and backward pass launch the same kernels, any of them must do.
+  // Where forward and backward pass launch the same kernels, any of them has to serve.
   if (late.empty() && rules.inner_iterations > 1) late = LateCalls(rules, stretches, 0);
   std::erase_if(late, [&](const Usage& usage) {
-    return IsNvtxBegin(rules.OpAt(usage.example)) != IsNvtxBegin(rules.OpAt(step.example)) ||
+    return IsNvtxStart(rules.OpAt(usage.example)) != IsNvtxStart(rules.OpAt(step.example)) ||
            InEvaluation(rules, usage);
   });
   return BestOf(rules, std::move(late), [](const Usage& usage) {

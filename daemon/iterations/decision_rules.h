@@ -1,4 +1,5 @@
-// Events that only a training iteration has: what ends it, and what confirms each micro-step.
+// Events that only a training iteration has: the one that ends it, and the one that confirms each
+// micro-batch.
 //
 // Threading: free functions over constant input. Ownership: values.
 #ifndef DAEMON_ITERATIONS_DECISION_RULES_H_
@@ -12,22 +13,23 @@
 
 namespace seqpoint::iterations {
 
-// The end of an iteration, or of a micro-step.
+// The end of an iteration, or of a micro-batch.
 struct EndChoice {
   abi::EventPattern pattern;
-  uint32_t example = kNoCall;  // index of such a call; without one there is no pattern
+  uint32_t example = kNoCall;  // index of such a call; kNoCall: there is no pattern
 };
 
-// What comes last in each iteration, always with the same geometry, and not in evaluation. Best
+// The calls that come last in each iteration, with the same geometry, and not in evaluation. Best
 // first.
 struct Steps {
   std::vector<EndChoice> launches;
   std::vector<EndChoice> nvtx;  // annotations
 };
 Steps StepChoices(const RuleContext& rules);
-// The end of a step of graphs that only their number tells apart.
+// The end of a step whose graphs differ only in their number.
 std::vector<EndChoice> GraphStepChoices(const RuleContext& rules);
-// What each micro-step does late, before the step. `candidates`: begins of micro-steps.
+// The calls that each micro-batch makes late, before the step. `candidates`: starts of
+// micro-batches.
 std::vector<EndChoice> ConfirmChoices(const RuleContext& rules,
                                       const std::vector<uint32_t>& candidates,
                                       const EndChoice& step);

@@ -9,7 +9,7 @@
 namespace seqpoint::iterations {
 namespace {
 
-// Share explained by a linear, or a quadratic, function of the keys.
+// The share explained by a linear, or a quadratic, function of the keys.
 double ExplainedBy(const std::vector<std::vector<double>>& keys, const std::vector<double>& y,
                    bool quadratic) {
   const size_t n = y.size();

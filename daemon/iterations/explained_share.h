@@ -1,4 +1,4 @@
-// How much of a time one or two lengths explain.
+// The share of a time that one or two lengths explain.
 //
 // Threading: a free function over constant input.
 #ifndef DAEMON_ITERATIONS_EXPLAINED_SHARE_H_
@@ -8,8 +8,8 @@
 
 namespace seqpoint::iterations {
 
-// Share of the variance of `y` that a quadratic in the keys explains, each point predicted from the
-// others; 0 when it explains nothing. `keys` has one or two columns of y.size() values.
+// The share of the variance of `y` that a quadratic in the keys explains, with each point predicted
+// from the others; 0 when it explains nothing. `keys` has one or two columns of y.size() values.
 double ExplainedShare(const std::vector<std::vector<double>>& keys, const std::vector<double>& y);
 
 }  // namespace seqpoint::iterations

@@ -31,7 +31,7 @@ bool FindGraphIterations(const KernelGroup& group, LogWindow* log_window, Loop* 
   GraphLaunches launches;
   launches.from_start = window.log.from_process_start() && window.log.after_hole() == 0;
   for (uint32_t i = 0; i < at.size(); ++i) {
-    launches.graphs.push_back(window.What(at[i]));
+    launches.graphs.push_back(window.KindAt(at[i]));
     for (uint32_t call = i == 0 ? at[0] : at[i - 1] + 1; call < at[i]; ++call) {
       const Op op = window.OpAt(call);
       launches.prefetched |=
@@ -48,17 +48,17 @@ bool FindGraphIterations(const KernelGroup& group, LogWindow* log_window, Loop* 
         period.unsure && launches.waits.size() * 10 < (launches.graphs.size() - 1) * 9;
     return false;
   }
-  const auto best = std::max_element(period.begin_scores.begin(), period.begin_scores.end());
-  loop->begin_score = *best;
-  loop->begin_margin = *best;
-  for (auto it = period.begin_scores.begin(); it != period.begin_scores.end(); ++it) {
-    if (it != best) loop->begin_margin = std::min(loop->begin_margin, *best - *it);
+  const auto best = std::max_element(period.start_scores.begin(), period.start_scores.end());
+  loop->start_score = *best;
+  loop->start_margin = *best;
+  for (auto it = period.start_scores.begin(); it != period.start_scores.end(); ++it) {
+    if (it != best) loop->start_margin = std::min(loop->start_margin, *best - *it);
   }
   window.begin = static_cast<uint32_t>(window.log.after_hole());
   loop->evidence = absl::StrCat("of ", n,
                                 " graph launches the last, or the first, has graphs of "
                                 "its own");
-  for (size_t i = static_cast<size_t>(best - period.begin_scores.begin()); i < at.size(); i += n) {
+  for (size_t i = static_cast<size_t>(best - period.start_scores.begin()); i < at.size(); i += n) {
     loop->iterations.push_back({at[i], window.SegmentOf(at[i]), true});
   }
   loop->inner_iterations = n;

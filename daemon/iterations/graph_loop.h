@@ -1,4 +1,5 @@
-// Loops whose iterations are one graph launch each: are these iterations or micro-steps?
+// Loops whose iterations are one graph launch each, and whether these are iterations or
+// micro-batches.
 //
 // Threading: a free function over constant input.
 #ifndef DAEMON_ITERATIONS_GRAPH_LOOP_H_
@@ -10,8 +11,8 @@
 
 namespace seqpoint::iterations {
 
-// Where each loop iteration of `group` is one graph launch: are these micro-steps? True with their
-// loop iterations in `loop`; the window then begins behind the last hole.
+// True where each loop iteration of `group` is one graph launch and they are micro-batches. `loop`
+// then gets the iterations that these make, and the window starts after the last hole.
 bool FindGraphIterations(const KernelGroup& group, LogWindow* window, Loop* loop);
 
 }  // namespace seqpoint::iterations

@@ -12,19 +12,20 @@ namespace {
 
 // Natural logarithm of how unlikely an accident has to be.
 constexpr double kSure = 9;
-// So many returns do not all fall on even distances by accident.
+// This many returns do not all fall on even distances by accident.
 constexpr size_t kFewReturns = 13;
-// Iterations after which a period that nothing speaks for is no longer waited for.
+// Iterations after which a period without evidence is no longer waited for.
 constexpr size_t kPatience = 60;
 constexpr size_t kMinWaits = 5;
 
 constexpr double kFromStart = 3;
-constexpr double kBetweenTwo = 3;  // the graph before and the graph at the begin are both special
-constexpr double kBehindOne = 2;   // more often the last one is, which holds the optimiser
+constexpr double kBetweenTwo =
+    3;                            // the graph before the start and the graph at it are both special
+constexpr double kBehindOne = 2;  // the last one, which holds the optimiser, is special more often
 constexpr double kAtOne = 1;
 constexpr double kBehindWait = 3;
 
-// What happens at numbers r mod some period.
+// The graphs at numbers r mod some period.
 struct Residue {
   uint32_t returns = 0;  // graphs that came back at the same residue
   bool mixed = false;    // one came back at another one
@@ -46,7 +47,7 @@ class Search {
 
   GraphPeriod Find() const {
     if (returns_.size() < kFewReturns) return {1, {}, size_ < kPatience * 10};
-    // All graphs come back after multiples of `common_`. Three micro-steps have three kinds of
+    // All graphs come back after multiples of `common_`. Three micro-batches have three kinds of
     // graphs, four in two buffers have four.
     switch (common_) {
       case 1:
@@ -58,7 +59,7 @@ class Search {
       case 4:
         return Answer(4);
       default:
-        return {};  // the batches themselves come round in a fixed order
+        return {};  // the batches themselves come back in a fixed order
     }
     bool unsure = false;
     for (uint32_t period = common_ == 1 ? 2 : 3; period <= kMaxGraphPeriod; ++period) {
@@ -66,14 +67,14 @@ class Search {
       if (size_ >= 3 * period && Evidence(period, residues) > kSure) return Answer(period);
       unsure |= size_ < kPatience * period && Possible(residues);
     }
-    // Two kinds of graphs that take turns: two buffers, or two micro-steps.
+    // Two kinds of graphs that alternate: two buffers, or two micro-batches.
     const bool two = common_ == 2 && (!launches_.prefetched || wait_period_ == 2);
     if (two && !unsure) return Answer(2);
     return {1, {}, unsure};
   }
 
  private:
-  // Two buffers take turns, too.
+  // Two buffers alternate, too.
   uint32_t Modulus(uint32_t period) const { return std::lcm(period, common_); }
 
   std::vector<Residue> Residues(uint32_t modulus) const {
@@ -88,8 +89,8 @@ class Search {
     return residues;
   }
 
-  // That graphs keep to some numbers by accident: each return has a chance of 1 in `period`, and it
-  // could have been any number and any period.
+  // The log odds against graphs keeping to some numbers by accident: each return has a chance of 1
+  // in `period`, and it could have been any number and any period.
   double Evidence(uint32_t period, const std::vector<Residue>& residues) const {
     const double chance = std::log(static_cast<double>(period));
     const bool expected = wait_period_ == period;
@@ -100,12 +101,12 @@ class Search {
       ++special;
       sum += (residue.returns - (expected ? 0 : 1)) * chance;
     }
-    // Micro-steps in between share their graphs.
+    // Micro-batches in between share their graphs.
     return special <= 2 * residues.size() / period ? sum : 0;
   }
 
-  // Nothing speaks against iterations of this period; if the first launch is known to begin one,
-  // that narrows it down.
+  // Whether iterations of this period are possible. Fewer are if the first launch is known to start
+  // one.
   bool Possible(const std::vector<Residue>& residues) const {
     const size_t n = residues.size();
     for (size_t r = 0; r < (launches_.from_start ? 1 : n); ++r) {
@@ -114,7 +115,7 @@ class Search {
     return false;
   }
 
-  // The number of launches between waits, where it is always the same.
+  // Finds the number of launches between waits, where it is always the same.
   void FindWaitPeriod() {
     const std::vector<uint32_t>& waits = launches_.waits;
     if (waits.size() < kMinWaits) return;
@@ -135,11 +136,11 @@ class Search {
     };
     for (uint32_t r = 0; r < period; ++r) {
       const bool before = special(r + period - 1), at = special(r);
-      found.begin_scores[r] = before && at ? kBetweenTwo : before ? kBehindOne : at ? kAtOne : 0;
+      found.start_scores[r] = before && at ? kBetweenTwo : before ? kBehindOne : at ? kAtOne : 0;
     }
-    if (launches_.from_start) found.begin_scores[0] += kFromStart;
+    if (launches_.from_start) found.start_scores[0] += kFromStart;
     for (uint32_t number : launches_.waits) {
-      found.begin_scores[number % period] +=
+      found.start_scores[number % period] +=
           kBehindWait / static_cast<double>(launches_.waits.size());
     }
     return found;

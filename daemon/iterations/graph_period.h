@@ -1,16 +1,16 @@
-// Gradient accumulation in CUDA graphs: how many graph launches make one iteration?
+// Gradient accumulation in CUDA graphs: the number of graph launches that make one iteration.
 //
-// A micro-step that is one graph launch looks like an iteration. But the graph of the last
-// micro-step holds the optimiser and that of the first clears the gradients; there is one of each
-// kind per batch shape. So, launches numbered in order,
+// A micro-batch that is one graph launch looks like an iteration. But the graph of the last
+// micro-batch holds the optimiser and that of the first clears the gradients; there is one of each
+// kind per batch shape. With launches numbered in order,
 //
 //   number     0  1  2  3 | 4  5  6  7 | 8  9 10 11
 //   graph      A  b  c  D | E  c  f  D | A  g  b  H         accumulation over 4
 //
-// graphs of the last micro-step come back only at numbers 3 mod 4, those of the first only at
-// 0 mod 4, and those in between anywhere else. The period is the smallest for which that is no
-// accident. Where batches are prefetched into two buffers, each graph belongs to one of them as
-// well and comes back only after an even number of launches, whatever the period.
+// graphs of the last micro-batch come back only at numbers 3 mod 4, those of the first only at 0
+// mod 4, and those in between anywhere else. The period is the smallest for which this is no
+// accident. Where batches are prefetched into two buffers, each graph also belongs to one of them
+// and comes back only after an even number of launches, whatever the period.
 //
 // Threading: a free function over constant input.
 #ifndef DAEMON_ITERATIONS_GRAPH_PERIOD_H_
@@ -26,15 +26,15 @@ inline constexpr uint32_t kMaxGraphPeriod = 32;
 struct GraphLaunches {
   std::vector<uint32_t> graphs;  // which graph each launch launched
   std::vector<uint32_t> waits;   // numbers of the launches before which the host waited, ascending
-  bool from_start = false;       // the first one is the process' first: an iteration begins there
-  bool prefetched = false;       // batches are copied ahead
+  bool from_start = false;       // the first one is the process' first: an iteration starts there
+  bool prefetched = false;       // batches are prefetched
 };
 
 struct GraphPeriod {
   uint32_t period = 1;
-  // Points for an iteration to begin at numbers r mod period, by r.
-  std::vector<double> begin_scores;
-  // With period 1: too few graphs came back to exclude every other one.
+  // Scores for an iteration to start at numbers r mod period, by r.
+  std::vector<double> start_scores;
+  // With period 1: too few graphs came back to exclude every other period.
   bool unsure = false;
 };
 

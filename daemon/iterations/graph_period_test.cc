@@ -38,7 +38,7 @@ TEST(GraphPeriodTest, FindsMicroSteps) {
     EXPECT_EQ(found.period, micro_steps);
     EXPECT_FALSE(found.unsure) << micro_steps;
     for (uint32_t r = 1; r < found.period; ++r) {
-      EXPECT_GT(found.begin_scores[0], found.begin_scores[r]) << micro_steps << ", " << r;
+      EXPECT_GT(found.start_scores[0], found.start_scores[r]) << micro_steps << ", " << r;
     }
   }
 }

@@ -7,16 +7,20 @@
 namespace seqpoint::iterations {
 namespace {
 
-// Symbols that take turns with nothing make groups of one; beyond this many per count the rest
-// is noise and would only cost time.
-constexpr size_t kMaxFamiliesPerCount = 96;
+// Symbols that alternate with no other make groups of one. More than this many per count are noise
+// and would only cost time.
+constexpr size_t kMaxGroupsPerCount = 96;
 
-// More graphs than this are one per batch shape. They come back so seldom that some take turns by
+// More graphs than this are one per batch shape. They come back so seldom that some alternate by
 // accident.
 constexpr size_t kManyGraphs = 16;
 
 constexpr double kSizedOnly = 0.2;
 constexpr double kGraphBonus = 6;  // a graph stands for many launches
+
+bool IsGraph(const abi::CallRecord& call) {
+  return call.op == static_cast<uint8_t>(abi::Op::kGraphLaunch);
+}
 
 void Weigh(const LaunchLog& stream, KernelGroup* group) {
   const uint32_t from = group->at()[group->count() / 2];
@@ -24,7 +28,7 @@ void Weigh(const LaunchLog& stream, KernelGroup* group) {
   for (const Member& member : group->members) {
     auto it = std::lower_bound(member.at.begin(), member.at.end(), from);
     const uint32_t call = it == member.at.end() ? member.at.back() : *it;
-    const bool graph = stream.calls()[call].op == static_cast<uint8_t>(abi::Op::kGraphLaunch);
+    const bool graph = IsGraph(stream.calls()[call]);
     if (graph) graphs.insert(call);
     (member.alphabet == Alphabet::kSized && !graph ? sized : calls).insert(call);
   }
@@ -36,10 +40,6 @@ void Weigh(const LaunchLog& stream, KernelGroup* group) {
   group->graphs = !graphs.empty();
 }
 
-bool IsGraph(const abi::CallRecord& call) {
-  return call.op == static_cast<uint8_t>(abi::Op::kGraphLaunch);
-}
-
 bool HasManyGraphs(const LaunchLog& stream, uint32_t begin, uint32_t end) {
   if (stream.SymbolOf(Alphabet::kSized, abi::Op::kGraphLaunch) == 0) return false;
   absl::flat_hash_set<uint32_t> graphs;
@@ -49,11 +49,11 @@ bool HasManyGraphs(const LaunchLog& stream, uint32_t begin, uint32_t end) {
   return graphs.size() > kManyGraphs;
 }
 
-// Does the symbol stand for one particular graph, or for what follows it?
+// Whether the symbol stands for one particular graph, or for a call that follows it.
 bool NamesGraph(const LaunchLog& stream, Alphabet alphabet, uint32_t call) {
   if (alphabet == Alphabet::kSized) return false;
   if (alphabet != Alphabet::kAfter && IsGraph(stream.calls()[call])) return true;
-  if (alphabet == Alphabet::kWhat) return false;
+  if (alphabet == Alphabet::kKind) return false;
   while (call > 0 && !IsLaunch(stream.calls()[call - 1].op)) --call;
   return call > 0 && IsGraph(stream.calls()[call - 1]);
 }
@@ -116,7 +116,7 @@ std::vector<KernelGroup> FindKernelGroups(const LaunchLog& stream, const Occurre
   std::stable_sort(symbols.begin(), symbols.end(),
                    [](const Member& x, const Member& y) { return x.at.size() > y.at.size(); });
 
-  // Groups of the counts n + 1 and n, while symbols of count n are looked at.
+  // The groups of counts n + 1 and n, while symbols of count n are looked at.
   std::vector<KernelGroup> found;
   size_t above_begin = 0, same_begin = 0;
   size_t count = 0;
@@ -132,7 +132,7 @@ std::vector<KernelGroup> FindKernelGroups(const LaunchLog& stream, const Occurre
       found[i].members.push_back(symbol);
       placed = true;
     }
-    if (!placed && found.size() - same_begin < kMaxFamiliesPerCount) {
+    if (!placed && found.size() - same_begin < kMaxGroupsPerCount) {
       found.push_back({.members = {symbol}});
     }
   }

@@ -1,9 +1,9 @@
-// Groups of calls that take turns.
+// Groups of calls that alternate.
 //
 // Two symbols belong to one group when they interleave: between two occurrences of one there is
-// exactly one of the other. What happens once per iteration (embedding, loss, optimiser, the first
-// launch after the optimiser) forms a large group whose count is the number of iterations,
-// whatever the sequence length does to everything else.
+// exactly one of the other. The calls that happen once per iteration (embedding, loss, optimiser,
+// the first launch after the optimiser) form a large group. Its count is the number of iterations,
+// however the sequence length changes all other calls.
 //
 // Threading: free functions over constant input.
 #ifndef DAEMON_ITERATIONS_KERNEL_GROUPS_H_
@@ -37,10 +37,10 @@ struct Member {
   absl::Span<const uint32_t> at;
 };
 struct KernelGroup {
-  std::vector<Member> members;  // the first one decided who else belongs
+  std::vector<Member> members;  // the first one decides which others belong
   uint32_t weight = 0;          // different calls per loop iteration
-  // The same, with less for calls that only their geometry tells apart: at one particular length
-  // everything has a geometry of its own, and takes turns with everything else at that length.
+  // The same, with less for calls that differ only in their geometry: at one particular length
+  // every call has a geometry of its own, and alternates with every other call at that length.
   double strength = 0;
   bool graphs = false;  // holds graph launches
   double score = 0;     // the caller's

@@ -1,4 +1,4 @@
-// Names of kernels, and numbers, as sentences have them.
+// Names of kernels and numbers for sentences.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_ITERATIONS_KERNEL_NAMES_H_
@@ -10,7 +10,7 @@
 
 namespace seqpoint::iterations {
 
-// A short form of a kernel's name: without template and call arguments.
+// A kernel's name without template and call arguments.
 std::string ShortName(std::string_view name);
 // "1st", "2nd", ...
 std::string Ordinal(uint32_t n);

@@ -6,10 +6,10 @@
 namespace seqpoint::iterations {
 namespace {
 
-// A job that makes new symbols for ever (a fresh NVTX name per step) must not grow the tables.
+// The tables must not grow with a job that keeps making new symbols (a new NVTX name per step).
 constexpr uint32_t kMaxSymbols = 1 << 18;
 
-// Both are often small and close together: 8 and 0, 7 and 65 must not meet.
+// Both numbers are often small and close together: the pairs (8, 0) and (7, 65) must not collide.
 uint64_t Mix(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9e3779b97f4a7c15ull ^ std::rotl(b * 0xc2b2ae3d27d4eb4full, 31);
   x = (x ^ x >> 32) * 0xff51afd7ed558ccdull;
@@ -50,6 +50,12 @@ abi::MatchEvent ToMatchEvent(const abi::CallRecord& call, const NameTable& names
   return event;
 }
 
+uint32_t CountLaunches(const std::vector<abi::CallRecord>& calls, uint32_t begin, uint32_t end) {
+  uint32_t launches = 0;
+  for (uint32_t i = begin; i < end; ++i) launches += IsLaunch(calls[i].op);
+  return launches;
+}
+
 void LaunchLog::Add(const abi::CallRecord& call) {
   if (!calls_.empty() && call.sequence != calls_.back().sequence + 1) {
     holes_ +=
@@ -85,18 +91,18 @@ void LaunchLog::Add(const abi::CallRecord& call) {
       sized = false;
       break;
   }
-  const uint64_t what_key = Mix(call.op, name);
+  const uint64_t kind_key = Mix(call.op, name);
   Symbols symbols{};
-  const uint32_t what = Intern(Alphabet::kWhat, what_key);
-  symbols.of[0] = what;
+  const uint32_t kind = Intern(Alphabet::kKind, kind_key);
+  symbols.of[0] = kind;
   if (sized) {
-    const uint64_t key = op == abi::Op::kGraphLaunch ? call.op : Mix(what_key, size);
+    const uint64_t key = op == abi::Op::kGraphLaunch ? call.op : Mix(kind_key, size);
     symbols.of[1] = Intern(Alphabet::kSized, key);
-    symbols.of[2] = Intern(Alphabet::kPair, static_cast<uint64_t>(last_launch_) << 32 | what);
+    symbols.of[2] = Intern(Alphabet::kPair, static_cast<uint64_t>(last_launch_) << 32 | kind);
   }
   if (IsLaunch(call.op)) {
-    if (what != last_launch_) symbols.of[3] = last_launch_;
-    last_launch_ = what;
+    if (kind != last_launch_) symbols.of[3] = last_launch_;
+    last_launch_ = kind;
     counts_[3] = counts_[0];
   }
   calls_.push_back(call);

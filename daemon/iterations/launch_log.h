@@ -1,5 +1,5 @@
-// The launch stream of one process, as the learner and the segmenter see it: the calls in order,
-// their names, and for each call a few symbols under which it can be recognised again.
+// The launch stream of one process: the calls in order, their names, and for each call a few
+// symbols by which other calls are recognised as the same.
 //
 //   LaunchLog stream(1 << 19);
 //   stream.AddName(7, "embedding_forward");
@@ -31,7 +31,7 @@ struct Name {
 class NameTable {
  public:
   static constexpr uint32_t kMaxNames = 1 << 16;
-  static constexpr size_t kMaxTextBytes = 512;  // kept for words; hashes cover the whole name
+  static constexpr size_t kMaxTextBytes = 512;  // kept for messages; hashes cover the whole name
 
   // `id` as in CallRecord::name_id. Ids from kMaxNames on are not kept: such calls have no name.
   void Add(uint32_t id, std::string_view text);
@@ -47,11 +47,17 @@ class NameTable {
 // `names`.
 abi::MatchEvent ToMatchEvent(const abi::CallRecord& call, const NameTable& names);
 
-// The GPU's work is done behind it.
+inline bool BlocksHost(abi::Op op) {
+  return op == abi::Op::kStreamSync || op == abi::Op::kEventSync || op == abi::Op::kContextSync;
+}
+// A call after which the GPU's work is done.
 inline bool WaitsForWork(const abi::CallRecord& call) {
-  const auto op = static_cast<abi::Op>(call.op);
-  return (op == abi::Op::kStreamSync || op == abi::Op::kEventSync || op == abi::Op::kContextSync) &&
-         (call.flags & abi::kCallNoEnd) == 0;
+  return BlocksHost(static_cast<abi::Op>(call.op)) && (call.flags & abi::kCallNoEnd) == 0;
+}
+// The threads of all blocks of a kernel launch.
+inline double Threads(const abi::CallRecord& call) {
+  return static_cast<double>(call.grid_x) * call.grid_y * call.grid_z * call.block_x *
+         call.block_y * call.block_z;
 }
 
 inline bool IsLaunch(uint8_t op) {
@@ -59,12 +65,15 @@ inline bool IsLaunch(uint8_t op) {
          op == static_cast<uint8_t>(abi::Op::kGraphLaunch);
 }
 
-// How calls are told apart. Symbol 0 of each alphabet means "none".
+// Launches of calls [begin, end).
+uint32_t CountLaunches(const std::vector<abi::CallRecord>& calls, uint32_t begin, uint32_t end);
+
+// The ways in which calls are the same. Symbol 0 of each alphabet means "none".
 enum class Alphabet : uint8_t {
-  kWhat = 0,   // operation and name; copies, memsets, synchronisation: operation alone
+  kKind = 0,   // operation and name; copies, memsets, synchronisation: operation alone
   kSized = 1,  // with grid and block, or bytes; a graph launch: the operation alone
-  kPair = 2,   // what, and what was launched before
-  kAfter = 3,  // a launch of something else after `symbol` was launched
+  kPair = 2,   // kind, and the kind of the launch before
+  kAfter = 3,  // a launch of another kind after a launch of kind `symbol`
 };
 inline constexpr int kAlphabets = 4;
 struct Symbols {
@@ -88,14 +97,14 @@ class LaunchLog {
   // was no such call.
   uint32_t SymbolOf(Alphabet alphabet, abi::Op op) const;
   uint32_t symbol_count(Alphabet alphabet) const { return counts_[static_cast<size_t>(alphabet)]; }
-  // Index of the first call behind the last hole; 0 without holes.
+  // Index of the first call after the last hole; 0 without holes.
   size_t after_hole() const { return after_hole_; }
-  // The stream begins with the first call that the process ever made.
+  // The stream starts with the first call that the process ever made.
   bool from_process_start() const {
     return dropped_ == 0 && !calls_.empty() && calls_[0].sequence == 0;
   }
   uint64_t holes() const { return holes_; }      // calls known to be missing
-  uint64_t dropped() const { return dropped_; }  // calls dropped here, the stream being full
+  uint64_t dropped() const { return dropped_; }  // calls dropped because the stream was full
 
  private:
   uint32_t Intern(Alphabet alphabet, uint64_t key);
@@ -107,7 +116,7 @@ class LaunchLog {
   std::vector<Symbols> symbols_;
   absl::flat_hash_map<uint64_t, uint32_t> ids_[kAlphabets];
   uint32_t counts_[kAlphabets] = {1, 1, 1, 1};
-  uint32_t last_launch_ = 0;  // kWhat symbol
+  uint32_t last_launch_ = 0;  // kKind symbol
   size_t after_hole_ = 0;
   uint64_t holes_ = 0;
   uint64_t dropped_ = 0;

@@ -10,19 +10,18 @@ namespace seqpoint::iterations {
 namespace {
 
 constexpr size_t kFirstAnalysis = 64;
-// Growth of the stream between analyses, between the two that must agree on a rule, and between
-// these for a loop that only launches.
+// Growth of the stream between analyses, and between the two that must agree on a rule.
 constexpr double kGrowth = 2;
-constexpr double kWaitGrowth = 1.25;  // while it is waited for micro-steps to show
+constexpr double kWaitGrowth = 1.25;  // while micro-batches may still show
 constexpr double kConfirmGrowth = 1.4;
 constexpr double kConfirmGrowthWithoutHost = 6;
-constexpr size_t kTimesWithoutHost = 10;  // as many iterations
-// Optimiser steps after which accumulation is found for sure, and iterations after which a loop
-// without any, or without so many, is none of micro-steps.
+constexpr size_t kTimesWithoutHost = 10;  // times as many iterations
+// Optimiser steps after which accumulation is certainly found, and iterations after which a loop
+// with fewer steps has no micro-batches.
 constexpr uint32_t kClearSteps = 5;
 constexpr uint64_t kMaxMicroSteps = 72;
 
-// May these iterations be micro-steps, whose steps were not seen often enough?
+// Whether these iterations may be micro-batches whose steps were not seen often enough.
 bool MayBeMicroSteps(const LearnedRule& learned) {
   if (learned.micro_steps > 1) return false;
   if (learned.graph_period_unsure) return true;
@@ -32,18 +31,18 @@ bool MayBeMicroSteps(const LearnedRule& learned) {
   return learned.first_differs && learned.iterations < kMaxMicroSteps;
 }
 
-// Loop iterations of few kernels, always the same: nothing tells the iterations of a small network
-// from the parts of an iteration, however long the stream is looked at.
+// Whether the loop iterations are the same few kernels each time: a stream of any length does not
+// show whether they are iterations of a small network or parts of an iteration.
 bool IsOpen(const Loop& loop) {
   return (loop.host_share < 0.5 || loop.outer_unsure) && !loop.sizes_vary &&
          loop.group_weight < kWholeNetwork;
 }
 
-// More verified loop iterations, a clear begin and a heavy group make it likelier that the next
+// More verified loop iterations, a clear start and a heavy group make it likelier that the next
 // thousand iterations will be found exactly.
 double Confidence(uint32_t verified, const Loop& loop) {
   const double iterations = 1 - std::exp(-static_cast<double>(verified) / 4);
-  const double begin = 0.85 + 0.15 * std::min(1.0, loop.begin_margin / 2);
+  const double begin = 0.85 + 0.15 * std::min(1.0, loop.start_margin / 2);
   const double group = loop.group_weight >= 4 ? 1 : 0.9;
   const double readings = loop.shares_batches || loop.copy_alone || IsOpen(loop) ? 0.5 : 1;
   return iterations * begin * group * readings;
@@ -77,7 +76,7 @@ std::optional<LearnedRule> IterationLearner::Analyse() const {
   std::vector<ReplayedIteration> iterations;
   std::optional<LearnedRule> learned = FindRule(2, &iterations);
   if (!learned) return std::nullopt;
-  // A few loop iterations, unsure as they are, do no harm; thousands do.
+  // A few unsure loop iterations do no harm; thousands do.
   if (learned->iterations >= kTimesWithoutHost * options_.min_iterations &&
       MayBeTimeSteps(*learned)) {
     return std::nullopt;
@@ -86,7 +85,7 @@ std::optional<LearnedRule> IterationLearner::Analyse() const {
   return learned;
 }
 
-// Everything but the lengths.
+// Finds all of a rule except the lengths.
 std::optional<LearnedRule> IterationLearner::FindRule(
     size_t min_iterations, std::vector<ReplayedIteration>* iterations) const {
   LearnedRule learned;
@@ -94,11 +93,11 @@ std::optional<LearnedRule> IterationLearner::FindRule(
   std::string unless;
   if (marks_ >= 2) {
     chosen = ChooseMarkRule(stream_, 2);
-    learned.evidence = "the job tells its iterations itself";
+    learned.evidence = "the job marks its iterations itself";
   }
   if (!chosen && steps_ >= 2) {
     chosen = ChooseFrameworkRule(stream_);
-    learned.evidence = "the framework tells its forward passes and optimiser steps";
+    learned.evidence = "the framework marks its forward passes and optimiser steps";
   }
   if (chosen) {
     learned.confidence = 1;
@@ -116,8 +115,8 @@ std::optional<LearnedRule> IterationLearner::FindRule(
     }
     if (loop->shares_batches) {
       absl::StrAppend(&learned.evidence,
-                      "; several turns of this loop share a copied batch, and "
-                      "may make one iteration");
+                      "; several iterations of this loop share a copied "
+                      "batch, and may make one iteration");
     }
     learned.group_weight = loop->group_weight;
     learned.runner_up_weight = loop->runner_up_weight;
@@ -155,7 +154,7 @@ void IterationLearner::AddLengths(const std::vector<ReplayedIteration>& iteratio
       (!looks_back(learned->rule.boundary) && !looks_back(learned->rule.step))) {
     return;
   }
-  // A copy that is watched for its bytes may stand where the rule looks for a launch.
+  // A copy that is watched for its bytes may stand where the rule expects a launch.
   const Occurrences occurrences(stream_);
   const auto from = static_cast<uint32_t>(stream_.after_hole());
   if (Replay(stream_, occurrences, learned->rule, from).size() == iterations.size()) return;
@@ -166,32 +165,32 @@ void IterationLearner::AddLengths(const std::vector<ReplayedIteration>& iteratio
   learned->rule.watched_ops = watched;
 }
 
-// Does this rule find what the last one found: the same end of a step, and one begin in each of
-// its iterations? The event at the begin may be another one.
+// Whether this rule finds the same iterations as the last one: the same end of a step, and one
+// start in each iteration. The event at the start may be another one.
 bool IterationLearner::SameIterations(const abi::Rule& rule,
                                       const std::vector<ReplayedIteration>& iterations) const {
-  if (!last_found_ || last_begins_.size() < 3) return false;
+  if (!last_found_ || last_starts_.size() < 3) return false;
   const abi::EventPattern& step = last_found_->rule.step;
   if (step.op != rule.step.op || step.name_hash != rule.step.name_hash) return false;
   auto it = iterations.begin();
   const auto begin = [&] { return stream_.calls()[it->begin].sequence; };
   if (it == iterations.end()) return false;
   // The older ones may have been dropped from the stream.
-  const auto known = std::upper_bound(last_begins_.begin(), last_begins_.end(), begin());
-  auto i = static_cast<size_t>(known - last_begins_.begin());
-  if (i + 2 > last_begins_.size()) return false;
-  while (it != iterations.end() && begin() <= last_begins_[i]) ++it;
-  for (++i; i + 1 < last_begins_.size(); ++i) {
+  const auto known = std::upper_bound(last_starts_.begin(), last_starts_.end(), begin());
+  auto i = static_cast<size_t>(known - last_starts_.begin());
+  if (i + 2 > last_starts_.size()) return false;
+  while (it != iterations.end() && begin() <= last_starts_[i]) ++it;
+  for (++i; i + 1 < last_starts_.size(); ++i) {
     size_t inside = 0;
-    for (; it != iterations.end() && begin() <= last_begins_[i]; ++it) ++inside;
+    for (; it != iterations.end() && begin() <= last_starts_[i]; ++it) ++inside;
     if (inside != 1) return false;
   }
   return true;
 }
 
-// Without a call of the host in each loop iteration it may be a loop over time steps or layers, of
-// which the first iteration alone may have thousands: no number of equal loop iterations tells, nor
-// does growth.
+// Without a call of the host in each loop iteration it may be a loop over time steps or layers. The
+// first iteration alone may have thousands of them, so neither many equal loop iterations, or more
+// of them, show which.
 bool IterationLearner::MayBeTimeSteps(const LearnedRule& learned) const {
   if (learned.open) return true;
   if (learned.host_share >= 0.5 || learned.sizes_vary) return false;
@@ -199,7 +198,8 @@ bool IterationLearner::MayBeTimeSteps(const LearnedRule& learned) const {
                                           : options_.min_launch_only_calls);
 }
 
-// Lengths that a framework told, judged by the times of few iterations.
+// Whether more iterations may improve the choice of lengths that a framework gave and few times
+// judged.
 bool IterationLearner::MayTellMore(const LearnedRule& learned) const {
   const LengthChoice& lengths = learned.lengths;
   return (!lengths.judged || lengths.explained < options_.clear_lengths) &&
@@ -211,8 +211,8 @@ void IterationLearner::RunAnalysis() {
   ++analyses_;
   const size_t size = stream_.size();
   const uint64_t seen = Seen();
-  // Calls to be seen until the stream has grown by `factor`, or, once it is full, a good deal of it
-  // is new.
+  // The number of calls at which the stream will have grown by `factor`, or, once it is full, at
+  // which a quarter of it is new.
   const auto grown = [&](double factor) {
     const double more = std::min((factor - 1) * static_cast<double>(size),
                                  static_cast<double>(options_.max_calls) / 4);
@@ -237,7 +237,7 @@ void IterationLearner::RunAnalysis() {
                                   : options_.min_iterations;
   const double growth = host ? kConfirmGrowth : kConfirmGrowthWithoutHost;
   const bool same = SameIterations(found->rule, iterations);
-  // What shows the period of graphs is no accident the first time either.
+  // The period of graphs is certain the first time that it shows.
   const bool agrees =
       mark || found->graph_period > 1 || (same && seen >= confirm_at_ && !MayBeTimeSteps(*found));
   const bool waits = MayBeMicroSteps(*found);
@@ -253,8 +253,8 @@ void IterationLearner::RunAnalysis() {
     published_ = std::move(found);
     return;
   }
-  // Look again when there should be enough, and not before the stream has grown enough for the two
-  // looks to be different ones. Streams of graphs are short.
+  // Analyse again when there should be enough iterations, and not before the stream has grown
+  // enough for the two analyses to differ. Streams of graphs are short.
   const double per_iteration =
       static_cast<double>(size - stream_.after_hole()) / static_cast<double>(found->iterations + 1);
   const size_t missing = wanted - std::min<size_t>(found->iterations, wanted);
@@ -262,16 +262,16 @@ void IterationLearner::RunAnalysis() {
       host ? seen + static_cast<uint64_t>(per_iteration * (static_cast<double>(missing) + 0.5))
            : grown(kGrowth);
   if (!same) {
-    last_begins_.clear();
+    last_starts_.clear();
     for (const ReplayedIteration& it : iterations) {
-      last_begins_.push_back(stream_.calls()[it.begin].sequence);
+      last_starts_.push_back(stream_.calls()[it.begin].sequence);
     }
     confirm_at_ = grown(growth);
   }
-  // The loop that was found first may not have been open, or less was known of it.
+  // The loop that was found first may not have been open, or less of it was known.
   if (!same || open) last_found_ = std::move(found);
   if (open) {
-    next_analysis_ = 2 * seen;  // not for each part of a full stream that is new
+    next_analysis_ = 2 * seen;  // not at each new quarter of a full stream
   } else if (waits && graphs) {
     next_analysis_ = grown(kWaitGrowth);
   } else if (waits) {
@@ -324,7 +324,7 @@ void IterationLearner::Restart() {
   gpu_starts_.clear();
   published_.reset();
   last_found_.reset();
-  last_begins_.clear();
+  last_starts_.clear();
   confirm_at_ = 0;
   next_analysis_ = kFirstAnalysis;
   marks_ = 0;

@@ -1,5 +1,5 @@
-// IterationLearner: learns from one process' launch stream where an iteration begins and which
-// early feature is its sequence length, and says so as a rule that the injected library can follow.
+// IterationLearner: learns from one process' launch stream where an iteration starts and which
+// early feature is its sequence length. The result is a rule that the injected library can follow.
 //
 //   IterationLearner learner;
 //   learner.AddName(1, "embedding_forward");
@@ -7,13 +7,13 @@
 //   learner.AddGpuStart(correlation_id, start_ns);   // where stamps exist, any time
 //   if (const LearnedRule* rule = learner.rule()) Publish(rule->rule);
 //
-// A call costs a few table look-ups; now and then (in geometric steps of the stream's length) one
-// call also pays for an analysis of all that is buffered, so that the average stays low. A rule is
+// A call costs a few table look-ups. Now and then (in geometric steps of the stream's length) one
+// call also pays for an analysis of the whole buffer, so that the average stays low. A rule is
 // published when two analyses in a row agree on it. Method and limits:
 // docs/internals/iteration-rules.md.
 //
-// The state is the calls themselves: whoever keeps them (the daemon's store does while learning)
-// restores a learner by feeding them again.
+// The state is the calls themselves. They restore a learner when they are added again (the daemon's
+// store keeps them while learning).
 //
 // Threading: one thread. Ownership: values only. Memory: at most LearnerOptions::max_calls calls of
 // about 80 bytes, names and stamps bounded as well. No I/O and no clock: the same calls give the
@@ -40,32 +40,32 @@ struct LearnerOptions {
   // Iterations that must have been seen before a rule is published.
   size_t min_iterations = 12;
   size_t min_iterations_nvtx = 10;  // when the boundary is an NVTX range or mark
-  size_t min_marks = 4;             // when the job tells its iterations itself
-  size_t min_steps = 12;            // when its framework does
-  // ... and its lengths explain less than this: nothing but noisy times tells them apart. Then this
-  // many steps are waited for, but not longer than so.
+  size_t min_marks = 4;             // when the job marks its iterations itself
+  size_t min_steps = 12;            // when its framework marks them
+  // When its lengths explain less than this (only noisy times could choose between them), more
+  // steps are waited for: at most this many, and no longer than this time.
   double clear_lengths = 0.9;
   size_t more_steps = 64;
   uint64_t more_steps_ns = 120'000'000'000;
-  // Calls before a loop that only launches, always the same, is taken for more than the time steps
-  // of a long first iteration: with nothing else going on, and with something else that was seen
-  // too few times to tell. A loop of fewer than kWholeNetwork different calls never is.
+  // Calls that a loop of equal launches alone must have before it is taken for more than the time
+  // steps of a long first iteration: where nothing else happens, and where something else was seen
+  // too few times. A loop of fewer than kWholeNetwork different calls is never taken for more.
   uint64_t min_launch_only_calls = 1 << 18;
   uint64_t min_launch_only_calls_unsure = 1'500'000;
 };
 
 struct LearnedRule {
   abi::Rule rule{};            // complete, lengths included; generation 1
-  double confidence = 0;       // in [0, 1]: that the boundaries are exact
+  double confidence = 0;       // in [0, 1]: probability that the boundaries are exact
   std::string boundary_words;  // "host-to-device copy of the batch"
-  std::string evidence;        // why an iteration begins there
+  std::string evidence;        // why an iteration starts there
   std::string length_words;    // "bytes of the 2nd host-to-device copy / 512"
   LengthChoice lengths;
   FeatureTable features;
   double host_share = 1;        // Loop::host_share
   bool sizes_vary = false;      // Loop::sizes_vary
   bool others_pending = false;  // Loop::others_pending
-  // These may be the layers or time steps of an iteration, and nothing in the stream will tell.
+  // These may be the layers or time steps of an iteration, and the stream does not show which.
   bool open = false;
   uint32_t iterations_per_batch = 0;  // Loop::iterations_per_batch
   uint32_t rare_ends = 0;             // Loop::rare_ends
@@ -84,17 +84,17 @@ class IterationLearner {
   explicit IterationLearner(LearnerOptions options = {});
 
   void AddName(uint32_t id, std::string_view text) { stream_.AddName(id, text); }
-  // True when the call completed a rule, or an analysis that found none after all.
+  // True when the call completed an analysis, whether it found a rule or not.
   bool AddCall(const abi::CallRecord& call);
   // `start_ns`: GPU start of the copy, memset or graph that the call with this correlation id
-  // caused. Unknown ids are kept for calls to come; at most kMaxStamps are kept.
+  // caused. Unknown ids are kept for later calls; at most kMaxStamps are kept.
   void AddGpuStart(uint32_t correlation_id, uint64_t start_ns);
 
-  // The published rule; null until the learner is sure.
+  // The published rule; null until there is one.
   const LearnedRule* rule() const { return published_ ? &*published_ : nullptr; }
-  // What the buffered stream says now, sure or not; nothing when no loop is found, or one of many
-  // loop iterations that may be the time steps of a single iteration. For the end of a short run,
-  // and to choose lengths anew after late stamps.
+  // The rule of the buffered stream as it is now, sure or not. Nothing when no loop is found, or
+  // one of many loop iterations that may be the time steps of a single iteration. It serves at the
+  // end of a short run, and to choose lengths again after late stamps.
   std::optional<LearnedRule> Analyse() const;
 
   // Why there is no rule yet, in one sentence; empty when there is one.
@@ -102,7 +102,7 @@ class IterationLearner {
 
   const LaunchLog& stream() const { return stream_; }
   uint64_t analyses() const { return analyses_; }
-  // Forgets calls and rule, keeps the names: learning begins anew.
+  // Forgets calls and rule, keeps the names, and starts learning again.
   void Restart();
 
   static constexpr size_t kMaxStamps = 1 << 18;
@@ -124,12 +124,13 @@ class IterationLearner {
   GpuStarts gpu_starts_;
   std::optional<LearnedRule> published_;
   std::optional<LearnedRule> last_found_;
-  std::vector<uint64_t> last_begins_;  // sequence numbers of last_found_'s iterations
-  // Calls that must have been seen: for another look to confirm last_found_, and for the next look.
+  std::vector<uint64_t> last_starts_;  // sequence numbers of last_found_'s iterations
+  // Calls that must have been seen for another analysis to confirm last_found_, and for the next
+  // analysis.
   uint64_t confirm_at_ = 0;
   uint64_t next_analysis_;
   size_t marks_ = 0;
-  size_t steps_ = 0;  // told by a framework
+  size_t steps_ = 0;  // marks of a framework
   uint64_t analyses_ = 0;
 };
 

@@ -17,11 +17,11 @@ using abi::LengthField;
 using abi::LengthSource;
 using abi::Op;
 
-constexpr double kExactVaries = 0.005;  // the same for what is known without noise
+constexpr double kExactVaries = 0.005;  // the same for values without noise
 constexpr size_t kWarmUpRows = 2;
-constexpr size_t kFewRows = 5;  // fewer say nothing
+constexpr size_t kFewRows = 5;  // fewer show nothing
 constexpr size_t kRowsForPairs = 7;
-constexpr size_t kManyRows = 64;        // as many times average out the noise of first occurrences
+constexpr size_t kManyRows = 64;        // so many times average out the noise of cold iterations
 constexpr double kHardlyVaries = 0.03;  // robust variation below which there is nothing to explain
 
 double RobustVariation(const std::vector<double>& values) {
@@ -42,7 +42,7 @@ uint8_t LikelyLag(const FeatureTable& table) {
   return 0;
 }
 
-// What a length should explain, over some rows of the table.
+// The values that a length should explain, over some rows of the table.
 struct Target {
   std::vector<size_t> rows;
   std::vector<double> values;
@@ -62,7 +62,7 @@ void DropOutliers(Target* target) {
   *target = std::move(kept);
 }
 
-// Share that the columns leave unexplained, over all targets.
+// The share that the columns leave unexplained, over all targets.
 double Unexplained(const FeatureTable& table, const std::vector<size_t>& columns,
                    const std::vector<Target>& targets) {
   double sum = 0, weights = 0;
@@ -80,10 +80,10 @@ double Unexplained(const FeatureTable& table, const std::vector<size_t>& columns
 }
 
 // The smallest subset of at most two columns that explains the targets. Columns come in the order
-// of preference, which decides between near equals.
+// of preference, which decides where two are about as good.
 std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t> columns,
                                    const std::vector<Target>& targets) {
-  constexpr double kNearAlone = 0.02;  // a label count follows the frames it was made from
+  constexpr double kNearAlone = 0.02;  // a label count follows the frames that it was made from
   constexpr double kNear = 0.004;
   constexpr size_t kMaxPairColumns = 12;
   std::vector<std::pair<double, size_t>> alone;
@@ -121,7 +121,7 @@ std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t
       pair_best = std::min(pair_best, pairs.back().first);
     }
   }
-  // A second column must take away most of what is left, and be worth it.
+  // A second column must explain much of the rest, and be worth it.
   if (single - pair_best < 0.004 || pair_best > 0.6 * single) return {preferred};
   for (const auto& [unexplained, pair] : pairs) {
     if (unexplained <= pair_best + kNear / 4) return pair;
@@ -129,7 +129,7 @@ std::vector<size_t> SmallestSubset(const FeatureTable& table, std::vector<size_t
   return {preferred};
 }
 
-// A number that grows by the same amount each time counts iterations.
+// Whether the number grows by the same amount each time: then it counts iterations.
 bool Counts(const FeatureTable& table, size_t column) {
   for (size_t row = 2; row < table.rows(); ++row) {
     const int64_t step = table.value(row, column) - table.value(row - 1, column);
@@ -145,7 +145,7 @@ bool Counts(const FeatureTable& table, size_t column) {
 LengthChoice ChooseLengths(const FeatureTable& table) {
   LengthChoice choice;
   const size_t skip = table.rows() >= 12 ? kWarmUpRows : 0;
-  // Usable: read in every row (a source with lag has nothing to read before the first).
+  // Usable columns are read in every row (a source with lag has nothing to read before the first).
   std::vector<size_t> usable, varying;
   const size_t first_row = std::max<size_t>(skip, std::min<size_t>(2, table.rows() / 3));
   std::vector<size_t> rows;
@@ -156,12 +156,12 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
       read &= table.value(row, column) >= 0;
       varies |= table.value(row, column) != table.value(rows[0], column);
     }
-    // A length that the program itself tells is no counter, however evenly sorted batches grow.
+    // A length that the program itself marks is no counter, however evenly sorted batches grow.
     const bool told = table.sources[column].pattern.op == static_cast<uint8_t>(Op::kMark);
     if (!read || (!told && Counts(table, column))) continue;
     usable.push_back(column);
     if (!varies) continue;
-    // The same values as an earlier column's: nothing new.
+    // A column with the values of an earlier one adds nothing.
     const bool repeats = std::any_of(varying.begin(), varying.end(), [&](size_t other) {
       return std::all_of(rows.begin(), rows.end(), [&](size_t row) {
         return table.value(row, column) == table.value(row, other);
@@ -179,11 +179,11 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     threads.values.push_back(table.launched_threads[row]);
     launches.values.push_back(table.launches[row]);
   }
-  // A stall, or an evaluation phase at the end of an iteration, is not the length's doing.
+  // A stall, or an evaluation phase at the end of an iteration, does not come from the length.
   for (Target* target : {&time, &threads, &launches}) DropOutliers(target);
 
-  // First occurrences pay for algorithm search and blur the times of a short stream. What was
-  // launched is exact: a length that decides the time decides that, too.
+  // Cold iterations pay for algorithm search and blur the times of a short stream. The launches are
+  // exact: a length that decides the time decides them, too.
   const bool times_known = time.rows.size() >= 6;
   const bool time_varies = times_known && RobustVariation(time.values) >= kHardlyVaries;
   std::vector<Target> targets;
@@ -196,14 +196,14 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
   const bool work_varies = !targets.empty();
   if (!work_varies && time_varies) targets.push_back(time);
   if (!varying.empty() && !targets.empty() && rows.size() >= kFewRows) {
-    // What is told or copied is exact; grids are rounded up, and explain what was launched by
-    // themselves; call counts do that, too, and come too late to choose what to measure.
+    // Marks and copies are exact. Grids are rounded up, and explain the launches because they are a
+    // part of them. Call counts do so, too, and come too late for choosing what to measure.
     constexpr double kEnough[] = {0.1, 0.1, 0.5, 2};
     for (int rank = 0; rank < 4; ++rank) {
       std::vector<size_t> columns = varying;
       std::erase_if(columns, [&](size_t column) {
         const LengthSource& source = table.sources[column];
-        // Sorted batches are like the ones before them: the likely lag first.
+        // Sorted batches are like the ones before them: the likely lag comes first.
         const bool copy = source.pattern.op == static_cast<uint8_t>(Op::kCopyH2D);
         return rank == 0 ? Rank(source) > 0 || (copy && source.lag != LikelyLag(table))
                          : Rank(source) >= rank;
@@ -227,8 +227,8 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     choice.depends = choice.explained >= 0.5;
   }
   if (choice.sources.empty()) {
-    // Nothing to judge by (sorted batches hardly vary at first): what is told or copied is the best
-    // guess, that which varies before that which does not.
+    // Nothing to judge by (sorted batches hardly vary at first): marks and copies are the best
+    // guess, those that vary before those that do not.
     for (const std::vector<size_t>* columns : {&varying, &usable}) {
       for (size_t column : *columns) {
         const LengthSource& source = table.sources[column];
@@ -238,7 +238,7 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
       }
       if (!choice.sources.empty()) break;
     }
-    // Times that stay the same while what is copied varies.
+    // The times stay the same while copies vary.
     const bool copies_vary = std::any_of(varying.begin(), varying.end(), [&](size_t column) {
       std::vector<double> values;
       for (size_t row : rows) values.push_back(static_cast<double>(table.value(row, column)));
@@ -253,7 +253,7 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
   std::vector<std::string> words;
   for (size_t column : choice.sources) {
     int64_t unit = 0;
-    // What a framework tells is in units already, as a table of few rows may hide.
+    // Lengths from a framework are in units already, which a table of few rows may hide.
     if (table.sources[column].pattern.op == static_cast<uint8_t>(abi::Op::kFeature)) unit = 1;
     for (size_t row : rows) unit = std::gcd(unit, table.value(row, column));
     choice.unit.push_back(std::max<int64_t>(unit, 1));

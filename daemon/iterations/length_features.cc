@@ -16,7 +16,7 @@ using abi::Op;
 
 constexpr size_t kMaxRows = 256;
 
-// Reads one source in one micro-step.
+// Reads the sources in one micro-batch.
 class Reader {
  public:
   Reader(const LaunchLog& stream, const std::vector<LengthSource>& sources)
@@ -38,7 +38,7 @@ class Reader {
       const CallRecord& call = stream_.calls()[i];
       if ((ops_ >> (call.op & 31) & 1) == 0) continue;
       const bool launch = call.op == static_cast<uint8_t>(Op::kLaunch);
-      // Almost all calls are launches behind those whose grids are read.
+      // Almost all calls are launches after those whose grids are read.
       if (launch && launches++ >= kReadLaunches && (counted_.empty() || i >= step)) continue;
       const abi::MatchEvent event = ToMatchEvent(call, stream_.names());
       if (launch && i < step) {
@@ -87,10 +87,7 @@ bool HostWaited(const LaunchLog& stream, const ReplayedIteration& it) {
   for (uint32_t i = it.begin; i < it.end; ++i) {
     const auto op = static_cast<Op>(stream.calls()[i].op);
     if ((stream.calls()[i].flags & abi::kCallHostTime) != 0) return true;
-    if ((op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync) &&
-        stream.calls()[i].bytes > 0) {
-      return true;
-    }
+    if (BlocksHost(op) && stream.calls()[i].bytes > 0) return true;
   }
   return false;
 }
@@ -180,8 +177,7 @@ FeatureTable MakeFeatures(const LaunchLog& stream,
       const CallRecord& c = stream.calls()[i];
       if (c.op != static_cast<uint8_t>(Op::kLaunch)) continue;
       ++launches;
-      threads +=
-          static_cast<double>(c.grid_x) * c.grid_y * c.grid_z * c.block_x * c.block_y * c.block_z;
+      threads += Threads(c);
     }
     table.launched_threads.push_back(threads);
     table.launches.push_back(launches);

@@ -1,10 +1,10 @@
-// What could be read early in each iteration, and how long the iteration took.
+// The features that can be read early in each iteration, and how long the iteration took.
 //
-// Candidates are what can be read before most of the iteration is launched: bytes of each
-// host-to-device copy, in this iteration or (prefetch) in the one before, NVTX payloads and
-// numbers, grid dimensions of the first launches; and, last, call counts. Times come from GPU
-// stamps, since the CPU may run far ahead; without stamps from an interval between calls that
-// waited for the GPU.
+// Candidates can be read before most of the iteration is launched: bytes of each host-to-device
+// copy, in this iteration or (prefetch) in the one before, NVTX payloads and numbers, grid
+// dimensions of the first launches; and, last, call counts. Times come from GPU stamps, since the
+// CPU may run far before the GPU; without stamps, from an interval between calls that waited for
+// the GPU.
 //
 // Threading: free functions over constant input. Ownership: values.
 #ifndef DAEMON_ITERATIONS_LENGTH_FEATURES_H_
@@ -24,7 +24,7 @@ namespace seqpoint::iterations {
 // GPU start of the work of a call, by correlation id, in ns of the process' CUPTI clock.
 using GpuStarts = absl::flat_hash_map<uint32_t, uint64_t>;
 
-// What each candidate source read in each iteration.
+// The values of each candidate source in each iteration.
 struct FeatureTable {
   std::vector<abi::LengthSource> sources;  // in the order of preference
   std::vector<std::string> words;          // "bytes of the 2nd host-to-device copy"

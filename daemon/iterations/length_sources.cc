@@ -51,7 +51,7 @@ class Proposer {
     source.field = static_cast<uint8_t>(field);
     return source;
   }
-  // The last few micro-steps.
+  // The last few micro-batches.
   absl::Span<const MicroStep> Studied() const {
     const size_t n = std::min<size_t>(micro_steps_.size(), 8);
     return absl::Span<const MicroStep>(micro_steps_).subspan(micro_steps_.size() - n);
@@ -74,7 +74,7 @@ class Proposer {
     }
   }
 
-  // What each of the studied micro-steps was told.
+  // Features that each of the studied micro-batches has.
   void Framework() {
     std::vector<uint32_t> names;
     for (const MicroStep& m : Studied()) {
@@ -123,7 +123,7 @@ class Proposer {
     }
   }
 
-  // Copies behind the step belong to the micro-step before, as the matcher counts; copies on a
+  // Copies after the step belong to the micro-batch before, as the matcher counts. Copies on a
   // stream of their own are the next batch's.
   uint8_t LikelyLag() const {
     const MicroStep& last = micro_steps_.back();
@@ -165,7 +165,8 @@ class Proposer {
     }
   }
 
-  // Kernels whose number of launches varies; known when the iteration ends, so the last resort.
+  // Kernels whose number of launches varies. It is known only when the iteration ends, so these are
+  // the last resort.
   void Counts() {
     absl::flat_hash_map<uint32_t, std::pair<uint32_t, uint32_t>> range;  // name id -> least, most
     bool first = true;

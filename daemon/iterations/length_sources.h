@@ -1,4 +1,4 @@
-// Where the length of an iteration may be read: the candidates, in the order of preference.
+// The sources from which the length of an iteration may be read, in the order of preference.
 //
 // Threading: free functions over constant input.
 #ifndef DAEMON_ITERATIONS_LENGTH_SOURCES_H_
@@ -13,7 +13,7 @@
 
 namespace seqpoint::iterations {
 
-// Of the first launches of a micro-step grids are read.
+// Grids are read of this many first launches of a micro-batch.
 inline constexpr uint32_t kReadLaunches = 24;
 
 // Indices of calls. `step`: the call that ends the training part, or `end`.
@@ -23,12 +23,13 @@ struct MicroStep {
 
 struct LengthSources {
   std::vector<abi::LengthSource> sources;
-  std::vector<std::string> words;  // of each: "bytes of the 2nd host-to-device copy"
+  std::vector<std::string> words;  // for each: "bytes of the 2nd host-to-device copy"
 };
 
-// What the last few micro-steps all have: framework marks and features, NVTX payloads and numbers,
-// bytes of host-to-device copies, grids of the first launches, numbers of launches. With
-// `accumulates` values are summed over the micro-steps of an iteration. `micro_steps` is not empty.
+// Proposes the sources that the last few micro-batches all have: framework marks and features, NVTX
+// payloads and numbers, bytes of host-to-device copies, grids of the first launches, numbers of
+// launches. With `accumulates` values are summed over the micro-batches of an iteration.
+// `micro_steps` is not empty.
 LengthSources ProposeLengthSources(const LaunchLog& log, const std::vector<MicroStep>& micro_steps,
                                    bool accumulates);
 

@@ -19,12 +19,6 @@ uint32_t LogWindow::SegmentOf(uint32_t launch) const {
   return segment;
 }
 
-uint32_t LogWindow::CountLaunches(uint32_t begin, uint32_t end) const {
-  uint32_t launches = 0;
-  for (uint32_t i = begin; i < end; ++i) launches += IsLaunch(calls()[i].op);
-  return launches;
-}
-
 uint32_t LogWindow::SameLaunches(uint32_t a, uint32_t b, int direction) const {
   const auto next = [&](uint32_t* call) {
     do {
@@ -45,10 +39,6 @@ uint32_t LogWindow::SameLaunches(uint32_t a, uint32_t b, int direction) const {
   return same;
 }
 
-bool BlocksHost(Op op) {
-  return op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync;
-}
-
 bool IsHostCall(const CallRecord& call) {
   const Op op = static_cast<Op>(call.op);
   return op == Op::kCopyH2D || op == Op::kCopyD2H || op == Op::kMark || BlocksHost(op);
@@ -57,11 +47,6 @@ bool IsHostCall(const CallRecord& call) {
 bool IsFeed(const CallRecord& call) {
   const Op op = static_cast<Op>(call.op);
   return op == Op::kCopyH2D || op == Op::kStreamWait;
-}
-
-double Threads(const CallRecord& call) {
-  return static_cast<double>(call.grid_x) * call.grid_y * call.grid_z * call.block_x *
-         call.block_y * call.block_z;
 }
 
 uint32_t CountIn(Positions at, uint32_t begin, uint32_t end) {

@@ -1,4 +1,4 @@
-// The part of a launch log that an analysis looks at, with the questions that all analyses ask.
+// The part of a launch log that an analysis looks at, with the queries that all analyses share.
 //
 // Threading: constant input. Ownership: refers to the log and the occurrences, which outlive it.
 #ifndef DAEMON_ITERATIONS_LOG_WINDOW_H_
@@ -19,28 +19,28 @@ using Positions = absl::Span<const uint32_t>;  // indices of calls, ascending
 struct LogWindow {
   const LaunchLog& log;
   const Occurrences& occurrences;
-  uint32_t begin = 0, end = 0;  // the calls that are looked at
+  uint32_t begin = 0, end = 0;  // the calls of the window
 
   const std::vector<abi::CallRecord>& calls() const { return log.calls(); }
   abi::Op OpAt(uint32_t call) const { return static_cast<abi::Op>(calls()[call].op); }
-  uint32_t What(uint32_t call) const { return log.symbols()[call].of[0]; }
+  uint32_t KindAt(uint32_t call) const { return log.symbols()[call].of[0]; }
   // ns; 0 where time runs backwards.
   uint64_t TimeBetween(uint32_t from, uint32_t to) const;
-  // The segment that leads to a launch: the first call behind the launch before it.
+  // The start of the segment that leads to a launch: the first call after the launch before it.
   uint32_t SegmentOf(uint32_t launch) const;
-  uint32_t CountLaunches(uint32_t begin, uint32_t end) const;
-  // Number of launches, from two calls on (direction 1) or before them (-1), that agree in name and
-  // geometry; kMaxWalk at most.
+  uint32_t CountLaunches(uint32_t first, uint32_t last) const {
+    return iterations::CountLaunches(calls(), first, last);
+  }
+  // Number of launches that agree in name and geometry, from two calls on (direction 1) or before
+  // them (-1); kMaxWalk at most.
   uint32_t SameLaunches(uint32_t a, uint32_t b, int direction) const;
 };
 inline constexpr uint32_t kMaxWalk = 600;
 
-bool BlocksHost(abi::Op op);
-// The host does more than launch and annotate.
+// A call with which the host does more than launch and annotate.
 bool IsHostCall(const abi::CallRecord& call);
-// Brings a batch, or waits for one.
+// A call that brings a batch or waits for one.
 bool IsFeed(const abi::CallRecord& call);
-double Threads(const abi::CallRecord& call);
 
 uint32_t CountIn(Positions at, uint32_t begin, uint32_t end);
 // The most frequent value and the share of entries that have it.

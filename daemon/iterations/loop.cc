@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
-#include "daemon/iterations/begin_evidence.h"
 #include "daemon/iterations/common_subsequence.h"
 #include "daemon/iterations/graph_loop.h"
 #include "daemon/iterations/log_window.h"
 #include "daemon/iterations/loop_checks.h"
 #include "daemon/iterations/loop_levels.h"
 #include "daemon/iterations/outer_loop.h"
+#include "daemon/iterations/start_evidence.h"
 
 namespace seqpoint::iterations {
 
@@ -26,7 +26,7 @@ std::optional<Loop> FindLoop(const LaunchLog& stream, const Occurrences& occurre
   const auto extend = [&] {
     double strongest = step->strength;
     while (const KernelGroup* above = ExtendToOuterLoop(window, *step, strongest, groups)) {
-      // The forward pass alone is not a loop inside the iteration, only its part.
+      // The forward pass alone is a part of the iteration, not a loop inside it.
       inner = step;
       step = above;
       strongest = std::max(strongest, step->strength);
@@ -38,7 +38,7 @@ std::optional<Loop> FindLoop(const LaunchLog& stream, const Occurrences& occurre
   Loop loop;
   KernelGroup batches;
   bool reads_back = false;
-  // A loop with a step of its own around its parts is none of an iteration's parts.
+  // A loop with a step of its own around its parts is no part of an iteration.
   const bool small = step->weight < kWholeNetwork;
   const bool parts = inner->count() * 5 >= step->count() * 9 &&
                      CountIn(inner->at(), step->at()[1], step->at()[1] + 1) == 0;
@@ -62,7 +62,7 @@ std::optional<Loop> FindLoop(const LaunchLog& stream, const Occurrences& occurre
   if (!FindGraphIterations(*step, &window, &loop)) {
     const CommonSubsequence subsequence = FindCommonSubsequence(window, *step);
     if (subsequence.empty()) return std::nullopt;
-    const std::vector<Evidence> places = JudgeBegins(window, subsequence, *step, *inner);
+    const std::vector<Evidence> places = JudgeStarts(window, subsequence, *step, *inner);
     size_t best = 0;
     for (size_t i = 1; i < places.size(); ++i) {
       if (places[i].score > places[best].score) best = i;
@@ -71,8 +71,8 @@ std::optional<Loop> FindLoop(const LaunchLog& stream, const Occurrences& occurre
     for (size_t i = 0; i < places.size(); ++i) {
       if (i != best) second = std::max(second, places[i].score);
     }
-    loop.begin_score = places[best].score;
-    loop.begin_margin = places[best].score - second;
+    loop.start_score = places[best].score;
+    loop.start_margin = places[best].score - second;
     loop.evidence = absl::StrJoin(places[best].words, ", ");
     for (size_t i = 0; i < places.size(); ++i) {
       if (places[i].score == 0) continue;
@@ -91,7 +91,7 @@ std::optional<Loop> FindLoop(const LaunchLog& stream, const Occurrences& occurre
       loop.iterations.push_back({at, window.SegmentOf(at), true});
   }
   if (loop.iterations.size() < 2) return std::nullopt;
-  // The last one opens an incomplete loop iteration.
+  // The last one starts an incomplete loop iteration.
   loop.end = loop.iterations.back().first_launch;
   loop.end_segment = loop.iterations.back().segment;
   loop.iterations.pop_back();

@@ -1,5 +1,4 @@
-// What a found loop may be besides the training loop: a loop over time steps, layers or
-// micro-steps.
+// Checks whether a found loop may be a loop over time steps, layers or micro-batches.
 //
 // Threading: free functions over constant input.
 #ifndef DAEMON_ITERATIONS_LOOP_CHECKS_H_
@@ -14,24 +13,25 @@
 
 namespace seqpoint::iterations {
 
-// Clears LoopIteration::regular of loop iterations in which something that usually happens the same
-// number of times happens more often.
+// Clears LoopIteration::regular of the loop iterations in which a call happens more often than
+// usual.
 void MarkIrregular(const std::vector<KernelGroup>& groups, Loop* loop);
 
-// Loop iterations that end with a launch that only such loop iterations make, and few: the
-// optimiser step of many micro-steps, of which too few were seen yet.
+// The number of loop iterations that end with a launch that only a few of them make: the optimiser
+// step after many micro-batches, which was seen too few times yet.
 uint32_t RareEnds(const LogWindow& window, const Loop& loop);
 
-// The first of several micro-steps differs from the others: gradients are cleared before it, or it
-// writes them where the others add to them. In doubt it differs; that only costs time.
+// Whether the first loop iteration differs from the others as the first of several micro-batches
+// does: gradients are cleared before it, or it writes them where the others add to them. In doubt
+// it differs, which only costs time.
 bool FirstIterationDiffers(const LogWindow& window, const Loop& loop);
 
-// Loop iterations of many sizes in no order. Neighbours that are alike in pairs, or threes, are the
-// parts of one iteration, and so are loop iterations of different launches that come back in the
-// same order.
+// Whether the loop iterations have many sizes in no order. Neighbours that are alike in pairs or
+// threes are parts of one iteration, and so are loop iterations of different launches that come
+// back in the same order.
 bool SizesVary(const LogWindow& window, const Loop& loop);
 
-// Something happened in one or a few of the loop iterations.
+// Whether something else happened in one or a few of the loop iterations.
 bool OthersPending(const LogWindow& window, const Loop& loop);
 
 }  // namespace seqpoint::iterations

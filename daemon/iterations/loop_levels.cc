@@ -13,28 +13,27 @@ namespace {
 using abi::CallRecord;
 using abi::Op;
 
-// A launch over all parameters of a model has at least as many.
+// A launch over all parameters of a model has at least this many.
 constexpr double kManyThreads = 16384;
 
 struct Stretch {
   uint32_t begin, end;
 };
 
-// Share of what follows the first occurrence, to the end of the stream, during which occurrences
-// follow each other at a usual distance. In time, or in calls: a host that runs ahead of the GPU is
-// fast at first and then waits at each launch.
+// Share of the stream, from the first occurrence to its end, in which occurrences follow each other
+// at a usual distance. The larger of the shares in time and in calls counts: a host that runs
+// before the GPU is fast at first and then waits at each launch.
 double Coverage(const LogWindow& window, Positions at, uint32_t end) {
   if (at.size() < 2) return 0;
   constexpr size_t kSample = 128;  // gives the median well enough
-  std::vector<uint64_t> distances(at.size() - 1), sorted;
+  std::vector<uint64_t> distances(at.size() - 1), sample;
   const auto covered = [&](uint64_t all) {
-    sorted.clear();
+    sample.clear();
     const size_t stride = distances.size() / kSample + 1;
-    for (size_t i = 0; i < distances.size(); i += stride) sorted.push_back(distances[i]);
-    const auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
-    std::nth_element(sorted.begin(), middle, sorted.end());
+    for (size_t i = 0; i < distances.size(); i += stride) sample.push_back(distances[i]);
+    const uint64_t median = Median(sample);
     uint64_t sum = 0;
-    for (uint64_t distance : distances) sum += distance <= 8 * *middle ? distance : *middle;
+    for (uint64_t distance : distances) sum += distance <= 8 * median ? distance : median;
     return all > 0 ? static_cast<double>(sum) / static_cast<double>(all) : 0;
   };
   for (size_t i = 0; i < distances.size(); ++i) distances[i] = window.TimeBetween(at[i], at[i + 1]);
@@ -43,7 +42,7 @@ double Coverage(const LogWindow& window, Positions at, uint32_t end) {
   return std::max(in_time, covered(end - 1 - at.front()));
 }
 
-// Share of graph launches that follow one another with no other launch in between.
+// Share of graph launches that follow one another without another launch in between.
 double GraphShare(const LogWindow& window, uint32_t begin, uint32_t end) {
   const Positions at = window.occurrences.Of(
       Alphabet::kSized, window.log.SymbolOf(Alphabet::kSized, Op::kGraphLaunch), begin, end);
@@ -85,10 +84,11 @@ double BatchCopiesIn(const LogWindow& window, const std::vector<Stretch>& stretc
   return copies / static_cast<double>(stretches.size());
 }
 
-absl::flat_hash_map<uint32_t, uint32_t> CountWhat(const LogWindow& window, const Stretch& stretch) {
+absl::flat_hash_map<uint32_t, uint32_t> CountKinds(const LogWindow& window,
+                                                   const Stretch& stretch) {
   absl::flat_hash_map<uint32_t, uint32_t> counts;
   for (uint32_t i = stretch.begin; i < stretch.end; ++i) {
-    if (IsLaunch(window.calls()[i].op)) ++counts[window.What(i)];
+    if (IsLaunch(window.calls()[i].op)) ++counts[window.KindAt(i)];
   }
   return counts;
 }
@@ -120,8 +120,8 @@ bool IsStepOf(const LogWindow& window, const KernelGroup& step, const KernelGrou
   const std::vector<Stretch> special = Stretches(window, inner.at(), at, true);
   const std::vector<Stretch> plain = Stretches(window, inner.at(), at, false);
   if (special.size() < 2 || plain.empty()) return false;
-  // Forward passes without a step: evaluation shares the forward calls of training, and is shorter.
-  // A kernel that is only picked for some lengths is absent now and then, too.
+  // Forward passes without a step are evaluation, which shares the forward calls of training and is
+  // shorter. A kernel that is picked for some lengths only is absent now and then, too.
   if (mode == 1) return MeanLaunches(window, plain) < 0.75 * MeanLaunches(window, special);
 
   // Batches are copied in an evaluation phase between iterations, and not for a step.
@@ -138,11 +138,11 @@ bool IsStepOf(const LogWindow& window, const KernelGroup& step, const KernelGrou
   if (copies > 0 && BatchCopiesIn(window, special, batch_bytes / 4) >= 2 * copies) return false;
 
   std::vector<absl::flat_hash_map<uint32_t, uint32_t>> in_special, in_plain;
-  for (const Stretch& stretch : special) in_special.push_back(CountWhat(window, stretch));
-  for (const Stretch& stretch : plain) in_plain.push_back(CountWhat(window, stretch));
+  for (const Stretch& stretch : special) in_special.push_back(CountKinds(window, stretch));
+  for (const Stretch& stretch : plain) in_plain.push_back(CountKinds(window, stretch));
 
-  // Most of what is launched, is launched only around the step: `inner` repeats within a loop
-  // iteration (time steps, layers).
+  // Most kinds of launches happen only around the step: `inner` repeats within a loop iteration
+  // (time steps, layers).
   absl::flat_hash_set<uint32_t> all, repeated;
   for (const auto& counts : in_special) {
     for (const auto& [symbol, count] : counts) all.insert(symbol);
@@ -155,8 +155,8 @@ bool IsStepOf(const LogWindow& window, const KernelGroup& step, const KernelGrou
   }
   if (comparable && repeated.size() * 10 <= all.size() * 7) return true;
 
-  // What happens once in each plain stretch and again in each special one is an evaluation phase
-  // between iterations, not a step over several of them.
+  // Calls that happen once in each plain stretch, and twice in each special one, are an evaluation
+  // phase between iterations, not a step over several of them.
   if (!regular) return false;
   uint32_t again = 0;
   for (const auto& [symbol, count] : in_plain[0]) {
@@ -171,8 +171,8 @@ bool IsStepOf(const LogWindow& window, const KernelGroup& step, const KernelGrou
   }
   if (again >= std::max<uint32_t>(2, inner.weight / 5)) return false;
 
-  // Gradient accumulation, or several optimisers: launches over all parameters, which a loss that
-  // is logged every n-th iteration has not.
+  // Gradient accumulation and several optimisers have launches over all parameters. A loss that is
+  // logged every n-th iteration has none.
   std::vector<double> inner_threads;
   for (const Member& member : inner.members) {
     if (IsOwnLaunch(window, member)) inner_threads.push_back(Threads(window.calls()[member.at[0]]));
@@ -194,23 +194,23 @@ bool IsStepOf(const LogWindow& window, const KernelGroup& step, const KernelGrou
 
 bool IsOwnLaunch(const LogWindow& window, const Member& member) {
   return IsLaunch(window.calls()[member.at[0]].op) &&
-         (member.alphabet == Alphabet::kWhat || member.alphabet == Alphabet::kSized);
+         (member.alphabet == Alphabet::kKind || member.alphabet == Alphabet::kSized);
 }
 
 std::vector<KernelGroup> StrongestGroups(LogWindow* window, size_t min_iterations) {
   const auto size = static_cast<uint32_t>(window->log.size());
   const auto hole = static_cast<uint32_t>(window->log.after_hole());
-  // Start-up and warm-up calls hide the groups at the begin of the stream; drop as little of it
-  // as gives about the most.
+  // Start-up and warm-up calls hide the groups at the start of the stream. As little of it is
+  // dropped as gives about the best score.
   std::vector<KernelGroup> groups;
   for (uint32_t part : {0u, 1u, 2u}) {
     const uint32_t begin = hole + (size - hole) / 4 * part;
     std::vector<KernelGroup> found = FindKernelGroups(window->log, window->occurrences, begin, size,
                                                       std::max<size_t>(3, min_iterations));
-    // What only evaluation does takes turns as well, but not all the time.
+    // Calls that only evaluation makes alternate as well, but not all the time.
     double strongest = 0;
     for (const KernelGroup& group : found) strongest = std::max(strongest, group.strength);
-    // It is not more than what the graphs hold that training launches, either.
+    // They are not stronger than the graphs that training launches, either.
     if (GraphShare(*window, begin, size) >= 0.6) {
       for (KernelGroup& group : found) group.strength += group.graphs ? strongest : 0;
       strongest *= 2;
@@ -226,7 +226,7 @@ std::vector<KernelGroup> StrongestGroups(LogWindow* window, size_t min_iteration
     }
     groups = std::move(found);
     window->begin = begin;
-    // Nothing hides much of a group like this.
+    // Little of a group like this is hidden.
     if (groups[0].strength >= 8 && groups[0].score >= 0.8 * groups[0].strength) break;
   }
   window->end = size;
@@ -255,7 +255,8 @@ const KernelGroup* ExtendToOuterLoop(const LogWindow& window, const KernelGroup&
   const KernelGroup* best = nullptr;
   for (const KernelGroup& group : groups) {
     if (&group == &from || group.count() < 3) continue;
-    // The least step up first: forward pass to training iteration, then micro-steps to steps.
+    // The smallest step up comes first: forward pass to training iteration, then micro-batches to
+    // steps.
     if (best != nullptr && group.count() <= best->count()) continue;
     if (IsStepOf(window, group, from, strongest)) best = &group;
   }
@@ -276,7 +277,7 @@ const KernelGroup* AtBatches(const std::vector<uint32_t>& batches,
   const KernelGroup* best = nullptr;
   for (const KernelGroup& group : groups) {
     if (best != nullptr && group.strength <= best->strength) continue;
-    // The loop may go on a little before the first batch that is counted, and behind the last.
+    // The loop may go on a little before the first batch that is counted, and after the last.
     const Positions at = group.at();
     const auto first = std::lower_bound(at.begin(), at.end(), batches.front());
     const auto end = std::upper_bound(first, at.end(), batches.back());
@@ -284,7 +285,7 @@ const KernelGroup* AtBatches(const std::vector<uint32_t>& batches,
     if (at.size() <= batches.size() + 2 && Interleave(batches, between)) best = &group;
   }
   if (best != nullptr) return best;
-  own->members.push_back({Alphabet::kWhat, 0, batches});
+  own->members.push_back({Alphabet::kKind, 0, batches});
   own->weight = 1;
   own->strength = 1;
   return own;

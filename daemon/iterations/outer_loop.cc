@@ -14,23 +14,22 @@ using Positions = absl::Span<const uint32_t>;
 
 // A learning rate or a loss scale is one number; a batch has more bytes.
 constexpr uint64_t kNumberBytes = 8;
-// Groups that show a period.
+// The fewest groups that show a period.
 constexpr size_t kFewest = 3;
-// Loop iterations in a row that are enough to be taken for iterations where each of them copies or
-// reads back (LearnerOptions::min_iterations). A single copy is no evidence against so many.
+// This many loop iterations in a row are taken for iterations where each copies or reads back
+// (LearnerOptions::min_iterations). A single copy is no evidence against so many.
 constexpr double kManyIterations = 12;
 
-// Calls that follow one another without a launch in between are one group, which stands where its
-// first call does. A group belongs to the loop iteration that begins with the next launch:
-// `iteration`.
+// Calls that follow one another without a launch in between are one group at the place of its first
+// call. It belongs to the loop iteration that starts with the next launch: `iteration`.
 struct Group {
   uint32_t call;
   size_t iteration;
   double bytes;
 };
 
-// Groups of the calls that `belongs` names, from the copy before the first loop iteration to the
-// last loop iteration.
+// Groups of the calls for which `belongs` holds, from the copy before the first loop iteration to
+// the last loop iteration.
 template <typename Predicate>
 std::vector<Group> FindGroups(const LaunchLog& stream, Positions iterations, Predicate belongs) {
   const std::vector<CallRecord>& calls = stream.calls();
@@ -56,8 +55,7 @@ bool IsBatchCopy(const CallRecord& call) {
 
 bool IsReadBack(const CallRecord& call) {
   const auto op = static_cast<Op>(call.op);
-  return op == Op::kCopyD2H || op == Op::kStreamSync || op == Op::kEventSync ||
-         op == Op::kContextSync;
+  return op == Op::kCopyD2H || BlocksHost(op);
 }
 
 // Loop iterations from each group to the next.
@@ -69,15 +67,16 @@ std::vector<double> IterationsBetween(const std::vector<Group>& groups) {
   return between;
 }
 
-// The same number of loop iterations, two at least, from each to the next. Warm-up and noise may
-// differ.
+// Whether there is the same number of loop iterations, two at least, from each to the next. Warm-up
+// and noise may differ.
 bool Regular(const std::vector<double>& between) {
   const double median = Median(between);
   const auto same = std::count(between.begin(), between.end(), median);
   return median >= 2 && static_cast<size_t>(same) * 5 >= between.size() * 4;
 }
 
-// More loop iterations where more bytes were copied: the batch's length decides how many there are.
+// Whether there are more loop iterations where more bytes were copied: the batch's length decides
+// their number.
 bool FollowBytes(const std::vector<double>& between, const std::vector<Group>& groups) {
   const auto n = static_cast<double>(between.size());
   double sum = 0, bytes = 0, squares = 0, byte_squares = 0, products = 0;
@@ -92,7 +91,7 @@ bool FollowBytes(const std::vector<double>& between, const std::vector<Group>& g
   return sum >= 2 * n && variances > 0 && (products - sum * bytes / n) / std::sqrt(variances) > 0.9;
 }
 
-// Every second one is alike, neighbours are not: two kinds of copies in an iteration.
+// Whether every second one is alike and neighbours are not: two kinds of copies in an iteration.
 bool Alternate(const std::vector<double>& between) {
   size_t alike = 0, neighbours = 0;
   for (size_t i = 2; i < between.size(); ++i) {
@@ -102,7 +101,8 @@ bool Alternate(const std::vector<double>& between) {
   return alike * 5 + 8 >= between.size() * 4 && neighbours * 2 <= alike;
 }
 
-// Each is where a batch ends, or at another fixed place of it. Evaluation and noise may differ.
+// Whether each is at the end, or at another fixed place, of a batch. Evaluation and noise may
+// differ.
 bool OncePerBatch(const std::vector<Group>& read, const std::vector<Group>& batches) {
   std::vector<size_t> behind, before;  // loop iterations since the last batch, and to the next one
   for (const Group& group : read) {
@@ -127,28 +127,27 @@ bool OncePerBatch(const std::vector<Group>& read, const std::vector<Group>& batc
   return fixed(before) || fixed(behind);
 }
 
-// Threads that are launched from each loop iteration to the next.
+// The number of threads launched in each loop iteration.
 std::vector<double> Sizes(const LaunchLog& stream, Positions iterations) {
   std::vector<double> sizes(iterations.size() - 1);
   for (size_t iteration = 0; iteration + 1 < iterations.size(); ++iteration) {
     for (uint32_t i = iterations[iteration]; i < iterations[iteration + 1]; ++i) {
       const CallRecord& call = stream.calls()[i];
       if (call.op != static_cast<uint8_t>(Op::kLaunch)) continue;
-      sizes[iteration] += static_cast<double>(call.grid_x) * call.grid_y * call.grid_z *
-                          call.block_x * call.block_y * call.block_z;
+      sizes[iteration] += Threads(call);
     }
   }
   return sizes;
 }
 
-// The loop iterations of one batch are alike, and those of another batch are not: the batch has the
-// length.
+// Whether the loop iterations of one batch are alike and those of another batch differ: the batch
+// has the length.
 bool SizesFollow(const std::vector<Group>& batches, const std::vector<double>& sizes) {
   size_t within = 0, alike = 0, changes = 0;
   double last = -1;
   for (size_t i = 0; i + 1 < batches.size(); ++i) {
-    // A loop iteration may begin in the middle of what repeats: the last one has some of the next
-    // batch.
+    // A loop iteration may start in the middle of the repeated calls: the last one has some of the
+    // next batch.
     const size_t end = std::min(batches[i + 1].iteration, sizes.size());
     if (batches[i].iteration + 2 >= end) continue;
     const std::vector<double> own(sizes.begin() + static_cast<ptrdiff_t>(batches[i].iteration),

@@ -1,5 +1,5 @@
 // Repeats inside an iteration. A loop of launches alone may be the layers or the time steps of an
-// iteration, and no number of repeats tells. Its surroundings do:
+// iteration, whatever the number of repeats. Its surroundings show which:
 //
 //   copy  abc abc abc  copy  abc abc abc      an iteration takes a batch: it has three repeats
 //   abc abc abc  read back  abc abc abc       three iterations, of which each third one logs its
@@ -24,19 +24,18 @@ struct OuterLoop {
   // The first copy of each batch that is for several loop iterations; empty where each loop
   // iteration takes one.
   std::vector<uint32_t> batches;
-  // Loop iterations from one of them to the next, as is usual.
+  // The usual number of loop iterations from one of them to the next.
   uint32_t iterations_per_batch = 0;
-  // Nothing but the copy comes once for each batch.
+  // Only the copy comes once for each batch.
   bool copy_alone = false;
-  // Something recurs around several loop iterations, and it is open which of the two is the
-  // iteration.
+  // Something recurs around several loop iterations: either may be the iteration.
   bool unsure = false;
-  // Batches are copied all the time, but neither each loop iteration takes one nor do several loop
-  // iterations share one: the loop iterations are no iterations, however their sizes vary.
+  // Batches are copied all the time, but loop iterations neither take one each, and do not share
+  // one either: they are no iterations, however their sizes vary.
   bool batches_astray = false;
 };
 
-// `iterations`: where each loop iteration begins, ascending indices of calls; at least two.
+// `iterations`: the indices of the calls that start the loop iterations, ascending; at least two.
 OuterLoop FindOuterLoop(const LaunchLog& stream, absl::Span<const uint32_t> iterations);
 
 }  // namespace seqpoint::iterations

@@ -6,16 +6,16 @@ namespace seqpoint::iterations {
 
 namespace {
 
-// Feeds a recorded stream to a matcher. Most calls match none of the rule's patterns; only those
-// that can, and what was watched directly before them, are handed over.
+// Feeds a recorded stream to a matcher. Most calls match none of the rule's patterns. Only those
+// that can, and the watched calls directly before them, are passed on.
 class Feeder {
  public:
   Feeder(const LaunchLog& stream, const Occurrences& occurrences, const abi::Rule& rule,
          uint32_t from)
       : stream_(stream), rule_(rule), matcher_(rule), next_(from) {
     const auto size = static_cast<uint32_t>(stream_.size());
-    for (uint32_t symbol = 1; symbol < stream_.symbol_count(Alphabet::kWhat); ++symbol) {
-      const auto at = occurrences.Of(Alphabet::kWhat, symbol, from, size);
+    for (uint32_t symbol = 1; symbol < stream_.symbol_count(Alphabet::kKind); ++symbol) {
+      const auto at = occurrences.Of(Alphabet::kKind, symbol, from, size);
       if (!at.empty() && CanMatch(stream_.calls()[at[0]])) {
         calls_.insert(calls_.end(), at.begin(), at.end());
       }
@@ -30,7 +30,7 @@ class Feeder {
       looks_back_ |= looks_back(rule.length[i].pattern);
   }
 
-  // From `from` on those that can match, ascending.
+  // The calls from `from` on that can match, ascending.
   const std::vector<uint32_t>& calls() const { return calls_; }
 
   // Flags of OnEvent for the call.
@@ -52,7 +52,7 @@ class Feeder {
   uint32_t Hand(uint32_t call) {
     return matcher_.OnEvent(ToMatchEvent(stream_.calls()[call], stream_.names()));
   }
-  // As far as operation and name go, which one symbol's calls share.
+  // By operation and name, which all calls of one symbol share.
   bool CanMatch(const abi::CallRecord& record) const {
     if ((rule_.watched_ops >> (record.op & 31) & 1) == 0) return false;
     const abi::MatchEvent event = ToMatchEvent(record, stream_.names());
@@ -70,7 +70,7 @@ class Feeder {
   abi::Matcher matcher_;
   std::vector<uint32_t> calls_;
   bool looks_back_ = false;
-  uint32_t next_;  // what comes before it was handed over, or passed by
+  uint32_t next_;  // the calls before it were passed on, or skipped
 };
 
 }  // namespace
@@ -136,8 +136,8 @@ uint32_t WatchedOps(const abi::Rule& rule) {
     if ((pattern.match & (abi::kMatchPrevious | abi::kMatchNotPrevious)) != 0) {
       ops |= 1u << pattern.previous_op;
     }
-    // What ends a group: launches, and, between the upload of the parameters and that of the first
-    // batch, often nothing but a memset.
+    // A group ends with a launch, or, between the upload of the parameters and that of the first
+    // batch, often with only a memset.
     if ((pattern.match & abi::kMatchNotPrevious) != 0) {
       ops |= 1u << static_cast<uint8_t>(abi::Op::kMemset);
       ops |= 1u << static_cast<uint8_t>(abi::Op::kLaunch);

@@ -1,4 +1,5 @@
-// Runs the matcher over a recorded stream and says which calls its iterations begin and end at.
+// Runs the matcher over a recorded stream and finds the calls at which its iterations start and
+// end.
 //
 // Threading: free functions over constant input.
 #ifndef DAEMON_ITERATIONS_REPLAY_H_
@@ -18,22 +19,22 @@ inline constexpr uint32_t kNoCall = std::numeric_limits<uint32_t>::max();
 
 struct ReplayedIteration {
   uint32_t begin = kNoCall;  // index of the call; the last candidate before the step
-  uint32_t step = kNoCall;   // without a step pattern: the next begin
+  uint32_t step = kNoCall;   // without a step pattern: the next iteration's start
   uint32_t end = kNoCall;    // the first candidate after the step
-  uint32_t clock = kNoCall;  // whose GPU start is the iteration's
+  uint32_t clock = kNoCall;  // the call whose GPU start is the iteration's
   uint32_t end_clock = kNoCall;
-  // Begins of the micro-steps; the first is `begin`.
+  // Starts of the micro-batches; the first is `begin`.
   std::vector<uint32_t> micro_steps;
   int64_t length[2] = {0, 0};
   uint32_t valid = 0;
 };
 
-// Complete iterations of calls [from, stream.size()). Looks only at calls that can match:
-// O(those * log), whatever the stream's length.
+// Complete iterations of calls [from, stream.size()). Looks only at the n calls that can match: O(n
+// log n), whatever the stream's length.
 std::vector<ReplayedIteration> Replay(const LaunchLog& stream, const Occurrences& occurrences,
                                       const abi::Rule& rule, uint32_t from);
 
-// Calls at which a candidate begins when nothing confirms one: one per micro-step.
+// Calls at which a candidate starts when nothing confirms one: one per micro-batch.
 std::vector<uint32_t> Candidates(const LaunchLog& stream, const Occurrences& occurrences,
                                  const abi::Rule& rule, uint32_t from);
 

@@ -18,9 +18,9 @@ using abi::EventPattern;
 using abi::Op;
 using abi::Rule;
 
-// Each loop iteration must hold exactly one iteration, with the same number of micro-steps, that
-// begins before the loop iteration's first launch (after evaluation: somewhere in the loop
-// iteration). Only warm-up loop iterations may differ.
+// Each loop iteration must hold exactly one iteration with the same number of micro-batches. It
+// must start before the loop iteration's first launch, or, after evaluation, anywhere in the loop
+// iteration. Only warm-up loop iterations may differ.
 std::optional<ChosenRule> Verify(const RuleContext& rules, const Rule& rule, uint32_t micro_steps,
                                  int launches_late) {
   ChosenRule chosen;
@@ -70,7 +70,8 @@ std::optional<ChosenRule> Try(const RuleContext& rules, const BoundaryChoice& bo
   rule.watched_ops = WatchedOps(rule);
   const auto from = static_cast<uint32_t>(rules.log.after_hole());
   const std::vector<uint32_t> candidates = Candidates(rules.log, rules.occurrences, rule, from);
-  // How many per loop iteration, and does the first one lie before the first launch?
+  // Each loop iteration must have the same number of candidates, the first of them before the first
+  // launch.
   uint32_t micro_steps = 0;
   for (size_t iteration : rules.RegularIterations()) {
     const auto first = std::lower_bound(candidates.begin(), candidates.end(),
@@ -127,7 +128,8 @@ std::optional<ChosenRule> ChooseRule(const LaunchLog& stream, const Occurrences&
       std::any_of(rules.loop.iterations.begin(), rules.loop.iterations.end(),
                   [](const LoopIteration& t) { return !t.regular; });
   std::vector<BoundaryChoice> boundaries = BoundaryChoices(rules);
-  // A boundary at each micro-step lets their lengths add up; at each step is second best.
+  // A boundary at each micro-batch lets their lengths add up; a boundary at each step is second
+  // best.
   const size_t choices = boundaries.size();
   if (rules.inner_iterations > 1) {
     for (size_t i = 0; i < choices; ++i) boundaries.push_back(boundaries[i]);
@@ -136,12 +138,12 @@ std::optional<ChosenRule> ChooseRule(const LaunchLog& stream, const Occurrences&
     const BoundaryChoice& boundary = boundaries[i];
     const bool each_micro_step = rules.inner_iterations > 1 && i < choices;
     std::vector<EndChoice> tried;
-    const bool nvtx = IsNvtxBegin(static_cast<Op>(boundary.pattern.op));
-    // Seen to stay away from evaluation: nothing more is needed.
+    const bool nvtx = IsNvtxStart(static_cast<Op>(boundary.pattern.op));
+    // Evaluation was seen without it: nothing more is needed.
     if (nvtx && evaluation_seen) tried.push_back({});
     if (nvtx) tried.insert(tried.end(), nvtx_steps.begin(), nvtx_steps.end());
     tried.insert(tried.end(), steps.begin(), steps.end());
-    // A graph that holds the whole iteration is its step as well.
+    // A graph that holds the whole iteration is its step, too.
     const uint32_t first = rules.loop.iterations[rules.RegularIterations().back()].first_launch;
     if (steps.empty() && rules.OpAt(first) == Op::kGraphLaunch)
       tried.push_back({rules.PatternOf(first), first});
@@ -188,14 +190,14 @@ std::optional<ChosenRule> ChooseFrameworkRule(const LaunchLog& stream) {
       Replay(stream, occurrences, chosen.rule, static_cast<uint32_t>(stream.after_hole()));
   if (chosen.iterations.size() < 2) return std::nullopt;
   chosen.verified_iterations = static_cast<uint32_t>(chosen.iterations.size());
-  // The usual number; the last iteration of an epoch may have fewer.
+  // The most frequent number; the last iteration of an epoch may have fewer.
   std::map<size_t, size_t> micro_steps;
   for (const ReplayedIteration& it : chosen.iterations) ++micro_steps[it.micro_steps.size()];
   chosen.micro_steps = static_cast<uint32_t>(
       std::max_element(micro_steps.begin(), micro_steps.end(), [](const auto& a, const auto& b) {
         return a.second < b.second;
       })->first);
-  // Where the number changes all the time, lengths are summed although one is the most frequent.
+  // Where the number changes all the time, lengths are summed even if one is the most frequent.
   if (micro_steps[1] * 4 < chosen.iterations.size() * 3) {
     chosen.micro_steps = std::max(chosen.micro_steps, 2u);
   }

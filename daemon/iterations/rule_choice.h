@@ -1,6 +1,6 @@
-// Loop iterations a found loop into a rule that the matcher can follow: the cheapest reliable event
-// at the begin of an iteration, and, because an evaluation phase that was never seen may copy the
-// same batches and run the same forward pass, events that only a training iteration has.
+// Makes a rule that the matcher can follow from a found loop: the cheapest reliable event at the
+// start of an iteration, and events that only a training iteration has. An evaluation phase that
+// was not seen yet may copy the same batches and run the same forward pass.
 //
 // Threading: free functions over constant input.
 #ifndef DAEMON_ITERATIONS_RULE_CHOICE_H_
@@ -19,7 +19,7 @@ namespace seqpoint::iterations {
 
 struct ChosenRule {
   abi::Rule rule{};                           // without lengths
-  std::vector<ReplayedIteration> iterations;  // what it finds in the stream
+  std::vector<ReplayedIteration> iterations;  // the iterations that it finds in the stream
   uint32_t verified_iterations = 0;  // loop iterations in which it found exactly one iteration
   uint32_t micro_steps = 1;
   bool evaluation_seen = false;
@@ -30,12 +30,11 @@ struct ChosenRule {
 std::optional<ChosenRule> ChooseRule(const LaunchLog& stream, const Occurrences& occurrences,
                                      const Loop& loop);
 
-// The rule of a stream that tells its iterations by framework marks; nothing without at least
-// `min_marks`.
+// The rule of a stream whose iterations have framework marks; nothing with fewer than `min_marks`.
 std::optional<ChosenRule> ChooseMarkRule(const LaunchLog& stream, size_t min_marks);
 
-// The rule of a stream in which a framework adapter tells forwards and optimiser steps; nothing
-// without at least two iterations.
+// The rule of a stream in which a framework adapter marks forward passes and optimiser steps;
+// nothing with fewer than two iterations.
 std::optional<ChosenRule> ChooseFrameworkRule(const LaunchLog& stream);
 
 }  // namespace seqpoint::iterations

@@ -7,7 +7,6 @@
 namespace seqpoint::iterations {
 namespace {
 
-using abi::CallRecord;
 using abi::EventPattern;
 using abi::Op;
 
@@ -19,12 +18,12 @@ RuleContext::RuleContext(const LaunchLog& of, const Occurrences& where, const Lo
     : log(of), calls(of.calls()), occurrences(where), loop(found) {
   absl::flat_hash_set<uint32_t> kinds;
   for (uint32_t i = loop.iterations.empty() ? 0 : loop.iterations[0].segment; i < loop.end; ++i) {
-    if (OpAt(i) == Op::kGraphLaunch) kinds.insert(What(i));
+    if (OpAt(i) == Op::kGraphLaunch) kinds.insert(KindAt(i));
   }
   graphs = kinds.size();
-  // Several optimisers that share a batch are not micro-steps.
+  // Several optimisers that share a batch are not micro-batches.
   inner_iterations = loop.inner_iterations;
-  uint32_t copies = 0;  // groups of them
+  uint32_t copies = 0;  // groups of copies
   for (size_t iteration : RegularIterations()) {
     for (uint32_t i = loop.iterations[iteration].segment; i < loop.EndSegmentOf(iteration); ++i) {
       copies += OpAt(i) == Op::kCopyH2D && (i == 0 || OpAt(i - 1) != Op::kCopyH2D);
@@ -36,7 +35,7 @@ RuleContext::RuleContext(const LaunchLog& of, const Occurrences& where, const Lo
 
 std::vector<size_t> RuleContext::RegularIterations() const {
   std::vector<size_t> iterations;
-  // The first loop iteration's begin lies among start-up calls.
+  // The first loop iteration starts among start-up calls.
   const size_t first = loop.iterations.size() > 3 ? 1 : 0;
   for (size_t iteration = loop.iterations.size();
        iteration-- > first && iterations.size() < kStudiedIterations;) {
@@ -49,7 +48,7 @@ std::vector<size_t> RuleContext::RegularIterations() const {
 uint32_t RuleContext::MicroBatches() const {
   uint32_t batches = 0;  // per loop iteration
   for (size_t iteration : RegularIterations()) {
-    // What is launched behind each group of copies.
+    // The kinds of launches after each group of copies.
     std::vector<absl::flat_hash_set<uint32_t>> launched;
     bool copying = false;
     uint32_t last = 0;
@@ -59,21 +58,21 @@ uint32_t RuleContext::MicroBatches() const {
         copying = true;
       } else if (IsLaunch(calls[i].op)) {
         if (launched.empty()) return 1;
-        launched.back().insert(last = What(i));
+        launched.back().insert(last = KindAt(i));
         copying = false;
       }
     }
     const auto n = static_cast<uint32_t>(launched.size());
     if (n < 2 || (batches != 0 && n != batches)) return 1;
     batches = n;
-    // The last micro-step has the optimiser as well, and no other one has.
+    // Only the last micro-batch has the optimiser.
     for (size_t k = 0; k + 1 < n; ++k) {
       if (launched[k].contains(last) || launched[k] != launched[0]) return 1;
     }
-    for (uint32_t what : launched[0]) {
-      if (!launched.back().contains(what)) return 1;
+    for (uint32_t kind : launched[0]) {
+      if (!launched.back().contains(kind)) return 1;
     }
-    // An optimiser is no larger than a network; else each copy is but converted.
+    // An optimiser is no larger than a network. If it were, each copy would merely be converted.
     if (launched.back().size() > 2 * launched[0].size()) return 1;
   }
   return std::max(1u, batches);
@@ -82,7 +81,7 @@ uint32_t RuleContext::MicroBatches() const {
 EventPattern RuleContext::PatternOf(uint32_t call) const {
   const abi::MatchEvent event = ToMatchEvent(calls[call], log.names());
   EventPattern pattern = On(OpAt(call));
-  // One graph per length: which one it is says nothing.
+  // There is one graph per length: its name says nothing.
   if (OpAt(call) == Op::kGraphLaunch && graphs > kFewGraphs) return pattern;
   if (event.name_hash != 0 && OpAt(call) != Op::kNvtxPop) {
     pattern.match = abi::kMatchName;
@@ -102,12 +101,6 @@ EventPattern On(Op op) {
   return pattern;
 }
 
-bool IsNvtxBegin(Op op) { return op == Op::kNvtxPush || op == Op::kNvtxMark; }
-
-uint32_t CountLaunches(const std::vector<CallRecord>& calls, uint32_t begin, uint32_t end) {
-  uint32_t launches = 0;
-  for (uint32_t i = begin; i < end; ++i) launches += IsLaunch(calls[i].op);
-  return launches;
-}
+bool IsNvtxStart(Op op) { return op == Op::kNvtxPush || op == Op::kNvtxMark; }
 
 }  // namespace seqpoint::iterations

@@ -1,4 +1,4 @@
-// A found loop with what all who look for events to know its iterations by ask of it.
+// A found loop, with the queries that the searches for boundary and decision events share.
 //
 // Threading: constant input. Ownership: refers to the log, the occurrences and the loop, which
 // outlive it.
@@ -19,11 +19,11 @@ namespace seqpoint::iterations {
 struct RuleContext {
   RuleContext(const LaunchLog& of, const Occurrences& where, const Loop& found);
 
-  uint32_t What(uint32_t call) const { return log.symbols()[call].of[0]; }
+  uint32_t KindAt(uint32_t call) const { return log.symbols()[call].of[0]; }
   abi::Op OpAt(uint32_t call) const { return static_cast<abi::Op>(calls[call].op); }
   // The last few regular loop iterations, ascending.
   std::vector<size_t> RegularIterations() const;
-  // By operation, and by name where the name tells something.
+  // A pattern by operation, and by name where the name says something.
   abi::EventPattern PatternOf(uint32_t call) const;
   // The n-th launch behind `launch`.
   uint32_t LaunchAfter(uint32_t launch, int n) const;
@@ -32,18 +32,18 @@ struct RuleContext {
   const std::vector<abi::CallRecord>& calls;
   const Occurrences& occurrences;
   const Loop& loop;
-  size_t graphs = 0;              // different ones
+  size_t graphs = 0;              // number of different ones
   uint32_t inner_iterations = 1;  // micro-steps
 
  private:
-  // Batches copied per loop iteration for micro-steps: the same calls follow each of them.
+  // The number of batches copied per loop iteration for micro-batches: the same calls follow each
+  // copy.
   uint32_t MicroBatches() const;
 };
 
 // Any call of the operation.
 abi::EventPattern On(abi::Op op);
-bool IsNvtxBegin(abi::Op op);
-uint32_t CountLaunches(const std::vector<abi::CallRecord>& calls, uint32_t begin, uint32_t end);
+bool IsNvtxStart(abi::Op op);
 
 inline constexpr size_t kStudiedIterations = 10;
 

@@ -8,14 +8,15 @@
 namespace seqpoint::iterations {
 namespace {
 
-// An evaluation phase may have as many batches as an epoch; before the first one nobody knows.
+// An evaluation phase may have as many batches as an epoch; before the first one their number is
+// not known.
 constexpr uint64_t kFewCandidates = 5000;
 constexpr uint64_t kCandidatesPerStep = 3;
 constexpr uint64_t kCandidatesPerEarlier = 4;
-// A program that is stopped, or writes a checkpoint, does nothing either.
+// A program that is stopped, or writes a checkpoint, has no events either.
 constexpr uint64_t kPatienceNs = 3'600'000'000'000;
 constexpr uint64_t kPatienceLongest = 20;
-// Iterations of a length, after its first, that tell its usual time.
+// Iterations of a length, after its first, that give its usual time.
 constexpr uint32_t kUsualAfter = 3;
 constexpr double kMaxOff = 0.1;  // from exactly twice, or half
 
@@ -36,11 +37,11 @@ void RuleMonitor::OnStep(const abi::StepEvent& step) {
     longest_ns_ = std::max(longest_ns_, step.api_ns - last_ns_);
   }
   last_ns_ = std::max(last_ns_, step.api_ns);
-  // 0 micro-steps: the rule came in the middle of this iteration.
+  // 0 micro-batches: the rule came in the middle of this iteration.
   if (step.micro_steps == 0) return;
   const size_t slot = steps_++ % kWindow;
-  other_micro_steps_[slot] =
-      step.micro_steps != micro_steps_ && (!told_ || step.micro_steps == latest_micro_steps_);
+  other_micro_steps_[slot] = step.micro_steps != micro_steps_ &&
+                             (!by_framework_ || step.micro_steps == latest_micro_steps_);
   latest_micro_steps_ = step.micro_steps;
   lengths_missing_[slot] = (step.valid & all_lengths_) != all_lengths_;
 }
@@ -95,8 +96,9 @@ std::optional<std::string> RuleMonitor::Check(uint64_t now_ns) {
   return std::nullopt;
 }
 
-// All of the last iterations just twice, or half, as long as usual at the same lengths: two
-// iterations are taken for one, or one for two. A GPU that became slower is slower by something.
+// All of the last iterations are twice, or half, as long as usual at the same lengths: two
+// iterations are taken for one, or one for two. A GPU that becomes slower is hardly slower by
+// exactly two.
 std::optional<std::string> RuleMonitor::CheckTimes() const {
   if (timed_ < kTimedWindow) return std::nullopt;
   std::array<double, kTimedWindow> sorted = log_ratios_;

@@ -1,12 +1,12 @@
-// RuleMonitor: does the published rule still fit? At level *mark* it sees only what the rule
-// reports, and asks, in a sentence, to learn anew.
+// RuleMonitor: watches whether the published rule still fits. At level *mark* it sees only the
+// events that the rule reports. It gives the reason when the job has to be learned again.
 //
 //   RuleMonitor monitor(learned.rule);
 //   monitor.OnStep(event, gpu_duration_ns);      // of whole iterations; 0: not known
 //   monitor.OnCandidate(event.api_ns);           // boundary events, also those that come to
 //   nothing if (auto why = monitor.Check(now_ns)) Relearn(*why);
 //
-// What it looks for, and what it takes for ordinary:
+// The changes that it looks for, and the ordinary events that look like them:
 //
 //   the program now ...            shows as                              not to be confused with
 //   accumulates otherwise          other micro-steps, in half of 32      an epoch's last iteration
@@ -18,8 +18,8 @@
 //   does something else            nothing any more                      checkpoint, debugger: an
 //   hour
 //
-// It does not look at the time of day but for the last. A sentence is repeated until a new monitor
-// takes over. Threading: one thread. Ownership: values only; at most kMaxLengths lengths are kept.
+// It uses the time of day for the last only. A reason is repeated until a new monitor takes over.
+// Threading: one thread. Ownership: values only; at most kMaxLengths lengths are kept.
 #ifndef DAEMON_ITERATIONS_RULE_MONITOR_H_
 #define DAEMON_ITERATIONS_RULE_MONITOR_H_
 
@@ -38,20 +38,21 @@ namespace seqpoint::iterations {
 
 class RuleMonitor {
  public:
-  // What was learned: micro-steps per iteration and lengths that the rule reads.
-  // `told`: the framework tells the loop, whose number of micro-steps may change all the time.
-  RuleMonitor(uint32_t micro_steps, uint32_t length_count, bool told = false)
+  // The learned micro-batches per iteration, and the number of lengths that the rule reads.
+  // `by_framework`: a framework marks the loop, whose number of micro-batches may change all the
+  // time.
+  RuleMonitor(uint32_t micro_steps, uint32_t length_count, bool by_framework = false)
       : micro_steps_(std::max(1u, micro_steps)),
         all_lengths_((1u << length_count) - 1),
-        told_(told) {}
+        by_framework_(by_framework) {}
 
   void OnStep(const abi::StepEvent& step);
   void OnCandidate(uint64_t api_ns);
-  // GPU time, by stamps of its own, of an iteration that no measurement disturbed; any order.
+  // GPU time, by its own stamps, of an iteration that no measurement disturbed; in any order.
   void OnTime(const int64_t (&length)[2], uint64_t gpu_duration_ns);
 
-  // `now_ns` of a clock that nobody sets; 0: how long nothing was seen is not judged. Nothing while
-  // all is well.
+  // `now_ns`: of a monotonic clock; 0: the time without events is not judged. Returns nothing while
+  // the rule fits.
   std::optional<std::string> Check(uint64_t now_ns);
 
   static constexpr size_t kMaxLengths = 4096;
@@ -60,7 +61,7 @@ class RuleMonitor {
   static constexpr size_t kWindow = 32;
   static constexpr size_t kTimedWindow = 64;
 
-  // Of iterations with the same lengths.
+  // The usual time of iterations with the same lengths.
   struct Usual {
     uint32_t count = 0;
     double log_ns = 0;  // mean
@@ -74,12 +75,12 @@ class RuleMonitor {
   uint64_t candidates_ = 0;       // since the last step
   uint64_t most_candidates_ = 0;  // between two steps, so far
   uint64_t last_ns_ = 0;          // of the last step or candidate
-  uint64_t longest_ns_ = 0;       // between two of them, so far
+  uint64_t longest_ns_ = 0;       // the longest between two of them so far
   uint64_t seen_ = 0;             // steps and candidates
-  uint64_t checked_ = 0;          // `seen_` when it was last found to have grown
-  uint64_t quiet_since_ns_ = 0;   // and when that was, by Check's clock
-  bool told_;
-  uint32_t latest_micro_steps_ = 0;  // of the iteration before, where told
+  uint64_t checked_ = 0;          // `seen_` when Check last found that it had grown
+  uint64_t quiet_since_ns_ = 0;   // the time of that on Check's clock
+  bool by_framework_;
+  uint32_t latest_micro_steps_ = 0;  // of the iteration before, with `by_framework`
   std::array<bool, kWindow> other_micro_steps_{};
   std::array<bool, kWindow> lengths_missing_{};
   absl::flat_hash_map<std::pair<int64_t, int64_t>, Usual> usual_;

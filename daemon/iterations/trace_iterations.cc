@@ -15,7 +15,7 @@
 namespace seqpoint::iterations {
 namespace {
 
-// As our own exports have them, see traces/chrome_events.
+// The names in our own exports, see traces/chrome_events.
 constexpr const char* kLengthsInName = R"(^ProfilerStep#\d+ lengths=\[(\d+)(?:,(\d+))?\])";
 
 struct Learned {
@@ -26,15 +26,15 @@ struct Learned {
   bool steps = false;  // see AreSteps
 };
 
-// Layers of a model are repeated, too, and a trace of one forward pass has nothing else. What tells
-// a step of training: each complete loop iteration gets a batch from the host, or is launched by
-// two threads, the program's and autograd's. Copies to the host and waits tell nothing: a layer may
+// Layers of a model are repeated, too, and a trace of one forward pass has nothing else. A training
+// step is recognised by a batch from the host in each complete loop iteration, or by launches of
+// two threads, the program's and autograd's. Copies to the host and waits show nothing: a layer may
 // have them (how many tokens an expert gets).
 bool AreSteps(const LaunchLog& stream, const std::vector<int64_t>& begins_ns) {
-  size_t iteration = 0;  // number of those begun
+  size_t iteration = 0;  // number of those that have started
   bool batch = false;
   uint64_t first_thread = 0;
-  int threads = 0;  // that launch: 0, 1, 2 or more
+  int threads = 0;  // threads that launch: 0, 1, 2 or more
   for (const abi::CallRecord& call : stream.calls()) {
     while (iteration < begins_ns.size() &&
            static_cast<int64_t>(call.api_ns) >= begins_ns[iteration]) {
@@ -78,7 +78,7 @@ Learned Learn(const trace::Trace& trace) {
   return learned;
 }
 
-// The lengths that the learner read, where it found one iteration in each marked one.
+// Takes the lengths that the learner read, where it found one iteration in each marked one.
 void TakeLengths(const Learned& learned, TraceIterations* iterations) {
   if (learned.dimensions == 0 || learned.lengths.size() < iterations->count) return;
   for (size_t i = 0; i < iterations->count; ++i) {
@@ -89,7 +89,7 @@ void TakeLengths(const Learned& learned, TraceIterations* iterations) {
     }
   }
   const auto end = learned.lengths.begin() + static_cast<ptrdiff_t>(iterations->count);
-  // What is the same in all of them tells nothing apart.
+  // A value that is the same in all iterations is no length.
   if (std::all_of(learned.lengths.begin(), end,
                   [&](const auto& length) { return length == learned.lengths[0]; })) {
     return;
@@ -154,7 +154,7 @@ absl::StatusOr<TraceIterations> FindIterations(const trace::Trace& trace,
     if (const auto holes = trace::FindHoles(trace); iterations.count == 1 && holes.size() == 1) {
       iterations.begins_ns = {marks.begins_ns[0], std::max(marks.begins_ns[0], holes[0].begin_ns)};
     }
-    // "ProfilerStep#3": what all have is the part before the number.
+    // "ProfilerStep#3": all have the part before the number.
     iterations.boundary_words =
         marker.empty()
             ? absl::StrCat("annotation \"", marks.first.substr(0, marks.first.find('#')), "\"")
@@ -175,7 +175,7 @@ absl::StatusOr<TraceIterations> FindIterations(const trace::Trace& trace,
     iterations.count = learned.begins_ns.size();
     iterations.begins_ns = std::move(learned.begins_ns);
     iterations.boundary_words = learned.boundary_words;
-    // Of the last one, which may be cut off, the lengths may be missing.
+    // The last one may be cut off and have no lengths.
     if (learned.lengths.size() + 1 == iterations.count) --iterations.count;
     learned.begins_ns = iterations.begins_ns;
     TakeLengths(learned, &iterations);

@@ -1,4 +1,4 @@
-// Where the iterations of a recorded trace begin, and their lengths: by its own annotations, else
+// The starts of the iterations of a recorded trace, and their lengths: by its own annotations, else
 // as the learner finds them in a live job.
 //
 // Threading: free functions. Ownership: values.
@@ -18,20 +18,20 @@ namespace seqpoint::iterations {
 
 struct TraceIterations {
   size_t count = 0;
-  // On the CPU; `count`, or one more, which ends the last one: a point, or the end of a window of
-  // one iteration (trace::kNotRecorded).
+  // On the CPU. `count` of them, or one more that ends the last iteration: a point, or the end of a
+  // window of one iteration (trace::kNotRecorded).
   std::vector<int64_t> begins_ns;
-  int64_t last_end_ns = 0;                      // of the last one's annotation; 0: not known
-  int dimensions = 0;                           // of a length: 0, 1 or 2
-  std::vector<std::array<int64_t, 2>> lengths;  // of each, or none
+  int64_t last_end_ns = 0;                      // end of the last one's annotation; 0: not known
+  int dimensions = 0;                           // numbers of a length: 0, 1 or 2
+  std::vector<std::array<int64_t, 2>> lengths;  // of each iteration, or none
   std::string boundary_words, length_words;
-  size_t marks_elsewhere = 0;  // of other threads, left out
+  size_t marks_elsewhere = 0;  // marks of other threads, left out
 };
 
-// `marker`: a regular expression (RE2) of annotations; its groups, at most two, are lengths. Empty:
-// the usual ones, else the learner. A trace in which nothing is repeated that looks like a step of
-// training (each gets a batch from the host, or two threads launch it) is one iteration.
-// InvalidArgument: no annotation matches `marker`, or a group of it is no number >= 0.
+// `marker`: a regular expression (RE2) that annotations match; its groups, at most two, are
+// lengths. Empty: the usual annotations, else the learner. A training step gets a batch from the
+// host, or two threads launch it; a trace without repeated steps is one iteration. InvalidArgument:
+// no annotation matches `marker`, or a group of it is no number >= 0.
 absl::StatusOr<TraceIterations> FindIterations(const trace::Trace& trace,
                                                const std::string& marker);
 

@@ -49,7 +49,7 @@ bool Judge(const std::string& path, const std::string& marker, bool verbose) {
     const seqpoint::iterations::Occurrences occurrences(stream);
     const auto loop = seqpoint::iterations::FindLoop(stream, occurrences, 2);
     for (const auto& place :
-         loop ? loop->places : std::vector<seqpoint::iterations::BeginPlace>()) {
+         loop ? loop->places : std::vector<seqpoint::iterations::StartPlace>()) {
       const uint32_t name_id = stream.calls()[place.launch].name_id;
       std::printf("    call %u %.60s: %.2f points: %s\n", place.launch,
                   stream.names().Get(name_id).text.c_str(), place.score, place.evidence.c_str());

@@ -1,5 +1,5 @@
 #include "daemon/base/statistics.h"
-#include "daemon/iterations/begin_evidence.h"
+#include "daemon/iterations/start_evidence.h"
 
 namespace seqpoint::iterations {
 
@@ -25,7 +25,8 @@ void JudgePauses(const LogWindow& window, const CommonSubsequence& subsequence,
     size_t pauses = 0;
     for (uint32_t gap : gaps[i]) pauses += gap > 4 * usual + 8 && gap > 0.25 * usual_length;
     if (pauses == 0 || pauses * 2 > gaps[i].size()) continue;
-    // Of a gap that usually holds much (repeated layers), a long sequence is the likelier reason.
+    // In a gap that usually holds many calls (repeated layers) a long sequence is the likelier
+    // reason.
     if (usual > 0.1 * usual_length) continue;
     (*places)[i].score += 3;
     (*places)[i].words.push_back("training pauses here for evaluation");

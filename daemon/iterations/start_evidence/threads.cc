@@ -1,5 +1,5 @@
 #include "absl/container/flat_hash_map.h"
-#include "daemon/iterations/begin_evidence.h"
+#include "daemon/iterations/start_evidence.h"
 
 namespace seqpoint::iterations {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/iterations/begin_evidence.h"
 #include "daemon/iterations/loop_levels.h"
+#include "daemon/iterations/start_evidence.h"
 
 namespace seqpoint::iterations {
 
@@ -20,19 +20,19 @@ void JudgeFirstEver(const LogWindow& window, const CommonSubsequence& subsequenc
   }
   if (first.size() < 2 || n < 2) return;
   std::sort(first.begin(), first.end());
-  // In cyclic order the sequence descends exactly once, at the begin.
+  // In cyclic order the sequence descends exactly once, at the start.
   size_t descents = 0;
   for (size_t i = 0; i + 1 < first.size(); ++i) descents += first[i + 1].second < first[i].second;
   if (descents > 1 + first.size() / 10) return;
-  // A place that is recognised by what came before it is missing from the first loop iteration; if
-  // its launch was there all the same, the loop began with it.
+  // A place that is recognised by the call before it is missing from the first loop iteration. If
+  // its launch is there all the same, the loop started with it.
   size_t begin = first[0].second;
   while (true) {
     const size_t before = begin == 0 ? n - 1 : begin - 1;
     const Member& member = subsequence[before].member;
     if (member.symbol != 0 && IsOwnLaunch(window, member)) break;
-    const uint32_t what = window.What(subsequence[before].at[0]);
-    const Positions ever = window.occurrences.Of(Alphabet::kWhat, what, 0, window.end);
+    const uint32_t kind = window.KindAt(subsequence[before].at[0]);
+    const Positions ever = window.occurrences.Of(Alphabet::kKind, kind, 0, window.end);
     if (ever.empty() || ever[0] >= first[0].first || before == first[0].second) break;
     begin = before;
   }

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "daemon/iterations/begin_evidence.h"
+#include "daemon/iterations/start_evidence.h"
 
 namespace seqpoint::iterations {
 
@@ -29,7 +29,7 @@ void JudgeGeometry(const LogWindow& window, const CommonSubsequence& subsequence
                                       subsequence[i].at[iteration - 2], 1);
     }
   }
-  // A stray difference now and then is not the length's.
+  // A stray difference now and then does not come from the length.
   if (pairs * 2 < looked_at || pairs == 0) return;
   const double most = *std::max_element(behind.begin(), behind.end());
   if (most < static_cast<double>(pairs)) return;

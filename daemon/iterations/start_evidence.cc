@@ -1,8 +1,8 @@
-#include "daemon/iterations/begin_evidence.h"
+#include "daemon/iterations/start_evidence.h"
 
 namespace seqpoint::iterations {
 
-std::vector<Evidence> JudgeBegins(const LogWindow& window, const CommonSubsequence& subsequence,
+std::vector<Evidence> JudgeStarts(const LogWindow& window, const CommonSubsequence& subsequence,
                                   const KernelGroup& step, const KernelGroup& inner) {
   std::vector<Evidence> places(subsequence.size());
   JudgeFirstEver(window, subsequence, &places);

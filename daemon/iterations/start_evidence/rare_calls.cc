@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "daemon/iterations/begin_evidence.h"
+#include "daemon/iterations/start_evidence.h"
 
 namespace seqpoint::iterations {
 
